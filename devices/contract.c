@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/contract.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "devices/wrap.h"
+
+/* Every output of the backend starts with this, so that a write on failure shows. */
+#define UNTOUCHED ((void *)0x1)
+
+#define MAX_USES (GANTRY_MAX_CMD_ARGS + 2u)
+
+/* A command in the device. */
+struct flight {
+	struct gantry_list link; /* gantry_dev.flights: in order of submission */
+	uint64_t tag;
+	struct gantry_object *stream;
+	uint32_t nuses;
+	struct gantry_object *uses[MAX_USES];
+};
+
+struct gantry_dev {
+	struct gantry_filter_dev filter; /* first: devices/filter.h */
+	const struct gantry_device_host *host;
+	struct gantry_device_host checked_host;
+	pthread_t thread;
+	bool entered; /* thread_enter() was called, or there is none */
+	bool broken;  /* an error hurt more than a stream */
+	struct gantry_objects objects;
+	pthread_mutex_t lock; /* protects flights: cancelled() comes from any thread */
+	struct gantry_list flights;
+};
+
+static void violation(const struct gantry_dev *dev, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3), noreturn));
+
+static void violation(const struct gantry_dev *dev, const char *fmt, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args); /* cut short is good enough */
+	va_end(args);
+	/* Whoever reads this has a debugger or a test log open: nothing is left to return to. */
+	(void)dprintf(STDERR_FILENO, "contract of devices/device.h broken with backend %s: %s\n",
+		      dev->filter.next.backend->name, text);
+	abort();
+}
+
+/* The caller's side. */
+
+static void check_thread(const struct gantry_dev *dev, const char *call)
+{
+	if (!pthread_equal(dev->thread, pthread_self()))
+		violation(dev, "%s() from a thread that is not the device thread", call);
+}
+
+static struct gantry_object *check_object(const struct gantry_dev *dev, const void *opaque,
+					  uint32_t type, const char *what)
+{
+	struct gantry_object *object = gantry_object_of(opaque);
+
+	if (!object)
+		violation(dev, "%s is NULL", what);
+	if (object->type != type)
+		violation(dev, "%s is not one", what);
+	if (object->dev != dev)
+		violation(dev, "%s is of another device", what);
+	if (!object->next)
+		violation(dev, "%s %u is used after its end", what, object->id);
+	return object;
+}
+
+static void use(struct flight *flight, struct gantry_object *object)
+{
+	flight->uses[flight->nuses++] = object;
+	object->nuses++;
+}
+
+static void check_range(struct gantry_dev *dev, struct flight *flight,
+			const struct gantry_range *range)
+{
+	struct gantry_object *mem = gantry_object_of(range->mem);
+
+	/*
+	 * Memory of a sister device is allowed with GANTRY_CAP_PEER; its own checker owns its
+	 * count.
+	 */
+	if (mem && mem->dev != dev && mem->type == GANTRY_OBJECT_MEM && mem->next) {
+		if (!(dev->filter.next.info.caps & GANTRY_CAP_PEER))
+			violation(dev,
+				  "a range in memory of another device, without GANTRY_CAP_PEER");
+	} else {
+		use(flight, check_object(dev, mem, GANTRY_OBJECT_MEM, "memory of a range"));
+	}
+	if (mem && !gantry_range_inside(range->off, range->len, mem->len))
+		violation(dev, "a range reaches past memory %u", mem->id);
+}
+
+static void check_launch(struct gantry_dev *dev, struct flight *flight,
+			 const struct gantry_cmd_launch *launch)
+{
+	struct gantry_object *kernel = check_object(dev, launch->kernel, GANTRY_OBJECT_KERNEL,
+						    "a kernel");
+
+	use(flight,
+	    check_object(dev, kernel->parent, GANTRY_OBJECT_IMAGE, "the image of a kernel"));
+	if (launch->nargs != kernel->sig->nargs)
+		violation(dev, "a launch with %u arguments where the signature has %u",
+			  launch->nargs, kernel->sig->nargs);
+	for (uint32_t i = 0; i < launch->nargs; i++)
+		if (kernel->sig->args[i].mode && launch->args[i].range.mem)
+			check_range(dev, flight, &launch->args[i].range);
+}
+
+static void check_fill(struct gantry_dev *dev, struct flight *flight,
+		       const struct gantry_cmd_fill *fill)
+{
+	check_range(dev, flight, &fill->dst);
+	if (!gantry_is_pow2(fill->pattern_bytes) || fill->pattern_bytes > 8)
+		violation(dev, "a fill with a pattern of %u bytes", fill->pattern_bytes);
+	if (fill->dst.len % fill->pattern_bytes != 0)
+		violation(dev, "a fill of a length that is no multiple of its pattern");
+}
+
+static void check_cmd(struct gantry_dev *dev, struct flight *flight, const struct gantry_cmd *cmd)
+{
+	switch (cmd->kind) {
+	case GANTRY_CMD_LAUNCH:
+		check_launch(dev, flight, &cmd->launch);
+		break;
+	case GANTRY_CMD_COPY:
+		check_range(dev, flight, &cmd->copy.dst);
+		check_range(dev, flight, &cmd->copy.src);
+		if (cmd->copy.dst.len != cmd->copy.src.len)
+			violation(dev, "a copy between ranges of different length");
+		break;
+	case GANTRY_CMD_FILL:
+		check_fill(dev, flight, &cmd->fill);
+		break;
+	default:
+		violation(dev, "a command of unknown kind %u", cmd->kind);
+	}
+}
+
+static struct flight *find_flight_locked(struct gantry_dev *dev, uint64_t tag)
+{
+	gantry_list_for_each(&dev->flights, struct flight, link, flight)
+		if (flight->tag == tag)
+			return flight;
+	return NULL;
+}
+
+static void add_flight(struct gantry_dev *dev, struct flight *flight)
+{
+	(void)pthread_mutex_lock(&dev->lock);
+	if (find_flight_locked(dev, flight->tag))
+		violation(dev, "tag %llu is in the device already",
+			  (unsigned long long)flight->tag);
+	gantry_list_push_back(&dev->flights, &flight->link);
+	(void)pthread_mutex_unlock(&dev->lock);
+}
+
+static void end_flight(struct gantry_dev *dev, struct flight *flight)
+{
+	(void)pthread_mutex_lock(&dev->lock);
+	gantry_list_remove(&flight->link);
+	(void)pthread_mutex_unlock(&dev->lock);
+	for (uint32_t i = 0; i < flight->nuses; i++)
+		flight->uses[i]->nuses--;
+	free(flight);
+}
+
+static int contract_submit(struct gantry_stream *opaque, const struct gantry_cmd *cmd)
+{
+	struct gantry_object *stream = gantry_object_of(opaque);
+	struct gantry_dev *dev = stream->dev;
+	struct flight *flight;
+	struct gantry_cmd inner;
+	int r;
+
+	check_thread(dev, "submit");
+	check_object(dev, stream, GANTRY_OBJECT_STREAM, "a stream");
+	if (!dev->entered)
+		violation(dev, "submit() before thread_enter()");
+	if (dev->broken || stream->broken)
+		violation(dev, "submit() after an error that ended the stream or the device");
+	flight = calloc(1, sizeof(*flight));
+	if (!flight)
+		return -EAGAIN; /* a refusal that every caller knows */
+	gantry_list_init(&flight->link);
+	flight->tag = cmd->tag;
+	flight->stream = stream;
+	use(flight, stream);
+	check_cmd(dev, flight, cmd);
+	add_flight(dev, flight); /* before: it may be running when submit() returns */
+	gantry_object_unwrap_cmd(cmd, &inner);
+	r = dev->filter.next.backend->submit(stream->next, &inner);
+	/* What it was given is the caller's again: a backend that kept a pointer reads this. */
+	memset(&inner, 0xdb, sizeof(inner));
+	if (r > 0)
+		violation(dev, "submit() returned %d", r);
+	if (r < 0)
+		end_flight(dev, flight);
+	return r;
+}
+
+/* The backend's side. */
+
+static bool status_exists(int32_t status)
+{
+	return status == GANTRY_OK || strcmp(gantry_status_name(status), "unknown") != 0;
+}
+
+static void note_blast(struct gantry_dev *dev, struct gantry_object *stream, uint32_t blast)
+{
+	if (blast == GANTRY_BLAST_STREAM)
+		stream->broken = true;
+	if (blast == GANTRY_BLAST_CONTEXT || blast == GANTRY_BLAST_DEVICE)
+		dev->broken = true;
+}
+
+static void check_done(struct gantry_dev *dev, const struct gantry_done *done)
+{
+	unsigned long long tag = done->tag;
+	struct flight *flight;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	flight = find_flight_locked(dev, done->tag);
+	if (!flight)
+		violation(dev, "poll() told of tag %llu, which is not in the device", tag);
+	gantry_list_for_each(&dev->flights, struct flight, link, earlier) {
+		if (earlier == flight)
+			break;
+		if (earlier->stream == flight->stream)
+			violation(dev, "tag %llu finished before tag %llu of the same stream", tag,
+				  (unsigned long long)earlier->tag);
+	}
+	(void)pthread_mutex_unlock(&dev->lock);
+	if (!status_exists(done->status))
+		violation(dev, "tag %llu has status %d, which does not exist", tag, done->status);
+	if (done->blast > GANTRY_BLAST_DEVICE)
+		violation(dev, "tag %llu has blast %u, which does not exist", tag, done->blast);
+	if ((done->status == GANTRY_OK) != (done->blast == GANTRY_BLAST_NONE))
+		violation(dev, "tag %llu: status %d does not fit blast %u", tag, done->status,
+			  done->blast);
+	note_blast(dev, flight->stream, done->blast);
+	end_flight(dev, flight);
+}
+
+static unsigned contract_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
+{
+	struct gantry_device *next = &dev->filter.next;
+	unsigned count;
+
+	check_thread(dev, "poll");
+	count = next->backend->poll(next->dev, ret_done, n);
+	if (count > n)
+		violation(dev, "poll() returned %u of at most %u", count, n);
+	for (unsigned int i = 0; i < count; i++)
+		check_done(dev, &ret_done[i]);
+	return count;
+}
+
+static void contract_flush(struct gantry_stream *opaque)
+{
+	struct gantry_object *stream = gantry_object_of(opaque);
+
+	check_thread(stream->dev, "flush");
+	check_object(stream->dev, stream, GANTRY_OBJECT_STREAM, "a stream");
+	stream->dev->filter.next.backend->flush(stream->next);
+}
+
+/*
+ * After a call that can fail: the return value, the sentence and the output must agree. Wraps the
+ * output and returns @r. A backend tells what it lacks, so -ENOMEM of our own needs no undo here:
+ * close() does it.
+ */
+static int check_made(struct gantry_dev *dev, const char *call, int r, uint32_t type, void *made,
+		      const struct gantry_err *inner, struct gantry_object **ret_object,
+		      struct gantry_err *err)
+{
+	if (r > 0)
+		violation(dev, "%s() returned %d", call, r);
+	if (r < 0 && made != UNTOUCHED)
+		violation(dev, "%s() failed and wrote its output", call);
+	if (r < 0 && inner->text[0] == '\0')
+		violation(dev, "%s() failed without a sentence", call);
+	if (r < 0)
+		return gantry_err_set(err, r, "%s", inner->text);
+	if (!made || made == UNTOUCHED)
+		violation(dev, "%s() succeeded without an output", call);
+	*ret_object = gantry_object_new(&dev->objects, dev, type, made);
+	return *ret_object ? 0 : gantry_err_set(err, -ENOMEM, "no memory for the checker");
+}
+
+static int contract_thread_enter(struct gantry_dev *dev, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r;
+
+	check_thread(dev, "thread_enter");
+	if (dev->entered)
+		violation(dev, "thread_enter() called twice");
+	r = next->backend->thread_enter(next->dev, err);
+	dev->entered = r == 0;
+	return r;
+}
+
+static int contract_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			       size_t nbytes, struct gantry_image **ret_image,
+			       struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_image *image = UNTOUCHED;
+	struct gantry_object *object = NULL;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "image_load");
+	if (!bytes == !path || !bytes != !nbytes)
+		violation(dev, "image_load() takes a path or bytes");
+	if (bytes && !(next->info.caps & GANTRY_CAP_GUEST_IMAGES))
+		violation(dev, "image_load() of bytes without GANTRY_CAP_GUEST_IMAGES");
+	r = next->backend->image_load(next->dev, path, bytes, nbytes, &image, &inner);
+	r = check_made(dev, "image_load", r, GANTRY_OBJECT_IMAGE, image, &inner, &object, err);
+	if (r == 0)
+		*ret_image = (struct gantry_image *)object;
+	return r;
+}
+
+static void contract_image_unload(struct gantry_image *opaque)
+{
+	struct gantry_object *image = gantry_object_of(opaque);
+	struct gantry_dev *dev;
+
+	if (!image)
+		return;
+	dev = image->dev;
+	check_thread(dev, "image_unload");
+	check_object(dev, image, GANTRY_OBJECT_IMAGE, "an image");
+	if (image->nuses)
+		violation(dev, "image_unload() while a command uses image %u", image->id);
+	gantry_list_for_each(&dev->objects.list, struct gantry_object, link, object)
+		if (object->parent == image)
+			object->next = NULL; /* kernels go with their image */
+	dev->filter.next.backend->image_unload(image->next);
+	image->next = NULL;
+}
+
+static int contract_kernel_get(struct gantry_image *opaque, const char *symbol,
+			       const struct gantry_signature *sig,
+			       struct gantry_kernel **ret_kernel, struct gantry_err *err)
+{
+	struct gantry_object *image = gantry_object_of(opaque);
+	struct gantry_dev *dev = image->dev;
+	struct gantry_kernel *kernel = UNTOUCHED;
+	struct gantry_object *object = NULL;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "kernel_get");
+	check_object(dev, image, GANTRY_OBJECT_IMAGE, "an image");
+	r = dev->filter.next.backend->kernel_get(image->next, symbol, sig, &kernel, &inner);
+	r = check_made(dev, "kernel_get", r, GANTRY_OBJECT_KERNEL, kernel, &inner, &object, err);
+	if (r < 0)
+		return r;
+	object->parent = image;
+	object->sig = sig;
+	*ret_kernel = (struct gantry_kernel *)object;
+	return 0;
+}
+
+static int mem_made(struct gantry_dev *dev, const char *call, int r, struct gantry_mem *mem,
+		    uint64_t len, const struct gantry_err *inner, struct gantry_mem **ret_mem,
+		    struct gantry_err *err)
+{
+	struct gantry_object *object = NULL;
+
+	r = check_made(dev, call, r, GANTRY_OBJECT_MEM, mem, inner, &object, err);
+	if (r < 0)
+		return r;
+	object->len = len;
+	*ret_mem = (struct gantry_mem *)object;
+	return 0;
+}
+
+static int contract_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			       struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "mem_import");
+	if (len == 0)
+		violation(dev, "mem_import() of nothing");
+	r = next->backend->mem_import(next->dev, fd, off, len, &mem, &inner);
+	return mem_made(dev, "mem_import", r, mem, len, &inner, ret_mem, err);
+}
+
+static int contract_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_mem **ret_mem,
+			      struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "mem_alloc");
+	if (len == 0)
+		violation(dev, "mem_alloc() of nothing");
+	r = next->backend->mem_alloc(next->dev, len, &mem, &inner);
+	return mem_made(dev, "mem_alloc", r, mem, len, &inner, ret_mem, err);
+}
+
+static int contract_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			     struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "mem_host");
+	if (!base || len == 0)
+		violation(dev, "mem_host() of nothing");
+	r = next->backend->mem_host(next->dev, base, len, &mem, &inner);
+	return mem_made(dev, "mem_host", r, mem, len, &inner, ret_mem, err);
+}
+
+static void contract_mem_free(struct gantry_mem *opaque)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+
+	if (!mem)
+		return;
+	check_thread(mem->dev, "mem_free");
+	check_object(mem->dev, mem, GANTRY_OBJECT_MEM, "memory");
+	if (mem->nuses)
+		violation(mem->dev, "mem_free() while a command uses memory %u", mem->id);
+	mem->dev->filter.next.backend->mem_free(mem->next);
+	mem->next = NULL;
+}
+
+static int contract_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+				  struct gantry_stream **ret_stream, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_stream *stream = UNTOUCHED;
+	struct gantry_object *object = NULL;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "stream_create");
+	if (!dev->entered)
+		violation(dev, "stream_create() before thread_enter()");
+	r = next->backend->stream_create(next->dev, attr, &stream, &inner);
+	r = check_made(dev, "stream_create", r, GANTRY_OBJECT_STREAM, stream, &inner, &object, err);
+	if (r == 0)
+		*ret_stream = (struct gantry_stream *)object;
+	return r;
+}
+
+static void contract_stream_destroy(struct gantry_stream *opaque)
+{
+	struct gantry_object *stream = gantry_object_of(opaque);
+
+	if (!stream)
+		return;
+	check_thread(stream->dev, "stream_destroy");
+	check_object(stream->dev, stream, GANTRY_OBJECT_STREAM, "a stream");
+	if (stream->nuses)
+		violation(stream->dev, "stream_destroy() of stream %u, which is not idle",
+			  stream->id);
+	stream->dev->filter.next.backend->stream_destroy(stream->next);
+	stream->next = NULL;
+}
+
+static int contract_region_configure(struct gantry_dev *dev, uint32_t region,
+				     struct gantry_image *opaque, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_object *image;
+
+	check_thread(dev, "region_configure");
+	image = check_object(dev, opaque, GANTRY_OBJECT_IMAGE, "an image");
+	return next->backend->region_configure(next->dev, region, image->next, err);
+}
+
+static void contract_close(struct gantry_dev *dev)
+{
+	if (!dev)
+		return;
+	check_thread(dev, "close");
+	gantry_device_close(&dev->filter.next);
+	gantry_list_for_each_safe(&dev->flights, struct flight, link, flight) {
+		gantry_list_remove(&flight->link);
+		free(flight);
+	}
+	gantry_objects_fini(&dev->objects);
+	(void)pthread_mutex_destroy(&dev->lock);
+	free(dev);
+}
+
+/* The host, as the backend sees it. */
+
+static void checked_wake(void *cookie)
+{
+	struct gantry_dev *dev = cookie;
+
+	dev->host->wake(dev->host->cookie);
+}
+
+static int checked_cancelled(void *cookie, uint64_t tag)
+{
+	struct gantry_dev *dev = cookie;
+	bool known;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	known = find_flight_locked(dev, tag) != NULL;
+	(void)pthread_mutex_unlock(&dev->lock);
+	if (!known)
+		violation(dev, "cancelled() about tag %llu, which is not in the device",
+			  (unsigned long long)tag);
+	return dev->host->cancelled(dev->host->cookie, tag);
+}
+
+static void check_backend(const struct gantry_dev *dev, const struct gantry_backend *b)
+{
+	if (b->abi != GANTRY_BACKEND_ABI || b->size != sizeof(*b))
+		violation(dev, "abi or size is not that of device.h");
+	if (!b->close || !b->stream_create || !b->stream_destroy || !b->submit || !b->poll)
+		violation(dev, "a member that is not optional is missing");
+	if (!b->mem_free || (!b->mem_import && !b->mem_alloc))
+		violation(dev, "neither mem_import() nor mem_alloc(), or no mem_free()");
+	if (!b->image_load != !b->image_unload || !b->image_load != !b->kernel_get)
+		violation(dev, "image_load, image_unload and kernel_get come together");
+}
+
+static void check_info(const struct gantry_dev *dev, const struct gantry_device_info *info)
+{
+	if (info->kind == GANTRY_KIND_ANY || info->kind >= GANTRY_NKINDS)
+		violation(dev, "open() tells kind %u", info->kind);
+	if (info->lanes == 0 || !gantry_is_pow2(info->mem_align))
+		violation(dev, "open() tells %u lanes and alignment %u", info->lanes,
+			  info->mem_align);
+	if (!memchr(info->name, '\0', sizeof(info->name)) || info->name[0] == '\0' ||
+	    !memchr(info->id, '\0', sizeof(info->id)))
+		violation(dev, "open() tells no proper name or id");
+	if ((info->caps & GANTRY_CAP_MEM_FD) && !dev->filter.next.backend->mem_import)
+		violation(dev, "GANTRY_CAP_MEM_FD without mem_import()");
+}
+
+static struct gantry_dev *dev_new(const struct gantry_device_host *host)
+{
+	struct gantry_dev *dev = calloc(1, sizeof(*dev));
+
+	if (!dev)
+		return NULL;
+	dev->host = host;
+	dev->checked_host = (struct gantry_device_host){ checked_wake, checked_cancelled, dev };
+	dev->thread = pthread_self();
+	gantry_objects_init(&dev->objects);
+	gantry_list_init(&dev->flights);
+	(void)pthread_mutex_init(&dev->lock, NULL); /* default attributes cannot fail */
+	return dev;
+}
+
+static void replace_calls(struct gantry_backend *ops)
+{
+	ops->thread_enter = ops->thread_enter ? contract_thread_enter : NULL;
+	if (ops->image_load) {
+		ops->image_load = contract_image_load;
+		ops->image_unload = contract_image_unload;
+		ops->kernel_get = contract_kernel_get;
+	}
+	ops->mem_import = ops->mem_import ? contract_mem_import : NULL;
+	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;
+	ops->mem_host = ops->mem_host ? contract_mem_host : NULL;
+	ops->mem_free = contract_mem_free;
+	ops->stream_create = contract_stream_create;
+	ops->stream_destroy = contract_stream_destroy;
+	ops->submit = contract_submit;
+	ops->poll = contract_poll;
+	ops->flush = ops->flush ? contract_flush : NULL;
+	ops->region_configure = ops->region_configure ? contract_region_configure : NULL;
+}
+
+static void cover(struct gantry_dev *dev, const struct gantry_device *below,
+		  struct gantry_device *ret_device)
+{
+	gantry_filter_init(&dev->filter, below, contract_close);
+	check_backend(dev, below->backend);
+	check_info(dev, &below->info);
+	dev->entered = !below->backend->thread_enter;
+	replace_calls(&dev->filter.ops);
+	*ret_device = (struct gantry_device){ &dev->filter.ops, dev, below->info };
+}
+
+static int contract_open(const struct gantry_filter_next *next,
+			 const struct gantry_device_conf *conf,
+			 const struct gantry_device_host *host, struct gantry_device *ret_device,
+			 struct gantry_err *err)
+{
+	_cleanup_free_ struct gantry_dev *dev = dev_new(host);
+	struct gantry_device below;
+	int r;
+
+	if (!dev)
+		return gantry_err_set(err, -ENOMEM, "no memory for the contract checker");
+	r = gantry_filter_open_next(next, conf, &dev->checked_host, &below, err);
+	if (r < 0)
+		return r;
+	cover(GANTRY_TAKE_PTR(dev), &below, ret_device);
+	return 0;
+}
+
+int gantry_contract_wrap(struct gantry_device *device, struct gantry_err *err)
+{
+	struct gantry_device below = *device;
+	struct gantry_dev *dev = dev_new(NULL);
+
+	if (!dev)
+		return gantry_err_set(err, -ENOMEM, "no memory for the contract checker");
+	cover(dev, &below, device);
+	return 0;
+}
+
+const struct gantry_filter gantry_filter_contract = { .name = "contract", .open = contract_open };

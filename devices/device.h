@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend contract: what a kind of accelerator has to offer, and what it may count on.
+ *
+ * A backend is one constant struct gantry_backend; devices/null/null.c is a complete one to copy.
+ * Vendor libraries are loaded inside open() or probe() with dlopen; where they are missing, probe()
+ * finds 0 devices.
+ *
+ * Trust: callers have validated everything: spans lie inside their memory, kernels belong to the
+ *   device, arguments fit the signature. Backends assert that, they do not re-check it.
+ * Threads: a device belongs to one device thread. open() and every later call on it, its streams,
+ *   memory, images and kernels come from that thread, except where a member says otherwise. A
+ *   backend may have threads of its own; they talk to the device thread by host->wake() and poll().
+ * Blocking: submit() and poll() never wait. The others may take time, none for ever.
+ * Errors: 0 or -errno, a sentence in *err. What goes wrong in a submitted command is told by its
+ *   gantry_done.
+ * Order of calls: open, thread_enter, stream_create, then commands; stream_destroy when idle;
+ *   mem_free when no command uses it; close last, which also ends what is left.
+ *
+ * Optional members may be NULL, alone or as the group that the comment names; the core then does
+ * without. devices/contract.h wraps a backend and checks both sides of all this; tests run on the
+ * wrapped one.
+ */
+#ifndef GANTRY_DEVICES_DEVICE_H
+#define GANTRY_DEVICES_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "devices/manifest.h"
+#include "devices/module.h"
+#include "proto/vocab.h"
+
+#define GANTRY_BACKEND_ABI  1u
+#define GANTRY_MAX_CMD_ARGS 64u
+
+/* Opaque, each backend has its own. */
+struct gantry_dev;
+struct gantry_stream;
+struct gantry_mem;
+struct gantry_image;
+struct gantry_kernel;
+
+enum gantry_device_caps {
+	/* mem_import() works: memory survives the worker in its descriptor */
+	GANTRY_CAP_MEM_FD = 1 << 0,
+	/* kernels work on mem_host() memory at full speed */
+	GANTRY_CAP_HOST_DIRECT = 1 << 1,
+	/* only poll() makes progress, on the device thread; no wake() need come */
+	GANTRY_CAP_CALLER_RUNS = 1 << 2,
+	/* image_load() takes bytes from a guest */
+	GANTRY_CAP_GUEST_IMAGES = 1 << 3,
+	/* copies take memory of another device of this backend */
+	GANTRY_CAP_PEER = 1 << 4,
+	/* a second process cannot open the device */
+	GANTRY_CAP_EXCLUSIVE = 1 << 5,
+	/* device_ns is of a simulated clock */
+	GANTRY_CAP_VIRTUAL_TIME = 1 << 6,
+};
+
+/* One device as the configuration names it: "[device cpu0] backend = cpu, cores = 2, mem = 1G". */
+struct gantry_device_conf {
+	const char *name;    /* "cpu0" */
+	const char *backend; /* "cpu" */
+	uint64_t mem_bytes;  /* its pool; 0: the backend's default */
+	uint32_t lanes;	     /* commands at once; 0: the backend's default */
+	uint32_t nopts;
+	const char *const *opts; /* backend's own "key=value" */
+};
+
+/* The value of an option, or NULL. */
+const char *gantry_device_opt(const struct gantry_device_conf *conf, const char *key);
+/*
+ * -EINVAL, naming the option, when there is one that is neither in @keys (NULL-terminated) nor a
+ * filter's ("filters=...", "FILTER.key=...").
+ */
+int gantry_device_opts_check(const struct gantry_device_conf *conf, const char *const *keys,
+			     struct gantry_err *err);
+
+struct gantry_device_info {
+	uint32_t kind;	      /* enum gantry_kind */
+	uint32_t caps;	      /* enum gantry_device_caps */
+	uint32_t lanes;	      /* streams that make progress at the same time */
+	uint32_t units;	      /* cores, multiprocessors */
+	uint64_t mem_bytes;   /* of the pool */
+	uint32_t mem_align;   /* of ranges inside a gantry_mem; a power of two */
+	int32_t numa_node;    /* -1: none */
+	uint64_t bytes_per_s; /* estimate for copies between host and device; 0: unknown */
+	char name[64];	      /* model, for people */
+	char id[48];	      /* UUID or PCI address; "" if none */
+};
+
+/* What the core offers a device; lives as long as the device. */
+struct gantry_device_host {
+	/*
+	 * Tells the device thread to poll() soon; it may be asleep. A device calls it when a
+	 * command has finished outside poll(), unless earlier ones still wait for a poll(): sleep
+	 * only after poll() has returned 0. Any thread; never blocks.
+	 */
+	void (*wake)(void *cookie);
+	/*
+	 * Nonzero: the running command @tag should stop as soon as it can (its session is gone).
+	 * Any thread.
+	 */
+	int (*cancelled)(void *cookie, uint64_t tag);
+	void *cookie;
+};
+
+struct gantry_stream_attr {
+	int32_t priority; /* higher first, as far as the device knows priorities */
+	uint32_t reserved;
+};
+
+/* Who else an error hurts. The core acts on this, never on vendor codes. */
+enum gantry_blast {
+	GANTRY_BLAST_NONE = 0, /* no error */
+	GANTRY_BLAST_CMD = 1,  /* this command only */
+	GANTRY_BLAST_STREAM = 2,
+	GANTRY_BLAST_CONTEXT = 3, /* every session of this worker; the worker must end */
+	GANTRY_BLAST_DEVICE = 4,  /* every worker of this device */
+};
+
+struct gantry_done {
+	uint64_t tag;
+	int32_t status;	    /* enum gantry_status */
+	uint32_t blast;	    /* enum gantry_blast */
+	uint64_t device_ns; /* measured device time of the command */
+};
+
+enum gantry_cmd_kind {
+	GANTRY_CMD_LAUNCH = 1,
+	GANTRY_CMD_COPY = 2,
+	GANTRY_CMD_FILL = 3,
+};
+
+/* A range of device memory as a command uses it. */
+struct gantry_range {
+	struct gantry_mem *mem;
+	uint64_t off;
+	uint64_t len;
+};
+
+struct gantry_cmd_launch {
+	struct gantry_kernel *kernel;
+	uint32_t grid[3];
+	uint32_t block[3];
+	uint32_t shared_bytes;
+	uint32_t nargs;
+	/*
+	 * In signature order: a range for buffer arguments, the value for others (as the signature
+	 * says).
+	 */
+	union {
+		struct gantry_range range;
+		union gantry_value value;
+	} args[GANTRY_MAX_CMD_ARGS];
+};
+
+struct gantry_cmd_copy {
+	struct gantry_range dst; /* len equal in both */
+	struct gantry_range src;
+};
+
+struct gantry_cmd_fill {
+	struct gantry_range dst;
+	uint64_t pattern;
+	uint32_t pattern_bytes; /* 1, 2, 4 or 8; dst.len is a multiple */
+};
+
+/* Copied by submit() as far as needed; the caller may reuse it at once. */
+struct gantry_cmd {
+	uint32_t kind; /* enum gantry_cmd_kind */
+	uint32_t reserved;
+	uint64_t tag; /* the caller's; comes back in gantry_done */
+	union {
+		struct gantry_cmd_launch launch;
+		struct gantry_cmd_copy copy;
+		struct gantry_cmd_fill fill;
+	};
+};
+
+struct gantry_backend {
+	uint32_t abi;  /* GANTRY_BACKEND_ABI */
+	uint32_t size; /* sizeof(struct gantry_backend) of the backend's build */
+	const char *name;
+	uint32_t kind; /* enum gantry_kind */
+	uint32_t reserved;
+
+	/*
+	 * Devices the machine has without being configured, each written to @confs (name, backend,
+	 * opts are static or live until the next probe). Any thread, before any open. Returns how
+	 * many, at most @cap; 0 is no error. NULL: devices exist by configuration only.
+	 */
+	int (*probe)(struct gantry_device_conf *confs, unsigned cap, struct gantry_err *err);
+
+	/*
+	 * -ENODEV: not there; -EBUSY: another process has it; -EINVAL: configuration (say which
+	 * key).
+	 */
+	int (*open)(const struct gantry_device_conf *conf, const struct gantry_device_host *host,
+		    struct gantry_dev **ret_dev, struct gantry_device_info *ret_info,
+		    struct gantry_err *err);
+	/* Ends the device with everything on it. NULL is allowed. */
+	void (*close)(struct gantry_dev *dev);
+	/* Once, from the device thread, before its first command. Optional. */
+	int (*thread_enter)(struct gantry_dev *dev, struct gantry_err *err);
+
+	/*
+	 * Images. @path: an installed image (@bytes NULL); else guest bytes, only with
+	 * GANTRY_CAP_GUEST_IMAGES. -ENOEXEC: not an image for this device. Memory of @bytes may go
+	 * after it.
+	 */
+	int (*image_load)(struct gantry_dev *dev, const char *path, const void *bytes,
+			  size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
+	void (*image_unload)(struct gantry_image *image);
+	/*
+	 * -ENOENT: no such symbol. @sig stays valid as long as the kernel; the kernel goes with its
+	 * image.
+	 */
+	int (*kernel_get)(struct gantry_image *image, const char *symbol,
+			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			  struct gantry_err *err);
+
+	/*
+	 * Memory. mem_import: [off, off + len) of a descriptor that outlives the worker
+	 * (GANTRY_CAP_MEM_FD); the caller keeps the descriptor and decides which parts are backed.
+	 * mem_alloc: backed now, lost with the worker; contents undefined, never another tenant's.
+	 * mem_host: host memory that guest and worker share, for copies, and for kernels with
+	 * GANTRY_CAP_HOST_DIRECT. At least one of import and alloc exists. -ENOMEM: the device or
+	 * the host has no room.
+	 */
+	int (*mem_import)(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			  struct gantry_mem **ret_mem, struct gantry_err *err);
+	int (*mem_alloc)(struct gantry_dev *dev, uint64_t len, struct gantry_mem **ret_mem,
+			 struct gantry_err *err);
+	int (*mem_host)(struct gantry_dev *dev, void *base, uint64_t len,
+			struct gantry_mem **ret_mem, struct gantry_err *err);
+	void (*mem_free)(struct gantry_mem *mem);
+
+	/* Streams: in order inside one, free across. -EAGAIN: no more streams. */
+	int (*stream_create)(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			     struct gantry_stream **ret_stream, struct gantry_err *err);
+	void (*stream_destroy)(struct gantry_stream *stream);
+
+	/*
+	 * Starts @cmd; must not wait for it. 0: exactly one gantry_done with this tag will come
+	 * from poll(). -EAGAIN: the device is full, try after poll(). Any other -errno: refused, no
+	 * gantry_done will come.
+	 */
+	int (*submit)(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+	/*
+	 * Finished commands of all streams, in order within each stream, at most @n. Returns how
+	 * many. With GANTRY_CAP_CALLER_RUNS it also makes progress: a call runs at most one command
+	 * that takes real time, the next of the stream with the highest priority, so the caller
+	 * polls while it has commands in the device. Without it host->wake() follows a completion
+	 * that poll() has not seen.
+	 */
+	unsigned (*poll)(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+	/* Submissions so far reach the device. Optional: submission is immediate. */
+	void (*flush)(struct gantry_stream *stream);
+
+	/*
+	 * Boards that hold one image per region: makes @image resident in @region, which is idle;
+	 * may take seconds. Optional: images are additive.
+	 */
+	int (*region_configure)(struct gantry_dev *dev, uint32_t region, struct gantry_image *image,
+				struct gantry_err *err);
+
+	/* 0, or -EIO with the sentence why the device should not be used. Any thread. Optional. */
+	int (*health)(struct gantry_dev *dev, struct gantry_err *err);
+};
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/filter.h"
+
+/* Every filter's struct gantry_dev begins with a struct gantry_filter_dev. */
+static struct gantry_filter_dev *filter_of(struct gantry_dev *dev)
+{
+	return (struct gantry_filter_dev *)dev;
+}
+
+static int pass_thread_enter(struct gantry_dev *dev, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->thread_enter(next->dev, err);
+}
+
+static int pass_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->image_load(next->dev, path, bytes, nbytes, ret_image, err);
+}
+
+static int pass_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->mem_import(next->dev, fd, off, len, ret_mem, err);
+}
+
+static int pass_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_mem **ret_mem,
+			  struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->mem_alloc(next->dev, len, ret_mem, err);
+}
+
+static int pass_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			 struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->mem_host(next->dev, base, len, ret_mem, err);
+}
+
+static int pass_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			      struct gantry_stream **ret_stream, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->stream_create(next->dev, attr, ret_stream, err);
+}
+
+static unsigned pass_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->poll(next->dev, ret_done, n);
+}
+
+static int pass_region_configure(struct gantry_dev *dev, uint32_t region,
+				 struct gantry_image *image, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->region_configure(next->dev, region, image, err);
+}
+
+static int pass_health(struct gantry_dev *dev, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->health(next->dev, err);
+}
+
+void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_device *next,
+			void (*close)(struct gantry_dev *dev))
+{
+	struct gantry_backend *ops = &dev->ops;
+
+	dev->next = *next;
+	*ops = *next->backend;
+	ops->probe = NULL;
+	ops->open = NULL;
+	ops->close = close;
+	/* The other members take no device: those of the backend beneath serve as they are. */
+	ops->thread_enter = ops->thread_enter ? pass_thread_enter : NULL;
+	ops->image_load = ops->image_load ? pass_image_load : NULL;
+	ops->mem_import = ops->mem_import ? pass_mem_import : NULL;
+	ops->mem_alloc = ops->mem_alloc ? pass_mem_alloc : NULL;
+	ops->mem_host = ops->mem_host ? pass_mem_host : NULL;
+	ops->stream_create = pass_stream_create;
+	ops->poll = pass_poll;
+	ops->region_configure = ops->region_configure ? pass_region_configure : NULL;
+	ops->health = ops->health ? pass_health : NULL;
+}

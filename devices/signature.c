@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/signature.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/str.h"
+
+/* A kernel without arguments; an empty text could not stand on a manifest's line. */
+#define NO_ARGS "void"
+
+struct word {
+	const char *text;
+	uint8_t value;
+	uint8_t bytes;
+};
+
+static const struct word types[] = {
+	{ "u8", GANTRY_ARG_U8, 1 },   { "i8", GANTRY_ARG_I8, 1 },   { "u16", GANTRY_ARG_U16, 2 },
+	{ "i16", GANTRY_ARG_I16, 2 }, { "u32", GANTRY_ARG_U32, 4 }, { "i32", GANTRY_ARG_I32, 4 },
+	{ "u64", GANTRY_ARG_U64, 8 }, { "i64", GANTRY_ARG_I64, 8 }, { "f32", GANTRY_ARG_F32, 4 },
+	{ "f64", GANTRY_ARG_F64, 8 },
+};
+
+static const struct word modes[] = {
+	{ "r", GANTRY_R, 0 },
+	{ "w", GANTRY_W, 0 },
+	{ "rw", GANTRY_RW, 0 },
+	{ "c", GANTRY_C, 0 },
+};
+
+#define BUFFER_SLOT_BYTES 8u
+
+static const struct word *word_of_text(const struct word *words, size_t nwords, const char *text,
+				       size_t len)
+{
+	for (size_t i = 0; i < nwords; i++)
+		if (strlen(words[i].text) == len && memcmp(words[i].text, text, len) == 0)
+			return &words[i];
+	return NULL;
+}
+
+static const struct word *word_of_value(const struct word *words, size_t nwords, unsigned value)
+{
+	for (size_t i = 0; i < nwords; i++)
+		if (words[i].value == value)
+			return &words[i];
+	return NULL;
+}
+
+uint32_t gantry_arg_type_bytes(unsigned type)
+{
+	const struct word *word = word_of_value(types, GANTRY_ARRAY_SIZE(types), type);
+
+	return word ? word->bytes : 0;
+}
+
+/* "MODE:TYPE*" or "TYPE", @len bytes; @position counts arguments from 1. */
+static int parse_arg(const char *text, size_t len, uint32_t position,
+		     struct gantry_sig_arg *ret_arg, struct gantry_err *err)
+{
+	const char *colon = memchr(text, ':', len);
+	struct gantry_sig_arg arg = { 0 };
+	const struct word *word;
+
+	if (len == 0)
+		return gantry_err_set(err, -EINVAL, "argument %u is empty", position);
+	if (colon) {
+		word = word_of_text(modes, GANTRY_ARRAY_SIZE(modes), text, (size_t)(colon - text));
+		if (!word)
+			return gantry_err_set(err, -EINVAL,
+					      "argument %u: the mode is not r, w, rw or c",
+					      position);
+		arg.mode = word->value;
+		len -= (size_t)(colon + 1 - text);
+		text = colon + 1;
+		if (len == 0 || text[len - 1] != '*')
+			return gantry_err_set(err, -EINVAL,
+					      "argument %u: a buffer's type ends with \"*\"",
+					      position);
+		len--;
+	}
+	word = word_of_text(types, GANTRY_ARRAY_SIZE(types), text, len);
+	if (!word)
+		return gantry_err_set(err, -EINVAL, "argument %u: unknown type \"%.*s\"", position,
+				      (int)(len < 16 ? len : 16), text);
+	arg.type = word->value;
+	*ret_arg = arg;
+	return 0;
+}
+
+/* Appends @arg at its natural alignment. Sixty-four slots of 8 bytes cannot overflow 16 bits. */
+static void place_arg(struct gantry_signature *sig, struct gantry_sig_arg arg)
+{
+	uint32_t bytes = arg.mode ? BUFFER_SLOT_BYTES : gantry_arg_type_bytes(arg.type);
+
+	sig->args_bytes = (sig->args_bytes + bytes - 1) & ~(bytes - 1);
+	arg.off_bytes = (uint16_t)sig->args_bytes;
+	sig->args_bytes += bytes;
+	sig->args[sig->nargs++] = arg;
+}
+
+int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
+			   struct gantry_err *err)
+{
+	struct gantry_signature sig = { 0 };
+	struct gantry_sig_arg arg = { 0 };
+	int r;
+
+	if (strcmp(text, NO_ARGS) == 0) {
+		*ret_sig = sig;
+		return 0;
+	}
+	for (;;) {
+		size_t len = strcspn(text, ",");
+
+		if (sig.nargs == GANTRY_SIGNATURE_MAX_ARGS)
+			return gantry_err_set(err, -EINVAL, "more than %u arguments",
+					      GANTRY_SIGNATURE_MAX_ARGS);
+		r = parse_arg(text, len, sig.nargs + 1, &arg, err);
+		if (r < 0)
+			return r;
+		place_arg(&sig, arg);
+		if (text[len] == '\0')
+			break;
+		text += len + 1;
+	}
+	sig.args_bytes = (sig.args_bytes + 7) & ~7u;
+	*ret_sig = sig;
+	return 0;
+}
+
+static int format_arg(const struct gantry_sig_arg *arg, int first, char *buf, size_t cap)
+{
+	const struct word *type = word_of_value(types, GANTRY_ARRAY_SIZE(types), arg->type);
+	const struct word *mode = word_of_value(modes, GANTRY_ARRAY_SIZE(modes), arg->mode);
+
+	if (!type || (arg->mode && !mode))
+		return -EINVAL;
+	return gantry_str_format(buf, cap, "%s%s%s%s%s", first ? "" : ",", mode ? mode->text : "",
+				 mode ? ":" : "", type->text, mode ? "*" : "");
+}
+
+int gantry_signature_format(const struct gantry_signature *sig, char *buf, size_t cap)
+{
+	size_t len = 0;
+	int r;
+
+	if (cap == 0)
+		return -E2BIG;
+	if (sig->nargs == 0)
+		return gantry_str_copy(buf, cap, NO_ARGS);
+	for (uint32_t i = 0; i < sig->nargs; i++) {
+		r = format_arg(&sig->args[i], i == 0, buf + len, cap - len);
+		if (r < 0)
+			return r;
+		len += strlen(buf + len);
+	}
+	return 0;
+}

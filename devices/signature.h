@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Signatures: what arguments a kernel takes, and where they lie when packed.
+ *
+ * As text a comma separated list: mode:type* for buffers (mode r, w, rw, c), type for scalars;
+ * "void" for a kernel without arguments. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64.
+ *
+ * Trust: parsed as hostile input (fuzzed): bounded, allocates nothing.
+ * Threads: any; the functions keep no state.
+ */
+#ifndef GANTRY_DEVICES_SIGNATURE_H
+#define GANTRY_DEVICES_SIGNATURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "proto/vocab.h"
+
+#define GANTRY_SIGNATURE_MAX_ARGS 64u
+/* Room for the longest canonical text: "rw:u16*," for each argument. */
+#define GANTRY_SIGNATURE_TEXT_MAX (8u * GANTRY_SIGNATURE_MAX_ARGS + 1u)
+
+enum gantry_arg_type {
+	GANTRY_ARG_U8 = 1,
+	GANTRY_ARG_I8,
+	GANTRY_ARG_U16,
+	GANTRY_ARG_I16,
+	GANTRY_ARG_U32,
+	GANTRY_ARG_I32,
+	GANTRY_ARG_U64,
+	GANTRY_ARG_I64,
+	GANTRY_ARG_F32,
+	GANTRY_ARG_F64,
+};
+
+struct gantry_sig_arg {
+	uint8_t mode;	    /* enum gantry_access_mode; 0: a scalar */
+	uint8_t type;	    /* enum gantry_arg_type; of the elements for buffers */
+	uint16_t off_bytes; /* in the packed arguments; buffers take an 8-byte slot */
+};
+
+struct gantry_signature {
+	uint32_t nargs;
+	uint32_t args_bytes; /* packed, natural alignment, rounded up to 8 */
+	struct gantry_sig_arg args[GANTRY_SIGNATURE_MAX_ARGS];
+};
+
+/* Size of a scalar or element; 0 for an unknown type. */
+uint32_t gantry_arg_type_bytes(unsigned type);
+
+/* -EINVAL with a sentence naming the argument, counted from 1; outputs untouched. */
+int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
+			   struct gantry_err *err);
+/*
+ * Writes the canonical text. -E2BIG if it does not fit; -EINVAL for modes and types that do not
+ * exist.
+ */
+int gantry_signature_format(const struct gantry_signature *sig, char *buf, size_t cap);
+
+#endif

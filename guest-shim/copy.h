@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moving bytes between the program and buffers in device memory, through pieces of the heap: this
+ * side fills or empties one piece while the host moves the others.
+ *
+ * Transfers go through a queue of the library's own, opened at the first one, and start after all
+ * that was submitted to the program's queues before them.
+ * Threads: any; one transfer of a session at a time. Blocking: until the bytes are there; each step
+ * at most the call timeout.
+ */
+#ifndef GANTRY_GUEST_SHIM_COPY_H
+#define GANTRY_GUEST_SHIM_COPY_H
+
+#include <stdint.h>
+
+#include "guest-shim/ranges.h"
+#include "guest-shim/session.h"
+
+int gantry_copy_in(struct gantry_session *s, gantry_buffer buffer, uint64_t off, const void *src,
+		   uint64_t len);
+int gantry_copy_out(struct gantry_session *s, gantry_buffer buffer, uint64_t off, void *dst,
+		    uint64_t len);
+
+/*
+ * Between a buffer and the start of a piece of the heap that the caller holds. TIMEOUT: it may
+ * still be going on.
+ */
+int gantry_copy_from_range(struct gantry_session *s, gantry_buffer buffer, uint64_t off,
+			   const struct gantry_range *range, uint64_t len, uint64_t deadline_ns);
+int gantry_copy_to_range(struct gantry_session *s, gantry_buffer buffer, uint64_t off,
+			 const struct gantry_range *range, uint64_t len, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a guest reaches its agent: what differs between a Unix socket, an ivshmem device and a vsock
+ * port. The segment, the rings and everything after the handshake are the same for all.
+ *
+ * Returns: as guest-shim/error.h says, statuses with their sentence recorded.
+ * Trust: what the agent sends is checked before it is used; a bad agent must not crash a guest.
+ * Threads: kick and peek may be called from any thread, at the same time as request; connect,
+ * handshake and close while nobody else uses the cookie; request by one thread at a time.
+ * Order of calls: connect, handshake, then the others, close last (also after a failed handshake).
+ */
+#ifndef GANTRY_GUEST_SHIM_TRANSPORT_H
+#define GANTRY_GUEST_SHIM_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "guest-shim/gantry.h"
+#include "proto/door.h"
+
+/* What a handshake brought. */
+struct gantry_attachment {
+	struct gantry_door_welcome welcome;
+	int segment_fd;	      /* the receiver's, who closes it once it is mapped */
+	uint64_t segment_off; /* where the segment starts in it, a multiple of a page */
+	void *mapped; /* not NULL: it is mapped here, by a transport inside one process, and stays */
+};
+
+struct gantry_transport_ops {
+	const char *prefix; /* of gantry_open()'s where: "unix:" */
+
+	/* Reaches the agent at @where, which has no prefix any more. NO_AGENT, DENIED, ARG. */
+	int (*connect)(const char *where, uint64_t deadline_ns, void **ret_cookie);
+
+	/*
+	 * Says @hello and waits for the answer. Checks the welcome as a message and that the
+	 * segment cannot shrink under the guest; its numbers are the caller's to check. A refusal's
+	 * status, NO_AGENT, PROTOCOL.
+	 */
+	int (*handshake)(void *cookie, const struct gantry_door_hello *hello, uint64_t deadline_ns,
+			 struct gantry_attachment *ret_attachment);
+
+	/* Wakes the host. Never blocks, never fails: a full bell is a bell that rings already. */
+	void (*kick)(void *cookie);
+
+	/*
+	 * Sends @msg (a door message; its tag is filled in here) and waits for the answer of kind
+	 * @kind. @ret_answer holds as many bytes as that kind has. TIMEOUT, DETACHED, PROTOCOL.
+	 */
+	int (*request)(void *cookie, void *msg, uint16_t kind, void *ret_answer,
+		       uint64_t deadline_ns);
+
+	/*
+	 * Whether the agent is still there; never waits. 0, or -ECONNRESET (no sentence) once it
+	 * hung up. *@ret_notice is the last notice that came, status 0 if none did; written in both
+	 * cases.
+	 */
+	int (*peek)(void *cookie, struct gantry_door_refuse *ret_notice);
+
+	/* Hangs up, or in a forked child frees the child's copy without hanging up. */
+	void (*close)(void *cookie);
+};
+
+extern const struct gantry_transport_ops gantry_transport_unix;
+
+/*
+ * gantry_open() over a transport of the caller's; for tests and for programs that hold both ends.
+ * Takes @cookie over: it is closed on failure too. Not part of the shared library.
+ */
+int gantry_session_open_transport(const struct gantry_transport_ops *ops, void *cookie,
+				  const struct gantry_limits *ask,
+				  struct gantry_session **ret_session);
+
+#endif

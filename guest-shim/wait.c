@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest-shim/wait.h"
+
+#include <errno.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/spin.h"
+#include "guest-shim/error.h"
+
+/*
+ * Falling asleep and being woken costs some 35 us; who spins about as long as that never pays much
+ * more than twice the price of the better choice.
+ */
+#define SPIN_MAX_NS 50000u
+
+/* Longest sleep without a look at the session's state and the door. */
+#define SLICE_NS (100 * GANTRY_NS_PER_MS)
+
+static struct gantry_spin *this_thread(unsigned int ncpus)
+{
+	static __thread struct gantry_spin spin;
+	static __thread bool is_ready;
+
+	if (!is_ready) {
+		gantry_spin_init(&spin, SPIN_MAX_NS, ncpus);
+		is_ready = true;
+	}
+	return &spin;
+}
+
+static bool spin_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq)
+{
+	struct gantry_spin *spin = this_thread(s->ncpus);
+	bool hit;
+
+	gantry_spin_begin(spin);
+	while (!(hit = gantry_ring_done(map) >= seq) && gantry_spin_again(spin))
+		;
+	gantry_spin_end(spin, hit);
+	return hit;
+}
+
+static int sleep_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
+		     uint64_t deadline_ns)
+{
+	while (gantry_ring_done(map) < seq) {
+		uint64_t now = gantry_now_ns();
+		int r = gantry_session_look(s);
+
+		if (r < 0)
+			return r;
+		if (now >= deadline_ns)
+			return gantry_fail_plain(GANTRY_E_TIMEOUT);
+		gantry_count_add(&s->nsleeps, 1);
+		/* Woken or not: what counts is what the next turn sees. */
+		(void)gantry_ring_wait_sleep(
+			map, seq, deadline_ns - now < SLICE_NS ? deadline_ns : now + SLICE_NS);
+	}
+	return 0;
+}
+
+int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
+		    uint64_t deadline_ns)
+{
+	const struct gantry_ring_map *map = &q->ring.map;
+	int r;
+
+	if (gantry_ring_done(map) >= seq)
+		return 0;
+	if (deadline_ns == 0) { /* asked without waiting */
+		r = gantry_session_look(s);
+		return r < 0 ? r : gantry_fail_plain(GANTRY_E_TIMEOUT);
+	}
+	if (spin_for(s, map, seq))
+		return 0;
+	gantry_ring_wait_enter(map);
+	r = sleep_for(s, map, seq, deadline_ns);
+	gantry_ring_wait_leave(map);
+	return r;
+}
+
+void gantry_wait_snapshot(struct gantry_session *s, uint64_t ret_tails[GANTRY_MAX_QUEUES])
+{
+	for (uint32_t i = 0; i < GANTRY_MAX_QUEUES; i++)
+		ret_tails[i] = 0;
+	for (uint32_t i = 0; i < s->nqueues; i++) {
+		/* Acquire: pairs with the release in gantry_batch_flush(). */
+		uint64_t tail = gantry_load_acquire(&s->queues[i].tail);
+
+		if (tail > gantry_ring_done(&s->queues[i].ring.map))
+			ret_tails[i] = tail;
+	}
+}
+
+int gantry_wait_tails(struct gantry_session *s, const uint64_t tails[GANTRY_MAX_QUEUES],
+		      uint64_t deadline_ns)
+{
+	for (uint32_t i = 0; i < s->nqueues; i++) {
+		int r = tails[i] ? gantry_wait_seq(s, &s->queues[i], tails[i], deadline_ns) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int gantry_ticket_find(struct gantry_session *s, gantry_ticket ticket,
+		       struct gantry_queue_end **ret_queue, uint64_t *ret_seq)
+{
+	uint32_t slot = GANTRY_TICKET_QUEUE(ticket);
+	uint64_t seq = GANTRY_TICKET_SEQ(ticket);
+
+	/* Acquire: pairs with the release in gantry_batch_flush(). */
+	if (slot == 0 || slot >= s->nqueues || seq == 0 ||
+	    seq > gantry_load_acquire(&s->queues[slot].tail))
+		return gantry_fail(GANTRY_E_HANDLE, "no task of this session has the ticket 0x%llx",
+				   (unsigned long long)ticket);
+	*ret_queue = &s->queues[slot];
+	*ret_seq = seq;
+	return 0;
+}
+
+int gantry_ticket_status(struct gantry_queue_end *q, uint64_t seq)
+{
+	return gantry_failures_status(&q->failures, &q->ring.map, &q->tail, seq - 1);
+}
+
+/* ---- the API ---- */
+
+static int task_failed(gantry_ticket ticket, int status)
+{
+	return gantry_fail(status, "task %llu of queue %u: %s",
+			   (unsigned long long)GANTRY_TICKET_SEQ(ticket),
+			   GANTRY_TICKET_QUEUE(ticket), gantry_status_text(status));
+}
+
+/* 0 and the task's own status, or why that cannot be told. */
+static int wait_one(struct gantry_session *s, gantry_ticket ticket, uint64_t deadline_ns,
+		    int *ret_status)
+{
+	struct gantry_queue_end *q;
+	uint64_t seq;
+	int r;
+
+	if (ticket == 0) {
+		*ret_status = 0;
+		return 0;
+	}
+	r = gantry_ticket_find(s, ticket, &q, &seq);
+	if (r < 0)
+		return r;
+	r = gantry_wait_seq(s, q, seq, deadline_ns);
+	if (r < 0)
+		return r;
+	*ret_status = gantry_ticket_status(q, seq);
+	return 0;
+}
+
+int gantry_wait(struct gantry_session *session, const gantry_ticket *tickets, unsigned n,
+		int64_t timeout_ns)
+{
+	uint64_t deadline_ns;
+	gantry_ticket failed = 0;
+	int first_status = 0;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	if ((n > 0 && !tickets) || timeout_ns < GANTRY_FOREVER)
+		return gantry_fail_plain(GANTRY_E_ARG);
+	/* A deadline that has passed already saves the look at the clock. */
+	deadline_ns = timeout_ns == 0 ? 0 : gantry_deadline_ns(timeout_ns);
+	for (unsigned i = 0; i < n; i++) {
+		int status;
+
+		r = wait_one(session, tickets[i], deadline_ns, &status);
+		if (r < 0)
+			return r;
+		if (status < 0 && first_status == 0) {
+			first_status = status;
+			failed = tickets[i];
+		}
+	}
+	return first_status ? task_failed(failed, first_status) : 0;
+}
+
+int gantry_test(struct gantry_session *session, gantry_ticket ticket)
+{
+	struct gantry_queue_end *q;
+	uint64_t seq;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	if (ticket == 0)
+		return 1;
+	r = gantry_ticket_find(session, ticket, &q, &seq);
+	if (r < 0)
+		return r;
+	if (gantry_ring_done(&q->ring.map) < seq)
+		return gantry_session_look(session);
+	r = gantry_ticket_status(q, seq);
+	return r < 0 ? task_failed(ticket, r) : 1;
+}

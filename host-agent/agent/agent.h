@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent: the object that all its files share, and which file does what with it. Each .c file
+ * that offers something to others has a header of its name.
+ *
+ *   run.c      start, stop, reload            keep.c     what the monitor keeps for us
+ *   tenant.c   tenants from the configuration door.c     listeners, connections, handshakes
+ *   ask.c      what a guest may have          session.c  a session's memory and its end
+ *   attach.c   the road to a session          recover.c  after a worker's death
+ *   worker.c   worker processes               call.c     requests to them
+ *   warm.c     workers kept ready             deadline.c tasks that run too long
+ *   device.c   devices and their share pages  exchange.c buffers between sessions
+ *   journal.c  what is alive, in a file       restore.c  taking over from an agent that died
+ *   events.c   what happened                  metrics.c  /metrics
+ *   admin*.c   the admin socket               peer.c     other agents
+ *   stream.c   servers on stream sockets      guard.c    what the agent gives up itself
+ *   kernels.c  installed kernels              liveness.c whether a guest lives
+ *   worker_limits.c what a worker gets of the host, through cgroup.c
+ *
+ * Threads: one; everything runs in its libevent loop.
+ * Blocking: nothing waits there. Every answer that is waited for has a time-out; where there is
+ * nothing to do no timer runs.
+ * Order: run.h.
+ * Trust: guests (door.c), administrators (admin.c), workers (call.c) and peers send input.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_AGENT_H
+#define GANTRY_HOST_AGENT_AGENT_AGENT_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/guard.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/token.h"
+#include "host-agent/monitor/store.h"
+#include "host-agent/shared/share.h"
+
+struct gantry_cgroups;
+struct gantry_config;
+struct gantry_event_entry;
+struct gantry_kernels;
+struct gantry_stream;
+
+struct gantry_counters {
+	uint64_t attaches;
+	uint64_t attach_refused;
+	uint64_t protocol_errors;
+	uint64_t denied_peers;
+	uint64_t workers_spawned;
+	uint64_t worker_restarts; /* sessions that got a successor worker */
+	uint64_t journal_errors;
+	uint64_t keep_errors;
+	uint64_t fd_exhausted;
+	uint64_t slow_readers;
+	uint64_t attach_ns_total; /* of attaches */
+	uint64_t recover_ns_last;
+};
+
+struct gantry_agent {
+	struct event_base *base;
+	struct gantry_agent_args args;
+	struct gantry_config *config;
+	uint64_t started_unix_ns;
+	uint64_t restarts;
+	bool stopping;
+	bool journal_failed;
+	struct gantry_guard guard;
+	int exit_status;
+	int lock_fd;
+
+	int monitor_fd;
+	pid_t monitor_pid;
+	struct event *monitor_event;
+	struct event *monitor_room; /* it does not read: waited for */
+	struct gantry_store kept;   /* borrowed descriptors: what the monitor has of ours */
+	struct gantry_store handed; /* owned: what it gave us at the start, until taken up */
+
+	struct gantry_agent_device devices[GANTRY_AGENT_MAX_DEVICES];
+	uint32_t ndevices; /* one past the highest index ever used */
+	struct gantry_list tenants;
+	struct gantry_list sessions;
+	struct gantry_list workers;
+	struct gantry_list wanting; /* sessions that wait for a worker */
+	uint64_t next_session_id;
+	uint64_t next_worker_id;
+	uint64_t share_slots[GANTRY_SHARE_NSESSIONS / 64]; /* bit set: taken */
+	uint64_t owners[GANTRY_SHARE_NWORKERS / 64];
+	uint64_t tenant_slots[GANTRY_SHARE_NTENANTS / 64];
+	uint32_t spawn_failures; /* in a row */
+	uint64_t spawn_not_before_ns;
+
+	struct event *warm_timer;
+	struct event *deadline_timer;
+	struct event *journal_event;
+	struct event *stop_timer;
+	struct event *watchdog_timer;
+	struct event *retry_timer;
+	struct event *door_retry_timer;
+
+	struct gantry_tokens tokens;
+	struct gantry_counters counters;
+
+	struct gantry_event_entry *events; /* ring of GANTRY_EVENTS_KEPT */
+	uint64_t nevents;		   /* ever */
+
+	struct gantry_stream *admin;
+	struct gantry_stream *metrics;
+	struct gantry_stream *peers;
+	struct gantry_kernels *kernels;
+	struct gantry_cgroups *cgroups; /* NULL: not started, or no memory */
+};
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration: what files and the state directory say, parsed into an object of its own.
+ *
+ * A struct gantry_config is built whole, checked whole, and only then put in place of an older one.
+ * Sections: [agent], [device NAME], [tenant NAME]; keys: gantry.conf(5). Strict: an unknown section
+ * or key, a
+ * bad value, a key given twice are errors with file, line and a sentence.
+ *
+ * Trust: text is input (fuzzed): bounded, and nothing in it is opened or run here.
+ * Threads: one. Blocking: gantry_config_load() reads files.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_CONFIG_H
+#define GANTRY_HOST_AGENT_AGENT_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+#define GANTRY_CONFIG_MAX_BYTES	  (1024u * 1024u)
+#define GANTRY_CONFIG_MAX_DEVICES 8u /* as many as a worker opens */
+#define GANTRY_CONFIG_MAX_TENANTS 256u
+#define GANTRY_CONFIG_MAX_OPTS	  32u
+#define GANTRY_CONFIG_MAX_DIRS	  16u
+#define GANTRY_CONFIG_MAX_UIDS	  32u
+#define GANTRY_CONFIG_TEXT	  192u
+/*
+ * Free in ordinary processes and under AddressSanitizer and ThreadSanitizer; a memfd there, registered
+ * with an NVIDIA H200 (driver 580), has the same address on the device. Device memory is handed out from
+ * 0x7fff... downwards, so places are given from the base upwards.
+ */
+#define GANTRY_CONFIG_SEGMENTS_BASE 0x7e8000000000ull
+#define GANTRY_CONFIG_SEGMENTS_END  0x7f0000000000ull
+#define GANTRY_CONFIG_NAME	    (GANTRY_NAME_LEN_MAX + 1)
+
+enum gantry_isolation {
+	GANTRY_ISOLATED = 0,
+	GANTRY_POOLED = 1,
+};
+
+enum gantry_on_full {
+	GANTRY_ON_FULL_REFUSE = 0,
+	GANTRY_ON_FULL_QUEUE = 1,
+};
+
+struct gantry_agent_conf {
+	char admin[GANTRY_CONFIG_TEXT]; /* path of the socket; "": RUNDIR/admin.sock */
+	uint32_t admin_mode;
+	char metrics[GANTRY_CONFIG_TEXT]; /* "": none; "unix:PATH" or "ADDRESS:PORT" */
+	uint32_t warm_workers;		  /* isolated ones kept ready */
+	uint32_t ndirs;
+	char module_dirs[GANTRY_CONFIG_MAX_DIRS][GANTRY_CONFIG_TEXT];
+	bool confine;
+	char cgroup[GANTRY_CONFIG_TEXT]; /* "auto", "off", or a folder of a cgroup2 file system */
+	char worker_user[GANTRY_CONFIG_TEXT]; /* "auto", "none", or user[:group] */
+	uid_t worker_uid; /* what that means; 0: workers stay what the agent is */
+	gid_t worker_gid;
+	uint64_t segments_base; /* addresses of segments: [base, end); 0, 0: anywhere */
+	uint64_t segments_end;
+	uint64_t spin_ns; /* bound of a worker's idle spinning; 0: the worker's default */
+};
+
+struct gantry_device_section {
+	char name[GANTRY_CONFIG_NAME];
+	char backend[GANTRY_CONFIG_NAME];
+	uint64_t mem_bytes; /* 0: the backend's default */
+	uint32_t lanes;	    /* 0: the backend's default */
+	uint32_t nopts;
+	char opts[GANTRY_CONFIG_MAX_OPTS][GANTRY_CONFIG_TEXT]; /* "key=value", the backend's own */
+};
+
+/* Bits of gantry_tenant_conf.set, one per key: which ones a source gave. */
+enum gantry_tenant_key {
+	GANTRY_TENANT_MEM = 1 << 0,
+	GANTRY_TENANT_VIRTUAL = 1 << 1,
+	GANTRY_TENANT_HEAP = 1 << 2,
+	GANTRY_TENANT_HOST_MEM = 1 << 3,
+	GANTRY_TENANT_WEIGHT = 1 << 4,
+	GANTRY_TENANT_PRIORITY = 1 << 5,
+	GANTRY_TENANT_SESSIONS = 1 << 6,
+	GANTRY_TENANT_QUEUES = 1 << 7,
+	GANTRY_TENANT_INFLIGHT = 1 << 8,
+	GANTRY_TENANT_DEADLINE = 1 << 9,
+	GANTRY_TENANT_ISOLATION = 1 << 10,
+	GANTRY_TENANT_TRUST_GROUP = 1 << 11,
+	GANTRY_TENANT_DEVICES = 1 << 12,
+	GANTRY_TENANT_DOOR = 1 << 13,
+	GANTRY_TENANT_DOOR_MODE = 1 << 14,
+	GANTRY_TENANT_DOOR_OWNER = 1 << 15,
+	GANTRY_TENANT_DOOR_UIDS = 1 << 16,
+	GANTRY_TENANT_ON_FULL = 1 << 17,
+	GANTRY_TENANT_WORKER_CPU = 1 << 18,
+	GANTRY_TENANT_WORKER_MEM = 1 << 19,
+	GANTRY_TENANT_WORKER_PIDS = 1 << 20,
+};
+
+/* "CPUS[/WEIGHT]" */
+struct gantry_cpu_share {
+	uint32_t milli;	 /* thousandths of a processor; 0: no bound */
+	uint32_t weight; /* against other workers, 1 to 10000 */
+};
+
+struct gantry_tenant_conf {
+	char name[GANTRY_CONFIG_NAME];
+	char source[GANTRY_CONFIG_TEXT]; /* the file that defines it, or "cli" */
+	uint32_t set;			 /* enum gantry_tenant_key: given rather than default */
+	uint64_t mem_bytes;
+	uint64_t virtual_bytes;
+	uint64_t heap_bytes;
+	uint64_t host_mem_bytes;
+	uint32_t weight;
+	int32_t priority;
+	uint32_t sessions;
+	uint32_t queues;
+	uint32_t inflight;
+	uint64_t deadline_ns;
+	uint32_t isolation;		      /* enum gantry_isolation */
+	char trust_group[GANTRY_CONFIG_NAME]; /* "": the tenant alone */
+	char devices[GANTRY_CONFIG_TEXT * 4]; /* comma separated; "all" */
+	char door[GANTRY_CONFIG_TEXT];	      /* "": RUNDIR/doors/NAME/door */
+	uint32_t door_mode;
+	char door_owner[GANTRY_CONFIG_TEXT]; /* user[:group]; "": the agent's own */
+	uint32_t nuids;
+	uid_t door_uids[GANTRY_CONFIG_MAX_UIDS]; /* who may connect; none: whom the mode admits */
+	uint32_t on_full;			 /* enum gantry_on_full */
+	/* one worker process, where cgroups may be used; 0: no bound */
+	struct gantry_cpu_share worker_cpu;
+	uint64_t worker_mem_bytes; /* beside device memory and segments */
+	uint32_t worker_pids;
+};
+
+struct gantry_config {
+	struct gantry_agent_conf agent;
+	uint32_t ndevices;
+	struct gantry_device_section *devices; /* owned */
+	uint32_t ntenants;
+	struct gantry_tenant_conf *tenants; /* owned */
+};
+
+/* An empty configuration: defaults, no device, no tenant. NULL: no memory. */
+struct gantry_config *gantry_config_new(void);
+void gantry_config_free(struct gantry_config *config);
+
+/*
+ * Add what @text says. @source is named in errors and kept as where tenants come from. A tenant or
+ * device that is there
+ * already gets the new keys (drop-ins). -EINVAL with "SOURCE:LINE: sentence"; -ENOMEM. @config is
+ * half changed after
+ * a failure: free it.
+ */
+int gantry_config_parse(struct gantry_config *config, const char *source, const char *text,
+			size_t len, struct gantry_err *err);
+
+/*
+ * What no single line can say: pooled tenants have devices that exist, and so on. -EINVAL with a
+ * sentence.
+ */
+int gantry_config_check(const struct gantry_config *config, struct gantry_err *err);
+
+/*
+ * The whole configuration in its order of precedence, later over earlier for each key: @path,
+ * @path.d/ *.conf in the
+ * order of their names, @state_dir/tenants.d/ *.conf (what gantryctl changed; may be NULL). A
+ * missing @path is an
+ * empty file when @path_optional.
+ */
+int gantry_config_load(const char *path, bool path_optional, const char *state_dir,
+		       struct gantry_config **ret_config, struct gantry_err *err);
+
+/* NULL if there is none. */
+struct gantry_tenant_conf *gantry_config_tenant(const struct gantry_config *config,
+						const char *name);
+struct gantry_device_section *gantry_config_device(const struct gantry_config *config,
+						   const char *name);
+
+/* A tenant with default limits. */
+void gantry_tenant_conf_init(struct gantry_tenant_conf *tenant, const char *name,
+			     const char *source);
+
+/* One key of a tenant as the files spell it, for the CLI's changes. -EINVAL with a sentence. */
+int gantry_tenant_conf_set(struct gantry_tenant_conf *tenant, const char *key, const char *value,
+			   struct gantry_err *err);
+
+/* "user", "user:group", names or numbers; what is not given becomes -1. -EINVAL: there is no such one. */
+int gantry_owner_parse(const char *text, uid_t *ret_uid, gid_t *ret_gid, struct gantry_err *err);
+
+/* The value of a key as the files spell it; -EINVAL: no such key; -E2BIG. */
+int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *key, char *buf,
+			   size_t cap);
+
+/* The names of all tenant keys, NULL-terminated. */
+extern const char *const gantry_tenant_keys[];
+
+/*
+ * The keys of @mask as text of a file. The caller frees *@ret_text.
+ */
+int gantry_tenant_conf_write(const struct gantry_tenant_conf *tenant, uint32_t mask,
+			     char **ret_text);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices as the agent sees them: a configured section, a share page, a state. It opens none. */
+#include "host-agent/agent/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/journal.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/worker.h"
+#include "host-agent/shared/share.h"
+
+struct gantry_agent_device *gantry_agent_device_find(struct gantry_agent *a, const char *name)
+{
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if (a->devices[i].used && strcmp(a->devices[i].conf.name, name) == 0)
+			return &a->devices[i];
+	return NULL;
+}
+
+uint64_t gantry_devices_mask(const struct gantry_agent *a, const char *names)
+{
+	_cleanup_free_ char *copy = strdup(names);
+	uint64_t mask = 0;
+	char *save = NULL;
+
+	if (!copy)
+		return 0;
+	if (strcmp(copy, "all") == 0) {
+		for (uint32_t i = 0; i < a->ndevices; i++)
+			mask |= a->devices[i].used ? 1ull << i : 0;
+		return mask;
+	}
+	for (char *name = strtok_r(copy, ", ", &save); name; name = strtok_r(NULL, ", ", &save))
+		for (uint32_t i = 0; i < a->ndevices; i++)
+			if (a->devices[i].used && strcmp(a->devices[i].conf.name, name) == 0)
+				mask |= 1ull << i;
+	return mask;
+}
+
+uint64_t gantry_devices_serving(const struct gantry_agent *a)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if (a->devices[i].used && a->devices[i].state == GANTRY_DEVICE_ENABLED)
+			mask |= 1ull << i;
+	return mask;
+}
+
+/* Until a worker has opened the device and said better. */
+static uint32_t guess_lanes(const struct gantry_device_section *conf)
+{
+	unsigned long cores = 0;
+
+	if (conf->lanes)
+		return conf->lanes;
+	for (uint32_t i = 0; i < conf->nopts; i++)
+		if (gantry_str_starts(conf->opts[i], "cores="))
+			cores = strtoul(conf->opts[i] + strlen("cores="), NULL, 10);
+	return cores >= 1 && cores <= GANTRY_SHARE_NLANES ? (uint32_t)cores : 1;
+}
+
+static int add_device(struct gantry_agent *a, const struct gantry_device_section *conf,
+		      struct gantry_err *err)
+{
+	struct gantry_agent_device *d;
+	int r;
+
+	if (a->ndevices == GANTRY_AGENT_MAX_DEVICES)
+		return gantry_err_set(
+			err, -ENOSPC,
+			"device %s: the agent has had %u devices since it started; restart it",
+			conf->name, GANTRY_AGENT_MAX_DEVICES);
+	d = &a->devices[a->ndevices];
+	*d = (struct gantry_agent_device){ .conf = *conf, .page_fd = -EBADF };
+	r = gantry_share_create(conf->name, guess_lanes(conf), conf->mem_bytes, &d->page,
+				&d->page_fd, err);
+	if (r < 0)
+		return r;
+	d->used = true;
+	d->state = GANTRY_DEVICE_ENABLED;
+	d->lanes = guess_lanes(conf);
+	d->mem_bytes = conf->mem_bytes;
+	gantry_keep(a, d->page_fd, "d/%u/%s", a->ndevices, conf->name);
+	a->ndevices++;
+	gantry_event(a, "device-added", NULL, NULL, NULL, "%s (%s)", conf->name, conf->backend);
+	return 0;
+}
+
+static void remove_device(struct gantry_agent *a, struct gantry_agent_device *d)
+{
+	d->used = false;
+	d->state = GANTRY_DEVICE_DISABLED;
+	gantry_share_disable(d->page, true);
+	gantry_event(a, "device-removed", NULL, NULL, NULL, "%s", d->conf.name);
+}
+
+int gantry_devices_apply(struct gantry_agent *a, const struct gantry_config *config,
+			 struct gantry_err *err, bool *ret_changed)
+{
+	bool changed = false;
+
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		struct gantry_agent_device *d = &a->devices[i];
+		struct gantry_device_section *now = gantry_config_device(config, d->conf.name);
+
+		if (!d->used)
+			continue;
+		/* Restored from an earlier agent: only the name is known. */
+		if (now && d->conf.backend[0] == '\0')
+			d->conf = *now;
+		if (now && memcmp(now, &d->conf, sizeof(*now)) == 0)
+			continue;
+		remove_device(a, d); /* a changed one comes back under another index */
+		changed = true;
+	}
+	for (uint32_t i = 0; i < config->ndevices; i++) {
+		int r;
+
+		if (gantry_agent_device_find(a, config->devices[i].name))
+			continue;
+		r = add_device(a, &config->devices[i], err);
+		if (r < 0)
+			return r;
+		changed = true;
+	}
+	*ret_changed = changed;
+	return 0;
+}
+
+void gantry_devices_fini(struct gantry_agent *a)
+{
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		gantry_share_close(a->devices[i].page);
+		gantry_fd_close(a->devices[i].page_fd);
+	}
+	a->ndevices = 0;
+}
+
+void gantry_devices_allow(struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		gantry_session_allow(s);
+	gantry_workers_nudge(a);
+}
+
+void gantry_agent_device_set(struct gantry_agent *a, struct gantry_agent_device *d, uint32_t state)
+{
+	static const char *const names[] = {
+		[GANTRY_DEVICE_ENABLED] = "enabled",
+		[GANTRY_DEVICE_DISABLED] = "disabled",
+		[GANTRY_DEVICE_DRAINING] = "draining",
+	};
+
+	d->state = state;
+	d->admin_off = state != GANTRY_DEVICE_ENABLED;
+	/*
+	 * Either way queues that can leave do, and the others issue nothing; disabled: nobody takes
+	 * a lane, whatever workers think.
+	 */
+	gantry_share_disable(d->page, state == GANTRY_DEVICE_DISABLED);
+	gantry_devices_allow(a);
+	gantry_event(a, "device-changed", NULL, NULL, NULL, "%s is %s", d->conf.name, names[state]);
+	gantry_journal_touch(a);
+}
+
+/* For people, and for labels: no byte of it may end a quoted string. */
+static void learn_text(char *dst, size_t cap, const char *src)
+{
+	(void)gantry_str_copy(dst, cap, src); /* cut is better than unsaid */
+	gantry_str_make_printable(dst);
+	for (; *dst; dst++)
+		if (*dst == '"' || *dst == '\\')
+			*dst = '?';
+}
+
+static void learn_one(struct gantry_agent *a, const Gantry__Worker__DeviceInfo *info, bool fresh)
+{
+	struct gantry_agent_device *d = gantry_agent_device_find(a, info->name);
+
+	if (!d || (!fresh && (d->kind != 0 || info->error[0] != '\0')))
+		return;
+	if (info->error[0] != '\0') {
+		if (d->state != GANTRY_DEVICE_FAILED)
+			gantry_event(a, "device-failed", NULL, NULL, NULL, "%s: %s", d->conf.name,
+				     info->error);
+		d->state = GANTRY_DEVICE_FAILED;
+		learn_text(d->reason, sizeof(d->reason), info->error);
+		gantry_devices_allow(a);
+		return;
+	}
+	if (d->state == GANTRY_DEVICE_FAILED) {
+		d->state = GANTRY_DEVICE_ENABLED;
+		d->reason[0] = '\0';
+		gantry_devices_allow(a);
+	}
+	d->kind = info->kind;
+	d->caps = info->caps;
+	d->units = info->units;
+	learn_text(d->model, sizeof(d->model), info->model);
+	learn_text(d->id, sizeof(d->id), info->id);
+	if (!fresh)
+		return;
+	if (!d->conf.lanes && info->lanes >= 1 && info->lanes <= GANTRY_SHARE_NLANES) {
+		d->lanes = info->lanes;
+		gantry_store_relaxed(&d->page->hdr.nlanes, info->lanes);
+	}
+	if (!d->conf.mem_bytes && info->mem_bytes) {
+		d->mem_bytes = info->mem_bytes;
+		gantry_store_relaxed(&d->page->hdr.mem_bytes, info->mem_bytes);
+	}
+}
+
+void gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready, bool fresh)
+{
+	for (size_t i = 0; i < ready->n_devices; i++)
+		learn_one(a, ready->devices[i], fresh);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the monitor keeps for us: descriptors under names, for an agent after this one.
+ *
+ * Threads: the agent's one.
+ * Blocking: no longer than a monitor may take that does not read (the time-out is in keep.c).
+ * Order: gantry_keep_start() before what is to be kept is made, gantry_keep_stop() at the end.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_KEEP_H
+#define GANTRY_HOST_AGENT_AGENT_KEEP_H
+
+struct gantry_agent;
+
+/* The monitor's name of a session's ledger: session, share slot, wire version, tenant's slot. */
+#define GANTRY_KEPT_LEDGER "s/%llx/ledger/%u/%u/%u"
+
+int gantry_keep_start(struct gantry_agent *a);
+void gantry_keep_stop(struct gantry_agent *a);
+/*
+ * Have the monitor keep @fd, which stays ours, under a name. Failures are counted and told: service
+ * goes on.
+ */
+void gantry_keep(struct gantry_agent *a, int fd, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void gantry_keep_drop(struct gantry_agent *a, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void gantry_keep_notify(struct gantry_agent *a, int notice);
+
+#endif

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * /metrics: Prometheus text over HTTP, from ledgers and share pages at the moment of the request.
+ */
+#include "host-agent/agent/metrics.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/atomic.h"
+#include "base/bytes.h"
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/stream.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "migration/ledger.h"
+
+#define HTTP_TIMEOUT_S	5
+#define HTTP_MAX_HEADER 4096u
+#define MAX_CONNS	32u
+#define BACKLOG		64
+#define NS		1e-9
+
+typedef double value_fn(const void *object);
+
+struct family {
+	const char *name;
+	const char *help;
+	bool counter;
+	value_fn *value;
+};
+
+/* ---- the agent's own ---- */
+
+#define COUNTER(name, field, scale)                    \
+	static double name(const void *object)         \
+	{                                              \
+		const struct gantry_agent *a = object; \
+                                                       \
+		return (double)a->field * (scale);     \
+	}
+COUNTER(agent_restarts, restarts, 1)
+COUNTER(agent_attaches, counters.attaches, 1)
+COUNTER(agent_refused, counters.attach_refused, 1)
+COUNTER(agent_protocol_errors, counters.protocol_errors, 1)
+COUNTER(agent_denied_peers, counters.denied_peers, 1)
+COUNTER(agent_workers_spawned, counters.workers_spawned, 1)
+COUNTER(agent_worker_restarts, counters.worker_restarts, 1)
+COUNTER(agent_journal_errors, counters.journal_errors, 1)
+COUNTER(agent_keep_errors, counters.keep_errors, 1)
+COUNTER(agent_fd_exhausted, counters.fd_exhausted, 1)
+COUNTER(agent_slow_readers, counters.slow_readers, 1)
+COUNTER(agent_attach_seconds, counters.attach_ns_total, NS)
+COUNTER(agent_recover_seconds, counters.recover_ns_last, NS)
+COUNTER(agent_events, nevents, 1)
+COUNTER(agent_started, started_unix_ns, NS)
+#undef COUNTER
+
+static double agent_sessions(const void *object)
+{
+	return (double)gantry_list_count(&((const struct gantry_agent *)object)->sessions);
+}
+
+static double agent_workers(const void *object)
+{
+	return (double)gantry_list_count(&((const struct gantry_agent *)object)->workers);
+}
+
+static const struct family agent_families[] = {
+	{ "gantry_start_time_seconds", "When the agent started, as Unix time", false,
+	  agent_started },
+	{ "gantry_agent_restarts_total", "Agents started again by the monitor", true,
+	  agent_restarts },
+	{ "gantry_sessions", "Sessions now", false, agent_sessions },
+	{ "gantry_workers", "Worker processes now", false, agent_workers },
+	{ "gantry_attaches_total", "Sessions attached", true, agent_attaches },
+	{ "gantry_attach_refused_total", "Guests refused at a door", true, agent_refused },
+	{ "gantry_attach_seconds_total", "Time from HELLO to WELCOME, summed", true,
+	  agent_attach_seconds },
+	{ "gantry_protocol_errors_total", "Peers that broke the rules", true,
+	  agent_protocol_errors },
+	{ "gantry_door_denied_total", "Guests of users that a door does not admit", true,
+	  agent_denied_peers },
+	{ "gantry_workers_spawned_total", "Worker processes started", true, agent_workers_spawned },
+	{ "gantry_worker_restarts_total", "Sessions given to another worker after a death", true,
+	  agent_worker_restarts },
+	{ "gantry_recovery_seconds", "How long the latest such change took", false,
+	  agent_recover_seconds },
+	{ "gantry_journal_errors_total", "Times the journal could not be written", true,
+	  agent_journal_errors },
+	{ "gantry_keep_errors_total", "Descriptors the monitor did not take", true,
+	  agent_keep_errors },
+	{ "gantry_descriptors_exhausted_total", "Times no descriptor was left for a guest", true,
+	  agent_fd_exhausted },
+	{ "gantry_slow_readers_total", "Connections dropped because they did not read", true,
+	  agent_slow_readers },
+	{ "gantry_events_total", "Events ever", true, agent_events },
+};
+
+/* ---- tenants ---- */
+
+struct living {
+	double tasks, failed, device_ns, scrubbed, resident_peak;
+};
+
+static struct living sum_living(const struct gantry_tenant *t)
+{
+	struct living sum = { 0 };
+
+	gantry_list_for_each(&t->agent->sessions, struct gantry_session, link, s) {
+		const struct gantry_ledger_header *hdr = s->ledger.hdr;
+
+		if (s->tenant != t || !hdr)
+			continue;
+		sum.tasks += (double)gantry_load_relaxed(&hdr->tasks_finished);
+		sum.failed += (double)gantry_load_relaxed(&hdr->tasks_failed);
+		sum.device_ns += (double)gantry_load_relaxed(&hdr->device_ns);
+		sum.scrubbed += (double)gantry_load_relaxed(&hdr->scrubbed_bytes);
+	}
+	return sum;
+}
+
+#define TENANT(name, expression)                        \
+	static double name(const void *object)          \
+	{                                               \
+		const struct gantry_tenant *t = object; \
+                                                        \
+		return (double)(expression);            \
+	}
+TENANT(tenant_mem_used, gantry_load_relaxed(&t->quota->mem_used))
+TENANT(tenant_mem_peak, gantry_load_relaxed(&t->quota->mem_peak))
+TENANT(tenant_mem_limit, t->conf.mem_bytes)
+TENANT(tenant_virtual_used, gantry_load_relaxed(&t->quota->virtual_used))
+TENANT(tenant_host_mem_used, t->host_mem_used)
+TENANT(tenant_device_seconds, ((double)t->device_ns + sum_living(t).device_ns) * NS)
+TENANT(tenant_tasks, (double)t->tasks_finished + sum_living(t).tasks)
+TENANT(tenant_failed, (double)t->tasks_failed + sum_living(t).failed)
+TENANT(tenant_scrubbed, (double)t->scrubbed_bytes + sum_living(t).scrubbed)
+TENANT(tenant_denied, t->denied + gantry_load_relaxed(&t->quota->denied))
+TENANT(tenant_protocol_errors, t->protocol_errors)
+TENANT(tenant_worker_restarts, t->worker_restarts)
+TENANT(tenant_sessions, t->nsessions)
+TENANT(tenant_weight, t->conf.weight)
+#undef TENANT
+
+static const struct family tenant_families[] = {
+	{ "gantry_tenant_memory_used_bytes", "Resident device memory", false, tenant_mem_used },
+	{ "gantry_tenant_memory_limit_bytes", "Resident device memory allowed", false,
+	  tenant_mem_limit },
+	{ "gantry_tenant_memory_peak_bytes", "Most resident device memory ever", false,
+	  tenant_mem_peak },
+	{ "gantry_tenant_memory_virtual_bytes", "Allocated device memory", false,
+	  tenant_virtual_used },
+	{ "gantry_tenant_host_memory_used_bytes", "Host memory of segments", false,
+	  tenant_host_mem_used },
+	{ "gantry_tenant_device_seconds_total", "Measured device time", true,
+	  tenant_device_seconds },
+	{ "gantry_tenant_tasks_total", "Tasks finished", true, tenant_tasks },
+	{ "gantry_tenant_tasks_failed_total", "Tasks finished with an error", true, tenant_failed },
+	{ "gantry_tenant_sessions", "Sessions now", false, tenant_sessions },
+	{ "gantry_tenant_weight", "Share of device time", false, tenant_weight },
+	{ "gantry_tenant_worker_restarts_total", "Sessions given to another worker", true,
+	  tenant_worker_restarts },
+	{ "gantry_tenant_protocol_errors_total", "Guests that broke the rules", true,
+	  tenant_protocol_errors },
+	{ "gantry_quota_denied_total", "Requests refused for a limit", true, tenant_denied },
+	{ "gantry_scrub_bytes_total", "Memory wiped before reuse", true, tenant_scrubbed },
+};
+
+/* ---- devices ---- */
+
+static double device_mem_used(const void *object)
+{
+	return (double)gantry_load_relaxed(
+		&((const struct gantry_agent_device *)object)->page->hdr.mem_used);
+}
+
+static double device_mem(const void *object)
+{
+	return (double)((const struct gantry_agent_device *)object)->mem_bytes;
+}
+
+static double device_seconds(const void *object)
+{
+	const struct gantry_agent_device *d = object;
+	double ns = 0;
+
+	for (uint32_t i = 0; i < GANTRY_SHARE_NTENANTS; i++)
+		ns += (double)gantry_load_relaxed(&d->page->tenants[i].device_ns);
+	return ns * NS;
+}
+
+static double device_running(const void *object)
+{
+	const struct gantry_agent_device *d = object;
+	double n = 0;
+
+	for (uint32_t i = 0; i < GANTRY_SHARE_NLANES; i++)
+		n += gantry_load_relaxed(&d->page->lanes[i]) != 0;
+	return n;
+}
+
+static double device_waiting(const void *object)
+{
+	const struct gantry_agent_device *d = object;
+	double n = 0;
+
+	for (uint32_t i = 0; i < GANTRY_SHARE_NSESSIONS; i++)
+		n += gantry_load_relaxed(&d->page->sessions[i].state) == GANTRY_SHARE_WAITING;
+	return n;
+}
+
+static double device_lanes(const void *object)
+{
+	return ((const struct gantry_agent_device *)object)->lanes;
+}
+
+static double device_up(const void *object)
+{
+	return ((const struct gantry_agent_device *)object)->state == GANTRY_DEVICE_ENABLED;
+}
+
+static const struct family device_families[] = {
+	{ "gantry_device_up", "1: serves", false, device_up },
+	{ "gantry_device_lanes", "Tasks that can run at once", false, device_lanes },
+	{ "gantry_device_lanes_busy", "Lanes in use", false, device_running },
+	{ "gantry_device_sessions_waiting", "Sessions that wait for a lane", false,
+	  device_waiting },
+	{ "gantry_device_memory_bytes", "Memory of the device's pool", false, device_mem },
+	{ "gantry_device_memory_used_bytes", "Of it, in use", false, device_mem_used },
+	{ "gantry_device_seconds_total", "Measured device time of all tenants", true,
+	  device_seconds },
+};
+
+/* ---- all of them ---- */
+
+typedef void each_fn(void *arg, const struct gantry_metric *m);
+
+static void emit(const struct family *f, const void *object, const char *labels, each_fn *fn,
+		 void *arg)
+{
+	const struct gantry_metric m = { f->name, f->help, f->counter, labels, f->value(object) };
+
+	fn(arg, &m);
+}
+
+static void each_tenant(struct gantry_agent *a, const struct family *f, each_fn *fn, void *arg)
+{
+	char labels[64];
+
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
+		if (t->removed)
+			continue;
+		/* it fits */
+		(void)gantry_str_format(labels, sizeof(labels), "tenant=\"%s\"", t->conf.name);
+		emit(f, t, labels, fn, arg);
+	}
+}
+
+static void each_device(struct gantry_agent *a, const struct family *f, each_fn *fn, void *arg)
+{
+	char labels[256];
+
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		const struct gantry_agent_device *d = &a->devices[i];
+
+		if (!d->used)
+			continue;
+		/* UUID and gpu, where the device has them, join with the vendor's own exporters. */
+		(void)gantry_str_format(labels, sizeof(labels), "device=\"%s\",kind=\"%s\"%s%s%s",
+					d->conf.name,
+					d->kind ? gantry_kind_name((int)d->kind) : d->conf.backend,
+					/* it fits */
+					d->id[0] ? ",UUID=\"" : "", d->id, d->id[0] ? "\"" : "");
+		emit(f, d, labels, fn, arg);
+	}
+}
+
+void gantry_metrics_each(struct gantry_agent *a, each_fn *fn, void *arg)
+{
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(agent_families); i++)
+		emit(&agent_families[i], a, "", fn, arg);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(tenant_families); i++)
+		each_tenant(a, &tenant_families[i], fn, arg);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(device_families); i++)
+		each_device(a, &device_families[i], fn, arg);
+}
+
+/* ---- HTTP ---- */
+
+struct text {
+	struct evbuffer *out;
+	const char *last; /* the family before */
+};
+
+static void write_metric(void *arg, const struct gantry_metric *m)
+{
+	struct text *text = arg;
+
+	if (!text->last || strcmp(text->last, m->name) != 0)
+		(void)evbuffer_add_printf(text->out, "# HELP %s %s\n# TYPE %s %s\n", m->name,
+					  m->help, m->name,
+					  /* a short answer shows itself */
+					  m->counter ? "counter" : "gauge");
+	text->last = m->name;
+	(void)evbuffer_add_printf(text->out, "%s%s%s%s %.17g\n", m->name, m->labels[0] ? "{" : "",
+				  m->labels, m->labels[0] ? "}" : "", m->value); /* as above */
+}
+
+static void reply(struct gantry_stream_conn *c, const char *status, const char *type,
+		  const void *body, size_t len)
+{
+	char head[256];
+
+	(void)gantry_str_format(head, sizeof(head),
+				"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+				"Connection: close\r\n\r\n",
+				status, type, len); /* it fits */
+	gantry_stream_write(c, head, strlen(head));
+	gantry_stream_write(c, body, len);
+	gantry_stream_end(c);
+}
+
+static void refuse(struct gantry_stream_conn *c, const char *status)
+{
+	static const char sentence[] = "there is GET /metrics\n";
+
+	reply(c, status, "text/plain", sentence, strlen(sentence));
+}
+
+static void reply_metrics(struct gantry_stream_conn *c)
+{
+	struct text text = { .out = evbuffer_new() };
+
+	if (!text.out) {
+		refuse(c, "503 Service Unavailable");
+		return;
+	}
+	gantry_metrics_each(gantry_stream_agent(c), write_metric, &text);
+	reply(c, "200 OK", "text/plain; version=0.0.4", evbuffer_pullup(text.out, -1),
+	      evbuffer_get_length(text.out));
+	evbuffer_free(text.out);
+}
+
+/* All that is asked of a request is its first line; an answer ends the connection. */
+static ssize_t take_request(struct gantry_stream_conn *c, const uint8_t *data, size_t len)
+{
+	static const char wanted[] = "GET /metrics";
+	const uint8_t *end = memmem(data, len, "\r\n\r\n", 4);
+	size_t n = strlen(wanted);
+
+	if (!end)
+		return -EAGAIN;
+	/* The blank line lies behind: there is a byte after what is compared. */
+	if (len > n && memcmp(data, wanted, n) == 0 && (data[n] == ' ' || data[n] == '?'))
+		reply_metrics(c);
+	else if (len > 4 && memcmp(data, "GET ", 4) == 0)
+		refuse(c, "404 Not Found");
+	else
+		refuse(c, "405 Method Not Allowed");
+	return end + 4 - data;
+}
+
+static void refuse_garbage(struct gantry_stream_conn *c, const char *text)
+{
+	(void)text;
+	refuse(c, "431 Request Header Fields Too Large");
+}
+
+/* ---- start and stop ---- */
+
+static const struct gantry_stream_ops ops = {
+	.what = "metrics",
+	.conn_bytes = sizeof(struct gantry_stream_conn),
+	.in_max = HTTP_MAX_HEADER,
+	.conns_max = MAX_CONNS,
+	.idle_s = HTTP_TIMEOUT_S,
+	.write_s = HTTP_TIMEOUT_S,
+	.garbage = refuse_garbage,
+	.take = take_request,
+};
+
+static int listen_at(const struct addrinfo *at, int *ret_fd)
+{
+	int one = 1, r;
+	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+		r = -errno;
+		gantry_fd_close(fd);
+		return r;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int open_tcp(struct gantry_agent *a, const char *where, struct gantry_err *err)
+{
+	const struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+	};
+	char text[GANTRY_CONFIG_TEXT], *host = text, *colon;
+	struct addrinfo *found;
+	int fd = -EBADF, r;
+
+	(void)gantry_str_copy(text, sizeof(text), where); /* the same size */
+	colon = strrchr(text, ':'); /* the configuration's check saw it and the port */
+	*colon = '\0';
+	if (host[0] == '[' && colon > host + 1 && colon[-1] == ']') {
+		colon[-1] = '\0';
+		host++;
+	}
+	r = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &found);
+	if (r != 0)
+		return gantry_err_set(err, -EADDRNOTAVAIL, "metrics: %s: %s", where,
+				      gai_strerror(r));
+	r = listen_at(found, &fd);
+	freeaddrinfo(found);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "metrics: opening %s", where);
+	return gantry_stream_new(a, &ops, fd, a, &a->metrics, err);
+}
+
+int gantry_metrics_start(struct gantry_agent *a, struct gantry_err *err)
+{
+	const char *where = a->config->agent.metrics;
+
+	if (!where[0])
+		return 0;
+	if (!gantry_str_starts(where, "unix:"))
+		return open_tcp(a, where, err);
+	return gantry_stream_open(a, &ops, where + strlen("unix:"), 0660, a, &a->metrics, err);
+}
+
+void gantry_metrics_stop(struct gantry_agent *a)
+{
+	gantry_stream_close(a->metrics);
+	a->metrics = NULL;
+}

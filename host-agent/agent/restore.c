@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking over from an agent that died: its descriptors come from the monitor, their names say what
+ * they are,
+ * ledgers say what sessions are, running workers say what they serve.
+ *
+ * A session waits (phase RESTORED) until every worker that lived on has said whether it serves it,
+ * or is dead:
+ * only then may another worker have it.
+ */
+#include "host-agent/agent/restore.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/attach.h"
+#include "host-agent/agent/call.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/door.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/journal.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/recover.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/token.h"
+#include "host-agent/agent/worker.h"
+#include "host-agent/monitor/store.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "migration/ledger.h"
+#include "proto/segment.h"
+#include "proto/wire.h"
+
+/* ---- pages ---- */
+
+/*
+ * A page that a worker has broken is nobody's any more. Its index stays taken, by a page that nobody
+ * uses: everyone counts on a page behind each index. The device comes back under another.
+ */
+static int replace_device(struct gantry_agent *a, uint32_t idx, const char *name,
+			  struct gantry_err *why)
+{
+	struct gantry_agent_device *d = &a->devices[idx];
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	gantry_event(a, "device-lost", NULL, NULL, NULL, "%s is not taken over: %s", name,
+		     why->text);
+	gantry_fd_close(d->page_fd);
+	*d = (struct gantry_agent_device){ .page_fd = -EBADF, .state = GANTRY_DEVICE_DISABLED };
+	if (gantry_share_create(name, 1, 0, &d->page, &d->page_fd, &err) < 0) {
+		gantry_log(GANTRY_LOG_ERR, "%s", err.text);
+		return -ENOMEM;
+	}
+	gantry_store_relaxed(&d->page->hdr.disabled, 1u);
+	a->ndevices = idx + 1;
+	gantry_keep(a, d->page_fd, "d/%u/%s", idx, name);
+	return 0;
+}
+
+/* Negative: indices from here on mean nothing. */
+static int restore_device(struct gantry_agent *a, uint32_t idx, const char *name, int fd)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_agent_device *d = &a->devices[idx];
+
+	*d = (struct gantry_agent_device){ .page_fd = fd, .state = GANTRY_DEVICE_ENABLED };
+	if (gantry_share_open(fd, &d->page, &err) < 0)
+		return replace_device(a, idx, name, &err);
+	(void)gantry_str_copy(d->conf.name, sizeof(d->conf.name), name); /* it was such a name */
+	/* A device that changed has two pages; the later one is in use. */
+	for (uint32_t i = 0; i < idx; i++)
+		if (strcmp(a->devices[i].conf.name, name) == 0)
+			a->devices[i].used = false;
+	d->used = true;
+	d->lanes = d->page->hdr.nlanes;
+	d->mem_bytes = d->page->hdr.mem_bytes;
+	a->ndevices = idx + 1;
+	gantry_keep(a, fd, "d/%u/%s", idx, name);
+	return 0;
+}
+
+/* In the order of their numbers, whatever order the monitor keeps them in. */
+static void restore_devices(struct gantry_agent *a)
+{
+	for (uint32_t idx = 0; idx < GANTRY_AGENT_MAX_DEVICES; idx++) {
+		char prefix[16], name[GANTRY_MONITOR_NAME_MAX] = "";
+
+		(void)gantry_str_format(prefix, sizeof(prefix), "d/%u/", idx); /* it fits */
+		for (size_t i = 0; i < a->handed.nentries; i++)
+			if (gantry_str_starts(a->handed.entries[i].name, prefix))
+				/* the same size */
+				(void)gantry_str_copy(name, sizeof(name),
+						      a->handed.entries[i].name);
+		if (!name[0])
+			return; /* pages are never dropped: the first hole is the end */
+		if (restore_device(a, idx, name + strlen(prefix),
+				   gantry_store_take(&a->handed, name)) < 0)
+			return;
+	}
+}
+
+static void restore_tenant(struct gantry_agent *a, uint32_t slot, const char *name, int fd)
+{
+	struct gantry_tenant *t = calloc(1, sizeof(*t));
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	if (!t || !gantry_slot_claim(a->tenant_slots, GANTRY_SHARE_NTENANTS, slot)) {
+		gantry_fd_close(fd);
+		free(t);
+		return;
+	}
+	if (gantry_quota_open(fd, &t->quota, &err) < 0) {
+		gantry_log(GANTRY_LOG_ERR, "tenant %s is not taken over: %s", name, err.text);
+		gantry_slot_put(a->tenant_slots, slot);
+		gantry_fd_close(fd);
+		free(t);
+		return;
+	}
+	t->agent = a;
+	t->slot = slot;
+	t->quota_fd = fd;
+	t->door_fd = -EBADF;
+	gantry_list_init(&t->waiting);
+	gantry_tenant_conf_init(&t->conf, name, ""); /* the configuration follows */
+	gantry_list_push_back(&a->tenants, &t->link);
+	gantry_keep(a, fd, "q/%u/%s", slot, name);
+}
+
+static void restore_tenants(struct gantry_agent *a)
+{
+	size_t i = 0;
+
+	while (i < a->handed.nentries) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+		unsigned int slot;
+		char tenant[GANTRY_CONFIG_NAME + 1];
+
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
+		if (sscanf(name, "q/%u/%32s", &slot, tenant) != 2 || !gantry_name_valid(tenant)) {
+			i++;
+			continue;
+		}
+		restore_tenant(a, slot, tenant, gantry_store_take(&a->handed, name));
+	}
+}
+
+void gantry_restore_pages(struct gantry_agent *a)
+{
+	restore_devices(a);
+	restore_tenants(a);
+}
+
+/* ---- sessions ---- */
+
+static int take(struct gantry_agent *a, uint64_t id, const char *what)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	/* it fits */
+	(void)gantry_str_format(name, sizeof(name), "s/%llx/%s", (unsigned long long)id, what);
+	fd = gantry_store_take(&a->handed, name);
+	if (fd >= 0)
+		gantry_keep(a, fd, "%s", name);
+	return fd;
+}
+
+static void take_shared(struct gantry_session *s)
+{
+	struct gantry_store *handed = &s->agent->handed;
+	char prefix[GANTRY_MONITOR_NAME_MAX];
+	size_t i = 0;
+
+	/* it fits */
+	(void)gantry_str_format(prefix, sizeof(prefix), "s/%llx/x/", (unsigned long long)s->id);
+	while (i < handed->nentries) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), handed->entries[i].name);
+		if (gantry_str_starts(name, prefix))
+			gantry_keep(s->agent, gantry_store_take(handed, name), "%s", name);
+		else
+			i++;
+	}
+}
+
+/* "s/SESSION/by/WORKER": who alone may say that it serves the session. */
+static void take_served_by(struct gantry_session *s)
+{
+	struct gantry_store *handed = &s->agent->handed;
+	char prefix[GANTRY_MONITOR_NAME_MAX];
+
+	/* it fits */
+	(void)gantry_str_format(prefix, sizeof(prefix), "s/%llx/by/", (unsigned long long)s->id);
+	for (size_t i = 0; i < handed->nentries; i++) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+
+		if (!gantry_str_starts(handed->entries[i].name, prefix))
+			continue;
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), handed->entries[i].name);
+		s->served_by = strtoull(name + strlen(prefix), NULL, 16);
+		gantry_fd_close(gantry_store_take(handed, name));
+		gantry_keep(s->agent, s->bell_fd, "%s", name);
+		return;
+	}
+}
+
+/* What the shape was, from the ledger: the guest may have written over the segment's header. */
+static int restore_shape(struct gantry_session *s, struct gantry_err *err)
+{
+	const struct gantry_ledger_header *hdr = s->ledger.hdr;
+
+	if (gantry_segment_layout_of(s->ledger.nqueues, s->ledger.nslots, hdr->segment_bytes,
+				     &s->shape.segment) < 0)
+		return gantry_err_set(err, -EINVAL,
+				      "its ledger's shape is none that a segment has");
+	s->shape.virtual_bytes = hdr->virtual_bytes;
+	s->shape.mem_bytes = hdr->mem_bytes;
+	s->shape.slab_bytes = hdr->slab_bytes;
+	s->shape.address = hdr->address;
+	return 0;
+}
+
+static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
+			struct gantry_err *err)
+{
+	struct gantry_agent *a = s->agent;
+	int r;
+
+	s->segment_fd = take(a, s->id, "segment");
+	s->bell_fd = take(a, s->id, "bell");
+	s->slab_fd = take(a, s->id, "slab");
+	*door_fd = take(a, s->id, "door");
+	take_shared(s);
+	if (s->segment_fd < 0 || s->bell_fd < 0 || s->slab_fd < 0)
+		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
+	take_served_by(s);
+	r = gantry_memfd_check(s->segment_fd, s->ledger.hdr->segment_bytes);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "its segment is not what the ledger says");
+	/* Its worker can write the ledger, but made the slab no larger: a bound for what is refunded. */
+	r = gantry_memfd_check(s->slab_fd, s->ledger.hdr->virtual_bytes);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "its memory is not what the ledger says");
+	if (!gantry_slot_claim(a->share_slots, GANTRY_SHARE_NSESSIONS, slot))
+		return gantry_err_set(err, -EEXIST, "its entry in the share pages is taken");
+	s->share_slot = slot;
+	s->slots_held = true;
+	r = restore_shape(s, err);
+	if (r < 0)
+		return r;
+	s->tenant->host_mem_used += s->shape.segment.segment_bytes;
+	return gantry_session_map(s, err);
+}
+
+/* What the name of a kept ledger says. */
+struct kept_ledger {
+	unsigned long long id;
+	unsigned int slot;
+	unsigned int version;
+	unsigned int tenant; /* slot */
+};
+
+static struct gantry_tenant *tenant_of(struct gantry_agent *a, const struct kept_ledger *kept,
+				       const struct gantry_ledger *ledger, struct gantry_err *err)
+{
+	struct gantry_tenant *t = gantry_tenant_by_slot(a, kept->tenant);
+
+	if (!t || t->removed) {
+		(void)gantry_err_set(err, -ENOENT, "its tenant is not configured any more");
+		return NULL;
+	}
+	/* checked: terminated */
+	if (strcmp(ledger->hdr->tenant, t->conf.name) == 0 && ledger->hdr->session_id == kept->id)
+		return t;
+	(void)gantry_err_set(err, -EPERM, "its ledger says that it is another's");
+	return NULL;
+}
+
+static void restore_session(struct gantry_agent *a, const struct kept_ledger *kept, int ledger_fd)
+{
+	struct gantry_ledger ledger = { 0 };
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_tenant *t = NULL;
+	struct gantry_session *s = NULL;
+	int door_fd = -EBADF;
+	int r = gantry_ledger_open(ledger_fd, &ledger, &err);
+
+	if (r == 0)
+		t = tenant_of(a, kept, &ledger, &err);
+	if (t)
+		s = gantry_session_blank(a, t, kept->id);
+	if (!s) {
+		gantry_event(a, "session-lost", NULL, NULL, NULL, "session %llu: %s", kept->id,
+			     err.text);
+		gantry_keep_drop_tree(a, "s/%llx/", kept->id); /* and the guest sees the end */
+		gantry_ledger_close(&ledger);
+		gantry_fd_close(ledger_fd);
+		return;
+	}
+	s->ledger = ledger;
+	s->ledger_fd = ledger_fd;
+	s->version = kept->version;
+	s->phase = GANTRY_PHASE_RESTORED;
+	s->welcomed = true;
+	s->began_ns = gantry_now_ns();
+	gantry_keep(a, ledger_fd, GANTRY_KEPT_LEDGER, kept->id, kept->slot, kept->version,
+		    kept->tenant);
+	r = fill_session(s, kept->slot, &door_fd, &err);
+	s->door_fd = door_fd;
+	if (kept->id >= a->next_session_id)
+		a->next_session_id = kept->id + 1;
+	if (r < 0) {
+		gantry_event(a, "session-lost", NULL, s, NULL, "%s", err.text);
+		s->broken = true;
+	}
+}
+
+static void restore_all_sessions(struct gantry_agent *a)
+{
+	size_t i = 0;
+
+	while (i < a->handed.nentries) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+		struct kept_ledger kept;
+
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
+		if (sscanf(name, GANTRY_KEPT_LEDGER, &kept.id, &kept.slot, &kept.version,
+			   &kept.tenant) != 4) {
+			i++;
+			continue;
+		}
+		restore_session(a, &kept, gantry_store_take(&a->handed, name));
+		i = 0; /* entries have moved */
+	}
+}
+
+/* ---- workers ---- */
+
+static int take_pidfd(struct gantry_agent *a, uint64_t id, pid_t *ret_pid)
+{
+	char prefix[GANTRY_MONITOR_NAME_MAX];
+
+	/* it fits */
+	(void)gantry_str_format(prefix, sizeof(prefix), "w/%llx/pid/", (unsigned long long)id);
+	for (size_t i = 0; i < a->handed.nentries; i++) {
+		const char *name = a->handed.entries[i].name;
+
+		if (!gantry_str_starts(name, prefix))
+			continue;
+		*ret_pid = atoi(name + strlen(prefix));
+		return gantry_store_take(&a->handed, name);
+	}
+	return -EBADF;
+}
+
+static void restore_worker(struct gantry_agent *a, uint64_t id, uint32_t owner, uint32_t mode,
+			   const char *group, int ctl_fd)
+{
+	pid_t pid = 0;
+	int pidfd = take_pidfd(a, id, &pid);
+	struct gantry_worker *w = NULL;
+
+	if (id >= a->next_worker_id)
+		a->next_worker_id = id + 1;
+	if (pidfd >= 0 && gantry_slot_claim(a->owners, GANTRY_SHARE_NWORKERS, owner))
+		w = gantry_worker_new(a, id, mode, owner, group);
+	if (!w) {
+		/* It ends when the last copy of its socket closes. */
+		gantry_keep_drop_tree(a, "w/%llx/", (unsigned long long)id);
+		gantry_fd_close(ctl_fd);
+		gantry_fd_close(pidfd);
+		return;
+	}
+	w->pid = pid;
+	w->pidfd = pidfd;
+	w->ctl_fd = ctl_fd;
+	w->querying = true;
+	/* Tags of the agent before must not be answered to us. */
+	w->next_tag = gantry_now_ns();
+	if (gantry_worker_watch(w) < 0) {
+		/* Without memory for its end: wait for nobody, its sessions get another. */
+		gantry_worker_kill(w);
+		gantry_worker_free(w);
+		return;
+	}
+	gantry_worker_configure(w);
+}
+
+static void restore_workers(struct gantry_agent *a)
+{
+	size_t i = 0;
+
+	while (i < a->handed.nentries) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+		char group[GANTRY_CONFIG_NAME + 8] = "";
+		unsigned long long id;
+		unsigned int owner, mode;
+
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
+		if (sscanf(name, "w/%llx/ctl/%u/%u/%39s", &id, &owner, &mode, group) < 3) {
+			i++;
+			continue;
+		}
+		restore_worker(a, id, owner, mode, group, gantry_store_take(&a->handed, name));
+		i = 0; /* entries have moved */
+	}
+}
+
+/* ---- the journal ---- */
+
+static void restore_line(void *arg, const struct gantry_journal_line *line)
+{
+	struct gantry_agent *a = arg;
+	struct gantry_session *s;
+	struct gantry_agent_device *d;
+
+	switch (line->kind) {
+	case GANTRY_JOURNAL_NEXT:
+		if (line->id > a->next_session_id)
+			a->next_session_id = line->id;
+		if (line->worker > a->next_worker_id)
+			a->next_worker_id = line->worker;
+		break;
+	case GANTRY_JOURNAL_SESSION:
+		s = gantry_session_find(a, line->id);
+		if (s) {
+			s->attached_unix_ns = line->unix_ns;
+			memcpy(s->program, line->program, sizeof(s->program));
+		}
+		break;
+	case GANTRY_JOURNAL_TOKEN:
+		if (gantry_session_find(a, line->token.session_id))
+			/* without it the guest shares anew */
+			(void)gantry_tokens_restore(&a->tokens, &line->token);
+		break;
+	case GANTRY_JOURNAL_DEVICE:
+		d = gantry_agent_device_find(a, line->device);
+		if (d && line->state >= GANTRY_DEVICE_ENABLED &&
+		    line->state <= GANTRY_DEVICE_DRAINING)
+			gantry_agent_device_set(a, d, line->state);
+		break;
+	}
+}
+
+static void read_journal(struct gantry_agent *a)
+{
+	char path[PATH_MAX];
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+
+	if (gantry_str_format(path, sizeof(path), "%s/journal", a->args.run_dir) < 0 ||
+	    gantry_file_read(path, GANTRY_JOURNAL_MAX_BYTES, &text, &len) < 0)
+		return;
+	if (gantry_journal_parse(text, len, restore_line, a) < 0)
+		gantry_log(GANTRY_LOG_WARN, "%s was cut: some names are lost", path);
+}
+
+/* ---- workers answer ---- */
+
+static void open_conn(struct gantry_session *s)
+{
+	int fd = s->door_fd;
+
+	s->door_fd = -EBADF;
+	if (fd >= 0 && !gantry_conn_restore(s, fd))
+		gantry_fd_close(fd);
+}
+
+/* It is known who serves the session: go on, or end what ended meanwhile. */
+static void go_on(struct gantry_session *s)
+{
+	s->phase = GANTRY_PHASE_ATTACHED;
+	open_conn(s);
+	if (s->broken)
+		gantry_detach(s, GANTRY_E_INTERNAL, "the host lost a part of the session");
+	else if (!s->conn || gantry_load_relaxed(&s->ledger.hdr->detach))
+		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
+	else
+		gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
+}
+
+static bool may_serve(const struct gantry_worker *w, const struct gantry_session *s)
+{
+	return s && s->phase == GANTRY_PHASE_RESTORED && !s->worker &&
+	       (s->served_by == w->id || s->served_by == 0);
+}
+
+static void end_stranger(struct gantry_worker *w, uint64_t session_id)
+{
+	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
+	Gantry__Worker__Detach detach = GANTRY__WORKER__DETACH__INIT;
+
+	detach.session_id = session_id;
+	detach.reason = GANTRY_E_DETACHED;
+	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_DETACH;
+	msg.detach = &detach;
+	/* one that cannot be told is killed there */
+	(void)gantry_call(w, &msg, NULL, 0, 0, NULL, NULL);
+}
+
+void gantry_restore_answered(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
+{
+	for (size_t i = 0; i < ready->n_sessions; i++) {
+		struct gantry_session *s = gantry_session_find(w->agent, ready->sessions[i]);
+
+		if (may_serve(w, s))
+			gantry_worker_enlist(w, s);
+		else
+			end_stranger(w, ready->sessions[i]);
+	}
+	/* Isolated and without its guest: it served one that ended while nobody looked. */
+	if (w->nsessions == 0 && w->mode == GANTRY_ISOLATED && ready->n_sessions > 0)
+		gantry_worker_quit(w);
+	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s)
+		go_on(s);
+}
+
+/* Nobody serves it: its worker died, and everyone who could have been it is accounted for. */
+static void go_on_without(struct gantry_session *s)
+{
+	open_conn(s);
+	if (s->broken || !s->conn || s->ledger.hdr->detach) {
+		s->phase = GANTRY_PHASE_ATTACHED;
+		gantry_detach(s, s->broken ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
+			      s->broken ? "the host lost a part of the session"
+					: "the guest is gone");
+		return;
+	}
+	for (uint32_t i = 0; i < s->agent->ndevices; i++)
+		/* lanes of the dead worker */
+		gantry_share_dismiss(s->agent->devices[i].page, s->share_slot);
+	gantry_recover_session(s);
+}
+
+void gantry_restore_settle(struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
+		if (w->querying)
+			return;
+	gantry_list_for_each_safe(&a->sessions, struct gantry_session, link, s) {
+		if (s->phase != GANTRY_PHASE_RESTORED || s->worker)
+			continue;
+		go_on_without(s);
+	}
+}
+
+void gantry_restore_sessions(struct gantry_agent *a)
+{
+	restore_all_sessions(a);
+	read_journal(a);
+	restore_workers(a);
+	if (!gantry_list_is_empty(&a->sessions) || !gantry_list_is_empty(&a->workers))
+		gantry_event(a, "agent-restarted", NULL, NULL, NULL,
+			     "took over %zu sessions and %zu workers",
+			     gantry_list_count(&a->sessions), gantry_list_count(&a->workers));
+	gantry_restore_settle(a);
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session's memory: made before a worker sees it, taken back when no worker can touch it any
+ * more.
+ */
+#include "host-agent/agent/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/door.h"
+#include "host-agent/agent/exchange.h"
+#include "host-agent/agent/journal.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/worker.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "proto/wire.h"
+
+struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id)
+{
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		if (s->id == id)
+			return s;
+	return NULL;
+}
+
+struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantry_tenant *t,
+					    uint64_t id)
+{
+	struct gantry_session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->agent = a;
+	s->tenant = t;
+	s->id = id;
+	s->segment_fd = s->bell_fd = s->ledger_fd = s->slab_fd = s->door_fd = -EBADF;
+	gantry_list_init(&s->worker_link);
+	gantry_list_init(&s->want_link);
+	gantry_list_push_back(&a->sessions, &s->link);
+	t->nsessions++;
+	return s;
+}
+
+int gantry_session_map(struct gantry_session *s, struct gantry_err *err)
+{
+	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, s->segment_fd, 0);
+
+	if (page == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "mapping the segment's header");
+	s->segment = page;
+	return 0;
+}
+
+/*
+ * The header is ours to write before any guest sees the segment; constants of it are copies, never
+ * read back.
+ */
+static void write_header(struct gantry_session *s)
+{
+	gantry_segment_header_init(s->segment, &s->shape.segment, s->version, s->id);
+	s->segment->state = GANTRY_SESSION_STARTING;
+	s->segment->epoch = 1;
+}
+
+static int make_memory(struct gantry_session *s, struct gantry_err *err)
+{
+	int r = gantry_memfd_create("gantry-segment", s->shape.segment.segment_bytes,
+				    GANTRY_MEMFD_SEALED, &s->segment_fd);
+
+	if (r == 0)
+		r = gantry_memfd_create("gantry-slab", s->shape.slab_bytes, GANTRY_MEMFD_SEALED,
+					&s->slab_fd);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "making the session's memory");
+	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->bell_fd < 0)
+		return gantry_err_set_errno(err, -errno, "making the session's bell");
+	r = gantry_session_map(s, err);
+	if (r < 0)
+		return r;
+	write_header(s);
+	return gantry_ledger_create(s->id, s->tenant->conf.name, s->shape.segment.nqueues,
+				    s->shape.segment.nslots, s->shape.segment.segment_bytes,
+				    s->shape.slab_bytes, &s->ledger, &s->ledger_fd, err);
+}
+
+static void keep_all(struct gantry_session *s)
+{
+	unsigned long long id = s->id;
+
+	gantry_keep(s->agent, s->segment_fd, "s/%llx/segment", id);
+	gantry_keep(s->agent, s->bell_fd, "s/%llx/bell", id);
+	gantry_keep(s->agent, s->slab_fd, "s/%llx/slab", id);
+	/*
+	 * Share slot and tenant are in the name, so that descriptors alone are enough to find a
+	 * session again, and whose it is does not depend on a ledger that its worker can write.
+	 */
+	gantry_keep(s->agent, s->ledger_fd, GANTRY_KEPT_LEDGER, id, s->share_slot, s->version,
+		    s->tenant->slot);
+}
+
+static void fill_ledger(struct gantry_session *s)
+{
+	struct gantry_ledger_header *hdr = s->ledger.hdr;
+
+	hdr->epoch = 1;
+	hdr->address = s->shape.address;
+	hdr->mem_bytes = s->shape.mem_bytes;
+	hdr->virtual_bytes = s->shape.virtual_bytes;
+	hdr->inflight = s->tenant->conf.inflight;
+	gantry_session_allow(s);
+}
+
+/* Where no other session of this host is, so that a pooled worker or a guest with several can have them all. */
+static uint64_t choose_address(const struct gantry_session *s)
+{
+	const struct gantry_agent_conf *conf = &s->agent->config->agent;
+	const struct gantry_address_range range = { conf->segments_base, conf->segments_end };
+	struct gantry_address_range taken[GANTRY_SHARE_NSESSIONS];
+	uint32_t n = 0;
+
+	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other) {
+		const struct gantry_shape *shape = &other->shape;
+
+		if (other != s && shape->address && n < GANTRY_SHARE_NSESSIONS)
+			taken[n++] = (struct gantry_address_range){
+				shape->address, shape->address + shape->segment.segment_bytes
+			};
+	}
+	return gantry_ask_address(&range, taken, n, s->shape.segment.segment_bytes);
+}
+
+int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
+		       struct gantry_session **ret_session, struct gantry_err *err)
+{
+	struct gantry_agent *a = t->agent;
+	struct gantry_session *s;
+	int slot = gantry_slot_take(a->share_slots, GANTRY_SHARE_NSESSIONS);
+	int r;
+
+	if (slot < 0)
+		return gantry_err_set(err, slot, "the host serves %u sessions already",
+				      GANTRY_SHARE_NSESSIONS);
+	s = gantry_session_blank(a, t, a->next_session_id++);
+	if (!s) {
+		gantry_slot_put(a->share_slots, (uint32_t)slot);
+		return gantry_err_set(err, -ENOMEM, "no memory for a session");
+	}
+	s->share_slot = (uint32_t)slot;
+	s->slots_held = true;
+	s->shape = *shape;
+	s->shape.address = choose_address(s);
+	s->version = version;
+	s->began_ns = gantry_now_ns();
+	/* charged before it is made; freed with the session */
+	t->host_mem_used += shape->segment.segment_bytes;
+	r = make_memory(s, err);
+	if (r < 0) {
+		gantry_session_free(s);
+		return r;
+	}
+	fill_ledger(s);
+	keep_all(s);
+	*ret_session = s;
+	return 0;
+}
+
+void gantry_session_served_by(struct gantry_session *s, uint64_t worker_id)
+{
+	unsigned long long id = s->id;
+
+	if (s->served_by)
+		gantry_keep_drop_tree(s->agent, "s/%llx/by/", id);
+	s->served_by = worker_id;
+	/* Which descriptor it is does not matter: the name is what a successor of ours reads. */
+	gantry_keep(s->agent, s->bell_fd, "s/%llx/by/%llx", id, (unsigned long long)worker_id);
+}
+
+void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w)
+{
+	for (uint32_t i = 0; i < s->agent->ndevices; i++)
+		gantry_share_admit(s->agent->devices[i].page, s->share_slot, s->tenant->slot,
+				   w->owner);
+}
+
+void gantry_session_allow(struct gantry_session *s)
+{
+	uint64_t mask = s->tenant->device_mask & gantry_devices_serving(s->agent);
+
+	if (s->ledger.hdr)
+		/* pairs with the worker's load */
+		gantry_store_release(&s->ledger.hdr->device_allowed, mask);
+}
+
+/* What the ledger still shows is what its last worker did not give back. */
+static void refund(struct gantry_session *s)
+{
+	struct gantry_share_page *pages[GANTRY_AGENT_MAX_DEVICES];
+	struct gantry_agent *a = s->agent;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		pages[i] = a->devices[i].page;
+	gantry_quota_settle(s->tenant->quota, pages, a->ndevices, &s->ledger, s->shape.mem_bytes,
+			    s->shape.virtual_bytes);
+}
+
+static void add_totals(struct gantry_session *s)
+{
+	const struct gantry_ledger_header *hdr = s->ledger.hdr;
+	struct gantry_tenant *t = s->tenant;
+
+	t->tasks_finished += hdr->tasks_finished;
+	t->tasks_failed += hdr->tasks_failed;
+	t->device_ns += hdr->device_ns;
+	/* Memory that the kernel takes back is zeroed before it is given to anyone. */
+	t->scrubbed_bytes += hdr->scrubbed_bytes + hdr->resident_used;
+}
+
+static void say_detached(struct gantry_session *s)
+{
+	if (!s->segment)
+		return;
+	gantry_store_relaxed(&s->segment->reason, s->reason);
+	/* reason before state */
+	gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_DETACHED);
+	(void)gantry_futex_wake(&s->segment->state, INT_MAX); /* nobody may be asleep */
+}
+
+static void release_memory(struct gantry_session *s)
+{
+	if (s->ledger.hdr) {
+		add_totals(s);
+		refund(s);
+		gantry_ledger_close(&s->ledger);
+	}
+	say_detached(s);
+	if (s->segment)
+		(void)munmap(s->segment, GANTRY_PAGE); /* it is mapped */
+	gantry_fd_close(s->segment_fd);
+	gantry_fd_close(s->bell_fd);
+	gantry_fd_close(s->ledger_fd);
+	gantry_fd_close(s->slab_fd);
+	gantry_fd_close(s->door_fd);
+}
+
+void gantry_session_free(struct gantry_session *s)
+{
+	struct gantry_agent *a = s->agent;
+	struct gantry_tenant *t = s->tenant;
+
+	if (s->conn)
+		gantry_conn_close(s->conn);
+	gantry_exchange_session_gone(s);
+	gantry_keep_drop_tree(a, "s/%llx/", (unsigned long long)s->id);
+	if (s->slots_held) {
+		for (uint32_t i = 0; i < a->ndevices; i++)
+			gantry_share_dismiss(a->devices[i].page, s->share_slot);
+		gantry_slot_put(a->share_slots, s->share_slot);
+	}
+	release_memory(s);
+	gantry_event_free(&s->timer);
+	gantry_list_remove(&s->want_link);
+	gantry_list_remove(&s->worker_link);
+	gantry_list_remove(&s->link);
+	t->host_mem_used -= s->shape.segment.segment_bytes < t->host_mem_used
+				    ? s->shape.segment.segment_bytes
+				    : t->host_mem_used;
+	t->nsessions--;
+	free(s);
+	gantry_journal_touch(a);
+	gantry_door_next(t);
+	gantry_tenant_reap(t);
+	gantry_agent_stop_if_idle(a);
+}
+
+bool gantry_session_translated(const struct gantry_session *s)
+{
+	return s->shape.address == 0 || gantry_load_relaxed(&s->ledger.hdr->translated);
+}
+
+bool gantry_session_guest_translated(const struct gantry_session *s)
+{
+	return s->segment && (gantry_load_relaxed(&s->segment->props) & GANTRY_PROP_TRANSLATED);
+}
+
+uint64_t gantry_session_buffers(const struct gantry_session *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; s->ledger.hdr && i < GANTRY_LEDGER_NOBJECTS; i++)
+		n += s->ledger.objects[i].state == GANTRY_OBJECT_LIVE &&
+		     s->ledger.objects[i].type == GANTRY_HANDLE_BUFFER;
+	return n;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session's memory: made before a worker sees it, taken back when no worker can touch it any
+ * more.
+ *
+ * Threads: the agent's one; the segment's first page is shared with guest and worker.
+ * Blocking: never.
+ * Order: new or blank, map, admit; the road between them is attach.h's and restore.h's. Ends are
+ * gantry_detach()'s, which calls gantry_session_free() last; so does the agent at its own end.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_SESSION_H
+#define GANTRY_HOST_AGENT_AGENT_SESSION_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "host-agent/agent/ask.h"
+#include "migration/ledger.h"
+#include "proto/segment.h"
+
+struct gantry_agent;
+struct gantry_conn;
+struct gantry_tenant;
+struct gantry_worker;
+
+enum gantry_session_phase {
+	GANTRY_PHASE_WAITING,	/* for a worker */
+	GANTRY_PHASE_ATTACHING, /* the worker was asked */
+	GANTRY_PHASE_ATTACHED,
+	GANTRY_PHASE_RECOVERING, /* its worker died; a successor is on the way */
+	GANTRY_PHASE_DETACHING,
+	GANTRY_PHASE_RESTORED, /* of an earlier agent; not yet known who serves it */
+};
+
+/* A queue's oldest task in flight, as the watch over deadlines first saw it. */
+struct gantry_oldest {
+	uint64_t done; /* tasks before it */
+	uint64_t seen_ns;
+};
+
+struct gantry_session {
+	struct gantry_list link;
+	struct gantry_list worker_link; /* worker->sessions */
+	struct gantry_list want_link;	/* agent->wanting: sessions without a worker */
+	struct gantry_agent *agent;
+	struct gantry_tenant *tenant;
+	struct gantry_conn *conn; /* NULL once the guest is gone */
+	struct gantry_worker *worker;
+	enum gantry_session_phase phase;
+	uint64_t id;
+	uint32_t version;
+	uint32_t share_slot;
+	uint64_t served_by; /* worker that was asked last; 0: none, or not known */
+	bool welcomed;
+	bool slots_held;
+	bool broken;	     /* a part of it was not found after a restart */
+	int door_fd;	     /* after a restart, until it is known who serves the session */
+	int32_t verdict;     /* for the recovery under way */
+	int32_t reason;	     /* why it ends */
+	uint32_t recoveries; /* worker deaths in quick succession */
+	struct gantry_shape shape;
+	int segment_fd;
+	int bell_fd;
+	int ledger_fd;
+	int slab_fd;
+	struct gantry_segment_header *segment; /* its first page */
+	struct gantry_ledger ledger;
+	uint64_t attached_unix_ns;
+	uint64_t began_ns;
+	uint64_t died_ns; /* when its worker was seen dead, latest */
+	char program[32];
+	pid_t pid;
+	uid_t uid;
+	struct event *timer; /* of the step under way */
+	struct gantry_oldest oldest[GANTRY_MAX_QUEUES];
+};
+
+int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
+		       struct gantry_session **ret_session, struct gantry_err *err);
+/* An object with nothing in it, on the list. */
+struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantry_tenant *t,
+					    uint64_t id);
+/* Maps the segment's first page. */
+int gantry_session_map(struct gantry_session *s, struct gantry_err *err);
+/* From here on only this worker may say, to a successor of ours, that it serves @s. */
+void gantry_session_served_by(struct gantry_session *s, uint64_t worker_id);
+/* Entries in share pages, before a worker gets it. */
+void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w);
+void gantry_session_free(struct gantry_session *s);
+struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id);
+void gantry_session_allow(struct gantry_session *s);
+/* Is the worker's mapping of the segment elsewhere than proposed; as it says. @s has a ledger. */
+bool gantry_session_translated(const struct gantry_session *s);
+/* The same of the guest's: as the guest says, for the administrator's eyes only. */
+bool gantry_session_guest_translated(const struct gantry_session *s);
+/* How many LIVE buffers; for lists. */
+uint64_t gantry_session_buffers(const struct gantry_session *s);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tenants: made, changed and ended as the configuration says.
+ *
+ * Threads: the agent's one. Blocking: never.
+ * Order: gantry_tenants_apply() after gantry_devices_apply(). A tenant that is no longer configured
+ * lives until gantry_tenant_reap() finds nothing of it left: after each session's and each waiting
+ * connection's end.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_TENANT_H
+#define GANTRY_HOST_AGENT_AGENT_TENANT_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/run.h"
+
+struct gantry_agent;
+struct gantry_quota_page;
+
+#define GANTRY_FAULTS_KEPT 3u
+
+struct gantry_tenant {
+	struct gantry_list link;
+	struct gantry_agent *agent;
+	struct gantry_tenant_conf conf;
+	uint32_t slot;	      /* in share pages */
+	bool removed;	      /* no longer configured; lives until its last session ends */
+	bool forced_isolated; /* faulted too often to go on pooled */
+	struct gantry_quota_page *quota;
+	int quota_fd;
+	int door_fd;
+	struct event *door_event;
+	char door_path[GANTRY_AGENT_PATH];
+	char state[160]; /* "open", or why its door is not */
+	uint64_t host_mem_used;
+	uint32_t nsessions;
+	uint32_t nhalf_open;
+	/* connections that wait for a session to end (on_full = queue) */
+	struct gantry_list waiting;
+	uint64_t device_mask;
+	/* totals of ended sessions; living ones are added when somebody asks */
+	uint64_t tasks_finished;
+	uint64_t tasks_failed;
+	uint64_t device_ns;
+	uint64_t scrubbed_bytes;
+	uint64_t protocol_errors;
+	uint64_t worker_restarts;
+	uint64_t attaches;
+	uint64_t denied; /* by the agent; workers count theirs in the quota page */
+	uint64_t faults_ns[GANTRY_FAULTS_KEPT]; /* when its workers faulted, latest last */
+};
+
+void gantry_tenants_apply(struct gantry_agent *a, const struct gantry_config *config);
+struct gantry_tenant *gantry_tenant_find(struct gantry_agent *a, const char *name);
+struct gantry_tenant *gantry_tenant_by_slot(struct gantry_agent *a, uint32_t slot);
+/* Free it when it is removed and nothing of it is left. */
+void gantry_tenant_reap(struct gantry_tenant *t);
+void gantry_tenant_free(struct gantry_tenant *t);
+uint32_t gantry_tenant_mode(const struct gantry_tenant *t); /* enum gantry_isolation in force */
+const char *gantry_tenant_group(const struct gantry_tenant *t, char *buf, size_t cap);
+/* Notes a fault of one of its workers; true: that was one too many for a pooled tenant. */
+bool gantry_tenant_faulted(struct gantry_tenant *t);
+
+#endif

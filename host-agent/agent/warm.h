@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Workers kept ready, so that attach is milliseconds where opening devices is not.
+ *
+ * Threads: the agent's one. Blocking: never: a worker is forked, and ready later.
+ * Order: any, once devices and tenants are applied.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_WARM_H
+#define GANTRY_HOST_AGENT_AGENT_WARM_H
+
+struct gantry_agent;
+struct gantry_tenant;
+struct gantry_worker;
+
+/* Bring the stock of warm workers to what is configured, soon. */
+void gantry_warm_fill(struct gantry_agent *a);
+/* A ready worker for a session of @t, or NULL and one is on its way. */
+struct gantry_worker *gantry_warm_take(struct gantry_agent *a, struct gantry_tenant *t);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker processes: started, configured, watched, ended. Their death is recover.h's.
+ *
+ * Threads: the agent's one. Blocking: never.
+ * Order: spawn; or, for one that an earlier agent left, new and watch. Quit or kill ends it; its
+ * exit leads to gantry_recover(), which frees it.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_WORKER_H
+#define GANTRY_HOST_AGENT_AGENT_WORKER_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "host-agent/agent/config.h"
+
+struct gantry_agent;
+struct gantry_session;
+
+enum gantry_worker_state {
+	GANTRY_WORKER_STARTING,
+	GANTRY_WORKER_WARM,
+	GANTRY_WORKER_BUSY,
+	GANTRY_WORKER_ENDING,
+};
+
+struct gantry_worker {
+	struct gantry_list link;
+	struct gantry_agent *agent;
+	uint64_t id;
+	pid_t pid;
+	bool dead;     /* buried: no call reaches it any more */
+	bool is_child; /* else the monitor's, and its exit status comes from there */
+	bool status_known;
+	bool killed_for_deadline;
+	bool querying;	/* lived through an agent's restart and has not yet said what it serves */
+	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
+	int status;	/* as of waitpid() */
+	uint32_t mode;	/* enum gantry_isolation */
+	uint32_t owner; /* entry in the share pages */
+	char group[GANTRY_CONFIG_NAME + 8];
+	enum gantry_worker_state state;
+	int ctl_fd;
+	int pidfd;
+	struct event *ctl_event;
+	struct event *out_event;
+	struct event *pid_event;
+	struct event *timer; /* start-up, end, or the wait for an exit status */
+	struct gantry_list calls;
+	struct gantry_list out; /* packets that did not fit */
+	struct gantry_list sessions;
+	uint32_t nsessions;
+	uint64_t next_tag;
+	uint64_t started_ns;
+	/* a line each; what it reported itself comes first, and is so long */
+	char confined[256];
+	char unconfined[1024];
+	size_t confined_len;
+	size_t unconfined_len;
+};
+
+int gantry_worker_spawn(struct gantry_agent *a, uint32_t mode, const char *group,
+			struct gantry_worker **ret_worker, struct gantry_err *err);
+struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t mode,
+					uint32_t owner, const char *group);
+int gantry_worker_watch(struct gantry_worker *w);
+void gantry_worker_configure(struct gantry_worker *w);
+void gantry_worker_quit(struct gantry_worker *w);
+void gantry_worker_kill(struct gantry_worker *w);
+void gantry_worker_free(struct gantry_worker *w);
+struct gantry_worker *gantry_worker_find(struct gantry_agent *a, uint64_t id);
+void gantry_worker_exited(struct gantry_agent *a, pid_t pid, int status);
+void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s);
+void gantry_worker_enlist(struct gantry_worker *w, struct gantry_session *s);
+void gantry_workers_nudge(struct gantry_agent *a);
+void gantry_workers_rescan(struct gantry_agent *a);
+
+#endif

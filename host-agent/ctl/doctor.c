@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor: looks at the installation as an administrator would, and says what to do. What this process cannot see, the
+ * agent is asked.
+ */
+#include <dirent.h>
+#include <grp.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/ctl/cdi.h"
+#include "host-agent/ctl/find.h"
+#include "host-agent/ctl/print.h"
+#include "host-agent/ctl/verbs.h"
+
+#define CHECKS_MAX   256
+#define CDI_FILE_MAX 65536u
+
+struct findings {
+	struct gantry_ctl *ctl;
+	Gantry__Admin__Check *list[CHECKS_MAX];
+	size_t n;
+	bool failed;
+};
+
+static void add(struct findings *f, const char *name, const char *state, const char *advice,
+		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* @advice may be NULL. A finding for which there is no room or no memory is left out. */
+static void add(struct findings *f, const char *name, const char *state, const char *advice,
+		const char *fmt, ...)
+{
+	Gantry__Admin__Check *check;
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a longer sentence is cut short */
+	va_end(ap);
+	if (strcmp(state, "fail") == 0)
+		f->failed = true;
+	if (f->n == CHECKS_MAX)
+		return;
+	check = malloc(sizeof(*check));
+	if (!check)
+		return;
+	gantry__admin__check__init(check);
+	check->name = strdup(name);
+	check->state = strdup(state);
+	check->text = strdup(text);
+	check->advice = strdup(advice ? advice : "");
+	f->list[f->n++] = check;
+}
+
+static void findings_fini(struct findings *f)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		free(f->list[i]->name);
+		free(f->list[i]->state);
+		free(f->list[i]->text);
+		free(f->list[i]->advice);
+		free(f->list[i]);
+	}
+}
+
+/* --- what this process can see --- */
+
+static void check_programs(struct findings *f)
+{
+	static const char *const names[] = { "gantryd", "gantry-worker" };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (gantry_find_program(names[i], path) == 0)
+			add(f, names[i], "ok", NULL, "%s", path);
+		else
+			add(f, names[i], "warn",
+			    "install the gantry host package, if this is a host with accelerators",
+			    "not found beside gantryctl, nor installed");
+	if (gantry_find_library(path) == 0)
+		add(f, "libgantry", "ok", NULL, "%s", path);
+	else
+		add(f, "libgantry", "warn",
+		    "install it, or containers have to bring their own libgantry.so.0",
+		    "not found beside gantryctl, nor installed");
+}
+
+static void check_groups(struct findings *f)
+{
+	static const char *const names[] = { "gantry", "gantry-admin" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (getgrnam(names[i]))
+			add(f, "groups", "ok", NULL, "group %s exists", names[i]);
+		else
+			add(f, "groups", "warn",
+			    i == 0 ? "groupadd --system gantry, and add who may look"
+				   : "groupadd --system gantry-admin, and add who may change things",
+			    "no group %s: only root and the agent's own user are served", names[i]);
+}
+
+/* A socket that strangers may write to lets them in. */
+static void check_socket(struct findings *f, const char *name, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		add(f, name, "fail", "start gantryd, or name its socket with --socket", "%s: %s",
+		    path, strerror(errno));
+	else if (!S_ISSOCK(st.st_mode))
+		add(f, name, "fail", "remove it and restart gantryd", "%s is no socket", path);
+	else if (st.st_mode & S_IWOTH)
+		add(f, name, "fail", "set its mode to 0660 in the configuration",
+		    "%s is open to everybody (mode %04o)", path,
+		    (unsigned int)(st.st_mode & 07777));
+	else
+		add(f, name, "ok", NULL, "%s, mode %04o", path, (unsigned int)(st.st_mode & 07777));
+}
+
+static void check_kernel(struct findings *f)
+{
+	_cleanup_free_ char *actions = NULL;
+	int fd = -EBADF;
+	int r = gantry_memfd_create("gantry-doctor", 4096, GANTRY_MEMFD_SEALED, &fd);
+
+	gantry_fd_close(fd);
+	if (r < 0)
+		add(f, "memfd", "fail", "a kernel of version 4.14 or later is needed",
+		    "no sealed shared memory: %s", strerror(-r));
+	else
+		add(f, "memfd", "ok", NULL, "sealed shared memory works");
+	if (gantry_file_read("/proc/sys/kernel/seccomp/actions_avail", 4096, &actions, NULL) < 0)
+		add(f, "seccomp", "warn", "workers then run without a system call filter",
+		    "this kernel has no seccomp filters");
+	else
+		add(f, "seccomp", "ok", NULL, "the kernel has system call filters");
+	if (access("/sys/fs/cgroup", W_OK) == 0)
+		add(f, "cgroup", "ok", NULL, "/sys/fs/cgroup can be written");
+	else
+		add(f, "cgroup", "warn",
+		    "run gantryd as a service with Delegate=yes, else workers have no limits of their own",
+		    "/sys/fs/cgroup: %s", strerror(errno));
+	if (access("/proc/self/ns/net", R_OK) == 0)
+		add(f, "namespaces", "ok", NULL, "the kernel has network namespaces");
+	else
+		add(f, "namespaces", "warn", "workers then share the host's network",
+		    "no network namespaces");
+}
+
+static size_t count_manifests(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	size_t n = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		size_t len = strlen(entry->d_name);
+
+		n += len > 9 && strcmp(entry->d_name + len - 9, ".manifest") == 0;
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static void check_modules(struct findings *f)
+{
+	size_t n = count_manifests(GANTRY_LIBDIR "/gantry/kernels");
+
+	if (n > 0)
+		add(f, "modules", "ok", NULL,
+		    "%zu kernel modules in " GANTRY_LIBDIR "/gantry/kernels", n);
+	else
+		add(f, "modules", "warn",
+		    "install kernel modules there, or set module_dirs in the configuration",
+		    "no kernel modules in " GANTRY_LIBDIR "/gantry/kernels");
+}
+
+/* --- with the agent's help --- */
+
+static void check_door(struct findings *f, const Gantry__Admin__Tenant *tenant)
+{
+	char name[64];
+
+	(void)gantry_str_format(name, sizeof(name), "door %s",
+				tenant->config->name); /* cut is fine */
+	if (strcmp(tenant->state, "open") != 0)
+		add(f, name, "fail", "see the agent's log; gantryctl reload tries again", "%s",
+		    tenant->state);
+	else if (access(tenant->config->door, F_OK) < 0)
+		add(f, name, "fail", "restart gantryd", "%s: %s", tenant->config->door,
+		    strerror(errno));
+	else
+		add(f, name, "ok", NULL, "%s, mode %s", tenant->config->door,
+		    tenant->config->door_mode);
+}
+
+/* Is @path, if it is there, what would be written today? */
+static void check_cdi_file(struct findings *f, const char *path, const char *tenant,
+			   const char *door)
+{
+	_cleanup_free_ char *seen = NULL, *wanted = NULL;
+	struct gantry_cdi cdi = { .tenant = tenant,
+				  .door = door,
+				  .library_at = GANTRY_CDI_LIBRARY_AT };
+	char library[PATH_MAX];
+
+	if (gantry_file_read(path, CDI_FILE_MAX, &seen, NULL) < 0)
+		return;
+	if (gantry_find_library(library) == 0)
+		cdi.library = library;
+	wanted = gantry_cdi_text(&cdi);
+	if (wanted && strcmp(seen, wanted) == 0)
+		add(f, "cdi", "ok", NULL, "%s", path);
+	else
+		add(f, "cdi", "warn", "gantryctl cdi generate writes it anew",
+		    "%s is not what would be written today", path);
+}
+
+/* A file for a tenant that is gone gives a container a mount that fails. */
+static void check_cdi_orphans(struct findings *f, const char *dir_path,
+			      const Gantry__Admin__TenantList *tenants)
+{
+	DIR *dir = opendir(dir_path);
+	struct dirent *entry;
+	char wanted[NAME_MAX + 1];
+
+	while (dir && (entry = readdir(dir))) {
+		bool known = false;
+
+		if (!gantry_str_starts(entry->d_name, "gantry-"))
+			continue;
+		for (size_t i = 0; i < tenants->n_tenants && !known; i++)
+			known = tenants->tenants[i]->config &&
+				gantry_str_format(wanted, sizeof(wanted), "gantry-%s.json",
+						  tenants->tenants[i]->config->name) == 0 &&
+				strcmp(wanted, entry->d_name) == 0;
+		if (!known)
+			add(f, "cdi", "warn", "remove it",
+			    "%s/%s is for a tenant that does not exist", dir_path, entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void check_cdi(struct findings *f, const Gantry__Admin__TenantList *tenants)
+{
+	const char *named = gantry_ctl_option(f->ctl, "cdi-dir");
+	const char *dirs[] = { named ? named : "/etc/cdi", named ? NULL : GANTRY_CDI_DIR };
+	char path[PATH_MAX];
+
+	for (size_t d = 0; d < 2 && dirs[d]; d++) {
+		for (size_t i = 0; i < tenants->n_tenants; i++) {
+			const Gantry__Admin__TenantSet *config = tenants->tenants[i]->config;
+
+			if (config && *config->door &&
+			    gantry_cdi_path(dirs[d], config->name, path, sizeof(path)) == 0)
+				check_cdi_file(f, path, config->name, config->door);
+		}
+		check_cdi_orphans(f, dirs[d], tenants);
+	}
+}
+
+static bool ask(struct findings *f, int body, Gantry__Admin__AdminReply **ret_reply)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__Empty empty = GANTRY__ADMIN__EMPTY__INIT;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r;
+
+	request.body_case = (Gantry__Admin__AdminRequest__BodyCase)body;
+	request.doctor = &empty; /* the members of the union are one pointer */
+	r = gantry_ctl_ask_quietly(f->ctl, &request, ret_reply, &err);
+	if (r == 0 && (*ret_reply)->code == 0)
+		return true;
+	add(f, "agent", "fail",
+	    r == 0 || r == -EACCES ? "ask as root or as a member of gantry"
+				   : "start gantryd; its log says more",
+	    "%s", r == 0 ? (*ret_reply)->text : err.text);
+	return false;
+}
+
+static void check_agent(struct findings *f)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *tenants = NULL,
+								       *doctor = NULL;
+
+	if (!ask(f, GANTRY__ADMIN__ADMIN_REQUEST__BODY_TENANT_LIST, &tenants))
+		return;
+	add(f, "agent", "ok", NULL, "answers at %s", f->ctl->socket_path);
+	if (tenants->body_case == GANTRY__ADMIN__ADMIN_REPLY__BODY_TENANTS) {
+		if (tenants->tenants->n_tenants == 0)
+			add(f, "tenants", "warn", "gantryctl tenant create NAME --mem SIZE",
+			    "there is no tenant yet");
+		for (size_t i = 0; i < tenants->tenants->n_tenants; i++)
+			if (tenants->tenants->tenants[i]->config)
+				check_door(f, tenants->tenants->tenants[i]);
+		check_cdi(f, tenants->tenants);
+	}
+	if (!ask(f, GANTRY__ADMIN__ADMIN_REQUEST__BODY_DOCTOR, &doctor) ||
+	    doctor->body_case != GANTRY__ADMIN__ADMIN_REPLY__BODY_DOCTOR)
+		return;
+	for (size_t i = 0; i < doctor->doctor->n_checks; i++) {
+		const Gantry__Admin__Check *check = doctor->doctor->checks[i];
+
+		add(f, check->name, check->state, check->advice, "%s", check->text);
+	}
+}
+
+static int report(struct findings *f)
+{
+	json_object *object;
+	int r;
+
+	if (f->ctl->json) {
+		object = gantry_ctl_json_new();
+		json_object_object_add(object, "ok", json_object_new_boolean(!f->failed));
+		json_object_object_add(object, "checks",
+				       gantry_print_json_array(&gantry_check_fields,
+							       (const void *const *)f->list, f->n));
+		gantry_ctl_json_print(f->ctl, object);
+		return f->failed ? GANTRY_CTL_FAILED : GANTRY_CTL_OK;
+	}
+	r = gantry_print_table(f->ctl, f->ctl->out, &gantry_check_fields,
+			       (const void *const *)f->list, f->n);
+	if (r)
+		return r;
+	for (size_t i = 0; i < f->n; i++)
+		if (strcmp(f->list[i]->state, "ok") != 0 && *f->list[i]->advice)
+			fprintf(f->ctl->out, "%s: %s\n", f->list[i]->name, f->list[i]->advice);
+	return f->failed ? GANTRY_CTL_FAILED : GANTRY_CTL_OK;
+}
+
+int gantry_ctl_doctor(struct gantry_ctl *ctl)
+{
+	struct findings f = { .ctl = ctl };
+	int r;
+
+	check_programs(&f);
+	check_groups(&f);
+	check_kernel(&f);
+	check_modules(&f);
+	check_socket(&f, "admin socket", ctl->socket_path);
+	check_agent(&f);
+	r = report(&f);
+	findings_fini(&f);
+	return r;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/str.h"
+
+const struct gantry_verb_option gantry_global_options[] = {
+	{ "socket", "PATH",
+	  "the agent's admin socket (default: $GANTRY_ADMIN, else /run/gantry/admin.sock)",
+	  GANTRY_WORDS_FILE },
+	{ "json", NULL,
+	  "print one JSON object, with \"schema\": 1, integer bytes and stable keys" },
+	{ "no-headings", NULL, "no heading line over tables" },
+	{ "bytes", NULL, "sizes and durations in tables as plain bytes and nanoseconds" },
+	{ "timeout", "TIME",
+	  "give up on the agent after TIME, such as 500ms or 1m (default: 10s)" },
+	{ "help", NULL, "what a verb does, and its options" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option filter_options[] = {
+	{ "tenant", "NAME", "only this tenant's", GANTRY_WORDS_TENANT },
+	{ 0 },
+};
+
+static const struct gantry_verb_option queue_options[] = {
+	{ "tenant", "NAME", "only this tenant's", GANTRY_WORDS_TENANT },
+	{ "session", "ID", "only this session's", GANTRY_WORDS_SESSION },
+	{ 0 },
+};
+
+static const struct gantry_verb_option kick_options[] = {
+	{ "reason", "TEXT", "what the guest is told" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option stats_options[] = {
+	{ "prometheus", NULL, "in Prometheus' text format, as /metrics serves it" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option top_options[] = {
+	{ "once", NULL, "one picture, then end" },
+	{ "interval", "TIME", "from picture to picture (default: 1s)" },
+	{ "count", "N", "end after N pictures" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option events_options[] = {
+	{ "follow", NULL, "go on with new ones as they happen" },
+	{ "tenant", "NAME", "only this tenant's", GANTRY_WORDS_TENANT },
+	{ 0 },
+};
+
+static const struct gantry_verb_option cdi_options[] = {
+	{ "tenant", "NAME", "only this tenant (default: all)", GANTRY_WORDS_TENANT },
+	{ "output", "DIR", "write into DIR; - prints (default: /var/run/cdi)", GANTRY_WORDS_FILE },
+	{ "print-flags", "ENGINE",
+	  "print the flags of podman, docker or runc that do the same, write nothing",
+	  GANTRY_WORDS_ENGINE },
+	{ "doors", "DIR", "do not ask the agent: the door of tenant T is DIR/T/door",
+	  GANTRY_WORDS_FILE },
+	{ "library", "FILE",
+	  "the libgantry.so.0 to mount; none: mount none (default: the installed one)",
+	  GANTRY_WORDS_FILE },
+	{ "library-at", "PATH", "where containers see it (default: /usr/lib/libgantry.so.0)" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option doctor_options[] = {
+	{ "cdi-dir", "DIR",
+	  "where container engines look for CDI files (default: /etc/cdi and /var/run/cdi)",
+	  GANTRY_WORDS_FILE },
+	{ 0 },
+};
+
+static const struct gantry_verb_option demo_options[] = {
+	{ "output", "DIR", "where the pictures go (default: a new folder under /tmp)",
+	  GANTRY_WORDS_FILE },
+	{ "log", NULL, "print the agent's log at the end" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option help_options[] = {
+	{ "scdoc", NULL, "the list of verbs for the man page" },
+	{ 0 },
+};
+
+const struct gantry_verb gantry_verbs[] = {
+	{ "device", "list", "", 0, 0, "list the host's devices", NULL, NULL, 0, 0, 0,
+	  gantry_ctl_device_list },
+	{ "device", "show", "DEVICE", 1, 1, "show all that is known of a device", NULL, NULL,
+	  GANTRY_WORDS_DEVICE, 0, 0, gantry_ctl_device_show },
+	{ "device", "enable", "DEVICE", 1, 1, "let a device serve again", NULL, NULL,
+	  GANTRY_WORDS_DEVICE, 0, 0, gantry_ctl_device_enable },
+	{ "device", "disable", "DEVICE", 1, 1, "start nothing more on a device and shut its lanes",
+	  "What runs is not ended. Queues go to another device they may use, or wait for enable.",
+	  NULL, GANTRY_WORDS_DEVICE, 0, 0, gantry_ctl_device_disable },
+	{ "device", "drain", "DEVICE", 1, 1,
+	  "let a device finish what runs and give it nothing new",
+	  "Queues go to another device they may use, or wait for enable. It is free for maintenance "
+	  "once \"device show\" says running 0.",
+	  NULL, GANTRY_WORDS_DEVICE, 0, 0, gantry_ctl_device_drain },
+
+	{ "tenant", "list", "", 0, 0, "list tenants with their use and limits", NULL, NULL, 0, 0, 0,
+	  gantry_ctl_tenant_list },
+	{ "tenant", "show", "TENANT", 1, 1, "show all limits and figures of a tenant", NULL, NULL,
+	  GANTRY_WORDS_TENANT, 0, 0, gantry_ctl_tenant_show },
+	{ "tenant", "create", "TENANT", 1, 1, "make a tenant and open its door",
+	  "Kept under the agent's state directory. Options not given take the agent's defaults.",
+	  gantry_tenant_options, 0, 0, 0, gantry_ctl_tenant_create },
+	{ "tenant", "set", "TENANT", 1, 1, "change limits of a tenant, live",
+	  "Only what is given changes. Kept under the agent's state directory.",
+	  gantry_tenant_options, GANTRY_WORDS_TENANT, 0, 0, gantry_ctl_tenant_set },
+	{ "tenant", "remove", "TENANT", 1, 1, "close a tenant's door and end its sessions", NULL,
+	  NULL, GANTRY_WORDS_TENANT, 0, 0, gantry_ctl_tenant_remove },
+
+	{ "session", "list", "", 0, 0, "list attached guest processes", NULL, filter_options, 0, 0,
+	  0, gantry_ctl_session_list },
+	{ "session", "show", "SESSION", 1, 1, "show all that is known of a session", NULL, NULL,
+	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_show },
+	{ "session", "kick", "SESSION", 1, 1, "end a session", NULL, kick_options,
+	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_kick },
+
+	{ "queue", "list", "", 0, 0, "list queues with their progress", NULL, queue_options, 0, 0,
+	  0, gantry_ctl_queue_list },
+	{ "queue", "show", "SESSION:SLOT", 1, 1, "show all that is known of a queue", NULL, NULL,
+	  GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_show },
+	{ "queue", "pause", "SESSION:SLOT", 1, 1, "issue nothing more from a queue",
+	  "What runs is finished; the guest may go on submitting.", NULL, GANTRY_WORDS_QUEUE, 0, 0,
+	  gantry_ctl_queue_pause },
+	{ "queue", "resume", "SESSION:SLOT", 1, 1, "go on with a paused queue", NULL, NULL,
+	  GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_resume },
+
+	{ "worker", "list", "", 0, 0, "list worker processes and how they are confined", NULL, NULL,
+	  0, 0, 0, gantry_ctl_worker_list },
+	{ "kernel", "list", "", 0, 0, "list kernels of installed modules", NULL, NULL, 0, 0, 0,
+	  gantry_ctl_kernel_list },
+	{ "kernel", "rescan", "", 0, 0, "look for new kernel modules now", NULL, NULL, 0, 0, 0,
+	  gantry_ctl_kernel_rescan },
+
+	{ "stats", NULL, "", 0, 0, "print the agent's counters", NULL, stats_options, 0, 0, 0,
+	  gantry_ctl_stats },
+	{ "top", NULL, "", 0, 0, "watch devices, tenants and sessions at work",
+	  "Refreshed until q or ^C. Where the output is no terminal, pictures follow each other.",
+	  top_options, 0, 0, 0, gantry_ctl_top },
+	{ "events", NULL, "", 0, 0, "print what happened: attachments, deaths, changes, refusals",
+	  "With --json one object a line. --follow has no end but ^C, or --timeout when given.",
+	  events_options, 0, 0, 0, gantry_ctl_events },
+
+	{ "run", NULL, "TENANT -- COMMAND [ARG...]", 2, -1, "run a program with a tenant's door",
+	  "Sets GANTRY_DOOR, after checking that the door is there and admits you. The exit status is the "
+	  "program's.",
+	  NULL, GANTRY_WORDS_TENANT, 1, 0, gantry_ctl_run },
+
+	{ "config", "check", "[FILE]", 0, 1, "check a configuration without using it",
+	  "As gantryd --check-config: each problem with its file and line.", NULL,
+	  GANTRY_WORDS_FILE, 0, 0, gantry_ctl_config_check },
+	{ "reload", NULL, "", 0, 0, "make the agent read its configuration again",
+	  "A configuration with a mistake is refused and the old one stays.", NULL, 0, 0, 0,
+	  gantry_ctl_reload },
+	{ "doctor", NULL, "", 0, 0, "check the installation and say what to do", NULL,
+	  doctor_options, 0, 0, 0, gantry_ctl_doctor },
+	{ "demo", NULL, "", 0, 0, "show Gantry at work: two tenants, two devices, some accidents",
+	  "Starts an agent of its own; the running one is left alone.", demo_options, 0, 0, 0,
+	  gantry_ctl_demo },
+	{ "cdi", "generate", "", 0, 0, "write a CDI file per tenant for container engines",
+	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR; no device node.",
+	  cdi_options, 0, 0, 0, gantry_ctl_cdi_generate },
+	{ "peer", "ping", "PATH", 1, 1, "ask another agent who it is, at its peer socket", NULL,
+	  NULL, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_peer_ping },
+
+	{ "completion", NULL, "bash", 1, 1, "print the completion script of a shell",
+	  "For one shell: source <(gantryctl completion bash)", NULL, GANTRY_WORDS_SHELL, 0, 0,
+	  gantry_ctl_completion },
+	{ "version", NULL, "", 0, 0, "print the versions of gantryctl and of the agent", NULL, NULL,
+	  0, 0, 0, gantry_ctl_version },
+	{ "help", NULL, "[NOUN [VERB]]", 0, 2, "tell what there is", NULL, help_options,
+	  GANTRY_WORDS_NOUN, 0, 0, gantry_ctl_help },
+	{ "complete", NULL, "[WORD...]", 0, -1, "words that may follow, for the completion script",
+	  NULL, NULL, 0, 1, 1, gantry_ctl_complete },
+};
+const size_t gantry_nverbs = GANTRY_ARRAY_SIZE(gantry_verbs);
+
+const struct gantry_verb *gantry_verb_find(const char *noun, const char *verb, int *ret_words)
+{
+	for (size_t i = 0; i < gantry_nverbs; i++) {
+		const struct gantry_verb *v = &gantry_verbs[i];
+
+		if (strcmp(v->noun, noun) != 0)
+			continue;
+		if (v->verb && !(verb && strcmp(v->verb, verb) == 0))
+			continue;
+		*ret_words = v->verb ? 2 : 1;
+		return v;
+	}
+	return NULL;
+}
+
+bool gantry_noun_known(const char *noun)
+{
+	for (size_t i = 0; i < gantry_nverbs; i++)
+		if (strcmp(gantry_verbs[i].noun, noun) == 0)
+			return true;
+	return false;
+}
+
+void gantry_verb_name(const struct gantry_verb *verb, char *buf, size_t cap)
+{
+	/* Names are short; a cut one would still be readable. */
+	(void)gantry_str_format(buf, cap, "%s%s%s", verb->noun, verb->verb ? " " : "",
+				verb->verb ? verb->verb : "");
+}

@@ -1,0 +1,725 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who waits is said by `wants` in a session's entry; who holds, by lanes[]. Everything else follows from a
+ * scan of these, so that nothing is out of step after a death.
+ *
+ * Two hand-shakes, both of the form "store mine; full fence; load yours":
+ *   want:  wants = 1    | fence | take looks at the lanes
+ *   give:  lane = 0     | fence | look who wants, call them     so a free lane is seen or its waiter is called
+ *   sleep: asleep = 1   | fence | the kernel compares wake with the ticket
+ *   call:  wake += 1    | fence | read asleep                   so the call is seen or the futex is woken
+ * And whoever stands back from a free lane for another calls that other, so no order of changes in
+ * between leaves a free lane that nobody was called to.
+ */
+#include "host-agent/shared/share.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "base/str.h"
+
+#define ARRIVAL	       2u	    /* arrivals is even, so that ... */
+#define SOMEBODY_WAITS 1u	    /* ... with this bit a holder's copy never equals it */
+#define CHARGE_MAX_NS  (1ull << 50) /* 13 days: times a weight it still fits */
+
+/* What decides whose turn it is. Read once: others' virtual times move. */
+struct turn {
+	uint32_t session;
+	uint32_t tenant;
+	int32_t priority;
+	uint64_t tenant_vtime_ns;
+	uint64_t session_vtime_ns;
+};
+
+/* The best waiters, best first. */
+struct shortlist {
+	struct turn turns[GANTRY_SHARE_NLANES];
+	unsigned max;
+	unsigned n;
+};
+
+/* ---- numbers from the page, bounded ---- */
+
+static uint32_t nlanes(const struct gantry_share_page *page)
+{
+	uint32_t n = gantry_load_relaxed(&page->hdr.nlanes);
+
+	return n > GANTRY_SHARE_NLANES ? GANTRY_SHARE_NLANES : n;
+}
+
+static uint32_t nsessions(const struct gantry_share_page *page)
+{
+	/* Acquire: pairs with the release in set_nsessions(); the entries below are filled. */
+	uint32_t n = gantry_load_acquire(&page->hdr.nsessions);
+
+	return n > GANTRY_SHARE_NSESSIONS ? GANTRY_SHARE_NSESSIONS : n;
+}
+
+static uint32_t tenant_of(const struct gantry_share_session *s)
+{
+	return gantry_load_relaxed(&s->tenant) % GANTRY_SHARE_NTENANTS;
+}
+
+static uint32_t worker_of(const struct gantry_share_session *s)
+{
+	return gantry_load_relaxed(&s->worker) % GANTRY_SHARE_NWORKERS;
+}
+
+static uint32_t weight_of(const struct gantry_share_tenant *t)
+{
+	uint32_t weight = gantry_load_relaxed(&t->weight);
+
+	if (weight < 1)
+		return GANTRY_SHARE_WEIGHT_DEFAULT;
+	return weight > GANTRY_SHARE_WEIGHT_MAX ? GANTRY_SHARE_WEIGHT_MAX : weight;
+}
+
+static bool is_active(const struct gantry_share_session *s)
+{
+	uint32_t state = gantry_load_relaxed(&s->state);
+
+	return state == GANTRY_SHARE_WAITING || state == GANTRY_SHARE_RUNNING;
+}
+
+static unsigned count_free(const struct gantry_share_page *page)
+{
+	uint32_t n = nlanes(page);
+	unsigned nfree = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		nfree += gantry_load_relaxed(&page->lanes[i]) == 0;
+	return nfree;
+}
+
+static void raise_to(uint64_t *word, uint64_t value)
+{
+	uint64_t before = gantry_load_relaxed(word);
+
+	while (before < value && !gantry_cas(word, &before, value))
+		;
+}
+
+/* ---- whose turn it is ---- */
+
+static uint32_t now_us(void)
+{
+	return (uint32_t)(gantry_now_ns() / GANTRY_NS_PER_US) | 1;
+}
+
+/* Called for a lane and did not come: dead or stopped. The clock is asked only about who was called. */
+static bool is_absent(const struct gantry_share_session *s)
+{
+	uint32_t called_us = gantry_load_relaxed(&s->called_us);
+
+	return called_us && now_us() - called_us >= GANTRY_SHARE_PATIENCE_NS / GANTRY_NS_PER_US;
+}
+
+static bool is_waiting(const struct gantry_share_session *s)
+{
+	/* Acquire: pairs with the release in announce(); its priority is of this want. */
+	return gantry_load_acquire(&s->wants) && !is_absent(s);
+}
+
+static struct turn turn_of(const struct gantry_share_page *page, uint32_t session)
+{
+	const struct gantry_share_session *s = &page->sessions[session];
+	uint32_t tenant = tenant_of(s);
+
+	return (struct turn){
+		.session = session,
+		.tenant = tenant,
+		.priority = gantry_load_relaxed(&s->priority),
+		.tenant_vtime_ns = gantry_load_relaxed(&page->tenants[tenant].vtime_ns),
+		.session_vtime_ns = gantry_load_relaxed(&s->vtime_ns),
+	};
+}
+
+static bool comes_before(const struct turn *a, const struct turn *b)
+{
+	if (a->priority != b->priority)
+		return a->priority > b->priority;
+	/* One tenant's time may have moved between the two looks at it. */
+	if (a->tenant != b->tenant && a->tenant_vtime_ns != b->tenant_vtime_ns)
+		return a->tenant_vtime_ns < b->tenant_vtime_ns;
+	if (a->session_vtime_ns != b->session_vtime_ns)
+		return a->session_vtime_ns < b->session_vtime_ns;
+	return a->session < b->session;
+}
+
+static void shortlist_add(struct shortlist *list, const struct turn *turn)
+{
+	unsigned i;
+
+	if (list->n < list->max)
+		i = list->n++;
+	else if (comes_before(turn, &list->turns[list->n - 1]))
+		i = list->n - 1;
+	else
+		return;
+	for (; i > 0 && comes_before(turn, &list->turns[i - 1]); i--)
+		list->turns[i] = list->turns[i - 1];
+	list->turns[i] = *turn;
+}
+
+/* As many of the best waiters as there are free lanes. */
+static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfree,
+			      struct shortlist *list)
+{
+	uint32_t n = nsessions(page);
+
+	list->n = 0;
+	list->max = nfree;
+	for (uint32_t i = 0; i < n; i++) {
+		struct turn turn;
+
+		if (!is_waiting(&page->sessions[i]))
+			continue;
+		turn = turn_of(page, i);
+		shortlist_add(list, &turn);
+	}
+}
+
+/* Waiting sessions that come before @session. */
+static unsigned count_before(const struct gantry_share_page *page, uint32_t session)
+{
+	struct turn mine = turn_of(page, session);
+	uint32_t n = nsessions(page);
+	unsigned nbefore = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct turn turn;
+
+		if (i == session || !is_waiting(&page->sessions[i]))
+			continue;
+		turn = turn_of(page, i);
+		nbefore += comes_before(&turn, &mine);
+	}
+	return nbefore;
+}
+
+/* ---- sleeping and waking ---- */
+
+void gantry_share_nudge(struct gantry_share_page *page, uint32_t worker)
+{
+	struct gantry_share_worker *w = &page->workers[worker % GANTRY_SHARE_NWORKERS];
+
+	(void)gantry_fetch_add(&w->wake, 1);
+	/* Full fence: pairs with the one in gantry_share_sleep(). */
+	gantry_fence_full();
+	if (gantry_load_relaxed(&w->asleep))
+		(void)gantry_futex_wake(&w->wake, 1);
+}
+
+uint32_t gantry_share_ticket(struct gantry_share_page *page, uint32_t worker)
+{
+	/* Acquire: pairs with the add in gantry_share_nudge(); a call before the ticket is of lanes we see. */
+	return gantry_load_acquire(&page->workers[worker % GANTRY_SHARE_NWORKERS].wake);
+}
+
+void gantry_share_sleep(struct gantry_share_page *page, uint32_t worker, uint32_t ticket,
+			uint64_t deadline_ns)
+{
+	struct gantry_share_worker *w = &page->workers[worker % GANTRY_SHARE_NWORKERS];
+	uint64_t patience_ns = gantry_now_ns() + GANTRY_SHARE_PATIENCE_NS;
+
+	gantry_store_relaxed(&w->asleep, 1u);
+	/* Full fence: pairs with the one in gantry_share_nudge(). It sees us asleep or we see its call. */
+	gantry_fence_full();
+	(void)gantry_futex_wait(&w->wake, ticket,
+				deadline_ns < patience_ns ? deadline_ns : patience_ns);
+	gantry_store_relaxed(&w->asleep, 0u);
+}
+
+/* Calls as many of the best waiters as there are free lanes. */
+static void call_waiters(struct gantry_share_page *page)
+{
+	unsigned nfree = count_free(page);
+	struct shortlist list;
+
+	if (nfree == 0)
+		return;
+	shortlist_waiters(page, nfree, &list);
+	for (unsigned i = 0; i < list.n; i++)
+		gantry_share_nudge(page, worker_of(&page->sessions[list.turns[i].session]));
+}
+
+/* @session stands back from a free lane: those it does so for are called, and get a time to come in. */
+static void stand_back(struct gantry_share_page *page, uint32_t session, unsigned nfree)
+{
+	struct shortlist list;
+	uint32_t now = now_us();
+
+	shortlist_waiters(page, nfree, &list);
+	for (unsigned i = 0; i < list.n; i++) {
+		struct gantry_share_session *s = &page->sessions[list.turns[i].session];
+		uint32_t never = 0;
+
+		if (list.turns[i].session != session)
+			(void)gantry_cas(&s->called_us, &never, now);
+		/* Our own worker too: things moved since it was refused, and it must not sleep on that. */
+		gantry_share_nudge(page, worker_of(s));
+	}
+}
+
+/* ---- a session's state ---- */
+
+static void update_state(struct gantry_share_page *page, struct gantry_share_session *s)
+{
+	struct gantry_share_tenant *t = &page->tenants[tenant_of(s)];
+	bool was_active = is_active(s);
+	bool active;
+
+	if (gantry_load_relaxed(&s->nheld))
+		gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_RUNNING);
+	else if (gantry_load_relaxed(&s->wants))
+		gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_WAITING);
+	else
+		gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
+	active = is_active(s);
+	if (active && !was_active)
+		gantry_count_add(&t->nactive, 1);
+	if (!active && was_active)
+		gantry_count_add(&t->nactive, -1u);
+}
+
+/* What others were given while this one asked for nothing is not owed to it. */
+static void forget_idleness(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *me = &page->sessions[session];
+	uint32_t tenant = tenant_of(me);
+	struct gantry_share_tenant *mine = &page->tenants[tenant];
+	uint64_t tenant_least = UINT64_MAX;
+	uint64_t session_least = UINT64_MAX;
+	bool tenant_idle = true;
+	uint32_t n = nsessions(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		uint32_t other = tenant_of(s);
+		uint64_t vtime_ns;
+
+		if (i == session || !is_active(s) || is_absent(s))
+			continue;
+		if (other == tenant) {
+			tenant_idle = false;
+			vtime_ns = gantry_load_relaxed(&s->vtime_ns);
+			session_least = vtime_ns < session_least ? vtime_ns : session_least;
+		} else {
+			vtime_ns = gantry_load_relaxed(&page->tenants[other].vtime_ns);
+			tenant_least = vtime_ns < tenant_least ? vtime_ns : tenant_least;
+		}
+	}
+	if (session_least == UINT64_MAX)
+		session_least = gantry_load_relaxed(&mine->session_vtime_ns);
+	raise_to(&me->vtime_ns, session_least);
+	if (!tenant_idle)
+		return;
+	if (tenant_least == UINT64_MAX)
+		tenant_least = gantry_load_relaxed(&page->hdr.vtime_ns);
+	raise_to(&mine->vtime_ns, tenant_least);
+}
+
+/* It comes: whoever stood back for it need not wait longer. */
+static void answer_call(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *s = &page->sessions[session];
+
+	if (!gantry_load_relaxed(&s->called_us))
+		return;
+	if (is_absent(s)) /* it was passed over, as if it had asked for nothing */
+		forget_idleness(page, session);
+	gantry_store_relaxed(&s->called_us, 0u);
+}
+
+static void announce(struct gantry_share_page *page, struct gantry_share_session *s)
+{
+	gantry_store_relaxed(&s->wait_since_ns, gantry_now_ns());
+	gantry_store_relaxed(&s->refused, (uint16_t)0);
+	gantry_store_relaxed(&s->called_us, 0u);
+	/* Release: pairs with the acquire in is_waiting(). */
+	gantry_store_release(&s->wants, (uint16_t)1);
+	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+	/* Full fence: pairs with the one after a lane is freed. We see it free or we are called. */
+	gantry_fence_full();
+}
+
+void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t priority)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+	bool changed = gantry_load_relaxed(&s->priority) != priority;
+
+	session %= GANTRY_SHARE_NSESSIONS;
+	gantry_store_relaxed(&s->priority, priority);
+	answer_call(page, session);
+	if (gantry_load_relaxed(&s->wants)) {
+		if (changed) /* holders compare again */
+			(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+		return;
+	}
+	if (!is_active(s))
+		forget_idleness(page, session);
+	announce(page, s);
+	update_state(page, s);
+}
+
+/* ---- lanes ---- */
+
+static int claim_lane(struct gantry_share_page *page, uint32_t session)
+{
+	uint32_t n = nlanes(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t nobody = 0;
+
+		if (gantry_load_relaxed(&page->lanes[i]) == 0 &&
+		    gantry_cas(&page->lanes[i], &nobody, session + 1))
+			return (int)i;
+	}
+	return -EAGAIN;
+}
+
+static void settle_wait(struct gantry_share_session *s)
+{
+	uint64_t since_ns = gantry_load_relaxed(&s->wait_since_ns);
+
+	if (!gantry_load_relaxed(&s->refused))
+		return;
+	gantry_count_add(&s->waits, 1);
+	gantry_count_add(&s->wait_ns, gantry_now_ns() - since_ns);
+}
+
+int gantry_share_take(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+	unsigned nfree;
+	int lane = -EAGAIN;
+
+	session %= GANTRY_SHARE_NSESSIONS;
+	answer_call(page, session);
+	nfree = gantry_load_relaxed(&page->hdr.disabled) ? 0 : count_free(page);
+	if (nfree > 0 && count_before(page, session) < nfree)
+		lane = claim_lane(page, session);
+	else if (nfree > 0)
+		stand_back(page, session, nfree);
+	if (lane < 0) {
+		gantry_store_relaxed(&s->refused, (uint16_t)1);
+		return lane;
+	}
+
+	if (gantry_load_relaxed(&s->wants))
+		settle_wait(s);
+	gantry_store_relaxed(&s->wants, (uint16_t)0);
+	gantry_store_relaxed(&s->nheld, gantry_load_relaxed(&s->nheld) + 1);
+	update_state(page, s);
+	/*
+	 * Full fence: who came after us and counted us as waiting stood back from a lane we did not
+	 * take; or a giver called us to a second one. We see them waiting, or they see that we no
+	 * longer do.
+	 */
+	gantry_fence_full();
+	call_waiters(page);
+	return lane;
+}
+
+/* Frees @lane if @session holds it. */
+static bool free_lane(struct gantry_share_page *page, uint32_t session, uint32_t lane)
+{
+	uint32_t holder = session + 1;
+
+	return gantry_cas(&page->lanes[lane], &holder, 0u);
+}
+
+static unsigned free_lanes_of(struct gantry_share_page *page, uint32_t session)
+{
+	unsigned nheld = 0;
+
+	for (uint32_t i = 0; i < GANTRY_SHARE_NLANES; i++)
+		nheld += free_lane(page, session, i);
+	return nheld;
+}
+
+void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lane, bool still_wants)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+	uint32_t nheld = gantry_load_relaxed(&s->nheld);
+
+	session %= GANTRY_SHARE_NSESSIONS;
+	if (lane < 0 || (uint32_t)lane >= GANTRY_SHARE_NLANES)
+		return;
+	if (still_wants && !gantry_load_relaxed(&s->wants))
+		announce(page, s);
+	if (free_lane(page, session, (uint32_t)lane) && nheld > 0)
+		gantry_store_relaxed(&s->nheld, nheld - 1);
+	update_state(page, s);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+	call_waiters(page);
+}
+
+void gantry_share_leave(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+
+	if (!gantry_load_relaxed(&s->wants))
+		return;
+	gantry_store_relaxed(&s->wants, (uint16_t)0);
+	gantry_store_relaxed(&s->called_us, 0u);
+	update_state(page, s);
+	/* Full fence: as in gantry_share_take(). The turn it gives up is the next one's. */
+	gantry_fence_full();
+	call_waiters(page);
+}
+
+void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+	struct gantry_share_tenant *t = &page->tenants[tenant_of(s)];
+	uint64_t ns = device_ns > CHARGE_MAX_NS ? CHARGE_MAX_NS : device_ns;
+	uint64_t weighted_ns = ns * GANTRY_SHARE_WEIGHT_DEFAULT / weight_of(t);
+
+	gantry_count_add(&t->device_ns, ns);
+	gantry_count_add(&s->device_ns, ns);
+	raise_to(&t->session_vtime_ns, gantry_fetch_add(&s->vtime_ns, ns) + ns);
+	raise_to(&page->hdr.vtime_ns, gantry_fetch_add(&t->vtime_ns, weighted_ns) + weighted_ns);
+}
+
+/* ---- handing over ---- */
+
+static bool leads_by(uint64_t mine_ns, uint64_t theirs_ns, uint64_t slice_ns)
+{
+	return mine_ns > theirs_ns && mine_ns - theirs_ns > slice_ns;
+}
+
+/* Whether the holder with turn @mine owes its lane to waiter @other. */
+static bool owes_lane(const struct gantry_share_page *page, const struct turn *mine, uint32_t other)
+{
+	struct turn theirs = turn_of(page, other);
+	bool same_worker = worker_of(&page->sessions[mine->session]) ==
+			   worker_of(&page->sessions[other]);
+	uint64_t slice_ns = same_worker ? GANTRY_SHARE_SLICE_SAME_WORKER_NS : GANTRY_SHARE_SLICE_NS;
+
+	if (theirs.priority != mine->priority)
+		return theirs.priority > mine->priority;
+	if (theirs.tenant == mine->tenant)
+		return leads_by(mine->session_vtime_ns, theirs.session_vtime_ns, slice_ns);
+	return leads_by(mine->tenant_vtime_ns, theirs.tenant_vtime_ns, slice_ns);
+}
+
+static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uint32_t *ret_waits)
+{
+	struct turn mine = turn_of(page, session);
+	uint32_t n = nsessions(page);
+	unsigned nwaiting = 0;
+	unsigned nowed = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (i == session || !gantry_load_acquire(&page->sessions[i].wants))
+			continue;
+		nwaiting++;
+		if (!is_absent(&page->sessions[i]))
+			nowed += owes_lane(page, &mine, i);
+	}
+	*ret_waits = nwaiting ? SOMEBODY_WAITS : 0;
+	/* Those that a free lane is there for need none of ours. */
+	return nowed > 0 && nowed > count_free(page);
+}
+
+bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen)
+{
+	uint32_t arrivals = gantry_load_relaxed(&page->hdr.arrivals);
+	uint32_t waits;
+	bool yield;
+
+	if (arrivals == *seen)
+		return false;
+	/* Acquire: pairs with the adds in announce() and gantry_share_disable(). */
+	arrivals = gantry_load_acquire(&page->hdr.arrivals);
+	if (gantry_load_relaxed(&page->hdr.disabled)) {
+		*seen = arrivals | SOMEBODY_WAITS;
+		return true;
+	}
+	yield = look_who_waits(page, session % GANTRY_SHARE_NSESSIONS, &waits);
+	*seen = arrivals | waits;
+	return yield;
+}
+
+/* ---- agent ---- */
+
+static int map_page(int fd, struct gantry_share_page **ret_page, struct gantry_err *err)
+{
+	void *page = mmap(NULL, sizeof(struct gantry_share_page), PROT_READ | PROT_WRITE,
+			  MAP_SHARED, fd, 0);
+
+	if (page == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "mapping a share page");
+	*ret_page = page;
+	return 0;
+}
+
+int gantry_share_create(const char *device, uint32_t nlanes, uint64_t mem_bytes,
+			struct gantry_share_page **ret_page, int *ret_fd, struct gantry_err *err)
+{
+	_cleanup_close_ int fd = -EBADF;
+	struct gantry_share_page *page = NULL;
+	char name[64];
+	int r;
+
+	if (nlanes < 1 || nlanes > GANTRY_SHARE_NLANES)
+		return gantry_err_set(err, -EINVAL, "device %s: %u lanes, not 1 to %u", device,
+				      nlanes, GANTRY_SHARE_NLANES);
+	(void)gantry_str_format(name, sizeof(name), "gantry-share-%s",
+				device); /* cut: display only */
+	r = gantry_memfd_create(name, sizeof(*page), GANTRY_MEMFD_SEALED, &fd);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "making the share page of %s", device);
+	r = map_page(fd, &page, err);
+	if (r < 0)
+		return gantry_err_wrap(err, r, "device %s", device);
+	page->hdr.magic = GANTRY_SHARE_MAGIC;
+	page->hdr.nlanes = nlanes;
+	page->hdr.mem_bytes = mem_bytes;
+	page->hdr.arrivals = ARRIVAL; /* not 0: a new holder looks once */
+	*ret_page = page;
+	*ret_fd = GANTRY_TAKE_FD(fd);
+	return 0;
+}
+
+int gantry_share_open(int fd, struct gantry_share_page **ret_page, struct gantry_err *err)
+{
+	struct gantry_share_page *page = NULL;
+	uint32_t lanes;
+	int r;
+
+	r = gantry_memfd_check(fd, sizeof(*page));
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "looking at a share page's descriptor");
+	r = map_page(fd, &page, err);
+	if (r < 0)
+		return r;
+	lanes = gantry_load_relaxed(&page->hdr.nlanes);
+	if (gantry_load_relaxed(&page->hdr.magic) != GANTRY_SHARE_MAGIC || lanes < 1 ||
+	    lanes > GANTRY_SHARE_NLANES) {
+		gantry_share_close(page);
+		return gantry_err_set(err, -EINVAL, "this is no share page");
+	}
+	*ret_page = page;
+	return 0;
+}
+
+void gantry_share_close(struct gantry_share_page *page)
+{
+	if (page)
+		(void)munmap(page, sizeof(*page)); /* fails only for an address that is not ours */
+}
+
+void gantry_share_set_tenant(struct gantry_share_page *page, uint32_t tenant, uint32_t weight)
+{
+	struct gantry_share_tenant *t = &page->tenants[tenant % GANTRY_SHARE_NTENANTS];
+
+	if (weight > GANTRY_SHARE_WEIGHT_MAX)
+		weight = GANTRY_SHARE_WEIGHT_MAX;
+	gantry_store_relaxed(&t->weight, weight);
+	if (weight > 0) {
+		gantry_store_relaxed(&t->used, 1u);
+		return;
+	}
+	/* Given up: the next tenant of this entry starts with nothing. */
+	gantry_store_relaxed(&t->used, 0u);
+	gantry_store_relaxed(&t->vtime_ns, (uint64_t)0);
+	gantry_store_relaxed(&t->session_vtime_ns, (uint64_t)0);
+	gantry_store_relaxed(&t->device_ns, (uint64_t)0);
+	gantry_store_relaxed(&t->nactive, 0u);
+}
+
+/* One past the highest entry in use. */
+static void set_nsessions(struct gantry_share_page *page)
+{
+	uint32_t n = GANTRY_SHARE_NSESSIONS;
+
+	while (n > 0 && gantry_load_relaxed(&page->sessions[n - 1].state) == GANTRY_SHARE_FREE)
+		n--;
+	/* Release: pairs with the acquire in nsessions(). */
+	gantry_store_release(&page->hdr.nsessions, n);
+}
+
+/* Nobody serves this session: it holds and wants nothing. Returns how many lanes it had. */
+static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *s = &page->sessions[session];
+	unsigned nheld;
+
+	gantry_store_relaxed(&s->wants, (uint16_t)0);
+	gantry_store_relaxed(&s->called_us, 0u);
+	nheld = free_lanes_of(page, session);
+	gantry_store_relaxed(&s->nheld, 0u);
+	update_state(page, s);
+	return nheld;
+}
+
+void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
+			uint32_t worker)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+
+	gantry_store_relaxed(&s->tenant, tenant % GANTRY_SHARE_NTENANTS);
+	gantry_store_relaxed(&s->worker, worker % GANTRY_SHARE_NWORKERS);
+	/* Moved to another worker, it keeps what it used; only a new one starts at nothing. */
+	if (gantry_load_relaxed(&s->state) != GANTRY_SHARE_FREE)
+		return;
+	gantry_store_relaxed(&s->priority, 0);
+	gantry_store_relaxed(&s->vtime_ns, (uint64_t)0);
+	gantry_store_relaxed(&s->device_ns, (uint64_t)0);
+	gantry_store_relaxed(&s->wait_ns, (uint64_t)0);
+	gantry_store_relaxed(&s->waits, 0u);
+	gantry_store_relaxed(&s->nheld, 0u);
+	gantry_store_relaxed(&s->wants, (uint16_t)0);
+	gantry_store_relaxed(&s->called_us, 0u);
+	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
+	set_nsessions(page);
+}
+
+void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session)
+{
+	session %= GANTRY_SHARE_NSESSIONS;
+	(void)clear_session(page, session);
+	gantry_store_relaxed(&page->sessions[session].state, (uint32_t)GANTRY_SHARE_FREE);
+	set_nsessions(page);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+	call_waiters(page);
+}
+
+unsigned gantry_share_bury(struct gantry_share_page *page, uint32_t worker)
+{
+	uint32_t n = nsessions(page);
+	unsigned nheld = 0;
+
+	worker %= GANTRY_SHARE_NWORKERS;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+
+		if (gantry_load_relaxed(&s->state) != GANTRY_SHARE_FREE && worker_of(s) == worker)
+			nheld += clear_session(page, i);
+	}
+	gantry_store_relaxed(&page->workers[worker].asleep, 0u);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+	call_waiters(page);
+	return nheld;
+}
+
+void gantry_share_disable(struct gantry_share_page *page, bool disabled)
+{
+	gantry_store_relaxed(&page->hdr.disabled, disabled ? 1u : 0u);
+	/* Release: holders that see the new arrivals see disabled too. */
+	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+	if (!disabled)
+		call_waiters(page);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Share pages: how workers that know nothing of each other share a device fairly, without the agent on the road.
+ *
+ * One page per device, in a memfd that the agent and the workers of that device map; guests never do. It
+ * holds the device's lanes (who may have work on the device), an entry per session, per tenant and per
+ * worker. A session that has work takes a free lane if nobody who waits comes before it:
+ *   order: higher priority; then the tenant with the least virtual time; then the session with the least.
+ * Virtual time is measured device time divided by weight (start-time fair queueing: Goyal et al. 1996), so
+ * tenants get device time in proportion to weights whatever their number of sessions, tasks or their length,
+ * and what one leaves another uses at once. A tenant that was idle starts at the virtual time of the least
+ * waiting or running one, or where nobody is, at the greatest there is: idleness earns no credit and
+ * work nobody else wanted to do costs none.
+ * Holders read one word (arrivals) before each submission; only when it moved do they look who waits,
+ * and they hand over when a waiter's priority is higher or their lead in virtual time exceeds the slice.
+ *
+ * Death anywhere leaves the page usable: every decision is one compare-and-swap of a lane or a store to one's own
+ * entry. The agent frees a dead worker's lanes (gantry_share_bury()); waiters look again at least
+ * every GANTRY_SHARE_PATIENCE_NS.
+ *
+ * Trust: workers and agent. Numbers from the page are bounded before use all the same.
+ * Threads: entries of a session and of a worker are written by that worker's device thread; tenants' weights by
+ * the agent; everything is accessed atomically.
+ */
+#ifndef GANTRY_HOST_AGENT_SHARED_SHARE_H
+#define GANTRY_HOST_AGENT_SHARED_SHARE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define GANTRY_SHARE_MAGIC	    0x45524148534e4147ull
+#define GANTRY_SHARE_NLANES	    64u
+#define GANTRY_SHARE_NTENANTS	    256u
+#define GANTRY_SHARE_NSESSIONS	    1024u
+#define GANTRY_SHARE_NWORKERS	    1024u
+#define GANTRY_SHARE_WEIGHT_MAX	    10000u
+#define GANTRY_SHARE_WEIGHT_DEFAULT 100u
+#define GANTRY_SHARE_SLICE_NS	    2000000u /* lead that a holder from another worker may gain */
+#define GANTRY_SHARE_SLICE_SAME_WORKER_NS \
+	100000u /* handing over inside a worker costs no wake-up */
+/* The longest sleep; and after it a waiter that was called and does not come is passed over. */
+/*
+ * Past this a waiter that was called and did not come counts as gone. Longer than a busy host lets a woken thread
+ * wait for a processor (5 ms was not: heavier tenants lost their turns); the agent buries the dead sooner anyhow.
+ */
+#define GANTRY_SHARE_PATIENCE_NS 25000000u
+
+enum gantry_share_state {
+	GANTRY_SHARE_FREE = 0,
+	GANTRY_SHARE_IDLE = 1,
+	GANTRY_SHARE_WAITING = 2,
+	GANTRY_SHARE_RUNNING = 3,
+};
+
+struct gantry_share_tenant {
+	/* agent */
+	uint32_t used;	 /* 1: this entry is a tenant's */
+	uint32_t weight; /* 1..GANTRY_SHARE_WEIGHT_MAX */
+	/* workers */
+	uint64_t vtime_ns;  /* device time x GANTRY_SHARE_WEIGHT_DEFAULT / weight */
+	uint64_t device_ns; /* measured, for accounts */
+	uint32_t nactive;   /* not authoritative: sessions waiting or running, for display */
+	uint32_t reserved;
+	uint64_t
+		session_vtime_ns; /* the greatest of its sessions': where one starts that finds none active */
+	uint8_t pad[24];
+};
+static_assert(sizeof(struct gantry_share_tenant) == 64, "share page format");
+
+struct gantry_share_session {
+	uint32_t state;	   /* enum gantry_share_state */
+	uint32_t tenant;   /* index; agent, before use */
+	uint32_t worker;   /* index; agent, before use */
+	int32_t priority;  /* of its most urgent runnable queue */
+	uint64_t vtime_ns; /* unweighted device time, against the tenant's other sessions */
+	uint64_t device_ns;
+	uint64_t wait_ns;	/* total time it waited for a lane */
+	uint64_t wait_since_ns; /* CLOCK_MONOTONIC, while it wants */
+	uint32_t waits;		/* times it got a lane after it had been refused one */
+	/*
+	 * When somebody first stood back from a free lane for this session, in microseconds (never 0); 0: nobody does.
+	 * The session clears it when it comes; one that does not come in time is passed over.
+	 */
+	uint32_t called_us;
+	uint16_t wants;	  /* 1: waits for a lane, perhaps for one more than it holds */
+	uint16_t refused; /* 1: a take failed since it began to want */
+	uint32_t nheld;	  /* lanes it holds; lanes[] is the authority */
+};
+static_assert(sizeof(struct gantry_share_session) == 64, "share page format");
+
+struct gantry_share_worker {
+	uint32_t wake; /* futex of its device thread while it waits for a lane */
+	uint32_t asleep;
+	uint8_t pad[56];
+};
+static_assert(sizeof(struct gantry_share_worker) == 64, "share page format");
+
+struct gantry_share_header {
+	uint64_t magic;
+	uint32_t nlanes;    /* agent: lanes in use, 1..GANTRY_SHARE_NLANES */
+	uint32_t nsessions; /* entries to look at: one past the highest in use */
+	uint32_t disabled;  /* agent: nobody may take a lane */
+	uint32_t reserved;
+	uint64_t mem_bytes; /* agent: the device's pool */
+	uint8_t pad0[32];
+	uint32_t arrivals; /* grows by 2 when a session starts to wait: even always */
+	uint8_t pad1[60];
+	uint64_t mem_used; /* workers: bytes backed from the pool */
+	uint64_t mem_peak;
+	uint64_t
+		vtime_ns; /* workers: the greatest of any tenant: where one starts that finds none active */
+	uint8_t pad2[40];
+};
+static_assert(sizeof(struct gantry_share_header) == 192, "share page format");
+
+struct gantry_share_page {
+	struct gantry_share_header hdr;
+	uint32_t lanes[GANTRY_SHARE_NLANES]; /* 0: free; else session index + 1 */
+	struct gantry_share_tenant tenants[GANTRY_SHARE_NTENANTS];
+	struct gantry_share_session sessions[GANTRY_SHARE_NSESSIONS];
+	struct gantry_share_worker workers[GANTRY_SHARE_NWORKERS];
+};
+
+/* ---- agent ---- */
+
+/* A page for a device of @nlanes lanes and @mem_bytes memory. The caller owns the descriptor and the mapping. */
+int gantry_share_create(const char *device, uint32_t nlanes, uint64_t mem_bytes,
+			struct gantry_share_page **ret_page, int *ret_fd, struct gantry_err *err);
+/* Maps an existing one and checks its size and magic. */
+int gantry_share_open(int fd, struct gantry_share_page **ret_page, struct gantry_err *err);
+void gantry_share_close(struct gantry_share_page *page);
+
+void gantry_share_set_tenant(struct gantry_share_page *page, uint32_t tenant, uint32_t weight);
+/* A session's entry before it is given to a worker, and after the session's end. */
+void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
+			uint32_t worker);
+void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session);
+/* Frees every lane that sessions of dead @worker hold and wakes who waits. Returns how many were held. */
+unsigned gantry_share_bury(struct gantry_share_page *page, uint32_t worker);
+/* Stops (or allows again) that lanes are taken; holders are told to give theirs back. */
+void gantry_share_disable(struct gantry_share_page *page, bool disabled);
+/* Wakes a worker's device thread so that it looks at its sessions again. */
+void gantry_share_nudge(struct gantry_share_page *page, uint32_t worker);
+
+/* ---- worker: one thread per (worker, page) ---- */
+
+/* The session has work of @priority and no lane. Announces it once; harmless to repeat. */
+void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t priority);
+/*
+ * Takes a lane for a session that wants one, if one is free and nobody waiting comes before it. Returns the lane
+ * or -EAGAIN.
+ */
+int gantry_share_take(struct gantry_share_page *page, uint32_t session);
+/* Nothing more to do: a waiting session gives its turn up. */
+void gantry_share_leave(struct gantry_share_page *page, uint32_t session);
+/* Gives a lane back and wakes the session whose turn it is. @still_wants: it goes on waiting for the next turn. */
+void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lane,
+		       bool still_wants);
+/* Books measured device time. */
+void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns);
+/*
+ * Whether the holder of a lane should give it back before its next submission. *seen is the holder's copy of arrivals
+ * (0 at first): the fast path is one load and one compare.
+ */
+bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen);
+/* Sleeps until nudged, woken by a lane's release, or @deadline_ns; never longer than the patience. */
+void gantry_share_sleep(struct gantry_share_page *page, uint32_t worker, uint32_t ticket,
+			uint64_t deadline_ns);
+/* To be read before the last failing gantry_share_take(); passed to sleep so that no wake-up is lost. */
+uint32_t gantry_share_ticket(struct gantry_share_page *page, uint32_t worker);
+
+#endif

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Binding: from an accepted task in the ledger to a command for this device, or to a status.
+ *
+ * The task is a private copy, but nobody has looked at it yet, and after a recovery it is input again: everything is
+ * checked here, each time. Only a variable part in the heap is the guest's memory; it is copied once into `var`.
+ */
+#include <string.h>
+
+#include "base/atomic.h"
+#include "host-agent/worker/worker.h"
+#include "proto/codec.h"
+
+/* A checked task, on its way to a command. */
+struct bound {
+	union gantry_op_any args;
+	const uint8_t *var;
+	uint32_t var_bytes;
+	uint8_t heap_copy[GANTRY_MAX_VAR_BYTES];
+};
+
+/* One per device thread would do; thread-local keeps it out of every signature. */
+static _Thread_local struct bound bound;
+
+static int fetch_var(struct wsession *s, const struct gantry_ledger_task *task, struct bound *b)
+{
+	void *ptr;
+
+	b->var_bytes = task->desc.len_bytes;
+	b->var = task->inl.bytes;
+	if (b->var_bytes == 0 || (task->desc.flags & GANTRY_DESC_INLINE))
+		return GANTRY_OK;
+	if (gantry_region_span(&s->heap, task->desc.off_bytes, b->var_bytes, 8, &ptr) < 0)
+		return GANTRY_E_SPAN;
+	gantry_region_copy_out(b->heap_copy, ptr, b->var_bytes);
+	b->var = b->heap_copy;
+	return GANTRY_OK;
+}
+
+/* ---- launch ---- */
+
+struct launch_parts {
+	const struct gantry_op_launch *op;
+	struct gantry_wire_access access[GANTRY_MAX_ACCESSES];
+	const uint8_t *args;
+};
+
+static int launch_split(const struct bound *b, struct launch_parts *ret_parts)
+{
+	const struct gantry_op_launch *op = &b->args.launch;
+	uint64_t want = (uint64_t)op->naccess * sizeof(struct gantry_wire_access) + op->args_bytes;
+
+	if (want != b->var_bytes)
+		return GANTRY_E_ARG;
+	ret_parts->op = op;
+	memcpy(ret_parts->access, b->var, op->naccess * sizeof(struct gantry_wire_access));
+	ret_parts->args = b->var + op->naccess * sizeof(struct gantry_wire_access);
+	for (uint32_t i = 0; i < op->naccess; i++) {
+		int status = gantry_wire_access_check(&ret_parts->access[i], op->args_bytes);
+
+		if (status != GANTRY_OK)
+			return status;
+	}
+	return GANTRY_OK;
+}
+
+static bool mode_allows(uint32_t has, uint32_t wants)
+{
+	if (wants == GANTRY_C)
+		return has == GANTRY_C || has == GANTRY_RW;
+	return (has & wants) == wants;
+}
+
+/* The access whose address goes to @arg_off; accesses mostly come in argument order, so start at @hint. */
+static const struct gantry_wire_access *access_at(const struct launch_parts *p, uint32_t arg_off,
+						  uint32_t hint)
+{
+	for (uint32_t i = 0; i < p->op->naccess; i++) {
+		const struct gantry_wire_access *a = &p->access[(hint + i) % p->op->naccess];
+
+		if (a->arg_off == arg_off)
+			return a;
+	}
+	return NULL;
+}
+
+static int access_range(struct wdevice *d, struct wqueue *q, const struct gantry_wire_access *a,
+			struct gantry_range *ret_range)
+{
+	struct gantry_ledger_object *obj =
+		worker_object_get(q->session, a->buffer, GANTRY_HANDLE_BUFFER, q, q->led->issued);
+
+	if (!obj)
+		return GANTRY_E_HANDLE;
+	if (a->mode != GANTRY_R && !(obj->buffer.rights & GANTRY_W))
+		return GANTRY_E_ACCESS;
+	return worker_buffer_range(d, q->session, obj, a->off, a->len, ret_range);
+}
+
+static void scalar_load(union gantry_value *v, unsigned type, const uint8_t *from)
+{
+	v->u64 = 0;
+	memcpy(v, from, gantry_arg_type_bytes(type));
+}
+
+static int launch_args(struct wdevice *d, struct wqueue *q, const struct launch_parts *p,
+		       const struct gantry_signature *sig)
+{
+	struct gantry_cmd_launch *launch = &d->cmd.launch;
+	uint32_t nbuffers = 0;
+
+	if (p->op->args_bytes != sig->args_bytes)
+		return GANTRY_E_SIGNATURE;
+	for (uint32_t i = 0; i < sig->nargs; i++) {
+		const struct gantry_sig_arg *arg = &sig->args[i];
+		const struct gantry_wire_access *a;
+		int status;
+
+		if (arg->mode == 0) {
+			scalar_load(&launch->args[i].value, arg->type, p->args + arg->off_bytes);
+			continue;
+		}
+		a = access_at(p, arg->off_bytes, nbuffers++);
+		if (!a || !mode_allows(a->mode, arg->mode))
+			return GANTRY_E_SIGNATURE;
+		status = access_range(d, q, a, &launch->args[i].range);
+		if (status != GANTRY_OK)
+			return status;
+	}
+	return GANTRY_OK;
+}
+
+/* Accesses that go to no argument still have to exist and be backed. */
+static int touch_accesses(struct wdevice *d, struct wqueue *q, const struct launch_parts *p)
+{
+	for (uint32_t i = 0; i < p->op->naccess; i++) {
+		struct gantry_range range;
+		int status;
+
+		if (p->access[i].arg_off != GANTRY_ARG_NONE && p->op->kernel)
+			continue;
+		status = access_range(d, q, &p->access[i], &range);
+		if (status != GANTRY_OK)
+			return status;
+	}
+	return GANTRY_OK;
+}
+
+/* The kernel an object stands for on this kind of device: a variant of its own, or the one found by name. */
+static int kernel_get(struct wsession *s, uint64_t handle, uint32_t kind,
+		      struct wkernel **ret_kernel)
+{
+	struct wobject *rt = &s->objects[GANTRY_HANDLE_SLOT(handle) % GANTRY_LEDGER_NOBJECTS];
+	struct wkernel *k;
+
+	if (!worker_object_get(s, handle, GANTRY_HANDLE_KERNEL, NULL, 0))
+		return GANTRY_E_HANDLE;
+	/* Acquire: pairs with the release where a kernel or a variant is made, perhaps by another thread. */
+	k = gantry_load_acquire(&rt->kernel[kind]);
+	if (!k)
+		k = gantry_load_acquire(&rt->kernel[0]);
+	/* Freed meanwhile, the slot may hold another kernel. */
+	if (!worker_object_get(s, handle, GANTRY_HANDLE_KERNEL, NULL, 0))
+		return GANTRY_E_HANDLE;
+	*ret_kernel = k;
+	return k ? GANTRY_OK : GANTRY_E_NO_KERNEL;
+}
+
+static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
+		       struct wkernel **ret_kernel)
+{
+	const struct gantry_op_launch *op = &b->args.launch;
+	struct gantry_cmd_launch *launch = &d->cmd.launch;
+	struct launch_parts parts;
+	struct wkernel *k;
+	int status = launch_split(b, &parts);
+
+	if (status != GANTRY_OK)
+		return status;
+	if (op->kernel == 0)
+		return touch_accesses(d, q, &parts);
+	status = kernel_get(q->session, op->kernel, d->device.info.kind, &k);
+	if (status != GANTRY_OK)
+		return status;
+	status = worker_kernel_on(d, k, &launch->kernel);
+	if (status != GANTRY_OK)
+		return status;
+	status = launch_args(d, q, &parts, &k->sig);
+	if (status != GANTRY_OK)
+		return status;
+	if (op->naccess) {
+		status = touch_accesses(d, q, &parts);
+		if (status != GANTRY_OK)
+			return status;
+	}
+	memcpy(launch->grid, &op->grid_x, sizeof(launch->grid));
+	memcpy(launch->block, &op->block_x, sizeof(launch->block));
+	launch->shared_bytes = op->shared_bytes;
+	launch->nargs = k->sig.nargs;
+	*ret_kernel = k;
+	return GANTRY_OK;
+}
+
+/* ---- copies ---- */
+
+static int buffer_range(struct wdevice *d, struct wqueue *q, uint64_t handle, uint64_t off,
+			uint64_t bytes, uint32_t mode, struct gantry_range *ret_range)
+{
+	struct gantry_wire_access a = {
+		.buffer = handle,
+		.off = off,
+		.len = bytes,
+		.mode = (uint16_t)mode,
+	};
+
+	/* A length of 0 means "to the end" to an access and nothing to a copy. */
+	return bytes == 0 ? GANTRY_E_ARG : access_range(d, q, &a, ret_range);
+}
+
+static int bind_copy(struct wdevice *d, struct wqueue *q, const struct gantry_op_copy *op)
+{
+	struct gantry_cmd_copy *copy = &d->cmd.copy;
+	int status = buffer_range(d, q, op->dst, op->dst_off, op->bytes, GANTRY_W, &copy->dst);
+
+	if (status == GANTRY_OK)
+		status = buffer_range(d, q, op->src, op->src_off, op->bytes, GANTRY_R, &copy->src);
+	if (status == GANTRY_OK && op->dst == op->src && op->dst_off < op->src_off + op->bytes &&
+	    op->src_off < op->dst_off + op->bytes)
+		return GANTRY_E_ARG;
+	return status;
+}
+
+static int bind_fill(struct wdevice *d, struct wqueue *q, const struct gantry_op_fill *op)
+{
+	uint32_t width = op->pattern_bytes;
+
+	if ((width & (width - 1)) || op->bytes % width)
+		return GANTRY_E_ARG;
+	d->cmd.fill.pattern = op->pattern;
+	d->cmd.fill.pattern_bytes = width;
+	return buffer_range(d, q, op->buffer, op->off, op->bytes, GANTRY_W, &d->cmd.fill.dst);
+}
+
+static int bind_write(struct wdevice *d, struct wqueue *q, const struct gantry_op_write *op)
+{
+	int status = buffer_range(d, q, op->buffer, op->off, op->bytes, GANTRY_W, &d->cmd.copy.dst);
+
+	if (status == GANTRY_OK)
+		status = worker_heap_range(d, q->session, op->heap_off, op->bytes,
+					   &d->cmd.copy.src);
+	if (status == GANTRY_OK)
+		gantry_count_add(&q->session->ledger.hdr->bytes_in, op->bytes);
+	return status;
+}
+
+static int bind_read(struct wdevice *d, struct wqueue *q, const struct gantry_op_read *op)
+{
+	int status = buffer_range(d, q, op->buffer, op->off, op->bytes, GANTRY_R, &d->cmd.copy.src);
+
+	if (status == GANTRY_OK)
+		status = worker_heap_range(d, q->session, op->heap_off, op->bytes,
+					   &d->cmd.copy.dst);
+	if (status == GANTRY_OK)
+		gantry_count_add(&q->session->ledger.hdr->bytes_out, op->bytes);
+	return status;
+}
+
+/* ---- tickets ---- */
+
+/* 1: finished, 0: not yet, negative: no such ticket can ever finish. */
+static int ticket_finished(const struct wqueue *q, uint64_t ticket)
+{
+	const struct wsession *s = q->session;
+	uint32_t slot = GANTRY_TICKET_QUEUE(ticket);
+	uint64_t seq = GANTRY_TICKET_SEQ(ticket);
+
+	if (ticket == 0)
+		return 1;
+	if (slot >= s->ledger.nqueues)
+		return GANTRY_E_HANDLE;
+	/* Acquire: pairs with the release in worker_finish(), the other queue may be another thread's. */
+	if (gantry_load_acquire(&s->ledger.queues[slot].done) >= seq)
+		return 1;
+	/*
+	 * A ticket of a later task of this queue, or of a task that was not even put, may never finish: refuse rather than hang.
+	 * The tail is the guest's word for what it has put; lying only changes its own answer.
+	 */
+	if (slot == q->slot ? seq > q->led->issued : seq > worker_queue_tail(&s->queues[slot]))
+		return GANTRY_E_ARG;
+	return 0;
+}
+
+static enum wbind look_at_tickets(const struct wqueue *q, const struct gantry_op_wait *op,
+				  int *ret_status)
+{
+	const uint64_t tickets[] = { op->ticket0, op->ticket1, op->ticket2,
+				     op->ticket3, op->ticket4, op->ticket5 };
+
+	*ret_status = GANTRY_OK;
+	for (unsigned i = 0; i < 6; i++) {
+		int r = ticket_finished(q, tickets[i]);
+
+		if (r == 0)
+			return WBIND_WAIT;
+		if (r < 0)
+			*ret_status = r;
+	}
+	return WBIND_FINISH;
+}
+
+static enum wbind bind_wait(const struct wdevice *d, const struct wqueue *q,
+			    const struct gantry_op_wait *op, int *ret_status)
+{
+	uint32_t *waiting = &q->session->waiting;
+
+	if (look_at_tickets(q, op, ret_status) == WBIND_FINISH)
+		return WBIND_FINISH;
+	if (gantry_load_relaxed(waiting) >> d->index & 1)
+		return WBIND_WAIT;
+	(void)gantry_fetch_or(waiting, 1u << d->index);
+	/* Full fence: pairs with the one in worker_publish(). The other thread sees us wait, or we see it done. */
+	gantry_fence_full();
+	return look_at_tickets(q, op, ret_status);
+}
+
+/* ---- recovery ---- */
+
+/* Whether a task that may have run halfway can run again and leave what one run would have left. */
+static bool replayable(const struct wqueue *q, const struct bound *b, uint16_t op, uint32_t kind)
+{
+	struct launch_parts p;
+	struct wkernel *k;
+	int status;
+
+	switch (op) {
+	case GANTRY_OP_copy:
+	case GANTRY_OP_fill:
+	case GANTRY_OP_write:
+	case GANTRY_OP_read:
+		return true; /* ranges of a copy never overlap: bind_copy() refuses that */
+	case GANTRY_OP_launch:
+		break;
+	default:
+		return true; /* no effects */
+	}
+	if (b->args.launch.kernel == 0 || (b->args.launch.task_flags & GANTRY_TASK_IDEMPOTENT))
+		return true;
+	status = kernel_get(q->session, b->args.launch.kernel, kind, &k);
+	if (status != GANTRY_OK || !(k->flags & GANTRY_KERNEL_PURE) ||
+	    launch_split(b, &p) != GANTRY_OK)
+		return false;
+	for (uint32_t i = 0; i < p.op->naccess; i++) {
+		if (p.access[i].mode != GANTRY_R && p.access[i].mode != GANTRY_W)
+			return false;
+		for (uint32_t j = 0; j < i; j++)
+			if (p.access[i].buffer == p.access[j].buffer &&
+			    p.access[i].mode != p.access[j].mode)
+				return false;
+	}
+	return true;
+}
+
+/* ---- all of them ---- */
+
+static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
+			struct wkernel **ret_kernel, bool *ret_nothing)
+{
+	struct bound *b = &bound;
+
+	*ret_nothing = false;
+	switch (op) {
+	case GANTRY_OP_launch:
+		d->cmd.kind = GANTRY_CMD_LAUNCH;
+		*ret_nothing = b->args.launch.kernel == 0;
+		return bind_launch(d, q, b, ret_kernel);
+	case GANTRY_OP_copy:
+		d->cmd.kind = GANTRY_CMD_COPY;
+		return bind_copy(d, q, &b->args.copy);
+	case GANTRY_OP_fill:
+		d->cmd.kind = GANTRY_CMD_FILL;
+		return bind_fill(d, q, &b->args.fill);
+	case GANTRY_OP_write:
+		d->cmd.kind = GANTRY_CMD_COPY;
+		return bind_write(d, q, &b->args.write);
+	case GANTRY_OP_read:
+		d->cmd.kind = GANTRY_CMD_COPY;
+		return bind_read(d, q, &b->args.read);
+	case GANTRY_OP_marker:
+		*ret_nothing = true;
+		return GANTRY_OK;
+	default:
+		return GANTRY_E_UNSUPPORTED;
+	}
+}
+
+static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const struct wkernel *k)
+{
+	(void)q;
+	if (k && k->avg_ns[d->index])
+		return k->avg_ns[d->index];
+	return bound.args.launch.est_us && d->cmd.kind == GANTRY_CMD_LAUNCH
+		       ? bound.args.launch.est_us * 1000ull
+		       : 0;
+}
+
+static bool is_cancelled(const struct wqueue *q)
+{
+	/* Acquire: pairs with the release in op_queue_cancel(). */
+	return q->led->issued < gantry_load_acquire(&q->led->cancel_below);
+}
+
+bool worker_doomed(const struct wqueue *q)
+{
+	return is_cancelled(q) || gantry_load_relaxed(&q->led->broken);
+}
+
+/* What a task gets that may have run under an earlier worker and is not to run again; or one that is not to run. */
+static int sentence(const struct wqueue *q)
+{
+	uint64_t pos = q->led->issued;
+
+	if (pos < q->doubt_below)
+		return q->verdict && pos == q->verdict_pos ? q->verdict : GANTRY_E_IN_DOUBT;
+	return is_cancelled(q) ? GANTRY_E_CANCELLED : GANTRY_E_INTERRUPTED;
+}
+
+enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uint64_t *ret_est_ns,
+		       struct wkernel **ret_kernel)
+{
+	uint64_t pos = q->led->issued;
+	const struct gantry_ledger_task *task = gantry_ledger_task(&q->session->ledger, q->slot,
+								   pos);
+	bool nothing;
+	int status;
+
+	*ret_kernel = NULL;
+	*ret_status = sentence(q);
+	if (is_cancelled(q) || gantry_load_relaxed(&q->led->broken))
+		return WBIND_FINISH;
+	if (pos < q->doubt_below && q->verdict && pos == q->verdict_pos)
+		return WBIND_FINISH;
+
+	status = gantry_desc_decode(&task->desc, false, q->session->version, &bound.args);
+	if (status == GANTRY_OK)
+		status = fetch_var(q->session, task, &bound);
+	if (status != GANTRY_OK) {
+		*ret_status = status;
+		return WBIND_FINISH;
+	}
+	if (task->desc.op == GANTRY_OP_wait)
+		return bind_wait(d, q, &bound.args.wait, ret_status);
+	if (pos < q->doubt_below && !(replayable(q, &bound, task->desc.op, d->device.info.kind) &&
+				      worker_replay_reads_the_same(q, pos)))
+		return WBIND_FINISH;
+	status = bind_command(d, q, task->desc.op, ret_kernel, &nothing);
+	if (status == GANTRY_E_AGAIN)
+		return WBIND_WAIT;
+	if (status != GANTRY_OK || nothing) {
+		*ret_status = status;
+		return WBIND_FINISH;
+	}
+	*ret_est_ns = estimate(d, q, *ret_kernel);
+	return WBIND_COMMAND;
+}

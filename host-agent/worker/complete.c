@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Completion: counts in the ledger first, then words in the segment, then wake-ups; published in batches. */
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "host-agent/worker/worker.h"
+
+static void keep_status(struct wqueue *q, uint64_t pos, int status)
+{
+	uint32_t slot = (uint32_t)pos & q->ring.map.mask;
+	uint64_t bit = 1ull << (slot % 64);
+	uint64_t *word = &q->failed_slots[slot / 64];
+
+	/* Whether the slot's word needs clearing is remembered here: what the segment says may be the guest's. */
+	if (status == GANTRY_OK && !(*word & bit))
+		return;
+	*word = status == GANTRY_OK ? *word & ~bit : *word | bit;
+	gantry_ring_set_status(&q->ring, pos, status, q->led->nfailed);
+}
+
+void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
+{
+	struct gantry_ledger_queue *led = q->led;
+	struct gantry_ledger_header *hdr = q->session->ledger.hdr;
+	uint64_t pos = led->done;
+
+	if (status != GANTRY_OK) {
+		led->nfailed++;
+		gantry_count_add(&hdr->tasks_failed, 1);
+		if (gantry_load_relaxed(&led->fail_stop) && q->slot != 0)
+			gantry_store_relaxed(&led->broken, 1u);
+	}
+	keep_status(q, pos, status);
+	led->device_ns += device_ns;
+	if (led->issued == pos)
+		led->issued = pos + 1;
+	/* Release: see ledger.h, the count moves last. */
+	gantry_store_release(&led->done, pos + 1);
+	if (led->issued_at_ns)
+		gantry_store_relaxed(&led->issued_at_ns,
+				     led->issued > led->done ? gantry_now_ns() : 0);
+	q->unpublished_ns += device_ns;
+	if (led->done - q->done_published >= WORKER_PUBLISH_BATCH ||
+	    q->unpublished_ns >= WORKER_PUBLISH_NS)
+		worker_publish(q);
+}
+
+/* Threads of other devices that sleep with a queue of theirs before a wait for ours. */
+static void wake_waiting(struct wsession *s)
+{
+	uint32_t waiting = gantry_exchange(&s->waiting, 0u);
+
+	for (; waiting; waiting &= waiting - 1)
+		worker_device_wake(s->engine->devices[__builtin_ctz(waiting)]);
+}
+
+/* What is cut short by the session's end has no status of its own: the guest is told why the session ended. */
+static bool session_ends(const struct wsession *s)
+{
+	return gantry_load_relaxed(&s->ledger.hdr->detach) || gantry_load_relaxed(&s->ending);
+}
+
+void worker_publish(struct wqueue *q)
+{
+	uint64_t done = q->led->done;
+
+	if (q->ring.head != q->head_published) {
+		gantry_ring_publish_head(&q->ring);
+		q->head_published = q->ring.head;
+	}
+	if (done == q->done_published)
+		return;
+	gantry_count_add(&q->session->ledger.hdr->tasks_finished, done - q->done_published);
+	gantry_count_add(&q->session->ledger.hdr->device_ns, q->unpublished_ns);
+	if (q->slot != 0)
+		(void)gantry_fetch_sub(&q->session->unfinished, done - q->done_published);
+	q->done_published = done;
+	q->unpublished_ns = 0;
+	if (session_ends(q->session)) {
+		gantry_fence_full(); /* pairs with the one in bind_wait() */
+	} else {
+		gantry_ring_complete(&q->ring, done);
+		/* Its full fence pairs with the one in bind_wait() too. */
+		(void)gantry_ring_wake(&q->ring);
+	}
+	if (gantry_load_relaxed(&q->session->waiting))
+		wake_waiting(q->session);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-agent/worker/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+
+static void note(struct gantry_confine_report *r, const char *what, int err)
+{
+	if (err == 0 && r->nheld < GANTRY_CONFINE_MAX)
+		r->held[r->nheld++] = what;
+	if (err != 0 && r->nmissing < GANTRY_CONFINE_MAX)
+		(void)snprintf(r->missing[r->nmissing++], sizeof(r->missing[0]), "%s: %s", what,
+			       strerror(err));
+}
+
+static int write_file(const char *path, const char *text)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+	ssize_t len = (ssize_t)strlen(text);
+
+	return fd >= 0 && write(fd, text, (size_t)len) == len ? 0 : -errno;
+}
+
+/* An ordinary user may have a namespace only inside a user namespace; ids stay what they are outside. */
+static int private_net_as_user(void)
+{
+	char map[64];
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
+		return errno;
+	/* Without maps the ids only look different from inside. */
+	(void)snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+	(void)write_file("/proc/self/uid_map", map);
+	(void)write_file("/proc/self/setgroups", "deny");
+	(void)snprintf(map, sizeof(map), "%u %u 1", gid, gid);
+	(void)write_file("/proc/self/gid_map", map);
+	return 0;
+}
+
+static int private_net(void)
+{
+	if (unshare(CLONE_NEWNET) == 0)
+		return 0;
+	return errno == EPERM ? private_net_as_user() : errno;
+}
+
+static int drop_user(uid_t uid, gid_t gid)
+{
+	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		return errno;
+	return 0;
+}
+
+/* Root without capabilities still owns root's files, and may no longer read other processes' memory. */
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
+
+	/* The bounding set counts at exec only, which the filter refuses: what cannot be dropped is no loss. */
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	return syscall(SYS_capset, &header, none) < 0 ? errno : 0;
+}
+
+void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report)
+{
+	struct rlimit none = { 0, 0 };
+
+	note(report, "netns", private_net());
+	if (uid != 0)
+		note(report, "uid", drop_user(uid, gid));
+	note(report, "caps", drop_capabilities());
+	/* After the user changed: setresuid() makes a process dumpable by its rules again. */
+	note(report, "nodump",
+	     prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ? errno : 0);
+	note(report, "no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? errno : 0);
+}
+
+/*
+ * What device threads, their libraries and the control thread need once devices are open. Files can be opened for
+ * reading only (kernel modules that are installed later); there is no way to a socket, another program or another
+ * process. In groups: descriptors, files, memory, threads, time, what libraries ask about themselves.
+ */
+static const int allowed[] = {
+	SCMP_SYS(read),
+	SCMP_SYS(write),
+	SCMP_SYS(writev),
+	SCMP_SYS(pread64),
+	SCMP_SYS(close),
+	SCMP_SYS(dup),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(recvmsg),
+	SCMP_SYS(poll),
+	SCMP_SYS(epoll_ctl),
+	SCMP_SYS(epoll_wait),
+	SCMP_SYS(epoll_pwait),
+	SCMP_SYS(fstat),
+	SCMP_SYS(newfstatat),
+	SCMP_SYS(statx),
+	SCMP_SYS(lseek),
+	SCMP_SYS(getdents64),
+	SCMP_SYS(readlink),
+	SCMP_SYS(readlinkat),
+	SCMP_SYS(access),
+	SCMP_SYS(faccessat),
+	SCMP_SYS(faccessat2),
+	SCMP_SYS(getcwd),
+	SCMP_SYS(mmap),
+	SCMP_SYS(mprotect),
+	SCMP_SYS(munmap),
+	SCMP_SYS(mremap),
+	SCMP_SYS(brk),
+	SCMP_SYS(madvise),
+	SCMP_SYS(memfd_create),
+	SCMP_SYS(ftruncate),
+	SCMP_SYS(fallocate),
+	SCMP_SYS(futex),
+	SCMP_SYS(set_robust_list),
+	SCMP_SYS(rseq),
+	SCMP_SYS(exit),
+	SCMP_SYS(exit_group),
+	SCMP_SYS(sched_yield),
+	SCMP_SYS(sched_getaffinity),
+	SCMP_SYS(getcpu),
+	SCMP_SYS(rt_sigaction),
+	SCMP_SYS(rt_sigprocmask),
+	SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(sigaltstack),
+	SCMP_SYS(restart_syscall),
+	SCMP_SYS(nanosleep),
+	SCMP_SYS(clock_nanosleep),
+	SCMP_SYS(clock_gettime),
+	SCMP_SYS(clock_getres),
+	SCMP_SYS(gettimeofday),
+	SCMP_SYS(gettid),
+	SCMP_SYS(getpid),
+	SCMP_SYS(getuid),
+	SCMP_SYS(geteuid),
+	SCMP_SYS(getgid),
+	SCMP_SYS(getegid),
+	SCMP_SYS(getrusage),
+	SCMP_SYS(sysinfo),
+	SCMP_SYS(uname),
+	SCMP_SYS(getrandom),
+};
+
+/* No F_SETOWN or F_SETSIG: they make the kernel send any signal to any process of the same user. */
+static const unsigned int fcntl_allowed[] = {
+	F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_ADD_SEALS, F_GET_SEALS,
+};
+
+#define CLONE_NEW_ANY                                                                              \
+	(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | \
+	 CLONE_NEWCGROUP)
+
+static int add_rules(scmp_filter_ctx ctx)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(allowed) && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(fcntl_allowed) && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+				     SCMP_A1(SCMP_CMP_EQ, fcntl_allowed[i]));
+	if (r == 0) /* reading only */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC,
+					     O_RDONLY));
+	if (r == 0) /* threads only: a lane's helper, never a process */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+				     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEW_ANY,
+					     CLONE_THREAD));
+	if (r ==
+	    0) /* its arguments are in memory, out of the filter's sight: glibc falls back to clone */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	if (r == 0) /* abort() and friends: own threads only */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
+				     SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+	if (r == 0) /* the calling thread only */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
+				     SCMP_A0(SCMP_CMP_EQ, 0));
+	if (r == 0) /* own limits may be read, nobody's set */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2,
+				     SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0));
+	if (r == 0)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
+				     SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+	return r;
+}
+
+void gantry_confine_late(struct gantry_confine_report *report)
+{
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	int r = -ENOMEM;
+
+	if (ctx) {
+		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
+		if (r == 0)
+			r = add_rules(ctx);
+		if (r == 0)
+			r = seccomp_load(ctx);
+		seccomp_release(ctx);
+	}
+	note(report, "seccomp", -r);
+}

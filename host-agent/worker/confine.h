@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a worker gives up before it serves a guest. Each measure is tried; what the machine does not permit is said,
+ * never silently missing.
+ *
+ * Threads: call once, before any guest's byte is read, after devices are open; applies to all threads.
+ */
+#ifndef GANTRY_HOST_AGENT_WORKER_CONFINE_H
+#define GANTRY_HOST_AGENT_WORKER_CONFINE_H
+
+#include <sys/types.h>
+
+#define GANTRY_CONFINE_MAX 16
+
+struct gantry_confine_report {
+	const char *held[GANTRY_CONFINE_MAX]; /* "seccomp", ... */
+	unsigned int nheld;
+	char missing[GANTRY_CONFINE_MAX][120]; /* "netns: Operation not permitted" */
+	unsigned int nmissing;
+};
+
+/*
+ * Before devices are opened and before any other thread: an empty network namespace (with a user namespace of its own
+ * where that takes one), the user and group (0: stay), no capability, no dump, no new privileges.
+ */
+void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report);
+/* After: the system call filter. Calls it does not list fail with EPERM. */
+void gantry_confine_late(struct gantry_confine_report *report);
+
+#endif

@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device thread: turns over the queues it serves, lanes, submission, polling, and sleep.
+ *
+ * One round looks at every session once. A queue's turn issues what its window, its lane and the session's limits
+ * allow. When a round finds nothing, the thread spins a while (lanes go back soon), then parks: every ring says so,
+ * every ring is looked at once more, then the thread sleeps in epoll on the sessions' bells. While only a lane is
+ * missing it sleeps on its word of the share page instead.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/worker/worker.h"
+
+#define IDLE_TURNS_WITH_LANE 64u  /* empty rounds, some 2 us, after which lanes are given back */
+#define PARK_MS		     1000 /* every sleep ends */
+#define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
+#define DEFAULT_SPIN_NS	     50000u
+
+/* ---- waking ---- */
+
+void worker_device_wake(struct wdevice *d)
+{
+	uint64_t one = 1;
+
+	/* Full fence: pairs with the one in park(); the thread sees what was changed before, or we see it asleep. */
+	gantry_fence_full();
+	if (gantry_load_relaxed(&d->asleep)) {
+		ssize_t n = write(d->wake_fd, &one, sizeof(one));
+
+		(void)n; /* a full counter has woken it already */
+	}
+	gantry_share_nudge(d->page, d->owner);
+}
+
+static void host_wake(void *cookie)
+{
+	worker_device_wake(cookie);
+}
+
+static int host_cancelled(void *cookie, uint64_t tag)
+{
+	const struct wqueue *q = (const struct wqueue *)(uintptr_t)tag;
+
+	(void)cookie;
+	return gantry_load_relaxed(&q->session->ending) != 0;
+}
+
+/* ---- calls from the control thread ---- */
+
+struct call {
+	struct gantry_list link;
+	void (*fn)(struct wdevice *d, void *arg);
+	void *arg;
+};
+
+int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *arg), void *arg)
+{
+	struct call *call = malloc(sizeof(*call));
+
+	if (!call)
+		return -ENOMEM;
+	gantry_list_init(&call->link);
+	call->fn = fn;
+	call->arg = arg;
+	pthread_mutex_lock(&d->call_lock);
+	gantry_list_push_back(&d->calls, &call->link);
+	pthread_mutex_unlock(&d->call_lock);
+	(void)gantry_fetch_add(&d->ncalls, 1);
+	worker_device_wake(d);
+	return 0;
+}
+
+static void run_calls(struct wdevice *d)
+{
+	while (gantry_load_acquire(&d->ncalls) > 0) {
+		struct gantry_list *link;
+		struct call *call;
+
+		pthread_mutex_lock(&d->call_lock);
+		link = gantry_list_pop_front(&d->calls);
+		pthread_mutex_unlock(&d->call_lock);
+		if (!link)
+			return; /* pushed and not counted yet: the poster wakes us after it */
+		call = gantry_list_entry(link, struct call, link);
+		(void)gantry_fetch_sub(&d->ncalls, 1);
+		call->fn(d, call->arg);
+		free(call);
+	}
+}
+
+/* ---- lanes ---- */
+
+/* A queue whose device was drained, and that has nowhere else to go, waits as a paused one does. */
+static bool may_issue(const struct wqueue *q)
+{
+	uint64_t allowed = gantry_load_relaxed(&q->session->ledger.hdr->device_allowed);
+
+	return gantry_load_relaxed(&q->led->paused) == 0 &&
+	       gantry_load_relaxed(&q->led->guest_paused) == 0 &&
+	       (allowed >> gantry_load_relaxed(&q->led->device) & 1);
+}
+
+static bool needs_lane(const struct wqueue *q)
+{
+	uint16_t op = gantry_ledger_task(&q->session->ledger, q->slot, q->led->issued)->desc.op;
+
+	return op != GANTRY_OP_wait && op != GANTRY_OP_marker && !worker_doomed(q);
+}
+
+/* Whether a queue could use a lane at once, if it had one. */
+static bool wants_lane(const struct wqueue *q)
+{
+	return q->open && q->lane < 0 && !q->blocked && q->led->issued < q->led->taken &&
+	       may_issue(q) && needs_lane(q);
+}
+
+/* A queue of the same session that should have a lane before this one. */
+static bool sibling_first(const struct wdevice *d, const struct wqueue *q)
+{
+	uint64_t mask = gantry_load_relaxed(&q->session->served[d->index]) & ~(1ull << q->slot);
+
+	for (; mask; mask &= mask - 1) {
+		const struct wqueue *o = &q->session->queues[__builtin_ctzll(mask)];
+
+		if (wants_lane(o) &&
+		    gantry_load_relaxed(&o->led->priority) > gantry_load_relaxed(&q->led->priority))
+			return true;
+	}
+	return false;
+}
+
+static bool lane_take(struct wdevice *d, struct wqueue *q)
+{
+	int lane;
+
+	if (sibling_first(d, q)) {
+		d->lane_wanted = true;
+		return false;
+	}
+	q->session->lane_asked[d->index] = true;
+	gantry_share_want(d->page, q->session->share_slot, gantry_load_relaxed(&q->led->priority));
+	lane = gantry_share_take(d->page, q->session->share_slot);
+	if (lane < 0) {
+		d->lane_wanted = true;
+		return false;
+	}
+	q->lane = lane;
+	d->nlanes_held++;
+	return true;
+}
+
+/* Books device time that was measured. Not for each task: it takes some ten locked instructions. */
+static void charge(struct wdevice *d, struct wqueue *q)
+{
+	if (q->uncharged_ns == 0)
+		return;
+	gantry_share_charge(d->page, q->session->share_slot, q->uncharged_ns);
+	q->uncharged_ns = 0;
+}
+
+static void lane_give(struct wdevice *d, struct wqueue *q, bool still_wants)
+{
+	charge(d, q);
+	if (q->lane < 0)
+		return;
+	gantry_share_give(d->page, q->session->share_slot, q->lane, still_wants);
+	q->lane = -1;
+	d->nlanes_held--;
+	if (still_wants) {
+		q->session->lane_asked[d->index] = true;
+		d->lane_wanted = true;
+	}
+}
+
+/* ---- completion of commands ---- */
+
+static void command_done(struct wdevice *d, const struct gantry_done *done)
+{
+	struct wqueue *q = (struct wqueue *)(uintptr_t)done->tag;
+	uint32_t i = (uint32_t)q->led->done % WORKER_WINDOW_TASKS;
+	struct wkernel *k = q->inflight_kernel[i];
+
+	d->nactive--;
+	d->turn_ns += done->device_ns;
+	q->window_ns -= q->est_ns[i];
+	if (k) {
+		uint64_t avg = k->avg_ns[d->index];
+
+		k->avg_ns[d->index] = avg ? (avg * 7 + done->device_ns) / 8 : done->device_ns;
+	}
+	q->uncharged_ns += done->device_ns;
+	if (q->uncharged_ns >= WORKER_CHARGE_NS)
+		charge(d, q);
+	worker_finish(q, done->status, done->device_ns);
+	if (done->blast >= GANTRY_BLAST_CONTEXT)
+		d->engine->events.device_fault(d->engine->events.cookie, d->name, done->blast,
+					       gantry_status_text(done->status));
+}
+
+static unsigned reap(struct wdevice *d)
+{
+	bool runs_here = d->device.info.caps & GANTRY_CAP_CALLER_RUNS;
+	struct gantry_done done[16];
+	uint64_t began = 0;
+	unsigned n;
+
+	if (d->nactive == 0)
+		return 0;
+	if (runs_here)
+		began = worker_run_begin(d);
+	n = d->device.backend->poll(d->device.dev, done, 16);
+	if (runs_here)
+		worker_run_end(d, began);
+	for (unsigned i = 0; i < n; i++)
+		command_done(d, &done[i]);
+	return n;
+}
+
+/* ---- issuing ---- */
+
+static bool window_open(const struct wqueue *q)
+{
+	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
+	uint32_t us = asked_us ? asked_us : WORKER_WINDOW_US;
+	uint64_t flying = q->led->issued - q->led->done;
+
+	if (flying == 0)
+		return true;
+	/* What follows a failure must not have begun when it is known. */
+	if (gantry_load_relaxed(&q->led->fail_stop))
+		return false;
+	return flying < WORKER_WINDOW_TASKS && q->window_ns < us * 1000ull;
+}
+
+/* The lane for the next task: held and still ours, or taken now. */
+static bool lane_ready(struct wdevice *d, struct wqueue *q)
+{
+	if (q->lane < 0)
+		return lane_take(d, q);
+	if (!gantry_share_must_yield(d->page, q->session->share_slot, &q->share_seen))
+		return true;
+	if (q->led->issued == q->led->done)
+		lane_give(d, q, true);
+	return false;
+}
+
+static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct wkernel *k)
+{
+	uint32_t i = (uint32_t)q->led->issued % WORKER_WINDOW_TASKS;
+	int r;
+
+	d->cmd.tag = (uint64_t)(uintptr_t)q;
+	if (gantry_load_relaxed(&q->session->quota->deadline_ns) && q->led->issued == q->led->done)
+		gantry_store_relaxed(&q->led->issued_at_ns, gantry_now_ns());
+	q->est_ns[i] = est_ns;
+	q->inflight_kernel[i] = k;
+	/* Release: counted before the device has it, see ledger.h. */
+	gantry_store_release(&q->led->issued, q->led->issued + 1);
+	r = d->device.backend->submit(q->stream, &d->cmd);
+	if (r < 0) {
+		gantry_store_release(&q->led->issued, q->led->issued - 1);
+		if (q->led->issued ==
+		    q->led->done) /* no deadline runs for what the device did not take */
+			gantry_store_relaxed(&q->led->issued_at_ns, (uint64_t)0);
+		return r;
+	}
+	q->window_ns += est_ns;
+	d->nactive++;
+	return 0;
+}
+
+/* One task. 1: on to the next; 0: the turn is over. */
+static int issue_one(struct wdevice *d, struct wqueue *q)
+{
+	struct wkernel *k;
+	uint64_t est_ns;
+	int status;
+	int r;
+
+	q->blocked = false;
+	if (!window_open(q))
+		return 0;
+	if (needs_lane(q) && !lane_ready(d, q))
+		return 0;
+	switch (worker_bind(d, q, &status, &est_ns, &k)) {
+	case WBIND_WAIT:
+		q->blocked = true;
+		return 0;
+	case WBIND_FINISH:
+		/* In order: what is with the device finishes first. */
+		if (q->led->issued != q->led->done)
+			return 0;
+		worker_finish(q, status, 0);
+		return 1;
+	case WBIND_COMMAND:
+		break;
+	}
+	r = submit(d, q, est_ns, k);
+	if (r == -EAGAIN)
+		return 0;
+	if (r < 0) {
+		if (q->led->issued != q->led->done)
+			return 0; /* in order: it is tried, and refused, again when it is the oldest */
+		worker_finish(q, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_INTERNAL, 0);
+		return 1;
+	}
+	if (d->device.info.caps & GANTRY_CAP_CALLER_RUNS)
+		(void)reap(d);
+	return 1;
+}
+
+static unsigned turn(struct wdevice *d, struct wqueue *q)
+{
+	unsigned n = 0;
+
+	d->turn_ns = 0;
+	while (q->led->issued < q->led->taken && n < WORKER_TURN_TASKS) {
+		if (!may_issue(q) && !worker_doomed(q))
+			break;
+		if (!issue_one(d, q))
+			break;
+		n++;
+		/* Lanes or none, others' rings and control queues want to be looked at. */
+		if (d->turn_ns > WORKER_TURN_NS)
+			break;
+	}
+	/* Queues of one session are one waiter to the share page: between them, turns share the lanes. */
+	if (q->lane >= 0 && d->lane_short && q->led->issued == q->led->done)
+		lane_give(d, q, q->led->issued < q->led->taken && !q->blocked && may_issue(q));
+	return n;
+}
+
+/* ---- queues come and go ---- */
+
+static bool queue_open(struct wdevice *d, struct wqueue *q)
+{
+	struct gantry_stream_attr attr = { .priority = q->led->priority };
+	struct gantry_err err;
+
+	if (d->device.backend->stream_create(d->device.dev, &attr, &q->stream, &err) < 0) {
+		worker_condemn(q->session, GANTRY_E_INTERNAL, err.text);
+		return false;
+	}
+	q->lane = -1;
+	q->window_ns = 0;
+	q->open = true;
+	return true;
+}
+
+static void queue_let_go(struct wdevice *d, struct wqueue *q)
+{
+	lane_give(d, q, false);
+	worker_publish(q);
+	d->device.backend->stream_destroy(q->stream);
+	q->stream = NULL;
+	q->open = false;
+	(void)gantry_fetch_and(&q->session->served[d->index], ~(1ull << q->slot));
+}
+
+/* The queue leaves this thread if it is closing and empty, or shall be served by another device. */
+static bool queue_leaves(struct wdevice *d, struct wqueue *q)
+{
+	uint32_t target = gantry_load_acquire(&q->target);
+	struct wsession *s = q->session;
+
+	if (q->led->issued != q->led->done)
+		return target != d->index;
+	if (target != d->index) {
+		queue_let_go(d, q);
+		gantry_store_relaxed(&q->led->device, target);
+		/* Release: pairs with the acquire in serve(); all we wrote to the queue comes first. */
+		(void)gantry_fetch_or(&s->served[target], 1ull << q->slot);
+		worker_device_wake(s->engine->devices[target]);
+		return true;
+	}
+	if (gantry_load_acquire(&q->led->state) == GANTRY_QUEUE_CLOSING &&
+	    q->led->done == q->led->taken && gantry_ring_ready(&q->ring) == 0) {
+		queue_let_go(d, q);
+		gantry_store_release(&q->led->state, GANTRY_QUEUE_CLOSED);
+		return true;
+	}
+	return false;
+}
+
+/* ---- sessions ---- */
+
+static void join_failed(struct wdevice *d, struct wsession *s, const struct gantry_err *err)
+{
+	(void)d;
+	worker_condemn(s, GANTRY_E_INTERNAL, err->text);
+}
+
+void worker_device_adopt(struct wdevice *d, void *session)
+{
+	const struct gantry_backend *be = d->device.backend;
+	struct wsession *s = session;
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.ptr = s };
+	struct gantry_err err = { 0 };
+
+	d->sessions[d->nsessions++] = s;
+	s->joined[d->index] = true;
+	if (be->mem_host(d->device.dev, s->heap.base, s->heap.bytes, &s->heap_mem[d->index], &err) <
+		    0 ||
+	    (s->slab_bytes && be->mem_import &&
+	     be->mem_import(d->device.dev, s->slab_fd, 0, s->slab_bytes, &s->slab_mem[d->index],
+			    &err) < 0)) {
+		join_failed(d, s, &err);
+		return;
+	}
+	/*
+	 * Edge-triggered and never read: a guest shares the bell's file description and could make a read block,
+	 * or fill the counter; each of its writes is an edge all the same.
+	 */
+	if (epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, s->bell_fd, &ev) < 0) {
+		(void)gantry_err_set(&err, -errno, "watching the session's bell");
+		join_failed(d, s, &err);
+	}
+}
+
+static bool in_flight(struct wdevice *d, struct wsession *s)
+{
+	uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+
+	for (; mask; mask &= mask - 1) {
+		const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+		if (q->open && q->led->issued != q->led->done)
+			return true;
+	}
+	return false;
+}
+
+static void drop(struct wdevice *d, uint32_t i)
+{
+	struct wsession *s = d->sessions[i];
+	uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+
+	for (; mask; mask &= mask - 1) {
+		struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+		if (q->open)
+			queue_let_go(d, q);
+	}
+	gantry_share_leave(d->page, s->share_slot);
+	(void)epoll_ctl(d->epoll_fd, EPOLL_CTL_DEL, s->bell_fd, NULL);
+	worker_memory_leave(d, s);
+	d->sessions[i] = d->sessions[--d->nsessions];
+	s->joined[d->index] = false;
+	worker_session_leave(s);
+}
+
+/* One session's part of a round. Returns what it found to do. */
+static unsigned serve(struct wdevice *d, struct wsession *s)
+{
+	/* Acquire: pairs with the release of whoever handed the queue over. */
+	uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+	bool wants = false;
+	unsigned found = 0;
+	int r;
+
+	if (s->home == d->index) {
+		r = worker_control(d, s);
+		if (r < 0)
+			worker_condemn(s, GANTRY_E_PROTOCOL,
+				       "positions of the control ring make no sense");
+		else
+			found += (unsigned)r;
+	}
+	for (; mask; mask &= mask - 1) {
+		struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+		if (!q->open) {
+			if (!queue_open(d, q))
+				return found;
+			found++; /* a queue that comes while the rings are parked is not parked yet: look again */
+		}
+		if (queue_leaves(d, q))
+			continue;
+		r = worker_intake(q);
+		if (r < 0) {
+			worker_condemn(s, GANTRY_E_PROTOCOL, "positions of a ring make no sense");
+			return found;
+		}
+		found += (unsigned)r + turn(d, q);
+		worker_publish(q);
+		charge(d, q); /* who waits for the task need not wait for this */
+		wants = wants || wants_lane(q);
+	}
+	/* The session is one waiter, whatever the number of its queues: it leaves when none of them waits. */
+	if (s->lane_asked[d->index] && !wants) {
+		gantry_share_leave(d->page, s->share_slot);
+		s->lane_asked[d->index] = false;
+	}
+	return found;
+}
+
+static unsigned round_of(struct wdevice *d)
+{
+	unsigned found = 0;
+
+	d->lane_short = d->lane_wanted;
+	d->lane_wanted = false;
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		struct wsession *s = d->sessions[i];
+
+		if (gantry_load_acquire(&s->ending)) {
+			if (!in_flight(d, s)) {
+				drop(d, i--);
+				found++;
+			}
+			continue;
+		}
+		found += serve(d, s);
+		if (gantry_load_relaxed(&s->ndying))
+			(void)worker_buffer_reap(s);
+	}
+	return found + reap(d);
+}
+
+/* Publishes what reap() finished outside a turn, and gives lanes of empty queues back. Returns how many it gave. */
+static uint32_t settle(struct wdevice *d, bool give_lanes)
+{
+	uint32_t held = d->nlanes_held;
+
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		struct wsession *s = d->sessions[i];
+		uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+
+		for (; mask; mask &= mask - 1) {
+			struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+			if (!q->open)
+				continue;
+			worker_publish(q);
+			charge(d, q);
+			if (give_lanes && q->led->issued == q->led->done)
+				lane_give(d, q, q->led->issued < q->led->taken && may_issue(q));
+		}
+	}
+	return held - d->nlanes_held;
+}
+
+/* ---- sleep ---- */
+
+static void park_rings(struct wdevice *d, bool park)
+{
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		struct wsession *s = d->sessions[i];
+		uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+
+		if (s->home == d->index)
+			mask |= 1;
+		for (; mask; mask &= mask - 1) {
+			struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+			if (!q->open && q->slot != 0)
+				continue;
+			if (park)
+				gantry_ring_park(&q->ring);
+			else
+				gantry_ring_unpark(&q->ring);
+		}
+	}
+}
+
+static bool anything_new(struct wdevice *d)
+{
+	if (gantry_load_acquire(&d->ncalls) || (gantry_load_relaxed(&d->stop) && d->nsessions == 0))
+		return true;
+	/* Commands with the device need no watching: it calls host_wake() when one has finished. */
+	return round_of(d) > 0 || d->lane_wanted;
+}
+
+/* The wake descriptor is ours alone and non-blocking; bells are never read. */
+static void forget_wake(struct wdevice *d)
+{
+	uint64_t count;
+	ssize_t n = read(d->wake_fd, &count, sizeof(count));
+
+	(void)n;
+}
+
+static void park(struct wdevice *d)
+{
+	struct epoll_event events[16];
+
+	park_rings(d, true);
+	gantry_store_relaxed(&d->asleep, 1);
+	/* Full fence: pairs with the one in worker_device_wake(). */
+	gantry_fence_full();
+	if (!anything_new(d)) {
+		int n = epoll_wait(d->epoll_fd, events, 16, PARK_MS);
+
+		for (int i = 0; i < n; i++)
+			if (!events[i].data.ptr)
+				forget_wake(d);
+	}
+	gantry_store_relaxed(&d->asleep, 0);
+	worker_standin_wake(d->engine);
+	park_rings(d, false);
+}
+
+static void idle(struct wdevice *d, uint32_t ticket)
+{
+	unsigned turns = 0;
+	bool hit = false;
+
+	(void)settle(d, false);
+	/* The lane that is missing may be one of ours, held for nothing. */
+	if (d->lane_wanted && settle(d, true) > 0)
+		return;
+	/* A command that finishes ends this sleep too: host_wake() nudges. */
+	if (d->lane_wanted) {
+		gantry_share_sleep(d->page, d->owner, ticket, gantry_now_ns() + LANE_SLEEP_NS);
+		return;
+	}
+	gantry_spin_begin(&d->spin);
+	while (gantry_spin_again(&d->spin)) {
+		if (anything_new(d)) {
+			hit = true;
+			break;
+		}
+		if (d->nlanes_held && ++turns == IDLE_TURNS_WITH_LANE)
+			(void)settle(d, true);
+	}
+	gantry_spin_end(&d->spin, hit);
+	if (hit)
+		return;
+	(void)settle(d, true);
+	park(d);
+}
+
+static void *device_main(void *arg)
+{
+	struct wdevice *d = arg;
+
+	while (!gantry_load_relaxed(&d->stop) || d->nsessions > 0 ||
+	       gantry_load_acquire(&d->ncalls)) {
+		uint32_t ticket = gantry_share_ticket(d->page, d->owner);
+
+		run_calls(d);
+		if (round_of(d) == 0)
+			idle(d, ticket);
+	}
+	return NULL;
+}
+
+/* ---- start and stop ---- */
+
+struct starting {
+	struct wdevice *d;
+	const struct gantry_device_conf *conf;
+	uint32_t done; /* futex-free: the starter joins on a mutex and condition */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+};
+
+static void *device_start_main(void *arg)
+{
+	struct starting *st = arg;
+	struct wdevice *d = st->d;
+	struct gantry_device_host host = { .wake = host_wake,
+					   .cancelled = host_cancelled,
+					   .cookie = d };
+	struct gantry_err err = { 0 };
+	int r = gantry_device_open(st->conf, &host, &d->device, &err);
+
+	if (r == 0 && d->device.backend->thread_enter)
+		r = d->device.backend->thread_enter(d->device.dev, &err);
+	d->usable = r == 0;
+	if (r < 0)
+		(void)gantry_str_copy(d->error, sizeof(d->error), err.text);
+	pthread_mutex_lock(&st->lock);
+	st->done = 1;
+	pthread_cond_signal(&st->cond);
+	pthread_mutex_unlock(&st->lock);
+
+	(void)device_main(d);
+	if (d->usable) {
+		worker_images_free(d);
+		gantry_device_close(&d->device);
+	}
+	return NULL;
+}
+
+void worker_device_free(struct wdevice *d)
+{
+	if (!d)
+		return;
+	gantry_share_close(d->page);
+	gantry_fd_close(d->epoll_fd);
+	gantry_fd_close(d->wake_fd);
+	pthread_mutex_destroy(&d->call_lock);
+	pthread_mutex_destroy(&d->control_lock);
+	free(d);
+}
+
+static int wake_init(struct wdevice *d, struct gantry_err *err)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = NULL };
+
+	d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (d->epoll_fd < 0 || d->wake_fd < 0 ||
+	    epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->wake_fd, &ev) < 0)
+		return gantry_err_set(err, -errno, "making the device thread's epoll");
+	return 0;
+}
+
+int worker_device_start(struct gantry_engine *e, uint32_t index,
+			const struct gantry_device_conf *conf, int share_fd, uint32_t owner,
+			uint64_t spin_ns, struct wdevice **ret_dev, struct gantry_err *err)
+{
+	struct wdevice *d = calloc(1, sizeof(*d));
+	struct starting st = { .d = d, .conf = conf };
+	int r;
+
+	if (!d)
+		return gantry_err_set(err, -ENOMEM, "no memory for a device thread");
+	d->engine = e;
+	d->index = index;
+	d->owner = owner;
+	d->epoll_fd = -EBADF;
+	d->wake_fd = -EBADF;
+	(void)gantry_str_copy(d->name, sizeof(d->name), conf->name);
+	pthread_mutex_init(&d->call_lock, NULL);
+	pthread_mutex_init(&d->control_lock, NULL);
+	gantry_list_init(&d->calls);
+	gantry_list_init(&d->images);
+	gantry_spin_init(&d->spin, spin_ns == UINT64_MAX ? DEFAULT_SPIN_NS : spin_ns, 0);
+	r = gantry_share_open(share_fd, &d->page, err);
+	if (r == 0)
+		r = wake_init(d, err);
+	if (r < 0) {
+		worker_device_free(d);
+		return r;
+	}
+
+	pthread_mutex_init(&st.lock, NULL);
+	pthread_cond_init(&st.cond, NULL);
+	r = -pthread_create(&d->thread, NULL, device_start_main, &st);
+	if (r < 0) {
+		worker_device_free(d);
+		return gantry_err_set(err, r, "starting the thread of device %s", conf->name);
+	}
+	pthread_mutex_lock(&st.lock);
+	while (!st.done)
+		pthread_cond_wait(&st.cond, &st.lock);
+	pthread_mutex_unlock(&st.lock);
+	*ret_dev = d;
+	return 0;
+}
+
+void worker_device_stop(struct wdevice *d)
+{
+	if (!d)
+		return;
+	gantry_store_relaxed(&d->stop, true);
+	worker_device_wake(d);
+	pthread_join(d->thread, NULL);
+}

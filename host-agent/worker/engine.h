@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's engine: device threads that run sessions' tasks. What gantry-worker wraps in a process, and tests
+ * run as threads of their own.
+ *
+ * Order of calls: start, then attach/detach/export/import in any order, then stop.
+ * Threads: one caller thread (the control thread); callbacks come from device threads.
+ * Blocking: start opens the devices. Nothing else waits for a device: what takes time ends in a callback.
+ */
+#ifndef GANTRY_HOST_AGENT_WORKER_ENGINE_H
+#define GANTRY_HOST_AGENT_WORKER_ENGINE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "devices/device.h"
+
+#define GANTRY_ENGINE_MAX_DEVICES  8u
+#define GANTRY_ENGINE_MAX_SESSIONS 512u
+
+struct gantry_engine;
+
+/* Any thread of the engine, and the caller's; none may block or call the engine. */
+struct gantry_engine_events {
+	/* A detach finished: no thread touches the session any more and its descriptors are closed. */
+	void (*detached)(void *cookie, uint64_t session_id);
+	/* The engine ended the session by itself; the agent is to detach it. */
+	void (*ended)(void *cookie, uint64_t session_id, int status, const char *text);
+	/* A shared buffer has memory of its own (@fd is the engine's, to be duplicated or sent), or lost it (-1, 0). */
+	void (*keep)(void *cookie, uint64_t session_id, uint64_t share_id, uint64_t bytes, int fd);
+	void (*device_fault)(void *cookie, const char *device, unsigned blast, const char *text);
+	void *cookie;
+};
+
+struct gantry_engine_conf {
+	uint32_t ndevices;
+	const struct gantry_device_conf *devices;
+	const int *share_fds; /* one per device; the engine maps them, the caller closes them */
+	uint32_t share_owner; /* this worker's entry in every share page */
+	uint32_t nmodule_dirs;
+	const char *const *module_dirs;
+	uint64_t spin_ns; /* longest idle spin; UINT64_MAX: the default */
+	const struct gantry_engine_events *events;
+};
+
+struct gantry_engine_device {
+	char name[32];
+	struct gantry_device_info info;
+	char error[160]; /* not empty: could not be opened */
+};
+
+/* Opens the devices, each on its own thread. A device that fails to open is reported in @ret_devices and left out. */
+int gantry_engine_start(const struct gantry_engine_conf *conf, struct gantry_engine **ret_engine,
+			struct gantry_engine_device *ret_devices, struct gantry_err *err);
+/* Detaches every session and joins the threads. NULL is allowed. */
+void gantry_engine_stop(struct gantry_engine *engine);
+
+struct gantry_engine_shared {
+	uint64_t share_id;
+	uint64_t bytes;
+	int fd;
+};
+
+struct gantry_engine_attach {
+	uint64_t session_id;
+	uint64_t epoch;
+	uint32_t version;
+	uint32_t tenant_slot;
+	uint32_t share_slot;
+	/*
+	 * recover: status of the oldest task in flight of each queue. The others in flight, and all of them where this
+	 * is 0, run again where they can be repeated, and are in doubt where not.
+	 */
+	int32_t verdict;
+	int recover;
+	uint64_t segment_bytes;
+	uint64_t address; /* 0: anywhere */
+	void *mapped; /* not NULL: the segment is mapped here, by a caller in this process, and stays */
+	uint64_t device_mask;
+	int segment_fd;
+	int bell_fd;
+	int ledger_fd;
+	int slab_fd;
+	int quota_fd;
+	uint32_t nshared;
+	const struct gantry_engine_shared *shared;
+};
+
+/* Takes the session over. Descriptors stay the caller's (duplicated inside). The rings are served from now on. */
+int gantry_engine_attach(struct gantry_engine *engine, const struct gantry_engine_attach *attach,
+			 struct gantry_err *err);
+/* Starts the session's end; events->detached follows. -ENOENT: no such session. */
+int gantry_engine_detach(struct gantry_engine *engine, uint64_t session_id, int reason);
+
+/* Statuses, not errnos. *ret_fd is the caller's. ACCESS: @mode is more than the session itself may. */
+int gantry_engine_export(struct gantry_engine *engine, uint64_t session_id, uint64_t buffer,
+			 uint32_t mode, int *ret_fd, uint64_t *ret_bytes, uint64_t *ret_share_id);
+int gantry_engine_import(struct gantry_engine *engine, uint64_t session_id, uint64_t share_id,
+			 uint64_t bytes, uint32_t mode, int fd, uint64_t *ret_buffer);
+
+/* Looks for new modules. -errno with a sentence; the old ones stay. */
+int gantry_engine_rescan(struct gantry_engine *engine, struct gantry_err *err);
+/* Shared pages changed: every device thread looks at them at once. */
+void gantry_engine_nudge(struct gantry_engine *engine);
+/* How many sessions are served now; the ids of the first @cap of them. */
+uint32_t gantry_engine_sessions(struct gantry_engine *engine, uint64_t *ret_ids, uint32_t cap);
+
+#endif

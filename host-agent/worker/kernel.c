@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Installed kernels: found by name, loaded on each device at first use, kept for the engine's life. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "host-agent/worker/worker.h"
+
+struct image_entry {
+	struct gantry_list link;
+	char *path;
+	struct gantry_image *image;
+};
+
+int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf *conf,
+			struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < conf->nmodule_dirs; i++) {
+		int r;
+
+		if (e->nmodules == WORKER_MAX_MODULE_DIRS)
+			return gantry_err_set(err, -E2BIG, "more than %u module folders",
+					      WORKER_MAX_MODULE_DIRS);
+		r = gantry_modules_open(conf->module_dirs[i], NULL, NULL, &e->modules[e->nmodules],
+					err);
+		if (r < 0)
+			return gantry_err_wrap(err, r, "module folder %s", conf->module_dirs[i]);
+		e->nmodules++;
+	}
+	return 0;
+}
+
+int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&e->module_lock);
+	for (uint32_t i = 0; i < e->nmodules && r >= 0; i++)
+		r = gantry_modules_rescan(e->modules[i], NULL, NULL, err);
+	pthread_mutex_unlock(&e->module_lock);
+	return r < 0 ? r : 0;
+}
+
+static void kernel_free(struct wkernel *k)
+{
+	if (!k)
+		return;
+	for (uint32_t i = 0; i < GANTRY_NKINDS; i++)
+		free(k->image_paths[i]);
+	free(k->module);
+	free(k->name);
+	free(k->sig_text);
+	free(k);
+}
+
+void worker_modules_free(struct gantry_engine *e)
+{
+	gantry_list_for_each_safe(&e->kernels, struct wkernel, link, k)
+		kernel_free(k);
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		gantry_modules_close(e->modules[i]);
+}
+
+/* Takes from module @m what it has for @k; the first module to name an image for a kind provides it. */
+static int kernel_add(struct wkernel *k, const struct gantry_module *m)
+{
+	const struct gantry_kernel_def *def = gantry_manifest_find(m->manifest, k->name);
+
+	if (!def)
+		return 0;
+	if (!k->sig_text) {
+		k->sig_text = strdup(def->sig_text);
+		k->module = strdup(m->manifest->module);
+		k->sig = def->sig;
+		k->flags = def->flags;
+		if (!k->sig_text || !k->module)
+			return -ENOMEM;
+	} else if (strcmp(k->sig_text, def->sig_text) != 0) {
+		return 0; /* another kernel of the same name: reachable through its own module only */
+	}
+	for (uint32_t kind = 0; kind < GANTRY_NKINDS; kind++) {
+		if (!m->images[kind] || k->image_paths[kind])
+			continue;
+		k->image_paths[kind] = strdup(m->images[kind]);
+		if (!k->image_paths[kind])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *module,
+					  const char *name)
+{
+	struct wkernel *k = calloc(1, sizeof(*k));
+	const struct gantry_module *m;
+
+	if (!k)
+		return NULL;
+	gantry_list_init(&k->link);
+	k->any_module = module == NULL;
+	k->name = strdup(name);
+	for (uint32_t i = 0; k->name && i < e->nmodules; i++) {
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++) {
+			if (module && strcmp(m->manifest->module, module) != 0)
+				continue;
+			if (kernel_add(k, m) == 0)
+				continue;
+			kernel_free(k);
+			return NULL;
+		}
+	}
+	if (k->sig_text)
+		return k;
+	kernel_free(k);
+	return NULL;
+}
+
+struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name)
+{
+	struct wkernel *k = NULL;
+
+	pthread_mutex_lock(&e->module_lock);
+	gantry_list_for_each(&e->kernels, struct wkernel, link, known)
+		if (strcmp(known->name, name) == 0 &&
+		    (module ? !known->any_module && strcmp(known->module, module) == 0
+			    : known->any_module)) {
+			k = known;
+			break;
+		}
+	if (!k) {
+		k = kernel_make_locked(e, module, name);
+		if (k)
+			gantry_list_push_back(&e->kernels, &k->link);
+	}
+	pthread_mutex_unlock(&e->module_lock);
+	return k;
+}
+
+bool worker_module_exists(struct gantry_engine *e, const char *module)
+{
+	const struct gantry_module *m;
+	bool exists = false;
+
+	pthread_mutex_lock(&e->module_lock);
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+			exists = exists || strcmp(m->manifest->module, module) == 0;
+	pthread_mutex_unlock(&e->module_lock);
+	return exists;
+}
+
+static int image_on(struct wdevice *d, const char *path, struct gantry_image **ret_image)
+{
+	struct image_entry *entry;
+	struct gantry_err err;
+
+	gantry_list_for_each(&d->images, struct image_entry, link, known)
+		if (strcmp(known->path, path) == 0) {
+			*ret_image = known->image;
+			return GANTRY_OK;
+		}
+	entry = calloc(1, sizeof(*entry));
+	if (!entry)
+		return GANTRY_E_NO_MEMORY;
+	gantry_list_init(&entry->link);
+	entry->path = strdup(path);
+	if (!entry->path ||
+	    d->device.backend->image_load(d->device.dev, path, NULL, 0, &entry->image, &err) < 0) {
+		free(entry->path);
+		free(entry);
+		return GANTRY_E_IMAGE;
+	}
+	gantry_list_push_back(&d->images, &entry->link);
+	*ret_image = entry->image;
+	return GANTRY_OK;
+}
+
+void worker_images_free(struct wdevice *d)
+{
+	gantry_list_for_each_safe(&d->images, struct image_entry, link, entry) {
+		d->device.backend->image_unload(entry->image);
+		free(entry->path);
+		free(entry);
+	}
+}
+
+int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel)
+{
+	const char *path = k->image_paths[d->device.info.kind];
+	struct gantry_image *image;
+	struct gantry_err err;
+	int status;
+
+	if (!k->on[d->index]) {
+		if (!path)
+			return GANTRY_E_NO_DEVICE;
+		status = image_on(d, path, &image);
+		if (status != GANTRY_OK)
+			return status;
+		if (d->device.backend->kernel_get(image, k->name, &k->sig, &k->on[d->index], &err) <
+		    0)
+			return GANTRY_E_NO_KERNEL;
+	}
+	*ret_kernel = k->on[d->index];
+	return GANTRY_OK;
+}

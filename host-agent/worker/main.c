@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gantry-worker: runs sessions' tasks. Started by the agent with its control socket as descriptor 3; it takes
+ * orders there, and ends when nobody holds the other end any more.
+ *
+ * Threads: this one speaks with the agent; device threads (device.c) do the work and hand news over by a list.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "host-agent/control/packet.h"
+#include "host-agent/worker/confine.h"
+#include "host-agent/worker/engine.h"
+#include "worker.pb-c.h"
+
+#define CONTROL_FD	 3
+#define ATTACH_FDS	 5u
+#define SEND_PATIENCE_MS 10000
+#define POLL_MS		 60000
+
+typedef Gantry__Worker__ToWorker to_worker;
+typedef Gantry__Worker__FromWorker from_worker;
+
+/* News from a device thread, sent by the control thread. */
+struct news {
+	struct gantry_list link;
+	enum {
+		NEWS_DETACHED,
+		NEWS_ENDED,
+		NEWS_KEEP,
+		NEWS_FAULT
+	} kind;
+	uint64_t session_id;
+	uint64_t share_id;
+	uint64_t bytes;
+	int fd;
+	int status;
+	unsigned int blast;
+	char device[32];
+	char text[160];
+};
+
+/* A detach that the agent waits for. */
+struct leaving {
+	struct gantry_list link;
+	uint64_t session_id;
+	uint64_t tag;
+};
+
+struct worker {
+	struct gantry_engine *engine;
+	uint64_t id;
+	uint32_t ndevices;
+	struct gantry_engine_device devices[GANTRY_ENGINE_MAX_DEVICES];
+	struct gantry_confine_report report;
+	struct gantry_list leaving;
+
+	int news_fd;
+	pthread_mutex_t news_lock;
+	struct gantry_list news;
+	bool quit;
+};
+
+/* ---- news ---- */
+
+static void post_news(struct worker *w, const struct news *n)
+{
+	struct news *copy = malloc(sizeof(*copy));
+	uint64_t one = 1;
+
+	if (!copy) {
+		gantry_fd_close(n->fd);
+		return; /* the agent finds out by itself: sessions have deadlines of their own */
+	}
+	*copy = *n;
+	gantry_list_init(&copy->link);
+	pthread_mutex_lock(&w->news_lock);
+	gantry_list_push_back(&w->news, &copy->link);
+	pthread_mutex_unlock(&w->news_lock);
+	(void)!write(w->news_fd, &one, sizeof(one));
+}
+
+static void on_detached(void *cookie, uint64_t session_id)
+{
+	post_news(cookie,
+		  &(struct news){ .kind = NEWS_DETACHED, .session_id = session_id, .fd = -EBADF });
+}
+
+static void on_ended(void *cookie, uint64_t session_id, int status, const char *text)
+{
+	struct news n = {
+		.kind = NEWS_ENDED, .session_id = session_id, .status = status, .fd = -EBADF
+	};
+
+	(void)snprintf(n.text, sizeof(n.text), "%s", text);
+	post_news(cookie, &n);
+}
+
+struct keep_packet {
+	Gantry__Worker__Keep keep;
+	from_worker msg;
+};
+
+static void fill_keep(struct keep_packet *p, const struct news *n)
+{
+	gantry__worker__keep__init(&p->keep);
+	gantry__worker__from_worker__init(&p->msg);
+	p->keep.session_id = n->session_id;
+	p->keep.share_id = n->share_id;
+	p->keep.bytes = n->bytes;
+	p->msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_KEEP;
+	p->msg.keep = &p->keep;
+}
+
+/* From any thread: a packet is sent whole or not at all. */
+static int send_keep(const struct news *n, int fd)
+{
+	struct keep_packet p;
+
+	fill_keep(&p, n);
+	return gantry_packet_send(CONTROL_FD, &p.msg.base, &fd, 1);
+}
+
+static void on_keep(void *cookie, uint64_t session_id, uint64_t share_id, uint64_t bytes, int fd)
+{
+	struct news n = {
+		.kind = NEWS_KEEP, .session_id = session_id, .share_id = share_id, .bytes = bytes
+	};
+
+	/*
+	 * At once, before the guest hears of its buffer: a descriptor that dies with the worker is lost. Where the agent's
+	 * socket is full it may be a little later, for no device waits for the agent.
+	 */
+	if (fd >= 0 && send_keep(&n, fd) == 0)
+		return;
+	n.fd = fd >= 0 ? dup(fd) : -EBADF;
+	post_news(cookie, &n);
+}
+
+static void on_fault(void *cookie, const char *device, unsigned int blast, const char *text)
+{
+	struct news n = { .kind = NEWS_FAULT, .blast = blast, .fd = -EBADF };
+
+	(void)snprintf(n.device, sizeof(n.device), "%s", device);
+	(void)snprintf(n.text, sizeof(n.text), "%s", text);
+	post_news(cookie, &n);
+}
+
+/* ---- sending ---- */
+
+/* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
+static void say(const from_worker *msg, const int *fds, unsigned int nfds)
+{
+	struct pollfd p = { .fd = CONTROL_FD, .events = POLLOUT };
+	int r;
+
+	while ((r = gantry_packet_send(CONTROL_FD, &msg->base, fds, nfds)) == -EAGAIN)
+		if (poll(&p, 1, SEND_PATIENCE_MS) <= 0)
+			break;
+	if (r < 0)
+		gantry_log(GANTRY_LOG_WARN, "a message to the agent was lost: %s", strerror(-r));
+}
+
+static void say_done(uint64_t tag, int status, const char *text)
+{
+	Gantry__Worker__Done done = GANTRY__WORKER__DONE__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	done.status = status;
+	done.text = (char *)(text ? text : "");
+	msg.tag = tag;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_DONE;
+	msg.done = &done;
+	say(&msg, NULL, 0);
+}
+
+static void say_keep(const struct news *n)
+{
+	struct keep_packet p;
+
+	fill_keep(&p, n);
+	say(&p.msg, &n->fd, n->fd >= 0 ? 1 : 0);
+}
+
+static void say_ended(const struct news *n)
+{
+	Gantry__Worker__SessionEnded ended = GANTRY__WORKER__SESSION_ENDED__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	ended.session_id = n->session_id;
+	ended.status = n->status;
+	ended.text = (char *)n->text;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_SESSION_ENDED;
+	msg.session_ended = &ended;
+	say(&msg, NULL, 0);
+}
+
+static void say_fault(const struct news *n)
+{
+	Gantry__Worker__DeviceFault fault = GANTRY__WORKER__DEVICE_FAULT__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	fault.device = (char *)n->device;
+	fault.blast = n->blast;
+	fault.text = (char *)n->text;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT;
+	msg.device_fault = &fault;
+	say(&msg, NULL, 0);
+}
+
+static void session_gone(struct worker *w, uint64_t session_id)
+{
+	gantry_list_for_each_safe(&w->leaving, struct leaving, link, l) {
+		if (l->session_id != session_id)
+			continue;
+		gantry_list_remove(&l->link);
+		say_done(l->tag, 0, NULL);
+		free(l);
+	}
+}
+
+static void send_news(struct worker *w)
+{
+	struct gantry_list *link;
+	uint64_t count;
+
+	(void)!read(w->news_fd, &count, sizeof(count));
+	for (;;) {
+		struct news *n;
+
+		pthread_mutex_lock(&w->news_lock);
+		link = gantry_list_pop_front(&w->news);
+		pthread_mutex_unlock(&w->news_lock);
+		if (!link)
+			return;
+		n = gantry_list_entry(link, struct news, link);
+		switch (n->kind) {
+		case NEWS_DETACHED:
+			session_gone(w, n->session_id);
+			break;
+		case NEWS_ENDED:
+			say_ended(n);
+			break;
+		case NEWS_KEEP:
+			say_keep(n);
+			break;
+		case NEWS_FAULT:
+			say_fault(n);
+			break;
+		}
+		gantry_fd_close(n->fd);
+		free(n);
+	}
+}
+
+/* ---- configure ---- */
+
+static void say_ready(struct worker *w, uint64_t tag)
+{
+	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
+	Gantry__Worker__DeviceInfo info[GANTRY_ENGINE_MAX_DEVICES];
+	Gantry__Worker__DeviceInfo *infos[GANTRY_ENGINE_MAX_DEVICES];
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+	uint64_t ids[GANTRY_ENGINE_MAX_SESSIONS];
+	char *missing[GANTRY_CONFINE_MAX];
+
+	for (uint32_t i = 0; i < w->ndevices; i++) {
+		const struct gantry_engine_device *d = &w->devices[i];
+
+		infos[i] = &info[i];
+		gantry__worker__device_info__init(infos[i]);
+		infos[i]->name = (char *)d->name;
+		infos[i]->kind = d->info.kind;
+		infos[i]->caps = d->info.caps;
+		infos[i]->lanes = d->info.lanes;
+		infos[i]->units = d->info.units;
+		infos[i]->mem_bytes = d->info.mem_bytes;
+		infos[i]->model = (char *)d->info.name;
+		infos[i]->id = (char *)d->info.id;
+		infos[i]->error = (char *)d->error;
+	}
+	for (unsigned int i = 0; i < w->report.nmissing; i++)
+		missing[i] = w->report.missing[i];
+	ready.protocol = 1;
+	ready.worker_id = w->id;
+	ready.pid = (uint32_t)getpid();
+	ready.devices = infos;
+	ready.n_devices = w->ndevices;
+	ready.confined = (char **)w->report.held;
+	ready.n_confined = w->report.nheld;
+	ready.unconfined = missing;
+	ready.n_unconfined = w->report.nmissing;
+	ready.n_sessions = gantry_engine_sessions(w->engine, ids, GANTRY_ENGINE_MAX_SESSIONS);
+	ready.sessions = ids;
+	msg.tag = tag;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_READY;
+	msg.ready = &ready;
+	say(&msg, NULL, 0);
+}
+
+static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, const int *fds,
+			const struct gantry_engine_events *events, struct gantry_err *err)
+{
+	struct gantry_device_conf devices[GANTRY_ENGINE_MAX_DEVICES];
+	struct gantry_engine_conf conf = {
+		.ndevices = (uint32_t)c->n_devices,
+		.devices = devices,
+		.share_fds = fds,
+		.share_owner = c->share_owner,
+		.nmodule_dirs = (uint32_t)c->n_module_dirs,
+		.module_dirs = (const char *const *)c->module_dirs,
+		.spin_ns = c->spin_ns ? c->spin_ns : UINT64_MAX,
+		.events = events,
+	};
+
+	for (size_t i = 0; i < c->n_devices; i++)
+		devices[i] = (struct gantry_device_conf){
+			.name = c->devices[i]->name,
+			.backend = c->devices[i]->backend,
+			.mem_bytes = c->devices[i]->mem_bytes,
+			.lanes = c->devices[i]->lanes,
+			.nopts = (uint32_t)c->devices[i]->n_opts,
+			.opts = (const char *const *)c->devices[i]->opts,
+		};
+	return gantry_engine_start(&conf, &w->engine, w->devices, err);
+}
+
+static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Configure *c,
+		      const int *fds, unsigned int nfds)
+{
+	const struct gantry_engine_events events = {
+		.detached = on_detached,
+		.ended = on_ended,
+		.keep = on_keep,
+		.device_fault = on_fault,
+		.cookie = w,
+	};
+	struct gantry_err err = { 0 };
+	int r;
+
+	if (w->engine) { /* a new agent asks who we are */
+		say_ready(w, tag);
+		return;
+	}
+	if (c->protocol != 1 || c->n_devices != nfds || nfds == 0 ||
+	    nfds > GANTRY_ENGINE_MAX_DEVICES) {
+		say_done(tag, GANTRY_E_ARG, "Configure does not carry one share page per device");
+		return;
+	}
+	w->id = c->worker_id;
+	if (c->confine)
+		gantry_confine_early(c->uid, c->gid, &w->report);
+	r = start_engine(w, c, fds, &events, &err);
+	if (r < 0) {
+		say_done(tag, GANTRY_E_INTERNAL, err.text);
+		return;
+	}
+	w->ndevices = (uint32_t)c->n_devices;
+	if (c->confine)
+		gantry_confine_late(&w->report);
+	say_ready(w, tag);
+}
+
+/* ---- sessions ---- */
+
+static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach *a, const int *fds,
+		   unsigned int nfds)
+{
+	struct gantry_engine_shared shared[GANTRY_PACKET_MAX_FDS];
+	struct gantry_engine_attach args = {
+		.session_id = a->session_id,
+		.epoch = a->epoch,
+		.version = a->version,
+		.tenant_slot = a->tenant_slot,
+		.share_slot = a->share_slot,
+		.verdict = a->verdict,
+		.recover = a->recover,
+		.segment_bytes = a->segment_bytes,
+		.address = a->address,
+		.device_mask = a->device_mask,
+		.shared = shared,
+		.nshared = (uint32_t)a->n_shared,
+	};
+	struct gantry_err err = { 0 };
+	int r;
+
+	if (nfds != ATTACH_FDS + a->n_shared || nfds > GANTRY_PACKET_MAX_FDS) {
+		say_done(tag, GANTRY_E_ARG, "Attach does not carry the descriptors it names");
+		return;
+	}
+	args.segment_fd = fds[0];
+	args.bell_fd = fds[1];
+	args.ledger_fd = fds[2];
+	args.slab_fd = fds[3];
+	args.quota_fd = fds[4];
+	for (size_t i = 0; i < a->n_shared; i++)
+		shared[i] = (struct gantry_engine_shared){ .share_id = a->shared[i]->share_id,
+							   .bytes = a->shared[i]->bytes,
+							   .fd = fds[ATTACH_FDS + i] };
+	r = gantry_engine_attach(w->engine, &args, &err);
+	say_done(tag,
+		 r == 0		? GANTRY_OK
+		 : r == -ENODEV ? GANTRY_E_NO_DEVICE
+				: GANTRY_E_INTERNAL,
+		 err.text);
+}
+
+static void detach(struct worker *w, uint64_t tag, const Gantry__Worker__Detach *d)
+{
+	struct leaving *l = malloc(sizeof(*l));
+
+	if (!l) {
+		say_done(tag, GANTRY_E_NO_MEMORY, "no memory to remember the detach");
+		return;
+	}
+	gantry_list_init(&l->link);
+	l->session_id = d->session_id;
+	l->tag = tag;
+	gantry_list_push_back(&w->leaving, &l->link);
+	if (gantry_engine_detach(w->engine, d->session_id, d->reason) == 0)
+		return; /* answered by session_gone() */
+	session_gone(w, d->session_id);
+}
+
+static void export(struct worker *w, uint64_t tag, const Gantry__Worker__Export *x)
+{
+	Gantry__Worker__Exported answer = GANTRY__WORKER__EXPORTED__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+	_cleanup_close_ int fd = -EBADF;
+
+	answer.status = gantry_engine_export(w->engine, x->session_id, x->buffer, x->mode, &fd,
+					     &answer.bytes, &answer.share_id);
+	msg.tag = tag;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_EXPORTED;
+	msg.exported = &answer;
+	say(&msg, &fd, fd >= 0 ? 1 : 0);
+}
+
+static void import(struct worker *w, uint64_t tag, const Gantry__Worker__Import *m, const int *fds,
+		   unsigned int nfds)
+{
+	Gantry__Worker__Imported answer = GANTRY__WORKER__IMPORTED__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	answer.status = nfds == 1 ? gantry_engine_import(w->engine, m->session_id, m->share_id,
+							 m->bytes, m->mode, fds[0], &answer.buffer)
+				  : GANTRY_E_ARG;
+	msg.tag = tag;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED;
+	msg.imported = &answer;
+	say(&msg, NULL, 0);
+}
+
+/* ---- the loop ---- */
+
+static void rescan(struct worker *w, uint64_t tag)
+{
+	struct gantry_err err = { 0 };
+	int r = gantry_engine_rescan(w->engine, &err);
+
+	say_done(tag, r < 0 ? GANTRY_E_INTERNAL : GANTRY_OK, err.text);
+}
+
+static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigned int nfds)
+{
+	if (!w->engine && msg->body_case != GANTRY__WORKER__TO_WORKER__BODY_CONFIGURE &&
+	    msg->body_case != GANTRY__WORKER__TO_WORKER__BODY_QUIT) {
+		say_done(msg->tag, GANTRY_E_AGAIN, "the worker is not configured");
+		return;
+	}
+	switch (msg->body_case) {
+	case GANTRY__WORKER__TO_WORKER__BODY_CONFIGURE:
+		configure(w, msg->tag, msg->configure, fds, nfds);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_ATTACH:
+		attach(w, msg->tag, msg->attach, fds, nfds);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_DETACH:
+		detach(w, msg->tag, msg->detach);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_EXPORT:
+		export(w, msg->tag, msg->export);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_IMPORT:
+		import(w, msg->tag, msg->import, fds, nfds);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_NUDGE:
+		gantry_engine_nudge(w->engine);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_RESCAN:
+		rescan(w, msg->tag);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_QUIT:
+		w->quit = true;
+		return;
+	default:
+		say_done(msg->tag, GANTRY_E_UNSUPPORTED, "this worker does not know the message");
+		return;
+	}
+}
+
+static void hear(struct worker *w)
+{
+	int fds[GANTRY_PACKET_MAX_FDS];
+	ProtobufCMessage *msg;
+	unsigned int nfds;
+	int r = gantry_packet_recv(CONTROL_FD, &gantry__worker__to_worker__descriptor, fds,
+				   GANTRY_PACKET_MAX_FDS, &msg, &nfds);
+
+	if (r == -ENODATA || r == -ECONNRESET || r == -EBADF || r == -ENOTSOCK)
+		w->quit = true;
+	else if (r < 0 && r != -EAGAIN)
+		gantry_log(GANTRY_LOG_WARN, "a message of the agent was not understood: %s",
+			   strerror(-r));
+	if (r < 0)
+		return;
+	obey(w, (const to_worker *)msg, fds, nfds);
+	for (unsigned int i = 0; i < nfds; i++)
+		gantry_fd_close(fds[i]);
+	protobuf_c_message_free_unpacked(msg, NULL);
+}
+
+int main(void)
+{
+	struct worker w = { .news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	struct pollfd p[2] = { { .fd = CONTROL_FD, .events = POLLIN },
+			       { .fd = w.news_fd, .events = POLLIN } };
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGINT, SIG_IGN); /* a terminal's ^C is for the agent */
+	gantry_list_init(&w.leaving);
+	gantry_list_init(&w.news);
+	pthread_mutex_init(&w.news_lock, NULL);
+	if (w.news_fd < 0 || gantry_fd_nonblock(CONTROL_FD, true) < 0) {
+		fprintf(stderr,
+			"gantry-worker: started by gantryd, with a control socket as descriptor 3\n");
+		return 2;
+	}
+	while (!w.quit) {
+		if (poll(p, 2, POLL_MS) < 0 && errno != EINTR)
+			break;
+		if (p[1].revents)
+			send_news(&w);
+		if (p[0].revents)
+			hear(&w);
+	}
+	/* Device contexts go with the process; tearing them down in order gains nobody anything. */
+	_exit(0);
+}

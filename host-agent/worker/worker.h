@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the worker: the structures on the road of a task and who owns them.
+ *
+ *   intake.c    ring -> ledger          takes, copies
+ *   bind.c      ledger -> command       checks, resolves, backs memory
+ *   device.c    the device thread       turns, lanes, submission, polling, parking
+ *   complete.c  done -> segment         statuses, publication, wake-ups
+ *   control.c   operations of queue 0   memory.c  buffers   session.c  attach, detach, recovery
+ *
+ * Threads: a queue belongs to the device thread that its device names. A session's control queue belongs to its
+ * home thread, or to the stand-in (standin.c) while that is inside a long kernel. The object table is changed under session->lock and read without it (see object_get()). No lock
+ * is taken on the road of a warm task.
+ */
+#ifndef GANTRY_HOST_AGENT_WORKER_WORKER_H
+#define GANTRY_HOST_AGENT_WORKER_WORKER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "base/spin.h"
+#include "devices/modules.h"
+#include "devices/registry.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "host-agent/worker/engine.h"
+#include "migration/ledger.h"
+#include "proto/ring.h"
+
+#define WORKER_PUBLISH_BATCH 16u   /* completions a waiting guest may be kept from seeing */
+#define WORKER_PUBLISH_NS    5000u /* device time after which a completion is published at once */
+#define WORKER_CHARGE_NS     10000u /* and charged at once: small against any slice of the share page */
+#define WORKER_WINDOW_US     2000u /* work in flight per queue, by estimate */
+#define WORKER_WINDOW_TASKS  32u
+#define WORKER_TURN_TASKS    64u     /* tasks of one queue before the next queue has its turn */
+#define WORKER_TURN_NS	     500000u /* and the device time of a turn */
+#define WORKER_TURN_CONTROL \
+	32u		       /* control operations of one session before others have their turn */
+#define WORKER_MAX_DYING 1024u /* freed buffers waiting for their last users; more answer AGAIN */
+
+#define WORKER_MAX_MODULE_DIRS 16u
+
+struct wdevice;
+struct wsession;
+
+/*
+ * An installed kernel in use, one per name and engine: a copy of what its modules said when it was first asked
+ * for, and its form on each device. Never changed after it is on the list but for the last two members.
+ */
+struct wkernel {
+	struct gantry_list link;
+	char *module;	 /* the module asked for, or that of the first image */
+	bool any_module; /* found by name alone */
+	char *name;
+	char *sig_text;
+	uint32_t flags;
+	struct gantry_signature sig;
+	char *image_paths[GANTRY_NKINDS];
+	struct gantry_kernel
+		*on[GANTRY_ENGINE_MAX_DEVICES];	    /* set by that device's thread on first use */
+	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
+};
+
+/* What the worker keeps beside a ledger object; nothing that must survive it. */
+struct wobject {
+	struct wkernel *kernel
+		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
+	struct wshared *
+		shared; /* changed under the lock; stays while a task that uses the buffer is unfinished */
+	uint64_t *
+		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
+};
+
+/* Memory of a shared buffer. */
+struct wshared {
+	int fd;
+	struct gantry_mem *mem[GANTRY_ENGINE_MAX_DEVICES];
+};
+
+/* Bytes of a buffer, of the heap or of what is shared. */
+struct wspan {
+	uint64_t space;
+	uint64_t off;
+	uint64_t len;
+};
+
+struct wqueue {
+	struct wsession *session;
+	uint32_t slot;
+	bool open;	 /* this thread serves it; set and cleared by its device thread */
+	uint32_t target; /* atomic: index of the device that shall serve it */
+	struct gantry_ring_consumer ring;
+	struct gantry_ledger_queue *led;
+	struct gantry_stream *stream;
+	int lane;	     /* of the device; -1: none */
+	bool blocked;	     /* its next task waits for a ticket or for memory */
+	uint32_t share_seen; /* for gantry_share_must_yield() */
+	uint64_t window_ns;  /* estimated device time in flight */
+	uint64_t head_published;
+	uint64_t done_published;
+	uint64_t unpublished_ns;
+	uint64_t uncharged_ns; /* device time that the share page does not know yet */
+	uint64_t failed_slots[GANTRY_MAX_SLOTS /
+			      64]; /* status words that are not 0; they are never read back */
+	uint64_t doubt_below; /* tasks before this were in flight when an earlier worker died */
+	uint64_t
+		verdict_pos; /* the one at this position, the oldest of them, gets this status unless it is 0 */
+	int32_t verdict;
+	uint32_t nredone;
+	struct wspan redone[WORKER_WINDOW_TASKS]; /* written wholly by tasks that ran again */
+	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
+	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
+};
+
+struct wextent {
+	uint64_t off;
+	uint64_t len;
+};
+
+struct wsession {
+	struct gantry_list link; /* engine's list; control thread */
+	struct gantry_engine *engine;
+	uint64_t id;
+	uint64_t epoch;
+	uint32_t version;
+	uint32_t share_slot;
+	uint64_t device_mask;
+	uint32_t home; /* index of the device whose thread serves queue 0 */
+	int slab_fd;
+	int bell_fd;
+	struct gantry_region segment;
+	bool segment_is_borrowed;
+	bool translated; /* it is not where it was to be */
+	struct gantry_region heap;
+	struct gantry_segment_header *hdr;
+	struct gantry_ledger ledger;
+	struct gantry_quota_page *quota;
+	struct wqueue *queues;	 /* ledger.nqueues of them */
+	struct wobject *objects; /* GANTRY_LEDGER_NOBJECTS of them */
+	uint64_t slab_bytes;	 /* the ledger's, as it was when it was checked */
+	uint64_t served
+		[GANTRY_ENGINE_MAX_DEVICES]; /* bit q: queue q belongs to that device's thread (atomic) */
+	struct gantry_mem *heap_mem[GANTRY_ENGINE_MAX_DEVICES];
+	struct gantry_mem *slab_mem[GANTRY_ENGINE_MAX_DEVICES];
+	uint32_t ending;    /* atomic; 1: issue nothing more, threads let go */
+	uint32_t condemned; /* atomic: minus the status, once */
+	bool joined
+		[GANTRY_ENGINE_MAX_DEVICES]; /* that device's thread holds it; each thread its own */
+	bool lane_asked
+		[GANTRY_ENGINE_MAX_DEVICES]; /* it has told the share page that it wants a lane; likewise */
+	uint32_t
+		nrefs; /* atomic: device threads that still hold it, and a call of the control thread */
+	uint32_t
+		waiting; /* atomic; bit d: a queue of device d's thread waits for a ticket of another's */
+	uint64_t
+		unfinished; /* atomic: tasks taken and not published as finished, control queue left out */
+
+	pthread_mutex_t lock;	 /* object table's changes, slab extents, dying list */
+	struct wextent *extents; /* free parts of the slab, sorted */
+	uint32_t nextents;
+	uint32_t extents_cap;
+	uint32_t ndying;
+	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
+	uint32_t next_object;
+};
+
+/* One device and its thread. */
+struct wdevice {
+	struct gantry_engine *engine;
+	uint32_t index;
+	struct gantry_device_conf conf;
+	char name[32];
+	struct gantry_device device;
+	bool usable;
+	char error[160];
+	pthread_t thread;
+	struct gantry_share_page *page;
+	uint32_t owner;
+	int epoll_fd;
+	int wake_fd; /* eventfd of ours: control thread and lane threads; guests never hold it */
+	uint32_t asleep; /* atomic: in epoll or about to be */
+	struct gantry_spin spin;
+
+	/* thread's own */
+	struct wsession *sessions[GANTRY_ENGINE_MAX_SESSIONS];
+	uint32_t nsessions;
+	uint32_t nactive; /* commands with the device */
+	uint32_t nlanes_held;
+	bool lane_wanted; /* in this round a queue could not have a lane */
+	bool lane_short;  /* in the round before */
+	uint64_t turn_ns; /* device time of this turn */
+	uint64_t
+		run_since; /* atomic: cycles when the command being run inside poll() began; 0: none (standin.c) */
+	uint32_t stood_in;	      /* atomic: the stand-in serves this thread's control queues */
+	pthread_mutex_t control_lock; /* held by the stand-in meanwhile */
+	struct gantry_cmd cmd;	      /* built here, copied by submit() */
+
+	/* calls from the control thread */
+	pthread_mutex_t call_lock;
+	struct gantry_list calls;
+	uint32_t ncalls; /* atomic: looked at without the lock */
+	bool stop;
+	struct gantry_list images; /* loaded here, by path */
+};
+
+struct gantry_engine {
+	struct gantry_engine_events events;
+	uint32_t ndevices;
+	struct wdevice *devices[GANTRY_ENGINE_MAX_DEVICES];
+	pthread_mutex_t module_lock;
+	struct gantry_modules *modules[WORKER_MAX_MODULE_DIRS]; /* under module_lock */
+	uint32_t nmodules;
+	struct gantry_list kernels; /* every struct wkernel */
+	pthread_mutex_t session_lock;
+	struct gantry_list sessions;
+
+	pthread_t standin;
+	bool standin_runs;
+	uint32_t standin_word;	 /* futex */
+	uint32_t standin_asleep; /* atomic */
+	uint32_t standin_stop;	 /* atomic */
+	uint64_t check_cycles;
+};
+
+/* ---- device.c ---- */
+int worker_device_start(struct gantry_engine *e, uint32_t index,
+			const struct gantry_device_conf *conf, int share_fd, uint32_t owner,
+			uint64_t spin_ns, struct wdevice **ret_dev, struct gantry_err *err);
+/* Ends the thread, once it has let go of its sessions, and the device. */
+void worker_device_stop(struct wdevice *d);
+void worker_device_free(struct wdevice *d);
+void worker_device_wake(struct wdevice *d);
+/* Runs fn(d, arg) on the device thread, soon; never waits. -ENOMEM. */
+int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *arg), void *arg);
+/* The session's memory on this device, its bell, its queues; or the end of all that. Device thread. */
+void worker_device_adopt(struct wdevice *d, void *session);
+
+/* ---- standin.c ---- */
+/* Before the first device thread, and after the last. */
+void worker_standin_init(struct gantry_engine *e);
+int worker_standin_start(struct gantry_engine *e, struct gantry_err *err);
+void worker_standin_stop(struct gantry_engine *e);
+/* Around a poll() that may run a command on this thread. */
+uint64_t worker_run_begin(struct wdevice *d);
+void worker_run_end(struct wdevice *d, uint64_t began);
+/* A device thread is awake again. */
+void worker_standin_wake(struct gantry_engine *e);
+
+/* ---- intake.c ---- */
+/* Moves what the guest has put into the ledger, within limits. Returns tasks taken, or -EPROTO (condemn). */
+int worker_intake(struct wqueue *q);
+
+/* ---- bind.c ---- */
+enum wbind {
+	WBIND_COMMAND, /* d->cmd is ready to submit */
+	WBIND_FINISH,  /* nothing to run: finish it with *ret_status, in order */
+	WBIND_WAIT,    /* not yet: a ticket, or memory that is on its way back */
+};
+/* The next task to issue, at led->issued. */
+enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uint64_t *ret_est_ns,
+		       struct wkernel **ret_kernel);
+/* Whether the next task is not to run, whatever it is: no lane, and no pause, matters to it. */
+bool worker_doomed(const struct wqueue *q);
+
+/* ---- replay.c ---- */
+/*
+ * Whether a task in doubt, harmless to run twice, finds what it reads as it was the first time; it has to run again
+ * then. In the order of positions.
+ */
+bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
+
+/* ---- complete.c ---- */
+/* The oldest task in flight (or the next one, not issued) finished. */
+void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
+/* Publishes what finished; wakes who waits. */
+void worker_publish(struct wqueue *q);
+
+/* ---- control.c ---- */
+/* Serves the session's queue 0. Returns how many operations, or -EPROTO. */
+int worker_control(struct wdevice *d, struct wsession *s);
+
+/* ---- memory.c ---- */
+/*
+ * The live object @handle of @type, or a dying buffer that this task may still use (@q at @pos; NULL: live only).
+ * NULL: unknown, stale, of another type.
+ */
+struct gantry_ledger_object *worker_object_get(struct wsession *s, uint64_t handle, uint32_t type,
+					       const struct wqueue *q, uint64_t pos);
+/*
+ * A free object of @type, GANTRY_OBJECT_FREE until the caller makes it live, before it lets go of the lock. 0 or a
+ * status.
+ */
+int worker_object_new_locked(struct wsession *s, uint32_t type, uint32_t *ret_slot);
+uint64_t worker_object_handle(const struct wsession *s, uint32_t slot);
+void worker_object_publish(struct wsession *s, uint32_t slot, uint64_t made_by);
+void worker_object_end_locked(struct wsession *s, uint32_t slot);
+int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *args,
+			uint64_t made_by, uint64_t *ret_handle);
+int worker_buffer_free(struct wsession *s, uint64_t handle);
+/* The buffers of a recovered ledger are what buffers can be: inside heap and slab, charged as they are backed. */
+bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b);
+/* Gives back buffers whose last users have finished. Returns how many are still dying. */
+uint32_t worker_buffer_reap(struct wsession *s);
+/* [off, off + len) of @obj on device @d, backed and charged. len 0: to the end. 0 or a status. */
+int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+			uint64_t off, uint64_t len, struct gantry_range *ret_range);
+int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
+		      struct gantry_range *ret_range);
+int worker_slab_init(struct wsession *s, struct gantry_err *err);
+/* After a recovery: what the ledger's buffers hold of the slab is taken, all else of it is empty. -EINVAL. */
+int worker_slab_recover(struct wsession *s);
+/* After a recovery: the session's and the tenant's counters say what its buffers hold, and no more. */
+void worker_charges_recover(struct wsession *s);
+int worker_buffer_adopt(struct wsession *s, uint64_t share_id, uint64_t bytes, uint32_t mode,
+			int fd, uint64_t *ret_handle);
+int worker_buffer_export(struct wsession *s, uint64_t handle, uint32_t mode, int *ret_fd,
+			 uint64_t *ret_bytes, uint64_t *ret_share_id);
+void worker_memory_release(struct wsession *s);
+/* Memory of device @d that the session holds, before the thread lets go. Device thread. */
+void worker_memory_leave(struct wdevice *d, struct wsession *s);
+
+/* ---- kernel.c ---- */
+/* The engine's kernel of that name ("" or NULL module: any), newest scan first. NULL: none. */
+struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name);
+/* Whether a module of that name is installed. */
+bool worker_module_exists(struct gantry_engine *e, const char *module);
+/* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */
+int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel);
+int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf *conf,
+			struct gantry_err *err);
+int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err);
+void worker_modules_free(struct gantry_engine *e);
+void worker_images_free(struct wdevice *d);
+
+/* ---- session.c ---- */
+/* The session, held until worker_session_leave(); NULL: there is none, or its last thread just let go. */
+struct wsession *worker_session_get(struct gantry_engine *e, uint64_t id);
+/* Ends the session for breaking the rules; the first reason stays. */
+void worker_condemn(struct wsession *s, int status, const char *text);
+uint64_t worker_queue_tail(const struct wqueue *q);
+/* The thread that serves a queue changes to its device's. */
+int worker_queue_place(struct wsession *s, struct wqueue *q);
+/* Whoever held the session lets go; the last one ends it. */
+void worker_session_leave(struct wsession *s);
+/* Every device thread that may serve one of its queues looks again. */
+void worker_session_wake(struct wsession *s);
+
+#endif

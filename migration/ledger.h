@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger: everything about one session that must outlive its worker, in a host-private memfd.
+ *
+ * The agent makes it, the monitor keeps its descriptor, one worker at a time (the owner of the epoch) writes it,
+ * guests never see it. Crash recovery, agent restart and migration all take a session over by reading it
+ * with gantry_ledger_open(), which validates it as input: its last writer may have died anywhere, or
+ * have been broken into.
+ *
+ * Writing order per queue (each step is complete when its counter moves, counters move last):
+ *   taken   accepted task copied to tasks[taken % nslots], then taken++, then the ring's head is published
+ *   issued  issued++ before the command is given to the device
+ *   done    status kept in failures, done++, then published to the guest
+ * So after a crash: [0, done) finished; [done, issued) were with the device, in doubt; [issued, taken)
+ * accepted and never started; what the ring holds past taken is still the guest's.
+ *
+ * Threads: one writer per field; lines marked "agent" are written by the agent and read by the worker.
+ */
+#ifndef GANTRY_MIGRATION_LEDGER_H
+#define GANTRY_MIGRATION_LEDGER_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "proto/codec.h"
+#include "proto/wire.h"
+
+#define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
+#define GANTRY_LEDGER_VERSION  1u
+#define GANTRY_LEDGER_NOBJECTS 8192u
+
+/* A buffer, kernel or image of the session. 128 bytes. */
+enum gantry_object_state {
+	GANTRY_OBJECT_FREE = 0,
+	GANTRY_OBJECT_LIVE = 1,
+	GANTRY_OBJECT_DYING = 2, /* handle stale, memory not back yet */
+};
+
+enum gantry_buffer_place {
+	GANTRY_PLACE_NONE = 0, /* virtual: no memory behind it yet */
+	GANTRY_PLACE_HEAP = 1, /* the segment's heap, at off */
+	GANTRY_PLACE_SLAB = 2, /* the session's slab, at off */
+	GANTRY_PLACE_OWN = 3,  /* a descriptor of its own: shared buffers */
+};
+
+struct gantry_ledger_buffer {
+	uint64_t bytes;
+	uint64_t off;
+	uint64_t charged_bytes; /* resident bytes charged to tenant and device */
+	uint32_t place;		/* enum gantry_buffer_place */
+	uint32_t device;	/* index of the device whose pool is charged */
+	uint32_t alloc_flags;
+	uint32_t rights;   /* GANTRY_R, GANTRY_RW */
+	uint64_t share_id; /* PLACE_OWN: the agent's name for its descriptor */
+	uint32_t adopted;  /* 1: another session's quota carries it */
+	uint32_t reserved;
+};
+
+struct gantry_ledger_kernel {
+	char name[96]; /* of the installed kernel */
+	uint64_t sig_hash;
+};
+
+struct gantry_ledger_image {
+	char module[96];
+	uint64_t reserved;
+};
+
+struct gantry_ledger_object {
+	uint32_t gen;	       /* grows at each reuse of the slot */
+	uint8_t type;	       /* enum gantry_handle_type */
+	uint8_t state;	       /* enum gantry_object_state */
+	uint16_t variant_kind; /* of a kernel that is another's form for devices of one kind */
+	uint64_t
+		made_by; /* position + 1 of the control operation that made it: undone if that was in doubt */
+	uint64_t variant_of; /* that other's handle; 0: a kernel of its own, or no kernel */
+	union {
+		struct gantry_ledger_buffer buffer;
+		struct gantry_ledger_kernel kernel;
+		struct gantry_ledger_image image;
+	};
+};
+static_assert(sizeof(struct gantry_ledger_object) == 128, "ledger format");
+
+/* An accepted task: the checked private copy that the worker runs from. */
+struct gantry_ledger_task {
+	struct gantry_desc desc;
+	struct gantry_inline inl;
+};
+static_assert(sizeof(struct gantry_ledger_task) == 256, "ledger format");
+
+struct gantry_ledger_queue {
+	/* line 0, worker */
+	uint64_t taken;
+	uint64_t issued;
+	uint64_t done;
+	uint64_t nfailed;
+	uint64_t
+		cancel_below; /* tasks before this position that are not issued finish as cancelled */
+	uint64_t
+		issued_at_ns; /* CLOCK_MONOTONIC of the oldest command in flight; kept only under a deadline */
+	uint64_t device_ns;
+	uint32_t state; /* enum gantry_queue_state */
+	uint32_t gen;
+	/* line 1, worker */
+	uint64_t device_mask;
+	uint32_t device; /* index of the device that serves it now */
+	int32_t priority;
+	uint32_t window_us;
+	uint32_t fail_stop;
+	uint32_t kind;
+	uint32_t guest_paused;
+	uint32_t broken; /* fail_stop hit: later tasks are not run */
+	uint32_t reserved0;
+	uint64_t
+		doubt_below; /* tasks before it may have run under an earlier worker, whatever issued says now */
+	uint64_t
+		opened_by; /* position + 1 of the control operation that opened it: undone if that was in doubt */
+	uint8_t pad0[8];
+	/* line 2, agent */
+	uint32_t paused; /* the administrator paused it */
+	uint32_t reserved1;
+	uint64_t verdict_pos; /* the task at this position ... */
+	int32_t verdict;      /* ... gets this status at recovery; 0: none */
+	uint8_t pad1[44];
+};
+static_assert(sizeof(struct gantry_ledger_queue) == 192, "ledger format");
+
+struct gantry_ledger_header {
+	/* agent, constant */
+	uint64_t magic;
+	uint32_t version;
+	uint32_t nqueues;
+	uint32_t nslots;
+	uint32_t nobjects;
+	uint64_t queues_off;
+	uint64_t objects_off;
+	uint64_t tasks_off; /* nqueues x nslots x struct gantry_ledger_task */
+	uint64_t ledger_bytes;
+	uint64_t session_id;
+	uint64_t segment_bytes;
+	uint64_t slab_bytes;
+	char tenant[32];
+	uint64_t address; /* where workers are to map the segment; 0: anywhere */
+	uint8_t pad0[8];
+	/* agent: fences. Only the worker that was given this epoch may write. */
+	uint64_t epoch;
+	uint64_t
+		device_allowed; /* bit i: the session may use its i-th device now (drain, disable) */
+	uint32_t detach;	/* 1: the session is ending; issue nothing more */
+	uint32_t reserved0;
+	uint64_t mem_bytes; /* limits of this session, beside the tenant's */
+	uint64_t virtual_bytes;
+	uint32_t inflight; /* tasks taken and not finished, over all its queues; 0: no limit */
+	uint32_t reserved1;
+	uint8_t pad1[16];
+	/* worker: totals */
+	uint64_t tasks_finished;
+	uint64_t tasks_failed;
+	uint64_t device_ns;
+	uint64_t bytes_in;
+	uint64_t bytes_out;
+	uint64_t virtual_used;
+	uint64_t resident_used;
+	uint64_t resident_peak;
+	uint64_t scrubbed_bytes;
+	uint64_t worker_restarts;
+	uint64_t
+		condemned; /* minus the status the session was ended with for breaking rules; 0: none */
+	uint64_t translated; /* 1: its mapping of the segment is not at address */
+	uint64_t pad2[4];
+};
+static_assert(sizeof(struct gantry_ledger_header) == 320, "ledger format");
+
+/*
+ * A mapped ledger. nqueues and nslots are as they were when it was checked: unlike those in hdr, a worker
+ * that was broken into cannot change them under a reader.
+ */
+struct gantry_ledger {
+	struct gantry_ledger_header *hdr;
+	struct gantry_ledger_queue *queues;
+	struct gantry_ledger_object *objects;
+	struct gantry_ledger_task *tasks;
+	uint64_t bytes;
+	uint32_t nqueues;
+	uint32_t nslots;
+};
+
+/* Bytes that a ledger of this shape takes; 0: the shape is not allowed. */
+uint64_t gantry_ledger_bytes(uint32_t nqueues, uint32_t nslots);
+
+/*
+ * Makes a new ledger in a sealed memfd. @tenant is copied. The caller owns *ret_fd and closes *ret_ledger.
+ */
+int gantry_ledger_create(uint64_t session_id, const char *tenant, uint32_t nqueues, uint32_t nslots,
+			 uint64_t segment_bytes, uint64_t slab_bytes,
+			 struct gantry_ledger *ret_ledger, int *ret_fd, struct gantry_err *err);
+
+/*
+ * Maps and validates: header, every object (states, places inside segment and slab, no two live slab ranges
+ * overlap), every queue (done <= issued <= taken <= done + nslots). -EINVAL with a sentence says which.
+ */
+int gantry_ledger_open(int fd, struct gantry_ledger *ret_ledger, struct gantry_err *err);
+
+/* The validation alone, on memory of any origin (fuzzed). @bytes is the size of the mapping. */
+int gantry_ledger_check(const void *base, uint64_t bytes, struct gantry_err *err);
+
+/* Unmaps. NULL and closed ones are allowed. */
+void gantry_ledger_close(struct gantry_ledger *ledger);
+
+static inline struct gantry_ledger_task *gantry_ledger_task(const struct gantry_ledger *l,
+							    uint32_t queue, uint64_t pos)
+{
+	return &l->tasks[(uint64_t)queue * l->nslots + (pos & (l->nslots - 1))];
+}
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layout of a session's shared memory and of the descriptors in it. Normative text: SPEC.md.
+ *
+ * Trust: both sides map the segment read-write. What the guest writes is input to the host, read through
+ * ring.h and region.h only. Each cache line has one writing side, named below; no field is ever the target
+ * of a read-modify-write by both sides. There are no pointers, locks or enum-typed fields.
+ */
+#ifndef GANTRY_PROTO_WIRE_H
+#define GANTRY_PROTO_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "proto/vocab.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GANTRY_WIRE_MAGIC	0x3159525430544e47ull /* "GNT0TRY1" read as little-endian bytes */
+#define GANTRY_WIRE_VERSION_MIN 1u
+#define GANTRY_WIRE_VERSION_MAX 1u
+
+/* Limits of the format. Tenants have smaller ones of their own. */
+#define GANTRY_MAX_QUEUES	 64u /* per session, the control queue (slot 0) included */
+#define GANTRY_MIN_SLOTS	 16u /* per ring, a power of two */
+#define GANTRY_MAX_SLOTS	 4096u
+#define GANTRY_DEFAULT_SLOTS	 256u
+#define GANTRY_MAX_ACCESSES	 32u   /* per task */
+#define GANTRY_MAX_ARGS_BYTES	 4096u /* packed arguments of one launch */
+#define GANTRY_MAX_NAME		 96u   /* kernel, module and symbol names, with NUL */
+#define GANTRY_MAX_SIGNATURE	 512u  /* with NUL */
+#define GANTRY_MAX_BUFFER_BYTES	 (1ull << 46)
+#define GANTRY_MAX_IMAGE_BYTES	 (1ull << 30)
+#define GANTRY_MAX_VAR_BYTES	 8192u /* variable part of one descriptor */
+#define GANTRY_INLINE_BYTES	 192u  /* variable part that fits beside its descriptor */
+#define GANTRY_SEGMENT_MIN_BYTES (1ull << 20)
+#define GANTRY_SEGMENT_MAX_BYTES (1ull << 40)
+#define GANTRY_LINE		 64u
+#define GANTRY_PAGE		 4096u
+
+#define GANTRY_DESC_INLINE    1u /* the variable part is in the slot's inline block, off_bytes is 0 */
+#define GANTRY_DESC_FLAGS_ALL 1u
+
+/* One submission. The position in the ring is its sequence number: the n-th put has seq n, from 1. */
+struct gantry_desc {
+	uint16_t op;	    /* id of ops.def */
+	uint16_t flags;	    /* GANTRY_DESC_*; unknown bits are refused */
+	uint32_t len_bytes; /* of the variable part, 0 for none */
+	uint64_t off_bytes; /* of the variable part, from the start of the heap; 8-byte aligned */
+	uint8_t imm[48];    /* struct gantry_op_NAME, zero after it */
+};
+static_assert(sizeof(struct gantry_desc) == 64, "gantry_desc is wire format");
+
+/* Beside each descriptor: the variable part on the way in, the reply of a control operation on the way out. */
+struct gantry_inline {
+	uint8_t bytes[GANTRY_INLINE_BYTES];
+};
+static_assert(sizeof(struct gantry_inline) == 192, "gantry_inline is wire format");
+
+/* One range of a buffer that a launch uses, and where its address goes among the arguments. */
+struct gantry_wire_access {
+	uint64_t buffer;
+	uint64_t off;
+	uint64_t len;  /* 0: to the end of the buffer */
+	uint16_t mode; /* enum gantry_access_mode */
+	uint16_t
+		arg_off; /* byte offset of an 8-byte slot in the packed arguments; GANTRY_ARG_NONE: no argument */
+	uint32_t reserved; /* 0 */
+};
+static_assert(sizeof(struct gantry_wire_access) == 32, "gantry_wire_access is wire format");
+#define GANTRY_ARG_NONE 0xffffu
+
+/* Argument structs, one per operation: struct gantry_op_NAME, copied from and to gantry_desc.imm. */
+#define GANTRY_OP_BEGIN(id, name, since, flags) struct gantry_op_##name {
+#define GANTRY_FIELD(type, name, rule)		type name;
+#define GANTRY_OP_END(name)                                  \
+	}                                                    \
+	;                                                    \
+	static_assert(sizeof(struct gantry_op_##name) <= 48, \
+		      "gantry_op_" #name " fits a descriptor");
+#include "proto/ops.def"
+#undef GANTRY_OP_BEGIN
+#undef GANTRY_FIELD
+#undef GANTRY_OP_END
+
+enum gantry_op {
+#define GANTRY_OP_BEGIN(id, name, since, flags) GANTRY_OP_##name = id,
+#define GANTRY_FIELD(type, name, rule)
+#define GANTRY_OP_END(name)
+#include "proto/ops.def"
+#undef GANTRY_OP_BEGIN
+#undef GANTRY_FIELD
+#undef GANTRY_OP_END
+};
+
+/*
+ * Replies of control operations: written by the host into the slot's inline block before the operation
+ * finishes; the guest copies it out before it reuses the slot. status repeats the slot's status.
+ */
+struct gantry_reply {
+	int32_t status;
+	uint32_t len_bytes; /* of data */
+	char text[72];	    /* one sentence where status is not 0, NUL-terminated */
+	uint8_t data[112];
+};
+static_assert(sizeof(struct gantry_reply) == GANTRY_INLINE_BYTES, "gantry_reply is wire format");
+
+struct gantry_reply_handle {
+	uint64_t handle;
+};
+
+struct gantry_reply_kernel {
+	uint64_t handle;
+	uint32_t nargs;
+	uint32_t args_bytes; /* packed size, natural alignment */
+	uint32_t flags;	     /* GANTRY_KERNEL_* of devices/manifest.h */
+	uint32_t kinds;	     /* bit k: a variant for devices of kind k exists */
+};
+
+struct gantry_reply_queue {
+	uint64_t handle;
+	uint32_t slot; /* which queue area of the segment */
+	uint32_t reserved;
+	uint64_t next_seq; /* sequence number of the first task put into it */
+};
+
+/*
+ * Properties are chosen so that what fits them fits the weakest device the session may use; they stay the
+ * same for the life of the session.
+ */
+struct gantry_reply_props {
+	uint32_t ndevices;	/* of the kind asked for; of any kind for GANTRY_KIND_ANY */
+	uint32_t kinds;		/* bit k: devices of kind k */
+	uint32_t lanes;		/* tasks that can run at once on the weakest device */
+	uint32_t flags;		/* GANTRY_PROP_* */
+	uint64_t mem_bytes;	/* resident device memory the session may hold */
+	uint64_t virtual_bytes; /* device memory it may allocate */
+	uint64_t heap_bytes;
+	uint32_t nqueues; /* that may be open at once */
+	uint32_t nslots;  /* of each ring */
+	uint32_t window_us;
+	int32_t priority_max;
+	char name[48]; /* of the device class, never of a host's device */
+};
+static_assert(sizeof(struct gantry_reply_props) <= 112, "gantry_reply_props fits a reply");
+#define GANTRY_PROP_HOST_DIRECT 1u /* devices work on the heap: host buffers need no copies */
+#define GANTRY_PROP_TRANSLATED	2u /* the segment is mapped at another address than the worker's */
+
+struct gantry_reply_stats {
+	uint64_t tasks_finished;
+	uint64_t tasks_failed;
+	uint64_t device_ns;
+	uint64_t bytes_in;	 /* write operations */
+	uint64_t bytes_out;	 /* read operations */
+	uint64_t virtual_bytes;	 /* allocated now */
+	uint64_t resident_bytes; /* backed now */
+	uint64_t resident_peak_bytes;
+	uint64_t worker_restarts;
+};
+static_assert(sizeof(struct gantry_reply_stats) <= 112, "gantry_reply_stats fits a reply");
+
+/* Offset 0 of the segment. */
+enum gantry_session_state {
+	GANTRY_SESSION_STARTING = 0,
+	GANTRY_SESSION_ATTACHED = 1,
+	GANTRY_SESSION_RECOVERING = 2, /* no worker serves the rings just now; they may be filled */
+	GANTRY_SESSION_DETACHED = 3,   /* for good; reason says why */
+};
+
+struct gantry_segment_header {
+	/* line 0, host, constant while attached */
+	uint64_t magic;
+	uint32_t version;
+	uint32_t nqueues; /* queue areas, slot 0 is the control queue */
+	uint32_t nslots;  /* descriptors per ring */
+	uint32_t queue_stride_bytes;
+	uint64_t queues_off;
+	uint64_t heap_off;
+	uint64_t heap_bytes;
+	uint64_t segment_bytes;
+	uint64_t session_id;
+	/* line 1, host */
+	uint32_t state; /* enum gantry_session_state; the futex that a guest waits on for a state */
+	int32_t reason; /* enum gantry_status once detached */
+	uint64_t epoch; /* grows with every worker that takes the session */
+	uint8_t pad0[48];
+	/* line 2, guest */
+	uint64_t
+		bell; /* grows with every publication to any ring: the one line an idle host polls */
+	uint32_t
+		props; /* GANTRY_PROP_TRANSLATED as the guest finds it, once; for the administrator's eyes only */
+	uint8_t pad1[52];
+};
+static_assert(sizeof(struct gantry_segment_header) == 192, "gantry_segment_header is wire format");
+
+/* One per queue, at queues_off + slot * queue_stride_bytes. */
+struct gantry_queue_area {
+	/* line 0, guest */
+	uint64_t tail;	  /* tasks put; release after the descriptors */
+	uint32_t waiters; /* guest threads asleep on done (or about to be) */
+	uint8_t pad0[52];
+	/* line 1, host */
+	uint64_t head;	  /* tasks taken: their slots may be filled again */
+	uint64_t done;	  /* tasks finished; its low half is the futex that guests sleep on */
+	uint64_t nfailed; /* of those, how many have a status other than 0 */
+	uint32_t parked;  /* the host sleeps: ring the bell after a put */
+	uint32_t state;	  /* enum gantry_queue_state */
+	uint8_t pad1[32];
+	/* then uint32_t status[nslots] (host): minus the status of the slot's last finished task;
+	 * struct gantry_desc desc[nslots] (guest); struct gantry_inline inl[nslots] (guest in, host out) */
+};
+static_assert(sizeof(struct gantry_queue_area) == 128, "gantry_queue_area is wire format");
+
+enum gantry_queue_state {
+	GANTRY_QUEUE_CLOSED = 0,
+	GANTRY_QUEUE_OPEN = 1,
+	GANTRY_QUEUE_CLOSING = 2,
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests in containers that have nothing of the host but the folder of a door: runc, and podman with CDI and flags.
+
+The root file system is made here: busybox, a guest program with its C library, and libgantry. What a machine lacks, a
+tool or a permission, is named and the tests that need it are skipped.
+"""
+import atexit
+import functools
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+
+import harness
+
+MIB = 1 << 20
+TENANTS = {"red": {"mem": "64M", "virtual": "64M", "door_mode": "0666"}, "blue": {"mem": "64M", "door_mode": "0666"}}
+
+
+# --- the root file system -----------------------------------------------------------------------------
+
+def libraries_of(path):
+    """What the dynamic linker would load, from the host: (name, path)."""
+    found = []
+    for line in harness.run(["ldd", path]).out.splitlines():
+        match = re.match(r"\s*(?:(\S+) => )?(/\S+) \(", line)
+        if match:
+            found.append((match.group(2), os.path.realpath(match.group(2))))
+    return found
+
+
+@functools.lru_cache(None)
+def root_fs():
+    """Made once. Holds no configuration, no device, nothing of the host's /run."""
+    busybox = shutil.which("busybox")
+    if not busybox or "statically linked" not in harness.run(["file", "-L", busybox]).out:
+        raise harness.Skip("no static busybox (package busybox-static)")
+    root = tempfile.mkdtemp(prefix="gantry-root-")
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    os.chmod(root, 0o755)
+    for folder in ("bin", "proc", "sys", "dev", "tmp", "etc", "run/gantry", "usr/lib"):
+        os.makedirs(os.path.join(root, folder))
+    shutil.copy(busybox, root + "/bin/busybox")
+    for name in ("sh", "ls", "cat", "sleep", "true", "env"):
+        os.symlink("busybox", f"{root}/bin/{name}")
+    guest = harness.program("container-guest")
+    shutil.copy(guest, root + "/bin/guest")
+    for name, path in libraries_of(guest):
+        if "libgantry" in name:
+            continue
+        os.makedirs(os.path.dirname(root + name), exist_ok=True)
+        shutil.copy(path, root + name)
+    # A mount needs something to be mounted on.
+    open(root + "/usr/lib/libgantry.so.0", "w", encoding="ascii").close()
+    # Engines write these themselves when they are missing: have them belong to the image.
+    for name in ("resolv.conf", "hosts", "hostname"):
+        open(f"{root}/etc/{name}", "w", encoding="ascii").close()
+    return root
+
+
+def agent_with_doors():
+    return harness.Agent(devices={"cpu0": {}}, tenants=TENANTS)
+
+
+def library():
+    return os.path.join(harness.library_dir(), "libgantry.so.0")
+
+
+# --- runc ---------------------------------------------------------------------------------------------
+
+class Runc:
+    """Containers by runc, from a config.json that holds what gantryctl prints for runc."""
+
+    def __init__(self, agent):
+        if not shutil.which("runc"):
+            raise harness.Skip("no runc")
+        self.agent = agent
+        self.state = str(agent.root / "runc")
+        self.count = 0
+        problem = self.problem(agent.root)
+        if problem:
+            raise harness.Skip("runc cannot start containers here: " + problem)
+
+    def problem(self, folder):
+        ended = harness.run(self.argv("red", ["/bin/true"], plain=True))
+        shutil.rmtree(folder / "plain", ignore_errors=True)
+        return None if ended.code == 0 else (ended.err.strip().splitlines() or ["no reason given"])[-1][:160]
+
+    def bundle(self, tenant, command, plain):
+        spec = {"process": {"env": []}, "mounts": []}
+        if not plain:
+            spec = json.loads(self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
+                                             "--print-flags", "runc").out)
+        folder = self.agent.root / ("plain" if plain else f"bundle{self.count}")
+        folder.mkdir()
+        config = {
+            "ociVersion": "1.0.2",
+            "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "args": command, "cwd": "/",
+                        "env": ["PATH=/bin"] + spec["process"]["env"], "noNewPrivileges": True,
+                        "capabilities": {kind: [] for kind in ("bounding", "effective", "permitted")}},
+            "root": {"path": root_fs(), "readonly": True},
+            "hostname": "guest",
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
+                       {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+                       ] + spec["mounts"],
+            "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
+        }
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def argv(self, tenant, command, plain=False):
+        self.count += 1
+        self.name = f"gantry-test-{os.getpid()}-{self.count}"
+        return ["runc", "--root", self.state, "run", "-b", str(self.bundle(tenant, command, plain)), self.name]
+
+    def kill(self):
+        return harness.run(["runc", "--root", self.state, "kill", self.name, "KILL"])
+
+    def exec_argv(self, command):
+        return ["runc", "--root", self.state, "exec", "-e", "GANTRY_DOOR=unix:/run/gantry/door", self.name, *command]
+
+
+# --- podman -------------------------------------------------------------------------------------------
+
+class Podman:
+    """Containers by podman, with storage of its own; each way that is known to work is tried."""
+
+    # podman asks for more descriptors than a confined root may give; newer kernels and crun want unified cgroups.
+    WAYS = [["--runtime", "runc"], [], ["--cgroup-manager", "cgroupfs"], ["--runtime", "runc", "--cgroup-manager",
+                                                                      "cgroupfs"]]
+    LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
+
+    def __init__(self, agent):
+        if not shutil.which("podman"):
+            raise harness.Skip("no podman")
+        self.agent = agent
+        self.folder = str(agent.root / "podman")
+        self.way, self.last = self.find_way()
+
+    def find_way(self):
+        reason = "?"
+        for way in self.WAYS:
+            ended = harness.run(self.base(way) + ["--rootfs", root_fs(), "/bin/true"], timeout=60)
+            if ended.code == 0:
+                return way, None
+            reason = (ended.err.strip().splitlines() or ["no reason given"])[-1][:160]
+        raise harness.Skip("podman cannot start containers here: " + reason)
+
+    def base(self, way):
+        return ["podman", "--root", self.folder + "/root", "--runroot", self.folder + "/run", "--storage-driver", "vfs",
+                "--events-backend", "none", *way, "run", "--rm", "--network", "none", "--log-driver", "none",
+                *self.LIMITS]
+
+    def with_flags(self, tenant, command):
+        flags = self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
+                               "--print-flags", "podman").out.split()
+        return self.base(self.way) + flags + ["--rootfs", root_fs(), *command]
+
+    def with_cdi(self, tenant, command):
+        """/etc/cdi is ours in a mount namespace: the host's is not touched, beyond an empty folder made for it."""
+        specs = str(self.agent.root / "cdi")
+        ended = self.agent.ctl("cdi", "generate", "--library", library(), "--output", specs)
+        if ended.code != 0:
+            raise harness.Failure(f"cdi generate: {ended}")
+        if not os.path.isdir("/etc/cdi"):
+            os.mkdir("/etc/cdi")
+            atexit.register(os.rmdir, "/etc/cdi")
+        argv = self.base(self.way) + ["--device", f"gantry.internal/tenant={tenant}", "--rootfs", root_fs(), *command]
+        return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/cdi && exec "$@"', specs, *argv]
+
+
+def need_root():
+    if os.geteuid() != 0:
+        raise harness.Skip("starting containers this way needs root")
+
+
+# --- tests --------------------------------------------------------------------------------------------
+
+def check_work(t, argv):
+    ended = harness.run(argv, timeout=90)
+    t.code(ended, 0)
+    t.contains(ended.out, "worked session=")
+
+
+def test_runc_guest_works(t):
+    need_root()
+    with agent_with_doors() as agent:
+        check_work(t, Runc(agent).argv("red", ["/bin/guest", "work"]))
+
+
+def test_podman_guest_works_with_flags(t):
+    need_root()
+    with agent_with_doors() as agent:
+        check_work(t, Podman(agent).with_flags("red", ["/bin/guest", "work"]))
+
+
+def test_podman_guest_works_with_cdi(t):
+    need_root()
+    with agent_with_doors() as agent:
+        podman = Podman(agent)
+        probe = harness.run(["unshare", "-m", "true"])
+        if probe.code != 0:
+            t.skip("no mount namespace: " + probe.err.strip())
+        check_work(t, podman.with_cdi("red", ["/bin/guest", "work"]))
+
+
+def test_container_sees_one_door_and_no_device(t):
+    need_root()
+    with agent_with_doors() as agent:
+        runc = Runc(agent)
+        ended = harness.run(runc.argv("red", ["/bin/sh", "-c", "ls /run/gantry; echo --; ls /dev; echo --; env"]))
+        t.code(ended, 0)
+        door, devices, environment = ended.out.split("--\n")
+        t.equal(door.split(), ["door"])
+        t.true(not [name for name in devices.split() if re.match(r"nvidia|kfd|dri|xdma", name)], devices)
+        t.contains(environment, "GANTRY_DOOR=unix:/run/gantry/door")
+        t.true(stat.S_ISSOCK(os.stat(agent.door("red")).st_mode))
+
+
+def test_container_cannot_change_the_door_folder(t):
+    need_root()
+    with agent_with_doors() as agent:
+        ended = harness.run(Runc(agent).argv("red", ["/bin/sh", "-c", "echo x >/run/gantry/y; ls /run/gantry"]))
+        t.contains(ended.err + ended.out, "Read-only")
+        t.true(not os.path.exists(os.path.join(os.path.dirname(agent.door("red")), "y")))
+
+
+def test_session_is_its_tenants_whatever_it_says(t):
+    need_root()
+    with agent_with_doors() as agent:
+        runc = Runc(agent)
+        guest = harness.Guest(runc.argv("blue", ["/bin/guest", "loop"]))
+        guest.read_until("ready")
+        sessions = agent.sessions()
+        t.equal([session["tenant"] for session in sessions], ["blue"])
+        t.true(sessions[0]["pid"] in harness.descendants(os.getpid()), "the pid is not the host's")
+        runc.kill()
+        guest.wait()
+
+
+def test_request_over_limit_is_refused_inside(t):
+    need_root()
+    with agent_with_doors() as agent:
+        runc = Runc(agent)
+        t.code(harness.run(runc.argv("red", ["/bin/guest", "greedy", str(65 * MIB)])), 0)
+        check_work(t, runc.argv("red", ["/bin/guest", "work"]))
+
+
+def test_killed_container_leaves_nothing_and_others_go_on(t):
+    need_root()
+    with agent_with_doors() as agent:
+        victim, other = Runc(agent), Runc(agent)
+        other.count = 100
+        dying = harness.Guest(victim.argv("red", ["/bin/guest", "loop"]))
+        living = harness.Guest(other.argv("blue", ["/bin/guest", "loop"]))
+        dying.read_until("ready")
+        living.read_until("ready")
+        t.code(victim.kill(), 0)
+        dying.wait()
+        harness.wait_until(lambda: [s["tenant"] for s in agent.sessions()] == ["blue"], "red's session ends")
+        before = agent.sessions()[0]["tasks_finished"]
+        harness.wait_until(lambda: agent.sessions()[0]["tasks_finished"] > before, "blue's tasks go on")
+        t.equal(agent.ctl_json("tenant", "show", "red")["tenant"]["mem_used"], 0, "memory that red still holds")
+        other.kill()
+        living.wait()
+
+
+def test_agent_restart_reaches_a_running_container(t):
+    need_root()
+    with agent_with_doors() as agent:
+        runc = Runc(agent)
+        sleeper = harness.Guest(runc.argv("red", ["/bin/sh", "-c", "echo ready; sleep 1000"]))
+        sleeper.read_until("ready")
+        check_work(t, runc.exec_argv(["/bin/guest", "work"]))
+        old = agent.agent_pid()
+        agent.kill_agent()
+        harness.wait_until(lambda: agent.ctl("--timeout", "2s", "version").code == 0 and agent.agent_pid() != old,
+                           "another agent answers")
+        check_work(t, runc.exec_argv(["/bin/guest", "work"]))
+        runc.kill()
+        sleeper.wait()
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=150)

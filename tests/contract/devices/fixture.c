@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/contract/devices/fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "tests/unit/runner.h"
+
+#define WAIT_NS (10 * GANTRY_NS_PER_S)
+
+static void wake(void *cookie)
+{
+	struct dut *dut = cookie;
+
+	gantry_fetch_add(&dut->nwakes, 1);
+	(void)gantry_futex_wake(&dut->nwakes, 1);
+}
+
+static int cancelled(void *cookie, uint64_t tag)
+{
+	struct dut *dut = cookie;
+	uint32_t before = gantry_fetch_add(&dut->nquestions, 1);
+
+	(void)tag;
+	return dut->cancel_after != 0 && before >= dut->cancel_after;
+}
+
+struct dut *dut_open(const struct dut_row *row)
+{
+	struct gantry_device_conf conf = { .name = "dut",
+					   .backend = row->backend,
+					   .opts = row->opts };
+	struct dut *dut = calloc(1, sizeof(*dut));
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r;
+
+	ck_assert_ptr_nonnull(dut);
+	while (conf.nopts < DUT_MAX_OPTS && row->opts[conf.nopts])
+		conf.nopts++;
+	dut->row = row;
+	dut->host = (struct gantry_device_host){ wake, cancelled, dut };
+	r = gantry_device_open(&conf, &dut->host, &dut->device, &err);
+	if (r == -ENODEV) {
+		free(dut);
+		gantry_unit_skip("neither this build nor this machine has such a device");
+	}
+	ck_assert_msg(r == 0, "%s", err.text);
+	if (dut->device.backend->thread_enter)
+		ck_assert_int_eq(dut->device.backend->thread_enter(dut->device.dev, &err), 0);
+	dut->stream = dut_stream(dut, 0);
+	return dut;
+}
+
+void dut_close(struct dut *dut)
+{
+	gantry_device_close(&dut->device);
+	free(dut);
+}
+
+struct gantry_stream *dut_stream(struct dut *dut, int32_t priority)
+{
+	const struct gantry_stream_attr attr = { .priority = priority };
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_stream *stream;
+
+	ck_assert_msg(dut->device.backend->stream_create(dut->device.dev, &attr, &stream, &err) ==
+			      0,
+		      "%s", err.text);
+	return stream;
+}
+
+struct gantry_mem *dut_import(struct dut *dut, uint64_t bytes, int *ret_fd)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *mem;
+	int fd;
+
+	ck_assert_int_eq(gantry_memfd_create("dut", bytes, 0, &fd), 0);
+	ck_assert_msg(dut->device.backend->mem_import(dut->device.dev, fd, 0, bytes, &mem, &err) ==
+			      0,
+		      "%s", err.text);
+	if (ret_fd)
+		*ret_fd = fd;
+	else
+		gantry_fd_close(fd);
+	return mem;
+}
+
+struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *mem;
+
+	ck_assert_msg(dut->device.backend->mem_host(dut->device.dev, base, bytes, &mem, &err) == 0,
+		      "%s", err.text);
+	return mem;
+}
+
+struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *signature)
+{
+	const struct gantry_backend *backend = dut->device.backend;
+	struct gantry_signature *sig = &dut->sigs[dut->nsigs++];
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_kernel *kernel;
+
+	if (!dut->image)
+		ck_assert_msg(backend->image_load(dut->device.dev, PROBE_IMAGE, NULL, 0,
+						  &dut->image, &err) == 0,
+			      "%s", err.text);
+	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
+	ck_assert_msg(backend->kernel_get(dut->image, name, sig, &kernel, &err) == 0, "%s",
+		      err.text);
+	return kernel;
+}
+
+struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
+			   uint32_t pattern_bytes)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_FILL };
+
+	cmd.fill.dst = (struct gantry_range){ mem, off, len };
+	cmd.fill.pattern = pattern;
+	cmd.fill.pattern_bytes = pattern_bytes;
+	return cmd;
+}
+
+struct gantry_cmd dut_copy(struct gantry_mem *dst, uint64_t dst_off, struct gantry_mem *src,
+			   uint64_t src_off, uint64_t len)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_COPY };
+
+	cmd.copy.dst = (struct gantry_range){ dst, dst_off, len };
+	cmd.copy.src = (struct gantry_range){ src, src_off, len };
+	return cmd;
+}
+
+struct gantry_cmd dut_launch(struct gantry_kernel *kernel, uint32_t nargs)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_LAUNCH };
+
+	cmd.launch.kernel = kernel;
+	cmd.launch.nargs = nargs;
+	return cmd;
+}
+
+void dut_arg_range(struct gantry_cmd *cmd, uint32_t idx, struct gantry_mem *mem, uint64_t off,
+		   uint64_t len)
+{
+	cmd->launch.args[idx].range = (struct gantry_range){ mem, off, len };
+}
+
+int dut_submit(struct dut *dut, struct gantry_stream *stream, struct gantry_cmd *cmd)
+{
+	int r;
+
+	cmd->tag = dut->last_tag + 1;
+	r = dut->device.backend->submit(stream, cmd);
+	if (r == 0)
+		dut->last_tag++;
+	return r;
+}
+
+void dut_wait(struct dut *dut, struct gantry_done *ret_done, unsigned int n)
+{
+	uint64_t deadline = gantry_deadline_ns((int64_t)WAIT_NS);
+	unsigned int count = 0;
+
+	while (count < n) {
+		count += dut->device.backend->poll(dut->device.dev, ret_done + count, n - count);
+		ck_assert_msg(!gantry_deadline_passed(deadline), "only %u of %u commands ended",
+			      count, n);
+	}
+}
+
+struct gantry_done dut_run(struct dut *dut, struct gantry_cmd *cmd)
+{
+	struct gantry_done done;
+
+	ck_assert_int_eq(dut_submit(dut, dut->stream, cmd), 0);
+	dut_wait(dut, &done, 1);
+	ck_assert_uint_eq(done.tag, cmd->tag);
+	return done;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device under test: opening, small commands, and waiting for their ends. */
+#ifndef GANTRY_TESTS_CONTRACT_DEVICES_FIXTURE_H
+#define GANTRY_TESTS_CONTRACT_DEVICES_FIXTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "devices/registry.h"
+
+#define DUT_MAX_OPTS 12
+
+/* One row of the suite. */
+struct dut_row {
+	const char *title;
+	const char *backend;
+	bool moves_data; /* null does not */
+	const char *opts[DUT_MAX_OPTS];
+};
+
+struct dut {
+	const struct dut_row *row;
+	struct gantry_device device;
+	struct gantry_device_host host;
+	struct gantry_stream *stream;
+	struct gantry_image *image;
+	uint32_t nwakes;       /* atomic; also a futex */
+	uint32_t cancel_after; /* questions answered with no; 0: never cancelled */
+	uint32_t nquestions;   /* atomic */
+	uint64_t last_tag;
+	struct gantry_signature sigs[16];
+	unsigned int nsigs;
+};
+
+/* Opens with one stream; ends the test on failure. */
+struct dut *dut_open(const struct dut_row *row);
+void dut_close(struct dut *dut);
+
+struct gantry_stream *dut_stream(struct dut *dut, int32_t priority);
+/*
+ * Memory of the device of @bytes zeroes; by import, with the descriptor in *@ret_fd (may be NULL).
+ */
+struct gantry_mem *dut_import(struct dut *dut, uint64_t bytes, int *ret_fd);
+struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes);
+/* A kernel of the probe module. */
+struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *signature);
+
+struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
+			   uint32_t pattern_bytes);
+struct gantry_cmd dut_copy(struct gantry_mem *dst, uint64_t dst_off, struct gantry_mem *src,
+			   uint64_t src_off, uint64_t len);
+struct gantry_cmd dut_launch(struct gantry_kernel *kernel, uint32_t nargs);
+void dut_arg_range(struct gantry_cmd *cmd, uint32_t idx, struct gantry_mem *mem, uint64_t off,
+		   uint64_t len);
+
+/* Gives @cmd the next tag and submits it. */
+int dut_submit(struct dut *dut, struct gantry_stream *stream, struct gantry_cmd *cmd);
+/* Polls until @n commands have ended; ends the test after some seconds. */
+void dut_wait(struct dut *dut, struct gantry_done *ret_done, unsigned int n);
+/* One command from submission to end. */
+struct gantry_done dut_run(struct dut *dut, struct gantry_cmd *cmd);
+
+#endif

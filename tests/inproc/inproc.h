@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gantry in one process: guest library, intake and device threads as threads of the test, no agent.
+ *
+ * For ThreadSanitizer (which sees no races between processes), for unit tests of the worker's engine, and for the
+ * part of the benchmarks that wants no process border. A host has one engine; sessions are opened on it through the
+ * guest library's own code over a transport that hands segment and bell over directly.
+ */
+#ifndef GANTRY_TESTS_INPROC_INPROC_H
+#define GANTRY_TESTS_INPROC_INPROC_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "guest-shim/gantry.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "host-agent/worker/engine.h"
+#include "migration/ledger.h"
+
+#define INPROC_MAX_SESSIONS 16u
+#define INPROC_MAX_KEPT	    32u
+
+/*
+ * The segment, mapped once for both ends: ThreadSanitizer knows memory by its address, so it sees their races only
+ * where they use the same one.
+ */
+struct inproc_segment {
+	void *base;
+	uint64_t bytes;
+	uint32_t nrefs; /* atomic */
+};
+
+struct inproc_session {
+	bool used;
+	uint64_t id;
+	struct inproc_segment *segment;
+	struct gantry_segment_header *hdr;
+	uint32_t tenant; /* of the share pages */
+	int segment_fd;
+	int bell_fd;
+	int ledger_fd;
+	int slab_fd;
+	uint64_t segment_bytes;
+	uint64_t epoch;
+	struct gantry_ledger ledger;
+	uint32_t detached; /* atomic */
+	int32_t ended;	   /* status the engine ended it with; atomic */
+};
+
+/* A shared buffer's descriptor, as the agent keeps it. */
+struct inproc_kept {
+	bool used;
+	uint64_t session_id;
+	uint64_t share_id;
+	uint64_t bytes;
+	int fd;
+};
+
+struct inproc_host {
+	struct gantry_engine *engine;
+	uint32_t ndevices;
+	struct gantry_share_page *pages[GANTRY_ENGINE_MAX_DEVICES];
+	int share_fds[GANTRY_ENGINE_MAX_DEVICES];
+	struct gantry_quota_page *quota;
+	int quota_fd;
+	uint32_t next_tenant; /* of the share pages, for sessions opened from now on */
+	pthread_mutex_t kept_lock;
+	struct inproc_kept kept[INPROC_MAX_KEPT];
+	struct inproc_session sessions[INPROC_MAX_SESSIONS];
+};
+
+/* Devices "backend=cpu" and the like; each entry is a backend name with options, "cpu cores=1". Aborts on failure. */
+struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices);
+/* Detaches what is left, ends the engine, and aborts unless every charge went back. */
+void inproc_stop(struct inproc_host *h);
+
+/* A session as a guest opens it. *ret_index names it to the functions below. */
+int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,
+		struct gantry_session **ret_session, uint32_t *ret_index);
+
+/* Detaches the worker's end and waits until it let go. */
+void inproc_detach(struct inproc_host *h, uint32_t index);
+/*
+ * What a worker's death leaves: the ledger as it is at this moment, nobody who serves it. Queues should be idle or
+ * paused, so that what the segment says is still true. The test may then change the ledger.
+ */
+void inproc_crash(struct inproc_host *h, uint32_t index);
+/* Hands the session to a successor: gantry_engine_attach()'s return value. */
+int inproc_recover(struct inproc_host *h, uint32_t index, int verdict);
+
+#endif

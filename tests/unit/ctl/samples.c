@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/ctl/samples.h"
+
+#include <stdio.h>
+
+#include "base/array.h"
+
+#define T(text) ((char *)(text))
+#define UINT(name, number)                                                        \
+	static Gantry__Admin__UInt name = {                                       \
+		PROTOBUF_C_MESSAGE_INIT(&gantry__admin__uint__descriptor), number \
+	}
+#define BASE(type) PROTOBUF_C_MESSAGE_INIT(&gantry__admin__##type##__descriptor)
+
+static char *opts[] = { T("cores=1"), T("mem=1G") };
+static Gantry__Admin__Device cpu0 = {
+	.base = BASE(device),
+	.name = T("cpu0"),
+	.kind = T("cpu"),
+	.state = GANTRY__ADMIN__DEVICE_STATE__ENABLED,
+	.lanes = 2,
+	.units = 1,
+	.mem_bytes = 1ull << 30,
+	.mem_used = 3 << 20,
+	.mem_peak = 5 << 20,
+	.device_ns = 1234567890,
+	.sessions = 2,
+	.running = 1,
+	.waiting = 1,
+	.model = T("a processor"),
+	.id = T("cpu:0"),
+	.reason = T(""),
+	.backend = T("cpu"),
+	.n_opts = 2,
+	.opts = opts,
+};
+static Gantry__Admin__Device cpu1 = {
+	.base = BASE(device),
+	.name = T("cpu1"),
+	.kind = T("cpu"),
+	.state = GANTRY__ADMIN__DEVICE_STATE__FAILED,
+	.mem_bytes = UINT64_MAX,
+	.model = T("a \"processor\""),
+	.id = T("cpu:1"),
+	.reason = T("it is gone"),
+	.backend = T("cpu"),
+};
+static Gantry__Admin__Device *device_ptrs[] = { &cpu0, &cpu1 };
+static Gantry__Admin__DeviceList devices = { .base = BASE(device_list),
+					     .n_devices = 2,
+					     .devices = device_ptrs };
+
+UINT(mem, 256ull << 20);
+UINT(virt, 1ull << 30);
+UINT(weight, 3);
+UINT(nsessions, 8);
+static Gantry__Admin__SInt priority = { .base = BASE(sint), .value = -2 };
+static char red_door[108] = "/run/gantry/doors/red/door",
+	    blue_door[108] = "/run/gantry/doors/blue/door";
+static Gantry__Admin__TenantSet red_config = {
+	.base = BASE(tenant_set),
+	.name = T("red"),
+	.mem_bytes = &mem,
+	.virtual_bytes = &virt,
+	.weight = &weight,
+	.priority = &priority,
+	.sessions = &nsessions,
+	.isolation = T("isolated"),
+	.trust_group = T(""),
+	.devices = T("all"),
+	.door = red_door,
+	.door_mode = T("0666"),
+	.door_owner = T(""),
+	.on_full = T("refuse"),
+};
+static Gantry__Admin__TenantSet blue_config = {
+	.base = BASE(tenant_set),
+	.name = T("blue"),
+	.isolation = T("pooled"),
+	.trust_group = T("lab"),
+	.devices = T("cpu0"),
+	.door = blue_door,
+	.door_mode = T("0660"),
+	.door_owner = T("nobody"),
+	.on_full = T("queue"),
+};
+static Gantry__Admin__Tenant red = {
+	.base = BASE(tenant),
+	.config = &red_config,
+	.source = T("/etc/gantry/gantryd.conf:12"),
+	.sessions = 1,
+	.mem_used = 2 << 20,
+	.mem_peak = 4 << 20,
+	.virtual_used = 8 << 20,
+	.host_mem_used = 64 << 20,
+	.device_ns = 999999999,
+	.tasks_finished = 1000000,
+	.tasks_failed = 1,
+	.denied = 2,
+	.protocol_errors = 3,
+	.worker_restarts = 4,
+	.state = T("open"),
+};
+static Gantry__Admin__Tenant blue = {
+	.base = BASE(tenant),
+	.config = &blue_config,
+	.source = T("cli"),
+	.state = T("open"),
+};
+static Gantry__Admin__Tenant *tenant_ptrs[] = { &red, &blue };
+static Gantry__Admin__TenantList tenants = { .base = BASE(tenant_list),
+					     .n_tenants = 2,
+					     .tenants = tenant_ptrs };
+
+static Gantry__Admin__Session session = {
+	.base = BASE(session),
+	.session_id = 7,
+	.tenant = T("red"),
+	.program = T("evil\033[2J\nname"),
+	.pid = 4242,
+	.uid = 1000,
+	.worker_id = 3,
+	.worker_pid = 4300,
+	.mode = T("isolated"),
+	.state = T("attached"),
+	.version = 1,
+	.epoch = 1,
+	.segment_bytes = 64 << 20,
+	.virtual_used = 8 << 20,
+	.resident_used = 2 << 20,
+	.resident_peak = 4 << 20,
+	.tasks_finished = 1000000,
+	.tasks_failed = 1,
+	.device_ns = 999999999,
+	.queues = 2,
+	.buffers = 5,
+	.attached_unix_ns = 1700000000123456789ull,
+	.worker_restarts = 1,
+	.door = T("unix"),
+};
+static Gantry__Admin__Session *session_ptrs[] = { &session };
+static Gantry__Admin__SessionList sessions = { .base = BASE(session_list),
+					       .n_sessions = 1,
+					       .sessions = session_ptrs };
+
+static Gantry__Admin__Queue queue = {
+	.base = BASE(queue),
+	.session_id = 7,
+	.tenant = T("red"),
+	.slot = 1,
+	.device = T("cpu0"),
+	.priority = -1,
+	.paused = 1,
+	.submitted = 120,
+	.taken = 110,
+	.issued = 105,
+	.done = 100,
+	.failed = 2,
+	.device_ns = 5000,
+};
+static Gantry__Admin__Queue *queue_ptrs[] = { &queue };
+static Gantry__Admin__QueueList queues = { .base = BASE(queue_list),
+					   .n_queues = 1,
+					   .queues = queue_ptrs };
+
+static char *confined[] = { T("seccomp"), T("nnp") },
+	    *unconfined[] = { T("cgroup: no permission") };
+static Gantry__Admin__Worker worker = {
+	.base = BASE(worker),
+	.worker_id = 3,
+	.pid = 4300,
+	.mode = T("isolated"),
+	.trust_group = T(""),
+	.state = T("busy"),
+	.sessions = 1,
+	.n_confined = 2,
+	.confined = confined,
+	.n_unconfined = 1,
+	.unconfined = unconfined,
+};
+static Gantry__Admin__Worker *worker_ptrs[] = { &worker };
+static Gantry__Admin__WorkerList workers = { .base = BASE(worker_list),
+					     .n_workers = 1,
+					     .workers = worker_ptrs };
+
+static char *kinds[] = { T("cpu") }, *problems[] = { T("bad.manifest:3: no such type f16") };
+static Gantry__Admin__Kernel kernel = {
+	.base = BASE(kernel),
+	.name = T("saxpy"),
+	.module = T("core"),
+	.module_version = 1,
+	.signature = T("f32,r:f32*,rw:f32*,u64"),
+	.n_kinds = 1,
+	.kinds = kinds,
+	.split = 1,
+};
+static Gantry__Admin__Kernel *kernel_ptrs[] = { &kernel };
+static Gantry__Admin__KernelList kernels = {
+	.base = BASE(kernel_list),
+	.n_kernels = 1,
+	.kernels = kernel_ptrs,
+	.n_problems = 1,
+	.problems = problems,
+};
+
+static Gantry__Admin__Metric metric1 = {
+	.base = BASE(metric),
+	.name = T("gantry_tenant_memory_used_bytes"),
+	.labels = T("tenant=\"red\""),
+	.value = 2097152,
+};
+static Gantry__Admin__Metric metric2 = {
+	.base = BASE(metric),
+	.name = T("gantry_worker_restarts_total"),
+	.labels = T(""),
+	.value = 4,
+};
+static Gantry__Admin__Metric *metric_ptrs[] = { &metric1, &metric2 };
+static Gantry__Admin__Stats stats = { .base = BASE(stats), .n_metrics = 2, .metrics = metric_ptrs };
+
+static Gantry__Admin__Check check1 = {
+	.base = BASE(check),
+	.name = T("journal"),
+	.state = T("ok"),
+	.text = T("/run/gantry is a tmpfs"),
+	.advice = T(""),
+};
+static Gantry__Admin__Check check2 = {
+	.base = BASE(check),
+	.name = T("cgroup"),
+	.state = T("warn"),
+	.text = T("no delegation"),
+	.advice = T("set Delegate=yes"),
+};
+static Gantry__Admin__Check *check_ptrs[] = { &check1, &check2 };
+static Gantry__Admin__Doctor doctor = { .base = BASE(doctor), .n_checks = 2, .checks = check_ptrs };
+
+static Gantry__Admin__Version version = {
+	.base = BASE(version),
+	.agent = T("0.1.0"),
+	.wire_min = 1,
+	.wire_max = 1,
+	.started_unix_ns = 1700000000000000000ull,
+	.agent_pid = 4000,
+	.monitor_pid = 3999,
+	.agent_restarts = 1,
+};
+
+static Gantry__Admin__Event attached = {
+	.base = BASE(event),
+	.unix_ns = 1700000000123456789ull,
+	.kind = T("session-attached"),
+	.tenant = T("red"),
+	.session_id = 7,
+	.worker_id = 3,
+	.device = T(""),
+	.text = T("photo, pid 4242"),
+};
+static Gantry__Admin__Event died = {
+	.base = BASE(event),
+	.unix_ns = 1700000001123456789ull,
+	.kind = T("worker-died"),
+	.tenant = T("red"),
+	.worker_id = 3,
+	.device = T("cpu0"),
+	.text = T("killed by \"signal 9\"\nand more"),
+};
+Gantry__Admin__Event *const gantry_sample_events[] = { &attached, &died };
+const size_t gantry_sample_nevents = GANTRY_ARRAY_SIZE(gantry_sample_events);
+
+static Gantry__Peer__Device peer_device = {
+	.base = PROTOBUF_C_MESSAGE_INIT(&gantry__peer__device__descriptor),
+	.name = T("cpu0"),
+	.kind = T("cpu"),
+	.state = T("enabled"),
+	.lanes = 2,
+	.mem_bytes = 1ull << 30,
+	.mem_used = 0,
+};
+Gantry__Peer__Device *const gantry_sample_peer_devices[] = { &peer_device };
+const size_t gantry_sample_npeer_devices = GANTRY_ARRAY_SIZE(gantry_sample_peer_devices);
+
+void gantry_sample_doors(const char *dir)
+{
+	(void)snprintf(red_door, sizeof(red_door), "%s/red/door", dir);
+	(void)snprintf(blue_door, sizeof(blue_door), "%s/blue/door", dir);
+}
+
+int gantry_sample_reply(int body_case, Gantry__Admin__AdminReply *reply)
+{
+#define ANSWER(REQUEST, REPLY, member, message)                              \
+	case GANTRY__ADMIN__ADMIN_REQUEST__BODY_##REQUEST:                   \
+		reply->body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_##REPLY; \
+		reply->member = &(message);                                  \
+		return 0
+
+	switch (body_case) {
+		ANSWER(VERSION, VERSION, version, version);
+		ANSWER(DEVICE_LIST, DEVICES, devices, devices);
+		ANSWER(TENANT_LIST, TENANTS, tenants, tenants);
+		ANSWER(SESSION_LIST, SESSIONS, sessions, sessions);
+		ANSWER(QUEUE_LIST, QUEUES, queues, queues);
+		ANSWER(KERNEL_LIST, KERNELS, kernels, kernels);
+		ANSWER(STATS, STATS, stats, stats);
+		ANSWER(WORKER_LIST, WORKERS, workers, workers);
+		ANSWER(DOCTOR, DOCTOR, doctor, doctor);
+	default:
+		return -1;
+	}
+#undef ANSWER
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A gantry_env for tests of kernels: parallel() on this thread in small ranges, or on real threads;
+ * scratch and buffers of exactly the size asked, so that the address sanitizer sees the first byte
+ * past them.
+ *
+ *	struct test_env te;
+ *
+ *	env_init(&te, ENV_THREADS);
+ *	x = env_array(&te, 100, sizeof(*x));
+ *	ck_assert_int_eq(RUN(&te, gantry_kernel_sum, SPAN(x, 100), SPAN(&total, 1), U64(100)), 0);
+ *	env_fini(&te);
+ *
+ * Threads: a struct test_env belongs to the thread of its test.
+ */
+#ifndef GANTRY_TESTS_UNIT_KERNELS_ENV_H
+#define GANTRY_TESTS_UNIT_KERNELS_ENV_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/module.h"
+#include "tests/unit/runner.h"
+
+enum env_mode {
+	ENV_INLINE,
+	ENV_THREADS,
+	ENV_NMODES, /* tests of both modes loop over _i */
+};
+
+#define ENV_NTHREADS	    3u
+#define ENV_ALLOCATIONS_MAX 256u
+
+struct test_env {
+	struct gantry_env env; /* first: kernels are given its address */
+	enum env_mode mode;
+	/* How often cancelled() says no before it says yes; negative: always no. */
+	int64_t asks_left;
+	size_t scratch_limit_bytes;
+	size_t scratch_bytes;
+	void *openblas;
+	unsigned int nallocations;
+	void *allocations[ENV_ALLOCATIONS_MAX];
+};
+
+void env_init(struct test_env *te, enum env_mode mode);
+void env_fini(struct test_env *te);
+
+/* Zeroed, 64-byte aligned, owned by @te. Fails the test when there is no memory. */
+void *env_array(struct test_env *te, size_t count, size_t elem_bytes);
+
+/* Numbers in [-1, 1), the same for the same seed. */
+float *env_floats(struct test_env *te, size_t count, uint32_t seed);
+
+/* xorshift32; @state must not be 0. */
+uint32_t env_random(uint32_t *state);
+
+/*
+ * Writes random bytes over @bytes of @ptr from another thread until stopped: a guest that changes a
+ * buffer during the kernel. Words written are below @below.
+ */
+struct scribbler;
+struct scribbler *scribbler_start(uint32_t *ptr, size_t nwords, uint32_t below);
+void scribbler_stop(struct scribbler *scribbler);
+
+#define SPAN(array, count) \
+	((union gantry_value){ .span = { (void *)(array), (uint64_t)(count) * sizeof(*(array)) } })
+#define I32(value) ((union gantry_value){ .i32 = (value) })
+#define U32(value) ((union gantry_value){ .u32 = (value) })
+#define I64(value) ((union gantry_value){ .i64 = (value) })
+#define U64(value) ((union gantry_value){ .u64 = (value) })
+#define F32(value) ((union gantry_value){ .f32 = (value) })
+#define F64(value) ((union gantry_value){ .f64 = (value) })
+
+#define RUN(te, kernel, ...)                                             \
+	env_run(te, kernel, (const union gantry_value[]){ __VA_ARGS__ }, \
+		sizeof((const union gantry_value[]){ __VA_ARGS__ }) / sizeof(union gantry_value))
+
+int env_run(struct test_env *te, gantry_body *kernel, const union gantry_value *args, size_t nargs);
+
+/* |a - b| <= tolerance, with the two numbers in the message. */
+#define ASSERT_NEAR(a, b, tolerance) \
+	ck_assert_double_eq_tol((double)(a), (double)(b), (double)(tolerance))
+
+#endif

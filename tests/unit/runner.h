@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The main() of a test binary built on `check`.
+ *
+ *	START_TEST(test_ring_take_empty_returns_eagain)
+ *	...
+ *	END_TEST
+ *
+ *	int main(void)
+ *	{
+ *		Suite *suite = suite_create("ring");
+ *		TCase *tc = gantry_unit_case(suite, "take");
+ *
+ *		tcase_add_test(tc, test_ring_take_empty_returns_eagain);
+ *		return gantry_unit_run(suite);
+ *	}
+ *
+ * Each test runs in a process of its own, has a time limit, and fails when it leaves descriptors or
+ *threads behind; memory leaks fail it in the address-sanitizer build. Results are TAP on stdout.
+ * CK_FORK=no runs them in one process, for a debugger; CK_RUN_CASE chooses a case.
+ */
+#ifndef GANTRY_TESTS_UNIT_RUNNER_H
+#define GANTRY_TESTS_UNIT_RUNNER_H
+
+#include <check.h>
+
+#ifdef NDEBUG
+#error "tests must not be built with NDEBUG: they rely on asserts"
+#endif
+
+#define GANTRY_UNIT_TIMEOUT_S 20
+
+/*
+ * A new case of @suite whose tests have the default time limit and the leak check. Owned by @suite.
+ */
+TCase *gantry_unit_case(Suite *suite, const char *name);
+
+/* Run and free @suite; returns the exit status for main(). */
+int gantry_unit_run(Suite *suite);
+
+/* End the running test as skipped. @reason says what the machine lacks. */
+void gantry_unit_skip(const char *reason) __attribute__((noreturn));
+
+/* Open descriptors of this process; its threads. */
+unsigned int gantry_unit_count_fds(void);
+unsigned int gantry_unit_count_threads(void);
+
+#endif

@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The test runner counts points, and no way of ending badly passes for success."""
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import unittest
+
+import tap
+
+sys.dont_write_bytecode = True
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
+LOADER = importlib.machinery.SourceFileLoader("run_tests", os.path.join(TOP, "tools", "run-tests"))
+run_tests = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_tests", LOADER))
+LOADER.exec_module(run_tests)
+
+
+def run(script, protocol="tap", timeout=10):
+    test = {"name": "t", "cmd": ["/bin/sh", "-c", script], "env": {}, "workdir": None, "timeout": timeout,
+            "protocol": protocol}
+    return run_tests.run_test(test, 1.0)
+
+
+def counts(result):
+    return result.passed, len(result.failures), result.skipped
+
+
+class RunTests(unittest.TestCase):
+    def test_tap_points_are_counted_one_by_one(self):
+        result = run("echo 'ok 1 - a'; echo noise; echo 'ok 2 - b # SKIP no gpu'; echo 'not ok 3 - c'; echo 1..3; exit 1")
+        self.assertEqual(counts(result), (1, 1, 1))
+        self.assertEqual(result.failures, ["c"])
+
+    def test_tap_plan_in_front_is_fine(self):
+        self.assertEqual(counts(run("printf '1..2\\nok 1\\nok 2\\n'")), (2, 0, 0))
+
+    def test_tap_fewer_points_than_planned_fails(self):
+        self.assertEqual(counts(run("printf '1..3\\nok 1\\n'")), (1, 1, 0))
+
+    def test_tap_without_plan_fails(self):
+        self.assertEqual(counts(run("echo ok 1")), (1, 1, 0))
+
+    def test_tap_silence_fails(self):
+        self.assertEqual(counts(run("true")), (0, 1, 0))
+
+    def test_tap_bad_exit_status_fails_though_points_passed(self):
+        self.assertEqual(counts(run("printf '1..1\\nok 1\\n'; exit 3")), (1, 1, 0))
+
+    def test_tap_bail_out_fails(self):
+        self.assertEqual(counts(run("printf '1..1\\nBail out! no memory\\n'")), (0, 1, 0))
+
+    def test_tap_plan_of_zero_is_a_skip(self):
+        self.assertEqual(counts(run("echo '1..0 # SKIP no device'")), (0, 0, 1))
+
+    def test_death_by_signal_fails_and_names_it(self):
+        result = run("printf '1..1\\nok 1\\n'; kill -SEGV $$")
+        self.assertEqual(result.failures, ["ended by SIGSEGV"])
+
+    def test_time_limit_ends_the_test_and_its_children(self):
+        result = run("sleep 60 & sleep 60", timeout=0.2)
+        self.assertEqual(result.failures, ["took too long"])
+        self.assertLess(result.seconds, 30)
+
+    def test_child_left_behind_does_not_hold_the_runner(self):
+        result = run("printf '1..1\\nok 1\\n'; sleep 60 >/dev/null 2>&1 &")
+        self.assertEqual(counts(result), (1, 0, 0))
+        self.assertLess(result.seconds, 30)
+
+    def test_exit_code_protocol_counts_one_point(self):
+        self.assertEqual(counts(run("exit 0", "exitcode")), (1, 0, 0))
+        self.assertEqual(counts(run("exit 1", "exitcode")), (0, 1, 0))
+        self.assertEqual(counts(run("echo no vm; exit 77", "exitcode")), (0, 0, 1))
+
+    def test_program_that_is_not_there_fails(self):
+        test = {"name": "t", "cmd": ["/nonexistent"], "env": {}, "workdir": None, "timeout": 1, "protocol": "tap"}
+        self.assertEqual(counts(run_tests.run_test(test, 1.0)), (0, 1, 0))
+
+
+if __name__ == "__main__":
+    tap.main()
