@@ -62,9 +62,17 @@ def build_dir():
     return folder.resolve()
 
 
-def find_in_build(name, accept):
+def build_folders():
+    """Each folder of the build with its files; without the objects, and without the bundle: a copy for users
+    that holds neither the test modules nor the filters."""
     for folder, subfolders, files in os.walk(build_dir()):
-        subfolders[:] = sorted(sub for sub in subfolders if not sub.endswith(".p") and sub != "meson-private")
+        subfolders[:] = sorted(sub for sub in subfolders
+                               if not sub.endswith(".p") and sub not in ("meson-private", "bundle"))
+        yield folder, files
+
+
+def find_in_build(name, accept):
+    for folder, files in build_folders():
         if name in files and accept(os.path.join(folder, name)):
             return os.path.join(folder, name)
     return None
@@ -118,8 +126,7 @@ def library_dir():
 def module_dirs():
     """Folders of the build that hold kernel modules: those of manifests, the tests' own ones last."""
     found = []
-    for folder, subfolders, files in os.walk(build_dir()):
-        subfolders[:] = sorted(sub for sub in subfolders if not sub.endswith(".p"))
+    for folder, files in build_folders():
         if any(name.endswith(".manifest") for name in files):
             found.append(folder)
     return sorted(found, key=lambda path: ("test" in os.path.basename(path), path))
