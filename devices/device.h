@@ -58,6 +58,8 @@ enum gantry_device_caps {
 	GANTRY_CAP_EXCLUSIVE = 1 << 5,
 	/* device_ns is of a simulated clock */
 	GANTRY_CAP_VIRTUAL_TIME = 1 << 6,
+	/* memory apart from the host's, behind descriptors: the slab and window members exist */
+	GANTRY_CAP_WINDOW = 1 << 7,
 };
 
 /* One device as the configuration names it: "[device cpu0] backend = cpu, cores = 2, mem = 1G". */
@@ -88,8 +90,32 @@ struct gantry_device_info {
 	uint32_t mem_align;   /* of ranges inside a gantry_mem; a power of two */
 	int32_t numa_node;    /* -1: none */
 	uint64_t bytes_per_s; /* estimate for copies between host and device; 0: unknown */
+	uint64_t slab_align;  /* lengths and places of slabs in a window; 0: no windows */
 	char name[64];	      /* model, for people */
 	char id[48];	      /* UUID or PCI address; "" if none */
+	char arch[16];	      /* what images are made for ("sm_90"); "" if none */
+};
+
+/* What a device says of its state; a member is valid if its bit of @known is set. */
+enum gantry_health_known {
+	GANTRY_HEALTH_TEMPERATURE = 1 << 0,
+	GANTRY_HEALTH_CLOCKS = 1 << 1,
+	GANTRY_HEALTH_MEM = 1 << 2,
+	GANTRY_HEALTH_ECC = 1 << 3,
+	GANTRY_HEALTH_FAULTS = 1 << 4,
+};
+
+struct gantry_device_health {
+	uint32_t known;	       /* enum gantry_health_known */
+	int32_t temperature_c; /* of the chip */
+	uint32_t clock_mhz;
+	uint32_t mem_clock_mhz;
+	uint64_t mem_used; /* by everybody on the host */
+	uint64_t mem_total;
+	uint64_t
+		ecc_uncorrected; /* memory errors that could not be mended, since the driver's start */
+	uint64_t nfaults;	 /* critical events since open (NVIDIA: Xid) */
+	uint32_t last_fault;	 /* number of the latest */
 };
 
 /* What the core offers a device; lives as long as the device. */
@@ -228,8 +254,8 @@ struct gantry_backend {
 	 * (GANTRY_CAP_MEM_FD); the caller keeps the descriptor and decides which parts are backed.
 	 * mem_alloc: backed now, lost with the worker; contents undefined, never another tenant's.
 	 * mem_host: host memory that guest and worker share, for copies, and for kernels with
-	 * GANTRY_CAP_HOST_DIRECT. At least one of import and alloc exists. -ENOMEM: the device or
-	 * the host has no room.
+	 * GANTRY_CAP_HOST_DIRECT. At least one of import, alloc and the windows exists. -ENOMEM: the
+	 * device or the host has no room.
 	 */
 	int (*mem_import)(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			  struct gantry_mem **ret_mem, struct gantry_err *err);
@@ -238,6 +264,27 @@ struct gantry_backend {
 	int (*mem_host)(struct gantry_dev *dev, void *base, uint64_t len,
 			struct gantry_mem **ret_mem, struct gantry_err *err);
 	void (*mem_free)(struct gantry_mem *mem);
+
+	/*
+	 * Slabs and windows, as a group (GANTRY_CAP_WINDOW): memory apart from the host's that outlives every
+	 * process that uses it. A slab is physical memory behind a descriptor; a window is a range of device
+	 * addresses of which parts have slabs behind them. Lengths and offsets are multiples of
+	 * info.slab_align. The process that makes slabs need not be one that maps them.
+	 * slab_create: @len bytes, all zero; *ret_fd is the caller's and all that holds them.
+	 * slab_scrub: all zero again. May take time, as slab_create may.
+	 * window_open: @len addresses from @address (0: anywhere) with nothing behind them; mem_free closes it.
+	 * -EADDRINUSE: that place is taken. A range of a command lies where slabs are mapped.
+	 * window_map: the whole slab @fd of @len bytes at @off, where nothing is mapped; the caller keeps @fd.
+	 * window_unmap: exactly what one window_map mapped; no command uses it.
+	 */
+	int (*slab_create)(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			   struct gantry_err *err);
+	int (*slab_scrub)(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err);
+	int (*window_open)(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err);
+	int (*window_map)(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
+			  struct gantry_err *err);
+	void (*window_unmap)(struct gantry_mem *window, uint64_t off, uint64_t len);
 
 	/* Streams: in order inside one, free across. -EAGAIN: no more streams. */
 	int (*stream_create)(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
@@ -268,8 +315,12 @@ struct gantry_backend {
 	int (*region_configure)(struct gantry_dev *dev, uint32_t region, struct gantry_image *image,
 				struct gantry_err *err);
 
-	/* 0, or -EIO with the sentence why the device should not be used. Any thread. Optional. */
-	int (*health)(struct gantry_dev *dev, struct gantry_err *err);
+	/*
+	 * 0, or -EIO with the sentence why the device should not be used; *ret_health either way. Any thread.
+	 * Optional.
+	 */
+	int (*health)(struct gantry_dev *dev, struct gantry_device_health *ret_health,
+		      struct gantry_err *err);
 };
 
 #endif

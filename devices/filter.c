@@ -69,11 +69,35 @@ static int pass_region_configure(struct gantry_dev *dev, uint32_t region,
 	return next->backend->region_configure(next->dev, region, image, err);
 }
 
-static int pass_health(struct gantry_dev *dev, struct gantry_err *err)
+static int pass_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			    struct gantry_err *err)
 {
 	struct gantry_device *next = &filter_of(dev)->next;
 
-	return next->backend->health(next->dev, err);
+	return next->backend->slab_create(next->dev, len, ret_fd, err);
+}
+
+static int pass_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->slab_scrub(next->dev, fd, len, err);
+}
+
+static int pass_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			    struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->window_open(next->dev, address, len, ret_mem, err);
+}
+
+static int pass_health(struct gantry_dev *dev, struct gantry_device_health *ret_health,
+		       struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->health(next->dev, ret_health, err);
 }
 
 void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_device *next,
@@ -92,6 +116,9 @@ void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_devic
 	ops->mem_import = ops->mem_import ? pass_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? pass_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? pass_mem_host : NULL;
+	ops->slab_create = ops->slab_create ? pass_slab_create : NULL;
+	ops->slab_scrub = ops->slab_scrub ? pass_slab_scrub : NULL;
+	ops->window_open = ops->window_open ? pass_window_open : NULL;
 	ops->stream_create = pass_stream_create;
 	ops->poll = pass_poll;
 	ops->region_configure = ops->region_configure ? pass_region_configure : NULL;
