@@ -37,6 +37,7 @@ int gantry_quota_create(const char *tenant, struct gantry_quota_page **ret_page,
 	if (r < 0)
 		return gantry_err_wrap(err, r, "tenant %s", tenant);
 	page->magic = GANTRY_QUOTA_MAGIC;
+	page->spin_ns = GANTRY_QUOTA_SPIN_NS;
 	*ret_page = page;
 	*ret_fd = GANTRY_TAKE_FD(fd);
 	return 0;

@@ -13,7 +13,8 @@
 
 #include "base/err.h"
 
-#define GANTRY_QUOTA_MAGIC 0x41544f55514e4147ull
+#define GANTRY_QUOTA_MAGIC   0x41544f55514e4147ull
+#define GANTRY_QUOTA_SPIN_NS 2000000u /* unless the agent says otherwise */
 
 struct gantry_quota_page {
 	/* agent */
@@ -25,7 +26,8 @@ struct gantry_quota_page {
 	int32_t priority_max;
 	uint32_t nobjects; /* handles per session */
 	uint32_t reserved0;
-	uint8_t pad0[16];
+	uint64_t spin_ns; /* longest wait for a device that a worker spends spinning */
+	uint8_t pad0[8];
 	/* workers */
 	uint64_t mem_used;
 	uint64_t mem_peak;

@@ -11,6 +11,8 @@
 #include "host-agent/worker/worker.h"
 #include "proto/codec.h"
 
+#define COPY_FLOOR_NS 2000u /* what the shortest copy to or from a device of its own memory takes */
+
 /* A checked task, on its way to a command. */
 struct bound {
 	union gantry_op_any args;
@@ -395,9 +397,14 @@ static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
 
 static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const struct wkernel *k)
 {
+	uint64_t per_s = d->device.info.bytes_per_s;
+
 	(void)q;
 	if (k && k->avg_ns[d->index])
 		return k->avg_ns[d->index];
+	if (d->cmd.kind == GANTRY_CMD_COPY && per_s && !d->runs_here)
+		return COPY_FLOOR_NS +
+		       (uint64_t)((double)d->cmd.copy.dst.len * GANTRY_NS_PER_S / (double)per_s);
 	return bound.args.launch.est_us && d->cmd.kind == GANTRY_CMD_LAUNCH
 		       ? bound.args.launch.est_us * 1000ull
 		       : 0;

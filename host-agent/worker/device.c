@@ -24,6 +24,7 @@
 #define PARK_MS		     1000 /* every sleep ends */
 #define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
 #define DEFAULT_SPIN_NS	     50000u
+#define FLIGHT_FLOOR_NS	     20000u /* estimates of short commands are rough */
 
 /* ---- waking ---- */
 
@@ -192,6 +193,7 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 	d->nactive--;
 	d->turn_ns += done->device_ns;
 	q->window_ns -= q->est_ns[i];
+	q->nunknown -= q->est_ns[i] == 0;
 	if (k) {
 		uint64_t avg = k->avg_ns[d->index];
 
@@ -208,7 +210,7 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 
 static unsigned reap(struct wdevice *d)
 {
-	bool runs_here = d->device.info.caps & GANTRY_CAP_CALLER_RUNS;
+	bool runs_here = d->runs_here;
 	struct gantry_done done[16];
 	uint64_t began = 0;
 	unsigned n;
@@ -227,7 +229,7 @@ static unsigned reap(struct wdevice *d)
 
 /* ---- issuing ---- */
 
-static bool window_open(const struct wqueue *q)
+static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
 	uint32_t us = asked_us ? asked_us : WORKER_WINDOW_US;
@@ -238,7 +240,8 @@ static bool window_open(const struct wqueue *q)
 	/* What follows a failure must not have begun when it is known. */
 	if (gantry_load_relaxed(&q->led->fail_stop))
 		return false;
-	return flying < WORKER_WINDOW_TASKS && q->window_ns < us * 1000ull;
+	return flying < (d->runs_here ? WORKER_WINDOW_HERE : WORKER_WINDOW_TASKS) &&
+	       q->window_ns < us * 1000ull;
 }
 
 /* The lane for the next task: held and still ours, or taken now. */
@@ -251,6 +254,14 @@ static bool lane_ready(struct wdevice *d, struct wqueue *q)
 	if (q->led->issued == q->led->done)
 		lane_give(d, q, true);
 	return false;
+}
+
+/* What was submitted reaches the device, and its end this thread. */
+static void flush(struct wdevice *d, struct wqueue *q)
+{
+	if (q->nunflushed && d->device.backend->flush)
+		d->device.backend->flush(q->stream);
+	q->nunflushed = 0;
 }
 
 static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct wkernel *k)
@@ -274,7 +285,10 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 		return r;
 	}
 	q->window_ns += est_ns;
+	q->nunknown += est_ns == 0;
 	d->nactive++;
+	if (++q->nunflushed == WORKER_FLUSH_TASKS)
+		flush(d, q);
 	return 0;
 }
 
@@ -287,7 +301,7 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	int r;
 
 	q->blocked = false;
-	if (!window_open(q))
+	if (!window_open(d, q))
 		return 0;
 	if (needs_lane(q) && !lane_ready(d, q))
 		return 0;
@@ -313,7 +327,7 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 		worker_finish(q, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_INTERNAL, 0);
 		return 1;
 	}
-	if (d->device.info.caps & GANTRY_CAP_CALLER_RUNS)
+	if (d->runs_here)
 		(void)reap(d);
 	return 1;
 }
@@ -333,6 +347,7 @@ static unsigned turn(struct wdevice *d, struct wqueue *q)
 		if (d->turn_ns > WORKER_TURN_NS)
 			break;
 	}
+	flush(d, q);
 	/* Queues of one session are one waiter to the share page: between them, turns share the lanes. */
 	if (q->lane >= 0 && d->lane_short && q->led->issued == q->led->done)
 		lane_give(d, q, q->led->issued < q->led->taken && !q->blocked && may_issue(q));
@@ -352,6 +367,8 @@ static bool queue_open(struct wdevice *d, struct wqueue *q)
 	}
 	q->lane = -1;
 	q->window_ns = 0;
+	q->nunknown = 0;
+	q->nunflushed = 0;
 	q->open = true;
 	return true;
 }
@@ -609,12 +626,67 @@ static void park(struct wdevice *d)
 	park_rings(d, false);
 }
 
+/*
+ * How long it is worth to watch commands in flight: what the queue that should be done first is expected to take, and
+ * as much again, if that is within what its tenant may spin. Without an estimate: all of that.
+ */
+static uint64_t flight_ns(const struct wdevice *d)
+{
+	uint64_t soonest_ns = UINT64_MAX;
+	uint64_t bound_ns = 0;
+
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		const struct wsession *s = d->sessions[i];
+		uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+
+		for (; mask; mask &= mask - 1) {
+			const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+			uint64_t may_ns = gantry_load_relaxed(&s->quota->spin_ns);
+
+			if (!q->open || q->led->issued == q->led->done)
+				continue;
+			may_ns = may_ns < WORKER_FLIGHT_NS ? may_ns : WORKER_FLIGHT_NS;
+			bound_ns = may_ns > bound_ns ? may_ns : bound_ns;
+			if (q->nunknown)
+				soonest_ns = 0;
+			else if (q->window_ns < soonest_ns)
+				soonest_ns = q->window_ns;
+		}
+	}
+	if (soonest_ns > bound_ns)
+		return 0;
+	if (soonest_ns == 0 || 2 * soonest_ns + FLIGHT_FLOOR_NS > bound_ns)
+		return bound_ns;
+	return 2 * soonest_ns + FLIGHT_FLOOR_NS;
+}
+
+/*
+ * Watches what is in flight on a device that works by itself: to sleep and be woken costs some 40 us, more than most
+ * commands take. True: something was found to do.
+ */
+static bool watch_flight(struct wdevice *d)
+{
+	uint64_t until;
+
+	if (d->runs_here || d->nactive == 0)
+		return false;
+	until = gantry_cycles() + flight_ns(d) * gantry_cycles_per_us() / GANTRY_NS_PER_US;
+	do {
+		if (round_of(d) > 0 || gantry_load_acquire(&d->ncalls))
+			return true;
+		gantry_cpu_relax();
+	} while (gantry_cycles() < until);
+	return false;
+}
+
 static void idle(struct wdevice *d, uint32_t ticket)
 {
 	unsigned turns = 0;
 	bool hit = false;
 
 	(void)settle(d, false);
+	if (watch_flight(d))
+		return;
 	/* The lane that is missing may be one of ours, held for nothing. */
 	if (d->lane_wanted && settle(d, true) > 0)
 		return;
@@ -677,6 +749,7 @@ static void *device_start_main(void *arg)
 	if (r == 0 && d->device.backend->thread_enter)
 		r = d->device.backend->thread_enter(d->device.dev, &err);
 	d->usable = r == 0;
+	d->runs_here = d->device.info.caps & GANTRY_CAP_CALLER_RUNS;
 	if (r < 0)
 		(void)gantry_str_copy(d->error, sizeof(d->error), err.text);
 	pthread_mutex_lock(&st->lock);
