@@ -2,8 +2,10 @@
 #include "tests/contract/devices/fixture.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -101,6 +103,22 @@ struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes)
 	return mem;
 }
 
+const char *dut_image_path(const char *built)
+{
+	static char path[PATH_MAX];
+	const char *name = strrchr(built, '/') ? strrchr(built, '/') + 1 : built;
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	char *end;
+
+	if (access(built, R_OK) == 0 || len <= 0)
+		return built;
+	path[len] = '\0';
+	end = strrchr(path, '/') + 1;
+	ck_assert_uint_lt((size_t)(end - path) + strlen(name), sizeof(path));
+	(void)strcpy(end, name);
+	return path;
+}
+
 struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *signature)
 {
 	const struct gantry_backend *backend = dut->device.backend;
@@ -109,8 +127,8 @@ struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *
 	struct gantry_kernel *kernel;
 
 	if (!dut->image)
-		ck_assert_msg(backend->image_load(dut->device.dev, PROBE_IMAGE, NULL, 0,
-						  &dut->image, &err) == 0,
+		ck_assert_msg(backend->image_load(dut->device.dev, dut_image_path(PROBE_IMAGE),
+						  NULL, 0, &dut->image, &err) == 0,
 			      "%s", err.text);
 	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
 	ck_assert_msg(backend->kernel_get(dut->image, name, sig, &kernel, &err) == 0, "%s",

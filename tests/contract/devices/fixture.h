@@ -42,6 +42,11 @@ struct gantry_stream *dut_stream(struct dut *dut, int32_t priority);
  */
 struct gantry_mem *dut_import(struct dut *dut, uint64_t bytes, int *ret_fd);
 struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes);
+/*
+ * Where the image is that the build put at @built: there, or beside this program (in a bundle). Static until the
+ * next call.
+ */
+const char *dut_image_path(const char *built);
 /* A kernel of the probe module. */
 struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *signature);
 

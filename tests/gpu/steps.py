@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a run on a machine with GPUs, in the order they run: cheap ones that explain the failure of others first."""
+import os
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+EVERYWHERE = ("cuda", "fakecuda", "cpu")
+FIGURE = re.compile(r"^# figure (\S+) (\S+) ?(.*)$")
+
+
+def find(build, name):
+    """A program of the build folder or bundle, or None."""
+    for folder, subfolders, files in os.walk(build):
+        subfolders[:] = sorted(sub for sub in subfolders if not sub.endswith(".p") and sub != "bundle")
+        path = os.path.join(folder, name)
+        if name in files and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+class Step:
+    """A program of the build that prints TAP, with arguments."""
+
+    # As long as it takes on a busy machine; with less of the budget left it is not begun.
+    def __init__(self, name, what, program, limit_s, least_s=20, backends=EVERYWHERE, args=(), env=None):
+        self.name, self.what, self.program = name, what, program
+        self.limit_s, self.least_s = limit_s, least_s
+        self.backends, self.args, self.env = backends, list(args), dict(env or {})
+
+    @property
+    def missing(self):
+        return f"{self.name}: this build has no {self.program}"
+
+    def command(self, build):
+        path = find(build, self.program)
+        return [path, *self.args] if path else None
+
+
+class Script(Step):
+    """A file of this folder, over tests/system/harness.py."""
+
+    def command(self, build):
+        path = HERE / self.program
+        return [sys.executable, str(path), *self.args] if path.exists() else None
+
+
+def figures_of(output):
+    """{name: [value, unit]}: what tests measured, printed as "# figure NAME VALUE UNIT"."""
+    found = {}
+    for line in output.splitlines():
+        match = FIGURE.match(line)
+        if match:
+            found[match.group(1)] = [float(match.group(2)), match.group(3)]
+    return found
+
+
+STEPS = [
+    Step("contract", "every backend against devices/device.h", "contract-devices-suite", 240),
+]
