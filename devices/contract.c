@@ -546,6 +546,8 @@ static void check_backend(const struct gantry_dev *dev, const struct gantry_back
 		violation(dev, "neither mem_import() nor mem_alloc(), or no mem_free()");
 	if (!b->image_load != !b->image_unload || !b->image_load != !b->kernel_get)
 		violation(dev, "image_load, image_unload and kernel_get come together");
+	if (!b->image_is_text != !b->compile)
+		violation(dev, "image_is_text and compile come together");
 }
 
 static void check_info(const struct gantry_dev *dev, const struct gantry_device_info *info)

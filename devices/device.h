@@ -235,15 +235,16 @@ struct gantry_backend {
 
 	/*
 	 * Images. @path: an installed image (@bytes NULL); else guest bytes, only with
-	 * GANTRY_CAP_GUEST_IMAGES. -ENOEXEC: not an image for this device. Memory of @bytes may go
-	 * after it.
+	 * GANTRY_CAP_GUEST_IMAGES: whole images only, checked to be no shorter than they say. -ENOEXEC:
+	 * not an image for this device. Memory of @bytes may go after it.
 	 */
 	int (*image_load)(struct gantry_dev *dev, const char *path, const void *bytes,
 			  size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
 	void (*image_unload)(struct gantry_image *image);
 	/*
-	 * -ENOENT: no such symbol. @sig stays valid as long as the kernel; the kernel goes with its
-	 * image.
+	 * -ENOENT: no such symbol; -EINVAL: its parameters are not those of @sig (a guest's image; the
+	 * sentence names the first that differs). @sig stays valid as long as the kernel; the kernel
+	 * goes with its image.
 	 */
 	int (*kernel_get)(struct gantry_image *image, const char *symbol,
 			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
@@ -294,7 +295,8 @@ struct gantry_backend {
 	/*
 	 * Starts @cmd; must not wait for it. 0: exactly one gantry_done with this tag will come
 	 * from poll(). -EAGAIN: the device is full, try after poll(). Any other -errno: refused, no
-	 * gantry_done will come.
+	 * gantry_done will come. -EINVAL: a grid, block or amount of shared memory that the device
+	 * does not do; -ENOMEM; -ENODEV: it is gone.
 	 */
 	int (*submit)(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 	/*
@@ -321,6 +323,20 @@ struct gantry_backend {
 	 */
 	int (*health)(struct gantry_dev *dev, struct gantry_device_health *ret_health,
 		      struct gantry_err *err);
+
+	/*
+	 * Compilers for guest images, as a group. They take no device.
+	 * image_is_text: @bytes must go through compile() before image_load() takes them. Cheap; any thread.
+	 * compile: makes of text an image that loads on devices of @arch (info.arch; several with commas between
+	 * them where the devices differ). Called in a process made for this one call, without other threads and
+	 * without devices, in which it may hang or crash: limits are that process's affair. @conf says which
+	 * libraries. *ret_image comes from malloc(). The compiler's log goes to @log, terminated and cut to
+	 * @log_bytes, in either case. -ENOEXEC: the text does not compile; -EOPNOTSUPP: no compiler here.
+	 */
+	bool (*image_is_text)(const void *bytes, size_t nbytes);
+	int (*compile)(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
+		       size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
+		       size_t log_bytes, struct gantry_err *err);
 };
 
 #endif
