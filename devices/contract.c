@@ -27,6 +27,14 @@ struct flight {
 	struct gantry_object *uses[MAX_USES];
 };
 
+/* What one window_map() mapped. */
+struct slab {
+	struct gantry_list link; /* gantry_dev.slabs */
+	struct gantry_object *window;
+	uint64_t off;
+	uint64_t len;
+};
+
 struct gantry_dev {
 	struct gantry_filter_dev filter; /* first: devices/filter.h */
 	const struct gantry_device_host *host;
@@ -35,6 +43,7 @@ struct gantry_dev {
 	bool entered; /* thread_enter() was called, or there is none */
 	bool broken;  /* an error hurt more than a stream */
 	struct gantry_objects objects;
+	struct gantry_list slabs;
 	pthread_mutex_t lock; /* protects flights: cancelled() comes from any thread */
 	struct gantry_list flights;
 };
@@ -86,6 +95,29 @@ static void use(struct flight *flight, struct gantry_object *object)
 	object->nuses++;
 }
 
+static struct slab *slab_at(struct gantry_dev *dev, const struct gantry_object *window, uint64_t at)
+{
+	gantry_list_for_each(&dev->slabs, struct slab, link, slab)
+		if (slab->window == window && at - slab->off < slab->len)
+			return slab;
+	return NULL;
+}
+
+/* A range of a window has slabs behind all of it. */
+static void check_mapped(struct gantry_dev *dev, const struct gantry_object *window, uint64_t off,
+			 uint64_t len)
+{
+	uint64_t end = off + len;
+
+	while (off < end) {
+		const struct slab *slab = slab_at(dev, window, off);
+
+		if (!slab)
+			violation(dev, "a range of window %u where no slab is mapped", window->id);
+		off = slab->off + slab->len;
+	}
+}
+
 static void check_range(struct gantry_dev *dev, struct flight *flight,
 			const struct gantry_range *range)
 {
@@ -104,6 +136,8 @@ static void check_range(struct gantry_dev *dev, struct flight *flight,
 	}
 	if (mem && !gantry_range_inside(range->off, range->len, mem->len))
 		violation(dev, "a range reaches past memory %u", mem->id);
+	if (mem && mem->is_window && mem->dev == dev)
+		check_mapped(dev, mem, range->off, range->len);
 }
 
 static void check_launch(struct gantry_dev *dev, struct flight *flight,
@@ -439,6 +473,126 @@ static int contract_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 	return mem_made(dev, "mem_host", r, mem, len, &inner, ret_mem, err);
 }
 
+static void check_slab_bytes(const struct gantry_dev *dev, const char *call, uint64_t off,
+			     uint64_t len)
+{
+	uint64_t align = dev->filter.next.info.slab_align;
+
+	if (len == 0 || off % align || len % align)
+		violation(dev, "%s() of a place or length that is no multiple of slab_align", call);
+}
+
+static int contract_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+				struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int fd = -EBADF;
+	int r;
+
+	check_thread(dev, "slab_create");
+	check_slab_bytes(dev, "slab_create", 0, len);
+	r = next->backend->slab_create(next->dev, len, &fd, &inner);
+	if (r > 0 || (r == 0) != (fd >= 0) || (r < 0 && inner.text[0] == '\0'))
+		violation(dev, "slab_create(): %d, descriptor %d and the sentence do not fit", r,
+			  fd);
+	if (r < 0)
+		return gantry_err_set(err, r, "%s", inner.text);
+	*ret_fd = fd;
+	return 0;
+}
+
+static int contract_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+
+	check_thread(dev, "slab_scrub");
+	check_slab_bytes(dev, "slab_scrub", 0, len);
+	return next->backend->slab_scrub(next->dev, fd, len, err);
+}
+
+static int contract_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+				struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	int r;
+
+	check_thread(dev, "window_open");
+	check_slab_bytes(dev, "window_open", address, len);
+	r = next->backend->window_open(next->dev, address, len, &mem, &inner);
+	r = mem_made(dev, "window_open", r, mem, len, &inner, ret_mem, err);
+	if (r == 0)
+		gantry_object_of(*ret_mem)->is_window = true;
+	return r;
+}
+
+static struct gantry_object *check_window(const struct gantry_mem *opaque, const char *call,
+					  uint64_t off, uint64_t len)
+{
+	struct gantry_object *window = gantry_object_of(opaque);
+	struct gantry_dev *dev = window->dev;
+
+	check_thread(dev, call);
+	check_object(dev, window, GANTRY_OBJECT_MEM, "a window");
+	check_slab_bytes(dev, call, off, len);
+	if (!window->is_window || !gantry_range_inside(off, len, window->len))
+		violation(dev, "%s() past a window, or of memory that is none", call);
+	return window;
+}
+
+static int contract_window_map(struct gantry_mem *opaque, uint64_t off, uint64_t len, int fd,
+			       struct gantry_err *err)
+{
+	struct gantry_object *window = check_window(opaque, "window_map", off, len);
+	struct gantry_dev *dev = window->dev;
+	struct slab *slab;
+	int r;
+
+	gantry_list_for_each(&dev->slabs, struct slab, link, other)
+		if (other->window == window && off < other->off + other->len &&
+		    other->off < off + len)
+			violation(dev, "window_map() where a slab is mapped");
+	slab = calloc(1, sizeof(*slab));
+	if (!slab)
+		return gantry_err_set(err, -ENOMEM, "no memory for the checker");
+	r = dev->filter.next.backend->window_map(window->next, off, len, fd, err);
+	if (r < 0) {
+		free(slab);
+		return r;
+	}
+	slab->window = window;
+	slab->off = off;
+	slab->len = len;
+	gantry_list_push_back(&dev->slabs, &slab->link);
+	return 0;
+}
+
+static void contract_window_unmap(struct gantry_mem *opaque, uint64_t off, uint64_t len)
+{
+	struct gantry_object *window = check_window(opaque, "window_unmap", off, len);
+	struct gantry_dev *dev = window->dev;
+	struct slab *slab = slab_at(dev, window, off);
+
+	if (!slab || slab->off != off || slab->len != len)
+		violation(dev, "window_unmap() of what no window_map() mapped");
+	gantry_list_remove(&slab->link);
+	free(slab);
+	/* Commands that used it may be in flight in other parts: what follows them is checked by its range. */
+	dev->filter.next.backend->window_unmap(window->next, off, len);
+}
+
+static void forget_slabs(struct gantry_dev *dev, const struct gantry_object *window)
+{
+	gantry_list_for_each_safe(&dev->slabs, struct slab, link, slab) {
+		if (window && slab->window != window)
+			continue;
+		gantry_list_remove(&slab->link);
+		free(slab);
+	}
+}
+
 static void contract_mem_free(struct gantry_mem *opaque)
 {
 	struct gantry_object *mem = gantry_object_of(opaque);
@@ -449,6 +603,7 @@ static void contract_mem_free(struct gantry_mem *opaque)
 	check_object(mem->dev, mem, GANTRY_OBJECT_MEM, "memory");
 	if (mem->nuses)
 		violation(mem->dev, "mem_free() while a command uses memory %u", mem->id);
+	forget_slabs(mem->dev, mem);
 	mem->dev->filter.next.backend->mem_free(mem->next);
 	mem->next = NULL;
 }
@@ -508,6 +663,7 @@ static void contract_close(struct gantry_dev *dev)
 		gantry_list_remove(&flight->link);
 		free(flight);
 	}
+	forget_slabs(dev, NULL);
 	gantry_objects_fini(&dev->objects);
 	(void)pthread_mutex_destroy(&dev->lock);
 	free(dev);
@@ -542,8 +698,11 @@ static void check_backend(const struct gantry_dev *dev, const struct gantry_back
 		violation(dev, "abi or size is not that of device.h");
 	if (!b->close || !b->stream_create || !b->stream_destroy || !b->submit || !b->poll)
 		violation(dev, "a member that is not optional is missing");
-	if (!b->mem_free || (!b->mem_import && !b->mem_alloc))
-		violation(dev, "neither mem_import() nor mem_alloc(), or no mem_free()");
+	if (!b->mem_free || (!b->mem_import && !b->mem_alloc && !b->window_open))
+		violation(dev, "neither mem_import(), mem_alloc() nor windows, or no mem_free()");
+	if (!b->window_open != !b->slab_create || !b->window_open != !b->slab_scrub ||
+	    !b->window_open != !b->window_map || !b->window_open != !b->window_unmap)
+		violation(dev, "the members for slabs and windows come together");
 	if (!b->image_load != !b->image_unload || !b->image_load != !b->kernel_get)
 		violation(dev, "image_load, image_unload and kernel_get come together");
 	if (!b->image_is_text != !b->compile)
@@ -562,6 +721,9 @@ static void check_info(const struct gantry_dev *dev, const struct gantry_device_
 		violation(dev, "open() tells no proper name or id");
 	if ((info->caps & GANTRY_CAP_MEM_FD) && !dev->filter.next.backend->mem_import)
 		violation(dev, "GANTRY_CAP_MEM_FD without mem_import()");
+	if ((info->caps & GANTRY_CAP_WINDOW) &&
+	    (!dev->filter.next.backend->window_open || !gantry_is_pow2(info->slab_align)))
+		violation(dev, "GANTRY_CAP_WINDOW without windows, or without slab_align");
 }
 
 static struct gantry_dev *dev_new(const struct gantry_device_host *host)
@@ -575,6 +737,7 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	dev->thread = pthread_self();
 	gantry_objects_init(&dev->objects);
 	gantry_list_init(&dev->flights);
+	gantry_list_init(&dev->slabs);
 	(void)pthread_mutex_init(&dev->lock, NULL); /* default attributes cannot fail */
 	return dev;
 }
@@ -591,6 +754,13 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? contract_mem_host : NULL;
 	ops->mem_free = contract_mem_free;
+	if (ops->window_open) {
+		ops->slab_create = contract_slab_create;
+		ops->slab_scrub = contract_slab_scrub;
+		ops->window_open = contract_window_open;
+		ops->window_map = contract_window_map;
+		ops->window_unmap = contract_window_unmap;
+	}
 	ops->stream_create = contract_stream_create;
 	ops->stream_destroy = contract_stream_destroy;
 	ops->submit = contract_submit;

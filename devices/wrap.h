@@ -29,8 +29,9 @@ struct gantry_object {
 	struct gantry_object *parent; /* a kernel's image; else NULL */
 	void *next;		      /* the object beneath; NULL once freed */
 	uint64_t len;		      /* of memory */
-	uint32_t nuses;		      /* commands in flight; counted by the contract checker */
-	bool broken;		      /* a stream after an error that hurt it */
+	bool is_window; /* memory made by window_open(); set by the contract checker */
+	uint32_t nuses; /* commands in flight; counted by the contract checker */
+	bool broken;	/* a stream after an error that hurt it */
 	const struct gantry_signature *sig; /* of a kernel */
 };
 

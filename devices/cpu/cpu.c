@@ -3,7 +3,8 @@
  * The cpu backend: installed kernel modules on the host's cores.
  *
  * Options: cores=N (or the device's lanes; 1), cpus=LIST ("0-3,6": pins lanes to these),
- * scratch=SIZE (a lane; 64M).
+ * scratch=SIZE (a lane; 64M), window=yes (memory in slabs and windows, as a GPU's: for tests of all that
+ * without one).
  */
 #include "devices/cpu/cpu.h"
 
@@ -94,7 +95,7 @@ static uint64_t default_mem_bytes(void)
 static int parse_options(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			 struct gantry_err *err)
 {
-	static const char *const keys[] = { "cores", "cpus", "scratch", NULL };
+	static const char *const keys[] = { "cores", "cpus", "scratch", "window", NULL };
 	const char *text;
 	int r = gantry_device_opts_check(conf, keys, err);
 
@@ -114,6 +115,10 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 			return r;
 		dev->pinned = true;
 	}
+	text = gantry_device_opt(conf, "window");
+	if (text && strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+		return gantry_err_set(err, -EINVAL, "window: yes or no");
+	dev->windows = text && strcmp(text, "yes") == 0;
 	dev->mem_bytes = conf->mem_bytes ? conf->mem_bytes : default_mem_bytes();
 	return 0;
 }
@@ -139,14 +144,16 @@ static void fill_info(const struct gantry_dev *dev, struct gantry_device_info *i
 {
 	*info = (struct gantry_device_info){
 		.kind = GANTRY_KIND_CPU,
-		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_HOST_DIRECT | GANTRY_CAP_PEER |
-			(dev->ncores == 1 ? GANTRY_CAP_CALLER_RUNS : 0),
+		.caps = (dev->windows ? GANTRY_CAP_WINDOW
+				      : GANTRY_CAP_MEM_FD | GANTRY_CAP_HOST_DIRECT) |
+			GANTRY_CAP_PEER | (dev->ncores == 1 ? GANTRY_CAP_CALLER_RUNS : 0),
 		.lanes = dev->ncores,
 		.units = dev->ncores,
 		.mem_bytes = dev->mem_bytes,
 		.mem_align = 64,
 		.numa_node = -1,
 		.bytes_per_s = COPY_BYTES_PER_S,
+		.slab_align = dev->windows ? GANTRY_CPU_SLAB_ALIGN : 0,
 	};
 	model_name(info->name, sizeof(info->name));
 }
@@ -269,6 +276,11 @@ const struct gantry_backend gantry_backend_cpu = {
 	.mem_alloc = gantry_cpu_mem_alloc,
 	.mem_host = gantry_cpu_mem_host,
 	.mem_free = gantry_cpu_mem_free,
+	.slab_create = gantry_cpu_slab_create,
+	.slab_scrub = gantry_cpu_slab_scrub,
+	.window_open = gantry_cpu_window_open,
+	.window_map = gantry_cpu_window_map,
+	.window_unmap = gantry_cpu_window_unmap,
 	.stream_create = gantry_cpu_stream_create,
 	.stream_destroy = gantry_cpu_stream_destroy,
 	.submit = gantry_cpu_submit,

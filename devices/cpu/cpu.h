@@ -29,6 +29,8 @@
  */
 #define GANTRY_CPU_DEPTH     64u
 #define GANTRY_CPU_MAX_CORES 256u
+/* That of the GPUs which a device with windows stands for. */
+#define GANTRY_CPU_SLAB_ALIGN (2ull << 20)
 
 struct gantry_kernel {
 	struct gantry_kernel *next; /* of the image */
@@ -108,6 +110,7 @@ struct gantry_dev {
 	uint64_t ns_per_cycle_22; /* nanoseconds a TSC tick, times 2^22 */
 	cpu_set_t cpus;
 	bool pinned;
+	bool windows; /* memory in slabs and windows instead of imports */
 
 	/* Device thread. */
 	struct gantry_list streams;
@@ -159,6 +162,14 @@ int gantry_cpu_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_mem
 int gantry_cpu_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 			struct gantry_mem **ret_mem, struct gantry_err *err);
 void gantry_cpu_mem_free(struct gantry_mem *mem);
+int gantry_cpu_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			   struct gantry_err *err);
+int gantry_cpu_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err);
+int gantry_cpu_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_cpu_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
+			  struct gantry_err *err);
+void gantry_cpu_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
 
 /* stream.c */
 int gantry_cpu_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,

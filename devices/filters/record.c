@@ -139,6 +139,57 @@ static void record_mem_free(struct gantry_mem *opaque)
 	mem->dev->filter.next.backend->mem_free(mem->next);
 }
 
+static int record_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			      struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = next->backend->slab_create(next->dev, len, ret_fd, err);
+
+	fprintf(dev->file, "slab_create len=%" PRIu64 " -> %d\n", len, r);
+	return r;
+}
+
+static int record_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = next->backend->slab_scrub(next->dev, fd, len, err);
+
+	fprintf(dev->file, "slab_scrub len=%" PRIu64 " -> %d\n", len, r);
+	return r;
+}
+
+static int record_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			      struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem;
+	int r = next->backend->window_open(next->dev, address, len, &mem, err);
+
+	fprintf(dev->file, "%u window_open address=0x%" PRIx64 " len=%" PRIu64 " -> %d\n",
+		dev->objects.last_id + 1, address, len, r);
+	return made(dev, r, GANTRY_OBJECT_MEM, mem, ret_mem, err);
+}
+
+static int record_window_map(struct gantry_mem *opaque, uint64_t off, uint64_t len, int fd,
+			     struct gantry_err *err)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+	int r = mem->dev->filter.next.backend->window_map(mem->next, off, len, fd, err);
+
+	fprintf(mem->dev->file, "window_map %u off=%" PRIu64 " len=%" PRIu64 " -> %d\n", mem->id,
+		off, len, r);
+	return r;
+}
+
+static void record_window_unmap(struct gantry_mem *opaque, uint64_t off, uint64_t len)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+
+	fprintf(mem->dev->file, "window_unmap %u off=%" PRIu64 " len=%" PRIu64 "\n", mem->id, off,
+		len);
+	mem->dev->filter.next.backend->window_unmap(mem->next, off, len);
+}
+
 static int record_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 				struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -269,6 +320,13 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->mem_alloc = ops->mem_alloc ? record_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? record_mem_host : NULL;
 	ops->mem_free = record_mem_free;
+	if (ops->window_open) {
+		ops->slab_create = record_slab_create;
+		ops->slab_scrub = record_slab_scrub;
+		ops->window_open = record_window_open;
+		ops->window_map = record_window_map;
+		ops->window_unmap = record_window_unmap;
+	}
 	ops->stream_create = record_stream_create;
 	ops->stream_destroy = record_stream_destroy;
 	ops->submit = record_submit;

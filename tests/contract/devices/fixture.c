@@ -93,6 +93,38 @@ struct gantry_mem *dut_import(struct dut *dut, uint64_t bytes, int *ret_fd)
 	return mem;
 }
 
+struct gantry_mem *dut_window(struct dut *dut, uint64_t n)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *mem;
+
+	ck_assert_msg(dut->device.backend->window_open(
+			      dut->device.dev, 0, n * dut->device.info.slab_align, &mem, &err) == 0,
+		      "%s", err.text);
+	return mem;
+}
+
+void dut_map(struct dut *dut, struct gantry_mem *window, uint64_t at, uint64_t n, int fd)
+{
+	uint64_t align = dut->device.info.slab_align;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	ck_assert_msg(dut->device.backend->window_map(window, at * align, n * align, fd, &err) == 0,
+		      "%s", err.text);
+}
+
+int dut_slab(struct dut *dut, struct gantry_mem *window, uint64_t at, uint64_t n)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int fd;
+
+	ck_assert_msg(dut->device.backend->slab_create(
+			      dut->device.dev, n * dut->device.info.slab_align, &fd, &err) == 0,
+		      "%s", err.text);
+	dut_map(dut, window, at, n, fd);
+	return fd;
+}
+
 struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;

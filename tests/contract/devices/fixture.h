@@ -41,6 +41,11 @@ struct gantry_stream *dut_stream(struct dut *dut, int32_t priority);
  * Memory of the device of @bytes zeroes; by import, with the descriptor in *@ret_fd (may be NULL).
  */
 struct gantry_mem *dut_import(struct dut *dut, uint64_t bytes, int *ret_fd);
+/* For devices with windows; places and lengths in units of slab_align. */
+struct gantry_mem *dut_window(struct dut *dut, uint64_t n);
+/* Makes a slab and maps it; the descriptor is the caller's. */
+int dut_slab(struct dut *dut, struct gantry_mem *window, uint64_t at, uint64_t n);
+void dut_map(struct dut *dut, struct gantry_mem *window, uint64_t at, uint64_t n, int fd);
 struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes);
 /*
  * Where the image is that the build put at @built: there, or beside this program (in a bundle). Static until the

@@ -33,6 +33,11 @@ static const struct dut_row rows[] = {
 	  true,
 	  { UNDER_ALL, "cores=3", "scratch=1M" } },
 	{ "cpu with two cores without checker", "cpu", true, { "cores=2", "scratch=1M" } },
+	{ "cpu with windows", "cpu", true, { "filters=contract", "window=yes", "scratch=1M" } },
+	{ "cpu with windows and two cores under filters",
+	  "cpu",
+	  true,
+	  { UNDER_ALL, "window=yes", "cores=2", "scratch=1M" } },
 	{ "sim that works", "sim", true, { "filters=contract", "work=cpu" } },
 	{ "sim that works under filters", "sim", true, { UNDER_ALL, "work=cpu" } },
 	{ "sim", "sim", false, { "filters=contract" } },
@@ -46,6 +51,19 @@ static void assert_all(const uint32_t *items, size_t count, uint32_t expected)
 	for (size_t i = 0; i < count; i++)
 		if (items[i] != expected)
 			ck_abort_msg("item %zu is %u, not %u", i, items[i], expected);
+}
+
+/* Tests of memory that comes in by a descriptor are not for devices whose memory is behind windows. */
+static void need_import(void)
+{
+	if (!(dut->device.info.caps & GANTRY_CAP_MEM_FD))
+		gantry_unit_skip("this device imports no memory");
+}
+
+static void need_windows(void)
+{
+	if (!(dut->device.info.caps & GANTRY_CAP_WINDOW))
+		gantry_unit_skip("this device has no windows");
 }
 
 static void open_row(int idx)
@@ -66,7 +84,7 @@ START_TEST(test_open_tells_a_usable_device)
 	open_row(_i);
 	ck_assert_uint_gt(dut->device.info.mem_bytes, 0);
 	ck_assert_uint_ge(dut->device.info.lanes, 1);
-	ck_assert_uint_ne(dut->device.info.caps & GANTRY_CAP_MEM_FD, 0);
+	ck_assert_uint_ne(dut->device.info.caps & (GANTRY_CAP_MEM_FD | GANTRY_CAP_WINDOW), 0);
 	dut_close(dut);
 }
 END_TEST
@@ -100,6 +118,7 @@ START_TEST(test_copy_from_host_reaches_the_descriptor)
 	int fd;
 
 	open_working_row(_i);
+	need_import();
 	struct gantry_mem *mem = dut_import(dut, sizeof(host), &fd);
 	struct gantry_cmd in = dut_copy(mem, 16, dut_host(dut, host, sizeof(host)), 0, 5000);
 	struct gantry_cmd out = dut_copy(dut_host(dut, back, sizeof(back)), 8, mem, 16, 5000);
@@ -129,6 +148,7 @@ START_TEST(test_import_at_an_offset_maps_that_part)
 	int fd;
 
 	open_working_row(_i);
+	need_import();
 	ck_assert_int_eq(gantry_memfd_create("dut", 3 * page, 0, &fd), 0);
 	ck_assert_int_eq(
 		dut->device.backend->mem_import(dut->device.dev, fd, page, page, &mem, &err), 0);
@@ -158,6 +178,163 @@ START_TEST(test_alloc_past_the_pool_is_refused)
 	ck_assert_ptr_null(mem);
 	ck_assert_int_eq(dut->device.backend->mem_alloc(dut->device.dev, 65536, &mem, &err), 0);
 	dut->device.backend->mem_free(mem);
+	dut_close(dut);
+}
+END_TEST
+
+/* Bytes of [off, off + len) of @mem, as they are now. */
+static const unsigned char *peek(struct gantry_mem *mem, uint64_t off, uint64_t len)
+{
+	static unsigned char host[4096];
+	struct gantry_mem *to = dut_host(dut, host, sizeof(host));
+	struct gantry_cmd cmd = dut_copy(to, 0, mem, off, len);
+
+	ck_assert_int_eq(dut_run(dut, &cmd).status, GANTRY_OK);
+	dut->device.backend->mem_free(to);
+	return host;
+}
+
+static void paint(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t byte)
+{
+	struct gantry_cmd cmd = dut_fill(mem, off, len, byte, 1);
+
+	ck_assert_int_eq(dut_run(dut, &cmd).status, GANTRY_OK);
+}
+
+START_TEST(test_slab_is_zero_and_keeps_its_bytes_from_window_to_window)
+{
+	struct gantry_mem *first, *second;
+	uint64_t align;
+	int fd;
+
+	open_working_row(_i);
+	need_windows();
+	align = dut->device.info.slab_align;
+	first = dut_window(dut, 4);
+	fd = dut_slab(dut, first, 1, 2);
+	ck_assert_uint_eq(peek(first, align, 1)[0], 0);
+	ck_assert_uint_eq(peek(first, 3 * align - 1, 1)[0], 0);
+	paint(first, 2 * align - 8, 16, 0xa5); /* across the granules of one slab */
+	dut->device.backend->mem_free(first);
+
+	second = dut_window(dut, 8);
+	dut_map(dut, second, 5, 2, fd);
+	ck_assert_uint_eq(peek(second, 6 * align - 9, 1)[0], 0);
+	ck_assert_uint_eq(peek(second, 6 * align - 8, 1)[0], 0xa5);
+	ck_assert_uint_eq(peek(second, 6 * align + 7, 1)[0], 0xa5);
+	gantry_fd_close(fd);
+	dut_close(dut);
+}
+END_TEST
+
+START_TEST(test_range_may_cross_slabs_and_unmapping_one_leaves_the_other)
+{
+	struct gantry_mem *window;
+	uint64_t align;
+	int a, b;
+
+	open_working_row(_i);
+	need_windows();
+	align = dut->device.info.slab_align;
+	window = dut_window(dut, 4);
+	a = dut_slab(dut, window, 0, 1);
+	b = dut_slab(dut, window, 1, 1);
+	paint(window, align - 64, 128, 0x77);
+	dut->device.backend->window_unmap(window, 0, align);
+	ck_assert_uint_eq(peek(window, align + 63, 1)[0], 0x77);
+	dut_map(dut, window, 0, 1, a);
+	ck_assert_uint_eq(peek(window, align - 64, 1)[0], 0x77);
+	gantry_fd_close(a);
+	gantry_fd_close(b);
+	dut_close(dut);
+}
+END_TEST
+
+START_TEST(test_scrubbed_slab_is_zero)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *window;
+	uint64_t align;
+	int fd;
+
+	open_working_row(_i);
+	need_windows();
+	align = dut->device.info.slab_align;
+	window = dut_window(dut, 2);
+	fd = dut_slab(dut, window, 0, 2);
+	paint(window, 0, 2 * align, 0xff);
+	dut->device.backend->window_unmap(window, 0, 2 * align);
+	ck_assert_int_eq(dut->device.backend->slab_scrub(dut->device.dev, fd, 2 * align, &err), 0);
+	dut_map(dut, window, 0, 2, fd);
+	for (uint64_t off = 0; off < 2 * align; off += align / 2) {
+		static const unsigned char zero[4096];
+
+		ck_assert_mem_eq(peek(window, off, sizeof(zero)), zero, sizeof(zero));
+	}
+	gantry_fd_close(fd);
+	dut_close(dut);
+}
+END_TEST
+
+START_TEST(test_kernels_work_on_a_window)
+{
+	struct gantry_mem *window;
+	uint64_t align;
+
+	open_working_row(_i);
+	need_windows();
+	align = dut->device.info.slab_align;
+	window = dut_window(dut, 2);
+	gantry_fd_close(dut_slab(dut, window, 1, 1)); /* what is mapped stays */
+	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, "step", "rw:u32*"), 1);
+
+	dut_arg_range(&cmd, 0, window, align + 4096, 4);
+	ck_assert_int_eq(dut_run(dut, &cmd).status, GANTRY_OK);
+	ck_assert_uint_eq(peek(window, align + 4096, 4)[0], 1);
+	dut_close(dut);
+}
+END_TEST
+
+START_TEST(test_window_lies_where_it_was_asked_for_or_is_refused)
+{
+	const uint64_t address = 0x300000000000;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *window = NULL, *other = NULL;
+	uint64_t len;
+	int r;
+
+	open_working_row(_i);
+	need_windows();
+	len = 4 * dut->device.info.slab_align;
+	r = dut->device.backend->window_open(dut->device.dev, address, len, &window, &err);
+	if (r < 0)
+		gantry_unit_skip("a sanitizer has the place that the test knows of");
+	ck_assert_int_eq(dut->device.backend->window_open(dut->device.dev, address, len, &other,
+							  &err),
+			 -EADDRINUSE);
+	ck_assert_ptr_null(other);
+	dut->device.backend->mem_free(window);
+	ck_assert_int_eq(
+		dut->device.backend->window_open(dut->device.dev, address, len, &other, &err), 0);
+	dut_close(dut);
+}
+END_TEST
+
+START_TEST(test_descriptor_that_is_no_slab_is_refused)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *window;
+	uint64_t align;
+	int fd;
+
+	open_working_row(_i);
+	need_windows();
+	align = dut->device.info.slab_align;
+	window = dut_window(dut, 4);
+	ck_assert_int_eq(gantry_memfd_create("small", 4096, GANTRY_MEMFD_SEALED, &fd), 0);
+	ck_assert_int_lt(dut->device.backend->window_map(window, 0, align, fd, &err), 0);
+	ck_assert_str_ne(err.text, "");
+	gantry_fd_close(fd);
 	dut_close(dut);
 }
 END_TEST
@@ -585,7 +762,10 @@ START_TEST(test_close_ends_what_is_left)
 		ck_assert_int_eq(dut_submit(dut, i % 2 ? dut->stream : dut_stream(dut, 1), &cmd),
 				 0);
 	}
-	(void)dut_import(dut, 4096, NULL);
+	if (dut->device.info.caps & GANTRY_CAP_MEM_FD)
+		(void)dut_import(dut, 4096, NULL);
+	else
+		gantry_fd_close(dut_slab(dut, dut_window(dut, 4), 1, 1));
 	dut_close(dut);
 }
 END_TEST
@@ -612,6 +792,7 @@ int main(void)
 	Suite *suite = suite_create("devices");
 	TCase *life = gantry_unit_case(suite, "life");
 	TCase *data = gantry_unit_case(suite, "data");
+	TCase *windows = gantry_unit_case(suite, "windows");
 	TCase *order = gantry_unit_case(suite, "order");
 	TCase *kernels = gantry_unit_case(suite, "kernels");
 
@@ -623,6 +804,12 @@ int main(void)
 	add(data, test_copy_from_host_reaches_the_descriptor);
 	add(data, test_import_at_an_offset_maps_that_part);
 	add(data, test_alloc_past_the_pool_is_refused);
+	add(windows, test_slab_is_zero_and_keeps_its_bytes_from_window_to_window);
+	add(windows, test_range_may_cross_slabs_and_unmapping_one_leaves_the_other);
+	add(windows, test_scrubbed_slab_is_zero);
+	add(windows, test_kernels_work_on_a_window);
+	add(windows, test_window_lies_where_it_was_asked_for_or_is_refused);
+	add(windows, test_descriptor_that_is_no_slab_is_refused);
 	add(data, test_device_time_is_of_the_work);
 	add(order, test_commands_of_a_stream_run_in_order);
 	add(order, test_full_device_says_again_and_loses_nothing);
