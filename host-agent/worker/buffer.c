@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers: made, charged and backed at first use, freed, and given back scrubbed once the tasks that may use them have
+ * finished.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/fd.h"
+#include "host-agent/worker/memory.h"
+
+bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b)
+{
+	uint64_t backed = worker_page_up(b->bytes);
+
+	if (b->device >= s->engine->ndevices || (b->adopted && b->place != GANTRY_PLACE_OWN))
+		return false;
+	switch (b->place) {
+	case GANTRY_PLACE_NONE:
+		return b->charged_bytes == 0;
+	case GANTRY_PLACE_HEAP:
+		/* The ledger knows the segment only; offsets count from the heap. */
+		return b->charged_bytes == 0 &&
+		       gantry_range_inside(b->off, b->bytes, s->heap.bytes);
+	case GANTRY_PLACE_SLAB:
+		return (b->charged_bytes == 0 || b->charged_bytes == backed) &&
+		       b->off % GANTRY_PAGE == 0 &&
+		       gantry_range_inside(b->off, backed, s->slab_bytes);
+	case GANTRY_PLACE_OWN:
+		return b->off == 0 &&
+		       (b->charged_bytes == 0 || (b->charged_bytes == backed && !b->adopted));
+	default:
+		return false;
+	}
+}
+
+/* ---- allocation ---- */
+
+static int alloc_locked(struct wsession *s, const struct gantry_op_buf_alloc *args,
+			uint64_t made_by, uint32_t *ret_slot)
+{
+	bool host = args->alloc_flags & GANTRY_ALLOC_HOST;
+	struct gantry_ledger_buffer *b;
+	uint32_t slot;
+	int status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
+
+	if (status != GANTRY_OK) {
+		worker_deny(s);
+		return s->ndying ? GANTRY_E_AGAIN : status;
+	}
+	b = &s->ledger.objects[slot].buffer;
+	b->bytes = args->bytes;
+	b->alloc_flags = args->alloc_flags;
+	b->rights = GANTRY_RW;
+	b->device = s->home;
+	if (host) {
+		b->place = GANTRY_PLACE_HEAP;
+		b->off = args->heap_off;
+	} else if (args->alloc_flags & GANTRY_ALLOC_SHARED) {
+		status = worker_shared_make(s, slot, args->bytes, -1);
+		if (status != GANTRY_OK)
+			return status;
+		b->share_id = worker_share_id(s, slot);
+	}
+	worker_object_publish(s, slot, made_by);
+	*ret_slot = slot;
+	return GANTRY_OK;
+}
+
+int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *args,
+			uint64_t made_by, uint64_t *ret_handle)
+{
+	struct gantry_ledger_header *hdr = s->ledger.hdr;
+	bool host = args->alloc_flags & GANTRY_ALLOC_HOST;
+	uint32_t slot;
+	void *ptr;
+	int status;
+
+	if (host && (args->alloc_flags & (GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED)))
+		return GANTRY_E_ARG;
+	if (!host && args->heap_off != 0)
+		return GANTRY_E_ARG;
+	if (host &&
+	    gantry_region_span(&s->heap, args->heap_off, args->bytes, GANTRY_LINE, &ptr) < 0)
+		return GANTRY_E_SPAN;
+	if (!host &&
+	    gantry_quota_charge(&hdr->virtual_used, &hdr->virtual_bytes, args->bytes) < 0) {
+		worker_deny(s);
+		return worker_buffer_reap(s) ? GANTRY_E_AGAIN : GANTRY_E_LIMIT;
+	}
+	if (!host && gantry_quota_charge(&s->quota->virtual_used, &s->quota->virtual_bytes,
+					 args->bytes) < 0) {
+		gantry_quota_refund(&hdr->virtual_used, args->bytes);
+		worker_deny(s);
+		return worker_buffer_reap(s) ? GANTRY_E_AGAIN : GANTRY_E_LIMIT;
+	}
+
+	pthread_mutex_lock(&s->lock);
+	status = alloc_locked(s, args, made_by, &slot);
+	pthread_mutex_unlock(&s->lock);
+	if (status != GANTRY_OK) {
+		if (!host) {
+			gantry_quota_refund(&s->quota->virtual_used, args->bytes);
+			gantry_quota_refund(&hdr->virtual_used, args->bytes);
+		}
+		return status;
+	}
+	if (s->objects[slot].shared)
+		s->engine->events.keep(s->engine->events.cookie, s->id,
+				       s->ledger.objects[slot].buffer.share_id, args->bytes,
+				       s->objects[slot].shared->fd);
+	*ret_handle = worker_object_handle(s, slot);
+	return GANTRY_OK;
+}
+
+/* ---- release ---- */
+
+static void release_locked(struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	struct wobject *rt = &s->objects[slot];
+
+	if (b->place == GANTRY_PLACE_SLAB) {
+		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
+		worker_slab_put_locked(s, b->off, worker_page_up(b->bytes));
+	}
+	if (rt->shared) {
+		if (!worker_shared_elsewhere(s, slot))
+			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
+		worker_shared_close(s, rt);
+	}
+	if (!b->adopted) {
+		worker_refund_resident(s, b->device, b->charged_bytes);
+		if (b->place != GANTRY_PLACE_HEAP) {
+			gantry_quota_refund(&s->quota->virtual_used, b->bytes);
+			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
+		}
+	}
+	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
+	free(rt->tails);
+	rt->tails = NULL;
+	worker_object_end_locked(s, slot);
+}
+
+/*
+ * All that queue @i had been given: a task below was bound, or may be, while the buffer was alive. The guest can lower
+ * its tail, so what was taken counts too.
+ */
+static uint64_t given(const struct wsession *s, uint32_t i)
+{
+	const struct gantry_ledger_queue *led = &s->ledger.queues[i];
+	uint64_t taken = gantry_load_relaxed(&led->taken);
+	uint64_t tail;
+
+	if (gantry_load_acquire(&led->state) == GANTRY_QUEUE_CLOSED)
+		return 0;
+	tail = worker_queue_tail(&s->queues[i]);
+	return GANTRY_MAX(taken, tail);
+}
+
+static int free_locked(struct wsession *s, uint64_t handle)
+{
+	uint32_t slot = GANTRY_HANDLE_SLOT(handle);
+	uint64_t *tails;
+
+	if (!worker_object_get(s, handle, GANTRY_HANDLE_BUFFER, NULL, 0))
+		return GANTRY_E_HANDLE;
+	if (s->ndying >= WORKER_MAX_DYING)
+		return GANTRY_E_AGAIN;
+	tails = calloc(s->ledger.nqueues, sizeof(*tails));
+	if (!tails)
+		return GANTRY_E_NO_MEMORY;
+	gantry_store_release(&s->ledger.objects[slot].state, (uint8_t)GANTRY_OBJECT_DYING);
+	/*
+	 * Full fence: pairs with the addition in worker_intake(). Either a thread that takes a task from here on sees
+	 * the buffer dying when it binds it, and then waits for our lock; or we see the task taken.
+	 */
+	gantry_fence_full();
+	for (uint32_t i = 1; i < s->ledger.nqueues; i++)
+		tails[i] = given(s, i);
+	s->objects[slot].tails = tails;
+	s->dying[s->ndying] = slot;
+	gantry_store_relaxed(&s->ndying, s->ndying + 1);
+	return GANTRY_OK;
+}
+
+static bool users_finished(const struct wsession *s, uint32_t slot)
+{
+	const uint64_t *tails = s->objects[slot].tails;
+
+	for (uint32_t i = 1; tails && i < s->ledger.nqueues; i++) {
+		const struct gantry_ledger_queue *led = &s->ledger.queues[i];
+
+		if (tails[i] && gantry_load_relaxed(&led->state) != GANTRY_QUEUE_CLOSED &&
+		    gantry_load_acquire(&led->done) < tails[i])
+			return false;
+	}
+	return true;
+}
+
+uint32_t worker_buffer_reap(struct wsession *s)
+{
+	uint32_t left = 0;
+
+	if (gantry_load_relaxed(&s->ndying) == 0)
+		return 0;
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < s->ndying; i++) {
+		if (users_finished(s, s->dying[i]))
+			release_locked(s, s->dying[i]);
+		else
+			s->dying[left++] = s->dying[i];
+	}
+	gantry_store_relaxed(&s->ndying, left);
+	pthread_mutex_unlock(&s->lock);
+	return left;
+}
+
+int worker_buffer_free(struct wsession *s, uint64_t handle)
+{
+	int status;
+
+	pthread_mutex_lock(&s->lock);
+	status = free_locked(s, handle);
+	pthread_mutex_unlock(&s->lock);
+	if (status == GANTRY_OK)
+		(void)worker_buffer_reap(s);
+	return status;
+}
+
+/* ---- ranges ---- */
+
+static int back_slab_locked(struct wsession *s, struct gantry_ledger_buffer *b, uint64_t len)
+{
+	if (worker_slab_take_locked(s, len, &b->off) < 0)
+		return GANTRY_E_NO_MEMORY;
+	/* Pages are taken now, so that a full host is an answer here and not a SIGBUS in a kernel. */
+	if (fallocate(s->slab_fd, 0, (off_t)b->off, (off_t)len) < 0) {
+		worker_scrub_host(s, b->off, len);
+		worker_slab_put_locked(s, b->off, len);
+		return GANTRY_E_NO_MEMORY;
+	}
+	return GANTRY_OK;
+}
+
+/* First use: charge, then back. */
+int worker_back_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj)
+{
+	struct gantry_ledger_buffer *b = &obj->buffer;
+	uint64_t len = worker_page_up(b->bytes);
+	int status;
+
+	if (b->charged_bytes)
+		return worker_charge_move(d, s, b);
+	status = worker_charge_resident(d, s, len);
+	if (status != GANTRY_OK)
+		return status;
+	status = b->place == GANTRY_PLACE_OWN ? worker_shared_back(s, obj, len)
+					      : back_slab_locked(s, b, len);
+	if (status != GANTRY_OK) {
+		worker_refund_resident(s, d->index, len);
+		return status;
+	}
+	gantry_store_relaxed(&b->device, d->index);
+	if (b->place == GANTRY_PLACE_NONE)
+		gantry_store_relaxed(&b->place, (uint32_t)GANTRY_PLACE_SLAB);
+	/* Release: another thread that sees the charge finds place and offset. */
+	gantry_store_release(&b->charged_bytes, len);
+	return GANTRY_OK;
+}
+
+static int back(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj)
+{
+	int status;
+
+	pthread_mutex_lock(&s->lock);
+	status = worker_back_locked(d, s, obj);
+	pthread_mutex_unlock(&s->lock);
+	return status;
+}
+
+int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+			uint64_t off, uint64_t len, struct gantry_range *ret_range)
+{
+	struct gantry_ledger_buffer *b = &obj->buffer;
+	uint64_t end;
+	int status;
+
+	if (len == 0 && off < b->bytes)
+		len = b->bytes - off;
+	if (len == 0 || gantry_add_u64(off, len, &end) < 0 || end > b->bytes)
+		return GANTRY_E_SPAN;
+	if (gantry_load_relaxed(&b->place) == GANTRY_PLACE_HEAP) {
+		*ret_range = (struct gantry_range){ s->heap_mem[d->index], b->off + off, len };
+		return GANTRY_OK;
+	}
+	/* Acquire: pairs with the release in back(). */
+	if (!b->adopted && (gantry_load_acquire(&b->charged_bytes) == 0 ||
+			    gantry_load_relaxed(&b->device) != d->index)) {
+		status = back(d, s, obj);
+		if (status != GANTRY_OK)
+			return status;
+	}
+	if (gantry_load_relaxed(&b->place) == GANTRY_PLACE_OWN) {
+		*ret_range = (struct gantry_range){ NULL, off, len };
+		return worker_shared_mem(d, s, obj, &ret_range->mem);
+	}
+	*ret_range = (struct gantry_range){ s->slab_mem[d->index], b->off + off, len };
+	return GANTRY_OK;
+}
+
+int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
+		      struct gantry_range *ret_range)
+{
+	void *ptr;
+
+	if (gantry_region_span(&s->heap, off, len, 1, &ptr) < 0)
+		return GANTRY_E_SPAN;
+	*ret_range = (struct gantry_range){ s->heap_mem[d->index], off, len };
+	return GANTRY_OK;
+}
+
+/* ---- leaving ---- */
+
+void worker_memory_leave(struct wdevice *d, struct wsession *s)
+{
+	const struct gantry_backend *be = d->device.backend;
+
+	/* The lock: another thread may still give dying buffers back, and hands us what it finds here. */
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct wshared *shared;
+
+		if (s->ledger.objects[i].state == GANTRY_OBJECT_FREE)
+			continue;
+		shared = s->objects[i].shared;
+		if (shared && shared->mem[d->index]) {
+			be->mem_free(shared->mem[d->index]);
+			shared->mem[d->index] = NULL;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (s->heap_mem[d->index])
+		be->mem_free(s->heap_mem[d->index]);
+	if (s->slab_mem[d->index])
+		be->mem_free(s->slab_mem[d->index]);
+	s->heap_mem[d->index] = NULL;
+	s->slab_mem[d->index] = NULL;
+}
+
+void worker_memory_release(struct wsession *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct wobject *rt = &s->objects[i];
+
+		if (rt->shared) {
+			gantry_fd_close(rt->shared->fd);
+			free(rt->shared);
+		}
+		free(rt->tails);
+	}
+	free(s->extents);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers of several sessions: memory of their own behind a descriptor, made here or brought by the agent. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/fd.h"
+#include "host-agent/worker/memory.h"
+
+/* Never the same twice on a host: a token of a buffer that is gone must not open the next one in its slot. */
+uint64_t worker_share_id(const struct wsession *s, uint32_t slot)
+{
+	static_assert(GANTRY_LEDGER_NOBJECTS <= 1u << 13, "a slot fits its bits of a share id");
+
+	return s->id << 40 | (uint64_t)(s->ledger.objects[slot].gen & 0x7ffffffu) << 13 | slot;
+}
+
+int worker_shared_make(struct wsession *s, uint32_t slot, uint64_t bytes, int fd)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	struct wshared *shared = calloc(1, sizeof(*shared));
+
+	if (!shared)
+		return GANTRY_E_NO_MEMORY;
+	shared->fd = fd;
+	if (fd < 0 && gantry_memfd_create("gantry-shared", worker_page_up(bytes),
+					  GANTRY_MEMFD_SEALED, &shared->fd) < 0) {
+		free(shared);
+		return GANTRY_E_NO_MEMORY;
+	}
+	b->place = GANTRY_PLACE_OWN;
+	s->objects[slot].shared = shared;
+	return GANTRY_OK;
+}
+
+int worker_shared_back(struct wsession *s, const struct gantry_ledger_object *obj, uint64_t len)
+{
+	const struct wshared *shared = s->objects[obj - s->ledger.objects].shared;
+
+	if (!shared) /* lost with an earlier worker */
+		return GANTRY_E_HANDLE;
+	if (fallocate(shared->fd, 0, 0, (off_t)len) < 0)
+		return GANTRY_E_NO_MEMORY;
+	return GANTRY_OK;
+}
+
+static void free_mem(struct wdevice *d, void *mem)
+{
+	d->device.backend->mem_free(mem);
+}
+
+/* Device memory belongs to its device's thread, which frees it soon; the descriptor may go before. */
+void worker_shared_close(struct wsession *s, struct wobject *rt)
+{
+	for (uint32_t i = 0; i < s->engine->ndevices; i++)
+		if (rt->shared->mem[i])
+			(void)worker_device_post(s->engine->devices[i], free_mem,
+						 rt->shared->mem[i]);
+	gantry_fd_close(rt->shared->fd);
+	free(rt->shared);
+	rt->shared = NULL;
+}
+
+/* Another handle to the same memory: it was adopted more than once. */
+bool worker_shared_elsewhere(const struct wsession *s, uint32_t slot)
+{
+	uint64_t share_id = s->ledger.objects[slot].buffer.share_id;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		if (i != slot && worker_is_buffer(&s->ledger.objects[i]) &&
+		    s->ledger.objects[i].buffer.place == GANTRY_PLACE_OWN &&
+		    s->ledger.objects[i].buffer.share_id == share_id)
+			return true;
+	return false;
+}
+
+int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,
+		      struct gantry_mem **ret_mem)
+{
+	struct wshared *shared = s->objects[obj - s->ledger.objects].shared;
+	struct gantry_err err;
+
+	if (!shared)
+		return GANTRY_E_HANDLE;
+	if (!shared->mem[d->index] &&
+	    d->device.backend->mem_import(d->device.dev, shared->fd, 0,
+					  worker_page_up(obj->buffer.bytes), &shared->mem[d->index],
+					  &err) < 0)
+		return GANTRY_E_NO_MEMORY;
+	*ret_mem = shared->mem[d->index];
+	return GANTRY_OK;
+}
+
+/* ---- between sessions ---- */
+
+int worker_buffer_adopt(struct wsession *s, uint64_t share_id, uint64_t bytes, uint32_t mode,
+			int fd, uint64_t *ret_handle)
+{
+	struct gantry_ledger_buffer *b;
+	uint32_t slot;
+	int status;
+
+	pthread_mutex_lock(&s->lock);
+	status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
+	if (status == GANTRY_OK)
+		status = worker_shared_make(s, slot, bytes, fd);
+	if (status == GANTRY_OK) {
+		b = &s->ledger.objects[slot].buffer;
+		b->bytes = bytes;
+		b->alloc_flags = GANTRY_ALLOC_SHARED;
+		b->rights = mode;
+		b->share_id = share_id;
+		b->adopted = 1;
+		worker_object_publish(s, slot, 0);
+		*ret_handle = worker_object_handle(s, slot);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return status;
+}
+
+static int export_locked(struct wsession *s, uint64_t handle, uint32_t mode, int *ret_fd,
+			 uint64_t *ret_bytes, uint64_t *ret_share_id)
+{
+	struct gantry_ledger_object *obj = worker_object_get(s, handle, GANTRY_HANDLE_BUFFER, NULL,
+							     0);
+	const struct wshared *shared = obj ? s->objects[GANTRY_HANDLE_SLOT(handle)].shared : NULL;
+	int status = GANTRY_OK;
+	int fd;
+
+	if (!obj)
+		return GANTRY_E_HANDLE;
+	if (!shared)
+		return GANTRY_E_UNSUPPORTED;
+	if (mode & ~obj->buffer.rights)
+		return GANTRY_E_ACCESS;
+	/* Others will write to it without asking us: its pages are taken and charged before they can. */
+	if (!obj->buffer.adopted && !obj->buffer.charged_bytes)
+		status = worker_back_locked(s->engine->devices[s->home], s, obj);
+	if (status != GANTRY_OK)
+		return status;
+	fd = fcntl(shared->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return GANTRY_E_INTERNAL;
+	*ret_fd = fd;
+	*ret_bytes = obj->buffer.bytes;
+	*ret_share_id = obj->buffer.share_id;
+	return GANTRY_OK;
+}
+
+int worker_buffer_export(struct wsession *s, uint64_t handle, uint32_t mode, int *ret_fd,
+			 uint64_t *ret_bytes, uint64_t *ret_share_id)
+{
+	int status;
+
+	pthread_mutex_lock(&s->lock);
+	status = export_locked(s, handle, mode, ret_fd, ret_bytes, ret_share_id);
+	pthread_mutex_unlock(&s->lock);
+	return status;
+}
