@@ -340,13 +340,13 @@ def run(argv, env=None, timeout=WAIT_S, **options):
 # --- the agent ----------------------------------------------------------------------------------------
 
 def config_text(agent=None, devices=None, tenants=None):
-    """An ini file: {"cpu0": {"cores": 1}} becomes a section [device cpu0]."""
+    """An ini file: {"cpu0": {"cores": 1}} becomes a section [device cpu0]. A key whose value is None is left out."""
     lines = ["[agent]"]
     lines += [f"{key} = {value}" for key, value in (agent or {}).items()]
     for kind, sections in (("device", devices or {}), ("tenant", tenants or {})):
         for name, keys in sections.items():
             lines += ["", f"[{kind} {name}]"]
-            lines += [f"{key} = {value}" for key, value in keys.items()]
+            lines += [f"{key} = {value}" for key, value in keys.items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
