@@ -140,13 +140,16 @@ enum gantry_cufft_kind {
 struct gantry_cufft {
 	uint32_t size;
 	uint32_t reserved;
-	/* Both are for the calls below. */
-	void *cache;
+	void *cache; /* for plan() */
 	/*
 	 * The plan for @batch transforms of @n points; made on first use, when it may take a while, and
-	 * kept until others push it out. -ENOMEM, -EINVAL: cuFFT has none.
+	 * kept until others push it out. It wants *ret_work_bytes of scratch memory, given to work()
+	 * before each transform. -ENOMEM, -EINVAL: cuFFT has none.
 	 */
-	int (*plan)(void *cache, int kind, int n, int batch, int *ret_plan);
+	int (*plan)(void *cache, int kind, int n, int batch, int *ret_plan,
+		    uint64_t *ret_work_bytes);
+	/* cufftSetWorkArea */
+	int (*work)(int plan, void *memory);
 	/* cufftExecC2C, cufftExecR2C, cufftExecC2R; @direction is -1 (forward) or 1. */
 	int (*c2c)(int plan, void *in, void *out, int direction);
 	int (*r2c)(int plan, float *in, void *out);

@@ -10,8 +10,15 @@
 
 #define BLOSUM62_SYMBOLS 24u
 
+/* CUDA kernels use the same. */
+#ifdef __CUDACC__
+#define BLOSUM62_TABLE static __constant__ const
+#else
+#define BLOSUM62_TABLE static const
+#endif
+
 /* clang-format off */
-static const int8_t blosum62[BLOSUM62_SYMBOLS][BLOSUM62_SYMBOLS] = {
+BLOSUM62_TABLE int8_t blosum62[BLOSUM62_SYMBOLS][BLOSUM62_SYMBOLS] = {
 	{ 4,-1,-2,-2,0,-1,-1,0,-2,-1,-1,-1,-1,-2,-1,1,0,-3,-2,0,-2,-1,0,-4 },
 	{ -1,5,0,-2,-3,1,0,-2,0,-3,-2,2,-1,-3,-2,-1,-1,-3,-2,-3,-1,0,-1,-4 },
 	{ -2,0,6,1,-3,0,0,0,1,-3,-3,0,-2,-3,-2,1,0,-4,-2,-3,3,0,-1,-4 },

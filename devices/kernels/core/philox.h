@@ -10,14 +10,25 @@
 #include <math.h>
 #include <stdint.h>
 
+/* CUDA kernels use the same. */
+#ifdef __CUDACC__
+#define PHILOX_INLINE static __device__ inline
+#else
+#define PHILOX_INLINE static inline
+#endif
+
 /* The words of counter @counter (its upper 64 bits are @stream) under key @seed. */
-static inline void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t ret_words[4])
+PHILOX_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t ret_words[4])
 {
 	uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
 	uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
 	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 
+#ifdef __CUDACC__
+#pragma unroll
+#else
 #pragma GCC unroll 10
+#endif
 	for (int round = 0; round < 10; round++) {
 		uint64_t p0 = 0xd2511f53ull * c0, p1 = 0xcd9e8d57ull * c2;
 
@@ -35,7 +46,7 @@ static inline void philox(uint64_t seed, uint64_t stream, uint64_t counter, uint
 }
 
 /* In [0, 1), a multiple of 2^-24. */
-static inline float word_to_uniform(uint32_t word)
+PHILOX_INLINE float word_to_uniform(uint32_t word)
 {
 	return (float)(word >> 8) * 0x1p-24f;
 }
@@ -43,7 +54,7 @@ static inline float word_to_uniform(uint32_t word)
 /*
  * Two normal numbers from two words (Box, Muller 1958); their size is at most sqrt(48 ln 2) = 5.77.
  */
-static inline void words_to_normal(const uint32_t words[2], float ret_normal[2])
+PHILOX_INLINE void words_to_normal(const uint32_t words[2], float ret_normal[2])
 {
 	/* One more than in word_to_uniform(): in (0, 1], as the logarithm needs. */
 	float radius = sqrtf(-2.0f * logf((float)((words[0] >> 8) + 1) * 0x1p-24f));
