@@ -72,6 +72,9 @@ struct gpu_join {
 	uint32_t adds; /* to what is there */
 };
 
+/* A block makes this many rows and columns of the product. */
+#define GPU_GEMM_TILE 128u
+
 struct gpu_gemm {
 	const float *a;
 	const float *b;
@@ -141,6 +144,11 @@ struct gpu_image {
 	uint32_t channels;
 	float amount;
 };
+
+/* Rows, or layers, that a thread goes down; in three dimensions the block is a plane ACROSS wide. */
+#define GPU_DOWN    4u
+#define GPU_ACROSS  32u
+#define GPU_BESIDES (GPU_THREADS / GPU_ACROSS)
 
 struct gpu_plate {
 	const float *power;
@@ -225,8 +233,8 @@ struct gpu_bfs {
 	int32_t *level;
 	uint32_t *offsets; /* our copy */
 	uint32_t *queues[2];
-	uint32_t *visited;   /* a bit per node */
-	uint32_t *nqueued;   /* [3] */
+	uint32_t *visited; /* a bit per node */
+	uint32_t *nqueued; /* [3] */
 	struct gpu_stop *stop;
 	uint64_t nnodes, nedges;
 	uint32_t source;

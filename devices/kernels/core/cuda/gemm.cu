@@ -5,7 +5,7 @@
  */
 #include "devices/kernels/core/cuda/gpu.h"
 
-#define TILE  128u
+#define TILE  GPU_GEMM_TILE
 #define DEPTH 8u
 /* Elements of each slice that a thread loads: TILE * DEPTH / GPU_THREADS, side by side. */
 #define LOADS 4u

@@ -5,12 +5,6 @@
  */
 #include "devices/kernels/core/cuda/gpu.h"
 
-/* Rows, or layers, that a thread goes down. */
-#define DOWN 4u
-/* The block as a plane: a warp per row of 32. */
-#define ACROSS	32u
-#define BESIDES (GPU_THREADS / ACROSS)
-
 DEVICE float plate_cell(const struct gpu_plate &p, float here, float power, float north, float south,
 			float west, float east)
 {
@@ -20,11 +14,11 @@ DEVICE float plate_cell(const struct gpu_plate &p, float here, float power, floa
 	return here + p.dt * flow;
 }
 
-/* Up to DOWN rows of a column. What other blocks wrote in the step before comes from memory. */
+/* Up to GPU_DOWN rows of a column. What other blocks wrote in the step before comes from memory. */
 DEVICE void plate_column(const struct gpu_plate &p, const float *from, float *to, uint64_t top,
 			 uint64_t x)
 {
-	uint64_t cols = p.cols, bottom = least_u64(top + DOWN, p.rows);
+	uint64_t cols = p.cols, bottom = least_u64(top + GPU_DOWN, p.rows);
 	uint64_t left = x == 0 ? 0 : x - 1, right = x + 1 == cols ? x : x + 1;
 	float north = from[(top == 0 ? 0 : top - 1) * cols + x], here = from[top * cols + x];
 
@@ -42,13 +36,13 @@ DEVICE void plate_column(const struct gpu_plate &p, const float *from, float *to
 DEVICE void plate_step(const struct gpu_plate &p, const float *from, float *to)
 {
 	uint64_t across = (p.cols + GPU_THREADS - 1) / GPU_THREADS;
-	uint64_t ntiles = across * ((p.rows + DOWN - 1) / DOWN);
+	uint64_t ntiles = across * ((p.rows + GPU_DOWN - 1) / GPU_DOWN);
 
 	for (uint64_t tile = block_idx(); tile < ntiles; tile += grid_blocks()) {
 		uint64_t x = tile % across * GPU_THREADS + thread_idx();
 
 		if (x < p.cols)
-			plate_column(p, from, to, tile / across * DOWN, x);
+			plate_column(p, from, to, tile / across * GPU_DOWN, x);
 	}
 }
 
@@ -87,11 +81,11 @@ DEVICE float block_cell(const struct gpu_block &b, float here, float power, floa
 	       b.side_z * (below + above) + b.heat * power + b.side_z * b.ambient;
 }
 
-/* Up to DOWN layers of a column. */
+/* Up to GPU_DOWN layers of a column. */
 DEVICE void block_column(const struct gpu_block &b, const float *from, float *to, uint64_t x,
 			 uint64_t y, uint64_t bottom)
 {
-	uint64_t layer = b.nx * b.ny, top = least_u64(bottom + DOWN, b.nz), at = y * b.nx + x;
+	uint64_t layer = b.nx * b.ny, top = least_u64(bottom + GPU_DOWN, b.nz), at = y * b.nx + x;
 	uint64_t west = x == 0 ? at : at - 1, east = x + 1 == b.nx ? at : at + 1;
 	uint64_t north = y == 0 ? at : at - b.nx, south = y + 1 == b.ny ? at : at + b.nx;
 	float below = from[(bottom == 0 ? 0 : bottom - 1) * layer + at];
@@ -111,15 +105,15 @@ DEVICE void block_column(const struct gpu_block &b, const float *from, float *to
 
 DEVICE void block_step(const struct gpu_block &b, const float *from, float *to)
 {
-	uint64_t across = (b.nx + ACROSS - 1) / ACROSS, beside = (b.ny + BESIDES - 1) / BESIDES;
-	uint64_t ntiles = across * beside * ((b.nz + DOWN - 1) / DOWN);
+	uint64_t across = (b.nx + GPU_ACROSS - 1) / GPU_ACROSS, beside = (b.ny + GPU_BESIDES - 1) / GPU_BESIDES;
+	uint64_t ntiles = across * beside * ((b.nz + GPU_DOWN - 1) / GPU_DOWN);
 
 	for (uint64_t tile = block_idx(); tile < ntiles; tile += grid_blocks()) {
-		uint64_t x = tile % across * ACROSS + thread_idx() % ACROSS;
-		uint64_t y = tile / across % beside * BESIDES + thread_idx() / ACROSS;
+		uint64_t x = tile % across * GPU_ACROSS + thread_idx() % GPU_ACROSS;
+		uint64_t y = tile / across % beside * GPU_BESIDES + thread_idx() / GPU_ACROSS;
 
 		if (x < b.nx && y < b.ny)
-			block_column(b, from, to, x, y, tile / across / beside * DOWN);
+			block_column(b, from, to, x, y, tile / across / beside * GPU_DOWN);
 	}
 }
 
