@@ -94,6 +94,7 @@ struct gantry_device_info {
 	char name[64];	      /* model, for people */
 	char id[48];	      /* UUID or PCI address; "" if none */
 	char arch[16];	      /* what images are made for ("sm_90"); "" if none */
+	char pci[16];	      /* address of its slot, "0000:17:00.0"; "" if it has none */
 };
 
 /* What a device says of its state; a member is valid if its bit of @known is set. */

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the cuda backend: a device, its streams and memory, and which file does what.
+ *
+ * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
+ * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows; stream.c
+ * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; watch.c wakes
+ * a device thread that sleeps; fault.c says what an error means.
+ *
+ * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
+ * into its word, host memory that the device writes to. poll() reads words and calls no driver.
+ *
+ * Threads: what is not marked otherwise belongs to the device thread.
+ */
+#ifndef GANTRY_DEVICES_CUDA_BACKEND_H
+#define GANTRY_DEVICES_CUDA_BACKEND_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "devices/cuda/driver.h"
+#include "devices/cuda/libraries.h"
+#include "devices/cuda/module.h"
+#include "devices/device.h"
+
+/* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
+#define GANTRY_CUDA_DEPTH 128u
+/* Streams of one device. */
+#define GANTRY_CUDA_STREAMS 1024u
+/* Commands after which a stream is flushed without being asked: a write costs a quarter of a launch. */
+#define GANTRY_CUDA_BATCH 32u
+
+struct gantry_cuda_nvml;
+
+/* Host memory that the device writes to; one for each place that a stream can have. */
+struct gantry_cuda_cell {
+	/* Commands of the stream that have finished, written by the device; free-running. */
+	uint32_t word;
+	uint32_t reserved[15];
+	struct gantry_cuda_verdict verdicts[GANTRY_CUDA_DEPTH]; /* by slot */
+};
+
+struct gantry_kernel {
+	struct gantry_kernel *next; /* of the image */
+	struct gantry_image *image;
+	const struct gantry_signature *sig;
+	gantry_body *body;   /* NULL: @function is launched as it is */
+	CUfunction function; /* NULL with a body */
+	uint32_t max_threads;
+	uint32_t static_shared; /* bytes */
+	uint32_t dyn_shared;	/* bytes that the function was last allowed */
+	uint32_t mean_ns;	/* of its device time */
+};
+
+/* What occupancy() has been asked; a small cache, overwritten in turn. */
+struct gantry_cuda_occupancy {
+	uint32_t function;
+	uint32_t nthreads;
+	uint32_t shared_bytes;
+	uint32_t nblocks; /* 0: empty */
+};
+#define GANTRY_CUDA_OCCUPANCIES 64u
+
+struct gantry_image {
+	struct gantry_list link; /* gantry_dev.images */
+	struct gantry_dev *dev;
+	void *library; /* of an installed module; else NULL */
+	CUmodule module;
+	CUfunction *functions; /* of the installed module's list */
+	uint32_t nfunctions;
+	uint32_t next_occupancy;
+	struct gantry_cuda_occupancy occupancies[GANTRY_CUDA_OCCUPANCIES];
+	struct gantry_kernel *kernels; /* owned */
+};
+
+enum gantry_cuda_mem_kind {
+	GANTRY_CUDA_MEM_HOST,
+	GANTRY_CUDA_MEM_ALLOC,
+	GANTRY_CUDA_MEM_WINDOW,
+};
+
+struct gantry_mem {
+	struct gantry_list link; /* gantry_dev.mems */
+	struct gantry_dev *dev;
+	uint32_t kind;	 /* enum gantry_cuda_mem_kind */
+	bool registered; /* host memory that the device reaches, and that is ours to unregister */
+	bool reachable;	 /* kernels may use @address */
+	unsigned char *base; /* of host memory; else NULL */
+	CUdeviceptr address; /* as the device has it */
+	uint64_t len;
+	struct gantry_list maps; /* of a window */
+};
+
+struct gantry_cuda_slot {
+	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
+	struct gantry_kernel *kernel; /* NULL: a copy or fill */
+	uint32_t estimate_ns;
+	bool judged; /* its verdict was asked for */
+};
+
+/* Scratch memory of a stream's running bodies. */
+struct gantry_cuda_scratch {
+	CUdeviceptr address;
+	uint64_t len;
+	uint64_t used;
+	uint32_t nretired;
+	CUdeviceptr retired[16]; /* grown out of during the run; freed behind it */
+};
+
+struct gantry_cuda_host_write {
+	uint32_t *word;
+	uint32_t value;
+};
+
+struct gantry_stream {
+	struct gantry_list link;   /* gantry_dev.streams */
+	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
+	struct gantry_dev *dev;
+	CUstream native;
+	uint32_t place; /* of its cell */
+	struct gantry_cuda_cell *cell;
+	/* Free-running: accepted, followed by a write, seen finished, told by poll(). */
+	uint32_t submitted;
+	uint32_t flushed;
+	uint32_t finished;
+	uint32_t told;
+	uint32_t njudged; /* in flight, with a verdict */
+	bool started_idle;
+	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
+
+	/* Of the body that runs now. */
+	struct gantry_env env;
+	struct gantry_image *image;
+	uint64_t tag;
+	bool judged;
+	struct gantry_cuda_scratch scratch;
+	struct gantry_cuda_libraries *libraries; /* made when first asked for */
+	struct gantry_cuda_calls calls;
+
+	struct gantry_cuda_slot slots[GANTRY_CUDA_DEPTH];
+	struct gantry_cuda_host_write
+		writes[GANTRY_CUDA_DEPTH]; /* without stream memory operations */
+};
+
+struct gantry_dev {
+	/* Set by open(), constant after. */
+	const struct gantry_device_host *host;
+	const struct gantry_cuda_driver *driver;
+	CUdevice device;
+	CUcontext context;
+	CUstream own; /* for slabs, and to ask how the context is */
+	struct gantry_cuda_cell *cells;
+	struct gantry_cuda_nvml *nvml; /* NULL: none; any thread */
+	char *nvrtc;		       /* library to load; NULL: the usual one */
+	char *libraries;	       /* folder of NVIDIA's libraries; NULL: the system's */
+	char arch[16];
+	uint64_t mem_bytes;
+	uint64_t slab_align;
+	uint64_t scratch_bytes; /* limit of a stream */
+	uint32_t units;
+	uint32_t max_grid[3];
+	uint32_t max_block[3];
+	uint32_t max_threads; /* of a block */
+	uint32_t max_shared;  /* of a block, static and dynamic */
+	int least_priority;   /* the driver's: greater numbers are less */
+	int greatest_priority;
+	bool mem_ops;  /* the device has stream memory operations */
+	bool pageable; /* kernels reach memory that is not registered */
+	uint64_t
+		idle_cycles; /* from submitting to an idle stream to seeing it finished, for nothing */
+	struct gantry_list sisters; /* of the process; under the lock of window.c */
+
+	struct gantry_list streams;
+	struct gantry_list active;
+	struct gantry_list mems;
+	struct gantry_list images;
+	uint64_t mem_used;
+	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
+	/*
+	 * Device time: while n streams are at work, each of them has a nth of it, so that overlap counts
+	 * once. In cycles of the time stamp counter.
+	 */
+	uint64_t busy;
+	uint64_t busy_at; /* cycles when @busy was brought up to date */
+	uint32_t nbusy;	  /* streams at work */
+	bool failed;	  /* a fault was met by poll(): the driver is not called any more */
+
+	/* watch.c. Written by the one, read by the other, without a lock. */
+	pthread_t watcher;
+	bool watching;			    /* the thread runs */
+	uint32_t fault;			    /* CUresult; set once, by whoever meets it */
+	uint32_t watch;			    /* what the watcher does; it sleeps on this word */
+	uint32_t nplaces;		    /* places that were ever in use */
+	uint32_t nflight;		    /* streams with commands in flight */
+	uint64_t polled_at;		    /* cycles of the last poll() */
+	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
+};
+
+/* fault.c: what met the context. The first sticky result stays; others are ignored. Any thread. */
+void gantry_cuda_fault_note(struct gantry_dev *dev, CUresult result);
+/* The gantry_done of commands in flight, of the fault that was noted. */
+void gantry_cuda_fault_done(const struct gantry_dev *dev, struct gantry_done *done);
+/* gantry_cuda_err(), and notes what is sticky. */
+int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
+		      struct gantry_err *err);
+
+/* image.c */
+int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
+void gantry_cuda_image_unload(struct gantry_image *image);
+int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
+			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			   struct gantry_err *err);
+
+/* mem.c */
+int gantry_cuda_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_mem **ret_mem,
+			  struct gantry_err *err);
+int gantry_cuda_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			 struct gantry_mem **ret_mem, struct gantry_err *err);
+void gantry_cuda_mem_free(struct gantry_mem *mem);
+/* A memory object with nothing behind it yet, on the device's list; NULL: no memory. */
+struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len);
+
+/* window.c */
+int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			    struct gantry_err *err);
+int gantry_cuda_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err);
+int gantry_cuda_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			    struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
+			   struct gantry_err *err);
+void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
+/* What is left mapped, and the addresses. */
+void gantry_cuda_window_close(struct gantry_mem *window);
+/* Tells the other devices of the process that there is one more, or one less. */
+void gantry_cuda_sisters_join(struct gantry_dev *dev);
+void gantry_cuda_sisters_leave(struct gantry_dev *dev);
+/* Granularity of slabs and of their places. */
+int gantry_cuda_slab_align(struct gantry_dev *dev, uint64_t *ret_align, struct gantry_err *err);
+
+/* stream.c */
+int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			      struct gantry_stream **ret_stream, struct gantry_err *err);
+void gantry_cuda_stream_destroy(struct gantry_stream *stream);
+int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+void gantry_cuda_flush(struct gantry_stream *stream);
+/* Waits for what is in flight, some seconds at most; false when it did not end. */
+bool gantry_cuda_drain(struct gantry_dev *dev);
+/* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
+void gantry_cuda_stream_calibrate(struct gantry_dev *dev);
+
+/*
+ * What enqueues a command returns 0; 1 when it is finished with nothing enqueued, with its status in
+ * @slot; -errno when it is refused. A sticky error is noted as a fault, and 0.
+ */
+/* launch.c */
+int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+		       struct gantry_cuda_slot *slot);
+/* body.c */
+int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			 struct gantry_cuda_slot *slot);
+void gantry_cuda_body_init(struct gantry_stream *stream);
+void gantry_cuda_body_fini(struct gantry_stream *stream);
+/* move.c */
+int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
+int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* @len bytes at @dst, of @pattern repeated; any alignment. Of device memory or memory it reaches. */
+CUresult gantry_cuda_fill_device(struct gantry_stream *stream, CUdeviceptr dst, uint64_t len,
+				 uint64_t pattern, uint32_t pattern_bytes);
+
+/* The slot of position @position. */
+static inline struct gantry_cuda_slot *gantry_cuda_slot_at(struct gantry_stream *stream,
+							   uint32_t position)
+{
+	return &stream->slots[position % GANTRY_CUDA_DEPTH];
+}
+
+/* watch.c */
+int gantry_cuda_watch_start(struct gantry_dev *dev, struct gantry_err *err);
+void gantry_cuda_watch_stop(struct gantry_dev *dev);
+/* There is something in flight again. */
+void gantry_cuda_watch_begin(struct gantry_dev *dev);
+
+/* health.c. @pci and @uuid name the device; NULL where NVML is missing or does not know it. */
+struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci, const char *uuid);
+void gantry_cuda_nvml_close(struct gantry_cuda_nvml *nvml);
+/* Off the bus, as far as NVML knows. Any thread. */
+bool gantry_cuda_nvml_lost(struct gantry_cuda_nvml *nvml);
+/* Bytes a second over the bus; 0: unknown. */
+uint64_t gantry_cuda_nvml_link(struct gantry_cuda_nvml *nvml);
+int gantry_cuda_health(struct gantry_dev *dev, struct gantry_device_health *ret_health,
+		       struct gantry_err *err);
+/*
+ * What NVML finds on the machine, without a CUDA context: names for the option gpu, MIG instances in place of
+ * the GPUs that are divided. -errno where it is missing.
+ */
+int gantry_cuda_nvml_list(char (*ret_names)[80], unsigned cap, struct gantry_err *err);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/str.h"
+
+#define OLDEST_VERSION 12040
+
+/* The one driver of the process; @lock protects all of it. */
+static struct {
+	pthread_mutex_t lock;
+	void *library;
+	char path[256];
+	char visible[80]; /* what CUDA_VISIBLE_DEVICES was set to by us */
+	bool started;
+	struct gantry_cuda_driver table;
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int resolve(void *library, struct gantry_cuda_driver *table, struct gantry_err *err)
+{
+	static const char *const symbols[] = {
+#define SYMBOL(member, symbol) #symbol,
+		GANTRY_CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+	};
+	void **slots[] = {
+#define SLOT(member, symbol) (void **)&table->member,
+		GANTRY_CUDA_FUNCTIONS(SLOT)
+#undef SLOT
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(symbols); i++) {
+		*slots[i] = dlsym(library, symbols[i]);
+		if (!*slots[i])
+			return gantry_err_set(
+				err, -ENODEV,
+				"the NVIDIA driver has no %s: 12.4 or newer is needed", symbols[i]);
+	}
+	return 0;
+}
+
+static int load_locked(const char *path, struct gantry_err *err)
+{
+	struct gantry_cuda_driver table = { 0 };
+	void *library;
+	int r;
+
+	if (process.library) {
+		if (strcmp(process.path, path) == 0)
+			return 0;
+		return gantry_err_set(err, -EBUSY, "driver: this process has loaded %s",
+				      process.path);
+	}
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		return gantry_err_set(err, -ENODEV, "no NVIDIA driver: %s", dlerror());
+	r = resolve(library, &table, err);
+	if (r == 0 && gantry_str_copy(process.path, sizeof(process.path), path) < 0)
+		r = gantry_err_set(err, -EINVAL, "driver: the path is too long");
+	if (r < 0) {
+		(void)dlclose(library); /* nothing of it was used */
+		return r;
+	}
+	process.library = library;
+	process.table = table;
+	return 0;
+}
+
+static int start_locked(const char *visible, struct gantry_err *err)
+{
+	CUresult result;
+
+	if (process.started && visible && strcmp(process.visible, visible) != 0)
+		return gantry_err_set(
+			err, -EBUSY,
+			"gpu: a process serves one MIG instance and no other GPU; this one has begun with %s",
+			process.visible[0] ? process.visible : "whole GPUs");
+	if (process.started)
+		return 0;
+	/* The driver knows no other way to choose an instance. */
+	if (visible) {
+		if (gantry_str_copy(process.visible, sizeof(process.visible), visible) < 0 ||
+		    setenv("CUDA_VISIBLE_DEVICES", visible, 1) < 0)
+			return gantry_err_set(err, -EINVAL, "gpu: not the name of a MIG instance");
+	}
+	/* Devices in the order that nvidia-smi and our documents count them in. */
+	(void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0); /* without it the order is another */
+	result = process.table.Init(0);
+	if (result == CUDA_SUCCESS)
+		result = process.table.DriverGetVersion(&process.table.version);
+	if (result != CUDA_SUCCESS) {
+		(void)gantry_cuda_err(&process.table, result, "cuInit", err);
+		return gantry_cuda_errno(result) == -EBUSY ? -EBUSY : -ENODEV;
+	}
+	if (process.table.version < OLDEST_VERSION)
+		return gantry_err_set(
+			err, -ENODEV,
+			"the NVIDIA driver speaks CUDA %d.%d; 12.4 or newer is needed",
+			process.table.version / 1000, process.table.version % 1000 / 10);
+	process.started = true;
+	return 0;
+}
+
+int gantry_cuda_driver_open(const char *path, const char *visible,
+			    const struct gantry_cuda_driver **ret_driver, struct gantry_err *err)
+{
+	int r;
+
+	(void)pthread_mutex_lock(&process.lock);
+	r = load_locked(path ? path : "libcuda.so.1", err);
+	if (r == 0)
+		r = start_locked(visible, err);
+	(void)pthread_mutex_unlock(&process.lock);
+	if (r < 0)
+		return r;
+	*ret_driver = &process.table;
+	return 0;
+}
+
+int gantry_cuda_errno(CUresult result)
+{
+	switch (result) {
+	case CUDA_SUCCESS:
+		return 0;
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+	case CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
+		return -EINVAL;
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return -ENOMEM;
+	case CUDA_ERROR_NO_DEVICE:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+	case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+		return -ENODEV;
+	case CUDA_ERROR_DEVICE_UNAVAILABLE:
+	case CUDA_ERROR_SYSTEM_NOT_READY:
+	case CUDA_ERROR_MPS_SERVER_NOT_READY:
+	case CUDA_ERROR_MPS_MAX_CLIENTS_REACHED:
+	case CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED:
+		return -EBUSY;
+	case CUDA_ERROR_INVALID_IMAGE:
+	case CUDA_ERROR_NO_BINARY_FOR_GPU:
+	case CUDA_ERROR_INVALID_PTX:
+	case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+	case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+	case CUDA_ERROR_JIT_COMPILATION_DISABLED:
+	case CUDA_ERROR_INVALID_SOURCE:
+	case CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND:
+	case CUDA_ERROR_SHARED_OBJECT_INIT_FAILED:
+		return -ENOEXEC;
+	case CUDA_ERROR_NOT_FOUND:
+		return -ENOENT;
+	case CUDA_ERROR_NOT_PERMITTED:
+		return -EPERM;
+	case CUDA_ERROR_NOT_SUPPORTED:
+		return -EOPNOTSUPP;
+	default:
+		return -EIO;
+	}
+}
+
+bool gantry_cuda_sticky(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_DEVICE_UNAVAILABLE:
+	case CUDA_ERROR_NO_DEVICE:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case 226: /* CUDA_ERROR_CONTAINED, since 12.8 */
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK, since 12.8 */
+	case CUDA_ERROR_MPS_RPC_FAILURE:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+	case CUDA_ERROR_UNKNOWN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int gantry_cuda_err(const struct gantry_cuda_driver *driver, CUresult result, const char *what,
+		    struct gantry_err *err)
+{
+	const char *name = NULL;
+	const char *text = NULL;
+
+	if (result == CUDA_SUCCESS)
+		return 0;
+	/* Both leave NULL for a number that they do not know. */
+	(void)driver->GetErrorName(result, &name);
+	(void)driver->GetErrorString(result, &text);
+	return gantry_err_set(err, gantry_cuda_errno(result), "%s: %s (%d): %s", what,
+			      name ? name : "CUDA error", (int)result, text ? text : "unknown");
+}

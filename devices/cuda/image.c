@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Images of the cuda backend: installed modules, which are shared objects with device code inside, and
+ * device code as it is (fatbin, cubin, PTX), installed or a guest's.
+ */
+#include <assert.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "devices/cuda/backend.h"
+
+#define SYMBOL_MAX     256u
+#define FILE_MAX_BYTES (1ull << 30)
+#define LOG_BYTES      4096u
+
+/* ---- device code ---- */
+
+/* The line of the driver's log that says what is wrong, made fit for a sentence. */
+static const char *log_line(char *log)
+{
+	char *line = strstr(log, "error");
+
+	line = line ? line : strstr(log, "fatal");
+	while (line && line > log && line[-1] != '\n')
+		line--;
+	line = line ? line : log;
+	line[strcspn(line, "\r\n")] = '\0';
+	gantry_str_make_printable(line);
+	return line;
+}
+
+static int load_failed(struct gantry_dev *dev, CUresult result, char *log, struct gantry_err *err)
+{
+	int r = gantry_cuda_check(dev, result, "loading the image", err);
+
+	switch (result) {
+	case CUDA_ERROR_NO_BINARY_FOR_GPU:
+		return gantry_err_set(err, -ENOEXEC,
+				      "the image holds no code for this device, which is %s",
+				      dev->arch);
+	case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+		return gantry_err_set(err, -ENOEXEC,
+				      "the image's PTX is of a newer CUDA than the driver's %d.%d",
+				      dev->driver->version / 1000,
+				      dev->driver->version % 1000 / 10);
+	default:
+		break;
+	}
+	if (log[0] != '\0' && r == -ENOEXEC)
+		return gantry_err_set(err, r, "the driver refuses the image: %.180s",
+				      log_line(log));
+	/* What else goes wrong with bytes of a stranger is their fault, unless room or the device is missing. */
+	if (r == -EINVAL || r == -ENOENT || r == -EOPNOTSUPP)
+		return gantry_err_wrap(err, -ENOEXEC, "the driver refuses the image");
+	return r;
+}
+
+static int load_code(struct gantry_dev *dev, const void *bytes, CUmodule *ret_module,
+		     struct gantry_err *err)
+{
+	char log[LOG_BYTES] = "";
+	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { log, (void *)(uintptr_t)(sizeof(log) - 1) };
+	CUresult result = dev->driver->ModuleLoadDataEx(ret_module, bytes, 2, options, values);
+
+	return result == CUDA_SUCCESS ? 0 : load_failed(dev, result, log, err);
+}
+
+static int load_bytes(struct gantry_image *image, const void *bytes, size_t nbytes,
+		      struct gantry_err *err)
+{
+	(void)nbytes; /* installed files only, so far */
+	return load_code(image->dev, bytes, &image->module, err);
+}
+
+/* ---- installed modules ---- */
+
+static int take_functions(struct gantry_image *image, const struct gantry_cuda_module *module,
+			  struct gantry_err *err)
+{
+	const struct gantry_cuda_driver *driver = image->dev->driver;
+
+	image->functions = calloc(module->nfunctions ? module->nfunctions : 1, sizeof(CUfunction));
+	if (!image->functions)
+		return gantry_err_set(err, -ENOMEM, "no memory for a module's functions");
+	for (uint32_t i = 0; i < module->nfunctions; i++) {
+		CUresult result = driver->ModuleGetFunction(&image->functions[i], image->module,
+							    module->functions[i]);
+		int r = gantry_cuda_check(image->dev, result, module->functions[i], err);
+
+		if (r < 0)
+			return gantry_err_wrap(err, r == -ENOENT ? -ENOEXEC : r,
+					       "a function of the module");
+	}
+	image->nfunctions = module->nfunctions;
+	return 0;
+}
+
+static int load_library(struct gantry_image *image, const char *path, struct gantry_err *err)
+{
+	const struct gantry_cuda_module *module;
+	int r;
+
+	/* Unresolved symbols must show now, not inside a command. */
+	image->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!image->library)
+		return gantry_err_set(err, -ENOEXEC, "image %s: %s", path, dlerror());
+	module = dlsym(image->library, "gantry_cuda_module");
+	if (!module)
+		return gantry_err_set(err, -ENOEXEC, "image %s: it has no gantry_cuda_module",
+				      path);
+	if (module->abi != GANTRY_CUDA_MODULE_ABI || module->size < sizeof(*module))
+		return gantry_err_set(err, -ENOEXEC,
+				      "image %s: made for another version of devices/cuda/module.h",
+				      path);
+	r = load_code(image->dev, module->image, &image->module, err);
+	if (r == 0)
+		r = take_functions(image, module, err);
+	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
+}
+
+/* Code for this machine's processors, rather than for the device? */
+static bool is_host_code(const char *bytes, size_t nbytes)
+{
+	Elf64_Ehdr header;
+
+	if (nbytes < sizeof(header) || memcmp(bytes, ELFMAG, SELFMAG) != 0)
+		return false;
+	memcpy(&header, bytes, sizeof(header));
+	return header.e_machine != EM_CUDA;
+}
+
+static int load_path(struct gantry_image *image, const char *path, struct gantry_err *err)
+{
+	_cleanup_free_ char *bytes = NULL;
+	size_t nbytes = 0;
+	int r;
+
+	/* A bare name would be searched for in the system's folders. */
+	if (!strchr(path, '/'))
+		return gantry_err_set(err, -ENOEXEC, "image %s: not a path", path);
+	r = gantry_file_read(path, FILE_MAX_BYTES, &bytes, &nbytes);
+	if (r < 0)
+		return gantry_err_set_errno(err, r == -ENOMEM ? r : -ENOEXEC, "image %s", path);
+	if (is_host_code(bytes, nbytes))
+		return load_library(image, path, err);
+	r = load_bytes(image, bytes, nbytes, err);
+	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
+}
+
+/* ---- life ---- */
+
+int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
+{
+	struct gantry_image *image = calloc(1, sizeof(*image));
+	int r;
+
+	assert(!path == !!bytes);
+	if (!image)
+		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	image->dev = dev;
+	gantry_list_push_back(&dev->images, &image->link);
+	r = path ? load_path(image, path, err) : load_bytes(image, bytes, nbytes, err);
+	if (r < 0) {
+		gantry_cuda_image_unload(image);
+		return r;
+	}
+	*ret_image = image;
+	return 0;
+}
+
+void gantry_cuda_image_unload(struct gantry_image *image)
+{
+	struct gantry_kernel *next;
+
+	if (!image)
+		return;
+	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
+		next = kernel->next;
+		free(kernel);
+	}
+	if (image->module)
+		(void)image->dev->driver->ModuleUnload(
+			image->module); /* refused after a fault only */
+	if (image->library)
+		(void)dlclose(image->library); /* a library that stays loaded harms nobody */
+	free(image->functions);
+	gantry_list_remove(&image->link);
+	free(image);
+}
+
+/* ---- kernels ---- */
+
+/*
+ * The driver copies as many bytes from as many places as the function takes: what a guest says of
+ * them must be what the function was compiled with.
+ */
+static int check_params(const struct gantry_dev *dev, CUfunction function, const char *symbol,
+			const struct gantry_signature *sig, struct gantry_err *err)
+{
+	size_t off, size;
+
+	for (uint32_t i = 0; i < sig->nargs; i++) {
+		const struct gantry_sig_arg *arg = &sig->args[i];
+		size_t wanted = arg->mode ? sizeof(CUdeviceptr) : gantry_arg_type_bytes(arg->type);
+
+		if (dev->driver->FuncGetParamInfo(function, i, &off, &size) != CUDA_SUCCESS)
+			return gantry_err_set(
+				err, -EINVAL,
+				"kernel %.80s takes %u parameters, the signature has %u", symbol, i,
+				sig->nargs);
+		if (size != wanted)
+			return gantry_err_set(
+				err, -EINVAL,
+				"parameter %u of kernel %.80s has %zu bytes, in the signature %zu",
+				i + 1, symbol, size, wanted);
+		if (off != arg->off_bytes)
+			return gantry_err_set(
+				err, -EINVAL,
+				"parameter %u of kernel %.80s begins at byte %zu, in the signature at %u",
+				i + 1, symbol, off, arg->off_bytes);
+	}
+	if (dev->driver->FuncGetParamInfo(function, sig->nargs, &off, &size) == CUDA_SUCCESS)
+		return gantry_err_set(
+			err, -EINVAL,
+			"kernel %.80s takes more than the %u parameters of the signature", symbol,
+			sig->nargs);
+	return 0;
+}
+
+/* Reads what launches are checked against; also loads the function, which must not happen in submit(). */
+static int take_limits(struct gantry_kernel *kernel, struct gantry_err *err)
+{
+	struct gantry_dev *dev = kernel->image->dev;
+	int max_threads = 0;
+	int shared = 0;
+	int r;
+
+	r = gantry_cuda_check(dev,
+			      dev->driver->FuncGetAttribute(&max_threads,
+							    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+							    kernel->function),
+			      "cuFuncGetAttribute", err);
+	if (r == 0)
+		r = gantry_cuda_check(
+			dev,
+			dev->driver->FuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+						      kernel->function),
+			"cuFuncGetAttribute", err);
+	kernel->max_threads = (uint32_t)max_threads;
+	kernel->static_shared = (uint32_t)shared;
+	return r;
+}
+
+static int find_function(struct gantry_kernel *kernel, const char *symbol, struct gantry_err *err)
+{
+	struct gantry_dev *dev = kernel->image->dev;
+	CUresult result = dev->driver->ModuleGetFunction(&kernel->function, kernel->image->module,
+							 symbol);
+	int r;
+
+	if (result == CUDA_ERROR_NOT_FOUND)
+		return gantry_err_set(err, -ENOENT, "the image has no kernel %.100s", symbol);
+	r = gantry_cuda_check(dev, result, "cuModuleGetFunction", err);
+	if (r == 0)
+		r = check_params(dev, kernel->function, symbol, kernel->sig, err);
+	return r < 0 ? r : take_limits(kernel, err);
+}
+
+static gantry_body *find_body(const struct gantry_image *image, const char *symbol)
+{
+	char name[SYMBOL_MAX];
+	gantry_body *body = NULL;
+	void *address = NULL;
+
+	if (image->library &&
+	    gantry_str_format(name, sizeof(name), "gantry_kernel_%s", symbol) == 0)
+		address = dlsym(image->library, name);
+	/* POSIX wants this conversion to work; ISO C has no cast for it. */
+	memcpy(&body, &address, sizeof(body));
+	return body;
+}
+
+int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
+			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			   struct gantry_err *err)
+{
+	struct gantry_kernel *kernel = calloc(1, sizeof(*kernel));
+	int r = 0;
+
+	if (!kernel)
+		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
+	kernel->image = image;
+	kernel->sig = sig;
+	kernel->body = find_body(image, symbol);
+	if (!kernel->body)
+		r = find_function(kernel, symbol, err);
+	if (r < 0) {
+		free(kernel);
+		return r;
+	}
+	kernel->next = image->kernels;
+	image->kernels = kernel;
+	*ret_kernel = kernel;
+	return 0;
+}

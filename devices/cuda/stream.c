@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams of the cuda backend: commands in, batches closed by a write, words read, device time shared out.
+ *
+ * The device thread sees when a batch has finished, not when each of its commands has. A batch's time goes to its
+ * commands by what each was expected to take; expectations of kernels follow what they were given,
+ * so in batches of one kernel, which most are, they become its mean.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "devices/cuda/backend.h"
+
+/* Expected of a kernel that never ran, and of any command besides its bytes. */
+#define FIRST_ESTIMATE_NS 5000u
+#define COPY_ESTIMATE_NS  1000u
+/* Bytes a nanosecond, roughly: over the bus, and inside the device. */
+#define HOST_BYTES_PER_NS   50u
+#define DEVICE_BYTES_PER_NS 1500u
+/* A new sample counts an eighth. */
+#define MEAN_SHIFT 3
+
+/* The least that a command which enqueued something is said to have taken. */
+#define FLOOR_NS 100u
+
+#define CALIBRATIONS	   16u
+#define CALIBRATION_MAX_US 10u
+#define DRAIN_NS	   (5 * GANTRY_NS_PER_S)
+#define DRAIN_SLEEP_US	   50u
+
+/* ---- places ---- */
+
+static int place_take(struct gantry_dev *dev, uint32_t *ret_place)
+{
+	for (uint32_t i = 0; i < GANTRY_CUDA_STREAMS / 64; i++) {
+		uint32_t place;
+
+		if (~dev->places[i] == 0)
+			continue;
+		place = 64 * i + (uint32_t)__builtin_ctzll(~dev->places[i]);
+		dev->places[i] |= 1ull << (place % 64);
+		if (place >= dev->nplaces)
+			gantry_store_relaxed(&dev->nplaces, place + 1);
+		*ret_place = place;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+static void place_give(struct gantry_dev *dev, uint32_t place)
+{
+	dev->places[place / 64] &= ~(1ull << (place % 64));
+}
+
+/* ---- life ---- */
+
+static int native_create(struct gantry_dev *dev, int32_t priority, CUstream *ret_native,
+			 struct gantry_err *err)
+{
+	/* The driver's numbers run the other way: the least priority is 0, greater ones are below it. */
+	int64_t wanted = -(int64_t)priority;
+	int native = wanted < dev->greatest_priority ? dev->greatest_priority
+		     : wanted > dev->least_priority  ? dev->least_priority
+						     : (int)wanted;
+
+	return gantry_cuda_check(
+		dev,
+		dev->driver->StreamCreateWithPriority(ret_native, CU_STREAM_NON_BLOCKING, native),
+		"cuStreamCreateWithPriority", err);
+}
+
+int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			      struct gantry_stream **ret_stream, struct gantry_err *err)
+{
+	struct gantry_stream *stream = calloc(1, sizeof(*stream));
+	int r;
+
+	if (!stream)
+		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
+	r = place_take(dev, &stream->place);
+	if (r < 0) {
+		free(stream);
+		return gantry_err_set(err, r, "all %u streams of the device are in use",
+				      GANTRY_CUDA_STREAMS);
+	}
+	r = native_create(dev, attr->priority, &stream->native, err);
+	if (r < 0) {
+		place_give(dev, stream->place);
+		free(stream);
+		return r;
+	}
+	stream->dev = dev;
+	stream->cell = &dev->cells[stream->place];
+	gantry_store_relaxed(&stream->cell->word, 0u);
+	gantry_store_relaxed(&dev->seen[stream->place], 0u);
+	gantry_cuda_body_init(stream);
+	gantry_list_init(&stream->active);
+	gantry_list_push_back(&dev->streams, &stream->link);
+	*ret_stream = stream;
+	return 0;
+}
+
+void gantry_cuda_stream_destroy(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev;
+
+	if (!stream)
+		return;
+	dev = stream->dev;
+	assert(stream->told == stream->submitted);
+	gantry_cuda_body_fini(stream);
+	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
+	place_give(dev, stream->place);
+	gantry_list_remove(&stream->active);
+	gantry_list_remove(&stream->link);
+	free(stream);
+}
+
+/* ---- device time ---- */
+
+static void busy_advance(struct gantry_dev *dev)
+{
+	uint64_t now = gantry_cycles();
+
+	if (dev->nbusy)
+		dev->busy += (now - dev->busy_at) / dev->nbusy;
+	dev->busy_at = now;
+}
+
+static void busy_begin(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+
+	busy_advance(dev);
+	dev->nbusy++;
+	stream->busy_from = dev->busy;
+	stream->started_idle = true;
+}
+
+/* What the stream had of the device since it was last asked. */
+static uint64_t busy_take_ns(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+	uint64_t cycles;
+
+	busy_advance(dev);
+	cycles = dev->busy - stream->busy_from;
+	stream->busy_from = dev->busy;
+	/* The way to the device and back is nobody's device time; behind other work it does not show. */
+	if (stream->started_idle)
+		cycles = cycles > dev->idle_cycles ? cycles - dev->idle_cycles : 0;
+	stream->started_idle = false;
+	return cycles * GANTRY_NS_PER_US / gantry_cycles_per_us();
+}
+
+static void learn(struct gantry_kernel *kernel, uint64_t ns)
+{
+	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
+
+	if (kernel->mean_ns)
+		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
+				  (sample >> MEAN_SHIFT);
+	else
+		kernel->mean_ns = sample;
+}
+
+/* @ns among the commands from stream->finished up to @end. */
+static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = stream->finished; i != end; i++)
+		sum += gantry_cuda_slot_at(stream, i)->estimate_ns;
+	if (sum == 0)
+		return;
+	for (uint32_t i = stream->finished; i != end; i++) {
+		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
+
+		if (slot->estimate_ns == 0)
+			continue; /* it never reached the device */
+		slot->done.device_ns = gantry_max_u64(
+			FLOOR_NS, (uint64_t)((double)ns * slot->estimate_ns / (double)sum));
+		if (slot->kernel)
+			learn(slot->kernel, slot->done.device_ns);
+	}
+}
+
+/* ---- submission ---- */
+
+static uint32_t range_estimate(const struct gantry_range *dst, const struct gantry_range *src)
+{
+	bool over_bus = dst->mem->base || (src && src->mem->base);
+	uint64_t ns = dst->len / (over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
+
+	return (uint32_t)gantry_min_u64(ns + COPY_ESTIMATE_NS, UINT32_MAX);
+}
+
+static int enqueue_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  struct gantry_cuda_slot *slot)
+{
+	slot->kernel = launch->kernel;
+	slot->estimate_ns = launch->kernel->mean_ns ? launch->kernel->mean_ns : FIRST_ESTIMATE_NS;
+	return launch->kernel->body ? gantry_cuda_body_run(stream, launch, slot)
+				    : gantry_cuda_launch(stream, launch, slot);
+}
+
+static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
+		   struct gantry_cuda_slot *slot)
+{
+	switch (cmd->kind) {
+	case GANTRY_CMD_LAUNCH:
+		return enqueue_launch(stream, &cmd->launch, slot);
+	case GANTRY_CMD_COPY:
+		slot->estimate_ns = range_estimate(&cmd->copy.dst, &cmd->copy.src);
+		return gantry_cuda_copy(stream, &cmd->copy);
+	case GANTRY_CMD_FILL:
+		slot->estimate_ns = range_estimate(&cmd->fill.dst, NULL);
+		return gantry_cuda_fill(stream, &cmd->fill);
+	default:
+		assert(!"a kind of command that device.h does not have");
+		return -EINVAL;
+	}
+}
+
+static void accept(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+	bool was_idle = stream->finished == stream->submitted;
+
+	stream->submitted++;
+	if (was_idle)
+		busy_begin(stream);
+	if (!gantry_list_is_empty(&stream->active))
+		return;
+	gantry_list_push_back(&dev->active, &stream->active);
+	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
+	if (dev->nflight == 1) {
+		gantry_store_relaxed(&dev->polled_at, gantry_cycles());
+		gantry_cuda_watch_begin(dev);
+	}
+}
+
+int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	const struct gantry_device_host *host = stream->dev->host;
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->submitted);
+	int r = 0;
+
+	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH)
+		return -EAGAIN;
+	slot->done = (struct gantry_done){ .tag = cmd->tag };
+	slot->kernel = NULL;
+	slot->judged = false;
+	slot->estimate_ns = 0;
+	/* After a fault everything is accepted, and told of with the fault by poll(). */
+	if (host->cancelled(host->cookie, cmd->tag)) {
+		slot->done.status = GANTRY_E_CANCELLED;
+		slot->done.blast = GANTRY_BLAST_CMD;
+	} else if (!gantry_load_relaxed(&stream->dev->fault)) {
+		r = enqueue(stream, cmd, slot);
+	}
+	if (r < 0)
+		return r;
+	if (r > 0)
+		slot->estimate_ns = 0;
+	stream->njudged += slot->judged;
+	accept(stream);
+	if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
+		gantry_cuda_flush(stream);
+	return 0;
+}
+
+/* Runs on a thread of the driver, in the order of the stream. */
+static void host_write(void *arg)
+{
+	const struct gantry_cuda_host_write *write = arg;
+
+	/* Release: pairs with the acquire in look(); copies to host memory come first. */
+	gantry_store_release(write->word, write->value);
+}
+
+static CUresult write_word(struct gantry_stream *stream)
+{
+	const struct gantry_cuda_driver *driver = stream->dev->driver;
+	struct gantry_cuda_host_write *write;
+
+	if (stream->dev->mem_ops)
+		return driver->StreamWriteValue32(stream->native,
+						  (CUdeviceptr)(uintptr_t)&stream->cell->word,
+						  stream->submitted, CU_STREAM_WRITE_VALUE_DEFAULT);
+	write = &stream->writes[stream->submitted % GANTRY_CUDA_DEPTH];
+	*write = (struct gantry_cuda_host_write){ &stream->cell->word, stream->submitted };
+	return driver->LaunchHostFunc(stream->native, host_write, write);
+}
+
+void gantry_cuda_flush(struct gantry_stream *stream)
+{
+	CUresult result;
+
+	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault))
+		return;
+	result = write_word(stream);
+	/* Without the write nothing of the stream will ever be seen to finish: as bad as a fault. */
+	if (result != CUDA_SUCCESS)
+		gantry_cuda_fault_note(stream->dev, result);
+	stream->flushed = stream->submitted;
+}
+
+/* ---- completion ---- */
+
+/* Device code has said that a body's work failed. */
+static void judge(struct gantry_stream *stream, uint32_t position)
+{
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, position);
+	const struct gantry_cuda_verdict *verdict =
+		&stream->cell->verdicts[position % GANTRY_CUDA_DEPTH];
+	int32_t status = gantry_load_relaxed(&verdict->status);
+
+	stream->njudged--;
+	if (status == 0)
+		return;
+	slot->done.status = status == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
+	slot->done.blast = GANTRY_BLAST_CMD;
+}
+
+static void finish(struct gantry_stream *stream, uint32_t end)
+{
+	share_out(stream, end, busy_take_ns(stream));
+	for (; stream->finished != end; stream->finished++)
+		if (gantry_cuda_slot_at(stream, stream->finished)->judged)
+			judge(stream, stream->finished);
+	if (stream->finished == stream->submitted)
+		stream->dev->nbusy--;
+}
+
+/* The session of running work is gone: device code that asks now and then learns it. */
+static void pass_cancel(struct gantry_stream *stream)
+{
+	const struct gantry_device_host *host = stream->dev->host;
+	uint64_t tag = gantry_cuda_slot_at(stream, stream->finished)->done.tag;
+
+	if (!host->cancelled(host->cookie, tag))
+		return;
+	for (uint32_t i = stream->finished; i != stream->submitted; i++)
+		gantry_store_relaxed(&stream->cell->verdicts[i % GANTRY_CUDA_DEPTH].cancel, 1u);
+}
+
+static void look(struct gantry_stream *stream)
+{
+	/* Acquire: pairs with the device's write, which comes after all that the commands wrote. */
+	uint32_t word = gantry_load_acquire(&stream->cell->word);
+
+	gantry_store_relaxed(&stream->dev->seen[stream->place], word);
+	/* Device code of a guest can write here too, and harms its own worker only. */
+	if (word != stream->finished &&
+	    word - stream->finished <= stream->flushed - stream->finished)
+		finish(stream, word);
+	else if (stream->njudged)
+		pass_cancel(stream);
+}
+
+/* All that has not finished ends with the fault. */
+static void fail(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+
+	dev->failed = true;
+	if (stream->finished == stream->submitted)
+		return;
+	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
+		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
+
+		slot->judged = false;
+		if (slot->done.status == GANTRY_OK)
+			gantry_cuda_fault_done(dev, &slot->done);
+	}
+	share_out(stream, stream->submitted, busy_take_ns(stream));
+	stream->flushed = stream->submitted;
+	stream->finished = stream->submitted;
+	stream->njudged = 0;
+	dev->nbusy--;
+}
+
+static unsigned tell(struct gantry_stream *stream, struct gantry_done *ret_done, unsigned n)
+{
+	struct gantry_dev *dev = stream->dev;
+	unsigned count = 0;
+
+	while (count < n && stream->told != stream->finished)
+		ret_done[count++] = gantry_cuda_slot_at(stream, stream->told++)->done;
+	if (stream->told == stream->submitted) {
+		gantry_list_remove(&stream->active);
+		gantry_store_relaxed(&dev->nflight, dev->nflight - 1);
+	}
+	return count;
+}
+
+unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
+{
+	unsigned count = 0;
+
+	if (n == 0 || gantry_list_is_empty(&dev->active))
+		return 0;
+	gantry_store_relaxed(&dev->polled_at, gantry_cycles());
+	gantry_list_for_each_safe(&dev->active, struct gantry_stream, active, stream) {
+		if (count == n)
+			break;
+		gantry_cuda_flush(stream);
+		look(stream);
+		if (gantry_load_relaxed(&dev->fault))
+			fail(stream);
+		count += tell(stream, ret_done + count, n - count);
+	}
+	/* The next call begins with another stream, so that a small @n starves none. */
+	if (count > 0 && !gantry_list_is_empty(&dev->active))
+		gantry_list_push_back(&dev->active, gantry_list_pop_front(&dev->active));
+	return count;
+}
+
+bool gantry_cuda_drain(struct gantry_dev *dev)
+{
+	uint64_t deadline = gantry_deadline_ns((int64_t)DRAIN_NS);
+	struct gantry_done done[16];
+
+	while (!gantry_list_is_empty(&dev->active) && !gantry_load_relaxed(&dev->fault)) {
+		if (gantry_cuda_poll(dev, done, 16) > 0)
+			continue;
+		if (gantry_deadline_passed(deadline))
+			return false;
+		(void)usleep(
+			DRAIN_SLEEP_US); /* at the end of a device nobody waits for microseconds */
+	}
+	return !gantry_load_relaxed(&dev->fault);
+}
+
+/* The shortest of several tries: other work of the machine only adds to it. */
+void gantry_cuda_stream_calibrate(struct gantry_dev *dev)
+{
+	uint64_t max = CALIBRATION_MAX_US * gantry_cycles_per_us();
+	uint32_t *word = &dev->cells[0].word;
+	uint64_t best = max;
+
+	for (uint32_t i = 1; i <= CALIBRATIONS; i++) {
+		uint64_t start;
+
+		dev->mem_ops = dev->driver->StreamWriteValue32(dev->own,
+							       (CUdeviceptr)(uintptr_t)word, i,
+							       CU_STREAM_WRITE_VALUE_DEFAULT) ==
+			       CUDA_SUCCESS;
+		if (!dev->mem_ops)
+			break;
+		start = gantry_cycles();
+		while (gantry_load_acquire(word) != i && gantry_cycles() - start < 100 * max)
+			gantry_cpu_relax();
+		best = gantry_min_u64(best, gantry_cycles() - start);
+	}
+	(void)dev->driver->StreamSynchronize(
+		dev->own); /* a write that comes late finds no stream there */
+	gantry_store_relaxed(word, 0u);
+	dev->idle_cycles = best == max ? 0 : best;
+}

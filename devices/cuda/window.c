@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slabs and windows, over the driver's virtual memory management.
+ *
+ * A slab is physical memory behind a descriptor and nothing else: the handle it came from is released at
+ * once, so that the memory lives exactly as long as the descriptor and the mappings do, whoever of its
+ * users dies.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/fd.h"
+#include "devices/cuda/backend.h"
+
+#define SLAB_ALIGN (2ull << 20)
+
+/* What one window_map() mapped. */
+struct map {
+	struct gantry_list link; /* gantry_mem.maps */
+	uint64_t off;
+	uint64_t len;
+};
+
+/* The open devices of the process: what one of them maps, the others may be able to reach. */
+static struct gantry_list sisters = GANTRY_LIST_INIT(sisters);
+static pthread_mutex_t sisters_lock = PTHREAD_MUTEX_INITIALIZER;
+#define MAX_SISTERS 64u
+
+void gantry_cuda_sisters_join(struct gantry_dev *dev)
+{
+	(void)pthread_mutex_lock(&sisters_lock);
+	gantry_list_push_back(&sisters, &dev->sisters);
+	(void)pthread_mutex_unlock(&sisters_lock);
+}
+
+void gantry_cuda_sisters_leave(struct gantry_dev *dev)
+{
+	(void)pthread_mutex_lock(&sisters_lock);
+	gantry_list_remove(&dev->sisters);
+	(void)pthread_mutex_unlock(&sisters_lock);
+}
+
+static CUmemAllocationProp slab_prop(const struct gantry_dev *dev)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->device },
+	};
+}
+
+int gantry_cuda_slab_align(struct gantry_dev *dev, uint64_t *ret_align, struct gantry_err *err)
+{
+	CUmemAllocationProp prop = slab_prop(dev);
+	size_t granularity = 0;
+	int r = gantry_cuda_check(dev,
+				  dev->driver->MemGetAllocationGranularity(
+					  &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+				  "cuMemGetAllocationGranularity", err);
+
+	if (r < 0)
+		return r;
+	*ret_align = gantry_max_u64(granularity, SLAB_ALIGN);
+	return 0;
+}
+
+/* This device may read and write there, and so may its sisters that can. */
+static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, bool sisters_too,
+		 struct gantry_err *err)
+{
+	CUmemAccessDesc access[MAX_SISTERS];
+	size_t count = 0;
+
+	access[count++] = (CUmemAccessDesc){
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->device },
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	(void)pthread_mutex_lock(&sisters_lock);
+	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister) {
+		int can = 0;
+
+		if (!sisters_too || sister->device == dev->device || count == MAX_SISTERS)
+			continue;
+		if (dev->driver->DeviceCanAccessPeer(&can, sister->device, dev->device) ==
+			    CUDA_SUCCESS &&
+		    can) {
+			access[count] = access[0];
+			access[count++].location.id = sister->device;
+		}
+	}
+	(void)pthread_mutex_unlock(&sisters_lock);
+	return gantry_cuda_check(dev, dev->driver->MemSetAccess(address, len, access, count),
+				 "cuMemSetAccess", err);
+}
+
+static int map_handle(struct gantry_dev *dev, CUmemGenericAllocationHandle handle,
+		      CUdeviceptr address, uint64_t len, bool sisters_too, struct gantry_err *err)
+{
+	int r = gantry_cuda_check(dev, dev->driver->MemMap(address, len, 0, handle, 0), "cuMemMap",
+				  err);
+
+	if (r < 0)
+		return r;
+	r = allow(dev, address, len, sisters_too, err);
+	if (r < 0)
+		(void)dev->driver->MemUnmap(address,
+					    len); /* the first failure is the one to tell */
+	return r;
+}
+
+static int clear(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, struct gantry_err *err)
+{
+	int r = gantry_cuda_check(dev, dev->driver->MemsetD8Async(address, 0, len, dev->own),
+				  "clearing a slab", err);
+
+	if (r < 0)
+		return r;
+	return gantry_cuda_check(dev, dev->driver->StreamSynchronize(dev->own), "clearing a slab",
+				 err);
+}
+
+/* Maps the slab for as long as it takes to clear it. */
+static int clear_handle(struct gantry_dev *dev, CUmemGenericAllocationHandle handle, uint64_t len,
+			struct gantry_err *err)
+{
+	CUdeviceptr address = 0;
+	int r;
+
+	r = gantry_cuda_check(dev, dev->driver->MemAddressReserve(&address, len, 0, 0, 0),
+			      "cuMemAddressReserve", err);
+	if (r < 0)
+		return r;
+	r = map_handle(dev, handle, address, len, false, err);
+	if (r == 0) {
+		r = clear(dev, address, len, err);
+		(void)dev->driver->MemUnmap(address, len); /* was mapped just now */
+	}
+	(void)dev->driver->MemAddressFree(address, len); /* was reserved just now */
+	return r;
+}
+
+static int create(struct gantry_dev *dev, uint64_t len, CUmemGenericAllocationHandle *ret_handle,
+		  struct gantry_err *err)
+{
+	CUmemAllocationProp prop = slab_prop(dev);
+
+	return gantry_cuda_check(dev, dev->driver->MemCreate(ret_handle, len, &prop, 0),
+				 "cuMemCreate", err);
+}
+
+int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			    struct gantry_err *err)
+{
+	CUmemGenericAllocationHandle handle;
+	int fd = -EBADF;
+	int r = create(dev, len, &handle, err);
+
+	if (r < 0)
+		return r;
+	/* The driver does not promise that what it gives out is clean. */
+	r = clear_handle(dev, handle, len, err);
+	if (r == 0)
+		r = gantry_cuda_check(dev,
+				      dev->driver->MemExportToShareableHandle(
+					      &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					      0),
+				      "cuMemExportToShareableHandle", err);
+	/* The descriptor holds the memory from here on. */
+	(void)dev->driver->MemRelease(handle);
+	if (r < 0)
+		return r;
+	/* It belongs to whom it is given to, and not to programs that somebody starts. */
+	(void)gantry_fd_cloexec(fd, true);
+	*ret_fd = fd;
+	return 0;
+}
+
+static int import(struct gantry_dev *dev, int fd, CUmemGenericAllocationHandle *ret_handle,
+		  struct gantry_err *err)
+{
+	return gantry_cuda_check(
+		dev,
+		dev->driver->MemImportFromShareableHandle(ret_handle, (void *)(uintptr_t)fd,
+							  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+		"cuMemImportFromShareableHandle", err);
+}
+
+int gantry_cuda_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)
+{
+	CUmemGenericAllocationHandle handle;
+	int r = import(dev, fd, &handle, err);
+
+	if (r < 0)
+		return r;
+	r = clear_handle(dev, handle, len, err);
+	(void)dev->driver->MemRelease(handle); /* was imported just now */
+	return r;
+}
+
+static int reserve(struct gantry_dev *dev, uint64_t address, uint64_t len, CUdeviceptr *ret_address,
+		   struct gantry_err *err)
+{
+	CUdeviceptr got = 0;
+	CUresult result = dev->driver->MemAddressReserve(&got, len, dev->slab_align, address, 0);
+
+	/* The address is a wish to the driver; to us it is not. */
+	if (result == CUDA_SUCCESS && address && got != address)
+		(void)dev->driver->MemAddressFree(got, len); /* was reserved just now */
+	if (address && ((result == CUDA_SUCCESS && got != address) ||
+			result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_INVALID_VALUE))
+		return gantry_err_set(err, -EADDRINUSE,
+				      "%zu bytes of device addresses at %#zx are not free",
+				      (size_t)len, (size_t)address);
+	if (result != CUDA_SUCCESS)
+		return gantry_cuda_check(dev, result, "cuMemAddressReserve", err);
+	*ret_address = got;
+	return 0;
+}
+
+int gantry_cuda_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			    struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_mem *mem = gantry_cuda_mem_new(dev, GANTRY_CUDA_MEM_WINDOW, len);
+	int r;
+
+	if (!mem)
+		return gantry_err_set(err, -ENOMEM, "no memory for a window");
+	r = reserve(dev, address, len, &mem->address, err);
+	if (r < 0) {
+		gantry_list_remove(&mem->link);
+		free(mem);
+		return r;
+	}
+	mem->reachable = true;
+	*ret_mem = mem;
+	return 0;
+}
+
+int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
+			   struct gantry_err *err)
+{
+	struct gantry_dev *dev = window->dev;
+	CUmemGenericAllocationHandle handle;
+	struct map *map = calloc(1, sizeof(*map));
+	int r;
+
+	if (!map)
+		return gantry_err_set(err, -ENOMEM, "no memory for a mapping");
+	*map = (struct map){ .off = off, .len = len };
+	r = import(dev, fd, &handle, err);
+	if (r == 0) {
+		r = map_handle(dev, handle, window->address + off, len, true, err);
+		/* The mapping holds the memory from here on. */
+		(void)dev->driver->MemRelease(handle);
+	}
+	if (r < 0) {
+		free(map);
+		return r;
+	}
+	gantry_list_push_back(&window->maps, &map->link);
+	return 0;
+}
+
+static void unmap(struct gantry_mem *window, struct map *map)
+{
+	/* Refused after a fault only, when the end of the process does it. */
+	(void)window->dev->driver->MemUnmap(window->address + map->off, map->len);
+	gantry_list_remove(&map->link);
+	free(map);
+}
+
+void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len)
+{
+	gantry_list_for_each(&window->maps, struct map, link, map) {
+		if (map->off == off && map->len == len) {
+			unmap(window, map);
+			return;
+		}
+	}
+}
+
+void gantry_cuda_window_close(struct gantry_mem *window)
+{
+	gantry_list_for_each_safe(&window->maps, struct map, link, map)
+		unmap(window, map);
+	(void)window->dev->driver->MemAddressFree(window->address, window->len); /* as unmap() */
+}
