@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fake of NVIDIA's public driver API over host memory, for tests on machines without a GPU. It is made from the
+ * documentation in cuda.h and knows nothing else. It prints nothing and checks arguments as far as tests need.
+ *
+ * State is one structure behind one lock; commands run outside it, on a thread per stream that starts with the
+ * first command. What is left ends with its context.
+ *
+ * Environment, read by cuInit() while no context is alive:
+ *   FAKECUDA_DEVICES=N         devices, 1 if unset; 0 makes cuInit() say CUDA_ERROR_NO_DEVICE
+ *   FAKECUDA_MEM=BYTES         memory of a device, counted per process; 4 GiB if unset
+ *   FAKECUDA_DIRTY=1           new memory holds 0x5a instead of zeroes
+ *   FAKECUDA_FAIL=CALL:N:CODE[,...]   the N-th call of CALL (cuMemCreate) answers CODE; N+ also all later ones
+ *   FAKECUDA_LOST=PATH         once this file is there, its devices ("0 2", or empty for all) are off the bus
+ *   FAKECUDA_MPS_GROUP=PATH    processes with the same file share faults, as clients of one MPS server do
+ *   FAKECUDA_NVML=PATH         lines KEY=VALUE that NVML answers from, read at each call: see nvml.c
+ *
+ * Kernels named fault, trap, assert and endless are in every image: three make their context fail with 700,
+ * 719 and 710, the fourth never ends.
+ */
+#ifndef GANTRY_TESTS_FAKECUDA_FAKE_H
+#define GANTRY_TESTS_FAKECUDA_FAKE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the header declares is what these libraries export; the rest of the files is built hidden. */
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
+
+#include "tests/fakecuda/kernel.h"
+
+#define FAKE_MAX_DEVICES 16
+#define FAKE_GRANULARITY (2ull << 20)
+#define FAKE_MAX_PARAMS	 64
+#define FAKE_ARCH_MAJOR	 9
+#define FAKE_ARCH_MINOR	 0
+
+enum fake_range_kind {
+	FAKE_ALLOC = 1,	   /* cuMemAlloc */
+	FAKE_HOST = 2,	   /* cuMemHostAlloc */
+	FAKE_REGISTER = 3, /* cuMemHostRegister */
+	FAKE_RESERVE = 4,  /* cuMemAddressReserve */
+	FAKE_MAP = 5,	   /* cuMemMap, inside a reservation */
+};
+
+struct fake_slab;
+
+struct fake_range {
+	struct fake_range *next;
+	enum fake_range_kind kind;
+	uint64_t base;
+	uint64_t len;
+	CUdevice ordinal;
+	struct CUctx_st *ctx;	/* NULL: of the process */
+	struct fake_slab *slab; /* FAKE_MAP */
+	bool access;		/* FAKE_MAP: cuMemSetAccess was called */
+};
+
+/* Physical memory: a descriptor and who refers to it. */
+struct fake_slab {
+	int fd;
+	uint64_t len;
+	CUdevice ordinal;
+	unsigned int nrefs; /* handles and mappings */
+	bool counted;	    /* made here, so charged here */
+};
+
+enum fake_cmd_kind {
+	FAKE_COPY,
+	FAKE_SET,
+	FAKE_LAUNCH,
+	FAKE_WRITE,
+	FAKE_AWAIT,
+	FAKE_RECORD,
+	FAKE_AWAIT_EVENT,
+	FAKE_CALL,
+	FAKE_FREE,
+};
+
+struct fake_cmd {
+	struct fake_cmd *next;
+	enum fake_cmd_kind kind;
+	union {
+		struct {
+			uint64_t dst, src, len;
+		} copy;
+		struct {
+			uint64_t dst, count;
+			uint32_t value, width;
+		} set;
+		struct {
+			struct CUfunc_st *func;
+			struct fakecuda_geometry geometry;
+			uint32_t nparams;
+			void *params[FAKE_MAX_PARAMS];
+			unsigned char *bytes;
+		} launch;
+		struct {
+			uint64_t at, value;
+			uint32_t width, flags;
+		} word;
+		struct {
+			struct CUevent_st *event;
+			uint64_t seq;
+		} event;
+		struct {
+			CUhostFn fn;
+			void *data;
+		} call;
+		uint64_t free_at;
+	};
+};
+
+struct CUstream_st {
+	struct CUstream_st *next;
+	struct CUctx_st *ctx;
+	pthread_t thread;
+	pthread_cond_t work;
+	struct fake_cmd *head, **tail;
+	struct CUgraph_st *capture;
+	unsigned int flags;
+	int priority;
+	bool started; /* there is a thread */
+	bool busy;    /* a command is running */
+	bool closing; /* destroyed: the thread leaves when it has nothing to do */
+	bool left;    /* the thread is about to end */
+};
+
+struct CUctx_st {
+	struct CUctx_st *next; /* of cuCtxCreate() */
+	CUdevice ordinal;
+	unsigned int nrefs;
+	unsigned int flags;
+	CUresult sticky;
+	bool ending;
+	uint64_t group_faults; /* when it began */
+	struct CUstream_st *streams;
+	struct CUstream_st *null_stream;
+};
+
+struct CUevent_st {
+	unsigned int nrefs;
+	unsigned int flags;
+	uint64_t recorded; /* records asked for */
+	uint64_t done;	   /* records done */
+	uint64_t time_ns;
+	struct CUctx_st *ctx;
+};
+
+struct CUgraph_st {
+	struct fake_cmd *head, **tail;
+	struct CUgraphNode_st *nodes;
+	size_t nnodes;
+};
+
+struct CUmod_st {
+	struct CUmod_st *next;
+	void *so;
+	struct CUfunc_st *funcs;
+	struct CUctx_st *ctx;
+};
+
+struct CUfunc_st {
+	struct CUfunc_st *next;
+	struct CUmod_st *mod;
+	fakecuda_kernel *fn;
+	const struct fakecuda_param *params;
+	uint32_t nparams;
+	uint32_t param_bytes;
+	char name[128];
+};
+
+struct fake {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* an event, a stream or a context */
+	bool inited;
+	int ndevices;
+	uint64_t mem_bytes;
+	uint64_t used[FAKE_MAX_DEVICES];
+	bool dirty;
+	char lost_path[256];
+	struct CUctx_st primary[FAKE_MAX_DEVICES];
+	struct CUctx_st *created;
+	struct fake_range *ranges;
+	struct CUmod_st *modules;
+};
+
+extern struct fake fake;
+
+uint64_t fake_now_ns(void);
+
+/* What every call does first; @call is __func__. 0, or what the call must return. */
+CUresult fake_enter(const char *call);
+/* The same, and a context is current. */
+CUresult fake_enter_ctx(const char *call, struct CUctx_st **ret_ctx);
+bool fake_is_lost(CUdevice ordinal);
+/* With the lock: @ctx and, in a group, everybody's fail from now on. */
+void fake_fail_locked(struct CUctx_st *ctx, CUresult code);
+/* With the lock: everything of @ctx ends; gives the lock up in between. */
+void fake_ctx_end_locked(struct CUctx_st *ctx);
+
+/* fail.c */
+void fake_fail_load(const char *text);
+CUresult fake_fail_ask(const char *call);
+
+/* group.c: of processes that share faults. */
+int fake_group_join(const char *path);
+void fake_group_leave(void);
+bool fake_in_group(void);
+/* Faults so far; @ret_code is the last one's. */
+uint64_t fake_group_faults(CUresult *ret_code);
+void fake_group_tell(CUresult code);
+/* A kernel begins (1) or ends (-1). */
+void fake_group_busy(int delta);
+
+/* memory.c; with the lock. */
+struct fake_range *fake_range_add(enum fake_range_kind kind, uint64_t base, uint64_t len,
+				  struct CUctx_st *ctx);
+struct fake_range *fake_range_at(enum fake_range_kind kind, uint64_t base);
+struct fake_range *fake_range_around(enum fake_range_kind kind, uint64_t addr);
+void fake_range_drop(struct fake_range *range);
+/* No part lies in a reservation without memory behind it. */
+bool fake_reaches(uint64_t addr, uint64_t len);
+void fake_memory_end(struct CUctx_st *ctx);
+CUresult fake_charge(CUdevice ordinal, uint64_t len);
+
+/* stream.c; with the lock where it says so. */
+/* NULL means the context's own stream. */
+struct CUstream_st *fake_stream_locked(struct CUctx_st *ctx, CUstream stream);
+/* Takes @cmd in any case. */
+CUresult fake_put_locked(struct CUstream_st *stream, struct fake_cmd *cmd);
+CUresult fake_put(CUstream stream, struct CUctx_st *ctx, struct fake_cmd *cmd);
+struct fake_cmd *fake_cmd_new(enum fake_cmd_kind kind);
+struct fake_cmd *fake_cmd_copy(const struct fake_cmd *cmd);
+void fake_cmd_free(struct fake_cmd *cmd);
+/* Waits until @stream has nothing left; the context's error. */
+CUresult fake_drain_locked(struct CUstream_st *stream);
+void fake_streams_end_locked(struct CUctx_st *ctx);
+void fake_event_unref_locked(struct CUevent_st *event);
+
+/* run.c */
+CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd);
+
+/* module.c; with the lock. */
+void fake_modules_end(struct CUctx_st *ctx);
+/* Finds the line of an image in @bytes; 0 or the CUresult. */
+CUresult fake_image_read(const void *bytes, char *ret_so, size_t so_bytes);
+CUresult fake_params_copy(const struct CUfunc_st *func, void **params, void **extra,
+			  struct fake_cmd *cmd);
+
+#endif
