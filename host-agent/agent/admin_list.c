@@ -201,6 +201,8 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->door_mode = key_text(r, conf, "door_mode");
 	msg->door_owner = key_text(r, conf, "door_owner");
 	msg->on_full = key_text(r, conf, "on_full");
+	msg->compute_percent = number(r, conf->compute_percent);
+	msg->spin_ns = number(r, conf->spin_ns);
 	return msg;
 }
 
@@ -298,7 +300,8 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->worker_id = s->worker ? s->worker->id : 0;
 	msg->worker_pid = s->worker ? (uint32_t)s->worker->pid : 0;
 	msg->mode = gantry_answer_text(
-		r, gantry_tenant_mode(s->tenant) == GANTRY_POOLED ? "pooled" : "isolated");
+		r, gantry_isolation_name(s->worker ? s->worker->class.mode
+						   : gantry_tenant_mode(s->tenant)));
 	msg->state = gantry_answer_text(r, phase_name(s->phase));
 	msg->version = s->version;
 	msg->epoch = hdr->epoch;
@@ -437,8 +440,9 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	gantry__admin__worker__init(msg);
 	msg->worker_id = w->id;
 	msg->pid = (uint32_t)w->pid;
-	msg->mode = gantry_answer_text(r, w->mode == GANTRY_POOLED ? "pooled" : "isolated");
-	msg->trust_group = gantry_answer_text(r, w->group);
+	msg->mode = gantry_answer_text(r, gantry_isolation_name(w->class.mode));
+	msg->trust_group = gantry_answer_text(r, w->class.group);
+	msg->compute_percent = w->class.percent;
 	msg->state = gantry_answer_text(r, states[w->state]);
 	msg->sessions = w->nsessions;
 	msg->confined = split(r, w->confined, &msg->n_confined);

@@ -109,7 +109,7 @@ void gantry_detach(struct gantry_session *s, int status, const char *text)
 	msg.detach = &detach;
 	/* -EPIPE: it is dead, and its burial finishes the session. */
 	(void)gantry_call(w, &msg, NULL, 0,
-			  w->mode == GANTRY_POOLED ? DETACH_POOLED_NS : DETACH_ISOLATED_NS,
+			  w->class.mode == GANTRY_POOLED ? DETACH_POOLED_NS : DETACH_ISOLATED_NS,
 			  detach_answer, s);
 }
 

@@ -57,6 +57,9 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.admin_mode = 0660;
 	config->agent.warm_workers = 2;
 	config->agent.confine = true;
+	config->agent.mps_clients = GANTRY_MPS_CLIENTS;
+	/* it fits */
+	(void)gantry_str_copy(config->agent.mps, sizeof(config->agent.mps), "auto");
 	/* it fits */
 	(void)gantry_str_copy(config->agent.cgroup, sizeof(config->agent.cgroup), "auto");
 	/* it fits */
@@ -264,6 +267,32 @@ static int parse_segment_range(struct gantry_agent_conf *agent, const char *valu
 	return 0;
 }
 
+static int parse_mps(struct gantry_agent_conf *agent, const char *value, struct gantry_err *err)
+{
+	if (value[0] != '/' && strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
+		return gantry_err_set(
+			err, -EINVAL,
+			"mps is auto, off, or the full path of nvidia-cuda-mps-control");
+	return copy_text("mps", agent->mps, sizeof(agent->mps), value, err);
+}
+
+static int parse_mps_multiuser(struct gantry_agent_conf *agent, const char *value,
+			       struct gantry_err *err)
+{
+	static const char *const words[] = {
+		[GANTRY_MPS_MULTIUSER_AUTO] = "auto",
+		[GANTRY_MPS_MULTIUSER_YES] = "yes",
+		[GANTRY_MPS_MULTIUSER_NO] = "no",
+	};
+
+	for (uint32_t i = 0; i < GANTRY_ARRAY_SIZE(words); i++)
+		if (strcmp(value, words[i]) == 0) {
+			agent->mps_multiuser = i;
+			return 0;
+		}
+	return gantry_err_set(err, -EINVAL, "mps_multiuser is auto, yes or no");
+}
+
 static int agent_key(struct gantry_agent_conf *agent, const char *key, const char *value,
 		     struct gantry_err *err)
 {
@@ -289,6 +318,16 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		if (gantry_u64_parse(value, 0, MAX_WARM_WORKERS, &number, err) < 0)
 			return gantry_err_wrap(err, -EINVAL, "%s", key);
 		agent->warm_workers = (uint32_t)number;
+		return 0;
+	}
+	if (strcmp(key, "mps") == 0)
+		return parse_mps(agent, value, err);
+	if (strcmp(key, "mps_multiuser") == 0)
+		return parse_mps_multiuser(agent, value, err);
+	if (strcmp(key, "mps_clients") == 0) {
+		if (gantry_u64_parse(value, 1, GANTRY_MPS_CLIENTS_HIGHEST, &number, err) < 0)
+			return gantry_err_wrap(err, -EINVAL, "%s", key);
+		agent->mps_clients = (uint32_t)number;
 		return 0;
 	}
 	if (strcmp(key, "spin") == 0) {

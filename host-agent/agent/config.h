@@ -37,10 +37,15 @@
 #define GANTRY_CONFIG_SEGMENTS_END  0x7f0000000000ull
 #define GANTRY_CONFIG_NAME	    (GANTRY_NAME_LEN_MAX + 1)
 
+/* How a tenant's sessions are kept apart; and, of workers, the steward's, which serves none. */
 enum gantry_isolation {
 	GANTRY_ISOLATED = 0,
 	GANTRY_POOLED = 1,
+	GANTRY_STEWARD = 2,
+	GANTRY_PACKED = 3,
 };
+
+const char *gantry_isolation_name(uint32_t isolation);
 
 enum gantry_on_full {
 	GANTRY_ON_FULL_REFUSE = 0,
@@ -62,7 +67,23 @@ struct gantry_agent_conf {
 	uint64_t segments_base; /* addresses of segments: [base, end); 0, 0: anywhere */
 	uint64_t segments_end;
 	uint64_t spin_ns; /* bound of a worker's idle spinning; 0: the worker's default */
+	char mps[GANTRY_CONFIG_TEXT]; /* "auto", "off", or the control program's path */
+	uint32_t mps_clients;	      /* of one MPS server */
+	uint32_t mps_multiuser;	      /* enum gantry_mps_multiuser */
 };
+
+enum gantry_mps_multiuser {
+	GANTRY_MPS_MULTIUSER_AUTO = 0,
+	GANTRY_MPS_MULTIUSER_YES = 1,
+	GANTRY_MPS_MULTIUSER_NO = 2,
+};
+
+/*
+ * Clients that one MPS server takes: 48 before, 60 from the Hopper generation on, says NVIDIA's documentation of the
+ * service (16 before Volta). The lower one unless configured.
+ */
+#define GANTRY_MPS_CLIENTS	   48u
+#define GANTRY_MPS_CLIENTS_HIGHEST 60u
 
 struct gantry_device_section {
 	char name[GANTRY_CONFIG_NAME];
@@ -96,6 +117,8 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_WORKER_CPU = 1 << 18,
 	GANTRY_TENANT_WORKER_MEM = 1 << 19,
 	GANTRY_TENANT_WORKER_PIDS = 1 << 20,
+	GANTRY_TENANT_COMPUTE_PERCENT = 1 << 21,
+	GANTRY_TENANT_SPIN = 1 << 22,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -131,6 +154,9 @@ struct gantry_tenant_conf {
 	struct gantry_cpu_share worker_cpu;
 	uint64_t worker_mem_bytes; /* beside device memory and segments */
 	uint32_t worker_pids;
+	uint32_t
+		compute_percent; /* of a GPU's multiprocessors that a packed session may use; 0: all */
+	uint64_t spin_ns;	 /* longest wait for a device that a worker spends spinning */
 };
 
 struct gantry_config {

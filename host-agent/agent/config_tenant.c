@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
 #include "proto/wire.h"
 
@@ -74,13 +75,16 @@ static const struct tenant_key keys[] = {
 	{ "worker_mem", GANTRY_TENANT_WORKER_MEM, VALUE_SIZE, FIELD(worker_mem_bytes), 0, 0,
 	  1ull << 50 },
 	{ "worker_pids", GANTRY_TENANT_WORKER_PIDS, VALUE_U32, FIELD(worker_pids), 0, 0, 1u << 22 },
+	{ "compute_percent", GANTRY_TENANT_COMPUTE_PERCENT, VALUE_U32, FIELD(compute_percent), 0, 0,
+	  100 },
+	{ "spin", GANTRY_TENANT_SPIN, VALUE_DURATION, FIELD(spin_ns), 0, 0, UINT64_MAX },
 };
 
 const char *const gantry_tenant_keys[] = {
-	"mem",	      "virtual",    "heap",	   "host_mem",	 "weight",    "priority",
-	"sessions",   "queues",	    "inflight",	   "deadline",	 "isolation", "trust_group",
-	"devices",    "door",	    "door_mode",   "door_owner", "door_uids", "on_full",
-	"worker_cpu", "worker_mem", "worker_pids", NULL,
+	"mem",	      "virtual",    "heap",	   "host_mem",	      "weight",	   "priority",
+	"sessions",   "queues",	    "inflight",	   "deadline",	      "isolation", "trust_group",
+	"devices",    "door",	    "door_mode",   "door_owner",      "door_uids", "on_full",
+	"worker_cpu", "worker_mem", "worker_pids", "compute_percent", "spin",	   NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),
 	      "one name for each key");
@@ -101,6 +105,7 @@ void gantry_tenant_conf_init(struct gantry_tenant_conf *tenant, const char *name
 		.worker_cpu = { .weight = 100 },
 		.worker_mem_bytes = 4ull << 30,
 		.worker_pids = 1024,
+		.spin_ns = GANTRY_QUOTA_SPIN_NS,
 	};
 	/* Both were checked, or come from us: a cut is no harm. */
 	(void)gantry_str_copy(tenant->name, sizeof(tenant->name), name);
@@ -172,6 +177,30 @@ static int set_choice(const struct tenant_key *key, uint32_t *field, const char 
 	else
 		return gantry_err_set(err, -EINVAL, "%s is \"%s\" or \"%s\"", key->name, zero, one);
 	return 0;
+}
+
+static const char *const isolations[] = {
+	[GANTRY_ISOLATED] = "isolated",
+	[GANTRY_POOLED] = "pooled",
+	[GANTRY_STEWARD] = "steward",
+	[GANTRY_PACKED] = "packed",
+};
+
+const char *gantry_isolation_name(uint32_t isolation)
+{
+	return isolation < GANTRY_ARRAY_SIZE(isolations) ? isolations[isolation] : "unknown";
+}
+
+static int set_isolation(const struct tenant_key *key, uint32_t *field, const char *value,
+			 struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < GANTRY_ARRAY_SIZE(isolations); i++)
+		if (i != GANTRY_STEWARD && strcmp(value, isolations[i]) == 0) {
+			*field = i;
+			return 0;
+		}
+	return gantry_err_set(err, -EINVAL, "%s is \"isolated\", \"packed\" or \"pooled\"",
+			      key->name);
 }
 
 /* "2", "0.5", "1.25/200", "0/50" */
@@ -368,7 +397,7 @@ int gantry_tenant_conf_set(struct gantry_tenant_conf *tenant, const char *name, 
 		r = set_duration(key, field, value, err);
 		break;
 	case VALUE_ISOLATION:
-		r = set_choice(key, field, value, "isolated", "pooled", err);
+		r = set_isolation(key, field, value, err);
 		break;
 	case VALUE_ON_FULL:
 		r = set_choice(key, field, value, "refuse", "queue", err);
@@ -453,7 +482,7 @@ int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *
 		break;
 	}
 	if (key->kind == VALUE_ISOLATION)
-		return gantry_str_copy(buf, cap, u32 ? "pooled" : "isolated");
+		return gantry_str_copy(buf, cap, gantry_isolation_name(u32));
 	if (key->kind == VALUE_ON_FULL)
 		return gantry_str_copy(buf, cap, u32 ? "queue" : "refuse");
 	return gantry_str_format(buf, cap, key->kind == VALUE_MODE ? "%04o" : "%u", u32);

@@ -14,6 +14,9 @@ struct gantry_agent;
 /* The monitor's name of a session's ledger: session, share slot, wire version, tenant's slot. */
 #define GANTRY_KEPT_LEDGER "s/%llx/ledger/%u/%u/%u"
 
+/* And of a worker's socket: worker, entry in the share pages, class (mode, percentage, group). */
+#define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u/%s"
+
 int gantry_keep_start(struct gantry_agent *a);
 void gantry_keep_stop(struct gantry_agent *a);
 /*

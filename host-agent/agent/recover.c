@@ -77,7 +77,7 @@ static bool held_lane(const struct gantry_session *s)
 
 static void judge(struct gantry_worker *w, struct gantry_session *s)
 {
-	bool culprit = is_fault(w) && (w->mode == GANTRY_ISOLATED || held_lane(s));
+	bool culprit = is_fault(w) && (w->class.mode != GANTRY_POOLED || held_lane(s));
 
 	if (culprit)
 		(void)gantry_tenant_faulted(s->tenant); /* it tells who listens */

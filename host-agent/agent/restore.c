@@ -374,8 +374,8 @@ static int take_pidfd(struct gantry_agent *a, uint64_t id, pid_t *ret_pid)
 	return -EBADF;
 }
 
-static void restore_worker(struct gantry_agent *a, uint64_t id, uint32_t owner, uint32_t mode,
-			   const char *group, int ctl_fd)
+static void restore_worker(struct gantry_agent *a, uint64_t id, uint32_t owner,
+			   const struct gantry_worker_class *class, int ctl_fd)
 {
 	pid_t pid = 0;
 	int pidfd = take_pidfd(a, id, &pid);
@@ -384,7 +384,7 @@ static void restore_worker(struct gantry_agent *a, uint64_t id, uint32_t owner, 
 	if (id >= a->next_worker_id)
 		a->next_worker_id = id + 1;
 	if (pidfd >= 0 && gantry_slot_claim(a->owners, GANTRY_SHARE_NWORKERS, owner))
-		w = gantry_worker_new(a, id, mode, owner, group);
+		w = gantry_worker_new(a, id, owner, class);
 	if (!w) {
 		/* It ends when the last copy of its socket closes. */
 		gantry_keep_drop_tree(a, "w/%llx/", (unsigned long long)id);
@@ -413,17 +413,19 @@ static void restore_workers(struct gantry_agent *a)
 
 	while (i < a->handed.nentries) {
 		char name[GANTRY_MONITOR_NAME_MAX];
-		char group[GANTRY_CONFIG_NAME + 8] = "";
+		struct gantry_worker_class class = { 0 };
 		unsigned long long id;
-		unsigned int owner, mode;
+		unsigned int owner;
 
 		/* the same size */
 		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
-		if (sscanf(name, "w/%llx/ctl/%u/%u/%39s", &id, &owner, &mode, group) < 3) {
+		static_assert(sizeof(class.group) > 39, "a group's name fits");
+		if (sscanf(name, "w/%llx/ctl/%u/%u/%u/%39s", &id, &owner, &class.mode,
+			   &class.percent, class.group) < 4) {
 			i++;
 			continue;
 		}
-		restore_worker(a, id, owner, mode, group, gantry_store_take(&a->handed, name));
+		restore_worker(a, id, owner, &class, gantry_store_take(&a->handed, name));
 		i = 0; /* entries have moved */
 	}
 }
@@ -530,8 +532,8 @@ void gantry_restore_answered(struct gantry_worker *w, const Gantry__Worker__Read
 		else
 			end_stranger(w, ready->sessions[i]);
 	}
-	/* Isolated and without its guest: it served one that ended while nobody looked. */
-	if (w->nsessions == 0 && w->mode == GANTRY_ISOLATED && ready->n_sessions > 0)
+	/* For one session and without its guest: it served one that ended while nobody looked. */
+	if (w->nsessions == 0 && w->class.mode != GANTRY_POOLED && ready->n_sessions > 0)
 		gantry_worker_quit(w);
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s)
 		go_on(s);

@@ -47,12 +47,19 @@ uint32_t gantry_tenant_mode(const struct gantry_tenant *t)
 }
 
 /* "@" keeps a tenant that names no group apart from every group's name. */
-const char *gantry_tenant_group(const struct gantry_tenant *t, char *buf, size_t cap)
+void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_class *ret_class)
 {
-	(void)gantry_str_format(buf, cap, "%s%s", t->conf.trust_group[0] ? "" : "@",
+	uint32_t mode = gantry_tenant_mode(t);
+
+	*ret_class = (struct gantry_worker_class){ .mode = mode };
+	if (mode == GANTRY_ISOLATED)
+		return;
+	if (mode == GANTRY_PACKED)
+		ret_class->percent = t->conf.compute_percent;
+	(void)gantry_str_format(ret_class->group, sizeof(ret_class->group), "%s%s",
+				t->conf.trust_group[0] ? "" : "@",
 				/* it fits */
 				t->conf.trust_group[0] ? t->conf.trust_group : t->conf.name);
-	return buf;
 }
 
 bool gantry_tenant_faulted(struct gantry_tenant *t)
@@ -79,6 +86,7 @@ static void publish_limits(struct gantry_tenant *t)
 	gantry_store_relaxed(&q->mem_bytes, t->conf.mem_bytes);
 	gantry_store_relaxed(&q->virtual_bytes, t->conf.virtual_bytes);
 	gantry_store_relaxed(&q->deadline_ns, t->conf.deadline_ns);
+	gantry_store_relaxed(&q->spin_ns, t->conf.spin_ns);
 	gantry_store_relaxed(&q->inflight, t->conf.inflight);
 	gantry_store_relaxed(&q->priority_max, t->conf.priority);
 	gantry_store_relaxed(&q->nobjects, GANTRY_LEDGER_NOBJECTS);

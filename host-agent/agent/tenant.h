@@ -21,6 +21,7 @@
 
 struct gantry_agent;
 struct gantry_quota_page;
+struct gantry_worker_class;
 
 #define GANTRY_FAULTS_KEPT 3u
 
@@ -30,7 +31,7 @@ struct gantry_tenant {
 	struct gantry_tenant_conf conf;
 	uint32_t slot;	      /* in share pages */
 	bool removed;	      /* no longer configured; lives until its last session ends */
-	bool forced_isolated; /* faulted too often to go on pooled */
+	bool forced_isolated; /* faulted too often to go on with others */
 	struct gantry_quota_page *quota;
 	int quota_fd;
 	int door_fd;
@@ -62,8 +63,9 @@ struct gantry_tenant *gantry_tenant_by_slot(struct gantry_agent *a, uint32_t slo
 void gantry_tenant_reap(struct gantry_tenant *t);
 void gantry_tenant_free(struct gantry_tenant *t);
 uint32_t gantry_tenant_mode(const struct gantry_tenant *t); /* enum gantry_isolation in force */
-const char *gantry_tenant_group(const struct gantry_tenant *t, char *buf, size_t cap);
-/* Notes a fault of one of its workers; true: that was one too many for a pooled tenant. */
+/* Of the workers that serve its sessions. */
+void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_class *ret_class);
+/* Notes a fault of one of its workers; true: that was one too many for one that is not isolated. */
 bool gantry_tenant_faulted(struct gantry_tenant *t);
 
 #endif

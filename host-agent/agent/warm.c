@@ -32,53 +32,62 @@ static bool starting(const struct gantry_worker *w)
 	return !w->stale && !w->dead && w->state == GANTRY_WORKER_STARTING;
 }
 
-static void spawn(struct gantry_agent *a, uint32_t mode, const char *group)
+/* One that can take a session of @class now; or, @may_start, once it has started. */
+static bool fits(const struct gantry_worker *w, const struct gantry_worker_class *class,
+		 bool may_start)
 {
-	struct gantry_err err = GANTRY_ERR_NONE;
-	struct gantry_worker *w;
-
-	if (gantry_worker_spawn(a, mode, group, &w, &err) < 0)
-		gantry_event(a, "worker-failed", NULL, NULL, NULL, "%s", err.text);
+	if (!gantry_worker_class_equal(&w->class, class) ||
+	    !(usable(w) || (may_start && starting(w))))
+		return false;
+	return class->mode == GANTRY_POOLED ? w->nsessions < POOLED_SESSIONS_MAX
+					    : w->nsessions == 0 && w->state != GANTRY_WORKER_BUSY;
 }
 
-/* Isolated ones: the configured stock, and one for each session that waits. */
-static uint32_t missing_isolated(struct gantry_agent *a)
-{
-	uint32_t wanted = a->config->agent.warm_workers;
-	uint32_t have = 0;
-	bool any = false;
-
-	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
-		any = any || (!t->removed && gantry_tenant_mode(t) == GANTRY_ISOLATED);
-	if (!any)
-		wanted = 0;
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s)
-		wanted += gantry_tenant_mode(s->tenant) == GANTRY_ISOLATED;
-	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		have += w->mode == GANTRY_ISOLATED && w->nsessions == 0 &&
-			(starting(w) || (usable(w) && w->state == GANTRY_WORKER_WARM));
-	return wanted > have ? wanted - have : 0;
-}
-
-static struct gantry_worker *find_pooled(struct gantry_agent *a, const char *group, bool may_start)
+static struct gantry_worker *find(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		if (w->mode == GANTRY_POOLED && strcmp(w->group, group) == 0 &&
-		    w->nsessions < POOLED_SESSIONS_MAX && (usable(w) || (may_start && starting(w))))
+		if (fits(w, class, false))
 			return w;
 	return NULL;
 }
 
-static void fill_pooled(struct gantry_agent *a)
+/* How many are to be there beside those that sessions wait for. A context on a GPU is dear: one, of classes with a group. */
+static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	char group[GANTRY_CONFIG_NAME + 8];
+	uint32_t n = a->config->agent.warm_workers;
 
-	if (a->config->agent.warm_workers == 0)
-		return;
-	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
-		if (!t->removed && gantry_tenant_mode(t) == GANTRY_POOLED &&
-		    !find_pooled(a, gantry_tenant_group(t, group, sizeof(group)), true))
-			spawn(a, GANTRY_POOLED, group);
+	return class->mode == GANTRY_ISOLATED || n == 0 ? n : 1;
+}
+
+static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class *class)
+{
+	uint32_t wanted = stock(a, class);
+	uint32_t have = 0;
+
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
+		struct gantry_worker_class theirs;
+
+		gantry_tenant_class(s->tenant, &theirs);
+		wanted += gantry_worker_class_equal(&theirs, class);
+	}
+	if (class->mode == GANTRY_POOLED)
+		wanted = wanted > 0;
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
+		have += fits(w, class, true);
+	return wanted > have ? wanted - have : 0;
+}
+
+static void fill_class(struct gantry_agent *a, const struct gantry_worker_class *class)
+{
+	for (uint32_t n = missing(a, class); n > 0; n--) {
+		struct gantry_err err = GANTRY_ERR_NONE;
+		struct gantry_worker *w;
+
+		if (gantry_worker_spawn(a, class, &w, &err) < 0) {
+			gantry_event(a, "worker-failed", NULL, NULL, NULL, "%s", err.text);
+			return;
+		}
+	}
 }
 
 static void fill_now(evutil_socket_t fd, short what, void *arg)
@@ -95,9 +104,14 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 				       a);
 		return;
 	}
-	for (uint32_t n = missing_isolated(a); n > 0; n--)
-		spawn(a, GANTRY_ISOLATED, "");
-	fill_pooled(a);
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
+		struct gantry_worker_class class;
+
+		if (t->removed)
+			continue;
+		gantry_tenant_class(t, &class);
+		fill_class(a, &class); /* a second tenant of a class finds nothing missing */
+	}
 	if (a->spawn_not_before_ns > now_ns)
 		gantry_warm_fill(a);
 }
@@ -108,47 +122,21 @@ void gantry_warm_fill(struct gantry_agent *a)
 	(void)gantry_timer_set(a, &a->warm_timer, REFILL_NS, fill_now, a);
 }
 
-static struct gantry_worker *take_isolated(struct gantry_agent *a)
-{
-	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		if (w->mode == GANTRY_ISOLATED && usable(w) && w->state == GANTRY_WORKER_WARM &&
-		    w->nsessions == 0)
-			return w;
-	return NULL;
-}
-
-/* Nobody is warm: start at once, unless starting has failed just now. */
-static void hurry(struct gantry_agent *a, uint32_t mode, const char *group)
-{
-	if (gantry_now_ns() < a->spawn_not_before_ns) {
-		gantry_warm_fill(a);
-		return;
-	}
-	if (mode == GANTRY_POOLED && find_pooled(a, group, true))
-		return;
-	if (mode == GANTRY_ISOLATED && missing_isolated(a) <= a->config->agent.warm_workers)
-		fill_now(-1, 0, a);
-	else
-		spawn(a, mode, group);
-}
-
 struct gantry_worker *gantry_warm_take(struct gantry_agent *a, struct gantry_tenant *t)
 {
-	uint32_t mode = gantry_tenant_mode(t);
-	char group[GANTRY_CONFIG_NAME + 8] = "";
+	struct gantry_worker_class class;
 	struct gantry_worker *w;
 
 	if (a->stopping)
 		return NULL;
-	if (mode == GANTRY_ISOLATED) {
-		w = take_isolated(a);
-	} else {
-		(void)gantry_tenant_group(t, group, sizeof(group));
-		w = find_pooled(a, group, false);
-	}
-	if (!w)
-		hurry(a, mode, group);
-	else if (mode == GANTRY_ISOLATED)
+	gantry_tenant_class(t, &class);
+	w = find(a, &class);
+	if (w && class.mode == GANTRY_POOLED)
+		return w;
+	/* Nobody is warm: start at once, unless starting has failed just now. */
+	if (w || gantry_now_ns() < a->spawn_not_before_ns)
 		gantry_warm_fill(a);
+	else
+		fill_class(a, &class);
 	return w;
 }

@@ -53,8 +53,14 @@ struct gantry_worker *gantry_worker_find(struct gantry_agent *a, uint64_t id)
 	return NULL;
 }
 
-struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t mode,
-					uint32_t owner, const char *group)
+bool gantry_worker_class_equal(const struct gantry_worker_class *a,
+			       const struct gantry_worker_class *b)
+{
+	return a->mode == b->mode && a->percent == b->percent && strcmp(a->group, b->group) == 0;
+}
+
+struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t owner,
+					const struct gantry_worker_class *class)
 {
 	struct gantry_worker *w = calloc(1, sizeof(*w));
 
@@ -62,13 +68,12 @@ struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uin
 		return NULL;
 	w->agent = a;
 	w->id = id;
-	w->mode = mode;
+	w->class = *class;
 	w->owner = owner;
 	w->ctl_fd = -EBADF;
 	w->pidfd = -EBADF;
 	w->next_tag = 1;
 	w->started_ns = gantry_now_ns();
-	(void)gantry_str_copy(w->group, sizeof(w->group), group); /* it fits */
 	gantry_list_init(&w->calls);
 	gantry_list_init(&w->out);
 	gantry_list_init(&w->sessions);
@@ -218,8 +223,8 @@ int gantry_worker_watch(struct gantry_worker *w)
 		return -ENOMEM;
 	/* In this order: a successor that finds the socket can also see the process end. */
 	gantry_keep(w->agent, w->pidfd, "w/%llx/pid/%d", (unsigned long long)w->id, (int)w->pid);
-	gantry_keep(w->agent, w->ctl_fd, "w/%llx/ctl/%u/%u/%s", (unsigned long long)w->id, w->owner,
-		    w->mode, w->group);
+	gantry_keep(w->agent, w->ctl_fd, GANTRY_KEPT_WORKER, (unsigned long long)w->id, w->owner,
+		    w->class.mode, w->class.percent, w->class.group);
 	return 0;
 }
 
@@ -356,7 +361,7 @@ void gantry_worker_configure(struct gantry_worker *w)
 
 	c.msg.protocol = 1;
 	c.msg.worker_id = w->id;
-	c.msg.mode = w->mode;
+	c.msg.mode = w->class.mode;
 	c.msg.share_owner = w->owner;
 	c.msg.confine = a->config->agent.confine;
 	c.msg.uid = a->config->agent.worker_uid;
@@ -386,7 +391,7 @@ static void spawn_failed(struct gantry_agent *a)
 	a->spawn_not_before_ns = gantry_now_ns() + (BACKOFF_MIN_NS << shift);
 }
 
-int gantry_worker_spawn(struct gantry_agent *a, uint32_t mode, const char *group,
+int gantry_worker_spawn(struct gantry_agent *a, const struct gantry_worker_class *class,
 			struct gantry_worker **ret_worker, struct gantry_err *err)
 {
 	struct gantry_worker *w;
@@ -398,7 +403,7 @@ int gantry_worker_spawn(struct gantry_agent *a, uint32_t mode, const char *group
 	if (owner < 0)
 		return gantry_err_set(err, owner, "the host runs %u workers already",
 				      GANTRY_SHARE_NWORKERS);
-	w = gantry_worker_new(a, a->next_worker_id++, mode, (uint32_t)owner, group);
+	w = gantry_worker_new(a, a->next_worker_id++, (uint32_t)owner, class);
 	if (!w) {
 		gantry_slot_put(a->owners, (uint32_t)owner);
 		return gantry_err_set(err, -ENOMEM, "no memory for a worker");
@@ -438,8 +443,8 @@ void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s)
 	w->nsessions--;
 	if (w->dead || w->nsessions > 0)
 		return;
-	/* An isolated worker has seen a guest: the next gets a fresh one. */
-	if (w->mode == GANTRY_ISOLATED || w->stale)
+	/* A worker of one session has seen a guest: the next gets a fresh one. */
+	if (w->class.mode != GANTRY_POOLED || w->stale)
 		gantry_worker_quit(w);
 	else if (w->state == GANTRY_WORKER_BUSY)
 		w->state = GANTRY_WORKER_WARM;

@@ -29,6 +29,13 @@ enum gantry_worker_state {
 	GANTRY_WORKER_ENDING,
 };
 
+/* What is decided before a worker's driver starts, and for good: a session is served by one of its tenant's class. */
+struct gantry_worker_class {
+	uint32_t mode;			    /* enum gantry_isolation */
+	uint32_t percent;		    /* packed: of a GPU's multiprocessors; 0: all */
+	char group[GANTRY_CONFIG_NAME + 8]; /* packed and pooled: the trust group; else "" */
+};
+
 struct gantry_worker {
 	struct gantry_list link;
 	struct gantry_agent *agent;
@@ -41,9 +48,8 @@ struct gantry_worker {
 	bool querying;	/* lived through an agent's restart and has not yet said what it serves */
 	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
 	int status;	/* as of waitpid() */
-	uint32_t mode;	/* enum gantry_isolation */
 	uint32_t owner; /* entry in the share pages */
-	char group[GANTRY_CONFIG_NAME + 8];
+	struct gantry_worker_class class;
 	enum gantry_worker_state state;
 	int ctl_fd;
 	int pidfd;
@@ -64,10 +70,12 @@ struct gantry_worker {
 	size_t unconfined_len;
 };
 
-int gantry_worker_spawn(struct gantry_agent *a, uint32_t mode, const char *group,
+bool gantry_worker_class_equal(const struct gantry_worker_class *a,
+			       const struct gantry_worker_class *b);
+int gantry_worker_spawn(struct gantry_agent *a, const struct gantry_worker_class *class,
 			struct gantry_worker **ret_worker, struct gantry_err *err);
-struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t mode,
-					uint32_t owner, const char *group);
+struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t owner,
+					const struct gantry_worker_class *class);
 int gantry_worker_watch(struct gantry_worker *w);
 void gantry_worker_configure(struct gantry_worker *w);
 void gantry_worker_quit(struct gantry_worker *w);

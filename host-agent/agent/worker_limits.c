@@ -90,11 +90,11 @@ void gantry_limits_drop(struct gantry_worker *w)
 
 static bool serves(const struct gantry_worker *w, const struct gantry_tenant *t)
 {
-	char group[GANTRY_CONFIG_NAME + 8];
+	struct gantry_worker_class class;
 
-	if (w->mode == GANTRY_POOLED)
-		return !t->removed && gantry_tenant_mode(t) == GANTRY_POOLED &&
-		       strcmp(gantry_tenant_group(t, group, sizeof(group)), w->group) == 0;
+	gantry_tenant_class(t, &class);
+	if (w->class.mode == GANTRY_POOLED)
+		return !t->removed && gantry_worker_class_equal(&class, &w->class);
 	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
 		if (s->tenant == t)
 			return true;

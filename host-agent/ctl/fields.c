@@ -61,6 +61,8 @@ static const struct gantry_field tenant_list[] = {
 	{ "priority", "PRIORITY", GANTRY_FIELD_OPT_I64, CONFIG(priority) },
 	{ "isolation", "ISOLATION", GANTRY_FIELD_TEXT, CONFIG(isolation) },
 	{ "trust_group", NULL, GANTRY_FIELD_TEXT, CONFIG(trust_group) },
+	{ "compute_percent", NULL, GANTRY_FIELD_OPT_U64, CONFIG(compute_percent) },
+	{ "spin_ns", NULL, GANTRY_FIELD_OPT_NS, CONFIG(spin_ns) },
 	{ "devices", "DEVICES", GANTRY_FIELD_TEXT, CONFIG(devices) },
 	{ "max_sessions", NULL, GANTRY_FIELD_OPT_U64, CONFIG(sessions) },
 	{ "max_queues", NULL, GANTRY_FIELD_OPT_U64, CONFIG(queues) },
@@ -135,6 +137,8 @@ static const struct gantry_field worker_list[] = {
 	{ "trust_group", "GROUP", GANTRY_FIELD_TEXT, WORKER(trust_group) },
 	{ "state", "STATE", GANTRY_FIELD_TEXT, WORKER(state) },
 	{ "sessions", "SESSIONS", GANTRY_FIELD_U32, WORKER(sessions) },
+	{ "compute_percent", NULL, GANTRY_FIELD_U32, WORKER(compute_percent) },
+	{ "mps_server", NULL, GANTRY_FIELD_U32, WORKER(mps_server) },
 	{ "confined", "CONFINED BY", GANTRY_FIELD_LIST, WORKER(n_confined) },
 	{ "unconfined", "NOT BY", GANTRY_FIELD_LIST, WORKER(n_unconfined) },
 };

@@ -20,8 +20,12 @@
 	S("queues", queues, NUMBER, "N", "queues of one session", NONE)                            \
 	S("inflight", inflight, NUMBER, "N", "tasks in flight of one session", NONE)               \
 	S("deadline", deadline_ns, TIME, "TIME", "longest run of one task; 0: any", NONE)          \
-	S("isolation", isolation, TEXT, "MODE", "isolated (a worker per session) or pooled", NONE) \
-	S("trust-group", trust_group, TEXT, "NAME", "with whom pooled workers are shared", NONE)   \
+	S("isolation", isolation, TEXT, "MODE", "isolated, packed or pooled", NONE)                \
+	S("trust-group", trust_group, TEXT, "NAME", "with whom a GPU or a worker is shared", NONE) \
+	S("compute-percent", compute_percent, NUMBER, "N",                                         \
+	  "of a GPU's processors that a packed session may use; 0: all", NONE)                     \
+	S("spin", spin_ns, TIME, "TIME", "longest spinning of a worker that waits for a device",   \
+	  NONE)                                                                                    \
 	S("devices", devices, TEXT, "LIST", "devices it may use, comma separated; or all", DEVICE) \
 	S("door", door, TEXT, "PATH", "where its door's socket is", FILE)                          \
 	S("door-mode", door_mode, TEXT, "MODE", "permission bits of its door, octal", NONE)        \

@@ -31,15 +31,17 @@ static const char whole[] =
 	"warm_workers = 4\nmodule_dirs = /a:/b\nconfine = no\nspin = 20us\n"
 	"cgroup = /sys/fs/cgroup/g\nworker_user = 64321:64322\n"
 	"segment_range = 0x100000000000-0x110000000000\n"
+	"mps = /usr/bin/nvidia-cuda-mps-control\nmps_clients = 60\nmps_multiuser = no\n"
 	"[device cpu0]\nbackend = cpu\ncores = 2\nmem = 1G\nlanes = 3\n"
 	"filters = record\nrecord.file = /tmp/x\n"
 	"# a comment\n"
 	"[tenant red]\n"
 	"mem = 1G\nvirtual = 8G\nheap = 32M\nhost_mem = 256M\nweight = 300\n"
 	"priority = -3\nsessions = 5\nqueues = 7\ninflight = 99\ndeadline = 2s\n"
-	"isolation = pooled\ntrust_group = lab\ndevices = cpu0\ndoor = /d/door\n"
+	"isolation = packed\ntrust_group = lab\ndevices = cpu0\ndoor = /d/door\n"
 	"door_mode = 0666\ndoor_owner = root:root\ndoor_uids = 0, 1000\non_full = queue\n"
-	"worker_cpu = 1.25/200\nworker_mem = 0\nworker_pids = 77\n";
+	"worker_cpu = 1.25/200\nworker_mem = 0\nworker_pids = 77\n"
+	"compute_percent = 40\nspin = 300us\n";
 
 START_TEST(test_config_every_key_is_read)
 {
@@ -60,6 +62,9 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(c->agent.worker_gid, 64322);
 	ck_assert_uint_eq(c->agent.segments_base, 0x100000000000);
 	ck_assert_uint_eq(c->agent.segments_end, 0x110000000000);
+	ck_assert_str_eq(c->agent.mps, "/usr/bin/nvidia-cuda-mps-control");
+	ck_assert_uint_eq(c->agent.mps_clients, 60);
+	ck_assert_uint_eq(c->agent.mps_multiuser, GANTRY_MPS_MULTIUSER_NO);
 	ck_assert_uint_eq(c->ndevices, 1);
 	ck_assert_uint_eq(c->devices[0].lanes, 3);
 	ck_assert_uint_eq(c->devices[0].nopts, 3);
@@ -69,7 +74,9 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(t->mem_bytes, 1ull << 30);
 	ck_assert_int_eq(t->priority, -3);
 	ck_assert_uint_eq(t->deadline_ns, 2000000000);
-	ck_assert_uint_eq(t->isolation, GANTRY_POOLED);
+	ck_assert_uint_eq(t->isolation, GANTRY_PACKED);
+	ck_assert_uint_eq(t->compute_percent, 40);
+	ck_assert_uint_eq(t->spin_ns, 300000);
 	ck_assert_uint_eq(t->nuids, 2);
 	ck_assert_uint_eq(t->door_uids[1], 1000);
 	ck_assert_uint_eq(t->on_full, GANTRY_ON_FULL_QUEUE);
@@ -152,6 +159,12 @@ static const struct {
 	{ "[tenant a]\nqueues = 64\n", "t.conf:2", "queues" },
 	{ "[tenant a]\ndeadline = soon\n", "t.conf:2", "deadline" },
 	{ "[tenant a]\nisolation = none\n", "t.conf:2", "isolation is" },
+	{ "[tenant a]\nisolation = steward\n", "t.conf:2", "isolation is" },
+	{ "[tenant a]\ncompute_percent = 101\n", "t.conf:2", "compute_percent" },
+	{ "[tenant a]\nspin = long\n", "t.conf:2", "spin" },
+	{ "[agent]\nmps = nvidia-cuda-mps-control\n", "t.conf:2", "mps is" },
+	{ "[agent]\nmps_clients = 61\n", "t.conf:2", "mps_clients" },
+	{ "[agent]\nmps_multiuser = maybe\n", "t.conf:2", "mps_multiuser is" },
 	{ "[tenant a]\non_full = panic\n", "t.conf:2", "on_full is" },
 	{ "[tenant a]\ntrust_group = A B\n", "t.conf:2", "trust_group" },
 	{ "[tenant a]\ndoor = rel/path\n", "full path", "full path" },
