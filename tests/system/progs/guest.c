@@ -3,7 +3,7 @@
  * A guest that does what it is told: one command a line on stdin, one answer a line on stdout.
  *
  * Answers: "ok [VALUE...]" or "error STATUS-NAME SENTENCE". Objects have names that the commands choose.
- * `help` in the table below says what there is. Only the public API is used.
+ * The table below says what there is. Only the public API is used.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,14 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "guest-shim/gantry.h"
+#include "tests/system/progs/guest.h"
 
 #define MAX_NAMED   64
-#define MAX_WORDS   16
-#define SECOND	    1000000000ll
+#define MAX_WORDS   32
 #define ROUND_WORDS 8192u
 
-static struct gantry_session *session;
+struct gantry_session *session;
 
 struct named {
 	char name[32];
@@ -37,7 +36,7 @@ struct named {
 
 static struct named named[MAX_NAMED];
 
-static uint64_t get(const char *name)
+uint64_t get(const char *name)
 {
 	for (int i = 0; i < MAX_NAMED; i++)
 		if (strcmp(named[i].name, name) == 0)
@@ -45,7 +44,7 @@ static uint64_t get(const char *name)
 	return strtoull(name, NULL, 0);
 }
 
-static void set(const char *name, uint64_t value)
+void set(const char *name, uint64_t value)
 {
 	int slot = -1;
 
@@ -63,7 +62,7 @@ static void set(const char *name, uint64_t value)
 	named[slot].value = value;
 }
 
-static const char *status_name(int status)
+const char *status_name(int status)
 {
 	static const struct {
 		int status;
@@ -80,7 +79,7 @@ static const char *status_name(int status)
 	return "unknown";
 }
 
-static void answer(int status)
+void answer(int status)
 {
 	if (status >= 0)
 		printf("ok %d\n", status);
@@ -88,7 +87,7 @@ static void answer(int status)
 		printf("error %s %s\n", status_name(status), gantry_last_error());
 }
 
-static void answer_named(int status, const char *name, uint64_t value)
+void answer_named(int status, const char *name, uint64_t value)
 {
 	if (status == 0) {
 		set(name, value);
@@ -109,11 +108,24 @@ static struct {
 	char what[256];
 } honest;
 
-static uint64_t mix64(uint64_t z)
+uint64_t mix64(uint64_t z)
 {
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
 	return z ^ (z >> 31);
+}
+
+uint64_t checksum_word(uint64_t word, uint64_t i)
+{
+	return mix64(word + (i + 1) * 0x9e3779b97f4a7c15ull);
+}
+
+uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static int honest_round(gantry_queue queue, gantry_kernel kernel, gantry_buffer data,
@@ -137,7 +149,7 @@ static int honest_round(gantry_queue queue, gantry_kernel kernel, gantry_buffer 
 
 	for (uint64_t i = 0; i < ROUND_WORDS; i++) {
 		words[i] = mix64(i + honest.rounds * ROUND_WORDS);
-		wanted += mix64(words[i] + (i + 1) * 0x9e3779b97f4a7c15ull);
+		wanted += checksum_word(words[i], i);
 	}
 	r = gantry_write(session, data, 0, words, sizeof(words));
 	if (r == 0)
@@ -214,11 +226,11 @@ static void do_id(char **w)
 		printf("ok %" PRIu64 "\n", p.session_id);
 }
 
-static void do_queue(char **w) /* queue NAME [priority] [mask] */
+static void do_queue(char **w) /* queue NAME [priority] [mask] [kind] */
 {
 	struct gantry_queue_options o = { .priority = w[2] ? atoi(w[2]) : 0,
-					  .device_mask = w[2] && w[3] ? strtoull(w[3], NULL, 0)
-								      : 0 };
+					  .device_mask = w[2] && w[3] ? strtoull(w[3], NULL, 0) : 0,
+					  .kind = w[2] && w[3] && w[4] ? (uint32_t)atoi(w[4]) : 0 };
 	gantry_queue q = 0;
 	int r = gantry_queue_open(session, &o, &q);
 
@@ -230,7 +242,7 @@ static void do_pause(char **w) /* pause QUEUE 0|1 */
 	answer(gantry_queue_set(session, get(w[1]), GANTRY_QUEUE_PAUSED, atoi(w[2])));
 }
 
-static int find_kernel(const char *name, gantry_kernel *ret_kernel)
+int find_kernel(const char *name, gantry_kernel *ret_kernel)
 {
 	char key[32];
 	int r = 0;
@@ -268,6 +280,35 @@ static void do_wait(char **w) /* wait TICKET MILLISECONDS */
 	int64_t ms = atoll(w[2]);
 
 	answer(gantry_wait(session, &t, 1, ms < 0 ? GANTRY_FOREVER : ms * 1000000));
+}
+
+/* ends TICKET N: how the N tasks up to it ended, each waited for: "ok OK=3 IN_DOUBT=2" */
+static void do_ends(char **w)
+{
+	static const int statuses[] = {
+#define VALUE(name, value, text) value,
+		GANTRY_STATUS_LIST(VALUE)
+#undef VALUE
+	};
+	enum {
+		N = sizeof(statuses) / sizeof(statuses[0])
+	};
+	unsigned counts[N] = { 0 }, ok = 0;
+	gantry_ticket last = get(w[1]);
+
+	for (int i = atoi(w[2]) - 1; i >= 0; i--) {
+		gantry_ticket t = last - (unsigned)i;
+		int r = gantry_wait(session, &t, 1, 60 * SECOND);
+
+		ok += r == 0;
+		for (int s = 0; s < N; s++)
+			counts[s] += statuses[s] == r;
+	}
+	printf("ok OK=%u", ok);
+	for (int s = 0; s < N; s++)
+		if (counts[s])
+			printf(" %s=%u", status_name(statuses[s]), counts[s]);
+	printf("\n");
 }
 
 /* outcomes TICKET N: how the N tasks up to it ended, as counts of "ok" and statuses, each waited for. */
@@ -571,6 +612,23 @@ static const struct command {
 	{ "run", 4, do_run },
 	{ "wait", 3, do_wait },
 	{ "outcomes", 3, do_outcomes },
+	{ "ends", 3, do_ends },
+	{ "props", 1, do_props },
+	{ "usage", 1, do_usage },
+	{ "random", 4, do_random },
+	{ "same", 4, do_same },
+	{ "expect", 3, do_expect },
+	{ "sum", 4, do_sum },
+	{ "pattern", 7, do_pattern },
+	{ "copy", 8, do_copy },
+	{ "image", 4, do_image },
+	{ "image_find", 3, do_image_find },
+	{ "image_free", 2, do_image_free },
+	{ "kernel", 4, do_kernel },
+	{ "find", 3, do_find },
+	{ "launch", 8, do_launch },
+	{ "first", 2, do_first },
+	{ "deep", 2, do_deep },
 	{ "test", 2, do_test },
 	{ "cancel", 2, do_cancel },
 	{ "buffer", 3, do_buffer },
@@ -611,7 +669,7 @@ static void obey(char *line)
 
 int main(void)
 {
-	char line[512];
+	char line[2048];
 
 	(void)signal(SIGPIPE, SIG_IGN);
 	while (fgets(line, sizeof(line), stdin)) {
