@@ -57,5 +57,11 @@ def figures_of(output):
 
 
 STEPS = [
+    Script("discovery", "device list, doctor, drivers and GPUs that are not there", "test_discovery.py", 120),
     Step("contract", "every backend against devices/device.h", "contract-devices-suite", 240),
+    Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
+    Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
+    Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
+    Script("two", "two GPUs", "test_two.py", 200),
+    Script("faults", "illegal address, trap, endless, killed; three neighbours, by mode", "test_faults.py", 420),
 ]

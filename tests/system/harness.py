@@ -385,7 +385,8 @@ class Agent:
             self.sections["agent"]["module_dirs"] = ":".join(found)
         self.sections["agent"].update(agent or {})
         for name, keys in (devices if devices is not None else {"cpu0": {}}).items():
-            self.sections["devices"][name] = {"backend": "cpu", "cores": 1, "mem": "1G", **keys}
+            made = {"backend": "cpu", "cores": 1, "mem": "1G"} if keys.get("backend", "cpu") != "cuda" else {}
+            self.sections["devices"][name] = {**made, **keys}
         for name, keys in (tenants if tenants is not None else {"red": {}}).items():
             self.sections["tenants"][name] = {"mem": "256M", "devices": "all", **keys}
         self.write_config()

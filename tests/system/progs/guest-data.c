@@ -88,6 +88,18 @@ void do_same(char **w)
 		printf("ok %" PRIu64 " %" PRIu64 "\n", wrong, ns);
 }
 
+/* word BUFFER OFF: the 64-bit word there */
+void do_word(char **w)
+{
+	uint64_t word = 0;
+	int r = gantry_read(session, get(w[1]), strtoull(w[2], NULL, 0), &word, sizeof(word));
+
+	if (r < 0)
+		answer(r);
+	else
+		printf("ok %" PRIu64 "\n", word);
+}
+
 /* expect BYTES SEED: what `sum` has to say of such a buffer */
 void do_expect(char **w)
 {

@@ -617,6 +617,7 @@ static const struct command {
 	{ "usage", 1, do_usage },
 	{ "random", 4, do_random },
 	{ "same", 4, do_same },
+	{ "word", 3, do_word },
 	{ "expect", 3, do_expect },
 	{ "sum", 4, do_sum },
 	{ "pattern", 7, do_pattern },

@@ -31,6 +31,7 @@ void do_props(char **words);
 void do_usage(char **words);
 void do_random(char **words);
 void do_same(char **words);
+void do_word(char **words);
 void do_expect(char **words);
 void do_sum(char **words);
 void do_pattern(char **words);

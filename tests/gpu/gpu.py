@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worlds of GPUs for the tests of this folder: a private gantryd over harness.py, whatever plays the GPU.
+
+GANTRY_GPU_BACKEND says what does: cuda (real GPUs), fakecuda (our backend over the fake driver of tests/fakecuda),
+cpu (cpu devices with windows: slabs, steward and all, but kernels of the host). GANTRY_GPUS: how many there are.
+"""
+import os
+import pathlib
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "system"))
+import harness  # pylint: disable=wrong-import-position
+import machine  # pylint: disable=wrong-import-position
+from scripted import Scripted, session_of, worker_of  # pylint: disable=wrong-import-position,unused-import
+
+BACKEND = os.environ.get("GANTRY_GPU_BACKEND", "cpu")
+REAL = BACKEND == "cuda"
+KIND = 1 if BACKEND == "cpu" else 2
+GPUS = int(os.environ.get("GANTRY_GPUS", "2"))
+MIB = 1 << 20
+# What a test calls much memory: gibibytes where there are, and what two cores fill in a moment elsewhere.
+BIG = (2048 if REAL else 64) * MIB
+MODES = ("isolated", "packed", "pooled")
+LIMIT_S = 120 if REAL else 90
+
+
+def sections(count=1, **keys):
+    """Device sections gpu0, gpu1, ..., or Skip where there are fewer."""
+    if GPUS < count:
+        raise harness.Skip(f"{count} GPUs are wanted, there {'is one' if GPUS == 1 else f'are {GPUS}'}")
+    if BACKEND == "cpu":
+        base = {"backend": "cpu", "cores": 1, "mem": "1G", "window": os.environ.get("GANTRY_GPU_WINDOWS", "yes")}
+    else:
+        base = {"backend": "cuda"}
+    found = {}
+    for index in range(count):
+        found[f"gpu{index}"] = {**base, **({} if BACKEND == "cpu" else {"gpu": index}), **fake_libraries(), **keys}
+    return found
+
+
+def needs_backend(name):
+    """Skip where the build was configured without it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(harness.config_text(devices={"x": {"backend": name}}))
+        file.flush()
+        checked = harness.run([harness.program("gantryctl"), "config", "check", file.name])
+    if checked.code != 0:
+        raise harness.Skip(f"this build has no backend {name}: {checked.err.strip()}")
+
+
+def fake_libraries():
+    if BACKEND != "fakecuda":
+        return {}
+    path = harness.find_in_build("libfakecuda.so", os.path.exists)
+    if not path:
+        raise harness.Skip("the build has no fake driver")
+    return {"driver": path}
+
+
+def needs_packed():
+    """Packed workers share a GPU through MPS, or its fake."""
+    if BACKEND == "cpu":
+        raise harness.Skip("packed workers share a GPU through NVIDIA's MPS; cpu devices have no such thing")
+
+
+def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, device=None, **options):
+    """A gantryd with @count GPUs. Tenants get room, @mode, and one trust group."""
+    keys = {"mem": "8G" if REAL else "512M", "virtual": "16G" if REAL else "2G", "heap": "64M", "isolation": mode}
+    if mode != "isolated":
+        keys["trust_group"] = group
+    if mode == "packed":
+        needs_packed()
+    served = {name: {**keys, **own} for name, own in (tenants or {"red": {}}).items()}
+    return harness.Agent(devices=sections(count, **(device or {})), tenants=served, agent=agent, **options)
+
+
+def each_mode(namespace, *modes):
+    """Decorates def test_x(t, mode): a test for each of @modes, or of all, test_x_isolated and so on."""
+    def register(function):
+        for mode in modes or MODES:
+            def one(t, mode=mode):
+                function(t, mode)
+            one.limit_s = getattr(function, "limit_s", LIMIT_S)
+            namespace[f"{function.__name__}_{mode}"] = one
+    return register
+
+
+def takes_limit(seconds):
+    """Decorates a test that may take longer than the others of its file."""
+    def set_limit(function):
+        function.limit_s = seconds
+        return function
+    return set_limit
+
+
+def guest(agent, tenant="red", queue=True):
+    """A guest with a session, and a queue q for the GPU."""
+    made = Scripted(agent, tenant, opened=False)
+    made.ask("open timeout_ms 30000")
+    if queue:
+        made.ask("queue q")
+    return made
+
+
+def guest_without_session(agent, tenant="red"):
+    return Scripted(agent, tenant, opened=False)
+
+
+def neighbour(agent, tenant, depth=16, spin_us=200, kept=None):
+    """A guest with a deep queue of checked rounds and a buffer of random contents that has to stay as it is."""
+    made = guest(agent, tenant)
+    made.kept_bytes = kept or BIG // 8
+    made.ask(f"buffer kept {made.kept_bytes} device")
+    made.ask(f"random kept {made.kept_bytes} 77")
+    made.kept_sum = made.ask(f"expect {made.kept_bytes} 77")
+    made.ask(f"deep start {depth} {spin_us * 1000}")
+    made.ask("deep check", timeout=90)
+    made.ask("deep forget")
+    return made
+
+
+def rounds(answer):
+    """"rounds 9 doubt 0 longest_ns 5" as a dict."""
+    words = answer.split()
+    return {words[i]: int(words[i + 1]) for i in range(0, len(words) - 1, 2)}
+
+
+def unharmed(t, who, doubt=0, what="neighbour"):
+    """It works on, every sum was right, and what it kept is there. Returns its longest pause in ns."""
+    seen = rounds(who.ask("deep check", timeout=90))
+    if doubt is not None:
+        t.equal(seen["doubt"], doubt, f"{what}: rounds in doubt")
+    t.equal(who.ask(f"sum q kept {who.kept_bytes}", timeout=90), who.kept_sum, f"{what}: bytes lost")
+    return seen["longest_ns"]
+
+
+def ends(made, ticket, number, timeout=100):
+    """{"OK": 3, "IN_DOUBT": 1}"""
+    return {word.partition("=")[0]: int(word.partition("=")[2])
+            for word in made.ask(f"ends {ticket} {number}", timeout).split()}
+
+
+def image(name):
+    """The path of an image: sources of this folder, or what the build made of them."""
+    path = HERE / "images" / name
+    if path.exists():
+        return str(path)
+    found = harness.find_in_build(name, os.path.exists)
+    if not found:
+        raise harness.Skip(f"the build has no {name}: it had no CUDA compiler")
+    return found
+
+
+def needs_images():
+    if BACKEND == "cpu":
+        raise harness.Skip("cpu devices take installed modules only")
+
+
+def load(made, name="probe.fatbin"):
+    made.ask(f"image probe {KIND} {image(name)}", timeout=60)
+    return made
+
+
+def figure(name, value, unit):
+    """A measured number, for the log and the results file."""
+    print(f"# figure {name} {value:.6g} {unit}", flush=True)
+
+
+# --- what may leak ------------------------------------------------------------------------------------
+
+def used_bytes():
+    """Device memory in use on each GPU by anybody; None where there is no real one."""
+    library = machine.nvml() if REAL else None
+    return [library.memory(index).used for index in range(library.count())] if library else None
+
+
+def descriptors(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+class Leaks:
+    """What gantryd's processes hold before and after: with Leaks(t, agent): ... fails when there is more."""
+
+    # A driver may keep a little for the next process; a lost slab or context is at least 2 MiB, mostly more.
+    SLACK_BYTES = 64 * MIB
+
+    def __init__(self, t, agent):
+        self.t, self.agent = t, agent
+
+    def look(self):
+        return {"descriptors of the monitor": descriptors(self.agent.monitor.pid),
+                "descriptors of the agent": descriptors(self.agent.agent_pid()),
+                "processes": len(self.agent.pids())}
+
+    def __enter__(self):
+        self.before, self.memory = self.look(), used_bytes()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            return
+        seen = {}
+
+        def settled():
+            seen.update(self.look())
+            return all(seen[what] <= self.before[what] for what in seen)
+        try:
+            harness.wait_until(settled, "nothing leaks", 20)
+        except harness.Failure:
+            raise harness.Failure(f"more than before: {self.before}, then {seen}") from None
+        if self.memory:
+            harness.wait_until(lambda: all(now <= then + self.SLACK_BYTES
+                                           for now, then in zip(used_bytes(), self.memory)),
+                               f"device memory is free again (it was {self.memory}, is {used_bytes()})", 30)
