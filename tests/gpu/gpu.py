@@ -40,10 +40,10 @@ def sections(count=1, **keys):
     return found
 
 
-def needs_backend(name):
-    """Skip where the build was configured without it."""
+def needs_backend(name, **keys):
+    """Skip where the build knows no such backend, or not with these keys."""
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
-        file.write(harness.config_text(devices={"x": {"backend": name}}))
+        file.write(harness.config_text(devices={"x": {"backend": name, **keys}}))
         file.flush()
         checked = harness.run([harness.program("gantryctl"), "config", "check", file.name])
     if checked.code != 0:
