@@ -26,10 +26,11 @@
 #define INPROC_MODULE_DIR "devices/kernels"
 #endif
 
+/* From any thread, while the test's own makes and ends other sessions: the id alone says which one is in use. */
 static struct inproc_session *session_of(struct inproc_host *h, uint64_t id)
 {
 	for (uint32_t i = 0; i < INPROC_MAX_SESSIONS; i++)
-		if (h->sessions[i].used && h->sessions[i].id == id)
+		if (gantry_load_acquire(&h->sessions[i].id) == id)
 			return &h->sessions[i];
 	return NULL;
 }
@@ -195,7 +196,9 @@ static void release(struct inproc_host *h, struct inproc_session *s)
 	gantry_fd_close(s->bell_fd);
 	gantry_fd_close(s->ledger_fd);
 	gantry_fd_close(s->slab_fd);
-	memset(s, 0, sizeof(*s));
+	gantry_store_relaxed(&s->id, (uint64_t)0); /* callbacks of other sessions may look */
+	memset(&s->id + 1, 0, sizeof(*s) - offsetof(struct inproc_session, id) - sizeof(s->id));
+	s->used = false;
 }
 
 static void detach(struct inproc_host *h, struct inproc_session *s)
@@ -314,10 +317,11 @@ static void session_make(struct inproc_session *s, uint64_t id,
 	struct gantry_err err = { 0 };
 
 	s->used = true;
-	s->id = id;
 	assert(gantry_segment_layout_make(nqueues, nslots, heap, &layout) == 0);
 	s->segment_bytes = layout.segment_bytes;
 	s->ended = 0;
+	/* Release: session_of() on another thread finds the rest in place. */
+	gantry_store_release(&s->id, id);
 	assert(gantry_memfd_create("segment", s->segment_bytes, GANTRY_MEMFD_SEALED,
 				   &s->segment_fd) == 0);
 	assert(gantry_memfd_create("slab", SLAB_BYTES, GANTRY_MEMFD_SEALED, &s->slab_fd) == 0);
