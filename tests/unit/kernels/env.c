@@ -85,7 +85,9 @@ static void *env_handle(struct gantry_env *env, const char *library)
 {
 	struct test_env *te = (struct test_env *)env;
 
-	return strcmp(library, "openblas") == 0 ? te->openblas : NULL;
+	if (strcmp(library, "openblas") == 0)
+		return te->openblas;
+	return env_device && env_device->handle ? env_device->handle(te, library) : NULL;
 }
 
 void env_init(struct test_env *te, enum env_mode mode)
@@ -146,7 +148,7 @@ int env_run(struct test_env *te, gantry_body *kernel, const union gantry_value *
 	int r;
 
 	te->scratch_bytes = 0;
-	r = kernel(&te->env, &call);
+	r = env_device ? env_device->run(te, kernel, &call) : kernel(&te->env, &call);
 	while (te->nallocations > nkept)
 		free(te->allocations[--te->nallocations]);
 	return r;

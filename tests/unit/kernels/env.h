@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gantry_env for tests of kernels: parallel() on this thread in small ranges, or on real threads;
+ * What tests of kernels need: something that runs a kernel. Which is decided by the program that a
+ * test is linked into (env_device): the cpu's bodies, called here; the cuda image's, whose device code
+ * an emulator runs; or any device, through its backend. The checks are the same.
+ *
+ * On the cpu this is a gantry_env: parallel() on this thread in small ranges, or on real threads;
  * scratch and buffers of exactly the size asked, so that the address sanitizer sees the first byte
  * past them.
  *
@@ -30,6 +34,50 @@ enum env_mode {
 	ENV_THREADS,
 	ENV_NMODES, /* tests of both modes loop over _i */
 };
+
+struct test_env;
+
+/* Where kernels run, if not on the cpu by a call. */
+struct env_device {
+	/*
+	 * Calls @kernel, or does what stands for it; what the kernel returns, or finds later. Of
+	 * refusals it may know no more than ENV_REFUSED.
+	 */
+	int (*run)(struct test_env *te, gantry_body *kernel, const struct gantry_call *call);
+	/* More libraries for env->handle(). May be NULL. */
+	void *(*handle)(struct test_env *te, const char *library);
+	/* Kernels are called here: their codes come back, and te's limits hold. */
+	bool is_inside;
+};
+
+/* NULL: the cpu, by calls. */
+extern const struct env_device *const env_device;
+
+/* What a device that runs elsewhere says for each refusal. */
+#define ENV_REFUSED (-EREMOTEIO)
+
+/* @code, as this program's device tells it. */
+static inline int env_refusal(int code)
+{
+	return env_device && !env_device->is_inside ? ENV_REFUSED : code;
+}
+
+#define REFUSED(code) env_refusal(-(code))
+
+/* For checks of what only we can arrange: memory that is not there, spans that lie. */
+static inline bool env_is_inside(void)
+{
+	return !env_device || env_device->is_inside;
+}
+
+/* A kernel that was to stop half way: on a device it may be through before it asks. */
+#define ASSERT_CANCELLED(result)                                  \
+	do {                                                      \
+		int cancelled_ = (result);                        \
+                                                                  \
+		if (!env_device || cancelled_ != 0)               \
+			ck_assert_int_eq(cancelled_, -ECANCELED); \
+	} while (0)
 
 #define ENV_NTHREADS	    3u
 #define ENV_ALLOCATIONS_MAX 256u

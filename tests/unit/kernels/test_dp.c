@@ -70,17 +70,16 @@ START_TEST(test_pathfinder_misuse_is_refused)
 			 0);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_pathfinder, SPAN(wall, 12), SPAN(cost, 4), U32(4),
 			     U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_pathfinder, SPAN(wall, 12), SPAN(cost, 3), U32(3),
 			     U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_pathfinder, SPAN(wall, 12), SPAN(cost, 4), U32(0),
 			     U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	te.asks_left = 0;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_pathfinder, SPAN(wall, 12), SPAN(cost, 4), U32(3),
-			     U32(4)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(
+		RUN(&te, gantry_kernel_pathfinder, SPAN(wall, 12), SPAN(cost, 4), U32(3), U32(4)));
 	env_fini(&te);
 }
 END_TEST
@@ -176,7 +175,7 @@ START_TEST(test_needleman_wunsch_unknown_symbol_is_out_of_range)
 			*where = (uint8_t)symbol;
 			ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 9),
 					     SPAN(b, 9), SPAN(score, 100), U32(9), U32(9), I32(1)),
-					 -ERANGE);
+					 REFUSED(ERANGE));
 			*where = kept;
 		}
 	env_fini(&te);
@@ -192,21 +191,20 @@ START_TEST(test_needleman_wunsch_misuse_is_refused)
 	env_init(&te, ENV_INLINE);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 4),
 			     SPAN(score, 24), U32(4), U32(4), I32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 3),
 			     SPAN(score, 25), U32(4), U32(4), I32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, UINT32_MAX),
 			     SPAN(a, UINT32_MAX), SPAN(score, 25), U32(UINT32_MAX), U32(UINT32_MAX),
 			     I32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 4),
 			     SPAN(score, 25), U32(4), U32(4), I32(INT32_MIN)),
 			 0);
 	te.asks_left = 0;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 4),
-			     SPAN(score, 25), U32(4), U32(4), I32(1)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 4),
+			     SPAN(score, 25), U32(4), U32(4), I32(1)));
 	env_fini(&te);
 }
 END_TEST
@@ -227,7 +225,7 @@ START_TEST(test_needleman_wunsch_bears_symbols_that_change)
 		int r = RUN(&te, gantry_kernel_needleman_wunsch, SPAN(words, 64), SPAN(words, 64),
 			    SPAN(score, 257 * 257), U32(256), U32(256), I32(3));
 
-		ck_assert(r == 0 || r == -ERANGE);
+		ck_assert(r == 0 || r == REFUSED(ERANGE));
 	}
 	scribbler_stop(scribbler);
 	env_fini(&te);

@@ -97,13 +97,13 @@ START_TEST(test_finance_counts_past_spans_are_refused)
 	env_init(&te, ENV_INLINE);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_black_scholes, SPAN(d, 4), SPAN(d, 3), U64(4),
 			     F64(0), F64(1), F64(1), F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	for (size_t narrow = 0; narrow < 5; narrow++)
 		ck_assert_int_eq(RUN(&te, gantry_kernel_black_scholes_book,
 				     SPAN(f, 4 - (narrow == 0)), SPAN(f, 4 - (narrow == 1)),
 				     SPAN(f, 4 - (narrow == 2)), SPAN(f, 4 - (narrow == 3)),
 				     SPAN(f, 4 - (narrow == 4)), U64(4), F32(0), F32(1)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 	/* Nonsense is not misuse: whatever number comes of it. */
 	ck_assert_int_eq(RUN(&te, gantry_kernel_black_scholes, SPAN(d, 4), SPAN(d, 4), U64(4),
 			     F64(NAN), F64(0), F64(-1), F64(0)),

@@ -108,16 +108,16 @@ START_TEST(test_gemm_sizes_past_spans_are_refused)
 	for (size_t i = 0; i < 2; i++) {
 		ck_assert_int_eq(RUN(&te, kernels[i], SPAN(x, 15), SPAN(x, 16), SPAN(x, 16), U32(4),
 				     U32(4), U32(4)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 		ck_assert_int_eq(RUN(&te, kernels[i], SPAN(x, 16), SPAN(x, 15), SPAN(x, 16), U32(4),
 				     U32(4), U32(4)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 		ck_assert_int_eq(RUN(&te, kernels[i], SPAN(x, 16), SPAN(x, 16), SPAN(x, 15), U32(4),
 				     U32(4), U32(4)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 		ck_assert_int_eq(RUN(&te, kernels[i], SPAN(x, 16), SPAN(x, 16), SPAN(x, 16),
 				     U32(UINT32_MAX), U32(UINT32_MAX), U32(UINT32_MAX)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 	}
 	env_fini(&te);
 }
@@ -133,9 +133,8 @@ START_TEST(test_gemm_plain_stops_when_cancelled)
 	b = env_floats(&te, 1, 2);
 	c = env_array(&te, 2000, sizeof(*c));
 	te.asks_left = 1;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_gemm_plain, SPAN(a, 2000), SPAN(b, 1),
-			     SPAN(c, 2000), U32(2000), U32(1), U32(1)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(RUN(&te, gantry_kernel_gemm_plain, SPAN(a, 2000), SPAN(b, 1),
+			     SPAN(c, 2000), U32(2000), U32(1), U32(1)));
 	env_fini(&te);
 }
 END_TEST

@@ -112,11 +112,11 @@ START_TEST(test_gaussian_blur_misuse_is_refused)
 				     U32(wrong[i].width), U32(wrong[i].height),
 				     U32(wrong[i].channels), U32(wrong[i].radius),
 				     F32(wrong[i].sigma)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 	te.scratch_limit_bytes = 16;
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_blur, SPAN(src, 16), SPAN(dst, 16), U32(4),
 			     U32(4), U32(1), U32(1), F32(1)),
-			 -ENOMEM);
+			 REFUSED(ENOMEM));
 	for (size_t i = 0; i < 16; i++)
 		ck_assert_uint_eq(dst[i], 0);
 	env_fini(&te);
@@ -138,12 +138,12 @@ START_TEST(test_grayscale_weighs_channels)
 	ASSERT_NEAR(gray[3], 0.587 * 255, 1);
 	ASSERT_NEAR(gray[4], 0.114 * 255, 1);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_grayscale, SPAN(rgb, 14), SPAN(gray, 5), U64(5)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_grayscale, SPAN(rgb, 15), SPAN(gray, 4), U64(5)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_grayscale, SPAN(rgb, 15), SPAN(gray, 5),
 			     U64(UINT64_MAX / 3 + 2)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST
@@ -184,7 +184,7 @@ START_TEST(test_sobel_equals_three_by_three_sum)
 				    0.501);
 		ck_assert_int_eq(RUN(&te, gantry_kernel_sobel, SPAN(src, count), SPAN(dst, count),
 				     U32((uint32_t)width + 1), U32((uint32_t)height)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 		env_fini(&te);
 	}
 }
@@ -210,7 +210,7 @@ START_TEST(test_unsharp_clamps_and_survives_nan)
 	ck_assert_uint_eq(dst[0], 0);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_unsharp, SPAN(src, 4), SPAN(soft, 3), SPAN(dst, 4),
 			     U64(4), F32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST
@@ -231,13 +231,13 @@ START_TEST(test_combine_mixes_by_mask)
 	ck_assert_mem_eq(dst, want, 9);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_combine, SPAN(a, 9), SPAN(b, 9), SPAN(mask, 2),
 			     SPAN(dst, 9), U64(3), U32(3)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_combine, SPAN(a, 9), SPAN(b, 9), SPAN(mask, 3),
 			     SPAN(dst, 9), U64(3), U32(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_combine, SPAN(a, 9), SPAN(b, 9), SPAN(mask, 3),
 			     SPAN(dst, 9), U64(UINT64_MAX / 2), U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST

@@ -106,35 +106,34 @@ START_TEST(test_gaussian_misuse_is_refused)
 	env_init(&te, ENV_INLINE);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan1, SPAN(a, 15), SPAN(m, 16), U32(4),
 			     U32(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan1, SPAN(a, 16), SPAN(m, 15), U32(4),
 			     U32(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan1, SPAN(a, 16), SPAN(m, 16), U32(4),
 			     U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan1, SPAN(a, 16), SPAN(m, 16), U32(0),
 			     U32(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan2, SPAN(m, 16), SPAN(a, 16), SPAN(b, 3),
 			     U32(4), U32(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_fan2, SPAN(m, 16), SPAN(a, 16), SPAN(b, 4),
 			     U32(4), U32(UINT32_MAX)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian, SPAN(a, 16), SPAN(b, 4), SPAN(x, 3),
 			     U32(4)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian, SPAN(a, 16), SPAN(b, 4), SPAN(x, 4),
 			     U32(UINT32_MAX)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	/* A singular matrix is no misuse: NaN comes out. */
 	ck_assert_int_eq(
 		RUN(&te, gantry_kernel_gaussian, SPAN(a, 16), SPAN(b, 4), SPAN(x, 4), U32(4)), 0);
 	te.asks_left = 1;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian, SPAN(a, 16), SPAN(b, 4), SPAN(x, 4),
-			     U32(4)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(
+		RUN(&te, gantry_kernel_gaussian, SPAN(a, 16), SPAN(b, 4), SPAN(x, 4), U32(4)));
 	env_fini(&te);
 }
 END_TEST

@@ -28,11 +28,11 @@ START_TEST(test_fill_past_span_is_refused)
 
 	env_init(&te, ENV_INLINE);
 	x = env_array(&te, 8, sizeof(*x));
-	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN(x, 8), U64(9), U32(1)), -EINVAL);
+	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN(x, 8), U64(9), U32(1)), REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN(x, 8), U64(UINT64_MAX), U32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN(x, 8), U64(UINT64_MAX / 4 + 2), U32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_uint_eq(x[0], 0);
 	env_fini(&te);
 }
@@ -46,7 +46,7 @@ START_TEST(test_fill_misaligned_span_is_refused)
 	env_init(&te, ENV_INLINE);
 	bytes = env_array(&te, 64, 1);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN(bytes + 1, 63), U64(4), U32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_uint_eq(bytes[1], 0);
 	env_fini(&te);
 }
@@ -60,7 +60,7 @@ START_TEST(test_fill_nothing_of_null_span_succeeds)
 	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN((uint32_t *)NULL, 0), U64(0), U32(1)),
 			 0);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_fill, SPAN((uint32_t *)NULL, 9), U64(1), U32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST
@@ -83,7 +83,8 @@ START_TEST(test_copy_apart_and_overlapping_equals_memmove)
 	ck_assert_int_eq(
 		RUN(&te, gantry_kernel_copy, SPAN(x, 3 * N), SPAN(x + N, 3 * N), U64(3 * N)), 0);
 	ck_assert_mem_eq(x + N, y, 3 * N);
-	ck_assert_int_eq(RUN(&te, gantry_kernel_copy, SPAN(x, N), SPAN(y, N - 1), U64(N)), -EINVAL);
+	ck_assert_int_eq(RUN(&te, gantry_kernel_copy, SPAN(x, N), SPAN(y, N - 1), U64(N)),
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST
@@ -142,9 +143,9 @@ START_TEST(test_checksum_sees_swapped_words_and_trailing_zeros)
 	ck_assert_int_eq(RUN(&te, gantry_kernel_checksum, SPAN(x, 3), SPAN(&other, 1), U64(17)), 0);
 	ck_assert_uint_ne(sum, other);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_checksum, SPAN(x, 3), SPAN(&other, 1), U64(25)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_checksum, SPAN(x, 3), SPAN(&other, 0), U64(8)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	env_fini(&te);
 }
 END_TEST

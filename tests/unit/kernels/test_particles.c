@@ -80,24 +80,23 @@ START_TEST(test_lavamd_misuse_is_refused)
 	env_init(&te, ENV_INLINE);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 7), SPAN(f, 8), U32(2), U32(1),
 			     F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 7), U32(2), U32(1),
 			     F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 8), U32(257), U32(0),
 			     F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	/* Their cube wraps to nothing in 64 bits. */
 	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 8), U32(1u << 22),
 			     U32(1), F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 8), U32(256),
 			     U32(UINT32_MAX), F64(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	te.asks_left = 0;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 8), U32(2), U32(1),
-			     F64(1)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(
+		RUN(&te, gantry_kernel_lavamd, SPAN(p, 8), SPAN(f, 8), U32(2), U32(1), F64(1)));
 	env_fini(&te);
 }
 END_TEST
@@ -191,18 +190,17 @@ START_TEST(test_particle_filter_misuse_is_refused)
 				     SPAN(estimate, 2), U32(wrong[i].width), U32(wrong[i].height),
 				     U32(wrong[i].nframes), U32(wrong[i].nparticles), U64(1),
 				     F32(wrong[i].x), F32(0)),
-				 -EINVAL);
+				 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_particle_filter, SPAN(frame, 16), SPAN(estimate, 2),
 			     U32(4), U32(4), U32(1), U32(UINT32_MAX), U64(1), F32(0), F32(0)),
-			 -ENOMEM);
+			 REFUSED(ENOMEM));
 	/* Far outside the picture is only a bad guess. */
 	ck_assert_int_eq(RUN(&te, gantry_kernel_particle_filter, SPAN(frame, 16), SPAN(estimate, 2),
 			     U32(4), U32(4), U32(1), U32(10), U64(1), F32(3e38f), F32(-3e38f)),
 			 0);
 	te.asks_left = 0;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_particle_filter, SPAN(frame, 16), SPAN(estimate, 2),
-			     U32(4), U32(4), U32(1), U32(10), U64(1), F32(0), F32(0)),
-			 -ECANCELED);
+	ASSERT_CANCELLED(RUN(&te, gantry_kernel_particle_filter, SPAN(frame, 16), SPAN(estimate, 2),
+			     U32(4), U32(4), U32(1), U32(10), U64(1), F32(0), F32(0)));
 	env_fini(&te);
 }
 END_TEST

@@ -138,13 +138,13 @@ START_TEST(test_random_past_span_is_refused)
 
 	env_init(&te, ENV_INLINE);
 	ck_assert_int_eq(RUN(&te, gantry_kernel_random_u32, SPAN(words, 4), U64(5), U64(0), U64(0)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_random_uniform, SPAN(x, 4), U64(5), U64(0), U64(0),
 			     F32(0), F32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_random_normal, SPAN(x, 4), U64(UINT64_MAX), U64(0),
 			     U64(0), F32(0), F32(1)),
-			 -EINVAL);
+			 REFUSED(EINVAL));
 	/* The stream's numbers wrap round, no more. */
 	ck_assert_int_eq(RUN(&te, gantry_kernel_random_normal, SPAN(x, 4), U64(4), U64(0),
 			     U64(UINT64_MAX - 1), F32(0), F32(1)),

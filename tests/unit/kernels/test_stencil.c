@@ -84,14 +84,14 @@ START_TEST(test_hotspot_misuse_is_refused)
 	float x[12] = { 0 }, y[12] = { 0 };
 
 	env_init(&te, ENV_INLINE);
-	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 5, 1), -EINVAL);
-	ck_assert_int_eq(plate_run(&te, x, x, y, 12, UINT32_MAX, UINT32_MAX, 1), -EINVAL);
+	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 5, 1), REFUSED(EINVAL));
+	ck_assert_int_eq(plate_run(&te, x, x, y, 12, UINT32_MAX, UINT32_MAX, 1), REFUSED(EINVAL));
 	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 0, UINT32_MAX, 1), 0);
 	te.scratch_limit_bytes = 0;
-	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 4, 2), -ENOMEM);
+	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 4, 2), REFUSED(ENOMEM));
 	te.scratch_limit_bytes = 4096;
 	te.asks_left = 1000;
-	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 4, UINT32_MAX), -ECANCELED);
+	ASSERT_CANCELLED(plate_run(&te, x, x, y, 12, 3, 4, UINT32_MAX));
 	env_fini(&te);
 }
 END_TEST
@@ -175,10 +175,10 @@ START_TEST(test_hotspot3d_misuse_is_refused)
 	float x[12] = { 0 }, y[12] = { 0 };
 
 	env_init(&te, ENV_INLINE);
-	ck_assert_int_eq(block_run(&te, x, x, y, 12, wide, 1), -EINVAL);
-	ck_assert_int_eq(block_run(&te, x, x, y, 12, huge, 1), -EINVAL);
+	ck_assert_int_eq(block_run(&te, x, x, y, 12, wide, 1), REFUSED(EINVAL));
+	ck_assert_int_eq(block_run(&te, x, x, y, 12, huge, 1), REFUSED(EINVAL));
 	te.asks_left = 10;
-	ck_assert_int_eq(block_run(&te, x, x, y, 12, right, 100), -ECANCELED);
+	ASSERT_CANCELLED(block_run(&te, x, x, y, 12, right, 100));
 	env_fini(&te);
 }
 END_TEST
