@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "devices/cuda/module.h"
 #include "devices/manifest.h"
 #include "tests/unit/kernels/env.h"
 
@@ -68,6 +69,37 @@ START_TEST(test_manifest_kernels_are_exported)
 }
 END_TEST
 
+/* Whatever the machine: the host functions need no driver to be there. */
+START_TEST(test_cuda_image_has_every_kernel_and_its_device_code)
+{
+	struct gantry_manifest *manifest = manifest_read("core.manifest");
+	const struct gantry_cuda_module *module;
+	char path[PATH_MAX], symbol[96];
+	void *image;
+
+	if (!manifest->images[GANTRY_KIND_CUDA])
+		gantry_unit_skip("no cuda image was built: there was no nvcc");
+	path_of(path, manifest->images[GANTRY_KIND_CUDA]);
+	image = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(image != NULL, "%s", dlerror());
+	for (uint32_t i = 0; i < manifest->nkernels; i++) {
+		(void)snprintf(symbol, sizeof(symbol), "gantry_kernel_%s",
+			       manifest->kernels[i].name);
+		ck_assert_msg(dlsym(image, symbol) != NULL, "%s is missing", symbol);
+	}
+	module = dlsym(image, "gantry_cuda_module");
+	ck_assert_ptr_nonnull(module);
+	ck_assert_uint_eq(module->size, sizeof(*module));
+	ck_assert_uint_eq(module->abi, GANTRY_CUDA_MODULE_ABI);
+	ck_assert_uint_gt(module->nfunctions, 0);
+	ck_assert_uint_gt(module->image_bytes, 4096);
+	for (uint32_t i = 0; i < module->nfunctions; i++)
+		ck_assert_ptr_nonnull(module->functions[i]);
+	dlclose(image);
+	gantry_manifest_free(manifest);
+}
+END_TEST
+
 /* "pure" of a kernel with a rw or c range promises what can never be used: a sign of a mistake. */
 START_TEST(test_pure_kernels_only_read_or_write)
 {
@@ -115,6 +147,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, test_manifest_kernels_are_exported, 0,
 			    (int)(sizeof(modules) / sizeof(modules[0])));
+	tcase_add_test(tc, test_cuda_image_has_every_kernel_and_its_device_code);
 	tcase_add_test(tc, test_pure_kernels_only_read_or_write);
 	tcase_add_test(tc, test_module_kernel_runs_when_loaded);
 	return gantry_unit_run(suite);
