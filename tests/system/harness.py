@@ -56,7 +56,8 @@ class Failure(Exception):
 
 def build_dir():
     named = os.environ.get("GANTRY_BUILD") or os.environ.get("GANTRY_BUILD_DIR")
-    folder = pathlib.Path(named) if named else SOURCE / "build"
+    # In a bundle the tests lie beside what they test.
+    folder = pathlib.Path(named) if named else SOURCE if (SOURCE / "bundle.json").exists() else SOURCE / "build"
     if not (folder / "build.ninja").exists() and not (folder / "bin").exists():
         raise Skip(f"no build in {folder}: set GANTRY_BUILD")
     return folder.resolve()

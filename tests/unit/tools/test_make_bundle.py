@@ -43,6 +43,12 @@ class List(unittest.TestCase):
         wanted = bundle.Wanted(TARGETS, ["program? nobody"])
         self.assertEqual((wanted.built, wanted.missing), ([], ["nobody"]))
 
+    def test_name_that_several_targets_have_wants_more_of_the_path(self):
+        targets = {"a/one.so": False, "b/one.so": False}
+        with self.assertRaises(SystemExit):
+            bundle.Wanted(targets, ["module one.so"])
+        self.assertEqual(bundle.Wanted(targets, ["module b/one.so"]).built, [("b/one.so", "tests/test-kernels")])
+
     def test_unknown_kind_is_refused(self):
         with self.assertRaises(SystemExit):
             bundle.Wanted(TARGETS, ["programme guest"])
