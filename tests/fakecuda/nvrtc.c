@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fake of NVRTC: a "compiler" for source that has a FAKECUDA line in a comment, which becomes that line as PTX.
- * A line that begins with #error is an error; the log says which, as the real one's does. Declared from NVRTC's
- * documentation, since its header may be absent.
+ * A line that begins with #error is an error; the log says which, as the real one's does.
  */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-typedef struct program *nvrtcProgram;
-typedef int nvrtcResult;
-
-enum {
-	NVRTC_SUCCESS = 0,
-	NVRTC_ERROR_OUT_OF_MEMORY = 1,
-	NVRTC_ERROR_INVALID_INPUT = 3,
-	NVRTC_ERROR_INVALID_PROGRAM = 4,
-	NVRTC_ERROR_INVALID_OPTION = 5,
-	NVRTC_ERROR_COMPILATION = 6,
-};
+#include "tests/fakecuda/nvrtc.h"
 
 struct program {
 	char *source;
@@ -30,22 +17,6 @@ struct program {
 	char *ptx;
 	char arch[32];
 };
-
-EXPORT nvrtcResult nvrtcVersion(int *major, int *minor);
-EXPORT const char *nvrtcGetErrorString(nvrtcResult result);
-EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram *ret_program, const char *source,
-				      const char *name, int nheaders, const char *const *headers,
-				      const char *const *include_names);
-EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program);
-EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int nopts, const char *const *opts);
-EXPORT nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t *ret_bytes);
-EXPORT nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char *log);
-EXPORT nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, size_t *ret_bytes);
-EXPORT nvrtcResult nvrtcGetPTX(nvrtcProgram program, char *ptx);
-EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *ret_bytes);
-EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *cubin);
-EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int *ret_count);
-EXPORT nvrtcResult nvrtcGetSupportedArchs(int *archs);
 
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/contract/devices/fixture.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +15,8 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "tests/unit/runner.h"
+
+#define DUT_MORE_OPTS 2
 
 #define WAIT_NS (10 * GANTRY_NS_PER_S)
 
@@ -32,19 +37,73 @@ static int cancelled(void *cookie, uint64_t tag)
 	return dut->cancel_after != 0 && before >= dut->cancel_after;
 }
 
+/* What the build has; a bundle has the modules beside the program. */
+#ifndef FAKECUDA_DRIVER
+#define FAKECUDA_DRIVER ""
+#define FAKECUDA_NVML	""
+#define FAKE_MODULE	""
+#define FAKE_CODE	""
+#endif
+#ifndef CUDA_MODULE
+#define CUDA_MODULE ""
+#define CUDA_CODE   ""
+#endif
+
+/* A test runner may have put the fake's folder where libraries are searched. */
+static bool is_fake(const char *driver)
+{
+	struct link_map *map;
+	bool fake = true;
+	void *library;
+
+	if (driver)
+		return strcmp(driver, "fake") == 0;
+	library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+	if (!library)
+		return true;
+	if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0)
+		fake = strcmp(map->l_name, FAKECUDA_DRIVER) == 0;
+	(void)dlclose(library); /* nothing of it was used */
+	return fake;
+}
+
+int dut_choose_cuda(const char **ret_opts, struct dut_images *images)
+{
+	static char path[PATH_MAX];
+	const char *driver = getenv("GANTRY_TEST_CUDA_DRIVER");
+	bool fake = is_fake(driver);
+
+	images->module = fake ? FAKE_MODULE : CUDA_MODULE;
+	images->code = fake ? FAKE_CODE : CUDA_CODE;
+	if (images->module[0] == '\0' || (fake && access(FAKECUDA_DRIVER, R_OK) != 0))
+		return -ENODEV;
+	if (!fake && !driver)
+		return 0;
+	(void)snprintf(path, sizeof(path), "driver=%s", fake ? FAKECUDA_DRIVER : driver);
+	ret_opts[0] = path;
+	ret_opts[1] = "nvml=" FAKECUDA_NVML;
+	return fake ? 2 : 1;
+}
+
 struct dut *dut_open(const struct dut_row *row)
 {
-	struct gantry_device_conf conf = { .name = "dut",
-					   .backend = row->backend,
-					   .opts = row->opts };
+	const char *opts[DUT_MAX_OPTS + DUT_MORE_OPTS];
+	struct gantry_device_conf conf = { .name = "dut", .backend = row->backend, .opts = opts };
 	struct dut *dut = calloc(1, sizeof(*dut));
 	struct gantry_err err = GANTRY_ERR_NONE;
 	int r;
 
 	ck_assert_ptr_nonnull(dut);
-	while (conf.nopts < DUT_MAX_OPTS && row->opts[conf.nopts])
-		conf.nopts++;
 	dut->row = row;
+	dut->images.module = PROBE_IMAGE;
+	for (; conf.nopts < DUT_MAX_OPTS && row->opts[conf.nopts]; conf.nopts++)
+		opts[conf.nopts] = row->opts[conf.nopts];
+	r = row->choose ? row->choose(opts + conf.nopts, &dut->images) : 0;
+	if (r < 0) {
+		free(dut);
+		gantry_unit_skip("neither a driver nor the fake one, or no image for it");
+	}
+	conf.nopts += (uint32_t)r;
 	dut->host = (struct gantry_device_host){ wake, cancelled, dut };
 	r = gantry_device_open(&conf, &dut->host, &dut->device, &err);
 	if (r == -ENODEV) {
@@ -159,8 +218,9 @@ struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *
 	struct gantry_kernel *kernel;
 
 	if (!dut->image)
-		ck_assert_msg(backend->image_load(dut->device.dev, dut_image_path(PROBE_IMAGE),
-						  NULL, 0, &dut->image, &err) == 0,
+		ck_assert_msg(backend->image_load(dut->device.dev,
+						  dut_image_path(dut->images.module), NULL, 0,
+						  &dut->image, &err) == 0,
 			      "%s", err.text);
 	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
 	ck_assert_msg(backend->kernel_get(dut->image, name, sig, &kernel, &err) == 0, "%s",

@@ -10,16 +10,28 @@
 
 #define DUT_MAX_OPTS 12
 
+/* Files; NULL: there is none. */
+struct dut_images {
+	const char *module; /* installed: the probe's kernels */
+	const char *code;   /* of kernels step and geometry, as a guest sends it */
+};
+
 /* One row of the suite. */
 struct dut_row {
 	const char *title;
 	const char *backend;
 	bool moves_data; /* null does not */
 	const char *opts[DUT_MAX_OPTS];
+	/*
+	 * Chooses what the row cannot say, once a test opens it: adds options at @ret_opts and returns how many
+	 * (-ENODEV: skip the test), and writes the images. Optional: the probe module for cpu devices.
+	 */
+	int (*choose)(const char **ret_opts, struct dut_images *images);
 };
 
 struct dut {
 	const struct dut_row *row;
+	struct dut_images images;
 	struct gantry_device device;
 	struct gantry_device_host host;
 	struct gantry_stream *stream;
@@ -54,6 +66,12 @@ struct gantry_mem *dut_host(struct dut *dut, void *base, uint64_t bytes);
 const char *dut_image_path(const char *built);
 /* A kernel of the probe module. */
 struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *signature);
+
+/*
+ * For .choose: NVIDIA GPUs where there is a driver, else the fake one of this build; GANTRY_TEST_CUDA_DRIVER
+ * names another library, or is "fake".
+ */
+int dut_choose_cuda(const char **ret_opts, struct dut_images *images);
 
 struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
 			   uint32_t pattern_bytes);
