@@ -2,11 +2,11 @@
 /*
  * The error filter: makes chosen calls fail.
  *
- * Options: error.CALL=WHEN:WHAT, where CALL is open, image, import, alloc, host, stream, submit or
- * done; WHEN counts calls from 1: "5" the fifth, "5+" the fifth and all later ones, "5%" each with
- * that probability; WHAT is an errno ("ENOMEM"), or for done a status ("DEVICE_LOST"). error.seed=N
- * makes other coincidences. A failed call does not reach the device. A failed "done" did run: only
- * its outcome is another.
+ * Options: error.CALL=WHEN:WHAT, where CALL is open, image, import, alloc, host, slab (slab_create),
+ * scrub (slab_scrub), window (window_open), stream, submit or done; WHEN counts calls from 1: "5" the
+ * fifth, "5+" the fifth and all later ones, "5%" each with that probability; WHAT is an errno
+ * ("ENOMEM"), or for done a status ("DEVICE_LOST"). error.seed=N makes other coincidences. A failed
+ * call does not reach the device. A failed "done" did run: only its outcome is another.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,15 +25,18 @@ enum call {
 	CALL_IMPORT,
 	CALL_ALLOC,
 	CALL_HOST,
+	CALL_SLAB,
+	CALL_SCRUB,
+	CALL_WINDOW,
 	CALL_STREAM,
 	CALL_SUBMIT,
 	CALL_DONE
 };
-#define NCALLS 8u
+#define NCALLS 11u
 
 static const char *const call_keys[NCALLS] = {
-	"error.open", "error.image",  "error.import", "error.alloc",
-	"error.host", "error.stream", "error.submit", "error.done",
+	"error.open",  "error.image",  "error.import", "error.alloc",  "error.host", "error.slab",
+	"error.scrub", "error.window", "error.stream", "error.submit", "error.done",
 };
 
 struct rule {
@@ -209,6 +212,32 @@ static int error_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 	return r < 0 ? r : next->backend->mem_host(next->dev, base, len, ret_mem, err);
 }
 
+static int error_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			     struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = strike_err(dev, CALL_SLAB, err);
+
+	return r < 0 ? r : next->backend->slab_create(next->dev, len, ret_fd, err);
+}
+
+static int error_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = strike_err(dev, CALL_SCRUB, err);
+
+	return r < 0 ? r : next->backend->slab_scrub(next->dev, fd, len, err);
+}
+
+static int error_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			     struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = strike_err(dev, CALL_WINDOW, err);
+
+	return r < 0 ? r : next->backend->window_open(next->dev, address, len, ret_mem, err);
+}
+
 static int error_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			       struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -293,6 +322,9 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->mem_import = ops->mem_import ? error_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? error_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? error_mem_host : NULL;
+	ops->slab_create = ops->slab_create ? error_slab_create : NULL;
+	ops->slab_scrub = ops->slab_scrub ? error_slab_scrub : NULL;
+	ops->window_open = ops->window_open ? error_window_open : NULL;
 	ops->stream_create = error_stream_create;
 	ops->stream_destroy = error_stream_destroy;
 	ops->submit = error_submit;

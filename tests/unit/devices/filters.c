@@ -28,18 +28,40 @@ static struct gantry_stream *stream;
 static uint64_t words[8];
 static struct gantry_cmd cmd = { .kind = GANTRY_CMD_FILL };
 
+static int open_backend(const char *backend, const char *first, va_list args)
+{
+	const char *opts[MAX_OPTS] = { first };
+	struct gantry_device_conf conf = { .name = "d0", .backend = backend, .opts = opts };
+
+	for (conf.nopts = 1; (opts[conf.nopts] = va_arg(args, const char *)); conf.nopts++)
+		;
+	return gantry_device_open(&conf, &host, &device, &err);
+}
+
 /* Opens a null device with these options, NULL at the end. */
 static int open_null(const char *first, ...)
 {
-	const char *opts[MAX_OPTS] = { first };
-	struct gantry_device_conf conf = { .name = "d0", .backend = "null", .opts = opts };
 	va_list args;
+	int r;
 
 	va_start(args, first);
-	for (conf.nopts = 1; (opts[conf.nopts] = va_arg(args, const char *)); conf.nopts++)
-		;
+	r = open_backend("null", first, args);
 	va_end(args);
-	return gantry_device_open(&conf, &host, &device, &err);
+	return r;
+}
+
+/* The same of a cpu device with windows. */
+static void open_window(const char *first, ...)
+{
+	va_list args;
+	int r;
+
+	if (!gantry_backend_find("cpu"))
+		gantry_unit_skip("this build has no cpu backend");
+	va_start(args, first);
+	r = open_backend("cpu", first, args);
+	va_end(args);
+	ck_assert_msg(r == 0, "%s", err.text);
 }
 
 static void make_stream(void)
@@ -251,6 +273,63 @@ START_TEST(test_record_writes_every_call)
 }
 END_TEST
 
+START_TEST(test_record_writes_slabs_and_windows)
+{
+	static const char expected[] = "open d0 backend=cpu -> 0\n"
+				       "slab_create len=2097152 -> 0\n"
+				       "1 window_open address=0x0 len=4194304 -> 0\n"
+				       "window_map 1 off=2097152 len=2097152 -> 0\n"
+				       "slab_scrub len=2097152 -> 0\n"
+				       "window_unmap 1 off=2097152 len=2097152\n"
+				       "mem_free 1\n"
+				       "close\n";
+	const uint64_t len = 2 << 20;
+	char path[] = "/tmp/gantry-record.XXXXXX", opt[64];
+	const struct gantry_backend *backend;
+	struct gantry_mem *window;
+	char *text;
+	int fd;
+
+	gantry_fd_close(mkstemp(path));
+	snprintf(opt, sizeof(opt), "record.file=%s", path);
+	open_window("filters=contract,record,contract", opt, "window=yes", NULL);
+	backend = device.backend;
+	ck_assert_int_eq(backend->slab_create(device.dev, len, &fd, &err), 0);
+	ck_assert_int_eq(backend->window_open(device.dev, 0, 2 * len, &window, &err), 0);
+	ck_assert_int_eq(backend->window_map(window, len, len, fd, &err), 0);
+	ck_assert_int_eq(backend->slab_scrub(device.dev, fd, len, &err), 0);
+	backend->window_unmap(window, len, len);
+	backend->mem_free(window);
+	gantry_fd_close(fd);
+	gantry_device_close(&device);
+	ck_assert_int_eq(gantry_file_read(path, 4096, &text, NULL), 0);
+	ck_assert_str_eq(text, expected);
+	free(text);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+START_TEST(test_error_fails_slabs_and_windows)
+{
+	struct gantry_mem *window = NULL;
+	int fd = -7;
+
+	open_window("filters=contract,error,contract", "window=yes", "error.slab=1:ENOMEM",
+		    "error.scrub=1:EIO", "error.window=1:EBUSY", NULL);
+	ck_assert_int_eq(device.backend->slab_create(device.dev, 2 << 20, &fd, &err), -ENOMEM);
+	ck_assert_str_eq(err.text, "error.slab struck");
+	ck_assert_int_eq(fd, -7);
+	ck_assert_int_eq(device.backend->window_open(device.dev, 0, 2 << 20, &window, &err),
+			 -EBUSY);
+	ck_assert_ptr_null(window);
+	ck_assert_int_eq(device.backend->slab_create(device.dev, 2 << 20, &fd, &err), 0);
+	ck_assert_int_eq(device.backend->slab_scrub(device.dev, fd, 2 << 20, &err), -EIO);
+	ck_assert_int_eq(device.backend->slab_scrub(device.dev, fd, 2 << 20, &err), 0);
+	gantry_fd_close(fd);
+	gantry_device_close(&device);
+}
+END_TEST
+
 START_TEST(test_record_without_a_file_is_refused)
 {
 	ck_assert_int_eq(open_null("filters=record", NULL), -EINVAL);
@@ -275,6 +354,8 @@ int main(void)
 	tcase_add_test(tc, test_delay_holds_completions_for_a_time);
 	tcase_add_test(tc, test_delay_option_that_is_none_is_refused);
 	tcase_add_test(tc, test_record_writes_every_call);
+	tcase_add_test(tc, test_record_writes_slabs_and_windows);
+	tcase_add_test(tc, test_error_fails_slabs_and_windows);
 	tcase_add_test(tc, test_record_without_a_file_is_refused);
 	return gantry_unit_run(suite);
 }
