@@ -470,6 +470,9 @@ static int contract_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 	if (!base || len == 0)
 		violation(dev, "mem_host() of nothing");
 	r = next->backend->mem_host(next->dev, base, len, &mem, &inner);
+	/* The one call that has something to say when it succeeds. */
+	if (r == 0 && inner.text[0] != '\0')
+		(void)gantry_err_set(err, inner.code, "%s", inner.text);
 	return mem_made(dev, "mem_host", r, mem, len, &inner, ret_mem, err);
 }
 

@@ -256,7 +256,8 @@ struct gantry_backend {
 	 * (GANTRY_CAP_MEM_FD); the caller keeps the descriptor and decides which parts are backed.
 	 * mem_alloc: backed now, lost with the worker; contents undefined, never another tenant's.
 	 * mem_host: host memory that guest and worker share, for copies, and for kernels with
-	 * GANTRY_CAP_HOST_DIRECT. At least one of import, alloc and the windows exists. -ENOMEM: the
+	 * GANTRY_CAP_HOST_DIRECT; 0 with a sentence in *err: copies work, but not at full speed, and
+	 * kernels may not take it. At least one of import, alloc and the windows exists. -ENOMEM: the
 	 * device or the host has no room.
 	 */
 	int (*mem_import)(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,

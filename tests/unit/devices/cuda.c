@@ -1,0 +1,1154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cuda backend over the fake driver: what the contract suite cannot ask of every backend. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "devices/registry.h"
+#include "tests/fakecuda/kernel.h"
+#include "tests/unit/runner.h"
+
+#define MAX_OPTS 6
+#define WAIT_NS	 (20 * GANTRY_NS_PER_S)
+#define MIB	 (1ull << 20)
+
+static struct gantry_err err;
+static struct gantry_device device;
+static struct gantry_stream *stream;
+static struct gantry_signature sigs[16];
+static unsigned int nsigs;
+static uint32_t nwakes;
+static uint64_t cancelled_tag = UINT64_MAX;
+
+static void wake(void *cookie)
+{
+	(void)cookie;
+	gantry_fetch_add(&nwakes, 1);
+	(void)gantry_futex_wake(&nwakes, 1);
+}
+
+static int cancelled(void *cookie, uint64_t tag)
+{
+	(void)cookie;
+	return gantry_load_relaxed(&cancelled_tag) == tag;
+}
+
+static const struct gantry_device_host host = { wake, cancelled, NULL };
+
+static int open_with(struct gantry_device *ret_device, const char *const *more)
+{
+	const char *opts[MAX_OPTS] = { "driver=" FAKE_DRIVER, "nvml=" FAKE_NVML,
+				       "filters=contract" };
+	struct gantry_device_conf conf = {
+		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = 3
+	};
+
+	while (more && *more)
+		opts[conf.nopts++] = *more++;
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	return gantry_device_open(&conf, &host, ret_device, &err);
+}
+
+static struct gantry_stream *new_stream(struct gantry_device *on, int32_t priority)
+{
+	const struct gantry_stream_attr attr = { .priority = priority };
+	struct gantry_stream *made;
+
+	ck_assert_msg(on->backend->stream_create(on->dev, &attr, &made, &err) == 0, "%s", err.text);
+	return made;
+}
+
+static void open_device(const char *const *more)
+{
+	ck_assert_msg(open_with(&device, more) == 0, "%s", err.text);
+	ck_assert_int_eq(device.backend->thread_enter(device.dev, &err), 0);
+	stream = new_stream(&device, 0);
+}
+
+static void wait_done(struct gantry_done *ret_done, unsigned int n)
+{
+	uint64_t deadline = gantry_deadline_ns((int64_t)WAIT_NS);
+	unsigned int count = 0;
+
+	while (count < n) {
+		count += device.backend->poll(device.dev, ret_done + count, n - count);
+		ck_assert_msg(!gantry_deadline_passed(deadline), "only %u of %u ended", count, n);
+	}
+}
+
+static int submit(struct gantry_cmd *cmd, uint64_t tag)
+{
+	cmd->tag = tag;
+	return device.backend->submit(stream, cmd);
+}
+
+static struct gantry_done run(struct gantry_cmd *cmd)
+{
+	static uint64_t tag = 1000000;
+	struct gantry_done done;
+
+	ck_assert_int_eq(submit(cmd, ++tag), 0);
+	wait_done(&done, 1);
+	ck_assert_uint_eq(done.tag, tag);
+	return done;
+}
+
+static struct gantry_mem *host_mem(void *base, uint64_t len)
+{
+	struct gantry_mem *mem;
+
+	ck_assert_msg(device.backend->mem_host(device.dev, base, len, &mem, &err) == 0, "%s",
+		      err.text);
+	return mem;
+}
+
+static struct gantry_mem *device_mem(uint64_t len)
+{
+	struct gantry_mem *mem;
+
+	ck_assert_msg(device.backend->mem_alloc(device.dev, len, &mem, &err) == 0, "%s", err.text);
+	return mem;
+}
+
+static struct gantry_cmd copy_cmd(struct gantry_mem *dst, uint64_t dst_off, struct gantry_mem *src,
+				  uint64_t src_off, uint64_t len)
+{
+	return (struct gantry_cmd){ .kind = GANTRY_CMD_COPY,
+				    .copy = { { dst, dst_off, len }, { src, src_off, len } } };
+}
+
+static struct gantry_cmd fill_cmd(struct gantry_mem *dst, uint64_t off, uint64_t len,
+				  uint64_t pattern, uint32_t bytes)
+{
+	return (struct gantry_cmd){ .kind = GANTRY_CMD_FILL,
+				    .fill = { { dst, off, len }, pattern, bytes } };
+}
+
+static void run_ok(struct gantry_cmd cmd)
+{
+	struct gantry_done done = run(&cmd);
+
+	ck_assert_msg(done.status == GANTRY_OK, "%s", gantry_status_text(done.status));
+}
+
+/* ---- images and kernels ---- */
+
+/* A file of PTX, as an administrator may install it. */
+static struct gantry_image *ptx_image(void)
+{
+	static const char text[] = FAKECUDA_PTX(CUDA_KERNELS, "sm_90");
+	char path[] = "/tmp/gantry-unit-cuda-XXXXXX";
+	int fd = mkstemp(path);
+	struct gantry_image *image;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(gantry_write_all(fd, text, sizeof(text) - 1), 0);
+	gantry_fd_close(fd);
+	ck_assert_msg(device.backend->image_load(device.dev, path, NULL, 0, &image, &err) == 0,
+		      "%s", err.text);
+	ck_assert_int_eq(unlink(path), 0);
+	return image;
+}
+
+static struct gantry_image *module_image(void)
+{
+	struct gantry_image *image;
+
+	ck_assert_msg(device.backend->image_load(device.dev, CUDA_MODULE, NULL, 0, &image, &err) ==
+			      0,
+		      "%s", err.text);
+	return image;
+}
+
+static int try_kernel(struct gantry_image *image, const char *name, const char *signature,
+		      struct gantry_kernel **ret_kernel)
+{
+	struct gantry_signature *sig = &sigs[nsigs++];
+
+	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	return device.backend->kernel_get(image, name, sig, ret_kernel, &err);
+}
+
+static struct gantry_cmd launch_cmd(struct gantry_image *image, const char *name,
+				    const char *signature)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_LAUNCH };
+
+	ck_assert_msg(try_kernel(image, name, signature, &cmd.launch.kernel) == 0, "%s", err.text);
+	for (unsigned int i = 0; i < 3; i++)
+		cmd.launch.grid[i] = cmd.launch.block[i] = 1;
+	cmd.launch.nargs = sigs[nsigs - 1].nargs;
+	return cmd;
+}
+
+/* ---- opening ---- */
+
+START_TEST(test_open_tells_what_the_device_is)
+{
+	const struct gantry_device_info *info = &device.info;
+
+	open_device(NULL);
+	ck_assert_uint_eq(info->kind, GANTRY_KIND_CUDA);
+	ck_assert_uint_ne(info->caps & GANTRY_CAP_WINDOW, 0);
+	ck_assert_uint_ne(info->caps & GANTRY_CAP_PEER, 0);
+	ck_assert_uint_eq(info->slab_align, 2 * MIB);
+	ck_assert_str_eq(info->arch, "sm_90");
+	ck_assert_int_eq(strncmp(info->id, "GPU-66616b65-", 13), 0); /* "fake" */
+	ck_assert_uint_eq(strlen(info->id), 40);
+	ck_assert_uint_eq(strlen(info->pci), 12);
+	ck_assert_uint_gt(info->units, 0);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_open_finds_a_gpu_by_any_of_its_names)
+{
+	char gpu[80];
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "3", 1), 0);
+	const char *more[] = { "gpu=2", NULL };
+	open_device(more);
+	struct gantry_device_info info = device.info;
+	gantry_device_close(&device);
+
+	const char *names[] = { info.id, info.pci, info.pci + 5 /* without its domain */ };
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(names); i++) {
+		snprintf(gpu, sizeof(gpu), "gpu=%s", names[i]);
+		more[0] = gpu;
+		open_device(more);
+		ck_assert_str_eq(device.info.id, info.id);
+		gantry_device_close(&device);
+	}
+}
+END_TEST
+
+START_TEST(test_open_of_what_is_not_there_says_so)
+{
+	static const char *const absent[][2] = {
+		{ "gpu=7", NULL },
+		{ "gpu=GPU-00000000-0000-0000-0000-000000000000", NULL },
+		{ "gpu=00ff:1f:1f.7", NULL },
+		{ "gpu=nonsense", NULL },
+	};
+
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(absent); i++) {
+		ck_assert_int_eq(open_with(&device, absent[i]), -ENODEV);
+		ck_assert_ptr_nonnull(strstr(err.text, "gpu: "));
+	}
+}
+END_TEST
+
+START_TEST(test_open_without_a_driver_is_no_device)
+{
+	const char *opts[] = { "driver=/nonexistent/libcuda.so.1" };
+	struct gantry_device_conf conf = {
+		.name = "c", .backend = "cuda", .opts = opts, .nopts = 1
+	};
+
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(err.text, "no NVIDIA driver"));
+	/* A library that is none does not do either. */
+	opts[0] = "driver=" CUDA_KERNELS;
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(err.text, "12.4 or newer"));
+}
+END_TEST
+
+START_TEST(test_open_without_gpus_is_no_device)
+{
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "0", 1), 0);
+	ck_assert_int_eq(open_with(&device, NULL), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(err.text, "CUDA_ERROR_NO_DEVICE"));
+}
+END_TEST
+
+START_TEST(test_open_refuses_options_it_does_not_know)
+{
+	static const char *const wrong[][2] = { { "cores=2", NULL }, { "scratch=much", NULL } };
+
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++)
+		ck_assert_int_eq(open_with(&device, wrong[i]), -EINVAL);
+}
+END_TEST
+
+/* A failure at any step leaves nothing behind; the runner looks for threads, descriptors and memory. */
+START_TEST(test_open_that_fails_halfway_cleans_up)
+{
+	static const char *const steps[] = {
+		"cuDevicePrimaryCtxRetain:1:2",	     "cuStreamCreateWithPriority:1:2",
+		"cuMemGetAllocationGranularity:1:1", "cuMemHostAlloc:1:2",
+		"cuMemHostGetDevicePointer:1:1",
+	};
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", steps[_i], 1), 0);
+	ck_assert_int_lt(open_with(&device, NULL), 0);
+	ck_assert_ptr_nonnull(strstr(err.text, "CUDA_ERROR_"));
+}
+END_TEST
+
+START_TEST(test_probe_names_what_can_be_opened)
+{
+	const struct gantry_backend *backend = gantry_backend_find("cuda");
+	struct gantry_device_conf confs[4];
+
+	/* This machine may have a driver or none; a test cannot know, but no failure may come of it. */
+	int n = backend->probe(confs, 4, &err);
+	ck_assert_int_ge(n, 0);
+	for (int i = 0; i < n; i++) {
+		ck_assert_str_eq(confs[i].backend, "cuda");
+		ck_assert_ptr_nonnull(gantry_device_opt(&confs[i], "gpu"));
+	}
+	ck_assert(n > 0 || err.text[0] != '\0');
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(test_fill_of_every_width_at_any_address)
+{
+	static unsigned char back[512], expected[512];
+	const uint64_t patterns[] = { 0x8877665544332211ull, 0x4433221144332211ull,
+				      0xabababababababab, 0 };
+
+	open_device(NULL);
+	struct gantry_mem *mem = device_mem(512), *host_side = host_mem(back, 512);
+	for (uint32_t width = 1; width <= 8; width *= 2) {
+		for (uint32_t off = 0; off < 9; off++) {
+			uint64_t pattern = patterns[off % GANTRY_ARRAY_SIZE(patterns)];
+
+			memset(expected, 0xee, sizeof(expected));
+			for (uint32_t i = 0; i < 23; i++)
+				memcpy(expected + off + i * width, &pattern, width);
+			run_ok(fill_cmd(mem, 0, 512, 0xee, 1));
+			run_ok(fill_cmd(mem, off, 23 * width, pattern, width));
+			run_ok(copy_cmd(host_side, 0, mem, 0, 512));
+			ck_assert_mem_eq(back, expected, 512);
+		}
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_fill_longer_than_its_seed_is_whole)
+{
+	const uint64_t pattern = 0x0102030405060708ull, len = 3 * MIB + 8;
+	uint64_t *back = malloc(len);
+
+	open_device(NULL);
+	struct gantry_mem *mem = device_mem(len);
+	run_ok(fill_cmd(mem, 0, len, pattern, 8));
+	run_ok(copy_cmd(host_mem(back, len), 0, mem, 0, len));
+	for (uint64_t i = 0; i < len / 8; i++)
+		if (back[i] != pattern)
+			ck_abort_msg("word %zu is %#zx", (size_t)i, (size_t)back[i]);
+	gantry_device_close(&device);
+	free(back);
+}
+END_TEST
+
+START_TEST(test_copy_of_overlapping_ranges_moves_them)
+{
+	static unsigned char data[1000], back[1000], expected[1000];
+
+	open_device(NULL);
+	struct gantry_mem *mem = device_mem(1000), *in = host_mem(data, 1000),
+			  *out = host_mem(back, 1000);
+	for (unsigned int i = 0; i < 1000; i++)
+		data[i] = (unsigned char)(i * 31);
+	for (int shift = -7; shift <= 7; shift += 7) {
+		run_ok(copy_cmd(mem, 0, in, 0, 1000));
+		run_ok(copy_cmd(mem, (uint64_t)(100 + shift), mem, 100, 800));
+		run_ok(copy_cmd(out, 0, mem, 0, 1000));
+		memcpy(expected, data, 1000);
+		memmove(expected + 100 + shift, expected + 100, 800);
+		ck_assert_mem_eq(back, expected, 1000);
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_copy_and_fill_of_nothing_end_well)
+{
+	open_device(NULL);
+	struct gantry_mem *mem = device_mem(64);
+	run_ok(fill_cmd(mem, 64, 0, 1, 8));
+	run_ok(copy_cmd(mem, 0, mem, 64, 0));
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_host_memory_that_cannot_be_pinned_works_and_says_so)
+{
+	static unsigned char data[4096], back[4096];
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemHostRegister:1+:2", 1), 0);
+	open_device(NULL);
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	struct gantry_mem *mem = device_mem(4096), *in = host_mem(data, 4096);
+	ck_assert_ptr_nonnull(strstr(err.text, "not pinned"));
+	struct gantry_mem *out = host_mem(back, 4096);
+	memset(data, 0x5a, sizeof(data));
+	run_ok(copy_cmd(mem, 0, in, 0, 4096));
+	run_ok(copy_cmd(out, 0, mem, 0, 4096));
+	ck_assert_mem_eq(back, data, 4096);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_kernel_on_host_memory_that_it_cannot_reach_is_refused)
+{
+	static uint32_t x = 5;
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemHostRegister:1+:2", 1), 0);
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	cmd.launch.args[0].range = (struct gantry_range){ host_mem(&x, 4), 0, 4 };
+	cmd.launch.args[1].value.u32 = 2;
+	ck_assert_int_eq(submit(&cmd, 1), -EOPNOTSUPP);
+	ck_assert_uint_eq(x, 5);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_alloc_is_clean_and_keeps_to_the_pool)
+{
+	static unsigned char back[4096], zero[4096];
+	struct gantry_mem *mem = NULL;
+
+	ck_assert_int_eq(setenv("FAKECUDA_DIRTY", "1", 1), 0);
+	open_device(NULL);
+	run_ok(copy_cmd(host_mem(back, 4096), 0, device_mem(4096), 0, 4096));
+	ck_assert_mem_eq(back, zero, 4096);
+	ck_assert_int_eq(device.backend->mem_alloc(device.dev, 1ull << 60, &mem, &err), -ENOMEM);
+	ck_assert_ptr_null(mem);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* ---- slabs and windows ---- */
+
+static int new_slab(uint64_t len)
+{
+	int fd;
+
+	ck_assert_msg(device.backend->slab_create(device.dev, len, &fd, &err) == 0, "%s", err.text);
+	return fd;
+}
+
+static struct gantry_mem *new_window(uint64_t address, uint64_t len)
+{
+	struct gantry_mem *window;
+
+	ck_assert_msg(device.backend->window_open(device.dev, address, len, &window, &err) == 0,
+		      "%s", err.text);
+	return window;
+}
+
+static void map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd)
+{
+	ck_assert_msg(device.backend->window_map(window, off, len, fd, &err) == 0, "%s", err.text);
+}
+
+START_TEST(test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor)
+{
+	static unsigned char back[64], expected[64];
+
+	ck_assert_int_eq(setenv("FAKECUDA_DIRTY", "1", 1), 0);
+	open_device(NULL);
+	int fd = new_slab(4 * MIB);
+	struct gantry_mem *window = new_window(0, 64 * MIB), *out = host_mem(back, 64);
+
+	map(window, 8 * MIB, 4 * MIB, fd);
+	run_ok(copy_cmd(out, 0, window, 12 * MIB - 64, 64));
+	ck_assert_mem_eq(back, expected, 64);
+	run_ok(fill_cmd(window, 8 * MIB, 64, 0x77, 1));
+	device.backend->window_unmap(window, 8 * MIB, 4 * MIB);
+	map(window, 32 * MIB, 4 * MIB, fd);
+	memset(expected, 0x77, 64);
+	run_ok(copy_cmd(out, 0, window, 32 * MIB, 64));
+	ck_assert_mem_eq(back, expected, 64);
+
+	ck_assert_msg(device.backend->slab_scrub(device.dev, fd, 4 * MIB, &err) == 0, "%s",
+		      err.text);
+	memset(expected, 0, 64);
+	run_ok(copy_cmd(out, 0, window, 32 * MIB, 64));
+	ck_assert_mem_eq(back, expected, 64);
+	gantry_fd_close(fd);
+	gantry_device_close(&device); /* with the slab mapped */
+}
+END_TEST
+
+START_TEST(test_slab_survives_the_device_that_made_it)
+{
+	static unsigned char back[64], expected[64];
+
+	open_device(NULL);
+	int fd = new_slab(2 * MIB);
+	struct gantry_mem *window = new_window(0, 4 * MIB);
+	map(window, 0, 2 * MIB, fd);
+	run_ok(fill_cmd(window, 0, 64, 0x42, 1));
+	gantry_device_close(&device);
+
+	open_device(NULL);
+	window = new_window(0, 4 * MIB);
+	map(window, 2 * MIB, 2 * MIB, fd);
+	memset(expected, 0x42, 64);
+	run_ok(copy_cmd(host_mem(back, 64), 0, window, 2 * MIB, 64));
+	ck_assert_mem_eq(back, expected, 64);
+	gantry_fd_close(fd);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_window_at_an_address_that_is_taken_is_refused)
+{
+	struct gantry_mem *second = NULL;
+
+	open_device(NULL);
+	struct gantry_mem *first = new_window(0x300000000000ull, 64 * MIB);
+	ck_assert_int_eq(device.backend->window_open(device.dev, 0x300000000000ull, 64 * MIB,
+						     &second, &err),
+			 -EADDRINUSE);
+	ck_assert_ptr_null(second);
+	device.backend->mem_free(first);
+	device.backend->mem_free(new_window(0x300000000000ull, 64 * MIB));
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_slab_past_the_memory_is_refused)
+{
+	int fd = -7;
+
+	open_device(NULL);
+	ck_assert_int_eq(device.backend->slab_create(device.dev, 1ull << 50, &fd, &err), -ENOMEM);
+	ck_assert_int_eq(fd, -7);
+	ck_assert_ptr_nonnull(strstr(err.text, "cuMemCreate"));
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* Every call on the way may fail; what was made before it goes. */
+START_TEST(test_slab_and_map_that_fail_halfway_leave_nothing)
+{
+	static const char *const steps[] = {
+		"cuMemAddressReserve:1:2", "cuMemMap:1:2",
+		"cuMemSetAccess:1:1",	   "cuMemExportToShareableHandle:1:304",
+		"cuMemsetD8Async:1:1",
+	};
+	static unsigned char back[64];
+	int fd = -7;
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", steps[_i], 1), 0);
+	open_device(NULL);
+	ck_assert_int_lt(device.backend->slab_create(device.dev, 2 * MIB, &fd, &err), 0);
+	ck_assert_int_eq(fd, -7);
+	fd = new_slab(2 * MIB); /* the second time it works */
+	struct gantry_mem *window = new_window(0, 2 * MIB);
+	map(window, 0, 2 * MIB, fd);
+	run_ok(copy_cmd(host_mem(back, 64), 0, window, 0, 64));
+	gantry_fd_close(fd);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_map_of_what_is_no_slab_is_refused)
+{
+	open_device(NULL);
+	struct gantry_mem *window = new_window(0, 4 * MIB);
+	ck_assert_int_lt(device.backend->window_map(window, 0, 2 * MIB, STDIN_FILENO, &err), 0);
+	ck_assert_ptr_nonnull(strstr(err.text, "cuMemImport"));
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_copy_between_sisters_needs_no_host)
+{
+	static unsigned char back[4096], expected[4096];
+	const char *more[] = { "gpu=1", NULL };
+	struct gantry_device sister;
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(open_with(&sister, more), 0);
+	ck_assert_int_eq(sister.backend->thread_enter(sister.dev, &err), 0);
+	struct gantry_mem *theirs;
+	ck_assert_int_eq(sister.backend->mem_alloc(sister.dev, 4096, &theirs, &err), 0);
+	open_device(NULL);
+	struct gantry_mem *ours = device_mem(4096);
+
+	memset(expected, 0x3c, 4096);
+	run_ok(fill_cmd(ours, 0, 4096, 0x3c, 1));
+	run_ok(copy_cmd(theirs, 0, ours, 0, 4096));
+	run_ok(fill_cmd(ours, 0, 4096, 0, 1));
+	run_ok(copy_cmd(ours, 0, theirs, 0, 4096));
+	run_ok(copy_cmd(host_mem(back, 4096), 0, ours, 0, 4096));
+	ck_assert_mem_eq(back, expected, 4096);
+	gantry_device_close(&device);
+	gantry_device_close(&sister);
+}
+END_TEST
+
+/* ---- launches ---- */
+
+START_TEST(test_launch_passes_addresses_and_values)
+{
+	static uint32_t x = 5;
+
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	struct gantry_mem *mem = device_mem(4), *host_side = host_mem(&x, 4);
+	cmd.launch.args[0].range = (struct gantry_range){ mem, 0, 4 };
+	cmd.launch.args[1].value.u32 = 3;
+	run_ok(copy_cmd(mem, 0, host_side, 0, 4));
+	run_ok(cmd);
+	run_ok(copy_cmd(host_side, 0, mem, 0, 4));
+	ck_assert_uint_eq(x, 16);
+	cmd.launch.args[0].range.mem = host_side; /* pinned, so the device reaches it */
+	run_ok(cmd);
+	ck_assert_uint_eq(x, 49);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_launch_out_of_range_is_refused_and_the_stream_goes_on)
+{
+	static const uint32_t geometries[][7] = {
+		{ 0, 0, 0, 1, 1, 1, 0 },	  { 1, 1, 1, 0, 0, 0, 0 },
+		{ 1, 0, 1, 1, 1, 1, 0 },	  { 1, 1, 1, 1025, 1, 1, 0 },
+		{ 1, 1, 1, 64, 64, 1, 0 },	  { 1, 70000, 1, 1, 1, 1, 0 },
+		{ 1, 1, 1, 1, 1, 1, 1u << 30 },	  { 1, 1, 1, 1, 1, 1, UINT32_MAX },
+		{ UINT32_MAX, 1, 1, 1, 1, 1, 0 }, { 1, 1, 1, 65536, 65536, 65536, 0 },
+	};
+
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "nap", "u32");
+	cmd.launch.args[0].value.u32 = 0;
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(geometries); i++) {
+		struct gantry_cmd wrong = cmd;
+
+		memcpy(wrong.launch.grid, geometries[i], 12);
+		memcpy(wrong.launch.block, geometries[i] + 3, 12);
+		wrong.launch.shared_bytes = geometries[i][6];
+		ck_assert_msg(submit(&wrong, i) == -EINVAL, "geometry %u", i);
+	}
+	run_ok(cmd);
+	cmd.launch.shared_bytes = 100 << 10; /* past 48 KiB: allowed first */
+	run_ok(cmd);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_launch_that_the_driver_refuses_hurts_itself_only)
+{
+	static const struct {
+		const char *order;
+		int r;
+	} orders[] = {
+		{ "cuLaunchKernel:1:1", -EINVAL },
+		{ "cuLaunchKernel:1:701", -EINVAL },
+		{ "cuLaunchKernel:1:2", -ENOMEM },
+	};
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", orders[_i].order, 1), 0);
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "nap", "u32");
+	cmd.launch.args[0].value.u32 = 0;
+	ck_assert_int_eq(submit(&cmd, 1), orders[_i].r);
+	run_ok(cmd);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_kernel_get_compares_the_signature)
+{
+	static const struct {
+		const char *signature;
+		const char *sentence;
+	} wrong[] = {
+		{ "rw:u32*", "takes more than the 1 parameters" },
+		{ "rw:u32*,u32,u32", "takes 2 parameters, the signature has 3" },
+		{ "rw:u32*,u64", "parameter 2 of kernel step has 4 bytes, in the signature 8" },
+		{ "u32,u32", "parameter 1 of kernel step has 8 bytes, in the signature 4" },
+		{ "void", "takes more than the 0 parameters" },
+	};
+	struct gantry_kernel *kernel;
+
+	open_device(NULL);
+	struct gantry_image *image = ptx_image();
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
+		ck_assert_int_eq(try_kernel(image, "step", wrong[i].signature, &kernel), -EINVAL);
+		ck_assert_msg(strstr(err.text, wrong[i].sentence), "%s", err.text);
+	}
+	ck_assert_int_eq(try_kernel(image, "absent", "void", &kernel), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(err.text, "absent"));
+	ck_assert_int_eq(try_kernel(image, "step", "c:f64*,f32", &kernel), 0);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_image_that_is_none_is_refused)
+{
+	static const char *const paths[] = { "/dev/null", "/nonexistent", "bare-name.so",
+					     CUDA_KERNELS /* a shared object, but no module */ };
+	struct gantry_image *image;
+
+	open_device(NULL);
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(paths); i++)
+		ck_assert_msg(device.backend->image_load(device.dev, paths[i], NULL, 0, &image,
+							 &err) == -ENOEXEC,
+			      "%s", paths[i]);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* ---- host functions ---- */
+
+START_TEST(test_host_function_enqueues_in_order)
+{
+	static uint32_t x = 1;
+
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(module_image(), "step", "rw:u32*,u32");
+	struct gantry_mem *mem = device_mem(4), *host_side = host_mem(&x, 4);
+	run_ok(copy_cmd(mem, 0, host_side, 0, 4));
+	cmd.launch.args[0].range = (struct gantry_range){ mem, 0, 4 };
+	cmd.launch.args[1].value.u32 = 2;
+	struct gantry_done done[20];
+	for (uint64_t i = 0; i < 20; i++)
+		ck_assert_int_eq(submit(&cmd, i), 0);
+	wait_done(done, 20);
+	for (uint64_t i = 0; i < 20; i++) {
+		ck_assert_uint_eq(done[i].tag, i);
+		ck_assert_int_eq(done[i].status, GANTRY_OK);
+	}
+	run_ok(copy_cmd(host_side, 0, mem, 0, 4));
+	ck_assert_uint_eq(x, (2u << 20) - 1);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_host_function_is_offered_what_module_h_says)
+{
+	open_device(NULL);
+	struct gantry_image *image = module_image();
+	struct gantry_cmd cmd = launch_cmd(image, "world", "void");
+	memset(cmd.launch.grid, 0, sizeof(cmd.launch.grid)); /* the kernel decides */
+	run_ok(cmd);
+	for (unsigned int i = 0; i < 3; i++)
+		run_ok(launch_cmd(image, "scratch", "void"));
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_verdict_of_device_code_is_the_status)
+{
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(module_image(), "judge", "i32");
+	/* Round and round: a cell is clean again when its next user gets it. */
+	for (int i = 0; i < 300; i++) {
+		struct gantry_done done;
+
+		cmd.launch.args[0].value.i32 = i % 3 == 0 ? -ERANGE : i % 3 == 1 ? -ECANCELED : 0;
+		done = run(&cmd);
+		ck_assert_int_eq(done.status, i % 3 == 0   ? GANTRY_E_KERNEL
+					      : i % 3 == 1 ? GANTRY_E_CANCELLED
+							   : GANTRY_OK);
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_host_function_that_refuses_hurts_its_command_only)
+{
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(module_image(), "refuse", "i32");
+	cmd.launch.args[0].value.i32 = -EINVAL;
+	struct gantry_done done = run(&cmd);
+	ck_assert_int_eq(done.status, GANTRY_E_KERNEL);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	cmd.launch.args[0].value.i32 = 0;
+	run_ok(cmd);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_device_code_that_asks_learns_of_a_cancelled_session)
+{
+	struct gantry_done done[2];
+
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(module_image(), "linger", "void");
+	ck_assert_int_eq(submit(&cmd, 7), 0);
+	ck_assert_uint_eq(device.backend->poll(device.dev, done, 2), 0);
+	gantry_store_relaxed(&cancelled_tag, (uint64_t)7);
+	wait_done(done, 1);
+	ck_assert_int_eq(done[0].status, GANTRY_E_CANCELLED);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* ---- streams ---- */
+
+START_TEST(test_full_stream_says_again_and_goes_on)
+{
+	static struct gantry_done done[1024];
+	uint64_t n = 0;
+
+	open_device(NULL);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	nap.launch.args[0].value.u32 = 20;
+	ck_assert_int_eq(submit(&nap, n++), 0);
+	nap.launch.args[0].value.u32 = 0;
+	while (submit(&nap, n) == 0)
+		ck_assert_uint_lt(++n, GANTRY_ARRAY_SIZE(done));
+	ck_assert_int_eq(submit(&nap, n), -EAGAIN);
+	wait_done(done, (unsigned int)n);
+	for (uint64_t i = 0; i < n; i++)
+		ck_assert_uint_eq(done[i].tag, i);
+	run_ok(nap);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_streams_past_the_last_are_refused)
+{
+	const struct gantry_stream_attr attr = { .priority = INT32_MIN };
+	struct gantry_stream *more;
+	unsigned int n = 1;
+	int r;
+
+	open_device(NULL);
+	while ((r = device.backend->stream_create(device.dev, &attr, &more, &err)) == 0)
+		ck_assert_uint_lt(++n, 100000);
+	ck_assert_int_eq(r, -EAGAIN);
+	ck_assert_ptr_nonnull(strstr(err.text, "streams"));
+	device.backend->stream_destroy(stream);
+	stream = new_stream(&device, INT32_MAX);
+	run_ok(fill_cmd(device_mem(64), 0, 64, 1, 1));
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_device_without_stream_memory_operations_works)
+{
+	static uint32_t x = 1;
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuStreamWriteValue32:1+:801", 1), 0);
+	open_device(NULL);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	cmd.launch.args[0].range = (struct gantry_range){ host_mem(&x, 4), 0, 4 };
+	cmd.launch.args[1].value.u32 = 1;
+	for (unsigned int i = 0; i < 300; i++)
+		run_ok(cmd);
+	ck_assert_uint_eq(x, 301);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_completion_wakes_whoever_does_not_poll)
+{
+	open_device(NULL);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	for (uint32_t ms = 0; ms < 60; ms += 6) {
+		uint32_t before = gantry_load_acquire(&nwakes);
+		struct gantry_done done;
+
+		nap.launch.args[0].value.u32 = ms;
+		ck_assert_int_eq(submit(&nap, ms), 0);
+		device.backend->flush(stream);
+		while (gantry_load_acquire(&nwakes) == before)
+			ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
+							   gantry_deadline_ns((int64_t)WAIT_NS)),
+					 -ETIMEDOUT);
+		ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 1);
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* The thread that watches goes to sleep when there is nothing to watch, and is woken by work. */
+START_TEST(test_completion_wakes_also_after_a_long_pause)
+{
+	open_device(NULL);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	nap.launch.args[0].value.u32 = 1;
+	for (unsigned int i = 0; i < 5; i++) {
+		uint32_t before = gantry_load_acquire(&nwakes);
+		struct gantry_done done;
+
+		(void)usleep(30000); /* past the time after which it sleeps; correct either way */
+		ck_assert_int_eq(submit(&nap, i), 0);
+		device.backend->flush(stream);
+		while (gantry_load_acquire(&nwakes) == before)
+			ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
+							   gantry_deadline_ns((int64_t)WAIT_NS)),
+					 -ETIMEDOUT);
+		wait_done(&done, 1);
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_overlap_of_streams_counts_once)
+{
+	struct gantry_done done[3];
+	struct gantry_stream *streams[3];
+	uint64_t start, wall, sum = 0;
+
+	open_device(NULL);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	nap.launch.args[0].value.u32 = 60;
+	for (unsigned int i = 0; i < 3; i++)
+		streams[i] = new_stream(&device, 0);
+	start = gantry_now_ns();
+	for (unsigned int i = 0; i < 3; i++) {
+		nap.tag = i;
+		ck_assert_int_eq(device.backend->submit(streams[i], &nap), 0);
+	}
+	wait_done(done, 3);
+	wall = gantry_now_ns() - start;
+	for (unsigned int i = 0; i < 3; i++)
+		sum += done[i].device_ns;
+	ck_assert_uint_le(sum, wall + wall / 20);
+	ck_assert_uint_ge(sum, 50 * GANTRY_NS_PER_MS);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_time_of_a_batch_goes_by_what_was_expected)
+{
+	struct gantry_done done[2];
+
+	open_device(NULL);
+	struct gantry_image *image = ptx_image();
+	struct gantry_cmd longer = launch_cmd(image, "nap", "u32");
+	struct gantry_cmd shorter = launch_cmd(image, "nap", "u32");
+	longer.launch.args[0].value.u32 = 40;
+	shorter.launch.args[0].value.u32 = 1;
+	(void)run(&longer);
+	(void)run(&shorter);
+	ck_assert_int_eq(submit(&longer, 1), 0);
+	ck_assert_int_eq(submit(&shorter, 2), 0);
+	wait_done(done, 2);
+	ck_assert_uint_gt(done[0].device_ns, 3 * done[1].device_ns);
+	ck_assert_uint_ge(done[0].device_ns + done[1].device_ns, 35 * GANTRY_NS_PER_MS);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* ---- faults ---- */
+
+/* As a worker does: what the driver holds of a context that is broken goes with the process. */
+static void leave(void)
+{
+	gantry_device_close(&device);
+	_exit(0);
+}
+
+static const char *const culprits[] = { "fault", "trap", "assert" };
+
+START_TEST(test_fault_ends_everything_in_flight)
+{
+	struct gantry_done done[12];
+	struct gantry_stream *other;
+
+	open_device(NULL);
+	struct gantry_image *image = ptx_image();
+	struct gantry_cmd culprit = launch_cmd(image, culprits[_i], "void");
+	struct gantry_cmd nap = launch_cmd(image, "nap", "u32");
+	nap.launch.args[0].value.u32 = 0;
+	run_ok(nap);
+	other = new_stream(&device, 0);
+	nap.launch.args[0].value.u32 = 200;
+	nap.tag = 100;
+	ck_assert_int_eq(device.backend->submit(other, &nap), 0);
+	ck_assert_int_eq(submit(&culprit, 1), 0);
+	for (uint64_t i = 2; i < 12; i++)
+		ck_assert_int_eq(submit(&nap, i), 0);
+	wait_done(done, 12);
+	for (unsigned int i = 0; i < 12; i++) {
+		if (done[i].tag == 100 && done[i].status == GANTRY_OK)
+			continue; /* its own stream, and it may have been quick */
+		ck_assert_int_eq(done[i].status, GANTRY_E_DEVICE_FAULT);
+		ck_assert_uint_eq(done[i].blast, GANTRY_BLAST_CONTEXT);
+	}
+	leave();
+}
+END_TEST
+
+START_TEST(test_fault_wakes_whoever_does_not_poll)
+{
+	struct gantry_done done;
+	uint32_t before;
+
+	open_device(NULL);
+	struct gantry_cmd culprit = launch_cmd(ptx_image(), "fault", "void");
+	before = gantry_load_acquire(&nwakes);
+	ck_assert_int_eq(submit(&culprit, 1), 0);
+	device.backend->flush(stream);
+	while (gantry_load_acquire(&nwakes) == before)
+		ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
+						   gantry_deadline_ns((int64_t)WAIT_NS)),
+				 -ETIMEDOUT);
+	wait_done(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_FAULT);
+	leave();
+}
+END_TEST
+
+START_TEST(test_sticky_error_of_a_submission_is_told_by_poll)
+{
+	struct gantry_done done;
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuLaunchKernel:1:719", 1), 0);
+	open_device(NULL);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	nap.launch.args[0].value.u32 = 0;
+	ck_assert_int_eq(submit(&nap, 1), 0);
+	wait_done(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_FAULT);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CONTEXT);
+	leave();
+}
+END_TEST
+
+START_TEST(test_gpu_off_the_bus_is_device_lost)
+{
+	char path[] = "/tmp/gantry-unit-lost-XXXXXX";
+	struct gantry_device_health health;
+	struct gantry_done done;
+
+	gantry_fd_close(mkstemp(path));
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(setenv("FAKECUDA_LOST", path, 1), 0);
+	open_device(NULL);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
+	nap.launch.args[0].value.u32 = 50;
+	ck_assert_int_eq(submit(&nap, 1), 0);
+	ck_assert_int_eq(gantry_file_replace(path, "", 0, 0600), 0);
+	wait_done(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_LOST);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_DEVICE);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), -EIO);
+	ck_assert_ptr_nonnull(strstr(err.text, "off the bus"));
+	ck_assert_int_eq(unlink(path), 0);
+	leave();
+}
+END_TEST
+
+/* ---- health ---- */
+
+START_TEST(test_health_tells_what_nvml_says)
+{
+	static const char text[] = "temperature=61\nsm_clock=1500\nmem_clock=2600\nused=1000\n"
+				   "total=5000\necc=3\n";
+	static const char event[] = "xid=79\nxid_count=1\n";
+	char path[] = "/tmp/gantry-unit-nvml-XXXXXX";
+	struct gantry_device_health health;
+
+	gantry_fd_close(mkstemp(path));
+	ck_assert_int_eq(setenv("FAKECUDA_NVML", path, 1), 0);
+	ck_assert_int_eq(gantry_file_replace(path, text, sizeof(text) - 1, 0600), 0);
+	open_device(NULL);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_uint_eq(health.known, GANTRY_HEALTH_TEMPERATURE | GANTRY_HEALTH_CLOCKS |
+						GANTRY_HEALTH_MEM | GANTRY_HEALTH_ECC |
+						GANTRY_HEALTH_FAULTS);
+	ck_assert_int_eq(health.temperature_c, 61);
+	ck_assert_uint_eq(health.clock_mhz, 1500);
+	ck_assert_uint_eq(health.mem_clock_mhz, 2600);
+	ck_assert_uint_eq(health.mem_used, 1000);
+	ck_assert_uint_eq(health.mem_total, 5000);
+	ck_assert_uint_eq(health.ecc_uncorrected, 3);
+	ck_assert_uint_eq(health.nfaults, 0);
+
+	ck_assert_int_eq(gantry_file_replace(path, event, sizeof(event) - 1, 0600), 0);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), -EIO);
+	ck_assert_ptr_nonnull(strstr(err.text, "Xid 79"));
+	ck_assert_uint_eq(health.nfaults, 1);
+	ck_assert_uint_eq(health.last_fault, 79);
+	ck_assert_int_eq(unlink(path), 0);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_health_without_nvml_knows_nothing)
+{
+	const char *opts[] = { "driver=" FAKE_DRIVER, "nvml=none" };
+	struct gantry_device_conf conf = {
+		.name = "c", .backend = "cuda", .opts = opts, .nopts = 2
+	};
+	struct gantry_device_health health;
+
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), 0);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_uint_eq(health.known, 0);
+	gantry_device_close(&device);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cuda");
+	TCase *life = gantry_unit_case(suite, "open");
+	TCase *memory = gantry_unit_case(suite, "memory");
+	TCase *kernels = gantry_unit_case(suite, "kernels");
+	TCase *streams = gantry_unit_case(suite, "streams");
+	TCase *faults = gantry_unit_case(suite, "faults");
+
+	tcase_add_test(life, test_open_tells_what_the_device_is);
+	tcase_add_test(life, test_open_finds_a_gpu_by_any_of_its_names);
+	tcase_add_test(life, test_open_of_what_is_not_there_says_so);
+	tcase_add_test(life, test_open_without_a_driver_is_no_device);
+	tcase_add_test(life, test_open_without_gpus_is_no_device);
+	tcase_add_test(life, test_open_refuses_options_it_does_not_know);
+	tcase_add_loop_test(life, test_open_that_fails_halfway_cleans_up, 0, 5);
+	tcase_add_test(life, test_probe_names_what_can_be_opened);
+	tcase_add_test(life, test_health_tells_what_nvml_says);
+	tcase_add_test(life, test_health_without_nvml_knows_nothing);
+	tcase_add_test(memory, test_fill_of_every_width_at_any_address);
+	tcase_add_test(memory, test_fill_longer_than_its_seed_is_whole);
+	tcase_add_test(memory, test_copy_of_overlapping_ranges_moves_them);
+	tcase_add_test(memory, test_copy_and_fill_of_nothing_end_well);
+	tcase_add_test(memory, test_host_memory_that_cannot_be_pinned_works_and_says_so);
+	tcase_add_test(memory, test_kernel_on_host_memory_that_it_cannot_reach_is_refused);
+	tcase_add_test(memory, test_alloc_is_clean_and_keeps_to_the_pool);
+	tcase_add_test(memory, test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor);
+	tcase_add_test(memory, test_slab_survives_the_device_that_made_it);
+	tcase_add_test(memory, test_window_at_an_address_that_is_taken_is_refused);
+	tcase_add_test(memory, test_slab_past_the_memory_is_refused);
+	tcase_add_loop_test(memory, test_slab_and_map_that_fail_halfway_leave_nothing, 0, 5);
+	tcase_add_test(memory, test_map_of_what_is_no_slab_is_refused);
+	tcase_add_test(memory, test_copy_between_sisters_needs_no_host);
+	tcase_add_test(kernels, test_launch_passes_addresses_and_values);
+	tcase_add_test(kernels, test_launch_out_of_range_is_refused_and_the_stream_goes_on);
+	tcase_add_loop_test(kernels, test_launch_that_the_driver_refuses_hurts_itself_only, 0, 3);
+	tcase_add_test(kernels, test_kernel_get_compares_the_signature);
+	tcase_add_test(kernels, test_image_that_is_none_is_refused);
+	tcase_add_test(kernels, test_host_function_enqueues_in_order);
+	tcase_add_test(kernels, test_host_function_is_offered_what_module_h_says);
+	tcase_add_test(kernels, test_verdict_of_device_code_is_the_status);
+	tcase_add_test(kernels, test_host_function_that_refuses_hurts_its_command_only);
+	tcase_add_test(kernels, test_device_code_that_asks_learns_of_a_cancelled_session);
+	tcase_add_test(streams, test_full_stream_says_again_and_goes_on);
+	tcase_add_test(streams, test_streams_past_the_last_are_refused);
+	tcase_add_test(streams, test_device_without_stream_memory_operations_works);
+	tcase_add_test(streams, test_completion_wakes_whoever_does_not_poll);
+	tcase_add_test(streams, test_completion_wakes_also_after_a_long_pause);
+	tcase_add_test(streams, test_overlap_of_streams_counts_once);
+	tcase_add_test(streams, test_time_of_a_batch_goes_by_what_was_expected);
+	tcase_add_loop_exit_test(faults, test_fault_ends_everything_in_flight, 0, 0,
+				 (int)GANTRY_ARRAY_SIZE(culprits));
+	tcase_add_exit_test(faults, test_fault_wakes_whoever_does_not_poll, 0);
+	tcase_add_exit_test(faults, test_sticky_error_of_a_submission_is_told_by_poll, 0);
+	tcase_add_exit_test(faults, test_gpu_off_the_bus_is_device_lost, 0);
+	return gantry_unit_run(suite);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device functions of the cuda backend's test, for the fake driver. */
+#include <time.h>
+
+#include "tests/fakecuda/kernel.h"
+
+/* *x = *x * factor + 1 */
+FAKECUDA_KERNEL(
+	step,
+	{
+		uint64_t x;
+		uint32_t factor;
+	},
+	FAKECUDA_P(step, x), FAKECUDA_P(step, factor))
+{
+	uint32_t *x = *(uint32_t **)params[0];
+
+	(void)geometry;
+	*x = *x * *(uint32_t *)params[1] + 1;
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	nap, { uint32_t ms; }, FAKECUDA_P(nap, ms))
+{
+	const struct timespec time = { .tv_nsec = *(uint32_t *)params[0] * 1000000l };
+
+	(void)geometry;
+	(void)nanosleep(&time, NULL); /* cut short is a shorter nap */
+	return 0;
+}
+
+/* Stores -errno where it was told to, as device code of an installed module does. */
+FAKECUDA_KERNEL(
+	judge,
+	{
+		uint64_t status;
+		int32_t value;
+	},
+	FAKECUDA_P(judge, status), FAKECUDA_P(judge, value))
+{
+	(void)geometry;
+	**(int32_t **)params[0] = *(int32_t *)params[1];
+	return 0;
+}
+
+/* Runs until its cell says that it should stop; then it says so itself. */
+FAKECUDA_KERNEL(
+	linger, { uint64_t verdict; }, FAKECUDA_P(linger, verdict))
+{
+	volatile uint32_t *cell = *(uint32_t **)params[0];
+	const struct timespec tick = { .tv_nsec = 1000000 };
+
+	while (!cell[1] && !geometry->ending(geometry->cookie))
+		(void)nanosleep(&tick, NULL);
+	cell[0] = (uint32_t)-125; /* -ECANCELED */
+	return 0;
+}
