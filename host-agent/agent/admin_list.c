@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
@@ -30,6 +31,7 @@
 #include "proto/wire.h"
 
 #define FDS_PER_SESSION 8u
+#define HEALTH_FRESH_NS GANTRY_NS_PER_S
 
 /* ---- version, stats ---- */
 
@@ -114,6 +116,58 @@ static void count_share(const struct gantry_agent_device *d, Gantry__Admin__Devi
 		msg->device_ns += gantry_load_relaxed(&page->tenants[i].device_ns);
 }
 
+static Gantry__Admin__UInt *number(struct gantry_answer *r, uint64_t value)
+{
+	Gantry__Admin__UInt *msg = gantry_answer_take(r, sizeof(*msg));
+
+	gantry__admin__uint__init(msg);
+	msg->value = value;
+	return msg;
+}
+
+static Gantry__Admin__SInt *signed_number(struct gantry_answer *r, int64_t value)
+{
+	Gantry__Admin__SInt *msg = gantry_answer_take(r, sizeof(*msg));
+
+	gantry__admin__sint__init(msg);
+	msg->value = value;
+	return msg;
+}
+
+static void list_health(const struct gantry_agent_device *d, Gantry__Admin__Device *msg,
+			struct gantry_answer *r)
+{
+	const struct gantry_device_health *h = &d->health;
+
+	if (!d->health_ns)
+		return;
+	msg->health_age_ns = number(r, gantry_now_ns() - d->health_ns);
+	if (h->known & GANTRY_HEALTH_TEMPERATURE)
+		msg->temperature_c = signed_number(r, h->temperature_c);
+	if (h->known & GANTRY_HEALTH_CLOCKS) {
+		msg->clock_mhz = number(r, h->clock_mhz);
+		msg->mem_clock_mhz = number(r, h->mem_clock_mhz);
+	}
+	if (h->known & GANTRY_HEALTH_MEM) {
+		msg->board_mem_used = number(r, h->mem_used);
+		msg->board_mem_bytes = number(r, h->mem_total);
+	}
+	if (h->known & GANTRY_HEALTH_ECC)
+		msg->ecc_uncorrected = number(r, h->ecc_uncorrected);
+	if (h->known & GANTRY_HEALTH_FAULTS) {
+		msg->faults = number(r, h->nfaults);
+		if (h->nfaults)
+			msg->last_fault = number(r, h->last_fault);
+	}
+}
+
+static void list_slabs(const struct gantry_slab_pool *pool, Gantry__Admin__Device *msg)
+{
+	msg->slab_bytes = pool->session_bytes;
+	msg->slab_pool_bytes = pool->clean_bytes;
+	msg->slab_dirty_bytes = pool->dirty_bytes;
+}
+
 static Gantry__Admin__Device *list_device(struct gantry_agent_device *d, struct gantry_answer *r)
 {
 	Gantry__Admin__Device *msg = gantry_answer_take(r, sizeof(*msg));
@@ -136,6 +190,10 @@ static Gantry__Admin__Device *list_device(struct gantry_agent_device *d, struct 
 	msg->opts = gantry_answer_take(r, d->conf.nopts * sizeof(*msg->opts));
 	for (uint32_t i = 0; i < d->conf.nopts; i++)
 		msg->opts[i] = gantry_answer_text(r, d->conf.opts[i]);
+	msg->arch = gantry_answer_text(r, d->arch);
+	if (d->kind && d->numa_node >= 0)
+		msg->numa_node = signed_number(r, d->numa_node);
+	list_health(d, msg, r);
 	count_share(d, msg);
 	return msg;
 }
@@ -148,23 +206,18 @@ void gantry_verb_device_list(struct gantry_agent *a, const Gantry__Admin__AdminR
 	(void)q;
 	gantry__admin__device_list__init(list);
 	list->devices = gantry_answer_take(r, a->ndevices * sizeof(*list->devices));
-	for (uint32_t i = 0; i < a->ndevices; i++)
-		if (a->devices[i].used)
-			list->devices[list->n_devices++] = list_device(&a->devices[i], r);
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		if (!a->devices[i].used)
+			continue;
+		list->devices[list->n_devices] = list_device(&a->devices[i], r);
+		list_slabs(&a->pools[i], list->devices[list->n_devices++]);
+	}
+	gantry_health_ask(a, HEALTH_FRESH_NS); /* who looks again sees it */
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_DEVICES;
 	r->msg.devices = list;
 }
 
 /* ---- tenants ---- */
-
-static Gantry__Admin__UInt *number(struct gantry_answer *r, uint64_t value)
-{
-	Gantry__Admin__UInt *msg = gantry_answer_take(r, sizeof(*msg));
-
-	gantry__admin__uint__init(msg);
-	msg->value = value;
-	return msg;
-}
 
 static char *key_text(struct gantry_answer *r, const struct gantry_tenant_conf *conf,
 		      const char *key)
@@ -187,9 +240,7 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->heap_bytes = number(r, conf->heap_bytes);
 	msg->host_mem_bytes = number(r, conf->host_mem_bytes);
 	msg->weight = number(r, conf->weight);
-	msg->priority = gantry_answer_take(r, sizeof(*msg->priority));
-	gantry__admin__sint__init(msg->priority);
-	msg->priority->value = conf->priority;
+	msg->priority = signed_number(r, conf->priority);
 	msg->sessions = number(r, conf->sessions);
 	msg->queues = number(r, conf->queues);
 	msg->inflight = number(r, conf->inflight);
@@ -440,7 +491,9 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	gantry__admin__worker__init(msg);
 	msg->worker_id = w->id;
 	msg->pid = (uint32_t)w->pid;
-	msg->mode = gantry_answer_text(r, gantry_isolation_name(w->class.mode));
+	msg->mode = gantry_answer_text(r, w->class.mode == GANTRY_WORKER_STEWARD
+						  ? "steward"
+						  : gantry_isolation_name(w->class.mode));
 	msg->trust_group = gantry_answer_text(r, w->class.group);
 	msg->compute_percent = w->class.percent;
 	msg->state = gantry_answer_text(r, states[w->state]);

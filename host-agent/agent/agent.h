@@ -15,6 +15,7 @@
  *   admin*.c   the admin socket               peer.c     other agents
  *   stream.c   servers on stream sockets      guard.c    what the agent gives up itself
  *   kernels.c  installed kernels              liveness.c whether a guest lives
+ *   slab.c     device memory: who has which slab  steward.c  who makes and scrubs it
  *   worker_limits.c what a worker gets of the host, through cgroup.c
  *
  * Threads: one; everything runs in its libevent loop.
@@ -35,6 +36,8 @@
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/token.h"
 #include "host-agent/monitor/store.h"
 #include "host-agent/shared/share.h"
@@ -81,6 +84,10 @@ struct gantry_agent {
 
 	struct gantry_agent_device devices[GANTRY_AGENT_MAX_DEVICES];
 	uint32_t ndevices; /* one past the highest index ever used */
+	struct gantry_slab_pool pools[GANTRY_AGENT_MAX_DEVICES];
+	uint64_t next_slab;
+	struct gantry_steward_tries stewards[GANTRY_AGENT_MAX_DEVICES];
+	uint64_t health_asked_ns;
 	struct gantry_list tenants;
 	struct gantry_list sessions;
 	struct gantry_list workers;
@@ -100,6 +107,8 @@ struct gantry_agent {
 	struct event *watchdog_timer;
 	struct event *retry_timer;
 	struct event *door_retry_timer;
+	struct event *steward_timer;
+	struct event *health_timer;
 
 	struct gantry_tokens tokens;
 	struct gantry_counters counters;

@@ -24,6 +24,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker.h"
@@ -231,6 +232,14 @@ static unsigned int shared_buffers(const struct gantry_session *s,
 	return n;
 }
 
+/* The same in every worker and on every host; a pooled one has many sessions in one address space. */
+static uint64_t window_address(const struct gantry_session *s, const struct gantry_worker *w)
+{
+	return w->class.mode == GANTRY_POOLED || s->shape.slab_bytes > GANTRY_WINDOW_STRIDE
+		       ? 0
+		       : GANTRY_WINDOW_BASE;
+}
+
 void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 {
 	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
@@ -253,6 +262,7 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	attach.share_slot = s->share_slot;
 	attach.segment_bytes = s->shape.segment.segment_bytes;
 	attach.address = s->shape.address;
+	attach.window_address = window_address(s, w);
 	attach.device_mask = s->tenant->device_mask;
 	if (recover) {
 		attach.n_shared = shared_buffers(s, buffers, fds + 5);
@@ -280,6 +290,15 @@ void gantry_attach_serve(struct gantry_agent *a)
 		gantry_event_free(&s->timer);
 		gantry_attach_send(s, w);
 	}
+}
+
+void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask)
+{
+	gantry_list_for_each_safe(&a->wanting, struct gantry_session, want_link, s)
+		if ((s->tenant->device_mask & mask) && !s->welcomed &&
+		    s->tenant->conf.on_full == GANTRY_ON_FULL_REFUSE)
+			gantry_detach(s, GANTRY_E_FULL,
+				      "a device of the tenant has no memory for another session");
 }
 
 static void no_worker_came(evutil_socket_t fd, short what, void *arg)

@@ -9,6 +9,8 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_ATTACH_H
 #define GANTRY_HOST_AGENT_AGENT_ATTACH_H
 
+#include <stdint.h>
+
 struct gantry_agent;
 struct gantry_conn;
 struct gantry_session;
@@ -19,6 +21,8 @@ void gantry_attach_begin(struct gantry_conn *c);
 /* Sessions that want a worker, as far as workers are ready. */
 void gantry_attach_serve(struct gantry_agent *a);
 void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w);
+/* A new worker found no memory on devices of @mask: who would rather be refused than wait is. */
+void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask);
 /* @s is complete but for a worker; it may be gone afterwards. */
 void gantry_attach_want(struct gantry_session *s);
 /* Ends a session in any phase, in order. @status and @text go to the guest if it is still there. */

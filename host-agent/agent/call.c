@@ -18,6 +18,7 @@
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/control/packet.h"
@@ -217,7 +218,11 @@ static void unasked(struct gantry_worker *w, const Gantry__Worker__FromWorker *m
 		gantry_exchange_keep(w, msg->keep, fd);
 		return;
 	}
-	if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_SESSION_ENDED)
+	if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_NEED_SLABS)
+		gantry_slabs_need(w, msg->need_slabs);
+	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DROP_SLAB)
+		gantry_slabs_drop(w, msg->drop_slab);
+	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_SESSION_ENDED)
 		session_ended(w, msg->session_ended);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT)
 		gantry_event(w->agent, "device-fault", NULL, NULL, w, "%s: %s",

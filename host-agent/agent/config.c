@@ -342,8 +342,8 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 
 /* Keys that backends and filters know; "FILTER.key" beside them. */
 static const char *const backend_keys[] = {
-	"cores",   "cpus",   "filters", "file",	 "index",    "uuid",
-	"scratch", "window", "numa",	"clock", "platform",
+	"cores", "cpus",  "filters",  "file", "index",	"uuid",	 "scratch", "window",
+	"numa",	 "clock", "platform", "gpu",  "driver", "nvrtc", "nvml",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,
@@ -367,6 +367,21 @@ static int device_opt(struct gantry_device_section *device, const char *key, con
 	return 0;
 }
 
+/* Which processors there are is the worker's to say. */
+static int parse_affinity(struct gantry_device_section *device, const char *value,
+			  struct gantry_err *err)
+{
+	bool list = value[0] >= '0' && value[0] <= '9' &&
+		    value[strspn(value, "0123456789,-")] == '\0';
+
+	if (!list && strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
+		return gantry_err_set(
+			err, -EINVAL,
+			"affinity is \"auto\", \"off\" or a list of processors, such as "
+			"0-3,8");
+	return copy_text("affinity", device->affinity, sizeof(device->affinity), value, err);
+}
+
 static int device_key(struct gantry_device_section *device, const char *key, const char *value,
 		      struct gantry_err *err)
 {
@@ -388,6 +403,13 @@ static int device_key(struct gantry_device_section *device, const char *key, con
 		device->lanes = (uint32_t)number;
 		return 0;
 	}
+	if (strcmp(key, "slab_pool") == 0) {
+		if (gantry_size_parse(value, &device->slab_pool_bytes, err) < 0)
+			return gantry_err_wrap(err, -EINVAL, "%s", key);
+		return 0;
+	}
+	if (strcmp(key, "affinity") == 0)
+		return parse_affinity(device, value, err);
 	return device_opt(device, key, value, err);
 }
 
@@ -403,7 +425,8 @@ static int enter_device(struct parse *p, const char *name)
 			return gantry_err_set(p->err, -EINVAL, "more than %u devices",
 					      GANTRY_CONFIG_MAX_DEVICES);
 		device = &c->devices[c->ndevices++];
-		*device = (struct gantry_device_section){ 0 };
+		*device = (struct gantry_device_section){ .slab_pool_bytes =
+								  GANTRY_CONFIG_SLAB_POOL };
 		/* a valid name fits */
 		(void)gantry_str_copy(device->name, sizeof(device->name), name);
 	}

@@ -28,6 +28,7 @@
 #define GANTRY_CONFIG_MAX_DIRS	  16u
 #define GANTRY_CONFIG_MAX_UIDS	  32u
 #define GANTRY_CONFIG_TEXT	  192u
+#define GANTRY_CONFIG_SLAB_POOL	  (128ull << 20)
 /*
  * Free in ordinary processes and under AddressSanitizer and ThreadSanitizer; a memfd there, registered
  * with an NVIDIA H200 (driver 580), has the same address on the device. Device memory is handed out from
@@ -88,8 +89,10 @@ enum gantry_mps_multiuser {
 struct gantry_device_section {
 	char name[GANTRY_CONFIG_NAME];
 	char backend[GANTRY_CONFIG_NAME];
-	uint64_t mem_bytes; /* 0: the backend's default */
-	uint32_t lanes;	    /* 0: the backend's default */
+	uint64_t mem_bytes;		   /* 0: the backend's default */
+	uint32_t lanes;			   /* 0: the backend's default */
+	uint64_t slab_pool_bytes;	   /* scrubbed slabs that are kept ready */
+	char affinity[GANTRY_CONFIG_TEXT]; /* "": auto; "off"; a list of processors */
 	uint32_t nopts;
 	char opts[GANTRY_CONFIG_MAX_OPTS][GANTRY_CONFIG_TEXT]; /* "key=value", the backend's own */
 };

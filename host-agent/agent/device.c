@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
@@ -15,8 +16,11 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/shared/share.h"
+#include "proto/wire.h"
 
 struct gantry_agent_device *gantry_agent_device_find(struct gantry_agent *a, const char *name)
 {
@@ -81,7 +85,7 @@ static int add_device(struct gantry_agent *a, const struct gantry_device_section
 			"device %s: the agent has had %u devices since it started; restart it",
 			conf->name, GANTRY_AGENT_MAX_DEVICES);
 	d = &a->devices[a->ndevices];
-	*d = (struct gantry_agent_device){ .conf = *conf, .page_fd = -EBADF };
+	*d = (struct gantry_agent_device){ .agent = a, .conf = *conf, .page_fd = -EBADF };
 	r = gantry_share_create(conf->name, guess_lanes(conf), conf->mem_bytes, &d->page,
 				&d->page_fd, err);
 	if (r < 0)
@@ -101,6 +105,7 @@ static void remove_device(struct gantry_agent *a, struct gantry_agent_device *d)
 	d->used = false;
 	d->state = GANTRY_DEVICE_DISABLED;
 	gantry_share_disable(d->page, true);
+	gantry_slabs_device_removed(a, (uint32_t)(d - a->devices));
 	gantry_event(a, "device-removed", NULL, NULL, NULL, "%s", d->conf.name);
 }
 
@@ -183,33 +188,64 @@ static void learn_text(char *dst, size_t cap, const char *src)
 			*dst = '?';
 }
 
-static void learn_one(struct gantry_agent *a, const Gantry__Worker__DeviceInfo *info, bool fresh)
+/* The device's state follows what who opened it says. */
+static void learn_state(struct gantry_agent *a, struct gantry_agent_device *d, const char *error)
 {
-	struct gantry_agent_device *d = gantry_agent_device_find(a, info->name);
-
-	if (!d || (!fresh && (d->kind != 0 || info->error[0] != '\0')))
-		return;
-	if (info->error[0] != '\0') {
+	if (error[0] != '\0') {
 		if (d->state != GANTRY_DEVICE_FAILED)
 			gantry_event(a, "device-failed", NULL, NULL, NULL, "%s: %s", d->conf.name,
-				     info->error);
+				     error);
 		d->state = GANTRY_DEVICE_FAILED;
-		learn_text(d->reason, sizeof(d->reason), info->error);
+		learn_text(d->reason, sizeof(d->reason), error);
 		gantry_devices_allow(a);
 		return;
 	}
-	if (d->state == GANTRY_DEVICE_FAILED) {
+	if (d->state == GANTRY_DEVICE_FAILED && !d->unhealthy) {
 		d->state = GANTRY_DEVICE_ENABLED;
 		d->reason[0] = '\0';
 		gantry_devices_allow(a);
 	}
+}
+
+/* Lengths that slabs can have; a worker that was taken over might say anything. */
+static uint64_t sane_align(uint64_t align)
+{
+	return align >= GANTRY_PAGE && align <= 1ull << 30 && (align & (align - 1)) == 0 ? align
+											 : 0;
+}
+
+/* false: the device serves, but not in this worker. */
+static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
+		      const Gantry__Worker__DeviceInfo *info, bool fresh, bool steward)
+{
+	bool stewarded = gantry_steward_serves(&d->conf) && !steward;
+	bool failed = info->error[0] != '\0';
+
+	if (failed && stewarded && d->state == GANTRY_DEVICE_ENABLED) {
+		/* Its steward has it open, so it is not the device: the next worker may find room. */
+		if (!d->no_room)
+			gantry_event(a, "device-full", NULL, NULL, NULL,
+				     "%s: a worker cannot open it: %s", d->conf.name, info->error);
+		d->no_room = true;
+		return false;
+	}
+	if ((stewarded && failed) || (!fresh && (d->kind != 0 || failed)))
+		return true;
+	if (!stewarded)
+		learn_state(a, d, info->error);
+	if (failed)
+		return true;
+	d->no_room = false;
 	d->kind = info->kind;
 	d->caps = info->caps;
 	d->units = info->units;
+	d->numa_node = info->numa_node;
+	d->slab_align = info->caps & GANTRY_CAP_WINDOW ? sane_align(info->slab_align) : 0;
 	learn_text(d->model, sizeof(d->model), info->model);
 	learn_text(d->id, sizeof(d->id), info->id);
+	learn_text(d->arch, sizeof(d->arch), info->arch);
 	if (!fresh)
-		return;
+		return true;
 	if (!d->conf.lanes && info->lanes >= 1 && info->lanes <= GANTRY_SHARE_NLANES) {
 		d->lanes = info->lanes;
 		gantry_store_relaxed(&d->page->hdr.nlanes, info->lanes);
@@ -218,10 +254,67 @@ static void learn_one(struct gantry_agent *a, const Gantry__Worker__DeviceInfo *
 		d->mem_bytes = info->mem_bytes;
 		gantry_store_relaxed(&d->page->hdr.mem_bytes, info->mem_bytes);
 	}
+	return true;
 }
 
-void gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready, bool fresh)
+uint64_t gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready,
+			      bool fresh, bool steward)
 {
-	for (size_t i = 0; i < ready->n_devices; i++)
-		learn_one(a, ready->devices[i], fresh);
+	uint64_t unusable = 0;
+
+	for (size_t i = 0; i < ready->n_devices; i++) {
+		const Gantry__Worker__DeviceInfo *info = ready->devices[i];
+		struct gantry_agent_device *d = gantry_agent_device_find(a, info->name);
+
+		if (d && !learn_one(a, d, info, fresh, steward))
+			unusable |= 1ull << (d - a->devices);
+	}
+	return unusable;
+}
+
+void gantry_devices_room_again(struct gantry_agent *a)
+{
+	uint64_t full = 0;
+
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		full |= a->devices[i].no_room ? 1ull << i : 0;
+		a->devices[i].no_room = false;
+	}
+	if (!full)
+		return;
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
+		if (w->state == GANTRY_WORKER_WARM && w->nsessions == 0 && (w->unusable & full))
+			gantry_worker_quit(w);
+}
+
+void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
+				const Gantry__Worker__DeviceHealth *said)
+{
+	struct gantry_agent_device *d = &a->devices[idx];
+	bool bad = said->error[0] != '\0';
+
+	d->health = (struct gantry_device_health){
+		.known = said->known,
+		.temperature_c = said->temperature_c,
+		.clock_mhz = said->clock_mhz,
+		.mem_clock_mhz = said->mem_clock_mhz,
+		.mem_used = said->mem_used,
+		.mem_total = said->mem_total,
+		.ecc_uncorrected = said->ecc_uncorrected,
+		.nfaults = said->nfaults,
+		.last_fault = said->last_fault,
+	};
+	d->health_ns = gantry_now_ns();
+	if (bad == d->unhealthy)
+		return;
+	d->unhealthy = bad;
+	if (!bad)
+		gantry_event(a, "device-recovered", NULL, NULL, NULL, "%s is healthy again",
+			     d->conf.name);
+	if (bad || d->state == GANTRY_DEVICE_FAILED)
+		learn_state(a, d, said->error);
+	if (bad)
+		gantry_slabs_device_failed(a, idx);
+	else
+		gantry_slabs_pump(a);
 }

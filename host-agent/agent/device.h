@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "devices/device.h"
 #include "host-agent/agent/config.h"
 #include "worker.pb-c.h"
 
@@ -32,6 +33,7 @@ enum gantry_agent_device_state {
  * hole.
  */
 struct gantry_agent_device {
+	struct gantry_agent *agent;
 	struct gantry_device_section conf;
 	bool used;	/* configured now */
 	bool admin_off; /* disabled or drained by an administrator */
@@ -44,9 +46,17 @@ struct gantry_agent_device {
 	uint32_t lanes;
 	uint32_t units;
 	uint64_t mem_bytes;
+	uint64_t slab_align; /* 0: no windows, or not known yet */
+	int32_t numa_node;
 	char model[64];
 	char id[48];
+	char arch[16];
 	char reason[160];
+	/* of devices that a steward serves */
+	bool no_room;	    /* the latest worker could not open it, for memory */
+	bool unhealthy;	    /* FAILED, as its health says */
+	uint64_t health_ns; /* when it was last asked; 0: never */
+	struct gantry_device_health health;
 };
 
 int gantry_devices_apply(struct gantry_agent *a, const struct gantry_config *config,
@@ -61,7 +71,17 @@ uint64_t gantry_devices_serving(const struct gantry_agent *a);
 void gantry_agent_device_set(struct gantry_agent *a, struct gantry_agent_device *d, uint32_t state);
 /* Which devices sessions may use now, after a change of devices or tenants. */
 void gantry_devices_allow(struct gantry_agent *a);
-/* @fresh: the worker has served no guest yet; another is believed only where nothing is known. */
-void gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready, bool fresh);
+/*
+ * @fresh: the worker has served no guest yet; another is believed only where nothing is known. Of a device that a
+ * steward serves, the steward's word counts: @steward. Returns the bits of devices in service that the worker could
+ * not open.
+ */
+uint64_t gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready,
+			      bool fresh, bool steward);
+/* Memory of devices has come back: workers that had found none are replaced. */
+void gantry_devices_room_again(struct gantry_agent *a);
+/* What a steward says of device @idx's health. */
+void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
+				const Gantry__Worker__DeviceHealth *health);
 
 #endif

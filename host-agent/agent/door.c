@@ -24,6 +24,7 @@
 #include "host-agent/agent/liveness.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
 #include "proto/wire.h"
@@ -380,21 +381,34 @@ static void broke_rules(struct gantry_conn *c, const char *text)
 		gantry_conn_refuse(c, GANTRY_E_PROTOCOL, text);
 }
 
-static bool tenant_full(const struct gantry_tenant *t)
+/* Its sessions are as many as it may have, or its devices have no room for one more; @text says which. */
+static bool tenant_full(const struct gantry_tenant *t, char text[GANTRY_DOOR_TEXT])
 {
-	return t->nsessions >= t->conf.sessions;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	if (t->nsessions >= t->conf.sessions) {
+		(void)gantry_str_format(text, GANTRY_DOOR_TEXT,
+					"tenant %s has %u of %u sessions in use", t->conf.name,
+					t->nsessions, t->conf.sessions); /* it fits */
+		return true;
+	}
+	if (gantry_slabs_room(t, &err) == 0)
+		return false;
+	(void)gantry_str_copy(text, GANTRY_DOOR_TEXT, err.text); /* cut is better than unsaid */
+	return true;
 }
 
 static void admit(struct gantry_conn *c)
 {
 	struct gantry_tenant *t = c->tenant;
+	char text[GANTRY_DOOR_TEXT];
 	uint32_t nwaiting = 0;
 
 	if (t->removed || t->agent->stopping) { /* since it connected */
 		gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
 		return;
 	}
-	if (!tenant_full(t)) {
+	if (!tenant_full(t, text)) {
 		c->state = GANTRY_CONN_ATTACHING;
 		gantry_attach_begin(c);
 		return;
@@ -402,12 +416,7 @@ static void admit(struct gantry_conn *c)
 	gantry_list_for_each(&t->waiting, struct gantry_conn, link, other)
 		nwaiting++;
 	if (t->conf.on_full == GANTRY_ON_FULL_REFUSE || nwaiting >= MAX_WAITING) {
-		char text[GANTRY_DOOR_TEXT];
-
 		t->denied++;
-		(void)gantry_str_format(text, sizeof(text),
-					"tenant %s has %u of %u sessions in use", t->conf.name,
-					t->nsessions, t->conf.sessions); /* it fits */
 		gantry_conn_refuse(c, GANTRY_E_FULL, text);
 		return;
 	}
@@ -419,7 +428,9 @@ static void admit(struct gantry_conn *c)
 
 void gantry_door_next(struct gantry_tenant *t)
 {
-	while (!gantry_list_is_empty(&t->waiting) && !tenant_full(t)) {
+	char text[GANTRY_DOOR_TEXT];
+
+	while (!gantry_list_is_empty(&t->waiting) && !tenant_full(t, text)) {
 		struct gantry_conn *c = gantry_list_entry(t->waiting.next, struct gantry_conn,
 							  link);
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
+#include <math.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/array.h"
 #include "base/atomic.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/str.h"
@@ -34,6 +36,7 @@
 #define MAX_CONNS	32u
 #define BACKLOG		64
 #define NS		1e-9
+#define HEALTH_FRESH_NS (2 * GANTRY_NS_PER_S)
 
 typedef double value_fn(const void *object);
 
@@ -234,6 +237,43 @@ static double device_up(const void *object)
 	return ((const struct gantry_agent_device *)object)->state == GANTRY_DEVICE_ENABLED;
 }
 
+static const struct gantry_slab_pool *pool_of(const struct gantry_agent_device *d)
+{
+	return &d->agent->pools[d - d->agent->devices];
+}
+
+#define SLABS(name, field)                                              \
+	static double name(const void *object)                          \
+	{                                                               \
+		const struct gantry_agent_device *d = object;           \
+                                                                        \
+		return d->slab_align ? (double)pool_of(d)->field : NAN; \
+	}
+SLABS(slab_session_bytes, session_bytes)
+SLABS(slab_pool_bytes, clean_bytes)
+SLABS(slab_dirty_bytes, dirty_bytes)
+SLABS(slab_made, nmade)
+SLABS(slab_refused, nrefused)
+SLABS(slab_scrubbed_bytes, scrubbed_bytes)
+#undef SLABS
+
+/* Not there where the device does not say it. */
+#define HEALTH(name, bit, field)                                                \
+	static double name(const void *object)                                  \
+	{                                                                       \
+		const struct gantry_agent_device *d = object;                   \
+                                                                                \
+		return d->health.known & (bit) ? (double)d->health.field : NAN; \
+	}
+HEALTH(health_temperature, GANTRY_HEALTH_TEMPERATURE, temperature_c)
+HEALTH(health_clock, GANTRY_HEALTH_CLOCKS, clock_mhz * 1e6)
+HEALTH(health_mem_clock, GANTRY_HEALTH_CLOCKS, mem_clock_mhz * 1e6)
+HEALTH(health_mem_used, GANTRY_HEALTH_MEM, mem_used)
+HEALTH(health_mem_total, GANTRY_HEALTH_MEM, mem_total)
+HEALTH(health_ecc, GANTRY_HEALTH_ECC, ecc_uncorrected)
+HEALTH(health_faults, GANTRY_HEALTH_FAULTS, nfaults)
+#undef HEALTH
+
 static const struct family device_families[] = {
 	{ "gantry_device_up", "1: serves", false, device_up },
 	{ "gantry_device_lanes", "Tasks that can run at once", false, device_lanes },
@@ -244,6 +284,26 @@ static const struct family device_families[] = {
 	{ "gantry_device_memory_used_bytes", "Of it, in use", false, device_mem_used },
 	{ "gantry_device_seconds_total", "Measured device time of all tenants", true,
 	  device_seconds },
+	{ "gantry_slab_session_bytes", "Device memory in slabs of sessions", false,
+	  slab_session_bytes },
+	{ "gantry_slab_pool_bytes", "Device memory in slabs that are zeroed and ready", false,
+	  slab_pool_bytes },
+	{ "gantry_slab_dirty_bytes", "Device memory in slabs that wait to be zeroed", false,
+	  slab_dirty_bytes },
+	{ "gantry_slab_made_total", "Slabs made by the steward", true, slab_made },
+	{ "gantry_slab_refused_total", "Requests for slabs refused", true, slab_refused },
+	{ "gantry_slab_scrubbed_bytes_total", "Device memory zeroed after use", true,
+	  slab_scrubbed_bytes },
+	{ "gantry_device_temperature_celsius", "Temperature of the chip", false,
+	  health_temperature },
+	{ "gantry_device_clock_hertz", "Clock of the processors", false, health_clock },
+	{ "gantry_device_memory_clock_hertz", "Clock of the memory", false, health_mem_clock },
+	{ "gantry_device_board_memory_used_bytes", "Memory of the board used by everybody", false,
+	  health_mem_used },
+	{ "gantry_device_board_memory_bytes", "Memory of the board", false, health_mem_total },
+	{ "gantry_device_ecc_uncorrected_total", "Memory errors that could not be mended", true,
+	  health_ecc },
+	{ "gantry_device_faults_total", "Critical events of the device", true, health_faults },
 };
 
 /* ---- all of them ---- */
@@ -255,7 +315,8 @@ static void emit(const struct family *f, const void *object, const char *labels,
 {
 	const struct gantry_metric m = { f->name, f->help, f->counter, labels, f->value(object) };
 
-	fn(arg, &m);
+	if (!isnan(m.value)) /* else the object has no such thing */
+		fn(arg, &m);
 }
 
 static void each_tenant(struct gantry_agent *a, const struct family *f, each_fn *fn, void *arg)
@@ -292,6 +353,7 @@ static void each_device(struct gantry_agent *a, const struct family *f, each_fn 
 
 void gantry_metrics_each(struct gantry_agent *a, each_fn *fn, void *arg)
 {
+	gantry_health_ask(a, HEALTH_FRESH_NS); /* for the next who asks */
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(agent_families); i++)
 		emit(&agent_families[i], a, "", fn, arg);
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(tenant_families); i++)

@@ -20,9 +20,12 @@
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker.h"
@@ -145,8 +148,8 @@ static void note_death(struct gantry_worker *w)
 		return;
 	gantry_event(a, "worker-died", NULL, NULL, w, "pid %d with %u sessions: %s", (int)w->pid,
 		     w->nsessions, describe_end(w, how, sizeof(how)));
-	if (w->state != GANTRY_WORKER_STARTING)
-		return;
+	if (w->state != GANTRY_WORKER_STARTING || w->class.mode == GANTRY_WORKER_STEWARD)
+		return; /* a steward's back-off is its own */
 	a->spawn_not_before_ns = gantry_now_ns() +
 				 (50 * GANTRY_NS_PER_MS << GANTRY_MIN(a->spawn_failures, 7u));
 	a->spawn_failures++;
@@ -159,12 +162,20 @@ void gantry_recover(struct gantry_worker *w)
 
 	w->dead = true;
 	note_death(w);
+	if (!w->unusable)
+		gantry_devices_room_again(a); /* its contexts are gone */
+	if (w->class.mode == GANTRY_WORKER_STEWARD) {
+		gantry_steward_died(w);
+		gantry_restore_settle(a);
+		return;
+	}
 	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
 		judge(w, s);
 	free_lanes(w);
 	gantry_list_init(&orphans);
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s) {
 		gantry_call_forget(w, s);
+		gantry_slabs_worker_gone(s);
 		gantry_worker_release(w, s);
 		gantry_list_push_back(&orphans, &s->worker_link);
 	}

@@ -37,6 +37,7 @@
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
 #include "host-agent/agent/worker.h"
@@ -62,7 +63,9 @@ static int replace_device(struct gantry_agent *a, uint32_t idx, const char *name
 	gantry_event(a, "device-lost", NULL, NULL, NULL, "%s is not taken over: %s", name,
 		     why->text);
 	gantry_fd_close(d->page_fd);
-	*d = (struct gantry_agent_device){ .page_fd = -EBADF, .state = GANTRY_DEVICE_DISABLED };
+	*d = (struct gantry_agent_device){ .agent = a,
+					   .page_fd = -EBADF,
+					   .state = GANTRY_DEVICE_DISABLED };
 	if (gantry_share_create(name, 1, 0, &d->page, &d->page_fd, &err) < 0) {
 		gantry_log(GANTRY_LOG_ERR, "%s", err.text);
 		return -ENOMEM;
@@ -79,7 +82,9 @@ static int restore_device(struct gantry_agent *a, uint32_t idx, const char *name
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_agent_device *d = &a->devices[idx];
 
-	*d = (struct gantry_agent_device){ .page_fd = fd, .state = GANTRY_DEVICE_ENABLED };
+	*d = (struct gantry_agent_device){ .agent = a,
+					   .page_fd = fd,
+					   .state = GANTRY_DEVICE_ENABLED };
 	if (gantry_share_open(fd, &d->page, &err) < 0)
 		return replace_device(a, idx, name, &err);
 	(void)gantry_str_copy(d->conf.name, sizeof(d->conf.name), name); /* it was such a name */
@@ -251,6 +256,7 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 	s->slab_fd = take(a, s->id, "slab");
 	*door_fd = take(a, s->id, "door");
 	take_shared(s);
+	gantry_slabs_restore_session(s);
 	if (s->segment_fd < 0 || s->bell_fd < 0 || s->slab_fd < 0)
 		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
 	take_served_by(s);
@@ -571,6 +577,7 @@ void gantry_restore_settle(struct gantry_agent *a)
 void gantry_restore_sessions(struct gantry_agent *a)
 {
 	restore_all_sessions(a);
+	gantry_slabs_restore(a);
 	read_journal(a);
 	restore_workers(a);
 	if (!gantry_list_is_empty(&a->sessions) || !gantry_list_is_empty(&a->workers))

@@ -34,6 +34,8 @@
 #include "host-agent/agent/peer.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
 #include "host-agent/agent/warm.h"
@@ -176,6 +178,8 @@ void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config)
 	gantry_tenants_apply(a, config);
 	gantry_limits_apply_all(a);
 	gantry_config_free(before);
+	if (before)
+		gantry_stewards_fill(a); /* else start() does, when it is known which there are */
 	gantry_warm_fill(a);
 	gantry_deadline_arm(a);
 }
@@ -338,6 +342,7 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 	a->config = NULL;
 	gantry_agent_apply(a, config);
 	gantry_restore_sessions(a);
+	gantry_stewards_fill(a);
 	r = start_services(a, err);
 	if (r < 0)
 		return r;
@@ -400,6 +405,8 @@ static void free_all(struct gantry_agent *a)
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
 		gantry_tenant_free(t);
 	gantry_limits_stop(a);
+	gantry_slabs_fini(a);
+	gantry_stewards_stop(a);
 	gantry_devices_fini(a);
 	gantry_tokens_fini(&a->tokens);
 	gantry_store_fini(&a->handed);
@@ -457,6 +464,7 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->sessions);
 	gantry_list_init(&a->workers);
 	gantry_list_init(&a->wanting);
+	gantry_slabs_init(a);
 	(void)signal(SIGPIPE, SIG_IGN); /* cannot fail with these arguments */
 	r = start(a, &err);
 	if (r < 0) {

@@ -50,6 +50,8 @@ struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantr
 	s->segment_fd = s->bell_fd = s->ledger_fd = s->slab_fd = s->door_fd = -EBADF;
 	gantry_list_init(&s->worker_link);
 	gantry_list_init(&s->want_link);
+	gantry_list_init(&s->slabs);
+	gantry_list_init(&s->needs);
 	gantry_list_push_back(&a->sessions, &s->link);
 	t->nsessions++;
 	return s;
@@ -266,6 +268,7 @@ void gantry_session_free(struct gantry_session *s)
 		gantry_conn_close(s->conn);
 	gantry_exchange_session_gone(s);
 	gantry_keep_drop_tree(a, "s/%llx/", (unsigned long long)s->id);
+	gantry_slabs_session_gone(s);
 	if (s->slots_held) {
 		for (uint32_t i = 0; i < a->ndevices; i++)
 			gantry_share_dismiss(a->devices[i].page, s->share_slot);

@@ -77,6 +77,9 @@ struct gantry_session {
 	uid_t uid;
 	struct event *timer; /* of the step under way */
 	struct gantry_oldest oldest[GANTRY_MAX_QUEUES];
+	struct gantry_list slabs; /* slab.c: by device and offset */
+	struct gantry_list needs; /* its worker's requests for more that wait */
+	uint32_t nneeds;
 };
 
 int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,

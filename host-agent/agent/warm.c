@@ -43,10 +43,11 @@ static bool fits(const struct gantry_worker *w, const struct gantry_worker_class
 					    : w->nsessions == 0 && w->state != GANTRY_WORKER_BUSY;
 }
 
-static struct gantry_worker *find(struct gantry_agent *a, const struct gantry_worker_class *class)
+static struct gantry_worker *find(struct gantry_agent *a, const struct gantry_tenant *t,
+				  const struct gantry_worker_class *class)
 {
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		if (fits(w, class, false))
+		if (fits(w, class, false) && !(w->unusable & t->device_mask))
 			return w;
 	return NULL;
 }
@@ -130,7 +131,7 @@ struct gantry_worker *gantry_warm_take(struct gantry_agent *a, struct gantry_ten
 	if (a->stopping)
 		return NULL;
 	gantry_tenant_class(t, &class);
-	w = find(a, &class);
+	w = find(a, t, &class);
 	if (w && class.mode == GANTRY_POOLED)
 		return w;
 	/* Nobody is warm: start at once, unless starting has failed just now. */

@@ -31,6 +31,7 @@
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/worker_limits.h"
 #include "host-agent/shared/share.h"
 #include "worker.pb-c.h"
@@ -283,12 +284,17 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	w->unconfined_len = strlen(w->unconfined);
 	gantry_limits_apply(w);
 	a->spawn_failures = 0;
-	gantry_devices_learn(a, ready, !w->querying);
+	w->unusable = gantry_devices_learn(a, ready, !w->querying,
+					   w->class.mode == GANTRY_WORKER_STEWARD);
 	if (w->querying) {
 		w->querying = false;
 		gantry_restore_answered(w, ready);
 		gantry_restore_settle(a);
 	}
+	if (w->class.mode == GANTRY_WORKER_STEWARD)
+		gantry_steward_ready(w, ready);
+	if (w->unusable)
+		gantry_attach_no_room(a, w->unusable);
 	gantry_journal_touch(a);
 	gantry_attach_serve(a);
 }
@@ -322,16 +328,23 @@ struct configure {
 	char *opts[GANTRY_AGENT_MAX_DEVICES][GANTRY_CONFIG_MAX_OPTS];
 	char *dirs[GANTRY_CONFIG_MAX_DIRS];
 	char holes[GANTRY_AGENT_MAX_DEVICES][16];
+	uint32_t nfds;
 	int fds[GANTRY_AGENT_MAX_DEVICES];
 };
 
-static void fill_device(struct configure *c, uint32_t i, struct gantry_agent_device *d)
+static void fill_device(struct configure *c, const struct gantry_worker *w, uint32_t i,
+			struct gantry_agent_device *d)
 {
 	Gantry__Worker__Device *msg = &c->devices[i];
+	bool steward = w->class.mode == GANTRY_WORKER_STEWARD;
 
 	gantry__worker__device__init(msg);
 	c->device_list[i] = msg;
-	c->fds[i] = d->page_fd;
+	if (steward && (!d->used || !gantry_steward_serves(&d->conf) ||
+			strcmp(d->conf.backend, w->class.group) != 0))
+		return; /* no name: another's */
+	if (!steward)
+		c->fds[c->nfds++] = d->page_fd;
 	if (!d->used) {
 		/*
 		 * Indices are for ever; the worker reports that it cannot open this one, and does
@@ -349,6 +362,7 @@ static void fill_device(struct configure *c, uint32_t i, struct gantry_agent_dev
 	msg->lanes = d->conf.lanes;
 	msg->n_opts = d->conf.nopts;
 	msg->opts = c->opts[i];
+	msg->affinity = d->conf.affinity;
 	for (uint32_t o = 0; o < d->conf.nopts; o++)
 		c->opts[i][o] = d->conf.opts[o];
 }
@@ -368,7 +382,7 @@ void gantry_worker_configure(struct gantry_worker *w)
 	c.msg.gid = a->config->agent.worker_gid;
 	c.msg.spin_ns = a->config->agent.spin_ns;
 	for (uint32_t i = 0; i < a->ndevices; i++)
-		fill_device(&c, i, &a->devices[i]);
+		fill_device(&c, w, i, &a->devices[i]);
 	c.msg.n_devices = a->ndevices;
 	c.msg.devices = c.device_list;
 	for (uint32_t i = 0; i < a->config->agent.ndirs; i++)
@@ -378,8 +392,8 @@ void gantry_worker_configure(struct gantry_worker *w)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_CONFIGURE;
 	msg.configure = &c.msg;
 	/* -EPIPE: it died at once, which its pidfd tells. */
-	(void)gantry_call(w, &msg, c.fds, a->ndevices, w->querying ? ANSWER_NS : READY_NS,
-			  configured, w);
+	(void)gantry_call(w, &msg, c.fds, c.nfds, w->querying ? ANSWER_NS : READY_NS, configured,
+			  w);
 }
 
 static void spawn_failed(struct gantry_agent *a)
@@ -454,7 +468,8 @@ static void tell_all(struct gantry_agent *a, Gantry__Worker__ToWorker *msg, bool
 		     gantry_call_fn *fn)
 {
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
-		if (w->state == GANTRY_WORKER_BUSY || (idle_too && w->state == GANTRY_WORKER_WARM))
+		if (w->state == GANTRY_WORKER_BUSY || (idle_too && w->state == GANTRY_WORKER_WARM &&
+						       w->class.mode != GANTRY_WORKER_STEWARD))
 			/* a dead one is buried soon */
 			(void)gantry_call(w, msg, NULL, 0, RESCAN_NS, fn, w);
 }

@@ -31,7 +31,7 @@ enum gantry_worker_state {
 
 /* What is decided before a worker's driver starts, and for good: a session is served by one of its tenant's class. */
 struct gantry_worker_class {
-	uint32_t mode;			    /* enum gantry_isolation */
+	uint32_t mode;			    /* enum gantry_isolation, or GANTRY_WORKER_STEWARD */
 	uint32_t percent;		    /* packed: of a GPU's multiprocessors; 0: all */
 	char group[GANTRY_CONFIG_NAME + 8]; /* packed and pooled: the trust group; else "" */
 };
@@ -50,6 +50,8 @@ struct gantry_worker {
 	int status;	/* as of waitpid() */
 	uint32_t owner; /* entry in the share pages */
 	struct gantry_worker_class class;
+	uint64_t served;   /* a steward's devices, as bits of their indices */
+	uint64_t unusable; /* devices in service that it could not open, likewise */
 	enum gantry_worker_state state;
 	int ctl_fd;
 	int pidfd;

@@ -39,6 +39,20 @@ static const struct gantry_field device_list[] = {
 	{ "backend", NULL, GANTRY_FIELD_TEXT, DEVICE(backend) },
 	{ "opts", NULL, GANTRY_FIELD_LIST, DEVICE(n_opts) },
 	{ "reason", NULL, GANTRY_FIELD_TEXT, DEVICE(reason) },
+	{ "arch", NULL, GANTRY_FIELD_TEXT, DEVICE(arch) },
+	{ "numa_node", NULL, GANTRY_FIELD_OPT_I64, DEVICE(numa_node) },
+	{ "slab_bytes", NULL, GANTRY_FIELD_BYTES, DEVICE(slab_bytes) },
+	{ "slab_pool_bytes", NULL, GANTRY_FIELD_BYTES, DEVICE(slab_pool_bytes) },
+	{ "slab_dirty_bytes", NULL, GANTRY_FIELD_BYTES, DEVICE(slab_dirty_bytes) },
+	{ "temperature_c", NULL, GANTRY_FIELD_OPT_I64, DEVICE(temperature_c) },
+	{ "clock_mhz", NULL, GANTRY_FIELD_OPT_U64, DEVICE(clock_mhz) },
+	{ "mem_clock_mhz", NULL, GANTRY_FIELD_OPT_U64, DEVICE(mem_clock_mhz) },
+	{ "board_mem_used", NULL, GANTRY_FIELD_OPT_BYTES, DEVICE(board_mem_used) },
+	{ "board_mem_bytes", NULL, GANTRY_FIELD_OPT_BYTES, DEVICE(board_mem_bytes) },
+	{ "ecc_uncorrected", NULL, GANTRY_FIELD_OPT_U64, DEVICE(ecc_uncorrected) },
+	{ "faults", NULL, GANTRY_FIELD_OPT_U64, DEVICE(faults) },
+	{ "last_fault", NULL, GANTRY_FIELD_OPT_U64, DEVICE(last_fault) },
+	{ "health_age_ns", NULL, GANTRY_FIELD_OPT_NS, DEVICE(health_age_ns) },
 };
 FIELDS(gantry_device_fields, "device", "devices", device_list);
 

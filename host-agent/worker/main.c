@@ -23,9 +23,11 @@
 #include "host-agent/control/packet.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
+#include "host-agent/worker/steward_loop.h"
 #include "worker.pb-c.h"
 
 #define CONTROL_FD	 3
+#define MODE_STEWARD	 2u
 #define ATTACH_FDS	 5u
 #define SEND_PATIENCE_MS 10000
 #define POLL_MS		 60000
@@ -289,6 +291,9 @@ static void say_ready(struct worker *w, uint64_t tag)
 		infos[i]->mem_bytes = d->info.mem_bytes;
 		infos[i]->model = (char *)d->info.name;
 		infos[i]->id = (char *)d->info.id;
+		infos[i]->arch = (char *)d->info.arch;
+		infos[i]->slab_align = d->info.slab_align;
+		infos[i]->numa_node = d->info.numa_node;
 		infos[i]->error = (char *)d->error;
 	}
 	for (unsigned int i = 0; i < w->report.nmissing; i++)
@@ -352,6 +357,11 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 
 	if (w->engine) { /* a new agent asks who we are */
 		say_ready(w, tag);
+		return;
+	}
+	if (c->mode == MODE_STEWARD) {
+		gantry_steward_loop(CONTROL_FD, tag, c);
+		w->quit = true;
 		return;
 	}
 	if (c->protocol != 1 || c->n_devices != nfds || nfds == 0 ||

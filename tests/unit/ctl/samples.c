@@ -45,6 +45,46 @@ static Gantry__Admin__Device cpu1 = {
 	.reason = T("it is gone"),
 	.backend = T("cpu"),
 };
+UINT(gpu_clock, 1980);
+UINT(gpu_mem_clock, 3201);
+UINT(gpu_board_used, 3ull << 30);
+UINT(gpu_board, 141ull << 30);
+UINT(gpu_ecc, 0);
+UINT(gpu_faults, 2);
+UINT(gpu_last_fault, 31);
+UINT(gpu_health_age, 1500000000);
+static Gantry__Admin__SInt gpu_temperature = {
+	PROTOBUF_C_MESSAGE_INIT(&gantry__admin__sint__descriptor), 36
+};
+static Gantry__Admin__SInt gpu_node = { PROTOBUF_C_MESSAGE_INIT(&gantry__admin__sint__descriptor),
+					1 };
+const Gantry__Admin__Device gantry_sample_gpu = {
+	.base = BASE(device),
+	.name = T("cuda0"),
+	.kind = T("cuda"),
+	.state = GANTRY__ADMIN__DEVICE_STATE__ENABLED,
+	.lanes = 16,
+	.units = 132,
+	.mem_bytes = 128ull << 30,
+	.model = T("a GPU"),
+	.id = T("GPU-1"),
+	.reason = T(""),
+	.backend = T("cuda"),
+	.arch = T("sm_90"),
+	.numa_node = &gpu_node,
+	.slab_bytes = 64 << 20,
+	.slab_pool_bytes = 128 << 20,
+	.slab_dirty_bytes = 2 << 20,
+	.temperature_c = &gpu_temperature,
+	.clock_mhz = &gpu_clock,
+	.mem_clock_mhz = &gpu_mem_clock,
+	.board_mem_used = &gpu_board_used,
+	.board_mem_bytes = &gpu_board,
+	.ecc_uncorrected = &gpu_ecc,
+	.faults = &gpu_faults,
+	.last_fault = &gpu_last_fault,
+	.health_age_ns = &gpu_health_age,
+};
 static Gantry__Admin__Device *device_ptrs[] = { &cpu0, &cpu1 };
 static Gantry__Admin__DeviceList devices = { .base = BASE(device_list),
 					     .n_devices = 2,

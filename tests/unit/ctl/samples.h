@@ -17,6 +17,8 @@ void gantry_sample_doors(const char *dir);
 
 extern Gantry__Admin__Event *const gantry_sample_events[];
 extern const size_t gantry_sample_nevents;
+/* With memory of its own; not in the list, which tables are made of. */
+extern const Gantry__Admin__Device gantry_sample_gpu;
 extern Gantry__Peer__Device *const gantry_sample_peer_devices[];
 extern const size_t gantry_sample_npeer_devices;
 

@@ -230,6 +230,8 @@ START_TEST(test_fields_json_is_as_promised)
 	SAMPLE(DEVICE_LIST);
 	check_golden_json("device.json",
 			  gantry_fields_json(&gantry_device_fields, reply.devices->devices[0]));
+	check_golden_json("device-gpu.json",
+			  gantry_fields_json(&gantry_device_fields, &gantry_sample_gpu));
 	check_golden_json("device-failed.json",
 			  gantry_fields_json(&gantry_device_fields, reply.devices->devices[1]));
 	SAMPLE(TENANT_LIST);
@@ -304,6 +306,9 @@ START_TEST(test_field_text_reads_well_and_hides_control_characters)
 	check_text(&gantry_device_fields, "mem_bytes", reply.devices->devices[0], false, "1G");
 	check_text(&gantry_device_fields, "mem_bytes", reply.devices->devices[0], true,
 		   "1073741824");
+	check_text(&gantry_device_fields, "temperature_c", &gantry_sample_gpu, false, "36");
+	check_text(&gantry_device_fields, "board_mem_used", &gantry_sample_gpu, false, "3G");
+	check_text(&gantry_device_fields, "temperature_c", reply.devices->devices[0], false, "");
 	check_text(&gantry_device_fields, "state", reply.devices->devices[1], false, "failed");
 	check_text(&gantry_device_fields, "opts", reply.devices->devices[0], false,
 		   "cores=1,mem=1G");

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stewards: a worker per backend whose devices have memory apart from the host's. It takes no guest: it says what
+ * its devices are before any session's worker does, makes and scrubs their slabs (slab.h), and says how they are.
+ *
+ * Threads: the agent's one. Blocking: never.
+ * Order: gantry_stewards_fill() after every change of devices and workers; the rest is called by worker.c and
+ * recover.c.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_STEWARD_H
+#define GANTRY_HOST_AGENT_AGENT_STEWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host-agent/agent/config.h"
+#include "worker.pb-c.h"
+
+struct gantry_agent;
+struct gantry_agent_device;
+struct gantry_worker;
+
+/* Configure.mode, and a worker's in this agent. */
+#define GANTRY_WORKER_STEWARD 2u
+
+/* Starts of a backend's steward that came to nothing, for the back-off. */
+struct gantry_steward_tries {
+	char backend[GANTRY_CONFIG_NAME];
+	uint32_t nfailed; /* in a row */
+	uint64_t not_before_ns;
+};
+
+/* Whether the configured device is one of a steward's. */
+bool gantry_steward_serves(const struct gantry_device_section *conf);
+/* Starts those that are missing, now or when their back-off is over. */
+void gantry_stewards_fill(struct gantry_agent *a);
+void gantry_stewards_stop(struct gantry_agent *a);
+/* The steward that is ready for device @idx; NULL: none is. */
+struct gantry_worker *gantry_steward_find(struct gantry_agent *a, uint32_t idx);
+/* It answered Configure; it is dead (and about to be freed). */
+void gantry_steward_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready);
+void gantry_steward_died(struct gantry_worker *w);
+/*
+ * Have the devices' health asked: at once where what is known is older than @max_age_ns. What it is then lies in
+ * the devices; the answer comes later.
+ */
+void gantry_health_ask(struct gantry_agent *a, uint64_t max_age_ns);
+
+#endif

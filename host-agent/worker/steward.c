@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker in steward mode: slabs and health of the devices of one backend. */
+#include "host-agent/worker/steward.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/str.h"
+#include "devices/registry.h"
+#include "proto/vocab.h"
+
+struct request {
+	struct gantry_list link;
+	uint64_t tag;
+	uint64_t bytes;
+	int fd; /* to be scrubbed; -1: one is to be made */
+};
+
+/* A device and its thread. */
+struct sdevice {
+	struct gantry_steward *steward;
+	struct gantry_device_conf conf;
+	struct gantry_device device;
+	struct gantry_steward_device *ret; /* while it opens */
+	bool usable;
+	bool runs; /* its thread is to be joined */
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool opened;
+	bool stop;
+	uint32_t nwaiting;
+	struct gantry_list waiting;
+};
+
+struct gantry_steward {
+	struct gantry_steward_events events;
+	uint32_t ndevices;
+	struct sdevice devices[GANTRY_STEWARD_MAX_DEVICES];
+};
+
+/* A steward submits nothing: nobody waits for it to poll, and nothing of it is to be cancelled. */
+static void wake(void *cookie)
+{
+	(void)cookie;
+}
+
+static int cancelled(void *cookie, uint64_t tag)
+{
+	(void)cookie;
+	(void)tag;
+	return 0;
+}
+
+static const struct gantry_device_host host = { .wake = wake, .cancelled = cancelled };
+
+static int status_of(int r)
+{
+	return r == 0	      ? GANTRY_OK
+	       : r == -ENOMEM ? GANTRY_E_NO_MEMORY
+	       : r == -ENODEV ? GANTRY_E_NO_DEVICE
+	       : r == -EINVAL ? GANTRY_E_ARG
+			      : GANTRY_E_INTERNAL;
+}
+
+static void serve(struct sdevice *d, const struct request *q)
+{
+	const struct gantry_steward_events *events = &d->steward->events;
+	const struct gantry_backend *backend = d->device.backend;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int fd = -EBADF;
+	int r;
+
+	if (q->fd >= 0) {
+		r = backend->slab_scrub(d->device.dev, q->fd, q->bytes, &err);
+		events->scrubbed(events->cookie, q->tag, status_of(r), r < 0 ? err.text : "");
+		return;
+	}
+	r = backend->slab_create(d->device.dev, q->bytes, &fd, &err);
+	events->made(events->cookie, q->tag, status_of(r), r < 0 ? err.text : "",
+		     r == 0 ? fd : -EBADF);
+}
+
+static void free_request(struct request *q)
+{
+	gantry_fd_close(q->fd);
+	free(q);
+}
+
+/* NULL: the thread is to end. */
+static struct request *next_request(struct sdevice *d)
+{
+	struct gantry_list *link = NULL;
+
+	pthread_mutex_lock(&d->lock);
+	while (!d->stop && gantry_list_is_empty(&d->waiting))
+		pthread_cond_wait(&d->cond, &d->lock);
+	if (!d->stop) {
+		link = gantry_list_pop_front(&d->waiting);
+		d->nwaiting--;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return link ? gantry_list_entry(link, struct request, link) : NULL;
+}
+
+static int open_device(struct sdevice *d, struct gantry_err *err)
+{
+	int r = gantry_device_open(&d->conf, &host, &d->device, err);
+
+	if (r < 0)
+		return r;
+	if (d->device.backend->thread_enter)
+		r = d->device.backend->thread_enter(d->device.dev, err);
+	if (r == 0 && !(d->device.info.caps & GANTRY_CAP_WINDOW))
+		r = gantry_err_set(err, -ENOTSUP, "%s has no memory apart from the host's",
+				   d->conf.name);
+	if (r < 0)
+		gantry_device_close(&d->device);
+	return r;
+}
+
+static void *run(void *arg)
+{
+	struct sdevice *d = arg;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct request *q;
+	int r = open_device(d, &err);
+
+	pthread_mutex_lock(&d->lock);
+	d->usable = r == 0;
+	if (r < 0)
+		(void)gantry_str_copy(d->ret->error, sizeof(d->ret->error),
+				      err.text[0] ? err.text : strerror(-r));
+	else
+		d->ret->info = d->device.info;
+	d->ret = NULL;
+	d->opened = true;
+	pthread_cond_broadcast(&d->cond);
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		return NULL;
+	while ((q = next_request(d))) {
+		serve(d, q);
+		free_request(q);
+	}
+	gantry_device_close(&d->device);
+	return NULL;
+}
+
+static int start_device(struct sdevice *d, struct gantry_steward_device *ret,
+			struct gantry_err *err)
+{
+	int r;
+
+	d->ret = ret;
+	r = pthread_create(&d->thread, NULL, run, d);
+	if (r != 0)
+		return gantry_err_set_errno(err, -r, "starting a steward's thread");
+	d->runs = true;
+	return 0;
+}
+
+static void await_opened(struct sdevice *d)
+{
+	pthread_mutex_lock(&d->lock);
+	while (!d->opened)
+		pthread_cond_wait(&d->cond, &d->lock);
+	pthread_mutex_unlock(&d->lock);
+}
+
+int gantry_steward_start(const struct gantry_device_conf *confs, uint32_t n,
+			 const struct gantry_steward_events *events,
+			 struct gantry_steward **ret_steward,
+			 struct gantry_steward_device *ret_devices, struct gantry_err *err)
+{
+	struct gantry_steward *s = calloc(1, sizeof(*s));
+	int r = 0;
+
+	if (!s)
+		return gantry_err_set(err, -ENOMEM, "no memory for a steward");
+	s->events = *events;
+	for (uint32_t i = 0; i < n; i++) {
+		struct sdevice *d = &s->devices[i];
+
+		memset(&ret_devices[i], 0, sizeof(ret_devices[i]));
+		d->steward = s;
+		d->conf = confs[i];
+		gantry_list_init(&d->waiting);
+		pthread_mutex_init(&d->lock, NULL);
+		pthread_cond_init(&d->cond, NULL);
+		s->ndevices = i + 1;
+		if (!confs[i].name[0])
+			(void)gantry_str_copy(ret_devices[i].error, sizeof(ret_devices[i].error),
+					      "another's");
+		else if (r == 0)
+			r = start_device(d, &ret_devices[i], err);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (s->devices[i].runs)
+			await_opened(&s->devices[i]);
+	if (r < 0) {
+		gantry_steward_stop(s);
+		return r;
+	}
+	*ret_steward = s;
+	return 0;
+}
+
+void gantry_steward_stop(struct gantry_steward *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		struct sdevice *d = &s->devices[i];
+		struct gantry_list *link;
+
+		pthread_mutex_lock(&d->lock);
+		d->stop = true;
+		pthread_cond_broadcast(&d->cond);
+		pthread_mutex_unlock(&d->lock);
+		if (d->runs)
+			pthread_join(d->thread, NULL);
+		while ((link = gantry_list_pop_front(&d->waiting)))
+			free_request(gantry_list_entry(link, struct request, link));
+		pthread_cond_destroy(&d->cond);
+		pthread_mutex_destroy(&d->lock);
+	}
+	free(s);
+}
+
+static int put(struct gantry_steward *s, uint32_t device, uint64_t bytes, int fd, uint64_t tag)
+{
+	struct request *q;
+	struct sdevice *d;
+	int r = 0;
+
+	if (device >= s->ndevices || !s->devices[device].usable)
+		return -ENODEV;
+	d = &s->devices[device];
+	q = malloc(sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	*q = (struct request){ .tag = tag, .bytes = bytes, .fd = fd };
+	gantry_list_init(&q->link);
+	pthread_mutex_lock(&d->lock);
+	if (d->nwaiting >= GANTRY_STEWARD_MAX_WAITING) {
+		r = -EBUSY;
+	} else {
+		gantry_list_push_back(&d->waiting, &q->link);
+		d->nwaiting++;
+		pthread_cond_broadcast(&d->cond);
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		free(q);
+	return r;
+}
+
+int gantry_steward_make(struct gantry_steward *s, uint32_t device, uint64_t bytes, uint64_t tag)
+{
+	return put(s, device, bytes, -EBADF, tag);
+}
+
+int gantry_steward_scrub(struct gantry_steward *s, uint32_t device, uint64_t bytes, int fd,
+			 uint64_t tag)
+{
+	return fd < 0 ? -EBADF : put(s, device, bytes, fd, tag);
+}
+
+void gantry_steward_health(struct gantry_steward *s, uint32_t device,
+			   struct gantry_steward_health *ret)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	const struct sdevice *d = &s->devices[device];
+
+	memset(ret, 0, sizeof(*ret));
+	if (device >= s->ndevices || !d->usable || !d->device.backend->health)
+		return;
+	if (d->device.backend->health(d->device.dev, &ret->health, &err) < 0)
+		(void)gantry_str_copy(ret->error, sizeof(ret->error),
+				      err.text[0] ? err.text : "its health cannot be asked");
+}
