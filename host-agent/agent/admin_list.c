@@ -22,6 +22,7 @@
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
@@ -496,6 +497,7 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 						  : gantry_isolation_name(w->class.mode));
 	msg->trust_group = gantry_answer_text(r, w->class.group);
 	msg->compute_percent = w->class.percent;
+	msg->mps_server = (uint32_t)gantry_mps_server(w);
 	msg->state = gantry_answer_text(r, states[w->state]);
 	msg->sessions = w->nsessions;
 	msg->confined = split(r, w->confined, &msg->n_confined);

@@ -16,6 +16,7 @@
  *   stream.c   servers on stream sockets      guard.c    what the agent gives up itself
  *   kernels.c  installed kernels              liveness.c whether a guest lives
  *   slab.c     device memory: who has which slab  steward.c  who makes and scrubs it
+ *   mps.c      MPS servers of packed groups   mps_run.c  their control program
  *   worker_limits.c what a worker gets of the host, through cgroup.c
  *
  * Threads: one; everything runs in its libevent loop.
@@ -61,6 +62,8 @@ struct gantry_counters {
 	uint64_t slow_readers;
 	uint64_t attach_ns_total; /* of attaches */
 	uint64_t recover_ns_last;
+	uint64_t mps_terminated; /* clients whose server was told before they were killed */
+	uint64_t mps_deaths;
 };
 
 struct gantry_agent {
@@ -100,7 +103,14 @@ struct gantry_agent {
 	uint32_t spawn_failures; /* in a row */
 	uint64_t spawn_not_before_ns;
 
+	struct gantry_list mps; /* struct gantry_mps */
+	struct gantry_list mps_runs;
+	uint64_t mps_died_ns;	    /* latest death of a daemon */
+	uint32_t mps_deaths_in_row;
+	uint64_t mps_not_before_ns; /* one failed: until then packed workers do without */
+
 	struct event *warm_timer;
+	struct event *mps_timer;
 	struct event *deadline_timer;
 	struct event *journal_event;
 	struct event *stop_timer;

@@ -22,6 +22,7 @@
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/liveness.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -390,6 +391,12 @@ static bool tenant_full(const struct gantry_tenant *t, char text[GANTRY_DOOR_TEX
 		(void)gantry_str_format(text, GANTRY_DOOR_TEXT,
 					"tenant %s has %u of %u sessions in use", t->conf.name,
 					t->nsessions, t->conf.sessions); /* it fits */
+		return true;
+	}
+	if (gantry_mps_full(t)) {
+		(void)gantry_str_format(text, GANTRY_DOOR_TEXT, /* it fits */
+					"the trust group's MPS server has all its %u clients",
+					t->agent->config->agent.mps_clients);
 		return true;
 	}
 	if (gantry_slabs_room(t, &err) == 0)

@@ -24,6 +24,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/device.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/stream.h"
 #include "host-agent/agent/tenant.h"
@@ -69,6 +70,8 @@ COUNTER(agent_fd_exhausted, counters.fd_exhausted, 1)
 COUNTER(agent_slow_readers, counters.slow_readers, 1)
 COUNTER(agent_attach_seconds, counters.attach_ns_total, NS)
 COUNTER(agent_recover_seconds, counters.recover_ns_last, NS)
+COUNTER(agent_mps_terminated, counters.mps_terminated, 1)
+COUNTER(agent_mps_deaths, counters.mps_deaths, 1)
 COUNTER(agent_events, nevents, 1)
 COUNTER(agent_started, started_unix_ns, NS)
 #undef COUNTER
@@ -76,6 +79,11 @@ COUNTER(agent_started, started_unix_ns, NS)
 static double agent_sessions(const void *object)
 {
 	return (double)gantry_list_count(&((const struct gantry_agent *)object)->sessions);
+}
+
+static double agent_mps(const void *object)
+{
+	return (double)gantry_mps_count(object);
 }
 
 static double agent_workers(const void *object)
@@ -111,6 +119,11 @@ static const struct family agent_families[] = {
 	  agent_fd_exhausted },
 	{ "gantry_slow_readers_total", "Connections dropped because they did not read", true,
 	  agent_slow_readers },
+	{ "gantry_mps_servers", "MPS control daemons now", false, agent_mps },
+	{ "gantry_mps_terminated_total",
+	  "Packed workers whose MPS server was told before their end", true, agent_mps_terminated },
+	{ "gantry_mps_deaths_total", "MPS control daemons that ended unasked", true,
+	  agent_mps_deaths },
 	{ "gantry_events_total", "Events ever", true, agent_events },
 };
 

@@ -29,11 +29,13 @@
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/deadline.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -402,11 +404,12 @@ static void restore_worker(struct gantry_agent *a, uint64_t id, uint32_t owner,
 	w->pidfd = pidfd;
 	w->ctl_fd = ctl_fd;
 	w->querying = true;
+	gantry_mps_rejoin(w);
 	/* Tags of the agent before must not be answered to us. */
 	w->next_tag = gantry_now_ns();
 	if (gantry_worker_watch(w) < 0) {
 		/* Without memory for its end: wait for nobody, its sessions get another. */
-		gantry_worker_kill(w);
+		gantry_worker_kill_now(w);
 		gantry_worker_free(w);
 		return;
 	}
@@ -507,6 +510,7 @@ static void go_on(struct gantry_session *s)
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
 		gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
+	gantry_deadline_arm(s->agent);
 }
 
 static bool may_serve(const struct gantry_worker *w, const struct gantry_session *s)
@@ -579,6 +583,7 @@ void gantry_restore_sessions(struct gantry_agent *a)
 	restore_all_sessions(a);
 	gantry_slabs_restore(a);
 	read_journal(a);
+	gantry_mps_restore(a);
 	restore_workers(a);
 	if (!gantry_list_is_empty(&a->sessions) || !gantry_list_is_empty(&a->workers))
 		gantry_event(a, "agent-restarted", NULL, NULL, NULL,

@@ -31,6 +31,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/peer.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
@@ -180,6 +181,7 @@ void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config)
 	gantry_config_free(before);
 	if (before)
 		gantry_stewards_fill(a); /* else start() does, when it is known which there are */
+	gantry_mps_settle(a);
 	gantry_warm_fill(a);
 	gantry_deadline_arm(a);
 }
@@ -360,13 +362,14 @@ static void stop_now(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		gantry_worker_kill(w);
+		gantry_worker_kill_now(w);
 	(void)event_base_loopbreak(a->base); /* it runs: we are in it */
 }
 
 void gantry_agent_stop_if_idle(struct gantry_agent *a)
 {
-	if (a->stopping && gantry_list_is_empty(&a->sessions) && gantry_list_is_empty(&a->workers))
+	if (a->stopping && gantry_list_is_empty(&a->sessions) &&
+	    gantry_list_is_empty(&a->workers) && !gantry_mps_stop(a))
 		(void)event_base_loopbreak(a->base); /* it runs: we are in it */
 }
 
@@ -404,6 +407,7 @@ static void free_all(struct gantry_agent *a)
 		gantry_session_free(s);
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
 		gantry_tenant_free(t);
+	gantry_mps_fini(a);
 	gantry_limits_stop(a);
 	gantry_slabs_fini(a);
 	gantry_stewards_stop(a);
@@ -465,6 +469,8 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->workers);
 	gantry_list_init(&a->wanting);
 	gantry_slabs_init(a);
+	gantry_list_init(&a->mps);
+	gantry_list_init(&a->mps_runs);
 	(void)signal(SIGPIPE, SIG_IGN); /* cannot fail with these arguments */
 	r = start(a, &err);
 	if (r < 0) {

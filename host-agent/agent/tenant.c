@@ -41,9 +41,22 @@ struct gantry_tenant *gantry_tenant_by_slot(struct gantry_agent *a, uint32_t slo
 	return NULL;
 }
 
+static unsigned int count_gpus(const struct gantry_tenant *t)
+{
+	unsigned int n = 0;
+
+	for (uint32_t i = 0; i < t->agent->ndevices; i++)
+		n += (t->device_mask >> i & 1) && t->agent->devices[i].used &&
+		     strcmp(t->agent->devices[i].conf.backend, "cuda") == 0;
+	return n;
+}
+
 uint32_t gantry_tenant_mode(const struct gantry_tenant *t)
 {
-	return t->forced_isolated ? GANTRY_ISOLATED : t->conf.isolation;
+	/* What spans GPUs runs outside MPS. */
+	if (t->forced_isolated || (t->conf.isolation == GANTRY_PACKED && count_gpus(t) > 1))
+		return GANTRY_ISOLATED;
+	return t->conf.isolation;
 }
 
 /* "@" keeps a tenant that names no group apart from every group's name. */

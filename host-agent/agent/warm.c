@@ -84,10 +84,33 @@ static void fill_class(struct gantry_agent *a, const struct gantry_worker_class 
 		struct gantry_err err = GANTRY_ERR_NONE;
 		struct gantry_worker *w;
 
-		if (gantry_worker_spawn(a, class, &w, &err) < 0) {
+		int r = gantry_worker_spawn(a, class, &w, &err);
+
+		if (r == -EAGAIN || r == -ENOSPC)
+			return; /* an MPS server comes, or loses a client: this is called again */
+		if (r < 0) {
 			gantry_event(a, "worker-failed", NULL, NULL, NULL, "%s", err.text);
 			return;
 		}
+	}
+}
+
+/* Kept for tenants that are gone, or are served otherwise now. */
+static void retire_needless(struct gantry_agent *a)
+{
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
+		bool needed = w->state != GANTRY_WORKER_WARM || w->nsessions > 0 || w->querying ||
+			      w->class.mode == GANTRY_STEWARD;
+
+		gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
+			struct gantry_worker_class class;
+
+			gantry_tenant_class(t, &class);
+			needed = needed ||
+				 (!t->removed && gantry_worker_class_equal(&w->class, &class));
+		}
+		if (!needed)
+			gantry_worker_quit(w);
 	}
 }
 
@@ -105,6 +128,7 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 				       a);
 		return;
 	}
+	retire_needless(a);
 	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
 		struct gantry_worker_class class;
 

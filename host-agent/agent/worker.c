@@ -27,6 +27,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/run.h"
@@ -90,6 +91,7 @@ void gantry_worker_free(struct gantry_worker *w)
 	gantry_call_fail_all(w);
 	gantry_keep_drop_tree(a, "w/%llx/", (unsigned long long)w->id);
 	gantry_limits_drop(w);
+	gantry_mps_leave(w);
 	gantry_event_free(&w->ctl_event);
 	gantry_event_free(&w->out_event);
 	gantry_event_free(&w->pid_event);
@@ -105,7 +107,7 @@ void gantry_worker_free(struct gantry_worker *w)
 
 /* ---- start ---- */
 
-static void exec_worker(const struct gantry_agent *a, int sock, const char *cgroup)
+static void exec_worker(const struct gantry_worker *w, int sock, const char *cgroup)
 {
 	char *const argv[] = { (char *)(uintptr_t) "gantry-worker", NULL };
 	sigset_t none;
@@ -121,7 +123,8 @@ static void exec_worker(const struct gantry_agent *a, int sock, const char *cgro
 		_exit(126);
 	/* Whatever else is open is the agent's. */
 	(void)close_range(WORKER_CONTROL_FD + 1, ~0u, 0);
-	execv(a->args.worker_path, argv);
+	gantry_mps_environment(w);
+	execv(w->agent->args.worker_path, argv);
 	_exit(127);
 }
 
@@ -135,7 +138,7 @@ static int start_process(struct gantry_worker *w, struct gantry_err *err)
 	gantry_limits_prepare(w, cgroup);
 	w->pid = fork();
 	if (w->pid == 0)
-		exec_worker(w->agent, fds[1], cgroup);
+		exec_worker(w, fds[1], cgroup);
 	gantry_fd_close(fds[1]);
 	w->ctl_fd = fds[0];
 	if (w->pid < 0)
@@ -231,6 +234,15 @@ int gantry_worker_watch(struct gantry_worker *w)
 
 void gantry_worker_kill(struct gantry_worker *w)
 {
+	if (w->pidfd < 0 || w->dead || w->killing)
+		return;
+	w->killing = gantry_mps_terminate(w) == 0;
+	if (!w->killing)
+		gantry_worker_kill_now(w);
+}
+
+void gantry_worker_kill_now(struct gantry_worker *w)
+{
 	if (w->pidfd >= 0 && !w->dead)
 		(void)pidfd_send_signal(w->pidfd, SIGKILL, NULL, 0); /* or it is gone already */
 }
@@ -283,6 +295,7 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	w->confined_len = strlen(w->confined);
 	w->unconfined_len = strlen(w->unconfined);
 	gantry_limits_apply(w);
+	gantry_mps_ready(w);
 	a->spawn_failures = 0;
 	w->unusable = gantry_devices_learn(a, ready, !w->querying,
 					   w->class.mode == GANTRY_WORKER_STEWARD);
@@ -409,10 +422,15 @@ int gantry_worker_spawn(struct gantry_agent *a, const struct gantry_worker_class
 			struct gantry_worker **ret_worker, struct gantry_err *err)
 {
 	struct gantry_worker *w;
+	struct gantry_mps *mps;
 	int owner, r;
 
 	if (a->ndevices == 0)
 		return gantry_err_set(err, -ENODEV, "no device is configured");
+	r = gantry_mps_admit(a, class, &mps);
+	if (r < 0)
+		return gantry_err_set(err, r, "the MPS server of group %s is %s", class->group,
+				      r == -EAGAIN ? "on its way" : "full");
 	owner = gantry_slot_take(a->owners, GANTRY_SHARE_NWORKERS);
 	if (owner < 0)
 		return gantry_err_set(err, owner, "the host runs %u workers already",
@@ -422,12 +440,13 @@ int gantry_worker_spawn(struct gantry_agent *a, const struct gantry_worker_class
 		gantry_slot_put(a->owners, (uint32_t)owner);
 		return gantry_err_set(err, -ENOMEM, "no memory for a worker");
 	}
+	gantry_mps_join(mps, w);
 	r = start_process(w, err);
 	if (r == 0 && gantry_worker_watch(w) < 0)
 		r = gantry_err_set(err, -ENOMEM, "no memory to watch a worker");
 	if (r < 0) {
 		spawn_failed(a);
-		gantry_worker_kill(w);
+		gantry_worker_kill_now(w);
 		gantry_worker_free(w);
 		return r;
 	}

@@ -20,6 +20,7 @@
 #include "host-agent/agent/config.h"
 
 struct gantry_agent;
+struct gantry_mps;
 struct gantry_session;
 
 enum gantry_worker_state {
@@ -52,6 +53,8 @@ struct gantry_worker {
 	struct gantry_worker_class class;
 	uint64_t served;   /* a steward's devices, as bits of their indices */
 	uint64_t unusable; /* devices in service that it could not open, likewise */
+	struct gantry_mps *mps; /* the server that it is a client of */
+	bool killing;		/* it will be, once its server was told */
 	enum gantry_worker_state state;
 	int ctl_fd;
 	int pidfd;
@@ -81,7 +84,10 @@ struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uin
 int gantry_worker_watch(struct gantry_worker *w);
 void gantry_worker_configure(struct gantry_worker *w);
 void gantry_worker_quit(struct gantry_worker *w);
+/* Soon: the server of a packed one is told first. */
 void gantry_worker_kill(struct gantry_worker *w);
+/* At once: it never ran, or nobody is there to be hurt. */
+void gantry_worker_kill_now(struct gantry_worker *w);
 void gantry_worker_free(struct gantry_worker *w);
 struct gantry_worker *gantry_worker_find(struct gantry_agent *a, uint64_t id);
 void gantry_worker_exited(struct gantry_agent *a, pid_t pid, int status);
