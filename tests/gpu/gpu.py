@@ -158,9 +158,26 @@ def needs_images():
         raise harness.Skip("cpu devices take installed modules only")
 
 
-def load(made, name="probe.fatbin"):
+def load(made, name="guest.fatbin"):
     made.ask(f"image probe {KIND} {image(name)}", timeout=60)
     return made
+
+
+# Kernels that misbehave: of the installed test module on cpu devices, else of the guest's own image.
+BAD = {"crash": ("illegal", "u64", "u64=16"), "stuck": ("endless", "void", ""), "endless": ("endless", "void", "")}
+
+
+def misbehave(made, what, ticket):
+    """Submits a task that crashes, or never ends and (stuck) does not ask whether it should."""
+    if BACKEND == "cpu":
+        made.ask(f"run q {ticket} {what} 1")
+        return
+    symbol, signature, arguments = BAD[what]
+    if not getattr(made, "has_image", False):
+        load(made)
+        made.has_image = True
+    made.ask(f"kernel {what} probe {symbol} {signature}", timeout=60)
+    made.ask(f"launch q {ticket} {what} 1 1 1 0 {arguments}")
 
 
 def figure(name, value, unit):

@@ -79,50 +79,33 @@ def culprits_answer(t, world, ticket, wanted):
     t.true(answer.startswith(tuple(accepted)), f"the culprit's task: {answer}")
 
 
-def faulty(symbol, arguments="", signature="void"):
-    """(prepare, misbehave) for a kernel of the guest's own image."""
-    def prepare(culprit):
-        gpu.load(culprit)
-        culprit.ask(f"kernel bad probe {symbol} {signature}")
-
-    def misbehave(t, world):
-        world.culprit.ask(f"run q before spin 5 {MS}")
-        world.culprit.ask(f"launch q bad_ticket bad 1 1 1 0 {arguments}")
-        culprits_answer(t, world, "bad_ticket", "DEVICE_FAULT")
-    return prepare, misbehave
-
-
-# On GPUs the kernels are of a guest's image: gpu.BACKEND's fake driver has those names in every image.
-ILLEGAL = ("fault", "", "void") if gpu.BACKEND == "fakecuda" else ("illegal", "u64=16", "u64")
-
-
 @gpu.each_mode(globals())
 def test_illegal_address(t, mode):
-    gpu.needs_images()
-    prepare, misbehave = faulty(*ILLEGAL)
-    in_a_row(t, mode, "illegal", misbehave, prepare=prepare)
+    def misbehave(t, world):
+        world.culprit.ask(f"run q before spin 5 {MS}")
+        gpu.misbehave(world.culprit, "crash", "bad")
+        culprits_answer(t, world, "bad", "DEVICE_FAULT")
+    in_a_row(t, mode, "illegal", misbehave)
 
 
 @gpu.each_mode(globals())
 def test_trap(t, mode):
     gpu.needs_images()
-    prepare, misbehave = faulty("trap")
-    in_a_row(t, mode, "trap", misbehave, prepare=prepare)
 
+    def prepare(culprit):
+        gpu.load(culprit)
+        culprit.ask("kernel trap probe trap void")
 
-@gpu.each_mode(globals())
-def test_crash_of_an_installed_kernel(t, mode):
     def misbehave(t, world):
-        world.culprit.ask(f"run q before spin 5 {MS}")
-        world.culprit.ask("run q bad crash 1")
+        world.culprit.ask("launch q bad trap 1 1 1 0")
         culprits_answer(t, world, "bad", "DEVICE_FAULT")
-    in_a_row(t, mode, "crash", misbehave)
+    in_a_row(t, mode, "trap", misbehave, prepare=prepare)
 
 
 @gpu.each_mode(globals())
 def test_endless_kernel_ends_at_the_deadline(t, mode):
     def misbehave(t, world):
-        world.culprit.ask("run q bad stuck 1")
+        gpu.misbehave(world.culprit, "stuck", "bad")
         culprits_answer(t, world, "bad", "DEADLINE")
     in_a_row(t, mode, "endless", misbehave, deadline="1s")
 
@@ -174,7 +157,7 @@ def test_neighbour_that_faults_again_and_again(t, mode):
     with World(mode) as world:
         for _ in range(4):
             world.begin()
-            world.culprit.ask("run q bad crash 1")
+            gpu.misbehave(world.culprit, "crash", "bad")
             answer = world.culprit.tell("wait bad 60000", timeout=90)
             t.true(answer.startswith("error "), answer)
             if answer.startswith(("error DETACHED", "error CANCELLED")):
@@ -197,7 +180,7 @@ def test_guest_killed_in_an_endless_kernel(t, mode):
                 world.begin()
                 made = gpu.guest(world.agent, "red")
                 number = made.session()
-                made.ask("run q t endless 1")
+                gpu.misbehave(made, "endless", "t")
                 made.kill()
                 harness.wait_until(lambda number=number: all(row["session_id"] != number
                                                              for row in world.agent.sessions()),

@@ -185,19 +185,19 @@ def image_works(t, name):
 
 
 def test_image_from_cuda_source_runs(t):
-    image_works(t, "probe.cu")
+    image_works(t, "guest.cu")
 
 
 def test_image_from_ptx_runs(t):
-    image_works(t, "probe.ptx")
+    image_works(t, "guest.ptx")
 
 
 def test_image_from_cubin_runs(t):
-    image_works(t, "probe.cubin")
+    image_works(t, "guest.cubin")
 
 
 def test_image_from_fatbin_runs(t):
-    image_works(t, "probe.fatbin")
+    image_works(t, "guest.fatbin")
 
 
 def test_image_outlives_its_worker(t):
@@ -226,9 +226,9 @@ def test_images_that_are_wrong_get_a_status_and_the_compilers_words(t):
         t.contains(made.refused(f"image x {gpu.KIND} {gpu.image('broken.cu')}", "IMAGE", 60), "no_such_name")
         made.refused(f"image x {gpu.KIND} {gpu.image('broken.ptx')}", "IMAGE", 60)
         made.refused(f"image x {gpu.KIND} {gpu.image('other.cubin')}", "IMAGE", 60)
-        whole = os.path.getsize(gpu.image("probe.fatbin"))
+        whole = os.path.getsize(gpu.image("guest.fatbin"))
         for part in (whole // 2, 64, 16, 1):
-            made.refused(f"image x {gpu.KIND} {gpu.image('probe.fatbin')} {part}", "IMAGE", 60)
+            made.refused(f"image x {gpu.KIND} {gpu.image('guest.fatbin')} {part}", "IMAGE", 60)
         made.refused(f"image x {gpu.KIND} /etc/hostname", "IMAGE", 60)
         goes_on(t, agent, made, worker)
 

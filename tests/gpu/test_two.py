@@ -107,7 +107,7 @@ def test_fault_on_one_device_leaves_tenants_of_the_other_alone(t):
     with two(tenants={"red": {"devices": "gpu0"}, "blue": {"devices": "gpu1"}}) as agent:
         other = gpu.neighbour(agent, "blue")
         culprit = gpu.guest(agent, "red")
-        culprit.ask("run q bad crash 1")
+        gpu.misbehave(culprit, "crash", "bad")
         culprit.refused("wait bad 60000", "DEVICE_FAULT", 90)
         pause = gpu.unharmed(t, other)
         gpu.figure("pause_other_device", pause / 1e9, "s")
