@@ -708,8 +708,8 @@ static void check_backend(const struct gantry_dev *dev, const struct gantry_back
 		violation(dev, "the members for slabs and windows come together");
 	if (!b->image_load != !b->image_unload || !b->image_load != !b->kernel_get)
 		violation(dev, "image_load, image_unload and kernel_get come together");
-	if (!b->image_is_text != !b->compile)
-		violation(dev, "image_is_text and compile come together");
+	if (!b->image_is_text != !b->compile || !b->compiler_open != !b->compile)
+		violation(dev, "image_is_text, compiler_open and compile come together");
 }
 
 static void check_info(const struct gantry_dev *dev, const struct gantry_device_info *info)

@@ -329,13 +329,18 @@ struct gantry_backend {
 	/*
 	 * Compilers for guest images, as a group. They take no device.
 	 * image_is_text: @bytes must go through compile() before image_load() takes them. Cheap; any thread.
+	 * compiles: whether a device of @conf has one, asked before anything is opened; NULL: each has.
+	 * compiler_open: before the first compile(), in the process whose children compile: loads what they need, for no
+	 * file can be opened later. -EOPNOTSUPP: no compiler here.
 	 * compile: makes of text an image that loads on devices of @arch (info.arch; several with commas between
 	 * them where the devices differ). Called in a process made for this one call, without other threads and
 	 * without devices, in which it may hang or crash: limits are that process's affair. @conf says which
 	 * libraries. *ret_image comes from malloc(). The compiler's log goes to @log, terminated and cut to
-	 * @log_bytes, in either case. -ENOEXEC: the text does not compile; -EOPNOTSUPP: no compiler here.
+	 * @log_bytes, in either case. -ENOEXEC: the text does not compile.
 	 */
 	bool (*image_is_text)(const void *bytes, size_t nbytes);
+	bool (*compiles)(const struct gantry_device_conf *conf);
+	int (*compiler_open)(const struct gantry_device_conf *conf, struct gantry_err *err);
 	int (*compile)(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
 		       size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
 		       size_t log_bytes, struct gantry_err *err);

@@ -160,11 +160,21 @@ int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buff
 
 /* ---- images and kernels ---- */
 
-/* Loads an image of @bytes for devices of @kind. Cpu devices take installed modules only: UNSUPPORTED. */
+/*
+ * Loads an image of @bytes for devices of @kind; @image may go after the call. Cpu devices take installed modules only:
+ * UNSUPPORTED. Cuda devices take a fatbin, a cubin, PTX, or CUDA C++ source, which includes no files. The host compiles
+ * text: such a call waits up to a minute, whatever the call timeout. NO_DEVICE: the session has none of the kind;
+ * IMAGE: it does not compile, is cut short, is for another device; LIMIT: of memory (images count as allocated device
+ * memory), or compiling takes too long; NO_MEMORY: it has to fit the heap.
+ */
 int gantry_image_load(struct gantry_session *session, int kind, const void *image, uint64_t bytes,
 		      gantry_image *ret_image);
+/* The same; @log gets what the compiler had to say, on success too, cut to @log_bytes and terminated. */
+int gantry_image_load_log(struct gantry_session *session, int kind, const void *image,
+			  uint64_t bytes, char *log, uint64_t log_bytes, gantry_image *ret_image);
 /* An installed module by name. NOT_FOUND. */
 int gantry_image_find(struct gantry_session *session, const char *module, gantry_image *ret_image);
+/* Kernels made from it stay. */
 int gantry_image_free(struct gantry_session *session, gantry_image image);
 
 /*
@@ -173,7 +183,11 @@ int gantry_image_free(struct gantry_session *session, gantry_image image);
  */
 int gantry_kernel_find(struct gantry_session *session, const char *name, const char *signature,
 		       gantry_kernel *ret_kernel);
-/* The same, from one image. */
+/*
+ * The same, from one image. One that was loaded has names and sizes of parameters, not signatures, so @signature is
+ * needed: SIGNATURE names the first parameter that is not as long as it says. Names are the image's symbols: mangled,
+ * unless the source says extern "C".
+ */
 int gantry_kernel_from(struct gantry_session *session, gantry_image image, const char *name,
 		       const char *signature, gantry_kernel *ret_kernel);
 /* Adds @image's @symbol as the form of @kernel for devices of @kind. */

@@ -224,6 +224,35 @@ static int check_name(const char *name, size_t cap, uint32_t slot, struct gantry
 	return 0;
 }
 
+static int check_kernel(const struct gantry_ledger_kernel *k, uint32_t slot, struct gantry_err *err)
+{
+	if (!GANTRY_LEDGER_IS_OWN(k))
+		return check_name(k->name, sizeof(k->name), slot, err);
+	if (GANTRY_HANDLE_TYPE(k->own.image) != GANTRY_HANDLE_IMAGE ||
+	    GANTRY_HANDLE_SLOT(k->own.image) >= GANTRY_LEDGER_NOBJECTS)
+		return gantry_err_set(err, -EINVAL,
+				      "object %u: the name is not one, nor is there an image",
+				      slot);
+	if (k->own.symbol_bytes < 2 || k->own.symbol_bytes > GANTRY_MAX_SYMBOL ||
+	    k->own.sig_bytes < 1 || k->own.sig_bytes > GANTRY_MAX_SIGNATURE ||
+	    !gantry_range_inside(k->own.off, (uint64_t)k->own.symbol_bytes + k->own.sig_bytes,
+				 GANTRY_LEDGER_STORE_BYTES))
+		return gantry_err_set(err, -EINVAL, "object %u: its symbol is nowhere", slot);
+	return 0;
+}
+
+static int check_image(const struct gantry_ledger_image *i, uint32_t slot, struct gantry_err *err)
+{
+	if (!GANTRY_LEDGER_IS_OWN(i))
+		return check_name(i->module, sizeof(i->module), slot, err);
+	if (i->own.bytes == 0)
+		return gantry_err_set(err, -EINVAL, "object %u: the name is not one", slot);
+	if (i->own.kind == 0 || i->own.kind >= GANTRY_NKINDS || i->own.reserved ||
+	    !gantry_range_inside(i->own.off, i->own.bytes, GANTRY_LEDGER_STORE_BYTES))
+		return gantry_err_set(err, -EINVAL, "object %u: an image that cannot be", slot);
+	return 0;
+}
+
 static bool variant_is_possible(const struct gantry_ledger_object *o)
 {
 	if (o->variant_of == 0)
@@ -251,9 +280,9 @@ static int check_object(const struct gantry_ledger_object *o, uint32_t slot,
 	case GANTRY_HANDLE_BUFFER:
 		return check_buffer(&o->buffer, slot, hdr, err);
 	case GANTRY_HANDLE_KERNEL:
-		return check_name(o->kernel.name, sizeof(o->kernel.name), slot, err);
+		return check_kernel(&o->kernel, slot, err);
 	case GANTRY_HANDLE_IMAGE:
-		return check_name(o->image.module, sizeof(o->image.module), slot, err);
+		return check_image(&o->image, slot, err);
 	default:
 		return gantry_err_set(err, -EINVAL, "object %u: type %u", slot, o->type);
 	}

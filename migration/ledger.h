@@ -57,15 +57,44 @@ struct gantry_ledger_buffer {
 	uint32_t reserved;
 };
 
+/*
+ * Kernels and images are recipes: what is there makes them anew. Those of guests lie in the session's image store, a
+ * memfd of its own; what only the worker writes there is trusted as little as this.
+ */
 struct gantry_ledger_kernel {
-	char name[96]; /* of the installed kernel */
-	uint64_t sig_hash;
+	union {
+		char name[96]; /* installed: "MODULE/NAME"; "/NAME" where any module may have it */
+		struct {
+			uint64_t installed;    /* 0: a name begins with a character */
+			uint64_t image;	       /* handle of a guest's image, live or dying */
+			uint64_t off;	       /* in the store: the symbol, then the signature */
+			uint32_t symbol_bytes; /* each with its NUL */
+			uint32_t sig_bytes;
+		} own;
+	};
+	uint64_t sig_hash; /* of an installed kernel's signature: another one is another kernel */
 };
 
 struct gantry_ledger_image {
-	char module[96];
+	union {
+		char module[96]; /* installed */
+		struct {
+			uint64_t installed; /* 0 */
+			uint64_t off;	    /* in the store */
+			uint64_t bytes;
+			uint32_t kind; /* of device */
+			uint32_t reserved;
+			uint8_t hash
+				[32]; /* SHA-256 of what the guest loaded, text before it was compiled */
+		} own;
+	};
 	uint64_t reserved;
 };
+
+/* Whether a kernel or image is of bytes that a guest loaded. */
+#define GANTRY_LEDGER_IS_OWN(body) ((body)->own.installed == 0)
+
+#define GANTRY_LEDGER_STORE_BYTES (1ull << 30) /* of every image store */
 
 struct gantry_ledger_object {
 	uint32_t gen;	       /* grows at each reuse of the slot */

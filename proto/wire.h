@@ -27,10 +27,12 @@ extern "C" {
 #define GANTRY_MIN_SLOTS	 16u /* per ring, a power of two */
 #define GANTRY_MAX_SLOTS	 4096u
 #define GANTRY_DEFAULT_SLOTS	 256u
-#define GANTRY_MAX_ACCESSES	 32u   /* per task */
-#define GANTRY_MAX_ARGS_BYTES	 4096u /* packed arguments of one launch */
-#define GANTRY_MAX_NAME		 96u   /* kernel, module and symbol names, with NUL */
-#define GANTRY_MAX_SIGNATURE	 512u  /* with NUL */
+#define GANTRY_MAX_ACCESSES	 32u	/* per task */
+#define GANTRY_MAX_ARGS_BYTES	 4096u	/* packed arguments of one launch */
+#define GANTRY_MAX_NAME		 96u	/* kernel, module and symbol names, with NUL */
+#define GANTRY_MAX_SYMBOL	 1024u	/* of a kernel in a guest's image, with NUL */
+#define GANTRY_MAX_IMAGE_LOG	 65536u /* of a compiler's log that a guest can have */
+#define GANTRY_MAX_SIGNATURE	 512u	/* with NUL */
 #define GANTRY_MAX_BUFFER_BYTES	 (1ull << 46)
 #define GANTRY_MAX_IMAGE_BYTES	 (1ull << 30)
 #define GANTRY_MAX_VAR_BYTES	 8192u /* variable part of one descriptor */

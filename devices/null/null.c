@@ -11,11 +11,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "devices/device.h"
+#include "devices/null/image.h"
 
 /*
  * Decide: how many commands may wait inside the device. The core keeps a window of a few
@@ -55,6 +57,8 @@ struct gantry_mem {
 
 struct gantry_image {
 	struct gantry_list link;
+	bool is_guests;
+	struct null_table table; /* of a guest's */
 };
 
 /*
@@ -73,6 +77,16 @@ static struct gantry_kernel the_kernel;
  * asks for one, so the table below leaves probe out.
  */
 
+/* Decide: options of your own. "images=yes" makes this device take guests' images: see image.h. */
+static const char *const known_keys[] = { "images", NULL };
+
+static bool takes_guest_images(const struct gantry_device_conf *conf)
+{
+	const char *value = gantry_device_opt(conf, "images");
+
+	return value && strcmp(value, "yes") == 0;
+}
+
 static void fill_info(const struct gantry_device_conf *conf, struct gantry_device_info *info)
 {
 	*info = (struct gantry_device_info){
@@ -90,6 +104,8 @@ static void fill_info(const struct gantry_device_conf *conf, struct gantry_devic
 		.mem_align = 64,
 		.numa_node = -1,
 	};
+	if (takes_guest_images(conf))
+		info->caps |= GANTRY_CAP_GUEST_IMAGES;
 	(void)gantry_str_copy(info->name, sizeof(info->name), "null (moves no data)"); /* fits */
 }
 
@@ -101,9 +117,8 @@ static int null_open(const struct gantry_device_conf *conf, const struct gantry_
 		     struct gantry_dev **ret_dev, struct gantry_device_info *ret_info,
 		     struct gantry_err *err)
 {
-	static const char *const no_keys[] = { NULL };
 	struct gantry_dev *dev;
-	int r = gantry_device_opts_check(conf, no_keys, err);
+	int r = gantry_device_opts_check(conf, known_keys, err);
 
 	if (r < 0)
 		return r;
@@ -163,28 +178,44 @@ static void null_close(struct gantry_dev *dev)
 
 /*
  * Decide: what an image is. An installed one comes as a path, a guest's as bytes, and the latter
- * only if caps say GANTRY_CAP_GUEST_IMAGES: a null device runs nothing, so it looks at neither.
+ * only if caps say GANTRY_CAP_GUEST_IMAGES. A null device runs nothing: it looks at no installed one, and in a
+ * guest's it finds names.
  */
 static int null_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
 			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
 {
 	struct gantry_image *image = calloc(1, sizeof(*image));
+	int r;
 
-	assert(path && !bytes && nbytes == 0);
+	assert(!path != !bytes);
 	if (!image)
 		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	if (bytes) {
+		image->is_guests = true;
+		r = null_table_parse(bytes, nbytes, &image->table, err);
+		if (r < 0) {
+			free(image);
+			return r;
+		}
+	}
 	gantry_list_push_back(&dev->images, &image->link);
 	*ret_image = image;
 	return 0;
 }
 
-/* Decide: how a symbol is found; -ENOENT when it is not. Here every name is a kernel. */
+/* Decide: how a symbol is found; -ENOENT when it is not. In an installed image every name is a kernel. */
 static int null_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err)
 {
+	int r;
+
 	assert(image && symbol && sig);
-	(void)err; /* cannot fail */
+	if (image->is_guests) {
+		r = null_table_check(&image->table, symbol, sig, err);
+		if (r < 0)
+			return r;
+	}
 	*ret_kernel = &the_kernel;
 	return 0;
 }
@@ -296,4 +327,9 @@ const struct gantry_backend gantry_backend_null = {
 	.stream_destroy = null_stream_destroy,
 	.submit = null_submit,
 	.poll = null_poll,
+	/* Optional, for guests' images that are text. */
+	.image_is_text = null_image_is_text,
+	.compiles = takes_guest_images,
+	.compiler_open = null_compiler_open,
+	.compile = null_compile,
 };

@@ -27,6 +27,9 @@ void worker_charges_recover(struct wsession *s)
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
+		if (obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_IMAGE &&
+		    GANTRY_LEDGER_IS_OWN(&obj->image))
+			virtual += obj->image.own.bytes;
 		if (!worker_is_buffer(obj) || obj->buffer.adopted)
 			continue;
 		resident += obj->buffer.charged_bytes;

@@ -24,6 +24,11 @@ struct gantry_confine_report {
  * where that takes one), the user and group (0: stay), no capability, no dump, no new privileges.
  */
 void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report);
+/*
+ * In a process that compiles a guest's text, last: it may compute, allocate and write to what is open. No file can be
+ * opened: a compiler would show any that the worker may read.
+ */
+void gantry_confine_compiler(void);
 /* After: the system call filter. Calls it does not list fail with EPERM. */
 void gantry_confine_late(struct gantry_confine_report *report);
 

@@ -7,7 +7,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/str.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/image.h"
 
 static void reply_data(struct gantry_reply *reply, const void *data, uint32_t len)
 {
@@ -35,26 +35,55 @@ static const char *take_text(const uint8_t **at, const uint8_t *end, uint32_t by
 
 /* ---- kernels and images ---- */
 
+static const char *recipe_module(const struct wkernel *k)
+{
+	return k->any_module ? "" : k->module;
+}
+
+static bool recipe_fits(const struct wkernel *k)
+{
+	return strlen(recipe_module(k)) + strlen(k->name) + 2 <=
+	       sizeof(((struct gantry_ledger_kernel *)0)->name);
+}
+
+/* A successor finds the kernel by this. */
+static void write_recipe(struct gantry_ledger_object *obj, const struct wkernel *k, uint64_t image)
+{
+	if (k->image) {
+		obj->kernel.own.installed = 0;
+		obj->kernel.own.image = image;
+		obj->kernel.own.off = k->recipe_off;
+		obj->kernel.own.symbol_bytes = (uint32_t)strlen(k->name) + 1;
+		obj->kernel.own.sig_bytes = (uint32_t)strlen(k->sig_text) + 1;
+		return;
+	}
+	(void)snprintf(obj->kernel.name, sizeof(obj->kernel.name), "%s/%s", recipe_module(k),
+		       k->name);
+	obj->kernel.sig_hash = worker_kernel_sig_hash(k);
+}
+
 /*
  * Objects are made, filled and published under one hold of the lock: until an object is live its slot is free to whoever
  * takes the lock next, and the control thread imports buffers.
  */
-static int make_kernel(struct wsession *s, struct wkernel *k, uint64_t variant_of, uint32_t kind,
-		       uint64_t made_by, uint64_t *ret_handle)
+static int make_kernel(struct wsession *s, struct wkernel *k, uint64_t image, uint64_t variant_of,
+		       uint32_t kind, uint64_t made_by, uint64_t *ret_handle)
 {
 	uint32_t slot;
 	int status;
 
-	/* A successor finds the kernel by these names. */
-	if (strlen(k->module) + strlen(k->name) + 2 > sizeof(s->ledger.objects->kernel.name))
+	if (!k->image && !recipe_fits(k))
 		return GANTRY_E_LIMIT;
 	pthread_mutex_lock(&s->lock);
 	status = worker_object_new_locked(s, GANTRY_HANDLE_KERNEL, &slot);
 	if (status == GANTRY_OK) {
 		struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 
-		(void)snprintf(obj->kernel.name, sizeof(obj->kernel.name), "%s/%s", k->module,
-			       k->name);
+		write_recipe(obj, k, image);
+		if (k->image) {
+			s->objects[slot].image = k->image;
+			k->image->nusers++;
+		}
 		obj->variant_of = variant_of;
 		obj->variant_kind = (uint16_t)kind;
 		gantry_store_release(&s->objects[slot].kernel[0], k);
@@ -85,12 +114,66 @@ static int make_image(struct wsession *s, const char *module, uint64_t made_by,
 	return status;
 }
 
-static const char *image_module(struct wsession *s, uint64_t image)
+/* The image object @handle; *ret_is_own tells whether it is of bytes that the guest loaded. NULL: there is none. */
+static const struct gantry_ledger_image *image_get(struct wsession *s, uint64_t handle,
+						   bool *ret_is_own)
 {
-	struct gantry_ledger_object *obj = worker_object_get(s, image, GANTRY_HANDLE_IMAGE, NULL,
+	struct gantry_ledger_object *obj = worker_object_get(s, handle, GANTRY_HANDLE_IMAGE, NULL,
 							     0);
 
-	return obj ? obj->image.module : NULL;
+	*ret_is_own = obj && GANTRY_LEDGER_IS_OWN(&obj->image);
+	return obj ? &obj->image : NULL;
+}
+
+static int find_installed(struct wsession *s, const char *module, const char *name, const char *sig,
+			  struct gantry_reply *reply, struct wkernel **ret_kernel)
+{
+	struct wkernel *k = worker_kernel_find(s->engine, module, name);
+	struct gantry_signature parsed;
+	struct gantry_err err;
+
+	if (!k)
+		return refuse(reply, GANTRY_E_NO_KERNEL, "no installed module has this kernel");
+	if (sig[0]) {
+		if (gantry_signature_parse(sig, &parsed, &err) < 0)
+			return refuse(reply, GANTRY_E_SIGNATURE, err.text);
+		if (memcmp(&parsed, &k->sig, sizeof(parsed)) != 0)
+			return refuse(reply, GANTRY_E_SIGNATURE, k->sig_text);
+	}
+	*ret_kernel = k;
+	return GANTRY_OK;
+}
+
+/* A guest's image says how many bytes its parameters have, and not which are buffers. */
+static int find_own(struct wsession *s, uint64_t image, const char *name, const char *sig,
+		    struct gantry_reply *reply, struct wkernel **ret_kernel)
+{
+	char sig_text[GANTRY_SIGNATURE_TEXT_MAX];
+	struct gantry_signature parsed;
+	struct gantry_err err;
+
+	if (!sig[0])
+		return refuse(reply, GANTRY_E_SIGNATURE,
+			      "a kernel of an image that was loaded needs a signature");
+	if (gantry_signature_parse(sig, &parsed, &err) < 0)
+		return refuse(reply, GANTRY_E_SIGNATURE, err.text);
+	/* Canonical: one kernel, one text. */
+	if (gantry_signature_format(&parsed, sig_text, sizeof(sig_text)) < 0 ||
+	    strlen(sig_text) >= GANTRY_MAX_SIGNATURE)
+		return GANTRY_E_SIGNATURE;
+	return worker_load_kernel(s, image, name, &parsed, sig_text, reply, ret_kernel);
+}
+
+static uint32_t kinds_of(const struct wkernel *k)
+{
+	uint32_t kinds = 0;
+
+	if (k->image)
+		return 1u << k->image->kind;
+	for (uint32_t kind = 0; kind < GANTRY_NKINDS; kind++)
+		if (k->image_paths[kind])
+			kinds |= 1u << kind;
+	return kinds;
 }
 
 static int op_kernel_get(struct wsession *s, const struct gantry_op_kernel_get *op,
@@ -100,31 +183,23 @@ static int op_kernel_get(struct wsession *s, const struct gantry_op_kernel_get *
 	const uint8_t *end = var + var_bytes;
 	const char *name = take_text(&var, end, op->name_bytes);
 	const char *sig = op->sig_bytes ? take_text(&var, end, op->sig_bytes) : "";
-	const char *module = NULL;
+	const struct gantry_ledger_image *image = NULL;
 	struct gantry_reply_kernel answer;
-	struct gantry_signature parsed;
-	struct gantry_err err;
-	struct wkernel *k;
+	struct wkernel *k = NULL;
+	bool is_own = false;
 	uint64_t handle;
 	int status;
 
 	if (!name || !sig || var != end)
 		return GANTRY_E_ARG;
-	if (op->image) {
-		module = image_module(s, op->image);
-		if (!module)
-			return GANTRY_E_HANDLE;
-	}
-	k = worker_kernel_find(s->engine, module, name);
-	if (!k)
-		return refuse(reply, GANTRY_E_NO_KERNEL, "no installed module has this kernel");
-	if (sig[0]) {
-		if (gantry_signature_parse(sig, &parsed, &err) < 0)
-			return refuse(reply, GANTRY_E_SIGNATURE, err.text);
-		if (memcmp(&parsed, &k->sig, sizeof(parsed)) != 0)
-			return refuse(reply, GANTRY_E_SIGNATURE, k->sig_text);
-	}
-	status = make_kernel(s, k, 0, 0, made_by, &handle);
+	if (op->image)
+		image = image_get(s, op->image, &is_own);
+	if (op->image && !image)
+		return GANTRY_E_HANDLE;
+	status = is_own ? find_own(s, op->image, name, sig, reply, &k)
+			: find_installed(s, image ? image->module : NULL, name, sig, reply, &k);
+	if (status == GANTRY_OK)
+		status = make_kernel(s, k, op->image, 0, 0, made_by, &handle);
 	if (status != GANTRY_OK)
 		return status;
 	answer = (struct gantry_reply_kernel){
@@ -132,11 +207,24 @@ static int op_kernel_get(struct wsession *s, const struct gantry_op_kernel_get *
 		.nargs = k->sig.nargs,
 		.args_bytes = k->sig.args_bytes,
 		.flags = k->flags,
+		.kinds = kinds_of(k),
 	};
-	for (uint32_t kind = 0; kind < GANTRY_NKINDS; kind++)
-		if (k->image_paths[kind])
-			answer.kinds |= 1u << kind;
 	reply_data(reply, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+static int find_variant(struct wsession *s, const char *module, const char *symbol, uint32_t kind,
+			const struct gantry_signature *sig, struct gantry_reply *reply,
+			struct wkernel **ret_kernel)
+{
+	struct wkernel *k = worker_kernel_find(s->engine, module, symbol);
+
+	if (!k || !k->image_paths[kind])
+		return refuse(reply, GANTRY_E_NO_KERNEL,
+			      "the image has no such symbol for this kind of device");
+	if (memcmp(sig, &k->sig, sizeof(*sig)) != 0)
+		return refuse(reply, GANTRY_E_SIGNATURE, "variants of a kernel have one signature");
+	*ret_kernel = k;
 	return GANTRY_OK;
 }
 
@@ -147,23 +235,29 @@ static int op_kernel_variant(struct wsession *s, const struct gantry_op_kernel_v
 {
 	const uint8_t *end = var + var_bytes;
 	const char *symbol = take_text(&var, end, op->symbol_bytes);
-	const char *module = image_module(s, op->image);
-	struct wkernel *base, *k;
+	const struct gantry_ledger_image *image;
+	struct wkernel *base, *k = NULL;
 	uint64_t handle;
+	bool is_own;
 	int status;
 
 	if (!symbol || var != end)
 		return GANTRY_E_ARG;
-	if (!module || !worker_object_get(s, op->kernel, GANTRY_HANDLE_KERNEL, NULL, 0))
+	image = image_get(s, op->image, &is_own);
+	if (!image || !worker_object_get(s, op->kernel, GANTRY_HANDLE_KERNEL, NULL, 0))
 		return GANTRY_E_HANDLE;
 	base = gantry_load_relaxed(&s->objects[GANTRY_HANDLE_SLOT(op->kernel)].kernel[0]);
-	k = worker_kernel_find(s->engine, module, symbol);
-	if (!k || !k->image_paths[op->kind])
+	if (!base)
+		return GANTRY_E_NO_KERNEL; /* it was installed once */
+	if (is_own && image->own.kind != op->kind)
 		return refuse(reply, GANTRY_E_NO_KERNEL,
-			      "the image has no such symbol for this kind of device");
-	if (!base || memcmp(&base->sig, &k->sig, sizeof(struct gantry_signature)) != 0)
-		return refuse(reply, GANTRY_E_SIGNATURE, "variants of a kernel have one signature");
-	status = make_kernel(s, k, op->kernel, op->kind, made_by, &handle);
+			      "the image is not for this kind of device");
+	if (is_own)
+		status = find_own(s, op->image, symbol, base->sig_text, reply, &k);
+	else
+		status = find_variant(s, image->module, symbol, op->kind, &base->sig, reply, &k);
+	if (status == GANTRY_OK)
+		status = make_kernel(s, k, op->image, op->kernel, op->kind, made_by, &handle);
 	/* Release: pairs with the acquire in kernel_get() of bind.c. */
 	if (status == GANTRY_OK)
 		gantry_store_release(&s->objects[GANTRY_HANDLE_SLOT(op->kernel)].kernel[op->kind],
@@ -178,16 +272,15 @@ static int op_image_load(struct wsession *s, const struct gantry_op_image_load *
 	const uint8_t *end = var + var_bytes;
 	const char *name = take_text(&var, end, var_bytes);
 	struct gantry_reply_handle h;
-	void *ptr;
 	int status;
 
 	if (!op->by_name) {
-		if (gantry_region_span(&s->heap, op->heap_off, op->bytes, 1, &ptr) < 0)
-			return GANTRY_E_SPAN;
-		return refuse(reply, GANTRY_E_UNSUPPORTED,
-			      "the session's devices take installed modules only");
+		status = worker_load_image(s, op, made_by, reply, &h.handle);
+		if (status == GANTRY_OK)
+			reply_data(reply, &h, sizeof(h));
+		return status;
 	}
-	if (!name || op->bytes || op->heap_off)
+	if (!name || op->bytes || op->heap_off || op->log_off || op->log_bytes)
 		return GANTRY_E_ARG;
 	if (!worker_module_exists(s->engine, name))
 		return refuse(reply, GANTRY_E_NOT_FOUND, "no module of this name is installed");
@@ -195,6 +288,17 @@ static int op_image_load(struct wsession *s, const struct gantry_op_image_load *
 	if (status == GANTRY_OK)
 		reply_data(reply, &h, sizeof(h));
 	return status;
+}
+
+static void end_object_locked(struct wsession *s, uint32_t slot)
+{
+	const struct gantry_ledger_object *obj = &s->ledger.objects[slot];
+
+	if (obj->type == GANTRY_HANDLE_KERNEL ? GANTRY_LEDGER_IS_OWN(&obj->kernel)
+					      : GANTRY_LEDGER_IS_OWN(&obj->image))
+		worker_image_object_free_locked(s, slot);
+	else
+		worker_object_end_locked(s, slot);
 }
 
 static int op_object_free(struct wsession *s, const struct gantry_op_object_free *op)
@@ -210,8 +314,8 @@ static int op_object_free(struct wsession *s, const struct gantry_op_object_free
 		if (s->ledger.objects[i].state == GANTRY_OBJECT_LIVE &&
 		    s->ledger.objects[i].type == GANTRY_HANDLE_KERNEL &&
 		    s->ledger.objects[i].variant_of == op->object)
-			worker_object_end_locked(s, i);
-	worker_object_end_locked(s, GANTRY_HANDLE_SLOT(op->object));
+			end_object_locked(s, i);
+	end_object_locked(s, GANTRY_HANDLE_SLOT(op->object));
 	pthread_mutex_unlock(&s->lock);
 	return GANTRY_OK;
 }

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/image.h"
 
 #define IDLE_TURNS_WITH_LANE 64u  /* empty rounds, some 2 us, after which lanes are given back */
 #define PARK_MS		     1000 /* every sleep ends */
@@ -292,6 +292,21 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	return 0;
 }
 
+/* A task that the device did not take: the guest's fault where it can be. */
+static int refusal(int r)
+{
+	switch (r) {
+	case -EINVAL: /* a grid, a block, an amount of shared memory */
+		return GANTRY_E_ARG;
+	case -ENOMEM:
+		return GANTRY_E_NO_MEMORY;
+	case -ENODEV:
+		return GANTRY_E_DEVICE_LOST;
+	default:
+		return GANTRY_E_INTERNAL;
+	}
+}
+
 /* One task. 1: on to the next; 0: the turn is over. */
 static int issue_one(struct wdevice *d, struct wqueue *q)
 {
@@ -324,7 +339,7 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	if (r < 0) {
 		if (q->led->issued != q->led->done)
 			return 0; /* in order: it is tried, and refused, again when it is the oldest */
-		worker_finish(q, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_INTERNAL, 0);
+		worker_finish(q, refusal(r), 0);
 		return 1;
 	}
 	if (d->runs_here)
@@ -469,6 +484,7 @@ static void drop(struct wdevice *d, uint32_t i)
 	}
 	gantry_share_leave(d->page, s->share_slot);
 	(void)epoll_ctl(d->epoll_fd, EPOLL_CTL_DEL, s->bell_fd, NULL);
+	worker_images_leave(d, s);
 	worker_memory_leave(d, s);
 	d->sessions[i] = d->sessions[--d->nsessions];
 	s->joined[d->index] = false;
@@ -540,7 +556,10 @@ static unsigned round_of(struct wdevice *d)
 		if (gantry_load_relaxed(&s->ndying))
 			(void)worker_buffer_reap(s);
 	}
-	return found + reap(d);
+	found += reap(d);
+	if (!gantry_list_is_empty(&d->dying_images))
+		found += worker_images_reap(d);
+	return found;
 }
 
 /* Publishes what reap() finished outside a turn, and gives lanes of empty queues back. Returns how many it gave. */
@@ -809,6 +828,7 @@ int worker_device_start(struct gantry_engine *e, uint32_t index,
 	pthread_mutex_init(&d->control_lock, NULL);
 	gantry_list_init(&d->calls);
 	gantry_list_init(&d->images);
+	gantry_list_init(&d->dying_images);
 	gantry_spin_init(&d->spin, spin_ns == UINT64_MAX ? DEFAULT_SPIN_NS : spin_ns, 0);
 	r = gantry_share_open(share_fd, &d->page, err);
 	if (r == 0)

@@ -9,7 +9,7 @@
 #include "base/atomic.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/image.h"
 
 static void describe(const struct wdevice *d, struct gantry_engine_device *ret)
 {
@@ -33,7 +33,10 @@ int gantry_engine_start(const struct gantry_engine_conf *conf, struct gantry_eng
 	e->events = *conf->events;
 	gantry_list_init(&e->sessions);
 	gantry_list_init(&e->kernels);
+	e->compiler = conf->compiler;
 	worker_standin_init(e);
+	pthread_mutex_init(&e->load_lock, NULL);
+	pthread_cond_init(&e->load_cond, NULL);
 	pthread_mutex_init(&e->module_lock, NULL);
 	pthread_mutex_init(&e->session_lock, NULL);
 	r = worker_modules_open(e, conf, err);
@@ -66,12 +69,15 @@ void gantry_engine_stop(struct gantry_engine *e)
 	for (uint32_t i = 0; i < n; i++)
 		(void)gantry_engine_detach(e, ids[i], GANTRY_E_DETACHED);
 	worker_standin_stop(e);
+	worker_load_drain(e);
 	/* Threads look at each other's devices until the last session is gone. */
 	for (uint32_t i = 0; i < e->ndevices; i++)
 		worker_device_stop(e->devices[i]);
 	for (uint32_t i = 0; i < e->ndevices; i++)
 		worker_device_free(e->devices[i]);
 	worker_modules_free(e);
+	pthread_cond_destroy(&e->load_cond);
+	pthread_mutex_destroy(&e->load_lock);
 	pthread_mutex_destroy(&e->module_lock);
 	pthread_mutex_destroy(&e->session_lock);
 	free(e);

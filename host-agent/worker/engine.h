@@ -19,6 +19,7 @@
 #define GANTRY_ENGINE_MAX_SESSIONS 512u
 
 struct gantry_engine;
+struct worker_compiler;
 
 /* Any thread of the engine, and the caller's; none may block or call the engine. */
 struct gantry_engine_events {
@@ -41,6 +42,7 @@ struct gantry_engine_conf {
 	const char *const *module_dirs;
 	uint64_t spin_ns; /* longest idle spin; UINT64_MAX: the default */
 	const struct gantry_engine_events *events;
+	struct worker_compiler *compiler; /* outlives the engine; NULL: guests' texts are refused */
 };
 
 struct gantry_engine_device {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/image.h"
 
 struct image_entry {
 	struct gantry_list link;
@@ -137,6 +137,15 @@ struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, 
 	return k;
 }
 
+uint64_t worker_kernel_sig_hash(const struct wkernel *k)
+{
+	uint64_t hash = 0xcbf29ce484222325ull;
+
+	for (const char *c = k->sig_text; *c; c++)
+		hash = (hash ^ (uint8_t)*c) * 0x100000001b3ull;
+	return hash;
+}
+
 bool worker_module_exists(struct gantry_engine *e, const char *module)
 {
 	const struct gantry_module *m;
@@ -192,6 +201,8 @@ int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel 
 	struct gantry_err err;
 	int status;
 
+	if (k->image)
+		return worker_image_kernel_on(d, k, ret_kernel, &err);
 	if (!k->on[d->index]) {
 		if (!path)
 			return GANTRY_E_NO_DEVICE;

@@ -21,6 +21,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "host-agent/control/packet.h"
+#include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
 #include "host-agent/worker/steward_loop.h"
@@ -63,6 +64,7 @@ struct leaving {
 
 struct worker {
 	struct gantry_engine *engine;
+	struct worker_compiler *compiler;
 	uint64_t id;
 	uint32_t ndevices;
 	struct gantry_engine_device devices[GANTRY_ENGINE_MAX_DEVICES];
@@ -315,6 +317,16 @@ static void say_ready(struct worker *w, uint64_t tag)
 	say(&msg, NULL, 0);
 }
 
+static int start_compiler(struct worker *w, const struct gantry_engine_conf *conf, bool confine,
+			  struct gantry_err *err)
+{
+	struct worker_compile_limits limits = worker_compile_defaults;
+
+	if (confine)
+		limits.confine = gantry_confine_compiler;
+	return worker_compiler_start(conf->devices, conf->ndevices, &limits, &w->compiler, err);
+}
+
 static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, const int *fds,
 			const struct gantry_engine_events *events, struct gantry_err *err)
 {
@@ -329,6 +341,7 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 		.spin_ns = c->spin_ns ? c->spin_ns : UINT64_MAX,
 		.events = events,
 	};
+	int r;
 
 	for (size_t i = 0; i < c->n_devices; i++)
 		devices[i] = (struct gantry_device_conf){
@@ -339,6 +352,11 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 			.nopts = (uint32_t)c->devices[i]->n_opts,
 			.opts = (const char *const *)c->devices[i]->opts,
 		};
+	/* Now: this process has one thread, no device, and may still fork. */
+	r = start_compiler(w, &conf, c->confine, err);
+	if (r < 0)
+		return r;
+	conf.compiler = w->compiler;
 	return gantry_engine_start(&conf, &w->engine, w->devices, err);
 }
 

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/str.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/image.h"
 #include "proto/segment.h"
 
 /* ---- placement of queues ---- */
@@ -134,6 +134,11 @@ struct wsession *worker_session_get(struct gantry_engine *e, uint64_t id)
 	return s;
 }
 
+void worker_session_hold(struct wsession *s)
+{
+	(void)gantry_fetch_add(&s->nrefs, 1);
+}
+
 void worker_session_wake(struct wsession *s)
 {
 	for (uint32_t i = 0; i < s->engine->ndevices; i++)
@@ -180,6 +185,8 @@ static void session_free(struct wsession *s)
 		return;
 	if (s->objects)
 		worker_memory_release(s);
+	worker_load_release(s);
+	worker_images_release(s);
 	free(s->objects);
 	free(s->queues);
 	gantry_ledger_close(&s->ledger);
@@ -328,21 +335,37 @@ static int take_queue(struct wsession *s, uint32_t slot, const struct gantry_eng
 	return 0;
 }
 
+/* "MODULE/NAME"; "/NAME": wherever it was found, all modules' images count. One of another signature is another kernel. */
+static struct wkernel *installed_kernel(struct wsession *s, const struct gantry_ledger_kernel *led)
+{
+	const char *name = strchr(led->name, '/');
+	char module[sizeof(led->name)];
+	struct wkernel *k;
+
+	if (!name)
+		return NULL;
+	(void)gantry_str_copy(module, sizeof(module), led->name);
+	module[name - led->name] = '\0';
+	k = worker_kernel_find(s->engine, module[0] ? module : NULL, name + 1);
+	return k && led->sig_hash && worker_kernel_sig_hash(k) != led->sig_hash ? NULL : k;
+}
+
 static void take_kernel(struct wsession *s, uint32_t slot)
 {
 	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 	uint64_t parent = obj->variant_of;
 	uint32_t kind = obj->variant_kind;
-	char *name = strchr(obj->kernel.name, '/');
-	char module[sizeof(obj->kernel.name)];
 	struct wkernel *k;
 
-	if (!name)
+	if (!GANTRY_LEDGER_IS_OWN(&obj->kernel)) {
+		k = installed_kernel(s, &obj->kernel);
+		s->objects[slot].kernel[0] = k;
+	} else if (worker_image_kernel_recover(s, slot)) {
+		k = s->objects[slot].kernel[0];
+	} else { /* its image is lost: the handle is stale */
+		obj->state = GANTRY_OBJECT_FREE;
 		return;
-	(void)gantry_str_copy(module, sizeof(module), obj->kernel.name);
-	module[name - obj->kernel.name] = '\0';
-	k = worker_kernel_find(s->engine, module, name + 1);
-	s->objects[slot].kernel[0] = k;
+	}
 	if (parent && GANTRY_HANDLE_SLOT(parent) < GANTRY_LEDGER_NOBJECTS && kind > 0 &&
 	    kind < GANTRY_NKINDS)
 		s->objects[GANTRY_HANDLE_SLOT(parent)].kernel[kind] = k;
@@ -367,22 +390,56 @@ static int take_shared(struct wsession *s, uint32_t slot, const struct gantry_en
 	return 0; /* lost: its handle answers with GANTRY_E_HANDLE */
 }
 
+/* The store first: images lie there. Lost with their worker, their handles are stale. */
+static void take_images(struct wsession *s, const struct gantry_engine_attach *a)
+{
+	for (uint32_t i = 0; i < a->nshared; i++)
+		if (a->shared[i].share_id == worker_store_share_id(s) &&
+		    a->shared[i].bytes == GANTRY_LEDGER_STORE_BYTES &&
+		    gantry_memfd_check(a->shared[i].fd, GANTRY_LEDGER_STORE_BYTES) == 0)
+			(void)worker_store_open(s, a->shared[i].fd);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct gantry_ledger_object *obj = &s->ledger.objects[i];
+
+		if (obj->state == GANTRY_OBJECT_FREE || obj->type != GANTRY_HANDLE_IMAGE ||
+		    !GANTRY_LEDGER_IS_OWN(&obj->image))
+			continue;
+		if (worker_image_recover(s, i))
+			continue;
+		obj->state = GANTRY_OBJECT_FREE;
+		worker_store_refund(s, obj->image.own.bytes);
+	}
+}
+
 /* What a control operation had made when its worker died unanswered is undone: the operation runs again. */
 static bool half_made(const struct wsession *s, const struct gantry_ledger_object *obj)
 {
 	return obj->made_by > s->ledger.queues[0].done;
 }
 
+/* Nobody was told of it. */
+static void forget(struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
+
+	/* An image dies with its last kernel, or below if it has none. */
+	if (s->objects[slot].image)
+		obj->state = GANTRY_OBJECT_DYING;
+	else
+		obj->state = GANTRY_OBJECT_FREE;
+}
+
 static int take_objects(struct wsession *s, const struct gantry_engine_attach *a,
 			struct gantry_err *err)
 {
+	take_images(s, a);
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
 		if (obj->state == GANTRY_OBJECT_FREE)
 			continue;
 		if (obj->type != GANTRY_HANDLE_BUFFER && half_made(s, obj)) {
-			obj->state = GANTRY_OBJECT_FREE;
+			forget(s, i);
 		} else if (obj->type == GANTRY_HANDLE_KERNEL) {
 			take_kernel(s, i);
 		} else if (obj->type == GANTRY_HANDLE_BUFFER) {
@@ -395,6 +452,7 @@ static int take_objects(struct wsession *s, const struct gantry_engine_attach *a
 			}
 		}
 	}
+	worker_images_recovered(s);
 	return 0;
 }
 
@@ -495,6 +553,8 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 		return gantry_err_set(err, -ENOMEM, "no memory for a session");
 	pthread_mutex_init(&s->lock, NULL);
 	gantry_list_init(&s->link);
+	gantry_list_init(&s->images);
+	s->store.fd = -EBADF;
 	s->engine = e;
 	s->id = a->session_id;
 	s->epoch = a->epoch;

@@ -51,15 +51,21 @@
 
 struct wdevice;
 struct wsession;
+struct wimage;
+struct wload;
+struct worker_compiler;
 
 /*
  * An installed kernel in use, one per name and engine: a copy of what its modules said when it was first asked
  * for, and its form on each device. Never changed after it is on the list but for the last two members.
+ * Or a kernel of a guest's image, one per symbol, signature and image; it ends with the image.
  */
 struct wkernel {
 	struct gantry_list link;
-	char *module;	 /* the module asked for, or that of the first image */
-	bool any_module; /* found by name alone */
+	struct wimage *image; /* NULL: installed */
+	uint64_t recipe_off;  /* of a guest's: in the store */
+	char *module;	      /* the module asked for, or that of the first image */
+	bool any_module;      /* found by name alone */
 	char *name;
 	char *sig_text;
 	uint32_t flags;
@@ -76,6 +82,7 @@ struct wobject {
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
 	struct wshared *
 		shared; /* changed under the lock; stays while a task that uses the buffer is unfinished */
+	struct wimage *image; /* under the lock; of a guest's image, and of kernels made from it */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };
@@ -128,6 +135,15 @@ struct wextent {
 	uint64_t len;
 };
 
+/* Where the bytes of a guest's images lie (store.c). Made when the first is loaded. */
+struct wstore {
+	int fd;
+	uint8_t *base;
+	struct wextent *used; /* under the session's lock; sorted */
+	uint32_t nused;
+	uint32_t cap;
+};
+
 struct wsession {
 	struct gantry_list link; /* engine's list; control thread */
 	struct gantry_engine *engine;
@@ -173,6 +189,12 @@ struct wsession {
 	uint32_t ndying;
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
+
+	struct wstore store;
+	struct gantry_list images; /* struct wimage; under the lock */
+	struct wload *load;	   /* the job of the control queue; whoever serves that */
+	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
+	uint64_t compiled_ns;
 };
 
 /* One device and its thread. */
@@ -213,6 +235,8 @@ struct wdevice {
 	uint32_t ncalls; /* atomic: looked at without the lock */
 	bool stop;
 	struct gantry_list images; /* loaded here, by path */
+	struct gantry_list
+		dying_images; /* of guests, that commands in flight still use; thread's own */
 };
 
 struct gantry_engine {
@@ -225,6 +249,11 @@ struct gantry_engine {
 	struct gantry_list kernels; /* every struct wkernel */
 	pthread_mutex_t session_lock;
 	struct gantry_list sessions;
+
+	struct worker_compiler *compiler; /* NULL: none of the devices has one */
+	pthread_mutex_t load_lock;
+	pthread_cond_t load_cond;
+	uint32_t nloads; /* threads that load images; under load_lock */
 
 	pthread_t standin;
 	bool standin_runs;
@@ -334,6 +363,8 @@ void worker_memory_leave(struct wdevice *d, struct wsession *s);
 /* ---- kernel.c ---- */
 /* The engine's kernel of that name ("" or NULL module: any), newest scan first. NULL: none. */
 struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name);
+/* Tells one signature from another; never 0 for a signature there is. */
+uint64_t worker_kernel_sig_hash(const struct wkernel *k);
 /* Whether a module of that name is installed. */
 bool worker_module_exists(struct gantry_engine *e, const char *module);
 /* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */
@@ -352,6 +383,8 @@ void worker_condemn(struct wsession *s, int status, const char *text);
 uint64_t worker_queue_tail(const struct wqueue *q);
 /* The thread that serves a queue changes to its device's. */
 int worker_queue_place(struct wsession *s, struct wqueue *q);
+/* One more holds the session; the caller does already, or keeps those who do from letting go. */
+void worker_session_hold(struct wsession *s);
 /* Whoever held the session lets go; the last one ends it. */
 void worker_session_leave(struct wsession *s);
 /* Every device thread that may serve one of its queues looks again. */

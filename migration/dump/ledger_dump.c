@@ -93,10 +93,19 @@ static void print_object(const struct gantry_ledger_object *o, uint32_t slot)
 		       o->buffer.off, o->buffer.charged_bytes);
 		break;
 	case GANTRY_HANDLE_KERNEL:
-		printf("kernel %.96s\n", o->kernel.name);
+		if (GANTRY_LEDGER_IS_OWN(&o->kernel))
+			printf("kernel of image 0x%" PRIx64 " at %" PRIu64 "\n",
+			       o->kernel.own.image, o->kernel.own.off);
+		else
+			printf("kernel %.96s\n", o->kernel.name);
 		break;
 	case GANTRY_HANDLE_IMAGE:
-		printf("image %.96s\n", o->image.module);
+		if (GANTRY_LEDGER_IS_OWN(&o->image))
+			printf("image of the guest's, %" PRIu64 " bytes at %" PRIu64 " for %s\n",
+			       o->image.own.bytes, o->image.own.off,
+			       gantry_kind_name((int)o->image.own.kind));
+		else
+			printf("image %.96s\n", o->image.module);
 		break;
 	default:
 		printf("of unknown type %u\n", o->type);

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "guest-shim/transport.h"
+#include "host-agent/worker/compile.h"
 #include "proto/segment.h"
 
 #define SLAB_BYTES     (16ull << 30)
@@ -25,6 +26,14 @@
 #ifndef INPROC_MODULE_DIR
 #define INPROC_MODULE_DIR "devices/kernels"
 #endif
+
+/* Bombs of tests end soon. */
+static const struct worker_compile_limits compile_limits = {
+	.wall_ms = 3000,
+	.cpu_s = 1,
+	.mem_bytes = 1ull << 30,
+	.out_bytes = 1ull << 20,
+};
 
 /* From any thread, while the test's own makes and ends other sessions: the id alone says which one is in use. */
 static struct inproc_session *session_of(struct inproc_host *h, uint64_t id)
@@ -151,6 +160,9 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 	h->quota->mem_bytes = 8ull << 30;
 	h->quota->virtual_bytes = SLAB_BYTES;
 	h->quota->priority_max = 100;
+	r = worker_compiler_start(conf, ndevices, &compile_limits, &h->compiler, &err);
+	assert(r == 0);
+	ec.compiler = h->compiler;
 	r = gantry_engine_start(&ec, &h->engine, info, &err);
 	if (r < 0)
 		fprintf(stderr, "engine: %s\n", err.text);
@@ -222,6 +234,7 @@ void inproc_stop(struct inproc_host *h)
 	for (uint32_t i = 0; i < INPROC_MAX_SESSIONS; i++)
 		inproc_detach(h, i);
 	gantry_engine_stop(h->engine);
+	worker_compiler_stop(h->compiler);
 	assert(h->quota->mem_used == 0);
 	assert(h->quota->virtual_used == 0);
 	for (uint32_t i = 0; i < h->ndevices; i++) {

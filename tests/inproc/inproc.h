@@ -59,6 +59,7 @@ struct inproc_kept {
 
 struct inproc_host {
 	struct gantry_engine *engine;
+	struct worker_compiler *compiler;
 	uint32_t ndevices;
 	struct gantry_share_page *pages[GANTRY_ENGINE_MAX_DEVICES];
 	int share_fds[GANTRY_ENGINE_MAX_DEVICES];
