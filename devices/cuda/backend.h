@@ -129,6 +129,7 @@ struct gantry_stream {
 	uint32_t njudged; /* in flight, with a verdict */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
+	uint64_t asked_at; /* cycles when there was progress last, or the driver was asked for it */
 
 	/* Of the body that runs now. */
 	struct gantry_env env;
@@ -150,7 +151,7 @@ struct gantry_dev {
 	const struct gantry_cuda_driver *driver;
 	CUdevice device;
 	CUcontext context;
-	CUstream own; /* for slabs, and to ask how the context is */
+	CUstream own; /* to clear memory with */
 	struct gantry_cuda_cell *cells;
 	struct gantry_cuda_nvml *nvml; /* NULL: none; any thread */
 	char *nvrtc;		       /* library to load; NULL: the usual one */
@@ -185,7 +186,7 @@ struct gantry_dev {
 	uint64_t busy;
 	uint64_t busy_at; /* cycles when @busy was brought up to date */
 	uint32_t nbusy;	  /* streams at work */
-	bool failed;	  /* a fault was met by poll(): the driver is not called any more */
+	int32_t lost;	  /* after a fault: the whole device is gone (1), or not (-1) */
 
 	/* watch.c. Written by the one, read by the other, without a lock. */
 	pthread_t watcher;
@@ -200,8 +201,8 @@ struct gantry_dev {
 
 /* fault.c: what met the context. The first sticky result stays; others are ignored. Any thread. */
 void gantry_cuda_fault_note(struct gantry_dev *dev, CUresult result);
-/* The gantry_done of commands in flight, of the fault that was noted. */
-void gantry_cuda_fault_done(const struct gantry_dev *dev, struct gantry_done *done);
+/* The gantry_done of commands in flight, of the fault that was noted. Device thread. */
+void gantry_cuda_fault_done(struct gantry_dev *dev, struct gantry_done *done);
 /* gantry_cuda_err(), and notes what is sticky. */
 int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 		      struct gantry_err *err);

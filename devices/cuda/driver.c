@@ -76,7 +76,7 @@ static int start_locked(const char *visible, struct gantry_err *err)
 {
 	CUresult result;
 
-	if (process.started && visible && strcmp(process.visible, visible) != 0)
+	if (process.started && strcmp(process.visible, visible ? visible : "") != 0)
 		return gantry_err_set(
 			err, -EBUSY,
 			"gpu: a process serves one MIG instance and no other GPU; this one has begun with %s",

@@ -19,26 +19,34 @@ int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 }
 
 /*
- * A device that fell off the bus shows as any of several results, so NVML is asked too. What else is
- * sticky ends this context, and the others of the process with it.
+ * A device that fell off the bus shows as one of several results that mean something else too, so NVML is asked. The
+ * rest can only come from what a kernel did: it ends this context, and nobody need wait for NVML.
  */
 static bool is_lost(const struct gantry_dev *dev, CUresult result)
 {
-	switch (result) {
+	switch ((int)result) {
 	case CUDA_ERROR_DEVICE_UNAVAILABLE:
 	case CUDA_ERROR_NO_DEVICE:
 	case CUDA_ERROR_INVALID_DEVICE:
 		return true;
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+		return false;
 	default:
 		return gantry_cuda_nvml_lost(dev->nvml);
 	}
 }
 
-void gantry_cuda_fault_done(const struct gantry_dev *dev, struct gantry_done *done)
+void gantry_cuda_fault_done(struct gantry_dev *dev, struct gantry_done *done)
 {
-	CUresult result = (CUresult)gantry_load_relaxed(&dev->fault);
-	bool lost = is_lost(dev, result);
-
-	done->status = lost ? GANTRY_E_DEVICE_LOST : GANTRY_E_DEVICE_FAULT;
-	done->blast = lost ? GANTRY_BLAST_DEVICE : GANTRY_BLAST_CONTEXT;
+	if (dev->lost == 0)
+		dev->lost = is_lost(dev, (CUresult)gantry_load_relaxed(&dev->fault)) ? 1 : -1;
+	done->status = dev->lost > 0 ? GANTRY_E_DEVICE_LOST : GANTRY_E_DEVICE_FAULT;
+	done->blast = dev->lost > 0 ? GANTRY_BLAST_DEVICE : GANTRY_BLAST_CONTEXT;
 }

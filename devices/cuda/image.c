@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "devices/cuda/backend.h"
+#include "devices/cuda/compile.h"
 
 #define SYMBOL_MAX     256u
 #define FILE_MAX_BYTES (1ull << 30)
@@ -75,8 +76,10 @@ static int load_code(struct gantry_dev *dev, const void *bytes, CUmodule *ret_mo
 static int load_bytes(struct gantry_image *image, const void *bytes, size_t nbytes,
 		      struct gantry_err *err)
 {
-	(void)nbytes; /* installed files only, so far */
-	return load_code(image->dev, bytes, &image->module, err);
+	/* The driver takes no length and believes the headers: they are checked first. */
+	int r = gantry_cuda_image_check(bytes, nbytes, image->dev->arch, err);
+
+	return r < 0 ? r : load_code(image->dev, bytes, &image->module, err);
 }
 
 /* ---- installed modules ---- */
@@ -119,7 +122,9 @@ static int load_library(struct gantry_image *image, const char *path, struct gan
 		return gantry_err_set(err, -ENOEXEC,
 				      "image %s: made for another version of devices/cuda/module.h",
 				      path);
-	r = load_code(image->dev, module->image, &image->module, err);
+	r = gantry_cuda_image_check(module->image, module->image_bytes, image->dev->arch, err);
+	if (r == 0)
+		r = load_code(image->dev, module->image, &image->module, err);
 	if (r == 0)
 		r = take_functions(image, module, err);
 	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
@@ -150,6 +155,9 @@ static int load_path(struct gantry_image *image, const char *path, struct gantry
 		return gantry_err_set_errno(err, r == -ENOMEM ? r : -ENOEXEC, "image %s", path);
 	if (is_host_code(bytes, nbytes))
 		return load_library(image, path, err);
+	/* gantry_file_read() ends the bytes with a NUL, which is what PTX has to have. */
+	if (gantry_cuda_image_sort(bytes, nbytes) == GANTRY_CUDA_PTX)
+		nbytes++;
 	r = load_bytes(image, bytes, nbytes, err);
 	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
 }

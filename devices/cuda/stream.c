@@ -29,6 +29,9 @@
 /* The least that a command which enqueued something is said to have taken. */
 #define FLOOR_NS 100u
 
+/* Without progress of a stream for so long the driver is asked whether the context is well. */
+#define QUERY_US 2000u
+
 #define CALIBRATIONS	   16u
 #define CALIBRATION_MAX_US 10u
 #define DRAIN_NS	   (5 * GANTRY_NS_PER_S)
@@ -141,6 +144,7 @@ static void busy_begin(struct gantry_stream *stream)
 	dev->nbusy++;
 	stream->busy_from = dev->busy;
 	stream->started_idle = true;
+	stream->asked_at = dev->busy_at;
 }
 
 /* What the stream had of the device since it was last asked. */
@@ -332,6 +336,7 @@ static void judge(struct gantry_stream *stream, uint32_t position)
 static void finish(struct gantry_stream *stream, uint32_t end)
 {
 	share_out(stream, end, busy_take_ns(stream));
+	stream->asked_at = stream->dev->busy_at;
 	for (; stream->finished != end; stream->finished++)
 		if (gantry_cuda_slot_at(stream, stream->finished)->judged)
 			judge(stream, stream->finished);
@@ -351,6 +356,24 @@ static void pass_cancel(struct gantry_stream *stream)
 		gantry_store_relaxed(&stream->cell->verdicts[i % GANTRY_CUDA_DEPTH].cancel, 1u);
 }
 
+/*
+ * A context that has failed writes no words. What is not done shows the error when it is asked for; a stream
+ * that is idle need not.
+ */
+static void ask(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+	uint64_t now = gantry_load_relaxed(&dev->polled_at);
+	CUresult result;
+
+	if ((int64_t)(now - stream->asked_at) < (int64_t)(QUERY_US * gantry_cycles_per_us()))
+		return;
+	stream->asked_at = now;
+	result = dev->driver->StreamQuery(stream->native);
+	if (gantry_cuda_sticky(result))
+		gantry_cuda_fault_note(dev, result);
+}
+
 static void look(struct gantry_stream *stream)
 {
 	/* Acquire: pairs with the device's write, which comes after all that the commands wrote. */
@@ -363,6 +386,8 @@ static void look(struct gantry_stream *stream)
 		finish(stream, word);
 	else if (stream->njudged)
 		pass_cancel(stream);
+	if (stream->finished != stream->submitted)
+		ask(stream);
 }
 
 /* All that has not finished ends with the fault. */
@@ -370,7 +395,6 @@ static void fail(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
 
-	dev->failed = true;
 	if (stream->finished == stream->submitted)
 		return;
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {

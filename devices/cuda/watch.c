@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wakes a device thread that sleeps while its commands run, and asks the context how it is.
+ * Wakes a device thread that sleeps while its commands run: when one has finished, and now and then, because only
+ * poll() finds out that the context has failed.
  *
  * The device cannot wake a thread by writing a word, and the driver's own ways of waiting cost a call for each
  * batch. So a thread looks at the words: at short intervals first, then longer ones, so that a
@@ -26,7 +27,7 @@ enum watch {
 #define TICK_BUSY_NS (200 * GANTRY_NS_PER_US) /* while the device thread polls by itself */
 #define TICK_MAX_NS  (500 * GANTRY_NS_PER_US)
 #define LINGER_NS    (10 * GANTRY_NS_PER_MS) /* without commands, before going to sleep */
-#define QUERY_NS     (2 * GANTRY_NS_PER_MS)  /* between questions to the context */
+#define PATIENCE_NS  (4 * GANTRY_NS_PER_MS)  /* of a device thread that sleeps, between two polls */
 
 static bool anything_finished(const struct gantry_dev *dev)
 {
@@ -36,15 +37,6 @@ static bool anything_finished(const struct gantry_dev *dev)
 		if (gantry_load_relaxed(&dev->cells[i].word) != gantry_load_relaxed(&dev->seen[i]))
 			return true;
 	return false;
-}
-
-/* An error that hurts the context shows in every call on it, also on a stream that has nothing to do. */
-static void query(struct gantry_dev *dev)
-{
-	CUresult result = dev->driver->StreamQuery(dev->own);
-
-	if (gantry_cuda_sticky(result))
-		gantry_cuda_fault_note(dev, result);
 }
 
 /* How long to sleep when the device thread polled @gap_ns ago. */
@@ -74,39 +66,36 @@ static void sleep_long(struct gantry_dev *dev)
 	}
 }
 
-static void watch_flight(struct gantry_dev *dev, uint64_t *queried_ns)
+static uint64_t since_ns(uint64_t cycles)
+{
+	uint64_t now = gantry_cycles();
+
+	return now > cycles ? (now - cycles) * GANTRY_NS_PER_US / gantry_cycles_per_us() : 0;
+}
+
+static void watch_flight(struct gantry_dev *dev)
 {
 	uint64_t polled_at = gantry_load_relaxed(&dev->polled_at);
-	uint64_t gap_ns = (gantry_cycles() - polled_at) * GANTRY_NS_PER_US / gantry_cycles_per_us();
-	uint64_t now_ns;
 
 	/* Woken early only to stop. */
 	(void)gantry_futex_wait(&dev->watch, WATCH_AWAKE,
-				gantry_deadline_ns((int64_t)tick_ns(gap_ns)));
-	now_ns = gantry_now_ns();
-	if (now_ns - *queried_ns >= QUERY_NS && !gantry_load_relaxed(&dev->fault)) {
-		query(dev);
-		*queried_ns = now_ns;
-	}
+				gantry_deadline_ns((int64_t)tick_ns(since_ns(polled_at))));
 	if (gantry_load_relaxed(&dev->polled_at) != polled_at)
 		return;
-	if (gantry_load_relaxed(&dev->fault) || anything_finished(dev))
+	if (anything_finished(dev) || since_ns(polled_at) >= PATIENCE_NS)
 		dev->host->wake(dev->host->cookie);
 }
 
 static void *watch_main(void *arg)
 {
 	struct gantry_dev *dev = arg;
-	uint64_t queried_ns = 0;
 	uint64_t idle_ns = 0; /* when there was nothing in flight first */
 
-	/* Both cannot fail in a way that matters: ticks get coarse, questions are not answered. */
-	(void)prctl(PR_SET_TIMERSLACK, 1000);
-	(void)dev->driver->CtxSetCurrent(dev->context);
+	(void)prctl(PR_SET_TIMERSLACK, 1000); /* refused: ticks are coarser */
 	while (gantry_load_acquire(&dev->watch) != WATCH_STOP) {
 		if (gantry_load_relaxed(&dev->nflight)) {
 			idle_ns = 0;
-			watch_flight(dev, &queried_ns);
+			watch_flight(dev);
 			continue;
 		}
 		idle_ns = idle_ns ? idle_ns : gantry_now_ns();

@@ -384,6 +384,41 @@ START_TEST(test_copy_and_fill_of_nothing_end_well)
 }
 END_TEST
 
+START_TEST(test_images_of_a_guest_are_checked_first)
+{
+	static const char text[] = FAKECUDA_PTX(CUDA_KERNELS, "sm_90");
+	static const char other[] = FAKECUDA_PTX(CUDA_KERNELS, "sm_100");
+	static const char fatbin[] = "\x50\xed\x55\xba\x01\0\x10\0\xff\xff\0\0\0\0\0\0";
+	const struct {
+		const void *bytes;
+		size_t nbytes;
+		const char *sentence;
+	} bad[] = {
+		{ text, sizeof(text) - 1, "NUL" },
+		{ fatbin, 16, "cut short" },
+		{ "int x;", 7, "neither" },
+		{ other, sizeof(other), "sm_90" },
+	};
+	struct gantry_image *image = NULL;
+	struct gantry_kernel *kernel;
+
+	open_device(NULL);
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(bad); i++) {
+		ck_assert_int_eq(device.backend->image_load(device.dev, NULL, bad[i].bytes,
+							    bad[i].nbytes, &image, &err),
+				 -ENOEXEC);
+		ck_assert_msg(strstr(err.text, bad[i].sentence), "%s", err.text);
+	}
+	ck_assert_ptr_null(image);
+	ck_assert_msg(device.backend->image_load(device.dev, NULL, text, sizeof(text), &image,
+						 &err) == 0,
+		      "%s", err.text);
+	ck_assert_int_eq(try_kernel(image, "step", "rw:u32*,u32", &kernel), 0);
+	device.backend->image_unload(image);
+	gantry_device_close(&device);
+}
+END_TEST
+
 START_TEST(test_host_memory_that_cannot_be_pinned_works_and_says_so)
 {
 	static unsigned char data[4096], back[4096];
@@ -852,22 +887,32 @@ START_TEST(test_device_without_stream_memory_operations_works)
 }
 END_TEST
 
+/* Sleeps as the device thread does: after a poll() that had nothing, until the device wakes it. */
+static void sleep_until_done(struct gantry_done *ret_done)
+{
+	uint32_t before = gantry_load_acquire(&nwakes);
+
+	while (device.backend->poll(device.dev, ret_done, 1) == 0) {
+		while (gantry_load_acquire(&nwakes) == before)
+			ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
+							   gantry_deadline_ns((int64_t)WAIT_NS)),
+					 -ETIMEDOUT);
+		before = gantry_load_acquire(&nwakes);
+	}
+}
+
 START_TEST(test_completion_wakes_whoever_does_not_poll)
 {
 	open_device(NULL);
 	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
 	for (uint32_t ms = 0; ms < 60; ms += 6) {
-		uint32_t before = gantry_load_acquire(&nwakes);
 		struct gantry_done done;
 
 		nap.launch.args[0].value.u32 = ms;
 		ck_assert_int_eq(submit(&nap, ms), 0);
 		device.backend->flush(stream);
-		while (gantry_load_acquire(&nwakes) == before)
-			ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
-							   gantry_deadline_ns((int64_t)WAIT_NS)),
-					 -ETIMEDOUT);
-		ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 1);
+		sleep_until_done(&done);
+		ck_assert_uint_eq(done.tag, ms);
 	}
 	gantry_device_close(&device);
 }
@@ -880,17 +925,12 @@ START_TEST(test_completion_wakes_also_after_a_long_pause)
 	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
 	nap.launch.args[0].value.u32 = 1;
 	for (unsigned int i = 0; i < 5; i++) {
-		uint32_t before = gantry_load_acquire(&nwakes);
 		struct gantry_done done;
 
 		(void)usleep(30000); /* past the time after which it sleeps; correct either way */
 		ck_assert_int_eq(submit(&nap, i), 0);
 		device.backend->flush(stream);
-		while (gantry_load_acquire(&nwakes) == before)
-			ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
-							   gantry_deadline_ns((int64_t)WAIT_NS)),
-					 -ETIMEDOUT);
-		wait_done(&done, 1);
+		sleep_until_done(&done);
 	}
 	gantry_device_close(&device);
 }
@@ -986,18 +1026,12 @@ END_TEST
 START_TEST(test_fault_wakes_whoever_does_not_poll)
 {
 	struct gantry_done done;
-	uint32_t before;
 
 	open_device(NULL);
 	struct gantry_cmd culprit = launch_cmd(ptx_image(), "fault", "void");
-	before = gantry_load_acquire(&nwakes);
 	ck_assert_int_eq(submit(&culprit, 1), 0);
 	device.backend->flush(stream);
-	while (gantry_load_acquire(&nwakes) == before)
-		ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
-						   gantry_deadline_ns((int64_t)WAIT_NS)),
-				 -ETIMEDOUT);
-	wait_done(&done, 1);
+	sleep_until_done(&done);
 	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_FAULT);
 	leave();
 }
@@ -1133,6 +1167,7 @@ int main(void)
 	tcase_add_loop_test(kernels, test_launch_that_the_driver_refuses_hurts_itself_only, 0, 3);
 	tcase_add_test(kernels, test_kernel_get_compares_the_signature);
 	tcase_add_test(kernels, test_image_that_is_none_is_refused);
+	tcase_add_test(kernels, test_images_of_a_guest_are_checked_first);
 	tcase_add_test(kernels, test_host_function_enqueues_in_order);
 	tcase_add_test(kernels, test_host_function_is_offered_what_module_h_says);
 	tcase_add_test(kernels, test_verdict_of_device_code_is_the_status);
