@@ -241,8 +241,7 @@ static int context_open(struct gantry_dev *dev, struct gantry_err *err)
 	int r;
 
 	/* Whoever waits for the driver here has time to sleep. Refused when the context is active: it stays. */
-	(void)driver->DevicePrimaryCtxSetFlags(dev->device,
-					       CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
+	(void)driver->DevicePrimaryCtxSetFlags(dev->device, CU_CTX_SCHED_BLOCKING_SYNC);
 	r = gantry_cuda_check(dev, driver->DevicePrimaryCtxRetain(&context, dev->device),
 			      "making a context", err);
 	if (r < 0)

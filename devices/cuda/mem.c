@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plain memory of the cuda backend: the device's own, and host memory that it reaches. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -69,15 +70,82 @@ int gantry_cuda_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_me
 }
 
 /*
- * Pins [@base, @base + @len), so that copies run at link speed and kernels reach it. Where that is not to
- * be had (a limit on locked memory, mostly) copies go through the driver's staging, and the sentence in
- * @err says why.
+ * Host memory that is pinned, for all devices of the process: a session's heap comes once for each of them, and
+ * the driver pins a range once only.
+ */
+struct pin {
+	struct gantry_list link; /* pins */
+	void *base;
+	uint64_t len;
+	unsigned int nusers;
+};
+
+static struct gantry_list pins = GANTRY_LIST_INIT(pins);
+static pthread_mutex_t pins_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult pin_new_locked(const struct gantry_cuda_driver *driver, void *base, uint64_t len)
+{
+	struct pin *pin = calloc(1, sizeof(*pin));
+	CUresult result;
+
+	if (!pin)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = driver->MemHostRegister(
+		base, len, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+	if (result != CUDA_SUCCESS) {
+		free(pin);
+		return result;
+	}
+	*pin = (struct pin){ .base = base, .len = len, .nusers = 1 };
+	gantry_list_push_back(&pins, &pin->link);
+	return CUDA_SUCCESS;
+}
+
+static struct pin *pin_find_locked(const void *base, uint64_t len)
+{
+	gantry_list_for_each(&pins, struct pin, link, pin)
+		if (pin->base == base && pin->len == len)
+			return pin;
+	return NULL;
+}
+
+static CUresult pin_take(const struct gantry_cuda_driver *driver, void *base, uint64_t len)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct pin *pin;
+
+	(void)pthread_mutex_lock(&pins_lock);
+	pin = pin_find_locked(base, len);
+	if (pin)
+		pin->nusers++;
+	else
+		result = pin_new_locked(driver, base, len);
+	(void)pthread_mutex_unlock(&pins_lock);
+	return result;
+}
+
+static void pin_give(const struct gantry_cuda_driver *driver, void *base, uint64_t len)
+{
+	struct pin *pin;
+
+	(void)pthread_mutex_lock(&pins_lock);
+	pin = pin_find_locked(base, len);
+	if (--pin->nusers == 0) {
+		(void)driver->MemHostUnregister(base); /* refused after a fault only */
+		gantry_list_remove(&pin->link);
+		free(pin);
+	}
+	(void)pthread_mutex_unlock(&pins_lock);
+}
+
+/*
+ * Pins the memory, so that copies run at link speed and kernels reach it. Where that is not to be had (a limit on
+ * locked memory, mostly) copies go through the driver's staging, and the sentence in @err says why.
  */
 static void register_host(struct gantry_mem *mem, struct gantry_err *err)
 {
 	const struct gantry_cuda_driver *driver = mem->dev->driver;
-	CUresult result = driver->MemHostRegister(
-		mem->base, mem->len, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+	CUresult result = pin_take(driver, mem->base, mem->len);
 
 	if (result == CUDA_SUCCESS) {
 		mem->registered = true;
@@ -112,7 +180,7 @@ void gantry_cuda_mem_free(struct gantry_mem *mem)
 	if (!mem)
 		return;
 	if (mem->registered)
-		(void)mem->dev->driver->MemHostUnregister(mem->base);
+		pin_give(mem->dev->driver, mem->base, mem->len);
 	if (mem->kind == GANTRY_CUDA_MEM_ALLOC) {
 		(void)mem->dev->driver->MemFree(mem->address);
 		mem->dev->mem_used -= mem->len;

