@@ -3,6 +3,8 @@
  * Tests of core-cuda.so's host functions, with its device code in the emulator. Host and device share
  * their memory, so that the address sanitizer sees what both do.
  */
+#include <math.h>
+
 #include "devices/cuda/module.h"
 #include "devices/kernels/core/cuda/body.h"
 #include "tests/unit/kernels/emulator.h"
@@ -105,11 +107,130 @@ static struct gantry_cublas cublas = {
 	.sgemm = plain_sgemm,
 };
 
+/* cuFFT by the definition of the transform; a plan is the number of its place here. */
+#define PLANS_MAX  16
+#define WORK_BYTES 4096u
+
+static struct {
+	int kind, n, batch;
+	char *work;
+} plans[PLANS_MAX];
+static int nplans;
+
+static int plain_plan(void *cache, int kind, int n, int batch, int *ret_plan,
+		      uint64_t *ret_work_bytes)
+{
+	ck_assert_ptr_eq(cache, plans);
+	ck_assert_int_lt(nplans, PLANS_MAX);
+	plans[nplans].kind = kind;
+	plans[nplans].n = n;
+	plans[nplans].batch = batch;
+	*ret_plan = nplans++;
+	*ret_work_bytes = WORK_BYTES;
+	return 0;
+}
+
+static int plain_work(int plan, void *memory)
+{
+	plans[plan].work = memory;
+	return 0;
+}
+
+/* Point @k of the transform of @n points from @in. */
+static void plain_point(const float *in, int n, int k, int direction, float ret_point[2])
+{
+	double re = 0, im = 0;
+
+	for (int j = 0; j < n; j++) {
+		double angle = direction * 2 * M_PI * (double)((int64_t)j * k % n) / n;
+		double x = (double)in[2 * j], y = (double)in[2 * j + 1];
+
+		re += x * cos(angle) - y * sin(angle);
+		im += x * sin(angle) + y * cos(angle);
+	}
+	ret_point[0] = (float)re;
+	ret_point[1] = (float)im;
+}
+
+static void plan_used(int plan, int kind)
+{
+	ck_assert_int_eq(plans[plan].kind, kind);
+	/* All of it is there. */
+	memset(plans[plan].work, 0x5a, WORK_BYTES);
+}
+
+static int plain_c2c(int plan, void *in, void *out, int direction)
+{
+	int n = plans[plan].n;
+
+	plan_used(plan, GANTRY_CUFFT_C2C);
+	for (int b = 0; b < plans[plan].batch; b++)
+		for (int k = 0; k < n; k++)
+			plain_point((float *)in + 2 * n * b, n, k, direction,
+				    (float *)out + 2 * (n * b + k));
+	return 0;
+}
+
+static int plain_r2c(int plan, float *in, void *out)
+{
+	int n = plans[plan].n, half = n / 2 + 1;
+	float *points = calloc((size_t)n, 2 * sizeof(*points));
+
+	plan_used(plan, GANTRY_CUFFT_R2C);
+	ck_assert_ptr_nonnull(points);
+	for (int b = 0; b < plans[plan].batch; b++) {
+		for (int i = 0; i < n; i++)
+			points[2 * i] = in[n * b + i];
+		for (int k = 0; k < half; k++)
+			plain_point(points, n, k, -1, (float *)out + 2 * (half * b + k));
+	}
+	free(points);
+	return 0;
+}
+
+static int plain_c2r(int plan, void *in, float *out)
+{
+	int n = plans[plan].n, half = n / 2 + 1;
+	float *points = calloc((size_t)n, 2 * sizeof(*points)), point[2];
+
+	plan_used(plan, GANTRY_CUFFT_C2R);
+	ck_assert_ptr_nonnull(points);
+	for (int b = 0; b < plans[plan].batch; b++) {
+		const float *from = (float *)in + 2 * half * b;
+
+		for (int i = 0; i < n; i++) {
+			points[2 * i] = from[2 * (i < half ? i : n - i)];
+			points[2 * i + 1] = i < half ? from[2 * i + 1] : -from[2 * (n - i) + 1];
+		}
+		points[1] = 0;
+		if (n % 2 == 0)
+			points[n + 1] = 0;
+		for (int k = 0; k < n; k++) {
+			plain_point(points, n, k, 1, point);
+			out[n * b + k] = point[0];
+		}
+	}
+	free(points);
+	return 0;
+}
+
+static struct gantry_cufft cufft = {
+	.size = sizeof(cufft),
+	.cache = plans,
+	.plan = plain_plan,
+	.work = plain_work,
+	.c2c = plain_c2c,
+	.r2c = plain_r2c,
+	.c2r = plain_c2r,
+};
+
 static void *emulated_handle(struct test_env *te, const char *library)
 {
 	(void)te;
 	if (strcmp(library, "cuda") == 0)
 		return &calls;
+	if (strcmp(library, "cufft") == 0)
+		return &cufft;
 	return strcmp(library, "cublas") == 0 ? &cublas : NULL;
 }
 
@@ -118,6 +239,7 @@ static int emulated_run(struct test_env *te, gantry_body *kernel, const struct g
 	int r;
 
 	verdict = (struct gantry_cuda_verdict){ .cancel = te->asks_left >= 0 };
+	nplans = 0;
 	r = kernel(&te->env, call);
 	return r < 0 ? r : verdict.status;
 }

@@ -44,7 +44,7 @@ static const struct {
 	const char *manifest;
 	size_t nkernels;
 } modules[] = {
-	{ "core.so", "core.manifest", 35 },
+	{ "core.so", "core.manifest", 38 },
 	{ "test-kernels.so", "test.manifest", 5 },
 };
 

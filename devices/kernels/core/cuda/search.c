@@ -19,8 +19,7 @@ static int nearest_scratch_make(struct gantry_env *env, struct gpu_nearest_scrat
 	if (r < 0)
 		return r;
 	/* The address only: the memory is the device's. A key is two words. */
-	r = calls->set(env, scratch->keys, UINT32_MAX, sizeof(uint32_t),
-		       2 * GPU_NEAREST_MAX);
+	r = calls->set(env, scratch->keys, UINT32_MAX, sizeof(uint32_t), 2 * GPU_NEAREST_MAX);
 	if (r < 0)
 		return r;
 	*ret_scratch = scratch;
