@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "devices/cuda/backend.h"
+#include "devices/cuda/libraries.h"
 
 #define SCRATCH_ALIGN 256u
 #define SCRATCH_FIRST (1ull << 20)
@@ -103,7 +104,10 @@ static void *env_handle(struct gantry_env *env, const char *library)
 
 	if (strcmp(library, "cuda") == 0)
 		return &stream->calls;
-	return NULL;
+	if (!stream->libraries)
+		stream->libraries =
+			gantry_cuda_libraries_open(stream->native, stream->dev->libraries);
+	return stream->libraries ? gantry_cuda_libraries_get(stream->libraries, library) : NULL;
 }
 
 /* ---- struct gantry_cuda_calls ---- */
@@ -288,6 +292,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 
 void gantry_cuda_body_fini(struct gantry_stream *stream)
 {
+	gantry_cuda_libraries_close(stream->libraries);
 	/* Refused after a fault only, when the end of the process does it. */
 	if (stream->scratch.len)
 		(void)stream->dev->driver->MemFreeAsync(stream->scratch.address, stream->native);
