@@ -133,12 +133,19 @@ static int print_results(FILE *tap)
 
 int gantry_unit_run(Suite *suite)
 {
+	return gantry_unit_run_all(&suite, 1);
+}
+
+int gantry_unit_run_all(Suite *const *suites, unsigned int nsuites)
+{
 	char path[] = "/tmp/gantry-unit.XXXXXX";
-	SRunner *runner = srunner_create(suite);
+	SRunner *runner = srunner_create(suites[0]);
 	int fd = mkstemp(path);
 	FILE *tap;
 	int failed;
 
+	for (unsigned int i = 1; i < nsuites; i++)
+		srunner_add_suite(runner, suites[i]);
 	if (fd < 0) {
 		perror("mkstemp");
 		return EXIT_FAILURE;

@@ -37,6 +37,8 @@ TCase *gantry_unit_case(Suite *suite, const char *name);
 
 /* Run and free @suite; returns the exit status for main(). */
 int gantry_unit_run(Suite *suite);
+/* The same for several at once, of which there is at least one. */
+int gantry_unit_run_all(Suite *const *suites, unsigned int nsuites);
 
 /*
  * What the process holds now is not the test's: for after the first use of a library that keeps descriptors and

@@ -10,9 +10,10 @@
 
 #define WARP	    32u
 #define THREADS_MAX 256u
-#define BLOCKS_MAX  (EMULATOR_UNITS * EMULATOR_OCCUPANCY)
-#define COROUTINES  (THREADS_MAX * BLOCKS_MAX)
-#define STACK_BYTES (128u << 10)
+/* At the same time: what the fake driver says that its device holds. */
+#define BLOCKS_MAX  128u
+#define COROUTINES  16384u
+#define STACK_BYTES (64u << 10)
 #define SHARED_MAX  8u
 /* What static shared memory may hold on a device. */
 #define SHARED_BYTES  (48u << 10)
@@ -184,11 +185,16 @@ static void run_blocks(uint32_t first, uint32_t count)
 		block_fini(&emu.blocks[b]);
 }
 
+int emulator_holds(uint32_t nblocks, uint32_t nthreads)
+{
+	return nblocks <= BLOCKS_MAX && nblocks * nthreads <= COROUTINES;
+}
+
 void emulator_run(emulator_entry *entry, uint32_t nblocks, uint32_t nthreads, int together,
 		  const void *args)
 {
 	if (nthreads == 0 || nthreads > THREADS_MAX || nthreads % WARP != 0 || nblocks == 0 ||
-	    (together && nblocks > BLOCKS_MAX))
+	    (together && !emulator_holds(nblocks, nthreads)))
 		die("a launch that no device could do");
 	if (!emu.stacks) {
 		void *stacks = mmap(NULL, (size_t)COROUTINES * STACK_BYTES, PROT_READ | PROT_WRITE,

@@ -31,6 +31,9 @@ typedef void emulator_entry(const void *args);
 void emulator_run(emulator_entry *entry, uint32_t nblocks, uint32_t nthreads, int together,
 		  const void *args);
 
+/* Whether such a grid can run together. */
+int emulator_holds(uint32_t nblocks, uint32_t nthreads);
+
 /* For device code. */
 uint32_t thread_idx(void);
 uint32_t block_idx(void);

@@ -90,6 +90,19 @@ static void *env_handle(struct gantry_env *env, const char *library)
 	return env_device && env_device->handle ? env_device->handle(te, library) : NULL;
 }
 
+TCase *env_case(Suite *suite, const char *name)
+{
+	TCase *tc;
+
+	if (env_is_inside())
+		return gantry_unit_case(suite, name);
+	/* Drivers keep threads and descriptors, and take their time to start. */
+	tc = tcase_create(name);
+	tcase_set_timeout(tc, 6 * GANTRY_UNIT_TIMEOUT_S);
+	suite_add_tcase(suite, tc);
+	return tc;
+}
+
 void env_init(struct test_env *te, enum env_mode mode)
 {
 	*te = (struct test_env){

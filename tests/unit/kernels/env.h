@@ -79,6 +79,9 @@ static inline bool env_is_inside(void)
 			ck_assert_int_eq(cancelled_, -ECANCELED); \
 	} while (0)
 
+/* As gantry_unit_case(), for what a device's driver leaves behind in a process. */
+TCase *env_case(Suite *suite, const char *name);
+
 #define ENV_NTHREADS	    3u
 #define ENV_ALLOCATIONS_MAX 256u
 
@@ -128,6 +131,20 @@ void scribbler_stop(struct scribbler *scribbler);
 		sizeof((const union gantry_value[]){ __VA_ARGS__ }) / sizeof(union gantry_value))
 
 int env_run(struct test_env *te, gantry_body *kernel, const union gantry_value *args, size_t nargs);
+
+/* What main.c runs; each is a file here. */
+Suite *kernels_dp_suite(void);
+Suite *kernels_fft_suite(void);
+Suite *kernels_finance_suite(void);
+Suite *kernels_gemm_suite(void);
+Suite *kernels_image_suite(void);
+Suite *kernels_linear_suite(void);
+Suite *kernels_memory_suite(void);
+Suite *kernels_particles_suite(void);
+Suite *kernels_random_suite(void);
+Suite *kernels_search_suite(void);
+Suite *kernels_stencil_suite(void);
+Suite *kernels_vector_suite(void);
 
 /* |a - b| <= tolerance, with the two numbers in the message. */
 #define ASSERT_NEAR(a, b, tolerance) \

@@ -10,12 +10,12 @@
 #include "tests/unit/kernels/emulator.h"
 #include "tests/unit/kernels/env.h"
 
-#define FUNCTION(name) void emulated_##name(const void *args);
+#define FUNCTION(name, type) void emulated_##name(const void *args);
 #include "devices/kernels/core/cuda/functions.def"
 #undef FUNCTION
 
 static emulator_entry *const entries[] = {
-#define FUNCTION(name) emulated_##name,
+#define FUNCTION(name, type) emulated_##name,
 #include "devices/kernels/core/cuda/functions.def"
 #undef FUNCTION
 };

@@ -195,10 +195,12 @@ START_TEST(test_needleman_wunsch_misuse_is_refused)
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 3),
 			     SPAN(score, 25), U32(4), U32(4), I32(1)),
 			 REFUSED(EINVAL));
-	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, UINT32_MAX),
-			     SPAN(a, UINT32_MAX), SPAN(score, 25), U32(UINT32_MAX), U32(UINT32_MAX),
-			     I32(1)),
-			 REFUSED(EINVAL));
+	/* Spans that lie are made only here. */
+	if (env_is_inside())
+		ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, UINT32_MAX),
+				     SPAN(a, UINT32_MAX), SPAN(score, 25), U32(UINT32_MAX),
+				     U32(UINT32_MAX), I32(1)),
+				 REFUSED(EINVAL));
 	ck_assert_int_eq(RUN(&te, gantry_kernel_needleman_wunsch, SPAN(a, 4), SPAN(a, 4),
 			     SPAN(score, 25), U32(4), U32(4), I32(INT32_MIN)),
 			 0);
@@ -232,10 +234,10 @@ START_TEST(test_needleman_wunsch_bears_symbols_that_change)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_dp_suite(void)
 {
 	Suite *suite = suite_create("kernels/dp");
-	TCase *tc = gantry_unit_case(suite, "dp");
+	TCase *tc = env_case(suite, "dp");
 
 	tcase_add_loop_test(tc, test_pathfinder_equals_row_by_row, 0,
 			    (int)(sizeof(walls) / sizeof(walls[0])));
@@ -246,5 +248,5 @@ int main(void)
 	tcase_add_test(tc, test_needleman_wunsch_unknown_symbol_is_out_of_range);
 	tcase_add_test(tc, test_needleman_wunsch_misuse_is_refused);
 	tcase_add_test(tc, test_needleman_wunsch_bears_symbols_that_change);
-	return gantry_unit_run(suite);
+	return suite;
 }

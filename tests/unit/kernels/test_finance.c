@@ -112,14 +112,14 @@ START_TEST(test_finance_counts_past_spans_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_finance_suite(void)
 {
 	Suite *suite = suite_create("kernels/finance");
-	TCase *tc = gantry_unit_case(suite, "finance");
+	TCase *tc = env_case(suite, "finance");
 
 	tcase_add_test(tc, test_black_scholes_gives_prices_of_the_suite);
 	tcase_add_loop_test(tc, test_black_scholes_is_near_exact_distribution, 0, ENV_NMODES);
 	tcase_add_loop_test(tc, test_black_scholes_book_prices_calls_and_puts, 0, ENV_NMODES);
 	tcase_add_test(tc, test_finance_counts_past_spans_are_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

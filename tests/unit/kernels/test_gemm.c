@@ -139,10 +139,10 @@ START_TEST(test_gemm_plain_stops_when_cancelled)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_gemm_suite(void)
 {
 	Suite *suite = suite_create("kernels/gemm");
-	TCase *tc = gantry_unit_case(suite, "gemm"), *library;
+	TCase *tc = env_case(suite, "gemm"), *library;
 
 	tcase_add_loop_test(tc, test_gemm_plain_equals_triple_loop, 0, ENV_NMODES);
 	tcase_add_test(tc, test_gemm_without_library_still_multiplies);
@@ -155,5 +155,5 @@ int main(void)
 	tcase_set_timeout(library, GANTRY_UNIT_TIMEOUT_S);
 	tcase_add_loop_test(library, test_gemm_through_openblas_equals_triple_loop, 0, ENV_NMODES);
 	suite_add_tcase(suite, library);
-	return gantry_unit_run(suite);
+	return suite;
 }

@@ -113,10 +113,12 @@ START_TEST(test_gaussian_blur_misuse_is_refused)
 				     U32(wrong[i].channels), U32(wrong[i].radius),
 				     F32(wrong[i].sigma)),
 				 REFUSED(EINVAL));
-	te.scratch_limit_bytes = 16;
-	ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_blur, SPAN(src, 16), SPAN(dst, 16), U32(4),
-			     U32(4), U32(1), U32(1), F32(1)),
-			 REFUSED(ENOMEM));
+	if (env_is_inside()) {
+		te.scratch_limit_bytes = 16;
+		ck_assert_int_eq(RUN(&te, gantry_kernel_gaussian_blur, SPAN(src, 16), SPAN(dst, 16),
+				     U32(4), U32(4), U32(1), U32(1), F32(1)),
+				 REFUSED(ENOMEM));
+	}
 	for (size_t i = 0; i < 16; i++)
 		ck_assert_uint_eq(dst[i], 0);
 	env_fini(&te);
@@ -242,10 +244,10 @@ START_TEST(test_combine_mixes_by_mask)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_image_suite(void)
 {
 	Suite *suite = suite_create("kernels/image");
-	TCase *tc = gantry_unit_case(suite, "image");
+	TCase *tc = env_case(suite, "image");
 
 	tcase_add_loop_test(tc, test_gaussian_blur_equals_two_dimensional_sum, 0,
 			    (int)(sizeof(blurs) / sizeof(blurs[0])));
@@ -255,5 +257,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_sobel_equals_three_by_three_sum, 0, ENV_NMODES);
 	tcase_add_test(tc, test_unsharp_clamps_and_survives_nan);
 	tcase_add_test(tc, test_combine_mixes_by_mask);
-	return gantry_unit_run(suite);
+	return suite;
 }

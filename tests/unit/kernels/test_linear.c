@@ -138,14 +138,14 @@ START_TEST(test_gaussian_misuse_is_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_linear_suite(void)
 {
 	Suite *suite = suite_create("kernels/linear");
-	TCase *tc = gantry_unit_case(suite, "linear");
+	TCase *tc = env_case(suite, "linear");
 
 	tcase_add_loop_test(tc, test_gaussian_leaves_small_residual, 0, ENV_NMODES);
 	tcase_add_loop_test(tc, test_gaussian_fans_step_by_step_equal_whole_elimination, 0,
 			    ENV_NMODES);
 	tcase_add_test(tc, test_gaussian_misuse_is_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

@@ -205,15 +205,15 @@ START_TEST(test_particle_filter_misuse_is_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_particles_suite(void)
 {
 	Suite *suite = suite_create("kernels/particles");
-	TCase *tc = gantry_unit_case(suite, "particles");
+	TCase *tc = env_case(suite, "particles");
 
 	tcase_add_loop_test(tc, test_lavamd_equals_all_pairs, 0, ENV_NMODES);
 	tcase_add_test(tc, test_lavamd_misuse_is_refused);
 	tcase_add_loop_test(tc, test_particle_filter_follows_spot, 0, ENV_NMODES);
 	tcase_add_test(tc, test_particle_filter_gives_same_bits_with_and_without_threads);
 	tcase_add_test(tc, test_particle_filter_misuse_is_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

@@ -153,10 +153,10 @@ START_TEST(test_random_past_span_is_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_random_suite(void)
 {
 	Suite *suite = suite_create("kernels/random");
-	TCase *tc = gantry_unit_case(suite, "random");
+	TCase *tc = env_case(suite, "random");
 
 	tcase_add_test(tc, test_philox_gives_published_words);
 	tcase_add_test(tc, test_random_u32_begins_with_first_counter);
@@ -164,5 +164,5 @@ int main(void)
 	tcase_add_test(tc, test_random_uniform_is_uniform);
 	tcase_add_test(tc, test_random_normal_has_mean_and_deviation_asked);
 	tcase_add_test(tc, test_random_past_span_is_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

@@ -258,10 +258,10 @@ START_TEST(test_bfs_bears_edges_that_change)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_search_suite(void)
 {
 	Suite *suite = suite_create("kernels/search");
-	TCase *tc = gantry_unit_case(suite, "search");
+	TCase *tc = env_case(suite, "search");
 
 	tcase_add_loop_test(tc, test_nearest_neighbors_finds_k_nearest_in_order, 0, ENV_NMODES);
 	tcase_add_test(tc, test_nearest_neighbors_puts_nan_last);
@@ -270,5 +270,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_bfs_hostile_indices_are_out_of_range, 0, ENV_NMODES);
 	tcase_add_test(tc, test_bfs_misuse_is_refused);
 	tcase_add_test(tc, test_bfs_bears_edges_that_change);
-	return gantry_unit_run(suite);
+	return suite;
 }

@@ -87,10 +87,13 @@ START_TEST(test_hotspot_misuse_is_refused)
 	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 5, 1), REFUSED(EINVAL));
 	ck_assert_int_eq(plate_run(&te, x, x, y, 12, UINT32_MAX, UINT32_MAX, 1), REFUSED(EINVAL));
 	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 0, UINT32_MAX, 1), 0);
-	te.scratch_limit_bytes = 0;
-	ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 4, 2), REFUSED(ENOMEM));
-	te.scratch_limit_bytes = 4096;
+	if (env_is_inside()) {
+		te.scratch_limit_bytes = 0;
+		ck_assert_int_eq(plate_run(&te, x, x, y, 12, 3, 4, 2), REFUSED(ENOMEM));
+		te.scratch_limit_bytes = 4096;
+	}
 	te.asks_left = 1000;
+	/* Without, it would run for hours. */
 	ASSERT_CANCELLED(plate_run(&te, x, x, y, 12, 3, 4, UINT32_MAX));
 	env_fini(&te);
 }
@@ -183,15 +186,15 @@ START_TEST(test_hotspot3d_misuse_is_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_stencil_suite(void)
 {
 	Suite *suite = suite_create("kernels/stencil");
-	TCase *tc = gantry_unit_case(suite, "stencil");
+	TCase *tc = env_case(suite, "stencil");
 	int nruns = (int)(sizeof(runs) / sizeof(runs[0]));
 
 	tcase_add_loop_test(tc, test_hotspot_equals_plain_steps, 0, nruns);
 	tcase_add_test(tc, test_hotspot_misuse_is_refused);
 	tcase_add_loop_test(tc, test_hotspot3d_equals_plain_steps, 0, nruns);
 	tcase_add_test(tc, test_hotspot3d_misuse_is_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

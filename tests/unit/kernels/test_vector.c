@@ -189,10 +189,10 @@ START_TEST(test_vector_counts_past_any_span_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *kernels_vector_suite(void)
 {
 	Suite *suite = suite_create("kernels/vector");
-	TCase *tc = gantry_unit_case(suite, "vector");
+	TCase *tc = env_case(suite, "vector");
 
 	tcase_add_loop_test(tc, test_elementwise_kernels_equal_plain_loops, 0, ENV_NMODES);
 	tcase_add_test(tc, test_vsquare_in_place_is_right);
@@ -200,5 +200,5 @@ int main(void)
 	tcase_add_test(tc, test_reductions_give_same_bits_with_and_without_threads);
 	tcase_add_loop_test(tc, test_vec_suite_converges_to_minus_half_pi_squared, 0, ENV_NMODES);
 	tcase_add_test(tc, test_vector_counts_past_any_span_are_refused);
-	return gantry_unit_run(suite);
+	return suite;
 }

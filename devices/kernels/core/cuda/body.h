@@ -14,7 +14,7 @@
 #include "devices/kernels/kernel.h"
 
 enum gpu_function {
-#define FUNCTION(name) GPU_##name,
+#define FUNCTION(name, type) GPU_##name,
 #include "devices/kernels/core/cuda/functions.def"
 #undef FUNCTION
 	GPU_NFUNCTIONS,

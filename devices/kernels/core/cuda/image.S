@@ -6,5 +6,6 @@
 	.balign 64
 gantry_core_fatbin:
 	.incbin GANTRY_FATBIN
+	.byte 0 /* were it text, it would end here */
 gantry_core_fatbin_end:
 	.section .note.GNU-stack, "", @progbits

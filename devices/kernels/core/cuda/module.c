@@ -6,7 +6,7 @@
 extern const unsigned char gantry_core_fatbin[], gantry_core_fatbin_end[];
 
 static const char *const functions[] = {
-#define FUNCTION(name) #name,
+#define FUNCTION(name, type) #name,
 #include "devices/kernels/core/cuda/functions.def"
 #undef FUNCTION
 };
