@@ -5,7 +5,8 @@
  * An "image" of the fake driver is text that names a shared object, FAKECUDA_IMAGE() below. It is
  * accepted wherever the real driver takes an image: as PTX text with that line in a comment, and as
  * the bytes of a cubin or fatbin that hold it. The device function NAME is the host function
- * fakecuda_NAME() of that object; it runs on the thread of its stream.
+ * fakecuda_NAME() of that object; it runs on the thread of its stream. An object for which many blocks
+ * are hard work exports a constant int fakecuda_occupancy: what a multiprocessor holds of them at most.
  */
 #ifndef GANTRY_TESTS_FAKECUDA_KERNEL_H
 #define GANTRY_TESTS_FAKECUDA_KERNEL_H

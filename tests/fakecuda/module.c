@@ -387,12 +387,16 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret_blocks, CUfunction
 						     size_t shared)
 {
 	CUresult r = fake_enter(__func__);
+	const int *most;
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!func || threads < 1 || threads > 1024)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_blocks = 2048 / threads < 32 ? 2048 / threads : 32;
+	most = dlsym(func->mod->so, "fakecuda_occupancy");
+	if (most && *most < *ret_blocks)
+		*ret_blocks = *most;
 	if (shared > 0 && (int)(233472 / shared) < *ret_blocks)
 		*ret_blocks = (int)(233472 / shared);
 	return CUDA_SUCCESS;

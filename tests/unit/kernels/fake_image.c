@@ -25,6 +25,10 @@ static int run(emulator_entry *entry, void **params, const struct fakecuda_geome
 }
 
 #define VISIBLE __attribute__((visibility("default")))
+
+VISIBLE extern const int fakecuda_occupancy;
+const int fakecuda_occupancy = 1;
+
 #define FUNCTION(name, type)                                                                      \
 	VISIBLE extern const struct fakecuda_param fakecuda_params_##name[];                      \
 	const struct fakecuda_param fakecuda_params_##name[] = { { 0, sizeof(type) }, { 0, 0 } }; \
