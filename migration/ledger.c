@@ -183,6 +183,7 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 	case GANTRY_PLACE_HEAP:
 		return gantry_range_inside(b->off, b->bytes, hdr->segment_bytes);
 	case GANTRY_PLACE_SLAB:
+	case GANTRY_PLACE_WINDOW:
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
@@ -200,7 +201,7 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if (b->bytes == 0 || b->bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_err_set(err, -EINVAL, "object %u: a buffer of %" PRIu64 " bytes",
 				      slot, b->bytes);
-	if (b->charged_bytes > CHARGE_MAX)
+	if (b->charged_bytes > CHARGE_MAX || b->host_bytes > CHARGE_MAX)
 		return gantry_err_set(err, -EINVAL, "object %u: %" PRIu64 " bytes charged", slot,
 				      b->charged_bytes);
 	if (!place_is_inside(b, hdr))
@@ -208,11 +209,12 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 				      "object %u: place %u, offset %" PRIu64 ", %" PRIu64
 				      " bytes is nowhere",
 				      slot, b->place, b->off, b->bytes);
-	if (b->device >= NDEVICES)
+	if (b->device >= NDEVICES || b->to > NDEVICES)
 		return gantry_err_set(err, -EINVAL, "object %u: device %u", slot, b->device);
 	if (b->rights != GANTRY_R && b->rights != GANTRY_RW)
 		return gantry_err_set(err, -EINVAL, "object %u: rights %u", slot, b->rights);
-	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 || b->reserved)
+	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 || b->reserved ||
+	    b->host_copy > GANTRY_HOST_COPY_CLEAN)
 		return gantry_err_set(err, -EINVAL, "object %u: an unknown flag", slot);
 	return 0;
 }
@@ -329,7 +331,7 @@ static int check_queues(const void *base, const struct gantry_ledger_header *hdr
 static bool is_in_slab(const struct gantry_ledger_object *o)
 {
 	return o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
-	       o->buffer.place == GANTRY_PLACE_SLAB;
+	       (o->buffer.place == GANTRY_PLACE_SLAB || o->buffer.place == GANTRY_PLACE_WINDOW);
 }
 
 static int check_objects(const void *base, const struct gantry_ledger_header *hdr,

@@ -42,6 +42,8 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_HEAP = 1, /* the segment's heap, at off */
 	GANTRY_PLACE_SLAB = 2, /* the session's slab, at off */
 	GANTRY_PLACE_OWN = 3,  /* a descriptor of its own: shared buffers */
+	/* device memory: in the window of `device`, at off, which is its place in the slab too */
+	GANTRY_PLACE_WINDOW = 4,
 };
 
 struct gantry_ledger_buffer {
@@ -51,10 +53,22 @@ struct gantry_ledger_buffer {
 	uint32_t place;		/* enum gantry_buffer_place */
 	uint32_t device;	/* index of the device whose pool is charged */
 	uint32_t alloc_flags;
-	uint32_t rights;   /* GANTRY_R, GANTRY_RW */
-	uint64_t share_id; /* PLACE_OWN: the agent's name for its descriptor */
-	uint32_t adopted;  /* 1: another session's quota carries it */
+	uint32_t rights;    /* GANTRY_R, GANTRY_RW */
+	uint64_t share_id;  /* PLACE_OWN: the agent's name for its descriptor */
+	uint32_t adopted;   /* 1: another session's quota carries it */
+	uint32_t host_copy; /* enum gantry_host_copy */
+	/* host memory charged to the tenant: where a buffer lies that no device's pool is charged for, or its copy */
+	uint64_t host_bytes;
+	uint32_t
+		to; /* 1 + the device that it is on its way to, whose pool is charged already; 0: none */
 	uint32_t reserved;
+};
+
+/* Of a buffer in a window: what the slab's file has at its offset. */
+enum gantry_host_copy {
+	GANTRY_HOST_COPY_NONE = 0,
+	GANTRY_HOST_COPY_FILLING = 1, /* worth nothing yet */
+	GANTRY_HOST_COPY_CLEAN = 2,   /* the same bytes */
 };
 
 /*
@@ -197,8 +211,12 @@ struct gantry_ledger_header {
 	uint64_t worker_restarts;
 	uint64_t
 		condemned; /* minus the status the session was ended with for breaking rules; 0: none */
-	uint64_t translated; /* 1: its mapping of the segment is not at address */
-	uint64_t pad2[4];
+	uint64_t translated;   /* 1: its mapping of the segment is not at address */
+	uint64_t window_bytes; /* of slabs mapped in its windows, handed out or not */
+	uint64_t
+		host_used; /* host memory charged for buffers: spilled, copies, shared ones beside windows */
+	uint64_t moved_bytes; /* between host and windows, or from one to another */
+	uint64_t pad2[1];
 };
 static_assert(sizeof(struct gantry_ledger_header) == 320, "ledger format");
 

@@ -93,7 +93,8 @@ void gantry_quota_refund(uint64_t *used, uint64_t bytes)
 }
 
 /* What one object shows as charged, once: the second look finds nothing. */
-static uint64_t take_charge(struct gantry_ledger_object *obj, uint64_t most, uint32_t *ret_device)
+static uint64_t take_charge(struct gantry_ledger_object *obj, uint64_t most, uint32_t *ret_device,
+			    uint32_t *ret_to)
 {
 	uint64_t bytes;
 
@@ -102,6 +103,8 @@ static uint64_t take_charge(struct gantry_ledger_object *obj, uint64_t most, uin
 		return 0;
 	bytes = gantry_load_relaxed(&obj->buffer.charged_bytes);
 	*ret_device = gantry_load_relaxed(&obj->buffer.device);
+	*ret_to = gantry_load_relaxed(&obj->buffer.to);
+	gantry_store_relaxed(&obj->buffer.to, 0u);
 	gantry_store_relaxed(&obj->buffer.charged_bytes, (uint64_t)0);
 	return GANTRY_MIN(bytes, most);
 }
@@ -112,18 +115,25 @@ void gantry_quota_settle(struct gantry_quota_page *tenant, struct gantry_share_p
 {
 	uint64_t resident = gantry_load_relaxed(&ledger->hdr->resident_used);
 	uint64_t virtual = gantry_load_relaxed(&ledger->hdr->virtual_used);
+	uint64_t host = gantry_load_relaxed(&ledger->hdr->host_used);
 	uint64_t left = mem_max;
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		uint32_t device = UINT32_MAX;
-		uint64_t bytes = take_charge(&ledger->objects[i], left, &device);
+		uint32_t to = 0;
+		uint64_t bytes = take_charge(&ledger->objects[i], left, &device, &to);
 
 		left -= bytes;
+		if (bytes > 0 && to > 0 && to - 1 != device && to <= ndevices && devices[to - 1])
+			gantry_quota_refund(&devices[to - 1]->hdr.mem_used, bytes);
 		if (bytes > 0 && device < ndevices && devices[device])
 			gantry_quota_refund(&devices[device]->hdr.mem_used, bytes);
 	}
 	gantry_quota_refund(&tenant->mem_used, GANTRY_MIN(resident, mem_max));
 	gantry_quota_refund(&tenant->virtual_used, GANTRY_MIN(virtual, virtual_max));
+	/* Nothing is in host memory that was not allocated. */
+	gantry_quota_refund(&tenant->host_used, GANTRY_MIN(host, 2 * virtual_max));
+	gantry_store_relaxed(&ledger->hdr->host_used, (uint64_t)0);
 	gantry_store_relaxed(&ledger->hdr->resident_used, (uint64_t)0);
 	gantry_store_relaxed(&ledger->hdr->virtual_used, (uint64_t)0);
 }

@@ -27,13 +27,15 @@ struct gantry_quota_page {
 	uint32_t nobjects; /* handles per session */
 	uint32_t reserved0;
 	uint64_t spin_ns; /* longest wait for a device that a worker spends spinning */
-	uint8_t pad0[8];
+	uint64_t
+		host_bytes; /* host memory for buffers beside pools; 0: no limit but virtual_bytes */
 	/* workers */
 	uint64_t mem_used;
 	uint64_t mem_peak;
 	uint64_t virtual_used;
 	uint64_t denied; /* requests refused for a limit */
-	uint8_t pad1[32];
+	uint64_t host_used;
+	uint8_t pad1[24];
 };
 static_assert(sizeof(struct gantry_quota_page) == 128, "tenant page format");
 

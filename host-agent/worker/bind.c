@@ -96,7 +96,8 @@ static int access_range(struct wdevice *d, struct wqueue *q, const struct gantry
 		return GANTRY_E_HANDLE;
 	if (a->mode != GANTRY_R && !(obj->buffer.rights & GANTRY_W))
 		return GANTRY_E_ACCESS;
-	return worker_buffer_range(d, q->session, obj, a->off, a->len, ret_range);
+	return worker_buffer_range(d, q->session, obj, a->off, a->len, a->mode != GANTRY_R,
+				   ret_range);
 }
 
 static void scalar_load(union gantry_value *v, unsigned type, const uint8_t *from)
@@ -459,9 +460,12 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 	if (pos < q->doubt_below && !(replayable(q, &bound, task->desc.op, d->device.info.kind) &&
 				      worker_replay_reads_the_same(q, pos)))
 		return WBIND_FINISH;
+	d->binding = q;
 	status = bind_command(d, q, task->desc.op, ret_kernel, &nothing);
 	if (status == GANTRY_E_AGAIN)
 		return WBIND_WAIT;
+	if (gantry_load_relaxed(&q->session->mover) == q)
+		worker_move_over(q->session);
 	if (status != GANTRY_OK || nothing) {
 		*ret_status = status;
 		return WBIND_FINISH;

@@ -17,11 +17,16 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 {
 	uint64_t backed = worker_page_up(b->bytes);
 
-	if (b->device >= s->engine->ndevices || (b->adopted && b->place != GANTRY_PLACE_OWN))
+	if (b->device >= s->engine->ndevices || b->to > s->engine->ndevices ||
+	    (b->adopted && b->place != GANTRY_PLACE_OWN))
+		return false;
+	if (b->host_bytes && (b->host_bytes != backed || b->adopted ||
+			      b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_HEAP))
 		return false;
 	switch (b->place) {
 	case GANTRY_PLACE_NONE:
-		return b->charged_bytes == 0;
+		return b->charged_bytes == 0 ||
+		       (s->windows[b->device] && b->charged_bytes == backed);
 	case GANTRY_PLACE_HEAP:
 		/* The ledger knows the segment only; offsets count from the heap. */
 		return b->charged_bytes == 0 &&
@@ -30,6 +35,10 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 		return (b->charged_bytes == 0 || b->charged_bytes == backed) &&
 		       b->off % GANTRY_PAGE == 0 &&
 		       gantry_range_inside(b->off, backed, s->slab_bytes);
+	case GANTRY_PLACE_WINDOW:
+		return s->windows[b->device] && b->charged_bytes == backed &&
+		       b->off % GANTRY_PAGE == 0 &&
+		       gantry_range_inside(b->off, backed, s->windows[b->device]->bytes);
 	case GANTRY_PLACE_OWN:
 		return b->off == 0 &&
 		       (b->charged_bytes == 0 || (b->charged_bytes == backed && !b->adopted));
@@ -124,10 +133,11 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
 	struct wobject *rt = &s->objects[slot];
 
-	if (b->place == GANTRY_PLACE_SLAB) {
+	worker_move_forget_locked(s, slot);
+	if (b->place == GANTRY_PLACE_SLAB || b->host_copy)
 		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
-		worker_slab_put_locked(s, b->off, worker_page_up(b->bytes));
-	}
+	if (worker_holds_offset(b))
+		worker_window_wash_locked(s, b->off, worker_page_up(b->bytes), rt->dirty);
 	if (rt->shared) {
 		if (!worker_shared_elsewhere(s, slot))
 			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
@@ -135,12 +145,18 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	}
 	if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
+		worker_refund_host(s, b);
 		if (b->place != GANTRY_PLACE_HEAP) {
 			gantry_quota_refund(&s->quota->virtual_used, b->bytes);
 			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
 		}
 	}
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
+	gantry_store_relaxed(&rt->ready, 0u);
+	rt->users = 0;
+	rt->dirty = 0;
+	rt->for_task = 0;
+	rt->stuck = GANTRY_OK;
 	free(rt->tails);
 	rt->tails = NULL;
 	worker_object_end_locked(s, slot);
@@ -192,6 +208,8 @@ static bool users_finished(const struct wsession *s, uint32_t slot)
 {
 	const uint64_t *tails = s->objects[slot].tails;
 
+	if (s->objects[slot].moving)
+		return false;
 	for (uint32_t i = 1; tails && i < s->ledger.nqueues; i++) {
 		const struct gantry_ledger_queue *led = &s->ledger.queues[i];
 
@@ -247,46 +265,198 @@ static int back_slab_locked(struct wsession *s, struct gantry_ledger_buffer *b, 
 	return GANTRY_OK;
 }
 
-/* First use: charge, then back. */
-int worker_back_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj)
+/*
+ * A buffer of its own in host memory is in no pool of a device that has its memory elsewhere: it is charged as host
+ * memory, once, whatever uses it later.
+ */
+int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj)
 {
 	struct gantry_ledger_buffer *b = &obj->buffer;
 	uint64_t len = worker_page_up(b->bytes);
 	int status;
 
+	if (b->adopted || b->host_bytes)
+		return GANTRY_OK;
 	if (b->charged_bytes)
-		return worker_charge_move(d, s, b);
-	status = worker_charge_resident(d, s, len);
+		return worker_has_window(d) ? GANTRY_OK : worker_charge_move(d, s, b);
+	status = worker_has_window(d) ? worker_charge_host(s, b)
+				      : worker_charge_resident(d, s, len);
 	if (status != GANTRY_OK)
 		return status;
-	status = b->place == GANTRY_PLACE_OWN ? worker_shared_back(s, obj, len)
-					      : back_slab_locked(s, b, len);
+	status = worker_shared_back(s, obj, len);
+	if (status != GANTRY_OK) {
+		if (worker_has_window(d))
+			worker_refund_host(s, b);
+		else
+			worker_refund_resident(s, d->index, len);
+		return status;
+	}
+	gantry_store_relaxed(&b->device, d->index);
+	if (!worker_has_window(d))
+		gantry_store_relaxed(&b->charged_bytes, len);
+	return GANTRY_OK;
+}
+
+/* First use on a device that works on host memory: charge, then back. */
+static int back_host_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	uint64_t len = worker_page_up(b->bytes);
+	int status = worker_charge_resident(d, s, len);
+
+	if (status != GANTRY_OK)
+		return status;
+	status = back_slab_locked(s, b, len);
 	if (status != GANTRY_OK) {
 		worker_refund_resident(s, d->index, len);
 		return status;
 	}
 	gantry_store_relaxed(&b->device, d->index);
-	if (b->place == GANTRY_PLACE_NONE)
-		gantry_store_relaxed(&b->place, (uint32_t)GANTRY_PLACE_SLAB);
-	/* Release: another thread that sees the charge finds place and offset. */
-	gantry_store_release(&b->charged_bytes, len);
+	gantry_store_relaxed(&b->place, (uint32_t)GANTRY_PLACE_SLAB);
+	gantry_store_relaxed(&b->charged_bytes, len);
 	return GANTRY_OK;
 }
 
-static int back(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj)
+/* The buffer for a device that works on host memory. */
+static int bring_home_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	int status;
+
+	if (b->place == GANTRY_PLACE_WINDOW)
+		return worker_move_to_host_locked(d, s, slot);
+	worker_move_forget_locked(s, slot);
+	if (!s->slab_mem[d->index])
+		return GANTRY_E_UNSUPPORTED;
+	if (b->place == GANTRY_PLACE_NONE)
+		return back_host_locked(d, s, b);
+	if (b->charged_bytes)
+		return worker_charge_move(d, s, b);
+	status = worker_charge_resident(d, s, worker_page_up(b->bytes));
+	if (status != GANTRY_OK)
+		return status;
+	gantry_store_relaxed(&b->device, d->index);
+	gantry_store_relaxed(&b->charged_bytes, worker_page_up(b->bytes));
+	worker_refund_host(s, b);
+	return GANTRY_OK;
+}
+
+/* A charge that the pool has no room for: something else may make room. */
+static int make_room_locked(struct wdevice *d, struct wsession *s, int status, uint64_t bytes,
+			    bool machine_is_full)
+{
+	if (status != GANTRY_E_NO_MEMORY)
+		return status;
+	return worker_move_make_room_locked(d, s, bytes, machine_is_full);
+}
+
+/* The first place of a buffer in a window: charged and with an offset, then with slabs behind it. */
+static int back_window_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	uint64_t len = worker_page_up(b->bytes);
+	uint64_t off;
+	int status;
+
+	if (!b->charged_bytes) {
+		status = worker_charge_resident(d, s, len);
+		if (status != GANTRY_OK)
+			return make_room_locked(d, s, status, len, false);
+		if (worker_window_place_locked(s, d->index, len, &off) < 0) {
+			worker_refund_resident(s, d->index, len);
+			return s->nwashing ? GANTRY_E_AGAIN : GANTRY_E_NO_MEMORY;
+		}
+		b->off = off;
+		gantry_store_relaxed(&b->device, d->index);
+		gantry_store_release(&b->charged_bytes, len);
+		status = worker_window_want_locked(s, d->index, b->off, len);
+		worker_window_placed_locked(s, d->index);
+	} else {
+		status = worker_window_want_locked(s, d->index, b->off, len);
+	}
+	if (status == GANTRY_OK)
+		gantry_store_release(&b->place, (uint32_t)GANTRY_PLACE_WINDOW);
+	return status;
+}
+
+static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	uint64_t len = worker_page_up(b->bytes);
+	int status;
+
+	if (!s->windows[d->index] || !s->windows[d->index]->mem)
+		return GANTRY_E_UNSUPPORTED;
+	if (b->place == GANTRY_PLACE_NONE && b->charged_bytes && b->device != d->index)
+		worker_move_forget_locked(s, slot);
+	if (b->place == GANTRY_PLACE_NONE)
+		status = back_window_locked(d, s, b);
+	else if (b->place == GANTRY_PLACE_WINDOW && b->device == d->index)
+		status = worker_window_want_locked(s, d->index, b->off, len);
+	else
+		status = worker_move_to_window_locked(d, s, slot);
+	if (status == GANTRY_E_NO_MEMORY && worker_holds_offset(b)) {
+		/* The machine has no slabs left. */
+		status = worker_move_make_room_locked(d, s, len, true);
+		if (status != GANTRY_E_AGAIN)
+			worker_move_forget_locked(s, slot);
+	}
+	if (status == GANTRY_OK)
+		s->objects[slot].dirty |= 1u << d->index;
+	return status;
+}
+
+static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write)
+{
+	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
+	struct wobject *rt = &s->objects[slot];
+	uint32_t bits = 1u << d->index | 0x100u << d->index;
+	int status;
+
+	if (rt->moving)
+		return GANTRY_E_AGAIN;
+	if (rt->stuck) {
+		status = rt->stuck;
+		rt->stuck = GANTRY_OK;
+		return status;
+	}
+	if (obj->buffer.place == GANTRY_PLACE_OWN)
+		status = worker_back_own_locked(d, s, obj);
+	else if (worker_has_window(d))
+		status = bring_to_window_locked(d, s, slot);
+	else
+		status = bring_home_locked(d, s, slot);
+	if (status != GANTRY_OK)
+		return status;
+	if (obj->buffer.host_copy && write)
+		worker_move_drop_copy_locked(s, &obj->buffer);
+	if (obj->buffer.host_copy)
+		bits = 1u << d->index;
+	rt->users |= 1u << d->index;
+	rt->used = ++s->clock;
+	/* Release: a thread that sees the bit finds place, offset and charge. Others ask again: the charge has moved. */
+	if (obj->buffer.adopted ||
+	    (obj->buffer.place == GANTRY_PLACE_OWN && obj->buffer.host_bytes))
+		bits |= rt->ready;
+	gantry_store_release(&rt->ready, bits);
+	return GANTRY_OK;
+}
+
+static int bring(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+		 bool write)
 {
 	int status;
 
 	pthread_mutex_lock(&s->lock);
-	status = worker_back_locked(d, s, obj);
+	status = bring_locked(d, s, (uint32_t)(obj - s->ledger.objects), write);
 	pthread_mutex_unlock(&s->lock);
 	return status;
 }
 
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
-			uint64_t off, uint64_t len, struct gantry_range *ret_range)
+			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
 {
 	struct gantry_ledger_buffer *b = &obj->buffer;
+	uint32_t *ready = &s->objects[obj - s->ledger.objects].ready;
+	uint32_t place;
 	uint64_t end;
 	int status;
 
@@ -298,18 +468,20 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		*ret_range = (struct gantry_range){ s->heap_mem[d->index], b->off + off, len };
 		return GANTRY_OK;
 	}
-	/* Acquire: pairs with the release in back(). */
-	if (!b->adopted && (gantry_load_acquire(&b->charged_bytes) == 0 ||
-			    gantry_load_relaxed(&b->device) != d->index)) {
-		status = back(d, s, obj);
+	/* Acquire: pairs with the release in bring_locked(). */
+	if (!(gantry_load_acquire(ready) >> (d->index + (write ? 8 : 0)) & 1)) {
+		status = bring(d, s, obj, write);
 		if (status != GANTRY_OK)
 			return status;
 	}
-	if (gantry_load_relaxed(&b->place) == GANTRY_PLACE_OWN) {
+	place = gantry_load_relaxed(&b->place);
+	if (place == GANTRY_PLACE_OWN) {
 		*ret_range = (struct gantry_range){ NULL, off, len };
 		return worker_shared_mem(d, s, obj, &ret_range->mem);
 	}
-	*ret_range = (struct gantry_range){ s->slab_mem[d->index], b->off + off, len };
+	*ret_range = (struct gantry_range){ place == GANTRY_PLACE_WINDOW ? s->windows[d->index]->mem
+									 : s->slab_mem[d->index],
+					    b->off + off, len };
 	return GANTRY_OK;
 }
 
@@ -338,12 +510,13 @@ void worker_memory_leave(struct wdevice *d, struct wsession *s)
 		if (s->ledger.objects[i].state == GANTRY_OBJECT_FREE)
 			continue;
 		shared = s->objects[i].shared;
-		if (shared && shared->mem[d->index]) {
-			be->mem_free(shared->mem[d->index]);
-			shared->mem[d->index] = NULL;
-		}
+		if (shared && shared->on[d->index])
+			worker_shared_unmap(d, shared->on[d->index]);
+		if (shared)
+			shared->on[d->index] = NULL;
 	}
 	pthread_mutex_unlock(&s->lock);
+	worker_window_leave(d, s);
 	if (s->heap_mem[d->index])
 		be->mem_free(s->heap_mem[d->index]);
 	if (s->slab_mem[d->index])

@@ -23,6 +23,7 @@ void worker_charges_recover(struct wsession *s)
 	struct gantry_ledger_header *hdr = s->ledger.hdr;
 	uint64_t resident = 0;
 	uint64_t virtual = 0;
+	uint64_t host = 0;
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
@@ -35,7 +36,9 @@ void worker_charges_recover(struct wsession *s)
 		resident += obj->buffer.charged_bytes;
 		if (obj->buffer.place != GANTRY_PLACE_HEAP)
 			virtual += obj->buffer.bytes;
+		host += obj->buffer.host_bytes;
 	}
+	reconcile(&hdr->host_used, &s->quota->host_used, UINT64_MAX, host);
 	reconcile(&hdr->resident_used, &s->quota->mem_used, gantry_load_relaxed(&hdr->mem_bytes),
 		  resident);
 	reconcile(&hdr->virtual_used, &s->quota->virtual_used,
@@ -95,4 +98,45 @@ int worker_charge_move(struct wdevice *d, struct wsession *s, struct gantry_ledg
 	gantry_store_relaxed(&b->device, d->index);
 	gantry_quota_peak(&d->page->hdr.mem_peak, &d->page->hdr.mem_used);
 	return GANTRY_OK;
+}
+
+/* Host memory: bounded by what may be allocated, and where the agent says so by a limit of its own. */
+int worker_charge_host(struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	uint64_t len = worker_page_up(b->bytes);
+	uint64_t limit = gantry_load_relaxed(&s->quota->host_bytes);
+
+	if (limit && gantry_quota_charge(&s->quota->host_used, &s->quota->host_bytes, len) < 0) {
+		worker_deny(s);
+		return GANTRY_E_LIMIT;
+	}
+	if (!limit)
+		gantry_count_add(&s->quota->host_used, len);
+	gantry_count_add(&s->ledger.hdr->host_used, len);
+	gantry_store_release(&b->host_bytes, len);
+	return GANTRY_OK;
+}
+
+void worker_refund_host(struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	uint64_t len = b->host_bytes;
+
+	if (len == 0)
+		return;
+	gantry_store_relaxed(&b->host_bytes, (uint64_t)0);
+	gantry_quota_refund(&s->quota->host_used, len);
+	gantry_quota_refund(&s->ledger.hdr->host_used, len);
+}
+
+int worker_charge_pool(struct wdevice *d, uint64_t bytes)
+{
+	if (gantry_quota_charge(&d->page->hdr.mem_used, &d->page->hdr.mem_bytes, bytes) < 0)
+		return GANTRY_E_NO_MEMORY;
+	gantry_quota_peak(&d->page->hdr.mem_peak, &d->page->hdr.mem_used);
+	return GANTRY_OK;
+}
+
+void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes)
+{
+	gantry_quota_refund(&s->engine->devices[device]->page->hdr.mem_used, bytes);
 }

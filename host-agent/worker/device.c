@@ -52,6 +52,8 @@ static int host_cancelled(void *cookie, uint64_t tag)
 	const struct wqueue *q = (const struct wqueue *)(uintptr_t)tag;
 
 	(void)cookie;
+	if (worker_job_is(tag))
+		return gantry_load_relaxed(&worker_job_session(tag)->ending) != 0;
 	return gantry_load_relaxed(&q->session->ending) != 0;
 }
 
@@ -223,7 +225,10 @@ static unsigned reap(struct wdevice *d)
 	if (runs_here)
 		worker_run_end(d, began);
 	for (unsigned i = 0; i < n; i++)
-		command_done(d, &done[i]);
+		if (worker_job_is(done[i].tag))
+			worker_job_done(d, &done[i]);
+		else
+			command_done(d, &done[i]);
 	return n;
 }
 
@@ -442,9 +447,10 @@ void worker_device_adopt(struct wdevice *d, void *session)
 	s->joined[d->index] = true;
 	if (be->mem_host(d->device.dev, s->heap.base, s->heap.bytes, &s->heap_mem[d->index], &err) <
 		    0 ||
-	    (s->slab_bytes && be->mem_import &&
+	    (s->slab_bytes && (d->device.info.caps & GANTRY_CAP_MEM_FD) &&
 	     be->mem_import(d->device.dev, s->slab_fd, 0, s->slab_bytes, &s->slab_mem[d->index],
-			    &err) < 0)) {
+			    &err) < 0) ||
+	    worker_window_open(d, s, &err) < 0) {
 		join_failed(d, s, &err);
 		return;
 	}
@@ -546,7 +552,7 @@ static unsigned round_of(struct wdevice *d)
 		struct wsession *s = d->sessions[i];
 
 		if (gantry_load_acquire(&s->ending)) {
-			if (!in_flight(d, s)) {
+			if (!in_flight(d, s) && worker_windows_close(d, s)) {
 				drop(d, i--);
 				found++;
 			}
@@ -556,6 +562,8 @@ static unsigned round_of(struct wdevice *d)
 		if (gantry_load_relaxed(&s->ndying))
 			(void)worker_buffer_reap(s);
 	}
+	if (!gantry_list_is_empty(&d->jobs))
+		found += worker_jobs_run(d);
 	found += reap(d);
 	if (!gantry_list_is_empty(&d->dying_images))
 		found += worker_images_reap(d);
@@ -829,6 +837,7 @@ int worker_device_start(struct gantry_engine *e, uint32_t index,
 	gantry_list_init(&d->calls);
 	gantry_list_init(&d->images);
 	gantry_list_init(&d->dying_images);
+	gantry_list_init(&d->jobs);
 	gantry_spin_init(&d->spin, spin_ns == UINT64_MAX ? DEFAULT_SPIN_NS : spin_ns, 0);
 	r = gantry_share_open(share_fd, &d->page, err);
 	if (r == 0)

@@ -29,6 +29,15 @@ struct gantry_engine_events {
 	void (*ended)(void *cookie, uint64_t session_id, int status, const char *text);
 	/* A shared buffer has memory of its own (@fd is the engine's, to be duplicated or sent), or lost it (-1, 0). */
 	void (*keep)(void *cookie, uint64_t session_id, uint64_t share_id, uint64_t bytes, int fd);
+	/*
+	 * A window of the session's needs slabs behind all of [off, off + bytes); the agent answers by
+	 * gantry_engine_give_slabs(), in its own time. And: the slab at @off is mapped no more, its descriptor not needed.
+	 * For one window the order of both is that of the calls.
+	 */
+	void (*need_slabs)(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			   uint64_t bytes);
+	void (*drop_slab)(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			  uint64_t bytes);
 	void (*device_fault)(void *cookie, const char *device, unsigned blast, const char *text);
 	void *cookie;
 };
@@ -79,6 +88,8 @@ struct gantry_engine_attach {
 	uint64_t address; /* 0: anywhere */
 	void *mapped; /* not NULL: the segment is mapped here, by a caller in this process, and stays */
 	uint64_t device_mask;
+	uint64_t
+		window_address; /* of device 0's window; device i's lies i << 40 further; 0: anywhere */
 	int segment_fd;
 	int bell_fd;
 	int ledger_fd;
@@ -93,6 +104,34 @@ int gantry_engine_attach(struct gantry_engine *engine, const struct gantry_engin
 			 struct gantry_err *err);
 /* Starts the session's end; events->detached follows. -ENOENT: no such session. */
 int gantry_engine_detach(struct gantry_engine *engine, uint64_t session_id, int reason);
+
+#define GANTRY_ENGINE_MAX_SLABS 128u
+
+struct gantry_engine_slab {
+	uint64_t off;
+	uint64_t bytes;
+	int fd;
+};
+
+/* An answer to need_slabs, or a part of it. */
+struct gantry_engine_slabs {
+	uint64_t session_id;
+	uint32_t device;
+	uint64_t off; /* as asked */
+	uint64_t bytes;
+	uint32_t nslabs;
+	const struct gantry_engine_slab *slabs;
+	int last;
+	int status; /* not 0: what is still missing of the range cannot be had */
+};
+
+/*
+ * Slabs for a window. Descriptors stay the caller's (duplicated inside). -ENOENT: no such session, its slabs are not
+ * wanted; -EINVAL; -ENOMEM: as if the message had not come.
+ */
+int gantry_engine_give_slabs(struct gantry_engine *engine, const struct gantry_engine_slabs *slabs);
+/* Another agent listens: what was asked for and not answered is asked for again. */
+void gantry_engine_ask_again(struct gantry_engine *engine);
 
 /* Statuses, not errnos. *ret_fd is the caller's. ACCESS: @mode is more than the session itself may. */
 int gantry_engine_export(struct gantry_engine *engine, uint64_t session_id, uint64_t buffer,

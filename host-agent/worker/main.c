@@ -43,12 +43,16 @@ struct news {
 		NEWS_DETACHED,
 		NEWS_ENDED,
 		NEWS_KEEP,
+		NEWS_NEED,
+		NEWS_DROP,
 		NEWS_FAULT
 	} kind;
 	uint64_t session_id;
 	uint64_t share_id;
 	uint64_t bytes;
 	int fd;
+	uint64_t off;
+	uint32_t index; /* of a device */
 	int status;
 	unsigned int blast;
 	char device[32];
@@ -74,6 +78,7 @@ struct worker {
 	int news_fd;
 	pthread_mutex_t news_lock;
 	struct gantry_list news;
+	uint32_t nslab_news; /* of slabs, on the list or being sent; under the lock */
 	bool quit;
 };
 
@@ -153,6 +158,78 @@ static void on_keep(void *cookie, uint64_t session_id, uint64_t share_id, uint64
 	post_news(cookie, &n);
 }
 
+/* ---- slabs ---- */
+
+struct slab_packet {
+	Gantry__Worker__NeedSlabs need;
+	Gantry__Worker__DropSlab drop;
+	from_worker msg;
+};
+
+static void fill_slab(struct slab_packet *p, const struct news *n)
+{
+	gantry__worker__from_worker__init(&p->msg);
+	if (n->kind == NEWS_NEED) {
+		gantry__worker__need_slabs__init(&p->need);
+		p->need.session_id = n->session_id;
+		p->need.device = n->index;
+		p->need.off = n->off;
+		p->need.bytes = n->bytes;
+		p->msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_NEED_SLABS;
+		p->msg.need_slabs = &p->need;
+		return;
+	}
+	gantry__worker__drop_slab__init(&p->drop);
+	p->drop.session_id = n->session_id;
+	p->drop.device = n->index;
+	p->drop.off = n->off;
+	p->drop.bytes = n->bytes;
+	p->msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_DROP_SLAB;
+	p->msg.drop_slab = &p->drop;
+}
+
+/*
+ * At once, for a task waits; by the control thread where the agent's socket is full. In order: a range that is dropped
+ * and needed again must not be needed first.
+ */
+static void slab_news(struct worker *w, const struct news *n)
+{
+	struct slab_packet p;
+	bool sent = false;
+
+	fill_slab(&p, n);
+	pthread_mutex_lock(&w->news_lock);
+	if (w->nslab_news == 0)
+		sent = gantry_packet_send(CONTROL_FD, &p.msg.base, NULL, 0) == 0;
+	if (!sent)
+		w->nslab_news++;
+	pthread_mutex_unlock(&w->news_lock);
+	if (!sent)
+		post_news(w, n);
+}
+
+static void on_need_slabs(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			  uint64_t bytes)
+{
+	slab_news(cookie, &(struct news){ .kind = NEWS_NEED,
+					  .session_id = session_id,
+					  .index = device,
+					  .off = off,
+					  .bytes = bytes,
+					  .fd = -EBADF });
+}
+
+static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			 uint64_t bytes)
+{
+	slab_news(cookie, &(struct news){ .kind = NEWS_DROP,
+					  .session_id = session_id,
+					  .index = device,
+					  .off = off,
+					  .bytes = bytes,
+					  .fd = -EBADF });
+}
+
 static void on_fault(void *cookie, const char *device, unsigned int blast, const char *text)
 {
 	struct news n = { .kind = NEWS_FAULT, .blast = blast, .fd = -EBADF };
@@ -196,6 +273,17 @@ static void say_keep(const struct news *n)
 
 	fill_keep(&p, n);
 	say(&p.msg, &n->fd, n->fd >= 0 ? 1 : 0);
+}
+
+static void say_slab(struct worker *w, const struct news *n)
+{
+	struct slab_packet p;
+
+	fill_slab(&p, n);
+	say(&p.msg, NULL, 0);
+	pthread_mutex_lock(&w->news_lock);
+	w->nslab_news--;
+	pthread_mutex_unlock(&w->news_lock);
 }
 
 static void say_ended(const struct news *n)
@@ -259,6 +347,10 @@ static void send_news(struct worker *w)
 			break;
 		case NEWS_KEEP:
 			say_keep(n);
+			break;
+		case NEWS_NEED:
+		case NEWS_DROP:
+			say_slab(w, n);
 			break;
 		case NEWS_FAULT:
 			say_fault(n);
@@ -367,6 +459,8 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.detached = on_detached,
 		.ended = on_ended,
 		.keep = on_keep,
+		.need_slabs = on_need_slabs,
+		.drop_slab = on_drop_slab,
 		.device_fault = on_fault,
 		.cookie = w,
 	};
@@ -375,6 +469,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 
 	if (w->engine) { /* a new agent asks who we are */
 		say_ready(w, tag);
+		gantry_engine_ask_again(w->engine);
 		return;
 	}
 	if (c->mode == MODE_STEWARD) {
@@ -418,6 +513,7 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 		.segment_bytes = a->segment_bytes,
 		.address = a->address,
 		.device_mask = a->device_mask,
+		.window_address = a->window_address,
 		.shared = shared,
 		.nshared = (uint32_t)a->n_shared,
 	};
@@ -443,6 +539,36 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 		 : r == -ENODEV ? GANTRY_E_NO_DEVICE
 				: GANTRY_E_INTERNAL,
 		 err.text);
+}
+
+static void give_slabs(struct worker *w, const Gantry__Worker__GiveSlabs *g, const int *fds,
+		       unsigned int nfds)
+{
+	struct gantry_engine_slab slabs[GANTRY_ENGINE_MAX_SLABS];
+	struct gantry_engine_slabs give = {
+		.session_id = g->session_id,
+		.device = g->device,
+		.off = g->off,
+		.bytes = g->bytes,
+		.slabs = slabs,
+		.nslabs = (uint32_t)g->n_slabs,
+		.last = g->last,
+		.status = g->status,
+	};
+	int r;
+
+	if (g->n_slabs != nfds || nfds > GANTRY_ENGINE_MAX_SLABS) {
+		gantry_log(GANTRY_LOG_WARN, "GiveSlabs does not carry the descriptors it names");
+		return;
+	}
+	for (size_t i = 0; i < g->n_slabs; i++)
+		slabs[i] = (struct gantry_engine_slab){ .off = g->slabs[i]->off,
+							.bytes = g->slabs[i]->bytes,
+							.fd = fds[i] };
+	r = gantry_engine_give_slabs(w->engine, &give);
+	if (r < 0 && r != -ENOENT)
+		gantry_log(GANTRY_LOG_WARN, "slabs for session %llu are of no use: %s",
+			   (unsigned long long)g->session_id, strerror(-r));
 }
 
 static void detach(struct worker *w, uint64_t tag, const Gantry__Worker__Detach *d)
@@ -529,6 +655,9 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_RESCAN:
 		rescan(w, msg->tag);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_SLABS:
+		give_slabs(w, msg->give_slabs, fds, nfds);
 		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_QUIT:
 		w->quit = true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
- * charge.c, buffer.c, share.c. The rest of the worker needs worker.h only.
+ * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own). The rest of
+ * the worker needs worker.h only.
  *
  * Functions named _locked want session->lock held; the others take it themselves where they need it.
  */
@@ -9,6 +10,65 @@
 #define GANTRY_HOST_AGENT_WORKER_MEMORY_H
 
 #include "host-agent/worker/worker.h"
+
+#define WORKER_MAX_ASKS 64u /* of one window, not answered yet */
+
+/* Slabs that the agent was asked for. */
+struct wask {
+	struct wextent part;
+	uint64_t asked_ns;
+	int status; /* it was refused, and the buffer that needs it has not heard */
+	bool ahead; /* of need */
+};
+
+/* Device memory of a session: parts of its slab space have slabs behind them. */
+struct wwindow {
+	struct gantry_mem *mem;	      /* NULL: not open yet, or no more */
+	struct gantry_stream *stream; /* of jobs; the device's thread */
+	uint64_t align;
+	uint64_t bytes;
+	uint64_t address;      /* where it is to be; 0: anywhere */
+	bool gone;	       /* its thread lets go: no job may begin */
+	bool unclean;	       /* slabs may hold what an earlier worker left */
+	struct wextent *slabs; /* mapped, sorted */
+	uint32_t nslabs;
+	uint32_t cap;
+	uint64_t mapped_bytes;
+	uint32_t nasks;
+	struct wask asks[WORKER_MAX_ASKS];
+	uint64_t reserve_after_ns; /* after a refusal */
+};
+
+/* An answer of the agent's on its way to the device's thread. */
+struct wgive {
+	struct wsession *session; /* held */
+	uint64_t off;
+	uint64_t bytes;
+	int status;
+	bool last;
+	uint32_t nslabs;
+	struct wextent slabs[GANTRY_ENGINE_MAX_SLABS];
+	int fds[GANTRY_ENGINE_MAX_SLABS];
+};
+
+enum wjob_next {
+	JOB_COMMAND, /* *cmd is to be submitted; its tag is set */
+	JOB_WAIT,    /* not yet; whoever ends that wakes the device */
+	JOB_END,
+};
+
+/* The head of a job. */
+struct wjob {
+	struct gantry_list link;
+	struct wsession *session;
+	bool flying;	       /* a command is with the device */
+	int status;	       /* of a command that failed; DETACHED: the session ends */
+	struct gantry_cmd cmd; /* to be submitted, if its tag is not 0 */
+	/* The next command; END soon once there is a status. Device thread. */
+	enum wjob_next (*next)(struct wdevice *d, struct wjob *job, struct gantry_cmd *cmd);
+	/* Frees it. Device thread. */
+	void (*end)(struct wdevice *d, struct wjob *job);
+};
 
 static inline uint64_t worker_page_up(uint64_t bytes)
 {
@@ -20,11 +80,25 @@ static inline bool worker_is_buffer(const struct gantry_ledger_object *obj)
 	return obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_BUFFER;
 }
 
+static inline bool worker_has_window(const struct wdevice *d)
+{
+	return d->device.info.caps & GANTRY_CAP_WINDOW;
+}
+
+/* Whether the buffer's offset in the slab space is its own: memory is there, or on its way. */
+static inline bool worker_holds_offset(const struct gantry_ledger_buffer *b)
+{
+	return b->place == GANTRY_PLACE_SLAB || b->place == GANTRY_PLACE_WINDOW ||
+	       (b->place == GANTRY_PLACE_NONE && b->charged_bytes);
+}
+
 /* ---- slab.c ---- */
 /* The pages of [off, off + len) go back to the kernel, which clears them before anyone sees them again. */
 void worker_scrub_host(struct wsession *s, uint64_t off, uint64_t len);
 /* Whole pages of the slab space. -ENOMEM: no such range is free. */
 int worker_slab_take_locked(struct wsession *s, uint64_t len, uint64_t *ret_off);
+/* As reserving: -EINVAL where a part of it is not free. */
+int worker_slab_take_at_locked(struct wsession *s, uint64_t off, uint64_t len);
 void worker_slab_put_locked(struct wsession *s, uint64_t off, uint64_t len);
 
 /* ---- charge.c ---- */
@@ -35,9 +109,34 @@ void worker_refund_resident(struct wsession *s, uint32_t device, uint64_t bytes)
 /* A buffer that moves to another device takes its charge along; the memory itself stays where it is. */
 int worker_charge_move(struct wdevice *d, struct wsession *s, struct gantry_ledger_buffer *b);
 
+/* The buffer's host memory; *host_bytes says it. LIMIT. */
+int worker_charge_host(struct wsession *s, struct gantry_ledger_buffer *b);
+void worker_refund_host(struct wsession *s, struct gantry_ledger_buffer *b);
+/* The device's pool alone: for a buffer on its way there. NO_MEMORY. */
+int worker_charge_pool(struct wdevice *d, uint64_t bytes);
+void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
+
 /* ---- buffer.c ---- */
-/* First use: charge, then back. */
-int worker_back_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
+/* First use of a buffer with memory of its own: charge, then back. */
+int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
+
+/* ---- move.c ---- */
+/*
+ * The buffer, in host memory or another device's window, is to come to device @d's window; or, in a window, to host
+ * memory. AGAIN: it is on its way, or has to wait for others; the device is woken. Else why it cannot.
+ */
+int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+int worker_move_to_host_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* What was done for a move to a window that does not happen. */
+void worker_move_forget_locked(struct wsession *s, uint32_t slot);
+/*
+ * Device @d has not @bytes for the session: what it has there and uses least is moved to host memory. AGAIN: that has
+ * begun; NO_MEMORY: it would not be enough.
+ */
+int worker_move_make_room_locked(struct wdevice *d, struct wsession *s, uint64_t bytes,
+				 bool machine_is_full);
+/* The buffer's bytes in host memory, beside those in its window, go: they are about to differ. */
+void worker_move_drop_copy_locked(struct wsession *s, struct gantry_ledger_buffer *b);
 
 /* ---- share.c ---- */
 uint64_t worker_share_id(const struct wsession *s, uint32_t slot);
@@ -47,7 +146,33 @@ int worker_shared_back(struct wsession *s, const struct gantry_ledger_object *ob
 void worker_shared_close(struct wsession *s, struct wobject *rt);
 /* Another handle to the same memory: it was adopted more than once. */
 bool worker_shared_elsewhere(const struct wsession *s, uint32_t slot);
+struct wmapped;
+/* The memory of a shared buffer leaves device @d, on its thread. */
+void worker_shared_unmap(struct wdevice *d, void *mapped);
 int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,
 		      struct gantry_mem **ret_mem);
+
+/* ---- window.c ---- */
+/* A place for @len bytes, where slabs are mapped if possible. -ENOMEM: the slab space is full. */
+int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len,
+			       uint64_t *ret_off);
+/* After something was placed: asks for what the next one may want. */
+void worker_window_placed_locked(struct wsession *s, uint32_t device);
+/* OK: slabs are behind all of it. AGAIN: they were asked for, the device is woken. Else they cannot be had. */
+int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len);
+/*
+ * The range becomes free once it holds zeros in @windows (bits), of which it may have been a part; at once where none
+ * of them has memory there.
+ */
+void worker_window_wash_locked(struct wsession *s, uint64_t off, uint64_t len, uint32_t windows);
+/* Gives slabs back that nobody uses, beyond the reserve; or all of them. Whether there were any. Device thread. */
+bool worker_window_trim_locked(struct wdevice *d, struct wsession *s, bool all);
+/* The range's buffer has left the window: slabs there that nobody else needs are given back. Device thread. */
+void worker_window_leave_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len);
+void worker_window_leave(struct wdevice *d, struct wsession *s);
+
+/* ---- job.c ---- */
+/* Device @device runs @job from now on, which has next and end set. -ENOMEM: it does not. */
+int worker_job_start_locked(struct wsession *s, uint32_t device, struct wjob *job);
 
 #endif

@@ -164,3 +164,14 @@ bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos)
 			q->redone[q->nredone++] = mine.use[i].span;
 	return true;
 }
+
+uint32_t worker_task_buffers(struct wqueue *q, uint64_t pos, uint64_t *ret_handles, uint32_t cap)
+{
+	uint32_t n = 0;
+
+	uses_of(q, pos, &later);
+	for (uint32_t i = 0; i < later.n && n < cap; i++)
+		if (GANTRY_HANDLE_TYPE(later.use[i].span.space) == GANTRY_HANDLE_BUFFER)
+			ret_handles[n++] = later.use[i].span.space;
+	return n;
+}

@@ -187,6 +187,7 @@ static void session_free(struct wsession *s)
 		worker_memory_release(s);
 	worker_load_release(s);
 	worker_images_release(s);
+	worker_windows_free(s);
 	free(s->objects);
 	free(s->queues);
 	gantry_ledger_close(&s->ledger);
@@ -507,6 +508,8 @@ static int session_fill(struct wsession *s, const struct gantry_engine_attach *a
 	if (r == 0)
 		r = worker_slab_init(s, err);
 	if (r == 0)
+		r = worker_windows_init(s, a, err);
+	if (r == 0)
 		r = check_buffers(s, err);
 	if (r < 0)
 		return r;
@@ -555,6 +558,7 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	gantry_list_init(&s->link);
 	gantry_list_init(&s->images);
 	s->store.fd = -EBADF;
+	gantry_list_init(&s->washing);
 	s->engine = e;
 	s->id = a->session_id;
 	s->epoch = a->epoch;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -46,18 +47,31 @@ int worker_shared_back(struct wsession *s, const struct gantry_ledger_object *ob
 	return GANTRY_OK;
 }
 
-static void free_mem(struct wdevice *d, void *mem)
+/* A shared buffer on one device: imported, or mapped here where the device takes host memory only. */
+struct wmapped {
+	struct gantry_mem *mem;
+	void *base; /* NULL: imported */
+	uint64_t bytes;
+};
+
+void worker_shared_unmap(struct wdevice *d, void *arg)
 {
-	d->device.backend->mem_free(mem);
+	struct wmapped *mapped = arg;
+
+	d->device.backend->mem_free(mapped->mem);
+	if (mapped->base)
+		(void)munmap(mapped->base,
+			     mapped->bytes); /* cannot fail for what mmap() returned */
+	free(mapped);
 }
 
 /* Device memory belongs to its device's thread, which frees it soon; the descriptor may go before. */
 void worker_shared_close(struct wsession *s, struct wobject *rt)
 {
 	for (uint32_t i = 0; i < s->engine->ndevices; i++)
-		if (rt->shared->mem[i])
-			(void)worker_device_post(s->engine->devices[i], free_mem,
-						 rt->shared->mem[i]);
+		if (rt->shared->on[i])
+			(void)worker_device_post(s->engine->devices[i], worker_shared_unmap,
+						 rt->shared->on[i]);
 	gantry_fd_close(rt->shared->fd);
 	free(rt->shared);
 	rt->shared = NULL;
@@ -76,20 +90,55 @@ bool worker_shared_elsewhere(const struct wsession *s, uint32_t slot)
 	return false;
 }
 
+static int map_host(struct wdevice *d, int fd, struct wmapped *m, struct gantry_err *err)
+{
+	int r;
+
+	m->base = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (m->base == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "mapping a shared buffer");
+	r = d->device.backend->mem_host(d->device.dev, m->base, m->bytes, &m->mem, err);
+	if (r < 0)
+		(void)munmap(m->base, m->bytes);
+	return r;
+}
+
+static int map_on(struct wdevice *d, int fd, uint64_t bytes, struct wmapped **ret_mapped)
+{
+	struct wmapped *m = calloc(1, sizeof(*m));
+	struct gantry_err err;
+	int r;
+
+	if (!m)
+		return GANTRY_E_NO_MEMORY;
+	m->bytes = bytes;
+	if (d->device.info.caps & GANTRY_CAP_MEM_FD)
+		r = d->device.backend->mem_import(d->device.dev, fd, 0, bytes, &m->mem, &err);
+	else
+		r = map_host(d, fd, m, &err);
+	if (r < 0) {
+		free(m);
+		return GANTRY_E_NO_MEMORY;
+	}
+	*ret_mapped = m;
+	return GANTRY_OK;
+}
+
 int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,
 		      struct gantry_mem **ret_mem)
 {
 	struct wshared *shared = s->objects[obj - s->ledger.objects].shared;
-	struct gantry_err err;
+	int status;
 
 	if (!shared)
 		return GANTRY_E_HANDLE;
-	if (!shared->mem[d->index] &&
-	    d->device.backend->mem_import(d->device.dev, shared->fd, 0,
-					  worker_page_up(obj->buffer.bytes), &shared->mem[d->index],
-					  &err) < 0)
-		return GANTRY_E_NO_MEMORY;
-	*ret_mem = shared->mem[d->index];
+	if (!shared->on[d->index]) {
+		status = map_on(d, shared->fd, worker_page_up(obj->buffer.bytes),
+				&shared->on[d->index]);
+		if (status != GANTRY_OK)
+			return status;
+	}
+	*ret_mem = shared->on[d->index]->mem;
 	return GANTRY_OK;
 }
 
@@ -137,7 +186,7 @@ static int export_locked(struct wsession *s, uint64_t handle, uint32_t mode, int
 		return GANTRY_E_ACCESS;
 	/* Others will write to it without asking us: its pages are taken and charged before they can. */
 	if (!obj->buffer.adopted && !obj->buffer.charged_bytes)
-		status = worker_back_locked(s->engine->devices[s->home], s, obj);
+		status = worker_back_own_locked(s->engine->devices[s->home], s, obj);
 	if (status != GANTRY_OK)
 		return status;
 	fd = fcntl(shared->fd, F_DUPFD_CLOEXEC, 0);

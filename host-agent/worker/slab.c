@@ -32,8 +32,27 @@ int worker_slab_init(struct wsession *s, struct gantry_err *err)
 	return 0;
 }
 
+/* From the top: the bottom is for buffers in windows, which gain by lying together. */
+static int take_high_locked(struct wsession *s, uint64_t len, uint64_t *ret_off)
+{
+	for (uint32_t i = s->nextents; i-- > 0;) {
+		struct wextent *e = &s->extents[i];
+
+		if (e->len < len)
+			continue;
+		e->len -= len;
+		*ret_off = e->off + e->len;
+		if (e->len == 0)
+			memmove(e, e + 1, (--s->nextents - i) * sizeof(*e));
+		return 0;
+	}
+	return -ENOMEM;
+}
+
 int worker_slab_take_locked(struct wsession *s, uint64_t len, uint64_t *ret_off)
 {
+	if (s->nwindows)
+		return take_high_locked(s, len, ret_off);
 	for (uint32_t i = 0; i < s->nextents; i++) {
 		struct wextent *e = &s->extents[i];
 
@@ -75,8 +94,7 @@ void worker_slab_put_locked(struct wsession *s, uint64_t off, uint64_t len)
 	*e = (struct wextent){ off, len };
 }
 
-/* At recovery: the ranges that live objects hold are not free. The ledger was checked, they do not overlap. */
-static int slab_reserve_locked(struct wsession *s, uint64_t off, uint64_t len)
+int worker_slab_take_at_locked(struct wsession *s, uint64_t off, uint64_t len)
 {
 	for (uint32_t i = 0; i < s->nextents; i++) {
 		struct wextent *e = &s->extents[i];
@@ -98,6 +116,40 @@ static int slab_reserve_locked(struct wsession *s, uint64_t off, uint64_t len)
 	return -EINVAL;
 }
 
+/* What an earlier worker had begun with a buffer and not finished is undone. */
+static void settle(struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	/* It was on its way to a window: where it came from is still right. */
+	if (b->to && b->charged_bytes && b->to - 1 != b->device)
+		worker_refund_pool(s, b->to - 1, b->charged_bytes);
+	b->to = 0;
+	if (b->place == GANTRY_PLACE_SLAB && b->charged_bytes && s->windows[b->device]) {
+		worker_refund_pool(s, b->device, b->charged_bytes);
+		b->charged_bytes = 0;
+		b->host_bytes = worker_page_up(b->bytes);
+	}
+	if (b->place == GANTRY_PLACE_SLAB && b->charged_bytes)
+		b->host_bytes = 0;
+	/* Its worker died while it backed it: nobody has used it. */
+	if (b->place == GANTRY_PLACE_NONE ||
+	    (b->place == GANTRY_PLACE_SLAB && !b->charged_bytes && !b->host_bytes)) {
+		if (b->charged_bytes)
+			worker_refund_pool(s, b->device, b->charged_bytes);
+		b->place = GANTRY_PLACE_NONE;
+		b->charged_bytes = 0;
+		b->host_bytes = 0;
+		b->off = 0;
+	}
+	if (b->host_copy == GANTRY_HOST_COPY_CLEAN && b->place == GANTRY_PLACE_WINDOW &&
+	    b->host_bytes)
+		return;
+	b->host_copy = GANTRY_HOST_COPY_NONE;
+	if (b->place == GANTRY_PLACE_WINDOW) {
+		b->host_bytes = 0;
+		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
+	}
+}
+
 int worker_slab_recover(struct wsession *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -105,17 +157,18 @@ int worker_slab_recover(struct wsession *s)
 		struct gantry_ledger_buffer *b = &obj->buffer;
 		int r;
 
-		if (!worker_is_buffer(obj) || b->place != GANTRY_PLACE_SLAB)
+		if (!worker_is_buffer(obj) || b->place == GANTRY_PLACE_HEAP ||
+		    b->place == GANTRY_PLACE_OWN)
 			continue;
-		if (b->charged_bytes ==
-		    0) { /* its worker died while it backed it: nobody has used it */
-			b->place = GANTRY_PLACE_NONE;
-			b->off = 0;
+		settle(s, b);
+		if (b->place == GANTRY_PLACE_NONE)
 			continue;
-		}
-		r = slab_reserve_locked(s, b->off, worker_page_up(b->bytes));
+		/* The ledger was checked: they do not overlap. */
+		r = worker_slab_take_at_locked(s, b->off, worker_page_up(b->bytes));
 		if (r < 0)
 			return r;
+		if (b->place == GANTRY_PLACE_WINDOW)
+			s->objects[i].dirty = 1u << b->device;
 	}
 	/* Pages there belong to buffers that were being made or given back; they are charged to nobody. */
 	for (uint32_t i = 0; i < s->nextents; i++)

@@ -78,6 +78,19 @@ struct wkernel {
 
 /* What the worker keeps beside a ledger object; nothing that must survive it. */
 struct wobject {
+	/*
+	 * Atomic. Bit d: device d may read the buffer as it is now, bit 8 + d: may write it. Set on d's thread by
+	 * worker_buffer_range(); until then the road of a task goes through the lock.
+	 */
+	uint32_t ready;
+	/* Under the lock: */
+	uint32_t users;	   /* bit d: tasks of device d may be using it */
+	int stuck;	   /* status of a move that failed, for the next task that uses it */
+	bool moving;	   /* a job has it: it is neither used nor released */
+	uint32_t for_task; /* wsession.mover_id of a task that needs it where it is */
+	uint64_t
+		used; /* wsession.clock when it was last made ready: what is not ready was not used since */
+	uint32_t dirty; /* under the lock; bit d: device d's window may hold bytes of the buffer */
 	struct wkernel *kernel
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
 	struct wshared *
@@ -90,7 +103,7 @@ struct wobject {
 /* Memory of a shared buffer. */
 struct wshared {
 	int fd;
-	struct gantry_mem *mem[GANTRY_ENGINE_MAX_DEVICES];
+	struct wmapped *on[GANTRY_ENGINE_MAX_DEVICES]; /* share.c */
 };
 
 /* Bytes of a buffer, of the heap or of what is shared. */
@@ -144,6 +157,8 @@ struct wstore {
 	uint32_t cap;
 };
 
+struct wwindow; /* memory.h */
+
 struct wsession {
 	struct gantry_list link; /* engine's list; control thread */
 	struct gantry_engine *engine;
@@ -169,6 +184,18 @@ struct wsession {
 		[GANTRY_ENGINE_MAX_DEVICES]; /* bit q: queue q belongs to that device's thread (atomic) */
 	struct gantry_mem *heap_mem[GANTRY_ENGINE_MAX_DEVICES];
 	struct gantry_mem *slab_mem[GANTRY_ENGINE_MAX_DEVICES];
+	struct wwindow *windows[GANTRY_ENGINE_MAX_DEVICES]; /* of devices that have them */
+	uint32_t nwindows;
+	uint32_t
+		njobs; /* atomic: of all devices (job.c); nobody leaves before the last has ended */
+	struct gantry_list washing; /* under the lock: those ranges */
+	/* Under the lock: the one task for which buffers are moved at a time. */
+	struct wqueue *mover; /* also read without; NULL: none */
+	uint64_t mover_pos;
+	uint64_t mover_seen_ns; /* when it was last tried */
+	uint32_t mover_id;
+	uint64_t clock;
+	uint32_t nwashing;  /* changed under the lock: ranges that come back soon */
 	uint32_t ending;    /* atomic; 1: issue nothing more, threads let go */
 	uint32_t condemned; /* atomic: minus the status, once */
 	bool joined
@@ -237,6 +264,8 @@ struct wdevice {
 	struct gantry_list images; /* loaded here, by path */
 	struct gantry_list
 		dying_images; /* of guests, that commands in flight still use; thread's own */
+	struct gantry_list jobs;
+	struct wqueue *binding; /* whose task worker_bind() looks at */
 };
 
 struct gantry_engine {
@@ -304,6 +333,8 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 bool worker_doomed(const struct wqueue *q);
 
 /* ---- replay.c ---- */
+/* Handles of buffers that the task at @pos uses, at most @cap; hints, as the guest may change its mind. */
+uint32_t worker_task_buffers(struct wqueue *q, uint64_t pos, uint64_t *ret_handles, uint32_t cap);
 /*
  * Whether a task in doubt, harmless to run twice, finds what it reads as it was the first time; it has to run again
  * then. In the order of positions.
@@ -342,9 +373,12 @@ int worker_buffer_free(struct wsession *s, uint64_t handle);
 bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b);
 /* Gives back buffers whose last users have finished. Returns how many are still dying. */
 uint32_t worker_buffer_reap(struct wsession *s);
-/* [off, off + len) of @obj on device @d, backed and charged. len 0: to the end. 0 or a status. */
+/*
+ * [off, off + len) of @obj on device @d, backed and charged, to be read, or written too. len 0: to the end. 0 or a
+ * status; AGAIN: memory is on its way, the device is woken then.
+ */
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
-			uint64_t off, uint64_t len, struct gantry_range *ret_range);
+			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range);
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
 		      struct gantry_range *ret_range);
 int worker_slab_init(struct wsession *s, struct gantry_err *err);
@@ -359,6 +393,30 @@ int worker_buffer_export(struct wsession *s, uint64_t handle, uint32_t mode, int
 void worker_memory_release(struct wsession *s);
 /* Memory of device @d that the session holds, before the thread lets go. Device thread. */
 void worker_memory_leave(struct wdevice *d, struct wsession *s);
+
+/* ---- window.c ---- */
+/* The session's windows, as tables; before the ledger's buffers are looked at. */
+int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a,
+			struct gantry_err *err);
+/* The session's window of this device, if it has windows. Device thread. */
+int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err *err);
+/* Asks again for slabs that have not come. */
+void worker_window_ask_again(struct wsession *s);
+/* Whether the thread may let go: no job is left, and none can begin that needs it. Device thread. */
+bool worker_windows_close(struct wdevice *d, struct wsession *s);
+void worker_windows_free(struct wsession *s);
+
+/* ---- move.c ---- */
+/* The task that buffers were moved for is bound, or not to be: others may move theirs. */
+void worker_move_over(struct wsession *s);
+
+/* ---- job.c ---- */
+/* Whether a command's tag is a job's; its session. */
+bool worker_job_is(uint64_t tag);
+const struct wsession *worker_job_session(uint64_t tag);
+/* Gets on with the thread's jobs. Returns how many did. */
+unsigned worker_jobs_run(struct wdevice *d);
+void worker_job_done(struct wdevice *d, const struct gantry_done *done);
 
 /* ---- kernel.c ---- */
 /* The engine's kernel of that name ("" or NULL module: any), newest scan first. NULL: none. */

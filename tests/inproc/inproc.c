@@ -97,6 +97,223 @@ static void on_keep(void *cookie, uint64_t session_id, uint64_t share_id, uint64
 	keep(cookie, session_id, share_id, bytes, fd);
 }
 
+/* ---- slabs ---- */
+
+static void on_need_slabs(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			  uint64_t bytes)
+{
+	struct inproc_slabs *p = &((struct inproc_host *)cookie)->slabs;
+	struct inproc_ask *ask = calloc(1, sizeof(*ask));
+
+	assert(ask && bytes > 0);
+	gantry_list_init(&ask->link);
+	ask->session_id = session_id;
+	ask->device = device;
+	ask->off = off;
+	ask->bytes = bytes;
+	pthread_mutex_lock(&p->lock);
+	gantry_list_push_back(&p->asks, &ask->link);
+	p->nasked++;
+	pthread_cond_signal(&p->cond);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void slab_free_locked(struct inproc_slabs *p, struct inproc_slab *slab)
+{
+	p->used_bytes -= slab->bytes;
+	gantry_list_remove(&slab->link);
+	gantry_fd_close(slab->fd);
+	free(slab);
+}
+
+static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
+			 uint64_t bytes)
+{
+	struct inproc_slabs *p = &((struct inproc_host *)cookie)->slabs;
+	bool found = false;
+
+	pthread_mutex_lock(&p->lock);
+	gantry_list_for_each_safe(&p->slabs, struct inproc_slab, link, slab)
+		if (slab->session_id == session_id && slab->device == device && slab->off == off) {
+			assert(slab->bytes == bytes);
+			slab_free_locked(p, slab);
+			found = true;
+		}
+	p->ndropped++;
+	pthread_mutex_unlock(&p->lock);
+	assert(found);
+}
+
+static void drop_slabs_of(struct inproc_host *h, uint64_t session_id)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	pthread_mutex_lock(&p->lock);
+	gantry_list_for_each_safe(&p->slabs, struct inproc_slab, link, slab)
+		if (slab->session_id == session_id)
+			slab_free_locked(p, slab);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static struct inproc_slab *slab_at(struct inproc_slabs *p, const struct inproc_ask *ask,
+				   uint64_t at)
+{
+	gantry_list_for_each(&p->slabs, struct inproc_slab, link, slab)
+		if (slab->session_id == ask->session_id && slab->device == ask->device &&
+		    at - slab->off < slab->bytes)
+			return slab;
+	return NULL;
+}
+
+static struct inproc_slab *slab_make(struct inproc_slabs *p, const struct inproc_ask *ask,
+				     uint64_t at)
+{
+	uint64_t end = ask->off + ask->bytes;
+	struct inproc_slab *slab;
+
+	gantry_list_for_each(&p->slabs, struct inproc_slab, link, other)
+		if (other->session_id == ask->session_id && other->device == ask->device &&
+		    other->off > at && other->off < end)
+			end = other->off;
+	if (p->slab_bytes && end - at > p->slab_bytes)
+		end = at + p->slab_bytes;
+	if (end - at > p->limit_bytes - p->used_bytes)
+		return NULL;
+	slab = calloc(1, sizeof(*slab));
+	assert(slab);
+	gantry_list_init(&slab->link);
+	slab->session_id = ask->session_id;
+	slab->device = ask->device;
+	slab->off = at;
+	slab->bytes = end - at;
+	assert(gantry_memfd_create("slab", slab->bytes, GANTRY_MEMFD_SEALED, &slab->fd) == 0);
+	p->used_bytes += slab->bytes;
+	gantry_list_push_back(&p->slabs, &slab->link);
+	return slab;
+}
+
+/* One slab a message, so that answers in parts are the rule. */
+static void answer(struct inproc_host *h, const struct inproc_ask *ask)
+{
+	struct gantry_engine_slab one;
+	struct gantry_engine_slabs give = {
+		.session_id = ask->session_id,
+		.device = ask->device,
+		.off = ask->off,
+		.bytes = ask->bytes,
+		.slabs = &one,
+	};
+
+	for (uint64_t at = ask->off; !give.last; at = one.off + one.bytes) {
+		struct inproc_slab *slab;
+
+		pthread_mutex_lock(&h->slabs.lock);
+		slab = slab_at(&h->slabs, ask, at);
+		if (!slab)
+			slab = slab_make(&h->slabs, ask, at);
+		give.nslabs = slab ? 1 : 0;
+		give.status = slab ? GANTRY_OK : GANTRY_E_NO_MEMORY;
+		if (slab)
+			one = (struct gantry_engine_slab){ slab->off, slab->bytes,
+							   fcntl(slab->fd, F_DUPFD_CLOEXEC, 0) };
+		pthread_mutex_unlock(&h->slabs.lock);
+		give.last = !slab || one.off + one.bytes >= ask->off + ask->bytes;
+		(void)gantry_engine_give_slabs(h->engine,
+					       &give); /* a session that ended wants none */
+		if (slab)
+			gantry_fd_close(one.fd);
+	}
+}
+
+static void *slabs_main(void *arg)
+{
+	struct inproc_host *h = arg;
+	struct inproc_slabs *p = &h->slabs;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->stop) {
+		struct gantry_list *link = p->paused ? NULL : gantry_list_pop_front(&p->asks);
+		struct inproc_ask *ask;
+
+		if (!link) {
+			pthread_cond_wait(&p->cond, &p->lock);
+			continue;
+		}
+		ask = gantry_list_entry(link, struct inproc_ask, link);
+		pthread_mutex_unlock(&p->lock);
+		answer(h, ask);
+		free(ask);
+		pthread_mutex_lock(&p->lock);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static void slabs_start(struct inproc_host *h)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	assert(pthread_create(&p->thread, NULL, slabs_main, h) == 0);
+}
+
+static void slabs_init(struct inproc_host *h)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->cond, NULL);
+	gantry_list_init(&p->asks);
+	gantry_list_init(&p->slabs);
+	p->limit_bytes = 8ull << 30;
+}
+
+/* Before the engine stops: nobody calls it from here any more. */
+static void slabs_stop(struct inproc_host *h)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_signal(&p->cond);
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->thread, NULL);
+}
+
+static void slabs_fini(struct inproc_host *h)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	gantry_list_for_each_safe(&p->asks, struct inproc_ask, link, ask) {
+		gantry_list_remove(&ask->link);
+		free(ask);
+	}
+	gantry_list_for_each_safe(&p->slabs, struct inproc_slab, link, slab)
+		slab_free_locked(p, slab);
+	assert(p->used_bytes == 0);
+	pthread_cond_destroy(&p->cond);
+	pthread_mutex_destroy(&p->lock);
+}
+
+void inproc_pause_slabs(struct inproc_host *h, bool paused)
+{
+	pthread_mutex_lock(&h->slabs.lock);
+	h->slabs.paused = paused;
+	pthread_cond_signal(&h->slabs.cond);
+	pthread_mutex_unlock(&h->slabs.lock);
+}
+
+uint64_t inproc_slab_bytes(struct inproc_host *h, uint32_t index)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&h->slabs.lock);
+	gantry_list_for_each(&h->slabs.slabs, struct inproc_slab, link, slab)
+		if (index == UINT32_MAX || slab->session_id == h->sessions[index].id)
+			bytes += slab->bytes;
+	pthread_mutex_unlock(&h->slabs.lock);
+	return bytes;
+}
+
 static void on_fault(void *cookie, const char *device, unsigned blast, const char *text)
 {
 	(void)cookie;
@@ -118,6 +335,8 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 		.detached = on_detached,
 		.ended = on_ended,
 		.keep = on_keep,
+		.need_slabs = on_need_slabs,
+		.drop_slab = on_drop_slab,
 		.device_fault = on_fault,
 		.cookie = h,
 	};
@@ -138,6 +357,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 	ec.module_dirs = &dir;
 	h->ndevices = ndevices;
 	pthread_mutex_init(&h->kept_lock, NULL);
+	slabs_init(h);
 	for (uint32_t i = 0; i < ndevices; i++) {
 		uint32_t lanes = 1;
 
@@ -172,6 +392,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 			fprintf(stderr, "%s: %s\n", info[i].name, info[i].error);
 		assert(!info[i].error[0]);
 	}
+	slabs_start(h);
 	return h;
 }
 
@@ -202,6 +423,7 @@ static void release(struct inproc_host *h, struct inproc_session *s)
 	pthread_mutex_lock(&h->kept_lock);
 	drop_kept(h, s->id, 0);
 	pthread_mutex_unlock(&h->kept_lock);
+	drop_slabs_of(h, s->id);
 	gantry_ledger_close(&s->ledger);
 	segment_unref(s->segment);
 	gantry_fd_close(s->segment_fd);
@@ -233,8 +455,11 @@ void inproc_stop(struct inproc_host *h)
 {
 	for (uint32_t i = 0; i < INPROC_MAX_SESSIONS; i++)
 		inproc_detach(h, i);
+	slabs_stop(h);
 	gantry_engine_stop(h->engine);
 	worker_compiler_stop(h->compiler);
+	slabs_fini(h);
+	assert(h->quota->host_used == 0);
 	assert(h->quota->mem_used == 0);
 	assert(h->quota->virtual_used == 0);
 	for (uint32_t i = 0; i < h->ndevices; i++) {

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/list.h"
 #include "guest-shim/gantry.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
@@ -57,7 +58,43 @@ struct inproc_kept {
 	int fd;
 };
 
+/* A slab of a session, as agent and monitor keep it. */
+struct inproc_slab {
+	struct gantry_list link;
+	uint64_t session_id;
+	uint32_t device;
+	uint64_t off;
+	uint64_t bytes;
+	int fd;
+};
+
+/* What a session asked for and is not answered. */
+struct inproc_ask {
+	struct gantry_list link;
+	uint64_t session_id;
+	uint32_t device;
+	uint64_t off;
+	uint64_t bytes;
+};
+
+/* The agent's side of windows: a thread of its own answers, as the engine must not be called from its own. */
+struct inproc_slabs {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct gantry_list asks;
+	struct gantry_list slabs;
+	uint64_t limit_bytes; /* of all slabs together */
+	uint64_t used_bytes;
+	uint64_t slab_bytes; /* none is larger; 0: as asked for */
+	uint32_t nasked;
+	uint32_t ndropped;
+	bool paused; /* nobody answers */
+	bool stop;
+};
+
 struct inproc_host {
+	struct inproc_slabs slabs;
 	struct gantry_engine *engine;
 	struct worker_compiler *compiler;
 	uint32_t ndevices;
@@ -75,6 +112,11 @@ struct inproc_host {
 struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices);
 /* Detaches what is left, ends the engine, and aborts unless every charge went back. */
 void inproc_stop(struct inproc_host *h);
+
+/* Nobody answers what windows need; or somebody does again. */
+void inproc_pause_slabs(struct inproc_host *h, bool paused);
+/* Bytes of slabs that the session, or with UINT32_MAX all of them, have now. */
+uint64_t inproc_slab_bytes(struct inproc_host *h, uint32_t index);
 
 /* A session as a guest opens it. *ret_index names it to the functions below. */
 int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,

@@ -64,7 +64,7 @@ static void setup(void)
 					   &ledger, &ledger_fd, &err) == 0,
 		      "%s", err.text);
 	put_buffer(SLAB_A, GANTRY_PLACE_SLAB, 0, 4096);
-	put_buffer(SLAB_B, GANTRY_PLACE_SLAB, 4096, SLAB_BYTES / 2);
+	put_buffer(SLAB_B, GANTRY_PLACE_WINDOW, 4096, SLAB_BYTES / 2);
 	put_buffer(LAST, GANTRY_PLACE_SLAB, SLAB_BYTES - 64, 64);
 	put_buffer(IN_HEAP, GANTRY_PLACE_HEAP, SEGMENT_BYTES - 64, 64);
 	put_buffer(OF_ITS_OWN, GANTRY_PLACE_OWN, 0, 1 << 30);
@@ -269,7 +269,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(tenant_path, strcpy(HDR->tenant, "../red"), "tenant")                              \
 	R(detach, HDR->detach = 2, "detach")                                                 \
 	R(condemned, HDR->condemned = UINT64_MAX, "condemned")                               \
-	R(header_reserved, HDR->pad2[3] = 1, "reserved")                                     \
+	R(header_reserved, HDR->pad2[0] = 1, "reserved")                                     \
 	R(cursor_done_past_issued, QUEUE->done = QUEUE->issued + 1, "queue 1")               \
 	R(cursor_issued_past_taken, QUEUE->issued = QUEUE->taken + 1, "queue 1")             \
 	R(cursor_taken_past_ring, QUEUE->taken++, "queue 1")                                 \
@@ -298,7 +298,11 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_empty, BUFFER(SLAB_A)->bytes = 0, "0 bytes")                                \
 	R(buffer_huge, BUFFER(VIRTUAL)->bytes = GANTRY_MAX_BUFFER_BYTES + 1, "bytes")        \
 	R(buffer_charge, BUFFER(SLAB_A)->charged_bytes = UINT64_MAX, "charged")              \
-	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_OWN + 1, "nowhere")             \
+	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_WINDOW + 1, "nowhere")          \
+	R(buffer_host_charge, BUFFER(SLAB_A)->host_bytes = UINT64_MAX, "charged")            \
+	R(buffer_host_copy, BUFFER(SLAB_B)->host_copy = GANTRY_HOST_COPY_CLEAN + 1, "flag")  \
+	R(buffer_to, BUFFER(SLAB_B)->to = 65, "device")                                      \
+	R(window_past_slab, BUFFER(SLAB_B)->off = SLAB_BYTES / 2 + 4096, "nowhere")          \
 	R(buffer_past_slab, BUFFER(LAST)->bytes = 65, "nowhere")                             \
 	R(buffer_off_wraps, BUFFER(LAST)->off = UINT64_MAX - 31, "nowhere")                  \
 	R(buffer_past_segment, BUFFER(IN_HEAP)->off += 1, "nowhere")                         \
