@@ -144,14 +144,6 @@ void gantry_engine_nudge(struct gantry_engine *e)
 		(void)worker_device_post(e->devices[i], look_again, NULL);
 }
 
-void gantry_engine_ask_again(struct gantry_engine *e)
-{
-	pthread_mutex_lock(&e->session_lock);
-	gantry_list_for_each(&e->sessions, struct wsession, link, s)
-		worker_window_ask_again(s);
-	pthread_mutex_unlock(&e->session_lock);
-}
-
 uint32_t gantry_engine_sessions(struct gantry_engine *e, uint64_t *ret_ids, uint32_t cap)
 {
 	uint32_t n = 0;

@@ -16,7 +16,6 @@
 /* Slabs that the agent was asked for. */
 struct wask {
 	struct wextent part;
-	uint64_t asked_ns;
 	int status; /* it was refused, and the buffer that needs it has not heard */
 	bool ahead; /* of need */
 };

@@ -25,7 +25,6 @@
 #define RESERVE_MIN	 2u	      /* granules mapped ahead of need ... */
 #define RESERVE_MAX	 8u	      /* ... and an eighth of what is mapped, between these */
 #define RESERVE_RETRY_NS 1000000000u  /* after a refusal */
-#define ASK_AGAIN_NS	 5000000000u
 #define WASH_AT_ONCE	 (256ull << 20)
 
 static uint64_t down(const struct wwindow *w, uint64_t off)
@@ -48,7 +47,8 @@ struct washed {
 	struct gantry_list link; /* wsession.washing */
 	struct wextent part;
 	uint32_t left;
-	bool lost; /* it could not be washed, and stays out of use as long as the session lives */
+	bool again; /* a slab came meanwhile that may hold anything */
+	bool lost;  /* it could not be washed, and stays out of use as long as the session lives */
 };
 
 /* ---- what is mapped ---- */
@@ -154,7 +154,6 @@ static void send_ask(struct wsession *s, uint32_t device, struct wask *ask)
 {
 	const struct gantry_engine_events *ev = &s->engine->events;
 
-	ask->asked_ns = gantry_now_ns();
 	ev->need_slabs(ev->cookie, s->id, device, ask->part.off, ask->part.len);
 }
 
@@ -174,7 +173,6 @@ static void ask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64
 static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct wextent *gap)
 {
 	struct wwindow *w = s->windows[device];
-	uint64_t now = gantry_now_ns();
 
 	for (uint64_t at = gap->off; at < end_of(gap);) {
 		struct wask *ask = ask_at(w, at);
@@ -194,8 +192,6 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 			forget_ask(w, ask);
 			return status;
 		}
-		if (now - ask->asked_ns > ASK_AGAIN_NS)
-			send_ask(s, device, ask);
 		ask->ahead = false;
 		at = end_of(&ask->part);
 	}
@@ -262,17 +258,36 @@ static void reserve_locked(struct wsession *s, uint32_t device)
 	ask_locked(s, device, hole.off, hole.off + GANTRY_MIN(hole.len, want - have), true);
 }
 
-void worker_window_ask_again(struct wsession *s)
+/*
+ * On the device's thread, behind all that the agent before has sent: what it had not answered by then it never will, so
+ * that no ask has two answers. With two, the second might bring a slab that was given back meanwhile, and is another's.
+ */
+static void ask_again(struct wdevice *d, void *arg)
 {
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
-		struct wwindow *w = s->windows[i];
+	struct wsession *s = arg;
+	struct wwindow *w = s->windows[d->index];
 
-		for (uint32_t k = 0; w && k < w->nasks; k++)
-			if (w->asks[k].status == GANTRY_OK)
-				send_ask(s, i, &w->asks[k]);
-	}
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; s->joined[d->index] && !w->gone && i < w->nasks; i++)
+		if (w->asks[i].status == GANTRY_OK)
+			send_ask(s, d->index, &w->asks[i]);
 	pthread_mutex_unlock(&s->lock);
+	worker_session_leave(s);
+}
+
+void gantry_engine_ask_again(struct gantry_engine *e)
+{
+	uint64_t ids[GANTRY_ENGINE_MAX_SESSIONS];
+	uint32_t n = gantry_engine_sessions(e, ids, GANTRY_ENGINE_MAX_SESSIONS);
+
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < e->ndevices; k++) {
+			struct wsession *s = worker_session_get(e, ids[i]);
+
+			if (s &&
+			    (!s->windows[k] || worker_device_post(e->devices[k], ask_again, s) < 0))
+				worker_session_leave(s);
+		}
 }
 
 /* ---- placing buffers ---- */
@@ -342,6 +357,19 @@ void worker_window_placed_locked(struct wsession *s, uint32_t device)
 
 /* ---- giving slabs back ---- */
 
+/*
+ * An answer that is on its way may bring the slab again. Were it given back before that comes, it might be another's by
+ * the time it is mapped.
+ */
+static bool may_come_again(const struct wwindow *w, const struct wextent *slab)
+{
+	for (uint32_t i = 0; i < w->nasks; i++)
+		if (w->asks[i].status == GANTRY_OK && w->asks[i].part.off < end_of(slab) &&
+		    end_of(&w->asks[i].part) > slab->off)
+			return true;
+	return false;
+}
+
 static void drop_slab_locked(struct wdevice *d, struct wsession *s, uint32_t i)
 {
 	const struct gantry_engine_events *ev = &s->engine->events;
@@ -382,6 +410,7 @@ void worker_window_leave_range(struct wdevice *d, struct wsession *s, uint64_t o
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = w->nslabs; i-- > 0;)
 		if (w->slabs[i].off < end_of(&range) && end_of(&w->slabs[i]) > range.off &&
+		    !may_come_again(w, &w->slabs[i]) &&
 		    !is_needed_locked(s, d->index, &w->slabs[i]))
 			drop_slab_locked(d, s, i);
 	pthread_mutex_unlock(&s->lock);
@@ -398,7 +427,8 @@ bool worker_window_trim_locked(struct wdevice *d, struct wsession *s, bool all)
 	if (spare <= 2 * keep)
 		return false;
 	for (uint32_t i = w->nslabs; i-- > 0;)
-		if (spare >= keep + w->slabs[i].len && is_free_locked(s, &w->slabs[i])) {
+		if (spare >= keep + w->slabs[i].len && is_free_locked(s, &w->slabs[i]) &&
+		    !may_come_again(w, &w->slabs[i])) {
 			spare -= w->slabs[i].len;
 			drop_slab_locked(d, s, i);
 			any = true;
@@ -427,6 +457,8 @@ static void drop_inside(struct wdevice *d, struct wsession *s, const struct wash
 		const struct wextent *slab = &w->slabs[i];
 
 		if (slab->off < range->part.off || end_of(slab) > end_of(&range->part))
+			continue;
+		if (may_come_again(w, slab))
 			continue;
 		if (spare < reserve_bytes(w) && slab->len <= RESERVE_MAX * w->align)
 			spare += slab->len;
@@ -470,9 +502,12 @@ static void wash_end(struct wdevice *d, struct wjob *base)
 	range->lost = range->lost || base->status != GANTRY_OK;
 	last = --range->left == 0 && !range->lost;
 	if (last) {
-		worker_slab_put_locked(s, range->part.off, range->part.len);
 		gantry_list_remove(&range->link);
 		s->nwashing--;
+		if (range->again)
+			worker_window_wash_locked(s, range->part.off, range->part.len, UINT32_MAX);
+		else
+			worker_slab_put_locked(s, range->part.off, range->part.len);
 		free(range);
 	}
 	if (!gantry_load_acquire(&s->ending))
@@ -555,13 +590,20 @@ static int insert_locked(struct wwindow *w, const struct wextent *slab)
  */
 static void clean_locked(struct wsession *s, uint32_t device, const struct wextent *slab)
 {
+	gantry_list_for_each(&s->washing, struct washed, link, range)
+		if (range->part.off < end_of(slab) && end_of(&range->part) > slab->off)
+			range->again = true;
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
+		const struct gantry_ledger_buffer *b = &obj->buffer;
 
-		if (worker_is_buffer(obj) && worker_holds_offset(&obj->buffer) &&
-		    obj->buffer.off < end_of(slab) &&
-		    obj->buffer.off + worker_page_up(obj->buffer.bytes) > slab->off)
-			s->objects[i].dirty |= 1u << device;
+		if (!worker_is_buffer(obj) || !worker_holds_offset(b) || b->off >= end_of(slab) ||
+		    b->off + worker_page_up(b->bytes) <= slab->off)
+			continue;
+		s->objects[i].dirty |= 1u << device;
+		/* One that waits for its first memory waits for some that is clean. */
+		if (b->place == GANTRY_PLACE_NONE)
+			worker_move_forget_locked(s, i);
 	}
 	for (uint32_t i = 0; i < s->nextents; i++) {
 		uint64_t from = GANTRY_MAX(s->extents[i].off, slab->off);
@@ -590,14 +632,16 @@ static bool slab_fits(const struct wwindow *w, const struct wextent *slab)
 }
 
 /* A slab of the agent's, mapped. The descriptor stays the caller's. */
-static int take_slab(struct wdevice *d, struct wsession *s, const struct wextent *slab, int fd)
+static int take_slab(struct wdevice *d, struct wsession *s, const struct wgive *give,
+		     const struct wextent *slab, int fd)
 {
 	const struct gantry_engine_events *ev = &s->engine->events;
 	struct wwindow *w = s->windows[d->index];
 	struct gantry_err err;
 	int r;
 
-	if (!slab_fits(w, slab))
+	if (!slab_fits(w, slab) || slab->off >= give->off + give->bytes ||
+	    end_of(slab) <= give->off)
 		return GANTRY_E_INTERNAL;
 	if (overlaps_mapped(w, slab))
 		return GANTRY_OK; /* it came twice: asked for again while the answer was on its way */
@@ -618,6 +662,18 @@ static int take_slab(struct wdevice *d, struct wsession *s, const struct wextent
 		return GANTRY_OK;
 	ev->drop_slab(ev->cookie, s->id, d->index, slab->off, slab->len);
 	return GANTRY_E_NO_MEMORY;
+}
+
+static bool was_asked(struct wsession *s, const struct wwindow *w, const struct wgive *give)
+{
+	bool asked = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < w->nasks; i++)
+		if (w->asks[i].part.off == give->off && w->asks[i].part.len == give->bytes)
+			asked = true;
+	pthread_mutex_unlock(&s->lock);
+	return asked;
 }
 
 /* The answer to an ask is complete. A refusal stays until the buffer that needs the place hears it. */
@@ -653,9 +709,9 @@ static void take_slabs(struct wdevice *d, void *arg)
 	struct wwindow *w = s->windows[d->index];
 	int status = give->status;
 
-	if (s->joined[d->index] && w->mem && !w->gone) {
+	if (s->joined[d->index] && w->mem && !w->gone && was_asked(s, w, give)) {
 		for (uint32_t i = 0; i < give->nslabs; i++) {
-			int r = take_slab(d, s, &give->slabs[i], give->fds[i]);
+			int r = take_slab(d, s, give, &give->slabs[i], give->fds[i]);
 
 			if (status == GANTRY_OK)
 				status = r;

@@ -400,8 +400,6 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 			struct gantry_err *err);
 /* The session's window of this device, if it has windows. Device thread. */
 int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err *err);
-/* Asks again for slabs that have not come. */
-void worker_window_ask_again(struct wsession *s);
 /* Whether the thread may let go: no job is left, and none can begin that needs it. Device thread. */
 bool worker_windows_close(struct wdevice *d, struct wsession *s);
 void worker_windows_free(struct wsession *s);

@@ -114,7 +114,7 @@ static void on_need_slabs(void *cookie, uint64_t session_id, uint32_t device, ui
 	pthread_mutex_lock(&p->lock);
 	gantry_list_push_back(&p->asks, &ask->link);
 	p->nasked++;
-	pthread_cond_signal(&p->cond);
+	pthread_cond_broadcast(&p->cond);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -240,13 +240,32 @@ static void *slabs_main(void *arg)
 			continue;
 		}
 		ask = gantry_list_entry(link, struct inproc_ask, link);
+		p->busy_with = ask->session_id;
 		pthread_mutex_unlock(&p->lock);
 		answer(h, ask);
 		free(ask);
 		pthread_mutex_lock(&p->lock);
+		p->busy_with = 0;
+		pthread_cond_broadcast(&p->cond);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
+}
+
+/* A worker is dead: what it asked for is answered to nobody. */
+static void forget_asks(struct inproc_host *h, uint64_t session_id)
+{
+	struct inproc_slabs *p = &h->slabs;
+
+	pthread_mutex_lock(&p->lock);
+	gantry_list_for_each_safe(&p->asks, struct inproc_ask, link, ask)
+		if (ask->session_id == session_id) {
+			gantry_list_remove(&ask->link);
+			free(ask);
+		}
+	while (p->busy_with == session_id)
+		pthread_cond_wait(&p->cond, &p->lock);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void slabs_start(struct inproc_host *h)
@@ -274,7 +293,7 @@ static void slabs_stop(struct inproc_host *h)
 
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
-	pthread_cond_signal(&p->cond);
+	pthread_cond_broadcast(&p->cond);
 	pthread_mutex_unlock(&p->lock);
 	pthread_join(p->thread, NULL);
 }
@@ -298,7 +317,7 @@ void inproc_pause_slabs(struct inproc_host *h, bool paused)
 {
 	pthread_mutex_lock(&h->slabs.lock);
 	h->slabs.paused = paused;
-	pthread_cond_signal(&h->slabs.cond);
+	pthread_cond_broadcast(&h->slabs.cond);
 	pthread_mutex_unlock(&h->slabs.lock);
 }
 
@@ -521,6 +540,7 @@ void inproc_crash(struct inproc_host *h, uint32_t index)
 	assert(copy);
 	memcpy(copy, s->ledger.hdr, s->ledger.bytes);
 	detach(h, s);
+	forget_asks(h, s->id);
 	memcpy(s->ledger.hdr, copy, s->ledger.bytes);
 	free(copy);
 	gantry_store_relaxed(&s->hdr->state, (uint32_t)GANTRY_SESSION_RECOVERING);

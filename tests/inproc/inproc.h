@@ -89,7 +89,8 @@ struct inproc_slabs {
 	uint64_t slab_bytes; /* none is larger; 0: as asked for */
 	uint32_t nasked;
 	uint32_t ndropped;
-	bool paused; /* nobody answers */
+	uint64_t busy_with; /* the session that is being answered; 0: none */
+	bool paused;	    /* nobody answers */
 	bool stop;
 };
 

@@ -58,6 +58,7 @@ static void expect(const struct fixture *f, gantry_queue q, gantry_buffer b, uin
 	uint32_t *words = stage(f, bytes, &staged);
 	gantry_ticket t;
 
+	memset(words, 0xee, bytes); /* what was there must not be taken for the answer */
 	ck_ok(gantry_unmap(f->s, words));
 	ck_ok(gantry_submit_copy(f->s, q, staged, 0, b, 0, bytes, &t));
 	ck_assert_int_eq(outcome(f, t), GANTRY_OK);
