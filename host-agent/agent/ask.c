@@ -31,6 +31,14 @@ static uint64_t bound_bytes(uint64_t wanted, uint64_t limit)
 	return wanted == 0 || wanted > limit ? limit : wanted;
 }
 
+/* Offsets cost nothing; in windows large buffers begin where slabs may, which takes more of them than bytes. */
+static uint64_t slab_space(uint64_t virtual_bytes)
+{
+	uint64_t bytes = virtual_bytes + virtual_bytes / 4 + 16 * ADDRESS_ALIGN;
+
+	return gantry_min_u64(bytes & ~(ADDRESS_ALIGN - 1), GANTRY_MAX_BUFFER_BYTES);
+}
+
 int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_tenant_conf *tenant,
 		     uint64_t host_mem_used, struct gantry_shape *ret_shape, uint32_t *ret_version,
 		     struct gantry_err *err)
@@ -51,7 +59,7 @@ int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_
 				      "a segment of this size is past the format's limits");
 	shape.virtual_bytes = bound_bytes(hello->virtual_bytes, tenant->virtual_bytes);
 	shape.mem_bytes = bound_bytes(hello->mem_bytes, tenant->mem_bytes);
-	shape.slab_bytes = (shape.virtual_bytes + GANTRY_PAGE - 1) & ~(uint64_t)(GANTRY_PAGE - 1);
+	shape.slab_bytes = slab_space(shape.virtual_bytes);
 	if (host_mem_used > tenant->host_mem_bytes ||
 	    shape.segment.segment_bytes > tenant->host_mem_bytes - host_mem_used)
 		return gantry_err_set(err, GANTRY_E_LIMIT,
