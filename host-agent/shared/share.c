@@ -202,6 +202,123 @@ static unsigned count_before(const struct gantry_share_page *page, uint32_t sess
 	return nbefore;
 }
 
+/* ---- GPUs: one party at a time, units inside it ---- */
+
+static bool is_gpu(const struct gantry_share_page *page)
+{
+	return gantry_load_relaxed(&page->hdr.gpu) != 0;
+}
+
+static uint32_t units_of(const struct gantry_share_session *s)
+{
+	uint32_t units = gantry_load_relaxed(&s->units);
+
+	return units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units;
+}
+
+static bool same_party(const struct gantry_share_session *a, const struct gantry_share_session *b)
+{
+	return gantry_load_relaxed(&a->party) == gantry_load_relaxed(&b->party);
+}
+
+/* A session that holds a lane, of @mine's party (or of another); NULL: none. */
+static const struct gantry_share_session *find_holder(const struct gantry_share_page *page,
+						      const struct gantry_share_session *mine,
+						      bool of_party)
+{
+	uint32_t n = nlanes(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t holder = gantry_load_relaxed(&page->lanes[i]);
+		const struct gantry_share_session *s;
+
+		if (holder == 0)
+			continue;
+		s = &page->sessions[(holder - 1) % GANTRY_SHARE_NSESSIONS];
+		if (s != mine && same_party(s, mine) == of_party)
+			return s;
+	}
+	return NULL;
+}
+
+/* What the party of @session has in flight beside it, in units. */
+static uint32_t units_beside(const struct gantry_share_page *page, uint32_t session)
+{
+	uint32_t n = nsessions(page);
+	uint32_t units = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (i != session && same_party(&page->sessions[i], &page->sessions[session]))
+			units += units_of(&page->sessions[i]);
+	return units;
+}
+
+/* How far, in virtual time, @mine is ahead of @theirs; more urgent ones are behind everybody. */
+static bool stands_back(const struct turn *mine, const struct turn *theirs, uint64_t slice_ns)
+{
+	uint64_t ahead = mine->tenant_vtime_ns;
+	uint64_t behind = theirs->tenant_vtime_ns;
+
+	if (mine->priority != theirs->priority)
+		return mine->priority < theirs->priority;
+	if (mine->tenant == theirs->tenant) {
+		ahead = mine->session_vtime_ns;
+		behind = theirs->session_vtime_ns;
+	}
+	return ahead > behind && ahead - behind > slice_ns;
+}
+
+/* The device is full without @session, or would be with @units more; and it is ahead of who fills it by @slice_ns. */
+static bool is_throttled(const struct gantry_share_page *page, uint32_t session, uint32_t units,
+			 uint64_t slice_ns)
+{
+	struct turn mine = turn_of(page, session);
+	uint32_t n = nsessions(page);
+
+	if (units_beside(page, session) + units < GANTRY_SHARE_WHOLE)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		struct turn theirs;
+
+		if (i == session || units_of(s) == 0 || !same_party(s, &page->sessions[session]))
+			continue;
+		theirs = turn_of(page, i);
+		if (stands_back(&mine, &theirs, slice_ns))
+			return true;
+	}
+	return false;
+}
+
+/* Who waits of other parties and comes before @session. */
+static bool another_party_first(const struct gantry_share_page *page, uint32_t session)
+{
+	struct turn mine = turn_of(page, session);
+	uint32_t n = nsessions(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		struct turn turn;
+
+		if (i == session || same_party(s, &page->sessions[session]) || !is_waiting(s))
+			continue;
+		turn = turn_of(page, i);
+		if (comes_before(&turn, &mine))
+			return true;
+	}
+	return false;
+}
+
+void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t units)
+{
+	gantry_store_relaxed(&page->sessions[session % GANTRY_SHARE_NSESSIONS].units, units);
+}
+
+bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session)
+{
+	return units_beside(page, session % GANTRY_SHARE_NSESSIONS) == 0;
+}
+
 /* ---- sleeping and waking ---- */
 
 void gantry_share_nudge(struct gantry_share_page *page, uint32_t worker)
@@ -235,12 +352,42 @@ void gantry_share_sleep(struct gantry_share_page *page, uint32_t worker, uint32_
 	gantry_store_relaxed(&w->asleep, 0u);
 }
 
+/* The best waiter's party where nobody has the GPU, else who waits of the party that has it. */
+static void call_party(struct gantry_share_page *page)
+{
+	const struct gantry_share_session *first = NULL;
+	uint32_t n = nlanes(page);
+
+	for (uint32_t i = 0; i < n && !first; i++) {
+		uint32_t holder = gantry_load_relaxed(&page->lanes[i]);
+
+		if (holder)
+			first = &page->sessions[(holder - 1) % GANTRY_SHARE_NSESSIONS];
+	}
+	if (!first) {
+		struct shortlist list;
+
+		shortlist_waiters(page, 1, &list);
+		if (list.n == 0)
+			return;
+		first = &page->sessions[list.turns[0].session];
+	}
+	n = nsessions(page);
+	for (uint32_t i = 0; i < n; i++)
+		if (is_waiting(&page->sessions[i]) && same_party(&page->sessions[i], first))
+			gantry_share_nudge(page, worker_of(&page->sessions[i]));
+}
+
 /* Calls as many of the best waiters as there are free lanes. */
 static void call_waiters(struct gantry_share_page *page)
 {
 	unsigned nfree = count_free(page);
 	struct shortlist list;
 
+	if (is_gpu(page)) {
+		call_party(page);
+		return;
+	}
 	if (nfree == 0)
 		return;
 	shortlist_waiters(page, nfree, &list);
@@ -348,6 +495,19 @@ static void announce(struct gantry_share_page *page, struct gantry_share_session
 	gantry_fence_full();
 }
 
+/* Those below it keep little in flight for a while: it may come again. */
+static void note_urgency(struct gantry_share_page *page, int32_t priority)
+{
+	uint32_t now = now_us();
+
+	if (gantry_load_relaxed(&page->hdr.urgent_us) &&
+	    gantry_load_relaxed(&page->hdr.urgent_priority) > priority &&
+	    now - gantry_load_relaxed(&page->hdr.urgent_us) < GANTRY_SHARE_URGENT_US)
+		return;
+	gantry_store_relaxed(&page->hdr.urgent_priority, priority);
+	gantry_store_relaxed(&page->hdr.urgent_us, now);
+}
+
 void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t priority)
 {
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
@@ -363,6 +523,8 @@ void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t
 	}
 	if (!is_active(s))
 		forget_idleness(page, session);
+	if (is_gpu(page))
+		note_urgency(page, priority);
 	announce(page, s);
 	update_state(page, s);
 }
@@ -393,6 +555,39 @@ static void settle_wait(struct gantry_share_session *s)
 	gantry_count_add(&s->wait_ns, gantry_now_ns() - since_ns);
 }
 
+/*
+ * A lane of a GPU. Two parties may each have seen it free: who took a lane and then sees another's gives it back, and
+ * the order of turns, the same for both, says who tries again first.
+ */
+static int take_gpu(struct gantry_share_page *page, uint32_t session)
+{
+	struct gantry_share_session *s = &page->sessions[session];
+	uint32_t holder = session + 1;
+	int lane;
+
+	if (find_holder(page, s, false))
+		return -EAGAIN;
+	if (another_party_first(page, session)) {
+		if (!find_holder(page, s, true))
+			stand_back(page, session, 1);
+		return -EAGAIN;
+	}
+	if (is_throttled(page, session, 0, 0))
+		return -EAGAIN;
+	lane = claim_lane(page, session);
+	if (lane < 0)
+		return lane;
+	/* Full fence: pairs with itself in the other party. At least one of two sees the other's lane. */
+	gantry_fence_full();
+	if (!find_holder(page, s, false))
+		return lane;
+	(void)gantry_cas(&page->lanes[lane], &holder, 0u);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+	call_waiters(page);
+	return -EAGAIN;
+}
+
 int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 {
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
@@ -402,7 +597,9 @@ int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 	session %= GANTRY_SHARE_NSESSIONS;
 	answer_call(page, session);
 	nfree = gantry_load_relaxed(&page->hdr.disabled) ? 0 : count_free(page);
-	if (nfree > 0 && count_before(page, session) < nfree)
+	if (nfree > 0 && is_gpu(page))
+		lane = take_gpu(page, session);
+	else if (nfree > 0 && count_before(page, session) < nfree)
 		lane = claim_lane(page, session);
 	else if (nfree > 0)
 		stand_back(page, session, nfree);
@@ -422,7 +619,8 @@ int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 	 * longer do.
 	 */
 	gantry_fence_full();
-	call_waiters(page);
+	if (!is_gpu(page)) /* others of the party need no call, and other parties have to wait */
+		call_waiters(page);
 	return lane;
 }
 
@@ -488,6 +686,99 @@ void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint6
 	raise_to(&page->hdr.vtime_ns, gantry_fetch_add(&t->vtime_ns, weighted_ns) + weighted_ns);
 }
 
+/* What a party has in flight beside one session. */
+struct beside {
+	uint32_t units;	     /* of all */
+	uint32_t units_open; /* of those whose part is not known */
+	uint32_t part;	     /* thousandths of the device, of the others */
+	bool others_wait;    /* of another party */
+};
+
+static struct beside look_beside(const struct gantry_share_page *page, uint32_t session)
+{
+	const struct gantry_share_session *me = &page->sessions[session];
+	struct beside b = { 0 };
+	uint32_t n = nsessions(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		uint32_t part = gantry_load_relaxed(&s->part);
+
+		if (i == session)
+			continue;
+		if (!same_party(s, me)) {
+			b.others_wait = b.others_wait || gantry_load_relaxed(&s->wants);
+			continue;
+		}
+		b.units += units_of(s);
+		if (units_of(s) == 0)
+			continue;
+		if (part == 0)
+			b.units_open += units_of(s);
+		b.part += part > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : part;
+	}
+	return b;
+}
+
+/* Of a full device, in thousandths of the observed time. */
+static uint64_t part_of(const struct beside *b, uint64_t observed_ns, uint64_t alone_ns,
+			uint32_t units)
+{
+	uint32_t whole = GANTRY_SHARE_WHOLE;
+	/* A guest can make its commands take longer beside others than alone: not for nothing. */
+	uint64_t least = (uint64_t)units * whole / (units + b->units) / 16;
+	uint64_t part;
+
+	if (alone_ns && alone_ns < observed_ns)
+		part = (uint64_t)((double)alone_ns / (double)observed_ns * units);
+	else if (alone_ns)
+		part = units;
+	else
+		part = b->part >= whole
+			       ? 0
+			       : (uint64_t)(whole - b->part) * units / (units + b->units_open);
+	return part > least ? part : least;
+}
+
+/* A mean, without what was in flight when another came, or ends when it has gone: that had another part. */
+static void note_part(struct gantry_share_session *me, uint64_t part, bool known, bool crowded)
+{
+	uint32_t before = gantry_load_relaxed(&me->part);
+	bool throughout = crowded && gantry_load_relaxed(&me->crowded);
+
+	gantry_store_relaxed(&me->crowded, crowded ? 1u : 0u);
+	if (!known)
+		gantry_store_relaxed(&me->part, 0u);
+	if (!known || !throughout)
+		return;
+	if (before)
+		gantry_store_relaxed(&me->part, (uint32_t)((before * 7ull + part + 7) / 8));
+	else
+		gantry_store_relaxed(&me->part, (uint32_t)part);
+}
+
+void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
+			       uint64_t observed_ns, uint64_t alone_ns, uint32_t units)
+{
+	uint64_t ns = observed_ns > CHARGE_MAX_NS ? CHARGE_MAX_NS : observed_ns;
+	struct gantry_share_session *me;
+	struct beside b;
+	uint64_t part;
+
+	session %= GANTRY_SHARE_NSESSIONS;
+	me = &page->sessions[session];
+	units = units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units ? units : 1;
+	b = look_beside(page, session);
+	if (units + b.units > GANTRY_SHARE_WHOLE)
+		part = part_of(&b, observed_ns, alone_ns, units);
+	else /* while another party waits, all of the device is this one's, filled or not */
+		part = b.others_wait ? (uint64_t)units * GANTRY_SHARE_WHOLE / (units + b.units)
+				     : units;
+	note_part(me, part, alone_ns != 0, units + b.units > GANTRY_SHARE_WHOLE);
+	gantry_share_charge(page, session,
+			    (uint64_t)((double)ns * (double)part / GANTRY_SHARE_WHOLE));
+}
+
 /* ---- handing over ---- */
 
 static bool leads_by(uint64_t mine_ns, uint64_t theirs_ns, uint64_t slice_ns)
@@ -529,6 +820,56 @@ static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uin
 	return nowed > 0 && nowed > count_free(page);
 }
 
+/* As look_who_waits(), on a GPU. */
+static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, uint32_t *ret_waits)
+{
+	const struct gantry_share_session *me = &page->sessions[session];
+	struct turn mine = turn_of(page, session);
+	uint32_t n = nsessions(page);
+	uint32_t npeers = 0;
+	bool owed = false;
+
+	*ret_waits = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		bool waits = gantry_load_acquire(&s->wants);
+		struct turn theirs;
+
+		if (i == session || !is_active(s))
+			continue;
+		*ret_waits = SOMEBODY_WAITS;
+		theirs = turn_of(page, i);
+		if (!same_party(s, me)) {
+			owed = owed || (waits && !is_absent(s) && owes_lane(page, &mine, i));
+			continue;
+		}
+		npeers++;
+		/* One that stood back for us and need not any more. */
+		if (waits && !stands_back(&theirs, &mine, 0))
+			gantry_share_nudge(page, worker_of(s));
+	}
+	return owed ||
+	       (npeers > 0 && is_throttled(page, session, units_of(me), GANTRY_SHARE_SLICE_NS));
+}
+
+uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t session, uint32_t us,
+				uint32_t seen)
+{
+	const struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+	uint32_t urgent_us = gantry_load_relaxed(&page->hdr.urgent_us);
+	uint32_t most = us;
+
+	if (!is_gpu(page))
+		return us;
+	if (urgent_us &&
+	    gantry_load_relaxed(&page->hdr.urgent_priority) > gantry_load_relaxed(&s->priority) &&
+	    now_us() - urgent_us < GANTRY_SHARE_URGENT_US)
+		most = GANTRY_SHARE_WINDOW_URGENT_US;
+	else if (seen & SOMEBODY_WAITS)
+		most = GANTRY_SHARE_WINDOW_CONTENDED_US;
+	return us < most ? us : most;
+}
+
 bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen)
 {
 	uint32_t arrivals = gantry_load_relaxed(&page->hdr.arrivals);
@@ -543,7 +884,9 @@ bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, u
 		*seen = arrivals | SOMEBODY_WAITS;
 		return true;
 	}
-	yield = look_who_waits(page, session % GANTRY_SHARE_NSESSIONS, &waits);
+	session %= GANTRY_SHARE_NSESSIONS;
+	yield = is_gpu(page) ? look_at_gpu(page, session, &waits)
+			     : look_who_waits(page, session, &waits);
 	*seen = arrivals | waits;
 	return yield;
 }
@@ -657,8 +1000,21 @@ static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
 	gantry_store_relaxed(&s->called_us, 0u);
 	nheld = free_lanes_of(page, session);
 	gantry_store_relaxed(&s->nheld, 0u);
+	gantry_store_relaxed(&s->units, 0u);
 	update_state(page, s);
 	return nheld;
+}
+
+void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu)
+{
+	gantry_store_relaxed(&page->hdr.gpu, gpu ? 1u : 0u);
+	if (gpu)
+		gantry_store_relaxed(&page->hdr.nlanes, GANTRY_SHARE_NLANES);
+}
+
+void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party)
+{
+	gantry_store_relaxed(&page->sessions[session % GANTRY_SHARE_NSESSIONS].party, party);
 }
 
 void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
@@ -679,6 +1035,7 @@ void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32
 	gantry_store_relaxed(&s->nheld, 0u);
 	gantry_store_relaxed(&s->wants, (uint16_t)0);
 	gantry_store_relaxed(&s->called_us, 0u);
+	gantry_store_relaxed(&s->units, 0u);
 	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
 	set_nsessions(page);
 }

@@ -14,6 +14,15 @@
  * Holders read one word (arrivals) before each submission; only when it moved do they look who waits,
  * and they hand over when a waiter's priority is higher or their lead in virtual time exceeds the slice.
  *
+ * A device that is a GPU (hdr.gpu) has lanes for sessions, and two more rules. Its lanes are held by one party at a
+ * time: by the sessions of one worker, or of the workers of one MPS server, for only these run side by side; between
+ * parties the order above holds. And inside a party a lane is always free, so who runs is decided by units, thousandths
+ * of the device that a session's commands in flight can fill. While these sum up to less than the device nobody waits
+ * for anybody, whatever the weights. When they do not, a session stands back whose lead over another that has commands
+ * in flight exceeds the slice, until it has none. What is observed then is time spent waiting for
+ * others, too. A session pays for what its commands take alone, where that is known, and tells which part of the device
+ * that is; where it is not, it pays for what those leave, shared with its like by units.
+ *
  * Death anywhere leaves the page usable: every decision is one compare-and-swap of a lane or a store to one's own
  * entry. The agent frees a dead worker's lanes (gantry_share_bury()); waiters look again at least
  * every GANTRY_SHARE_PATIENCE_NS.
@@ -47,6 +56,11 @@
  * wait for a processor (5 ms was not: heavier tenants lost their turns); the agent buries the dead sooner anyhow.
  */
 #define GANTRY_SHARE_PATIENCE_NS 25000000u
+#define GANTRY_SHARE_WHOLE	 1000u /* units of a whole device */
+/* Work in flight of one queue of a GPU, in microseconds: while others want it, and after a more urgent one came. */
+#define GANTRY_SHARE_WINDOW_CONTENDED_US 300u
+#define GANTRY_SHARE_WINDOW_URGENT_US	 100u
+#define GANTRY_SHARE_URGENT_US		 20000u /* for so long after */
 
 enum gantry_share_state {
 	GANTRY_SHARE_FREE = 0,
@@ -88,8 +102,15 @@ struct gantry_share_session {
 	uint16_t wants;	  /* 1: waits for a lane, perhaps for one more than it holds */
 	uint16_t refused; /* 1: a take failed since it began to want */
 	uint32_t nheld;	  /* lanes it holds; lanes[] is the authority */
+	/* of a GPU */
+	uint32_t party; /* agent: who has the device together with it */
+	uint32_t units; /* thousandths of the device that its commands in flight can fill */
+	uint32_t
+		part; /* thousandths of the device that it had lately beside others; 0: not known */
+	uint32_t crowded; /* whether others had commands in flight when it was charged last */
+	uint8_t pad[48];
 };
-static_assert(sizeof(struct gantry_share_session) == 64, "share page format");
+static_assert(sizeof(struct gantry_share_session) == 128, "share page format");
 
 struct gantry_share_worker {
 	uint32_t wake; /* futex of its device thread while it waits for a lane */
@@ -103,9 +124,12 @@ struct gantry_share_header {
 	uint32_t nlanes;    /* agent: lanes in use, 1..GANTRY_SHARE_NLANES */
 	uint32_t nsessions; /* entries to look at: one past the highest in use */
 	uint32_t disabled;  /* agent: nobody may take a lane */
-	uint32_t reserved;
+	uint32_t gpu;	    /* agent: lanes are for sessions, of one party at a time */
 	uint64_t mem_bytes; /* agent: the device's pool */
-	uint8_t pad0[32];
+	uint32_t
+		urgent_us; /* when a session of priority last wanted a GPU, in microseconds; 0: never */
+	int32_t urgent_priority;
+	uint8_t pad0[24];
 	uint32_t arrivals; /* grows by 2 when a session starts to wait: even always */
 	uint8_t pad1[60];
 	uint64_t mem_used; /* workers: bytes backed from the pool */
@@ -138,6 +162,10 @@ void gantry_share_set_tenant(struct gantry_share_page *page, uint32_t tenant, ui
 void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
 			uint32_t worker);
 void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session);
+/* The device is a GPU. */
+void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu);
+/* With whom the session has a GPU together; after admit. */
+void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party);
 /* Frees every lane that sessions of dead @worker hold and wakes who waits. Returns how many were held. */
 unsigned gantry_share_bury(struct gantry_share_page *page, uint32_t worker);
 /* Stops (or allows again) that lanes are taken; holders are told to give theirs back. */
@@ -161,6 +189,19 @@ void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lan
 		       bool still_wants);
 /* Books measured device time. */
 void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns);
+/* Of a GPU: the units of the session's commands in flight, 0 when there are none. Cheap; told whenever they change. */
+void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t units);
+/* Whether others of the party have commands in flight: what is measured is not the session's own alone. */
+bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session);
+/*
+ * Books time of commands of @units on a GPU: observed, and what they take with nobody beside (0: not known). What is
+ * charged, gantry_share_charge() adds.
+ */
+void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
+			       uint64_t observed_ns, uint64_t alone_ns, uint32_t units);
+/* How much work the session may have in flight on a GPU, at most @us; in microseconds. */
+uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t session, uint32_t us,
+				uint32_t seen);
 /*
  * Whether the holder of a lane should give it back before its next submission. *seen is the holder's copy of arrivals
  * (0 at first): the fast path is one load and one compare.

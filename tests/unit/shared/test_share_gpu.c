@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing of a GPU over simulated seconds. The device runs commands of different sessions at the same time as far as
+ * their units fit into it, and where they do not, one of each in turn, urgent ones first; a session's own run in
+ * order. Sessions act as device threads do: lane, yield, window, charge.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "host-agent/shared/share.h"
+#include "tests/unit/runner.h"
+
+#define NOTHING	   UINT64_MAX
+#define MAX	   16u
+#define IN_FLIGHT  128u
+#define WINDOW_US  2000u
+#define LOOK_AFTER 4u /* commands between two looks at who waits */
+
+uint64_t gantry_test_now_ns(void);
+
+struct client {
+	uint64_t task_ns;
+	uint32_t units;
+	int32_t priority;
+	uint64_t start_ns;
+	uint64_t every_ns; /* one request each; 0: floods */
+	/* the simulation's */
+	int lane;
+	uint32_t seen;
+	uint32_t since_look;
+	uint64_t next_ns;
+	uint32_t nqueued; /* in flight, the running one among them */
+	uint64_t asked_ns;
+	uint64_t ready_ns; /* the command at the head could begin */
+	uint64_t end_ns;   /* of the running one */
+	uint64_t pace_ns;  /* what a command takes alone */
+	bool was_alone;	   /* when the one at the head could begin */
+	uint64_t ndone;
+	uint64_t busy_ns; /* device time it really had, whole device */
+	uint64_t worst_ns;
+	uint64_t total_ns; /* of requests */
+	uint32_t yields;
+};
+
+static struct {
+	struct gantry_share_page *page;
+	int fd;
+	uint64_t now_ns;
+	uint32_t n;
+	struct client c[MAX];
+} sim = { .fd = -EBADF };
+
+uint64_t gantry_test_now_ns(void)
+{
+	return sim.now_ns;
+}
+
+static void sim_start(void)
+{
+	memset(&sim, 0, sizeof(sim));
+	sim.now_ns = GANTRY_NS_PER_S;
+	ck_assert_int_eq(gantry_share_create("gpu0", 1, 0, &sim.page, &sim.fd, NULL), 0);
+	gantry_share_set_gpu(sim.page, true);
+}
+
+static void sim_stop(void)
+{
+	gantry_share_close(sim.page);
+	sim.fd = gantry_fd_close(sim.fd);
+}
+
+/* A client of a tenant and a worker of its own. */
+static struct client *add(uint32_t weight, uint32_t party, uint64_t task_us, uint32_t units)
+{
+	uint32_t i = sim.n++;
+
+	gantry_share_set_tenant(sim.page, i, weight);
+	gantry_share_admit(sim.page, i, i, i);
+	gantry_share_set_party(sim.page, i, party);
+	sim.c[i] = (struct client){ .task_ns = task_us * GANTRY_NS_PER_US,
+				    .units = units,
+				    .lane = -1,
+				    .end_ns = NOTHING,
+				    .ready_ns = NOTHING };
+	return &sim.c[i];
+}
+
+/* ---- the device ---- */
+
+static uint32_t units_running(void)
+{
+	uint32_t units = 0;
+
+	for (uint32_t i = 0; i < sim.n; i++)
+		units += sim.c[i].end_ns != NOTHING ? sim.c[i].units : 0;
+	return units;
+}
+
+/* Commands at the heads of queues begin: the urgent first, then who is ready longest, while they fit. */
+static void device_begin(void)
+{
+	for (;;) {
+		struct client *best = NULL;
+
+		for (uint32_t i = 0; i < sim.n; i++) {
+			struct client *c = &sim.c[i];
+
+			if (c->nqueued == 0 || c->end_ns != NOTHING)
+				continue;
+			if (!best || c->priority > best->priority ||
+			    (c->priority == best->priority && c->ready_ns < best->ready_ns))
+				best = c;
+		}
+		if (!best || units_running() + best->units > GANTRY_SHARE_WHOLE)
+			return;
+		best->end_ns = sim.now_ns + best->task_ns;
+	}
+}
+
+/* ---- a device thread ---- */
+
+static void told(uint32_t i)
+{
+	struct client *c = &sim.c[i];
+
+	gantry_share_use(sim.page, i, c->nqueued ? c->units : 0);
+}
+
+static void finish(uint32_t i)
+{
+	struct client *c = &sim.c[i];
+	uint64_t observed_ns = sim.now_ns - c->ready_ns;
+
+	c->busy_ns += c->task_ns * c->units / GANTRY_SHARE_WHOLE;
+	c->ndone++;
+	if (c->was_alone && gantry_share_is_alone(sim.page, i))
+		c->pace_ns = observed_ns;
+	c->was_alone = gantry_share_is_alone(sim.page, i);
+	gantry_share_charge_units(sim.page, i, observed_ns, c->pace_ns, c->units);
+	if (c->every_ns) {
+		uint64_t took_ns = sim.now_ns - c->asked_ns;
+
+		c->total_ns += took_ns;
+		c->worst_ns = took_ns > c->worst_ns ? took_ns : c->worst_ns;
+	}
+	c->nqueued--;
+	c->end_ns = NOTHING;
+	c->ready_ns = c->nqueued ? sim.now_ns : NOTHING;
+	told(i);
+}
+
+static bool has_work(const struct client *c)
+{
+	return sim.now_ns >= c->start_ns && sim.now_ns >= c->next_ns;
+}
+
+static bool may_submit(uint32_t i)
+{
+	struct client *c = &sim.c[i];
+
+	if (c->lane < 0) {
+		gantry_share_want(sim.page, i, c->priority);
+		c->lane = gantry_share_take(sim.page, i);
+		c->since_look = 0;
+		return c->lane >= 0;
+	}
+	if (c->since_look++ % LOOK_AFTER || !gantry_share_must_yield(sim.page, i, &c->seen))
+		return true;
+	c->since_look = 0;
+	c->yields++;
+	if (c->nqueued == 0) {
+		gantry_share_give(sim.page, i, c->lane, true);
+		c->lane = -1;
+	}
+	return false;
+}
+
+static void serve(uint32_t i)
+{
+	struct client *c = &sim.c[i];
+
+	while (has_work(c)) {
+		uint32_t us = gantry_share_window_us(sim.page, i, WINDOW_US, c->seen);
+
+		if (c->nqueued &&
+		    (c->nqueued >= IN_FLIGHT || c->nqueued * c->task_ns >= us * GANTRY_NS_PER_US))
+			return;
+		if (!may_submit(i))
+			return;
+		if (c->nqueued++ == 0) {
+			c->ready_ns = sim.now_ns;
+			c->was_alone = gantry_share_is_alone(sim.page, i);
+		}
+		told(i);
+		if (c->every_ns) {
+			c->asked_ns = c->next_ns ? c->next_ns : sim.now_ns;
+			c->next_ns = c->asked_ns + c->every_ns;
+		}
+	}
+	if (c->nqueued == 0 && c->lane >= 0) {
+		gantry_share_give(sim.page, i, c->lane, false);
+		c->lane = -1;
+	}
+}
+
+static void assert_one_party(void)
+{
+	const struct client *first = NULL;
+
+	for (uint32_t i = 0; i < sim.n; i++) {
+		if (sim.c[i].nqueued == 0)
+			continue;
+		if (first)
+			ck_assert_uint_eq(sim.page->sessions[i].party,
+					  sim.page->sessions[first - sim.c].party);
+		first = &sim.c[i];
+	}
+}
+
+static void sim_run(uint64_t duration_ns)
+{
+	uint64_t until_ns = sim.now_ns + duration_ns;
+
+	while (sim.now_ns < until_ns) {
+		uint64_t next = until_ns;
+
+		/* Twice: who is served later may have given what one before could have taken. */
+		for (uint32_t i = 0; i < 2 * sim.n; i++)
+			serve((i + (uint32_t)(sim.now_ns / 1000)) % sim.n);
+		device_begin();
+		assert_one_party();
+		for (uint32_t i = 0; i < sim.n; i++) {
+			const struct client *c = &sim.c[i];
+			uint64_t at = c->start_ns > c->next_ns ? c->start_ns : c->next_ns;
+
+			next = c->end_ns < next ? c->end_ns : next;
+			next = at > sim.now_ns && at < next ? at : next;
+		}
+		sim.now_ns = next;
+		for (uint32_t i = 0; i < sim.n; i++)
+			if (sim.c[i].end_ns <= sim.now_ns)
+				finish(i);
+	}
+}
+
+static void assert_ratio(uint64_t a, uint64_t b, double want, double tolerance)
+{
+	double ratio = (double)a / (double)b;
+
+	ck_assert_msg(ratio > want * (1 - tolerance) && ratio < want * (1 + tolerance),
+		      "%.4f, not %.4f", ratio, want);
+}
+
+static uint64_t busy_of_all(void)
+{
+	uint64_t ns = 0;
+
+	for (uint32_t i = 0; i < sim.n; i++)
+		ns += sim.c[i].busy_ns;
+	return ns;
+}
+
+START_TEST(test_gpu_floods_share_by_weight)
+{
+	const uint64_t us[][2] = {
+		{ 100, 100 }, { 20, 20 }, { 300, 100 }, { 100, 300 }, { 1000, 50 }
+	};
+
+	for (size_t i = 0; i < sizeof(us) / sizeof(us[0]); i++) {
+		sim_start();
+		(void)add(300, 1, us[i][0], GANTRY_SHARE_WHOLE);
+		/* Where one command is twenty of the other's, turns are coarse. */
+		/* The second comes later: the first is known alone, as the second is in the first's pauses. */
+		add(100, 1, us[i][1], GANTRY_SHARE_WHOLE)->start_ns = sim.now_ns +
+								      20 * GANTRY_NS_PER_MS;
+		sim_run(200 * GANTRY_NS_PER_MS);
+		sim.c[0].busy_ns = sim.c[1].busy_ns = 0;
+		sim_run(2 * GANTRY_NS_PER_S);
+		assert_ratio(sim.c[0].busy_ns, sim.c[1].busy_ns, 3.0, us[i][0] > 500 ? 0.5 : 0.05);
+		assert_ratio(busy_of_all(), 2 * GANTRY_NS_PER_S, 1.0, 0.01);
+		sim_stop();
+	}
+}
+END_TEST
+
+START_TEST(test_gpu_small_kernels_overlap_at_full_speed)
+{
+	sim_start();
+	for (uint32_t i = 0; i < 4; i++)
+		(void)add(i ? 100 : 10000, 1, 90, 60);
+	sim_run(GANTRY_NS_PER_S);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_ratio(sim.c[i].ndone, GANTRY_NS_PER_S / sim.c[i].task_ns, 1.0, 0.005);
+		ck_assert_uint_eq(sim.c[i].yields, 0);
+	}
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_two_halves_run_beside_each_other)
+{
+	sim_start();
+	(void)add(1, 1, 100, 499);
+	(void)add(10000, 1, 100, 499);
+	sim_run(GANTRY_NS_PER_S);
+	assert_ratio(sim.c[0].ndone, sim.c[1].ndone, 1.0, 0.01);
+	assert_ratio(sim.c[0].ndone, GANTRY_NS_PER_S / (100 * GANTRY_NS_PER_US), 1.0, 0.01);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_flood_of_another_weight_leaves_no_time_unused)
+{
+	sim_start();
+	(void)add(1, 1, 100, GANTRY_SHARE_WHOLE);
+	add(10000, 1, 200, GANTRY_SHARE_WHOLE)->every_ns = 5 * GANTRY_NS_PER_MS;
+	sim_run(GANTRY_NS_PER_S);
+	assert_ratio(busy_of_all(), GANTRY_NS_PER_S, 1.0, 0.01);
+	assert_ratio(sim.c[1].ndone, 200, 1.0, 0.02);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_urgent_request_waits_for_what_runs_only)
+{
+	struct client *urgent;
+
+	sim_start();
+	(void)add(10000, 1, 100, GANTRY_SHARE_WHOLE);
+	urgent = add(1, 1, 100, GANTRY_SHARE_WHOLE);
+	urgent->priority = 1;
+	urgent->every_ns = GANTRY_NS_PER_MS + 37000;
+	sim_run(GANTRY_NS_PER_S);
+	assert_ratio(urgent->ndone, GANTRY_NS_PER_S / urgent->every_ns, 1.0, 0.01);
+	ck_assert_uint_le(urgent->worst_ns, 200 * GANTRY_NS_PER_US);
+	assert_ratio(busy_of_all(), GANTRY_NS_PER_S, 1.0, 0.01);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_parties_take_turns_and_tenants_get_their_shares)
+{
+	sim_start();
+	for (uint32_t i = 0; i < 4; i++)
+		(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 2, 100, GANTRY_SHARE_WHOLE);
+	sim_run(4 * GANTRY_NS_PER_S);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_ratio(sim.c[i].busy_ns, sim.c[4].busy_ns, 1.0, 0.08);
+	assert_ratio(busy_of_all(), 4 * GANTRY_NS_PER_S, 1.0, 0.02);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_isolated_floods_share_by_weight)
+{
+	sim_start();
+	(void)add(300, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 2, 250, 300);
+	sim_run(4 * GANTRY_NS_PER_S);
+	/* Alone on the device it is all of it that the second has, filled or not. */
+	assert_ratio(sim.c[0].ndone * 100, sim.c[1].ndone * 250, 3.0, 0.05);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_dead_worker_is_forgotten)
+{
+	sim_start();
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 2, 100, GANTRY_SHARE_WHOLE);
+	gantry_share_want(sim.page, 0, 0);
+	ck_assert_int_ge(gantry_share_take(sim.page, 0), 0);
+	gantry_share_use(sim.page, 0, GANTRY_SHARE_WHOLE);
+	gantry_share_want(sim.page, 1, 0);
+	ck_assert_int_eq(gantry_share_take(sim.page, 1), -EAGAIN);
+	ck_assert_uint_eq(gantry_share_bury(sim.page, 0), 1);
+	ck_assert_uint_eq(sim.page->sessions[0].units, 0);
+	ck_assert_int_ge(gantry_share_take(sim.page, 1), 0);
+	sim_stop();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("share-gpu");
+	TCase *tc = gantry_unit_case(suite, "gpu");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, test_gpu_floods_share_by_weight);
+	tcase_add_test(tc, test_gpu_small_kernels_overlap_at_full_speed);
+	tcase_add_test(tc, test_gpu_two_halves_run_beside_each_other);
+	tcase_add_test(tc, test_gpu_flood_of_another_weight_leaves_no_time_unused);
+	tcase_add_test(tc, test_gpu_urgent_request_waits_for_what_runs_only);
+	tcase_add_test(tc, test_gpu_parties_take_turns_and_tenants_get_their_shares);
+	tcase_add_test(tc, test_gpu_isolated_floods_share_by_weight);
+	tcase_add_test(tc, test_gpu_dead_worker_is_forgotten);
+	return gantry_unit_run(suite);
+}
