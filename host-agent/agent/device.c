@@ -238,6 +238,8 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 	d->no_room = false;
 	d->kind = info->kind;
 	d->caps = info->caps;
+	if (d->kind == GANTRY_KIND_CUDA)
+		gantry_share_set_gpu(d->page, true);
 	d->units = info->units;
 	d->numa_node = info->numa_node;
 	d->slab_align = info->caps & GANTRY_CAP_WINDOW ? sane_align(info->slab_align) : 0;
@@ -248,7 +250,8 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 		return true;
 	if (!d->conf.lanes && info->lanes >= 1 && info->lanes <= GANTRY_SHARE_NLANES) {
 		d->lanes = info->lanes;
-		gantry_store_relaxed(&d->page->hdr.nlanes, info->lanes);
+		if (d->kind != GANTRY_KIND_CUDA)
+			gantry_store_relaxed(&d->page->hdr.nlanes, info->lanes);
 	}
 	if (!d->conf.mem_bytes && info->mem_bytes) {
 		d->mem_bytes = info->mem_bytes;

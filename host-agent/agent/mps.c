@@ -554,6 +554,11 @@ pid_t gantry_mps_server(const struct gantry_worker *w)
 	return w->mps ? w->mps->server : 0;
 }
 
+uint32_t gantry_mps_party(const struct gantry_worker *w)
+{
+	return w->mps ? 0x80000000u | (uint32_t)w->mps->id : w->owner + 1;
+}
+
 unsigned int gantry_mps_count(const struct gantry_agent *a)
 {
 	return (unsigned int)gantry_list_count(&a->mps);

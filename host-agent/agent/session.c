@@ -22,6 +22,7 @@
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
@@ -194,9 +195,12 @@ void gantry_session_served_by(struct gantry_session *s, uint64_t worker_id)
 
 void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w)
 {
-	for (uint32_t i = 0; i < s->agent->ndevices; i++)
-		gantry_share_admit(s->agent->devices[i].page, s->share_slot, s->tenant->slot,
-				   w->owner);
+	for (uint32_t i = 0; i < s->agent->ndevices; i++) {
+		struct gantry_share_page *page = s->agent->devices[i].page;
+
+		gantry_share_admit(page, s->share_slot, s->tenant->slot, w->owner);
+		gantry_share_set_party(page, s->share_slot, gantry_mps_party(w));
+	}
 }
 
 void gantry_session_allow(struct gantry_session *s)

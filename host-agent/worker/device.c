@@ -23,6 +23,7 @@
 #define IDLE_TURNS_WITH_LANE 64u  /* empty rounds, some 2 us, after which lanes are given back */
 #define PARK_MS		     1000 /* every sleep ends */
 #define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
+#define GPU_SLEEP_NS	     300000u /* who stands back in its own party is called now and then only */
 #define DEFAULT_SPIN_NS	     50000u
 #define FLIGHT_FLOOR_NS	     20000u /* estimates of short commands are rough */
 
@@ -120,10 +121,12 @@ static bool needs_lane(const struct wqueue *q)
 }
 
 /* Whether a queue could use a lane at once, if it had one. */
-static bool wants_lane(const struct wqueue *q)
+static bool wants_lane(const struct wdevice *d, const struct wqueue *q)
 {
-	return q->open && q->lane < 0 && !q->blocked && q->led->issued < q->led->taken &&
-	       may_issue(q) && needs_lane(q);
+	bool has = worker_gpu(d) ? worker_gpu_has_lane(d, q) : q->lane >= 0;
+
+	return q->open && !has && !q->blocked && q->led->issued < q->led->taken && may_issue(q) &&
+	       needs_lane(q);
 }
 
 /* A queue of the same session that should have a lane before this one. */
@@ -134,7 +137,7 @@ static bool sibling_first(const struct wdevice *d, const struct wqueue *q)
 	for (; mask; mask &= mask - 1) {
 		const struct wqueue *o = &q->session->queues[__builtin_ctzll(mask)];
 
-		if (wants_lane(o) &&
+		if (wants_lane(d, o) &&
 		    gantry_load_relaxed(&o->led->priority) > gantry_load_relaxed(&q->led->priority))
 			return true;
 	}
@@ -166,6 +169,10 @@ static void charge(struct wdevice *d, struct wqueue *q)
 {
 	if (q->uncharged_ns == 0)
 		return;
+	if (worker_gpu(d)) {
+		worker_gpu_charge(d, q);
+		return;
+	}
 	gantry_share_charge(d->page, q->session->share_slot, q->uncharged_ns);
 	q->uncharged_ns = 0;
 }
@@ -201,7 +208,10 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 
 		k->avg_ns[d->index] = avg ? (avg * 7 + done->device_ns) / 8 : done->device_ns;
 	}
-	q->uncharged_ns += done->device_ns;
+	if (worker_gpu(d))
+		worker_gpu_done(d, q, k, done->device_ns);
+	else
+		q->uncharged_ns += done->device_ns;
 	if (q->uncharged_ns >= WORKER_CHARGE_NS)
 		charge(d, q);
 	worker_finish(q, done->status, done->device_ns);
@@ -237,7 +247,7 @@ static unsigned reap(struct wdevice *d)
 static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
-	uint32_t us = asked_us ? asked_us : WORKER_WINDOW_US;
+	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : WORKER_WINDOW_US);
 	uint64_t flying = q->led->issued - q->led->done;
 
 	if (flying == 0)
@@ -252,6 +262,8 @@ static bool window_open(const struct wdevice *d, const struct wqueue *q)
 /* The lane for the next task: held and still ours, or taken now. */
 static bool lane_ready(struct wdevice *d, struct wqueue *q)
 {
+	if (worker_gpu(d))
+		return worker_gpu_lane_ready(d, q);
 	if (q->lane < 0)
 		return lane_take(d, q);
 	if (!gantry_share_must_yield(d->page, q->session->share_slot, &q->share_seen))
@@ -292,6 +304,8 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	q->window_ns += est_ns;
 	q->nunknown += est_ns == 0;
 	d->nactive++;
+	if (worker_gpu(d))
+		worker_gpu_submitted(d, q);
 	if (++q->nunflushed == WORKER_FLUSH_TASKS)
 		flush(d, q);
 	return 0;
@@ -488,6 +502,7 @@ static void drop(struct wdevice *d, uint32_t i)
 		if (q->open)
 			queue_let_go(d, q);
 	}
+	(void)worker_gpu_give(d, s, false);
 	gantry_share_leave(d->page, s->share_slot);
 	(void)epoll_ctl(d->epoll_fd, EPOLL_CTL_DEL, s->bell_fd, NULL);
 	worker_images_leave(d, s);
@@ -532,7 +547,7 @@ static unsigned serve(struct wdevice *d, struct wsession *s)
 		found += (unsigned)r + turn(d, q);
 		worker_publish(q);
 		charge(d, q); /* who waits for the task need not wait for this */
-		wants = wants || wants_lane(q);
+		wants = wants || wants_lane(d, q);
 	}
 	/* The session is one waiter, whatever the number of its queues: it leaves when none of them waits. */
 	if (s->lane_asked[d->index] && !wants) {
@@ -578,17 +593,22 @@ static uint32_t settle(struct wdevice *d, bool give_lanes)
 	for (uint32_t i = 0; i < d->nsessions; i++) {
 		struct wsession *s = d->sessions[i];
 		uint64_t mask = gantry_load_acquire(&s->served[d->index]);
+		bool wants = false;
 
 		for (; mask; mask &= mask - 1) {
 			struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+			bool more = q->open && q->led->issued < q->led->taken && may_issue(q);
 
 			if (!q->open)
 				continue;
 			worker_publish(q);
 			charge(d, q);
+			wants = wants || (more && !q->blocked);
 			if (give_lanes && q->led->issued == q->led->done)
-				lane_give(d, q, q->led->issued < q->led->taken && may_issue(q));
+				lane_give(d, q, more);
 		}
+		if (give_lanes)
+			(void)worker_gpu_give(d, s, wants);
 	}
 	return held - d->nlanes_held;
 }
@@ -706,6 +726,22 @@ static bool watch_flight(struct wdevice *d)
 	return false;
 }
 
+/* A turn on a GPU ends when what is in flight has: soon, and what is gained is the GPU's time. */
+static bool watch_lanes(struct wdevice *d)
+{
+	uint64_t until;
+
+	if (!worker_gpu(d))
+		return false;
+	until = gantry_cycles() + GANTRY_SHARE_WINDOW_URGENT_US * gantry_cycles_per_us();
+	do {
+		if (round_of(d) > 0 || !d->lane_wanted || gantry_load_acquire(&d->ncalls))
+			return true;
+		gantry_cpu_relax();
+	} while (gantry_cycles() < until);
+	return false;
+}
+
 static void idle(struct wdevice *d, uint32_t ticket)
 {
 	unsigned turns = 0;
@@ -719,7 +755,10 @@ static void idle(struct wdevice *d, uint32_t ticket)
 		return;
 	/* A command that finishes ends this sleep too: host_wake() nudges. */
 	if (d->lane_wanted) {
-		gantry_share_sleep(d->page, d->owner, ticket, gantry_now_ns() + LANE_SLEEP_NS);
+		uint64_t sleep_ns = worker_gpu(d) ? GPU_SLEEP_NS : LANE_SLEEP_NS;
+
+		if (!watch_lanes(d))
+			gantry_share_sleep(d->page, d->owner, ticket, gantry_now_ns() + sleep_ns);
 		return;
 	}
 	gantry_spin_begin(&d->spin);

@@ -74,6 +74,7 @@ struct wkernel {
 	struct gantry_kernel
 		*on[GANTRY_ENGINE_MAX_DEVICES];	    /* set by that device's thread on first use */
 	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
+	uint64_t alone_ns[GANTRY_ENGINE_MAX_DEVICES]; /* with nobody beside on a GPU; likewise */
 };
 
 /* What the worker keeps beside a ledger object; nothing that must survive it. */
@@ -131,6 +132,9 @@ struct wqueue {
 	uint64_t done_published;
 	uint64_t unpublished_ns;
 	uint64_t uncharged_ns; /* device time that the share page does not know yet */
+	uint64_t alone_ns;     /* GPU: of it, what is known to be the commands' own */
+	bool alone_unknown;    /* GPU: of some of them it is not known */
+	uint32_t units;	       /* GPU: of the newest in flight; 0: there is none */
 	uint64_t failed_slots[GANTRY_MAX_SLOTS /
 			      64]; /* status words that are not 0; they are never read back */
 	uint64_t doubt_below; /* tasks before this were in flight when an earlier worker died */
@@ -141,6 +145,16 @@ struct wqueue {
 	struct wspan redone[WORKER_WINDOW_TASKS]; /* written wholly by tasks that ran again */
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
+};
+
+/* A session on a GPU; its device thread's own. */
+struct wgpu {
+	int lane;	  /* + 1; 0: none */
+	uint32_t seen;	  /* for gantry_share_must_yield() */
+	uint32_t nlooks;  /* submissions since a look */
+	uint32_t nflying; /* commands of all its queues */
+	uint32_t units;	  /* of them, as the share page has it, but not bounded */
+	bool alone;	  /* nobody was beside when the oldest in flight began */
 };
 
 struct wextent {
@@ -196,6 +210,7 @@ struct wsession {
 	uint32_t mover_id;
 	uint64_t clock;
 	uint32_t nwashing;  /* changed under the lock: ranges that come back soon */
+	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
 	uint32_t ending;    /* atomic; 1: issue nothing more, threads let go */
 	uint32_t condemned; /* atomic: minus the status, once */
 	bool joined
@@ -304,6 +319,21 @@ void worker_device_wake(struct wdevice *d);
 int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *arg), void *arg);
 /* The session's memory on this device, its bell, its queues; or the end of all that. Device thread. */
 void worker_device_adopt(struct wdevice *d, void *session);
+
+/* ---- gpu.c ---- */
+/* The device's share page is a GPU's. */
+bool worker_gpu(const struct wdevice *d);
+bool worker_gpu_has_lane(const struct wdevice *d, const struct wqueue *q);
+/* The session's lane for the queue's next task: held and still ours, or taken now. */
+bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q);
+/* Where nothing of the session is in flight. True: it had one. */
+bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants);
+/* d->cmd is with the device; the queue's oldest command has finished, before worker_finish(). */
+void worker_gpu_submitted(struct wdevice *d, struct wqueue *q);
+void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uint64_t device_ns);
+/* Books what was measured of the queue. */
+void worker_gpu_charge(struct wdevice *d, struct wqueue *q);
+uint32_t worker_gpu_window_us(const struct wdevice *d, const struct wqueue *q, uint32_t us);
 
 /* ---- standin.c ---- */
 /* Before the first device thread, and after the last. */

@@ -254,6 +254,41 @@ START_TEST(test_schedule_tenants_get_time_by_weight)
 }
 END_TEST
 
+/* A device whose share page is a GPU's: two parties take turns, and a session's queues share its lane. */
+START_TEST(test_schedule_gpu_page_parties_get_time_by_weight)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	struct fixture heavy = { .h = f.h };
+	struct gantry_share_page *page = f.h->pages[0];
+	gantry_ticket t = 0, last = 0, beside = 0;
+	gantry_queue second;
+
+	gantry_share_set_gpu(page, true);
+	gantry_share_set_tenant(page, 1, 3 * GANTRY_SHARE_WEIGHT_DEFAULT);
+	f.h->next_tenant = 1;
+	fixture_session(&heavy, NULL);
+	for (uint32_t i = 0; i < GANTRY_SHARE_NSESSIONS; i++)
+		gantry_share_set_party(page, i, page->sessions[i].tenant);
+	ck_ok(gantry_queue_open(heavy.s, NULL, &second));
+	pause_queue(&f, f.q, 1);
+	pause_queue(&heavy, heavy.q, 1);
+	for (int i = 0; i < 200; i++) {
+		last = put_spin(&f, f.q, 1000000);
+		t = put_spin(&heavy, heavy.q, 1000000);
+	}
+	beside = put_spin(&heavy, second, 1000000);
+	pause_queue(&f, f.q, 0);
+	pause_queue(&heavy, heavy.q, 0);
+	ck_assert_int_eq(outcome(&heavy, t), GANTRY_OK);
+	ck_assert_uint_lt(gantry_load_acquire(&ledger_queue(&f, f.q)->done), 110);
+	ck_assert_uint_gt(gantry_load_acquire(&ledger_queue(&f, f.q)->done), 30);
+	ck_assert_int_eq(outcome(&heavy, beside), GANTRY_OK);
+	ck_assert_int_eq(outcome(&f, last), GANTRY_OK);
+	gantry_close(heavy.s);
+	fixture_end(&f);
+}
+END_TEST
+
 /* Long tasks of one session do not keep the control queue of another waiting for all of them. */
 START_TEST(test_schedule_control_is_served_between_long_tasks)
 {
@@ -437,6 +472,7 @@ int main(void)
 	tcase_add_test(tc, test_schedule_queue_moves_between_devices_while_it_runs);
 	tcase_add_test(tc, test_schedule_device_taken_away_gives_its_queues_up);
 	tcase_add_test(tc, test_schedule_tenants_get_time_by_weight);
+	tcase_add_test(tc, test_schedule_gpu_page_parties_get_time_by_weight);
 	tcase_add_test(tc, test_schedule_control_is_served_between_long_tasks);
 	tcase_add_test(tc, test_schedule_many_sessions_on_one_engine);
 	tcase_add_test(tc, test_schedule_detach_ends_a_task_that_asks);

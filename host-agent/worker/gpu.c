@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the device thread does otherwise where the share page is a GPU's (share.h): a lane is the session's, for all of
+ * its queues, and what is in flight is told in units of the device. Device thread.
+ */
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "host-agent/worker/worker.h"
+
+#define LOOK_AFTER 8u	/* submissions between two looks at who waits */
+#define COPY_UNITS 250u /* there are a few copy engines, beside the processors */
+
+static struct wgpu *gpu_of(const struct wdevice *d, const struct wqueue *q)
+{
+	return &q->session->gpu[d->index];
+}
+
+bool worker_gpu(const struct wdevice *d)
+{
+	return gantry_load_relaxed(&d->page->hdr.gpu) != 0;
+}
+
+/* Of the device that the command in d->cmd can fill: a block for each multiprocessor is as much as there is. */
+static uint32_t units_of(const struct wdevice *d)
+{
+	const struct gantry_cmd_launch *launch = &d->cmd.launch;
+	uint32_t nprocs = d->device.info.units;
+	double nblocks;
+
+	if (d->cmd.kind != GANTRY_CMD_LAUNCH)
+		return COPY_UNITS;
+	nblocks = (double)launch->grid[0] * launch->grid[1] * launch->grid[2];
+	if (nprocs == 0 || nblocks >= nprocs)
+		return GANTRY_SHARE_WHOLE;
+	return (uint32_t)(nblocks * GANTRY_SHARE_WHOLE / nprocs) + 1;
+}
+
+static void tell_units(struct wdevice *d, struct wqueue *q, uint32_t units)
+{
+	struct wgpu *g = gpu_of(d, q);
+
+	if (units == q->units)
+		return;
+	g->units += units - q->units;
+	q->units = units;
+	gantry_share_use(d->page, q->session->share_slot, GANTRY_MIN(g->units, GANTRY_SHARE_WHOLE));
+}
+
+void worker_gpu_submitted(struct wdevice *d, struct wqueue *q)
+{
+	struct wgpu *g = gpu_of(d, q);
+
+	if (g->nflying++ == 0)
+		g->alone = gantry_share_is_alone(d->page, q->session->share_slot);
+	tell_units(d, q, units_of(d));
+}
+
+/* What the command takes with nobody beside: measured when that was so, from its beginning. */
+void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uint64_t device_ns)
+{
+	struct wgpu *g = gpu_of(d, q);
+	bool alone = gantry_share_is_alone(d->page, q->session->share_slot);
+	uint64_t *known = k ? &k->alone_ns[d->index] : NULL;
+
+	if (known && alone && g->alone)
+		*known = *known ? (*known * 7 + device_ns) / 8 : device_ns;
+	g->alone = alone;
+	if (!known)
+		q->alone_ns += device_ns;
+	else if (*known)
+		q->alone_ns += GANTRY_MIN(*known, device_ns);
+	else
+		q->alone_unknown = true;
+	q->uncharged_ns += device_ns;
+	g->nflying--;
+	if (q->led->issued - q->led->done > 1)
+		return;
+	/* The last in flight of this queue; charged while the page still shows it. */
+	worker_gpu_charge(d, q);
+	tell_units(d, q, 0);
+}
+
+void worker_gpu_charge(struct wdevice *d, struct wqueue *q)
+{
+	uint32_t units = GANTRY_MAX(q->units, GANTRY_MIN(gpu_of(d, q)->units, GANTRY_SHARE_WHOLE));
+
+	if (q->uncharged_ns)
+		gantry_share_charge_units(d->page, q->session->share_slot, q->uncharged_ns,
+					  q->alone_unknown ? 0 : q->alone_ns, units);
+	q->uncharged_ns = 0;
+	q->alone_ns = 0;
+	q->alone_unknown = false;
+}
+
+static bool take(struct wdevice *d, struct wqueue *q)
+{
+	struct wsession *s = q->session;
+	struct wgpu *g = gpu_of(d, q);
+	int lane;
+
+	s->lane_asked[d->index] = true;
+	gantry_share_want(d->page, s->share_slot, gantry_load_relaxed(&q->led->priority));
+	lane = gantry_share_take(d->page, s->share_slot);
+	if (lane < 0) {
+		d->lane_wanted = true;
+		return false;
+	}
+	g->lane = lane + 1;
+	g->nlooks = 0;
+	d->nlanes_held++;
+	return true;
+}
+
+bool worker_gpu_has_lane(const struct wdevice *d, const struct wqueue *q)
+{
+	return gpu_of(d, q)->lane != 0;
+}
+
+bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q)
+{
+	struct wgpu *g = gpu_of(d, q);
+
+	if (g->lane == 0)
+		return take(d, q);
+	if (g->nlooks++ % LOOK_AFTER != 0)
+		return true;
+	if (!gantry_share_must_yield(d->page, q->session->share_slot, &g->seen))
+		return true;
+	g->nlooks = 0;
+	if (g->nflying == 0)
+		worker_gpu_give(d, q->session, true);
+	return false;
+}
+
+bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants)
+{
+	struct wgpu *g = &s->gpu[d->index];
+
+	if (g->lane == 0 || g->nflying)
+		return false;
+	gantry_share_give(d->page, s->share_slot, g->lane - 1, still_wants);
+	g->lane = 0;
+	d->nlanes_held--;
+	if (still_wants) {
+		s->lane_asked[d->index] = true;
+		d->lane_wanted = true;
+	}
+	return true;
+}
+
+uint32_t worker_gpu_window_us(const struct wdevice *d, const struct wqueue *q, uint32_t us)
+{
+	return gantry_share_window_us(d->page, q->session->share_slot, us, gpu_of(d, q)->seen);
+}
