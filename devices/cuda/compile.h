@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compilers for guest images: CUDA C source through NVRTC, PTX through nvJitLink, both to a cubin. The two
- * members image_is_text and compile of the backend's table.
+ * Compilers for guest images: CUDA C++ source through NVRTC, PTX through nvJitLink, both to a cubin. The members
+ * image_is_text, compiler_open and compile of the backend's table.
  *
- * Trust: the text is hostile. NVRTC and nvJitLink get it in a process of their own (host-agent/worker/compile.h).
+ * Trust: the text is hostile. It meets NVRTC and nvJitLink in a process of its own, which can open no file: so
+ *   source includes none, and no error message shows one.
  * Libraries: "nvrtc=PATH" and "nvjitlink=PATH" of the device, else the sonames of CUDA 13 and 12 as dlopen() finds
- *   them. Neither needs a driver. Without nvJitLink compile() gives PTX back as it is, and the driver compiles it at
- *   image_load().
- * What is not text goes to image_load() as it is: ELF (a cubin), a fatbin. gantry_cuda_image_check() is for that
- *   side: the driver takes no length and believes the headers.
+ *   them; nvJitLink is looked for beside an NVRTC that was named. Neither needs a driver. Without nvJitLink, PTX comes
+ *   back as it is, and the driver compiles it at image_load().
+ * What is no text goes to image_load() as it is. The driver takes no length and believes the headers:
+ *   gantry_cuda_image_check() looks at them first.
  */
 #ifndef GANTRY_DEVICES_CUDA_COMPILE_H
 #define GANTRY_DEVICES_CUDA_COMPILE_H
@@ -36,8 +37,9 @@ enum gantry_cuda_image_sort gantry_cuda_image_sort(const void *bytes, size_t nby
 int gantry_cuda_image_check(const void *bytes, size_t nbytes, const char *arch,
 			    struct gantry_err *err);
 
-/* As device.h says. */
+/* As device.h says. One thread of one process. */
 bool gantry_cuda_image_is_text(const void *bytes, size_t nbytes);
+int gantry_cuda_compiler_open(const struct gantry_device_conf *conf, struct gantry_err *err);
 int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
 			size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
 			size_t log_bytes, struct gantry_err *err);

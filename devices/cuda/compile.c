@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * NVRTC and nvJitLink, by their documented functions; declared here, for headers and libraries of both are no part of
+ * what a build needs.
+ */
+#include "devices/cuda/compile.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/str.h"
+
+#define MAX_ARCHS 64
+#define PATH_ROOM 4096u
+
+typedef struct _nvrtcProgram *nvrtc_program;
+typedef struct nvJitLink *nvjitlink_handle;
+
+#define NVJITLINK_INPUT_PTX 2
+
+struct nvrtc {
+	int (*create)(nvrtc_program *program, const char *source, const char *name, int nheaders,
+		      const char *const *headers, const char *const *names);
+	int (*compile)(nvrtc_program program, int noptions, const char *const *options);
+	int (*log_size)(nvrtc_program program, size_t *ret_size);
+	int (*log)(nvrtc_program program, char *log);
+	int (*cubin_size)(nvrtc_program program, size_t *ret_size);
+	int (*cubin)(nvrtc_program program, char *cubin);
+	int (*ptx_size)(nvrtc_program program, size_t *ret_size);
+	int (*ptx)(nvrtc_program program, char *ptx);
+	int (*narchs)(int *ret_n);
+	int (*archs)(int *ret_archs);
+	const char *(*error)(int result);
+};
+
+struct nvjitlink {
+	int (*create)(nvjitlink_handle *handle, uint32_t noptions, const char **options);
+	int (*add)(nvjitlink_handle handle, int input, const void *data, size_t size,
+		   const char *name);
+	int (*complete)(nvjitlink_handle handle);
+	int (*error_log_size)(nvjitlink_handle handle, size_t *ret_size);
+	int (*error_log)(nvjitlink_handle handle, char *log);
+	int (*cubin_size)(nvjitlink_handle handle, size_t *ret_size);
+	int (*cubin)(nvjitlink_handle handle, void *cubin);
+};
+
+/* Of this process, which is there for nothing else. */
+static struct nvrtc nvrtc;
+static struct nvjitlink nvjitlink;
+static bool has_nvrtc, has_nvjitlink;
+
+/* ---- libraries ---- */
+
+struct wanted {
+	const char *name;
+	void *to; /* a function pointer */
+};
+
+/* POSIX wants this conversion to work; ISO C has no cast for it. */
+static bool take(void *library, const char *name, void *to)
+{
+	void *address = dlsym(library, name);
+
+	memcpy(to, &address, sizeof(address));
+	return address != NULL;
+}
+
+static void *open_any(const char *const *names, size_t n)
+{
+	void *library = NULL;
+
+	for (size_t i = 0; i < n && !library; i++)
+		library = names[i] ? dlopen(names[i], RTLD_NOW | RTLD_LOCAL) : NULL;
+	return library;
+}
+
+static bool open_nvrtc(const char *path)
+{
+	const char *const sonames[] = { "libnvrtc.so.13", "libnvrtc.so.12" };
+	const struct wanted wanted[] = {
+		{ "nvrtcCreateProgram", &nvrtc.create },
+		{ "nvrtcCompileProgram", &nvrtc.compile },
+		{ "nvrtcGetProgramLogSize", &nvrtc.log_size },
+		{ "nvrtcGetProgramLog", &nvrtc.log },
+		{ "nvrtcGetCUBINSize", &nvrtc.cubin_size },
+		{ "nvrtcGetCUBIN", &nvrtc.cubin },
+		{ "nvrtcGetPTXSize", &nvrtc.ptx_size },
+		{ "nvrtcGetPTX", &nvrtc.ptx },
+		{ "nvrtcGetNumSupportedArchs", &nvrtc.narchs },
+		{ "nvrtcGetSupportedArchs", &nvrtc.archs },
+		{ "nvrtcGetErrorString", &nvrtc.error },
+	};
+	void *library = path ? open_any(&path, 1) : open_any(sonames, GANTRY_ARRAY_SIZE(sonames));
+	bool all = library != NULL;
+
+	for (size_t i = 0; all && i < GANTRY_ARRAY_SIZE(wanted); i++)
+		all = take(library, wanted[i].name, wanted[i].to);
+	return all;
+}
+
+/* Its header gives each function a name with the version it was made for; the plain ones are there too. */
+static bool open_nvjitlink(const char *path, const char *nvrtc_path)
+{
+	const char *const names[] = { "libnvJitLink.so.13", "libnvJitLink.so.12" };
+	const struct wanted wanted[] = {
+		{ "nvJitLinkCreate", &nvjitlink.create },
+		{ "nvJitLinkAddData", &nvjitlink.add },
+		{ "nvJitLinkComplete", &nvjitlink.complete },
+		{ "nvJitLinkGetErrorLogSize", &nvjitlink.error_log_size },
+		{ "nvJitLinkGetErrorLog", &nvjitlink.error_log },
+		{ "nvJitLinkGetLinkedCubinSize", &nvjitlink.cubin_size },
+		{ "nvJitLinkGetLinkedCubin", &nvjitlink.cubin },
+	};
+	const char *slash = nvrtc_path ? strrchr(nvrtc_path, '/') : NULL;
+	char beside[PATH_ROOM];
+	void *library = NULL;
+	bool all;
+
+	if (path)
+		library = open_any(&path, 1);
+	for (size_t i = 0; !path && !library && i < GANTRY_ARRAY_SIZE(names); i++) {
+		const char *name = names[i];
+
+		if (slash && gantry_str_format(beside, sizeof(beside), "%.*s/%s",
+					       (int)(slash - nvrtc_path), nvrtc_path, name) == 0)
+			name = beside;
+		library = open_any(&name, 1);
+	}
+	all = library != NULL;
+	for (size_t i = 0; all && i < GANTRY_ARRAY_SIZE(wanted); i++)
+		all = take(library, wanted[i].name, wanted[i].to);
+	return all;
+}
+
+/* Makes the libraries open what they open late, as NVRTC does its builtins. What comes of it does not matter. */
+static void warm_up(void)
+{
+	static const char source[] = "extern \"C\" __global__ void k(float *x) { x[0] = 1; }";
+	static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+				  ".visible .entry k() { ret; }\n";
+	struct gantry_device_conf conf = { 0 };
+	struct gantry_err err;
+	char log[256];
+	void *image;
+	size_t nbytes;
+
+	if (has_nvrtc && gantry_cuda_compile(&conf, "sm_80", source, strlen(source), &image,
+					     &nbytes, log, sizeof(log), &err) == 0)
+		free(image);
+	if (has_nvjitlink && gantry_cuda_compile(&conf, "sm_80", ptx, strlen(ptx), &image, &nbytes,
+						 log, sizeof(log), &err) == 0)
+		free(image);
+}
+
+int gantry_cuda_compiler_open(const struct gantry_device_conf *conf, struct gantry_err *err)
+{
+	const char *nvrtc_path = gantry_device_opt(conf, "nvrtc");
+
+	(void)err; /* what is missing shows when it is needed: PTX can do without either */
+	has_nvrtc = open_nvrtc(nvrtc_path);
+	has_nvjitlink = open_nvjitlink(gantry_device_opt(conf, "nvjitlink"), nvrtc_path);
+	warm_up();
+	return 0;
+}
+
+/* ---- what to compile for ---- */
+
+struct target {
+	int arch; /* 90 */
+	bool is_common; /* PTX that every one of several devices can take, or newer ones than NVRTC knows */
+};
+
+static int lowest_arch(const char *archs, bool *ret_several)
+{
+	int lowest = 0;
+
+	*ret_several = strchr(archs, ',') != NULL;
+	for (const char *at = archs; at; at = strchr(at, ',')) {
+		int arch;
+
+		at += *at == ',';
+		arch = strncmp(at, "sm_", 3) == 0 ? atoi(at + 3) : 0;
+		if (arch > 0 && (lowest == 0 || arch < lowest))
+			lowest = arch;
+	}
+	return lowest;
+}
+
+/* NVRTC knows architectures up to those of its time; PTX for an older one runs on all that follow. */
+static void choose_target(const char *archs, struct target *t)
+{
+	int known[MAX_ARCHS];
+	int n = 0, best = 0;
+
+	t->arch = lowest_arch(archs, &t->is_common);
+	if (nvrtc.narchs(&n) != 0 || n <= 0 || n > MAX_ARCHS || nvrtc.archs(known) != 0)
+		return;
+	for (int i = 0; i < n; i++)
+		if (known[i] <= t->arch && known[i] > best)
+			best = known[i];
+	if (best != 0 && best != t->arch) {
+		t->arch = best;
+		t->is_common = true;
+	}
+}
+
+/* ---- logs ---- */
+
+/* The first line that says "error", for a sentence. */
+static int refuse(struct gantry_err *err, const char *log, const char *otherwise)
+{
+	const char *at = strstr(log, "error");
+	size_t len;
+
+	while (at && at > log && at[-1] != '\n')
+		at--;
+	if (!at || !*at)
+		at = otherwise;
+	len = strcspn(at, "\r\n");
+	(void)gantry_err_set(err, -ENOEXEC, "%.*s", (int)len, at);
+	gantry_str_make_printable(err->text);
+	return -ENOEXEC;
+}
+
+static void copy_log(char *log, size_t log_bytes, const char *from, size_t n)
+{
+	size_t len = strnlen(from, n);
+
+	len = len < log_bytes ? len : log_bytes - 1;
+	memcpy(log, from, len);
+	log[len] = '\0';
+}
+
+/* ---- NVRTC ---- */
+
+static void take_nvrtc_log(nvrtc_program program, char *log, size_t log_bytes)
+{
+	size_t n = 0;
+	char *text;
+
+	if (nvrtc.log_size(program, &n) != 0 || n == 0)
+		return;
+	text = calloc(1, n + 1);
+	if (text && nvrtc.log(program, text) == 0)
+		copy_log(log, log_bytes, text, n);
+	free(text);
+}
+
+static int take_nvrtc_output(nvrtc_program program, bool ptx, void **ret_image, size_t *ret_nbytes,
+			     struct gantry_err *err)
+{
+	size_t n = 0;
+	int r = ptx ? nvrtc.ptx_size(program, &n) : nvrtc.cubin_size(program, &n);
+	char *image;
+
+	if (r != 0 || n == 0)
+		return gantry_err_set(err, -ENOEXEC, "NVRTC gives no code");
+	image = malloc(n);
+	if (!image)
+		return gantry_err_set(err, -ENOMEM, "no memory for what was compiled");
+	if ((ptx ? nvrtc.ptx(program, image) : nvrtc.cubin(program, image)) != 0) {
+		free(image);
+		return gantry_err_set(err, -ENOEXEC, "NVRTC gives no code");
+	}
+	*ret_image = image;
+	*ret_nbytes = n;
+	return 0;
+}
+
+static int compile_source(const char *archs, const char *source, void **ret_image,
+			  size_t *ret_nbytes, char *log, size_t log_bytes, struct gantry_err *err)
+{
+	struct target t = { 0 };
+	char option[64];
+	const char *options[] = { option, "--std=c++17" };
+	nvrtc_program program;
+	int r;
+
+	if (!has_nvrtc)
+		return gantry_err_set(err, -EOPNOTSUPP,
+				      "this host has no NVRTC: load PTX or a binary");
+	choose_target(archs, &t);
+	(void)gantry_str_format(option, sizeof(option), "--gpu-architecture=%s_%d",
+				t.is_common ? "compute" : "sm", t.arch); /* it fits */
+	r = nvrtc.create(&program, source, "source.cu", 0, NULL, NULL);
+	if (r != 0)
+		return gantry_err_set(err, -ENOEXEC, "NVRTC: %s", nvrtc.error(r));
+	r = nvrtc.compile(program, GANTRY_ARRAY_SIZE(options), options);
+	take_nvrtc_log(program, log, log_bytes);
+	if (r != 0)
+		return refuse(err, log, nvrtc.error(r));
+	/* The process ends after this: nothing is given back. */
+	return take_nvrtc_output(program, t.is_common, ret_image, ret_nbytes, err);
+}
+
+/* ---- nvJitLink ---- */
+
+static void take_nvjitlink_log(nvjitlink_handle handle, char *log, size_t log_bytes)
+{
+	size_t n = 0;
+	char *text;
+
+	if (nvjitlink.error_log_size(handle, &n) != 0 || n == 0)
+		return;
+	text = calloc(1, n + 1);
+	if (text && nvjitlink.error_log(handle, text) == 0)
+		copy_log(log, log_bytes, text, n);
+	free(text);
+}
+
+static int link_ptx(int arch, const char *ptx, void **ret_image, size_t *ret_nbytes, char *log,
+		    size_t log_bytes, struct gantry_err *err)
+{
+	char option[32];
+	const char *options[] = { option };
+	nvjitlink_handle handle;
+	size_t n = 0;
+	void *image;
+	int r;
+
+	(void)gantry_str_format(option, sizeof(option), "-arch=sm_%d", arch); /* it fits */
+	if (nvjitlink.create(&handle, 1, options) != 0)
+		return gantry_err_set(err, -EOPNOTSUPP, "nvJitLink knows no sm_%d", arch);
+	r = nvjitlink.add(handle, NVJITLINK_INPUT_PTX, ptx, strlen(ptx) + 1, "image.ptx");
+	if (r == 0)
+		r = nvjitlink.complete(handle);
+	if (r != 0) {
+		take_nvjitlink_log(handle, log, log_bytes);
+		return refuse(err, log, "the PTX does not assemble");
+	}
+	if (nvjitlink.cubin_size(handle, &n) != 0 || n == 0)
+		return gantry_err_set(err, -ENOEXEC, "nvJitLink gives no code");
+	image = malloc(n);
+	if (!image)
+		return gantry_err_set(err, -ENOMEM, "no memory for what was compiled");
+	if (nvjitlink.cubin(handle, image) != 0) {
+		free(image);
+		return gantry_err_set(err, -ENOEXEC, "nvJitLink gives no code");
+	}
+	*ret_image = image;
+	*ret_nbytes = n;
+	return 0;
+}
+
+static int compile_ptx(const char *archs, char *ptx, void **ret_image, size_t *ret_nbytes,
+		       char *log, size_t log_bytes, struct gantry_err *err)
+{
+	bool several;
+	int arch = lowest_arch(archs, &several);
+	int r = -EOPNOTSUPP;
+
+	if (has_nvjitlink && !several && arch > 0)
+		r = link_ptx(arch, ptx, ret_image, ret_nbytes, log, log_bytes, err);
+	if (r != -EOPNOTSUPP)
+		return r;
+	*ret_nbytes = strlen(ptx) + 1;
+	*ret_image = strdup(ptx);
+	return *ret_image ? 0 : gantry_err_set(err, -ENOMEM, "no memory for an image");
+}
+
+bool gantry_cuda_image_is_text(const void *bytes, size_t nbytes)
+{
+	enum gantry_cuda_image_sort sort = gantry_cuda_image_sort(bytes, nbytes);
+
+	return sort == GANTRY_CUDA_SOURCE || sort == GANTRY_CUDA_PTX;
+}
+
+int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
+			size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
+			size_t log_bytes, struct gantry_err *err)
+{
+	char *text = malloc(nbytes + 1);
+	int r;
+
+	(void)conf;
+	log[0] = '\0';
+	if (!text)
+		return gantry_err_set(err, -ENOMEM, "no memory for a text");
+	memcpy(text, bytes, nbytes);
+	text[nbytes] = '\0';
+	if (gantry_cuda_image_sort(bytes, nbytes) == GANTRY_CUDA_PTX)
+		r = compile_ptx(arch, text, ret_image, ret_nbytes, log, log_bytes, err);
+	else
+		r = compile_source(arch, text, ret_image, ret_nbytes, log, log_bytes, err);
+	free(text);
+	return r;
+}
