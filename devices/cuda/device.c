@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "devices/cuda/backend.h"
+#include "devices/cuda/compile.h"
 
 #define DEFAULT_SCRATCH_BYTES (256ull << 20)
 /* Hardware queues that the driver spreads streams over, unless its environment says otherwise. */
@@ -476,4 +477,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.poll = gantry_cuda_poll,
 	.flush = gantry_cuda_flush,
 	.health = gantry_cuda_health,
+	.image_is_text = gantry_cuda_image_is_text,
+	.compiler_open = gantry_cuda_compiler_open,
+	.compile = gantry_cuda_compile,
 };

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The forge as a worker has it, confined: what compiles, what does not, what a text cannot see. With NVRTC and
+ * nvJitLink where they are installed; no GPU or driver is needed.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+#include "host-agent/worker/compile.h"
+#include "host-agent/worker/confine.h"
+#include "proto/vocab.h"
+#include "tests/unit/runner.h"
+
+static const char *const null_opts[] = { "images=yes" };
+static const struct gantry_device_conf devices[] = {
+	{ .name = "null0", .backend = "null", .nopts = 1, .opts = null_opts },
+	{ .name = "cuda0", .backend = "cuda" },
+};
+
+static struct worker_compiler *compiler;
+static char log_text[WORKER_COMPILE_LOG];
+static struct gantry_err err;
+
+static void start(void)
+{
+	struct worker_compile_limits limits = worker_compile_defaults;
+
+	limits.confine = gantry_confine_compiler;
+	ck_assert_int_eq(worker_compiler_start(devices, 2, &limits, &compiler, &err), 0);
+	ck_assert_ptr_nonnull(compiler);
+}
+
+static void stop(void)
+{
+	worker_compiler_stop(compiler);
+}
+
+static int compile(uint32_t device, const char *arch, const char *text, char first[8])
+{
+	const struct worker_compilation what = {
+		.device = device, .arch = arch, .text = text, .nbytes = strlen(text)
+	};
+	uint64_t nbytes = 0;
+	int fd = -EBADF;
+	int status = worker_compile(compiler, &what, &fd, &nbytes, log_text, &err);
+
+	if (status == GANTRY_OK) {
+		const char *image = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+
+		ck_assert_ptr_ne(image, MAP_FAILED);
+		memcpy(first, image, nbytes < 8 ? nbytes : 8);
+		(void)munmap((void *)(uintptr_t)image, nbytes);
+		gantry_fd_close(fd);
+	}
+	return status;
+}
+
+START_TEST(test_compile_text_can_open_no_file)
+{
+	char first[8];
+
+	ck_assert_int_eq(compile(0, "", "null-source 1\nopen /etc/hostname\nkernel k 4\n", first),
+			 GANTRY_OK);
+	ck_assert_str_eq(log_text, "cannot be opened\n");
+	ck_assert_mem_eq(first, "null-ima", 8);
+}
+END_TEST
+
+START_TEST(test_compile_for_a_device_that_is_not_there_is_refused)
+{
+	char first[8];
+
+	ck_assert_int_eq(compile(7, "", "null-source 1\n", first), GANTRY_E_UNSUPPORTED);
+}
+END_TEST
+
+START_TEST(test_compile_without_a_forge_is_refused)
+{
+	struct worker_compiler *none = (void *)1;
+	struct gantry_device_conf plain = { .name = "null0", .backend = "null" };
+	const struct worker_compilation what = { .text = "x", .nbytes = 1, .arch = "" };
+	uint64_t nbytes;
+	int fd;
+
+	ck_assert_int_eq(worker_compiler_start(&plain, 1, &worker_compile_defaults, &none, &err),
+			 0);
+	ck_assert_ptr_null(none);
+	ck_assert_int_eq(worker_compile(none, &what, &fd, &nbytes, log_text, &err),
+			 GANTRY_E_UNSUPPORTED);
+}
+END_TEST
+
+#define SOURCE "extern \"C\" __global__ void scale(float *x, float a) { x[threadIdx.x] *= a; }\n"
+
+/* False, and said, where the machine has no NVRTC (or the build no cuda). */
+static bool nvrtc_is_here(char first[8])
+{
+	int status = compile(1, "sm_90", SOURCE, first);
+
+	if (status == GANTRY_E_UNSUPPORTED)
+		return false;
+	ck_assert_msg(status == GANTRY_OK, "%d: %s\n%s", status, err.text, log_text);
+	return true;
+}
+
+START_TEST(test_compile_cuda_source_to_a_cubin)
+{
+	char first[8];
+
+	if (!nvrtc_is_here(first))
+		return;
+	ck_assert_mem_eq(first, "\177ELF", 4);
+	/* Devices that differ get PTX for the lesser one. */
+	ck_assert_int_eq(compile(1, "sm_90,sm_80", SOURCE, first), GANTRY_OK);
+	ck_assert_int_ne(memcmp(first, "\177ELF", 4), 0);
+}
+END_TEST
+
+START_TEST(test_compile_cuda_source_with_errors_gives_the_log)
+{
+	char first[8];
+
+	if (!nvrtc_is_here(first))
+		return;
+	ck_assert_int_eq(compile(1, "sm_90", "__global__ void k() { nonsense; }\n", first),
+			 GANTRY_E_IMAGE);
+	ck_assert_ptr_nonnull(strstr(err.text, "identifier \"nonsense\" is undefined"));
+	ck_assert_ptr_nonnull(strstr(log_text, "1 error detected"));
+}
+END_TEST
+
+START_TEST(test_compile_cuda_source_sees_no_file_of_the_host)
+{
+	char first[8];
+
+	if (!nvrtc_is_here(first))
+		return;
+	ck_assert_int_eq(compile(1, "sm_90", "#include \"/etc/passwd\"\n", first), GANTRY_E_IMAGE);
+	ck_assert_ptr_null(strstr(log_text, "root"));
+}
+END_TEST
+
+START_TEST(test_compile_ptx_that_does_not_assemble_gives_the_log)
+{
+	char first[8];
+	int status = compile(1, "sm_90",
+			     ".version 7.0\n.target sm_80\n.address_size 64\n"
+			     ".visible .entry k() { nonsense; ret; }\n",
+			     first);
+
+	/* Without nvJitLink it goes to the driver as it is. */
+	if (status == GANTRY_OK || status == GANTRY_E_UNSUPPORTED)
+		return;
+	ck_assert_int_eq(status, GANTRY_E_IMAGE);
+	ck_assert_ptr_nonnull(strstr(log_text, "error"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("compile");
+	TCase *tc = gantry_unit_case(suite, "compile");
+
+	tcase_add_checked_fixture(tc, start, stop);
+	tcase_add_test(tc, test_compile_text_can_open_no_file);
+	tcase_add_test(tc, test_compile_for_a_device_that_is_not_there_is_refused);
+	tcase_add_test(tc, test_compile_without_a_forge_is_refused);
+	tcase_add_test(tc, test_compile_cuda_source_to_a_cubin);
+	tcase_add_test(tc, test_compile_cuda_source_with_errors_gives_the_log);
+	tcase_add_test(tc, test_compile_cuda_source_sees_no_file_of_the_host);
+	tcase_add_test(tc, test_compile_ptx_that_does_not_assemble_gives_the_log);
+	return gantry_unit_run(suite);
+}
