@@ -5,7 +5,7 @@
  *
  * Transfers go through a queue of the library's own, opened at the first one, and start after all
  * that was submitted to the program's queues before them.
- * Threads: any; one transfer of a session at a time. Blocking: until the bytes are there; each step
+ * Threads: any; one transfer of a session at a time. Large ones are moved by several threads, which end with the call. Blocking: until the bytes are there; each step
  * at most the call timeout.
  */
 #ifndef GANTRY_GUEST_SHIM_COPY_H

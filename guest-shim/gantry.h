@@ -19,7 +19,8 @@
  *   Statuses from -1 concern the call, from -100 the session, from -200 the device. Outputs are written on
  *   success only.
  * Threads: every function may be called from any thread; calls on one queue take that queue's lock.
- *   The library starts no thread, prints nothing, takes no signal, and calls nothing back.
+ *   The library prints nothing, takes no signal, and calls nothing back. It keeps no thread: gantry_write() and
+ *   gantry_read() of 8 MiB and more use up to 3 helpers where there are CPUs to spare, which end before they return.
  * Time: timeouts are nanoseconds; 0 asks without waiting, GANTRY_FOREVER waits as long as the session
  *   lives. A call without a timeout waits at most the session's call timeout (10 s unless changed) for the host.
  * fork(): the session stays with the parent; in the child every call but gantry_close() returns
@@ -129,8 +130,10 @@ int gantry_free(struct gantry_session *session, gantry_buffer buffer);
 /*
  * Makes [off, off + len) readable and writable at *ret_ptr until gantry_unmap(). @mode: GANTRY_R: contents
  * are there; GANTRY_W: they are undefined and all of the range must be written; GANTRY_RW: both. Host
- * buffers are mapped without copying. Waits until tasks submitted before it that may use the buffer have
- * finished, at most @timeout_ns. The program must not submit tasks that use the range while it is mapped.
+ * buffers (GANTRY_ALLOC_HOST) are mapped without copying, and devices copy from and to them at the speed of their
+ * link: who moves much data fills such a buffer in place rather than with gantry_write(). Waits until tasks
+ * submitted before it that may use the buffer have finished, at most @timeout_ns. The program must not submit tasks
+ * that use the range while it is mapped.
  */
 int gantry_map(struct gantry_session *session, gantry_buffer buffer, uint64_t off, uint64_t len,
 	       int mode, int64_t timeout_ns, void **ret_ptr);

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers: charged exactly, given back when their last users have finished, shared with rights. */
+#include <stdlib.h>
+
 #include "base/fd.h"
+#include "guest-shim/helpers.h"
+#include "guest-shim/session.h"
 #include "tests/inproc/fixture.h"
 
 #define N  1024u
@@ -59,6 +63,100 @@ START_TEST(test_memory_limits_refuse_and_charge_nothing)
 	gantry_store_relaxed(&f.h->pages[0]->hdr.mem_bytes, 8 * MB);
 	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, b, N, 1)), GANTRY_OK);
 	fixture_end(&f);
+}
+END_TEST
+
+static void fill_pattern(uint8_t *bytes, uint64_t n, uint64_t salt)
+{
+	for (uint64_t i = 0; i < n; i++)
+		bytes[i] = (uint8_t)((i * 2654435761u + salt) >> 16);
+}
+
+static void check_round_trip(const struct fixture *f, gantry_buffer b, uint64_t off, uint64_t n)
+{
+	uint8_t *from = malloc(n), *to = calloc(1, n);
+
+	fill_pattern(from, n, off + n);
+	ck_ok(gantry_write(f->s, b, off, from, n));
+	ck_ok(gantry_read(f->s, b, off, to, n));
+	ck_assert(memcmp(from, to, n) == 0);
+	free(from);
+	free(to);
+}
+
+START_TEST(test_copy_in_lanes_moves_the_same_bytes)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	gantry_buffer b = make_buffer(&f, 48 * MB, GANTRY_ALLOC_DEVICE);
+
+	for (uint32_t lanes = 1; lanes <= 4; lanes++) {
+		f.s->copy_lanes = lanes;
+		check_round_trip(&f, b, 0, 8 * MB);
+		check_round_trip(&f, b, 12345, 17 * MB + 4097);
+		check_round_trip(&f, b, 1, 40 * MB - 1);
+	}
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_copy_in_lanes_without_room_takes_the_one_way_there_is)
+{
+	struct fixture f = { .h = inproc_start(one_cpu, 1) };
+	struct gantry_limits small = { .heap_bytes = 4 * MB };
+	gantry_buffer b;
+
+	fixture_session(&f, &small);
+	b = make_buffer(&f, 16 * MB, GANTRY_ALLOC_DEVICE);
+	f.s->copy_lanes = 4;
+	check_round_trip(&f, b, 7, 16 * MB - 7);
+	fixture_end(&f);
+}
+END_TEST
+
+struct ender {
+	struct fixture *f;
+	uint64_t after;
+};
+
+static void *end_session(void *arg)
+{
+	struct ender *e = arg;
+
+	eventually(gantry_load_acquire(&host_session(e->f)->ledger.hdr->bytes_in) >= e->after);
+	inproc_detach(e->f->h, e->f->index);
+	return NULL;
+}
+
+START_TEST(test_copy_in_lanes_that_fails_says_why_and_leaves_no_thread)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	gantry_buffer b = make_buffer(&f, 48 * MB, GANTRY_ALLOC_DEVICE);
+	struct ender e = { .f = &f, .after = 8 * MB };
+	uint8_t *from = calloc(48, MB);
+	pthread_t thread;
+	int status = GANTRY_OK;
+
+	f.s->copy_lanes = 4;
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_session, &e), 0);
+	while (status == GANTRY_OK)
+		status = gantry_write(f.s, b, 0, from, 48 * MB);
+	ck_assert_int_eq(status, GANTRY_E_DETACHED);
+	ck_assert_str_ne(gantry_last_error(), "");
+	(void)pthread_join(thread, NULL);
+	free(from);
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_copy_knows_how_many_cpus_its_group_has)
+{
+	ck_assert_uint_eq(gantry_help_parse_quota("max 100000\n"), 0);
+	ck_assert_uint_eq(gantry_help_parse_quota("250000 100000\n"), 2);
+	ck_assert_uint_eq(gantry_help_parse_quota("50000 100000\n"), 1);
+	ck_assert_uint_eq(gantry_help_parse_quota("50000 0\n"), 0);
+	ck_assert_uint_eq(gantry_help_parse_quota("50000"), 0);
+	ck_assert_uint_eq(gantry_help_parse_quota(""), 0);
+	ck_assert_uint_ge(gantry_help_cpus(), 1);
 }
 END_TEST
 
@@ -319,6 +417,10 @@ int main(void)
 
 	tcase_add_test(tc, test_memory_charges_follow_use_and_free);
 	tcase_add_test(tc, test_memory_limits_refuse_and_charge_nothing);
+	tcase_add_test(tc, test_copy_in_lanes_moves_the_same_bytes);
+	tcase_add_test(tc, test_copy_in_lanes_without_room_takes_the_one_way_there_is);
+	tcase_add_test(tc, test_copy_in_lanes_that_fails_says_why_and_leaves_no_thread);
+	tcase_add_test(tc, test_copy_knows_how_many_cpus_its_group_has);
 	tcase_add_test(tc, test_memory_objects_have_a_limit);
 	tcase_add_test(tc, test_memory_freed_buffer_serves_earlier_tasks_only);
 	tcase_add_test(tc, test_memory_buffers_come_and_go_while_two_devices_use_them);
