@@ -381,7 +381,10 @@ int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch,
 		return gantry_err_set(err, -ENOMEM, "no memory for a text");
 	memcpy(text, bytes, nbytes);
 	text[nbytes] = '\0';
-	if (gantry_cuda_image_sort(bytes, nbytes) == GANTRY_CUDA_PTX)
+	if (strlen(text) + 1 < nbytes) /* a NUL at the end is allowed */
+		r = gantry_err_set(err, -ENOEXEC,
+				   "neither text nor an image: there are NULs inside");
+	else if (gantry_cuda_image_sort(bytes, nbytes) == GANTRY_CUDA_PTX)
 		r = compile_ptx(arch, text, ret_image, ret_nbytes, log, log_bytes, err);
 	else
 		r = compile_source(arch, text, ret_image, ret_nbytes, log, log_bytes, err);
