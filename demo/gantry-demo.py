@@ -3,9 +3,10 @@
 """Gantry at work, in a few seconds: two tenants share two devices, and some accidents happen.
 
 Starts an agent of its own in a temporary folder; an agent that runs already is left alone. Every number printed is
-from this run. Needs no accelerator: the devices are two processor cores. Exit status: 0 when all went as promised.
+from this run. Needs no accelerator: the devices are two processor cores, unless told otherwise. Exit status: 0 when
+all went as promised.
 
-  gantryctl demo [--output FOLDER] [--log]
+  gantryctl demo [--gpu N] [--device KEY=VALUE[,...]] [--output FOLDER] [--log]
 """
 import argparse
 import json
@@ -132,9 +133,10 @@ class Guest:
 
 
 class Demo:
-    def __init__(self, output):
+    def __init__(self, output, devices):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="gantry-demo-"))
         os.chmod(self.root, 0o755)
+        self.devices = devices
         self.output = output
         self.guests = []
         self.monitor = None
@@ -143,8 +145,8 @@ class Demo:
     def start(self):
         lines = ["[agent]", f"admin = {self.root}/run/admin.sock", f"module_dirs = {find('core.manifest').parent}",
                  "warm_workers = 2"]
-        for device in ("cpu0", "cpu1"):
-            lines += ["", f"[device {device}]", "backend = cpu", "cores = 1", "mem = 1G"]
+        for device, keys in self.devices.items():
+            lines += ["", f"[device {device}]"] + [f"{key} = {value}" for key, value in keys.items()]
         for tenant, keys in TENANTS.items():
             lines += ["", f"[tenant {tenant}]", "devices = all"]
             lines += [f"{key} = {value}" for key, value in keys.items()]
@@ -235,8 +237,10 @@ def loops(demo):
 
 def scene_sharing(demo):
     title("2. One device for both: its time goes by weight")
-    demo.ctl("device", "drain", "cpu1")
-    tell("cpu1 is drained, so that both need cpu0")
+    only, *others = demo.devices
+    for device in others:
+        demo.ctl("device", "drain", device)
+        tell(f"{device} is drained, so that both need {only}")
     photo, book, _, _ = loops(demo)
     before, start = demo.device_seconds(), time.monotonic()
     select.select([], [], [], SHARING_S)
@@ -249,7 +253,8 @@ def scene_sharing(demo):
     ratio = used["studio"] / used["bank"] if used["bank"] else float("inf")
     tell(f"in {elapsed:.1f} s; the weights ask for {TENANTS['studio']['weight']}.00 to 1")
     promise(LOWEST_RATIO <= ratio <= HIGHEST_RATIO, f"the run gave {ratio:.2f} to 1")
-    demo.ctl("device", "enable", "cpu1")
+    for device in others:
+        demo.ctl("device", "enable", device)
     return photo, book
 
 
@@ -341,14 +346,32 @@ def run(demo):
     return 0 if kept == len(promises) else 1
 
 
+def devices_of(parser, args):
+    """{name: {key: value}} of what was asked for."""
+    asked = [f"backend=cuda,gpu={args.gpu}"] if args.gpu is not None else []
+    asked += args.device or []
+    if not asked:
+        return {f"cpu{i}": {"backend": "cpu", "cores": 1, "mem": "1G"} for i in range(2)}
+    devices = {}
+    for number, text in enumerate(asked):
+        keys = dict(item.partition("=")[::2] for item in text.split(","))
+        if not keys.get("backend"):
+            parser.error(f"{text}: no backend")
+        devices[f"{keys['backend']}{number}"] = keys
+    return devices
+
+
 def main():
     parser = argparse.ArgumentParser(prog="gantryctl demo", description=__doc__.splitlines()[0])
     parser.add_argument("--output", help="folder for the pictures (default: a new one under /tmp)")
+    parser.add_argument("--gpu", metavar="N", help="on an NVIDIA GPU: its number, as nvidia-smi counts, or UUID")
+    parser.add_argument("--device", metavar="KEY=VALUE[,...]", action="append",
+                        help="on a device of these keys of gantry.conf(5), such as backend=cuda,gpu=1; may be repeated")
     parser.add_argument("--log", action="store_true", help="print the agent's log at the end")
     args = parser.parse_args()
     output = pathlib.Path(args.output or tempfile.mkdtemp(prefix="gantry-pictures-"))
     output.mkdir(parents=True, exist_ok=True)
-    demo = Demo(output)
+    demo = Demo(output, devices_of(parser, args))
     code = 1
     try:
         code = run(demo)

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/ctl/context.h"
@@ -226,9 +227,13 @@ int gantry_ctl_config_check(struct gantry_ctl *ctl)
 
 int gantry_ctl_demo(struct gantry_ctl *ctl)
 {
-	const char *output = gantry_ctl_option(ctl, "output");
+	static const char *const valued[][2] = {
+		{ "output", "--output" },
+		{ "gpu", "--gpu" },
+		{ "device", "--device" },
+	};
 	char path[PATH_MAX];
-	char *argv[5] = { path };
+	char *argv[9] = { path };
 	int argc = 1;
 
 	if (gantry_find_program("gantry-demo", path) < 0)
@@ -238,9 +243,13 @@ int gantry_ctl_demo(struct gantry_ctl *ctl)
 	if (ctl->json)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_UNSUPPORTED,
 				       "demo: it is for people, and has no --json");
-	if (output) {
-		argv[argc++] = (char *)"--output";
-		argv[argc++] = (char *)output;
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(valued); i++) {
+		const char *value = gantry_ctl_option(ctl, valued[i][0]);
+
+		if (value) {
+			argv[argc++] = (char *)valued[i][1];
+			argv[argc++] = (char *)value;
+		}
 	}
 	if (gantry_ctl_option(ctl, "log"))
 		argv[argc++] = (char *)"--log";

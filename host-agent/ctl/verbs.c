@@ -80,6 +80,8 @@ static const struct gantry_verb_option doctor_options[] = {
 static const struct gantry_verb_option demo_options[] = {
 	{ "output", "DIR", "where the pictures go (default: a new folder under /tmp)",
 	  GANTRY_WORDS_FILE },
+	{ "gpu", "N", "on NVIDIA GPU N, as nvidia-smi counts, or with this UUID" },
+	{ "device", "KEY=VALUE,...", "on a device with these keys of gantry.conf(5)" },
 	{ "log", NULL, "print the agent's log at the end" },
 	{ 0 },
 };

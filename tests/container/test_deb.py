@@ -18,10 +18,10 @@ PACKAGES = ("libgantry0", "libgantry-dev", "gantry-host")
 MIB = 1 << 20
 
 
-def make_debs(out, version):
+def make_debs(out, version, *options):
     """Takes the build folder of `./dev deb`, so that only the first run compiles."""
-    ended = harness.run([harness.SOURCE / "tools/make-deb", harness.SOURCE / "build-deb", out, "--version", version],
-                        timeout=300)
+    ended = harness.run([harness.SOURCE / "tools/make-deb", harness.SOURCE / "build-deb", out, "--version", version,
+                         *options], timeout=300)
     if ended.code != 0:
         raise harness.Failure(f"make-deb: {ended}")
     return {name: glob.glob(f"{out}/{name}_*.deb")[0] for name in PACKAGES}
@@ -29,7 +29,7 @@ def make_debs(out, version):
 
 @functools.lru_cache(None)
 def debs():
-    """Two versions of the packages, in folders below one that goes with the test."""
+    """Three versions of the packages, the last with other formats, in folders below one that goes with the test."""
     for tool in ("dpkg-deb", "meson", "ninja"):
         if not shutil.which(tool):
             raise harness.Skip(f"no {tool}")
@@ -38,7 +38,8 @@ def debs():
         raise harness.Failure(f"./dev deb: {ended.err[-2000:]}")
     folder = tempfile.mkdtemp(prefix="gantry-debs-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return [make_debs(f"{folder}/{version}", version) for version in ("0.1.0-1", "0.1.0-2")]
+    return [make_debs(f"{folder}/{number}", f"0.1.0-{number}", *(["--formats", "others"] if number == 3 else []))
+            for number in (1, 2, 3)]
 
 
 def control(path, field):
@@ -149,7 +150,7 @@ def ask(guest, line, timeout=30):
 # --- tests --------------------------------------------------------------------------------------------
 
 def test_packages_say_what_they_are(t):
-    first, second = debs()
+    first, second, _ = debs()
     t.equal([control(first[name], "Version") for name in PACKAGES], ["0.1.0-1"] * 3)
     t.equal(control(second["gantry-host"], "Version"), "0.1.0-2")
     t.contains(control(first["gantry-host"], "Depends"), "libgantry0 (= 0.1.0-1)")
@@ -227,6 +228,21 @@ def test_upgrade_replaces_the_agent_and_keeps_sessions(t):
             t.contains(conf.read(), "# the administrator's word")
         exe = os.readlink(f"/proc/{machine.ctl('version')['agent']['pid']}/exe")
         t.true("(deleted)" not in exe, f"the agent runs the program that is there now: {exe}")
+
+
+def test_upgrade_that_cannot_take_sessions_over_lets_them_end(t):
+    with Machine() as machine:
+        machine.install(debs()[0])
+        machine.start()
+        guest = machine.guest()
+        ask(guest, "open timeout_ms 30000")
+        ask(guest, "queue q")
+        before = machine.ctl("version")["agent"]["pid"]
+        for version in (2, 2):
+            t.contains(machine.install(debs()[version]).out, "systemctl restart gantryd")
+            t.equal(machine.ctl("version")["agent"]["pid"], before, "the agent that serves")
+            ask(guest, "run q t spin 3 1000")
+            ask(guest, "wait t 20000")
 
 
 def test_removal_leaves_the_configuration_and_purge_nothing(t):

@@ -96,6 +96,20 @@ def test_book_of_options_is_priced_within_a_cent(t):
         t.contains(ended.out, "wrong=0")
 
 
+def test_demonstration_keeps_its_promises_on_a_gpu(t):
+    if not gpu.REAL:
+        t.skip("tests/system/test_demo.py shows it on processor cores")
+    folder = tempfile.mkdtemp(prefix="gantry-pictures-")
+    try:
+        ended = harness.run([harness.program("gantryctl"), "demo", "--gpu", "0", "--output", folder], timeout=100)
+        t.note(ended.out)
+        # How exactly time was shared in three seconds is for the benchmarks to judge.
+        t.equal([line.strip() for line in ended.out.splitlines() if line.startswith("  NOT ") and "to 1" not in line], [])
+        t.contains(ended.out, "promises kept", ended.err)
+    finally:
+        shutil.rmtree(folder)
+
+
 # --- copies -------------------------------------------------------------------------------------------
 
 def test_copies_of_every_size_arrive_whole(t):

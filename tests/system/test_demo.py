@@ -31,6 +31,25 @@ def test_demo_keeps_its_promises(t):
         shutil.rmtree(folder)
 
 
+def test_demo_on_one_device_that_is_named_keeps_its_promises(t):
+    folder = tempfile.mkdtemp(prefix="gantry-pictures-")
+    try:
+        ended = harness.run([harness.program("gantryctl"), "demo", "--device", "backend=cpu,cores=1,mem=1G", "--output",
+                             folder], timeout=100)
+        broken = [line.strip() for line in ended.out.splitlines() if line.startswith("  NOT ") and "to 1" not in line]
+        t.equal(broken, [])
+        t.contains(ended.out, "devices  cpu0 (cpu, 1024 MiB)\n", ended.err)
+        t.true("is drained" not in ended.out, "there is no other device to drain")
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_demo_of_a_device_without_backend_says_so(t):
+    ended = harness.run([harness.program("gantryctl"), "demo", "--device", "gpu=0"])
+    t.code(ended, 2)
+    t.contains(ended.err, "no backend")
+
+
 def test_demo_leaves_no_process_and_no_folder(t):
     folder = tempfile.mkdtemp(prefix="gantry-pictures-")
     try:
