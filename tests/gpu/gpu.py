@@ -53,10 +53,22 @@ def needs_backend(name, **keys):
 def fake_libraries():
     if BACKEND != "fakecuda":
         return {}
-    path = harness.find_in_build("libfakecuda.so", os.path.exists)
+    found = {}
+    for key, name in (("driver", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1"), ("nvrtc", "libnvrtc.so")):
+        found[key] = harness.find_in_build(name, os.path.exists)
+        if not found[key]:
+            raise harness.Skip(f"the build has no fake {name}")
+    return found
+
+
+def fake_modules():
+    """On the fake driver, a module for it instead of core, whose device code is for GPUs."""
+    if BACKEND != "fakecuda":
+        return {}
+    path = harness.find_in_build("gpu-fake.manifest", os.path.exists)
     if not path:
-        raise harness.Skip("the build has no fake driver")
-    return {"driver": path}
+        raise harness.Skip("the build has no kernels for the fake driver")
+    return {"module_dirs": os.path.dirname(path)}
 
 
 def needs_packed():
@@ -73,7 +85,13 @@ def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, devic
     if mode == "packed":
         needs_packed()
     served = {name: {**keys, **own} for name, own in (tenants or {"red": {}}).items()}
-    return harness.Agent(devices=sections(count, **(device or {})), tenants=served, agent=agent, **options)
+    return harness.Agent(devices=sections(count, **(device or {})), tenants=served,
+                         agent={**fake_modules(), **(agent or {})}, env=fake_environment(count), **options)
+
+
+def fake_environment(count):
+    """As many fake GPUs as the test wants; processes of one file share faults, as clients of one MPS server do."""
+    return {"FAKECUDA_DEVICES": str(count), "FAKECUDA_MEM": str(1 << 30)} if BACKEND == "fakecuda" else None
 
 
 def each_mode(namespace, *modes):
@@ -144,6 +162,8 @@ def ends(made, ticket, number, timeout=100):
 
 def image(name):
     """The path of an image: sources of this folder, or what the build made of them."""
+    if BACKEND == "fakecuda":
+        name = {"other.cubin": "fake-other.cubin"}.get(name, name.replace("guest.", "fake."))
     path = HERE / "images" / name
     if path.exists():
         return str(path)
