@@ -37,7 +37,8 @@ uint64_t worker_run_begin(struct wdevice *d)
 {
 	uint64_t now = gantry_cycles() | 1; /* never 0 */
 
-	gantry_store_relaxed(&d->run_since, now);
+	/* Release: pairs with the acquire in stand_in(); what this thread did to the control queues is seen there. */
+	gantry_store_release(&d->run_since, now);
 	return now;
 }
 
