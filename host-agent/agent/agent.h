@@ -12,6 +12,7 @@
  *   device.c   devices and their share pages  exchange.c buffers between sessions
  *   journal.c  what is alive, in a file       restore.c  taking over from an agent that died
  *   events.c   what happened                  metrics.c  /metrics
+ *   fault.c    whose fault a failed context is
  *   admin*.c   the admin socket               peer.c     other agents
  *   stream.c   servers on stream sockets      guard.c    what the agent gives up itself
  *   kernels.c  installed kernels              liveness.c whether a guest lives
@@ -60,6 +61,7 @@ struct gantry_counters {
 	uint64_t keep_errors;
 	uint64_t fd_exhausted;
 	uint64_t slow_readers;
+	uint64_t device_faults;	  /* contexts that failed */
 	uint64_t attach_ns_total; /* of attaches */
 	uint64_t recover_ns_last;
 	uint64_t mps_terminated; /* clients whose server was told before they were killed */
@@ -105,7 +107,7 @@ struct gantry_agent {
 
 	struct gantry_list mps; /* struct gantry_mps */
 	struct gantry_list mps_runs;
-	uint64_t mps_died_ns;	    /* latest death of a daemon */
+	uint64_t mps_died_ns; /* latest death of a daemon */
 	uint32_t mps_deaths_in_row;
 	uint64_t mps_not_before_ns; /* one failed: until then packed workers do without */
 

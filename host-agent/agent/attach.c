@@ -282,7 +282,7 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 void gantry_attach_serve(struct gantry_agent *a)
 {
 	gantry_list_for_each_safe(&a->wanting, struct gantry_session, want_link, s) {
-		struct gantry_worker *w = gantry_warm_take(a, s->tenant);
+		struct gantry_worker *w = gantry_warm_take(a, s);
 
 		if (!w)
 			continue;
@@ -295,7 +295,8 @@ void gantry_attach_serve(struct gantry_agent *a)
 void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask)
 {
 	gantry_list_for_each_safe(&a->wanting, struct gantry_session, want_link, s)
-		if ((s->tenant->device_mask & mask) && !s->welcomed &&
+		if ((s->tenant->device_mask & mask) &&
+		    !(s->tenant->device_mask & gantry_devices_serving(a) & ~mask) && !s->welcomed &&
 		    s->tenant->conf.on_full == GANTRY_ON_FULL_REFUSE)
 			gantry_detach(s, GANTRY_E_FULL,
 				      "a device of the tenant has no memory for another session");

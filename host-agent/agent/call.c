@@ -16,6 +16,7 @@
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/exchange.h"
+#include "host-agent/agent/fault.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -225,8 +226,7 @@ static void unasked(struct gantry_worker *w, const Gantry__Worker__FromWorker *m
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_SESSION_ENDED)
 		session_ended(w, msg->session_ended);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT)
-		gantry_event(w->agent, "device-fault", NULL, NULL, w, "%s: %s",
-			     msg->device_fault->device, msg->device_fault->text);
+		gantry_fault_told(w, msg->device_fault);
 	gantry_fd_close(fd);
 }
 

@@ -188,16 +188,27 @@ static void learn_text(char *dst, size_t cap, const char *src)
 			*dst = '?';
 }
 
+static void fail_device(struct gantry_agent *a, struct gantry_agent_device *d, const char *why)
+{
+	if (d->state != GANTRY_DEVICE_FAILED)
+		gantry_event(a, "device-failed", NULL, NULL, NULL, "%s: %s", d->conf.name, why);
+	d->state = GANTRY_DEVICE_FAILED;
+	learn_text(d->reason, sizeof(d->reason), why);
+	gantry_devices_allow(a);
+}
+
+void gantry_agent_device_lost(struct gantry_agent *a, struct gantry_agent_device *d,
+			      const char *why)
+{
+	d->unhealthy = gantry_steward_serves(&d->conf); /* then its health says when it is back */
+	fail_device(a, d, why);
+}
+
 /* The device's state follows what who opened it says. */
 static void learn_state(struct gantry_agent *a, struct gantry_agent_device *d, const char *error)
 {
 	if (error[0] != '\0') {
-		if (d->state != GANTRY_DEVICE_FAILED)
-			gantry_event(a, "device-failed", NULL, NULL, NULL, "%s: %s", d->conf.name,
-				     error);
-		d->state = GANTRY_DEVICE_FAILED;
-		learn_text(d->reason, sizeof(d->reason), error);
-		gantry_devices_allow(a);
+		fail_device(a, d, error);
 		return;
 	}
 	if (d->state == GANTRY_DEVICE_FAILED && !d->unhealthy) {

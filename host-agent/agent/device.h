@@ -57,6 +57,7 @@ struct gantry_agent_device {
 	bool unhealthy;	    /* FAILED, as its health says */
 	uint64_t health_ns; /* when it was last asked; 0: never */
 	struct gantry_device_health health;
+	uint64_t nfaults; /* contexts on it that failed */
 };
 
 int gantry_devices_apply(struct gantry_agent *a, const struct gantry_config *config,
@@ -83,5 +84,8 @@ void gantry_devices_room_again(struct gantry_agent *a);
 /* What a steward says of device @idx's health. */
 void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
 				const Gantry__Worker__DeviceHealth *health);
+/* It is not there any more; a worker or steward that opens it says when it is back. */
+void gantry_agent_device_lost(struct gantry_agent *a, struct gantry_agent_device *d,
+			      const char *why);
 
 #endif

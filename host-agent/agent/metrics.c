@@ -64,6 +64,7 @@ COUNTER(agent_protocol_errors, counters.protocol_errors, 1)
 COUNTER(agent_denied_peers, counters.denied_peers, 1)
 COUNTER(agent_workers_spawned, counters.workers_spawned, 1)
 COUNTER(agent_worker_restarts, counters.worker_restarts, 1)
+COUNTER(agent_device_faults, counters.device_faults, 1)
 COUNTER(agent_journal_errors, counters.journal_errors, 1)
 COUNTER(agent_keep_errors, counters.keep_errors, 1)
 COUNTER(agent_fd_exhausted, counters.fd_exhausted, 1)
@@ -109,6 +110,8 @@ static const struct family agent_families[] = {
 	{ "gantry_workers_spawned_total", "Worker processes started", true, agent_workers_spawned },
 	{ "gantry_worker_restarts_total", "Sessions given to another worker after a death", true,
 	  agent_worker_restarts },
+	{ "gantry_context_faults_total", "Contexts of workers that failed", true,
+	  agent_device_faults },
 	{ "gantry_recovery_seconds", "How long the latest such change took", false,
 	  agent_recover_seconds },
 	{ "gantry_journal_errors_total", "Times the journal could not be written", true,
@@ -169,6 +172,7 @@ TENANT(tenant_scrubbed, (double)t->scrubbed_bytes + sum_living(t).scrubbed)
 TENANT(tenant_denied, t->denied + gantry_load_relaxed(&t->quota->denied))
 TENANT(tenant_protocol_errors, t->protocol_errors)
 TENANT(tenant_worker_restarts, t->worker_restarts)
+TENANT(tenant_device_faults, t->device_faults)
 TENANT(tenant_sessions, t->nsessions)
 TENANT(tenant_weight, t->conf.weight)
 #undef TENANT
@@ -191,6 +195,9 @@ static const struct family tenant_families[] = {
 	{ "gantry_tenant_weight", "Share of device time", false, tenant_weight },
 	{ "gantry_tenant_worker_restarts_total", "Sessions given to another worker", true,
 	  tenant_worker_restarts },
+	{ "gantry_tenant_context_faults_total",
+	  "Failed contexts that the tenant's tasks caused, or may have caused", true,
+	  tenant_device_faults },
 	{ "gantry_tenant_protocol_errors_total", "Guests that broke the rules", true,
 	  tenant_protocol_errors },
 	{ "gantry_quota_denied_total", "Requests refused for a limit", true, tenant_denied },
@@ -287,6 +294,11 @@ HEALTH(health_ecc, GANTRY_HEALTH_ECC, ecc_uncorrected)
 HEALTH(health_faults, GANTRY_HEALTH_FAULTS, nfaults)
 #undef HEALTH
 
+static double device_faults(const void *object)
+{
+	return (double)((const struct gantry_agent_device *)object)->nfaults;
+}
+
 static const struct family device_families[] = {
 	{ "gantry_device_up", "1: serves", false, device_up },
 	{ "gantry_device_lanes", "Tasks that can run at once", false, device_lanes },
@@ -317,6 +329,7 @@ static const struct family device_families[] = {
 	{ "gantry_device_ecc_uncorrected_total", "Memory errors that could not be mended", true,
 	  health_ecc },
 	{ "gantry_device_faults_total", "Critical events of the device", true, health_faults },
+	{ "gantry_device_context_faults_total", "Contexts on it that failed", true, device_faults },
 };
 
 /* ---- all of them ---- */

@@ -22,6 +22,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/fault.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -29,6 +30,7 @@
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker.h"
+#include "host-agent/control/packet.h"
 #include "host-agent/shared/share.h"
 #include "proto/wire.h"
 
@@ -82,8 +84,12 @@ static void judge(struct gantry_worker *w, struct gantry_session *s)
 {
 	bool culprit = is_fault(w) && (w->class.mode != GANTRY_POOLED || held_lane(s));
 
+	if (s->judged) {
+		s->judged = false;
+		return;
+	}
 	if (culprit)
-		(void)gantry_tenant_faulted(s->tenant); /* it tells who listens */
+		gantry_fault_blame(s);
 	if (w->killed_for_deadline)
 		return; /* deadline.c has judged */
 	s->verdict = culprit ? GANTRY_E_DEVICE_FAULT : 0;
@@ -115,6 +121,10 @@ void gantry_recover_session(struct gantry_session *s)
 		/* nobody is left to be asked: gantry_detach() finishes */
 		s->phase = GANTRY_PHASE_WAITING;
 		gantry_detach(s, s->reason, "the session is ending");
+		return;
+	}
+	if (s->orphaned) {
+		gantry_detach(s, GANTRY_E_DEVICE_LOST, "its device is gone, and what it had there");
 		return;
 	}
 	if (too_often(s)) {
@@ -162,6 +172,10 @@ void gantry_recover(struct gantry_worker *w)
 
 	w->dead = true;
 	note_death(w);
+	if (!w->faulted && w->status_known && WIFEXITED(w->status) &&
+	    WEXITSTATUS(w->status) == GANTRY_WORKER_EXIT_FAULT)
+		gantry_fault_untold(w);
+	gantry_fault_worker_died(w);
 	if (!w->unusable)
 		gantry_devices_room_again(a); /* its contexts are gone */
 	if (w->class.mode == GANTRY_WORKER_STEWARD) {

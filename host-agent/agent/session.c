@@ -30,6 +30,14 @@
 #include "host-agent/shared/share.h"
 #include "proto/wire.h"
 
+void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class)
+{
+	if (s->apart)
+		*ret_class = (struct gantry_worker_class){ .mode = GANTRY_ISOLATED };
+	else
+		gantry_tenant_class(s->tenant, ret_class);
+}
+
 struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id)
 {
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)

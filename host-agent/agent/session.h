@@ -26,6 +26,7 @@ struct gantry_agent;
 struct gantry_conn;
 struct gantry_tenant;
 struct gantry_worker;
+struct gantry_worker_class;
 
 enum gantry_session_phase {
 	GANTRY_PHASE_WAITING,	/* for a worker */
@@ -57,11 +58,15 @@ struct gantry_session {
 	uint64_t served_by; /* worker that was asked last; 0: none, or not known */
 	bool welcomed;
 	bool slots_held;
-	bool broken;	     /* a part of it was not found after a restart */
-	int door_fd;	     /* after a restart, until it is known who serves the session */
-	int32_t verdict;     /* for the recovery under way */
-	int32_t reason;	     /* why it ends */
-	uint32_t recoveries; /* worker deaths in quick succession */
+	bool broken;	 /* a part of it was not found after a restart */
+	int door_fd;	 /* after a restart, until it is known who serves the session */
+	int32_t verdict; /* for the recovery under way */
+	bool apart;	 /* served by a worker of its own, to find out whose faults these are */
+	bool orphaned;	 /* its device is gone, with its memory or without another to go to */
+	bool judged;	 /* the verdict is fault.c's */
+	uint64_t suspected_ns; /* when it was one of several who may have caused a fault, latest */
+	int32_t reason;	       /* why it ends */
+	uint32_t recoveries;   /* worker deaths in quick succession */
 	struct gantry_shape shape;
 	int segment_fd;
 	int bell_fd;
@@ -94,6 +99,8 @@ void gantry_session_served_by(struct gantry_session *s, uint64_t worker_id);
 /* Entries in share pages, before a worker gets it. */
 void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w);
 void gantry_session_free(struct gantry_session *s);
+/* Of the worker that is to serve it: its tenant's, unless it is kept apart. */
+void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class);
 struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id);
 void gantry_session_allow(struct gantry_session *s);
 /* Is the worker's mapping of the segment elsewhere than proposed; as it says. @s has a ledger. */

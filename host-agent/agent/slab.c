@@ -113,6 +113,14 @@ static uint64_t with_slack(uint64_t limit, uint64_t align)
 	return limit > UINT64_MAX - slack ? UINT64_MAX : limit + slack;
 }
 
+bool gantry_slabs_any(const struct gantry_session *s, uint32_t device)
+{
+	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab)
+		if (slab->device == device)
+			return true;
+	return false;
+}
+
 uint64_t gantry_slabs_of(const struct gantry_session *s, uint32_t *ret_n)
 {
 	uint64_t bytes = 0;

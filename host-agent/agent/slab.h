@@ -82,6 +82,8 @@ void gantry_slabs_device_removed(struct gantry_agent *a, uint32_t device);
  * with a sentence.
  */
 int gantry_slabs_room(const struct gantry_tenant *t, struct gantry_err *err);
+/* Whether the session has memory on that device. */
+bool gantry_slabs_any(const struct gantry_session *s, uint32_t device);
 /* Bytes that a session's slabs take, on all devices; and how many they are. */
 uint64_t gantry_slabs_of(const struct gantry_session *s, uint32_t *ret_n);
 

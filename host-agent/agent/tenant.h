@@ -51,6 +51,7 @@ struct gantry_tenant {
 	uint64_t scrubbed_bytes;
 	uint64_t protocol_errors;
 	uint64_t worker_restarts;
+	uint64_t device_faults; /* that its tasks caused, or may have caused */
 	uint64_t attaches;
 	uint64_t denied; /* by the agent; workers count theirs in the quota page */
 	uint64_t faults_ns[GANTRY_FAULTS_KEPT]; /* when its workers faulted, latest last */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -23,13 +24,13 @@
 
 static bool usable(const struct gantry_worker *w)
 {
-	return !w->stale && !w->dead &&
+	return !w->stale && !w->dead && !w->faulted &&
 	       (w->state == GANTRY_WORKER_WARM || w->state == GANTRY_WORKER_BUSY);
 }
 
 static bool starting(const struct gantry_worker *w)
 {
-	return !w->stale && !w->dead && w->state == GANTRY_WORKER_STARTING;
+	return !w->stale && !w->dead && !w->faulted && w->state == GANTRY_WORKER_STARTING;
 }
 
 /* One that can take a session of @class now; or, @may_start, once it has started. */
@@ -47,7 +48,8 @@ static struct gantry_worker *find(struct gantry_agent *a, const struct gantry_te
 				  const struct gantry_worker_class *class)
 {
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		if (fits(w, class, false) && !(w->unusable & t->device_mask))
+		if (fits(w, class, false) &&
+		    !(w->unusable & t->device_mask & gantry_devices_serving(a)))
 			return w;
 	return NULL;
 }
@@ -68,7 +70,7 @@ static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class
 	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
 		struct gantry_worker_class theirs;
 
-		gantry_tenant_class(s->tenant, &theirs);
+		gantry_session_class(s, &theirs);
 		wanted += gantry_worker_class_equal(&theirs, class);
 	}
 	if (class->mode == GANTRY_POOLED)
@@ -137,6 +139,13 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 		gantry_tenant_class(t, &class);
 		fill_class(a, &class); /* a second tenant of a class finds nothing missing */
 	}
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
+		struct gantry_worker_class class;
+
+		gantry_session_class(s, &class);
+		fill_class(a,
+			   &class); /* of one that is kept apart; the others find nothing missing */
+	}
 	if (a->spawn_not_before_ns > now_ns)
 		gantry_warm_fill(a);
 }
@@ -147,15 +156,15 @@ void gantry_warm_fill(struct gantry_agent *a)
 	(void)gantry_timer_set(a, &a->warm_timer, REFILL_NS, fill_now, a);
 }
 
-struct gantry_worker *gantry_warm_take(struct gantry_agent *a, struct gantry_tenant *t)
+struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gantry_session *s)
 {
 	struct gantry_worker_class class;
 	struct gantry_worker *w;
 
 	if (a->stopping)
 		return NULL;
-	gantry_tenant_class(t, &class);
-	w = find(a, t, &class);
+	gantry_session_class(s, &class);
+	w = find(a, s->tenant, &class);
 	if (w && class.mode == GANTRY_POOLED)
 		return w;
 	/* Nobody is warm: start at once, unless starting has failed just now. */

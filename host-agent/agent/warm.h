@@ -9,12 +9,12 @@
 #define GANTRY_HOST_AGENT_AGENT_WARM_H
 
 struct gantry_agent;
-struct gantry_tenant;
+struct gantry_session;
 struct gantry_worker;
 
 /* Bring the stock of warm workers to what is configured, soon. */
 void gantry_warm_fill(struct gantry_agent *a);
-/* A ready worker for a session of @t, or NULL and one is on its way. */
-struct gantry_worker *gantry_warm_take(struct gantry_agent *a, struct gantry_tenant *t);
+/* A ready worker for @s, or NULL and one is on its way. */
+struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gantry_session *s);
 
 #endif

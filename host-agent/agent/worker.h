@@ -46,13 +46,15 @@ struct gantry_worker {
 	bool is_child; /* else the monitor's, and its exit status comes from there */
 	bool status_known;
 	bool killed_for_deadline;
+	uint64_t mate_died_ns; /* when another worker of its packed group died, latest */
+	bool faulted;	       /* it said so; what was to be judged is (fault.c) */
 	bool querying;	/* lived through an agent's restart and has not yet said what it serves */
 	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
 	int status;	/* as of waitpid() */
 	uint32_t owner; /* entry in the share pages */
 	struct gantry_worker_class class;
-	uint64_t served;   /* a steward's devices, as bits of their indices */
-	uint64_t unusable; /* devices in service that it could not open, likewise */
+	uint64_t served;	/* a steward's devices, as bits of their indices */
+	uint64_t unusable;	/* devices in service that it could not open, likewise */
 	struct gantry_mps *mps; /* the server that it is a client of */
 	bool killing;		/* it will be, once its server was told */
 	enum gantry_worker_state state;

@@ -15,6 +15,9 @@
 #define GANTRY_PACKET_MAX_BYTES 65536u
 #define GANTRY_PACKET_MAX_FDS	128u
 
+/* Exit status of a worker whose context failed; its DeviceFault, if it came through, says more. */
+#define GANTRY_WORKER_EXIT_FAULT 75
+
 /*
  * Send @msg with @nfds descriptors, which stay the caller's. 0, -EMSGSIZE: larger than a packet may
  * be; else -errno of sendmsg (-EAGAIN: the peer does not read; -EPIPE: it is gone).

@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -215,9 +216,92 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 	if (q->uncharged_ns >= WORKER_CHARGE_NS)
 		charge(d, q);
 	worker_finish(q, done->status, done->device_ns);
-	if (done->blast >= GANTRY_BLAST_CONTEXT)
-		d->engine->events.device_fault(d->engine->events.cookie, d->name, done->blast,
-					       gantry_status_text(done->status));
+}
+
+/* ---- faults ---- */
+
+/* What has finished is told before anything else happens. */
+static void publish_all(struct wdevice *d)
+{
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		struct wsession *s = d->sessions[i];
+		uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+
+		for (; mask; mask &= mask - 1) {
+			struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+			if (!q->open)
+				continue;
+			charge(d, q);
+			worker_publish(q);
+		}
+	}
+}
+
+static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char *why)
+{
+	publish_all(d);
+	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
+}
+
+/* The device refuses what it cannot refuse while it is well. */
+static void tell_unusable(struct wdevice *d, const char *why)
+{
+	struct gantry_device_health health;
+	struct gantry_err err;
+
+	if (d->device.backend->health &&
+	    d->device.backend->health(d->device.dev, &health, &err) < 0)
+		tell_fault(d, GANTRY_BLAST_DEVICE, GANTRY_E_DEVICE_LOST, err.text);
+	else
+		tell_fault(d, GANTRY_BLAST_CONTEXT, GANTRY_E_DEVICE_FAULT, why);
+}
+
+/* Finished ones are finished; the others are kept in @failed. Returns how many it keeps then. */
+static uint32_t sort_out(struct wdevice *d, const struct gantry_done *done, unsigned n,
+			 struct gantry_done *failed, uint32_t nfailed)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (done[i].blast >= GANTRY_BLAST_CONTEXT)
+			failed[nfailed++] = done[i];
+		else
+			command_done(d, &done[i]);
+	}
+	return nfailed;
+}
+
+/*
+ * The context is gone, and this process with it. Tasks that had finished are finished; those in flight stay so in
+ * the ledger, for the agent knows better than we whose fault it was, and a successor settles them. Only tests come
+ * back from the event: for them they fail here.
+ */
+static void context_failed(struct wdevice *d, const struct gantry_done *done, unsigned n)
+{
+	struct gantry_done *failed = calloc(d->nactive, sizeof(*failed));
+	struct gantry_done more[16];
+	uint32_t nfailed;
+
+	if (!failed) {
+		tell_fault(d, GANTRY_BLAST_CONTEXT, GANTRY_E_DEVICE_FAULT, "a task failed");
+		return;
+	}
+	nfailed = sort_out(d, done, n, failed, 0);
+	/* What finished before the fault and was not told yet. A device that works here has nothing of the kind. */
+	while (!d->runs_here && d->nactive > nfailed &&
+	       (n = d->device.backend->poll(d->device.dev, more, GANTRY_ARRAY_SIZE(more))) > 0)
+		nfailed = sort_out(d, more, n, failed, nfailed);
+	tell_fault(d, failed[0].blast, failed[0].status, gantry_status_text(failed[0].status));
+	for (uint32_t i = 0; i < nfailed; i++)
+		command_done(d, &failed[i]);
+	free(failed);
+}
+
+static bool any_failed(const struct gantry_done *done, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (done[i].blast >= GANTRY_BLAST_CONTEXT)
+			return true;
+	return false;
 }
 
 static unsigned reap(struct wdevice *d)
@@ -234,6 +318,10 @@ static unsigned reap(struct wdevice *d)
 	n = d->device.backend->poll(d->device.dev, done, 16);
 	if (runs_here)
 		worker_run_end(d, began);
+	if (any_failed(done, n)) {
+		context_failed(d, done, n);
+		return n;
+	}
 	for (unsigned i = 0; i < n; i++)
 		if (worker_job_is(done[i].tag))
 			worker_job_done(d, &done[i]);
@@ -252,6 +340,9 @@ static bool window_open(const struct wdevice *d, const struct wqueue *q)
 
 	if (flying == 0)
 		return true;
+	/* A deadline is one task's: of those whose length nobody knows there is one in flight. */
+	if (q->nunknown && gantry_load_relaxed(&q->session->quota->deadline_ns))
+		return false;
 	/* What follows a failure must not have begun when it is known. */
 	if (gantry_load_relaxed(&q->led->fail_stop))
 		return false;
@@ -394,8 +485,13 @@ static bool queue_open(struct wdevice *d, struct wqueue *q)
 {
 	struct gantry_stream_attr attr = { .priority = q->led->priority };
 	struct gantry_err err;
+	int r;
 
-	if (d->device.backend->stream_create(d->device.dev, &attr, &q->stream, &err) < 0) {
+	r = d->device.backend->stream_create(d->device.dev, &attr, &q->stream, &err);
+	if (r < 0) {
+		/* No fault of the session's: another worker can serve it. */
+		if (r == -EIO)
+			tell_unusable(d, err.text);
 		worker_condemn(q->session, GANTRY_E_INTERNAL, err.text);
 		return false;
 	}

@@ -38,7 +38,12 @@ struct gantry_engine_events {
 			   uint64_t bytes);
 	void (*drop_slab)(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
 			  uint64_t bytes);
-	void (*device_fault)(void *cookie, const char *device, unsigned blast, const char *text);
+	/*
+	 * The context on @device has failed, and what has finished is published. @blast CONTEXT: somebody's task did it;
+	 * DEVICE: the device is gone. A process ends here. If it returns, what was in flight fails with @status.
+	 */
+	void (*device_fault)(void *cookie, const char *device, unsigned blast, int status,
+			     const char *text);
 	void *cookie;
 };
 

@@ -44,8 +44,7 @@ struct news {
 		NEWS_ENDED,
 		NEWS_KEEP,
 		NEWS_NEED,
-		NEWS_DROP,
-		NEWS_FAULT
+		NEWS_DROP
 	} kind;
 	uint64_t session_id;
 	uint64_t share_id;
@@ -54,8 +53,6 @@ struct news {
 	uint64_t off;
 	uint32_t index; /* of a device */
 	int status;
-	unsigned int blast;
-	char device[32];
 	char text[160];
 };
 
@@ -230,15 +227,6 @@ static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uin
 					  .fd = -EBADF });
 }
 
-static void on_fault(void *cookie, const char *device, unsigned int blast, const char *text)
-{
-	struct news n = { .kind = NEWS_FAULT, .blast = blast, .fd = -EBADF };
-
-	(void)snprintf(n.device, sizeof(n.device), "%s", device);
-	(void)snprintf(n.text, sizeof(n.text), "%s", text);
-	post_news(cookie, &n);
-}
-
 /* ---- sending ---- */
 
 /* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
@@ -299,17 +287,30 @@ static void say_ended(const struct news *n)
 	say(&msg, NULL, 0);
 }
 
-static void say_fault(const struct news *n)
+/*
+ * The context is gone, so the process goes too, at once: to take the context down in order is what makes the
+ * device's other users wait. The buffers whose descriptors only we have yet are handed over first.
+ */
+static void on_fault(void *cookie, const char *device, unsigned int blast, int status,
+		     const char *text)
 {
 	Gantry__Worker__DeviceFault fault = GANTRY__WORKER__DEVICE_FAULT__INIT;
 	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+	struct worker *w = cookie;
 
-	fault.device = (char *)n->device;
-	fault.blast = n->blast;
-	fault.text = (char *)n->text;
+	/* For good: whatever else this process would say is older than its end. */
+	pthread_mutex_lock(&w->news_lock);
+	gantry_list_for_each(&w->news, struct news, link, n)
+		if (n->kind == NEWS_KEEP)
+			say_keep(n);
+	fault.device = (char *)device;
+	fault.blast = blast;
+	fault.status = status;
+	fault.text = (char *)text;
 	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT;
 	msg.device_fault = &fault;
 	say(&msg, NULL, 0);
+	_exit(GANTRY_WORKER_EXIT_FAULT);
 }
 
 static void session_gone(struct worker *w, uint64_t session_id)
@@ -351,9 +352,6 @@ static void send_news(struct worker *w)
 		case NEWS_NEED:
 		case NEWS_DROP:
 			say_slab(w, n);
-			break;
-		case NEWS_FAULT:
-			say_fault(n);
 			break;
 		}
 		gantry_fd_close(n->fd);

@@ -323,14 +323,30 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attr, CUdevic
 
 /* Contexts. */
 
+/* A process without a server, or whose server's folder is not there, is nobody's client. */
+static bool group_path(char *path, size_t cap)
+{
+	const char *named = getenv("FAKECUDA_MPS_GROUP");
+	const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
+
+	if (!named || !*named)
+		return false;
+	if (strcmp(named, "pipes") != 0) {
+		(void)snprintf(path, cap, "%s", named);
+		return true;
+	}
+	(void)snprintf(path, cap, "%s/fakecuda-group", pipes ? pipes : "");
+	return pipes && access(pipes, W_OK) == 0;
+}
+
 static CUresult begin_ctx_locked(struct CUctx_st *ctx)
 {
-	const char *path = getenv("FAKECUDA_MPS_GROUP");
+	char path[256];
 	CUresult unused;
 
 	ctx->sticky = CUDA_SUCCESS;
 	ctx->ending = false;
-	if (path && *path && !fake_in_group()) {
+	if (group_path(path, sizeof(path)) && !fake_in_group()) {
 		int r;
 
 		pthread_mutex_unlock(&fake.lock);

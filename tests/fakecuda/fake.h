@@ -12,7 +12,8 @@
  *   FAKECUDA_DIRTY=1           new memory holds 0x5a instead of zeroes
  *   FAKECUDA_FAIL=CALL:N:CODE[,...]   the N-th call of CALL (cuMemCreate) answers CODE; N+ also all later ones
  *   FAKECUDA_LOST=PATH         once this file is there, its devices ("0 2", or empty for all) are off the bus
- *   FAKECUDA_MPS_GROUP=PATH    processes with the same file share faults, as clients of one MPS server do
+ *   FAKECUDA_MPS_GROUP=PATH    processes with the same file share faults, as clients of one MPS server do; "pipes": a
+ *                              file in CUDA_MPS_PIPE_DIRECTORY, where there is such a folder
  *   FAKECUDA_NVML=PATH         lines KEY=VALUE that NVML answers from, read at each call: see nvml.c
  *
  * Kernels named fault, trap, assert and endless are in every image: three make their context fail with 700,

@@ -64,7 +64,9 @@ static bool take_slot(struct fake_group_slot *slot)
 	int r = pthread_mutex_trylock(&slot->alive);
 
 	if (r == EOWNERDEAD) {
-		if (__sync_fetch_and_add(&slot->busy, 0) > 0 && !slot->terminated)
+		/* Since a fault that it lived through nothing of it runs. */
+		if (__sync_fetch_and_add(&slot->busy, 0) > 0 && !slot->terminated &&
+		    slot->faults == __sync_fetch_and_add(&group.page->faults, 0))
 			fake_group_tell(CUDA_ERROR_ILLEGAL_ADDRESS);
 		(void)pthread_mutex_consistent(&slot->alive);
 		slot->pid = 0;
@@ -107,8 +109,10 @@ static void *watch(void *unused)
 	for (unsigned int i = 0; i < FAKE_GROUP_SLOTS && !group.slot; i++)
 		if (take_slot(&group.page->slots[i]))
 			group.slot = &group.page->slots[i];
-	if (group.slot)
+	if (group.slot) {
+		group.slot->faults = __sync_fetch_and_add(&group.page->faults, 0);
 		group.slot->pid = getpid();
+	}
 	pthread_mutex_lock(&group.lock);
 	group.ready = true;
 	pthread_cond_broadcast(&group.leave);

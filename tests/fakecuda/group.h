@@ -15,6 +15,7 @@ struct fake_group_slot {
 	pid_t pid;	       /* 0: nobody's */
 	uint32_t terminated;   /* its death harms nobody */
 	uint64_t busy;	       /* kernels running */
+	uint64_t faults;       /* of the group, when it joined */
 };
 
 struct fake_group {

@@ -333,11 +333,12 @@ uint64_t inproc_slab_bytes(struct inproc_host *h, uint32_t index)
 	return bytes;
 }
 
-static void on_fault(void *cookie, const char *device, unsigned blast, const char *text)
+static void on_fault(void *cookie, const char *device, unsigned blast, int status, const char *text)
 {
 	(void)cookie;
 	(void)device;
 	(void)blast;
+	(void)status;
 	(void)text;
 }
 

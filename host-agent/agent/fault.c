@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose fault a failed context is.
+ *
+ * A device says that a context failed, not which task did it, and sessions that share the context (pooled) or an MPS
+ * server (packed) get the same error. What can be known is who had tasks in flight: the ledgers tell. If that is
+ * one session, its oldest task gets the fault. If it is several, nobody is blamed: tasks that may run twice do so, the others
+ * are in doubt. Sessions that are suspected again within an hour get a worker each, where the next fault shows whose
+ * it is.
+ */
+#include "host-agent/agent/fault.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/str.h"
+#include "devices/device.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/call.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/worker.h"
+
+#define SUSPICION_NS (3600 * GANTRY_NS_PER_S)
+#define SPREAD_NS    (3 * GANTRY_NS_PER_S) /* until the last client of a server has seen a fault */
+
+/* Do @w and @other share one context, or one server of contexts? */
+static bool shares_fate(const struct gantry_worker *w, const struct gantry_worker *other)
+{
+	return w == other || (w->mps && w->mps == other->mps);
+}
+
+/* A task of the session is on the device, as far as anybody knows. */
+static bool in_flight(const struct gantry_session *s, uint32_t device)
+{
+	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++) {
+		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
+
+		if (gantry_load_relaxed(&q->device) == device &&
+		    gantry_load_relaxed(&q->issued) != gantry_load_relaxed(&q->done))
+			return true;
+	}
+	return false;
+}
+
+static bool has_ended(const struct gantry_worker *w)
+{
+	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
+
+	return w->pidfd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/*
+ * Under MPS a client that is killed takes its neighbours' contexts along: the fault that they see is none of
+ * theirs.
+ */
+static bool mate_was_killed(const struct gantry_worker *w)
+{
+	if (w->mate_died_ns && gantry_now_ns() - w->mate_died_ns < SPREAD_NS)
+		return true;
+	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
+		if (other != w && shares_fate(w, other) && !other->faulted && has_ended(other))
+			return true;
+	return false;
+}
+
+void gantry_fault_worker_died(struct gantry_worker *w)
+{
+	uint64_t now_ns = gantry_now_ns();
+
+	if (w->faulted || (w->status_known && WIFEXITED(w->status)))
+		return;
+	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
+		if (other != w && shares_fate(w, other))
+			other->mate_died_ns = now_ns;
+}
+
+static uint32_t count_suspects(const struct gantry_worker *w, uint32_t device)
+{
+	uint32_t n = 0;
+
+	gantry_list_for_each(&w->agent->sessions, struct gantry_session, link, s)
+		n += s->worker && shares_fate(w, s->worker) && in_flight(s, device);
+	return n;
+}
+
+void gantry_fault_blame(struct gantry_session *s)
+{
+	s->tenant->device_faults++;
+	(void)gantry_tenant_faulted(s->tenant); /* it tells who listens */
+}
+
+static void suspect(struct gantry_session *s)
+{
+	uint64_t now_ns = gantry_now_ns();
+
+	s->tenant->device_faults++;
+	if (s->suspected_ns && now_ns - s->suspected_ns < SUSPICION_NS && !s->apart) {
+		s->apart = true;
+		gantry_event(s->agent, "session-apart", NULL, s, NULL,
+			     "suspected of a second fault: it gets a worker of its own");
+	}
+	s->suspected_ns = now_ns;
+}
+
+enum cause {
+	CAUSE_TASK,
+	CAUSE_KILL, /* of another client */
+	CAUSE_DEVICE,
+};
+
+/* Of a session whose context failed. */
+static int32_t verdict_of(struct gantry_session *s, uint32_t device, enum cause cause,
+			  uint32_t nsuspects)
+{
+	if (cause == CAUSE_KILL || !in_flight(s, device))
+		return 0;
+	if (cause == CAUSE_DEVICE)
+		return GANTRY_E_DEVICE_LOST;
+	if (nsuspects > 1) {
+		suspect(s);
+		return 0;
+	}
+	gantry_fault_blame(s);
+	return GANTRY_E_DEVICE_FAULT;
+}
+
+static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
+{
+	struct gantry_agent *a = w->agent;
+	uint32_t nsuspects = count_suspects(w, device);
+	enum cause cause = lost ? CAUSE_DEVICE : mate_was_killed(w) ? CAUSE_KILL : CAUSE_TASK;
+
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s) {
+		if (!s->worker || !shares_fate(w, s->worker) || s->judged)
+			continue;
+		s->verdict = verdict_of(s, device, cause, nsuspects);
+		s->judged = true;
+	}
+	/*
+	 * The others of a packed group have the same error and say so, or have nothing in flight and do not know yet:
+	 * none of them is of use any more.
+	 */
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, other) {
+		if (!shares_fate(w, other) || other->faulted)
+			continue;
+		other->faulted = true;
+		gantry_worker_kill(other);
+	}
+}
+
+/* Queues of a lost device go to another one that serves, but memory does not. */
+static void mark_orphans(struct gantry_worker *w, uint32_t device)
+{
+	struct gantry_agent *a = w->agent;
+
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		if (s->worker && shares_fate(w, s->worker))
+			s->orphaned = gantry_slabs_any(s, device) ||
+				      (s->tenant->device_mask & gantry_devices_serving(a)) == 0;
+}
+
+static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool lost,
+		  const char *text)
+{
+	struct gantry_agent *a = w->agent;
+	struct gantry_session *only = NULL;
+
+	if (w->faulted)
+		return; /* judged with the first of its group */
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+		only = w->nsessions == 1 ? s : NULL;
+	a->counters.device_faults++;
+	if (d)
+		d->nfaults++;
+	gantry_event(a, "device-fault", NULL, only, w, "%s: %s", d ? d->conf.name : "a device",
+		     text);
+	judge_all(w, d ? (uint32_t)(d - a->devices) : 0, lost);
+	if (lost && d) {
+		gantry_agent_device_lost(a, d, text);
+		mark_orphans(w, (uint32_t)(d - a->devices));
+	}
+}
+
+void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg)
+{
+	char text[160];
+
+	(void)gantry_str_copy(text, sizeof(text), msg->text); /* for people */
+	gantry_str_make_printable(text);
+	fault(w, gantry_agent_device_find(w->agent, msg->device), msg->blast == GANTRY_BLAST_DEVICE,
+	      text);
+	gantry_worker_kill(w); /* most likely it is gone by now */
+}
+
+void gantry_fault_untold(struct gantry_worker *w)
+{
+	struct gantry_agent_device *d = NULL;
+
+	/* With one device there is no doubt which. */
+	for (uint32_t i = 0; i < w->agent->ndevices; i++)
+		if (w->agent->devices[i].used)
+			d = d ? d : &w->agent->devices[i];
+	fault(w, d, false, "the worker left because of a fault");
+}
