@@ -18,6 +18,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "host-agent/worker/image.h"
 
@@ -564,6 +565,9 @@ void worker_device_adopt(struct wdevice *d, void *session)
 		join_failed(d, s, &err);
 		return;
 	}
+	/* It works all the same. */
+	if (err.text[0] != '\0')
+		gantry_log(GANTRY_LOG_WARN, "device %s: %s", d->name, err.text);
 	/*
 	 * Edge-triggered and never read: a guest shares the bell's file description and could make a read block,
 	 * or fill the counter; each of its writes is an edge all the same.
