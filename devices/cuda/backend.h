@@ -296,8 +296,9 @@ int gantry_cuda_health(struct gantry_dev *dev, struct gantry_device_health *ret_
 		       struct gantry_err *err);
 /*
  * What NVML finds on the machine, without a CUDA context: names for the option gpu, MIG instances in place of
- * the GPUs that are divided. -errno where it is missing.
+ * the GPUs that are divided. Returns how many; -errno where @path (NULL: the usual) is missing.
  */
-int gantry_cuda_nvml_list(char (*ret_names)[80], unsigned cap, struct gantry_err *err);
+int gantry_cuda_nvml_list(const char *path, char (*ret_names)[80], unsigned cap,
+			  struct gantry_err *err);
 
 #endif

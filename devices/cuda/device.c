@@ -435,7 +435,7 @@ static int cuda_probe(struct gantry_device_conf *confs, unsigned cap, struct gan
 	int count;
 
 	cap = cap < MAX_PROBED ? cap : MAX_PROBED;
-	count = gantry_cuda_nvml_list(found, cap, err);
+	count = gantry_cuda_nvml_list(NULL, found, cap, err);
 	if (count < 0)
 		count = list_by_driver(found, cap, err);
 	/* No driver, no devices: @err says why to whom wants to know. */

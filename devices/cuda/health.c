@@ -335,12 +335,13 @@ static unsigned list_gpus(const struct nvml_calls *calls, char (*names)[80], uns
 	return count;
 }
 
-int gantry_cuda_nvml_list(char (*ret_names)[80], unsigned cap, struct gantry_err *err)
+int gantry_cuda_nvml_list(const char *path, char (*ret_names)[80], unsigned cap,
+			  struct gantry_err *err)
 {
 	struct nvml_calls calls;
 	void *library;
 	unsigned count = 0;
-	int r = load(NULL, &library, &calls, err);
+	int r = load(path, &library, &calls, err);
 
 	if (r < 0)
 		return r;

@@ -3,7 +3,7 @@
  * A fake of NVML, declared from its documentation. Devices are those of FAKECUDA_DEVICES; what they say comes from
  * the file FAKECUDA_NVML, read at each call, one KEY=VALUE a line:
  *   temperature=45 sm_clock=1980 mem_clock=3201 used=BYTES total=BYTES ecc=0 xid=0 xid_device=0
- * A change of xid_count (with its number in xid) is an event. FAKECUDA_LOST is as for the driver: 15.
+ * mig=N divides the first GPU into N instances. A change of xid_count (with its number in xid) is an event. FAKECUDA_LOST is as for the driver: 15.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +15,7 @@
 
 #define EXPORT	    __attribute__((visibility("default")))
 #define MAX_DEVICES 16
+#define MAX_PARTS   7 /* of the first GPU, as MIG instances */
 
 typedef int nvmlReturn_t;
 typedef struct device *nvmlDevice_t;
@@ -66,6 +67,7 @@ struct events {
 };
 
 static struct device devices[MAX_DEVICES];
+static struct device parts[MAX_PARTS]; /* idx: of the GPU */
 static unsigned int ninits;
 
 EXPORT nvmlReturn_t nvmlInit_v2(void);
@@ -145,7 +147,8 @@ static nvmlReturn_t enter(nvmlDevice_t device)
 {
 	if (ninits == 0)
 		return NVML_ERROR_UNINITIALIZED;
-	if (device < devices || device >= devices + MAX_DEVICES || device->idx >= count())
+	if ((device < devices || device >= devices + MAX_DEVICES || device->idx >= count()) &&
+	    (device < parts || device >= parts + MAX_PARTS))
 		return NVML_ERROR_INVALID_ARGUMENT;
 	return is_lost(device->idx) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
@@ -242,7 +245,10 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 {
 	nvmlReturn_t r = enter(device);
 
-	if (r == NVML_SUCCESS)
+	if (r == NVML_SUCCESS && device >= parts && device < parts + MAX_PARTS)
+		(void)snprintf(uuid, len, "MIG-66616b65-0000-0000-0000-0000000000%02x",
+			       (unsigned int)(device - parts));
+	else if (r == NVML_SUCCESS)
 		write_uuid(device->idx, uuid, len);
 	return r;
 }
@@ -324,7 +330,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *ret_current
 	nvmlReturn_t r = enter(device);
 
 	if (r == NVML_SUCCESS)
-		*ret_current = *ret_pending = 0;
+		*ret_current = *ret_pending = device == &devices[0] && said("mig", 0) > 0;
 	return r;
 }
 
@@ -333,7 +339,7 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *r
 	nvmlReturn_t r = enter(device);
 
 	if (r == NVML_SUCCESS)
-		*ret_count = 0;
+		*ret_count = device == &devices[0] ? MAX_PARTS : 0;
 	return r;
 }
 
@@ -342,9 +348,12 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 {
 	nvmlReturn_t r = enter(device);
 
-	(void)idx;
-	(void)ret_mig;
-	return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
+	if (r != NVML_SUCCESS)
+		return r;
+	if (device != &devices[0] || idx >= MAX_PARTS || idx >= said("mig", 0))
+		return NVML_ERROR_NOT_FOUND;
+	*ret_mig = &parts[idx];
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *ret_types)

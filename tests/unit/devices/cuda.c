@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "devices/cuda/backend.h"
 #include "devices/registry.h"
 #include "tests/fakecuda/kernel.h"
 #include "tests/unit/runner.h"
@@ -307,6 +308,47 @@ START_TEST(test_probe_names_what_can_be_opened)
 		ck_assert_ptr_nonnull(gantry_device_opt(&confs[i], "gpu"));
 	}
 	ck_assert(n > 0 || err.text[0] != '\0');
+}
+END_TEST
+
+START_TEST(test_list_names_instances_in_place_of_a_divided_gpu)
+{
+	static const char text[] = "mig=3\n";
+	char path[] = "/tmp/gantry-unit-nvml-XXXXXX";
+	char names[8][80];
+
+	gantry_fd_close(mkstemp(path));
+	ck_assert_int_eq(setenv("FAKECUDA_NVML", path, 1), 0);
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(gantry_cuda_nvml_list(FAKE_NVML, names, 8, &err), 2);
+	ck_assert_int_eq(strncmp(names[0], "GPU-", 4), 0);
+	ck_assert_int_eq(gantry_file_replace(path, text, sizeof(text) - 1, 0600), 0);
+	ck_assert_int_eq(gantry_cuda_nvml_list(FAKE_NVML, names, 8, &err), 4);
+	for (unsigned int i = 0; i < 3; i++)
+		ck_assert_int_eq(strncmp(names[i], "MIG-", 4), 0);
+	ck_assert_int_eq(strncmp(names[3], "GPU-", 4), 0);
+	ck_assert_int_eq(gantry_cuda_nvml_list(FAKE_NVML, names, 2, &err), 2);
+	ck_assert_int_eq(gantry_cuda_nvml_list("/nonexistent", names, 2, &err), -ENODEV);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+/* The driver is told of an instance before it starts, and of another one never again. */
+START_TEST(test_process_of_one_instance_serves_no_other)
+{
+	const char *first[] = { "gpu=MIG-66616b65-0000-0000-0000-000000000001", NULL };
+	const char *second[] = { "gpu=MIG-66616b65-0000-0000-0000-000000000002", NULL };
+
+	ck_assert_int_eq(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+	open_device(first);
+	ck_assert_str_eq(getenv("CUDA_VISIBLE_DEVICES"), first[0] + 4);
+	ck_assert_str_eq(device.info.id, first[0] + 4);
+	gantry_device_close(&device);
+	ck_assert_int_eq(open_with(&device, second), -EBUSY);
+	ck_assert_ptr_nonnull(strstr(err.text, "one MIG instance"));
+	ck_assert_int_eq(open_with(&device, NULL), -EBUSY);
+	open_device(first);
+	gantry_device_close(&device);
 }
 END_TEST
 
@@ -1186,6 +1228,8 @@ int main(void)
 	tcase_add_test(life, test_open_refuses_options_it_does_not_know);
 	tcase_add_loop_test(life, test_open_that_fails_halfway_cleans_up, 0, 5);
 	tcase_add_test(life, test_probe_names_what_can_be_opened);
+	tcase_add_test(life, test_list_names_instances_in_place_of_a_divided_gpu);
+	tcase_add_test(life, test_process_of_one_instance_serves_no_other);
 	tcase_add_test(life, test_health_tells_what_nvml_says);
 	tcase_add_test(life, test_health_without_nvml_knows_nothing);
 	tcase_add_test(memory, test_fill_of_every_width_at_any_address);

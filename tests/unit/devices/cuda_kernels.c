@@ -2,6 +2,7 @@
 /* Device functions of the cuda backend's test, for the fake driver. */
 #include <time.h>
 
+#include "base/atomic.h"
 #include "tests/fakecuda/kernel.h"
 
 /* *x = *x * factor + 1 */
@@ -48,11 +49,11 @@ FAKECUDA_KERNEL(
 FAKECUDA_KERNEL(
 	linger, { uint64_t verdict; }, FAKECUDA_P(linger, verdict))
 {
-	volatile uint32_t *cell = *(uint32_t **)params[0];
+	uint32_t *cell = *(uint32_t **)params[0];
 	const struct timespec tick = { .tv_nsec = 1000000 };
 
-	while (!cell[1] && !geometry->ending(geometry->cookie))
+	while (!gantry_load_relaxed(&cell[1]) && !geometry->ending(geometry->cookie))
 		(void)nanosleep(&tick, NULL);
-	cell[0] = (uint32_t)-125; /* -ECANCELED */
+	gantry_store_relaxed(&cell[0], (uint32_t)-125); /* -ECANCELED */
 	return 0;
 }
