@@ -165,7 +165,8 @@ static int await(const struct worker_compiler *c, const struct worker_compilatio
 		if (gantry_now_ns() > until_ns)
 			return GANTRY_E_INTERNAL;
 	}
-	n = recv(life, a, sizeof(*a), 0);
+	/* recvmsg(): the one call of its kind that a confined worker has. */
+	n = gantry_fd_recv(life, a, sizeof(*a), NULL, 0, NULL, 0);
 	if (n != sizeof(*a) || a->magic != FORGE_MAGIC || a->nbytes > c->limits.out_bytes)
 		return GANTRY_E_INTERNAL;
 	/* It comes from where a guest's text may have taken over. */
