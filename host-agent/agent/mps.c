@@ -158,7 +158,7 @@ static void free_mps(struct gantry_mps *m)
 	struct gantry_agent *a = m->agent;
 
 	gantry_mps_run_forget(a, m);
-	gantry_keep_drop_tree(a, "m/%" PRIx64 "/", m->id);
+	gantry_keep_drop_tree(a, "mps/%" PRIx64 "/", m->id);
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
 		if (w->mps == m)
 			w->mps = NULL;
@@ -348,7 +348,7 @@ static void gone(struct gantry_mps *m)
 		note_death(a);
 	}
 	m->state = MPS_DEAD;
-	gantry_keep_drop_tree(a, "m/%" PRIx64 "/", m->id);
+	gantry_keep_drop_tree(a, "mps/%" PRIx64 "/", m->id);
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
 		if (w->mps != m)
 			continue;
@@ -386,7 +386,7 @@ static int watch(struct gantry_mps *m)
 	m->event = event_new(m->agent->base, m->pidfd, EV_READ, daemon_ended, m);
 	if (!m->event || event_add(m->event, NULL) < 0)
 		return -ENOMEM;
-	gantry_keep(m->agent, m->pidfd, "m/%" PRIx64 "/%d/%u/%s", m->id, (int)m->pid, m->uid,
+	gantry_keep(m->agent, m->pidfd, "mps/%" PRIx64 "/%d/%u/%s", m->id, (int)m->pid, m->uid,
 		    m->group);
 	return 0;
 }
@@ -712,7 +712,7 @@ void gantry_mps_restore(struct gantry_agent *a)
 		/* the same size */
 		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
 		static_assert(sizeof(group) > 39, "a group's name fits");
-		if (sscanf(name, "m/%llx/%d/%u/%39s", &id, &pid, &uid, group) != 4) {
+		if (sscanf(name, "mps/%llx/%d/%u/%39s", &id, &pid, &uid, group) != 4) {
 			i++;
 			continue;
 		}

@@ -121,6 +121,7 @@ def test_server_is_told_before_a_busy_session_is_cut_off(t):
         server, victim = w.server_of(red), w.worker_of(red)["pid"]
         red.do("kernel stuck")
         red.do("launch 0")
+        harness.wait_until(lambda: w.agent.ctl_json("queue", "show", red.queue)["queue"]["issued"], "it runs")
         red.guest.process.kill()
         harness.wait_until(lambda: not harness.alive(victim), "its worker is gone")
         t.equal(w.log("terminate_client")[0][1:], [str(server), str(victim), "alive=1"])
