@@ -64,11 +64,11 @@ def build_dir():
 
 
 def build_folders():
-    """Each folder of the build with its files; without the objects, and without the bundle: a copy for users
-    that holds neither the test modules nor the filters."""
+    """Each folder of the build with its files; without the objects, and without bundle and packages: copies for users
+    that lack test modules or filters."""
     for folder, subfolders, files in os.walk(build_dir()):
         subfolders[:] = sorted(sub for sub in subfolders
-                               if not sub.endswith(".p") and sub not in ("meson-private", "bundle"))
+                               if not sub.endswith(".p") and sub not in ("meson-private", "bundle", "deb"))
         yield folder, files
 
 
