@@ -384,7 +384,7 @@ class Agent:
         self.sections = {"agent": {"admin": str(self.admin), "warm_workers": 1},
                          "devices": {}, "tenants": {}}
         if modules:
-            self.sections["agent"]["module_dirs"] = ":".join(found)
+            self.sections["agent"]["module_dirs"] = ":".join(self.short(found))
         self.sections["agent"].update(agent or {})
         for name, keys in (devices if devices is not None else {"cpu0": {}}).items():
             made = {"backend": "cpu", "cores": 1, "mem": "1G"} if keys.get("backend", "cpu") != "cuda" else {}
@@ -410,6 +410,16 @@ class Agent:
         self.close()
 
     # configuration
+
+    def short(self, folders):
+        """The same folders by names that fit into one line of a configuration, wherever the build lies."""
+        if len(":".join(folders)) <= 160:
+            return folders
+        links = []
+        for number, folder in enumerate(folders):
+            links.append(str(self.root / f"m{number}"))
+            os.symlink(folder, links[-1])
+        return links
 
     def write_config(self, text=None):
         self.config.write_text(text if text is not None else config_text(**self.sections))
