@@ -70,6 +70,7 @@ struct gantry_device_conf {
 	uint32_t lanes;	     /* commands at once; 0: the backend's default */
 	uint32_t nopts;
 	const char *const *opts; /* backend's own "key=value" */
+	const char *affinity;	 /* the core's: processors of its device thread; NULL: auto */
 };
 
 /* The value of an option, or NULL. */

@@ -4,13 +4,20 @@
  * agent is asked.
  */
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/ctl/cdi.h"
@@ -312,6 +319,109 @@ static void check_agent(struct findings *f)
 	}
 }
 
+/* --- what the machine has --- */
+
+/* A driver may take seconds, and a broken one for ever. */
+#define PROBE_TIMEOUT_MS 30000
+#define PROBE_BYTES	 65536u
+
+/* All that the worker program prints of itself, in @text; 0 or -errno. */
+static int run_probe(const char *path, char text[PROBE_BYTES])
+{
+	uint64_t end_ns = gantry_now_ns() + PROBE_TIMEOUT_MS * GANTRY_NS_PER_MS;
+	size_t len = 0;
+	ssize_t n = -1;
+	int fds[2], status = 0;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		if (dup2(fds[1], STDOUT_FILENO) >= 0)
+			execl(path, path, "--probe", (char *)NULL);
+		_exit(127);
+	}
+	gantry_fd_close(fds[1]);
+	while (pid > 0 && len + 1 < PROBE_BYTES) {
+		struct pollfd p = { .fd = fds[0], .events = POLLIN };
+
+		if (poll(&p, 1, gantry_deadline_poll_ms(end_ns)) <= 0)
+			break;
+		n = read(fds[0], text + len, PROBE_BYTES - 1 - len);
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	text[len] = '\0';
+	gantry_fd_close(fds[0]);
+	if (pid < 0)
+		return -EAGAIN;
+	if (n != 0) /* it has not ended its output */
+		(void)kill(pid, SIGKILL);
+	(void)waitpid(pid, &status, 0);
+	return n != 0 ? -ETIMEDOUT : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+}
+
+static const char *member(json_object *object, const char *key)
+{
+	json_object *value = json_object_object_get(object, key);
+
+	return value ? json_object_get_string(value) : "";
+}
+
+static void add_probed(struct findings *f, json_object *device)
+{
+	json_object *section = json_object_object_get(device, "section");
+	json_object *mem = json_object_object_get(device, "mem_bytes");
+	char keys[256] = "", size[GANTRY_QUANTITY_MAX];
+
+	for (size_t i = 0; section && i < json_object_array_length(section); i++) {
+		size_t len = strlen(keys);
+
+		(void)snprintf(keys + len, sizeof(keys) - len, ", %s", /* for people */
+			       json_object_get_string(json_object_array_get_idx(section, i)));
+	}
+	gantry_size_format((uint64_t)json_object_get_int64(mem), size);
+	add(f, "hardware", "ok", NULL, "%s%s%s, %s: backend=%s%s", member(device, "model"),
+	    *member(device, "id") ? " " : "", member(device, "id"), size, member(device, "backend"),
+	    keys);
+}
+
+/* What could be configured: whether it is, the agent's own findings say. */
+static void check_hardware(struct findings *f)
+{
+	char path[PATH_MAX], text[PROBE_BYTES];
+	json_object *found, *list;
+	int r;
+
+	if (gantry_find_program("gantry-worker", path) < 0)
+		return; /* told already */
+	r = run_probe(path, text);
+	found = r == 0 ? json_tokener_parse(text) : NULL;
+	if (!found) {
+		add(f, "hardware", "warn", "run gantry-worker --probe by hand, as root",
+		    "devices could not be looked for: %s",
+		    r < 0 ? strerror(-r) : "the worker printed something else");
+		return;
+	}
+	list = json_object_object_get(found, "devices");
+	for (size_t i = 0; list && i < json_object_array_length(list); i++)
+		add_probed(f, json_object_array_get_idx(list, i));
+	if (!list || json_object_array_length(list) == 0)
+		add(f, "hardware", "ok", NULL, "no device but the host's processors was found");
+	list = json_object_object_get(found, "problems");
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		json_object *problem = json_object_array_get_idx(list, i);
+
+		add(f, "hardware",
+		    json_object_get_boolean(json_object_object_get(problem, "absent")) ? "ok"
+										       : "warn",
+		    NULL, "%s: %s", member(problem, "backend"), member(problem, "text"));
+	}
+	json_object_put(found);
+}
+
 static int report(struct findings *f)
 {
 	json_object *object;
@@ -345,6 +455,7 @@ int gantry_ctl_doctor(struct gantry_ctl *ctl)
 	check_groups(&f);
 	check_kernel(&f);
 	check_modules(&f);
+	check_hardware(&f);
 	check_socket(&f, "admin socket", ctl->socket_path);
 	check_agent(&f);
 	r = report(&f);

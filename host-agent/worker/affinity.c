@@ -82,9 +82,9 @@ int gantry_affinity_apply(const char *setting, const struct gantry_device_info *
 	cpu_set_t wanted, allowed;
 	int r;
 
-	if (strcmp(setting, "off") == 0)
+	if (setting && strcmp(setting, "off") == 0)
 		return 0;
-	if (setting[0] == '\0' || strcmp(setting, "auto") == 0)
+	if (!setting || setting[0] == '\0' || strcmp(setting, "auto") == 0)
 		r = near_device(info, &wanted);
 	else
 		r = gantry_cpulist_parse(setting, &wanted);

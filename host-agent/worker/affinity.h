@@ -16,7 +16,7 @@
 int gantry_cpulist_parse(const char *text, cpu_set_t *ret_set);
 
 /*
- * Binds the calling thread as @setting says: "auto" (or "") to the processors near the device, "off" not at all, a
+ * Binds the calling thread as @setting says: "auto" (or "", or NULL) to the processors near the device, "off" not at all, a
  * list to these; never to processors that it may not use now. 1: bound; 0: not, for it is off, or nothing is known
  * of where the device is, or none of the processors is allowed; -errno with a sentence: it could not be.
  */

@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "host-agent/worker/affinity.h"
 #include "host-agent/worker/image.h"
 
 #define IDLE_TURNS_WITH_LANE 64u  /* empty rounds, some 2 us, after which lanes are given back */
@@ -918,6 +919,8 @@ static void *device_start_main(void *arg)
 	d->runs_here = d->device.info.caps & GANTRY_CAP_CALLER_RUNS;
 	if (r < 0)
 		(void)gantry_str_copy(d->error, sizeof(d->error), err.text);
+	else if (gantry_affinity_apply(st->conf->affinity, &d->device.info, &err) < 0)
+		gantry_log(GANTRY_LOG_WARN, "device %s: %s", d->name, err.text);
 	pthread_mutex_lock(&st->lock);
 	st->done = 1;
 	pthread_cond_signal(&st->cond);

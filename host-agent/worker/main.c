@@ -24,6 +24,7 @@
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
+#include "host-agent/worker/probe.h"
 #include "host-agent/worker/steward_loop.h"
 #include "worker.pb-c.h"
 
@@ -441,6 +442,7 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 			.lanes = c->devices[i]->lanes,
 			.nopts = (uint32_t)c->devices[i]->n_opts,
 			.opts = (const char *const *)c->devices[i]->opts,
+			.affinity = c->devices[i]->affinity,
 		};
 	/* Now: this process has one thread, no device, and may still fork. */
 	r = start_compiler(w, &conf, c->confine, err);
@@ -687,12 +689,15 @@ static void hear(struct worker *w)
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct worker w = { .news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
 	struct pollfd p[2] = { { .fd = CONTROL_FD, .events = POLLIN },
 			       { .fd = w.news_fd, .events = POLLIN } };
 
+	if (argc == 2 && strcmp(argv[1], "--probe") == 0)
+		_exit(gantry_probe_print(stdout) <
+		      0); /* a driver's own clean-up is nobody's business */
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGINT, SIG_IGN); /* a terminal's ^C is for the agent */
 	gantry_list_init(&w.leaving);
@@ -700,7 +705,8 @@ int main(void)
 	pthread_mutex_init(&w.news_lock, NULL);
 	if (w.news_fd < 0 || gantry_fd_nonblock(CONTROL_FD, true) < 0) {
 		fprintf(stderr,
-			"gantry-worker: started by gantryd, with a control socket as descriptor 3\n");
+			"gantry-worker: started by gantryd, with a control socket as descriptor 3; "
+			"--probe lists this machine's devices\n");
 		return 2;
 	}
 	while (!w.quit) {

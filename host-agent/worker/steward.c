@@ -278,10 +278,13 @@ void gantry_steward_health(struct gantry_steward *s, uint32_t device,
 			   struct gantry_steward_health *ret)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
-	const struct sdevice *d = &s->devices[device];
+	const struct sdevice *d;
 
 	memset(ret, 0, sizeof(*ret));
-	if (device >= s->ndevices || !d->usable || !d->device.backend->health)
+	if (device >= s->ndevices)
+		return;
+	d = &s->devices[device];
+	if (!d->usable || !d->device.backend->health)
 		return;
 	if (d->device.backend->health(d->device.dev, &ret->health, &err) < 0)
 		(void)gantry_str_copy(ret->error, sizeof(ret->error),

@@ -113,6 +113,23 @@ START_TEST(test_config_indented_keys_are_keys)
 }
 END_TEST
 
+START_TEST(test_config_device_says_its_pool_and_its_processors)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_config *c = NULL;
+
+	ck_assert_msg(parse("[device a]\nbackend = cpu\nslab_pool = 1G\naffinity = 0-3,8\n"
+			    "[device b]\nbackend = cpu\n",
+			    &c, &err) == 0,
+		      "%s", err.text);
+	ck_assert_uint_eq(c->devices[0].slab_pool_bytes, 1u << 30);
+	ck_assert_str_eq(c->devices[0].affinity, "0-3,8");
+	ck_assert_uint_eq(c->devices[1].slab_pool_bytes, GANTRY_CONFIG_SLAB_POOL);
+	ck_assert_str_eq(c->devices[1].affinity, "");
+	gantry_config_free(c);
+}
+END_TEST
+
 /* Each bad text, where its error is, and a word of its sentence. */
 static const struct {
 	const char *text;
@@ -148,6 +165,9 @@ static const struct {
 	{ "[device a]\nbackend = cpu\nspeed = 3\n", "t.conf:3", "no key \"speed\"" },
 	{ "[device a]\nbackend = C P U\n", "t.conf:2", "backend" },
 	{ "[device a]\nlanes = 65\n", "t.conf:2", "lanes" },
+	{ "[device a]\nslab_pool = much\n", "t.conf:2", "slab_pool" },
+	{ "[device a]\naffinity = near\n", "t.conf:2", "affinity is" },
+	{ "[device a]\naffinity = 1 2\n", "t.conf:2", "affinity is" },
 	{ "[device a]\nmem = lots\n", "t.conf:2", "mem" },
 	{ "[device a]\nmem = 1G\n", "names no backend", "names no backend" },
 	{ "[tenant a]\nmem = 0\n", "t.conf:2", "mem must be" },
@@ -325,6 +345,7 @@ int main(void)
 	tcase_add_test(tc, test_config_every_key_is_read);
 	tcase_add_test(tc, test_config_section_without_keys_exists);
 	tcase_add_test(tc, test_config_indented_keys_are_keys);
+	tcase_add_test(tc, test_config_device_says_its_pool_and_its_processors);
 	tcase_add_loop_test(tc, test_config_error_names_line_and_reason, 0,
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(tc, test_config_nul_byte_and_long_line_are_refused);
