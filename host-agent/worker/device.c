@@ -220,6 +220,14 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 	worker_finish(q, done->status, done->device_ns);
 }
 
+static void any_done(struct wdevice *d, const struct gantry_done *done)
+{
+	if (worker_job_is(done->tag))
+		worker_job_done(d, done);
+	else
+		command_done(d, done);
+}
+
 /* ---- faults ---- */
 
 /* What has finished is told before anything else happens. */
@@ -267,7 +275,7 @@ static uint32_t sort_out(struct wdevice *d, const struct gantry_done *done, unsi
 		if (done[i].blast >= GANTRY_BLAST_CONTEXT)
 			failed[nfailed++] = done[i];
 		else
-			command_done(d, &done[i]);
+			any_done(d, &done[i]);
 	}
 	return nfailed;
 }
@@ -294,7 +302,7 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 		nfailed = sort_out(d, more, n, failed, nfailed);
 	tell_fault(d, failed[0].blast, failed[0].status, gantry_status_text(failed[0].status));
 	for (uint32_t i = 0; i < nfailed; i++)
-		command_done(d, &failed[i]);
+		any_done(d, &failed[i]);
 	free(failed);
 }
 
@@ -325,10 +333,7 @@ static unsigned reap(struct wdevice *d)
 		return n;
 	}
 	for (unsigned i = 0; i < n; i++)
-		if (worker_job_is(done[i].tag))
-			worker_job_done(d, &done[i]);
-		else
-			command_done(d, &done[i]);
+		any_done(d, &done[i]);
 	return n;
 }
 
@@ -544,7 +549,9 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 
 static void join_failed(struct wdevice *d, struct wsession *s, const struct gantry_err *err)
 {
-	(void)d;
+	/* The context was gone before the session came: another worker can serve it. */
+	if (err->code == -EIO)
+		tell_unusable(d, err->text);
 	worker_condemn(s, GANTRY_E_INTERNAL, err->text);
 }
 
