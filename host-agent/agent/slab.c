@@ -60,6 +60,7 @@ struct gantry_slab {
 	uint64_t bytes;
 	uint64_t serial;
 	int fd;
+	bool fresh; /* the session's, and no worker has had it */
 };
 
 /* A worker's NeedSlabs that waits for some slab to be made. */
@@ -265,6 +266,7 @@ static void give_to(struct gantry_slab *slab, struct gantry_session *s, uint64_t
 
 	slab->session = s;
 	slab->off = off;
+	slab->fresh = true;
 	gantry_list_for_each(&s->slabs, struct gantry_slab, link, other) {
 		if (other->device > slab->device ||
 		    (other->device == slab->device && other->off > off)) {
@@ -368,13 +370,15 @@ static void begin_packet(struct packet *p, const struct gantry_session *s, const
 	p->give.slabs = p->list;
 }
 
-static void add_slab(struct packet *p, const struct gantry_slab *slab)
+static void add_slab(struct packet *p, struct gantry_slab *slab)
 {
 	size_t i = p->give.n_slabs++;
 
 	gantry__worker__slab__init(&p->slabs[i]);
 	p->slabs[i].off = slab->off;
 	p->slabs[i].bytes = slab->bytes;
+	p->slabs[i].fresh = slab->fresh;
+	slab->fresh = false;
 	p->list[i] = &p->slabs[i];
 	p->fds[i] = slab->fd;
 }
@@ -999,6 +1003,7 @@ void gantry_slabs_restore_session(struct gantry_session *s)
 			return;
 		}
 		give_to(slab, s, off);
+		slab->fresh = false; /* nobody knows who had it */
 		hold(slab);
 	}
 }

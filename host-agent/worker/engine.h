@@ -116,6 +116,7 @@ struct gantry_engine_slab {
 	uint64_t off;
 	uint64_t bytes;
 	int fd;
+	int fresh; /* all zero: no worker has been given it before */
 };
 
 /* An answer to need_slabs, or a part of it. */

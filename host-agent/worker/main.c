@@ -564,7 +564,8 @@ static void give_slabs(struct worker *w, const Gantry__Worker__GiveSlabs *g, con
 	for (size_t i = 0; i < g->n_slabs; i++)
 		slabs[i] = (struct gantry_engine_slab){ .off = g->slabs[i]->off,
 							.bytes = g->slabs[i]->bytes,
-							.fd = fds[i] };
+							.fd = fds[i],
+							.fresh = g->slabs[i]->fresh };
 	r = gantry_engine_give_slabs(w->engine, &give);
 	if (r < 0 && r != -ENOENT)
 		gantry_log(GANTRY_LOG_WARN, "slabs for session %llu are of no use: %s",

@@ -48,6 +48,7 @@ struct wgive {
 	uint32_t nslabs;
 	struct wextent slabs[GANTRY_ENGINE_MAX_SLABS];
 	int fds[GANTRY_ENGINE_MAX_SLABS];
+	bool fresh[GANTRY_ENGINE_MAX_SLABS];
 };
 
 enum wjob_next {

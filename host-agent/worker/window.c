@@ -631,10 +631,10 @@ static bool slab_fits(const struct wwindow *w, const struct wextent *slab)
 	       gantry_range_inside(slab->off, slab->len, w->bytes);
 }
 
-/* A slab of the agent's, mapped. The descriptor stays the caller's. */
-static int take_slab(struct wdevice *d, struct wsession *s, const struct wgive *give,
-		     const struct wextent *slab, int fd)
+/* The @idx-th slab of @give, mapped. */
+static int take_slab(struct wdevice *d, struct wsession *s, const struct wgive *give, uint32_t idx)
 {
+	const struct wextent *slab = &give->slabs[idx];
 	const struct gantry_engine_events *ev = &s->engine->events;
 	struct wwindow *w = s->windows[d->index];
 	struct gantry_err err;
@@ -645,13 +645,13 @@ static int take_slab(struct wdevice *d, struct wsession *s, const struct wgive *
 		return GANTRY_E_INTERNAL;
 	if (overlaps_mapped(w, slab))
 		return GANTRY_OK; /* it came twice: asked for again while the answer was on its way */
-	r = d->device.backend->window_map(w->mem, slab->off, slab->len, fd, &err);
+	r = d->device.backend->window_map(w->mem, slab->off, slab->len, give->fds[idx], &err);
 	if (r == 0) {
 		pthread_mutex_lock(&s->lock);
 		r = insert_locked(w, slab);
 		if (r == 0) {
 			gantry_count_add(&s->ledger.hdr->window_bytes, slab->len);
-			if (w->unclean)
+			if (w->unclean && !give->fresh[idx])
 				clean_locked(s, d->index, slab);
 		}
 		pthread_mutex_unlock(&s->lock);
@@ -711,7 +711,7 @@ static void take_slabs(struct wdevice *d, void *arg)
 
 	if (s->joined[d->index] && w->mem && !w->gone && was_asked(s, w, give)) {
 		for (uint32_t i = 0; i < give->nslabs; i++) {
-			int r = take_slab(d, s, give, &give->slabs[i], give->fds[i]);
+			int r = take_slab(d, s, give, i);
 
 			if (status == GANTRY_OK)
 				status = r;
@@ -751,6 +751,7 @@ int gantry_engine_give_slabs(struct gantry_engine *e, const struct gantry_engine
 		if (fd < 0)
 			goto fail;
 		give->slabs[i] = (struct wextent){ slabs->slabs[i].off, slabs->slabs[i].bytes };
+		give->fresh[i] = slabs->slabs[i].fresh != 0;
 		give->fds[give->nslabs++] = fd;
 	}
 	if (worker_device_post(e->devices[slabs->device], take_slabs, give) < 0)
