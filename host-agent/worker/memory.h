@@ -33,6 +33,7 @@ struct wwindow {
 	uint32_t nslabs;
 	uint32_t cap;
 	uint64_t mapped_bytes;
+	uint64_t held_bytes; /* may stay mapped when nobody uses them */
 	uint32_t nasks;
 	struct wask asks[WORKER_MAX_ASKS];
 	uint64_t reserve_after_ns; /* after a refusal */

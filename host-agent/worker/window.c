@@ -25,6 +25,8 @@
 #define RESERVE_MIN	 2u	      /* granules mapped ahead of need ... */
 #define RESERVE_MAX	 8u	      /* ... and an eighth of what is mapped, between these */
 #define RESERVE_RETRY_NS 1000000000u  /* after a refusal */
+#define HELD_MAX	 16u  /* granules that stay mapped when nobody uses them, at most ... */
+#define HELD_SHARE	 256u /* ... and this part of the device's memory */
 #define WASH_AT_ONCE	 (256ull << 20)
 
 static uint64_t down(const struct wwindow *w, uint64_t off)
@@ -76,7 +78,7 @@ static bool next_mapped(const struct wwindow *w, uint64_t off, uint64_t end,
 	uint32_t i = slab_after(w, off);
 	uint64_t stop;
 
-	if (i == w->nslabs || w->slabs[i].off >= end)
+	if (off >= end || i == w->nslabs || w->slabs[i].off >= end)
 		return false;
 	ret_part->off = GANTRY_MAX(off, w->slabs[i].off);
 	for (stop = end_of(&w->slabs[i]); ++i < w->nslabs && w->slabs[i].off == stop;)
@@ -125,6 +127,15 @@ static uint64_t reserve_bytes(const struct wwindow *w)
 	uint64_t n = w->mapped_bytes / 8 / w->align;
 
 	return GANTRY_MIN(GANTRY_MAX(n, RESERVE_MIN), RESERVE_MAX) * w->align;
+}
+
+/*
+ * So much stays mapped that nobody uses. Far more than is asked for ahead of need: to map a slab and to take it away
+ * again costs a hundred launches, and who frees a buffer mostly makes another.
+ */
+static uint64_t held_bytes(const struct wwindow *w)
+{
+	return GANTRY_MAX(w->held_bytes, 2 * reserve_bytes(w));
 }
 
 static bool is_free_locked(const struct wsession *s, const struct wextent *part)
@@ -419,12 +430,13 @@ void worker_window_leave_range(struct wdevice *d, struct wsession *s, uint64_t o
 bool worker_window_trim_locked(struct wdevice *d, struct wsession *s, bool all)
 {
 	struct wwindow *w = s->windows[d->index];
-	uint64_t keep = all ? 0 : reserve_bytes(w);
+	uint64_t most = all ? 0 : held_bytes(w);
+	uint64_t keep = most / 2;
 	uint64_t spare = spare_bytes_locked(s, w);
 	bool any = false;
 
-	/* Not for a little, which is soon used again. From the top, so that what is used keeps together. */
-	if (spare <= 2 * keep)
+	/* More than is needed, so that the next buffer is not too much again. From the top: the used keeps together. */
+	if (spare <= most)
 		return false;
 	for (uint32_t i = w->nslabs; i-- > 0;)
 		if (spare >= keep + w->slabs[i].len && is_free_locked(s, &w->slabs[i]) &&
@@ -460,7 +472,7 @@ static void drop_inside(struct wdevice *d, struct wsession *s, const struct wash
 			continue;
 		if (may_come_again(w, slab))
 			continue;
-		if (spare < reserve_bytes(w) && slab->len <= RESERVE_MAX * w->align)
+		if (spare + slab->len <= held_bytes(w))
 			spare += slab->len;
 		else
 			drop_slab_locked(d, s, i);
@@ -783,6 +795,8 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 		w->align = d->device.info.slab_align;
 		w->bytes = GANTRY_MIN(s->slab_bytes, WINDOW_SPACING) & ~(w->align - 1);
 		w->address = a->window_address ? a->window_address + i * WINDOW_SPACING : 0;
+		w->held_bytes = GANTRY_MIN(d->device.info.mem_bytes / HELD_SHARE,
+					   HELD_MAX * w->align);
 		w->unclean = a->recover;
 		s->windows[i] = w;
 		s->nwindows++;

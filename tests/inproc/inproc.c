@@ -97,6 +97,8 @@ static void on_keep(void *cookie, uint64_t session_id, uint64_t share_id, uint64
 	keep(cookie, session_id, share_id, bytes, fd);
 }
 
+#define DEVICE_BYTES (8ull << 30)
+
 /* ---- slabs ---- */
 
 static void on_need_slabs(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
@@ -383,15 +385,17 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 
 		(void)snprintf(names[i], sizeof(names[i]), "dev%u", i);
 		(void)snprintf(backends[i], sizeof(backends[i]), "%s", devices[i]);
-		conf[i] = (struct gantry_device_conf){ .name = names[i], .opts = opts[i] };
+		conf[i] = (struct gantry_device_conf){ .name = names[i],
+						       .mem_bytes = DEVICE_BYTES,
+						       .opts = opts[i] };
 		conf[i].backend = strtok_r(backends[i], " ", &save);
 		for (const char *o; conf[i].nopts < 4 && (o = strtok_r(NULL, " ", &save));) {
 			opts[i][conf[i].nopts++] = o;
 			if (strncmp(o, "cores=", 6) == 0)
 				lanes = (uint32_t)atoi(o + 6);
 		}
-		r = gantry_share_create(names[i], lanes, 8ull << 30, &h->pages[i], &h->share_fds[i],
-					&err);
+		r = gantry_share_create(names[i], lanes, DEVICE_BYTES, &h->pages[i],
+					&h->share_fds[i], &err);
 		assert(r == 0);
 		gantry_share_set_tenant(h->pages[i], 0, GANTRY_SHARE_WEIGHT_DEFAULT);
 	}

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of devices with windows: slabs come and go, bytes stay whole, charges are exact. */
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "tests/inproc/fixture.h"
 
@@ -172,6 +174,64 @@ START_TEST(test_next_allocation_needs_no_agent)
 	paint(&f, f.q, b, 2 * MIB, 1);
 	check(&f, f.q, b, 2 * MIB, 1);
 	inproc_pause_slabs(f.h, false);
+	fixture_end(&f);
+}
+END_TEST
+
+static uint32_t nasked(struct inproc_host *h)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&h->slabs.lock);
+	n = h->slabs.nasked + h->slabs.ndropped;
+	pthread_mutex_unlock(&h->slabs.lock);
+	return n;
+}
+
+/* A processor washes more slowly than a device, and gets a moment for it. */
+static void make_use_and_free(const struct fixture *f, uint32_t n, uint64_t bytes)
+{
+	gantry_buffer b[8];
+
+	for (uint32_t i = 0; i < n; i++) {
+		b[i] = make_buffer(f, bytes, GANTRY_ALLOC_DEVICE);
+		ck_assert_int_eq(outcome(f, put_fill(f, f->q, b[i], 4096, 7)), GANTRY_OK);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		ck_ok(gantry_free(f->s, b[i]));
+	(void)usleep(1000);
+}
+
+/* To map a slab costs far more than to use a buffer. */
+START_TEST(test_buffers_made_and_freed_in_turn_need_no_agent)
+{
+	static const struct {
+		uint32_t n;
+		uint64_t bytes;
+	} uses[] = { { 1, 2 * MIB }, { 1, 5 * MIB }, { 5, 2 * MIB }, { 8, 100000 } };
+
+	for (uint32_t i = 0; i < GANTRY_ARRAY_SIZE(uses); i++) {
+		struct fixture f = fixture_start(one_window, 1);
+
+		for (uint32_t round = 0; round < 200; round++)
+			make_use_and_free(&f, uses[i].n, uses[i].bytes);
+		ck_assert_msg(nasked(f.h) <= 16, "use %u: %u slabs were asked for or given back", i,
+			      nasked(f.h));
+		fixture_end(&f);
+	}
+}
+END_TEST
+
+/* What ends in the middle of a slab is washed as well, and its place is used again. */
+START_TEST(test_places_of_small_buffers_are_used_again)
+{
+	struct fixture f = fixture_start(one_window, 1);
+	uint64_t mapped;
+
+	for (uint32_t round = 0; round < 50; round++)
+		make_use_and_free(&f, 8, 300000);
+	mapped = gantry_load_relaxed(&header(&f)->window_bytes);
+	ck_assert_msg(mapped <= 32 * MIB, "%llu bytes are mapped", (unsigned long long)mapped);
 	fixture_end(&f);
 }
 END_TEST
@@ -548,6 +608,8 @@ int main(void)
 	tcase_add_test(memory, test_memory_of_a_freed_buffer_comes_back_zero);
 	tcase_add_test(memory, test_slabs_that_nobody_uses_go_back);
 	tcase_add_test(memory, test_next_allocation_needs_no_agent);
+	tcase_add_test(memory, test_buffers_made_and_freed_in_turn_need_no_agent);
+	tcase_add_test(memory, test_places_of_small_buffers_are_used_again);
 	tcase_add_test(memory, test_task_waits_for_slabs_and_others_go_on);
 	tcase_add_test(memory, test_refusal_of_slabs_is_no_memory);
 	tcase_add_test(memory, test_limit_of_the_tenant_is_exact);
