@@ -23,9 +23,10 @@
 #include "base/futex.h"
 #include "base/str.h"
 
-#define ARRIVAL	       2u	    /* arrivals is even, so that ... */
-#define SOMEBODY_WAITS 1u	    /* ... with this bit a holder's copy never equals it */
-#define CHARGE_MAX_NS  (1ull << 50) /* 13 days: times a weight it still fits */
+#define ARRIVAL	       2u /* arrivals is even, so that ... */
+#define SOMEBODY_WAITS 1u /* ... with this bit a holder's copy never equals it */
+#define PAUSE_LAG_NS   (2ull * GANTRY_SHARE_SLICE_NS) /* the most that is kept over a pause */
+#define CHARGE_MAX_NS  (1ull << 50)		      /* 13 days: times a weight it still fits */
 
 /* What decides whose turn it is. Read once: others' virtual times move. */
 struct turn {
@@ -216,6 +217,30 @@ static uint32_t units_of(const struct gantry_share_session *s)
 	return units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units;
 }
 
+/* Between two batches of its guest's: see GANTRY_SHARE_PAUSE_US. */
+static bool in_pause(const struct gantry_share_session *s)
+{
+	uint32_t left_us = gantry_load_relaxed(&s->left_us);
+	uint32_t most_us;
+
+	if (!left_us)
+		return false;
+	most_us = (left_us - gantry_load_relaxed(&s->busy_us)) >> GANTRY_SHARE_PAUSE_SHIFT;
+	if (most_us > GANTRY_SHARE_PAUSE_US)
+		most_us = GANTRY_SHARE_PAUSE_US;
+	return now_us() - left_us < most_us;
+}
+
+/* What it has in flight; and of who fills the device, what it had before its pause. */
+static uint32_t claim_of(const struct gantry_share_session *s)
+{
+	uint32_t units = units_of(s);
+
+	if (units == 0 && gantry_load_relaxed(&s->filled) >= GANTRY_SHARE_WHOLE && in_pause(s))
+		return GANTRY_SHARE_WHOLE;
+	return units;
+}
+
 static bool same_party(const struct gantry_share_session *a, const struct gantry_share_session *b)
 {
 	return gantry_load_relaxed(&a->party) == gantry_load_relaxed(&b->party);
@@ -253,6 +278,18 @@ static uint32_t units_beside(const struct gantry_share_page *page, uint32_t sess
 	return units;
 }
 
+/* The same with who is in a pause. */
+static uint32_t claims_beside(const struct gantry_share_page *page, uint32_t session)
+{
+	uint32_t n = nsessions(page);
+	uint32_t units = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (i != session && same_party(&page->sessions[i], &page->sessions[session]))
+			units += claim_of(&page->sessions[i]);
+	return units;
+}
+
 /* How far, in virtual time, @mine is ahead of @theirs; more urgent ones are behind everybody. */
 static bool stands_back(const struct turn *mine, const struct turn *theirs, uint64_t slice_ns)
 {
@@ -275,13 +312,13 @@ static bool is_throttled(const struct gantry_share_page *page, uint32_t session,
 	struct turn mine = turn_of(page, session);
 	uint32_t n = nsessions(page);
 
-	if (units_beside(page, session) + units < GANTRY_SHARE_WHOLE)
+	if (claims_beside(page, session) + units < GANTRY_SHARE_WHOLE)
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gantry_share_session *s = &page->sessions[i];
 		struct turn theirs;
 
-		if (i == session || units_of(s) == 0 || !same_party(s, &page->sessions[session]))
+		if (i == session || !same_party(s, &page->sessions[session]) || claim_of(s) == 0)
 			continue;
 		theirs = turn_of(page, i);
 		if (stands_back(&mine, &theirs, slice_ns))
@@ -311,7 +348,23 @@ static bool another_party_first(const struct gantry_share_page *page, uint32_t s
 
 void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t units)
 {
-	gantry_store_relaxed(&page->sessions[session % GANTRY_SHARE_NSESSIONS].units, units);
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+
+	if (units == 0 && units_of(s)) {
+		gantry_store_relaxed(&s->left_us, now_us());
+	} else if (units && units_of(s) == 0) {
+		if (!in_pause(s))
+			gantry_store_relaxed(&s->busy_us, now_us());
+		gantry_store_relaxed(&s->left_us, 0u);
+	}
+	if (units)
+		gantry_store_relaxed(&s->filled, units);
+	gantry_store_relaxed(&s->units, units);
+}
+
+bool gantry_share_has_news(const struct gantry_share_page *page, uint32_t seen)
+{
+	return (gantry_load_relaxed(&page->hdr.arrivals) ^ seen) & ~SOMEBODY_WAITS;
 }
 
 bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session)
@@ -434,6 +487,11 @@ static void update_state(struct gantry_share_page *page, struct gantry_share_ses
 		gantry_count_add(&t->nactive, -1u);
 }
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 /* What others were given while this one asked for nothing is not owed to it. */
 static void forget_idleness(struct gantry_share_page *page, uint32_t session)
 {
@@ -442,6 +500,7 @@ static void forget_idleness(struct gantry_share_page *page, uint32_t session)
 	struct gantry_share_tenant *mine = &page->tenants[tenant];
 	uint64_t tenant_least = UINT64_MAX;
 	uint64_t session_least = UINT64_MAX;
+	uint64_t lag_ns = in_pause(me) ? PAUSE_LAG_NS : 0;
 	bool tenant_idle = true;
 	uint32_t n = nsessions(page);
 
@@ -463,12 +522,12 @@ static void forget_idleness(struct gantry_share_page *page, uint32_t session)
 	}
 	if (session_least == UINT64_MAX)
 		session_least = gantry_load_relaxed(&mine->session_vtime_ns);
-	raise_to(&me->vtime_ns, session_least);
+	raise_to(&me->vtime_ns, less(session_least, lag_ns));
 	if (!tenant_idle)
 		return;
 	if (tenant_least == UINT64_MAX)
 		tenant_least = gantry_load_relaxed(&page->hdr.vtime_ns);
-	raise_to(&mine->vtime_ns, tenant_least);
+	raise_to(&mine->vtime_ns, less(tenant_least, lag_ns));
 }
 
 /* It comes: whoever stood back for it need not wait longer. */
@@ -764,17 +823,22 @@ void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
 	struct gantry_share_session *me;
 	struct beside b;
 	uint64_t part;
+	bool crowded;
 
 	session %= GANTRY_SHARE_NSESSIONS;
 	me = &page->sessions[session];
 	units = units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units ? units : 1;
 	b = look_beside(page, session);
-	if (units + b.units > GANTRY_SHARE_WHOLE)
+	crowded = units + b.units > GANTRY_SHARE_WHOLE;
+	/* The others have gone since it began: it waited for them, too. */
+	if (!crowded && gantry_load_relaxed(&me->crowded) && alone_ns && alone_ns < ns)
+		ns = alone_ns;
+	if (crowded)
 		part = part_of(&b, observed_ns, alone_ns, units);
 	else /* while another party waits, all of the device is this one's, filled or not */
 		part = b.others_wait ? (uint64_t)units * GANTRY_SHARE_WHOLE / (units + b.units)
 				     : units;
-	note_part(me, part, alone_ns != 0, units + b.units > GANTRY_SHARE_WHOLE);
+	note_part(me, part, alone_ns != 0, crowded);
 	gantry_share_charge(page, session,
 			    (uint64_t)((double)ns * (double)part / GANTRY_SHARE_WHOLE));
 }
@@ -835,7 +899,7 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, uint32
 		bool waits = gantry_load_acquire(&s->wants);
 		struct turn theirs;
 
-		if (i == session || !is_active(s))
+		if (i == session || (!is_active(s) && claim_of(s) == 0))
 			continue;
 		*ret_waits = SOMEBODY_WAITS;
 		theirs = turn_of(page, i);
@@ -1001,6 +1065,8 @@ static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
 	nheld = free_lanes_of(page, session);
 	gantry_store_relaxed(&s->nheld, 0u);
 	gantry_store_relaxed(&s->units, 0u);
+	gantry_store_relaxed(&s->filled, 0u);
+	gantry_store_relaxed(&s->left_us, 0u);
 	update_state(page, s);
 	return nheld;
 }
@@ -1036,6 +1102,8 @@ void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32
 	gantry_store_relaxed(&s->wants, (uint16_t)0);
 	gantry_store_relaxed(&s->called_us, 0u);
 	gantry_store_relaxed(&s->units, 0u);
+	gantry_store_relaxed(&s->filled, 0u);
+	gantry_store_relaxed(&s->left_us, 0u);
 	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
 	set_nsessions(page);
 }

@@ -22,6 +22,9 @@
  * in flight exceeds the slice, until it has none. What is observed then is time spent waiting for
  * others, too. A session pays for what its commands take alone, where that is known, and tells which part of the device
  * that is; where it is not, it pays for what those leave, shared with its like by units.
+ * Guests put batches of work and wait for their end. The pause between two batches, short against them, is no
+ * idleness: who has it keeps (a slice or two of) what it lags behind, and who leads does not fill the device
+ * just then, for the sake of some microseconds, with what the other then has to wait for.
  *
  * Death anywhere leaves the page usable: every decision is one compare-and-swap of a lane or a store to one's own
  * entry. The agent frees a dead worker's lanes (gantry_share_bury()); waiters look again at least
@@ -61,6 +64,12 @@
 #define GANTRY_SHARE_WINDOW_CONTENDED_US 300u
 #define GANTRY_SHARE_WINDOW_URGENT_US	 100u
 #define GANTRY_SHARE_URGENT_US		 20000u /* for so long after */
+/*
+ * A session of a GPU without commands in flight has not gone, but waits for its guest to put the next ones, for a
+ * sixteenth of the time that it had some, and so long at most.
+ */
+#define GANTRY_SHARE_PAUSE_SHIFT 4
+#define GANTRY_SHARE_PAUSE_US	 500u
 
 enum gantry_share_state {
 	GANTRY_SHARE_FREE = 0,
@@ -108,7 +117,11 @@ struct gantry_share_session {
 	uint32_t
 		part; /* thousandths of the device that it had lately beside others; 0: not known */
 	uint32_t crowded; /* whether others had commands in flight when it was charged last */
-	uint8_t pad[48];
+	uint32_t filled;  /* units when it had commands in flight last */
+	/* In microseconds, never 0 once set: it has had work, short pauses left out, from then to then. */
+	uint32_t busy_us;
+	uint32_t left_us; /* 0: its commands are in flight */
+	uint8_t pad[36];
 };
 static_assert(sizeof(struct gantry_share_session) == 128, "share page format");
 
@@ -191,6 +204,8 @@ void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lan
 void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns);
 /* Of a GPU: the units of the session's commands in flight, 0 when there are none. Cheap; told whenever they change. */
 void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t units);
+/* Whether anybody began to wait since @seen was brought up to date. One load: for each submission. */
+bool gantry_share_has_news(const struct gantry_share_page *page, uint32_t seen);
 /* Whether others of the party have commands in flight: what is measured is not the session's own alone. */
 bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session);
 /*

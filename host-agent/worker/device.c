@@ -27,6 +27,7 @@
 #define PARK_MS		     1000 /* every sleep ends */
 #define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
 #define GPU_SLEEP_NS	     300000u /* who stands back in its own party is called now and then only */
+#define LANE_SPIN_US	     (2 * GANTRY_SHARE_WINDOW_URGENT_US)
 #define DEFAULT_SPIN_NS	     50000u
 #define FLIGHT_FLOOR_NS	     20000u /* estimates of short commands are rough */
 
@@ -353,6 +354,13 @@ static bool window_open(const struct wdevice *d, const struct wqueue *q)
 	/* What follows a failure must not have begun when it is known. */
 	if (gantry_load_relaxed(&q->led->fail_stop))
 		return false;
+	if (q->nunknown >= WORKER_MAX_UNKNOWN && worker_gpu_crowded(d, q))
+		return false;
+	/* The next one, taken for as long as the last, would be rather outside than inside. */
+	if (worker_gpu(d) && us <= GANTRY_SHARE_WINDOW_URGENT_US &&
+	    q->window_ns + q->est_ns[(uint32_t)(q->led->issued - 1) % WORKER_WINDOW_TASKS] / 2 >=
+		    us * 1000ull)
+		return false;
 	return flying < (d->runs_here ? WORKER_WINDOW_HERE : WORKER_WINDOW_TASKS) &&
 	       q->window_ns < us * 1000ull;
 }
@@ -404,7 +412,8 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	d->nactive++;
 	if (worker_gpu(d))
 		worker_gpu_submitted(d, q);
-	if (++q->nunflushed == WORKER_FLUSH_TASKS)
+	if (++q->nunflushed == WORKER_FLUSH_TASKS ||
+	    (est_ns >= WORKER_FLUSH_NS && worker_gpu_crowded(d, q)))
 		flush(d, q);
 	return 0;
 }
@@ -841,7 +850,7 @@ static bool watch_lanes(struct wdevice *d)
 
 	if (!worker_gpu(d))
 		return false;
-	until = gantry_cycles() + GANTRY_SHARE_WINDOW_URGENT_US * gantry_cycles_per_us();
+	until = gantry_cycles() + LANE_SPIN_US * gantry_cycles_per_us();
 	do {
 		if (round_of(d) > 0 || !d->lane_wanted || gantry_load_acquire(&d->ncalls))
 			return true;

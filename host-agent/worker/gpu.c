@@ -5,9 +5,10 @@
  */
 #include "base/atomic.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "host-agent/worker/worker.h"
 
-#define LOOK_AFTER 8u	/* submissions between two looks at who waits */
+#define LOOK_US	   20u	/* between two looks at who waits, while nobody new does */
 #define COPY_UNITS 250u /* there are a few copy engines, beside the processors */
 
 static struct wgpu *gpu_of(const struct wdevice *d, const struct wqueue *q)
@@ -106,7 +107,7 @@ static bool take(struct wdevice *d, struct wqueue *q)
 		return false;
 	}
 	g->lane = lane + 1;
-	g->nlooks = 0;
+	g->looked_at = 0;
 	d->nlanes_held++;
 	return true;
 }
@@ -119,14 +120,19 @@ bool worker_gpu_has_lane(const struct wdevice *d, const struct wqueue *q)
 bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q)
 {
 	struct wgpu *g = gpu_of(d, q);
+	uint64_t now;
 
 	if (g->lane == 0)
 		return take(d, q);
-	if (g->nlooks++ % LOOK_AFTER != 0)
+	now = gantry_cycles();
+	/* Whom a submission can make wait for long is looked for before each: a command may take that long. */
+	if (now - g->looked_at < LOOK_US * gantry_cycles_per_us() &&
+	    !gantry_share_has_news(d->page, g->seen))
 		return true;
+	g->looked_at = now;
 	if (!gantry_share_must_yield(d->page, q->session->share_slot, &g->seen))
 		return true;
-	g->nlooks = 0;
+	g->looked_at = 0;
 	if (g->nflying == 0)
 		worker_gpu_give(d, q->session, true);
 	return false;
@@ -146,6 +152,11 @@ bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants)
 		d->lane_wanted = true;
 	}
 	return true;
+}
+
+bool worker_gpu_crowded(const struct wdevice *d, const struct wqueue *q)
+{
+	return worker_gpu(d) && worker_gpu_window_us(d, q, WORKER_WINDOW_US) < WORKER_WINDOW_US;
 }
 
 uint32_t worker_gpu_window_us(const struct wdevice *d, const struct wqueue *q, uint32_t us)

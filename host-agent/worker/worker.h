@@ -39,6 +39,10 @@
  * one comes nobody sees what finished. A quarter of the window, so that the device has work while one is seen.
  */
 #define WORKER_FLUSH_TASKS 32u
+/* While others want a GPU little is in flight; each command this long is seen to end, so that the next follows at once. */
+#define WORKER_FLUSH_NS 50000u
+#define WORKER_MAX_UNKNOWN \
+	8u /* commands in flight whose length nobody knows, while others want a GPU */
 #define WORKER_FLIGHT_NS \
 	2000000u /* the longest spin while commands are in flight; a tenant may have less */
 #define WORKER_TURN_TASKS 64u	  /* tasks of one queue before the next queue has its turn */
@@ -149,12 +153,12 @@ struct wqueue {
 
 /* A session on a GPU; its device thread's own. */
 struct wgpu {
-	int lane;	  /* + 1; 0: none */
-	uint32_t seen;	  /* for gantry_share_must_yield() */
-	uint32_t nlooks;  /* submissions since a look */
-	uint32_t nflying; /* commands of all its queues */
-	uint32_t units;	  /* of them, as the share page has it, but not bounded */
-	bool alone;	  /* nobody was beside when the oldest in flight began */
+	int lane;	    /* + 1; 0: none */
+	uint32_t seen;	    /* for gantry_share_must_yield() */
+	uint64_t looked_at; /* who waits; cycles */
+	uint32_t nflying;   /* commands of all its queues */
+	uint32_t units;	    /* of them, as the share page has it, but not bounded */
+	bool alone;	    /* nobody was beside when the oldest in flight began */
 };
 
 struct wextent {
@@ -209,7 +213,7 @@ struct wsession {
 	uint64_t mover_seen_ns; /* when it was last tried */
 	uint32_t mover_id;
 	uint64_t clock;
-	uint32_t nwashing;  /* changed under the lock: ranges that come back soon */
+	uint32_t nwashing; /* changed under the lock: ranges that come back soon */
 	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
 	uint32_t ending;    /* atomic; 1: issue nothing more, threads let go */
 	uint32_t condemned; /* atomic: minus the status, once */
@@ -334,6 +338,8 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 /* Books what was measured of the queue. */
 void worker_gpu_charge(struct wdevice *d, struct wqueue *q);
 uint32_t worker_gpu_window_us(const struct wdevice *d, const struct wqueue *q, uint32_t us);
+/* The device is a GPU, and others want it too. */
+bool worker_gpu_crowded(const struct wdevice *d, const struct wqueue *q);
 
 /* ---- standin.c ---- */
 /* Before the first device thread, and after the last. */
