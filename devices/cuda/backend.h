@@ -114,6 +114,15 @@ struct gantry_cuda_host_write {
 	uint32_t value;
 };
 
+#define GANTRY_CUDA_MARKS 4u
+/* Events behind batches that end in a copy; oldest first, free-running. */
+struct gantry_cuda_marks {
+	CUevent events[GANTRY_CUDA_MARKS]; /* made when first used */
+	uint32_t at[GANTRY_CUDA_MARKS];	   /* commands of the stream that have finished then */
+	uint32_t first;
+	uint32_t next;
+};
+
 struct gantry_stream {
 	struct gantry_list link;   /* gantry_dev.streams */
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
@@ -121,12 +130,16 @@ struct gantry_stream {
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;
-	/* Free-running: accepted, followed by a write, seen finished, told by poll(). */
+	/* Free-running: accepted, followed by a mark or a write, by a write, seen finished, told by poll(). */
 	uint32_t submitted;
 	uint32_t flushed;
+	uint32_t written;
 	uint32_t finished;
 	uint32_t told;
 	uint32_t njudged; /* in flight, with a verdict */
+	bool mark_next;	  /* the newest command is a copy that is better followed by a mark */
+	bool unwritten;	  /* the newest batch in flight has a mark only */
+	struct gantry_cuda_marks marks;
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t asked_at; /* cycles when there was progress last, or the driver was asked for it */
@@ -190,12 +203,13 @@ struct gantry_dev {
 
 	/* watch.c. Written by the one, read by the other, without a lock. */
 	pthread_t watcher;
-	bool watching;			    /* the thread runs */
-	uint32_t fault;			    /* CUresult; set once, by whoever meets it */
-	uint32_t watch;			    /* what the watcher does; it sleeps on this word */
-	uint32_t nplaces;		    /* places that were ever in use */
-	uint32_t nflight;		    /* streams with commands in flight */
-	uint64_t polled_at;		    /* cycles of the last poll() */
+	bool watching;	     /* the thread runs */
+	uint32_t fault;	     /* CUresult; set once, by whoever meets it */
+	uint32_t watch;	     /* what the watcher does; it sleeps on this word */
+	uint32_t nplaces;    /* places that were ever in use */
+	uint32_t nflight;    /* streams with commands in flight */
+	uint32_t nunwritten; /* of them, those whose end no word will tell, but poll() only */
+	uint64_t polled_at;  /* cycles of the last poll() */
 	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
 };
 
@@ -252,6 +266,15 @@ void gantry_cuda_flush(struct gantry_stream *stream);
 bool gantry_cuda_drain(struct gantry_dev *dev);
 /* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
 void gantry_cuda_stream_calibrate(struct gantry_dev *dev);
+
+/* mark.c */
+/* Records an event behind all that was submitted. False: that cannot be now. */
+bool gantry_cuda_mark_put(struct gantry_stream *stream);
+/* How many commands of the stream have finished, as far as marks tell; never less than stream->finished. */
+uint32_t gantry_cuda_mark_look(struct gantry_stream *stream);
+/* None is looked at any more. */
+void gantry_cuda_mark_drop(struct gantry_stream *stream);
+void gantry_cuda_mark_fini(struct gantry_stream *stream);
 
 /*
  * What enqueues a command returns 0; 1 when it is finished with nothing enqueued, with its status in

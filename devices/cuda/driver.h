@@ -43,6 +43,10 @@
 	F(StreamQuery, cuStreamQuery)                                            \
 	F(StreamSynchronize, cuStreamSynchronize)                                \
 	F(StreamWriteValue32, cuStreamWriteValue32_v2)                           \
+	F(EventCreate, cuEventCreate)                                            \
+	F(EventDestroy, cuEventDestroy_v2)                                       \
+	F(EventRecord, cuEventRecord)                                            \
+	F(EventQuery, cuEventQuery)                                              \
 	F(LaunchHostFunc, cuLaunchHostFunc)                                      \
 	F(ModuleLoadDataEx, cuModuleLoadDataEx)                                  \
 	F(ModuleUnload, cuModuleUnload)                                          \

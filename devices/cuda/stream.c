@@ -26,6 +26,11 @@
 /* A new sample counts an eighth. */
 #define MEAN_SHIFT 3
 
+/* Copies in are followed by a mark (mark.c) from so many bytes on. */
+#define MARK_IN_BYTES (256u << 10)
+/* Who waits longer than this may sleep, and the word wakes it: both are put then. */
+#define MARK_ONLY_NS 1000000u
+
 /* The least that a command which enqueued something is said to have taken. */
 #define FLOOR_NS 100u
 
@@ -117,6 +122,11 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 		return;
 	dev = stream->dev;
 	assert(stream->told == stream->submitted);
+	/* A mark was faster than the word behind it, and the word's cell is another stream's next. */
+	if (gantry_load_acquire(&stream->cell->word) != stream->written &&
+	    !gantry_load_relaxed(&dev->fault))
+		(void)dev->driver->StreamSynchronize(stream->native); /* fails with the context */
+	gantry_cuda_mark_fini(stream);
 	gantry_cuda_body_fini(stream);
 	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
 	place_give(dev, stream->place);
@@ -214,9 +224,18 @@ static int enqueue_launch(struct gantry_stream *stream, const struct gantry_cmd_
 				    : gantry_cuda_launch(stream, launch, slot);
 }
 
+/* Copies by the copy engines: out of the device, and those in that do not go with the commands. */
+static bool wants_mark(const struct gantry_cmd_copy *copy)
+{
+	if (copy->src.mem->base)
+		return !copy->dst.mem->base && copy->dst.len >= MARK_IN_BYTES;
+	return copy->dst.mem->base != NULL;
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
+	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
 		return enqueue_launch(stream, &cmd->launch, slot);
@@ -303,13 +322,40 @@ static CUresult write_word(struct gantry_stream *stream)
 	return driver->LaunchHostFunc(stream->native, host_write, write);
 }
 
+/* What is in flight is expected to take. */
+static uint64_t flight_ns(struct gantry_stream *stream)
+{
+	uint64_t ns = 0;
+
+	for (uint32_t i = stream->finished; i != stream->submitted; i++)
+		ns += gantry_cuda_slot_at(stream, i)->estimate_ns;
+	return ns;
+}
+
+static void set_unwritten(struct gantry_stream *stream, bool unwritten)
+{
+	struct gantry_dev *dev = stream->dev;
+
+	if (stream->unwritten == unwritten)
+		return;
+	stream->unwritten = unwritten;
+	gantry_store_relaxed(&dev->nunwritten, dev->nunwritten + (unwritten ? 1u : -1u));
+}
+
 void gantry_cuda_flush(struct gantry_stream *stream)
 {
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
+	bool marked;
 
 	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault))
 		return;
-	result = write_word(stream);
+	marked = stream->mark_next && gantry_cuda_mark_put(stream);
+	if (!marked || flight_ns(stream) > MARK_ONLY_NS) {
+		result = write_word(stream);
+		stream->written = stream->submitted;
+		marked = false;
+	}
+	set_unwritten(stream, marked);
 	/* Without the write nothing of the stream will ever be seen to finish: as bad as a fault. */
 	if (result != CUDA_SUCCESS)
 		gantry_cuda_fault_note(stream->dev, result);
@@ -374,17 +420,32 @@ static void ask(struct gantry_stream *stream)
 		gantry_cuda_fault_note(dev, result);
 }
 
+/* To the watcher what was told is no news, nor is the word that comes behind a mark. */
+static void note_seen(struct gantry_stream *stream, uint32_t word)
+{
+	if ((int32_t)(stream->finished - stream->written) >= 0)
+		word = stream->written;
+	gantry_store_relaxed(&stream->dev->seen[stream->place], word);
+	if (stream->finished == stream->flushed)
+		set_unwritten(stream, false);
+}
+
 static void look(struct gantry_stream *stream)
 {
 	/* Acquire: pairs with the device's write, which comes after all that the commands wrote. */
 	uint32_t word = gantry_load_acquire(&stream->cell->word);
+	uint32_t before = stream->finished;
+	uint32_t marked;
 
-	gantry_store_relaxed(&stream->dev->seen[stream->place], word);
 	/* Device code of a guest can write here too, and harms its own worker only. */
 	if (word != stream->finished &&
 	    word - stream->finished <= stream->flushed - stream->finished)
 		finish(stream, word);
-	else if (stream->njudged)
+	marked = gantry_cuda_mark_look(stream);
+	if (marked != stream->finished)
+		finish(stream, marked);
+	note_seen(stream, word);
+	if (stream->finished == before && stream->njudged)
 		pass_cancel(stream);
 	if (stream->finished != stream->submitted)
 		ask(stream);
@@ -397,6 +458,8 @@ static void fail(struct gantry_stream *stream)
 
 	if (stream->finished == stream->submitted)
 		return;
+	gantry_cuda_mark_drop(stream);
+	set_unwritten(stream, false);
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
 

@@ -29,9 +29,13 @@ enum watch {
 #define LINGER_NS    (10 * GANTRY_NS_PER_MS) /* without commands, before going to sleep */
 #define PATIENCE_NS  (4 * GANTRY_NS_PER_MS)  /* of a device thread that sleeps, between two polls */
 
+/* Or may have: only poll() can tell of copies, which are to take a millisecond at most. */
 static bool anything_finished(const struct gantry_dev *dev)
 {
 	uint32_t nplaces = gantry_load_relaxed(&dev->nplaces);
+
+	if (gantry_load_relaxed(&dev->nunwritten))
+		return true;
 
 	for (uint32_t i = 0; i < nplaces; i++)
 		if (gantry_load_relaxed(&dev->cells[i].word) != gantry_load_relaxed(&dev->seen[i]))
