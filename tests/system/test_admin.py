@@ -76,14 +76,15 @@ def move_away(t, verb):
     """A queue in the middle of a chain of tasks, with memory, loses its device: nothing is lost but time."""
     with harness.Agent(devices=TWO) as agent:
         guest = Puppet(agent, "red")
-        guest.do(f"chain 0 2000 300000 {16 * MIB}")
+        # What fits into the ring runs for two seconds more: some gantryctl come and go on a busy machine.
+        guest.do(f"chain 0 100 25000000 {16 * MIB}")
         first = harness.wait_until(lambda: show(agent, "queue", guest.queue)["device"], "a device for the queue")
         other = "cpu1" if first == "cpu0" else "cpu0"
         harness.wait_until(lambda: show(agent, "queue", guest.queue)["done"] > 20, "some tasks to be done")
         t.true(show(agent, "device", first)["mem_used"] >= 32 * MIB, "the pool of the first device")
         changed(t, agent, "device", verb, first)
         t.equal(guest.do("wait 0"), [])
-        t.equal(guest.do("value 0"), [str(chain_value(2000))])
+        t.equal(guest.do("value 0"), [str(chain_value(100))])
         t.equal(show(agent, "queue", guest.queue)["device"], other)
         t.equal(show(agent, "device", first)["state"], "draining" if verb == "drain" else "disabled")
         t.true(show(agent, "device", other)["mem_used"] >= 32 * MIB, "the pool of the other device")
@@ -617,8 +618,9 @@ def use_new(guest, name, wanted):
 def test_kernels_are_listed(t):
     with harness.Agent() as agent:
         found = kernels(agent)
-        t.equal((found["saxpy"]["module"], found["saxpy"]["signature"], found["saxpy"]["kinds"], found["saxpy"]["pure"]),
-                ("core", "f32,r:f32*,rw:f32*,u64", ["cpu"], False))
+        t.equal((found["saxpy"]["module"], found["saxpy"]["signature"], found["saxpy"]["pure"]),
+                ("core", "f32,r:f32*,rw:f32*,u64", False))
+        t.true(found["saxpy"]["kinds"] in (["cpu"], ["cpu", "cuda"]), "cpu, and cuda where its compiler was")
         t.equal(agent.ctl_json("kernel", "list")["problems"], [])
         t.contains(agent.ctl("kernel", "list").out, "gaussian_blur")
 
