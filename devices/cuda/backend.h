@@ -81,14 +81,22 @@ enum gantry_cuda_mem_kind {
 	GANTRY_CUDA_MEM_WINDOW,
 };
 
+/* Of a piece of host memory. */
+enum gantry_cuda_piece {
+	GANTRY_CUDA_PIECE_NEW,	  /* no command has used it */
+	GANTRY_CUDA_PIECE_PINNED, /* the device reaches it, and it is ours to unregister */
+	GANTRY_CUDA_PIECE_PLAIN,  /* it could not be pinned */
+};
+
 struct gantry_mem {
 	struct gantry_list link; /* gantry_dev.mems */
 	struct gantry_dev *dev;
-	uint32_t kind;	 /* enum gantry_cuda_mem_kind */
-	bool registered; /* host memory that the device reaches, and that is ours to unregister */
-	bool reachable;	 /* kernels may use @address */
-	unsigned char *base; /* of host memory; else NULL */
-	CUdeviceptr address; /* as the device has it */
+	uint32_t kind;	/* enum gantry_cuda_mem_kind */
+	bool reachable; /* kernels may use @address, of host memory where its piece is pinned */
+	unsigned char *base;  /* of host memory; else NULL */
+	uint8_t *pieces;      /* of host memory: enum gantry_cuda_piece */
+	uint64_t piece_bytes; /* all but the last have so many */
+	CUdeviceptr address;  /* as the device has it */
 	uint64_t len;
 	struct gantry_list maps; /* of a window */
 };
@@ -149,6 +157,7 @@ struct gantry_stream {
 	struct gantry_image *image;
 	uint64_t tag;
 	bool judged;
+	bool on_host; /* an argument is host memory */
 	struct gantry_cuda_scratch scratch;
 	struct gantry_cuda_libraries *libraries; /* made when first asked for */
 	struct gantry_cuda_calls calls;
@@ -180,8 +189,11 @@ struct gantry_dev {
 	uint32_t max_shared;  /* of a block, static and dynamic */
 	int least_priority;   /* the driver's: greater numbers are less */
 	int greatest_priority;
-	bool mem_ops;  /* the device has stream memory operations */
-	bool pageable; /* kernels reach memory that is not registered */
+	bool mem_ops;	    /* the device has stream memory operations */
+	bool pageable;	    /* kernels reach memory that is not registered */
+	bool pins_in_place; /* pinned memory has the host's addresses on the device */
+	CUresult
+		pin_refused; /* why host memory could not be pinned the last time; CUDA_SUCCESS: it could */
 	uint64_t
 		idle_cycles; /* from submitting to an idle stream to seeing it finished, for nothing */
 	struct gantry_list sisters; /* of the process; under the lock of window.c */
@@ -235,6 +247,15 @@ int gantry_cuda_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_me
 int gantry_cuda_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 			 struct gantry_mem **ret_mem, struct gantry_err *err);
 void gantry_cuda_mem_free(struct gantry_mem *mem);
+/*
+ * A command is about to use [off, off + len) of host memory, which is pinned piece by piece: the first use of one takes
+ * milliseconds. Returns how many bytes from @off on lie in the same piece; one call of the driver's takes no more.
+ */
+uint64_t gantry_cuda_mem_use(struct gantry_mem *mem, uint64_t off, uint64_t len);
+/* The same of all its pieces, and of any memory: whether kernels on @dev may use the range. */
+bool gantry_cuda_mem_reach(const struct gantry_dev *dev, const struct gantry_range *range);
+/* The host memory that @address lies in; NULL: none. */
+struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr address);
 /* A memory object with nothing behind it yet, on the device's list; NULL: no memory. */
 struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len);
 

@@ -134,15 +134,49 @@ static int call_launch(struct gantry_env *env, const struct gantry_cuda_launch *
 						    stream->native, params, NULL));
 }
 
+/* A place that a body names by its address. */
+struct place {
+	struct gantry_mem plain; /* stands for device memory */
+	struct gantry_range range;
+};
+
+/*
+ * Whether @place is in host memory, which is pinned in pieces and used one by one. Few bodies have such arguments; what
+ * others name is the device's.
+ */
+static bool find_place(struct gantry_stream *stream, const void *ptr, uint64_t len,
+		       struct place *ret_place)
+{
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+	struct gantry_mem *mem = stream->on_host ? gantry_cuda_mem_host_at(stream->dev, address)
+						 : NULL;
+
+	ret_place->plain = (struct gantry_mem){ .dev = stream->dev, .address = address };
+	ret_place->range = mem ? (struct gantry_range){ mem, address - mem->address, len }
+			       : (struct gantry_range){ &ret_place->plain, 0, len };
+	return mem;
+}
+
+static int moved(int r)
+{
+	return r >= 0 ? 0 : r == -EINVAL ? -EINVAL : -EIO;
+}
+
 static int call_set(struct gantry_env *env, void *dst, uint32_t value, uint32_t elem_bytes,
 		    uint64_t count)
 {
 	struct gantry_stream *stream = stream_of(env);
+	struct place place;
 	uint64_t len;
 
 	if ((elem_bytes != 1 && elem_bytes != 2 && elem_bytes != 4) ||
 	    gantry_mul_u64(count, elem_bytes, &len) < 0)
 		return -EINVAL;
+	if (find_place(stream, dst, len, &place))
+		return moved(gantry_cuda_fill(
+			stream, &(const struct gantry_cmd_fill){ .dst = place.range,
+								 .pattern = value,
+								 .pattern_bytes = elem_bytes }));
 	return outcome(stream, gantry_cuda_fill_device(stream, (CUdeviceptr)(uintptr_t)dst, len,
 						       value, elem_bytes));
 }
@@ -150,9 +184,17 @@ static int call_set(struct gantry_env *env, void *dst, uint32_t value, uint32_t 
 static int call_copy(struct gantry_env *env, void *dst, const void *src, uint64_t bytes)
 {
 	struct gantry_stream *stream = stream_of(env);
+	struct place to, from;
+	bool host;
 
 	if (bytes == 0)
 		return 0;
+	host = find_place(stream, dst, bytes, &to);
+	host = find_place(stream, src, bytes, &from) || host;
+	if (host)
+		return moved(gantry_cuda_copy(
+			stream,
+			&(const struct gantry_cmd_copy){ .dst = to.range, .src = from.range }));
 	return outcome(stream, stream->dev->driver->MemcpyDtoDAsync((CUdeviceptr)(uintptr_t)dst,
 								    (CUdeviceptr)(uintptr_t)src,
 								    bytes, stream->native));
@@ -213,11 +255,12 @@ static struct gantry_cuda_verdict *call_verdict(struct gantry_env *env)
 
 /* ---- running one ---- */
 
-static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
+static int take_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		     union gantry_value *args)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
 
+	stream->on_host = false;
 	for (uint32_t i = 0; i < launch->nargs; i++) {
 		const struct gantry_range *range = &launch->args[i].range;
 
@@ -229,9 +272,9 @@ static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launc
 		if (!range->mem)
 			continue;
 		/* As in launch.c: an address that the device does not reach would end the context. */
-		if (!range->mem->reachable ||
-		    (range->mem->dev != dev && range->mem->kind == GANTRY_CUDA_MEM_ALLOC))
+		if (!gantry_cuda_mem_reach(stream->dev, range))
 			return -EOPNOTSUPP;
+		stream->on_host = stream->on_host || range->mem->base;
 		args[i].span.ptr = (void *)(uintptr_t)(range->mem->address + range->off);
 		args[i].span.len_bytes = range->len;
 	}
@@ -243,7 +286,7 @@ int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_l
 {
 	union gantry_value args[GANTRY_MAX_CMD_ARGS];
 	struct gantry_call call = { .nargs = launch->nargs, .args = args };
-	int r = take_args(stream->dev, launch, args);
+	int r = take_args(stream, launch, args);
 
 	if (r < 0)
 		return r;

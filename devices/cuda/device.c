@@ -146,6 +146,8 @@ static void read_limits(struct gantry_dev *dev)
 	dev->units = (uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	dev->units = dev->units ? dev->units : 1;
 	dev->pageable = attribute(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
+	dev->pins_in_place =
+		attribute(dev, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
 	(void)gantry_str_format(dev->arch, sizeof(dev->arch), "sm_%d%d",
 				attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
 				attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));

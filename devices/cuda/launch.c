@@ -64,9 +64,7 @@ static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launc
 			continue;
 		}
 		/* An address that the device does not reach would end the context. */
-		if (range->mem &&
-		    (!range->mem->reachable ||
-		     (range->mem->dev != dev && range->mem->kind == GANTRY_CUDA_MEM_ALLOC)))
+		if (range->mem && !gantry_cuda_mem_reach(dev, range))
 			return -EOPNOTSUPP;
 		addresses[i] = range->mem ? range->mem->address + range->off : 0;
 		params[i] = &addresses[i];

@@ -7,6 +7,9 @@
 #include "base/checked.h"
 #include "devices/cuda/backend.h"
 
+/* To pin memory takes half a millisecond a MiB, most of it to make pages that nobody has touched. */
+#define PIECE_BYTES (16ull << 20)
+
 struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len)
 {
 	struct gantry_mem *mem = calloc(1, sizeof(*mem));
@@ -70,8 +73,8 @@ int gantry_cuda_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_me
 }
 
 /*
- * Host memory that is pinned, for all devices of the process: a session's heap comes once for each of them, and
- * the driver pins a range once only.
+ * Host memory that is pinned, for all devices of the process: a session's heap comes once for each of them, in the
+ * same pieces, and the driver pins a range once only.
  */
 struct pin {
 	struct gantry_list link; /* pins */
@@ -138,38 +141,135 @@ static void pin_give(const struct gantry_cuda_driver *driver, void *base, uint64
 	(void)pthread_mutex_unlock(&pins_lock);
 }
 
-/*
- * Pins the memory, so that copies run at link speed and kernels reach it. Where that is not to be had (a limit on
- * locked memory, mostly) copies go through the driver's staging, and the sentence in @err says why.
- */
-static void register_host(struct gantry_mem *mem, struct gantry_err *err)
-{
-	const struct gantry_cuda_driver *driver = mem->dev->driver;
-	CUresult result = pin_take(driver, mem->base, mem->len);
+/* ---- pieces of host memory ---- */
 
-	if (result == CUDA_SUCCESS) {
-		mem->registered = true;
-		result = driver->MemHostGetDevicePointer(&mem->address, mem->base, 0);
-		mem->reachable = result == CUDA_SUCCESS;
-	} else if (mem->dev->pageable) {
-		mem->address = (CUdeviceptr)(uintptr_t)mem->base;
-		mem->reachable = true;
+static uint64_t piece_bytes(const struct gantry_mem *mem, uint64_t i)
+{
+	return gantry_min_u64(mem->len - i * mem->piece_bytes, mem->piece_bytes);
+}
+
+static uint64_t npieces(const struct gantry_mem *mem)
+{
+	return (mem->len + mem->piece_bytes - 1) / mem->piece_bytes;
+}
+
+/*
+ * Pins a piece, so that copies run at link speed and kernels reach it. Where that is not to be had (a limit on locked
+ * memory, mostly) copies go through the driver's staging.
+ */
+static void piece_pin(struct gantry_mem *mem, uint64_t i)
+{
+	CUresult result = pin_take(mem->dev->driver, mem->base + i * mem->piece_bytes,
+				   piece_bytes(mem, i));
+
+	mem->pieces[i] = result == CUDA_SUCCESS ? GANTRY_CUDA_PIECE_PINNED
+						: GANTRY_CUDA_PIECE_PLAIN;
+	mem->dev->pin_refused = result;
+	if (result != CUDA_SUCCESS) /* a sticky one is a fault */
+		(void)gantry_cuda_check(mem->dev, result, "", NULL);
+}
+
+uint64_t gantry_cuda_mem_use(struct gantry_mem *mem, uint64_t off, uint64_t len)
+{
+	uint64_t i = off / mem->piece_bytes;
+
+	if (mem->pieces[i] == GANTRY_CUDA_PIECE_NEW)
+		piece_pin(mem, i);
+	return gantry_min_u64(len, (i + 1) * mem->piece_bytes - off);
+}
+
+static bool reach_host(struct gantry_mem *mem, uint64_t off, uint64_t len)
+{
+	uint64_t end = off + len;
+
+	if (!mem->reachable)
+		return false;
+	while (off < end) {
+		uint64_t i = off / mem->piece_bytes;
+
+		off += gantry_cuda_mem_use(mem, off, end - off);
+		if (mem->pieces[i] != GANTRY_CUDA_PIECE_PINNED && !mem->dev->pageable)
+			return false;
 	}
+	return true;
+}
+
+bool gantry_cuda_mem_reach(const struct gantry_dev *dev, const struct gantry_range *range)
+{
+	struct gantry_mem *mem = range->mem;
+
+	if (mem->base)
+		return reach_host(mem, range->off, range->len);
+	return mem->reachable && (mem->dev == dev || mem->kind != GANTRY_CUDA_MEM_ALLOC);
+}
+
+struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr address)
+{
+	gantry_list_for_each(&dev->mems, struct gantry_mem, link, mem)
+		if (mem->base && address - mem->address < mem->len)
+			return mem;
+	return NULL;
+}
+
+/* The address that the device has for all of it. */
+static CUresult find_address(struct gantry_mem *mem)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	mem->address = (CUdeviceptr)(uintptr_t)mem->base;
+	mem->reachable = true;
+	if (mem->pieces[0] == GANTRY_CUDA_PIECE_PINNED)
+		result = mem->dev->driver->MemHostGetDevicePointer(&mem->address, mem->base, 0);
+	if (result != CUDA_SUCCESS)
+		mem->reachable = false;
+	return result;
+}
+
+/* What is small is pinned at once; else the sentence in @err says why that was refused before. */
+static int pieces_open(struct gantry_mem *mem, struct gantry_err *err)
+{
+	struct gantry_dev *dev = mem->dev;
+	CUresult result;
+
+	mem->piece_bytes = dev->pins_in_place ? PIECE_BYTES : gantry_max_u64(mem->len, 1);
+	mem->pieces = calloc(gantry_max_u64(npieces(mem), 1), sizeof(*mem->pieces));
+	if (!mem->pieces)
+		return gantry_err_set(err, -ENOMEM, "no memory for a memory object");
+	if (npieces(mem) == 1)
+		piece_pin(mem, 0);
+	result = find_address(mem);
+	if (result == CUDA_SUCCESS)
+		result = dev->pin_refused;
 	if (result != CUDA_SUCCESS)
 		(void)gantry_cuda_check(
-			mem->dev, result,
+			dev, result,
 			"host memory is not pinned, copies are slow: cuMemHostRegister", err);
+	return 0;
+}
+
+static void pieces_close(struct gantry_mem *mem)
+{
+	for (uint64_t i = 0; mem->pieces && i < npieces(mem); i++)
+		if (mem->pieces[i] == GANTRY_CUDA_PIECE_PINNED)
+			pin_give(mem->dev->driver, mem->base + i * mem->piece_bytes,
+				 piece_bytes(mem, i));
+	free(mem->pieces);
 }
 
 int gantry_cuda_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 			 struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	struct gantry_mem *mem = gantry_cuda_mem_new(dev, GANTRY_CUDA_MEM_HOST, len);
+	int r;
 
 	if (!mem)
 		return gantry_err_set(err, -ENOMEM, "no memory for a memory object");
 	mem->base = base;
-	register_host(mem, err);
+	r = pieces_open(mem, err);
+	if (r < 0) {
+		gantry_cuda_mem_free(mem);
+		return r;
+	}
 	*ret_mem = mem;
 	return 0;
 }
@@ -179,8 +279,8 @@ void gantry_cuda_mem_free(struct gantry_mem *mem)
 {
 	if (!mem)
 		return;
-	if (mem->registered)
-		pin_give(mem->dev->driver, mem->base, mem->len);
+	if (mem->kind == GANTRY_CUDA_MEM_HOST)
+		pieces_close(mem);
 	if (mem->kind == GANTRY_CUDA_MEM_ALLOC) {
 		(void)mem->dev->driver->MemFree(mem->address);
 		mem->dev->mem_used -= mem->len;

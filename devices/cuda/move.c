@@ -92,6 +92,27 @@ static CUresult copy_device(struct gantry_stream *stream, CUdeviceptr dst, CUdev
 	return result;
 }
 
+/* The driver copies within one pinned piece at a time. The next is pinned while the last is copied. */
+static CUresult copy_host(struct gantry_stream *stream, const struct gantry_range *host,
+			  CUdeviceptr address, bool in)
+{
+	const struct gantry_cuda_driver *driver = stream->dev->driver;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t len;
+
+	for (uint64_t done = 0; done < host->len && result == CUDA_SUCCESS; done += len) {
+		unsigned char *at = host->mem->base + host->off + done;
+
+		len = gantry_cuda_mem_use(host->mem, host->off + done, host->len - done);
+		result = in ? driver->MemcpyHtoDAsync(address + done, at, len, stream->native)
+			    : driver->MemcpyDtoHAsync(at, address + done, len, stream->native);
+		/* The command is refused: nothing of it may be under way. */
+		if (result != CUDA_SUCCESS && done > 0)
+			(void)driver->StreamSynchronize(stream->native);
+	}
+	return result;
+}
+
 static CUresult copy(struct gantry_stream *stream, const struct gantry_range *dst,
 		     const struct gantry_range *src)
 {
@@ -100,11 +121,9 @@ static CUresult copy(struct gantry_stream *stream, const struct gantry_range *ds
 	CUdeviceptr from = src->mem->address + src->off;
 
 	if (src->mem->base)
-		return driver->MemcpyHtoDAsync(to, src->mem->base + src->off, dst->len,
-					       stream->native);
+		return copy_host(stream, src, to, true);
 	if (dst->mem->base)
-		return driver->MemcpyDtoHAsync(dst->mem->base + dst->off, from, dst->len,
-					       stream->native);
+		return copy_host(stream, dst, from, false);
 	if (dst->mem->dev != src->mem->dev)
 		return driver->MemcpyPeerAsync(to, dst->mem->dev->context, from,
 					       src->mem->dev->context, dst->len, stream->native);

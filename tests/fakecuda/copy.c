@@ -2,6 +2,20 @@
 /* Copies and fills. Those without a stream go through the context's own and wait for it. */
 #include "tests/fakecuda/fake.h"
 
+/* As the driver: from one pinned piece of memory into the next goes no copy. */
+static bool crosses_pins(uint64_t base, uint64_t len)
+{
+	bool crosses = false;
+
+	pthread_mutex_lock(&fake.lock);
+	for (struct fake_range *range = fake.ranges; range && !crosses; range = range->next)
+		crosses = range->kind == FAKE_REGISTER && base < range->base + range->len &&
+			  range->base < base + len &&
+			  (base < range->base || base + len > range->base + range->len);
+	pthread_mutex_unlock(&fake.lock);
+	return crosses;
+}
+
 static CUresult put_copy(const char *call, uint64_t dst, uint64_t src, size_t bytes,
 			 CUstream stream, bool wait)
 {
@@ -11,7 +25,7 @@ static CUresult put_copy(const char *call, uint64_t dst, uint64_t src, size_t by
 
 	if (r != CUDA_SUCCESS || bytes == 0)
 		return r;
-	if (dst == 0 || src == 0)
+	if (dst == 0 || src == 0 || crosses_pins(dst, bytes) || crosses_pins(src, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	cmd = fake_cmd_new(FAKE_COPY);
 	if (!cmd)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cuda backend over the fake driver: what the contract suite cannot ask of every backend. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -712,6 +713,206 @@ START_TEST(test_host_memory_of_two_devices_is_pinned_once)
 }
 END_TEST
 
+/* ---- host memory that is pinned in pieces ---- */
+
+#define LARGE (40 * MIB)
+
+static unsigned char *large_memory(void)
+{
+	unsigned char *base = mmap(NULL, LARGE, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	ck_assert_ptr_ne(base, MAP_FAILED);
+	return base;
+}
+
+/* What is pinned cannot be pinned again. */
+static bool is_pinned(void *at)
+{
+	static CUresult (*pin)(void *, size_t, unsigned int), (*unpin)(void *);
+	CUresult result;
+
+	if (!pin) {
+		void *driver = dlopen(FAKE_DRIVER, RTLD_NOW | RTLD_NOLOAD);
+
+		ck_assert_ptr_nonnull(driver);
+		*(void **)&pin = dlsym(driver, "cuMemHostRegister_v2");
+		*(void **)&unpin = dlsym(driver, "cuMemHostUnregister");
+		ck_assert(pin && unpin);
+	}
+	result = pin(at, 1, 0);
+	if (result == CUDA_SUCCESS)
+		ck_assert_int_eq(unpin(at), CUDA_SUCCESS);
+	else
+		ck_assert_int_eq(result, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	return result != CUDA_SUCCESS;
+}
+
+/* Which MiB of it are pinned, as ranges of text: "0-15 32-39". */
+static const char *pinned(unsigned char *base)
+{
+	static char text[256];
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (uint64_t i = 0, from; i < LARGE / MIB; i++) {
+		for (from = i; i < LARGE / MIB && is_pinned(base + i * MIB); i++)
+			;
+		if (i > from)
+			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d-%d",
+						 used ? " " : "", (int)from, (int)i - 1);
+	}
+	return text;
+}
+
+static unsigned char pattern_at(uint64_t i)
+{
+	return (unsigned char)(i * 31 >> 7);
+}
+
+START_TEST(test_host_memory_is_pinned_where_commands_use_it)
+{
+	unsigned char *base = large_memory();
+	const uint64_t len = 20 * MIB;
+
+	open_device(NULL);
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	struct gantry_mem *large = host_mem(base, LARGE), *mem = device_mem(len);
+	ck_assert_str_eq(err.text, "");
+	ck_assert_str_eq(pinned(base), "");
+	run_ok(copy_cmd(mem, 0, large, LARGE - 64, 64));
+	ck_assert_str_eq(pinned(base), "32-39");
+	run_ok(fill_cmd(large, 0, LARGE, 0x5a, 1)); /* needs no pins */
+	ck_assert_str_eq(pinned(base), "32-39");
+	run_ok(copy_cmd(mem, 0, large, 2 * MIB, 1));
+	run_ok(copy_cmd(mem, 0, large, 3 * MIB, 1));
+	ck_assert_str_eq(pinned(base), "0-15 32-39");
+
+	/* From one piece into the third, there and back. */
+	for (uint64_t i = 0; i < len; i++)
+		base[15 * MIB + i] = pattern_at(i);
+	run_ok(copy_cmd(mem, 0, large, 15 * MIB, len));
+	ck_assert_str_eq(pinned(base), "0-39");
+	memset(base + 15 * MIB, 0, len);
+	run_ok(copy_cmd(large, 13 * MIB + 1, mem, 0, len));
+	for (uint64_t i = 0; i < len; i++)
+		if (base[13 * MIB + 1 + i] != pattern_at(i))
+			ck_abort_msg("byte %zu differs", (size_t)i);
+	device.backend->mem_free(large);
+	ck_assert_str_eq(pinned(base), "");
+	gantry_device_close(&device);
+	(void)munmap(base, LARGE);
+}
+END_TEST
+
+START_TEST(test_kernels_reach_all_pieces_of_their_host_memory)
+{
+	unsigned char *base = large_memory();
+	const uint64_t from = 16 * MIB - 5000, len = 10000;
+
+	open_device(NULL);
+	struct gantry_mem *large = host_mem(base, LARGE), *mem = device_mem(len);
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB - 4, 8 };
+	run_ok(cmd);
+	ck_assert_str_eq(pinned(base), "0-31");
+
+	/* A host function moves across the border too, also at an odd place. */
+	for (uint64_t odd = 0; odd < 2; odd++) {
+		unsigned char back[10000];
+
+		cmd = launch_cmd(module_image(), "paint", "rw:u8*,w:u8*");
+		cmd.launch.args[0].range = (struct gantry_range){ large, from + odd, len };
+		cmd.launch.args[1].range = (struct gantry_range){ mem, 0, len };
+		run_ok(cmd);
+		run_ok(copy_cmd(host_mem(back, len), 0, mem, 0, len));
+		for (uint64_t i = 0; i < len; i++)
+			ck_assert_uint_eq(back[i], i % 2 ? 0x22 : 0x11);
+		ck_assert_mem_eq(back, base + from + odd, len);
+	}
+	gantry_device_close(&device);
+	(void)munmap(base, LARGE);
+}
+END_TEST
+
+START_TEST(test_piece_that_cannot_be_pinned_is_copied_all_the_same)
+{
+	unsigned char *base = large_memory();
+
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemHostRegister:1:2", 1), 0);
+	open_device(NULL);
+	struct gantry_mem *large = host_mem(base, LARGE), *mem = device_mem(2 * MIB);
+	memset(base, 0x3c, LARGE);
+	run_ok(copy_cmd(mem, 0, large, 0, 4096)); /* the first try, which is refused */
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	device.backend->mem_free(host_mem(base, LARGE));
+	ck_assert_ptr_nonnull(strstr(err.text, "not pinned"));
+	ck_assert_str_eq(pinned(base), "");
+	run_ok(copy_cmd(mem, 0, large, 15 * MIB, 2 * MIB));
+	ck_assert_str_eq(pinned(base), "16-31");
+	memset(base, 0, LARGE);
+	run_ok(copy_cmd(large, 15 * MIB, mem, 0, 2 * MIB));
+	for (uint64_t i = 15 * MIB; i < 17 * MIB; i++)
+		if (base[i] != 0x3c)
+			ck_abort_msg("byte %zu differs", (size_t)i);
+
+	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
+	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB - 4, 8 };
+	ck_assert_int_eq(submit(&cmd, 1), -EOPNOTSUPP);
+	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB, 8 };
+	run_ok(cmd);
+	gantry_device_close(&device);
+	(void)munmap(base, LARGE);
+}
+END_TEST
+
+/* A copy of a byte by another device than the test's, whose context this thread does not have. */
+static void copy_on(struct gantry_device *on, struct gantry_stream *their_stream,
+		    struct gantry_mem *dst, struct gantry_mem *src, uint64_t src_off)
+{
+	uint64_t deadline = gantry_deadline_ns((int64_t)WAIT_NS);
+	struct gantry_cmd cmd = copy_cmd(dst, 0, src, src_off, 1);
+	struct gantry_done done;
+
+	cmd.tag = 1;
+	ck_assert_int_eq(on->backend->submit(their_stream, &cmd), 0);
+	while (on->backend->poll(on->dev, &done, 1) == 0)
+		ck_assert(!gantry_deadline_passed(deadline));
+	ck_assert_int_eq(done.status, GANTRY_OK);
+}
+
+START_TEST(test_pieces_of_two_devices_are_pinned_once)
+{
+	unsigned char *base = large_memory();
+	const char *more[] = { "gpu=1", NULL };
+	struct gantry_device sister;
+	struct gantry_mem *theirs, *there;
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(open_with(&sister, more), 0);
+	ck_assert_int_eq(sister.backend->thread_enter(sister.dev, &err), 0);
+	struct gantry_stream *their_stream = new_stream(&sister, 0);
+	ck_assert_int_eq(sister.backend->mem_alloc(sister.dev, 4096, &there, &err), 0);
+	open_device(NULL);
+	ck_assert_int_eq(sister.backend->mem_host(sister.dev, base, LARGE, &theirs, &err), 0);
+	struct gantry_mem *ours = host_mem(base, LARGE), *here = device_mem(4096);
+	for (unsigned int i = 0; i < 2; i++) {
+		copy_on(&sister, their_stream, there, theirs, 20 * MIB + i);
+		run_ok(copy_cmd(here, 0, ours, 20 * MIB + i, 4096));
+	}
+	copy_on(&sister, their_stream, there, theirs, 33 * MIB);
+	ck_assert_str_eq(pinned(base), "16-39");
+	sister.backend->mem_free(theirs);
+	ck_assert_str_eq(pinned(base), "16-31");
+	run_ok(copy_cmd(here, 0, ours, 20 * MIB, 4096));
+	device.backend->mem_free(ours);
+	ck_assert_str_eq(pinned(base), "");
+	gantry_device_close(&device);
+	gantry_device_close(&sister);
+	(void)munmap(base, LARGE);
+}
+END_TEST
+
 /* ---- launches ---- */
 
 START_TEST(test_launch_passes_addresses_and_values)
@@ -1316,6 +1517,10 @@ int main(void)
 	tcase_add_test(memory, test_map_of_what_is_no_slab_is_refused);
 	tcase_add_test(memory, test_copy_between_sisters_needs_no_host);
 	tcase_add_test(memory, test_host_memory_of_two_devices_is_pinned_once);
+	tcase_add_test(memory, test_host_memory_is_pinned_where_commands_use_it);
+	tcase_add_test(memory, test_kernels_reach_all_pieces_of_their_host_memory);
+	tcase_add_test(memory, test_piece_that_cannot_be_pinned_is_copied_all_the_same);
+	tcase_add_test(memory, test_pieces_of_two_devices_are_pinned_once);
 	tcase_add_test(kernels, test_launch_passes_addresses_and_values);
 	tcase_add_test(kernels, test_launch_out_of_range_is_refused_and_the_stream_goes_on);
 	tcase_add_loop_test(kernels, test_launch_that_the_driver_refuses_hurts_itself_only, 0, 3);

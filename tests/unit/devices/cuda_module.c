@@ -44,7 +44,7 @@ static int launch(struct gantry_env *env, uint32_t function, uint32_t flags, uin
 }
 
 gantry_body gantry_kernel_step, gantry_kernel_judge, gantry_kernel_linger, gantry_kernel_scratch,
-	gantry_kernel_refuse, gantry_kernel_world;
+	gantry_kernel_refuse, gantry_kernel_world, gantry_kernel_paint;
 
 /* Through scratch memory, and back. */
 int gantry_kernel_step(struct gantry_env *env, const struct gantry_call *call)
@@ -101,6 +101,16 @@ int gantry_kernel_scratch(struct gantry_env *env, const struct gantry_call *call
 		return -ERANGE;
 	r = cuda->set(env, first, 0x11, 1, 100);
 	return r < 0 ? r : cuda->set(env, second, 0x2222, 2, 3 << 19);
+}
+
+/* All of the first, wherever that is; the second is a copy of it. */
+int gantry_kernel_paint(struct gantry_env *env, const struct gantry_call *call)
+{
+	const struct gantry_cuda_calls *cuda = env->handle(env, "cuda");
+	const struct gantry_span *span = &call->args[0].span;
+	int r = cuda->set(env, span->ptr, 0x2211, 2, span->len_bytes / 2);
+
+	return r < 0 ? r : cuda->copy(env, call->args[1].span.ptr, span->ptr, span->len_bytes);
 }
 
 int gantry_kernel_refuse(struct gantry_env *env, const struct gantry_call *call)
