@@ -64,7 +64,7 @@ static int check_options(const struct gantry_queue_options *options)
 }
 
 /* The queue area that the host assigned, if that is one that can be. */
-static int adopt_queue(struct gantry_session *s, const struct gantry_reply *reply,
+static int adopt_queue(struct gantry_session *s, const struct gantry_reply *reply, uint32_t kind,
 		       gantry_queue *ret_queue)
 {
 	struct gantry_reply_queue opened;
@@ -84,6 +84,8 @@ static int adopt_queue(struct gantry_session *s, const struct gantry_reply *repl
 	}
 	gantry_failures_restart(&q->failures, &q->ring.map, q->ring.tail);
 	q->room_end = q->ring.tail + q->ring.map.nslots;
+	gantry_store_relaxed(&q->kind, kind);
+	gantry_store_relaxed(&q->wait_cycles, (uint64_t)0);
 	/* Release: pairs with the acquire in find(). */
 	gantry_store_release(&q->handle, opened.handle);
 	pthread_mutex_unlock(&q->lock);
@@ -108,7 +110,7 @@ int gantry_queue_end_open(struct gantry_session *s, const struct gantry_queue_op
 	}
 	gantry_desc_put_queue_open(&desc, &args);
 	r = gantry_control_call(s, &desc, NULL, 0, deadline_ns, &reply);
-	return r < 0 ? r : adopt_queue(s, &reply, ret_queue);
+	return r < 0 ? r : adopt_queue(s, &reply, args.kind, ret_queue);
 }
 
 int gantry_queue_open(struct gantry_session *session, const struct gantry_queue_options *options,

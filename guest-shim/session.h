@@ -41,7 +41,9 @@ struct gantry_queue_end {
 	uint64_t handle; /* 0: not open */
 	uint64_t tail;	 /* put so far; at least what the area shows */
 	uint32_t slot;
+	uint32_t kind; /* of devices, as it was opened; GANTRY_KIND_ANY: any */
 	struct gantry_failures failures;
+	uint64_t wait_cycles; /* mean of waits, where devices work by themselves */
 } __attribute__((aligned(64)));
 
 /* A mapping made by gantry_map(). */

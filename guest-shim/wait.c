@@ -14,6 +14,17 @@
  */
 #define SPIN_MAX_NS 50000u
 
+/*
+ * Copies and kernels of a device that works by itself take some hundred microseconds often, and always about as long;
+ * a wake-up at the end of each is a good part of that. Whoever waits for them spins as long as waits on the queue took
+ * lately and half as much again, as the vendors' own libraries do without any bound, if that is no longer than this.
+ * There have to be processors for the host, too.
+ */
+#define LONG_SPIN_NS	(2 * GANTRY_NS_PER_MS)
+#define LONG_FLOOR_NS	20000u
+#define LONG_MIN_NCPUS	4u
+#define LONG_MEAN_SHIFT 2 /* a new wait counts a quarter */
+
 /* Longest sleep without a look at the session's state and the door. */
 #define SLICE_NS (100 * GANTRY_NS_PER_MS)
 
@@ -41,6 +52,45 @@ static bool spin_for(struct gantry_session *s, const struct gantry_ring_map *map
 	return hit;
 }
 
+static bool may_spin_long(const struct gantry_session *s, const struct gantry_queue_end *q)
+{
+	uint32_t kind = gantry_load_relaxed(&q->kind);
+
+	return kind != GANTRY_KIND_ANY && kind != GANTRY_KIND_CPU && s->ncpus >= LONG_MIN_NCPUS;
+}
+
+/* After spin_for() in vain: until the wait, begun at @start, has taken what waits take. */
+static bool spin_long(const struct gantry_queue_end *q, uint64_t seq, uint64_t start,
+		      uint64_t deadline_ns)
+{
+	uint64_t now_ns = gantry_now_ns();
+	uint64_t left_us = now_ns < deadline_ns ? (deadline_ns - now_ns) / GANTRY_NS_PER_US : 0;
+	uint64_t mean = gantry_load_relaxed(&q->wait_cycles);
+	uint64_t us = gantry_cycles_per_us();
+	uint64_t most;
+
+	/* A deadline that comes sooner is kept by who sleeps. */
+	if (mean == 0 || mean > LONG_SPIN_NS / GANTRY_NS_PER_US * us ||
+	    left_us < 2 * LONG_SPIN_NS / GANTRY_NS_PER_US)
+		return false;
+	most = mean + mean / 2 + LONG_FLOOR_NS * us / GANTRY_NS_PER_US;
+	while (gantry_ring_done(&q->ring.map) < seq) {
+		if (gantry_cycles() - start >= most)
+			return false;
+		gantry_cpu_relax();
+	}
+	return true;
+}
+
+/* Threads that wait on one queue at a time may lose a sample of each other's. */
+static void learn_wait(struct gantry_queue_end *q, uint64_t took)
+{
+	uint64_t mean = gantry_load_relaxed(&q->wait_cycles);
+
+	mean = mean ? mean - (mean >> LONG_MEAN_SHIFT) + (took >> LONG_MEAN_SHIFT) : took;
+	gantry_store_relaxed(&q->wait_cycles, mean);
+}
+
 static int sleep_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
 		     uint64_t deadline_ns)
 {
@@ -60,6 +110,31 @@ static int sleep_for(struct gantry_session *s, const struct gantry_ring_map *map
 	return 0;
 }
 
+static int wait_asleep(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
+		       uint64_t deadline_ns)
+{
+	int r;
+
+	gantry_ring_wait_enter(map);
+	r = sleep_for(s, map, seq, deadline_ns);
+	gantry_ring_wait_leave(map);
+	return r;
+}
+
+static int wait_long(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
+		     uint64_t deadline_ns)
+{
+	bool learns = may_spin_long(s, q);
+	uint64_t start = learns ? gantry_cycles() : 0;
+	int r = 0;
+
+	if (!spin_for(s, &q->ring.map, seq) && !(learns && spin_long(q, seq, start, deadline_ns)))
+		r = wait_asleep(s, &q->ring.map, seq, deadline_ns);
+	if (learns && r == 0)
+		learn_wait(q, gantry_cycles() - start);
+	return r;
+}
+
 int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
 		    uint64_t deadline_ns)
 {
@@ -72,12 +147,7 @@ int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64
 		r = gantry_session_look(s);
 		return r < 0 ? r : gantry_fail_plain(GANTRY_E_TIMEOUT);
 	}
-	if (spin_for(s, map, seq))
-		return 0;
-	gantry_ring_wait_enter(map);
-	r = sleep_for(s, map, seq, deadline_ns);
-	gantry_ring_wait_leave(map);
-	return r;
+	return wait_long(s, q, seq, deadline_ns);
 }
 
 void gantry_wait_snapshot(struct gantry_session *s, uint64_t ret_tails[GANTRY_MAX_QUEUES])

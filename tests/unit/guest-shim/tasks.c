@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -167,6 +168,58 @@ START_TEST(test_wait_held_queue_times_out)
 	ck_assert_uint_ge(gantry_now_ns() - before, SHORT_NS);
 	hold(0);
 	ck_assert_int_eq(gantry_wait(session, &ticket, 1, GANTRY_FOREVER), 0);
+}
+END_TEST
+
+static void *release_soon(void *arg)
+{
+	(void)arg;
+	(void)usleep(700);
+	hold(0);
+	return NULL;
+}
+
+/* Begins to wait while the host holds the queue for some hundred microseconds. */
+static void wait_a_while(void)
+{
+	gantry_ticket ticket;
+	pthread_t thread;
+
+	hold(1);
+	ticket = launch(0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_soon, NULL), 0);
+	ck_assert_int_eq(gantry_wait(session, &ticket, 1, GANTRY_FOREVER), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+/* How long waits take is learnt where it is used: of devices that work by themselves, with processors to spare. */
+START_TEST(test_wait_on_a_device_learns_how_long_it_takes)
+{
+	const struct gantry_queue_options options = { .kind = GANTRY_KIND_CUDA };
+	const struct gantry_queue_end *any = &session->queues[GANTRY_HANDLE_SLOT(queue)];
+	const struct gantry_queue_end *q;
+	gantry_ticket ticket;
+	uint64_t before;
+
+	session->ncpus = 64;
+	wait_a_while();
+	ck_assert_uint_eq(any->wait_cycles, 0);
+	ck_assert_int_eq(gantry_queue_open(session, &options, &queue), 0);
+	q = &session->queues[GANTRY_HANDLE_SLOT(queue)];
+	for (unsigned int i = 0; i < 20; i++)
+		wait_a_while();
+	ck_assert_uint_gt(q->wait_cycles, 0);
+	/* It spins for that long at most: a deadline is kept, and so is the processor. */
+	hold(1);
+	ticket = launch(0);
+	before = gantry_now_ns();
+	ck_assert_int_eq(gantry_wait(session, &ticket, 1, SHORT_NS), GANTRY_E_TIMEOUT);
+	ck_assert_uint_ge(gantry_now_ns() - before, SHORT_NS);
+	session->ncpus = 2;
+	before = q->wait_cycles;
+	hold(0);
+	ck_assert_int_eq(gantry_wait(session, &ticket, 1, GANTRY_FOREVER), 0);
+	ck_assert_uint_eq(q->wait_cycles, before);
 }
 END_TEST
 
@@ -586,6 +639,7 @@ int main(void)
 	tcase_add_test(tc, test_submit_bad_tasks_are_refused_and_put_nothing);
 	tcase_add_test(tc, test_wait_unknown_tickets_returns_handle);
 	tcase_add_test(tc, test_wait_held_queue_times_out);
+	tcase_add_test(tc, test_wait_on_a_device_learns_how_long_it_takes);
 	tcase_add_test(tc, test_submit_full_ring_returns_again_and_names_last);
 	tcase_add_test(tc, test_submit_more_than_ring_goes_round);
 	tcase_add_test(tc, test_wait_failures_over_many_wraps_are_all_remembered);
