@@ -38,10 +38,11 @@ def test_device_time_of_each_tenant_is_measured(t, mode):
         used = {row["name"]: row["device_ns"] for row in agent.ctl_json("tenant", "list")["tenants"]}
         t.note(used)
         for name in TENANTS:
-            t.true(0.5 * 80e6 < used[name] < 4 * 80e6, f"{name} used {used[name] / 1e6:.1f} ms, 80 were asked for: {used}")
+            # Where three run at once, each is charged a third of the time that they overlap.
+            t.true(0.2 * 80e6 < used[name] < 4 * 80e6, f"{name} used {used[name] / 1e6:.1f} ms, 80 were asked for: {used}")
 
 
-def test_isolated_tenants_have_the_same_addresses_and_other_memory(t):
+def test_isolated_tenants_have_the_same_window_and_other_memory(t):
     gpu.needs_images()
     with side_by_side("isolated") as agent:
         seen = []
@@ -52,7 +53,7 @@ def test_isolated_tenants_have_the_same_addresses_and_other_memory(t):
             made.ask("launch q t where 1 1 1 0 w:b")
             made.ask("wait t 30000")
             seen.append((made, made.ask("word b 0")))
-        t.equal(seen[0][1], seen[1][1], "the first buffer's address in two sessions")
+        t.equal(int(seen[0][1]) >> 40, int(seen[1][1]) >> 40, "the window of two sessions")
         seen[0][0].ask("pattern q t b 0 4096 5")
         seen[0][0].ask("wait t 30000")
         t.equal(seen[1][0].ask("count b 4096 5"), "0", "words of one tenant in the other's buffer")
