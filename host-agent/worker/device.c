@@ -695,7 +695,7 @@ static unsigned round_of(struct wdevice *d)
 			(void)worker_buffer_reap(s);
 	}
 	if (!gantry_list_is_empty(&d->jobs))
-		found += worker_jobs_run(d);
+		found += worker_jobs_put_off(d, found > 0) ? 1 : worker_jobs_run(d);
 	found += reap(d);
 	if (!gantry_list_is_empty(&d->dying_images))
 		found += worker_images_reap(d);

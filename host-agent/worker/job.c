@@ -10,6 +10,8 @@
 
 /* A queue's address is even. */
 #define JOB_TAG 1u
+/* Of a device thread, at most: some microseconds when there is nothing to do in them. */
+#define PUT_OFF_ROUNDS 64u
 
 static struct wjob *job_of(uint64_t tag)
 {
@@ -31,6 +33,7 @@ static void arrive(struct wdevice *d, void *arg)
 	struct wjob *job = arg;
 
 	gantry_list_push_back(&d->jobs, &job->link);
+	d->jobs_fresh = 1;
 }
 
 int worker_job_start_locked(struct wsession *s, uint32_t device, struct wjob *job)
@@ -104,6 +107,21 @@ static bool advance(struct wdevice *d, struct wjob *job)
 	d->nactive++;
 	if (d->device.backend->flush)
 		d->device.backend->flush(w->stream);
+	return true;
+}
+
+/*
+ * Whoever frees a buffer mostly makes another at once, and would wait for us to enqueue the washing. There is time for
+ * that while the device works on what it has, or when nobody wants anything.
+ */
+bool worker_jobs_put_off(struct wdevice *d, bool busy)
+{
+	if (d->jobs_fresh == 0)
+		return false;
+	if ((!busy && d->nactive > 0) || ++d->jobs_fresh > PUT_OFF_ROUNDS) {
+		d->jobs_fresh = 0;
+		return false;
+	}
 	return true;
 }
 

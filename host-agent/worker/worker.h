@@ -283,6 +283,7 @@ struct wdevice {
 	struct gantry_list images; /* loaded here, by path */
 	struct gantry_list
 		dying_images; /* of guests, that commands in flight still use; thread's own */
+	uint32_t jobs_fresh; /* rounds since a job has come that was not looked at; 0: there is none */
 	struct gantry_list jobs;
 	struct wqueue *binding; /* whose task worker_bind() looks at */
 };
@@ -448,6 +449,8 @@ void worker_move_over(struct wsession *s);
 /* Whether a command's tag is a job's; its session. */
 bool worker_job_is(uint64_t tag);
 const struct wsession *worker_job_session(uint64_t tag);
+/* Whether jobs that have just come wait for a better moment: the thread is @busy, or may soon be. */
+bool worker_jobs_put_off(struct wdevice *d, bool busy);
 /* Gets on with the thread's jobs. Returns how many did. */
 unsigned worker_jobs_run(struct wdevice *d);
 void worker_job_done(struct wdevice *d, const struct gantry_done *done);
