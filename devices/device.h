@@ -60,6 +60,11 @@ enum gantry_device_caps {
 	GANTRY_CAP_VIRTUAL_TIME = 1 << 6,
 	/* memory apart from the host's, behind descriptors: the slab and window members exist */
 	GANTRY_CAP_WINDOW = 1 << 7,
+	/*
+	 * a vendor's driver in the kernel is called while the device works: a confined worker then keeps ioctl() and
+	 * the opening of device files
+	 */
+	GANTRY_CAP_DRIVER = 1 << 8,
 };
 
 /* One device as the configuration names it: "[device cpu0] backend = cpu, cores = 2, mem = 1G". */

@@ -160,6 +160,39 @@ static const int allowed[] = {
 	SCMP_SYS(getrandom),
 };
 
+/*
+ * What the user's half of a vendor's driver asks of the kernel's while it makes streams, memory and contexts, and of
+ * the kernel for the threads it starts. No new socket: a server such as MPS was connected to when the device was opened.
+ */
+static const int allowed_to_drivers[] = {
+	SCMP_SYS(ioctl),
+	SCMP_SYS(ppoll),
+	SCMP_SYS(pselect6),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(sendto),
+	SCMP_SYS(eventfd2),
+	SCMP_SYS(pipe2),
+	SCMP_SYS(pwrite64),
+	SCMP_SYS(dup2),
+	SCMP_SYS(dup3),
+	SCMP_SYS(mincore),
+	SCMP_SYS(mlock),
+	SCMP_SYS(munlock),
+	SCMP_SYS(msync),
+	SCMP_SYS(mbind),
+	SCMP_SYS(get_mempolicy),
+	SCMP_SYS(set_mempolicy),
+	SCMP_SYS(sched_getparam),
+	SCMP_SYS(sched_getscheduler),
+	SCMP_SYS(sched_get_priority_max),
+	SCMP_SYS(sched_get_priority_min),
+	SCMP_SYS(getppid),
+	SCMP_SYS(membarrier),
+	SCMP_SYS(timer_create),
+	SCMP_SYS(timer_settime),
+	SCMP_SYS(timer_delete),
+};
+
 /* No F_SETOWN or F_SETSIG: they make the kernel send any signal to any process of the same user. */
 static const unsigned int fcntl_allowed[] = {
 	F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_ADD_SEALS, F_GET_SEALS,
@@ -278,7 +311,19 @@ void gantry_confine_compiler(void)
 	seccomp_release(ctx);
 }
 
-void gantry_confine_late(struct gantry_confine_report *report)
+static int add_driver_rules(scmp_filter_ctx ctx)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(allowed_to_drivers) && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed_to_drivers[i], 0);
+	if (r == 0) /* device files: what exists, never a new file */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_CREAT | O_TRUNC, 0));
+	return r;
+}
+
+void gantry_confine_late(bool driver, struct gantry_confine_report *report)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = -ENOMEM;
@@ -287,9 +332,15 @@ void gantry_confine_late(struct gantry_confine_report *report)
 		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
 		if (r == 0)
 			r = add_rules(ctx);
+		if (r == 0 && driver)
+			r = add_driver_rules(ctx);
 		if (r == 0)
 			r = seccomp_load(ctx);
 		seccomp_release(ctx);
 	}
 	note(report, "seccomp", -r);
+	if (driver && geteuid() == 0 && report->nmissing < GANTRY_CONFINE_MAX)
+		(void)snprintf(
+			report->missing[report->nmissing++], sizeof(report->missing[0]),
+			"files: root's can be written, for the device's driver: name a worker_user");
 }

@@ -8,6 +8,7 @@
 #ifndef GANTRY_HOST_AGENT_WORKER_CONFINE_H
 #define GANTRY_HOST_AGENT_WORKER_CONFINE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define GANTRY_CONFINE_MAX 16
@@ -29,7 +30,11 @@ void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *re
  * opened: a compiler would show any that the worker may read.
  */
 void gantry_confine_compiler(void);
-/* After: the system call filter. Calls it does not list fail with EPERM. */
-void gantry_confine_late(struct gantry_confine_report *report);
+/*
+ * After: the system call filter. Calls it does not list fail with EPERM. @driver: a device's driver is called while it
+ * works (GANTRY_CAP_DRIVER); files that exist can be opened for writing then, so that only its user, where it is not
+ * root, keeps the process from those of others. The report says so.
+ */
+void gantry_confine_late(bool driver, struct gantry_confine_report *report);
 
 #endif

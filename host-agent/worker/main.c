@@ -452,6 +452,14 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 	return gantry_engine_start(&conf, &w->engine, w->devices, err);
 }
 
+static bool has_driver(const struct worker *w)
+{
+	for (uint32_t i = 0; i < w->ndevices; i++)
+		if (w->devices[i].info.caps & GANTRY_CAP_DRIVER)
+			return true;
+	return false;
+}
+
 static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Configure *c,
 		      const int *fds, unsigned int nfds)
 {
@@ -492,7 +500,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 	}
 	w->ndevices = (uint32_t)c->n_devices;
 	if (c->confine)
-		gantry_confine_late(&w->report);
+		gantry_confine_late(has_driver(w), &w->report);
 	say_ready(w, tag);
 }
 

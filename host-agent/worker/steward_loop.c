@@ -263,6 +263,14 @@ static bool hear(struct loop *l)
 	return go_on;
 }
 
+static bool has_driver(const struct loop *l)
+{
+	for (uint32_t i = 0; i < l->ndevices; i++)
+		if (l->devices[i].info.caps & GANTRY_CAP_DRIVER)
+			return true;
+	return false;
+}
+
 void gantry_steward_loop(int sock, uint64_t tag, const Gantry__Worker__Configure *configure)
 {
 	struct loop l = { .sock = sock };
@@ -274,7 +282,7 @@ void gantry_steward_loop(int sock, uint64_t tag, const Gantry__Worker__Configure
 		return;
 	}
 	if (configure->confine)
-		gantry_confine_late(&l.report);
+		gantry_confine_late(has_driver(&l), &l.report);
 	say_ready(&l, tag);
 	do {
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)
