@@ -432,6 +432,23 @@ static int sentence(const struct wqueue *q)
 	return is_cancelled(q) ? GANTRY_E_CANCELLED : GANTRY_E_INTERRUPTED;
 }
 
+/*
+ * Whether the task at @pos is what the verdict of a recovery is about: the oldest in flight. Where completions come in
+ * batches, copies and fills before the one that ended the context may have finished unseen: there it is the oldest launch.
+ */
+static bool is_judged(const struct wdevice *d, struct wqueue *q, uint64_t pos, uint16_t op)
+{
+	if (pos >= q->doubt_below || !q->verdict)
+		return false;
+	if (!q->judged && q->verdict == GANTRY_E_DEVICE_FAULT && d->device.backend->flush) {
+		if (op != GANTRY_OP_launch)
+			return false;
+		q->verdict_pos = pos;
+	}
+	q->judged = true; /* from the oldest on, whoever is asked about it again */
+	return pos == q->verdict_pos;
+}
+
 enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uint64_t *ret_est_ns,
 		       struct wkernel **ret_kernel)
 {
@@ -445,8 +462,10 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 	*ret_status = sentence(q);
 	if (is_cancelled(q) || gantry_load_relaxed(&q->led->broken))
 		return WBIND_FINISH;
-	if (pos < q->doubt_below && q->verdict && pos == q->verdict_pos)
+	if (is_judged(d, q, pos, task->desc.op)) {
+		*ret_status = q->verdict;
 		return WBIND_FINISH;
+	}
 
 	status = gantry_desc_decode(&task->desc, false, q->session->version, &bound.args);
 	if (status == GANTRY_OK)

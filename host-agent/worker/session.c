@@ -286,6 +286,7 @@ static void take_doubt(struct wqueue *q, int32_t verdict)
 
 	q->doubt_below = GANTRY_MAX(led->doubt_below, led->issued);
 	q->verdict_pos = led->done;
+	q->judged = false;
 	/* Something was in flight, or the fault was another queue's. */
 	if (led->issued > led->done)
 		q->verdict = led->verdict && led->verdict_pos == led->done ? led->verdict : verdict;

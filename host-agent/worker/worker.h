@@ -145,6 +145,7 @@ struct wqueue {
 	uint64_t
 		verdict_pos; /* the one at this position, the oldest of them, gets this status unless it is 0 */
 	int32_t verdict;
+	bool judged; /* verdict_pos is the task that gets it, see bind.c */
 	uint32_t nredone;
 	struct wspan redone[WORKER_WINDOW_TASKS]; /* written wholly by tasks that ran again */
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
@@ -283,7 +284,8 @@ struct wdevice {
 	struct gantry_list images; /* loaded here, by path */
 	struct gantry_list
 		dying_images; /* of guests, that commands in flight still use; thread's own */
-	uint32_t jobs_fresh; /* rounds since a job has come that was not looked at; 0: there is none */
+	uint32_t
+		jobs_fresh; /* rounds since a job has come that was not looked at; 0: there is none */
 	struct gantry_list jobs;
 	struct wqueue *binding; /* whose task worker_bind() looks at */
 };

