@@ -168,28 +168,37 @@ def test_packed_fault_of_the_only_session_at_work_is_its_own(t):
     alone_in_flight(t, "packed")
 
 
+def fault_beside(t, agent, number, actors):
+    """One more fault of red's beside others' work. How each of red's, blue's and green's tasks ended."""
+    red, blue, green = actors
+    for actor, kernel in ((blue, "gpu_again"), (green, "gpu_spin")):
+        actor.do(f"queue {number}")
+        actor.do(f"put {number} {kernel} {20 * MS} 30")
+    red.do(f"queue {number}")
+    red.do(f"put {number} gpu_fault")
+    ended = [actor.statuses(number) for actor in actors]
+    t.true(ended[0] in ({IN_DOUBT: 1}, {DEVICE_FAULT: 1}), f"the culprit's task: {ended[0]}")
+    t.equal(ended[1], {OK: 30}, "tasks that may run twice")
+    t.equal((sum(ended[2].values()), set(ended[2]) <= {OK, IN_DOUBT}), (30, True), f"tasks that may not: {ended[2]}")
+    for actor in actors:
+        works(t, actor)
+    return ended
+
+
 def among_others(t, mode):
     """Innocents' tasks run again if they may, and are in doubt if not; a second time shows who it is."""
     with shared(mode) as agent:
-        red, blue, green = (guest(agent, name) for name in ("red", "blue", "green"))
-        for number in (1, 2, 3):
-            for actor, kernel in ((blue, "gpu_again"), (green, "gpu_spin")):
-                actor.do(f"queue {number}")
-                actor.do(f"put {number} {kernel} {20 * MS} 30")
-            red.do(f"queue {number}")
-            red.do(f"put {number} gpu_fault")
-            ended = red.statuses(number)
-            t.true(ended in ({IN_DOUBT: 1}, {DEVICE_FAULT: 1}), f"the culprit's task: {ended}")
-            t.equal(blue.statuses(number), {OK: 30}, "tasks that may run twice")
-            ended = green.statuses(number)
-            t.equal((sum(ended.values()), set(ended) <= {OK, IN_DOUBT}), (30, True), f"tasks that may not: {ended}")
-            for actor in (red, blue, green):
-                works(t, actor)
-        # Kept apart since the second fault: the third is told to whom it belongs, and hurts nobody.
-        t.equal(red.statuses(3), {DEVICE_FAULT: 1}, "the culprit is known by now")
-        t.equal(green.statuses(3), {OK: 30}, "and its neighbours have no part in it")
-        # Who had nothing in flight at one of the first two was no suspect then.
-        t.true(len(events(agent, "session-apart")) >= 2, "suspects got workers of their own")
+        actors = [guest(agent, name) for name in ("red", "blue", "green")]
+        # Twice at least; more often where the others had nothing in flight just then, and red was known at once.
+        rounds = 0
+        while rounds < 5 and (rounds < 2 or not events(agent, "session-apart")):
+            rounds += 1
+            fault_beside(t, agent, rounds, actors)
+        t.true(len(events(agent, "session-apart")) >= 2, "suspects get workers of their own")
+        # Kept apart since: the next is told to whom it belongs, and hurts nobody.
+        ended = fault_beside(t, agent, rounds + 1, actors)
+        t.equal(ended[0], {DEVICE_FAULT: 1}, "the culprit is known by now")
+        t.equal(ended[2], {OK: 30}, "and its neighbours have no part in it")
 
 
 def test_pooled_fault_among_others_blames_nobody_until_it_is_known(t):
