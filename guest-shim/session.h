@@ -105,7 +105,7 @@ struct gantry_session {
 	uint64_t nwakeups;
 	uint64_t nsleeps;
 
-	uint32_t copy_lanes;	 /* of a large transfer; 0: by the CPUs there are (tests say more) */
+	uint32_t copy_lanes; /* of a large transfer; 0: by the CPUs there are (tests say more) */
 	gantry_queue copy_queue; /* under copy_lock; 0: not opened yet */
 	struct gantry_queue_end queues[GANTRY_MAX_QUEUES];
 };

@@ -105,8 +105,8 @@ static void *env_handle(struct gantry_env *env, const char *library)
 	if (strcmp(library, "cuda") == 0)
 		return &stream->calls;
 	if (!stream->libraries)
-		stream->libraries =
-			gantry_cuda_libraries_open(stream->native, stream->dev->libraries);
+		stream->libraries = gantry_cuda_libraries_open(stream->native,
+							       stream->dev->libraries);
 	return stream->libraries ? gantry_cuda_libraries_get(stream->libraries, library) : NULL;
 }
 

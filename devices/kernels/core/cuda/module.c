@@ -24,5 +24,6 @@ struct gantry_cuda_module gantry_cuda_module = {
 /* The distance of two symbols is no constant of C. */
 __attribute__((constructor)) static void measure(void)
 {
-	gantry_cuda_module.image_bytes = (uint64_t)(gantry_core_fatbin_end - gantry_core_fatbin);
+	gantry_cuda_module.image_bytes = (uintptr_t)gantry_core_fatbin_end -
+					 (uintptr_t)gantry_core_fatbin;
 }
