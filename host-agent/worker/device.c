@@ -850,7 +850,8 @@ static bool watch_lanes(struct wdevice *d)
 
 	if (!worker_gpu(d))
 		return false;
-	until = gantry_cycles() + LANE_SPIN_US * gantry_cycles_per_us();
+	until = gantry_cycles() +
+		(worker_gpu(d) ? LANE_SPIN_US : LANE_SPIN_US / 2) * gantry_cycles_per_us();
 	do {
 		if (round_of(d) > 0 || !d->lane_wanted || gantry_load_acquire(&d->ncalls))
 			return true;
