@@ -92,44 +92,20 @@ void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *re
 	note(report, "no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? errno : 0);
 }
 
-/*
- * What device threads, their libraries and the control thread need once devices are open. Files can be opened for
- * reading only (kernel modules that are installed later); there is no way to a socket, another program or another
- * process. In groups: descriptors, files, memory, threads, time, what libraries ask about themselves.
- */
-static const int allowed[] = {
+/* What computing takes, wherever it is: open descriptors, memory, threads of one's own, time, questions about oneself. */
+static const int allowed_to_all[] = {
 	SCMP_SYS(read),
 	SCMP_SYS(write),
 	SCMP_SYS(writev),
-	SCMP_SYS(pread64),
 	SCMP_SYS(close),
-	SCMP_SYS(dup),
-	SCMP_SYS(sendmsg),
-	SCMP_SYS(recvmsg),
-	SCMP_SYS(poll),
-	SCMP_SYS(epoll_ctl),
-	SCMP_SYS(epoll_wait),
-	SCMP_SYS(epoll_pwait),
 	SCMP_SYS(fstat),
-	SCMP_SYS(newfstatat),
-	SCMP_SYS(statx),
 	SCMP_SYS(lseek),
-	SCMP_SYS(getdents64),
-	SCMP_SYS(readlink),
-	SCMP_SYS(readlinkat),
-	SCMP_SYS(access),
-	SCMP_SYS(faccessat),
-	SCMP_SYS(faccessat2),
-	SCMP_SYS(getcwd),
 	SCMP_SYS(mmap),
 	SCMP_SYS(mprotect),
 	SCMP_SYS(munmap),
 	SCMP_SYS(mremap),
 	SCMP_SYS(brk),
 	SCMP_SYS(madvise),
-	SCMP_SYS(memfd_create),
-	SCMP_SYS(ftruncate),
-	SCMP_SYS(fallocate),
 	SCMP_SYS(futex),
 	SCMP_SYS(set_robust_list),
 	SCMP_SYS(rseq),
@@ -150,14 +126,24 @@ static const int allowed[] = {
 	SCMP_SYS(gettimeofday),
 	SCMP_SYS(gettid),
 	SCMP_SYS(getpid),
-	SCMP_SYS(getuid),
-	SCMP_SYS(geteuid),
-	SCMP_SYS(getgid),
-	SCMP_SYS(getegid),
 	SCMP_SYS(getrusage),
 	SCMP_SYS(sysinfo),
 	SCMP_SYS(uname),
 	SCMP_SYS(getrandom),
+};
+
+/*
+ * What device threads, their libraries and the control thread need once devices are open. Files can be opened for
+ * reading only (kernel modules that are installed later); there is no way to a socket, another program or another
+ * process. Beside allowed_to_all.
+ */
+static const int allowed_to_workers[] = {
+	SCMP_SYS(pread64),    SCMP_SYS(dup),	      SCMP_SYS(sendmsg),    SCMP_SYS(recvmsg),
+	SCMP_SYS(poll),	      SCMP_SYS(epoll_ctl),    SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),
+	SCMP_SYS(newfstatat), SCMP_SYS(statx),	      SCMP_SYS(getdents64), SCMP_SYS(readlink),
+	SCMP_SYS(readlinkat), SCMP_SYS(access),	      SCMP_SYS(faccessat),  SCMP_SYS(faccessat2),
+	SCMP_SYS(getcwd),     SCMP_SYS(memfd_create), SCMP_SYS(ftruncate),  SCMP_SYS(fallocate),
+	SCMP_SYS(getuid),     SCMP_SYS(geteuid),      SCMP_SYS(getgid),	    SCMP_SYS(getegid),
 };
 
 /*
@@ -202,20 +188,22 @@ static const unsigned int fcntl_allowed[] = {
 	(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | \
 	 CLONE_NEWCGROUP)
 
-static int add_rules(scmp_filter_ctx ctx)
+static int allow(scmp_filter_ctx ctx, const int *calls, size_t ncalls)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(allowed) && r == 0; i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(fcntl_allowed) && r == 0; i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
-				     SCMP_A1(SCMP_CMP_EQ, fcntl_allowed[i]));
-	if (r == 0) /* reading only */
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
-				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC,
-					     O_RDONLY));
-	if (r == 0) /* threads only: a lane's helper, never a process */
+	for (size_t i = 0; i < ncalls && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, calls[i], 0);
+	return r;
+}
+
+#define ALLOW(ctx, calls) allow(ctx, calls, GANTRY_ARRAY_SIZE(calls))
+
+static int add_common_rules(scmp_filter_ctx ctx)
+{
+	int r = ALLOW(ctx, allowed_to_all);
+
+	if (r == 0) /* threads only: a lane's helper or a compiler's, never a process */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
 				     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEW_ANY,
 					     CLONE_THREAD));
@@ -225,12 +213,28 @@ static int add_rules(scmp_filter_ctx ctx)
 	if (r == 0) /* abort() and friends: own threads only */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
 				     SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-	if (r == 0) /* the calling thread only */
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
-				     SCMP_A0(SCMP_CMP_EQ, 0));
 	if (r == 0) /* own limits may be read, nobody's set */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2,
 				     SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0));
+	return r;
+}
+
+static int add_rules(scmp_filter_ctx ctx)
+{
+	int r = add_common_rules(ctx);
+
+	if (r == 0)
+		r = ALLOW(ctx, allowed_to_workers);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(fcntl_allowed) && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+				     SCMP_A1(SCMP_CMP_EQ, fcntl_allowed[i]));
+	if (r == 0) /* reading only */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC,
+					     O_RDONLY));
+	if (r == 0) /* the calling thread only */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
+				     SCMP_A0(SCMP_CMP_EQ, 0));
 	if (r == 0)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
 				     SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
@@ -238,66 +242,16 @@ static int add_rules(scmp_filter_ctx ctx)
 }
 
 static const int allowed_to_compile[] = {
-	SCMP_SYS(read),
-	SCMP_SYS(write),
-	SCMP_SYS(writev),
 	SCMP_SYS(sendto), /* the answer */
-	SCMP_SYS(close),
-	SCMP_SYS(fstat),
-	SCMP_SYS(lseek),
-	SCMP_SYS(mmap),
-	SCMP_SYS(mprotect),
-	SCMP_SYS(munmap),
-	SCMP_SYS(mremap),
-	SCMP_SYS(brk),
-	SCMP_SYS(madvise),
-	SCMP_SYS(futex),
-	SCMP_SYS(set_robust_list),
-	SCMP_SYS(rseq),
-	SCMP_SYS(exit),
-	SCMP_SYS(exit_group),
-	SCMP_SYS(sched_yield),
-	SCMP_SYS(sched_getaffinity),
-	SCMP_SYS(getcpu),
-	SCMP_SYS(rt_sigaction),
-	SCMP_SYS(rt_sigprocmask),
-	SCMP_SYS(rt_sigreturn),
-	SCMP_SYS(sigaltstack),
-	SCMP_SYS(restart_syscall),
 	SCMP_SYS(pause),
-	SCMP_SYS(nanosleep),
-	SCMP_SYS(clock_nanosleep),
-	SCMP_SYS(clock_gettime),
-	SCMP_SYS(clock_getres),
-	SCMP_SYS(gettimeofday),
-	SCMP_SYS(gettid),
-	SCMP_SYS(getpid),
-	SCMP_SYS(getrusage),
-	SCMP_SYS(sysinfo),
-	SCMP_SYS(uname),
-	SCMP_SYS(getrandom),
 };
 
 /* A crash is a signal of its own. */
 static int add_compiler_rules(scmp_filter_ctx ctx)
 {
-	int r = 0;
+	int r = add_common_rules(ctx);
 
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(allowed_to_compile) && r == 0; i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed_to_compile[i], 0);
-	if (r == 0) /* a compiler may use threads */
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-				     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEW_ANY,
-					     CLONE_THREAD));
-	if (r == 0)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-	if (r == 0)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-				     SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-	if (r == 0)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2,
-				     SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0));
-	return r;
+	return r < 0 ? r : ALLOW(ctx, allowed_to_compile);
 }
 
 void gantry_confine_compiler(void)
@@ -313,10 +267,8 @@ void gantry_confine_compiler(void)
 
 static int add_driver_rules(scmp_filter_ctx ctx)
 {
-	int r = 0;
+	int r = ALLOW(ctx, allowed_to_drivers);
 
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(allowed_to_drivers) && r == 0; i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed_to_drivers[i], 0);
 	if (r == 0) /* device files: what exists, never a new file */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
 				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_CREAT | O_TRUNC, 0));
