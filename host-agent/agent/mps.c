@@ -232,9 +232,16 @@ static void fail(struct gantry_mps *m, const char *why)
 		     "group %s: %s; its sessions are served outside MPS", m->group, why);
 	a->mps_not_before_ns = gantry_now_ns() + RETRY_NS;
 	kill_daemon(m);
-	if (m->is_child && m->pid > 0)
-		(void)waitpid(m->pid, NULL, 0); /* it was killed */
-	free_mps(m);
+	gantry_event_free(&m->timer);
+	if (m->event) {
+		m->state =
+			MPS_DEAD; /* freed once it has ended: one that sits in its driver may take its time */
+	} else {
+		if (m->is_child && m->pid > 0)
+			(void)waitpid(m->pid, NULL,
+				      WNOHANG); /* it has ended, or was never watched */
+		free_mps(m);
+	}
 	gantry_warm_fill(a);
 	gantry_agent_stop_if_idle(a);
 }
@@ -384,8 +391,10 @@ static void daemon_ended(evutil_socket_t fd, short what, void *arg)
 static int watch(struct gantry_mps *m)
 {
 	m->event = event_new(m->agent->base, m->pidfd, EV_READ, daemon_ended, m);
-	if (!m->event || event_add(m->event, NULL) < 0)
+	if (!m->event || event_add(m->event, NULL) < 0) {
+		gantry_event_free(&m->event);
 		return -ENOMEM;
+	}
 	gantry_keep(m->agent, m->pidfd, "mps/%" PRIx64 "/%d/%u/%s", m->id, (int)m->pid, m->uid,
 		    m->group);
 	return 0;
@@ -618,7 +627,7 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	gantry_list_for_each_safe(&a->mps, struct gantry_mps, link, m) {
-		if (m->nclients > 0)
+		if (m->nclients > 0 || (m->state == MPS_DEAD && m->event))
 			continue;
 		if (m->state == MPS_DEAD)
 			gone(m);
