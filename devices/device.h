@@ -143,7 +143,11 @@ struct gantry_device_host {
 
 struct gantry_stream_attr {
 	int32_t priority; /* higher first, as far as the device knows priorities */
-	uint32_t reserved;
+	/*
+	 * So many launches are to be told apart, should the context fail: of them the stream knows which one was at
+	 * work. For sessions whose context has failed; it costs time.
+	 */
+	uint32_t ncareful;
 };
 
 /* Who else an error hurts. The core acts on this, never on vendor codes. */
@@ -157,7 +161,11 @@ enum gantry_blast {
 
 struct gantry_done {
 	uint64_t tag;
-	int32_t status;	    /* enum gantry_status */
+	/*
+	 * enum gantry_status. Where a context has failed: GANTRY_E_INTERRUPTED of those, the newest of their streams,
+	 * that certainly never began; of those that may have, a fault.
+	 */
+	int32_t status;
 	uint32_t blast;	    /* enum gantry_blast */
 	uint64_t device_ns; /* measured device time of the command */
 };
@@ -304,7 +312,7 @@ struct gantry_backend {
 	 * Starts @cmd; must not wait for it. 0: exactly one gantry_done with this tag will come
 	 * from poll(). -EAGAIN: the device is full, try after poll(). Any other -errno: refused, no
 	 * gantry_done will come. -EINVAL: a grid, block or amount of shared memory that the device
-	 * does not do; -ENOMEM; -ENODEV: it is gone.
+	 * does not do; -ENOMEM; -ENODEV: it is gone. What is found out after submit() is told by the gantry_done.
 	 */
 	int (*submit)(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 	/*
@@ -315,7 +323,10 @@ struct gantry_backend {
 	 * that poll() has not seen.
 	 */
 	unsigned (*poll)(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
-	/* Submissions so far reach the device. Optional: submission is immediate. */
+	/*
+	 * Submissions so far reach the device: now, or while it has enough of the stream, by the poll() that finds some of
+	 * that finished. Optional: submission is immediate.
+	 */
 	void (*flush)(struct gantry_stream *stream);
 
 	/*

@@ -36,6 +36,60 @@ static int check_welcome(const struct gantry_door_welcome *w)
 	return 0;
 }
 
+/* Where the heap begins, as the segment says; 0 if that makes no sense. Checked again with the rest. */
+static uint64_t look_for_heap(const struct gantry_attachment *a)
+{
+	struct gantry_segment_header h;
+	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ, MAP_SHARED, a->segment_fd,
+			  (off_t)a->segment_off);
+
+	if (page == MAP_FAILED)
+		return 0;
+	gantry_region_copy_out(&h, page, sizeof(h));
+	(void)munmap(page, GANTRY_PAGE); /* cannot fail for a mapping of ours */
+	return h.heap_off % GANTRY_PAGE || h.heap_off >= a->welcome.segment_bytes ? 0 : h.heap_off;
+}
+
+/*
+ * Rings from one descriptor, heap from the other, side by side. Their ranges must not overlap at any time: a kernel
+ * gives a range of device memory one way of caching.
+ */
+static void *map_split(const struct gantry_attachment *a, void *wanted, int flags)
+{
+	uint64_t heap_off = look_for_heap(a);
+	uint64_t bytes = a->welcome.segment_bytes;
+	int prot = PROT_READ | PROT_WRITE;
+	uint8_t *base;
+
+	if (heap_off == 0) {
+		errno = EINVAL;
+		return MAP_FAILED;
+	}
+	base = mmap(wanted, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags,
+		    -1, 0);
+	if (base == MAP_FAILED)
+		return MAP_FAILED;
+	if (mmap(base, heap_off, prot, MAP_SHARED | MAP_FIXED, a->segment_fd,
+		 (off_t)a->segment_off) == MAP_FAILED ||
+	    mmap(base + heap_off, bytes - heap_off, prot, MAP_SHARED | MAP_FIXED, a->heap_fd,
+		 (off_t)(a->segment_off + heap_off)) == MAP_FAILED) {
+		int errnum = errno;
+
+		(void)munmap(base, bytes); /* cannot fail for a mapping of ours */
+		errno = errnum;
+		return MAP_FAILED;
+	}
+	return base;
+}
+
+static void *map_at(const struct gantry_attachment *a, void *wanted, int flags)
+{
+	if (a->is_split)
+		return map_split(a, wanted, flags);
+	return mmap(wanted, a->welcome.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags,
+		    a->segment_fd, (off_t)a->segment_off);
+}
+
 /*
  * At the worker's address if that is free here, so that both sides' pointers agree; else anywhere.
  */
@@ -43,7 +97,6 @@ static int map_segment(struct gantry_session *s, const struct gantry_attachment 
 {
 	void *wanted = (void *)(uintptr_t)a->welcome.address;
 	size_t bytes = a->welcome.segment_bytes;
-	int prot = PROT_READ | PROT_WRITE;
 	void *base = MAP_FAILED;
 
 	if (a->mapped) {
@@ -52,13 +105,13 @@ static int map_segment(struct gantry_session *s, const struct gantry_attachment 
 		return 0;
 	}
 	if (wanted)
-		base = mmap(wanted, bytes, prot, MAP_SHARED | MAP_FIXED_NOREPLACE, a->segment_fd,
-			    (off_t)a->segment_off);
+		base = map_at(a, wanted, MAP_FIXED_NOREPLACE);
 	if (base == MAP_FAILED)
-		base = mmap(NULL, bytes, prot, MAP_SHARED, a->segment_fd, (off_t)a->segment_off);
+		base = map_at(a, NULL, 0);
 	if (base == MAP_FAILED)
 		return gantry_fail_errno(GANTRY_E_NO_MEMORY, errno, "mapping the segment");
 	s->segment = (struct gantry_region){ base, bytes };
+	s->heap_is_loose = a->is_split;
 	if (wanted && base != wanted) /* also by kernels that take MAP_FIXED_NOREPLACE for a hint */
 		s->props |= GANTRY_PROP_TRANSLATED;
 
@@ -134,6 +187,8 @@ int gantry_session_map(struct gantry_session *s, const struct gantry_attachment 
 
 	s->version = w->version;
 	s->props |= w->props & (GANTRY_PROP_HOST_DIRECT | GANTRY_PROP_TRANSLATED);
+	if (s->transport->is_pumped) /* what devices would work on is not what the guest sees */
+		s->props = (s->props & ~GANTRY_PROP_HOST_DIRECT) | GANTRY_PROP_TRANSLATED;
 	gantry_store_relaxed(&s->header->props, s->props & GANTRY_PROP_TRANSLATED);
 	s->session_id = w->session_id;
 	s->nqueues = w->nqueues;

@@ -44,6 +44,7 @@ void gantry_batch_flush(struct gantry_batch *b)
 	 * tail, so that nobody sees more tasks finished than put.
 	 */
 	gantry_store_release(&q->tail, q->ring.tail + b->nfilled);
+	gantry_session_order(b->session);
 	(void)gantry_ring_publish(&q->ring, b->nfilled);
 	b->nfilled = 0;
 	(void)gantry_fetch_add(&b->session->header->bell, 1);

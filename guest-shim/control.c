@@ -194,7 +194,7 @@ static int call_until(struct gantry_session *s, const struct gantry_desc *desc, 
 		if (reply->status != GANTRY_E_AGAIN || now >= deadline_ns)
 			break;
 		until_ns = gantry_min_u64(now + pause_ns, deadline_ns);
-		(void)gantry_ring_wait_sleep(map, UINT64_MAX, until_ns); /* early is fine */
+		gantry_wait_sleep(s, map, UINT64_MAX, until_ns); /* early is fine */
 		pause_ns = gantry_min_u64(pause_ns * 2, RETRY_MAX_NS);
 	}
 	if (reply->status < 0)

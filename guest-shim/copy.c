@@ -19,6 +19,8 @@
 #define CHUNK_MAX_BYTES (2ull << 20)
 #define CHUNK_MIN_BYTES (4ull << 10)
 #define NCHUNKS		4u
+/* To fill as much takes less time than another operation would. */
+#define WHOLE_BYTES (64ull << 10)
 
 /*
  * One core fills memory slower than a bus empties it (12.6 GB/s against 55; four cores: 39.7, eight no more). Large
@@ -58,6 +60,28 @@ struct lanes {
 
 /* ---- the copy queue ---- */
 
+/*
+ * The copy queue is opened for any device. Where some work by themselves, its waits are like those on a queue that was opened
+ * for them (wait.c).
+ */
+static int open_queue(struct gantry_session *s)
+{
+	struct gantry_props props;
+	struct gantry_queue_end *q;
+	uint32_t others;
+	int r = gantry_queue_end_open(s, NULL, gantry_session_deadline(s), &s->copy_queue);
+
+	if (r == 0)
+		r = gantry_props_get(s, GANTRY_KIND_ANY, &props);
+	if (r < 0)
+		return r;
+	others = props.kinds & ~(1u << GANTRY_KIND_CPU);
+	q = &s->queues[GANTRY_HANDLE_SLOT(s->copy_queue)];
+	if (others)
+		gantry_store_relaxed(&q->kind, (uint32_t)__builtin_ctz(others));
+	return 0;
+}
+
 /* Takes copy_lock and makes what follows on the queue start after what was submitted so far and uses @buffer. */
 static int begin(struct gantry_session *s, gantry_buffer buffer, uint64_t deadline_ns)
 {
@@ -69,7 +93,7 @@ static int begin(struct gantry_session *s, gantry_buffer buffer, uint64_t deadli
 	if (gantry_lock_until(&s->copy_lock, deadline_ns) < 0)
 		return gantry_fail(GANTRY_E_TIMEOUT, "other transfers took the time given");
 	if (s->copy_queue == 0)
-		r = gantry_queue_end_open(s, NULL, gantry_session_deadline(s), &s->copy_queue);
+		r = open_queue(s);
 	gantry_uses_snapshot(s, buffer, tails);
 	for (uint32_t i = 1; i < s->nqueues; i++)
 		if (tails[i])
@@ -158,8 +182,9 @@ int gantry_copy_to_range(struct gantry_session *s, gantry_buffer buffer, uint64_
 /* The largest pieces that the heap has room for; only the smallest are waited for. */
 static int take_chunks(struct transfer *t)
 {
+	uint64_t part = t->len <= WHOLE_BYTES ? t->len - 1 : t->len / NCHUNKS;
 	uint64_t chunk = GANTRY_MIN(CHUNK_MAX_BYTES,
-				    (t->len / NCHUNKS + CHUNK_MIN_BYTES) & ~(CHUNK_MIN_BYTES - 1));
+				    (part + CHUNK_MIN_BYTES) & ~(CHUNK_MIN_BYTES - 1));
 	int r;
 
 	for (;; chunk = (chunk / 2) & ~(CHUNK_MIN_BYTES - 1)) {

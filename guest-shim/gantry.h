@@ -65,9 +65,11 @@ struct gantry_limits {
 };
 
 /*
- * Opens a session at door @where: "unix:PATH", or PATH; NULL: the environment's GANTRY_DOOR, or the
- * well-known path /run/gantry/door. Waits for the agent at most the call timeout.
- * NO_AGENT: nothing answers there; DENIED, FULL, LIMIT: the agent's refusal; VERSION: no common version.
+ * Opens a session at door @where: "unix:PATH", or PATH; "ivshmem:", "ivshmem:PCI-ADDRESS" or "ivshmem:FOLDER" in a
+ * virtual machine; NULL: the environment's GANTRY_DOOR, else the well-known path /run/gantry/door, else the machine's
+ * ivshmem device. Waits for the agent at most the call timeout.
+ * NO_AGENT: nothing answers there; DENIED, FULL, LIMIT: the agent's refusal, or the system's; VERSION: no common
+ * version; ARG: several devices, and none named.
  */
 int gantry_open(const char *where, const struct gantry_limits *ask,
 		struct gantry_session **ret_session);
@@ -109,8 +111,8 @@ struct gantry_stats {
 	uint64_t resident_bytes;
 	uint64_t resident_peak_bytes;
 	uint64_t worker_restarts;
-	uint64_t wakeups_sent; /* system calls made to wake the host */
-	uint64_t sleeps;       /* system calls made to sleep for it */
+	uint64_t wakeups_sent; /* to the host: system calls, or doorbells rung */
+	uint64_t sleeps;       /* for it, each one system call or some */
 };
 int gantry_stats_get(struct gantry_session *session, struct gantry_stats *ret_stats);
 

@@ -75,6 +75,9 @@ static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint
 {
 	uint64_t align = info->bytes < GANTRY_PAGE ? GANTRY_LINE : GANTRY_PAGE;
 
+	/* Where no memory is shared, what is mapped is a copy, whatever it was asked to be. */
+	if (info->flags == GANTRY_ALLOC_HOST && s->transport->is_pumped)
+		info->flags = GANTRY_ALLOC_DEVICE;
 	if (info->flags == GANTRY_ALLOC_HOST)
 		return gantry_range_take(s, info->bytes, align, deadline_ns, &info->range);
 	if (info->flags != 0)

@@ -31,6 +31,9 @@
 
 static const struct gantry_transport_ops *const transports[] = {
 	&gantry_transport_unix,
+	&gantry_transport_ivshmem,
+	&gantry_transport_vsock,
+	&gantry_transport_stream,
 };
 
 /* ---- state ---- */
@@ -313,6 +316,8 @@ static int attach(struct gantry_session *s, const struct gantry_limits *ask, uin
 		return r;
 	r = gantry_session_map(s, &attachment);
 	gantry_fd_close(attachment.segment_fd);
+	if (attachment.is_split)
+		gantry_fd_close(attachment.heap_fd);
 	return r;
 }
 
@@ -335,6 +340,8 @@ static int open_over(const struct gantry_transport_ops *ops, void *cookie,
 	}
 	s->transport = ops;
 	s->cookie = cookie;
+	if (ops->is_apart && s->ncpus < 2)
+		s->ncpus = 2;
 	s->call_timeout_ns = call_timeout_of(ask);
 	r = attach(s, ask ? ask : &no_wishes, deadline_ns);
 	if (r < 0) {
@@ -375,10 +382,45 @@ static int find_transport(const char **where, const struct gantry_transport_ops 
 	return 0;
 }
 
+/* Where a program looks that was not told: in its container, then at the devices of its machine. */
+static const struct {
+	const struct gantry_transport_ops *ops;
+	const char *where;
+} usual_doors[] = {
+	{ &gantry_transport_unix, WELL_KNOWN_DOOR },
+	{ &gantry_transport_ivshmem, "" },
+};
+
+/* The first that is there; one that is there and does not let the program in is not passed over. */
+static int connect_usual(uint64_t deadline_ns, const struct gantry_transport_ops **ret_ops,
+			 void **ret_cookie)
+{
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(usual_doors); i++) {
+		int r = usual_doors[i].ops->connect(usual_doors[i].where, deadline_ns, ret_cookie);
+
+		if (r == GANTRY_E_NO_AGENT)
+			continue;
+		*ret_ops = usual_doors[i].ops;
+		return r;
+	}
+	return gantry_fail(
+		GANTRY_E_NO_AGENT,
+		"no agent: nothing answers at " WELL_KNOWN_DOOR
+		", and this machine has no ivshmem device of an agent; GANTRY_DOOR names other doors");
+}
+
+static int connect_named(const char *where, uint64_t deadline_ns,
+			 const struct gantry_transport_ops **ret_ops, void **ret_cookie)
+{
+	int r = find_transport(&where, ret_ops);
+
+	return r < 0 ? r : (*ret_ops)->connect(where, deadline_ns, ret_cookie);
+}
+
 int gantry_open(const char *where, const struct gantry_limits *ask,
 		struct gantry_session **ret_session)
 {
-	const struct gantry_transport_ops *ops;
+	const struct gantry_transport_ops *ops = NULL;
 	uint64_t deadline_ns;
 	void *cookie;
 	int r;
@@ -391,13 +433,11 @@ int gantry_open(const char *where, const struct gantry_limits *ask,
 	if (!where)
 		where = secure_getenv(
 			"GANTRY_DOOR"); /* whoever runs a set-uid program is not its user */
-	if (!where || !*where)
-		where = WELL_KNOWN_DOOR;
-	r = find_transport(&where, &ops);
-	if (r < 0)
-		return r;
 	deadline_ns = gantry_deadline_ns(call_timeout_of(ask));
-	r = ops->connect(where, deadline_ns, &cookie);
+	if (where && *where)
+		r = connect_named(where, deadline_ns, &ops, &cookie);
+	else
+		r = connect_usual(deadline_ns, &ops, &cookie);
 	if (r < 0)
 		return r;
 	return open_over(ops, cookie, ask, deadline_ns, ret_session);

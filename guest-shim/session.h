@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "guest-shim/arena.h"
 #include "guest-shim/buffers.h"
 #include "guest-shim/failures.h"
@@ -70,6 +71,7 @@ struct gantry_session {
 	/* constant after open */
 	struct gantry_region segment;
 	bool segment_is_borrowed; /* mapped by the transport, which unmaps it */
+	bool heap_is_loose;	  /* in write-combining memory; see gantry_session_order() */
 	struct gantry_region heap_region;
 	struct gantry_segment_header *header;
 	uint64_t session_id;
@@ -123,6 +125,16 @@ int gantry_session_alive(struct gantry_session *s);
 
 /* The same; also asks the door whether the agent hung up, when that was not done for a while. */
 int gantry_session_look(struct gantry_session *s);
+
+/*
+ * After this, what was stored to the heap before it is there, and what is read of the heap is not older than what was
+ * seen before it. Processors see to that by themselves, but for write-combining memory.
+ */
+static inline void gantry_session_order(const struct gantry_session *s)
+{
+	if (__builtin_expect(s->heap_is_loose, 0))
+		gantry_fence_full();
+}
 
 /* Ends the session on this side, unless it ended before. Returns why it ended. */
 int gantry_session_end(struct gantry_session *s, int status, const char *text);

@@ -5,24 +5,28 @@
  *
  * Returns: as guest-shim/error.h says, statuses with their sentence recorded.
  * Trust: what the agent sends is checked before it is used; a bad agent must not crash a guest.
- * Threads: kick and peek may be called from any thread, at the same time as request; connect,
+ * Threads: kick, peek and sleep may be called from any thread, at the same time as request; connect,
  * handshake and close while nobody else uses the cookie; request by one thread at a time.
  * Order of calls: connect, handshake, then the others, close last (also after a failed handshake).
  */
 #ifndef GANTRY_GUEST_SHIM_TRANSPORT_H
 #define GANTRY_GUEST_SHIM_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "guest-shim/gantry.h"
 #include "proto/door.h"
+#include "proto/ring.h"
 
 /* What a handshake brought. */
 struct gantry_attachment {
 	struct gantry_door_welcome welcome;
 	int segment_fd;	      /* the receiver's, who closes it once it is mapped */
 	uint64_t segment_off; /* where the segment starts in it, a multiple of a page */
+	bool is_split; /* the heap, to the segment's end, is mapped from heap_fd, at the same offset */
+	int heap_fd;  /* the receiver's; write-combining memory: stores to it are fenced */
 	void *mapped; /* not NULL: it is mapped here, by a transport inside one process, and stays */
 };
 
@@ -57,11 +61,27 @@ struct gantry_transport_ops {
 	 */
 	int (*peek)(void *cookie, struct gantry_door_refuse *ret_notice);
 
+	/*
+	 * Sleeps until @map's done may have reached @seq, until @deadline_ns at the longest; may come
+	 * back early. NULL: the host wakes futexes of the segment. From any thread.
+	 */
+	void (*sleep)(void *cookie, const struct gantry_ring_map *map, uint64_t seq,
+		      uint64_t deadline_ns);
+
+	/* The segment's words change only inside peek and sleep: spinning on them is in vain. */
+	bool is_pumped;
+
+	/* The host has CPUs of its own: whoever spins keeps it from nothing, on one CPU too. */
+	bool is_apart;
+
 	/* Hangs up, or in a forked child frees the child's copy without hanging up. */
 	void (*close)(void *cookie);
 };
 
 extern const struct gantry_transport_ops gantry_transport_unix;
+extern const struct gantry_transport_ops gantry_transport_ivshmem;
+extern const struct gantry_transport_ops gantry_transport_vsock;
+extern const struct gantry_transport_ops gantry_transport_stream;
 
 /*
  * gantry_open() over a transport of the caller's; for tests and for programs that hold both ends.

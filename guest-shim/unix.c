@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door of containers and processes: a SOCK_SEQPACKET Unix socket; the bell is an eventfd. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,9 +16,9 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "guest-shim/error.h"
+#include "guest-shim/handshake.h"
+#include "guest-shim/sockets.h"
 #include "guest-shim/transport.h"
-
-#define MESSAGE_MAX 256u /* more than any message has: a longer one is seen to be one */
 
 /*
  * Messages that nobody waits for, read in one go: an agent that sends without end must not hold a
@@ -36,40 +35,7 @@ struct door {
 	uint32_t tag;
 };
 
-/* Keeps clear of 0, 1 and 2: a program that closed them prints into whatever takes their place. */
-static int above_stdio(int *fd)
-{
-	int moved;
-
-	if (*fd > STDERR_FILENO)
-		return 0;
-	moved = fcntl(*fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	if (moved < 0)
-		return -errno;
-	gantry_fd_close(*fd);
-	*fd = moved;
-	return 0;
-}
-
 /* ---- connect ---- */
-
-static int make_address(const char *path, struct sockaddr_un *ret_addr, socklen_t *ret_len)
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	size_t len = strlen(path);
-
-	if (len == 0 || len >= sizeof(addr.sun_path))
-		return gantry_fail(GANTRY_E_ARG, "a door's path has 1 to %zu bytes",
-				   sizeof(addr.sun_path) - 1);
-	memcpy(addr.sun_path, path, len);
-	*ret_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1);
-	if (path[0] == '@') {
-		addr.sun_path[0] = '\0';
-		(*ret_len)--; /* the name of an abstract socket ends with its length */
-	}
-	*ret_addr = addr;
-	return 0;
-}
 
 static int connect_failed(const char *path, int errnum)
 {
@@ -91,7 +57,7 @@ static int connect_socket(const char *path, uint64_t deadline_ns, int *ret_sock)
 
 	if (sock < 0)
 		return gantry_fail_errno(GANTRY_E_NO_MEMORY, errno, "making a socket");
-	r = make_address(path, &addr, &len);
+	r = gantry_unix_address(path, &addr, &len);
 	if (r < 0)
 		return r;
 	/* connect() waits for room in the agent's backlog as long as a send would. */
@@ -102,7 +68,7 @@ static int connect_socket(const char *path, uint64_t deadline_ns, int *ret_sock)
 	} while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return connect_failed(path, errno);
-	if (above_stdio(&sock) < 0)
+	if (gantry_fd_above_stdio(&sock) < 0)
 		return connect_failed(path, EMFILE);
 
 	*ret_sock = GANTRY_TAKE_FD(sock);
@@ -129,13 +95,6 @@ static int unix_connect(const char *where, uint64_t deadline_ns, void **ret_cook
 
 /* ---- messages ---- */
 
-union message {
-	struct gantry_door_header h;
-	struct gantry_door_welcome welcome;
-	struct gantry_door_refuse refuse;
-	uint8_t bytes[MESSAGE_MAX];
-};
-
 /* The deadline as poll() wants it; for polls that may not wait, a deadline in the past. */
 static int poll_readable(int sock, uint64_t deadline_ns)
 {
@@ -152,7 +111,7 @@ static int poll_readable(int sock, uint64_t deadline_ns)
  * One whole, checked message. -EAGAIN: none there; -ECONNRESET: hung up, or not worth talking to
  * any more. Descriptors beyond @max_fds are closed.
  */
-static int receive(struct door *d, union message *msg, int *fds, unsigned int max_fds,
+static int receive(struct door *d, union gantry_message *msg, int *fds, unsigned int max_fds,
 		   unsigned int *ret_nfds, uint16_t *ret_kind)
 {
 	unsigned int nfds = 0;
@@ -188,14 +147,6 @@ static int send_message(const struct door *d, const void *msg, size_t len)
 
 /* ---- handshake ---- */
 
-static int refused(const struct gantry_door_refuse *refuse)
-{
-	int status = refuse->status < 0 ? refuse->status : GANTRY_E_DENIED;
-
-	return gantry_fail(status, "%s",
-			   refuse->text[0] ? refuse->text : gantry_status_text(status));
-}
-
 /*
  * Takes the bell only if a write to it can neither block nor raise a signal: an anonymous inode
  * (eventfd), or a socket, which has flags for that.
@@ -224,7 +175,7 @@ static int take_welcome(struct door *d, const struct gantry_door_welcome *welcom
 	if (gantry_memfd_check(fds[0], welcome->segment_bytes) < 0)
 		return gantry_fail(GANTRY_E_PROTOCOL,
 				   "the agent's segment could shrink, or is too small");
-	if (above_stdio(&fds[1]) < 0 || take_bell(d, fds[1]) < 0)
+	if (gantry_fd_above_stdio(&fds[1]) < 0 || take_bell(d, fds[1]) < 0)
 		return gantry_fail(GANTRY_E_PROTOCOL, "the agent's bell is no eventfd");
 	fds[1] = -EBADF;
 
@@ -240,28 +191,21 @@ static int receive_welcome(struct door *d, uint64_t deadline_ns,
 {
 	int fds[2] = { -EBADF, -EBADF };
 	unsigned int nfds = 0;
-	union message msg;
+	union gantry_message msg;
 	uint16_t kind;
 	int r;
 
 	do {
 		r = poll_readable(d->sock, deadline_ns);
-		if (r < 0)
-			return gantry_fail(GANTRY_E_NO_AGENT, "the agent did not answer in time");
-		r = receive(d, &msg, fds, 2, &nfds, &kind);
+		if (r == 0)
+			r = receive(d, &msg, fds, 2, &nfds, &kind);
 	} while (r == -EAGAIN);
-	if (r == -EPROTO)
-		return gantry_fail(GANTRY_E_PROTOCOL, "what answers at this door is no agent");
 	if (r < 0)
-		return gantry_fail(GANTRY_E_NO_AGENT, "the agent hung up instead of answering");
+		return gantry_handshake_failed(r);
 
-	if (kind == GANTRY_DOOR_WELCOME)
+	r = gantry_handshake_answer(&msg, kind);
+	if (r == 0)
 		r = take_welcome(d, &msg.welcome, fds, nfds, ret_attachment);
-	else if (kind == GANTRY_DOOR_REFUSE || kind == GANTRY_DOOR_NOTICE)
-		r = refused(&msg.refuse);
-	else
-		r = gantry_fail(GANTRY_E_PROTOCOL, "the agent answered with a message of kind %u",
-				kind);
 	gantry_fd_close(fds[0]);
 	gantry_fd_close(fds[1]);
 	return r;
@@ -297,14 +241,14 @@ static void unix_kick(void *cookie)
 }
 
 /* Keeps a notice; anything else out of turn is an answer that came too late. */
-static void keep_notice_locked(struct door *d, const union message *msg, uint16_t kind)
+static void keep_notice_locked(struct door *d, const union gantry_message *msg, uint16_t kind)
 {
 	if (kind == GANTRY_DOOR_NOTICE)
 		d->notice = msg->refuse;
 }
 
 /* Reads until the answer with @tag is there, or nothing (-EAGAIN), or the agent is gone. */
-static int receive_answer_locked(struct door *d, union message *msg, uint16_t wanted)
+static int receive_answer_locked(struct door *d, union gantry_message *msg, uint16_t wanted)
 {
 	uint16_t kind;
 	unsigned int nfds;
@@ -324,7 +268,7 @@ static int receive_answer_locked(struct door *d, union message *msg, uint16_t wa
 static int unix_peek(void *cookie, struct gantry_door_refuse *ret_notice)
 {
 	struct door *d = cookie;
-	union message msg;
+	union gantry_message msg;
 	int r = -EAGAIN;
 
 	*ret_notice = (struct gantry_door_refuse){ 0 };
@@ -337,7 +281,7 @@ static int unix_peek(void *cookie, struct gantry_door_refuse *ret_notice)
 	return r == -ECONNRESET ? r : 0;
 }
 
-static int wait_answer_locked(struct door *d, union message *msg, uint16_t kind,
+static int wait_answer_locked(struct door *d, union gantry_message *msg, uint16_t kind,
 			      uint64_t deadline_ns)
 {
 	int r;
@@ -355,7 +299,7 @@ static int unix_request(void *cookie, void *msg, uint16_t kind, void *ret_answer
 {
 	struct gantry_door_header *h = msg;
 	struct door *d = cookie;
-	union message answer;
+	union gantry_message answer;
 	int r;
 
 	pthread_mutex_lock(&d->recv_lock);
@@ -365,10 +309,8 @@ static int unix_request(void *cookie, void *msg, uint16_t kind, void *ret_answer
 		r = wait_answer_locked(d, &answer, kind, deadline_ns);
 	pthread_mutex_unlock(&d->recv_lock);
 
-	if (r == -ETIMEDOUT || r == -EAGAIN)
-		return gantry_fail(GANTRY_E_TIMEOUT, "the agent did not answer in time");
 	if (r < 0)
-		return gantry_fail(GANTRY_E_DETACHED, "the agent hung up");
+		return gantry_request_failed(r);
 	memcpy(ret_answer, &answer, gantry_door_len(kind));
 	return 0;
 }

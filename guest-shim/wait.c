@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/spin.h"
 #include "guest-shim/error.h"
@@ -24,6 +25,11 @@
 #define LONG_FLOOR_NS	20000u
 #define LONG_MIN_NCPUS	4u
 #define LONG_MEAN_SHIFT 2 /* a new wait counts a quarter */
+/* Longer waits, up to a second, are slept through, but for their end: so long before it and after, and a sixteenth of the wait. */
+#define DOZE_MAX_NS	 GANTRY_NS_PER_S
+#define DOZE_LEAD_NS	 200000u
+#define DOZE_LEAD_SHIFT	 4
+#define DOZE_LEAD_MAX_NS GANTRY_NS_PER_MS
 
 /* Longest sleep without a look at the session's state and the door. */
 #define SLICE_NS (100 * GANTRY_NS_PER_MS)
@@ -42,9 +48,12 @@ static struct gantry_spin *this_thread(unsigned int ncpus)
 
 static bool spin_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq)
 {
-	struct gantry_spin *spin = this_thread(s->ncpus);
+	struct gantry_spin *spin;
 	bool hit;
 
+	if (s->transport->is_pumped)
+		return false;
+	spin = this_thread(s->ncpus);
 	gantry_spin_begin(spin);
 	while (!(hit = gantry_ring_done(map) >= seq) && gantry_spin_again(spin))
 		;
@@ -56,7 +65,8 @@ static bool may_spin_long(const struct gantry_session *s, const struct gantry_qu
 {
 	uint32_t kind = gantry_load_relaxed(&q->kind);
 
-	return kind != GANTRY_KIND_ANY && kind != GANTRY_KIND_CPU && s->ncpus >= LONG_MIN_NCPUS;
+	return kind != GANTRY_KIND_ANY && kind != GANTRY_KIND_CPU && s->ncpus >= LONG_MIN_NCPUS &&
+	       !s->transport->is_pumped;
 }
 
 /* After spin_for() in vain: until the wait, begun at @start, has taken what waits take. */
@@ -91,6 +101,16 @@ static void learn_wait(struct gantry_queue_end *q, uint64_t took)
 	gantry_store_relaxed(&q->wait_cycles, mean);
 }
 
+void gantry_wait_sleep(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
+		       uint64_t deadline_ns)
+{
+	if (s->transport->sleep)
+		s->transport->sleep(s->cookie, map, seq, deadline_ns);
+	else
+		(void)gantry_ring_wait_sleep(map, seq, deadline_ns); /* early is fine */
+}
+
+/* 1: the deadline has passed. */
 static int sleep_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
 		     uint64_t deadline_ns)
 {
@@ -101,11 +121,11 @@ static int sleep_for(struct gantry_session *s, const struct gantry_ring_map *map
 		if (r < 0)
 			return r;
 		if (now >= deadline_ns)
-			return gantry_fail_plain(GANTRY_E_TIMEOUT);
+			return 1;
 		gantry_count_add(&s->nsleeps, 1);
 		/* Woken or not: what counts is what the next turn sees. */
-		(void)gantry_ring_wait_sleep(
-			map, seq, deadline_ns - now < SLICE_NS ? deadline_ns : now + SLICE_NS);
+		gantry_wait_sleep(s, map, seq,
+				  deadline_ns - now < SLICE_NS ? deadline_ns : now + SLICE_NS);
 	}
 	return 0;
 }
@@ -121,6 +141,29 @@ static int wait_asleep(struct gantry_session *s, const struct gantry_ring_map *m
 	return r;
 }
 
+/* Asleep until shortly before the end of a wait as they were lately, begun at @start, then awake. 1: it is not over. */
+static int doze(struct gantry_session *s, const struct gantry_queue_end *q, uint64_t seq,
+		uint64_t start, uint64_t deadline_ns)
+{
+	uint64_t us = gantry_cycles_per_us();
+	uint64_t mean_ns = gantry_load_relaxed(&q->wait_cycles) * GANTRY_NS_PER_US / us;
+	uint64_t now_ns = gantry_now_ns();
+	uint64_t lead_ns = GANTRY_MIN((mean_ns >> DOZE_LEAD_SHIFT) + DOZE_LEAD_NS,
+				      (uint64_t)DOZE_LEAD_MAX_NS);
+	uint64_t end_ns = now_ns + mean_ns - (gantry_cycles() - start) * GANTRY_NS_PER_US / us;
+	int r;
+
+	if (mean_ns <= LONG_SPIN_NS || mean_ns > DOZE_MAX_NS || end_ns + lead_ns > deadline_ns)
+		return 1;
+	r = wait_asleep(s, &q->ring.map, seq, end_ns - lead_ns);
+	while (r > 0 && gantry_now_ns() < end_ns + lead_ns)
+		if (gantry_ring_done(&q->ring.map) >= seq)
+			r = 0;
+		else
+			gantry_cpu_relax();
+	return r;
+}
+
 static int wait_long(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
 		     uint64_t deadline_ns)
 {
@@ -129,10 +172,21 @@ static int wait_long(struct gantry_session *s, struct gantry_queue_end *q, uint6
 	int r = 0;
 
 	if (!spin_for(s, &q->ring.map, seq) && !(learns && spin_long(q, seq, start, deadline_ns)))
+		r = learns ? doze(s, q, seq, start, deadline_ns) : 1;
+	if (r > 0)
 		r = wait_asleep(s, &q->ring.map, seq, deadline_ns);
 	if (learns && r == 0)
 		learn_wait(q, gantry_cycles() - start);
-	return r;
+	gantry_session_order(s);
+	return r > 0 ? gantry_fail_plain(GANTRY_E_TIMEOUT) : r;
+}
+
+/* Without waiting; where words change only while somebody reads the transport, that is done. */
+static int look_now(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq)
+{
+	if (s->transport->is_pumped)
+		s->transport->sleep(s->cookie, map, seq, 0);
+	return gantry_session_look(s);
 }
 
 int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
@@ -141,10 +195,16 @@ int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64
 	const struct gantry_ring_map *map = &q->ring.map;
 	int r;
 
-	if (gantry_ring_done(map) >= seq)
+	if (gantry_ring_done(map) >= seq) {
+		gantry_session_order(s);
 		return 0;
+	}
 	if (deadline_ns == 0) { /* asked without waiting */
-		r = gantry_session_look(s);
+		r = look_now(s, map, seq);
+		if (gantry_ring_done(map) >= seq) {
+			gantry_session_order(s);
+			return 0;
+		}
 		return r < 0 ? r : gantry_fail_plain(GANTRY_E_TIMEOUT);
 	}
 	return wait_long(s, q, seq, deadline_ns);
@@ -268,8 +328,12 @@ int gantry_test(struct gantry_session *session, gantry_ticket ticket)
 	r = gantry_ticket_find(session, ticket, &q, &seq);
 	if (r < 0)
 		return r;
-	if (gantry_ring_done(&q->ring.map) < seq)
-		return gantry_session_look(session);
+	if (gantry_ring_done(&q->ring.map) < seq) {
+		r = look_now(session, &q->ring.map, seq);
+		if (r < 0 || gantry_ring_done(&q->ring.map) < seq)
+			return r;
+	}
+	gantry_session_order(session);
 	r = gantry_ticket_status(q, seq);
 	return r < 0 ? task_failed(ticket, r) : 1;
 }

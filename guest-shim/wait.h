@@ -16,6 +16,10 @@
 int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
 		    uint64_t deadline_ns);
 
+/* One sleep on @map's done, by the transport's means; returns early at any time, and at @deadline_ns. */
+void gantry_wait_sleep(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq,
+		       uint64_t deadline_ns);
+
 /*
  * By queue slot: how many tasks were put and are not known to have finished; 0 for queues with none
  * of them.

@@ -144,7 +144,8 @@ static int check_cursors(const struct gantry_ledger_queue *q, uint32_t nslots)
 		return -EINVAL;
 	if (q->done > q->issued || q->issued > q->taken || q->taken - q->done > nslots)
 		return -EINVAL;
-	if (q->doubt_below > q->taken || q->opened_by > POSITION_MAX)
+	if (q->doubt_below > q->taken || q->opened_by > POSITION_MAX ||
+	    q->untried_below > POSITION_MAX)
 		return -EINVAL;
 	/* A failure is counted before its task is: at most all that were taken. */
 	return q->nfailed > q->taken ? -EINVAL : 0;
@@ -164,12 +165,12 @@ static int check_queue(const struct gantry_ledger_queue *q, uint32_t slot, uint3
 		return gantry_err_set(err, -EINVAL, "queue %u: device kind %u", slot, q->kind);
 	if (q->device >= NDEVICES)
 		return gantry_err_set(err, -EINVAL, "queue %u: device %u", slot, q->device);
-	if (q->fail_stop > 1 || q->guest_paused > 1 || q->broken > 1 || q->paused > 1)
+	if (q->fail_stop > 1 || q->guest_paused > 1 || q->broken > 1 || q->paused > 1 ||
+	    q->sorted > 1)
 		return gantry_err_set(err, -EINVAL, "queue %u: a flag is neither 0 nor 1", slot);
 	if (q->verdict > 0 || q->verdict < VERDICT_MIN)
 		return gantry_err_set(err, -EINVAL, "queue %u: verdict %d", slot, q->verdict);
-	if (q->reserved0 || q->reserved1 || !all_zero(q->pad0, sizeof(q->pad0)) ||
-	    !all_zero(q->pad1, sizeof(q->pad1)))
+	if (q->reserved1 || !all_zero(q->pad1, sizeof(q->pad1)))
 		return gantry_err_set(err, -EINVAL, "queue %u: a reserved field is in use", slot);
 	return 0;
 }

@@ -155,12 +155,14 @@ struct gantry_ledger_queue {
 	uint32_t kind;
 	uint32_t guest_paused;
 	uint32_t broken; /* fail_stop hit: later tasks are not run */
-	uint32_t reserved0;
+	uint32_t
+		sorted; /* 1: its worker's context failed, and what certainly never began was counted back from issued */
 	uint64_t
 		doubt_below; /* tasks before it may have run under an earlier worker, whatever issued says now */
 	uint64_t
 		opened_by; /* position + 1 of the control operation that opened it: undone if that was in doubt */
-	uint8_t pad0[8];
+	uint64_t
+		untried_below; /* the newest launch so far of a kernel that had not finished in this worker yet; + 1 */
 	/* line 2, agent */
 	uint32_t paused; /* the administrator paused it */
 	uint32_t reserved1;

@@ -208,11 +208,16 @@ void gantry_ring_reply(struct gantry_ring_consumer *c, uint64_t pos,
 	gantry_region_copy_in(c->map.inl[pos & c->map.mask].bytes, reply, sizeof(*reply));
 }
 
-bool gantry_ring_wake(struct gantry_ring_consumer *c)
+bool gantry_ring_must_wake(const struct gantry_ring_consumer *c)
 {
 	/* Full fence: pairs with the one in gantry_ring_wait_enter(). */
 	gantry_fence_full();
-	if (gantry_load_relaxed(&c->map.area->waiters) == 0)
+	return gantry_load_relaxed(&c->map.area->waiters) != 0;
+}
+
+bool gantry_ring_wake(struct gantry_ring_consumer *c)
+{
+	if (!gantry_ring_must_wake(c))
 		return false;
 	(void)gantry_futex_wake((uint32_t *)&c->map.area->done, INT32_MAX);
 	return true;

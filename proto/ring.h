@@ -142,7 +142,10 @@ void gantry_ring_set_status(struct gantry_ring_consumer *c, uint64_t pos, int st
 void gantry_ring_reply(struct gantry_ring_consumer *c, uint64_t pos,
 		       const struct gantry_reply *reply);
 
-/* Full fence, then wakes guest threads asleep on done, if any. Never blocks. Returns whether it woke. */
+/* Full fence, then whether guest threads sleep on done. */
+bool gantry_ring_must_wake(const struct gantry_ring_consumer *c);
+
+/* The same, and wakes them by futex. Never blocks. Returns whether it woke. */
 bool gantry_ring_wake(struct gantry_ring_consumer *c);
 
 /*

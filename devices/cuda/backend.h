@@ -4,8 +4,8 @@
  *
  * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
  * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows; stream.c
- * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; watch.c wakes
- * a device thread that sleeps; fault.c says what an error means.
+ * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
+ * launches and enqueues many in one call; time.c asks the device how long they took; watch.c wakes a device thread that sleeps; fault.c says what an error means.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
  * into its word, host memory that the device writes to. poll() reads words and calls no driver.
@@ -106,6 +106,7 @@ struct gantry_cuda_slot {
 	struct gantry_kernel *kernel; /* NULL: a copy or fill */
 	uint32_t estimate_ns;
 	bool judged; /* its verdict was asked for */
+	bool closed; /* the word is written behind it: what follows begins when that is done */
 };
 
 /* Scratch memory of a stream's running bodies. */
@@ -131,6 +132,44 @@ struct gantry_cuda_marks {
 	uint32_t next;
 };
 
+/* Fills of one length and value (fill.c). */
+struct gantry_cuda_fills {
+	uint64_t len;
+	uint32_t value;
+	uint32_t nseen;	 /* fills like that, up to as many as it is worth */
+	uint32_t others; /* other fills since */
+	bool refused;	 /* by the driver: no more of this */
+	CUgraph native;
+	CUgraphExec exec; /* NULL: not made */
+	CUgraphNode node;
+};
+
+#define GANTRY_CUDA_SPANS 4u
+/* Batches timed by events (time.c); oldest first, free-running. */
+struct gantry_cuda_times {
+	struct gantry_cuda_span {
+		CUevent begin; /* both made when first used */
+		CUevent end;
+		uint32_t from; /* commands of the stream */
+		uint32_t to;
+	} spans[GANTRY_CUDA_SPANS];
+	uint32_t first;
+	uint32_t next;
+	bool open; /* the batch that is gathered has its beginning */
+};
+
+/* A launch as the driver takes it. What is behind the last argument is never looked at. */
+struct gantry_cuda_call {
+	CUfunction function;
+	uint32_t grid[3];
+	uint32_t block[3];
+	uint32_t shared_bytes;
+	uint32_t nargs;
+	uint64_t args[GANTRY_MAX_CMD_ARGS]; /* the bytes of a shorter one come first */
+};
+
+struct gantry_cuda_batch; /* batch.c */
+
 struct gantry_stream {
 	struct gantry_list link;   /* gantry_dev.streams */
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
@@ -141,15 +180,22 @@ struct gantry_stream {
 	/* Free-running: accepted, followed by a mark or a write, by a write, seen finished, told by poll(). */
 	uint32_t submitted;
 	uint32_t flushed;
+	uint32_t flushed_before; /* @flushed as it was one batch ago */
 	uint32_t written;
 	uint32_t finished;
 	uint32_t told;
-	uint32_t njudged; /* in flight, with a verdict */
-	bool mark_next;	  /* the newest command is a copy that is better followed by a mark */
-	bool unwritten;	  /* the newest batch in flight has a mark only */
+	uint32_t njudged;  /* in flight, with a verdict */
+	uint32_t ncareful; /* so many launches more are told apart */
+	bool mark_next;	   /* the newest command is a copy that is better followed by a mark */
+	bool unwritten;	   /* the newest batch in flight has a mark only */
 	struct gantry_cuda_marks marks;
+	struct gantry_cuda_batch *batch; /* made for the first launch */
+	uint64_t flying_ns;		 /* what is not seen finished is expected to take */
+	struct gantry_cuda_times times;
+	struct gantry_cuda_fills fills;
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
+	uint64_t seen_from; /* gantry_dev.busy_at then */
 	uint64_t asked_at; /* cycles when there was progress last, or the driver was asked for it */
 
 	/* Of the body that runs now. */
@@ -297,13 +343,39 @@ uint32_t gantry_cuda_mark_look(struct gantry_stream *stream);
 void gantry_cuda_mark_drop(struct gantry_stream *stream);
 void gantry_cuda_mark_fini(struct gantry_stream *stream);
 
+/* time.c */
+/* A batch begins, with a command that is expected to take so long. */
+void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns);
+/* It ends with what was enqueued last. */
+void gantry_cuda_time_end(struct gantry_stream *stream);
+/* The next batch with a time of its own, of those that ended before command @end: [*ret_from, *ret_to). */
+bool gantry_cuda_time_next(struct gantry_stream *stream, uint32_t end, uint32_t *ret_from,
+			   uint32_t *ret_to, uint64_t *ret_ns);
+void gantry_cuda_time_drop(struct gantry_stream *stream);
+void gantry_cuda_time_fini(struct gantry_stream *stream);
+
 /*
  * What enqueues a command returns 0; 1 when it is finished with nothing enqueued, with its status in
  * @slot; -errno when it is refused. A sticky error is noted as a fault, and 0.
  */
 /* launch.c */
+int gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call);
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot);
+/* batch.c */
+/* Where the launch that is submitted now is to be written so that it can wait for others; NULL: no memory. */
+struct gantry_cuda_call *gantry_cuda_batch_room(struct gantry_stream *stream);
+/* What was written there is the next command of the stream. */
+void gantry_cuda_batch_keep(struct gantry_stream *stream);
+/* Where the device has nothing else of the stream to do, a few are enough. After each command. */
+void gantry_cuda_batch_start(struct gantry_stream *stream);
+/* All that waits goes to the device: before anything else does, and before a mark. */
+void gantry_cuda_batch_push(struct gantry_stream *stream);
+/* What waits goes nowhere: the context has failed. Returns the position of the first of it, or of the next command. */
+uint32_t gantry_cuda_batch_drop(struct gantry_stream *stream);
+/* Functions are going to end: no graph may know one that looks like another that comes later. */
+void gantry_cuda_batch_forget(struct gantry_stream *stream);
+void gantry_cuda_batch_fini(struct gantry_stream *stream);
 /* body.c */
 int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 			 struct gantry_cuda_slot *slot);
@@ -312,6 +384,12 @@ void gantry_cuda_body_fini(struct gantry_stream *stream);
 /* move.c */
 int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
 int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* fill.c */
+/* Enqueues a fill with words of @value, if it is one of many alike; false: another way is better. */
+bool gantry_cuda_fill_again(struct gantry_stream *stream, CUdeviceptr dst, uint64_t len,
+			    uint32_t value);
+void gantry_cuda_fills_fini(struct gantry_stream *stream);
+/* move.c */
 /* @len bytes at @dst, of @pattern repeated; any alignment. Of device memory or memory it reaches. */
 CUresult gantry_cuda_fill_device(struct gantry_stream *stream, CUdeviceptr dst, uint64_t len,
 				 uint64_t pattern, uint32_t pattern_bytes);

@@ -47,7 +47,17 @@
 	F(EventDestroy, cuEventDestroy_v2)                                       \
 	F(EventRecord, cuEventRecord)                                            \
 	F(EventQuery, cuEventQuery)                                              \
+	F(EventElapsedTime, cuEventElapsedTime)                                  \
 	F(LaunchHostFunc, cuLaunchHostFunc)                                      \
+	F(GraphCreate, cuGraphCreate)                                            \
+	F(GraphDestroy, cuGraphDestroy)                                          \
+	F(GraphAddKernelNode, cuGraphAddKernelNode_v2)                           \
+	F(GraphAddMemsetNode, cuGraphAddMemsetNode)                              \
+	F(GraphInstantiate, cuGraphInstantiateWithFlags)                         \
+	F(GraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2)       \
+	F(GraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams)          \
+	F(GraphExecDestroy, cuGraphExecDestroy)                                  \
+	F(GraphLaunch, cuGraphLaunch)                                            \
 	F(ModuleLoadDataEx, cuModuleLoadDataEx)                                  \
 	F(ModuleUnload, cuModuleUnload)                                          \
 	F(ModuleGetFunction, cuModuleGetFunction)                                \

@@ -78,8 +78,9 @@ struct gantry_cuda_nvml {
 	struct nvml_calls calls;
 	void *gpu;	      /* the whole GPU */
 	void *instance;	      /* the MIG instance where the device is one, else the GPU */
+	pthread_mutex_t lock; /* protects what follows; the counts are read without */
+	bool watches;	      /* somebody has asked: from then on events are counted */
 	void *events;	      /* NULL: it tells of none */
-	pthread_mutex_t lock; /* protects the counts */
 	uint64_t nfaults;
 	uint32_t last_fault;
 	uint32_t lost; /* seen to be off the bus */
@@ -160,7 +161,6 @@ struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci
 	    nvml->calls.by_uuid(uuid, &nvml->instance) != NVML_SUCCESS)
 		nvml->instance = nvml->gpu;
 	(void)pthread_mutex_init(&nvml->lock, NULL); /* default attributes cannot fail */
-	watch_events(nvml);
 	return nvml;
 }
 
@@ -219,19 +219,26 @@ uint64_t gantry_cuda_nvml_link(struct gantry_cuda_nvml *nvml)
 static void read_events(struct gantry_cuda_nvml *nvml, struct gantry_device_health *health)
 {
 	struct nvml_event event;
+	bool has_events = true; /* as far as the thread that reads them knows */
 
-	if (!nvml->events)
-		return;
 	/* No waiting, neither here nor behind another thread that reads them now. */
 	if (pthread_mutex_trylock(&nvml->lock) == 0) {
-		while (worked(nvml, nvml->calls.events_wait(nvml->events, &event, 0))) {
+		/* Not before: workers never ask, and a set of events holds descriptors. */
+		if (!nvml->watches)
+			watch_events(nvml);
+		nvml->watches = true;
+		while (nvml->events &&
+		       worked(nvml, nvml->calls.events_wait(nvml->events, &event, 0))) {
 			if (!(event.type & NVML_EVENT_XID))
 				continue;
 			(void)gantry_fetch_add(&nvml->nfaults, 1);
 			gantry_store_relaxed(&nvml->last_fault, (uint32_t)event.data);
 		}
+		has_events = nvml->events != NULL;
 		(void)pthread_mutex_unlock(&nvml->lock);
 	}
+	if (!has_events)
+		return;
 	health->known |= GANTRY_HEALTH_FAULTS;
 	health->nfaults = gantry_load_relaxed(&nvml->nfaults);
 	health->last_fault = gantry_load_relaxed(&nvml->last_fault);

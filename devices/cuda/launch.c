@@ -2,6 +2,7 @@
 /* Launches of device functions as they are: arguments by the signature, geometry by the device's limits. */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "devices/cuda/backend.h"
 
@@ -48,9 +49,9 @@ static int allow_shared(struct gantry_dev *dev, struct gantry_kernel *kernel, ui
 	return 0;
 }
 
-/* Addresses of the arguments; those of buffers become device addresses in @addresses. */
+/* The arguments as the device has them; those of buffers become addresses. */
 static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
-		     CUdeviceptr *addresses, void **params)
+		     uint64_t *ret_args)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
 
@@ -60,40 +61,71 @@ static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launc
 
 		if (!sig->args[i].mode) {
 			/* The value's bytes come first, whatever its width: all of these hosts are little-endian. */
-			params[i] = (void *)(uintptr_t)&launch->args[i].value;
+			ret_args[i] = launch->args[i].value.u64;
 			continue;
 		}
 		/* An address that the device does not reach would end the context. */
 		if (range->mem && !gantry_cuda_mem_reach(dev, range))
 			return -EOPNOTSUPP;
-		addresses[i] = range->mem ? range->mem->address + range->off : 0;
-		params[i] = &addresses[i];
+		ret_args[i] = range->mem ? range->mem->address + range->off : 0;
 	}
 	return 0;
+}
+
+static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
+		     struct gantry_cuda_call *ret_call)
+{
+	struct gantry_kernel *kernel = launch->kernel;
+	int r = check_geometry(dev, kernel, launch);
+
+	if (r == 0)
+		r = allow_shared(dev, kernel, launch->shared_bytes);
+	if (r == 0)
+		r = take_args(dev, launch, ret_call->args);
+	if (r < 0)
+		return r;
+	ret_call->function = kernel->function;
+	memcpy(ret_call->grid, launch->grid, sizeof(ret_call->grid));
+	memcpy(ret_call->block, launch->block, sizeof(ret_call->block));
+	ret_call->shared_bytes = launch->shared_bytes;
+	ret_call->nargs = launch->nargs;
+	return 0;
+}
+
+int gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call)
+{
+	struct gantry_dev *dev = stream->dev;
+	void *params[GANTRY_MAX_CMD_ARGS];
+	CUresult result;
+	int r;
+
+	for (uint32_t i = 0; i < call->nargs; i++)
+		params[i] = (void *)(uintptr_t)&call->args[i];
+	result = dev->driver->LaunchKernel(call->function, call->grid[0], call->grid[1],
+					   call->grid[2], call->block[0], call->block[1],
+					   call->block[2], call->shared_bytes, stream->native,
+					   params, NULL);
+	if (result == CUDA_SUCCESS)
+		return 0;
+	r = gantry_cuda_check(dev, result, "", NULL);
+	return gantry_cuda_sticky(result) ? 0 : r;
 }
 
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot)
 {
-	struct gantry_dev *dev = stream->dev;
-	struct gantry_kernel *kernel = launch->kernel;
-	CUdeviceptr addresses[GANTRY_MAX_CMD_ARGS];
-	void *params[GANTRY_MAX_CMD_ARGS];
-	CUresult result;
+	struct gantry_cuda_call *kept = gantry_cuda_batch_room(stream);
+	struct gantry_cuda_call now;
 	int r;
 
 	(void)slot; /* nothing is known of the outcome yet */
-	r = check_geometry(dev, kernel, launch);
-	if (r == 0)
-		r = allow_shared(dev, kernel, launch->shared_bytes);
-	if (r == 0)
-		r = take_args(dev, launch, addresses, params);
+	r = make_call(stream->dev, launch, kept ? kept : &now);
 	if (r < 0)
 		return r;
-	result = dev->driver->LaunchKernel(kernel->function, launch->grid[0], launch->grid[1],
-					   launch->grid[2], launch->block[0], launch->block[1],
-					   launch->block[2], launch->shared_bytes, stream->native,
-					   params, NULL);
-	r = gantry_cuda_check(dev, result, "", NULL);
-	return gantry_cuda_sticky(result) ? 0 : r;
+	if (kept) {
+		gantry_cuda_batch_keep(stream);
+		return 0;
+	}
+	gantry_cuda_batch_push(stream);
+	return gantry_cuda_call(stream, &now);
 }

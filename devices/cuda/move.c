@@ -196,6 +196,9 @@ CUresult gantry_cuda_fill_device(struct gantry_stream *stream, CUdeviceptr dst, 
 
 	if (len == 0)
 		return CUDA_SUCCESS;
+	if (bytes <= 4 || (uint32_t)pattern == (uint32_t)(pattern >> 32))
+		if (gantry_cuda_fill_again(stream, dst, len, (uint32_t)widen(pattern, bytes)))
+			return CUDA_SUCCESS;
 	if (bytes_equal(pattern, bytes))
 		return driver->MemsetD8Async(dst, (unsigned char)pattern, len, stream->native);
 	if (bytes == 8 && (uint32_t)pattern == (uint32_t)(pattern >> 32))

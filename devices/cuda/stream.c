@@ -2,8 +2,8 @@
 /*
  * Streams of the cuda backend: commands in, batches closed by a write, words read, device time shared out.
  *
- * The device thread sees when a batch has finished, not when each of its commands has. A batch's time goes to its
- * commands by what each was expected to take; expectations of kernels follow what they were given,
+ * The device thread sees when a batch has finished, not when each of its commands has; of long ones the device says how
+ * long they took (time.c). A batch's time goes to its commands by what each was expected to take; expectations of kernels follow what they were given,
  * so in batches of one kernel, which most are, they become its mean.
  */
 #include <assert.h>
@@ -30,6 +30,15 @@
 #define MARK_IN_BYTES (256u << 10)
 /* Who waits longer than this may sleep, and the word wakes it: both are put then. */
 #define MARK_ONLY_NS 1000000u
+
+/*
+ * Which launch it was that a context failed at is known where a write ends just before it and the next just behind. From
+ * here on a launch is worth that: two writes are less than a hundredth of it.
+ */
+#define APART_NS 500000u
+
+/* While more than this is in flight nothing is gathered: the device thread may sleep, and poll() comes late. */
+#define GATHER_NS 500000u
 
 /* The least that a command which enqueued something is said to have taken. */
 #define FLOOR_NS 100u
@@ -104,6 +113,7 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 		return r;
 	}
 	stream->dev = dev;
+	stream->ncareful = attr->ncareful;
 	stream->cell = &dev->cells[stream->place];
 	gantry_store_relaxed(&stream->cell->word, 0u);
 	gantry_store_relaxed(&dev->seen[stream->place], 0u);
@@ -127,6 +137,9 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 	    !gantry_load_relaxed(&dev->fault))
 		(void)dev->driver->StreamSynchronize(stream->native); /* fails with the context */
 	gantry_cuda_mark_fini(stream);
+	gantry_cuda_batch_fini(stream);
+	gantry_cuda_time_fini(stream);
+	gantry_cuda_fills_fini(stream);
 	gantry_cuda_body_fini(stream);
 	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
 	place_give(dev, stream->place);
@@ -153,19 +166,26 @@ static void busy_begin(struct gantry_stream *stream)
 	busy_advance(dev);
 	dev->nbusy++;
 	stream->busy_from = dev->busy;
+	stream->seen_from = dev->busy_at;
 	stream->started_idle = true;
 	stream->asked_at = dev->busy_at;
 }
 
-/* What the stream had of the device since it was last asked. */
-static uint64_t busy_take_ns(struct gantry_stream *stream)
+/*
+ * What the stream had of the device since it was last asked. *ret_part: of each nanosecond so much, as others had the
+ * rest.
+ */
+static uint64_t busy_take_ns(struct gantry_stream *stream, double *ret_part)
 {
 	struct gantry_dev *dev = stream->dev;
-	uint64_t cycles;
+	uint64_t cycles, seen;
 
 	busy_advance(dev);
 	cycles = dev->busy - stream->busy_from;
+	seen = dev->busy_at - stream->seen_from;
+	*ret_part = seen ? (double)cycles / (double)seen : 1;
 	stream->busy_from = dev->busy;
+	stream->seen_from = dev->busy_at;
 	/* The way to the device and back is nobody's device time; behind other work it does not show. */
 	if (stream->started_idle)
 		cycles = cycles > dev->idle_cycles ? cycles - dev->idle_cycles : 0;
@@ -184,16 +204,16 @@ static void learn(struct gantry_kernel *kernel, uint64_t ns)
 		kernel->mean_ns = sample;
 }
 
-/* @ns among the commands from stream->finished up to @end. */
-static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
+/* @ns among the commands from @from up to @end. */
+static void share_out(struct gantry_stream *stream, uint32_t from, uint32_t end, uint64_t ns)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = stream->finished; i != end; i++)
+	for (uint32_t i = from; i != end; i++)
 		sum += gantry_cuda_slot_at(stream, i)->estimate_ns;
 	if (sum == 0)
 		return;
-	for (uint32_t i = stream->finished; i != end; i++) {
+	for (uint32_t i = from; i != end; i++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
 
 		if (slot->estimate_ns == 0)
@@ -203,6 +223,26 @@ static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
 		if (slot->kernel)
 			learn(slot->kernel, slot->done.device_ns);
 	}
+}
+
+/* What has finished up to @end gets its time: from the device where it said so, the others what is left of what was seen. */
+static void account(struct gantry_stream *stream, uint32_t end)
+{
+	uint32_t from = stream->finished;
+	uint32_t first, past;
+	double part;
+	uint64_t seen_ns = busy_take_ns(stream, &part);
+	uint64_t ns;
+
+	while (gantry_cuda_time_next(stream, end, &first, &past, &ns)) {
+		ns = (uint64_t)((double)ns * part);
+		/* Nothing lies before it mostly: that had its word, or was seen together with it. */
+		share_out(stream, from, first, seen_ns > ns ? seen_ns - ns : 0);
+		share_out(stream, first, past, ns);
+		seen_ns = 0;
+		from = past;
+	}
+	share_out(stream, from, end, seen_ns);
 }
 
 /* ---- submission ---- */
@@ -215,13 +255,22 @@ static uint32_t range_estimate(const struct gantry_range *dst, const struct gant
 	return (uint32_t)gantry_min_u64(ns + COPY_ESTIMATE_NS, UINT32_MAX);
 }
 
-static int enqueue_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-			  struct gantry_cuda_slot *slot)
+/* Commands that turn out to need no device, or are refused, are expected to take nothing after all. */
+static void expect(const struct gantry_cmd *cmd, struct gantry_cuda_slot *slot)
 {
-	slot->kernel = launch->kernel;
-	slot->estimate_ns = launch->kernel->mean_ns ? launch->kernel->mean_ns : FIRST_ESTIMATE_NS;
-	return launch->kernel->body ? gantry_cuda_body_run(stream, launch, slot)
-				    : gantry_cuda_launch(stream, launch, slot);
+	switch (cmd->kind) {
+	case GANTRY_CMD_LAUNCH:
+		slot->kernel = cmd->launch.kernel;
+		slot->estimate_ns = slot->kernel->mean_ns ? slot->kernel->mean_ns
+							  : FIRST_ESTIMATE_NS;
+		break;
+	case GANTRY_CMD_COPY:
+		slot->estimate_ns = range_estimate(&cmd->copy.dst, &cmd->copy.src);
+		break;
+	case GANTRY_CMD_FILL:
+		slot->estimate_ns = range_estimate(&cmd->fill.dst, NULL);
+		break;
+	}
 }
 
 /* Copies by the copy engines: out of the device, and those in that do not go with the commands. */
@@ -235,15 +284,19 @@ static bool wants_mark(const struct gantry_cmd_copy *copy)
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
+	expect(cmd, slot);
+	if (stream->submitted == stream->flushed)
+		gantry_cuda_time_begin(stream, slot->estimate_ns);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
+	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
+		return gantry_cuda_launch(stream, &cmd->launch, slot);
+	gantry_cuda_batch_push(stream);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
-		return enqueue_launch(stream, &cmd->launch, slot);
+		return gantry_cuda_body_run(stream, &cmd->launch, slot);
 	case GANTRY_CMD_COPY:
-		slot->estimate_ns = range_estimate(&cmd->copy.dst, &cmd->copy.src);
 		return gantry_cuda_copy(stream, &cmd->copy);
 	case GANTRY_CMD_FILL:
-		slot->estimate_ns = range_estimate(&cmd->fill.dst, NULL);
 		return gantry_cuda_fill(stream, &cmd->fill);
 	default:
 		assert(!"a kind of command that device.h does not have");
@@ -256,6 +309,7 @@ static void accept(struct gantry_stream *stream)
 	struct gantry_dev *dev = stream->dev;
 	bool was_idle = stream->finished == stream->submitted;
 
+	stream->flying_ns += gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns;
 	stream->submitted++;
 	if (was_idle)
 		busy_begin(stream);
@@ -267,36 +321,6 @@ static void accept(struct gantry_stream *stream)
 		gantry_store_relaxed(&dev->polled_at, gantry_cycles());
 		gantry_cuda_watch_begin(dev);
 	}
-}
-
-int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
-{
-	const struct gantry_device_host *host = stream->dev->host;
-	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->submitted);
-	int r = 0;
-
-	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH)
-		return -EAGAIN;
-	slot->done = (struct gantry_done){ .tag = cmd->tag };
-	slot->kernel = NULL;
-	slot->judged = false;
-	slot->estimate_ns = 0;
-	/* After a fault everything is accepted, and told of with the fault by poll(). */
-	if (host->cancelled(host->cookie, cmd->tag)) {
-		slot->done.status = GANTRY_E_CANCELLED;
-		slot->done.blast = GANTRY_BLAST_CMD;
-	} else if (!gantry_load_relaxed(&stream->dev->fault)) {
-		r = enqueue(stream, cmd, slot);
-	}
-	if (r < 0)
-		return r;
-	if (r > 0)
-		slot->estimate_ns = 0;
-	stream->njudged += slot->judged;
-	accept(stream);
-	if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
-		gantry_cuda_flush(stream);
-	return 0;
 }
 
 /* Runs on a thread of the driver, in the order of the stream. */
@@ -322,16 +346,6 @@ static CUresult write_word(struct gantry_stream *stream)
 	return driver->LaunchHostFunc(stream->native, host_write, write);
 }
 
-/* What is in flight is expected to take. */
-static uint64_t flight_ns(struct gantry_stream *stream)
-{
-	uint64_t ns = 0;
-
-	for (uint32_t i = stream->finished; i != stream->submitted; i++)
-		ns += gantry_cuda_slot_at(stream, i)->estimate_ns;
-	return ns;
-}
-
 static void set_unwritten(struct gantry_stream *stream, bool unwritten)
 {
 	struct gantry_dev *dev = stream->dev;
@@ -342,24 +356,123 @@ static void set_unwritten(struct gantry_stream *stream, bool unwritten)
 	gantry_store_relaxed(&dev->nunwritten, dev->nunwritten + (unwritten ? 1u : -1u));
 }
 
-void gantry_cuda_flush(struct gantry_stream *stream)
+/*
+ * Two batches are with the device. While the older one runs, soon to end, what comes is gathered: fewer and larger batches
+ * cost less, and the other one keeps the device busy meanwhile.
+ */
+static bool joins_more(const struct gantry_stream *stream)
 {
-	CUresult result = CUDA_SUCCESS;
-	bool marked;
+	return (int32_t)(stream->flushed_before - stream->finished) > 0 &&
+	       stream->submitted - stream->flushed < GANTRY_CUDA_BATCH &&
+	       stream->flying_ns < GATHER_NS;
+}
 
-	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault))
-		return;
-	marked = stream->mark_next && gantry_cuda_mark_put(stream);
-	if (!marked || flight_ns(stream) > MARK_ONLY_NS) {
-		result = write_word(stream);
-		stream->written = stream->submitted;
-		marked = false;
-	}
-	set_unwritten(stream, marked);
-	/* Without the write nothing of the stream will ever be seen to finish: as bad as a fault. */
+/* Without the write nothing of the stream may ever be seen to finish: as bad as a fault. */
+static void put_word(struct gantry_stream *stream)
+{
+	CUresult result = write_word(stream);
+
 	if (result != CUDA_SUCCESS)
 		gantry_cuda_fault_note(stream->dev, result);
+	stream->written = stream->submitted;
+	gantry_cuda_slot_at(stream, stream->submitted - 1)->closed = true;
+}
+
+/*
+ * Whether it is to be known of this launch whether it began and ended. Of one that never ended here it is most needed:
+ * what is wrong with a kernel mostly shows at once.
+ */
+static bool is_apart(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	uint32_t mean_ns;
+
+	if (cmd->kind != GANTRY_CMD_LAUNCH)
+		return false;
+	mean_ns = cmd->launch.kernel->mean_ns;
+	if (mean_ns == 0 || mean_ns >= APART_NS)
+		return true;
+	if (stream->ncareful == 0)
+		return false;
+	stream->ncareful--;
+	return true;
+}
+
+/* Everything goes to the device: what follows tells its end. */
+static void send(struct gantry_stream *stream)
+{
+	gantry_cuda_batch_push(stream);
+	gantry_cuda_time_end(stream);
+}
+
+static void sent(struct gantry_stream *stream, bool unwritten)
+{
+	set_unwritten(stream, unwritten);
+	stream->flushed_before = stream->flushed;
 	stream->flushed = stream->submitted;
+}
+
+static void close_batch(struct gantry_stream *stream)
+{
+	if (stream->finished == stream->submitted || stream->written == stream->submitted ||
+	    gantry_load_relaxed(&stream->dev->fault))
+		return;
+	send(stream);
+	put_word(stream);
+	sent(stream, false);
+}
+
+void gantry_cuda_flush(struct gantry_stream *stream)
+{
+	bool marked;
+
+	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault) ||
+	    joins_more(stream))
+		return;
+	send(stream);
+	marked = stream->mark_next && gantry_cuda_mark_put(stream);
+	if (!marked || stream->flying_ns > MARK_ONLY_NS) {
+		put_word(stream);
+		marked = false;
+	}
+	sent(stream, marked);
+}
+
+int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	const struct gantry_device_host *host = stream->dev->host;
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->submitted);
+	bool apart;
+	int r = 0;
+
+	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH)
+		return -EAGAIN;
+	apart = is_apart(stream, cmd);
+	if (apart)
+		close_batch(stream);
+	slot->done = (struct gantry_done){ .tag = cmd->tag };
+	slot->kernel = NULL;
+	slot->judged = false;
+	slot->closed = false;
+	slot->estimate_ns = 0;
+	/* After a fault everything is accepted, and told of with the fault by poll(). */
+	if (host->cancelled(host->cookie, cmd->tag)) {
+		slot->done.status = GANTRY_E_CANCELLED;
+		slot->done.blast = GANTRY_BLAST_CMD;
+	} else if (!gantry_load_relaxed(&stream->dev->fault)) {
+		r = enqueue(stream, cmd, slot);
+	}
+	if (r < 0)
+		return r;
+	if (r > 0)
+		slot->estimate_ns = 0;
+	stream->njudged += slot->judged;
+	accept(stream);
+	gantry_cuda_batch_start(stream);
+	if (apart)
+		close_batch(stream);
+	else if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
+		gantry_cuda_flush(stream);
+	return 0;
 }
 
 /* ---- completion ---- */
@@ -381,11 +494,15 @@ static void judge(struct gantry_stream *stream, uint32_t position)
 
 static void finish(struct gantry_stream *stream, uint32_t end)
 {
-	share_out(stream, end, busy_take_ns(stream));
+	account(stream, end);
 	stream->asked_at = stream->dev->busy_at;
-	for (; stream->finished != end; stream->finished++)
-		if (gantry_cuda_slot_at(stream, stream->finished)->judged)
+	for (; stream->finished != end; stream->finished++) {
+		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->finished);
+
+		stream->flying_ns -= slot->estimate_ns;
+		if (slot->judged)
 			judge(stream, stream->finished);
+	}
 	if (stream->finished == stream->submitted)
 		stream->dev->nbusy--;
 }
@@ -430,17 +547,24 @@ static void note_seen(struct gantry_stream *stream, uint32_t word)
 		set_unwritten(stream, false);
 }
 
-static void look(struct gantry_stream *stream)
+static uint32_t look_at_word(struct gantry_stream *stream)
 {
 	/* Acquire: pairs with the device's write, which comes after all that the commands wrote. */
 	uint32_t word = gantry_load_acquire(&stream->cell->word);
-	uint32_t before = stream->finished;
-	uint32_t marked;
 
 	/* Device code of a guest can write here too, and harms its own worker only. */
 	if (word != stream->finished &&
 	    word - stream->finished <= stream->flushed - stream->finished)
 		finish(stream, word);
+	return word;
+}
+
+static void look(struct gantry_stream *stream)
+{
+	uint32_t before = stream->finished;
+	uint32_t word = look_at_word(stream);
+	uint32_t marked;
+
 	marked = gantry_cuda_mark_look(stream);
 	if (marked != stream->finished)
 		finish(stream, marked);
@@ -451,25 +575,39 @@ static void look(struct gantry_stream *stream)
 		ask(stream);
 }
 
-/* All that has not finished ends with the fault. */
+/*
+ * All that may have been at work ends with the fault: up to the first write that never came, or to what was kept here. The
+ * rest never began.
+ */
 static void fail(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
+	bool began = true;
+	uint32_t kept;
 
+	/* What came before the fault is there by now, and may not have been when the stream was looked at. */
+	(void)look_at_word(stream);
 	if (stream->finished == stream->submitted)
 		return;
 	gantry_cuda_mark_drop(stream);
+	kept = gantry_cuda_batch_drop(stream);
 	set_unwritten(stream, false);
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
 
 		slot->judged = false;
+		began = began && i != kept;
 		if (slot->done.status == GANTRY_OK)
 			gantry_cuda_fault_done(dev, &slot->done);
+		if (!began && slot->done.blast >= GANTRY_BLAST_CONTEXT)
+			slot->done.status = GANTRY_E_INTERRUPTED;
+		began = began && !slot->closed;
 	}
-	share_out(stream, stream->submitted, busy_take_ns(stream));
+	gantry_cuda_time_drop(stream);
+	account(stream, stream->submitted);
 	stream->flushed = stream->submitted;
 	stream->finished = stream->submitted;
+	stream->flying_ns = 0;
 	stream->njudged = 0;
 	dev->nbusy--;
 }

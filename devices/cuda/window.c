@@ -180,11 +180,15 @@ int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
 static int import(struct gantry_dev *dev, int fd, CUmemGenericAllocationHandle *ret_handle,
 		  struct gantry_err *err)
 {
-	return gantry_cuda_check(
-		dev,
-		dev->driver->MemImportFromShareableHandle(ret_handle, (void *)(uintptr_t)fd,
-							  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-		"cuMemImportFromShareableHandle", err);
+	CUresult result = dev->driver->MemImportFromShareableHandle(
+		ret_handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+	/* So it says of a descriptor that is none of its own, and the context is well (H100, driver 580). */
+	if (result == CUDA_ERROR_UNKNOWN)
+		return gantry_err_set(err, -EINVAL,
+				      "the descriptor is no memory of a device: "
+				      "cuMemImportFromShareableHandle does not know it");
+	return gantry_cuda_check(dev, result, "cuMemImportFromShareableHandle", err);
 }
 
 int gantry_cuda_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err)

@@ -237,6 +237,9 @@ static const struct verb verbs[] = {
 	{ BODY(WORKER_LIST), false, gantry_verb_worker_list },
 	{ BODY(DOCTOR), false, gantry_verb_doctor },
 	{ BODY(RESCAN), true, gantry_verb_rescan },
+	{ BODY(DOOR_SHOW), false, gantry_verb_door_show },
+	{ BODY(DOOR_DRAIN), true, gantry_verb_door_drain },
+	{ BODY(DOOR_OPEN), true, gantry_verb_door_open },
 };
 
 static const struct verb *find_verb(const Gantry__Admin__AdminRequest *q)

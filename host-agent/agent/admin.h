@@ -72,6 +72,9 @@ gantry_verb_fn gantry_verb_version, gantry_verb_device_list, gantry_verb_tenant_
 /* An entry of the ring as a message; its texts stay the entry's. */
 void gantry_event_message(const struct gantry_event_entry *e, Gantry__Admin__Event *msg);
 
+/* ---- admin_door.c ---- */
+gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_open;
+
 /* ---- admin_change.c ---- */
 gantry_verb_fn gantry_verb_device_set, gantry_verb_tenant_create, gantry_verb_tenant_set,
 	gantry_verb_tenant_remove, gantry_verb_session_kick, gantry_verb_queue_set,

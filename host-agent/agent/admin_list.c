@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/list.h"
@@ -17,7 +18,9 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/cgroup.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
+#include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/kernels.h"
@@ -29,6 +32,7 @@
 #include "host-agent/agent/worker_limits.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
+#include "host-agent/shared/wake.h"
 #include "proto/wire.h"
 
 #define FDS_PER_SESSION 8u
@@ -255,6 +259,11 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->on_full = key_text(r, conf, "on_full");
 	msg->compute_percent = number(r, conf->compute_percent);
 	msg->spin_ns = number(r, conf->spin_ns);
+	msg->ivshmem = number(r, conf->ivshmem);
+	msg->ivshmem_bytes = number(r, conf->ivshmem_bytes);
+	msg->ivshmem_vectors = number(r, conf->ivshmem_vectors);
+	msg->ivshmem_mode = key_text(r, conf, "ivshmem_mode");
+	msg->ivshmem_owner = key_text(r, conf, "ivshmem_owner");
 	return msg;
 }
 
@@ -338,6 +347,46 @@ static uint32_t open_queues(const struct gantry_session *s)
 	return n;
 }
 
+static const char *wake_name(const struct gantry_session *s)
+{
+	static const char *const names[] = {
+		[GANTRY_SESSION_WAKE_FUTEX] = "futex",
+		[GANTRY_SESSION_WAKE_NONE] = "poll",
+		[GANTRY_SESSION_WAKE_EVENTFD] = "eventfd",
+		[GANTRY_SESSION_WAKE_SOCKET] = "byte",
+	};
+
+	return s->doormem && s->wake == GANTRY_SESSION_WAKE_EVENTFD ? "msix" : names[s->wake];
+}
+
+static const char *mapping_name(uint32_t mapping)
+{
+	static const char *const names[] = {
+		[GANTRY_MAPPING_UNKNOWN] = "unknown",
+		[GANTRY_MAPPING_RESOURCE] = "resource",
+		[GANTRY_MAPPING_RESOURCE_WC] = "resource_wc",
+		[GANTRY_MAPPING_DEVMEM] = "devmem",
+		[GANTRY_MAPPING_VFIO] = "vfio",
+	};
+
+	return mapping < GANTRY_ARRAY_SIZE(names) ? names[mapping] : "unknown";
+}
+
+static void list_desk(const struct gantry_session *s, Gantry__Admin__Session *msg,
+		      struct gantry_answer *r)
+{
+	struct gantry_doormem_desk line;
+
+	msg->mapping = gantry_answer_text(r, "");
+	if (!gantry_doormem_claim_of(s, &line))
+		return;
+	msg->mapping = gantry_answer_text(r, mapping_name(line.mapping));
+	msg->read_mib_per_s = line.read_mib_per_s;
+	msg->write_mib_per_s = line.write_mib_per_s;
+	msg->machine = s->doormem->id;
+	msg->desk = s->desk;
+}
+
 static Gantry__Admin__Session *list_session(const struct gantry_session *s, struct gantry_answer *r)
 {
 	const struct gantry_ledger_header *hdr = s->ledger.hdr;
@@ -368,8 +417,10 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->buffers = gantry_session_buffers(s);
 	msg->attached_unix_ns = s->attached_unix_ns;
 	msg->worker_restarts = gantry_load_relaxed(&hdr->worker_restarts);
-	msg->door = gantry_answer_text(r, "unix");
+	msg->door = gantry_answer_text(r, s->conn ? s->conn->transport : "");
 	msg->address = s->shape.address;
+	msg->wakeup = gantry_answer_text(r, wake_name(s));
+	list_desk(s, msg, r);
 	msg->translated = gantry_session_translated(s) || gantry_session_guest_translated(s);
 	return msg;
 }
@@ -392,7 +443,7 @@ void gantry_verb_session_list(struct gantry_agent *a, const Gantry__Admin__Admin
 /* The guest's own number, for show: read once, and not mapped. */
 static uint64_t guest_tail(const struct gantry_session *s, uint32_t slot)
 {
-	uint64_t off = s->shape.segment.queues_off +
+	uint64_t off = s->segment_off + s->shape.segment.queues_off +
 		       (uint64_t)slot * s->shape.segment.queue_stride_bytes +
 		       offsetof(struct gantry_queue_area, tail);
 	uint64_t tail = 0;

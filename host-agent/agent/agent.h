@@ -4,7 +4,9 @@
  * that offers something to others has a header of its name.
  *
  *   run.c      start, stop, reload            keep.c     what the monitor keeps for us
- *   tenant.c   tenants from the configuration door.c     listeners, connections, handshakes
+ *   tenant.c   tenants from the configuration conn.c     guests at a door: messages, waiting
+ *   door.c     Unix sockets                   ivshmem.c  virtual machines that connect
+ *   doormem.c  their memory: desks, segments  extents.c  who has which part of it
  *   ask.c      what a guest may have          session.c  a session's memory and its end
  *   attach.c   the road to a session          recover.c  after a worker's death
  *   worker.c   worker processes               call.c     requests to them
@@ -97,13 +99,22 @@ struct gantry_agent {
 	struct gantry_list sessions;
 	struct gantry_list workers;
 	struct gantry_list wanting; /* sessions that wait for a worker */
+	struct gantry_list held;    /* ivshmem.c: connections that are over */
 	uint64_t next_session_id;
 	uint64_t next_worker_id;
+	uint64_t next_machine_id;
+	uint64_t last_doormem_epoch;
 	uint64_t share_slots[GANTRY_SHARE_NSESSIONS / 64]; /* bit set: taken */
 	uint64_t owners[GANTRY_SHARE_NWORKERS / 64];
 	uint64_t tenant_slots[GANTRY_SHARE_NTENANTS / 64];
 	uint32_t spawn_failures; /* in a row */
 	uint64_t spawn_not_before_ns;
+
+	struct gantry_list relays; /* relay.c's */
+	int vsock_fd;		   /* listens on a port of AF_VSOCK */
+	uint32_t vsock_port;	   /* which; 0: none */
+	bool vsock_told;	   /* that there is no AF_VSOCK here */
+	struct event *vsock_event;
 
 	struct gantry_list mps; /* struct gantry_mps */
 	struct gantry_list mps_runs;

@@ -39,11 +39,10 @@ static uint64_t slab_space(uint64_t virtual_bytes)
 	return gantry_min_u64(bytes & ~(ADDRESS_ALIGN - 1), GANTRY_MAX_BUFFER_BYTES);
 }
 
-int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_tenant_conf *tenant,
-		     uint64_t host_mem_used, struct gantry_shape *ret_shape, uint32_t *ret_version,
-		     struct gantry_err *err)
+/* All but the heap's size. */
+static int choose(const struct gantry_door_hello *hello, const struct gantry_tenant_conf *tenant,
+		  struct gantry_shape *ret_shape, uint32_t *ret_version, struct gantry_err *err)
 {
-	struct gantry_shape shape = { 0 };
 	uint32_t version = gantry_version_choose(hello->version_min, hello->version_max,
 						 GANTRY_WIRE_VERSION_MIN, GANTRY_WIRE_VERSION_MAX);
 
@@ -54,12 +53,26 @@ int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_
 				      hello->version_min, hello->version_max);
 	if (gantry_segment_layout_make(
 		    bound_queues(hello->nqueues, tenant->queues), bound_slots(hello->nslots),
-		    bound_bytes(hello->heap_bytes, tenant->heap_bytes), &shape.segment) < 0)
+		    bound_bytes(hello->heap_bytes, tenant->heap_bytes), &ret_shape->segment) < 0)
 		return gantry_err_set(err, GANTRY_E_LIMIT,
 				      "a segment of this size is past the format's limits");
-	shape.virtual_bytes = bound_bytes(hello->virtual_bytes, tenant->virtual_bytes);
-	shape.mem_bytes = bound_bytes(hello->mem_bytes, tenant->mem_bytes);
-	shape.slab_bytes = slab_space(shape.virtual_bytes);
+	ret_shape->virtual_bytes = bound_bytes(hello->virtual_bytes, tenant->virtual_bytes);
+	ret_shape->mem_bytes = bound_bytes(hello->mem_bytes, tenant->mem_bytes);
+	ret_shape->slab_bytes = slab_space(ret_shape->virtual_bytes);
+	*ret_version = version;
+	return 0;
+}
+
+int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_tenant_conf *tenant,
+		     uint64_t host_mem_used, struct gantry_shape *ret_shape, uint32_t *ret_version,
+		     struct gantry_err *err)
+{
+	struct gantry_shape shape = { 0 };
+	uint32_t version;
+	int r = choose(hello, tenant, &shape, &version, err);
+
+	if (r < 0)
+		return r;
 	if (host_mem_used > tenant->host_mem_bytes ||
 	    shape.segment.segment_bytes > tenant->host_mem_bytes - host_mem_used)
 		return gantry_err_set(err, GANTRY_E_LIMIT,
@@ -67,6 +80,33 @@ int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_
 				      " bytes of host memory in use; this session needs %" PRIu64,
 				      tenant->name, host_mem_used, tenant->host_mem_bytes,
 				      shape.segment.segment_bytes);
+	*ret_shape = shape;
+	*ret_version = version;
+	return 0;
+}
+
+int gantry_ask_within(const struct gantry_door_hello *hello,
+		      const struct gantry_tenant_conf *tenant, const struct gantry_ask_room *room,
+		      struct gantry_shape *ret_shape, uint32_t *ret_version, struct gantry_err *err)
+{
+	struct gantry_shape shape = { 0 };
+	uint64_t least, most = room->largest_bytes;
+	uint32_t version;
+	int r = choose(hello, tenant, &shape, &version, err);
+
+	if (r < 0)
+		return r;
+	least = shape.segment.heap_off + GANTRY_SEGMENT_HEAP_ALIGN;
+	if (hello->heap_bytes == 0 && least < most)
+		most = gantry_clamp_u64(room->share_bytes, least, most);
+	most &= ~(uint64_t)(GANTRY_SEGMENT_HEAP_ALIGN - 1);
+	if (shape.segment.segment_bytes > most &&
+	    gantry_segment_layout_of(shape.segment.nqueues, shape.segment.nslots, most,
+				     &shape.segment) < 0)
+		return gantry_err_set(err, GANTRY_E_LIMIT,
+				      "this machine's door memory has %" PRIu64
+				      " bytes free in one piece; a session needs more",
+				      room->largest_bytes);
 	*ret_shape = shape;
 	*ret_version = version;
 	return 0;

@@ -36,6 +36,18 @@ int gantry_ask_bound(const struct gantry_door_hello *hello, const struct gantry_
 		     uint64_t host_mem_used, struct gantry_shape *ret_shape, uint32_t *ret_version,
 		     struct gantry_err *err);
 
+/* Memory that segments are cut out of, as a virtual machine's door has it. */
+struct gantry_ask_room {
+	uint64_t largest_bytes; /* that one segment can have now */
+	uint64_t share_bytes;	/* that one which does not say what it wants has at most */
+};
+
+/* The same for a segment within @room, which is charged already: it is smaller where the room is. */
+int gantry_ask_within(const struct gantry_door_hello *hello,
+		      const struct gantry_tenant_conf *tenant, const struct gantry_ask_room *room,
+		      struct gantry_shape *ret_shape, uint32_t *ret_version,
+		      struct gantry_err *err);
+
 /*
  * The lowest place for a segment of @bytes in @range that none of @taken overlaps; 0: there is none. Spans are bytes
  * from begin to before end; an empty range starts at 0.

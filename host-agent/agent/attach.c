@@ -17,8 +17,9 @@
 #include "host-agent/agent/ask.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/deadline.h"
-#include "host-agent/agent/door.h"
+#include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -37,11 +38,11 @@
 #define WORKER_WAIT_NS (20 * GANTRY_NS_PER_S)
 #define ATTACH_NS      (10 * GANTRY_NS_PER_S)
 /*
- * A body that does not listen to cancelled() holds its worker; only neighbours are worth waiting
- * longer for.
+ * A body or a kernel that does not listen to cancelled() holds its worker; only neighbours are worth waiting
+ * longer for, whom the worker's end costs a pause.
  */
 #define DETACH_ISOLATED_NS (2 * GANTRY_NS_PER_S)
-#define DETACH_POOLED_NS   (30 * GANTRY_NS_PER_S)
+#define DETACH_POOLED_NS   (5 * GANTRY_NS_PER_S)
 #define MAX_SHARED	   100u
 
 static void finish(struct gantry_session *s)
@@ -140,15 +141,12 @@ static void welcome(struct gantry_session *s)
 		.nqueues = s->shape.segment.nqueues,
 		.nslots = s->shape.segment.nslots,
 	};
-	const int fds[2] = { s->segment_fd, s->bell_fd };
 	struct gantry_agent *a = s->agent;
 
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_WELCOME, 0);
 	s->welcomed = true;
 	s->attached_unix_ns = gantry_unix_now_ns();
-	s->conn->state = GANTRY_CONN_ATTACHED;
-	gantry_keep(a, s->conn->fd, "s/%llx/door", (unsigned long long)s->id);
-	if (gantry_conn_send(s->conn, &msg, sizeof(msg), fds, 2) < 0)
+	if (gantry_conn_welcome(s->conn, &msg) < 0)
 		return; /* the guest is gone, and the session with it */
 	a->counters.attaches++;
 	a->counters.attach_ns_total += gantry_now_ns() - s->began_ns;
@@ -246,10 +244,13 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	Gantry__Worker__Attach attach = GANTRY__WORKER__ATTACH__INIT;
 	Gantry__Worker__SharedBuffer buffers[MAX_SHARED];
 	Gantry__Worker__SharedBuffer *list[MAX_SHARED];
-	int fds[5 + MAX_SHARED] = { s->segment_fd, s->bell_fd, s->ledger_fd, s->slab_fd,
+	int fds[6 + MAX_SHARED] = { s->segment_fd, s->bell_fd, s->ledger_fd, s->slab_fd,
 				    s->tenant->quota_fd };
 	bool recover = s->phase == GANTRY_PHASE_RECOVERING;
+	unsigned int nfds = 5;
 
+	if (s->wake_fd >= 0)
+		fds[nfds++] = s->wake_fd;
 	gantry_worker_enlist(w, s);
 	gantry_session_served_by(s, w->id);
 	gantry_session_admit(s, w);
@@ -260,12 +261,14 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	attach.verdict = s->verdict;
 	attach.tenant_slot = s->tenant->slot;
 	attach.share_slot = s->share_slot;
+	attach.segment_off = s->segment_off;
+	attach.wake = s->wake;
 	attach.segment_bytes = s->shape.segment.segment_bytes;
 	attach.address = s->shape.address;
 	attach.window_address = window_address(s, w);
 	attach.device_mask = s->tenant->device_mask;
 	if (recover) {
-		attach.n_shared = shared_buffers(s, buffers, fds + 5);
+		attach.n_shared = shared_buffers(s, buffers, fds + nfds);
 		for (size_t i = 0; i < attach.n_shared; i++)
 			list[i] = &buffers[i];
 		attach.shared = list;
@@ -275,8 +278,8 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_ATTACH;
 	msg.attach = &attach;
 	/* -EPIPE: it is dead, and its burial brings the session to another. */
-	(void)gantry_call(w, &msg, fds, 5 + (unsigned int)attach.n_shared, ATTACH_NS, attach_answer,
-			  s);
+	(void)gantry_call(w, &msg, fds, nfds + (unsigned int)attach.n_shared, ATTACH_NS,
+			  attach_answer, s);
 }
 
 void gantry_attach_serve(struct gantry_agent *a)
@@ -331,21 +334,28 @@ void gantry_attach_begin(struct gantry_conn *c)
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_tenant *t = c->tenant;
 	struct gantry_session *s;
+	struct gantry_session_place place;
 	struct gantry_shape shape;
 	uint32_t version;
-	int r = gantry_ask_bound(&c->hello, &t->conf, t->host_mem_used, &shape, &version, &err);
+	int r;
 
+	if (c->ops->place)
+		r = c->ops->place(c, &shape, &version, &place, &err);
+	else
+		r = gantry_ask_bound(&c->hello, &t->conf, t->host_mem_used, &shape, &version, &err);
 	if (r < 0) {
 		t->denied += r == GANTRY_E_LIMIT;
 		gantry_conn_refuse(c, r, err.text);
 		return;
 	}
 	if (t->device_mask == 0) {
+		if (c->ops->place)
+			gantry_doormem_put(place.doormem, place.off);
 		gantry_conn_refuse(c, GANTRY_E_NO_DEVICE,
 				   "no device is configured for this tenant");
 		return;
 	}
-	r = gantry_session_new(t, &shape, version, &s, &err);
+	r = gantry_session_new(t, &shape, version, c->ops->place ? &place : NULL, &s, &err);
 	if (r < 0) {
 		gantry_event(c->agent, "attach-failed", t, NULL, NULL, "%s", err.text);
 		gantry_conn_refuse(c, to_status(r), err.text);
@@ -358,5 +368,8 @@ void gantry_attach_begin(struct gantry_conn *c)
 	/* The same size, and the check of the message saw its end. */
 	(void)gantry_str_copy(s->program, sizeof(s->program), c->hello.name);
 	gantry_str_make_printable(s->program);
-	gantry_attach_want(s);
+	if (c->ops->prepare && c->ops->prepare(c) < 0)
+		gantry_detach(s, GANTRY_E_AGAIN, "the host is short of descriptors or memory");
+	else
+		gantry_attach_want(s);
 }

@@ -16,14 +16,17 @@
 #include "base/array.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "host-agent/shared/share.h"
+#include "proto/stream.h"
 
 /* inih cuts lines off past its own limit; ours is lower, so that nothing is ever cut silently. */
 #define MAX_LINE	 190u
 #define MAX_WARM_WORKERS 64u
 #define WORKER_USER	 "gantry-worker" /* packages make it */
 #define SEGMENTS_ALIGN	 (2ull << 20)
+#define VSOCK_GRACE_NS	 (10 * GANTRY_NS_PER_S)
 /* Below are programs without position independence; above is the kernel. */
 #define SEGMENTS_LOWEST	 0x100000000ull
 #define SEGMENTS_HIGHEST 0x7fffffe00000ull
@@ -58,6 +61,8 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.warm_workers = 2;
 	config->agent.confine = true;
 	config->agent.mps_clients = GANTRY_MPS_CLIENTS;
+	config->agent.vsock_port = GANTRY_STREAM_PORT;
+	config->agent.vsock_grace_ns = VSOCK_GRACE_NS;
 	/* it fits */
 	(void)gantry_str_copy(config->agent.mps, sizeof(config->agent.mps), "auto");
 	/* it fits */
@@ -293,6 +298,19 @@ static int parse_mps_multiuser(struct gantry_agent_conf *agent, const char *valu
 	return gantry_err_set(err, -EINVAL, "mps_multiuser is auto, yes or no");
 }
 
+static int parse_vsock_grace(struct gantry_agent_conf *agent, const char *value,
+			     struct gantry_err *err)
+{
+	uint64_t ns;
+
+	if (gantry_duration_parse(value, &ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "vsock_grace");
+	if (ns > GANTRY_STREAM_GRACE_MAX_S * GANTRY_NS_PER_S)
+		return gantry_err_set(err, -EINVAL, "vsock_grace is at most an hour");
+	agent->vsock_grace_ns = ns;
+	return 0;
+}
+
 static int agent_key(struct gantry_agent_conf *agent, const char *key, const char *value,
 		     struct gantry_err *err)
 {
@@ -330,6 +348,14 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		agent->mps_clients = (uint32_t)number;
 		return 0;
 	}
+	if (strcmp(key, "vsock_port") == 0) {
+		if (gantry_u64_parse(value, 1, UINT32_MAX - 1, &number, err) < 0)
+			return gantry_err_wrap(err, -EINVAL, "%s", key);
+		agent->vsock_port = (uint32_t)number;
+		return 0;
+	}
+	if (strcmp(key, "vsock_grace") == 0)
+		return parse_vsock_grace(agent, value, err);
 	if (strcmp(key, "spin") == 0) {
 		if (gantry_duration_parse(value, &agent->spin_ns, err) < 0)
 			return gantry_err_wrap(err, -EINVAL, "%s", key);
@@ -628,6 +654,35 @@ static int check_tenant_devices(const struct gantry_config *config,
 	return 0;
 }
 
+/* A machine is one tenant's. */
+static int check_vsock(const struct gantry_config *config, uint32_t idx, struct gantry_err *err)
+{
+	const struct gantry_tenant_conf *tenant = &config->tenants[idx];
+
+	if (tenant->vsock_path[0] != '\0' && tenant->vsock_path[0] != '/')
+		return gantry_err_set(err, -EINVAL, "%s: tenant %s: vsock_path must be a full path",
+				      tenant->source, tenant->name);
+	if (tenant->vsock_cid == 1 || tenant->vsock_cid == 2)
+		return gantry_err_set(
+			err, -EINVAL,
+			"%s: tenant %s: vsock_cid %u is the host's own, not a machine's",
+			tenant->source, tenant->name, tenant->vsock_cid);
+	for (uint32_t i = 0; i < idx; i++) {
+		const struct gantry_tenant_conf *other = &config->tenants[i];
+
+		if (tenant->vsock_cid && tenant->vsock_cid == other->vsock_cid)
+			return gantry_err_set(err, -EINVAL,
+					      "%s: tenants %s and %s have the same vsock_cid, %u",
+					      tenant->source, other->name, tenant->name,
+					      tenant->vsock_cid);
+		if (tenant->vsock_path[0] && strcmp(tenant->vsock_path, other->vsock_path) == 0)
+			return gantry_err_set(err, -EINVAL,
+					      "%s: tenants %s and %s have the same vsock_path",
+					      tenant->source, other->name, tenant->name);
+	}
+	return 0;
+}
+
 int gantry_config_check(const struct gantry_config *config, struct gantry_err *err)
 {
 	for (uint32_t i = 0; i < config->ndevices; i++)
@@ -645,10 +700,18 @@ int gantry_config_check(const struct gantry_config *config, struct gantry_err *e
 				err, -EINVAL,
 				"%s: tenant %s: a heap of one session does not fit into host_mem",
 				tenant->source, tenant->name);
+		if (tenant->ivshmem && tenant->ivshmem_bytes > tenant->host_mem_bytes)
+			return gantry_err_set(
+				err, -EINVAL,
+				"%s: tenant %s: the memory of one machine, ivshmem_size, does not fit into host_mem",
+				tenant->source, tenant->name);
 		if (tenant->door[0] != '\0' && tenant->door[0] != '/')
 			return gantry_err_set(err, -EINVAL,
 					      "%s: tenant %s: door must be a full path",
 					      tenant->source, tenant->name);
+		r = check_vsock(config, i, err);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }

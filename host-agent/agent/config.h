@@ -29,6 +29,8 @@
 #define GANTRY_CONFIG_MAX_UIDS	  32u
 #define GANTRY_CONFIG_TEXT	  192u
 #define GANTRY_CONFIG_SLAB_POOL	  (128ull << 20)
+/* A door's memory holds its desks and the smallest segment. */
+#define GANTRY_CONFIG_IVSHMEM_MIN (8ull << 20)
 /*
  * Free in ordinary processes and under AddressSanitizer and ThreadSanitizer; a memfd there, registered
  * with an NVIDIA H200 (driver 580), has the same address on the device. Device memory is handed out from
@@ -71,6 +73,8 @@ struct gantry_agent_conf {
 	char mps[GANTRY_CONFIG_TEXT]; /* "auto", "off", or the control program's path */
 	uint32_t mps_clients;	      /* of one MPS server */
 	uint32_t mps_multiuser;	      /* enum gantry_mps_multiuser */
+	uint32_t vsock_port;
+	uint64_t vsock_grace_ns; /* how long a session outlives its stream */
 };
 
 enum gantry_mps_multiuser {
@@ -122,6 +126,14 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_WORKER_PIDS = 1 << 20,
 	GANTRY_TENANT_COMPUTE_PERCENT = 1 << 21,
 	GANTRY_TENANT_SPIN = 1 << 22,
+	GANTRY_TENANT_IVSHMEM = 1 << 23,
+	GANTRY_TENANT_IVSHMEM_SIZE = 1 << 24,
+	GANTRY_TENANT_IVSHMEM_VECTORS = 1 << 25,
+	GANTRY_TENANT_IVSHMEM_MACHINES = 1 << 26,
+	GANTRY_TENANT_IVSHMEM_MODE = 1 << 27,
+	GANTRY_TENANT_IVSHMEM_OWNER = 1 << 28,
+	GANTRY_TENANT_VSOCK_CID = 1 << 29,
+	GANTRY_TENANT_VSOCK_PATH = 1 << 30,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -160,6 +172,17 @@ struct gantry_tenant_conf {
 	uint32_t
 		compute_percent; /* of a GPU's multiprocessors that a packed session may use; 0: all */
 	uint64_t spin_ns;	 /* longest wait for a device that a worker spends spinning */
+	/* virtual machines at RUNDIR/doors/NAME/ivshmem.sock */
+	uint32_t ivshmem;	   /* 1: they may come */
+	uint64_t ivshmem_bytes;	   /* of each one's memory */
+	uint32_t ivshmem_vectors;  /* as many as QEMU's device has */
+	uint32_t ivshmem_machines; /* at once */
+	uint32_t ivshmem_mode;
+	char ivshmem_owner[GANTRY_CONFIG_TEXT]; /* user[:group]; "": the agent's own */
+	uint32_t
+		vsock_cid; /* of the tenant's virtual machine; 0: it has none that comes by AF_VSOCK */
+	char vsock_path
+		[GANTRY_CONFIG_TEXT]; /* a Unix stream socket that its hypervisor connects to; "": none */
 };
 
 struct gantry_config {

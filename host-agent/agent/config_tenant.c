@@ -10,14 +10,17 @@
 
 #include "base/array.h"
 #include "base/bytes.h"
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
+#include "proto/doormem.h"
 #include "proto/wire.h"
 
 #define PRIORITY_LIMIT 100
 #define MAX_SESSIONS   1000u
+#define MAX_MACHINES   64u
 #define MAX_CPU_MILLI  (1024u * 1000u)
 #define MAX_CPU_WEIGHT 10000u /* the kernel's */
 
@@ -34,6 +37,8 @@ enum value_kind {
 	VALUE_UIDS,
 	VALUE_ON_FULL,
 	VALUE_CPU,
+	VALUE_YES,
+	VALUE_POWER, /* of two; bytes */
 };
 
 struct tenant_key {
@@ -78,13 +83,53 @@ static const struct tenant_key keys[] = {
 	{ "compute_percent", GANTRY_TENANT_COMPUTE_PERCENT, VALUE_U32, FIELD(compute_percent), 0, 0,
 	  100 },
 	{ "spin", GANTRY_TENANT_SPIN, VALUE_DURATION, FIELD(spin_ns), 0, 0, UINT64_MAX },
+	{ "ivshmem", GANTRY_TENANT_IVSHMEM, VALUE_YES, FIELD(ivshmem), 0, 0, 0 },
+	{ "ivshmem_size", GANTRY_TENANT_IVSHMEM_SIZE, VALUE_POWER, FIELD(ivshmem_bytes), 0,
+	  GANTRY_CONFIG_IVSHMEM_MIN, GANTRY_DOORMEM_MAX_BYTES },
+	{ "ivshmem_vectors", GANTRY_TENANT_IVSHMEM_VECTORS, VALUE_U32, FIELD(ivshmem_vectors), 0, 1,
+	  GANTRY_DOORMEM_MAX_VECTORS },
+	{ "ivshmem_machines", GANTRY_TENANT_IVSHMEM_MACHINES, VALUE_U32, FIELD(ivshmem_machines), 0,
+	  1, MAX_MACHINES },
+	{ "ivshmem_mode", GANTRY_TENANT_IVSHMEM_MODE, VALUE_MODE, FIELD(ivshmem_mode), 0, 0, 0777 },
+	{ "ivshmem_owner", GANTRY_TENANT_IVSHMEM_OWNER, VALUE_OWNER, TEXT_FIELD(ivshmem_owner), 0,
+	  0 },
+	{ "vsock_cid", GANTRY_TENANT_VSOCK_CID, VALUE_U32, FIELD(vsock_cid), 0, 0, UINT32_MAX - 1 },
+	{ "vsock_path", GANTRY_TENANT_VSOCK_PATH, VALUE_TEXT, TEXT_FIELD(vsock_path), 0, 0 },
 };
 
 const char *const gantry_tenant_keys[] = {
-	"mem",	      "virtual",    "heap",	   "host_mem",	      "weight",	   "priority",
-	"sessions",   "queues",	    "inflight",	   "deadline",	      "isolation", "trust_group",
-	"devices",    "door",	    "door_mode",   "door_owner",      "door_uids", "on_full",
-	"worker_cpu", "worker_mem", "worker_pids", "compute_percent", "spin",	   NULL,
+	"mem",
+	"virtual",
+	"heap",
+	"host_mem",
+	"weight",
+	"priority",
+	"sessions",
+	"queues",
+	"inflight",
+	"deadline",
+	"isolation",
+	"trust_group",
+	"devices",
+	"door",
+	"door_mode",
+	"door_owner",
+	"door_uids",
+	"on_full",
+	"worker_cpu",
+	"worker_mem",
+	"worker_pids",
+	"compute_percent",
+	"spin",
+	"ivshmem",
+	"ivshmem_size",
+	"ivshmem_vectors",
+	"ivshmem_machines",
+	"ivshmem_mode",
+	"ivshmem_owner",
+	"vsock_cid",
+	"vsock_path",
+	NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),
 	      "one name for each key");
@@ -106,6 +151,10 @@ void gantry_tenant_conf_init(struct gantry_tenant_conf *tenant, const char *name
 		.worker_mem_bytes = 4ull << 30,
 		.worker_pids = 1024,
 		.spin_ns = GANTRY_QUOTA_SPIN_NS,
+		.ivshmem_bytes = 256ull << 20,
+		.ivshmem_vectors = 8,
+		.ivshmem_machines = 1,
+		.ivshmem_mode = 0660,
 	};
 	/* Both were checked, or come from us: a cut is no harm. */
 	(void)gantry_str_copy(tenant->name, sizeof(tenant->name), name);
@@ -132,6 +181,22 @@ static int set_size(const struct tenant_key *key, uint64_t *field, const char *v
 		return gantry_err_set(err, -EINVAL,
 				      "%s must be from %" PRIu64 " to %" PRIu64 " bytes", key->name,
 				      key->min, key->max);
+	*field = bytes;
+	return 0;
+}
+
+static int set_power(const struct tenant_key *key, uint64_t *field, const char *value,
+		     struct gantry_err *err)
+{
+	uint64_t bytes = 0;
+	int r = set_size(key, &bytes, value, err);
+
+	if (r < 0)
+		return r;
+	if (!gantry_is_pow2(bytes))
+		return gantry_err_set(err, -EINVAL,
+				      "%s must be a power of two, as PCI wants it, such as 256M",
+				      key->name);
 	*field = bytes;
 	return 0;
 }
@@ -304,8 +369,7 @@ int gantry_owner_parse(const char *text, uid_t *ret_uid, gid_t *ret_gid, struct 
 
 		pw = getpwnam(user);
 		if (!pw && *end)
-			return gantry_err_set(err, -EINVAL, "door_owner: there is no user %s",
-					      user);
+			return gantry_err_set(err, -EINVAL, "there is no user %s", user);
 		*ret_uid = pw ? pw->pw_uid : (uid_t)uid;
 	}
 	if (colon && *colon) {
@@ -314,8 +378,7 @@ int gantry_owner_parse(const char *text, uid_t *ret_uid, gid_t *ret_gid, struct 
 
 		gr = getgrnam(colon);
 		if (!gr && *end)
-			return gantry_err_set(err, -EINVAL, "door_owner: there is no group %s",
-					      colon);
+			return gantry_err_set(err, -EINVAL, "there is no group %s", colon);
 		*ret_gid = gr ? gr->gr_gid : (gid_t)gid;
 	}
 	return 0;
@@ -328,7 +391,9 @@ static int set_owner(const struct tenant_key *key, char *field, const char *valu
 	gid_t gid;
 	int r = set_text(key, field, value, err);
 
-	return r < 0 ? r : gantry_owner_parse(value, &uid, &gid, err);
+	if (r == 0)
+		r = gantry_owner_parse(value, &uid, &gid, err);
+	return r < 0 ? gantry_err_wrap(err, r, "%s", key->name) : 0;
 }
 
 static int parse_uid(const char *text, uid_t *ret_uid, struct gantry_err *err)
@@ -386,6 +451,12 @@ int gantry_tenant_conf_set(struct gantry_tenant_conf *tenant, const char *name, 
 	switch (key->kind) {
 	case VALUE_SIZE:
 		r = set_size(key, field, value, err);
+		break;
+	case VALUE_POWER:
+		r = set_power(key, field, value, err);
+		break;
+	case VALUE_YES:
+		r = set_choice(key, field, value, "no", "yes", err);
 		break;
 	case VALUE_U32:
 		r = set_u32(key, field, value, err);
@@ -462,6 +533,7 @@ int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *
 	field = (const char *)tenant + key->off;
 	switch (key->kind) {
 	case VALUE_SIZE:
+	case VALUE_POWER:
 		gantry_size_format(*(const uint64_t *)field, quantity);
 		return gantry_str_copy(buf, cap, quantity);
 	case VALUE_DURATION:
@@ -483,6 +555,8 @@ int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *
 	}
 	if (key->kind == VALUE_ISOLATION)
 		return gantry_str_copy(buf, cap, gantry_isolation_name(u32));
+	if (key->kind == VALUE_YES)
+		return gantry_str_copy(buf, cap, u32 ? "yes" : "no");
 	if (key->kind == VALUE_ON_FULL)
 		return gantry_str_copy(buf, cap, u32 ? "queue" : "refuse");
 	return gantry_str_format(buf, cap, key->kind == VALUE_MODE ? "%04o" : "%u", u32);

@@ -250,7 +250,7 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 	d->kind = info->kind;
 	d->caps = info->caps;
 	if (d->kind == GANTRY_KIND_CUDA)
-		gantry_share_set_gpu(d->page, true);
+		gantry_share_set_gpu(d->page, true, d->conf.lanes);
 	d->units = info->units;
 	d->numa_node = info->numa_node;
 	d->slab_align = info->caps & GANTRY_CAP_WINDOW ? sane_align(info->slab_align) : 0;

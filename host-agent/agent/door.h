@@ -1,63 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Doors: a tenant's listener, and the connections that guests make through it.
+ * A tenant's Unix socket, and the binding of connections (conn.h) to sockets of type SOCK_SEQPACKET.
  *
- * Trust: guests send; sizes, versions and the order of messages are checked here.
- * Threads: the agent's one. Blocking: never: a guest that does not read loses its connection.
- * Order: a connection is half open, may wait for room, attaches, is attached.
+ * Trust: guests send; descriptors that come are closed unseen.
+ * Threads: the agent's one. Blocking: never.
  */
 #ifndef GANTRY_HOST_AGENT_AGENT_DOOR_H
 #define GANTRY_HOST_AGENT_AGENT_DOOR_H
 
-#include <event2/event.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/list.h"
-#include "proto/door.h"
 
+struct event;
 struct gantry_agent;
+struct gantry_conn;
 struct gantry_session;
 struct gantry_tenant;
-
-enum gantry_conn_state {
-	GANTRY_CONN_HALF_OPEN, /* waiting for HELLO */
-	GANTRY_CONN_WAITING,   /* for room in the tenant */
-	GANTRY_CONN_ATTACHING,
-	GANTRY_CONN_ATTACHED,
-};
-
-/* One guest's door connection. */
-struct gantry_conn {
-	struct gantry_list link; /* tenant->waiting while it waits */
-	struct gantry_agent *agent;
-	struct gantry_tenant *tenant;
-	struct gantry_session *session;
-	int fd;
-	struct event *event;
-	enum gantry_conn_state state;
-	struct gantry_door_hello hello;
-	pid_t pid; /* 0: of a pid namespace that we do not see */
-	uid_t uid;
-	int pidfd; /* of the guest, where the kernel gives one */
-	struct event *pid_event;
-	uint32_t noutstanding; /* requests under way */
-};
 
 int gantry_door_open(struct gantry_tenant *t, struct gantry_err *err);
 void gantry_door_close(struct gantry_tenant *t);
 /* An attached session's connection, taken over from an earlier agent. NULL: no memory. */
-struct gantry_conn *gantry_conn_restore(struct gantry_session *s, int fd);
-void gantry_conn_close(struct gantry_conn *c);
-/* Send; a guest that does not read loses its connection: then -EPIPE and @c is gone. */
-int gantry_conn_send(struct gantry_conn *c, const void *msg, size_t len, const int *fds,
-		     unsigned int nfds);
-/* REFUSE with a sentence, then close. @c is gone. */
-void gantry_conn_refuse(struct gantry_conn *c, int status, const char *text);
-void gantry_conn_notice(struct gantry_conn *c, int status, const char *text);
-/* A session ended: whoever waits for room gets a turn. */
-void gantry_door_next(struct gantry_tenant *t);
+struct gantry_conn *gantry_door_restore(struct gantry_session *s, int fd);
+/* A listener at @path that an earlier agent left with the monitor: its backlog is not lost. -ENOENT. */
+int gantry_door_kept(struct gantry_agent *a, const char *name, const char *path);
+/* Makes the folders that @path lies in. */
+int gantry_door_make_parents(const char *path, struct gantry_err *err);
+/* Who may connect to the socket at @path; a failure is told. */
+void gantry_door_give_to(const struct gantry_tenant *t, const char *path, uid_t uid, gid_t gid,
+			 const char *owner);
+/* Whether @fd, just got, is one of the last: for administrators and workers, not for guests. */
+bool gantry_door_scarce(int fd);
+/* The same of a listener that is not only @t's door: its event is added again after a while. @t may be NULL. */
+void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener);
+/* No descriptor is left: listeners look away for a while. */
+void gantry_door_exhausted(struct gantry_tenant *t);
 
 #endif

@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
-#include "host-agent/agent/door.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -177,7 +177,7 @@ static void answer_share(struct gantry_conn *c, uint32_t tag, int status,
 	if (token)
 		memcpy(msg.token, token, sizeof(msg.token));
 	/* a guest that does not read is gone now */
-	(void)gantry_conn_send(c, &msg, sizeof(msg), NULL, 0);
+	(void)gantry_conn_send(c, &msg, sizeof(msg));
 }
 
 static void answer_adopt(struct gantry_conn *c, uint32_t tag, int status, uint32_t mode,
@@ -192,7 +192,7 @@ static void answer_adopt(struct gantry_conn *c, uint32_t tag, int status, uint32
 
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_ADOPTED, tag);
 	/* a guest that does not read is gone now */
-	(void)gantry_conn_send(c, &msg, sizeof(msg), NULL, 0);
+	(void)gantry_conn_send(c, &msg, sizeof(msg));
 }
 
 static int make_token(struct exchange *x, struct gantry_session *s,

@@ -4,13 +4,15 @@
  *
  * A device says that a context failed, not which task did it, and sessions that share the context (pooled) or an MPS
  * server (packed) get the same error. What can be known is who had tasks in flight: the ledgers tell. If that is
- * one session, its oldest task gets the fault. If it is several, nobody is blamed: tasks that may run twice do so, the others
- * are in doubt. Sessions that are suspected again within an hour get a worker each, where the next fault shows whose
- * it is.
+ * one session, it gets the fault; which of its tasks, its successor knows (bind.c). If it is several, nobody is blamed:
+ * tasks that may run twice do so, the others are in doubt. What is wrong with a kernel mostly shows when it runs first:
+ * who alone tried one is served apart from then on, and so are, one by one, all who are suspected again within an
+ * hour. There the next fault shows whose it is, and the suspicions become faults.
  */
 #include "host-agent/agent/fault.h"
 
 #include <poll.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "base/atomic.h"
@@ -21,6 +23,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -28,6 +31,8 @@
 
 #define SUSPICION_NS (3600 * GANTRY_NS_PER_S)
 #define SPREAD_NS    (3 * GANTRY_NS_PER_S) /* until the last client of a server has seen a fault */
+#define TELL_NS \
+	(20 * GANTRY_NS_PER_MS) /* for another to find out, and to say what it had finished */
 
 /* Do @w and @other share one context, or one server of contexts? */
 static bool shares_fate(const struct gantry_worker *w, const struct gantry_worker *other)
@@ -43,6 +48,19 @@ static bool in_flight(const struct gantry_session *s, uint32_t device)
 
 		if (gantry_load_relaxed(&q->device) == device &&
 		    gantry_load_relaxed(&q->issued) != gantry_load_relaxed(&q->done))
+			return true;
+	}
+	return false;
+}
+
+/* Of these a launch is of a kernel that has not ended well yet in this worker. */
+static bool tries(const struct gantry_session *s, uint32_t device)
+{
+	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++) {
+		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
+
+		if (gantry_load_relaxed(&q->device) == device &&
+		    gantry_load_relaxed(&q->untried_below) > gantry_load_relaxed(&q->done))
 			return true;
 	}
 	return false;
@@ -80,77 +98,128 @@ void gantry_fault_worker_died(struct gantry_worker *w)
 			other->mate_died_ns = now_ns;
 }
 
-static uint32_t count_suspects(const struct gantry_worker *w, uint32_t device)
-{
-	uint32_t n = 0;
+struct suspects {
+	uint32_t n;
+	uint32_t ntrying;
+	struct gantry_session *trying; /* the last of them */
+};
 
-	gantry_list_for_each(&w->agent->sessions, struct gantry_session, link, s)
-		n += s->worker && shares_fate(w, s->worker) && in_flight(s, device);
-	return n;
+static struct suspects find_suspects(const struct gantry_worker *w, uint32_t device)
+{
+	struct suspects found = { 0 };
+
+	gantry_list_for_each(&w->agent->sessions, struct gantry_session, link, s) {
+		if (!s->worker || !shares_fate(w, s->worker) || !in_flight(s, device))
+			continue;
+		found.n++;
+		if (tries(s, device)) {
+			found.ntrying++;
+			found.trying = s;
+		}
+	}
+	return found;
+}
+
+/* It is known who it was: the others of its group are suspected no more. */
+static void clear_others(const struct gantry_session *culprit)
+{
+	struct gantry_worker_class class, theirs;
+
+	gantry_tenant_class(culprit->tenant, &class);
+	gantry_list_for_each(&culprit->agent->sessions, struct gantry_session, link, s) {
+		gantry_tenant_class(s->tenant, &theirs);
+		if (s == culprit || strcmp(class.group, theirs.group) != 0)
+			continue;
+		s->nsuspected = 0;
+		s->apart = false; /* which counts when it needs another worker */
+	}
 }
 
 void gantry_fault_blame(struct gantry_session *s)
 {
+	if (s->apart && s->nsuspected)
+		clear_others(s);
 	s->tenant->device_faults++;
 	(void)gantry_tenant_faulted(s->tenant); /* it tells who listens */
+	/* What it was suspected of was its doing. */
+	for (; s->apart && s->nsuspected; s->nsuspected--)
+		(void)gantry_tenant_faulted(s->tenant);
 }
 
-static void suspect(struct gantry_session *s)
+static void suspect(struct gantry_session *s, bool strongly)
 {
 	uint64_t now_ns = gantry_now_ns();
 
 	s->tenant->device_faults++;
-	if (s->suspected_ns && now_ns - s->suspected_ns < SUSPICION_NS && !s->apart) {
-		s->apart = true;
-		gantry_event(s->agent, "session-apart", NULL, s, NULL,
-			     "suspected of a second fault: it gets a worker of its own");
-	}
+	if (now_ns - s->suspected_ns >= SUSPICION_NS)
+		s->nsuspected = 0;
+	s->nsuspected++;
 	s->suspected_ns = now_ns;
+	if (s->apart || (!strongly && s->nsuspected < 2))
+		return;
+	s->apart = true;
+	gantry_event(s->agent, "session-apart", NULL, s, NULL, "%s: it gets a worker of its own",
+		     strongly ? "suspected of a fault, for none but it tried a new kernel"
+			      : "suspected of a second fault");
 }
 
 enum cause {
 	CAUSE_TASK,
-	CAUSE_KILL, /* of another client */
+	CAUSE_KILL, /* of another client, or of the server */
 	CAUSE_DEVICE,
 };
 
 /* Of a session whose context failed. */
 static int32_t verdict_of(struct gantry_session *s, uint32_t device, enum cause cause,
-			  uint32_t nsuspects)
+			  const struct suspects *suspects)
 {
 	if (cause == CAUSE_KILL || !in_flight(s, device))
 		return 0;
 	if (cause == CAUSE_DEVICE)
 		return GANTRY_E_DEVICE_LOST;
-	if (nsuspects > 1) {
-		suspect(s);
+	if (suspects->n > 1) {
+		if (suspects->ntrying != 1 || s == suspects->trying)
+			suspect(s, suspects->ntrying == 1);
 		return 0;
 	}
 	gantry_fault_blame(s);
 	return GANTRY_E_DEVICE_FAULT;
 }
 
+static bool works(const struct gantry_worker *w, uint32_t device)
+{
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+		if (in_flight(s, device))
+			return true;
+	return false;
+}
+
 static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 {
 	struct gantry_agent *a = w->agent;
-	uint32_t nsuspects = count_suspects(w, device);
-	enum cause cause = lost ? CAUSE_DEVICE : mate_was_killed(w) ? CAUSE_KILL : CAUSE_TASK;
+	struct suspects suspects = find_suspects(w, device);
+	enum cause cause = lost						      ? CAUSE_DEVICE
+			   : gantry_mps_server_ended(w) || mate_was_killed(w) ? CAUSE_KILL
+									      : CAUSE_TASK;
 
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s) {
 		if (!s->worker || !shares_fate(w, s->worker) || s->judged)
 			continue;
-		s->verdict = verdict_of(s, device, cause, nsuspects);
+		s->verdict = verdict_of(s, device, cause, &suspects);
 		s->judged = true;
 	}
 	/*
-	 * The others of a packed group have the same error and say so, or have nothing in flight and do not know yet:
+	 * The others of a packed group have the same error and say so soon, or have nothing in flight and do not know:
 	 * none of them is of use any more.
 	 */
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, other) {
 		if (!shares_fate(w, other) || other->faulted)
 			continue;
 		other->faulted = true;
-		gantry_worker_kill(other);
+		if (other != w && works(other, device))
+			gantry_worker_kill_after(other, TELL_NS);
+		else
+			gantry_worker_kill(other);
 	}
 }
 
@@ -173,13 +242,15 @@ static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool l
 
 	if (w->faulted)
 		return; /* judged with the first of its group */
+	if (w->killing || w->killed_for_deadline)
+		return; /* an MPS server has ended its context, as it was told to */
 	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
 		only = w->nsessions == 1 ? s : NULL;
 	a->counters.device_faults++;
 	if (d)
 		d->nfaults++;
 	gantry_event(a, "device-fault", NULL, only, w, "%s: %s", d ? d->conf.name : "a device",
-		     text);
+		     gantry_mps_server_ended(w) ? "the MPS server of the group ended" : text);
 	judge_all(w, d ? (uint32_t)(d - a->devices) : 0, lost);
 	if (lost && d) {
 		gantry_agent_device_lost(a, d, text);

@@ -14,6 +14,19 @@ struct gantry_agent;
 /* The monitor's name of a session's ledger: session, share slot, wire version, tenant's slot. */
 #define GANTRY_KEPT_LEDGER "s/%llx/ledger/%u/%u/%u"
 
+/* And of what wakes its guest: session, enum gantry_session_wake. */
+#define GANTRY_KEPT_WAKE "s/%llx/wake/%u"
+
+/*
+ * And of a session in a door memory: session, machine, desk, place and length in pieces of 2 MiB, the claim's
+ * generation.
+ */
+#define GANTRY_KEPT_DESK       "s/%llx/desk/%llx/%x/%llx/%llx/%llx"
+#define GANTRY_KEPT_DESK_SHIFT 21
+
+/* A door memory: machine, tenant's slot, vectors, epoch. */
+#define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
+
 /* And of a worker's socket: worker, entry in the share pages, class (mode, percentage, group). */
 #define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u/%s"
 

@@ -175,6 +175,9 @@ TENANT(tenant_worker_restarts, t->worker_restarts)
 TENANT(tenant_device_faults, t->device_faults)
 TENANT(tenant_sessions, t->nsessions)
 TENANT(tenant_weight, t->conf.weight)
+TENANT(tenant_machines, gantry_list_count(&t->machines))
+TENANT(tenant_claims, t->nclaims)
+TENANT(tenant_looks, t->nlooks)
 #undef TENANT
 
 static const struct family tenant_families[] = {
@@ -193,6 +196,12 @@ static const struct family tenant_families[] = {
 	{ "gantry_tenant_tasks_failed_total", "Tasks finished with an error", true, tenant_failed },
 	{ "gantry_tenant_sessions", "Sessions now", false, tenant_sessions },
 	{ "gantry_tenant_weight", "Share of device time", false, tenant_weight },
+	{ "gantry_tenant_machines", "Virtual machines connected by shared memory", false,
+	  tenant_machines },
+	{ "gantry_tenant_machine_claims_total", "Programs of machines that came to attach", true,
+	  tenant_claims },
+	{ "gantry_tenant_machine_looks_total", "Times desks of machines were looked at", true,
+	  tenant_looks },
 	{ "gantry_tenant_worker_restarts_total", "Sessions given to another worker", true,
 	  tenant_worker_restarts },
 	{ "gantry_tenant_context_faults_total",

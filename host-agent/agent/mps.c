@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -24,8 +25,8 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
-#include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps_run.h"
@@ -42,10 +43,11 @@
 #define RUN_NS	 (5 * GANTRY_NS_PER_S)
 #define TERMINATE_NS \
 	(2 * GANTRY_NS_PER_S) /* 9 ms measured; past it the worker is killed all the same */
-#define QUIT_NS	    (4 * GANTRY_NS_PER_S)
-#define RETRY_NS    (10 * GANTRY_NS_PER_S)
-#define MANY_DEATHS 3u
-#define SETTLE_NS   (10 * GANTRY_NS_PER_MS)
+#define QUIT_NS	     (4 * GANTRY_NS_PER_S)
+#define RETRY_NS     (10 * GANTRY_NS_PER_S)
+#define PROC_EXITING 0x4u /* of the flags in proc(5)'s stat */
+#define MANY_DEATHS  3u
+#define SETTLE_NS    (10 * GANTRY_NS_PER_MS)
 /* Servers get a second, then the daemon ends them. */
 #define SAY_QUIT "quit -t 1\n"
 
@@ -444,22 +446,19 @@ static void start_mps(struct gantry_agent *a, const char *group)
 		fail(m, "no memory for a timer");
 }
 
-static bool waits_for(const struct gantry_agent *a, const struct gantry_worker_class *class)
+/* After a fault the server takes nobody until all whose contexts it ended have left. */
+static bool is_in_fault(const struct gantry_mps *m)
 {
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
-		struct gantry_worker_class theirs;
-
-		gantry_tenant_class(s->tenant, &theirs);
-		if (gantry_worker_class_equal(&theirs, class))
+	gantry_list_for_each(&m->agent->workers, struct gantry_worker, link, w)
+		if (w->mps == m && w->faulted && !w->dead)
 			return true;
-	}
 	return false;
 }
 
 /* A warm worker of another class of the group has no guest yet, and makes room where a session waits. */
 static bool make_room(const struct gantry_mps *m, const struct gantry_worker_class *class)
 {
-	if (!waits_for(m->agent, class))
+	if (!gantry_warm_is_wanted(m->agent, class))
 		return false;
 	gantry_list_for_each_safe(&m->agent->workers, struct gantry_worker, link, w)
 		if (w->mps == m && w->nsessions == 0 && w->state == GANTRY_WORKER_WARM &&
@@ -485,7 +484,7 @@ int gantry_mps_admit(struct gantry_agent *a, const struct gantry_worker_class *c
 		start_mps(a, class->group);
 		return -EAGAIN;
 	}
-	if (m->state == MPS_STARTING)
+	if (m->state == MPS_STARTING || is_in_fault(m))
 		return -EAGAIN;
 	if (m->nclients >= a->config->agent.mps_clients)
 		return make_room(m, class) ? -EAGAIN : -ENOSPC;
@@ -563,6 +562,35 @@ pid_t gantry_mps_server(const struct gantry_worker *w)
 	return w->mps ? w->mps->server : 0;
 }
 
+static bool is_exiting(pid_t pid)
+{
+	char path[40], text[512] = "";
+	unsigned int flags = 0;
+	const char *after;
+	char state = 'X';
+	FILE *file;
+
+	(void)gantry_str_format(path, sizeof(path), "/proc/%d/stat", (int)pid); /* it fits */
+	file = fopen(path, "re");
+	if (!file)
+		return true;
+	if (!fgets(text, sizeof(text), file))
+		text[0] = '\0';
+	(void)fclose(file);
+	after = strrchr(text, ')'); /* of its name, which may be anything */
+	if (after)
+		(void)sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags);
+	return state == 'X' || state == 'Z' || (flags & PROC_EXITING);
+}
+
+bool gantry_mps_server_ended(const struct gantry_worker *w)
+{
+	struct pollfd p = { .fd = w->mps ? w->mps->server_fd : -EBADF, .events = POLLIN };
+
+	/* Its clients know before it is gone: to let go of a GPU takes a while. */
+	return p.fd >= 0 && (poll(&p, 1, 0) > 0 || is_exiting(w->mps->server));
+}
+
 uint32_t gantry_mps_party(const struct gantry_worker *w)
 {
 	return w->mps ? 0x80000000u | (uint32_t)w->mps->id : w->owner + 1;
@@ -595,6 +623,17 @@ static void terminated(void *arg, bool ok, const char *answer)
 		gantry_worker_kill_now(w);
 }
 
+/*
+ * Work that the server cuts off looks finished to its client: what comes behind it in the stream is done, and among that
+ * the write that tells of it. From here on the worker believes nothing that its device says.
+ */
+static void fence(struct gantry_worker *w)
+{
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+		if (s->ledger.hdr)
+			gantry_store_release(&s->ledger.hdr->epoch, s->ledger.hdr->epoch + 1);
+}
+
 int gantry_mps_terminate(struct gantry_worker *w)
 {
 	struct gantry_mps *m = w->mps;
@@ -610,6 +649,7 @@ int gantry_mps_terminate(struct gantry_worker *w)
 	if (!e)
 		return -ENOMEM;
 	*e = (struct ending){ .agent = w->agent, .worker_id = w->id };
+	fence(w);
 	(void)gantry_str_format(text, sizeof(text), "terminate_client %d %d\n", (int)m->server,
 				(int)w->pid); /* it fits */
 	r = gantry_mps_run(w->agent, m->dir, text, TERMINATE_NS, terminated, e);
@@ -639,7 +679,7 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 	gantry_warm_fill(a);
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
 		if (!t->removed && gantry_tenant_mode(t) == GANTRY_PACKED)
-			gantry_door_next(t);
+			gantry_conn_next(t);
 }
 
 void gantry_mps_settle(struct gantry_agent *a)

@@ -45,6 +45,8 @@ int gantry_mps_terminate(struct gantry_worker *w);
 bool gantry_mps_full(const struct gantry_tenant *t);
 /* Of the server; 0: not known, or none. */
 pid_t gantry_mps_server(const struct gantry_worker *w);
+/* The server of @w's contexts is known to have ended: they have failed with it, whoever worked. */
+bool gantry_mps_server_ended(const struct gantry_worker *w);
 /* With whom it has a GPU at the same time (share.h): the clients of its server, or nobody. */
 uint32_t gantry_mps_party(const struct gantry_worker *w);
 unsigned int gantry_mps_count(const struct gantry_agent *a);

@@ -34,7 +34,7 @@
 #include "host-agent/shared/share.h"
 #include "proto/wire.h"
 
-/* So many deaths, each within the span of the one before, end a session: it will not get better. */
+/* So many deaths, each within the span of the one before, end a session that has a part in them: it will not get better. */
 #define GIVE_UP_AFTER 8u
 #define GIVE_UP_NS    (10 * GANTRY_NS_PER_S)
 
@@ -108,8 +108,13 @@ static void next_epoch(struct gantry_session *s)
 
 static bool too_often(struct gantry_session *s)
 {
+	uint64_t finished = gantry_load_relaxed(&s->ledger.hdr->tasks_finished);
 	uint64_t now_ns = gantry_now_ns();
 
+	/* Others' faults, and whoever kills workers, are no reason while its own work goes on. */
+	if (s->verdict == 0 && finished != s->finished)
+		s->recoveries = 0;
+	s->finished = finished;
 	s->recoveries = s->died_ns && now_ns - s->died_ns < GIVE_UP_NS ? s->recoveries + 1 : 1;
 	s->died_ns = now_ns;
 	return s->recoveries > GIVE_UP_AFTER;

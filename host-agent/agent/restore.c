@@ -32,7 +32,9 @@
 #include "host-agent/agent/deadline.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/door.h"
+#include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
@@ -42,10 +44,12 @@
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/monitor/store.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
+#include "host-agent/shared/wake.h"
 #include "migration/ledger.h"
 #include "proto/segment.h"
 #include "proto/wire.h"
@@ -139,11 +143,9 @@ static void restore_tenant(struct gantry_agent *a, uint32_t slot, const char *na
 		free(t);
 		return;
 	}
-	t->agent = a;
+	gantry_tenant_init(t, a);
 	t->slot = slot;
 	t->quota_fd = fd;
-	t->door_fd = -EBADF;
-	gantry_list_init(&t->waiting);
 	gantry_tenant_conf_init(&t->conf, name, ""); /* the configuration follows */
 	gantry_list_push_back(&a->tenants, &t->link);
 	gantry_keep(a, fd, "q/%u/%s", slot, name);
@@ -189,6 +191,24 @@ static int take(struct gantry_agent *a, uint64_t id, const char *what)
 	return fd;
 }
 
+/* "s/SESSION/wake/KIND" */
+static void take_wake(struct gantry_session *s)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+
+	for (uint32_t kind = GANTRY_SESSION_WAKE_EVENTFD; kind <= GANTRY_SESSION_WAKE_SOCKET;
+	     kind++) {
+		(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_WAKE, /* it fits */
+					(unsigned long long)s->id, kind);
+		s->wake_fd = gantry_store_take(&s->agent->handed, name);
+		if (s->wake_fd < 0)
+			continue;
+		s->wake = kind;
+		gantry_keep(s->agent, s->wake_fd, "%s", name);
+		return;
+	}
+}
+
 static void take_shared(struct gantry_session *s)
 {
 	struct gantry_store *handed = &s->agent->handed;
@@ -206,6 +226,31 @@ static void take_shared(struct gantry_session *s)
 			gantry_keep(s->agent, gantry_store_take(handed, name), "%s", name);
 		else
 			i++;
+	}
+}
+
+/* "s/SESSION/nonce/HEX": its guest is a relay. */
+static void take_nonce(struct gantry_session *s)
+{
+	struct gantry_store *handed = &s->agent->handed;
+	char prefix[GANTRY_MONITOR_NAME_MAX];
+
+	/* it fits */
+	(void)gantry_str_format(prefix, sizeof(prefix), "s/%llx/nonce/", (unsigned long long)s->id);
+	for (size_t i = 0; i < handed->nentries; i++) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+		const char *hex = name + strlen(prefix);
+
+		if (!gantry_str_starts(handed->entries[i].name, prefix))
+			continue;
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), handed->entries[i].name);
+		for (size_t k = 0; k < sizeof(s->nonce) && hex[0] && hex[1]; k++, hex += 2)
+			(void)sscanf(hex, "%2hhx", &s->nonce[k]); /* as we wrote it */
+		s->is_relayed = true;
+		gantry_fd_close(gantry_store_take(handed, name));
+		gantry_keep(s->agent, s->bell_fd, "%s", name);
+		return;
 	}
 }
 
@@ -247,6 +292,64 @@ static int restore_shape(struct gantry_session *s, struct gantry_err *err)
 	return 0;
 }
 
+/* What the name of a desk's session says: see keep.h. */
+struct kept_desk {
+	unsigned long long session;
+	unsigned long long machine;
+	unsigned int desk;
+	unsigned long long off;
+	unsigned long long bytes;
+	unsigned long long generation;
+};
+
+static bool find_desk(struct gantry_agent *a, uint64_t session_id, struct kept_desk *ret_desk,
+		      char name[GANTRY_MONITOR_NAME_MAX])
+{
+	for (size_t i = 0; i < a->handed.nentries; i++) {
+		struct kept_desk k;
+
+		if (sscanf(a->handed.entries[i].name, GANTRY_KEPT_DESK, &k.session, &k.machine,
+			   &k.desk, &k.off, &k.bytes, &k.generation) != 6 ||
+		    k.session != session_id)
+			continue;
+		(void)gantry_str_copy(name, GANTRY_MONITOR_NAME_MAX, /* the same size */
+				      a->handed.entries[i].name);
+		k.off <<= GANTRY_KEPT_DESK_SHIFT;
+		k.bytes <<= GANTRY_KEPT_DESK_SHIFT;
+		*ret_desk = k;
+		return true;
+	}
+	return false;
+}
+
+/* @s is NULL for a session that is lost: a worker may still have its part. */
+static int adopt_desk(struct gantry_agent *a, uint64_t session_id, struct gantry_session *s,
+		      struct gantry_err *err)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	struct gantry_doormem *m;
+	struct kept_desk k;
+
+	if (!find_desk(a, session_id, &k, name))
+		return 0; /* its memory is its own */
+	gantry_fd_close(gantry_store_take(&a->handed, name));
+	m = gantry_ivshmem_find(a, k.machine);
+	if (!m)
+		return gantry_err_set(err, -ENOENT, "its machine's door is lost");
+	if (s)
+		gantry_keep(a, s->segment_fd, "%s", name);
+	return gantry_doormem_adopt(m, s, k.desk, k.off, k.bytes, k.generation, err);
+}
+
+static int take_desk(struct gantry_session *s, struct gantry_err *err)
+{
+	int r = adopt_desk(s->agent, s->id, s, err);
+
+	if (r == 0 && s->doormem && s->wake_fd < 0)
+		s->wake = GANTRY_SESSION_WAKE_NONE;
+	return r;
+}
+
 static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 			struct gantry_err *err)
 {
@@ -256,13 +359,18 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 	s->segment_fd = take(a, s->id, "segment");
 	s->bell_fd = take(a, s->id, "bell");
 	s->slab_fd = take(a, s->id, "slab");
+	take_wake(s);
 	*door_fd = take(a, s->id, "door");
 	take_shared(s);
 	gantry_slabs_restore_session(s);
 	if (s->segment_fd < 0 || s->bell_fd < 0 || s->slab_fd < 0)
 		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
 	take_served_by(s);
-	r = gantry_memfd_check(s->segment_fd, s->ledger.hdr->segment_bytes);
+	take_nonce(s);
+	r = take_desk(s, err);
+	if (r < 0)
+		return r;
+	r = gantry_memfd_check(s->segment_fd, s->segment_off + s->ledger.hdr->segment_bytes);
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "its segment is not what the ledger says");
 	/* Its worker can write the ledger, but made the slab no larger: a bound for what is refunded. */
@@ -276,7 +384,8 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 	r = restore_shape(s, err);
 	if (r < 0)
 		return r;
-	s->tenant->host_mem_used += s->shape.segment.segment_bytes;
+	s->charged_bytes = s->doormem ? 0 : s->shape.segment.segment_bytes;
+	s->tenant->host_mem_used += s->charged_bytes;
 	return gantry_session_map(s, err);
 }
 
@@ -320,6 +429,7 @@ static void restore_session(struct gantry_agent *a, const struct kept_ledger *ke
 	if (!s) {
 		gantry_event(a, "session-lost", NULL, NULL, NULL, "session %llu: %s", kept->id,
 			     err.text);
+		(void)adopt_desk(a, kept->id, NULL, &err); /* or there is no more to keep apart */
 		gantry_keep_drop_tree(a, "s/%llx/", kept->id); /* and the guest sees the end */
 		gantry_ledger_close(&ledger);
 		gantry_fd_close(ledger_fd);
@@ -495,7 +605,10 @@ static void open_conn(struct gantry_session *s)
 	int fd = s->door_fd;
 
 	s->door_fd = -EBADF;
-	if (fd >= 0 && !gantry_conn_restore(s, fd))
+	if (fd >= 0 && s->doormem)
+		gantry_doormem_rejoin(s);
+	if (fd >= 0 && (s->doormem || !(s->is_relayed ? gantry_vsock_restore(s, fd)
+						      : gantry_door_restore(s, fd))))
 		gantry_fd_close(fd);
 }
 
@@ -580,7 +693,9 @@ void gantry_restore_settle(struct gantry_agent *a)
 
 void gantry_restore_sessions(struct gantry_agent *a)
 {
+	gantry_ivshmem_restore(a);
 	restore_all_sessions(a);
+	gantry_ivshmem_resume(a);
 	gantry_slabs_restore(a);
 	read_journal(a);
 	gantry_mps_restore(a);

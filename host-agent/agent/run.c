@@ -28,17 +28,20 @@
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/guard.h"
+#include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/peer.h"
+#include "host-agent/agent/relay.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/vsock.h"
 #include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/agent/worker_limits.h"
@@ -177,6 +180,7 @@ void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config)
 		(void)gantry_kernels_start(a); /* it tells what it cannot watch */
 	}
 	gantry_tenants_apply(a, config);
+	gantry_vsock_apply(a);
 	gantry_limits_apply_all(a);
 	gantry_config_free(before);
 	if (before)
@@ -382,6 +386,8 @@ void gantry_agent_stop(struct gantry_agent *a)
 	gantry_event(a, "stopping", NULL, NULL, NULL, "told to end");
 	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
 		gantry_door_close(t);
+	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
+		gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the host agent is shutting down");
 	gantry_list_for_each_safe(&a->sessions, struct gantry_session, link, s)
 		gantry_detach(s, GANTRY_E_DETACHED, "the host agent is shutting down");
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
@@ -407,6 +413,7 @@ static void free_all(struct gantry_agent *a)
 		gantry_session_free(s);
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
 		gantry_tenant_free(t);
+	gantry_ivshmem_fini(a);
 	gantry_mps_fini(a);
 	gantry_limits_stop(a);
 	gantry_slabs_fini(a);
@@ -414,6 +421,8 @@ static void free_all(struct gantry_agent *a)
 	gantry_devices_fini(a);
 	gantry_tokens_fini(&a->tokens);
 	gantry_store_fini(&a->handed);
+	gantry_relays_forget(a);
+	gantry_vsock_close(a);
 	gantry_keep_stop(a);
 	gantry_event_free(&a->warm_timer);
 	gantry_event_free(&a->deadline_timer);
@@ -462,13 +471,17 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 		.monitor_fd = -EBADF,
 		.next_session_id = 1,
 		.next_worker_id = 1,
+		.next_machine_id = 1,
 		.started_unix_ns = gantry_unix_now_ns(),
 	};
 	gantry_list_init(&a->tenants);
 	gantry_list_init(&a->sessions);
 	gantry_list_init(&a->workers);
 	gantry_list_init(&a->wanting);
+	gantry_list_init(&a->held);
 	gantry_slabs_init(a);
+	gantry_list_init(&a->relays);
+	a->vsock_fd = -EBADF;
 	gantry_list_init(&a->mps);
 	gantry_list_init(&a->mps_runs);
 	(void)signal(SIGPIPE, SIG_IGN); /* cannot fail with these arguments */

@@ -6,19 +6,22 @@
 #include "host-agent/agent/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
-#include "host-agent/agent/door.h"
+#include "host-agent/agent/doormem.h"
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -56,7 +59,7 @@ struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantr
 	s->agent = a;
 	s->tenant = t;
 	s->id = id;
-	s->segment_fd = s->bell_fd = s->ledger_fd = s->slab_fd = s->door_fd = -EBADF;
+	s->segment_fd = s->bell_fd = s->wake_fd = s->ledger_fd = s->slab_fd = s->door_fd = -EBADF;
 	gantry_list_init(&s->worker_link);
 	gantry_list_init(&s->want_link);
 	gantry_list_init(&s->slabs);
@@ -68,7 +71,8 @@ struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantr
 
 int gantry_session_map(struct gantry_session *s, struct gantry_err *err)
 {
-	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, s->segment_fd, 0);
+	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, s->segment_fd,
+			  (off_t)s->segment_off);
 
 	if (page == MAP_FAILED)
 		return gantry_err_set_errno(err, -errno, "mapping the segment's header");
@@ -87,19 +91,44 @@ static void write_header(struct gantry_session *s)
 	s->segment->epoch = 1;
 }
 
-static int make_memory(struct gantry_session *s, struct gantry_err *err)
+static int make_segment(struct gantry_session *s, struct gantry_err *err)
 {
 	int r = gantry_memfd_create("gantry-segment", s->shape.segment.segment_bytes,
 				    GANTRY_MEMFD_SEALED, &s->segment_fd);
 
-	if (r == 0)
-		r = gantry_memfd_create("gantry-slab", s->shape.slab_bytes, GANTRY_MEMFD_SEALED,
-					&s->slab_fd);
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "making the session's memory");
 	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->bell_fd < 0)
 		return gantry_err_set_errno(err, -errno, "making the session's bell");
+	return 0;
+}
+
+static int borrow_segment(struct gantry_session *s, const struct gantry_session_place *place,
+			  struct gantry_err *err)
+{
+	s->segment_off = place->off;
+	s->segment_fd = fcntl(place->fd, F_DUPFD_CLOEXEC, 0);
+	s->bell_fd = fcntl(place->bell_fd, F_DUPFD_CLOEXEC, 0);
+	s->wake = place->wake;
+	if (place->wake_fd >= 0)
+		s->wake_fd = fcntl(place->wake_fd, F_DUPFD_CLOEXEC, 0);
+	if (s->segment_fd < 0 || s->bell_fd < 0 || (place->wake_fd >= 0 && s->wake_fd < 0))
+		return gantry_err_set_errno(err, -errno, "keeping the session's descriptors");
+	return 0;
+}
+
+static int make_memory(struct gantry_session *s, const struct gantry_session_place *place,
+		       struct gantry_err *err)
+{
+	int r = place ? borrow_segment(s, place, err) : make_segment(s, err);
+
+	if (r < 0)
+		return r;
+	r = gantry_memfd_create("gantry-slab", s->shape.slab_bytes, GANTRY_MEMFD_SEALED,
+				&s->slab_fd);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "making the session's memory");
 	r = gantry_session_map(s, err);
 	if (r < 0)
 		return r;
@@ -109,12 +138,26 @@ static int make_memory(struct gantry_session *s, struct gantry_err *err)
 				    s->shape.slab_bytes, &s->ledger, &s->ledger_fd, err);
 }
 
-static void keep_all(struct gantry_session *s)
+static void keep_desk(struct gantry_session *s, const struct gantry_session_place *place)
+{
+	/* Which descriptor it is does not matter: the name is what a successor of ours reads. */
+	gantry_keep(s->agent, s->segment_fd, GANTRY_KEPT_DESK, (unsigned long long)s->id,
+		    (unsigned long long)place->doormem->id, place->desk,
+		    (unsigned long long)(place->off >> GANTRY_KEPT_DESK_SHIFT),
+		    (unsigned long long)(s->shape.segment.segment_bytes >> GANTRY_KEPT_DESK_SHIFT),
+		    (unsigned long long)place->generation);
+}
+
+static void keep_all(struct gantry_session *s, const struct gantry_session_place *place)
 {
 	unsigned long long id = s->id;
 
 	gantry_keep(s->agent, s->segment_fd, "s/%llx/segment", id);
 	gantry_keep(s->agent, s->bell_fd, "s/%llx/bell", id);
+	if (place)
+		keep_desk(s, place);
+	if (s->wake_fd >= 0)
+		gantry_keep(s->agent, s->wake_fd, GANTRY_KEPT_WAKE, id, s->wake);
 	gantry_keep(s->agent, s->slab_fd, "s/%llx/slab", id);
 	/*
 	 * Share slot and tenant are in the name, so that descriptors alone are enough to find a
@@ -155,13 +198,13 @@ static uint64_t choose_address(const struct gantry_session *s)
 	return gantry_ask_address(&range, taken, n, s->shape.segment.segment_bytes);
 }
 
-int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
-		       struct gantry_session **ret_session, struct gantry_err *err)
+/* On the list, with an entry in the share pages. */
+static int new_blank(struct gantry_tenant *t, struct gantry_session **ret_session,
+		     struct gantry_err *err)
 {
 	struct gantry_agent *a = t->agent;
 	struct gantry_session *s;
 	int slot = gantry_slot_take(a->share_slots, GANTRY_SHARE_NSESSIONS);
-	int r;
 
 	if (slot < 0)
 		return gantry_err_set(err, slot, "the host serves %u sessions already",
@@ -173,19 +216,39 @@ int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape
 	}
 	s->share_slot = (uint32_t)slot;
 	s->slots_held = true;
+	*ret_session = s;
+	return 0;
+}
+
+int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
+		       const struct gantry_session_place *place,
+		       struct gantry_session **ret_session, struct gantry_err *err)
+{
+	struct gantry_session *s = NULL;
+	int r = new_blank(t, &s, err);
+
+	if (r < 0) {
+		if (place)
+			gantry_doormem_put(place->doormem, place->off);
+		return r;
+	}
+	s->doormem = place ? place->doormem : NULL;
+	s->desk = place ? place->desk : 0;
+	s->segment_off = place ? place->off : 0;
 	s->shape = *shape;
 	s->shape.address = choose_address(s);
 	s->version = version;
 	s->began_ns = gantry_now_ns();
-	/* charged before it is made; freed with the session */
-	t->host_mem_used += shape->segment.segment_bytes;
-	r = make_memory(s, err);
+	/* charged before it is made; freed with the session. A door memory is charged already */
+	s->charged_bytes = place ? 0 : shape->segment.segment_bytes;
+	t->host_mem_used += s->charged_bytes;
+	r = make_memory(s, place, err);
 	if (r < 0) {
 		gantry_session_free(s);
 		return r;
 	}
 	fill_ledger(s);
-	keep_all(s);
+	keep_all(s, place);
 	*ret_session = s;
 	return 0;
 }
@@ -266,6 +329,7 @@ static void release_memory(struct gantry_session *s)
 		(void)munmap(s->segment, GANTRY_PAGE); /* it is mapped */
 	gantry_fd_close(s->segment_fd);
 	gantry_fd_close(s->bell_fd);
+	gantry_fd_close(s->wake_fd);
 	gantry_fd_close(s->ledger_fd);
 	gantry_fd_close(s->slab_fd);
 	gantry_fd_close(s->door_fd);
@@ -287,17 +351,17 @@ void gantry_session_free(struct gantry_session *s)
 		gantry_slot_put(a->share_slots, s->share_slot);
 	}
 	release_memory(s);
+	if (s->doormem)
+		gantry_doormem_put(s->doormem, s->segment_off);
 	gantry_event_free(&s->timer);
 	gantry_list_remove(&s->want_link);
 	gantry_list_remove(&s->worker_link);
 	gantry_list_remove(&s->link);
-	t->host_mem_used -= s->shape.segment.segment_bytes < t->host_mem_used
-				    ? s->shape.segment.segment_bytes
-				    : t->host_mem_used;
+	t->host_mem_used -= gantry_min_u64(s->charged_bytes, t->host_mem_used);
 	t->nsessions--;
 	free(s);
 	gantry_journal_touch(a);
-	gantry_door_next(t);
+	gantry_conn_next(t);
 	gantry_tenant_reap(t);
 	gantry_agent_stop_if_idle(a);
 }

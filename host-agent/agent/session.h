@@ -24,6 +24,7 @@
 
 struct gantry_agent;
 struct gantry_conn;
+struct gantry_doormem;
 struct gantry_tenant;
 struct gantry_worker;
 struct gantry_worker_class;
@@ -41,6 +42,18 @@ enum gantry_session_phase {
 struct gantry_oldest {
 	uint64_t done; /* tasks before it */
 	uint64_t seen_ns;
+};
+
+/* Where a session's memory is, and what wakes its two ends, where they are not its own. Descriptors are borrowed. */
+struct gantry_session_place {
+	struct gantry_doormem *doormem;
+	uint32_t desk;
+	uint64_t generation;
+	uint64_t off;
+	int fd;
+	int bell_fd;
+	uint32_t wake; /* enum gantry_session_wake */
+	int wake_fd;   /* negative: none */
 };
 
 struct gantry_session {
@@ -64,12 +77,23 @@ struct gantry_session {
 	bool apart;	 /* served by a worker of its own, to find out whose faults these are */
 	bool orphaned;	 /* its device is gone, with its memory or without another to go to */
 	bool judged;	 /* the verdict is fault.c's */
-	uint64_t suspected_ns; /* when it was one of several who may have caused a fault, latest */
+	uint32_t
+		nsuspected; /* so often it was one of several who may have caused a fault, within an hour */
+	uint64_t suspected_ns; /* the latest */
 	int32_t reason;	       /* why it ends */
 	uint32_t recoveries;   /* worker deaths in quick succession */
+	uint64_t finished;     /* tasks, at the latest of them */
 	struct gantry_shape shape;
+	struct gantry_doormem *doormem; /* that its segment is in; NULL: it has one of its own */
+	uint32_t desk;
+	uint64_t charged_bytes; /* of the tenant's host memory */
 	int segment_fd;
+	uint64_t segment_off; /* in it */
 	int bell_fd;
+	bool is_relayed; /* its guest is a relay, whose own comes back with the nonce */
+	uint8_t nonce[16];
+	uint32_t wake; /* enum gantry_session_wake */
+	int wake_fd;   /* of EVENTFD and SOCKET: its worker's to signal, never ours */
 	int ledger_fd;
 	int slab_fd;
 	struct gantry_segment_header *segment; /* its first page */
@@ -87,7 +111,9 @@ struct gantry_session {
 	uint32_t nneeds;
 };
 
+/* @place: NULL for memory of its own; else the part of the door memory there is the session's, or given back. */
 int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
+		       const struct gantry_session_place *place,
 		       struct gantry_session **ret_session, struct gantry_err *err);
 /* An object with nothing in it, on the list. */
 struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantry_tenant *t,

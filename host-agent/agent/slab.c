@@ -15,8 +15,8 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
-#include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/session.h"
@@ -103,6 +103,26 @@ static uint32_t host_slabs(const struct gantry_agent *a)
 	return n;
 }
 
+/* Those that sessions have, or are about to: the others are ready, or will be soon, and give way. */
+static uint32_t host_session_slabs(const struct gantry_agent *a)
+{
+	size_t n = host_slabs(a);
+
+	for (uint32_t i = 0; i < GANTRY_AGENT_MAX_DEVICES; i++)
+		n -= gantry_list_count(&a->pools[i].clean) + gantry_list_count(&a->pools[i].dirty) +
+		     gantry_list_count(&a->pools[i].asked);
+	return (uint32_t)n;
+}
+
+/*
+ * A session that makes room drops slabs and asks for others before the steward has cleared the first. So these do not
+ * count against what sessions may have; for all together there is twice as much.
+ */
+static bool has_descriptors(const struct gantry_agent *a, uint32_t n)
+{
+	return host_session_slabs(a) + n <= host_max() && host_slabs(a) + n <= 2 * host_max();
+}
+
 /*
  * Workers charge bytes that are handed out, exactly. What slabs have beyond that, because buffers do not fill them, is
  * bounded here, so that a worker that was taken over cannot hoard.
@@ -165,7 +185,7 @@ static int check_limits(const struct gantry_session *s, uint32_t device, uint32_
 				      "a session has at most %u slabs; it allocates too many small "
 				      "buffers far apart",
 				      PER_SESSION);
-	if (host_slabs(s->agent) + n > host_max())
+	if (!has_descriptors(s->agent, n))
 		return gantry_err_set(
 			err, GANTRY_E_NO_MEMORY,
 			"the host has no descriptor left for %u more slabs beside %u; "
@@ -465,7 +485,7 @@ static void room_again(struct gantry_agent *a)
 {
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
 		if (!gantry_list_is_empty(&t->waiting))
-			gantry_door_next(t);
+			gantry_conn_next(t);
 }
 
 /* A slab that was being made is not there: again, or never. */

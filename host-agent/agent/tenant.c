@@ -13,11 +13,14 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
@@ -141,6 +144,17 @@ static void publish_to_sessions(struct gantry_tenant *t, uint64_t old_mem_bytes,
 	}
 }
 
+void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a)
+{
+	t->agent = a;
+	t->door_fd = -EBADF;
+	t->quota_fd = -EBADF;
+	t->ivshmem_fd = -EBADF;
+	t->vsock_fd = -EBADF;
+	gantry_list_init(&t->waiting);
+	gantry_list_init(&t->machines);
+}
+
 static int new_tenant(struct gantry_agent *a, const struct gantry_tenant_conf *conf,
 		      struct gantry_tenant **ret_tenant, struct gantry_err *err)
 {
@@ -149,11 +163,8 @@ static int new_tenant(struct gantry_agent *a, const struct gantry_tenant_conf *c
 
 	if (!t)
 		return gantry_err_set(err, -ENOMEM, "no memory for tenant %s", conf->name);
-	t->agent = a;
+	gantry_tenant_init(t, a);
 	t->conf = *conf;
-	t->door_fd = -EBADF;
-	t->quota_fd = -EBADF;
-	gantry_list_init(&t->waiting);
 	slot = gantry_slot_take(a->tenant_slots, GANTRY_SHARE_NTENANTS);
 	if (slot < 0) {
 		free(t);
@@ -184,10 +195,34 @@ static void open_door(struct gantry_tenant *t)
 		gantry_event(t->agent, "door-failed", t, NULL, NULL, "%s", err.text);
 }
 
+static void open_vsock_door(struct gantry_tenant *t)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	if (gantry_vsock_door_open(t, &err) < 0)
+		gantry_event(t->agent, "door-failed", t, NULL, NULL, "%s", err.text);
+}
+
 static bool same_door(const struct gantry_tenant_conf *a, const struct gantry_tenant_conf *b)
 {
 	return strcmp(a->door, b->door) == 0 && a->door_mode == b->door_mode &&
 	       strcmp(a->door_owner, b->door_owner) == 0;
+}
+
+static bool same_ivshmem(const struct gantry_tenant_conf *a, const struct gantry_tenant_conf *b)
+{
+	return a->ivshmem == b->ivshmem && a->ivshmem_mode == b->ivshmem_mode &&
+	       strcmp(a->ivshmem_owner, b->ivshmem_owner) == 0;
+}
+
+/* After the tenant has its configuration; machines that are there keep what they have. */
+static void apply_ivshmem(struct gantry_tenant *t, bool reopen)
+{
+	if (!t->conf.ivshmem)
+		gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the door was closed");
+	if (reopen)
+		gantry_ivshmem_shut(t);
+	gantry_ivshmem_open(t);
 }
 
 static void apply_one(struct gantry_agent *a, const struct gantry_tenant_conf *conf)
@@ -195,13 +230,14 @@ static void apply_one(struct gantry_agent *a, const struct gantry_tenant_conf *c
 	struct gantry_tenant *t = gantry_tenant_find(a, conf->name);
 	struct gantry_err err = GANTRY_ERR_NONE;
 	uint64_t old_mem_bytes, old_virtual_bytes;
-	bool reopen;
+	bool reopen, reopen_ivshmem;
 
 	if (!t && new_tenant(a, conf, &t, &err) < 0) {
 		gantry_log(GANTRY_LOG_ERR, "%s", err.text);
 		return;
 	}
 	reopen = t->door_fd >= 0 && !same_door(&t->conf, conf);
+	reopen_ivshmem = !same_ivshmem(&t->conf, conf);
 	if (memcmp(&t->conf, conf, sizeof(*conf)) != 0) {
 		if (t->conf.isolation != conf->isolation)
 			t->forced_isolated = false; /* the administrator has decided anew */
@@ -218,12 +254,16 @@ static void apply_one(struct gantry_agent *a, const struct gantry_tenant_conf *c
 		gantry_door_close(t);
 	if (t->door_fd < 0)
 		open_door(t);
-	gantry_door_next(t); /* a raised limit makes room */
+	apply_ivshmem(t, reopen_ivshmem);
+	open_vsock_door(t);
+	gantry_conn_next(t); /* a raised limit makes room */
 }
 
 static void remove_tenant(struct gantry_tenant *t)
 {
 	gantry_door_close(t);
+	gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the tenant was removed");
+	gantry_vsock_door_close(t);
 	gantry_event(t->agent, "tenant-removed", t, NULL, NULL, "no longer configured");
 	t->removed = true;
 	t->nsessions++; /* keeps it alive while its sessions end under us */
@@ -247,6 +287,9 @@ void gantry_tenants_apply(struct gantry_agent *a, const struct gantry_config *co
 void gantry_tenant_free(struct gantry_tenant *t)
 {
 	gantry_door_close(t);
+	gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the door was closed");
+	gantry_event_free(&t->drain_timer);
+	gantry_vsock_door_close(t);
 	gantry_keep_drop(t->agent, "q/%u/%s", t->slot, t->conf.name);
 	gantry_slot_put(t->agent->tenant_slots, t->slot);
 	gantry_quota_close(t->quota);
@@ -257,7 +300,7 @@ void gantry_tenant_free(struct gantry_tenant *t)
 
 void gantry_tenant_reap(struct gantry_tenant *t)
 {
-	if (t->removed && t->nsessions == 0 && t->nhalf_open == 0 &&
+	if (t->removed && t->nsessions == 0 && t->nhalf_open == 0 && t->ndoormems == 0 &&
 	    gantry_list_is_empty(&t->waiting))
 		gantry_tenant_free(t);
 }

@@ -38,6 +38,21 @@ struct gantry_tenant {
 	struct event *door_event;
 	char door_path[GANTRY_AGENT_PATH];
 	char state[160]; /* "open", or why its door is not */
+	int ivshmem_fd;
+	struct event *ivshmem_event;
+	char ivshmem_path[GANTRY_AGENT_PATH];
+	char ivshmem_state[160]; /* why that door is not open, if it should be */
+	uint64_t ivshmem_bytes;	 /* of the next machine's memory; 0: as configured */
+	bool ivshmem_drain;	 /* no machine comes in, no new session of those that are there */
+	struct event *drain_timer;
+	char drain_reason[96];
+	struct gantry_list machines; /* struct gantry_machine */
+	uint64_t nclaims;	     /* of programs in machines, ever */
+	uint64_t nlooks;	     /* at desks of machines, ever */
+	uint32_t ndoormems;	     /* of machines that are here, or whose sessions still end */
+	int vsock_fd;		     /* listens at conf.vsock_path */
+	struct event *vsock_event;
+	char vsock_path[GANTRY_CONFIG_TEXT]; /* of what is open */
 	uint64_t host_mem_used;
 	uint32_t nsessions;
 	uint32_t nhalf_open;
@@ -63,6 +78,8 @@ struct gantry_tenant *gantry_tenant_by_slot(struct gantry_agent *a, uint32_t slo
 /* Free it when it is removed and nothing of it is left. */
 void gantry_tenant_reap(struct gantry_tenant *t);
 void gantry_tenant_free(struct gantry_tenant *t);
+/* One with nothing in it. */
+void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a);
 uint32_t gantry_tenant_mode(const struct gantry_tenant *t); /* enum gantry_isolation in force */
 /* Of the workers that serve its sessions. */
 void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_class *ret_class);

@@ -62,17 +62,34 @@ static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_c
 	return class->mode == GANTRY_ISOLATED || n == 0 ? n : 1;
 }
 
+bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_class *class)
+{
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
+		struct gantry_worker_class theirs;
+
+		gantry_session_class(s, &theirs);
+		if (gantry_worker_class_equal(&theirs, class))
+			return true;
+	}
+	return false;
+}
+
 static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	uint32_t wanted = stock(a, class);
-	uint32_t have = 0;
+	uint32_t wanted = 0, have = 0;
+	bool urgent = false;
 
 	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
 		struct gantry_worker_class theirs;
 
 		gantry_session_class(s, &theirs);
-		wanted += gantry_worker_class_equal(&theirs, class);
+		if (!gantry_worker_class_equal(&theirs, class))
+			continue;
+		wanted++;
+		urgent = urgent || s->phase == GANTRY_PHASE_RECOVERING;
 	}
+	/* Whose tasks stand still comes first: starting workers are in each other's way. */
+	wanted += urgent ? 0 : stock(a, class);
 	if (class->mode == GANTRY_POOLED)
 		wanted = wanted > 0;
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
@@ -116,6 +133,17 @@ static void retire_needless(struct gantry_agent *a)
 	}
 }
 
+/* Innocent ones stand still, and starting workers are in each other's way: who is kept apart comes after them. */
+static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
+{
+	if (!s->apart)
+		return false;
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, other)
+		if (other->phase == GANTRY_PHASE_RECOVERING && !other->apart)
+			return true;
+	return false;
+}
+
 static void fill_now(evutil_socket_t fd, short what, void *arg)
 {
 	struct gantry_agent *a = arg;
@@ -143,8 +171,10 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 		struct gantry_worker_class class;
 
 		gantry_session_class(s, &class);
-		fill_class(a,
-			   &class); /* of one that is kept apart; the others find nothing missing */
+		if (others_first(a, s))
+			continue; /* this is called again when they are served */
+		/* Of one that is kept apart; the others find nothing missing. */
+		fill_class(a, &class);
 	}
 	if (a->spawn_not_before_ns > now_ns)
 		gantry_warm_fill(a);
@@ -168,7 +198,7 @@ struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gant
 	if (w && class.mode == GANTRY_POOLED)
 		return w;
 	/* Nobody is warm: start at once, unless starting has failed just now. */
-	if (w || gantry_now_ns() < a->spawn_not_before_ns)
+	if (w || gantry_now_ns() < a->spawn_not_before_ns || others_first(a, s))
 		gantry_warm_fill(a);
 	else
 		fill_class(a, &class);

@@ -33,6 +33,7 @@
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/steward.h"
+#include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker_limits.h"
 #include "host-agent/shared/share.h"
 #include "worker.pb-c.h"
@@ -43,6 +44,7 @@
 #define ANSWER_NS	  (3 * GANTRY_NS_PER_S)
 #define QUIT_NS		  (3 * GANTRY_NS_PER_S)
 #define RESCAN_NS	  (10 * GANTRY_NS_PER_S)
+#define UNUSABLE_NS	  (100 * GANTRY_NS_PER_MS) /* before another is tried */
 #define STATUS_WAIT_NS	  (200 * GANTRY_NS_PER_MS)
 #define BACKOFF_MIN_NS	  (50 * GANTRY_NS_PER_MS)
 #define BACKOFF_MAX_SHIFT 7
@@ -236,7 +238,8 @@ void gantry_worker_kill(struct gantry_worker *w)
 {
 	if (w->pidfd < 0 || w->dead || w->killing)
 		return;
-	w->killing = gantry_mps_terminate(w) == 0;
+	/* A context that has failed has taken its neighbours' along: there is nothing to tell the server. */
+	w->killing = !w->faulted && gantry_mps_terminate(w) == 0;
 	if (!w->killing)
 		gantry_worker_kill_now(w);
 }
@@ -252,6 +255,12 @@ static void quit_timeout(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	gantry_worker_kill(arg);
+}
+
+void gantry_worker_kill_after(struct gantry_worker *w, uint64_t ns)
+{
+	if (gantry_timer_set(w->agent, &w->timer, ns, quit_timeout, w) < 0)
+		gantry_worker_kill(w);
 }
 
 void gantry_worker_quit(struct gantry_worker *w)
@@ -284,6 +293,21 @@ static void join(char *dst, size_t cap, char **words, size_t n)
 	}
 }
 
+/* It is of no use, and makes way for another where somebody waits. */
+static void try_another(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_worker *w = arg;
+
+	(void)fd;
+	(void)what;
+	if (w->nsessions > 0)
+		return;
+	if (gantry_warm_is_wanted(w->agent, &w->class))
+		gantry_worker_quit(w);
+	else
+		(void)gantry_timer_set(w->agent, &w->timer, UNUSABLE_NS, try_another, w);
+}
+
 static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
 {
 	struct gantry_agent *a = w->agent;
@@ -308,6 +332,9 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 		gantry_steward_ready(w, ready);
 	if (w->unusable)
 		gantry_attach_no_room(a, w->unusable);
+	/* An MPS server that recovers from a fault refuses for a while. */
+	if (w->unusable && w->mps)
+		(void)gantry_timer_set(a, &w->timer, UNUSABLE_NS, try_another, w);
 	gantry_journal_touch(a);
 	gantry_attach_serve(a);
 }

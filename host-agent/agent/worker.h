@@ -88,6 +88,8 @@ void gantry_worker_configure(struct gantry_worker *w);
 void gantry_worker_quit(struct gantry_worker *w);
 /* Soon: the server of a packed one is told first. */
 void gantry_worker_kill(struct gantry_worker *w);
+/* The same, unless it ends by itself before. It has a timer, which ends what that was set for. */
+void gantry_worker_kill_after(struct gantry_worker *w, uint64_t ns);
 /* At once: it never ran, or nobody is there to be hurt. */
 void gantry_worker_kill_now(struct gantry_worker *w);
 void gantry_worker_free(struct gantry_worker *w);

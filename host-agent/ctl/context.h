@@ -31,7 +31,7 @@ enum gantry_ctl_exit {
 };
 
 #define GANTRY_CTL_SCHEMA	   1
-#define GANTRY_CTL_OPTIONS_MAX	   24
+#define GANTRY_CTL_OPTIONS_MAX	   32
 #define GANTRY_CTL_TIMEOUT_DEFAULT (10ll * 1000000000)
 
 struct gantry_verb;
@@ -45,6 +45,7 @@ struct gantry_ctl {
 	bool timeout_given;
 	int64_t timeout_ns;
 
+	char **argv; /* of the process: the order of its words may have changed */
 	const struct gantry_verb *verb;
 	char **args; /* ends with NULL */
 	int nargs;
@@ -87,6 +88,10 @@ int gantry_ctl_ask_quietly(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *
 /* The same for a change, whose reply says only that it was done: prints that. */
 int gantry_ctl_change(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *request, const char *fmt,
 		      ...) __attribute__((format(printf, 3, 4)));
+
+/* What the agent says of @tenant's doors for virtual machines, in reply->doors. 0, or what gantry_ctl_fail() returned. */
+int gantry_ctl_door_show(struct gantry_ctl *ctl, const char *tenant,
+			 Gantry__Admin__AdminReply **ret_reply);
 
 /* A new object with "schema" in it. */
 json_object *gantry_ctl_json_new(void);

@@ -11,8 +11,8 @@
 
 /* From the folder of this program; a build tree has one folder a room. */
 static const char *const program_places[] = {
-	".",	      "../sbin", "../libexec/gantry", "../agent",
-	"../monitor", "../main", "../worker",	      "../../demo",
+	".",	   "../sbin",	"../libexec/gantry", "../agent", "../monitor",
+	"../main", "../worker", "../../demo",	     "../vm",
 };
 static const char *const library_places[] = {
 	"../../guest-shim",

@@ -290,6 +290,12 @@ static void complete_words(struct gantry_ctl *ctl, enum gantry_words words)
 	case GANTRY_WORDS_ENGINE:
 		fprintf(ctl->out, "podman\ndocker\nrunc\n");
 		break;
+	case GANTRY_WORDS_TRANSPORT:
+		fprintf(ctl->out, "ivshmem\nvsock\n");
+		break;
+	case GANTRY_WORDS_VM_FORMAT:
+		fprintf(ctl->out, "qemu\nlibvirt\nproxmox\n");
+		break;
 	case GANTRY_WORDS_NOUN:
 		complete_nouns(ctl->out);
 		break;

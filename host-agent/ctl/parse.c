@@ -133,6 +133,7 @@ int gantry_ctl_parse(struct gantry_ctl *ctl, int argc, char **argv)
 	char *noun, *verb = NULL;
 	int at = 1, words, r;
 
+	ctl->argv = argv;
 	r = parse_options(ctl, argc, argv, &at, NULL, false, &help);
 	if (r)
 		return r;

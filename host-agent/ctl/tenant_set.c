@@ -31,7 +31,14 @@
 	S("door-mode", door_mode, TEXT, "MODE", "permission bits of its door, octal", NONE)        \
 	S("door-owner", door_owner, TEXT, "USER[:GROUP]", "who owns its door", NONE)               \
 	S("on-full", on_full, TEXT, "WHAT", "when there is no room to attach: refuse or queue",    \
-	  NONE)
+	  NONE)                                                                                    \
+	S("ivshmem", ivshmem, YES, "yes|no", "whether virtual machines may come in", NONE)         \
+	S("ivshmem-size", ivshmem_bytes, SIZE, "SIZE", "memory of a machine, a power of two",      \
+	  NONE)                                                                                    \
+	S("ivshmem-vectors", ivshmem_vectors, NUMBER, "N", "as many as QEMU's device has", NONE)   \
+	S("ivshmem-mode", ivshmem_mode, TEXT, "MODE", "permission bits of that socket, octal",     \
+	  NONE)                                                                                    \
+	S("ivshmem-owner", ivshmem_owner, TEXT, "USER[:GROUP]", "who owns that socket", NONE)
 
 const struct gantry_verb_option gantry_tenant_options[] = {
 #define OPTION(name, member, type, metavar, help, words) \
@@ -46,6 +53,7 @@ enum setting_type {
 	NUMBER,
 	SIGNED,
 	TIME,
+	YES,
 	TEXT
 };
 
@@ -91,6 +99,11 @@ static int parse_setting(size_t i, const char *text, struct values *values, cons
 		return gantry_u64_parse(text, 0, UINT64_MAX, number, err);
 	case TIME:
 		return gantry_duration_parse(text, number, err);
+	case YES:
+		*number = strcmp(text, "yes") == 0;
+		return *number || strcmp(text, "no") == 0
+			       ? 0
+			       : gantry_err_set(err, -EINVAL, "it is yes or no");
 	case SIGNED:
 		*ret_value = &values->sint;
 		return parse_signed(text, &values->sint.value, err);

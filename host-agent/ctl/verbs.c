@@ -70,6 +70,42 @@ static const struct gantry_verb_option cdi_options[] = {
 	{ 0 },
 };
 
+#define CONNECT_OPTION                                                                           \
+	{                                                                                        \
+		"connect", "URI",                                                                \
+			"libvirt's address (default: $LIBVIRT_DEFAULT_URI, else qemu:///system)" \
+	}
+
+static const struct gantry_verb_option vm_options[] = {
+	CONNECT_OPTION,
+	{ 0 },
+};
+
+static const struct gantry_verb_option vm_attach_options[] = {
+	{ "tenant", "NAME", "whose door it is", GANTRY_WORDS_TENANT },
+	{ "transport", "KIND", "ivshmem (default) or vsock", GANTRY_WORDS_TRANSPORT },
+	{ "size", "SIZE",
+	  "of the shared memory, a power of two (default: the tenant's ivshmem_size)" },
+	{ "config", NULL, "also in the persistent definition; only there, if it does not run" },
+	CONNECT_OPTION,
+	{ 0 },
+};
+
+static const struct gantry_verb_option vm_detach_options[] = {
+	{ "tenant", "NAME", "only this tenant's door", GANTRY_WORDS_TENANT },
+	{ "drain", "TIME", "how long programs may take to leave (default: 5s)" },
+	{ "config", NULL, "also from the persistent definition" },
+	CONNECT_OPTION,
+	{ 0 },
+};
+
+static const struct gantry_verb_option vm_args_options[] = {
+	{ "format", "FORM", "qemu (default), libvirt or proxmox", GANTRY_WORDS_VM_FORMAT },
+	{ "transport", "KIND", "ivshmem or vsock (default: the one that the tenant has)",
+	  GANTRY_WORDS_TRANSPORT },
+	{ 0 },
+};
+
 static const struct gantry_verb_option doctor_options[] = {
 	{ "cdi-dir", "DIR",
 	  "where container engines look for CDI files (default: /etc/cdi and /var/run/cdi)",
@@ -172,6 +208,22 @@ const struct gantry_verb gantry_verbs[] = {
 	{ "cdi", "generate", "", 0, 0, "write a CDI file per tenant for container engines",
 	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR; no device node.",
 	  cdi_options, 0, 0, 0, gantry_ctl_cdi_generate },
+	{ "vm", "list", "", 0, 0, "list libvirt's virtual machines and the doors in them", NULL,
+	  vm_options, 0, 0, 0, gantry_ctl_vm_libvirt },
+	{ "vm", "show", "DOMAIN", 1, 1,
+	  "show the doors in a virtual machine and what it could take",
+	  "An address that the guest has not assigned is empty.", vm_options, 0, 0, 0,
+	  gantry_ctl_vm_libvirt },
+	{ "vm", "attach", "DOMAIN", 1, 1, "put a tenant's door into a virtual machine",
+	  "While it runs; done once the guest has given the device an address. Undone if it does not.",
+	  vm_attach_options, 0, 0, 0, gantry_ctl_vm_libvirt },
+	{ "vm", "detach", "DOMAIN", 1, 1, "take a tenant's door out of a virtual machine",
+	  "Programs in the guest are told and may leave first; sessions left after --drain are ended.",
+	  vm_detach_options, 0, 0, 0, gantry_ctl_vm_libvirt },
+	{ "vm", "args", "TENANT", 1, 1, "print what gives a tenant's door to a virtual machine",
+	  "For machines that libvirt does not know, and to be put into definitions by hand.",
+	  vm_args_options, GANTRY_WORDS_TENANT, 0, 0, gantry_ctl_vm_args },
+
 	{ "peer", "ping", "PATH", 1, 1, "ask another agent who it is, at its peer socket", NULL,
 	  NULL, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_peer_ping },
 

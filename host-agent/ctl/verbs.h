@@ -21,6 +21,8 @@ enum gantry_words {
 	GANTRY_WORDS_FILE,
 	GANTRY_WORDS_SHELL,
 	GANTRY_WORDS_ENGINE,
+	GANTRY_WORDS_TRANSPORT,
+	GANTRY_WORDS_VM_FORMAT,
 	GANTRY_WORDS_NOUN,
 };
 
@@ -87,7 +89,7 @@ extern const struct gantry_verb_option gantry_tenant_options[];
 int gantry_ctl_tenant_create(struct gantry_ctl *ctl);
 int gantry_ctl_tenant_set(struct gantry_ctl *ctl);
 
-/* stats.c, top.c, events.c, doctor.c, peer.c, programs.c, cdi.c, help.c */
+/* stats.c, top.c, events.c, doctor.c, peer.c, programs.c, cdi.c, vm.c, help.c */
 int gantry_ctl_stats(struct gantry_ctl *ctl);
 int gantry_ctl_top(struct gantry_ctl *ctl);
 int gantry_ctl_events(struct gantry_ctl *ctl);
@@ -97,6 +99,8 @@ int gantry_ctl_run(struct gantry_ctl *ctl);
 int gantry_ctl_config_check(struct gantry_ctl *ctl);
 int gantry_ctl_demo(struct gantry_ctl *ctl);
 int gantry_ctl_cdi_generate(struct gantry_ctl *ctl);
+int gantry_ctl_vm_args(struct gantry_ctl *ctl);
+int gantry_ctl_vm_libvirt(struct gantry_ctl *ctl); /* becomes gantry-vm */
 int gantry_ctl_help(struct gantry_ctl *ctl);
 int gantry_ctl_completion(struct gantry_ctl *ctl);
 int gantry_ctl_complete(struct gantry_ctl *ctl);

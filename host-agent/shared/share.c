@@ -23,8 +23,10 @@
 #include "base/futex.h"
 #include "base/str.h"
 
-#define ARRIVAL	       2u /* arrivals is even, so that ... */
+#define ARRIVAL	       4u /* arrivals is a multiple, so that ... */
 #define SOMEBODY_WAITS 1u /* ... with this bit a holder's copy never equals it */
+#define CROWDED	       2u /* of a holder on a GPU: what it puts in flight keeps others waiting */
+#define NOT_ARRIVALS   (SOMEBODY_WAITS | CROWDED)
 #define PAUSE_LAG_NS   (2ull * GANTRY_SHARE_SLICE_NS) /* the most that is kept over a pause */
 #define CHARGE_MAX_NS  (1ull << 50)		      /* 13 days: times a weight it still fits */
 
@@ -167,6 +169,11 @@ static void shortlist_add(struct shortlist *list, const struct turn *turn)
 	list->turns[i] = *turn;
 }
 
+static bool same_party(const struct gantry_share_session *a, const struct gantry_share_session *b)
+{
+	return gantry_load_relaxed(&a->party) == gantry_load_relaxed(&b->party);
+}
+
 /* As many of the best waiters as there are free lanes. */
 static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfree,
 			      struct shortlist *list)
@@ -185,8 +192,8 @@ static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfr
 	}
 }
 
-/* Waiting sessions that come before @session. */
-static unsigned count_before(const struct gantry_share_page *page, uint32_t session)
+/* Waiting sessions that come before @session; of its party only where that is said. */
+static unsigned count_before(const struct gantry_share_page *page, uint32_t session, bool of_party)
 {
 	struct turn mine = turn_of(page, session);
 	uint32_t n = nsessions(page);
@@ -195,7 +202,8 @@ static unsigned count_before(const struct gantry_share_page *page, uint32_t sess
 	for (uint32_t i = 0; i < n; i++) {
 		struct turn turn;
 
-		if (i == session || !is_waiting(&page->sessions[i]))
+		if (i == session || !is_waiting(&page->sessions[i]) ||
+		    (of_party && !same_party(&page->sessions[i], &page->sessions[session])))
 			continue;
 		turn = turn_of(page, i);
 		nbefore += comes_before(&turn, &mine);
@@ -241,9 +249,11 @@ static uint32_t claim_of(const struct gantry_share_session *s)
 	return units;
 }
 
-static bool same_party(const struct gantry_share_session *a, const struct gantry_share_session *b)
+/* It goes on with filling the device: what it led by then counts to the last. */
+static bool came_back(const struct gantry_share_session *s)
 {
-	return gantry_load_relaxed(&a->party) == gantry_load_relaxed(&b->party);
+	return gantry_load_relaxed(&s->stood_back) ||
+	       (gantry_load_relaxed(&s->filled) >= GANTRY_SHARE_WHOLE && in_pause(s));
 }
 
 /* A session that holds a lane, of @mine's party (or of another); NULL: none. */
@@ -327,6 +337,30 @@ static bool is_throttled(const struct gantry_share_page *page, uint32_t session,
 	return false;
 }
 
+static bool asks_quiet(const struct gantry_share_session *s)
+{
+	uint32_t since_us = gantry_load_relaxed(&s->quiet_us);
+
+	return since_us && now_us() - since_us < GANTRY_SHARE_QUIET_US;
+}
+
+/* Another of the party has asked @session, which is not more urgent, to begin nothing now. */
+static bool is_hushed(const struct gantry_share_page *page, uint32_t session)
+{
+	const struct gantry_share_session *me = &page->sessions[session];
+	uint32_t n = nsessions(page);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+
+		if (i != session && gantry_load_relaxed(&s->quiet_us) && same_party(s, me) &&
+		    asks_quiet(s))
+			return gantry_load_relaxed(&me->priority) <=
+			       gantry_load_relaxed(&s->priority);
+	}
+	return false;
+}
+
 /* Who waits of other parties and comes before @session. */
 static bool another_party_first(const struct gantry_share_page *page, uint32_t session)
 {
@@ -364,12 +398,23 @@ void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t
 
 bool gantry_share_has_news(const struct gantry_share_page *page, uint32_t seen)
 {
-	return (gantry_load_relaxed(&page->hdr.arrivals) ^ seen) & ~SOMEBODY_WAITS;
+	return (gantry_load_relaxed(&page->hdr.arrivals) ^ seen) & ~NOT_ARRIVALS;
 }
 
 bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session)
 {
 	return units_beside(page, session % GANTRY_SHARE_NSESSIONS) == 0;
+}
+
+bool gantry_share_ask_quiet(struct gantry_share_page *page, uint32_t session)
+{
+	session %= GANTRY_SHARE_NSESSIONS;
+	for (uint32_t i = 0; i < nsessions(page); i++)
+		if (i != session && same_party(&page->sessions[i], &page->sessions[session]) &&
+		    asks_quiet(&page->sessions[i]))
+			return false;
+	gantry_store_relaxed(&page->sessions[session].quiet_us, now_us());
+	return true;
 }
 
 /* ---- sleeping and waking ---- */
@@ -464,6 +509,18 @@ static void stand_back(struct gantry_share_page *page, uint32_t session, unsigne
 		/* Our own worker too: things moved since it was refused, and it must not sleep on that. */
 		gantry_share_nudge(page, worker_of(s));
 	}
+}
+
+void gantry_share_end_quiet(struct gantry_share_page *page, uint32_t session)
+{
+	session %= GANTRY_SHARE_NSESSIONS;
+	gantry_store_relaxed(&page->sessions[session].quiet_us, 0u);
+	/* Full fence: as in gantry_share_take(). Who was refused meanwhile sees it, or is called. */
+	gantry_fence_full();
+	for (uint32_t i = 0; i < nsessions(page); i++)
+		if (i != session && same_party(&page->sessions[i], &page->sessions[session]) &&
+		    is_waiting(&page->sessions[i]))
+			gantry_share_nudge(page, worker_of(&page->sessions[i]));
 }
 
 /* ---- a session's state ---- */
@@ -618,7 +675,7 @@ static void settle_wait(struct gantry_share_session *s)
  * A lane of a GPU. Two parties may each have seen it free: who took a lane and then sees another's gives it back, and
  * the order of turns, the same for both, says who tries again first.
  */
-static int take_gpu(struct gantry_share_page *page, uint32_t session)
+static int take_gpu(struct gantry_share_page *page, uint32_t session, bool moves)
 {
 	struct gantry_share_session *s = &page->sessions[session];
 	uint32_t holder = session + 1;
@@ -631,8 +688,14 @@ static int take_gpu(struct gantry_share_page *page, uint32_t session)
 			stand_back(page, session, 1);
 		return -EAGAIN;
 	}
-	if (is_throttled(page, session, 0, 0))
+	if (!moves && is_hushed(page, session))
 		return -EAGAIN;
+	if (!moves && is_throttled(page, session, 0, came_back(s) ? 0 : GANTRY_SHARE_SLICE_NS))
+		return -EAGAIN;
+	if (count_before(page, session, true) >= count_free(page)) {
+		stand_back(page, session, count_free(page));
+		return -EAGAIN;
+	}
 	lane = claim_lane(page, session);
 	if (lane < 0)
 		return lane;
@@ -647,7 +710,7 @@ static int take_gpu(struct gantry_share_page *page, uint32_t session)
 	return -EAGAIN;
 }
 
-int gantry_share_take(struct gantry_share_page *page, uint32_t session)
+static int take(struct gantry_share_page *page, uint32_t session, bool moves)
 {
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
 	unsigned nfree;
@@ -657,8 +720,8 @@ int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 	answer_call(page, session);
 	nfree = gantry_load_relaxed(&page->hdr.disabled) ? 0 : count_free(page);
 	if (nfree > 0 && is_gpu(page))
-		lane = take_gpu(page, session);
-	else if (nfree > 0 && count_before(page, session) < nfree)
+		lane = take_gpu(page, session, moves);
+	else if (nfree > 0 && count_before(page, session, false) < nfree)
 		lane = claim_lane(page, session);
 	else if (nfree > 0)
 		stand_back(page, session, nfree);
@@ -681,6 +744,16 @@ int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 	if (!is_gpu(page)) /* others of the party need no call, and other parties have to wait */
 		call_waiters(page);
 	return lane;
+}
+
+int gantry_share_take(struct gantry_share_page *page, uint32_t session)
+{
+	return take(page, session, false);
+}
+
+int gantry_share_take_to_move(struct gantry_share_page *page, uint32_t session)
+{
+	return take(page, session, true);
 }
 
 /* Frees @lane if @session holds it. */
@@ -885,13 +958,17 @@ static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uin
 }
 
 /* As look_who_waits(), on a GPU. */
-static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, uint32_t *ret_waits)
+static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, bool moves,
+			uint32_t *ret_waits)
 {
-	const struct gantry_share_session *me = &page->sessions[session];
+	struct gantry_share_session *me = &page->sessions[session];
 	struct turn mine = turn_of(page, session);
 	uint32_t n = nsessions(page);
+	uint32_t claims = units_of(me);
 	uint32_t npeers = 0;
+	unsigned nowed = 0;
 	bool owed = false;
+	bool leads;
 
 	*ret_waits = 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -901,19 +978,33 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, uint32
 
 		if (i == session || (!is_active(s) && claim_of(s) == 0))
 			continue;
-		*ret_waits = SOMEBODY_WAITS;
+		*ret_waits |= SOMEBODY_WAITS;
 		theirs = turn_of(page, i);
 		if (!same_party(s, me)) {
+			*ret_waits |= CROWDED;
 			owed = owed || (waits && !is_absent(s) && owes_lane(page, &mine, i));
 			continue;
 		}
 		npeers++;
+		claims += claim_of(s);
+		nowed += waits && !is_absent(s) && owes_lane(page, &mine, i);
 		/* One that stood back for us and need not any more. */
 		if (waits && !stands_back(&theirs, &mine, 0))
 			gantry_share_nudge(page, worker_of(s));
 	}
-	return owed ||
-	       (npeers > 0 && is_throttled(page, session, units_of(me), GANTRY_SHARE_SLICE_NS));
+	if (npeers > 0 && claims >= GANTRY_SHARE_WHOLE)
+		*ret_waits |= CROWDED;
+	/* More sessions than lanes: none of ours is free for those that we lead. */
+	if (nowed > 0 && nowed > count_free(page)) {
+		*ret_waits |= CROWDED;
+		owed = true;
+	}
+	if (moves)
+		return owed;
+	leads = npeers > 0 && is_throttled(page, session, units_of(me), GANTRY_SHARE_SLICE_NS);
+	leads = leads && !asks_quiet(me);
+	gantry_store_relaxed(&me->stood_back, leads ? 1u : 0u);
+	return owed || leads || (npeers > 0 && is_hushed(page, session));
 }
 
 uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t session, uint32_t us,
@@ -929,12 +1020,12 @@ uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t s
 	    gantry_load_relaxed(&page->hdr.urgent_priority) > gantry_load_relaxed(&s->priority) &&
 	    now_us() - urgent_us < GANTRY_SHARE_URGENT_US)
 		most = GANTRY_SHARE_WINDOW_URGENT_US;
-	else if (seen & SOMEBODY_WAITS)
+	else if (seen & CROWDED)
 		most = GANTRY_SHARE_WINDOW_CONTENDED_US;
 	return us < most ? us : most;
 }
 
-bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen)
+static bool must_yield(struct gantry_share_page *page, uint32_t session, bool moves, uint32_t *seen)
 {
 	uint32_t arrivals = gantry_load_relaxed(&page->hdr.arrivals);
 	uint32_t waits;
@@ -949,10 +1040,21 @@ bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, u
 		return true;
 	}
 	session %= GANTRY_SHARE_NSESSIONS;
-	yield = is_gpu(page) ? look_at_gpu(page, session, &waits)
+	yield = is_gpu(page) ? look_at_gpu(page, session, moves, &waits)
 			     : look_who_waits(page, session, &waits);
 	*seen = arrivals | waits;
 	return yield;
+}
+
+bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen)
+{
+	return must_yield(page, session, false, seen);
+}
+
+bool gantry_share_must_yield_to_move(struct gantry_share_page *page, uint32_t session,
+				     uint32_t *seen)
+{
+	return must_yield(page, session, true, seen);
 }
 
 /* ---- agent ---- */
@@ -1067,15 +1169,19 @@ static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
 	gantry_store_relaxed(&s->units, 0u);
 	gantry_store_relaxed(&s->filled, 0u);
 	gantry_store_relaxed(&s->left_us, 0u);
+	gantry_store_relaxed(&s->stood_back, 0u);
+	gantry_store_relaxed(&s->quiet_us, 0u);
 	update_state(page, s);
 	return nheld;
 }
 
-void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu)
+void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu, uint32_t most)
 {
 	gantry_store_relaxed(&page->hdr.gpu, gpu ? 1u : 0u);
 	if (gpu)
-		gantry_store_relaxed(&page->hdr.nlanes, GANTRY_SHARE_NLANES);
+		gantry_store_relaxed(&page->hdr.nlanes, most >= 1 && most < GANTRY_SHARE_NLANES
+								? most
+								: GANTRY_SHARE_NLANES);
 }
 
 void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party)
@@ -1104,6 +1210,8 @@ void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32
 	gantry_store_relaxed(&s->units, 0u);
 	gantry_store_relaxed(&s->filled, 0u);
 	gantry_store_relaxed(&s->left_us, 0u);
+	gantry_store_relaxed(&s->stood_back, 0u);
+	gantry_store_relaxed(&s->quiet_us, 0u);
 	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
 	set_nsessions(page);
 }

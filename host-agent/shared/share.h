@@ -20,8 +20,9 @@
  * of the device that a session's commands in flight can fill. While these sum up to less than the device nobody waits
  * for anybody, whatever the weights. When they do not, a session stands back whose lead over another that has commands
  * in flight exceeds the slice, until it has none. What is observed then is time spent waiting for
- * others, too. A session pays for what its commands take alone, where that is known, and tells which part of the device
- * that is; where it is not, it pays for what those leave, shared with its like by units.
+ * others, too; copies between host and device never wait for that. A session pays for what its commands take alone, where that is known, and tells which part of the device
+ * that is; where it is not, it pays for what those leave, shared with its like by units. What errs there errs for both
+ * sides, so a session that fills the device and never has it alone asks its party for a moment of quiet.
  * Guests put batches of work and wait for their end. The pause between two batches, short against them, is no
  * idleness: who has it keeps (a slice or two of) what it lags behind, and who leads does not fill the device
  * just then, for the sake of some microseconds, with what the other then has to wait for.
@@ -60,7 +61,7 @@
  */
 #define GANTRY_SHARE_PATIENCE_NS 25000000u
 #define GANTRY_SHARE_WHOLE	 1000u /* units of a whole device */
-/* Work in flight of one queue of a GPU, in microseconds: while others want it, and after a more urgent one came. */
+/* Work in flight of one queue of a GPU, in microseconds: while it is full, and after a more urgent one came. */
 #define GANTRY_SHARE_WINDOW_CONTENDED_US 300u
 #define GANTRY_SHARE_WINDOW_URGENT_US	 100u
 #define GANTRY_SHARE_URGENT_US		 20000u /* for so long after */
@@ -69,7 +70,9 @@
  * sixteenth of the time that it had some, and so long at most.
  */
 #define GANTRY_SHARE_PAUSE_SHIFT 4
-#define GANTRY_SHARE_PAUSE_US	 500u
+/* So long at most do others begin nothing, that it may be seen what commands take alone: theirs end first, in turns with these. */
+#define GANTRY_SHARE_QUIET_US 20000u
+#define GANTRY_SHARE_PAUSE_US 500u
 
 enum gantry_share_state {
 	GANTRY_SHARE_FREE = 0,
@@ -120,8 +123,10 @@ struct gantry_share_session {
 	uint32_t filled;  /* units when it had commands in flight last */
 	/* In microseconds, never 0 once set: it has had work, short pauses left out, from then to then. */
 	uint32_t busy_us;
-	uint32_t left_us; /* 0: its commands are in flight */
-	uint8_t pad[36];
+	uint32_t left_us;    /* 0: its commands are in flight */
+	uint32_t stood_back; /* 1: it led by a slice, and comes back when it leads no more */
+	uint32_t quiet_us;   /* when it asked for quiet; 0: it does not */
+	uint8_t pad[28];
 };
 static_assert(sizeof(struct gantry_share_session) == 128, "share page format");
 
@@ -143,7 +148,7 @@ struct gantry_share_header {
 		urgent_us; /* when a session of priority last wanted a GPU, in microseconds; 0: never */
 	int32_t urgent_priority;
 	uint8_t pad0[24];
-	uint32_t arrivals; /* grows by 2 when a session starts to wait: even always */
+	uint32_t arrivals; /* grows by 4 when a session starts to wait: a multiple of it always */
 	uint8_t pad1[60];
 	uint64_t mem_used; /* workers: bytes backed from the pool */
 	uint64_t mem_peak;
@@ -175,8 +180,8 @@ void gantry_share_set_tenant(struct gantry_share_page *page, uint32_t tenant, ui
 void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
 			uint32_t worker);
 void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session);
-/* The device is a GPU. */
-void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu);
+/* The device is a GPU; at most @most sessions have commands in flight at once, 0: as many as there are. */
+void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu, uint32_t most);
 /* With whom the session has a GPU together; after admit. */
 void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party);
 /* Frees every lane that sessions of dead @worker hold and wakes who waits. Returns how many were held. */
@@ -195,6 +200,8 @@ void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t
  * or -EAGAIN.
  */
 int gantry_share_take(struct gantry_share_page *page, uint32_t session);
+/* The same for what moves bytes between host and GPU, and keeps nobody of its party from the processors. */
+int gantry_share_take_to_move(struct gantry_share_page *page, uint32_t session);
 /* Nothing more to do: a waiting session gives its turn up. */
 void gantry_share_leave(struct gantry_share_page *page, uint32_t session);
 /* Gives a lane back and wakes the session whose turn it is. @still_wants: it goes on waiting for the next turn. */
@@ -209,6 +216,12 @@ bool gantry_share_has_news(const struct gantry_share_page *page, uint32_t seen);
 /* Whether others of the party have commands in flight: what is measured is not the session's own alone. */
 bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t session);
 /*
+ * Asks that others of the party begin nothing for a moment, and lets go of that. false: another has asked. Who asks goes
+ * on whatever its lead, and pays for it.
+ */
+bool gantry_share_ask_quiet(struct gantry_share_page *page, uint32_t session);
+void gantry_share_end_quiet(struct gantry_share_page *page, uint32_t session);
+/*
  * Books time of commands of @units on a GPU: observed, and what they take with nobody beside (0: not known). What is
  * charged, gantry_share_charge() adds.
  */
@@ -222,6 +235,9 @@ uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t s
  * (0 at first): the fast path is one load and one compare.
  */
 bool gantry_share_must_yield(struct gantry_share_page *page, uint32_t session, uint32_t *seen);
+/* The same before what gantry_share_take_to_move() is for. */
+bool gantry_share_must_yield_to_move(struct gantry_share_page *page, uint32_t session,
+				     uint32_t *seen);
 /* Sleeps until nudged, woken by a lane's release, or @deadline_ns; never longer than the patience. */
 void gantry_share_sleep(struct gantry_share_page *page, uint32_t worker, uint32_t ticket,
 			uint64_t deadline_ns);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/memory.h"
 #include "proto/codec.h"
 
 #define COPY_FLOOR_NS 2000u /* what the shortest copy to or from a device of its own memory takes */
@@ -396,11 +396,22 @@ static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
 	}
 }
 
+uint64_t worker_bus_bytes(const struct wdevice *d, const struct wqueue *q)
+{
+	const struct wwindow *w = q->session->windows[d->index];
+	const struct gantry_cmd_copy *copy = &d->cmd.copy;
+
+	if (d->cmd.kind != GANTRY_CMD_COPY || !w ||
+	    (copy->dst.mem == w->mem) == (copy->src.mem == w->mem))
+		return 0;
+	return copy->dst.len;
+}
+
 static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const struct wkernel *k)
 {
-	uint64_t per_s = d->device.info.bytes_per_s;
+	uint64_t per_s = d->copy_bytes_per_s && worker_bus_bytes(d, q) ? d->copy_bytes_per_s
+								       : d->device.info.bytes_per_s;
 
-	(void)q;
 	if (k && k->avg_ns[d->index])
 		return k->avg_ns[d->index];
 	if (d->cmd.kind == GANTRY_CMD_COPY && per_s && !d->runs_here)
@@ -422,24 +433,38 @@ bool worker_doomed(const struct wqueue *q)
 	return is_cancelled(q) || gantry_load_relaxed(&q->led->broken);
 }
 
+/* One of the launches of which one made the context fail, as the worker of then has sorted out. */
+static bool is_suspect(const struct wqueue *q, uint64_t pos, uint16_t op)
+{
+	return q->verdict == GANTRY_E_DEVICE_FAULT && pos < q->suspect_below &&
+	       op == GANTRY_OP_launch;
+}
+
 /* What a task gets that may have run under an earlier worker and is not to run again; or one that is not to run. */
-static int sentence(const struct wqueue *q)
+static int sentence(const struct wqueue *q, uint16_t op)
 {
 	uint64_t pos = q->led->issued;
 
+	/* Of several suspects each that cannot be tried again: it is among them. */
+	if (is_suspect(q, pos, op))
+		return q->verdict;
 	if (pos < q->doubt_below)
 		return q->verdict && pos == q->verdict_pos ? q->verdict : GANTRY_E_IN_DOUBT;
 	return is_cancelled(q) ? GANTRY_E_CANCELLED : GANTRY_E_INTERRUPTED;
 }
 
 /*
- * Whether the task at @pos is what the verdict of a recovery is about: the oldest in flight. Where completions come in
- * batches, copies and fills before the one that ended the context may have finished unseen: there it is the oldest launch.
+ * Whether the task at @pos is what the verdict of a recovery is about. After a fault the only suspect of the session; of
+ * several those that may run again do so, one at a time, and who faults again was it. Where suspects are not known,
+ * the oldest in flight: the oldest launch where completions come in batches, for copies and fills before the
+ * one that ended the context may have finished unseen.
  */
 static bool is_judged(const struct wdevice *d, struct wqueue *q, uint64_t pos, uint16_t op)
 {
 	if (pos >= q->doubt_below || !q->verdict)
 		return false;
+	if (q->suspect_below && q->verdict == GANTRY_E_DEVICE_FAULT)
+		return q->session->nsuspects == 1 && is_suspect(q, pos, op);
 	if (!q->judged && q->verdict == GANTRY_E_DEVICE_FAULT && d->device.backend->flush) {
 		if (op != GANTRY_OP_launch)
 			return false;
@@ -459,7 +484,7 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 	int status;
 
 	*ret_kernel = NULL;
-	*ret_status = sentence(q);
+	*ret_status = sentence(q, task->desc.op);
 	if (is_cancelled(q) || gantry_load_relaxed(&q->led->broken))
 		return WBIND_FINISH;
 	if (is_judged(d, q, pos, task->desc.op)) {

@@ -80,7 +80,7 @@ void worker_publish(struct wqueue *q)
 	} else {
 		gantry_ring_complete(&q->ring, done);
 		/* Its full fence pairs with the one in bind_wait() too. */
-		(void)gantry_ring_wake(&q->ring);
+		worker_wake_waiters(q->session, &q->ring);
 	}
 	if (gantry_load_relaxed(&q->session->waiting))
 		wake_waiting(q->session);

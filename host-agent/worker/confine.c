@@ -78,11 +78,10 @@ static int drop_capabilities(void)
 	return syscall(SYS_capset, &header, none) < 0 ? errno : 0;
 }
 
-void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report)
+static void give_up_rights(uid_t uid, gid_t gid, struct gantry_confine_report *report)
 {
 	struct rlimit none = { 0, 0 };
 
-	note(report, "netns", private_net());
 	if (uid != 0)
 		note(report, "uid", drop_user(uid, gid));
 	note(report, "caps", drop_capabilities());
@@ -90,6 +89,12 @@ void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *re
 	note(report, "nodump",
 	     prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ? errno : 0);
 	note(report, "no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? errno : 0);
+}
+
+void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report)
+{
+	note(report, "netns", private_net());
+	give_up_rights(uid, gid, report);
 }
 
 /* What computing takes, wherever it is: open descriptors, memory, threads of one's own, time, questions about oneself. */
@@ -263,6 +268,29 @@ void gantry_confine_compiler(void)
 	    seccomp_load(ctx) < 0)
 		_exit(5); /* no text is compiled where it could open files */
 	seccomp_release(ctx);
+}
+
+static const int allowed_to_relay[] = {
+	SCMP_SYS(poll),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(recvmsg),
+};
+
+const char *gantry_confine_relay(uid_t uid, gid_t gid)
+{
+	static struct gantry_confine_report report;
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	int r = ctx ? add_common_rules(ctx) : -ENOMEM;
+
+	give_up_rights(uid, gid, &report);
+	if (r == 0)
+		r = ALLOW(ctx, allowed_to_relay);
+	if (r == 0)
+		r = seccomp_load(ctx);
+	if (ctx)
+		seccomp_release(ctx);
+	note(&report, "seccomp", -r);
+	return report.nmissing ? report.missing[0] : NULL;
 }
 
 static int add_driver_rules(scmp_filter_ctx ctx)

@@ -31,6 +31,11 @@ void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *re
  */
 void gantry_confine_compiler(void);
 /*
+ * In a relay, which only moves bytes between what is open: user and group (0: stay), no capability, no dump, no new
+ * privileges, and a filter without a way to a file, a socket or a process. Returns what the machine does not permit, or NULL.
+ */
+const char *gantry_confine_relay(uid_t uid, gid_t gid);
+/*
  * After: the system call filter. Calls it does not list fail with EPERM. @driver: a device's driver is called while it
  * works (GANTRY_CAP_DRIVER); files that exist can be opened for writing then, so that only its user, where it is not
  * root, keeps the process from those of others. The report says so.

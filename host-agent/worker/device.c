@@ -8,6 +8,7 @@
  * missing it sleeps on its word of the share page instead.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,13 +24,14 @@
 #include "host-agent/worker/affinity.h"
 #include "host-agent/worker/image.h"
 
-#define IDLE_TURNS_WITH_LANE 64u  /* empty rounds, some 2 us, after which lanes are given back */
-#define PARK_MS		     1000 /* every sleep ends */
+#define IDLE_TURNS_WITH_LANE 64u /* empty rounds, some 2 us, after which lanes are given back */
+#define VAIN_RINGS	     64u /* in a row, after which bells are heard once in a pause */
+#define VAIN_PAUSE_MS	     1
 #define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
 #define GPU_SLEEP_NS	     300000u /* who stands back in its own party is called now and then only */
 #define LANE_SPIN_US	     (2 * GANTRY_SHARE_WINDOW_URGENT_US)
 #define DEFAULT_SPIN_NS	     50000u
-#define FLIGHT_FLOOR_NS	     20000u /* estimates of short commands are rough */
+#define CAREFUL_TASKS	     4096u /* of a queue, once its session's context has failed */
 
 /* ---- waking ---- */
 
@@ -205,6 +207,7 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 
 	d->nactive--;
 	d->turn_ns += done->device_ns;
+	worker_flight_learn(d, q->copy_bytes[i], done);
 	q->window_ns -= q->est_ns[i];
 	q->nunknown -= q->est_ns[i] == 0;
 	if (k) {
@@ -255,6 +258,30 @@ static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char
 	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
 }
 
+/* Those that certainly never began, the newest of their queues, are as if they had not been issued. */
+static void count_back(const struct gantry_done *failed, uint32_t nfailed)
+{
+	for (uint32_t i = 0; i < nfailed; i++) {
+		struct gantry_ledger_queue *led;
+
+		if (worker_job_is(failed[i].tag))
+			continue;
+		led = ((struct wqueue *)(uintptr_t)failed[i].tag)->led;
+		if (failed[i].status == GANTRY_E_INTERRUPTED)
+			gantry_store_release(&led->issued, led->issued - 1);
+		gantry_store_relaxed(&led->sorted, 1u);
+	}
+}
+
+/* What is told of all of them: the fault. */
+static const struct gantry_done *worst(const struct gantry_done *failed, uint32_t nfailed)
+{
+	for (uint32_t i = 0; i < nfailed; i++)
+		if (failed[i].status != GANTRY_E_INTERRUPTED)
+			return &failed[i];
+	return failed;
+}
+
 /* The device refuses what it cannot refuse while it is well. */
 static void tell_unusable(struct wdevice *d, const char *why)
 {
@@ -289,6 +316,7 @@ static uint32_t sort_out(struct wdevice *d, const struct gantry_done *done, unsi
 static void context_failed(struct wdevice *d, const struct gantry_done *done, unsigned n)
 {
 	struct gantry_done *failed = calloc(d->nactive, sizeof(*failed));
+	const struct gantry_done *fault;
 	struct gantry_done more[16];
 	uint32_t nfailed;
 
@@ -301,7 +329,10 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 	while (!d->runs_here && d->nactive > nfailed &&
 	       (n = d->device.backend->poll(d->device.dev, more, GANTRY_ARRAY_SIZE(more))) > 0)
 		nfailed = sort_out(d, more, n, failed, nfailed);
-	tell_fault(d, failed[0].blast, failed[0].status, gantry_status_text(failed[0].status));
+	if (!d->runs_here && nfailed == d->nactive)
+		count_back(failed, nfailed);
+	fault = worst(failed, nfailed);
+	tell_fault(d, fault->blast, fault->status, gantry_status_text(fault->status));
 	for (uint32_t i = 0; i < nfailed; i++)
 		any_done(d, &failed[i]);
 	free(failed);
@@ -315,10 +346,21 @@ static bool any_failed(const struct gantry_done *done, unsigned n)
 	return false;
 }
 
+/*
+ * The agent ends this worker, and has the work on the device cut off before (mps.c): that looks finished, and is not.
+ * Looked at after the device was. Done to workers of one session only.
+ */
+static bool is_fenced(const struct wdevice *d)
+{
+	const struct wsession *s = d->nsessions == 1 ? d->sessions[0] : NULL;
+
+	return s && gantry_load_acquire(&s->ledger.hdr->epoch) != s->fence;
+}
+
 static unsigned reap(struct wdevice *d)
 {
 	bool runs_here = d->runs_here;
-	struct gantry_done done[16];
+	struct gantry_done done[WORKER_FLUSH_TASKS];
 	uint64_t began = 0;
 	unsigned n;
 
@@ -326,9 +368,13 @@ static unsigned reap(struct wdevice *d)
 		return 0;
 	if (runs_here)
 		began = worker_run_begin(d);
-	n = d->device.backend->poll(d->device.dev, done, 16);
+	n = d->device.backend->poll(d->device.dev, done, GANTRY_ARRAY_SIZE(done));
+	if (n > 0)
+		d->flight_since = gantry_cycles();
 	if (runs_here)
 		worker_run_end(d, began);
+	if (n > 0 && is_fenced(d))
+		return 0;
 	if (any_failed(done, n)) {
 		context_failed(d, done, n);
 		return n;
@@ -340,12 +386,29 @@ static unsigned reap(struct wdevice *d)
 
 /* ---- issuing ---- */
 
+/* After a fault that several launches may have caused: until they are settled there is one command in flight. */
+static bool may_step(const struct wdevice *d, struct wsession *s)
+{
+	uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+
+	for (; mask; mask &= mask - 1) {
+		const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+
+		if (q->led->done < q->suspect_below)
+			return s->gpu[d->index].nflying == 0;
+	}
+	gantry_store_relaxed(&s->stepping, 0u);
+	return true;
+}
+
 static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
 	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : WORKER_WINDOW_US);
 	uint64_t flying = q->led->issued - q->led->done;
 
+	if (gantry_load_relaxed(&q->session->stepping) && !may_step(d, q->session))
+		return false;
 	if (flying == 0)
 		return true;
 	/* A deadline is one task's: of those whose length nobody knows there is one in flight. */
@@ -397,6 +460,9 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 		gantry_store_relaxed(&q->led->issued_at_ns, gantry_now_ns());
 	q->est_ns[i] = est_ns;
 	q->inflight_kernel[i] = k;
+	if (k && k->avg_ns[d->index] == 0)
+		gantry_store_relaxed(&q->led->untried_below, q->led->issued + 1);
+	q->copy_bytes[i] = k ? 0 : worker_bus_bytes(d, q);
 	/* Release: counted before the device has it, see ledger.h. */
 	gantry_store_release(&q->led->issued, q->led->issued + 1);
 	r = d->device.backend->submit(q->stream, &d->cmd);
@@ -409,7 +475,8 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	}
 	q->window_ns += est_ns;
 	q->nunknown += est_ns == 0;
-	d->nactive++;
+	if (d->nactive++ == 0)
+		d->flight_since = gantry_cycles();
 	if (worker_gpu(d))
 		worker_gpu_submitted(d, q);
 	if (++q->nunflushed == WORKER_FLUSH_TASKS ||
@@ -473,8 +540,17 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	return 1;
 }
 
+/* Calls of the driver take microseconds each: who has many to make must not hold up who waits for one. */
+static bool turn_over(const struct wdevice *d, uint64_t began)
+{
+	if (d->runs_here || d->nbeside < 2)
+		return false;
+	return gantry_cycles() - began > WORKER_TURN_BESIDE_US * gantry_cycles_per_us();
+}
+
 static unsigned turn(struct wdevice *d, struct wqueue *q)
 {
+	uint64_t began = gantry_cycles();
 	unsigned n = 0;
 
 	d->turn_ns = 0;
@@ -485,9 +561,10 @@ static unsigned turn(struct wdevice *d, struct wqueue *q)
 			break;
 		n++;
 		/* Lanes or none, others' rings and control queues want to be looked at. */
-		if (d->turn_ns > WORKER_TURN_NS)
+		if (d->turn_ns > WORKER_TURN_NS || turn_over(d, began))
 			break;
 	}
+	d->nturns += n > 0;
 	flush(d, q);
 	/* Queues of one session are one waiter to the share page: between them, turns share the lanes. */
 	if (q->lane >= 0 && d->lane_short && q->led->issued == q->led->done)
@@ -499,7 +576,8 @@ static unsigned turn(struct wdevice *d, struct wqueue *q)
 
 static bool queue_open(struct wdevice *d, struct wqueue *q)
 {
-	struct gantry_stream_attr attr = { .priority = q->led->priority };
+	struct gantry_stream_attr attr = { .priority = q->led->priority,
+					   .ncareful = q->session->careful ? CAREFUL_TASKS : 0 };
 	struct gantry_err err;
 	int r;
 
@@ -680,6 +758,8 @@ static unsigned round_of(struct wdevice *d)
 
 	d->lane_short = d->lane_wanted;
 	d->lane_wanted = false;
+	d->nbeside = d->nturns;
+	d->nturns = 0;
 	for (uint32_t i = 0; i < d->nsessions; i++) {
 		struct wsession *s = d->sessions[i];
 
@@ -758,7 +838,10 @@ static bool anything_new(struct wdevice *d)
 	if (gantry_load_acquire(&d->ncalls) || (gantry_load_relaxed(&d->stop) && d->nsessions == 0))
 		return true;
 	/* Commands with the device need no watching: it calls host_wake() when one has finished. */
-	return round_of(d) > 0 || d->lane_wanted;
+	if (round_of(d) == 0)
+		return d->lane_wanted;
+	d->nvain = 0;
+	return true;
 }
 
 /* The wake descriptor is ours alone and non-blocking; bells are never read. */
@@ -770,6 +853,17 @@ static void forget_wake(struct wdevice *d)
 	(void)n;
 }
 
+/*
+ * A guest that rings for nothing costs a wake-up each time. While that goes on only our own calls are heard for a
+ * while. Whether one came.
+ */
+static bool pause_bells(struct wdevice *d)
+{
+	struct pollfd p = { .fd = d->wake_fd, .events = POLLIN };
+
+	return poll(&p, 1, VAIN_PAUSE_MS) > 0;
+}
+
 static void park(struct wdevice *d)
 {
 	struct epoll_event events[16];
@@ -779,49 +873,19 @@ static void park(struct wdevice *d)
 	/* Full fence: pairs with the one in worker_device_wake(). */
 	gantry_fence_full();
 	if (!anything_new(d)) {
-		int n = epoll_wait(d->epoll_fd, events, 16, PARK_MS);
+		bool called = d->nvain >= VAIN_RINGS && pause_bells(d);
+		int n = called ? 0 : epoll_wait(d->epoll_fd, events, 16, worker_flight_park_ms(d));
 
+		d->nvain = n > 0 ? d->nvain + 1 : 0;
 		for (int i = 0; i < n; i++)
-			if (!events[i].data.ptr)
+			if (!events[i].data.ptr) {
 				forget_wake(d);
+				d->nvain = 0;
+			}
 	}
 	gantry_store_relaxed(&d->asleep, 0);
 	worker_standin_wake(d->engine);
 	park_rings(d, false);
-}
-
-/*
- * How long it is worth to watch commands in flight: what the queue that should be done first is expected to take, and
- * as much again, if that is within what its tenant may spin. Without an estimate: all of that.
- */
-static uint64_t flight_ns(const struct wdevice *d)
-{
-	uint64_t soonest_ns = UINT64_MAX;
-	uint64_t bound_ns = 0;
-
-	for (uint32_t i = 0; i < d->nsessions; i++) {
-		const struct wsession *s = d->sessions[i];
-		uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
-
-		for (; mask; mask &= mask - 1) {
-			const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
-			uint64_t may_ns = gantry_load_relaxed(&s->quota->spin_ns);
-
-			if (!q->open || q->led->issued == q->led->done)
-				continue;
-			may_ns = may_ns < WORKER_FLIGHT_NS ? may_ns : WORKER_FLIGHT_NS;
-			bound_ns = may_ns > bound_ns ? may_ns : bound_ns;
-			if (q->nunknown)
-				soonest_ns = 0;
-			else if (q->window_ns < soonest_ns)
-				soonest_ns = q->window_ns;
-		}
-	}
-	if (soonest_ns > bound_ns)
-		return 0;
-	if (soonest_ns == 0 || 2 * soonest_ns + FLIGHT_FLOOR_NS > bound_ns)
-		return bound_ns;
-	return 2 * soonest_ns + FLIGHT_FLOOR_NS;
 }
 
 /*
@@ -834,7 +898,8 @@ static bool watch_flight(struct wdevice *d)
 
 	if (d->runs_here || d->nactive == 0)
 		return false;
-	until = gantry_cycles() + flight_ns(d) * gantry_cycles_per_us() / GANTRY_NS_PER_US;
+	until = gantry_cycles() +
+		worker_flight_watch_ns(d) * gantry_cycles_per_us() / GANTRY_NS_PER_US;
 	do {
 		if (round_of(d) > 0 || gantry_load_acquire(&d->ncalls))
 			return true;
@@ -906,6 +971,8 @@ static void *device_main(void *arg)
 		run_calls(d);
 		if (round_of(d) == 0)
 			idle(d, ticket);
+		else
+			d->nvain = 0;
 	}
 	return NULL;
 }

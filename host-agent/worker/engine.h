@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "devices/device.h"
+#include "host-agent/shared/wake.h"
 
 #define GANTRY_ENGINE_MAX_DEVICES  8u
 #define GANTRY_ENGINE_MAX_SESSIONS 512u
@@ -90,7 +91,8 @@ struct gantry_engine_attach {
 	int32_t verdict;
 	int recover;
 	uint64_t segment_bytes;
-	uint64_t address; /* 0: anywhere */
+	uint64_t segment_off; /* in its descriptor; a multiple of a page */
+	uint64_t address;     /* 0: anywhere */
 	void *mapped; /* not NULL: the segment is mapped here, by a caller in this process, and stays */
 	uint64_t device_mask;
 	uint64_t
@@ -100,6 +102,8 @@ struct gantry_engine_attach {
 	int ledger_fd;
 	int slab_fd;
 	int quota_fd;
+	uint32_t wake; /* enum gantry_session_wake */
+	int wake_fd;   /* of EVENTFD and SOCKET */
 	uint32_t nshared;
 	const struct gantry_engine_shared *shared;
 };

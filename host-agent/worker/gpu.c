@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "host-agent/worker/worker.h"
 
-#define LOOK_US	   20u	/* between two looks at who waits, while nobody new does */
-#define COPY_UNITS 250u /* there are a few copy engines, beside the processors */
+#define LOOK_US	       20u     /* between two looks at who waits, while nobody new does */
+#define QUIET_EVERY_US 100000u /* a moment of quiet in so long at most */
+#define COPY_UNITS     250u    /* there are a few copy engines, beside the processors */
 
 static struct wgpu *gpu_of(const struct wdevice *d, const struct wqueue *q)
 {
@@ -51,9 +52,46 @@ void worker_gpu_submitted(struct wdevice *d, struct wqueue *q)
 {
 	struct wgpu *g = gpu_of(d, q);
 
-	if (g->nflying++ == 0)
+	if (g->nflying++ == 0) {
 		g->alone = gantry_share_is_alone(d->page, q->session->share_slot);
+		g->ended_at = gantry_cycles();
+	}
 	tell_units(d, q, units_of(d));
+}
+
+/*
+ * Kernels that fill much of the device, and whose own time nobody knows, want to be seen alone. It ends when that has
+ * been, or when the queue has nothing more.
+ */
+static void care_for_quiet(struct wdevice *d, const struct wqueue *q, struct wgpu *g, bool unknown)
+{
+	bool more = g->nflying > 1 || q->led->issued < q->led->taken;
+	uint64_t now;
+
+	if (g->quiet && (!unknown || !more)) {
+		gantry_share_end_quiet(d->page, q->session->share_slot);
+		g->quiet = false;
+	}
+	if (!unknown || g->alone || g->quiet || !more || q->units < GANTRY_SHARE_WHOLE / 2)
+		return;
+	now = gantry_cycles();
+	if (g->asked_at && now - g->asked_at < QUIET_EVERY_US * gantry_cycles_per_us())
+		return;
+	g->asked_at = now;
+	g->quiet = gantry_share_ask_quiet(d->page, q->session->share_slot);
+}
+
+/*
+ * Of several that are seen to end at once nobody knows when the later ones began, nor who was beside then: what one took
+ * has to lie between two looks.
+ */
+static bool seen_from_its_beginning(struct wgpu *g, uint64_t device_ns)
+{
+	uint64_t now = gantry_cycles();
+	uint64_t since_us = (now - g->ended_at) / gantry_cycles_per_us();
+
+	g->ended_at = now;
+	return since_us * GANTRY_NS_PER_US + device_ns / 4 >= device_ns;
 }
 
 /* What the command takes with nobody beside: measured when that was so, from its beginning. */
@@ -63,9 +101,11 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 	bool alone = gantry_share_is_alone(d->page, q->session->share_slot);
 	uint64_t *known = k ? &k->alone_ns[d->index] : NULL;
 
-	if (known && alone && g->alone)
+	if (seen_from_its_beginning(g, device_ns) && known && alone && g->alone)
 		*known = *known ? (*known * 7 + device_ns) / 8 : device_ns;
 	g->alone = alone;
+	if (known)
+		care_for_quiet(d, q, g, *known == 0);
 	if (!known)
 		q->alone_ns += device_ns;
 	else if (*known)
@@ -93,6 +133,14 @@ void worker_gpu_charge(struct wdevice *d, struct wqueue *q)
 	q->alone_unknown = false;
 }
 
+/* The queue's next task moves bytes between host and device. */
+static bool moves(const struct wqueue *q)
+{
+	uint16_t op = gantry_ledger_task(&q->session->ledger, q->slot, q->led->issued)->desc.op;
+
+	return op == GANTRY_OP_read || op == GANTRY_OP_write;
+}
+
 static bool take(struct wdevice *d, struct wqueue *q)
 {
 	struct wsession *s = q->session;
@@ -101,7 +149,8 @@ static bool take(struct wdevice *d, struct wqueue *q)
 
 	s->lane_asked[d->index] = true;
 	gantry_share_want(d->page, s->share_slot, gantry_load_relaxed(&q->led->priority));
-	lane = gantry_share_take(d->page, s->share_slot);
+	lane = moves(q) ? gantry_share_take_to_move(d->page, s->share_slot)
+			: gantry_share_take(d->page, s->share_slot);
 	if (lane < 0) {
 		d->lane_wanted = true;
 		return false;
@@ -129,10 +178,17 @@ bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q)
 	if (now - g->looked_at < LOOK_US * gantry_cycles_per_us() &&
 	    !gantry_share_has_news(d->page, g->seen))
 		return true;
-	g->looked_at = now;
-	if (!gantry_share_must_yield(d->page, q->session->share_slot, &g->seen))
-		return true;
-	g->looked_at = 0;
+	if (moves(q)) {
+		/* What comes next may have to wait all the same: it looks for itself. */
+		g->looked_at = 0;
+		if (!gantry_share_must_yield_to_move(d->page, q->session->share_slot, &g->seen))
+			return true;
+	} else {
+		g->looked_at = now;
+		if (!gantry_share_must_yield(d->page, q->session->share_slot, &g->seen))
+			return true;
+		g->looked_at = 0;
+	}
 	if (g->nflying == 0)
 		worker_gpu_give(d, q->session, true);
 	return false;

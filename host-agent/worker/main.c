@@ -519,16 +519,21 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 		.verdict = a->verdict,
 		.recover = a->recover,
 		.segment_bytes = a->segment_bytes,
+		.segment_off = a->segment_off,
+		.wake = a->wake,
+		.wake_fd = -EBADF,
 		.address = a->address,
 		.device_mask = a->device_mask,
 		.window_address = a->window_address,
 		.shared = shared,
 		.nshared = (uint32_t)a->n_shared,
 	};
+	unsigned int nfixed = ATTACH_FDS + (a->wake >= GANTRY_SESSION_WAKE_EVENTFD);
 	struct gantry_err err = { 0 };
 	int r;
 
-	if (nfds != ATTACH_FDS + a->n_shared || nfds > GANTRY_PACKET_MAX_FDS) {
+	if (nfds != nfixed + a->n_shared || nfds > GANTRY_PACKET_MAX_FDS ||
+	    a->wake > GANTRY_SESSION_WAKE_SOCKET) {
 		say_done(tag, GANTRY_E_ARG, "Attach does not carry the descriptors it names");
 		return;
 	}
@@ -537,10 +542,12 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 	args.ledger_fd = fds[2];
 	args.slab_fd = fds[3];
 	args.quota_fd = fds[4];
+	if (nfixed > ATTACH_FDS)
+		args.wake_fd = fds[ATTACH_FDS];
 	for (size_t i = 0; i < a->n_shared; i++)
 		shared[i] = (struct gantry_engine_shared){ .share_id = a->shared[i]->share_id,
 							   .bytes = a->shared[i]->bytes,
-							   .fd = fds[ATTACH_FDS + i] };
+							   .fd = fds[nfixed + i] };
 	r = gantry_engine_attach(w->engine, &args, &err);
 	say_done(tag,
 		 r == 0		? GANTRY_OK

@@ -151,9 +151,7 @@ static void tell_guest(struct wsession *s, int reason)
 {
 	gantry_store_relaxed(&s->hdr->reason, reason);
 	gantry_store_release(&s->hdr->state, (uint32_t)GANTRY_SESSION_DETACHED);
-	(void)gantry_futex_wake(&s->hdr->state, INT32_MAX);
-	for (uint32_t i = 0; i < s->ledger.nqueues; i++)
-		(void)gantry_ring_wake(&s->queues[i].ring);
+	worker_wake_all(s);
 }
 
 static void session_stop(struct wsession *s, int reason)
@@ -196,6 +194,7 @@ static void session_free(struct wsession *s)
 		(void)munmap(s->segment.base, s->segment.bytes);
 	gantry_fd_close(s->slab_fd);
 	gantry_fd_close(s->bell_fd);
+	gantry_fd_close(s->wake_fd);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -234,18 +233,20 @@ static int map_segment(struct wsession *s, const struct gantry_engine_attach *a,
 {
 	void *want = (void *)(uintptr_t)a->address;
 	void *base = MAP_FAILED;
+	uint64_t end;
 
-	if (gantry_memfd_check(a->segment_fd, a->segment_bytes) < 0)
+	if (gantry_add_u64(a->segment_off, a->segment_bytes, &end) < 0 ||
+	    gantry_memfd_check(a->segment_fd, end) < 0)
 		return gantry_err_set(err, -EINVAL, "the segment is not sealed or too small");
 	s->segment_is_borrowed = a->mapped != NULL;
 	if (a->mapped)
 		base = a->mapped;
 	else if (want)
 		base = mmap(want, a->segment_bytes, PROT_READ | PROT_WRITE,
-			    MAP_SHARED | MAP_FIXED_NOREPLACE, a->segment_fd, 0);
+			    MAP_SHARED | MAP_FIXED_NOREPLACE, a->segment_fd, (off_t)a->segment_off);
 	if (base == MAP_FAILED)
 		base = mmap(NULL, a->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-			    a->segment_fd, 0);
+			    a->segment_fd, (off_t)a->segment_off);
 	if (base == MAP_FAILED)
 		return gantry_err_set(err, -errno, "mapping the segment");
 	s->translated = !a->mapped &&
@@ -285,6 +286,7 @@ static void take_doubt(struct wqueue *q, int32_t verdict)
 	struct gantry_ledger_queue *led = q->led;
 
 	q->doubt_below = GANTRY_MAX(led->doubt_below, led->issued);
+	q->suspect_below = led->sorted ? led->issued : 0;
 	q->verdict_pos = led->done;
 	q->judged = false;
 	/* Something was in flight, or the fault was another queue's. */
@@ -293,6 +295,26 @@ static void take_doubt(struct wqueue *q, int32_t verdict)
 	gantry_store_release(&led->doubt_below, q->doubt_below);
 	gantry_store_release(&led->issued, led->done);
 	gantry_store_relaxed(&led->issued_at_ns, (uint64_t)0);
+	gantry_store_relaxed(&led->sorted, 0u);
+	gantry_store_relaxed(&led->untried_below, (uint64_t)0);
+}
+
+/* Launches of which one made the context fail: then they are known, unless their worker could not tell any more. */
+static void count_suspects(struct wsession *s, int32_t verdict)
+{
+	s->careful = verdict == GANTRY_E_DEVICE_FAULT;
+	for (uint32_t slot = 1; s->careful && slot < s->ledger.nqueues; slot++) {
+		const struct wqueue *q = &s->queues[slot];
+
+		for (uint64_t pos = q->led->done; pos < q->suspect_below; pos++)
+			s->nsuspects += gantry_ledger_task(&s->ledger, slot, pos)->desc.op ==
+					GANTRY_OP_launch;
+	}
+	s->stepping = s->nsuspects > 1;
+	/* Another device's queues had no part in it. */
+	for (uint32_t slot = 1; s->nsuspects && slot < s->ledger.nqueues; slot++)
+		if (s->queues[slot].suspect_below == 0)
+			s->queues[slot].verdict = 0;
 }
 
 static int take_queue(struct wsession *s, uint32_t slot, const struct gantry_engine_attach *a,
@@ -495,7 +517,10 @@ static int session_fill(struct wsession *s, const struct gantry_engine_attach *a
 
 	s->bell_fd = fcntl(a->bell_fd, F_DUPFD_CLOEXEC, 0);
 	s->slab_fd = fcntl(a->slab_fd, F_DUPFD_CLOEXEC, 0);
-	if (s->bell_fd < 0 || s->slab_fd < 0)
+	if (s->wake == GANTRY_SESSION_WAKE_EVENTFD || s->wake == GANTRY_SESSION_WAKE_SOCKET)
+		s->wake_fd = fcntl(a->wake_fd, F_DUPFD_CLOEXEC, 0);
+	if (s->bell_fd < 0 || s->slab_fd < 0 ||
+	    (s->wake_fd < 0 && s->wake >= GANTRY_SESSION_WAKE_EVENTFD))
 		return gantry_err_set(err, -errno, "keeping the session's descriptors");
 	r = gantry_ledger_open(a->ledger_fd, &s->ledger, err);
 	if (r < 0)
@@ -518,8 +543,10 @@ static int session_fill(struct wsession *s, const struct gantry_engine_attach *a
 		return gantry_err_set(err, -EINVAL, "buffers of the ledger lie outside the slab");
 	worker_charges_recover(s);
 	recount(s);
+	s->fence = gantry_load_acquire(&s->ledger.hdr->epoch);
 	for (uint32_t i = 0; i < s->ledger.nqueues && r == 0; i++)
 		r = take_queue(s, i, a, err);
+	count_suspects(s, a->verdict);
 	if (r == 0)
 		r = take_objects(s, a, err);
 	return r;
@@ -532,7 +559,7 @@ static void announce(struct wsession *s, const struct gantry_engine_attach *a)
 		gantry_count_add(&s->ledger.hdr->worker_restarts, 1);
 	gantry_store_relaxed(&s->hdr->epoch, a->epoch);
 	gantry_store_release(&s->hdr->state, (uint32_t)GANTRY_SESSION_ATTACHED);
-	(void)gantry_futex_wake(&s->hdr->state, INT32_MAX);
+	worker_wake_all(s);
 }
 
 int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_attach *a,
@@ -569,6 +596,8 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	s->home = home;
 	s->slab_fd = -EBADF;
 	s->bell_fd = -EBADF;
+	s->wake = a->wake;
+	s->wake_fd = -EBADF;
 	r = session_fill(s, a, err);
 	if (r < 0) {
 		session_free(s);

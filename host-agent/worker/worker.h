@@ -5,7 +5,8 @@
  *   intake.c    ring -> ledger          takes, copies
  *   bind.c      ledger -> command       checks, resolves, backs memory
  *   device.c    the device thread       turns, lanes, submission, polling, parking
- *   complete.c  done -> segment         statuses, publication, wake-ups
+ *   flight.c    how long it watches what is in flight
+ *   complete.c  done -> segment         statuses, publication   wake.c    wake-ups of the guest
  *   control.c   operations of queue 0   memory.c  buffers   session.c  attach, detach, recovery
  *
  * Threads: a queue belongs to the device thread that its device names. A session's control queue belongs to its
@@ -47,6 +48,8 @@
 	2000000u /* the longest spin while commands are in flight; a tenant may have less */
 #define WORKER_TURN_TASKS 64u	  /* tasks of one queue before the next queue has its turn */
 #define WORKER_TURN_NS	  500000u /* and the device time of a turn */
+/* A device that works by itself: a turn beside others', who wait for the thread meanwhile. Some launches. */
+#define WORKER_TURN_BESIDE_US 8u
 #define WORKER_TURN_CONTROL \
 	32u		       /* control operations of one session before others have their turn */
 #define WORKER_MAX_DYING 1024u /* freed buffers waiting for their last users; more answer AGAIN */
@@ -146,10 +149,13 @@ struct wqueue {
 		verdict_pos; /* the one at this position, the oldest of them, gets this status unless it is 0 */
 	int32_t verdict;
 	bool judged; /* verdict_pos is the task that gets it, see bind.c */
+	uint64_t
+		suspect_below; /* of the tasks before it a launch made the context fail; 0: not known so well */
 	uint32_t nredone;
 	struct wspan redone[WORKER_WINDOW_TASKS]; /* written wholly by tasks that ran again */
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
+	uint64_t copy_bytes[WORKER_WINDOW_TASKS]; /* of them, copies over the bus */
 };
 
 /* A session on a GPU; its device thread's own. */
@@ -160,6 +166,10 @@ struct wgpu {
 	uint32_t nflying;   /* commands of all its queues */
 	uint32_t units;	    /* of them, as the share page has it, but not bounded */
 	bool alone;	    /* nobody was beside when the oldest in flight began */
+	bool quiet;	    /* it has asked for quiet */
+	uint64_t asked_at;  /* for that; cycles */
+	uint64_t
+		ended_at; /* when one was seen to end last, or the oldest in flight began; cycles */
 };
 
 struct wextent {
@@ -183,12 +193,16 @@ struct wsession {
 	struct gantry_engine *engine;
 	uint64_t id;
 	uint64_t epoch;
+	uint64_t
+		fence; /* the ledger's epoch at first: another one means that this worker is fenced */
 	uint32_t version;
 	uint32_t share_slot;
 	uint64_t device_mask;
 	uint32_t home; /* index of the device whose thread serves queue 0 */
 	int slab_fd;
 	int bell_fd;
+	uint32_t wake; /* enum gantry_session_wake */
+	int wake_fd;
 	struct gantry_region segment;
 	bool segment_is_borrowed;
 	bool translated; /* it is not where it was to be */
@@ -216,6 +230,10 @@ struct wsession {
 	uint64_t clock;
 	uint32_t nwashing; /* changed under the lock: ranges that come back soon */
 	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
+	bool careful;	    /* its context failed: launches are told apart for a while */
+	uint32_t nsuspects; /* launches of which one did that */
+	uint32_t
+		stepping; /* atomic; 1: there are several, and until they are settled one command runs at a time */
 	uint32_t ending;    /* atomic; 1: issue nothing more, threads let go */
 	uint32_t condemned; /* atomic: minus the status, once */
 	bool joined
@@ -263,6 +281,7 @@ struct wdevice {
 	struct gantry_spin spin;
 
 	/* thread's own */
+	uint32_t nvain; /* wake-ups by bells, in a row, after which there was nothing to do */
 	struct wsession *sessions[GANTRY_ENGINE_MAX_SESSIONS];
 	uint32_t nsessions;
 	uint32_t nactive; /* commands with the device */
@@ -270,6 +289,11 @@ struct wdevice {
 	bool lane_wanted; /* in this round a queue could not have a lane */
 	bool lane_short;  /* in the round before */
 	uint64_t turn_ns; /* device time of this turn */
+	uint32_t nturns;  /* queues that had something to issue, in this round */
+	uint32_t nbeside; /* in the round before */
+	uint64_t
+		flight_since; /* cycles when a command went to the idle device or one was seen to end */
+	uint64_t copy_bytes_per_s; /* as copies over the bus went lately; 0: there was none */
 	uint64_t
 		run_since; /* atomic: cycles when the command being run inside poll() began; 0: none (standin.c) */
 	uint32_t stood_in;	      /* atomic: the stand-in serves this thread's control queues */
@@ -324,6 +348,17 @@ void worker_device_free(struct wdevice *d);
 void worker_device_wake(struct wdevice *d);
 /* Runs fn(d, arg) on the device thread, soon; never waits. -ENOMEM. */
 int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *arg), void *arg);
+
+/* ---- flight.c ---- */
+/*
+ * How long it is worth to watch commands in flight: what they are expected to take, and as much again, if that is within
+ * what their tenant may spin. Without an estimate: all of that. What takes longer is slept through, but for its end.
+ */
+uint64_t worker_flight_watch_ns(const struct wdevice *d);
+/* How long a sleep may be that the end of a flight does not cut short. */
+int worker_flight_park_ms(const struct wdevice *d);
+/* What copies over the bus take here: what is known of the link is often not what it does. @bytes: 0 for others. */
+void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done);
 /* The session's memory on this device, its bell, its queues; or the end of all that. Device thread. */
 void worker_device_adopt(struct wdevice *d, void *session);
 
@@ -365,6 +400,8 @@ enum wbind {
 	WBIND_FINISH,  /* nothing to run: finish it with *ret_status, in order */
 	WBIND_WAIT,    /* not yet: a ticket, or memory that is on its way back */
 };
+/* How many bytes the command in d->cmd copies between the host and the device. */
+uint64_t worker_bus_bytes(const struct wdevice *d, const struct wqueue *q);
 /* The next task to issue, at led->issued. */
 enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uint64_t *ret_est_ns,
 		       struct wkernel **ret_kernel);
@@ -486,5 +523,11 @@ void worker_session_hold(struct wsession *s);
 void worker_session_leave(struct wsession *s);
 /* Every device thread that may serve one of its queues looks again. */
 void worker_session_wake(struct wsession *s);
+
+/* ---- wake.c ---- */
+/* After what a ring's waiters wait for was published: full fence, and whoever sleeps on it is woken. Never waits. */
+void worker_wake_waiters(struct wsession *s, struct gantry_ring_consumer *ring);
+/* The header's state has changed: all its threads look again. Never waits. */
+void worker_wake_all(struct wsession *s);
 
 #endif

@@ -128,6 +128,70 @@ def parked(bench):
                                          for p, both in runs.items()}, "x", "of neighbouring runs")
 
 
+# --- doors without shared memory ----------------------------------------------------------------------
+
+def beside_bare(bench, bare, where, guest, trips, copied):
+    """Round trips and copies over a stream; against a bare one on the same way, by turns."""
+    runs = [(bare.ask("ping", where, trips), guest.ask("rtt", trips)) for _ in range(bench.rounds)]
+    bulk = [(bare.ask("pour", where, copied, 3), guest.ask("copy", copied, 3)) for _ in range(bench.rounds)]
+    return runs, bulk
+
+
+def emit_stream(name, runs, bulk, copied, how):
+    yield Figure(name + "_raw_us", median(b["p50"] for b, _ in runs) / 1e3, "us", "one byte there and back, " + how)
+    yield Figure(name + "_rtt_us", median(o["p50"] for _, o in runs) / 1e3, "us", "empty kernel, " + how)
+    yield Figure(name + "_rtt_ratio", median(o["p50"] / b["p50"] for b, o in runs), "x", "of neighbouring runs")
+    for bare, ours, way in (("there_ns", "write_ns", "write"), ("back_ns", "read_ns", "read")):
+        yield Figure(f"{name}_{way}_gb_s", copied / median(o[ours] for _, o in bulk), "GB/s",
+                     f"gantry_{way}() of {copied // MIB} MiB, " + how)
+        yield Figure(f"{name}_{way}_ratio", median(b[bare] / o[ours] for b, o in bulk), "x",
+                     "of what a bare stream carries in neighbouring runs")
+
+
+def stream(bench):
+    """Over a Unix stream socket of this machine, which is all that a virtual machine's vsock may add to."""
+    copied = 64 * MIB
+    folder = tempfile.mkdtemp(prefix="gb-")
+    try:
+        door, echo = os.path.join(folder, "door"), os.path.join(folder, "echo")
+        with harness.Agent(tenants={"red": {"vsock_path": door, "mem": "512M"}}) as agent:
+            bare = programs.Commanded(harness.Guest([harness.program("bench-stream")]))
+            bare.ask("serve", echo)
+            guest = programs.guest_of(agent, "red", {"GANTRY_DOOR": "stream:" + door})
+            guest.ask("open")
+            runs, bulk = beside_bare(bench, bare, echo, guest, bench.count(20000), copied)
+            bare.end()
+        yield from emit_stream("stream", runs, bulk, copied, "over a Unix stream socket")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def vsock(bench):
+    """From inside a virtual machine, which QEMU emulates, over its vsock device."""
+    try:
+        import test_vsock  # pylint: disable=import-outside-toplevel
+    except ImportError as error:
+        raise Unable(f"no virtual machines here: {error}") from None
+    copied, port = 8 * MIB, 5711
+    try:
+        with test_vsock.folder() as folder:
+            door, echo = os.path.join(folder, "door"), os.path.join(folder, "echo")
+            with harness.Agent(tenants={"red": {"vsock_path": door, "mem": "512M"}}) as agent:
+                server = programs.Commanded(harness.Guest([harness.program("bench-stream")]))
+                server.ask("serve", echo)
+                names = ("bench-stream", "bench-guest")
+                with test_vsock.machine(folder, 42, {test_vsock.PORT: door, port: echo}, names) as made:
+                    bare = programs.Commanded(made.start(["bench-stream"]))
+                    guest = programs.Commanded(made.start(["bench-guest"], env={"GANTRY_DOOR": "vsock:"}))
+                    guest.ask("open")
+                    runs, bulk = beside_bare(bench, bare, port, guest, bench.count(2000), copied)
+                server.end()
+                del agent
+    except harness.Skip as reason:
+        raise Unable(str(reason)) from None
+    yield from emit_stream("vsock", runs, bulk, copied, "from QEMU's guest over vsock")
+
+
 # --- submission and rate ------------------------------------------------------------------------------
 
 def submit(bench):
@@ -537,4 +601,4 @@ def isolation(bench):
 
 
 FIGURES = {function.__name__: function for function in
-           (rtt, parked, submit, rate, counts, copy, attach, recovery, idle, fairness, isolation)}
+           (rtt, parked, stream, vsock, submit, rate, counts, copy, attach, recovery, idle, fairness, isolation)}

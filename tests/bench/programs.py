@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "vm"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import harness  # pylint: disable=wrong-import-position
 

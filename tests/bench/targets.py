@@ -16,6 +16,7 @@ def at_least(limit):
 TARGETS = {
     "rtt_ratio_raw": at_most(4),
     "rtt_parked_ratio": at_most(1.5),
+    "vsock_rtt_ratio": at_most(1.5),
     "idle_cpu_pct": at_most(0.5),
     "submit_ns": at_most(120),
     "tasks_per_s_1": at_least(1.5e6),

@@ -353,7 +353,8 @@ static CUresult begin_ctx_locked(struct CUctx_st *ctx)
 		r = fake_group_join(path);
 		pthread_mutex_lock(&fake.lock);
 		if (r < 0)
-			return CUDA_ERROR_MPS_CONNECTION_FAILED;
+			return r == -2 ? CUDA_ERROR_MPS_SERVER_NOT_READY
+				       : CUDA_ERROR_MPS_CONNECTION_FAILED;
 	}
 	ctx->group_faults = fake_group_faults(&unused);
 	ctx->nrefs = 1;

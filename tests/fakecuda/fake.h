@@ -36,6 +36,7 @@
 #define FAKE_MAX_DEVICES 16
 #define FAKE_GRANULARITY (2ull << 20)
 #define FAKE_MAX_PARAMS	 64
+#define FAKE_MAX_NODES	 256
 #define FAKE_ARCH_MAJOR	 9
 #define FAKE_ARCH_MINOR	 0
 
@@ -121,7 +122,6 @@ struct CUstream_st {
 	pthread_t thread;
 	pthread_cond_t work;
 	struct fake_cmd *head, **tail;
-	struct CUgraph_st *capture;
 	unsigned int flags;
 	int priority;
 	bool started; /* there is a thread */
@@ -151,10 +151,22 @@ struct CUevent_st {
 	struct CUctx_st *ctx;
 };
 
+struct CUgraphNode_st {
+	struct fake_cmd *cmd;
+};
+
+/* Kernels in a row, or one fill. Nodes end with their graph, and their handles are of no use from then on. */
 struct CUgraph_st {
-	struct fake_cmd *head, **tail;
-	struct CUgraphNode_st *nodes;
+	unsigned int nrefs; /* itself, and what was made of it */
+	bool destroyed;
 	size_t nnodes;
+	struct CUgraphNode_st nodes[FAKE_MAX_NODES];
+};
+
+struct CUgraphExec_st {
+	struct CUgraph_st *graph;
+	size_t nnodes;
+	struct fake_cmd *cmds[FAKE_MAX_NODES];
 };
 
 struct CUmod_st {
@@ -176,6 +188,7 @@ struct CUfunc_st {
 
 struct fake {
 	pthread_mutex_t lock;
+	bool cut; /* the server ends our work: kernels stop, and what is behind them goes on */
 	pthread_cond_t changed; /* an event, a stream or a context */
 	bool inited;
 	int ndevices;
@@ -251,5 +264,8 @@ void fake_modules_end(struct CUctx_st *ctx);
 CUresult fake_image_read(const void *bytes, char *ret_so, size_t so_bytes);
 CUresult fake_params_copy(const struct CUfunc_st *func, void **params, void **extra,
 			  struct fake_cmd *cmd);
+/* A launch that is no stream's yet. */
+CUresult fake_launch_new(CUfunction func, const struct fakecuda_geometry *geometry, void **params,
+			 void **extra, struct fake_cmd **ret_cmd);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Processes that share faults, as clients of one MPS server do: a fault of one is everybody's, and so is the death
  * of one that had a kernel running. A mutex per process, robust and in shared memory, tells of deaths: no call that a
- * confined process may not make is needed. A client that was ended by "terminate_client" says so in its slot
- * (FAKE_GROUP_SLOT_TERMINATED), and its death harms nobody.
+ * confined process may not make is needed. "terminate_client" writes into a client's slot: its own contexts fail, and
+ * its death harms nobody. After a fault nobody can join until all who were there have left.
  */
 #include "tests/fakecuda/group.h"
 
@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "tests/fakecuda/fake.h"
+
+#define CUT_US 20000
 
 static struct {
 	struct fake_group *page;
@@ -103,6 +105,38 @@ static void apply_faults(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+static void apply_termination(void)
+{
+	if (!group.slot || !__sync_fetch_and_add(&group.slot->terminated, 0))
+		return;
+	/* What is cut off looks finished for a while, and the context failed then. */
+	pthread_mutex_lock(&fake.lock);
+	fake.cut = true;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+	(void)usleep(CUT_US);
+	pthread_mutex_lock(&fake.lock);
+	for (int i = 0; i < FAKE_MAX_DEVICES; i++)
+		if (fake.primary[i].nrefs > 0)
+			fake_fail_locked(&fake.primary[i], CUDA_ERROR_MPS_CLIENT_TERMINATED);
+	for (struct CUctx_st *ctx = fake.created; ctx; ctx = ctx->next)
+		fake_fail_locked(ctx, CUDA_ERROR_MPS_CLIENT_TERMINATED);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+/* One who has the group's fault is still there. */
+static bool in_fault(void)
+{
+	for (unsigned int i = 0; i < FAKE_GROUP_SLOTS; i++) {
+		struct fake_group_slot *slot = &group.page->slots[i];
+
+		if (slot->pid != 0 && slot->pid != getpid() &&
+		    slot->faults < __sync_fetch_and_add(&group.page->faults, 0))
+			return true;
+	}
+	return false;
+}
+
 static void *watch(void *unused)
 {
 	(void)unused;
@@ -129,6 +163,7 @@ static void *watch(void *unused)
 		pthread_mutex_unlock(&group.lock);
 		look_around();
 		apply_faults();
+		apply_termination();
 		pthread_mutex_lock(&group.lock);
 	}
 	pthread_mutex_unlock(&group.lock);
@@ -147,6 +182,12 @@ int fake_group_join(const char *path)
 	group.leaving = group.ready = false;
 	if (!group.page)
 		return -1;
+	look_around();
+	if (in_fault()) {
+		(void)munmap(group.page, sizeof(*group.page));
+		group.page = NULL;
+		return -2;
+	}
 	if (pthread_create(&group.watcher, NULL, watch, NULL) != 0) {
 		(void)munmap(group.page, sizeof(*group.page));
 		group.page = NULL;

@@ -503,7 +503,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ret_handle
 	    st.st_size == 0 || (uint64_t)st.st_size % FAKE_GRANULARITY) {
 		if (fd >= 0)
 			(void)close(fd);
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_UNKNOWN; /* as the real one; the context is well */
 	}
 	slab = slab_new(fd, (uint64_t)st.st_size, 0, false);
 	if (!slab) {

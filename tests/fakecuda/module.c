@@ -482,15 +482,12 @@ static CUresult check_geometry(const struct fakecuda_geometry *g)
 	return threads > 1024 || g->shared_bytes > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static CUresult launch(const char *call, CUfunction func, const struct fakecuda_geometry *geometry,
-		       CUstream stream, void **params, void **extra)
+CUresult fake_launch_new(CUfunction func, const struct fakecuda_geometry *geometry, void **params,
+			 void **extra, struct fake_cmd **ret_cmd)
 {
 	struct fake_cmd *cmd;
-	struct CUctx_st *ctx;
-	CUresult r = fake_enter_ctx(call, &ctx);
+	CUresult r;
 
-	if (r != CUDA_SUCCESS)
-		return r;
 	if (!func)
 		return CUDA_ERROR_INVALID_HANDLE;
 	r = check_geometry(geometry);
@@ -507,7 +504,20 @@ static CUresult launch(const char *call, CUfunction func, const struct fakecuda_
 		free(cmd);
 		return r;
 	}
-	return fake_put(stream, ctx, cmd);
+	*ret_cmd = cmd;
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch(const char *call, CUfunction func, const struct fakecuda_geometry *geometry,
+		       CUstream stream, void **params, void **extra)
+{
+	struct fake_cmd *cmd;
+	struct CUctx_st *ctx;
+	CUresult r = fake_enter_ctx(call, &ctx);
+
+	if (r == CUDA_SUCCESS)
+		r = fake_launch_new(func, geometry, params, extra, &cmd);
+	return r == CUDA_SUCCESS ? fake_put(stream, ctx, cmd) : r;
 }
 
 CUresult cuLaunchKernel(CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz,

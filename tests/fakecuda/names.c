@@ -174,6 +174,15 @@
 	CALL(cuEventQuery) \
 	CALL(cuEventSynchronize) \
 	CALL(cuEventElapsedTime) \
+	CALL(cuGraphCreate) \
+	CALL(cuGraphDestroy) \
+	CALL(cuGraphAddKernelNode) \
+	CALL(cuGraphAddMemsetNode) \
+	CALL(cuGraphInstantiateWithFlags) \
+	CALL(cuGraphExecKernelNodeSetParams) \
+	CALL(cuGraphExecMemsetNodeSetParams) \
+	CALL(cuGraphExecDestroy) \
+	CALL(cuGraphLaunch) \
 	CALL(cuStreamWriteValue32) \
 	CALL(cuStreamWriteValue64) \
 	CALL(cuStreamWaitValue32) \

@@ -23,7 +23,7 @@ static bool stopped(struct CUstream_st *stream)
 	bool is;
 
 	pthread_mutex_lock(&fake.lock);
-	is = stream->ctx->ending || stream->ctx->sticky != CUDA_SUCCESS;
+	is = stream->ctx->ending || stream->ctx->sticky != CUDA_SUCCESS || fake.cut;
 	pthread_mutex_unlock(&fake.lock);
 	return is;
 }
@@ -71,7 +71,7 @@ static CUresult run_set(const struct fake_cmd *cmd)
 static CUresult run_endless(struct CUstream_st *stream)
 {
 	pthread_mutex_lock(&fake.lock);
-	while (!stream->ctx->ending && stream->ctx->sticky == CUDA_SUCCESS)
+	while (!stream->ctx->ending && stream->ctx->sticky == CUDA_SUCCESS && !fake.cut)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	pthread_mutex_unlock(&fake.lock);
 	return CUDA_SUCCESS;

@@ -175,20 +175,10 @@ struct CUstream_st *fake_stream_locked(struct CUctx_st *ctx, CUstream stream)
 	return ctx->null_stream;
 }
 
-static void graph_append(struct CUgraph_st *graph, struct fake_cmd *cmd)
-{
-	*graph->tail = cmd;
-	graph->tail = &cmd->next;
-}
-
 CUresult fake_put_locked(struct CUstream_st *stream, struct fake_cmd *cmd)
 {
 	CUresult r = stream->ctx->sticky;
 
-	if (r == CUDA_SUCCESS && stream->capture) {
-		graph_append(stream->capture, cmd);
-		return CUDA_SUCCESS;
-	}
 	if (r == CUDA_SUCCESS && !stream->started) {
 		stream->started = pthread_create(&stream->thread, NULL, stream_main, stream) == 0;
 		r = stream->started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -442,9 +432,9 @@ CUresult cuEventSynchronize(CUevent event)
 	return r;
 }
 
-CUresult cuEventElapsedTime(float *ret_ms, CUevent start, CUevent end)
+static CUresult elapsed(const char *call, float *ret_ms, CUevent start, CUevent end)
 {
-	CUresult r = fake_enter(__func__);
+	CUresult r = fake_enter(call);
 
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -460,6 +450,23 @@ CUresult cuEventElapsedTime(float *ret_ms, CUevent start, CUevent end)
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }
+
+CUresult cuEventElapsedTime(float *ret_ms, CUevent start, CUevent end)
+{
+	return elapsed(__func__, ret_ms, start, end);
+}
+
+/* Newer headers give the name to a newer function; the driver has both. */
+#ifdef cuEventElapsedTime
+#undef cuEventElapsedTime
+__attribute__((visibility("default"))) CUresult cuEventElapsedTime(float *ret_ms, CUevent start,
+								   CUevent end);
+
+CUresult cuEventElapsedTime(float *ret_ms, CUevent start, CUevent end)
+{
+	return elapsed(__func__, ret_ms, start, end);
+}
+#endif
 
 /* Stream memory operations. */
 

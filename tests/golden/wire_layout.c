@@ -9,6 +9,7 @@
 
 #include "proto/codec.h"
 #include "proto/door.h"
+#include "proto/doormem.h"
 #include "proto/wire.h"
 
 static const char *current;
@@ -284,6 +285,67 @@ static void print_numbers(void)
 	NUMBER(GANTRY_DOOR_NOTICE);
 }
 
+static void print_doormem(void)
+{
+	NUMBER(GANTRY_DOORMEM_VERSION);
+	NUMBER(GANTRY_DOORMEM_DESKS);
+	NUMBER(GANTRY_DOORMEM_HOST_PEER);
+	NUMBER(GANTRY_DOORMEM_BELL_VECTOR);
+	NUMBER(GANTRY_DOORMEM_MAX_VECTORS);
+	NUMBER(GANTRY_DOORMEM_ABSENT);
+	NUMBER(GANTRY_DOORMEM_OPEN);
+	NUMBER(GANTRY_DOORMEM_DRAIN);
+	NUMBER(GANTRY_DOORMEM_CLOSED);
+	NUMBER(GANTRY_WAKE_POLL);
+	NUMBER(GANTRY_WAKE_MSIX);
+	NUMBER(GANTRY_WAKE_BYTE);
+	STRUCT(gantry_doormem_header);
+	F(gantry_doormem_header, magic);
+	F(gantry_doormem_header, version);
+	F(gantry_doormem_header, ndesks);
+	F(gantry_doormem_header, desks_off);
+	F(gantry_doormem_header, data_off);
+	F(gantry_doormem_header, bytes);
+	F(gantry_doormem_header, epoch);
+	F(gantry_doormem_header, nvectors);
+	F(gantry_doormem_header, reserved);
+	F(gantry_doormem_header, pad0);
+	F(gantry_doormem_header, state);
+	F(gantry_doormem_header, heartbeat);
+	F(gantry_doormem_header, pad1);
+	STRUCT(gantry_doormem_desk);
+	F(gantry_doormem_desk, generation);
+	F(gantry_doormem_desk, boot_id);
+	F(gantry_doormem_desk, pid);
+	F(gantry_doormem_desk, uid);
+	F(gantry_doormem_desk, wake);
+	F(gantry_doormem_desk, mapping);
+	F(gantry_doormem_desk, read_mib_per_s);
+	F(gantry_doormem_desk, write_mib_per_s);
+	F(gantry_doormem_desk, wake_vector);
+	F(gantry_doormem_desk, pad0);
+	F(gantry_doormem_desk, lock_space);
+	F(gantry_doormem_desk, progress);
+	F(gantry_doormem_desk, posted);
+	F(gantry_doormem_desk, host_taken);
+	F(gantry_doormem_desk, notice_taken);
+	F(gantry_doormem_desk, pad1);
+	F(gantry_doormem_desk, served);
+	F(gantry_doormem_desk, host_posted);
+	F(gantry_doormem_desk, taken);
+	F(gantry_doormem_desk, notice_posted);
+	F(gantry_doormem_desk, bell_vector);
+	F(gantry_doormem_desk, segment_off);
+	F(gantry_doormem_desk, host_wake);
+	F(gantry_doormem_desk, pad2);
+	F(gantry_doormem_desk, pad3);
+	F(gantry_doormem_desk, guest_box);
+	F(gantry_doormem_desk, host_box);
+	F(gantry_doormem_desk, notice_box);
+	F(gantry_doormem_desk, pad4);
+	end_struct();
+}
+
 int main(void)
 {
 	printf("# The wire format, versions %u to %u. A change here is a new version: see SPEC.md.\n",
@@ -296,5 +358,6 @@ int main(void)
 	print_hello_and_welcome();
 	print_other_messages();
 	print_operations();
+	print_doormem();
 	return holes;
 }

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -452,6 +453,7 @@ static void release(struct inproc_host *h, struct inproc_session *s)
 	segment_unref(s->segment);
 	gantry_fd_close(s->segment_fd);
 	gantry_fd_close(s->bell_fd);
+	gantry_fd_close(s->wake_fd);
 	gantry_fd_close(s->ledger_fd);
 	gantry_fd_close(s->slab_fd);
 	gantry_store_relaxed(&s->id, (uint64_t)0); /* callbacks of other sessions may look */
@@ -514,6 +516,8 @@ static int attach(struct inproc_host *h, struct inproc_session *s, bool recover,
 		.device_mask = (1ull << h->ndevices) - 1,
 		.segment_fd = s->segment_fd,
 		.bell_fd = s->bell_fd,
+		.wake = h->wake,
+		.wake_fd = s->wake_fd,
 		.ledger_fd = s->ledger_fd,
 		.slab_fd = s->slab_fd,
 		.quota_fd = h->quota_fd,
@@ -589,6 +593,7 @@ static void session_make(struct inproc_session *s, uint64_t id,
 				   &s->segment_fd) == 0);
 	assert(gantry_memfd_create("slab", SLAB_BYTES, GANTRY_MEMFD_SEALED, &s->slab_fd) == 0);
 	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->wake_fd = eventfd(0, EFD_CLOEXEC); /* blocking, as a hypervisor leaves it */
 	assert(gantry_ledger_create(id, "test", nqueues, nslots, s->segment_bytes, SLAB_BYTES,
 				    &s->ledger, &s->ledger_fd, &err) == 0);
 	s->ledger.hdr->mem_bytes = 8ull << 30;
@@ -603,7 +608,8 @@ struct link {
 	struct inproc_host *host;
 	struct inproc_session *session;
 	struct inproc_segment *segment;
-	int bell_fd; /* the guest's own: it outlives the host's end */
+	int bell_fd; /* the guest's own, both: they outlive the host's end */
+	int wake_fd;
 };
 
 static int link_connect(const char *where, uint64_t deadline_ns, void **ret_cookie)
@@ -630,6 +636,7 @@ static int link_handshake(void *cookie, const struct gantry_door_hello *hello, u
 	l->session->tenant = l->host->next_tenant;
 	l->segment = l->session->segment;
 	l->bell_fd = fcntl(l->session->bell_fd, F_DUPFD_CLOEXEC, 0);
+	l->wake_fd = fcntl(l->session->wake_fd, F_DUPFD_CLOEXEC, 0);
 	if (attach(l->host, l->session, false, 0) < 0)
 		return GANTRY_E_INTERNAL;
 	memset(ret, 0, sizeof(*ret));
@@ -730,6 +737,7 @@ static void link_close(void *cookie)
 	if (l->segment)
 		segment_unref(l->segment);
 	gantry_fd_close(l->bell_fd);
+	gantry_fd_close(l->wake_fd);
 	free(l);
 }
 
@@ -743,6 +751,31 @@ static const struct gantry_transport_ops link_ops = {
 	.close = link_close,
 };
 
+/* One thread at a time: the first to look takes the others' wake-up. */
+static void link_sleep(void *cookie, const struct gantry_ring_map *map, uint64_t seq,
+		       uint64_t deadline_ns)
+{
+	struct link *l = cookie;
+	struct pollfd p = { .fd = l->wake_fd, .events = POLLIN };
+	uint64_t count;
+
+	if (gantry_ring_done(map) >= seq || poll(&p, 1, gantry_deadline_poll_ms(deadline_ns)) != 1)
+		return;
+	(void)!read(l->wake_fd, &count, sizeof(count));
+	(void)gantry_fetch_add(&l->host->nwoken, 1);
+}
+
+static const struct gantry_transport_ops woken_ops = {
+	.prefix = "inproc:",
+	.connect = link_connect,
+	.handshake = link_handshake,
+	.kick = link_kick,
+	.request = link_request,
+	.peek = link_peek,
+	.sleep = link_sleep,
+	.close = link_close,
+};
+
 int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,
 		struct gantry_session **ret_session, uint32_t *ret_index)
 {
@@ -752,7 +785,8 @@ int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,
 	assert(l);
 	l->host = h;
 	l->bell_fd = -EBADF;
-	r = gantry_session_open_transport(&link_ops, l, ask, ret_session);
+	l->wake_fd = -EBADF;
+	r = gantry_session_open_transport(h->wake ? &woken_ops : &link_ops, l, ask, ret_session);
 	if (r == GANTRY_OK) /* on failure it is gone */
 		*ret_index = (uint32_t)(l->session - h->sessions);
 	return r;

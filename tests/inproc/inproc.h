@@ -40,6 +40,7 @@ struct inproc_session {
 	uint32_t tenant; /* of the share pages */
 	int segment_fd;
 	int bell_fd;
+	int wake_fd;
 	int ledger_fd;
 	int slab_fd;
 	uint64_t segment_bytes;
@@ -103,6 +104,8 @@ struct inproc_host {
 	int share_fds[GANTRY_ENGINE_MAX_DEVICES];
 	struct gantry_quota_page *quota;
 	int quota_fd;
+	uint32_t wake;	      /* enum gantry_session_wake of sessions opened from now on */
+	uint32_t nwoken;      /* atomic: sleeps of their threads that a wake-up ended */
 	uint32_t next_tenant; /* of the share pages, for sessions opened from now on */
 	pthread_mutex_t kept_lock;
 	struct inproc_kept kept[INPROC_MAX_KEPT];

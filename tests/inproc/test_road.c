@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The road of a task, end to end in one process: see inproc.h. */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/inproc/inproc.h"
 #include "tests/unit/runner.h"
@@ -307,6 +309,48 @@ START_TEST(test_road_two_sessions_share_one_device)
 }
 END_TEST
 
+static struct fixture setup_woken(void)
+{
+	struct fixture f = { .h = inproc_start(one_cpu, 1) };
+
+	f.h->wake = GANTRY_SESSION_WAKE_EVENTFD;
+	ck_assert_int_eq(inproc_open(f.h, NULL, &f.s, &f.index), GANTRY_OK);
+	ck_assert_int_eq(gantry_queue_open(f.s, NULL, &f.q), GANTRY_OK);
+	return f;
+}
+
+START_TEST(test_road_guest_without_futexes_is_woken_by_its_descriptor)
+{
+	struct fixture f = setup_woken();
+	uint64_t ns = 20000000;
+	struct gantry_task slow = { .kernel = find(&f, "spin"), .args = &ns, .args_bytes = 8 };
+	gantry_ticket t;
+
+	for (int i = 0; i < 10; i++) {
+		ck_assert_int_eq(gantry_submit(f.s, f.q, &slow, 1, &t), GANTRY_OK);
+		ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_OK);
+	}
+	ck_assert_uint_ge(f.h->nwoken, 1);
+	teardown(&f);
+}
+END_TEST
+
+/* A write to it would wait: the worker knows better, and lets go of the session. */
+START_TEST(test_road_full_descriptor_of_a_guest_holds_nobody_up)
+{
+	struct fixture f = setup_woken();
+	struct pollfd p = { .fd = f.h->sessions[f.index].wake_fd, .events = POLLIN };
+	const uint64_t full = UINT64_MAX - 1;
+	uint64_t count;
+
+	if (poll(&p, 1, 0) == 1)
+		ck_assert_int_eq(read(p.fd, &count, sizeof(count)), sizeof(count));
+	ck_assert_int_eq(write(p.fd, &full, sizeof(full)), sizeof(full));
+	inproc_detach(f.h, f.index);
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("road");
@@ -322,5 +366,7 @@ int main(void)
 	tcase_add_test(tc, test_road_failures_have_statuses_by_ticket);
 	tcase_add_test(tc, test_road_tickets_order_two_queues);
 	tcase_add_test(tc, test_road_two_sessions_share_one_device);
+	tcase_add_test(tc, test_road_guest_without_futexes_is_woken_by_its_descriptor);
+	tcase_add_test(tc, test_road_full_descriptor_of_a_guest_holds_nobody_up);
 	return gantry_unit_run(suite);
 }

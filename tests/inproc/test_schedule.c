@@ -264,7 +264,7 @@ START_TEST(test_schedule_gpu_page_parties_get_time_by_weight)
 	gantry_ticket t = 0, last = 0, beside = 0;
 	gantry_queue second;
 
-	gantry_share_set_gpu(page, true);
+	gantry_share_set_gpu(page, true, 0);
 	gantry_share_set_tenant(page, 1, 3 * GANTRY_SHARE_WEIGHT_DEFAULT);
 	f.h->next_tenant = 1;
 	fixture_session(&heavy, NULL);

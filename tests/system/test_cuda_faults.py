@@ -105,6 +105,69 @@ def test_finished_tasks_stay_finished_and_accepted_ones_go_on(t):
         t.true(ended[OK] > 300, f"what was only accepted ran: {ended}")
 
 
+def behind_a_nap(actor, number, *orders):
+    """Tasks of one batch: they are put while one before them runs."""
+    actor.do(f"queue {number}")
+    actor.do(f"put {number} gpu_spin {MS}")
+    actor.statuses(number)
+    for order in (f"gpu_spin {100 * MS}",) + orders:
+        actor.do(f"put {number} {order}")
+    return actor.statuses(number)
+
+
+def test_launch_that_faults_is_told_from_the_others_of_its_batch(t):
+    with world(tenants=("red",)) as agent:
+        red = guest(agent, "red")
+        for number, bad in enumerate(BAD, 1):
+            ended = behind_a_nap(red, number, "gpu_empty 0 5", bad, "gpu_empty 0 7")
+            t.equal(ended, {OK: 2 + 5 + 7, DEVICE_FAULT: 1}, f"{bad}: those before have finished, those behind run")
+            t.equal(red.do(f"status {number} {2 + 5}"), str(DEVICE_FAULT), "which one it is")
+
+
+def test_kernel_that_went_well_before_and_may_run_twice_is_found_by_trying_again(t):
+    with world(tenants=("red",)) as agent:
+        red = guest(agent, "red")
+        red.do("find gpu_code_again")
+        for number in (1, 2):
+            red.do("queue 8")
+            red.do("put 8 gpu_code_again 0 5")
+            t.equal(red.statuses(8), {OK: 5}, "it goes well")
+            ended = behind_a_nap(red, number, "gpu_code_again 0 5", "gpu_code_again 700", "gpu_code_again 0 7")
+            t.equal(ended, {OK: 2 + 5 + 7, DEVICE_FAULT: 1}, "the one launch that faults")
+            t.equal(red.do(f"status {number} {2 + 5}"), str(DEVICE_FAULT), "which one it is")
+
+
+def test_kernel_that_went_well_before_and_may_not_run_twice_is_among_those_that_are_told(t):
+    with world(tenants=("red",)) as agent:
+        red = guest(agent, "red")
+        red.do("find gpu_code")
+        red.do("queue 8")
+        red.do("put 8 gpu_code 0 5")
+        t.equal(red.statuses(8), {OK: 5}, "it goes well")
+        ended = behind_a_nap(red, 1, "gpu_code 0 5", "gpu_code 700", "gpu_code 0 7")
+        t.equal(red.do(f"status 1 {2 + 5}"), str(DEVICE_FAULT), f"the launch that faulted: {ended}")
+        t.equal(set(ended), {OK, DEVICE_FAULT}, f"nobody can tell it from others of its batch: {ended}")
+        # Once bitten: from now on each launch is told apart.
+        red.do("put 8 gpu_code 0 5")
+        red.statuses(8)
+        ended = behind_a_nap(red, 2, "gpu_code 0 5", "gpu_code 700", "gpu_code 0 7")
+        t.equal(ended, {OK: 2 + 5 + 7, DEVICE_FAULT: 1}, "the one launch that faults")
+
+
+def test_fault_in_one_of_two_queues_is_told_to_its_launch(t):
+    with world(tenants=("red",)) as agent:
+        red = guest(agent, "red")
+        red.do("queue 1")
+        red.do("queue 2")
+        red.do(f"put 1 gpu_again {50 * MS} 3")
+        red.do(f"put 2 gpu_spin {20 * MS}")
+        red.do("put 2 gpu_fault")
+        ended = red.statuses(1)
+        t.equal(ended, {OK: 3}, "the other queue, whose tasks may run twice")
+        ended = red.statuses(2)
+        t.equal(ended, {OK: 1, DEVICE_FAULT: 1}, "the queue of the fault")
+
+
 class Packed:
     """A world of packed tenants: a fake MPS control program; the fake driver spreads faults among its clients."""
 
@@ -194,7 +257,7 @@ def among_others(t, mode):
         while rounds < 5 and (rounds < 2 or not events(agent, "session-apart")):
             rounds += 1
             fault_beside(t, agent, rounds, actors)
-        t.true(len(events(agent, "session-apart")) >= 2, "suspects get workers of their own")
+        t.true(events(agent, "session-apart"), "suspects get workers of their own")
         # Kept apart since: the next is told to whom it belongs, and hurts nobody.
         ended = fault_beside(t, agent, rounds + 1, actors)
         t.equal(ended[0], {DEVICE_FAULT: 1}, "the culprit is known by now")

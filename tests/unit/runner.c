@@ -67,6 +67,25 @@ void gantry_unit_forgive(void)
 	remember_resources();
 }
 
+/* What they are of, for whoever has to find one of them. */
+static const char *list_fds(void)
+{
+	static char text[2048];
+	size_t used = 0;
+
+	for (int fd = 0; fd < 1024 && used + 300 < sizeof(text); fd++) {
+		char path[40], target[256];
+		ssize_t len;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		len = readlink(path, target, sizeof(target) - 1);
+		if (len >= 0)
+			used += (size_t)snprintf(text + used, sizeof(text) - used, " %d=%.*s", fd,
+						 (int)len, target);
+	}
+	return text;
+}
+
 static void check_resources(void)
 {
 	const struct timespec tick = { .tv_nsec = 1000000 };
@@ -77,7 +96,8 @@ static void check_resources(void)
 		nanosleep(&tick, NULL);
 		threads = gantry_unit_count_threads();
 	}
-	ck_assert_msg(fds <= before.fds, "the test leaked %u descriptors", fds - before.fds);
+	ck_assert_msg(fds <= before.fds, "the test leaked %u descriptors; open are%s",
+		      fds - before.fds, list_fds());
 	ck_assert_msg(threads <= before.threads, "the test leaked %u threads",
 		      threads - before.threads);
 }

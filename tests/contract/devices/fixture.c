@@ -85,7 +85,25 @@ int dut_choose_cuda(const char **ret_opts, struct dut_images *images)
 	return fake ? 2 : 1;
 }
 
-/* A real driver is not unloaded: what the process's first context leaves behind is its own. */
+/* What every test does with its device: a thread that uses it, and a stream. */
+static int use_device(struct dut *dut, struct gantry_err *err)
+{
+	const struct gantry_stream_attr attr = { 0 };
+	const struct gantry_backend *be = dut->device.backend;
+	struct gantry_stream *stream;
+	int r = be->thread_enter ? be->thread_enter(dut->device.dev, err) : 0;
+
+	if (r == 0)
+		r = be->stream_create(dut->device.dev, &attr, &stream, err);
+	if (r == 0)
+		be->stream_destroy(stream);
+	return r;
+}
+
+/*
+ * A real driver is not unloaded: what the process's first context leaves behind is its own. A second one has to leave
+ * nothing more: the test is held to that.
+ */
 static int open_device(const struct gantry_device_conf *conf, struct dut *dut,
 		       struct gantry_err *err)
 {
@@ -93,7 +111,10 @@ static int open_device(const struct gantry_device_conf *conf, struct dut *dut,
 
 	if (r < 0 || dut->device.info.kind != GANTRY_KIND_CUDA)
 		return r;
+	r = use_device(dut, err);
 	gantry_device_close(&dut->device);
+	if (r < 0)
+		return r;
 	gantry_unit_forgive();
 	return gantry_device_open(conf, &dut->host, &dut->device, err);
 }

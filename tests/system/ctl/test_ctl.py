@@ -14,6 +14,7 @@ import fcntl
 import tempfile
 import termios
 import time
+import xml.etree.ElementTree
 
 import harness
 
@@ -121,6 +122,33 @@ def test_changes_reach_the_agent(t):
             t.equal(fake.guest.read_line(), heard)
             t.equal(fake.ctl("--json", *verb).json()["ok"], True)
             t.equal(fake.guest.read_line(), heard)
+
+
+def test_vm_args_are_what_each_hypervisor_wants(t):
+    chardev = "-chardev socket,id=gantry-red,path=/run/gantry/doors/red/ivshmem.sock"
+    device = "-device ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8"
+    with Fake() as fake:
+        t.equal(fake.ctl("vm", "args", "red").out, f"{chardev} {device}\n")
+        t.equal(fake.ctl("vm", "args", "red", "--format=proxmox").out, f"qm set VMID --args '{chardev} {device}'\n")
+        t.equal(fake.ctl("vm", "args", "red", "--transport", "vsock").out,
+                "-device vhost-vsock-pci,id=gantry-red,guest-cid=42\n")
+        shmem = xml.etree.ElementTree.fromstring(fake.ctl("vm", "args", "red", "--format", "libvirt").out)
+        t.equal((shmem.tag, shmem.get("name"), shmem.find("server").get("path"), shmem.find("msi").get("vectors")),
+                ("shmem", "gantry-red", "/run/gantry/doors/red/ivshmem.sock", "8"))
+        vsock = xml.etree.ElementTree.fromstring(
+            fake.ctl("vm", "args", "red", "--format", "libvirt", "--transport=vsock").out)
+        t.equal((vsock.tag, vsock.find("cid").get("address")), ("vsock", "42"))
+        for words in (["--format", "xen"], ["--transport", "pigeon"], []):
+            wrong = fake.ctl(*([] if words else ["--json"]), "vm", "args", "red", *words)
+            t.code(wrong, 2)
+            one_line(t, wrong)
+
+
+def test_vm_without_its_program_says_what_to_do(t):
+    missing = ctl("vm", "list", env=dict(os.environ, GANTRY_PROGRAM_GANTRY_VM="/nowhere/gantry-vm"))
+    t.code(missing, 1)
+    one_line(t, missing)
+    t.contains(missing.err, "/nowhere/gantry-vm")
 
 
 def test_version_of_both(t):

@@ -14,12 +14,13 @@ enum {
 	ASSERT,
 	ENDLESS,
 	SPIN,
+	CODE,
 };
 
-/* All but the last are in every image of the fake driver. */
+/* All but the last two are in every image of the fake driver. */
 static const char *const functions[] = {
 	[FAULT] = "fault",     [TRAP] = "trap", [ASSERT] = "assert",
-	[ENDLESS] = "endless", [SPIN] = "spin",
+	[ENDLESS] = "endless", [SPIN] = "spin", [CODE] = "code",
 };
 
 static const char image[] = FAKECUDA_PTX(FAULTS_SO, "sm_90");
@@ -63,6 +64,17 @@ KERNEL(gpu_endless, ENDLESS)
 #undef KERNEL
 
 EXPORT gantry_body gantry_kernel_gpu_spin, gantry_kernel_gpu_again, gantry_kernel_gpu_empty;
+EXPORT gantry_body gantry_kernel_gpu_code, gantry_kernel_gpu_code_again;
+
+int gantry_kernel_gpu_code(struct gantry_env *env, const struct gantry_call *call)
+{
+	return launch(env, CODE, (const void *[]){ &call->args[0].u64 }, 1);
+}
+
+int gantry_kernel_gpu_code_again(struct gantry_env *env, const struct gantry_call *call)
+{
+	return gantry_kernel_gpu_code(env, call);
+}
 
 int gantry_kernel_gpu_spin(struct gantry_env *env, const struct gantry_call *call)
 {
@@ -80,6 +92,13 @@ int gantry_kernel_gpu_empty(struct gantry_env *env, const struct gantry_call *ca
 
 	(void)call;
 	return launch(env, SPIN, (const void *[]){ &none }, 1);
+}
+
+FAKECUDA_KERNEL(
+	code, { uint64_t result; }, FAKECUDA_P(code, result))
+{
+	(void)geometry;
+	return (int)*(uint64_t *)params[0];
 }
 
 FAKECUDA_KERNEL(

@@ -238,7 +238,7 @@ static int prepare(struct launch *l, const char *name, char **w, unsigned i, gan
 	}
 	*l = (struct launch){ .task.kernel = kernel, .args.ns = number(w, 3) };
 	if (strcmp(name, "spin") == 0 || strcmp(name, "gpu_spin") == 0 ||
-	    strcmp(name, "gpu_again") == 0)
+	    strcmp(name, "gpu_again") == 0 || strncmp(name, "gpu_code", strlen("gpu_code")) == 0)
 		l->task.args_bytes = 8;
 	if (strcmp(name, "fail") == 0) {
 		l->args.answer = (int32_t)number(w, 3);

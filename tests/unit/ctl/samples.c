@@ -177,6 +177,8 @@ static Gantry__Admin__Session session = {
 	.attached_unix_ns = 1700000000123456789ull,
 	.worker_restarts = 1,
 	.door = T("unix"),
+	.wakeup = T("futex"),
+	.mapping = T(""),
 };
 static Gantry__Admin__Session *session_ptrs[] = { &session };
 static Gantry__Admin__SessionList sessions = { .base = BASE(session_list),
@@ -326,6 +328,31 @@ void gantry_sample_doors(const char *dir)
 	(void)snprintf(blue_door, sizeof(blue_door), "%s/blue/door", dir);
 }
 
+static Gantry__Admin__IvshmemDoor ivshmem_door = {
+	.base = PROTOBUF_C_MESSAGE_INIT(&gantry__admin__ivshmem_door__descriptor),
+	.socket = T("/run/gantry/doors/red/ivshmem.sock"),
+	.size_bytes = 256 << 20,
+	.max_bytes = 256 << 20,
+	.vectors = 8,
+	.max_peers = 1,
+	.state = T("open"),
+	.reason = T(""),
+};
+static Gantry__Admin__VsockDoor vsock_door = {
+	.base = PROTOBUF_C_MESSAGE_INIT(&gantry__admin__vsock_door__descriptor),
+	.cid = 42,
+	.port = 7070,
+	.socket = T(""),
+	.state = T("open"),
+	.reason = T(""),
+};
+static Gantry__Admin__Doors doors_of_red = {
+	.base = PROTOBUF_C_MESSAGE_INIT(&gantry__admin__doors__descriptor),
+	.tenant = T("red"),
+	.ivshmem = &ivshmem_door,
+	.vsock = &vsock_door,
+};
+
 int gantry_sample_reply(int body_case, Gantry__Admin__AdminReply *reply)
 {
 #define ANSWER(REQUEST, REPLY, member, message)                              \
@@ -344,6 +371,7 @@ int gantry_sample_reply(int body_case, Gantry__Admin__AdminReply *reply)
 		ANSWER(STATS, STATS, stats, stats);
 		ANSWER(WORKER_LIST, WORKERS, workers, workers);
 		ANSWER(DOCTOR, DOCTOR, doctor, doctor);
+		ANSWER(DOOR_SHOW, DOORS, doors, doors_of_red);
 	default:
 		return -1;
 	}

@@ -9,6 +9,7 @@
 #include "host-agent/ctl/fields.h"
 #include "host-agent/ctl/parse.h"
 #include "host-agent/ctl/verbs.h"
+#include "host-agent/ctl/vm_text.h"
 #include "tests/unit/ctl/samples.h"
 #include "tests/unit/runner.h"
 
@@ -377,6 +378,60 @@ START_TEST(test_cdi_flags_by_engine)
 }
 END_TEST
 
+static char *vm_text_of(const struct gantry_vm_device_text *device,
+			void (*write)(const struct gantry_vm_device_text *device, FILE *out))
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	write(device, out);
+	fclose(out);
+	return text;
+}
+
+START_TEST(test_vm_text_quotes_paths_for_where_they_go)
+{
+	const struct gantry_vm_device_text device = { .tenant = "red",
+						      .socket = "/a b,c'&<d",
+						      .vectors = 4 };
+	const struct gantry_vm_where where = { .bus = 2, .slot = 0 };
+	_cleanup_free_ char *qemu = vm_text_of(&device, gantry_vm_qemu_options);
+	_cleanup_free_ char *xml = NULL;
+	size_t len;
+	FILE *out = open_memstream(&xml, &len);
+
+	gantry_vm_libvirt_xml(&device, &where, out);
+	fclose(out);
+	ck_assert_str_eq(qemu, "-chardev 'socket,id=gantry-red,path=/a b,,c'\\''&<d' -device "
+			       "ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=4\n");
+	ck_assert_str_eq(xml, "<shmem name='gantry-red' role='peer'>\n"
+			      "  <model type='ivshmem-doorbell'/>\n"
+			      "  <server path='/a b,c&apos;&amp;&lt;d'/>\n"
+			      "  <msi vectors='4' ioeventfd='on'/>\n"
+			      "  <alias name='ua-gantry-red'/>\n"
+			      "  <address type='pci' domain='0x0000' bus='0x02' slot='0x00' "
+			      "function='0x0'/>\n"
+			      "</shmem>\n");
+}
+END_TEST
+
+START_TEST(test_vm_text_of_a_vhost_user_back_end)
+{
+	const struct gantry_vm_device_text device = { .tenant = "red",
+						      .socket = "/run/v.sock",
+						      .cid = 42 };
+	_cleanup_free_ char *qemu = vm_text_of(&device, gantry_vm_qemu_options);
+	_cleanup_free_ char *proxmox = vm_text_of(&device, gantry_vm_proxmox_command);
+
+	ck_assert_str_eq(qemu, "-chardev socket,id=gantry-red,path=/run/v.sock -device "
+			       "vhost-user-vsock-pci,id=gantry-vsock-red,chardev=gantry-red\n");
+	ck_assert_str_eq(proxmox,
+			 "qm set VMID --args '-chardev socket,id=gantry-red,path=/run/v.sock "
+			 "-device vhost-user-vsock-pci,id=gantry-vsock-red,chardev=gantry-red'\n");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ctl");
@@ -384,6 +439,7 @@ int main(void)
 	TCase *parse_case = gantry_unit_case(suite, "parse");
 	TCase *fields = gantry_unit_case(suite, "fields");
 	TCase *containers = gantry_unit_case(suite, "cdi");
+	TCase *machines = gantry_unit_case(suite, "vm");
 
 	tcase_add_test(verbs, test_verbs_each_has_what_dispatch_and_help_need);
 	tcase_add_test(verbs, test_verbs_nouns_stand_together);
@@ -398,5 +454,7 @@ int main(void)
 	tcase_add_test(fields, test_field_text_reads_well_and_hides_control_characters);
 	tcase_add_test(containers, test_cdi_text_is_as_promised);
 	tcase_add_test(containers, test_cdi_flags_by_engine);
+	tcase_add_test(machines, test_vm_text_quotes_paths_for_where_they_go);
+	tcase_add_test(machines, test_vm_text_of_a_vhost_user_back_end);
 	return gantry_unit_run(suite);
 }

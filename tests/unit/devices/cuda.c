@@ -967,18 +967,21 @@ START_TEST(test_launch_that_the_driver_refuses_hurts_itself_only)
 {
 	static const struct {
 		const char *order;
-		int r;
+		int status;
 	} orders[] = {
-		{ "cuLaunchKernel:1:1", -EINVAL },
-		{ "cuLaunchKernel:1:701", -EINVAL },
-		{ "cuLaunchKernel:1:2", -ENOMEM },
+		{ "cuLaunchKernel:1:1", GANTRY_E_ARG },
+		{ "cuLaunchKernel:1:701", GANTRY_E_ARG },
+		{ "cuLaunchKernel:1:2", GANTRY_E_NO_MEMORY },
 	};
+	struct gantry_done done;
 
 	ck_assert_int_eq(setenv("FAKECUDA_FAIL", orders[_i].order, 1), 0);
 	open_device(NULL);
 	struct gantry_cmd cmd = launch_cmd(ptx_image(), "nap", "u32");
 	cmd.launch.args[0].value.u32 = 0;
-	ck_assert_int_eq(submit(&cmd, 1), orders[_i].r);
+	done = run(&cmd);
+	ck_assert_int_eq(done.status, orders[_i].status);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
 	run_ok(cmd);
 	gantry_device_close(&device);
 }
@@ -1368,9 +1371,98 @@ START_TEST(test_fault_ends_everything_in_flight)
 	for (unsigned int i = 0; i < 12; i++) {
 		if (done[i].tag == 100 && done[i].status == GANTRY_OK)
 			continue; /* its own stream, and it may have been quick */
-		ck_assert_int_eq(done[i].status, GANTRY_E_DEVICE_FAULT);
+		/* It may as well not have been given to the driver yet when the fault came. */
+		if (done[i].tag != 100 || done[i].status != GANTRY_E_INTERRUPTED)
+			ck_assert_int_eq(done[i].status, done[i].tag == 1 || done[i].tag == 100
+								 ? GANTRY_E_DEVICE_FAULT
+								 : GANTRY_E_INTERRUPTED);
 		ck_assert_uint_eq(done[i].blast, GANTRY_BLAST_CONTEXT);
 	}
+	leave();
+}
+END_TEST
+
+static void check_ends(const struct gantry_done *done, const int *wanted, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		ck_assert_uint_eq(done[i].tag, i);
+		ck_assert_msg(done[i].status == wanted[i], "command %u of %u ended with %d", i, n,
+			      done[i].status);
+		ck_assert_uint_eq(done[i].blast, wanted[i] ? GANTRY_BLAST_CONTEXT : 0);
+	}
+}
+
+static void submit_results(struct gantry_cmd *cmd, const uint32_t *codes, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		cmd->launch.args[0].value.u32 = codes[i];
+		ck_assert_int_eq(submit(cmd, i), 0);
+	}
+	device.backend->flush(stream);
+}
+
+START_TEST(test_fault_of_a_new_kernel_is_told_from_the_rest_of_its_batch)
+{
+	const int wanted[] = { GANTRY_OK, GANTRY_OK, GANTRY_E_DEVICE_FAULT, GANTRY_E_INTERRUPTED,
+			       GANTRY_E_INTERRUPTED };
+	struct gantry_done done[5];
+
+	open_device(NULL);
+	struct gantry_image *image = ptx_image();
+	struct gantry_cmd known = launch_cmd(image, "result", "u32");
+	struct gantry_cmd culprit = launch_cmd(image, culprits[_i], "void");
+
+	known.launch.args[0].value.u32 = 0;
+	run_ok(known);
+	for (unsigned int i = 0; i < 5; i++)
+		ck_assert_int_eq(submit(i == 2 ? &culprit : &known, i), 0);
+	device.backend->flush(stream);
+	wait_done(done, 5);
+	check_ends(done, wanted, 5);
+	leave();
+}
+END_TEST
+
+static const uint32_t fourth_faults[] = { 0, 0, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 0 };
+
+START_TEST(test_fault_of_a_known_kernel_may_be_anyones_of_its_batch)
+{
+	struct gantry_done done[5];
+
+	open_device(NULL);
+	struct gantry_cmd known = launch_cmd(ptx_image(), "result", "u32");
+
+	known.launch.args[0].value.u32 = 0;
+	run_ok(known);
+	submit_results(&known, fourth_faults, 5);
+	wait_done(done, 5);
+	/* On a machine that is busy the kernel is not so quick that its launches share a batch. */
+	for (unsigned int i = 0; i < 3; i++)
+		ck_assert(done[i].status == GANTRY_OK || done[i].status == GANTRY_E_DEVICE_FAULT);
+	ck_assert_int_eq(done[3].status, GANTRY_E_DEVICE_FAULT);
+	ck_assert(done[4].status == GANTRY_E_INTERRUPTED ||
+		  done[4].status == GANTRY_E_DEVICE_FAULT);
+	leave();
+}
+END_TEST
+
+START_TEST(test_fault_of_a_known_kernel_on_a_careful_stream_is_its_own)
+{
+	const struct gantry_stream_attr attr = { .ncareful = 100 };
+	const int wanted[] = { GANTRY_OK, GANTRY_OK, GANTRY_OK, GANTRY_E_DEVICE_FAULT,
+			       GANTRY_E_INTERRUPTED };
+	struct gantry_done done[5];
+
+	open_device(NULL);
+	struct gantry_cmd known = launch_cmd(ptx_image(), "result", "u32");
+
+	known.launch.args[0].value.u32 = 0;
+	run_ok(known);
+	device.backend->stream_destroy(stream);
+	ck_assert_int_eq(device.backend->stream_create(device.dev, &attr, &stream, &err), 0);
+	submit_results(&known, fourth_faults, 5);
+	wait_done(done, 5);
+	check_ends(done, wanted, 5);
 	leave();
 }
 END_TEST
@@ -1541,6 +1633,11 @@ int main(void)
 	tcase_add_test(streams, test_completion_wakes_also_after_a_long_pause);
 	tcase_add_test(streams, test_overlap_of_streams_counts_once);
 	tcase_add_test(streams, test_time_of_a_batch_goes_by_what_was_expected);
+	tcase_add_loop_exit_test(faults,
+				 test_fault_of_a_new_kernel_is_told_from_the_rest_of_its_batch, 0,
+				 0, GANTRY_ARRAY_SIZE(culprits));
+	tcase_add_exit_test(faults, test_fault_of_a_known_kernel_may_be_anyones_of_its_batch, 0);
+	tcase_add_exit_test(faults, test_fault_of_a_known_kernel_on_a_careful_stream_is_its_own, 0);
 	tcase_add_loop_exit_test(faults, test_fault_ends_everything_in_flight, 0, 0,
 				 (int)GANTRY_ARRAY_SIZE(culprits));
 	tcase_add_exit_test(faults, test_fault_wakes_whoever_does_not_poll, 0);

@@ -45,6 +45,14 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+/* Ends with this CUresult. */
+FAKECUDA_KERNEL(
+	result, { uint32_t code; }, FAKECUDA_P(result, code))
+{
+	(void)geometry;
+	return (int)*(uint32_t *)params[0];
+}
+
 /* Runs until its cell says that it should stop; then it says so itself. */
 FAKECUDA_KERNEL(
 	linger, { uint64_t verdict; }, FAKECUDA_P(linger, verdict))

@@ -9,17 +9,37 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/fd.h"
+#include "proto/segment.h"
+#include "tests/unit/guest-shim/fake_door.h"
 
-#define TICK_MS 20
+#define TICK_MS FAKE_TICK_MS
+
+static const struct fake_door *const doors[] = { &fake_door_unix, &fake_door_ivshmem,
+						 &fake_door_stream };
+
+static const struct fake_door *door_of_environment(void)
+{
+	const char *name = getenv("GANTRY_TEST_DOOR");
+
+	for (size_t i = 0; name && i < sizeof(doors) / sizeof(doors[0]); i++)
+		if (strcmp(name, doors[i]->name) == 0)
+			return doors[i];
+	return &fake_door_unix;
+}
+
+bool fake_host_shares_memory(void)
+{
+	return door_of_environment() != &fake_door_stream;
+}
 
 void fake_host_init(struct fake_host *h)
 {
 	*h = (struct fake_host){
+		.door = door_of_environment(),
 		.answer = FAKE_WELCOME,
 		.refuse_status = GANTRY_E_FULL,
 		.nqueues = 8,
@@ -27,8 +47,6 @@ void fake_host_init(struct fake_host *h)
 		.heap_bytes = 4u << 20,
 		.segment_fd = -1,
 		.bell = -1,
-		.listen_fd = -1,
-		.conn = -1,
 	};
 }
 
@@ -302,21 +320,13 @@ static void *host_main(void *arg)
 
 /* ---- the agent ---- */
 
-static void drop(struct fake_host *h)
-{
-	int conn = h->conn;
-
-	gantry_store_release(&h->conn, -1);
-	gantry_fd_close(conn);
-}
-
 static void send_refuse(struct fake_host *h, uint16_t kind, int status, const char *text)
 {
 	struct gantry_door_refuse msg = { .status = status, .version_min = 1, .version_max = 1 };
 
 	gantry_door_header_init(&msg.h, kind, 0);
 	snprintf(msg.text, sizeof(msg.text), "%s", text);
-	gantry_fd_send(gantry_load_acquire(&h->conn), &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT);
+	h->door->send(h, &msg, sizeof(msg));
 }
 
 static void send_welcome(struct fake_host *h)
@@ -330,45 +340,33 @@ static void send_welcome(struct fake_host *h)
 		.nqueues = h->nqueues,
 		.nslots = h->nslots,
 	};
-	int fds[2] = { h->segment_fd, h->bell };
-	int ends[2] = { -1, -1 }, unsealed = -1;
 
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_WELCOME, 0);
 	if (h->mangle)
 		h->mangle(h, &msg);
-	if (h->answer == FAKE_PIPE_BELL && pipe(ends) == 0)
-		fds[1] = ends[1];
-	if (h->answer == FAKE_UNSEALED &&
-	    gantry_memfd_create("loose", h->segment_bytes, 0, &unsealed) == 0)
-		fds[0] = unsealed;
-	gantry_fd_send(h->conn, &msg, sizeof(msg), fds, h->answer == FAKE_NO_FDS ? 0 : 2, 0);
-	gantry_fd_close(ends[0]);
-	gantry_fd_close(ends[1]);
-	gantry_fd_close(unsealed);
+	h->door->welcome(h, &msg);
 }
 
-static void greet(struct fake_host *h)
+void fake_host_greet(struct fake_host *h)
 {
-	if (gantry_fd_recv(h->conn, &h->hello, sizeof(h->hello), NULL, 0, NULL, 0) <= 0)
-		return;
 	switch (h->answer) {
 	case FAKE_REFUSE:
 		send_refuse(h, GANTRY_DOOR_REFUSE, h->refuse_status, "the fake agent refuses");
 		break;
 	case FAKE_GARBAGE:
-		gantry_fd_send(h->conn, "garbage", 7, NULL, 0, 0);
+		h->door->send(h, "garbage", 7);
 		break;
 	case FAKE_WRONG_KIND: {
 		struct gantry_door_shared shared = { .status = 0 };
 
 		gantry_door_header_init(&shared.h, GANTRY_DOOR_SHARED, 0);
-		gantry_fd_send(h->conn, &shared, sizeof(shared), NULL, 0, 0);
+		h->door->send(h, &shared, sizeof(shared));
 		break;
 	}
 	case FAKE_SILENCE:
 		break;
 	case FAKE_HANG_UP:
-		drop(h);
+		h->door->hang_up(h);
 		break;
 	default:
 		send_welcome(h);
@@ -381,11 +379,11 @@ static void answer_share(struct fake_host *h, const struct gantry_door_share *ms
 
 	/* An answer to a question of long ago, which the guest must not take for this one's. */
 	gantry_door_header_init(&late.h, GANTRY_DOOR_SHARED, msg->h.tag - 1);
-	gantry_fd_send(h->conn, &late, sizeof(late), NULL, 0, 0);
+	h->door->send(h, &late, sizeof(late));
 	h->shared = msg->buffer;
 	memset(answer.token, 0x5a, sizeof(answer.token));
 	gantry_door_header_init(&answer.h, GANTRY_DOOR_SHARED, msg->h.tag);
-	gantry_fd_send(h->conn, &answer, sizeof(answer), NULL, 0, 0);
+	h->door->send(h, &answer, sizeof(answer));
 }
 
 static void answer_adopt(struct fake_host *h, const struct gantry_door_adopt *msg)
@@ -396,51 +394,27 @@ static void answer_adopt(struct fake_host *h, const struct gantry_door_adopt *ms
 		answer.status = GANTRY_E_NOT_FOUND;
 	answer.buffer = GANTRY_HANDLE(GANTRY_HANDLE_BUFFER, 2, 1000);
 	gantry_door_header_init(&answer.h, GANTRY_DOOR_ADOPTED, msg->h.tag);
-	gantry_fd_send(h->conn, &answer, sizeof(answer), NULL, 0, 0);
+	h->door->send(h, &answer, sizeof(answer));
 }
 
-static void answer_request(struct fake_host *h)
+void fake_host_answer(struct fake_host *h, const void *msg, size_t len)
 {
-	union {
-		struct gantry_door_header h;
-		struct gantry_door_share share;
-		struct gantry_door_adopt adopt;
-		uint8_t bytes[256];
-	} msg;
-	ssize_t n = gantry_fd_recv(h->conn, msg.bytes, sizeof(msg), NULL, 0, NULL, MSG_DONTWAIT);
 	uint16_t kind;
 
-	if (n == 0 || n == -ECONNRESET) {
-		drop(h);
-		return;
-	}
-	if (n < 0 || gantry_load_relaxed(&h->mute_door) ||
-	    gantry_door_check(msg.bytes, (size_t)n, &kind) < 0)
+	if (gantry_load_relaxed(&h->mute_door) || gantry_door_check(msg, len, &kind) < 0)
 		return;
 	if (kind == GANTRY_DOOR_SHARE)
-		answer_share(h, &msg.share);
+		answer_share(h, msg);
 	else if (kind == GANTRY_DOOR_ADOPT)
-		answer_adopt(h, &msg.adopt);
+		answer_adopt(h, msg);
 }
 
 static void *agent_main(void *arg)
 {
 	struct fake_host *h = arg;
 
-	while (!gantry_load_acquire(&h->stop)) {
-		bool is_open = h->conn >= 0;
-		struct pollfd pfd = { .fd = is_open ? h->conn : h->listen_fd, .events = POLLIN };
-
-		if (poll(&pfd, 1, TICK_MS) <= 0)
-			continue;
-		if (is_open) {
-			answer_request(h);
-			continue;
-		}
-		gantry_store_release(&h->conn, accept4(h->listen_fd, NULL, NULL, SOCK_CLOEXEC));
-		if (h->conn >= 0)
-			greet(h);
-	}
+	while (!gantry_load_acquire(&h->stop))
+		h->door->step(h);
 	return NULL;
 }
 
@@ -449,14 +423,15 @@ static void *agent_main(void *arg)
 static void make_segment(struct fake_host *h)
 {
 	uint64_t stride = gantry_ring_stride_bytes(h->nslots);
-	uint64_t heap_off = GANTRY_PAGE + h->nqueues * stride;
+	uint64_t queues_end = GANTRY_PAGE + h->nqueues * stride;
+	uint64_t heap_off = (queues_end + GANTRY_SEGMENT_HEAP_ALIGN - 1) &
+			    ~(uint64_t)(GANTRY_SEGMENT_HEAP_ALIGN - 1);
 	struct gantry_region region;
 
 	h->segment_bytes = heap_off + h->heap_bytes;
-	if (gantry_memfd_create("fake", h->segment_bytes, GANTRY_MEMFD_SEALED, &h->segment_fd) < 0)
-		abort();
+	h->door->open(h);
 	h->segment = mmap(NULL, h->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, h->segment_fd,
-			  0);
+			  (off_t)h->segment_off);
 	assert(h->segment != MAP_FAILED);
 	h->heap = h->segment + heap_off;
 	h->header = (struct gantry_segment_header *)h->segment;
@@ -485,15 +460,10 @@ static void make_segment(struct fake_host *h)
 
 void fake_host_start(struct fake_host *h)
 {
-	static int n;
-
 	pthread_mutex_init(&h->lock, NULL);
+	h->bell = eventfd(0, EFD_CLOEXEC); /* blocking: the guest has to see to that */
 	make_segment(h);
 	h->seen = calloc(FAKE_SEEN, sizeof(*h->seen));
-	h->bell = eventfd(0, EFD_CLOEXEC); /* blocking: the guest has to see to that */
-	snprintf(h->where, sizeof(h->where), "unix:@gantry-unit-%d-%d", getpid(), n++);
-	if (gantry_unix_listen(h->where + 5, SOCK_SEQPACKET, 0600, &h->listen_fd) < 0)
-		abort();
 	pthread_create(&h->agent_thread, NULL, agent_main, h);
 	pthread_create(&h->host_thread, NULL, host_main, h);
 	h->started = true;
@@ -508,15 +478,14 @@ void fake_host_stop(struct fake_host *h)
 		free_buffer(&h->buffers[i]);
 	free(h->seen);
 	munmap(h->segment, h->segment_bytes);
+	h->door->close(h);
 	gantry_fd_close(h->segment_fd);
 	gantry_fd_close(h->bell);
-	gantry_fd_close(h->listen_fd);
-	gantry_fd_close(h->conn);
 }
 
 void fake_host_hang_up(struct fake_host *h)
 {
-	shutdown(gantry_load_acquire(&h->conn), SHUT_RDWR);
+	h->door->hang_up(h);
 }
 
 void fake_host_notice(struct fake_host *h, int status, const char *text)

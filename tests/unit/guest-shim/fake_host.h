@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The far side of a session, for tests: an agent that welcomes, refuses or misbehaves at an
- * abstract Unix socket, and a host that serves the segment's rings with the consumer end of
- * proto/ring.h. Two threads.
+ * The far side of a session, for tests: an agent that welcomes, refuses or misbehaves at a door, and a
+ * host that serves the segment's rings with the consumer end of proto/ring.h. Two threads.
+ *
+ * GANTRY_TEST_DOOR names the kind of door ("unix" if unset): the same tests hold for all of them.
  *
  * A launch with est_us = n fails with status -n; otherwise it does nothing. Copies, fills, reads
  * and writes move real bytes.
@@ -29,9 +30,9 @@ enum fake_answer {
 	FAKE_WRONG_KIND, /* a message that is no answer to HELLO */
 	FAKE_SILENCE,
 	FAKE_HANG_UP,
-	FAKE_NO_FDS,	/* a welcome without descriptors */
-	FAKE_PIPE_BELL, /* a welcome whose bell would raise SIGPIPE */
-	FAKE_UNSEALED,	/* a welcome whose segment could shrink */
+	FAKE_NO_SEGMENT,  /* a welcome without a segment */
+	FAKE_BAD_BELL,	  /* a welcome whose bell is none */
+	FAKE_BAD_SEGMENT, /* a welcome whose segment could go away under the guest */
 };
 
 struct fake_buffer {
@@ -49,8 +50,11 @@ struct fake_seen {
 	uint8_t var[512]; /* its variable part's start */
 };
 
+struct fake_door;
+
 struct fake_host {
 	/* what a test may change before start */
+	const struct fake_door *door;
 	enum fake_answer answer;
 	int32_t refuse_status;
 	uint32_t nqueues;
@@ -67,7 +71,7 @@ struct fake_host {
 	uint32_t mute_door;    /* 1: requests at the door are not answered */
 
 	/* what a test may look at */
-	char where[64];
+	char where[108];
 	uint8_t *segment;
 	struct gantry_segment_header *header;
 	uint8_t *heap;
@@ -79,10 +83,10 @@ struct fake_host {
 	/* its own */
 	pthread_mutex_t lock; /* held while operations are carried out; see fake_host_settle() */
 	uint64_t segment_bytes;
+	uint64_t segment_off; /* in segment_fd */
 	int segment_fd;
 	int bell;
-	int listen_fd;
-	int conn;
+	void *door_state;
 	uint32_t stop;
 	bool started;
 	pthread_t agent_thread;
@@ -95,6 +99,9 @@ struct fake_host {
 	uint32_t nhandles;
 	uint64_t shared; /* the buffer behind the one token */
 };
+
+/* Whether guest and host see the same memory through this kind of door: else some things are the transport's, not the host's. */
+bool fake_host_shares_memory(void);
 
 void fake_host_init(struct fake_host *h);
 void fake_host_start(struct fake_host *h);

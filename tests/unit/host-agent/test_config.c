@@ -41,7 +41,9 @@ static const char whole[] =
 	"isolation = packed\ntrust_group = lab\ndevices = cpu0\ndoor = /d/door\n"
 	"door_mode = 0666\ndoor_owner = root:root\ndoor_uids = 0, 1000\non_full = queue\n"
 	"worker_cpu = 1.25/200\nworker_mem = 0\nworker_pids = 77\n"
-	"compute_percent = 40\nspin = 300us\n";
+	"compute_percent = 40\nspin = 300us\n"
+	"ivshmem = yes\nivshmem_size = 16M\nivshmem_vectors = 4\nivshmem_machines = 2\n"
+	"ivshmem_mode = 0666\nivshmem_owner = root:root\n";
 
 START_TEST(test_config_every_key_is_read)
 {
@@ -77,6 +79,12 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(t->isolation, GANTRY_PACKED);
 	ck_assert_uint_eq(t->compute_percent, 40);
 	ck_assert_uint_eq(t->spin_ns, 300000);
+	ck_assert_uint_eq(t->ivshmem, 1);
+	ck_assert_uint_eq(t->ivshmem_bytes, 16 << 20);
+	ck_assert_uint_eq(t->ivshmem_vectors, 4);
+	ck_assert_uint_eq(t->ivshmem_machines, 2);
+	ck_assert_uint_eq(t->ivshmem_mode, 0666);
+	ck_assert_str_eq(t->ivshmem_owner, "root:root");
 	ck_assert_uint_eq(t->nuids, 2);
 	ck_assert_uint_eq(t->door_uids[1], 1000);
 	ck_assert_uint_eq(t->on_full, GANTRY_ON_FULL_QUEUE);
@@ -182,6 +190,15 @@ static const struct {
 	{ "[tenant a]\nisolation = steward\n", "t.conf:2", "isolation is" },
 	{ "[tenant a]\ncompute_percent = 101\n", "t.conf:2", "compute_percent" },
 	{ "[tenant a]\nspin = long\n", "t.conf:2", "spin" },
+	{ "[tenant a]\nivshmem = maybe\n", "t.conf:2", "ivshmem is" },
+	{ "[tenant a]\nivshmem_size = 100M\n", "t.conf:2", "power of two" },
+	{ "[tenant a]\nivshmem_size = 4M\n", "t.conf:2", "ivshmem_size must be" },
+	{ "[tenant a]\nivshmem_size = 128G\n", "t.conf:2", "ivshmem_size must be" },
+	{ "[tenant a]\nivshmem_vectors = 17\n", "t.conf:2", "ivshmem_vectors" },
+	{ "[tenant a]\nivshmem_machines = 0\n", "t.conf:2", "ivshmem_machines" },
+	{ "[tenant a]\nivshmem_mode = rw\n", "t.conf:2", "octal" },
+	{ "[tenant a]\nivshmem_owner = nosuchuser\n", "t.conf:2", "ivshmem_owner" },
+	{ "[tenant a]\nivshmem = yes\nivshmem_size = 4G\n", "ivshmem_size", "host_mem" },
 	{ "[agent]\nmps = nvidia-cuda-mps-control\n", "t.conf:2", "mps is" },
 	{ "[agent]\nmps_clients = 61\n", "t.conf:2", "mps_clients" },
 	{ "[agent]\nmps_multiuser = maybe\n", "t.conf:2", "mps_multiuser is" },

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
-#include "host-agent/agent/door.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/tenant.h"
@@ -222,7 +222,7 @@ START_TEST(test_door_full_tenant_that_queues_lets_the_next_in)
 	ck_assert_int_eq(recv(fd, &hello, sizeof(hello), 0), -1);
 	ck_assert_uint_eq(gantry_list_count(&tenant->waiting), 1);
 	tenant->conf.sessions = 1;
-	gantry_door_next(tenant);
+	gantry_conn_next(tenant);
 	ck_assert_uint_eq(gantry_list_count(&tenant->waiting), 0);
 	expect_refuse(fd, GANTRY_E_NO_DEVICE);
 }

@@ -14,12 +14,13 @@
 #include "host-agent/shared/share.h"
 #include "tests/unit/runner.h"
 
-#define NOTHING	  UINT64_MAX
-#define MAX	  16u
-#define IN_FLIGHT 128u
-#define WINDOW_US 2000u
-#define POLL_NS	  5000u
-#define LOOK_NS	  20000u /* between two looks at who waits, while nobody new does */
+#define NOTHING	       UINT64_MAX
+#define MAX	       16u
+#define IN_FLIGHT      128u
+#define WINDOW_US      2000u
+#define POLL_NS	       5000u
+#define QUIET_EVERY_NS (100 * GANTRY_NS_PER_MS)
+#define LOOK_NS	       20000u /* between two looks at who waits, while nobody new does */
 
 uint64_t gantry_test_now_ns(void);
 
@@ -39,10 +40,12 @@ struct client {
 	uint32_t nput;	  /* of the batch */
 	uint32_t nqueued; /* in flight, the running one among them */
 	uint64_t asked_ns;
-	uint64_t ready_ns; /* the command at the head could begin */
-	uint64_t end_ns;   /* of the running one */
-	uint64_t pace_ns;  /* what a command takes alone */
-	bool was_alone;	   /* when the one at the head could begin */
+	uint64_t ready_ns;  /* the command at the head could begin */
+	uint64_t end_ns;    /* of the running one */
+	uint64_t pace_ns;   /* what a command takes alone */
+	bool quiet;	    /* it has asked for it */
+	uint64_t hushed_ns; /* when it did last */
+	bool was_alone;	    /* when the one at the head could begin */
 	uint64_t ndone;
 	uint64_t busy_ns; /* device time it really had, whole device */
 	uint64_t worst_ns;
@@ -68,7 +71,7 @@ static void sim_start(void)
 	memset(&sim, 0, sizeof(sim));
 	sim.now_ns = GANTRY_NS_PER_S;
 	ck_assert_int_eq(gantry_share_create("gpu0", 1, 0, &sim.page, &sim.fd, NULL), 0);
-	gantry_share_set_gpu(sim.page, true);
+	gantry_share_set_gpu(sim.page, true, 0);
 }
 
 static void sim_stop(void)
@@ -134,6 +137,11 @@ static void told(uint32_t i)
 	gantry_share_use(sim.page, i, c->nqueued ? c->units : 0);
 }
 
+static bool has_more(const struct client *c)
+{
+	return c->nqueued > 1 || c->batch == 0 || c->nput < c->batch;
+}
+
 static void finish(uint32_t i)
 {
 	struct client *c = &sim.c[i];
@@ -144,6 +152,15 @@ static void finish(uint32_t i)
 	if (c->was_alone && gantry_share_is_alone(sim.page, i))
 		c->pace_ns = observed_ns;
 	c->was_alone = gantry_share_is_alone(sim.page, i);
+	if (c->quiet && (c->pace_ns || !has_more(c))) {
+		gantry_share_end_quiet(sim.page, i);
+		c->quiet = false;
+	}
+	if (!c->pace_ns && !c->was_alone && !c->quiet && has_more(c) &&
+	    c->units >= GANTRY_SHARE_WHOLE / 2 && sim.now_ns - c->hushed_ns >= QUIET_EVERY_NS) {
+		c->hushed_ns = sim.now_ns;
+		c->quiet = gantry_share_ask_quiet(sim.page, i);
+	}
 	gantry_share_charge_units(sim.page, i, observed_ns, c->pace_ns, c->units);
 	if (c->every_ns) {
 		uint64_t took_ns = sim.now_ns - c->asked_ns;
@@ -302,6 +319,57 @@ START_TEST(test_gpu_floods_share_by_weight)
 }
 END_TEST
 
+/* Both at once and without a pause: neither ever has the device alone but by asking for it. */
+START_TEST(test_gpu_what_is_never_alone_asks_for_quiet)
+{
+	static const uint64_t us[][2] = { { 100, 100 }, { 30, 300 }, { 500, 60 } };
+
+	for (size_t i = 0; i < sizeof(us) / sizeof(us[0]); i++) {
+		sim_start();
+		for (uint32_t k = 0; k < 2; k++)
+			(void)add(k ? 100 : 300, 1, us[i][k], GANTRY_SHARE_WHOLE);
+		sim_run(400 * GANTRY_NS_PER_MS);
+		for (uint32_t k = 0; k < 2; k++) {
+			ck_assert_uint_ge(sim.c[k].pace_ns, us[i][k] * GANTRY_NS_PER_US);
+			ck_assert_uint_eq(sim.page->sessions[k].quiet_us, 0);
+			sim.c[k].busy_ns = 0;
+		}
+		sim_run(2 * GANTRY_NS_PER_S);
+		assert_ratio(sim.c[0].busy_ns, sim.c[1].busy_ns, 3.0, 0.03);
+		assert_ratio(busy_of_all(), 2 * GANTRY_NS_PER_S, 1.0, 0.01);
+		sim_stop();
+	}
+}
+END_TEST
+
+START_TEST(test_gpu_quiet_is_for_one_for_a_moment_and_not_for_the_urgent)
+{
+	uint32_t seen = 0;
+	int lane;
+
+	sim_start();
+	for (uint32_t i = 0; i < 3; i++) {
+		(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+		gantry_share_want(sim.page, i, i == 2);
+	}
+	lane = gantry_share_take(sim.page, 0);
+	ck_assert_int_ge(lane, 0);
+	ck_assert(gantry_share_ask_quiet(sim.page, 1));
+	ck_assert(!gantry_share_ask_quiet(sim.page, 0));
+	ck_assert(gantry_share_must_yield(sim.page, 0, &seen));
+	gantry_share_give(sim.page, 0, lane, true);
+	ck_assert_int_eq(gantry_share_take(sim.page, 0), -EAGAIN);
+	ck_assert_int_ge(gantry_share_take(sim.page, 1), 0);
+	ck_assert_int_ge(gantry_share_take(sim.page, 2), 0);
+	gantry_share_end_quiet(sim.page, 1);
+	ck_assert(gantry_share_ask_quiet(sim.page, 1));
+	ck_assert_int_eq(gantry_share_take(sim.page, 0), -EAGAIN);
+	sim.now_ns += GANTRY_SHARE_QUIET_US * GANTRY_NS_PER_US;
+	ck_assert_int_ge(gantry_share_take(sim.page, 0), 0);
+	sim_stop();
+}
+END_TEST
+
 /* Guests that put 64 commands, wait for all and put 64 more, over one MPS server and each with the GPU alone. */
 START_TEST(test_gpu_batches_share_by_weight)
 {
@@ -348,8 +416,36 @@ START_TEST(test_gpu_small_kernels_overlap_at_full_speed)
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_ratio(sim.c[i].ndone, GANTRY_NS_PER_S / sim.c[i].task_ns, 1.0, 0.005);
 		ck_assert_uint_eq(sim.c[i].yields, 0);
+		/* Much in flight keeps nobody waiting. */
+		ck_assert_uint_eq(gantry_share_window_us(sim.page, i, WINDOW_US, sim.c[i].seen),
+				  WINDOW_US);
 	}
 	sim_stop();
+}
+END_TEST
+
+/* Fewer lanes than sessions: so many at once, and everybody as long as the others. */
+START_TEST(test_gpu_lanes_bound_how_many_sessions_run_at_once)
+{
+	static const uint32_t lanes[] = { 1, 2, 4 };
+
+	for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+		uint64_t ndone = 0;
+
+		sim_start();
+		gantry_share_set_gpu(sim.page, true, lanes[i]);
+		for (uint32_t k = 0; k < 8; k++) {
+			add(100, 1, 90, 60)->batch = 16;
+			gantry_share_admit(sim.page, k, k, 0); /* all of one worker, pooled */
+		}
+		sim_run(GANTRY_NS_PER_S);
+		for (uint32_t k = 0; k < 8; k++) {
+			ndone += sim.c[k].ndone;
+			assert_ratio(sim.c[k].ndone, sim.c[0].ndone, 1.0, 0.1);
+		}
+		assert_ratio(ndone * 90 * GANTRY_NS_PER_US, lanes[i] * GANTRY_NS_PER_S, 1.0, 0.03);
+		sim_stop();
+	}
 }
 END_TEST
 
@@ -426,6 +522,75 @@ START_TEST(test_gpu_parties_take_turns_and_tenants_get_their_shares)
 }
 END_TEST
 
+/* Session 0 has @lead_ns more than 1, which fills the device now. Both of one party. */
+static void lead_by(uint64_t lead_ns)
+{
+	uint32_t seen = 0;
+
+	sim_start();
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	gantry_share_want(sim.page, 1, 0);
+	ck_assert_int_ge(gantry_share_take(sim.page, 1), 0);
+	gantry_share_use(sim.page, 1, GANTRY_SHARE_WHOLE);
+	gantry_share_want(sim.page, 0, 0);
+	gantry_share_charge(sim.page, 0, lead_ns);
+	ck_assert(!gantry_share_must_yield(sim.page, 1, &seen));
+	ck_assert_uint_lt(gantry_share_window_us(sim.page, 1, WINDOW_US, seen), WINDOW_US);
+}
+
+START_TEST(test_gpu_copies_to_the_host_do_not_stand_back_for_kernels)
+{
+	uint32_t seen = 0;
+	int lane;
+
+	lead_by(2ull * GANTRY_SHARE_SLICE_NS);
+	ck_assert_int_eq(gantry_share_take(sim.page, 0), -EAGAIN);
+	lane = gantry_share_take_to_move(sim.page, 0);
+	ck_assert_int_ge(lane, 0);
+	ck_assert(!gantry_share_must_yield_to_move(sim.page, 0, &seen));
+	/* What follows the copy has to. */
+	ck_assert(gantry_share_must_yield(sim.page, 0, &seen));
+	gantry_share_give(sim.page, 0, lane, true);
+	ck_assert_int_eq(gantry_share_take(sim.page, 0), -EAGAIN);
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_copies_wait_for_another_party)
+{
+	sim_start();
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 2, 100, GANTRY_SHARE_WHOLE);
+	gantry_share_want(sim.page, 1, 0);
+	ck_assert_int_ge(gantry_share_take(sim.page, 1), 0);
+	gantry_share_want(sim.page, 0, 0);
+	ck_assert_int_eq(gantry_share_take_to_move(sim.page, 0), -EAGAIN);
+	sim_stop();
+}
+END_TEST
+
+/* Some microseconds of a copy are no reason to let another's kernels end first. */
+START_TEST(test_gpu_who_comes_stands_back_from_a_lead_of_a_slice_only)
+{
+	uint32_t seen = 0;
+	int lane;
+
+	lead_by(GANTRY_SHARE_SLICE_NS / 2);
+	lane = gantry_share_take(sim.page, 0);
+	ck_assert_int_ge(lane, 0);
+	gantry_share_charge(sim.page, 0, GANTRY_SHARE_SLICE_NS);
+	ck_assert(gantry_share_must_yield(sim.page, 0, &seen));
+	gantry_share_give(sim.page, 0, lane, true);
+	/* Who has stood back does so until there is no lead. */
+	gantry_share_charge(sim.page, 1, GANTRY_SHARE_SLICE_NS);
+	ck_assert_int_eq(gantry_share_take(sim.page, 0), -EAGAIN);
+	gantry_share_charge(sim.page, 1, GANTRY_SHARE_SLICE_NS / 2);
+	ck_assert_int_ge(gantry_share_take(sim.page, 0), 0);
+	sim_stop();
+}
+END_TEST
+
 START_TEST(test_gpu_isolated_floods_share_by_weight)
 {
 	sim_start();
@@ -462,14 +627,20 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_gpu_floods_share_by_weight);
+	tcase_add_test(tc, test_gpu_what_is_never_alone_asks_for_quiet);
+	tcase_add_test(tc, test_gpu_quiet_is_for_one_for_a_moment_and_not_for_the_urgent);
 	tcase_add_test(tc, test_gpu_batches_share_by_weight);
 	tcase_add_test(tc, test_gpu_pauses_are_short);
 	tcase_add_test(tc, test_gpu_small_kernels_overlap_at_full_speed);
+	tcase_add_test(tc, test_gpu_lanes_bound_how_many_sessions_run_at_once);
 	tcase_add_test(tc, test_gpu_two_halves_run_beside_each_other);
 	tcase_add_test(tc, test_gpu_flood_of_another_weight_leaves_no_time_unused);
 	tcase_add_test(tc, test_gpu_urgent_request_waits_for_what_runs_only);
 	tcase_add_test(tc, test_gpu_urgent_request_of_another_party_comes_soon);
 	tcase_add_test(tc, test_gpu_parties_take_turns_and_tenants_get_their_shares);
+	tcase_add_test(tc, test_gpu_copies_to_the_host_do_not_stand_back_for_kernels);
+	tcase_add_test(tc, test_gpu_copies_wait_for_another_party);
+	tcase_add_test(tc, test_gpu_who_comes_stands_back_from_a_lead_of_a_slice_only);
 	tcase_add_test(tc, test_gpu_isolated_floods_share_by_weight);
 	tcase_add_test(tc, test_gpu_dead_worker_is_forgotten);
 	return gantry_unit_run(suite);

@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-agent/agent/doormem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/ask.h"
+#include "host-agent/agent/attach.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/monitor/store.h"
+#include "host-agent/shared/wake.h"
+#include "proto/region.h"
+#include "proto/segment.h"
+#include "proto/wire.h"
+
+#define DESKS_OFF      4096u
+#define DATA_OFF       GANTRY_SEGMENT_HEAP_ALIGN
+#define MAPPED_BYTES   (DESKS_OFF + GANTRY_DOORMEM_DESKS * GANTRY_DOORMEM_DESK_BYTES)
+#define DEALINGS_MOST  256u
+#define DEALINGS_PER_S 1000u
+#define CLAIMS_MOST    64u
+#define CLAIMS_PER_S   64u
+
+static_assert(MAPPED_BYTES <= DATA_OFF, "segments come after the desks");
+
+/* ---- budgets ---- */
+
+static void budget_init(struct gantry_budget *b, uint32_t most, uint32_t per_s)
+{
+	*b = (struct gantry_budget){
+		.left = most, .most = most, .per_s = per_s, .filled_ns = gantry_now_ns()
+	};
+}
+
+static bool budget_take(struct gantry_budget *b)
+{
+	uint64_t now_ns = gantry_now_ns();
+	uint64_t more = (now_ns - b->filled_ns) / (GANTRY_NS_PER_S / b->per_s);
+
+	if (more > 0) {
+		b->left = (uint32_t)(b->left + more > b->most ? b->most : b->left + more);
+		b->filled_ns = now_ns;
+	}
+	if (b->left == 0)
+		return false;
+	b->left--;
+	return true;
+}
+
+/* ---- the binding: a desk's boxes ---- */
+
+static struct gantry_desk *of(struct gantry_conn *c)
+{
+	return gantry_list_entry(c, struct gantry_desk, conn);
+}
+
+static struct gantry_doormem_desk *shared_of(const struct gantry_desk *d)
+{
+	return &d->mem->shared[d->index];
+}
+
+static int post(uint8_t *box, uint32_t *posted, uint32_t *shared_posted,
+		const uint32_t *shared_taken, const void *msg, size_t len)
+{
+	/* Acquire: the guest has copied the message before out of the box. */
+	if (gantry_load_acquire(shared_taken) != *posted)
+		return -EAGAIN;
+	gantry_region_copy_in(box, msg, len);
+	/* Release: whoever sees the count sees the message. */
+	gantry_store_release(shared_posted, ++*posted);
+	return 0;
+}
+
+static int desk_send(struct gantry_conn *c, const void *msg, size_t len)
+{
+	const struct gantry_door_header *h = msg;
+	struct gantry_desk *d = of(c);
+	struct gantry_doormem_desk *s = shared_of(d);
+
+	if (h->kind == GANTRY_DOOR_NOTICE)
+		return post(s->notice_box, &d->notice_posted, &s->notice_posted, &s->notice_taken,
+			    msg, len);
+	return post(s->host_box, &d->host_posted, &s->host_posted, &s->host_taken, msg, len);
+}
+
+static int desk_welcome(struct gantry_conn *c, const struct gantry_door_welcome *msg)
+{
+	struct gantry_desk *d = of(c);
+
+	gantry_store_relaxed(&shared_of(d)->segment_off, c->session->segment_off);
+	gantry_store_relaxed(&shared_of(d)->bell_vector, d->bell_vector);
+	return desk_send(c, msg, sizeof(*msg));
+}
+
+static void desk_keep(struct gantry_conn *c)
+{
+	/* Which descriptor it is does not matter: that there is one says that the guest has attached. */
+	gantry_keep(c->agent, of(c)->mem->fd, "s/%llx/door", (unsigned long long)c->session->id);
+}
+
+static void desk_close(struct gantry_conn *c)
+{
+	struct gantry_desk *d = of(c);
+
+	if (c->session)
+		gantry_keep_drop(c->agent, "s/%llx/door", (unsigned long long)c->session->id);
+	gantry_conn_fini(c);
+	d->open = false;
+	/* Release: who sees it sees the last message too. */
+	gantry_store_release(&shared_of(d)->served, 0ull);
+}
+
+/* Zero, and memory that the host has back until it is touched. */
+static int punch(const struct gantry_doormem *m, uint64_t off, uint64_t bytes)
+{
+	return fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+			 (off_t)bytes) < 0
+		       ? -errno
+		       : 0;
+}
+
+static void say_wake(const struct gantry_desk *d, struct gantry_session_place *ret_place)
+{
+	ret_place->wake = GANTRY_SESSION_WAKE_NONE;
+	ret_place->wake_fd = -EBADF;
+	if (d->wake != GANTRY_WAKE_MSIX)
+		return;
+	ret_place->wake = GANTRY_SESSION_WAKE_EVENTFD;
+	ret_place->wake_fd = d->mem->vectors[d->wake_vector];
+}
+
+/* Sessions share doorbells; the first is the desks' own where there is another. */
+static uint32_t choose_bell(struct gantry_doormem *m)
+{
+	return m->nvectors == 1 ? 0 : 1 + m->next_bell++ % (m->nvectors - 1);
+}
+
+static int desk_place(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
+		      struct gantry_session_place *ret_place, struct gantry_err *err)
+{
+	struct gantry_desk *d = of(c);
+	struct gantry_doormem *m = d->mem;
+	const struct gantry_ask_room room = {
+		.largest_bytes = gantry_extents_largest(&m->extents),
+		.share_bytes = (m->bytes - DATA_OFF) / 4,
+	};
+	uint64_t off = 0;
+	int r = gantry_ask_within(&c->hello, &c->tenant->conf, &room, ret_shape, ret_version, err);
+
+	if (r < 0)
+		return r;
+	/* What is left of the one before, and what the machine wrote where nothing was its. */
+	if (gantry_extents_take(&m->extents, ret_shape->segment.segment_bytes, &off) < 0 ||
+	    punch(m, off, ret_shape->segment.segment_bytes) < 0) {
+		(void)gantry_extents_put(&m->extents, off);
+		return gantry_err_set(err, GANTRY_E_AGAIN, "the door memory cannot be cleared");
+	}
+	m->nsessions++;
+	d->bell_vector = choose_bell(m);
+	*ret_place = (struct gantry_session_place){
+		.doormem = m,
+		.desk = d->index,
+		.generation = d->seen,
+		.off = off,
+		.fd = m->fd,
+		.bell_fd = m->bells[d->bell_vector],
+	};
+	say_wake(d, ret_place);
+	return 0;
+}
+
+static const struct gantry_conn_ops desk_ops = {
+	.send = desk_send,
+	.welcome = desk_welcome,
+	.keep = desk_keep,
+	.close = desk_close,
+	.place = desk_place,
+};
+
+/* ---- claims ---- */
+
+/* Who claims in a younger kernel has found the older one's processes dead. */
+static void see_boot(struct gantry_doormem *m, const uint8_t boot_id[16])
+{
+	if (memcmp(m->boot_id, boot_id, sizeof(m->boot_id)) == 0)
+		return;
+	memcpy(m->boot_id, boot_id, sizeof(m->boot_id));
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++)
+		if (m->desks[i].open &&
+		    memcmp(m->desks[i].boot_id, boot_id, sizeof(m->boot_id)) != 0)
+			gantry_conn_gone(&m->desks[i].conn);
+}
+
+static void copy_claim(const struct gantry_desk *d, struct gantry_doormem_desk *ret_line)
+{
+	gantry_region_copy_out(ret_line, shared_of(d),
+			       offsetof(struct gantry_doormem_desk, progress));
+}
+
+static void take_claim(struct gantry_desk *d)
+{
+	struct gantry_doormem_desk line, *s = shared_of(d);
+
+	copy_claim(d, &line);
+	memcpy(d->boot_id, line.boot_id, sizeof(d->boot_id));
+	d->wake = line.wake == GANTRY_WAKE_MSIX && line.wake_vector < d->mem->nvectors
+			  ? GANTRY_WAKE_MSIX
+			  : GANTRY_WAKE_POLL;
+	d->wake_vector = line.wake_vector;
+	d->taken = gantry_load_acquire(&s->posted);
+	d->host_posted = gantry_load_acquire(&s->host_taken);
+	d->notice_posted = gantry_load_acquire(&s->notice_taken);
+	gantry_store_relaxed(&s->taken, d->taken);
+	gantry_store_relaxed(&s->host_posted, d->host_posted);
+	gantry_store_relaxed(&s->notice_posted, d->notice_posted);
+	gantry_store_relaxed(&s->host_wake, d->wake);
+}
+
+static void open_desk(struct gantry_desk *d)
+{
+	gantry_conn_init(&d->conn, &desk_ops, "ivshmem", d->mem->tenant);
+	d->open = true;
+}
+
+static void serve(struct gantry_desk *d, uint64_t generation)
+{
+	d->seen = generation;
+	take_claim(d);
+	see_boot(d->mem, d->boot_id);
+	open_desk(d);
+	d->mem->tenant->nclaims++;
+	/* Release: all of the line is about this generation. */
+	gantry_store_release(&shared_of(d)->served, generation);
+	gantry_conn_begin(&d->conn);
+}
+
+static void take_message(struct gantry_desk *d, uint32_t posted)
+{
+	_Alignas(8) uint8_t buf[GANTRY_CONN_MESSAGE_MAX];
+	struct gantry_doormem_desk *s = shared_of(d);
+	const struct gantry_door_header *h = (const struct gantry_door_header *)buf;
+
+	static_assert(sizeof(buf) == GANTRY_DOORMEM_MESSAGE, "a box holds one message");
+	if (posted != d->taken + 1) {
+		gantry_conn_broke(&d->conn, "more than one message in a box");
+		return;
+	}
+	gantry_region_copy_out(buf, s->guest_box, sizeof(buf));
+	d->taken = posted;
+	/* Release: the box has been copied. */
+	gantry_store_release(&s->taken, posted);
+	gantry_conn_message(&d->conn, buf, h->len_bytes < sizeof(buf) ? h->len_bytes : sizeof(buf));
+}
+
+/* Whether there was anything to do with it, and room for it in this second. */
+static bool look_at(struct gantry_desk *d)
+{
+	/* Acquire, both: the claim's line, or the message, was written before. */
+	uint64_t generation = gantry_load_acquire(&shared_of(d)->generation);
+	bool claimed = generation & 1;
+	uint32_t posted;
+
+	if (generation != d->seen) {
+		bool welcome = d->mem->state == GANTRY_DOORMEM_OPEN;
+
+		if ((claimed && !welcome && !d->open) || !budget_take(&d->mem->dealings))
+			return false;
+		if (d->open)
+			gantry_conn_gone(&d->conn);
+		if (!claimed)
+			d->seen = generation;
+		else if (welcome && budget_take(&d->mem->claims))
+			serve(d, generation);
+		return true;
+	}
+	if (!d->open)
+		return false;
+	posted = gantry_load_acquire(&shared_of(d)->posted);
+	if (posted == d->taken || !budget_take(&d->mem->dealings))
+		return false;
+	take_message(d, posted);
+	return true;
+}
+
+unsigned gantry_doormem_look(struct gantry_doormem *m)
+{
+	unsigned found = 0;
+
+	m->tenant->nlooks++;
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS && !m->abandoned; i++)
+		found += look_at(&m->desks[(m->first + i) % GANTRY_DOORMEM_DESKS]);
+	/* Where the budget ends is another desk each time. */
+	m->first = (m->first + 1) % GANTRY_DOORMEM_DESKS;
+	return found;
+}
+
+uint32_t gantry_doormem_guests(const struct gantry_doormem *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++)
+		n += m->desks[i].open && m->desks[i].conn.state == GANTRY_CONN_ATTACHED;
+	return n;
+}
+
+uint32_t gantry_doormem_claims(const struct gantry_doormem *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++)
+		n += m->desks[i].open;
+	return n;
+}
+
+/* ---- the memory ---- */
+
+/* All of it that is ours, again: whoever scribbled over it sees what is true. */
+static void write_header(struct gantry_doormem *m)
+{
+	const struct gantry_doormem_header line = {
+		.magic = GANTRY_DOORMEM_MAGIC,
+		.version = GANTRY_DOORMEM_VERSION,
+		.ndesks = GANTRY_DOORMEM_DESKS,
+		.desks_off = DESKS_OFF,
+		.data_off = DATA_OFF,
+		.bytes = m->bytes,
+		.epoch = m->epoch,
+		.nvectors = m->nvectors,
+	};
+
+	gantry_region_copy_in(m->hdr, &line, offsetof(struct gantry_doormem_header, state));
+	gantry_store_release(&m->hdr->heartbeat, m->heartbeat);
+	gantry_store_release(&m->hdr->state, m->state);
+}
+
+void gantry_doormem_beat(struct gantry_doormem *m)
+{
+	m->heartbeat++;
+	gantry_store_relaxed(&m->hdr->heartbeat, m->heartbeat);
+	gantry_store_relaxed(&m->hdr->state, m->state);
+}
+
+void gantry_doormem_open(struct gantry_doormem *m)
+{
+	if (m->state == GANTRY_DOORMEM_ABSENT)
+		m->state = GANTRY_DOORMEM_OPEN;
+	write_header(m);
+}
+
+bool gantry_doormem_is_open(const struct gantry_doormem *m)
+{
+	return gantry_load_acquire(&m->hdr->state) != GANTRY_DOORMEM_ABSENT;
+}
+
+void gantry_doormem_drain(struct gantry_doormem *m, bool drain)
+{
+	if (m->state == GANTRY_DOORMEM_CLOSED)
+		return;
+	m->state = drain ? GANTRY_DOORMEM_DRAIN : GANTRY_DOORMEM_OPEN;
+	gantry_store_release(&m->hdr->state, m->state);
+	if (drain)
+		gantry_keep(m->agent, m->fd, "m/%llx/drain", (unsigned long long)m->id);
+	else
+		gantry_keep_drop(m->agent, "m/%llx/drain", (unsigned long long)m->id);
+}
+
+static void free_mem(struct gantry_doormem *m)
+{
+	if (m->hdr)
+		(void)munmap(m->hdr, MAPPED_BYTES); /* it is mapped */
+	for (uint32_t i = 0; i < m->nvectors; i++) {
+		gantry_fd_close(m->bells[i]);
+		gantry_fd_close(m->vectors[i]);
+	}
+	gantry_fd_close(m->fd);
+	free(m);
+}
+
+/* The last of it: nobody has it, in no process of ours. */
+static void reap(struct gantry_doormem *m)
+{
+	struct gantry_tenant *t = m->tenant;
+
+	if (!m->abandoned || m->nsessions > 0)
+		return;
+	gantry_keep_drop_tree(m->agent, "m/%llx/", (unsigned long long)m->id);
+	t->host_mem_used -= m->bytes < t->host_mem_used ? m->bytes : t->host_mem_used;
+	t->ndoormems--;
+	free_mem(m);
+	gantry_tenant_reap(t);
+}
+
+static void end_all(struct gantry_doormem *m, int status, const char *text)
+{
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
+		struct gantry_conn *c = &m->desks[i].conn;
+
+		if (!m->desks[i].open)
+			continue;
+		if (c->session)
+			gantry_detach(c->session, status, text);
+		else
+			gantry_conn_refuse(c, status, text);
+	}
+}
+
+void gantry_doormem_evict(struct gantry_doormem *m, const char *text)
+{
+	end_all(m, GANTRY_E_DETACHED, text);
+}
+
+void gantry_doormem_close(struct gantry_doormem *m, int status, const char *text)
+{
+	m->state = GANTRY_DOORMEM_CLOSED;
+	gantry_store_release(&m->hdr->state, m->state);
+	m->nsessions++; /* it stays while its sessions end under us */
+	end_all(m, status, text);
+	m->abandoned = true;
+	m->nsessions--;
+	reap(m);
+}
+
+void gantry_doormem_put(struct gantry_doormem *m, uint64_t off)
+{
+	uint64_t bytes = gantry_extents_put(&m->extents, off);
+
+	if (bytes == 0)
+		return;
+	(void)punch(m, off, bytes); /* and again before anyone has it */
+	m->nsessions--;
+	reap(m);
+}
+
+static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32_t nvectors)
+{
+	struct gantry_doormem *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->agent = t->agent;
+	m->tenant = t;
+	m->id = id;
+	m->nvectors = nvectors;
+	m->state = GANTRY_DOORMEM_ABSENT; /* until the machine has it */
+	m->fd = -EBADF;
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_MAX_VECTORS; i++)
+		m->bells[i] = m->vectors[i] = -EBADF;
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
+		m->desks[i].mem = m;
+		m->desks[i].index = i;
+	}
+	budget_init(&m->dealings, DEALINGS_MOST, DEALINGS_PER_S);
+	budget_init(&m->claims, CLAIMS_MOST, CLAIMS_PER_S);
+	return m;
+}
+
+static int map(struct gantry_doormem *m, struct gantry_err *err)
+{
+	void *base = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+
+	if (base == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "mapping a door's memory");
+	m->hdr = base;
+	m->shared = (struct gantry_doormem_desk *)((uint8_t *)base + DESKS_OFF);
+	gantry_extents_init(&m->extents, DATA_OFF, m->bytes);
+	return 0;
+}
+
+static int make_vectors(struct gantry_doormem *m, struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < m->nvectors; i++) {
+		m->bells[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		m->vectors[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (m->bells[i] < 0 || m->vectors[i] < 0)
+			return gantry_err_set_errno(err, -errno, "making a door's doorbells");
+	}
+	return 0;
+}
+
+static void keep_all(struct gantry_doormem *m)
+{
+	unsigned long long id = m->id;
+
+	for (uint32_t i = 0; i < m->nvectors; i++) {
+		gantry_keep(m->agent, m->bells[i], "m/%llx/bell/%u", id, i);
+		gantry_keep(m->agent, m->vectors[i], "m/%llx/vector/%u", id, i);
+	}
+	gantry_keep(m->agent, m->fd, GANTRY_KEPT_DOORMEM, id, m->tenant->slot, m->nvectors,
+		    (unsigned long long)m->epoch);
+}
+
+/* The time it is made, but never one that another has had. */
+static uint64_t next_epoch(struct gantry_agent *a)
+{
+	uint64_t now_ns = gantry_unix_now_ns();
+
+	a->last_doormem_epoch = now_ns > a->last_doormem_epoch ? now_ns : a->last_doormem_epoch + 1;
+	return a->last_doormem_epoch;
+}
+
+int gantry_doormem_new(struct gantry_tenant *t, uint64_t id, uint64_t bytes, uint32_t nvectors,
+		       struct gantry_doormem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_doormem *m = blank(t, id, nvectors);
+	int r;
+
+	if (!m)
+		return gantry_err_set(err, -ENOMEM, "no memory for a door");
+	m->bytes = bytes;
+	m->epoch = next_epoch(t->agent);
+	r = gantry_memfd_create("gantry-doormem", bytes, GANTRY_MEMFD_SEALED, &m->fd);
+	if (r < 0)
+		(void)gantry_err_set_errno(err, r, "making a door's memory");
+	if (r == 0)
+		r = make_vectors(m, err);
+	if (r == 0)
+		r = map(m, err);
+	if (r < 0) {
+		free_mem(m);
+		return r;
+	}
+	write_header(m);
+	t->host_mem_used += bytes;
+	t->ndoormems++;
+	keep_all(m);
+	*ret_mem = m;
+	return 0;
+}
+
+/* ---- after a restart ---- */
+
+static int take_vectors(struct gantry_doormem *m, struct gantry_err *err)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+
+	for (uint32_t i = 0; i < m->nvectors; i++) {
+		unsigned long long id = m->id;
+
+		(void)gantry_str_format(name, sizeof(name), "m/%llx/bell/%u", id, i); /* it fits */
+		m->bells[i] = gantry_store_take(&m->agent->handed, name);
+		(void)gantry_str_format(name, sizeof(name), "m/%llx/vector/%u", id, i);
+		m->vectors[i] = gantry_store_take(&m->agent->handed, name);
+		if (m->bells[i] < 0 || m->vectors[i] < 0)
+			return gantry_err_set(err, -ENOENT, "a doorbell of it is missing");
+	}
+	return 0;
+}
+
+static void take_drain(struct gantry_doormem *m)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	/* it fits */
+	(void)gantry_str_format(name, sizeof(name), "m/%llx/drain", (unsigned long long)m->id);
+	fd = gantry_store_take(&m->agent->handed, name);
+	gantry_fd_close(fd);
+	if (fd < 0)
+		return;
+	m->state = GANTRY_DOORMEM_DRAIN;
+	gantry_keep(m->agent, m->fd, "%s", name);
+}
+
+int gantry_doormem_restore(struct gantry_tenant *t, uint64_t id, uint32_t nvectors, uint64_t epoch,
+			   int fd, struct gantry_doormem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_doormem *m = blank(t, id, nvectors);
+	off_t bytes = lseek(fd, 0, SEEK_END);
+	int r;
+
+	if (!m)
+		return gantry_err_set(err, -ENOMEM, "no memory for a door");
+	m->epoch = epoch;
+	m->bytes = bytes > 0 ? (uint64_t)bytes : 0;
+	r = m->bytes > DATA_OFF ? take_vectors(m, err)
+				: gantry_err_set(err, -EINVAL, "its memory is too small");
+	if (r == 0) {
+		m->fd = fd;
+		r = map(m, err);
+	}
+	if (r < 0) {
+		m->fd = -EBADF;
+		free_mem(m);
+		return r;
+	}
+	m->heartbeat = gantry_load_relaxed(&m->hdr->heartbeat); /* it has to grow, no more */
+	t->host_mem_used += m->bytes;
+	t->ndoormems++;
+	if (epoch > t->agent->last_doormem_epoch)
+		t->agent->last_doormem_epoch = epoch;
+	keep_all(m);
+	take_drain(m);
+	*ret_mem = m;
+	return 0;
+}
+
+int gantry_doormem_adopt(struct gantry_doormem *m, struct gantry_session *s, uint32_t desk,
+			 uint64_t off, uint64_t bytes, uint64_t generation, struct gantry_err *err)
+{
+	if (desk >= GANTRY_DOORMEM_DESKS)
+		return gantry_err_set(err, -EINVAL, "its desk is none");
+	if (gantry_extents_claim(&m->extents, off, bytes) < 0)
+		return gantry_err_set(err, -EINVAL, "its part of the door's memory is another's");
+	m->nsessions++;
+	if (!s)
+		return 0;
+	s->doormem = m;
+	s->desk = desk;
+	s->segment_off = off;
+	m->desks[desk].seen = generation;
+	return 0;
+}
+
+void gantry_doormem_rejoin(struct gantry_session *s)
+{
+	struct gantry_desk *d = &s->doormem->desks[s->desk];
+	struct gantry_doormem_desk line, *shared = shared_of(d);
+
+	if (d->open || s->doormem->abandoned)
+		return;
+	copy_claim(d, &line);
+	memcpy(d->boot_id, line.boot_id, sizeof(d->boot_id));
+	memcpy(d->mem->boot_id, line.boot_id, sizeof(d->boot_id));
+	d->wake = s->wake == GANTRY_SESSION_WAKE_EVENTFD ? GANTRY_WAKE_MSIX : GANTRY_WAKE_POLL;
+	/* Where our predecessor was; a machine that wrote there has harmed itself. */
+	d->taken = gantry_load_relaxed(&shared->taken);
+	d->host_posted = gantry_load_relaxed(&shared->host_posted);
+	d->notice_posted = gantry_load_relaxed(&shared->notice_posted);
+	open_desk(d);
+	gantry_conn_resume(&d->conn, s);
+}
+
+void gantry_doormem_resume(struct gantry_doormem *m)
+{
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
+		struct gantry_desk *d = &m->desks[i];
+		uint64_t generation = gantry_load_acquire(&shared_of(d)->generation);
+
+		/* One that was served and has no session: its guest waits for an answer that is lost. */
+		if (d->open || d->seen || gantry_load_relaxed(&shared_of(d)->served) != generation)
+			continue;
+		d->seen = generation;
+		gantry_store_release(&shared_of(d)->served, 0ull);
+	}
+}
+
+bool gantry_doormem_claim_of(const struct gantry_session *s, struct gantry_doormem_desk *ret_line)
+{
+	if (!s->doormem)
+		return false;
+	memset(ret_line, 0, sizeof(*ret_line));
+	copy_claim(&s->doormem->desks[s->desk], ret_line);
+	ret_line->host_wake = s->doormem->desks[s->desk].wake;
+	return true;
+}

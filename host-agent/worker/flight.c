@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long commands in flight on a device that works by itself are watched, and when they are slept through: to sleep and be
+ * woken costs some 40 us, and up to half a millisecond behind long commands. Device thread.
+ */
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "host-agent/worker/worker.h"
+
+#define PARK_MS		1000	   /* every sleep ends */
+#define FLIGHT_FLOOR_NS 20000u	   /* estimates of short commands are rough */
+#define FLIGHT_LEAD_NS	200000u	   /* what it takes to wake up, with room to spare */
+#define RATE_BYTES	(1u << 20) /* shorter copies tell little of the link */
+
+void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done)
+{
+	uint64_t per_s = d->copy_bytes_per_s;
+	uint64_t now_per_s;
+
+	if (bytes < RATE_BYTES || done->status != GANTRY_OK || done->device_ns == 0)
+		return;
+	now_per_s = (uint64_t)((double)bytes * GANTRY_NS_PER_S / (double)done->device_ns);
+	d->copy_bytes_per_s = per_s ? per_s - per_s / 4 + now_per_s / 4 : now_per_s;
+}
+
+/* Of the queue whose commands in flight should be done first, what they are expected to take: 0 if that is not known. */
+struct flight {
+	uint64_t soonest_ns; /* UINT64_MAX: nothing is in flight */
+	uint64_t bound_ns;   /* what its tenant may spin */
+	uint32_t nqueues;    /* that have some */
+};
+
+static struct flight flight_of(const struct wdevice *d)
+{
+	struct flight f = { .soonest_ns = UINT64_MAX };
+
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		const struct wsession *s = d->sessions[i];
+		uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+
+		for (; mask; mask &= mask - 1) {
+			const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+			uint64_t may_ns = gantry_load_relaxed(&s->quota->spin_ns);
+
+			if (!q->open || q->led->issued == q->led->done)
+				continue;
+			may_ns = may_ns < WORKER_FLIGHT_NS ? may_ns : WORKER_FLIGHT_NS;
+			f.bound_ns = may_ns > f.bound_ns ? may_ns : f.bound_ns;
+			f.nqueues++;
+			if (q->nunknown)
+				f.soonest_ns = 0;
+			else if (q->window_ns < f.soonest_ns)
+				f.soonest_ns = q->window_ns;
+		}
+	}
+	return f;
+}
+
+/* Since a command went to an idle device or one was seen to end. */
+static uint64_t flown_ns(const struct wdevice *d)
+{
+	return (gantry_cycles() - d->flight_since) * GANTRY_NS_PER_US / gantry_cycles_per_us();
+}
+
+/* How long before its expected end a flight that is slept through is watched again, and after it. */
+static uint64_t lead_ns(const struct flight *f)
+{
+	return GANTRY_MIN(f->soonest_ns / 16 + FLIGHT_LEAD_NS, f->bound_ns / 2);
+}
+
+uint64_t worker_flight_watch_ns(const struct wdevice *d)
+{
+	struct flight f = flight_of(d);
+	uint64_t flown, lead, early, twice;
+
+	if (f.soonest_ns == UINT64_MAX)
+		return 0;
+	if (f.soonest_ns <= f.bound_ns) {
+		/* Estimates are of device time, which queues in flight at once share: each takes longer by as much. */
+		twice = 2 * f.soonest_ns * f.nqueues + FLIGHT_FLOOR_NS;
+		return f.soonest_ns == 0 || twice > f.bound_ns ? f.bound_ns : twice;
+	}
+	flown = flown_ns(d);
+	lead = lead_ns(&f);
+	/* Sleeps are of whole milliseconds. */
+	early = GANTRY_MIN(f.bound_ns / 2, (uint64_t)GANTRY_NS_PER_MS);
+	if (flown + lead + early < f.soonest_ns || flown >= f.soonest_ns + lead)
+		return 0;
+	return f.soonest_ns + lead - flown;
+}
+
+int worker_flight_park_ms(const struct wdevice *d)
+{
+	struct flight f = flight_of(d);
+	uint64_t before;
+
+	if (d->runs_here || f.soonest_ns == UINT64_MAX || f.soonest_ns <= f.bound_ns)
+		return PARK_MS;
+	before = flown_ns(d) + lead_ns(&f);
+	if (before + GANTRY_NS_PER_MS > f.soonest_ns)
+		return PARK_MS;
+	return (int)GANTRY_MIN((f.soonest_ns - before) / GANTRY_NS_PER_MS, (uint64_t)PARK_MS);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The door of virtual machines against the agent's own code, up to the point where a worker is needed: QEMU's handshake
+ * byte by byte, desks, and machines that do what they like with their memory.
+ */
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/ivshmem.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/monitor/store.h"
+#include "proto/door.h"
+#include "proto/doormem.h"
+#include "tests/unit/runner.h"
+
+static struct gantry_agent agent;
+static struct gantry_tenant *tenant;
+static struct gantry_config *config;
+static char dir[64];
+
+/* What QEMU has of it. */
+static int sock = -EBADF;
+static int memory = -EBADF;
+static int vectors[4];
+static uint32_t nvectors;
+static struct gantry_doormem_header *hdr;
+static struct gantry_doormem_desk *desks;
+
+static void set_up(void)
+{
+	static const char text[] = "[tenant red]\nsessions = 4\nivshmem = yes\nivshmem_size = 8M\n"
+				   "ivshmem_vectors = 2\n";
+
+	gantry_log_level_set(GANTRY_LOG_ERR);
+	(void)snprintf(dir, sizeof(dir), "/tmp/gantry-doormem.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	memset(&agent, 0, sizeof(agent));
+	agent.args.run_dir = dir;
+	agent.monitor_fd = -EBADF;
+	agent.next_machine_id = 1;
+	agent.base = event_base_new();
+	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
+	gantry_list_init(&agent.tenants);
+	gantry_list_init(&agent.sessions);
+	gantry_list_init(&agent.workers);
+	gantry_list_init(&agent.wanting);
+	gantry_list_init(&agent.held);
+	config = gantry_config_new();
+	ck_assert_int_eq(gantry_config_parse(config, "test", text, strlen(text), NULL), 0);
+	agent.config = config;
+	gantry_tenants_apply(&agent, config);
+	tenant = gantry_tenant_find(&agent, "red");
+	ck_assert_ptr_nonnull(tenant);
+	ck_assert_int_ge(tenant->ivshmem_fd, 0);
+}
+
+static void hang_up(void)
+{
+	if (hdr)
+		(void)munmap(hdr, 2u << 20); /* it is mapped */
+	hdr = NULL;
+	for (uint32_t i = 0; i < nvectors; i++)
+		gantry_fd_close(vectors[i]);
+	nvectors = 0;
+	memory = gantry_fd_close(memory);
+	sock = gantry_fd_close(sock);
+}
+
+static void tear_down(void)
+{
+	char path[128];
+
+	hang_up();
+	gantry_tenant_free(tenant);
+	gantry_ivshmem_fini(&agent);
+	gantry_event_free(&agent.journal_event);
+	gantry_event_free(&agent.door_retry_timer);
+	gantry_store_fini(&agent.kept);
+	event_base_free(agent.base);
+	free(agent.events);
+	gantry_config_free(config);
+	(void)snprintf(path, sizeof(path), "%s/doors/red", dir);
+	(void)rmdir(path); /* best effort */
+	(void)snprintf(path, sizeof(path), "%s/doors", dir);
+	(void)rmdir(path); /* best effort */
+	(void)rmdir(dir);  /* best effort */
+}
+
+/* Everything is local: what was sent has arrived when nothing is ready any more. */
+static void run_loop(void)
+{
+	for (int i = 0; i < 4; i++)
+		(void)event_base_loop(agent.base, EVLOOP_NONBLOCK); /* no event is no error */
+}
+
+/* One message as QEMU reads it. */
+static int64_t hear(int *ret_fd)
+{
+	uint8_t bytes[8];
+	unsigned int nfds = 0;
+	int fd = -EBADF;
+	int64_t value = 0;
+
+	ck_assert_int_eq(gantry_fd_recv(sock, bytes, sizeof(bytes), &fd, 1, &nfds, MSG_DONTWAIT),
+			 8);
+	for (int i = 7; i >= 0; i--)
+		value = (int64_t)((uint64_t)value << 8 | bytes[i]);
+	*ret_fd = nfds ? fd : -EBADF;
+	return value;
+}
+
+static void expect(int64_t value, int *ret_fd)
+{
+	int fd;
+
+	ck_assert_int_eq(hear(&fd), value);
+	if (ret_fd)
+		ck_assert_int_ge(fd, 0);
+	else
+		ck_assert_int_lt(fd, 0);
+	if (ret_fd)
+		*ret_fd = fd;
+}
+
+static void come_in(void)
+{
+	ck_assert_int_eq(gantry_unix_connect(tenant->ivshmem_path, SOCK_STREAM, &sock), 0);
+	run_loop();
+	expect(0, NULL);
+	expect(1, NULL);
+	expect(-1, &memory);
+	for (int i = 0; i < 2; i++)
+		expect(0, &vectors[nvectors++]);
+	for (int i = 0; i < 2; i++)
+		expect(1, &vectors[nvectors++]);
+	hdr = mmap(NULL, 2u << 20, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	ck_assert_ptr_ne(hdr, MAP_FAILED);
+	desks = (struct gantry_doormem_desk *)((uint8_t *)hdr + hdr->desks_off);
+}
+
+static struct gantry_doormem *mem(void)
+{
+	return gantry_ivshmem_find(&agent, 1);
+}
+
+static void claim(uint32_t i)
+{
+	desks[i].generation += 1 + desks[i].generation % 2;
+	(void)gantry_doormem_look(mem());
+}
+
+static void post(uint32_t i, const void *msg, size_t len)
+{
+	memcpy(desks[i].guest_box, msg, len);
+	desks[i].posted++;
+	(void)gantry_doormem_look(mem());
+}
+
+/* The host's box must hold a refusal of this status, and the claim be over. */
+static void expect_refuse(uint32_t i, int status)
+{
+	struct gantry_door_refuse msg;
+	uint16_t kind;
+
+	ck_assert_uint_eq(desks[i].host_posted, desks[i].host_taken + 1);
+	memcpy(&msg, desks[i].host_box, sizeof(msg));
+	ck_assert_int_eq(gantry_door_check(&msg, sizeof(msg), &kind), 0);
+	ck_assert_uint_eq(kind, GANTRY_DOOR_REFUSE);
+	ck_assert_msg(msg.status == status, "%d %s, not %d", msg.status, msg.text, status);
+	ck_assert_uint_eq(desks[i].served, 0);
+	ck_assert_uint_eq(tenant->nhalf_open, 0);
+	desks[i].host_taken = desks[i].host_posted;
+}
+
+START_TEST(test_doormem_handshake_is_what_qemu_expects)
+{
+	char byte;
+
+	come_in(); /* which looks at every byte */
+	ck_assert_int_eq(recv(sock, &byte, 1, MSG_DONTWAIT), -1);
+	ck_assert_int_eq(gantry_memfd_check(memory, 8u << 20), 0);
+	ck_assert_int_eq(lseek(memory, 0, SEEK_END), 8 << 20);
+	ck_assert_uint_eq(hdr->magic, GANTRY_DOORMEM_MAGIC);
+	ck_assert_uint_eq(hdr->state, GANTRY_DOORMEM_OPEN);
+	ck_assert_uint_eq(hdr->nvectors, 2);
+	ck_assert_uint_eq(tenant->host_mem_used, 8u << 20);
+	hang_up();
+	run_loop();
+	ck_assert_uint_eq(tenant->host_mem_used, 0);
+	ck_assert_uint_eq(tenant->ndoormems, 0);
+}
+END_TEST
+
+START_TEST(test_doormem_one_too_many_hears_a_version_and_no_end)
+{
+	int first, fd;
+	char byte;
+
+	come_in();
+	first = sock;
+	ck_assert_int_eq(gantry_unix_connect(tenant->ivshmem_path, SOCK_STREAM, &sock), 0);
+	run_loop();
+	ck_assert_int_eq(hear(&fd), GANTRY_E_FULL);
+	ck_assert_int_eq(recv(sock, &byte, 1, MSG_DONTWAIT), -1);
+	ck_assert_int_eq(errno, EAGAIN); /* not 0: QEMU would read for ever */
+	ck_assert_uint_eq(gantry_list_count(&agent.held), 1);
+	gantry_fd_close(sock);
+	run_loop();
+	ck_assert_uint_eq(gantry_list_count(&agent.held), 0);
+	sock = first;
+}
+END_TEST
+
+START_TEST(test_doormem_claim_is_served_and_cleared)
+{
+	come_in();
+	claim(5);
+	ck_assert_uint_eq(desks[5].served, desks[5].generation);
+	ck_assert_uint_eq(tenant->nhalf_open, 1);
+	desks[5].generation++;
+	(void)gantry_doormem_look(mem());
+	ck_assert_uint_eq(desks[5].served, 0);
+	ck_assert_uint_eq(tenant->nhalf_open, 0);
+}
+END_TEST
+
+START_TEST(test_doormem_hello_without_a_device_is_refused_and_its_place_given_back)
+{
+	struct gantry_door_hello hello = { .version_min = 1, .version_max = 1 };
+
+	gantry_door_header_init(&hello.h, GANTRY_DOOR_HELLO, 0);
+	come_in();
+	claim(0);
+	post(0, &hello, sizeof(hello));
+	expect_refuse(0, GANTRY_E_NO_DEVICE);
+	ck_assert_uint_eq(gantry_extents_used(&mem()->extents), 0);
+	ck_assert_uint_eq(mem()->nsessions, 0);
+}
+END_TEST
+
+START_TEST(test_doormem_garbage_is_refused)
+{
+	come_in();
+	claim(1);
+	post(1, "GET / HTTP/1.0", 14);
+	expect_refuse(1, GANTRY_E_PROTOCOL);
+	claim(1);
+	desks[1].posted += 7;
+	(void)gantry_doormem_look(mem());
+	expect_refuse(1, GANTRY_E_PROTOCOL);
+	ck_assert_uint_eq(tenant->protocol_errors, 2);
+}
+END_TEST
+
+START_TEST(test_doormem_other_boot_ends_the_claims_of_the_one_before)
+{
+	come_in();
+	claim(0);
+	claim(1);
+	ck_assert_uint_eq(tenant->nhalf_open, 2);
+	memset(desks[2].boot_id, 9, sizeof(desks[2].boot_id));
+	claim(2);
+	ck_assert_uint_eq(desks[0].served, 0);
+	ck_assert_uint_eq(desks[1].served, 0);
+	ck_assert_uint_eq(desks[2].served, desks[2].generation);
+	ck_assert_uint_eq(tenant->nhalf_open, 1);
+}
+END_TEST
+
+START_TEST(test_doormem_drained_serves_no_claim)
+{
+	come_in();
+	gantry_doormem_drain(mem(), true);
+	ck_assert_uint_eq(hdr->state, GANTRY_DOORMEM_DRAIN);
+	claim(0);
+	ck_assert_uint_eq(desks[0].served, 0);
+	gantry_doormem_drain(mem(), false);
+	(void)gantry_doormem_look(mem());
+	ck_assert_uint_eq(desks[0].served, desks[0].generation);
+}
+END_TEST
+
+START_TEST(test_doormem_claims_of_a_second_are_bounded)
+{
+	unsigned served = 0;
+
+	come_in();
+	for (int round = 0; round < 100; round++)
+		for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
+			desks[i].generation++;
+			if (i % 8 == 0)
+				(void)gantry_doormem_look(mem());
+		}
+	served = (unsigned)tenant->nclaims;
+	ck_assert_uint_ge(served, 32);	 /* some */
+	ck_assert_uint_lt(served, 1000); /* of some 3200; more only while seconds pass */
+}
+END_TEST
+
+/* A machine that writes where it likes: whatever it does, the agent's books stay in order. */
+START_TEST(test_doormem_scribbles_are_borne)
+{
+	unsigned seed = 42;
+
+	come_in();
+	for (int step = 0; step < 20000; step++) {
+		uint8_t *at = (uint8_t *)hdr + (unsigned)rand_r(&seed) % (4096 + 64 * 4096 - 8);
+		struct gantry_doormem_desk *d = &desks[(unsigned)rand_r(&seed) % 64];
+
+		switch (rand_r(&seed) % 6) {
+		case 0:
+			d->generation = (unsigned)rand_r(&seed) % 4;
+			break;
+		case 1:
+			d->posted = d->taken + (unsigned)rand_r(&seed) % 3;
+			break;
+		case 2:
+			gantry_door_header_init((struct gantry_door_header *)d->guest_box,
+						(uint16_t)(rand_r(&seed) % 10), 0);
+			break;
+		default:
+			*(volatile uint8_t *)at = (uint8_t)rand_r(&seed);
+		}
+		if (step % 7 == 0)
+			(void)gantry_doormem_look(mem());
+		if (step % 500 == 0)
+			gantry_doormem_beat(mem());
+	}
+	ck_assert_uint_eq(gantry_doormem_claims(mem()), tenant->nhalf_open);
+	ck_assert_uint_eq(gantry_extents_used(&mem()->extents), 0);
+	hang_up();
+	run_loop();
+	ck_assert_uint_eq(tenant->nhalf_open, 0);
+	ck_assert_uint_eq(tenant->ndoormems, 0);
+	ck_assert_uint_eq(tenant->host_mem_used, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("doormem");
+	TCase *tc = gantry_unit_case(suite, "doormem");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_doormem_handshake_is_what_qemu_expects);
+	tcase_add_test(tc, test_doormem_one_too_many_hears_a_version_and_no_end);
+	tcase_add_test(tc, test_doormem_claim_is_served_and_cleared);
+	tcase_add_test(tc, test_doormem_hello_without_a_device_is_refused_and_its_place_given_back);
+	tcase_add_test(tc, test_doormem_garbage_is_refused);
+	tcase_add_test(tc, test_doormem_other_boot_ends_the_claims_of_the_one_before);
+	tcase_add_test(tc, test_doormem_drained_serves_no_claim);
+	tcase_add_test(tc, test_doormem_claims_of_a_second_are_bounded);
+	tcase_add_test(tc, test_doormem_scribbles_are_borne);
+	return gantry_unit_run(suite);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long commands in flight are watched, when they are slept through, and what is learnt of copies. */
+#include "base/clock.h"
+#include "host-agent/worker/worker.h"
+#include "tests/unit/runner.h"
+
+#define BOUND_NS 2000000u
+#define LONG_NS	 (100 * GANTRY_NS_PER_S)
+#define MIB	 (1ull << 20)
+
+static struct gantry_quota_page quota;
+static struct gantry_ledger_queue led;
+static struct wqueue queues[2];
+static struct wsession session;
+static struct wdevice device;
+
+/* One command in flight on queue 1, expected to take @est_ns (0: unknown), since @flown_ns. */
+static void fly(uint64_t est_ns, uint64_t flown_ns)
+{
+	quota.spin_ns = BOUND_NS;
+	led = (struct gantry_ledger_queue){ .issued = 1 };
+	queues[1] = (struct wqueue){ .session = &session,
+				     .slot = 1,
+				     .open = true,
+				     .led = &led,
+				     .window_ns = est_ns,
+				     .nunknown = est_ns == 0 };
+	session.quota = &quota;
+	session.queues = queues;
+	session.served[0] = 2;
+	device.sessions[0] = &session;
+	device.nsessions = 1;
+	device.flight_since = gantry_cycles() -
+			      flown_ns * gantry_cycles_per_us() / GANTRY_NS_PER_US;
+}
+
+START_TEST(test_nothing_in_flight_is_not_watched)
+{
+	fly(1000, 0);
+	led.done = 1;
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	ck_assert_int_eq(worker_flight_park_ms(&device), 1000);
+}
+END_TEST
+
+START_TEST(test_short_flights_are_watched_for_twice_as_long_within_the_bound)
+{
+	fly(100000, 0);
+	ck_assert_uint_gt(worker_flight_watch_ns(&device), 2 * 100000);
+	ck_assert_uint_lt(worker_flight_watch_ns(&device), BOUND_NS);
+	fly(1500000, 0);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), BOUND_NS);
+	fly(0, 0); /* of unknown length */
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), BOUND_NS);
+	ck_assert_int_eq(worker_flight_park_ms(&device), 1000);
+}
+END_TEST
+
+START_TEST(test_long_flight_is_slept_through_but_for_its_end)
+{
+	fly(LONG_NS, 0);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	fly(LONG_NS, LONG_NS - GANTRY_NS_PER_S / 2);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	ck_assert_int_le(worker_flight_park_ms(&device), 500);
+	fly(LONG_NS, LONG_NS + GANTRY_NS_PER_S); /* its end is nobody's guess any more */
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	ck_assert_int_eq(worker_flight_park_ms(&device), 1000);
+}
+END_TEST
+
+START_TEST(test_end_of_a_long_flight_is_watched)
+{
+	fly(LONG_NS, LONG_NS - GANTRY_NS_PER_MS);
+	quota.spin_ns = UINT64_MAX; /* the worker's own bound counts */
+	ck_assert_uint_le(worker_flight_watch_ns(&device), 2 * BOUND_NS);
+	fly(LONG_NS, LONG_NS - GANTRY_NS_PER_MS);
+	quota.spin_ns = 0; /* whose tenant may not spin sleeps */
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	ck_assert_int_eq(worker_flight_park_ms(&device), 1000);
+}
+END_TEST
+
+START_TEST(test_rate_of_copies_is_learnt_from_large_ones_that_end_well)
+{
+	struct gantry_done done = { .status = GANTRY_OK, .device_ns = GANTRY_NS_PER_MS };
+
+	device.copy_bytes_per_s = 0;
+	worker_flight_learn(&device, 64 << 10, &done);
+	ck_assert_uint_eq(device.copy_bytes_per_s, 0);
+	worker_flight_learn(&device, 64 * MIB, &done);
+	ck_assert_uint_eq(device.copy_bytes_per_s, 64 * MIB * 1000);
+	done.device_ns *= 2;
+	worker_flight_learn(&device, 64 * MIB, &done);
+	ck_assert_uint_lt(device.copy_bytes_per_s, 64 * MIB * 1000);
+	ck_assert_uint_gt(device.copy_bytes_per_s, 32 * MIB * 1000);
+	done.status = GANTRY_E_DEVICE_FAULT;
+	done.device_ns = 1;
+	worker_flight_learn(&device, 64 * MIB, &done);
+	ck_assert_uint_lt(device.copy_bytes_per_s, 64 * MIB * 1000);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("flight");
+	TCase *tc = gantry_unit_case(suite, "flight");
+
+	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
+	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
+	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);
+	tcase_add_test(tc, test_end_of_a_long_flight_is_watched);
+	tcase_add_test(tc, test_rate_of_copies_is_learnt_from_large_ones_that_end_well);
+	return gantry_unit_run(suite);
+}

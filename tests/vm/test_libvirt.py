@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gantryctl vm, through a libvirtd of the test's own: into running machines, out of them, and what stands against it."""
+import atexit
+import functools
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import door_agent
+import harness
+import libvirtd
+
+CYCLES = int(os.environ.get("GANTRY_TEST_CYCLES", "8"))
+NOT_FOUND, DENIED, UNREACHABLE, QUOTA, BUSY, UNSUPPORTED, TIMEOUT = 3, 4, 5, 6, 7, 8, 124
+HOOK = harness.SOURCE / "deploy" / "libvirt" / "qemu-hook"
+PREF64 = ("-global", "pcie-root-port.pref64-reserve=1G")
+
+
+@functools.lru_cache(None)
+def shared_libvirtd():
+    """One for all tests, for it asks QEMU much when it starts."""
+    daemon = libvirtd.Libvirtd(HOOK)
+    atexit.register(daemon.close)
+    return daemon
+
+
+def need_program():
+    if not harness.find_in_build("gantry-vm", lambda path: os.access(path, os.X_OK)):
+        raise harness.Skip("the build has no gantry-vm (packages libvirt-dev, libxml2-dev)")
+
+
+class World:
+    """A libvirtd and a door; gantryctl speaks to both."""
+
+    def __init__(self, **door):
+        need_program()
+        self.libvirtd = shared_libvirtd()
+        self.folder = tempfile.mkdtemp(prefix="gantry-")
+        os.chmod(self.folder, 0o755)
+        self.agent = door_agent.Agent(self.folder, **door)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None and not issubclass(kind, harness.Skip):
+            self.libvirtd.report()
+        # A machine that is as it was booted is the next test's, too.
+        for machine in list(self.libvirtd.machines.values()):
+            if machine.name != "one" or kind is not None or "gantry-red" in machine.xml() + machine.xml("--inactive"):
+                machine.remove()
+        self.agent.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def one(self):
+        """A guest that runs and has no door."""
+        return self.libvirtd.machines.get("one") or self.libvirtd.machine("one").start()
+
+    def ctl(self, *words, timeout="20s", before=()):
+        argv = [harness.program("gantryctl"), "--socket", self.agent.admin, "--timeout", timeout, *before, "vm", *words]
+        return harness.run(argv + ["--connect", self.libvirtd.uri], timeout=90)
+
+    def json(self, *words):
+        ended = self.ctl(*words, before=["--json"])
+        if ended.code != 0:
+            raise harness.Failure(f"vm {' '.join(words)}: {ended}")
+        return ended.json()
+
+    def row(self, name):
+        rows = self.json("show", name)["vms"]
+        if len(rows) != 1:
+            raise harness.Failure(f"{name} has {len(rows)} rows")
+        return rows[0]
+
+
+def has_no_door(t, machine):
+    definition = machine.xml()
+    t.true("gantry-red" not in definition and "<shmem name='gantry" not in definition, f"left behind: {definition}")
+
+
+def refused(t, world, machine, ended, code, *parts):
+    """It failed with one sentence, and nothing was left behind."""
+    t.code(ended, code)
+    t.equal(ended.err.count("\n"), 1, f"lines of {ended.err!r}")
+    for part in parts:
+        t.contains(ended.err, part)
+    t.equal(world.agent.server.peer_pids(), {}, "machines at the door")
+    has_no_door(t, machine)
+
+
+def descriptors_of(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def mappings_of(pid):
+    """Of a door's memory."""
+    with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
+        return maps.read().count("gantry-door")
+
+
+def device_in(machine):
+    """The address of the device as the guest has it."""
+    find = 'cd /sys/bus/pci/devices; for d in *; do [ "$(cat $d/device)" = 0x1110 ] && echo $d; done; true'
+    return machine.do(find).strip()
+
+
+def test_attach_and_detach_while_the_guest_runs(t):
+    with World() as world:
+        machine = world.one()
+        listed = world.ctl("list")
+        t.code(listed, 0)
+        t.contains(listed.out, "one")
+        t.equal(world.row("one")["tenant"], "")
+        t.equal(world.row("one")["largest_bytes"], 64 << 30)
+
+        attached = world.json("attach", "one", "--tenant", "red")
+        t.contains(attached["text"], "64M at 0x")
+        t.equal(list(world.agent.server.peer_pids().values()), [machine.pid])
+        row = world.row("one")
+        t.equal((row["tenant"], row["transport"], row["in"], row["door"], row["bytes"], row["guests"]),
+                ("red", "ivshmem", "live", "open", 64 << 20, 0))
+        t.true(int(row["address"], 16) > 0, row["address"])
+        device = device_in(machine)
+        t.contains(device, row["pci"])
+        t.contains(machine.do(f"head -n 3 /sys/bus/pci/devices/{device}/resource | tail -n 1"), row["address"][2:])
+
+        again = world.ctl("attach", "one", "--tenant", "red")
+        t.code(again, BUSY)
+        t.contains(again.err, "already")
+        t.equal(again.err.count("\n"), 1)
+        t.equal(len(world.agent.server.peer_pids()), 1)
+
+        detached = world.json("detach", "one")
+        t.equal(detached["left"], 0)
+        t.equal(world.agent.server.peer_pids(), {})
+        t.equal(world.agent.state, "open")
+        t.contains(str(world.agent.asked), f"({door_agent.DOOR_DRAIN}, ")
+        t.equal(world.row("one")["tenant"], "")
+        t.true(device not in machine.do("ls /sys/bus/pci/devices"), "the guest still has the device")
+        t.note(f"attach {attached['took_ns'] / 1e6:.0f} ms, detach {detached['took_ns'] / 1e6:.0f} ms")
+        for name, took_ns in (("attach", attached["took_ns"]), ("detach", detached["took_ns"])):
+            t.below(took_ns, 1e9 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "4")), name)
+        refused(t, world, machine, world.ctl("detach", "one"), NOT_FOUND, "has no door")
+
+
+def test_size_is_for_one_attachment(t):
+    with World() as world:
+        machine = world.one()
+        world.json("attach", "one", "--tenant", "red", "--size", "16M")
+        t.equal(world.row("one")["bytes"], 16 << 20)
+        world.json("detach", "one")
+        world.json("attach", "one", "--tenant", "red")
+        t.equal(world.row("one")["bytes"], 64 << 20)
+        world.json("detach", "one")
+        for words, code, part in (
+                (["--size", "3M"], 2, "power of two"), (["--size", "48M"], 2, "power of two"),
+                (["--size", "lots"], 2, "--size lots"), (["--size", "512M"], QUOTA, "ivshmem_size"),
+                (["--size", "16M", "--config"], 2, "of this attachment only"),
+                (["--transport", "pigeon"], 2, "ivshmem or vsock")):
+            refused(t, world, machine, world.ctl("attach", "one", "--tenant", "red", *words), code, part)
+
+
+def test_cycles_leak_nothing(t):
+    with World() as world:
+        machine = world.one()
+        slow, seen = 0, None
+        for number in range(CYCLES):
+            attached = world.json("attach", "one", "--tenant", "red")
+            detached = world.json("detach", "one")
+            slow += attached["took_ns"] > 1e9
+            slow += detached["took_ns"] > 1e9
+            if number == 1:  # the first ones allocate what stays
+                harness.wait_until(lambda: mappings_of(machine.pid) == 0, "no door memory is mapped any more")
+                seen = [descriptors_of(machine.pid), descriptors_of(world.libvirtd.pid)]
+        # QEMU lets go of a memory a little after its device.
+        harness.wait_until(lambda: mappings_of(machine.pid) == 0, "no door memory is mapped any more")
+        t.equal([descriptors_of(machine.pid), descriptors_of(world.libvirtd.pid)], seen, "descriptors")
+        t.equal(world.agent.server.peer_pids(), {})
+        has_no_door(t, machine)
+        t.equal(device_in(machine), "")
+        t.note(f"{CYCLES} cycles; {slow} of {2 * CYCLES} steps took more than a second")
+
+
+test_cycles_leak_nothing.limit_s = 120 + 8 * CYCLES
+
+
+def test_config_lasts_over_a_start(t):
+    with World() as world:
+        machine = world.libvirtd.machine("two")
+        off = world.ctl("attach", "two", "--tenant", "red")
+        refused(t, world, machine, off, 1, "not running", "--config")
+        world.json("attach", "two", "--tenant", "red", "--config")
+        row = world.row("two")
+        t.equal((row["tenant"], row["in"], row["state"]), ("red", "config", "off"))
+        machine.start()
+        t.equal(world.row("two")["in"], "live,config")
+        t.equal(len(world.agent.server.peer_pids()), 1)
+        t.true(int(world.row("two")["address"], 16) > 0)
+        detached = world.json("detach", "two")
+        t.contains(detached["text"], "--config")
+        t.equal(world.row("two")["in"], "config")
+        t.code(world.ctl("detach", "two"), NOT_FOUND)
+        world.json("detach", "two", "--config")
+        refused(t, world, machine, world.ctl("detach", "two"), NOT_FOUND, "has no door")
+        world.json("attach", "two", "--tenant", "red", "--config")
+        t.equal(world.row("two")["in"], "live,config")
+        world.json("detach", "two", "--config")
+        t.equal(world.row("two")["tenant"], "")
+
+
+def test_q35_takes_what_its_root_ports_have_a_window_for(t):
+    with World(size=256 << 20) as world:
+        narrow = world.libvirtd.machine("narrow", machine="q35").start()
+        t.equal(world.row("narrow")["largest_bytes"], 2 << 20)
+        refused(t, world, narrow, world.ctl("attach", "narrow", "--tenant", "red"), UNSUPPORTED,
+                "root port", "pref64-reserve=256M")
+        narrow.end()
+        world.libvirtd.machine("wide", machine="q35", options=PREF64).start()
+        t.equal(world.row("wide")["largest_bytes"], 1 << 30)
+        world.json("attach", "wide", "--tenant", "red")
+        row = world.row("wide")
+        t.equal(row["bytes"], 256 << 20)
+        t.true(int(row["address"], 16) >= 1 << 32, row["address"])
+        world.json("detach", "wide")
+        t.equal(world.agent.server.peer_pids(), {})
+
+
+def test_q35_without_a_free_port(t):
+    with World() as world:
+        full = "".join(f"<shmem name='s{bus}'><model type='ivshmem-plain'/><size unit='M'>1</size>"
+                       f"<address type='pci' domain='0' bus='{bus}' slot='0' function='0'/></shmem>" for bus in range(1, 6))
+        # The port of the machine's own channel takes one more, which libvirt adds.
+        machine = world.libvirtd.machine("full", machine="q35", boot=False, devices=full)
+        machine.start()
+        free = world.ctl("attach", "full", "--tenant", "red", timeout="1s")
+        refused(t, world, machine, free, free.code, "root port")
+        t.true(free.code in (BUSY, UNSUPPORTED), str(free))
+        for name in glob.glob("/dev/shm/s[1-5]"):
+            os.unlink(name)
+
+
+def test_guest_that_knows_no_hot_plug(t):
+    with World() as world:
+        machine = world.libvirtd.machine("deaf", acpi=False, boot=False).start()
+        refused(t, world, machine, world.ctl("attach", "deaf", "--tenant", "red"), UNSUPPORTED, "<acpi/>")
+        machine = world.libvirtd.machine("dumb", boot=False).start()
+        ended = world.ctl("attach", "dumb", "--tenant", "red", timeout="500ms")
+        t.code(ended, TIMEOUT)
+        t.contains(ended.err, "gave the device no address")
+        t.contains(ended.err, "keeps the device until its next start")
+        machine.end()
+        harness.wait_until(lambda: not world.agent.server.peer_pids(), "the door is free")
+        t.equal(world.agent.state, "open")
+
+
+def test_attach_that_is_interrupted_is_undone(t):
+    with World() as world:
+        machine = world.libvirtd.machine("dumb", boot=False).start()
+        argv = [harness.program("gantryctl"), "--socket", world.agent.admin, "--timeout", "60s", "vm", "attach", "dumb",
+                "--tenant", "red", "--connect", world.libvirtd.uri]
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as attach:
+            harness.wait_until(world.agent.server.peer_pids, "the machine is at the door")
+            attach.send_signal(signal.SIGINT)
+            said = attach.communicate(timeout=30)[1]
+        t.equal(attach.returncode, 1)
+        t.contains(said, "interrupted; and it keeps the device")
+        # Firmware never lets go; that it was asked, and waited for, is what counts.
+        t.contains(said, "does not let the device go")
+        t.equal(world.agent.state, "open")
+        machine.end()
+
+
+def test_guest_programs_are_told_first(t):
+    with World() as world:
+        world.one()
+        world.json("attach", "one", "--tenant", "red")
+        world.agent.claims = 2
+        t.equal(world.json("detach", "one")["left"], 0)
+        world.json("attach", "one", "--tenant", "red")
+        world.agent.claims, world.agent.leave = 2, False
+        before = time.monotonic()
+        detached = world.json("detach", "one", "--drain", "300ms")
+        t.true(time.monotonic() - before >= 0.3, "it did not wait for the programs")
+        t.equal(detached["left"], 2)
+        t.contains(detached["text"], "2 programs had not left in time")
+        t.code(world.ctl("detach", "one", "--drain", "soon"), 2)
+
+
+def test_doors_that_cannot_be_had(t):
+    with World() as world:
+        machine = world.one()
+
+        def attach(*words, tenant="red"):
+            return world.ctl("attach", "one", "--tenant", tenant, *words)
+
+        refused(t, world, machine, attach(tenant="blue"), NOT_FOUND, "no tenant blue")
+        refused(t, world, machine, attach(tenant="No/Name"), 2, "no name")
+        refused(t, world, machine, world.ctl("attach", "one"), 2, "--tenant")
+        refused(t, world, machine, world.ctl("attach", "nobody", "--tenant", "red"), NOT_FOUND, "no domain nobody")
+        refused(t, world, machine, attach("--transport", "vsock"), DENIED, "vsock_cid")
+        world.agent.right = False
+        refused(t, world, machine, attach(), DENIED, "ivshmem = yes")
+        world.agent.right = True
+        path = world.agent.server.path
+        os.rename(path, path + ".away")
+        refused(t, world, machine, attach(), NOT_FOUND, path)
+        os.mkdir(path)
+        refused(t, world, machine, attach(), NOT_FOUND, "no socket")
+        os.rmdir(path)
+        os.rename(path + ".away", path)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.connect(path)
+            harness.wait_until(world.agent.server.peer_pids, "another machine at the door")
+            busy = attach()
+            t.code(busy, BUSY)
+            t.contains(busy.err, f"QEMU's pid {os.getpid()}")
+        harness.wait_until(lambda: not world.agent.server.peer_pids(), "the other has gone")
+        world.libvirtd.must("suspend", "one")
+        refused(t, world, machine, attach(), BUSY, "virsh resume one")
+        world.libvirtd.must("resume", "one")
+        gone = harness.run([harness.program("gantryctl"), "--socket", world.folder + "/none", "vm", "attach", "one",
+                            "--tenant", "red", "--connect", world.libvirtd.uri])
+        refused(t, world, machine, gone, UNREACHABLE, "no agent")
+        world.json("attach", "one", "--tenant", "red")
+
+
+def test_device_of_an_agent_that_is_gone_comes_out(t):
+    with World() as world:
+        world.one()
+        world.json("attach", "one", "--tenant", "red")
+        ended = harness.run([harness.program("gantryctl"), "--socket", world.folder + "/none", "vm", "detach", "one",
+                             "--connect", world.libvirtd.uri], timeout=60)
+        t.code(ended, 0)
+        t.equal(world.row("one")["tenant"], "")
+
+
+def test_program_of_a_guest_comes_in_by_the_agent_itself(t):
+    need_program()
+    daemon = shared_libvirtd()
+    with harness.Agent(tenants={"red": {"ivshmem": "yes", "ivshmem_size": "64M"}}) as agent:
+
+        def vm(*words):
+            ended = harness.run([harness.program("gantryctl"), "--socket", agent.admin, "--timeout", "20s", "vm", *words,
+                                 "--connect", daemon.uri], timeout=90)
+            if ended.code == UNSUPPORTED and "does not know that request" in ended.err:
+                raise harness.Skip("this agent serves no ivshmem doors")
+            t.code(ended, 0)
+            return ended.out
+
+        machine = daemon.machine("guest", programs=["puppet-guest"]).start()
+        try:
+            for _ in range(2):
+                t.contains(vm("attach", "guest", "--tenant", "red"), "64M at 0x")
+                guest = machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"})
+                guest.write_line("open")
+                t.contains(guest.read_line(), "ok ")
+                shown = dict(line.split(None, 1) for line in vm("show", "guest").splitlines() if " " in line.strip())
+                t.equal((shown["guests"], shown["claims"], shown["door"]), ("1", "1", "open"))
+                t.equal(len(agent.sessions()), 1)
+                # It stays at the door, so that the agent has to end its session.
+                vm("detach", "guest", "--drain", "200ms")
+                harness.wait_until(lambda: not agent.sessions(), "the session is over")
+                guest.end()
+        finally:
+            machine.remove()
+
+
+def test_hook_refuses_a_start_without_its_door(t):
+    with World() as world:
+        machine = world.libvirtd.machine("two", boot=False)
+        world.json("attach", "two", "--tenant", "red", "--config")
+        machine.start()
+        machine.end()
+        # An agent that has stopped: its sockets are there, and nobody answers.
+        world.agent.pause()
+        before = time.monotonic()
+        stuck = world.libvirtd.virsh("start", "two")
+        t.true(stuck.code != 0, "it started")
+        t.contains(stuck.err, "gantry: two has the door of tenant red")
+        t.contains(stuck.err, "no answer in the time given")
+        t.below(time.monotonic() - before, 20, "seconds")
+        os.unlink(world.agent.server.path)
+        gone = world.libvirtd.virsh("start", "two")
+        t.true(gone.code != 0, "it started")
+        t.contains(gone.err, "is gantryd running?")
+        definition = machine.xml("--inactive")
+        for operation in ("reconnect", "release", "migrate", "of-the-future"):
+            told = subprocess.run([HOOK, "two", operation, "begin", "-"], input=definition, capture_output=True,
+                                  text=True, timeout=10, check=False)
+            t.equal((told.returncode, told.stdout, told.stderr), (0, "", ""), operation)
+
+
+def test_examples_are_definitions_that_libvirt_takes(t):
+    with World() as world:
+        for name, machine in (("pc", "web1"), ("q35", "web2")):
+            text = (harness.SOURCE / "deploy" / "libvirt" / f"{name}.xml").read_text().replace("'kvm'", "'qemu'")
+            text = text.replace("<cpu mode='host-passthrough'/>", "")
+            path = world.libvirtd.folder / f"{name}.xml"
+            path.write_text(text)
+            world.libvirtd.must("define", path)
+            row = world.row(machine)
+            t.equal(row["tenant"], "red" if name == "pc" else "")
+            world.libvirtd.must("undefine", machine)
+
+
+def test_libvirt_that_is_not_there(t):
+    need_program()
+    ended = harness.run([harness.program("gantryctl"), "vm", "list", "--connect", "qemu+unix:///system?socket=/nowhere"])
+    t.code(ended, UNREACHABLE)
+    t.contains(ended.err, "start libvirtd")
+    t.equal(ended.err.count("\n"), 1)
+
+
+def test_lists_other_drivers_machines(t):
+    need_program()
+    words = ["--connect", "test:///default"]
+    gantryctl = harness.program("gantryctl")
+    listed = harness.run([gantryctl, "--json", "vm", "list", *words], timeout=30)
+    t.code(listed, 0)
+    t.equal([(row["domain"], row["state"], row["tenant"]) for row in listed.json()["vms"]], [("test", "running", "")])
+    t.contains(harness.run([gantryctl, "vm", "show", "test", *words]).out, "running")
+    t.code(harness.run([gantryctl, "vm", "show", "nobody", *words]), NOT_FOUND)
+
+
+harness.main(globals(), limit_s=120)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guest package in a virtual machine: installed from its tarball, used by root and by others, explained."""
+import functools
+import glob
+import re
+import shutil
+
+import harness
+import image
+import vm
+
+DEVICE = ["-object", "memory-backend-ram,id=m0,size=16M,share=on", "-device", "ivshmem-plain,memdev=m0"]
+
+
+@functools.lru_cache(None)
+def package(kind):
+    """The tarball, or the Debian package; made by ./dev guest-package, which compiles only once."""
+    for tool in ("dpkg-deb", "meson", "ninja"):
+        if not shutil.which(tool):
+            raise harness.Skip(f"no {tool}")
+    ended = harness.run([harness.SOURCE / "dev", "guest-package"], timeout=600)
+    if ended.code != 0:
+        raise harness.Failure(f"./dev guest-package: {ended.err[-2000:]}")
+    path, = glob.glob(f"{harness.SOURCE}/build/guest/*.{kind}")
+    return path
+
+
+def machine(devices=(), programs=(), **options):
+    """One that has the tarball installed, and libc, which the package does not bring."""
+    libc = dict(image.libraries_of(harness.program("vm-agent")))
+    files = {"opt/package.tar.gz": package("tar.gz"), **libc}
+    made = vm.Vm(files=files, devices=devices, programs=programs, **options)
+    try:
+        made.do("cd /opt && tar xzf package.tar.gz && gantry-guest*/install /usr")
+    except BaseException:
+        made.report()
+        made.close()
+        raise
+    return made
+
+
+def test_packages_hold_what_they_should(t):
+    listed = harness.run(["dpkg-deb", "--contents", package("deb")]).out
+    for part in ("bin/gantry-guest", "libgantry.so.0", "gantry.h", "70-gantry.rules", "gantry-guest.conf", "gantry-guest.1"):
+        t.contains(listed, part)
+    t.true("gantryd" not in listed, listed)
+    fields = harness.run(["dpkg-deb", "--field", package("deb"), "Depends"]).out.strip()
+    t.true(re.fullmatch(r"libc6 \(>= [0-9.]+\)", fields), fields)
+
+
+def test_doctor_explains_a_machine_without_doors(t):
+    with machine() as guest:
+        ended = guest.run(["gantry-guest", "doctor"])
+        t.equal(ended.code, 1)
+        t.contains(ended.out, "no device 1af4:1110")
+        t.contains(ended.out, "gantryctl vm attach")
+        t.equal(guest.run(["gantry-guest"]).code, 1)
+        t.equal(guest.run(["gantry-guest", "nonsense"]).code, 2)
+        t.equal(guest.do("grep -c ^gantry: /etc/group").strip(), "1")
+
+
+def test_ordinary_users_need_the_group(t):
+    with machine(DEVICE) as guest:
+        address, = guest.pci(device="1110")
+        folder = f"/sys/bus/pci/devices/{address}"
+        ended = guest.run(["gantry-guest", "doctor"], user="guest")
+        t.contains(ended.out, "not in group gantry")
+        guest.do(f"chmod 600 {folder}/resource*; chown root:root {folder}/resource*")
+        ended = guest.run(["gantry-guest", "status"], user="guest")
+        t.contains(ended.out, "no permission")
+        t.contains(ended.out, "group")
+        guest.do(f"sed -i '/^gantry:/s/$/guest/' /etc/group; gantry-guest permit {folder}")
+        # It may look now, and sees that this is no agent's.
+        t.contains(guest.run(["gantry-guest", "status"], user="guest").out, "but no agent's")
+        t.contains(guest.run(["gantry-guest", "status"], user="stranger").out, "no permission")
+
+
+def test_udev_permits_a_device_that_comes_later(t):
+    udevd = shutil.which("systemd-udevd", path="/lib/systemd:/usr/lib/systemd")
+    udevadm = shutil.which("udevadm", path="/bin:/usr/bin:/sbin")
+    if not udevd or not udevadm:
+        t.skip("no udev (package udev)")
+    with machine(programs=[udevd, udevadm]) as guest:
+        daemon = guest.start(["systemd-udevd"])
+        harness.wait_until(lambda: daemon.ended or guest.run(["udevadm", "control", "--ping"]).code == 0, "udev answers")
+        guest.ask("object-add", qom_type="memory-backend-ram", id="m0", size=16 << 20, share=True)
+        guest.device_add("ivshmem-plain", id="iv0", memdev="m0")
+        address, = harness.wait_until(lambda: guest.pci(device="1110"), "the guest sees the device")
+        folder = f"/sys/bus/pci/devices/{address}"
+        harness.wait_until(lambda: guest.do(f"stat -c %a,%G {folder}/resource2").strip() == "660,gantry",
+                           f"udev permits it; it said {daemon.out}")
+        t.equal(guest.do(f"stat -c %a,%G {folder}/resource0; cat {folder}/enable").split(), ["660,gantry", "1"])
+        t.equal(guest.do(f"stat -c %a {folder}/config").strip(), "644")
+
+
+def test_doctor_explains_lockdown(t):
+    with machine(DEVICE, append="lockdown=integrity") as guest:
+        ended = guest.run(["gantry-guest", "doctor"])
+        t.equal(ended.code, 1)
+        t.contains(ended.out, "[integrity]")
+        t.contains(ended.out, "vsock")
+        t.contains(ended.out, "lockdown, as with Secure Boot")
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=300)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness of virtual machines itself: boots, runs, feeds, kills, plugs, resets, and leaves nothing."""
+import os
+import signal
+
+import harness
+import vm
+
+
+def test_guest_boots_runs_commands_and_ends(t):
+    with vm.Vm(modules=["vsock_loopback", "uio_pci_generic"]) as machine:
+        t.contains(machine.do("uname -r"), machine.kernel_version)
+        loaded = machine.do("cat /proc/modules")
+        for name in ("vsock_loopback", "uio_pci_generic", "virtio_console"):
+            t.contains(loaded, name + " ")
+        ended = machine.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
+        t.equal((ended.code, ended.out, ended.err), (7, "out\n", "err\n"))
+        t.equal(machine.run(["cat"], data=b"x" * 3000000).out, "x" * 3000000)
+        t.equal(machine.run(["no-such-program"]).code, 127)
+        pid = machine.pid
+    t.true(not harness.alive(pid), "QEMU outlived its test")
+
+
+def test_program_answers_line_by_line_as_one_of_the_host_does(t):
+    with vm.Vm() as machine:
+        first = machine.start(["sh", "-c", "echo ready; while read a; do echo \"$a$X\"; done; exit 3"], env={"X": "!"})
+        second = machine.start(["sh", "-c", "echo ready; exec sleep 1000"])
+        t.equal(first.read_line(), "ready")
+        second.read_until("rea")
+        first.write_line("one")
+        first.write_line("two")
+        t.equal([first.read_line(), first.read_line()], ["one!", "two!"])
+        first.close_input()
+        t.equal(first.wait(), 3)
+        second.kill(signal.SIGTERM)
+        t.equal(second.wait(), -signal.SIGTERM)
+        t.equal(machine.run(["sleep", "1000"], timeout=0.3).code, 124)
+        t.equal(machine.do("pidof sleep || echo none").strip(), "none")
+
+
+def test_files_and_users_of_the_guest(t):
+    with vm.Vm(files={"etc/here": b"there\n", "opt/init": os.path.join(os.path.dirname(__file__), "init")}) as machine:
+        t.equal(machine.get("/etc/here"), b"there\n")
+        t.equal(machine.do("head -c 2 /opt/init"), "#!")
+        machine.put("/tmp/data", bytes(range(256)), 0o640)
+        t.equal(machine.get("/tmp/data"), bytes(range(256)))
+        t.equal(machine.do("id -un; id -gn; pwd", user="guest", cwd="/home/guest").split(),
+                ["guest", "guest", "/home/guest"])
+        t.true(machine.run(["cat", "/tmp/data"], user="guest").code != 0, "another user's file was readable")
+
+
+def test_device_plugged_into_a_running_guest_appears_and_goes(t):
+    with vm.Vm() as machine:
+        t.equal(machine.pci(device="1110"), [])
+        for size in ("1M", "64M"):
+            machine.ask("object-add", qom_type="memory-backend-ram", id="m0", size=int(size[:-1]) << 20, share=True)
+            machine.device_add("ivshmem-plain", id="iv0", memdev="m0")
+            address, = harness.wait_until(lambda: machine.pci(device="1110"), "the guest sees the device")
+            t.equal(int(machine.do(f"stat -c %s /sys/bus/pci/devices/{address}/resource2")), int(size[:-1]) << 20)
+            machine.do(f"echo 1 >/sys/bus/pci/devices/{address}/enable")
+            machine.device_del("iv0")
+            t.equal(machine.pci(device="1110"), [])
+            machine.ask("object-del", id="m0")
+
+
+def test_reset_loses_what_ran_and_boots_again(t):
+    with vm.Vm() as machine:
+        running = machine.start(["sleep", "1000"])
+        machine.do("touch /tmp/before")
+        machine.reset()
+        try:
+            running.wait()
+            t.true(False, "a program outlived the reset")
+        except vm.Lost:
+            pass
+        t.equal(machine.run(["test", "-e", "/tmp/before"]).code, 1)
+
+
+def test_machine_that_ends_is_noticed(t):
+    with vm.Vm() as machine:
+        machine.start(["poweroff", "-f"])
+        try:
+            machine.do("sleep 1000")
+            t.true(False, "the machine did not end")
+        except vm.Lost:
+            pass
+
+
+def test_qemu_that_refuses_its_arguments_is_told(t):
+    try:
+        with vm.Vm(devices=["-device", "no-such-device"]):
+            t.true(False, "it started")
+    except vm.Lost as lost:
+        t.contains(str(lost), "ended")
+
+
+def test_run_guest_passes_on_input_output_and_status(t):
+    script = [os.path.join(os.path.dirname(__file__), "run-guest"), "--env", "X=there", "--user", "guest", "--",
+              "sh", "-c", "echo $X; read a; echo $a; id -un; exit 9"]
+    ended = harness.run(["sh", "-c", 'echo hello | "$0" "$@"'] + script, timeout=vm.BOOT_S)
+    t.equal((ended.code, ended.out.split()), (9, ["there", "hello", "guest"]), ended)
+
+
+def test_q35_with_vfio(t):
+    with vm.Vm(machine="q35,kernel-irqchip=split", modules=["vfio_pci"],
+               devices=["-device", "intel-iommu,intremap=on", "-object", "memory-backend-ram,id=m0,size=1M,share=on",
+                        "-device", "ivshmem-plain,memdev=m0"]) as machine:
+        address, = machine.pci(device="1110")
+        machine.do(f"echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override;"
+                   f"echo {address} >/sys/bus/pci/drivers_probe; ls /dev/vfio/[0-9]*")
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=120)

@@ -1,0 +1,773 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host's side of a machine's vsock device, for tests: real AF_VSOCK between QEMU's guest and Unix stream sockets of
+ * this host, whatever the host's kernel can. A hypervisor such as Firecracker does the same.
+ *
+ *   vhost-vsock SOCKET CID PORT=PATH...
+ *
+ * listens at SOCKET for one QEMU (-device vhost-user-vsock-pci, memory shared), gives its guest the CID, and connects each
+ * connection of the guest to CID 2, PORT to the Unix stream socket PATH. Prints "ready" when it listens; ends with QEMU.
+ * SIGUSR1 resets all connections, as a migration of the machine does.
+ *
+ * One thread; nothing waits but poll(). What a guest may have on the way is bounded by the credit it was given.
+ */
+#include <errno.h>
+#include <linux/virtio_ring.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define NQUEUES	   3u
+#define RX	   0u /* to the guest */
+#define TX	   1u /* from the guest */
+#define NREGIONS   8u
+#define NPORTS	   8u
+#define NCONNS	   64u
+#define NREPLIES   256u
+#define BUF_BYTES  (256u << 10) /* that a guest may have on the way on one connection */
+#define PACKET_MAX (64u << 10)
+#define HOST_CID   2u
+
+/* ---- formats ---- */
+
+enum request {
+	GET_FEATURES = 1,
+	SET_MEM_TABLE = 5,
+	SET_VRING_NUM = 8,
+	SET_VRING_ADDR = 9,
+	SET_VRING_BASE = 10,
+	GET_VRING_BASE = 11,
+	SET_VRING_KICK = 12,
+	SET_VRING_CALL = 13,
+	SET_VRING_ERR = 14,
+	GET_PROTOCOL_FEATURES = 15,
+	GET_QUEUE_NUM = 17,
+	GET_CONFIG = 24,
+};
+
+#define FEATURES	  (1ull << 32 | 1ull << 30) /* VERSION_1, PROTOCOL_FEATURES */
+#define PROTOCOL_FEATURES (1ull << 9 | 1ull << 3)   /* CONFIG, REPLY_ACK */
+#define FLAG_VERSION	  1u
+#define FLAG_REPLY	  4u
+#define FLAG_NEED_REPLY	  8u
+#define NO_FD		  (1u << 8)
+
+struct region {
+	uint64_t guest_addr;
+	uint64_t bytes;
+	uint64_t user_addr;
+	uint64_t mmap_off;
+};
+
+struct __attribute__((packed)) message {
+	uint32_t request;
+	uint32_t flags;
+	uint32_t bytes;
+	union {
+		uint64_t number;
+		struct {
+			uint32_t index;
+			uint32_t value;
+		} state;
+		struct {
+			uint32_t index;
+			uint32_t flags;
+			uint64_t desc;
+			uint64_t used;
+			uint64_t avail;
+			uint64_t log;
+		} addr;
+		struct {
+			uint32_t n;
+			uint32_t pad;
+			struct region regions[NREGIONS];
+		} memory;
+		struct {
+			uint32_t off;
+			uint32_t bytes;
+			uint32_t flags;
+			uint8_t data[256];
+		} config;
+		uint8_t raw[512];
+	} u;
+};
+#define MESSAGE_HEAD 12u
+
+enum vsock_op {
+	OP_REQUEST = 1,
+	OP_RESPONSE = 2,
+	OP_RST = 3,
+	OP_SHUTDOWN = 4,
+	OP_RW = 5,
+	OP_CREDIT_UPDATE = 6,
+	OP_CREDIT_REQUEST = 7,
+};
+#define TYPE_STREAM   1u
+#define SHUTDOWN_RECV 1u
+#define SHUTDOWN_SEND 2u
+
+struct __attribute__((packed)) header {
+	uint64_t src_cid;
+	uint64_t dst_cid;
+	uint32_t src_port;
+	uint32_t dst_port;
+	uint32_t bytes;
+	uint16_t type;
+	uint16_t op;
+	uint32_t flags;
+	uint32_t buf_alloc;
+	uint32_t fwd_cnt;
+};
+
+/* ---- state ---- */
+
+struct queue {
+	struct vring_desc *desc;
+	struct vring_avail *avail;
+	struct vring_used *used;
+	uint64_t desc_addr, avail_addr, used_addr; /* QEMU's */
+	uint32_t num;
+	uint16_t next;
+	int kick;
+	int call;
+	bool has_used; /* the guest is to be told */
+};
+
+struct conn {
+	bool is_used;
+	bool is_ending;	 /* we said SHUTDOWN; the guest's RST is awaited */
+	bool is_leaving; /* the guest said SHUTDOWN; what it sent goes first */
+	uint32_t guest_port;
+	uint32_t host_port;
+	int fd;
+	uint32_t peer_alloc; /* what the guest takes, and has taken */
+	uint32_t peer_taken;
+	uint32_t sent;
+	uint32_t taken; /* bytes of the guest's that went to the socket */
+	uint32_t told;	/* of which it knows */
+	uint32_t begin; /* of what is held */
+	uint32_t held;
+	uint8_t buf[BUF_BYTES];
+};
+
+struct port {
+	uint32_t number;
+	const char *path;
+};
+
+static struct {
+	int qemu;
+	uint64_t cid;
+	struct port ports[NPORTS];
+	uint32_t nports;
+	struct region regions[NREGIONS];
+	uint8_t *maps[NREGIONS]; /* where each region's first byte is */
+	uint32_t nregions;
+	struct queue queues[NQUEUES];
+	struct conn *conns[NCONNS];
+	struct header replies[NREPLIES]; /* without data, for when the guest has room */
+	uint32_t nreplies;
+} v;
+
+static volatile sig_atomic_t reset_asked;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "vhost-vsock: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* ---- the machine's memory ---- */
+
+static void *place(uint64_t addr, uint64_t bytes, bool is_guest_addr)
+{
+	for (uint32_t i = 0; i < v.nregions; i++) {
+		const struct region *r = &v.regions[i];
+		uint64_t first = is_guest_addr ? r->guest_addr : r->user_addr;
+
+		if (addr >= first && addr - first <= r->bytes && bytes <= r->bytes - (addr - first))
+			return v.maps[i] + (addr - first);
+	}
+	return NULL;
+}
+
+static void find_rings(struct queue *q)
+{
+	q->desc = q->num ? place(q->desc_addr, q->num * sizeof(*q->desc), false) : NULL;
+	q->avail = q->num ? place(q->avail_addr, 6 + 2ull * q->num, false) : NULL;
+	q->used = q->num ? place(q->used_addr, 6 + 8ull * q->num, false) : NULL;
+}
+
+static void set_memory(const struct message *m, const int *fds, unsigned int nfds)
+{
+	v.nregions = m->u.memory.n < nfds ? m->u.memory.n : nfds;
+	for (uint32_t i = 0; i < v.nregions; i++) {
+		const struct region r = m->u.memory.regions[i];
+		uint8_t *map = mmap(NULL, r.bytes + r.mmap_off, PROT_READ | PROT_WRITE, MAP_SHARED,
+				    fds[i], 0);
+
+		if (map == MAP_FAILED)
+			die("mapping the machine's memory");
+		v.regions[i] = r;
+		v.maps[i] = map + r.mmap_off;
+	}
+	for (uint32_t i = 0; i < NQUEUES; i++)
+		find_rings(&v.queues[i]);
+}
+
+/* ---- queues ---- */
+
+static bool is_ready(const struct queue *q)
+{
+	return q->desc && q->avail && q->used;
+}
+
+static bool has_buffer(const struct queue *q)
+{
+	return is_ready(q) && __atomic_load_n(&q->avail->idx, __ATOMIC_ACQUIRE) != q->next;
+}
+
+static uint16_t take_buffer(struct queue *q)
+{
+	return q->avail->ring[q->next++ % q->num];
+}
+
+static void give_back(struct queue *q, uint16_t head, uint32_t bytes)
+{
+	q->used->ring[q->used->idx % q->num] = (struct vring_used_elem){ head, bytes };
+	__atomic_store_n(&q->used->idx, (uint16_t)(q->used->idx + 1), __ATOMIC_RELEASE);
+	q->has_used = true;
+}
+
+static void tell_guest(struct queue *q)
+{
+	uint64_t one = 1;
+
+	if (!q->has_used)
+		return;
+	q->has_used = false;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!(q->avail->flags & VRING_AVAIL_F_NO_INTERRUPT) && q->call >= 0)
+		(void)!write(q->call, &one, sizeof(one));
+}
+
+/* Copies between @buf and a chain, in the chain's direction. Bytes moved. */
+static uint32_t move_chain(struct queue *q, uint16_t head, uint8_t *buf, uint32_t bytes,
+			   bool to_guest)
+{
+	uint32_t moved = 0;
+	uint16_t at = head;
+
+	for (uint32_t steps = 0; steps < q->num && at < q->num; steps++) {
+		const struct vring_desc *d = &q->desc[at];
+		uint32_t n = d->len < bytes - moved ? d->len : bytes - moved;
+		uint8_t *ptr = place(d->addr, n, true);
+
+		if (!ptr || !(d->flags & VRING_DESC_F_WRITE) == to_guest)
+			break;
+		if (to_guest)
+			memcpy(ptr, buf + moved, n);
+		else
+			memcpy(buf + moved, ptr, n);
+		moved += n;
+		if (!(d->flags & VRING_DESC_F_NEXT) || moved == bytes)
+			break;
+		at = d->next;
+	}
+	return moved;
+}
+
+static uint32_t room_in(const struct queue *q, uint16_t head)
+{
+	uint32_t room = 0;
+	uint16_t at = head;
+
+	for (uint32_t steps = 0; steps < q->num && at < q->num; steps++) {
+		room += q->desc[at].len;
+		if (!(q->desc[at].flags & VRING_DESC_F_NEXT))
+			break;
+		at = q->desc[at].next;
+	}
+	return room;
+}
+
+/* ---- packets to the guest ---- */
+
+static struct header header_for(const struct conn *c, uint16_t op, uint32_t bytes)
+{
+	return (struct header){
+		.src_cid = HOST_CID,
+		.dst_cid = v.cid,
+		.src_port = c->host_port,
+		.dst_port = c->guest_port,
+		.bytes = bytes,
+		.type = TYPE_STREAM,
+		.op = op,
+		.buf_alloc = BUF_BYTES,
+		.fwd_cnt = c->taken,
+	};
+}
+
+static void send_replies(void)
+{
+	struct queue *q = &v.queues[RX];
+	uint32_t n = 0;
+
+	while (n < v.nreplies && has_buffer(q)) {
+		uint16_t head = take_buffer(q);
+
+		give_back(q, head,
+			  move_chain(q, head, (uint8_t *)&v.replies[n], sizeof(v.replies[n]),
+				     true));
+		n++;
+	}
+	memmove(v.replies, v.replies + n, (v.nreplies - n) * sizeof(v.replies[0]));
+	v.nreplies -= n;
+}
+
+/* tx() takes nothing from the guest while this is nearly full. */
+static void reply(const struct header *h)
+{
+	if (v.nreplies == NREPLIES)
+		exit(1);
+	v.replies[v.nreplies++] = *h;
+}
+
+static void say(struct conn *c, uint16_t op, uint32_t flags)
+{
+	struct header h = header_for(c, op, 0);
+
+	h.flags = flags;
+	c->told = c->taken;
+	reply(&h);
+}
+
+static void refuse(const struct header *in)
+{
+	struct header h = {
+		.src_cid = in->dst_cid,
+		.dst_cid = in->src_cid,
+		.src_port = in->dst_port,
+		.dst_port = in->src_port,
+		.type = in->type,
+		.op = OP_RST,
+	};
+
+	if (in->op != OP_RST)
+		reply(&h);
+}
+
+/* ---- connections ---- */
+
+static struct conn *find(const struct header *h)
+{
+	for (uint32_t i = 0; i < NCONNS; i++) {
+		struct conn *c = v.conns[i];
+
+		if (c && c->guest_port == h->src_port && c->host_port == h->dst_port)
+			return c;
+	}
+	return NULL;
+}
+
+static void drop(struct conn *c)
+{
+	for (uint32_t i = 0; i < NCONNS; i++)
+		if (v.conns[i] == c)
+			v.conns[i] = NULL;
+	if (c->fd >= 0)
+		close(c->fd);
+	free(c);
+}
+
+static void drop_all(bool tell)
+{
+	for (uint32_t i = 0; i < NCONNS; i++) {
+		if (!v.conns[i])
+			continue;
+		if (tell)
+			say(v.conns[i], OP_RST, 0);
+		drop(v.conns[i]);
+	}
+}
+
+static int reach(uint32_t number)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int fd;
+
+	for (uint32_t i = 0; i < v.nports; i++) {
+		if (v.ports[i].number != number)
+			continue;
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		strncpy(addr.sun_path, v.ports[i].path, sizeof(addr.sun_path) - 1);
+		if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
+}
+
+static void open_conn(const struct header *h)
+{
+	struct conn *c = NULL;
+	uint32_t i = 0;
+
+	while (i < NCONNS && v.conns[i])
+		i++;
+	if (i < NCONNS)
+		c = calloc(1, sizeof(*c));
+	if (c)
+		c->fd = reach(h->dst_port);
+	if (!c || c->fd < 0) {
+		free(c);
+		refuse(h);
+		return;
+	}
+	c->guest_port = h->src_port;
+	c->host_port = h->dst_port;
+	v.conns[i] = c;
+	say(c, OP_RESPONSE, 0);
+}
+
+/* What the guest sent goes to the socket as far as that takes it. false: it is broken. */
+static bool push(struct conn *c)
+{
+	while (c->held > 0) {
+		uint32_t n = c->held < BUF_BYTES - c->begin ? c->held : BUF_BYTES - c->begin;
+		ssize_t r = send(c->fd, c->buf + c->begin, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (r < 0)
+			return errno == EAGAIN || errno == EINTR;
+		c->begin = (c->begin + (uint32_t)r) % BUF_BYTES;
+		c->held -= (uint32_t)r;
+		c->taken += (uint32_t)r;
+	}
+	return true;
+}
+
+/* The guest is told before it waits for credit in vain. */
+static void give_credit(struct conn *c)
+{
+	if (c->taken - c->told >= BUF_BYTES / 4)
+		say(c, OP_CREDIT_UPDATE, 0);
+}
+
+static void after_push(struct conn *c, bool good)
+{
+	if (!good || (c->is_leaving && c->held == 0)) {
+		say(c, OP_RST, 0);
+		drop(c);
+		return;
+	}
+	give_credit(c);
+}
+
+static void hold(struct conn *c, const uint8_t *data, uint32_t bytes)
+{
+	for (uint32_t done = 0; done < bytes;) {
+		uint32_t end = (c->begin + c->held) % BUF_BYTES;
+		uint32_t n = bytes - done < BUF_BYTES - end ? bytes - done : BUF_BYTES - end;
+
+		memcpy(c->buf + end, data + done, n);
+		c->held += n;
+		done += n;
+	}
+}
+
+static void take_packet(const struct header *h, const uint8_t *data)
+{
+	struct conn *c = find(h);
+
+	if (h->type != TYPE_STREAM || h->dst_cid != HOST_CID || (!c && h->op != OP_REQUEST)) {
+		refuse(h);
+		return;
+	}
+	if (h->op == OP_REQUEST) {
+		if (c)
+			drop(c);
+		open_conn(h);
+		c = find(h);
+	}
+	if (!c)
+		return;
+	c->peer_alloc = h->buf_alloc;
+	c->peer_taken = h->fwd_cnt;
+	if (h->op == OP_RST) {
+		drop(c);
+	} else if (h->op == OP_CREDIT_REQUEST) {
+		say(c, OP_CREDIT_UPDATE, 0);
+	} else if (h->op == OP_RW && !c->is_ending) {
+		if (h->bytes > BUF_BYTES - c->held) {
+			say(c, OP_RST, 0);
+			drop(c);
+			return;
+		}
+		hold(c, data, h->bytes);
+		after_push(c, push(c));
+	} else if (h->op == OP_SHUTDOWN && (h->flags & SHUTDOWN_SEND)) {
+		c->is_leaving = true;
+		after_push(c, push(c));
+	}
+}
+
+static void tx(void)
+{
+	static uint8_t buf[sizeof(struct header) + PACKET_MAX];
+	struct queue *q = &v.queues[TX];
+	struct header h;
+
+	while (v.nreplies < NREPLIES / 2 && has_buffer(q)) {
+		uint16_t head = take_buffer(q);
+		uint32_t n = move_chain(q, head, buf, sizeof(buf), false);
+
+		give_back(q, head, 0);
+		if (n < sizeof(h))
+			continue;
+		memcpy(&h, buf, sizeof(h));
+		if (h.bytes <= n - sizeof(h))
+			take_packet(&h, buf + sizeof(h));
+	}
+}
+
+/* ---- from the sockets ---- */
+
+static uint32_t credit(const struct conn *c)
+{
+	uint32_t under_way = c->sent - c->peer_taken;
+
+	return c->peer_alloc > under_way ? c->peer_alloc - under_way : 0;
+}
+
+static void pull(struct conn *c)
+{
+	static uint8_t buf[sizeof(struct header) + PACKET_MAX];
+	struct queue *q = &v.queues[RX];
+
+	while (credit(c) > 0 && v.nreplies == 0 && has_buffer(q)) {
+		uint16_t head = q->avail->ring[q->next % q->num];
+		uint32_t room = room_in(q, head) - (uint32_t)sizeof(struct header);
+		uint32_t most = room < credit(c) ? room : credit(c);
+		struct header h;
+		ssize_t n = recv(c->fd, buf + sizeof(h), most < PACKET_MAX ? most : PACKET_MAX,
+				 MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			c->is_ending = true;
+			say(c, OP_SHUTDOWN, SHUTDOWN_RECV | SHUTDOWN_SEND);
+			return;
+		}
+		h = header_for(c, OP_RW, (uint32_t)n);
+		memcpy(buf, &h, sizeof(h));
+		(void)take_buffer(q);
+		give_back(q, head,
+			  move_chain(q, head, buf, (uint32_t)(sizeof(h) + (size_t)n), true));
+		c->sent += (uint32_t)n;
+		c->told = c->taken;
+	}
+}
+
+/* ---- QEMU ---- */
+
+static void set_fd(int *fd, const struct message *m, const int *fds, unsigned int nfds)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = nfds == 1 && !(m->u.number & NO_FD) ? dup(fds[0]) : -1;
+}
+
+/* true: @m is the answer. */
+static bool obey(struct message *m, const int *fds, unsigned int nfds)
+{
+	uint32_t index = m->u.state.index & 0xff;
+	struct queue *q = &v.queues[index < NQUEUES ? index : 0];
+
+	switch (m->request) {
+	case GET_FEATURES:
+		m->u.number = FEATURES;
+		break;
+	case GET_PROTOCOL_FEATURES:
+		m->u.number = PROTOCOL_FEATURES;
+		break;
+	case GET_QUEUE_NUM:
+		m->u.number = NQUEUES;
+		break;
+	case GET_CONFIG:
+		memcpy(m->u.config.data, &v.cid, sizeof(v.cid));
+		return true;
+	case GET_VRING_BASE:
+		m->u.state.value = q->next;
+		q->desc = NULL;
+		drop_all(false); /* the machine is reset, or the device goes */
+		v.nreplies = 0;
+		break;
+	case SET_MEM_TABLE:
+		set_memory(m, fds, nfds);
+		return false;
+	case SET_VRING_NUM:
+		q->num = m->u.state.value;
+		return false;
+	case SET_VRING_ADDR:
+		q->desc_addr = m->u.addr.desc;
+		q->used_addr = m->u.addr.used;
+		q->avail_addr = m->u.addr.avail;
+		find_rings(q);
+		return false;
+	case SET_VRING_BASE:
+		q->next = (uint16_t)m->u.state.value;
+		return false;
+	case SET_VRING_KICK:
+		set_fd(&q->kick, m, fds, nfds);
+		return false;
+	case SET_VRING_CALL:
+		set_fd(&q->call, m, fds, nfds);
+		return false;
+	default:
+		return false;
+	}
+	m->bytes = sizeof(m->u.number);
+	return true;
+}
+
+static void hear_qemu(void)
+{
+	struct message m = { 0 };
+	int fds[NREGIONS];
+	unsigned int nfds = 0;
+	char control[CMSG_SPACE(sizeof(fds))];
+	struct iovec iov = { &m, MESSAGE_HEAD };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
+			      .msg_controllen = sizeof(control) };
+	bool answer;
+
+	if (recvmsg(v.qemu, &msg, MSG_CMSG_CLOEXEC) != MESSAGE_HEAD)
+		exit(0);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+		nfds = (unsigned int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), nfds * sizeof(int));
+	}
+	if (m.bytes > sizeof(m.u) ||
+	    (m.bytes && recv(v.qemu, &m.u, m.bytes, MSG_WAITALL) != (ssize_t)m.bytes))
+		exit(0);
+	answer = obey(&m, fds, nfds);
+	for (unsigned int i = 0; i < nfds; i++)
+		close(fds[i]);
+	if (!answer && (m.flags & FLAG_NEED_REPLY)) {
+		m.u.number = 0;
+		m.bytes = sizeof(m.u.number);
+		answer = true;
+	}
+	m.flags = FLAG_VERSION | FLAG_REPLY;
+	if (answer && send(v.qemu, &m, MESSAGE_HEAD + m.bytes, MSG_NOSIGNAL) < 0)
+		exit(0);
+}
+
+/* ---- the loop ---- */
+
+static void turn(void)
+{
+	struct pollfd p[1 + NQUEUES + NCONNS] = { { .fd = v.qemu, .events = POLLIN } };
+	bool can_send = has_buffer(&v.queues[RX]) && v.nreplies == 0;
+	uint64_t count;
+
+	for (uint32_t i = 0; i < NQUEUES; i++)
+		p[1 + i] = (struct pollfd){ .fd = v.queues[i].kick, .events = POLLIN };
+	for (uint32_t i = 0; i < NCONNS; i++) {
+		const struct conn *c = v.conns[i];
+		struct pollfd *at = &p[1 + NQUEUES + i];
+
+		at->fd = c && !c->is_ending ? c->fd : -1;
+		at->events = (short)((c && can_send && credit(c) > 0 ? POLLIN : 0) |
+				     (c && c->held > 0 ? POLLOUT : 0));
+		if (!at->events)
+			at->fd = -1; /* a hang-up alone would wake us for ever */
+	}
+	if (poll(p, 1 + NQUEUES + NCONNS, -1) < 0 && errno != EINTR)
+		die("poll");
+	if (reset_asked) {
+		reset_asked = 0;
+		drop_all(true);
+	}
+	for (uint32_t i = 0; i < NQUEUES; i++)
+		if (p[1 + i].revents & POLLIN)
+			(void)!read(v.queues[i].kick, &count, sizeof(count));
+	for (uint32_t i = 0; i < NCONNS; i++) {
+		struct conn *c = v.conns[i];
+
+		if (c && c->held > 0 &&
+		    (p[1 + NQUEUES + i].revents & (POLLOUT | POLLERR | POLLHUP)))
+			after_push(c, push(c));
+	}
+	tx();
+	for (uint32_t i = 0; i < NCONNS; i++)
+		if (v.conns[i] && !v.conns[i]->is_ending)
+			pull(v.conns[i]);
+	send_replies();
+	tell_guest(&v.queues[RX]);
+	tell_guest(&v.queues[TX]);
+	if (p[0].revents)
+		hear_qemu();
+}
+
+static void ask_reset(int number)
+{
+	(void)number;
+	reset_asked = 1;
+}
+
+static int accept_qemu(const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd;
+
+	strncpy(addr.sun_path, path, sizeof(addr.sun_path) - 1);
+	if (listener < 0 || bind(listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+	    listen(listener, 1) < 0)
+		die(path);
+	puts("ready");
+	fflush(stdout);
+	fd = accept(listener, NULL, NULL);
+	if (fd < 0)
+		die("accept");
+	close(listener);
+	return fd;
+}
+
+int main(int argc, char **argv)
+{
+	const struct sigaction action = { .sa_handler = ask_reset };
+
+	if (argc < 4 || argc - 3 > (int)NPORTS) {
+		fprintf(stderr, "usage: vhost-vsock SOCKET CID PORT=PATH...\n");
+		return 2;
+	}
+	v.cid = strtoull(argv[2], NULL, 10);
+	for (int i = 3; i < argc; i++) {
+		char *end;
+		uint32_t number = (uint32_t)strtoul(argv[i], &end, 10);
+
+		if (*end != '=')
+			return 2;
+		v.ports[v.nports++] = (struct port){ number, end + 1 };
+	}
+	for (uint32_t i = 0; i < NQUEUES; i++)
+		v.queues[i].kick = v.queues[i].call = -1;
+	sigaction(SIGUSR1, &action, NULL);
+	v.qemu = accept_qemu(argv[1]);
+	for (;;)
+		turn();
+}
