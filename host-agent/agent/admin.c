@@ -240,6 +240,8 @@ static const struct verb verbs[] = {
 	{ BODY(DOOR_SHOW), false, gantry_verb_door_show },
 	{ BODY(DOOR_DRAIN), true, gantry_verb_door_drain },
 	{ BODY(DOOR_OPEN), true, gantry_verb_door_open },
+	{ BODY(POLICY_LIST), false, gantry_verb_policy_list },
+	{ BODY(GROUP_LIST), false, gantry_verb_group_list },
 };
 
 static const struct verb *find_verb(const Gantry__Admin__AdminRequest *q)

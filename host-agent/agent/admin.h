@@ -72,6 +72,9 @@ gantry_verb_fn gantry_verb_version, gantry_verb_device_list, gantry_verb_tenant_
 /* An entry of the ring as a message; its texts stay the entry's. */
 void gantry_event_message(const struct gantry_event_entry *e, Gantry__Admin__Event *msg);
 
+/* ---- admin_policy.c ---- */
+gantry_verb_fn gantry_verb_policy_list, gantry_verb_group_list;
+
 /* ---- admin_door.c ---- */
 gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_open;
 

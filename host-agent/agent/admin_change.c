@@ -169,6 +169,9 @@ static int set_fields(struct gantry_tenant_conf *t, const Gantry__Admin__TenantS
 	r = r < 0 ? r : set_text(t, "isolation", set->isolation, err);
 	r = r < 0 ? r : set_text(t, "trust_group", set->trust_group, err);
 	r = r < 0 ? r : set_text(t, "devices", set->devices, err);
+	r = r < 0 ? r : set_text(t, "group", set->group, err);
+	r = r < 0 ? r : set_number(t, "min_devices", set->min_devices, "", err);
+	r = r < 0 ? r : set_number(t, "max_devices", set->max_devices, "", err);
 	r = r < 0 ? r : set_text(t, "door", set->door, err);
 	r = r < 0 ? r : set_text(t, "door_mode", set->door_mode, err);
 	r = r < 0 ? r : set_text(t, "door_owner", set->door_owner, err);
@@ -193,12 +196,12 @@ static int state_path(const struct gantry_agent *a, const char *name, char *path
 }
 
 /* Which keys earlier changes have set: only those, and the new ones, are written. */
-static uint32_t keys_in_state(const char *path, const char *name)
+static uint64_t keys_in_state(const char *path, const char *name)
 {
 	struct gantry_config *scratch = gantry_config_new();
 	_cleanup_free_ char *text = NULL;
 	const struct gantry_tenant_conf *t = NULL;
-	uint32_t set;
+	uint64_t set;
 	size_t len;
 
 	if (scratch && gantry_file_read(path, STATE_FILE_MAX, &text, &len) == 0 &&
@@ -209,7 +212,7 @@ static uint32_t keys_in_state(const char *path, const char *name)
 	return set;
 }
 
-static int save_tenant(struct gantry_agent *a, const struct gantry_tenant_conf *t, uint32_t changed,
+static int save_tenant(struct gantry_agent *a, const struct gantry_tenant_conf *t, uint64_t changed,
 		       struct gantry_err *err)
 {
 	_cleanup_free_ char *text = NULL;
@@ -235,6 +238,10 @@ static struct gantry_config *copy_config(const struct gantry_config *from)
 	config->ntenants = from->ntenants;
 	memcpy(config->devices, from->devices, from->ndevices * sizeof(*from->devices));
 	memcpy(config->tenants, from->tenants, from->ntenants * sizeof(*from->tenants));
+	config->ngroups = from->ngroups;
+	config->npolicies = from->npolicies;
+	memcpy(config->groups, from->groups, sizeof(config->groups));
+	memcpy(config->policies, from->policies, sizeof(config->policies));
 	return config;
 }
 
@@ -251,8 +258,8 @@ static void change_tenant(struct gantry_agent *a, struct gantry_config **config,
 			  struct gantry_answer *r)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
-	uint32_t set_before = t->set;
-	uint32_t changed;
+	uint64_t set_before = t->set;
+	uint64_t changed;
 	int result;
 
 	t->set = 0;

@@ -253,6 +253,9 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->isolation = key_text(r, conf, "isolation");
 	msg->trust_group = key_text(r, conf, "trust_group");
 	msg->devices = key_text(r, conf, "devices");
+	msg->group = key_text(r, conf, "group");
+	msg->min_devices = number(r, conf->min_devices);
+	msg->max_devices = number(r, conf->max_devices);
 	msg->door = gantry_answer_text(r, t->door_path);
 	msg->door_mode = key_text(r, conf, "door_mode");
 	msg->door_owner = key_text(r, conf, "door_owner");

@@ -21,6 +21,7 @@
  *   slab.c     device memory: who has which slab  steward.c  who makes and scrubs it
  *   mps.c      MPS servers of packed groups   mps_run.c  their control program
  *   worker_limits.c what a worker gets of the host, through cgroup.c
+ *   placement*.c which device serves which queue  migrate.c  queues sent to other devices
  *
  * Threads: one; everything runs in its libevent loop.
  * Blocking: nothing waits there. Every answer that is waited for has a time-out; where there is
@@ -50,6 +51,7 @@ struct gantry_cgroups;
 struct gantry_config;
 struct gantry_event_entry;
 struct gantry_kernels;
+struct gantry_placement;
 struct gantry_stream;
 
 struct gantry_counters {
@@ -143,6 +145,7 @@ struct gantry_agent {
 	struct gantry_stream *metrics;
 	struct gantry_stream *peers;
 	struct gantry_kernels *kernels;
+	struct gantry_placement *placement;
 	struct gantry_cgroups *cgroups; /* NULL: not started, or no memory */
 };
 

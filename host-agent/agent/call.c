@@ -17,6 +17,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/fault.h"
+#include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -225,6 +226,8 @@ static void unasked(struct gantry_worker *w, const Gantry__Worker__FromWorker *m
 		gantry_slabs_drop(w, msg->drop_slab);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_SESSION_ENDED)
 		session_ended(w, msg->session_ended);
+	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_BUSY)
+		gantry_placement_wake(w->agent);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT)
 		gantry_fault_told(w, msg->device_fault);
 	gantry_fd_close(fd);

@@ -36,6 +36,8 @@ enum section_kind {
 	SECTION_AGENT,
 	SECTION_DEVICE,
 	SECTION_TENANT,
+	SECTION_GROUP,
+	SECTION_POLICY,
 };
 
 /* State of parsing one text. */
@@ -45,7 +47,7 @@ struct parse {
 	struct gantry_err *err;
 	int code; /* of the first error; its sentence is in err, without file and line */
 	enum section_kind kind;
-	uint32_t idx; /* of the section's device or tenant */
+	uint32_t idx; /* of the section's device, tenant, group or policy */
 	char section[64];
 	uint32_t nseen; /* keys of this section given in this text */
 	char seen[128][40];
@@ -63,6 +65,8 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.mps_clients = GANTRY_MPS_CLIENTS;
 	config->agent.vsock_port = GANTRY_STREAM_PORT;
 	config->agent.vsock_grace_ns = VSOCK_GRACE_NS;
+	/* it fits */
+	(void)gantry_str_copy(config->agent.policy, sizeof(config->agent.policy), "static");
 	/* it fits */
 	(void)gantry_str_copy(config->agent.mps, sizeof(config->agent.mps), "auto");
 	/* it fits */
@@ -356,6 +360,11 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 	}
 	if (strcmp(key, "vsock_grace") == 0)
 		return parse_vsock_grace(agent, value, err);
+	if (strcmp(key, "policy") == 0)
+		return copy_text(key, agent->policy, sizeof(agent->policy), value, err);
+	if (strcmp(key, "policy_options") == 0)
+		return copy_text(key, agent->policy_options, sizeof(agent->policy_options), value,
+				 err);
 	if (strcmp(key, "spin") == 0) {
 		if (gantry_duration_parse(value, &agent->spin_ns, err) < 0)
 			return gantry_err_wrap(err, -EINVAL, "%s", key);
@@ -457,7 +466,6 @@ static int enter_device(struct parse *p, const char *name)
 		/* a valid name fits */
 		(void)gantry_str_copy(device->name, sizeof(device->name), name);
 	}
-	p->kind = SECTION_DEVICE;
 	p->idx = (uint32_t)(device - c->devices);
 	return 0;
 }
@@ -474,13 +482,32 @@ static int enter_tenant(struct parse *p, const char *name)
 		tenant = &c->tenants[c->ntenants++];
 		gantry_tenant_conf_init(tenant, name, p->source);
 	}
-	p->kind = SECTION_TENANT;
 	p->idx = (uint32_t)(tenant - c->tenants);
 	return 0;
 }
 
+static int enter_group(struct parse *p, const char *name)
+{
+	return gantry_group_enter(p->config, name, &p->idx, p->err);
+}
+
+static int enter_policy(struct parse *p, const char *name)
+{
+	return gantry_policy_enter(p->config, name, &p->idx, p->err);
+}
+
 static int enter_section(struct parse *p, const char *section)
 {
+	static const struct {
+		const char *word;
+		enum section_kind kind;
+		int (*enter)(struct parse *p, const char *name);
+	} kinds[] = {
+		{ "device", SECTION_DEVICE, enter_device },
+		{ "tenant", SECTION_TENANT, enter_tenant },
+		{ "group", SECTION_GROUP, enter_group },
+		{ "policy", SECTION_POLICY, enter_policy },
+	};
 	const char *name = strchr(section, ' ');
 
 	p->kind = SECTION_NONE;
@@ -493,16 +520,23 @@ static int enter_section(struct parse *p, const char *section)
 	}
 	if (name)
 		name += strspn(name, " ");
-	if (!gantry_str_starts(section, "device ") && !gantry_str_starts(section, "tenant "))
-		return gantry_err_set(p->err, -EINVAL,
-				      "[%.40s] is none of [agent], [device NAME], [tenant NAME]",
-				      section);
-	if (!gantry_name_valid(name))
-		return gantry_err_set(
-			p->err, -EINVAL,
-			"\"%.40s\" is no name: a-z, 0-9, _ . -, at most %d characters", name,
-			GANTRY_NAME_LEN_MAX);
-	return section[0] == 'd' ? enter_device(p, name) : enter_tenant(p, name);
+	for (size_t i = 0; name && i < GANTRY_ARRAY_SIZE(kinds); i++) {
+		size_t len = strlen(kinds[i].word);
+
+		if (!gantry_str_starts(section, kinds[i].word) || section[len] != ' ')
+			continue;
+		if (!gantry_name_valid(name))
+			return gantry_err_set(
+				p->err, -EINVAL,
+				"\"%.40s\" is no name: a-z, 0-9, _ . -, at most %d characters",
+				name, GANTRY_NAME_LEN_MAX);
+		p->kind = kinds[i].kind;
+		return kinds[i].enter(p, name);
+	}
+	return gantry_err_set(
+		p->err, -EINVAL,
+		"[%.40s] is none of [agent], [device NAME], [tenant NAME], [group NAME], [policy NAME]",
+		section);
 }
 
 static int note_key(struct parse *p, const char *key)
@@ -537,6 +571,10 @@ static int take_key(struct parse *p, const char *section, const char *key, const
 		return device_key(&p->config->devices[p->idx], key, value, p->err);
 	case SECTION_TENANT:
 		return gantry_tenant_conf_set(&p->config->tenants[p->idx], key, value, p->err);
+	case SECTION_GROUP:
+		return gantry_group_key(&p->config->groups[p->idx], key, value, p->err);
+	case SECTION_POLICY:
+		return gantry_policy_key(&p->config->policies[p->idx], key, value, p->err);
 	default:
 		return gantry_err_set(p->err, -EINVAL, "\"%.40s\" stands before the first section",
 				      key);
@@ -713,7 +751,7 @@ int gantry_config_check(const struct gantry_config *config, struct gantry_err *e
 		if (r < 0)
 			return r;
 	}
-	return 0;
+	return gantry_config_check_groups(config, err);
 }
 
 static int load_file(struct gantry_config *config, const char *path, const char *source,

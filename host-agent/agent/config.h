@@ -3,7 +3,7 @@
  * The configuration: what files and the state directory say, parsed into an object of its own.
  *
  * A struct gantry_config is built whole, checked whole, and only then put in place of an older one.
- * Sections: [agent], [device NAME], [tenant NAME]; keys: gantry.conf(5). Strict: an unknown section
+ * Sections: [agent], [device NAME], [tenant NAME], [group NAME], [policy NAME]; keys: gantry.conf(5). Strict: an unknown section
  * or key, a
  * bad value, a key given twice are errors with file, line and a sentence.
  *
@@ -21,14 +21,16 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#define GANTRY_CONFIG_MAX_BYTES	  (1024u * 1024u)
-#define GANTRY_CONFIG_MAX_DEVICES 8u /* as many as a worker opens */
-#define GANTRY_CONFIG_MAX_TENANTS 256u
-#define GANTRY_CONFIG_MAX_OPTS	  32u
-#define GANTRY_CONFIG_MAX_DIRS	  16u
-#define GANTRY_CONFIG_MAX_UIDS	  32u
-#define GANTRY_CONFIG_TEXT	  192u
-#define GANTRY_CONFIG_SLAB_POOL	  (128ull << 20)
+#define GANTRY_CONFIG_MAX_BYTES	   (1024u * 1024u)
+#define GANTRY_CONFIG_MAX_DEVICES  8u /* as many as a worker opens */
+#define GANTRY_CONFIG_MAX_TENANTS  256u
+#define GANTRY_CONFIG_MAX_OPTS	   32u
+#define GANTRY_CONFIG_MAX_GROUPS   GANTRY_CONFIG_MAX_DEVICES
+#define GANTRY_CONFIG_MAX_POLICIES 16u
+#define GANTRY_CONFIG_MAX_DIRS	   16u
+#define GANTRY_CONFIG_MAX_UIDS	   32u
+#define GANTRY_CONFIG_TEXT	   192u
+#define GANTRY_CONFIG_SLAB_POOL	   (128ull << 20)
 /* A door's memory holds its desks and the smallest segment. */
 #define GANTRY_CONFIG_IVSHMEM_MIN (8ull << 20)
 /*
@@ -74,7 +76,9 @@ struct gantry_agent_conf {
 	uint32_t mps_clients;	      /* of one MPS server */
 	uint32_t mps_multiuser;	      /* enum gantry_mps_multiuser */
 	uint32_t vsock_port;
-	uint64_t vsock_grace_ns; /* how long a session outlives its stream */
+	uint64_t vsock_grace_ns;	 /* how long a session outlives its stream */
+	char policy[GANTRY_CONFIG_NAME]; /* of devices and tenants without a group */
+	char policy_options[GANTRY_CONFIG_TEXT];
 };
 
 enum gantry_mps_multiuser {
@@ -99,6 +103,22 @@ struct gantry_device_section {
 	char affinity[GANTRY_CONFIG_TEXT]; /* "": auto; "off"; a list of processors */
 	uint32_t nopts;
 	char opts[GANTRY_CONFIG_MAX_OPTS][GANTRY_CONFIG_TEXT]; /* "key=value", the backend's own */
+};
+
+/* [group NAME]: devices with a policy of their own, for the tenants that name the group. */
+struct gantry_group_section {
+	char name[GANTRY_CONFIG_NAME];
+	char devices[GANTRY_CONFIG_TEXT * 4]; /* comma separated */
+	char policy[GANTRY_CONFIG_NAME];
+	char options[GANTRY_CONFIG_TEXT];
+};
+
+/* [policy NAME]: one that comes as a shared object. */
+struct gantry_policy_section {
+	char name[GANTRY_CONFIG_NAME];
+	char path[GANTRY_CONFIG_TEXT];
+	char fallback[GANTRY_CONFIG_NAME]; /* a built-in one, for while this one is not to be had */
+	uint64_t timeout_ns;		   /* of one decision */
 };
 
 /* Bits of gantry_tenant_conf.set, one per key: which ones a source gave. */
@@ -134,6 +154,9 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_IVSHMEM_OWNER = 1 << 28,
 	GANTRY_TENANT_VSOCK_CID = 1 << 29,
 	GANTRY_TENANT_VSOCK_PATH = 1 << 30,
+	GANTRY_TENANT_GROUP = 1ull << 31,
+	GANTRY_TENANT_MIN_DEVICES = 1ull << 32,
+	GANTRY_TENANT_MAX_DEVICES = 1ull << 33,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -145,7 +168,7 @@ struct gantry_cpu_share {
 struct gantry_tenant_conf {
 	char name[GANTRY_CONFIG_NAME];
 	char source[GANTRY_CONFIG_TEXT]; /* the file that defines it, or "cli" */
-	uint32_t set;			 /* enum gantry_tenant_key: given rather than default */
+	uint64_t set;			 /* enum gantry_tenant_key: given rather than default */
 	uint64_t mem_bytes;
 	uint64_t virtual_bytes;
 	uint64_t heap_bytes;
@@ -159,6 +182,9 @@ struct gantry_tenant_conf {
 	uint32_t isolation;		      /* enum gantry_isolation */
 	char trust_group[GANTRY_CONFIG_NAME]; /* "": the tenant alone */
 	char devices[GANTRY_CONFIG_TEXT * 4]; /* comma separated; "all" */
+	char group[GANTRY_CONFIG_NAME];	      /* of devices; "": none */
+	uint32_t min_devices;		      /* that it keeps beside more urgent tenants; 0: one */
+	uint32_t max_devices;		      /* that its queues are on at once; 0: any number */
 	char door[GANTRY_CONFIG_TEXT];	      /* "": RUNDIR/doors/NAME/door */
 	uint32_t door_mode;
 	char door_owner[GANTRY_CONFIG_TEXT]; /* user[:group]; "": the agent's own */
@@ -191,6 +217,10 @@ struct gantry_config {
 	struct gantry_device_section *devices; /* owned */
 	uint32_t ntenants;
 	struct gantry_tenant_conf *tenants; /* owned */
+	uint32_t ngroups;
+	uint32_t npolicies;
+	struct gantry_group_section groups[GANTRY_CONFIG_MAX_GROUPS];
+	struct gantry_policy_section policies[GANTRY_CONFIG_MAX_POLICIES];
 };
 
 /* An empty configuration: defaults, no device, no tenant. NULL: no memory. */
@@ -250,7 +280,29 @@ extern const char *const gantry_tenant_keys[];
 /*
  * The keys of @mask as text of a file. The caller frees *@ret_text.
  */
-int gantry_tenant_conf_write(const struct gantry_tenant_conf *tenant, uint32_t mask,
+int gantry_tenant_conf_write(const struct gantry_tenant_conf *tenant, uint64_t mask,
 			     char **ret_text);
+
+/* ---- config_group.c ---- */
+
+/* The section of that name, made if it is not there. -EINVAL: there are too many. */
+int gantry_group_enter(struct gantry_config *config, const char *name, uint32_t *ret_idx,
+		       struct gantry_err *err);
+int gantry_policy_enter(struct gantry_config *config, const char *name, uint32_t *ret_idx,
+			struct gantry_err *err);
+/* One key of such a section. -EINVAL with a sentence. */
+int gantry_group_key(struct gantry_group_section *group, const char *key, const char *value,
+		     struct gantry_err *err);
+int gantry_policy_key(struct gantry_policy_section *policy, const char *key, const char *value,
+		      struct gantry_err *err);
+/* What no single line of them can say. -EINVAL with a sentence. */
+int gantry_config_check_groups(const struct gantry_config *config, struct gantry_err *err);
+/* NULL if there is none. */
+const struct gantry_group_section *gantry_config_group(const struct gantry_config *config,
+						       const char *name);
+const struct gantry_policy_section *gantry_config_policy(const struct gantry_config *config,
+							 const char *name);
+/* Whether @name is one of comma separated @names. */
+bool gantry_config_lists(const char *names, const char *name);
 
 #endif

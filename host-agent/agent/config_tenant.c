@@ -43,7 +43,7 @@ enum value_kind {
 
 struct tenant_key {
 	const char *name;
-	uint32_t bit;
+	uint64_t bit;
 	enum value_kind kind;
 	size_t off;
 	size_t cap; /* of texts */
@@ -95,6 +95,11 @@ static const struct tenant_key keys[] = {
 	  0 },
 	{ "vsock_cid", GANTRY_TENANT_VSOCK_CID, VALUE_U32, FIELD(vsock_cid), 0, 0, UINT32_MAX - 1 },
 	{ "vsock_path", GANTRY_TENANT_VSOCK_PATH, VALUE_TEXT, TEXT_FIELD(vsock_path), 0, 0 },
+	{ "group", GANTRY_TENANT_GROUP, VALUE_NAME, TEXT_FIELD(group), 0, 0 },
+	{ "min_devices", GANTRY_TENANT_MIN_DEVICES, VALUE_U32, FIELD(min_devices), 0, 0,
+	  GANTRY_CONFIG_MAX_DEVICES },
+	{ "max_devices", GANTRY_TENANT_MAX_DEVICES, VALUE_U32, FIELD(max_devices), 0, 0,
+	  GANTRY_CONFIG_MAX_DEVICES },
 };
 
 const char *const gantry_tenant_keys[] = {
@@ -129,6 +134,9 @@ const char *const gantry_tenant_keys[] = {
 	"ivshmem_owner",
 	"vsock_cid",
 	"vsock_path",
+	"group",
+	"min_devices",
+	"max_devices",
 	NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),
@@ -562,7 +570,7 @@ int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *
 	return gantry_str_format(buf, cap, key->kind == VALUE_MODE ? "%04o" : "%u", u32);
 }
 
-int gantry_tenant_conf_write(const struct gantry_tenant_conf *tenant, uint32_t mask,
+int gantry_tenant_conf_write(const struct gantry_tenant_conf *tenant, uint64_t mask,
 			     char **ret_text)
 {
 	_cleanup_free_ char *text = NULL;

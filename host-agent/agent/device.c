@@ -15,6 +15,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/placement.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/steward.h"
@@ -155,6 +156,8 @@ void gantry_devices_allow(struct gantry_agent *a)
 {
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
 		gantry_session_allow(s);
+	/* Before workers look for themselves where queues could go: policies know better. */
+	gantry_placement_look(a);
 	gantry_workers_nudge(a);
 }
 

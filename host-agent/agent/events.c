@@ -23,8 +23,8 @@
 #define PROVOKED_NS  (10 * GANTRY_NS_PER_S)
 
 static const char *const provoked[] = {
-	"attach-failed",       "device-fault",	    "door-denied",
-	"door-protocol-error", "session-condemned", "shared-buffers-many",
+	"attach-failed",     "device-fault",	    "door-denied",  "door-protocol-error",
+	"session-condemned", "shared-buffers-many", "queue-placed",
 };
 
 struct budget {

@@ -181,6 +181,37 @@ void gantry_kernels_rescan(struct gantry_agent *a)
 	gantry_workers_rescan(a);
 }
 
+/* Whether the module has the kernel; @module of @len bytes may be "". */
+static bool has_kernel(const struct gantry_module *m, const char *module, size_t len,
+		       const char *name)
+{
+	if (len &&
+	    (strlen(m->manifest->module) != len || memcmp(m->manifest->module, module, len) != 0))
+		return false;
+	for (uint32_t i = 0; i < m->manifest->nkernels; i++)
+		if (strcmp(m->manifest->kernels[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+uint64_t gantry_kernels_kinds(const struct gantry_agent *a, const char *name)
+{
+	const struct gantry_kernels *k = a->kernels;
+	const char *slash = strchr(name, '/');
+	const struct gantry_module *m;
+	uint64_t kinds = 0;
+
+	if (!k || !slash)
+		return 0;
+	for (uint32_t d = 0; d < GANTRY_CONFIG_MAX_DIRS; d++)
+		for (unsigned int i = 0; k->dirs[d] && (m = gantry_modules_at(k->dirs[d], i)); i++)
+			for (int kind = 0; kind < GANTRY_NKINDS; kind++)
+				if (m->images[kind] &&
+				    has_kernel(m, name, (size_t)(slash - name), slash + 1))
+					kinds |= 1ull << kind;
+	return kinds;
+}
+
 /* ---- lists ---- */
 
 static Gantry__Admin__Kernel *list_one(const struct gantry_module *m,

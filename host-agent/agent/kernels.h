@@ -16,6 +16,8 @@ struct gantry_answer;
 int gantry_kernels_start(struct gantry_agent *a);
 void gantry_kernels_stop(struct gantry_agent *a);
 void gantry_kernels_rescan(struct gantry_agent *a);
+/* Kinds of devices, as bits, that have a form of "MODULE/NAME" ("/NAME": of any module); 0: it is not installed. */
+uint64_t gantry_kernels_kinds(const struct gantry_agent *a, const char *name);
 void gantry_kernels_list(struct gantry_agent *a, struct gantry_answer *r,
 			 Gantry__Admin__KernelList *list);
 

@@ -25,6 +25,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/placement.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/stream.h"
 #include "host-agent/agent/tenant.h"
@@ -77,6 +78,21 @@ COUNTER(agent_events, nevents, 1)
 COUNTER(agent_started, started_unix_ns, NS)
 #undef COUNTER
 
+#define PLACEMENT(name, field, scale)                                     \
+	static double name(const void *object)                            \
+	{                                                                 \
+		const struct gantry_placement *p =                        \
+			((const struct gantry_agent *)object)->placement; \
+                                                                          \
+		return p ? (double)p->field * (scale) : 0;                \
+	}
+PLACEMENT(placement_looks, nlooks, 1)
+PLACEMENT(placement_decisions, ndecisions, 1)
+PLACEMENT(placement_moves, nmoves, 1)
+PLACEMENT(placement_failures, nfailures, 1)
+PLACEMENT(placement_seconds, decide_ns, NS)
+#undef PLACEMENT
+
 static double agent_sessions(const void *object)
 {
 	return (double)gantry_list_count(&((const struct gantry_agent *)object)->sessions);
@@ -114,6 +130,16 @@ static const struct family agent_families[] = {
 	  agent_device_faults },
 	{ "gantry_recovery_seconds", "How long the latest such change took", false,
 	  agent_recover_seconds },
+	{ "gantry_placement_looks_total", "Times queues and devices were looked at to place queues",
+	  true, placement_looks },
+	{ "gantry_placement_decisions_total", "Decisions of policies about where queues are", true,
+	  placement_decisions },
+	{ "gantry_placement_seconds_total", "How long these took, summed", true,
+	  placement_seconds },
+	{ "gantry_placement_moves_total", "Queues sent to another device by a policy", true,
+	  placement_moves },
+	{ "gantry_placement_failures_total", "Decisions that were late, or could not be used", true,
+	  placement_failures },
 	{ "gantry_journal_errors_total", "Times the journal could not be written", true,
 	  agent_journal_errors },
 	{ "gantry_keep_errors_total", "Descriptors the monitor did not take", true,

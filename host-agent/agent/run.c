@@ -34,6 +34,7 @@
 #include "host-agent/agent/metrics.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/peer.h"
+#include "host-agent/agent/placement.h"
 #include "host-agent/agent/relay.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
@@ -186,6 +187,7 @@ void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config)
 	if (before)
 		gantry_stewards_fill(a); /* else start() does, when it is known which there are */
 	gantry_mps_settle(a);
+	gantry_placement_apply(a);
 	gantry_warm_fill(a);
 	gantry_deadline_arm(a);
 }
@@ -346,6 +348,7 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 		confine_self(a);
 	gantry_restore_pages(a);
 	a->config = NULL;
+	(void)gantry_placement_start(a); /* without memory queues stay where they are */
 	gantry_agent_apply(a, config);
 	gantry_restore_sessions(a);
 	gantry_stewards_fill(a);
@@ -401,6 +404,7 @@ void gantry_agent_stop(struct gantry_agent *a)
 static void free_all(struct gantry_agent *a)
 {
 	gantry_kernels_stop(a);
+	gantry_placement_stop(a);
 	gantry_metrics_stop(a);
 	gantry_peers_stop(a);
 	gantry_admin_stop(a);

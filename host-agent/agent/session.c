@@ -26,6 +26,7 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
@@ -343,6 +344,7 @@ void gantry_session_free(struct gantry_session *s)
 	if (s->conn)
 		gantry_conn_close(s->conn);
 	gantry_exchange_session_gone(s);
+	gantry_session_sample_free(s);
 	gantry_keep_drop_tree(a, "s/%llx/", (unsigned long long)s->id);
 	gantry_slabs_session_gone(s);
 	if (s->slots_held) {

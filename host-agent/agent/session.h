@@ -25,6 +25,7 @@
 struct gantry_agent;
 struct gantry_conn;
 struct gantry_doormem;
+struct gantry_session_sample;
 struct gantry_tenant;
 struct gantry_worker;
 struct gantry_worker_class;
@@ -106,8 +107,9 @@ struct gantry_session {
 	uid_t uid;
 	struct event *timer; /* of the step under way */
 	struct gantry_oldest oldest[GANTRY_MAX_QUEUES];
-	struct gantry_list slabs; /* slab.c: by device and offset */
-	struct gantry_list needs; /* its worker's requests for more that wait */
+	struct gantry_session_sample *sample; /* placement_sample.c's */
+	struct gantry_list slabs;	      /* slab.c: by device and offset */
+	struct gantry_list needs;	      /* its worker's requests for more that wait */
 	uint32_t nneeds;
 };
 

@@ -95,6 +95,16 @@ bool gantry_tenant_faulted(struct gantry_tenant *t)
 	return true;
 }
 
+/* Of a group's tenant only the group's. */
+static uint64_t devices_of(const struct gantry_tenant *t)
+{
+	const struct gantry_group_section *group = gantry_config_group(t->agent->config,
+								       t->conf.group);
+	uint64_t mask = gantry_devices_mask(t->agent, t->conf.devices);
+
+	return group ? mask & gantry_devices_mask(t->agent, group->devices) : mask;
+}
+
 static void publish_limits(struct gantry_tenant *t)
 {
 	struct gantry_quota_page *q = t->quota;
@@ -108,7 +118,7 @@ static void publish_limits(struct gantry_tenant *t)
 	gantry_store_relaxed(&q->nobjects, GANTRY_LEDGER_NOBJECTS);
 	for (uint32_t i = 0; i < t->agent->ndevices; i++)
 		gantry_share_set_tenant(t->agent->devices[i].page, t->slot, t->conf.weight);
-	t->device_mask = gantry_devices_mask(t->agent, t->conf.devices);
+	t->device_mask = devices_of(t);
 }
 
 /* Queues that are open keep their priority, as far as the tenant's new limit allows. */

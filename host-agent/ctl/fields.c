@@ -78,6 +78,9 @@ static const struct gantry_field tenant_list[] = {
 	{ "compute_percent", NULL, GANTRY_FIELD_OPT_U64, CONFIG(compute_percent) },
 	{ "spin_ns", NULL, GANTRY_FIELD_OPT_NS, CONFIG(spin_ns) },
 	{ "devices", "DEVICES", GANTRY_FIELD_TEXT, CONFIG(devices) },
+	{ "group", NULL, GANTRY_FIELD_TEXT, CONFIG(group) },
+	{ "min_devices", NULL, GANTRY_FIELD_OPT_U64, CONFIG(min_devices) },
+	{ "max_devices", NULL, GANTRY_FIELD_OPT_U64, CONFIG(max_devices) },
 	{ "max_sessions", NULL, GANTRY_FIELD_OPT_U64, CONFIG(sessions) },
 	{ "max_queues", NULL, GANTRY_FIELD_OPT_U64, CONFIG(queues) },
 	{ "max_inflight", NULL, GANTRY_FIELD_OPT_U64, CONFIG(inflight) },
@@ -166,6 +169,36 @@ static const struct gantry_field worker_list[] = {
 	{ "unconfined", "NOT BY", GANTRY_FIELD_LIST, WORKER(n_unconfined) },
 };
 FIELDS(gantry_worker_fields, "worker", "workers", worker_list);
+
+#define POLICY(member) AT(Gantry__Admin__Policy, member)
+static const struct gantry_field policy_list[] = {
+	{ "name", "POLICY", GANTRY_FIELD_TEXT, POLICY(name) },
+	{ "state", "STATE", GANTRY_FIELD_TEXT, POLICY(state) },
+	{ "source", "SOURCE", GANTRY_FIELD_TEXT, POLICY(source) },
+	{ "groups", "GROUPS", GANTRY_FIELD_LIST, POLICY(n_groups) },
+	{ "summary", "WHAT IT DOES", GANTRY_FIELD_TEXT, POLICY(summary) },
+	{ "reason", NULL, GANTRY_FIELD_TEXT, POLICY(reason) },
+	{ "pid", NULL, GANTRY_FIELD_U32, POLICY(pid) },
+	{ "fallback", NULL, GANTRY_FIELD_TEXT, POLICY(fallback) },
+	{ "timeout_ns", NULL, GANTRY_FIELD_OPT_NS, POLICY(timeout_ns) },
+};
+FIELDS(gantry_policy_fields, "policy", "policies", policy_list);
+
+#define GROUP(member) AT(Gantry__Admin__Group, member)
+static const struct gantry_field group_list[] = {
+	{ "name", "GROUP", GANTRY_FIELD_TEXT, GROUP(name) },
+	{ "devices", "DEVICES", GANTRY_FIELD_TEXT, GROUP(devices) },
+	{ "policy", "POLICY", GANTRY_FIELD_TEXT, GROUP(policy) },
+	{ "options", NULL, GANTRY_FIELD_TEXT, GROUP(options) },
+	{ "decides", "DECIDES", GANTRY_FIELD_TEXT, GROUP(decides) },
+	{ "tenants", "TENANTS", GANTRY_FIELD_LIST, GROUP(n_tenants) },
+	{ "decisions", "DECISIONS", GANTRY_FIELD_U64, GROUP(decisions) },
+	{ "moves", "MOVES", GANTRY_FIELD_U64, GROUP(moves) },
+	{ "failures", "FAILED", GANTRY_FIELD_U64, GROUP(failures) },
+	{ "decide_ns", NULL, GANTRY_FIELD_NS, GROUP(decide_ns) },
+	{ "last_move", "LATEST MOVE", GANTRY_FIELD_TEXT, GROUP(last_move) },
+};
+FIELDS(gantry_group_fields, "group", "groups", group_list);
 
 #define KERNEL(member) AT(Gantry__Admin__Kernel, member)
 static const struct gantry_field kernel_list[] = {

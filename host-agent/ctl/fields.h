@@ -52,6 +52,8 @@ extern const struct gantry_fields gantry_tenant_fields;
 extern const struct gantry_fields gantry_session_fields;
 extern const struct gantry_fields gantry_queue_fields;
 extern const struct gantry_fields gantry_worker_fields;
+extern const struct gantry_fields gantry_policy_fields;
+extern const struct gantry_fields gantry_group_fields;
 extern const struct gantry_fields gantry_kernel_fields;
 extern const struct gantry_fields gantry_event_fields;
 extern const struct gantry_fields gantry_check_fields;

@@ -243,6 +243,9 @@ static void complete_objects(struct gantry_ctl *ctl, enum gantry_words words)
 	} else if (words == GANTRY_WORDS_TENANT) {
 		request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_TENANT_LIST;
 		request.tenant_list = &empty;
+	} else if (words == GANTRY_WORDS_POLICY) {
+		request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_POLICY_LIST;
+		request.policy_list = &empty;
 	} else if (words == GANTRY_WORDS_SESSION) {
 		request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_SESSION_LIST;
 		request.session_list = &filter;
@@ -257,6 +260,10 @@ static void complete_objects(struct gantry_ctl *ctl, enum gantry_words words)
 	case GANTRY__ADMIN__ADMIN_REPLY__BODY_DEVICES:
 		for (size_t i = 0; i < reply->devices->n_devices; i++)
 			fprintf(ctl->out, "%s\n", reply->devices->devices[i]->name);
+		break;
+	case GANTRY__ADMIN__ADMIN_REPLY__BODY_POLICIES:
+		for (size_t i = 0; i < reply->policies->n_policies; i++)
+			fprintf(ctl->out, "%s\n", reply->policies->policies[i]->name);
 		break;
 	case GANTRY__ADMIN__ADMIN_REPLY__BODY_TENANTS:
 		for (size_t i = 0; i < reply->tenants->n_tenants; i++)

@@ -311,6 +311,45 @@ int gantry_ctl_worker_list(struct gantry_ctl *ctl)
 				 reply->workers->n_workers);
 }
 
+int gantry_ctl_policy_list(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	int r = ask_all(ctl, REQUEST(POLICY_LIST), REPLY(POLICIES), &reply);
+
+	if (r)
+		return r;
+	return gantry_print_list(ctl, &gantry_policy_fields,
+				 (const void *const *)reply->policies->policies,
+				 reply->policies->n_policies);
+}
+
+int gantry_ctl_policy_show(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	const void *policy;
+	int r = ask_all(ctl, REQUEST(POLICY_LIST), REPLY(POLICIES), &reply);
+
+	if (r)
+		return r;
+	policy = find_named((const void *const *)reply->policies->policies,
+			    reply->policies->n_policies, offsetof(Gantry__Admin__Policy, name),
+			    ctl->args[0]);
+	return policy ? gantry_print_one(ctl, &gantry_policy_fields, policy)
+		      : not_found(ctl, "policy", ctl->args[0]);
+}
+
+int gantry_ctl_group_list(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	int r = ask_all(ctl, REQUEST(GROUP_LIST), REPLY(GROUPS), &reply);
+
+	if (r)
+		return r;
+	return gantry_print_list(ctl, &gantry_group_fields,
+				 (const void *const *)reply->groups->groups,
+				 reply->groups->n_groups);
+}
+
 int gantry_ctl_kernel_list(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;

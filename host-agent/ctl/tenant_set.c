@@ -27,6 +27,11 @@
 	S("spin", spin_ns, TIME, "TIME", "longest spinning of a worker that waits for a device",   \
 	  NONE)                                                                                    \
 	S("devices", devices, TEXT, "LIST", "devices it may use, comma separated; or all", DEVICE) \
+	S("group", group, TEXT, "NAME", "group of devices whose policy places its queues", NONE)   \
+	S("min-devices", min_devices, NUMBER, "N", "devices it keeps beside more urgent tenants",  \
+	  NONE)                                                                                    \
+	S("max-devices", max_devices, NUMBER, "N", "devices its queues are on at once; 0: any",    \
+	  NONE)                                                                                    \
 	S("door", door, TEXT, "PATH", "where its door's socket is", FILE)                          \
 	S("door-mode", door_mode, TEXT, "MODE", "permission bits of its door, octal", NONE)        \
 	S("door-owner", door_owner, TEXT, "USER[:GROUP]", "who owns its door", NONE)               \

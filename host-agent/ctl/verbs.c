@@ -175,6 +175,12 @@ const struct gantry_verb gantry_verbs[] = {
 
 	{ "worker", "list", "", 0, 0, "list worker processes and how they are confined", NULL, NULL,
 	  0, 0, 0, gantry_ctl_worker_list },
+	{ "policy", "list", "", 0, 0, "list policies, which say which device serves which queue",
+	  NULL, NULL, 0, 0, 0, gantry_ctl_policy_list },
+	{ "policy", "show", "POLICY", 1, 1, "show all that is known of a policy", NULL, NULL,
+	  GANTRY_WORDS_POLICY, 0, 0, gantry_ctl_policy_show },
+	{ "group", "list", "", 0, 0, "list groups of devices, their policies and what these did",
+	  NULL, NULL, 0, 0, 0, gantry_ctl_group_list },
 	{ "kernel", "list", "", 0, 0, "list kernels of installed modules", NULL, NULL, 0, 0, 0,
 	  gantry_ctl_kernel_list },
 	{ "kernel", "rescan", "", 0, 0, "look for new kernel modules now", NULL, NULL, 0, 0, 0,

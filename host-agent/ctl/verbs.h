@@ -18,6 +18,7 @@ enum gantry_words {
 	GANTRY_WORDS_TENANT,
 	GANTRY_WORDS_SESSION,
 	GANTRY_WORDS_QUEUE,
+	GANTRY_WORDS_POLICY,
 	GANTRY_WORDS_FILE,
 	GANTRY_WORDS_SHELL,
 	GANTRY_WORDS_ENGINE,
@@ -79,6 +80,9 @@ int gantry_ctl_queue_show(struct gantry_ctl *ctl);
 int gantry_ctl_queue_pause(struct gantry_ctl *ctl);
 int gantry_ctl_queue_resume(struct gantry_ctl *ctl);
 int gantry_ctl_worker_list(struct gantry_ctl *ctl);
+int gantry_ctl_policy_list(struct gantry_ctl *ctl);
+int gantry_ctl_policy_show(struct gantry_ctl *ctl);
+int gantry_ctl_group_list(struct gantry_ctl *ctl);
 int gantry_ctl_kernel_list(struct gantry_ctl *ctl);
 int gantry_ctl_kernel_rescan(struct gantry_ctl *ctl);
 int gantry_ctl_reload(struct gantry_ctl *ctl);

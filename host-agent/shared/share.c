@@ -645,6 +645,43 @@ void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t
 	update_state(page, s);
 }
 
+bool gantry_share_tells(struct gantry_share_page *page)
+{
+	uint32_t watched = 1;
+
+	/* The fence of announce() pairs with the one in gantry_share_watch(): we see its word or it sees our want. */
+	return gantry_load_relaxed(&page->hdr.watch) && gantry_cas(&page->hdr.watch, &watched, 0u);
+}
+
+void gantry_share_watch(struct gantry_share_page *page)
+{
+	gantry_store_relaxed(&page->hdr.watch, 1u);
+	/* Full fence: pairs with the one in announce(). */
+	gantry_fence_full();
+}
+
+void gantry_share_count(const struct gantry_share_page *page, uint32_t *ret_held,
+			uint32_t *ret_waiting)
+{
+	uint32_t n = nlanes(page);
+
+	*ret_held = 0;
+	*ret_waiting = 0;
+	for (uint32_t i = 0; i < n; i++)
+		*ret_held += gantry_load_relaxed(&page->lanes[i]) != 0;
+	n = nsessions(page);
+	for (uint32_t i = 0; i < n; i++)
+		*ret_waiting += gantry_load_relaxed(&page->sessions[i].wants) != 0;
+}
+
+bool gantry_share_is_busy(const struct gantry_share_page *page)
+{
+	uint32_t held, waiting;
+
+	gantry_share_count(page, &held, &waiting);
+	return held || waiting;
+}
+
 /* ---- lanes ---- */
 
 static int claim_lane(struct gantry_share_page *page, uint32_t session)

@@ -149,7 +149,8 @@ struct gantry_share_header {
 	int32_t urgent_priority;
 	uint8_t pad0[24];
 	uint32_t arrivals; /* grows by 4 when a session starts to wait: a multiple of it always */
-	uint8_t pad1[60];
+	uint32_t watch;	   /* 1: the agent wants to be told when somebody next begins to wait */
+	uint8_t pad1[56];
 	uint64_t mem_used; /* workers: bytes backed from the pool */
 	uint64_t mem_peak;
 	uint64_t
@@ -188,6 +189,16 @@ void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, ui
 unsigned gantry_share_bury(struct gantry_share_page *page, uint32_t worker);
 /* Stops (or allows again) that lanes are taken; holders are told to give theirs back. */
 void gantry_share_disable(struct gantry_share_page *page, bool disabled);
+/*
+ * The agent looks at the page no more until a worker tells it that somebody wants the device (gantry_share_tells()). Whoever is
+ * there already is not told of: look after this.
+ */
+void gantry_share_watch(struct gantry_share_page *page);
+/* Whether a lane is held or wanted. */
+bool gantry_share_is_busy(const struct gantry_share_page *page);
+/* Lanes held, and sessions that wait for one; for display and policies. */
+void gantry_share_count(const struct gantry_share_page *page, uint32_t *ret_held,
+			uint32_t *ret_waiting);
 /* Wakes a worker's device thread so that it looks at its sessions again. */
 void gantry_share_nudge(struct gantry_share_page *page, uint32_t worker);
 
@@ -195,6 +206,8 @@ void gantry_share_nudge(struct gantry_share_page *page, uint32_t worker);
 
 /* The session has work of @priority and no lane. Announces it once; harmless to repeat. */
 void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t priority);
+/* After a want: whether the caller has to tell the agent, which sleeps. Once for each gantry_share_watch(). */
+bool gantry_share_tells(struct gantry_share_page *page);
 /*
  * Takes a lane for a session that wants one, if one is free and nobody waiting comes before it. Returns the lane
  * or -EAGAIN.

@@ -150,6 +150,14 @@ static bool sibling_first(const struct wdevice *d, const struct wqueue *q)
 	return false;
 }
 
+void worker_device_tell(struct wdevice *d)
+{
+	const struct gantry_engine_events *events = &d->engine->events;
+
+	if (events->busy && gantry_share_tells(d->page))
+		events->busy(events->cookie);
+}
+
 static bool lane_take(struct wdevice *d, struct wqueue *q)
 {
 	int lane;
@@ -160,6 +168,7 @@ static bool lane_take(struct wdevice *d, struct wqueue *q)
 	}
 	q->session->lane_asked[d->index] = true;
 	gantry_share_want(d->page, q->session->share_slot, gantry_load_relaxed(&q->led->priority));
+	worker_device_tell(d);
 	lane = gantry_share_take(d->page, q->session->share_slot);
 	if (lane < 0) {
 		d->lane_wanted = true;

@@ -149,6 +149,7 @@ static bool take(struct wdevice *d, struct wqueue *q)
 
 	s->lane_asked[d->index] = true;
 	gantry_share_want(d->page, s->share_slot, gantry_load_relaxed(&q->led->priority));
+	worker_device_tell(d);
 	lane = moves(q) ? gantry_share_take_to_move(d->page, s->share_slot)
 			: gantry_share_take(d->page, s->share_slot);
 	if (lane < 0) {

@@ -45,7 +45,8 @@ struct news {
 		NEWS_ENDED,
 		NEWS_KEEP,
 		NEWS_NEED,
-		NEWS_DROP
+		NEWS_DROP,
+		NEWS_BUSY
 	} kind;
 	uint64_t session_id;
 	uint64_t share_id;
@@ -228,6 +229,11 @@ static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uin
 					  .fd = -EBADF });
 }
 
+static void on_busy(void *cookie)
+{
+	post_news(cookie, &(struct news){ .kind = NEWS_BUSY, .fd = -EBADF });
+}
+
 /* ---- sending ---- */
 
 /* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
@@ -273,6 +279,16 @@ static void say_slab(struct worker *w, const struct news *n)
 	pthread_mutex_lock(&w->news_lock);
 	w->nslab_news--;
 	pthread_mutex_unlock(&w->news_lock);
+}
+
+static void say_busy(void)
+{
+	Gantry__Worker__Busy busy = GANTRY__WORKER__BUSY__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_BUSY;
+	msg.busy = &busy;
+	say(&msg, NULL, 0);
 }
 
 static void say_ended(const struct news *n)
@@ -353,6 +369,9 @@ static void send_news(struct worker *w)
 		case NEWS_NEED:
 		case NEWS_DROP:
 			say_slab(w, n);
+			break;
+		case NEWS_BUSY:
+			say_busy();
 			break;
 		}
 		gantry_fd_close(n->fd);
@@ -469,6 +488,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.keep = on_keep,
 		.need_slabs = on_need_slabs,
 		.drop_slab = on_drop_slab,
+		.busy = on_busy,
 		.device_fault = on_fault,
 		.cookie = w,
 	};
@@ -674,6 +694,11 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_SLABS:
 		give_slabs(w, msg->give_slabs, fds, nfds);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_PLACE_QUEUE:
+		/* It may have closed meanwhile; where it is, the ledger says. */
+		(void)gantry_engine_place(w->engine, msg->place_queue->session_id,
+					  msg->place_queue->slot, msg->place_queue->device);
 		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_QUIT:
 		w->quit = true;

@@ -346,6 +346,8 @@ int worker_device_start(struct gantry_engine *e, uint32_t index,
 void worker_device_stop(struct wdevice *d);
 void worker_device_free(struct wdevice *d);
 void worker_device_wake(struct wdevice *d);
+/* The agent is told that the device has work, if it asked to be; after gantry_share_want(). */
+void worker_device_tell(struct wdevice *d);
 /* Runs fn(d, arg) on the device thread, soon; never waits. -ENOMEM. */
 int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *arg), void *arg);
 
@@ -517,6 +519,8 @@ void worker_condemn(struct wsession *s, int status, const char *text);
 uint64_t worker_queue_tail(const struct wqueue *q);
 /* The thread that serves a queue changes to its device's. */
 int worker_queue_place(struct wsession *s, struct wqueue *q);
+/* An open queue is to be served by @device from its next task on. -ENOENT, -EINVAL: it may not. */
+int worker_queue_send(struct wsession *s, uint32_t slot, uint32_t device);
 /* One more holds the session; the caller does already, or keeps those who do from letting go. */
 void worker_session_hold(struct wsession *s);
 /* Whoever held the session lets go; the last one ends it. */

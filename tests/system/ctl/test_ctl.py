@@ -41,6 +41,8 @@ LISTS = [
     (["session", "list"], "sessions", "isolated"),
     (["queue", "list"], "queues", "cpu0"),
     (["worker", "list"], "workers", "seccomp"),
+    (["policy", "list"], "policies", "elastic"),
+    (["group", "list"], "groups", "gpus"),
     (["kernel", "list"], "kernels", "saxpy"),
     (["stats"], "metrics", "gantry_worker_restarts_total"),
 ]

@@ -313,6 +313,49 @@ static void do_flood(char **w)
 		printf("ok %" PRIu64 "\n", count);
 }
 
+/* The next task of a fleet's queue, when its oldest has finished. 1: submitted; 0: not yet. */
+static int fleet_step(unsigned q, gantry_kernel spin, uint64_t ns, gantry_ticket *oldest)
+{
+	int r = *oldest ? gantry_test(session, *oldest) : 1;
+
+	if (r <= 0)
+		return r;
+	r = launch(q, spin, &ns, sizeof(ns), NULL, 0);
+	*oldest = last[q];
+	return r < 0 ? r : 1;
+}
+
+/* fleet N NS COUNT [DEPTH]: COUNT tasks in each of the queues from 0 on, DEPTH in flight; "ok NS", of all of it */
+static void do_fleet(char **w)
+{
+	static gantry_ticket pending[NQUEUES][FLOOD_MAX];
+	uint64_t ns = number(w[2]), count = number(w[3]), put[NQUEUES] = { 0 }, start = now_ns();
+	unsigned n = slot(w[1], NQUEUES + 1), depth = w[4] ? slot(w[4], FLOOD_MAX) : 8;
+	unsigned left = n;
+	gantry_kernel spin;
+	int r = find_spin(&spin);
+
+	memset(pending, 0, sizeof(pending));
+	while (r >= 0 && left > 0) {
+		unsigned moved = 0;
+
+		for (unsigned q = 0; q < n && r >= 0; q++) {
+			if (put[q] == count)
+				continue;
+			r = fleet_step(q, spin, ns, &pending[q][put[q] % depth]);
+			moved += r > 0;
+			put[q] += r > 0;
+			left -= r > 0 && put[q] == count;
+		}
+		if (r >= 0 && !moved)
+			(void)poll(NULL, 0, 1);
+	}
+	for (unsigned q = 0; q < n && r >= 0; q++)
+		r = gantry_wait(session, &last[q], 1, GANTRY_FOREVER);
+	if (answer(r) == 0)
+		printf("ok %" PRIu64 "\n", now_ns() - start);
+}
+
 static int ascending(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -372,7 +415,7 @@ static const struct command {
 	{ "fill", 4, do_fill },	    { "peek", 2, do_peek },   { "kernel", 1, do_kernel },
 	{ "launch", 1, do_launch }, { "spin", 2, do_spin },   { "wait", 1, do_wait },
 	{ "chain", 3, do_chain },   { "value", 1, do_value }, { "flood", 3, do_flood },
-	{ "rtt", 3, do_rtt },	    { "stats", 0, do_stats },
+	{ "rtt", 3, do_rtt },	    { "stats", 0, do_stats }, { "fleet", 3, do_fleet },
 };
 
 static void obey(char *line)

@@ -225,6 +225,56 @@ static Gantry__Admin__WorkerList workers = { .base = BASE(worker_list),
 					     .n_workers = 1,
 					     .workers = worker_ptrs };
 
+static char *groups_of[] = { T("-"), T("gpus") }, *tenants_of[] = { T("red") };
+UINT(policy_timeout, 20000000);
+static Gantry__Admin__Policy elastic = {
+	.base = BASE(policy),
+	.name = T("elastic"),
+	.summary = T("queues spread"),
+	.source = T("built in"),
+	.state = T("ready"),
+	.reason = T(""),
+	.fallback = T(""),
+	.n_groups = 1,
+	.groups = groups_of,
+};
+static Gantry__Admin__Policy mine = {
+	.base = BASE(policy),
+	.name = T("mine"),
+	.summary = T("as \"I\" like it"),
+	.source = T("/usr/lib/gantry/policies/mine.so"),
+	.state = T("failed"),
+	.reason = T("it did not answer within 20ms"),
+	.pid = 77,
+	.fallback = T("elastic"),
+	.timeout_ns = &policy_timeout,
+	.n_groups = 1,
+	.groups = groups_of + 1,
+};
+static Gantry__Admin__Policy *policy_ptrs[] = { &elastic, &mine };
+static Gantry__Admin__PolicyList policies = { .base = BASE(policy_list),
+					      .n_policies = 2,
+					      .policies = policy_ptrs };
+static Gantry__Admin__Group group = {
+	.base = BASE(group),
+	.name = T("gpus"),
+	.devices = T("gpu0,gpu1"),
+	.policy = T("mine"),
+	.options = T("eager=1"),
+	.decides = T("elastic"),
+	.n_tenants = 1,
+	.tenants = tenants_of,
+	.decisions = 1000,
+	.moves = 12,
+	.failures = 1,
+	.decide_ns = 4500000,
+	.last_move = T("7:2 from gpu0 to gpu1: gpu1 has less to do"),
+};
+static Gantry__Admin__Group *group_ptrs[] = { &group };
+static Gantry__Admin__GroupList groups = { .base = BASE(group_list),
+					   .n_groups = 1,
+					   .groups = group_ptrs };
+
 static char *kinds[] = { T("cpu") }, *problems[] = { T("bad.manifest:3: no such type f16") };
 static Gantry__Admin__Kernel kernel = {
 	.base = BASE(kernel),
@@ -372,6 +422,8 @@ int gantry_sample_reply(int body_case, Gantry__Admin__AdminReply *reply)
 		ANSWER(WORKER_LIST, WORKERS, workers, workers);
 		ANSWER(DOCTOR, DOCTOR, doctor, doctor);
 		ANSWER(DOOR_SHOW, DOORS, doors, doors_of_red);
+		ANSWER(POLICY_LIST, POLICIES, policies, policies);
+		ANSWER(GROUP_LIST, GROUPS, groups, groups);
 	default:
 		return -1;
 	}

@@ -249,6 +249,12 @@ START_TEST(test_fields_json_is_as_promised)
 	SAMPLE(WORKER_LIST);
 	check_golden_json("worker.json",
 			  gantry_fields_json(&gantry_worker_fields, reply.workers->workers[0]));
+	SAMPLE(POLICY_LIST);
+	check_golden_json("policy.json",
+			  gantry_fields_json(&gantry_policy_fields, reply.policies->policies[1]));
+	SAMPLE(GROUP_LIST);
+	check_golden_json("group.json",
+			  gantry_fields_json(&gantry_group_fields, reply.groups->groups[0]));
 	SAMPLE(KERNEL_LIST);
 	check_golden_json("kernel.json",
 			  gantry_fields_json(&gantry_kernel_fields, reply.kernels->kernels[0]));

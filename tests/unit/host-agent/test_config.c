@@ -43,7 +43,10 @@ static const char whole[] =
 	"worker_cpu = 1.25/200\nworker_mem = 0\nworker_pids = 77\n"
 	"compute_percent = 40\nspin = 300us\n"
 	"ivshmem = yes\nivshmem_size = 16M\nivshmem_vectors = 4\nivshmem_machines = 2\n"
-	"ivshmem_mode = 0666\nivshmem_owner = root:root\n";
+	"ivshmem_mode = 0666\nivshmem_owner = root:root\n"
+	"group = g\nmin_devices = 1\nmax_devices = 3\n"
+	"[group g]\ndevices = cpu0\npolicy = mine\noptions = fast=1\n"
+	"[policy mine]\npath = /p/mine.so\ntimeout = 5ms\nfallback = spread\n";
 
 START_TEST(test_config_every_key_is_read)
 {
@@ -78,6 +81,14 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(t->deadline_ns, 2000000000);
 	ck_assert_uint_eq(t->isolation, GANTRY_PACKED);
 	ck_assert_uint_eq(t->compute_percent, 40);
+	ck_assert_str_eq(t->group, "g");
+	ck_assert_uint_eq(t->min_devices, 1);
+	ck_assert_uint_eq(t->max_devices, 3);
+	ck_assert_str_eq(gantry_config_group(c, "g")->policy, "mine");
+	ck_assert_str_eq(gantry_config_group(c, "g")->options, "fast=1");
+	ck_assert_str_eq(gantry_config_policy(c, "mine")->path, "/p/mine.so");
+	ck_assert_uint_eq(gantry_config_policy(c, "mine")->timeout_ns, 5000000);
+	ck_assert_str_eq(gantry_config_policy(c, "mine")->fallback, "spread");
 	ck_assert_uint_eq(t->spin_ns, 300000);
 	ck_assert_uint_eq(t->ivshmem, 1);
 	ck_assert_uint_eq(t->ivshmem_bytes, 16 << 20);
@@ -137,6 +148,8 @@ START_TEST(test_config_device_says_its_pool_and_its_processors)
 	gantry_config_free(c);
 }
 END_TEST
+
+#define CPU0 "[device cpu0]\nbackend = cpu\n"
 
 /* Each bad text, where its error is, and a word of its sentence. */
 static const struct {
@@ -214,6 +227,30 @@ static const struct {
 	{ "[tenant a]\nheap = 1G\nhost_mem = 64M\n", "host_mem", "does not fit" },
 	{ "[tenant a]\nmem = 1G\nmem = 2G\n", "t.conf:3", "twice" },
 	{ "[tenant a]\nnonsense\n", "t.conf:2", "neither" },
+	{ "[agent]\npolicy = luck\n", "luck", "neither built in" },
+	{ "[agent]\npolicy = elastic\npolicy_options = stay\n", "elastic", "key=value" },
+	{ "[agent]\npolicy_options = a=1\n", "static", "no options" },
+	{ "[group g]\nspeed = 1\n", "t.conf:2", "no key \"speed\"" },
+	{ "[group G]\n", "t.conf:1", "no name" },
+	{ "[group g]\n", "group g", "no devices" },
+	{ "[group g]\ndevices = gpu7\n", "gpu7", "not configured" },
+	{ CPU0 "[group g]\ndevices = cpu0\npolicy = luck\n", "group g", "neither built in" },
+	{ CPU0 "[group g]\ndevices = cpu0\noptions = stay=long\n", "group g", "stay" },
+	{ CPU0 "[group g]\ndevices = cpu0\n[group h]\ndevices = cpu0\n", "cpu0",
+	  "in groups g and h" },
+	{ "[policy elastic]\npath = /x\n", "elastic", "built-in policy has that name" },
+	{ "[policy mine]\n", "mine", "no path" },
+	{ "[policy mine]\npath = mine.so\n", "t.conf:2", "full path" },
+	{ "[policy mine]\npath = /x\nfallback = mine\n", "mine", "no built-in" },
+	{ "[policy mine]\ntimeout = 1us\n", "t.conf:2", "from 1ms" },
+	{ "[policy mine]\nspeed = 1\n", "t.conf:2", "no key \"speed\"" },
+	{ "[tenant a]\ngroup = g\n", "group g", "not configured" },
+	{ "[tenant a]\ngroup = G\n", "t.conf:2", "group" },
+	{ "[tenant a]\nmax_devices = 9\n", "t.conf:2", "max_devices" },
+	{ "[tenant a]\nmin_devices = 3\nmax_devices = 2\n", "min_devices, 3", "more than" },
+	{ CPU0 "[device cpu1]\nbackend = cpu\n[group g]\ndevices = cpu0\n"
+	       "[tenant a]\ngroup = g\ndevices = cpu1\n",
+	  "tenant a", "none of the devices of its group" },
 };
 
 START_TEST(test_config_error_names_line_and_reason)
@@ -257,7 +294,7 @@ START_TEST(test_tenant_written_reads_back_the_same)
 
 	ck_assert_int_eq(parse(whole, &c, &err), 0);
 	a = gantry_config_tenant(c, "red");
-	ck_assert_int_eq(gantry_tenant_conf_write(a, UINT32_MAX, &text), 0);
+	ck_assert_int_eq(gantry_tenant_conf_write(a, UINT64_MAX, &text), 0);
 	ck_assert_msg(gantry_config_parse(again, "t.conf", text, strlen(text), &err) == 0, "%s",
 		      err.text);
 	b = gantry_config_tenant(again, "red");

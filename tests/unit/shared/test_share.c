@@ -445,6 +445,28 @@ START_TEST(test_dismiss_frees_lane_and_entry)
 }
 END_TEST
 
+START_TEST(test_watch_the_first_who_wants_tells_and_only_that_one)
+{
+	uint32_t held, waiting;
+
+	ck_assert(!gantry_share_is_busy(page));
+	gantry_share_watch(page);
+	ck_assert(!gantry_share_is_busy(page));
+	gantry_share_want(page, 0, 0);
+	ck_assert(gantry_share_tells(page));
+	ck_assert(!gantry_share_tells(page));
+	gantry_share_want(page, 1, 0);
+	ck_assert(!gantry_share_tells(page));
+	/* Who asks to be told looks afterwards: of those that are there already nobody tells. */
+	gantry_share_watch(page);
+	ck_assert(gantry_share_is_busy(page));
+	ck_assert_int_ge(gantry_share_take(page, 0), 0);
+	gantry_share_count(page, &held, &waiting);
+	ck_assert_uint_eq(held, 1);
+	ck_assert_uint_eq(waiting, 1);
+}
+END_TEST
+
 START_TEST(test_disable_nobody_takes_and_holders_yield)
 {
 	uint32_t seen = 0;
@@ -541,6 +563,7 @@ int main(void)
 	tcase_add_test(tc, test_give_two_lanes_calls_two_waiters);
 	tcase_add_test(tc, test_bury_frees_lanes_and_calls_waiters);
 	tcase_add_test(tc, test_dismiss_frees_lane_and_entry);
+	tcase_add_test(tc, test_watch_the_first_who_wants_tells_and_only_that_one);
 	tcase_add_test(tc, test_disable_nobody_takes_and_holders_yield);
 	tcase_add_test(tc, test_page_lies_numbers_are_bounded);
 	tcase_add_test(tc, test_wait_counted_only_when_refused);

@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Queues are placed by policies: spread over idle devices, drawn together for more urgent work, kept to groups."""
+import time
+
+import harness
+import puppet
+
+TWO = {"cpu0": {}, "cpu1": {}}
+
+
+def fleet(agent, tenant, n, priority=0):
+    guest = puppet.Puppet(agent, tenant, queue=None)
+    for q in range(n):
+        guest.do(f"queue {q} {priority}")
+    return guest
+
+
+def places(agent, guest):
+    """Slot -> device, of the guest's queues."""
+    queues = agent.ctl_json("queue", "list")["queues"]
+    return {q["slot"]: q["device"] for q in queues if q["session_id"] == guest.session}
+
+
+def count(agent, guest, device):
+    return list(places(agent, guest).values()).count(device)
+
+
+def done(agent, guest):
+    queues = agent.ctl_json("queue", "list")["queues"]
+    return sum(q["done"] for q in queues if q["session_id"] == guest.session)
+
+
+def group(agent, name="-"):
+    return next(g for g in agent.ctl_json("group", "list")["groups"] if g["name"] == name)
+
+
+def test_queues_spread_over_idle_devices(t):
+    tenants = {"red": {"max_devices": 1}}
+    with harness.Agent(devices=TWO, tenants=tenants, agent={"policy": "elastic"}) as agent:
+        guest = fleet(agent, "red", 8)
+        guest.start("fleet 8 1000000 4000")
+        harness.wait_until(lambda: len(set(places(agent, guest).values())) == 1, "all on the one device it may have")
+        t.code(agent.ctl("tenant", "set", "red", "--max-devices", "2"), 0)
+        harness.wait_until(lambda: count(agent, guest, "cpu0") == count(agent, guest, "cpu1") == 4,
+                           "four queues on each device")
+        moves = group(agent)["moves"]
+        t.true(moves >= 4, f"{moves} moves")
+        before = done(agent, guest)
+        harness.wait_until(lambda: done(agent, guest) > before + 200, "some more work")
+        t.below(group(agent)["moves"], moves + 8, "queues that have found their place stay there")
+        t.contains(agent.log(), "queue-placed")
+
+
+def test_an_urgent_arrival_has_a_device_to_itself_and_gives_it_back(t):
+    tenants = {"red": {}, "blue": {"priority": 5}}
+    with harness.Agent(devices=TWO, tenants=tenants, agent={"policy": "elastic"}) as agent:
+        low = fleet(agent, "red", 4)
+        low.start("fleet 4 1000000 6000")
+        harness.wait_until(lambda: count(agent, low, "cpu0") == 2, "two of four queues on each device")
+        high = fleet(agent, "blue", 1, priority=5)
+        high.start("fleet 1 1000000 1500")
+
+        def apart():
+            mine = set(places(agent, high).values())
+            return len(mine) == 1 and not mine & set(places(agent, low).values())
+        harness.wait_until(apart, "the urgent one alone on a device")
+        high.finish(timeout=harness.WAIT_S)
+        harness.wait_until(lambda: count(agent, low, "cpu0") == 2, "spread again")
+        t.contains(agent.log(), "more urgent work is on its device")
+
+
+def test_a_drained_device_is_left_and_come_back_to(t):
+    with harness.Agent(devices={**TWO, "cpu2": {}}, agent={"policy": "elastic"}) as agent:
+        guest = fleet(agent, "red", 6)
+        guest.start("fleet 6 1000000 6000")
+        harness.wait_until(lambda: all(count(agent, guest, d) == 2 for d in ("cpu0", "cpu1", "cpu2")), "two on each")
+        t.code(agent.ctl("device", "drain", "cpu1"), 0)
+        harness.wait_until(lambda: count(agent, guest, "cpu0") == count(agent, guest, "cpu2") == 3, "three on each left")
+        t.contains(agent.log(), "its device is out of service")
+        t.code(agent.ctl("device", "enable", "cpu1"), 0)
+        harness.wait_until(lambda: count(agent, guest, "cpu1") == 2, "two on it again")
+
+
+GROUPS = """
+[group quick]
+devices = cpu1,cpu2
+policy = pack
+options = fill=8
+"""
+
+
+def test_a_group_has_its_devices_and_its_policy(t):
+    tenants = {"red": {"group": "quick"}, "blue": {}}
+    with harness.Agent(devices={**TWO, "cpu2": {}}, tenants=tenants, agent={"policy": "elastic"}, start=False) as agent:
+        agent.config.write_text(agent.config.read_text() + GROUPS)
+        agent.start()
+        red, blue = fleet(agent, "red", 4), fleet(agent, "blue", 3)
+        red.start("fleet 4 1000000 3000")
+        blue.start("fleet 3 1000000 3000")
+        harness.wait_until(lambda: count(agent, red, "cpu1") == 4, "the group's queues packed on its first device")
+        harness.wait_until(lambda: count(agent, blue, "cpu1") == 0 and count(agent, blue, "cpu0") > 0,
+                           "the others' away from there")
+        shown = group(agent, "quick")
+        t.equal((shown["policy"], shown["decides"], shown["tenants"]), ("pack", "pack", ["red"]))
+        t.equal(group(agent)["tenants"], ["blue"])
+        t.contains(agent.ctl("policy", "show", "pack").out, "quick")
+        refused = agent.ctl("tenant", "set", "red", "--group", "slow")
+        t.code(refused, 2)
+        t.contains(refused.err, "not configured")
+        t.code(agent.ctl("policy", "show", "luck"), 3)
+
+
+def test_an_idle_host_has_no_loop(t):
+    with harness.Agent(devices=TWO, agent={"policy": "elastic"}) as agent:
+        guest = fleet(agent, "red", 4)
+        guest.do("fleet 4 1000000 100")
+
+        def loops():
+            return sum(m["value"] for m in agent.ctl_json("stats")["metrics"]
+                       if m["name"] == "gantry_placement_looks_total")
+
+        def at_rest():
+            before = loops()
+            time.sleep(0.3)  # what is awaited is that nothing happens
+            return loops() == before
+        t.true(loops() > 0, "it looked while there was work")
+        harness.wait_until(at_rest, "no more looks")
+        before = loops()
+        guest.do("fleet 4 1000000 100")
+        t.true(loops() > before, "it looks again when work comes")
+
+
+def test_static_queues_stay(t):
+    with harness.Agent(devices=TWO) as agent:
+        guest = puppet.Puppet(agent, "red", queue=None)
+        for q in range(4):
+            guest.do(f"queue {q}")
+        before = places(agent, guest)
+        guest.do("fleet 4 1000000 100")
+        t.equal(places(agent, guest), before)
+        t.equal(group(agent)["decisions"], 0)
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=120)
