@@ -7,6 +7,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/placement.h"
+#include "host-agent/agent/policy_child.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/policy/builtin.h"
 
@@ -46,6 +47,37 @@ static Gantry__Admin__Policy *list_builtin(struct gantry_agent *a,
 	return msg;
 }
 
+/* Of several groups the first that uses it: each has a process of its own. */
+static const struct gantry_policy_child *child_of(const struct gantry_placement *p,
+						  const char *name)
+{
+	for (uint32_t i = 0; p && i < p->ndomains; i++)
+		if (p->domains[i].child && strcmp(p->domains[i].policy, name) == 0)
+			return p->domains[i].child;
+	return NULL;
+}
+
+static Gantry__Admin__Policy *list_loaded(struct gantry_agent *a,
+					  const struct gantry_policy_section *conf,
+					  struct gantry_answer *r)
+{
+	Gantry__Admin__Policy *msg = list_policy(a->placement, conf->name, r);
+	const struct gantry_policy_child *c = child_of(a->placement, conf->name);
+
+	msg->source = gantry_answer_text(r, conf->path);
+	msg->fallback = gantry_answer_text(r, conf->fallback);
+	msg->timeout_ns = gantry_answer_take(r, sizeof(*msg->timeout_ns));
+	gantry__admin__uint__init(msg->timeout_ns);
+	msg->timeout_ns->value = conf->timeout_ns;
+	msg->state = gantry_answer_text(r, c ? gantry_policy_child_state(c) : "unused");
+	if (!c)
+		return msg;
+	msg->summary = gantry_answer_text(r, gantry_policy_child_summary(c));
+	msg->reason = gantry_answer_text(r, gantry_policy_child_reason(c));
+	msg->pid = (uint32_t)gantry_policy_child_pid(c);
+	return msg;
+}
+
 void gantry_verb_policy_list(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			     struct gantry_answer *r)
 {
@@ -57,9 +89,12 @@ void gantry_verb_policy_list(struct gantry_agent *a, const Gantry__Admin__AdminR
 	gantry__admin__policy_list__init(list);
 	while (gantry_policy_at(n))
 		n++;
+	n += a->config->npolicies;
 	list->policies = gantry_answer_take(r, n * sizeof(*list->policies));
 	for (unsigned int i = 0; (policy = gantry_policy_at(i)); i++)
 		list->policies[list->n_policies++] = list_builtin(a, policy, r);
+	for (uint32_t i = 0; i < a->config->npolicies; i++)
+		list->policies[list->n_policies++] = list_loaded(a, &a->config->policies[i], r);
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_POLICIES;
 	r->msg.policies = list;
 }
@@ -78,6 +113,8 @@ static Gantry__Admin__Group *list_group(struct gantry_agent *a, struct gantry_do
 	msg->policy = gantry_answer_text(r, d->policy);
 	msg->options = gantry_answer_text(r, d->options);
 	msg->decides = gantry_answer_text(r, d->used->name);
+	if (d->child && strcmp(gantry_policy_child_state(d->child), "ready") == 0)
+		msg->decides = gantry_answer_text(r, d->policy);
 	msg->decisions = d->ndecisions;
 	msg->moves = d->nmoves;
 	msg->failures = d->nfailures;

@@ -8,7 +8,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/policy/builtin.h"
 
-#define TIMEOUT_NS     (20 * GANTRY_NS_PER_MS)
+#define TIMEOUT_NS     (100 * GANTRY_NS_PER_MS)
 #define TIMEOUT_MAX_NS (10 * GANTRY_NS_PER_S)
 
 static_assert(GANTRY_CONFIG_MAX_DEVICES <= GANTRY_POLICY_MAX_DEVICES,

@@ -13,6 +13,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/migrate.h"
+#include "host-agent/agent/policy_child.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
@@ -34,7 +35,7 @@ struct gantry_domain *gantry_placement_domain(struct gantry_placement *p,
 
 static bool decides(const struct gantry_domain *d)
 {
-	return d->used != &gantry_policy_static;
+	return d->child || d->used != &gantry_policy_static;
 }
 
 static bool anybody_decides(const struct gantry_placement *p)
@@ -53,6 +54,13 @@ static void forget_policy(struct gantry_domain *d)
 	d->state = NULL;
 }
 
+static void forget_domain(struct gantry_domain *d)
+{
+	gantry_policy_child_free(d->child);
+	d->child = NULL;
+	forget_policy(d);
+}
+
 /* Names and options were checked with the configuration; without memory queues stay where they are. */
 static void use_policy(struct gantry_domain *d, const char *name, const char *options)
 {
@@ -67,26 +75,30 @@ static void use_policy(struct gantry_domain *d, const char *name, const char *op
 	}
 }
 
-static void apply_domain(const struct gantry_config *c, struct gantry_domain *d, const char *name,
+static void apply_domain(struct gantry_placement *p, struct gantry_domain *d, const char *name,
 			 const char *policy, const char *options)
 {
-	const struct gantry_policy_section *loaded = gantry_config_policy(c, policy);
+	const struct gantry_policy_section *loaded = gantry_config_policy(p->agent->config, policy);
 	bool known = d->used && strcmp(d->name, name) == 0 && strcmp(d->policy, policy) == 0 &&
-		     strcmp(d->options, options) == 0;
+		     strcmp(d->options, options) == 0 && (loaded != NULL) == (d->child != NULL) &&
+		     (!loaded || memcmp(loaded, &d->loaded, sizeof(*loaded)) == 0);
 
 	if (known)
 		return;
-	if (d->used)
-		forget_policy(d);
+	forget_domain(d);
 	*d = (struct gantry_domain){ 0 };
 	/* They are as long as these. */
 	(void)gantry_str_copy(d->name, sizeof(d->name), name);
 	(void)gantry_str_copy(d->policy, sizeof(d->policy), policy);
 	(void)gantry_str_copy(d->options, sizeof(d->options), options);
+	use_policy(d, loaded ? loaded->fallback : policy, loaded ? "" : options);
 	if (!loaded)
-		use_policy(d, policy, options);
-	else
-		use_policy(d, loaded->fallback, "");
+		return;
+	d->loaded = *loaded;
+	d->child = gantry_policy_child_new(p, d, loaded);
+	if (!d->child)
+		gantry_log(GANTRY_LOG_ERR, "policy %s: no memory; %s decides", policy,
+			   loaded->fallback);
 }
 
 void gantry_placement_apply(struct gantry_agent *a)
@@ -96,12 +108,12 @@ void gantry_placement_apply(struct gantry_agent *a)
 
 	if (!p)
 		return;
-	apply_domain(c, &p->domains[0], "", c->agent.policy, c->agent.policy_options);
+	apply_domain(p, &p->domains[0], "", c->agent.policy, c->agent.policy_options);
 	for (uint32_t i = 0; i < c->ngroups; i++)
-		apply_domain(c, &p->domains[1 + i], c->groups[i].name, c->groups[i].policy,
+		apply_domain(p, &p->domains[1 + i], c->groups[i].name, c->groups[i].policy,
 			     c->groups[i].options);
 	for (uint32_t i = 1 + c->ngroups; i < p->ndomains; i++)
-		forget_policy(&p->domains[i]);
+		forget_domain(&p->domains[i]);
 	p->ndomains = 1 + c->ngroups;
 	gantry_placement_wake(a);
 }
@@ -185,7 +197,8 @@ static void decide(struct gantry_placement *p, struct gantry_domain *d, uint64_t
 	/* With one device there is nothing to decide; queues leave one that does not serve by themselves. */
 	if (p->store.view.nqueues == 0 || count_usable(&p->store.view) < 2)
 		return;
-	decide_here(p, d, &p->store);
+	if (!d->child || !gantry_policy_child_ask(d->child, &p->store))
+		decide_here(p, d, &p->store);
 	took_ns = gantry_now_ns() - now_ns;
 	d->ndecisions++;
 	d->decide_ns += took_ns;
@@ -262,6 +275,7 @@ int gantry_placement_start(struct gantry_agent *a)
 	if (!p)
 		return -ENOMEM;
 	p->agent = a;
+	gantry_list_init(&p->processes);
 	a->placement = p;
 	return 0;
 }
@@ -273,7 +287,8 @@ void gantry_placement_stop(struct gantry_agent *a)
 	if (!p)
 		return;
 	for (uint32_t i = 0; i < p->ndomains; i++)
-		forget_policy(&p->domains[i]);
+		forget_domain(&p->domains[i]);
+	gantry_policy_children_end(p);
 	gantry_event_free(&p->timer);
 	free(p);
 	a->placement = NULL;

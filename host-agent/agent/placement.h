@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/policy/builtin.h"
 
@@ -68,9 +69,10 @@ struct gantry_domain {
 	char name[GANTRY_CONFIG_NAME]; /* of the group; "": tenants without one */
 	char policy[GANTRY_CONFIG_NAME];
 	char options[GANTRY_CONFIG_TEXT];
-	const struct gantry_policy *used;  /* built in: the policy, or the one in its place */
-	void *state;			   /* of that */
-	struct gantry_policy_child *child; /* owned; NULL: the policy is built in */
+	const struct gantry_policy *used;    /* built in: the policy, or the one in its place */
+	void *state;			     /* of that */
+	struct gantry_policy_child *child;   /* owned; NULL: the policy is built in */
+	struct gantry_policy_section loaded; /* as it was when the child was made */
 	uint64_t ndecisions;
 	uint64_t nmoves;
 	uint64_t nfailures; /* of a policy that is not built in */
@@ -105,6 +107,7 @@ struct gantry_placement {
 	uint64_t nfailures;
 	uint64_t decide_ns;
 	uint64_t idle_since_ns[GANTRY_POLICY_MAX_DEVICES]; /* 0: a lane is held or wanted */
+	struct gantry_list processes; /* policy_child.c's, until they are reaped */
 	uint32_t ndomains;
 	struct gantry_domain domains[GANTRY_PLACEMENT_NDOMAINS];
 	struct gantry_view_store store;
@@ -128,9 +131,6 @@ struct gantry_domain *gantry_placement_domain(struct gantry_placement *p,
  */
 int gantry_placement_carry_out(struct gantry_placement *p, struct gantry_domain *d,
 			       struct gantry_view_store *store, struct gantry_err *err);
-/* The built-in policy decides in place of one that is not to be had. */
-void gantry_placement_fall_back(struct gantry_placement *p, struct gantry_domain *d,
-				const char *why);
 
 /* ---- placement_sample.c ---- */
 /* Looks at all queues of sessions. Returns how many have work, or had some lately. */

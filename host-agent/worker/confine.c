@@ -276,20 +276,46 @@ static const int allowed_to_relay[] = {
 	SCMP_SYS(recvmsg),
 };
 
-const char *gantry_confine_relay(uid_t uid, gid_t gid)
+/* Bytes come and go by what is open; nothing else. */
+static void filter_to_messages(struct gantry_confine_report *report)
 {
-	static struct gantry_confine_report report;
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = ctx ? add_common_rules(ctx) : -ENOMEM;
 
-	give_up_rights(uid, gid, &report);
 	if (r == 0)
 		r = ALLOW(ctx, allowed_to_relay);
 	if (r == 0)
 		r = seccomp_load(ctx);
 	if (ctx)
 		seccomp_release(ctx);
-	note(&report, "seccomp", -r);
+	note(report, "seccomp", -r);
+}
+
+const char *gantry_confine_relay(uid_t uid, gid_t gid)
+{
+	static struct gantry_confine_report report;
+
+	give_up_rights(uid, gid, &report);
+	filter_to_messages(&report);
+	return report.nmissing ? report.missing[0] : NULL;
+}
+
+const char *gantry_confine_loader(uid_t uid, gid_t gid)
+{
+	static struct gantry_confine_report report;
+
+	give_up_rights(uid, gid, &report);
+	/* Its own descriptors are to be opened again by their names in /proc. */
+	note(&report, "dumpable", prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? errno : 0);
+	return report.nmissing ? report.missing[0] : NULL;
+}
+
+const char *gantry_confine_loaded(void)
+{
+	static struct gantry_confine_report report;
+
+	note(&report, "dumpable", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? errno : 0);
+	filter_to_messages(&report);
 	return report.nmissing ? report.missing[0] : NULL;
 }
 

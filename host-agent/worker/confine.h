@@ -36,6 +36,12 @@ void gantry_confine_compiler(void);
  */
 const char *gantry_confine_relay(uid_t uid, gid_t gid);
 /*
+ * In a process that loads foreign code (gantry-policy): before, user and group, no capability, no new privileges; after, no dump and the
+ * relay's filter. Each returns what the machine does not permit, or NULL.
+ */
+const char *gantry_confine_loader(uid_t uid, gid_t gid);
+const char *gantry_confine_loaded(void);
+/*
  * After: the system call filter. Calls it does not list fail with EPERM. @driver: a device's driver is called while it
  * works (GANTRY_CAP_DRIVER); files that exist can be opened for writing then, so that only its user, where it is not
  * root, keeps the process from those of others. The report says so.
