@@ -16,6 +16,7 @@
 
 #define NTHREADS  6u
 #define TIMEOUT_S 60
+#define MAX_RUNS  50u
 
 uint64_t gantry_test_now_ns(void);
 
@@ -153,7 +154,7 @@ static void stress(uint32_t nlanes, uint32_t ndouble, uint32_t rounds)
 
 	ck_assert_uint_eq(world.collisions, 0);
 	ck_assert_uint_eq(world.tasks, (uint64_t)nsessions * rounds);
-	ck_assert_uint_gt(world.sleeps, 0);
+	world.tasks = 0;
 	for (uint32_t i = 0; i < nlanes; i++)
 		ck_assert_uint_eq(world.page->lanes[i], 0);
 	for (uint32_t i = 0; i < 3; i++)
@@ -162,27 +163,35 @@ static void stress(uint32_t nlanes, uint32_t ndouble, uint32_t rounds)
 	world.fd = gantry_fd_close(world.fd);
 }
 
+/* The same until somebody had to sleep: with few processors the threads may get by without. */
+static void stress_asleep(uint32_t nlanes, uint32_t ndouble, uint32_t rounds)
+{
+	for (uint32_t i = 0; i < MAX_RUNS && world.sleeps == 0; i++)
+		stress(nlanes, ndouble, rounds);
+	ck_assert_uint_gt(world.sleeps, 0);
+}
+
 START_TEST(test_threads_one_lane_excludes_and_always_wakes)
 {
-	stress(1, 0, 30000);
+	stress_asleep(1, 0, 30000);
 }
 END_TEST
 
 START_TEST(test_threads_two_lanes_exclude_and_always_wake)
 {
-	stress(2, 0, 30000);
+	stress_asleep(2, 0, 30000);
 }
 END_TEST
 
 START_TEST(test_threads_two_sessions_a_worker_exclude_and_always_wake)
 {
-	stress(1, 3, 20000);
+	stress_asleep(1, 3, 20000);
 }
 END_TEST
 
 START_TEST(test_threads_nearly_enough_lanes_exclude_and_always_wake)
 {
-	stress(5, 2, 30000);
+	stress_asleep(5, 2, 30000);
 }
 END_TEST
 
