@@ -552,6 +552,7 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	msg->trust_group = gantry_answer_text(r, w->class.group);
 	msg->compute_percent = w->class.percent;
 	msg->mps_server = (uint32_t)gantry_mps_server(w);
+	msg->mps_priority = w->class.mps_priority;
 	msg->state = gantry_answer_text(r, states[w->state]);
 	msg->sessions = w->nsessions;
 	msg->confined = split(r, w->confined, &msg->n_confined);

@@ -24,6 +24,7 @@
 /* inih cuts lines off past its own limit; ours is lower, so that nothing is ever cut silently. */
 #define MAX_LINE	 190u
 #define MAX_WARM_WORKERS 64u
+#define MAX_WARM_PACKED	 16u
 #define WORKER_USER	 "gantry-worker" /* packages make it */
 #define SEGMENTS_ALIGN	 (2ull << 20)
 #define VSOCK_GRACE_NS	 (10 * GANTRY_NS_PER_S)
@@ -61,6 +62,7 @@ struct gantry_config *gantry_config_new(void)
 		return NULL;
 	config->agent.admin_mode = 0660;
 	config->agent.warm_workers = 2;
+	config->agent.warm_packed = 2;
 	config->agent.confine = true;
 	config->agent.mps_clients = GANTRY_MPS_CLIENTS;
 	config->agent.vsock_port = GANTRY_STREAM_PORT;
@@ -315,11 +317,20 @@ static int parse_vsock_grace(struct gantry_agent_conf *agent, const char *value,
 	return 0;
 }
 
-static int agent_key(struct gantry_agent_conf *agent, const char *key, const char *value,
-		     struct gantry_err *err)
+static int parse_count(const char *key, const char *value, uint64_t min, uint64_t max,
+		       uint32_t *ret_count, struct gantry_err *err)
 {
 	uint64_t number;
 
+	if (gantry_u64_parse(value, min, max, &number, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "%s", key);
+	*ret_count = (uint32_t)number;
+	return 0;
+}
+
+static int agent_key(struct gantry_agent_conf *agent, const char *key, const char *value,
+		     struct gantry_err *err)
+{
 	if (strcmp(key, "admin") == 0)
 		return copy_text(key, agent->admin, sizeof(agent->admin), value, err);
 	if (strcmp(key, "admin_mode") == 0)
@@ -336,28 +347,19 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		return parse_worker_user(agent, value, err);
 	if (strcmp(key, "segment_range") == 0)
 		return parse_segment_range(agent, value, err);
-	if (strcmp(key, "warm_workers") == 0) {
-		if (gantry_u64_parse(value, 0, MAX_WARM_WORKERS, &number, err) < 0)
-			return gantry_err_wrap(err, -EINVAL, "%s", key);
-		agent->warm_workers = (uint32_t)number;
-		return 0;
-	}
+	if (strcmp(key, "warm_workers") == 0)
+		return parse_count(key, value, 0, MAX_WARM_WORKERS, &agent->warm_workers, err);
+	if (strcmp(key, "warm_packed") == 0)
+		return parse_count(key, value, 0, MAX_WARM_PACKED, &agent->warm_packed, err);
 	if (strcmp(key, "mps") == 0)
 		return parse_mps(agent, value, err);
 	if (strcmp(key, "mps_multiuser") == 0)
 		return parse_mps_multiuser(agent, value, err);
-	if (strcmp(key, "mps_clients") == 0) {
-		if (gantry_u64_parse(value, 1, GANTRY_MPS_CLIENTS_HIGHEST, &number, err) < 0)
-			return gantry_err_wrap(err, -EINVAL, "%s", key);
-		agent->mps_clients = (uint32_t)number;
-		return 0;
-	}
-	if (strcmp(key, "vsock_port") == 0) {
-		if (gantry_u64_parse(value, 1, UINT32_MAX - 1, &number, err) < 0)
-			return gantry_err_wrap(err, -EINVAL, "%s", key);
-		agent->vsock_port = (uint32_t)number;
-		return 0;
-	}
+	if (strcmp(key, "mps_clients") == 0)
+		return parse_count(key, value, 1, GANTRY_MPS_CLIENTS_HIGHEST, &agent->mps_clients,
+				   err);
+	if (strcmp(key, "vsock_port") == 0)
+		return parse_count(key, value, 1, UINT32_MAX - 1, &agent->vsock_port, err);
 	if (strcmp(key, "vsock_grace") == 0)
 		return parse_vsock_grace(agent, value, err);
 	if (strcmp(key, "policy") == 0)

@@ -62,6 +62,7 @@ struct gantry_agent_conf {
 	uint32_t admin_mode;
 	char metrics[GANTRY_CONFIG_TEXT]; /* "": none; "unix:PATH" or "ADDRESS:PORT" */
 	uint32_t warm_workers;		  /* isolated ones kept ready */
+	uint32_t warm_packed; /* of each class of packed ones; none without warm_workers */
 	uint32_t ndirs;
 	char module_dirs[GANTRY_CONFIG_MAX_DIRS][GANTRY_CONFIG_TEXT];
 	bool confine;

@@ -27,8 +27,8 @@ struct gantry_agent;
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 
-/* And of a worker's socket: worker, entry in the share pages, class (mode, percentage, group). */
-#define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u/%s"
+/* And of a worker's socket: worker, entry in the share pages, class (mode, percentage and MPS priority, group). */
+#define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u.%u/%s"
 
 int gantry_keep_start(struct gantry_agent *a);
 void gantry_keep_stop(struct gantry_agent *a);

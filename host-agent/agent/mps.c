@@ -533,11 +533,24 @@ void gantry_mps_leave(struct gantry_worker *w)
 	gantry_mps_settle(m->agent);
 }
 
+/* Whatever the agent's own environment says; without memory the driver's default holds. */
+static void set_number(const char *name, uint32_t number)
+{
+	char text[16];
+
+	(void)unsetenv(name);
+	if (number == 0)
+		return;
+	(void)gantry_str_format(text, sizeof(text), "%u", number); /* it fits */
+	(void)setenv(name, text, 1);
+}
+
 void gantry_mps_environment(const struct gantry_worker *w)
 {
 	char text[PATH_MAX];
 
-	(void)unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+	set_number("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", w->mps ? w->class.percent : 0);
+	set_number("CUDA_MPS_CLIENT_PRIORITY", w->mps ? w->class.mps_priority : 0);
 	if (!w->mps) {
 		/* A folder that is not there: the driver finds no daemon, and not the host's. It fits. */
 		(void)gantry_str_format(text, sizeof(text), "%s/mps/none", w->agent->args.run_dir);
@@ -545,10 +558,6 @@ void gantry_mps_environment(const struct gantry_worker *w)
 		return;
 	}
 	gantry_mps_set_dirs(w->mps->dir);
-	if (w->class.percent == 0)
-		return;
-	(void)gantry_str_format(text, sizeof(text), "%u", w->class.percent); /* it fits */
-	(void)setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", text, 1);
 }
 
 void gantry_mps_ready(struct gantry_worker *w)

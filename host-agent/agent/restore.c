@@ -539,8 +539,8 @@ static void restore_workers(struct gantry_agent *a)
 		/* the same size */
 		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
 		static_assert(sizeof(class.group) > 39, "a group's name fits");
-		if (sscanf(name, "w/%llx/ctl/%u/%u/%u/%39s", &id, &owner, &class.mode,
-			   &class.percent, class.group) < 4) {
+		if (sscanf(name, "w/%llx/ctl/%u/%u/%u.%u/%39s", &id, &owner, &class.mode,
+			   &class.percent, &class.mps_priority, class.group) < 5) {
 			i++;
 			continue;
 		}

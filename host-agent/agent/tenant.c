@@ -70,8 +70,11 @@ void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_cla
 	*ret_class = (struct gantry_worker_class){ .mode = mode };
 	if (mode == GANTRY_ISOLATED)
 		return;
-	if (mode == GANTRY_PACKED)
+	if (mode == GANTRY_PACKED) {
 		ret_class->percent = t->conf.compute_percent;
+		/* Streams know nothing below their usual priority: their process has to be it as a whole. */
+		ret_class->mps_priority = t->conf.priority < 0;
+	}
 	(void)gantry_str_format(ret_class->group, sizeof(ret_class->group), "%s%s",
 				t->conf.trust_group[0] ? "" : "@",
 				/* it fits */

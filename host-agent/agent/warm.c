@@ -54,12 +54,17 @@ static struct gantry_worker *find(struct gantry_agent *a, const struct gantry_te
 	return NULL;
 }
 
-/* How many are to be there beside those that sessions wait for. A context on a GPU is dear: one, of classes with a group. */
+/*
+ * How many are to be there beside those that sessions wait for. A context on a GPU is dear, and those of a group take
+ * places of its MPS server: few of a packed class, as many as programs that come at once should find.
+ */
 static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	uint32_t n = a->config->agent.warm_workers;
+	const struct gantry_agent_conf *conf = &a->config->agent;
 
-	return class->mode == GANTRY_ISOLATED || n == 0 ? n : 1;
+	if (class->mode == GANTRY_ISOLATED || conf->warm_workers == 0)
+		return conf->warm_workers;
+	return class->mode == GANTRY_PACKED ? conf->warm_packed : 1;
 }
 
 bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_class *class)

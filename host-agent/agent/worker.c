@@ -60,7 +60,8 @@ struct gantry_worker *gantry_worker_find(struct gantry_agent *a, uint64_t id)
 bool gantry_worker_class_equal(const struct gantry_worker_class *a,
 			       const struct gantry_worker_class *b)
 {
-	return a->mode == b->mode && a->percent == b->percent && strcmp(a->group, b->group) == 0;
+	return a->mode == b->mode && a->percent == b->percent &&
+	       a->mps_priority == b->mps_priority && strcmp(a->group, b->group) == 0;
 }
 
 struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t owner,
@@ -230,7 +231,7 @@ int gantry_worker_watch(struct gantry_worker *w)
 	/* In this order: a successor that finds the socket can also see the process end. */
 	gantry_keep(w->agent, w->pidfd, "w/%llx/pid/%d", (unsigned long long)w->id, (int)w->pid);
 	gantry_keep(w->agent, w->ctl_fd, GANTRY_KEPT_WORKER, (unsigned long long)w->id, w->owner,
-		    w->class.mode, w->class.percent, w->class.group);
+		    w->class.mode, w->class.percent, w->class.mps_priority, w->class.group);
 	return 0;
 }
 

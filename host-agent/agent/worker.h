@@ -34,6 +34,7 @@ enum gantry_worker_state {
 struct gantry_worker_class {
 	uint32_t mode;			    /* enum gantry_isolation, or GANTRY_WORKER_STEWARD */
 	uint32_t percent;		    /* packed: of a GPU's multiprocessors; 0: all */
+	uint32_t mps_priority;		    /* packed: the client's, as MPS counts: 1 is below 0 */
 	char group[GANTRY_CONFIG_NAME + 8]; /* packed and pooled: the trust group; else "" */
 };
 

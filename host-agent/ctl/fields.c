@@ -165,6 +165,7 @@ static const struct gantry_field worker_list[] = {
 	{ "sessions", "SESSIONS", GANTRY_FIELD_U32, WORKER(sessions) },
 	{ "compute_percent", NULL, GANTRY_FIELD_U32, WORKER(compute_percent) },
 	{ "mps_server", NULL, GANTRY_FIELD_U32, WORKER(mps_server) },
+	{ "mps_priority", NULL, GANTRY_FIELD_U32, WORKER(mps_priority) },
 	{ "confined", "CONFINED BY", GANTRY_FIELD_LIST, WORKER(n_confined) },
 	{ "unconfined", "NOT BY", GANTRY_FIELD_LIST, WORKER(n_unconfined) },
 };

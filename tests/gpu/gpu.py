@@ -252,7 +252,7 @@ class Leaks:
     # What the context of one worker takes, and its driver beside; a lost one would be there without a worker.
     CONTEXT_BYTES = 640 * MIB
 
-    def __init__(self, t, agent, workers=2):
+    def __init__(self, t, agent, workers=3):
         """@workers: so many more may be there at the end: stewards and warm ones come and go by themselves."""
         self.t, self.agent, self.workers = t, agent, workers
 

@@ -9,8 +9,10 @@ CANARY = 0xCA9A51E5CA9A51E5
 
 
 def another_worker(agent, made, old):
-    return harness.wait_until(lambda: gpu.session_of(agent, made)["worker_pid"] not in (0, old) and
-                              gpu.session_of(agent, made)["state"] == "attached", "another worker serves it")
+    # An agent that has just started has its sessions a moment later.
+    return harness.wait_until(lambda: any(row["pid"] == made.pid and row["worker_pid"] not in (0, old) and
+                                          row["state"] == "attached" for row in agent.sessions()),
+                              "another worker serves it")
 
 
 def another_agent(agent, old):

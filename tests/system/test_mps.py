@@ -96,6 +96,48 @@ def test_packed_sessions_are_clients_of_one_server(t):
         t.equal(os.listdir(w.agent.run_dir / "mps"), [])
 
 
+def test_tenants_of_negative_priority_are_clients_below_normal(t):
+    with World(red={"trust_group": "lab"}, blue={"trust_group": "lab", "priority": -3, "compute_percent": 30},
+               green={"trust_group": "lab", "priority": 7}) as w:
+        guests = {name: Puppet(w.agent, name) for name in ("red", "blue", "green")}
+        seen = {name: w.worker_of(guest) for name, guest in guests.items()}
+        t.equal({name: x["mps_priority"] for name, x in seen.items()}, {"red": 0, "blue": 1, "green": 0})
+        told = {name: environment(x["pid"]) for name, x in seen.items()}
+        t.equal({name: x.get("CUDA_MPS_CLIENT_PRIORITY") for name, x in told.items()},
+                {"red": None, "blue": "1", "green": None})
+        t.equal(told["blue"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], "30")
+        w.server_of(guests["blue"])
+        # It holds for a worker's life, through a restart of the agent too; later sessions have what is configured then.
+        t.code(w.agent.ctl("tenant", "set", "red", "--priority", "-1"), 0)
+        w.agent.kill_agent()
+        w.agent.wait_ready()
+        harness.wait_until(lambda: len(w.agent.sessions()) == 3, "the sessions are there again")
+        t.equal([w.worker_of(guests[name])["mps_priority"] for name in ("red", "blue")], [0, 1])
+        late = Puppet(w.agent, "red")
+        t.equal(environment(w.worker_of(late)["pid"]).get("CUDA_MPS_CLIENT_PRIORITY"), "1")
+        for guest in [*guests.values(), late]:
+            t.equal(guest.end(), 0)
+
+
+def test_programs_that_come_at_once_find_workers_under_mps(t):
+    with World(agent={"warm_packed": 3}, red={}, blue={"isolation": "isolated"}) as w:
+        def ready(count):
+            def enough():
+                found = [x["pid"] for x in w.agent.workers() if (x["mode"], x["state"]) == ("packed", "warm")]
+                return found if len(found) == count else None
+            return harness.wait_until(enough, f"{count} packed workers are warm")
+        before = ready(3)
+        programs = [Puppet(w.agent, "red", open_with=None) for _ in range(3)]
+        for program in programs:
+            program.start("open")
+        for program in programs:
+            program.session = int(program.finish("open")[0])
+        t.equal(sorted(w.worker_of(program)["pid"] for program in programs), sorted(before), "who serves them")
+        ready(3)
+        for program in programs:
+            t.equal(program.end(), 0)
+
+
 def test_server_is_told_before_a_worker_is_killed(t):
     with World(red={"trust_group": "lab", "deadline": "300ms"}, blue={"trust_group": "lab"}) as w:
         red, blue = Puppet(w.agent, "red"), Puppet(w.agent, "blue")

@@ -28,7 +28,7 @@ static int parse(const char *text, struct gantry_config **ret_config, struct gan
 static const char whole[] =
 	"[agent]\n"
 	"admin = /run/a.sock\nadmin_mode = 0600\nmetrics = 127.0.0.1:9477\n"
-	"warm_workers = 4\nmodule_dirs = /a:/b\nconfine = no\nspin = 20us\n"
+	"warm_workers = 4\nwarm_packed = 3\nmodule_dirs = /a:/b\nconfine = no\nspin = 20us\n"
 	"cgroup = /sys/fs/cgroup/g\nworker_user = 64321:64322\n"
 	"segment_range = 0x100000000000-0x110000000000\n"
 	"mps = /usr/bin/nvidia-cuda-mps-control\nmps_clients = 60\nmps_multiuser = no\n"
@@ -59,6 +59,7 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(c->agent.admin_mode, 0600);
 	ck_assert_str_eq(c->agent.metrics, "127.0.0.1:9477");
 	ck_assert_uint_eq(c->agent.warm_workers, 4);
+	ck_assert_uint_eq(c->agent.warm_packed, 3);
 	ck_assert_uint_eq(c->agent.ndirs, 2);
 	ck_assert(!c->agent.confine);
 	ck_assert_uint_eq(c->agent.spin_ns, 20000);
@@ -160,6 +161,8 @@ static const struct {
 	{ "[agent]\nfoo = 1\n", "t.conf:2", "no key \"foo\"" },
 	{ "[agent]\nwarm_workers = many\n", "t.conf:2", "warm_workers" },
 	{ "[agent]\nwarm_workers = 1000\n", "t.conf:2", "warm_workers" },
+	{ "[agent]\nwarm_packed = 17\n", "t.conf:2", "warm_packed" },
+	{ "[agent]\nwarm_packed = few\n", "t.conf:2", "warm_packed" },
 	{ "[agent]\nmetrics = nowhere\n", "t.conf:2", "metrics is" },
 	{ "[agent]\nmetrics = 127.0.0.1:99999\n", "t.conf:2", "metrics is" },
 	{ "[agent]\nmodule_dirs = lib\n", "t.conf:2", "no full path" },
