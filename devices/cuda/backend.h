@@ -107,6 +107,7 @@ struct gantry_cuda_slot {
 	uint32_t estimate_ns;
 	bool judged; /* its verdict was asked for */
 	bool closed; /* the word is written behind it: what follows begins when that is done */
+	bool unsent; /* the device never had it, as the context had failed */
 };
 
 /* Scratch memory of a stream's running bodies. */
@@ -161,6 +162,7 @@ struct gantry_cuda_times {
 /* A launch as the driver takes it. What is behind the last argument is never looked at. */
 struct gantry_cuda_call {
 	CUfunction function;
+	const struct gantry_image *image; /* whose function it is */
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
@@ -275,6 +277,11 @@ struct gantry_dev {
 void gantry_cuda_fault_note(struct gantry_dev *dev, CUresult result);
 /* The gantry_done of commands in flight, of the fault that was noted. Device thread. */
 void gantry_cuda_fault_done(struct gantry_dev *dev, struct gantry_done *done);
+/*
+ * Does @result say that a kernel has failed? What a call that answers so was to enqueue is not with the device: the
+ * context had failed before.
+ */
+bool gantry_cuda_fault_is_earlier(CUresult result);
 /* gantry_cuda_err(), and notes what is sticky. */
 int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 		      struct gantry_err *err);
@@ -359,7 +366,7 @@ void gantry_cuda_time_fini(struct gantry_stream *stream);
  * @slot; -errno when it is refused. A sticky error is noted as a fault, and 0.
  */
 /* launch.c */
-int gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call);
+CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call);
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot);
 /* batch.c */
@@ -373,8 +380,8 @@ void gantry_cuda_batch_start(struct gantry_stream *stream);
 void gantry_cuda_batch_push(struct gantry_stream *stream);
 /* What waits goes nowhere: the context has failed. Returns the position of the first of it, or of the next command. */
 uint32_t gantry_cuda_batch_drop(struct gantry_stream *stream);
-/* Functions are going to end: no graph may know one that looks like another that comes later. */
-void gantry_cuda_batch_forget(struct gantry_stream *stream);
+/* Functions of @image are going to end: no graph may know one that looks like another that comes later. */
+void gantry_cuda_batch_forget(struct gantry_stream *stream, const struct gantry_image *image);
 void gantry_cuda_batch_fini(struct gantry_stream *stream);
 /* body.c */
 int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,

@@ -51,6 +51,7 @@ struct length {
 struct gantry_cuda_batch {
 	uint32_t n;
 	uint32_t nrefused;
+	bool stopped; /* the context has failed: the rest stays here */
 	uint64_t clock;
 	uint32_t positions[GANTRY_CUDA_BATCH]; /* in the stream */
 	struct gantry_cuda_call calls[GANTRY_CUDA_BATCH];
@@ -93,13 +94,15 @@ static bool same(const struct gantry_cuda_call *a, const struct gantry_cuda_call
 	       memcmp(a->args, b->args, a->nargs * sizeof(a->args[0])) == 0;
 }
 
-/* Of function, grid, block and shared memory. Equal ones may be of different shapes: that costs time only. */
+/* Of all that comes before the arguments. Equal ones may be of different shapes: that costs time only. */
 static uint64_t shape_of(const struct gantry_cuda_call *calls, uint32_t n)
 {
 	uint64_t shape = n;
 
+	static_assert(offsetof(struct gantry_cuda_call, args) % sizeof(uint64_t) == 0,
+		      "whole words");
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t words[offsetof(struct gantry_cuda_call, nargs) / sizeof(uint64_t)];
+		uint64_t words[offsetof(struct gantry_cuda_call, args) / sizeof(uint64_t)];
 
 		memcpy(words, &calls[i], sizeof(words));
 		for (uint32_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
@@ -246,6 +249,20 @@ static struct graph **graph_for(struct gantry_cuda_batch *batch, uint64_t shape,
 	return length->ways[WAYS - 1] ? oldest(length) : &length->ways[0];
 }
 
+/*
+ * The driver has answered with an error of the context to the call for the @n from @first on. What comes behind them never
+ * got to it, and neither did they where the error is of what ran before.
+ */
+static void stop(struct gantry_stream *stream, uint32_t first, uint32_t n, CUresult result)
+{
+	struct gantry_cuda_batch *batch = stream->batch;
+
+	gantry_cuda_fault_note(stream->dev, result);
+	batch->stopped = true;
+	for (uint32_t i = first + (gantry_cuda_fault_is_earlier(result) ? 0 : n); i < batch->n; i++)
+		gantry_cuda_slot_at(stream, batch->positions[i])->unsent = true;
+}
+
 /* Whether a graph has taken the row of @n calls from @first on. */
 static bool push_graph(struct gantry_stream *stream, uint32_t first, uint32_t n, bool counts)
 {
@@ -269,7 +286,7 @@ static bool push_graph(struct gantry_stream *stream, uint32_t first, uint32_t n,
 	if (result == CUDA_SUCCESS)
 		return true;
 	if (gantry_cuda_sticky(result)) {
-		gantry_cuda_fault_note(stream->dev, result);
+		stop(stream, first, n, result);
 		return true;
 	}
 	/* Which of them the driver does not want is seen when they are launched one by one. */
@@ -295,10 +312,12 @@ static void refuse(struct gantry_stream *stream, uint32_t position, int r)
 
 static void push_one(struct gantry_stream *stream, uint32_t i)
 {
-	int r = gantry_cuda_call(stream, &stream->batch->calls[i]);
+	CUresult result = gantry_cuda_call(stream, &stream->batch->calls[i]);
 
-	if (r < 0)
-		refuse(stream, stream->batch->positions[i], r);
+	if (gantry_cuda_sticky(result))
+		stop(stream, i, 1, result);
+	else if (result != CUDA_SUCCESS)
+		refuse(stream, stream->batch->positions[i], gantry_cuda_errno(result));
 }
 
 /* @n, a power of two, from @first on. A row that has no graph is halved; its parts are not counted again. */
@@ -311,7 +330,8 @@ static void push_row(struct gantry_stream *stream, uint32_t first, uint32_t n, b
 		return;
 	}
 	push_row(stream, first, n / 2, false);
-	push_row(stream, first + n / 2, n / 2, false);
+	if (!stream->batch->stopped)
+		push_row(stream, first + n / 2, n / 2, false);
 }
 
 void gantry_cuda_batch_push(struct gantry_stream *stream)
@@ -321,7 +341,7 @@ void gantry_cuda_batch_push(struct gantry_stream *stream)
 
 	if (!batch)
 		return;
-	for (uint32_t n = GANTRY_CUDA_BATCH; n > 0; n /= 2) {
+	for (uint32_t n = GANTRY_CUDA_BATCH; n > 0 && !batch->stopped; n /= 2) {
 		if (!(batch->n & n))
 			continue;
 		push_row(stream, done, n, true);
@@ -340,20 +360,30 @@ uint32_t gantry_cuda_batch_drop(struct gantry_stream *stream)
 	return batch->positions[0];
 }
 
-void gantry_cuda_batch_forget(struct gantry_stream *stream)
+static bool knows(const struct graph *graph, uint32_t n, const struct gantry_image *image)
+{
+	for (uint32_t i = 0; graph && i < n; i++)
+		if (graph->calls[i].image == image)
+			return true;
+	return false;
+}
+
+void gantry_cuda_batch_forget(struct gantry_stream *stream, const struct gantry_image *image)
 {
 	for (uint32_t i = 0; stream->batch && i < LENGTHS; i++) {
 		struct length *length = &stream->batch->lengths[i];
 
 		for (uint32_t k = 0; k < WAYS; k++)
-			graph_end(stream, &length->ways[k]);
-		length->missed = 0;
+			if (knows(length->ways[k], 1u << i, image))
+				graph_end(stream, &length->ways[k]);
 	}
 }
 
 void gantry_cuda_batch_fini(struct gantry_stream *stream)
 {
-	gantry_cuda_batch_forget(stream);
+	for (uint32_t i = 0; stream->batch && i < LENGTHS; i++)
+		for (uint32_t k = 0; k < WAYS; k++)
+			graph_end(stream, &stream->batch->lengths[i].ways[k]);
 	free(stream->batch);
 	stream->batch = NULL;
 }

@@ -18,6 +18,24 @@ int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 	return gantry_cuda_err(dev->driver, result, what, err);
 }
 
+bool gantry_cuda_fault_is_earlier(CUresult result)
+{
+	switch ((int)result) {
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /*
  * A device that fell off the bus shows as one of several results that mean something else too, so NVML is asked. The
  * rest can only come from what a kernel did: it ends this context, and nobody need wait for NVML.

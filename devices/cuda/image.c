@@ -191,7 +191,7 @@ void gantry_cuda_image_unload(struct gantry_image *image)
 	if (!image)
 		return;
 	gantry_list_for_each(&image->dev->streams, struct gantry_stream, link, stream)
-		gantry_cuda_batch_forget(stream);
+		gantry_cuda_batch_forget(stream, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
 		next = kernel->next;
 		free(kernel);

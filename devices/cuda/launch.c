@@ -85,6 +85,7 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 	if (r < 0)
 		return r;
 	ret_call->function = kernel->function;
+	ret_call->image = kernel->image;
 	memcpy(ret_call->grid, launch->grid, sizeof(ret_call->grid));
 	memcpy(ret_call->block, launch->block, sizeof(ret_call->block));
 	ret_call->shared_bytes = launch->shared_bytes;
@@ -92,23 +93,16 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 	return 0;
 }
 
-int gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call)
+CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call)
 {
-	struct gantry_dev *dev = stream->dev;
 	void *params[GANTRY_MAX_CMD_ARGS];
-	CUresult result;
-	int r;
 
 	for (uint32_t i = 0; i < call->nargs; i++)
 		params[i] = (void *)(uintptr_t)&call->args[i];
-	result = dev->driver->LaunchKernel(call->function, call->grid[0], call->grid[1],
-					   call->grid[2], call->block[0], call->block[1],
-					   call->block[2], call->shared_bytes, stream->native,
-					   params, NULL);
-	if (result == CUDA_SUCCESS)
-		return 0;
-	r = gantry_cuda_check(dev, result, "", NULL);
-	return gantry_cuda_sticky(result) ? 0 : r;
+	return stream->dev->driver->LaunchKernel(call->function, call->grid[0], call->grid[1],
+						 call->grid[2], call->block[0], call->block[1],
+						 call->block[2], call->shared_bytes, stream->native,
+						 params, NULL);
 }
 
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
@@ -116,6 +110,7 @@ int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_lau
 {
 	struct gantry_cuda_call *kept = gantry_cuda_batch_room(stream);
 	struct gantry_cuda_call now;
+	CUresult result;
 	int r;
 
 	(void)slot; /* nothing is known of the outcome yet */
@@ -127,5 +122,7 @@ int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_lau
 		return 0;
 	}
 	gantry_cuda_batch_push(stream);
-	return gantry_cuda_call(stream, &now);
+	result = gantry_cuda_call(stream, &now);
+	r = gantry_cuda_check(stream->dev, result, "", NULL);
+	return gantry_cuda_sticky(result) ? 0 : r;
 }

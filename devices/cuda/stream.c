@@ -397,11 +397,14 @@ static bool is_apart(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 	return true;
 }
 
-/* Everything goes to the device: what follows tells its end. */
-static void send(struct gantry_stream *stream)
+/* Everything goes to the device: what follows tells its end. False: the context has failed, and nothing may tell that. */
+static bool send(struct gantry_stream *stream)
 {
 	gantry_cuda_batch_push(stream);
+	if (gantry_load_relaxed(&stream->dev->fault))
+		return false;
 	gantry_cuda_time_end(stream);
+	return true;
 }
 
 static void sent(struct gantry_stream *stream, bool unwritten)
@@ -416,7 +419,8 @@ static void close_batch(struct gantry_stream *stream)
 	if (stream->finished == stream->submitted || stream->written == stream->submitted ||
 	    gantry_load_relaxed(&stream->dev->fault))
 		return;
-	send(stream);
+	if (!send(stream))
+		return;
 	put_word(stream);
 	sent(stream, false);
 }
@@ -428,7 +432,8 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault) ||
 	    joins_more(stream))
 		return;
-	send(stream);
+	if (!send(stream))
+		return;
 	marked = stream->mark_next && gantry_cuda_mark_put(stream);
 	if (!marked || stream->flying_ns > MARK_ONLY_NS) {
 		put_word(stream);
@@ -453,6 +458,7 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	slot->kernel = NULL;
 	slot->judged = false;
 	slot->closed = false;
+	slot->unsent = false;
 	slot->estimate_ns = 0;
 	/* After a fault everything is accepted, and told of with the fault by poll(). */
 	if (host->cancelled(host->cookie, cmd->tag)) {
@@ -460,6 +466,8 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 		slot->done.blast = GANTRY_BLAST_CMD;
 	} else if (!gantry_load_relaxed(&stream->dev->fault)) {
 		r = enqueue(stream, cmd, slot);
+	} else {
+		slot->unsent = true;
 	}
 	if (r < 0)
 		return r;
@@ -576,13 +584,13 @@ static void look(struct gantry_stream *stream)
 }
 
 /*
- * All that may have been at work ends with the fault: up to the first write that never came, or to what was kept here. The
- * rest never began.
+ * All that may have been at work ends with the fault: up to the first write that never came, or to what the device never
+ * had. The rest never began.
  */
 static void fail(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
-	bool began = true;
+	bool began = true, failed = false;
 	uint32_t kept;
 
 	/* What came before the fault is there by now, and may not have been when the stream was looked at. */
@@ -596,8 +604,10 @@ static void fail(struct gantry_stream *stream)
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
 
 		slot->judged = false;
-		began = began && i != kept;
-		if (slot->done.status == GANTRY_OK)
+		began = began && i != kept && !slot->unsent;
+		/* Of one that was refused behind one that failed that cannot be told: they end in order. */
+		failed = failed || slot->done.status == GANTRY_OK;
+		if (failed)
 			gantry_cuda_fault_done(dev, &slot->done);
 		if (!began && slot->done.blast >= GANTRY_BLAST_CONTEXT)
 			slot->done.status = GANTRY_E_INTERRUPTED;

@@ -282,13 +282,14 @@ static void count_back(const struct gantry_done *failed, uint32_t nfailed)
 	}
 }
 
-/* What is told of all of them: the fault. */
-static const struct gantry_done *worst(const struct gantry_done *failed, uint32_t nfailed)
+/* What is told of all of them: the fault, which may be of others if none of these had begun. */
+static int32_t worst(const struct gantry_done *failed, uint32_t nfailed)
 {
 	for (uint32_t i = 0; i < nfailed; i++)
 		if (failed[i].status != GANTRY_E_INTERRUPTED)
-			return &failed[i];
-	return failed;
+			return failed[i].status;
+	return failed[0].blast >= GANTRY_BLAST_DEVICE ? GANTRY_E_DEVICE_LOST
+						      : GANTRY_E_DEVICE_FAULT;
 }
 
 /* The device refuses what it cannot refuse while it is well. */
@@ -325,9 +326,9 @@ static uint32_t sort_out(struct wdevice *d, const struct gantry_done *done, unsi
 static void context_failed(struct wdevice *d, const struct gantry_done *done, unsigned n)
 {
 	struct gantry_done *failed = calloc(d->nactive, sizeof(*failed));
-	const struct gantry_done *fault;
 	struct gantry_done more[16];
 	uint32_t nfailed;
+	int32_t status;
 
 	if (!failed) {
 		tell_fault(d, GANTRY_BLAST_CONTEXT, GANTRY_E_DEVICE_FAULT, "a task failed");
@@ -340,8 +341,8 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 		nfailed = sort_out(d, more, n, failed, nfailed);
 	if (!d->runs_here && nfailed == d->nactive)
 		count_back(failed, nfailed);
-	fault = worst(failed, nfailed);
-	tell_fault(d, fault->blast, fault->status, gantry_status_text(fault->status));
+	status = worst(failed, nfailed);
+	tell_fault(d, failed[0].blast, status, gantry_status_text(status));
 	for (uint32_t i = 0; i < nfailed; i++)
 		any_done(d, &failed[i]);
 	free(failed);
@@ -395,28 +396,13 @@ static unsigned reap(struct wdevice *d)
 
 /* ---- issuing ---- */
 
-/* After a fault that several launches may have caused: until they are settled there is one command in flight. */
-static bool may_step(const struct wdevice *d, struct wsession *s)
-{
-	uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
-
-	for (; mask; mask &= mask - 1) {
-		const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
-
-		if (q->led->done < q->suspect_below)
-			return s->gpu[d->index].nflying == 0;
-	}
-	gantry_store_relaxed(&s->stepping, 0u);
-	return true;
-}
-
 static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
 	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : WORKER_WINDOW_US);
 	uint64_t flying = q->led->issued - q->led->done;
 
-	if (gantry_load_relaxed(&q->session->stepping) && !may_step(d, q->session))
+	if (gantry_load_relaxed(&q->session->stepping) && !worker_flight_may_step(d, q->session))
 		return false;
 	if (flying == 0)
 		return true;

@@ -24,6 +24,24 @@ void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_
 	d->copy_bytes_per_s = per_s ? per_s - per_s / 4 + now_per_s / 4 : now_per_s;
 }
 
+bool worker_flight_may_step(const struct wdevice *d, struct wsession *s)
+{
+	uint64_t here = gantry_load_relaxed(&s->served[d->index]);
+	bool any = false, any_here = false;
+
+	for (uint32_t slot = 1; slot < s->ledger.nqueues; slot++) {
+		const struct wqueue *q = &s->queues[slot];
+
+		if (gantry_load_relaxed(&q->led->done) >= q->suspect_below)
+			continue;
+		any = true;
+		any_here = any_here || (here >> slot & 1);
+	}
+	if (!any)
+		gantry_store_relaxed(&s->stepping, 0u);
+	return !any_here || s->gpu[d->index].nflying == 0;
+}
+
 /* Of the queue whose commands in flight should be done first, what they are expected to take: 0 if that is not known. */
 struct flight {
 	uint64_t soonest_ns; /* UINT64_MAX: nothing is in flight */

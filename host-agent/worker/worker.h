@@ -357,6 +357,11 @@ int worker_device_post(struct wdevice *d, void (*fn)(struct wdevice *d, void *ar
  * what their tenant may spin. Without an estimate: all of that. What takes longer is slept through, but for its end.
  */
 uint64_t worker_flight_watch_ns(const struct wdevice *d);
+/*
+ * After a fault that several launches may have caused: until those of this device are settled it has one command of the
+ * session in flight. When those of all devices are, stepping ends.
+ */
+bool worker_flight_may_step(const struct wdevice *d, struct wsession *s);
 /* How long a sleep may be that the end of a flight does not cut short. */
 int worker_flight_park_ms(const struct wdevice *d);
 /* What copies over the bus take here: what is known of the link is often not what it does. @bytes: 0 for others. */

@@ -28,6 +28,13 @@ static struct {
 	unsigned int threads;
 } before;
 
+/* Descriptors that a library of somebody else's may keep, see gantry_unit_allow_fds(). */
+static struct {
+	const char *kind;
+	unsigned int n;
+	unsigned int before;
+} allowed;
+
 static unsigned int count_entries(const char *path)
 {
 	DIR *dir = opendir(path);
@@ -59,6 +66,7 @@ static void remember_resources(void)
 	 * count.
 	 */
 	before.fds = gantry_unit_count_fds();
+	allowed.kind = NULL;
 	before.threads = gantry_unit_count_threads() + SANITIZER_THREADS;
 }
 
@@ -67,29 +75,64 @@ void gantry_unit_forgive(void)
 	remember_resources();
 }
 
-/* What they are of, for whoever has to find one of them. */
+/* What @fd is of, as /proc says; false: it is not open. */
+static bool kind_of(int fd, char kind[256])
+{
+	char path[40];
+	ssize_t len;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = readlink(path, kind, 255);
+	if (len < 0)
+		return false;
+	kind[len] = '\0';
+	return true;
+}
+
+/* For whoever has to find one of them. */
 static const char *list_fds(void)
 {
 	static char text[2048];
+	char kind[256];
 	size_t used = 0;
 
-	for (int fd = 0; fd < 1024 && used + 300 < sizeof(text); fd++) {
-		char path[40], target[256];
-		ssize_t len;
-
-		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		len = readlink(path, target, sizeof(target) - 1);
-		if (len >= 0)
-			used += (size_t)snprintf(text + used, sizeof(text) - used, " %d=%.*s", fd,
-						 (int)len, target);
-	}
+	for (int fd = 0; fd < 1024 && used + 300 < sizeof(text); fd++)
+		if (kind_of(fd, kind))
+			used += (size_t)snprintf(text + used, sizeof(text) - used, " %d=%s", fd,
+						 kind);
 	return text;
+}
+
+static unsigned int count_kind(const char *wanted)
+{
+	unsigned int count = 0;
+	char kind[256];
+
+	for (int fd = 0; fd < 1024; fd++)
+		count += kind_of(fd, kind) && strcmp(kind, wanted) == 0;
+	return count;
+}
+
+void gantry_unit_allow_fds(const char *kind, unsigned int n)
+{
+	allowed.kind = kind;
+	allowed.n = n;
+	allowed.before = count_kind(kind);
+}
+
+/* How many more are there of the kind that is allowed, and within what is. */
+static unsigned int count_allowed(void)
+{
+	unsigned int now = allowed.kind ? count_kind(allowed.kind) : 0;
+	unsigned int more = allowed.kind && now > allowed.before ? now - allowed.before : 0;
+
+	return more < allowed.n ? more : allowed.n;
 }
 
 static void check_resources(void)
 {
 	const struct timespec tick = { .tv_nsec = 1000000 };
-	unsigned int fds = gantry_unit_count_fds();
+	unsigned int fds = gantry_unit_count_fds() - count_allowed();
 	unsigned int threads = gantry_unit_count_threads();
 
 	for (int i = 0; i < THREAD_SETTLE_TRIES && threads > before.threads; i++) {

@@ -45,6 +45,11 @@ int gantry_unit_run_all(Suite *const *suites, unsigned int nsuites);
  * threads for the process's life, as vendors' drivers do.
  */
 void gantry_unit_forgive(void);
+/*
+ * Besides, @n descriptors of a kind, as /proc/self/fd names it ("anon_inode:[eventfd]"), may be more at the end of the
+ * test than are now: of a library that is known to keep so many, no matter of what. Once in a test; @kind stays valid.
+ */
+void gantry_unit_allow_fds(const char *kind, unsigned int n);
 /* End the running test as skipped. @reason says what the machine lacks. */
 void gantry_unit_skip(const char *reason) __attribute__((noreturn));
 

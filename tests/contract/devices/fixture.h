@@ -14,6 +14,7 @@
 struct dut_images {
 	const char *module; /* installed: the probe's kernels */
 	const char *code;   /* of kernels step and geometry, as a guest sends it */
+	bool are_real;	    /* for a vendor's driver, not for a fake of it */
 };
 
 /* One row of the suite. */

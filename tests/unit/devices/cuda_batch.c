@@ -219,6 +219,126 @@ START_TEST(test_repeated_batches_become_graphs)
 }
 END_TEST
 
+/* The error of a kernel that ran before says that the launch did not; others leave open whether it did. */
+static const struct {
+	const char *fail;
+	unsigned int nlaunches;
+	unsigned int nbegan; /* at most */
+} stops[] = {
+	{ "cuLaunchKernel:7:700", 8, 5 },
+	{ "cuLaunchKernel:7:999", 8, 6 },
+	{ "cuGraphLaunch:1:719", GANTRY_CUDA_BATCH, GANTRY_CUDA_BATCH },
+};
+
+static unsigned int count_failed(const struct gantry_done *done, unsigned int n)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		count += done[i].blast == GANTRY_BLAST_CONTEXT;
+	return count;
+}
+
+START_TEST(test_launches_that_a_failed_context_refused_never_began)
+{
+	struct gantry_done done[GANTRY_CUDA_BATCH];
+	unsigned int n = stops[_i].nlaunches, none_from = n, nfailed = 0;
+
+	begin(stops[_i].fail);
+	submit(step_of(1), 99); /* a kernel's first launch is told apart */
+	wait_done(done, 1);
+	/* So are those that are thought long, as all may be on a busy machine: then there are no graphs yet. */
+	for (unsigned int round = 0; round < 100 && nfailed == 0; round++) {
+		for (unsigned int i = 0; i < n; i++)
+			submit(step_of(1), i);
+		wait_done(done, n);
+		nfailed = count_failed(done, n);
+	}
+	ck_assert_uint_gt(nfailed, 0);
+	for (unsigned int i = 0; i < n; i++) {
+		ck_assert_uint_eq(done[i].tag, i);
+		if (done[i].status == GANTRY_E_INTERRUPTED)
+			none_from = i < none_from ? i : none_from;
+		else if (i >= none_from || i >= stops[_i].nbegan || i < n - nfailed)
+			ck_assert_int_eq(done[i].status, GANTRY_OK);
+		else
+			ck_assert_int_eq(done[i].status, GANTRY_E_DEVICE_FAULT);
+	}
+	ck_assert_uint_lt(none_from, n);
+	_exit(0);
+}
+END_TEST
+
+/* It is told after the launch that failed before it, and so cannot be told as what it is. */
+START_TEST(test_launch_refused_behind_a_fault_is_not_told_before_it)
+{
+	struct gantry_done done[3];
+	struct gantry_cmd nap, fault;
+
+	begin("cuLaunchKernel:4:1");
+	nap = launch_of("nap", "u32");
+	nap.launch.args[0].value.u64 = 200;
+	fault = launch_of("fault", "void");
+	submit(step_of(1), 0);
+	wait_done(done, 1);
+	submit(nap, 0);
+	submit(fault, 1);
+	submit(step_of(1), 2);
+	device.backend->flush(stream);
+	wait_done(done, 3);
+	ck_assert_int_eq(done[0].status, GANTRY_OK);
+	ck_assert_int_eq(done[1].status, GANTRY_E_DEVICE_FAULT);
+	ck_assert_uint_eq(done[2].blast, GANTRY_BLAST_CONTEXT);
+	ck_assert_int_eq(done[2].status, GANTRY_E_INTERRUPTED);
+	_exit(0);
+}
+END_TEST
+
+/* A fault where there must be none: calls of the driver that would be too many. */
+static void run_alike(unsigned int nrounds, uint32_t shared_bytes, void (*between)(void))
+{
+	struct gantry_done done[GANTRY_CUDA_BATCH];
+
+	for (unsigned int round = 0; round < nrounds; round++) {
+		struct gantry_cmd step = step_of(1);
+
+		step.launch.shared_bytes = round % 2 ? shared_bytes : 0;
+		for (unsigned int i = 0; i < GANTRY_CUDA_BATCH; i++)
+			submit(step, i);
+		wait_done(done, GANTRY_CUDA_BATCH);
+		for (unsigned int i = 0; i < GANTRY_CUDA_BATCH; i++)
+			ck_assert_int_eq(done[i].status, GANTRY_OK);
+		if (between)
+			between();
+	}
+}
+
+START_TEST(test_rows_that_differ_in_shared_memory_have_graphs_of_their_own)
+{
+	begin("cuGraphExecKernelNodeSetParams:1000+:719");
+	run_alike(100, 1024, NULL);
+	end();
+}
+END_TEST
+
+/* Not every time: a graph is made when some rows have missed it. */
+static void load_and_unload(void)
+{
+	static unsigned int round;
+
+	if (++round % 4 == 0)
+		device.backend->image_unload(ptx_image());
+}
+
+START_TEST(test_graphs_outlive_the_unloading_of_other_images)
+{
+	begin("cuGraphInstantiateWithFlags:8+:719");
+	run_alike(12, 0, NULL);
+	run_alike(60, 0, load_and_unload);
+	end();
+}
+END_TEST
+
 /* A function may come back at the address of one that went: the graphs know neither. */
 static void other_image(unsigned int round)
 {
@@ -446,6 +566,11 @@ int main(void)
 			    test_refused_graph_leaves_its_launches_to_be_launched_one_by_one, 0,
 			    (int)GANTRY_ARRAY_SIZE(refusals));
 	tcase_add_test(batches, test_repeated_batches_become_graphs);
+	tcase_add_loop_test(batches, test_launches_that_a_failed_context_refused_never_began, 0,
+			    (int)GANTRY_ARRAY_SIZE(stops));
+	tcase_add_test(batches, test_launch_refused_behind_a_fault_is_not_told_before_it);
+	tcase_add_test(batches, test_rows_that_differ_in_shared_memory_have_graphs_of_their_own);
+	tcase_add_test(batches, test_graphs_outlive_the_unloading_of_other_images);
 	tcase_add_test(batches, test_unloaded_image_is_in_no_graph);
 	tcase_add_test(batches, test_launch_refused_in_a_batch_hurts_itself_only);
 	tcase_add_test(batches, test_copies_and_fills_between_launches_keep_the_order);

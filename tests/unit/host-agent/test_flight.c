@@ -81,6 +81,34 @@ START_TEST(test_end_of_a_long_flight_is_watched)
 }
 END_TEST
 
+/* Queue 1 is of device 0 and has a suspect; queue 2 is of device 1 and has none. */
+START_TEST(test_suspects_of_one_device_are_stepped_through_whatever_another_does)
+{
+	struct gantry_ledger_queue leds[3] = { { .done = 0 } };
+	struct wqueue many[3] = { { .led = &leds[0] },
+				  { .led = &leds[1], .suspect_below = 2 },
+				  { .led = &leds[2] } };
+	struct wsession s = { .queues = many, .stepping = 1 };
+	struct wdevice first = { .index = 0 }, second = { .index = 1 };
+
+	s.ledger.nqueues = 3;
+	s.served[0] = 2;
+	s.served[1] = 4;
+	s.gpu[0].nflying = s.gpu[1].nflying = 1;
+	ck_assert(worker_flight_may_step(&second, &s));
+	ck_assert_uint_eq(s.stepping, 1);
+	ck_assert(!worker_flight_may_step(&first, &s));
+	s.gpu[0].nflying = 0;
+	ck_assert(worker_flight_may_step(&first, &s));
+	ck_assert_uint_eq(s.stepping, 1);
+	leds[1].done = 2;
+	s.gpu[0].nflying = 1;
+	ck_assert(worker_flight_may_step(&second, &s));
+	ck_assert_uint_eq(s.stepping, 0);
+	ck_assert(worker_flight_may_step(&first, &s));
+}
+END_TEST
+
 START_TEST(test_rate_of_copies_is_learnt_from_large_ones_that_end_well)
 {
 	struct gantry_done done = { .status = GANTRY_OK, .device_ns = GANTRY_NS_PER_MS };
@@ -106,6 +134,7 @@ int main(void)
 	Suite *suite = suite_create("flight");
 	TCase *tc = gantry_unit_case(suite, "flight");
 
+	tcase_add_test(tc, test_suspects_of_one_device_are_stepped_through_whatever_another_does);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);

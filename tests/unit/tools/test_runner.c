@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "tests/unit/runner.h"
@@ -30,6 +31,29 @@ END_TEST
 
 START_TEST(leaks_descriptor)
 {
+	ck_assert_int_ge(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
+}
+END_TEST
+
+START_TEST(keeps_what_is_allowed)
+{
+	gantry_unit_allow_fds("anon_inode:[eventfd]", 2);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_ge(eventfd(0, EFD_CLOEXEC), 0);
+}
+END_TEST
+
+START_TEST(keeps_more_than_is_allowed)
+{
+	gantry_unit_allow_fds("anon_inode:[eventfd]", 1);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_ge(eventfd(0, EFD_CLOEXEC), 0);
+}
+END_TEST
+
+START_TEST(keeps_another_kind)
+{
+	gantry_unit_allow_fds("anon_inode:[eventfd]", 1);
 	ck_assert_int_ge(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
 }
 END_TEST
@@ -73,6 +97,9 @@ int main(void)
 	tcase_add_test(tc, skips);
 	tcase_add_test(tc, fails);
 	tcase_add_test(tc, leaks_descriptor);
+	tcase_add_test(tc, keeps_what_is_allowed);
+	tcase_add_test(tc, keeps_more_than_is_allowed);
+	tcase_add_test(tc, keeps_another_kind);
 	tcase_add_test(tc, leaks_thread);
 	tcase_add_test(tc, crashes);
 	tcase_set_timeout(slow, 0.2);

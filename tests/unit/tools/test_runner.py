@@ -24,7 +24,7 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.status, 1)
 
     def test_plan_counts_every_test(self):
-        self.assertIn("1..7", self.lines)
+        self.assertIn("1..10", self.lines)
 
     def test_good_test_is_ok(self):
         self.assertTrue(self.line_of("good").startswith("ok "))
@@ -35,11 +35,17 @@ class Runner(unittest.TestCase):
         self.assertTrue(line.endswith("# SKIP no such device"))
 
     def test_each_way_to_go_wrong_is_not_ok(self):
-        for name in ("fails", "leaks_descriptor", "leaks_thread", "crashes", "hangs"):
+        for name in ("fails", "leaks_descriptor", "keeps_more_than_is_allowed", "keeps_another_kind", "leaks_thread",
+                     "crashes", "hangs"):
             self.assertTrue(self.line_of(name).startswith("not ok "), name)
 
     def test_leaks_are_named(self):
         self.assertIn("leaked 1 descriptors", self.line_of("leaks_descriptor"))
+        self.assertIn("=/dev/null", self.line_of("leaks_descriptor"))
+        self.assertIn("leaked 1 descriptors", self.line_of("keeps_more_than_is_allowed"))
+
+    def test_what_a_library_may_keep_is_no_leak(self):
+        self.assertTrue(self.line_of("keeps_what_is_allowed").startswith("ok "))
         self.assertRegex(self.line_of("leaks_thread"), "leaked [12] threads")
 
 
