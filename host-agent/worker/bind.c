@@ -412,8 +412,10 @@ static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const 
 	uint64_t per_s = d->copy_bytes_per_s && worker_bus_bytes(d, q) ? d->copy_bytes_per_s
 								       : d->device.info.bytes_per_s;
 
-	if (k && k->avg_ns[d->index])
-		return k->avg_ns[d->index];
+	uint64_t known_ns = k ? worker_flight_expect_ns(d, q, k) : 0;
+
+	if (known_ns)
+		return known_ns;
 	if (d->cmd.kind == GANTRY_CMD_COPY && per_s && !d->runs_here)
 		return COPY_FLOOR_NS +
 		       (uint64_t)((double)d->cmd.copy.dst.len * GANTRY_NS_PER_S / (double)per_s);

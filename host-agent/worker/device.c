@@ -219,11 +219,8 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 	worker_flight_learn(d, q->copy_bytes[i], done);
 	q->window_ns -= q->est_ns[i];
 	q->nunknown -= q->est_ns[i] == 0;
-	if (k) {
-		uint64_t avg = k->avg_ns[d->index];
-
-		k->avg_ns[d->index] = avg ? (avg * 7 + done->device_ns) / 8 : done->device_ns;
-	}
+	if (k)
+		worker_flight_learn_kernel(d, q, k, done->device_ns);
 	if (worker_gpu(d))
 		worker_gpu_done(d, q, k, done->device_ns);
 	else
@@ -588,6 +585,7 @@ static bool queue_open(struct wdevice *d, struct wqueue *q)
 	q->window_ns = 0;
 	q->nunknown = 0;
 	q->nunflushed = 0;
+	memset(q->lengths, 0, sizeof(q->lengths));
 	q->open = true;
 	return true;
 }

@@ -24,6 +24,37 @@ void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_
 	d->copy_bytes_per_s = per_s ? per_s - per_s / 4 + now_per_s / 4 : now_per_s;
 }
 
+/* A newer sample counts an eighth. */
+static uint64_t mean(uint64_t avg_ns, uint64_t ns)
+{
+	return avg_ns ? (avg_ns * 7 + ns) / 8 : ns;
+}
+
+static uint32_t length_of(const struct wkernel *k)
+{
+	return (uint32_t)((uintptr_t)k / sizeof(*k)) % WORKER_LENGTHS;
+}
+
+uint64_t worker_flight_expect_ns(const struct wdevice *d, const struct wqueue *q,
+				 const struct wkernel *k)
+{
+	const struct wlength *known = &q->lengths[length_of(k)];
+
+	/* One that never ended here may lie where another one was. */
+	return known->kernel == k && k->avg_ns[d->index] ? known->avg_ns : k->avg_ns[d->index];
+}
+
+void worker_flight_learn_kernel(struct wdevice *d, struct wqueue *q, struct wkernel *k,
+				uint64_t device_ns)
+{
+	struct wlength *known = &q->lengths[length_of(k)];
+
+	k->avg_ns[d->index] = mean(k->avg_ns[d->index], device_ns);
+	if (known->kernel != k)
+		*known = (struct wlength){ .kernel = k };
+	known->avg_ns = mean(known->avg_ns, device_ns);
+}
+
 bool worker_flight_may_step(const struct wdevice *d, struct wsession *s)
 {
 	uint64_t here = gantry_load_relaxed(&s->served[d->index]);

@@ -84,6 +84,14 @@ struct wkernel {
 	uint64_t alone_ns[GANTRY_ENGINE_MAX_DEVICES]; /* with nobody beside on a GPU; likewise */
 };
 
+/* Kernels of which a queue remembers what they took there. */
+#define WORKER_LENGTHS 8u
+/* What a kernel took in one queue: elsewhere it may have other arguments, and in a pooled worker another tenant. */
+struct wlength {
+	const struct wkernel *kernel;
+	uint64_t avg_ns;
+};
+
 /* What the worker keeps beside a ledger object; nothing that must survive it. */
 struct wobject {
 	/*
@@ -156,6 +164,7 @@ struct wqueue {
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
 	uint64_t copy_bytes[WORKER_WINDOW_TASKS]; /* of them, copies over the bus */
+	struct wlength lengths[WORKER_LENGTHS];	  /* on the device of now */
 };
 
 /* A session on a GPU; its device thread's own. */
@@ -364,6 +373,12 @@ uint64_t worker_flight_watch_ns(const struct wdevice *d);
 bool worker_flight_may_step(const struct wdevice *d, struct wsession *s);
 /* How long a sleep may be that the end of a flight does not cut short. */
 int worker_flight_park_ms(const struct wdevice *d);
+/* What @k is expected to take in @q: as it went there lately, or else anywhere on this device; 0: nobody knows. */
+uint64_t worker_flight_expect_ns(const struct wdevice *d, const struct wqueue *q,
+				 const struct wkernel *k);
+/* What @k took in @q. */
+void worker_flight_learn_kernel(struct wdevice *d, struct wqueue *q, struct wkernel *k,
+				uint64_t device_ns);
 /* What copies over the bus take here: what is known of the link is often not what it does. @bytes: 0 for others. */
 void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done);
 /* The session's memory on this device, its bell, its queues; or the end of all that. Device thread. */

@@ -115,19 +115,17 @@ def test_endless_kernel_ends_at_the_deadline(t, mode):
 
 @gpu.each_mode(globals())
 def test_worker_killed_with_a_healthy_kernel_in_flight(t, mode):
-    def prepare(culprit):
-        # What a kernel takes is learnt; then no more of them are in flight than need be.
-        culprit.ask(f"run q known spin 5 {20 * MS}")
-        culprit.ask("wait known 30000")
-
     def misbehave(t, world):
+        # What a kernel takes in a queue is learnt, by each worker anew; then no more of them are in flight than need be.
+        world.culprit.ask(f"run q known spin 5 {20 * MS}")
+        world.culprit.ask("wait known 30000")
         world.culprit.ask(f"run q spins spin 40 {20 * MS}")
         world.agent.kill_worker(gpu.worker_of(world.agent, world.culprit), signal.SIGKILL)
         ended = gpu.ends(world.culprit, "spins", 40)
         t.equal(sum(ended.values()), 40, f"tasks accounted for: {ended}")
         t.equal(set(ended) - {"OK", "IN_DOUBT"}, set(), f"how they ended: {ended}")
-        t.true(ended["OK"] > 0, f"what was queued ran: {ended}")
-    in_a_row(t, mode, "killed", misbehave, prepare=prepare)
+        t.below(ended.get("IN_DOUBT", 0), 4, f"tasks that were with the device: {ended}")
+    in_a_row(t, mode, "killed", misbehave)
 
 
 def test_mps_server_killed(t):

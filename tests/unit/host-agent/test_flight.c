@@ -81,6 +81,40 @@ START_TEST(test_end_of_a_long_flight_is_watched)
 }
 END_TEST
 
+START_TEST(test_length_of_a_kernel_is_what_it_took_in_the_queue_then_anywhere)
+{
+	static struct wqueue ours, other;
+	static struct wkernel spin;
+	struct wdevice d = { .index = 1 };
+
+	ck_assert_uint_eq(worker_flight_expect_ns(&d, &ours, &spin), 0);
+	worker_flight_learn_kernel(&d, &other, &spin, 200);
+	ck_assert_uint_eq(worker_flight_expect_ns(&d, &ours, &spin), 200);
+	worker_flight_learn_kernel(&d, &ours, &spin, 20000000);
+	for (int i = 0; i < 100; i++)
+		worker_flight_learn_kernel(&d, &other, &spin, 200);
+	ck_assert_uint_eq(worker_flight_expect_ns(&d, &ours, &spin), 20000000);
+	ck_assert_uint_lt(worker_flight_expect_ns(&d, &other, &spin), 300);
+}
+END_TEST
+
+START_TEST(test_queue_forgets_the_length_of_the_kernel_that_shares_a_place)
+{
+	static struct wqueue ours;
+	static struct wkernel many[WORKER_LENGTHS + 1];
+	struct wdevice d = { .index = 0 };
+
+	for (uint32_t i = 0; i <= WORKER_LENGTHS; i++) {
+		worker_flight_learn_kernel(&d, &ours, &many[i], 1000 + i);
+		worker_flight_learn_kernel(&d, &ours, &many[i], 1000 + i);
+	}
+	many[0].avg_ns[0] = 7;
+	ck_assert_uint_eq(worker_flight_expect_ns(&d, &ours, &many[0]), 7);
+	for (uint32_t i = 1; i <= WORKER_LENGTHS; i++)
+		ck_assert_uint_eq(worker_flight_expect_ns(&d, &ours, &many[i]), 1000 + i);
+}
+END_TEST
+
 /* Queue 1 is of device 0 and has a suspect; queue 2 is of device 1 and has none. */
 START_TEST(test_suspects_of_one_device_are_stepped_through_whatever_another_does)
 {
@@ -134,6 +168,8 @@ int main(void)
 	Suite *suite = suite_create("flight");
 	TCase *tc = gantry_unit_case(suite, "flight");
 
+	tcase_add_test(tc, test_length_of_a_kernel_is_what_it_took_in_the_queue_then_anywhere);
+	tcase_add_test(tc, test_queue_forgets_the_length_of_the_kernel_that_shares_a_place);
 	tcase_add_test(tc, test_suspects_of_one_device_are_stepped_through_whatever_another_does);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
