@@ -28,6 +28,7 @@
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
+#include "host-agent/shared/share.h"
 
 #define SUSPICION_NS (3600 * GANTRY_NS_PER_S)
 #define SPREAD_NS    (3 * GANTRY_NS_PER_S) /* until the last client of a server has seen a fault */
@@ -216,6 +217,7 @@ static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 		if (!shares_fate(w, other) || other->faulted)
 			continue;
 		other->faulted = true;
+		other->faulted_ns = gantry_now_ns();
 		if (other != w && works(other, device))
 			gantry_worker_kill_after(other, TELL_NS);
 		else
@@ -260,12 +262,18 @@ static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool l
 
 void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg)
 {
+	struct gantry_agent_device *d = gantry_agent_device_find(w->agent, msg->device);
 	char text[160];
 
 	(void)gantry_str_copy(text, sizeof(text), msg->text); /* for people */
 	gantry_str_make_printable(text);
-	fault(w, gantry_agent_device_find(w->agent, msg->device), msg->blast == GANTRY_BLAST_DEVICE,
-	      text);
+	fault(w, d, msg->blast == GANTRY_BLAST_DEVICE, text);
+	/*
+	 * Nothing of it runs there any more, and the thread that said so says and does nothing else: others have their turn,
+	 * while it takes the driver its time to let the process go. Its memory stays its own until then.
+	 */
+	if (d && d->page)
+		(void)gantry_share_bury(d->page, w->owner);
 	gantry_worker_kill(w); /* most likely it is gone by now */
 }
 

@@ -193,6 +193,7 @@ void gantry_recover(struct gantry_worker *w)
 	free_lanes(w);
 	gantry_list_init(&orphans);
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s) {
+		s->faulted_ns = w->faulted_ns;
 		gantry_call_forget(w, s);
 		gantry_slabs_worker_gone(s);
 		gantry_worker_release(w, s);

@@ -101,7 +101,8 @@ struct gantry_session {
 	struct gantry_ledger ledger;
 	uint64_t attached_unix_ns;
 	uint64_t began_ns;
-	uint64_t died_ns; /* when its worker was seen dead, latest */
+	uint64_t died_ns;    /* when its worker was seen dead, latest */
+	uint64_t faulted_ns; /* when that worker's fault was told; 0: there was none */
 	char program[32];
 	pid_t pid;
 	uid_t uid;

@@ -185,10 +185,18 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 		gantry_warm_fill(a);
 }
 
+static bool any_stands_still(struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s)
+		if (s->phase == GANTRY_PHASE_RECOVERING)
+			return true;
+	return false;
+}
+
 void gantry_warm_fill(struct gantry_agent *a)
 {
 	/* Without memory for a timer the next attach or death tries again. */
-	(void)gantry_timer_set(a, &a->warm_timer, REFILL_NS, fill_now, a);
+	(void)gantry_timer_set(a, &a->warm_timer, any_stands_still(a) ? 0 : REFILL_NS, fill_now, a);
 }
 
 struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gantry_session *s)

@@ -315,6 +315,7 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 
 	gantry_event_free(&w->timer);
 	w->state = w->nsessions ? GANTRY_WORKER_BUSY : GANTRY_WORKER_WARM;
+	w->ready_ns = gantry_now_ns();
 	join(w->confined, sizeof(w->confined), ready->confined, ready->n_confined);
 	join(w->unconfined, sizeof(w->unconfined), ready->unconfined, ready->n_unconfined);
 	w->confined_len = strlen(w->confined);

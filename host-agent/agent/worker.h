@@ -49,6 +49,7 @@ struct gantry_worker {
 	bool killed_for_deadline;
 	uint64_t mate_died_ns; /* when another worker of its packed group died, latest */
 	bool faulted;	       /* it said so; what was to be judged is (fault.c) */
+	uint64_t faulted_ns;   /* then */
 	bool querying;	/* lived through an agent's restart and has not yet said what it serves */
 	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
 	int status;	/* as of waitpid() */
@@ -71,6 +72,7 @@ struct gantry_worker {
 	uint32_t nsessions;
 	uint64_t next_tag;
 	uint64_t started_ns;
+	uint64_t ready_ns; /* 0: not yet */
 	/* a line each; what it reported itself comes first, and is so long */
 	char confined[256];
 	char unconfined[1024];

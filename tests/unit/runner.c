@@ -103,7 +103,7 @@ static const char *list_fds(void)
 	return text;
 }
 
-static unsigned int count_kind(const char *wanted)
+unsigned int gantry_unit_count_fds_of(const char *wanted)
 {
 	unsigned int count = 0;
 	char kind[256];
@@ -117,13 +117,13 @@ void gantry_unit_allow_fds(const char *kind, unsigned int n)
 {
 	allowed.kind = kind;
 	allowed.n = n;
-	allowed.before = count_kind(kind);
+	allowed.before = gantry_unit_count_fds_of(kind);
 }
 
 /* How many more are there of the kind that is allowed, and within what is. */
 static unsigned int count_allowed(void)
 {
-	unsigned int now = allowed.kind ? count_kind(allowed.kind) : 0;
+	unsigned int now = allowed.kind ? gantry_unit_count_fds_of(allowed.kind) : 0;
 	unsigned int more = allowed.kind && now > allowed.before ? now - allowed.before : 0;
 
 	return more < allowed.n ? more : allowed.n;

@@ -53,8 +53,9 @@ void gantry_unit_allow_fds(const char *kind, unsigned int n);
 /* End the running test as skipped. @reason says what the machine lacks. */
 void gantry_unit_skip(const char *reason) __attribute__((noreturn));
 
-/* Open descriptors of this process; its threads. */
+/* Open descriptors of this process, all or of a kind; its threads. */
 unsigned int gantry_unit_count_fds(void);
+unsigned int gantry_unit_count_fds_of(const char *kind);
 unsigned int gantry_unit_count_threads(void);
 
 #endif
