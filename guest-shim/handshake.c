@@ -35,5 +35,7 @@ int gantry_request_failed(int errnum)
 {
 	if (errnum == -ETIMEDOUT || errnum == -EAGAIN)
 		return gantry_fail(GANTRY_E_TIMEOUT, "the agent did not answer in time");
+	if (errnum == -EPROTO)
+		return gantry_fail(GANTRY_E_PROTOCOL, "what the agent answered is no message");
 	return gantry_fail(GANTRY_E_DETACHED, "the agent hung up");
 }

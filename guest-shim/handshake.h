@@ -26,7 +26,7 @@ int gantry_handshake_answer(const union gantry_message *msg, uint16_t kind);
 /* No answer to HELLO came, for the reason @errnum (negative): -ETIMEDOUT, -EPROTO, or the other side hung up. */
 int gantry_handshake_failed(int errnum);
 
-/* The same of a request after it: TIMEOUT or DETACHED. */
+/* The same of a request after it: TIMEOUT, PROTOCOL or DETACHED. */
 int gantry_request_failed(int errnum);
 
 #endif

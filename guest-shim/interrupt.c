@@ -2,7 +2,6 @@
 #include "guest-shim/interrupt.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/vfio.h>
 #include <poll.h>
@@ -18,6 +17,7 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/str.h"
+#include "guest-shim/sockets.h"
 
 #define PCI_COMMAND	   4
 #define PCI_COMMAND_MEMORY 2u
@@ -55,12 +55,12 @@ static int open_group(struct gantry_interrupt *i, const struct gantry_pcidev *de
 	if (r < 0)
 		return r;
 	(void)gantry_str_format(path, sizeof(path), "/dev/vfio/%s", name); /* it fits */
-	i->group = open(path, O_RDWR | O_CLOEXEC);
+	i->group = gantry_open_above_stdio(path);
 	if (i->group < 0)
-		return -errno; /* EBUSY: another process has it */
-	i->container = open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC);
+		return i->group; /* EBUSY: another process has it */
+	i->container = gantry_open_above_stdio("/dev/vfio/vfio");
 	if (i->container < 0)
-		return -errno;
+		return i->container;
 	if (ioctl(i->group, VFIO_GROUP_GET_STATUS, &status) < 0)
 		return -errno;
 	if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
@@ -76,7 +76,7 @@ static int open_device(struct gantry_interrupt *i, const struct gantry_pcidev *d
 	const char *address = strrchr(dev->folder, '/');
 
 	i->device = ioctl(i->group, VFIO_GROUP_GET_DEVICE_FD, address ? address + 1 : dev->folder);
-	return i->device < 0 ? -errno : 0;
+	return i->device < 0 ? -errno : gantry_fd_above_stdio(&i->device);
 }
 
 static int bind_event(const struct gantry_interrupt *i, uint32_t index, int *ret_event)
@@ -94,6 +94,10 @@ static int bind_event(const struct gantry_interrupt *i, uint32_t index, int *ret
 
 	if (event < 0)
 		return -errno;
+	if (gantry_fd_above_stdio(&event) < 0) {
+		gantry_fd_close(event);
+		return -EMFILE;
+	}
 	memcpy(irqs.bytes + sizeof(irqs.set), &event, sizeof(event));
 	if (ioctl(i->device, VFIO_DEVICE_SET_IRQS, &irqs) < 0) {
 		int r = -errno;

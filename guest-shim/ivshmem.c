@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "guest-shim/desk.h"
 #include "guest-shim/error.h"
+#include "guest-shim/forks.h"
 #include "guest-shim/handshake.h"
 #include "guest-shim/interrupt.h"
 #include "guest-shim/pause.h"
@@ -24,7 +25,7 @@
 #include "proto/segment.h"
 
 struct door {
-	struct door *next;
+	struct gantry_fork_watch fork_watch;
 	pid_t pid; /* who opened it */
 	struct gantry_pcidev dev;
 	struct gantry_desk desk;
@@ -35,54 +36,16 @@ struct door {
 	uint32_t tag;
 };
 
-/* ---- forks ---- */
-
-/*
- * A claim is a lock on a descriptor, and lives as long as any copy of that: a child must not keep its parent's. What
- * the handlers do is taken back by the C library when this one is unloaded.
- */
-static pthread_mutex_t doors_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct door *doors;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&doors_lock);
-}
-
-static void after_fork_in_parent(void)
-{
-	pthread_mutex_unlock(&doors_lock);
-}
-
-static void after_fork_in_child(void)
-{
-	for (struct door *d = doors; d; d = d->next) {
-		gantry_interrupt_close(&d->interrupt);
-		gantry_pcidev_close(&d->dev, true);
-	}
-	doors = NULL;
-	pthread_mutex_unlock(&doors_lock);
-}
-
-static void watch_forks(void)
-{
-	/* Without memory for it a child keeps the claim for as long as it lives: no reason to refuse. */
-	(void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-static void forget(const struct door *d)
-{
-	struct door **at = &doors;
-
-	pthread_mutex_lock(&doors_lock);
-	while (*at && *at != d)
-		at = &(*at)->next;
-	if (*at)
-		*at = d->next;
-	pthread_mutex_unlock(&doors_lock);
-}
-
 /* ---- connect ---- */
+
+/* The claim is a lock on a descriptor: a child must not keep its parent's. */
+static void close_copies(void *cookie)
+{
+	struct door *d = cookie;
+
+	gantry_interrupt_close(&d->interrupt);
+	gantry_pcidev_close(&d->dev, true);
+}
 
 static int open_locked(struct door *d, const char *where)
 {
@@ -99,26 +62,23 @@ static int open_locked(struct door *d, const char *where)
 		gantry_pcidev_close(&d->dev, false);
 		return r;
 	}
-	d->next = doors;
-	doors = d;
+	gantry_forks_watch_locked(&d->fork_watch, close_copies, d);
 	return 0;
 }
 
 static int ivshmem_connect(const char *where, uint64_t deadline_ns, void **ret_cookie)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct door *d = calloc(1, sizeof(*d));
 	int r;
 
 	(void)deadline_ns; /* nothing here waits for anybody */
 	if (!d)
 		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
-	pthread_once(&once, watch_forks);
 	d->pid = getpid();
 	pthread_mutex_init(&d->notice_lock, NULL);
-	pthread_mutex_lock(&doors_lock);
+	gantry_forks_lock();
 	r = open_locked(d, where);
-	pthread_mutex_unlock(&doors_lock);
+	gantry_forks_unlock();
 	if (r < 0) {
 		free(d);
 		return r;
@@ -338,7 +298,7 @@ static void ivshmem_close(void *cookie)
 	struct door *d = cookie;
 	bool is_child = d->pid != getpid();
 
-	forget(d);
+	gantry_forks_forget(&d->fork_watch);
 	gantry_desk_close(&d->desk, is_child);
 	gantry_interrupt_close(&d->interrupt);
 	gantry_pcidev_close(&d->dev, is_child);

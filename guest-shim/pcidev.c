@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "guest-shim/error.h"
 #include "guest-shim/gantry.h"
+#include "guest-shim/sockets.h"
 #include "proto/region.h"
 #include "proto/segment.h"
 
@@ -85,22 +86,10 @@ int gantry_pcidev_file(const struct gantry_pcidev *dev, const char *name)
 {
 	char path[320];
 	int r = path_of(dev->folder, name, path, sizeof(path));
-	int fd;
 
 	if (r < 0)
 		return r;
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fd <=
-	    STDERR_FILENO) { /* programs that closed these print into whatever takes their place */
-		int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-
-		r = moved < 0 ? -errno : moved;
-		gantry_fd_close(fd);
-		return r;
-	}
-	return fd;
+	return gantry_open_above_stdio(path);
 }
 
 /* ---- one device ---- */

@@ -24,6 +24,16 @@ int gantry_fd_above_stdio(int *fd)
 	return 0;
 }
 
+int gantry_open_above_stdio(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int r = fd < 0 ? -errno : gantry_fd_above_stdio(&fd);
+
+	if (r < 0)
+		gantry_fd_close(fd);
+	return r < 0 ? r : fd;
+}
+
 int gantry_unix_address(const char *path, struct sockaddr_un *ret_addr, socklen_t *ret_len)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };

@@ -89,7 +89,7 @@ int gantry_link_restart(struct gantry_link *l, const struct gantry_stream_positi
 		if (at[i] > l->queues[i].sent || at[i] < gantry_ring_done(&l->queues[i].map))
 			return -EPROTO;
 	for (uint32_t i = 0; i < l->nqueues; i++) {
-		l->queues[i].sent = at[i];
+		gantry_store_relaxed(&l->queues[i].sent, at[i]);
 		l->queues[i].data_sent = 0;
 	}
 	l->control_end = at[0];
@@ -142,12 +142,22 @@ static bool control_may_go(struct gantry_link *l, uint64_t tail)
 	return true;
 }
 
+/* Both sides use it at once: a copy counts only if nothing changed meanwhile. */
 static bool is_loading(const struct gantry_link *l, const struct gantry_desc *desc)
 {
-	/* Acquire: pairs with the release in take_replies(). */
-	return desc->op == GANTRY_OP_image_load &&
-	       gantry_load_acquire(&l->loading_until_ns) > gantry_now_ns() &&
-	       memcmp(l->loading, desc->imm, sizeof(l->loading)) == 0;
+	uint64_t imm[sizeof(l->loading) / sizeof(l->loading[0])];
+	bool is_it = true;
+	uint64_t until_ns;
+
+	if (desc->op != GANTRY_OP_image_load)
+		return false;
+	memcpy(imm, desc->imm, sizeof(imm));
+	/* Acquire: pairs with the release in note_loading(). */
+	until_ns = gantry_load_acquire(&l->loading_until_ns);
+	for (size_t i = 0; i < sizeof(imm) / sizeof(imm[0]); i++)
+		is_it &= gantry_load_acquire(&l->loading[i]) == imm[i];
+	return is_it && until_ns == gantry_load_relaxed(&l->loading_until_ns) &&
+	       until_ns > gantry_now_ns();
 }
 
 /* The part of the heap that is to go next for @desc, of which @skip bytes went. false: all went. */
@@ -285,6 +295,23 @@ void *gantry_link_place(struct gantry_link *l, uint64_t heap_off, uint32_t bytes
 	return gantry_region_span(&l->heap, heap_off, bytes, 1, &ptr) < 0 ? NULL : ptr;
 }
 
+static void forget_loading(struct gantry_link *l)
+{
+	gantry_store_relaxed(&l->loading_until_ns, 0u);
+	gantry_fence_full(); /* before any word changes: pairs with the acquires in is_loading() */
+}
+
+static void note_loading(struct gantry_link *l, const struct gantry_desc *desc)
+{
+	uint64_t imm[sizeof(l->loading) / sizeof(l->loading[0])];
+
+	memcpy(imm, desc->imm, sizeof(imm));
+	for (size_t i = 0; i < sizeof(imm) / sizeof(imm[0]); i++)
+		gantry_store_relaxed(&l->loading[i], imm[i]);
+	/* Release: pairs with the acquire in is_loading(). */
+	gantry_store_release(&l->loading_until_ns, gantry_now_ns() + LOADING_NS);
+}
+
 /* Replies of the control queue; one that says "ask again" about an image is remembered. */
 static void take_replies(struct gantry_link *l, const struct gantry_stream_done *d,
 			 const uint8_t *replies, const uint32_t *statuses)
@@ -299,12 +326,9 @@ static void take_replies(struct gantry_link *l, const struct gantry_stream_done 
 		       sizeof(struct gantry_reply));
 		if (desc->op != GANTRY_OP_image_load)
 			continue;
-		gantry_store_relaxed(&l->loading_until_ns, 0u);
-		if (d->nstatuses && statuses[i] == (uint32_t)-GANTRY_E_AGAIN) {
-			memcpy(l->loading, desc->imm, sizeof(l->loading));
-			/* Release: pairs with the acquire in is_loading(). */
-			gantry_store_release(&l->loading_until_ns, gantry_now_ns() + LOADING_NS);
-		}
+		forget_loading(l);
+		if (d->nstatuses && statuses[i] == (uint32_t)-GANTRY_E_AGAIN)
+			note_loading(l, desc);
 	}
 }
 

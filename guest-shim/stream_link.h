@@ -35,10 +35,9 @@ struct gantry_link {
 	uint32_t next; /* the queue whose turn it is */
 	uint64_t
 		control_end; /* control operations below this may go once the barriers are reached */
-	/* An image that the host has and has not finished loading: asked for again, it need not go again. */
-	uint8_t loading[sizeof(((struct gantry_desc *)0)->imm)];
-	uint64_t
-		loading_until_ns; /* atomic; 0: there is none. The host forgets it after a while, too */
+	/* An image that the host has and has not finished loading: asked for again, it need not go again. All atomic. */
+	uint64_t loading[sizeof(((struct gantry_desc *)0)->imm) / sizeof(uint64_t)];
+	uint64_t loading_until_ns; /* 0: there is none. The host forgets it after a while, too */
 	uint64_t bytes_out;
 	struct gantry_link_queue queues[GANTRY_MAX_QUEUES];
 };

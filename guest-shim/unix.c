@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "guest-shim/error.h"
+#include "guest-shim/forks.h"
 #include "guest-shim/handshake.h"
 #include "guest-shim/sockets.h"
 #include "guest-shim/transport.h"
@@ -27,6 +28,7 @@
 #define STRAY_MAX 16
 
 struct door {
+	struct gantry_fork_watch fork_watch;
 	pthread_mutex_t recv_lock; /* whoever reads the socket; notices are kept under it */
 	struct gantry_door_refuse notice;
 	int sock;
@@ -46,17 +48,14 @@ static int connect_failed(const char *path, int errnum)
 	return gantry_fail_errno(status, errnum, what);
 }
 
-static int connect_socket(const char *path, uint64_t deadline_ns, int *ret_sock)
+static int connect_socket(int sock, const char *path, uint64_t deadline_ns)
 {
-	_cleanup_close_ int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	uint64_t left_us = gantry_deadline_left_ns(deadline_ns) / GANTRY_NS_PER_US + 1;
 	struct timeval left = { (time_t)(left_us / 1000000), (suseconds_t)(left_us % 1000000) };
 	struct sockaddr_un addr;
 	socklen_t len = 0;
 	int r;
 
-	if (sock < 0)
-		return gantry_fail_errno(GANTRY_E_NO_MEMORY, errno, "making a socket");
 	r = gantry_unix_address(path, &addr, &len);
 	if (r < 0)
 		return r;
@@ -66,13 +65,38 @@ static int connect_socket(const char *path, uint64_t deadline_ns, int *ret_sock)
 	do {
 		r = connect(sock, (const struct sockaddr *)&addr, len);
 	} while (r < 0 && errno == EINTR);
-	if (r < 0)
-		return connect_failed(path, errno);
-	if (gantry_fd_above_stdio(&sock) < 0)
-		return connect_failed(path, EMFILE);
+	return r < 0 ? connect_failed(path, errno) : 0;
+}
 
-	*ret_sock = GANTRY_TAKE_FD(sock);
-	return 0;
+/* The session lasts as long as any copy of its socket: a child keeps none. */
+static void close_copies(void *cookie)
+{
+	struct door *d = cookie;
+
+	d->sock = gantry_fd_close(d->sock);
+	d->bell = gantry_fd_close(d->bell);
+}
+
+static int open_socket(struct door *d)
+{
+	int r;
+
+	gantry_forks_lock();
+	d->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	r = d->sock < 0 ? -errno : gantry_fd_above_stdio(&d->sock);
+	gantry_forks_watch_locked(&d->fork_watch, close_copies, d);
+	gantry_forks_unlock();
+	return r < 0 ? gantry_fail_errno(GANTRY_E_NO_MEMORY, -r, "making a socket") : 0;
+}
+
+static void unix_close(void *cookie)
+{
+	struct door *d = cookie;
+
+	gantry_forks_forget(&d->fork_watch);
+	gantry_fd_close(d->sock);
+	gantry_fd_close(d->bell);
+	free(d);
 }
 
 static int unix_connect(const char *where, uint64_t deadline_ns, void **ret_cookie)
@@ -83,12 +107,14 @@ static int unix_connect(const char *where, uint64_t deadline_ns, void **ret_cook
 	if (!d)
 		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
 	d->bell = -EBADF;
-	r = connect_socket(where, deadline_ns, &d->sock);
+	pthread_mutex_init(&d->recv_lock, NULL);
+	r = open_socket(d);
+	if (r == 0)
+		r = connect_socket(d->sock, where, deadline_ns);
 	if (r < 0) {
-		free(d);
+		unix_close(d);
 		return r;
 	}
-	pthread_mutex_init(&d->recv_lock, NULL);
 	*ret_cookie = d;
 	return 0;
 }
@@ -313,15 +339,6 @@ static int unix_request(void *cookie, void *msg, uint16_t kind, void *ret_answer
 		return gantry_request_failed(r);
 	memcpy(ret_answer, &answer, gantry_door_len(kind));
 	return 0;
-}
-
-static void unix_close(void *cookie)
-{
-	struct door *d = cookie;
-
-	gantry_fd_close(d->sock);
-	gantry_fd_close(d->bell);
-	free(d);
 }
 
 const struct gantry_transport_ops gantry_transport_unix = {

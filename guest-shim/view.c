@@ -2,7 +2,6 @@
 #include "guest-shim/view.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -11,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "guest-shim/error.h"
+#include "guest-shim/sockets.h"
 
 #define SAMPLE_BYTES (256u << 10)
 #define SAMPLE_NS    (150 * GANTRY_NS_PER_US) /* longest look at one direction, about */
@@ -35,7 +35,7 @@ static int open_file(const struct gantry_pcidev *dev, enum gantry_doormem_mappin
 	} else if (dev->is_sysfs && kind == GANTRY_MAPPING_RESOURCE_WC) {
 		file.fd = gantry_pcidev_file(dev, "resource2_wc");
 	} else if (dev->is_sysfs && kind == GANTRY_MAPPING_DEVMEM && dev->address >= FOUR_GIB) {
-		file.fd = open("/dev/mem", O_RDWR | O_CLOEXEC);
+		file.fd = gantry_open_above_stdio("/dev/mem");
 		file.base = dev->address;
 	}
 	if (file.fd < 0)
@@ -158,8 +158,11 @@ int gantry_view_open(const struct gantry_pcidev *dev, uint64_t segment_off, uint
 		attachment->heap_fd = GANTRY_TAKE_FD(files[GANTRY_MAPPING_RESOURCE_WC].fd);
 	for (int i = 0; i < GANTRY_MAPPING_VFIO; i++)
 		gantry_fd_close(files[i].fd);
-	if (attachment->segment_fd < 0)
+	if (attachment->segment_fd < 0) {
+		if (attachment->is_split)
+			gantry_fd_close(attachment->heap_fd);
 		return gantry_fail(GANTRY_E_NO_AGENT, "the device's resource2 cannot be opened");
+	}
 	*ret_view = (struct gantry_view){
 		.kind = kind,
 		.read_mib_per_s = speeds[kind].read_mib_per_s,

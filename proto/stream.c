@@ -180,8 +180,8 @@ static int take_frame(struct gantry_stream_rx *rx, const struct gantry_stream_si
 	return r == 0 ? 1 : r;
 }
 
-/* Into the payload first, what is more into the buffer: one call for both. */
-static ssize_t fill(struct gantry_stream_rx *rx, int sock)
+/* Into the payload first, what is more into the buffer: one call for both. *@ret_room is what would have fit. */
+static ssize_t fill(struct gantry_stream_rx *rx, int sock, size_t *ret_room)
 {
 	struct iovec iov[2];
 	struct msghdr msg = { .msg_iov = iov };
@@ -195,6 +195,7 @@ static ssize_t fill(struct gantry_stream_rx *rx, int sock)
 	if (rx->payload_bytes > 0)
 		iov[msg.msg_iovlen++] = (struct iovec){ rx->payload, rx->payload_bytes };
 	iov[msg.msg_iovlen++] = (struct iovec){ rx->buf + rx->end, sizeof(rx->buf) - rx->end };
+	*ret_room = rx->payload_bytes + sizeof(rx->buf) - rx->end;
 	do {
 		n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
@@ -204,7 +205,9 @@ static ssize_t fill(struct gantry_stream_rx *rx, int sock)
 int gantry_stream_receive(struct gantry_stream_rx *rx, int sock,
 			  const struct gantry_stream_sink *sink)
 {
-	ssize_t n = fill(rx, sock);
+	size_t room = 0;
+	ssize_t n = fill(rx, sock, &room);
+	int came = n > 0 && (size_t)n == room ? GANTRY_STREAM_CAME_MORE : GANTRY_STREAM_CAME;
 	int r;
 
 	if (n == -EAGAIN)
@@ -214,14 +217,14 @@ int gantry_stream_receive(struct gantry_stream_rx *rx, int sock,
 	if ((size_t)n < rx->payload_bytes) {
 		rx->payload += n;
 		rx->payload_bytes -= (uint32_t)n;
-		return 1;
+		return came;
 	}
 	rx->end += (uint32_t)n - rx->payload_bytes;
 	rx->payload_bytes = 0;
 	do {
 		r = take_frame(rx, sink);
 	} while (r > 0);
-	return r < 0 ? r : 1;
+	return r < 0 ? r : came;
 }
 
 /* ---- sending ---- */

@@ -121,9 +121,11 @@ struct gantry_stream_sink {
 void gantry_stream_rx_init(struct gantry_stream_rx *rx);
 
 /*
- * One receive from @sock, and what frames that completes. 1: look again; 0: nothing was there; or negative, also what
- * frame() returned.
+ * One receive from @sock, and what frames that completes. 0: nothing was there; GANTRY_STREAM_CAME: that was all for now;
+ * GANTRY_STREAM_CAME_MORE: there may be more; or negative, also what frame() returned.
  */
+#define GANTRY_STREAM_CAME	1
+#define GANTRY_STREAM_CAME_MORE 2
 int gantry_stream_receive(struct gantry_stream_rx *rx, int sock,
 			  const struct gantry_stream_sink *sink);
 

@@ -69,6 +69,7 @@ struct fake_host {
 	uint32_t hold_control; /* 1: the control queue is not served */
 	uint32_t nagain;       /* so many buf_allocs answer AGAIN */
 	uint32_t mute_door;    /* 1: requests at the door are not answered */
+	uint32_t break_stream; /* 1: a stream breaks, and whoever comes back is not answered */
 
 	/* what a test may look at */
 	char where[108];
@@ -79,6 +80,7 @@ struct fake_host {
 	struct fake_seen *seen; /* of task queues and control queue alike */
 	uint32_t nseen;		/* atomic */
 	uint32_t nkicks;	/* atomic */
+	uint32_t nleft;		/* atomic: connections that ended; of doors that have such */
 
 	/* its own */
 	pthread_mutex_t lock; /* held while operations are carried out; see fake_host_settle() */

@@ -76,6 +76,7 @@ static void drop(struct state *s)
 	if (s->bridge)
 		gantry_bridge_disconnect(s->bridge);
 	s->conn = gantry_fd_close(s->conn);
+	gantry_count_add(&s->host->nleft, 1);
 }
 
 /* The last word, then neither this connection nor another. */
@@ -154,13 +155,18 @@ static void step(struct fake_host *h)
 	char byte;
 	int n;
 
+	if (is_open && gantry_exchange(&h->break_stream, 0)) {
+		h->answer = FAKE_SILENCE;
+		drop(s);
+		return;
+	}
 	if (s->bridge)
 		(void)gantry_bridge_wait_enter(s->bridge); /* news or not: it is a millisecond */
 	n = poll(&pfd, 1, s->bridge ? TURN_MS : FAKE_TICK_MS);
 	if (s->bridge)
 		gantry_bridge_wait_leave(s->bridge);
 
-	if (is_open && s->bridge)
+	if (is_open && s->bridge && s->bridge->sock >= 0)
 		serve(s);
 	else if (n > 0 && is_open && recv(s->conn, &byte, 1, MSG_DONTWAIT) <= 0)
 		drop(s);

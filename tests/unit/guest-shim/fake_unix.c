@@ -40,12 +40,14 @@ static void close_door(struct fake_host *h)
 	free(s);
 }
 
-static void drop(struct state *s)
+static void drop(struct fake_host *h)
 {
+	struct state *s = h->door_state;
 	int conn = s->conn;
 
 	gantry_store_release(&s->conn, -1);
 	gantry_fd_close(conn);
+	gantry_count_add(&h->nleft, 1);
 }
 
 static void hang_up(struct fake_host *h)
@@ -86,7 +88,7 @@ static void receive_request(struct fake_host *h)
 	ssize_t n = gantry_fd_recv(s->conn, msg, sizeof(msg), NULL, 0, NULL, MSG_DONTWAIT);
 
 	if (n == 0 || n == -ECONNRESET)
-		drop(s);
+		drop(h);
 	else if (n > 0)
 		fake_host_answer(h, msg, (size_t)n);
 }

@@ -17,6 +17,7 @@
 #include "guest-shim/desk.h"
 #include "guest-shim/interrupt.h"
 #include "guest-shim/session.h"
+#include "guest-shim/sockets.h"
 #include "guest-shim/view.h"
 #include "tests/unit/guest-shim/fake_door.h"
 #include "tests/unit/guest-shim/fake_ivshmem.h"
@@ -498,7 +499,47 @@ START_TEST(test_fork_child_does_not_keep_the_claim)
 }
 END_TEST
 
+static int open_without_stdio(const char *path)
+{
+	int fds[3];
+
+	for (int i = 0; i < 3; i++)
+		close(i);
+	for (int i = 0; i < 3; i++)
+		fds[i] = gantry_open_above_stdio(path);
+	for (int i = 0; i < 3; i++)
+		if (fds[i] <= STDERR_FILENO || !(fcntl(fds[i], F_GETFD) & FD_CLOEXEC))
+			return 1;
+	return 0;
+}
+
+/* A program that closed them prints into what takes their place: a doorbell, or all of the machine's memory. */
+START_TEST(test_devices_files_stay_clear_of_stdio)
+{
+	ck_assert_int_eq(in_child(open_without_stdio, "/dev/null"), 0);
+	ck_assert_int_eq(gantry_open_above_stdio("/nonexistent"), -ENOENT);
+}
+END_TEST
+
 /* ---- the session's life ---- */
+
+START_TEST(test_answer_that_is_no_message_says_so)
+{
+	struct gantry_door_share msg = { .buffer = 7, .mode = GANTRY_R };
+	struct gantry_session *s = open_session();
+	struct gantry_doormem_desk *desk = fake_ivshmem_desk(&host, iv->serving);
+	struct gantry_door_shared answer;
+
+	gantry_store_relaxed(&host.mute_door, 1);
+	memset(desk->host_box, 0xff, sizeof(desk->host_box));
+	gantry_store_release(&desk->host_posted, desk->host_posted + 1);
+	gantry_door_header_init(&msg.h, GANTRY_DOOR_SHARE, 0);
+	ck_assert_int_eq(s->transport->request(s->cookie, &msg, GANTRY_DOOR_SHARED, &answer,
+					       gantry_deadline_ns(5000000000)),
+			 GANTRY_E_PROTOCOL);
+	gantry_close(s);
+}
+END_TEST
 
 static void expect_end(struct gantry_session *s, gantry_ticket ticket, const char *part)
 {
@@ -686,6 +727,8 @@ static void add_claims(Suite *suite)
 	tcase_add_test(tc, test_claim_the_host_forgot_is_made_anew);
 	tcase_add_test(tc, test_claim_nobody_serves_times_out_and_is_given_back);
 	tcase_add_test(tc, test_fork_child_does_not_keep_the_claim);
+	tcase_add_test(tc, test_devices_files_stay_clear_of_stdio);
+	tcase_add_test(tc, test_answer_that_is_no_message_says_so);
 }
 
 int main(void)

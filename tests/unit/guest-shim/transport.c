@@ -284,6 +284,75 @@ START_TEST(test_close_in_a_child_leaves_the_parents_door_alone)
 }
 END_TEST
 
+static void wait_for_leaver(void)
+{
+	uint64_t deadline_ns = gantry_deadline_ns(PATIENCE_NS);
+
+	while (gantry_load_relaxed(&host.nleft) == 0 && !gantry_deadline_passed(deadline_ns))
+		usleep(1000);
+	ck_assert_uint_eq(gantry_load_relaxed(&host.nleft), 1);
+}
+
+/* Attaches, forks, and ends, or only closes its door; the child lives until @until says something. */
+static void be_a_parent(const int until[2], bool closes)
+{
+	struct gantry_attachment a = { 0 };
+	char c;
+
+	if (ops->connect(host.where + strlen(ops->prefix), gantry_deadline_ns(PATIENCE_NS),
+			 &cookie) < 0 ||
+	    shake(PATIENCE_NS, &a) < 0)
+		_exit(1);
+	if (fork() == 0) {
+		close(until[1]);
+		(void)!read(until[0], &c, 1);
+		_exit(0);
+	}
+	if (closes) {
+		ops->close(cookie);
+		close(until[1]);
+		(void)!read(until[0], &c, 1);
+	}
+	_exit(0);
+}
+
+/* The host is to see that a guest is gone, though a child of it has copies of all its descriptors. */
+START_TEST(test_child_does_not_keep_its_parents_door)
+{
+	int until[2], status = 0;
+	pid_t parent;
+
+	if (host.door == &fake_door_ivshmem)
+		gantry_unit_skip("what tells the end there is the claim's lock: see ivshmem.c");
+	fake_host_start(&host);
+	ck_assert_int_eq(pipe(until), 0);
+	parent = fork();
+	if (parent == 0)
+		be_a_parent(until, _i == 1);
+	wait_for_leaver();
+	close(until[0]);
+	close(until[1]);
+	ck_assert_int_eq(waitpid(parent, &status, 0), parent);
+	ck_assert_int_eq(status, 0);
+	fake_host_stop(&host);
+}
+END_TEST
+
+START_TEST(test_stream_that_comes_back_to_silence_is_given_up)
+{
+	struct gantry_door_refuse notice;
+
+	if (host.door != &fake_door_stream)
+		gantry_unit_skip("only a stream comes back");
+	attach();
+	gantry_store_relaxed(&host.break_stream, 1);
+	ck_assert_int_eq(peek_until(-ECONNRESET, &notice), -ECONNRESET);
+	ck_assert_int_eq(notice.status, GANTRY_E_DETACHED);
+	ck_assert_ptr_nonnull(strstr(notice.text, "did not come back"));
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("guest-shim/transport");
@@ -305,5 +374,7 @@ int main(void)
 	tcase_add_test(tc, test_request_without_an_answer_times_out_and_the_next_is_answered);
 	tcase_add_test(tc, test_request_after_the_agent_died_is_detached);
 	tcase_add_test(tc, test_close_in_a_child_leaves_the_parents_door_alone);
+	tcase_add_loop_test(tc, test_child_does_not_keep_its_parents_door, 0, 2);
+	tcase_add_test(tc, test_stream_that_comes_back_to_silence_is_given_up);
 	return gantry_unit_run(suite);
 }
