@@ -83,7 +83,7 @@ void gantry_bridge_connect(struct gantry_bridge *b, int sock,
 			   const struct gantry_door_welcome *welcome);
 void gantry_bridge_disconnect(struct gantry_bridge *b);
 
-/* What came from the guest, some of it: 1: look again; 0: nothing more. */
+/* What came from the guest, some of it: 0, GANTRY_STREAM_CAME or GANTRY_STREAM_CAME_MORE. */
 int gantry_bridge_receive(struct gantry_bridge *b);
 
 /* Sends what is to be told. 0: all went; -EAGAIN: when there is room again. */

@@ -100,17 +100,15 @@ static void condemn(struct relay *r, const char *text)
 		r->is_over = true; /* our end says it too, with fewer words */
 }
 
-/* true: something came. */
+/* true: there may be more. */
 static bool hear_guest(struct relay *r)
 {
-	bool came = false;
-	int n = 0;
+	int n = GANTRY_STREAM_CAME_MORE;
 
-	for (int i = 0; i < RECEIVES_PER_TURN && r->stream >= 0 && !r->is_condemned; i++) {
+	for (int i = 0; i < RECEIVES_PER_TURN && n == GANTRY_STREAM_CAME_MORE; i++) {
+		if (r->stream < 0 || r->is_condemned)
+			return false;
 		n = gantry_bridge_receive(r->bridge);
-		if (n <= 0)
-			break;
-		came = true;
 	}
 	if (r->bridge->is_left)
 		r->is_over = true;
@@ -118,7 +116,7 @@ static bool hear_guest(struct relay *r)
 		condemn(r, r->bridge->complaint);
 	else if (n < 0)
 		lose_stream(r);
-	return came;
+	return n == GANTRY_STREAM_CAME_MORE;
 }
 
 static void tell_guest(struct relay *r)
@@ -174,7 +172,8 @@ static bool spin_for_news(struct relay *r)
 {
 	bool hit;
 
-	if (!r->bridge->in_step || !gantry_bridge_is_busy(r->bridge))
+	/* What is finished already and cannot be told is no news that comes sooner by spinning. */
+	if (r->is_full || !r->bridge->in_step || !gantry_bridge_is_busy(r->bridge))
 		return false;
 	gantry_spin_begin(&r->spin);
 	while (!(hit = gantry_bridge_has_news(r->bridge)) && gantry_spin_again(&r->spin))
@@ -183,7 +182,8 @@ static bool spin_for_news(struct relay *r)
 	return hit;
 }
 
-static void sleep_for_news(struct relay *r)
+/* true: the guest said something, or hung up. */
+static bool sleep_for_news(struct relay *r)
 {
 	struct pollfd p[3] = {
 		{ .fd = DOOR_FD, .events = POLLIN },
@@ -204,16 +204,30 @@ static void sleep_for_news(struct relay *r)
 		hear_agent(r);
 	if (r->stream < 0 && gantry_deadline_passed(r->lost_ns + r->grace_ns))
 		r->is_over = true;
+	return p[2].revents & ~POLLOUT;
 }
 
+/*
+ * A round trip costs what a system call costs as often as there is one: the guest is heard when poll() says that it spoke,
+ * or when what was told it may have made it speak while we spin; and told first.
+ */
 static void serve(struct relay *r)
 {
+	bool speaks = true;
+
 	while (!r->is_over) {
-		bool came = hear_guest(r);
+		bool more = speaks && hear_guest(r);
 
 		tell_guest(r);
-		if (!came && !spin_for_news(r))
-			sleep_for_news(r);
+		speaks = true;
+		if (more)
+			continue;
+		if (!spin_for_news(r)) {
+			speaks = sleep_for_news(r);
+			continue;
+		}
+		tell_guest(r);
+		speaks = gantry_bridge_is_busy(r->bridge);
 	}
 	say_farewell(r);
 }

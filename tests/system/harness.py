@@ -207,6 +207,16 @@ def command_of(pid):
         return ""
 
 
+def cpu_s(*pids):
+    """Seconds of processor time that these processes have used."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def send_signal(pid, number):
     try:
         os.kill(pid, number)

@@ -370,22 +370,16 @@ def metric(agent, name, tenant="red"):
     raise harness.Failure(f"no metric {name}")
 
 
-def cpu_s(pid):
-    text = open(f"/proc/{pid}/stat").read()
-    words = text[text.rindex(")") + 2:].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def hurt(agent, act, seconds=2.0):
     """Repeats act() while blue computes. What the agent spent of a second, and looks in a second."""
     neighbour = honest(agent)
     pid = agent.agent_pid()
-    spent, looks, began = cpu_s(pid), metric(agent, "gantry_tenant_machine_looks_total"), time.monotonic()
+    spent, looks, began = harness.cpu_s(pid), metric(agent, "gantry_tenant_machine_looks_total"), time.monotonic()
     while time.monotonic() < began + seconds:
         act()
     took = time.monotonic() - began
     looks = metric(agent, "gantry_tenant_machine_looks_total") - looks
-    spent = cpu_s(pid) - spent
+    spent = harness.cpu_s(pid) - spent
     still_honest(neighbour)
     if agent.agent_pid() != pid:
         raise harness.Failure("the agent died")
@@ -396,9 +390,9 @@ def test_doorbells_rung_for_ever_are_heard_now_and_then(t):
     with world() as agent, machine(agent) as vm:
         vm.desk(0).attach(heap=1 << 20)
         worker, began = agent.sessions()[0]["worker_pid"], time.monotonic()
-        spent = cpu_s(worker)
+        spent = harness.cpu_s(worker)
         share, looks = hurt(agent, lambda: [vm.ring(v) for v in range(8)])
-        t.note(f"its worker: {100 * (cpu_s(worker) - spent) / (time.monotonic() - began):.1f} % of a processor")
+        t.note(f"its worker: {100 * (harness.cpu_s(worker) - spent) / (time.monotonic() - began):.1f} % of a processor")
         t.note(f"all doorbells for ever: {100 * share:.1f} % of a processor in the agent, {looks:.0f} looks a second")
         t.below(looks, 100, "looks a second at desks where nothing happens")
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests behind a stream: attached through a relay, over connections that break, with agents and workers that die."""
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import struct
 import tempfile
+import termios
+import time
 
 import harness
 import puppet
@@ -14,6 +17,7 @@ from streamproxy import HEADER, MAGIC, Proxy
 
 WELCOME, REFUSE, NOTICE = 2, 3, 8
 POSITIONS, DATA, PUT, DONE, STATE = 32, 33, 34, 35, 36
+NSLOTS, REPLY_BYTES = 256, 192
 E_PROTOCOL, E_DETACHED, E_AGAIN = -100, -101, -12
 
 
@@ -337,6 +341,39 @@ def test_guest_that_does_not_read_holds_up_nobody(t):
             peer.say(frame(PUT, struct.pack("<QHHIQ", number, 26, 0, 0, 0) + bytes(48), 0))
         t.equal(run_chain(neighbour), puppet.chain_value(40))
         t.equal(len(agent.sessions()), 2)
+        peer.sock.close()
+
+
+def queued(sock):
+    """Bytes that were sent to it and not read."""
+    told = bytearray(4)
+    fcntl.ioctl(sock, termios.FIONREAD, told)
+    return int.from_bytes(told, "little")
+
+
+def fill(peer):
+    """Asks for props, as many at a time as there are slots, until the answers that nobody reads fill the socket."""
+    answers = 0
+    while True:
+        for _ in range(NSLOTS):
+            peer.say(frame(PUT, struct.pack("<Q", answers) + struct.pack("<HHIQ", 26, 0, 0, 0) + bytes(48), 0))
+            answers += 1
+        try:
+            harness.wait_until(lambda: queued(peer.sock) > answers * REPLY_BYTES, "all answers", 3)
+        except harness.Failure:
+            return
+
+
+def test_relay_of_a_guest_that_does_not_read_sleeps(t):
+    with world() as agent:
+        peer = Peer(agent.vsock)
+        peer.attach()
+        fill(peer)
+        relay, = relays(agent)
+        before, start = harness.cpu_s(relay), time.monotonic()
+        harness.wait_until(lambda: time.monotonic() - start > 2, "two seconds to judge by")
+        used = harness.cpu_s(relay) - before
+        t.true(used < 0.2, f"{used} s of processor time in 2 s, of a relay that can do nothing")
         peer.sock.close()
 
 

@@ -497,15 +497,6 @@ def test_priority_starts_within_a_task(t):
 
 # --- idle ---------------------------------------------------------------------------------------------
 
-def cpu_seconds(pids):
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def test_idle_sessions_cost_nothing(t):
     with harness.Agent(tenants={"red": {}, "pool": {"isolation": "pooled"}}) as agent:
         guests = [Puppet(agent, "red" if i % 2 else "pool") for i in range(10)]
@@ -517,9 +508,9 @@ def test_idle_sessions_cost_nothing(t):
         t.true(len(pids) >= 18, f"{len(pids)} processes")
         # Two seconds of nothing are what is measured here. The first look settles what is still on its way.
         for attempt in range(3):
-            before, start = cpu_seconds(pids), time.monotonic()
+            before, start = harness.cpu_s(*pids), time.monotonic()
             time.sleep(2)
-            percent = 100 * (cpu_seconds(pids) - before) / (time.monotonic() - start)
+            percent = 100 * (harness.cpu_s(*pids) - before) / (time.monotonic() - start)
             t.note(f"{len(pids)} processes use {percent:.2f} % of a processor")
             if percent < 1:
                 break
