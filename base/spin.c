@@ -48,6 +48,14 @@ void gantry_spin_init(struct gantry_spin *spin, uint64_t max_ns, unsigned int nc
 		spin->budget_cycles = spin->floor_cycles;
 }
 
+void gantry_spin_allow(struct gantry_spin *spin, uint64_t max_ns)
+{
+	uint64_t max_cycles = ns_to_cycles(max_ns);
+
+	if (spin->max_cycles && spin->max_cycles < max_cycles)
+		spin->max_cycles = max_cycles;
+}
+
 void gantry_spin_begin(struct gantry_spin *spin)
 {
 	uint64_t budget = spin->budget_cycles;

@@ -46,6 +46,9 @@ struct gantry_spin {
  */
 void gantry_spin_init(struct gantry_spin *spin, uint64_t max_ns, unsigned int ncpus);
 
+/* Raises the bound of one spin to @max_ns. Where spinning is off it stays so. */
+void gantry_spin_allow(struct gantry_spin *spin, uint64_t max_ns);
+
 /* Start of a wait. */
 void gantry_spin_begin(struct gantry_spin *spin);
 

@@ -14,6 +14,8 @@
  * more than twice the price of the better choice.
  */
 #define SPIN_MAX_NS 50000u
+/* Where a host does not wake us, a pause takes some 100 us whatever it is asked for: a machine's timer. */
+#define SPIN_POLLED_MAX_NS 200000u
 
 /*
  * Copies and kernels of a device that works by itself take some hundred microseconds often, and always about as long;
@@ -34,16 +36,19 @@
 /* Longest sleep without a look at the session's state and the door. */
 #define SLICE_NS (100 * GANTRY_NS_PER_MS)
 
-static struct gantry_spin *this_thread(unsigned int ncpus)
+/* A thread learns apart of hosts that wake it, and of those that it polls. */
+static struct gantry_spin *this_thread(const struct gantry_session *s)
 {
-	static __thread struct gantry_spin spin;
-	static __thread bool is_ready;
+	static __thread struct gantry_spin spins[2];
+	static __thread bool are_ready[2];
+	bool is_apart = s->transport->is_apart;
 
-	if (!is_ready) {
-		gantry_spin_init(&spin, SPIN_MAX_NS, ncpus);
-		is_ready = true;
+	if (!are_ready[is_apart]) {
+		gantry_spin_init(&spins[is_apart], is_apart ? SPIN_POLLED_MAX_NS : SPIN_MAX_NS,
+				 s->ncpus);
+		are_ready[is_apart] = true;
 	}
-	return &spin;
+	return &spins[is_apart];
 }
 
 static bool spin_for(struct gantry_session *s, const struct gantry_ring_map *map, uint64_t seq)
@@ -53,7 +58,7 @@ static bool spin_for(struct gantry_session *s, const struct gantry_ring_map *map
 
 	if (s->transport->is_pumped)
 		return false;
-	spin = this_thread(s->ncpus);
+	spin = this_thread(s);
 	gantry_spin_begin(spin);
 	while (!(hit = gantry_ring_done(map) >= seq) && gantry_spin_again(spin))
 		;

@@ -31,7 +31,9 @@
 #define GPU_SLEEP_NS	     300000u /* who stands back in its own party is called now and then only */
 #define LANE_SPIN_US	     (2 * GANTRY_SHARE_WINDOW_URGENT_US)
 #define DEFAULT_SPIN_NS	     50000u
-#define CAREFUL_TASKS	     4096u /* of a queue, once its session's context has failed */
+/* A guest that polls is in a virtual machine: its bell is an exit of the machine, and nothing tells it of an answer that came late. */
+#define POLLED_SPIN_NS 200000u
+#define CAREFUL_TASKS  4096u /* of a queue, once its session's context has failed */
 
 /* ---- waking ---- */
 
@@ -643,6 +645,8 @@ void worker_device_adopt(struct wdevice *d, void *session)
 	struct gantry_err err = { 0 };
 
 	d->sessions[d->nsessions++] = s;
+	if (s->wake == GANTRY_SESSION_WAKE_NONE && d->spin_is_default)
+		gantry_spin_allow(&d->spin, POLLED_SPIN_NS);
 	s->joined[d->index] = true;
 	if (be->mem_host(d->device.dev, s->heap.base, s->heap.bytes, &s->heap_mem[d->index], &err) <
 		    0 ||
@@ -1057,7 +1061,8 @@ int worker_device_start(struct gantry_engine *e, uint32_t index,
 	gantry_list_init(&d->images);
 	gantry_list_init(&d->dying_images);
 	gantry_list_init(&d->jobs);
-	gantry_spin_init(&d->spin, spin_ns == UINT64_MAX ? DEFAULT_SPIN_NS : spin_ns, 0);
+	d->spin_is_default = spin_ns == UINT64_MAX;
+	gantry_spin_init(&d->spin, d->spin_is_default ? DEFAULT_SPIN_NS : spin_ns, 0);
 	r = gantry_share_open(share_fd, &d->page, err);
 	if (r == 0)
 		r = wake_init(d, err);

@@ -288,6 +288,7 @@ struct wdevice {
 	int wake_fd; /* eventfd of ours: control thread and lane threads; guests never hold it */
 	uint32_t asleep; /* atomic: in epoll or about to be */
 	struct gantry_spin spin;
+	bool spin_is_default; /* nobody configured how long */
 
 	/* thread's own */
 	uint32_t nvain; /* wake-ups by bells, in a row, after which there was nothing to do */

@@ -8,6 +8,7 @@
  *   submit N BATCH                  the time of gantry_submit() alone
  *   rate AT_NS RUN_NS DEPTH BATCH   empty tasks, DEPTH in flight, from AT_NS (0: now) for RUN_NS
  *   count N DEPTH BATCH WINDOWS     N tasks a window, each window between two calls of getppid() (seen by strace)
+ *   rung N DEPTH BATCH WINDOWS      the same without them; how often the host was woken in each
  *   copy BYTES N                    write and read of a buffer, by turns with memcpy()
  *   mapped BYTES                    a mapped buffer: where it is, and what was copied
  *   load AT_NS RUN_NS DEPTH NS...   spin tasks of these lengths by turns, DEPTH in flight; device time as it grows
@@ -349,6 +350,42 @@ static void cmd_count(const struct bench_args *args)
 	printf("]}\n");
 }
 
+static void cmd_rung(const struct bench_args *args)
+{
+	uint64_t n = bench_arg(args, 0, 512);
+	unsigned depth = (unsigned)least(bench_arg(args, 1, 64), MAX_DEPTH);
+	unsigned batch = (unsigned)least(bench_arg(args, 2, 16), depth);
+	uint64_t nwindows = least(bench_arg(args, 3, 40), 64);
+	uint64_t rung[65], slept[65];
+	struct gantry_stats st = { 0 };
+	struct flight f = { 0 };
+	int r = 0;
+
+	if (!is_open())
+		return;
+	for (uint64_t w = 0; w <= nwindows && r == 0; w++) {
+		/* Answered by a host that is awake: it does not end what it looks at. */
+		r = gantry_stats_get(session, &st);
+		rung[w] = st.wakeups_sent;
+		slept[w] = st.sleeps;
+		for (uint64_t i = 0; i < n && r == 0 && w < nwindows; i += batch)
+			r = fly(&f, depth, batch);
+	}
+	if (r == 0)
+		r = land_all(&f);
+	if (r < 0) {
+		fail("rung");
+		return;
+	}
+	printf("{\"tasks\":%llu,\"rung\":[", (unsigned long long)n);
+	for (uint64_t w = 0; w < nwindows; w++)
+		printf("%s%llu", w ? "," : "", (unsigned long long)(rung[w + 1] - rung[w]));
+	printf("],\"slept\":[");
+	for (uint64_t w = 0; w < nwindows; w++)
+		printf("%s%llu", w ? "," : "", (unsigned long long)(slept[w + 1] - slept[w]));
+	printf("]}\n");
+}
+
 /* ---- memory ---- */
 
 static unsigned char *touched(size_t bytes)
@@ -662,19 +699,13 @@ static void cmd_recover(const struct bench_args *args)
 int main(void)
 {
 	static const struct bench_command commands[] = {
-		{ "open", cmd_open },
-		{ "close", cmd_close },
-		{ "rtt", cmd_rtt },
-		{ "parked", cmd_parked },
-		{ "submit", cmd_submit },
-		{ "rate", cmd_rate },
-		{ "count", cmd_count },
-		{ "copy", cmd_copy },
-		{ "mapped", cmd_mapped },
-		{ "load", cmd_load },
-		{ "recover", cmd_recover },
-		{ "stats", cmd_stats },
-		{ 0 },
+		{ "open", cmd_open },	  { "close", cmd_close },
+		{ "rtt", cmd_rtt },	  { "parked", cmd_parked },
+		{ "submit", cmd_submit }, { "rate", cmd_rate },
+		{ "count", cmd_count },	  { "rung", cmd_rung },
+		{ "copy", cmd_copy },	  { "mapped", cmd_mapped },
+		{ "load", cmd_load },	  { "recover", cmd_recover },
+		{ "stats", cmd_stats },	  { 0 },
 	};
 	int r = bench_serve(commands);
 

@@ -186,6 +186,26 @@ START_TEST(test_spin_failures_shrink_budget_to_zero)
 }
 END_TEST
 
+START_TEST(test_spin_allow_raises_the_bound_and_starts_nothing)
+{
+	struct gantry_spin spin, off;
+	uint64_t before;
+
+	gantry_spin_init(&spin, 50000, 4);
+	before = spin.max_cycles;
+	gantry_spin_allow(&spin, 20000);
+	ck_assert_uint_eq(spin.max_cycles, before);
+	gantry_spin_allow(&spin, 200000);
+	ck_assert_uint_ge(spin.max_cycles, 4 * before - 4);
+	for (int i = 0; i < 10; i++)
+		hit_once(&spin);
+	ck_assert_uint_eq(spin.budget_cycles, spin.max_cycles);
+	gantry_spin_init(&off, 50000, 1);
+	gantry_spin_allow(&off, 200000);
+	ck_assert_uint_eq(off.max_cycles, 0);
+}
+END_TEST
+
 START_TEST(test_spin_success_grows_budget_to_its_bound)
 {
 	struct gantry_spin spin;
@@ -270,6 +290,7 @@ int main(void)
 	tcase_add_test(futex, test_futex_wake_other_process_returns);
 	tcase_add_test(spin, test_spin_one_cpu_never_spins);
 	tcase_add_test(spin, test_spin_failures_shrink_budget_to_zero);
+	tcase_add_test(spin, test_spin_allow_raises_the_bound_and_starts_nothing);
 	tcase_add_test(spin, test_spin_success_grows_budget_to_its_bound);
 	tcase_add_test(spin, test_spin_from_zero_a_trial_that_hits_brings_it_back);
 	tcase_add_test(spin, test_spin_from_zero_trials_grow_until_one_hits);
