@@ -242,6 +242,9 @@ static const struct verb verbs[] = {
 	{ BODY(DOOR_OPEN), true, gantry_verb_door_open },
 	{ BODY(POLICY_LIST), false, gantry_verb_policy_list },
 	{ BODY(GROUP_LIST), false, gantry_verb_group_list },
+	{ BODY(SESSION_MIGRATE), true, gantry_verb_session_migrate },
+	{ BODY(MIGRATION_LIST), false, gantry_verb_migration_list },
+	{ BODY(MIGRATION_CANCEL), true, gantry_verb_migration_cancel },
 };
 
 static const struct verb *find_verb(const Gantry__Admin__AdminRequest *q)

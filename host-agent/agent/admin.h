@@ -78,6 +78,10 @@ gantry_verb_fn gantry_verb_policy_list, gantry_verb_group_list;
 /* ---- admin_door.c ---- */
 gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_open;
 
+/* ---- admin_migrate.c ---- */
+gantry_verb_fn gantry_verb_session_migrate, gantry_verb_migration_list,
+	gantry_verb_migration_cancel;
+
 /* ---- admin_change.c ---- */
 gantry_verb_fn gantry_verb_device_set, gantry_verb_tenant_create, gantry_verb_tenant_set,
 	gantry_verb_tenant_remove, gantry_verb_session_kick, gantry_verb_queue_set,

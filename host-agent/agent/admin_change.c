@@ -79,9 +79,12 @@ void gantry_verb_queue_set(struct gantry_agent *a, const Gantry__Admin__AdminReq
 		return;
 	}
 	if (set->paused) {
-		gantry_store_release(&s->ledger.queues[set->slot].paused,
-				     /* pairs with the worker's load */
-				     set->paused->value ? 1u : 0u);
+		uint32_t *paused = &s->ledger.queues[set->slot].paused;
+
+		if (set->paused->value)
+			(void)gantry_fetch_or(paused, 1u);
+		else
+			(void)gantry_fetch_and(paused, ~1u);
 		gantry_workers_nudge(a);
 		gantry_event(a, "queue-changed", NULL, s, NULL, "queue %u %s", set->slot,
 			     set->paused->value ? "paused" : "resumed");

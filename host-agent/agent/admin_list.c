@@ -330,6 +330,7 @@ static const char *phase_name(enum gantry_session_phase phase)
 		[GANTRY_PHASE_WAITING] = "waiting",	[GANTRY_PHASE_ATTACHING] = "attaching",
 		[GANTRY_PHASE_ATTACHED] = "attached",	[GANTRY_PHASE_RECOVERING] = "recovering",
 		[GANTRY_PHASE_DETACHING] = "detaching", [GANTRY_PHASE_RESTORED] = "restored",
+		[GANTRY_PHASE_HELD] = "held",
 	};
 
 	return names[phase];
@@ -468,7 +469,7 @@ static Gantry__Admin__Queue *list_queue(const struct gantry_session *s, uint32_t
 	msg->device = gantry_answer_text(
 		r, device < s->agent->ndevices ? s->agent->devices[device].conf.name : "");
 	msg->priority = gantry_load_relaxed(&led->priority);
-	msg->paused = gantry_load_relaxed(&led->paused) != 0;
+	msg->paused = (gantry_load_relaxed(&led->paused) & 1u) != 0;
 	msg->submitted = guest_tail(s, slot);
 	msg->taken = gantry_load_relaxed(&led->taken);
 	msg->issued = gantry_load_relaxed(&led->issued);

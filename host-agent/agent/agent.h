@@ -20,6 +20,7 @@
  *   kernels.c  installed kernels              liveness.c whether a guest lives
  *   slab.c     device memory: who has which slab  steward.c  who makes and scrubs it
  *   mps.c      MPS servers of packed groups   mps_run.c  their control program
+ *   handover*.c sessions to and from other hosts  mover.c  the processes that carry them
  *   worker_limits.c what a worker gets of the host, through cgroup.c
  *   placement*.c which device serves which queue  migrate.c  queues sent to other devices
  *
@@ -70,6 +71,10 @@ struct gantry_counters {
 	uint64_t recover_ns_last;
 	uint64_t mps_terminated; /* clients whose server was told before they were killed */
 	uint64_t mps_deaths;
+	uint64_t handovers; /* sessions that went to another host or came from one */
+	uint64_t handovers_failed;
+	uint64_t handover_bytes;
+	uint64_t handover_downtime_ns; /* of the latest that went */
 };
 
 struct gantry_agent {
@@ -113,6 +118,12 @@ struct gantry_agent {
 	uint64_t spawn_not_before_ns;
 
 	struct gantry_list relays; /* relay.c's */
+	struct gantry_list movers; /* mover.c's */
+	struct gantry_list handovers;
+	uint64_t last_handover;
+	int handover_fd; /* listens for other hosts */
+	struct event *handover_event;
+	char handover_where[192]; /* of what is open */
 	int vsock_fd;		   /* listens on a port of AF_VSOCK */
 	uint32_t vsock_port;	   /* which; 0: none */
 	bool vsock_told;	   /* that there is no AF_VSOCK here */

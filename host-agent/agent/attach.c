@@ -130,21 +130,28 @@ static uint32_t common_props(const struct gantry_session *s)
 	return GANTRY_PROP_HOST_DIRECT;
 }
 
-static void welcome(struct gantry_session *s)
+void gantry_attach_describe(const struct gantry_session *s, struct gantry_door_welcome *ret_msg)
 {
 	bool translated = gantry_session_translated(s);
-	struct gantry_door_welcome msg = {
+
+	*ret_msg = (struct gantry_door_welcome){
 		.version = s->version,
 		.props = common_props(s) | (translated ? GANTRY_PROP_TRANSLATED : 0),
-		.session_id = s->id,
+		.session_id = s->is_adopted ? s->guest_session : s->id,
 		.segment_bytes = s->shape.segment.segment_bytes,
 		.address = translated ? 0 : s->shape.address,
 		.nqueues = s->shape.segment.nqueues,
 		.nslots = s->shape.segment.nslots,
 	};
+	gantry_door_header_init(&ret_msg->h, GANTRY_DOOR_WELCOME, 0);
+}
+
+static void welcome(struct gantry_session *s)
+{
+	struct gantry_door_welcome msg;
 	struct gantry_agent *a = s->agent;
 
-	gantry_door_header_init(&msg.h, GANTRY_DOOR_WELCOME, 0);
+	gantry_attach_describe(s, &msg);
 	s->welcomed = true;
 	s->attached_unix_ns = gantry_unix_now_ns();
 	if (gantry_conn_welcome(s->conn, &msg) < 0)

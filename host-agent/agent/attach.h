@@ -13,6 +13,7 @@
 
 struct gantry_agent;
 struct gantry_conn;
+struct gantry_door_welcome;
 struct gantry_session;
 struct gantry_worker;
 
@@ -25,6 +26,8 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w);
 void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask);
 /* @s is complete but for a worker; it may be gone afterwards. */
 void gantry_attach_want(struct gantry_session *s);
+/* What its guest is told of it. */
+void gantry_attach_describe(const struct gantry_session *s, struct gantry_door_welcome *ret_msg);
 /* Ends a session in any phase, in order. @status and @text go to the guest if it is still there. */
 void gantry_detach(struct gantry_session *s, int status, const char *text);
 

@@ -138,13 +138,37 @@ static int copy_text(const char *key, char *dst, size_t cap, const char *value,
 	return 0;
 }
 
-static int parse_metrics(struct gantry_agent_conf *agent, const char *value, struct gantry_err *err)
+static bool is_address(const char *value)
 {
 	const char *colon = strrchr(value, ':');
 	uint64_t port;
 
-	if (value[0] != '\0' && !gantry_str_starts(value, "unix:/") &&
-	    (!colon || colon == value || gantry_u64_parse(colon + 1, 1, 65535, &port, NULL) < 0))
+	return colon && colon != value && gantry_u64_parse(colon + 1, 1, 65535, &port, NULL) == 0;
+}
+
+static int parse_migration_listen(struct gantry_agent_conf *agent, const char *value,
+				  struct gantry_err *err)
+{
+	if (value[0] != '\0' && !is_address(value))
+		return gantry_err_set(err, -EINVAL,
+				      "migration_listen is ADDRESS:PORT, such as 0.0.0.0:16601");
+	return copy_text("migration_listen", agent->migration_listen,
+			 sizeof(agent->migration_listen), value, err);
+}
+
+static int parse_certificates(struct gantry_agent_conf *agent, const char *value,
+			      struct gantry_err *err)
+{
+	if (value[0] != '\0' && value[0] != '/')
+		return gantry_err_set(err, -EINVAL,
+				      "migration_certificates is the full path of a folder");
+	return copy_text("migration_certificates", agent->migration_certificates,
+			 sizeof(agent->migration_certificates), value, err);
+}
+
+static int parse_metrics(struct gantry_agent_conf *agent, const char *value, struct gantry_err *err)
+{
+	if (value[0] != '\0' && !gantry_str_starts(value, "unix:/") && !is_address(value))
 		return gantry_err_set(
 			err, -EINVAL,
 			"metrics is unix:/PATH or ADDRESS:PORT, such as 127.0.0.1:9477");
@@ -366,6 +390,13 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		return copy_text(key, agent->policy, sizeof(agent->policy), value, err);
 	if (strcmp(key, "policy_options") == 0)
 		return copy_text(key, agent->policy_options, sizeof(agent->policy_options), value,
+				 err);
+	if (strcmp(key, "migration_listen") == 0)
+		return parse_migration_listen(agent, value, err);
+	if (strcmp(key, "migration_certificates") == 0)
+		return parse_certificates(agent, value, err);
+	if (strcmp(key, "migration_name") == 0)
+		return copy_text(key, agent->migration_name, sizeof(agent->migration_name), value,
 				 err);
 	if (strcmp(key, "spin") == 0) {
 		if (gantry_duration_parse(value, &agent->spin_ns, err) < 0)

@@ -17,13 +17,14 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "proto/door.h"
 
 #define WRITE_SOON_NS (10 * GANTRY_NS_PER_MS)
 #define RETRY_NS      (5 * GANTRY_NS_PER_S)
-#define LINE_MAX_LEN  256
+#define LINE_MAX_LEN  512
 #define END_MARK      "end\n"
 
 /* ---- lines ---- */
@@ -53,6 +54,13 @@ int gantry_journal_format(const struct gantry_journal_line *line, char *buf, siz
 	case GANTRY_JOURNAL_DEVICE:
 		n = snprintf(buf, cap, "device %s %u\n", line->device, line->state);
 		break;
+	case GANTRY_JOURNAL_HANDOVER:
+		(void)gantry_hex_encode(line->token.bytes, sizeof(line->token.bytes), hex,
+					sizeof(hex)); /* it fits */
+		n = snprintf(buf, cap, "handover %s %s %" PRIu64 " %u %" PRIu64 " %u %s\n",
+			     line->is_incoming ? "in" : "out", hex, line->id, line->state,
+			     line->guest_session, line->port, line->host[0] ? line->host : "-");
+		break;
 	}
 	return n < 0 || (size_t)n >= cap ? -E2BIG : n;
 }
@@ -78,6 +86,18 @@ static bool parse_session(const char *text, struct gantry_journal_line *l)
 	       memchr(l->program, '\0', sizeof(l->program));
 }
 
+static bool parse_handover(const char *text, struct gantry_journal_line *l)
+{
+	char hex[2 * GANTRY_DOOR_TOKEN + 2], way[4];
+
+	if (sscanf(text, "handover %3s %33s %" SCNu64 " %u %" SCNu64 " %u %255s", way, hex, &l->id,
+		   &l->state, &l->guest_session, &l->port, l->host) != 7 ||
+	    gantry_hex_decode(hex, l->token.bytes, sizeof(l->token.bytes)) < 0)
+		return false;
+	l->is_incoming = strcmp(way, "in") == 0;
+	return l->is_incoming || strcmp(way, "out") == 0;
+}
+
 static bool parse_line(const char *text, struct gantry_journal_line *l)
 {
 	*l = (struct gantry_journal_line){ 0 };
@@ -97,6 +117,10 @@ static bool parse_line(const char *text, struct gantry_journal_line *l)
 		l->kind = GANTRY_JOURNAL_DEVICE;
 		return sscanf(text, "device %31s %u", l->device, &l->state) == 2 &&
 		       gantry_name_valid(l->device);
+	}
+	if (gantry_str_starts(text, "handover ")) {
+		l->kind = GANTRY_JOURNAL_HANDOVER;
+		return parse_handover(text, l);
 	}
 	return false;
 }
@@ -170,6 +194,9 @@ static void add_all(struct gantry_agent *a, FILE *out)
 		if (a->devices[i].used && a->devices[i].admin_off)
 			add(out, &line);
 	}
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		if (gantry_handover_line(h, &line))
+			add(out, &line);
 	(void)fputs(END_MARK, out); /* its end shows at fclose() */
 }
 

@@ -10,6 +10,7 @@
  *   session ID ATTACHED_UNIX_NS PROGRAM(hexadecimal)
  *   token BYTES(hexadecimal) SESSION SHARE BUFFER_BYTES TENANT_SLOT MODE
  *   device NAME STATE
+ *   handover out|in TOKEN(hexadecimal) SESSION STATE GUEST_SESSION PORT HOST
  *   end
  * Trust: read as input: bounded, and lines that make no sense are passed over.
  * Threads: the agent's one; format and parse any. Blocking: to write a small file, without fsync.
@@ -33,6 +34,7 @@ enum gantry_journal_kind {
 	GANTRY_JOURNAL_SESSION,
 	GANTRY_JOURNAL_TOKEN,
 	GANTRY_JOURNAL_DEVICE,
+	GANTRY_JOURNAL_HANDOVER,
 };
 
 struct gantry_journal_line {
@@ -43,7 +45,12 @@ struct gantry_journal_line {
 	char program[32]; /* SESSION */
 	struct gantry_token token;
 	char device[GANTRY_CONFIG_NAME];
-	uint32_t state; /* DEVICE */
+	uint32_t state; /* DEVICE; HANDOVER: of that side */
+	/* HANDOVER: token.bytes, too; id is the session's */
+	bool is_incoming;
+	uint32_t port;
+	uint64_t guest_session;
+	char host[256];
 };
 
 /* Appends a line to @buf; returns its length, or -E2BIG. */

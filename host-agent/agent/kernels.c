@@ -212,6 +212,46 @@ uint64_t gantry_kernels_kinds(const struct gantry_agent *a, const char *name)
 	return kinds;
 }
 
+/* As a worker writes it into a ledger. */
+static uint64_t sig_hash_of(const struct gantry_kernel_def *def)
+{
+	uint64_t hash = 0xcbf29ce484222325ull;
+
+	for (const char *c = def->sig_text; *c; c++)
+		hash = (hash ^ (uint8_t)*c) * 0x100000001b3ull;
+	return hash;
+}
+
+static bool module_has(const struct gantry_module *m, const char *name, uint64_t sig_hash)
+{
+	const char *slash = strchr(name, '/');
+	size_t len = slash ? (size_t)(slash - name) : 0;
+
+	if (!slash ||
+	    (len > 0 && (strncmp(m->manifest->module, name, len) != 0 || m->manifest->module[len])))
+		return false;
+	for (uint32_t i = 0; i < m->manifest->nkernels; i++) {
+		const struct gantry_kernel_def *def = &m->manifest->kernels[i];
+
+		if (strcmp(def->name, slash + 1) == 0 &&
+		    (sig_hash == 0 || sig_hash == sig_hash_of(def)))
+			return true;
+	}
+	return false;
+}
+
+bool gantry_kernels_have(const struct gantry_agent *a, const char *name, uint64_t sig_hash)
+{
+	const struct gantry_module *m;
+
+	for (uint32_t d = 0; a->kernels && d < GANTRY_CONFIG_MAX_DIRS; d++)
+		for (unsigned int i = 0;
+		     a->kernels->dirs[d] && (m = gantry_modules_at(a->kernels->dirs[d], i)); i++)
+			if (module_has(m, name, sig_hash))
+				return true;
+	return false;
+}
+
 /* ---- lists ---- */
 
 static Gantry__Admin__Kernel *list_one(const struct gantry_module *m,

@@ -23,6 +23,7 @@
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/fault.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -122,6 +123,8 @@ static bool too_often(struct gantry_session *s)
 
 void gantry_recover_session(struct gantry_session *s)
 {
+	if (s->phase != GANTRY_PHASE_DETACHING && gantry_handover_worker_gone(s))
+		return;
 	if (s->phase == GANTRY_PHASE_DETACHING) {
 		/* nobody is left to be asked: gantry_detach() finishes */
 		s->phase = GANTRY_PHASE_WAITING;

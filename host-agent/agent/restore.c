@@ -34,6 +34,7 @@
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -576,6 +577,9 @@ static void restore_line(void *arg, const struct gantry_journal_line *line)
 			/* without it the guest shares anew */
 			(void)gantry_tokens_restore(&a->tokens, &line->token);
 		break;
+	case GANTRY_JOURNAL_HANDOVER:
+		gantry_handover_restore(a, line);
+		break;
 	case GANTRY_JOURNAL_DEVICE:
 		d = gantry_agent_device_find(a, line->device);
 		if (d && line->state >= GANTRY_DEVICE_ENABLED &&
@@ -617,9 +621,10 @@ static void go_on(struct gantry_session *s)
 {
 	s->phase = GANTRY_PHASE_ATTACHED;
 	open_conn(s);
+	gantry_session_let_go(s);
 	if (s->broken)
 		gantry_detach(s, GANTRY_E_INTERNAL, "the host lost a part of the session");
-	else if (!s->conn || gantry_load_relaxed(&s->ledger.hdr->detach))
+	else if ((!s->conn && !s->awaits_guest) || gantry_load_relaxed(&s->ledger.hdr->detach))
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
 		gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
@@ -665,8 +670,15 @@ void gantry_restore_answered(struct gantry_worker *w, const Gantry__Worker__Read
 /* Nobody serves it: its worker died, and everyone who could have been it is accounted for. */
 static void go_on_without(struct gantry_session *s)
 {
+	struct gantry_handover *h = gantry_handover_of(s);
+
+	if (h && h->state == GANTRY_SOURCE_OFFERED && !h->is_incoming && !s->broken) {
+		s->phase = GANTRY_PHASE_HELD;
+		return;
+	}
 	open_conn(s);
-	if (s->broken || !s->conn || s->ledger.hdr->detach) {
+	gantry_session_let_go(s);
+	if (s->broken || (!s->conn && !s->awaits_guest) || s->ledger.hdr->detach) {
 		s->phase = GANTRY_PHASE_ATTACHED;
 		gantry_detach(s, s->broken ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
 			      s->broken ? "the host lost a part of the session"

@@ -28,6 +28,7 @@
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/guard.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
@@ -182,6 +183,7 @@ void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config)
 	}
 	gantry_tenants_apply(a, config);
 	gantry_vsock_apply(a);
+	gantry_handovers_apply(a);
 	gantry_limits_apply_all(a);
 	gantry_config_free(before);
 	if (before)
@@ -426,6 +428,8 @@ static void free_all(struct gantry_agent *a)
 	gantry_tokens_fini(&a->tokens);
 	gantry_store_fini(&a->handed);
 	gantry_relays_forget(a);
+	gantry_handovers_close(a);
+	gantry_handovers_fini(a);
 	gantry_vsock_close(a);
 	gantry_keep_stop(a);
 	gantry_event_free(&a->warm_timer);
@@ -485,6 +489,9 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->held);
 	gantry_slabs_init(a);
 	gantry_list_init(&a->relays);
+	gantry_list_init(&a->movers);
+	gantry_list_init(&a->handovers);
+	a->handover_fd = -EBADF;
 	a->vsock_fd = -EBADF;
 	gantry_list_init(&a->mps);
 	gantry_list_init(&a->mps_runs);

@@ -23,6 +23,7 @@
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/exchange.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
@@ -284,6 +285,35 @@ void gantry_session_allow(struct gantry_session *s)
 		gantry_store_release(&s->ledger.hdr->device_allowed, mask);
 }
 
+void gantry_session_hold(struct gantry_session *s)
+{
+	for (uint32_t i = 1; i < s->ledger.nqueues; i++)
+		(void)gantry_fetch_or(&s->ledger.queues[i].paused, GANTRY_LEDGER_HELD);
+	gantry_workers_nudge(s->agent);
+}
+
+void gantry_session_let_go(struct gantry_session *s)
+{
+	uint32_t held = 0;
+
+	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
+		held |= gantry_fetch_and(&s->ledger.queues[i].paused, ~GANTRY_LEDGER_HELD);
+	if (held & GANTRY_LEDGER_HELD)
+		gantry_workers_nudge(s->agent);
+}
+
+bool gantry_session_is_still(const struct gantry_session *s)
+{
+	for (uint32_t i = 1; i < s->ledger.nqueues; i++) {
+		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
+
+		/* Acquire: done first, so that issued is not older. */
+		if (gantry_load_acquire(&q->done) != gantry_load_acquire(&q->issued))
+			return false;
+	}
+	return true;
+}
+
 /* What the ledger still shows is what its last worker did not give back. */
 static void refund(struct gantry_session *s)
 {
@@ -341,6 +371,7 @@ void gantry_session_free(struct gantry_session *s)
 	struct gantry_agent *a = s->agent;
 	struct gantry_tenant *t = s->tenant;
 
+	gantry_handover_session_ends(s);
 	if (s->conn)
 		gantry_conn_close(s->conn);
 	gantry_exchange_session_gone(s);
@@ -356,6 +387,7 @@ void gantry_session_free(struct gantry_session *s)
 	if (s->doormem)
 		gantry_doormem_put(s->doormem, s->segment_off);
 	gantry_event_free(&s->timer);
+	gantry_event_free(&s->guest_timer);
 	gantry_list_remove(&s->want_link);
 	gantry_list_remove(&s->worker_link);
 	gantry_list_remove(&s->link);

@@ -37,6 +37,7 @@ enum gantry_session_phase {
 	GANTRY_PHASE_RECOVERING, /* its worker died; a successor is on the way */
 	GANTRY_PHASE_DETACHING,
 	GANTRY_PHASE_RESTORED, /* of an earlier agent; not yet known who serves it */
+	GANTRY_PHASE_HELD,     /* nobody serves it: it is on its way to another host, or from one */
 };
 
 /* A queue's oldest task in flight, as the watch over deadlines first saw it. */
@@ -91,7 +92,11 @@ struct gantry_session {
 	int segment_fd;
 	uint64_t segment_off; /* in it */
 	int bell_fd;
-	bool is_relayed; /* its guest is a relay, whose own comes back with the nonce */
+	bool is_relayed;	/* its guest is a relay, whose own comes back with the nonce */
+	bool is_adopted;	/* it began on another host */
+	bool awaits_guest;	/* who comes back with the nonce is its guest */
+	uint64_t guest_session; /* is_adopted: its number as the guest knows it */
+	struct event *guest_timer;
 	uint8_t nonce[16];
 	uint32_t wake; /* enum gantry_session_wake */
 	int wake_fd;   /* of EVENTFD and SOCKET: its worker's to signal, never ours */
@@ -132,6 +137,11 @@ void gantry_session_free(struct gantry_session *s);
 void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class);
 struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id);
 void gantry_session_allow(struct gantry_session *s);
+/* Its queues begin nothing new until it is let go; what its devices have is finished. */
+void gantry_session_hold(struct gantry_session *s);
+void gantry_session_let_go(struct gantry_session *s);
+/* Whether its devices have nothing of it any more. */
+bool gantry_session_is_still(const struct gantry_session *s);
 /* Is the worker's mapping of the segment elsewhere than proposed; as it says. @s has a ledger. */
 bool gantry_session_translated(const struct gantry_session *s);
 /* The same of the guest's: as the guest says, for the administrator's eyes only. */

@@ -13,11 +13,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/ask.h"
+#include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/door.h"
@@ -32,6 +34,8 @@
 #define ACCEPTS_PER_TURN 16
 #define PORT_BACKLOG	 64
 #define RELAY_FDS	 3
+/* A guest behind a stream looks for its host as long as that said (vsock_grace), an hour at most. */
+#define GUEST_COMES_NS (120 * GANTRY_NS_PER_S)
 
 /* ---- the binding ---- */
 
@@ -85,7 +89,7 @@ static int hand_over(struct stream_conn *v)
 	int door = -EBADF;
 	int r;
 
-	if (getrandom(s->nonce, sizeof(s->nonce), 0) != (ssize_t)sizeof(s->nonce))
+	if (!s->is_relayed && getrandom(s->nonce, sizeof(s->nonce), 0) != (ssize_t)sizeof(s->nonce))
 		return -EIO;
 	r = gantry_relay_start(v->conn.tenant, s->shape.segment.segment_bytes, v->fd, &door, &err);
 	if (r < 0) {
@@ -172,6 +176,41 @@ static struct gantry_session *find_by_nonce(const struct gantry_tenant *t, const
 	return NULL;
 }
 
+/* ---- a guest that comes back to a session without a relay ---- */
+
+static void nobody_came(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	gantry_detach(arg, GANTRY_E_CLOSED, "its guest did not come back in time");
+}
+
+void gantry_vsock_await(struct gantry_session *s)
+{
+	s->awaits_guest = true;
+	/* Without memory for a timer it waits until the administrator ends it. */
+	(void)gantry_timer_set(s->agent, &s->guest_timer, GUEST_COMES_NS, nobody_came, s);
+}
+
+/* It gets a new relay, which goes on where the segment is; the guest has the rest. */
+static void take_up(struct stream_conn *v, struct gantry_session *s)
+{
+	struct gantry_door_welcome msg;
+
+	gantry_attach_describe(s, &msg);
+	v->conn.tenant->nhalf_open--; /* it is not one of those that have not spoken any more */
+	gantry_event_free(&v->conn.timer);
+	gantry_conn_resume(&v->conn, s);
+	s->awaits_guest = false;
+	if (stream_welcome(&v->conn, &msg) < 0) {
+		gantry_conn_close(&v->conn);
+		gantry_vsock_await(s);
+		return;
+	}
+	gantry_event_free(&s->guest_timer);
+	gantry_event(s->agent, "session-reconnected", NULL, s, NULL, "its guest has come back");
+}
+
 /* The relay has its own WELCOME; this one says that a stream comes with it. */
 static void resume(struct stream_conn *v, const struct gantry_door_hello *hello)
 {
@@ -181,6 +220,10 @@ static void resume(struct stream_conn *v, const struct gantry_door_hello *hello)
 
 	if (!s || s->phase == GANTRY_PHASE_DETACHING) {
 		gantry_conn_refuse(&v->conn, GANTRY_E_DETACHED, "the session is over");
+		return;
+	}
+	if (!s->conn && s->awaits_guest) {
+		take_up(v, s);
 		return;
 	}
 	if (!s->conn) { /* we have only just taken it over */

@@ -29,6 +29,9 @@ void gantry_vsock_look_again(struct gantry_agent *a);
 int gantry_vsock_door_open(struct gantry_tenant *t, struct gantry_err *err);
 void gantry_vsock_door_close(struct gantry_tenant *t);
 
+/* A session whose guest is not here yet, or not any more: whoever has its nonce is, if it comes soon. */
+void gantry_vsock_await(struct gantry_session *s);
+
 /* An attached session's relay at @fd, taken over from an earlier agent. NULL: no memory, and @fd is still the caller's. */
 struct gantry_conn *gantry_vsock_restore(struct gantry_session *s, int fd);
 

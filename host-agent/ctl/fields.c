@@ -201,6 +201,29 @@ static const struct gantry_field group_list[] = {
 };
 FIELDS(gantry_group_fields, "group", "groups", group_list);
 
+#define MIGRATION(member) AT(Gantry__Admin__Migration, member)
+static const struct gantry_field migration_list[] = {
+	{ "migration_id", "MIGRATION", GANTRY_FIELD_U64, MIGRATION(id) },
+	{ "kind", NULL, GANTRY_FIELD_TEXT, MIGRATION(kind) },
+	{ "session_id", "SESSION", GANTRY_FIELD_U64, MIGRATION(session_id) },
+	{ "tenant", "TENANT", GANTRY_FIELD_TEXT, MIGRATION(tenant) },
+	{ "direction", "WAY", GANTRY_FIELD_TEXT, MIGRATION(direction) },
+	{ "host", "HOST", GANTRY_FIELD_TEXT, MIGRATION(host) },
+	{ "port", NULL, GANTRY_FIELD_U32, MIGRATION(port) },
+	{ "state", "STATE", GANTRY_FIELD_TEXT, MIGRATION(state) },
+	{ "rounds", "ROUNDS", GANTRY_FIELD_U32, MIGRATION(rounds) },
+	{ "owned_bytes", "OWNED", GANTRY_FIELD_BYTES, MIGRATION(owned_bytes) },
+	{ "page_bytes", "MOVED", GANTRY_FIELD_BYTES, MIGRATION(page_bytes) },
+	{ "sent_bytes", NULL, GANTRY_FIELD_BYTES, MIGRATION(sent_bytes) },
+	{ "elapsed_ns", "TIME", GANTRY_FIELD_NS, MIGRATION(elapsed_ns) },
+	{ "drain_ns", NULL, GANTRY_FIELD_NS, MIGRATION(drain_ns) },
+	{ "downtime_ns", "DOWN", GANTRY_FIELD_NS, MIGRATION(downtime_ns) },
+	{ "dry_run", NULL, GANTRY_FIELD_BOOL, MIGRATION(dry_run) },
+	{ "code", NULL, GANTRY_FIELD_I32, MIGRATION(code) },
+	{ "text", "WHAT HAPPENED", GANTRY_FIELD_TEXT, MIGRATION(text) },
+};
+FIELDS(gantry_migration_fields, "migration", "migrations", migration_list);
+
 #define KERNEL(member) AT(Gantry__Admin__Kernel, member)
 static const struct gantry_field kernel_list[] = {
 	{ "name", "KERNEL", GANTRY_FIELD_TEXT, KERNEL(name) },

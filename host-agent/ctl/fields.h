@@ -54,6 +54,7 @@ extern const struct gantry_fields gantry_queue_fields;
 extern const struct gantry_fields gantry_worker_fields;
 extern const struct gantry_fields gantry_policy_fields;
 extern const struct gantry_fields gantry_group_fields;
+extern const struct gantry_fields gantry_migration_fields;
 extern const struct gantry_fields gantry_kernel_fields;
 extern const struct gantry_fields gantry_event_fields;
 extern const struct gantry_fields gantry_check_fields;

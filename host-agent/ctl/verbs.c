@@ -37,6 +37,15 @@ static const struct gantry_verb_option kick_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option migrate_options[] = {
+	{ "to", "HOST[:PORT]", "where its agent listens (default port: 16601)" },
+	{ "bandwidth", "RATE",
+	  "at most so many bytes a second, such as 100M (default: all there is)" },
+	{ "dry-run", NULL, "ask whether it could go; it stays" },
+	{ "no-wait", NULL, "print the migration's number and end; it goes on" },
+	{ 0 },
+};
+
 static const struct gantry_verb_option stats_options[] = {
 	{ "prometheus", NULL, "in Prometheus' text format, as /metrics serves it" },
 	{ 0 },
@@ -162,6 +171,18 @@ const struct gantry_verb gantry_verbs[] = {
 	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_show },
 	{ "session", "kick", "SESSION", 1, 1, "end a session", NULL, kick_options,
 	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_kick },
+
+	{ "session", "migrate", "SESSION", 1, 1, "move a session to another host while it works",
+	  "A guest behind a stream (vsock) follows by itself. Where anything fails the session stays here, and "
+	  "the last line says why.",
+	  migrate_options, GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_migrate },
+	{ "migration", "list", "", 0, 0, "list sessions on their way to and from other hosts", NULL,
+	  NULL, 0, 0, 0, gantry_ctl_migration_list },
+	{ "migration", "show", "MIGRATION", 1, 1, "show all that is known of a migration", NULL,
+	  NULL, 0, 0, 0, gantry_ctl_migration_show },
+	{ "migration", "cancel", "MIGRATION", 1, 1, "end a migration; the session stays",
+	  "Refused once the session was offered to the other host, which may have it then.", NULL,
+	  0, 0, 0, gantry_ctl_migration_cancel },
 
 	{ "queue", "list", "", 0, 0, "list queues with their progress", NULL, queue_options, 0, 0,
 	  0, gantry_ctl_queue_list },

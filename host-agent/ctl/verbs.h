@@ -88,6 +88,12 @@ int gantry_ctl_kernel_rescan(struct gantry_ctl *ctl);
 int gantry_ctl_reload(struct gantry_ctl *ctl);
 int gantry_ctl_version(struct gantry_ctl *ctl);
 
+/* migrate.c */
+int gantry_ctl_session_migrate(struct gantry_ctl *ctl);
+int gantry_ctl_migration_list(struct gantry_ctl *ctl);
+int gantry_ctl_migration_show(struct gantry_ctl *ctl);
+int gantry_ctl_migration_cancel(struct gantry_ctl *ctl);
+
 /* tenant_set.c */
 extern const struct gantry_verb_option gantry_tenant_options[];
 int gantry_ctl_tenant_create(struct gantry_ctl *ctl);

@@ -13,6 +13,25 @@ GANTRY_DEFINE_CLEANUP(struct gantry_bridge *, gantry_bridge_free);
 
 /* ---- life ---- */
 
+/*
+ * Where the segment is: a session that had another relay, or another host, goes on. What was put is in its slots; all
+ * that is finished may have been told. The segment is as far as the worker's word goes, no further.
+ */
+static int take_up(struct gantry_bridge_queue *q)
+{
+	uint64_t tail = gantry_load_relaxed(&q->map.area->tail);
+	uint64_t done = gantry_ring_done(&q->map);
+
+	if (tail - done > q->map.nslots)
+		return -EINVAL;
+	q->tail = tail;
+	q->told = done;
+	for (uint64_t pos = tail - gantry_min_u64(tail, q->map.nslots); pos < tail; pos++)
+		gantry_region_copy_out(&q->desc[pos & q->map.mask], &q->map.desc[pos & q->map.mask],
+				       sizeof(*q->desc));
+	return 0;
+}
+
 static int init_queues(struct gantry_bridge *b, uint64_t queues_off)
 {
 	for (uint32_t i = 0; i < b->nqueues; i++) {
@@ -23,6 +42,8 @@ static int init_queues(struct gantry_bridge *b, uint64_t queues_off)
 		q->desc = calloc(b->nslots, sizeof(*q->desc));
 		if (!q->desc)
 			return -ENOMEM;
+		if (take_up(q) < 0)
+			return -EINVAL;
 	}
 	return 0;
 }

@@ -71,7 +71,8 @@ struct gantry_bridge {
 };
 
 /*
- * Over a segment of @layout, mapped at @base; fresh. NULL: no memory. @events stay where they are.
+ * Over a segment of @layout, mapped at @base, where that is: fresh, or used before. NULL: no memory, or positions that
+ * cannot be. @events stay where they are.
  */
 struct gantry_bridge *gantry_bridge_new(void *base, const struct gantry_segment_layout *layout,
 					uint32_t grace_ms,

@@ -276,14 +276,29 @@ static const int allowed_to_relay[] = {
 	SCMP_SYS(recvmsg),
 };
 
-/* Bytes come and go by what is open; nothing else. */
-static void filter_to_messages(struct gantry_confine_report *report)
+/* Questions about open descriptors: whether a memfd is sealed, and how large it is. */
+static int add_mover_rules(scmp_filter_ctx ctx)
+{
+	int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+				 SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS));
+
+	if (r == 0)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(newfstatat), 1,
+				     SCMP_A3(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, AT_EMPTY_PATH));
+	return r;
+}
+
+/* Bytes come and go by what is open; nothing else but what @more adds. */
+static void filter_to_messages(struct gantry_confine_report *report,
+			       int (*more)(scmp_filter_ctx ctx))
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = ctx ? add_common_rules(ctx) : -ENOMEM;
 
 	if (r == 0)
 		r = ALLOW(ctx, allowed_to_relay);
+	if (r == 0 && more)
+		r = more(ctx);
 	if (r == 0)
 		r = seccomp_load(ctx);
 	if (ctx)
@@ -296,7 +311,16 @@ const char *gantry_confine_relay(uid_t uid, gid_t gid)
 	static struct gantry_confine_report report;
 
 	give_up_rights(uid, gid, &report);
-	filter_to_messages(&report);
+	filter_to_messages(&report, NULL);
+	return report.nmissing ? report.missing[0] : NULL;
+}
+
+const char *gantry_confine_mover(uid_t uid, gid_t gid)
+{
+	static struct gantry_confine_report report;
+
+	give_up_rights(uid, gid, &report);
+	filter_to_messages(&report, add_mover_rules);
 	return report.nmissing ? report.missing[0] : NULL;
 }
 
@@ -315,7 +339,7 @@ const char *gantry_confine_loaded(void)
 	static struct gantry_confine_report report;
 
 	note(&report, "dumpable", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? errno : 0);
-	filter_to_messages(&report);
+	filter_to_messages(&report, NULL);
 	return report.nmissing ? report.missing[0] : NULL;
 }
 

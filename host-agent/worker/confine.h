@@ -35,6 +35,8 @@ void gantry_confine_compiler(void);
  * privileges, and a filter without a way to a file, a socket or a process. Returns what the machine does not permit, or NULL.
  */
 const char *gantry_confine_relay(uid_t uid, gid_t gid);
+/* The same in a mover, which also maps memory that it is given; once it is connected. */
+const char *gantry_confine_mover(uid_t uid, gid_t gid);
 /*
  * In a process that loads foreign code (gantry-policy): before, user and group, no capability, no new privileges; after, no dump and the
  * relay's filter. Each returns what the machine does not permit, or NULL.

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin verbs of migrations. */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "host-agent/agent/admin.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/handover.h"
+#include "host-agent/agent/session.h"
+
+static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struct gantry_answer *r)
+{
+	Gantry__Admin__Migration *msg = gantry_answer_take(r, sizeof(*msg));
+	uint64_t until_ns = gantry_handover_is_over(h) ? h->ended_ns : gantry_now_ns();
+
+	gantry__admin__migration__init(msg);
+	msg->id = h->id;
+	msg->kind = gantry_answer_text(r, "session");
+	msg->session_id = h->session_id;
+	msg->tenant = gantry_answer_text(r, h->tenant);
+	msg->direction = gantry_answer_text(r, h->is_incoming ? "in" : "out");
+	msg->host = gantry_answer_text(r, h->host);
+	msg->port = h->port;
+	msg->state = gantry_answer_text(r, gantry_handover_phase_name(h));
+	msg->code = gantry_handover_is_over(h) ? h->code : 0;
+	msg->text = gantry_answer_text(r, gantry_handover_is_over(h) ? h->text : "");
+	msg->rounds = h->rounds;
+	msg->owned_bytes = h->owned_bytes;
+	msg->page_bytes = h->page_bytes;
+	msg->sent_bytes = h->sent_bytes;
+	msg->elapsed_ns = until_ns - h->began_ns;
+	msg->drain_ns = h->drain_ns;
+	msg->downtime_ns = h->downtime_ns;
+	msg->dry_run = h->is_dry;
+	return msg;
+}
+
+static Gantry__Admin__MigrationList *new_list(struct gantry_answer *r, size_t cap)
+{
+	Gantry__Admin__MigrationList *list = gantry_answer_take(r, sizeof(*list));
+
+	gantry__admin__migration_list__init(list);
+	list->migrations = gantry_answer_take(r, cap * sizeof(*list->migrations));
+	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_MIGRATIONS;
+	r->msg.migrations = list;
+	return list;
+}
+
+void gantry_verb_session_migrate(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
+				 struct gantry_answer *r)
+{
+	const Gantry__Admin__SessionMigrate *body = q->session_migrate;
+	struct gantry_session *s = gantry_session_find(a, body->session_id);
+	struct gantry_err err = GANTRY_ERR_NONE;
+	Gantry__Admin__MigrationList *list;
+	uint64_t id = 0;
+	int code;
+
+	if (!s) {
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no session %" PRIu64,
+				   body->session_id);
+		return;
+	}
+	code = gantry_handover_begin(s, body->host, body->bandwidth, body->dry_run, &id, &err);
+	if (code != 0) {
+		gantry_answer_fail(r, (enum gantry_admin_code)code, "%s", err.text);
+		return;
+	}
+	list = new_list(r, 1);
+	list->migrations[list->n_migrations++] = describe(gantry_handover_find(a, id), r);
+}
+
+void gantry_verb_migration_list(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
+				struct gantry_answer *r)
+{
+	uint64_t id = q->migration_list->id;
+	Gantry__Admin__MigrationList *list = new_list(r, gantry_list_count(&a->handovers));
+
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		if (id == 0 || h->id == id)
+			list->migrations[list->n_migrations++] = describe(h, r);
+	if (id != 0 && list->n_migrations == 0)
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
+}
+
+void gantry_verb_migration_cancel(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
+				  struct gantry_answer *r)
+{
+	uint64_t id = q->migration_cancel->id;
+	struct gantry_handover *h = gantry_handover_find(a, id);
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int code;
+
+	if (!h) {
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
+		return;
+	}
+	code = gantry_handover_cancel(h, &err);
+	if (code != 0)
+		gantry_answer_fail(r, (enum gantry_admin_code)code, "%s", err.text);
+}

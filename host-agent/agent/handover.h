@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions on their way to other hosts and from them. Who may run a session when is migration/handover.h's; this is
+ * the agent's part around it: what may go, how it is held still, what is written down, who is told.
+ *
+ *   handover.c      the list, the journal, questions after an answer that was lost
+ *   handover_out.c  a session leaves: movable?, rounds, held still, offered
+ *   handover_in.c   one arrives: limits, memory, the ledger checked and charged, adopted
+ *
+ * Threads: the agent's one. Blocking: never: a mover (mover.h) does what takes time.
+ * Trust: what arrives is another host's word, even with a good certificate.
+ */
+#ifndef GANTRY_HOST_AGENT_AGENT_HANDOVER_H
+#define GANTRY_HOST_AGENT_AGENT_HANDOVER_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "host-agent/mover/talk.h"
+#include "migration/handover.h"
+
+struct gantry_agent;
+struct gantry_conn;
+struct gantry_mover_process;
+struct gantry_session;
+struct gantry_tenant;
+
+#define GANTRY_HANDOVERS_KEPT 64u   /* finished ones that can still be shown */
+#define GANTRY_TOMBSTONES_MAX 1024u /* arrived and ended, of which the source may not know */
+
+enum gantry_handover_phase {
+	GANTRY_HANDOVER_CONNECTING,
+	GANTRY_HANDOVER_COPYING,  /* rounds; the session runs */
+	GANTRY_HANDOVER_DRAINING, /* what its devices have is finished; nothing new begins */
+	GANTRY_HANDOVER_STILL,	  /* no worker; the last round */
+	GANTRY_HANDOVER_ASKING,	  /* offered, and no answer came: asked again and again */
+	GANTRY_HANDOVER_DONE,
+	GANTRY_HANDOVER_FAILED,
+};
+
+struct gantry_handover {
+	struct gantry_list link; /* agent->handovers */
+	struct gantry_agent *agent;
+	uint64_t id;
+	bool is_incoming;
+	enum gantry_handover_phase phase;
+	uint32_t state;		/* enum gantry_handover_source, or _destination */
+	uint64_t session_id;	/* here */
+	uint64_t guest_session; /* as its guest knows it */
+	uint8_t token[16];
+	char host[256]; /* the other one */
+	uint32_t port;
+	char tenant[32];
+	struct gantry_mover_process *mover;
+	struct event *timer;
+	int staging_fd; /* incoming: the ledger that the mover fills */
+	struct gantry_image_session image;
+	bool is_dry;
+	int code; /* of the result: an exit code of gantryctl */
+	char text[GANTRY_MOVER_TEXT];
+	uint64_t began_ns;
+	uint64_t ended_ns;
+	uint64_t held_ns; /* when the session was held still */
+	uint64_t downtime_ns;
+	uint64_t drain_ns;
+	uint64_t sent_bytes;
+	uint64_t page_bytes;
+	uint64_t owned_bytes; /* resident, when it began */
+	uint32_t rounds;
+	bool was_still; /* its devices had nothing at the look before */
+};
+
+/* ---- handover.c ---- */
+
+struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_incoming);
+/* Its result; it stays on the list for those who ask. */
+void gantry_handover_finish(struct gantry_handover *h, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+struct gantry_handover *gantry_handover_find(struct gantry_agent *a, uint64_t id);
+struct gantry_handover *gantry_handover_by_token(struct gantry_agent *a, bool is_incoming,
+						 const uint8_t *token);
+/* The one that has to do with a session now; NULL: none. */
+struct gantry_handover *gantry_handover_of(const struct gantry_session *s);
+bool gantry_handover_is_over(const struct gantry_handover *h);
+const char *gantry_handover_phase_name(const struct gantry_handover *h);
+/* Writes the journal. 0, or -EIO: what was decided is not written down. */
+int gantry_handover_record(struct gantry_agent *a);
+void gantry_handovers_fini(struct gantry_agent *a);
+
+/* ---- the journal ---- */
+
+struct gantry_journal_line;
+/* Whether @h is to be in the journal, and its line. */
+bool gantry_handover_line(const struct gantry_handover *h, struct gantry_journal_line *ret_line);
+/* Of an agent before us. */
+void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal_line *line);
+
+/* ---- handover_out.c ---- */
+
+/* 0 and *ret_id; else an exit code of gantryctl with a sentence. @bandwidth: bytes a second; 0: all there is. */
+int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t bandwidth, bool dry,
+			  uint64_t *ret_id, struct gantry_err *err);
+/* 0; else an exit code with a sentence: it is over, or offered already. */
+int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err);
+/* Its worker is dead and buried. true: it is held still, and must get no other. */
+bool gantry_handover_worker_gone(struct gantry_session *s);
+/* Offered, and nobody knows whether it was taken: ask. */
+void gantry_handover_ask(struct gantry_handover *h);
+/* The session is about to end, whatever the reason. */
+void gantry_handover_session_ends(struct gantry_session *s);
+
+/* ---- handover_in.c ---- */
+
+/* The listener that the configuration asks for. */
+void gantry_handovers_apply(struct gantry_agent *a);
+void gantry_handovers_close(struct gantry_agent *a);
+
+#endif

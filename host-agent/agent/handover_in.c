@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session arrives: its tenant's limits, memory made for it, its ledger copied from where a mover put it, checked as
+ * one whose worker was broken into, charged; then it is taken over as after a worker's death (recover.c).
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "host-agent/agent/admin.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/attach.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/kernels.h"
+#include "host-agent/agent/mover.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/vsock.h"
+#include "host-agent/shared/quota.h"
+#include "host-agent/shared/share.h"
+#include "host-agent/shared/wake.h"
+#include "proto/segment.h"
+
+#define INCOMING_MAX	 8u /* at once */
+#define BACKLOG		 16
+#define ACCEPTS_PER_TURN 4
+
+static struct gantry_session *session_of(const struct gantry_handover *h)
+{
+	return h->session_id ? gantry_session_find(h->agent, h->session_id) : NULL;
+}
+
+/* ---- a place for it ---- */
+
+static int shape_of(const struct gantry_image_session *image, const struct gantry_tenant *t,
+		    struct gantry_shape *ret_shape, struct gantry_err *err)
+{
+	const struct gantry_tenant_conf *conf = &t->conf;
+	const char *lacks = NULL;
+
+	*ret_shape = (struct gantry_shape){
+		.virtual_bytes = image->virtual_bytes,
+		.mem_bytes = gantry_min_u64(image->mem_bytes, conf->mem_bytes),
+		.slab_bytes = image->slab_bytes,
+	};
+	/* The reader checked that there is such a layout. */
+	(void)gantry_segment_layout_of(image->nqueues, image->nslots, image->segment_bytes,
+				       &ret_shape->segment);
+	if (t->nsessions >= conf->sessions)
+		lacks = "sessions";
+	else if (image->segment_bytes >
+		 conf->host_mem_bytes - gantry_min_u64(t->host_mem_used, conf->host_mem_bytes))
+		lacks = "host_mem";
+	else if (image->resident_bytes > ret_shape->mem_bytes)
+		lacks = "mem";
+	else if (image->slab_bytes > gantry_max_u64(conf->virtual_bytes, conf->mem_bytes) * 2)
+		lacks = "virtual";
+	else if (image->nqueues > conf->queues + 2)
+		lacks = "queues";
+	if (!lacks)
+		return 0;
+	(void)gantry_err_set(err, -EDQUOT, "tenant %s has no room for it there: its %s", conf->name,
+			     lacks);
+	return GANTRY_ADMIN_QUOTA;
+}
+
+/* The device here that plays each of the other host's: of the same name and kind, else of the same kind. */
+static int device_here(const struct gantry_tenant *t, const struct gantry_image_device *there)
+{
+	const struct gantry_agent *a = t->agent;
+	int found = -ENODEV;
+
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		const struct gantry_agent_device *d = &a->devices[i];
+
+		if (!d->used || !(t->device_mask >> i & 1) || d->kind != there->kind)
+			continue;
+		if (strcmp(d->conf.name, there->name) == 0)
+			return (int)i;
+		if (found < 0)
+			found = (int)i;
+	}
+	return found;
+}
+
+static int keep_nonce(struct gantry_session *s, const uint8_t *nonce)
+{
+	char hex[2 * sizeof(s->nonce) + 1];
+
+	memcpy(s->nonce, nonce, sizeof(s->nonce));
+	s->is_relayed = true;
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->wake_fd < 0)
+		return -errno;
+	s->wake = GANTRY_SESSION_WAKE_EVENTFD;
+	gantry_keep(s->agent, s->wake_fd, GANTRY_KEPT_WAKE, (unsigned long long)s->id, s->wake);
+	(void)gantry_hex_encode(s->nonce, sizeof(s->nonce), hex, sizeof(hex)); /* it fits */
+	gantry_keep(s->agent, s->bell_fd, "s/%llx/nonce/%s", (unsigned long long)s->id, hex);
+	return 0;
+}
+
+/* The store of the guest's own images, under the name that a worker's report would give it. */
+static int make_store(struct gantry_session *s, int *ret_fd)
+{
+	int r = gantry_memfd_create("gantry-images", GANTRY_LEDGER_STORE_BYTES, GANTRY_MEMFD_SEALED,
+				    ret_fd);
+
+	if (r == 0)
+		gantry_keep(s->agent, *ret_fd, "s/%llx/x/%llx/%llx", (unsigned long long)s->id,
+			    (unsigned long long)s->id << 40,
+			    (unsigned long long)GANTRY_LEDGER_STORE_BYTES);
+	return r;
+}
+
+static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
+		 struct gantry_err *err)
+{
+	const struct gantry_image_session *image = &h->image;
+	struct gantry_tenant *t = gantry_tenant_find(h->agent, image->tenant);
+	struct gantry_session *s = NULL;
+	struct gantry_ledger staging = { 0 };
+	struct gantry_shape shape;
+	int r;
+
+	if (!t || t->removed) {
+		(void)gantry_err_set(err, -ENOENT, "there is no tenant %s there", image->tenant);
+		return GANTRY_ADMIN_NOT_FOUND;
+	}
+	r = shape_of(image, t, &shape, err);
+	if (r != 0)
+		return r;
+	if (gantry_tenant_mode(t) != GANTRY_ISOLATED) {
+		(void)gantry_err_set(err, -ENOTSUP, "tenant %s is not isolated there",
+				     t->conf.name);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	r = gantry_session_new(t, &shape, image->wire_version, NULL, &s, err);
+	if (r < 0)
+		return GANTRY_ADMIN_FAILED;
+	s->phase = GANTRY_PHASE_HELD;
+	s->is_adopted = true;
+	s->guest_session = image->session_id;
+	s->attached_unix_ns = image->attached_unix_ns;
+	memcpy(s->program, image->program, sizeof(s->program));
+	gantry_str_make_printable(s->program);
+	h->session_id = s->id;
+	h->guest_session = image->session_id;
+	r = gantry_ledger_create(s->id, t->conf.name, image->nqueues, image->nslots,
+				 image->segment_bytes, image->slab_bytes, &staging, &h->staging_fd,
+				 err);
+	gantry_ledger_close(&staging);
+	if (r == 0 && (image->flags & GANTRY_IMAGE_RELAYED))
+		r = keep_nonce(s, image->nonce);
+	fds[0] = s->segment_fd;
+	fds[1] = s->slab_fd;
+	fds[2] = h->staging_fd;
+	fds[3] = -EBADF;
+	*ret_nfds = 3;
+	if (r == 0 && image->store_bytes) {
+		r = make_store(s, &fds[3]);
+		*ret_nfds = 4;
+	}
+	if (r < 0 && !err->text[0])
+		(void)gantry_err_set_errno(err, r, "making the session's memory");
+	return r < 0 ? GANTRY_ADMIN_FAILED : 0;
+}
+
+static void refuse(struct gantry_handover *h, int code, const char *text)
+{
+	h->code = code;
+	(void)gantry_str_copy(h->text, sizeof(h->text), text); /* cut is better than unsaid */
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_CANCEL, code, h->token, text, NULL, 0);
+}
+
+static void drop(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+
+	h->session_id = 0; /* its end is not this hand-over's any more */
+	if (s)
+		gantry_session_free(s);
+}
+
+static void take_session(struct gantry_handover *h, const struct gantry_mover_session *told)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	unsigned int nfds = 0;
+	int fds[4];
+	int code;
+
+	h->image = told->session;
+	if (h->session_id || gantry_image_session_check(&h->image, &err) < 0) {
+		refuse(h, GANTRY_ADMIN_FAILED, "a session that cannot be");
+		return;
+	}
+	memcpy(h->token, h->image.token, sizeof(h->token));
+	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), h->image.tenant); /* the same size */
+	h->phase = GANTRY_HANDOVER_COPYING;
+	h->owned_bytes = h->image.resident_bytes;
+	code = place(h, fds, &nfds, &err);
+	if (code != 0) {
+		drop(h);
+		refuse(h, code, err.text);
+		return;
+	}
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
+	if (nfds > 3)
+		gantry_fd_close(fds[3]); /* the monitor keeps it */
+}
+
+/* ---- its ledger ---- */
+
+/* Where each of the other host's devices is here: index, or negative. */
+static void map_devices(const struct gantry_handover *h, const struct gantry_tenant *t,
+			int map[GANTRY_IMAGE_NDEVICES])
+{
+	for (uint32_t i = 0; i < GANTRY_IMAGE_NDEVICES; i++)
+		map[i] = i < h->image.ndevices ? device_here(t, &h->image.devices[i]) : -ENODEV;
+}
+
+static int device_of(const int map[GANTRY_IMAGE_NDEVICES], uint32_t there)
+{
+	return there < GANTRY_IMAGE_NDEVICES ? map[there] : -ENODEV;
+}
+
+static int settle_queue(struct gantry_ledger_queue *q, const int map[GANTRY_IMAGE_NDEVICES],
+			uint32_t slot, struct gantry_err *err)
+{
+	int device = device_of(map, q->device);
+	uint64_t mask = 0;
+
+	q->paused &= 1u;
+	q->verdict = 0;
+	q->issued_at_ns = 0;
+	if (q->state == GANTRY_QUEUE_CLOSED || slot == 0) {
+		q->device = device < 0 ? 0 : (uint32_t)device;
+		return 0;
+	}
+	for (uint32_t i = 0; i < GANTRY_IMAGE_NDEVICES; i++)
+		if ((q->device_mask >> i & 1) && map[i] >= 0)
+			mask |= 1ull << map[i];
+	if (device < 0 || (q->device_mask && !mask))
+		return gantry_err_set(err, -ENODEV, "no device there is of the kind of queue %u's",
+				      slot);
+	q->device = (uint32_t)device;
+	q->device_mask = mask;
+	return 0;
+}
+
+static int settle_object(struct gantry_agent *a, struct gantry_ledger_object *o,
+			 const int map[GANTRY_IMAGE_NDEVICES], struct gantry_err *err)
+{
+	struct gantry_ledger_buffer *b = &o->buffer;
+	int device;
+
+	if (o->state == GANTRY_OBJECT_FREE)
+		return 0;
+	if (o->type == GANTRY_HANDLE_KERNEL && !GANTRY_LEDGER_IS_OWN(&o->kernel) &&
+	    !gantry_kernels_have(a, o->kernel.name, o->kernel.sig_hash))
+		return gantry_err_set(err, -ENOENT, "kernel %.80s is not installed there",
+				      o->kernel.name);
+	if (o->type != GANTRY_HANDLE_BUFFER)
+		return 0;
+	if (b->place > GANTRY_PLACE_SLAB || b->adopted || b->to)
+		return gantry_err_set(err, -EINVAL, "a buffer that cannot have come along");
+	device = device_of(map, b->device);
+	if (device < 0 && b->charged_bytes)
+		return gantry_err_set(err, -ENODEV, "no device there is of a buffer's kind");
+	b->device = device < 0 ? 0 : (uint32_t)device;
+	b->host_copy = GANTRY_HOST_COPY_NONE;
+	return 0;
+}
+
+static int settle_ledger(struct gantry_handover *h, struct gantry_session *s,
+			 struct gantry_err *err)
+{
+	int map[GANTRY_IMAGE_NDEVICES];
+	int r = 0;
+
+	map_devices(h, s->tenant, map);
+	for (uint32_t i = 0; i < s->ledger.nqueues && r == 0; i++)
+		r = settle_queue(&s->ledger.queues[i], map, i, err);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && r == 0; i++)
+		r = settle_object(s->agent, &s->ledger.objects[i], map, err);
+	return r;
+}
+
+/* ---- its charges ---- */
+
+static int charge_buffer(struct gantry_session *s, struct gantry_ledger_buffer *b)
+{
+	struct gantry_ledger_header *hdr = s->ledger.hdr;
+	struct gantry_quota_page *q = s->tenant->quota;
+	struct gantry_share_page *page = s->agent->devices[b->device].page;
+	uint64_t bytes = b->charged_bytes;
+
+	if (gantry_quota_charge(&hdr->resident_used, &hdr->mem_bytes, bytes) < 0)
+		return -EDQUOT;
+	if (gantry_quota_charge(&q->mem_used, &q->mem_bytes, bytes) < 0) {
+		gantry_quota_refund(&hdr->resident_used, bytes);
+		return -EDQUOT;
+	}
+	if (gantry_quota_charge(&page->hdr.mem_used, &page->hdr.mem_bytes, bytes) < 0) {
+		gantry_quota_refund(&q->mem_used, bytes);
+		gantry_quota_refund(&hdr->resident_used, bytes);
+		return -ENOMEM;
+	}
+	gantry_quota_peak(&hdr->resident_peak, &hdr->resident_used);
+	gantry_quota_peak(&q->mem_peak, &q->mem_used);
+	gantry_quota_peak(&page->hdr.mem_peak, &page->hdr.mem_used);
+	return 0;
+}
+
+/* What was not charged is not shown as charged, so that whoever refunds refunds what was. */
+static int charge(struct gantry_session *s, struct gantry_err *err)
+{
+	struct gantry_ledger_header *hdr = s->ledger.hdr;
+	struct gantry_quota_page *q = s->tenant->quota;
+	int r = 0;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct gantry_ledger_object *o = &s->ledger.objects[i];
+		struct gantry_ledger_buffer *b = &o->buffer;
+		uint64_t virtual_bytes;
+
+		if (o->state == GANTRY_OBJECT_FREE)
+			continue;
+		if (o->type == GANTRY_HANDLE_IMAGE && GANTRY_LEDGER_IS_OWN(&o->image))
+			virtual_bytes = o->image.own.bytes;
+		else if (o->type == GANTRY_HANDLE_BUFFER && b->place != GANTRY_PLACE_HEAP)
+			virtual_bytes = b->bytes;
+		else
+			virtual_bytes = 0;
+		if (r == 0 &&
+		    gantry_quota_charge(&q->virtual_used, &q->virtual_bytes, virtual_bytes) < 0)
+			r = -EDQUOT;
+		else if (r == 0)
+			hdr->virtual_used += virtual_bytes;
+		if (o->type != GANTRY_HANDLE_BUFFER)
+			continue;
+		if (r == 0)
+			r = charge_buffer(s, b);
+		if (r < 0)
+			b->charged_bytes = b->host_bytes = 0;
+		gantry_count_add(&q->host_used, b->host_bytes);
+		hdr->host_used += b->host_bytes;
+	}
+	if (r == -ENOMEM)
+		return gantry_err_set(err, r, "no device there has the memory for its buffers");
+	return r < 0 ? gantry_err_set(err, r, "tenant %s has no room for its buffers there",
+				      s->tenant->conf.name)
+		     : 0;
+}
+
+/* ---- arrived ---- */
+
+static int copy_ledger(struct gantry_handover *h, struct gantry_session *s, struct gantry_err *err)
+{
+	struct gantry_ledger staging = { 0 };
+	int r = gantry_ledger_open(h->staging_fd, &staging, err);
+
+	if (r < 0)
+		return r;
+	if (staging.nqueues == s->ledger.nqueues && staging.nslots == s->ledger.nslots) {
+		memcpy(s->ledger.queues, staging.queues, staging.nqueues * sizeof(*staging.queues));
+		memcpy(s->ledger.objects, staging.objects,
+		       GANTRY_LEDGER_NOBJECTS * sizeof(*staging.objects));
+		memcpy(s->ledger.tasks, staging.tasks,
+		       (size_t)staging.nqueues * staging.nslots * sizeof(*staging.tasks));
+		/* The mover may have it mapped still: what counts is the copy. */
+		r = gantry_ledger_check(s->ledger.hdr, s->ledger.bytes, err);
+	} else {
+		r = gantry_err_set(err, -EINVAL, "its ledger has another shape");
+	}
+	gantry_ledger_close(&staging);
+	return r;
+}
+
+static void put_u64(const struct gantry_session *s, uint64_t off, uint64_t value)
+{
+	/* Inside the segment, which cannot shrink. */
+	(void)!pwrite(s->segment_fd, &value, sizeof(value), (off_t)off);
+}
+
+/*
+ * What its guest put after the last look is the guest's to put again: it knows from these positions. The rest of the
+ * header is ours from the start, but for the number that the guest knows.
+ */
+static void set_positions(struct gantry_session *s)
+{
+	const struct gantry_segment_layout *layout = &s->shape.segment;
+
+	for (uint32_t i = 0; i < s->ledger.nqueues; i++) {
+		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
+		uint64_t area = layout->queues_off + (uint64_t)i * layout->queue_stride_bytes;
+
+		put_u64(s, area + offsetof(struct gantry_queue_area, tail), q->taken);
+		put_u64(s, area + offsetof(struct gantry_queue_area, head), q->taken);
+		put_u64(s, area + offsetof(struct gantry_queue_area, done), q->done);
+		put_u64(s, area + offsetof(struct gantry_queue_area, nfailed), q->nfailed);
+	}
+	s->segment->session_id = s->guest_session;
+	s->segment->state = GANTRY_SESSION_RECOVERING;
+}
+
+static void arrived(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+	struct gantry_handover_step step;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r;
+
+	if (!s || h->phase != GANTRY_HANDOVER_COPYING) {
+		refuse(h, GANTRY_ADMIN_FAILED, "an image without a session");
+		return;
+	}
+	r = copy_ledger(h, s, &err);
+	if (r < 0)
+		memset(s->ledger.objects, 0, GANTRY_LEDGER_NOBJECTS * sizeof(*s->ledger.objects));
+	else
+		r = settle_ledger(h, s, &err);
+	if (r < 0) /* nothing is charged yet */
+		memset(s->ledger.objects, 0, GANTRY_LEDGER_NOBJECTS * sizeof(*s->ledger.objects));
+	else
+		r = charge(s, &err);
+	if (r < 0 || !gantry_handover_destination_step(h->state, GANTRY_HANDOVER_ARRIVED, &step)) {
+		drop(h);
+		refuse(h,
+		       r == -EDQUOT   ? GANTRY_ADMIN_QUOTA
+		       : r == -ENOENT ? GANTRY_ADMIN_NOT_FOUND
+				      : GANTRY_ADMIN_FAILED,
+		       err.text);
+		return;
+	}
+	h->state = step.to;
+	h->phase = GANTRY_HANDOVER_STILL;
+	s->ledger.hdr->epoch = h->image.epoch;
+	s->ledger.hdr->inflight = h->image.inflight;
+	set_positions(s);
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_PREPARED, 0, h->token, NULL, NULL, 0);
+}
+
+/* ---- the hand-over ---- */
+
+static void adopt(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+
+	if (!s)
+		return;
+	gantry_event(h->agent, "session-arrived", NULL, s, NULL, "%s from %.80s", s->program,
+		     h->host);
+	s->welcomed = true;
+	s->ledger.hdr->epoch++;
+	gantry_store_relaxed(&s->segment->epoch, s->ledger.hdr->epoch);
+	s->died_ns = gantry_now_ns();
+	s->phase = GANTRY_PHASE_RECOVERING;
+	gantry_vsock_await(s);
+	gantry_attach_want(s);
+}
+
+/* @h is whom it concerns, @asker whose mover asked. */
+static void act(struct gantry_handover *h, struct gantry_handover *asker,
+		const struct gantry_handover_step *s)
+{
+	uint32_t before = h->state;
+
+	h->state = s->to;
+	if ((s->actions & GANTRY_HANDOVER_RECORD) && gantry_handover_record(h->agent) < 0 &&
+	    before == GANTRY_DESTINATION_PREPARED) {
+		h->state = GANTRY_DESTINATION_NONE; /* not written down: not ours */
+		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_UNKNOWN, 0, h->token, NULL, NULL,
+				      0);
+		drop(h);
+		return;
+	}
+	if (s->actions & GANTRY_HANDOVER_SEND_OWNED)
+		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_OWNED, 0, h->token, NULL, NULL, 0);
+	if (s->actions & GANTRY_HANDOVER_SEND_UNKNOWN)
+		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_UNKNOWN, 0, h->token, NULL, NULL,
+				      0);
+	if (s->actions & GANTRY_HANDOVER_RELEASE)
+		drop(h);
+	if (s->actions & GANTRY_HANDOVER_RUN)
+		adopt(h);
+}
+
+static void take_word(struct gantry_handover *asker, const struct gantry_mover_msg *msg,
+		      enum gantry_handover_event event)
+{
+	struct gantry_handover *h = gantry_handover_by_token(asker->agent, true, msg->token);
+	struct gantry_handover_step step;
+
+	if (h && gantry_handover_destination_step(h->state, event, &step)) {
+		act(h, asker, &step);
+		if (event == GANTRY_HANDOVER_COMMIT && h->state == GANTRY_DESTINATION_OWNER &&
+		    !gantry_handover_is_over(h)) {
+			struct gantry_mover_process *mover = h->mover;
+
+			h->mover = NULL; /* FORGET may come yet */
+			gantry_handover_finish(h, 0, "the session came from %.80s", h->host);
+			h->mover = mover;
+		}
+		return;
+	}
+	if (event != GANTRY_HANDOVER_FORGET)
+		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_UNKNOWN, 0, msg->token, NULL, NULL,
+				      0);
+}
+
+static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len)
+{
+	struct gantry_handover *h = arg;
+
+	switch (msg->kind) {
+	case GANTRY_MOVER_CONNECTED:
+		(void)gantry_str_copy(h->host, sizeof(h->host), msg->text); /* shorter */
+		break;
+	case GANTRY_MOVER_SESSION:
+		if (len == sizeof(struct gantry_mover_session))
+			take_session(h, (const struct gantry_mover_session *)msg);
+		break;
+	case GANTRY_MOVER_ARRIVED:
+		arrived(h);
+		break;
+	case GANTRY_MOVER_COMMIT:
+		take_word(h, msg, GANTRY_HANDOVER_COMMIT);
+		break;
+	case GANTRY_MOVER_ASK:
+		take_word(h, msg, GANTRY_HANDOVER_ASK);
+		break;
+	case GANTRY_MOVER_FORGET:
+		take_word(h, msg, GANTRY_HANDOVER_FORGET);
+		break;
+	case GANTRY_MOVER_FAILED:
+		if (!h->code) {
+			h->code = (int)msg->code;
+			memcpy(h->text, msg->text, sizeof(h->text));
+		}
+		break;
+	default:
+		break; /* of another build */
+	}
+}
+
+static void mover_gone(void *arg)
+{
+	struct gantry_handover *h = arg;
+	struct gantry_handover_step step;
+	char why[GANTRY_MOVER_TEXT];
+
+	h->mover = NULL;
+	if (gantry_handover_is_over(h))
+		return;
+	if (gantry_handover_destination_step(h->state, GANTRY_HANDOVER_DISCARD, &step))
+		h->state = step.to;
+	drop(h);
+	(void)gantry_str_copy(why, sizeof(why),
+			      h->text[0] ? h->text : "it was not sent"); /* fits */
+	gantry_handover_finish(h, h->code ? h->code : GANTRY_ADMIN_FAILED, "%.150s", why);
+}
+
+static const struct gantry_mover_events in_events = { mover_said, mover_gone };
+
+/* ---- the listener ---- */
+
+static uint32_t count_incoming(const struct gantry_agent *a)
+{
+	uint32_t n = 0;
+
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		n += h->is_incoming && h->mover != NULL;
+	return n;
+}
+
+static void take_host(struct gantry_agent *a, int fd)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mover_start start;
+	struct gantry_handover *h;
+
+	if (count_incoming(a) >= INCOMING_MAX)
+		return;
+	h = gantry_handover_new(a, true);
+	if (!h)
+		return;
+	gantry_mover_start_init(a, &start, GANTRY_MOVER_RECEIVE);
+	if (gantry_mover_spawn(a, &start, &fd, 1, &in_events, h, &h->mover, &err) < 0)
+		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err.text);
+}
+
+static void host_ready(evutil_socket_t listener, short what, void *arg)
+{
+	(void)what;
+	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0)
+			return;
+		take_host(arg, fd);
+		gantry_fd_close(fd);
+	}
+}
+
+static int listen_at(const char *where, struct gantry_err *err)
+{
+	const struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE | AI_NUMERICSERV | AI_NUMERICHOST,
+	};
+	char text[GANTRY_CONFIG_TEXT], *host = text, *colon;
+	struct addrinfo *found;
+	int fd, one = 1, r;
+
+	(void)gantry_str_copy(text, sizeof(text), where); /* the same size */
+	colon = strrchr(text, ':'); /* the configuration's check saw it and the port */
+	*colon = '\0';
+	if (host[0] == '[' && colon > host + 1 && colon[-1] == ']') {
+		colon[-1] = '\0';
+		host++;
+	}
+	r = getaddrinfo(host, colon + 1, &hints, &found);
+	if (r != 0)
+		return gantry_err_set(err, -EADDRNOTAVAIL, "%s: %s", where, gai_strerror(r));
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0)
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
+				 sizeof(one)); /* or bind says */
+	r = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0
+		    ? -errno
+		    : 0;
+	freeaddrinfo(found);
+	if (r < 0) {
+		gantry_fd_close(fd);
+		return gantry_err_set_errno(err, r, "opening %s", where);
+	}
+	return fd;
+}
+
+void gantry_handovers_close(struct gantry_agent *a)
+{
+	gantry_event_free(&a->handover_event);
+	a->handover_fd = gantry_fd_close(a->handover_fd);
+	a->handover_where[0] = '\0';
+}
+
+void gantry_handovers_apply(struct gantry_agent *a)
+{
+	const char *where = a->config->agent.migration_listen;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int fd;
+
+	if (strcmp(where, a->handover_where) == 0)
+		return;
+	gantry_handovers_close(a);
+	if (!where[0])
+		return;
+	if (!a->config->agent.migration_certificates[0]) {
+		gantry_log(GANTRY_LOG_ERR,
+			   "no session comes in: migration_listen needs migration_certificates");
+		return;
+	}
+	fd = listen_at(where, &err);
+	if (fd < 0) {
+		gantry_log(GANTRY_LOG_ERR, "no session comes in: %s", err.text);
+		return;
+	}
+	a->handover_fd = fd;
+	a->handover_event = event_new(a->base, fd, EV_READ | EV_PERSIST, host_ready, a);
+	if (!a->handover_event || event_add(a->handover_event, NULL) < 0) {
+		gantry_log(GANTRY_LOG_ERR, "no session comes in: no memory");
+		gantry_handovers_close(a);
+		return;
+	}
+	/* the same size */
+	(void)gantry_str_copy(a->handover_where, sizeof(a->handover_where), where);
+}

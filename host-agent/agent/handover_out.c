@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session leaves. Its worker is ended once its devices have nothing of it, so that what goes is what a successor
+ * would take over here (recover.c); where it stays after all, one does.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "host-agent/agent/admin.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/attach.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
+#include "host-agent/agent/mover.h"
+#include "host-agent/agent/recover.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/vsock.h"
+#include "host-agent/agent/worker.h"
+#include "host-agent/monitor/store.h"
+
+#define ROUNDS_MAX     8u
+#define PAUSE_NS       (50 * GANTRY_NS_PER_MS)
+#define LOOK_NS	       GANTRY_NS_PER_MS
+#define DRAIN_MAX_NS   (60 * GANTRY_NS_PER_S)
+#define ASK_FIRST_NS   (200 * GANTRY_NS_PER_MS)
+#define ASK_LATER_NS   (10 * GANTRY_NS_PER_S)
+#define ASKED_OFTEN_NS (30 * GANTRY_NS_PER_S)
+
+static void step(struct gantry_handover *h, enum gantry_handover_event event);
+
+static struct gantry_session *session_of(const struct gantry_handover *h)
+{
+	return gantry_session_find(h->agent, h->session_id);
+}
+
+/* ---- may it go? ---- */
+
+/* What ties a buffer to this host; NULL: nothing. */
+static const char *tied(const struct gantry_ledger_buffer *b)
+{
+	if (b->adopted || b->place == GANTRY_PLACE_OWN)
+		return "is shared with another session";
+	if (b->place == GANTRY_PLACE_WINDOW || b->to)
+		return "lies in a device's own memory, which only moves within a host so far";
+	return NULL;
+}
+
+static int buffers_movable(const struct gantry_session *s, struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+		const char *why;
+
+		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER)
+			continue;
+		why = tied(&o->buffer);
+		if (why) {
+			(void)gantry_err_set(err, -ENOTSUP,
+					     "session %llu cannot go to another host: its buffer "
+					     "%u %s",
+					     (unsigned long long)s->id, i, why);
+			return GANTRY_ADMIN_UNSUPPORTED;
+		}
+	}
+	return 0;
+}
+
+static int movable(const struct gantry_session *s, struct gantry_err *err)
+{
+	unsigned long long id = s->id;
+
+	if (gantry_handover_of(s)) {
+		(void)gantry_err_set(err, -EBUSY,
+				     "session %llu is being moved already; see gantryctl "
+				     "migration list",
+				     id);
+		return GANTRY_ADMIN_BUSY;
+	}
+	if (s->phase != GANTRY_PHASE_ATTACHED || !s->worker) {
+		(void)gantry_err_set(err, -EBUSY, "session %llu is not attached just now", id);
+		return GANTRY_ADMIN_BUSY;
+	}
+	if (s->doormem) {
+		(void)gantry_err_set(err, -ENOTSUP,
+				     "session %llu shares memory with a virtual machine and can "
+				     "only go with that; detach it (gantryctl vm detach) first",
+				     id);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	if (s->worker->class.mode != GANTRY_ISOLATED) {
+		(void)gantry_err_set(err, -ENOTSUP,
+				     "session %llu has its worker together with others: only "
+				     "isolated ones go to another host",
+				     id);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	return buffers_movable(s, err);
+}
+
+/* "HOST", "HOST:PORT", "[ADDRESS]:PORT", or an address with more than one colon. */
+static int parse_host(struct gantry_handover *h, const char *to)
+{
+	const char *end = to[0] == '[' ? strchr(to, ']') : strchr(to, ':');
+	const char *port = end;
+	unsigned long number = GANTRY_MOVER_PORT;
+	char *rest = NULL;
+
+	if (to[0] == '[') {
+		to++;
+		port = end && end[1] == ':' ? end + 1 : NULL;
+	} else if (end && strchr(end + 1, ':')) {
+		end = port = NULL;
+	}
+	if (port) {
+		number = strtoul(port + 1, &rest, 10);
+		if (!port[1] || *rest || number == 0 || number > 65535)
+			return -EINVAL;
+	}
+	h->port = (uint32_t)number;
+	return to[0] &&
+			       gantry_str_format(h->host, sizeof(h->host), "%.*s",
+						 end ? (int)(end - to) : (int)strlen(to),
+						 to) == 0 &&
+			       h->host[0]
+		       ? 0
+		       : -EINVAL;
+}
+
+/* ---- what goes ---- */
+
+static int store_fd(const struct gantry_session *s)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+
+	(void)gantry_str_format(name, sizeof(name), "s/%llx/x/%llx/%llx", /* it fits */
+				(unsigned long long)s->id, (unsigned long long)s->id << 40,
+				(unsigned long long)GANTRY_LEDGER_STORE_BYTES);
+	for (size_t i = 0; i < s->agent->kept.nentries; i++)
+		if (strcmp(s->agent->kept.entries[i].name, name) == 0)
+			return s->agent->kept.entries[i].fd;
+	return -EBADF;
+}
+
+static uint64_t resident_bytes(const struct gantry_session *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+
+		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER)
+			sum += o->buffer.charged_bytes;
+	}
+	return sum;
+}
+
+static void fill_image(const struct gantry_handover *h, const struct gantry_session *s,
+		       struct gantry_image_session *image)
+{
+	const struct gantry_agent *a = s->agent;
+
+	*image = (struct gantry_image_session){
+		.ledger_version = GANTRY_LEDGER_VERSION,
+		.wire_version = s->version,
+		.nqueues = s->ledger.nqueues,
+		.nslots = s->ledger.nslots,
+		.segment_bytes = s->shape.segment.segment_bytes,
+		.slab_bytes = s->shape.slab_bytes,
+		.store_bytes = store_fd(s) >= 0 ? GANTRY_LEDGER_STORE_BYTES : 0,
+		.virtual_bytes = s->shape.virtual_bytes,
+		.mem_bytes = s->shape.mem_bytes,
+		.session_id = s->is_adopted ? s->guest_session : s->id,
+		.epoch = s->ledger.hdr->epoch,
+		.resident_bytes = resident_bytes(s),
+		.attached_unix_ns = s->attached_unix_ns,
+		.flags = s->is_relayed ? GANTRY_IMAGE_RELAYED : 0,
+		.inflight = s->ledger.hdr->inflight,
+		.ndevices = a->ndevices,
+	};
+	memcpy(image->nonce, s->nonce, sizeof(image->nonce));
+	memcpy(image->token, h->token, sizeof(image->token));
+	memcpy(image->program, s->program, sizeof(image->program));
+	/* they fit */
+	(void)gantry_str_copy(image->tenant, sizeof(image->tenant), s->tenant->conf.name);
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		(void)gantry_str_copy(image->devices[i].name, sizeof(image->devices[i].name),
+				      a->devices[i].conf.name);
+		image->devices[i].kind = a->devices[i].kind;
+	}
+}
+
+/* ---- it stays, or comes back ---- */
+
+static void stay(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+
+	if (!s || h->is_dry)
+		return;
+	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
+	gantry_session_let_go(s);
+	if (s->phase != GANTRY_PHASE_HELD)
+		return;
+	if (!s->conn)
+		gantry_vsock_await(s);
+	s->died_ns = 0; /* it was we who ended its worker */
+	s->phase = GANTRY_PHASE_RECOVERING;
+	gantry_recover_session(s);
+}
+
+/* ---- held still ---- */
+
+static void look_again(evutil_socket_t fd, short what, void *arg);
+
+static void end_worker(struct gantry_handover *h, struct gantry_session *s)
+{
+	h->phase = GANTRY_HANDOVER_STILL;
+	h->drain_ns = gantry_now_ns() - h->held_ns;
+	/* A relay's guest comes back to whoever has the session then; one that shares memory is told at the end. */
+	if (s->is_relayed && s->conn)
+		gantry_conn_close(s->conn);
+	if (s->worker)
+		gantry_worker_kill_now(s->worker);
+}
+
+static void look_at_queues(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+	bool was_still = h->was_still;
+
+	/* A worker that had looked at the queue before it was held may still begin one task. */
+	h->was_still = false;
+	if (s->phase == GANTRY_PHASE_ATTACHED && gantry_session_is_still(s)) {
+		if (was_still) {
+			end_worker(h, s);
+			return;
+		}
+		h->was_still = true;
+	}
+	if (gantry_now_ns() - h->held_ns > DRAIN_MAX_NS) {
+		h->code = GANTRY_ADMIN_FAILED;
+		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
+					"a task of the session runs for more than %u s",
+					(unsigned int)(DRAIN_MAX_NS / GANTRY_NS_PER_S));
+		step(h, GANTRY_HANDOVER_CANCEL);
+		return;
+	}
+	if (gantry_timer_set(h->agent, &h->timer, LOOK_NS, look_again, h) < 0)
+		step(h, GANTRY_HANDOVER_CANCEL);
+}
+
+static void look_again(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	look_at_queues(arg);
+}
+
+static void hold(struct gantry_handover *h)
+{
+	h->phase = GANTRY_HANDOVER_DRAINING;
+	h->held_ns = gantry_now_ns();
+	gantry_session_hold(session_of(h));
+	look_at_queues(h);
+}
+
+bool gantry_handover_worker_gone(struct gantry_session *s)
+{
+	struct gantry_handover *h = gantry_handover_of(s);
+
+	if (!h || h->is_incoming || h->phase != GANTRY_HANDOVER_STILL)
+		return false;
+	s->phase = GANTRY_PHASE_HELD;
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
+	return true;
+}
+
+/* ---- the hand-over ---- */
+
+static void release(struct gantry_handover *h)
+{
+	struct gantry_session *s = session_of(h);
+	char text[GANTRY_MOVER_TEXT];
+
+	h->downtime_ns = h->held_ns ? gantry_now_ns() - h->held_ns : 0;
+	h->agent->counters.handover_downtime_ns = h->downtime_ns;
+	h->agent->counters.handover_bytes += h->sent_bytes;
+	(void)gantry_str_format(text, sizeof(text), "the session has moved to %.80s", h->host);
+	gantry_handover_finish(h, 0, "%s", text);
+	if (s)
+		gantry_detach(s, GANTRY_E_DETACHED, text);
+}
+
+static void give_up(struct gantry_handover *h)
+{
+	int code = h->code ? h->code : GANTRY_ADMIN_FAILED;
+	char why[GANTRY_MOVER_TEXT];
+
+	(void)gantry_str_copy(why, sizeof(why),
+			      h->text[0] ? h->text : "the mover ended"); /* fits */
+	stay(h);
+	gantry_handover_finish(h, code, "%.120s; the session stays here", why);
+}
+
+static void act(struct gantry_handover *h, const struct gantry_handover_step *s, uint32_t before)
+{
+	h->state = s->to;
+	if ((s->actions & GANTRY_HANDOVER_RECORD) && gantry_handover_record(h->agent) < 0 &&
+	    before == GANTRY_SOURCE_OWNER) {
+		/* Not written down, so not decided. What could not be recorded later is asked for again. */
+		h->state = before;
+		(void)gantry_str_copy(h->text, sizeof(h->text),
+				      "the decision could not be written to the journal");
+		step(h, GANTRY_HANDOVER_CANCEL);
+		return;
+	}
+	if (s->actions & GANTRY_HANDOVER_SEND_COMMIT)
+		gantry_mover_send_msg(h->mover, GANTRY_MOVER_COMMIT, 0, h->token, NULL, NULL, 0);
+	if (s->actions & GANTRY_HANDOVER_SEND_FORGET)
+		gantry_mover_send_msg(h->mover, GANTRY_MOVER_FORGET, 0, h->token, NULL, NULL, 0);
+	if (s->actions & GANTRY_HANDOVER_SEND_ASK)
+		gantry_handover_ask(h);
+	if (s->actions & GANTRY_HANDOVER_RELEASE)
+		release(h);
+	if (s->actions & GANTRY_HANDOVER_RUN)
+		give_up(h);
+}
+
+static void step(struct gantry_handover *h, enum gantry_handover_event event)
+{
+	struct gantry_handover_step s;
+
+	if (gantry_handover_source_step(h->state, event, &s))
+		act(h, &s, h->state);
+}
+
+/* ---- what the mover says ---- */
+
+static void take_progress(struct gantry_handover *h, const struct gantry_mover_msg *msg)
+{
+	h->rounds = msg->round;
+	h->sent_bytes = msg->value[1];
+	h->page_bytes = msg->value[2];
+}
+
+static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len)
+{
+	struct gantry_handover *h = arg;
+
+	(void)len;
+	switch (msg->kind) {
+	case GANTRY_MOVER_CONNECTED:
+		if (h->phase == GANTRY_HANDOVER_CONNECTING)
+			h->phase = GANTRY_HANDOVER_COPYING;
+		break;
+	case GANTRY_MOVER_PROGRESS:
+		take_progress(h, msg);
+		break;
+	case GANTRY_MOVER_ACCEPTED:
+		if (h->is_dry)
+			gantry_handover_finish(h, 0, "%.80s would take it", h->host);
+		break;
+	case GANTRY_MOVER_FREEZE:
+		if (h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
+			hold(h);
+		break;
+	case GANTRY_MOVER_PREPARED:
+		if (h->phase == GANTRY_HANDOVER_STILL)
+			step(h, GANTRY_HANDOVER_PREPARED);
+		break;
+	case GANTRY_MOVER_OWNED:
+		step(h, GANTRY_HANDOVER_OWNED);
+		break;
+	case GANTRY_MOVER_UNKNOWN:
+		(void)gantry_str_copy(h->text, sizeof(h->text),
+				      "the other host did not take it"); /* fits */
+		step(h, GANTRY_HANDOVER_UNKNOWN);
+		break;
+	case GANTRY_MOVER_FAILED:
+		h->code = msg->code && msg->code <= 124 ? (int)msg->code : GANTRY_ADMIN_FAILED;
+		memcpy(h->text, msg->text, sizeof(h->text));
+		break;
+	default:
+		break; /* of another build */
+	}
+}
+
+static void mover_gone(void *arg)
+{
+	struct gantry_handover *h = arg;
+
+	h->mover = NULL;
+	if (!gantry_handover_is_over(h))
+		step(h, GANTRY_HANDOVER_CANCEL);
+}
+
+static const struct gantry_mover_events out_events = { mover_said, mover_gone };
+
+/* ---- questions ---- */
+
+static void ask_now(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_handover *h = arg;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mover_start start;
+
+	(void)fd;
+	(void)what;
+	gantry_mover_start_init(h->agent, &start, GANTRY_MOVER_QUERY);
+	(void)gantry_str_copy(start.host, sizeof(start.host), h->host); /* as long */
+	start.port = h->port;
+	memcpy(start.session.token, h->token, sizeof(h->token));
+	if (gantry_mover_spawn(h->agent, &start, NULL, 0, &out_events, h, &h->mover, &err) < 0)
+		gantry_handover_ask(h);
+}
+
+void gantry_handover_ask(struct gantry_handover *h)
+{
+	uint64_t since_ns = gantry_now_ns() - (h->held_ns ? h->held_ns : h->began_ns);
+
+	gantry_mover_end(h->mover);
+	h->mover = NULL;
+	if (h->phase != GANTRY_HANDOVER_ASKING)
+		gantry_event(h->agent, "migration-in-doubt", NULL, session_of(h), NULL,
+			     "%llu: %.60s was offered the session and has not said whether it has "
+			     "it; it runs nowhere here until it says",
+			     (unsigned long long)h->id, h->host);
+	h->phase = GANTRY_HANDOVER_ASKING;
+	/* or nobody asks, and an agent's restart does */
+	(void)gantry_timer_set(h->agent, &h->timer,
+			       since_ns > ASKED_OFTEN_NS ? ASK_LATER_NS : ASK_FIRST_NS, ask_now, h);
+}
+
+/* ---- begin, cancel, end ---- */
+
+static int spawn(struct gantry_handover *h, struct gantry_session *s, uint64_t bandwidth,
+		 struct gantry_err *err)
+{
+	const int fds[] = { s->segment_fd, s->slab_fd, s->ledger_fd, store_fd(s) };
+	struct gantry_mover_start start;
+
+	gantry_mover_start_init(h->agent, &start, GANTRY_MOVER_SEND);
+	(void)gantry_str_copy(start.host, sizeof(start.host), h->host); /* as long */
+	start.port = h->port;
+	start.rounds_max = h->is_dry ? 0 : ROUNDS_MAX;
+	start.bandwidth = bandwidth;
+	start.segment_off = s->segment_off;
+	start.pause_ns = PAUSE_NS;
+	fill_image(h, s, &start.session);
+	(void)gantry_str_copy(start.session.host, sizeof(start.session.host), start.own_host);
+	h->owned_bytes = start.session.resident_bytes;
+	return gantry_mover_spawn(h->agent, &start, fds, fds[3] >= 0 ? 4 : 3, &out_events, h,
+				  &h->mover, err);
+}
+
+int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t bandwidth, bool dry,
+			  uint64_t *ret_id, struct gantry_err *err)
+{
+	struct gantry_handover *h;
+	int r = movable(s, err);
+
+	if (r != 0)
+		return r;
+	if (!s->agent->config->agent.migration_certificates[0]) {
+		(void)gantry_err_set(err, -ENOENT,
+				     "this agent has no certificates: set migration_certificates "
+				     "in [agent]");
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	h = gantry_handover_new(s->agent, false);
+	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token)) {
+		(void)gantry_err_set(err, -ENOMEM, "no memory for a migration");
+		return GANTRY_ADMIN_FAILED;
+	}
+	h->session_id = s->id;
+	h->is_dry = dry;
+	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), s->tenant->conf.name); /* it fits */
+	if (parse_host(h, to) < 0) {
+		gantry_handover_finish(h, GANTRY_ADMIN_USAGE, "%.60s is no HOST or HOST:PORT", to);
+		(void)gantry_err_set(err, -EINVAL, "%s", h->text);
+		return GANTRY_ADMIN_USAGE;
+	}
+	if (spawn(h, s, bandwidth, err) < 0) {
+		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err->text);
+		return GANTRY_ADMIN_FAILED;
+	}
+	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
+		     (unsigned long long)h->id, h->host, h->port,
+		     dry ? ", to see whether it could" : "");
+	*ret_id = h->id;
+	return 0;
+}
+
+int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err)
+{
+	if (gantry_handover_is_over(h)) {
+		(void)gantry_err_set(err, -EALREADY, "migration %llu is over: %s",
+				     (unsigned long long)h->id, h->text);
+		return GANTRY_ADMIN_FAILED;
+	}
+	if (h->is_incoming) {
+		(void)gantry_err_set(err, -ENOTSUP,
+				     "migration %llu comes from %.60s: cancel it there",
+				     (unsigned long long)h->id, h->host);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	if (h->state != GANTRY_SOURCE_OWNER) {
+		(void)gantry_err_set(err, -EBUSY,
+				     "migration %llu cannot be taken back: %.60s may have the "
+				     "session already, and is asked",
+				     (unsigned long long)h->id, h->host);
+		return GANTRY_ADMIN_BUSY;
+	}
+	h->code = GANTRY_ADMIN_FAILED;
+	(void)gantry_str_copy(h->text, sizeof(h->text), "cancelled"); /* it fits */
+	step(h, GANTRY_HANDOVER_CANCEL);
+	return 0;
+}
+
+void gantry_handover_session_ends(struct gantry_session *s)
+{
+	gantry_list_for_each_safe(&s->agent->handovers, struct gantry_handover, link, h) {
+		struct gantry_handover_step step;
+
+		if (h->session_id != s->id)
+			continue;
+		if (h->is_incoming &&
+		    gantry_handover_destination_step(h->state, GANTRY_HANDOVER_ENDED, &step)) {
+			h->state = step.to;
+			if (step.actions & GANTRY_HANDOVER_RECORD)
+				(void)gantry_handover_record(
+					s->agent); /* or it says owner: as good */
+		}
+		if (!gantry_handover_is_over(h))
+			gantry_handover_finish(h, GANTRY_ADMIN_FAILED,
+					       "the session ended meanwhile");
+	}
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions to other hosts: begun here, watched until they are there or stay. */
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "host-agent/ctl/parse.h"
+#include "host-agent/ctl/print.h"
+#include "host-agent/ctl/verbs.h"
+
+#define REQUEST(name) GANTRY__ADMIN__ADMIN_REQUEST__BODY_##name
+#define MIGRATIONS    GANTRY__ADMIN__ADMIN_REPLY__BODY_MIGRATIONS
+#define LOOK_NS	      (50 * GANTRY_NS_PER_MS)
+#define BAR_WIDTH     30
+
+static int parse_id(struct gantry_ctl *ctl, const char *what, const char *text, uint64_t *ret_id)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	if (gantry_u64_parse(text, 1, UINT64_MAX, ret_id, &err) < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "%s is not the number of a %s", text,
+				       what);
+	return 0;
+}
+
+static int ask(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply **ret_reply)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__MigrationFilter filter = GANTRY__ADMIN__MIGRATION_FILTER__INIT;
+
+	filter.id = id;
+	request.body_case = REQUEST(MIGRATION_LIST);
+	request.migration_list = &filter;
+	return gantry_ctl_ask(ctl, &request, MIGRATIONS, ret_reply);
+}
+
+int gantry_ctl_migration_list(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	int r = ask(ctl, 0, &reply);
+
+	if (r)
+		return r;
+	return gantry_print_list(ctl, &gantry_migration_fields,
+				 (const void *const *)reply->migrations->migrations,
+				 reply->migrations->n_migrations);
+}
+
+int gantry_ctl_migration_show(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	uint64_t id = 0;
+	int r = parse_id(ctl, "migration", ctl->args[0], &id);
+
+	if (!r)
+		r = ask(ctl, id, &reply);
+	if (r)
+		return r;
+	return gantry_print_one(ctl, &gantry_migration_fields, reply->migrations->migrations[0]);
+}
+
+int gantry_ctl_migration_cancel(struct gantry_ctl *ctl)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__MigrationFilter filter = GANTRY__ADMIN__MIGRATION_FILTER__INIT;
+	int r = parse_id(ctl, "migration", ctl->args[0], &filter.id);
+
+	if (r)
+		return r;
+	request.body_case = REQUEST(MIGRATION_CANCEL);
+	request.migration_cancel = &filter;
+	return gantry_ctl_change(ctl, &request, "migration %s: cancelled; the session stays",
+				 ctl->args[0]);
+}
+
+/* ---- a session goes ---- */
+
+/* On a terminal only, one line that is written over. */
+static void show_progress(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
+{
+	uint64_t part = m->owned_bytes ? m->page_bytes * BAR_WIDTH / m->owned_bytes : 0;
+	char bar[BAR_WIDTH + 1];
+
+	if (ctl->json || !isatty(STDERR_FILENO))
+		return;
+	memset(bar, '.', BAR_WIDTH);
+	memset(bar, '#', part < BAR_WIDTH ? part : BAR_WIDTH);
+	bar[BAR_WIDTH] = '\0';
+	fprintf(ctl->err, "\r%-10s [%s] %" PRIu64 " MiB of %" PRIu64 ", round %u ", m->state, bar,
+		m->page_bytes >> 20, m->owned_bytes >> 20, m->rounds);
+	fflush(ctl->err);
+}
+
+static void end_progress(struct gantry_ctl *ctl)
+{
+	if (!ctl->json && isatty(STDERR_FILENO))
+		fprintf(ctl->err, "\r%*s\r", 70, "");
+}
+
+static bool is_over(const Gantry__Admin__Migration *m)
+{
+	return strcmp(m->state, "done") == 0 || strcmp(m->state, "failed") == 0;
+}
+
+static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
+{
+	if (m->code)
+		return gantry_ctl_fail(ctl, gantry_ctl_code(m->code), "session %" PRIu64 ": %s",
+				       m->session_id, m->text);
+	if (ctl->json)
+		return gantry_print_one(ctl, &gantry_migration_fields, m);
+	if (m->dry_run)
+		fprintf(ctl->out, "session %" PRIu64 ": %s; it stays here\n", m->session_id,
+			m->text);
+	else
+		fprintf(ctl->out,
+			"session %" PRIu64 ": %s: %" PRIu64 " MiB in %u rounds and %" PRIu64
+			" ms, held still for %" PRIu64 " ms\n",
+			m->session_id, m->text, m->page_bytes >> 20, m->rounds,
+			(uint64_t)(m->elapsed_ns / GANTRY_NS_PER_MS),
+			(uint64_t)(m->downtime_ns / GANTRY_NS_PER_MS));
+	return 0;
+}
+
+static int watch(struct gantry_ctl *ctl, uint64_t id)
+{
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+
+	for (;;) {
+		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+		const Gantry__Admin__Migration *m;
+		int r = ask(ctl, id, &reply);
+
+		if (r)
+			return r;
+		m = reply->migrations->migrations[0];
+		if (is_over(m)) {
+			end_progress(ctl);
+			return report(ctl, m);
+		}
+		show_progress(ctl, m);
+		(void)nanosleep(&pause, NULL); /* cut short: it is looked at sooner */
+	}
+}
+
+int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__SessionMigrate body = GANTRY__ADMIN__SESSION_MIGRATE__INIT;
+	const char *bandwidth = gantry_ctl_option(ctl, "bandwidth");
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r = parse_id(ctl, "session", ctl->args[0], &body.session_id);
+
+	if (r)
+		return r;
+	body.host = (char *)gantry_ctl_option(ctl, "to");
+	if (!body.host)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "session migrate: where to? --to HOST names it");
+	if (bandwidth && gantry_size_parse(bandwidth, &body.bandwidth, &err) < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", bandwidth,
+				       err.text);
+	body.dry_run = gantry_ctl_option(ctl, "dry-run") != NULL;
+	request.body_case = REQUEST(SESSION_MIGRATE);
+	request.session_migrate = &body;
+	r = gantry_ctl_ask(ctl, &request, MIGRATIONS, &reply);
+	if (r)
+		return r;
+	if (!gantry_ctl_option(ctl, "no-wait"))
+		return watch(ctl, reply->migrations->migrations[0]->id);
+	if (ctl->json)
+		return gantry_print_one(ctl, &gantry_migration_fields,
+					reply->migrations->migrations[0]);
+	fprintf(ctl->out, "%" PRIu64 "\n", reply->migrations->migrations[0]->id);
+	return 0;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The destination: an image into memory that our agent gave us, then the two words of the hand-over. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/mover/mover.h"
+
+#define ANSWER_NS  (30 * GANTRY_NS_PER_S)
+#define SILENCE_NS (600 * GANTRY_NS_PER_S) /* a source waits for a task of the session to end */
+#define READ_BYTES (64u << 10)
+
+struct receiver {
+	struct gantry_mover *m;
+	struct gantry_image_reader reader;
+	struct gantry_ledger ledger; /* the agent's, to be filled in; it checks it afterwards */
+	uint8_t *map[GANTRY_IMAGE_NREGIONS];
+	uint64_t bytes[GANTRY_IMAGE_NREGIONS];
+	int fds[GANTRY_IMAGE_NREGIONS];
+	uint8_t buf[READ_BYTES];
+};
+
+/* ---- where it goes ---- */
+
+static int map_regions(struct receiver *r, const struct gantry_image_session *s,
+		       struct gantry_err *err)
+{
+	const int *fds = r->m->fds;
+	const int of_region[] = { fds[0], fds[1], r->m->nfds > 3 ? fds[3] : -EBADF };
+	const uint64_t bytes[] = { s->segment_bytes, s->slab_bytes, s->store_bytes };
+
+	if (r->m->nfds < 3 || (s->store_bytes && r->m->nfds < 4))
+		return gantry_err_set(err, -EBADF, "the agent gave no memory");
+	for (uint32_t i = 0; i < GANTRY_IMAGE_NREGIONS; i++) {
+		void *map;
+
+		if (bytes[i] == 0)
+			continue;
+		if (gantry_memfd_check(of_region[i], bytes[i]) < 0)
+			return gantry_err_set(err, -EINVAL, "the agent gave too little memory");
+		map = mmap(NULL, bytes[i], PROT_READ | PROT_WRITE, MAP_SHARED, of_region[i], 0);
+		if (map == MAP_FAILED)
+			return gantry_err_set_errno(err, -errno, "mapping the session's memory");
+		r->map[i] = map;
+		r->bytes[i] = bytes[i];
+		r->fds[i] = of_region[i];
+	}
+	return gantry_ledger_open(fds[2], &r->ledger, err);
+}
+
+/* The agent decides whether it takes the session, and the other side hears which. */
+static int take_session(void *cookie, const struct gantry_image_session *s, struct gantry_err *err)
+{
+	static const uint32_t accept[] = { GANTRY_MOVER_ACCEPT, 0 };
+	struct receiver *r = cookie;
+	struct gantry_mover_session told;
+	struct gantry_mover_msg msg;
+	int status;
+
+	gantry_mover_init(&told.msg, GANTRY_MOVER_SESSION);
+	told.session = *s;
+	gantry_mover_tell(r->m, &told.msg, sizeof(told));
+	if (gantry_mover_hear(r->m, &msg, accept, ANSWER_NS) != 0)
+		return gantry_err_set(err, -ECANCELED, "%s",
+				      r->m->err.text[0] ? r->m->err.text : "no answer");
+	status = map_regions(r, s, err);
+	if (status < 0)
+		return status;
+	return gantry_mover_say(r->m, GANTRY_MOVER_ACCEPTED, s->token, 0, NULL) < 0 ? -ECONNRESET
+										    : 0;
+}
+
+static int take_pages(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
+		      struct gantry_err *err)
+{
+	struct receiver *r = cookie;
+
+	(void)err;
+	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
+		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
+	memcpy(r->map[region] + off, data, bytes); /* inside: the reader checked */
+	return 0;
+}
+
+static int take_zero(void *cookie, uint32_t region, uint64_t off, uint64_t bytes,
+		     struct gantry_err *err)
+{
+	struct receiver *r = cookie;
+
+	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
+		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
+	/* What was never written is zero; back to the kernel with the rest. */
+	if (madvise(r->map[region] + off, bytes, MADV_REMOVE) < 0)
+		memset(r->map[region] + off, 0, bytes);
+	return 0;
+}
+
+static int take_queue(void *cookie, uint32_t slot, const struct gantry_ledger_queue *queue,
+		      struct gantry_err *err)
+{
+	struct receiver *r = cookie;
+
+	(void)err;
+	memcpy(&r->ledger.queues[slot], queue, sizeof(*queue));
+	return 0;
+}
+
+static int take_object(void *cookie, uint32_t slot, const struct gantry_ledger_object *object,
+		       struct gantry_err *err)
+{
+	struct receiver *r = cookie;
+
+	(void)err;
+	memcpy(&r->ledger.objects[slot], object, sizeof(*object));
+	return 0;
+}
+
+static int take_task(void *cookie, uint32_t queue, uint64_t pos,
+		     const struct gantry_ledger_task *task, struct gantry_err *err)
+{
+	struct receiver *r = cookie;
+
+	(void)err;
+	memcpy(gantry_ledger_task(&r->ledger, queue, pos), task, sizeof(*task));
+	return 0;
+}
+
+static int take_round(void *cookie, uint32_t number, struct gantry_err *err)
+{
+	(void)cookie;
+	(void)number;
+	(void)err;
+	return 0;
+}
+
+static const struct gantry_image_sink sink = {
+	.session = take_session,
+	.queue = take_queue,
+	.object = take_object,
+	.task = take_task,
+	.pages = take_pages,
+	.zero = take_zero,
+	.round = take_round,
+};
+
+/* ---- the image ---- */
+
+static int refuse(struct receiver *r, int code, const char *text)
+{
+	char copy[GANTRY_MOVER_TEXT];
+
+	(void)gantry_str_copy(copy, sizeof(copy), text);
+	(void)gantry_mover_say(r->m, GANTRY_MOVER_REFUSED, NULL, code, copy); /* it ends anyway */
+	return gantry_mover_fail(r->m, code, "%s", copy);
+}
+
+static int refuse_image(struct receiver *r, int64_t status, const struct gantry_err *err)
+{
+	int code = status == -ECANCELED && r->m->code ? r->m->code : status == -ENOTSUP ? 8 : 1;
+
+	return refuse(r, code, err->text);
+}
+
+static int read_image(struct receiver *r)
+{
+	while (!r->reader.ended) {
+		struct gantry_err err = GANTRY_ERR_NONE;
+		struct gantry_mover_msg msg;
+		int64_t n = gantry_tls_recv(r->m->tls, r->buf, sizeof(r->buf), SILENCE_NS);
+		int64_t used;
+
+		if (n == -EINTR) {
+			if (gantry_mover_hear(r->m, &msg, NULL, 0) != -EAGAIN)
+				return refuse(r, r->m->code, r->m->err.text);
+			continue;
+		}
+		if (n < 0)
+			return gantry_mover_fail_err(r->m, (int)n);
+		used = gantry_image_read(&r->reader, r->buf, (size_t)n, &err);
+		if (used < 0)
+			return refuse_image(r, used, &err);
+		if (used < n)
+			return refuse(r, 1, "more came than an image");
+	}
+	return 0;
+}
+
+/* ---- the two words ---- */
+
+static int answer_commits(struct receiver *r)
+{
+	static const uint32_t words[] = { GANTRY_MOVER_COMMIT, GANTRY_MOVER_ASK,
+					  GANTRY_MOVER_FORGET, 0 };
+	static const uint32_t answers[] = { GANTRY_MOVER_OWNED, GANTRY_MOVER_UNKNOWN, 0 };
+	struct gantry_mover_msg msg;
+
+	for (;;) {
+		if (gantry_mover_listen(r->m, &msg, words, SILENCE_NS) < 0)
+			return -1;
+		gantry_mover_tell(r->m, &msg, sizeof(msg));
+		if (msg.kind == GANTRY_MOVER_FORGET)
+			return 0;
+		if (gantry_mover_hear(r->m, &msg, answers, ANSWER_NS) != 0)
+			return r->m->err.text[0] ? -1
+						 : gantry_mover_fail(r->m, 1, "no decision came");
+		if (gantry_mover_say(r->m, msg.kind, msg.token, 0, NULL) < 0)
+			return -1;
+		if (msg.kind == GANTRY_MOVER_UNKNOWN)
+			return 0;
+	}
+}
+
+static int take_image(struct receiver *r)
+{
+	static const uint32_t prepared[] = { GANTRY_MOVER_PREPARED, 0 };
+	struct gantry_mover_msg msg;
+
+	if (gantry_image_reader_init(&r->reader, &sink, r) < 0)
+		return gantry_mover_fail(r->m, 1, "no memory to read an image");
+	if (read_image(r) < 0)
+		return -1;
+	memcpy(r->m->start.session.token, r->reader.session.token,
+	       sizeof(r->m->start.session.token));
+	/* Nothing of ours is written any more: the agent copies, checks, decides. */
+	gantry_ledger_close(&r->ledger);
+	for (uint32_t i = 0; i < GANTRY_IMAGE_NREGIONS; i++)
+		if (r->map[i])
+			(void)munmap(r->map[i], r->bytes[i]); /* a mapping of ours */
+	gantry_mover_tell_kind(r->m, GANTRY_MOVER_ARRIVED);
+	if (gantry_mover_hear(r->m, &msg, prepared, ANSWER_NS) != 0)
+		return refuse(r, r->m->err.text[0] ? r->m->code : 1,
+			      r->m->err.text[0] ? r->m->err.text : "the agent did not answer");
+	if (gantry_mover_say(r->m, GANTRY_MOVER_PREPARED, msg.token, 0, NULL) < 0)
+		return -1;
+	return answer_commits(r);
+}
+
+/* An image, or a question after one of before. */
+int gantry_mover_receive(struct gantry_mover *m)
+{
+	static const uint32_t first[] = { GANTRY_MOVER_IMAGE, GANTRY_MOVER_ASK, 0 };
+	static const uint32_t answers[] = { GANTRY_MOVER_OWNED, GANTRY_MOVER_UNKNOWN, 0 };
+	static struct receiver r;
+	struct gantry_mover_msg msg;
+	int status;
+
+	r.m = m;
+	if (gantry_mover_listen(m, &msg, first, ANSWER_NS) < 0)
+		return -1;
+	if (msg.kind == GANTRY_MOVER_IMAGE) {
+		status = take_image(&r);
+		gantry_image_reader_fini(&r.reader);
+		return status;
+	}
+	gantry_mover_tell(m, &msg, sizeof(msg));
+	if (gantry_mover_hear(m, &msg, answers, ANSWER_NS) != 0 ||
+	    gantry_mover_say(m, msg.kind, msg.token, 0, NULL) < 0)
+		return -1;
+	return msg.kind == GANTRY_MOVER_OWNED ? answer_commits(&r) : 0;
+}

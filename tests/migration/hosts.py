@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts on one machine: an agent each, with certificates for each other, and a guest behind a stream that follows."""
+import contextlib
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+
+import harness
+import puppet
+from streamproxy import Proxy
+
+MAKE_CERTIFICATES = harness.SOURCE / "deploy" / "make-certificates"
+
+
+@functools.lru_cache(maxsize=None)
+def certificates():
+    """A folder with those of north, south, and, of another authority, stranger/north. Made once for a test file."""
+    if not shutil.which("openssl"):
+        raise harness.Skip("openssl is missing: it makes the certificates")
+    folder = tempfile.mkdtemp(prefix="gantry-certs-")
+    import atexit
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path, hosts in ((folder, ["north=127.0.0.1", "south=127.0.0.1", "elsewhere"]),
+                        (os.path.join(folder, "strangers"), ["north=127.0.0.1", "south=127.0.0.1"])):
+        made = subprocess.run([str(MAKE_CERTIFICATES), path, *hosts], capture_output=True, text=True)
+        if made.returncode:
+            raise harness.Failure(f"make-certificates: {made.stderr}")
+    return folder
+
+
+class Hosts:
+    """north and south; .front is a socket that leads a guest to where its session is."""
+
+    def __init__(self, north, south, folder):
+        self.north, self.south = north, south
+        self.front = os.path.join(folder, "front")
+        self.proxy = Proxy(self.front, north.vsock)
+
+    def follow(self, agent):
+        """From now on new connections go there."""
+        self.proxy.target = agent.vsock
+
+    def guest(self, agent=None, **options):
+        agent = agent or self.north
+        made = agent.guest("red", [harness.program("puppet-guest")], env={"GANTRY_DOOR": "stream:" + self.front})
+        return puppet.Puppet(agent, "red", guest=made, **options)
+
+    def migrate(self, session, *args, source=None, to=None, timeout=120):
+        """gantryctl session migrate, to its end."""
+        source = source or self.north
+        target = self.south if source is self.north else self.north
+        return source.ctl("session", "migrate", str(session), "--to", to or f"127.0.0.1:{target.port}", *args,
+                          timeout=timeout)
+
+    def migrations(self, agent):
+        return agent.ctl_json("migration", "list")["migrations"]
+
+    def close(self):
+        self.proxy.close()
+
+
+def agent_of(name, folder, keys, tenant):
+    port = harness.free_port()
+    stream = os.path.join(folder, name)
+    made = {"migration_listen": f"127.0.0.1:{port}", "migration_name": name,
+            "migration_certificates": os.path.join(certificates(), name), "vsock_grace": "60s", **keys}
+    agent = harness.Agent(tenants={"red": {"vsock_path": stream, **tenant}},
+                          agent={key: value for key, value in made.items() if value is not None})
+    agent.vsock, agent.port = stream, port
+    harness.wait_until(lambda: os.path.exists(stream), "the stream socket")
+    return agent
+
+
+@contextlib.contextmanager
+def two(north=None, south=None, north_tenant=None, south_tenant=None):
+    """north, south: keys of [agent] that differ; *_tenant: of tenant red."""
+    folder = tempfile.mkdtemp(prefix="gh-")
+    try:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(agent_of("north", folder, north or {}, north_tenant or {}))
+            second = stack.enter_context(agent_of("south", folder, south or {}, south_tenant or {}))
+            hosts = Hosts(first, second, folder)
+            stack.callback(hosts.close)
+            yield hosts
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_chain(guest, steps=40):
+    guest.do(f"chain 0 {steps} 0")
+    return float(guest.do("value 0", 60)[0])
