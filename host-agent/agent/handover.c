@@ -191,7 +191,10 @@ static void restore_incoming(struct gantry_handover *h)
 
 void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal_line *line)
 {
-	struct gantry_handover *h = gantry_handover_new(a, line->is_incoming);
+	bool known = line->is_incoming ? line->state >= GANTRY_DESTINATION_OWNER &&
+						 line->state < GANTRY_DESTINATION_NSTATES
+				       : line->state == GANTRY_SOURCE_OFFERED;
+	struct gantry_handover *h = known ? gantry_handover_new(a, line->is_incoming) : NULL;
 
 	if (!h)
 		return;

@@ -96,6 +96,14 @@ static int movable(const struct gantry_session *s, struct gantry_err *err)
 				     id);
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
+	if (!s->is_relayed) {
+		(void)gantry_err_set(
+			err, -ENOTSUP,
+			"session %llu cannot go: its guest shares memory with this host "
+			"and could not follow; guests behind a stream (vsock) can",
+			id);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
 	if (s->worker->class.mode != GANTRY_ISOLATED) {
 		(void)gantry_err_set(err, -ENOTSUP,
 				     "session %llu has its worker together with others: only "
@@ -296,8 +304,10 @@ static void release(struct gantry_handover *h)
 	h->agent->counters.handover_bytes += h->sent_bytes;
 	(void)gantry_str_format(text, sizeof(text), "the session has moved to %.80s", h->host);
 	gantry_handover_finish(h, 0, "%s", text);
-	if (s)
-		gantry_detach(s, GANTRY_E_DETACHED, text);
+	if (!s)
+		return;
+	s->has_moved = true;
+	gantry_detach(s, GANTRY_E_DETACHED, text);
 }
 
 static void give_up(struct gantry_handover *h)

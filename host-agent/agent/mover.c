@@ -50,16 +50,6 @@ static void mover_free(struct gantry_mover_process *m)
 	free(m);
 }
 
-static void mover_ended(evutil_socket_t fd, short what, void *arg)
-{
-	struct gantry_mover_process *m = arg;
-
-	(void)fd;
-	(void)what;
-	(void)waitpid(m->pid, NULL, WNOHANG); /* our child, and its end is what woke us */
-	mover_free(m);
-}
-
 /* What is left is to wait for the process; where it is gone already, so is @m. */
 static void lose(struct gantry_mover_process *m)
 {
@@ -71,22 +61,44 @@ static void lose(struct gantry_mover_process *m)
 		events->gone(arg);
 }
 
-static void readable(evutil_socket_t fd, short what, void *arg)
+/* false: there was nothing. */
+static bool take_one(struct gantry_mover_process *m)
 {
-	struct gantry_mover_process *m = arg;
 	union packet in;
-	ssize_t n = gantry_fd_recv((int)fd, &in, sizeof(in), NULL, 0, NULL, MSG_DONTWAIT);
+	ssize_t n = gantry_fd_recv(m->sock, &in, sizeof(in), NULL, 0, NULL, MSG_DONTWAIT);
 
-	(void)what;
 	if (n == -EAGAIN)
-		return;
+		return false;
 	if (n < (ssize_t)sizeof(in.msg) || in.msg.magic != GANTRY_MOVER_MAGIC ||
 	    !memchr(in.msg.text, '\0', sizeof(in.msg.text))) {
 		lose(m);
-		return;
+		return true;
 	}
 	gantry_str_make_printable(in.msg.text);
 	m->events->said(m->arg, &in.msg, (size_t)n);
+	return true;
+}
+
+static void readable(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	(void)take_one(arg); /* what else there is wakes us again */
+}
+
+/* Its last words are read before its end is believed. */
+static void mover_ended(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_mover_process *m = arg;
+
+	(void)fd;
+	(void)what;
+	(void)waitpid(m->pid, NULL, WNOHANG); /* our child, and its end is what woke us */
+	while (m->events && take_one(m))
+		;
+	if (m->events)
+		lose(m);
+	mover_free(m);
 }
 
 void gantry_mover_end(struct gantry_mover_process *m)

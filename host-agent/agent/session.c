@@ -340,7 +340,8 @@ static void add_totals(struct gantry_session *s)
 
 static void say_detached(struct gantry_session *s)
 {
-	if (!s->segment)
+	/* A relay that has not seen the end of its door yet must not tell a guest whose session is elsewhere. */
+	if (!s->segment || s->has_moved)
 		return;
 	gantry_store_relaxed(&s->segment->reason, s->reason);
 	/* reason before state */

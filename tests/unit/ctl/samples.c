@@ -378,6 +378,30 @@ void gantry_sample_doors(const char *dir)
 	(void)snprintf(blue_door, sizeof(blue_door), "%s/blue/door", dir);
 }
 
+static Gantry__Admin__Migration migration = {
+	.base = BASE(migration),
+	.id = 3,
+	.kind = T("session"),
+	.session_id = 7,
+	.tenant = T("red"),
+	.direction = T("out"),
+	.host = T("south"),
+	.port = 16601,
+	.state = T("done"),
+	.text = T("the session has moved to south"),
+	.rounds = 3,
+	.owned_bytes = 256 << 20,
+	.page_bytes = 300 << 20,
+	.sent_bytes = 301 << 20,
+	.elapsed_ns = 900000000,
+	.drain_ns = 2000000,
+	.downtime_ns = 90000000,
+};
+static Gantry__Admin__Migration *migration_ptrs[] = { &migration };
+static Gantry__Admin__MigrationList migrations = { .base = BASE(migration_list),
+						   .n_migrations = 1,
+						   .migrations = migration_ptrs };
+
 static Gantry__Admin__IvshmemDoor ivshmem_door = {
 	.base = PROTOBUF_C_MESSAGE_INIT(&gantry__admin__ivshmem_door__descriptor),
 	.socket = T("/run/gantry/doors/red/ivshmem.sock"),
@@ -420,6 +444,7 @@ int gantry_sample_reply(int body_case, Gantry__Admin__AdminReply *reply)
 		ANSWER(KERNEL_LIST, KERNELS, kernels, kernels);
 		ANSWER(STATS, STATS, stats, stats);
 		ANSWER(WORKER_LIST, WORKERS, workers, workers);
+		ANSWER(MIGRATION_LIST, MIGRATIONS, migrations, migrations);
 		ANSWER(DOCTOR, DOCTOR, doctor, doctor);
 		ANSWER(DOOR_SHOW, DOORS, doors, doors_of_red);
 		ANSWER(POLICY_LIST, POLICIES, policies, policies);

@@ -255,6 +255,9 @@ START_TEST(test_fields_json_is_as_promised)
 	SAMPLE(GROUP_LIST);
 	check_golden_json("group.json",
 			  gantry_fields_json(&gantry_group_fields, reply.groups->groups[0]));
+	SAMPLE(MIGRATION_LIST);
+	check_golden_json("migration.json", gantry_fields_json(&gantry_migration_fields,
+							       reply.migrations->migrations[0]));
 	SAMPLE(KERNEL_LIST);
 	check_golden_json("kernel.json",
 			  gantry_fields_json(&gantry_kernel_fields, reply.kernels->kernels[0]));
@@ -280,7 +283,7 @@ START_TEST(test_fields_keys_are_unique)
 		&gantry_device_fields,	&gantry_tenant_fields,	    &gantry_session_fields,
 		&gantry_queue_fields,	&gantry_worker_fields,	    &gantry_kernel_fields,
 		&gantry_event_fields,	&gantry_check_fields,	    &gantry_metric_fields,
-		&gantry_version_fields, &gantry_peer_device_fields,
+		&gantry_version_fields, &gantry_peer_device_fields, &gantry_migration_fields,
 	};
 
 	for (size_t f = 0; f < GANTRY_ARRAY_SIZE(all); f++)

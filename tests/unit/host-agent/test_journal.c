@@ -24,7 +24,7 @@ static int parse(const char *text)
 
 START_TEST(test_journal_lines_read_back_the_same)
 {
-	struct gantry_journal_line lines[4] = {
+	struct gantry_journal_line lines[5] = {
 		{ .kind = GANTRY_JOURNAL_NEXT, .id = 12, .worker = 34 },
 		{ .kind = GANTRY_JOURNAL_SESSION,
 		  .id = 7,
@@ -38,14 +38,22 @@ START_TEST(test_journal_lines_read_back_the_same)
 			     .tenant_slot = 3,
 			     .mode = GANTRY_RW } },
 		{ .kind = GANTRY_JOURNAL_DEVICE, .device = "cpu0", .state = 2 },
+		{ .kind = GANTRY_JOURNAL_HANDOVER,
+		  .id = 7,
+		  .state = 1,
+		  .is_incoming = true,
+		  .port = 16601,
+		  .guest_session = 9,
+		  .token = { .bytes = { 3, 0, 254 } },
+		  .host = "south.example" },
 	};
-	char text[1024] = "";
+	char text[2048] = "";
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 		ck_assert_int_gt(gantry_journal_format(&lines[i], text + strlen(text), 512), 0);
 	strcat(text, "end\n");
 	ck_assert_int_eq(parse(text), 0);
-	ck_assert_uint_eq(nseen, 4);
+	ck_assert_uint_eq(nseen, 5);
 	ck_assert_uint_eq(seen[0].id, 12);
 	ck_assert_uint_eq(seen[0].worker, 34);
 	ck_assert_uint_eq(seen[1].unix_ns, 1234567890123456789);
@@ -55,6 +63,13 @@ START_TEST(test_journal_lines_read_back_the_same)
 	ck_assert_uint_eq(seen[2].token.mode, GANTRY_RW);
 	ck_assert_str_eq(seen[3].device, "cpu0");
 	ck_assert_uint_eq(seen[3].state, 2);
+	ck_assert(seen[4].is_incoming);
+	ck_assert_uint_eq(seen[4].id, 7);
+	ck_assert_uint_eq(seen[4].state, 1);
+	ck_assert_uint_eq(seen[4].port, 16601);
+	ck_assert_uint_eq(seen[4].guest_session, 9);
+	ck_assert_mem_eq(seen[4].token.bytes, lines[4].token.bytes, GANTRY_DOOR_TOKEN);
+	ck_assert_str_eq(seen[4].host, "south.example");
 }
 END_TEST
 
@@ -69,18 +84,18 @@ END_TEST
 
 START_TEST(test_journal_nonsense_is_passed_over)
 {
-	char longline[600];
+	char longline[1200];
 
 	memset(longline, 'x', sizeof(longline));
 	longline[0] = '\0';
 	strcat(longline, "next 1");
-	memset(longline + 6, ' ', 500);
-	strcpy(longline + 506, "\nend\n");
+	memset(longline + 6, ' ', 1000);
+	strcpy(longline + 1006, "\nend\n");
 	ck_assert_int_eq(parse(longline), 0);
 	ck_assert_uint_eq(nseen, 0);
-	ck_assert_int_eq(
-		parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\nhuh\nend\n"),
-		0);
+	ck_assert_int_eq(parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\n"
+			       "handover up 00 1 1 1 1 x\nhandover in zz 1 1 1 1 x\nhuh\nend\n"),
+			 0);
 	ck_assert_uint_eq(nseen, 0);
 }
 END_TEST
