@@ -80,7 +80,6 @@ struct gantry_agent_conf {
 	uint64_t vsock_grace_ns;	 /* how long a session outlives its stream */
 	char policy[GANTRY_CONFIG_NAME]; /* of devices and tenants without a group */
 	char policy_options[GANTRY_CONFIG_TEXT];
-	uint64_t vsock_grace_ns;		   /* how long a session outlives its stream */
 	char migration_listen[GANTRY_CONFIG_TEXT]; /* "ADDRESS:PORT"; "": no session comes in */
 	char migration_certificates[GANTRY_CONFIG_TEXT]; /* folder; "": none goes out either */
 	char migration_name[64]; /* that our certificate is for; "": the host's name */
