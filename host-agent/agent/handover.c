@@ -130,6 +130,19 @@ struct gantry_handover *gantry_handover_of(const struct gantry_session *s)
 	return NULL;
 }
 
+const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
+						   const uint8_t *nonce)
+{
+	static const uint8_t none[16];
+
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		if (!h->is_incoming && h->state == GANTRY_SOURCE_GONE &&
+		    memcmp(h->nonce, none, sizeof(none)) != 0 &&
+		    memcmp(h->nonce, nonce, sizeof(h->nonce)) == 0)
+			return h;
+	return NULL;
+}
+
 const char *gantry_handover_phase_name(const struct gantry_handover *h)
 {
 	static const char *const names[] = {
@@ -159,7 +172,8 @@ int gantry_handover_record(struct gantry_agent *a)
 
 bool gantry_handover_line(const struct gantry_handover *h, struct gantry_journal_line *ret_line)
 {
-	if (!is_owed(h) && !(h->is_incoming && h->state == GANTRY_DESTINATION_SETTLED))
+	if (!is_owed(h) && h->state != (h->is_incoming ? (uint32_t)GANTRY_DESTINATION_SETTLED
+						       : (uint32_t)GANTRY_SOURCE_GONE))
 		return false;
 	*ret_line = (struct gantry_journal_line){
 		.kind = GANTRY_JOURNAL_HANDOVER,
@@ -170,6 +184,7 @@ bool gantry_handover_line(const struct gantry_handover *h, struct gantry_journal
 		.guest_session = h->guest_session,
 	};
 	memcpy(ret_line->token.bytes, h->token, sizeof(h->token));
+	memcpy(ret_line->nonce, h->nonce, sizeof(h->nonce));
 	(void)gantry_str_copy(ret_line->host, sizeof(ret_line->host), h->host); /* as long */
 	return true;
 }
@@ -183,7 +198,7 @@ static void restore_incoming(struct gantry_handover *h)
 	if (s) {
 		s->guest_session = h->guest_session;
 		s->is_adopted = true;
-		s->awaits_guest = s->door_fd < 0;
+		s->is_arriving = false;
 	} else if (h->state == GANTRY_DESTINATION_OWNER) {
 		h->state = GANTRY_DESTINATION_OVER;
 	}
@@ -193,7 +208,8 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 {
 	bool known = line->is_incoming ? line->state >= GANTRY_DESTINATION_OWNER &&
 						 line->state < GANTRY_DESTINATION_NSTATES
-				       : line->state == GANTRY_SOURCE_OFFERED;
+				       : line->state == GANTRY_SOURCE_OFFERED ||
+						 line->state == GANTRY_SOURCE_GONE;
 	struct gantry_handover *h = known ? gantry_handover_new(a, line->is_incoming) : NULL;
 
 	if (!h)
@@ -203,9 +219,16 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 	h->port = line->port;
 	h->guest_session = line->guest_session;
 	memcpy(h->token, line->token.bytes, sizeof(h->token));
+	memcpy(h->nonce, line->nonce, sizeof(h->nonce));
 	(void)gantry_str_copy(h->host, sizeof(h->host), line->host); /* as long */
 	if (h->is_incoming) {
 		restore_incoming(h);
+		return;
+	}
+	if (h->state == GANTRY_SOURCE_GONE) {
+		h->phase = GANTRY_HANDOVER_DONE;
+		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
+					"the session has moved to %.80s", h->host);
 		return;
 	}
 	/* Offered by the agent before us: nobody here runs it until its answer is known. */

@@ -51,7 +51,8 @@ struct gantry_handover {
 	uint64_t session_id;	/* here */
 	uint64_t guest_session; /* as its guest knows it */
 	uint8_t token[16];
-	char host[256]; /* the other one */
+	uint8_t nonce[16]; /* of its guest; zero: it has none */
+	char host[256];	   /* the other one */
 	uint32_t port;
 	char tenant[32];
 	struct gantry_mover_process *mover;
@@ -86,6 +87,9 @@ struct gantry_handover *gantry_handover_by_token(struct gantry_agent *a, bool is
 struct gantry_handover *gantry_handover_of(const struct gantry_session *s);
 bool gantry_handover_is_over(const struct gantry_handover *h);
 const char *gantry_handover_phase_name(const struct gantry_handover *h);
+/* Where a session has gone whose guest comes with @nonce; NULL: nobody here knows. */
+const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
+						   const uint8_t *nonce);
 /* Writes the journal. 0, or -EIO: what was decided is not written down. */
 int gantry_handover_record(struct gantry_agent *a);
 void gantry_handovers_fini(struct gantry_agent *a);

@@ -100,8 +100,6 @@ static int device_here(const struct gantry_tenant *t, const struct gantry_image_
 
 static int keep_nonce(struct gantry_session *s, const uint8_t *nonce)
 {
-	char hex[2 * sizeof(s->nonce) + 1];
-
 	memcpy(s->nonce, nonce, sizeof(s->nonce));
 	s->is_relayed = true;
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -109,8 +107,7 @@ static int keep_nonce(struct gantry_session *s, const uint8_t *nonce)
 		return -errno;
 	s->wake = GANTRY_SESSION_WAKE_EVENTFD;
 	gantry_keep(s->agent, s->wake_fd, GANTRY_KEPT_WAKE, (unsigned long long)s->id, s->wake);
-	(void)gantry_hex_encode(s->nonce, sizeof(s->nonce), hex, sizeof(hex)); /* it fits */
-	gantry_keep(s->agent, s->bell_fd, "s/%llx/nonce/%s", (unsigned long long)s->id, hex);
+	gantry_vsock_keep_nonce(s);
 	return 0;
 }
 
@@ -153,6 +150,8 @@ static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
 	if (r < 0)
 		return GANTRY_ADMIN_FAILED;
 	s->phase = GANTRY_PHASE_HELD;
+	s->is_arriving = true;
+	gantry_keep(s->agent, s->bell_fd, GANTRY_KEPT_ARRIVING, (unsigned long long)s->id);
 	s->is_adopted = true;
 	s->guest_session = image->session_id;
 	s->attached_unix_ns = image->attached_unix_ns;
@@ -466,6 +465,8 @@ static void adopt(struct gantry_handover *h)
 	gantry_event(h->agent, "session-arrived", NULL, s, NULL, "%s from %.80s", s->program,
 		     h->host);
 	s->welcomed = true;
+	s->is_arriving = false; /* the journal says so by now */
+	gantry_keep_drop(s->agent, GANTRY_KEPT_ARRIVING, (unsigned long long)s->id);
 	s->ledger.hdr->epoch++;
 	gantry_store_relaxed(&s->segment->epoch, s->ledger.hdr->epoch);
 	s->died_ns = gantry_now_ns();

@@ -234,8 +234,10 @@ static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 	h->phase = GANTRY_HANDOVER_STILL;
 	h->drain_ns = gantry_now_ns() - h->held_ns;
 	/* A relay's guest comes back to whoever has the session then; one that shares memory is told at the end. */
-	if (s->is_relayed && s->conn)
+	if (s->is_relayed && s->conn) {
 		gantry_conn_close(s->conn);
+		gantry_vsock_keep_nonce(s);
+	}
 	if (s->worker)
 		gantry_worker_kill_now(s->worker);
 }
@@ -468,6 +470,7 @@ static int spawn(struct gantry_handover *h, struct gantry_session *s, uint64_t b
 	fill_image(h, s, &start.session);
 	(void)gantry_str_copy(start.session.host, sizeof(start.session.host), start.own_host);
 	h->owned_bytes = start.session.resident_bytes;
+	memcpy(h->nonce, s->nonce, sizeof(h->nonce));
 	return gantry_mover_spawn(h->agent, &start, fds, fds[3] >= 0 ? 4 : 3, &out_events, h,
 				  &h->mover, err);
 }

@@ -31,7 +31,7 @@
 
 int gantry_journal_format(const struct gantry_journal_line *line, char *buf, size_t cap)
 {
-	char hex[2 * sizeof(line->program) + 1];
+	char hex[2 * sizeof(line->program) + 1], nonce[2 * sizeof(line->nonce) + 1];
 	int n = -1;
 
 	switch (line->kind) {
@@ -57,9 +57,12 @@ int gantry_journal_format(const struct gantry_journal_line *line, char *buf, siz
 	case GANTRY_JOURNAL_HANDOVER:
 		(void)gantry_hex_encode(line->token.bytes, sizeof(line->token.bytes), hex,
 					sizeof(hex)); /* it fits */
-		n = snprintf(buf, cap, "handover %s %s %" PRIu64 " %u %" PRIu64 " %u %s\n",
+		(void)gantry_hex_encode(line->nonce, sizeof(line->nonce), nonce,
+					sizeof(nonce)); /* it fits */
+		n = snprintf(buf, cap, "handover %s %s %" PRIu64 " %u %" PRIu64 " %u %s %s\n",
 			     line->is_incoming ? "in" : "out", hex, line->id, line->state,
-			     line->guest_session, line->port, line->host[0] ? line->host : "-");
+			     line->guest_session, line->port, line->host[0] ? line->host : "-",
+			     nonce);
 		break;
 	}
 	return n < 0 || (size_t)n >= cap ? -E2BIG : n;
@@ -88,11 +91,12 @@ static bool parse_session(const char *text, struct gantry_journal_line *l)
 
 static bool parse_handover(const char *text, struct gantry_journal_line *l)
 {
-	char hex[2 * GANTRY_DOOR_TOKEN + 2], way[4];
+	char hex[2 * GANTRY_DOOR_TOKEN + 2], nonce[2 * sizeof(l->nonce) + 2], way[4];
 
-	if (sscanf(text, "handover %3s %33s %" SCNu64 " %u %" SCNu64 " %u %255s", way, hex, &l->id,
-		   &l->state, &l->guest_session, &l->port, l->host) != 7 ||
-	    gantry_hex_decode(hex, l->token.bytes, sizeof(l->token.bytes)) < 0)
+	if (sscanf(text, "handover %3s %33s %" SCNu64 " %u %" SCNu64 " %u %255s %33s", way, hex,
+		   &l->id, &l->state, &l->guest_session, &l->port, l->host, nonce) != 8 ||
+	    gantry_hex_decode(hex, l->token.bytes, sizeof(l->token.bytes)) < 0 ||
+	    gantry_hex_decode(nonce, l->nonce, sizeof(l->nonce)) < 0)
 		return false;
 	l->is_incoming = strcmp(way, "in") == 0;
 	return l->is_incoming || strcmp(way, "out") == 0;

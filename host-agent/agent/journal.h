@@ -10,7 +10,7 @@
  *   session ID ATTACHED_UNIX_NS PROGRAM(hexadecimal)
  *   token BYTES(hexadecimal) SESSION SHARE BUFFER_BYTES TENANT_SLOT MODE
  *   device NAME STATE
- *   handover out|in TOKEN(hexadecimal) SESSION STATE GUEST_SESSION PORT HOST
+ *   handover out|in TOKEN(hexadecimal) SESSION STATE GUEST_SESSION PORT HOST NONCE(hexadecimal)
  *   end
  * Trust: read as input: bounded, and lines that make no sense are passed over.
  * Threads: the agent's one; format and parse any. Blocking: to write a small file, without fsync.
@@ -51,6 +51,7 @@ struct gantry_journal_line {
 	uint32_t port;
 	uint64_t guest_session;
 	char host[256];
+	uint8_t nonce[16];
 };
 
 /* Appends a line to @buf; returns its length, or -E2BIG. */

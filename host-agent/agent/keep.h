@@ -24,6 +24,9 @@ struct gantry_agent;
 #define GANTRY_KEPT_DESK       "s/%llx/desk/%llx/%x/%llx/%llx/%llx"
 #define GANTRY_KEPT_DESK_SHIFT 21
 
+/* A session that comes from another host and is not ours yet: an agent after us drops it, unless the journal knows better. */
+#define GANTRY_KEPT_ARRIVING "s/%llx/arriving"
+
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 

@@ -255,6 +255,21 @@ static void take_nonce(struct gantry_session *s)
 	}
 }
 
+/* "s/SESSION/arriving": from another host; ours only if the journal says so. */
+static void take_arriving(struct gantry_session *s)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_ARRIVING, /* it fits */
+				(unsigned long long)s->id);
+	fd = gantry_store_take(&s->agent->handed, name);
+	s->is_arriving = fd >= 0;
+	gantry_fd_close(fd);
+	if (s->is_arriving)
+		gantry_keep(s->agent, s->bell_fd, "%s", name);
+}
+
 /* "s/SESSION/by/WORKER": who alone may say that it serves the session. */
 static void take_served_by(struct gantry_session *s)
 {
@@ -368,6 +383,9 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
 	take_served_by(s);
 	take_nonce(s);
+	take_arriving(s);
+	/* Held still to be moved, or come from another host: whoever has the nonce is its guest. */
+	s->awaits_guest = s->is_relayed && *door_fd < 0;
 	r = take_desk(s, err);
 	if (r < 0)
 		return r;
@@ -628,6 +646,8 @@ static void go_on(struct gantry_session *s)
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
 		gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
+	if (s->awaits_guest && s->phase == GANTRY_PHASE_ATTACHED)
+		gantry_vsock_await(s);
 	gantry_deadline_arm(s->agent);
 }
 
@@ -678,7 +698,8 @@ static void go_on_without(struct gantry_session *s)
 	}
 	open_conn(s);
 	gantry_session_let_go(s);
-	if (s->broken || (!s->conn && !s->awaits_guest) || s->ledger.hdr->detach) {
+	if (s->broken || s->is_arriving || (!s->conn && !s->awaits_guest) ||
+	    s->ledger.hdr->detach) {
 		s->phase = GANTRY_PHASE_ATTACHED;
 		gantry_detach(s, s->broken ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
 			      s->broken ? "the host lost a part of the session"
@@ -688,6 +709,8 @@ static void go_on_without(struct gantry_session *s)
 	for (uint32_t i = 0; i < s->agent->ndevices; i++)
 		/* lanes of the dead worker */
 		gantry_share_dismiss(s->agent->devices[i].page, s->share_slot);
+	if (s->awaits_guest)
+		gantry_vsock_await(s);
 	gantry_recover_session(s);
 }
 

@@ -93,6 +93,7 @@ struct gantry_session {
 	uint64_t segment_off; /* in it */
 	int bell_fd;
 	bool is_relayed;	/* its guest is a relay, whose own comes back with the nonce */
+	bool is_arriving;	/* from another host, and not ours yet */
 	bool has_moved;		/* another host has it */
 	bool is_adopted;	/* it began on another host */
 	bool awaits_guest;	/* who comes back with the nonce is its guest */

@@ -24,6 +24,7 @@
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/relay.h"
 #include "host-agent/agent/session.h"
@@ -70,15 +71,24 @@ static int watch_fd(struct stream_conn *v)
 	return v->event && event_add(v->event, NULL) == 0 ? 0 : -ENOMEM;
 }
 
-static void keep_relay(struct gantry_session *s, int fd)
+static void keep_nonce(struct gantry_session *s, int fd)
 {
-	unsigned long long id = s->id;
 	char hex[2 * sizeof(s->nonce) + 1];
 
-	for (size_t i = 0; i < sizeof(s->nonce); i++)
-		(void)snprintf(hex + 2 * i, 3, "%02x", s->nonce[i]); /* it fits */
-	gantry_keep(s->agent, fd, "s/%llx/door", id);
-	gantry_keep(s->agent, fd, "s/%llx/nonce/%s", id, hex);
+	(void)gantry_hex_encode(s->nonce, sizeof(s->nonce), hex, sizeof(hex)); /* it fits */
+	gantry_keep(s->agent, fd, "s/%llx/nonce/%s", (unsigned long long)s->id, hex);
+}
+
+void gantry_vsock_keep_nonce(struct gantry_session *s)
+{
+	/* Which descriptor it is does not matter. */
+	keep_nonce(s, s->bell_fd);
+}
+
+static void keep_relay(struct gantry_session *s, int fd)
+{
+	gantry_keep(s->agent, fd, "s/%llx/door", (unsigned long long)s->id);
+	keep_nonce(s, fd);
 }
 
 /* From here on the guest's stream is the relay's, and the relay the guest. */
@@ -218,6 +228,11 @@ static void resume(struct stream_conn *v, const struct gantry_door_hello *hello)
 	struct gantry_door_welcome msg = { 0 };
 	ssize_t n;
 
+	if (!s && gantry_handover_gone(v->conn.agent, hello->nonce)) {
+		/* Its door leads to the other host soon: it tries again until then. */
+		gantry_conn_refuse(&v->conn, GANTRY_E_AGAIN, "the session is on another host now");
+		return;
+	}
 	if (!s || s->phase == GANTRY_PHASE_DETACHING) {
 		gantry_conn_refuse(&v->conn, GANTRY_E_DETACHED, "the session is over");
 		return;

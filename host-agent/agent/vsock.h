@@ -29,6 +29,8 @@ void gantry_vsock_look_again(struct gantry_agent *a);
 int gantry_vsock_door_open(struct gantry_tenant *t, struct gantry_err *err);
 void gantry_vsock_door_close(struct gantry_tenant *t);
 
+/* The monitor keeps the nonce of a session whose guest has no relay: an agent after us knows whom to wait for. */
+void gantry_vsock_keep_nonce(struct gantry_session *s);
 /* A session whose guest is not here yet, or not any more: whoever has its nonce is, if it comes soon. */
 void gantry_vsock_await(struct gantry_session *s);
 

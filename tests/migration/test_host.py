@@ -418,6 +418,23 @@ def test_guest_that_does_not_follow_yet_finds_its_session_later(t):
         t.equal(run_chain(guest), 2 * puppet.chain_value(40))
 
 
+def test_guest_that_is_led_to_the_old_host_is_told_to_try_again(t):
+    with two() as hosts:
+        guest = hosts.guest()
+        run_chain(guest)
+        t.equal(hosts.migrate(guest.session).code, 0)
+        guest.start("value 0")
+        tried = hosts.proxy.connections
+        harness.wait_until(lambda: hosts.proxy.connections > tried + 1, "that it tries the old host")
+        hosts.north.kill_agent()
+        hosts.north.wait_ready()
+        tried = hosts.proxy.connections
+        harness.wait_until(lambda: hosts.proxy.connections > tried + 1, "that it tries the old host's next agent")
+        hosts.follow(hosts.south)
+        t.equal(float(guest.finish("value", 60)[0]), puppet.chain_value(40))
+        t.equal(run_chain(guest), 2 * puppet.chain_value(40))
+
+
 def test_task_that_runs_long_is_waited_for_and_then_the_session_stays(t):
     with two() as hosts:
         guest = hosts.guest()

@@ -45,7 +45,8 @@ START_TEST(test_journal_lines_read_back_the_same)
 		  .port = 16601,
 		  .guest_session = 9,
 		  .token = { .bytes = { 3, 0, 254 } },
-		  .host = "south.example" },
+		  .host = "south.example",
+		  .nonce = { 9, 8, 7 } },
 	};
 	char text[2048] = "";
 
@@ -70,6 +71,7 @@ START_TEST(test_journal_lines_read_back_the_same)
 	ck_assert_uint_eq(seen[4].guest_session, 9);
 	ck_assert_mem_eq(seen[4].token.bytes, lines[4].token.bytes, GANTRY_DOOR_TOKEN);
 	ck_assert_str_eq(seen[4].host, "south.example");
+	ck_assert_mem_eq(seen[4].nonce, lines[4].nonce, sizeof(lines[4].nonce));
 }
 END_TEST
 
@@ -93,9 +95,10 @@ START_TEST(test_journal_nonsense_is_passed_over)
 	strcpy(longline + 1006, "\nend\n");
 	ck_assert_int_eq(parse(longline), 0);
 	ck_assert_uint_eq(nseen, 0);
-	ck_assert_int_eq(parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\n"
-			       "handover up 00 1 1 1 1 x\nhandover in zz 1 1 1 1 x\nhuh\nend\n"),
-			 0);
+	ck_assert_int_eq(
+		parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\n"
+		      "handover up 00 1 1 1 1 x 00\nhandover in zz 1 1 1 1 x 00\nhuh\nend\n"),
+		0);
 	ck_assert_uint_eq(nseen, 0);
 }
 END_TEST
