@@ -13,11 +13,20 @@ import subprocess
 import sys
 import tempfile
 
-# Model: defines of the searches that must find nothing, and of those that must find the lost wake-up.
+# Model: defines of the searches that must find nothing, of those that must find the fault, what the fault is called,
+# and how spin says it.
+SLEEP = ("never loses a wake-up", "loses one", "invalid end state")
+BOTH = ("runs on exactly one side", "does not", "assertion violated")
 MODELS = {
     "ring": (
         [[], ["TASKS=3"]],
         [["NO_FENCE_PUT"], ["NO_FENCE_PARK"], ["NO_FENCE_WAKE"], ["NO_FENCE_WAIT"]],
+        SLEEP,
+    ),
+    "handover": (
+        [[], ["DEATHS=3", "LOSSES=1"]],
+        [["RUNS_ON"], ["COMMIT_UNWRITTEN"], ["EAGER"], ["FORGETS_READY"], ["RETURNS_ANYWAY"]],
+        BOTH,
     ),
     "share": (
         [[], ["TURNS=3"], ["NLANES=2"]],
@@ -29,6 +38,7 @@ MODELS = {
             ["NO_FENCE_LEAVE"],
             ["NO_FENCE_TAKE", "NLANES=2"],
         ],
+        SLEEP,
     ),
 }
 DEPTH = 1000000
@@ -73,24 +83,24 @@ def search(model, defines):
 
 
 def cases(folder):
-    """(name, model, defines, whether it must fail), one for each search."""
-    for name, (sound, broken) in MODELS.items():
+    """(name, model, defines, the fault it must have or None), one for each search."""
+    for name, (sound, broken, (good, bad, fault)) in MODELS.items():
         model = os.path.join(folder, name + ".pml")
         for defines in sound:
-            yield " ".join([name, *defines, "never loses a wake-up"]), model, defines, False
+            yield " ".join([name, *defines, good]), model, defines, None
         for defines in broken:
-            yield " ".join([name, *defines, "loses one"]), model, defines, True
+            yield " ".join([name, *defines, bad]), model, defines, fault
 
 
-def check(model, defines, must_fail):
+def check(model, defines, fault):
     """A complaint, or None."""
     try:
         found = search(model, defines)
     except ModelError as error:
         return str(error)
-    if must_fail and "invalid end state" not in found:
-        return f"no sleep without end, but '{found}': is the fence needed, does the model see it?"
-    if not must_fail and found:
+    if fault and fault not in found:
+        return f"no {fault}, but '{found}': is what was left out needed, does the model see it?"
+    if not fault and found:
         return f"{found}; see it with: spin -a, cc, pan, spin -t -p"
     return None
 
@@ -102,11 +112,11 @@ def main():
     failed = 0
 
     print(f"1..{len(todo)}", flush=True)
-    for number, (name, model, defines, must_fail) in enumerate(todo, 1):
+    for number, (name, model, defines, fault) in enumerate(todo, 1):
         if missing:
             print(f"ok {number} - {name} # SKIP {missing[0]} is not installed")
             continue
-        complaint = check(model, defines, must_fail)
+        complaint = check(model, defines, fault)
         print(f"{'not ok' if complaint else 'ok'} {number} - {name}", flush=True)
         if complaint:
             failed += 1
