@@ -169,6 +169,15 @@ static int kernel_get(struct wsession *s, uint64_t handle, uint32_t kind,
 	return k ? GANTRY_OK : GANTRY_E_NO_KERNEL;
 }
 
+/* What its queue needs of a device that it goes to (migrate.c). */
+static void note_kernel(const struct wqueue *q, uint64_t handle)
+{
+	struct wobject *rt = &q->session->objects[GANTRY_HANDLE_SLOT(handle)];
+
+	if (!(gantry_load_relaxed(&rt->queues) >> q->slot & 1))
+		(void)gantry_fetch_or(&rt->queues, 1ull << q->slot);
+}
+
 static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 		       struct wkernel **ret_kernel)
 {
@@ -188,6 +197,7 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 	status = worker_kernel_on(d, k, &launch->kernel);
 	if (status != GANTRY_OK)
 		return status;
+	note_kernel(q, op->kernel);
 	status = launch_args(d, q, &parts, &k->sig);
 	if (status != GANTRY_OK)
 		return status;
@@ -363,6 +373,65 @@ static bool replayable(const struct wqueue *q, const struct bound *b, uint16_t o
 	return true;
 }
 
+/* ---- kernels that are elsewhere ---- */
+
+/* Another device that the queue may use and that has a form of the kernel; negative: none. */
+static int device_with(const struct wdevice *d, const struct wqueue *q, uint64_t kernel)
+{
+	const struct gantry_engine *e = d->engine;
+
+	for (uint32_t i = 0; i < e->ndevices; i++)
+		if (i != d->index && worker_queue_fits(q->session, q, i) &&
+		    worker_kernel_has_form(q->session, GANTRY_HANDLE_SLOT(kernel),
+					   e->devices[i]->device.info.kind))
+			return (int)i;
+	return -1;
+}
+
+/* The queue goes to device @to as soon as what it has in flight is finished; its next task is bound there. */
+static bool send_to(const struct wdevice *d, struct wqueue *q, uint32_t to)
+{
+	uint32_t here = d->index;
+
+	/* Release: pairs with the acquire in queue_leaves(). Whoever sends it elsewhere just now is right. */
+	return gantry_cas(&q->target, &here, to);
+}
+
+/*
+ * The device lacks the kernel: the queue goes to one that has it, and back as soon as a kernel is there. True: it goes.
+ */
+static bool follow_kernel(const struct wdevice *d, struct wqueue *q, uint64_t kernel, int status)
+{
+	int to;
+
+	if (kernel == 0 || (status != GANTRY_E_NO_DEVICE && status != GANTRY_E_NO_KERNEL))
+		return false;
+	to = device_with(d, q, kernel);
+	if (to < 0 || !send_to(d, q, (uint32_t)to))
+		return false;
+	if (q->native == 0)
+		q->native = d->index + 1;
+	return true;
+}
+
+static bool go_home(const struct wdevice *d, struct wqueue *q, uint64_t kernel)
+{
+	uint32_t home = q->native - 1;
+
+	if (kernel == 0)
+		return false;
+	if (home == d->index || !worker_queue_fits(q->session, q, home)) {
+		q->native = 0;
+		return false;
+	}
+	if (!worker_kernel_has_form(q->session, GANTRY_HANDLE_SLOT(kernel),
+				    d->engine->devices[home]->device.info.kind) ||
+	    !send_to(d, q, home))
+		return false;
+	q->native = 0;
+	return true;
+}
+
 /* ---- all of them ---- */
 
 static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
@@ -507,8 +576,14 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 				      worker_replay_reads_the_same(q, pos)))
 		return WBIND_FINISH;
 	d->binding = q;
+	if (q->native && task->desc.op == GANTRY_OP_launch &&
+	    go_home(d, q, bound.args.launch.kernel))
+		return WBIND_WAIT;
 	status = bind_command(d, q, task->desc.op, ret_kernel, &nothing);
 	if (status == GANTRY_E_AGAIN)
+		return WBIND_WAIT;
+	if (task->desc.op == GANTRY_OP_launch &&
+	    follow_kernel(d, q, bound.args.launch.kernel, status))
 		return WBIND_WAIT;
 	if (gantry_load_relaxed(&q->session->mover) == q)
 		worker_move_over(q->session);

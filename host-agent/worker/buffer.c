@@ -133,6 +133,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
 	struct wobject *rt = &s->objects[slot];
 
+	worker_ahead_end_locked(s, slot);
 	worker_move_forget_locked(s, slot);
 	if (b->place == GANTRY_PLACE_SLAB || b->host_copy)
 		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
@@ -157,6 +158,8 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	rt->dirty = 0;
 	rt->for_task = 0;
 	rt->stuck = GANTRY_OK;
+	gantry_store_relaxed(&rt->queues, (uint64_t)0);
+	gantry_store_relaxed(&rt->writer, (uint64_t)0);
 	free(rt->tails);
 	rt->tails = NULL;
 	worker_object_end_locked(s, slot);
@@ -208,7 +211,7 @@ static bool users_finished(const struct wsession *s, uint32_t slot)
 {
 	const uint64_t *tails = s->objects[slot].tails;
 
-	if (s->objects[slot].moving)
+	if (s->objects[slot].moving || worker_ahead_holds_locked(s, slot))
 		return false;
 	for (uint32_t i = 1; tails && i < s->ledger.nqueues; i++) {
 		const struct gantry_ledger_queue *led = &s->ledger.queues[i];
@@ -324,7 +327,8 @@ static int bring_home_locked(struct wdevice *d, struct wsession *s, uint32_t slo
 
 	if (b->place == GANTRY_PLACE_WINDOW)
 		return worker_move_to_host_locked(d, s, slot);
-	worker_move_forget_locked(s, slot);
+	if (!s->objects[slot].ahead)
+		worker_move_forget_locked(s, slot);
 	if (!s->slab_mem[d->index])
 		return GANTRY_E_UNSUPPORTED;
 	if (b->place == GANTRY_PLACE_NONE)
@@ -404,7 +408,7 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 	return status;
 }
 
-static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write)
+int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write)
 {
 	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 	struct wobject *rt = &s->objects[slot];
@@ -426,9 +430,10 @@ static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bo
 		status = bring_home_locked(d, s, slot);
 	if (status != GANTRY_OK)
 		return status;
-	if (obj->buffer.host_copy && write)
+	/* FILLING: it is copied ahead, and what is written is marked. */
+	if (obj->buffer.host_copy == GANTRY_HOST_COPY_CLEAN && write)
 		worker_move_drop_copy_locked(s, &obj->buffer);
-	if (obj->buffer.host_copy)
+	if (obj->buffer.host_copy || rt->ahead)
 		bits = 1u << d->index;
 	rt->users |= 1u << d->index;
 	rt->used = ++s->clock;
@@ -440,22 +445,36 @@ static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bo
 	return GANTRY_OK;
 }
 
-static int bring(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+static int bring(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t off, uint64_t len,
 		 bool write)
 {
 	int status;
 
 	pthread_mutex_lock(&s->lock);
-	status = bring_locked(d, s, (uint32_t)(obj - s->ledger.objects), write);
+	status = worker_buffer_bring_locked(d, s, slot, write);
+	if (status == GANTRY_OK && write)
+		worker_ahead_written_locked(s, slot, off, len);
 	pthread_mutex_unlock(&s->lock);
 	return status;
+}
+
+/* Who has used it, and wrote it last: what a queue owns (migrate.c). Written by threads that use it, each its own bits. */
+static void note_use(struct wobject *rt, const struct wqueue *q, bool write)
+{
+	uint64_t bit = 1ull << q->slot;
+
+	if (!(gantry_load_relaxed(&rt->queues) & bit))
+		(void)gantry_fetch_or(&rt->queues, bit);
+	if (write)
+		gantry_store_relaxed(&rt->writer, GANTRY_TICKET(q->slot, q->led->issued + 1));
 }
 
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
 			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
 {
 	struct gantry_ledger_buffer *b = &obj->buffer;
-	uint32_t *ready = &s->objects[obj - s->ledger.objects].ready;
+	uint32_t slot = (uint32_t)(obj - s->ledger.objects);
+	uint32_t *ready = &s->objects[slot].ready;
 	uint32_t place;
 	uint64_t end;
 	int status;
@@ -468,12 +487,13 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		*ret_range = (struct gantry_range){ s->heap_mem[d->index], b->off + off, len };
 		return GANTRY_OK;
 	}
-	/* Acquire: pairs with the release in bring_locked(). */
+	/* Acquire: pairs with the release in worker_buffer_bring_locked(). */
 	if (!(gantry_load_acquire(ready) >> (d->index + (write ? 8 : 0)) & 1)) {
-		status = bring(d, s, obj, write);
+		status = bring(d, s, slot, off, len, write);
 		if (status != GANTRY_OK)
 			return status;
 	}
+	note_use(&s->objects[slot], d->binding, write);
 	place = gantry_load_relaxed(&b->place);
 	if (place == GANTRY_PLACE_OWN) {
 		*ret_range = (struct gantry_range){ NULL, off, len };
@@ -535,6 +555,7 @@ void worker_memory_release(struct wsession *s)
 			free(rt->shared);
 		}
 		free(rt->tails);
+		free(rt->ahead);
 	}
 	free(s->extents);
 }

@@ -116,7 +116,8 @@ static bool may_issue(const struct wqueue *q)
 {
 	uint64_t allowed = gantry_load_relaxed(&q->session->ledger.hdr->device_allowed);
 
-	return gantry_load_relaxed(&q->led->paused) == 0 &&
+	/* Acquire: pairs with the release in source_orphan(). */
+	return gantry_load_acquire(&q->held) == 0 && gantry_load_relaxed(&q->led->paused) == 0 &&
 	       gantry_load_relaxed(&q->led->guest_paused) == 0 &&
 	       (allowed >> gantry_load_relaxed(&q->led->device) & 1);
 }

@@ -10,17 +10,32 @@
 #ifndef GANTRY_HOST_AGENT_WORKER_ENGINE_H
 #define GANTRY_HOST_AGENT_WORKER_ENGINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "devices/device.h"
 #include "host-agent/shared/wake.h"
+#include "migration/migrate.h"
 
 #define GANTRY_ENGINE_MAX_DEVICES  8u
 #define GANTRY_ENGINE_MAX_SESSIONS 512u
 
 struct gantry_engine;
 struct worker_compiler;
+
+struct gantry_engine_migration {
+	uint64_t id;
+	uint64_t session_id;
+	uint32_t slot;
+	uint32_t from; /* device */
+	uint32_t to;
+	enum gantry_migration_state state;
+	bool over;
+	int error; /* -errno of one that is over and did not end at its destination */
+	struct gantry_migration_counts counts;
+	char text[GANTRY_ERR_TEXT_MAX];
+};
 
 /* Any thread of the engine, and the caller's; none may block or call the engine. */
 struct gantry_engine_events {
@@ -47,6 +62,8 @@ struct gantry_engine_events {
 	 */
 	void (*device_fault)(void *cookie, const char *device, unsigned blast, int status,
 			     const char *text);
+	/* A migration has come a step further; with report->over it is the last word of it. NULL: nobody wants to know. */
+	void (*migration)(void *cookie, const struct gantry_engine_migration *report);
 	void *cookie;
 };
 
@@ -156,6 +173,26 @@ int gantry_engine_export(struct gantry_engine *engine, uint64_t session_id, uint
 			 uint32_t mode, int *ret_fd, uint64_t *ret_bytes, uint64_t *ret_share_id);
 int gantry_engine_import(struct gantry_engine *engine, uint64_t session_id, uint64_t share_id,
 			 uint64_t bytes, uint32_t mode, int fd, uint64_t *ret_buffer);
+
+struct gantry_engine_migrate {
+	uint64_t id; /* the caller's name for it */
+	uint64_t session_id;
+	uint32_t slot;	 /* of the queue, not 0 */
+	uint32_t device; /* where it is to go */
+	int lazy;	 /* at once; its tasks pull their buffers */
+	int dry_run;	 /* look whether it could, and what it would take along */
+	struct gantry_migration_policy policy;
+};
+
+/*
+ * Begins to move the queue; events->migration tells how it goes. *ret_report: what it owns now. -ENOENT: no such session or queue;
+ * -ENODEV: no such device, or the queue may not use it; -EALREADY: it is there; -EBUSY: it is moving; -ENOEXEC: the device has no
+ * form of one of its kernels; -ENOMEM.
+ */
+int gantry_engine_migrate(struct gantry_engine *engine, const struct gantry_engine_migrate *migrate,
+			  struct gantry_engine_migration *ret_report, struct gantry_err *err);
+/* It turns back if it still can; its last report says so. -ENOENT: there is none of that name. */
+int gantry_engine_migrate_cancel(struct gantry_engine *engine, uint64_t session_id, uint64_t id);
 
 /* Looks for new modules. -errno with a sentence; the old ones stay. */
 int gantry_engine_rescan(struct gantry_engine *engine, struct gantry_err *err);

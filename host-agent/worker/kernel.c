@@ -216,3 +216,16 @@ int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel 
 	*ret_kernel = k->on[d->index];
 	return GANTRY_OK;
 }
+
+bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t kind)
+{
+	const struct wobject *rt = &s->objects[slot % GANTRY_LEDGER_NOBJECTS];
+	/* Acquire: pairs with the release where a kernel or a variant is made. */
+	const struct wkernel *k = gantry_load_acquire(&rt->kernel[kind]);
+
+	if (!k)
+		k = gantry_load_acquire(&rt->kernel[0]);
+	if (!k)
+		return false;
+	return k->image ? k->image->kind == kind : k->image_paths[kind] != NULL;
+}

@@ -24,6 +24,7 @@
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
+#include "host-agent/worker/migrate_msg.h"
 #include "host-agent/worker/probe.h"
 #include "host-agent/worker/steward_loop.h"
 #include "worker.pb-c.h"
@@ -46,7 +47,8 @@ struct news {
 		NEWS_KEEP,
 		NEWS_NEED,
 		NEWS_DROP,
-		NEWS_BUSY
+		NEWS_BUSY,
+		NEWS_MIGRATION,
 	} kind;
 	uint64_t session_id;
 	uint64_t share_id;
@@ -56,6 +58,7 @@ struct news {
 	uint32_t index; /* of a device */
 	int status;
 	char text[160];
+	struct gantry_engine_migration *migration; /* owned */
 };
 
 /* A detach that the agent waits for. */
@@ -90,6 +93,7 @@ static void post_news(struct worker *w, const struct news *n)
 
 	if (!copy) {
 		gantry_fd_close(n->fd);
+		free(n->migration);
 		return; /* the agent finds out by itself: sessions have deadlines of their own */
 	}
 	*copy = *n;
@@ -234,6 +238,19 @@ static void on_busy(void *cookie)
 	post_news(cookie, &(struct news){ .kind = NEWS_BUSY, .fd = -EBADF });
 }
 
+/* ---- migrations ---- */
+
+static void on_migration(void *cookie, const struct gantry_engine_migration *report)
+{
+	struct news n = { .kind = NEWS_MIGRATION, .fd = -EBADF };
+
+	n.migration = malloc(sizeof(*n.migration));
+	if (!n.migration)
+		return; /* a later one says it too, or the agent reads the ledger */
+	*n.migration = *report;
+	post_news(cookie, &n);
+}
+
 /* ---- sending ---- */
 
 /* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
@@ -289,6 +306,14 @@ static void say_busy(void)
 	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_BUSY;
 	msg.busy = &busy;
 	say(&msg, NULL, 0);
+}
+
+static void say_migration(uint64_t tag, struct gantry_engine_migration *report)
+{
+	struct gantry_migration_packet p;
+
+	gantry_migration_fill(&p, tag, report);
+	say(&p.msg, NULL, 0);
 }
 
 static void say_ended(const struct news *n)
@@ -365,6 +390,10 @@ static void send_news(struct worker *w)
 			break;
 		case NEWS_KEEP:
 			say_keep(n);
+			break;
+		case NEWS_MIGRATION:
+			say_migration(0, n->migration);
+			free(n->migration);
 			break;
 		case NEWS_NEED:
 		case NEWS_DROP:
@@ -490,6 +519,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.drop_slab = on_drop_slab,
 		.busy = on_busy,
 		.device_fault = on_fault,
+		.migration = on_migration,
 		.cookie = w,
 	};
 	struct gantry_err err = { 0 };
@@ -653,6 +683,19 @@ static void import(struct worker *w, uint64_t tag, const Gantry__Worker__Import 
 	say(&msg, NULL, 0);
 }
 
+static void migrate(struct worker *w, uint64_t tag, const Gantry__Worker__Migrate *m)
+{
+	const struct gantry_engine_migrate args = gantry_migrate_of_msg(m);
+	struct gantry_engine_migration report = { .id = m->id, .session_id = m->session_id };
+	struct gantry_err err = { 0 };
+
+	report.error = gantry_engine_migrate(w->engine, &args, &report, &err);
+	if (report.error < 0)
+		(void)snprintf(report.text, sizeof(report.text), "%s", err.text);
+	report.over = report.error < 0;
+	say_migration(tag, &report);
+}
+
 /* ---- the loop ---- */
 
 static void rescan(struct worker *w, uint64_t tag)
@@ -700,6 +743,13 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 		(void)gantry_engine_place(w->engine, msg->place_queue->session_id,
 					  msg->place_queue->slot, msg->place_queue->device);
 		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_MIGRATE:
+		migrate(w, msg->tag, msg->migrate);
+		return;
+	case GANTRY__WORKER__TO_WORKER__BODY_MIGRATE_CANCEL:
+		(void)gantry_engine_migrate_cancel(w->engine, msg->migrate_cancel->session_id,
+						   msg->migrate_cancel->id);
+		return; /* one that is over has said so */
 	case GANTRY__WORKER__TO_WORKER__BODY_QUIT:
 		w->quit = true;
 		return;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
- * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own). The rest of
- * the worker needs worker.h only.
+ * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
+ * and marks.c (buffers that change their place), ahead.c (copies of those that a queue will move with). The rest of the
+ * worker needs worker.h only.
  *
  * Functions named _locked want session->lock held; the others take it themselves where they need it.
  */
 #ifndef GANTRY_HOST_AGENT_WORKER_MEMORY_H
 #define GANTRY_HOST_AGENT_WORKER_MEMORY_H
 
+#include "host-agent/worker/marks.h"
 #include "host-agent/worker/worker.h"
 
 #define WORKER_MAX_ASKS 64u /* of one window, not answered yet */
@@ -50,6 +52,49 @@ struct wgive {
 	struct wextent slabs[GANTRY_ENGINE_MAX_SLABS];
 	int fds[GANTRY_ENGINE_MAX_SLABS];
 	bool fresh[GANTRY_ENGINE_MAX_SLABS];
+};
+
+/* Until every task that was bound before it began has finished. Stays where it is while it has visits. */
+struct wquiet {
+	struct wsession *session;
+	uint64_t queues; /* bits: those that count */
+	uint32_t visits; /* under the lock: threads that have not said how far they are */
+	bool reached;
+	uint64_t tails[GANTRY_MAX_QUEUES];
+};
+
+enum wcarry_way {
+	CARRY_SPILL, /* from the window to host memory; on its device's thread */
+	CARRY_FETCH, /* from host memory to the window; likewise */
+	CARRY_PEER,  /* from another device's window; on the thread of the one it goes to */
+};
+
+/* Bytes on their way from one place of a buffer to another. */
+struct wcarry {
+	struct wsession *session;
+	enum wcarry_way way;
+	uint32_t from; /* PEER: the device it comes from */
+	uint64_t off;
+	uint64_t len;
+	const struct wmarks *only; /* NULL: all of it */
+	uint64_t at;		   /* so far it is copied, or with the device */
+	uint64_t moved_bytes;
+	void *base; /* the piece of the slab's file that is with the device */
+	uint64_t base_bytes;
+	struct gantry_mem *host;
+};
+
+/*
+ * Of a buffer that is copied ahead, to where its queue will go: it is used where it is, and each write is marked. Under
+ * the lock. The device that it goes to has been charged and is in the ledger's `to`, but for a SPILL.
+ */
+struct wahead {
+	const void *mover; /* whose */
+	enum wcarry_way way;
+	uint32_t to;	     /* PEER, FETCH: the device it goes to */
+	struct wmarks dirty; /* written since it was copied, or never copied */
+	struct wmarks todo;  /* of the round under way */
+	bool carried; /* a piece of it is being copied: it may be used, but neither moved nor released */
 };
 
 enum wjob_next {
@@ -138,6 +183,37 @@ int worker_move_make_room_locked(struct wdevice *d, struct wsession *s, uint64_t
 				 bool machine_is_full);
 /* The buffer's bytes in host memory, beside those in its window, go: they are about to differ. */
 void worker_move_drop_copy_locked(struct wsession *s, struct gantry_ledger_buffer *b);
+
+/* Room at device @d for the buffer, which is elsewhere: charged, and the ledger says so. LIMIT, NO_MEMORY. */
+int worker_move_reserve_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* Two windows of which one can read the other. */
+bool worker_are_peers(const struct wdevice *a, const struct wdevice *b);
+
+/* ---- quiet.c ---- */
+/* Threads of @devices (bits) are visited. NO_MEMORY: not all of them are; those that are have to be waited for. */
+int worker_quiet_begin_locked(struct wquiet *quiet, struct wsession *s, uint32_t devices,
+			      uint64_t queues);
+/* Whether no visit is under way: it may be given back. */
+bool worker_quiet_visited(struct wquiet *quiet);
+/* Device @d is woken when it may be. */
+bool worker_quiet_reached(struct wdevice *d, struct wquiet *quiet);
+
+/* ---- carry.c ---- */
+/* The next copy, on device @d's thread; the one before has finished. *ret_more: false, there is none. A status. */
+int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cmd, bool *ret_more);
+void worker_carry_close(struct wdevice *d, struct wcarry *c);
+
+/* ---- ahead.c ---- */
+/* Whether the buffer has to stay where it is for the moment. */
+bool worker_ahead_holds_locked(const struct wsession *s, uint32_t slot);
+/* A task that is bound will write this part of it. */
+void worker_ahead_written_locked(struct wsession *s, uint32_t slot, uint64_t off, uint64_t len);
+/* Its copy is worth nothing any more; what was reserved for it stays, see worker_move_forget_locked(). */
+void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
+
+/* ---- buffer.c ---- */
+/* As a task of that device's that it binds would have it brought. A status; AGAIN: it is on its way. */
+int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write);
 
 /* ---- share.c ---- */
 uint64_t worker_share_id(const struct wsession *s, uint32_t slot);

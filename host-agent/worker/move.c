@@ -13,10 +13,8 @@
  * ever, or move them to and fro. It keeps that right until it is bound, or is not tried for a while.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
@@ -24,27 +22,13 @@
 #include "host-agent/worker/memory.h"
 
 #define MOVER_IDLE_NS 300000000u
-/* Host memory is made known to the device piece by piece: each takes the thread for a millisecond, not for seconds. */
-#define PIECE_BYTES (32ull << 20)
 
 struct move_job {
 	struct wjob job; /* first */
-	enum {
-		MOVE_SPILL,
-		MOVE_FETCH,
-		MOVE_PEER,
-	} kind;
 	uint32_t slot;
-	uint32_t from;	 /* PEER: the device it comes from */
-	uint32_t visits; /* under the lock: threads that have not said how far they are */
-	bool quiet;	 /* no task in flight uses it */
-	uint64_t off;
-	uint64_t len;
-	uint64_t at; /* this much is copied, or with the device */
-	void *base;  /* the piece of the slab's file that is with the device */
-	uint64_t base_bytes;
-	struct gantry_mem *host;
-	uint64_t tails[GANTRY_MAX_QUEUES];
+	struct wquiet quiet;
+	struct wcarry carry;
+	struct wahead *ahead; /* what of it is not there yet; NULL: all */
 };
 
 static struct gantry_ledger_buffer *buffer_of(struct wsession *s, uint32_t slot)
@@ -104,121 +88,19 @@ static void hold_its_buffers_locked(struct wdevice *d, struct wsession *s)
 	}
 }
 
-/* ---- until nobody uses it ---- */
-
-static void visit(struct wdevice *d, void *arg)
-{
-	struct move_job *job = arg;
-	struct wsession *s = job->job.session;
-	uint64_t mask = gantry_load_acquire(&s->served[d->index]);
-
-	pthread_mutex_lock(&s->lock);
-	for (; mask; mask &= mask - 1) {
-		const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
-
-		job->tails[q->slot] = GANTRY_MAX(job->tails[q->slot],
-						 gantry_load_relaxed(&q->led->issued));
-	}
-	job->visits--;
-	pthread_mutex_unlock(&s->lock);
-	worker_session_wake(s);
-}
-
-static bool all_visited(struct move_job *job)
-{
-	struct wsession *s = job->job.session;
-	bool all;
-
-	pthread_mutex_lock(&s->lock);
-	all = job->visits == 0;
-	pthread_mutex_unlock(&s->lock);
-	return all;
-}
-
-static bool all_done(const struct move_job *job)
-{
-	const struct wsession *s = job->job.session;
-
-	for (uint32_t i = 1; i < s->ledger.nqueues; i++)
-		/* Acquire: pairs with the release in worker_finish(); what the task wrote is seen. */
-		if (job->tails[i] && gantry_load_acquire(&s->ledger.queues[i].done) < job->tails[i])
-			return false;
-	return true;
-}
-
-/* Asks to be woken by whoever finishes tasks, then looks once more: as bind_wait() does. */
-static bool is_quiet(struct wdevice *d, struct move_job *job)
-{
-	if (job->quiet || all_done(job))
-		return job->quiet = true;
-	(void)gantry_fetch_or(&job->job.session->waiting, 1u << d->index);
-	gantry_fence_full(); /* pairs with the one in worker_publish() */
-	return job->quiet = all_done(job);
-}
-
 /* ---- copying ---- */
-
-static void piece_close(struct wdevice *d, struct move_job *job)
-{
-	if (job->host)
-		d->device.backend->mem_free(job->host);
-	if (job->base)
-		(void)munmap(job->base, job->base_bytes);
-	job->host = NULL;
-	job->base = NULL;
-}
-
-/* The next piece of the slab's file, for the device to copy to or from. */
-static int piece_open(struct wdevice *d, struct move_job *job)
-{
-	struct wsession *s = job->job.session;
-	off_t off = (off_t)(job->off + job->at);
-	struct gantry_err err;
-
-	job->base_bytes = GANTRY_MIN(job->len - job->at, PIECE_BYTES);
-	/* Pages are taken first, so that a full host is an answer here. */
-	if (job->kind == MOVE_SPILL && fallocate(s->slab_fd, 0, off, (off_t)job->base_bytes) < 0)
-		return GANTRY_E_NO_MEMORY;
-	job->base = mmap(NULL, job->base_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->slab_fd,
-			 off);
-	if (job->base == MAP_FAILED) {
-		job->base = NULL;
-		return GANTRY_E_NO_MEMORY;
-	}
-	if (d->device.backend->mem_host(d->device.dev, job->base, job->base_bytes, &job->host,
-					&err) < 0) {
-		job->host = NULL;
-		return GANTRY_E_NO_MEMORY;
-	}
-	return GANTRY_OK;
-}
-
-static void fill_copy(struct wdevice *d, struct move_job *job, struct gantry_cmd *cmd)
-{
-	struct wsession *s = job->job.session;
-	uint64_t bytes = job->kind == MOVE_PEER ? job->len - job->at : job->base_bytes;
-	struct gantry_range here = { s->windows[d->index]->mem, job->off + job->at, bytes };
-	struct gantry_range there = { job->host, 0, bytes };
-
-	if (job->kind == MOVE_PEER)
-		there = (struct gantry_range){ s->windows[job->from]->mem, here.off, bytes };
-	cmd->kind = GANTRY_CMD_COPY;
-	cmd->copy.dst = job->kind == MOVE_SPILL ? there : here;
-	cmd->copy.src = job->kind == MOVE_SPILL ? here : there;
-	job->at += bytes;
-	gantry_count_add(&s->ledger.hdr->moved_bytes, bytes);
-}
 
 /* After a recovery the slabs that it comes from may not be mapped yet. */
 static int want_source(struct move_job *job)
 {
+	const struct wcarry *c = &job->carry;
 	struct wsession *s = job->job.session;
 	int status;
 
-	if (job->kind == MOVE_FETCH || job->at == job->len)
+	if (c->way == CARRY_FETCH || c->at == c->len)
 		return GANTRY_OK;
 	pthread_mutex_lock(&s->lock);
-	status = worker_window_want_locked(s, job->from, job->off, job->len);
+	status = worker_window_want_locked(s, c->from, c->off, c->len);
 	pthread_mutex_unlock(&s->lock);
 	return status;
 }
@@ -226,28 +108,23 @@ static int want_source(struct move_job *job)
 static enum wjob_next move_next(struct wdevice *d, struct wjob *base, struct gantry_cmd *cmd)
 {
 	struct move_job *job = (struct move_job *)base;
+	bool more = false;
 
 	/* Visitors hold the job. */
-	if (!all_visited(job))
+	if (!worker_quiet_visited(&job->quiet))
 		return JOB_WAIT;
 	if (base->status != GANTRY_OK)
 		return JOB_END;
-	if (!is_quiet(d, job))
+	if (!worker_quiet_reached(d, &job->quiet))
 		return JOB_WAIT;
-	piece_close(d, job);
 	base->status = want_source(job);
 	if (base->status == GANTRY_E_AGAIN) {
 		base->status = GANTRY_OK;
 		return JOB_WAIT;
 	}
-	if (job->at == job->len || base->status != GANTRY_OK)
-		return JOB_END;
-	if (job->kind != MOVE_PEER)
-		base->status = piece_open(d, job);
-	if (base->status != GANTRY_OK)
-		return JOB_END;
-	fill_copy(d, job, cmd);
-	return JOB_COMMAND;
+	if (base->status == GANTRY_OK)
+		base->status = worker_carry_next(d, &job->carry, cmd, &more);
+	return base->status == GANTRY_OK && more ? JOB_COMMAND : JOB_END;
 }
 
 /* ---- the end of a move ---- */
@@ -284,9 +161,9 @@ static void leave_there_locked(struct wsession *s, const struct move_job *move)
 		return;
 	job->job.next = leave_next;
 	job->job.end = leave_end;
-	job->off = move->off;
-	job->len = move->len;
-	if (worker_job_start_locked(s, move->from, &job->job) < 0)
+	job->off = move->carry.off;
+	job->len = move->carry.len;
+	if (worker_job_start_locked(s, move->carry.from, &job->job) < 0)
 		free(job);
 }
 
@@ -326,16 +203,16 @@ static void move_end(struct wdevice *d, struct wjob *base)
 	struct gantry_ledger_buffer *b = buffer_of(s, job->slot);
 	struct wobject *rt = &s->objects[job->slot];
 
-	piece_close(d, job);
+	worker_carry_close(d, &job->carry);
 	pthread_mutex_lock(&s->lock);
-	if (base->status == GANTRY_OK && job->kind == MOVE_SPILL) {
+	if (base->status == GANTRY_OK && job->carry.way == CARRY_SPILL) {
 		spilled_locked(s, b);
 	} else if (base->status == GANTRY_OK) {
 		arrived_locked(s, b, d->index);
 		rt->dirty |= 1u << d->index;
-		if (job->kind == MOVE_PEER)
+		if (job->carry.way == CARRY_PEER)
 			leave_there_locked(s, job);
-	} else if (job->kind == MOVE_SPILL) {
+	} else if (job->carry.way == CARRY_SPILL) {
 		worker_move_drop_copy_locked(s, b);
 	} else {
 		worker_move_forget_locked(s, job->slot);
@@ -347,29 +224,34 @@ static void move_end(struct wdevice *d, struct wjob *base)
 	rt->moving = false;
 	s->mover_seen_ns = gantry_now_ns();
 	pthread_mutex_unlock(&s->lock);
-	if (base->status == GANTRY_OK && job->kind == MOVE_SPILL)
-		worker_window_leave_range(d, s, job->off, job->len);
+	if (base->status == GANTRY_OK && job->carry.way == CARRY_SPILL)
+		worker_window_leave_range(d, s, job->carry.off, job->carry.len);
+	free(job->ahead);
 	free(job);
 	worker_session_wake(s);
 }
 
 /* ---- the beginning ---- */
 
-/* Threads that may have tasks in flight which use it. */
-static void send_visitors_locked(struct wsession *s, struct move_job *job, uint32_t users)
+/* Of what was copied ahead, to the same place, only what was written since is missing. */
+static void take_ahead_locked(struct wsession *s, struct move_job *job, uint32_t device)
 {
-	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
-		if (!(users >> i & 1))
-			continue;
-		if (worker_device_post(s->engine->devices[i], visit, job) == 0)
-			job->visits++;
-		else
-			job->job.status = GANTRY_E_NO_MEMORY;
+	struct wobject *rt = &s->objects[job->slot];
+	struct wahead *ahead = rt->ahead;
+
+	rt->ahead = NULL;
+	if (ahead && ahead->way == job->carry.way &&
+	    (ahead->way == CARRY_SPILL || ahead->to == device)) {
+		worker_marks_take(&ahead->dirty, &ahead->todo);
+		job->carry.only = &ahead->dirty;
+		job->ahead = ahead;
+		return;
 	}
+	free(ahead);
 }
 
 /* AGAIN: it has begun. */
-static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, int kind)
+static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum wcarry_way way)
 {
 	struct gantry_ledger_buffer *b = buffer_of(s, slot);
 	struct wobject *rt = &s->objects[slot];
@@ -383,13 +265,14 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, int 
 		return GANTRY_E_NO_MEMORY;
 	job->job.next = move_next;
 	job->job.end = move_end;
-	job->kind = kind;
 	job->slot = slot;
-	job->from = b->device;
-	job->off = b->off;
-	job->len = worker_page_up(b->bytes);
-	if (kind == MOVE_SPILL && b->host_copy == GANTRY_HOST_COPY_CLEAN)
-		job->at = job->len; /* the bytes are there */
+	job->carry = (struct wcarry){ .session = s,
+				      .way = way,
+				      .from = b->device,
+				      .off = b->off,
+				      .len = worker_page_up(b->bytes) };
+	if (way == CARRY_SPILL && b->host_copy == GANTRY_HOST_COPY_CLEAN)
+		job->carry.at = job->carry.len; /* the bytes are there */
 	if (worker_job_start_locked(s, device, &job->job) < 0) {
 		free(job);
 		return GANTRY_E_NO_MEMORY;
@@ -397,7 +280,10 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, int 
 	rt->moving = true;
 	/* Threads that have read it already are visited; the others find it moving. */
 	gantry_store_relaxed(&rt->ready, 0u);
-	send_visitors_locked(s, job, rt->users);
+	take_ahead_locked(s, job, device);
+	/* Threads that may have tasks in flight which use it. */
+	if (worker_quiet_begin_locked(&job->quiet, s, rt->users, UINT64_MAX) != GANTRY_OK)
+		job->job.status = GANTRY_E_NO_MEMORY;
 	return GANTRY_E_AGAIN;
 }
 
@@ -407,35 +293,38 @@ static int spill_locked(struct wsession *s, uint32_t slot)
 	int status = GANTRY_OK;
 
 	worker_move_forget_locked(s, slot);
-	if (b->host_copy != GANTRY_HOST_COPY_CLEAN) {
+	/* FILLING: it is copied ahead to there. */
+	if (b->host_copy == GANTRY_HOST_COPY_NONE) {
 		status = worker_charge_host(s, b);
 		if (status != GANTRY_OK)
 			return status;
 		gantry_store_release(&b->host_copy, (uint32_t)GANTRY_HOST_COPY_FILLING);
 	}
-	status = begin_locked(s, slot, b->device, MOVE_SPILL);
+	status = begin_locked(s, slot, b->device, CARRY_SPILL);
 	if (status != GANTRY_E_AGAIN || !s->objects[slot].moving)
-		if (b->host_copy == GANTRY_HOST_COPY_FILLING)
+		if (b->host_copy == GANTRY_HOST_COPY_FILLING) {
+			worker_ahead_end_locked(s, slot);
 			worker_move_drop_copy_locked(s, b);
+		}
 	return status;
 }
 
 int worker_move_to_host_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 {
-	if (!may_move_locked(d, s))
+	if (worker_ahead_holds_locked(s, slot) || !may_move_locked(d, s))
 		return GANTRY_E_AGAIN;
 	s->objects[slot].for_task = s->mover_id;
 	return spill_locked(s, slot);
 }
 
-static bool are_peers(const struct wdevice *a, const struct wdevice *b)
+bool worker_are_peers(const struct wdevice *a, const struct wdevice *b)
 {
 	return (a->device.info.caps & b->device.info.caps & GANTRY_CAP_PEER) &&
 	       strcmp(a->device.backend->name, b->device.backend->name) == 0;
 }
 
 /* Charged to the pool of where it goes, before anything is copied. */
-static int prepare_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+int worker_move_reserve_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 {
 	struct gantry_ledger_buffer *b = buffer_of(s, slot);
 	uint64_t len = worker_page_up(b->bytes);
@@ -445,8 +334,6 @@ static int prepare_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 		return GANTRY_OK;
 	worker_move_forget_locked(s, slot);
 	status = b->charged_bytes ? worker_charge_pool(d, len) : worker_charge_resident(d, s, len);
-	if (status == GANTRY_E_NO_MEMORY)
-		return worker_move_make_room_locked(d, s, len, false);
 	if (status != GANTRY_OK)
 		return status;
 	gantry_store_relaxed(&b->to, d->index + 1);
@@ -457,6 +344,15 @@ static int prepare_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 	return GANTRY_OK;
 }
 
+static int prepare_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+{
+	int status = worker_move_reserve_locked(d, s, slot);
+
+	if (status != GANTRY_E_NO_MEMORY)
+		return status;
+	return worker_move_make_room_locked(d, s, worker_page_up(buffer_of(s, slot)->bytes), false);
+}
+
 int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 {
 	struct gantry_ledger_buffer *b = buffer_of(s, slot);
@@ -464,10 +360,10 @@ int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t
 	uint64_t len = worker_page_up(b->bytes);
 	int status;
 
-	if (!may_move_locked(d, s))
+	if (worker_ahead_holds_locked(s, slot) || !may_move_locked(d, s))
 		return GANTRY_E_AGAIN;
 	s->objects[slot].for_task = s->mover_id;
-	if (in_window && !are_peers(d, s->engine->devices[b->device]))
+	if (in_window && !worker_are_peers(d, s->engine->devices[b->device]))
 		return spill_locked(s, slot);
 	if (!gantry_range_inside(b->off, len, s->windows[d->index]->bytes))
 		return GANTRY_E_LIMIT;
@@ -475,7 +371,7 @@ int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t
 	if (status == GANTRY_OK)
 		status = worker_window_want_locked(s, d->index, b->off, len);
 	if (status == GANTRY_OK)
-		status = begin_locked(s, slot, d->index, in_window ? MOVE_PEER : MOVE_FETCH);
+		status = begin_locked(s, slot, d->index, in_window ? CARRY_PEER : CARRY_FETCH);
 	return status;
 }
 
@@ -521,7 +417,7 @@ static bool may_go(const struct wsession *s, uint32_t device, uint32_t slot)
 
 	return worker_is_buffer(obj) && obj->buffer.place == GANTRY_PLACE_WINDOW &&
 	       obj->buffer.device == device && !rt->moving && !rt->stuck &&
-	       rt->for_task != s->mover_id;
+	       !worker_ahead_holds_locked(s, slot) && rt->for_task != s->mover_id;
 }
 
 /* Of those the one that was used longest ago: what is not ready was not used since the last time we looked. */

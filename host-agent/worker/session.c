@@ -26,7 +26,7 @@ uint64_t worker_queue_tail(const struct wqueue *q)
 	return tail - taken > q->ring.map.nslots ? taken : tail;
 }
 
-static bool device_fits(const struct wsession *s, const struct wqueue *q, uint32_t i)
+bool worker_queue_fits(const struct wsession *s, const struct wqueue *q, uint32_t i)
 {
 	const struct wdevice *d = s->engine->devices[i];
 	uint64_t allowed = gantry_load_relaxed(&s->ledger.hdr->device_allowed);
@@ -64,7 +64,7 @@ static int choose_device(const struct wsession *s, const struct wqueue *q)
 	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
 		uint32_t load;
 
-		if (!device_fits(s, q, i))
+		if (!worker_queue_fits(s, q, i))
 			continue;
 		load = device_load(s, i);
 		if (load < best_load) {
@@ -82,7 +82,7 @@ int worker_queue_send(struct wsession *s, uint32_t slot, uint32_t device)
 	if (slot == 0 || slot >= s->ledger.nqueues ||
 	    gantry_load_acquire(&q->led->state) != GANTRY_QUEUE_OPEN)
 		return -ENOENT;
-	if (device >= s->engine->ndevices || !device_fits(s, q, device))
+	if (device >= s->engine->ndevices || !worker_queue_fits(s, q, device))
 		return -EINVAL;
 	/* Release: pairs with the acquire in queue_leaves(). */
 	gantry_store_release(&q->target, device);
@@ -97,7 +97,7 @@ int worker_queue_place(struct wsession *s, struct wqueue *q)
 	uint32_t target = gantry_load_relaxed(&q->target); /* where it is, or is on its way to */
 	int to;
 
-	if (!fresh && target < s->engine->ndevices && device_fits(s, q, target))
+	if (!fresh && target < s->engine->ndevices && worker_queue_fits(s, q, target))
 		to = (int)target;
 	else
 		to = choose_device(s, q);
@@ -365,7 +365,7 @@ static int take_queue(struct wsession *s, uint32_t slot, const struct gantry_eng
 		return 0;
 	}
 	s->unfinished += led->taken - led->done;
-	if (led->device >= s->engine->ndevices || !device_fits(s, q, led->device)) {
+	if (led->device >= s->engine->ndevices || !worker_queue_fits(s, q, led->device)) {
 		int to = choose_device(s, q);
 
 		led->device = to < 0 ? s->home : (uint32_t)to;

@@ -60,6 +60,8 @@ struct wdevice;
 struct wsession;
 struct wimage;
 struct wload;
+struct wahead;
+struct wmigration;
 struct worker_compiler;
 
 /*
@@ -106,7 +108,10 @@ struct wobject {
 	uint32_t for_task; /* wsession.mover_id of a task that needs it where it is */
 	uint64_t
 		used; /* wsession.clock when it was last made ready: what is not ready was not used since */
-	uint32_t dirty; /* under the lock; bit d: device d's window may hold bytes of the buffer */
+	uint32_t dirty;	 /* under the lock; bit d: device d's window may hold bytes of the buffer */
+	uint64_t queues; /* atomic; bit q: tasks of queue q have used the buffer or kernel */
+	uint64_t writer; /* atomic; ticket of the task that will have written it last */
+	struct wahead *ahead; /* under the lock; it is copied ahead (ahead.c) */
 	struct wkernel *kernel
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
 	struct wshared *
@@ -134,6 +139,10 @@ struct wqueue {
 	uint32_t slot;
 	bool open;	 /* this thread serves it; set and cleared by its device thread */
 	uint32_t target; /* atomic: index of the device that shall serve it */
+	uint32_t held;	 /* atomic; 1: on its way to another device, nothing is issued */
+	struct wmigration *migration; /* under the lock; that moves it */
+	uint32_t
+		native; /* of its thread: 1 + the device it left for a kernel that this one lacked; 0: none */
 	struct gantry_ring_consumer ring;
 	struct gantry_ledger_queue *led;
 	struct gantry_stream *stream;
@@ -526,6 +535,8 @@ uint64_t worker_kernel_sig_hash(const struct wkernel *k);
 bool worker_module_exists(struct gantry_engine *e, const char *module);
 /* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel);
+/* Whether there is a form of the kernel object in @slot for devices of @kind, loaded or not. Any thread. */
+bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t kind);
 int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf *conf,
 			struct gantry_err *err);
 int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err);
@@ -542,6 +553,8 @@ uint64_t worker_queue_tail(const struct wqueue *q);
 int worker_queue_place(struct wsession *s, struct wqueue *q);
 /* An open queue is to be served by @device from its next task on. -ENOENT, -EINVAL: it may not. */
 int worker_queue_send(struct wsession *s, uint32_t slot, uint32_t device);
+/* Whether the queue may be served by that device: the tenant's, usable, in service, and of those it asked for. */
+bool worker_queue_fits(const struct wsession *s, const struct wqueue *q, uint32_t device);
 /* One more holds the session; the caller does already, or keeps those who do from letting go. */
 void worker_session_hold(struct wsession *s);
 /* Whoever held the session lets go; the last one ends it. */

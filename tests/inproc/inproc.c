@@ -64,6 +64,17 @@ static void on_ended(void *cookie, uint64_t session_id, int status, const char *
 		gantry_store_release(&s->ended, status);
 }
 
+static void on_migration(void *cookie, const struct gantry_engine_migration *report)
+{
+	struct inproc_host *h = cookie;
+
+	pthread_mutex_lock(&h->kept_lock);
+	h->migration = *report;
+	h->nmigration_news++;
+	h->nmigrations_over += report->over;
+	pthread_mutex_unlock(&h->kept_lock);
+}
+
 /* As the agent does: the descriptor of each shared buffer, once for every session that uses it. */
 static void drop_kept(struct inproc_host *h, uint64_t session_id, uint64_t share_id)
 {
@@ -361,6 +372,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 		.need_slabs = on_need_slabs,
 		.drop_slab = on_drop_slab,
 		.device_fault = on_fault,
+		.migration = on_migration,
 		.cookie = h,
 	};
 	struct gantry_engine_conf ec = {

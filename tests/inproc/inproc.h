@@ -108,6 +108,9 @@ struct inproc_host {
 	uint32_t nwoken;      /* atomic: sleeps of their threads that a wake-up ended */
 	uint32_t next_tenant; /* of the share pages, for sessions opened from now on */
 	pthread_mutex_t kept_lock;
+	struct gantry_engine_migration migration; /* what was said last; under kept_lock */
+	uint32_t nmigration_news;
+	uint32_t nmigrations_over;
 	struct inproc_kept kept[INPROC_MAX_KEPT];
 	struct inproc_session sessions[INPROC_MAX_SESSIONS];
 };
