@@ -21,6 +21,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/stream.h"
 #include "host-agent/control/framing.h"
@@ -230,6 +231,7 @@ static const struct verb verbs[] = {
 	{ BODY(SESSION_KICK), true, gantry_verb_session_kick },
 	{ BODY(QUEUE_LIST), false, gantry_verb_queue_list },
 	{ BODY(QUEUE_SET), true, gantry_verb_queue_set },
+	{ BODY(QUEUE_MIGRATE), true, gantry_verb_queue_migrate },
 	{ BODY(KERNEL_LIST), false, gantry_verb_kernel_list },
 	{ BODY(STATS), false, gantry_verb_stats },
 	{ BODY(EVENTS), false, NULL },

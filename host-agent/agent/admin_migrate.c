@@ -6,6 +6,7 @@
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/session.h"
 
 static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struct gantry_answer *r)
@@ -32,6 +33,7 @@ static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struc
 	msg->drain_ns = h->drain_ns;
 	msg->downtime_ns = h->downtime_ns;
 	msg->dry_run = h->is_dry;
+	msg->over = gantry_handover_is_over(h);
 	return msg;
 }
 
@@ -74,11 +76,14 @@ void gantry_verb_migration_list(struct gantry_agent *a, const Gantry__Admin__Adm
 				struct gantry_answer *r)
 {
 	uint64_t id = q->migration_list->id;
-	Gantry__Admin__MigrationList *list = new_list(r, gantry_list_count(&a->handovers));
+	Gantry__Admin__MigrationList *list =
+		new_list(r, gantry_list_count(&a->handovers) + gantry_list_count(&a->migrations));
 
 	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
 		if (id == 0 || h->id == id)
 			list->migrations[list->n_migrations++] = describe(h, r);
+	list->n_migrations += gantry_migrations_describe(a, id, r,
+							 &list->migrations[list->n_migrations]);
 	if (id != 0 && list->n_migrations == 0)
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
 }
@@ -87,10 +92,15 @@ void gantry_verb_migration_cancel(struct gantry_agent *a, const Gantry__Admin__A
 				  struct gantry_answer *r)
 {
 	uint64_t id = q->migration_cancel->id;
+	struct gantry_migration_entry *e = gantry_migration_find(a, id);
 	struct gantry_handover *h = gantry_handover_find(a, id);
 	struct gantry_err err = GANTRY_ERR_NONE;
 	int code;
 
+	if (e) {
+		gantry_migration_cancel_queue(a, e, r);
+		return;
+	}
 	if (!h) {
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
 		return;

@@ -21,6 +21,7 @@
  *   slab.c     device memory: who has which slab  steward.c  who makes and scrubs it
  *   mps.c      MPS servers of packed groups   mps_run.c  their control program
  *   handover*.c sessions to and from other hosts  mover.c  the processes that carry them
+ *   migrate.c  queues that change devices; all migrations
  *   worker_limits.c what a worker gets of the host, through cgroup.c
  *   placement*.c which device serves which queue  migrate.c  queues sent to other devices
  *
@@ -77,6 +78,17 @@ struct gantry_counters {
 	uint64_t handover_downtime_ns; /* of the latest that went */
 };
 
+/* Of migrations that are over. */
+struct gantry_migration_totals {
+	uint64_t ndone;
+	uint64_t nfailed; /* or called back */
+	uint64_t moved_bytes;
+	uint64_t rounds;
+	uint64_t pause_ns;
+	uint64_t last_pause_ns;
+	uint64_t last_task_ns;
+};
+
 struct gantry_agent {
 	struct event_base *base;
 	struct gantry_agent_args args;
@@ -116,6 +128,9 @@ struct gantry_agent {
 	uint64_t tenant_slots[GANTRY_SHARE_NTENANTS / 64];
 	uint32_t spawn_failures; /* in a row */
 	uint64_t spawn_not_before_ns;
+
+	struct gantry_list migrations; /* migrate.h */
+	struct gantry_migration_totals migrated;
 
 	struct gantry_list relays; /* relay.c's */
 	struct gantry_list movers; /* mover.c's */

@@ -17,6 +17,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/fault.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -228,6 +229,8 @@ static void unasked(struct gantry_worker *w, const Gantry__Worker__FromWorker *m
 		session_ended(w, msg->session_ended);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_BUSY)
 		gantry_placement_wake(w->agent);
+	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_MIGRATION_NEWS)
+		gantry_migration_told(w, msg->migration_news);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT)
 		gantry_fault_told(w, msg->device_fault);
 	gantry_fd_close(fd);

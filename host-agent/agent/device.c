@@ -15,6 +15,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -171,6 +172,9 @@ void gantry_agent_device_set(struct gantry_agent *a, struct gantry_agent_device 
 
 	d->state = state;
 	d->admin_off = state != GANTRY_DEVICE_ENABLED;
+	/* Queues that can leave go while they run; sessions may use the device until theirs have. */
+	if (state == GANTRY_DEVICE_DRAINING)
+		gantry_migrations_drain(a, (uint32_t)(d - a->devices));
 	/*
 	 * Either way queues that can leave do, and the others issue nothing; disabled: nobody takes
 	 * a lane, whatever workers think.

@@ -24,6 +24,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/device.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/session.h"
@@ -75,6 +76,13 @@ COUNTER(agent_recover_seconds, counters.recover_ns_last, NS)
 COUNTER(agent_mps_terminated, counters.mps_terminated, 1)
 COUNTER(agent_mps_deaths, counters.mps_deaths, 1)
 COUNTER(agent_events, nevents, 1)
+COUNTER(agent_migrations, migrated.ndone, 1)
+COUNTER(agent_migrations_failed, migrated.nfailed, 1)
+COUNTER(agent_migrated_bytes, migrated.moved_bytes, 1)
+COUNTER(agent_migration_rounds, migrated.rounds, 1)
+COUNTER(agent_migration_pause, migrated.pause_ns, NS)
+COUNTER(agent_migration_last_pause, migrated.last_pause_ns, NS)
+COUNTER(agent_migration_last_task, migrated.last_task_ns, NS)
 COUNTER(agent_started, started_unix_ns, NS)
 #undef COUNTER
 
@@ -153,6 +161,21 @@ static const struct family agent_families[] = {
 	  "Packed workers whose MPS server was told before their end", true, agent_mps_terminated },
 	{ "gantry_mps_deaths_total", "MPS control daemons that ended unasked", true,
 	  agent_mps_deaths },
+	{ "gantry_migrations_total", "Migrations that arrived", true, agent_migrations },
+	{ "gantry_migrations_failed_total", "Migrations that stayed where they were", true,
+	  agent_migrations_failed },
+	{ "gantry_migration_bytes_total", "Bytes that migrations moved", true,
+	  agent_migrated_bytes },
+	{ "gantry_migration_rounds_total", "Rounds of copying ahead", true,
+	  agent_migration_rounds },
+	{ "gantry_migration_pause_seconds_total",
+	  "Time in which what migrated stood still, tasks that were waited for within", true,
+	  agent_migration_pause },
+	{ "gantry_migration_last_pause_seconds", "Of the latest migration", false,
+	  agent_migration_last_pause },
+	{ "gantry_migration_last_task_seconds",
+	  "The longest task that the latest migration waited for", false,
+	  agent_migration_last_task },
 	{ "gantry_events_total", "Events ever", true, agent_events },
 };
 

@@ -1,59 +1,458 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The list of migrations, and moves of queues between devices. */
 #include "host-agent/agent/migrate.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
+#include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
-#include "worker.pb-c.h"
+#include "proto/wire.h"
 
-static int check(const struct gantry_agent *a, const struct gantry_session *s, uint32_t slot,
-		 uint32_t device, struct gantry_err *err)
+#define ANSWER_NS (10 * GANTRY_NS_PER_S)
+#define WHY_DRAIN "drain"
+
+/* ---- the list ---- */
+
+static void forget_old(struct gantry_agent *a)
 {
-	uint64_t mask = s->tenant->device_mask & gantry_devices_serving(a);
+	uint32_t nover = 0;
 
-	if (slot == 0 || slot >= s->ledger.nqueues ||
-	    gantry_load_relaxed(&s->ledger.queues[slot].state) != GANTRY_QUEUE_OPEN)
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		nover += e->over && !e->waits;
+	gantry_list_for_each_safe(&a->migrations, struct gantry_migration_entry, link, e) {
+		if (nover <= GANTRY_MIGRATIONS_KEPT)
+			return;
+		if (!e->over || e->waits)
+			continue;
+		gantry_list_remove(&e->link);
+		free(e);
+		nover--;
+	}
+}
+
+struct gantry_migration_entry *gantry_migration_note(struct gantry_agent *a, const char *kind,
+						     const struct gantry_session *s,
+						     const char *from, const char *to,
+						     const char *why)
+{
+	struct gantry_migration_entry *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	forget_old(a);
+	e->id = ++a->last_handover; /* one series of numbers for all that moves */
+	e->kind = kind;
+	e->session_id = s->id;
+	e->started_ns = gantry_now_ns();
+	/* For people: cut is better than unsaid. */
+	(void)gantry_str_copy(e->tenant, sizeof(e->tenant), s->tenant->conf.name);
+	(void)gantry_str_copy(e->from, sizeof(e->from), from);
+	(void)gantry_str_copy(e->to, sizeof(e->to), to);
+	(void)gantry_str_copy(e->why, sizeof(e->why), why);
+	gantry_list_push_back(&a->migrations, &e->link);
+	return e;
+}
+
+struct gantry_migration_entry *gantry_migration_find(struct gantry_agent *a, uint64_t id)
+{
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		if (e->id == id)
+			return e;
+	return NULL;
+}
+
+void gantry_migration_reached(struct gantry_migration_entry *e, enum gantry_migration_state state)
+{
+	struct gantry_migration_step *step = &e->steps[e->nsteps];
+
+	e->state = state;
+	if (e->nsteps == GANTRY_MIGRATION_MAX_STEPS)
+		return;
+	*step = (struct gantry_migration_step){ .state = gantry_migration_state_name(state),
+						.begin_ns = gantry_now_ns(),
+						.moved_bytes = e->counts.moved_bytes };
+	e->nsteps++;
+}
+
+static void tell_end(struct gantry_agent *a, const struct gantry_migration_entry *e)
+{
+	const struct gantry_session *s = gantry_session_find(a, e->session_id);
+	const struct gantry_migration_counts *c = &e->counts;
+
+	if (e->dry_run)
+		return;
+	if (e->error)
+		gantry_event(a, "migration-failed", NULL, s, NULL,
+			     "%" PRIu64 ": %s %u stays on %.32s: %.90s", e->id, e->kind, e->slot,
+			     e->from, e->text);
+	else
+		gantry_event(a, "migration-done", NULL, s, NULL,
+			     "%" PRIu64 ": %s %u, %.24s to %.24s: %" PRIu64 " KiB in %" PRIu64
+			     " us, still for %" PRIu64 " us, a task's %" PRIu64,
+			     e->id, e->kind, e->slot, e->from, e->to, c->moved_bytes >> 10,
+			     (uint64_t)(c->total_ns / GANTRY_NS_PER_US),
+			     (uint64_t)(c->pause_ns / GANTRY_NS_PER_US),
+			     (uint64_t)(c->longest_task_ns / GANTRY_NS_PER_US));
+}
+
+static void count_end(struct gantry_agent *a, const struct gantry_migration_entry *e)
+{
+	struct gantry_migration_totals *t = &a->migrated;
+
+	if (e->dry_run)
+		return;
+	if (e->error) {
+		t->nfailed++;
+		return;
+	}
+	t->ndone++;
+	t->moved_bytes += e->counts.moved_bytes;
+	t->rounds += e->counts.nrounds;
+	t->pause_ns += e->counts.pause_ns;
+	t->last_pause_ns = e->counts.pause_ns;
+	t->last_task_ns = e->counts.longest_task_ns;
+}
+
+/* The last of a session's queues has left a device that drains, or cannot. */
+static void drained(struct gantry_agent *a, const struct gantry_migration_entry *ended)
+{
+	struct gantry_session *s = gantry_session_find(a, ended->session_id);
+
+	if (!s || strcmp(ended->why, WHY_DRAIN) != 0)
+		return;
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		if (!e->over && e->session_id == s->id && e->from_device == ended->from_device &&
+		    strcmp(e->why, WHY_DRAIN) == 0)
+			return;
+	s->leaving &= ~(1ull << ended->from_device);
+	gantry_session_allow(s);
+	gantry_workers_nudge(a);
+}
+
+void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entry *e, int error,
+			    const char *text)
+{
+	if (e->over)
+		return;
+	e->over = true;
+	e->error = error;
+	e->ended_ns = gantry_now_ns();
+	if (text)
+		(void)gantry_str_copy(e->text, sizeof(e->text), text); /* cut, for people */
+	gantry_str_make_printable(e->text);
+	if (!e->counts.total_ns)
+		e->counts.total_ns = e->ended_ns - e->started_ns;
+	count_end(a, e);
+	tell_end(a, e);
+	drained(a, e);
+}
+
+void gantry_migrations_fini(struct gantry_agent *a)
+{
+	gantry_list_for_each_safe(&a->migrations, struct gantry_migration_entry, link, e) {
+		gantry_list_remove(&e->link);
+		free(e);
+	}
+}
+
+/* ---- what the worker says ---- */
+
+static uint64_t at(const uint64_t *numbers, size_t n, size_t i)
+{
+	return i < n ? numbers[i] : 0;
+}
+
+static void take_counts(struct gantry_migration_counts *c,
+			const Gantry__Worker__MigrationNews *news)
+{
+	c->owned_bytes = news->owned_bytes;
+	c->moved_bytes = news->moved_bytes;
+	c->last_bytes = news->last_bytes;
+	c->dirty_bytes = news->dirty_bytes;
+	c->longest_task_ns = news->longest_task_ns;
+	c->pause_ns = news->pause_ns;
+	c->total_ns = news->total_ns;
+	c->nrounds = (uint32_t)GANTRY_MIN(news->n_round_bytes, (size_t)GANTRY_MIGRATION_MAX_ROUNDS);
+	for (size_t i = 0; i < c->nrounds; i++)
+		c->round_bytes[i] = news->round_bytes[i];
+	for (size_t i = 0; i < GANTRY_MIGRATION_NSTATES; i++)
+		c->state_ns[i] = at(news->state_ns, news->n_state_ns, i);
+}
+
+/* A number that is no error of ours is one all the same. */
+static int sane_error(int32_t error)
+{
+	return error < 0 && error > -4096 ? error : error ? -EIO : 0;
+}
+
+static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
+		      const Gantry__Worker__MigrationNews *news)
+{
+	take_counts(&e->counts, news);
+	if (news->state < GANTRY_MIGRATION_NSTATES)
+		gantry_migration_reached(e, (enum gantry_migration_state)news->state);
+	if (news->over)
+		gantry_migration_ended(a, e, sane_error(news->error), news->text);
+}
+
+void gantry_migration_told(struct gantry_worker *w, const Gantry__Worker__MigrationNews *news)
+{
+	struct gantry_migration_entry *e = gantry_migration_find(w->agent, news->id);
+
+	/* Another's, or one that an earlier agent asked for: the ledger says where the queue is. */
+	if (e && !e->over && e->worker_id == w->id && e->session_id == news->session_id)
+		take_news(w->agent, e, news);
+}
+
+struct answer_to {
+	struct gantry_agent *agent;
+	uint64_t id;
+};
+
+static void answered(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
+{
+	struct answer_to *to = arg;
+	struct gantry_agent *a = to->agent;
+	struct gantry_migration_entry *e = gantry_migration_find(a, to->id);
+	const Gantry__Worker__MigrationNews *news;
+
+	free(to);
+	gantry_fd_close(fd);
+	if (!e)
+		return;
+	e->waits = false;
+	if (!answer) {
+		gantry_migration_ended(a, e, -EPIPE, "the session's worker has ended");
+		return;
+	}
+	if (answer->body_case != GANTRY__WORKER__FROM_WORKER__BODY_MIGRATION_NEWS) {
+		gantry_migration_ended(a, e, -EOPNOTSUPP,
+				       "the session's worker knows no migrations");
+		return;
+	}
+	news = answer->migration_news;
+	if (e->over) /* its last word has overtaken the answer */
+		return;
+	take_counts(&e->counts, news);
+	if (news->error || e->dry_run)
+		gantry_migration_ended(a, e, sane_error(news->error), news->text);
+}
+
+/* Where the ledger says that the queue is by now. */
+static bool has_arrived(const struct gantry_session *s, const struct gantry_migration_entry *e)
+{
+	return e->slot < s->ledger.nqueues &&
+	       gantry_load_relaxed(&s->ledger.queues[e->slot].device) == e->to_device;
+}
+
+void gantry_migrations_worker_died(struct gantry_session *s)
+{
+	gantry_list_for_each(&s->agent->migrations, struct gantry_migration_entry, link, e) {
+		if (e->over || e->session_id != s->id || strcmp(e->kind, "queue") != 0)
+			continue;
+		if (has_arrived(s, e))
+			gantry_migration_ended(s->agent, e, 0,
+					       "its worker died after the queue had arrived");
+		else
+			gantry_migration_ended(s->agent, e, -EPIPE,
+					       "its worker died; the queue is where it was");
+	}
+}
+
+void gantry_migrations_session_gone(struct gantry_session *s)
+{
+	gantry_list_for_each(&s->agent->migrations, struct gantry_migration_entry, link, e)
+		if (!e->over && e->session_id == s->id && strcmp(e->kind, "queue") == 0)
+			gantry_migration_ended(s->agent, e, -ESHUTDOWN, "the session has ended");
+}
+
+/* ---- queues ---- */
+
+static int cancel_queue(struct gantry_agent *a, struct gantry_migration_entry *e,
+			struct gantry_err *err)
+{
+	Gantry__Worker__MigrateCancel cancel = GANTRY__WORKER__MIGRATE_CANCEL__INIT;
+	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
+	struct gantry_worker *w = gantry_worker_find(a, e->worker_id);
+
+	cancel.session_id = e->session_id;
+	cancel.id = e->id;
+	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_MIGRATE_CANCEL;
+	msg.migrate_cancel = &cancel;
+	if (!w || gantry_call(w, &msg, NULL, 0, 0, NULL, NULL) < 0)
+		return gantry_err_set(err, -EPIPE, "its worker has ended");
+	return 0;
+}
+
+static int check_move(struct gantry_agent *a, struct gantry_session *s,
+		      const struct gantry_queue_move *move, struct gantry_err *err)
+{
+	const struct gantry_ledger_queue *led;
+
+	if (move->slot == 0 || move->slot >= s->ledger.nqueues ||
+	    gantry_load_relaxed(&s->ledger.queues[move->slot].state) != GANTRY_QUEUE_OPEN)
 		return gantry_err_set(err, -ENOENT, "session %" PRIu64 " has no queue %u", s->id,
-				      slot);
-	if (device >= a->ndevices || !(mask >> device & 1))
-		return gantry_err_set(err, -EINVAL, "the device does not serve tenant %s just now",
-				      s->tenant->conf.name);
+				      move->slot);
+	led = &s->ledger.queues[move->slot];
+	if (move->device >= a->ndevices || !a->devices[move->device].used)
+		return gantry_err_set(err, -ENOENT, "there is no such device");
 	if (!s->worker || s->phase != GANTRY_PHASE_ATTACHED)
-		return gantry_err_set(err, -EBUSY, "session %" PRIu64 " has no worker just now",
+		return gantry_err_set(err, -EBUSY,
+				      "session %" PRIu64
+				      " is between two workers; try again when it is attached",
 				      s->id);
-	if (s->worker->unusable >> device & 1)
-		return gantry_err_set(err, -EINVAL, "the session's worker could not open %s",
-				      a->devices[device].conf.name);
+	if (!(s->tenant->device_mask >> move->device & 1))
+		return gantry_err_set(err, -ENODEV, "tenant %s may not use device %s",
+				      s->tenant->conf.name, a->devices[move->device].conf.name);
+	if (a->devices[move->device].state != GANTRY_DEVICE_ENABLED)
+		return gantry_err_set(err, -ENODEV,
+				      "device %s is not in service; see gantryctl device list",
+				      a->devices[move->device].conf.name);
+	if (s->worker->unusable >> move->device & 1)
+		return gantry_err_set(err, -ENODEV, "the session's worker could not open %s",
+				      a->devices[move->device].conf.name);
+	if (gantry_load_relaxed(&led->device) >= a->ndevices)
+		return gantry_err_set(err, -EIO, "the queue is at no device");
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		if (!e->over && e->session_id == s->id &&
+		    (e->slot == move->slot || strcmp(e->kind, "queue") != 0))
+			return gantry_err_set(err, -EBUSY,
+					      "migration %" PRIu64
+					      " is moving it; see gantryctl migration list",
+					      e->id);
+	if (gantry_load_relaxed(&led->device) == move->device)
+		return gantry_err_set(err, -EALREADY, "queue %u is on device %s already",
+				      move->slot, a->devices[move->device].conf.name);
+	return 0;
+}
+
+static int ask_worker(struct gantry_agent *a, struct gantry_session *s,
+		      const struct gantry_queue_move *move, struct gantry_migration_entry *e,
+		      struct gantry_err *err)
+{
+	Gantry__Worker__Migrate ask = GANTRY__WORKER__MIGRATE__INIT;
+	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
+	struct answer_to *to = malloc(sizeof(*to));
+
+	if (!to)
+		return gantry_err_set(err, -ENOMEM, "no memory");
+	*to = (struct answer_to){ .agent = a, .id = e->id };
+	ask.id = e->id;
+	ask.session_id = s->id;
+	ask.slot = move->slot;
+	ask.device = move->device;
+	ask.lazy = move->lazy;
+	ask.dry_run = move->dry_run;
+	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_MIGRATE;
+	msg.migrate = &ask;
+	e->worker_id = s->worker->id;
+	e->waits = true;
+	if (gantry_call(s->worker, &msg, NULL, 0, ANSWER_NS, answered, to) == 0)
+		return 0;
+	free(to);
+	e->waits = false;
+	return gantry_err_set(err, -EPIPE, "the session's worker has ended");
+}
+
+int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
+		      const struct gantry_queue_move *move,
+		      struct gantry_migration_entry **ret_entry, struct gantry_err *err)
+{
+	struct gantry_migration_entry *e;
+	uint32_t from;
+	int r = check_move(a, s, move, err);
+
+	if (r < 0)
+		return r;
+	from = gantry_load_relaxed(&s->ledger.queues[move->slot].device);
+	e = gantry_migration_note(a, "queue", s, a->devices[from].conf.name,
+				  a->devices[move->device].conf.name, move->why);
+	if (!e)
+		return gantry_err_set(err, -ENOMEM, "no memory");
+	e->slot = move->slot;
+	e->from_device = from;
+	e->to_device = move->device;
+	e->dry_run = move->dry_run;
+	e->cancel = cancel_queue;
+	r = ask_worker(a, s, move, e, err);
+	if (r < 0) {
+		gantry_list_remove(&e->link);
+		free(e);
+		return r;
+	}
+	*ret_entry = e;
 	return 0;
 }
 
 int gantry_queue_migrate(struct gantry_agent *a, struct gantry_session *s, uint32_t slot,
 			 uint32_t device, const char *why, struct gantry_err *err)
 {
-	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
-	Gantry__Worker__PlaceQueue place = GANTRY__WORKER__PLACE_QUEUE__INIT;
-	int r = check(a, s, slot, device, err);
+	const struct gantry_queue_move move = { .slot = slot, .device = device, .why = why };
+	struct gantry_migration_entry *e;
+	int r = gantry_queue_move(a, s, &move, &e, err);
 
-	if (r < 0)
-		return r;
-	if (gantry_load_relaxed(&s->ledger.queues[slot].device) == device)
-		return 0;
-	place.session_id = s->id;
-	place.slot = slot;
-	place.device = device;
-	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_PLACE_QUEUE;
-	msg.place_queue = &place;
-	r = gantry_call(s->worker, &msg, NULL, 0, 0, NULL, NULL);
-	if (r < 0)
-		return gantry_err_set_errno(err, r, "telling the worker");
-	gantry_event(a, "queue-placed", NULL, s, NULL, "queue %u to %s: %s", slot,
-		     a->devices[device].conf.name, why);
-	return 0;
+	return r == -EALREADY ? 0 : r;
+}
+
+/* ---- drain ---- */
+
+/* Another device that the queue may use, with the fewest sessions; negative: none. */
+static int choose_device(const struct gantry_agent *a, const struct gantry_session *s,
+			 const struct gantry_ledger_queue *led, uint32_t device)
+{
+	uint64_t mask = s->tenant->device_mask & gantry_devices_serving(a) & ~(1ull << device);
+	uint64_t asked = gantry_load_relaxed(&led->device_mask);
+	uint32_t kind = gantry_load_relaxed(&led->kind);
+	uint32_t best_n = UINT32_MAX;
+	int best = -1;
+
+	for (mask &= asked ? asked : UINT64_MAX; mask; mask &= mask - 1) {
+		uint32_t i = (uint32_t)__builtin_ctzll(mask);
+		uint32_t n = gantry_load_relaxed(&a->devices[i].page->hdr.nsessions);
+
+		if (kind != GANTRY_KIND_ANY && a->devices[i].kind != kind)
+			continue;
+		if (n < best_n) {
+			best_n = n;
+			best = (int)i;
+		}
+	}
+	return best;
+}
+
+static void drain_session(struct gantry_agent *a, struct gantry_session *s, uint32_t device)
+{
+	for (uint32_t slot = 1; slot < s->ledger.nqueues; slot++) {
+		const struct gantry_ledger_queue *led = &s->ledger.queues[slot];
+		struct gantry_err err;
+		int to;
+
+		if (gantry_load_relaxed(&led->state) != GANTRY_QUEUE_OPEN ||
+		    gantry_load_relaxed(&led->device) != device)
+			continue;
+		to = choose_device(a, s, led, device);
+		if (to >= 0 && gantry_queue_migrate(a, s, slot, (uint32_t)to, WHY_DRAIN, &err) == 0)
+			s->leaving |= 1ull << device;
+	}
+}
+
+void gantry_migrations_drain(struct gantry_agent *a, uint32_t device)
+{
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		if (s->ledger.hdr)
+			drain_session(a, s, device);
 }

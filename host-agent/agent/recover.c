@@ -24,6 +24,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/fault.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -198,6 +199,7 @@ void gantry_recover(struct gantry_worker *w)
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s) {
 		s->faulted_ns = w->faulted_ns;
 		gantry_call_forget(w, s);
+		gantry_migrations_worker_died(s);
 		gantry_slabs_worker_gone(s);
 		gantry_worker_release(w, s);
 		gantry_list_push_back(&orphans, &s->worker_link);

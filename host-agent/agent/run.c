@@ -33,6 +33,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/peer.h"
 #include "host-agent/agent/placement.h"
@@ -424,6 +425,7 @@ static void free_all(struct gantry_agent *a)
 	gantry_limits_stop(a);
 	gantry_slabs_fini(a);
 	gantry_stewards_stop(a);
+	gantry_migrations_fini(a);
 	gantry_devices_fini(a);
 	gantry_tokens_fini(&a->tokens);
 	gantry_store_fini(&a->handed);
@@ -486,6 +488,7 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->sessions);
 	gantry_list_init(&a->workers);
 	gantry_list_init(&a->wanting);
+	gantry_list_init(&a->migrations);
 	gantry_list_init(&a->held);
 	gantry_slabs_init(a);
 	gantry_list_init(&a->relays);

@@ -26,6 +26,7 @@
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
@@ -278,7 +279,7 @@ void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w)
 
 void gantry_session_allow(struct gantry_session *s)
 {
-	uint64_t mask = s->tenant->device_mask & gantry_devices_serving(s->agent);
+	uint64_t mask = s->tenant->device_mask & (gantry_devices_serving(s->agent) | s->leaving);
 
 	if (s->ledger.hdr)
 		/* pairs with the worker's load */
@@ -377,6 +378,7 @@ void gantry_session_free(struct gantry_session *s)
 		gantry_conn_close(s->conn);
 	gantry_exchange_session_gone(s);
 	gantry_session_sample_free(s);
+	gantry_migrations_session_gone(s);
 	gantry_keep_drop_tree(a, "s/%llx/", (unsigned long long)s->id);
 	gantry_slabs_session_gone(s);
 	if (s->slots_held) {

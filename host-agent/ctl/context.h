@@ -93,6 +93,10 @@ int gantry_ctl_change(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *reque
 int gantry_ctl_door_show(struct gantry_ctl *ctl, const char *tenant,
 			 Gantry__Admin__AdminReply **ret_reply);
 
+/* "SESSION:SLOT". 0, or what gantry_ctl_fail() returned. */
+int gantry_ctl_parse_queue(struct gantry_ctl *ctl, const char *text, uint64_t *ret_session,
+			   uint32_t *ret_slot);
+
 /* A new object with "schema" in it. */
 json_object *gantry_ctl_json_new(void);
 /* Prints @object and puts it. Returns 0. */

@@ -59,7 +59,12 @@ int gantry_ctl_migration_show(struct gantry_ctl *ctl)
 		r = ask(ctl, id, &reply);
 	if (r)
 		return r;
-	return gantry_print_one(ctl, &gantry_migration_fields, reply->migrations->migrations[0]);
+	if (gantry_ctl_option(ctl, "trace"))
+		return gantry_ctl_migration_trace(ctl, reply->migrations->migrations[0]);
+	r = gantry_print_one(ctl, &gantry_migration_fields, reply->migrations->migrations[0]);
+	if (!ctl->json)
+		gantry_ctl_migration_steps(ctl, reply->migrations->migrations[0]);
+	return r;
 }
 
 int gantry_ctl_migration_cancel(struct gantry_ctl *ctl)
@@ -72,7 +77,7 @@ int gantry_ctl_migration_cancel(struct gantry_ctl *ctl)
 		return r;
 	request.body_case = REQUEST(MIGRATION_CANCEL);
 	request.migration_cancel = &filter;
-	return gantry_ctl_change(ctl, &request, "migration %s: cancelled; the session stays",
+	return gantry_ctl_change(ctl, &request, "migration %s: called back; it stays where it is",
 				 ctl->args[0]);
 }
 

@@ -169,8 +169,8 @@ static int parse_session(struct gantry_ctl *ctl, const char *text, uint64_t *ret
 }
 
 /* "SESSION:SLOT" */
-static int parse_queue(struct gantry_ctl *ctl, const char *text, uint64_t *ret_session,
-		       uint32_t *ret_slot)
+int gantry_ctl_parse_queue(struct gantry_ctl *ctl, const char *text, uint64_t *ret_session,
+			   uint32_t *ret_slot)
 {
 	const char *colon = strchr(text, ':');
 	_cleanup_free_ char *session = colon ? strndup(text, (size_t)(colon - text)) : NULL;
@@ -255,7 +255,7 @@ int gantry_ctl_queue_show(struct gantry_ctl *ctl)
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	uint64_t id;
 	uint32_t slot;
-	int r = parse_queue(ctl, ctl->args[0], &id, &slot);
+	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &id, &slot);
 
 	if (!r)
 		r = ask_some(ctl, REQUEST(QUEUE_LIST), REPLY(QUEUES), NULL, id, &reply);
@@ -275,7 +275,7 @@ static int set_paused(struct gantry_ctl *ctl, bool paused)
 	Gantry__Admin__UInt value = GANTRY__ADMIN__UINT__INIT;
 	Gantry__Admin__QueueSet set = GANTRY__ADMIN__QUEUE_SET__INIT;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	int r = parse_queue(ctl, ctl->args[0], &set.session_id, &set.slot);
+	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &set.session_id, &set.slot);
 
 	if (r)
 		return r;

@@ -32,6 +32,18 @@ static const struct gantry_verb_option queue_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option queue_migrate_options[] = {
+	{ "to", "DEVICE", "where the queue is to go", GANTRY_WORDS_DEVICE },
+	{ "dry-run", NULL, "only say whether it could, and what it would take along" },
+	{ "lazy", NULL, "go at once; its tasks pull their buffers when they use them" },
+	{ 0 },
+};
+
+static const struct gantry_verb_option migration_options[] = {
+	{ "trace", NULL, "print a trace for ui.perfetto.dev, as JSON" },
+	{ 0 },
+};
+
 static const struct gantry_verb_option kick_options[] = {
 	{ "reason", "TEXT", "what the guest is told" },
 	{ 0 },
@@ -176,14 +188,6 @@ const struct gantry_verb gantry_verbs[] = {
 	  "A guest behind a stream (vsock) follows by itself. Where anything fails the session stays here, and "
 	  "the last line says why.",
 	  migrate_options, GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_migrate },
-	{ "migration", "list", "", 0, 0, "list sessions on their way to and from other hosts", NULL,
-	  NULL, 0, 0, 0, gantry_ctl_migration_list },
-	{ "migration", "show", "MIGRATION", 1, 1, "show all that is known of a migration", NULL,
-	  NULL, 0, 0, 0, gantry_ctl_migration_show },
-	{ "migration", "cancel", "MIGRATION", 1, 1, "end a migration; the session stays",
-	  "Refused once the session was offered to the other host, which may have it then.", NULL,
-	  0, 0, 0, gantry_ctl_migration_cancel },
-
 	{ "queue", "list", "", 0, 0, "list queues with their progress", NULL, queue_options, 0, 0,
 	  0, gantry_ctl_queue_list },
 	{ "queue", "show", "SESSION:SLOT", 1, 1, "show all that is known of a queue", NULL, NULL,
@@ -193,6 +197,19 @@ const struct gantry_verb gantry_verbs[] = {
 	  gantry_ctl_queue_pause },
 	{ "queue", "resume", "SESSION:SLOT", 1, 1, "go on with a paused queue", NULL, NULL,
 	  GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_resume },
+	{ "queue", "migrate", "SESSION:SLOT", 1, 1,
+	  "move a queue to another device while its program runs",
+	  "Its buffers go along: they are copied while it runs, then it stands still for what was "
+	  "written meanwhile. Waits until it is there; if that cannot be, the queue stays where it "
+	  "is and the exit code says why.",
+	  queue_migrate_options, GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_migrate },
+
+	{ "migration", "list", "", 0, 0, "list queues and sessions that move or have moved", NULL,
+	  NULL, 0, 0, 0, gantry_ctl_migration_list },
+	{ "migration", "show", "ID", 1, 1, "show how a migration goes or went", NULL,
+	  migration_options, 0, 0, 0, gantry_ctl_migration_show },
+	{ "migration", "cancel", "ID", 1, 1, "call a migration back, if it still can turn", NULL,
+	  NULL, 0, 0, 0, gantry_ctl_migration_cancel },
 
 	{ "worker", "list", "", 0, 0, "list worker processes and how they are confined", NULL, NULL,
 	  0, 0, 0, gantry_ctl_worker_list },

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "admin.pb-c.h"
+
 struct gantry_ctl;
 
 /* What may stand somewhere on the command line: for completion. */
@@ -93,6 +95,12 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl);
 int gantry_ctl_migration_list(struct gantry_ctl *ctl);
 int gantry_ctl_migration_show(struct gantry_ctl *ctl);
 int gantry_ctl_migration_cancel(struct gantry_ctl *ctl);
+
+/* queue_migrate.c */
+int gantry_ctl_queue_migrate(struct gantry_ctl *ctl);
+/* The steps of a migration as a trace, or one a line. */
+int gantry_ctl_migration_trace(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m);
+void gantry_ctl_migration_steps(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m);
 
 /* tenant_set.c */
 extern const struct gantry_verb_option gantry_tenant_options[];

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin verbs about migrations. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/migrate.h"
+#include "host-agent/agent/session.h"
+
+/* Exit codes of gantryctl. */
+static enum gantry_admin_code code_of(int error)
+{
+	switch (error) {
+	case 0:
+		return GANTRY_ADMIN_OK;
+	case -ENOENT:
+		return GANTRY_ADMIN_NOT_FOUND;
+	case -EBUSY:
+	case -EALREADY:
+		return GANTRY_ADMIN_BUSY;
+	case -ENOSPC:
+	case -EDQUOT:
+	case -ENOMEM:
+		return GANTRY_ADMIN_QUOTA;
+	case -ENODEV:
+	case -ENOEXEC:
+	case -EOPNOTSUPP:
+		return GANTRY_ADMIN_UNSUPPORTED;
+	default:
+		return GANTRY_ADMIN_FAILED;
+	}
+}
+
+static void fill_steps(Gantry__Admin__Migration *msg, const struct gantry_migration_entry *e,
+		       struct gantry_answer *r)
+{
+	msg->steps = gantry_answer_take(r, e->nsteps * sizeof(*msg->steps));
+	for (uint32_t i = 0; i < e->nsteps; i++) {
+		const struct gantry_migration_step *step = &e->steps[i];
+		uint64_t end_ns = i + 1 < e->nsteps ? step[1].begin_ns
+				  : e->over	    ? e->ended_ns
+						    : gantry_now_ns();
+		Gantry__Admin__MigrationStep *m = gantry_answer_take(r, sizeof(*m));
+
+		gantry__admin__migration_step__init(m);
+		m->state = gantry_answer_text(r, step->state);
+		m->begin_ns = step->begin_ns - e->started_ns;
+		m->ns = end_ns - step->begin_ns;
+		m->moved_bytes = step->moved_bytes;
+		msg->steps[msg->n_steps++] = m;
+	}
+}
+
+static const char *state_text(const struct gantry_migration_entry *e)
+{
+	if (!e->over)
+		return gantry_migration_state_name(e->state);
+	if (e->error == 0)
+		return e->dry_run ? "possible" : "done";
+	return e->error == -ECANCELED ? "cancelled" : "failed";
+}
+
+static Gantry__Admin__Migration *fill(const struct gantry_migration_entry *e,
+				      struct gantry_answer *r)
+{
+	Gantry__Admin__Migration *msg = gantry_answer_take(r, sizeof(*msg));
+	const struct gantry_migration_counts *c = &e->counts;
+
+	gantry__admin__migration__init(msg);
+	msg->id = e->id;
+	msg->kind = gantry_answer_text(r, e->kind);
+	msg->session_id = e->session_id;
+	msg->slot = e->slot;
+	msg->tenant = gantry_answer_text(r, e->tenant);
+	msg->from = gantry_answer_text(r, e->from);
+	msg->to = gantry_answer_text(r, e->to);
+	msg->why = gantry_answer_text(r, e->why);
+	msg->state = gantry_answer_text(r, state_text(e));
+	msg->over = e->over;
+	msg->code = e->over ? (int32_t)code_of(e->error) : 0;
+	msg->text = gantry_answer_text(r, e->text);
+	msg->owned_bytes = c->owned_bytes;
+	msg->page_bytes = c->moved_bytes;
+	msg->sent_bytes = c->moved_bytes;
+	msg->last_bytes = c->last_bytes;
+	msg->dirty_bytes = c->dirty_bytes;
+	msg->rounds = c->nrounds;
+	msg->round_bytes = gantry_answer_take(r, sizeof(c->round_bytes));
+	memcpy(msg->round_bytes, c->round_bytes, sizeof(c->round_bytes));
+	msg->n_round_bytes = c->nrounds;
+	msg->drain_ns = c->longest_task_ns;
+	msg->dry_run = e->dry_run;
+	msg->downtime_ns = c->pause_ns;
+	msg->elapsed_ns = e->over ? c->total_ns : gantry_now_ns() - e->started_ns;
+	fill_steps(msg, e, r);
+	return msg;
+}
+
+size_t gantry_migrations_describe(struct gantry_agent *a, uint64_t id, struct gantry_answer *r,
+				  Gantry__Admin__Migration **ret_rows)
+{
+	size_t n = 0;
+
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		if (id == 0 || e->id == id)
+			ret_rows[n++] = fill(e, r);
+	return n;
+}
+
+void gantry_migration_cancel_queue(struct gantry_agent *a, struct gantry_migration_entry *e,
+				   struct gantry_answer *r)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int result;
+
+	if (e->over) {
+		gantry_answer_fail(r, GANTRY_ADMIN_FAILED, "migration %" PRIu64 " is over: %s",
+				   e->id, state_text(e));
+		return;
+	}
+	result = e->cancel ? e->cancel(a, e, &err)
+			   : gantry_err_set(&err, -EOPNOTSUPP, "it cannot be called back any more");
+	if (result < 0)
+		gantry_answer_fail(r, code_of(result), "migration %" PRIu64 ": %s", e->id,
+				   err.text);
+}
+
+static void answer_one(struct gantry_agent *a, uint64_t id, struct gantry_answer *r)
+{
+	Gantry__Admin__MigrationList *list = gantry_answer_take(r, sizeof(*list));
+
+	gantry__admin__migration_list__init(list);
+	list->migrations = gantry_answer_take(r, sizeof(*list->migrations));
+	list->n_migrations = gantry_migrations_describe(a, id, r, list->migrations);
+	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_MIGRATIONS;
+	r->msg.migrations = list;
+}
+
+void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
+			       struct gantry_answer *r)
+{
+	const Gantry__Admin__QueueMigrate *ask = q->queue_migrate;
+	struct gantry_session *s = gantry_session_find(a, ask->session_id);
+	struct gantry_agent_device *d = gantry_agent_device_find(a, ask->device);
+	struct gantry_queue_move move = { .slot = ask->slot,
+					  .dry_run = ask->dry_run,
+					  .lazy = ask->lazy,
+					  .why = "administrator" };
+	struct gantry_migration_entry *e;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int result;
+
+	if (ask->slot == 0) {
+		gantry_answer_fail(r, GANTRY_ADMIN_USAGE,
+				   "queue 0 carries the session's control calls, it has no device");
+		return;
+	}
+	if (!s) {
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no session %" PRIu64,
+				   ask->session_id);
+		return;
+	}
+	if (!d) {
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
+				   "there is no device %.40s; see gantryctl device list",
+				   ask->device);
+		return;
+	}
+	move.device = (uint32_t)(d - a->devices);
+	result = gantry_queue_move(a, s, &move, &e, &err);
+	if (result < 0)
+		gantry_answer_fail(r, code_of(result), "%s", err.text);
+	else
+		answer_one(a, e->id, r);
+}
