@@ -432,6 +432,40 @@ static bool go_home(const struct wdevice *d, struct wqueue *q, uint64_t kernel)
 	return true;
 }
 
+/*
+ * A queue that has launched nothing, such as the one of a library's own copies, goes where the buffer is; else each read of
+ * what another queue works on would fetch it from there.
+ */
+static bool follow_buffer(const struct wdevice *d, struct wqueue *q, uint64_t handle)
+{
+	const struct wsession *s = q->session;
+	uint32_t slot = GANTRY_HANDLE_SLOT(handle) % GANTRY_LEDGER_NOBJECTS;
+	const struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	uint32_t device = gantry_load_relaxed(&b->device); /* a hint: it may be on its way */
+
+	if (q->has_launched || gantry_load_relaxed(&b->place) != GANTRY_PLACE_WINDOW ||
+	    s->ledger.objects[slot].type != GANTRY_HANDLE_BUFFER || device == d->index ||
+	    device >= s->engine->ndevices || !worker_queue_fits(s, q, device))
+		return false;
+	return send_to(d, q, device);
+}
+
+/* Whether the queue leaves for another device before this task, which it is bound on then. */
+static bool goes_first(const struct wdevice *d, struct wqueue *q, uint16_t op)
+{
+	switch (op) {
+	case GANTRY_OP_launch:
+		q->has_launched = true;
+		return q->native && go_home(d, q, bound.args.launch.kernel);
+	case GANTRY_OP_write:
+		return follow_buffer(d, q, bound.args.write.buffer);
+	case GANTRY_OP_read:
+		return follow_buffer(d, q, bound.args.read.buffer);
+	default:
+		return false;
+	}
+}
+
 /* ---- all of them ---- */
 
 static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
@@ -576,8 +610,8 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 				      worker_replay_reads_the_same(q, pos)))
 		return WBIND_FINISH;
 	d->binding = q;
-	if (q->native && task->desc.op == GANTRY_OP_launch &&
-	    go_home(d, q, bound.args.launch.kernel))
+	d->binds_use = task->desc.op != GANTRY_OP_write && task->desc.op != GANTRY_OP_read;
+	if (goes_first(d, q, task->desc.op))
 		return WBIND_WAIT;
 	status = bind_command(d, q, task->desc.op, ret_kernel, &nothing);
 	if (status == GANTRY_E_AGAIN)

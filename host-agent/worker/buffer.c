@@ -493,7 +493,8 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		if (status != GANTRY_OK)
 			return status;
 	}
-	note_use(&s->objects[slot], d->binding, write);
+	if (d->binds_use)
+		note_use(&s->objects[slot], d->binding, write);
 	place = gantry_load_relaxed(&b->place);
 	if (place == GANTRY_PLACE_OWN) {
 		*ret_range = (struct gantry_range){ NULL, off, len };

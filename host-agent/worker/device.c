@@ -622,6 +622,8 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 	if (gantry_load_acquire(&q->led->state) == GANTRY_QUEUE_CLOSING &&
 	    q->led->done == q->led->taken && gantry_ring_ready(&q->ring) == 0) {
 		queue_let_go(d, q);
+		q->has_launched = false;
+		q->native = 0;
 		gantry_store_release(&q->led->state, GANTRY_QUEUE_CLOSED);
 		return true;
 	}

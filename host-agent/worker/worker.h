@@ -141,6 +141,7 @@ struct wqueue {
 	uint32_t target; /* atomic: index of the device that shall serve it */
 	uint32_t held;	 /* atomic; 1: on its way to another device, nothing is issued */
 	struct wmigration *migration; /* under the lock; that moves it */
+	bool has_launched;	      /* of its thread */
 	uint32_t
 		native; /* of its thread: 1 + the device it left for a kernel that this one lacked; 0: none */
 	struct gantry_ring_consumer ring;
@@ -331,6 +332,7 @@ struct wdevice {
 		jobs_fresh; /* rounds since a job has come that was not looked at; 0: there is none */
 	struct gantry_list jobs;
 	struct wqueue *binding; /* whose task worker_bind() looks at */
+	bool binds_use; /* it uses its buffers, rather than copying between them and the heap */
 };
 
 struct gantry_engine {

@@ -1,0 +1,218 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Queues move between devices of a host while their program runs, by gantryctl; or stay where they are and say why."""
+import json
+
+import devices
+import harness
+from devices import MIB, Mover, world
+from scripted import Scripted
+
+
+def queues_of(agent):
+    return agent.ctl_json("queue", "list")["queues"]
+
+
+def metric(agent, name):
+    return next(row["value"] for row in agent.ctl_json("stats")["metrics"] if row["name"] == name)
+
+
+def test_queue_of_plain_cpus_moves_and_nothing_is_copied(t):
+    with world() as agent:
+        made = Mover(agent)
+        made.begin_history()
+        made.put(50)
+        for to in ("d1", "d0", "d1"):
+            made.put(50)
+            t.code(made.move(to), 0)
+            t.equal(made.device(), to)
+            made.put(20)
+        made.check_history(t)
+        t.equal(metric(agent, "gantry_migrations_total"), 3)
+        t.equal(metric(agent, "gantry_migration_bytes_total"), 0)
+        told = [row["kind"] for row in map(json.loads, agent.ctl("--json", "events").out.splitlines())]
+        t.equal(told.count("migration-done"), 3)
+
+
+def test_queue_with_memory_of_its_own_moves_with_what_it_owns(t):
+    with world("windows") as agent:
+        made = Mover(agent)
+        size = 48 * MIB
+        made.guest.ask(f"buffer b {size} device")
+        made.guest.ask(f"random b {size} 7", 60)
+        wanted = made.guest.ask(f"expect {size} 7", 60)
+        t.equal(made.guest.ask(f"sum q b {size}", 60), wanted)
+        plan = agent.ctl_json("queue", "migrate", made.name, "--to", "d1", "--dry-run")["migration"]
+        t.equal((plan["state"], plan["owned_bytes"], made.device()), ("possible", plan["owned_bytes"], "d0"))
+        t.true(plan["owned_bytes"] >= size, f"owned: {plan}")
+        moved = agent.ctl_json("queue", "migrate", made.name, "--to", "d1")["migration"]
+        t.equal((moved["state"], moved["from"], moved["to"]), ("done", "d0", "d1"))
+        t.equal(moved["page_bytes"], plan["owned_bytes"], "an idle queue's bytes are copied once")
+        t.equal(made.guest.ask(f"sum q b {size}", 60), wanted)
+        t.equal(made.device(), "d1")
+        used = {row["name"]: row["mem_used"] for row in agent.ctl_json("device", "list")["devices"]}
+        t.true(used["d1"] >= size and used["d0"] < MIB, f"memory follows: {used}")
+
+
+def test_show_and_trace_tell_the_steps(t):
+    with world("windows") as agent:
+        made = Mover(agent)
+        made.begin_history()
+        made.put(5)
+        t.code(made.move("d1"), 0)
+        row = made.migrations()[-1]
+        t.equal(row["over"], True)
+        shown = agent.ctl("migration", "show", str(row["migration_id"]))
+        t.code(shown, 0)
+        t.contains(shown.out, "adopt")
+        trace = json.loads(agent.ctl("migration", "show", str(row["migration_id"]), "--trace").out)
+        spans = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
+        t.equal(spans[-1], "done")
+        t.true("precopy" in spans, f"spans: {spans}")
+        made.check_history(t)
+
+
+def test_lazy_queue_goes_at_once_and_pulls(t):
+    with world("windows") as agent:
+        made = Mover(agent)
+        made.guest.ask(f"buffer b {16 * MIB} device")
+        made.guest.ask(f"random b {16 * MIB} 3", 60)
+        wanted = made.guest.ask(f"sum q b {16 * MIB}", 60)
+        moved = agent.ctl_json("queue", "migrate", made.name, "--to", "d1", "--lazy")["migration"]
+        t.equal(moved["page_bytes"], 0)
+        t.equal(made.guest.ask(f"sum q b {16 * MIB}", 60), wanted)
+
+
+def test_bad_requests_leave_the_queue_and_say_why(t):
+    with world(more={"other": devices.PLAIN}, tenant={"devices": "d0 d1"},
+               tenants={"blue": {"devices": "other"}}) as agent:
+        made = Mover(agent)
+        for words, code, text in (
+                ((made.name, "--to", "gpu7"), 3, "no device gpu7"),
+                ((f"{made.session}:0", "--to", "d1"), 2, "queue 0"),
+                ((f"{made.session}:60", "--to", "d1"), 3, "no queue 60"),
+                ((f"{made.session}:4000000000", "--to", "d1"), 3, "no queue"),
+                ((f"{made.session + 99}:1", "--to", "d1"), 3, "no session"),
+                (("nonsense", "--to", "d1"), 2, "SESSION:SLOT"),
+                ((made.name,), 2, "--to"),
+                ((made.name, "--to", "other"), 8, "may not use"),
+                ((made.name, "--to", "d0"), 7, "already")):
+            ended = agent.ctl("queue", "migrate", *words)
+            t.code(ended, code, " ".join(words))
+            t.contains(ended.err, text, " ".join(words))
+            t.equal(made.device(), "d0")
+        t.code(agent.ctl("migration", "cancel", "999"), 3)
+        t.code(agent.ctl("migration", "show", "999"), 3)
+        t.code(agent.ctl("migration", "cancel", "x"), 2)
+        t.code(agent.ctl("device", "disable", "d1"), 0)
+        ended = made.move("d1")
+        t.code(ended, 8)
+        t.contains(ended.err, "not in service")
+        made.begin_history()
+        made.put(5)
+        made.check_history(t)
+
+
+def test_no_memory_at_the_destination(t):
+    with world("windows", more={"d1": dict(devices.WINDOW, mem="8M")}) as agent:
+        made = Mover(agent)
+        made.guest.ask(f"buffer b {32 * MIB} device")
+        made.guest.ask(f"random b {32 * MIB} 3", 60)
+        wanted = made.guest.ask(f"sum q b {32 * MIB}", 60)
+        ended = made.move("d1")
+        t.code(ended, 6)
+        t.contains(ended.err, "MiB left")
+        t.equal(made.device(), "d0")
+        t.equal(made.guest.ask(f"sum q b {32 * MIB}", 60), wanted)
+
+
+def test_kernel_missing_at_the_destination(t):
+    with world(more={"d1": {"backend": "sim", "work": "cpu"}}) as agent:
+        made = Mover(agent)
+        made.begin_history()
+        made.put(5)
+        made.check_history(t)
+        ended = made.move("d1")
+        t.code(ended, 8)
+        t.contains(ended.err, "saxpy")
+        t.equal(made.device(), "d0")
+
+
+def test_queue_follows_a_kernel_that_its_device_lacks(t):
+    with world(more={"d0": {"backend": "sim", "work": "cpu"}}) as agent:
+        made = Mover(agent)
+        made.begin_history()
+        made.put(200)
+        made.check_history(t)
+        t.equal(made.device(), "d1")
+
+
+def test_cancel_while_a_task_runs_and_a_second_migration(t):
+    with world() as agent:
+        made = Mover(agent)
+        made.guest.ask("run q long spin 1 3000000000")
+        harness.wait_until(lambda: agent.ctl_json("queue", "show", made.name)["queue"]["issued"] >= 1, "it runs")
+        going = made.start("d1")
+        harness.wait_until(lambda: made.migrations() and made.migrations()[-1]["state"] in ("orphan", "drain"),
+                           "it waits for the task")
+        ended = made.move("d1")
+        t.code(ended, 7, "a second migration")
+        t.code(agent.ctl("migration", "cancel", str(made.migrations()[-1]["migration_id"])), 0)
+        t.equal(going.wait(), 1)
+        t.contains(going.output(), "cancelled")
+        t.equal((made.device(), made.migrations()[-1]["state"]), ("d0", "cancelled"))
+        made.guest.ask("wait long 30000", 40)
+        made.begin_history()
+        made.put(5)
+        made.check_history(t)
+        t.code(agent.ctl("migration", "cancel", str(made.migrations()[-1]["migration_id"])), 1, "it is over")
+
+
+def test_drained_device_is_left_by_its_queues_while_they_run(t):
+    with world("windows") as agent:
+        movers = [Mover(agent) for _ in range(2)]
+        for made in movers:
+            made.begin_history()
+            made.put(50)
+        t.code(agent.ctl("device", "drain", "d0"), 0)
+        for made in movers:
+            made.put(50)
+            harness.wait_until(lambda m=made: m.device() == "d1", "it has left d0")
+            made.check_history(t)
+        whys = {row["why"] for row in movers[0].migrations()}
+        t.equal(whys, {"drain"})
+        t.code(agent.ctl("device", "enable", "d0"), 0)
+        t.code(movers[0].move("d0"), 0)
+
+
+def test_program_that_ends_while_its_queue_moves(t):
+    with world("windows") as agent:
+        for number in range(4):
+            made = Mover(agent)
+            made.guest.ask(f"buffer b {32 * MIB} device")
+            made.guest.ask(f"sum q b {32 * MIB}", 60)
+            going = made.start("d1")
+            if number % 2:
+                made.guest.ask("close_queue q")
+            made.guest.kill()
+            going.wait()
+        harness.wait_until(lambda: not agent.sessions(), "the sessions end")
+        harness.wait_until(lambda: all(row["mem_used"] == 0 for row in agent.ctl_json("device", "list")["devices"]),
+                           "all memory is back", 30)
+        t.true(Scripted(agent, "red").ask("id"))
+
+
+def test_worker_or_agent_killed_while_queues_move(t):
+    devices.kill_rounds(t, "windows", 4, seed=1)
+
+
+def test_worker_or_agent_killed_while_queues_of_plain_cpus_move(t):
+    devices.kill_rounds(t, "plain", 4, seed=2)
+
+
+def test_worker_killed_while_queues_move_between_unlike_memories(t):
+    devices.kill_rounds(t, "mixed", 4, seed=3, victims=("worker",))
+
+
+if __name__ == "__main__":
+    harness.main(globals(), 120)
