@@ -57,7 +57,8 @@ bool worker_marks_next(const struct wmarks *m, uint64_t at, uint64_t most, uint6
 
 	while (first < n && !is_marked(m, first))
 		first++;
-	if (first >= n)
+	/* The last chunk may be a part of one: what lies behind it is nothing. */
+	if (first >= n || at >= m->len_bytes)
 		return false;
 	off = GANTRY_MAX(first * m->chunk_bytes, at);
 	for (i = first; i < n && is_marked(m, i) && i * m->chunk_bytes < off + most; i++)

@@ -117,7 +117,7 @@ def test_no_memory_at_the_destination(t):
     with world("windows", more={"d1": dict(devices.WINDOW, mem="8M")}) as agent:
         made = Mover(agent)
         made.guest.ask(f"buffer b {32 * MIB} device")
-        made.guest.ask(f"random b {32 * MIB} 3", 60)
+        made.guest.ask(f"pattern q t b 0 {32 * MIB} 5")
         wanted = made.guest.ask(f"sum q b {32 * MIB}", 60)
         ended = made.move("d1")
         t.code(ended, 6)
@@ -127,23 +127,22 @@ def test_no_memory_at_the_destination(t):
 
 
 def test_kernel_missing_at_the_destination(t):
-    with world(more={"d1": {"backend": "sim", "work": "cpu"}}) as agent:
+    with world(more={"d1": {"backend": "null"}}) as agent:
         made = Mover(agent)
-        made.begin_history()
-        made.put(5)
-        made.check_history(t)
+        made.guest.ask("run q t spin 3 1000")
+        made.guest.ask("wait t 10000")
         ended = made.move("d1")
         t.code(ended, 8)
-        t.contains(ended.err, "saxpy")
+        t.contains(ended.err, "spin")
         t.equal(made.device(), "d0")
 
 
 def test_queue_follows_a_kernel_that_its_device_lacks(t):
-    with world(more={"d0": {"backend": "sim", "work": "cpu"}}) as agent:
+    with world(more={"d0": {"backend": "null"}}) as agent:
         made = Mover(agent)
-        made.begin_history()
-        made.put(200)
-        made.check_history(t)
+        t.equal(made.device(), "d0")
+        made.guest.ask("run q t spin 200 1000")
+        t.equal(made.guest.ask("ends t 200", 60), "OK=200")
         t.equal(made.device(), "d1")
 
 
