@@ -11,7 +11,7 @@
 static const char *const windows[] = { "cpu cores=1 window=yes", "cpu cores=1 window=yes" };
 static const char *const host_to_window[] = { "cpu cores=1", "cpu cores=1 window=yes" };
 static const char *const window_to_host[] = { "cpu cores=1 window=yes", "cpu cores=1" };
-static const char *const unlike[] = { "cpu cores=1", "sim work=cpu" };
+static const char *const unlike[] = { "cpu cores=1", "null" };
 
 static const char *const *const pairs[] = { two_cpus, windows, host_to_window, window_to_host };
 
@@ -428,7 +428,7 @@ END_TEST
 
 /* ---- kernels that are elsewhere ---- */
 
-/* A simulated device has no form of the kernels of cpus; copies and fills it can do itself. */
+/* The null device has no form of the kernels of cpus; copies and fills it takes itself. */
 START_TEST(test_queue_follows_its_kernels_and_comes_back)
 {
 	struct fixture f = fixture_start(unlike, 2);

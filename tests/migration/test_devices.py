@@ -127,7 +127,7 @@ def test_no_memory_at_the_destination(t):
 
 
 def test_kernel_missing_at_the_destination(t):
-    with world(more={"d1": {"backend": "null"}}) as agent:
+    with world(more={"d1": {"backend": "null", "cores": None, "mem": None}}) as agent:
         made = Mover(agent)
         made.guest.ask("run q t spin 3 1000")
         made.guest.ask("wait t 10000")
@@ -138,7 +138,7 @@ def test_kernel_missing_at_the_destination(t):
 
 
 def test_queue_follows_a_kernel_that_its_device_lacks(t):
-    with world(more={"d0": {"backend": "null"}}) as agent:
+    with world(more={"d0": {"backend": "null", "cores": None, "mem": None}}) as agent:
         made = Mover(agent)
         t.equal(made.device(), "d0")
         made.guest.ask("run q t spin 200 1000")
