@@ -70,7 +70,8 @@ struct gantry_session {
 	uint64_t id;
 	uint32_t version;
 	uint32_t share_slot;
-	uint64_t leaving; /* bits: devices that drain and that queues of it are leaving (migrate.c) */
+	uint64_t
+		leaving; /* bits: devices that drain and that queues of it are leaving (migrate.c) */
 	uint64_t served_by; /* worker that was asked last; 0: none, or not known */
 	bool welcomed;
 	bool slots_held;
