@@ -67,11 +67,18 @@ static bool tries(const struct gantry_session *s, uint32_t device)
 	return false;
 }
 
-static bool has_ended(const struct gantry_worker *w)
+/* It has ended, and as far as is known not by itself. */
+static bool was_killed(const struct gantry_worker *w)
 {
 	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
+	siginfo_t end = { 0 };
 
-	return w->pidfd >= 0 && poll(&p, 1, 0) > 0;
+	if (w->pidfd < 0 || poll(&p, 1, 0) <= 0)
+		return false;
+	/* Not reaped: its burial is on its way. Of one that is the monitor's only that knows. */
+	return !w->is_child ||
+	       waitid(P_PIDFD, (id_t)w->pidfd, &end, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+	       end.si_code != CLD_EXITED;
 }
 
 /*
@@ -83,9 +90,48 @@ static bool mate_was_killed(const struct gantry_worker *w)
 	if (w->mate_died_ns && gantry_now_ns() - w->mate_died_ns < SPREAD_NS)
 		return true;
 	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
-		if (other != w && shares_fate(w, other) && !other->faulted && has_ended(other))
+		if (other != w && shares_fate(w, other) && !other->faulted && was_killed(other))
 			return true;
 	return false;
+}
+
+static bool works(const struct gantry_worker *w, uint32_t device)
+{
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+		if (in_flight(s, device))
+			return true;
+	return false;
+}
+
+static bool works_anywhere(const struct gantry_worker *w)
+{
+	for (uint32_t device = 0; device < w->agent->ndevices; device++)
+		if (works(w, device))
+			return true;
+	return false;
+}
+
+/* It has tasks to do, if not at this moment. */
+static bool is_occupied(const struct gantry_worker *w)
+{
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+		for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
+			if (gantry_load_relaxed(&s->ledger.queues[i].taken) !=
+			    gantry_load_relaxed(&s->ledger.queues[i].done))
+				return true;
+	return false;
+}
+
+/* A killed client took the contexts of its server along: who is occupied there is about to say so. */
+static void expect_fault(struct gantry_worker *w)
+{
+	if (!w->mps || w->let_go || !works_anywhere(w))
+		return;
+	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
+		if (other != w && !other->faulted && shares_fate(w, other) && is_occupied(other)) {
+			gantry_mps_expect_fault(w->mps);
+			return;
+		}
 }
 
 void gantry_fault_worker_died(struct gantry_worker *w)
@@ -97,6 +143,7 @@ void gantry_fault_worker_died(struct gantry_worker *w)
 	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
 		if (other != w && shares_fate(w, other))
 			other->mate_died_ns = now_ns;
+	expect_fault(w);
 }
 
 struct suspects {
@@ -187,14 +234,6 @@ static int32_t verdict_of(struct gantry_session *s, uint32_t device, enum cause 
 	return GANTRY_E_DEVICE_FAULT;
 }
 
-static bool works(const struct gantry_worker *w, uint32_t device)
-{
-	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
-		if (in_flight(s, device))
-			return true;
-	return false;
-}
-
 static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 {
 	struct gantry_agent *a = w->agent;
@@ -213,6 +252,8 @@ static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 	 * The others of a packed group have the same error and say so soon, or have nothing in flight and do not know:
 	 * none of them is of use any more.
 	 */
+	if (w->mps)
+		gantry_mps_fault_came(w->mps);
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, other) {
 		if (!shares_fate(w, other) || other->faulted)
 			continue;

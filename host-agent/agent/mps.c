@@ -24,6 +24,7 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
@@ -47,6 +48,7 @@
 #define RETRY_NS     (10 * GANTRY_NS_PER_S)
 #define PROC_EXITING 0x4u /* of the flags in proc(5)'s stat */
 #define MANY_DEATHS  3u
+#define EXPECT_NS    (400 * GANTRY_NS_PER_MS) /* clients had a fault of another within 0.3 s (H200) */
 #define SETTLE_NS    (10 * GANTRY_NS_PER_MS)
 /* Servers get a second, then the daemon ends them. */
 #define SAY_QUIT "quit -t 1\n"
@@ -69,6 +71,7 @@ struct gantry_mps {
 	bool multiuser;
 	bool is_child; /* else the monitor's */
 	bool learning;
+	bool expects_fault;
 	pid_t pid;
 	int pidfd;
 	pid_t server;
@@ -455,6 +458,36 @@ static bool is_in_fault(const struct gantry_mps *m)
 	return false;
 }
 
+static void nothing_came(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_mps *m = arg;
+
+	(void)fd;
+	(void)what;
+	gantry_mps_fault_came(m);
+	gantry_attach_serve(m->agent);
+	gantry_warm_fill(m->agent);
+}
+
+void gantry_mps_expect_fault(struct gantry_mps *m)
+{
+	/* Without a timer nobody would end it. */
+	m->expects_fault = m->state == MPS_READY &&
+			   gantry_timer_set(m->agent, &m->timer, EXPECT_NS, nothing_came, m) == 0;
+}
+
+void gantry_mps_fault_came(struct gantry_mps *m)
+{
+	if (m->expects_fault && m->state == MPS_READY)
+		gantry_event_free(&m->timer);
+	m->expects_fault = false;
+}
+
+bool gantry_mps_expects_fault(const struct gantry_mps *m)
+{
+	return m->expects_fault && m->state == MPS_READY;
+}
+
 /* A warm worker of another class of the group has no guest yet, and makes room where a session waits. */
 static bool make_room(const struct gantry_mps *m, const struct gantry_worker_class *class)
 {
@@ -484,7 +517,7 @@ int gantry_mps_admit(struct gantry_agent *a, const struct gantry_worker_class *c
 		start_mps(a, class->group);
 		return -EAGAIN;
 	}
-	if (m->state == MPS_STARTING || is_in_fault(m))
+	if (m->state == MPS_STARTING || is_in_fault(m) || m->expects_fault)
 		return -EAGAIN;
 	if (m->nclients >= a->config->agent.mps_clients)
 		return make_room(m, class) ? -EAGAIN : -ENOSPC;
@@ -628,8 +661,10 @@ static void terminated(void *arg, bool ok, const char *answer)
 	else
 		gantry_event(e->agent, "mps-silent", NULL, NULL, w,
 			     "the server was not told of a client's end; its neighbours may fault");
-	if (w)
-		gantry_worker_kill_now(w);
+	if (!w)
+		return;
+	w->let_go = ok;
+	gantry_worker_kill_now(w);
 }
 
 /*

@@ -12,6 +12,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
@@ -25,6 +26,7 @@
 static bool usable(const struct gantry_worker *w)
 {
 	return !w->stale && !w->dead && !w->faulted &&
+	       !(w->mps && gantry_mps_expects_fault(w->mps)) &&
 	       (w->state == GANTRY_WORKER_WARM || w->state == GANTRY_WORKER_BUSY);
 }
 

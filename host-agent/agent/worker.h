@@ -59,6 +59,7 @@ struct gantry_worker {
 	uint64_t unusable;	/* devices in service that it could not open, likewise */
 	struct gantry_mps *mps; /* the server that it is a client of */
 	bool killing;		/* it will be, once its server was told */
+	bool let_go;		/* its server has ended its work: its end hurts nobody */
 	enum gantry_worker_state state;
 	int ctl_fd;
 	int pidfd;

@@ -293,9 +293,13 @@ def test_packed_worker_killed_by_others_takes_contexts_but_no_blame(t):
         blue.do("queue 1")
         blue.do(f"put 1 gpu_again {20 * MS} 50")
         red.say("wait 1 40000")
+        number = blue.row()["session_id"]
+        harness.wait_until(lambda: any(row["session_id"] == number and row["done"] < row["taken"]
+                                       for row in agent.ctl_json("queue", "list")["queues"]), "the neighbour's worker is occupied")
         agent.kill_worker(red.worker(), signal.SIGKILL)
         t.true("-200=" not in red.answer(60), "killed, not at fault")
         t.equal(blue.statuses(1), {OK: 50}, "the neighbour's tasks ran, some of them again")
+        t.equal([actor.row()["worker_restarts"] for actor in (red, blue)], [1, 1], "none was served by a context that was lost")
         works(t, red)
         works(t, blue)
 
