@@ -104,6 +104,22 @@ def test_warm_attach_to_the_first_kernel_done(t, mode):
             t.below(statistics.median(total for _, total in times) / 1e6, 50, "ms from nothing to the first kernel done")
 
 
+@gpu.each_mode(globals(), "isolated", "packed")
+def test_programs_that_come_at_once_find_warm_workers(t, mode):
+    with gpu.world(mode=mode, agent={"warm_workers": 3, "warm_packed": 3}) as agent:
+        def warm():
+            return {row["pid"] for row in agent.workers() if (row["mode"], row["state"]) == (mode, "warm")}
+        ready = harness.wait_until(lambda: warm() if len(warm()) == 3 else None, "three warm workers", 60)
+        programs = [gpu.guest_without_session(agent) for _ in range(3)]
+        for made in programs:
+            made.start("first empty")
+        times = [[int(word) for word in made.answer(60).split()[1:]] for made in programs]
+        t.equal({gpu.worker_of(agent, made) for made in programs}, ready, "who serves them")
+        gpu.figure(f"attach_three_at_once_{mode}_max", max(opened for opened, _ in times) / 1e6, "ms")
+        gpu.figure(f"attach_three_at_once_to_first_kernel_{mode}_max", max(total for _, total in times) / 1e6, "ms")
+        harness.wait_until(lambda: len(warm()) == 3, "three others are warm", 60)
+
+
 @gpu.each_mode(globals())
 def test_agent_killed_and_started_again_with_everybody_at_work(t, mode):
     with side_by_side(mode) as agent:
