@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages, in a root of their own (an overlay of this machine): installed, serving, upgraded, removed."""
+"""The Debian packages, in roots of their own (overlays of this machine): installed, serving, upgraded, removed."""
 import atexit
 import ctypes
 import functools
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -40,6 +41,18 @@ def debs():
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return [make_debs(f"{folder}/{number}", f"0.1.0-{number}", *(["--formats", "others"] if number == 3 else []))
             for number in (1, 2, 3)]
+
+
+@functools.lru_cache(None)
+def guest_deb():
+    """What a virtual machine installs: one package, by a build of its own."""
+    for tool in ("dpkg-deb", "meson", "ninja"):
+        if not shutil.which(tool):
+            raise harness.Skip(f"no {tool}")
+    ended = harness.run([harness.SOURCE / "dev", "guest-package"], timeout=900)
+    if ended.code != 0:
+        raise harness.Failure(f"./dev guest-package: {ended.err[-2000:]}")
+    return glob.glob(f"{harness.SOURCE}/build/guest/gantry-guest_*.deb")[0]
 
 
 def control(path, field):
@@ -254,6 +267,73 @@ def test_removal_leaves_the_configuration_and_purge_nothing(t):
         machine.dpkg("--purge", "gantry-host", "libgantry-dev", "libgantry0")
         for path in ("/etc/gantry", "/var/lib/gantry", "/usr/libexec/gantry", "/usr/include/gantry"):
             t.true(not os.path.exists(machine.root + path), f"{path} is gone")
+
+
+# --- the package of virtual machines ------------------------------------------------------------------
+
+DEVICE = "/sys/bus/pci/devices/0000:00:05.0"
+
+
+def put_device(machine):
+    """What a device of an agent looks like in /sys, of which this root has none of its own."""
+    folder = machine.root + DEVICE
+    os.makedirs(folder)
+    for name, text in (("vendor", "0x1af4"), ("device", "0x1110"), ("enable", "0"), ("resource0", ""),
+                       ("resource2", "x" * 8192), ("resource", "0 0 0\n0 0 0\n0xfe00000000 0xfe00001fff 0x14220c")):
+        with open(f"{folder}/{name}", "w", encoding="ascii") as file:
+            file.write(text + "\n" * (not name.startswith("resource")))
+        os.chmod(f"{folder}/{name}", 0o600 if name in ("resource0", "resource2") else 0o644)
+    return folder
+
+
+def mode_of(machine, path):
+    return machine.run("stat", "--format=%a %U:%G", path).out.strip()
+
+
+def as_visitor(machine, *words):
+    return machine.run("setpriv", "--reuid=visitor", "--regid=visitor", "--init-groups", *words)
+
+
+def test_guest_package_lets_members_of_its_group_in_and_nobody_else(t):
+    with Machine() as machine:
+        folder = put_device(machine)
+        t.code(machine.run("useradd", "--user-group", "visitor"), 0)
+        deb = shutil.copy(guest_deb(), machine.root + "/var/tmp")[len(machine.root):]
+        machine.dpkg("--install", deb)
+        t.code(machine.run("getent", "group", "gantry"), 0, "group gantry")
+        for name in ("resource0", "resource2"):
+            t.equal(mode_of(machine, f"{DEVICE}/{name}"), "660 root:gantry", name)
+        with open(folder + "/enable", encoding="ascii") as file:
+            t.equal(file.read()[0], "1", "the device is enabled")
+        with open(machine.root + "/usr/lib/udev/rules.d/70-gantry.rules", encoding="utf-8") as rules:
+            program, = re.findall(r'RUN\+="(\S+) permit', rules.read())
+        t.true(os.access(machine.root + program, os.X_OK), f"the rule's {program}")
+        t.contains(machine.run("ldconfig", "-p").out, "libgantry.so.0")
+        t.contains(machine.run("gantry-guest", "version").out, "0.1.0")
+        refused = as_visitor(machine, "gantry-guest", "status")
+        t.contains(refused.out + refused.err, "no permission")
+        t.code(machine.run("usermod", "--append", "--groups", "gantry", "visitor"), 0)
+        allowed = as_visitor(machine, "gantry-guest", "status")
+        t.contains(allowed.out + allowed.err, "neither a PCI device's memory nor a sealed file")
+        t.contains(as_visitor(machine, "gantry-guest", "doctor").out, "you may use what group gantry may use")
+
+
+def test_guest_package_installs_over_itself_and_goes_without_a_trace(t):
+    with Machine() as machine:
+        deb = shutil.copy(guest_deb(), machine.root + "/var/tmp")[len(machine.root):]
+        machine.dpkg("--install", deb)
+        listed = machine.run("dpkg", "--listfiles", "gantry-guest").out.split()
+        files = [path for path in listed if os.path.isfile(machine.root + path)]
+        t.true(len(files) > 8, f"files: {files}")
+        group = machine.run("getent", "group", "gantry").out
+        machine.dpkg("--install", deb)
+        t.equal(machine.run("getent", "group", "gantry").out, group, "the group")
+        machine.dpkg("--remove", "gantry-guest")
+        t.equal([path for path in files if os.path.exists(machine.root + path)], [], "what is left")
+        t.true("libgantry" not in machine.run("ldconfig", "-p").out, "the loader's cache has no libgantry")
+        t.equal(machine.run("getent", "group", "gantry").out, group, "the group, whose files may still be there")
+        machine.dpkg("--purge", "gantry-guest")
+        t.true("gantry-guest" not in machine.run("dpkg", "--get-selections").out, "dpkg knows of none")
 
 
 if __name__ == "__main__":
