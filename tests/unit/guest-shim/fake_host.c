@@ -380,7 +380,7 @@ static void answer_share(struct fake_host *h, const struct gantry_door_share *ms
 	/* An answer to a question of long ago, which the guest must not take for this one's. */
 	gantry_door_header_init(&late.h, GANTRY_DOOR_SHARED, msg->h.tag - 1);
 	h->door->send(h, &late, sizeof(late));
-	h->shared = msg->buffer;
+	gantry_store_relaxed(&h->shared, msg->buffer);
 	memset(answer.token, 0x5a, sizeof(answer.token));
 	gantry_door_header_init(&answer.h, GANTRY_DOOR_SHARED, msg->h.tag);
 	h->door->send(h, &answer, sizeof(answer));
@@ -390,7 +390,7 @@ static void answer_adopt(struct fake_host *h, const struct gantry_door_adopt *ms
 {
 	struct gantry_door_adopted answer = { .mode = GANTRY_RW, .bytes = 4096 };
 
-	if (!h->shared || msg->token[0] != 0x5a)
+	if (!gantry_load_relaxed(&h->shared) || msg->token[0] != 0x5a)
 		answer.status = GANTRY_E_NOT_FOUND;
 	answer.buffer = GANTRY_HANDLE(GANTRY_HANDLE_BUFFER, 2, 1000);
 	gantry_door_header_init(&answer.h, GANTRY_DOOR_ADOPTED, msg->h.tag);

@@ -99,7 +99,7 @@ struct fake_host {
 	struct fake_buffer buffers[FAKE_BUFFERS];
 	uint32_t nbuffers;
 	uint32_t nhandles;
-	uint64_t shared; /* the buffer behind the one token */
+	uint64_t shared; /* atomic: the buffer behind the one token */
 };
 
 /* Whether guest and host see the same memory through this kind of door: else some things are the transport's, not the host's. */

@@ -27,6 +27,12 @@ struct gantry_doormem_desk *fake_ivshmem_desk(struct fake_host *h, uint32_t inde
 					      (uint64_t)index * GANTRY_DOORMEM_DESK_BYTES);
 }
 
+struct gantry_doormem_desk *fake_ivshmem_served(struct fake_host *h)
+{
+	/* Acquire: pairs with the release in take_message(). */
+	return fake_ivshmem_desk(h, gantry_load_acquire(&fake_ivshmem_of(h)->serving));
+}
+
 /* ---- life ---- */
 
 static void make_memory(struct fake_host *h, struct fake_ivshmem *s)
@@ -103,15 +109,12 @@ static void close_door(struct fake_host *h)
 
 static void give_up(struct fake_host *h)
 {
-	struct fake_ivshmem *s = h->door_state;
-
-	gantry_store_release(&fake_ivshmem_desk(h, s->serving)->served, 0);
+	gantry_store_release(&fake_ivshmem_served(h)->served, 0);
 }
 
 static void send_message(struct fake_host *h, const void *msg, size_t len)
 {
-	struct fake_ivshmem *s = h->door_state;
-	struct gantry_doormem_desk *desk = fake_ivshmem_desk(h, s->serving);
+	struct gantry_doormem_desk *desk = fake_ivshmem_served(h);
 	const struct gantry_door_header *head = msg;
 	bool is_message = len >= sizeof(*head);
 	bool is_notice = is_message && head->kind == GANTRY_DOOR_NOTICE;
@@ -119,10 +122,10 @@ static void send_message(struct fake_host *h, const void *msg, size_t len)
 	const uint32_t *taken = is_notice ? &desk->notice_taken : &desk->host_taken;
 
 	/* A guest that takes nothing more, as one that ended does, gets nothing more. */
-	for (int i = 0; i < 1000 && gantry_load_acquire(taken) != *posted; i++)
+	for (int i = 0; i < 1000 && gantry_load_acquire(taken) != gantry_load_relaxed(posted); i++)
 		poll(NULL, 0, 1);
 	memcpy(is_notice ? desk->notice_box : desk->host_box, msg, len);
-	gantry_store_release(posted, *posted + 1);
+	gantry_store_release(posted, gantry_load_relaxed(posted) + 1);
 	if (is_message && head->kind == GANTRY_DOOR_REFUSE)
 		give_up(h);
 }
@@ -130,7 +133,7 @@ static void send_message(struct fake_host *h, const void *msg, size_t len)
 static void send_welcome(struct fake_host *h, const struct gantry_door_welcome *msg)
 {
 	struct fake_ivshmem *s = h->door_state;
-	struct gantry_doormem_desk *desk = fake_ivshmem_desk(h, s->serving);
+	struct gantry_doormem_desk *desk = fake_ivshmem_served(h);
 
 	desk->segment_off = h->answer == FAKE_NO_SEGMENT    ? 0
 			    : h->answer == FAKE_BAD_SEGMENT ? s->bytes - (2u << 20)
@@ -151,7 +154,7 @@ static void take_message(struct fake_host *h, uint32_t index)
 	s->posted_seen[index] = posted;
 	memcpy(msg, desk->guest_box, sizeof(msg));
 	gantry_store_release(&desk->taken, posted);
-	s->serving = index;
+	gantry_store_release(&s->serving, index);
 	if (s->nforgets > 0) {
 		s->nforgets--;
 		give_up(h);

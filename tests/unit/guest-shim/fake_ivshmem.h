@@ -24,7 +24,7 @@ struct fake_ivshmem {
 	uint32_t is_deaf;  /* atomic, 1: claims are not looked at */
 	uint32_t nforgets; /* so many claims are forgotten when they say HELLO */
 	uint32_t nclaims;  /* atomic: served so far */
-	uint32_t serving;  /* index of the desk that has the session */
+	uint32_t serving;  /* atomic: index of the desk that has the session */
 	bool is_greeted[FAKE_NDESKS];
 	uint32_t posted_seen[FAKE_NDESKS];
 };
@@ -32,5 +32,8 @@ struct fake_ivshmem {
 /* Its state, of a host that was started. */
 struct fake_ivshmem *fake_ivshmem_of(struct fake_host *h);
 struct gantry_doormem_desk *fake_ivshmem_desk(struct fake_host *h, uint32_t index);
+
+/* The desk that has the session, or had it last. */
+struct gantry_doormem_desk *fake_ivshmem_served(struct fake_host *h);
 
 #endif

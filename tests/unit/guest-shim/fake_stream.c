@@ -147,6 +147,16 @@ static void take_guest(struct state *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void await_news(struct state *s, bool begins)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->bridge && begins)
+		(void)gantry_bridge_wait_enter(s->bridge);
+	else if (s->bridge)
+		gantry_bridge_wait_leave(s->bridge);
+	pthread_mutex_unlock(&s->lock);
+}
+
 static void step(struct fake_host *h)
 {
 	struct state *s = h->door_state;
@@ -160,11 +170,9 @@ static void step(struct fake_host *h)
 		drop(s);
 		return;
 	}
-	if (s->bridge)
-		(void)gantry_bridge_wait_enter(s->bridge); /* news or not: it is a millisecond */
+	await_news(s, true); /* news or not: it is a millisecond */
 	n = poll(&pfd, 1, s->bridge ? TURN_MS : FAKE_TICK_MS);
-	if (s->bridge)
-		gantry_bridge_wait_leave(s->bridge);
+	await_news(s, false);
 
 	if (is_open && s->bridge && s->bridge->sock >= 0)
 		serve(s);

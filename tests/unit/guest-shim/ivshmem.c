@@ -358,7 +358,7 @@ END_TEST
 START_TEST(test_claim_says_who_and_how)
 {
 	struct gantry_session *s = open_session();
-	const struct gantry_doormem_desk *desk = fake_ivshmem_desk(&host, iv->serving);
+	const struct gantry_doormem_desk *desk = fake_ivshmem_served(&host);
 
 	ck_assert_uint_eq(desk->pid, (uint32_t)getpid());
 	ck_assert_uint_eq(desk->wake, GANTRY_WAKE_POLL);
@@ -428,7 +428,7 @@ START_TEST(test_claims_that_cannot_be_judged_are_left_alone)
 	struct gantry_doormem_desk *desk;
 
 	ck_assert_int_eq(in_child(claim_and_die, NULL), 0);
-	desk = fake_ivshmem_desk(&host, iv->serving);
+	desk = fake_ivshmem_served(&host);
 	desk->lock_space++;
 	gantry_close(open_session());
 	ck_assert_uint_eq(claims(), 1); /* somebody else's locks may hold it */
@@ -527,12 +527,12 @@ START_TEST(test_answer_that_is_no_message_says_so)
 {
 	struct gantry_door_share msg = { .buffer = 7, .mode = GANTRY_R };
 	struct gantry_session *s = open_session();
-	struct gantry_doormem_desk *desk = fake_ivshmem_desk(&host, iv->serving);
+	struct gantry_doormem_desk *desk = fake_ivshmem_served(&host);
 	struct gantry_door_shared answer;
 
 	gantry_store_relaxed(&host.mute_door, 1);
 	memset(desk->host_box, 0xff, sizeof(desk->host_box));
-	gantry_store_release(&desk->host_posted, desk->host_posted + 1);
+	gantry_store_release(&desk->host_posted, gantry_load_relaxed(&desk->host_posted) + 1);
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_SHARE, 0);
 	ck_assert_int_eq(s->transport->request(s->cookie, &msg, GANTRY_DOOR_SHARED, &answer,
 					       gantry_deadline_ns(5000000000)),
@@ -567,7 +567,7 @@ static void other_memory(void)
 
 static void end_claim(void)
 {
-	gantry_store_release(&fake_ivshmem_desk(&host, iv->serving)->served, 0);
+	gantry_store_release(&fake_ivshmem_served(&host)->served, 0);
 }
 
 static void end_with_words(void)
