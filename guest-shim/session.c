@@ -38,14 +38,10 @@ static const struct gantry_transport_ops *const transports[] = {
 
 /* ---- state ---- */
 
-int gantry_session_enter(struct gantry_session *s)
+int gantry_session_why_not(struct gantry_session *s)
 {
-	if (!s)
-		return gantry_fail(GANTRY_E_ARG, "the session is NULL");
-	/* Relaxed: written once, before the session was known; only a fork changes it. */
-	if (!gantry_load_relaxed(&s->mark->is_ours))
-		return gantry_fail_plain(GANTRY_E_FORKED);
-	return 0;
+	return s ? gantry_fail_plain(GANTRY_E_FORKED)
+		 : gantry_fail(GANTRY_E_ARG, "the session is NULL");
 }
 
 int gantry_session_end(struct gantry_session *s, int status, const char *text)
@@ -54,7 +50,7 @@ int gantry_session_end(struct gantry_session *s, int status, const char *text)
 	if (!s->ended) {
 		(void)gantry_str_copy(s->end_text, sizeof(s->end_text), text);
 		/*
-		 * Release: pairs with the acquire in gantry_session_alive(); the text is written.
+		 * Release: pairs with the acquire in gantry_session_why_over(); the text is written.
 		 */
 		gantry_store_release(&s->ended, status);
 	}
@@ -81,17 +77,12 @@ static int end_by_host(struct gantry_session *s)
 			     notice.status ? notice.text : "");
 }
 
-int gantry_session_alive(struct gantry_session *s)
+int gantry_session_why_over(struct gantry_session *s)
 {
 	/* Acquire: pairs with the release in gantry_session_end(). */
 	int ended = gantry_load_acquire(&s->ended);
 
-	if (ended)
-		return gantry_fail(ended, "%s", s->end_text);
-	/* Acquire: pairs with the host's release of the state; the reason is written before it. */
-	if (gantry_load_acquire(&s->header->state) == GANTRY_SESSION_DETACHED)
-		return end_by_host(s);
-	return 0;
+	return ended ? gantry_fail(ended, "%s", s->end_text) : end_by_host(s);
 }
 
 static int look_at_door(struct gantry_session *s)

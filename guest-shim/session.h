@@ -117,11 +117,32 @@ struct gantry_session {
  */
 int gantry_session_map(struct gantry_session *s, const struct gantry_attachment *attachment);
 
+/* Why a call cannot be made on @s: what gantry_session_enter() returns then. */
+int gantry_session_why_not(struct gantry_session *s);
+
 /* First of every call: a session, in the process that opened it. ARG, FORKED. */
-int gantry_session_enter(struct gantry_session *s);
+static inline int gantry_session_enter(struct gantry_session *s)
+{
+	/* Relaxed: written once, before the session was known; only a fork changes it. */
+	if (__builtin_expect(s && gantry_load_relaxed(&s->mark->is_ours), 1))
+		return 0;
+	return gantry_session_why_not(s);
+}
+
+/* Why it ended, of a session that is over: what gantry_session_alive() returns then. */
+int gantry_session_why_over(struct gantry_session *s);
 
 /* 0 while the session lives; else why it ended. Reads memory only. */
-int gantry_session_alive(struct gantry_session *s);
+static inline int gantry_session_alive(struct gantry_session *s)
+{
+	/* Acquire: pairs with the host's release of the state; the reason is written before it. */
+	if (__builtin_expect(!gantry_load_relaxed(&s->ended) &&
+				     gantry_load_acquire(&s->header->state) !=
+					     GANTRY_SESSION_DETACHED,
+			     1))
+		return 0;
+	return gantry_session_why_over(s);
+}
 
 /* The same; also asks the door whether the agent hung up, when that was not done for a while. */
 int gantry_session_look(struct gantry_session *s);

@@ -270,32 +270,43 @@ static int task_failed(gantry_ticket ticket, int status)
 			   GANTRY_TICKET_QUEUE(ticket), gantry_status_text(status));
 }
 
+/* When a call gives up; the clock is looked at once, by who waits first. A timeout of 0 needs no look. */
+struct patience {
+	int64_t timeout_ns;
+	uint64_t deadline_ns; /* 0: not needed so far */
+};
+
+static uint64_t deadline_of(struct patience *p)
+{
+	if (p->timeout_ns && !p->deadline_ns)
+		p->deadline_ns = gantry_deadline_ns(p->timeout_ns);
+	return p->deadline_ns;
+}
+
 /* 0 and the task's own status, or why that cannot be told. */
-static int wait_one(struct gantry_session *s, gantry_ticket ticket, uint64_t deadline_ns,
+static int wait_one(struct gantry_session *s, gantry_ticket ticket, struct patience *p,
 		    int *ret_status)
 {
 	struct gantry_queue_end *q;
 	uint64_t seq;
-	int r;
+	int r = ticket ? gantry_ticket_find(s, ticket, &q, &seq) : 0;
 
-	if (ticket == 0) {
-		*ret_status = 0;
-		return 0;
-	}
-	r = gantry_ticket_find(s, ticket, &q, &seq);
-	if (r < 0)
+	*ret_status = 0;
+	if (r < 0 || ticket == 0)
 		return r;
-	r = gantry_wait_seq(s, q, seq, deadline_ns);
-	if (r < 0)
-		return r;
-	*ret_status = gantry_ticket_status(q, seq);
-	return 0;
+	if (gantry_ring_done(&q->ring.map) >= seq)
+		gantry_session_order(s);
+	else
+		r = gantry_wait_seq(s, q, seq, deadline_of(p));
+	if (r == 0)
+		*ret_status = gantry_ticket_status(q, seq);
+	return r;
 }
 
 int gantry_wait(struct gantry_session *session, const gantry_ticket *tickets, unsigned n,
 		int64_t timeout_ns)
 {
-	uint64_t deadline_ns;
+	struct patience patience = { .timeout_ns = timeout_ns };
 	gantry_ticket failed = 0;
 	int first_status = 0;
 	int r = gantry_session_enter(session);
@@ -304,12 +315,10 @@ int gantry_wait(struct gantry_session *session, const gantry_ticket *tickets, un
 		return r;
 	if ((n > 0 && !tickets) || timeout_ns < GANTRY_FOREVER)
 		return gantry_fail_plain(GANTRY_E_ARG);
-	/* A deadline that has passed already saves the look at the clock. */
-	deadline_ns = timeout_ns == 0 ? 0 : gantry_deadline_ns(timeout_ns);
 	for (unsigned i = 0; i < n; i++) {
 		int status;
 
-		r = wait_one(session, tickets[i], deadline_ns, &status);
+		r = wait_one(session, tickets[i], &patience, &status);
 		if (r < 0)
 			return r;
 		if (status < 0 && first_status == 0) {

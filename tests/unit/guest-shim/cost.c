@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * So many warm tasks of a guest at one kind of door, 32 at a time, for count-cost: what lies in counted_submit() and
- * counted_wait() is a guest's own part, without the time that it spins.
+ * cost TASKS BATCH: so many warm tasks of a guest at one kind of door, BATCH at a time, for count-cost: what lies in
+ * counted_submit() and counted_wait() is a guest's own part, without the time that it spins.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,20 +10,21 @@
 #include "guest-shim/session.h"
 #include "tests/unit/guest-shim/fake_host.h"
 
-#define WARM  10
-#define BATCH 32
+#define WARM	  10
+#define BATCH_MAX 32
 
 static struct fake_host host;
 static struct gantry_session *session;
 static gantry_queue queue;
-static struct gantry_task tasks[BATCH];
+static struct gantry_task tasks[BATCH_MAX];
+static unsigned int batch = BATCH_MAX;
 
 __attribute__((noipa)) int counted_submit(gantry_ticket *ret_ticket);
 __attribute__((noipa)) int counted_wait(gantry_ticket ticket);
 
 int counted_submit(gantry_ticket *ret_ticket)
 {
-	return gantry_submit(session, queue, tasks, BATCH, ret_ticket);
+	return gantry_submit(session, queue, tasks, batch, ret_ticket);
 }
 
 int counted_wait(gantry_ticket ticket)
@@ -31,9 +32,9 @@ int counted_wait(gantry_ticket ticket)
 	return gantry_wait(session, &ticket, 1, GANTRY_FOREVER);
 }
 
-static int run(int nbatches)
+static int run(unsigned int nbatches)
 {
-	for (int i = 0; i < nbatches; i++) {
+	for (unsigned int i = 0; i < nbatches; i++) {
 		const struct gantry_queue_end *q;
 		gantry_ticket ticket;
 
@@ -52,8 +53,14 @@ int main(int argc, char **argv)
 {
 	static struct gantry_access accesses[2];
 	uint64_t args[3] = { 0 };
+	unsigned int ntasks = argc > 1 ? (unsigned int)atoi(argv[1]) : 0;
 	gantry_kernel kernel;
 	int r;
+
+	if (argc > 2)
+		batch = (unsigned int)atoi(argv[2]);
+	if (batch < 1 || batch > BATCH_MAX)
+		return 2;
 
 	fake_host_init(&host);
 	host.nslots = 64;
@@ -67,7 +74,7 @@ int main(int argc, char **argv)
 		accesses[i] = (struct gantry_access){ .mode = GANTRY_RW, .arg_off = i * 8 };
 		r = gantry_alloc(session, 4096, 0, &accesses[i].buffer);
 	}
-	for (int i = 0; r == 0 && i < BATCH; i++)
+	for (unsigned int i = 0; r == 0 && i < BATCH_MAX; i++)
 		tasks[i] = (struct gantry_task){
 			.kernel = kernel,
 			.args = args,
@@ -76,7 +83,7 @@ int main(int argc, char **argv)
 			.access = accesses,
 		};
 	if (r == 0)
-		r = run(WARM + (argc > 1 ? atoi(argv[1]) / BATCH : 0));
+		r = run(WARM + ntasks / batch);
 	if (r < 0)
 		fprintf(stderr, "%d %s\n", r, gantry_last_error());
 	gantry_close(session);

@@ -209,6 +209,8 @@ static void step(struct fake_host *h)
 				abort();
 	for (uint32_t i = 0; i < FAKE_NDESKS && !gantry_load_relaxed(&s->is_deaf); i++)
 		look_at_desk(h, i);
+	if (gantry_load_relaxed(&s->is_deaf))
+		gantry_store_release(&s->is_still, 1);
 }
 
 const struct fake_door fake_door_ivshmem = {

@@ -22,6 +22,7 @@ struct fake_ivshmem {
 	struct gantry_doormem_header *header;
 	int doorbell;
 	uint32_t is_deaf;  /* atomic, 1: claims are not looked at */
+	uint32_t is_still; /* atomic, 1: and the last look is over */
 	uint32_t nforgets; /* so many claims are forgotten when they say HELLO */
 	uint32_t nclaims;  /* atomic: served so far */
 	uint32_t serving;  /* atomic: index of the desk that has the session */

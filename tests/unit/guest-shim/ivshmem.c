@@ -317,6 +317,8 @@ START_TEST(test_open_random_desks_never_crash)
 	uint32_t seed = 12345 + (uint32_t)_i;
 
 	gantry_store_relaxed(&iv->is_deaf, 1);
+	while (!gantry_load_acquire(&iv->is_still))
+		usleep(1000);
 	for (int n = 0; n < 20; n++) {
 		struct gantry_limits short_one = { .call_timeout_ns = 3000000 };
 		struct gantry_session *s = NULL;
