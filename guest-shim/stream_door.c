@@ -172,7 +172,7 @@ static int connect_error(const struct gantry_stream_door *d)
 	return getsockopt(d->sock, SOL_SOCKET, SO_ERROR, &err, &len) < 0 ? -errno : -err;
 }
 
-int gantry_stream_door_dial(struct gantry_stream_door *d, uint64_t deadline_ns)
+static int dial_once(struct gantry_stream_door *d, uint64_t deadline_ns)
 {
 	struct pollfd pfd = { .events = POLLOUT };
 	int r;
@@ -186,8 +186,17 @@ int gantry_stream_door_dial(struct gantry_stream_door *d, uint64_t deadline_ns)
 	do {
 		r = poll(&pfd, 1, gantry_deadline_poll_ms(deadline_ns));
 	} while (r < 0 && errno == EINTR);
-	r = r == 0 ? -ETIMEDOUT : connect_error(d);
-	if (r == 0)
+	return r == 0 ? -ETIMEDOUT : connect_error(d);
+}
+
+int gantry_stream_door_dial(struct gantry_stream_door *d, uint64_t deadline_ns)
+{
+	int r;
+
+	do { /* a vsock gives up by itself after two seconds, which a machine may need to come up */
+		r = dial_once(d, deadline_ns);
+	} while (r == -ETIMEDOUT && !gantry_deadline_passed(deadline_ns));
+	if (r == 0 && state_of(d) == GANTRY_STREAM_CONNECTING)
 		greet(d);
 	return r;
 }
