@@ -56,11 +56,17 @@ static int describe(struct gantry_ctl *ctl, const Gantry__Admin__Doors *doors,
 		ret_device->cid = doors->vsock->cid;
 		return 0;
 	}
+	if (transport && strcmp(transport, "vsock") == 0)
+		return gantry_ctl_fail(
+			ctl, GANTRY_CTL_DENIED,
+			"tenant %s has no door for virtual machines by vsock; vsock_cid = N below "
+			"[tenant %s] of the configuration gives machine N one",
+			ctl->args[0], ctl->args[0]);
 	return gantry_ctl_fail(
 		ctl, GANTRY_CTL_DENIED,
-		"tenant %s has no door for virtual machines%s%s; gantryctl tenant set %s --ivshmem yes "
+		"tenant %s has no door for virtual machines%s; gantryctl tenant set %s --ivshmem yes "
 		"gives it one",
-		ctl->args[0], transport ? " by " : "", transport ? transport : "", ctl->args[0]);
+		ctl->args[0], transport ? " by ivshmem" : "", ctl->args[0]);
 }
 
 static int print_args(struct gantry_ctl *ctl, const struct gantry_vm_device_text *device,

@@ -41,6 +41,16 @@ def test_lists_show_what_is_configured(t):
         t.equal(agent.sessions(), [])
 
 
+def test_vm_args_without_a_door_names_what_gives_one(t):
+    with two_tenants() as agent:
+        for words, step in (([], "--ivshmem yes"), (["--transport=ivshmem"], "--ivshmem yes"),
+                            (["--transport=vsock"], "vsock_cid")):
+            ended = agent.ctl("vm", "args", "red", *words)
+            t.equal(ended.code, 4, str(words))
+            t.contains(ended.err, step)
+            t.equal("ivshmem" in ended.err, "vsock" not in "".join(words), ended.err)
+
+
 def test_session_and_queue_of_a_guest(t):
     with two_tenants() as agent:
         guest = busy_guest(agent, "red")
