@@ -377,5 +377,32 @@ def test_relay_of_a_guest_that_does_not_read_sleeps(t):
         peer.sock.close()
 
 
+def test_round_trip_takes_three_system_calls_of_its_guest(t):
+    trips = 200
+    if not shutil.which("strace"):
+        t.skip("no strace (package strace)")
+    with world() as agent, tempfile.NamedTemporaryFile() as trace:
+        guest = stream_guest(agent)
+        guest.do("queue 1")
+        guest.do(f"rtt 1 0 {trips}", 60)
+        tracer = harness.Guest(["strace", "-f", "-o", trace.name, "-p", str(guest.guest.pid)])
+        harness.wait_until(lambda: tracer.process.poll() is not None or traced(guest.guest.pid), "strace")
+        if tracer.process.poll() is not None:
+            t.skip("strace cannot trace here")
+        guest.do(f"rtt 1 0 {trips}", 60)
+        tracer.kill(signal.SIGINT)
+        tracer.wait()
+        with open(trace.name, encoding="utf-8", errors="replace") as log:
+            calls = [line.split(None, 1)[1].partition("(")[0] for line in log]
+        counted = sum(calls.count(name) for name in ("sendmsg", "recvmsg", "poll"))
+        t.note(f"{counted / trips:.2f} a round trip: send, sleep, receive")
+        t.true(3 * trips <= counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
+
+
+def traced(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        return "TracerPid:\t0\n" not in status.read()
+
+
 if __name__ == "__main__":
     harness.main(globals())
