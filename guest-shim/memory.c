@@ -318,8 +318,8 @@ int gantry_write(struct gantry_session *session, gantry_buffer buffer, uint64_t 
 	return r;
 }
 
-int gantry_read(struct gantry_session *session, gantry_buffer buffer, uint64_t off, void *dst,
-		uint64_t len)
+static int read_span(struct gantry_session *session, gantry_buffer buffer, uint64_t off, void *dst,
+		     uint64_t len)
 {
 	struct gantry_buffer_info info;
 	int r = find_span(session, buffer, off, len, dst, &info);
@@ -332,5 +332,16 @@ int gantry_read(struct gantry_session *session, gantry_buffer buffer, uint64_t o
 	if (r == 0)
 		gantry_region_copy_out(dst, (uint8_t *)gantry_range_ptr(session, info.range) + off,
 				       len);
+	return r;
+}
+
+int gantry_read(struct gantry_session *session, gantry_buffer buffer, uint64_t off, void *dst,
+		uint64_t len)
+{
+	int r = read_span(session, buffer, off, dst, len);
+
+	/* A device that was unplugged meanwhile has left memory that reads as zeroes, or as all ones. */
+	if (r == 0 && len > 0 && session->transport->is_apart)
+		r = gantry_session_look_now(session);
 	return r;
 }

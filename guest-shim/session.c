@@ -113,6 +113,13 @@ int gantry_session_look(struct gantry_session *s)
 	return look_at_door(s);
 }
 
+int gantry_session_look_now(struct gantry_session *s)
+{
+	int r = gantry_session_alive(s);
+
+	return r < 0 ? r : look_at_door(s);
+}
+
 uint64_t gantry_session_deadline(const struct gantry_session *s)
 {
 	return gantry_deadline_ns(s->call_timeout_ns);

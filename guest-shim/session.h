@@ -147,6 +147,9 @@ static inline int gantry_session_alive(struct gantry_session *s)
 /* The same; also asks the door whether the agent hung up, when that was not done for a while. */
 int gantry_session_look(struct gantry_session *s);
 
+/* The same whenever it is called: for who has read what cannot be. */
+int gantry_session_look_now(struct gantry_session *s);
+
 /*
  * After this, what was stored to the heap before it is there, and what is read of the heap is not older than what was
  * seen before it. Processors see to that by themselves, but for write-combining memory.

@@ -194,7 +194,19 @@ static int look_now(struct gantry_session *s, const struct gantry_ring_map *map,
 	return gantry_session_look(s);
 }
 
-int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
+/*
+ * The memory of a device that was unplugged reads as all ones on some machines, and so as more done than was ever put.
+ * (Of what another thread is putting just now, too: then the look finds nothing.)
+ */
+static int believe(struct gantry_session *s, struct gantry_queue_end *q)
+{
+	/* Acquire: pairs with the release in gantry_batch_flush(). */
+	if (gantry_ring_done(&q->ring.map) > gantry_load_acquire(&q->tail))
+		return gantry_session_look_now(s);
+	return 0;
+}
+
+static int wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
 		    uint64_t deadline_ns)
 {
 	const struct gantry_ring_map *map = &q->ring.map;
@@ -213,6 +225,14 @@ int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64
 		return r < 0 ? r : gantry_fail_plain(GANTRY_E_TIMEOUT);
 	}
 	return wait_long(s, q, seq, deadline_ns);
+}
+
+int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
+		    uint64_t deadline_ns)
+{
+	int r = wait_seq(s, q, seq, deadline_ns);
+
+	return r == 0 ? believe(s, q) : r;
 }
 
 void gantry_wait_snapshot(struct gantry_session *s, uint64_t ret_tails[GANTRY_MAX_QUEUES])

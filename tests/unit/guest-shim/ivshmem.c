@@ -603,6 +603,36 @@ START_TEST(test_wait_notices_the_end_and_says_which)
 }
 END_TEST
 
+/* Behind a root port it reads as all ones, and that is more done than anything. */
+static void unplug_to_ones(struct gantry_session *s, gantry_ticket ticket)
+{
+	gantry_store_release(&s->queues[GANTRY_TICKET_QUEUE(ticket)].ring.map.area->done,
+			     UINT64_MAX);
+	memset(iv->header, 0xff, sizeof(*iv->header));
+}
+
+START_TEST(test_wait_and_read_believe_no_memory_that_has_gone)
+{
+	struct gantry_session *s = open_session();
+	gantry_queue queue;
+	gantry_ticket ticket;
+	gantry_buffer buffer;
+	uint64_t word = 0;
+
+	ck_assert_int_eq(gantry_queue_open(s, NULL, &queue), 0);
+	ck_assert_int_eq(gantry_alloc(s, 4096, GANTRY_ALLOC_HOST, &buffer), 0);
+	ck_assert_int_eq(gantry_read(s, buffer, 0, &word, sizeof(word)), 0);
+	gantry_store_relaxed(&host.hold_tasks, 1);
+	ck_assert_int_eq(gantry_submit_marker(s, queue, &ticket), 0);
+	unplug_to_ones(s, ticket);
+	if (_i == 0)
+		ck_assert_int_eq(gantry_wait(s, &ticket, 1, 5000000000), GANTRY_E_DETACHED);
+	else
+		ck_assert_int_eq(gantry_read(s, buffer, 0, &word, sizeof(word)), GANTRY_E_DETACHED);
+	expect_end(s, ticket, "unplugged");
+}
+END_TEST
+
 START_TEST(test_session_goes_on_while_the_door_drains)
 {
 	struct gantry_session *s = open_session();
@@ -743,6 +773,7 @@ int main(void)
 	tc = add_case(suite, "life");
 	tcase_add_loop_test(tc, test_wait_notices_the_end_and_says_which, 0,
 			    (int)(sizeof(ends) / sizeof(ends[0])));
+	tcase_add_loop_test(tc, test_wait_and_read_believe_no_memory_that_has_gone, 0, 2);
 	tcase_add_test(tc, test_session_goes_on_while_the_door_drains);
 	tc = add_case(suite, "memory");
 	tcase_add_test(tc, test_view_choose_takes_what_is_worth_it);
