@@ -169,18 +169,19 @@ def stream(bench):
 def vsock(bench):
     """From inside a virtual machine, which QEMU emulates, over its vsock device."""
     try:
-        import test_vsock  # pylint: disable=import-outside-toplevel
+        import vsock_device  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise Unable(f"no virtual machines here: {error}") from None
     copied, port = 8 * MIB, 5711
     try:
-        with test_vsock.folder() as folder:
+        with vsock_device.folder() as folder:
             door, echo = os.path.join(folder, "door"), os.path.join(folder, "echo")
             with harness.Agent(tenants={"red": {"vsock_path": door, "mem": "512M"}}) as agent:
                 server = programs.Commanded(harness.Guest([harness.program("bench-stream")]))
                 server.ask("serve", echo)
                 names = ("bench-stream", "bench-guest")
-                with test_vsock.machine(folder, 42, {test_vsock.PORT: door, port: echo}, names) as made:
+                ports = {vsock_device.PORT: door, port: echo}
+                with vsock_device.machine(folder, 42, ports, names) as made:
                     bare = programs.Commanded(made.start(["bench-stream"]))
                     guest = programs.Commanded(made.start(["bench-guest"], env={"GANTRY_DOOR": "vsock:"}))
                     guest.ask("open")

@@ -6,7 +6,6 @@ is left alone, and is ended with the test, as are its machines. Needs root; harn
 """
 import os
 import pathlib
-import pwd
 import shutil
 import socket
 import subprocess
@@ -66,11 +65,14 @@ finally:
 """
 START = """set -e
 mount --make-rprivate / 2>/dev/null || :
-for pair in etc:/etc/libvirt run:/run/libvirt lib:/var/lib/libvirt log:/var/log/libvirt cache:/var/cache/libvirt; do
+for pair in etc:/etc/libvirt run:/run/libvirt lib:/var/lib/libvirt log:/var/log/libvirt cache:/var/cache/libvirt \\
+        passwd:/etc/passwd group:/etc/group; do
     mount --bind "$0/${pair%%:*}" "${pair#*:}"
 done
 exec libvirtd --pid-file "$0/libvirtd.pid" --config "$0/etc/libvirtd.conf"
 """
+# libvirtd does not start without the user whom its package makes, though ours runs machines as root.
+ACCOUNTS = {"passwd": "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin\n", "group": "libvirt-qemu:x:64055:\n"}
 MOUNT_POINTS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
@@ -105,10 +107,6 @@ class Libvirtd:
         self.qemu = image.need("qemu-system-x86_64", "qemu-system-x86")
         if not os.path.exists("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"):
             raise harness.Skip("libvirtd has no driver for QEMU (package libvirt-daemon-driver-qemu)")
-        try:
-            pwd.getpwnam("libvirt-qemu")
-        except KeyError:
-            raise harness.Skip("there is no user libvirt-qemu (package libvirt-daemon-system)") from None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-lv-"))
         os.chmod(self.folder, 0o755)
         self.process = None
@@ -117,6 +115,9 @@ class Libvirtd:
             (self.folder / name).mkdir(parents=True)
         (self.folder / "etc/qemu.conf").write_text(QEMU_CONF)
         (self.folder / "etc/libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder))
+        for name, line in ACCOUNTS.items():
+            text = pathlib.Path("/etc", name).read_text(encoding="utf-8")
+            (self.folder / name).write_text(text if "\nlibvirt-qemu:" in text else text.rstrip("\n") + "\n" + line)
         if hook:
             shutil.copy(hook, self.folder / "etc/hooks/qemu.d/gantry")
         self.uri = f"qemu+unix:///system?socket={self.folder}/sock/libvirt-sock"
@@ -210,7 +211,7 @@ class Machine:
         if boot:
             kernel, _, _ = image.kernel()
             initrd = image.image(libvirtd.folder / f"{name}.initrd", programs, files)
-            text = f"<kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>console=ttyS0 panic=-1 quiet</cmdline>"
+            text = f"<kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{vm.KERNEL_WORDS}</cmdline>"
         arguments = "".join(f"<qemu:arg value={xml.sax.saxutils.quoteattr(word)}/>" for word in options)
         definition = libvirtd.folder / f"{name}.xml"
         definition.write_text(DOMAIN.format(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What libgantry does with an ivshmem device before an agent has answered: finds it, enables it, claims a desk, leaves.
 
-The host is scripted: an ivshmem server that hands out a door memory, and looks at the desks.
+The host is scripted: an ivshmem server that hands out a door memory, and looks at the desks. In a machine with an
+IOMMU, a real agent's device is there as well, and its sessions are woken by interrupts.
 """
 import fcntl
 import mmap
@@ -12,12 +13,13 @@ import struct
 import tempfile
 import threading
 
+import doors
 import harness
 import vm
 
 MAGIC, DATA_OFF, BYTES, NDESKS, PAGE = 0x314d444e41474e47, 2 << 20, 16 << 20, 64, 4096
 OPEN, POLL, MSIX = 1, 0, 1
-NO_AGENT, DENIED, ARG = "-103", "-105", "-1"
+NO_AGENT, DENIED, ARG, VERSION = "-103", "-105", "-1", "-104"
 MFD = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
@@ -160,26 +162,76 @@ def test_claims_of_a_stock_guest(t):
         named = guest(machine, 60000, door=f"ivshmem:{address2}")
         other.wait_claims(1)
 
+        # An agent of other times: a sentence that says who is the older one.
+        for version in (0, 2):
+            struct.pack_into("<I", other.memory, 8, version)
+            says(guest(machine, 100, door=f"ivshmem:{address2}"), f"err {VERSION}", f"version {version}", "update")
+        struct.pack_into("<I", other.memory, 8, 1)
+        t.equal(len(other.claims()), 1)
+
         # Unplugged under a program that waits: an error, not a hang, not a SIGBUS.
         machine.device_del("iv2-device")
         says(named, f"err {NO_AGENT}", "unplugged")
         t.equal(named.wait(), 1)
 
 
+def hand_to_vfio(machine, address):
+    """As docs/inside-the-guest.md says."""
+    folder = f"/sys/bus/pci/devices/{address}"
+    machine.do(f"echo 1 >{folder}/enable; echo vfio-pci >{folder}/driver_override; echo {address} >/sys/bus/pci/drivers_probe;"
+               f"group=/dev/vfio/$(basename $(readlink {folder}/iommu_group)); chgrp guest $group; chmod 660 $group")
+
+
 def test_vfio_gives_one_process_the_interrupt(t):
-    with Door() as door, vm.Vm(programs=["door-guest"], machine="q35,kernel-irqchip=split", modules=["vfio_pci", "vfio_iommu_type1"],
-                               devices=["-device", "intel-iommu,intremap=on"] + door.devices()) as machine:
-        address, = machine.pci(device="1110")
-        machine.do(f"echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override;"
-                   f"echo {address} >/sys/bus/pci/drivers_probe; ls /dev/vfio/[0-9]*")
-        first = guest(machine, 60000)
+    with Door() as door, doors.agent() as agent, \
+            vm.Vm(programs=["door-guest", *doors.PROGRAMS], machine="q35,kernel-irqchip=split",
+                  modules=["vfio_pci", "vfio_iommu_type1"],
+                  devices=["-device", "intel-iommu,intremap=on", "-device", "pcie-root-port,id=root1,chassis=1,slot=1",
+                           *door.devices(), *doors.ivshmem(agent, "red", bus="root1")]) as machine:
+        sizes = {machine.do(f"stat -c %s /sys/bus/pci/devices/{one}/resource2").strip(): one
+                 for one in machine.pci(device="1110")}
+        address, real = sizes[str(BYTES)], sizes[str(64 << 20)]
+        for one in (address, real):
+            hand_to_vfio(machine, one)
+        doors.admit(machine)
+
+        # The claims.
+        first = guest(machine, 60000, door=f"ivshmem:{address}")
         (_, desk), = door.wait_claims(1).items()
         t.equal((desk.wake, desk.vector), (MSIX, 0))
-        guest(machine, 60000)
+        guest(machine, 60000, door=f"ivshmem:{address}")
         t.equal(sorted(desk.wake for desk in door.wait_claims(2).values()), [POLL, MSIX])
         first.kill()
         t.equal(first.wait(), -signal.SIGKILL)
 
+        # Sessions of the real agent, of an ordinary user: the first has the interrupt, the second polls.
+        inside = doors.Inside(machine, f"ivshmem:{real}")
+        woken = inside.honest()
+        session, = agent.sessions()
+        t.equal(session["wakeup"], "msix")
+        t.contains(agent.ctl("session", "show", session["session_id"]).out, "msix")
+        t.contains(machine.do("gantry-guest", user="guest"), "woken by interrupts")
+        before = interrupts(machine)
+        doors.still_honest(woken)
+        harness.wait_until(lambda: interrupts(machine) > before, "an interrupt of the device reaches the guest")
+        polls = inside.honest()
+        t.equal(sorted(one["wakeup"] for one in agent.sessions()), ["msix", "poll"])
+        doors.still_honest(woken)
+        doors.still_honest(polls)
+        t.note(f"{interrupts(machine) - before} interrupts")
+
+        # An unplugging asks the process that holds the device, which lets go.
+        doors.unplug(machine)
+        for program in (woken, polls):
+            answer = program.tell("honest check", timeout=doors.ROUNDS_S)
+            t.true(answer.startswith("error DETACHED "), answer)
+        harness.wait_until(lambda: not agent.sessions(), "the sessions of the device that is gone end")
+
+
+def interrupts(machine):
+    """How often vfio devices have interrupted this machine's processors."""
+    return int(machine.do("awk '/vfio/ {n += $2 + $3} END {print n + 0}' /proc/interrupts"))
+
 
 if __name__ == "__main__":
-    harness.main(globals(), limit_s=120)
+    harness.main(globals(), limit_s=300)

@@ -13,6 +13,7 @@ import time
 
 import door_agent
 import harness
+import leaks
 import libvirtd
 
 CYCLES = int(os.environ.get("GANTRY_TEST_CYCLES", "8"))
@@ -93,10 +94,6 @@ def refused(t, world, machine, ended, code, *parts):
     has_no_door(t, machine)
 
 
-def descriptors_of(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 def mappings_of(pid):
     """Of a door's memory."""
     with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
@@ -169,6 +166,7 @@ def test_cycles_leak_nothing(t):
     with World() as world:
         machine = world.one()
         slow, seen = 0, None
+        held = leaks.Held(qemu=machine.pid, libvirtd=world.libvirtd.pid)
         for number in range(CYCLES):
             attached = world.json("attach", "one", "--tenant", "red")
             detached = world.json("detach", "one")
@@ -176,17 +174,17 @@ def test_cycles_leak_nothing(t):
             slow += detached["took_ns"] > 1e9
             if number == 1:  # the first ones allocate what stays
                 harness.wait_until(lambda: mappings_of(machine.pid) == 0, "no door memory is mapped any more")
-                seen = [descriptors_of(machine.pid), descriptors_of(world.libvirtd.pid)]
+                seen = held.at_rest()
         # QEMU lets go of a memory a little after its device.
         harness.wait_until(lambda: mappings_of(machine.pid) == 0, "no door memory is mapped any more")
-        t.equal([descriptors_of(machine.pid), descriptors_of(world.libvirtd.pid)], seen, "descriptors")
+        held.wait_no_more_than(seen)
         t.equal(world.agent.server.peer_pids(), {})
         has_no_door(t, machine)
         t.equal(device_in(machine), "")
         t.note(f"{CYCLES} cycles; {slow} of {2 * CYCLES} steps took more than a second")
 
 
-test_cycles_leak_nothing.limit_s = 120 + 8 * CYCLES
+test_cycles_leak_nothing.limit_s = 300 + 20 * CYCLES
 
 
 def test_config_lasts_over_a_start(t):
@@ -237,7 +235,7 @@ def test_q35_without_a_free_port(t):
         # The port of the machine's own channel takes one more, which libvirt adds.
         machine = world.libvirtd.machine("full", machine="q35", boot=False, devices=full)
         machine.start()
-        free = world.ctl("attach", "full", "--tenant", "red", timeout="1s")
+        free = world.ctl("attach", "full", "--tenant", "red")
         refused(t, world, machine, free, free.code, "root port")
         t.true(free.code in (BUSY, UNSUPPORTED), str(free))
         for name in glob.glob("/dev/shm/s[1-5]"):
@@ -249,7 +247,7 @@ def test_guest_that_knows_no_hot_plug(t):
         machine = world.libvirtd.machine("deaf", acpi=False, boot=False).start()
         refused(t, world, machine, world.ctl("attach", "deaf", "--tenant", "red"), UNSUPPORTED, "<acpi/>")
         machine = world.libvirtd.machine("dumb", boot=False).start()
-        ended = world.ctl("attach", "dumb", "--tenant", "red", timeout="500ms")
+        ended = world.ctl("attach", "dumb", "--tenant", "red", timeout="4s")
         t.code(ended, TIMEOUT)
         t.contains(ended.err, "gave the device no address")
         t.contains(ended.err, "keeps the device until its next start")
@@ -427,4 +425,4 @@ def test_lists_other_drivers_machines(t):
     t.code(harness.run([gantryctl, "vm", "show", "nobody", *words]), NOT_FOUND)
 
 
-harness.main(globals(), limit_s=120)
+harness.main(globals(), limit_s=300)

@@ -7,10 +7,8 @@ import shutil
 
 import harness
 import image
+import shared
 import vm
-
-DEVICE = ["-object", "memory-backend-ram,id=m0,size=16M,share=on", "-device", "ivshmem-plain,memdev=m0"]
-
 
 @functools.lru_cache(None)
 def package(kind):
@@ -25,18 +23,40 @@ def package(kind):
     return path
 
 
-def machine(devices=(), programs=(), **options):
-    """One that has the tarball installed, and libc, which the package does not bring."""
-    libc = dict(image.libraries_of(harness.program("vm-agent")))
-    files = {"opt/package.tar.gz": package("tar.gz"), **libc}
-    made = vm.Vm(files=files, devices=devices, programs=programs, **options)
-    try:
-        made.do("cd /opt && tar xzf package.tar.gz && gantry-guest*/install /usr")
-    except BaseException:
-        made.report()
-        made.close()
-        raise
-    return made
+class World:
+    """A machine that has the tarball installed, and libc, which the package does not bring; and udev, where that is."""
+
+    def __init__(self):
+        libc = dict(image.libraries_of(harness.program("vm-agent")))
+        udev = [shutil.which("systemd-udevd", path="/lib/systemd:/usr/lib/systemd"),
+                shutil.which("udevadm", path="/bin:/usr/bin:/sbin")]
+        self.has_udev = all(udev)
+        self.machine = vm.Vm(files={"opt/package.tar.gz": package("tar.gz"), **libc}, programs=filter(None, udev))
+        self.report, self.close = self.machine.report, self.machine.close
+        try:
+            self.machine.do("cd /opt && tar xzf package.tar.gz && gantry-guest*/install /usr && cp /etc/group /opt/group")
+        except BaseException:
+            self.report()
+            self.close()
+            raise
+
+    def plug(self):
+        """A device that is no agent's. Its folder in the guest."""
+        self.machine.ask("object-add", qom_type="memory-backend-ram", id="m0", size=16 << 20, share=True)
+        self.machine.device_add("ivshmem-plain", id="iv0", memdev="m0")
+        address, = harness.wait_until(lambda: self.machine.pci(device="1110"), "the guest sees the device")
+        return f"/sys/bus/pci/devices/{address}"
+
+    def restore(self):
+        for program in list(self.machine.port.programs.values()):
+            program.end()
+        if self.machine.pci(device="1110"):
+            self.machine.device_del("iv0")
+            self.machine.ask("object-del", id="m0")
+        self.machine.do("cp /opt/group /etc/group")
+
+
+WORLD = shared.Shared(World)
 
 
 def test_packages_hold_what_they_should(t):
@@ -49,7 +69,8 @@ def test_packages_hold_what_they_should(t):
 
 
 def test_doctor_explains_a_machine_without_doors(t):
-    with machine() as guest:
+    with WORLD() as world:
+        guest = world.machine
         ended = guest.run(["gantry-guest", "doctor"])
         t.equal(ended.code, 1)
         t.contains(ended.out, "no device 1af4:1110")
@@ -60,9 +81,9 @@ def test_doctor_explains_a_machine_without_doors(t):
 
 
 def test_ordinary_users_need_the_group(t):
-    with machine(DEVICE) as guest:
-        address, = guest.pci(device="1110")
-        folder = f"/sys/bus/pci/devices/{address}"
+    with WORLD() as world:
+        guest, folder = world.machine, world.plug()
+        guest.do(f"echo 1 >{folder}/enable")
         ended = guest.run(["gantry-guest", "doctor"], user="guest")
         t.contains(ended.out, "not in group gantry")
         guest.do(f"chmod 600 {folder}/resource*; chown root:root {folder}/resource*")
@@ -76,17 +97,13 @@ def test_ordinary_users_need_the_group(t):
 
 
 def test_udev_permits_a_device_that_comes_later(t):
-    udevd = shutil.which("systemd-udevd", path="/lib/systemd:/usr/lib/systemd")
-    udevadm = shutil.which("udevadm", path="/bin:/usr/bin:/sbin")
-    if not udevd or not udevadm:
-        t.skip("no udev (package udev)")
-    with machine(programs=[udevd, udevadm]) as guest:
+    with WORLD() as world:
+        if not world.has_udev:
+            t.skip("no udev (package udev)")
+        guest = world.machine
         daemon = guest.start(["systemd-udevd"])
         harness.wait_until(lambda: daemon.ended or guest.run(["udevadm", "control", "--ping"]).code == 0, "udev answers")
-        guest.ask("object-add", qom_type="memory-backend-ram", id="m0", size=16 << 20, share=True)
-        guest.device_add("ivshmem-plain", id="iv0", memdev="m0")
-        address, = harness.wait_until(lambda: guest.pci(device="1110"), "the guest sees the device")
-        folder = f"/sys/bus/pci/devices/{address}"
+        folder = world.plug()
         harness.wait_until(lambda: guest.do(f"stat -c %a,%G {folder}/resource2").strip() == "660,gantry",
                            f"udev permits it; it said {daemon.out}")
         t.equal(guest.do(f"stat -c %a,%G {folder}/resource0; cat {folder}/enable").split(), ["660,gantry", "1"])
@@ -94,7 +111,10 @@ def test_udev_permits_a_device_that_comes_later(t):
 
 
 def test_doctor_explains_lockdown(t):
-    with machine(DEVICE, append="lockdown=integrity") as guest:
+    """The last one: a kernel does not come back from there."""
+    with WORLD() as world:
+        guest, folder = world.machine, world.plug()
+        guest.do(f"echo 1 >{folder}/enable; echo integrity >/sys/kernel/security/lockdown")
         ended = guest.run(["gantry-guest", "doctor"])
         t.equal(ended.code, 1)
         t.contains(ended.out, "[integrity]")
@@ -103,4 +123,4 @@ def test_doctor_explains_lockdown(t):
 
 
 if __name__ == "__main__":
-    harness.main(globals(), limit_s=300)
+    harness.main(globals(), limit_s=900)

@@ -138,6 +138,7 @@ struct queue {
 	uint16_t next;
 	int kick;
 	int call;
+	bool is_started; /* from its kick on; until then its addresses may be those of before a reset */
 	bool has_used; /* the guest is to be told */
 };
 
@@ -227,7 +228,7 @@ static void set_memory(const struct message *m, const int *fds, unsigned int nfd
 
 static bool is_ready(const struct queue *q)
 {
-	return q->desc && q->avail && q->used;
+	return q->is_started && q->desc && q->avail && q->used;
 }
 
 static bool has_buffer(const struct queue *q)
@@ -608,7 +609,7 @@ static bool obey(struct message *m, const int *fds, unsigned int nfds)
 		return true;
 	case GET_VRING_BASE:
 		m->u.state.value = q->next;
-		q->desc = NULL;
+		q->is_started = false;
 		drop_all(false); /* the machine is reset, or the device goes */
 		v.nreplies = 0;
 		break;
@@ -629,6 +630,7 @@ static bool obey(struct message *m, const int *fds, unsigned int nfds)
 		return false;
 	case SET_VRING_KICK:
 		set_fd(&q->kick, m, fds, nfds);
+		q->is_started = true;
 		return false;
 	case SET_VRING_CALL:
 		set_fd(&q->call, m, fds, nfds);
