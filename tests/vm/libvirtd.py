@@ -85,13 +85,15 @@ DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qe
   <devices>
     <emulator>{qemu}</emulator>
     {devices}
-    <serial type='file'><source path='{folder}/{name}.console'/><target port='0'/></serial>
-    <channel type='unix'><source mode='bind' path='{folder}/{name}.port'/><target type='virtio' name='{port}'/></channel>
+    <serial type='file'><source path='{ends}/{name}.console'/><target port='0'/></serial>
+    <channel type='unix'><source mode='bind' path='{ends}/{name}.port'/><target type='virtio' name='{port}'/></channel>
     <memballoon model='none'/>
   </devices>
+  {label}
   <qemu:commandline>{options}</qemu:commandline>
 </domain>
 """
+LABEL = "<seclabel type='static' model='dac' relabel='no'><label>+{user}:+{user}</label></seclabel>"
 ROOT_PORTS = "<controller type='pci' index='0' model='pcie-root'/>" + "".join(
     f"<controller type='pci' index='{index}' model='pcie-root-port'/>" for index in range(1, 6))
 
@@ -111,8 +113,9 @@ class Libvirtd:
         os.chmod(self.folder, 0o755)
         self.process = None
         self.machines = {}
-        for name in ("etc", "run", "lib/qemu", "log", "cache", "sock", "etc/hooks/qemu.d"):
+        for name in ("etc", "run", "lib/qemu", "log", "cache", "sock", "etc/hooks/qemu.d", "ends"):
             (self.folder / name).mkdir(parents=True)
+        os.chmod(self.ends, 0o777)  # a machine may be of any user
         (self.folder / "etc/qemu.conf").write_text(QEMU_CONF)
         (self.folder / "etc/libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder))
         for name, line in ACCOUNTS.items():
@@ -126,6 +129,11 @@ class Libvirtd:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def ends(self):
+        """Where machines' consoles and ports are."""
+        return self.folder / "ends"
 
     @staticmethod
     def unshare():
@@ -200,10 +208,11 @@ class Libvirtd:
 
 
 class Machine:
-    """A domain. boot: Debian's kernel with vm-agent at .port; else it stays in its firmware, which knows no hot-plug."""
+    """A domain. boot: Debian's kernel with vm-agent at .port; else it stays in its firmware, which knows no hot-plug.
+    user: whose process its QEMU is, if not root's."""
 
     def __init__(self, libvirtd, name, machine="pc", boot=True, devices="", options=(), acpi=True, programs=(),
-                 files=None):
+                 files=None, user=None):
         self.libvirtd, self.name = libvirtd, name
         self.boots = boot
         self.port = None
@@ -216,13 +225,13 @@ class Machine:
         definition = libvirtd.folder / f"{name}.xml"
         definition.write_text(DOMAIN.format(
             name=name, machine=machine, boot=text, features="<acpi/>" if acpi else "", qemu=libvirtd.qemu, port=vm.PORT_NAME,
-            folder=libvirtd.folder, options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
+            ends=libvirtd.ends, label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
         libvirtd.must("define", definition)
 
     def start(self):
         self.libvirtd.must("start", self.name)
         if self.boots:
-            self.port = vm.Port.connect(self.libvirtd.folder / f"{self.name}.port")
+            self.port = vm.Port.connect(self.libvirtd.ends / f"{self.name}.port")
             self.port.wait_hello()
         return self
 
@@ -238,7 +247,7 @@ class Machine:
         return self.port.do(script, **options)
 
     def report(self):
-        console = self.libvirtd.folder / f"{self.name}.console"
+        console = self.libvirtd.ends / f"{self.name}.console"
         for line in console.read_text(errors="replace").splitlines()[-15:] if console.exists() else []:
             print(f"# {self.name}: {line.strip()}", flush=True)
 

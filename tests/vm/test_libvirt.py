@@ -55,12 +55,19 @@ class World:
         for machine in list(self.libvirtd.machines.values()):
             if machine.name != "one" or kind is not None or "gantry-red" in machine.xml() + machine.xml("--inactive"):
                 machine.remove()
+        for name in glob.glob("/dev/shm/filler-[0-9]*"):
+            os.unlink(name)
         self.agent.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def one(self):
-        """A guest that runs and has no door."""
-        return self.libvirtd.machines.get("one") or self.libvirtd.machine("one").start()
+    def one(self, running=True):
+        """A guest that has no door, and runs; or does not."""
+        machine = self.libvirtd.machines.get("one") or self.libvirtd.machine("one", programs=["puppet-guest"])
+        if machine.port and not running:
+            machine.end()
+        elif running and not machine.port:
+            machine.start()
+        return machine
 
     def ctl(self, *words, timeout="20s", before=()):
         argv = [harness.program("gantryctl"), "--socket", self.agent.admin, "--timeout", timeout, *before, "vm", *words]
@@ -106,6 +113,30 @@ def device_in(machine):
     return machine.do(find).strip()
 
 
+def test_config_lasts_over_a_start(t):
+    with World() as world:
+        machine = world.one(running=False)
+        off = world.ctl("attach", "one", "--tenant", "red")
+        refused(t, world, machine, off, 1, "not running", "--config")
+        world.json("attach", "one", "--tenant", "red", "--config")
+        row = world.row("one")
+        t.equal((row["tenant"], row["in"], row["state"]), ("red", "config", "off"))
+        machine.start()
+        t.equal(world.row("one")["in"], "live,config")
+        t.equal(len(world.agent.server.peer_pids()), 1)
+        t.true(int(world.row("one")["address"], 16) > 0)
+        detached = world.json("detach", "one")
+        t.contains(detached["text"], "--config")
+        t.equal(world.row("one")["in"], "config")
+        t.code(world.ctl("detach", "one"), NOT_FOUND)
+        world.json("detach", "one", "--config")
+        refused(t, world, machine, world.ctl("detach", "one"), NOT_FOUND, "has no door")
+        world.json("attach", "one", "--tenant", "red", "--config")
+        t.equal(world.row("one")["in"], "live,config")
+        world.json("detach", "one", "--config")
+        t.equal(world.row("one")["tenant"], "")
+
+
 def test_attach_and_detach_while_the_guest_runs(t):
     with World() as world:
         machine = world.one()
@@ -139,9 +170,6 @@ def test_attach_and_detach_while_the_guest_runs(t):
         t.contains(str(world.agent.asked), f"({door_agent.DOOR_DRAIN}, ")
         t.equal(world.row("one")["tenant"], "")
         t.true(device not in machine.do("ls /sys/bus/pci/devices"), "the guest still has the device")
-        t.note(f"attach {attached['took_ns'] / 1e6:.0f} ms, detach {detached['took_ns'] / 1e6:.0f} ms")
-        for name, took_ns in (("attach", attached["took_ns"]), ("detach", detached["took_ns"])):
-            t.below(took_ns, 1e9 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "4")), name)
         refused(t, world, machine, world.ctl("detach", "one"), NOT_FOUND, "has no door")
 
 
@@ -165,13 +193,13 @@ def test_size_is_for_one_attachment(t):
 def test_cycles_leak_nothing(t):
     with World() as world:
         machine = world.one()
-        slow, seen = 0, None
+        took, seen = {"attach": [], "detach": []}, None
         held = leaks.Held(qemu=machine.pid, libvirtd=world.libvirtd.pid)
         for number in range(CYCLES):
             attached = world.json("attach", "one", "--tenant", "red")
             detached = world.json("detach", "one")
-            slow += attached["took_ns"] > 1e9
-            slow += detached["took_ns"] > 1e9
+            took["attach"].append(attached["took_ns"] / 1e6)
+            took["detach"].append(detached["took_ns"] / 1e6)
             if number == 1:  # the first ones allocate what stays
                 harness.wait_until(lambda: mappings_of(machine.pid) == 0, "no door memory is mapped any more")
                 seen = held.at_rest()
@@ -181,40 +209,20 @@ def test_cycles_leak_nothing(t):
         t.equal(world.agent.server.peer_pids(), {})
         has_no_door(t, machine)
         t.equal(device_in(machine), "")
-        t.note(f"{CYCLES} cycles; {slow} of {2 * CYCLES} steps took more than a second")
+        t.note(f"{CYCLES} cycles: " + ", ".join(f"{name} {min(all_ms):.0f} to {max(all_ms):.0f} ms"
+                                               for name, all_ms in took.items()))
+        # What others do on the machine makes some of them slow, never all.
+        for name, all_ms in took.items():
+            t.below(min(all_ms), 1000 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "1")), f"milliseconds to {name}")
 
 
 test_cycles_leak_nothing.limit_s = 300 + 20 * CYCLES
 
 
-def test_config_lasts_over_a_start(t):
-    with World() as world:
-        machine = world.libvirtd.machine("two")
-        off = world.ctl("attach", "two", "--tenant", "red")
-        refused(t, world, machine, off, 1, "not running", "--config")
-        world.json("attach", "two", "--tenant", "red", "--config")
-        row = world.row("two")
-        t.equal((row["tenant"], row["in"], row["state"]), ("red", "config", "off"))
-        machine.start()
-        t.equal(world.row("two")["in"], "live,config")
-        t.equal(len(world.agent.server.peer_pids()), 1)
-        t.true(int(world.row("two")["address"], 16) > 0)
-        detached = world.json("detach", "two")
-        t.contains(detached["text"], "--config")
-        t.equal(world.row("two")["in"], "config")
-        t.code(world.ctl("detach", "two"), NOT_FOUND)
-        world.json("detach", "two", "--config")
-        refused(t, world, machine, world.ctl("detach", "two"), NOT_FOUND, "has no door")
-        world.json("attach", "two", "--tenant", "red", "--config")
-        t.equal(world.row("two")["in"], "live,config")
-        world.json("detach", "two", "--config")
-        t.equal(world.row("two")["tenant"], "")
-
-
 def test_q35_takes_what_its_root_ports_have_a_window_for(t):
     with World(size=256 << 20) as world:
-        narrow = world.libvirtd.machine("narrow", machine="q35").start()
-        t.equal(world.row("narrow")["largest_bytes"], 2 << 20)
+        narrow = world.libvirtd.machine("narrow", machine="q35", boot=False).start()
+        harness.wait_until(lambda: world.row("narrow")["largest_bytes"] == 2 << 20, "the firmware makes its windows")
         refused(t, world, narrow, world.ctl("attach", "narrow", "--tenant", "red"), UNSUPPORTED,
                 "root port", "pref64-reserve=256M")
         narrow.end()
@@ -230,7 +238,7 @@ def test_q35_takes_what_its_root_ports_have_a_window_for(t):
 
 def test_q35_without_a_free_port(t):
     with World() as world:
-        full = "".join(f"<shmem name='s{bus}'><model type='ivshmem-plain'/><size unit='M'>1</size>"
+        full = "".join(f"<shmem name='filler-{bus}'><model type='ivshmem-plain'/><size unit='M'>1</size>"
                        f"<address type='pci' domain='0' bus='{bus}' slot='0' function='0'/></shmem>" for bus in range(1, 6))
         # The port of the machine's own channel takes one more, which libvirt adds.
         machine = world.libvirtd.machine("full", machine="q35", boot=False, devices=full)
@@ -238,8 +246,23 @@ def test_q35_without_a_free_port(t):
         free = world.ctl("attach", "full", "--tenant", "red")
         refused(t, world, machine, free, free.code, "root port")
         t.true(free.code in (BUSY, UNSUPPORTED), str(free))
-        for name in glob.glob("/dev/shm/s[1-5]"):
-            os.unlink(name)
+
+
+def test_pc_without_a_free_slot(t):
+    with World() as world:
+        full = "".join(f"<shmem name='filler-{slot}'><model type='ivshmem-plain'/><size unit='M'>1</size>"
+                       f"<address type='pci' domain='0' bus='0' slot='{slot}' function='0'/></shmem>" for slot in (2, *range(4, 32)))
+        machine = world.libvirtd.machine("full", boot=False, devices=full).start()
+        refused(t, world, machine, world.ctl("attach", "full", "--tenant", "red"), BUSY, "all slots", "detach a device")
+
+
+def test_qemu_of_a_user_who_may_not_connect(t):
+    with World(mode=0o600) as world:
+        machine = world.libvirtd.machine("other", boot=False, user=65534).start()
+        refused(t, world, machine, world.ctl("attach", "other", "--tenant", "red"), DENIED, "uid 65534", "may not connect",
+                world.agent.server.path)
+        os.chmod(world.folder, 0o700)
+        refused(t, world, machine, world.ctl("attach", "other", "--tenant", "red"), DENIED, "may not enter")
 
 
 def test_guest_that_knows_no_hot_plug(t):
@@ -324,7 +347,9 @@ def test_doors_that_cannot_be_had(t):
         gone = harness.run([harness.program("gantryctl"), "--socket", world.folder + "/none", "vm", "attach", "one",
                             "--tenant", "red", "--connect", world.libvirtd.uri])
         refused(t, world, machine, gone, UNREACHABLE, "no agent")
+        # After all that it goes.
         world.json("attach", "one", "--tenant", "red")
+        world.json("detach", "one")
 
 
 def test_device_of_an_agent_that_is_gone_comes_out(t):
@@ -338,34 +363,37 @@ def test_device_of_an_agent_that_is_gone_comes_out(t):
 
 
 def test_program_of_a_guest_comes_in_by_the_agent_itself(t):
-    need_program()
-    daemon = shared_libvirtd()
-    with harness.Agent(tenants={"red": {"ivshmem": "yes", "ivshmem_size": "64M"}}) as agent:
+    limits = {"ivshmem": "yes", "ivshmem_size": "64M"}
+    with World() as world, harness.Agent(tenants={"red": limits, "blue": {}}) as agent:
+        machine = world.one()
+
+        def ctl(*words):
+            return harness.run([harness.program("gantryctl"), "--socket", agent.admin, "--timeout", "30s", "vm", *words,
+                                "--connect", world.libvirtd.uri], timeout=120)
 
         def vm(*words):
-            ended = harness.run([harness.program("gantryctl"), "--socket", agent.admin, "--timeout", "20s", "vm", *words,
-                                 "--connect", daemon.uri], timeout=90)
-            if ended.code == UNSUPPORTED and "does not know that request" in ended.err:
-                raise harness.Skip("this agent serves no ivshmem doors")
+            ended = ctl(*words)
             t.code(ended, 0)
             return ended.out
 
-        machine = daemon.machine("guest", programs=["puppet-guest"]).start()
-        try:
-            for _ in range(2):
-                t.contains(vm("attach", "guest", "--tenant", "red"), "64M at 0x")
-                guest = machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"})
-                guest.write_line("open")
-                t.contains(guest.read_line(), "ok ")
-                shown = dict(line.split(None, 1) for line in vm("show", "guest").splitlines() if " " in line.strip())
-                t.equal((shown["guests"], shown["claims"], shown["door"]), ("1", "1", "open"))
-                t.equal(len(agent.sessions()), 1)
-                # It stays at the door, so that the agent has to end its session.
-                vm("detach", "guest", "--drain", "200ms")
-                harness.wait_until(lambda: not agent.sessions(), "the session is over")
-                guest.end()
-        finally:
-            machine.remove()
+        for _ in range(2):
+            t.contains(vm("attach", "one", "--tenant", "red"), "64M at 0x")
+            guest = machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"})
+            guest.write_line("open")
+            t.contains(guest.read_line(), "ok ")
+            shown = dict(line.split(None, 1) for line in vm("show", "one").splitlines() if " " in line.strip())
+            t.equal((shown["guests"], shown["claims"], shown["door"]), ("1", "1", "open"))
+            t.equal(len(agent.sessions()), 1)
+            # It stays at the door, so that the agent has to end its session.
+            vm("detach", "one", "--drain", "200ms")
+            harness.wait_until(lambda: not agent.sessions(), "the session is over")
+            guest.end()
+        # The real agent's own refusals, in the words of the list of bad input.
+        for words, code, part in ((["--tenant", "nobody"], NOT_FOUND, "no tenant nobody"),
+                                  (["--tenant", "blue"], DENIED, "ivshmem = yes"),
+                                  (["--tenant", "red", "--size", "128M"], QUOTA, "ivshmem_size"),
+                                  (["--tenant", "red", "--size", "24M"], 2, "power of two")):
+            refused(t, world, machine, ctl("attach", "one", *words), code, part)
 
 
 def test_hook_refuses_a_start_without_its_door(t):
