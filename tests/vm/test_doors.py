@@ -17,7 +17,7 @@ import shared
 DOORS = ("ivshmem:", "vsock:")
 PHOTO = harness.SOURCE / "demo" / "photo.png"
 PICTURES = ("edges.png", "sharp.png", "focus.png")
-# How often things are plugged, and for how long harm is done. A campaign has more time.
+# How often things are plugged, and for how long harm is done. A campaign takes longer.
 CYCLES = int(os.environ.get("GANTRY_VM_CYCLES", "3"))
 HOSTILE_S = float(os.environ.get("GANTRY_VM_HOSTILE_S", "60"))
 PHOTO_S = 180

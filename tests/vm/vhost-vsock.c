@@ -3,10 +3,11 @@
  * The host's side of a machine's vsock device, for tests: real AF_VSOCK between QEMU's guest and Unix stream sockets of
  * this host, whatever the host's kernel can. A hypervisor such as Firecracker does the same.
  *
- *   vhost-vsock SOCKET CID PORT=PATH...
+ *   vhost-vsock SOCKET CID PORT=PATH... PATH=CID:PORT...
  *
  * listens at SOCKET for one QEMU (-device vhost-user-vsock-pci, memory shared), gives its guest the CID, and connects each
- * connection of the guest to CID 2, PORT to the Unix stream socket PATH. Prints "ready" when it listens; ends with QEMU.
+ * connection of the guest to CID 2, PORT to the Unix stream socket PATH. With PATH=CID:PORT it also listens at PATH, and
+ * connects who comes there to the guest's PORT, as a machine with that CID. Prints "ready" when it listens; ends with QEMU.
  * SIGUSR1 resets all connections, as a migration of the machine does.
  *
  * One thread; nothing waits but poll(). What a guest may have on the way is bounded by the credit it was given.
@@ -30,6 +31,8 @@
 #define TX	   1u /* from the guest */
 #define NREGIONS   8u
 #define NPORTS	   8u
+#define NDOORS	   4u
+#define FIRST_PORT 100000u /* of those that come in by a door */
 #define NCONNS	   64u
 #define NREPLIES   256u
 #define BUF_BYTES  (256u << 10) /* that a guest may have on the way on one connection */
@@ -143,11 +146,12 @@ struct queue {
 };
 
 struct conn {
-	bool is_used;
+	bool is_opening; /* we said REQUEST */
 	bool is_ending;	 /* we said SHUTDOWN; the guest's RST is awaited */
 	bool is_leaving; /* the guest said SHUTDOWN; what it sent goes first */
 	uint32_t guest_port;
 	uint32_t host_port;
+	uint64_t host_cid;
 	int fd;
 	uint32_t peer_alloc; /* what the guest takes, and has taken */
 	uint32_t peer_taken;
@@ -164,11 +168,20 @@ struct port {
 	const char *path;
 };
 
+struct door {
+	int listener;
+	uint64_t cid; /* whose its connections are, for the guest */
+	uint32_t port;
+};
+
 static struct {
 	int qemu;
 	uint64_t cid;
 	struct port ports[NPORTS];
 	uint32_t nports;
+	struct door doors[NDOORS];
+	uint32_t ndoors;
+	uint32_t next_port;
 	struct region regions[NREGIONS];
 	uint8_t *maps[NREGIONS]; /* where each region's first byte is */
 	uint32_t nregions;
@@ -305,7 +318,7 @@ static uint32_t room_in(const struct queue *q, uint16_t head)
 static struct header header_for(const struct conn *c, uint16_t op, uint32_t bytes)
 {
 	return (struct header){
-		.src_cid = HOST_CID,
+		.src_cid = c->host_cid,
 		.dst_cid = v.cid,
 		.src_port = c->host_port,
 		.dst_port = c->guest_port,
@@ -373,7 +386,8 @@ static struct conn *find(const struct header *h)
 	for (uint32_t i = 0; i < NCONNS; i++) {
 		struct conn *c = v.conns[i];
 
-		if (c && c->guest_port == h->src_port && c->host_port == h->dst_port)
+		if (c && c->guest_port == h->src_port && c->host_port == h->dst_port &&
+		    c->host_cid == h->dst_cid)
 			return c;
 	}
 	return NULL;
@@ -418,26 +432,52 @@ static int reach(uint32_t number)
 	return -1;
 }
 
+/* A place for a connection; NULL: there is none. */
+static struct conn *new_conn(void)
+{
+	for (uint32_t i = 0; i < NCONNS; i++)
+		if (!v.conns[i]) {
+			v.conns[i] = calloc(1, sizeof(*v.conns[i]));
+			return v.conns[i];
+		}
+	return NULL;
+}
+
 static void open_conn(const struct header *h)
 {
-	struct conn *c = NULL;
-	uint32_t i = 0;
+	struct conn *c = new_conn();
 
-	while (i < NCONNS && v.conns[i])
-		i++;
-	if (i < NCONNS)
-		c = calloc(1, sizeof(*c));
 	if (c)
 		c->fd = reach(h->dst_port);
 	if (!c || c->fd < 0) {
-		free(c);
+		if (c)
+			drop(c);
 		refuse(h);
 		return;
 	}
 	c->guest_port = h->src_port;
 	c->host_port = h->dst_port;
-	v.conns[i] = c;
+	c->host_cid = HOST_CID;
 	say(c, OP_RESPONSE, 0);
+}
+
+/* Somebody of the host comes to the guest. */
+static void let_in(const struct door *d)
+{
+	int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct conn *c = fd >= 0 ? new_conn() : NULL;
+
+	if (!c) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	c->fd = fd;
+	c->guest_port = d->port;
+	c->host_port = FIRST_PORT + v.next_port++;
+	c->host_cid = d->cid;
+	c->is_opening = true;
+	say(c, OP_REQUEST, 0);
 }
 
 /* What the guest sent goes to the socket as far as that takes it. false: it is broken. */
@@ -489,7 +529,7 @@ static void take_packet(const struct header *h, const uint8_t *data)
 {
 	struct conn *c = find(h);
 
-	if (h->type != TYPE_STREAM || h->dst_cid != HOST_CID || (!c && h->op != OP_REQUEST)) {
+	if (h->type != TYPE_STREAM || (!c && (h->op != OP_REQUEST || h->dst_cid != HOST_CID))) {
 		refuse(h);
 		return;
 	}
@@ -505,6 +545,8 @@ static void take_packet(const struct header *h, const uint8_t *data)
 	c->peer_taken = h->fwd_cnt;
 	if (h->op == OP_RST) {
 		drop(c);
+	} else if (h->op == OP_RESPONSE) {
+		c->is_opening = false;
 	} else if (h->op == OP_CREDIT_REQUEST) {
 		say(c, OP_CREDIT_UPDATE, 0);
 	} else if (h->op == OP_RW && !c->is_ending) {
@@ -681,7 +723,8 @@ static void hear_qemu(void)
 
 static void turn(void)
 {
-	struct pollfd p[1 + NQUEUES + NCONNS] = { { .fd = v.qemu, .events = POLLIN } };
+	struct pollfd p[1 + NQUEUES + NCONNS + NDOORS] = { { .fd = v.qemu, .events = POLLIN } };
+	struct pollfd *doors = &p[1 + NQUEUES + NCONNS];
 	bool can_send = has_buffer(&v.queues[RX]) && v.nreplies == 0;
 	uint64_t count;
 
@@ -691,13 +734,15 @@ static void turn(void)
 		const struct conn *c = v.conns[i];
 		struct pollfd *at = &p[1 + NQUEUES + i];
 
-		at->fd = c && !c->is_ending ? c->fd : -1;
+		at->fd = c && !c->is_ending && !c->is_opening ? c->fd : -1;
 		at->events = (short)((c && can_send && credit(c) > 0 ? POLLIN : 0) |
 				     (c && c->held > 0 ? POLLOUT : 0));
 		if (!at->events)
 			at->fd = -1; /* a hang-up alone would wake us for ever */
 	}
-	if (poll(p, 1 + NQUEUES + NCONNS, -1) < 0 && errno != EINTR)
+	for (uint32_t i = 0; i < v.ndoors; i++)
+		doors[i] = (struct pollfd){ .fd = v.doors[i].listener, .events = POLLIN };
+	if (poll(p, 1 + NQUEUES + NCONNS + v.ndoors, -1) < 0 && errno != EINTR)
 		die("poll");
 	if (reset_asked) {
 		reset_asked = 0;
@@ -713,9 +758,12 @@ static void turn(void)
 		    (p[1 + NQUEUES + i].revents & (POLLOUT | POLLERR | POLLHUP)))
 			after_push(c, push(c));
 	}
+	for (uint32_t i = 0; i < v.ndoors; i++)
+		if ((doors[i].revents & POLLIN) && v.nreplies < NREPLIES / 2)
+			let_in(&v.doors[i]);
 	tx();
 	for (uint32_t i = 0; i < NCONNS; i++)
-		if (v.conns[i] && !v.conns[i]->is_ending)
+		if (v.conns[i] && !v.conns[i]->is_ending && !v.conns[i]->is_opening)
 			pull(v.conns[i]);
 	send_replies();
 	tell_guest(&v.queues[RX]);
@@ -730,16 +778,23 @@ static void ask_reset(int number)
 	reset_asked = 1;
 }
 
-static int accept_qemu(const char *path)
+static int listen_at(const char *path)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int fd;
 
 	strncpy(addr.sun_path, path, sizeof(addr.sun_path) - 1);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-	    listen(listener, 1) < 0)
+	    listen(listener, 16) < 0)
 		die(path);
+	return listener;
+}
+
+static int accept_qemu(const char *path)
+{
+	int listener = listen_at(path);
+	int fd;
+
 	puts("ready");
 	fflush(stdout);
 	fd = accept(listener, NULL, NULL);
@@ -749,22 +804,38 @@ static int accept_qemu(const char *path)
 	return fd;
 }
 
+/* PORT=PATH or PATH=CID:PORT */
+static bool add_way(char *word)
+{
+	char *value = strchr(word, '=');
+	char *end;
+
+	if (!value)
+		return false;
+	*value++ = '\0';
+	if (word[0] != '/') {
+		v.ports[v.nports++] = (struct port){ (uint32_t)strtoul(word, &end, 10), value };
+		return *end == '\0' && v.nports < NPORTS;
+	}
+	v.doors[v.ndoors].cid = strtoull(value, &end, 10);
+	if (*end != ':')
+		return false;
+	v.doors[v.ndoors].port = (uint32_t)strtoul(end + 1, &end, 10);
+	v.doors[v.ndoors++].listener = listen_at(word);
+	return *end == '\0' && v.ndoors < NDOORS;
+}
+
 int main(int argc, char **argv)
 {
 	const struct sigaction action = { .sa_handler = ask_reset };
 
-	if (argc < 4 || argc - 3 > (int)NPORTS) {
-		fprintf(stderr, "usage: vhost-vsock SOCKET CID PORT=PATH...\n");
+	v.cid = argc > 3 ? strtoull(argv[2], NULL, 10) : 0;
+	for (int i = 3; i < argc; i++)
+		if (!add_way(argv[i]))
+			v.cid = 0;
+	if (!v.cid) {
+		fprintf(stderr, "usage: vhost-vsock SOCKET CID PORT=PATH... PATH=CID:PORT...\n");
 		return 2;
-	}
-	v.cid = strtoull(argv[2], NULL, 10);
-	for (int i = 3; i < argc; i++) {
-		char *end;
-		uint32_t number = (uint32_t)strtoul(argv[i], &end, 10);
-
-		if (*end != '=')
-			return 2;
-		v.ports[v.nports++] = (struct port){ number, end + 1 };
 	}
 	for (uint32_t i = 0; i < NQUEUES; i++)
 		v.queues[i].kick = v.queues[i].call = -1;
