@@ -13,7 +13,6 @@
  * One thread; nothing waits but poll(). What a guest may have on the way is bounded by the credit it was given.
  */
 #include <errno.h>
-#include <linux/virtio_ring.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -21,15 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define NQUEUES	   3u
+#include "vhost.h"
+
 #define RX	   0u /* to the guest */
 #define TX	   1u /* from the guest */
-#define NREGIONS   8u
 #define NPORTS	   8u
 #define NDOORS	   4u
 #define FIRST_PORT 100000u /* of those that come in by a door */
@@ -40,69 +38,6 @@
 #define HOST_CID   2u
 
 /* ---- formats ---- */
-
-enum request {
-	GET_FEATURES = 1,
-	SET_MEM_TABLE = 5,
-	SET_VRING_NUM = 8,
-	SET_VRING_ADDR = 9,
-	SET_VRING_BASE = 10,
-	GET_VRING_BASE = 11,
-	SET_VRING_KICK = 12,
-	SET_VRING_CALL = 13,
-	SET_VRING_ERR = 14,
-	GET_PROTOCOL_FEATURES = 15,
-	GET_QUEUE_NUM = 17,
-	GET_CONFIG = 24,
-};
-
-#define FEATURES	  (1ull << 32 | 1ull << 30) /* VERSION_1, PROTOCOL_FEATURES */
-#define PROTOCOL_FEATURES (1ull << 9 | 1ull << 3)   /* CONFIG, REPLY_ACK */
-#define FLAG_VERSION	  1u
-#define FLAG_REPLY	  4u
-#define FLAG_NEED_REPLY	  8u
-#define NO_FD		  (1u << 8)
-
-struct region {
-	uint64_t guest_addr;
-	uint64_t bytes;
-	uint64_t user_addr;
-	uint64_t mmap_off;
-};
-
-struct __attribute__((packed)) message {
-	uint32_t request;
-	uint32_t flags;
-	uint32_t bytes;
-	union {
-		uint64_t number;
-		struct {
-			uint32_t index;
-			uint32_t value;
-		} state;
-		struct {
-			uint32_t index;
-			uint32_t flags;
-			uint64_t desc;
-			uint64_t used;
-			uint64_t avail;
-			uint64_t log;
-		} addr;
-		struct {
-			uint32_t n;
-			uint32_t pad;
-			struct region regions[NREGIONS];
-		} memory;
-		struct {
-			uint32_t off;
-			uint32_t bytes;
-			uint32_t flags;
-			uint8_t data[256];
-		} config;
-		uint8_t raw[512];
-	} u;
-};
-#define MESSAGE_HEAD 12u
 
 enum vsock_op {
 	OP_REQUEST = 1,
@@ -131,19 +66,6 @@ struct __attribute__((packed)) header {
 };
 
 /* ---- state ---- */
-
-struct queue {
-	struct vring_desc *desc;
-	struct vring_avail *avail;
-	struct vring_used *used;
-	uint64_t desc_addr, avail_addr, used_addr; /* QEMU's */
-	uint32_t num;
-	uint16_t next;
-	int kick;
-	int call;
-	bool is_started; /* from its kick on; until then its addresses may be those of before a reset */
-	bool has_used; /* the guest is to be told */
-};
 
 struct conn {
 	bool is_opening; /* we said REQUEST */
@@ -182,136 +104,12 @@ static struct {
 	struct door doors[NDOORS];
 	uint32_t ndoors;
 	uint32_t next_port;
-	struct region regions[NREGIONS];
-	uint8_t *maps[NREGIONS]; /* where each region's first byte is */
-	uint32_t nregions;
-	struct queue queues[NQUEUES];
 	struct conn *conns[NCONNS];
 	struct header replies[NREPLIES]; /* without data, for when the guest has room */
 	uint32_t nreplies;
 } v;
 
 static volatile sig_atomic_t reset_asked;
-
-static void die(const char *what)
-{
-	fprintf(stderr, "vhost-vsock: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-/* ---- the machine's memory ---- */
-
-static void *place(uint64_t addr, uint64_t bytes, bool is_guest_addr)
-{
-	for (uint32_t i = 0; i < v.nregions; i++) {
-		const struct region *r = &v.regions[i];
-		uint64_t first = is_guest_addr ? r->guest_addr : r->user_addr;
-
-		if (addr >= first && addr - first <= r->bytes && bytes <= r->bytes - (addr - first))
-			return v.maps[i] + (addr - first);
-	}
-	return NULL;
-}
-
-static void find_rings(struct queue *q)
-{
-	q->desc = q->num ? place(q->desc_addr, q->num * sizeof(*q->desc), false) : NULL;
-	q->avail = q->num ? place(q->avail_addr, 6 + 2ull * q->num, false) : NULL;
-	q->used = q->num ? place(q->used_addr, 6 + 8ull * q->num, false) : NULL;
-}
-
-static void set_memory(const struct message *m, const int *fds, unsigned int nfds)
-{
-	v.nregions = m->u.memory.n < nfds ? m->u.memory.n : nfds;
-	for (uint32_t i = 0; i < v.nregions; i++) {
-		const struct region r = m->u.memory.regions[i];
-		uint8_t *map = mmap(NULL, r.bytes + r.mmap_off, PROT_READ | PROT_WRITE, MAP_SHARED,
-				    fds[i], 0);
-
-		if (map == MAP_FAILED)
-			die("mapping the machine's memory");
-		v.regions[i] = r;
-		v.maps[i] = map + r.mmap_off;
-	}
-	for (uint32_t i = 0; i < NQUEUES; i++)
-		find_rings(&v.queues[i]);
-}
-
-/* ---- queues ---- */
-
-static bool is_ready(const struct queue *q)
-{
-	return q->is_started && q->desc && q->avail && q->used;
-}
-
-static bool has_buffer(const struct queue *q)
-{
-	return is_ready(q) && __atomic_load_n(&q->avail->idx, __ATOMIC_ACQUIRE) != q->next;
-}
-
-static uint16_t take_buffer(struct queue *q)
-{
-	return q->avail->ring[q->next++ % q->num];
-}
-
-static void give_back(struct queue *q, uint16_t head, uint32_t bytes)
-{
-	q->used->ring[q->used->idx % q->num] = (struct vring_used_elem){ head, bytes };
-	__atomic_store_n(&q->used->idx, (uint16_t)(q->used->idx + 1), __ATOMIC_RELEASE);
-	q->has_used = true;
-}
-
-static void tell_guest(struct queue *q)
-{
-	uint64_t one = 1;
-
-	if (!q->has_used)
-		return;
-	q->has_used = false;
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!(q->avail->flags & VRING_AVAIL_F_NO_INTERRUPT) && q->call >= 0)
-		(void)!write(q->call, &one, sizeof(one));
-}
-
-/* Copies between @buf and a chain, in the chain's direction. Bytes moved. */
-static uint32_t move_chain(struct queue *q, uint16_t head, uint8_t *buf, uint32_t bytes,
-			   bool to_guest)
-{
-	uint32_t moved = 0;
-	uint16_t at = head;
-
-	for (uint32_t steps = 0; steps < q->num && at < q->num; steps++) {
-		const struct vring_desc *d = &q->desc[at];
-		uint32_t n = d->len < bytes - moved ? d->len : bytes - moved;
-		uint8_t *ptr = place(d->addr, n, true);
-
-		if (!ptr || !(d->flags & VRING_DESC_F_WRITE) == to_guest)
-			break;
-		if (to_guest)
-			memcpy(ptr, buf + moved, n);
-		else
-			memcpy(buf + moved, ptr, n);
-		moved += n;
-		if (!(d->flags & VRING_DESC_F_NEXT) || moved == bytes)
-			break;
-		at = d->next;
-	}
-	return moved;
-}
-
-static uint32_t room_in(const struct queue *q, uint16_t head)
-{
-	uint32_t room = 0;
-	uint16_t at = head;
-
-	for (uint32_t steps = 0; steps < q->num && at < q->num; steps++) {
-		room += q->desc[at].len;
-		if (!(q->desc[at].flags & VRING_DESC_F_NEXT))
-			break;
-		at = q->desc[at].next;
-	}
-	return room;
-}
 
 /* ---- packets to the guest ---- */
 
@@ -332,7 +130,7 @@ static struct header header_for(const struct conn *c, uint16_t op, uint32_t byte
 
 static void send_replies(void)
 {
-	struct queue *q = &v.queues[RX];
+	struct queue *q = vhost_queue(RX);
 	uint32_t n = 0;
 
 	while (n < v.nreplies && has_buffer(q)) {
@@ -566,7 +364,7 @@ static void take_packet(const struct header *h, const uint8_t *data)
 static void tx(void)
 {
 	static uint8_t buf[sizeof(struct header) + PACKET_MAX];
-	struct queue *q = &v.queues[TX];
+	struct queue *q = vhost_queue(TX);
 	struct header h;
 
 	while (v.nreplies < NREPLIES / 2 && has_buffer(q)) {
@@ -594,10 +392,10 @@ static uint32_t credit(const struct conn *c)
 static void pull(struct conn *c)
 {
 	static uint8_t buf[sizeof(struct header) + PACKET_MAX];
-	struct queue *q = &v.queues[RX];
+	struct queue *q = vhost_queue(RX);
 
 	while (credit(c) > 0 && v.nreplies == 0 && has_buffer(q)) {
-		uint16_t head = q->avail->ring[q->next % q->num];
+		uint16_t head = next_buffer(q);
 		uint32_t room = room_in(q, head) - (uint32_t)sizeof(struct header);
 		uint32_t most = room < credit(c) ? room : credit(c);
 		struct header h;
@@ -621,115 +419,17 @@ static void pull(struct conn *c)
 	}
 }
 
-/* ---- QEMU ---- */
-
-static void set_fd(int *fd, const struct message *m, const int *fds, unsigned int nfds)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = nfds == 1 && !(m->u.number & NO_FD) ? dup(fds[0]) : -1;
-}
-
-/* true: @m is the answer. */
-static bool obey(struct message *m, const int *fds, unsigned int nfds)
-{
-	uint32_t index = m->u.state.index & 0xff;
-	struct queue *q = &v.queues[index < NQUEUES ? index : 0];
-
-	switch (m->request) {
-	case GET_FEATURES:
-		m->u.number = FEATURES;
-		break;
-	case GET_PROTOCOL_FEATURES:
-		m->u.number = PROTOCOL_FEATURES;
-		break;
-	case GET_QUEUE_NUM:
-		m->u.number = NQUEUES;
-		break;
-	case GET_CONFIG:
-		memcpy(m->u.config.data, &v.cid, sizeof(v.cid));
-		return true;
-	case GET_VRING_BASE:
-		m->u.state.value = q->next;
-		q->is_started = false;
-		drop_all(false); /* the machine is reset, or the device goes */
-		v.nreplies = 0;
-		break;
-	case SET_MEM_TABLE:
-		set_memory(m, fds, nfds);
-		return false;
-	case SET_VRING_NUM:
-		q->num = m->u.state.value;
-		return false;
-	case SET_VRING_ADDR:
-		q->desc_addr = m->u.addr.desc;
-		q->used_addr = m->u.addr.used;
-		q->avail_addr = m->u.addr.avail;
-		find_rings(q);
-		return false;
-	case SET_VRING_BASE:
-		q->next = (uint16_t)m->u.state.value;
-		return false;
-	case SET_VRING_KICK:
-		set_fd(&q->kick, m, fds, nfds);
-		q->is_started = true;
-		return false;
-	case SET_VRING_CALL:
-		set_fd(&q->call, m, fds, nfds);
-		return false;
-	default:
-		return false;
-	}
-	m->bytes = sizeof(m->u.number);
-	return true;
-}
-
-static void hear_qemu(void)
-{
-	struct message m = { 0 };
-	int fds[NREGIONS];
-	unsigned int nfds = 0;
-	char control[CMSG_SPACE(sizeof(fds))];
-	struct iovec iov = { &m, MESSAGE_HEAD };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	bool answer;
-
-	if (recvmsg(v.qemu, &msg, MSG_CMSG_CLOEXEC) != MESSAGE_HEAD)
-		exit(0);
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		nfds = (unsigned int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(c), nfds * sizeof(int));
-	}
-	if (m.bytes > sizeof(m.u) ||
-	    (m.bytes && recv(v.qemu, &m.u, m.bytes, MSG_WAITALL) != (ssize_t)m.bytes))
-		exit(0);
-	answer = obey(&m, fds, nfds);
-	for (unsigned int i = 0; i < nfds; i++)
-		close(fds[i]);
-	if (!answer && (m.flags & FLAG_NEED_REPLY)) {
-		m.u.number = 0;
-		m.bytes = sizeof(m.u.number);
-		answer = true;
-	}
-	m.flags = FLAG_VERSION | FLAG_REPLY;
-	if (answer && send(v.qemu, &m, MESSAGE_HEAD + m.bytes, MSG_NOSIGNAL) < 0)
-		exit(0);
-}
-
 /* ---- the loop ---- */
 
 static void turn(void)
 {
 	struct pollfd p[1 + NQUEUES + NCONNS + NDOORS] = { { .fd = v.qemu, .events = POLLIN } };
 	struct pollfd *doors = &p[1 + NQUEUES + NCONNS];
-	bool can_send = has_buffer(&v.queues[RX]) && v.nreplies == 0;
+	bool can_send = has_buffer(vhost_queue(RX)) && v.nreplies == 0;
 	uint64_t count;
 
 	for (uint32_t i = 0; i < NQUEUES; i++)
-		p[1 + i] = (struct pollfd){ .fd = v.queues[i].kick, .events = POLLIN };
+		p[1 + i] = (struct pollfd){ .fd = vhost_queue(i)->kick, .events = POLLIN };
 	for (uint32_t i = 0; i < NCONNS; i++) {
 		const struct conn *c = v.conns[i];
 		struct pollfd *at = &p[1 + NQUEUES + i];
@@ -750,7 +450,7 @@ static void turn(void)
 	}
 	for (uint32_t i = 0; i < NQUEUES; i++)
 		if (p[1 + i].revents & POLLIN)
-			(void)!read(v.queues[i].kick, &count, sizeof(count));
+			(void)!read(vhost_queue(i)->kick, &count, sizeof(count));
 	for (uint32_t i = 0; i < NCONNS; i++) {
 		struct conn *c = v.conns[i];
 
@@ -766,10 +466,16 @@ static void turn(void)
 		if (v.conns[i] && !v.conns[i]->is_ending && !v.conns[i]->is_opening)
 			pull(v.conns[i]);
 	send_replies();
-	tell_guest(&v.queues[RX]);
-	tell_guest(&v.queues[TX]);
+	tell_guest(vhost_queue(RX));
+	tell_guest(vhost_queue(TX));
 	if (p[0].revents)
-		hear_qemu();
+		vhost_hear();
+}
+
+static void on_stop(void)
+{
+	drop_all(false);
+	v.nreplies = 0;
 }
 
 static void ask_reset(int number)
@@ -837,10 +543,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: vhost-vsock SOCKET CID PORT=PATH... PATH=CID:PORT...\n");
 		return 2;
 	}
-	for (uint32_t i = 0; i < NQUEUES; i++)
-		v.queues[i].kick = v.queues[i].call = -1;
 	sigaction(SIGUSR1, &action, NULL);
 	v.qemu = accept_qemu(argv[1]);
+	vhost_begin(v.qemu, &(struct vhost_options){ &v.cid, sizeof(v.cid), on_stop });
 	for (;;)
 		turn();
 }
