@@ -54,6 +54,8 @@ static void begin(void)
 	gantry_list_init(&agent.tenants);
 	gantry_list_init(&agent.sessions);
 	gantry_list_init(&agent.workers);
+	gantry_list_init(&agent.migrations);
+	gantry_list_init(&agent.handovers);
 	gantry_list_init(&agent.wanting);
 	gantry_list_init(&agent.mps);
 	gantry_list_init(&agent.mps_runs);

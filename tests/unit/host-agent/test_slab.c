@@ -87,6 +87,7 @@ static void begin_agent(void)
 	gantry_list_init(&agent.sessions);
 	gantry_list_init(&agent.workers);
 	gantry_list_init(&agent.handovers);
+	gantry_list_init(&agent.migrations);
 	gantry_list_init(&agent.wanting);
 	gantry_store_init(&agent.handed, true);
 	gantry_slabs_init(a);
