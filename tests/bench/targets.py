@@ -30,6 +30,12 @@ TARGETS = {
     "agent_rss_mib": at_most(16),
     "fairness_3to1": Target(2.85, 3.15),
     "isolation_share": at_least(0.95),
+    "migrate_pause_ms": at_most(50),
+    "migrate_moved_ratio": at_most(1.2),
+    "migrate_total_ratio": at_most(1.5),
+    "migrate_wrong_words": at_most(0),
+    "forced_moves_lost": at_most(0),
+    "forced_move_us": at_most(30),
 }
 
 # Figures that SPECIFICATION.md calls otherwise.
