@@ -118,6 +118,12 @@ int gantry_file_read(const char *path, size_t max_bytes, char **ret_data, size_t
  */
 int gantry_file_replace(const char *path, const void *data, size_t len, mode_t mode);
 
+/*
+ * A number for the file that @fd is, and for what was last written to it; another file, or another content, has
+ * another, as good as certainly. @fd may be O_PATH. 0: not known.
+ */
+uint64_t gantry_file_identity(int fd);
+
 #ifdef __cplusplus
 }
 #endif

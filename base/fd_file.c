@@ -116,3 +116,19 @@ int gantry_file_replace(const char *path, const void *data, size_t len, mode_t m
 	}
 	return sync_directory_of(path);
 }
+
+uint64_t gantry_file_identity(int fd)
+{
+	struct stat st;
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a, over words */
+
+	if (fstat(fd, &st) < 0)
+		return 0;
+	const uint64_t parts[] = {
+		(uint64_t)st.st_dev,	     (uint64_t)st.st_ino,	   (uint64_t)st.st_size,
+		(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
+	};
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		hash = (hash ^ parts[i]) * 0x100000001b3ull;
+	return hash ? hash : 1;
+}

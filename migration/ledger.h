@@ -164,7 +164,7 @@ struct gantry_ledger_queue {
 	uint64_t
 		untried_below; /* the newest launch so far of a kernel that had not finished in this worker yet; + 1 */
 	/* line 2, agent */
-	uint32_t paused; /* bits: 1: the administrator paused it; GANTRY_LEDGER_HELD */
+	uint32_t paused; /* bits: 1: the administrator paused it; GANTRY_LEDGER_* below */
 	uint32_t reserved1;
 	uint64_t verdict_pos; /* the task at this position ... */
 	int32_t verdict;      /* ... gets this status at recovery; 0: none */
@@ -174,6 +174,8 @@ static_assert(sizeof(struct gantry_ledger_queue) == 192, "ledger format");
 
 /* In a queue's `paused`: the agent holds it for the moment. */
 #define GANTRY_LEDGER_HELD 2u
+/* The same, while its worker is exchanged for one of another build. */
+#define GANTRY_LEDGER_EXCHANGED 4u
 
 struct gantry_ledger_header {
 	/* agent, constant */

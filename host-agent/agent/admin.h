@@ -5,6 +5,7 @@
  *   admin.c         connections, roles, frames, followers of events
  *   admin_list.c    verbs that read
  *   admin_change.c  verbs that change
+ *   admin_upgrade.c verbs about another build
  *
  * Trust: who asks is told by the kernel; what is asked is bounded by the frame and checked by each
  * verb.
@@ -81,6 +82,8 @@ gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_o
 /* ---- admin_migrate.c ---- */
 gantry_verb_fn gantry_verb_session_migrate, gantry_verb_migration_list,
 	gantry_verb_migration_cancel;
+/* ---- admin_upgrade.c ---- */
+gantry_verb_fn gantry_verb_agent_upgrade, gantry_verb_agent_upgrade_status;
 
 /* ---- admin_change.c ---- */
 gantry_verb_fn gantry_verb_device_set, gantry_verb_tenant_create, gantry_verb_tenant_set,

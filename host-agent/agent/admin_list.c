@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/build.h"
 #include "host-agent/agent/cgroup.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
@@ -26,6 +27,7 @@
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
@@ -47,7 +49,7 @@ void gantry_verb_version(struct gantry_agent *a, const Gantry__Admin__AdminReque
 
 	(void)q;
 	gantry__admin__version__init(v);
-	v->agent = gantry_answer_text(r, GANTRY_VERSION);
+	v->agent = gantry_answer_text(r, gantry_build_version);
 	v->wire_min = GANTRY_WIRE_VERSION_MIN;
 	v->wire_max = GANTRY_WIRE_VERSION_MAX;
 	v->started_unix_ns = a->started_unix_ns;
@@ -556,6 +558,8 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	msg->mps_priority = w->class.mps_priority;
 	msg->state = gantry_answer_text(r, states[w->state]);
 	msg->sessions = w->nsessions;
+	msg->version = gantry_answer_text(r, w->version);
+	msg->other_build = gantry_renew_is_other(w);
 	msg->confined = split(r, w->confined, &msg->n_confined);
 	msg->unconfined = split(r, w->unconfined, &msg->n_unconfined);
 	return msg;

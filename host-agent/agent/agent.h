@@ -13,6 +13,8 @@
  *   warm.c     workers kept ready             deadline.c tasks that run too long
  *   device.c   devices and their share pages  exchange.c buffers between sessions
  *   journal.c  what is alive, in a file       restore.c  taking over from an agent that died
+ *   upgrade.c  letting another build take over  standby.c  being that other build
+ *   build.c    which build may follow which   renew.c    workers of this build for those before
  *   events.c   what happened                  metrics.c  /metrics
  *   fault.c    whose fault a failed context is
  *   admin*.c   the admin socket               peer.c     other agents
@@ -42,10 +44,12 @@
 #include "base/list.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/guard.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/steward.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/monitor/store.h"
 #include "host-agent/shared/share.h"
 
@@ -101,8 +105,12 @@ struct gantry_agent {
 	int exit_status;
 	int lock_fd;
 
+	int worker_program; /* that workers are started from, whatever lies at its path by now */
+	uint64_t worker_identity; /* of it; 0: it is missing */
+
 	int monitor_fd;
 	pid_t monitor_pid;
+	int monitor_program; /* that another monitor is started from; negative: ours */
 	struct event *monitor_event;
 	struct event *monitor_room; /* it does not read: waited for */
 	struct gantry_store kept;   /* borrowed descriptors: what the monitor has of ours */
@@ -161,6 +169,8 @@ struct gantry_agent {
 	struct event *steward_timer;
 	struct event *health_timer;
 
+	struct gantry_upgrade upgrade;
+	struct gantry_renew renew;
 	struct gantry_tokens tokens;
 	struct gantry_counters counters;
 

@@ -171,6 +171,11 @@ int gantry_call(struct gantry_worker *w, Gantry__Worker__ToWorker *msg, const in
 	return r;
 }
 
+bool gantry_call_waits(const struct gantry_worker *w)
+{
+	return !gantry_list_is_empty(&w->calls) || !gantry_list_is_empty(&w->out);
+}
+
 void gantry_call_forget(struct gantry_worker *w, const void *arg)
 {
 	gantry_list_for_each_safe(&w->calls, struct call, link, c)

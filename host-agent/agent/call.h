@@ -11,6 +11,7 @@
 #define GANTRY_HOST_AGENT_AGENT_CALL_H
 
 #include <event2/util.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker.pb-c.h"
@@ -30,6 +31,8 @@ int gantry_call(struct gantry_worker *w, Gantry__Worker__ToWorker *msg, const in
 void gantry_call_forget(struct gantry_worker *w, const void *arg);
 /* A failure that a worker reports: @otherwise where it is none of the protocol's. */
 int gantry_status_of_worker(int32_t status, int otherwise);
+/* An answer is due, or a packet has not left yet. */
+bool gantry_call_waits(const struct gantry_worker *w);
 void gantry_call_fail_all(struct gantry_worker *w);
 void gantry_call_readable(evutil_socket_t fd, short what, void *arg);
 

@@ -286,6 +286,15 @@ static void doors_again(evutil_socket_t fd, short what, void *arg)
 	gantry_vsock_look_again(a);
 }
 
+void gantry_doors_listen(struct gantry_agent *a, bool on)
+{
+	if (on)
+		doors_again(-1, 0, a);
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
+		if (!on && t->door_event)
+			(void)event_del(t->door_event); /* cannot fail for an event of ours */
+}
+
 /*
  * Without descriptors accept() would fail at once, for ever: look away for a while instead of
  * spinning.

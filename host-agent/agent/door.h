@@ -34,6 +34,8 @@ void gantry_door_give_to(const struct gantry_tenant *t, const char *path, uid_t 
 bool gantry_door_scarce(int fd);
 /* The same of a listener that is not only @t's door: its event is added again after a while. @t may be NULL. */
 void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener);
+/* Whether doors let new guests in; those who come meanwhile wait in the sockets. */
+void gantry_doors_listen(struct gantry_agent *a, bool on);
 /* No descriptor is left: listeners look away for a while. */
 void gantry_door_exhausted(struct gantry_tenant *t);
 

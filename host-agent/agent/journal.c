@@ -29,6 +29,27 @@
 
 /* ---- lines ---- */
 
+static int format_upgrade(const struct gantry_upgrade_record *u, char *buf, size_t cap)
+{
+	return snprintf(buf, cap,
+			"upgrade %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+			" %s %s\n",
+			u->state, u->id, u->restart_workers, u->ndone, u->nrefused, u->nback,
+			u->began_ns, u->yielded_ns, u->pause_ns, u->took_ns, u->from, u->to);
+}
+
+static bool parse_upgrade(const char *text, struct gantry_upgrade_record *u)
+{
+	static_assert(sizeof(u->from) == 32 && sizeof(u->to) == 32, "the widths below");
+	return sscanf(text,
+		      "upgrade %u %u %u %u %u %u %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+		      " %31s %31s",
+		      &u->state, &u->id, &u->restart_workers, &u->ndone, &u->nrefused, &u->nback,
+		      &u->began_ns, &u->yielded_ns, &u->pause_ns, &u->took_ns, u->from,
+		      u->to) == 12 &&
+	       u->state < GANTRY_NUPGRADE_STATES;
+}
+
 int gantry_journal_format(const struct gantry_journal_line *line, char *buf, size_t cap)
 {
 	char hex[2 * sizeof(line->program) + 1], nonce[2 * sizeof(line->nonce) + 1];
@@ -63,6 +84,9 @@ int gantry_journal_format(const struct gantry_journal_line *line, char *buf, siz
 			     line->is_incoming ? "in" : "out", hex, line->id, line->state,
 			     line->guest_session, line->port, line->host[0] ? line->host : "-",
 			     nonce);
+		break;
+	case GANTRY_JOURNAL_UPGRADE:
+		n = format_upgrade(&line->upgrade, buf, cap);
 		break;
 	}
 	return n < 0 || (size_t)n >= cap ? -E2BIG : n;
@@ -125,6 +149,10 @@ static bool parse_line(const char *text, struct gantry_journal_line *l)
 	if (gantry_str_starts(text, "handover ")) {
 		l->kind = GANTRY_JOURNAL_HANDOVER;
 		return parse_handover(text, l);
+	}
+	if (gantry_str_starts(text, "upgrade ")) {
+		l->kind = GANTRY_JOURNAL_UPGRADE;
+		return parse_upgrade(text, &l->upgrade);
 	}
 	return false;
 }
@@ -201,6 +229,12 @@ static void add_all(struct gantry_agent *a, FILE *out)
 	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
 		if (gantry_handover_line(h, &line))
 			add(out, &line);
+	line = (struct gantry_journal_line){
+		.kind = GANTRY_JOURNAL_UPGRADE,
+		.upgrade = a->upgrade.record,
+	};
+	if (a->upgrade.record.id)
+		add(out, &line);
 	(void)fputs(END_MARK, out); /* its end shows at fclose() */
 }
 

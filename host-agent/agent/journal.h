@@ -11,7 +11,9 @@
  *   token BYTES(hexadecimal) SESSION SHARE BUFFER_BYTES TENANT_SLOT MODE
  *   device NAME STATE
  *   handover out|in TOKEN(hexadecimal) SESSION STATE GUEST_SESSION PORT HOST NONCE(hexadecimal)
+ *   upgrade STATE ID RESTART_WORKERS NDONE NREFUSED NBACK BEGAN_NS YIELDED_NS PAUSE_NS TOOK_NS FROM TO
  *   end
+ * This is GANTRY_JOURNAL_VERSION (build.h): an agent of another build may read it.
  * Trust: read as input: bounded, and lines that make no sense are passed over.
  * Threads: the agent's one; format and parse any. Blocking: to write a small file, without fsync.
  * Order: gantry_journal_touch() any time; gantry_journal_now() where it cannot wait.
@@ -24,6 +26,7 @@
 
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/upgrade.h"
 
 struct gantry_agent;
 
@@ -35,6 +38,7 @@ enum gantry_journal_kind {
 	GANTRY_JOURNAL_TOKEN,
 	GANTRY_JOURNAL_DEVICE,
 	GANTRY_JOURNAL_HANDOVER,
+	GANTRY_JOURNAL_UPGRADE,
 };
 
 struct gantry_journal_line {
@@ -52,6 +56,7 @@ struct gantry_journal_line {
 	uint64_t guest_session;
 	char host[256];
 	uint8_t nonce[16];
+	struct gantry_upgrade_record upgrade;
 };
 
 /* Appends a line to @buf; returns its length, or -E2BIG. */

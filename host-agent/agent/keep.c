@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +20,9 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/monitor/link.h"
 #include "host-agent/monitor/store.h"
@@ -81,6 +85,7 @@ static void exec_monitor(struct gantry_agent *a, int sock)
 	char *argv[64];
 	size_t n = 0;
 	sigset_t none;
+	int program = a->monitor_program;
 
 	/* Arguments beyond the array are none that gantryd has. */
 	while (n < 60 && a->args.argv[n]) {
@@ -93,7 +98,9 @@ static void exec_monitor(struct gantry_agent *a, int sock)
 	argv[n] = NULL;
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail with these arguments */
-	if (gantry_fd_cloexec(sock, false) == 0)
+	if (gantry_fd_cloexec(sock, false) == 0 && program >= 0)
+		(void)syscall(SYS_execveat, program, "", argv, environ, AT_EMPTY_PATH);
+	else
 		execv("/proc/self/exe", argv);
 	_exit(127);
 }
@@ -150,11 +157,18 @@ static void retry_monitor(evutil_socket_t fd, short what, void *arg)
 
 static void monitor_gone(struct gantry_agent *a)
 {
+	int program;
+
 	gantry_event_free(&a->monitor_event);
 	gantry_event_free(&a->monitor_room);
 	a->monitor_fd = gantry_fd_close(a->monitor_fd);
 	if (a->stopping)
 		return;
+	program = gantry_upgrade_monitor_died(a);
+	if (program >= 0) {
+		gantry_fd_close(a->monitor_program);
+		a->monitor_program = program;
+	}
 	/* One that was our own child is reaped; another's is not ours to. */
 	(void)waitpid(a->monitor_pid, NULL, WNOHANG);
 	/* Not at once: a monitor that cannot start must not make us spin. */
@@ -177,13 +191,17 @@ static void monitor_readable(evutil_socket_t sock, short what, void *arg)
 		monitor_gone(a);
 		return;
 	}
-	gantry_fd_close(fd);
 	if (msg.op == GANTRY_MONITOR_EXITED)
 		gantry_worker_exited(a, msg.value, msg.status);
+	else if (msg.op == GANTRY_MONITOR_STOP && msg.value)
+		gantry_renew_leave(a);
 	else if (msg.op == GANTRY_MONITOR_STOP)
 		gantry_agent_stop(a);
 	else if (msg.op == GANTRY_MONITOR_RELOAD && gantry_agent_reload(a, &err) < 0)
 		gantry_log(GANTRY_LOG_ERR, "reload: %s; the old configuration stays", err.text);
+	else
+		gantry_upgrade_heard(a, &msg, fd);
+	gantry_fd_close(fd);
 }
 
 int gantry_keep_start(struct gantry_agent *a)
@@ -200,6 +218,7 @@ void gantry_keep_stop(struct gantry_agent *a)
 		(void)send_monitor(a, GANTRY_MONITOR_BYE, 0, NULL, -EBADF);
 	gantry_event_free(&a->monitor_room);
 	a->monitor_fd = gantry_fd_close(a->monitor_fd);
+	a->monitor_program = gantry_fd_close(a->monitor_program);
 	gantry_store_fini(&a->kept);
 }
 
@@ -248,6 +267,12 @@ void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
 	va_end(ap);
 	gantry_store_drop_tree(&a->kept, name);
 	tell(a, GANTRY_MONITOR_DROP_TREE, name, -EBADF);
+}
+
+void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int fd)
+{
+	if (a->monitor_fd >= 0 && send_monitor(a, op, 0, NULL, fd) < 0)
+		gantry_log(GANTRY_LOG_WARN, "the monitor does not take request %u", op);
 }
 
 void gantry_keep_notify(struct gantry_agent *a, int notice)

@@ -4,10 +4,13 @@
  *
  * Threads: the agent's one.
  * Blocking: no longer than a monitor may take that does not read (the time-out is in keep.c).
+ * Names and what they say are GANTRY_KEEP_VERSION (build.h): another build takes them up.
  * Order: gantry_keep_start() before what is to be kept is made, gantry_keep_stop() at the end.
  */
 #ifndef GANTRY_HOST_AGENT_AGENT_KEEP_H
 #define GANTRY_HOST_AGENT_AGENT_KEEP_H
+
+#include <stdint.h>
 
 struct gantry_agent;
 
@@ -46,5 +49,7 @@ void gantry_keep_drop(struct gantry_agent *a, const char *fmt, ...)
 void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void gantry_keep_notify(struct gantry_agent *a, int notice);
+/* Another of enum gantry_monitor_op; @fd, which stays ours, rides along unless it is negative. */
+void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int fd);
 
 #endif

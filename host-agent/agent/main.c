@@ -11,12 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "host-agent/agent/build.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/monitor/monitor.h"
@@ -29,6 +31,9 @@
 enum {
 	OPT_AGENT_FD = 256,
 	OPT_TAKEOVER,
+	OPT_STANDBY,
+	OPT_RESUME,
+	OPT_SHELF,
 	OPT_NO_MONITOR,
 	OPT_CHECK,
 	OPT_RUN_DIR,
@@ -45,11 +50,14 @@ static const struct option options[] = {
 	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
 	{ "check-config", no_argument, NULL, OPT_CHECK },
 	{ "no-monitor", no_argument, NULL, OPT_NO_MONITOR },
+	{ "descriptor-store", no_argument, NULL, OPT_SHELF },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, 'V' },
 	/* between our own processes */
 	{ "agent-fd", required_argument, NULL, OPT_AGENT_FD },
 	{ "monitor-takeover", no_argument, NULL, OPT_TAKEOVER },
+	{ "monitor-resume", required_argument, NULL, OPT_RESUME },
+	{ "standby", no_argument, NULL, OPT_STANDBY },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -57,6 +65,8 @@ struct args {
 	struct gantry_agent_args agent;
 	char worker[PATH_MAX];
 	bool takeover;
+	bool shelf;
+	int resume_fd;
 	bool no_monitor;
 	bool check;
 };
@@ -71,6 +81,7 @@ static void usage(FILE *out)
 	      "  --worker FILE       the worker program (default: gantry-worker beside gantryd)\n"
 	      "  --log-level LEVEL   err, warn, info, debug\n"
 	      "  --check-config      read the configuration, say what is wrong, end\n"
+	      "  --descriptor-store  systemd keeps our descriptors: sessions survive its restart of the service\n"
 	      "  --no-monitor        run the agent alone, for a debugger: sessions end with it\n"
 	      "  --version, --help\n",
 	      out);
@@ -146,16 +157,32 @@ static int take_option(struct args *args, int opt)
 	case OPT_TAKEOVER:
 		args->takeover = true;
 		return 0;
+	case OPT_STANDBY:
+		args->agent.standby = true;
+		return 0;
+	case OPT_RESUME:
+		args->resume_fd = atoi(optarg);
+		return 0;
+	case OPT_SHELF:
+		args->shelf = true;
+		return 0;
 	case 'h':
 		usage(stdout);
 		return EXIT_SUCCESS + 1;
 	case 'V':
-		puts("gantryd " GANTRY_VERSION);
+		printf("gantryd %s\n", gantry_build_version);
 		return EXIT_SUCCESS + 1;
 	default:
 		usage(stderr);
 		return EXIT_USAGE + 1;
 	}
+}
+
+static bool is_between_us(const char *arg)
+{
+	return gantry_str_starts(arg, "--agent-fd=") ||
+	       gantry_str_starts(arg, "--monitor-resume=") ||
+	       strcmp(arg, "--monitor-takeover") == 0 || strcmp(arg, "--standby") == 0;
 }
 
 /* The arguments without those that are between our own processes. */
@@ -165,8 +192,7 @@ static char **own_arguments(int argc, char **argv)
 	int n = 0;
 
 	for (int i = 0; kept && i < argc; i++)
-		if (!gantry_str_starts(argv[i], "--agent-fd=") &&
-		    strcmp(argv[i], "--monitor-takeover") != 0)
+		if (!is_between_us(argv[i]))
 			kept[n++] = argv[i];
 	return kept;
 }
@@ -198,6 +224,19 @@ static int check_config(const struct gantry_agent_args *args)
 	return EXIT_SUCCESS;
 }
 
+static int run_monitor(const struct args *args, char *const *own)
+{
+	const char *kept = getenv("FDSTORE"); /* how many systemd keeps, where it says so */
+	const struct gantry_monitor_args monitor = {
+		.argv = own,
+		.takeover_fd = args->takeover ? args->agent.monitor_fd : -EBADF,
+		.resume_fd = args->resume_fd,
+		.shelf = args->shelf || (kept && strtol(kept, NULL, 10) > 0),
+	};
+
+	return gantry_monitor_run(&monitor);
+}
+
 static int run(struct args *args, int argc, char **argv)
 {
 	char **own;
@@ -210,12 +249,10 @@ static int run(struct args *args, int argc, char **argv)
 		return EXIT_FAILURE;
 	raise_descriptor_limit();
 	args->agent.argv = own;
-	if (args->takeover)
-		status = gantry_monitor_run(own, args->agent.monitor_fd);
-	else if (args->agent.monitor_fd >= 0 || args->no_monitor)
+	if (!args->takeover && (args->agent.monitor_fd >= 0 || args->no_monitor))
 		status = gantry_agent_run(&args->agent);
 	else
-		status = gantry_monitor_run(own, -EBADF);
+		status = run_monitor(args, own);
 	free(own);
 	return status;
 }
@@ -232,6 +269,9 @@ int main(int argc, char **argv)
 		.state_dir = DEFAULT_STATE_DIR,
 		.monitor_fd = -EBADF,
 	};
+	args.resume_fd = -EBADF;
+	/* Started by descriptor, the kernel would name us by its number. For people only. */
+	(void)prctl(PR_SET_NAME, "gantryd");
 	gantry_log_open("gantryd");
 	while ((opt = getopt_long(argc, argv, "c:hV", options, NULL)) != -1) {
 		int r = take_option(&args, opt);

@@ -75,6 +75,11 @@ COUNTER(agent_attach_seconds, counters.attach_ns_total, NS)
 COUNTER(agent_recover_seconds, counters.recover_ns_last, NS)
 COUNTER(agent_mps_terminated, counters.mps_terminated, 1)
 COUNTER(agent_mps_deaths, counters.mps_deaths, 1)
+COUNTER(agent_upgrades, upgrade.record.ndone, 1)
+COUNTER(agent_upgrades_refused, upgrade.record.nrefused, 1)
+COUNTER(agent_upgrades_back, upgrade.record.nback, 1)
+COUNTER(agent_upgrade_seconds, upgrade.record.took_ns, NS)
+COUNTER(agent_upgrade_pause_seconds, upgrade.record.pause_ns, NS)
 COUNTER(agent_events, nevents, 1)
 COUNTER(agent_migrations, migrated.ndone, 1)
 COUNTER(agent_migrations_failed, migrated.nfailed, 1)
@@ -121,6 +126,17 @@ static const struct family agent_families[] = {
 	  agent_started },
 	{ "gantry_agent_restarts_total", "Agents started again by the monitor", true,
 	  agent_restarts },
+	{ "gantry_agent_upgrades_total", "Times that another build took over", true,
+	  agent_upgrades },
+	{ "gantry_agent_upgrades_refused_total", "Builds that were not let take over", true,
+	  agent_upgrades_refused },
+	{ "gantry_agent_upgrades_back_total", "Builds that took over and failed", true,
+	  agent_upgrades_back },
+	{ "gantry_agent_upgrade_seconds", "How long the latest upgrade took", false,
+	  agent_upgrade_seconds },
+	{ "gantry_agent_upgrade_pause_seconds",
+	  "How long no new guest was let in during the latest upgrade", false,
+	  agent_upgrade_pause_seconds },
 	{ "gantry_sessions", "Sessions now", false, agent_sessions },
 	{ "gantry_workers", "Worker processes now", false, agent_workers },
 	{ "gantry_attaches_total", "Sessions attached", true, agent_attaches },

@@ -14,6 +14,7 @@
 #include "base/atomic.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/build.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/stream.h"
@@ -69,7 +70,7 @@ static void greet(struct peer_conn *c, const Gantry__Peer__Peer *q)
 	c->greeted = true;
 	hello.protocol_min = PEER_PROTOCOL_MIN;
 	hello.protocol_max = PEER_PROTOCOL_MAX;
-	hello.agent = (char *)(uintptr_t)GANTRY_VERSION;
+	hello.agent = (char *)(uintptr_t)gantry_build_version;
 	hello.host = host;
 	msg.tag = q->tag;
 	msg.body_case = GANTRY__PEER__PEER__BODY_HELLO;

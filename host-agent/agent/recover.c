@@ -165,6 +165,12 @@ static void note_death(struct gantry_worker *w)
 
 	if (w->state == GANTRY_WORKER_ENDING && w->nsessions == 0)
 		return;
+	if (w->renewing) {
+		gantry_event(a, "worker-renewed", NULL, NULL, w,
+			     "pid %d of version %s ends at rest; its %u sessions get another",
+			     (int)w->pid, w->version, w->nsessions);
+		return;
+	}
 	gantry_event(a, "worker-died", NULL, NULL, w, "pid %d with %u sessions: %s", (int)w->pid,
 		     w->nsessions, describe_end(w, how, sizeof(how)));
 	if (w->state != GANTRY_WORKER_STARTING || w->class.mode == GANTRY_WORKER_STEWARD)
@@ -192,8 +198,11 @@ void gantry_recover(struct gantry_worker *w)
 		gantry_restore_settle(a);
 		return;
 	}
-	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s)
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s) {
 		judge(w, s);
+		if (w->renewing) /* not the death of anything that was wrong */
+			s->recoveries = 0;
+	}
 	free_lanes(w);
 	gantry_list_init(&orphans);
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s) {

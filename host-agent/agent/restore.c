@@ -45,6 +45,7 @@
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/monitor/store.h"
@@ -603,6 +604,9 @@ static void restore_line(void *arg, const struct gantry_journal_line *line)
 		if (d && line->state >= GANTRY_DEVICE_ENABLED &&
 		    line->state <= GANTRY_DEVICE_DRAINING)
 			gantry_agent_device_set(a, d, line->state);
+		break;
+	case GANTRY_JOURNAL_UPGRADE:
+		gantry_upgrade_restored(a, &line->upgrade);
 		break;
 	}
 }

@@ -38,12 +38,14 @@
 #include "host-agent/agent/peer.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/relay.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/warm.h"
 #include "host-agent/agent/worker.h"
@@ -52,6 +54,7 @@
 #include "host-agent/monitor/store.h"
 
 #define HAND_OVER_MS 10000
+#define STANDBY_MS   60000
 #define STOP_NS	     (8 * GANTRY_NS_PER_S)
 #define EXIT_CONFIG  2
 #define EXIT_BUSY    7
@@ -275,7 +278,12 @@ static int take_over(struct gantry_agent *a, struct gantry_err *err)
 	if (a->monitor_fd < 0)
 		return 0;
 	(void)gantry_fd_cloexec(a->monitor_fd, true); /* a bad one fails in the next line */
-	r = gantry_link_take_over(a->monitor_fd, HAND_OVER_MS, &a->handed, &restarts);
+	r = gantry_link_take_over(a->monitor_fd, a->args.standby ? STANDBY_MS : HAND_OVER_MS,
+				  &a->handed, &restarts);
+	if (r == 0 && a->args.standby)
+		r = gantry_standby_take(a);
+	if (r == -ECANCELED || (r < 0 && a->args.standby))
+		return gantry_err_set(err, -ECANCELED, "the other build goes on");
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "taking over from the monitor");
 	a->restarts = (uint64_t)restarts;
@@ -327,6 +335,31 @@ static void drop_unclaimed(struct gantry_agent *a)
 	gantry_store_fini(&a->handed);
 }
 
+/* What is missing is told by whoever needs it. */
+static void open_worker_program(struct gantry_agent *a)
+{
+	a->worker_program = open(a->args.worker_path, O_PATH | O_CLOEXEC);
+	a->worker_identity = a->worker_program < 0 ? 0 : gantry_file_identity(a->worker_program);
+}
+
+/* What would keep us from serving is told before anything is given to us. */
+static int stand_by(struct gantry_agent *a, struct gantry_err *err)
+{
+	struct gantry_config *config = NULL;
+	struct gantry_err problem = GANTRY_ERR_NONE;
+	int r;
+
+	if (load_config(a, &config, &problem) == 0)
+		gantry_config_free(config);
+	else if (!problem.text[0])
+		(void)gantry_err_set(&problem, -EINVAL, "the configuration cannot be read");
+	if (!problem.code && access(a->args.worker_path, X_OK) < 0)
+		(void)gantry_err_set_errno(&problem, -errno, "its worker program %s",
+					   a->args.worker_path);
+	r = gantry_standby_hello(a->args.monitor_fd, problem.text);
+	return r < 0 ? gantry_err_set(err, -ECANCELED, "the monitor does not listen") : 0;
+}
+
 static int start(struct gantry_agent *a, struct gantry_err *err)
 {
 	struct gantry_config *config = NULL;
@@ -336,7 +369,9 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 	a->events = calloc(GANTRY_EVENTS_KEPT, sizeof(*a->events));
 	if (!a->base || !a->events)
 		return gantry_err_set(err, -ENOMEM, "no memory for the agent");
-	r = take_over(a, err);
+	r = a->args.standby ? stand_by(a, err) : 0;
+	if (r == 0)
+		r = take_over(a, err);
 	if (r < 0)
 		return r;
 	r = load_config(a, &config, err);
@@ -349,11 +384,13 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 	}
 	if (config->agent.confine)
 		confine_self(a);
+	open_worker_program(a);
 	gantry_restore_pages(a);
 	a->config = NULL;
 	(void)gantry_placement_start(a); /* without memory queues stay where they are */
 	gantry_agent_apply(a, config);
 	gantry_restore_sessions(a);
+	gantry_hold_none(a); /* nothing of an agent that died while it exchanged workers */
 	gantry_stewards_fill(a);
 	r = start_services(a, err);
 	if (r < 0)
@@ -434,6 +471,8 @@ static void free_all(struct gantry_agent *a)
 	gantry_handovers_fini(a);
 	gantry_vsock_close(a);
 	gantry_keep_stop(a);
+	gantry_upgrade_fini(a);
+	gantry_renew_fini(a);
 	gantry_event_free(&a->warm_timer);
 	gantry_event_free(&a->deadline_timer);
 	gantry_event_free(&a->journal_event);
@@ -443,6 +482,7 @@ static void free_all(struct gantry_agent *a)
 	gantry_event_free(&a->door_retry_timer);
 	gantry_config_free(a->config);
 	gantry_fd_close(a->lock_fd);
+	gantry_fd_close(a->worker_program);
 	free(a->events);
 	if (a->base)
 		event_base_free(a->base);
@@ -479,6 +519,8 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 		.args = *args,
 		.lock_fd = -EBADF,
 		.monitor_fd = -EBADF,
+		.monitor_program = -EBADF,
+		.worker_program = -EBADF,
 		.next_session_id = 1,
 		.next_worker_id = 1,
 		.next_machine_id = 1,
@@ -491,6 +533,7 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->migrations);
 	gantry_list_init(&a->held);
 	gantry_slabs_init(a);
+	gantry_upgrade_init(a);
 	gantry_list_init(&a->relays);
 	gantry_list_init(&a->movers);
 	gantry_list_init(&a->handovers);
@@ -500,6 +543,8 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 	gantry_list_init(&a->mps_runs);
 	(void)signal(SIGPIPE, SIG_IGN); /* cannot fail with these arguments */
 	r = start(a, &err);
+	if (r == -ECANCELED)
+		_exit(EXIT_SUCCESS); /* nothing is ours */
 	if (r < 0) {
 		gantry_log(GANTRY_LOG_ERR, "%s", err.text);
 		a->exit_status = exit_status(r);
@@ -507,6 +552,7 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 		add_signals(a, signals);
 		gantry_log(GANTRY_LOG_INFO, "serving in %s", a->args.run_dir);
 		gantry_keep_notify(a, GANTRY_MONITOR_READY);
+		gantry_upgrade_ready(a);
 		feed_watchdog(-1, 0, a);
 		(void)event_base_dispatch(a->base); /* it ends by loopbreak */
 	}

@@ -30,6 +30,7 @@ struct gantry_agent_args {
 	const char *worker_path;
 	char *const *argv; /* for another monitor */
 	int monitor_fd;	   /* negative: without a monitor */
+	bool standby;	   /* a candidate: upgrade.h */
 };
 
 /* Serve until told to end. The exit status for main(). */
@@ -38,6 +39,7 @@ int gantry_agent_run(const struct gantry_agent_args *args);
 int gantry_agent_reload(struct gantry_agent *a, struct gantry_err *err);
 /* Put @config in place of the current one; takes it over. */
 void gantry_agent_apply(struct gantry_agent *a, struct gantry_config *config);
+/* All sessions end, in order. */
 void gantry_agent_stop(struct gantry_agent *a);
 void gantry_agent_stop_if_idle(struct gantry_agent *a);
 /* RUNDIR/what in @path. -ENAMETOOLONG with a sentence. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
+#include "host-agent/agent/build.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/cgroup.h"
 #include "host-agent/agent/device.h"
@@ -29,6 +31,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/recover.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -125,8 +128,12 @@ static void exec_worker(const struct gantry_worker *w, int sock, const char *cgr
 	if (gantry_fd_cloexec(WORKER_CONTROL_FD, false) < 0)
 		_exit(126);
 	/* Whatever else is open is the agent's. */
-	(void)close_range(WORKER_CONTROL_FD + 1, ~0u, 0);
+	(void)close_range(WORKER_CONTROL_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC);
 	gantry_mps_environment(w);
+	if (w->agent->worker_program >= 0)
+		(void)syscall(SYS_execveat, w->agent->worker_program, "", argv, environ,
+			      AT_EMPTY_PATH);
+	/* A script, which has to be found by its name. */
 	execv(w->agent->args.worker_path, argv);
 	_exit(127);
 }
@@ -318,6 +325,10 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	w->ready_ns = gantry_now_ns();
 	join(w->confined, sizeof(w->confined), ready->confined, ready->n_confined);
 	join(w->unconfined, sizeof(w->unconfined), ready->unconfined, ready->n_unconfined);
+	w->program = ready->program;
+	/* cut is better than unsaid */
+	(void)gantry_str_copy(w->version, sizeof(w->version), ready->version);
+	gantry_str_make_printable(w->version);
 	w->confined_len = strlen(w->confined);
 	w->unconfined_len = strlen(w->unconfined);
 	gantry_limits_apply(w);
@@ -327,7 +338,11 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 					   w->class.mode == GANTRY_WORKER_STEWARD);
 	if (w->querying) {
 		w->querying = false;
+		/* Of another build: it serves what it has, and what comes gets one of ours. */
+		w->stale = w->stale || gantry_renew_is_other(w);
 		gantry_restore_answered(w, ready);
+		if (w->stale && w->nsessions == 0)
+			gantry_worker_quit(w);
 		gantry_restore_settle(a);
 	}
 	if (w->class.mode == GANTRY_WORKER_STEWARD)
@@ -351,7 +366,7 @@ static void configured(void *arg, const Gantry__Worker__FromWorker *answer, int 
 		return;
 	}
 	if (answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_READY &&
-	    answer->ready->protocol == 1) {
+	    answer->ready->protocol == GANTRY_WORKER_PROTOCOL) {
 		became_ready(w, answer->ready);
 		return;
 	}
@@ -415,7 +430,7 @@ void gantry_worker_configure(struct gantry_worker *w)
 	struct gantry_agent *a = w->agent;
 	struct configure c = { .msg = GANTRY__WORKER__CONFIGURE__INIT };
 
-	c.msg.protocol = 1;
+	c.msg.protocol = GANTRY_WORKER_PROTOCOL;
 	c.msg.worker_id = w->id;
 	c.msg.mode = w->class.mode;
 	c.msg.share_owner = w->owner;

@@ -50,7 +50,12 @@ struct gantry_worker {
 	uint64_t mate_died_ns; /* when another worker of its packed group died, latest */
 	bool faulted;	       /* it said so; what was to be judged is (fault.c) */
 	uint64_t faulted_ns;   /* then */
-	bool querying;	/* lived through an agent's restart and has not yet said what it serves */
+	bool querying;	 /* lived through an agent's restart and has not yet said what it serves */
+	bool renewing;	 /* its sessions get one of another build */
+	bool renew_kept; /* that was tried */
+	uint64_t
+		program; /* which file it was started from (gantry_file_identity()); 0: not known */
+	char version[32];
 	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
 	int status;	/* as of waitpid() */
 	uint32_t owner; /* entry in the share pages */

@@ -166,6 +166,8 @@ static const struct gantry_field worker_list[] = {
 	{ "compute_percent", NULL, GANTRY_FIELD_U32, WORKER(compute_percent) },
 	{ "mps_server", NULL, GANTRY_FIELD_U32, WORKER(mps_server) },
 	{ "mps_priority", NULL, GANTRY_FIELD_U32, WORKER(mps_priority) },
+	{ "version", NULL, GANTRY_FIELD_TEXT, WORKER(version) },
+	{ "other_build", "OTHER BUILD", GANTRY_FIELD_BOOL, WORKER(other_build) },
 	{ "confined", "CONFINED BY", GANTRY_FIELD_LIST, WORKER(n_confined) },
 	{ "unconfined", "NOT BY", GANTRY_FIELD_LIST, WORKER(n_unconfined) },
 };

@@ -134,6 +134,17 @@ static const struct gantry_verb_option doctor_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option upgrade_options[] = {
+	{ "binary", "FILE",
+	  "the gantryd to change to (default: the one where this one was started from)",
+	  GANTRY_WORDS_FILE },
+	{ "check", NULL, "say only whether it could take over" },
+	{ "downgrade", NULL, "also where its version is older" },
+	{ "restart-workers", NULL,
+	  "then give sessions workers of the new build, one worker after the other" },
+	{ 0 },
+};
+
 static const struct gantry_verb_option demo_options[] = {
 	{ "output", "DIR", "where the pictures go (default: a new folder under /tmp)",
 	  GANTRY_WORDS_FILE },
@@ -219,6 +230,11 @@ const struct gantry_verb gantry_verbs[] = {
 	  GANTRY_WORDS_POLICY, 0, 0, gantry_ctl_policy_show },
 	{ "group", "list", "", 0, 0, "list groups of devices, their policies and what these did",
 	  NULL, NULL, 0, 0, 0, gantry_ctl_group_list },
+	{ "agent", "upgrade", "", 0, 0, "let another build of gantryd take over",
+	  "Sessions and their tasks go on. A build that cannot take over is refused before anything is "
+	  "touched, and one that fails makes way for the one before. Workers keep their build until their "
+	  "sessions end, or are exchanged with --restart-workers.",
+	  upgrade_options, 0, 0, 0, gantry_ctl_agent_upgrade },
 	{ "kernel", "list", "", 0, 0, "list kernels of installed modules", NULL, NULL, 0, 0, 0,
 	  gantry_ctl_kernel_list },
 	{ "kernel", "rescan", "", 0, 0, "look for new kernel modules now", NULL, NULL, 0, 0, 0,

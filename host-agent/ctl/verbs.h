@@ -107,7 +107,7 @@ extern const struct gantry_verb_option gantry_tenant_options[];
 int gantry_ctl_tenant_create(struct gantry_ctl *ctl);
 int gantry_ctl_tenant_set(struct gantry_ctl *ctl);
 
-/* stats.c, top.c, events.c, doctor.c, peer.c, programs.c, cdi.c, vm.c, help.c */
+/* stats.c, top.c, events.c, doctor.c, peer.c, programs.c, cdi.c, vm.c, upgrade.c, help.c */
 int gantry_ctl_stats(struct gantry_ctl *ctl);
 int gantry_ctl_top(struct gantry_ctl *ctl);
 int gantry_ctl_events(struct gantry_ctl *ctl);
@@ -119,6 +119,7 @@ int gantry_ctl_demo(struct gantry_ctl *ctl);
 int gantry_ctl_cdi_generate(struct gantry_ctl *ctl);
 int gantry_ctl_vm_args(struct gantry_ctl *ctl);
 int gantry_ctl_vm_libvirt(struct gantry_ctl *ctl); /* becomes gantry-vm */
+int gantry_ctl_agent_upgrade(struct gantry_ctl *ctl);
 int gantry_ctl_help(struct gantry_ctl *ctl);
 int gantry_ctl_completion(struct gantry_ctl *ctl);
 int gantry_ctl_complete(struct gantry_ctl *ctl);

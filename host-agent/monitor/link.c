@@ -60,6 +60,25 @@ int gantry_link_recv(int sock, struct gantry_monitor_msg *ret_msg, int *ret_fd, 
 	return 0;
 }
 
+int gantry_link_recv_by(int sock, uint64_t deadline_ns, struct gantry_monitor_msg *ret_msg,
+			int *ret_fd)
+{
+	for (;;) {
+		struct pollfd pfd = { .fd = sock, .events = POLLIN };
+		int r = poll(&pfd, 1, gantry_deadline_poll_ms(deadline_ns));
+
+		if (r == 0)
+			return -ETIMEDOUT;
+		if (r < 0 && errno != EINTR)
+			return -errno;
+		if (r < 0)
+			continue;
+		r = gantry_link_recv(sock, ret_msg, ret_fd, MSG_DONTWAIT);
+		if (r != -EAGAIN)
+			return r;
+	}
+}
+
 int gantry_link_hand_over(int sock, const struct gantry_store *store, int32_t restarts)
 {
 	for (size_t i = 0; i < store->nentries; i++) {
@@ -78,18 +97,10 @@ int gantry_link_take_over(int sock, int timeout_ms, struct gantry_store *store,
 	uint64_t deadline_ns = gantry_deadline_ns((int64_t)timeout_ms * (int64_t)GANTRY_NS_PER_MS);
 
 	for (;;) {
-		struct pollfd pfd = { .fd = sock, .events = POLLIN };
 		_cleanup_close_ int fd = -EBADF;
 		struct gantry_monitor_msg msg;
-		int r = poll(&pfd, 1, gantry_deadline_poll_ms(deadline_ns));
+		int r = gantry_link_recv_by(sock, deadline_ns, &msg, &fd);
 
-		if (r == 0)
-			return -ETIMEDOUT;
-		if (r < 0 && errno != EINTR)
-			return -errno;
-		if (r < 0)
-			continue;
-		r = gantry_link_recv(sock, &msg, &fd, MSG_DONTWAIT);
 		if (r < 0)
 			return r;
 		if (msg.op == GANTRY_MONITOR_HANDED) {

@@ -27,6 +27,10 @@ int gantry_link_send(int sock, uint32_t op, int32_t value, int32_t status, const
  */
 int gantry_link_recv(int sock, struct gantry_monitor_msg *ret_msg, int *ret_fd, int flags);
 
+/* The same, waiting for it until @deadline_ns (base/clock.h). -ETIMEDOUT. */
+int gantry_link_recv_by(int sock, uint64_t deadline_ns, struct gantry_monitor_msg *ret_msg,
+			int *ret_fd);
+
 /* The monitor's greeting: every kept descriptor, then HANDED. */
 int gantry_link_hand_over(int sock, const struct gantry_store *store, int32_t restarts);
 

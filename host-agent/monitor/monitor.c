@@ -2,7 +2,6 @@
 #include "host-agent/monitor/monitor.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -16,123 +15,48 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/monitor/link.h"
 #include "host-agent/monitor/notify.h"
+#include "host-agent/monitor/state.h"
 
 /* An agent that lived this long died of something new: no back-off. */
 #define HEALTHY_NS     (10 * GANTRY_NS_PER_S)
 #define BACKOFF_MIN_NS (50 * GANTRY_NS_PER_MS)
 #define BACKOFF_MAX_NS (5 * GANTRY_NS_PER_S)
 /* What an agent may take to end its workers before it is killed. */
-#define STOP_NS (15 * GANTRY_NS_PER_S)
-/* Workers that ended while there was no agent to tell. */
-#define UNTOLD_MAX	  1024u
+#define STOP_NS		  (15 * GANTRY_NS_PER_S)
 #define MESSAGES_PER_TURN 256
 
-struct exited {
-	pid_t pid;
-	int status;
-};
-
-struct monitor {
-	char *const *argv;
-	char exe[PATH_MAX];
-	struct gantry_store store;
-	int signals;
-	int sock; /* to the agent; negative: there is none */
-	int agent_pidfd;
-	pid_t agent_pid;
-	bool agent_is_child;
-	bool was_ready; /* some agent was: failing to start is no longer a reason to end */
-	bool stopping;
-	bool bye;
-	bool agent_gone;
-	int agent_status;
-	int32_t restarts;
-	uint64_t started_ns;
-	uint64_t backoff_ns;
-	uint64_t start_at_ns; /* when to start the next agent */
-	uint64_t kill_at_ns;
-	unsigned int nuntold;
-	struct exited untold[UNTOLD_MAX];
-};
-
-/* The path rather than /proc/self/exe, so that an upgraded program file is what starts next. */
-static int find_exe(char *exe, size_t cap)
-{
-	static const char deleted[] = " (deleted)";
-	ssize_t n = readlink("/proc/self/exe", exe, cap - 1);
-	size_t len;
-
-	if (n < 0)
-		return -errno;
-	exe[n] = '\0';
-	len = (size_t)n;
-	if (len > strlen(deleted) && strcmp(exe + len - strlen(deleted), deleted) == 0)
-		exe[len - strlen(deleted)] = '\0';
-	return 0;
-}
-
-static void exec_agent(const struct monitor *m, int sock)
-{
-	char fd_arg[32];
-	char **argv;
-	size_t n = 0;
-	sigset_t none;
-
-	while (m->argv[n])
-		n++;
-	argv = calloc(n + 2, sizeof(*argv));
-	if (!argv)
-		_exit(EXIT_FAILURE);
-	memcpy(argv, m->argv, n * sizeof(*argv));
-	(void)gantry_str_format(fd_arg, sizeof(fd_arg), "--agent-fd=%d", sock); /* it fits */
-	argv[n] = fd_arg;
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail with these arguments */
-	if (gantry_fd_cloexec(sock, false) == 0)
-		execv(m->exe, argv);
-	fprintf(stderr, "gantryd: cannot start %s: %s\n", m->exe, strerror(errno));
-	_exit(127);
-}
-
-static void forget_agent(struct monitor *m)
+void gantry_monitor_forget_agent(struct gantry_monitor *m)
 {
 	m->sock = gantry_fd_close(m->sock);
 	m->agent_pidfd = gantry_fd_close(m->agent_pidfd);
 	m->agent_pid = 0;
 }
 
-static void tell_exited(struct monitor *m)
+void gantry_monitor_tell_exited(struct gantry_monitor *m)
 {
+	/* Who is to hear it is being decided. */
+	if (m->sock < 0 || m->candidate.state == GANTRY_CANDIDATE_GIVEN)
+		return;
 	for (unsigned int i = 0; i < m->nuntold; i++)
 		(void)gantry_link_send(m->sock, GANTRY_MONITOR_EXITED, m->untold[i].pid,
 				       m->untold[i].status, NULL, -EBADF); /* it is news, no more */
 	m->nuntold = 0;
 }
 
-static int start_agent(struct monitor *m)
+static int start_agent(struct gantry_monitor *m)
 {
-	int fds[2];
-	int r = gantry_link_pair(fds);
+	int r = gantry_program_start(m, m->program, NULL, &m->agent_pid, &m->sock);
 
 	if (r < 0)
 		return r;
-	m->agent_pid = fork();
-	if (m->agent_pid < 0) {
-		r = -errno;
-		gantry_fd_close(fds[0]);
-		gantry_fd_close(fds[1]);
-		return r;
-	}
-	if (m->agent_pid == 0)
-		exec_agent(m, fds[1]);
-	gantry_fd_close(fds[1]);
-	m->sock = fds[0];
 	m->agent_pidfd = pidfd_open(m->agent_pid, 0);
 	m->agent_is_child = true;
 	m->agent_gone = false;
@@ -140,11 +64,11 @@ static int start_agent(struct monitor *m)
 	m->start_at_ns = GANTRY_DEADLINE_NEVER;
 	/* A failure here means that the agent died at once: its end will be seen. */
 	if (gantry_link_hand_over(m->sock, &m->store, m->restarts) == 0)
-		tell_exited(m);
+		gantry_monitor_tell_exited(m);
 	return 0;
 }
 
-static void schedule_restart(struct monitor *m)
+static void schedule_restart(struct gantry_monitor *m)
 {
 	uint64_t lived_ns = gantry_now_ns() - m->started_ns;
 
@@ -165,7 +89,7 @@ static void notify_mainpid(void)
 	(void)gantry_notify(text); /* without systemd there is nobody to tell */
 }
 
-static void handle_notice(struct monitor *m, int32_t notice)
+static void handle_notice(struct gantry_monitor *m, int32_t notice)
 {
 	static const char *const states[] = {
 		[GANTRY_MONITOR_READY] = "READY=1",
@@ -176,31 +100,57 @@ static void handle_notice(struct monitor *m, int32_t notice)
 
 	if (notice < GANTRY_MONITOR_READY || notice > GANTRY_MONITOR_WATCHDOG)
 		return;
-	if (notice == GANTRY_MONITOR_READY)
+	if (notice == GANTRY_MONITOR_READY) {
 		m->was_ready = true;
+		gantry_candidate_ready(m);
+	}
 	(void)gantry_notify(states[notice]); /* without systemd there is nobody to tell */
 }
 
-static void handle_message(struct monitor *m, const struct gantry_monitor_msg *msg, int fd)
+static void keep(struct gantry_monitor *m, const char *name, int fd)
 {
-	int r;
+	int r = gantry_store_put(&m->store, name, fd);
 
+	if (r == 0) {
+		gantry_shelf_put(m, name, fd);
+		return;
+	}
+	gantry_log(GANTRY_LOG_WARN, "monitor cannot keep %s: %s", name, strerror(-r));
+	gantry_fd_close(fd);
+}
+
+static void drop_tree(struct gantry_monitor *m, const char *prefix)
+{
+	for (size_t i = 0; m->shelf && i < m->store.nentries; i++)
+		if (gantry_str_starts(m->store.entries[i].name, prefix))
+			gantry_shelf_drop(m, m->store.entries[i].name);
+	gantry_store_drop_tree(&m->store, prefix);
+}
+
+static void handle_message(struct gantry_monitor *m, const struct gantry_monitor_msg *msg, int fd)
+{
 	switch (msg->op) {
 	case GANTRY_MONITOR_STORE:
-		if (fd < 0)
-			return;
-		r = gantry_store_put(&m->store, msg->name, fd);
-		if (r < 0) {
-			gantry_log(GANTRY_LOG_WARN, "monitor cannot keep %s: %s", msg->name,
-				   strerror(-r));
-			break;
-		}
+		if (fd >= 0)
+			keep(m, msg->name, fd);
 		return;
+	case GANTRY_MONITOR_TRY:
+		if (fd >= 0)
+			gantry_candidate_try(m, fd);
+		return;
+	case GANTRY_MONITOR_YIELD:
+		if (fd >= 0)
+			gantry_candidate_give(m, fd);
+		return;
+	case GANTRY_MONITOR_CANCEL:
+		gantry_candidate_cancel(m);
+		break;
 	case GANTRY_MONITOR_DROP:
+		gantry_shelf_drop(m, msg->name);
 		gantry_store_drop(&m->store, msg->name);
 		break;
 	case GANTRY_MONITOR_DROP_TREE:
-		gantry_store_drop_tree(&m->store, msg->name);
+		drop_tree(m, msg->name);
 		break;
 	case GANTRY_MONITOR_NOTIFY:
 		handle_notice(m, msg->value);
@@ -214,7 +164,7 @@ static void handle_message(struct monitor *m, const struct gantry_monitor_msg *m
 	gantry_fd_close(fd);
 }
 
-static void handle_agent(struct monitor *m)
+static void handle_agent(struct gantry_monitor *m)
 {
 	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
 		struct gantry_monitor_msg msg;
@@ -237,20 +187,27 @@ static void handle_agent(struct monitor *m)
 	}
 }
 
-static void handle_exit(struct monitor *m, pid_t pid, int status)
+static void handle_exit(struct gantry_monitor *m, pid_t pid, int status)
 {
 	if (pid == m->agent_pid && m->agent_is_child) {
 		m->agent_gone = true;
 		m->agent_status = status;
 		return;
 	}
-	if (m->nuntold < UNTOLD_MAX)
-		m->untold[m->nuntold++] = (struct exited){ pid, status };
-	if (m->sock >= 0)
-		tell_exited(m);
+	if (m->candidate.state != GANTRY_CANDIDATE_NONE && pid == m->candidate.pid) {
+		gantry_candidate_ended(m, status);
+		return;
+	}
+	if (pid == m->leaving_pid) {
+		m->leaving_pid = 0;
+		return;
+	}
+	if (m->nuntold < GANTRY_MONITOR_UNTOLD_MAX)
+		m->untold[m->nuntold++] = (struct gantry_monitor_exited){ pid, status };
+	gantry_monitor_tell_exited(m);
 }
 
-static void reap(struct monitor *m)
+static void reap(struct gantry_monitor *m)
 {
 	int status;
 	pid_t pid;
@@ -259,17 +216,19 @@ static void reap(struct monitor *m)
 		handle_exit(m, pid, status);
 }
 
-static void begin_stop(struct monitor *m)
+static void begin_stop(struct gantry_monitor *m)
 {
 	if (!m->stopping)
 		m->kill_at_ns = gantry_now_ns() + STOP_NS;
 	m->stopping = true;
 	(void)gantry_notify("STOPPING=1"); /* without systemd there is nobody to tell */
+	gantry_candidate_cancel(m);
+	/* Where systemd has the descriptors this may be a restart: sessions are left to the next service. */
 	if (m->sock >= 0)
-		(void)gantry_link_send(m->sock, GANTRY_MONITOR_STOP, 0, 0, NULL, -EBADF);
+		(void)gantry_link_send(m->sock, GANTRY_MONITOR_STOP, m->shelf, 0, NULL, -EBADF);
 }
 
-static void handle_signal(struct monitor *m)
+static void handle_signal(struct gantry_monitor *m)
 {
 	struct signalfd_siginfo info;
 
@@ -298,43 +257,68 @@ static int open_signals(void)
 }
 
 /* The agent is gone. Negative: start another; else the exit status to end with. */
-static int after_agent(struct monitor *m)
+static int after_agent(struct gantry_monitor *m)
 {
 	int status = m->agent_status;
 
 	if (m->sock >= 0)
 		handle_agent(m); /* what it said last */
-	forget_agent(m);
+	gantry_monitor_forget_agent(m);
 	m->agent_gone = false;
+	gantry_candidate_cancel(m);
 	if (m->bye || m->stopping)
 		return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 	if (!m->was_ready)
 		return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status)
 								: EXIT_FAILURE;
 	schedule_restart(m);
+	if (m->previous >= 0) {
+		gantry_candidate_failed(m);
+		m->start_at_ns = gantry_now_ns();
+	}
 	gantry_log(GANTRY_LOG_WARN, "the agent ended unexpectedly (%s %d); starting it again",
 		   WIFSIGNALED(status) ? "signal" : "status",
 		   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	return -1;
 }
 
-static uint64_t next_deadline_ns(const struct monitor *m)
+static uint64_t next_deadline_ns(const struct gantry_monitor *m)
 {
+	uint64_t next_ns = m->agent_pid > 0 ? GANTRY_DEADLINE_NEVER : m->start_at_ns;
+
 	if (m->stopping && m->agent_pid > 0)
-		return m->kill_at_ns;
-	return m->agent_pid > 0 ? GANTRY_DEADLINE_NEVER : m->start_at_ns;
+		next_ns = m->kill_at_ns;
+	if (m->leaving_pid > 0)
+		next_ns = GANTRY_MIN(next_ns, m->leave_by_ns);
+	return m->previous >= 0 ? GANTRY_MIN(next_ns, m->trial_ends_ns) : next_ns;
 }
 
-static void handle_time(struct monitor *m)
+/* Those that another build has to do with: one that does not become ready, and one that does not leave. */
+static void handle_trial_time(struct gantry_monitor *m, uint64_t now_ns)
+{
+	if (m->previous >= 0 && now_ns >= m->trial_ends_ns) {
+		gantry_log(GANTRY_LOG_WARN, "the agent of another build is not ready in time");
+		m->trial_ends_ns = GANTRY_DEADLINE_NEVER;
+		(void)pidfd_send_signal(m->agent_pidfd, SIGKILL, NULL,
+					0); /* or it is gone already */
+	}
+	if (m->leaving_pid > 0 && now_ns >= m->leave_by_ns) {
+		(void)kill(m->leaving_pid, SIGKILL); /* our child, not reaped: the pid is its own */
+		m->leave_by_ns = now_ns + GANTRY_NS_PER_S;
+	}
+}
+
+static void handle_time(struct gantry_monitor *m)
 {
 	uint64_t now_ns = gantry_now_ns();
 
+	handle_trial_time(m, now_ns);
 	if (m->agent_pid == 0 && now_ns >= m->start_at_ns) {
 		int r = start_agent(m);
 
 		if (r < 0) {
 			gantry_log(GANTRY_LOG_ERR, "cannot start the agent: %s", strerror(-r));
-			forget_agent(m);
+			gantry_monitor_forget_agent(m);
 			schedule_restart(m);
 		}
 	}
@@ -345,25 +329,32 @@ static void handle_time(struct monitor *m)
 	}
 }
 
-static int monitor_loop(struct monitor *m)
+static int monitor_loop(struct gantry_monitor *m)
 {
 	for (;;) {
 		struct pollfd pfds[] = {
 			{ .fd = m->signals, .events = POLLIN },
 			{ .fd = m->sock, .events = POLLIN },
 			{ .fd = m->agent_is_child ? -1 : m->agent_pidfd, .events = POLLIN },
+			{ .fd = m->candidate.sock, .events = POLLIN },
 		};
 
-		if (poll(pfds, 3, gantry_deadline_poll_ms(next_deadline_ns(m))) < 0 &&
+		if (poll(pfds, GANTRY_ARRAY_SIZE(pfds),
+			 gantry_deadline_poll_ms(next_deadline_ns(m))) < 0 &&
 		    errno != EINTR)
 			return EXIT_FAILURE;
-		if (pfds[1].revents)
+		if (pfds[3].revents && m->candidate.sock >= 0)
+			gantry_candidate_readable(m);
+		else if (pfds[1].revents)
 			handle_agent(m);
 		if (pfds[0].revents)
 			handle_signal(m);
-		if (pfds[2].revents)
+		if (pfds[2].revents && !m->agent_is_child)
 			m->agent_gone = true;
-		if (m->agent_gone) {
+		if (m->become && m->sock >= 0 && !m->stopping)
+			gantry_monitor_become(m);
+		/* While it is open who has the baton, the other may go on instead. */
+		if (m->agent_gone && m->candidate.state != GANTRY_CANDIDATE_GIVEN) {
 			int status = after_agent(m);
 
 			if (status >= 0)
@@ -375,7 +366,7 @@ static int monitor_loop(struct monitor *m)
 	}
 }
 
-static int adopt_agent(struct monitor *m, int sock)
+static int adopt_agent(struct gantry_monitor *m, int sock)
 {
 	m->sock = sock;
 	m->agent_pid = getppid();
@@ -390,13 +381,39 @@ static int adopt_agent(struct monitor *m, int sock)
 	return 0;
 }
 
-int gantry_monitor_run(char *const argv[], int takeover_fd)
+static int begin(struct gantry_monitor *m, const struct gantry_monitor_args *args)
 {
-	static struct monitor m; /* static: untold[] is large for a stack */
+	if (m->program < 0)
+		return m->program;
+	m->signals = open_signals();
+	if (m->signals < 0)
+		return -errno;
+	if (args->resume_fd >= 0) {
+		int r = gantry_monitor_resume(m, args->resume_fd);
+
+		reap(m); /* what ended in between is pending as one signal at most */
+		return r;
+	}
+	gantry_shelf_open(m);
+	return args->takeover_fd >= 0 ? adopt_agent(m, args->takeover_fd) : start_agent(m);
+}
+
+int gantry_monitor_run(const struct gantry_monitor_args *args)
+{
+	static struct gantry_monitor m; /* static: untold[] is large for a stack */
 	int r;
 
-	m = (struct monitor){ .argv = argv, .sock = -EBADF, .agent_pidfd = -EBADF };
-	m.start_at_ns = GANTRY_DEADLINE_NEVER;
+	m = (struct gantry_monitor){
+		.argv = args->argv,
+		.program = gantry_program_self(),
+		.sock = -EBADF,
+		.signals = -EBADF,
+		.agent_pidfd = -EBADF,
+		.previous = -EBADF,
+		.candidate = { .sock = -EBADF, .program = -EBADF, .next = -EBADF },
+		.start_at_ns = GANTRY_DEADLINE_NEVER,
+		.shelf = args->shelf && getenv("NOTIFY_SOCKET"),
+	};
 	gantry_store_init(&m.store, true);
 	/*
 	 * Workers of an agent that died become our children, and their exit status is ours to tell.
@@ -404,20 +421,16 @@ int gantry_monitor_run(char *const argv[], int takeover_fd)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		gantry_log(GANTRY_LOG_WARN, "cannot become the reaper of workers: %s",
 			   strerror(errno));
-	r = find_exe(m.exe, sizeof(m.exe));
-	if (r == 0)
-		m.signals = open_signals();
-	if (r == 0 && m.signals < 0)
-		r = -errno;
-	if (r == 0)
-		r = takeover_fd >= 0 ? adopt_agent(&m, takeover_fd) : start_agent(&m);
+	r = begin(&m, args);
 	if (r < 0) {
 		gantry_log(GANTRY_LOG_ERR, "the monitor cannot start: %s", strerror(-r));
 		return EXIT_FAILURE;
 	}
 	r = monitor_loop(&m);
-	forget_agent(&m);
+	gantry_monitor_forget_agent(&m);
 	gantry_store_fini(&m.store);
 	gantry_fd_close(m.signals);
+	gantry_fd_close(m.program);
+	gantry_fd_close(m.previous);
 	return r;
 }

@@ -10,12 +10,18 @@
 #ifndef GANTRY_HOST_AGENT_MONITOR_MONITOR_H
 #define GANTRY_HOST_AGENT_MONITOR_MONITOR_H
 
-/*
- * Run. @argv are the program's arguments, repeated to every agent, with "--agent-fd=N" behind them.
- * @takeover_fd:
- * the socket of a running agent (our parent) whose monitor died, negative to start an agent.
- * Returns the exit status for main().
- */
-int gantry_monitor_run(char *const argv[], int takeover_fd);
+#include <stdbool.h>
+
+/* At most one of the descriptors is not negative; with neither an agent is started. */
+struct gantry_monitor_args {
+	char *const
+		*argv; /* the program's, repeated to every agent, with "--agent-fd=N" behind them */
+	int takeover_fd; /* the socket of a running agent (our parent) whose monitor died */
+	int resume_fd;	 /* what a monitor of another build, this process before, has left */
+	bool shelf;	 /* systemd keeps descriptors for this service */
+};
+
+/* Run. Returns the exit status for main(). */
+int gantry_monitor_run(const struct gantry_monitor_args *args);
 
 #endif

@@ -10,4 +10,10 @@
  */
 int gantry_notify(const char *state);
 
+/*
+ * The same with a descriptor, which stays the caller's (negative: none). Waits a second at most for room: what is not
+ * sent is not kept.
+ */
+int gantry_notify_fd(const char *state, int fd);
+
 #endif

@@ -19,6 +19,9 @@
 
 #define GANTRY_MONITOR_NAME_MAX 64u
 
+/* Of this protocol. A build that is to take over says which it speaks before anything is handed to it. */
+#define GANTRY_MONITOR_VERSION 1u
+
 enum gantry_monitor_op {
 	/* agent to monitor */
 	GANTRY_MONITOR_STORE = 1,     /* keep this descriptor under name */
@@ -26,13 +29,28 @@ enum gantry_monitor_op {
 	GANTRY_MONITOR_DROP_TREE = 3, /* close all whose names start with name */
 	GANTRY_MONITOR_NOTIFY = 4,    /* tell systemd; value: enum gantry_monitor_notice */
 	GANTRY_MONITOR_BYE = 5,	      /* the agent ends in order: do not start another */
+	GANTRY_MONITOR_TRY = 6,	      /* start the program of this descriptor as a candidate */
+	GANTRY_MONITOR_CANCEL = 7,    /* end the candidate */
+	GANTRY_MONITOR_YIELD = 8, /* hand all to the candidate, with the baton that rides along */
+	/* candidate to monitor */
+	GANTRY_MONITOR_HELLO = 9,  /* what it is: a memfd of text that only agents read */
+	GANTRY_MONITOR_TAKEN = 20, /* it has the baton: the agent before is to leave */
 	/* monitor to agent */
 	GANTRY_MONITOR_HAND = 10,   /* a kept descriptor, after a restart */
 	GANTRY_MONITOR_HANDED = 11, /* that was all; value: restarts so far */
 	GANTRY_MONITOR_EXITED = 12, /* value: pid of an orphaned worker; status: as of waitpid() */
 	GANTRY_MONITOR_STOP = 13,   /* SIGTERM came: end all in order, then say BYE */
 	GANTRY_MONITOR_RELOAD = 14, /* SIGHUP came */
+	GANTRY_MONITOR_CANDIDATE = 15, /* value 0: its HELLO; -ECHILD: it ended, status; -errno */
+	GANTRY_MONITOR_RESUME = 16,    /* the candidate is gone, nothing was taken; status */
+	GANTRY_MONITOR_LEAVE = 17,     /* it was: end without touching anything */
+	GANTRY_MONITOR_BECOMING =
+		18, /* the monitor becomes the new program; descriptor: the old one */
+	GANTRY_MONITOR_BECAME = 19, /* value 0: it has; -errno: it stays what it was */
 };
+
+/* The baton: a pipe with one byte in it. Who reads the byte is the agent from there on. */
+#define GANTRY_MONITOR_BATON "u/baton"
 
 enum gantry_monitor_notice {
 	GANTRY_MONITOR_READY = 1,

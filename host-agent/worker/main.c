@@ -21,6 +21,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "host-agent/control/packet.h"
+#include "host-agent/worker/build.h"
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
@@ -413,6 +414,8 @@ static void send_news(struct worker *w)
 static void say_ready(struct worker *w, uint64_t tag)
 {
 	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
+
+	worker_build_fill(&ready);
 	Gantry__Worker__DeviceInfo info[GANTRY_ENGINE_MAX_DEVICES];
 	Gantry__Worker__DeviceInfo *infos[GANTRY_ENGINE_MAX_DEVICES];
 	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
@@ -789,6 +792,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "--probe") == 0)
 		_exit(gantry_probe_print(stdout) <
 		      0); /* a driver's own clean-up is nobody's business */
+	worker_build_note();
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGINT, SIG_IGN); /* a terminal's ^C is for the agent */
 	gantry_list_init(&w.leaving);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/control/packet.h"
+#include "host-agent/worker/build.h"
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/steward.h"
 #include "proto/vocab.h"
@@ -77,6 +78,8 @@ static void on_scrubbed(void *cookie, uint64_t tag, int status, const char *text
 static void say_ready(struct loop *l, uint64_t tag)
 {
 	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
+
+	worker_build_fill(&ready);
 	Gantry__Worker__DeviceInfo info[GANTRY_STEWARD_MAX_DEVICES];
 	Gantry__Worker__DeviceInfo *infos[GANTRY_STEWARD_MAX_DEVICES];
 	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;

@@ -24,7 +24,7 @@ static int parse(const char *text)
 
 START_TEST(test_journal_lines_read_back_the_same)
 {
-	struct gantry_journal_line lines[5] = {
+	struct gantry_journal_line lines[6] = {
 		{ .kind = GANTRY_JOURNAL_NEXT, .id = 12, .worker = 34 },
 		{ .kind = GANTRY_JOURNAL_SESSION,
 		  .id = 7,
@@ -47,14 +47,27 @@ START_TEST(test_journal_lines_read_back_the_same)
 		  .token = { .bytes = { 3, 0, 254 } },
 		  .host = "south.example",
 		  .nonce = { 9, 8, 7 } },
+		{ .kind = GANTRY_JOURNAL_UPGRADE,
+		  .upgrade = { .state = GANTRY_UPGRADE_YIELDED,
+			       .id = 9,
+			       .restart_workers = 1,
+			       .ndone = 5,
+			       .nrefused = 3,
+			       .nback = 1,
+			       .began_ns = UINT64_MAX,
+			       .yielded_ns = 2,
+			       .pause_ns = 3,
+			       .took_ns = 4,
+			       .from = "0.1.0",
+			       .to = "0.2.0" } },
 	};
 	char text[2048] = "";
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 6; i++)
 		ck_assert_int_gt(gantry_journal_format(&lines[i], text + strlen(text), 512), 0);
 	strcat(text, "end\n");
 	ck_assert_int_eq(parse(text), 0);
-	ck_assert_uint_eq(nseen, 5);
+	ck_assert_uint_eq(nseen, 6);
 	ck_assert_uint_eq(seen[0].id, 12);
 	ck_assert_uint_eq(seen[0].worker, 34);
 	ck_assert_uint_eq(seen[1].unix_ns, 1234567890123456789);
@@ -72,6 +85,7 @@ START_TEST(test_journal_lines_read_back_the_same)
 	ck_assert_mem_eq(seen[4].token.bytes, lines[4].token.bytes, GANTRY_DOOR_TOKEN);
 	ck_assert_str_eq(seen[4].host, "south.example");
 	ck_assert_mem_eq(seen[4].nonce, lines[4].nonce, sizeof(lines[4].nonce));
+	ck_assert_mem_eq(&seen[5].upgrade, &lines[5].upgrade, sizeof(lines[5].upgrade));
 }
 END_TEST
 
@@ -95,10 +109,10 @@ START_TEST(test_journal_nonsense_is_passed_over)
 	strcpy(longline + 1006, "\nend\n");
 	ck_assert_int_eq(parse(longline), 0);
 	ck_assert_uint_eq(nseen, 0);
-	ck_assert_int_eq(
-		parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\n"
-		      "handover up 00 1 1 1 1 x 00\nhandover in zz 1 1 1 1 x 00\nhuh\nend\n"),
-		0);
+	ck_assert_int_eq(parse("session x y z\ntoken 12 1 1 1 1 1\ndevice ../x 1\nsession 1 2 zz\n"
+			       "handover up 00 1 1 1 1 x 00\nhandover in zz 1 1 1 1 x 00\nhuh\n"
+			       "upgrade 99 1 1 1 1 1 1 1 1 1 a b\nupgrade 1 2\nend\n"),
+			 0);
 	ck_assert_uint_eq(nseen, 0);
 }
 END_TEST

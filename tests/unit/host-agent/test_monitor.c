@@ -2,12 +2,17 @@
 /* The monitor's store, and what monitor and agent say to each other. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "host-agent/monitor/link.h"
+#include "host-agent/monitor/state.h"
 #include "host-agent/monitor/store.h"
 #include "tests/unit/runner.h"
 
@@ -125,6 +130,109 @@ START_TEST(test_link_message_with_unterminated_name_is_refused)
 }
 END_TEST
 
+/* A program of @mode that holds nothing. The descriptor is the caller's, the file is gone. */
+static int program_of_mode(mode_t mode)
+{
+	char path[] = "gantry-program-XXXXXX";
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fchmod(fd, mode), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	return fd;
+}
+
+START_TEST(test_program_is_started_only_where_nobody_else_could_have_written_it)
+{
+	static const struct {
+		mode_t mode;
+		int wanted;
+	} rows[] = {
+		{ 0755, 0 }, { 0500, 0 }, { 0644, -EACCES }, { 0775, -EPERM }, { 0757, -EPERM },
+	};
+	int folder = open(".", O_PATH | O_CLOEXEC), fds[2];
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		int fd = program_of_mode(rows[i].mode);
+
+		ck_assert_int_eq(gantry_program_check(fd), rows[i].wanted);
+		gantry_fd_close(fd);
+	}
+	ck_assert_int_eq(gantry_program_check(folder), -ENOTSUP);
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_eq(gantry_program_check(fds[0]), -ENOTSUP);
+	ck_assert_int_eq(gantry_program_check(-EBADF), -EBADF);
+	gantry_fd_close(fds[0]);
+	gantry_fd_close(fds[1]);
+	gantry_fd_close(folder);
+}
+END_TEST
+
+static int state_of(const char *text)
+{
+	int fd = memfd_create("state", MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(gantry_write_all(fd, text, strlen(text)), 0);
+	return fd;
+}
+
+static int resume(const char *text)
+{
+	static struct gantry_monitor m;
+	int r;
+
+	m = (struct gantry_monitor){ .sock = -EBADF, .agent_pidfd = -EBADF };
+	gantry_store_init(&m.store, true);
+	r = gantry_monitor_resume(&m, state_of(text));
+	gantry_fd_close(m.agent_pidfd);
+	gantry_store_fini(&m.store);
+	return r;
+}
+
+START_TEST(test_monitor_takes_up_what_another_build_of_it_left)
+{
+	static struct gantry_monitor m;
+	struct gantry_monitor_msg msg;
+	int fds[2], kept = any_fd(), fd = -EBADF;
+	char text[512];
+
+	ck_assert_int_eq(gantry_link_pair(fds), 0);
+	ck_assert_int_eq(gantry_fd_cloexec(kept, false), 0);
+	snprintf(
+		text, sizeof(text),
+		"gantry-monitor 1\nagent %d %d 1 1 7\nleaving 12\nexited 13 256\nfd %d s/1/ledger\nend\n",
+		(int)getpid(), fds[0], kept);
+	m = (struct gantry_monitor){ .sock = -EBADF, .agent_pidfd = -EBADF };
+	gantry_store_init(&m.store, true);
+	ck_assert_int_eq(gantry_monitor_resume(&m, state_of(text)), 0);
+	ck_assert_int_eq(m.agent_pid, getpid());
+	ck_assert_int_eq(m.restarts, 7);
+	ck_assert_int_eq(m.leaving_pid, 12);
+	ck_assert_uint_eq(m.nuntold, 1);
+	ck_assert_int_eq(m.untold[0].status, 256);
+	ck_assert_int_eq(gantry_store_find(&m.store, "s/1/ledger"), kept);
+	ck_assert_int_eq(fcntl(kept, F_GETFD), FD_CLOEXEC);
+	ck_assert_int_eq(gantry_link_recv(fds[1], &msg, &fd, MSG_DONTWAIT), 0);
+	ck_assert_uint_eq(msg.op, GANTRY_MONITOR_BECAME);
+	gantry_fd_close(m.agent_pidfd);
+	gantry_store_fini(&m.store);
+	gantry_fd_close(fds[0]);
+	gantry_fd_close(fds[1]);
+}
+END_TEST
+
+START_TEST(test_monitor_refuses_what_it_does_not_understand)
+{
+	ck_assert_int_eq(resume(""), -EPROTO);
+	ck_assert_int_eq(resume("gantry-monitor 99\nend\n"), -EPROTO);
+	ck_assert_int_eq(resume("gantry-monitor 1\nend\n"), -EPROTO);
+	ck_assert_int_eq(resume("gantry-monitor 1\nwhat\nend\n"), -EPROTO);
+	ck_assert_int_eq(resume("gantry-monitor 1\nexited 3 4\n"), -ENODATA);
+	ck_assert_int_lt(resume("gantry-monitor 1\nfd 1000000 s/1\nend\n"), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("monitor");
@@ -137,5 +245,9 @@ int main(void)
 	tcase_add_test(tc, test_link_hands_everything_over);
 	tcase_add_test(tc, test_link_take_over_gives_up_on_silence_and_nonsense);
 	tcase_add_test(tc, test_link_message_with_unterminated_name_is_refused);
+	tc = gantry_unit_case(suite, "builds");
+	tcase_add_test(tc, test_program_is_started_only_where_nobody_else_could_have_written_it);
+	tcase_add_test(tc, test_monitor_takes_up_what_another_build_of_it_left);
+	tcase_add_test(tc, test_monitor_refuses_what_it_does_not_understand);
 	return gantry_unit_run(suite);
 }

@@ -282,7 +282,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(queue_fail_stop, QUEUE->fail_stop = 2, "flag")                                     \
 	R(queue_guest_paused, QUEUE->guest_paused = 2, "flag")                               \
 	R(queue_broken, QUEUE->broken = UINT32_MAX, "flag")                                  \
-	R(queue_paused, QUEUE->paused = 4, "flag")                                           \
+	R(queue_paused, QUEUE->paused = 8, "flag")                                           \
 	R(queue_sorted, QUEUE->sorted = 2, "flag")                                           \
 	R(queue_untried, QUEUE->untried_below = UINT64_MAX, "queue 1")                       \
 	R(queue_verdict_positive, QUEUE->verdict = 1, "verdict")                             \
