@@ -481,6 +481,52 @@ def recovery(bench):
     yield Figure("worker_recovery_failed", failed, "tasks", "that did not finish well, of those that may be replayed")
 
 
+def longest_gap(done_ns):
+    return max(end - start for start, end in zip(done_ns, done_ns[1:])) / 1e6
+
+
+def upgrade_meanwhile(agent, guest, *words):
+    """One upgrade of gantryd to itself while the guest does what it was told; what it says, and the upgrade's figures."""
+    guest.tell(*words)
+    told = agent.ctl("--json", "agent", "upgrade", timeout=60)
+    if told.code != 0:
+        raise Unable(f"upgrade: {told.err}")
+    return told.json()["upgrade"]
+
+
+def upgrade(bench):
+    """What running and new guests see of an upgrade of gantryd; against the same guests without one, by turns."""
+    quiet, during, opened, opened_during, took, paused = [], [], [], [], [], []
+    failed = 0
+    with harness.Agent(tenants={"red": {}}) as agent:
+        guest, fresh = programs.open_guest(agent, "red"), programs.guest_of(agent, "red")
+        for _ in range(max(bench.rounds, 5)):
+            guest.ask("recover", 100, 1_000_000)
+            quiet.append(longest_gap(guest.hear()["done_ns"]))
+            told = upgrade_meanwhile(agent, guest, "recover", 100, 1_000_000)
+            guest.hear()
+            seen = guest.hear()
+            failed += seen["failed"]
+            during.append(longest_gap(seen["done_ns"]))
+            took.append(told["took_ns"] / 1e6)
+            paused.append(told["pause_ns"] / 1e6)
+            programs.wait_warm(agent)
+            opened.append(fresh.ask("open")["open_ns"] / 1e6)
+            fresh.ask("close")
+            programs.wait_warm(agent)
+            upgrade_meanwhile(agent, fresh, "open")
+            opened_during.append(fresh.hear()["open_ns"] / 1e6)
+            fresh.ask("close")
+    yield Figure("upgrade_ms", median(took), "ms", "from the command to agent and monitor of the other build")
+    yield Figure("upgrade_pause_ms", median(paused), "ms", "of it without an agent that lets guests in")
+    yield Figure("upgrade_gap_raw_ms", median(quiet), "ms", "longest time between completions of 1 ms tasks, no upgrade")
+    yield Figure("upgrade_gap_ms", median(during), "ms", "the same while gantryd is upgraded")
+    yield Figure("upgrade_gap_ratio", median(d / q for d, q in zip(during, quiet)), "x", "of neighbouring runs")
+    yield Figure("upgrade_failed", failed, "tasks", "that did not finish well")
+    yield Figure("upgrade_open_raw_ms", median(opened), "ms", "gantry_open(), no upgrade")
+    yield Figure("upgrade_open_ms", median(opened_during), "ms", "gantry_open() called as the upgrade begins")
+
+
 def idle(bench):
     """Processor time of everything with ten sessions that do nothing, and the agent's size."""
     seconds = 5 if bench.quick else 15
@@ -602,4 +648,4 @@ def isolation(bench):
 
 
 FIGURES = {function.__name__: function for function in
-           (rtt, parked, stream, vsock, submit, rate, counts, copy, attach, recovery, idle, fairness, isolation)}
+           (rtt, parked, stream, vsock, submit, rate, counts, copy, attach, recovery, upgrade, idle, fairness, isolation)}

@@ -492,4 +492,5 @@ def test_offsets_of_a_segment_are_the_hosts_alone(t):
         guest.ask("wait t 30000")
 
 
-harness.main(globals(), limit_s=120)
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=120)

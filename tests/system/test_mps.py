@@ -241,4 +241,5 @@ def test_without_a_server_packed_sessions_are_served_all_the_same(t):
         t.equal(red.end(), 0)
 
 
-harness.main(globals())
+if __name__ == "__main__":
+    harness.main(globals())

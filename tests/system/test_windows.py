@@ -159,4 +159,5 @@ def test_sharing_between_sessions_works_in_host_memory(t):
         t.equal(shown["mem_used"], 0, "device memory of a shared buffer")
 
 
-harness.main(globals())
+if __name__ == "__main__":
+    harness.main(globals())

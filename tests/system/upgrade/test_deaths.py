@@ -1,0 +1,180 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A death at every step of an upgrade, and at any moment: whoever is the agent then, no task is lost or runs twice."""
+import os
+import select
+import signal
+
+import harness
+from builds import Builds, begin, candidate, counted, counting, frozen, program_of, serves, upgrade, version_of
+from scripted import honest, still_honest, two_tenants
+
+
+# --- deaths -------------------------------------------------------------------------------------------
+
+def test_candidate_that_fails_at_each_step_makes_way(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        builds = Builds(agent)
+        first = agent.agent_pid()
+        for does, part, same in (("ends", "status 6", True), ("waits", "status 8", True),
+                                 ("grabs", "serves again", False), ("takes", "serves again", False)):
+            old = agent.agent_pid()
+            ended = upgrade(agent, "--binary", builds.liar(does))
+            t.code(ended, 1, does)
+            t.contains(ended.err, part, does)
+            t.equal(agent.agent_pid() == old, same, f"{does}: the same agent")
+            still_honest(neighbour)
+        t.true(agent.agent_pid() != first)
+        t.equal(program_of(agent.agent_pid()), harness.program("gantryd"))
+        t.code(upgrade(agent, "--binary", builds.copy("gantryd-next")), 0)
+        still_honest(neighbour)
+        counted(t, counter)
+        stats = agent.ctl("stats", "--prometheus").out
+        t.contains(stats, "gantry_agent_upgrades_back_total 2")
+        t.contains(stats, "gantry_agent_upgrades_total 1")
+
+
+def test_monitor_killed_while_the_agent_has_yielded_leaves_the_old_one(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        builds = Builds(agent)
+        path = builds.liar("stalls")
+        old = agent.agent_pid()
+        asked = begin(agent, path)
+        frozen(agent)
+        agent.kill_monitor()
+        t.equal(asked.wait(60), 1)
+        t.contains(asked.output(), "the monitor died in between")
+        t.equal(serves(agent), old)
+        harness.send_signal(candidate(agent, path), signal.SIGKILL)
+        harness.wait_until(lambda: agent.version()["monitor_pid"] not in (0, agent.monitor.pid), "another monitor")
+        still_honest(neighbour)
+        t.code(upgrade(agent, "--binary", builds.copy("gantryd-next")), 0)
+        t.equal(version_of(agent), "9.1.0")
+        counted(t, counter)
+
+
+def test_agent_and_candidate_killed_while_nobody_has_the_baton_start_the_old_build(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        path = Builds(agent).liar("stalls")
+        old = agent.agent_pid()
+        asked = begin(agent, path)
+        frozen(agent)
+        harness.send_signal(old, signal.SIGKILL)
+        harness.wait_until(lambda: not harness.alive(old), "the agent is dead")
+        harness.send_signal(candidate(agent, path), signal.SIGKILL)
+        t.true(serves(agent) != old)
+        t.equal(asked.wait(60), 1)
+        t.contains(asked.output(), "serves again")
+        t.equal(version_of(agent), agent.ctl_json("version")["client"])
+        still_honest(neighbour)
+        counted(t, counter)
+
+
+def test_candidate_killed_while_the_agent_has_yielded_lets_it_go_on(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        path = Builds(agent).liar("stalls")
+        old = agent.agent_pid()
+        asked = begin(agent, path)
+        frozen(agent)
+        harness.send_signal(candidate(agent, path), signal.SIGKILL)
+        t.equal(asked.wait(60), 1)
+        t.contains(asked.output(), "signal 9")
+        t.equal(serves(agent), old)
+        still_honest(neighbour)
+
+
+def test_agent_or_monitor_killed_while_the_candidate_starts(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        path = Builds(agent).liar("silent")
+        asked = begin(agent, path)
+        pid = candidate(agent, path)
+        old = agent.agent_pid()
+        agent.kill_agent()
+        t.true(serves(agent) != old)
+        t.equal(asked.wait(60), 1)
+        harness.wait_until(lambda: not harness.alive(pid), "the candidate ends")
+        asked = begin(agent, path)
+        pid = candidate(agent, path)
+        old = agent.agent_pid()
+        agent.kill_monitor()
+        t.equal(asked.wait(60), 1)
+        t.contains(asked.output(), "the monitor died in between")
+        t.equal(serves(agent), old)
+        harness.send_signal(pid, signal.SIGKILL)
+        still_honest(neighbour)
+
+
+def test_monitor_of_the_new_build_that_dies_at_once_is_one_of_the_old_build_again(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        path = Builds(agent).copy("gantryd-lame")
+        ended = upgrade(agent, "--binary", path)
+        t.code(ended, 0)
+        t.contains(ended.out, "the monitor of version 9.3.0 died at once: one of")
+        t.equal(version_of(agent), "9.3.0")
+        monitor = harness.wait_until(lambda: agent.version()["monitor_pid"], "a monitor")
+        t.equal(program_of(monitor), harness.program("gantryd"))
+        old = agent.agent_pid()
+        agent.kill_agent()  # what it keeps is whole
+        harness.wait_until(lambda: agent.ctl("version").code == 0 and agent.agent_pid() != old, "another agent")
+        still_honest(neighbour)
+        counted(t, counter)
+
+
+def test_processes_killed_at_any_moment_of_an_upgrade(t):
+    """One death at a time, at moments spread over all of it; whoever is the agent then, no task is lost or runs twice."""
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        builds = Builds(agent)
+        paths = [builds.copy("gantryd-next"), builds.copy("gantryd-next", "gantryd-again")]
+        counter = counting(agent, n=3000)
+        seen = {"upgraded": 0, "not": 0}
+        for number in range(int(os.environ.get("GANTRY_UPGRADE_KILLS", "36"))):
+            victim = ("old", "new", "monitor")[number % 3]
+            path = paths[number % 2]
+            before = agent.version()
+            asked = begin(agent, path)
+            if victim == "new":
+                try:
+                    pid = candidate(agent, path)
+                except harness.Failure:
+                    pid = 0
+            else:
+                pid = before["pid"] if victim == "old" else before["monitor_pid"]
+            # Spread over the some 10 ms that it takes.
+            select_pause((number * 7 % 24) / 1000)
+            if pid:
+                harness.send_signal(pid, signal.SIGKILL)
+            asked.wait(90)
+            agent.monitor.poll()
+            serves(agent)
+            harness.wait_until(lambda: agent.version()["monitor_pid"], "a monitor")
+            seen["upgraded" if "upgraded from" in asked.output() else "not"] += 1
+            if number % 6 == 5:
+                still_honest(neighbour)
+        t.note(f"of these upgrades: {seen}")
+        still_honest(neighbour)
+        counted(t, counter, 3000)
+        t.equal(len(agent.sessions()), 2)
+        t.code(upgrade(agent, "--binary", paths[0]), 0)
+
+
+test_processes_killed_at_any_moment_of_an_upgrade.limit_s = 300 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "1"))
+
+
+def select_pause(seconds):
+    """The moment of a death is what is varied: not waiting for anything."""
+    select.select([], [], [], seconds)
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=120)
