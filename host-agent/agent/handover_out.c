@@ -362,6 +362,11 @@ static void take_progress(struct gantry_handover *h, const struct gantry_mover_m
 	h->rounds = msg->round;
 	h->sent_bytes = msg->value[1];
 	h->page_bytes = msg->value[2];
+	if (msg->code)
+		gantry_event(h->agent, "migration-round", NULL, session_of(h), NULL,
+			     "%llu: round %u: %llu bytes in %llu us", (unsigned long long)h->id,
+			     msg->round, (unsigned long long)msg->value[0],
+			     (unsigned long long)(msg->value[3] / 1000));
 }
 
 static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len)

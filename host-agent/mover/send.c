@@ -25,7 +25,8 @@ struct sender {
 	uint32_t round;
 	struct gantry_pages_round now;
 	uint64_t round_began_ns;
-	uint64_t bytes; /* of pages, all rounds */
+	double ns_per_byte; /* as the first round went */
+	uint64_t bytes;	    /* of pages, all rounds */
 	uint64_t since_look;
 	uint64_t told_ns;
 	uint64_t paced_from_ns; /* when the bandwidth's account was empty */
@@ -72,12 +73,13 @@ static int write_link(void *cookie, const void *data, size_t len)
 	return r;
 }
 
-static void tell_progress(struct sender *s)
+static void tell_progress(struct sender *s, bool is_over)
 {
 	struct gantry_mover_msg msg;
 
 	gantry_mover_init(&msg, GANTRY_MOVER_PROGRESS);
 	msg.round = s->round;
+	msg.code = is_over;
 	msg.value[0] = s->now.bytes;
 	msg.value[1] = s->writer.nbytes;
 	msg.value[2] = s->bytes + s->now.bytes;
@@ -121,7 +123,7 @@ static int pace(void *cookie, uint64_t bytes)
 		return 0;
 	s->since_look = 0;
 	if (gantry_now_ns() - s->told_ns > TELL_EVERY_NS)
-		tell_progress(s);
+		tell_progress(s, false);
 	return gantry_mover_pause(s->m, wait_ns) < 0 ? -ECANCELED : 0;
 }
 
@@ -145,27 +147,22 @@ static int send_round(struct sender *s)
 	r = r < 0 ? r : flush(s);
 	if (r < 0)
 		return failed(s, r);
-	tell_progress(s);
+	tell_progress(s, true);
+	if (s->round == 0 && s->now.bytes)
+		s->ns_per_byte = (double)(gantry_now_ns() - s->round_began_ns) /
+				 (double)s->now.bytes;
 	s->bytes += s->now.bytes;
 	s->round++;
 	return 0;
 }
 
-/* Whether the last round would be short enough, or gets no shorter. */
+/* Whether the last round would be short enough, or gets no shorter. What is looked at then is all there is either way. */
 static bool is_enough(const struct sender *s, uint64_t before)
 {
-	uint64_t took_ns = gantry_now_ns() - s->round_began_ns;
-	uint64_t look_ns;
+	uint64_t bytes_ns = (uint64_t)((double)s->now.bytes * s->ns_per_byte);
 
-	if (s->round >= s->m->start.rounds_max)
-		return true;
-	if (s->round < 2)
-		return false;
-	if (s->now.bytes > before / 2)
-		return true;
-	/* What is looked at has to be looked at again, whatever has changed. */
-	look_ns = s->now.looked / 4;
-	return took_ns <= gantry_max_u64(s->m->start.pause_ns, look_ns);
+	return s->round >= s->m->start.rounds_max || bytes_ns <= s->m->start.pause_ns ||
+	       (s->round > 1 && s->now.bytes > before / 2);
 }
 
 static int precopy(struct sender *s)

@@ -27,11 +27,12 @@ enum gantry_mover_kind {
 	GANTRY_MOVER_CANCEL = 4,
 	/* mover to agent */
 	GANTRY_MOVER_CONNECTED = 10, /* certificates are good; text: the other host */
-	GANTRY_MOVER_PROGRESS = 11,  /* round; value: bytes of it, bytes so far, pages so far, ns */
-	GANTRY_MOVER_FREEZE = 12,    /* the last round is to follow: hold it still */
-	GANTRY_MOVER_SESSION = 13,   /* struct gantry_image_session follows in the packet */
-	GANTRY_MOVER_ARRIVED = 14,   /* the whole image is in place */
-	GANTRY_MOVER_FAILED = 15,    /* code, text: why; the mover ends */
+	GANTRY_MOVER_PROGRESS =
+		11, /* round; code: 1: it is over; value: bytes of it, bytes so far, pages so far, ns */
+	GANTRY_MOVER_FREEZE = 12,  /* the last round is to follow: hold it still */
+	GANTRY_MOVER_SESSION = 13, /* struct gantry_image_session follows in the packet */
+	GANTRY_MOVER_ARRIVED = 14, /* the whole image is in place */
+	GANTRY_MOVER_FAILED = 15,  /* code, text: why; the mover ends */
 	/* on the link, and passed on to and from agents */
 	GANTRY_MOVER_HELLO = 20,    /* value[0]: protocol; text: the sender's host name */
 	GANTRY_MOVER_ACCEPTED = 21, /* go on */

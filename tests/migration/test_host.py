@@ -321,6 +321,23 @@ def test_stream_that_is_altered_or_cut_changes_nothing(t):
                 harness.wait_until(lambda: not hosts.south.sessions(), "that the other host lets go")
 
 
+def test_movers_are_confined(t):
+    with two() as hosts:
+        guest = hosts.guest()
+        guest.do("alloc 1 33554432")
+        guest.do("fill 0 1 33554432 7")
+        run_chain(guest)
+        begun = hosts.migrate(guest.session, "--bandwidth", "1M", "--no-wait")
+        t.equal(begun.code, 0, str(begun))
+        harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["page_bytes"] > 0, "the first pages")
+        for pid in movers(hosts.north) + movers(hosts.south):
+            with open(f"/proc/{pid}/status", encoding="ascii") as text:
+                status = dict(line.split(":", 1) for line in text if ":" in line)
+            seen = {key: status[key].strip() for key in ("Seccomp", "NoNewPrivs", "CapEff")}
+            t.equal(seen, {"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0" * 16})
+        t.equal(hosts.north.ctl("migration", "cancel", begun.out.strip()).code, 0)
+
+
 def test_what_speaks_no_tls_is_answered_with_an_end(t):
     with two() as hosts:
         with socket.create_connection(("127.0.0.1", hosts.south.port), timeout=20) as stranger:

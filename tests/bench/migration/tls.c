@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The baseline of migrations: a bare TLS stream with a mover's settings, from one process to another over TCP.
+ *
+ *   bench-tls FOLDER HOST BYTES      prints bytes a second
+ */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "host-agent/mover/tls.h"
+
+#define CHUNK	(256u << 10)
+#define TIME_NS (60 * GANTRY_NS_PER_S)
+
+static uint8_t chunk[CHUNK];
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "bench-tls: %s\n", what);
+	_exit(1);
+}
+
+static struct gantry_tls *secure(const char *folder, bool is_server, int sock, const char *host)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_tls *t = NULL;
+	int one = 1;
+
+	(void)setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (gantry_tls_new(folder, is_server, &t, &err) < 0 ||
+	    gantry_tls_open(t, sock, host, TIME_NS, &err) < 0)
+		fail(err.text);
+	return t;
+}
+
+static void receive(const char *folder, int listener, uint64_t bytes)
+{
+	int sock = accept(listener, NULL, NULL);
+	struct gantry_tls *t = secure(folder, true, sock, "");
+
+	while (bytes > 0) {
+		int64_t n = gantry_tls_recv(t, chunk, sizeof(chunk), TIME_NS);
+
+		if (n <= 0)
+			fail("the stream ended");
+		bytes -= (uint64_t)n < bytes ? (uint64_t)n : bytes;
+	}
+	if (gantry_tls_send(t, "k", 1) < 0)
+		fail("no answer went");
+	gantry_tls_free(t);
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+	socklen_t len = sizeof(addr);
+	uint64_t bytes, start_ns, took_ns;
+	struct gantry_tls *t;
+	int listener, sock;
+
+	if (argc != 4)
+		fail("FOLDER HOST BYTES");
+	bytes = strtoull(argv[3], NULL, 10);
+	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(listener, (struct sockaddr *)&addr, len) < 0 || listen(listener, 1) < 0 ||
+	    getsockname(listener, (struct sockaddr *)&addr, &len) < 0)
+		fail("no socket");
+	if (fork() == 0)
+		receive(argv[1], listener, bytes);
+	sock = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(sock, (struct sockaddr *)&addr, len) < 0)
+		fail("no connection");
+	t = secure(argv[1], false, sock, argv[2]);
+	memset(chunk, 7, sizeof(chunk));
+	start_ns = gantry_now_ns();
+	for (uint64_t at = 0; at < bytes; at += sizeof(chunk))
+		if (gantry_tls_send(t, chunk, sizeof(chunk)) < 0)
+			fail("the stream broke");
+	if (gantry_tls_recv(t, chunk, 1, TIME_NS) != 1)
+		fail("no answer came");
+	took_ns = gantry_now_ns() - start_ns;
+	printf("%" PRIu64 "\n", (uint64_t)((double)bytes * 1e9 / (double)took_ns));
+	gantry_tls_free(t);
+	(void)wait(NULL);
+	return 0;
+}
