@@ -359,7 +359,7 @@ static void step(struct gantry_handover *h, enum gantry_handover_event event)
 
 static void take_progress(struct gantry_handover *h, const struct gantry_mover_msg *msg)
 {
-	h->rounds = msg->round;
+	h->rounds = msg->round + 1;
 	h->sent_bytes = msg->value[1];
 	h->page_bytes = msg->value[2];
 	if (msg->code)
