@@ -62,6 +62,10 @@ struct family {
 COUNTER(agent_restarts, restarts, 1)
 COUNTER(agent_attaches, counters.attaches, 1)
 COUNTER(agent_refused, counters.attach_refused, 1)
+COUNTER(agent_handovers, counters.handovers, 1)
+COUNTER(agent_handovers_failed, counters.handovers_failed, 1)
+COUNTER(agent_handover_bytes, counters.handover_bytes, 1)
+COUNTER(agent_handover_downtime, counters.handover_downtime_ns, NS)
 COUNTER(agent_protocol_errors, counters.protocol_errors, 1)
 COUNTER(agent_denied_peers, counters.denied_peers, 1)
 COUNTER(agent_workers_spawned, counters.workers_spawned, 1)
@@ -143,6 +147,14 @@ static const struct family agent_families[] = {
 	{ "gantry_attach_refused_total", "Guests refused at a door", true, agent_refused },
 	{ "gantry_attach_seconds_total", "Time from HELLO to WELCOME, summed", true,
 	  agent_attach_seconds },
+	{ "gantry_host_migrations_total", "Sessions that went to another host or came from one",
+	  true, agent_handovers },
+	{ "gantry_host_migrations_failed_total", "Those that stayed where they were", true,
+	  agent_handovers_failed },
+	{ "gantry_host_migration_sent_bytes_total", "Bytes that went to other hosts", true,
+	  agent_handover_bytes },
+	{ "gantry_host_migration_downtime_seconds", "Of the latest session that went", false,
+	  agent_handover_downtime },
 	{ "gantry_protocol_errors_total", "Peers that broke the rules", true,
 	  agent_protocol_errors },
 	{ "gantry_door_denied_total", "Guests of users that a door does not admit", true,

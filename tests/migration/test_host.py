@@ -102,6 +102,10 @@ def test_list_show_and_events_tell_of_it_on_both_sides(t):
         t.equal([arrived["direction"], arrived["state"], arrived["host"]], ["in", "done", "north"])
         t.true(out["rounds"] >= 2 and out["sent_bytes"] > out["page_bytes"] > 0, str(out))
         t.true(0 < out["downtime_ns"] < out["elapsed_ns"], str(out))
+        stats = {m["name"]: m["value"] for m in hosts.north.ctl_json("stats")["metrics"]}
+        t.equal(stats["gantry_host_migrations_total"], 1)
+        t.true(stats["gantry_host_migration_sent_bytes_total"] >= out["sent_bytes"])
+        t.true(0 < stats["gantry_host_migration_downtime_seconds"] < 30)
         shown = hosts.north.ctl("migration", "show", str(out["migration_id"]))
         t.contains(shown.out, "has moved")
         kinds = [event["kind"] for event in
