@@ -169,6 +169,28 @@ def test_server_is_told_before_a_busy_session_is_cut_off(t):
         t.equal(w.log("terminate_client")[0][1:], [str(server), str(victim), "alive=1"])
 
 
+def test_fault_that_does_not_come_is_waited_for_a_while(t):
+    with World(red={"trust_group": "lab"}, blue={"trust_group": "lab"}) as w:
+        red, blue = Puppet(w.agent, "red"), Puppet(w.agent, "blue")
+        # The first runs, and the other waits for its turn.
+        for guest, field in ((red, "issued"), (blue, "taken")):
+            w.server_of(guest)
+            guest.do("kernel stuck")
+            guest.do("launch 0")
+            harness.wait_until(lambda guest=guest, field=field:
+                               w.agent.ctl_json("queue", "show", guest.queue)["queue"][field], f"its task is {field}")
+        harness.wait_until(lambda: any((x["mode"], x["state"]) == ("packed", "warm") for x in w.agent.workers()), "one is warm")
+        victim, neighbour = (w.worker_of(guest)["pid"] for guest in (red, blue))
+        os.kill(victim, signal.SIGKILL)
+        w.event("session-recovered")
+        told = next(line for line in w.agent.log().splitlines() if " session-recovered " in line)
+        # Processors have no contexts that end together: nobody says anything, and then what is there is used.
+        t.true(int(told.rpartition("after ")[2].split()[0]) >= 400000, told)
+        t.equal(w.worker_of(blue)["pid"], neighbour, "who serves the neighbour")
+        for guest in (red, blue):
+            guest.guest.process.kill()
+
+
 def test_each_group_has_a_server_and_isolated_tenants_none(t):
     with World(red={"trust_group": "lab"}, green={"trust_group": "shop"}, blue={"isolation": "isolated"}) as w:
         red, green, blue = (Puppet(w.agent, name) for name in ("red", "green", "blue"))
