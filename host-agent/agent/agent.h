@@ -36,11 +36,13 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_AGENT_H
 #define GANTRY_HOST_AGENT_AGENT_AGENT_H
 
+#include <errno.h>
 #include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/array.h"
 #include "base/list.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/guard.h"
@@ -184,5 +186,19 @@ struct gantry_agent {
 	struct gantry_placement *placement;
 	struct gantry_cgroups *cgroups; /* NULL: not started, or no memory */
 };
+
+/* Of an agent that is all zeroes: what is not zero where there is nothing, its lists and descriptors. */
+static inline void gantry_agent_blank(struct gantry_agent *a)
+{
+	struct gantry_list *const lists[] = {
+		&a->tenants, &a->sessions, &a->workers,	  &a->wanting, &a->held,     &a->migrations,
+		&a->relays,  &a->movers,   &a->handovers, &a->mps,     &a->mps_runs,
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(lists); i++)
+		gantry_list_init(lists[i]);
+	a->lock_fd = a->monitor_fd = a->handover_fd = a->vsock_fd = -EBADF;
+	a->monitor_program = a->worker_program = -EBADF;
+}
 
 #endif

@@ -517,30 +517,14 @@ int gantry_agent_run(const struct gantry_agent_args *args)
 
 	*a = (struct gantry_agent){
 		.args = *args,
-		.lock_fd = -EBADF,
-		.monitor_fd = -EBADF,
-		.monitor_program = -EBADF,
-		.worker_program = -EBADF,
 		.next_session_id = 1,
 		.next_worker_id = 1,
 		.next_machine_id = 1,
 		.started_unix_ns = gantry_unix_now_ns(),
 	};
-	gantry_list_init(&a->tenants);
-	gantry_list_init(&a->sessions);
-	gantry_list_init(&a->workers);
-	gantry_list_init(&a->wanting);
-	gantry_list_init(&a->migrations);
-	gantry_list_init(&a->held);
+	gantry_agent_blank(a);
 	gantry_slabs_init(a);
 	gantry_upgrade_init(a);
-	gantry_list_init(&a->relays);
-	gantry_list_init(&a->movers);
-	gantry_list_init(&a->handovers);
-	a->handover_fd = -EBADF;
-	a->vsock_fd = -EBADF;
-	gantry_list_init(&a->mps);
-	gantry_list_init(&a->mps_runs);
 	(void)signal(SIGPIPE, SIG_IGN); /* cannot fail with these arguments */
 	r = start(a, &err);
 	if (r == -ECANCELED)

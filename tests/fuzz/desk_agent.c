@@ -72,15 +72,10 @@ static void make_agent(void)
 	gantry_log_level_set(GANTRY_LOG_ERR);
 	(void)snprintf(dir, sizeof(dir), "/tmp/gantry-fuzz-XXXXXX");
 	agent.args.run_dir = mkdtemp(dir);
-	agent.monitor_fd = -EBADF;
+	gantry_agent_blank(&agent);
 	agent.next_machine_id = 1;
 	agent.base = event_base_new();
 	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
-	gantry_list_init(&agent.tenants);
-	gantry_list_init(&agent.sessions);
-	gantry_list_init(&agent.workers);
-	gantry_list_init(&agent.wanting);
-	gantry_list_init(&agent.held);
 	config = gantry_config_new();
 	if (!agent.args.run_dir || !agent.base || !agent.events || !config ||
 	    gantry_config_parse(config, "fuzz", text, sizeof(text) - 1, NULL) < 0)

@@ -39,13 +39,9 @@ static void set_up(void)
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	memset(&agent, 0, sizeof(agent));
 	agent.args.run_dir = dir;
-	agent.monitor_fd = -EBADF;
+	gantry_agent_blank(&agent);
 	agent.base = event_base_new();
 	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
-	gantry_list_init(&agent.tenants);
-	gantry_list_init(&agent.sessions);
-	gantry_list_init(&agent.workers);
-	gantry_list_init(&agent.wanting);
 	config = gantry_config_new();
 	ck_assert_int_eq(gantry_config_parse(config, "test", text, strlen(text), NULL), 0);
 	agent.config = config;

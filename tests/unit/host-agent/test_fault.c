@@ -46,19 +46,10 @@ static void begin(void)
 	const struct gantry_worker_class class = { .mode = GANTRY_ISOLATED };
 	struct gantry_session *s;
 
-	agent = (struct gantry_agent){
-		.base = event_base_new(), .monitor_fd = -EBADF, .lock_fd = -EBADF, .ndevices = 2
-	};
+	agent = (struct gantry_agent){ .base = event_base_new(), .ndevices = 2 };
+	gantry_agent_blank(&agent);
 	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
 	agent.config = gantry_config_new();
-	gantry_list_init(&agent.tenants);
-	gantry_list_init(&agent.sessions);
-	gantry_list_init(&agent.workers);
-	gantry_list_init(&agent.migrations);
-	gantry_list_init(&agent.handovers);
-	gantry_list_init(&agent.wanting);
-	gantry_list_init(&agent.mps);
-	gantry_list_init(&agent.mps_runs);
 	gantry_store_init(&agent.handed, true);
 	red.agent = a;
 	gantry_list_init(&red.waiting);

@@ -78,17 +78,10 @@ static struct gantry_session *new_session(uint64_t id)
 
 static void begin_agent(void)
 {
-	agent = (struct gantry_agent){ .base = event_base_new(),
-				       .monitor_fd = -EBADF,
-				       .lock_fd = -EBADF };
+	agent = (struct gantry_agent){ .base = event_base_new() };
+	gantry_agent_blank(&agent);
 	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
 	agent.config = gantry_config_new();
-	gantry_list_init(&agent.tenants);
-	gantry_list_init(&agent.sessions);
-	gantry_list_init(&agent.workers);
-	gantry_list_init(&agent.handovers);
-	gantry_list_init(&agent.migrations);
-	gantry_list_init(&agent.wanting);
 	gantry_store_init(&agent.handed, true);
 	gantry_slabs_init(a);
 	red.agent = a;
