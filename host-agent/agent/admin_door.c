@@ -9,8 +9,10 @@
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/ivshmem.h"
+#include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 
 /* NULL: refused. */
@@ -83,6 +85,25 @@ static Gantry__Admin__IvshmemDoor *show_ivshmem(const struct gantry_tenant *t,
 	return msg;
 }
 
+static Gantry__Admin__VsockDoor *show_vsock(const struct gantry_tenant *t, struct gantry_answer *r)
+{
+	Gantry__Admin__VsockDoor *msg = gantry_answer_take(r, sizeof(*msg));
+	const struct gantry_agent *a = t->agent;
+
+	gantry__admin__vsock_door__init(msg);
+	msg->cid = t->conf.vsock_cid;
+	msg->port = a->config->agent.vsock_port;
+	msg->socket =
+		gantry_answer_text(r, ""); /* the kernel's vhost-vsock: QEMU needs none of ours */
+	msg->state = gantry_answer_text(r, a->vsock_fd < 0 ? "closed" : "open");
+	msg->reason = gantry_answer_text(
+		r, a->vsock_fd < 0 ? "this host's kernel takes no connection by vsock" : "");
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		msg->guests += s->tenant == t && s->conn &&
+			       strcmp(s->conn->transport, GANTRY_CONN_VSOCK) == 0;
+	return msg;
+}
+
 void gantry_verb_door_show(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			   struct gantry_answer *r)
 {
@@ -96,6 +117,8 @@ void gantry_verb_door_show(struct gantry_agent *a, const Gantry__Admin__AdminReq
 	msg->tenant = gantry_answer_text(r, t->conf.name);
 	if (t->conf.ivshmem)
 		msg->ivshmem = show_ivshmem(t, r);
+	if (t->conf.vsock_cid)
+		msg->vsock = show_vsock(t, r);
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_DOORS;
 	r->msg.doors = msg;
 }

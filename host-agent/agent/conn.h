@@ -29,6 +29,12 @@ struct gantry_tenant;
 
 #define GANTRY_CONN_MESSAGE_MAX 256u /* bytes of the longest that a guest may send */
 
+/* Bindings' names: what session list shows as door. */
+#define GANTRY_CONN_UNIX    "unix"
+#define GANTRY_CONN_IVSHMEM "ivshmem"
+#define GANTRY_CONN_VSOCK   "vsock"
+#define GANTRY_CONN_STREAM  "stream"
+
 enum gantry_conn_state {
 	GANTRY_CONN_HALF_OPEN, /* waiting for HELLO */
 	GANTRY_CONN_WAITING,   /* for room in the tenant */
@@ -59,7 +65,7 @@ struct gantry_conn_ops {
 struct gantry_conn {
 	struct gantry_list link; /* tenant->waiting while it waits */
 	const struct gantry_conn_ops *ops;
-	const char *transport; /* for people: "unix" */
+	const char *transport; /* GANTRY_CONN_UNIX ... */
 	struct gantry_agent *agent;
 	struct gantry_tenant *tenant;
 	struct gantry_session *session;

@@ -19,6 +19,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/liveness.h"
 #include "host-agent/agent/run.h"
@@ -236,7 +237,7 @@ static struct gantry_conn *new_conn(struct gantry_tenant *t, int fd)
 
 	if (!u)
 		return NULL;
-	gantry_conn_init(&u->conn, &unix_ops, "unix", t);
+	gantry_conn_init(&u->conn, &unix_ops, GANTRY_CONN_UNIX, t);
 	u->fd = fd;
 	u->pidfd = -EBADF;
 	if (gantry_fd_peer_cred(fd, &cred) == 0) {
@@ -284,6 +285,7 @@ static void doors_again(evutil_socket_t fd, short what, void *arg)
 			/* it was there before: no memory needed */
 			(void)event_add(t->door_event, NULL);
 	gantry_vsock_look_again(a);
+	gantry_ivshmem_look_again(a);
 }
 
 void gantry_doors_listen(struct gantry_agent *a, bool on)
@@ -308,29 +310,24 @@ void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, stru
 	(void)gantry_timer_set(a, &a->door_retry_timer, FD_EXHAUSTED_WAIT_NS, doors_again, a);
 }
 
-void gantry_door_exhausted(struct gantry_tenant *t)
-{
-	gantry_door_look_away(t->agent, t, t->door_event);
-}
-
 /* The kernel gives the lowest number that is free. */
-bool gantry_door_scarce(int fd)
+bool gantry_door_scarce(struct gantry_agent *a, int fd)
 {
 	struct rlimit limit;
+	bool is_scarce = getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+			 limit.rlim_cur > 4 * FDS_RESERVED &&
+			 (rlim_t)fd >= limit.rlim_cur - FDS_RESERVED;
 
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 4 * FDS_RESERVED &&
-	       (rlim_t)fd >= limit.rlim_cur - FDS_RESERVED;
+	a->counters.fd_exhausted += is_scarce;
+	return is_scarce;
 }
 
 static void turn_away(struct gantry_tenant *t, int fd)
 {
 	struct gantry_door_refuse msg;
 
-	t->agent->counters.fd_exhausted++;
 	t->agent->counters.attach_refused++;
-	gantry_conn_fill_refuse(
-		&msg, GANTRY_DOOR_REFUSE, GANTRY_E_AGAIN,
-		"the host is short of descriptors; raise LimitNOFILE or lower sessions");
+	gantry_conn_fill_refuse(&msg, GANTRY_DOOR_REFUSE, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
 	(void)gantry_fd_send(fd, &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT); /* closed either way */
 	gantry_fd_close(fd);
 }
@@ -362,10 +359,10 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-			gantry_door_exhausted(t);
+			gantry_door_look_away(t->agent, t, t->door_event);
 		if (fd < 0)
 			return;
-		if (gantry_door_scarce(fd))
+		if (gantry_door_scarce(t->agent, fd))
 			turn_away(t, fd);
 		else
 			take_guest(t, fd);

@@ -30,9 +30,11 @@ int gantry_door_make_parents(const char *path, struct gantry_err *err);
 /* Who may connect to the socket at @path; a failure is told. */
 void gantry_door_give_to(const struct gantry_tenant *t, const char *path, uid_t uid, gid_t gid,
 			 const char *owner);
-/* Whether @fd, just got, is one of the last: for administrators and workers, not for guests. */
-bool gantry_door_scarce(int fd);
-/* The same of a listener that is not only @t's door: its event is added again after a while. @t may be NULL. */
+#define GANTRY_DOOR_SCARCE "the host is short of descriptors; raise LimitNOFILE or lower sessions"
+
+/* Whether @fd, just got, is one of the last: for administrators and workers, not for guests. Counted. */
+bool gantry_door_scarce(struct gantry_agent *a, int fd);
+/* No descriptor is left: @listener, whose event that is, looks away for a while. @t may be NULL: it is not one tenant's. */
 void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener);
 /* Whether doors let new guests in; those who come meanwhile wait in the sockets. */
 void gantry_doors_listen(struct gantry_agent *a, bool on);

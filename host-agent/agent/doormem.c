@@ -233,7 +233,7 @@ static void take_claim(struct gantry_desk *d)
 
 static void open_desk(struct gantry_desk *d)
 {
-	gantry_conn_init(&d->conn, &desk_ops, "ivshmem", d->mem->tenant);
+	gantry_conn_init(&d->conn, &desk_ops, GANTRY_CONN_IVSHMEM, d->mem->tenant);
 	d->open = true;
 }
 

@@ -424,7 +424,7 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 
 	(void)what;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-		gantry_door_exhausted(t);
+		gantry_door_look_away(t->agent, t, t->ivshmem_event);
 	if (fd < 0) {
 		unprepare(m);
 		return;
@@ -436,6 +436,14 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 	turn_away(t, fd, r < 0 ? r : GANTRY_E_AGAIN,
 		  r < 0 ? err.text : "the kernel gives its socket too little room");
 	unprepare(m);
+}
+
+void gantry_ivshmem_look_again(struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
+		if (t->ivshmem_event)
+			/* it was there before: no memory needed */
+			(void)event_add(t->ivshmem_event, NULL);
 }
 
 static void shut_listener(struct gantry_tenant *t)
@@ -591,7 +599,8 @@ static void restore_machine(struct gantry_agent *a, const struct kept_machine *k
 
 	if (k->id >= a->next_machine_id)
 		a->next_machine_id = k->id + 1;
-	if (t && k->nvectors > 0 && k->nvectors <= GANTRY_DOORMEM_MAX_VECTORS &&
+	/* Without its connection nobody would ever know that it is gone. */
+	if (t && conn >= 0 && k->nvectors > 0 && k->nvectors <= GANTRY_DOORMEM_MAX_VECTORS &&
 	    gantry_doormem_restore(t, k->id, k->nvectors, k->epoch, fd, &mem, &err) == 0 &&
 	    new_machine(t, mem, &m) == 0) {
 		m->nsent = gantry_doormem_is_open(mem) ? GANTRY_IVSHMEM_MAX_MESSAGES : 0;
@@ -605,7 +614,7 @@ static void restore_machine(struct gantry_agent *a, const struct kept_machine *k
 		return;
 	}
 	gantry_event(a, "machine-gone", t, NULL, NULL, "machine %llu is not taken over: %s", k->id,
-		     err.text);
+		     err.text[0] ? err.text : "its connection, or its tenant, is lost");
 	if (conn >= 0)
 		hold(a, conn);
 	if (mem)

@@ -71,6 +71,9 @@ void gantry_ivshmem_shut(struct gantry_tenant *t);
 /* And those who are there go. */
 void gantry_ivshmem_close(struct gantry_tenant *t, int status, const char *text);
 
+/* Listeners that looked away look again. */
+void gantry_ivshmem_look_again(struct gantry_agent *a);
+
 /* Of the next machine's memory. */
 uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t);
 

@@ -231,6 +231,22 @@ static void take_shared(struct gantry_session *s)
 	}
 }
 
+/* "s/SESSION/vsock": the guest behind its relay comes by AF_VSOCK. */
+static void take_vsock(struct gantry_session *s)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	/* it fits */
+	(void)gantry_str_format(name, sizeof(name), "s/%llx/vsock", (unsigned long long)s->id);
+	fd = gantry_store_take(&s->agent->handed, name);
+	if (fd < 0)
+		return;
+	gantry_fd_close(fd);
+	s->is_vsock = true;
+	gantry_keep(s->agent, s->bell_fd, "%s", name);
+}
+
 /* "s/SESSION/nonce/HEX": its guest is a relay. */
 static void take_nonce(struct gantry_session *s)
 {
@@ -384,6 +400,7 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
 	take_served_by(s);
 	take_nonce(s);
+	take_vsock(s);
 	take_arriving(s);
 	/* Held still to be moved, or come from another host: whoever has the nonce is its guest. */
 	s->awaits_guest = s->is_relayed && *door_fd < 0;
@@ -633,8 +650,8 @@ static void open_conn(struct gantry_session *s)
 	s->door_fd = -EBADF;
 	if (fd >= 0 && s->doormem)
 		gantry_doormem_rejoin(s);
-	if (fd >= 0 && (s->doormem || !(s->is_relayed ? gantry_vsock_restore(s, fd)
-						      : gantry_door_restore(s, fd))))
+	if (fd >= 0 && (s->doormem ||
+			!(s->is_relayed ? gantry_vsock_restore(s, fd) : gantry_door_restore(s, fd))))
 		gantry_fd_close(fd);
 }
 

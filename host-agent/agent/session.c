@@ -21,6 +21,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
+#include "host-agent/agent/door.h"
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/handover.h"
@@ -118,6 +119,9 @@ static int borrow_segment(struct gantry_session *s, const struct gantry_session_
 		s->wake_fd = fcntl(place->wake_fd, F_DUPFD_CLOEXEC, 0);
 	if (s->segment_fd < 0 || s->bell_fd < 0 || (place->wake_fd >= 0 && s->wake_fd < 0))
 		return gantry_err_set_errno(err, -errno, "keeping the session's descriptors");
+	/* Who comes by a socket was asked when it was accepted. */
+	if (gantry_door_scarce(s->agent, s->segment_fd))
+		return gantry_err_set(err, -EMFILE, GANTRY_DOOR_SCARCE);
 	return 0;
 }
 

@@ -10,7 +10,6 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -89,6 +88,8 @@ static void keep_relay(struct gantry_session *s, int fd)
 {
 	gantry_keep(s->agent, fd, "s/%llx/door", (unsigned long long)s->id);
 	keep_nonce(s, fd);
+	if (s->is_vsock) /* which descriptor it is does not matter */
+		gantry_keep(s->agent, s->bell_fd, "s/%llx/vsock", (unsigned long long)s->id);
 }
 
 /* From here on the guest's stream is the relay's, and the relay the guest. */
@@ -111,6 +112,7 @@ static int hand_over(struct stream_conn *v)
 	v->fd = door;
 	v->is_relayed = true;
 	s->is_relayed = true;
+	s->is_vsock = strcmp(v->conn.transport, GANTRY_CONN_VSOCK) == 0;
 	keep_relay(s, door);
 	return watch_fd(v);
 }
@@ -340,7 +342,8 @@ static struct gantry_conn *new_conn(struct gantry_tenant *t, const char *transpo
 
 struct gantry_conn *gantry_vsock_restore(struct gantry_session *s, int fd)
 {
-	struct gantry_conn *c = new_conn(s->tenant, "vsock", fd);
+	struct gantry_conn *c = new_conn(
+		s->tenant, s->is_vsock ? GANTRY_CONN_VSOCK : GANTRY_CONN_STREAM, fd);
 
 	if (!c)
 		return NULL;
@@ -365,10 +368,8 @@ static void take_guest(struct gantry_tenant *t, const char *transport, int fd)
 {
 	struct gantry_conn *c;
 
-	if (gantry_door_scarce(fd)) {
-		t->agent->counters.fd_exhausted++;
-		refuse(t->agent, fd, GANTRY_E_AGAIN,
-		       "the host is short of descriptors; raise LimitNOFILE or lower sessions");
+	if (gantry_door_scarce(t->agent, fd)) {
+		refuse(t->agent, fd, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
 		return;
 	}
 	c = new_conn(t, transport, fd);
@@ -399,7 +400,7 @@ static void path_ready(evutil_socket_t listener, short what, void *arg)
 
 		if (fd < 0)
 			return;
-		take_guest(t, "stream", fd);
+		take_guest(t, GANTRY_CONN_STREAM, fd);
 	}
 }
 
@@ -427,7 +428,7 @@ static void port_ready(evutil_socket_t listener, short what, void *arg)
 			return;
 		t = tenant_of(a, addr.svm_cid);
 		if (t) {
-			take_guest(t, "vsock", fd);
+			take_guest(t, GANTRY_CONN_VSOCK, fd);
 			continue;
 		}
 		a->counters.denied_peers++;
@@ -535,29 +536,10 @@ void gantry_vsock_door_close(struct gantry_tenant *t)
 	t->vsock_path[0] = '\0';
 }
 
-/* One that an earlier agent left with the monitor, if it is where it is to be: its backlog is not lost. */
-static int kept_listener(struct gantry_tenant *t)
-{
-	char name[GANTRY_MONITOR_NAME_MAX];
-	struct sockaddr_un addr;
-	socklen_t len = sizeof(addr);
-	int fd;
-
-	(void)gantry_str_format(name, sizeof(name), "lv/%s", t->conf.name); /* it fits */
-	fd = gantry_store_take(&t->agent->handed, name);
-	if (fd < 0)
-		return -ENOENT;
-	memset(&addr, 0, sizeof(addr));
-	if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0 &&
-	    strcmp(addr.sun_path, t->conf.vsock_path) == 0 && access(addr.sun_path, F_OK) == 0)
-		return fd;
-	gantry_fd_close(fd);
-	return -ENOENT;
-}
-
 int gantry_vsock_door_open(struct gantry_tenant *t, struct gantry_err *err)
 {
 	const char *path = t->conf.vsock_path;
+	char name[GANTRY_MONITOR_NAME_MAX];
 	uid_t uid = (uid_t)-1;
 	gid_t gid = (gid_t)-1;
 	int r;
@@ -572,7 +554,8 @@ int gantry_vsock_door_open(struct gantry_tenant *t, struct gantry_err *err)
 		r = gantry_owner_parse(t->conf.door_owner, &uid, &gid, err);
 	if (r < 0)
 		return r;
-	t->vsock_fd = kept_listener(t);
+	(void)gantry_str_format(name, sizeof(name), "lv/%s", t->conf.name); /* it fits */
+	t->vsock_fd = gantry_door_kept(t->agent, name, path);
 	if (t->vsock_fd < 0) {
 		r = gantry_unix_listen(path, SOCK_STREAM | SOCK_NONBLOCK, (mode_t)t->conf.door_mode,
 				       &t->vsock_fd);

@@ -37,6 +37,8 @@
 #define MESSAGE_MAX	  256u
 #define LAST_WORDS_NS	  GANTRY_NS_PER_S
 #define RECEIVES_PER_TURN 16
+/* A guest that never stops, or a worker, does not keep the agent's word from being heard. */
+#define TURNS_UNHEARD 16
 /* A task that is over sooner costs neither of us a wake-up. */
 #define SPIN_MAX_NS 50000u
 
@@ -214,16 +216,22 @@ static bool sleep_for_news(struct relay *r)
 static void serve(struct relay *r)
 {
 	bool speaks = true;
+	unsigned int unheard = 0;
 
 	while (!r->is_over) {
 		bool more = speaks && hear_guest(r);
 
+		if (++unheard >= TURNS_UNHEARD) {
+			hear_agent(r);
+			unheard = 0;
+		}
 		tell_guest(r);
 		speaks = true;
 		if (more)
 			continue;
 		if (!spin_for_news(r)) {
 			speaks = sleep_for_news(r);
+			unheard = 0;
 			continue;
 		}
 		tell_guest(r);

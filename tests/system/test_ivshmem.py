@@ -8,6 +8,8 @@ import functools
 import os
 import random
 import re
+import resource
+import select
 import socket
 import struct
 import time
@@ -260,6 +262,43 @@ def test_door_closed_by_configuration_ends_what_is_there(t):
             pass
 
 
+def test_machine_that_comes_while_no_descriptor_is_left_waits_and_costs_nothing(t):
+    with world() as agent:
+        pid = agent.agent_pid()
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting:
+            waiting.connect(path(agent))
+            spent, began = harness.cpu_s(pid), time.monotonic()
+            while time.monotonic() < began + 2:
+                t.equal(select.select([waiting], [], [], 0.1)[0], [], "nobody is served")
+            share = (harness.cpu_s(pid) - spent) / (time.monotonic() - began)
+            t.note(f"{100 * share:.1f} % of a processor in the agent")
+            t.below(share, 0.1, "it looks away meanwhile")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            t.equal(ivpeer.receive(waiting)[0], 0, "served once there are descriptors again")
+
+
+def test_programs_of_machines_leave_the_last_descriptors_to_others(t):
+    with world(red={"sessions": 64, "isolation": "pooled", "ivshmem_size": "256M"}) as agent, machine(agent) as vm:
+        pid = agent.agent_pid()
+        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (300, hard))
+        refused = None
+        for number in range(60):
+            desk = vm.desk(number).claim().wait_served()
+            desk.post(ivpeer.hello(heap=1 << 20))
+            message = desk.answer()
+            if kind_of(message) == REFUSE:
+                refused = status_of(message)
+                break
+        t.true(refused, "not all 60 come in")
+        t.equal(refused[0], statuses()["AGAIN"], str(refused))
+        t.contains(refused[1], "descriptors", "the sentence")
+        t.true(len(agent.sessions()) >= 5, "an administrator is heard")
+        t.true(metric(agent, "gantry_descriptors_exhausted_total", None) >= 1, "it is counted")
+
+
 # --- administration ----------------------------------------------------------------------------------------
 
 def varint(n):
@@ -365,7 +404,7 @@ def test_right_is_given_and_taken_while_it_runs(t):
 
 def metric(agent, name, tenant="red"):
     for m in agent.ctl_json("stats")["metrics"]:
-        if m["name"] == name and f'"{tenant}"' in m["labels"]:
+        if m["name"] == name and (tenant is None or f'"{tenant}"' in m["labels"]):
             return m["value"]
     raise harness.Failure(f"no metric {name}")
 

@@ -13,6 +13,7 @@ import time
 
 import harness
 import puppet
+from scripted import events
 from streamproxy import HEADER, MAGIC, Proxy
 
 WELCOME, REFUSE, NOTICE = 2, 3, 8
@@ -311,6 +312,69 @@ def test_strangers_at_the_stream_door_are_refused(t):
         t.equal(status_of(peer.hear_kind(REFUSE)), (E_DETACHED, "the session is over"))
         t.equal(agent.sessions(), [])
         t.equal(relays(agent), [])
+
+
+SO_SNDBUFFORCE = 32
+
+
+def test_relay_hears_the_agent_while_its_guest_never_stops(t):
+    """What its guest has sent already must not be all taken first: there may be no end to it."""
+    with world() as agent:
+        peer = Peer(agent.vsock)
+        peer.attach()
+        try:
+            peer.sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
+        except OSError as error:
+            raise harness.Skip(f"no room for what the guest sends: {error}") from None
+        relay = relays(agent)[0]
+        harness.send_signal(relay, signal.SIGSTOP)
+        words = frame(DATA, struct.pack("<Q", 0) + b"x") * 40000
+        for _ in range(32):
+            peer.say(words)
+        t.equal(agent.ctl("session", "kick", str(agent.sessions()[0]["session_id"])).code, 0)
+        harness.wait_until(lambda: not agent.sessions(), "the session's end")
+        harness.send_signal(relay, signal.SIGCONT)
+        end = None
+        try:
+            while peer.sock.recv(65536):
+                pass
+        except ConnectionResetError as error:
+            end = error
+        t.true(end, "it hung up with the guest's words unread")
+        harness.wait_until(lambda: not relays(agent), "the relay's end")
+
+
+def test_streams_that_come_again_and_again_do_not_push_events_out(t):
+    with world() as agent:
+        peer = Peer(agent.vsock)
+        nonce, _ = peer.attach()
+        for _ in range(60):
+            again = Peer(agent.vsock)
+            again.say(hello(nonce))
+            again.hear_kind(WELCOME)
+            again.sock.close()
+        told = events(agent, "session-reconnected")
+        t.true(0 < len(told) <= 41, f"{len(told)} events of 60 streams")
+        t.equal(len(agent.sessions()), 1)
+
+
+def test_door_of_a_stream_is_called_the_same_by_the_next_agent(t):
+    with world() as agent:
+        peer = Peer(agent.vsock)
+        peer.attach()
+        for _ in range(2):
+            t.equal([s["door"] for s in agent.sessions()], ["stream"])
+            agent.kill_agent()
+            agent.wait_ready()
+        t.equal([s["door"] for s in agent.sessions()], ["stream"])
+
+
+def test_vsock_door_is_shown_to_who_attaches_machines(t):
+    with harness.Agent(tenants={"red": {"vsock_cid": 42}, "blue": {}}) as agent:
+        shown = agent.ctl("vm", "args", "red", "--transport", "vsock")
+        t.contains(shown.out, "guest-cid=42")
+        t.contains(agent.ctl("vm", "args", "red").out, "guest-cid=42", "the one it has")
+        t.code(agent.ctl("vm", "args", "blue", "--transport", "vsock"), 4)
 
 
 def test_nonce_is_good_at_its_own_tenants_door_only(t):
