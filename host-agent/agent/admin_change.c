@@ -141,8 +141,8 @@ static int set_signed(struct gantry_tenant_conf *t, const char *key,
 	return gantry_tenant_conf_set(t, key, text, err);
 }
 
-static int set_ivshmem(struct gantry_tenant_conf *t, const Gantry__Admin__TenantSet *set,
-		       struct gantry_err *err)
+static int set_machines(struct gantry_tenant_conf *t, const Gantry__Admin__TenantSet *set,
+			struct gantry_err *err)
 {
 	int r = 0;
 
@@ -150,6 +150,8 @@ static int set_ivshmem(struct gantry_tenant_conf *t, const Gantry__Admin__Tenant
 		r = gantry_tenant_conf_set(t, "ivshmem", set->ivshmem->value ? "yes" : "no", err);
 	r = r < 0 ? r : set_number(t, "ivshmem_size", set->ivshmem_bytes, "", err);
 	r = r < 0 ? r : set_number(t, "ivshmem_vectors", set->ivshmem_vectors, "", err);
+	r = r < 0 ? r : set_number(t, "ivshmem_machines", set->ivshmem_machines, "", err);
+	r = r < 0 ? r : set_number(t, "vsock_cid", set->vsock_cid, "", err);
 	r = r < 0 ? r : set_text(t, "ivshmem_mode", set->ivshmem_mode, err);
 	return r < 0 ? r : set_text(t, "ivshmem_owner", set->ivshmem_owner, err);
 }
@@ -181,7 +183,7 @@ static int set_fields(struct gantry_tenant_conf *t, const Gantry__Admin__TenantS
 	r = r < 0 ? r : set_text(t, "on_full", set->on_full, err);
 	r = r < 0 ? r : set_number(t, "compute_percent", set->compute_percent, "", err);
 	r = r < 0 ? r : set_number(t, "spin", set->spin_ns, "ns", err);
-	return r < 0 ? r : set_ivshmem(t, set, err);
+	return r < 0 ? r : set_machines(t, set, err);
 }
 
 static int state_path(const struct gantry_agent *a, const char *name, char *path, size_t cap,

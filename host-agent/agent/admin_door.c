@@ -10,7 +10,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
-#include "host-agent/agent/events.h"
+#include "host-agent/agent/drain.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
@@ -131,9 +131,9 @@ void gantry_verb_door_drain(struct gantry_agent *a, const Gantry__Admin__AdminRe
 
 	if (!t)
 		return;
-	if (gantry_ivshmem_drain(t, drain->peer ? drain->peer->value : 0,
-				 drain->deadline_ns ? drain->deadline_ns->value : UINT64_MAX,
-				 drain->reason) < 0)
+	if (gantry_drain_begin(t, drain->peer ? drain->peer->value : 0,
+			       drain->deadline_ns ? drain->deadline_ns->value : UINT64_MAX,
+			       drain->reason) < 0)
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
 				   "no machine %llu is connected to tenant %.40s",
 				   (unsigned long long)drain->peer->value, drain->tenant);
@@ -157,5 +157,5 @@ void gantry_verb_door_open(struct gantry_agent *a, const Gantry__Admin__AdminReq
 				   "tenant %.40s may have %llu bytes for a machine (ivshmem_size)",
 				   open->tenant, (unsigned long long)t->conf.ivshmem_bytes);
 	else
-		gantry_ivshmem_undrain(t, bytes);
+		gantry_drain_end(t, bytes);
 }

@@ -267,8 +267,10 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->ivshmem = number(r, conf->ivshmem);
 	msg->ivshmem_bytes = number(r, conf->ivshmem_bytes);
 	msg->ivshmem_vectors = number(r, conf->ivshmem_vectors);
+	msg->ivshmem_machines = number(r, conf->ivshmem_machines);
 	msg->ivshmem_mode = key_text(r, conf, "ivshmem_mode");
 	msg->ivshmem_owner = key_text(r, conf, "ivshmem_owner");
+	msg->vsock_cid = number(r, conf->vsock_cid);
 	return msg;
 }
 

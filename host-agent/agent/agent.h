@@ -7,6 +7,7 @@
  *   tenant.c   tenants from the configuration conn.c     guests at a door: messages, waiting
  *   door.c     Unix sockets                   ivshmem.c  virtual machines that connect
  *   doormem.c  their memory: desks, segments  extents.c  who has which part of it
+ *   drain.c    their doors before they go
  *   ask.c      what a guest may have          session.c  a session's memory and its end
  *   attach.c   the road to a session          recover.c  after a worker's death
  *   worker.c   worker processes               call.c     requests to them

@@ -16,6 +16,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/door.h"
+#include "host-agent/agent/drain.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
@@ -406,7 +407,7 @@ static void come_in(struct gantry_machine *m, int fd)
 		return;
 	}
 	gantry_doormem_open(m->mem);
-	t->ivshmem_bytes = 0; /* what was said for the next machine was for this one */
+	gantry_drain_size_taken(t);
 	gantry_event(t->agent, "machine-connected", t, NULL, NULL,
 		     "machine %llu, pid %d uid %u, has %llu bytes and %u vectors",
 		     (unsigned long long)m->mem->id, (int)m->pid, m->uid,
@@ -521,56 +522,6 @@ uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t)
 	return t->ivshmem_bytes ? t->ivshmem_bytes : t->conf.ivshmem_bytes;
 }
 
-/* ---- drain ---- */
-
-static void drained_long_enough(evutil_socket_t fd, short what, void *arg)
-{
-	struct gantry_tenant *t = arg;
-
-	(void)fd;
-	(void)what;
-	gantry_list_for_each(&t->machines, struct gantry_machine, link, m)
-		if (m->mem->state == GANTRY_DOORMEM_DRAIN)
-			gantry_doormem_evict(m->mem, t->drain_reason);
-}
-
-int gantry_ivshmem_drain(struct gantry_tenant *t, uint64_t id, uint64_t deadline_ns,
-			 const char *reason)
-{
-	bool found = id == 0;
-
-	(void)gantry_str_format(
-		t->drain_reason, sizeof(t->drain_reason), "%s",
-		reason[0] ? reason : "the device is about to be taken away"); /* cut is fine */
-	gantry_list_for_each(&t->machines, struct gantry_machine, link, m)
-		if (id == 0 || m->mem->id == id) {
-			gantry_doormem_drain(m->mem, true);
-			found = true;
-		}
-	if (!found)
-		return -ENOENT;
-	t->ivshmem_drain = t->ivshmem_drain || id == 0;
-	gantry_event(t->agent, "door-drained", t, NULL, NULL, "%s", t->drain_reason);
-	/* Without memory for a timer they are ended at once, rather than never. */
-	if (deadline_ns != UINT64_MAX &&
-	    gantry_timer_set(t->agent, &t->drain_timer, deadline_ns, drained_long_enough, t) < 0)
-		drained_long_enough(-1, 0, t);
-	return 0;
-}
-
-void gantry_ivshmem_undrain(struct gantry_tenant *t, uint64_t bytes)
-{
-	gantry_event_free(&t->drain_timer);
-	t->ivshmem_drain = false;
-	t->ivshmem_bytes = bytes;
-	gantry_list_for_each(&t->machines, struct gantry_machine, link, m) {
-		gantry_doormem_drain(m->mem, false);
-		(void)gantry_doormem_look(m->mem); /* who waited is served */
-	}
-	gantry_event(t->agent, "door-opened", t, NULL, NULL, "the next machine gets %llu bytes",
-		     (unsigned long long)gantry_ivshmem_bytes(t));
-}
-
 /* ---- after a restart ---- */
 
 struct kept_machine {
@@ -662,6 +613,7 @@ void gantry_ivshmem_restore(struct gantry_agent *a)
 		restore_machine(a, &k, gantry_store_take(&a->handed, name));
 		i = 0; /* entries have moved */
 	}
+	gantry_drain_restore(a);
 	restore_held(a); /* after the machines: numbers of theirs are not given again */
 }
 

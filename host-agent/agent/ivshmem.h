@@ -77,15 +77,6 @@ void gantry_ivshmem_look_again(struct gantry_agent *a);
 /* Of the next machine's memory. */
 uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t);
 
-/*
- * Machine @id, 0: all of them and those to come, are drained: no new session. After @deadline_ns those that are left
- * are ended, with @reason; UINT64_MAX: never. -ENOENT: no such machine.
- */
-int gantry_ivshmem_drain(struct gantry_tenant *t, uint64_t id, uint64_t deadline_ns,
-			 const char *reason);
-/* All are open again, and the next machine's memory has @bytes; 0: as configured. */
-void gantry_ivshmem_undrain(struct gantry_tenant *t, uint64_t bytes);
-
 /* Connections that are held until the other side ends them; at the agent's end. */
 void gantry_ivshmem_fini(struct gantry_agent *a);
 

@@ -36,6 +36,12 @@ struct gantry_agent;
 /* And of a worker's socket: worker, entry in the share pages, class (mode, percentage and MPS priority, group). */
 #define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u.%u/%s"
 
+/* The state of a tenant's ivshmem door: tenant's slot, drained or not, when its sessions end, the next machine's bytes. */
+#define GANTRY_KEPT_DOOR_STATE "vd/%u/%u/%llx/%llx"
+
+/* And of a worker's socket: worker, entry in the share pages, class (mode, percentage, group). */
+#define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u/%s"
+
 int gantry_keep_start(struct gantry_agent *a);
 void gantry_keep_stop(struct gantry_agent *a);
 /*

@@ -16,6 +16,7 @@
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/door.h"
+#include "host-agent/agent/drain.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
@@ -301,7 +302,7 @@ void gantry_tenant_free(struct gantry_tenant *t)
 {
 	gantry_door_close(t);
 	gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the door was closed");
-	gantry_event_free(&t->drain_timer);
+	gantry_drain_forget(t);
 	gantry_vsock_door_close(t);
 	gantry_keep_drop(t->agent, "q/%u/%s", t->slot, t->conf.name);
 	gantry_slot_put(t->agent->tenant_slots, t->slot);

@@ -45,6 +45,7 @@ struct gantry_tenant {
 	uint64_t ivshmem_bytes;	 /* of the next machine's memory; 0: as configured */
 	bool ivshmem_drain;	 /* no machine comes in, no new session of those that are there */
 	struct event *drain_timer;
+	uint64_t drain_unix_ns; /* when it fires; 0: not */
 	char drain_reason[96];
 	struct gantry_list machines; /* struct gantry_machine */
 	uint64_t nclaims;	     /* of programs in machines, ever */

@@ -172,3 +172,18 @@ int gantry_ctl_parse(struct gantry_ctl *ctl, int argc, char **argv)
 	ctl->nargs = argc - at;
 	return check_nargs(ctl);
 }
+
+int gantry_ctl_main(int argc, char **argv, int (*run)(struct gantry_ctl *ctl))
+{
+	struct gantry_ctl ctl;
+	int code;
+
+	gantry_ctl_init(&ctl);
+	code = gantry_ctl_parse(&ctl, argc, argv);
+	if (code == 0)
+		code = run(&ctl);
+	if ((fflush(ctl.out) != 0 || ferror(ctl.out)) && code == 0)
+		code = gantry_ctl_fail(&ctl, GANTRY_CTL_FAILED, "the output could not be written");
+	gantry_ctl_fini(&ctl);
+	return code;
+}

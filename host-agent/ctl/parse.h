@@ -11,4 +11,7 @@
  */
 int gantry_ctl_parse(struct gantry_ctl *ctl, int argc, char **argv);
 
+/* What main() does: parse, @run, and a failure where the output could not be written. Returns the exit code. */
+int gantry_ctl_main(int argc, char **argv, int (*run)(struct gantry_ctl *ctl));
+
 #endif

@@ -41,9 +41,11 @@
 	S("ivshmem-size", ivshmem_bytes, SIZE, "SIZE", "memory of a machine, a power of two",      \
 	  NONE)                                                                                    \
 	S("ivshmem-vectors", ivshmem_vectors, NUMBER, "N", "as many as QEMU's device has", NONE)   \
+	S("ivshmem-machines", ivshmem_machines, NUMBER, "N", "machines at once", NONE)             \
 	S("ivshmem-mode", ivshmem_mode, TEXT, "MODE", "permission bits of that socket, octal",     \
 	  NONE)                                                                                    \
-	S("ivshmem-owner", ivshmem_owner, TEXT, "USER[:GROUP]", "who owns that socket", NONE)
+	S("ivshmem-owner", ivshmem_owner, TEXT, "USER[:GROUP]", "who owns that socket", NONE)      \
+	S("vsock-cid", vsock_cid, NUMBER, "CID", "of the machine that may come in by vsock", NONE)
 
 const struct gantry_verb_option gantry_tenant_options[] = {
 #define OPTION(name, member, type, metavar, help, words) \

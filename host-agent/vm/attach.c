@@ -189,9 +189,9 @@ static int check_vsock(struct attachment *a, const Gantry__Admin__VsockDoor *doo
 	if (!door || !door->cid)
 		return gantry_ctl_fail(
 			a->ctl, GANTRY_CTL_DENIED,
-			"tenant %s has no vsock door; give it a vsock_cid in its section of "
-			"gantry.conf(5)",
-			a->tenant);
+			"tenant %s has no vsock door; gantryctl tenant set %s --vsock-cid CID "
+			"gives it one",
+			a->tenant, a->tenant);
 	if (*door->socket)
 		return gantry_ctl_fail(
 			a->ctl, GANTRY_CTL_UNSUPPORTED,

@@ -128,15 +128,5 @@ static int run(struct gantry_ctl *ctl)
 
 int main(int argc, char **argv)
 {
-	struct gantry_ctl ctl;
-	int code;
-
-	gantry_ctl_init(&ctl);
-	code = gantry_ctl_parse(&ctl, argc, argv);
-	if (code == 0)
-		code = run(&ctl);
-	if ((fflush(ctl.out) != 0 || ferror(ctl.out)) && code == 0)
-		code = gantry_ctl_fail(&ctl, GANTRY_CTL_FAILED, "the output could not be written");
-	gantry_ctl_fini(&ctl);
-	return code;
+	return gantry_ctl_main(argc, argv, run);
 }

@@ -364,6 +364,40 @@ def test_drain_lets_programs_finish_and_nobody_in(t):
             t.equal(small.bytes, 32 << 20, "of the size that was said")
 
 
+def door_of(agent, tenant="red"):
+    return ask_admin(agent, SHOW, field(1, tenant))[1]
+
+
+def test_drain_and_size_are_known_to_the_next_agent(t):
+    with world(red={"ivshmem_machines": 2, "heap": "16M"}) as agent:
+        t.equal(ask_admin(agent, OPEN, field(1, "red") + field(2, field(1, 32 << 20)))[0], 0, "a size is said")
+        t.equal(ask_admin(agent, DRAIN, field(1, "red"))[0], 0, "drained before anybody came")
+        agent.kill_agent()
+        agent.wait_ready()
+        t.true(b"drain" in door_of(agent), "the next agent knows")
+        try:
+            machine(agent)
+            t.true(False, "a machine came in")
+        except ivpeer.Refused as refused:
+            t.equal(refused.status, statuses()["AGAIN"], "machines are told to come again")
+        t.equal(ask_admin(agent, OPEN, field(1, "red") + field(2, field(1, 32 << 20)))[0], 0, "opened")
+        agent.kill_agent()
+        agent.wait_ready()
+        with machine(agent) as vm, machine(agent) as second:
+            t.equal((vm.bytes, second.bytes), (32 << 20, 64 << 20), "what was said was for one machine")
+
+
+def test_deadline_of_a_drain_outlives_the_agent(t):
+    with world() as agent, machine(agent) as vm:
+        desk = vm.desk(0)
+        desk.attach(heap=1 << 20)
+        t.equal(ask_admin(agent, DRAIN, field(1, "red") + field(2, field(1, 4000000000)))[0], 0, "drained")
+        agent.kill_agent()
+        agent.wait_ready()
+        t.equal(len(agent.sessions()), 1, "the session goes on")
+        harness.wait_until(lambda: desk.over and gone(agent), "and is ended when its time has come")
+
+
 def test_drain_with_a_deadline_ends_who_is_left(t):
     with world() as agent, machine(agent) as vm:
         desk = vm.desk(0)
@@ -390,7 +424,11 @@ def test_right_is_given_and_taken_while_it_runs(t):
     with world(red={"ivshmem": "no"}) as agent:
         t.code(agent.ctl("tenant", "set", "red", "--ivshmem", "perhaps"), 2)
         t.code(agent.ctl("tenant", "set", "red", "--ivshmem-size", "48M"), 2)
-        t.code(agent.ctl("tenant", "set", "red", "--ivshmem", "yes", "--ivshmem-size", "32M", "--ivshmem-vectors", "2"), 0)
+        t.code(agent.ctl("tenant", "set", "red", "--ivshmem-machines", "0"), 2)
+        t.code(agent.ctl("tenant", "set", "red", "--ivshmem", "yes", "--ivshmem-size", "32M", "--ivshmem-vectors", "2",
+                         "--ivshmem-machines", "3", "--ivshmem-mode", "0600", "--ivshmem-owner", "0:0"), 0)
+        shown = tenant_of(agent)
+        t.equal([shown["ivshmem_" + what] for what in ("machines", "mode", "owner")], [3, "0600", "0:0"], "as it is shown")
         with machine(agent, vectors=2) as vm:
             t.equal(vm.bytes, 32 << 20, "as it was set")
             desk = vm.desk(0)

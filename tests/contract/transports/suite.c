@@ -93,6 +93,15 @@ static gantry_kernel find(struct gantry_session *s, const char *name)
 	return kernel;
 }
 
+static gantry_ticket submit(struct gantry_session *s, gantry_queue q,
+			    const struct gantry_task *task)
+{
+	gantry_ticket ticket = { 0 };
+
+	GOES_WELL(gantry_submit(s, q, task, 1, &ticket));
+	return ticket;
+}
+
 static gantry_ticket submit_checksum(struct gantry_session *s, gantry_queue q, gantry_kernel kernel,
 				     gantry_buffer data, gantry_buffer sum, uint64_t sum_off,
 				     uint64_t bytes)
@@ -104,30 +113,24 @@ static gantry_ticket submit_checksum(struct gantry_session *s, gantry_queue q, g
 		{ .buffer = data, .mode = GANTRY_R, .arg_off = 0 },
 		{ .buffer = sum, .mode = GANTRY_W, .arg_off = 8, .off = sum_off, .len = 8 },
 	};
-	struct gantry_task task = {
-		.kernel = kernel,
-		.args = &args,
-		.args_bytes = sizeof(args),
-		.access = access,
-		.naccess = 2,
-	};
-	gantry_ticket ticket = { 0 };
 
-	GOES_WELL(gantry_submit(s, q, &task, 1, &ticket));
-	return ticket;
+	return submit(s, q,
+		      &(struct gantry_task){ .kernel = kernel,
+					     .naccess = 2,
+					     .access = access,
+					     .args_bytes = sizeof(args),
+					     .args = &args });
 }
 
 static gantry_ticket submit_plain(const char *name, const void *args, uint32_t args_bytes)
 {
-	struct gantry_task task = {
+	const struct gantry_task task = {
 		.kernel = find(session, name),
 		.args = args,
 		.args_bytes = args_bytes,
 	};
-	gantry_ticket ticket = { 0 };
 
-	GOES_WELL(gantry_submit(session, queue, &task, 1, &ticket));
-	return ticket;
+	return submit(session, queue, &task);
 }
 
 static void wait_for(struct gantry_session *s, gantry_ticket ticket)
