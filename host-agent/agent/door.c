@@ -38,7 +38,7 @@ static void accept_ready(evutil_socket_t fd, short what, void *arg);
 
 /* ---- listener ---- */
 
-int gantry_door_make_parents(const char *path, struct gantry_err *err)
+static int make_parents(const char *path, struct gantry_err *err)
 {
 	char part[GANTRY_AGENT_PATH];
 
@@ -54,36 +54,86 @@ int gantry_door_make_parents(const char *path, struct gantry_err *err)
 	return 0;
 }
 
-void gantry_door_give_to(const struct gantry_tenant *t, const char *path, uid_t uid, gid_t gid,
-			 const char *owner)
+static void give_to(const struct gantry_tenant *t, const char *path, uid_t uid, gid_t gid,
+		    const char *owner)
 {
 	if ((uid != (uid_t)-1 || gid != (gid_t)-1) && chown(path, uid, gid) < 0)
 		gantry_log(GANTRY_LOG_WARN, "tenant %s: cannot give %s to %s: %s", t->conf.name,
 			   path, owner, strerror(errno));
 }
 
-/* A listener that an earlier agent left with the monitor: its backlog is not lost. */
-int gantry_door_kept(struct gantry_agent *a, const char *name, const char *path)
+/* One that an earlier agent left with the monitor: its backlog is not lost. */
+static int kept_listener(struct gantry_agent *a, const struct gantry_door_at *at)
 {
 	struct sockaddr_un addr;
 	socklen_t len = sizeof(addr);
-	int fd = gantry_store_take(&a->handed, name);
+	int fd = gantry_store_take(&a->handed, at->kept);
 
 	if (fd < 0)
 		return -ENOENT;
 	memset(&addr, 0, sizeof(addr));
 	if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0 &&
-	    strcmp(addr.sun_path, path) == 0 && access(path, F_OK) == 0)
+	    strcmp(addr.sun_path, at->path) == 0 && access(at->path, F_OK) == 0)
 		return fd;
 	gantry_fd_close(fd);
 	return -ENOENT;
 }
 
-int gantry_door_open(struct gantry_tenant *t, struct gantry_err *err)
+int gantry_door_listen(struct gantry_tenant *t, const struct gantry_door_at *at,
+		       event_callback_fn ready, int *ret_fd, struct event **ret_event,
+		       struct gantry_err *err)
 {
-	char what[GANTRY_CONFIG_NAME + 16], name[GANTRY_MONITOR_NAME_MAX];
 	uid_t uid = (uid_t)-1;
 	gid_t gid = (gid_t)-1;
+	int fd = -EBADF;
+	int r = make_parents(at->path, err);
+
+	if (r == 0)
+		r = gantry_owner_parse(at->owner, &uid, &gid, err);
+	if (r < 0)
+		return r;
+	fd = kept_listener(t->agent, at);
+	if (fd < 0)
+		r = gantry_unix_listen(at->path, at->type | SOCK_NONBLOCK, (mode_t)at->mode, &fd);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "opening door %s", at->path);
+	give_to(t, at->path, uid, gid, at->owner);
+	*ret_event = event_new(t->agent->base, fd, EV_READ | EV_PERSIST, ready, t);
+	*ret_fd = fd;
+	if (*ret_event && event_add(*ret_event, NULL) == 0) {
+		gantry_keep(t->agent, fd, "%s", at->kept);
+		return 0;
+	}
+	gantry_door_unlisten(t, at, ret_fd, ret_event);
+	return gantry_err_set(err, -ENOMEM, "no memory for door %s", at->path);
+}
+
+void gantry_door_unlisten(struct gantry_tenant *t, const struct gantry_door_at *at, int *fd,
+			  struct event **event)
+{
+	gantry_event_free(event);
+	if (*fd < 0)
+		return;
+	gantry_keep_drop(t->agent, "%s", at->kept);
+	*fd = gantry_fd_close(*fd);
+	(void)unlink(at->path); /* or somebody was tidier than we */
+}
+
+static struct gantry_door_at where(const struct gantry_tenant *t)
+{
+	struct gantry_door_at at = { .path = t->door_path,
+				     .type = SOCK_SEQPACKET,
+				     .mode = t->conf.door_mode,
+				     .owner = t->conf.door_owner };
+
+	(void)gantry_str_format(at.kept, sizeof(at.kept), "l/%s", t->conf.name); /* it fits */
+	return at;
+}
+
+int gantry_door_open(struct gantry_tenant *t, struct gantry_err *err)
+{
+	char what[GANTRY_CONFIG_NAME + 16];
+	struct gantry_door_at at = where(t);
 	int r;
 
 	(void)gantry_str_format(what, sizeof(what), "doors/%s/door", t->conf.name); /* it fits */
@@ -94,41 +144,19 @@ int gantry_door_open(struct gantry_tenant *t, struct gantry_err *err)
 			    : 0;
 	else
 		r = gantry_agent_run_path(t->agent, t->door_path, sizeof(t->door_path), what, err);
-	if (r == 0)
-		r = gantry_door_make_parents(t->door_path, err);
-	if (r == 0)
-		r = gantry_owner_parse(t->conf.door_owner, &uid, &gid, err);
-	if (r < 0)
-		return r;
-	(void)gantry_str_format(name, sizeof(name), "l/%s", t->conf.name); /* it fits */
-	t->door_fd = gantry_door_kept(t->agent, name, t->door_path);
-	if (t->door_fd < 0) {
-		r = gantry_unix_listen(t->door_path, SOCK_SEQPACKET | SOCK_NONBLOCK,
-				       (mode_t)t->conf.door_mode, &t->door_fd);
-		if (r < 0)
-			return gantry_err_set_errno(err, r, "opening door %s", t->door_path);
-	}
-	gantry_door_give_to(t, t->door_path, uid, gid, t->conf.door_owner);
-	t->door_event = event_new(t->agent->base, t->door_fd, EV_READ | EV_PERSIST, accept_ready,
-				  t);
-	if (!t->door_event || event_add(t->door_event, NULL) < 0) {
-		gantry_door_close(t);
-		return gantry_err_set(err, -ENOMEM, "no memory for door %s", t->door_path);
-	}
-	gantry_keep(t->agent, t->door_fd, "l/%s", t->conf.name);
-	return 0;
+	return r < 0 ? r
+		     : gantry_door_listen(t, &at, accept_ready, &t->door_fd, &t->door_event, err);
 }
 
 void gantry_door_close(struct gantry_tenant *t)
 {
-	gantry_event_free(&t->door_event);
-	if (t->door_fd < 0)
-		return;
-	gantry_keep_drop(t->agent, "l/%s", t->conf.name);
-	t->door_fd = gantry_fd_close(t->door_fd);
-	(void)unlink(t->door_path); /* or somebody was tidier than we */
+	struct gantry_door_at at = where(t);
+	bool was_open = t->door_fd >= 0;
+
+	gantry_door_unlisten(t, &at, &t->door_fd, &t->door_event);
 	gantry_list_for_each_safe(&t->waiting, struct gantry_conn, link, c)
-		gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
+		if (was_open)
+			gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
 }
 
 /* ---- the binding ---- */

@@ -8,12 +8,14 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_DOOR_H
 #define GANTRY_HOST_AGENT_AGENT_DOOR_H
 
+#include <event2/event.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "host-agent/monitor/protocol.h"
 
-struct event;
 struct gantry_agent;
 struct gantry_conn;
 struct gantry_session;
@@ -23,13 +25,26 @@ int gantry_door_open(struct gantry_tenant *t, struct gantry_err *err);
 void gantry_door_close(struct gantry_tenant *t);
 /* An attached session's connection, taken over from an earlier agent. NULL: no memory. */
 struct gantry_conn *gantry_door_restore(struct gantry_session *s, int fd);
-/* A listener at @path that an earlier agent left with the monitor: its backlog is not lost. -ENOENT. */
-int gantry_door_kept(struct gantry_agent *a, const char *name, const char *path);
-/* Makes the folders that @path lies in. */
-int gantry_door_make_parents(const char *path, struct gantry_err *err);
-/* Who may connect to the socket at @path; a failure is told. */
-void gantry_door_give_to(const struct gantry_tenant *t, const char *path, uid_t uid, gid_t gid,
-			 const char *owner);
+/* A tenant's socket in the file system. */
+struct gantry_door_at {
+	const char *path;
+	char kept[GANTRY_MONITOR_NAME_MAX]; /* what the monitor knows it by */
+	int type;
+	uint32_t mode;
+	const char *owner;
+};
+
+/*
+ * Listens there, with the backlog of an earlier agent's if there was one; @ready is told of who comes, with @t. On
+ * failure, -errno with a sentence, nothing is open.
+ */
+int gantry_door_listen(struct gantry_tenant *t, const struct gantry_door_at *at,
+		       event_callback_fn ready, int *ret_fd, struct event **ret_event,
+		       struct gantry_err *err);
+/* And no more: *@fd, which may be negative, is closed, and the socket's file goes. */
+void gantry_door_unlisten(struct gantry_tenant *t, const struct gantry_door_at *at, int *fd,
+			  struct event **event);
+
 #define GANTRY_DOOR_SCARCE "the host is short of descriptors; raise LimitNOFILE or lower sessions"
 
 /* Whether @fd, just got, is one of the last: for administrators and workers, not for guests. Counted. */

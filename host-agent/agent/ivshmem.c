@@ -447,48 +447,36 @@ void gantry_ivshmem_look_again(struct gantry_agent *a)
 			(void)event_add(t->ivshmem_event, NULL);
 }
 
+static struct gantry_door_at where(const struct gantry_tenant *t)
+{
+	struct gantry_door_at at = { .path = t->ivshmem_path,
+				     .type = SOCK_STREAM,
+				     .mode = t->conf.ivshmem_mode,
+				     .owner = t->conf.ivshmem_owner };
+
+	(void)gantry_str_format(at.kept, sizeof(at.kept), "v/%s", t->conf.name); /* it fits */
+	return at;
+}
+
 static void shut_listener(struct gantry_tenant *t)
 {
-	gantry_event_free(&t->ivshmem_event);
-	if (t->ivshmem_fd < 0)
-		return;
-	gantry_keep_drop(t->agent, "v/%s", t->conf.name);
-	t->ivshmem_fd = gantry_fd_close(t->ivshmem_fd);
-	(void)unlink(t->ivshmem_path); /* or somebody was tidier than we */
+	struct gantry_door_at at = where(t);
+
+	gantry_door_unlisten(t, &at, &t->ivshmem_fd, &t->ivshmem_event);
 }
 
 static int open_listener(struct gantry_tenant *t, struct gantry_err *err)
 {
-	char what[GANTRY_CONFIG_NAME + 24], name[GANTRY_MONITOR_NAME_MAX];
-	uid_t uid = (uid_t)-1;
-	gid_t gid = (gid_t)-1;
+	char what[GANTRY_CONFIG_NAME + 24];
+	struct gantry_door_at at = where(t);
 	int r;
 
 	(void)gantry_str_format(what, sizeof(what), "doors/%s/ivshmem.sock",
 				t->conf.name); /* fits */
 	r = gantry_agent_run_path(t->agent, t->ivshmem_path, sizeof(t->ivshmem_path), what, err);
-	if (r == 0)
-		r = gantry_door_make_parents(t->ivshmem_path, err);
-	if (r == 0)
-		r = gantry_owner_parse(t->conf.ivshmem_owner, &uid, &gid, err);
-	if (r < 0)
-		return r;
-	(void)gantry_str_format(name, sizeof(name), "v/%s", t->conf.name); /* it fits */
-	t->ivshmem_fd = gantry_door_kept(t->agent, name, t->ivshmem_path);
-	if (t->ivshmem_fd < 0)
-		r = gantry_unix_listen(t->ivshmem_path, SOCK_STREAM | SOCK_NONBLOCK,
-				       (mode_t)t->conf.ivshmem_mode, &t->ivshmem_fd);
-	if (r < 0)
-		return gantry_err_set_errno(err, r, "opening door %s", t->ivshmem_path);
-	gantry_door_give_to(t, t->ivshmem_path, uid, gid, t->conf.ivshmem_owner);
-	t->ivshmem_event = event_new(t->agent->base, t->ivshmem_fd, EV_READ | EV_PERSIST,
-				     accept_ready, t);
-	if (t->ivshmem_event && event_add(t->ivshmem_event, NULL) == 0) {
-		gantry_keep(t->agent, t->ivshmem_fd, "v/%s", t->conf.name);
-		return 0;
-	}
-	shut_listener(t);
-	return gantry_err_set(err, -ENOMEM, "no memory for door %s", t->ivshmem_path);
+	return r < 0 ? r
+		     : gantry_door_listen(t, &at, accept_ready, &t->ivshmem_fd, &t->ivshmem_event,
+					  err);
 }
 
 void gantry_ivshmem_open(struct gantry_tenant *t)

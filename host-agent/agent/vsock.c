@@ -525,51 +525,39 @@ void gantry_vsock_apply(struct gantry_agent *a)
 
 /* ---- a tenant's socket ---- */
 
+static struct gantry_door_at where(const struct gantry_tenant *t)
+{
+	struct gantry_door_at at = { .path = t->vsock_path,
+				     .type = SOCK_STREAM,
+				     .mode = t->conf.door_mode,
+				     .owner = t->conf.door_owner };
+
+	(void)gantry_str_format(at.kept, sizeof(at.kept), "lv/%s", t->conf.name); /* it fits */
+	return at;
+}
+
 void gantry_vsock_door_close(struct gantry_tenant *t)
 {
-	gantry_event_free(&t->vsock_event);
-	if (t->vsock_fd < 0)
-		return;
-	gantry_keep_drop(t->agent, "lv/%s", t->conf.name);
-	t->vsock_fd = gantry_fd_close(t->vsock_fd);
-	(void)unlink(t->vsock_path); /* or somebody was tidier than we */
+	struct gantry_door_at at = where(t);
+
+	gantry_door_unlisten(t, &at, &t->vsock_fd, &t->vsock_event);
 	t->vsock_path[0] = '\0';
 }
 
 int gantry_vsock_door_open(struct gantry_tenant *t, struct gantry_err *err)
 {
-	const char *path = t->conf.vsock_path;
-	char name[GANTRY_MONITOR_NAME_MAX];
-	uid_t uid = (uid_t)-1;
-	gid_t gid = (gid_t)-1;
+	struct gantry_door_at at = where(t);
 	int r;
 
-	if (strcmp(path, t->vsock_path) == 0)
+	if (strcmp(t->conf.vsock_path, t->vsock_path) == 0)
 		return 0;
 	gantry_vsock_door_close(t);
-	if (!path[0])
+	if (!t->conf.vsock_path[0])
 		return 0;
-	r = gantry_door_make_parents(path, err);
-	if (r == 0)
-		r = gantry_owner_parse(t->conf.door_owner, &uid, &gid, err);
+	(void)gantry_str_copy(t->vsock_path, sizeof(t->vsock_path), /* the same size */
+			      t->conf.vsock_path);
+	r = gantry_door_listen(t, &at, path_ready, &t->vsock_fd, &t->vsock_event, err);
 	if (r < 0)
-		return r;
-	(void)gantry_str_format(name, sizeof(name), "lv/%s", t->conf.name); /* it fits */
-	t->vsock_fd = gantry_door_kept(t->agent, name, path);
-	if (t->vsock_fd < 0) {
-		r = gantry_unix_listen(path, SOCK_STREAM | SOCK_NONBLOCK, (mode_t)t->conf.door_mode,
-				       &t->vsock_fd);
-		if (r < 0)
-			return gantry_err_set_errno(err, r, "opening door %s", path);
-	}
-	(void)gantry_str_copy(t->vsock_path, sizeof(t->vsock_path), path); /* the same size */
-	gantry_door_give_to(t, path, uid, gid, t->conf.door_owner);
-	t->vsock_event = event_new(t->agent->base, t->vsock_fd, EV_READ | EV_PERSIST, path_ready,
-				   t);
-	if (!t->vsock_event || event_add(t->vsock_event, NULL) < 0) {
-		gantry_vsock_door_close(t);
-		return gantry_err_set(err, -ENOMEM, "no memory for door %s", path);
-	}
-	gantry_keep(t->agent, t->vsock_fd, "lv/%s", t->conf.name);
-	return 0;
+		t->vsock_path[0] = '\0';
+	return r;
 }
