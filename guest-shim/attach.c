@@ -190,6 +190,8 @@ int gantry_session_map(struct gantry_session *s, const struct gantry_attachment 
 	if (s->transport->is_pumped) /* what devices would work on is not what the guest sees */
 		s->props = (s->props & ~GANTRY_PROP_HOST_DIRECT) | GANTRY_PROP_TRANSLATED;
 	gantry_store_relaxed(&s->header->props, s->props & GANTRY_PROP_TRANSLATED);
+	if (s->transport->mapped)
+		s->transport->mapped(s->cookie, s->header);
 	s->session_id = w->session_id;
 	s->nqueues = w->nqueues;
 	s->nslots = w->nslots;

@@ -2,7 +2,6 @@
 #include "guest-shim/interrupt.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/vfio.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,16 +14,12 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/futex.h"
 #include "base/str.h"
 #include "guest-shim/sockets.h"
 
 #define PCI_COMMAND	   4
 #define PCI_COMMAND_MEMORY 2u
 #define PCI_COMMAND_MASTER 4u
-
-/* A vector that is lost, as all are once somebody clears the device's bus master bit, is not waited for longer. */
-#define SLICE_NS (20 * GANTRY_NS_PER_MS)
 
 /* The last part of the link @name of the device's folder. */
 static int link_name(const struct gantry_pcidev *dev, const char *name, char *ret_name, size_t cap)
@@ -139,7 +134,7 @@ static void init(struct gantry_interrupt *i)
 		.event = -EBADF,
 		.request = -EBADF,
 	};
-	pthread_mutex_init(&i->listener, NULL);
+	gantry_listener_init(&i->listener);
 }
 
 int gantry_interrupt_open(const struct gantry_pcidev *dev, struct gantry_interrupt *ret_interrupt)
@@ -189,13 +184,14 @@ bool gantry_interrupt_wanted_back(const struct gantry_interrupt *i)
 
 /* ---- sleeping ---- */
 
-static void listen_until(struct gantry_interrupt *i, uint64_t deadline_ns)
+static void listen_once(void *arg, const struct gantry_listening *what)
 {
+	struct gantry_interrupt *i = arg;
 	struct pollfd pfds[2] = { { .fd = i->event, .events = POLLIN },
 				  { .fd = i->request, .events = POLLIN } };
 	uint64_t count;
 
-	if (poll(pfds, 2, gantry_deadline_poll_ms(deadline_ns)) > 0 && pfds[0].revents)
+	if (poll(pfds, 2, gantry_deadline_poll_ms(what->deadline_ns)) > 0 && pfds[0].revents)
 		(void)!read(i->event, &count,
 			    sizeof(count)); /* somebody else cannot have read it */
 }
@@ -203,24 +199,10 @@ static void listen_until(struct gantry_interrupt *i, uint64_t deadline_ns)
 bool gantry_interrupt_sleep(struct gantry_interrupt *i, const uint64_t *word, uint64_t seen,
 			    uint64_t deadline_ns)
 {
-	/* Acquire: pairs with the listener's addition. */
-	uint32_t nwakes = gantry_load_acquire(&i->nwakes);
-	uint64_t slice_ns = gantry_deadline_ns(SLICE_NS);
+	const struct gantry_listening what = { word, seen, deadline_ns };
 
 	if (!gantry_load_relaxed(&i->is_armed))
 		return false;
-	if (slice_ns < deadline_ns)
-		deadline_ns = slice_ns;
-	if (gantry_load_relaxed(word) != seen) /* it changed before anybody listened */
-		return true;
-	if (pthread_mutex_trylock(&i->listener) != 0) {
-		(void)gantry_futex_wait(&i->nwakes, nwakes, deadline_ns); /* early is fine */
-		return true;
-	}
-	listen_until(i, deadline_ns);
-	pthread_mutex_unlock(&i->listener);
-	/* Woken or not: another has to listen from now on, and what came may be for anybody. */
-	(void)gantry_fetch_add(&i->nwakes, 1);
-	(void)gantry_futex_wake(&i->nwakes, INT_MAX);
+	gantry_listener_sleep(&i->listener, what, listen_once, i);
 	return true;
 }

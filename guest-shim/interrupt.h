@@ -8,10 +8,10 @@
 #ifndef GANTRY_GUEST_SHIM_INTERRUPT_H
 #define GANTRY_GUEST_SHIM_INTERRUPT_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "guest-shim/listener.h"
 #include "guest-shim/pcidev.h"
 
 #define GANTRY_INTERRUPT_VECTOR 0u
@@ -20,10 +20,9 @@ struct gantry_interrupt {
 	int container;
 	int group;
 	int device;
-	int event;		  /* signalled by the vector */
-	int request;		  /* signalled when the machine wants the device back */
-	pthread_mutex_t listener; /* one thread takes events, and wakes the others */
-	uint32_t nwakes;	  /* futex word of theirs */
+	int event;   /* signalled by the vector */
+	int request; /* signalled when the machine wants the device back */
+	struct gantry_listener listener;
 	uint32_t is_armed;
 };
 

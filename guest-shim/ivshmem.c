@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "guest-shim/channel.h"
 #include "guest-shim/desk.h"
 #include "guest-shim/error.h"
 #include "guest-shim/forks.h"
@@ -30,6 +31,7 @@ struct door {
 	struct gantry_pcidev dev;
 	struct gantry_desk desk;
 	struct gantry_interrupt interrupt;
+	struct gantry_channel channel;
 	pthread_mutex_t notice_lock; /* whoever looks at the notice box */
 	struct gantry_door_refuse notice;
 	uint32_t bell_vector;
@@ -44,7 +46,20 @@ static void close_copies(void *cookie)
 	struct door *d = cookie;
 
 	gantry_interrupt_close(&d->interrupt);
+	gantry_channel_close(&d->channel);
 	gantry_pcidev_close(&d->dev, true);
+}
+
+/* What is tried first wakes soonest. */
+static int claim(struct door *d)
+{
+	gantry_channel_init(&d->channel);
+	if (gantry_interrupt_open(&d->dev, &d->interrupt) == 0)
+		return gantry_desk_open(&d->dev, GANTRY_WAKE_MSIX, GANTRY_INTERRUPT_VECTOR,
+					&d->desk);
+	if (gantry_channel_open(&d->dev, &d->channel) == 0)
+		return gantry_desk_open(&d->dev, GANTRY_WAKE_BYTE, d->channel.number, &d->desk);
+	return gantry_desk_open(&d->dev, GANTRY_WAKE_POLL, GANTRY_DOORMEM_NO_VECTOR, &d->desk);
 }
 
 static int open_locked(struct door *d, const char *where)
@@ -53,12 +68,10 @@ static int open_locked(struct door *d, const char *where)
 
 	if (r < 0)
 		return r;
-	if (gantry_interrupt_open(&d->dev, &d->interrupt) == 0)
-		r = gantry_desk_open(&d->dev, GANTRY_WAKE_MSIX, GANTRY_INTERRUPT_VECTOR, &d->desk);
-	else
-		r = gantry_desk_open(&d->dev, GANTRY_WAKE_POLL, GANTRY_DOORMEM_NO_VECTOR, &d->desk);
+	r = claim(d);
 	if (r < 0) {
 		gantry_interrupt_close(&d->interrupt);
+		gantry_channel_close(&d->channel);
 		gantry_pcidev_close(&d->dev, false);
 		return r;
 	}
@@ -71,7 +84,7 @@ static int ivshmem_connect(const char *where, uint64_t deadline_ns, void **ret_c
 	struct door *d = calloc(1, sizeof(*d));
 	int r;
 
-	(void)deadline_ns; /* nothing here waits for anybody */
+	(void)deadline_ns; /* nothing here waits for long */
 	if (!d)
 		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
 	d->pid = getpid();
@@ -148,6 +161,7 @@ static int take_welcome(struct door *d, const struct gantry_door_welcome *welcom
 	const struct gantry_doormem_header *h = &d->dev.header;
 	uint64_t segment_off = gantry_load_relaxed(&d->desk.desk->segment_off);
 	uint32_t bell_vector = gantry_load_relaxed(&d->desk.desk->bell_vector);
+	uint32_t host_wake = gantry_load_relaxed(&d->desk.desk->host_wake);
 	struct gantry_attachment attachment = { .welcome = *welcome };
 	struct gantry_view view;
 	int r;
@@ -164,8 +178,10 @@ static int take_welcome(struct door *d, const struct gantry_door_welcome *welcom
 	if (r < 0)
 		return r;
 	tell_view(d, &view);
-	if (gantry_load_relaxed(&d->desk.desk->host_wake) != GANTRY_WAKE_MSIX)
+	if (host_wake != GANTRY_WAKE_MSIX)
 		gantry_interrupt_close(&d->interrupt);
+	if (host_wake != GANTRY_WAKE_BYTE)
+		gantry_channel_close(&d->channel);
 	d->bell_vector = bell_vector;
 	*ret_attachment = attachment;
 	return 0;
@@ -204,6 +220,13 @@ static int ivshmem_handshake(void *cookie, const struct gantry_door_hello *hello
 }
 
 /* ---- beside the segment ---- */
+
+static void ivshmem_mapped(void *cookie, struct gantry_segment_header *header)
+{
+	struct door *d = cookie;
+
+	gantry_channel_use(&d->channel, &header->listening);
+}
 
 static void ivshmem_kick(void *cookie)
 {
@@ -287,7 +310,8 @@ static void ivshmem_sleep(void *cookie, const struct gantry_ring_map *map, uint6
 	uint64_t done = gantry_ring_done(map);
 
 	if (done < seq &&
-	    gantry_interrupt_sleep(&d->interrupt, &map->area->done, done, deadline_ns))
+	    (gantry_interrupt_sleep(&d->interrupt, &map->area->done, done, deadline_ns) ||
+	     gantry_channel_sleep(&d->channel, &map->area->done, done, deadline_ns)))
 		return;
 	while (gantry_ring_done(map) < seq && gantry_pause(&pause))
 		;
@@ -301,6 +325,7 @@ static void ivshmem_close(void *cookie)
 	gantry_forks_forget(&d->fork_watch);
 	gantry_desk_close(&d->desk, is_child);
 	gantry_interrupt_close(&d->interrupt);
+	gantry_channel_close(&d->channel);
 	gantry_pcidev_close(&d->dev, is_child);
 	free(d);
 }
@@ -309,6 +334,7 @@ const struct gantry_transport_ops gantry_transport_ivshmem = {
 	.prefix = "ivshmem:",
 	.connect = ivshmem_connect,
 	.handshake = ivshmem_handshake,
+	.mapped = ivshmem_mapped,
 	.kick = ivshmem_kick,
 	.request = ivshmem_request,
 	.peek = ivshmem_peek,

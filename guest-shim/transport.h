@@ -44,6 +44,9 @@ struct gantry_transport_ops {
 	int (*handshake)(void *cookie, const struct gantry_door_hello *hello, uint64_t deadline_ns,
 			 struct gantry_attachment *ret_attachment);
 
+	/* The segment is mapped, with this header, until after close. NULL: nothing is done about it. */
+	void (*mapped)(void *cookie, struct gantry_segment_header *header);
+
 	/* Wakes the host. Never blocks, never fails: a full bell is a bell that rings already. */
 	void (*kick)(void *cookie);
 

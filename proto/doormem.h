@@ -70,6 +70,29 @@ enum gantry_doormem_wake {
 		2, /* by a byte on a channel beside (a virtio-serial port, a vsock stream) */
 };
 
+/*
+ * A channel: a stream of bytes beside the memory, a virtio-serial port for one. Its guest says hello once it is its own; the
+ * host answers with a number, which the claim names, and from then on sends bytes to wake by, of any value.
+ */
+#define GANTRY_WAKE_PORT_NAME "org.gantry.wake" /* a port's name begins so */
+#define GANTRY_WAKE_MAGIC     0x4b574e47u	/* no byte to wake by looks like its beginning */
+#define GANTRY_WAKE_BYTE_SENT 1u
+
+struct gantry_wake_hello {
+	uint32_t magic;
+	uint32_t reserved;
+	uint64_t epoch; /* of the door memory that is woken for */
+	uint64_t nonce; /* anything; the answer repeats it */
+};
+static_assert(sizeof(struct gantry_wake_hello) == 24, "gantry_wake_hello is wire format");
+
+struct gantry_wake_welcome {
+	uint32_t magic;
+	uint32_t number; /* for wake_vector of the claim; not 0 */
+	uint64_t nonce;
+};
+static_assert(sizeof(struct gantry_wake_welcome) == 16, "gantry_wake_welcome is wire format");
+
 /* How a guest process has the memory mapped; for administrators. */
 enum gantry_doormem_mapping {
 	GANTRY_MAPPING_UNKNOWN = 0,
@@ -95,7 +118,8 @@ struct gantry_doormem_desk {
 	uint32_t mapping;	 /* enum gantry_doormem_mapping; from WELCOME on */
 	uint32_t read_mib_per_s; /* 0: not measured */
 	uint32_t write_mib_per_s;
-	uint32_t wake_vector; /* MSIX: of the guest's own, that the host is to signal */
+	uint32_t
+		wake_vector; /* MSIX: of the guest's own, that the host is to signal; BYTE: the channel */
 	uint8_t pad0[4];
 	uint64_t lock_space; /* st_dev of the locked file; others cannot judge this claim */
 	/* line 1, guest */

@@ -193,7 +193,9 @@ struct gantry_segment_header {
 		bell; /* grows with every publication to any ring: the one line an idle host polls */
 	uint32_t
 		props; /* GANTRY_PROP_TRANSLATED as the guest finds it, once; for the administrator's eyes only */
-	uint8_t pad1[52];
+	uint32_t
+		listening; /* grows with each beginning of a wait for a byte; one byte at most for each */
+	uint8_t pad1[48];
 };
 static_assert(sizeof(struct gantry_segment_header) == 192, "gantry_segment_header is wire format");
 

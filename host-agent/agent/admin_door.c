@@ -79,6 +79,7 @@ static Gantry__Admin__IvshmemDoor *show_ivshmem(const struct gantry_tenant *t,
 					   : t->ivshmem_drain ? "drain"
 							      : "open");
 	msg->reason = gantry_answer_text(r, t->ivshmem_state);
+	msg->wake_socket = gantry_answer_text(r, t->wake_fd < 0 ? "" : t->wake_path);
 	msg->peers = gantry_answer_take(r, gantry_list_count(&t->machines) * sizeof(*msg->peers));
 	gantry_list_for_each(&t->machines, struct gantry_machine, link, m)
 		msg->peers[msg->n_peers++] = show_machine(m, r);

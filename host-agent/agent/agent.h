@@ -7,7 +7,7 @@
  *   tenant.c   tenants from the configuration conn.c     guests at a door: messages, waiting
  *   door.c     Unix sockets                   ivshmem.c  virtual machines that connect
  *   doormem.c  their memory: desks, segments  extents.c  who has which part of it
- *   drain.c    their doors before they go
+ *   drain.c    their doors before they go     channel.c  how they are woken by bytes
  *   ask.c      what a guest may have          session.c  a session's memory and its end
  *   attach.c   the road to a session          recover.c  after a worker's death
  *   worker.c   worker processes               call.c     requests to them
@@ -134,6 +134,7 @@ struct gantry_agent {
 	uint64_t next_worker_id;
 	uint64_t next_machine_id;
 	uint64_t last_doormem_epoch;
+	uint32_t last_channel;				   /* number given */
 	uint64_t share_slots[GANTRY_SHARE_NSESSIONS / 64]; /* bit set: taken */
 	uint64_t owners[GANTRY_SHARE_NWORKERS / 64];
 	uint64_t tenant_slots[GANTRY_SHARE_NTENANTS / 64];

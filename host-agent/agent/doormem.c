@@ -16,6 +16,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/ask.h"
 #include "host-agent/agent/attach.h"
+#include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
@@ -104,6 +105,7 @@ static int desk_welcome(struct gantry_conn *c, const struct gantry_door_welcome 
 
 	gantry_store_relaxed(&shared_of(d)->segment_off, c->session->segment_off);
 	gantry_store_relaxed(&shared_of(d)->bell_vector, d->bell_vector);
+	gantry_store_relaxed(&shared_of(d)->host_wake, d->wake);
 	return desk_send(c, msg, sizeof(*msg));
 }
 
@@ -134,14 +136,22 @@ static int punch(const struct gantry_doormem *m, uint64_t off, uint64_t bytes)
 		       : 0;
 }
 
-static void say_wake(const struct gantry_desk *d, struct gantry_session_place *ret_place)
+static void say_wake(struct gantry_desk *d, struct gantry_session_place *ret_place)
 {
 	ret_place->wake = GANTRY_SESSION_WAKE_NONE;
 	ret_place->wake_fd = -EBADF;
-	if (d->wake != GANTRY_WAKE_MSIX)
+	if (d->wake == GANTRY_WAKE_MSIX) {
+		ret_place->wake = GANTRY_SESSION_WAKE_EVENTFD;
+		ret_place->wake_fd = d->mem->vectors[d->wake_vector];
+	} else if (d->wake == GANTRY_WAKE_BYTE) {
+		ret_place->wake = GANTRY_SESSION_WAKE_SOCKET;
+		ret_place->wake_fd = gantry_channel_socket(d->mem, d->wake_vector);
+	}
+	if (ret_place->wake_fd >= 0)
 		return;
-	ret_place->wake = GANTRY_SESSION_WAKE_EVENTFD;
-	ret_place->wake_fd = d->mem->vectors[d->wake_vector];
+	/* Its channel has ended since it claimed. */
+	ret_place->wake = GANTRY_SESSION_WAKE_NONE;
+	d->wake = GANTRY_WAKE_POLL;
 }
 
 /* Sessions share doorbells; the first is the desks' own where there is another. */
@@ -212,15 +222,23 @@ static void copy_claim(const struct gantry_desk *d, struct gantry_doormem_desk *
 			       offsetof(struct gantry_doormem_desk, progress));
 }
 
+/* What is used of what a claim offers. */
+static uint32_t wake_of(const struct gantry_doormem *m, const struct gantry_doormem_desk *line)
+{
+	if (line->wake == GANTRY_WAKE_MSIX && line->wake_vector < m->nvectors)
+		return GANTRY_WAKE_MSIX;
+	if (line->wake == GANTRY_WAKE_BYTE && gantry_channel_socket(m, line->wake_vector) >= 0)
+		return GANTRY_WAKE_BYTE;
+	return GANTRY_WAKE_POLL;
+}
+
 static void take_claim(struct gantry_desk *d)
 {
 	struct gantry_doormem_desk line, *s = shared_of(d);
 
 	copy_claim(d, &line);
 	memcpy(d->boot_id, line.boot_id, sizeof(d->boot_id));
-	d->wake = line.wake == GANTRY_WAKE_MSIX && line.wake_vector < d->mem->nvectors
-			  ? GANTRY_WAKE_MSIX
-			  : GANTRY_WAKE_POLL;
+	d->wake = wake_of(d->mem, &line);
 	d->wake_vector = line.wake_vector;
 	d->taken = gantry_load_acquire(&s->posted);
 	d->host_posted = gantry_load_acquire(&s->host_taken);
@@ -636,7 +654,9 @@ void gantry_doormem_rejoin(struct gantry_session *s)
 	copy_claim(d, &line);
 	memcpy(d->boot_id, line.boot_id, sizeof(d->boot_id));
 	memcpy(d->mem->boot_id, line.boot_id, sizeof(d->boot_id));
-	d->wake = s->wake == GANTRY_SESSION_WAKE_EVENTFD ? GANTRY_WAKE_MSIX : GANTRY_WAKE_POLL;
+	d->wake = s->wake == GANTRY_SESSION_WAKE_EVENTFD  ? GANTRY_WAKE_MSIX
+		  : s->wake == GANTRY_SESSION_WAKE_SOCKET ? GANTRY_WAKE_BYTE
+							  : GANTRY_WAKE_POLL;
 	/* Where our predecessor was; a machine that wrote there has harmed itself. */
 	d->taken = gantry_load_relaxed(&shared->taken);
 	d->host_posted = gantry_load_relaxed(&shared->host_posted);

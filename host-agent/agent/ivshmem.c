@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/drain.h"
@@ -445,6 +446,7 @@ void gantry_ivshmem_look_again(struct gantry_agent *a)
 		if (t->ivshmem_event)
 			/* it was there before: no memory needed */
 			(void)event_add(t->ivshmem_event, NULL);
+	gantry_channels_look_again(a);
 }
 
 static struct gantry_door_at where(const struct gantry_tenant *t)
@@ -462,6 +464,7 @@ static void shut_listener(struct gantry_tenant *t)
 {
 	struct gantry_door_at at = where(t);
 
+	gantry_channels_shut(t);
 	gantry_door_unlisten(t, &at, &t->ivshmem_fd, &t->ivshmem_event);
 }
 
@@ -474,9 +477,15 @@ static int open_listener(struct gantry_tenant *t, struct gantry_err *err)
 	(void)gantry_str_format(what, sizeof(what), "doors/%s/ivshmem.sock",
 				t->conf.name); /* fits */
 	r = gantry_agent_run_path(t->agent, t->ivshmem_path, sizeof(t->ivshmem_path), what, err);
-	return r < 0 ? r
-		     : gantry_door_listen(t, &at, accept_ready, &t->ivshmem_fd, &t->ivshmem_event,
-					  err);
+	/* First what a machine may want as soon as it is in. */
+	if (r == 0)
+		r = gantry_channels_open(t, err);
+	if (r == 0)
+		r = gantry_door_listen(t, &at, accept_ready, &t->ivshmem_fd, &t->ivshmem_event,
+				       err);
+	if (r < 0)
+		gantry_channels_shut(t);
+	return r;
 }
 
 void gantry_ivshmem_open(struct gantry_tenant *t)
@@ -503,6 +512,7 @@ void gantry_ivshmem_close(struct gantry_tenant *t, int status, const char *text)
 	gantry_list_for_each_safe(&t->machines, struct gantry_machine, link, m)
 		end_machine(m, status, text);
 	t->nsessions--;
+	gantry_channels_close(t);
 }
 
 uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t)
@@ -602,17 +612,23 @@ void gantry_ivshmem_restore(struct gantry_agent *a)
 		i = 0; /* entries have moved */
 	}
 	gantry_drain_restore(a);
+	gantry_channels_restore(a);
 	restore_held(a); /* after the machines: numbers of theirs are not given again */
 }
 
 void gantry_ivshmem_resume(struct gantry_agent *a)
 {
-	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t)
+	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t) {
+		bool is_closed = t->removed || !t->conf.ivshmem;
+
+		if (is_closed)
+			gantry_channels_close(t);
 		gantry_list_for_each_safe(&t->machines, struct gantry_machine, link, m) {
 			gantry_doormem_resume(m->mem);
-			if (t->removed || !t->conf.ivshmem)
+			if (is_closed)
 				end_machine(m, GANTRY_E_DETACHED, "the door was closed");
 		}
+	}
 }
 
 struct gantry_doormem *gantry_ivshmem_find(struct gantry_agent *a, uint64_t id)

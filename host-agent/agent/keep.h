@@ -39,8 +39,8 @@ struct gantry_agent;
 /* The state of a tenant's ivshmem door: tenant's slot, drained or not, when its sessions end, the next machine's bytes. */
 #define GANTRY_KEPT_DOOR_STATE "vd/%u/%u/%llx/%llx"
 
-/* And of a worker's socket: worker, entry in the share pages, class (mode, percentage, group). */
-#define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u/%s"
+/* A channel of a machine's: its number, tenant's slot, the door memory's epoch. */
+#define GANTRY_KEPT_CHANNEL "c/%x/%u/%llx"
 
 int gantry_keep_start(struct gantry_agent *a);
 void gantry_keep_stop(struct gantry_agent *a);

@@ -255,6 +255,8 @@ TENANT(tenant_weight, t->conf.weight)
 TENANT(tenant_machines, gantry_list_count(&t->machines))
 TENANT(tenant_claims, t->nclaims)
 TENANT(tenant_looks, t->nlooks)
+TENANT(tenant_channels, gantry_list_count(&t->channels))
+TENANT(tenant_wakeups, gantry_load_relaxed(&t->quota->wakes))
 #undef TENANT
 
 static const struct family tenant_families[] = {
@@ -279,6 +281,11 @@ static const struct family tenant_families[] = {
 	  tenant_claims },
 	{ "gantry_tenant_machine_looks_total", "Times desks of machines were looked at", true,
 	  tenant_looks },
+	{ "gantry_tenant_wake_channels", "Channels by which programs of machines are woken", false,
+	  tenant_channels },
+	{ "gantry_tenant_wakeups_total",
+	  "Interrupts and bytes sent to wake programs of machines, and relays", true,
+	  tenant_wakeups },
 	{ "gantry_tenant_worker_restarts_total", "Sessions given to another worker", true,
 	  tenant_worker_restarts },
 	{ "gantry_tenant_context_faults_total",

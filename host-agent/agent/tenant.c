@@ -164,9 +164,11 @@ void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a)
 	t->door_fd = -EBADF;
 	t->quota_fd = -EBADF;
 	t->ivshmem_fd = -EBADF;
+	t->wake_fd = -EBADF;
 	t->vsock_fd = -EBADF;
 	gantry_list_init(&t->waiting);
 	gantry_list_init(&t->machines);
+	gantry_list_init(&t->channels);
 }
 
 static int new_tenant(struct gantry_agent *a, const struct gantry_tenant_conf *conf,

@@ -48,10 +48,14 @@ struct gantry_tenant {
 	uint64_t drain_unix_ns; /* when it fires; 0: not */
 	char drain_reason[96];
 	struct gantry_list machines; /* struct gantry_machine */
-	uint64_t nclaims;	     /* of programs in machines, ever */
-	uint64_t nlooks;	     /* at desks of machines, ever */
-	uint32_t ndoormems;	     /* of machines that are here, or whose sessions still end */
-	int vsock_fd;		     /* listens at conf.vsock_path */
+	int wake_fd;		     /* channel.c's */
+	struct event *wake_event;
+	char wake_path[GANTRY_AGENT_PATH];
+	struct gantry_list channels;
+	uint64_t nclaims;   /* of programs in machines, ever */
+	uint64_t nlooks;    /* at desks of machines, ever */
+	uint32_t ndoormems; /* of machines that are here, or whose sessions still end */
+	int vsock_fd;	    /* listens at conf.vsock_path */
 	struct event *vsock_event;
 	char vsock_path[GANTRY_CONFIG_TEXT]; /* of what is open */
 	uint64_t host_mem_used;

@@ -124,6 +124,7 @@ static const struct gantry_verb_option vm_args_options[] = {
 	{ "format", "FORM", "qemu (default), libvirt or proxmox", GANTRY_WORDS_VM_FORMAT },
 	{ "transport", "KIND", "ivshmem or vsock (default: the one that the tenant has)",
 	  GANTRY_WORDS_TRANSPORT },
+	{ "wake", NULL, "libvirt: the channel by which programs are woken, an element of its own" },
 	{ 0 },
 };
 

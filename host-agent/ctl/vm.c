@@ -49,6 +49,8 @@ static int describe(struct gantry_ctl *ctl, const Gantry__Admin__Doors *doors,
 	if (shared && (!transport || strcmp(transport, "ivshmem") == 0)) {
 		ret_device->socket = doors->ivshmem->socket;
 		ret_device->vectors = doors->ivshmem->vectors;
+		ret_device->wake = *doors->ivshmem->wake_socket ? doors->ivshmem->wake_socket
+								: NULL;
 		return 0;
 	}
 	if (stream && (!transport || strcmp(transport, "vsock") == 0)) {
@@ -69,9 +71,27 @@ static int describe(struct gantry_ctl *ctl, const Gantry__Admin__Doors *doors,
 		ctl->args[0], transport ? " by ivshmem" : "", ctl->args[0]);
 }
 
+/* virsh attach-device takes one element at a time. */
+static int print_channel(struct gantry_ctl *ctl, const struct gantry_vm_device_text *device,
+			 const char *format)
+{
+	if (strcmp(format, "libvirt") != 0)
+		return gantry_ctl_fail(
+			ctl, GANTRY_CTL_USAGE,
+			"--wake is for --format=libvirt; the others have it included");
+	if (!device->wake)
+		return gantry_ctl_fail(
+			ctl, GANTRY_CTL_UNSUPPORTED,
+			"by vsock, and by this agent, programs are woken without a channel");
+	gantry_vm_channel_xml(device, ctl->out);
+	return 0;
+}
+
 static int print_args(struct gantry_ctl *ctl, const struct gantry_vm_device_text *device,
 		      const char *format)
 {
+	if (gantry_ctl_option(ctl, "wake"))
+		return print_channel(ctl, device, format);
 	if (strcmp(format, "qemu") == 0)
 		gantry_vm_qemu_options(device, ctl->out);
 	else if (strcmp(format, "proxmox") == 0)

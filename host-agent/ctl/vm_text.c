@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "proto/doormem.h"
 
 /* --- quoting --- */
 
@@ -85,9 +86,19 @@ void gantry_vm_libvirt_xml(const struct gantry_vm_device_text *device,
 	fputs("</shmem>\n", out);
 }
 
+void gantry_vm_channel_xml(const struct gantry_vm_device_text *device, FILE *out)
+{
+	fputs("<channel type='unix'>\n  <source mode='connect' path='", out);
+	put_xml(device->wake, out);
+	fprintf(out,
+		"'/>\n  <target type='virtio' name='" GANTRY_WAKE_PORT_NAME ".%s'/>\n"
+		"  <alias name='" GANTRY_VM_CHANNEL_ALIAS "%s'/>\n</channel>\n",
+		device->tenant, device->tenant);
+}
+
 /* --- QEMU --- */
 
-static void put_chardev(const char *tenant, const char *socket, FILE *out)
+static void put_chardev(const char *id, const char *tenant, const char *socket, FILE *out)
 {
 	_cleanup_free_ char *value = NULL;
 	size_t len;
@@ -95,11 +106,23 @@ static void put_chardev(const char *tenant, const char *socket, FILE *out)
 
 	if (!text)
 		return;
-	fprintf(text, "socket,id=gantry-%s,path=", tenant);
+	fprintf(text, "socket,id=%s-%s,path=", id, tenant);
 	put_qemu_value(socket, text);
 	fclose(text);
 	fputs("-chardev ", out);
 	put_word(value, out);
+}
+
+static void put_port(const struct gantry_vm_device_text *device, FILE *out)
+{
+	const char *tenant = device->tenant;
+
+	fprintf(out, " -device virtio-serial-pci,id=gantry-ports-%s ", tenant);
+	put_chardev("gantry-wake", tenant, device->wake, out);
+	fprintf(out,
+		" -device virtserialport,bus=gantry-ports-%s.0,chardev=gantry-wake-%s,"
+		"name=" GANTRY_WAKE_PORT_NAME ".%s",
+		tenant, tenant, tenant);
 }
 
 void gantry_vm_qemu_options(const struct gantry_vm_device_text *device, FILE *out)
@@ -111,14 +134,18 @@ void gantry_vm_qemu_options(const struct gantry_vm_device_text *device, FILE *ou
 			device->cid);
 		return;
 	}
-	put_chardev(tenant, device->socket, out);
+	put_chardev("gantry", tenant, device->socket, out);
 	if (device->cid)
 		fprintf(out, " -device vhost-user-vsock-pci,id=gantry-vsock-%s,chardev=gantry-%s\n",
 			tenant, tenant);
 	else
 		fprintf(out,
-			" -device ivshmem-doorbell,id=gantry-shm-%s,chardev=gantry-%s,vectors=%u\n",
+			" -device ivshmem-doorbell,id=gantry-shm-%s,chardev=gantry-%s,vectors=%u",
 			tenant, tenant, device->vectors);
+	if (!device->cid && device->wake)
+		put_port(device, out);
+	if (!device->cid)
+		fputc('\n', out);
 }
 
 /* --- Proxmox --- */

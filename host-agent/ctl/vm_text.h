@@ -20,18 +20,25 @@ struct gantry_vm_where {
 	unsigned int slot;
 };
 
+#define GANTRY_VM_CHANNEL_ALIAS "ua-gantrywake-"
+
 /* Exactly one of ivshmem (a socket and vectors) and vsock (a cid). */
 struct gantry_vm_device_text {
 	const char *tenant;
 	const char
 		*socket;  /* of the ivshmem server, or of a vhost-user vsock back end; NULL: none */
 	uint32_t vectors; /* ivshmem */
-	uint32_t cid;	  /* vsock; 0: this is ivshmem */
+	const char
+		*wake; /* ivshmem: what a port leads to by which programs are woken; NULL: none */
+	uint32_t cid;  /* vsock; 0: this is ivshmem */
 };
 
 /* <shmem> or <vsock>, for virsh attach-device; @where NULL: libvirt chooses. */
 void gantry_vm_libvirt_xml(const struct gantry_vm_device_text *device,
 			   const struct gantry_vm_where *where, FILE *out);
+
+/* The <channel> that leads to @device's wake. */
+void gantry_vm_channel_xml(const struct gantry_vm_device_text *device, FILE *out);
 
 /* Options of qemu-system-x86_64 on one line, as a shell reads them. */
 void gantry_vm_qemu_options(const struct gantry_vm_device_text *device, FILE *out);

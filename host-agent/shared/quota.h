@@ -35,7 +35,8 @@ struct gantry_quota_page {
 	uint64_t virtual_used;
 	uint64_t denied; /* requests refused for a limit */
 	uint64_t host_used;
-	uint8_t pad1[24];
+	uint64_t wakes; /* of guests in machines, and of relays: signals and bytes sent */
+	uint8_t pad1[16];
 };
 static_assert(sizeof(struct gantry_quota_page) == 128, "tenant page format");
 

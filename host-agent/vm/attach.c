@@ -33,7 +33,8 @@ struct attachment {
 	uint64_t bytes;	  /* ivshmem: that the machine will get */
 	uint64_t address; /* of that memory in the guest */
 	char alias[GANTRY_VM_TEXT];
-	bool reopen; /* the door's state was changed for this */
+	bool reopen;	  /* the door's state was changed for this */
+	bool has_channel; /* by which its programs are woken */
 };
 
 /* --- what was asked for --- */
@@ -177,6 +178,7 @@ static int check_ivshmem(struct attachment *a, const Gantry__Admin__IvshmemDoor 
 				       a->tenant, door->max_bytes >> 20);
 	a->text.socket = door->socket;
 	a->text.vectors = door->vectors;
+	a->text.wake = *door->wake_socket ? door->wake_socket : NULL;
 	a->bytes = a->asked_bytes ? a->asked_bytes : door->max_bytes;
 	return check_socket(a);
 }
@@ -252,6 +254,24 @@ static int plug(struct attachment *a, const char *xml, unsigned int flags)
 	return 0;
 }
 
+/* Beside the device, where the machine can have it. Without it programs poll, which is no failure. */
+static bool plug_channel(const struct attachment *a, const struct gantry_vm_domain *domain,
+			 unsigned int flags)
+{
+	_cleanup_free_ char *xml = NULL;
+	size_t len;
+	FILE *out;
+
+	if (!a->text.wake || !domain->has_ports || domain->channel.xml)
+		return domain->channel.xml && strcmp(domain->channel.tenant, a->tenant) == 0;
+	out = open_memstream(&xml, &len);
+	if (!out)
+		return false;
+	gantry_vm_channel_xml(&a->text, out);
+	fclose(out);
+	return xml && a->vm->lib.virDomainAttachDeviceFlags(a->machine.domain, xml, flags) >= 0;
+}
+
 /*
  * Until the guest has given the device its addresses; nobody reports that, so QEMU is asked again and again.
  * -ETIMEDOUT, -ECANCELED, -EIO.
@@ -323,6 +343,7 @@ static int attach_live(struct attachment *a)
 		return r;
 	switch (wait_for_guest(a, gantry_ctl_deadline(a->ctl), &err)) {
 	case 0:
+		a->has_channel = plug_channel(a, &a->machine.live, VIR_DOMAIN_AFFECT_LIVE);
 		return 0;
 	case -ETIMEDOUT:
 		return undo(a, &err, GANTRY_CTL_TIMEOUT);
@@ -339,6 +360,8 @@ static int attach_kept(struct attachment *a)
 
 	if (!r)
 		r = plug(a, xml, VIR_DOMAIN_AFFECT_CONFIG);
+	if (!r)
+		(void)plug_channel(a, &a->machine.kept, VIR_DOMAIN_AFFECT_CONFIG);
 	if (r && a->machine.running) {
 		/* Half an attachment is none: the line about it has been written. */
 		if (gantry_vm_unplug(&a->machine, a->alias, gantry_deadline_ns(UNDO_NS), &err) < 0)
@@ -351,6 +374,7 @@ static int attach_kept(struct attachment *a)
 static int report(const struct attachment *a)
 {
 	uint64_t took_ns = gantry_now_ns() - a->vm->started_ns;
+	const char *wake = a->has_channel ? ", with a port to wake its programs" : "";
 	char text[512], took[GANTRY_QUANTITY_MAX], size[GANTRY_QUANTITY_MAX];
 	json_object *object;
 
@@ -363,8 +387,8 @@ static int report(const struct attachment *a)
 	else if (a->transport == GANTRY_VM_IVSHMEM)
 		(void)gantry_str_format(text, sizeof(text),
 					"%s: the door of %s is there, %s at 0x%" PRIx64
-					" of the guest, after %s",
-					a->machine.name, a->tenant, size, a->address, took);
+					" of the guest%s, after %s",
+					a->machine.name, a->tenant, size, a->address, wake, took);
 	else
 		(void)gantry_str_format(text, sizeof(text),
 					"%s: the door of %s is there, by vsock as CID %u, after %s",
@@ -377,6 +401,7 @@ static int report(const struct attachment *a)
 	json_object_object_add(object, "ok", json_object_new_boolean(true));
 	json_object_object_add(object, "text", json_object_new_string(text));
 	json_object_object_add(object, "took_ns", json_object_new_uint64(took_ns));
+	json_object_object_add(object, "wake_port", json_object_new_boolean(a->has_channel));
 	return gantry_ctl_json_print(a->ctl, object);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "host-agent/ctl/vm_text.h"
 #include "host-agent/vm/door.h"
 
 #define DRAIN_DEFAULT_NS (5 * GANTRY_NS_PER_S)
@@ -136,12 +137,28 @@ static int unplug(struct detachment *d)
 	return 0;
 }
 
+/* One that stays is of no use, and no harm. */
+static void unplug_channel(const struct detachment *d)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	char alias[GANTRY_VM_TEXT];
+
+	if (!d->machine.live.channel.xml ||
+	    strcmp(d->machine.live.channel.tenant, d->live->tenant) != 0)
+		return;
+	(void)gantry_str_format(alias, sizeof(alias), GANTRY_VM_CHANNEL_ALIAS "%s",
+				d->live->tenant); /* it fits */
+	(void)gantry_vm_unplug(&d->machine, alias, gantry_ctl_deadline(d->ctl), &err);
+}
+
 static int detach_live(struct detachment *d)
 {
 	int r = unplug(d);
 
 	if (d->live->transport != GANTRY_VM_IVSHMEM)
 		return r;
+	if (!r)
+		unplug_channel(d);
 	if (!r)
 		gantry_vm_door_wait_gone(d->ctl, d->live->tenant, d->machine.uuid,
 					 gantry_deadline_ns(GONE_NS));
@@ -152,6 +169,12 @@ static int detach_live(struct detachment *d)
 
 static int detach_kept(struct detachment *d)
 {
+	const struct gantry_vm_channel *channel = &d->machine.kept.channel;
+
+	if (d->kept->transport == GANTRY_VM_IVSHMEM && channel->xml &&
+	    strcmp(channel->tenant, d->kept->tenant) == 0)
+		(void)d->vm->lib.virDomainDetachDeviceFlags(d->machine.domain, channel->xml,
+							    VIR_DOMAIN_AFFECT_CONFIG);
 	if (d->vm->lib.virDomainDetachDeviceFlags(d->machine.domain, d->kept->xml,
 						  VIR_DOMAIN_AFFECT_CONFIG) < 0)
 		return gantry_vm_fail(d->vm, "%s: its persistent definition", d->machine.name);

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "host-agent/ctl/vm_text.h"
 
 #define XML_MAX_BYTES (4u << 20)
 #define NO_ACPI_PLUG  "acpi-pci-hotplug-with-bridge-support=off"
@@ -72,6 +73,7 @@ static void read_controller(struct gantry_vm_domain *domain, const xmlNode *node
 	const char *model = attribute(node, "model");
 	unsigned int index;
 
+	domain->has_ports |= strcmp(attribute(node, "type"), "virtio-serial") == 0;
 	if (strcmp(attribute(node, "type"), "pci") != 0)
 		return;
 	domain->pci = true;
@@ -137,6 +139,19 @@ static int add_door(const struct gantry_libraries *lib, struct gantry_vm_domain 
 	return 0;
 }
 
+static int read_channel(const struct gantry_libraries *lib, struct gantry_vm_domain *domain,
+			xmlNode *node, struct gantry_err *err)
+{
+	const char *alias = attribute(child(node, "alias"), "name");
+
+	if (!gantry_str_starts(alias, GANTRY_VM_CHANNEL_ALIAS) || domain->channel.xml ||
+	    gantry_str_copy(domain->channel.tenant, sizeof(domain->channel.tenant),
+			    alias + strlen(GANTRY_VM_CHANNEL_ALIAS)) < 0)
+		return 0;
+	domain->channel.xml = dump(lib, node);
+	return domain->channel.xml ? 0 : gantry_err_set(err, -ENOMEM, "no memory");
+}
+
 static int read_device(const struct gantry_libraries *lib, struct gantry_vm_domain *domain,
 		       xmlNode *node, struct gantry_err *err)
 {
@@ -148,6 +163,8 @@ static int read_device(const struct gantry_libraries *lib, struct gantry_vm_doma
 		domain->used[at.bus] |= 1u << at.slot;
 	if (is(node, "controller"))
 		read_controller(domain, node);
+	if (is(node, "channel"))
+		return read_channel(lib, domain, node, err);
 	if (is(node, "shmem"))
 		return add_door(lib, domain, node, GANTRY_VM_IVSHMEM, err);
 	if (is(node, "vsock")) {
@@ -210,4 +227,6 @@ void gantry_vm_domain_fini(struct gantry_vm_domain *domain)
 	for (size_t i = 0; i < domain->ndoors; i++)
 		free(domain->doors[i].xml);
 	domain->ndoors = 0;
+	free(domain->channel.xml);
+	domain->channel.xml = NULL;
 }

@@ -50,6 +50,12 @@ struct gantry_vm_door {
 	char *xml; /* the element, as libvirt wrote it; owned */
 };
 
+/* A port by which programs of the machine are woken. */
+struct gantry_vm_channel {
+	char tenant[GANTRY_NAME_LEN_MAX + 1]; /* "": there is none */
+	char *xml;			      /* as of a door; owned */
+};
+
 /* A PCI Express root port that takes devices while the machine runs. */
 struct gantry_vm_port {
 	bool there;
@@ -63,7 +69,9 @@ struct gantry_vm_domain {
 	bool pci;	     /* it has a PCI bus */
 	bool pcie;	     /* and its root is PCI Express: devices are plugged into root ports */
 	bool native_hotplug; /* bridges are plugged by themselves and not by ACPI: their windows grow */
-	bool has_vsock;	     /* ours or not */
+	bool has_ports;	     /* a virtio-serial controller, which channels are plugged into */
+	struct gantry_vm_channel channel;
+	bool has_vsock; /* ours or not */
 	uint32_t vsock_cid;
 	uint32_t used[GANTRY_VM_BUSES];		     /* per bus a bit a slot */
 	struct gantry_vm_port port[GANTRY_VM_BUSES]; /* that makes a bus */

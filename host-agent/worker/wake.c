@@ -12,28 +12,47 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fd.h"
 #include "base/futex.h"
 #include "host-agent/worker/worker.h"
+#include "proto/doormem.h"
 
-static void ring_eventfd(int fd)
+static bool ring_eventfd(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	const uint64_t one = 1;
 
-	if (poll(&p, 1, 0) == 0)
-		(void)!write(fd, &one, sizeof(one)); /* a full one wakes by itself */
+	/* One that is full wakes by itself. */
+	return poll(&p, 1, 0) == 0 && write(fd, &one, sizeof(one)) == sizeof(one);
 }
 
-static void signal_guest(const struct wsession *s)
+/*
+ * One byte for each time that the guest began to listen: what lies in the channel does not grow while nobody listens. A
+ * byte that is lost costs one wait, for the next one is for another number.
+ */
+static bool send_byte(struct wsession *s)
 {
-	const uint8_t byte = 1;
+	const uint8_t byte = GANTRY_WAKE_BYTE_SENT;
+	uint32_t listening = gantry_load_relaxed(&s->hdr->listening);
+
+	if (gantry_exchange(&s->woken_for, listening) == listening)
+		return false;
+	/* A full one has enough in it to wake. */
+	return gantry_fd_send(s->wake_fd, &byte, sizeof(byte), NULL, 0, MSG_DONTWAIT) == 1;
+}
+
+/* After a full fence that follows what the guest is told. */
+static void signal_guest(struct wsession *s)
+{
+	bool is_sent = false;
 
 	if (s->wake == GANTRY_SESSION_WAKE_EVENTFD)
-		ring_eventfd(s->wake_fd);
+		is_sent = ring_eventfd(s->wake_fd);
 	else if (s->wake == GANTRY_SESSION_WAKE_SOCKET)
-		/* a full one has enough in it to wake */
-		(void)gantry_fd_send(s->wake_fd, &byte, sizeof(byte), NULL, 0, MSG_DONTWAIT);
+		is_sent = send_byte(s);
+	if (is_sent)
+		gantry_count_add(&s->quota->wakes, 1);
 }
 
 void worker_wake_waiters(struct wsession *s, struct gantry_ring_consumer *ring)
@@ -48,6 +67,8 @@ void worker_wake_waiters(struct wsession *s, struct gantry_ring_consumer *ring)
 void worker_wake_all(struct wsession *s)
 {
 	if (s->wake != GANTRY_SESSION_WAKE_FUTEX) {
+		/* Full fence: pairs with the one of a guest that begins to listen, and then looks at the state. */
+		gantry_fence_full();
 		signal_guest(s);
 		return;
 	}

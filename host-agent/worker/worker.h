@@ -222,6 +222,7 @@ struct wsession {
 	int bell_fd;
 	uint32_t wake; /* enum gantry_session_wake */
 	int wake_fd;
+	uint32_t woken_for; /* `listening` as it was when the latest byte was sent */
 	struct gantry_region segment;
 	bool segment_is_borrowed;
 	bool translated; /* it is not where it was to be */

@@ -92,6 +92,7 @@ static void print_header(void)
 	F(gantry_segment_header, pad0);
 	F(gantry_segment_header, bell);
 	F(gantry_segment_header, props);
+	F(gantry_segment_header, listening);
 	F(gantry_segment_header, pad1);
 }
 

@@ -8,6 +8,7 @@
 The machine is a thread that passes a guest's doorbells on to the host, as the hypervisor does.
 """
 import array
+import contextlib
 import fcntl
 import mmap
 import os
@@ -88,6 +89,9 @@ class Machine:
         self.sock.settimeout(harness.WAIT_S)
         self.fds = []
         self.folder = None
+        self.port = None
+        self.hung_up = False
+        self.bytes_to_guest = 0
         self.stopping = os.eventfd(0)
         self.thread = None
         try:
@@ -140,8 +144,9 @@ class Machine:
     def desk(self, index):
         return Desk(self, index)
 
-    def door(self):
-        """GANTRY_DOOR of programs of this machine: a folder that looks like the device's in sysfs."""
+    def door(self, wake=None):
+        """GANTRY_DOOR of programs of this machine: a folder that looks like the device's in sysfs. With a port that leads
+        to the agent's socket @wake, for one program at a time."""
         if not self.folder:
             self.folder = tempfile.mkdtemp(prefix="gantry-ivpeer-")
             os.symlink(f"/proc/{os.getpid()}/fd/{self.memory}", os.path.join(self.folder, "resource2"))
@@ -149,7 +154,44 @@ class Machine:
             self.bell.bind(os.path.join(self.folder, "doorbell"))
             self.thread = threading.Thread(target=self.pass_on, daemon=True)
             self.thread.start()
+        if wake and not self.port:
+            self.port = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.port.bind(os.path.join(self.folder, "wake"))
+            self.port.listen(1)
+            self.port_thread = threading.Thread(target=self.carry_wake, args=(wake,), daemon=True)
+            self.port_thread.start()
         return "ivshmem:" + self.folder
+
+    def carry_wake(self, wake):
+        """A port stays connected to the host when its program in the guest ends."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
+            host.connect(wake)
+            while not self.hung_up:
+                try:
+                    guest, _ = self.port.accept()
+                except OSError:
+                    return
+                with guest, contextlib.suppress(OSError):   # either end may go at any time
+                    self.carry_between(guest, host)
+
+    def carry_between(self, guest, host):
+        while not self.hung_up:
+            ready, _, _ = select.select([guest, host], [], [], 0.05)
+            if host in ready:
+                data = host.recv(64)
+                self.bytes_to_guest += len(data)
+                guest.sendall(data)
+            if guest in ready:
+                data = guest.recv(64)
+                if not data:
+                    return
+                host.sendall(data)
+
+    def hang_up_wake(self):
+        """The port's device goes."""
+        self.hung_up = True
+        os.unlink(os.path.join(self.folder, "wake"))
+        self.port_thread.join()
 
     def pass_on(self):
         while True:
@@ -168,6 +210,11 @@ class Machine:
             self.thread.join()
             self.bell.close()
         self.thread = None
+        if self.port:
+            self.hung_up = True
+            self.port.shutdown(socket.SHUT_RDWR)
+            self.port_thread.join(10)
+            self.port.close()
         self.sock.close()
         for fd in self.fds:
             os.close(fd)

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of machines that are woken by bytes of a channel beside their ivshmem device: what a virtio-serial port is to
+them is here a socket that this program carries, as a hypervisor does.
+"""
+import select
+import socket
+import struct
+
+import harness
+import ivpeer
+from scripted import Scripted
+
+POLL, MSIX, BYTE = 0, 1, 2
+MAGIC = 0x4B574E47
+HELLO = struct.Struct("<IIQQ")
+ANSWER = struct.Struct("<IIQ")
+LISTENING = 140  # of the segment's header
+
+
+def world(**red):
+    keys = {"ivshmem": "yes", "ivshmem_size": "64M", "sessions": 8, "heap": "16M", **red}
+    return harness.Agent(devices={"cpu0": {}}, tenants={"red": keys})
+
+
+def path(agent, name="ivshmem.sock"):
+    return str(agent.run_dir / "doors" / "red" / name)
+
+
+def machine(agent):
+    return ivpeer.Machine(path(agent))
+
+
+class Port:
+    """A port of a machine, without a guest's kernel between."""
+
+    def __init__(self, agent):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(harness.WAIT_S)
+        self.sock.connect(path(agent, "wake.sock"))
+
+    def say_hello(self, epoch, nonce=77, before=b""):
+        self.sock.sendall(before + HELLO.pack(MAGIC, 0, epoch, nonce))
+
+    def hello(self, epoch, nonce=77, before=b""):
+        """The channel's number."""
+        self.say_hello(epoch, nonce, before)
+        magic, number, seen = ANSWER.unpack(self.sock.recv(ANSWER.size, socket.MSG_WAITALL))
+        assert (magic, seen) == (MAGIC, nonce) and number, (magic, number, seen)
+        return number
+
+    def is_silent(self, seconds=0.2):
+        return not select.select([self.sock], [], [], seconds)[0]
+
+    def close(self):
+        self.sock.close()
+
+
+def offered(desk, number):
+    """What the host makes of a claim that names a channel."""
+    desk.claim(wake=BYTE, vector=number).wait_served()
+    return desk.get("<I", 160)
+
+
+def wakeups(agent):
+    return [session["wakeup"] for session in agent.sessions()]
+
+
+# --- scripted ---
+
+def test_channel_is_of_who_says_the_machines_epoch(t):
+    with world(ivshmem_machines=2) as agent, machine(agent) as vm, machine(agent) as other:
+        port = Port(agent)
+        number = port.hello(vm.epoch)
+        t.equal(offered(vm.desk(0), number), BYTE, "its own")
+        t.equal(offered(vm.desk(1), number + 5), POLL, "one that is not there")
+        t.equal(offered(other.desk(0), number), POLL, "another machine's")
+        later = port.hello(vm.epoch, before=b"\1\1GNWnoise" * 9)
+        t.true(later != number, "who opens the port later has another number")
+        t.equal((offered(vm.desk(2), number), offered(vm.desk(3), later)), (POLL, BYTE), "and the one before is gone")
+        port.say_hello(4711)
+        t.true(port.is_silent(), "no machine has that epoch")
+        port.close()
+        harness.wait_until(lambda: offered(vm.desk(4), later) == POLL, "it ends with its connection")
+
+
+def test_session_is_woken_by_bytes_across_restarts(t):
+    with world() as agent, machine(agent) as vm:
+        port = Port(agent)
+        number = port.hello(vm.epoch)
+        desk = vm.desk(0).claim(wake=BYTE, vector=number).wait_served()
+        desk.post(ivpeer.hello(heap=1 << 20))
+        t.equal(ivpeer.kind_of(desk.answer()), ivpeer.WELCOME)
+        t.equal((desk.get("<I", 160), wakeups(agent)), (BYTE, ["byte"]), "as it is shown")
+        agent.kill_agent()
+        agent.wait_ready()
+        t.equal(wakeups(agent), ["byte"], "the next agent knows")
+        t.equal(offered(vm.desk(1), number), BYTE, "and has the channel")
+        # The end is a change of state: who listens hears of it.
+        struct.pack_into("<I", vm.map, desk.get("<Q", 152) + LISTENING, 1)
+        agent.kill_worker(agent.sessions()[0]["worker_pid"])
+        t.equal(port.sock.recv(16), b"\1", "one byte for one wait")
+        t.true(port.is_silent(), "and no more")
+
+
+def test_guest_that_talks_into_its_channel_costs_little_and_gets_nothing(t):
+    with world() as agent, machine(agent) as vm:
+        port = Port(agent)
+        words = (b"x" * 5000 + HELLO.pack(MAGIC, 0, vm.epoch, 1)) * 40
+        port.sock.setblocking(False)
+        sent = 0
+        try:
+            while sent < 10_000_000:
+                sent += port.sock.send(words)
+        except BlockingIOError:
+            pass
+        t.below(sent, 10_000_000, "it is not read as fast as it comes")
+        t.true(offered(vm.desk(0), Port(agent).hello(vm.epoch)) == BYTE, "others are heard")
+        many = [Port(agent) for _ in range(40)]
+        harness.wait_until(lambda: sum(not p.is_silent(0) for p in many) >= 20, "channels beyond those of a machine end")
+
+
+# --- with the library ---
+
+def test_library_sleeps_until_a_byte_comes(t):
+    with world() as agent, machine(agent) as vm:
+        guest = Scripted(agent, "red", env={"GANTRY_DOOR": vm.door(wake=path(agent, "wake.sock"))})
+        t.equal(wakeups(agent), ["byte"])
+        guest.ask("queue q")
+        for _ in range(40):
+            guest.ask("run q t spin 1 3000000")
+            guest.ask("wait t 30000")
+        off = vm.desk(agent.sessions()[0]["desk"]).get("<Q", 152)
+        waits = vm.word("<I", off + LISTENING)
+        t.note(f"{vm.bytes_to_guest} bytes for {waits} waits")
+        t.true(vm.bytes_to_guest >= 20, "tasks that take long are waited for asleep")
+        t.true(vm.bytes_to_guest <= waits + ANSWER.size, "one byte at most for each wait")
+        guest.ask("close")
+
+
+def test_library_whose_channel_breaks_goes_on_without(t):
+    with world() as agent, machine(agent) as vm:
+        guest = Scripted(agent, "red", env={"GANTRY_DOOR": vm.door(wake=path(agent, "wake.sock"))})
+        guest.ask("queue q")
+        vm.hang_up_wake()
+        for _ in range(5):
+            guest.ask("run q t spin 1 3000000")
+            guest.ask("wait t 30000")
+        second = Scripted(agent, "red", env={"GANTRY_DOOR": vm.door()})
+        t.equal(sorted(wakeups(agent)), ["byte", "poll"], "who comes later polls")
+        second.ask("close")
+        guest.ask("close")
+
+
+def test_channel_that_does_not_answer_is_not_waited_for_long(t):
+    with world() as agent, machine(agent) as vm:
+        mute = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        door = vm.door()
+        mute.bind(vm.folder + "/wake")
+        mute.listen(4)
+        guest = Scripted(agent, "red", env={"GANTRY_DOOR": door})
+        t.equal(wakeups(agent), ["poll"])
+        guest.ask("close")
+        mute.close()
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs inside a machine that are woken through a virtio-serial port, which gantryctl vm args puts beside the device."""
+import contextlib
+import shlex
+
+import doors
+import harness
+import vm
+
+PERMIT_PORTS = """for port in /sys/class/virtio-ports/*; do
+    if grep -q '^org.gantry.wake' $port/name; then
+        chgrp gantry /dev/${port##*/} && chmod 660 /dev/${port##*/}
+    fi
+done"""
+
+
+@contextlib.contextmanager
+def machine_with_port(agent):
+    """As an administrator starts it who types what is printed."""
+    words = shlex.split(agent.ctl("vm", "args", "red").out)
+    with vm.Vm(programs=doors.PROGRAMS, devices=words) as machine:
+        machine.do("sed -i /^gantry:/d /etc/group; echo gantry:x:900:guest >>/etc/group")
+        for address in machine.pci(device="1110"):
+            doors.permit(machine, address)
+        machine.do(PERMIT_PORTS)    # what udev would do
+        yield machine
+
+
+def wakeups(agent):
+    return sorted(session["wakeup"] for session in agent.sessions())
+
+
+def run(guest, n):
+    for _ in range(n):
+        guest.ask("run q t spin 1 60000000")
+        guest.ask("wait t 60000")
+
+
+def wakes(agent):
+    return sum(m["value"] for m in agent.ctl_json("stats")["metrics"] if m["name"] == "gantry_tenant_wakeups_total")
+
+
+def test_program_of_an_ordinary_user_is_woken_by_bytes(t):
+    with doors.agent() as agent, machine_with_port(agent) as machine:
+        guest = doors.Inside(machine).scripted()
+        t.equal(wakeups(agent), ["byte"])
+        t.contains(machine.do("gantry-guest", user="guest"), "woken by a byte")
+        guest.ask("queue q")
+        before = wakes(agent)
+        run(guest, 12)
+        t.note(f"{wakes(agent) - before:.0f} bytes for 12 waits")
+        t.true(wakes(agent) - before >= 6, "tasks that take long are waited for asleep")
+        agent.kill_agent()
+        run(guest, 5)
+        agent.wait_ready()
+        t.equal(wakeups(agent), ["byte"], "the next agent knows")
+        guest.ask("close")
+
+
+def test_port_is_one_programs_at_a_time(t):
+    with doors.agent() as agent, machine_with_port(agent) as machine:
+        inside = doors.Inside(machine)
+        first = inside.scripted()
+        second = inside.scripted()
+        t.equal(wakeups(agent), ["byte", "poll"], "the second polls")
+        for guest in (first, second):
+            guest.ask("queue q")
+            run(guest, 3)
+        first.kill()
+        first.process.wait()
+        third = inside.scripted()
+        harness.wait_until(lambda: wakeups(agent) == ["byte", "poll"], "the third has the dead one's")
+        third.ask("queue q")
+        run(third, 3)
+        third.ask("close")
+        second.ask("close")
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=300)
