@@ -650,8 +650,8 @@ static void open_conn(struct gantry_session *s)
 	s->door_fd = -EBADF;
 	if (fd >= 0 && s->doormem)
 		gantry_doormem_rejoin(s);
-	if (fd >= 0 && (s->doormem ||
-			!(s->is_relayed ? gantry_vsock_restore(s, fd) : gantry_door_restore(s, fd))))
+	if (fd >= 0 && (s->doormem || !(s->is_relayed ? gantry_vsock_restore(s, fd)
+						      : gantry_door_restore(s, fd))))
 		gantry_fd_close(fd);
 }
 

@@ -91,7 +91,7 @@ struct gantry_session {
 	struct gantry_doormem *doormem; /* that its segment is in; NULL: it has one of its own */
 	uint32_t desk;
 	uint64_t charged_bytes; /* of the tenant's host memory */
-	bool is_vsock;		/* who is behind its relay comes by AF_VSOCK; else by a Unix stream socket */
+	bool is_vsock; /* who is behind its relay comes by AF_VSOCK; else by a Unix stream socket */
 	int segment_fd;
 	uint64_t segment_off; /* in it */
 	int bell_fd;

@@ -342,8 +342,8 @@ static struct gantry_conn *new_conn(struct gantry_tenant *t, const char *transpo
 
 struct gantry_conn *gantry_vsock_restore(struct gantry_session *s, int fd)
 {
-	struct gantry_conn *c = new_conn(
-		s->tenant, s->is_vsock ? GANTRY_CONN_VSOCK : GANTRY_CONN_STREAM, fd);
+	struct gantry_conn *c = new_conn(s->tenant,
+					 s->is_vsock ? GANTRY_CONN_VSOCK : GANTRY_CONN_STREAM, fd);
 
 	if (!c)
 		return NULL;
