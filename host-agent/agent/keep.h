@@ -39,6 +39,9 @@ struct gantry_agent;
 /* The state of a tenant's ivshmem door: tenant's slot, drained or not, when its sessions end, the next machine's bytes. */
 #define GANTRY_KEPT_DOOR_STATE "vd/%u/%u/%llx/%llx"
 
+/* A relay's process: its number, pid, tenant's slot. */
+#define GANTRY_KEPT_RELAY "r/%llx/pid/%d/%u"
+
 /* A channel of a machine's: its number, tenant's slot, the door memory's epoch. */
 #define GANTRY_KEPT_CHANNEL "c/%x/%u/%llx"
 

@@ -23,10 +23,13 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/migrate.h"
+#include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/placement.h"
+#include "host-agent/agent/relay.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/stream.h"
 #include "host-agent/agent/tenant.h"
@@ -230,6 +233,28 @@ static struct living sum_living(const struct gantry_tenant *t)
 	return sum;
 }
 
+static uint32_t desks_taken(const struct gantry_tenant *t)
+{
+	uint32_t n = 0;
+
+	gantry_list_for_each(&t->machines, struct gantry_machine, link, m)
+		n += gantry_doormem_claims(m->mem);
+	return n;
+}
+
+struct relayed {
+	uint32_t n;
+	struct gantry_relay_page sum;
+};
+
+static struct relayed relayed(const struct gantry_tenant *t)
+{
+	struct relayed r;
+
+	r.n = gantry_relays_count(t, &r.sum);
+	return r;
+}
+
 #define TENANT(name, expression)                        \
 	static double name(const void *object)          \
 	{                                               \
@@ -255,6 +280,12 @@ TENANT(tenant_weight, t->conf.weight)
 TENANT(tenant_machines, gantry_list_count(&t->machines))
 TENANT(tenant_claims, t->nclaims)
 TENANT(tenant_looks, t->nlooks)
+TENANT(tenant_desks, desks_taken(t))
+TENANT(tenant_relays, relayed(t).n)
+TENANT(tenant_relay_in, relayed(t).sum.bytes_in)
+TENANT(tenant_relay_out, relayed(t).sum.bytes_out)
+TENANT(tenant_relay_tasks, relayed(t).sum.tasks)
+TENANT(tenant_reconnects, relayed(t).sum.reconnects)
 TENANT(tenant_channels, gantry_list_count(&t->channels))
 TENANT(tenant_wakeups, gantry_load_relaxed(&t->quota->wakes))
 #undef TENANT
@@ -281,6 +312,18 @@ static const struct family tenant_families[] = {
 	  tenant_claims },
 	{ "gantry_tenant_machine_looks_total", "Times desks of machines were looked at", true,
 	  tenant_looks },
+	{ "gantry_tenant_machine_desks", "Desks of machines taken by programs", false,
+	  tenant_desks },
+	{ "gantry_tenant_relays", "Relay processes now: sessions whose guests are behind streams",
+	  false, tenant_relays },
+	{ "gantry_tenant_relay_tasks_total", "Tasks that relays put for their guests", true,
+	  tenant_relay_tasks },
+	{ "gantry_tenant_relay_in_bytes_total", "Data that relays took from their guests", true,
+	  tenant_relay_in },
+	{ "gantry_tenant_relay_out_bytes_total", "Data that relays gave to their guests", true,
+	  tenant_relay_out },
+	{ "gantry_tenant_stream_reconnects_total", "Streams that broke and came back", true,
+	  tenant_reconnects },
 	{ "gantry_tenant_wake_channels", "Channels by which programs of machines are woken", false,
 	  tenant_channels },
 	{ "gantry_tenant_wakeups_total",
@@ -451,6 +494,38 @@ static void each_tenant(struct gantry_agent *a, const struct family *f, each_fn 
 	}
 }
 
+static const char *const doors[] = { GANTRY_CONN_UNIX, GANTRY_CONN_IVSHMEM, GANTRY_CONN_VSOCK,
+				     GANTRY_CONN_STREAM };
+
+static double sessions_by(const struct gantry_tenant *t, const char *door)
+{
+	double n = 0;
+
+	gantry_list_for_each(&t->agent->sessions, struct gantry_session, link, s)
+		n += s->tenant == t && s->conn && strcmp(s->conn->transport, door) == 0;
+	return n;
+}
+
+/* Tenants by doors. */
+static void each_door(struct gantry_agent *a, each_fn *fn, void *arg)
+{
+	char labels[96];
+
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
+		for (size_t i = 0; i < GANTRY_ARRAY_SIZE(doors) && !t->removed; i++) {
+			const struct gantry_metric m = {
+				"gantry_tenant_door_sessions",
+				"Sessions now, by the kind of door they came by", false, labels,
+				sessions_by(t, doors[i])
+			};
+
+			/* it fits */
+			(void)gantry_str_format(labels, sizeof(labels), "tenant=\"%s\",door=\"%s\"",
+						t->conf.name, doors[i]);
+			fn(arg, &m);
+		}
+}
+
 static void each_device(struct gantry_agent *a, const struct family *f, each_fn *fn, void *arg)
 {
 	char labels[256];
@@ -477,6 +552,7 @@ void gantry_metrics_each(struct gantry_agent *a, each_fn *fn, void *arg)
 		emit(&agent_families[i], a, "", fn, arg);
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(tenant_families); i++)
 		each_tenant(a, &tenant_families[i], fn, arg);
+	each_door(a, fn, arg);
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(device_families); i++)
 		each_device(a, &device_families[i], fn, arg);
 }

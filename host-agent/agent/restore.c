@@ -40,6 +40,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/recover.h"
+#include "host-agent/agent/relay.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -752,6 +753,7 @@ void gantry_restore_sessions(struct gantry_agent *a)
 	gantry_ivshmem_restore(a);
 	restore_all_sessions(a);
 	gantry_ivshmem_resume(a);
+	gantry_relays_restore(a);
 	gantry_slabs_restore(a);
 	read_journal(a);
 	gantry_mps_restore(a);

@@ -20,6 +20,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/relay.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
@@ -305,6 +306,7 @@ void gantry_tenant_free(struct gantry_tenant *t)
 	gantry_door_close(t);
 	gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the door was closed");
 	gantry_drain_forget(t);
+	gantry_relays_disown(t);
 	gantry_vsock_door_close(t);
 	gantry_keep_drop(t->agent, "q/%u/%s", t->slot, t->conf.name);
 	gantry_slot_put(t->agent->tenant_slots, t->slot);

@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/shared/relay_page.h"
 
 struct gantry_agent;
 struct gantry_quota_page;
@@ -58,6 +59,7 @@ struct gantry_tenant {
 	int vsock_fd;	    /* listens at conf.vsock_path */
 	struct event *vsock_event;
 	char vsock_path[GANTRY_CONFIG_TEXT]; /* of what is open */
+	struct gantry_relay_page relayed;    /* by relays that have ended */
 	uint64_t host_mem_used;
 	uint32_t nsessions;
 	uint32_t nhalf_open;

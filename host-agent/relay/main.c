@@ -2,7 +2,7 @@
 /*
  * gantry-relay: one session whose guest is at the end of a stream. Started by the agent with
  *
- *   gantry-relay GRACE_MS CONFINE UID GID        descriptor 3: the agent's end of the door, 4: the stream
+ *   gantry-relay GRACE_MS CONFINE UID GID        descriptor 3: the agent's end of the door, 4: the stream, 5: its page
  *
  * To the agent it is the session's guest: it gets WELCOME through the door, with three descriptors (segment, bell, and the
  * eventfd that the worker wakes us with), and its end is the session's. A stream that breaks is waited for GRACE_MS: the agent
@@ -29,10 +29,12 @@
 #include "base/spin.h"
 #include "base/str.h"
 #include "host-agent/relay/bridge.h"
+#include "host-agent/shared/relay_page.h"
 #include "host-agent/worker/confine.h"
 
 #define DOOR_FD		  3
 #define STREAM_FD	  4
+#define PAGE_FD		  5
 #define WELCOME_FDS	  3u
 #define MESSAGE_MAX	  256u
 #define LAST_WORDS_NS	  GANTRY_NS_PER_S
@@ -44,6 +46,7 @@
 
 struct relay {
 	struct gantry_bridge *bridge;
+	struct gantry_relay_page *page;
 	struct gantry_door_welcome welcome;
 	int stream; /* -EBADF: broken, waited for until lost_ns + grace */
 	int bell;
@@ -170,6 +173,16 @@ static void say_farewell(struct relay *r)
 
 /* ---- the loop ---- */
 
+static void tell_counts(const struct relay *r)
+{
+	const struct gantry_bridge *b = r->bridge;
+
+	gantry_store_relaxed(&r->page->tasks, b->tasks);
+	gantry_store_relaxed(&r->page->bytes_in, b->bytes_in);
+	gantry_store_relaxed(&r->page->bytes_out, b->bytes_out);
+	gantry_store_relaxed(&r->page->reconnects, b->reconnects);
+}
+
 static bool spin_for_news(struct relay *r)
 {
 	bool hit;
@@ -226,6 +239,7 @@ static void serve(struct relay *r)
 			unheard = 0;
 		}
 		tell_guest(r);
+		tell_counts(r);
 		speaks = true;
 		if (more)
 			continue;
@@ -238,6 +252,7 @@ static void serve(struct relay *r)
 		speaks = gantry_bridge_is_busy(r->bridge);
 	}
 	say_farewell(r);
+	tell_counts(r);
 }
 
 /* ---- start ---- */
@@ -262,6 +277,18 @@ static int map_session(struct relay *r, int segment_fd, const struct gantry_brid
 	return 0;
 }
 
+static int map_page(struct relay *r)
+{
+	void *page = mmap(NULL, GANTRY_RELAY_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			  PAGE_FD, 0);
+
+	if (page == MAP_FAILED)
+		return -errno;
+	gantry_fd_close(PAGE_FD);
+	r->page = page;
+	return 0;
+}
+
 static int begin(struct relay *r, const struct gantry_bridge_events *events)
 {
 	int fds[WELCOME_FDS] = { -EBADF, -EBADF, -EBADF };
@@ -275,7 +302,9 @@ static int begin(struct relay *r, const struct gantry_bridge_events *events)
 	    gantry_door_check(&r->welcome, sizeof(r->welcome), &kind) < 0 ||
 	    kind != GANTRY_DOOR_WELCOME)
 		return -EINVAL;
-	status = map_session(r, fds[0], events);
+	status = map_page(r);
+	if (status == 0)
+		status = map_session(r, fds[0], events);
 	gantry_fd_close(fds[0]);
 	r->bell = fds[1];
 	r->wake = fds[2];

@@ -369,6 +369,39 @@ def test_door_of_a_stream_is_called_the_same_by_the_next_agent(t):
         t.equal([s["door"] for s in agent.sessions()], ["stream"])
 
 
+def metrics(agent, *names):
+    found = {m["name"]: m["value"] for m in agent.ctl_json("stats")["metrics"] if '"red"' in m["labels"]}
+    return [found["gantry_tenant_" + name] for name in names]
+
+
+def by_door(agent):
+    return {m["labels"].partition('door="')[2].rstrip('"'): m["value"] for m in agent.ctl_json("stats")["metrics"]
+            if m["name"] == "gantry_tenant_door_sessions" and '"red"' in m["labels"]}
+
+
+def test_relays_are_counted_also_by_the_next_agent(t):
+    with world() as agent, Proxy(agent.front, agent.vsock) as proxy:
+        guest = stream_guest(agent, agent.front)
+        run_chain(guest)
+        proxy.break_now()
+        run_chain(guest)
+        names = ("relays", "stream_reconnects_total", "relay_tasks_total", "relay_in_bytes_total", "relay_out_bytes_total",
+                 "wakeups_total")
+        harness.wait_until(lambda: metrics(agent, "stream_reconnects_total") == [1], "the new stream is counted")
+        before = metrics(agent, *names)
+        t.equal(before[0], 1, "one relay")
+        t.true(before[2] >= 80 and before[3] > 0 and before[4] > 0, str(before))
+        t.equal(by_door(agent), {"unix": 0, "ivshmem": 0, "vsock": 0, "stream": 1})
+        agent.kill_agent()
+        agent.wait_ready()
+        after = metrics(agent, *names)
+        t.equal(after[:2], [1, 1], "the next agent sees the relay and what it counted")
+        t.true(after[2] >= before[2] and after[3] >= before[3], f"{before} {after}")
+        guest.do("close")
+        harness.wait_until(lambda: metrics(agent, "relays") == [0], "it has ended")
+        t.true(metrics(agent, "relay_tasks_total")[0] >= before[2], "what it did is remembered")
+
+
 def test_vsock_door_is_shown_to_who_attaches_machines(t):
     with harness.Agent(tenants={"red": {"vsock_cid": 42}, "blue": {}}) as agent:
         shown = agent.ctl("vm", "args", "red", "--transport", "vsock")
