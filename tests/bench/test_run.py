@@ -12,6 +12,16 @@ sys.path.insert(0, str(HERE.parent / "system"))
 import harness  # pylint: disable=wrong-import-position
 
 
+def test_placement_is_measured_beside_its_baseline(t):
+    harness.program("bench-fleet")
+    env = dict(os.environ, GANTRY_BUILD=str(harness.build_dir()))
+    ended = subprocess.run([sys.executable, str(HERE / "elastic" / "run"), "--quick"], env=env, capture_output=True,
+                           text=True, check=False)
+    t.equal(ended.returncode, 0, ended.stderr)
+    for name in ("elastic_1_over_native", "elastic_2_over_native", "urgent_pace_over_native", "others_over_one_device"):
+        t.contains(ended.stdout, name)
+
+
 def bench(*words):
     env = dict(os.environ, GANTRY_BUILD=str(harness.build_dir()))
     return subprocess.run([sys.executable, str(HERE / "run"), "--quick", *words], env=env, capture_output=True, text=True,
