@@ -289,7 +289,8 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	attach.segment_bytes = s->shape.segment.segment_bytes;
 	attach.address = s->shape.address;
 	attach.window_address = window_address(s, w);
-	attach.device_mask = s->tenant->device_mask;
+	s->device_mask = s->tenant->device_mask;
+	attach.device_mask = s->device_mask;
 	if (recover) {
 		attach.n_shared = shared_buffers(s, buffers, fds + nfds);
 		for (size_t i = 0; i < attach.n_shared; i++)

@@ -185,6 +185,7 @@ static void decide_here(struct gantry_placement *p, struct gantry_domain *d,
 	gantry_policy_stay(&store->view, store->choices);
 	if (d->used->place(d->state, &store->view, store->choices) < 0)
 		return;
+	gantry_policy_enforce(&store->view, store->choices);
 	if (gantry_placement_carry_out(p, d, store, &err) < 0)
 		gantry_log(GANTRY_LOG_ERR, "policy %s: %s", d->used->name, err.text);
 }

@@ -115,6 +115,14 @@ static uint64_t without_room(const struct gantry_placement *p, const struct gant
 	return mask;
 }
 
+/* Devices that the tenant may use and the session's worker has for it: it knows no others than at the attach. */
+static uint64_t reachable(const struct gantry_session *s)
+{
+	uint64_t mask = s->tenant->device_mask & ~s->worker->unusable;
+
+	return s->device_mask ? mask & s->device_mask : mask;
+}
+
 static void view_queue(struct gantry_placement *p, struct gantry_session *s, uint32_t slot,
 		       uint32_t tenant, uint64_t now_ns, struct gantry_view_store *v)
 {
@@ -133,7 +141,7 @@ static void view_queue(struct gantry_placement *p, struct gantry_session *s, uin
 		.tenant = tenant,
 		.priority = gantry_load_relaxed(&led->priority),
 		.device = device,
-		.allowed = s->tenant->device_mask & usable_mask(v) & ~s->worker->unusable &
+		.allowed = reachable(s) & usable_mask(v) &
 			   gantry_placement_capable(p, s, slot, now_ns) &
 			   ~without_room(p, v, device, bytes),
 		.backlog = taken > q->done ? taken - q->done : 0,

@@ -399,8 +399,9 @@ bool gantry_policy_child_ask(struct gantry_policy_child *c, const struct gantry_
 
 	if (!c->process)
 		try_start(c);
+	/* At its first start it is waited for: a placement by the fallback would only be undone. */
 	if (!c->ready)
-		return false;
+		return c->process && c->nfailures == 0;
 	if (c->asked)
 		return true; /* one view at a time; late() ends the wait */
 	copy_store(&c->store, store);

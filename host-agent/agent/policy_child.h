@@ -28,8 +28,8 @@ struct gantry_policy_child *gantry_policy_child_new(struct gantry_placement *p,
 						    const struct gantry_policy_section *conf);
 void gantry_policy_child_free(struct gantry_policy_child *c);
 /*
- * Asks about @store, which is copied. True: it decides, now or in a while, and what it decides is carried out. False: the fallback is
- * to decide; the process is starting, or it will be started when its time has come.
+ * Asks about @store, which is copied. True: it decides, now or in a while, and what it decides is carried out; or it is being
+ * started, for the first time. False: the fallback is to decide.
  */
 bool gantry_policy_child_ask(struct gantry_policy_child *c, const struct gantry_view_store *store);
 /* For people: "ready", "starting" or "failed"; why it failed; what it says of itself; its process, 0: none. */

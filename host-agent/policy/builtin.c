@@ -60,17 +60,61 @@ static int check_tenant(const struct gantry_policy_view *view, uint32_t tenant,
 			const struct gantry_policy_choice *choices, struct gantry_err *err)
 {
 	const struct gantry_policy_tenant *t = &view->tenants[tenant];
+	bool moves = false;
 	uint32_t now, then;
 
 	if (!t->max_devices)
 		return 0;
 	now = (uint32_t)__builtin_popcountll(devices_of(view, tenant, NULL));
 	then = (uint32_t)__builtin_popcountll(devices_of(view, tenant, choices));
-	if (then > t->max_devices && then > now)
+	for (uint32_t i = 0; i < view->nqueues; i++)
+		moves = moves || (view->queues[i].tenant == tenant &&
+				  choices[i].device != view->queues[i].device);
+	/* It may have got fewer since it was placed: what leads there is good, and what leaves it as it is. */
+	if (then > t->max_devices && moves && then >= now)
 		return gantry_err_set(err, -EINVAL,
 				      "it puts tenant %.31s on %u devices, which may be on %u",
 				      t->name, then, t->max_devices);
 	return 0;
+}
+
+static void take_back(const struct gantry_policy_view *view, uint32_t queue,
+		      struct gantry_policy_choice *choices)
+{
+	choices[queue] = (struct gantry_policy_choice){ .device = view->queues[queue].device };
+}
+
+static void enforce_tenant(const struct gantry_policy_view *view, uint32_t tenant,
+			   struct gantry_policy_choice *choices)
+{
+	uint32_t most = view->tenants[tenant].max_devices;
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < view->nqueues; i++)
+		if (view->queues[i].tenant == tenant && choices[i].device == view->queues[i].device)
+			mask |= 1ull << choices[i].device;
+	for (uint32_t i = 0; i < view->nqueues; i++) {
+		uint64_t with = mask | 1ull << choices[i].device;
+
+		if (view->queues[i].tenant != tenant || choices[i].device == view->queues[i].device)
+			continue;
+		if (with != mask && (uint32_t)__builtin_popcountll(with) > most)
+			take_back(view, i, choices);
+		mask |= 1ull << choices[i].device;
+	}
+	if (check_tenant(view, tenant, choices, NULL) == 0)
+		return;
+	for (uint32_t i = 0; i < view->nqueues; i++)
+		if (view->queues[i].tenant == tenant)
+			take_back(view, i, choices);
+}
+
+void gantry_policy_enforce(const struct gantry_policy_view *view,
+			   struct gantry_policy_choice *choices)
+{
+	for (uint32_t t = 0; t < view->ntenants; t++)
+		if (view->tenants[t].max_devices)
+			enforce_tenant(view, t, choices);
 }
 
 int gantry_policy_check(const struct gantry_policy_view *view, struct gantry_policy_choice *choices,
@@ -112,6 +156,7 @@ int gantry_policy_view_check(const struct gantry_policy_view *view, struct gantr
 	for (uint32_t i = 0; i < view->nqueues; i++)
 		if (view->queues[i].tenant >= view->ntenants ||
 		    view->queues[i].device >= view->ndevices ||
+		    view->queues[i].demand > GANTRY_POLICY_WHOLE ||
 		    view->queues[i].allowed >> view->ndevices)
 			return gantry_err_set(err, -EINVAL,
 					      "a view whose queue %u names what is not there", i);

@@ -34,11 +34,17 @@ extern const struct gantry_policy gantry_policy_heterogeneous;
 
 /*
  * Whether @choices is a placement that may be used: every device exists and is one that the queue may be on (or the one
- * where it is), no tenant gets onto more devices than it may be on, or than it is on already. -EINVAL with a sentence.
- * Texts are made printable.
+ * where it is), and queues of a tenant that would be on more than max_devices move only if it is on fewer then than now.
+ * -EINVAL with a sentence. Texts are made printable.
  */
 int gantry_policy_check(const struct gantry_policy_view *view, struct gantry_policy_choice *choices,
 			struct gantry_err *err);
+/*
+ * Moves that would put a tenant on more devices than it may be on are taken back, the later ones first to go: what is left passes the
+ * check as far as max_devices goes. For built-in policies, which need not think of every combination.
+ */
+void gantry_policy_enforce(const struct gantry_policy_view *view,
+			   struct gantry_policy_choice *choices);
 /* Whether a view is one: numbers within bounds, indices of what there is. For the process that is sent one. */
 int gantry_policy_view_check(const struct gantry_policy_view *view, struct gantry_err *err);
 /* All queues stay. */

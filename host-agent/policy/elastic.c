@@ -35,6 +35,9 @@
 #define CLAIM	     100u /* demand of a class on a device that keeps less urgent ones off */
 #define LEAST_GAIN   8u	  /* an n-th of the queue's time */
 #define NO_DEVICE    GANTRY_POLICY_MAX_DEVICES
+/* Of a class and decision, so that a decision over many queues takes little; the next has the rest. */
+#define MOVES_AT_ONCE 32u
+#define SLOWEST	      1e6 /* times as slow as the fastest: slower is the same */
 
 struct elastic {
 	uint64_t stay_ns;
@@ -61,7 +64,8 @@ struct plan {
 	double want
 		[GANTRY_POLICY_MAX_TENANTS]; /* devices that it could use; 0: it is not of this class */
 	double share[GANTRY_POLICY_MAX_TENANTS];
-	uint64_t may[GANTRY_POLICY_MAX_TENANTS]; /* where its queues may be, by what it is due */
+	uint64_t may[GANTRY_POLICY_MAX_TENANTS];  /* where its queues may be, by what it is due */
+	uint64_t used[GANTRY_POLICY_MAX_TENANTS]; /* where its more urgent ones are */
 	uint64_t allow[GANTRY_POLICY_MAX_QUEUES];
 };
 
@@ -86,7 +90,9 @@ static uint64_t load_on(const struct plan *p, const struct gantry_policy_queue *
 			best = q->run_ns[d];
 	if (!best)
 		return demand_of(q);
-	return (uint64_t)((double)demand_of(q) * (double)here / (double)best);
+	return (uint64_t)((double)demand_of(q) * ((double)here < (double)best * SLOWEST
+							  ? (double)here / (double)best
+							  : SLOWEST));
 }
 
 /* ---- shares ---- */
@@ -255,19 +261,46 @@ static void give_least(struct plan *p, uint32_t tenant)
 	}
 }
 
+/* No more than max_devices together with those that its more urgent queues are on. */
+static uint64_t bound(const struct plan *p, uint32_t tenant, uint64_t may)
+{
+	uint32_t most = p->view->tenants[tenant].max_devices;
+	uint32_t nused = (uint32_t)__builtin_popcountll(p->used[tenant]);
+
+	if (!most)
+		return may;
+	if (nused >= most)
+		return p->used[tenant] & tenant_reach(p, tenant);
+	return (may & p->used[tenant]) |
+	       gantry_policy_narrow(p->view, tenant, may & ~p->used[tenant], most - nused);
+}
+
+/* Which tenants have queues of the class, and what they could use. Each queue is of one class: all classes together are cheap. */
+static void find_tenants(struct plan *p)
+{
+	for (uint32_t t = 0; t < p->view->ntenants; t++) {
+		p->share[t] = 0;
+		p->may[t] = 0;
+		p->want[t] = 0;
+	}
+	for (uint32_t i = 0; i < p->view->nqueues; i++) {
+		uint32_t t = p->view->queues[i].tenant;
+
+		if (of_class(p, i) && p->want[t] == 0)
+			p->want[t] = want_of(p, t);
+	}
+}
+
 static void divide(struct plan *p)
 {
 	uint64_t free_mask = p->usable & ~p->taken;
 	uint64_t shared;
 
-	for (uint32_t t = 0; t < p->view->ntenants; t++) {
-		p->share[t] = 0;
-		p->may[t] = 0;
-		p->want[t] = want_of(p, t);
-	}
+	find_tenants(p);
 	fill_shares(p, __builtin_popcountll(free_mask));
 	for (uint32_t t = 0; t < p->view->ntenants; t++)
-		give_own(p, t, &free_mask);
+		if (p->want[t] > 0)
+			give_own(p, t, &free_mask);
 	shared = free_mask;
 	for (uint32_t t = 0; t < p->view->ntenants; t++) {
 		double own = (double)__builtin_popcountll(p->may[t]);
@@ -278,8 +311,7 @@ static void divide(struct plan *p)
 		if (p->share[t] > own + 1e-6)
 			p->may[t] |= shared;
 		give_least(p, t);
-		p->may[t] = gantry_policy_narrow(p->view, t, p->may[t] & tenant_reach(p, t),
-						 p->view->tenants[t].max_devices);
+		p->may[t] = bound(p, t, p->may[t] & tenant_reach(p, t));
 	}
 }
 
@@ -352,9 +384,10 @@ static void keep_in_place(struct plan *p)
 		if (!of_class(p, i))
 			continue;
 		p->allow[i] = q->allowed & p->may[q->tenant];
-		if (!p->allow[i])
+		/* Its kernel is on other devices only: there, unless the tenant may not be on more. */
+		if (!p->allow[i] && !p->view->tenants[q->tenant].max_devices)
 			p->allow[i] = q->allowed & p->usable;
-		if (gantry_policy_may(p->allow[i], q->device))
+		if (!p->allow[i] || gantry_policy_may(p->allow[i], q->device))
 			put(p, i, q->device);
 	}
 }
@@ -419,7 +452,10 @@ static void even_out(struct plan *p)
 	uint32_t queue = 0;
 	uint32_t to;
 
-	while ((to = best_move(p, &queue)) != NO_DEVICE) {
+	for (uint32_t n = 0; n < MOVES_AT_ONCE; n++) {
+		to = best_move(p, &queue);
+		if (to == NO_DEVICE)
+			return;
 		take_off(p, queue, p->choices[queue].device);
 		put(p, queue, to);
 		gantry_policy_choose(&p->choices[queue], to, "%s has less to do",
@@ -437,6 +473,9 @@ static void place_class(struct plan *p)
 		    !gantry_policy_may(p->allow[i], p->view->queues[i].device))
 			send_on(p, i);
 	even_out(p);
+	for (uint32_t i = 0; i < p->view->nqueues; i++)
+		if (of_class(p, i))
+			p->used[p->view->queues[i].tenant] |= 1ull << p->choices[i].device;
 	for (uint32_t d = 0; d < p->view->ndevices; d++)
 		if (p->claim[d] >= CLAIM)
 			p->taken |= 1ull << d;

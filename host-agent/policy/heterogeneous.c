@@ -25,7 +25,8 @@ static const struct gantry_policy_option options_known[] = {
 	{ 0 },
 };
 
-#define NO_DEVICE GANTRY_POLICY_MAX_DEVICES
+#define NO_DEVICE     GANTRY_POLICY_MAX_DEVICES
+#define MOVES_AT_ONCE 32u /* of a class and decision; the next has the rest */
 
 struct plan {
 	const struct heterogeneous *options;
@@ -172,8 +173,8 @@ static void swap_all(struct plan *p)
 {
 	for (uint32_t a = 0; a < p->view->ndevices; a++)
 		for (uint32_t b = 0; b < a; b++)
-			while (swap(p, a, b))
-				; /* each queue moves once at most */
+			for (uint32_t n = 0; n < MOVES_AT_ONCE && swap(p, a, b); n++)
+				;
 }
 
 static void place_class(struct plan *p)
@@ -193,7 +194,7 @@ static void place_class(struct plan *p)
 		if (p->view->queues[i].priority == p->priority && p->mask[i] &&
 		    !gantry_policy_may(p->mask[i], p->view->queues[i].device))
 			put(p, i, earliest(p, i, p->mask[i]), true);
-	while ((to = best_move(p, &i)) != NO_DEVICE) {
+	for (uint32_t n = 0; n < MOVES_AT_ONCE && (to = best_move(p, &i)) != NO_DEVICE; n++) {
 		p->finish_ns[p->view->queues[i].device] -= work_ns(p, &p->view->queues[i],
 								   p->view->queues[i].device);
 		put(p, i, to, false);

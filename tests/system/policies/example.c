@@ -46,7 +46,7 @@ static void misbehave(const struct example *e, const struct gantry_policy_view *
 		choices[0].device = 77;
 	if (strcmp(e->fault, "everywhere") == 0)
 		for (uint32_t i = 0; i < view->nqueues; i++)
-			choices[i].device = i % view->ndevices;
+			choices[i].device = (view->queues[i].device + 1) % view->ndevices;
 	if (strcmp(e->fault, "garbage") == 0)
 		(void)!write(3, "garbage", 7); /* the agent's socket */
 	if (strcmp(e->fault, "memory") == 0)

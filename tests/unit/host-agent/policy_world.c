@@ -75,6 +75,7 @@ unsigned int world_place(struct world *w)
 	gantry_policy_stay(&w->view, w->choices);
 	ck_assert_int_eq(gantry_policy_view_check(&w->view, &err), 0);
 	ck_assert_int_eq(w->policy->place(w->state, &w->view, w->choices), 0);
+	gantry_policy_enforce(&w->view, w->choices);
 	ck_assert_msg(gantry_policy_check(&w->view, w->choices, &err) == 0, "%s", err.text);
 	for (uint32_t i = 0; i < w->view.nqueues; i++) {
 		if (w->choices[i].device == w->queues[i].device)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "host-agent/policy/packet.h"
 #include "tests/unit/host-agent/policy_world.h"
 #include "tests/unit/runner.h"
 
@@ -171,6 +172,99 @@ START_TEST(test_view_check_refuses_indices_of_what_is_not_there)
 }
 END_TEST
 
+START_TEST(test_enforce_takes_back_what_is_too_much)
+{
+	three_queues();
+	w.tenants[0].max_devices = 1;
+	w.choices[0].device = 1; /* this alone would leave two where they are */
+	gantry_policy_enforce(&w.view, w.choices);
+	ck_assert_uint_eq(w.choices[0].device, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		w.choices[i].device = 2;
+	gantry_policy_enforce(&w.view, w.choices);
+	ck_assert_uint_eq(w.choices[2].device, 2);
+	w.choices[0].device = 1;
+	gantry_policy_enforce(&w.view, w.choices);
+	ck_assert_int_eq(gantry_policy_check(&w.view, w.choices, NULL), 0);
+	world_fini(&w);
+}
+END_TEST
+
+/* ---- what goes between processes ---- */
+
+static _Alignas(8) uint8_t packet[GANTRY_POLICY_PACKET_MAX];
+static struct gantry_policy_arrays arrays;
+
+START_TEST(test_view_comes_over_as_it_was)
+{
+	uint64_t number = 0;
+	size_t len;
+
+	world_init(&w, "elastic", "", GANTRY_POLICY_MAX_DEVICES);
+	for (uint32_t t = 1; t < GANTRY_POLICY_MAX_TENANTS; t++)
+		(void)world_tenant(&w, t, 0, 0);
+	(void)world_queues(&w, 255, -3, 7, GANTRY_POLICY_MAX_QUEUES);
+	len = gantry_policy_view_pack(&w.view, 77, packet);
+	ck_assert_uint_le(len, GANTRY_POLICY_PACKET_MAX);
+	ck_assert_int_eq(gantry_policy_view_unpack(packet, len, &number, &arrays), 0);
+	ck_assert_uint_eq(number, 77);
+	ck_assert_uint_eq(arrays.view.nqueues, w.view.nqueues);
+	ck_assert_mem_eq(arrays.devices, w.devices, sizeof(w.devices));
+	ck_assert_mem_eq(arrays.tenants, w.tenants, sizeof(w.tenants));
+	ck_assert_mem_eq(arrays.queues, w.queues, sizeof(w.queues));
+	for (size_t cut = 0; cut < len; cut += 97)
+		ck_assert_int_eq(gantry_policy_view_unpack(packet, cut, &number, &arrays), -EINVAL);
+	packet[0] ^= 1;
+	ck_assert_int_eq(gantry_policy_view_unpack(packet, len, &number, &arrays), -EINVAL);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(test_choices_are_of_what_was_asked)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	size_t len;
+
+	three_queues();
+	w.choices[2].device = 1;
+	len = gantry_policy_choices_pack(w.choices, 3, 0, 5, packet);
+	memset(w.choices, 0xff, sizeof(w.choices));
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, len, 4, 3, w.choices, &err), -EINVAL);
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, len, 5, 2, w.choices, &err), -EINVAL);
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, len - 1, 5, 3, w.choices, &err),
+			 -EINVAL);
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, 3, 5, 3, w.choices, &err), -EINVAL);
+	ck_assert_uint_eq(w.choices[0].device, UINT32_MAX);
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, len, 5, 3, w.choices, &err), 0);
+	ck_assert_uint_eq(w.choices[2].device, 1);
+	len = gantry_policy_choices_pack(w.choices, 3, -EIO, 5, packet);
+	ck_assert_int_eq(gantry_policy_choices_unpack(packet, len, 5, 3, w.choices, &err), -EIO);
+	ck_assert_ptr_nonnull(strstr(err.text, "could not decide"));
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(test_hello_is_checked_and_printable)
+{
+	struct gantry_policy_hello hello = { .abi = GANTRY_POLICY_ABI }, seen;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	memset(hello.summary, 'x', sizeof(hello.summary));
+	hello.name[0] = '\n';
+	ck_assert_int_eq(gantry_policy_hello_unpack(&hello, sizeof(hello), &seen, &err), 0);
+	ck_assert_str_eq(seen.name, "?");
+	ck_assert_uint_eq(strlen(seen.summary), sizeof(hello.summary) - 1);
+	ck_assert_int_eq(gantry_policy_hello_unpack(&hello, 7, &seen, &err), -EINVAL);
+	hello.abi++;
+	ck_assert_int_eq(gantry_policy_hello_unpack(&hello, sizeof(hello), &seen, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "ABI 2"));
+	hello.status = -1;
+	memcpy(hello.text, "no luck", 8);
+	ck_assert_int_eq(gantry_policy_hello_unpack(&hello, sizeof(hello), &seen, &err), -EINVAL);
+	ck_assert_str_eq(err.text, "no luck");
+}
+END_TEST
+
 /* ---- the simple ones ---- */
 
 START_TEST(test_round_robin_goes_round_and_does_not_move_when_others_end)
@@ -302,6 +396,19 @@ START_TEST(test_elastic_keeps_an_urgent_tenant_to_its_most)
 		(void)world_place(&w);
 	ck_assert_uint_eq(world_devices(&w, 1), 0x1);
 	ck_assert_uint_eq(world_devices(&w, 0), 0xe);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(test_elastic_counts_the_devices_of_all_priorities_of_a_tenant)
+{
+	world_init(&w, "elastic", "", 4);
+	w.tenants[0].max_devices = 2;
+	(void)world_queues(&w, 0, 5, 0, 1);
+	(void)world_queues(&w, 0, 0, 0, 6);
+	for (int i = 0; i < 4; i++)
+		(void)world_place(&w);
+	ck_assert_int_eq(__builtin_popcountll(world_devices(&w, 0)), 2);
 	world_fini(&w);
 }
 END_TEST
@@ -504,6 +611,7 @@ int main(void)
 	Suite *suite = suite_create("policy");
 	TCase *all = gantry_unit_case(suite, "all");
 	TCase *check = gantry_unit_case(suite, "check");
+	TCase *packet_case = gantry_unit_case(suite, "packet");
 	TCase *simple = gantry_unit_case(suite, "simple");
 	TCase *elastic = gantry_unit_case(suite, "elastic");
 	TCase *heterogeneous = gantry_unit_case(suite, "heterogeneous");
@@ -517,6 +625,10 @@ int main(void)
 	tcase_add_test(check, test_check_refuses_more_devices_than_a_tenant_may_have);
 	tcase_add_test(check, test_check_makes_texts_printable_and_ended);
 	tcase_add_test(check, test_view_check_refuses_indices_of_what_is_not_there);
+	tcase_add_test(check, test_enforce_takes_back_what_is_too_much);
+	tcase_add_test(packet_case, test_view_comes_over_as_it_was);
+	tcase_add_test(packet_case, test_choices_are_of_what_was_asked);
+	tcase_add_test(packet_case, test_hello_is_checked_and_printable);
 	tcase_add_test(simple, test_round_robin_goes_round_and_does_not_move_when_others_end);
 	tcase_add_test(simple, test_spread_levels_queues);
 	tcase_add_test(simple, test_pack_fills_devices_one_after_the_other);
@@ -528,6 +640,7 @@ int main(void)
 		elastic,
 		test_elastic_most_urgent_with_many_queues_takes_all_but_what_others_must_keep);
 	tcase_add_test(elastic, test_elastic_keeps_an_urgent_tenant_to_its_most);
+	tcase_add_test(elastic, test_elastic_counts_the_devices_of_all_priorities_of_a_tenant);
 	tcase_add_loop_test(elastic, test_elastic_divides_devices_by_weight, 0,
 			    (int)GANTRY_ARRAY_SIZE(shares));
 	tcase_add_test(elastic, test_elastic_gives_what_one_cannot_use_to_others);
