@@ -493,7 +493,8 @@ def test_round_trip_takes_three_system_calls_of_its_guest(t):
             calls = [line.split(None, 1)[1].partition("(")[0] for line in log]
         counted = sum(calls.count(name) for name in ("sendmsg", "recvmsg", "poll"))
         t.note(f"{counted / trips:.2f} a round trip: send, sleep, receive")
-        t.true(3 * trips <= counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
+        # Fewer, where a look in passing finds the answer.
+        t.true(2 * trips < counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
 
 
 def traced(pid):
