@@ -73,7 +73,6 @@ struct gantry_session {
 	uint64_t
 		leaving; /* bits: devices that drain and that queues of it are leaving (migrate.c) */
 	uint64_t served_by;   /* worker that was asked last; 0: none, or not known */
-	uint64_t served_by;   /* worker that was asked last; 0: none, or not known */
 	uint64_t device_mask; /* that its worker was given with it; 0: not known */
 	bool welcomed;
 	bool slots_held;
