@@ -273,6 +273,8 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum
 				      .len = worker_page_up(b->bytes) };
 	if (way == CARRY_SPILL && b->host_copy == GANTRY_HOST_COPY_CLEAN)
 		job->carry.at = job->carry.len; /* the bytes are there */
+	/* Its thread may look at it at once: it comes to our lock, and finds the visits under way. */
+	job->quiet.session = s;
 	if (worker_job_start_locked(s, device, &job->job) < 0) {
 		free(job);
 		return GANTRY_E_NO_MEMORY;
