@@ -34,24 +34,61 @@ static enum gantry_admin_code code_of(int error)
 	}
 }
 
+/* Bytes moved before the state began. */
+static uint64_t moved_before(const struct gantry_migration_counts *c,
+			     enum gantry_migration_state state)
+{
+	switch (state) {
+	case GANTRY_MIGRATION_PRECOPY:
+		return 0;
+	case GANTRY_MIGRATION_ORPHAN:
+	case GANTRY_MIGRATION_DRAIN:
+	case GANTRY_MIGRATION_COPY:
+		return c->moved_bytes - c->last_bytes;
+	default:
+		return c->moved_bytes;
+	}
+}
+
+static void add_step(Gantry__Admin__Migration *msg, const struct gantry_migration_entry *e,
+		     enum gantry_migration_state state, uint64_t *at_ns, struct gantry_answer *r)
+{
+	Gantry__Admin__MigrationStep *m = gantry_answer_take(r, sizeof(*m));
+
+	gantry__admin__migration_step__init(m);
+	m->state = gantry_answer_text(r, gantry_migration_state_name(state));
+	m->begin_ns = *at_ns;
+	m->ns = e->counts.state_ns[state];
+	if (!e->over && state == e->state)
+		m->ns = gantry_now_ns() - e->started_ns - *at_ns;
+	m->moved_bytes = moved_before(&e->counts, state);
+	*at_ns += m->ns;
+	msg->steps[msg->n_steps++] = m;
+}
+
+/* Whether it has been there, or is. One step of its worker may pass several states in no time. */
+static bool was_in(const struct gantry_migration_entry *e, enum gantry_migration_state state)
+{
+	if (e->counts.state_ns[state] || state == e->state)
+		return true;
+	return e->state == GANTRY_MIGRATION_DONE && state != GANTRY_MIGRATION_ABORT;
+}
+
+/* States in their order, by the worker's clock. */
 static void fill_steps(Gantry__Admin__Migration *msg, const struct gantry_migration_entry *e,
 		       struct gantry_answer *r)
 {
-	msg->steps = gantry_answer_take(r, e->nsteps * sizeof(*msg->steps));
-	for (uint32_t i = 0; i < e->nsteps; i++) {
-		const struct gantry_migration_step *step = &e->steps[i];
-		uint64_t end_ns = i + 1 < e->nsteps ? step[1].begin_ns
-				  : e->over	    ? e->ended_ns
-						    : gantry_now_ns();
-		Gantry__Admin__MigrationStep *m = gantry_answer_take(r, sizeof(*m));
+	static const enum gantry_migration_state order[] = {
+		GANTRY_MIGRATION_PRECOPY, GANTRY_MIGRATION_ORPHAN, GANTRY_MIGRATION_DRAIN,
+		GANTRY_MIGRATION_COPY,	  GANTRY_MIGRATION_ADOPT,  GANTRY_MIGRATION_ABORT,
+		GANTRY_MIGRATION_DONE,
+	};
+	uint64_t at_ns = 0;
 
-		gantry__admin__migration_step__init(m);
-		m->state = gantry_answer_text(r, step->state);
-		m->begin_ns = step->begin_ns - e->started_ns;
-		m->ns = end_ns - step->begin_ns;
-		m->moved_bytes = step->moved_bytes;
-		msg->steps[msg->n_steps++] = m;
-	}
+	msg->steps = gantry_answer_take(r, sizeof(order) / sizeof(order[0]) * sizeof(*msg->steps));
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+		if (was_in(e, order[i]))
+			add_step(msg, e, order[i], &at_ns, r);
 }
 
 static const char *state_text(const struct gantry_migration_entry *e)

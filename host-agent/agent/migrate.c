@@ -75,19 +75,6 @@ struct gantry_migration_entry *gantry_migration_find(struct gantry_agent *a, uin
 	return NULL;
 }
 
-void gantry_migration_reached(struct gantry_migration_entry *e, enum gantry_migration_state state)
-{
-	struct gantry_migration_step *step = &e->steps[e->nsteps];
-
-	e->state = state;
-	if (e->nsteps == GANTRY_MIGRATION_MAX_STEPS)
-		return;
-	*step = (struct gantry_migration_step){ .state = gantry_migration_state_name(state),
-						.begin_ns = gantry_now_ns(),
-						.moved_bytes = e->counts.moved_bytes };
-	e->nsteps++;
-}
-
 static void tell_end(struct gantry_agent *a, const struct gantry_migration_entry *e)
 {
 	const struct gantry_session *s = gantry_session_find(a, e->session_id);
@@ -204,7 +191,7 @@ static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
 {
 	take_counts(&e->counts, news);
 	if (news->state < GANTRY_MIGRATION_NSTATES)
-		gantry_migration_reached(e, (enum gantry_migration_state)news->state);
+		e->state = (enum gantry_migration_state)news->state;
 	if (news->over)
 		gantry_migration_ended(a, e, sane_error(news->error), news->text);
 }

@@ -23,15 +23,7 @@ struct gantry_agent;
 struct gantry_session;
 struct gantry_worker;
 
-#define GANTRY_MIGRATION_MAX_STEPS 40u
-#define GANTRY_MIGRATIONS_KEPT	   64u /* that are over */
-
-/* A state that was left, or is still in: for traces. */
-struct gantry_migration_step {
-	const char *state; /* static */
-	uint64_t begin_ns; /* CLOCK_MONOTONIC */
-	uint64_t moved_bytes;
-};
+#define GANTRY_MIGRATIONS_KEPT 64u /* that are over */
 
 struct gantry_migration_entry {
 	struct gantry_list link; /* agent->migrations, oldest first */
@@ -55,8 +47,6 @@ struct gantry_migration_entry {
 	uint32_t from_device;
 	uint32_t to_device;
 	uint64_t worker_id;
-	uint32_t nsteps;
-	struct gantry_migration_step steps[GANTRY_MIGRATION_MAX_STEPS];
 	/* Asks for the way back. NULL: it has none. 0, or -errno with a sentence. */
 	int (*cancel)(struct gantry_agent *a, struct gantry_migration_entry *e,
 		      struct gantry_err *err);
@@ -68,8 +58,6 @@ struct gantry_migration_entry *gantry_migration_note(struct gantry_agent *a, con
 						     const struct gantry_session *s,
 						     const char *from, const char *to,
 						     const char *why);
-/* It has come to @state: a step of its trace. */
-void gantry_migration_reached(struct gantry_migration_entry *e, enum gantry_migration_state state);
 /* It is over: an event tells it. @error 0: at its destination. @text NULL: none. */
 void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entry *e, int error,
 			    const char *text);
