@@ -48,6 +48,7 @@ struct world {
 	uint64_t moved[2]; /* bytes, to the host and to the guest, since the stream was made */
 	uint64_t cut[2];   /* the stream breaks when as many have been moved */
 	uint32_t breaks;
+	bool new_relay; /* after a break, as on another host: it has the segment and nothing else */
 };
 
 static void ring_bell(void *cookie)
@@ -238,6 +239,15 @@ static void host_turn(struct world *w)
 	ck_assert(r == 0 || r == -EAGAIN);
 }
 
+static void make_bridge(struct world *w)
+{
+	static struct gantry_bridge_events events;
+
+	events = (struct gantry_bridge_events){ w, ring_bell, request };
+	w->bridge = gantry_bridge_new(w->host_memory, &w->layout, 1000, &events);
+	ck_assert_ptr_nonnull(w->bridge);
+}
+
 /* Until nothing moves any more; a stream that is cut is made anew, once for each cut. */
 static void settle(struct world *w)
 {
@@ -252,6 +262,10 @@ static void settle(struct world *w)
 			w->breaks++;
 			w->cut[0] = w->cut[1] = NEVER;
 			unplug(w);
+			if (w->new_relay) {
+				gantry_bridge_free(w->bridge);
+				make_bridge(w);
+			}
 			plug(w);
 			moved = true;
 		}
@@ -260,10 +274,7 @@ static void settle(struct world *w)
 
 static void world_init(struct world *w)
 {
-	static struct gantry_bridge_events events;
-
 	memset(w, 0, sizeof(*w));
-	events = (struct gantry_bridge_events){ w, ring_bell, request };
 	w->cut[0] = w->cut[1] = w->hold = NEVER;
 	ck_assert_int_eq(gantry_segment_layout_make(NQUEUES, NSLOTS, HEAP_BYTES, &w->layout), 0);
 	w->host_memory = mmap(NULL, w->layout.segment_bytes, PROT_READ | PROT_WRITE,
@@ -276,8 +287,7 @@ static void world_init(struct world *w)
 						   .nqueues = NQUEUES,
 						   .nslots = NSLOTS };
 	gantry_door_header_init(&w->welcome.h, GANTRY_DOOR_WELCOME, 0);
-	w->bridge = gantry_bridge_new(w->host_memory, &w->layout, 1000, &events);
-	ck_assert_ptr_nonnull(w->bridge);
+	make_bridge(w);
 	w->bridge->header->state = GANTRY_SESSION_ATTACHED;
 	for (uint32_t i = 0; i < NQUEUES; i++) {
 		gantry_ring_consumer_init(&w->worker[i], &w->bridge->queues[i].map, 0, 0);
@@ -426,7 +436,7 @@ static void measure(uint64_t ret_total[2])
 	world_fini(&w);
 }
 
-START_TEST(test_bridge_goes_on_wherever_the_stream_breaks)
+static void break_everywhere(bool new_relay)
 {
 	uint64_t total[2];
 
@@ -438,6 +448,7 @@ START_TEST(test_bridge_goes_on_wherever_the_stream_breaks)
 			struct world w;
 
 			world_init(&w);
+			w.new_relay = new_relay;
 			w.cut[dir] = at;
 			settle(&w);
 			put_mixture(&w);
@@ -446,6 +457,33 @@ START_TEST(test_bridge_goes_on_wherever_the_stream_breaks)
 			check_mixture(&w);
 			world_fini(&w);
 		}
+}
+
+START_TEST(test_bridge_goes_on_wherever_the_stream_breaks)
+{
+	break_everywhere(false);
+}
+END_TEST
+
+START_TEST(test_bridge_of_another_relay_goes_on_wherever_the_stream_breaks)
+{
+	break_everywhere(true);
+}
+END_TEST
+
+START_TEST(test_bridge_over_positions_that_cannot_be_is_not_made)
+{
+	const struct gantry_bridge_events events = { NULL, ring_bell, request };
+	struct world w;
+
+	world_init(&w);
+	w.bridge->queues[1].map.area->tail = NSLOTS + 1;
+	ck_assert_ptr_null(gantry_bridge_new(w.host_memory, &w.layout, 1000, &events));
+	w.bridge->queues[1].map.area->tail = 0;
+	w.bridge->queues[1].map.area->done = 1;
+	ck_assert_ptr_null(gantry_bridge_new(w.host_memory, &w.layout, 1000, &events));
+	w.bridge->queues[1].map.area->done = 0;
+	world_fini(&w);
 }
 END_TEST
 
@@ -844,6 +882,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_bridge_carries_each_sort_of_task);
 	tcase_add_test(tc, test_bridge_goes_on_wherever_the_stream_breaks);
+	tcase_add_test(tc, test_bridge_of_another_relay_goes_on_wherever_the_stream_breaks);
+	tcase_add_test(tc, test_bridge_over_positions_that_cannot_be_is_not_made);
 	tcase_add_test(tc, test_bridge_goes_on_when_much_was_finished_while_there_was_no_stream);
 	tcase_add_test(tc, test_bridge_small_task_overtakes_a_large_write);
 	tcase_add_test(tc, test_bridge_small_task_overtakes_a_large_read);
