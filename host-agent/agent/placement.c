@@ -138,6 +138,8 @@ static void send_queue(struct gantry_placement *p, struct gantry_domain *d,
 		return;
 	q->asked = choice->device + 1;
 	q->asked_ns = now_ns;
+	gantry_event(p->agent, "queue-placed", NULL, s, NULL, "queue %u to %s: %s", ref->slot,
+		     p->agent->devices[choice->device].conf.name, choice->why);
 	d->nmoves++;
 	p->nmoves++;
 	/* cut is better than unsaid */

@@ -77,7 +77,6 @@ def test_a_drained_device_is_left_and_come_back_to(t):
         harness.wait_until(lambda: all(count(agent, guest, d) == 2 for d in ("cpu0", "cpu1", "cpu2")), "two on each")
         t.code(agent.ctl("device", "drain", "cpu1"), 0)
         harness.wait_until(lambda: count(agent, guest, "cpu0") == count(agent, guest, "cpu2") == 3, "three on each left")
-        t.contains(agent.log(), "its device is out of service")
         t.code(agent.ctl("device", "enable", "cpu1"), 0)
         harness.wait_until(lambda: count(agent, guest, "cpu1") == 2, "two on it again")
 
