@@ -14,6 +14,8 @@ class Builds:
     """Programs of other builds in a folder of the test, where they can be replaced and spoilt."""
 
     def __init__(self, agent):
+        self.agent = agent
+        self.ranges = None
         self.folder = agent.root / "builds"
         self.folder.mkdir(exist_ok=True)
 
@@ -24,19 +26,26 @@ class Builds:
         path.chmod(0o755)
         return path
 
-    def liar(self, does, text=None, version="9.2.0"):
+    def hello(self, version="9.2.0", problem=None, **formats):
+        """What a gantryd says of itself; formats: name="OLDEST NEWEST", the others as this tree has them."""
+        if not self.ranges:
+            ended = upgrade(self.agent, "--json", "--check", "--binary", self.copy("gantryd-next", "gantryd-asked"))
+            self.ranges = {row["name"]: f'{row["oldest"]} {row["newest"]}' for row in ended.json()["upgrade"]["formats"]}
+        lines = [f"gantryd {version}"]
+        lines += [f"format {name} {span}" for name, span in (self.ranges | formats).items()]
+        return "\n".join(lines + ([f"problem {problem}"] if problem else []) + ["end", ""])
+
+    def newest(self, name):
+        """The version of a format that this tree writes."""
+        self.hello()
+        return int(self.ranges[name].split()[1])
+
+    def liar(self, does, text=None):
         if text is None:
-            text = hello(version)
+            text = self.hello()
         path = self.copy("gantryd-liar", f"liar-{does}")
         path.with_name(path.name + ".does").write_text(f"{does}\n{text}")
         return path
-
-
-def hello(version, problem=None, **formats):
-    """What a gantryd says of itself; formats: name="OLDEST NEWEST"."""
-    ranges = {name: "1 1" for name in FORMATS} | formats
-    lines = [f"gantryd {version}"] + [f"format {name} {span}" for name, span in ranges.items()]
-    return "\n".join(lines + ([f"problem {problem}"] if problem else []) + ["end", ""])
 
 
 def upgrade(agent, *args):
@@ -91,10 +100,13 @@ def candidate(agent, path):
     return harness.wait_until(find, "the candidate")
 
 
-def frozen(agent):
-    """Its agent waits for the monitor's word, and does nothing else."""
+def frozen(agent, path):
+    """Its agent waits for the monitor's word, and does nothing else; the candidate of @path has everything. Its pid."""
     journal = agent.run_dir / "journal"
     harness.wait_until(lambda: "\nupgrade 3 " in journal.read_text(), "the agent has yielded")
+    pid = candidate(agent, path)
+    harness.wait_until(lambda: fds_of(pid) > 12, "the candidate has what is kept")
+    return pid
 
 
 def serves(agent):

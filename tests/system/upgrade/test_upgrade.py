@@ -14,7 +14,7 @@ import test_ivshmem
 import test_mps
 import test_stream
 import test_windows
-from builds import (FORMATS, Builds, OwnWorkerFile, begin, candidate, counted, counting, fds_of, hello, next_build,
+from builds import (FORMATS, Builds, OwnWorkerFile, begin, candidate, counted, counting, fds_of, next_build,
                     own_workers, program_of, upgrade, version_of)
 from scripted import Scripted, events, honest, still_honest, two_tenants
 
@@ -164,16 +164,19 @@ def test_programs_that_cannot_take_over_are_refused(t):
 def test_formats_that_do_not_fit_are_refused_both_ways(t):
     with two_tenants() as agent:
         builds = Builds(agent)
-        path = builds.liar("waits", hello("9.2.0", ledger="2 3"))
-        ended = refused(t, agent, 1, "writes ledgers in version 1, and 9.2.0 reads 2 to 3", "--binary", path)
+        ours = builds.newest("ledger")
+        path = builds.liar("waits", builds.hello(ledger=f"{ours + 1} {ours + 2}"))
+        ended = refused(t, agent, 1, f"writes ledgers in version {ours}, and 9.2.0 reads {ours + 1} to {ours + 2}",
+                        "--binary", path)
         t.contains(ended.err, "goes on")
         refused(t, agent, 1, "writes the journal", "--check", "--binary",
-                builds.liar("waits", hello("9.2.0", journal="2 2")))
+                builds.liar("waits", builds.hello(journal="0 0")))
         refused(t, agent, 1, "makes no sense", "--binary", builds.liar("waits", "gantryd \n"))
-        refused(t, agent, 1, "makes no sense", "--binary", builds.liar("waits", hello("9.2.0")[:-4]))
+        refused(t, agent, 1, "makes no sense", "--binary", builds.liar("waits", builds.hello()[:-4]))
         refused(t, agent, 1, "cannot serve here: the moon is full", "--binary",
-                builds.liar("waits", hello("9.2.0", problem="the moon is full")))
-        ended = upgrade(agent, "--check", "--binary", builds.liar("waits", hello("9.2.0", worker="1 2")))
+                builds.liar("waits", builds.hello(problem="the moon is full")))
+        newer = builds.hello(worker=f'1 {builds.newest("worker") + 1}')
+        ended = upgrade(agent, "--check", "--binary", builds.liar("waits", newer))
         t.code(ended, 0)
         t.contains(ended.out, "it is started again: the version that serves does not read what it writes")
         t.contains(agent.ctl("stats", "--prometheus").out, "gantry_agent_upgrades_refused_total 4")
