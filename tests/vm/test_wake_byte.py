@@ -5,6 +5,7 @@ import shlex
 
 import doors
 import harness
+import libvirtd
 import vm
 
 PERMIT_PORTS = """for port in /sys/class/virtio-ports/*; do
@@ -74,6 +75,33 @@ def test_port_is_one_programs_at_a_time(t):
         run(third, 3)
         third.ask("close")
         second.ask("close")
+
+
+def test_libvirt_plugs_the_port_in_and_out(t):
+    if not harness.find_in_build("gantry-vm", lambda path: True):
+        raise harness.Skip("the build has no gantry-vm (packages libvirt-dev, libxml2-dev)")
+    with contextlib.closing(libvirtd.Libvirtd()) as daemon, doors.agent() as agent:
+
+        def ctl(*words):
+            ended = harness.run([harness.program("gantryctl"), "--socket", agent.admin, "--timeout", "20s", "vm", *words,
+                                 "--connect", daemon.uri], timeout=90)
+            t.code(ended, 0)
+            return ended.out
+
+        machine = daemon.machine("guest", programs=["puppet-guest"]).start()
+        try:
+            for _ in range(2):
+                t.contains(ctl("attach", "guest", "--tenant", "red"), "a port to wake its programs")
+                t.contains(machine.xml(), "org.gantry.wake.red")
+                guest = machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"})
+                guest.write_line("open")
+                t.contains(guest.read_line(), "ok ")
+                t.equal(wakeups(agent), ["byte"])
+                ctl("detach", "guest", "--drain", "200ms")
+                t.true("org.gantry.wake" not in machine.xml(), "the port is out, too")
+                guest.end()
+        finally:
+            machine.remove()
 
 
 if __name__ == "__main__":

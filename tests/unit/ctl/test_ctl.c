@@ -425,6 +425,28 @@ START_TEST(test_vm_text_quotes_paths_for_where_they_go)
 }
 END_TEST
 
+START_TEST(test_vm_text_has_the_port_that_wakes)
+{
+	const struct gantry_vm_device_text device = {
+		.tenant = "red", .socket = "/run/iv.sock", .wake = "/run/w,&.sock", .vectors = 8
+	};
+	_cleanup_free_ char *qemu = vm_text_of(&device, gantry_vm_qemu_options);
+	_cleanup_free_ char *xml = vm_text_of(&device, gantry_vm_channel_xml);
+
+	ck_assert_str_eq(
+		qemu, "-chardev socket,id=gantry-red,path=/run/iv.sock -device "
+		      "ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8 -device "
+		      "virtio-serial-pci,id=gantry-ports-red -chardev "
+		      "'socket,id=gantry-wake-red,path=/run/w,,&.sock' -device virtserialport,"
+		      "bus=gantry-ports-red.0,chardev=gantry-wake-red,name=org.gantry.wake.red\n");
+	ck_assert_str_eq(xml, "<channel type='unix'>\n"
+			      "  <source mode='connect' path='/run/w,&amp;.sock'/>\n"
+			      "  <target type='virtio' name='org.gantry.wake.red'/>\n"
+			      "  <alias name='ua-gantrywake-red'/>\n"
+			      "</channel>\n");
+}
+END_TEST
+
 START_TEST(test_vm_text_of_a_vhost_user_back_end)
 {
 	const struct gantry_vm_device_text device = { .tenant = "red",
@@ -464,6 +486,7 @@ int main(void)
 	tcase_add_test(containers, test_cdi_text_is_as_promised);
 	tcase_add_test(containers, test_cdi_flags_by_engine);
 	tcase_add_test(machines, test_vm_text_quotes_paths_for_where_they_go);
+	tcase_add_test(machines, test_vm_text_has_the_port_that_wakes);
 	tcase_add_test(machines, test_vm_text_of_a_vhost_user_back_end);
 	return gantry_unit_run(suite);
 }
