@@ -314,10 +314,12 @@ static int wait_one(struct gantry_session *s, gantry_ticket ticket, struct patie
 	*ret_status = 0;
 	if (r < 0 || ticket == 0)
 		return r;
-	if (gantry_ring_done(&q->ring.map) >= seq)
+	if (gantry_ring_done(&q->ring.map) >= seq) {
 		gantry_session_order(s);
-	else
+		r = believe(s, q);
+	} else {
 		r = gantry_wait_seq(s, q, seq, deadline_of(p));
+	}
 	if (r == 0)
 		*ret_status = gantry_ticket_status(q, seq);
 	return r;
