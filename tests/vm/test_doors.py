@@ -205,6 +205,14 @@ def test_stream_that_is_reset_under_tasks_runs_none_twice(t):
         t.contains(agent.log(), "session-reconnected")
         guest.do("close")
         t.true(doors.Inside(world.machine, "vsock:2:5710").puppet().session > 0, "the door by its number")
+        # A host that answers late is waited for: the guest's kernel alone would give up after two seconds.
+        world.machine.backend.kill(signal.SIGSTOP)
+        late = world.inside["vsock:"].scripted(opened=False)
+        late.start(f"open timeout_ms {doors.CALL_MS}")
+        world.machine.do("sleep 4")
+        world.machine.backend.kill(signal.SIGCONT)
+        t.contains(late.answer(doors.CALL_MS / 1000), "ok")
+        late.ask("close")
         wrong = doors.Inside(world.machine, "vsock:2:9").guest(None, ["puppet-guest"])
         puppet.Puppet(agent, None, open_with=None, guest=wrong).fails("open", -103)
 
