@@ -323,7 +323,7 @@ def test_doors_that_cannot_be_had(t):
         refused(t, world, machine, attach(tenant="No/Name"), 2, "no name")
         refused(t, world, machine, world.ctl("attach", "one"), 2, "--tenant")
         refused(t, world, machine, world.ctl("attach", "nobody", "--tenant", "red"), NOT_FOUND, "no domain nobody")
-        refused(t, world, machine, attach("--transport", "vsock"), DENIED, "vsock_cid")
+        refused(t, world, machine, attach("--transport", "vsock"), DENIED, "--vsock-cid")
         world.agent.right = False
         refused(t, world, machine, attach(), DENIED, "ivshmem = yes")
         world.agent.right = True
