@@ -247,9 +247,9 @@ class Machine:
         return self.port.do(script, **options)
 
     def report(self):
-        console = self.libvirtd.ends / f"{self.name}.console"
-        for line in console.read_text(errors="replace").splitlines()[-15:] if console.exists() else []:
-            print(f"# {self.name}: {line.strip()}", flush=True)
+        for path in (self.libvirtd.ends / f"{self.name}.console", self.libvirtd.folder / f"log/qemu/{self.name}.log"):
+            for line in path.read_text(errors="replace").splitlines()[-15:] if path.exists() else []:
+                print(f"# {self.name}: {line.strip()}", flush=True)
 
     def close(self):
         if self.port:
