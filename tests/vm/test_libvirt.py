@@ -62,7 +62,7 @@ class World:
 
     def one(self, running=True):
         """A guest that has no door, and runs; or does not."""
-        machine = self.libvirtd.machines.get("one") or self.libvirtd.machine("one", programs=["puppet-guest"])
+        machine = self.libvirtd.machines.get("one") or self.libvirtd.machine("one")
         if machine.port and not running:
             machine.end()
         elif running and not machine.port:
@@ -365,7 +365,7 @@ def test_device_of_an_agent_that_is_gone_comes_out(t):
 def test_program_of_a_guest_comes_in_by_the_agent_itself(t):
     limits = {"ivshmem": "yes", "ivshmem_size": "64M"}
     with World() as world, harness.Agent(tenants={"red": limits, "blue": {}}) as agent:
-        machine = world.one()
+        machine = world.libvirtd.machine("guest", programs=["puppet-guest"]).start()
 
         def ctl(*words):
             return harness.run([harness.program("gantryctl"), "--socket", agent.admin, "--timeout", "30s", "vm", *words,
@@ -377,15 +377,15 @@ def test_program_of_a_guest_comes_in_by_the_agent_itself(t):
             return ended.out
 
         for _ in range(2):
-            t.contains(vm("attach", "one", "--tenant", "red"), "64M at 0x")
+            t.contains(vm("attach", "guest", "--tenant", "red"), "64M at 0x")
             guest = machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"})
             guest.write_line("open")
             t.contains(guest.read_line(), "ok ")
-            shown = dict(line.split(None, 1) for line in vm("show", "one").splitlines() if " " in line.strip())
+            shown = dict(line.split(None, 1) for line in vm("show", "guest").splitlines() if " " in line.strip())
             t.equal((shown["guests"], shown["claims"], shown["door"]), ("1", "1", "open"))
             t.equal(len(agent.sessions()), 1)
             # It stays at the door, so that the agent has to end its session.
-            vm("detach", "one", "--drain", "200ms")
+            vm("detach", "guest", "--drain", "200ms")
             harness.wait_until(lambda: not agent.sessions(), "the session is over")
             guest.end()
         # The real agent's own refusals, in the words of the list of bad input.
@@ -393,7 +393,7 @@ def test_program_of_a_guest_comes_in_by_the_agent_itself(t):
                                   (["--tenant", "blue"], DENIED, "ivshmem = yes"),
                                   (["--tenant", "red", "--size", "128M"], QUOTA, "ivshmem_size"),
                                   (["--tenant", "red", "--size", "24M"], 2, "power of two")):
-            refused(t, world, machine, ctl("attach", "one", *words), code, part)
+            refused(t, world, machine, ctl("attach", "guest", *words), code, part)
 
 
 def test_hook_refuses_a_start_without_its_door(t):
