@@ -33,7 +33,7 @@ static void arrive(struct wdevice *d, void *arg)
 	struct wjob *job = arg;
 
 	gantry_list_push_back(&d->jobs, &job->link);
-	d->jobs_fresh = 1;
+	d->jobs_fresh = job->urgent ? 0 : 1;
 }
 
 int worker_job_start_locked(struct wsession *s, uint32_t device, struct wjob *job)

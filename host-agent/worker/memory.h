@@ -108,6 +108,7 @@ struct wjob {
 	struct gantry_list link;
 	struct wsession *session;
 	bool flying;	       /* a command is with the device */
+	bool urgent;	       /* a task or a queue waits for it: it is not put off */
 	int status;	       /* of a command that failed; DETACHED: the session ends */
 	struct gantry_cmd cmd; /* to be submitted, if its tag is not 0 */
 	/* The next command; END soon once there is a status. Device thread. */

@@ -151,6 +151,7 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 	if (q->migration)
 		return gantry_err_set(err, -EBUSY, "the queue is on its way to another device");
 	mg->job.session = s;
+	mg->job.urgent = true;
 	mg->job.next = migrate_next;
 	mg->job.end = migrate_end;
 	mg->id = a->id;

@@ -263,6 +263,7 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		return GANTRY_E_NO_MEMORY;
+	job->job.urgent = true;
 	job->job.next = move_next;
 	job->job.end = move_end;
 	job->slot = slot;
