@@ -91,6 +91,7 @@ static void migrate_end(struct wdevice *d, struct wjob *base)
 	pthread_mutex_lock(&s->lock);
 	mg->q->migration = NULL;
 	pthread_mutex_unlock(&s->lock);
+	worker_session_wake(s); /* what waited for the queue to be gone */
 	if (base->status == GANTRY_E_DETACHED) {
 		gantry_migration_fail(&mg->m, -ESHUTDOWN, "the session has ended");
 		mg->m.err.code = mg->m.err.code ? mg->m.err.code : -ESHUTDOWN;

@@ -135,12 +135,23 @@ struct leave_job {
 	uint64_t len;
 };
 
+/* A queue stands still meanwhile: to unmap what it has left takes this thread, which is to hand it over first. */
+static bool hands_over(struct wsession *s)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 1; i < s->ledger.nqueues; i++)
+		any = any || s->queues[i].migration;
+	pthread_mutex_unlock(&s->lock);
+	return any;
+}
+
 static enum wjob_next leave_next(struct wdevice *d, struct wjob *job, struct gantry_cmd *cmd)
 {
 	(void)d;
-	(void)job;
 	(void)cmd;
-	return JOB_END;
+	return job->status == GANTRY_OK && hands_over(job->session) ? JOB_WAIT : JOB_END;
 }
 
 static void leave_end(struct wdevice *d, struct wjob *base)
