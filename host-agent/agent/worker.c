@@ -316,6 +316,27 @@ static void try_another(evutil_socket_t fd, short what, void *arg)
 		(void)gantry_timer_set(w->agent, &w->timer, UNUSABLE_NS, try_another, w);
 }
 
+static void rescanned(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
+{
+	struct gantry_worker *w = arg;
+
+	gantry_fd_close(fd);
+	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DONE &&
+	    answer->done->status < 0)
+		gantry_event(w->agent, "module-problem", NULL, NULL, w, "%s", answer->done->text);
+}
+
+static void rescan(struct gantry_worker *w)
+{
+	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
+	Gantry__Worker__Rescan what = GANTRY__WORKER__RESCAN__INIT;
+
+	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_RESCAN;
+	msg.rescan = &what;
+	/* a dead one is buried soon */
+	(void)gantry_call(w, &msg, NULL, 0, RESCAN_NS, rescanned, w);
+}
+
 static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
 {
 	struct gantry_agent *a = w->agent;
@@ -334,6 +355,9 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	gantry_limits_apply(w);
 	gantry_mps_ready(w);
 	a->spawn_failures = 0;
+	if (w->rescan_due && w->class.mode != GANTRY_WORKER_STEWARD)
+		rescan(w);
+	w->rescan_due = false;
 	w->unusable = gantry_devices_learn(a, ready, !w->querying,
 					   w->class.mode == GANTRY_WORKER_STEWARD);
 	if (w->querying) {
@@ -527,16 +551,6 @@ void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s)
 		w->state = GANTRY_WORKER_WARM;
 }
 
-static void tell_all(struct gantry_agent *a, Gantry__Worker__ToWorker *msg, bool idle_too,
-		     gantry_call_fn *fn)
-{
-	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
-		if (w->state == GANTRY_WORKER_BUSY || (idle_too && w->state == GANTRY_WORKER_WARM &&
-						       w->class.mode != GANTRY_WORKER_STEWARD))
-			/* a dead one is buried soon */
-			(void)gantry_call(w, msg, NULL, 0, RESCAN_NS, fn, w);
-}
-
 void gantry_workers_nudge(struct gantry_agent *a)
 {
 	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
@@ -544,25 +558,19 @@ void gantry_workers_nudge(struct gantry_agent *a)
 
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_NUDGE;
 	msg.nudge = &nudge;
-	tell_all(a, &msg, false, NULL);
-}
-
-static void rescanned(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
-{
-	struct gantry_worker *w = arg;
-
-	gantry_fd_close(fd);
-	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DONE &&
-	    answer->done->status < 0)
-		gantry_event(w->agent, "module-problem", NULL, NULL, w, "%s", answer->done->text);
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
+		if (w->state == GANTRY_WORKER_BUSY)
+			/* a dead one is buried soon */
+			(void)gantry_call(w, &msg, NULL, 0, RESCAN_NS, NULL, w);
 }
 
 void gantry_workers_rescan(struct gantry_agent *a)
 {
-	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
-	Gantry__Worker__Rescan rescan = GANTRY__WORKER__RESCAN__INIT;
-
-	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_RESCAN;
-	msg.rescan = &rescan;
-	tell_all(a, &msg, true, rescanned);
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
+		if (w->state == GANTRY_WORKER_STARTING)
+			w->rescan_due = true; /* it may have looked before the change */
+		else if (w->state == GANTRY_WORKER_BUSY ||
+			 (w->state == GANTRY_WORKER_WARM && w->class.mode != GANTRY_WORKER_STEWARD))
+			rescan(w);
+	}
 }

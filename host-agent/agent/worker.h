@@ -56,9 +56,10 @@ struct gantry_worker {
 	uint64_t
 		program; /* which file it was started from (gantry_file_identity()); 0: not known */
 	char version[32];
-	bool stale;	/* of an older configuration: serves what it has, gets nothing new */
-	int status;	/* as of waitpid() */
-	uint32_t owner; /* entry in the share pages */
+	bool rescan_due; /* modules changed while it started */
+	bool stale;	 /* of an older configuration: serves what it has, gets nothing new */
+	int status;	 /* as of waitpid() */
+	uint32_t owner;	 /* entry in the share pages */
 	struct gantry_worker_class class;
 	uint64_t served;	/* a steward's devices, as bits of their indices */
 	uint64_t unusable;	/* devices in service that it could not open, likewise */

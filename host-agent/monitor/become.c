@@ -168,7 +168,11 @@ int gantry_monitor_resume(struct gantry_monitor *m, int fd)
 	m->started_ns = gantry_now_ns();
 	m->leave_by_ns = gantry_now_ns() + GANTRY_NS_PER_S;
 	m->agent_pidfd = pidfd_open(m->agent_pid, 0);
-	if (m->agent_pidfd < 0)
+	if (m->agent_pidfd < 0 && errno != ESRCH)
 		return -errno;
-	return gantry_link_send(m->sock, GANTRY_MONITOR_BECAME, 0, 0, NULL, -EBADF);
+	/* An agent that died meanwhile is succeeded, as one that dies at any time. */
+	if (m->agent_pidfd < 0)
+		m->agent_gone = true;
+	(void)gantry_link_send(m->sock, GANTRY_MONITOR_BECAME, 0, 0, NULL, -EBADF);
+	return 0;
 }

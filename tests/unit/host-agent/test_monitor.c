@@ -222,6 +222,20 @@ START_TEST(test_monitor_takes_up_what_another_build_of_it_left)
 }
 END_TEST
 
+START_TEST(test_monitor_goes_on_where_the_agent_died_meanwhile)
+{
+	int fds[2];
+	char text[160];
+
+	ck_assert_int_eq(gantry_link_pair(fds), 0);
+	gantry_fd_close(fds[1]);
+	snprintf(text, sizeof(text), "gantry-monitor 1\nagent %d %d 1 1 0\nend\n", (int)getpid(),
+		 fds[0]);
+	ck_assert_int_eq(resume(text), 0);
+	gantry_fd_close(fds[0]);
+}
+END_TEST
+
 START_TEST(test_monitor_refuses_what_it_does_not_understand)
 {
 	ck_assert_int_eq(resume(""), -EPROTO);
@@ -248,6 +262,7 @@ int main(void)
 	tc = gantry_unit_case(suite, "builds");
 	tcase_add_test(tc, test_program_is_started_only_where_nobody_else_could_have_written_it);
 	tcase_add_test(tc, test_monitor_takes_up_what_another_build_of_it_left);
+	tcase_add_test(tc, test_monitor_goes_on_where_the_agent_died_meanwhile);
 	tcase_add_test(tc, test_monitor_refuses_what_it_does_not_understand);
 	return gantry_unit_run(suite);
 }
