@@ -79,7 +79,7 @@ gantry_verb_fn gantry_verb_policy_list, gantry_verb_group_list;
 /* ---- admin_door.c ---- */
 gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_open;
 
-/* ---- admin_migrate.c ---- */
+/* ---- admin_handover.c ---- */
 gantry_verb_fn gantry_verb_session_migrate, gantry_verb_migration_list,
 	gantry_verb_migration_cancel;
 /* ---- admin_upgrade.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin verbs about migrations. */
+/* Admin verbs of queues that go to another device, and rows of their migrations. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

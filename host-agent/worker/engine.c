@@ -138,19 +138,6 @@ static void look_again(struct wdevice *d, void *arg)
 	}
 }
 
-int gantry_engine_place(struct gantry_engine *e, uint64_t session_id, uint32_t slot,
-			uint32_t device)
-{
-	struct wsession *s = worker_session_get(e, session_id);
-	int r;
-
-	if (!s)
-		return -ENOENT;
-	r = worker_queue_send(s, slot, device);
-	worker_session_leave(s);
-	return r;
-}
-
 void gantry_engine_nudge(struct gantry_engine *e)
 {
 	for (uint32_t i = 0; i < e->ndevices; i++)

@@ -130,12 +130,6 @@ struct gantry_engine_attach {
 /* Takes the session over. Descriptors stay the caller's (duplicated inside). The rings are served from now on. */
 int gantry_engine_attach(struct gantry_engine *engine, const struct gantry_engine_attach *attach,
 			 struct gantry_err *err);
-/*
- * The queue is to be served by device @device as soon as what it has in flight there has finished. -ENOENT: there is no such
- * session or queue; -EINVAL: it may not be there.
- */
-int gantry_engine_place(struct gantry_engine *engine, uint64_t session_id, uint32_t slot,
-			uint32_t device);
 /* Starts the session's end; events->detached follows. -ENOENT: no such session. */
 int gantry_engine_detach(struct gantry_engine *engine, uint64_t session_id, int reason);
 

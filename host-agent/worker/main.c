@@ -741,11 +741,6 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_SLABS:
 		give_slabs(w, msg->give_slabs, fds, nfds);
 		return;
-	case GANTRY__WORKER__TO_WORKER__BODY_PLACE_QUEUE:
-		/* It may have closed meanwhile; where it is, the ledger says. */
-		(void)gantry_engine_place(w->engine, msg->place_queue->session_id,
-					  msg->place_queue->slot, msg->place_queue->device);
-		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_MIGRATE:
 		migrate(w, msg->tag, msg->migrate);
 		return;

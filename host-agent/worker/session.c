@@ -75,21 +75,6 @@ static int choose_device(const struct wsession *s, const struct wqueue *q)
 	return best;
 }
 
-int worker_queue_send(struct wsession *s, uint32_t slot, uint32_t device)
-{
-	struct wqueue *q = &s->queues[slot];
-
-	if (slot == 0 || slot >= s->ledger.nqueues ||
-	    gantry_load_acquire(&q->led->state) != GANTRY_QUEUE_OPEN)
-		return -ENOENT;
-	if (device >= s->engine->ndevices || !worker_queue_fits(s, q, device))
-		return -EINVAL;
-	/* Release: pairs with the acquire in queue_leaves(). */
-	gantry_store_release(&q->target, device);
-	worker_session_wake(s);
-	return 0;
-}
-
 int worker_queue_place(struct wsession *s, struct wqueue *q)
 {
 	bool fresh = gantry_load_relaxed(&q->led->state) == GANTRY_QUEUE_CLOSED;

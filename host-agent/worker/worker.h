@@ -554,8 +554,6 @@ void worker_condemn(struct wsession *s, int status, const char *text);
 uint64_t worker_queue_tail(const struct wqueue *q);
 /* The thread that serves a queue changes to its device's. */
 int worker_queue_place(struct wsession *s, struct wqueue *q);
-/* An open queue is to be served by @device from its next task on. -ENOENT, -EINVAL: it may not. */
-int worker_queue_send(struct wsession *s, uint32_t slot, uint32_t device);
 /* Whether the queue may be served by that device: the tenant's, usable, in service, and of those it asked for. */
 bool worker_queue_fits(const struct wsession *s, const struct wqueue *q, uint32_t device);
 /* One more holds the session; the caller does already, or keeps those who do from letting go. */

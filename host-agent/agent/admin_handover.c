@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin verbs of migrations. */
+/* Admin verbs of sessions that go to another host, and of all migrations. */
 #include <inttypes.h>
 
 #include "base/clock.h"
