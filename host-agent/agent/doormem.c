@@ -240,6 +240,7 @@ static void take_claim(struct gantry_desk *d)
 	memcpy(d->boot_id, line.boot_id, sizeof(d->boot_id));
 	d->wake = wake_of(d->mem, &line);
 	d->wake_vector = line.wake_vector;
+	d->mem->interrupts |= d->wake == GANTRY_WAKE_MSIX;
 	d->taken = gantry_load_acquire(&s->posted);
 	d->host_posted = gantry_load_acquire(&s->host_taken);
 	d->notice_posted = gantry_load_acquire(&s->notice_taken);
@@ -657,6 +658,7 @@ void gantry_doormem_rejoin(struct gantry_session *s)
 	d->wake = s->wake == GANTRY_SESSION_WAKE_EVENTFD  ? GANTRY_WAKE_MSIX
 		  : s->wake == GANTRY_SESSION_WAKE_SOCKET ? GANTRY_WAKE_BYTE
 							  : GANTRY_WAKE_POLL;
+	d->mem->interrupts |= d->wake == GANTRY_WAKE_MSIX;
 	/* Where our predecessor was; a machine that wrote there has harmed itself. */
 	d->taken = gantry_load_relaxed(&shared->taken);
 	d->host_posted = gantry_load_relaxed(&shared->host_posted);

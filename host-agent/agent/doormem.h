@@ -56,6 +56,7 @@ struct gantry_doormem {
 	int fd;
 	int bells[GANTRY_DOORMEM_MAX_VECTORS];	 /* the host's doorbells: the machine rings */
 	int vectors[GANTRY_DOORMEM_MAX_VECTORS]; /* the machine's interrupts: workers signal */
+	bool interrupts; /* a program of the machine has asked for them: its hypervisor needs them too */
 	struct gantry_doormem_header *hdr;
 	struct gantry_doormem_desk *shared; /* desks, as the machine sees them */
 	uint32_t heartbeat;

@@ -49,7 +49,7 @@ unsigned gantry_ivshmem_handshake(const struct gantry_doormem *m,
 	for (uint32_t i = 0; i < m->nvectors; i++)
 		msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_DOORMEM_HOST_PEER,
 							     m->bells[i] };
-	for (uint32_t i = 0; i < m->nvectors; i++)
+	for (uint32_t i = 0; m->interrupts && i < m->nvectors; i++)
 		msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_IVSHMEM_MACHINE_ID,
 							     m->vectors[i] };
 	return n;
@@ -100,7 +100,10 @@ static int send_messages(int fd, const struct gantry_ivshmem_message *msgs, unsi
 
 static void room_for_more(evutil_socket_t fd, short what, void *arg);
 
-/* QEMU has what it waits for with the first three; to stop there would be worse than to be late with the others. */
+/*
+ * QEMU has what it waits for with the first three; to stop there would be worse than to be late with the others. The
+ * machine's own interrupts are said when the first program asks for them: see the header.
+ */
 static void send_rest(struct gantry_machine *m)
 {
 	struct gantry_ivshmem_message msgs[GANTRY_IVSHMEM_MAX_MESSAGES];
@@ -202,6 +205,7 @@ static void beat(evutil_socket_t fd, short what, void *arg)
 	/* it is there: no memory needed */
 	(void)gantry_timer_set(m->agent, &m->beat_timer, BEAT_NS, beat, m);
 	(void)gantry_doormem_look(m->mem);
+	send_rest(m);
 }
 
 static void pause_over(evutil_socket_t fd, short what, void *arg)
@@ -225,6 +229,8 @@ static void look(struct gantry_machine *m)
 	else if (m->pause_ns < PAUSE_MAX_NS)
 		m->pause_ns *= 2;
 	(void)gantry_timer_set(m->agent, &m->pause_timer, m->pause_ns, pause_over, m);
+	send_rest(
+		m); /* a claim may have asked for interrupts; m is nobody's afterwards, if that ends it */
 }
 
 /* The hypervisor holds it too, and may have cleared O_NONBLOCK, or read it before us. */
@@ -544,6 +550,7 @@ static void restore_machine(struct gantry_agent *a, const struct kept_machine *k
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_machine *m = NULL;
 	struct gantry_doormem *mem = NULL;
+	struct gantry_ivshmem_message msgs[GANTRY_IVSHMEM_MAX_MESSAGES];
 	int conn = take_conn(a, k->id);
 
 	if (k->id >= a->next_machine_id)
@@ -552,7 +559,8 @@ static void restore_machine(struct gantry_agent *a, const struct kept_machine *k
 	if (t && conn >= 0 && k->nvectors > 0 && k->nvectors <= GANTRY_DOORMEM_MAX_VECTORS &&
 	    gantry_doormem_restore(t, k->id, k->nvectors, k->epoch, fd, &mem, &err) == 0 &&
 	    new_machine(t, mem, &m) == 0) {
-		m->nsent = gantry_doormem_is_open(mem) ? GANTRY_IVSHMEM_MAX_MESSAGES : 0;
+		/* With interrupts, if there are sessions that have them: gantry_ivshmem_resume(). */
+		m->nsent = gantry_doormem_is_open(mem) ? gantry_ivshmem_handshake(mem, msgs) : 0;
 		gantry_keep(a, conn, "m/%llx/conn", k->id);
 		if (connect_machine(m, conn) < 0) {
 			machine_gone(m, "no memory to watch it");
@@ -624,6 +632,8 @@ void gantry_ivshmem_resume(struct gantry_agent *a)
 		if (is_closed)
 			gantry_channels_close(t);
 		gantry_list_for_each_safe(&t->machines, struct gantry_machine, link, m) {
+			if (m->mem->interrupts)
+				m->nsent = GANTRY_IVSHMEM_MAX_MESSAGES;
 			gantry_doormem_resume(m->mem);
 			if (is_closed)
 				end_machine(m, GANTRY_E_DETACHED, "the door was closed");

@@ -13,6 +13,9 @@
  *  - For the same reason the monitor keeps all of them, and the listener: who connects while an agent is replaced waits
  *    for the next one, less than a second. Without agent and monitor, connecting fails at once.
  *  - It needs no server once it has all: the machine and its sessions go on while an agent is replaced.
+ *  - Without irqfds (emulation, or no MSI-X) it watches the machine's own interrupts, and goes on doing so when the device
+ *    is unplugged and they are closed: whatever has such a number next may crash it (seen with QEMU 7.2). So they are
+ *    given to it only when a program of the machine has asked to be interrupted, which few machines can be.
  *  - It clears O_NONBLOCK of what it is given, in the descriptions that we share.
  *
  * Trust: QEMU sends nothing; if something comes, the connection ends. Identity is the socket.

@@ -111,13 +111,17 @@ class Machine:
         self.memory = memory
         self.fds.append(memory)
         self.peers = {}
-        for _ in range(2 * vectors):
+        self.take_vectors(vectors)
+        self.bytes = os.fstat(memory).st_size
+        self.map = mmap.mmap(memory, self.bytes)
+
+    def take_vectors(self, n):
+        """The next @n doorbells or interrupts."""
+        for _ in range(n):
             peer, fd = receive(self.sock)
             os.set_blocking(fd, True)   # as QEMU does to what it is given
             self.peers.setdefault(peer, []).append(fd)
             self.fds.append(fd)
-        self.bytes = os.fstat(memory).st_size
-        self.map = mmap.mmap(memory, self.bytes)
 
     def word(self, fmt, offset):
         return struct.unpack_from(fmt, self.map, offset)[0]

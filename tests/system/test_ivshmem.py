@@ -51,10 +51,37 @@ def gone(agent):
 
 # --- machines -----------------------------------------------------------------------------------------
 
+def says_more(vm):
+    return bool(select.select([vm.sock], [], [], 0)[0])
+
+
+def test_interrupts_are_given_when_a_program_asks_for_them(t):
+    with world() as agent, machine(agent) as vm:
+        vm.desk(0).claim().wait_served()
+        t.true(not says_more(vm), "a machine whose programs poll got more than doorbells")
+        vm.desk(1).claim(wake=ivpeer.MSIX, vector=2).wait_served()
+        vm.take_vectors(8)
+        t.equal({peer: len(fds) for peer, fds in vm.peers.items()}, {0: 8, 1: 8}, "vectors by peer")
+        vm.desk(2).claim(wake=ivpeer.MSIX, vector=3).wait_served()
+        t.true(not says_more(vm), "they were given twice")
+
+
+def test_interrupts_are_given_by_the_agent_after_this_one(t):
+    with world() as agent, machine(agent) as vm:
+        harness.wait_until(lambda: vm.state == ivpeer.OPEN, "the door opens")
+        old = agent.agent_pid()
+        agent.kill_agent()
+        harness.wait_until(lambda: agent.ctl("--timeout", "2s", "version").code == 0 and agent.agent_pid() != old,
+                           "another agent answers")
+        vm.desk(1).claim(wake=ivpeer.MSIX).wait_served()
+        vm.take_vectors(8)
+        t.equal({peer: len(fds) for peer, fds in vm.peers.items()}, {0: 8, 1: 8}, "vectors by peer")
+
+
 def test_machine_gets_memory_and_doorbells(t):
     with world() as agent, machine(agent) as vm:
         t.equal(vm.id, 1, "the machine's id")
-        t.equal(sorted((peer, len(fds)) for peer, fds in vm.peers.items()), [(0, 8), (1, 8)], "vectors by peer")
+        t.equal(sorted((peer, len(fds)) for peer, fds in vm.peers.items()), [(0, 8)], "vectors by peer")
         t.equal(vm.bytes, 64 << 20, "the memory's size")
         t.equal(vm.word("<Q", 0), ivpeer.MAGIC, "magic")
         t.equal((vm.word("<I", 12), vm.word("<Q", 32), vm.word("<I", 48)), (64, 64 << 20, 8), "desks, bytes, vectors")

@@ -139,8 +139,6 @@ static void come_in(void)
 	expect(-1, &memory);
 	for (int i = 0; i < 2; i++)
 		expect(0, &vectors[nvectors++]);
-	for (int i = 0; i < 2; i++)
-		expect(1, &vectors[nvectors++]);
 	hdr = mmap(NULL, 2u << 20, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	ck_assert_ptr_ne(hdr, MAP_FAILED);
 	desks = (struct gantry_doormem_desk *)((uint8_t *)hdr + hdr->desks_off);
