@@ -240,10 +240,13 @@ static int in_child(int (*what)(const char *arg), const char *arg)
 START_TEST(test_find_without_permission_names_the_rule)
 {
 	struct sysfs fs;
+	struct stat root;
 	const char *folder;
 
 	if (getuid() != 0)
 		gantry_unit_skip("only root can become another user");
+	if (stat("/", &root) == 0 && !(root.st_mode & S_IXOTH))
+		gantry_unit_skip("the root folder is closed to other users");
 	make_sysfs(&fs);
 	chmod(fs.root, 0755);
 	folder = add_device(&fs, "0000:00:05.0", "0x1af4\n");
