@@ -52,16 +52,15 @@ class Server:
         self.thread.start()
 
     def welcome(self, connection):
-        fds = [eventfd() for _ in range(2 * self.vectors)]
+        # Interrupts of the machine's own are for programs that ask for them; see host-agent/agent/ivshmem.h for why.
+        fds = [eventfd() for _ in range(self.vectors)]
         memory = door_memory(self.size)
         try:
             send(connection, 0)
             send(connection, self.next_id)
             send(connection, MEMORY, memory)
-            for fd in fds[:self.vectors]:
+            for fd in fds:
                 send(connection, 0, fd)
-            for fd in fds[self.vectors:]:
-                send(connection, self.next_id, fd)
         finally:
             for fd in fds + [memory]:
                 os.close(fd)
