@@ -252,14 +252,31 @@ class Leaks:
     # What the context of one worker takes, and its driver beside; a lost one would be there without a worker.
     CONTEXT_BYTES = 640 * MIB
 
-    def __init__(self, t, agent, workers=3):
-        """@workers: so many more may be there at the end: stewards and warm ones come and go by themselves."""
-        self.t, self.agent, self.workers = t, agent, workers
+    # Warm ones of each class, a steward for each device: how many are there at a moment says nothing.
+    IDLE_WORKERS = 8
+    # A control socket, what it confirms with, a descriptor of its process.
+    DESCRIPTORS_OF_WORKER = 3
+
+    def __init__(self, t, agent):
+        self.t, self.agent = t, agent
 
     def look(self):
+        """Workers, each perhaps with a child that compiles, are counted apart: warm ones come and go by themselves."""
+        workers = self.agent.workers()
+        self.number = len(workers)
+        theirs = {row["pid"] for row in workers}
+        others = [pid for pid in self.agent.pids() if pid not in theirs and harness.parent_of(pid) not in theirs]
         return {"descriptors of the monitor": descriptors(self.agent.monitor.pid),
                 "descriptors of the agent": descriptors(self.agent.agent_pid()),
-                "processes": len(self.agent.pids())}
+                "processes that are no workers": len(others),
+                "sessions": len(self.agent.sessions()),
+                "workers without": sum(row["sessions"] == 0 for row in workers)}
+
+    def allowed(self):
+        """How many more of each there may be than before."""
+        several = self.pool_slabs() + self.DESCRIPTORS_OF_WORKER * max(0, self.number - self.contexts)
+        return {"descriptors of the monitor": several, "descriptors of the agent": several,
+                "workers without": max(0, self.IDLE_WORKERS - self.before["workers without"])}
 
     def pool_slabs(self):
         """At most so many slabs are ready for whoever comes: a descriptor each, and no leak."""
@@ -268,7 +285,8 @@ class Leaks:
         return int(ready) // (2 * MIB)
 
     def __enter__(self):
-        self.before, self.memory, self.contexts = self.look(), used_bytes(), len(self.agent.workers())
+        self.before, self.memory = self.look(), used_bytes()
+        self.contexts = self.number
         return self
 
     def __exit__(self, kind, value, trace):
@@ -278,16 +296,14 @@ class Leaks:
 
         def settled():
             seen.update(self.look())
-            # A worker is a control socket and a descriptor of its process.
-            more = {"processes": self.workers}
-            return all(seen[what] <= self.before[what] + more.get(what, self.pool_slabs() + 3 * self.workers)
-                       for what in seen)
+            more = self.allowed()
+            return all(seen[what] <= self.before[what] + more.get(what, 0) for what in seen)
         try:
             harness.wait_until(settled, "nothing leaks", 20)
         except harness.Failure:
             raise harness.Failure(f"more than before: {self.before}, then {seen}") from None
         if self.memory:
-            more = max(0, len(self.agent.workers()) - self.contexts)
+            more = max(0, self.number - self.contexts)
             slack = self.SLACK_BYTES + 2 * MIB * self.pool_slabs() + more * self.CONTEXT_BYTES
             harness.wait_until(lambda: all(now <= then + slack for now, then in zip(used_bytes(), self.memory)),
                                f"device memory is free again (it was {self.memory}, is {used_bytes()})", 30)

@@ -1,10 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The test runner counts points, and no way of ending badly passes for success."""
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import os
 import sys
+import tempfile
 import unittest
 
 import tap
@@ -31,6 +34,10 @@ class RunTests(unittest.TestCase):
         result = run("echo 'ok 1 - a'; echo noise; echo 'ok 2 - b # SKIP no gpu'; echo 'not ok 3 - c'; echo 1..3; exit 1")
         self.assertEqual(counts(result), (1, 1, 1))
         self.assertEqual(result.failures, ["c"])
+
+    def test_tap_failure_comes_with_what_was_said_last(self):
+        result = run("echo '# x.py:3: 1 is not 2'; echo 'not ok 1 - sum'; echo 'not ok 2 - next'; echo 1..2; exit 1")
+        self.assertEqual(result.failures, ["sum: x.py:3: 1 is not 2", "next"])
 
     def test_tap_plan_in_front_is_fine(self):
         self.assertEqual(counts(run("printf '1..2\\nok 1\\nok 2\\n'")), (2, 0, 0))
@@ -75,6 +82,32 @@ class RunTests(unittest.TestCase):
     def test_program_that_is_not_there_fails(self):
         test = {"name": "t", "cmd": ["/nonexistent"], "env": {}, "workdir": None, "timeout": 1, "protocol": "tap"}
         self.assertEqual(counts(run_tests.run_test(test, 1.0)), (0, 1, 0))
+
+    def retried(self, script, most):
+        """What the report says after tests of @script, which may tell its runs apart by the file $SEEN."""
+        with tempfile.TemporaryDirectory() as folder:
+            test = {"name": "t", "cmd": ["/bin/sh", "-c", script], "env": {"SEEN": os.path.join(folder, "seen")},
+                    "workdir": None, "timeout": 10, "protocol": "tap"}
+            report, printed = run_tests.Report(False), io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                report.add("suite", test, run_tests.run_test(test, 1.0))
+                report.retry(1.0, most)
+            return (report.passed, report.failed, report.skipped), printed.getvalue()
+
+    ONCE = "if [ -e $SEEN ]; then echo 'ok 1 - a'; else touch $SEEN; echo 'not ok 1 - a'; fi; echo 'ok 2 - b'; echo 1..2"
+
+    def test_what_fails_once_is_named_flaky(self):
+        seen, printed = self.retried(self.ONCE, 1)
+        self.assertEqual(seen, (2, 0, 0))
+        self.assertIn("flaky suite     t: failed once, and not when it ran alone: a", printed)
+
+    def test_what_fails_twice_fails(self):
+        seen, printed = self.retried("echo 'not ok 1 - a'; echo 1..1; exit 1", 1)
+        self.assertEqual(seen, (0, 1, 0))
+        self.assertNotIn("flaky", printed)
+
+    def test_nothing_is_retried_unasked_or_when_too_much_failed(self):
+        self.assertEqual(self.retried(self.ONCE, 0)[0], (1, 1, 0))
 
 
 if __name__ == "__main__":
