@@ -118,7 +118,24 @@ def test_after_a_kill_at_any_moment_one_host_has_the_session_and_all_its_tasks(t
 
 # --- the two words of the hand-over, lost one at a time ---
 
-RECORD = 270  # of a message between movers inside TLS: 248 bytes, its type, a tag, a head
+MESSAGE = 265  # bytes of a TLS record with a message between movers: 248, its type, a tag
+HEAD = 5
+
+
+class Records:
+    """How many messages went one way over a connection, however its bytes come in."""
+
+    def __init__(self):
+        self.pending, self.messages = b"", 0
+
+    def take(self, data):
+        self.pending += data
+        while len(self.pending) >= HEAD:
+            length = int.from_bytes(self.pending[3:HEAD], "big")
+            if len(self.pending) < HEAD + length:
+                return
+            self.messages += length == MESSAGE
+            self.pending = self.pending[HEAD + length:]
 
 
 class Wire:
@@ -145,10 +162,10 @@ class Wire:
             first = False
 
     def carry(self, near, far, first):
-        back = 0
+        went, came = Records(), Records()
         while not self.end and not (first and self.cutting.is_set()):
             for source in select.select([near, far], [], [], 0.02)[0]:
-                held = first and back >= 3 and ((source is near) == (self.hold == "commit"))
+                held = first and came.messages >= 3 and ((source is near) == (self.hold == "commit"))
                 if held:
                     self.holding.set()
                     select.select([], [], [], 0.01)
@@ -156,7 +173,10 @@ class Wire:
                 data = source.recv(1 << 16)
                 if not data:
                     return
-                back += source is far and len(data) % RECORD == 0 and len(data) // RECORD
+                if source is near:
+                    went.take(data)
+                elif went.messages:  # before that it is the handshake, whose records may have any length
+                    came.take(data)
                 (far if source is near else near).sendall(data)
 
     def cut(self):

@@ -7,10 +7,11 @@ import harness
 from scripted import Scripted, worker_of
 
 IMAGE = "null-image 1\nkernel nothing\nkernel scale 8 4\nend\n"
+DEVICES = {"null0": {"backend": "null", "images": "yes", "cores": None}}
 
 
 def world():
-    return harness.Agent(devices={"null0": {"backend": "null", "images": "yes", "cores": None}}, tenants={"red": {}})
+    return harness.Agent(devices=DEVICES, tenants={"red": {}})
 
 
 def saved(text):
@@ -37,7 +38,7 @@ def test_images_outlive_workers_and_agents(t):
         runs(t, guest, "after the worker's death")
         pid = agent.agent_pid()
         agent.kill_agent()
-        harness.wait_until(lambda: agent.agent_pid() != pid, "another agent", 30)
+        harness.wait_until(lambda: agent.ctl("version").code == 0 and agent.agent_pid() != pid, "another agent", 30)
         agent.kill_worker(worker_of(agent, guest))
         runs(t, guest, "after both deaths")
         guest.ask("kernel other own scale rw:f32*,f32")

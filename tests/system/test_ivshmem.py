@@ -281,7 +281,7 @@ def test_door_closed_by_configuration_ends_what_is_there(t):
         agent.reload()
         harness.wait_until(lambda: desk.over, "the claim ends")
         t.equal(status_of(desk.notice())[0], statuses()["DETACHED"], "its guest is told")
-        t.equal(vm.state, ivpeer.CLOSED, "for good")
+        harness.wait_until(lambda: vm.state == ivpeer.CLOSED, "for good")
         vm.sock.settimeout(0.2)
         try:
             t.true(vm.sock.recv(8) != b"", "the agent must not hang up first: QEMU might read for ever")
@@ -418,7 +418,7 @@ def test_deadline_of_a_drain_outlives_the_agent(t):
     with world() as agent, machine(agent) as vm:
         desk = vm.desk(0)
         desk.attach(heap=1 << 20)
-        t.equal(ask_admin(agent, DRAIN, field(1, "red") + field(2, field(1, 4000000000)))[0], 0, "drained")
+        t.equal(ask_admin(agent, DRAIN, field(1, "red") + field(2, field(1, 8000000000)))[0], 0, "drained")
         agent.kill_agent()
         agent.wait_ready()
         t.equal(len(agent.sessions()), 1, "the session goes on")
@@ -462,7 +462,7 @@ def test_right_is_given_and_taken_while_it_runs(t):
             desk.attach(heap=1 << 20)
             t.code(agent.ctl("tenant", "set", "red", "--ivshmem", "no"), 0)
             harness.wait_until(lambda: desk.over, "what is there ends")
-        t.true(not os.path.exists(path(agent)), "the socket is gone")
+        harness.wait_until(lambda: not os.path.exists(path(agent)), "the socket is gone")
 
 
 # --- hostile machines --------------------------------------------------------------------------------------
@@ -478,12 +478,12 @@ def hurt(agent, act, seconds=2.0):
     """Repeats act() while blue computes. What the agent spent of a second, and looks in a second."""
     neighbour = honest(agent)
     pid = agent.agent_pid()
-    spent, looks, began = harness.cpu_s(pid), metric(agent, "gantry_tenant_machine_looks_total"), time.monotonic()
+    began, spent, looks = time.monotonic(), harness.cpu_s(pid), metric(agent, "gantry_tenant_machine_looks_total")
     while time.monotonic() < began + seconds:
         act()
-    took = time.monotonic() - began
     looks = metric(agent, "gantry_tenant_machine_looks_total") - looks
-    spent = harness.cpu_s(pid) - spent
+    # All of the time in which looks were counted: to ask for their number may take long, too.
+    took, spent = time.monotonic() - began, harness.cpu_s(pid) - spent
     still_honest(neighbour)
     if agent.agent_pid() != pid:
         raise harness.Failure("the agent died")
@@ -510,10 +510,11 @@ def test_generations_flapping_are_bounded(t):
                 desk.put("<Q", 0, desk.generation + 1)
             vm.ring()
 
-        before = metric(agent, "gantry_tenant_machine_claims_total")
         began = time.monotonic()
+        before = metric(agent, "gantry_tenant_machine_claims_total")
         share, looks = hurt(agent, flap)
-        claims = (metric(agent, "gantry_tenant_machine_claims_total") - before) / (time.monotonic() - began)
+        claims = metric(agent, "gantry_tenant_machine_claims_total") - before
+        claims /= time.monotonic() - began
         t.note(f"flapping: {100 * share:.1f} % of a processor in the agent, {looks:.0f} looks, {claims:.0f} claims a second")
         t.below(claims, 130, "claims served in a second")
         t.below(looks, 1200, "looks in a second")

@@ -41,7 +41,7 @@ class World:
         self.guest = puppet.Puppet(self.agent, "red", queue=None)
         for q in range(3):
             self.guest.do(f"queue {q}")
-        self.guest.start("fleet 3 1000000 8000")
+        self.guest.start("fleet 3 1000000 100000")  # more than a test waits for
         return self
 
     def __exit__(self, *args):

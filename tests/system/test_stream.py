@@ -56,7 +56,7 @@ def run_chain(guest, steps=40):
 # --- sessions ---
 
 def test_stream_session_works_and_ends_without_a_trace(t):
-    with world() as agent:
+    with world(agent={"vsock_grace": "10m"}) as agent:
         guest = stream_guest(agent)
         t.equal(run_chain(guest), puppet.chain_value(40))
         shown = agent.ctl_json("session", "show", str(guest.session))
@@ -64,7 +64,7 @@ def test_stream_session_works_and_ends_without_a_trace(t):
         t.equal(len(relays(agent)), 1)
         guest.do("close")
         # Sooner than the grace of one that is gone without a word.
-        harness.wait_until(lambda: not agent.sessions(), "the session's end", 5)
+        harness.wait_until(lambda: not agent.sessions(), "the session's end")
         harness.wait_until(lambda: not relays(agent), "the relay's end")
         t.equal(guest.end(), 0)
 
@@ -157,7 +157,7 @@ def count_frames(agent):
 
 
 def test_stream_that_breaks_at_each_frame_goes_on_where_it_was(t):
-    with world(agent={"vsock_grace": "2s"}) as agent:
+    with world(agent={"vsock_grace": "5s"}) as agent:
         frames = count_frames(agent)
         t.true(frames[0] > 10 and frames[1] > 10, str(frames))
         # The first frame each way is HELLO and WELCOME: before there is a session there is nothing to return to.
@@ -348,13 +348,16 @@ def test_streams_that_come_again_and_again_do_not_push_events_out(t):
     with world() as agent:
         peer = Peer(agent.vsock)
         nonce, _ = peer.attach()
+        began = time.monotonic()
         for _ in range(60):
             again = Peer(agent.vsock)
             again.say(hello(nonce))
             again.hear_kind(WELCOME)
             again.sock.close()
         told = events(agent, "session-reconnected")
-        t.true(0 < len(told) <= 41, f"{len(told)} events of 60 streams")
+        # Twenty in ten seconds; who has been away may be told of twice.
+        most = 20 * (1 + (time.monotonic() - began) // 10) + 21
+        t.true(0 < len(told) <= most, f"{len(told)} events of 60 streams")
         t.equal(len(agent.sessions()), 1)
 
 
@@ -455,9 +458,15 @@ def fill(peer):
         for _ in range(NSLOTS):
             peer.say(frame(PUT, struct.pack("<Q", answers) + struct.pack("<HHIQ", 26, 0, 0, 0) + bytes(48), 0))
             answers += 1
-        try:
-            harness.wait_until(lambda: queued(peer.sock) > answers * REPLY_BYTES, "all answers", 3)
-        except harness.Failure:
+        seen, since = queued(peer.sock), time.monotonic()
+
+        def all_or_no_more():
+            nonlocal seen, since
+            if queued(peer.sock) != seen:
+                seen, since = queued(peer.sock), time.monotonic()
+            return seen > answers * REPLY_BYTES or time.monotonic() - since > 2
+        harness.wait_until(all_or_no_more, "answers, or none for a while")
+        if seen <= answers * REPLY_BYTES:
             return
 
 
@@ -493,8 +502,8 @@ def test_round_trip_takes_three_system_calls_of_its_guest(t):
             calls = [line.split(None, 1)[1].partition("(")[0] for line in log]
         counted = sum(calls.count(name) for name in ("sendmsg", "recvmsg", "poll"))
         t.note(f"{counted / trips:.2f} a round trip: send, sleep, receive")
-        # Fewer, where a look in passing finds the answer.
-        t.true(2 * trips < counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
+        # Fewer, where a look in passing finds the answer, which a guest that is traced on a busy machine often does.
+        t.true(1.5 * trips < counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
 
 
 def traced(pid):

@@ -125,7 +125,7 @@ def test_claims_of_a_stock_guest(t):
         folder = f"/sys/bus/pci/devices/{address}"
 
         # Nobody answers: the claim is made, rung for, and given back.
-        alone = guest(machine, 700)
+        alone = guest(machine, 3000)
         (index, desk), = door.wait_claims(1).items()
         boot_id = machine.do("cat /proc/sys/kernel/random/boot_id").strip().replace("-", "")
         t.equal((desk.boot_id.hex(), desk.uid, desk.wake), (boot_id, 0, POLL))

@@ -211,9 +211,9 @@ def test_cycles_leak_nothing(t):
         t.equal(device_in(machine), "")
         t.note(f"{CYCLES} cycles: " + ", ".join(f"{name} {min(all_ms):.0f} to {max(all_ms):.0f} ms"
                                                for name, all_ms in took.items()))
-        # What others do on the machine makes some of them slow, never all.
+        # What others do on the machine makes some of them slow, hardly all. What waits for a limit to pass takes longer.
         for name, all_ms in took.items():
-            t.below(min(all_ms), 1000 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "1")), f"milliseconds to {name}")
+            t.below(min(all_ms), 5000 * float(os.environ.get("GANTRY_TEST_SLOWDOWN", "1")), f"milliseconds to {name}")
 
 
 test_cycles_leak_nothing.limit_s = 300 + 20 * CYCLES

@@ -57,7 +57,11 @@ def version_of(agent):
 
 
 def program_of(pid):
-    return os.readlink(f"/proc/{pid}/exe")
+    """Its path; "" of a process that has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except FileNotFoundError:
+        return ""
 
 
 def fds_of(pid):
@@ -86,18 +90,16 @@ def begin(agent, path):
                           str(path)])
 
 
-def candidate(agent, path):
-    """The process that runs @path beside the agent, once there is one."""
+def candidate(agent, path, asked=None):
+    """The process that runs @path beside the agent, once there is one. None where @asked has ended before any was seen."""
     def find():
+        over = asked and asked.process.poll() is not None
         for pid in harness.descendants(os.getpid()):
-            if "--standby" in harness.command_of(pid) and str(agent.run_dir) in harness.command_of(pid):
-                try:
-                    if program_of(pid) == str(path):
-                        return pid
-                except OSError:
-                    pass
-        return None
-    return harness.wait_until(find, "the candidate")
+            words = harness.command_of(pid)
+            if "--standby" in words and str(agent.run_dir) in words and program_of(pid) == str(path):
+                return [pid]
+        return [None] if over else []
+    return harness.wait_until(find, "the candidate")[0]
 
 
 def frozen(agent, path):

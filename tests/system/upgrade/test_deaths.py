@@ -144,13 +144,7 @@ def test_processes_killed_at_any_moment_of_an_upgrade(t):
             path = paths[number % 2]
             before = agent.version()
             asked = begin(agent, path)
-            if victim == "new":
-                try:
-                    pid = candidate(agent, path)
-                except harness.Failure:
-                    pid = 0
-            else:
-                pid = before["pid"] if victim == "old" else before["monitor_pid"]
+            pid = {"old": before["pid"], "monitor": before["monitor_pid"]}.get(victim) or candidate(agent, path, asked)
             # Spread over the some 10 ms that it takes.
             select_pause((number * 7 % 24) / 1000)
             if pid:

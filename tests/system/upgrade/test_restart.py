@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import harness
 from builds import Builds
@@ -61,6 +62,19 @@ class Store(threading.Thread):
         with self.lock:
             return sorted(name for name, _ in self.kept)
 
+    def settled(self):
+        """What is kept once nothing has come or gone for a while, but workers."""
+        seen, since = None, 0
+
+        def unchanged():
+            nonlocal seen, since
+            now = [name for name in self.names() if not name.startswith("w/")]
+            if now != seen:
+                seen, since = now, time.monotonic()
+            return time.monotonic() - since > 0.5
+        harness.wait_until(unchanged, "the store is at rest")
+        return seen
+
     def close(self):
         self.over = True
         self.join()
@@ -107,12 +121,10 @@ class Service(harness.Agent):
 
     def restart(self, kill=signal.SIGTERM):
         """As systemctl: the main process is told, what is left is killed, the next gets the descriptors."""
-        mine = self.pids()
+        self.remember()
         self.monitor.send_signal(kill)
         self.monitor.wait(30)
-        for pid in mine:
-            harness.send_signal(pid, signal.SIGKILL)
-        harness.wait_until(lambda: harness.reap() or not any(map(harness.alive, mine)), "the service is gone")
+        self.kill_all()  # also a monitor that an agent has started meanwhile
         self.start()
 
     def close(self):
@@ -163,25 +175,24 @@ def test_service_that_is_killed_leaves_its_sessions_too(t):
 
 def test_what_ends_leaves_the_store(t):
     with service() as agent:
-        empty = harness.wait_until(agent.store.names, "something is kept")
+        harness.wait_until(lambda: {"lock", "l/red"} <= set(agent.store.names()), "the lock and the doors are kept")
         guest = Scripted(agent, "red")
         guest.ask("queue q")
         number = guest.session()
         harness.wait_until(lambda: f"s/{number:x}/bell" in agent.store.names(), "the session is kept")
-        t.equal(len(set(agent.store.names())), len(agent.store.names()), "one descriptor of each name")
+        kept = agent.store.settled()
+        t.equal(len(set(kept)), len(kept), f"one descriptor of each name: {kept}")
         guest.kill()
         harness.wait_until(lambda: not [n for n in agent.store.names() if n.startswith(f"s/{number:x}/")],
                            "the session has left the store")
-        t.true("lock" in empty and "l/red" in empty, f"what is kept at first: {empty}")
 
 
 def test_guests_that_come_during_a_restart_wait_for_it(t):
     with service() as agent:
-        mine = agent.pids()
+        agent.remember()
         agent.monitor.send_signal(signal.SIGTERM)
         agent.monitor.wait(30)
-        for pid in mine:
-            harness.send_signal(pid, signal.SIGKILL)
+        agent.kill_all()
         guest = Scripted(agent, "red", opened=False)
         guest.start("open timeout_ms 30000")
         agent.start()
@@ -191,14 +202,11 @@ def test_guests_that_come_during_a_restart_wait_for_it(t):
 def test_a_monitor_that_died_does_not_leave_the_store_behind(t):
     with service() as agent:
         neighbour = honest(agent)
-        # Workers come and go.
-        def lasting():
-            return [name for name in agent.store.names() if not name.startswith("w/")]
-        before = lasting()
+        before = agent.store.settled()
         old = agent.version()["monitor_pid"]
         agent.kill_monitor()
         harness.wait_until(lambda: agent.version()["monitor_pid"] not in (0, old), "another monitor")
-        harness.wait_until(lambda: lasting() == before, "the same is kept, once each")
+        harness.wait_until(lambda: agent.store.settled() == before, "the same is kept, once each")
         t.true(any("MAINPID=" in line for line in agent.store.lines), "systemd is told who is the main process")
         still_honest(neighbour)
 
