@@ -27,10 +27,12 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/mover.h"
+#include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/vsock.h"
+#include "host-agent/monitor/store.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
 #include "host-agent/shared/wake.h"
@@ -111,17 +113,29 @@ static int keep_nonce(struct gantry_session *s, const uint8_t *nonce)
 	return 0;
 }
 
-/* The store of the guest's own images, under the name that a worker's report would give it. */
+/*
+ * The store of the guest's own images, under the name that a worker's report would give it. From here on it is of
+ * those that are kept (exchange.c), and open for as long: its workers get it from there.
+ */
 static int make_store(struct gantry_session *s, int *ret_fd)
 {
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd = -EBADF;
 	int r = gantry_memfd_create("gantry-images", GANTRY_LEDGER_STORE_BYTES, GANTRY_MEMFD_SEALED,
-				    ret_fd);
+				    &fd);
 
-	if (r == 0)
-		gantry_keep(s->agent, *ret_fd, "s/%llx/x/%llx/%llx", (unsigned long long)s->id,
-			    (unsigned long long)s->id << 40,
-			    (unsigned long long)GANTRY_LEDGER_STORE_BYTES);
-	return r;
+	if (r < 0)
+		return r;
+	(void)gantry_str_format(name, sizeof(name), "s/%llx/x/%llx/%llx", /* it fits */
+				(unsigned long long)s->id, (unsigned long long)s->id << 40,
+				(unsigned long long)GANTRY_LEDGER_STORE_BYTES);
+	gantry_keep(s->agent, fd, "%s", name);
+	if (gantry_store_find(&s->agent->kept, name) != fd) {
+		gantry_fd_close(fd); /* no room in the list */
+		return -ENOMEM;
+	}
+	*ret_fd = fd;
+	return 0;
 }
 
 static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
@@ -191,6 +205,7 @@ static void drop(struct gantry_handover *h)
 	struct gantry_session *s = session_of(h);
 
 	h->session_id = 0; /* its end is not this hand-over's any more */
+	h->staging_fd = gantry_fd_close(h->staging_fd);
 	if (s)
 		gantry_session_free(s);
 }
@@ -218,8 +233,6 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 		return;
 	}
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
-	if (nfds > 3)
-		gantry_fd_close(fds[3]); /* the monitor keeps it */
 }
 
 /* ---- its ledger ---- */

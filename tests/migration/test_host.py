@@ -2,14 +2,18 @@
 """Sessions that go from host to host while their guests work: the good road, and every refusal on it."""
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import threading
+import time
 
 import harness
 import puppet
+import test_images
 from hosts import certificates, run_chain, two
+from scripted import Scripted
 
 FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, QUOTA, BUSY, UNSUPPORTED = 1, 2, 3, 4, 5, 6, 7, 8
 
@@ -21,7 +25,7 @@ def stays(t, hosts, guest, ended, code, words, value=1):
         t.contains(ended.err, word)
     t.equal([s["session_id"] for s in hosts.north.sessions()], [guest.session])
     t.equal(run_chain(guest), (value + 1) * puppet.chain_value(40))
-    t.equal(hosts.south.sessions(), [])
+    harness.wait_until(lambda: not hosts.south.sessions(), "that the other host has nothing")
 
 
 def worker_of(agent):
@@ -85,7 +89,7 @@ def test_dry_run_says_that_it_could_go_and_it_stays(t):
         t.equal(done.code, 0, str(done))
         t.contains(done.out, "would take it; it stays here")
         t.equal(run_chain(guest), 2 * puppet.chain_value(40))
-        t.equal(hosts.south.sessions(), [])
+        harness.wait_until(lambda: not hosts.south.sessions(), "that the other host lets go")
         shown = hosts.migrations(hosts.north)[0]
         t.equal([shown["dry_run"], shown["state"], shown["code"]], [True, "done", 0])
 
@@ -97,6 +101,7 @@ def test_list_show_and_events_tell_of_it_on_both_sides(t):
         hosts.follow(hosts.south)
         t.equal(hosts.migrate(guest.session).code, 0)
         run_chain(guest)
+        harness.wait_until(lambda: hosts.migrations(hosts.south)[0]["state"] == "done", "that it is over there, too")
         out, arrived = hosts.migrations(hosts.north)[0], hosts.migrations(hosts.south)[0]
         t.equal([out["direction"], out["state"], out["session_id"]], ["out", "done", guest.session])
         t.equal([arrived["direction"], arrived["state"], arrived["host"]], ["in", "done", "north"])
@@ -112,6 +117,34 @@ def test_list_show_and_events_tell_of_it_on_both_sides(t):
                  map(json.loads, hosts.south.ctl("--json", "events").out.splitlines())]
         for kind in ("session-arrived", "migration-done", "session-reconnected"):
             t.true(kind in kinds, f"{kind} not in {kinds}")
+
+
+def test_images_of_the_guests_own_go_along_and_outlive_workers_and_agents(t):
+    """What they are kept in there is one descriptor, which each worker gets, and nobody else's is closed with it."""
+    with two(devices=test_images.DEVICES) as hosts, test_images.saved(test_images.IMAGE) as image:
+        guest = Scripted(hosts.north, "red", env={"GANTRY_DOOR": "stream:" + hosts.front})
+        guest.ask("queue q")
+        guest.ask(f"image own 7 {image.name}")
+        guest.ask("kernel mine own nothing void")
+        test_images.runs(t, guest, "before")
+        hosts.follow(hosts.south)
+        done = hosts.migrate(guest.session())
+        t.equal(done.code, 0, str(done))
+        test_images.runs(t, guest, "there")
+        guest.ask("kernel other own scale rw:f32*,f32")
+        hosts.south.kill_worker(worker_of(hosts.south))
+        test_images.runs(t, guest, "after a worker's death")
+        hosts.south.kill_agent()
+        hosts.south.wait_ready()
+        hosts.south.kill_worker(worker_of(hosts.south))
+        test_images.runs(t, guest, "after both deaths")
+        second = Scripted(hosts.south, "red")
+        second.ask("queue q")
+        guest.ask("close")
+        harness.wait_until(lambda: len(hosts.south.sessions()) == 1, "the session's end")
+        second.ask(f"image own 7 {image.name}")
+        second.ask("kernel mine own nothing void")
+        test_images.runs(t, second, "another session")
 
 
 # --- what cannot be, is said, and the session stays ---
@@ -402,10 +435,11 @@ def test_worker_that_dies_while_its_session_is_copied_changes_nothing(t):
         guest.do("alloc 1 8388608")
         guest.do("fill 0 1 8388608 7")
         run_chain(guest)
-        begun = hosts.migrate(guest.session, "--bandwidth", "4M", "--no-wait")
+        worker = worker_of(hosts.north)
+        begun = hosts.migrate(guest.session, "--bandwidth", "2M", "--no-wait")
         t.equal(begun.code, 0, str(begun))
         harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["page_bytes"] > 0, "the first pages")
-        hosts.north.kill_worker(worker_of(hosts.north))
+        hosts.north.kill_worker(worker)
         hosts.follow(hosts.south)
         harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["state"] == "done", "the end", 60)
         t.equal(run_chain(guest), 2 * puppet.chain_value(40))
