@@ -216,10 +216,11 @@ static void stay(struct gantry_handover *h)
 		return;
 	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
 	gantry_session_let_go(s);
+	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
+	if (s->is_relayed && !s->conn)
+		gantry_vsock_await(s);
 	if (s->phase != GANTRY_PHASE_HELD)
 		return;
-	if (!s->conn)
-		gantry_vsock_await(s);
 	s->died_ns = 0; /* it was we who ended its worker */
 	s->phase = GANTRY_PHASE_RECOVERING;
 	gantry_recover_session(s);
