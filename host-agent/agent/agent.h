@@ -150,10 +150,11 @@ struct gantry_agent {
 	uint64_t last_handover;
 	int handover_fd; /* listens for other hosts */
 	struct event *handover_event;
-	char handover_where[192]; /* of what is open */
-	int vsock_fd;		  /* listens on a port of AF_VSOCK */
-	uint32_t vsock_port;	  /* which; 0: none */
-	bool vsock_told;	  /* that there is no AF_VSOCK here */
+	struct event *handover_pause; /* until it listens again */
+	char handover_where[192];     /* of what is open */
+	int vsock_fd;		      /* listens on a port of AF_VSOCK */
+	uint32_t vsock_port;	      /* which; 0: none */
+	bool vsock_told;	      /* that there is no AF_VSOCK here */
 	struct event *vsock_event;
 
 	struct gantry_list mps; /* struct gantry_mps */

@@ -29,6 +29,11 @@ static void handover_free(struct gantry_handover *h)
 	free(h);
 }
 
+void gantry_handover_discard(struct gantry_handover *h)
+{
+	handover_free(h);
+}
+
 /* What the other side may still ask about. */
 static bool is_owed(const struct gantry_handover *h)
 {

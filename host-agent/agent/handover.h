@@ -80,6 +80,8 @@ struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_inco
 /* Its result; it stays on the list for those who ask. */
 void gantry_handover_finish(struct gantry_handover *h, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* One that never was any: it leaves the list, and is gone. */
+void gantry_handover_discard(struct gantry_handover *h);
 struct gantry_handover *gantry_handover_find(struct gantry_agent *a, uint64_t id);
 struct gantry_handover *gantry_handover_by_token(struct gantry_agent *a, bool is_incoming,
 						 const uint8_t *token);

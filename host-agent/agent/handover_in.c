@@ -41,6 +41,7 @@
 #define INCOMING_MAX	 8u /* at once */
 #define BACKLOG		 16
 #define ACCEPTS_PER_TURN 4
+#define ACCEPT_PAUSE_NS	 (100 * GANTRY_NS_PER_MS)
 
 static struct gantry_session *session_of(const struct gantry_handover *h)
 {
@@ -581,11 +582,17 @@ static void mover_gone(void *arg)
 	h->mover = NULL;
 	if (gantry_handover_is_over(h))
 		return;
+	(void)gantry_str_copy(why, sizeof(why),
+			      h->text[0] ? h->text : "it was not sent"); /* fits */
+	if (!h->host[0]) { /* anybody: no host whose certificate is good, and no migration */
+		h->agent->counters.denied_peers++;
+		gantry_event(h->agent, "host-denied", NULL, NULL, NULL, "%s", why);
+		gantry_handover_discard(h);
+		return;
+	}
 	if (gantry_handover_destination_step(h->state, GANTRY_HANDOVER_DISCARD, &step))
 		h->state = step.to;
 	drop(h);
-	(void)gantry_str_copy(why, sizeof(why),
-			      h->text[0] ? h->text : "it was not sent"); /* fits */
 	gantry_handover_finish(h, h->code ? h->code : GANTRY_ADMIN_FAILED, "%.150s", why);
 }
 
@@ -614,21 +621,47 @@ static void take_host(struct gantry_agent *a, int fd)
 	if (!h)
 		return;
 	gantry_mover_start_init(a, &start, GANTRY_MOVER_RECEIVE);
-	if (gantry_mover_spawn(a, &start, &fd, 1, &in_events, h, &h->mover, &err) < 0)
-		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err.text);
+	if (gantry_mover_spawn(a, &start, &fd, 1, &in_events, h, &h->mover, &err) == 0)
+		return;
+	gantry_event(a, "host-denied", NULL, NULL, NULL, "%s", err.text);
+	gantry_handover_discard(h);
 }
 
+static void pause_over(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_agent *a = arg;
+
+	(void)fd;
+	(void)what;
+	if (a->handover_event)
+		(void)event_add(a->handover_event,
+				NULL); /* it was there before: no memory needed */
+}
+
+/*
+ * Anybody may connect, and each costs a process: after a few, and while there are no descriptors, it is looked away for
+ * a moment.
+ */
 static void host_ready(evutil_socket_t listener, short what, void *arg)
 {
+	struct gantry_agent *a = arg;
+	bool is_scarce = false;
+
 	(void)what;
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
 		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-		if (fd < 0)
-			return;
-		take_host(arg, fd);
+		if (fd < 0) {
+			is_scarce = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+			break;
+		}
+		take_host(a, fd);
 		gantry_fd_close(fd);
 	}
+	a->counters.fd_exhausted += is_scarce;
+	(void)event_del(a->handover_event); /* cannot fail for an event of ours */
+	if (gantry_timer_set(a, &a->handover_pause, ACCEPT_PAUSE_NS, pause_over, a) < 0)
+		(void)event_add(a->handover_event, NULL); /* it was there before */
 }
 
 static int listen_at(const char *where, struct gantry_err *err)
@@ -668,6 +701,7 @@ static int listen_at(const char *where, struct gantry_err *err)
 
 void gantry_handovers_close(struct gantry_agent *a)
 {
+	gantry_event_free(&a->handover_pause);
 	gantry_event_free(&a->handover_event);
 	a->handover_fd = gantry_fd_close(a->handover_fd);
 	a->handover_where[0] = '\0';

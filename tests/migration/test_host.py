@@ -375,6 +375,47 @@ def test_movers_are_confined(t):
         t.equal(hosts.north.ctl("migration", "cancel", begun.out.strip()).code, 0)
 
 
+def test_strangers_are_told_of_now_and_then_and_are_no_migrations(t):
+    """Anybody may connect: what others did stays in the history, and the agent is not kept busy."""
+    with two() as hosts:
+        guest = hosts.guest()
+        run_chain(guest)
+        hosts.follow(hosts.south)
+        t.equal(hosts.migrate(guest.session).code, 0)
+        pid = hosts.south.agent_pid()
+        began, spent = time.monotonic(), harness.cpu_s(pid)
+        for _ in range(60):
+            with socket.create_connection(("127.0.0.1", hosts.south.port), timeout=20) as stranger:
+                stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        harness.wait_until(lambda: [m["state"] for m in hosts.migrations(hosts.south)] == ["done"], "none but the one is left")
+        share = (harness.cpu_s(pid) - spent) / (time.monotonic() - began)
+        t.note(f"{100 * share:.1f} % of a processor in the agent")
+        told = [event["kind"] for event in map(json.loads, hosts.south.ctl("--json", "events").out.splitlines())]
+        t.true(0 < told.count("host-denied") <= 20 * (2 + (time.monotonic() - began) // 10), f"{told.count('host-denied')} events")
+        t.true("session-arrived" in told, "what happened before is still there")
+        t.equal(run_chain(guest), 2 * puppet.chain_value(40))
+
+
+def test_hosts_that_come_while_no_descriptor_is_left_wait_and_cost_nothing(t):
+    with two() as hosts:
+        pid = hosts.south.agent_pid()
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with socket.create_connection(("127.0.0.1", hosts.south.port), timeout=20) as stranger:
+            began, spent = time.monotonic(), harness.cpu_s(pid)
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" * 10)
+            t.equal(select.select([stranger], [], [], 2)[0], [], "nobody is served")
+            share = (harness.cpu_s(pid) - spent) / (time.monotonic() - began)
+            t.note(f"{100 * share:.1f} % of a processor in the agent")
+            t.below(share, 0.1, "it looks away meanwhile")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            try:
+                while stranger.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+
+
 def test_what_speaks_no_tls_is_answered_with_an_end(t):
     with two() as hosts:
         with socket.create_connection(("127.0.0.1", hosts.south.port), timeout=20) as stranger:
