@@ -2,14 +2,7 @@
 /*
  * The monitor becomes another build of itself: the same process, so that it stays the parent of the agent and of
  * orphaned workers, their reaper, and what systemd takes for the service. Descriptors stay open; what they are is in
- * a memfd:
- *   gantry-monitor VERSION
- *   agent PID SOCKET IS_CHILD WAS_READY RESTARTS
- *   leaving PID
- *   exited PID STATUS          each worker that ended and nobody was told of
- *   fd NUMBER NAME             each kept descriptor
- *   end
- * One that dies in the new program is as one that dies at any time: the agent starts another, and hands it all.
+ * a memfd, as document.h has it. One that dies in the new program is as one that dies at any time: the agent starts another, and hands it all.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,13 +18,57 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "host-agent/monitor/document.h"
 #include "host-agent/monitor/link.h"
 #include "host-agent/monitor/state.h"
 
 #define STATE_MAX_BYTES (8u << 20)
-#define LINE_MAX_LEN	160
 
 /* ---- in the old program ---- */
+
+/* Its end shows at fclose(). A line is never too long: a name is as the store took it. */
+static void put(FILE *out, const struct gantry_monitor_line *line)
+{
+	char text[GANTRY_MONITOR_LINE_MAX];
+
+	if (gantry_monitor_line_format(line, text) > 0)
+		(void)fputs(text, out);
+}
+
+static void put_all(FILE *out, const struct gantry_monitor *m)
+{
+	struct gantry_monitor_line line = { .kind = GANTRY_MONITOR_LINE_VERSION,
+					    .version = GANTRY_MONITOR_VERSION };
+
+	put(out, &line);
+	line = (struct gantry_monitor_line){
+		.kind = GANTRY_MONITOR_LINE_AGENT,
+		.pid = (int32_t)m->agent_pid,
+		.fd = m->sock,
+		.is_child = m->agent_is_child,
+		.was_ready = m->was_ready,
+		.restarts = m->restarts,
+	};
+	put(out, &line);
+	line = (struct gantry_monitor_line){ .kind = GANTRY_MONITOR_LINE_LEAVING,
+					     .pid = (int32_t)m->leaving_pid };
+	put(out, &line);
+	for (unsigned int i = 0; i < m->nuntold; i++) {
+		line = (struct gantry_monitor_line){ .kind = GANTRY_MONITOR_LINE_EXITED,
+						     .pid = (int32_t)m->untold[i].pid,
+						     .status = m->untold[i].status };
+		put(out, &line);
+	}
+	for (size_t i = 0; i < m->store.nentries; i++) {
+		line = (struct gantry_monitor_line){ .kind = GANTRY_MONITOR_LINE_FD,
+						     .fd = m->store.entries[i].fd };
+		/* the same size */
+		(void)gantry_str_copy(line.name, sizeof(line.name), m->store.entries[i].name);
+		put(out, &line);
+	}
+	line = (struct gantry_monitor_line){ .kind = GANTRY_MONITOR_LINE_END };
+	put(out, &line);
+}
 
 static int write_state(const struct gantry_monitor *m, int fd)
 {
@@ -44,16 +81,7 @@ static int write_state(const struct gantry_monitor *m, int fd)
 		gantry_fd_close(copy);
 		return r;
 	}
-	/* Its end shows at fclose(). */
-	(void)fprintf(out, "gantry-monitor %u\n", GANTRY_MONITOR_VERSION);
-	(void)fprintf(out, "agent %d %d %d %d %d\n", (int)m->agent_pid, m->sock, m->agent_is_child,
-		      m->was_ready, (int)m->restarts);
-	(void)fprintf(out, "leaving %d\n", (int)m->leaving_pid);
-	for (unsigned int i = 0; i < m->nuntold; i++)
-		(void)fprintf(out, "exited %d %d\n", (int)m->untold[i].pid, m->untold[i].status);
-	for (size_t i = 0; i < m->store.nentries; i++)
-		(void)fprintf(out, "fd %d %s\n", m->store.entries[i].fd, m->store.entries[i].name);
-	(void)fprintf(out, "end\n");
+	put_all(out, m);
 	return fclose(out) == 0 ? 0 : -errno;
 }
 
@@ -99,51 +127,53 @@ void gantry_monitor_become(struct gantry_monitor *m)
 
 /* ---- in the new one ---- */
 
-static int resume_line(struct gantry_monitor *m, const char *line)
+static int take_fd(struct gantry_monitor *m, const struct gantry_monitor_line *line)
 {
-	char name[GANTRY_MONITOR_NAME_MAX];
-	int a, b, is_child, was_ready, restarts;
+	int r = gantry_fd_cloexec(line->fd, true);
 
-	if (sscanf(line, "agent %d %d %d %d %d", &a, &b, &is_child, &was_ready, &restarts) == 5) {
-		m->agent_pid = a;
-		m->sock = b;
-		m->agent_is_child = is_child != 0;
-		m->was_ready = was_ready != 0;
-		m->restarts = restarts;
+	return r < 0 ? r : gantry_store_put(&m->store, line->name, line->fd);
+}
+
+static int take_line(struct gantry_monitor *m, const struct gantry_monitor_line *line)
+{
+	switch (line->kind) {
+	case GANTRY_MONITOR_LINE_AGENT:
+		m->agent_pid = line->pid;
+		m->sock = line->fd;
+		m->agent_is_child = line->is_child;
+		m->was_ready = line->was_ready;
+		m->restarts = line->restarts;
 		return gantry_fd_cloexec(m->sock, true);
-	}
-	if (sscanf(line, "leaving %d", &a) == 1) {
-		m->leaving_pid = a;
+	case GANTRY_MONITOR_LINE_LEAVING:
+		m->leaving_pid = line->pid;
 		return 0;
-	}
-	if (sscanf(line, "exited %d %d", &a, &b) == 2) {
+	case GANTRY_MONITOR_LINE_EXITED:
 		if (m->nuntold < GANTRY_MONITOR_UNTOLD_MAX)
-			m->untold[m->nuntold++] = (struct gantry_monitor_exited){ a, b };
+			m->untold[m->nuntold++] = (struct gantry_monitor_exited){ line->pid,
+										  line->status };
 		return 0;
+	case GANTRY_MONITOR_LINE_FD:
+		return take_fd(m, line);
+	default:
+		return -EPROTO; /* not in the middle */
 	}
-	static_assert(GANTRY_MONITOR_NAME_MAX == 64, "the width below");
-	if (sscanf(line, "fd %d %63s", &a, name) == 2) {
-		int r = gantry_fd_cloexec(a, true);
-
-		return r < 0 ? r : gantry_store_put(&m->store, name, a);
-	}
-	return -EPROTO;
 }
 
 static int resume_text(struct gantry_monitor *m, FILE *in)
 {
-	char line[LINE_MAX_LEN];
-	unsigned int version = 0;
+	char text[GANTRY_MONITOR_LINE_MAX];
+	struct gantry_monitor_line line;
 
-	if (!fgets(line, sizeof(line), in) || sscanf(line, "gantry-monitor %u", &version) != 1 ||
-	    version != GANTRY_MONITOR_VERSION)
+	if (!fgets(text, sizeof(text), in) || gantry_monitor_line_parse(text, &line) < 0 ||
+	    line.kind != GANTRY_MONITOR_LINE_VERSION || line.version != GANTRY_MONITOR_VERSION)
 		return -EPROTO;
-	while (fgets(line, sizeof(line), in)) {
-		int r;
+	while (fgets(text, sizeof(text), in)) {
+		int r = gantry_monitor_line_parse(text, &line);
 
-		if (strcmp(line, "end\n") == 0)
+		if (r == 0 && line.kind == GANTRY_MONITOR_LINE_END)
 			return m->agent_pid > 0 ? 0 : -EPROTO;
-		r = resume_line(m, line);
+		if (r == 0)
+			r = take_line(m, &line);
 		if (r < 0)
 			return r;
 	}

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "host-agent/monitor/document.h"
 #include "host-agent/monitor/notify.h"
 #include "host-agent/monitor/state.h"
 
@@ -30,13 +31,9 @@ static int count_handed(void)
 	return n > 0 && n <= (long)GANTRY_STORE_MAX ? (int)n : 0;
 }
 
-static void take_one(struct gantry_monitor *m, int fd, const char *name, size_t len)
+static void take_one(struct gantry_monitor *m, int fd, const char *name)
 {
-	char copy[GANTRY_MONITOR_NAME_MAX] = "";
-
-	if (len < sizeof(copy))
-		memcpy(copy, name, len);
-	if (gantry_fd_cloexec(fd, true) < 0 || gantry_store_put(&m->store, copy, fd) < 0)
+	if (gantry_fd_cloexec(fd, true) < 0 || gantry_store_put(&m->store, name, fd) < 0)
 		gantry_fd_close(fd); /* none of ours */
 }
 
@@ -46,11 +43,10 @@ static void take_handed(struct gantry_monitor *m)
 	int n = count_handed();
 
 	for (int i = 0; i < n; i++) {
-		size_t len = names ? strcspn(names, ":") : 0;
+		char name[GANTRY_MONITOR_NAME_MAX];
 
-		take_one(m, FIRST_FD + i, names ? names : "", len);
-		if (names)
-			names += len + (names[len] == ':');
+		names = gantry_shelf_name_next(names, name);
+		take_one(m, FIRST_FD + i, name);
 	}
 	if (n > 0)
 		gantry_log(GANTRY_LOG_INFO, "systemd kept %zu descriptors", m->store.nentries);

@@ -6,6 +6,7 @@
  *   program.c    starting programs, and who may be started
  *   candidate.c  another build that is to take over from the agent
  *   become.c     the monitor becomes another build itself
+ *   document.c   what it leaves for that, as text
  *   shelf.c      systemd's descriptor store
  *
  * Threads: one. Blocking: as monitor.h says.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "host-agent/monitor/document.h"
 #include "host-agent/monitor/link.h"
 #include "host-agent/monitor/state.h"
 #include "host-agent/monitor/store.h"
@@ -247,6 +248,67 @@ START_TEST(test_monitor_refuses_what_it_does_not_understand)
 }
 END_TEST
 
+START_TEST(test_monitor_line_of_another_build_is_bounded)
+{
+	static const char *const bad[] = {
+		"",
+		"end end",
+		"agent 1 2 3 4",
+		"agent 0 5 1 1 0",
+		"agent 7 -5 1 1 0",
+		"agent 7 5 1 1 0 9",
+		"agent 99999999999 5 1 1 0",
+		"exited 0 1",
+		"exited 7",
+		"leaving -1",
+		"fd 7",
+		"fd x lock",
+		"fd -1 lock",
+		"fd 7 lock more",
+		"gantry-monitor",
+		"gantry-monitor -1",
+		"end\r",
+		"colour blue",
+	};
+	struct gantry_monitor_line line = { .kind = GANTRY_MONITOR_LINE_END, .fd = 77 };
+	char text[GANTRY_MONITOR_LINE_MAX] = "fd 7 ";
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		ck_assert_msg(gantry_monitor_line_parse(bad[i], &line) == -EPROTO, "%s", bad[i]);
+	ck_assert_int_eq(line.fd, 77);
+	memset(text + 5, 'n', GANTRY_MONITOR_NAME_MAX);
+	ck_assert_int_eq(gantry_monitor_line_parse(text, &line), -EPROTO);
+	text[5 + GANTRY_MONITOR_NAME_MAX - 1] = '\0';
+	ck_assert_int_eq(gantry_monitor_line_parse(text, &line), 0);
+	ck_assert_int_eq(line.fd, 7);
+	ck_assert_uint_eq(strlen(line.name), GANTRY_MONITOR_NAME_MAX - 1);
+}
+END_TEST
+
+START_TEST(test_names_that_systemd_kept_are_taken_one_by_one)
+{
+	char name[GANTRY_MONITOR_NAME_MAX], longest[GANTRY_MONITOR_NAME_MAX + 8] = "";
+	const char *at = "lock:s/1/bell::x";
+
+	at = gantry_shelf_name_next(at, name);
+	ck_assert_str_eq(name, "lock");
+	at = gantry_shelf_name_next(at, name);
+	ck_assert_str_eq(name, "s/1/bell");
+	at = gantry_shelf_name_next(at, name);
+	ck_assert_str_eq(name, "");
+	at = gantry_shelf_name_next(at, name);
+	ck_assert_str_eq(name, "x");
+	ck_assert_str_eq(gantry_shelf_name_next(at, name), "");
+	ck_assert_str_eq(name, "");
+	ck_assert_ptr_null(gantry_shelf_name_next(NULL, name));
+	memset(longest, 'n', GANTRY_MONITOR_NAME_MAX);
+	strcat(longest, ":y");
+	at = gantry_shelf_name_next(longest, name);
+	ck_assert_str_eq(name, "");
+	ck_assert_str_eq(at, "y");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("monitor");
@@ -264,5 +326,7 @@ int main(void)
 	tcase_add_test(tc, test_monitor_takes_up_what_another_build_of_it_left);
 	tcase_add_test(tc, test_monitor_goes_on_where_the_agent_died_meanwhile);
 	tcase_add_test(tc, test_monitor_refuses_what_it_does_not_understand);
+	tcase_add_test(tc, test_monitor_line_of_another_build_is_bounded);
+	tcase_add_test(tc, test_names_that_systemd_kept_are_taken_one_by_one);
 	return gantry_unit_run(suite);
 }
