@@ -15,6 +15,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -218,6 +219,7 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 	int fds[4];
 	int code;
 
+	gantry_failpoint(GANTRY_FAILPOINT_IN_SESSION);
 	h->image = told->session;
 	if (h->session_id || gantry_image_session_check(&h->image, &err) < 0) {
 		refuse(h, GANTRY_ADMIN_FAILED, "a session that cannot be");
@@ -233,6 +235,7 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 		refuse(h, code, err.text);
 		return;
 	}
+	gantry_failpoint(GANTRY_FAILPOINT_IN_PLACED);
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
 }
 
@@ -442,6 +445,7 @@ static void arrived(struct gantry_handover *h)
 		refuse(h, GANTRY_ADMIN_FAILED, "an image without a session");
 		return;
 	}
+	gantry_failpoint(GANTRY_FAILPOINT_IN_ARRIVED);
 	r = copy_ledger(h, s, &err);
 	if (r < 0)
 		memset(s->ledger.objects, 0, GANTRY_LEDGER_NOBJECTS * sizeof(*s->ledger.objects));
@@ -465,7 +469,9 @@ static void arrived(struct gantry_handover *h)
 	s->ledger.hdr->epoch = h->image.epoch;
 	s->ledger.hdr->inflight = h->image.inflight;
 	set_positions(s);
+	gantry_failpoint(GANTRY_FAILPOINT_IN_CHARGED);
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_PREPARED, 0, h->token, NULL, NULL, 0);
+	gantry_failpoint(GANTRY_FAILPOINT_IN_PREPARED);
 }
 
 /* ---- the hand-over ---- */
@@ -487,6 +493,7 @@ static void adopt(struct gantry_handover *h)
 	s->phase = GANTRY_PHASE_RECOVERING;
 	gantry_vsock_await(s);
 	gantry_attach_want(s);
+	gantry_failpoint(GANTRY_FAILPOINT_IN_ADOPTED);
 }
 
 /* @h is whom it concerns, @asker whose mover asked. */
@@ -504,8 +511,11 @@ static void act(struct gantry_handover *h, struct gantry_handover *asker,
 		drop(h);
 		return;
 	}
-	if (s->actions & GANTRY_HANDOVER_SEND_OWNED)
+	if (s->actions & GANTRY_HANDOVER_SEND_OWNED) {
+		gantry_failpoint(GANTRY_FAILPOINT_IN_OWNER);
 		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_OWNED, 0, h->token, NULL, NULL, 0);
+		gantry_failpoint(GANTRY_FAILPOINT_IN_OWNED);
+	}
 	if (s->actions & GANTRY_HANDOVER_SEND_UNKNOWN)
 		gantry_mover_send_msg(asker->mover, GANTRY_MOVER_UNKNOWN, 0, h->token, NULL, NULL,
 				      0);
@@ -554,12 +564,14 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		arrived(h);
 		break;
 	case GANTRY_MOVER_COMMIT:
+		gantry_failpoint(GANTRY_FAILPOINT_IN_COMMIT);
 		take_word(h, msg, GANTRY_HANDOVER_COMMIT);
 		break;
 	case GANTRY_MOVER_ASK:
 		take_word(h, msg, GANTRY_HANDOVER_ASK);
 		break;
 	case GANTRY_MOVER_FORGET:
+		gantry_failpoint(GANTRY_FAILPOINT_IN_FORGET);
 		take_word(h, msg, GANTRY_HANDOVER_FORGET);
 		break;
 	case GANTRY_MOVER_FAILED:
@@ -621,8 +633,10 @@ static void take_host(struct gantry_agent *a, int fd)
 	if (!h)
 		return;
 	gantry_mover_start_init(a, &start, GANTRY_MOVER_RECEIVE);
-	if (gantry_mover_spawn(a, &start, &fd, 1, &in_events, h, &h->mover, &err) == 0)
+	if (gantry_mover_spawn(a, &start, &fd, 1, &in_events, h, &h->mover, &err) == 0) {
+		gantry_failpoint(GANTRY_FAILPOINT_IN_TAKEN);
 		return;
+	}
 	gantry_event(a, "host-denied", NULL, NULL, NULL, "%s", err.text);
 	gantry_handover_discard(h);
 }

@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
@@ -214,6 +215,7 @@ static void stay(struct gantry_handover *h)
 
 	if (!s || h->is_dry)
 		return;
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
 	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
 	gantry_session_let_go(s);
 	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
@@ -232,6 +234,7 @@ static void look_again(evutil_socket_t fd, short what, void *arg);
 
 static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 {
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_STILL);
 	h->phase = GANTRY_HANDOVER_STILL;
 	h->drain_ns = gantry_now_ns() - h->held_ns;
 	/* A relay's guest comes back to whoever has the session then; one that shares memory is told at the end. */
@@ -278,6 +281,7 @@ static void look_again(evutil_socket_t fd, short what, void *arg)
 
 static void hold(struct gantry_handover *h)
 {
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_HOLD);
 	h->phase = GANTRY_HANDOVER_DRAINING;
 	h->held_ns = gantry_now_ns();
 	gantry_session_hold(session_of(h));
@@ -290,6 +294,7 @@ bool gantry_handover_worker_gone(struct gantry_session *s)
 
 	if (!h || h->is_incoming || h->phase != GANTRY_HANDOVER_STILL)
 		return false;
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_BURIED);
 	s->phase = GANTRY_PHASE_HELD;
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
 	return true;
@@ -311,6 +316,7 @@ static void release(struct gantry_handover *h)
 		return;
 	s->has_moved = true;
 	gantry_detach(s, GANTRY_E_DETACHED, text);
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_RELEASED);
 }
 
 static void give_up(struct gantry_handover *h)
@@ -336,14 +342,19 @@ static void act(struct gantry_handover *h, const struct gantry_handover_step *s,
 		step(h, GANTRY_HANDOVER_CANCEL);
 		return;
 	}
-	if (s->actions & GANTRY_HANDOVER_SEND_COMMIT)
+	if (s->actions & GANTRY_HANDOVER_SEND_COMMIT) {
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_OFFERED);
 		gantry_mover_send_msg(h->mover, GANTRY_MOVER_COMMIT, 0, h->token, NULL, NULL, 0);
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_SENT);
+	}
 	if (s->actions & GANTRY_HANDOVER_SEND_FORGET)
 		gantry_mover_send_msg(h->mover, GANTRY_MOVER_FORGET, 0, h->token, NULL, NULL, 0);
 	if (s->actions & GANTRY_HANDOVER_SEND_ASK)
 		gantry_handover_ask(h);
-	if (s->actions & GANTRY_HANDOVER_RELEASE)
+	if (s->actions & GANTRY_HANDOVER_RELEASE) {
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_GONE);
 		release(h);
+	}
 	if (s->actions & GANTRY_HANDOVER_RUN)
 		give_up(h);
 }
@@ -377,6 +388,7 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 	(void)len;
 	switch (msg->kind) {
 	case GANTRY_MOVER_CONNECTED:
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_CONNECTED);
 		if (h->phase == GANTRY_HANDOVER_CONNECTING)
 			h->phase = GANTRY_HANDOVER_COPYING;
 		break;
@@ -392,10 +404,12 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 			hold(h);
 		break;
 	case GANTRY_MOVER_PREPARED:
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_PREPARED);
 		if (h->phase == GANTRY_HANDOVER_STILL)
 			step(h, GANTRY_HANDOVER_PREPARED);
 		break;
 	case GANTRY_MOVER_OWNED:
+		gantry_failpoint(GANTRY_FAILPOINT_OUT_OWNED);
 		step(h, GANTRY_HANDOVER_OWNED);
 		break;
 	case GANTRY_MOVER_UNKNOWN:
@@ -433,6 +447,7 @@ static void ask_now(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_ASK);
 	gantry_mover_start_init(h->agent, &start, GANTRY_MOVER_QUERY);
 	(void)gantry_str_copy(start.host, sizeof(start.host), h->host); /* as long */
 	start.port = h->port;
@@ -512,6 +527,7 @@ int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t ban
 		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err->text);
 		return GANTRY_ADMIN_FAILED;
 	}
+	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
 	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
 		     (unsigned long long)h->id, h->host, h->port,
 		     dry ? ", to see whether it could" : "");

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
@@ -279,7 +280,10 @@ static void write_due(evutil_socket_t fd, short what, void *arg)
 void gantry_journal_now(struct gantry_agent *a)
 {
 	bool failed_before = a->journal_failed;
-	int r = write_journal(a);
+	int r = gantry_failpoint_io(GANTRY_FAILPOINT_JOURNAL_WRITE);
+
+	if (r == 0)
+		r = write_journal(a);
 
 	a->journal_failed = r < 0;
 	if (r == 0)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/agent/build.h"
@@ -40,6 +41,7 @@ enum {
 	OPT_STATE_DIR,
 	OPT_WORKER,
 	OPT_LOG_LEVEL,
+	OPT_FAILPOINTS,
 };
 
 static const struct option options[] = {
@@ -51,6 +53,7 @@ static const struct option options[] = {
 	{ "check-config", no_argument, NULL, OPT_CHECK },
 	{ "no-monitor", no_argument, NULL, OPT_NO_MONITOR },
 	{ "descriptor-store", no_argument, NULL, OPT_SHELF },
+	{ "failpoints", no_argument, NULL, OPT_FAILPOINTS },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, 'V' },
 	/* between our own processes */
@@ -83,6 +86,7 @@ static void usage(FILE *out)
 	      "  --check-config      read the configuration, say what is wrong, end\n"
 	      "  --descriptor-store  systemd keeps our descriptors: sessions survive its restart of the service\n"
 	      "  --no-monitor        run the agent alone, for a debugger: sessions end with it\n"
+	      "  --failpoints        for tests: where a process can be made to die, if this build has such places\n"
 	      "  --version, --help\n",
 	      out);
 }
@@ -126,6 +130,20 @@ static int set_log_level(const char *text)
 	return 0;
 }
 
+static int list_failpoints(void)
+{
+	const struct gantry_failpoint_info *info;
+
+	for (uint32_t i = 0; (info = gantry_failpoint_at(i)); i++)
+		printf("%u\t%s\t%s\t%s\t%s\n", i, info->name,
+		       info->kind == GANTRY_FAILPOINT_IO ? "io" : "step", info->program,
+		       info->what);
+	if (gantry_failpoint_at(0))
+		return EXIT_SUCCESS;
+	fprintf(stderr, "gantryd: this build has no failpoints: they are Kconfig's FAILPOINTS\n");
+	return EXIT_FAILURE;
+}
+
 /* 0: go on; else an exit status + 1. */
 static int take_option(struct args *args, int opt)
 {
@@ -166,6 +184,8 @@ static int take_option(struct args *args, int opt)
 	case OPT_SHELF:
 		args->shelf = true;
 		return 0;
+	case OPT_FAILPOINTS:
+		return list_failpoints() + 1;
 	case 'h':
 		usage(stdout);
 		return EXIT_SUCCESS + 1;
@@ -273,6 +293,7 @@ int main(int argc, char **argv)
 	/* Started by descriptor, the kernel would name us by its number. For people only. */
 	(void)prctl(PR_SET_NAME, "gantryd");
 	gantry_log_open("gantryd");
+	gantry_failpoints_open();
 	while ((opt = getopt_long(argc, argv, "c:hV", options, NULL)) != -1) {
 		int r = take_option(&args, opt);
 

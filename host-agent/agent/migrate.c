@@ -11,6 +11,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
@@ -192,8 +193,10 @@ static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
 	take_counts(&e->counts, news);
 	if (news->state < GANTRY_MIGRATION_NSTATES)
 		e->state = (enum gantry_migration_state)news->state;
-	if (news->over)
-		gantry_migration_ended(a, e, sane_error(news->error), news->text);
+	if (!news->over)
+		return;
+	gantry_failpoint(GANTRY_FAILPOINT_QUEUE_TOLD);
+	gantry_migration_ended(a, e, sane_error(news->error), news->text);
 }
 
 void gantry_migration_told(struct gantry_worker *w, const Gantry__Worker__MigrationNews *news)
@@ -348,6 +351,7 @@ static int ask_worker(struct gantry_agent *a, struct gantry_session *s,
 	msg.migrate = &ask;
 	e->worker_id = s->worker->id;
 	e->waits = true;
+	gantry_failpoint(GANTRY_FAILPOINT_QUEUE_ASK);
 	if (gantry_call(s->worker, &msg, NULL, 0, ANSWER_NS, answered, to) == 0)
 		return 0;
 	free(to);

@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/str.h"
@@ -141,6 +142,7 @@ static void begin(struct gantry_worker *w)
 {
 	struct gantry_renew *n = &w->agent->renew;
 
+	gantry_failpoint(GANTRY_FAILPOINT_RENEW_BEGIN);
 	n->worker_id = w->id;
 	n->stopped = false;
 	n->ending = false;
@@ -194,6 +196,7 @@ static void exchange(struct gantry_worker *w)
 	if (!all_threads_stopped(w->pid))
 		return;
 	if (at_rest(w)) {
+		gantry_failpoint(GANTRY_FAILPOINT_RENEW_STOPPED);
 		n->nmoved += w->nsessions;
 		n->ending = true;
 		w->renewing = true;
@@ -209,6 +212,7 @@ static bool let_go(struct gantry_agent *a)
 {
 	bool served = true;
 
+	gantry_failpoint(GANTRY_FAILPOINT_RENEW_LET_GO);
 	gantry_hold_none(a);
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
 		served = served && s->phase != GANTRY_PHASE_RECOVERING;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -390,6 +391,7 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 	(void)gantry_placement_start(a); /* without memory queues stay where they are */
 	gantry_agent_apply(a, config);
 	gantry_restore_sessions(a);
+	gantry_failpoint(GANTRY_FAILPOINT_STANDBY_RESTORED);
 	gantry_hold_none(a); /* nothing of an agent that died while it exchanged workers */
 	gantry_stewards_fill(a);
 	r = start_services(a, err);

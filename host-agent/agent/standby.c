@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
@@ -22,6 +23,7 @@ int gantry_standby_hello(int monitor_fd, const char *problem)
 
 	if (fd < 0)
 		return -errno;
+	gantry_failpoint(GANTRY_FAILPOINT_STANDBY_HELLO);
 	gantry_build_self(&self);
 	/* A line stays a line; cut is better than unsaid. */
 	(void)gantry_str_copy(self.problem, sizeof(self.problem), problem);
@@ -37,8 +39,10 @@ int gantry_standby_take(struct gantry_agent *a)
 	_cleanup_close_ int baton = gantry_store_take(&a->handed, GANTRY_MONITOR_BATON);
 	char byte;
 
+	gantry_failpoint(GANTRY_FAILPOINT_STANDBY_GIVEN);
 	if (baton < 0 || read(baton, &byte, 1) != 1)
 		return -ECANCELED;
+	gantry_failpoint(GANTRY_FAILPOINT_STANDBY_TAKEN);
 	/* Where the monitor has died meanwhile, another is started by us. */
 	(void)gantry_link_send(a->monitor_fd, GANTRY_MONITOR_TAKEN, 0, 0, NULL, -EBADF);
 	return 0;

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -202,6 +203,7 @@ int gantry_upgrade_begin(struct gantry_agent *a, const struct gantry_upgrade_ask
 		u->record.state = GANTRY_UPGRADE_IDLE;
 		return gantry_err_set(err, -ENOMEM, "no memory for an upgrade");
 	}
+	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_TRY);
 	gantry_keep_tell(a, GANTRY_MONITOR_TRY, fd);
 	return 0;
 }
@@ -238,6 +240,7 @@ static void judge(struct gantry_agent *a, int hello_fd)
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_build self;
 
+	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_JUDGE);
 	gantry_event_free(&u->timer);
 	gantry_build_self(&self);
 	if (read_hello(hello_fd, &u->next) < 0)
@@ -360,9 +363,11 @@ static void yield(struct gantry_agent *a)
 		return;
 	}
 	gantry_fd_close(baton[1]);
+	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_YIELD);
 	u->record.state = GANTRY_UPGRADE_YIELDED;
 	gantry_journal_now(a);
 	gantry_keep_tell(a, GANTRY_MONITOR_YIELD, baton[0]);
+	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_YIELDED);
 	if (wait_for_word(a, &heard, why, sizeof(why)) || read(baton[0], &byte, 1) != 1)
 		_exit(0); /* not a descriptor, not a file is ours any more */
 	gantry_fd_close(baton[0]);
@@ -460,6 +465,7 @@ void gantry_upgrade_ready(struct gantry_agent *a)
 		gantry_renew_start(a);
 	if (u->record.state != GANTRY_UPGRADE_TAKEN)
 		return;
+	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_READY);
 	u->record.pause_ns = gantry_now_ns() - u->record.yielded_ns;
 	gantry_journal_now(a);
 	if (gantry_timer_set(a, &u->timer, BECOME_NS, monitor_never_said, a) < 0)

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -117,6 +118,7 @@ void gantry_monitor_become(struct gantry_monitor *m)
 
 	m->become = false;
 	r = gantry_link_send(m->sock, GANTRY_MONITOR_BECOMING, 0, 0, NULL, m->previous);
+	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_BECOME);
 	if (r == 0)
 		r = become(m);
 	gantry_log(GANTRY_LOG_WARN, "the monitor stays of the build before: %s", strerror(-r));
@@ -195,6 +197,7 @@ int gantry_monitor_resume(struct gantry_monitor *m, int fd)
 	(void)fclose(in); /* it was read */
 	if (r < 0)
 		return r;
+	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_RESUMED);
 	m->started_ns = gantry_now_ns();
 	m->leave_by_ns = gantry_now_ns() + GANTRY_NS_PER_S;
 	m->agent_pidfd = pidfd_open(m->agent_pid, 0);

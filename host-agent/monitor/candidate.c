@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "host-agent/monitor/link.h"
@@ -43,6 +44,7 @@ void gantry_candidate_try(struct gantry_monitor *m, int program)
 	int r = c->state == GANTRY_CANDIDATE_NONE && m->previous < 0 ? gantry_program_check(program)
 								     : -EBUSY;
 
+	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_TRY);
 	if (r == 0)
 		r = gantry_program_start(m, program, "--standby", &c->pid, &c->sock);
 	if (r < 0) {
@@ -66,6 +68,7 @@ void gantry_candidate_give(struct gantry_monitor *m, int baton)
 	struct gantry_candidate *c = &m->candidate;
 	int r = -ECHILD;
 
+	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_GIVE);
 	if (c->state == GANTRY_CANDIDATE_STARTING && !c->cancelled) {
 		c->state = GANTRY_CANDIDATE_GIVEN;
 		r = gantry_link_send(c->sock, GANTRY_MONITOR_HAND, 0, 0, GANTRY_MONITOR_BATON,
@@ -85,6 +88,7 @@ static void take_its_place(struct gantry_monitor *m)
 {
 	struct gantry_candidate c = m->candidate;
 
+	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_PLACE);
 	tell_agent(m, GANTRY_MONITOR_LEAVE, 0, 0, -EBADF);
 	m->leaving_pid = m->agent_gone || !m->agent_is_child ? 0 : m->agent_pid;
 	m->leave_by_ns = gantry_now_ns() + LEAVE_NS;

@@ -22,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -401,6 +402,7 @@ int main(void)
 	int r;
 
 	gantry_log_open("gantry-mover");
+	gantry_failpoints_open();
 	if (fcntl(GANTRY_MOVER_AGENT_FD, F_GETFD) < 0) {
 		fprintf(stderr, "gantry-mover: started by gantryd, for one session's way to "
 				"another host\n");

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/mover/mover.h"
@@ -62,6 +63,7 @@ static int take_session(void *cookie, const struct gantry_image_session *s, stru
 	struct gantry_mover_msg msg;
 	int status;
 
+	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_SESSION);
 	gantry_mover_init(&told.msg, GANTRY_MOVER_SESSION);
 	told.session = *s;
 	gantry_mover_tell(r->m, &told.msg, sizeof(told));
@@ -83,6 +85,7 @@ static int take_pages(void *cookie, uint32_t region, uint64_t off, const void *d
 	(void)err;
 	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
 		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
+	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PAGES);
 	/* Pages made together cost less than a fault each; kernels that cannot do that fault. */
 	(void)madvise(r->map[region] + off, bytes, MADV_POPULATE_WRITE);
 	memcpy(r->map[region] + off, data, bytes); /* inside: the reader checked */
@@ -204,12 +207,14 @@ static int answer_commits(struct receiver *r)
 	for (;;) {
 		if (gantry_mover_listen(r->m, &msg, words, SILENCE_NS) < 0)
 			return -1;
+		gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_COMMIT);
 		gantry_mover_tell(r->m, &msg, sizeof(msg));
 		if (msg.kind == GANTRY_MOVER_FORGET)
 			return 0;
 		if (gantry_mover_hear(r->m, &msg, answers, ANSWER_NS) != 0)
 			return r->m->err.text[0] ? -1
 						 : gantry_mover_fail(r->m, 1, "no decision came");
+		gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_OWNED);
 		if (gantry_mover_say(r->m, msg.kind, msg.token, 0, NULL) < 0)
 			return -1;
 		if (msg.kind == GANTRY_MOVER_UNKNOWN)
@@ -233,10 +238,12 @@ static int take_image(struct receiver *r)
 	for (uint32_t i = 0; i < GANTRY_IMAGE_NREGIONS; i++)
 		if (r->map[i])
 			(void)munmap(r->map[i], r->bytes[i]); /* a mapping of ours */
+	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_ARRIVED);
 	gantry_mover_tell_kind(r->m, GANTRY_MOVER_ARRIVED);
 	if (gantry_mover_hear(r->m, &msg, prepared, ANSWER_NS) != 0)
 		return refuse(r, r->m->err.text[0] ? r->m->code : 1,
 			      r->m->err.text[0] ? r->m->err.text : "the agent did not answer");
+	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PREPARED);
 	if (gantry_mover_say(r->m, GANTRY_MOVER_PREPARED, msg.token, 0, NULL) < 0)
 		return -1;
 	return answer_commits(r);

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "host-agent/mover/mover.h"
 #include "host-agent/mover/pages.h"
 
@@ -139,6 +140,8 @@ static int send_round(struct sender *s)
 {
 	int r = gantry_image_write_round(&s->writer, s->round);
 
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_ROUND);
+	r = gantry_image_write_round(&s->writer, s->round);
 	s->now = (struct gantry_pages_round){ 0 };
 	s->round_began_ns = gantry_now_ns();
 	for (uint32_t i = 0; i < GANTRY_IMAGE_NREGIONS && r == 0; i++)
@@ -185,6 +188,7 @@ static int freeze(struct sender *s)
 	struct gantry_mover_msg msg;
 	int r;
 
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_FREEZE);
 	gantry_mover_tell_kind(s->m, GANTRY_MOVER_FREEZE);
 	r = gantry_mover_hear(s->m, &msg, frozen, FREEZE_NS);
 	return r == -EAGAIN ? gantry_mover_fail(s->m, 124, "the session did not come to rest") : r;
@@ -194,6 +198,7 @@ static int send_rest(struct sender *s)
 {
 	int r;
 
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_REST);
 	if (send_round(s) < 0)
 		return -1;
 	r = gantry_image_write_ledger(&s->writer, &s->ledger);
@@ -216,16 +221,23 @@ static int hand_over(struct sender *s)
 
 	if (gantry_mover_listen(s->m, &msg, prepared, ANSWER_NS) < 0)
 		return -1;
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_PREPARED);
 	gantry_mover_tell_kind(s->m, GANTRY_MOVER_PREPARED);
 	if (gantry_mover_hear(s->m, &msg, commit, ANSWER_NS) != 0)
 		return s->m->err.text[0] ? -1 : gantry_mover_fail(s->m, 1, "no decision came");
-	if (gantry_mover_say(s->m, GANTRY_MOVER_COMMIT, token, 0, NULL) < 0 ||
-	    gantry_mover_listen(s->m, &msg, owned, ANSWER_NS) < 0)
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_COMMIT);
+	if (gantry_mover_say(s->m, GANTRY_MOVER_COMMIT, token, 0, NULL) < 0)
 		return -1;
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_COMMITTED);
+	if (gantry_mover_listen(s->m, &msg, owned, ANSWER_NS) < 0)
+		return -1;
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_OWNED);
 	answer = msg.kind;
 	gantry_mover_tell_kind(s->m, answer);
-	if (answer == GANTRY_MOVER_OWNED && gantry_mover_hear(s->m, &msg, forget, ANSWER_NS) == 0)
+	if (answer == GANTRY_MOVER_OWNED && gantry_mover_hear(s->m, &msg, forget, ANSWER_NS) == 0) {
+		gantry_failpoint(GANTRY_FAILPOINT_SEND_FORGET);
 		(void)gantry_mover_say(s->m, GANTRY_MOVER_FORGET, token, 0, NULL); /* asked again */
+	}
 	return 0;
 }
 
@@ -266,6 +278,7 @@ static int send_session(struct sender *s)
 	struct gantry_mover_msg msg;
 	int r;
 
+	gantry_failpoint(GANTRY_FAILPOINT_SEND_SESSION);
 	if (gantry_mover_say(s->m, GANTRY_MOVER_IMAGE, s->m->start.session.token, 0, NULL) < 0)
 		return -1;
 	r = gantry_image_write_session(&s->writer, &s->m->start.session);

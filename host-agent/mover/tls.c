@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/str.h"
 
 #define SEND_STALL_NS (30 * GANTRY_NS_PER_S)
@@ -241,6 +242,8 @@ int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
+	if (gantry_failpoint_io(GANTRY_FAILPOINT_LINK_SEND) < 0)
+		return -ECONNRESET;
 	while (len > 0) {
 		ssize_t n = gnutls_record_send(t->session, p, len);
 
@@ -263,6 +266,8 @@ int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t t
 {
 	uint64_t deadline_ns = gantry_now_ns() + timeout_ns;
 
+	if (gantry_failpoint_io(GANTRY_FAILPOINT_LINK_RECEIVE) < 0)
+		return -ECONNRESET;
 	for (;;) {
 		ssize_t n = gnutls_record_recv(t->session, data, cap);
 		int w;

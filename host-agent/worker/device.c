@@ -18,6 +18,7 @@
 #include "base/array.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -613,6 +614,7 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 		return target != d->index;
 	if (target != d->index) {
 		queue_let_go(d, q);
+		gantry_failpoint(GANTRY_FAILPOINT_MOVE_LEFT);
 		gantry_store_relaxed(&q->led->device, target);
 		/* Release: pairs with the acquire in serve(); all we wrote to the queue comes first. */
 		(void)gantry_fetch_or(&s->served[target], 1ull << q->slot);

@@ -17,6 +17,7 @@
 
 #include "base/atomic.h"
 #include "base/cleanup.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -601,7 +602,10 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 		shared[i] = (struct gantry_engine_shared){ .share_id = a->shared[i]->share_id,
 							   .bytes = a->shared[i]->bytes,
 							   .fd = fds[nfixed + i] };
-	r = gantry_engine_attach(w->engine, &args, &err);
+	r = gantry_failpoint_io(GANTRY_FAILPOINT_WORKER_ATTACH);
+	if (r == 0)
+		r = gantry_engine_attach(w->engine, &args, &err);
+	gantry_failpoint(GANTRY_FAILPOINT_WORKER_ATTACHED);
 	say_done(tag,
 		 r == 0		? GANTRY_OK
 		 : r == -ENODEV ? GANTRY_E_NO_DEVICE
@@ -787,6 +791,8 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "--probe") == 0)
 		_exit(gantry_probe_print(stdout) <
 		      0); /* a driver's own clean-up is nobody's business */
+	gantry_failpoints_open();
+	gantry_failpoint(GANTRY_FAILPOINT_WORKER_START);
 	worker_build_note();
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGINT, SIG_IGN); /* a terminal's ^C is for the agent */

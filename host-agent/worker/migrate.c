@@ -22,6 +22,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 
 /* ---- the job ---- */
 
@@ -86,6 +87,7 @@ static void migrate_end(struct wdevice *d, struct wjob *base)
 	struct wsession *s = base->session;
 
 	(void)d;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_END);
 	worker_migration_stop_carrying(mg, false);
 	worker_migration_drop_copies(mg);
 	pthread_mutex_lock(&s->lock);

@@ -5,6 +5,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "host-agent/worker/ahead.h"
 #include "host-agent/worker/migrate.h"
 
@@ -102,6 +103,7 @@ static int source_begin(void *cookie, uint64_t *ret_owned_bytes, struct gantry_e
 	struct wsession *s = mg->job.session;
 
 	(void)err;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_BEGIN);
 	pthread_mutex_lock(&s->lock);
 	*ret_owned_bytes = worker_migration_owned_bytes_locked(mg);
 	pthread_mutex_unlock(&s->lock);
@@ -233,6 +235,8 @@ static int source_round(void *cookie, uint32_t round, const struct gantry_migrat
 	(void)round;
 	(void)sink;
 	(void)sink_cookie;
+	if (r == 0 && gantry_failpoint_io(GANTRY_FAILPOINT_MOVE_ROUND) < 0)
+		r = gantry_err_set(err, -EIO, "copying its buffers ahead failed");
 	if (r < 0)
 		return r;
 	if (mg->phase == PHASE_LOOK) {
@@ -270,6 +274,7 @@ static int source_orphan(void *cookie, struct gantry_err *err)
 	/* Acquire: pairs with the release in queue_leaves(). It may be on its way here from an earlier move. */
 	if (!(gantry_load_acquire(&s->served[mg->from]) >> mg->q->slot & 1))
 		return -EAGAIN;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_ORPHAN);
 	mg->round_bytes = 0;
 	/* Its thread sees that before the visit, which begins after. */
 	gantry_store_release(&mg->q->held, 1u);
@@ -288,6 +293,7 @@ static int source_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_
 	(void)err;
 	if (!worker_quiet_reached(mg->d, &mg->quiet))
 		return -EAGAIN;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DRAINED);
 	*ret_longest_ns = gantry_now_ns() - mg->orphaned_ns;
 	return 0;
 }
@@ -322,6 +328,8 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 
 	(void)sink;
 	(void)sink_cookie;
+	if (gantry_failpoint_io(GANTRY_FAILPOINT_MOVE_COPY) < 0)
+		return gantry_err_set(err, -EIO, "copying the rest of its buffers failed");
 	mg->d->binding = mg->q;
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; !mg->lazy && i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -354,11 +362,14 @@ static int source_release(void *cookie, struct gantry_err *err)
 	uint32_t from = mg->from;
 	int r = check_queue(mg, err);
 
+	if (r == 0 && gantry_failpoint_io(GANTRY_FAILPOINT_MOVE_RELEASE) < 0)
+		r = gantry_err_set(err, -EIO, "letting go of the queue failed");
 	if (r < 0)
 		return r;
 	/* Release: pairs with the acquire in queue_leaves(). Whoever sent it elsewhere just now has won. */
 	if (!gantry_cas(&mg->q->target, &from, mg->to))
 		return gantry_err_set(err, -EBUSY, "the queue went to another device meanwhile");
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_RELEASED);
 	give_back_mover(mg);
 	mg->q->native = 0; /* its thread reads it when the queue is held no more */
 	worker_session_wake(mg->job.session);
@@ -374,6 +385,7 @@ static int source_resume(void *cookie, struct gantry_err *err)
 	(void)err;
 	if (!worker_quiet_visited(&mg->quiet))
 		return -EAGAIN;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_RESUME);
 	worker_migration_stop_carrying(mg, false);
 	give_back_mover(mg);
 	gantry_store_release(&mg->q->held, 0u);
@@ -421,6 +433,7 @@ static int sink_adopt(void *cookie, struct gantry_err *err)
 	/* Acquire: pairs with the release in queue_leaves(). */
 	if (!(gantry_load_acquire(&s->served[mg->to]) >> mg->q->slot & 1))
 		return -EAGAIN;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_ADOPT);
 	gantry_store_release(&mg->q->held, 0u);
 	worker_device_wake(s->engine->devices[mg->to]);
 	return 0;
@@ -446,6 +459,7 @@ static int sink_discard(void *cookie, struct gantry_err *err)
 	(void)err;
 	if (!worker_quiet_visited(&mg->quiet))
 		return -EAGAIN;
+	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DISCARD);
 	worker_migration_stop_carrying(mg, false);
 	worker_migration_drop_copies(mg);
 	if (mg->copies && mg->way != CARRY_SPILL)

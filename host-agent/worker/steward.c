@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/str.h"
@@ -79,11 +80,16 @@ static void serve(struct sdevice *d, const struct request *q)
 	int r;
 
 	if (q->fd >= 0) {
-		r = backend->slab_scrub(d->device.dev, q->fd, q->bytes, &err);
+		r = gantry_failpoint_io(GANTRY_FAILPOINT_STEWARD_SCRUB);
+		if (r == 0)
+			r = backend->slab_scrub(d->device.dev, q->fd, q->bytes, &err);
 		events->scrubbed(events->cookie, q->tag, status_of(r), r < 0 ? err.text : "");
 		return;
 	}
-	r = backend->slab_create(d->device.dev, q->bytes, &fd, &err);
+	r = gantry_failpoint_io(GANTRY_FAILPOINT_STEWARD_MAKE);
+	if (r == 0)
+		r = backend->slab_create(d->device.dev, q->bytes, &fd, &err);
+	gantry_failpoint(GANTRY_FAILPOINT_STEWARD_MADE);
 	events->made(events->cookie, q->tag, status_of(r), r < 0 ? err.text : "",
 		     r == 0 ? fd : -EBADF);
 }
