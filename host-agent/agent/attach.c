@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/list.h"
@@ -35,9 +36,13 @@
 #include "proto/wire.h"
 #include "worker.pb-c.h"
 
-/* Longer than any guest waits: what is left of the session then is nobody's. */
+/* Longer than any guest waits for its first worker. One that had a session keeps it. */
 #define WORKER_WAIT_NS (20 * GANTRY_NS_PER_S)
-#define ATTACH_NS      (10 * GANTRY_NS_PER_S)
+/* A session that so many workers in a row could not take will not be taken by the next. */
+#define TRIES_MAX     8u
+#define TRY_AGAIN_NS  (GANTRY_NS_PER_S / 4)
+#define TRY_AGAIN_MAX 5u /* doublings of that */
+#define ATTACH_NS     (10 * GANTRY_NS_PER_S)
 /*
  * A body or a kernel that does not listen to cancelled() holds its worker; only neighbours are worth waiting
  * longer for, whom the worker's end costs a pause.
@@ -195,6 +200,8 @@ static void recovered(struct gantry_session *s)
 static void attached(struct gantry_session *s)
 {
 	s->phase = GANTRY_PHASE_ATTACHED;
+	s->has_run_here = true;
+	s->ntries = 0;
 	gantry_event_free(&s->timer);
 	gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
 	(void)gantry_futex_wake(&s->segment->state, INT_MAX); /* nobody may be asleep */
@@ -202,6 +209,31 @@ static void attached(struct gantry_session *s)
 		recovered(s);
 	else
 		welcome(s);
+}
+
+static void want_again(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	gantry_attach_want(arg);
+}
+
+/*
+ * It has run, so nobody else has what it holds: a worker that cannot take it is no reason to end it. But where its
+ * devices are gone; one that has come from another host may find them slow to come up here.
+ */
+static bool try_another(struct gantry_session *s, const Gantry__Worker__Done *done)
+{
+	struct gantry_worker *w = s->worker;
+	uint64_t pause_ns = (uint64_t)TRY_AGAIN_NS << GANTRY_MIN(s->ntries, TRY_AGAIN_MAX);
+
+	if (!s->welcomed || ++s->ntries >= TRIES_MAX ||
+	    (done && done->status == GANTRY_E_NO_DEVICE && (!s->is_adopted || s->has_run_here)) ||
+	    gantry_timer_set(s->agent, &s->timer, pause_ns, want_again, s) < 0)
+		return false;
+	gantry_call_forget(w, s);
+	gantry_worker_release(w, s);
+	return true;
 }
 
 static void attach_answer(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
@@ -222,6 +254,8 @@ static void attach_answer(void *arg, const Gantry__Worker__FromWorker *answer, i
 	}
 	gantry_event(s->agent, "attach-failed", NULL, s, NULL, "%s",
 		     done ? done->text : "the worker answered with something else");
+	if (try_another(s, done))
+		return;
 	gantry_detach(s,
 		      done ? gantry_status_of_worker(done->status, GANTRY_E_INTERNAL)
 			   : GANTRY_E_INTERNAL,
@@ -329,18 +363,38 @@ void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask)
 				      "a device of the tenant has no memory for another session");
 }
 
+static int await_worker(struct gantry_session *s);
+
+/* What has run ends by its guest's end or an administrator's word: nobody else has what it holds. */
 static void no_worker_came(evutil_socket_t fd, short what, void *arg)
 {
+	struct gantry_session *s = arg;
+
 	(void)fd;
 	(void)what;
-	gantry_detach(arg, GANTRY_E_INTERNAL,
-		      "no worker became ready in time; the agent's log says why");
+	if (!s->welcomed) {
+		gantry_detach(s, GANTRY_E_INTERNAL,
+			      "no worker became ready in time; the agent's log says why");
+		return;
+	}
+	gantry_event(s->agent, "session-waits", NULL, s, NULL,
+		     "no worker became ready within %llu s; it keeps what it has and goes on when "
+		     "one is; the agent's log says why there is none",
+		     (unsigned long long)(WORKER_WAIT_NS / GANTRY_NS_PER_S));
+	(void)await_worker(s); /* or nothing more is told */
+}
+
+static int await_worker(struct gantry_session *s)
+{
+	uint64_t ns = gantry_failpoint_io(GANTRY_FAILPOINT_ATTACH_WAIT) < 0 ? 0 : WORKER_WAIT_NS;
+
+	return gantry_timer_set(s->agent, &s->timer, ns, no_worker_came, s);
 }
 
 void gantry_attach_want(struct gantry_session *s)
 {
 	gantry_list_push_back(&s->agent->wanting, &s->want_link);
-	if (gantry_timer_set(s->agent, &s->timer, WORKER_WAIT_NS, no_worker_came, s) < 0) {
+	if (await_worker(s) < 0 && !s->welcomed) {
 		gantry_detach(s, GANTRY_E_INTERNAL, "the host is out of memory");
 		return;
 	}

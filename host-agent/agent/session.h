@@ -88,6 +88,8 @@ struct gantry_session {
 	int32_t reason;	       /* why it ends */
 	uint32_t recoveries;   /* worker deaths in quick succession */
 	uint64_t finished;     /* tasks, at the latest of them */
+	uint32_t ntries;       /* workers in a row that could not take it */
+	bool has_run_here;     /* a worker of ours has had it */
 	struct gantry_shape shape;
 	struct gantry_doormem *doormem; /* that its segment is in; NULL: it has one of its own */
 	uint32_t desk;
