@@ -148,6 +148,13 @@ const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
 	return NULL;
 }
 
+bool gantry_handover_is_offered(const struct gantry_session *s)
+{
+	const struct gantry_handover *h = gantry_handover_of(s);
+
+	return h && !h->is_incoming && h->state == GANTRY_SOURCE_OFFERED;
+}
+
 const char *gantry_handover_phase_name(const struct gantry_handover *h)
 {
 	static const char *const names[] = {

@@ -88,6 +88,8 @@ struct gantry_handover *gantry_handover_by_token(struct gantry_agent *a, bool is
 /* The one that has to do with a session now; NULL: none. */
 struct gantry_handover *gantry_handover_of(const struct gantry_session *s);
 bool gantry_handover_is_over(const struct gantry_handover *h);
+/* Another host was offered it, and nobody knows yet who has it. */
+bool gantry_handover_is_offered(const struct gantry_session *s);
 const char *gantry_handover_phase_name(const struct gantry_handover *h);
 /* Where a session has gone whose guest comes with @nonce; NULL: nobody here knows. */
 const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
@@ -111,6 +113,15 @@ int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t ban
 			  uint64_t *ret_id, struct gantry_err *err);
 /* 0; else an exit code with a sentence: it is over, or offered already. */
 int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err);
+/*
+ * Another build takes over (upgrade.c): what is not offered stays, what arrives is refused, and both sides are told why;
+ * nobody new is let in. What is offered is asked about by whoever serves then.
+ */
+void gantry_handovers_stop(struct gantry_agent *a);
+/* After all we go on: the other hosts that have called meanwhile are let in. */
+void gantry_handovers_go_on(struct gantry_agent *a);
+/* Of those that are not over: is there one that is not a question about an answer that was lost? */
+bool gantry_handovers_under_way(const struct gantry_agent *a);
 /* Its worker is dead and buried. true: it is held still, and must get no other. */
 bool gantry_handover_worker_gone(struct gantry_session *s);
 /* Offered, and nobody knows whether it was taken: ask. */

@@ -713,8 +713,37 @@ static int listen_at(const char *where, struct gantry_err *err)
 	return fd;
 }
 
+/* The monitor keeps it under the address, in which systemd would take a colon for an end. false: too long for a name. */
+static bool kept_name(const char *where, char name[GANTRY_MONITOR_NAME_MAX])
+{
+	if (gantry_str_format(name, GANTRY_MONITOR_NAME_MAX, "hosts/%s", where) < 0)
+		return false;
+	for (char *c = name; *c; c++)
+		if (*c == ':')
+			*c = '+';
+	return true;
+}
+
+/* That of the agent before us: who has called meanwhile waits in it, and nobody else can have taken its place. */
+static int open_listener(struct gantry_agent *a, const char *where, struct gantry_err *err)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	bool kept = kept_name(where, name);
+	int fd = kept ? gantry_store_take(&a->handed, name) : -ENOENT;
+
+	if (fd < 0)
+		fd = listen_at(where, err);
+	if (fd >= 0 && kept)
+		gantry_keep(a, fd, "%s", name);
+	return fd;
+}
+
 void gantry_handovers_close(struct gantry_agent *a)
 {
+	char name[GANTRY_MONITOR_NAME_MAX];
+
+	if (a->handover_fd >= 0 && kept_name(a->handover_where, name))
+		gantry_keep_drop(a, "%s", name);
 	gantry_event_free(&a->handover_pause);
 	gantry_event_free(&a->handover_event);
 	a->handover_fd = gantry_fd_close(a->handover_fd);
@@ -737,18 +766,17 @@ void gantry_handovers_apply(struct gantry_agent *a)
 			   "no session comes in: migration_listen needs migration_certificates");
 		return;
 	}
-	fd = listen_at(where, &err);
+	fd = open_listener(a, where, &err);
 	if (fd < 0) {
 		gantry_log(GANTRY_LOG_ERR, "no session comes in: %s", err.text);
 		return;
 	}
 	a->handover_fd = fd;
+	(void)gantry_str_copy(a->handover_where, sizeof(a->handover_where),
+			      where); /* the same size */
 	a->handover_event = event_new(a->base, fd, EV_READ | EV_PERSIST, host_ready, a);
 	if (!a->handover_event || event_add(a->handover_event, NULL) < 0) {
 		gantry_log(GANTRY_LOG_ERR, "no session comes in: no memory");
 		gantry_handovers_close(a);
-		return;
 	}
-	/* the same size */
-	(void)gantry_str_copy(a->handover_where, sizeof(a->handover_where), where);
 }

@@ -20,10 +20,12 @@
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/journal.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/monitor/store.h"
@@ -79,6 +81,12 @@ static int movable(const struct gantry_session *s, struct gantry_err *err)
 {
 	unsigned long long id = s->id;
 
+	if (gantry_upgrade_settles(s->agent)) {
+		(void)gantry_err_set(
+			err, -EBUSY,
+			"another build of the agent takes over; try again in a moment");
+		return GANTRY_ADMIN_BUSY;
+	}
 	if (gantry_handover_of(s)) {
 		(void)gantry_err_set(err, -EBUSY,
 				     "session %llu is being moved already; see gantryctl "
@@ -532,6 +540,7 @@ int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t ban
 		     (unsigned long long)h->id, h->host, h->port,
 		     dry ? ", to see whether it could" : "");
 	*ret_id = h->id;
+	gantry_journal_touch(h->agent); /* numbers go on after a restart */
 	return 0;
 }
 
@@ -559,6 +568,46 @@ int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err)
 	(void)gantry_str_copy(h->text, sizeof(h->text), "cancelled"); /* it fits */
 	step(h, GANTRY_HANDOVER_CANCEL);
 	return 0;
+}
+
+/* One that is offered is for whoever serves next to ask about. */
+static void stop_one(struct gantry_handover *h)
+{
+	if (gantry_handover_is_over(h) || (!h->is_incoming && h->state != GANTRY_SOURCE_OWNER))
+		return;
+	h->code = GANTRY_ADMIN_BUSY;
+	/* it fits */
+	(void)gantry_str_format(h->text, sizeof(h->text),
+				"another build of the agent takes over%s; ask again in a moment",
+				h->is_incoming ? " there" : "");
+	if (h->is_incoming)
+		gantry_mover_send_msg(h->mover, GANTRY_MOVER_CANCEL, h->code, h->token, h->text,
+				      NULL, 0);
+	else
+		step(h, GANTRY_HANDOVER_CANCEL);
+}
+
+void gantry_handovers_stop(struct gantry_agent *a)
+{
+	if (a->handover_event)
+		(void)event_del(a->handover_event); /* it is one of ours */
+	gantry_list_for_each_safe(&a->handovers, struct gantry_handover, link, h)
+		stop_one(h);
+}
+
+void gantry_handovers_go_on(struct gantry_agent *a)
+{
+	if (a->handover_event)
+		(void)event_add(a->handover_event,
+				NULL); /* it was there before: no memory needed */
+}
+
+bool gantry_handovers_under_way(const struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		if (!gantry_handover_is_over(h) && h->phase != GANTRY_HANDOVER_ASKING)
+			return true;
+	return false;
 }
 
 void gantry_handover_session_ends(struct gantry_session *s)

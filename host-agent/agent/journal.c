@@ -58,7 +58,8 @@ int gantry_journal_format(const struct gantry_journal_line *line, char *buf, siz
 
 	switch (line->kind) {
 	case GANTRY_JOURNAL_NEXT:
-		n = snprintf(buf, cap, "next %" PRIu64 " %" PRIu64 "\n", line->id, line->worker);
+		n = snprintf(buf, cap, "next %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", line->id,
+			     line->worker, line->migration);
 		break;
 	case GANTRY_JOURNAL_SESSION:
 		/* it fits */
@@ -132,7 +133,8 @@ static bool parse_line(const char *text, struct gantry_journal_line *l)
 	*l = (struct gantry_journal_line){ 0 };
 	if (gantry_str_starts(text, "next ")) {
 		l->kind = GANTRY_JOURNAL_NEXT;
-		return sscanf(text, "next %" SCNu64 " %" SCNu64, &l->id, &l->worker) == 2;
+		return sscanf(text, "next %" SCNu64 " %" SCNu64 " %" SCNu64, &l->id, &l->worker,
+			      &l->migration) >= 2; /* older builds write no third */
 	}
 	if (gantry_str_starts(text, "session ")) {
 		l->kind = GANTRY_JOURNAL_SESSION;
@@ -198,6 +200,7 @@ static void add_all(struct gantry_agent *a, FILE *out)
 		.kind = GANTRY_JOURNAL_NEXT,
 		.id = a->next_session_id,
 		.worker = a->next_worker_id,
+		.migration = a->last_handover,
 	};
 
 	add(out, &line);

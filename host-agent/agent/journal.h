@@ -6,7 +6,7 @@
  * Only what the monitor's descriptors do not tell: programs' names, times, tokens, devices out of
  * service. Losing it
  * costs those, never a session. Replaced whole; one line a thing:
- *   next SESSION WORKER
+ *   next SESSION WORKER LAST_MIGRATION
  *   session ID ATTACHED_UNIX_NS PROGRAM(hexadecimal)
  *   token BYTES(hexadecimal) SESSION SHARE BUFFER_BYTES TENANT_SLOT MODE
  *   device NAME STATE
@@ -43,10 +43,11 @@ enum gantry_journal_kind {
 
 struct gantry_journal_line {
 	enum gantry_journal_kind kind;
-	uint64_t id;	  /* SESSION; NEXT: next session */
-	uint64_t worker;  /* NEXT */
-	uint64_t unix_ns; /* SESSION */
-	char program[32]; /* SESSION */
+	uint64_t id;	    /* SESSION; NEXT: next session */
+	uint64_t worker;    /* NEXT */
+	uint64_t migration; /* NEXT: the latest */
+	uint64_t unix_ns;   /* SESSION */
+	char program[32];   /* SESSION */
 	struct gantry_token token;
 	char device[GANTRY_CONFIG_NAME];
 	uint32_t state; /* DEVICE; HANDOVER: of that side */

@@ -20,6 +20,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/worker.h"
 #include "proto/wire.h"
 
@@ -147,6 +148,14 @@ void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entr
 	count_end(a, e);
 	tell_end(a, e);
 	drained(a, e);
+}
+
+bool gantry_migrations_under_way(const struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
+		if (!e->over)
+			return true;
+	return false;
 }
 
 void gantry_migrations_fini(struct gantry_agent *a)
@@ -297,6 +306,10 @@ static int check_move(struct gantry_agent *a, struct gantry_session *s,
 	    gantry_load_relaxed(&s->ledger.queues[move->slot].state) != GANTRY_QUEUE_OPEN)
 		return gantry_err_set(err, -ENOENT, "session %" PRIu64 " has no queue %u", s->id,
 				      move->slot);
+	if (gantry_upgrade_settles(a))
+		return gantry_err_set(err, -EBUSY,
+				      "another build of the agent takes over; try again in a "
+				      "moment");
 	led = &s->ledger.queues[move->slot];
 	if (move->device >= a->ndevices || !a->devices[move->device].used)
 		return gantry_err_set(err, -ENOENT, "there is no such device");

@@ -81,6 +81,8 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
  */
 int gantry_queue_migrate(struct gantry_agent *a, struct gantry_session *s, uint32_t slot,
 			 uint32_t device, const char *why, struct gantry_err *err);
+/* Whether a queue is on its way. */
+bool gantry_migrations_under_way(const struct gantry_agent *a);
 /* Queues leave a device that drains, while they run; what cannot is left to gantry_devices_allow(). */
 void gantry_migrations_drain(struct gantry_agent *a, uint32_t device);
 

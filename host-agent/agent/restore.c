@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -601,6 +602,8 @@ static void restore_line(void *arg, const struct gantry_journal_line *line)
 			a->next_session_id = line->id;
 		if (line->worker > a->next_worker_id)
 			a->next_worker_id = line->worker;
+		/* Numbers of before mean what they meant: somebody may be watching one. */
+		a->last_handover = gantry_max_u64(a->last_handover, line->migration);
 		break;
 	case GANTRY_JOURNAL_SESSION:
 		s = gantry_session_find(a, line->id);

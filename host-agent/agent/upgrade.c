@@ -21,8 +21,10 @@
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/door.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/renew.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -71,6 +73,22 @@ static bool under_way(const struct gantry_agent *a)
 	return state >= GANTRY_UPGRADE_TRYING && state <= GANTRY_UPGRADE_MOVING;
 }
 
+bool gantry_upgrade_settles(const struct gantry_agent *a)
+{
+	return a->upgrade.record.state == GANTRY_UPGRADE_SETTLING ||
+	       a->upgrade.record.state == GANTRY_UPGRADE_YIELDED;
+}
+
+/* Who comes from outside waits for whoever serves then; what is on its way stays where it is. */
+static void look_away(struct gantry_agent *a, bool away)
+{
+	gantry_doors_listen(a, !away);
+	if (away)
+		gantry_handovers_stop(a);
+	else
+		gantry_handovers_go_on(a);
+}
+
 static void set_state(struct gantry_agent *a, enum gantry_upgrade_state state)
 {
 	a->upgrade.record.state = state;
@@ -83,8 +101,8 @@ static void refuse(struct gantry_agent *a, const char *text)
 	struct gantry_upgrade *u = &a->upgrade;
 
 	gantry_event_free(&u->timer);
-	if (u->record.state == GANTRY_UPGRADE_SETTLING || u->record.state == GANTRY_UPGRADE_YIELDED)
-		gantry_doors_listen(a, true);
+	if (gantry_upgrade_settles(a))
+		look_away(a, false);
 	(void)gantry_str_copy(u->text, sizeof(u->text), text); /* cut is better than unsaid */
 	u->record.nrefused += !u->check;
 	u->record.took_ns = gantry_now_ns() - u->record.began_ns;
@@ -259,8 +277,8 @@ static void judge(struct gantry_agent *a, int hello_fd)
 		set_state(a, GANTRY_UPGRADE_IDLE);
 		return;
 	}
-	gantry_doors_listen(a, false);
 	set_state(a, GANTRY_UPGRADE_SETTLING);
+	look_away(a, true);
 	u->record.yielded_ns = gantry_now_ns();
 	u->settle_by_ns = u->record.yielded_ns + SETTLE_NS;
 	settle(-1, 0, a);
@@ -280,7 +298,7 @@ static bool is_quiet(struct gantry_agent *a)
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
 		if (gantry_call_waits(w))
 			return false;
-	return true;
+	return !gantry_handovers_under_way(a) && !gantry_migrations_under_way(a);
 }
 
 /* What the monitor said while we did not listen: for us, if we go on. */

@@ -83,6 +83,8 @@ void gantry_upgrade_fini(struct gantry_agent *a);
 /* 0: under way. Else -errno with a sentence, and nothing was touched: -EBUSY, -ENOENT, -EACCES, -EPERM, -ENOTSUP. */
 int gantry_upgrade_begin(struct gantry_agent *a, const struct gantry_upgrade_ask *ask,
 			 struct gantry_err *err);
+/* Whoever begins something now would lose it: the agent is about to let go, or has. */
+bool gantry_upgrade_settles(const struct gantry_agent *a);
 /* The monitor said something about it; @fd stays the caller's. */
 void gantry_upgrade_heard(struct gantry_agent *a, const struct gantry_monitor_msg *msg, int fd);
 void gantry_upgrade_restored(struct gantry_agent *a, const struct gantry_upgrade_record *record);

@@ -239,6 +239,12 @@ static void resume(struct stream_conn *v, const struct gantry_door_hello *hello)
 		gantry_conn_refuse(&v->conn, GANTRY_E_DETACHED, "the session is over");
 		return;
 	}
+	if (!s->conn && gantry_handover_is_offered(s)) {
+		/* Here or there: it finds out by trying again. What it was told here could be the end of what lives there. */
+		gantry_conn_refuse(&v->conn, GANTRY_E_AGAIN,
+				   "the session is on its way to another host");
+		return;
+	}
 	if (!s->conn && s->awaits_guest) {
 		take_up(v, s);
 		return;

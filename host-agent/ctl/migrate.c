@@ -37,6 +37,47 @@ static int ask(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply **
 	return gantry_ctl_ask(ctl, &request, MIGRATIONS, ret_reply);
 }
 
+static bool is_gone(int r)
+{
+	return r == -ECONNRESET || r == -ECONNREFUSED || r == -ENOENT;
+}
+
+int gantry_ctl_migration_look(struct gantry_ctl *ctl, uint64_t id,
+			      Gantry__Admin__AdminReply **ret_reply)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	uint64_t deadline_ns = gantry_ctl_deadline(ctl);
+	struct gantry_err err = GANTRY_ERR_NONE;
+	bool was_gone = false;
+
+	for (;;) {
+		Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+		Gantry__Admin__MigrationFilter filter = GANTRY__ADMIN__MIGRATION_FILTER__INIT;
+		int r;
+
+		filter.id = id;
+		request.body_case = REQUEST(MIGRATION_LIST);
+		request.migration_list = &filter;
+		r = gantry_ctl_ask_quietly(ctl, &request, &reply, &err);
+		if (r == 0)
+			break;
+		was_gone = true;
+		if (!is_gone(r) || gantry_deadline_passed(deadline_ns))
+			return gantry_ctl_fail_client(ctl, r, &err);
+		(void)nanosleep(&pause, NULL); /* cut short: it is asked sooner */
+	}
+	if (reply->code == GANTRY_CTL_NOT_FOUND && was_gone)
+		return 0;
+	if (reply->code != 0)
+		return gantry_ctl_fail(ctl, gantry_ctl_code(reply->code), "%s", reply->text);
+	if (reply->body_case != MIGRATIONS || reply->migrations->n_migrations == 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
+				       "the agent has forgotten migration %" PRIu64, id);
+	*ret_reply = GANTRY_TAKE_PTR(reply);
+	return 0;
+}
+
 int gantry_ctl_migration_list(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -130,17 +171,51 @@ static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 	return 0;
 }
 
-static int watch(struct gantry_ctl *ctl, uint64_t id)
+/* Another agent serves, which knows nothing of it: what was not offered stays where it was. */
+static int report_lost(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__SessionFilter filter = GANTRY__ADMIN__SESSION_FILTER__INIT;
+	int r;
+
+	filter.session_id = session_id;
+	request.body_case = REQUEST(SESSION_LIST);
+	request.session_list = &filter;
+	r = gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_SESSIONS, &reply);
+	if (r)
+		return r;
+	if (reply->sessions->n_sessions == 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
+				       "migration %" PRIu64 ": another agent serves by now, and "
+				       "session %" PRIu64 " is not here any more",
+				       id, session_id);
+	if (strcmp(reply->sessions->sessions[0]->state, "held") == 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
+				       "migration %" PRIu64
+				       ": another agent serves by now, and asks "
+				       "the other host whether it has session %" PRIu64
+				       "; see gantryctl migration list",
+				       id, session_id);
+	return gantry_ctl_fail(ctl, GANTRY_CTL_BUSY,
+			       "session %" PRIu64 ": another build of the agent takes over, or "
+			       "another agent; the session stays here: ask again",
+			       session_id);
+}
+
+static int watch(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 {
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
 
 	for (;;) {
 		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 		const Gantry__Admin__Migration *m;
-		int r = ask(ctl, id, &reply);
+		int r = gantry_ctl_migration_look(ctl, id, &reply);
 
 		if (r)
 			return r;
+		if (!reply)
+			return report_lost(ctl, id, session_id);
 		m = reply->migrations->migrations[0];
 		if (is_over(m)) {
 			end_progress(ctl);
@@ -176,7 +251,7 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 	if (r)
 		return r;
 	if (!gantry_ctl_option(ctl, "no-wait"))
-		return watch(ctl, reply->migrations->migrations[0]->id);
+		return watch(ctl, reply->migrations->migrations[0]->id, body.session_id);
 	if (ctl->json)
 		return gantry_print_one(ctl, &gantry_migration_fields,
 					reply->migrations->migrations[0]);

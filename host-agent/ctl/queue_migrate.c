@@ -12,18 +12,6 @@
 #define LOOK_AGAIN_NS 20000000L
 #define BAR_CELLS     30
 
-static int ask_list(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply **ret_reply)
-{
-	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	Gantry__Admin__MigrationFilter which = GANTRY__ADMIN__MIGRATION_FILTER__INIT;
-
-	which.id = id;
-	request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_MIGRATION_LIST;
-	request.migration_list = &which;
-	return gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_MIGRATIONS,
-			      ret_reply);
-}
-
 /* The one that was asked for. An agent that answers without it is not ours. */
 static const Gantry__Admin__Migration *first(const Gantry__Admin__AdminReply *reply)
 {
@@ -85,14 +73,18 @@ static int watch(struct gantry_ctl *ctl, uint64_t id)
 	for (;;) {
 		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 		const Gantry__Admin__Migration *m;
-		int r = ask_list(ctl, id, &reply);
+		int r = gantry_ctl_migration_look(ctl, id, &reply);
 
 		if (r)
 			return r;
-		m = first(reply);
-		if (!m)
-			return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
-					       "the agent has forgotten migration %" PRIu64, id);
+		if (!reply)
+			return gantry_ctl_fail(
+				ctl, GANTRY_CTL_FAILED,
+				"migration %" PRIu64
+				": another agent serves by now, and was not told how it "
+				"went; see gantryctl queue list",
+				id);
+		m = reply->migrations->migrations[0];
 		draw(ctl, m);
 		if (m->over) {
 			end_line(ctl);

@@ -94,6 +94,12 @@ int gantry_ctl_version(struct gantry_ctl *ctl);
 int gantry_ctl_session_migrate(struct gantry_ctl *ctl);
 int gantry_ctl_migration_list(struct gantry_ctl *ctl);
 int gantry_ctl_migration_show(struct gantry_ctl *ctl);
+/*
+ * One migration, for who watches it to its end: an agent that dies or makes way for another meanwhile is waited for. 0
+ * and a reply with it, to be freed, or NULL: another agent serves, which does not know it. Else an exit code, and why is told.
+ */
+int gantry_ctl_migration_look(struct gantry_ctl *ctl, uint64_t id,
+			      Gantry__Admin__AdminReply **ret_reply);
 int gantry_ctl_migration_cancel(struct gantry_ctl *ctl);
 
 /* queue_migrate.c */

@@ -214,6 +214,38 @@ static int receive_whole(struct gantry_mover *m, struct gantry_mover_msg *msg, u
 	return 0;
 }
 
+/* 0: one of @kinds. */
+static int judge(struct gantry_mover *m, struct gantry_mover_msg *msg, const uint32_t *kinds)
+{
+	if (msg->magic != GANTRY_MOVER_MAGIC || msg->reserved ||
+	    !memchr(msg->text, '\0', sizeof(msg->text)))
+		return gantry_mover_fail(m, FAILED, "the other host sends what no mover does");
+	gantry_str_make_printable(msg->text);
+	if (is_among(msg->kind, kinds))
+		return 0;
+	if (msg->kind == GANTRY_MOVER_REFUSED)
+		return gantry_mover_fail(m, msg->code ? (int)msg->code : FAILED, "%s", msg->text);
+	return gantry_mover_fail(m, FAILED, "the other host answers out of turn (%u)", msg->kind);
+}
+
+int gantry_mover_overhear(struct gantry_mover *m)
+{
+	struct pollfd p = { .fd = m->sock, .events = POLLIN };
+	struct gantry_mover_msg msg = { 0 };
+	int64_t n;
+
+	if (poll(&p, 1, 0) <= 0)
+		return 0;
+	n = gantry_tls_recv(m->tls, &msg, sizeof(msg), 0);
+	if (n == -ETIMEDOUT ||
+	    n == -EINTR) /* something of TLS itself; or the agent's, heard elsewhere */
+		return 0;
+	if (n < 0)
+		return gantry_mover_fail_err(m, (int)n);
+	/* A message is one record; of another length it is none of ours. */
+	return judge(m, &msg, NULL);
+}
+
 int gantry_mover_listen(struct gantry_mover *m, struct gantry_mover_msg *ret_msg,
 			const uint32_t *kinds, uint64_t timeout_ns)
 {
@@ -221,17 +253,7 @@ int gantry_mover_listen(struct gantry_mover *m, struct gantry_mover_msg *ret_msg
 
 	if (r < 0)
 		return r;
-	if (ret_msg->magic != GANTRY_MOVER_MAGIC || ret_msg->reserved ||
-	    !memchr(ret_msg->text, '\0', sizeof(ret_msg->text)))
-		return gantry_mover_fail(m, FAILED, "the other host sends what no mover does");
-	gantry_str_make_printable(ret_msg->text);
-	if (is_among(ret_msg->kind, kinds))
-		return 0;
-	if (ret_msg->kind == GANTRY_MOVER_REFUSED)
-		return gantry_mover_fail(m, ret_msg->code ? (int)ret_msg->code : FAILED, "%s",
-					 ret_msg->text);
-	return gantry_mover_fail(m, FAILED, "the other host answers out of turn (%u)",
-				 ret_msg->kind);
+	return judge(m, ret_msg, kinds);
 }
 
 int gantry_mover_query(struct gantry_mover *m)

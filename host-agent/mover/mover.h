@@ -48,6 +48,9 @@ int gantry_mover_say(struct gantry_mover *m, uint32_t kind, const uint8_t *token
 int gantry_mover_listen(struct gantry_mover *m, struct gantry_mover_msg *ret_msg,
 			const uint32_t *kinds, uint64_t timeout_ns);
 
+/* Whether the other side has said something out of turn, such as that it does not want what is being sent. 0, or -1 with the failure set. */
+int gantry_mover_overhear(struct gantry_mover *m);
+
 /* ---- the roles; 0, or -1 with the failure set ---- */
 int gantry_mover_send(struct gantry_mover *m);	  /* send.c */
 int gantry_mover_query(struct gantry_mover *m);	  /* main.c */

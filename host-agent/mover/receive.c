@@ -14,6 +14,7 @@
 
 #define ANSWER_NS  (30 * GANTRY_NS_PER_S)
 #define SILENCE_NS (600 * GANTRY_NS_PER_S) /* a source waits for a task of the session to end */
+#define LET_END_NS (500 * GANTRY_NS_PER_MS)
 #define READ_BYTES (64u << 10)
 
 struct receiver {
@@ -155,13 +156,26 @@ static const struct gantry_image_sink sink = {
 
 /* ---- the image ---- */
 
+/* What is on its way is taken and dropped, or the end of our socket would overtake our word. */
+static void let_end(struct receiver *r)
+{
+	uint64_t deadline_ns = gantry_now_ns() + LET_END_NS;
+
+	gantry_tls_watch(r->m->tls, -1); /* the agent has said what it wants */
+	while (gantry_tls_recv(r->m->tls, r->buf, sizeof(r->buf),
+			       gantry_deadline_left_ns(deadline_ns)) > 0 &&
+	       !gantry_deadline_passed(deadline_ns))
+		;
+}
+
 static int refuse(struct receiver *r, int code, const char *text)
 {
 	char copy[GANTRY_MOVER_TEXT];
 
 	(void)gantry_str_copy(copy, sizeof(copy), text);
-	(void)gantry_mover_say(r->m, GANTRY_MOVER_REFUSED, NULL, code, copy); /* it ends anyway */
-	return gantry_mover_fail(r->m, code, "%s", copy);
+	if (gantry_mover_say(r->m, GANTRY_MOVER_REFUSED, NULL, code, copy) == 0)
+		let_end(r);
+	return gantry_mover_fail(r->m, code, "%s", copy); /* also where nobody heard it */
 }
 
 static int refuse_image(struct receiver *r, int64_t status, const struct gantry_err *err)

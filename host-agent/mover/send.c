@@ -125,7 +125,8 @@ static int pace(void *cookie, uint64_t bytes)
 	s->since_look = 0;
 	if (gantry_now_ns() - s->told_ns > TELL_EVERY_NS)
 		tell_progress(s, false);
-	return gantry_mover_pause(s->m, wait_ns) < 0 ? -ECANCELED : 0;
+	return gantry_mover_overhear(s->m) < 0 || gantry_mover_pause(s->m, wait_ns) < 0 ? -ECANCELED
+											: 0;
 }
 
 /* ---- rounds ---- */
@@ -138,7 +139,7 @@ static int failed(struct sender *s, int r)
 
 static int send_round(struct sender *s)
 {
-	int r = gantry_image_write_round(&s->writer, s->round);
+	int r;
 
 	gantry_failpoint(GANTRY_FAILPOINT_SEND_ROUND);
 	r = gantry_image_write_round(&s->writer, s->round);

@@ -25,7 +25,7 @@ static int parse(const char *text)
 START_TEST(test_journal_lines_read_back_the_same)
 {
 	struct gantry_journal_line lines[6] = {
-		{ .kind = GANTRY_JOURNAL_NEXT, .id = 12, .worker = 34 },
+		{ .kind = GANTRY_JOURNAL_NEXT, .id = 12, .worker = 34, .migration = 5 },
 		{ .kind = GANTRY_JOURNAL_SESSION,
 		  .id = 7,
 		  .unix_ns = 1234567890123456789,
