@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that move between devices: worlds, moves, and a checker of what became of every task.
-
-The checker: a guest puts additions of one to a float, by a kernel that is not idempotent. What ended OK ran once, what is
-IN_DOUBT once or not at all, nothing ran twice and nothing is lost:  OK <= sum <= OK + IN_DOUBT,  OK + IN_DOUBT = tasks.
-"""
+"""Queues that move between devices: worlds, moves, and kills while they move."""
 import random
 
 import harness
+from history import KILLED, History
 from scripted import Scripted, session_of, worker_of
 
 MIB = 1 << 20
 WINDOW = {"backend": "cpu", "cores": 1, "mem": "1G", "window": "yes"}
 PLAIN = {"backend": "cpu", "cores": 1, "mem": "1G"}
 PAIRS = {"plain": (PLAIN, PLAIN), "windows": (WINDOW, WINDOW), "mixed": (PLAIN, WINDOW)}
-# What a task may end with whose worker was killed.
-KILLED = {"OK", "IN_DOUBT"}
 
 
 def world(pair="plain", **keys):
@@ -35,8 +30,7 @@ class Mover:
         self.session = session_of(agent, self.guest)["session_id"]
         self.slot = agent.ctl_json("queue", "list", "--session", str(self.session))["queues"][0]["slot"]
         self.name = f"{self.session}:{self.slot}"
-        self.tasks = 0
-        self.tickets = []
+        self.history = None
 
     def device(self):
         return self.agent.ctl_json("queue", "show", self.name)["queue"]["device"]
@@ -55,32 +49,16 @@ class Mover:
     def migrations(self):
         return [row for row in self.agent.ctl_json("migration", "list")["migrations"] if row["kind"] == "queue"]
 
-    # --- the checker ---
+    # --- the checker (history.py) ---
 
     def begin_history(self):
-        self.guest.ask("buffer y 64 device")
-        self.guest.ask("float y 0")
+        self.history = History(self.guest)
 
     def put(self, number):
-        name = f"h{len(self.tickets)}"
-        self.guest.ask(f"add q {name} y {number}")
-        self.tickets.append((name, number))
-        self.tasks += number
+        self.history.put(number)
 
     def check_history(self, t, allowed=frozenset({"OK"})):
-        ended = {}
-        for name, number in self.tickets:
-            for word in self.guest.ask(f"ends {name} {number}", 100).split():
-                key, _, value = word.partition("=")
-                ended[key] = ended.get(key, 0) + int(value)
-        t.equal(set(key for key, value in ended.items() if value) - set(allowed), set(), f"how tasks ended: {ended}")
-        t.equal(sum(ended.values()), self.tasks, f"tasks accounted for: {ended}")
-        ran = float(self.guest.ask("float y"))
-        t.true(ended.get("OK", 0) <= ran <= ended.get("OK", 0) + ended.get("IN_DOUBT", 0),
-               f"ran {ran} times: {ended}")
-        self.tickets, self.tasks = [], 0
-        self.guest.ask("float y 0")
-        return ended
+        return self.history.check(t, allowed)
 
 
 def kill_rounds(t, pair, rounds, seed, victims=("worker", "agent")):
