@@ -24,6 +24,7 @@
 #include "base/atomic.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/spin.h"
@@ -39,6 +40,7 @@
 #define MESSAGE_MAX	  256u
 #define LAST_WORDS_NS	  GANTRY_NS_PER_S
 #define RECEIVES_PER_TURN 16
+#define LAST_RECEIVES	  64
 /* A guest that never stops, or a worker, does not keep the agent's word from being heard. */
 #define TURNS_UNHEARD 16
 /* A task that is over sooner costs neither of us a wake-up. */
@@ -85,6 +87,25 @@ static void lose_stream(struct relay *r)
 	r->lost_ns = gantry_now_ns();
 }
 
+/*
+ * What the guest said last is there yet, its goodbye above all: without that the session would be kept for who never comes.
+ * Whoever tells it something finds it gone before that is read.
+ */
+static void stream_broke(struct relay *r)
+{
+	int nends = 0;
+
+	for (int i = 0; i < LAST_RECEIVES && nends < 2 && !r->bridge->is_left; i++) {
+		int n = gantry_bridge_receive(r->bridge);
+
+		if (n == 0 || n == -EPROTO)
+			break;
+		nends += n < 0;
+	}
+	r->is_over = r->is_over || r->bridge->is_left;
+	lose_stream(r);
+}
+
 static void take_stream(struct relay *r, int fd)
 {
 	if (r->stream >= 0)
@@ -120,17 +141,19 @@ static bool hear_guest(struct relay *r)
 	else if (n == -EPROTO)
 		condemn(r, r->bridge->complaint);
 	else if (n < 0)
-		lose_stream(r);
+		stream_broke(r);
 	return n == GANTRY_STREAM_CAME_MORE;
 }
 
 static void tell_guest(struct relay *r)
 {
-	int n = r->stream >= 0 ? gantry_bridge_send(r->bridge) : 0;
+	int n;
 
+	gantry_failpoint(GANTRY_FAILPOINT_RELAY_TELL);
+	n = r->stream >= 0 ? gantry_bridge_send(r->bridge) : 0;
 	r->is_full = n == -EAGAIN;
 	if (n < 0 && n != -EAGAIN)
-		lose_stream(r);
+		stream_broke(r);
 }
 
 /* ---- the agent ---- */
@@ -330,6 +353,7 @@ int main(int argc, char **argv)
 	int status;
 
 	gantry_log_open("gantry-relay");
+	gantry_failpoints_open();
 	if (argc != 5) {
 		fprintf(stderr,
 			"gantry-relay: started by gantryd, for one guest behind a stream\n");

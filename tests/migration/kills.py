@@ -218,6 +218,11 @@ def queue_rounds(t, pair, rounds, seed, names=None, tally=None):
             going = made.start(made.elsewhere())
             if name.startswith("worker."):
                 agent.kill_worker(worker_of(agent, made.guest))
+            elif name.startswith("steward."):  # more memory than is kept at hand, and back
+                made.guest.ask(f"buffer more {96 * MIB} device")
+                made.guest.start(f"sum q more {96 * MIB}")
+                made.guest.answer(60)
+                made.guest.ask("free more", 60)
             made.history.begin(chance.randrange(1, 100))
             harness.wait_until(lambda: points.fired(name) or going.process.poll() is not None, f"{name}: hit, or over", 60)
             fired, also = points.fired(name), "nobody"
@@ -252,7 +257,7 @@ def upgrade_rounds(t, rounds, seed, names=None, tally=None):
     """In each a queue moves, too."""
     chance, tally = random.Random(seed), tally or Tally()
     names = names or points_of(*UPGRADE_POINTS)
-    with Points() as points, world("windows", env=points.env) as agent:
+    with other_builds.OwnWorkerFile() as workers, Points() as points, world("windows", env=points.env) as agent:
         made = Mover(agent)
         made.begin_history()
         files = other_builds.Builds(agent)
@@ -262,7 +267,10 @@ def upgrade_rounds(t, rounds, seed, names=None, tally=None):
             points.arm(name, ACTIONS[action])
             made.put(chance.randrange(1, 60))
             moving = made.start(made.elsewhere()) if chance.random() < 0.5 else None
-            asked = other_builds.begin(agent, paths[number % 2])
+            renew = name.startswith("renew.") or chance.random() < 0.1
+            if renew:
+                workers.replace()
+            asked = other_builds.begin(agent, paths[number % 2], *["--restart-workers"] * renew)
             made.history.begin(chance.randrange(1, 60))
             harness.wait_until(lambda: points.fired(name) or asked.process.poll() is not None, f"{name}: hit, or over", 60)
             fired = points.fired(name)

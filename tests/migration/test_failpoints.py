@@ -6,11 +6,13 @@ import os
 import failpoints
 import harness
 import kills
+import test_stream
 from failpoints import ALWAYS, DIE, FAIL, STALL, Points
 from history import KILLED, History
 from hosts import two
 from scripted import Scripted, events
 
+BYE = 37  # of proto/stream.h
 SEED = int(os.environ.get("GANTRY_SEED", "1"))
 ROUNDS = int(os.environ.get("GANTRY_ROUNDS", "4"))
 
@@ -118,6 +120,22 @@ def test_guest_that_never_had_a_worker_is_told_so(t):
         guest = Scripted(agent, "red", opened=False)
         t.contains(guest.tell("open"), "no worker became ready in time")
         t.equal(agent.sessions(), [])
+
+
+def test_goodbye_of_a_guest_is_heard_by_who_was_about_to_tell_it_something(t):
+    with Points() as points, test_stream.world(agent={"vsock_grace": "100s"}, env=points.env) as agent:
+        peer = test_stream.Peer(agent.vsock)
+        peer.attach()
+        points.arm("relay.tell", STALL)
+        agent.kill_worker(agent.sessions()[0]["worker_pid"])
+        points.wait_stalled("relay.tell")
+        # By then there is something to tell.
+        harness.wait_until(lambda: [row for row in agent.sessions() if row["epoch"] > 1 and row["state"] == "attached"],
+                           "another worker")
+        peer.say(test_stream.frame(BYE, b""))
+        peer.sock.close()
+        points.clear()
+        harness.wait_until(lambda: not agent.sessions(), "the session's end")
 
 
 def test_process_that_stands_still_goes_on_when_it_may(t):

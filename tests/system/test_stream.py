@@ -23,13 +23,13 @@ E_PROTOCOL, E_DETACHED, E_AGAIN = -100, -101, -12
 
 
 @contextlib.contextmanager
-def world(agent=None, tenants=None, **keys):
+def world(agent=None, tenants=None, env=None, **keys):
     """An agent with the tenant red behind a stream; its socket is .vsock, and a free path for a proxy .front."""
     folder = tempfile.mkdtemp(prefix="gs-")
     try:
         path = os.path.join(folder, "v")
         made = {"red": {"vsock_path": path, **keys}, **(tenants or {})}
-        with harness.Agent(tenants=made, agent=agent) as served:
+        with harness.Agent(tenants=made, agent=agent, env=env) as served:
             served.vsock = path
             served.front = os.path.join(folder, "front")
             harness.wait_until(lambda: os.path.exists(path), "the stream socket")

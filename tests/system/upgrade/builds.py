@@ -84,10 +84,10 @@ def counted(t, guest, n=4000):
     t.equal(float(guest.ask("float b")), float(n), "tasks that ran")
 
 
-def begin(agent, path):
+def begin(agent, path, *options):
     """gantryctl agent upgrade, not waited for."""
     return harness.Guest([harness.program("gantryctl"), "--socket", str(agent.admin), "agent", "upgrade", "--binary",
-                          str(path)])
+                          str(path), *options])
 
 
 def candidate(agent, path, asked=None):
