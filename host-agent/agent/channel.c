@@ -23,8 +23,7 @@
 #include "host-agent/monitor/store.h"
 #include "proto/doormem.h"
 
-#define ACCEPTS_PER_TURN 16
-#define PAUSE_NS	 (10 * GANTRY_NS_PER_MS) /* between two looks at what a guest says */
+#define PAUSE_NS (10 * GANTRY_NS_PER_MS) /* between two looks at what a guest says */
 
 struct channel {
 	struct gantry_list link; /* tenant->channels */
@@ -199,15 +198,7 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 	struct gantry_tenant *t = arg;
 
 	(void)what;
-	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-			gantry_door_look_away(t->agent, t, t->wake_event);
-		if (fd < 0)
-			return;
-		take_port(t, fd);
-	}
+	gantry_door_accept(t, (int)listener, t->wake_event, take_port);
 }
 
 static struct gantry_door_at where(const struct gantry_tenant *t)

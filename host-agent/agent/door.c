@@ -329,13 +329,35 @@ void gantry_doors_listen(struct gantry_agent *a, bool on)
  * Without descriptors accept() would fail at once, for ever: look away for a while instead of
  * spinning.
  */
-void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener)
+static void look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener)
 {
 	a->counters.fd_exhausted++;
 	gantry_event(a, "descriptors-exhausted", t, NULL, NULL,
 		     "no descriptor is left for new guests; raise LimitNOFILE or lower sessions");
 	(void)event_del(listener); /* cannot fail for an event of ours */
 	(void)gantry_timer_set(a, &a->door_retry_timer, FD_EXHAUSTED_WAIT_NS, doors_again, a);
+}
+
+int gantry_door_accept_one(struct gantry_agent *a, struct gantry_tenant *t, int listener,
+			   struct event *event, struct sockaddr *addr, socklen_t *len)
+{
+	int fd = accept4(listener, addr, len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+		look_away(a, t, event);
+	return fd;
+}
+
+void gantry_door_accept(struct gantry_tenant *t, int listener, struct event *event,
+			void (*take)(struct gantry_tenant *t, int fd))
+{
+	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+		int fd = gantry_door_accept_one(t->agent, t, listener, event, NULL, NULL);
+
+		if (fd < 0)
+			return;
+		take(t, fd);
+	}
 }
 
 /* The kernel gives the lowest number that is free. */
@@ -350,20 +372,25 @@ bool gantry_door_scarce(struct gantry_agent *a, int fd)
 	return is_scarce;
 }
 
-static void turn_away(struct gantry_tenant *t, int fd)
+void gantry_door_turn_away(struct gantry_agent *a, int fd, int status, const char *text)
 {
 	struct gantry_door_refuse msg;
 
-	t->agent->counters.attach_refused++;
-	gantry_conn_fill_refuse(&msg, GANTRY_DOOR_REFUSE, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
+	a->counters.attach_refused++;
+	gantry_conn_fill_refuse(&msg, GANTRY_DOOR_REFUSE, status, text);
 	(void)gantry_fd_send(fd, &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT); /* closed either way */
 	gantry_fd_close(fd);
 }
 
 static void take_guest(struct gantry_tenant *t, int fd)
 {
-	struct gantry_conn *c = new_conn(t, fd);
+	struct gantry_conn *c;
 
+	if (gantry_door_scarce(t->agent, fd)) {
+		gantry_door_turn_away(t->agent, fd, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
+		return;
+	}
+	c = new_conn(t, fd);
 	if (!c) {
 		gantry_fd_close(fd);
 		return;
@@ -383,16 +410,5 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 	struct gantry_tenant *t = arg;
 
 	(void)what;
-	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-			gantry_door_look_away(t->agent, t, t->door_event);
-		if (fd < 0)
-			return;
-		if (gantry_door_scarce(t->agent, fd))
-			turn_away(t, fd);
-		else
-			take_guest(t, fd);
-	}
+	gantry_door_accept(t, (int)listener, t->door_event, take_guest);
 }

@@ -11,6 +11,7 @@
 #include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -49,11 +50,18 @@ void gantry_door_unlisten(struct gantry_tenant *t, const struct gantry_door_at *
 
 /* Whether @fd, just got, is one of the last: for administrators and workers, not for guests. Counted. */
 bool gantry_door_scarce(struct gantry_agent *a, int fd);
-/* No descriptor is left: @listener, whose event that is, looks away for a while. @t may be NULL: it is not one tenant's. */
-void gantry_door_look_away(struct gantry_agent *a, struct gantry_tenant *t, struct event *listener);
+/*
+ * One of those who wait at @listener, whose event is @event; negative: none. Where no descriptor is left for him, the
+ * listener looks away for a while. @t may be NULL: it is not one tenant's. @addr and @len as accept()'s.
+ */
+int gantry_door_accept_one(struct gantry_agent *a, struct gantry_tenant *t, int listener,
+			   struct event *event, struct sockaddr *addr, socklen_t *len);
+/* Those who wait at a listener of @t's, a bounded number in a turn: @take has each from then on. */
+void gantry_door_accept(struct gantry_tenant *t, int listener, struct event *event,
+			void (*take)(struct gantry_tenant *t, int fd));
+/* REFUSE with a sentence for who becomes no connection; counted, and @fd is closed. */
+void gantry_door_turn_away(struct gantry_agent *a, int fd, int status, const char *text);
 /* Whether doors let new guests in; those who come meanwhile wait in the sockets. */
 void gantry_doors_listen(struct gantry_agent *a, bool on);
-/* No descriptor is left: listeners look away for a while. */
-void gantry_door_exhausted(struct gantry_tenant *t);
 
 #endif

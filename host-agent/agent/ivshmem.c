@@ -428,11 +428,9 @@ static void accept_ready(evutil_socket_t listener, short what, void *arg)
 	struct gantry_machine *m = NULL;
 	struct gantry_err err = GANTRY_ERR_NONE;
 	int r = prepare(t, &m, &err);
-	int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = gantry_door_accept_one(t->agent, t, (int)listener, t->ivshmem_event, NULL, NULL);
 
 	(void)what;
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-		gantry_door_look_away(t->agent, t, t->ivshmem_event);
 	if (fd < 0) {
 		unprepare(m);
 		return;

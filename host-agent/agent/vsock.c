@@ -360,22 +360,12 @@ struct gantry_conn *gantry_vsock_restore(struct gantry_session *s, int fd)
 
 /* ---- listeners ---- */
 
-static void refuse(struct gantry_agent *a, int fd, int status, const char *text)
-{
-	struct gantry_door_refuse msg;
-
-	a->counters.attach_refused++;
-	gantry_conn_fill_refuse(&msg, GANTRY_DOOR_REFUSE, status, text);
-	(void)gantry_fd_send(fd, &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT); /* closed either way */
-	gantry_fd_close(fd);
-}
-
 static void take_guest(struct gantry_tenant *t, const char *transport, int fd)
 {
 	struct gantry_conn *c;
 
 	if (gantry_door_scarce(t->agent, fd)) {
-		refuse(t->agent, fd, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
+		gantry_door_turn_away(t->agent, fd, GANTRY_E_AGAIN, GANTRY_DOOR_SCARCE);
 		return;
 	}
 	c = new_conn(t, transport, fd);
@@ -385,15 +375,9 @@ static void take_guest(struct gantry_tenant *t, const char *transport, int fd)
 		gantry_fd_close(fd);
 }
 
-/* -1: nobody is there any more, or no descriptor is. */
-static int accept_one(struct gantry_agent *a, struct gantry_tenant *t, int listener,
-		      struct event *event, struct sockaddr *addr, socklen_t *len)
+static void take_path_guest(struct gantry_tenant *t, int fd)
 {
-	int fd = accept4(listener, addr, len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-		gantry_door_look_away(a, t, event);
-	return fd;
+	take_guest(t, GANTRY_CONN_STREAM, fd);
 }
 
 static void path_ready(evutil_socket_t listener, short what, void *arg)
@@ -401,13 +385,7 @@ static void path_ready(evutil_socket_t listener, short what, void *arg)
 	struct gantry_tenant *t = arg;
 
 	(void)what;
-	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-		int fd = accept_one(t->agent, t, (int)listener, t->vsock_event, NULL, NULL);
-
-		if (fd < 0)
-			return;
-		take_guest(t, GANTRY_CONN_STREAM, fd);
-	}
+	gantry_door_accept(t, (int)listener, t->vsock_event, take_path_guest);
 }
 
 static struct gantry_tenant *tenant_of(struct gantry_agent *a, uint32_t cid)
@@ -426,8 +404,8 @@ static void port_ready(evutil_socket_t listener, short what, void *arg)
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
 		struct sockaddr_vm addr = { 0 };
 		socklen_t len = sizeof(addr);
-		int fd = accept_one(a, NULL, (int)listener, a->vsock_event,
-				    (struct sockaddr *)&addr, &len);
+		int fd = gantry_door_accept_one(a, NULL, (int)listener, a->vsock_event,
+						(struct sockaddr *)&addr, &len);
 		struct gantry_tenant *t;
 
 		if (fd < 0)
@@ -440,8 +418,8 @@ static void port_ready(evutil_socket_t listener, short what, void *arg)
 		a->counters.denied_peers++;
 		gantry_event(a, "door-denied", NULL, NULL, NULL,
 			     "the machine with CID %u is no tenant's", addr.svm_cid);
-		refuse(a, fd, GANTRY_E_DENIED,
-		       "this machine is no tenant's: its CID is nobody's vsock_cid");
+		gantry_door_turn_away(a, fd, GANTRY_E_DENIED,
+				      "this machine is no tenant's: its CID is nobody's vsock_cid");
 	}
 }
 
