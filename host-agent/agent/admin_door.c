@@ -75,9 +75,9 @@ static Gantry__Admin__IvshmemDoor *show_ivshmem(const struct gantry_tenant *t,
 	msg->max_bytes = t->conf.ivshmem_bytes;
 	msg->vectors = t->conf.ivshmem_vectors;
 	msg->max_peers = t->conf.ivshmem_machines;
-	msg->state = gantry_answer_text(r, t->ivshmem_fd < 0  ? "closed"
-					   : t->ivshmem_drain ? "drain"
-							      : "open");
+	msg->state = gantry_answer_text(r, t->ivshmem_fd < 0 ? "closed"
+					   : t->drain.is_on  ? "drain"
+							     : "open");
 	msg->reason = gantry_answer_text(r, t->ivshmem_state);
 	msg->wake_socket = gantry_answer_text(r, t->wake_fd < 0 ? "" : t->wake_path);
 	msg->peers = gantry_answer_take(r, gantry_list_count(&t->machines) * sizeof(*msg->peers));
@@ -124,6 +124,13 @@ void gantry_verb_door_show(struct gantry_agent *a, const Gantry__Admin__AdminReq
 	r->msg.doors = msg;
 }
 
+static void no_machine(struct gantry_answer *r, uint64_t id, const char *tenant)
+{
+	gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
+			   "no machine %llu is connected to tenant %.40s", (unsigned long long)id,
+			   tenant);
+}
+
 void gantry_verb_door_drain(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			    struct gantry_answer *r)
 {
@@ -135,9 +142,7 @@ void gantry_verb_door_drain(struct gantry_agent *a, const Gantry__Admin__AdminRe
 	if (gantry_drain_begin(t, drain->peer ? drain->peer->value : 0,
 			       drain->deadline_ns ? drain->deadline_ns->value : UINT64_MAX,
 			       drain->reason) < 0)
-		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
-				   "no machine %llu is connected to tenant %.40s",
-				   (unsigned long long)drain->peer->value, drain->tenant);
+		no_machine(r, drain->peer->value, drain->tenant);
 }
 
 void gantry_verb_door_open(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
@@ -149,6 +154,11 @@ void gantry_verb_door_open(struct gantry_agent *a, const Gantry__Admin__AdminReq
 
 	if (!t)
 		return;
+	if (open->peer) {
+		if (gantry_drain_end_one(t, open->peer->value) < 0)
+			no_machine(r, open->peer->value, open->tenant);
+		return;
+	}
 	if (bytes && (!gantry_is_pow2(bytes) || bytes < GANTRY_CONFIG_IVSHMEM_MIN))
 		gantry_answer_fail(
 			r, GANTRY_ADMIN_USAGE,

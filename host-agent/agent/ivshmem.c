@@ -17,7 +17,6 @@
 #include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/door.h"
-#include "host-agent/agent/drain.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
@@ -254,6 +253,7 @@ static void free_machine(struct gantry_machine *m)
 	gantry_event_free(&m->bell_event);
 	gantry_event_free(&m->pause_timer);
 	gantry_event_free(&m->beat_timer);
+	gantry_event_free(&m->drain.timer);
 	gantry_list_remove(&m->link);
 	gantry_fd_close(m->fd);
 	free(m);
@@ -350,7 +350,7 @@ static int may_connect(const struct gantry_tenant *t, struct gantry_err *err)
 	const struct gantry_tenant_conf *conf = &t->conf;
 	size_t n = gantry_list_count(&t->machines);
 
-	if (t->ivshmem_drain)
+	if (t->drain.is_on)
 		return gantry_err_set(err, GANTRY_E_AGAIN, "the door is draining");
 	if (n >= conf->ivshmem_machines)
 		return gantry_err_set(err, GANTRY_E_FULL, "%zu of ivshmem_machines = %u are here",

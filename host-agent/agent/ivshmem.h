@@ -31,6 +31,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "host-agent/agent/doormem.h"
+#include "host-agent/agent/drain.h"
 
 struct gantry_agent;
 struct gantry_tenant;
@@ -60,7 +61,8 @@ struct gantry_machine {
 	struct event *bell_event;
 	struct event *pause_timer;
 	struct event *beat_timer;
-	uint64_t pause_ns; /* after a look, before a doorbell counts again */
+	uint64_t pause_ns;	   /* after a look, before a doorbell counts again */
+	struct gantry_drain drain; /* of this machine alone */
 };
 
 /* What QEMU is told, in order. Returns how many messages. */

@@ -39,6 +39,9 @@ struct gantry_agent;
 /* The state of a tenant's ivshmem door: tenant's slot, drained or not, when its sessions end, the next machine's bytes. */
 #define GANTRY_KEPT_DOOR_STATE "vd/%u/%u/%llx/%llx"
 
+/* A machine that is about to lose its device: machine, when its sessions end (0: never). */
+#define GANTRY_KEPT_LEAVING "m/%llx/leaving/%llx"
+
 /* A relay's process: its number, pid, tenant's slot. */
 #define GANTRY_KEPT_RELAY "r/%llx/pid/%d/%u"
 

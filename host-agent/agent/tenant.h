@@ -17,6 +17,7 @@
 
 #include "base/list.h"
 #include "host-agent/agent/config.h"
+#include "host-agent/agent/drain.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/shared/relay_page.h"
 
@@ -44,10 +45,7 @@ struct gantry_tenant {
 	char ivshmem_path[GANTRY_AGENT_PATH];
 	char ivshmem_state[160]; /* why that door is not open, if it should be */
 	uint64_t ivshmem_bytes;	 /* of the next machine's memory; 0: as configured */
-	bool ivshmem_drain;	 /* no machine comes in, no new session of those that are there */
-	struct event *drain_timer;
-	uint64_t drain_unix_ns; /* when it fires; 0: not */
-	char drain_reason[96];
+	struct gantry_drain drain; /* no machine comes in, no new session of those that are there */
 	struct gantry_list machines; /* struct gantry_machine */
 	int wake_fd;		     /* channel.c's */
 	struct event *wake_event;

@@ -417,7 +417,7 @@ static int attach(struct attachment *a, const Gantry__Admin__Doors *doors)
 	if (!r && a->config)
 		r = attach_kept(a);
 	if (r && a->reopen)
-		gantry_vm_door_reopen(a->ctl, a->tenant); /* the next machine gets the usual size */
+		gantry_vm_door_reopen(a->ctl, a->tenant, 0); /* the next machine gets the usual size */
 	return r ? r : report(a);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm detach: programs in the guest hear of it first and may leave; then the guest is asked for the device, and then the
- * door is open for the next machine.
+ * vm detach: programs in the guest hear of it first and may leave; then the guest is asked for the device. One that keeps
+ * it has its door opened again.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +25,7 @@ struct detachment {
 	struct gantry_vm_machine machine;
 	const struct gantry_vm_door *live;
 	const struct gantry_vm_door *kept;
+	uint32_t peer; /* the machine at the door, once it is drained; 0: it is not */
 	uint32_t left; /* programs that had not gone in time */
 };
 
@@ -106,6 +107,7 @@ static int drain(struct detachment *d)
 	peer = gantry_vm_peer(reply->doors->ivshmem, d->machine.uuid);
 	if (!peer)
 		return 0;
+	d->peer = peer->id;
 	r = gantry_vm_door_drain(d->ctl, d->live->tenant, peer, d->drain_ns);
 	if (!r)
 		r = gantry_vm_door_wait_empty(d->ctl, d->live->tenant, d->machine.uuid,
@@ -157,14 +159,15 @@ static int detach_live(struct detachment *d)
 
 	if (d->live->transport != GANTRY_VM_IVSHMEM)
 		return r;
-	if (!r)
-		unplug_channel(d);
-	if (!r)
-		gantry_vm_door_wait_gone(d->ctl, d->live->tenant, d->machine.uuid,
-					 gantry_deadline_ns(GONE_NS));
-	gantry_vm_door_reopen(d->ctl,
-			      d->live->tenant); /* for the next; for this one after a failure */
-	return r;
+	if (r) {
+		if (d->peer) /* its door alone: others may be leaving, too */
+			gantry_vm_door_reopen(d->ctl, d->live->tenant, d->peer);
+		return r;
+	}
+	unplug_channel(d);
+	gantry_vm_door_wait_gone(d->ctl, d->live->tenant, d->machine.uuid,
+				 gantry_deadline_ns(GONE_NS));
+	return 0;
 }
 
 static int detach_kept(struct detachment *d)

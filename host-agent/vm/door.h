@@ -16,8 +16,11 @@ const Gantry__Admin__DoorPeer *gantry_vm_peer(const Gantry__Admin__IvshmemDoor *
 
 /* The door's state becomes OPEN, and the next machine gets @bytes (0: what the tenant's configuration says). */
 int gantry_vm_door_open(struct gantry_ctl *ctl, const char *tenant, uint64_t bytes);
-/* The same on the way back from a failure: what cannot be undone is not worth a second line. */
-void gantry_vm_door_reopen(struct gantry_ctl *ctl, const char *tenant);
+/*
+ * The same on the way back from a failure: what cannot be undone is not worth a second line. For the machine @peer, which
+ * was to leave, alone; 0: for the next machine.
+ */
+void gantry_vm_door_reopen(struct gantry_ctl *ctl, const char *tenant, uint32_t peer);
 
 /* DRAIN for the machine @peer (NULL: all). Sessions that are left after @ns are ended by the agent. */
 int gantry_vm_door_drain(struct gantry_ctl *ctl, const char *tenant,

@@ -435,6 +435,50 @@ def test_drain_with_a_deadline_ends_who_is_left(t):
         t.contains(status_of(desk.notice())[1], "the device goes away", "its guest is told why")
 
 
+def number_of(agent, session):
+    """DoorPeer.id of the machine that has it."""
+    return next(s["machine"] for s in agent.sessions() if s["session_id"] == session)
+
+
+def drain_one(agent, number, ns=None):
+    deadline = field(2, field(1, ns)) if ns else b""
+    return ask_admin(agent, DRAIN, field(1, "red") + deadline + field(3, field(1, number)))[0]
+
+
+def test_machine_that_loses_its_device_stays_drained_when_the_door_is_opened_for_another(t):
+    with world(red={"ivshmem_machines": 3, "heap": "16M"}) as agent, machine(agent) as leaving, machine(agent) as other:
+        number = number_of(agent, leaving.desk(0).attach(heap=1 << 20).session)
+        t.equal(drain_one(agent, number), 0, "drained")
+        late = leaving.desk(1).claim()
+        t.equal((leaving.state, other.state), (ivpeer.DRAIN, ivpeer.OPEN), "it alone")
+        size = field(1, "red") + field(2, field(1, 32 << 20))
+        t.equal(ask_admin(agent, OPEN, size)[0], 0, "opened for the next machine")
+        t.equal((leaving.state, late.over), (ivpeer.DRAIN, True), "it is drained still")
+        agent.kill_agent()
+        agent.wait_ready()
+        t.equal(ask_admin(agent, OPEN, size)[0], 0, "and by the next agent")
+        t.equal((leaving.state, late.over), (ivpeer.DRAIN, True), "which knows of it")
+        t.equal(ask_admin(agent, OPEN, field(1, "red") + field(3, field(1, number)))[0], 0, "it stays after all")
+        late.wait_served()
+        t.equal(ask_admin(agent, OPEN, field(1, "red") + field(3, field(1, 99)))[0], 3, "no such machine")
+        with machine(agent) as small:
+            t.equal(small.bytes, 32 << 20, "what was said of the next one's size holds")
+
+
+def test_machines_that_lose_their_devices_have_times_of_their_own(t):
+    with world(red={"ivshmem_machines": 3, "heap": "16M"}) as agent, machine(agent) as first, machine(agent) as second:
+        soon, never = first.desk(0), second.desk(0)
+        numbers = [number_of(agent, desk.attach(heap=1 << 20).session) for desk in (soon, never)]
+        t.equal(drain_one(agent, numbers[0], 3000000000), 0, "in three seconds")
+        t.equal(drain_one(agent, numbers[1], 3600000000000), 0, "in an hour")
+        t.equal(ask_admin(agent, OPEN, field(1, "red"))[0], 0, "and others are welcome")
+        t.equal((soon.over, never.over), (False, False), "they go on")
+        agent.kill_agent()
+        agent.wait_ready()
+        harness.wait_until(lambda: soon.over and len(agent.sessions()) == 1, "the first one's time comes")
+        t.equal((never.over, second.state), (False, ivpeer.DRAIN), "the second's has not")
+
+
 def test_doors_are_shown_and_bad_requests_refused(t):
     with world() as agent, machine(agent) as vm:
         vm.desk(0).attach(heap=1 << 20)

@@ -74,7 +74,7 @@ class Agent:
         door = os.path.join(folder, "doors", "red")
         os.makedirs(door, mode=0o755)
         self.size, self.max_peers, self.right, self.cid = size, max_peers, right, cid
-        self.state = "open"
+        self.leaving = set()  # numbers of machines that are drained
         self.claims = 0  # programs at the door
         self.leave = True  # they do when the door drains
         self.asked = []
@@ -117,24 +117,31 @@ class Agent:
                 return answer(body)
         return message(_2=8, _3="this agent has only doors")
 
+    @property
+    def state(self):
+        """Of the machines that are here: "drain" if one of them is about to lose its device."""
+        return "drain" if self.leaving & set(self.server.peer_pids()) else "open"
+
     def show(self, _):
         vsock = {"_3": message(_1=self.cid, _2=7070, _4="open")} if self.cid else {}
         if not self.right:
             return field(20, message(_1="red", **vsock))
-        peers = [message(_1=peer, _2=pid, _4=self.server.size, _6=self.state, _7=self.claims, _8=self.claims, _9=64,
+        peers = [message(_1=peer, _2=pid, _4=self.server.size, _6="drain" if peer in self.leaving else "open", _7=self.claims, _8=self.claims, _9=64,
                          _10=peer) for peer, pid in sorted(self.server.peer_pids().items())]
         door = message(_1=self.server.path, _2=self.server.size, _3=self.size, _4=self.server.vectors,
-                       _5=self.max_peers, _6=self.state, _8=peers)
+                       _5=self.max_peers, _6="open", _8=peers)
         return field(20, message(_1="red", _2=door, **vsock))
 
-    def drain(self, _):
-        self.state = "drain"
+    def drain(self, body):
+        self.leaving.add(parse(body[3])[1])
         if self.leave:
             self.claims = 0
         return b""
 
     def open(self, body):
-        self.state = "open"
+        if 3 in body:
+            self.leaving.discard(parse(body[3])[1])
+            return b""
         self.server.size = parse(body[2])[1] if 2 in body else self.size
         return b""
 

@@ -167,7 +167,10 @@ def test_attach_and_detach_while_the_guest_runs(t):
         t.equal(detached["left"], 0)
         t.equal(world.agent.server.peer_pids(), {})
         t.equal(world.agent.state, "open")
-        t.contains(str(world.agent.asked), f"({door_agent.DOOR_DRAIN}, ")
+        asked = [verb for verb, _ in world.agent.asked]
+        t.contains(asked, door_agent.DOOR_DRAIN)
+        # Its machine is gone; what was drained beside it, or is to come, is none of its business.
+        t.true(door_agent.DOOR_OPEN not in asked[asked.index(door_agent.DOOR_DRAIN):], f"a door was opened: {asked}")
         t.equal(world.row("one")["tenant"], "")
         t.true(device not in machine.do("ls /sys/bus/pci/devices"), "the guest still has the device")
         refused(t, world, machine, world.ctl("detach", "one"), NOT_FOUND, "has no door")
