@@ -7,7 +7,8 @@
  *   tenant.c   tenants from the configuration conn.c     guests at a door: messages, waiting
  *   door.c     Unix sockets                   ivshmem.c  virtual machines that connect
  *   doormem.c  their memory: desks, segments  extents.c  who has which part of it
- *   drain.c    their doors before they go     channel.c  how they are woken by bytes
+ *   parts.c    cleared before they are given  channel.c  how they are woken by bytes
+ *   drain.c    their doors before they go
  *   ask.c      what a guest may have          session.c  a session's memory and its end
  *   attach.c   the road to a session          recover.c  after a worker's death
  *   worker.c   worker processes               call.c     requests to them
@@ -128,8 +129,10 @@ struct gantry_agent {
 	struct gantry_list tenants;
 	struct gantry_list sessions;
 	struct gantry_list workers;
-	struct gantry_list wanting; /* sessions that wait for a worker */
-	struct gantry_list held;    /* ivshmem.c: connections that are over */
+	struct gantry_list wanting;  /* sessions that wait for a worker */
+	struct gantry_list held;     /* ivshmem.c: connections that are over */
+	struct gantry_list clearing; /* parts.c: door memories */
+	struct event *clear_timer;
 	uint64_t next_session_id;
 	uint64_t next_worker_id;
 	uint64_t next_machine_id;
@@ -194,8 +197,8 @@ struct gantry_agent {
 static inline void gantry_agent_blank(struct gantry_agent *a)
 {
 	struct gantry_list *const lists[] = {
-		&a->tenants, &a->sessions, &a->workers,	  &a->wanting, &a->held,     &a->migrations,
-		&a->relays,  &a->movers,   &a->handovers, &a->mps,     &a->mps_runs,
+		&a->tenants,	&a->sessions, &a->workers, &a->wanting,	  &a->held, &a->clearing,
+		&a->migrations, &a->relays,   &a->movers,  &a->handovers, &a->mps,  &a->mps_runs,
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(lists); i++)

@@ -421,6 +421,8 @@ void gantry_attach_begin(struct gantry_conn *c)
 		r = c->ops->place(c, &shape, &version, &place, &err);
 	else
 		r = gantry_ask_bound(&c->hello, &t->conf, t->host_mem_used, &shape, &version, &err);
+	if (r > 0)
+		return; /* there will be, and it begins anew */
 	if (r < 0) {
 		t->denied += r == GANTRY_E_LIMIT;
 		gantry_conn_refuse(c, r, err.text);

@@ -199,7 +199,7 @@ static bool tenant_full(const struct gantry_tenant *t, char text[GANTRY_DOOR_TEX
 	return true;
 }
 
-static void admit(struct gantry_conn *c)
+void gantry_conn_admit(struct gantry_conn *c)
 {
 	struct gantry_tenant *t = c->tenant;
 	char text[GANTRY_DOOR_TEXT];
@@ -249,7 +249,7 @@ static void handle_hello(struct gantry_conn *c, const struct gantry_door_hello *
 	c->tenant->nhalf_open--;
 	c->state = GANTRY_CONN_ATTACHING;
 	c->hello = *hello;
-	admit(c);
+	gantry_conn_admit(c);
 }
 
 static void handle_request(struct gantry_conn *c, uint16_t kind, const void *msg)

@@ -56,7 +56,8 @@ struct gantry_conn_ops {
 	void (*close)(struct gantry_conn *c);
 	/*
 	 * The shape that its HELLO gets, and where the session's memory is; a status with a sentence if it gets
-	 * none. NULL: memory of its own, bounded by what the tenant has.
+	 * none; 1: not yet, the binding calls gantry_conn_admit() when there is. NULL: memory of its own, bounded
+	 * by what the tenant has.
 	 */
 	int (*place)(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
 		     struct gantry_session_place *ret_place, struct gantry_err *err);
@@ -91,6 +92,8 @@ void gantry_conn_resume(struct gantry_conn *c, struct gantry_session *s);
 void gantry_conn_message(struct gantry_conn *c, const void *msg, size_t len);
 /* It broke the door's rules: an attached one's session ends, another is refused. @c is gone. */
 void gantry_conn_broke(struct gantry_conn *c, const char *text);
+/* Its HELLO is dealt with once more: what place() waited for has come. @c may be gone afterwards. */
+void gantry_conn_admit(struct gantry_conn *c);
 /* The guest has hung up, or ended. @c is gone. */
 void gantry_conn_gone(struct gantry_conn *c);
 /* A REFUSE for somebody who never becomes a connection. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -122,18 +123,10 @@ static void desk_close(struct gantry_conn *c)
 	if (c->session)
 		gantry_keep_drop(c->agent, "s/%llx/door", (unsigned long long)c->session->id);
 	gantry_conn_fini(c);
+	gantry_parts_forget(d);
 	d->open = false;
 	/* Release: who sees it sees the last message too. */
 	gantry_store_release(&shared_of(d)->served, 0ull);
-}
-
-/* Zero, and memory that the host has back until it is touched. */
-static int punch(const struct gantry_doormem *m, uint64_t off, uint64_t bytes)
-{
-	return fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
-			 (off_t)bytes) < 0
-		       ? -errno
-		       : 0;
 }
 
 static void say_wake(struct gantry_desk *d, struct gantry_session_place *ret_place)
@@ -160,33 +153,44 @@ static uint32_t choose_bell(struct gantry_doormem *m)
 	return m->nvectors == 1 ? 0 : 1 + m->next_bell++ % (m->nvectors - 1);
 }
 
+/* What it gets does not depend on how much of what others have left is clean yet. */
+static int find_part(struct gantry_desk *d, struct gantry_err *err)
+{
+	struct gantry_doormem *m = d->mem;
+	const struct gantry_ask_room room = {
+		.largest_bytes = gantry_extents_largest_later(&m->extents),
+		.share_bytes = (m->bytes - DATA_OFF) / 4,
+	};
+	int r = gantry_ask_within(&d->conn.hello, &m->tenant->conf, &room, &d->shape, &d->version,
+				  err);
+
+	if (r < 0)
+		return r;
+	r = gantry_parts_take(d, d->shape.segment.segment_bytes);
+	return r < 0 ? gantry_err_set(err, GANTRY_E_AGAIN,
+				      "this machine's door memory is in too many pieces")
+		     : r;
+}
+
 static int desk_place(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
 		      struct gantry_session_place *ret_place, struct gantry_err *err)
 {
 	struct gantry_desk *d = of(c);
 	struct gantry_doormem *m = d->mem;
-	const struct gantry_ask_room room = {
-		.largest_bytes = gantry_extents_largest(&m->extents),
-		.share_bytes = (m->bytes - DATA_OFF) / 4,
-	};
-	uint64_t off = 0;
-	int r = gantry_ask_within(&c->hello, &c->tenant->conf, &room, ret_shape, ret_version, err);
+	int r = d->part == GANTRY_PART_READY ? 0 : find_part(d, err);
 
-	if (r < 0)
+	if (r != 0)
 		return r;
-	/* What is left of the one before, and what the machine wrote where nothing was its. */
-	if (gantry_extents_take(&m->extents, ret_shape->segment.segment_bytes, &off) < 0 ||
-	    punch(m, off, ret_shape->segment.segment_bytes) < 0) {
-		(void)gantry_extents_put(&m->extents, off);
-		return gantry_err_set(err, GANTRY_E_AGAIN, "the door memory cannot be cleared");
-	}
+	d->part = GANTRY_PART_NONE; /* the session's from here on */
 	m->nsessions++;
 	d->bell_vector = choose_bell(m);
+	*ret_shape = d->shape;
+	*ret_version = d->version;
 	*ret_place = (struct gantry_session_place){
 		.doormem = m,
 		.desk = d->index,
 		.generation = d->seen,
-		.off = off,
+		.off = d->part_off,
 		.fd = m->fd,
 		.bell_fd = m->bells[d->bell_vector],
 	};
@@ -406,22 +410,45 @@ static void free_mem(struct gantry_doormem *m)
 		gantry_fd_close(m->bells[i]);
 		gantry_fd_close(m->vectors[i]);
 	}
+	gantry_fd_close(m->seek_fd);
 	gantry_fd_close(m->fd);
 	free(m);
 }
 
-/* The last of it: nobody has it, in no process of ours. */
-static void reap(struct gantry_doormem *m)
+static void free_last(struct gantry_doormem *m)
 {
 	struct gantry_tenant *t = m->tenant;
 
-	if (!m->abandoned || m->nsessions > 0)
-		return;
-	gantry_keep_drop_tree(m->agent, "m/%llx/", (unsigned long long)m->id);
+	gantry_list_remove(&m->clearing_link);
 	t->host_mem_used -= m->bytes < t->host_mem_used ? m->bytes : t->host_mem_used;
 	t->ndoormems--;
 	free_mem(m);
 	gantry_tenant_reap(t);
+}
+
+/*
+ * What is freed by the last who closes it is freed in one go, and the last may be we. Where we are in a hurry it is.
+ */
+void gantry_doormem_reap(struct gantry_doormem *m)
+{
+	if (!m->abandoned || m->nsessions > 0)
+		return;
+	if (!m->is_ending) {
+		m->is_ending = true;
+		gantry_keep_drop_tree(m->agent, "m/%llx/", (unsigned long long)m->id);
+		gantry_parts_clear_all(m, DATA_OFF);
+	}
+	if (m->nclearing == 0 || m->agent->stopping)
+		free_last(m);
+}
+
+void gantry_doormems_end(struct gantry_tenant *t)
+{
+	t->nsessions++; /* keeps the tenant alive meanwhile */
+	gantry_list_for_each_safe(&t->agent->clearing, struct gantry_doormem, clearing_link, m)
+		if (m->tenant == t && m->is_ending)
+			free_last(m);
+	t->nsessions--;
 }
 
 static void end_all(struct gantry_doormem *m, int status, const char *text)
@@ -451,18 +478,14 @@ void gantry_doormem_close(struct gantry_doormem *m, int status, const char *text
 	end_all(m, status, text);
 	m->abandoned = true;
 	m->nsessions--;
-	reap(m);
+	gantry_doormem_reap(m);
 }
 
 void gantry_doormem_put(struct gantry_doormem *m, uint64_t off)
 {
-	uint64_t bytes = gantry_extents_put(&m->extents, off);
-
-	if (bytes == 0)
-		return;
-	(void)punch(m, off, bytes); /* and again before anyone has it */
 	m->nsessions--;
-	reap(m);
+	gantry_parts_put(m, off);
+	gantry_doormem_reap(m);
 }
 
 static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32_t nvectors)
@@ -476,7 +499,8 @@ static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32
 	m->id = id;
 	m->nvectors = nvectors;
 	m->state = GANTRY_DOORMEM_ABSENT; /* until the machine has it */
-	m->fd = -EBADF;
+	m->fd = m->seek_fd = -EBADF;
+	gantry_list_init(&m->clearing_link);
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_MAX_VECTORS; i++)
 		m->bells[i] = m->vectors[i] = -EBADF;
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
@@ -491,9 +515,13 @@ static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32
 static int map(struct gantry_doormem *m, struct gantry_err *err)
 {
 	void *base = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	char path[32];
 
 	if (base == MAP_FAILED)
 		return gantry_err_set_errno(err, -errno, "mapping a door's memory");
+	/* Without it nothing is known to be clean. */
+	(void)gantry_str_format(path, sizeof(path), "/proc/self/fd/%d", m->fd); /* it fits */
+	m->seek_fd = open(path, O_RDONLY | O_CLOEXEC);
 	m->hdr = base;
 	m->shared = (struct gantry_doormem_desk *)((uint8_t *)base + DESKS_OFF);
 	gantry_extents_init(&m->extents, DATA_OFF, m->bytes);
@@ -599,13 +627,13 @@ int gantry_doormem_restore(struct gantry_tenant *t, uint64_t id, uint32_t nvecto
 			   int fd, struct gantry_doormem **ret_mem, struct gantry_err *err)
 {
 	struct gantry_doormem *m = blank(t, id, nvectors);
-	off_t bytes = lseek(fd, 0, SEEK_END);
+	struct stat st;
 	int r;
 
 	if (!m)
 		return gantry_err_set(err, -ENOMEM, "no memory for a door");
 	m->epoch = epoch;
-	m->bytes = bytes > 0 ? (uint64_t)bytes : 0;
+	m->bytes = fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 	r = m->bytes > DATA_OFF ? take_vectors(m, err)
 				: gantry_err_set(err, -EINVAL, "its memory is too small");
 	if (r == 0) {

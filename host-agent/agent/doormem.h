@@ -15,8 +15,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/list.h"
+#include "host-agent/agent/ask.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/extents.h"
+#include "host-agent/agent/parts.h"
 #include "proto/doormem.h"
 
 struct gantry_doormem;
@@ -39,6 +42,10 @@ struct gantry_desk {
 	uint32_t wake; /* enum gantry_doormem_wake: what is used of what the claim offers */
 	uint32_t wake_vector;
 	uint32_t bell_vector;
+	enum gantry_desk_part part; /* that its session is to have; NONE when it has it */
+	uint64_t part_off;
+	struct gantry_shape shape; /* of who waits for a part */
+	uint32_t version;
 	uint32_t taken; /* the boxes' counts, as they are meant to be */
 	uint32_t host_posted;
 	uint32_t notice_posted;
@@ -53,7 +60,9 @@ struct gantry_doormem {
 	uint32_t nvectors;
 	uint32_t state; /* enum gantry_doormem_state */
 	bool abandoned; /* no machine has it any more */
+	bool is_ending; /* and no session: it goes when it is clean */
 	int fd;
+	int seek_fd; /* the same, with a position of its own: nobody else can hold the lock of that */
 	int bells[GANTRY_DOORMEM_MAX_VECTORS];	 /* the host's doorbells: the machine rings */
 	int vectors[GANTRY_DOORMEM_MAX_VECTORS]; /* the machine's interrupts: workers signal */
 	bool interrupts; /* a program of the machine has asked for them: its hypervisor needs them too */
@@ -66,7 +75,10 @@ struct gantry_doormem {
 	struct gantry_budget dealings;
 	struct gantry_budget claims;
 	struct gantry_extents extents;
-	uint32_t nsessions; /* that have an extent */
+	uint32_t nsessions;		  /* that have an extent */
+	struct gantry_list clearing_link; /* agent->clearing: extents of it are being cleared */
+	uint32_t nclearing;		  /* so many */
+	uint64_t clear_next; /* whose turn it is: the one that begins here, or after it */
 	struct gantry_desk desks[GANTRY_DOORMEM_DESKS];
 };
 
@@ -85,7 +97,7 @@ int gantry_doormem_restore(struct gantry_tenant *t, uint64_t id, uint32_t nvecto
 			   int fd, struct gantry_doormem **ret_mem, struct gantry_err *err);
 /* Claims that nobody serves: those of before are told to come again. */
 void gantry_doormem_resume(struct gantry_doormem *m);
-/* CLOSED for good: its guests' sessions end. It is freed with the last of them: now, if there is none. */
+/* CLOSED for good: its guests' sessions end. It is freed when the last has, and what they left is cleared: see reap. */
 void gantry_doormem_close(struct gantry_doormem *m, int status, const char *text);
 void gantry_doormem_drain(struct gantry_doormem *m, bool drain);
 /* Its guests' sessions end, and claims that have none yet. */
@@ -96,6 +108,11 @@ unsigned gantry_doormem_look(struct gantry_doormem *m);
 void gantry_doormem_beat(struct gantry_doormem *m);
 uint32_t gantry_doormem_guests(const struct gantry_doormem *m);
 uint32_t gantry_doormem_claims(const struct gantry_doormem *m);
+
+/* Frees it if no machine, no session and no clearing has it. */
+void gantry_doormem_reap(struct gantry_doormem *m);
+/* Memories of @t that only wait to be clean go at once, however long that takes. */
+void gantry_doormems_end(struct gantry_tenant *t);
 
 /* ---- sessions in it ---- */
 

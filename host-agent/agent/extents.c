@@ -87,6 +87,48 @@ uint64_t gantry_extents_largest(const struct gantry_extents *e)
 	return largest;
 }
 
+uint64_t gantry_extents_largest_later(const struct gantry_extents *e)
+{
+	uint64_t largest = 0, from = e->begin;
+	uint32_t nstaying = 0;
+
+	for (uint32_t i = 0; i < e->n; i++) {
+		const struct gantry_extent *x = &e->taken[i];
+
+		if (x->is_leaving)
+			continue;
+		largest = x->off - from > largest ? x->off - from : largest;
+		from = x->off + x->bytes;
+		nstaying++;
+	}
+	if (nstaying == GANTRY_EXTENTS_MAX)
+		return 0;
+	return e->end - from > largest ? e->end - from : largest;
+}
+
+struct gantry_extent *gantry_extents_find(struct gantry_extents *e, uint64_t off)
+{
+	for (uint32_t i = 0; i < e->n; i++)
+		if (e->taken[i].off == off)
+			return &e->taken[i];
+	return NULL;
+}
+
+struct gantry_extent *gantry_extents_dirty(struct gantry_extents *e, uint64_t off)
+{
+	struct gantry_extent *lowest = NULL;
+
+	for (uint32_t i = 0; i < e->n; i++) {
+		struct gantry_extent *x = &e->taken[i];
+
+		if (x->is_dirty && x->off >= off)
+			return x;
+		if (x->is_dirty && !lowest)
+			lowest = x;
+	}
+	return lowest;
+}
+
 uint64_t gantry_extents_used(const struct gantry_extents *e)
 {
 	uint64_t used = 0;

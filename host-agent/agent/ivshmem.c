@@ -204,6 +204,7 @@ static void beat(evutil_socket_t fd, short what, void *arg)
 	/* it is there: no memory needed */
 	(void)gantry_timer_set(m->agent, &m->beat_timer, BEAT_NS, beat, m);
 	(void)gantry_doormem_look(m->mem);
+	gantry_parts_go_on(m->agent);
 	send_rest(m);
 }
 
@@ -345,7 +346,13 @@ static int connect_machine(struct gantry_machine *m, int fd)
 
 /* ---- the listener ---- */
 
-static int may_connect(const struct gantry_tenant *t, struct gantry_err *err)
+static bool has_room(const struct gantry_tenant *t)
+{
+	return t->host_mem_used <= t->conf.host_mem_bytes &&
+	       gantry_ivshmem_bytes(t) <= t->conf.host_mem_bytes - t->host_mem_used;
+}
+
+static int may_connect(struct gantry_tenant *t, struct gantry_err *err)
 {
 	const struct gantry_tenant_conf *conf = &t->conf;
 	size_t n = gantry_list_count(&t->machines);
@@ -355,8 +362,9 @@ static int may_connect(const struct gantry_tenant *t, struct gantry_err *err)
 	if (n >= conf->ivshmem_machines)
 		return gantry_err_set(err, GANTRY_E_FULL, "%zu of ivshmem_machines = %u are here",
 				      n, conf->ivshmem_machines);
-	if (t->host_mem_used > conf->host_mem_bytes ||
-	    gantry_ivshmem_bytes(t) > conf->host_mem_bytes - t->host_mem_used)
+	if (!has_room(t))
+		gantry_doormems_end(t);
+	if (!has_room(t))
 		return gantry_err_set(err, GANTRY_E_LIMIT,
 				      "the tenant's host_mem has no room for another door memory");
 	return 0;

@@ -280,6 +280,8 @@ TENANT(tenant_weight, t->conf.weight)
 TENANT(tenant_machines, gantry_list_count(&t->machines))
 TENANT(tenant_claims, t->nclaims)
 TENANT(tenant_looks, t->nlooks)
+TENANT(tenant_cleared, t->cleared_bytes)
+TENANT(tenant_clearings, t->nclearings)
 TENANT(tenant_desks, desks_taken(t))
 TENANT(tenant_relays, relayed(t).n)
 TENANT(tenant_relay_in, relayed(t).sum.bytes_in)
@@ -312,6 +314,10 @@ static const struct family tenant_families[] = {
 	  tenant_claims },
 	{ "gantry_tenant_machine_looks_total", "Times desks of machines were looked at", true,
 	  tenant_looks },
+	{ "gantry_tenant_machine_cleared_bytes_total",
+	  "Memory of machines' doors that was cleared after a session", true, tenant_cleared },
+	{ "gantry_tenant_machine_clearings_total", "Steps in which that was done", true,
+	  tenant_clearings },
 	{ "gantry_tenant_machine_desks", "Desks of machines taken by programs", false,
 	  tenant_desks },
 	{ "gantry_tenant_relays", "Relay processes now: sessions whose guests are behind streams",

@@ -477,6 +477,7 @@ static void free_all(struct gantry_agent *a)
 	gantry_renew_fini(a);
 	gantry_event_free(&a->warm_timer);
 	gantry_event_free(&a->deadline_timer);
+	gantry_event_free(&a->clear_timer);
 	gantry_event_free(&a->journal_event);
 	gantry_event_free(&a->stop_timer);
 	gantry_event_free(&a->watchdog_timer);

@@ -305,6 +305,7 @@ void gantry_tenant_free(struct gantry_tenant *t)
 {
 	gantry_door_close(t);
 	gantry_ivshmem_close(t, GANTRY_E_DETACHED, "the door was closed");
+	gantry_doormems_end(t);
 	gantry_drain_forget(t);
 	gantry_relays_disown(t);
 	gantry_vsock_door_close(t);

@@ -43,18 +43,20 @@ struct gantry_tenant {
 	int ivshmem_fd;
 	struct event *ivshmem_event;
 	char ivshmem_path[GANTRY_AGENT_PATH];
-	char ivshmem_state[160]; /* why that door is not open, if it should be */
-	uint64_t ivshmem_bytes;	 /* of the next machine's memory; 0: as configured */
+	char ivshmem_state[160];   /* why that door is not open, if it should be */
+	uint64_t ivshmem_bytes;	   /* of the next machine's memory; 0: as configured */
 	struct gantry_drain drain; /* no machine comes in, no new session of those that are there */
 	struct gantry_list machines; /* struct gantry_machine */
 	int wake_fd;		     /* channel.c's */
 	struct event *wake_event;
 	char wake_path[GANTRY_AGENT_PATH];
 	struct gantry_list channels;
-	uint64_t nclaims;   /* of programs in machines, ever */
-	uint64_t nlooks;    /* at desks of machines, ever */
-	uint32_t ndoormems; /* of machines that are here, or whose sessions still end */
-	int vsock_fd;	    /* listens at conf.vsock_path */
+	uint64_t nclaims;	/* of programs in machines, ever */
+	uint64_t nlooks;	/* at desks of machines, ever */
+	uint64_t nclearings;	/* steps in which parts of machines' memories were cleared, ever */
+	uint64_t cleared_bytes; /* by those */
+	uint32_t ndoormems;	/* of machines that are here, or whose sessions still end */
+	int vsock_fd;		/* listens at conf.vsock_path */
 	struct event *vsock_event;
 	char vsock_path[GANTRY_CONFIG_TEXT]; /* of what is open */
 	struct gantry_relay_page relayed;    /* by relays that have ended */

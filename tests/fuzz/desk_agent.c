@@ -54,6 +54,7 @@ static void end_agent(void)
 	gantry_ivshmem_fini(&agent);
 	gantry_event_free(&agent.journal_event);
 	gantry_event_free(&agent.door_retry_timer);
+	gantry_event_free(&agent.clear_timer);
 	gantry_store_fini(&agent.kept);
 	event_base_free(agent.base);
 	free(agent.events);

@@ -135,6 +135,32 @@ def test_memory_of_a_segment_is_zero_when_given(t):
         t.true(heap > welcome.off, "the heap is in the segment")
 
 
+def test_agent_serves_while_a_large_part_is_cleared(t):
+    step = 4 << 20
+    with world(red={"ivshmem_size": "256M", "heap": "200M"}) as agent, machine(agent) as vm:
+        desk = vm.desk(0)
+        first = desk.attach(heap=200 << 20)
+        end = first.off + first.bytes
+        for off in range(first.off, end, step):
+            vm.map[off:min(off + step, end)] = b"\xa5" * min(step, end - off)
+        desk.clear()
+        late = vm.desk(1).claim().wait_served()
+        late.post(ivpeer.hello(heap=200 << 20))     # has room only where the first one was
+        longest, asked = 0, 0
+        while late.get("<I", 136) == late.get("<I", 76):
+            began = time.monotonic()
+            t.equal(ask_admin(agent, SHOW, field(1, "red"))[0], 0, "it answers")
+            longest, asked = max(longest, time.monotonic() - began), asked + 1
+        t.equal(kind_of(late.answer()), ivpeer.WELCOME)
+        t.note(f"{asked} questions meanwhile, the longest answer took {1000 * longest:.1f} ms")
+        off = late.get("<Q", 152)
+        t.equal(off, first.off, "where the first one was")
+        heap = first.off + struct.unpack_from("<Q", vm.map, off + 40)[0]
+        t.equal(sum(vm.map[at:min(at + step, end)].count(0xa5) for at in range(heap, end, step)), 0, "left over")
+        t.true(metric(agent, "gantry_tenant_machine_clearings_total") >= first.bytes // step, "in steps")
+        t.true(metric(agent, "gantry_tenant_machine_cleared_bytes_total") >= first.bytes, "all of it")
+
+
 def test_segments_are_as_large_as_there_is_room(t):
     with world() as agent, machine(agent) as vm:
         sizes = [vm.desk(i).attach().bytes for i in range(2)]
@@ -469,10 +495,9 @@ def test_machines_that_lose_their_devices_have_times_of_their_own(t):
     with world(red={"ivshmem_machines": 3, "heap": "16M"}) as agent, machine(agent) as first, machine(agent) as second:
         soon, never = first.desk(0), second.desk(0)
         numbers = [number_of(agent, desk.attach(heap=1 << 20).session) for desk in (soon, never)]
-        t.equal(drain_one(agent, numbers[0], 3000000000), 0, "in three seconds")
+        t.equal(drain_one(agent, numbers[0], 4000000000), 0, "in four seconds")
         t.equal(drain_one(agent, numbers[1], 3600000000000), 0, "in an hour")
         t.equal(ask_admin(agent, OPEN, field(1, "red"))[0], 0, "and others are welcome")
-        t.equal((soon.over, never.over), (False, False), "they go on")
         agent.kill_agent()
         agent.wait_ready()
         harness.wait_until(lambda: soon.over and len(agent.sessions()) == 1, "the first one's time comes")

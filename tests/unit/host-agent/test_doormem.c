@@ -38,12 +38,10 @@ static int vectors[4];
 static uint32_t nvectors;
 static struct gantry_doormem_header *hdr;
 static struct gantry_doormem_desk *desks;
+static uint8_t *all; /* of a large one */
 
-static void set_up(void)
+static void set_up_with(const char *text)
 {
-	static const char text[] = "[tenant red]\nsessions = 4\nivshmem = yes\nivshmem_size = 8M\n"
-				   "ivshmem_vectors = 2\n";
-
 	gantry_log_level_set(GANTRY_LOG_ERR);
 	(void)snprintf(dir, sizeof(dir), "/tmp/gantry-doormem.XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(dir));
@@ -62,8 +60,26 @@ static void set_up(void)
 	ck_assert_int_ge(tenant->ivshmem_fd, 0);
 }
 
+static void set_up(void)
+{
+	set_up_with("[tenant red]\nsessions = 4\nivshmem = yes\nivshmem_size = 8M\n"
+		    "ivshmem_vectors = 2\n");
+}
+
+#define LARGE_BYTES (64u << 20)
+
+/* A machine of a size that is worth while to clear in steps, and no memory for two of them. */
+static void set_up_large(void)
+{
+	set_up_with("[tenant red]\nsessions = 4\nivshmem = yes\nivshmem_size = 64M\n"
+		    "ivshmem_vectors = 2\nheap = 64M\nhost_mem = 100M\n");
+}
+
 static void hang_up(void)
 {
+	if (all)
+		(void)munmap(all, LARGE_BYTES); /* it is mapped */
+	all = NULL;
 	if (hdr)
 		(void)munmap(hdr, 2u << 20); /* it is mapped */
 	hdr = NULL;
@@ -83,6 +99,7 @@ static void tear_down(void)
 	gantry_ivshmem_fini(&agent);
 	gantry_event_free(&agent.journal_event);
 	gantry_event_free(&agent.door_retry_timer);
+	gantry_event_free(&agent.clear_timer);
 	gantry_store_fini(&agent.kept);
 	event_base_free(agent.base);
 	free(agent.events);
@@ -342,10 +359,224 @@ START_TEST(test_doormem_scribbles_are_borne)
 }
 END_TEST
 
+/* ---- parts, and clearing them ---- */
+
+#define STEP GANTRY_PARTS_STEP_BYTES
+#define MIB  (1u << 20)
+
+static struct gantry_doormem *come_in_large(void)
+{
+	come_in();
+	all = mmap(NULL, LARGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	ck_assert_ptr_ne(all, MAP_FAILED);
+	return mem();
+}
+
+/* A session's part, as if there were one. */
+static uint64_t use_part(struct gantry_doormem *m, uint64_t bytes)
+{
+	struct gantry_desk *d = &m->desks[GANTRY_DOORMEM_DESKS - 1];
+
+	ck_assert_int_eq(gantry_parts_take(d, bytes), 0);
+	ck_assert_int_eq(d->part, GANTRY_PART_READY);
+	d->part = GANTRY_PART_NONE;
+	m->nsessions++;
+	return d->part_off;
+}
+
+static bool is_zero(uint64_t off, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		if (all[off + i])
+			return false;
+	return true;
+}
+
+/* Until so many more steps were done; each turn of the loop does one at most. */
+static void run_steps(uint64_t n)
+{
+	uint64_t wanted = tenant->nclearings + n;
+
+	while (tenant->nclearings < wanted) {
+		uint64_t before = tenant->nclearings, cleared = tenant->cleared_bytes;
+
+		ck_assert_int_eq(event_base_loop(agent.base, EVLOOP_ONCE), 0);
+		ck_assert_uint_le(tenant->nclearings, before + 1);
+		ck_assert_uint_le(tenant->cleared_bytes - cleared, STEP);
+	}
+}
+
+static void post_hello(uint32_t desk, uint64_t heap_bytes)
+{
+	struct gantry_door_hello hello = { .version_min = 1,
+					   .version_max = 1,
+					   .heap_bytes = heap_bytes };
+
+	gantry_door_header_init(&hello.h, GANTRY_DOOR_HELLO, 0);
+	claim(desk);
+	post(desk, &hello, sizeof(hello));
+}
+
+static bool is_answered(uint32_t desk)
+{
+	return desks[desk].host_posted != desks[desk].host_taken;
+}
+
+START_TEST(test_parts_put_dirty_is_cleared_in_steps_and_free_when_clean)
+{
+	struct gantry_doormem *m = come_in_large();
+	uint64_t off = use_part(m, 10 * STEP);
+
+	memset(all + off, 0xa5, 10 * STEP);
+	gantry_doormem_put(m, off);
+	ck_assert_uint_eq(tenant->nclearings, 0); /* that is the event loop's */
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 10 * STEP);
+	run_steps(9);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 10 * STEP);
+	ck_assert_uint_eq(m->nclearing, 1);
+	run_steps(1);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0);
+	ck_assert_uint_eq(m->nclearing, 0);
+	ck_assert_uint_eq(tenant->cleared_bytes, 10 * STEP);
+	ck_assert(is_zero(off, 10 * STEP));
+	ck_assert(gantry_list_is_empty(&agent.clearing));
+}
+END_TEST
+
+START_TEST(test_parts_put_costs_what_was_touched)
+{
+	struct gantry_doormem *m = come_in_large();
+	uint64_t off = use_part(m, 10 * STEP);
+
+	gantry_doormem_put(m, off);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0); /* nothing was */
+	off = use_part(m, 10 * STEP);
+	all[off + 7 * STEP] = 1;
+	gantry_doormem_put(m, off);
+	run_steps(1);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0);
+	ck_assert_uint_eq(all[off + 7 * STEP], 0);
+}
+END_TEST
+
+START_TEST(test_parts_of_a_memory_take_turns)
+{
+	struct gantry_doormem *m = come_in_large();
+	uint64_t a = use_part(m, 3 * STEP), b = use_part(m, 3 * STEP);
+
+	memset(all + a, 1, 3 * STEP);
+	memset(all + b, 1, 3 * STEP);
+	gantry_doormem_put(m, a);
+	gantry_doormem_put(m, b);
+	run_steps(4);
+	ck_assert_uint_eq(gantry_extents_find(&m->extents, a)->clean_off, a + 2 * STEP);
+	ck_assert_uint_eq(gantry_extents_find(&m->extents, b)->clean_off, b + 2 * STEP);
+	run_steps(2);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0);
+}
+END_TEST
+
+START_TEST(test_parts_being_cleared_are_waited_for)
+{
+	struct gantry_doormem *m = come_in_large();
+	uint64_t off = use_part(m, 56 * MIB);
+
+	memset(all + off, 1, 56 * MIB);
+	gantry_doormem_put(m, off);
+	post_hello(0, 40 * MIB);
+	ck_assert_int_eq(m->desks[0].part, GANTRY_PART_ROOM);
+	run_steps(13);
+	ck_assert(!is_answered(0));
+	run_steps(1);
+	expect_refuse(0, GANTRY_E_NO_DEVICE); /* as far as one comes here */
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0);
+	ck_assert_uint_eq(m->nsessions, 0);
+}
+END_TEST
+
+START_TEST(test_parts_that_the_machine_wrote_to_are_cleared_before_they_are_given)
+{
+	struct gantry_doormem *m = come_in_large();
+
+	memset(all + 2 * MIB, 1, LARGE_BYTES - 2 * MIB);
+	post_hello(3, 16 * MIB);
+	ck_assert_int_eq(m->desks[3].part, GANTRY_PART_CLEARING);
+	run_steps(4);
+	ck_assert(!is_answered(3));
+	all[2 * MIB] = 1; /* that is its own affair: it is not cleared for ever */
+	while (!is_answered(3))
+		run_steps(1);
+	expect_refuse(3, GANTRY_E_NO_DEVICE);
+	ck_assert_uint_le(tenant->nclearings, 6);
+	ck_assert(is_zero(2 * MIB + 1, 16 * MIB));
+}
+END_TEST
+
+START_TEST(test_parts_of_who_goes_meanwhile_are_free_when_clean)
+{
+	struct gantry_doormem *m = come_in_large();
+
+	memset(all + 2 * MIB, 1, LARGE_BYTES - 2 * MIB);
+	post_hello(3, 16 * MIB);
+	post_hello(4, 60 * MIB); /* and who waits for room that they have */
+	run_steps(1);
+	ck_assert_int_eq(m->desks[4].part, GANTRY_PART_CLEARING);
+	desks[3].generation++;
+	desks[4].generation++;
+	(void)gantry_doormem_look(m);
+	ck_assert_uint_eq(tenant->nhalf_open, 0);
+	ck_assert_uint_ge(m->nclearing, 1);
+	while (m->nclearing > 0)
+		run_steps(1);
+	ck_assert_uint_eq(gantry_extents_used(&m->extents), 0);
+}
+END_TEST
+
+START_TEST(test_parts_of_a_machine_that_is_gone_are_cleared_before_the_memory_goes)
+{
+	struct gantry_doormem *m = come_in_large();
+	uint64_t off = use_part(m, 5 * STEP);
+
+	memset(all + 2 * MIB, 1, 9 * STEP); /* also where nothing is its own */
+	gantry_doormem_put(m, off);
+	run_steps(1);
+	hang_up();
+	run_loop();
+	ck_assert_uint_eq(tenant->ndoormems, 1);
+	ck_assert_uint_eq(tenant->host_mem_used, LARGE_BYTES);
+	while (tenant->ndoormems > 0)
+		ck_assert_int_eq(event_base_loop(agent.base, EVLOOP_ONCE), 0);
+	ck_assert_uint_eq(tenant->nclearings, 9);
+	ck_assert_uint_eq(tenant->host_mem_used, 0);
+}
+END_TEST
+
+START_TEST(test_parts_of_a_machine_that_is_gone_do_not_keep_the_next_one_out)
+{
+	uint64_t off, before;
+
+	come_in_large();
+	off = use_part(mem(), 5 * STEP);
+	memset(all + off, 1, 5 * STEP);
+	gantry_doormem_put(mem(), off);
+	hang_up();
+	/* Not run_loop(): what is cleared meanwhile is not the matter. */
+	while (tenant->machines.next != &tenant->machines)
+		ck_assert_int_eq(event_base_loop(agent.base, EVLOOP_ONCE), 0);
+	ck_assert_uint_eq(tenant->ndoormems, 1);
+	before = tenant->nclearings;
+	come_in();
+	ck_assert_uint_eq(tenant->ndoormems, 1);
+	ck_assert_uint_eq(tenant->host_mem_used, LARGE_BYTES);
+	ck_assert_uint_lt(tenant->nclearings, before + 5);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("doormem");
 	TCase *tc = gantry_unit_case(suite, "doormem");
+	TCase *large = gantry_unit_case(suite, "parts");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_doormem_handshake_is_what_qemu_expects);
@@ -357,5 +588,16 @@ int main(void)
 	tcase_add_test(tc, test_doormem_drained_serves_no_claim);
 	tcase_add_test(tc, test_doormem_claims_of_a_second_are_bounded);
 	tcase_add_test(tc, test_doormem_scribbles_are_borne);
+	tcase_add_checked_fixture(large, set_up_large, tear_down);
+	tcase_add_test(large, test_parts_put_dirty_is_cleared_in_steps_and_free_when_clean);
+	tcase_add_test(large, test_parts_put_costs_what_was_touched);
+	tcase_add_test(large, test_parts_of_a_memory_take_turns);
+	tcase_add_test(large, test_parts_being_cleared_are_waited_for);
+	tcase_add_test(large,
+		       test_parts_that_the_machine_wrote_to_are_cleared_before_they_are_given);
+	tcase_add_test(large, test_parts_of_who_goes_meanwhile_are_free_when_clean);
+	tcase_add_test(large,
+		       test_parts_of_a_machine_that_is_gone_are_cleared_before_the_memory_goes);
+	tcase_add_test(large, test_parts_of_a_machine_that_is_gone_do_not_keep_the_next_one_out);
 	return gantry_unit_run(suite);
 }

@@ -69,6 +69,41 @@ START_TEST(test_extents_has_room_for_so_many_and_no_more)
 END_TEST
 
 /* Against a map of bytes. */
+START_TEST(test_extents_leaving_are_no_holes_but_will_be)
+{
+	uint64_t a, b, c;
+
+	ck_assert_int_eq(gantry_extents_take(&e, 300, &a), 0);
+	ck_assert_int_eq(gantry_extents_take(&e, 300, &b), 0);
+	ck_assert_int_eq(gantry_extents_take(&e, 300, &c), 0);
+	ck_assert_uint_eq(gantry_extents_largest_later(&e), 0);
+	gantry_extents_find(&e, a)->is_leaving = true;
+	gantry_extents_find(&e, b)->is_leaving = true;
+	ck_assert_uint_eq(gantry_extents_largest(&e), 0);
+	ck_assert_uint_eq(gantry_extents_largest_later(&e), 600);
+	ck_assert_uint_eq(gantry_extents_put(&e, b), 300);
+	ck_assert_uint_eq(gantry_extents_largest(&e), 300);
+	ck_assert_uint_eq(gantry_extents_largest_later(&e), 600);
+	ck_assert_ptr_null(gantry_extents_find(&e, b));
+}
+END_TEST
+
+START_TEST(test_extents_dirty_ones_are_found_in_turn)
+{
+	uint64_t a, b;
+
+	ck_assert_int_eq(gantry_extents_take(&e, 300, &a), 0);
+	ck_assert_int_eq(gantry_extents_take(&e, 300, &b), 0);
+	ck_assert_ptr_null(gantry_extents_dirty(&e, 0));
+	gantry_extents_find(&e, a)->is_dirty = true;
+	ck_assert_uint_eq(gantry_extents_dirty(&e, a + 1)->off, a);
+	gantry_extents_find(&e, b)->is_dirty = true;
+	ck_assert_uint_eq(gantry_extents_dirty(&e, a)->off, a);
+	ck_assert_uint_eq(gantry_extents_dirty(&e, a + 1)->off, b);
+	ck_assert_uint_eq(gantry_extents_dirty(&e, b + 1)->off, a);
+}
+END_TEST
+
 START_TEST(test_extents_never_overlap_whatever_is_done)
 {
 	static uint8_t owner[END];
@@ -104,6 +139,8 @@ int main(void)
 	tcase_add_test(tc, test_extents_take_gives_the_lowest_hole_that_fits);
 	tcase_add_test(tc, test_extents_claim_takes_what_is_free_and_nothing_else);
 	tcase_add_test(tc, test_extents_has_room_for_so_many_and_no_more);
+	tcase_add_test(tc, test_extents_leaving_are_no_holes_but_will_be);
+	tcase_add_test(tc, test_extents_dirty_ones_are_found_in_turn);
 	tcase_add_test(tc, test_extents_never_overlap_whatever_is_done);
 	return gantry_unit_run(suite);
 }
