@@ -210,6 +210,11 @@ static int check_vsock(struct attachment *a, const Gantry__Admin__VsockDoor *doo
 		return gantry_ctl_fail(a->ctl, GANTRY_CTL_UNSUPPORTED,
 				       "this kernel has no " VHOST_VSOCK
 				       "; try modprobe vhost_vsock");
+	if (strcmp(door->state, "closed") == 0)
+		return gantry_ctl_fail(a->ctl, GANTRY_CTL_FAILED,
+				       "the vsock door of %s is closed: %s; see gantryctl doctor",
+				       a->tenant,
+				       *door->reason ? door->reason : "the agent does not say why");
 	a->text.cid = door->cid;
 	return 0;
 }
@@ -417,7 +422,8 @@ static int attach(struct attachment *a, const Gantry__Admin__Doors *doors)
 	if (!r && a->config)
 		r = attach_kept(a);
 	if (r && a->reopen)
-		gantry_vm_door_reopen(a->ctl, a->tenant, 0); /* the next machine gets the usual size */
+		gantry_vm_door_reopen(a->ctl, a->tenant,
+				      0); /* the next machine gets the usual size */
 	return r ? r : report(a);
 }
 

@@ -75,6 +75,7 @@ class Agent:
         os.makedirs(door, mode=0o755)
         self.size, self.max_peers, self.right, self.cid = size, max_peers, right, cid
         self.leaving = set()  # numbers of machines that are drained
+        self.vsock_state = "open"
         self.claims = 0  # programs at the door
         self.leave = True  # they do when the door drains
         self.asked = []
@@ -123,7 +124,7 @@ class Agent:
         return "drain" if self.leaving & set(self.server.peer_pids()) else "open"
 
     def show(self, _):
-        vsock = {"_3": message(_1=self.cid, _2=7070, _4="open")} if self.cid else {}
+        vsock = {"_3": message(_1=self.cid, _2=7070, _4=self.vsock_state, _5="no vsock here")} if self.cid else {}
         if not self.right:
             return field(20, message(_1="red", **vsock))
         peers = [message(_1=peer, _2=pid, _4=self.server.size, _6="drain" if peer in self.leaving else "open", _7=self.claims, _8=self.claims, _9=64,

@@ -79,6 +79,12 @@ class World:
             raise harness.Failure(f"vm {' '.join(words)}: {ended}")
         return ended.json()
 
+    def args(self, *words):
+        ended = harness.run([harness.program("gantryctl"), "--socket", self.agent.admin, "vm", "args", "red", *words])
+        if ended.code != 0:
+            raise harness.Failure(f"vm args {' '.join(words)}: {ended}")
+        return ended.out
+
     def row(self, name):
         rows = self.json("show", name)["vms"]
         if len(rows) != 1:
@@ -353,6 +359,63 @@ def test_doors_that_cannot_be_had(t):
         # After all that it goes.
         world.json("attach", "one", "--tenant", "red")
         world.json("detach", "one")
+
+
+VHOST_VSOCK = "/dev/vhost-vsock"
+# A /dev of its own with the file that says that the kernel could; what it is good for QEMU finds out, which has the real one.
+PRETEND = 'mount -t tmpfs none /dev && touch /dev/vhost-vsock && exec "$0" "$@"'
+
+
+def pretending(world, *words, before=()):
+    """gantryctl vm on a machine whose kernel has vhost-vsock, as far as gantryctl sees."""
+    argv = [harness.program("gantryctl"), "--socket", world.agent.admin, "--timeout", "20s", *before, "vm", *words,
+            "--connect", world.libvirtd.uri]
+    return harness.run([*world.libvirtd.unshare(), "sh", "-c", PRETEND, *argv], timeout=90)
+
+
+def test_vsock_device_is_refused_where_the_kernel_has_none(t):
+    if os.path.exists(VHOST_VSOCK):
+        t.skip(f"this machine has {VHOST_VSOCK}")
+    with World(cid=42) as world:
+        machine = world.one()
+        attach = ["attach", "one", "--tenant", "red", "--transport", "vsock"]
+        refused(t, world, machine, world.ctl(*attach), UNSUPPORTED, VHOST_VSOCK, "modprobe vhost_vsock")
+        refused(t, world, machine, world.ctl(*attach, "--size", "16M"), 2, "no shared memory")
+        # What gantryctl was told wrongly QEMU knows better: libvirt's words, and nothing stays.
+        refused(t, world, machine, pretending(world, *attach), UNSUPPORTED, "attaching", "vhost-vsock")
+        world.agent.vsock_state = "closed"
+        refused(t, world, machine, pretending(world, *attach), 1, "is closed: no vsock here", "gantryctl doctor")
+
+
+def test_vsock_device_is_a_definition_that_libvirt_takes(t):
+    with World(cid=42) as world:
+        machine = world.libvirtd.machine("two", boot=False)
+        t.code(pretending(world, "attach", "two", "--tenant", "red", "--transport", "vsock", "--config"), 0)
+        definition = machine.xml("--inactive")
+        t.contains(definition, "<vsock model='virtio'>")
+        t.contains(definition, "<cid auto='no' address='42'/>")
+        kept = world.libvirtd.folder / "vsock.xml"
+        kept.write_text(definition)
+        world.libvirtd.must("define", "--validate", kept)
+        row = world.row("two")
+        t.equal((row["tenant"], row["transport"], row["in"]), ("red", "vsock", "config"))
+        again = pretending(world, "attach", "two", "--tenant", "red", "--transport", "vsock", "--config")
+        t.code(again, BUSY)
+        t.contains(again.err, "already")
+        world.json("detach", "two", "--config")
+        t.true("<vsock" not in machine.xml("--inactive"), "it is out")
+        # As one types it who goes without gantryctl vm.
+        typed = world.libvirtd.folder / "typed.xml"
+        typed.write_text(world.args("--transport", "vsock", "--format", "libvirt"))
+        world.libvirtd.must("attach-device", "two", typed, "--config")
+        t.equal(world.row("two")["transport"], "vsock")
+        # One that is no tenant's is in the way.
+        world.json("detach", "two", "--config")
+        typed.write_text("<vsock model='virtio'><cid auto='no' address='77'/></vsock>")
+        world.libvirtd.must("attach-device", "two", typed, "--config")
+        other = pretending(world, "attach", "two", "--tenant", "red", "--transport", "vsock", "--config")
+        t.code(other, BUSY)
+        t.contains(other.err, "with CID 77")
 
 
 def test_device_of_an_agent_that_is_gone_comes_out(t):

@@ -4,10 +4,12 @@
 Whether the kernel of this host can listen so is another matter; the guest's can. So gantryd runs inside the guest, and
 its guests are programs of this host: vhost-vsock brings them in as the machines with this CID or that.
 """
+import contextlib
 import os
 
 import harness
 import puppet
+import streamproxy
 import vm
 import vsock_device
 
@@ -67,6 +69,11 @@ class Host:
             raise harness.Failure(f"gantryctl {' '.join(words)}: {ended}")
         return ended.json()
 
+    def wait_other(self, old):
+        """Until an agent answers that is not the process @old."""
+        harness.wait_until(lambda: self.ctl("version").code == 0 and self.ctl_json("version")["agent"]["pid"] != old,
+                           "another agent answers")
+
     def sessions(self):
         return self.ctl_json("session", "list")["sessions"]
 
@@ -87,14 +94,15 @@ def run_chain(one, steps, so_far):
 
 def test_machines_come_in_by_their_cid(t):
     programs = ["gantryd", "gantry-worker", "gantry-relay", "gantryctl", "puppet-guest"]
-    with vsock_device.folder() as place:
+    with vsock_device.folder() as place, contextlib.ExitStack() as lines:
         device, red, stranger = (os.path.join(place, name) for name in ("vu", "red", "stranger"))
         behind = vsock_device.backend(device, GANTRYD, f"{red}={RED}:{vsock_device.PORT}",
                                       f"{stranger}={STRANGER}:{vsock_device.PORT}")
         with vm.Vm(programs=programs, files=modules(), memory="768M", shared_memory=True,
                    modules=[*vsock_device.MODULES, "vsock_loopback"], devices=vsock_device.words(device)) as machine:
             host = Host(machine)
-            one = puppet.Puppet(None, None, guest=guest(red))
+            line = lines.enter_context(streamproxy.Proxy(os.path.join(place, "line"), red))
+            one = puppet.Puppet(None, None, guest=guest(line.path))
             value = run_chain(one, 60, 0)
             session, = host.sessions()
             t.equal((session["tenant"], session["door"]), ("red", "vsock"))
@@ -105,9 +113,24 @@ def test_machines_come_in_by_their_cid(t):
             old = host.ctl_json("version")["agent"]["pid"]
             machine.do(f"kill -9 {old}")
             value = run_chain(one, 60, value)
-            harness.wait_until(lambda: host.ctl("version").code == 0 and host.ctl_json("version")["agent"]["pid"] != old,
-                               "another agent answers")
+            host.wait_other(old)
             t.equal([row["session_id"] for row in host.sessions()], [session["session_id"]])
+
+            # The same, with the connection lost while nobody listens: who comes back with its nonce goes on where it was,
+            # and what ran does not run again.
+            one.start("chain 0 400 20000")
+            old = host.ctl_json("version")["agent"]["pid"]
+            machine.do(f"kill -9 {old}")
+            line.break_now()
+            one.finish("chain", CHAIN_S)
+            value += puppet.chain_value(400)
+            t.equal(float(one.do("value 0", CHAIN_S)[0]), value, "each step once")
+            t.true(line.connections >= 2, f"{line.connections} connections")
+            host.wait_other(old)
+            again, = host.sessions()
+            t.equal((again["session_id"], again["door"]), (session["session_id"], "vsock"))
+            t.equal(one.do("stats", CHAIN_S)[1], "0")
+            value = run_chain(one, 60, value)
 
             # The kernel says which machine it is; nobody is another one, and the host's own CID is nobody's.
             for where in (stranger, None):
