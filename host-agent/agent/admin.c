@@ -247,6 +247,7 @@ static const struct verb verbs[] = {
 	{ BODY(SESSION_MIGRATE), true, gantry_verb_session_migrate },
 	{ BODY(MIGRATION_LIST), false, gantry_verb_migration_list },
 	{ BODY(MIGRATION_CANCEL), true, gantry_verb_migration_cancel },
+	{ BODY(VM_MIGRATION_NOTE), true, gantry_verb_vm_migration_note },
 	{ BODY(AGENT_UPGRADE), true, gantry_verb_agent_upgrade },
 	{ BODY(AGENT_UPGRADE_STATUS), false, gantry_verb_agent_upgrade_status },
 };

@@ -82,6 +82,9 @@ gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_o
 /* ---- admin_handover.c ---- */
 gantry_verb_fn gantry_verb_session_migrate, gantry_verb_migration_list,
 	gantry_verb_migration_cancel;
+/* ---- admin_vm.c ---- */
+gantry_verb_fn gantry_verb_vm_migration_note;
+
 /* ---- admin_upgrade.c ---- */
 gantry_verb_fn gantry_verb_agent_upgrade, gantry_verb_agent_upgrade_status;
 

@@ -14,6 +14,7 @@
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "host-agent/agent/vsock.h"
 
 /* NULL: refused. */
 static struct gantry_tenant *find(struct gantry_agent *a, const char *name, bool need,
@@ -120,6 +121,8 @@ void gantry_verb_door_show(struct gantry_agent *a, const Gantry__Admin__AdminReq
 		msg->ivshmem = show_ivshmem(t, r);
 	if (t->conf.vsock_cid)
 		msg->vsock = show_vsock(t, r);
+	msg->guest_looks_ns = a->config->agent.vsock_grace_ns;
+	msg->session_waits_ns = gantry_vsock_awaits_ns(a);
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_DOORS;
 	r->msg.doors = msg;
 }

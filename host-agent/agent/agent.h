@@ -84,6 +84,11 @@ struct gantry_counters {
 	uint64_t handovers_failed;
 	uint64_t handover_bytes;
 	uint64_t handover_downtime_ns; /* of the latest that went */
+	uint64_t vm_migrations;	       /* of machines with their sessions, as gantryctl tells */
+	uint64_t vm_migrations_back;
+	uint64_t vm_migrations_half;
+	uint64_t vm_pause_ns; /* of the latest that was done */
+	uint64_t vm_downtime_ns;
 };
 
 /* Of migrations that are over. */

@@ -69,6 +69,11 @@ COUNTER(agent_handovers, counters.handovers, 1)
 COUNTER(agent_handovers_failed, counters.handovers_failed, 1)
 COUNTER(agent_handover_bytes, counters.handover_bytes, 1)
 COUNTER(agent_handover_downtime, counters.handover_downtime_ns, NS)
+COUNTER(agent_vm_migrations, counters.vm_migrations, 1)
+COUNTER(agent_vm_migrations_back, counters.vm_migrations_back, 1)
+COUNTER(agent_vm_migrations_half, counters.vm_migrations_half, 1)
+COUNTER(agent_vm_pause, counters.vm_pause_ns, NS)
+COUNTER(agent_vm_downtime, counters.vm_downtime_ns, NS)
 COUNTER(agent_protocol_errors, counters.protocol_errors, 1)
 COUNTER(agent_denied_peers, counters.denied_peers, 1)
 COUNTER(agent_workers_spawned, counters.workers_spawned, 1)
@@ -158,6 +163,16 @@ static const struct family agent_families[] = {
 	  agent_handover_bytes },
 	{ "gantry_host_migration_downtime_seconds", "Of the latest session that went", false,
 	  agent_handover_downtime },
+	{ "gantry_vm_migrations_total", "Virtual machines that went with their sessions, or came",
+	  true, agent_vm_migrations },
+	{ "gantry_vm_migrations_back_total", "Those that failed and were undone", true,
+	  agent_vm_migrations_back },
+	{ "gantry_vm_migrations_half_total", "Those that failed and could not be undone", true,
+	  agent_vm_migrations_half },
+	{ "gantry_vm_migration_pause_seconds", "Of the sessions of the latest machine that went",
+	  false, agent_vm_pause },
+	{ "gantry_vm_migration_downtime_seconds", "Of the latest machine that went, as QEMU says",
+	  false, agent_vm_downtime },
 	{ "gantry_protocol_errors_total", "Peers that broke the rules", true,
 	  agent_protocol_errors },
 	{ "gantry_door_denied_total", "Guests of users that a door does not admit", true,

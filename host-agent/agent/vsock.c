@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -34,7 +35,7 @@
 #define ACCEPTS_PER_TURN 16
 #define PORT_BACKLOG	 64
 #define RELAY_FDS	 3
-/* A guest behind a stream looks for its host as long as that said (vsock_grace), an hour at most. */
+/* A guest looks for its host as long as the one that it had said, which is not known here, and is likely as ours. */
 #define GUEST_COMES_NS (120 * GANTRY_NS_PER_S)
 
 /* ---- the binding ---- */
@@ -197,11 +198,17 @@ static void nobody_came(evutil_socket_t fd, short what, void *arg)
 	gantry_detach(arg, GANTRY_E_CLOSED, "its guest did not come back in time");
 }
 
+uint64_t gantry_vsock_awaits_ns(const struct gantry_agent *a)
+{
+	return gantry_max_u64(GUEST_COMES_NS, a->config->agent.vsock_grace_ns);
+}
+
 void gantry_vsock_await(struct gantry_session *s)
 {
 	s->awaits_guest = true;
 	/* Without memory for a timer it waits until the administrator ends it. */
-	(void)gantry_timer_set(s->agent, &s->guest_timer, GUEST_COMES_NS, nobody_came, s);
+	(void)gantry_timer_set(s->agent, &s->guest_timer, gantry_vsock_awaits_ns(s->agent),
+			       nobody_came, s);
 }
 
 /* It gets a new relay, which goes on where the segment is; the guest has the rest. */

@@ -11,6 +11,8 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_VSOCK_H
 #define GANTRY_HOST_AGENT_AGENT_VSOCK_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 struct gantry_agent;
@@ -33,6 +35,8 @@ void gantry_vsock_door_close(struct gantry_tenant *t);
 void gantry_vsock_keep_nonce(struct gantry_session *s);
 /* A session whose guest is not here yet, or not any more: whoever has its nonce is, if it comes soon. */
 void gantry_vsock_await(struct gantry_session *s);
+/* For so long. */
+uint64_t gantry_vsock_awaits_ns(const struct gantry_agent *a);
 
 /* An attached session's relay at @fd, taken over from an earlier agent. NULL: no memory, and @fd is still the caller's. */
 struct gantry_conn *gantry_vsock_restore(struct gantry_session *s, int fd);
