@@ -2,6 +2,7 @@
 #include "context.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
@@ -58,6 +59,10 @@ int gantry_ctl_fail(struct gantry_ctl *ctl, int code, const char *fmt, ...)
 	for (char *c = text; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = ' ';
+	if (ctl->into) {
+		(void)gantry_err_set(ctl->into, -EIO, "%s", text); /* the code is ours */
+		return code;
+	}
 	(void)fflush(ctl->out);
 	fprintf(ctl->err, "gantryctl: %s\n", text);
 	if (ctl->json && !ctl->failed) {

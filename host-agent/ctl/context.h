@@ -27,6 +27,7 @@ enum gantry_ctl_exit {
 	GANTRY_CTL_QUOTA = 6,
 	GANTRY_CTL_BUSY = 7,
 	GANTRY_CTL_UNSUPPORTED = 8,
+	GANTRY_CTL_HALF = 9, /* what was begun could be neither finished nor undone */
 	GANTRY_CTL_TIMEOUT = 124,
 };
 
@@ -56,6 +57,8 @@ struct gantry_ctl {
 	FILE *out;
 	FILE *err;
 	bool failed; /* the line about it has been written */
+	struct gantry_err
+		*into; /* not NULL: gantry_ctl_fail() puts its sentence there and writes nothing */
 };
 
 void gantry_ctl_init(struct gantry_ctl *ctl);
@@ -67,7 +70,7 @@ const char *gantry_ctl_option(const struct gantry_ctl *ctl, const char *name);
 /* CLOCK_MONOTONIC nanoseconds at which --timeout, counted from now, is over. */
 uint64_t gantry_ctl_deadline(const struct gantry_ctl *ctl);
 
-/* Writes "gantryctl: ..." (and the same as JSON where asked for). Returns @code. */
+/* Writes "gantryctl: ..." (and the same as JSON where asked for), or keeps it: ctl->into. Returns @code. */
 int gantry_ctl_fail(struct gantry_ctl *ctl, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

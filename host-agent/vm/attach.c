@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -18,7 +17,7 @@
 #define MIN_BYTES     (8ull << 20) /* what the agent takes: a header, and a segment worth having */
 #define SHARED_BAR    2
 #define UNDO_NS	      (5 * (int64_t)GANTRY_NS_PER_S)
-#define LOOK_AGAIN_NS (10 * GANTRY_NS_PER_MS)
+#define LOOK_AGAIN_MS 10
 #define VHOST_VSOCK   "/dev/vhost-vsock"
 
 struct attachment {
@@ -28,7 +27,8 @@ struct attachment {
 	enum gantry_vm_transport transport;
 	uint64_t asked_bytes; /* 0: the tenant's */
 	bool config;
-	struct gantry_vm_machine machine;
+	bool is_elsewhere;		   /* agent and machine are not of this host */
+	struct gantry_vm_machine *machine; /* NULL: it is only asked whether a door could be had */
 	struct gantry_vm_device_text text;
 	uint64_t bytes;	  /* ivshmem: that the machine will get */
 	uint64_t address; /* of that memory in the guest */
@@ -38,6 +38,12 @@ struct attachment {
 };
 
 /* --- what was asked for --- */
+
+static void set_tenant(struct attachment *a, const char *tenant)
+{
+	a->tenant = tenant;
+	(void)gantry_str_format(a->alias, sizeof(a->alias), GANTRY_VM_ALIAS "%s", tenant);
+}
 
 static int read_size(struct attachment *a)
 {
@@ -83,7 +89,7 @@ static int read_options(struct attachment *a)
 				       "--transport is ivshmem or vsock, not %s", transport);
 	a->transport = transport && strcmp(transport, "vsock") == 0 ? GANTRY_VM_VSOCK
 								    : GANTRY_VM_IVSHMEM;
-	(void)gantry_str_format(a->alias, sizeof(a->alias), GANTRY_VM_ALIAS "%s", a->tenant);
+	set_tenant(a, a->tenant);
 	return read_size(a);
 }
 
@@ -98,14 +104,14 @@ static int check_doors(struct attachment *a, const struct gantry_vm_domain *doma
 				a->ctl, GANTRY_CTL_BUSY,
 				"%s has the door of tenant %s already%s, and takes one of a kind; "
 				"gantryctl vm detach %s%s takes it out",
-				a->machine.name, domain->doors[i].tenant, where, a->machine.name,
+				a->machine->name, domain->doors[i].tenant, where, a->machine->name,
 				*where ? " --config" : "");
 	return 0;
 }
 
 static int check_machine(struct attachment *a)
 {
-	const struct gantry_vm_machine *m = &a->machine;
+	const struct gantry_vm_machine *m = a->machine;
 	int r;
 
 	if (!m->running && !a->config)
@@ -137,14 +143,16 @@ static int check_socket(struct attachment *a)
 	gid_t gid = 0;
 	int r;
 
-	if (a->machine.running && gantry_vm_user(&a->machine, &uid, &gid) < 0)
+	if (a->is_elsewhere)
+		return 0; /* its files are not ours to look at */
+	if (a->machine->running && gantry_vm_user(a->machine, &uid, &gid) < 0)
 		uid = 0; /* not known: QEMU will say */
 	r = gantry_vm_socket_check(a->text.socket, uid, gid, &err);
 	if (r == -EACCES)
 		return gantry_ctl_fail(
 			a->ctl, GANTRY_CTL_DENIED,
 			"%s: %s; see ivshmem_owner and ivshmem_mode in gantry.conf(5)",
-			a->machine.name, err.text);
+			a->machine->name, err.text);
 	if (r < 0)
 		return gantry_ctl_fail(a->ctl, GANTRY_CTL_NOT_FOUND,
 				       "%s; is the agent restarting? see gantryctl doctor",
@@ -185,8 +193,8 @@ static int check_ivshmem(struct attachment *a, const Gantry__Admin__IvshmemDoor 
 
 static int check_vsock(struct attachment *a, const Gantry__Admin__VsockDoor *door)
 {
-	const struct gantry_vm_domain *domain = a->machine.running ? &a->machine.live
-								   : &a->machine.kept;
+	const struct gantry_vm_domain *domain = a->machine->running ? &a->machine->live
+								    : &a->machine->kept;
 
 	if (!door || !door->cid)
 		return gantry_ctl_fail(
@@ -205,7 +213,7 @@ static int check_vsock(struct attachment *a, const Gantry__Admin__VsockDoor *doo
 			a->ctl, GANTRY_CTL_BUSY,
 			"%s has a vsock device already, with CID %u: set the vsock_cid of %s to that, "
 			"or take the device out",
-			a->machine.name, domain->vsock_cid, a->tenant);
+			a->machine->name, domain->vsock_cid, a->tenant);
 	if (access(VHOST_VSOCK, F_OK) < 0)
 		return gantry_ctl_fail(a->ctl, GANTRY_CTL_UNSUPPORTED,
 				       "this kernel has no " VHOST_VSOCK
@@ -245,7 +253,7 @@ static int place(struct attachment *a, const struct gantry_vm_domain *domain,
 	if (r < 0)
 		return gantry_ctl_fail(a->ctl,
 				       r == -ENOSPC ? GANTRY_CTL_BUSY : GANTRY_CTL_UNSUPPORTED,
-				       "%s: %s", a->machine.name, err.text);
+				       "%s: %s", a->machine->name, err.text);
 	*ret_xml = device_xml(a, &at);
 	return *ret_xml ? 0 : gantry_ctl_fail(a->ctl, GANTRY_CTL_FAILED, "no memory");
 }
@@ -254,8 +262,8 @@ static int plug(struct attachment *a, const char *xml, unsigned int flags)
 {
 	struct gantry_vm *vm = a->vm;
 
-	if (vm->lib.virDomainAttachDeviceFlags(a->machine.domain, xml, flags) < 0)
-		return gantry_vm_fail(vm, "%s: attaching", a->machine.name);
+	if (vm->lib.virDomainAttachDeviceFlags(a->machine->domain, xml, flags) < 0)
+		return gantry_vm_fail(vm, "%s: attaching", a->machine->name);
 	return 0;
 }
 
@@ -274,7 +282,7 @@ static bool plug_channel(const struct attachment *a, const struct gantry_vm_doma
 		return false;
 	gantry_vm_channel_xml(&a->text, out);
 	fclose(out);
-	return xml && a->vm->lib.virDomainAttachDeviceFlags(a->machine.domain, xml, flags) >= 0;
+	return xml && a->vm->lib.virDomainAttachDeviceFlags(a->machine->domain, xml, flags) >= 0;
 }
 
 /*
@@ -283,12 +291,11 @@ static bool plug_channel(const struct attachment *a, const struct gantry_vm_doma
  */
 static int wait_for_guest(struct attachment *a, uint64_t deadline_ns, struct gantry_err *err)
 {
-	const struct timespec pause = { .tv_nsec = LOOK_AGAIN_NS };
 	const int bar = a->transport == GANTRY_VM_IVSHMEM ? SHARED_BAR : 0;
 	struct gantry_vm_pci pci;
 
 	for (;;) {
-		int r = gantry_vm_read_pci(&a->machine, a->alias, &pci, err);
+		int r = gantry_vm_read_pci(a->machine, a->alias, &pci, err);
 
 		if (r < 0)
 			return r;
@@ -308,7 +315,7 @@ static int wait_for_guest(struct attachment *a, uint64_t deadline_ns, struct gan
 				"its guest gave the device no address: does a system run in it that "
 				"knows hot-plug, and has it room for %" PRIu64 " MiB?",
 				a->bytes >> 20);
-		nanosleep(&pause, NULL);
+		gantry_vm_turn(a->vm, LOOK_AGAIN_MS);
 	}
 }
 
@@ -318,13 +325,13 @@ static int undo(struct attachment *a, const struct gantry_err *why, int code)
 	int r;
 
 	gantry_vm_interrupt_heard();
-	r = gantry_vm_unplug(&a->machine, a->alias, gantry_deadline_ns(UNDO_NS), &err);
+	r = gantry_vm_unplug(a->machine, a->alias, gantry_deadline_ns(UNDO_NS), &err);
 	if (r < 0)
 		return gantry_ctl_fail(a->ctl, code,
 				       "%s: %s; and it keeps the device until its next start: %s",
-				       a->machine.name, why->text, err.text);
+				       a->machine->name, why->text, err.text);
 	return gantry_ctl_fail(a->ctl, code, "%s: %s; the device has been taken out again",
-			       a->machine.name, why->text);
+			       a->machine->name, why->text);
 }
 
 static int attach_live(struct attachment *a)
@@ -334,10 +341,10 @@ static int attach_live(struct attachment *a)
 	struct gantry_vm_pci pci;
 	int r;
 
-	if (gantry_vm_read_pci(&a->machine, NULL, &pci, &err) < 0)
-		return gantry_ctl_fail(a->ctl, GANTRY_CTL_UNSUPPORTED, "%s: %s", a->machine.name,
+	if (gantry_vm_read_pci(a->machine, NULL, &pci, &err) < 0)
+		return gantry_ctl_fail(a->ctl, GANTRY_CTL_UNSUPPORTED, "%s: %s", a->machine->name,
 				       err.text);
-	r = place(a, &a->machine.live, &pci, &xml);
+	r = place(a, &a->machine->live, &pci, &xml);
 	if (!r && a->transport == GANTRY_VM_IVSHMEM) {
 		a->reopen = true;
 		r = gantry_vm_door_open(a->ctl, a->tenant, a->asked_bytes);
@@ -348,7 +355,7 @@ static int attach_live(struct attachment *a)
 		return r;
 	switch (wait_for_guest(a, gantry_ctl_deadline(a->ctl), &err)) {
 	case 0:
-		a->has_channel = plug_channel(a, &a->machine.live, VIR_DOMAIN_AFFECT_LIVE);
+		a->has_channel = plug_channel(a, &a->machine->live, VIR_DOMAIN_AFFECT_LIVE);
 		return 0;
 	case -ETIMEDOUT:
 		return undo(a, &err, GANTRY_CTL_TIMEOUT);
@@ -361,17 +368,17 @@ static int attach_kept(struct attachment *a)
 {
 	_cleanup_free_ char *xml = NULL;
 	struct gantry_err err = GANTRY_ERR_NONE;
-	int r = place(a, &a->machine.kept, NULL, &xml);
+	int r = place(a, &a->machine->kept, NULL, &xml);
 
 	if (!r)
 		r = plug(a, xml, VIR_DOMAIN_AFFECT_CONFIG);
 	if (!r)
-		(void)plug_channel(a, &a->machine.kept, VIR_DOMAIN_AFFECT_CONFIG);
-	if (r && a->machine.running) {
+		(void)plug_channel(a, &a->machine->kept, VIR_DOMAIN_AFFECT_CONFIG);
+	if (r && a->machine->running) {
 		/* Half an attachment is none: the line about it has been written. */
-		if (gantry_vm_unplug(&a->machine, a->alias, gantry_deadline_ns(UNDO_NS), &err) < 0)
+		if (gantry_vm_unplug(a->machine, a->alias, gantry_deadline_ns(UNDO_NS), &err) < 0)
 			(void)gantry_ctl_fail(a->ctl, r, "%s keeps the device while it runs: %s",
-					      a->machine.name, err.text);
+					      a->machine->name, err.text);
 	}
 	return r;
 }
@@ -385,19 +392,19 @@ static int report(const struct attachment *a)
 
 	gantry_duration_format_rounded(took_ns, took);
 	gantry_size_format(a->bytes, size);
-	if (!a->machine.running)
+	if (!a->machine->running)
 		(void)gantry_str_format(text, sizeof(text),
 					"%s: will have the door of %s from its next start on",
-					a->machine.name, a->tenant);
+					a->machine->name, a->tenant);
 	else if (a->transport == GANTRY_VM_IVSHMEM)
 		(void)gantry_str_format(text, sizeof(text),
 					"%s: the door of %s is there, %s at 0x%" PRIx64
 					" of the guest%s, after %s",
-					a->machine.name, a->tenant, size, a->address, wake, took);
+					a->machine->name, a->tenant, size, a->address, wake, took);
 	else
 		(void)gantry_str_format(text, sizeof(text),
 					"%s: the door of %s is there, by vsock as CID %u, after %s",
-					a->machine.name, a->tenant, a->text.cid, took);
+					a->machine->name, a->tenant, a->text.cid, took);
 	if (!a->ctl->json) {
 		fprintf(a->ctl->out, "%s\n", text);
 		return 0;
@@ -410,37 +417,64 @@ static int report(const struct attachment *a)
 	return gantry_ctl_json_print(a->ctl, object);
 }
 
+static int check_door(struct attachment *a, const Gantry__Admin__Doors *doors)
+{
+	a->text.tenant = a->tenant;
+	return a->transport == GANTRY_VM_IVSHMEM ? check_ivshmem(a, doors->ivshmem)
+						 : check_vsock(a, doors->vsock);
+}
+
 static int attach(struct attachment *a, const Gantry__Admin__Doors *doors)
 {
-	int r;
+	int r = check_door(a, doors);
 
-	a->text.tenant = a->tenant;
-	r = a->transport == GANTRY_VM_IVSHMEM ? check_ivshmem(a, doors->ivshmem)
-					      : check_vsock(a, doors->vsock);
-	if (!r && a->machine.running)
+	if (!r && a->machine->running)
 		r = attach_live(a);
 	if (!r && a->config)
 		r = attach_kept(a);
 	if (r && a->reopen)
 		gantry_vm_door_reopen(a->ctl, a->tenant,
 				      0); /* the next machine gets the usual size */
-	return r ? r : report(a);
+	return r;
+}
+
+int gantry_vm_attach_door(struct gantry_vm *vm, struct gantry_vm_machine *machine,
+			  const char *tenant, uint64_t bytes, bool is_elsewhere)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	struct attachment a = { .vm = vm,
+				.ctl = vm->ctl,
+				.machine = machine,
+				.asked_bytes = bytes,
+				.is_elsewhere = is_elsewhere };
+	int r;
+
+	set_tenant(&a, tenant);
+	r = machine ? check_machine(&a) : 0;
+	if (!r)
+		r = gantry_ctl_door_show(vm->ctl, tenant, &reply);
+	if (r)
+		return r;
+	return machine ? attach(&a, reply->doors) : check_door(&a, reply->doors);
 }
 
 int gantry_vm_attach(struct gantry_vm *vm)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
-	struct attachment a = { .vm = vm, .ctl = vm->ctl };
+	struct gantry_vm_machine machine = { 0 };
+	struct attachment a = { .vm = vm, .ctl = vm->ctl, .machine = &machine };
 	int r = read_options(&a);
 
 	if (!r)
-		r = gantry_vm_find(vm, vm->ctl->args[0], &a.machine);
+		r = gantry_vm_find(vm, vm->ctl->args[0], &machine);
 	if (!r)
 		r = check_machine(&a);
 	if (!r)
 		r = gantry_ctl_door_show(vm->ctl, a.tenant, &reply);
 	if (!r)
 		r = attach(&a, reply->doors);
-	gantry_vm_machine_fini(&a.machine);
+	if (!r)
+		r = report(&a);
+	gantry_vm_machine_fini(&machine);
 	return r;
 }

@@ -117,6 +117,32 @@ static int drain(struct detachment *d)
 	return r;
 }
 
+/* One that stays is of no use, and no harm. */
+static void unplug_channel(const struct gantry_vm_machine *machine, const char *tenant)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	char alias[GANTRY_VM_TEXT];
+
+	if (!machine->live.channel.xml || strcmp(machine->live.channel.tenant, tenant) != 0)
+		return;
+	(void)gantry_str_format(alias, sizeof(alias), GANTRY_VM_CHANNEL_ALIAS "%s",
+				tenant); /* it fits */
+	(void)gantry_vm_unplug(machine, alias, gantry_ctl_deadline(machine->vm->ctl), &err);
+}
+
+int gantry_vm_take_out(const struct gantry_vm_machine *machine, const struct gantry_vm_door *door,
+		       struct gantry_err *err)
+{
+	struct gantry_ctl *ctl = machine->vm->ctl;
+	int r = gantry_vm_unplug(machine, door->alias, gantry_ctl_deadline(ctl), err);
+
+	if (r < 0 || door->transport != GANTRY_VM_IVSHMEM)
+		return r;
+	unplug_channel(machine, door->tenant);
+	gantry_vm_door_wait_gone(ctl, door->tenant, machine->uuid, gantry_deadline_ns(GONE_NS));
+	return 0;
+}
+
 static int unplug(struct detachment *d)
 {
 	const struct gantry_vm_machine *m = &d->machine;
@@ -131,7 +157,7 @@ static int unplug(struct detachment *d)
 	r = d->live->transport == GANTRY_VM_IVSHMEM ? drain(d) : 0;
 	if (r)
 		return r;
-	r = gantry_vm_unplug(m, d->live->alias, gantry_ctl_deadline(d->ctl), &err);
+	r = gantry_vm_take_out(m, d->live, &err);
 	if (r < 0)
 		return gantry_ctl_fail(d->ctl,
 				       r == -ETIMEDOUT ? GANTRY_CTL_TIMEOUT : GANTRY_CTL_FAILED,
@@ -139,35 +165,13 @@ static int unplug(struct detachment *d)
 	return 0;
 }
 
-/* One that stays is of no use, and no harm. */
-static void unplug_channel(const struct detachment *d)
-{
-	struct gantry_err err = GANTRY_ERR_NONE;
-	char alias[GANTRY_VM_TEXT];
-
-	if (!d->machine.live.channel.xml ||
-	    strcmp(d->machine.live.channel.tenant, d->live->tenant) != 0)
-		return;
-	(void)gantry_str_format(alias, sizeof(alias), GANTRY_VM_CHANNEL_ALIAS "%s",
-				d->live->tenant); /* it fits */
-	(void)gantry_vm_unplug(&d->machine, alias, gantry_ctl_deadline(d->ctl), &err);
-}
-
 static int detach_live(struct detachment *d)
 {
 	int r = unplug(d);
 
-	if (d->live->transport != GANTRY_VM_IVSHMEM)
-		return r;
-	if (r) {
-		if (d->peer) /* its door alone: others may be leaving, too */
-			gantry_vm_door_reopen(d->ctl, d->live->tenant, d->peer);
-		return r;
-	}
-	unplug_channel(d);
-	gantry_vm_door_wait_gone(d->ctl, d->live->tenant, d->machine.uuid,
-				 gantry_deadline_ns(GONE_NS));
-	return 0;
+	if (r && d->peer) /* its door alone: others may be leaving, too */
+		gantry_vm_door_reopen(d->ctl, d->live->tenant, d->peer);
+	return r;
 }
 
 static int detach_kept(struct detachment *d)

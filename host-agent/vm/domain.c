@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "host-agent/ctl/vm_text.h"
 
@@ -229,4 +230,30 @@ void gantry_vm_domain_fini(struct gantry_vm_domain *domain)
 	domain->ndoors = 0;
 	free(domain->channel.xml);
 	domain->channel.xml = NULL;
+}
+
+void gantry_vm_uri_host(const char *uri, char *buf, size_t cap)
+{
+	const char *start = strstr(uri, "://");
+	size_t len, at;
+
+	buf[0] = '\0';
+	if (!start)
+		return;
+	start += 3;
+	len = strcspn(start, "/?");
+	for (at = len; at > 0 && start[at - 1] != '@';)
+		at--;
+	start += at;
+	len -= at;
+	if (*start == '[') {
+		start++;
+		len = strcspn(start, "]");
+	} else {
+		len = gantry_min_u64(len, strcspn(start, ":"));
+	}
+	if (len >= cap)
+		return;
+	memcpy(buf, start, len);
+	buf[len] = '\0';
 }

@@ -89,4 +89,7 @@ int gantry_vm_domain_parse(const struct gantry_libraries *lib, const char *text,
 /* An object of zeroes is allowed. */
 void gantry_vm_domain_fini(struct gantry_vm_domain *domain);
 
+/* The host in a libvirt URI, such as south in qemu+ssh://root@south:22/system; "" where there is none, or no room for it. */
+void gantry_vm_uri_host(const char *uri, char *buf, size_t cap);
+
 #endif

@@ -74,6 +74,18 @@ int gantry_vm_door_open(struct gantry_ctl *ctl, const char *tenant, uint64_t byt
 	return change(ctl, &request);
 }
 
+int gantry_vm_door_open_to(struct gantry_ctl *ctl, const char *tenant, uint32_t peer)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__DoorOpen open = GANTRY__ADMIN__DOOR_OPEN__INIT;
+	Gantry__Admin__UInt id = GANTRY__ADMIN__UINT__INIT;
+
+	fill_open(&request, &open, tenant);
+	id.value = peer;
+	open.peer = &id;
+	return change(ctl, &request);
+}
+
 void gantry_vm_door_reopen(struct gantry_ctl *ctl, const char *tenant, uint32_t peer)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;

@@ -16,6 +16,8 @@ const Gantry__Admin__DoorPeer *gantry_vm_peer(const Gantry__Admin__IvshmemDoor *
 
 /* The door's state becomes OPEN, and the next machine gets @bytes (0: what the tenant's configuration says). */
 int gantry_vm_door_open(struct gantry_ctl *ctl, const char *tenant, uint64_t bytes);
+/* The machine @peer, which was drained, is let in again. */
+int gantry_vm_door_open_to(struct gantry_ctl *ctl, const char *tenant, uint32_t peer);
 /*
  * The same on the way back from a failure: what cannot be undone is not worth a second line. For the machine @peer, which
  * was to leave, alone; 0: for the next machine.

@@ -19,6 +19,7 @@
 #define GANTRY_LIBVIRT_CALLS(F)               \
 	F(virConnectOpen)                     \
 	F(virConnectClose)                    \
+	F(virConnectSetKeepAlive)             \
 	F(virConnectListAllDomains)           \
 	F(virConnectDomainEventRegisterAny)   \
 	F(virConnectDomainEventDeregisterAny) \
@@ -34,6 +35,13 @@
 	F(virDomainAttachDeviceFlags)         \
 	F(virDomainDetachDeviceFlags)         \
 	F(virDomainDetachDeviceAlias)         \
+	F(virDomainMigrate3)                  \
+	F(virDomainGetJobStats)               \
+	F(virDomainAbortJob)                  \
+	F(virTypedParamsAddString)            \
+	F(virTypedParamsAddULLong)            \
+	F(virTypedParamsGetULLong)            \
+	F(virTypedParamsFree)                 \
 	F(virEventRegisterDefaultImpl)        \
 	F(virEventRunDefaultImpl)             \
 	F(virEventAddTimeout)                 \

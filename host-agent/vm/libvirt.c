@@ -40,6 +40,11 @@ static int code_of(const virError *error)
 	return GANTRY_CTL_FAILED;
 }
 
+int gantry_vm_error_code(struct gantry_vm *vm)
+{
+	return code_of(vm->lib.virGetLastError());
+}
+
 int gantry_vm_fail(struct gantry_vm *vm, const char *fmt, ...)
 {
 	char what[GANTRY_ERR_TEXT_MAX];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -62,6 +63,17 @@ static int wait_for(struct gantry_vm *vm, const struct wait *wait, uint64_t dead
 	return wait->refused
 		       ? gantry_err_set(err, -ECANCELED, "the guest refused to let the device go")
 		       : r;
+}
+
+void gantry_vm_turn(struct gantry_vm *vm, int ms)
+{
+	int timer = vm->lib.virEventAddTimeout(ms, on_tick, NULL, NULL);
+
+	/* Without events there is only the waiting. */
+	if (timer < 0 || vm->lib.virEventRunDefaultImpl() < 0)
+		(void)poll(NULL, 0, ms);
+	if (timer >= 0)
+		(void)vm->lib.virEventRemoveTimeout(timer);
 }
 
 int gantry_vm_unplug(const struct gantry_vm_machine *machine, const char *alias,

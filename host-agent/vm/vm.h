@@ -24,11 +24,18 @@ struct gantry_vm {
 
 /* main.c: loads the libraries and connects. @vm is to be ended with gantry_vm_fini(), also after a failure. */
 int gantry_vm_init(struct gantry_vm *vm, struct gantry_ctl *ctl);
+/* The same with another libvirt, once @like has been made. */
+int gantry_vm_connect(struct gantry_vm *vm, struct gantry_ctl *ctl, const struct gantry_vm *like,
+		      const char *uri);
 void gantry_vm_fini(struct gantry_vm *vm);
 /* ^C, or SIGTERM: what has been begun is to be undone. */
 bool gantry_vm_interrupted(void);
 /* It is being undone: only another ^C ends the waits of that. */
 void gantry_vm_interrupt_heard(void);
+/* The program is ended by force when it has not ended by itself after @ns. */
+void gantry_vm_watchdog(uint64_t ns);
+/* Waits @ms, and serves libvirt's connections, which else are dropped after half a minute. Any thread, one at a time. */
+void gantry_vm_turn(struct gantry_vm *vm, int ms);
 
 /* libvirt.c: a machine of libvirt's, found by name or UUID. */
 struct gantry_vm_machine {
@@ -56,6 +63,8 @@ int gantry_vm_user(const struct gantry_vm_machine *machine, uid_t *ret_uid, gid_
 /* Writes what libvirt said about its last failure after "@fmt: ". Returns the exit code for it. */
 int gantry_vm_fail(struct gantry_vm *vm, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* The exit code for libvirt's last failure in this thread. */
+int gantry_vm_error_code(struct gantry_vm *vm);
 /* libvirt's last sentence; never NULL. */
 const char *gantry_vm_error(struct gantry_vm *vm);
 
@@ -64,10 +73,21 @@ const char *gantry_vm_error(struct gantry_vm *vm);
 int gantry_vm_unplug(const struct gantry_vm_machine *machine, const char *alias,
 		     uint64_t deadline_ns, struct gantry_err *err);
 
-/* The verbs: list.c, attach.c, detach.c. */
+/*
+ * attach.c: the shared-memory door of @tenant into the running @machine, undone where it fails. @bytes 0: the tenant's size.
+ * @machine NULL: only asks the agent whether the door can be had. @is_elsewhere: both are of another host. An exit code.
+ */
+int gantry_vm_attach_door(struct gantry_vm *vm, struct gantry_vm_machine *machine,
+			  const char *tenant, uint64_t bytes, bool is_elsewhere);
+/* detach.c: @door out of the running @machine, with what belongs to it, and seen to be gone by the agent. As unplug. */
+int gantry_vm_take_out(const struct gantry_vm_machine *machine, const struct gantry_vm_door *door,
+		       struct gantry_err *err);
+
+/* The verbs: list.c, attach.c, detach.c, migrate.c. */
 int gantry_vm_list(struct gantry_vm *vm);
 int gantry_vm_show(struct gantry_vm *vm);
 int gantry_vm_attach(struct gantry_vm *vm);
 int gantry_vm_detach(struct gantry_vm *vm);
+int gantry_vm_migrate(struct gantry_vm *vm);
 
 #endif

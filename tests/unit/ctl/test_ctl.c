@@ -195,6 +195,24 @@ START_TEST(test_parse_mistakes_are_usage_with_one_line)
 }
 END_TEST
 
+START_TEST(test_fail_that_is_kept_is_not_written)
+{
+	struct gantry_err kept = GANTRY_ERR_NONE;
+	struct parsed p;
+
+	parse(&p, "gantryctl --json version");
+	p.ctl.into = &kept;
+	ck_assert_int_eq(gantry_ctl_fail(&p.ctl, GANTRY_CTL_BUSY, "not %s", "now"),
+			 GANTRY_CTL_BUSY);
+	fflush(p.ctl.err);
+	fflush(p.ctl.out);
+	ck_assert_str_eq(kept.text, "not now");
+	ck_assert_uint_eq(p.err_len + p.out_len, 0);
+	ck_assert(!p.ctl.failed);
+	parsed_fini(&p);
+}
+END_TEST
+
 START_TEST(test_fail_text_cannot_leave_its_line)
 {
 	struct parsed p;
@@ -478,6 +496,7 @@ int main(void)
 	tcase_add_test(parse_case, test_parse_run_leaves_the_command_alone);
 	tcase_add_test(parse_case, test_parse_help_wins_over_missing_arguments);
 	tcase_add_test(parse_case, test_parse_mistakes_are_usage_with_one_line);
+	tcase_add_test(parse_case, test_fail_that_is_kept_is_not_written);
 	tcase_add_test(parse_case, test_fail_text_cannot_leave_its_line);
 	tcase_add_test(parse_case, test_code_of_a_later_agent_is_failed);
 	tcase_add_test(fields, test_fields_json_is_as_promised);

@@ -391,6 +391,30 @@ START_TEST(test_row_json_is_as_promised)
 }
 END_TEST
 
+START_TEST(test_host_of_a_uri_is_what_its_connection_goes_to)
+{
+	static const char *const uris[][2] = {
+		{ "qemu+ssh://root@south:22/system", "south" },
+		{ "qemu+tls://south.example/system?pkipath=/x", "south.example" },
+		{ "qemu+tcp://[fd00::2]:16509/system", "fd00::2" },
+		{ "qemu+ssh://a@b@south/system", "south" },
+		{ "qemu:///system", "" },
+		{ "qemu+unix:///system?socket=/run/x", "" },
+		{ "south", "" },
+		{ "qemu+ssh://south", "south" },
+		{ "", "" },
+	};
+	char host[32];
+
+	for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
+		gantry_vm_uri_host(uris[i][0], host, sizeof(host));
+		ck_assert_str_eq(host, uris[i][1]);
+	}
+	gantry_vm_uri_host("qemu+ssh://a-host-whose-name-is-longer-than-the-room/", host, 8);
+	ck_assert_str_eq(host, "");
+}
+END_TEST
+
 /* Where libvirt's libraries are not installed, only what needs none of them is tested. */
 static void add_domain_tests(Suite *suite)
 {
@@ -424,5 +448,6 @@ int main(void)
 	tcase_add_test(pci, test_place_on_a_machine_without_pci_is_refused);
 	tcase_add_test(door, test_socket_check_tells_who_may_connect);
 	tcase_add_test(door, test_row_json_is_as_promised);
+	tcase_add_test(door, test_host_of_a_uri_is_what_its_connection_goes_to);
 	return gantry_unit_run(suite);
 }
