@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 import xml.sax.saxutils
 
 import harness
@@ -28,7 +29,7 @@ stdio_handler = "file"
 security_driver = "none"
 """
 LIBVIRTD_CONF = """unix_sock_dir = "{folder}/sock"
-host_uuid = "6b1f3c52-7d2c-4a53-9a35-2d6b0f0f7a11"
+host_uuid = "{uuid}"
 auth_unix_rw = "none"
 log_outputs = "2:stderr"
 """
@@ -66,14 +67,16 @@ finally:
 START = """set -e
 mount --make-rprivate / 2>/dev/null || :
 for pair in etc:/etc/libvirt run:/run/libvirt lib:/var/lib/libvirt log:/var/log/libvirt cache:/var/cache/libvirt \\
-        passwd:/etc/passwd group:/etc/group; do
+        passwd:/etc/passwd group:/etc/group ends:/run/gantry-test-ends; do
     mount --bind "$0/${pair%%:*}" "${pair#*:}"
 done
 exec libvirtd --pid-file "$0/libvirtd.pid" --config "$0/etc/libvirtd.conf"
 """
 # libvirtd does not start without the user whom its package makes, though ours runs machines as root.
 ACCOUNTS = {"passwd": "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin\n", "group": "libvirt-qemu:x:64055:\n"}
-MOUNT_POINTS = ("/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
+# Where a libvirtd's machines have their ends: each sees its own there, so that a definition is right for all of them.
+ENDS = "/run/gantry-test-ends"
+MOUNT_POINTS = (ENDS, "/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
   <memory unit='MiB'>256</memory>
@@ -117,7 +120,7 @@ class Libvirtd:
             (self.folder / name).mkdir(parents=True)
         os.chmod(self.ends, 0o777)  # a machine may be of any user
         (self.folder / "etc/qemu.conf").write_text(QEMU_CONF)
-        (self.folder / "etc/libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder))
+        (self.folder / "etc/libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder, uuid=uuid.uuid4()))
         for name, line in ACCOUNTS.items():
             text = pathlib.Path("/etc", name).read_text(encoding="utf-8")
             (self.folder / name).write_text(text if "\nlibvirt-qemu:" in text else text.rstrip("\n") + "\n" + line)
@@ -225,7 +228,7 @@ class Machine:
         definition = libvirtd.folder / f"{name}.xml"
         definition.write_text(DOMAIN.format(
             name=name, machine=machine, boot=text, features="<acpi/>" if acpi else "", qemu=libvirtd.qemu, port=vm.PORT_NAME,
-            ends=libvirtd.ends, label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
+            ends=ENDS, label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
         libvirtd.must("define", definition)
 
     def start(self):
@@ -245,6 +248,14 @@ class Machine:
 
     def do(self, script, **options):
         return self.port.do(script, **options)
+
+    def moved(self, libvirtd):
+        """It is another libvirtd's now; its programs go on."""
+        del self.libvirtd.machines[self.name]
+        self.libvirtd = libvirtd
+        libvirtd.machines[self.name] = self
+        if self.port:
+            self.port.follow(libvirtd.ends / f"{self.name}.port")
 
     def report(self):
         for path in (self.libvirtd.ends / f"{self.name}.console", self.libvirtd.folder / f"log/qemu/{self.name}.log"):

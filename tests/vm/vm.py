@@ -145,6 +145,14 @@ class Port:
         sock.connect(str(path))
         return cls(sock)
 
+    def follow(self, path):
+        """The machine is in another QEMU now, whose socket is at @path. Nothing may have been on the way."""
+        self.sock.close()
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(path))
+        self.sock.setblocking(False)
+        self.gone = False
+
     def close(self):
         self.sock.close()
         self.lose_all()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts on one machine: each a libvirtd and an agent, and one virtual machine that goes from one to the other.
+
+Its programs reach the agent of the host that it is on by a stream through a virtio-serial port (port-tunnel, tunnel.py).
+"""
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import harness
+import libvirtd
+import tunnel
+
+sys.path.append(str(harness.SOURCE / "tests" / "migration"))
+import hosts  # pylint: disable=wrong-import-position
+
+PHOTO = harness.SOURCE / "demo" / "photo.png"
+PROGRAMS = ("photo", "puppet-guest", "port-tunnel")
+STREAM_PORT = "org.gantry.stream"
+DOOR = "/tmp/door"
+TENANT = {"mem": "256M", "virtual": "512M", "heap": "8M", "host_mem": "512M", "ivshmem": "yes", "ivshmem_size": "16M"}
+NAME = "traveller"
+
+
+class Host:
+    def __init__(self, name, folder):
+        self.name = name
+        self.agent = hosts.agent_of(name, folder, {"vsock_grace": "300s"}, TENANT)
+        try:
+            self.libvirtd = libvirtd.Libvirtd()
+        except BaseException:
+            self.agent.close()
+            raise
+        self.tunnel = tunnel.Tunnel(self.libvirtd.ends / f"{NAME}.stream", self.agent.vsock)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.agent.port}"
+
+    def door_socket(self):
+        return self.agent.run_dir / "doors" / "red" / "ivshmem.sock"
+
+    def machines(self):
+        """Names of the machines that run here."""
+        return self.libvirtd.must("list", "--name", "--state-running").split()
+
+    def metrics(self):
+        return {row["name"]: row["value"] for row in self.agent.ctl_json("stats")["metrics"]}
+
+    def report(self):
+        self.libvirtd.report()
+        self.agent.report()
+
+    def close(self):
+        self.tunnel.close()
+        self.libvirtd.close()
+        self.agent.close()
+
+
+class World:
+    """.north has the machine at first; .machine is it."""
+
+    def __init__(self):
+        if not harness.find_in_build("gantry-vm", lambda path: os.access(path, os.X_OK)):
+            raise harness.Skip("the build has no gantry-vm (packages libvirt-dev, libxml2-dev)")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-2h-"))
+        os.chmod(self.folder, 0o755)
+        self.north = self.south = None
+        self.trips = 0
+        try:
+            self.north = Host("north", str(self.folder))
+            self.south = Host("south", str(self.folder))
+            self.machine = self.boot()
+        except BaseException as error:
+            if not isinstance(error, harness.Skip):
+                self.report()
+            self.close()
+            raise
+
+    def boot(self):
+        port = (f"<channel type='unix'><source mode='bind' path='{libvirtd.ENDS}/{NAME}.stream'/>"
+                f"<target type='virtio' name='{STREAM_PORT}'/></channel>")
+        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port).start()
+        device = machine.do(f"cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) = {STREAM_PORT} ] && echo $p; done; true")
+        inside = machine.port.start(["port-tunnel", "/dev/" + device.strip(), DOOR])
+        inside.read_until("ready")
+        return machine
+
+    def host(self):
+        """Where the machine is, as the test knows."""
+        return self.north if self.machine.libvirtd is self.north.libvirtd else self.south
+
+    def other(self):
+        return self.south if self.host() is self.north else self.north
+
+    def guest(self, *argv):
+        """A program in the machine, at the door that leads to where it is."""
+        return self.machine.port.start(argv, env={"GANTRY_DOOR": "stream:" + DOOR})
+
+    def pipeline(self):
+        """The image pipeline of the demo, again and again; each result is compared with the first."""
+        guest = self.guest("photo", "--loop", "/opt/photo.png")
+        guest.read_until("started")
+        return guest
+
+    def ctl(self, *words, to=None, to_socket=None, uri=None, domain=NAME, before=(), timeout="60s"):
+        """gantryctl vm migrate, from where the machine is to the other host."""
+        here, there = self.host(), self.other()
+        self.trips += 1
+        argv = [harness.program("gantryctl"), "--socket", here.agent.admin, "--timeout", timeout, *before,
+                "vm", "migrate", domain, uri or there.libvirtd.uri, "--connect", here.libvirtd.uri,
+                "--to", to or there.address, "--to-socket", to_socket or there.agent.admin, "--back", here.address,
+                "--tenant", "red", "--migrate-uri", f"unix://{self.folder}/{self.trips}.go",
+                "--back-uri", f"unix://{self.folder}/{self.trips}.back"]
+        return harness.run(argv + list(words), timeout=240)
+
+    def go(self, *words):
+        """It goes; what gantryctl says of it, from --json."""
+        target = self.other()
+        ended = self.ctl(*words, before=["--json"])
+        if ended.code != 0:
+            raise harness.Failure(f"vm migrate: {ended}")
+        self.machine.moved(target.libvirtd)
+        return ended.json()
+
+    def report(self):
+        for host in (self.north, self.south):
+            if host:
+                host.report()
+
+    def close(self):
+        for host in (self.south, self.north):
+            if host:
+                host.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def tasks(host):
+    """Finished, of all sessions at @host."""
+    return sum(row["tasks_finished"] for row in host.agent.sessions())
+
+
+def wait_for_work(host):
+    """Until its sessions have finished tasks after this call."""
+    before = tasks(host)
+    harness.wait_until(lambda: tasks(host) > before, "that the pipeline goes on")
+
+
+def end_pipeline(t, guest):
+    """Its last line, which says that all was exact."""
+    guest.write_line("")
+    said = dict(word.split("=", 1) for word in guest.read_until("ended").split()[1:])
+    t.equal((said["different"], said["failed"]), ("0", "0"), f"the pipeline said {said}")
+    t.equal(said["rounds"], said["finished"])
+    t.true(int(said["rounds"]) > 0)
+    return said
