@@ -410,9 +410,9 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 
 /* Keys that backends and filters know; "FILTER.key" beside them. */
 static const char *const backend_keys[] = {
-	"cores",   "cpus",   "filters", "file",	     "index",	  "uuid",
-	"scratch", "window", "numa",	"clock",     "platform",  "gpu",
-	"driver",  "nvrtc",  "nvml",	"nvjitlink", "libraries", "images",
+	"cores",     "cpus",   "filters",  "file",   "index",  "uuid",	"scratch",    "window",
+	"numa",	     "clock",  "platform", "gpu",    "driver", "nvrtc", "nvml",	      "nvjitlink",
+	"libraries", "images", "library",  "device", "memory", "cache", "guest_code",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,

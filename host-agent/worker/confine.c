@@ -237,6 +237,12 @@ static int add_rules(scmp_filter_ctx ctx)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
 				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC,
 					     O_RDONLY));
+	/*
+	 * Nothing is made. PoCL asks for its folders again with each program, all of them from the root on, and gives up at any
+	 * other answer; its builder has made them.
+	 */
+	if (r == 0)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EEXIST), SCMP_SYS(mkdir), 0);
 	if (r == 0) /* the calling thread only */
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
 				     SCMP_A0(SCMP_CMP_EQ, 0));

@@ -34,6 +34,7 @@ int gantry_engine_start(const struct gantry_engine_conf *conf, struct gantry_eng
 	gantry_list_init(&e->sessions);
 	gantry_list_init(&e->kernels);
 	e->compiler = conf->compiler;
+	e->isolated = conf->isolated;
 	worker_standin_init(e);
 	pthread_mutex_init(&e->load_lock, NULL);
 	pthread_cond_init(&e->load_cond, NULL);

@@ -77,6 +77,7 @@ struct gantry_engine_conf {
 	uint64_t spin_ns; /* longest idle spin; UINT64_MAX: the default */
 	const struct gantry_engine_events *events;
 	struct worker_compiler *compiler; /* outlives the engine; NULL: guests' texts are refused */
+	bool isolated; /* all sessions are of one tenant: its own code may run in this process */
 };
 
 struct gantry_engine_device {

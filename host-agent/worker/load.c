@@ -450,6 +450,10 @@ static int check_load(struct wsession *s, const struct gantry_op_image_load *op,
 	if (!((*ret_device)->device.info.caps & GANTRY_CAP_GUEST_IMAGES))
 		return say(reply, GANTRY_E_UNSUPPORTED,
 			   "devices of this kind take installed modules only");
+	if (((*ret_device)->device.info.caps & GANTRY_CAP_HOST_CODE) && !s->engine->isolated)
+		return say(
+			reply, GANTRY_E_UNSUPPORTED,
+			"a session's own code would run as host code here: isolated tenants only");
 	return GANTRY_OK;
 }
 

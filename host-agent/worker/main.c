@@ -32,6 +32,7 @@
 #include "worker.pb-c.h"
 
 #define CONTROL_FD	 3
+#define MODE_ISOLATED	 0u
 #define MODE_STEWARD	 2u
 #define ATTACH_FDS	 5u
 #define SEND_PATIENCE_MS 10000
@@ -483,6 +484,7 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 		.module_dirs = (const char *const *)c->module_dirs,
 		.spin_ns = c->spin_ns ? c->spin_ns : UINT64_MAX,
 		.events = events,
+		.isolated = c->mode == MODE_ISOLATED,
 	};
 	int r;
 

@@ -348,6 +348,7 @@ struct gantry_engine {
 	struct gantry_list sessions;
 
 	struct worker_compiler *compiler; /* NULL: none of the devices has one */
+	bool isolated;			  /* as gantry_engine_conf has it */
 	pthread_mutex_t load_lock;
 	pthread_cond_t load_cond;
 	uint32_t nloads; /* threads that load images; under load_lock */

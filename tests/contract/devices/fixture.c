@@ -50,6 +50,12 @@ static int cancelled(void *cookie, uint64_t tag)
 #define CUDA_CODE   ""
 #endif
 
+#ifndef OPENCL_MODULE
+#define OPENCL_MODULE ""
+#define OPENCL_CODE   ""
+#define OPENCL_CACHE  ""
+#endif
+
 /* A test runner may have put the fake's folder where libraries are searched. */
 static bool is_fake(const char *driver)
 {
@@ -87,6 +93,18 @@ int dut_choose_cuda(const char **ret_opts, struct dut_images *images)
 	return fake ? 2 : 1;
 }
 
+int dut_choose_opencl(const char **ret_opts, struct dut_images *images)
+{
+	images->module = OPENCL_MODULE;
+	images->code = OPENCL_CODE;
+	images->step = "probe_step";
+	if (images->module[0] == '\0')
+		return -ENODEV;
+	ret_opts[0] = "platform=Portable Computing Language";
+	ret_opts[1] = "cache=" OPENCL_CACHE;
+	return 2;
+}
+
 /* What every test does with its device: a thread that uses it, and a stream. */
 static int use_device(struct dut *dut, struct gantry_err *err)
 {
@@ -113,7 +131,8 @@ static int open_device(const struct gantry_device_conf *conf, struct dut *dut,
 	int r = gantry_device_open(conf, &dut->host, &dut->device, err);
 	unsigned int before;
 
-	if (r < 0 || dut->device.info.kind != GANTRY_KIND_CUDA)
+	if (r < 0 || (dut->device.info.kind != GANTRY_KIND_CUDA &&
+		      dut->device.info.kind != GANTRY_KIND_OPENCL))
 		return r;
 	r = use_device(dut, err);
 	gantry_device_close(&dut->device);
@@ -142,12 +161,13 @@ struct dut *dut_open(const struct dut_row *row)
 	ck_assert_ptr_nonnull(dut);
 	dut->row = row;
 	dut->images.module = PROBE_IMAGE;
+	dut->images.step = "step";
 	for (; conf.nopts < DUT_MAX_OPTS && row->opts[conf.nopts]; conf.nopts++)
 		opts[conf.nopts] = row->opts[conf.nopts];
 	r = row->choose ? row->choose(opts + conf.nopts, &dut->images) : 0;
 	if (r < 0) {
 		free(dut);
-		gantry_unit_skip("neither a driver nor the fake one, or no image for it");
+		gantry_unit_skip("neither a driver nor a stand-in, or no image for it");
 	}
 	conf.nopts += (uint32_t)r;
 	dut->host = (struct gantry_device_host){ wake, cancelled, dut };

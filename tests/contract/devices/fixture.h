@@ -13,8 +13,9 @@
 /* Files; NULL: there is none. */
 struct dut_images {
 	const char *module; /* installed: the probe's kernels */
-	const char *code;   /* of kernels step and geometry, as a guest sends it */
-	bool are_real;	    /* for a vendor's driver, not for a fake of it */
+	const char *code;   /* of kernels @step and geometry, as a guest sends it */
+	const char *step;
+	bool are_real; /* for a vendor's driver, not for a fake of it */
 };
 
 /* One row of the suite. */
@@ -73,6 +74,9 @@ struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *
  * names another library, or is "fake".
  */
 int dut_choose_cuda(const char **ret_opts, struct dut_images *images);
+
+/* For .choose: PoCL, where the build has the backend. */
+int dut_choose_opencl(const char **ret_opts, struct dut_images *images);
 
 struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
 			   uint32_t pattern_bytes);

@@ -45,6 +45,13 @@ static const struct dut_row rows[] = {
 	{ "cuda", "cuda", true, { "filters=contract" }, dut_choose_cuda },
 	{ "cuda under filters", "cuda", true, { UNDER_ALL }, dut_choose_cuda },
 	{ "cuda without checker", "cuda", true, { NULL }, dut_choose_cuda },
+	{ "opencl", "opencl", true, { "filters=contract", "guest_code=yes" }, dut_choose_opencl },
+	{ "opencl under filters", "opencl", true, { UNDER_ALL }, dut_choose_opencl },
+	{ "opencl with memory apart",
+	  "opencl",
+	  true,
+	  { "filters=contract", "memory=staged" },
+	  dut_choose_opencl },
 };
 
 static struct dut *dut;
@@ -452,7 +459,7 @@ START_TEST(test_guest_image_runs_with_the_parameters_it_was_compiled_with)
 				 -EINVAL);
 		ck_assert_ptr_nonnull(strstr(err.text, "parameter"));
 	}
-	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, "step", "rw:u32*"), 1);
+	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, dut->images.step, "rw:u32*"), 1);
 	host[0] = 5;
 	dut_arg_range(&cmd, 0, dut_host(dut, host, sizeof(host)), 0, sizeof(host));
 	/* Only a host function can do without a geometry. */
@@ -651,6 +658,10 @@ END_TEST
 START_TEST(test_running_kernel_stops_when_cancelled)
 {
 	open_working_row(_i);
+	if (dut->device.info.kind == GANTRY_KIND_OPENCL &&
+	    !(dut->device.info.caps & GANTRY_CAP_HOST_DIRECT))
+		gantry_unit_skip(
+			"a kernel that runs apart from the host's memory hears nothing from it");
 	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, "endless", "void"), 0);
 
 	dut->cancel_after = 1000;

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the opencl backend: a device, its streams and memory, and which file does what.
+ *
+ * driver.c loads OpenCL; container.c looks at binaries; builder.c, builder_main.c and build.c compile and try them in
+ * processes of their own; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
+ * makes of its ranges what OpenCL can use; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
+ *
+ * Memory is the host's: OpenCL 1.2 has no memory that outlives a process. Where the device works on host memory
+ * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) a command gets buffers of
+ * its own: its ranges are written to them before and those it writes are read back after, in the same queue.
+ *
+ * How a completion gets here: the last event of a command has a callback, which OpenCL calls on a thread of its own; it
+ * marks the slot and wakes the device thread. poll() reads slots and asks OpenCL for their times.
+ *
+ * Threads: what is not marked otherwise belongs to the device thread.
+ */
+#ifndef GANTRY_DEVICES_OPENCL_BACKEND_H
+#define GANTRY_DEVICES_OPENCL_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "devices/device.h"
+#include "devices/opencl/builder.h"
+#include "devices/opencl/driver.h"
+#include "devices/opencl/module.h"
+
+/* Commands a stream holds. A power of two. */
+#define GANTRY_OPENCL_DEPTH 64u
+/* Events of one command whose times are added up; of what is between the last two the span counts. */
+#define GANTRY_OPENCL_EVENTS 8u
+/* Ranges, scratch buffers and the verdict of one command. */
+#define GANTRY_OPENCL_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
+
+struct gantry_kernel {
+	struct gantry_kernel *next; /* of the image */
+	struct gantry_image *image;
+	const struct gantry_signature *sig;
+	gantry_body *body;  /* NULL: @function is launched as it is */
+	uint32_t function;  /* place in gantry_image.functions; of no use with a body */
+	uint64_t max_local; /* work-items of a work-group */
+};
+
+/* One kernel of a program. Each stream has a cl_kernel of its own for it: setting arguments is no call for two. */
+struct gantry_opencl_function {
+	const char *name; /* owned by the image */
+	uint32_t id;	  /* place in gantry_stream.kernels, unique in the device */
+};
+
+struct gantry_image {
+	struct gantry_list link; /* gantry_dev.images */
+	struct gantry_dev *dev;
+	void *library; /* of an installed module; else NULL */
+	cl_program program;
+	bool of_guest;
+	uint32_t nfunctions;
+	struct gantry_opencl_function
+		*functions;	       /* of the module's list, then those launched as they are */
+	struct gantry_kernel *kernels; /* owned */
+};
+
+struct gantry_mem {
+	struct gantry_list link; /* gantry_dev.mems */
+	struct gantry_dev *dev;
+	unsigned char *base;
+	uint64_t len;
+	bool mapped; /* by us, so unmapped by us */
+};
+
+/* A range as the commands of one run use it. */
+struct gantry_opencl_place {
+	struct gantry_opencl_buffer buffer; /* what host functions see; first */
+	cl_mem mem;
+	unsigned char *host; /* NULL: scratch memory */
+	bool read_back;	     /* staged, and written by the command */
+	bool is_verdict;
+};
+
+/* Written by device code through host memory, or copied from the device's. */
+struct gantry_opencl_cell {
+	volatile int32_t words[16];
+} __attribute__((aligned(128)));
+
+struct gantry_opencl_slot {
+	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
+	struct gantry_stream *stream;
+	cl_event events[GANTRY_OPENCL_EVENTS];
+	uint32_t nevents;
+	bool judged;	   /* its cell counts */
+	int32_t result;	   /* of its last event; written before @finished */
+	uint32_t finished; /* 1: all of it is done; written by OpenCL's thread */
+};
+
+struct gantry_stream {
+	struct gantry_list link; /* gantry_dev.streams */
+	struct gantry_dev *dev;
+	cl_command_queue queue;
+	cl_kernel *kernels; /* by gantry_opencl_function.id; NULL: not made yet */
+	uint32_t nkernels;
+	/* Free-running: accepted, and told by poll(). */
+	uint32_t submitted;
+	uint32_t told;
+
+	/* Of the command that is being enqueued. */
+	struct gantry_env env;
+	struct gantry_opencl_calls calls;
+	struct gantry_image *image;
+	struct gantry_opencl_slot *slot;
+	uint64_t scratch_used;
+	uint32_t nplaces;
+	struct gantry_opencl_place places[GANTRY_OPENCL_PLACES];
+
+	struct gantry_opencl_slot slots[GANTRY_OPENCL_DEPTH];
+	struct gantry_opencl_cell *cells; /* one for each slot */
+};
+
+struct gantry_dev {
+	/* Set by open(), constant after. */
+	const struct gantry_device_host *host;
+	const struct gantry_opencl_driver *cl;
+	struct gantry_opencl_target target;
+	struct gantry_opencl_work work; /* as the builder is told */
+	cl_context context;
+	char *strings;	    /* what @work names */
+	const char *cache;  /* folder for what was compiled of installed modules; NULL: none */
+	char identity[256]; /* what binaries are made for: device and driver, with their versions */
+	uint64_t mem_bytes;
+	uint64_t scratch_bytes; /* limit of one command */
+	uint32_t kind_bits;	/* CL_DEVICE_TYPE_* */
+	uint32_t units;
+	uint32_t max_local;
+	bool direct;
+	bool is_pocl;
+	bool guest_code; /* guests' own code is taken */
+
+	struct gantry_list streams;
+	struct gantry_list mems;
+	struct gantry_list images;
+	uint64_t *function_ids; /* bit set: taken */
+	uint32_t nfunction_words;
+
+	/* OpenCL's threads add to the first, the device thread sets the second: see poll(). */
+	uint32_t nfinished __attribute__((aligned(64)));
+	uint32_t nreaped __attribute__((aligned(64)));
+	uint32_t ncallbacks; /* registered and not left; also a futex */
+	uint32_t lost; /* nonzero: a command failed in a way that says nothing of what it hurt */
+};
+
+/* image.c */
+int gantry_opencl_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			     size_t nbytes, struct gantry_image **ret_image,
+			     struct gantry_err *err);
+void gantry_opencl_image_unload(struct gantry_image *image);
+int gantry_opencl_kernel_get(struct gantry_image *image, const char *symbol,
+			     const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			     struct gantry_err *err);
+/* The stream's own cl_kernel of @image's function @index; NULL: no memory, or the driver refuses. */
+cl_kernel gantry_opencl_kernel_of(struct gantry_stream *stream, const struct gantry_image *image,
+				  uint32_t index);
+
+/* cache.c: binaries of installed modules, by what they were made of and for. */
+int gantry_opencl_binary_of(struct gantry_dev *dev, const char *text, size_t nbytes,
+			    void **ret_binary, size_t *ret_nbytes, struct gantry_err *err);
+
+/* mem.c */
+int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			     struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_opencl_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err);
+void gantry_opencl_mem_free(struct gantry_mem *mem);
+/* Does a device work on host memory as it is? Tried, not believed. */
+bool gantry_opencl_mem_is_direct(struct gantry_dev *dev);
+
+/*
+ * Places of the stream's present command; all -errno. take: of a range, for a use of @mode. scratch: device memory of
+ * @bytes. end: reads back what has to be (@ok: what was enqueued counts), and lets go of all.
+ */
+int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
+			     uint32_t mode, struct gantry_opencl_place **ret_place);
+int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
+				struct gantry_opencl_place **ret_place);
+int gantry_opencl_place_verdict(struct gantry_stream *stream,
+				struct gantry_opencl_place **ret_place);
+int gantry_opencl_places_end(struct gantry_stream *stream, bool ok);
+
+/* stream.c */
+int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+				struct gantry_stream **ret_stream, struct gantry_err *err);
+void gantry_opencl_stream_destroy(struct gantry_stream *stream);
+int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+unsigned gantry_opencl_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+/* Waits for what is in flight, and for OpenCL's threads to be out of our functions. */
+void gantry_opencl_streams_end(struct gantry_dev *dev);
+/* Where the next event of the present command goes. */
+cl_event *gantry_opencl_event_slot(struct gantry_stream *stream);
+/* 0 or -errno of a call that enqueues. */
+int gantry_opencl_outcome(struct gantry_stream *stream, cl_int result);
+
+/* enqueue.c: the three kinds of command. */
+int gantry_opencl_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
+int gantry_opencl_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
+int gantry_opencl_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* Between places; the bytes may overlap. */
+int gantry_opencl_move(struct gantry_stream *stream, struct gantry_opencl_place *dst,
+		       struct gantry_opencl_place *src, uint64_t len);
+int gantry_opencl_set(struct gantry_stream *stream, const struct gantry_opencl_place *dst,
+		      uint64_t off, uint64_t len, uint64_t pattern, uint32_t pattern_bytes);
+
+/* body.c: host functions of installed modules. */
+void gantry_opencl_body_init(struct gantry_stream *stream);
+int gantry_opencl_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One piece of the builder's work, in a process of its own: compiling, or loading to see whether that works. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "devices/opencl/builder.h"
+#include "devices/opencl/container.h"
+
+#define OPTIONS	    "-cl-kernel-arg-info"
+#define LOG_BYTES   (64u << 10)
+#define MAX_KERNELS 4096u
+
+#define GUEST_CPU_S	 20u
+#define GUEST_MEM_BYTES	 (4ull << 30)
+#define GUEST_FILE_BYTES (256ull << 20)
+
+/* ---- what a child gives up before it sees a guest's bytes ---- */
+
+#define READS \
+	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+/* Newer than the headers of Debian 12. */
+#define ACCESS_FS_REFER	   (1ull << 13)
+#define ACCESS_FS_TRUNCATE (1ull << 14)
+#define ABI_REFER	   2
+#define ABI_TRUNCATE	   3
+#define WRITES                                                            \
+	(LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE | \
+	 LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_DIR |    \
+	 LANDLOCK_ACCESS_FS_MAKE_REG | ACCESS_FS_REFER | ACCESS_FS_TRUNCATE)
+#define OTHERS                                                          \
+	(LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_SOCK |  \
+	 LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK | \
+	 LANDLOCK_ACCESS_FS_MAKE_SYM)
+/* What can be said of a file that is no folder. */
+#define OF_FILES                                                     \
+	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | \
+	 LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_FS_TRUNCATE)
+
+struct fence {
+	int rules;
+	uint64_t known; /* by this kernel */
+};
+
+static int permit(const struct fence *fence, const char *path, uint64_t access)
+{
+	struct landlock_path_beneath_attr attr = { .allowed_access = access & fence->known };
+	_cleanup_close_ int fd = open(path, O_PATH | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return 0; /* what is not there gives nothing away */
+	if (!S_ISDIR(st.st_mode))
+		attr.allowed_access &= OF_FILES;
+	attr.parent_fd = fd;
+	return syscall(SYS_landlock_add_rule, fence->rules, LANDLOCK_RULE_PATH_BENEATH, &attr, 0) <
+			       0
+		       ? -errno
+		       : 0;
+}
+
+static int fence_open(struct fence *fence)
+{
+	struct landlock_ruleset_attr attr = { .handled_access_fs = READS | WRITES | OTHERS };
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	/* PoCL moves files from folder to folder, which the first version refuses. */
+	if (abi < ABI_REFER)
+		return -EOPNOTSUPP;
+	if (abi < ABI_TRUNCATE)
+		attr.handled_access_fs &= ~ACCESS_FS_TRUNCATE;
+	fence->known = attr.handled_access_fs;
+	fence->rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+	return fence->rules < 0 ? -errno : 0;
+}
+
+/* What compilers and linkers read is in the system's folders; what they write lies below @folder. */
+static int close_files(const char *folder)
+{
+	static const char *const readable[] = { "/usr", "/lib", "/lib64", "/etc", "/sys/devices" };
+	struct fence fence = { .rules = -EBADF };
+	int r = fence_open(&fence);
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(readable) && r == 0; i++)
+		r = permit(&fence, readable[i], READS);
+	if (r == 0)
+		r = permit(&fence, "/proc",
+			   LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
+	if (r == 0)
+		r = permit(&fence, "/dev/null",
+			   LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+	if (r == 0)
+		r = permit(&fence, folder, READS | WRITES);
+	if (r == 0 && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+		       syscall(SYS_landlock_restrict_self, fence.rules, 0) < 0))
+		r = -errno;
+	gantry_fd_close(fence.rules);
+	return r;
+}
+
+static void limit(int what, uint64_t value)
+{
+	const struct rlimit l = { .rlim_cur = value, .rlim_max = value };
+
+	(void)setrlimit(what, &l); /* one that was lower already stays */
+}
+
+static int give_up(const char *folder, struct gantry_err *err)
+{
+	int r = close_files(folder);
+
+	if (r < 0)
+		return gantry_err_set_errno(
+			err, -EOPNOTSUPP,
+			"this host's kernel has no Landlock, without which no guest's "
+			"OpenCL code is compiled or loaded");
+	limit(RLIMIT_CPU, GUEST_CPU_S);
+	limit(RLIMIT_FSIZE, GUEST_FILE_BYTES);
+	limit(RLIMIT_AS, GUEST_MEM_BYTES);
+	return 0;
+}
+
+/* ---- the work ---- */
+
+struct job {
+	const struct gantry_opencl_driver *cl;
+	struct gantry_opencl_target target;
+	cl_context context;
+	cl_program program;
+};
+
+static int begin(struct job *job, const struct gantry_opencl_builder_request *req,
+		 struct gantry_err *err)
+{
+	const struct gantry_opencl_choice choice = {
+		.platform = req->platform[0] ? req->platform : NULL,
+		.device = req->device[0] ? req->device : NULL,
+	};
+	cl_int result = CL_SUCCESS;
+	int r = gantry_opencl_driver_open(req->library[0] ? req->library : NULL, &job->cl, err);
+
+	if (r == 0)
+		r = gantry_opencl_choose(job->cl, &choice, &job->target, err);
+	if (r < 0)
+		return r;
+	job->context = job->cl->CreateContext(NULL, 1, &job->target.device, NULL, NULL, &result);
+	return gantry_opencl_err(result, "clCreateContext", err);
+}
+
+/* The first line of a compiler's log that complains. */
+static void complaint(const struct job *job, struct gantry_err *err)
+{
+	char *log = calloc(1, LOG_BYTES);
+	char *at;
+
+	if (!log ||
+	    job->cl->GetProgramBuildInfo(job->program, job->target.device, CL_PROGRAM_BUILD_LOG,
+					 LOG_BYTES - 1, log, NULL) != CL_SUCCESS)
+		return;
+	at = strstr(log, "error");
+	while (at && at > log && at[-1] != '\n')
+		at--;
+	at = at ? at : log;
+	at[strcspn(at, "\r\n")] = '\0';
+	gantry_str_make_printable(at);
+	if (*at)
+		(void)gantry_err_set(err, -ENOEXEC, "it does not compile: %s", at);
+}
+
+static int build(const struct job *job, struct gantry_err *err)
+{
+	cl_int result = job->cl->BuildProgram(job->program, 1, &job->target.device, OPTIONS, NULL,
+					      NULL);
+
+	if (result == CL_SUCCESS)
+		return 0;
+	(void)gantry_err_set(err, -ENOEXEC, "it does not compile: %s", gantry_opencl_error(result));
+	complaint(job, err);
+	return gantry_opencl_errno(result) == -EOPNOTSUPP ? -EOPNOTSUPP : -ENOEXEC;
+}
+
+static int put_binary(const struct job *job, const char *keep, int out, uint64_t *ret_nbytes,
+		      struct gantry_err *err)
+{
+	enum gantry_opencl_sort sort;
+	unsigned char *binary;
+	size_t n = 0;
+	cl_int result = job->cl->GetProgramInfo(job->program, CL_PROGRAM_BINARY_SIZES, sizeof(n),
+						&n, NULL);
+
+	if (result != CL_SUCCESS || n == 0)
+		return gantry_err_set(err, -ENOEXEC, "the compiler gives no binary: %s",
+				      gantry_opencl_error(result));
+	binary = malloc(n);
+	if (!binary)
+		return gantry_err_set(err, -ENOMEM, "no memory for what was compiled");
+	result = job->cl->GetProgramInfo(job->program, CL_PROGRAM_BINARIES, sizeof(binary), &binary,
+					 NULL);
+	if (result != CL_SUCCESS)
+		return gantry_opencl_err(result, "CL_PROGRAM_BINARIES", err);
+	/* A compiler that a text has broken into may say anything. */
+	if (gantry_opencl_container_check(binary, n, &sort, err) < 0)
+		return -ENOEXEC;
+	if (sort == GANTRY_OPENCL_POCL)
+		n = gantry_opencl_pocl_strip(binary, n, binary);
+	if (gantry_write_all(out, binary, n) < 0)
+		return gantry_err_set(err, -ENOMEM, "no memory for what was compiled");
+	if (keep[0])
+		(void)gantry_file_replace(keep, binary, n,
+					  0600); /* else it is compiled again next time */
+	*ret_nbytes = n;
+	return 0;
+}
+
+static int compile(struct job *job, const struct gantry_opencl_builder_request *req,
+		   const void *bytes, int out, uint64_t *ret_nbytes, struct gantry_err *err)
+{
+	const char *text = bytes;
+	size_t len = strnlen(text, req->nbytes);
+	cl_int result = CL_SUCCESS;
+	int r;
+
+	job->program = job->cl->CreateProgramWithSource(job->context, 1, &text, &len, &result);
+	r = gantry_opencl_err(result, "clCreateProgramWithSource", err);
+	if (r == 0)
+		r = build(job, err);
+	return r < 0 ? r : put_binary(job, req->keep, out, ret_nbytes, err);
+}
+
+static int try(struct job *job, const void *bytes, size_t nbytes, struct gantry_err *err)
+{
+	const unsigned char *binary = bytes;
+	cl_kernel *kernels = calloc(MAX_KERNELS, sizeof(*kernels));
+	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
+	cl_uint n = 0;
+	int r;
+
+	if (!kernels)
+		return gantry_err_set(err, -ENOMEM, "no memory to try a binary");
+	job->program = job->cl->CreateProgramWithBinary(job->context, 1, &job->target.device,
+							&nbytes, &binary, &status, &result);
+	if (result == CL_SUCCESS)
+		result = status;
+	r = result == CL_SUCCESS
+		    ? build(job, err)
+		    : gantry_err_set(err, -ENOEXEC, "the device refuses the binary: %s",
+				     gantry_opencl_error(result));
+	if (r == 0 && (job->cl->CreateKernelsInProgram(job->program, MAX_KERNELS, kernels, &n) !=
+			       CL_SUCCESS ||
+		       n == 0))
+		r = gantry_err_set(err, -ENOEXEC, "the binary holds no kernel");
+	free(kernels);
+	return r;
+}
+
+void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in, int out,
+			 const char *folder, struct gantry_opencl_builder_answer *answer)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct job job = { 0 };
+	uint64_t nbytes = 0;
+	void *bytes = MAP_FAILED;
+	int r = 0;
+
+	if (req->nbytes)
+		bytes = mmap(NULL, req->nbytes, PROT_READ, MAP_PRIVATE, in, 0);
+	if (bytes == MAP_FAILED)
+		r = gantry_err_set(&err, -EINVAL, "nothing to work on");
+	if (r == 0 && req->of_guest)
+		r = give_up(folder, &err);
+	if (r == 0)
+		r = begin(&job, req, &err);
+	if (r == 0 && req->op == GANTRY_OPENCL_COMPILE)
+		r = compile(&job, req, bytes, out, &nbytes, &err);
+	else if (r == 0)
+		r = try(&job, bytes, req->nbytes, &err);
+	answer->nbytes = nbytes;
+	(void)gantry_str_copy(answer->text, sizeof(answer->text), err.text);
+	answer->r = r;
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Images of the opencl backend: installed modules, which are shared objects with a text inside, and guests' own code. */
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "devices/opencl/backend.h"
+#include "devices/opencl/container.h"
+
+#define SYMBOL_MAX    256u
+#define OPTIONS	      "-cl-kernel-arg-info"
+#define FUNCTIONS_MAX 4096u
+
+/* ---- functions and the streams' kernels ---- */
+
+static int id_take(struct gantry_dev *dev, uint32_t *ret_id)
+{
+	uint64_t *words;
+
+	for (uint32_t w = 0; w < dev->nfunction_words; w++)
+		if (~dev->function_ids[w]) {
+			uint32_t bit = (uint32_t)__builtin_ctzll(~dev->function_ids[w]);
+
+			dev->function_ids[w] |= 1ull << bit;
+			*ret_id = w * 64 + bit;
+			return 0;
+		}
+	words = realloc(dev->function_ids, (dev->nfunction_words + 1) * sizeof(*words));
+	if (!words)
+		return -ENOMEM;
+	dev->function_ids = words;
+	words[dev->nfunction_words] = 1;
+	*ret_id = dev->nfunction_words++ * 64;
+	return 0;
+}
+
+/* Also the kernels that streams have of it, before another function gets the number. */
+static void id_put(struct gantry_dev *dev, uint32_t id)
+{
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream) {
+		if (id >= stream->nkernels || !stream->kernels[id])
+			continue;
+		(void)dev->cl->ReleaseKernel(stream->kernels[id]);
+		stream->kernels[id] = NULL;
+	}
+	dev->function_ids[id / 64] &= ~(1ull << (id % 64));
+}
+
+/* Adds function @name, which lives as long as the image. */
+static int function_add(struct gantry_image *image, const char *name, uint32_t *ret_index)
+{
+	struct gantry_opencl_function *functions;
+	uint32_t id;
+
+	for (uint32_t i = 0; i < image->nfunctions; i++)
+		if (strcmp(image->functions[i].name, name) == 0) {
+			*ret_index = i;
+			return 0;
+		}
+	if (image->nfunctions == FUNCTIONS_MAX)
+		return -ENOMEM;
+	functions = realloc(image->functions, (image->nfunctions + 1) * sizeof(*functions));
+	if (!functions)
+		return -ENOMEM;
+	image->functions = functions;
+	functions[image->nfunctions].name = strdup(name);
+	if (!functions[image->nfunctions].name)
+		return -ENOMEM;
+	if (id_take(image->dev, &id) < 0) {
+		free((void *)(uintptr_t)functions[image->nfunctions].name);
+		return -ENOMEM;
+	}
+	functions[image->nfunctions].id = id;
+	*ret_index = image->nfunctions++;
+	return 0;
+}
+
+cl_kernel gantry_opencl_kernel_of(struct gantry_stream *stream, const struct gantry_image *image,
+				  uint32_t index)
+{
+	const struct gantry_opencl_function *f = &image->functions[index];
+	cl_int result = CL_SUCCESS;
+	cl_kernel *kernels;
+
+	if (f->id >= stream->nkernels) {
+		uint32_t n = f->id + 1;
+
+		kernels = realloc(stream->kernels, n * sizeof(*kernels));
+		if (!kernels)
+			return NULL;
+		memset(kernels + stream->nkernels, 0, (n - stream->nkernels) * sizeof(*kernels));
+		stream->kernels = kernels;
+		stream->nkernels = n;
+	}
+	if (!stream->kernels[f->id])
+		stream->kernels[f->id] = stream->dev->cl->CreateKernel(image->program, f->name,
+								       &result);
+	return result == CL_SUCCESS ? stream->kernels[f->id] : NULL;
+}
+
+/* ---- programs ---- */
+
+/* @binary was tried in another process. */
+static int load_binary(struct gantry_image *image, const void *binary, size_t nbytes,
+		       struct gantry_err *err)
+{
+	const struct gantry_dev *dev = image->dev;
+	const unsigned char *bytes = binary;
+	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
+
+	image->program = dev->cl->CreateProgramWithBinary(dev->context, 1, &dev->target.device,
+							  &nbytes, &bytes, &status, &result);
+	if (result == CL_SUCCESS)
+		result = status;
+	if (result == CL_SUCCESS)
+		result = dev->cl->BuildProgram(image->program, 1, &dev->target.device, OPTIONS,
+					       NULL, NULL);
+	if (result == CL_SUCCESS)
+		return 0;
+	return gantry_err_set(err, -ENOEXEC, "the device refuses the binary: %s",
+			      gantry_opencl_error(result));
+}
+
+/* All must be there: a compiler drops what has the name of a function of its own, such as step(). */
+static int check_function(const struct gantry_image *image, const char *name,
+			  struct gantry_err *err)
+{
+	const struct gantry_opencl_driver *cl = image->dev->cl;
+	cl_int result = CL_SUCCESS;
+	cl_kernel kernel = cl->CreateKernel(image->program, name, &result);
+
+	if (result != CL_SUCCESS)
+		return gantry_err_set(err, -ENOEXEC, "its text has no kernel %.100s: %s", name,
+				      gantry_opencl_error(result));
+	(void)cl->ReleaseKernel(kernel);
+	return 0;
+}
+
+static int load_module(struct gantry_image *image, struct gantry_err *err)
+{
+	const struct gantry_opencl_module *module = dlsym(image->library, "gantry_opencl_module");
+	_cleanup_free_ void *binary = NULL;
+	size_t nbytes = 0;
+	uint32_t index;
+	int r;
+
+	if (!module || module->size < sizeof(*module) || module->abi != GANTRY_OPENCL_MODULE_ABI)
+		return gantry_err_set(err, -ENOEXEC, "not an OpenCL module of this version");
+	r = gantry_opencl_binary_of(image->dev, module->text, module->text_bytes, &binary, &nbytes,
+				    err);
+	if (r == 0)
+		r = load_binary(image, binary, nbytes, err);
+	for (uint32_t i = 0; i < module->nfunctions && r == 0; i++) {
+		if (function_add(image, module->functions[i], &index) < 0)
+			return gantry_err_set(err, -ENOMEM, "no memory for an image");
+		if (index != i)
+			return gantry_err_set(err, -ENOEXEC, "function %s is there twice",
+					      module->functions[i]);
+		r = check_function(image, module->functions[i], err);
+	}
+	return r;
+}
+
+static int load_installed(struct gantry_image *image, const char *path, struct gantry_err *err)
+{
+	int r;
+
+	/* A bare name would be searched for in the system's folders. */
+	if (!strchr(path, '/'))
+		return gantry_err_set(err, -ENOEXEC, "image %s: not a path", path);
+	image->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!image->library)
+		return gantry_err_set(err, -ENOEXEC, "image %s: %s", path, dlerror());
+	r = load_module(image, err);
+	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
+}
+
+static int load_guest(struct gantry_image *image, const void *bytes, size_t nbytes,
+		      struct gantry_err *err)
+{
+	struct gantry_opencl_work work = image->dev->work;
+	_cleanup_free_ void *made = NULL;
+	enum gantry_opencl_sort sort;
+	size_t n = nbytes;
+	int r = gantry_opencl_container_check(bytes, nbytes, &sort, err);
+
+	work.of_guest = true;
+	image->of_guest = true;
+	if (r == 0 && sort == GANTRY_OPENCL_SOURCE) {
+		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, err);
+		/* The process that made it had seen a guest's text. */
+		if (r == 0)
+			r = gantry_opencl_container_check(made, n, NULL, err);
+	} else if (r == 0) {
+		made = malloc(nbytes);
+		if (!made)
+			return gantry_err_set(err, -ENOMEM, "no memory for an image");
+		if (sort == GANTRY_OPENCL_POCL)
+			n = gantry_opencl_pocl_strip(bytes, nbytes, made);
+		else
+			memcpy(made, bytes, nbytes);
+	}
+	if (r == 0)
+		r = gantry_opencl_builder_try(&work, made, n, err);
+	if (r == 0)
+		r = load_binary(image, made, n, err);
+	/* What goes wrong with bytes of a stranger is their fault, unless room or the device is missing. */
+	if (r < 0 && r != -ENOMEM && r != -EIO && r != -ENODEV && r != -EOPNOTSUPP)
+		r = gantry_err_wrap(err, -ENOEXEC, "image");
+	return r;
+}
+
+int gantry_opencl_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			     size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
+{
+	struct gantry_image *image = calloc(1, sizeof(*image));
+	int r;
+
+	assert(path || dev->guest_code);
+	if (!image)
+		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	image->dev = dev;
+	gantry_list_push_back(&dev->images, &image->link);
+	r = path ? load_installed(image, path, err) : load_guest(image, bytes, nbytes, err);
+	if (r < 0) {
+		gantry_opencl_image_unload(image);
+		return r;
+	}
+	*ret_image = image;
+	return 0;
+}
+
+void gantry_opencl_image_unload(struct gantry_image *image)
+{
+	struct gantry_kernel *next;
+
+	if (!image)
+		return;
+	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
+		next = kernel->next;
+		free(kernel);
+	}
+	for (uint32_t i = 0; i < image->nfunctions; i++) {
+		id_put(image->dev, image->functions[i].id);
+		free((void *)(uintptr_t)image->functions[i].name);
+	}
+	free(image->functions);
+	if (image->program)
+		(void)image->dev->cl->ReleaseProgram(image->program);
+	if (image->library)
+		(void)dlclose(image->library); /* a library that stays loaded harms nobody */
+	gantry_list_remove(&image->link);
+	free(image);
+}
+
+/* ---- kernels ---- */
+
+/* OpenCL C's names of the types that signatures have, by enum gantry_arg_type. */
+static const char *const type_names[] = {
+	[GANTRY_ARG_U8] = "uchar",   [GANTRY_ARG_I8] = "char",	[GANTRY_ARG_U16] = "ushort",
+	[GANTRY_ARG_I16] = "short",  [GANTRY_ARG_U32] = "uint", [GANTRY_ARG_I32] = "int",
+	[GANTRY_ARG_U64] = "ulong",  [GANTRY_ARG_I64] = "long", [GANTRY_ARG_F32] = "float",
+	[GANTRY_ARG_F64] = "double",
+};
+
+/* Is parameter @i what @arg says? True where OpenCL does not tell: a wrong size shows when it is set. */
+static bool param_fits(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
+		       const struct gantry_sig_arg *arg)
+{
+	cl_kernel_arg_address_qualifier where = 0;
+	char type[64] = "";
+
+	if (cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof(where), &where,
+				 NULL) != CL_SUCCESS)
+		return true;
+	if (arg->mode)
+		return where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+		       where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+	if (where != CL_KERNEL_ARG_ADDRESS_PRIVATE ||
+	    cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof(type) - 1, type,
+				 NULL) != CL_SUCCESS)
+		return where == CL_KERNEL_ARG_ADDRESS_PRIVATE;
+	return arg->type < GANTRY_ARRAY_SIZE(type_names) &&
+	       strcmp(type, type_names[arg->type]) == 0;
+}
+
+static int check_params(const struct gantry_opencl_driver *cl, cl_kernel kernel, const char *symbol,
+			const struct gantry_signature *sig, struct gantry_err *err)
+{
+	cl_uint n = 0;
+	cl_int result = cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL);
+
+	if (result != CL_SUCCESS)
+		return gantry_opencl_err(result, "CL_KERNEL_NUM_ARGS", err);
+	for (cl_uint i = 0; i < n && i < sig->nargs; i++)
+		if (!param_fits(cl, kernel, i, &sig->args[i]))
+			return gantry_err_set(
+				err, -EINVAL,
+				"kernel %.100s: parameter %u is not what the signature says",
+				symbol, i + 1);
+	if (n != sig->nargs)
+		return gantry_err_set(err, -EINVAL,
+				      "kernel %.100s has %u parameters, the signature %u", symbol,
+				      n, sig->nargs);
+	return 0;
+}
+
+static int take_limits(struct gantry_kernel *to, cl_kernel kernel, const char *symbol,
+		       struct gantry_err *err)
+{
+	const struct gantry_dev *dev = to->image->dev;
+	size_t most = 0, wanted[3] = { 0 };
+
+	if (dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device, CL_KERNEL_WORK_GROUP_SIZE,
+					    sizeof(most), &most, NULL) != CL_SUCCESS ||
+	    most == 0)
+		most = dev->max_local;
+	to->max_local = most;
+	/* Its binary has that one shape, which PoCL looks for where only a compiler puts it. */
+	if (dev->is_pocl &&
+	    dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device,
+					    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(wanted),
+					    wanted, NULL) == CL_SUCCESS &&
+	    wanted[0] != 0)
+		return gantry_err_set(
+			err, -EINVAL,
+			"kernel %.100s has reqd_work_group_size, which this device does "
+			"not serve: leave it out",
+			symbol);
+	return 0;
+}
+
+static int find_function(struct gantry_kernel *to, const char *symbol, struct gantry_err *err)
+{
+	struct gantry_image *image = to->image;
+	const struct gantry_opencl_driver *cl = image->dev->cl;
+	cl_int result = CL_SUCCESS;
+	cl_kernel kernel = cl->CreateKernel(image->program, symbol, &result);
+	int r;
+
+	if (result == CL_INVALID_KERNEL_NAME)
+		return gantry_err_set(err, -ENOENT, "the image has no kernel %.100s", symbol);
+	if (result != CL_SUCCESS)
+		return gantry_opencl_err(result, "clCreateKernel", err);
+	r = check_params(cl, kernel, symbol, to->sig, err);
+	if (r == 0)
+		r = take_limits(to, kernel, symbol, err);
+	(void)cl->ReleaseKernel(kernel);
+	if (r == 0 && function_add(image, symbol, &to->function) < 0)
+		r = gantry_err_set(err, -ENOMEM, "no memory for a kernel");
+	return r;
+}
+
+static gantry_body *find_body(const struct gantry_image *image, const char *symbol)
+{
+	char name[SYMBOL_MAX];
+	gantry_body *body = NULL;
+	void *address = NULL;
+
+	if (image->library &&
+	    gantry_str_format(name, sizeof(name), "gantry_kernel_%s", symbol) == 0)
+		address = dlsym(image->library, name);
+	/* POSIX wants this conversion to work; ISO C has no cast for it. */
+	memcpy(&body, &address, sizeof(body));
+	return body;
+}
+
+int gantry_opencl_kernel_get(struct gantry_image *image, const char *symbol,
+			     const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			     struct gantry_err *err)
+{
+	struct gantry_kernel *kernel = calloc(1, sizeof(*kernel));
+	int r = 0;
+
+	if (!kernel)
+		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
+	kernel->image = image;
+	kernel->sig = sig;
+	kernel->body = find_body(image, symbol);
+	if (!kernel->body)
+		r = find_function(kernel, symbol, err);
+	if (r < 0) {
+		free(kernel);
+		return r;
+	}
+	kernel->next = image->kernels;
+	image->kernels = kernel;
+	*ret_kernel = kernel;
+	return 0;
+}

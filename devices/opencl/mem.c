@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the opencl backend: mappings, and what OpenCL gets of them for one command. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/checked.h"
+#include "devices/opencl/backend.h"
+
+#define MOST_ALIGN 128u
+
+static int mem_new(struct gantry_dev *dev, void *base, uint64_t len, bool mapped,
+		   struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_mem *mem = calloc(1, sizeof(*mem));
+
+	if (!mem) {
+		if (mapped)
+			(void)munmap(base, len); /* cannot fail for what mmap() returned */
+		return gantry_err_set(err, -ENOMEM, "no memory for a memory object");
+	}
+	mem->dev = dev;
+	mem->base = base;
+	mem->len = len;
+	mem->mapped = mapped;
+	gantry_list_push_back(&dev->mems, &mem->link);
+	*ret_mem = mem;
+	return 0;
+}
+
+int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			     struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	/* NORESERVE: the caller decides which pages are backed, and answers for them. */
+	void *base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+			  (off_t)off);
+
+	if (base == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "mapping %zu bytes at %zu", (size_t)len,
+					    (size_t)off);
+	return mem_new(dev, base, len, true, ret_mem, err);
+}
+
+int gantry_opencl_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	return mem_new(dev, base, len, false, ret_mem, err);
+}
+
+void gantry_opencl_mem_free(struct gantry_mem *mem)
+{
+	if (!mem)
+		return;
+	gantry_list_remove(&mem->link);
+	if (mem->mapped)
+		(void)munmap(mem->base, mem->len); /* cannot fail for what mmap() returned */
+	free(mem);
+}
+
+/* ---- is it the same memory? ---- */
+
+/* Fills host memory by way of @mem's queue, and looks whether the bytes themselves changed. */
+static bool fill_shows(struct gantry_dev *dev, cl_command_queue queue, cl_mem mem,
+		       const unsigned char *host, size_t len)
+{
+	const unsigned char pattern = 0x5a;
+
+	if (dev->cl->EnqueueFillBuffer(queue, mem, &pattern, 1, 0, len, 0, NULL, NULL) !=
+		    CL_SUCCESS ||
+	    dev->cl->Finish(queue) != CL_SUCCESS)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (host[i] != pattern)
+			return false;
+	return true;
+}
+
+/* Changes host memory behind OpenCL's back, and looks whether a copy through it has the new bytes. */
+static bool store_shows(struct gantry_dev *dev, cl_command_queue queue, cl_mem mem,
+			unsigned char *host, unsigned char *copy, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		host[i] = (unsigned char)(i * 7 + 1);
+	if (dev->cl->EnqueueReadBuffer(queue, mem, CL_TRUE, 0, len, copy, 0, NULL, NULL) !=
+	    CL_SUCCESS)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (copy[i] != (unsigned char)(i * 7 + 1))
+			return false;
+	return true;
+}
+
+bool gantry_opencl_mem_is_direct(struct gantry_dev *dev)
+{
+	/* An odd start and length: ranges of guests are no better. */
+	static unsigned char memory[4096 + 3], copy[4096];
+	const size_t len = sizeof(copy) - 5;
+	cl_int result = CL_SUCCESS;
+	cl_command_queue queue;
+	bool direct = false;
+	cl_mem mem;
+
+	if (!(dev->kind_bits & CL_DEVICE_TYPE_CPU) ||
+	    !gantry_opencl_number(dev->cl, dev->target.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 0))
+		return false;
+	queue = dev->cl->CreateCommandQueue(dev->context, dev->target.device, 0, &result);
+	if (result != CL_SUCCESS)
+		return false;
+	mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, len,
+				    memory + 3, &result);
+	if (result == CL_SUCCESS) {
+		direct = fill_shows(dev, queue, mem, memory + 3, len) &&
+			 store_shows(dev, queue, mem, memory + 3, copy, len);
+		(void)dev->cl->ReleaseMemObject(mem);
+	}
+	(void)dev->cl->ReleaseCommandQueue(queue);
+	return direct;
+}
+
+/* ---- places ---- */
+
+static uint32_t align_of(const void *address)
+{
+	uintptr_t bits = (uintptr_t)address | MOST_ALIGN;
+
+	return (uint32_t)(bits & -bits);
+}
+
+static struct gantry_opencl_place *place_next(struct gantry_stream *stream, uint64_t len)
+{
+	struct gantry_opencl_place *place;
+
+	if (stream->nplaces == GANTRY_OPENCL_PLACES)
+		return NULL;
+	place = &stream->places[stream->nplaces];
+	*place =
+		(struct gantry_opencl_place){ .buffer = { .len_bytes = len, .align = MOST_ALIGN } };
+	return place;
+}
+
+static int place_make(struct gantry_stream *stream, struct gantry_opencl_place *place,
+		      cl_mem_flags flags, void *host)
+{
+	struct gantry_dev *dev = stream->dev;
+	cl_int result = CL_SUCCESS;
+
+	place->mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | flags,
+					   place->buffer.len_bytes, host, &result);
+	if (result != CL_SUCCESS)
+		return result == CL_INVALID_BUFFER_SIZE ? -ENOMEM
+							: gantry_opencl_outcome(stream, result);
+	stream->nplaces++;
+	return 0;
+}
+
+static int write_to(struct gantry_stream *stream, const struct gantry_opencl_place *place)
+{
+	return gantry_opencl_outcome(stream, stream->dev->cl->EnqueueWriteBuffer(
+						     stream->queue, place->mem, CL_FALSE, 0,
+						     place->buffer.len_bytes, place->host, 0, NULL,
+						     gantry_opencl_event_slot(stream)));
+}
+
+int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
+			     uint32_t mode, struct gantry_opencl_place **ret_place)
+{
+	struct gantry_opencl_place *place = place_next(stream, range->len);
+	bool direct = stream->dev->direct;
+	int r;
+
+	if (!place)
+		return -EINVAL;
+	place->host = range->mem->base + range->off;
+	place->buffer.align = align_of(place->host);
+	place->read_back = !direct && mode != GANTRY_R;
+	r = direct ? place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host)
+		   : place_make(stream, place, 0, NULL);
+	/* Also what is written only: the command may leave some of it as it is. */
+	if (r == 0 && !direct)
+		r = write_to(stream, place);
+	if (r == 0)
+		*ret_place = place;
+	return r;
+}
+
+int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
+				struct gantry_opencl_place **ret_place)
+{
+	struct gantry_opencl_place *place = place_next(stream, bytes);
+	int r;
+
+	if (!place || !gantry_range_inside(stream->scratch_used, bytes, stream->dev->scratch_bytes))
+		return -ENOMEM;
+	r = place_make(stream, place, 0, NULL);
+	if (r < 0)
+		return r;
+	stream->scratch_used += bytes;
+	*ret_place = place;
+	return 0;
+}
+
+int gantry_opencl_place_verdict(struct gantry_stream *stream,
+				struct gantry_opencl_place **ret_place)
+{
+	struct gantry_opencl_slot *slot = stream->slot;
+	struct gantry_opencl_cell *cell = &stream->cells[slot - stream->slots];
+	struct gantry_opencl_place *place;
+	bool direct = stream->dev->direct;
+	int r;
+
+	for (uint32_t i = 0; i < stream->nplaces; i++)
+		if (stream->places[i].is_verdict) {
+			*ret_place = &stream->places[i];
+			return 0;
+		}
+	place = place_next(stream, sizeof(*cell));
+	if (!place)
+		return -ENOMEM;
+	cell->words[GANTRY_OPENCL_VERDICT_STATUS] = 0;
+	cell->words[GANTRY_OPENCL_VERDICT_CANCEL] = 0;
+	place->host = (unsigned char *)(uintptr_t)cell->words;
+	place->read_back = !direct;
+	place->is_verdict = true;
+	r = direct ? place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host)
+		   : place_make(stream, place, 0, NULL);
+	if (r == 0 && !direct)
+		r = write_to(stream, place);
+	if (r < 0)
+		return r;
+	slot->judged = true;
+	*ret_place = place;
+	return 0;
+}
+
+static int read_back(struct gantry_stream *stream, const struct gantry_opencl_place *place)
+{
+	return gantry_opencl_outcome(
+		stream, stream->dev->cl->EnqueueReadBuffer(stream->queue, place->mem, CL_FALSE, 0,
+							   place->buffer.len_bytes, place->host, 0,
+							   NULL, gantry_opencl_event_slot(stream)));
+}
+
+int gantry_opencl_places_end(struct gantry_stream *stream, bool ok)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < stream->nplaces && ok && r == 0; i++)
+		if (stream->places[i].read_back)
+			r = read_back(stream, &stream->places[i]);
+	/* OpenCL keeps each for as long as a command uses it. */
+	while (stream->nplaces > 0)
+		(void)stream->dev->cl->ReleaseMemObject(stream->places[--stream->nplaces].mem);
+	return r;
+}
