@@ -2,18 +2,16 @@
 #include "devices/manifest.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "devices/statements.h"
 
 /* One more than the longest statement has, so that a surplus word is noticed. */
-#define MAX_WORDS	6u
-#define KERNEL_NAME_MAX 63u
-#define FILE_NAME_MAX	127u
+#define MAX_WORDS 6u
 
 GANTRY_DEFINE_CLEANUP(struct gantry_manifest *, gantry_manifest_free);
 
@@ -21,45 +19,9 @@ struct parser {
 	struct gantry_manifest *manifest;
 	uint32_t kernels_cap;
 	unsigned int nwords;
-	char *words[MAX_WORDS];
+	char **words;
 	struct gantry_err *err;
 };
-
-static bool is_letter(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-/* A C identifier: the name becomes part of a symbol. */
-static bool kernel_name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len > KERNEL_NAME_MAX || is_digit(name[0]))
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!is_letter(name[i]) && !is_digit(name[i]) && name[i] != '_')
-			return false;
-	return true;
-}
-
-/* A plain name: the image lies beside its manifest and nowhere else. */
-static bool file_name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len > FILE_NAME_MAX || name[0] == '.')
-		return false;
-	for (size_t i = 0; i < len; i++)
-		if (!is_letter(name[i]) && !is_digit(name[i]) && !strchr("_.+-", name[i]))
-			return false;
-	return true;
-}
 
 static int copy_text(const char *text, char **ret_copy, struct gantry_err *err)
 {
@@ -110,7 +72,7 @@ static int parse_image(struct parser *p)
 	if (p->manifest->images[kind])
 		return gantry_err_set(p->err, -EINVAL, "the image for %s is named already",
 				      p->words[1]);
-	if (!file_name_valid(p->words[2]))
+	if (!gantry_file_name_valid(p->words[2]))
 		return gantry_err_set(p->err, -EINVAL,
 				      "\"%.40s\" is no name of a file beside the manifest",
 				      p->words[2]);
@@ -184,7 +146,7 @@ static int parse_kernel(struct parser *p)
 	if (p->nwords < 3)
 		return gantry_err_set(p->err, -EINVAL,
 				      "write \"kernel NAME SIGNATURE [FLAG ...]\"");
-	if (!kernel_name_valid(p->words[1]))
+	if (!gantry_kernel_name_valid(p->words[1]))
 		return gantry_err_set(p->err, -EINVAL, "\"%.70s\" is no kernel name", p->words[1]);
 	if (gantry_manifest_find(m, p->words[1]))
 		return gantry_err_set(p->err, -EINVAL, "kernel %s stands there twice", p->words[1]);
@@ -194,94 +156,39 @@ static int parse_kernel(struct parser *p)
 	return fill_kernel(p, &m->kernels[m->nkernels++]);
 }
 
-/* The words of @line, which is cut at them; a comment ends it. */
-static int split_line(struct parser *p, char *line)
+static int parse_statement(void *arg, char **words, unsigned int nwords, struct gantry_err *err)
 {
-	char *save = NULL;
+	struct parser *p = arg;
 
-	line[strcspn(line, "#")] = '\0';
-	p->nwords = 0;
-	for (char *word = strtok_r(line, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
-		if (p->nwords == MAX_WORDS)
-			return gantry_err_set(p->err, -EINVAL, "too many words");
-		p->words[p->nwords++] = word;
-	}
-	return 0;
-}
-
-static int parse_line(struct parser *p, char *line)
-{
-	int r = split_line(p, line);
-
-	if (r < 0 || p->nwords == 0)
-		return r;
-	if (strcmp(p->words[0], "module") == 0)
+	p->words = words;
+	p->nwords = nwords;
+	p->err = err;
+	if (strcmp(words[0], "module") == 0)
 		return parse_module(p);
 	if (!p->manifest->module)
-		return gantry_err_set(p->err, -EINVAL, "the first statement must be \"module\"");
-	if (strcmp(p->words[0], "image") == 0)
+		return gantry_err_set(err, -EINVAL, "the first statement must be \"module\"");
+	if (strcmp(words[0], "image") == 0)
 		return parse_image(p);
-	if (strcmp(p->words[0], "kernel") == 0)
+	if (strcmp(words[0], "kernel") == 0)
 		return parse_kernel(p);
-	return gantry_err_set(p->err, -EINVAL, "\"%.40s\" is not module, image or kernel",
-			      p->words[0]);
-}
-
-static int parse_lines(struct parser *p, char *text)
-{
-	unsigned int number = 1;
-
-	for (char *line = text; line; number++) {
-		char *end = strchr(line, '\n');
-		int r;
-
-		if (end)
-			*end = '\0';
-		r = parse_line(p, line);
-		if (r < 0)
-			return gantry_err_wrap(p->err, r, "line %u", number);
-		line = end ? end + 1 : NULL;
-	}
-	return 0;
-}
-
-/* Printable ASCII, tabs and newlines: what else there is has no meaning and would reach logs. */
-static int check_bytes(const char *text, size_t len, struct gantry_err *err)
-{
-	unsigned int line = 1;
-
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		if (c == '\n')
-			line++;
-		else if (c != '\t' && (c < 0x20 || c > 0x7e))
-			return gantry_err_set(err, -EINVAL, "line %u: byte 0x%02x is not text",
-					      line, c);
-	}
-	return 0;
+	return gantry_err_set(err, -EINVAL, "\"%.40s\" is not module, image or kernel", words[0]);
 }
 
 int gantry_manifest_parse(const char *text, size_t len, struct gantry_manifest **ret_manifest,
 			  struct gantry_err *err)
 {
 	_cleanup_(gantry_manifest_freep) struct gantry_manifest *manifest = NULL;
-	_cleanup_free_ char *copy = NULL;
-	struct parser p = { .err = err };
+	struct parser p = { 0 };
 	int r;
 
 	if (len > GANTRY_MANIFEST_MAX_BYTES)
 		return gantry_err_set(err, -EINVAL, "the manifest has more than %u bytes",
 				      GANTRY_MANIFEST_MAX_BYTES);
-	r = check_bytes(text, len, err);
-	if (r < 0)
-		return r;
 	manifest = calloc(1, sizeof(*manifest));
-	copy = strndup(text, len);
-	if (!manifest || !copy)
+	if (!manifest)
 		return gantry_err_set(err, -ENOMEM, "no memory for the manifest");
 	p.manifest = manifest;
-	r = parse_lines(&p, copy);
+	r = gantry_statements_parse(text, len, MAX_WORDS, parse_statement, &p, err);
 	if (r < 0)
 		return r;
 	if (!manifest->module)

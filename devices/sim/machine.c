@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "devices/manifest.h"
+#include "devices/statements.h"
 
 #define MAX_WORDS 10u
 
@@ -20,7 +21,7 @@
 struct parser {
 	struct gantry_sim_machine *machine;
 	unsigned int nwords;
-	char *words[MAX_WORDS];
+	char **words;
 	struct gantry_err *err;
 };
 
@@ -174,53 +175,39 @@ static int parse_kernel(struct parser *p)
 	return 0;
 }
 
-static int parse_line(struct parser *p, char *line)
+static int parse_statement(void *arg, char **words, unsigned int nwords, struct gantry_err *err)
 {
-	char *save = NULL;
+	struct parser *p = arg;
 
-	line[strcspn(line, "#")] = '\0';
-	p->nwords = 0;
-	for (char *word = strtok_r(line, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
-		if (p->nwords == MAX_WORDS)
-			return gantry_err_set(p->err, -EINVAL, "too many words");
-		p->words[p->nwords++] = word;
-	}
-	if (p->nwords == 0)
-		return 0;
-	if (strcmp(p->words[0], "device") == 0)
+	p->words = words;
+	p->nwords = nwords;
+	p->err = err;
+	if (strcmp(words[0], "device") == 0)
 		return parse_device(p);
-	if (strcmp(p->words[0], "link") == 0)
+	if (strcmp(words[0], "link") == 0)
 		return parse_link(p);
-	if (strcmp(p->words[0], "kernel") == 0)
+	if (strcmp(words[0], "kernel") == 0)
 		return parse_kernel(p);
-	return gantry_err_set(p->err, -EINVAL, "\"%.40s\" is not device, link or kernel",
-			      p->words[0]);
+	return gantry_err_set(err, -EINVAL, "\"%.40s\" is not device, link or kernel", words[0]);
 }
 
 int gantry_sim_machine_parse(const char *text, size_t len, struct gantry_sim_machine **ret_machine,
 			     struct gantry_err *err)
 {
-	_cleanup_free_ struct gantry_sim_machine *machine = calloc(1, sizeof(*machine));
-	_cleanup_free_ char *copy = strndup(text, len);
-	struct parser p = { .machine = machine, .err = err };
-	unsigned int number = 1;
+	_cleanup_free_ struct gantry_sim_machine *machine = NULL;
+	struct parser p = { 0 };
+	int r;
 
-	if (!machine || !copy)
-		return gantry_err_set(err, -ENOMEM, "no memory for the machine");
-	if (strlen(copy) != len || len > GANTRY_SIM_MAX_BYTES)
-		return gantry_err_set(err, -EINVAL, "not a text of at most %u bytes",
+	if (len > GANTRY_SIM_MAX_BYTES)
+		return gantry_err_set(err, -EINVAL, "the machine has more than %u bytes",
 				      GANTRY_SIM_MAX_BYTES);
-	for (char *line = copy; line; number++) {
-		char *end = strchr(line, '\n');
-		int r;
-
-		if (end)
-			*end++ = '\0';
-		r = parse_line(&p, line);
-		if (r < 0)
-			return gantry_err_wrap(err, r, "line %u", number);
-		line = end;
-	}
+	machine = calloc(1, sizeof(*machine));
+	if (!machine)
+		return gantry_err_set(err, -ENOMEM, "no memory for the machine");
+	p.machine = machine;
+	r = gantry_statements_parse(text, len, MAX_WORDS, parse_statement, &p, err);
+	if (r < 0)
+		return r;
 	*ret_machine = GANTRY_TAKE_PTR(machine);
 	return 0;
 }
