@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kind of board has to offer: a small table of functions in a shared object, which the administrator installs. Everything else about a board
+ * and its images is in manifests.
+ *
+ * This header and C11 are all that a driver needs. Structures grow at the end only and by GANTRY_BOARD_ABI.
+ *
+ * Control windows. A region answers reads and writes of 64-bit registers. Each unit of a kernel has a window of
+ * GANTRY_BOARD_WINDOW_BYTES, by its number:
+ *
+ *   0x00  control    bit 0: start, when written; bit 1: done, until 1 is written to it; bit 2: idle; bit 3: refused, with done: the
+ *                    arguments do not fit each other, and nothing was written
+ *   0x08  identity   bits 63..32: GANTRY_BOARD_IDENTITY; bits 7..0: how many argument registers the kernel has
+ *   0x10  cycles     that the last launch took
+ *   0x20  arguments  one register for each in the order of the signature; a buffer has two, its address on the board and its bytes
+ *
+ * A unit keeps to the bytes it was given, and ends on its own.
+ *
+ * Trust: a driver is host code, installed by the administrator. What is written to registers has been checked; what was in a
+ *   guest's buffers has not.
+ * Threads: one call at a time. Blocking: load and wait only.
+ * Errors: 0 or -errno, with a sentence of at most @cap bytes in @text where there is one. -ENODEV: the board is lost for good.
+ */
+#ifndef GANTRY_DEVICES_BOARD_DRIVER_H
+#define GANTRY_DEVICES_BOARD_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GANTRY_BOARD_ABI	  1u
+#define GANTRY_BOARD_WINDOW_BYTES 256u
+#define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
+#define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
+#define GANTRY_BOARD_PLACE_WHOLE  8u	      /* of load(): all regions at once */
+
+enum gantry_board_register {
+	GANTRY_BOARD_CONTROL = 0x00,
+	GANTRY_BOARD_ID = 0x08,
+	GANTRY_BOARD_CYCLES = 0x10,
+	GANTRY_BOARD_ARGS = 0x20,
+};
+
+enum gantry_board_control {
+	GANTRY_BOARD_START = 1,
+	GANTRY_BOARD_DONE = 2,
+	GANTRY_BOARD_IDLE = 4,
+	GANTRY_BOARD_REFUSED = 8,
+};
+
+struct gantry_board_info {
+	char model[32]; /* as manifests of images name it */
+	char id[48];	/* of this one: a slot, a serial number; "" if none */
+	uint32_t nregions;
+	uint32_t mem_align; /* of buffers; a power of two */
+	uint64_t mem_bytes;
+	uint64_t clock_hz; /* of cycles; 0: not known */
+};
+
+struct gantry_board_driver {
+	uint32_t abi;	  /* GANTRY_BOARD_ABI */
+	uint32_t bytes;	  /* sizeof(struct gantry_board_driver) */
+	const char *name; /* a-z, 0-9, - */
+	/*
+	 * @options: "key=value key=value", from the configuration. -EBUSY: another process has the board; -ENODEV: there is none; -EINVAL: the
+	 * options.
+	 */
+	int (*open)(const char *options, void **ret_board, struct gantry_board_info *ret_info,
+		    char *text, size_t cap);
+	void (*close)(void *board);
+	/*
+	 * Loads the file @fd into region @place, or all with GANTRY_BOARD_PLACE_WHOLE. The file is what the manifest was written for and
+	 * does not change; nothing is at work there. Takes as long as it takes. After a failure the region holds nothing.
+	 */
+	int (*load)(void *board, uint32_t place, int fd, char *text, size_t cap);
+	/* Registers of a region in which an image is loaded; with a whole image region 0. */
+	uint64_t (*read)(void *board, uint32_t region, uint32_t off);
+	void (*write)(void *board, uint32_t region, uint32_t off, uint64_t value);
+	/* The board's memory, [at, at + len) of which lie inside it. */
+	int (*mem_read)(void *board, uint64_t at, void *to, uint64_t len);
+	int (*mem_write)(void *board, uint64_t at, const void *from, uint64_t len);
+	/*
+	 * Waits until a unit may have ended, at most about @timeout_ns, and makes a simulated board work. 1: perhaps; 0: no; -ENODEV.
+	 */
+	int (*wait)(void *board, uint64_t timeout_ns);
+	/* Cycles since open. */
+	uint64_t (*cycles)(void *board);
+};
+
+/* The one symbol that a driver defines. */
+#define GANTRY_BOARD_DRIVER_SYMBOL "gantry_board_driver_entry"
+extern const struct gantry_board_driver gantry_board_driver_entry;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
