@@ -344,7 +344,7 @@ START_TEST(test_second_migration_of_a_queue_is_refused_while_the_first_runs)
 	struct gantry_engine_migrate a = ask(&f, q, 1);
 	struct gantry_engine_migration plan;
 	struct gantry_err err;
-	gantry_ticket t = put_spin(&f, q, 2 * GANTRY_NS_PER_S);
+	gantry_ticket t = put_spin(&f, q, 300 * GANTRY_NS_PER_MS);
 
 	eventually(gantry_load_acquire(&ledger_queue(&f, q)->issued) >= 1);
 	ck_assert_int_eq(begin(&f, &a, &plan, &err), 0);
@@ -374,7 +374,7 @@ START_TEST(test_cancel_leaves_the_queue_where_it_was_and_gives_all_back)
 	if (_i == 0)
 		inproc_pause_slabs(f.h, true);
 	else
-		t = put_spin(&f, q, 2 * GANTRY_NS_PER_S);
+		t = put_spin(&f, q, 300 * GANTRY_NS_PER_MS);
 	ck_assert_int_eq(begin(&f, &a, &end, &err), 0);
 	if (_i == 0)
 		eventually(gantry_load_relaxed(&ledger_object(&f, b)->buffer.to) == 2);

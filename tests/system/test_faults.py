@@ -126,7 +126,7 @@ def test_memory_given_back_within_a_session_is_scrubbed_too(t):
 def test_isolated_worker_killed_accounts_for_every_task(t):
     with apart() as agent:
         neighbour = honest(agent)
-        victim = busy(agent, n=80, ms=40)
+        victim = busy(agent, n=80, ms=20)
         number, worker = victim.session(), worker_of(agent, victim)
         agent.kill_worker(worker)
         result = outcome(victim.ask("outcomes t 80", timeout=60))
@@ -233,7 +233,7 @@ def test_crash_kernel_again_and_again_ends_the_session_with_a_sentence(t):
 def test_worker_stopped_with_sigsegv_from_outside_is_replaced(t):
     with apart() as agent:
         neighbour = honest(agent)
-        victim = busy(agent, n=80, ms=40)
+        victim = busy(agent, n=80, ms=20)
         agent.kill_worker(worker_of(agent, victim), signal.SIGSEGV)
         result = outcome(victim.ask("outcomes t 80", timeout=60))
         t.equal(sum(result.values()), 80, repr(result))
