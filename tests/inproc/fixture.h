@@ -10,7 +10,7 @@
 #include "tests/inproc/inproc.h"
 #include "tests/unit/runner.h"
 
-#define LONG_NS INT64_C(15000000000) /* longer than any test may take */
+#define LONG_NS INT64_C(50000000000) /* longer than any test may take */
 
 /* Waits for what another thread will do; the test's time limit is the deadline. */
 #define eventually(condition)          \

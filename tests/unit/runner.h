@@ -28,7 +28,7 @@
 #error "tests must not be built with NDEBUG: they rely on asserts"
 #endif
 
-#define GANTRY_UNIT_TIMEOUT_S 20
+#define GANTRY_UNIT_TIMEOUT_S 60
 
 /*
  * A new case of @suite whose tests have the default time limit and the leak check. Owned by @suite.
