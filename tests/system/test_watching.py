@@ -428,9 +428,9 @@ def rate(agent, names):
 
 def measure(t, what, low, high, take):
     """A figure between @low and @high. Others use the machine too, and may keep a worker off it for a while: who
-    does not ask then gets no share. So up to three looks."""
+    does not ask then gets no share. So up to six looks."""
     figures = []
-    while not figures or (not low <= figures[-1] <= high and len(figures) < 3):
+    while not figures or (not low <= figures[-1] <= high and len(figures) < 6):
         figures.append(take())
         t.note(f"{what}: {figures[-1]:.2f}")
     t.true(low <= figures[-1] <= high, f"{what}: {figures}, not from {low} to {high}")
