@@ -179,36 +179,3 @@ int gantry_desc_decode(const struct gantry_desc *desc, bool control, uint32_t ve
 	*ret_args = args;
 	return GANTRY_OK;
 }
-
-int gantry_wire_access_check(const struct gantry_wire_access *access, uint32_t args_bytes)
-{
-	if (GANTRY_HANDLE_TYPE(access->buffer) != GANTRY_HANDLE_BUFFER)
-		return GANTRY_E_HANDLE;
-	if (access->mode < GANTRY_R || access->mode > GANTRY_C || access->reserved != 0)
-		return GANTRY_E_ARG;
-	if (access->arg_off == GANTRY_ARG_NONE)
-		return GANTRY_OK;
-	if (access->arg_off % 8 || access->arg_off + 8u > args_bytes)
-		return GANTRY_E_ARG;
-	return GANTRY_OK;
-}
-
-/* ---- encoding ---- */
-
-#define GANTRY_OP_BEGIN(id, opname, since, opflags)                                      \
-	void gantry_desc_put_##opname(struct gantry_desc *desc,                          \
-				      const struct gantry_op_##opname *args)             \
-	{                                                                                \
-		desc->op = id;                                                           \
-		desc->flags = 0;                                                         \
-		desc->len_bytes = 0;                                                     \
-		desc->off_bytes = 0;                                                     \
-		memcpy(desc->imm, args, sizeof(*args));                                  \
-		memset(desc->imm + sizeof(*args), 0, sizeof(desc->imm) - sizeof(*args)); \
-	}
-#define GANTRY_FIELD(type, name, rule)
-#define GANTRY_OP_END(name)
-#include "proto/ops.def"
-#undef GANTRY_OP_BEGIN
-#undef GANTRY_FIELD
-#undef GANTRY_OP_END

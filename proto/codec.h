@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "proto/wire.h"
 
@@ -71,8 +72,18 @@ int gantry_desc_decode(const struct gantry_desc *desc, bool control, uint32_t ve
 uint32_t gantry_op_var_bytes(uint16_t op, const union gantry_op_any *args);
 
 /* gantry_desc_put_NAME(desc, args): a descriptor without a variable part, ready to publish. */
-#define GANTRY_OP_BEGIN(id, name, since, flags) \
-	void gantry_desc_put_##name(struct gantry_desc *desc, const struct gantry_op_##name *args);
+#define GANTRY_OP_BEGIN(id, name, since, opflags)                                           \
+	static inline void gantry_desc_put_##name(struct gantry_desc *desc,                 \
+						  const struct gantry_op_##name *args)      \
+	{                                                                                   \
+		desc->op = id;                                                              \
+		desc->flags = 0;                                                            \
+		desc->len_bytes = 0;                                                        \
+		desc->off_bytes = 0;                                                        \
+		/* Not by memcpy(): then each field is stored once, straight into @desc. */ \
+		*(struct gantry_op_##name *)desc->imm = *args;                              \
+		memset(desc->imm + sizeof(*args), 0, sizeof(desc->imm) - sizeof(*args));    \
+	}
 #define GANTRY_FIELD(type, name, rule)
 #define GANTRY_OP_END(name)
 #include "proto/ops.def"
@@ -96,6 +107,18 @@ static inline void gantry_desc_set_heap(struct gantry_desc *desc, uint64_t heap_
 }
 
 /* Checks one access of a launch: mode, reserved field, argument slot inside @args_bytes and aligned. */
-int gantry_wire_access_check(const struct gantry_wire_access *access, uint32_t args_bytes);
+static inline int gantry_wire_access_check(const struct gantry_wire_access *access,
+					   uint32_t args_bytes)
+{
+	if (GANTRY_HANDLE_TYPE(access->buffer) != GANTRY_HANDLE_BUFFER)
+		return GANTRY_E_HANDLE;
+	if (access->mode < GANTRY_R || access->mode > GANTRY_C || access->reserved != 0)
+		return GANTRY_E_ARG;
+	if (access->arg_off == GANTRY_ARG_NONE)
+		return GANTRY_OK;
+	if (access->arg_off % 8 || access->arg_off + 8u > args_bytes)
+		return GANTRY_E_ARG;
+	return GANTRY_OK;
+}
 
 #endif

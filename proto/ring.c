@@ -76,40 +76,11 @@ int gantry_ring_reserve(struct gantry_ring_producer *p, uint32_t n)
 	return p->tail + n - p->head <= p->map.nslots ? 0 : -EAGAIN;
 }
 
-uint64_t gantry_ring_publish(struct gantry_ring_producer *p, uint32_t n)
-{
-	p->tail += n;
-	/* Release: pairs with the acquire in gantry_ring_ready(); the slots before tail are filled. */
-	gantry_store_release(&p->map.area->tail, p->tail);
-	return p->tail;
-}
-
-bool gantry_ring_must_kick(const struct gantry_ring_map *map)
-{
-	/*
-	 * Full fence: pairs with the one in gantry_ring_park(). Either the host sees our tail after it
-	 * announced sleep, or we see the announcement here.
-	 */
-	gantry_fence_full();
-	return gantry_load_relaxed(&map->area->parked) != 0;
-}
-
-uint64_t gantry_ring_done(const struct gantry_ring_map *map)
-{
-	/* Acquire: pairs with the release in gantry_ring_complete(); results and statuses are visible. */
-	return gantry_load_acquire(&map->area->done);
-}
-
 int gantry_ring_status(const struct gantry_ring_map *map, uint64_t pos)
 {
 	uint32_t status = gantry_load_relaxed(&map->status[pos & map->mask]);
 
 	return status > INT32_MAX ? GANTRY_E_INTERNAL : -(int)status;
-}
-
-uint64_t gantry_ring_nfailed(const struct gantry_ring_map *map)
-{
-	return gantry_load_relaxed(&map->area->nfailed);
 }
 
 void gantry_ring_wait_enter(const struct gantry_ring_map *map)

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "proto/region.h"
 #include "proto/wire.h"
 
@@ -74,17 +75,40 @@ static inline struct gantry_inline *gantry_ring_inline(struct gantry_ring_produc
  * Gives @n filled slots to the host. Returns the sequence number of the last. The caller then adds 1 to the
  * segment's bell and asks gantry_ring_must_kick().
  */
-uint64_t gantry_ring_publish(struct gantry_ring_producer *p, uint32_t n);
+static inline uint64_t gantry_ring_publish(struct gantry_ring_producer *p, uint32_t n)
+{
+	p->tail += n;
+	/* Release: pairs with the acquire in gantry_ring_ready(); the slots before tail are filled. */
+	gantry_store_release(&p->map.area->tail, p->tail);
+	return p->tail;
+}
 
 /* Full fence, then whether the host sleeps and has to be woken through the session's bell descriptor. */
-bool gantry_ring_must_kick(const struct gantry_ring_map *map);
+static inline bool gantry_ring_must_kick(const struct gantry_ring_map *map)
+{
+	/*
+	 * Full fence: pairs with the one in gantry_ring_park(). Either the host sees our tail after it
+	 * announced sleep, or we see the announcement here.
+	 */
+	gantry_fence_full();
+	return gantry_load_relaxed(&map->area->parked) != 0;
+}
 
 /* Tasks finished so far (acquire: their effects are visible). */
-uint64_t gantry_ring_done(const struct gantry_ring_map *map);
+static inline uint64_t gantry_ring_done(const struct gantry_ring_map *map)
+{
+	/* Acquire: pairs with the release in gantry_ring_complete(); results and statuses are visible. */
+	return gantry_load_acquire(&map->area->done);
+}
 
 /* Status of finished position @pos (seq - 1): 0 or negative; only while its slot was not filled again. */
 int gantry_ring_status(const struct gantry_ring_map *map, uint64_t pos);
-uint64_t gantry_ring_nfailed(const struct gantry_ring_map *map);
+
+/* How many of the finished tasks failed; may be ahead of done, never behind it. */
+static inline uint64_t gantry_ring_nfailed(const struct gantry_ring_map *map)
+{
+	return gantry_load_relaxed(&map->area->nfailed);
+}
 
 /*
  * Sleeps until done may have reached @seq or @deadline_ns (CLOCK_MONOTONIC) passes. @waiters_delta is kept
