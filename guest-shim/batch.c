@@ -26,38 +26,15 @@ int gantry_batch_begin(struct gantry_batch *b, struct gantry_session *s, struct 
 		       uint64_t deadline_ns)
 {
 	*b = (struct gantry_batch){ .session = s, .queue = q, .deadline_ns = deadline_ns };
-	if (pthread_mutex_trylock(&q->lock) == 0)
-		return 0;
-	if (gantry_lock_until(&q->lock, deadline_of(b)) < 0)
+	if (!gantry_lock_try(&q->lock) && gantry_lock_until(&q->lock, deadline_of(b)) < 0)
 		return gantry_fail(GANTRY_E_AGAIN, "other threads wait for room in this queue");
 	return 0;
 }
 
-void gantry_batch_flush(struct gantry_batch *b)
+void gantry_batch_kick(struct gantry_batch *b)
 {
-	struct gantry_queue_end *q = b->queue;
-
-	if (b->nfilled == 0)
-		return;
-	/*
-	 * Release: pairs with the acquires of tail in failures.c and wait.c. Before the ring's own
-	 * tail, so that nobody sees more tasks finished than put.
-	 */
-	gantry_store_release(&q->tail, q->ring.tail + b->nfilled);
-	gantry_session_order(b->session);
-	(void)gantry_ring_publish(&q->ring, b->nfilled);
-	b->nfilled = 0;
-	(void)gantry_fetch_add(&b->session->header->bell, 1);
-	if (gantry_ring_must_kick(&q->ring.map)) {
-		gantry_count_add(&b->session->nwakeups, 1);
-		b->session->transport->kick(b->session->cookie);
-	}
-}
-
-void gantry_batch_end(struct gantry_batch *b)
-{
-	gantry_batch_flush(b);
-	pthread_mutex_unlock(&b->queue->lock);
+	gantry_count_add(&b->session->nwakeups, 1);
+	b->session->transport->kick(b->session->cookie);
 }
 
 static int host_lies(struct gantry_session *s)
@@ -100,7 +77,7 @@ bool gantry_batch_has_room(struct gantry_batch *b)
 	       (look_for_room(b) == 0 && gantry_batch_seq(b) < b->queue->room_end);
 }
 
-static int make_room(struct gantry_batch *b)
+int gantry_batch_wait_room(struct gantry_batch *b)
 {
 	struct gantry_queue_end *q = b->queue;
 	int r = look_for_room(b);
@@ -116,34 +93,6 @@ static int make_room(struct gantry_batch *b)
 	if (r < 0)
 		return r;
 	return look_for_room(b);
-}
-
-/*
- * A finished task's slot has been read: what the area shows as head may be older than that, and is
- * not asked.
- */
-static int reserve(struct gantry_batch *b)
-{
-	return gantry_batch_seq(b) < b->queue->room_end ? 0 : make_room(b);
-}
-
-static inline void take_slot(struct gantry_batch *b, struct gantry_desc **ret_desc,
-			     struct gantry_inline **ret_inl)
-{
-	*ret_desc = gantry_ring_desc(&b->queue->ring, b->nfilled);
-	*ret_inl = gantry_ring_inline(&b->queue->ring, b->nfilled);
-	b->nfilled++;
-}
-
-int gantry_batch_slot(struct gantry_batch *b, struct gantry_desc **ret_desc,
-		      struct gantry_inline **ret_inl)
-{
-	int r = reserve(b);
-
-	if (r < 0)
-		return r;
-	take_slot(b, ret_desc, ret_inl);
-	return 0;
 }
 
 /* The queue's first big record. A crowded heap gives a small arena. */
@@ -182,7 +131,7 @@ int gantry_batch_slot_record(struct gantry_batch *b, uint32_t len_bytes,
 	int r = q->arena.range ? 0 : open_arena(b);
 
 	if (r == 0)
-		r = reserve(b);
+		r = gantry_batch_reserve(b);
 	while (r == 0) {
 		r = gantry_arena_put(&q->arena, gantry_batch_seq(b), gantry_ring_done(&q->ring.map),
 				     len_bytes, ret_record, ret_heap_off, &oldest);
@@ -194,6 +143,6 @@ int gantry_batch_slot_record(struct gantry_batch *b, uint32_t len_bytes,
 	}
 	if (r < 0)
 		return r;
-	take_slot(b, ret_desc, &inl);
+	gantry_batch_take_slot(b, ret_desc, &inl);
 	return 0;
 }

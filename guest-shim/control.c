@@ -72,8 +72,7 @@ static void tell_frees_if_idle(struct gantry_session *s)
 
 		/* Pairs with itself: the free is listed before the lock is tried. */
 		gantry_fence_full();
-		if (!told || gantry_load_relaxed(&s->nfrees) == 0 ||
-		    pthread_mutex_trylock(&q->lock) != 0)
+		if (!told || gantry_load_relaxed(&s->nfrees) == 0 || !gantry_lock_try(&q->lock))
 			return;
 		told = false;
 		while (tell_free(&b, false, &status))

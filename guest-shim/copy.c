@@ -101,13 +101,13 @@ static int begin(struct gantry_session *s, gantry_buffer buffer, uint64_t deadli
 	if (r == 0 && n > 0)
 		r = gantry_submit_wait(s, s->copy_queue, tickets, n, NULL);
 	if (r < 0)
-		pthread_mutex_unlock(&s->copy_lock);
+		gantry_lock_put(&s->copy_lock);
 	return r;
 }
 
 static void end(struct gantry_session *s)
 {
-	pthread_mutex_unlock(&s->copy_lock);
+	gantry_lock_put(&s->copy_lock);
 }
 
 static int put_op(struct gantry_session *s, bool is_write, gantry_buffer buffer, uint64_t off,

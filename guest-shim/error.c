@@ -12,14 +12,13 @@
 
 static __thread char last_error[TEXT_MAX];
 
-int gantry_fail(int status, const char *fmt, ...)
+void gantry_fail_text(const char *fmt, ...)
 {
 	va_list args;
 
 	va_start(args, fmt);
 	(void)vsnprintf(last_error, sizeof(last_error), fmt, args); /* a longer sentence is cut */
 	va_end(args);
-	return status;
 }
 
 int gantry_fail_plain(int status)

@@ -11,13 +11,19 @@
 
 #include "proto/vocab.h"
 
-/* Records the sentence and returns @status, so that `return gantry_fail(...)` reads as one step. */
-int gantry_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Records a sentence for gantry_last_error(). */
+void gantry_fail_text(const char *fmt, ...) __attribute__((format(printf, 1, 2), cold));
+
+/*
+ * gantry_fail(status, fmt, ...) records the sentence and is @status, so that `return gantry_fail(...)` reads as one
+ * step. No function, so that its callers' callers are known to fail where they are compiled.
+ */
+#define gantry_fail(status, ...) (gantry_fail_text(__VA_ARGS__), (status))
 
 /* The same with the status's own sentence. */
-int gantry_fail_plain(int status);
+int gantry_fail_plain(int status) __attribute__((cold));
 
 /* For -errno of a system call: "@what: No such file or directory". @errnum is positive. */
-int gantry_fail_errno(int status, int errnum, const char *what);
+int gantry_fail_errno(int status, int errnum, const char *what) __attribute__((cold));
 
 #endif

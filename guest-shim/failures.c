@@ -121,17 +121,10 @@ static int find_locked(const struct gantry_failures *f, uint64_t pos)
 	return 0;
 }
 
-int gantry_failures_status(struct gantry_failures *f, const struct gantry_ring_map *map,
-			   const uint64_t *tail, uint64_t pos)
+int gantry_failures_find(struct gantry_failures *f, const struct gantry_ring_map *map,
+			 const uint64_t *tail, uint64_t pos)
 {
 	int status;
-
-	/*
-	 * The common queue has none. The count is read after done, so it covers every finished
-	 * task.
-	 */
-	if (gantry_ring_nfailed(map) == 0 && gantry_load_relaxed(&f->n) == 0)
-		return 0;
 
 	pthread_mutex_lock(&f->lock);
 	(void)harvest_locked(f, map, tail); /* a host that lies is found out where room is sought */

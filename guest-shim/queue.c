@@ -12,8 +12,7 @@
 
 static struct gantry_queue_end *find(struct gantry_session *s, gantry_queue queue)
 {
-	/* Hosts number handles and queue areas alike; a guess that is wrong costs a search. */
-	struct gantry_queue_end *guess = &s->queues[GANTRY_HANDLE_SLOT(queue) % GANTRY_MAX_QUEUES];
+	struct gantry_queue_end *guess = gantry_queue_guess(s, queue);
 
 	if (GANTRY_HANDLE_TYPE(queue) != GANTRY_HANDLE_QUEUE)
 		return NULL;
@@ -31,8 +30,8 @@ static int bad_handle(gantry_queue queue)
 	return gantry_fail(GANTRY_E_HANDLE, "0x%llx is no open queue", (unsigned long long)queue);
 }
 
-int gantry_queue_begin(struct gantry_batch *b, struct gantry_session *s, gantry_queue queue,
-		       uint64_t deadline_ns)
+int gantry_queue_begin_slowly(struct gantry_batch *b, struct gantry_session *s, gantry_queue queue,
+			      uint64_t deadline_ns)
 {
 	struct gantry_queue_end *q = find(s, queue);
 	int r;
@@ -77,9 +76,9 @@ static int adopt_queue(struct gantry_session *s, const struct gantry_reply *repl
 		return gantry_control_bad_reply(s, "a queue outside the segment");
 	q = &s->queues[opened.slot];
 
-	pthread_mutex_lock(&q->lock);
+	gantry_lock_take(&q->lock);
 	if (gantry_load_relaxed(&q->handle) || opened.next_seq != q->ring.tail + 1) {
-		pthread_mutex_unlock(&q->lock);
+		gantry_lock_put(&q->lock);
 		return gantry_control_bad_reply(s, "a queue that is in use, or goes on elsewhere");
 	}
 	gantry_failures_restart(&q->failures, &q->ring.map, q->ring.tail);
@@ -88,7 +87,7 @@ static int adopt_queue(struct gantry_session *s, const struct gantry_reply *repl
 	gantry_store_relaxed(&q->wait_cycles, (uint64_t)0);
 	/* Release: pairs with the acquire in find(). */
 	gantry_store_release(&q->handle, opened.handle);
-	pthread_mutex_unlock(&q->lock);
+	gantry_lock_put(&q->lock);
 	*ret_queue = opened.handle;
 	return 0;
 }
@@ -209,8 +208,8 @@ int gantry_queue_close(struct gantry_session *session, gantry_queue queue)
 		gantry_store_release(&q->handle, queue);
 		return r;
 	}
-	pthread_mutex_lock(&q->lock);
+	gantry_lock_take(&q->lock);
 	gantry_range_put(session, gantry_arena_fini(&q->arena));
-	pthread_mutex_unlock(&q->lock);
+	gantry_lock_put(&q->lock);
 	return 0;
 }

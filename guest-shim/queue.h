@@ -6,9 +6,32 @@
 #include "guest-shim/batch.h"
 #include "guest-shim/session.h"
 
+/* gantry_queue_begin() where the queue is not where handles say, or its lock is not free. */
+int gantry_queue_begin_slowly(struct gantry_batch *b, struct gantry_session *s, gantry_queue queue,
+			      uint64_t deadline_ns);
+
+/* Hosts number handles and queue areas alike; a guess that is wrong costs a search. */
+static inline struct gantry_queue_end *gantry_queue_guess(struct gantry_session *s,
+							  gantry_queue queue)
+{
+	return &s->queues[GANTRY_HANDLE_SLOT(queue) % GANTRY_MAX_QUEUES];
+}
+
 /* gantry_batch_begin() on an open queue. HANDLE. */
-int gantry_queue_begin(struct gantry_batch *b, struct gantry_session *s, gantry_queue queue,
-		       uint64_t deadline_ns);
+static inline int gantry_queue_begin(struct gantry_batch *b, struct gantry_session *s,
+				     gantry_queue queue, uint64_t deadline_ns)
+{
+	struct gantry_queue_end *q = gantry_queue_guess(s, queue);
+
+	*b = (struct gantry_batch){ .session = s, .queue = q, .deadline_ns = deadline_ns };
+	if (__builtin_expect(gantry_lock_try(&q->lock), 1)) {
+		/* The control queue has no handle. */
+		if (__builtin_expect(queue && gantry_load_relaxed(&q->handle) == queue, 1))
+			return 0;
+		gantry_lock_put(&q->lock);
+	}
+	return gantry_queue_begin_slowly(b, s, queue, deadline_ns);
+}
 
 /* gantry_queue_open() after its checks; the library's own queue is opened by it too. */
 int gantry_queue_end_open(struct gantry_session *s, const struct gantry_queue_options *options,

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -125,35 +124,6 @@ uint64_t gantry_session_deadline(const struct gantry_session *s)
 	return gantry_deadline_ns(s->call_timeout_ns);
 }
 
-/*
- * ThreadSanitizer knows of no pthread_mutex_clocklock() and would see the lock unlocked without
- * having been taken; there the wall clock has to do.
- */
-#ifdef GANTRY_ATOMIC_UNDER_TSAN
-#define LOCK_CLOCK		CLOCK_REALTIME
-#define lock_timed(lock, until) pthread_mutex_timedlock((lock), (until))
-#else
-#define LOCK_CLOCK		CLOCK_MONOTONIC
-#define lock_timed(lock, until) pthread_mutex_clocklock((lock), CLOCK_MONOTONIC, (until))
-#endif
-
-int gantry_lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-	uint64_t left_ns, until_ns;
-	struct timespec until;
-
-	if (pthread_mutex_trylock(lock) == 0)
-		return 0;
-	left_ns = gantry_deadline_left_ns(deadline_ns);
-	(void)clock_gettime(LOCK_CLOCK, &until); /* cannot fail with the clocks used here */
-	if (gantry_add_u64((uint64_t)until.tv_sec * GANTRY_NS_PER_S + (uint64_t)until.tv_nsec,
-			   left_ns, &until_ns) < 0)
-		return -pthread_mutex_lock(lock);
-	until.tv_sec = (time_t)(until_ns / GANTRY_NS_PER_S);
-	until.tv_nsec = (long)(until_ns % GANTRY_NS_PER_S);
-	return -lock_timed(lock, &until);
-}
-
 /* ---- life ---- */
 
 static unsigned int cpus_allowed(void)
@@ -201,13 +171,10 @@ static int session_new(struct gantry_session **ret_session)
 		free(s);
 		return r;
 	}
-	pthread_mutex_init(&s->copy_lock, NULL);
-	pthread_mutex_init(&s->request_lock, NULL);
 	pthread_mutex_init(&s->table_lock, NULL);
 	pthread_mutex_init(&s->heap_lock, NULL);
 	pthread_mutex_init(&s->end_lock, NULL);
 	for (uint32_t i = 0; i < GANTRY_MAX_QUEUES; i++) {
-		pthread_mutex_init(&s->queues[i].lock, NULL);
 		gantry_failures_init(&s->queues[i].failures);
 		s->queues[i].slot = i;
 	}

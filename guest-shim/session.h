@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "base/lock.h"
 #include "guest-shim/arena.h"
 #include "guest-shim/buffers.h"
 #include "guest-shim/failures.h"
@@ -32,7 +33,7 @@
 /* The guest's end of one queue area. Slot 0 is the control queue. */
 struct gantry_queue_end {
 	/* whoever puts tasks; may be held while waiting for room */
-	pthread_mutex_t lock;
+	struct gantry_lock lock;
 	struct gantry_ring_producer ring;
 	uint64_t room_end;   /* positions below this may be filled */
 	uint64_t nsubmitted; /* tasks, without the waits put before them */
@@ -82,8 +83,8 @@ struct gantry_session {
 	uint32_t nslots;
 	unsigned int ncpus;
 
-	pthread_mutex_t copy_lock;    /* one transfer through the copy queue at a time */
-	pthread_mutex_t request_lock; /* one request at the door at a time */
+	struct gantry_lock copy_lock;	 /* one transfer through the copy queue at a time */
+	struct gantry_lock request_lock; /* one request at the door at a time */
 	/* queues[].lock; queues[0].lock last of them */
 
 	pthread_mutex_t table_lock;
@@ -165,8 +166,5 @@ int gantry_session_end(struct gantry_session *s, int status, const char *text);
 
 /* The deadline of a call that has none of its own. */
 uint64_t gantry_session_deadline(const struct gantry_session *s);
-
-/* pthread_mutex_lock() that gives up: 0 or -ETIMEDOUT. */
-int gantry_lock_until(pthread_mutex_t *lock, uint64_t deadline_ns);
 
 #endif

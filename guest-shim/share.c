@@ -39,7 +39,7 @@ static int request(struct gantry_session *s, void *msg, uint16_t kind, void *ret
 	if (gantry_lock_until(&s->request_lock, deadline_ns) < 0)
 		return gantry_fail_plain(GANTRY_E_TIMEOUT);
 	r = s->transport->request(s->cookie, msg, kind, ret_answer, deadline_ns);
-	pthread_mutex_unlock(&s->request_lock);
+	gantry_lock_put(&s->request_lock);
 	return r == GANTRY_E_DETACHED ? gantry_session_end(s, r, "the agent hung up") : r;
 }
 

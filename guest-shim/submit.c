@@ -30,23 +30,21 @@ static_assert(GANTRY_NO_ARG == GANTRY_ARG_NONE, "no argument is the same to both
 
 static int check_access(const struct gantry_access *access, uint32_t args_bytes)
 {
-	struct gantry_wire_access wire;
-	int status;
+	int status = gantry_wire_access_check((const struct gantry_wire_access *)access,
+					      args_bytes);
 
-	memcpy(&wire, access, sizeof(wire));
-	status = gantry_wire_access_check(&wire, args_bytes);
 	return status < 0 ? gantry_fail(status, "an access: %s", gantry_status_text(status)) : 0;
 }
 
 static int check_task(const struct gantry_task *t)
 {
-	if (t->kernel && GANTRY_HANDLE_TYPE(t->kernel) != GANTRY_HANDLE_KERNEL)
+	if (GANTRY_HANDLE_TYPE(t->kernel) != GANTRY_HANDLE_KERNEL && t->kernel)
 		return gantry_fail(GANTRY_E_HANDLE, "0x%llx is no kernel",
 				   (unsigned long long)t->kernel);
-	if (t->naccess > GANTRY_MAX_ACCESSES || (t->naccess > 0 && !t->access))
+	if (t->naccess > GANTRY_MAX_ACCESSES || (!t->access && t->naccess > 0))
 		return gantry_fail(GANTRY_E_ARG, "a task has up to %u accesses",
 				   GANTRY_MAX_ACCESSES);
-	if (t->args_bytes > GANTRY_MAX_ARGS_BYTES || (t->args_bytes > 0 && !t->args))
+	if (t->args_bytes > GANTRY_MAX_ARGS_BYTES || (!t->args && t->args_bytes > 0))
 		return gantry_fail(GANTRY_E_ARG, "a task has up to %u bytes of arguments",
 				   GANTRY_MAX_ARGS_BYTES);
 	if (t->flags & ~GANTRY_TASK_IDEMPOTENT)
@@ -62,7 +60,9 @@ static int check_task(const struct gantry_task *t)
 	return 0;
 }
 
-static int check_tickets(struct gantry_session *s, const gantry_ticket *tickets, unsigned n)
+/* Apart, as what else few tasks need: the road of the others is short where it has the registers for itself. */
+__attribute__((noinline)) static int check_tickets(struct gantry_session *s,
+						   const gantry_ticket *tickets, unsigned n)
 {
 	struct gantry_queue_end *q;
 	uint64_t seq;
@@ -79,12 +79,12 @@ static int check_tickets(struct gantry_session *s, const gantry_ticket *tickets,
 /* Everything, before the first task is put: what is refused here leaves nothing behind. */
 static int check_tasks(struct gantry_session *s, const struct gantry_task *tasks, unsigned n)
 {
-	if (n > 0 && !tasks)
+	if (!tasks && n > 0)
 		return gantry_fail(GANTRY_E_ARG, "there are no tasks at NULL");
 	for (unsigned i = 0; i < n; i++) {
 		int r = check_task(&tasks[i]);
 
-		if (r == 0)
+		if (r == 0 && tasks[i].nafter > 0)
 			r = check_tickets(s, tasks[i].after, tasks[i].nafter);
 		if (r < 0)
 			return r;
@@ -150,9 +150,40 @@ static int put_waits(struct gantry_batch *b, const gantry_ticket *tickets, unsig
 	return r == 0 && ngroup > 0 ? put_wait(b, group) : r;
 }
 
-static void encode(struct gantry_desc *desc, const struct gantry_task *t, uint8_t *var)
+static gantry_ticket ticket_of(const struct gantry_batch *b)
 {
-	struct gantry_op_launch args = {
+	return GANTRY_TICKET(b->queue->slot, gantry_batch_seq(b));
+}
+
+static inline void note_use(struct gantry_session *s, const struct gantry_uses *uses,
+			    gantry_buffer buffer, gantry_ticket ticket)
+{
+	if (__builtin_expect(!gantry_uses_note(uses, buffer, ticket), 0))
+		gantry_uses_note_other(s, buffer, ticket);
+}
+
+/* Accesses and arguments of the task in the slot filled last, to @var; what it uses is noted. Its ticket. */
+static inline gantry_ticket encode_var(const struct gantry_batch *b, const struct gantry_task *t,
+				       uint8_t *var)
+{
+	const struct gantry_access *access = t->access;
+	uint8_t *args = var + t->naccess * sizeof(*access);
+	gantry_ticket ticket = ticket_of(b);
+	struct gantry_session *s = b->session;
+	const struct gantry_uses uses = s->uses;
+
+	if (t->args_bytes > 0)
+		memcpy(args, t->args, t->args_bytes);
+	for (; var != args; var += sizeof(*access), access++) {
+		memcpy(var, access, sizeof(*access));
+		note_use(s, &uses, access->buffer, ticket);
+	}
+	return ticket;
+}
+
+static inline void encode(struct gantry_desc *desc, const struct gantry_task *t)
+{
+	const struct gantry_op_launch args = {
 		.kernel = t->kernel,
 		.grid_x = t->grid[0],
 		.grid_y = t->grid[1],
@@ -166,53 +197,47 @@ static void encode(struct gantry_desc *desc, const struct gantry_task *t, uint8_
 		.args_bytes = (uint16_t)t->args_bytes,
 		.task_flags = t->flags,
 	};
-	size_t access_bytes = t->naccess * sizeof(struct gantry_wire_access);
 
 	gantry_desc_put_launch(desc, &args);
-	if (access_bytes > 0)
-		memcpy(var, t->access, access_bytes);
-	if (t->args_bytes > 0)
-		memcpy(var + access_bytes, t->args, t->args_bytes);
 }
 
-static gantry_ticket ticket_of(const struct gantry_batch *b)
+/* One whose variable part does not fit beside its descriptor. */
+__attribute__((noinline)) static int put_big_task(struct gantry_batch *b,
+						  const struct gantry_task *t, uint32_t len,
+						  gantry_ticket *ret_ticket)
 {
-	return GANTRY_TICKET(b->queue->slot, gantry_batch_seq(b));
+	struct gantry_desc *desc;
+	uint64_t heap_off;
+	uint8_t *record;
+	int r = gantry_batch_slot_record(b, len, &desc, &record, &heap_off);
+
+	if (r < 0)
+		return r;
+	encode(desc, t);
+	*ret_ticket = encode_var(b, t, record);
+	gantry_desc_set_heap(desc, heap_off, len);
+	return 0;
 }
 
-static void note_accesses(struct gantry_batch *b, const struct gantry_task *t)
-{
-	for (uint32_t i = 0; i < t->naccess; i++)
-		gantry_uses_note(b->session, t->access[i].buffer, ticket_of(b));
-}
-
-static int put_task(struct gantry_batch *b, const struct gantry_task *t)
+static inline int put_task(struct gantry_batch *b, const struct gantry_task *t,
+			   gantry_ticket *ret_ticket)
 {
 	uint32_t len = t->naccess * (uint32_t)sizeof(struct gantry_wire_access) + t->args_bytes;
 	struct gantry_desc *desc;
 	struct gantry_inline *inl;
-	uint64_t heap_off;
-	uint8_t *record;
 	int r = t->nafter > 0 ? put_waits(b, t->after, t->nafter) : 0;
 
 	if (r < 0)
 		return r;
-	if (len > GANTRY_INLINE_BYTES) {
-		r = gantry_batch_slot_record(b, len, &desc, &record, &heap_off);
-		if (r < 0)
-			return r;
-		encode(desc, t, record);
-		gantry_desc_set_heap(desc, heap_off, len);
-		note_accesses(b, t);
-		return 0;
-	}
+	if (len > GANTRY_INLINE_BYTES)
+		return put_big_task(b, t, len, ret_ticket);
 	r = gantry_batch_slot(b, &desc, &inl);
 	if (r < 0)
 		return r;
-	encode(desc, t, inl->bytes);
+	encode(desc, t);
 	if (len > 0)
 		gantry_desc_set_inline(desc, len);
-	note_accesses(b, t);
+	*ret_ticket = encode_var(b, t, inl->bytes);
 	return 0;
 }
 
@@ -236,10 +261,9 @@ int gantry_submit(struct gantry_session *session, gantry_queue queue,
 		return r;
 
 	for (; nput < n; nput++) {
-		r = put_task(&b, &tasks[nput]);
+		r = put_task(&b, &tasks[nput], &last);
 		if (r < 0)
 			break;
-		last = ticket_of(&b);
 	}
 	gantry_store_relaxed(&b.queue->nsubmitted, b.queue->nsubmitted + nput);
 	gantry_batch_end(&b);
@@ -265,9 +289,9 @@ static int submit_one(struct gantry_session *s, gantry_queue queue, const struct
 	if (r == 0) {
 		*slot = *desc;
 		if (one)
-			gantry_uses_note(s, one, ticket_of(&b));
+			note_use(s, &s->uses, one, ticket_of(&b));
 		if (other)
-			gantry_uses_note(s, other, ticket_of(&b));
+			note_use(s, &s->uses, other, ticket_of(&b));
 		gantry_store_relaxed(&b.queue->nsubmitted, b.queue->nsubmitted + 1);
 		if (ret_ticket)
 			*ret_ticket = ticket_of(&b);

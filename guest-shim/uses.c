@@ -46,7 +46,7 @@ static bool is_finished(struct gantry_session *s, gantry_ticket ticket)
 	       GANTRY_TICKET_SEQ(ticket);
 }
 
-void gantry_uses_note(struct gantry_session *s, gantry_buffer buffer, gantry_ticket ticket)
+void gantry_uses_note_other(struct gantry_session *s, gantry_buffer buffer, gantry_ticket ticket)
 {
 	uint64_t *word = word_of(s, buffer);
 	uint64_t before, after;

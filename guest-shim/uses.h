@@ -11,8 +11,10 @@
 #ifndef GANTRY_GUEST_SHIM_USES_H
 #define GANTRY_GUEST_SHIM_USES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "guest-shim/gantry.h"
 
 /* Buffers whose handle has a slot past this are waited for with everything else. */
@@ -31,8 +33,26 @@ void gantry_uses_fini(struct gantry_uses *uses);
 /* The handle is new: nothing has used the buffer, whatever its slot was before. */
 void gantry_uses_forget(struct gantry_session *s, gantry_buffer buffer);
 
-/* A task with this ticket, of a queue whose lock is held, uses the buffer; before it is published. */
-void gantry_uses_note(struct gantry_session *s, gantry_buffer buffer, gantry_ticket ticket);
+/*
+ * A task with this ticket, of a queue whose lock is held, uses the buffer; before it is published. False: this
+ * queue's was not the last that did, and gantry_uses_note_other() has to be called.
+ */
+static inline bool gantry_uses_note(const struct gantry_uses *uses, gantry_buffer buffer,
+				    gantry_ticket ticket)
+{
+	uint32_t slot = GANTRY_HANDLE_SLOT(buffer);
+	uint64_t before;
+
+	if (slot >= GANTRY_USES_SLOTS)
+		return true;
+	before = gantry_load_relaxed(&uses->last[slot]);
+	if (GANTRY_TICKET_QUEUE(before ^ ticket) != 0)
+		return false;
+	return gantry_cas(&uses->last[slot], &before, ticket);
+}
+
+/* The same for any buffer. */
+void gantry_uses_note_other(struct gantry_session *s, gantry_buffer buffer, gantry_ticket ticket);
 
 /*
  * The tickets to wait for until nothing submitted so far uses the buffer: by queue slot a count of tasks, 0 for none,

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,8 +314,12 @@ static void *host_main(void *arg)
 	struct fake_host *h = arg;
 
 	while (!gantry_load_acquire(&h->stop))
-		if (!serve_all(h))
-			sleep_till_bell(h);
+		if (!serve_all(h)) {
+			if (h->is_awake)
+				(void)sched_yield();
+			else
+				sleep_till_bell(h);
+		}
 	return NULL;
 }
 

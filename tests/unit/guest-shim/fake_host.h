@@ -62,6 +62,7 @@ struct fake_host {
 	uint32_t props;
 	uint64_t heap_bytes;
 	uint64_t address;
+	bool is_awake; /* it looks at its rings all the time, and asks for no bell */
 	void (*mangle)(struct fake_host *h, struct gantry_door_welcome *welcome);
 
 	/* what a test may change at any time, atomically */

@@ -110,11 +110,11 @@ START_TEST(test_fork_child_may_close_whatever_threads_were_doing)
 
 	/* Locks as a thread that the child does not have would have left them. */
 	pthread_mutex_lock(&session->table_lock);
-	pthread_mutex_lock(&session->queues[0].lock);
+	gantry_lock_take(&session->queues[0].lock);
 	pthread_mutex_lock(&session->heap_lock);
 	ck_assert_int_eq(in_child(close_with_locks_held), 0);
 	pthread_mutex_unlock(&session->heap_lock);
-	pthread_mutex_unlock(&session->queues[0].lock);
+	gantry_lock_put(&session->queues[0].lock);
 	pthread_mutex_unlock(&session->table_lock);
 
 	/* The parent's session goes on. */
