@@ -96,22 +96,28 @@ static bool has_come(struct gantry_stream_door *d, const struct gantry_ring_map 
 
 /*
  * What one waits for is seldom there at once: where the socket was read to its end, looking into it again before the sleep
- * would be a system call more for each round trip.
+ * would be a system call more for each round trip. So would be poll() before the receive, which can wait by itself
+ * as long as a short task takes.
  */
 static void lead_locked(struct gantry_stream_door *d, const struct gantry_ring_map *map,
 			uint64_t seq, uint64_t deadline_ns)
 {
-	bool is_late = gantry_deadline_passed(deadline_ns);
+	uint64_t left_ns;
+	bool came = true;
 
-	for (;;) {
-		if (!is_late && !d->has_more)
-			gantry_stream_door_poll(d, deadline_ns);
-		if (gantry_stream_door_step(d))
+	do {
+		bool waits = false;
+
+		left_ns = gantry_deadline_left_ns(deadline_ns);
+		if (left_ns > 0 && !d->has_more) {
+			waits = came && gantry_stream_door_may_wait(d, left_ns);
+			if (!waits)
+				gantry_stream_door_poll(d, deadline_ns);
+		}
+		came = gantry_stream_door_step(d, waits);
+		if (came)
 			gantry_stream_door_tell(d);
-		if (has_come(d, map, seq) || is_late)
-			return;
-		is_late = gantry_deadline_passed(deadline_ns);
-	}
+	} while (!has_come(d, map, seq) && left_ns > 0);
 }
 
 /* Until the one who leads has news, or leaves. */
@@ -194,7 +200,7 @@ static int unix_stream_connect(const char *where, uint64_t deadline_ns, void **r
 static void greet_until(struct gantry_stream_door *d, uint64_t deadline_ns)
 {
 	for (;;) {
-		(void)gantry_stream_door_step(d);
+		(void)gantry_stream_door_step(d, false);
 		if (state_of(d) == GANTRY_STREAM_LIVE || state_of(d) == GANTRY_STREAM_DEAD ||
 		    (state_of(d) == GANTRY_STREAM_DOWN && !d->is_welcome) ||
 		    gantry_deadline_passed(deadline_ns))
@@ -248,7 +254,7 @@ static int stream_peek(void *cookie, struct gantry_door_refuse *ret_notice)
 	/* Whoever holds it is reading, and will notice what there is to notice. */
 	if (pthread_mutex_trylock(&d->recv_lock) != 0)
 		return 0;
-	(void)gantry_stream_door_step(d);
+	(void)gantry_stream_door_step(d, false);
 	*ret_notice = d->notice;
 	r = state_of(d) == GANTRY_STREAM_DEAD ? -ECONNRESET : 0;
 	pthread_mutex_unlock(&d->recv_lock);

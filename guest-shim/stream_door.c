@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -114,10 +115,20 @@ static void lose(struct gantry_stream_door *d)
 	d->pause_ns = d->pause_ns ? gantry_min_u64(d->pause_ns * 2, RETRY_MAX_NS) : RETRY_FIRST_NS;
 }
 
+/* It was made so that connect() does not wait; sends say that they do not, each by itself. */
+static bool let_wait(int sock)
+{
+	const struct timeval limit = { .tv_usec = GANTRY_STREAM_WAIT_NS / GANTRY_NS_PER_US };
+
+	return setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0 &&
+	       gantry_fd_nonblock(sock, false) == 0;
+}
+
 static void greet(struct gantry_stream_door *d)
 {
 	gantry_stream_rx_init(&d->rx);
 	d->has_more = true;
+	d->can_wait = let_wait(d->sock);
 	pthread_mutex_lock(&d->send_lock);
 	gantry_stream_tx_init(&d->tx);
 	(void)gantry_stream_tx_put(&d->tx, &d->hello, sizeof(d->hello)); /* it is empty */
@@ -407,7 +418,7 @@ void gantry_stream_door_ask(struct gantry_stream_door *d, struct gantry_door_hea
 
 /* ---- a turn ---- */
 
-static void receive(struct gantry_stream_door *d, bool *ret_came)
+static void receive(struct gantry_stream_door *d, bool waits, bool *ret_came)
 {
 	const struct gantry_stream_sink sink = {
 		.cookie = d,
@@ -418,7 +429,7 @@ static void receive(struct gantry_stream_door *d, bool *ret_came)
 
 	d->has_more = true;
 	for (int i = 0; i < RECEIVES_PER_GO && d->has_more && r > 0; i++) {
-		r = gantry_stream_receive(&d->rx, d->sock, &sink);
+		r = gantry_stream_receive(&d->rx, d->sock, waits && i == 0, &sink);
 		*ret_came |= r > 0;
 		d->has_more = r == GANTRY_STREAM_CAME_MORE;
 	}
@@ -430,7 +441,7 @@ static void receive(struct gantry_stream_door *d, bool *ret_came)
 		lose(d);
 }
 
-bool gantry_stream_door_step(struct gantry_stream_door *d)
+bool gantry_stream_door_step(struct gantry_stream_door *d, bool waits)
 {
 	bool came = false;
 
@@ -439,7 +450,7 @@ bool gantry_stream_door_step(struct gantry_stream_door *d)
 	if (d->sock < 0 || state_of(d) == GANTRY_STREAM_CONNECTING)
 		return false;
 	(void)send_all(d);
-	receive(d, &came);
+	receive(d, waits, &came);
 	return came;
 }
 
@@ -453,6 +464,12 @@ static bool has_unsent(struct gantry_stream_door *d)
 	      (state_of(d) == GANTRY_STREAM_LIVE && gantry_link_has_more(&d->link));
 	pthread_mutex_unlock(&d->send_lock);
 	return has || state_of(d) == GANTRY_STREAM_CONNECTING;
+}
+
+bool gantry_stream_door_may_wait(struct gantry_stream_door *d, uint64_t left_ns)
+{
+	return d->can_wait && left_ns > 2 * GANTRY_STREAM_WAIT_NS &&
+	       state_of(d) == GANTRY_STREAM_LIVE && !has_unsent(d);
 }
 
 void gantry_stream_door_poll(struct gantry_stream_door *d, uint64_t deadline_ns)

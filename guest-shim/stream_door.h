@@ -15,11 +15,14 @@
 #include <sys/socket.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "guest-shim/forks.h"
 #include "guest-shim/stream_link.h"
 #include "proto/door.h"
 
 #define GANTRY_STREAM_REQUEST_MAX 64u
+/* Who waits in a receive does not hear a nudge: what another thread could not send waits for it so long at most. */
+#define GANTRY_STREAM_WAIT_NS (5 * GANTRY_NS_PER_MS)
 
 enum gantry_stream_door_state {
 	GANTRY_STREAM_DOWN,	  /* no connection; the next try at retry_ns */
@@ -45,6 +48,7 @@ struct gantry_stream_door {
 	struct gantry_door_welcome welcome;
 	bool is_welcome; /* `welcome` is the session's */
 	bool has_more;	 /* the socket was not read to its end */
+	bool can_wait;	 /* a receive may wait, GANTRY_STREAM_WAIT_NS long */
 	uint32_t grace_ms;
 	uint64_t lost_ns; /* 0: the connection is the first, or works */
 	uint64_t retry_ns;
@@ -95,8 +99,14 @@ void gantry_stream_door_kick(struct gantry_stream_door *d);
 /* Puts a request of GANTRY_STREAM_REQUEST_MAX bytes at most, which gets a tag, and forgets the one before. */
 void gantry_stream_door_ask(struct gantry_stream_door *d, struct gantry_door_header *msg);
 
-/* Connects, sends and receives what can be at once. true: something came. */
-bool gantry_stream_door_step(struct gantry_stream_door *d);
+/*
+ * Connects, sends and receives what can be at once; one that @waits also waits for what comes, GANTRY_STREAM_WAIT_NS at
+ * most. true: something came.
+ */
+bool gantry_stream_door_step(struct gantry_stream_door *d, bool waits);
+
+/* Whether a step may wait instead of a poll, and saves a system call: where nothing is to be sent, and @left_ns is long. */
+bool gantry_stream_door_may_wait(struct gantry_stream_door *d, uint64_t left_ns);
 
 /* Until there is something for a step to do, or @deadline_ns. */
 void gantry_stream_door_poll(struct gantry_stream_door *d, uint64_t deadline_ns);

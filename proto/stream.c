@@ -181,7 +181,7 @@ static int take_frame(struct gantry_stream_rx *rx, const struct gantry_stream_si
 }
 
 /* Into the payload first, what is more into the buffer: one call for both. *@ret_room is what would have fit. */
-static ssize_t fill(struct gantry_stream_rx *rx, int sock, size_t *ret_room)
+static ssize_t fill(struct gantry_stream_rx *rx, int sock, bool waits, size_t *ret_room)
 {
 	struct iovec iov[2];
 	struct msghdr msg = { .msg_iov = iov };
@@ -197,16 +197,18 @@ static ssize_t fill(struct gantry_stream_rx *rx, int sock, size_t *ret_room)
 	iov[msg.msg_iovlen++] = (struct iovec){ rx->buf + rx->end, sizeof(rx->buf) - rx->end };
 	*ret_room = rx->payload_bytes + sizeof(rx->buf) - rx->end;
 	do {
-		n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
+		n = recvmsg(sock, &msg, (waits ? 0 : MSG_DONTWAIT) | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR && !waits); /* one that waits would begin to wait anew */
+	if (n < 0)
+		return errno == EINTR ? -EAGAIN : -errno;
+	return n;
 }
 
-int gantry_stream_receive(struct gantry_stream_rx *rx, int sock,
+int gantry_stream_receive(struct gantry_stream_rx *rx, int sock, bool waits,
 			  const struct gantry_stream_sink *sink)
 {
 	size_t room = 0;
-	ssize_t n = fill(rx, sock, &room);
+	ssize_t n = fill(rx, sock, waits, &room);
 	int came = n > 0 && (size_t)n == room ? GANTRY_STREAM_CAME_MORE : GANTRY_STREAM_CAME;
 	int r;
 

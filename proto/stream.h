@@ -5,7 +5,8 @@
  *
  * Trust: a receiver hands out frames whose kind and length are those of the format; what is in them is the caller's to
  * check. Payload of DATA goes straight to where the caller says.
- * Threads: each end is used by one thread at a time. Blocking: never; sockets need not be non-blocking.
+ * Threads: each end is used by one thread at a time. Blocking: never, but for a receive that waits; sockets need not be
+ * non-blocking.
  * Returns: -errno. -EPROTO: the other side breaks the format; -ECONNRESET: it is gone, or cannot be reached.
  */
 #ifndef GANTRY_PROTO_STREAM_H
@@ -122,11 +123,12 @@ void gantry_stream_rx_init(struct gantry_stream_rx *rx);
 
 /*
  * One receive from @sock, and what frames that completes. 0: nothing was there; GANTRY_STREAM_CAME: that was all for now;
- * GANTRY_STREAM_CAME_MORE: there may be more; or negative, also what frame() returned.
+ * GANTRY_STREAM_CAME_MORE: there may be more; or negative, also what frame() returned. One that @waits does so as long as
+ * the socket lets it: until its SO_RCVTIMEO, or a signal, if it blocks.
  */
 #define GANTRY_STREAM_CAME	1
 #define GANTRY_STREAM_CAME_MORE 2
-int gantry_stream_receive(struct gantry_stream_rx *rx, int sock,
+int gantry_stream_receive(struct gantry_stream_rx *rx, int sock, bool waits,
 			  const struct gantry_stream_sink *sink);
 
 /* Length and kind of a frame's header: 0, or -EPROTO. */

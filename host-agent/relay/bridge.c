@@ -266,7 +266,7 @@ int gantry_bridge_receive(struct gantry_bridge *b)
 	int r;
 
 	b->complaint = NULL;
-	r = gantry_stream_receive(&b->rx, b->sock, &sink);
+	r = gantry_stream_receive(&b->rx, b->sock, false, &sink);
 	if (r == -EPROTO && !b->complaint)
 		b->complaint = "a frame that is none";
 	return r;

@@ -151,7 +151,7 @@ static void hear_host(const struct fuzz_input *in)
 		;
 	send_all(socks[1], in->data, in->len);
 	do {
-		r = gantry_stream_receive(rx, socks[0], &sink);
+		r = gantry_stream_receive(rx, socks[0], false, &sink);
 		for (uint32_t i = 0; i < NQUEUES; i++)
 			assert(gantry_ring_done(&l.queues[i].map) <= 4);
 	} while (r > 0);

@@ -483,27 +483,36 @@ def test_relay_of_a_guest_that_does_not_read_sleeps(t):
         peer.sock.close()
 
 
-def test_round_trip_takes_three_system_calls_of_its_guest(t):
-    trips = 200
-    if not shutil.which("strace"):
-        t.skip("no strace (package strace)")
-    with world() as agent, tempfile.NamedTemporaryFile() as trace:
-        guest = stream_guest(agent)
-        guest.do("queue 1")
-        guest.do(f"rtt 1 0 {trips}", 60)
+def calls_of_trips(guest, trips):
+    """System calls that the guest makes with its stream for each of so many round trips."""
+    with tempfile.NamedTemporaryFile() as trace:
         tracer = harness.Guest(["strace", "-f", "-o", trace.name, "-p", str(guest.guest.pid)])
         harness.wait_until(lambda: tracer.process.poll() is not None or traced(guest.guest.pid), "strace")
         if tracer.process.poll() is not None:
-            t.skip("strace cannot trace here")
+            raise harness.Skip("strace cannot trace here")
         guest.do(f"rtt 1 0 {trips}", 60)
         tracer.kill(signal.SIGINT)
         tracer.wait()
         with open(trace.name, encoding="utf-8", errors="replace") as log:
             calls = [line.split(None, 1)[1].partition("(")[0] for line in log]
-        counted = sum(calls.count(name) for name in ("sendmsg", "recvmsg", "poll"))
-        t.note(f"{counted / trips:.2f} a round trip: send, sleep, receive")
-        # Fewer, where a look in passing finds the answer, which a guest that is traced on a busy machine often does.
-        t.true(1.5 * trips < counted < 3.5 * trips, f"{counted} system calls for {trips} round trips")
+        return sum(calls.count(name) for name in ("sendmsg", "recvmsg", "poll")) / trips
+
+
+def test_round_trip_takes_two_system_calls_of_its_guest(t):
+    trips, rounds = 200, 8
+    if not shutil.which("strace"):
+        t.skip("no strace (package strace)")
+    with world() as agent:
+        guest = stream_guest(agent)
+        guest.do("queue 1")
+        guest.do(f"rtt 1 0 {trips}", 60)
+        # More, where the host is kept from its work for longer than a receive waits: then the guest polls. Seldom always.
+        for _ in range(rounds):
+            counted = calls_of_trips(guest, trips)
+            if counted < 2.5:
+                break
+    t.note(f"{counted:.2f} a round trip: send, receive")
+    t.true(1 < counted < 2.5, f"{counted:.2f} system calls for a round trip")
 
 
 def traced(pid):

@@ -142,7 +142,7 @@ static void guest_turn(struct world *w)
 	int r;
 
 	do {
-		r = gantry_stream_receive(&w->rx, w->socks[0], &sink);
+		r = gantry_stream_receive(&w->rx, w->socks[0], false, &sink);
 	} while (r > 0);
 	ck_assert_int_eq(r, 0);
 	do {
