@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,15 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/child.h"
 #include "host-agent/agent/config.h"
-
-#define CONTROL_FD 3
 
 struct gantry_mover_process {
 	struct gantry_list link;
@@ -134,37 +131,6 @@ void gantry_mover_send_msg(struct gantry_mover_process *m, uint32_t kind, int co
 
 /* ---- start ---- */
 
-/* Beside the worker, as packages put it, or in a build folder. */
-static int find_program(const struct gantry_agent *a, char path[PATH_MAX])
-{
-	static const char *const places[] = { "gantry-mover", "../mover/gantry-mover" };
-	const char *slash = strrchr(a->args.worker_path, '/');
-	int dir = slash ? (int)(slash - a->args.worker_path) : 0;
-
-	for (size_t i = 0; slash && i < GANTRY_ARRAY_SIZE(places); i++)
-		if (gantry_str_format(path, PATH_MAX, "%.*s/%s", dir, a->args.worker_path,
-				      places[i]) == 0 &&
-		    access(path, X_OK) == 0)
-			return 0;
-	return -ENOENT;
-}
-
-/* In the child. */
-static void exec_mover(const char *program, int control)
-{
-	char *const argv[] = { (char *)(uintptr_t) "gantry-mover", NULL };
-	sigset_t none;
-
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail with these arguments */
-	if (control == CONTROL_FD ? fcntl(control, F_SETFD, 0) < 0 : dup2(control, CONTROL_FD) < 0)
-		_exit(126);
-	/* Whatever else is open is the agent's. */
-	(void)close_range(CONTROL_FD + 1, ~0u, 0);
-	execv(program, argv);
-	_exit(127);
-}
-
 static int watch(struct gantry_mover_process *m, struct gantry_err *err)
 {
 	struct event_base *base = m->agent->base;
@@ -184,23 +150,20 @@ static int watch(struct gantry_mover_process *m, struct gantry_err *err)
 
 static int start_process(struct gantry_mover_process *m, struct gantry_err *err)
 {
+	char *const argv[] = { (char *)(uintptr_t) "gantry-mover", NULL };
 	char program[PATH_MAX];
 	int fds[2];
+	int r = gantry_child_find(m->agent, "mover", program, err);
 
-	if (find_program(m->agent, program) < 0)
-		return gantry_err_set(err, -ENOENT,
-				      "there is no gantry-mover beside %s; is package "
-				      "gantry-agent whole?",
-				      m->agent->args.worker_path);
+	if (r < 0)
+		return r;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return gantry_err_set_errno(err, -errno, "a socket for a mover");
-	m->pid = fork();
-	if (m->pid == 0)
-		exec_mover(program, fds[1]);
+	m->pid = gantry_child_start(program, argv, NULL, &fds[1], 1);
 	gantry_fd_close(fds[1]);
 	m->sock = fds[0];
 	if (m->pid < 0)
-		return gantry_err_set_errno(err, -errno, "starting %s", program);
+		return gantry_err_set_errno(err, m->pid, "starting %s", program);
 	return watch(m, err);
 }
 

@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -23,13 +22,12 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/child.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/policy/packet.h"
 
-#define AGENT_FD     3
-#define OBJECT_FD    4
 #define START_NS     (5 * GANTRY_NS_PER_S) /* to load its object */
 #define RETRY_NS     GANTRY_NS_PER_S	   /* after a failure; doubled at each */
 #define RETRY_MAX_NS (64 * GANTRY_NS_PER_S)
@@ -128,45 +126,6 @@ struct arguments {
 	char uid[16];
 	char gid[16];
 };
-
-/* Beside the worker, as packages put it, or in a build folder. */
-static int find_program(const struct gantry_agent *a, char path[PATH_MAX])
-{
-	static const char *const places[] = { "gantry-policy", "../policy/gantry-policy" };
-	const char *slash = strrchr(a->args.worker_path, '/');
-	int dir = slash ? (int)(slash - a->args.worker_path) : 0;
-
-	for (size_t i = 0; slash && i < GANTRY_ARRAY_SIZE(places); i++)
-		if (gantry_str_format(path, PATH_MAX, "%.*s/%s", dir, a->args.worker_path,
-				      places[i]) == 0 &&
-		    access(path, X_OK) == 0)
-			return 0;
-	return -ENOENT;
-}
-
-/* In the child. Both descriptors to where they belong, whatever numbers they have. */
-static void exec_policy(struct arguments *args, int sock, int object)
-{
-	char *const argv[] = { (char *)(uintptr_t) "gantry-policy",
-			       args->options,
-			       args->confine,
-			       args->uid,
-			       args->gid,
-			       NULL };
-	int high_sock = fcntl(sock, F_DUPFD_CLOEXEC, OBJECT_FD + 1);
-	int high_object = fcntl(object, F_DUPFD_CLOEXEC, OBJECT_FD + 1);
-	sigset_t none;
-
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail with these arguments */
-	if (high_sock < 0 || high_object < 0 || dup2(high_sock, AGENT_FD) < 0 ||
-	    dup2(high_object, OBJECT_FD) < 0)
-		_exit(126);
-	/* Whatever else is open is the agent's. */
-	(void)close_range(OBJECT_FD + 1, ~0u, 0);
-	execv(args->program, argv);
-	_exit(127);
-}
 
 /* ---- the object ---- */
 
@@ -322,15 +281,21 @@ static int start(struct gantry_policy_child *c, struct gantry_err *err)
 	const int bytes = SOCKET_BYTES;
 	_cleanup_close_ int object = -EBADF, theirs = -EBADF;
 	struct arguments args;
+	char *const argv[] = { (char *)(uintptr_t) "gantry-policy",
+			       args.options,
+			       args.confine,
+			       args.uid,
+			       args.gid,
+			       NULL };
 	int fds[2];
 	pid_t pid;
 	int r = open_object(c->conf.path, &object, err);
 
 	if (r < 0)
 		return r;
-	if (find_program(a, args.program) < 0)
-		return gantry_err_set(err, -ENOENT, "there is no gantry-policy beside %s",
-				      a->args.worker_path);
+	r = gantry_child_find(a, "policy", args.program, err);
+	if (r < 0)
+		return r;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return gantry_err_set_errno(err, -errno, "making its socket");
 	c->fd = fds[0];
@@ -340,11 +305,9 @@ static int start(struct gantry_policy_child *c, struct gantry_err *err)
 	(void)setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 	(void)setsockopt(theirs, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 	fill_arguments(c, &args);
-	pid = fork();
-	if (pid == 0)
-		exec_policy(&args, theirs, object);
+	pid = gantry_child_start(args.program, argv, NULL, (int[]){ theirs, object }, 2);
 	if (pid < 0)
-		return gantry_err_set_errno(err, -errno, "starting %s", args.program);
+		return gantry_err_set_errno(err, pid, "starting %s", args.program);
 	c->process = process_watch(c->placement, pid);
 	if (!c->process)
 		return gantry_err_set(err, -ENOMEM, "no memory to watch it");

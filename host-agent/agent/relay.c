@@ -3,19 +3,15 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/atomic.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -23,15 +19,13 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/cgroup.h"
+#include "host-agent/agent/child.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
 
-#define DOOR_FD	      3
-#define STREAM_FD     4
-#define PAGE_FD	      5
 #define OWN_BYTES     (64ull << 20)
 #define OWN_PROCESSES 4u
 
@@ -133,21 +127,6 @@ void gantry_relays_forget(struct gantry_agent *a)
 		relay_free(r);
 }
 
-/* Beside the worker, as packages put it, or in a build folder. */
-static int find_program(const struct gantry_agent *a, char path[PATH_MAX])
-{
-	static const char *const places[] = { "gantry-relay", "../relay/gantry-relay" };
-	const char *slash = strrchr(a->args.worker_path, '/');
-	int dir = slash ? (int)(slash - a->args.worker_path) : 0;
-
-	for (size_t i = 0; slash && i < GANTRY_ARRAY_SIZE(places); i++)
-		if (gantry_str_format(path, PATH_MAX, "%.*s/%s", dir, a->args.worker_path,
-				      places[i]) == 0 &&
-		    access(path, X_OK) == 0)
-			return 0;
-	return -ENOENT;
-}
-
 static void limit(const struct gantry_tenant *t, uint64_t id, uint64_t segment_bytes, char *path)
 {
 	struct gantry_cgroups *c = t->agent->cgroups;
@@ -177,8 +156,7 @@ static void fill_arguments(const struct gantry_tenant *t, struct arguments *args
 	(void)gantry_str_format(args->gid, sizeof(args->gid), "%u", conf->worker_gid);
 }
 
-/* In the child. The descriptors to where they belong, whatever numbers they have. */
-static void exec_relay(struct arguments *args, int door, int stream, int page)
+static pid_t start_process(struct arguments *args, int door, int stream, int page)
 {
 	char *const argv[] = { (char *)(uintptr_t) "gantry-relay",
 			       args->grace_ms,
@@ -186,22 +164,9 @@ static void exec_relay(struct arguments *args, int door, int stream, int page)
 			       args->uid,
 			       args->gid,
 			       NULL };
-	int high_door = fcntl(door, F_DUPFD_CLOEXEC, PAGE_FD + 1);
-	int high_stream = fcntl(stream, F_DUPFD_CLOEXEC, PAGE_FD + 1);
-	int high_page = fcntl(page, F_DUPFD_CLOEXEC, PAGE_FD + 1);
-	sigset_t none;
 
-	sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail with these arguments */
-	if (args->cgroup[0])
-		(void)gantry_cgroup_enter(args->cgroup);
-	if (high_door < 0 || high_stream < 0 || high_page < 0 || dup2(high_door, DOOR_FD) < 0 ||
-	    dup2(high_stream, STREAM_FD) < 0 || dup2(high_page, PAGE_FD) < 0)
-		_exit(126);
-	/* Whatever else is open is the agent's. */
-	(void)close_range(PAGE_FD + 1, ~0u, 0);
-	execv(args->program, argv);
-	_exit(127);
+	return gantry_child_start(args->program, argv, args->cgroup, (int[]){ door, stream, page },
+				  3);
 }
 
 static bool watch_pidfd(struct relay *r)
@@ -236,10 +201,10 @@ static int prepare(struct gantry_tenant *t, struct arguments *args, int fds[2],
 {
 	struct gantry_agent *a = t->agent;
 	struct relay *r;
+	int status = gantry_child_find(a, "relay", args->program, err);
 
-	if (find_program(a, args->program) < 0)
-		return gantry_err_set(err, -ENOENT, "there is no gantry-relay beside %s",
-				      a->args.worker_path);
+	if (status < 0)
+		return status;
 	r = blank(a, a->next_worker_id++);
 	if (!r)
 		return gantry_err_set(err, -ENOMEM, "no memory for a relay");
@@ -274,11 +239,9 @@ int gantry_relay_start(struct gantry_tenant *t, uint64_t segment_bytes, int stre
 	if (status < 0)
 		return status;
 	limit(t, r->id, segment_bytes, args.cgroup);
-	r->pid = fork();
-	if (r->pid == 0)
-		exec_relay(&args, fds[1], stream, r->page_fd);
+	r->pid = start_process(&args, fds[1], stream, r->page_fd);
 	gantry_fd_close(fds[1]);
-	status = r->pid < 0 ? gantry_err_set_errno(err, -errno, "starting %s", args.program)
+	status = r->pid < 0 ? gantry_err_set_errno(err, r->pid, "starting %s", args.program)
 			    : watch(r, err);
 	if (status < 0) {
 		gantry_fd_close(fds[0]);
