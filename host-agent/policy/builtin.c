@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -311,4 +312,23 @@ int gantry_policy_options(const struct gantry_policy_option *table, const char *
 	if (r < 0)
 		(void)gantry_str_copy(text, cap, err.text); /* cut is better than unsaid */
 	return r < 0 ? -EINVAL : 0;
+}
+
+int gantry_policy_create(const void *defaults, size_t bytes,
+			 const struct gantry_policy_option *table, const char *options,
+			 void **ret_state, char *text, size_t cap)
+{
+	void *state = malloc(bytes);
+	int r;
+
+	if (!state)
+		return -ENOMEM;
+	memcpy(state, defaults, bytes);
+	r = gantry_policy_options(table, options, state, text, cap);
+	if (r < 0) {
+		free(state);
+		return r;
+	}
+	*ret_state = state;
+	return 0;
 }

@@ -85,4 +85,9 @@ struct gantry_policy_option {
 int gantry_policy_options(const struct gantry_policy_option *table, const char *options,
 			  void *state, char *text, size_t cap);
 
+/* What a policy whose state is its options does in create(): @defaults, @bytes long, copied, and the options into it. -ENOMEM. */
+int gantry_policy_create(const void *defaults, size_t bytes,
+			 const struct gantry_policy_option *table, const char *options,
+			 void **ret_state, char *text, size_t cap);
+
 #endif

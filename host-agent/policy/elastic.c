@@ -506,19 +506,10 @@ static int elastic_place(void *state, const struct gantry_policy_view *view,
 
 static int elastic_create(const char *options, void **ret_state, char *text, size_t cap)
 {
-	struct elastic *e = calloc(1, sizeof(*e));
-	int r;
+	static const struct elastic defaults = { .stay_ns = GANTRY_POLICY_STAY_NS };
 
-	if (!e)
-		return -ENOMEM;
-	e->stay_ns = GANTRY_POLICY_STAY_NS;
-	r = gantry_policy_options(options_known, options, e, text, cap);
-	if (r < 0) {
-		free(e);
-		return r;
-	}
-	*ret_state = e;
-	return 0;
+	return gantry_policy_create(&defaults, sizeof(defaults), options_known, options, ret_state,
+				    text, cap);
 }
 
 const struct gantry_policy gantry_policy_elastic = {

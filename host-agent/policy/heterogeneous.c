@@ -223,20 +223,13 @@ static int heterogeneous_place(void *state, const struct gantry_policy_view *vie
 
 static int heterogeneous_create(const char *options, void **ret_state, char *text, size_t cap)
 {
-	struct heterogeneous *h = calloc(1, sizeof(*h));
-	int r;
+	static const struct heterogeneous defaults = {
+		.stay_ns = GANTRY_POLICY_STAY_NS,
+		.gain = 10,
+	};
 
-	if (!h)
-		return -ENOMEM;
-	h->stay_ns = GANTRY_POLICY_STAY_NS;
-	h->gain = 10;
-	r = gantry_policy_options(options_known, options, h, text, cap);
-	if (r < 0) {
-		free(h);
-		return r;
-	}
-	*ret_state = h;
-	return 0;
+	return gantry_policy_create(&defaults, sizeof(defaults), options_known, options, ret_state,
+				    text, cap);
 }
 
 const struct gantry_policy gantry_policy_heterogeneous = {

@@ -163,18 +163,10 @@ static const struct gantry_policy_option pack_options[] = {
 
 static int pack_create(const char *options, void **ret_state, char *text, size_t cap)
 {
-	struct pack *p = calloc(1, sizeof(*p));
-	int r;
+	static const struct pack defaults = { .fill = 0 };
 
-	if (!p)
-		return -ENOMEM;
-	r = gantry_policy_options(pack_options, options, p, text, cap);
-	if (r < 0) {
-		free(p);
-		return r;
-	}
-	*ret_state = p;
-	return 0;
+	return gantry_policy_create(&defaults, sizeof(defaults), pack_options, options, ret_state,
+				    text, cap);
 }
 
 static int place_pack(void *state, const struct gantry_policy_view *view,
