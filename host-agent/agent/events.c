@@ -23,10 +23,10 @@
 #define PROVOKED_NS  (10 * GANTRY_NS_PER_S)
 
 static const char *const provoked[] = {
-	"attach-failed",       "device-fault",	    "door-denied",	 "door-protocol-error",
-	"host-denied",	       "machine-connected", "machine-gone",	 "machine-refused",
-	"queue-placed",	       "relay-failed",	    "session-condemned", "session-reconnected",
-	"shared-buffers-many",
+	"attach-failed",     "device-fault",	    "door-denied",	   "door-protocol-error",
+	"host-denied",	     "machine-connected",   "machine-gone",	   "machine-refused",
+	"migration-done",    "migration-failed",    "queue-placed",	   "relay-failed",
+	"session-condemned", "session-reconnected", "shared-buffers-many",
 };
 
 struct budget {
