@@ -151,21 +151,41 @@ static int check_header(const struct gantry_segment_header *h, const struct gant
 	return 0;
 }
 
+/* A fresh segment's rings are empty; nothing else is a place to start from. */
+static int begin_fresh(struct gantry_queue_end *q)
+{
+	if (q->ring.tail != 0 || q->ring.head != 0 || gantry_ring_done(&q->ring.map) != 0)
+		return bad("a queue was used before");
+	q->room_end = q->ring.map.nslots;
+	return 0;
+}
+
+/* Where the guest before us was. What its library still knew of the slots is found in them: adopt.c. */
+static int begin_adopted(struct gantry_queue_end *q)
+{
+	uint64_t done = gantry_ring_done(&q->ring.map);
+
+	if (done > q->ring.tail || q->ring.tail - done > q->ring.map.nslots)
+		return bad("a queue's positions");
+	gantry_failures_adopt(&q->failures, &q->ring.map, q->ring.tail);
+	q->tail = q->room_end = q->ring.tail;
+	return 0;
+}
+
 static int map_queues(struct gantry_session *s, uint64_t queues_off)
 {
-	for (uint32_t i = 0; i < s->nqueues; i++) {
+	int r = 0;
+
+	for (uint32_t i = 0; i < s->nqueues && r == 0; i++) {
 		struct gantry_queue_end *q = &s->queues[i];
 		struct gantry_ring_map map;
 
 		if (gantry_ring_map_init(&map, &s->segment, queues_off, i, s->nslots) < 0)
 			return bad("a queue lies outside the segment");
 		gantry_ring_producer_init(&q->ring, &map);
-		/* A fresh segment's rings are empty; nothing else is a place to start from. */
-		if (q->ring.tail != 0 || q->ring.head != 0 || gantry_ring_done(&map) != 0)
-			return bad("a queue was used before");
-		q->room_end = s->nslots;
+		r = s->is_adopted ? begin_adopted(q) : begin_fresh(q);
 	}
-	return 0;
+	return r;
 }
 
 int gantry_session_map(struct gantry_session *s, const struct gantry_attachment *attachment)
@@ -186,6 +206,7 @@ int gantry_session_map(struct gantry_session *s, const struct gantry_attachment 
 		return r;
 
 	s->version = w->version;
+	s->takes_keys = w->props & GANTRY_PROP_KEYS;
 	s->props |= w->props & (GANTRY_PROP_HOST_DIRECT | GANTRY_PROP_TRANSLATED);
 	if (s->transport->is_pumped) /* what devices would work on is not what the guest sees */
 		s->props = (s->props & ~GANTRY_PROP_HOST_DIRECT) | GANTRY_PROP_TRANSLATED;

@@ -77,6 +77,7 @@ static int open_queue(struct gantry_session *s)
 		return r;
 	others = props.kinds & ~(1u << GANTRY_KIND_CPU);
 	q = &s->queues[GANTRY_HANDLE_SLOT(s->copy_queue)];
+	gantry_store_relaxed(&q->ring.map.area->is_own, 1u);
 	if (others)
 		gantry_store_relaxed(&q->kind, (uint32_t)__builtin_ctz(others));
 	return 0;

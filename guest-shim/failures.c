@@ -29,6 +29,24 @@ void gantry_failures_restart(struct gantry_failures *f, const struct gantry_ring
 	pthread_mutex_unlock(&f->lock);
 }
 
+void gantry_failures_adopt(struct gantry_failures *f, const struct gantry_ring_map *map,
+			   uint64_t tail)
+{
+	/* Before done: a count that is too low costs a look at statuses, one that is too high would hide one. */
+	uint64_t nfailed = gantry_ring_nfailed(map);
+	uint64_t done = gantry_ring_done(map);
+	uint64_t from = tail > map->nslots ? tail - map->nslots : 0;
+	uint64_t n = 0;
+
+	/* Statuses below @from may be overwritten by tasks that are in the ring. */
+	for (uint64_t pos = from; pos < done; pos++)
+		n += gantry_ring_status(map, pos) != 0;
+	pthread_mutex_lock(&f->lock);
+	f->seen = from;
+	f->nfailed = nfailed > n ? nfailed - n : 0;
+	pthread_mutex_unlock(&f->lock);
+}
+
 static void grow_locked(struct gantry_failures *f)
 {
 	uint32_t cap = f->cap ? f->cap * 2 : FIRST_CAP;

@@ -44,6 +44,13 @@ void gantry_failures_restart(struct gantry_failures *f, const struct gantry_ring
 			     uint64_t tail);
 
 /*
+ * The slot has a queue that another process put @tail tasks into: statuses of those whose slots nobody has filled again are
+ * seen at the next look. The host may be finishing tasks meanwhile.
+ */
+void gantry_failures_adopt(struct gantry_failures *f, const struct gantry_ring_map *map,
+			   uint64_t tail);
+
+/*
  * Looks at what has finished since. 0 and the position up to which slots may be refilled (all below
  * are finished), or -EPROTO: the host claims to have finished more than the *@tail tasks that were
  * put. *@tail is read after the host's number, so it may grow meanwhile.

@@ -80,6 +80,50 @@ int gantry_open(const char *where, const struct gantry_limits *ask,
  */
 void gantry_close(struct gantry_session *session);
 
+/*
+ * A session that goes to another host (gantryctl session migrate) and whose program shares memory with this one, at a Unix or
+ * ivshmem door, is taken over there by a program that has its key: the same one or another, a standby. A session nobody
+ * has asked the key of does not go. The key is a secret, good once; asking again makes another and the one before worthless.
+ * UNSUPPORTED: a door that takes none, such as a stream, behind which the program itself follows; or an older agent.
+ */
+#define GANTRY_KEY_BYTES 16u
+int gantry_session_key(struct gantry_session *session, uint8_t ret_key[GANTRY_KEY_BYTES]);
+
+/*
+ * At door @where (as gantry_open()) of the same tenant on the session's new host: takes over the session with this key, waiting
+ * for it at most @timeout_ns. Nothing of it ran between the old host and now; from now on it does. Handles of buffers, kernels,
+ * images and queues, and tickets, are what they were: what had been put into its queues when it left, finished or not. The program at the old
+ * host has GANTRY_E_MOVED from every call; what it put or wrote into mapped memory while the session was leaving may be lost,
+ * so ask gantry_queue_next() and put again what is past that. Statuses of failed tasks are known of the last nslots tasks of a
+ * queue. Host buffers are mapped again with gantry_map(), at other addresses.
+ * TIMEOUT, NOT_FOUND (timeout 0): no session with this key has come; another program has it; or it has waited too long. NO_AGENT: as
+ * gantry_open(), also when the agent ended meanwhile: ask again. UNSUPPORTED: the door is a stream. VERSION: an older agent.
+ */
+int gantry_session_adopt(const char *where, const uint8_t key[GANTRY_KEY_BYTES], int64_t timeout_ns,
+			 struct gantry_session **ret_session);
+
+/* What a session has, for whoever adopted it: in the order of handle slots; @after 0 for the first. 1; 0: no more are. */
+struct gantry_buffer_found {
+	gantry_buffer buffer;
+	uint64_t bytes;
+	uint32_t flags; /* GANTRY_ALLOC_* */
+	uint32_t reserved;
+};
+int gantry_buffer_next(struct gantry_session *session, gantry_buffer after,
+		       struct gantry_buffer_found *ret_found);
+
+/* Its open queues. The tickets of the queue's tasks are GANTRY_TICKET(slot, 1) to GANTRY_TICKET(slot, submitted). */
+struct gantry_queue_found {
+	gantry_queue queue;
+	uint64_t
+		submitted; /* sequence number of the last task in it; what earlier queues of the slot had counts */
+	uint64_t finished; /* all tasks up to this one have */
+	uint32_t slot;
+	uint32_t kind; /* of devices, as it was opened */
+};
+int gantry_queue_next(struct gantry_session *session, gantry_queue after,
+		      struct gantry_queue_found *ret_found);
+
 /* Properties that hold for every device the session may use, for the session's whole life. */
 struct gantry_props {
 	uint32_t ndevices;    /* of the kind; GANTRY_KIND_ANY: of every kind */

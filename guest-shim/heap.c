@@ -101,21 +101,12 @@ static void split_after(struct gantry_heap *heap, struct gantry_heap_block *bloc
 	bin_push(heap, rest);
 }
 
-int gantry_heap_take(struct gantry_heap *heap, uint64_t bytes, uint64_t align,
-		     struct gantry_heap_block **ret_block)
+/* Takes @bytes of the free @block, after @skip. -ENOMEM. */
+static int carve(struct gantry_heap *heap, struct gantry_heap_block *block, uint64_t skip,
+		 uint64_t bytes, struct gantry_heap_block **ret_block)
 {
-	struct gantry_heap_block *block, *front = NULL, *back = NULL;
-	uint64_t skip;
+	struct gantry_heap_block *front = NULL, *back = NULL;
 
-	if (bytes == 0 || !gantry_is_pow2(align))
-		return -EINVAL;
-	if (gantry_align_up(bytes, GANTRY_HEAP_GRANULE, &bytes) < 0)
-		return -ENOSPC;
-	block = find(heap, bytes, GANTRY_MAX(align, GANTRY_HEAP_GRANULE));
-	if (!block)
-		return -ENOSPC;
-
-	skip = skip_for(block, bytes, GANTRY_MAX(align, GANTRY_HEAP_GRANULE));
 	if (skip > 0 && !(front = malloc(sizeof(*front))))
 		return -ENOMEM;
 	if (block->bytes - skip > bytes && !(back = malloc(sizeof(*back)))) {
@@ -136,6 +127,65 @@ int gantry_heap_take(struct gantry_heap *heap, uint64_t bytes, uint64_t align,
 
 	*ret_block = block;
 	return 0;
+}
+
+int gantry_heap_take(struct gantry_heap *heap, uint64_t bytes, uint64_t align,
+		     struct gantry_heap_block **ret_block)
+{
+	struct gantry_heap_block *block;
+
+	if (bytes == 0 || !gantry_is_pow2(align))
+		return -EINVAL;
+	if (gantry_align_up(bytes, GANTRY_HEAP_GRANULE, &bytes) < 0)
+		return -ENOSPC;
+	block = find(heap, bytes, GANTRY_MAX(align, GANTRY_HEAP_GRANULE));
+	if (!block)
+		return -ENOSPC;
+
+	return carve(heap, block, skip_for(block, bytes, GANTRY_MAX(align, GANTRY_HEAP_GRANULE)),
+		     bytes, ret_block);
+}
+
+/* [*off, *off + *bytes) rounded out to granules. */
+static int round_out(const struct gantry_heap *heap, uint64_t *off, uint64_t *bytes)
+{
+	uint64_t end;
+
+	if (gantry_add_u64(*off, *bytes, &end) < 0 ||
+	    gantry_align_up(end, GANTRY_HEAP_GRANULE, &end) < 0 || end > heap->bytes)
+		return -ENOSPC;
+	*off -= *off % GANTRY_HEAP_GRANULE;
+	*bytes = end - *off;
+	return 0;
+}
+
+int gantry_heap_claim(struct gantry_heap *heap, uint64_t off, uint64_t bytes,
+		      struct gantry_heap_block **ret_block)
+{
+	if (bytes == 0)
+		return -EINVAL;
+	if (round_out(heap, &off, &bytes) < 0)
+		return -ENOSPC;
+	for (struct gantry_heap_block *b = heap->first; b && b->off <= off; b = b->next)
+		if (b->is_free && off - b->off < b->bytes && bytes <= b->bytes - (off - b->off))
+			return carve(heap, b, off - b->off, bytes, ret_block);
+	return -ENOSPC;
+}
+
+bool gantry_heap_find_free(const struct gantry_heap *heap, uint64_t off, uint64_t bytes,
+			   uint64_t *ret_off, uint64_t *ret_bytes)
+{
+	if (bytes == 0 || round_out(heap, &off, &bytes) < 0)
+		return false;
+	for (const struct gantry_heap_block *b = heap->first; b && b->off < off + bytes;
+	     b = b->next) {
+		if (!b->is_free || b->off + b->bytes <= off)
+			continue;
+		*ret_off = GANTRY_MAX(b->off, off);
+		*ret_bytes = GANTRY_MIN(b->off + b->bytes, off + bytes) - *ret_off;
+		return true;
+	}
+	return false;
 }
 
 /* Makes @next, which follows @block, part of it. Neither is in a bin. */

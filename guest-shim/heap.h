@@ -49,4 +49,15 @@ int gantry_heap_take(struct gantry_heap *heap, uint64_t bytes, uint64_t align,
 
 void gantry_heap_put(struct gantry_heap *heap, struct gantry_heap_block *block);
 
+/*
+ * These bytes and no others, rounded out to granules: of a heap that another process divided. -ENOSPC: a part of them is in
+ * use, or past the end; -ENOMEM.
+ */
+int gantry_heap_claim(struct gantry_heap *heap, uint64_t off, uint64_t bytes,
+		      struct gantry_heap_block **ret_block);
+
+/* The first piece of [@off, @off + @bytes) that is free. false: none is. */
+bool gantry_heap_find_free(const struct gantry_heap *heap, uint64_t off, uint64_t bytes,
+			   uint64_t *ret_off, uint64_t *ret_bytes);
+
 #endif

@@ -85,6 +85,7 @@ static int adopt_queue(struct gantry_session *s, const struct gantry_reply *repl
 	q->room_end = q->ring.tail + q->ring.map.nslots;
 	gantry_store_relaxed(&q->kind, kind);
 	gantry_store_relaxed(&q->wait_cycles, (uint64_t)0);
+	gantry_store_relaxed(&q->ring.map.area->is_own, 0u); /* of the slot's queue before */
 	/* Release: pairs with the acquire in find(). */
 	gantry_store_release(&q->handle, opened.handle);
 	gantry_lock_put(&q->lock);

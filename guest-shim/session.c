@@ -124,6 +124,20 @@ uint64_t gantry_session_deadline(const struct gantry_session *s)
 	return gantry_deadline_ns(s->call_timeout_ns);
 }
 
+int gantry_session_request(struct gantry_session *s, void *msg, uint16_t kind, void *ret_answer)
+{
+	uint64_t deadline_ns = gantry_session_deadline(s);
+	int r = gantry_session_alive(s);
+
+	if (r < 0)
+		return r;
+	if (gantry_lock_until(&s->request_lock, deadline_ns) < 0)
+		return gantry_fail_plain(GANTRY_E_TIMEOUT);
+	r = s->transport->request(s->cookie, msg, kind, ret_answer, deadline_ns);
+	gantry_lock_put(&s->request_lock);
+	return r == GANTRY_E_DETACHED ? gantry_session_end(s, r, "the agent hung up") : r;
+}
+
 /* ---- life ---- */
 
 static unsigned int cpus_allowed(void)
@@ -253,8 +267,12 @@ static int check_limits(const struct gantry_limits *ask)
 	return 0;
 }
 
-static void make_hello(const struct gantry_limits *ask, struct gantry_door_hello *hello)
+void gantry_session_greeting(const struct gantry_limits *ask, struct gantry_door_hello *hello)
 {
+	static const struct gantry_limits no_wishes;
+
+	if (!ask)
+		ask = &no_wishes;
 	*hello = (struct gantry_door_hello){
 		.version_min = GANTRY_WIRE_VERSION_MIN,
 		.version_max = GANTRY_WIRE_VERSION_MAX,
@@ -269,14 +287,12 @@ static void make_hello(const struct gantry_limits *ask, struct gantry_door_hello
 	(void)gantry_str_copy(hello->name, sizeof(hello->name), program_invocation_short_name);
 }
 
-static int attach(struct gantry_session *s, const struct gantry_limits *ask, uint64_t deadline_ns)
+static int attach(struct gantry_session *s, const struct gantry_door_hello *hello,
+		  uint64_t deadline_ns)
 {
 	struct gantry_attachment attachment = { 0 };
-	struct gantry_door_hello hello;
-	int r;
+	int r = s->transport->handshake(s->cookie, hello, deadline_ns, &attachment);
 
-	make_hello(ask, &hello);
-	r = s->transport->handshake(s->cookie, &hello, deadline_ns, &attachment);
 	if (r < 0)
 		return r;
 	r = gantry_session_map(s, &attachment);
@@ -291,11 +307,10 @@ static int64_t call_timeout_of(const struct gantry_limits *ask)
 	return ask && ask->call_timeout_ns ? ask->call_timeout_ns : GANTRY_CALL_TIMEOUT_NS;
 }
 
-static int open_over(const struct gantry_transport_ops *ops, void *cookie,
-		     const struct gantry_limits *ask, uint64_t deadline_ns,
-		     struct gantry_session **ret_session)
+int gantry_session_begin(const struct gantry_transport_ops *ops, void *cookie,
+			 const struct gantry_door_hello *hello, int64_t call_timeout_ns,
+			 uint64_t deadline_ns, struct gantry_session **ret_session)
 {
-	static const struct gantry_limits no_wishes;
 	struct gantry_session *s = NULL;
 	int r = session_new(&s);
 
@@ -307,14 +322,26 @@ static int open_over(const struct gantry_transport_ops *ops, void *cookie,
 	s->cookie = cookie;
 	if (ops->is_apart && s->ncpus < 2)
 		s->ncpus = 2;
-	s->call_timeout_ns = call_timeout_of(ask);
-	r = attach(s, ask ? ask : &no_wishes, deadline_ns);
+	s->call_timeout_ns = call_timeout_ns;
+	s->is_adopted = hello->flags & GANTRY_HELLO_ADOPT;
+	r = attach(s, hello, deadline_ns);
 	if (r < 0) {
 		session_free(s);
 		return r;
 	}
 	*ret_session = s;
 	return 0;
+}
+
+static int open_over(const struct gantry_transport_ops *ops, void *cookie,
+		     const struct gantry_limits *ask, uint64_t deadline_ns,
+		     struct gantry_session **ret_session)
+{
+	struct gantry_door_hello hello;
+
+	gantry_session_greeting(ask, &hello);
+	return gantry_session_begin(ops, cookie, &hello, call_timeout_of(ask), deadline_ns,
+				    ret_session);
 }
 
 int gantry_session_open_transport(const struct gantry_transport_ops *ops, void *cookie,
@@ -382,6 +409,16 @@ static int connect_named(const char *where, uint64_t deadline_ns,
 	return r < 0 ? r : (*ret_ops)->connect(where, deadline_ns, ret_cookie);
 }
 
+int gantry_session_reach(const char *where, uint64_t deadline_ns,
+			 const struct gantry_transport_ops **ret_ops, void **ret_cookie)
+{
+	if (!where)
+		where = secure_getenv(
+			"GANTRY_DOOR"); /* whoever runs a set-uid program is not its user */
+	return where && *where ? connect_named(where, deadline_ns, ret_ops, ret_cookie)
+			       : connect_usual(deadline_ns, ret_ops, ret_cookie);
+}
+
 int gantry_open(const char *where, const struct gantry_limits *ask,
 		struct gantry_session **ret_session)
 {
@@ -395,14 +432,8 @@ int gantry_open(const char *where, const struct gantry_limits *ask,
 	r = ask ? check_limits(ask) : 0;
 	if (r < 0)
 		return r;
-	if (!where)
-		where = secure_getenv(
-			"GANTRY_DOOR"); /* whoever runs a set-uid program is not its user */
 	deadline_ns = gantry_deadline_ns(call_timeout_of(ask));
-	if (where && *where)
-		r = connect_named(where, deadline_ns, &ops, &cookie);
-	else
-		r = connect_usual(deadline_ns, &ops, &cookie);
+	r = gantry_session_reach(where, deadline_ns, &ops, &cookie);
 	if (r < 0)
 		return r;
 	return open_over(ops, cookie, ask, deadline_ns, ret_session);

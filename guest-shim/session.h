@@ -73,6 +73,8 @@ struct gantry_session {
 	struct gantry_region segment;
 	bool segment_is_borrowed; /* mapped by the transport, which unmaps it */
 	bool heap_is_loose;	  /* in write-combining memory; see gantry_session_order() */
+	bool is_adopted;	  /* another process began it */
+	bool takes_keys;	  /* its door does */
 	struct gantry_region heap_region;
 	struct gantry_segment_header *header;
 	uint64_t session_id;
@@ -163,6 +165,21 @@ static inline void gantry_session_order(const struct gantry_session *s)
 
 /* Ends the session on this side, unless it ended before. Returns why it ended. */
 int gantry_session_end(struct gantry_session *s, int status, const char *text);
+
+/* One request at the door, in its turn: as the transport's request, or why the session has ended. */
+int gantry_session_request(struct gantry_session *s, void *msg, uint16_t kind, void *ret_answer);
+
+/* The transport of the door at @where (NULL: the usual ones), connected. As gantry_open(). */
+int gantry_session_reach(const char *where, uint64_t deadline_ns,
+			 const struct gantry_transport_ops **ret_ops, void **ret_cookie);
+
+/* A HELLO with @ask's wishes; NULL: none. */
+void gantry_session_greeting(const struct gantry_limits *ask, struct gantry_door_hello *ret_hello);
+
+/* A session over @cookie, which it takes over, also on failure. @call_timeout_ns is that of its calls. */
+int gantry_session_begin(const struct gantry_transport_ops *ops, void *cookie,
+			 const struct gantry_door_hello *hello, int64_t call_timeout_ns,
+			 uint64_t deadline_ns, struct gantry_session **ret_session);
 
 /* The deadline of a call that has none of its own. */
 uint64_t gantry_session_deadline(const struct gantry_session *s);

@@ -28,21 +28,6 @@ struct share_file {
 };
 static_assert(sizeof(struct share_file) == 32, "share_file is a file format");
 
-/* One request at the door, in its turn. */
-static int request(struct gantry_session *s, void *msg, uint16_t kind, void *ret_answer)
-{
-	uint64_t deadline_ns = gantry_session_deadline(s);
-	int r = gantry_session_alive(s);
-
-	if (r < 0)
-		return r;
-	if (gantry_lock_until(&s->request_lock, deadline_ns) < 0)
-		return gantry_fail_plain(GANTRY_E_TIMEOUT);
-	r = s->transport->request(s->cookie, msg, kind, ret_answer, deadline_ns);
-	gantry_lock_put(&s->request_lock);
-	return r == GANTRY_E_DETACHED ? gantry_session_end(s, r, "the agent hung up") : r;
-}
-
 /* What the agent says of a token: 0 or negative, whatever else it is. */
 static int answered(int32_t status)
 {
@@ -84,7 +69,7 @@ int gantry_share(struct gantry_session *session, gantry_buffer buffer, int mode,
 		return gantry_fail(GANTRY_E_ARG,
 				   "the buffer was not made with GANTRY_ALLOC_SHARED");
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_SHARE, 0);
-	r = request(session, &msg, GANTRY_DOOR_SHARED, &answer);
+	r = gantry_session_request(session, &msg, GANTRY_DOOR_SHARED, &answer);
 	if (r == 0)
 		r = answered(answer.status);
 	if (r < 0)
@@ -148,7 +133,7 @@ int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buff
 		return gantry_fail(GANTRY_E_ARG, "the descriptor is none that gantry_share() made");
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_ADOPT, 0);
 	memcpy(msg.token, file.token, sizeof(msg.token));
-	r = request(session, &msg, GANTRY_DOOR_ADOPTED, &answer);
+	r = gantry_session_request(session, &msg, GANTRY_DOOR_ADOPTED, &answer);
 	if (r == 0)
 		r = answered(answer.status);
 	if (r == 0)

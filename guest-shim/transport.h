@@ -94,4 +94,9 @@ int gantry_session_open_transport(const struct gantry_transport_ops *ops, void *
 				  const struct gantry_limits *ask,
 				  struct gantry_session **ret_session);
 
+/* The same of gantry_session_adopt(), with a HELLO of the caller's. */
+int gantry_session_adopt_transport(const struct gantry_transport_ops *ops, void *cookie,
+				   const struct gantry_door_hello *hello, uint64_t deadline_ns,
+				   struct gantry_session **ret_session);
+
 #endif

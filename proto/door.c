@@ -23,6 +23,10 @@ size_t gantry_door_len(uint16_t kind)
 		return sizeof(struct gantry_door_adopt);
 	case GANTRY_DOOR_ADOPTED:
 		return sizeof(struct gantry_door_adopted);
+	case GANTRY_DOOR_KEY:
+		return sizeof(struct gantry_door_key);
+	case GANTRY_DOOR_KEYED:
+		return sizeof(struct gantry_door_keyed);
 	default:
 		return 0;
 	}
@@ -42,16 +46,30 @@ static bool is_text(const char *text, size_t cap)
 	return memchr(text, '\0', cap) != NULL;
 }
 
+/* Only ADOPT has something to wait for, and it has a key. */
+static bool flags_ok(const struct gantry_door_hello *hello)
+{
+	static const uint8_t none[sizeof(hello->nonce)];
+
+	if (hello->flags & ~GANTRY_HELLO_FLAGS_ALL)
+		return false;
+	if (hello->flags & GANTRY_HELLO_ADOPT)
+		return memcmp(hello->nonce, none, sizeof(none)) != 0;
+	return hello->flags == 0;
+}
+
 static bool body_ok(uint16_t kind, const void *msg)
 {
 	const struct gantry_door_hello *hello = msg;
 	const struct gantry_door_refuse *refuse = msg;
 	const struct gantry_door_share *share = msg;
 	const struct gantry_door_shared *shared = msg;
+	const struct gantry_door_key *key = msg;
+	const struct gantry_door_keyed *keyed = msg;
 
 	switch (kind) {
 	case GANTRY_DOOR_HELLO:
-		return hello->version_min <= hello->version_max && hello->flags == 0 &&
+		return hello->version_min <= hello->version_max && flags_ok(hello) &&
 		       is_text(hello->name, sizeof(hello->name));
 	case GANTRY_DOOR_REFUSE:
 	case GANTRY_DOOR_NOTICE:
@@ -62,6 +80,10 @@ static bool body_ok(uint16_t kind, const void *msg)
 		       (share->mode == GANTRY_R || share->mode == GANTRY_RW);
 	case GANTRY_DOOR_SHARED:
 		return shared->reserved == 0;
+	case GANTRY_DOOR_KEY:
+		return key->reserved == 0;
+	case GANTRY_DOOR_KEYED:
+		return keyed->reserved == 0;
 	default:
 		return true;
 	}

@@ -32,6 +32,8 @@ enum gantry_door_kind {
 	GANTRY_DOOR_ADOPTED = 7, /* agent: struct gantry_door_adopted */
 	GANTRY_DOOR_NOTICE =
 		8, /* agent, any time: struct gantry_door_refuse as news (detached, why) */
+	GANTRY_DOOR_KEY = 9,	/* guest: struct gantry_door_key; only where GANTRY_PROP_KEYS is */
+	GANTRY_DOOR_KEYED = 10, /* agent: struct gantry_door_keyed */
 };
 
 struct gantry_door_header {
@@ -43,6 +45,12 @@ struct gantry_door_header {
 };
 static_assert(sizeof(struct gantry_door_header) == 16, "gantry_door_header is wire format");
 
+/* What HELLO wants other than a session of its own. An agent that knows none of them refuses it as PROTOCOL. */
+#define GANTRY_HELLO_ADOPT \
+	1u /* the session that waits for the key in nonce; sizes are passed over */
+#define GANTRY_HELLO_WAIT      2u /* with ADOPT: until one that does has come from another host */
+#define GANTRY_HELLO_FLAGS_ALL 3u
+
 struct gantry_door_hello {
 	struct gantry_door_header h;
 	uint32_t version_min; /* protocol versions this guest library speaks */
@@ -53,9 +61,10 @@ struct gantry_door_hello {
 	uint64_t mem_bytes;	/* resident device memory wanted; 0: likewise */
 	uint32_t nqueues;	/* wanted, control queue included; 0: default */
 	uint32_t nslots;	/* wanted; 0: default */
-	uint32_t flags;		/* none defined; must be 0 */
+	uint32_t flags;		/* GANTRY_HELLO_*; unknown bits are refused */
 	uint32_t pid;		/* as the guest sees itself; for the administrator's eyes only */
-	uint8_t nonce[16];	/* zero for a new session; reconnecting transports name theirs */
+	uint8_t nonce
+		[16]; /* zero for a new session; reconnecting transports name theirs; ADOPT: the key */
 	char name[32]; /* program name, for the administrator's eyes only; NUL-terminated */
 };
 static_assert(sizeof(struct gantry_door_hello) == 112, "gantry_door_hello is wire format");
@@ -115,6 +124,21 @@ struct gantry_door_adopted {
 	uint64_t bytes;
 };
 static_assert(sizeof(struct gantry_door_adopted) == 40, "gantry_door_adopted is wire format");
+
+/* Makes the session's key: whoever has it may adopt the session on the host that it has gone to. The latest counts. */
+struct gantry_door_key {
+	struct gantry_door_header h;
+	uint64_t reserved;
+};
+static_assert(sizeof(struct gantry_door_key) == 24, "gantry_door_key is wire format");
+
+struct gantry_door_keyed {
+	struct gantry_door_header h;
+	int32_t status;
+	uint32_t reserved;
+	uint8_t key[GANTRY_DOOR_TOKEN];
+};
+static_assert(sizeof(struct gantry_door_keyed) == 40, "gantry_door_keyed is wire format");
 
 /* Bytes of a message of @kind, 0 for an unknown kind. */
 size_t gantry_door_len(uint16_t kind);

@@ -48,6 +48,7 @@ extern "C" {
 	S(DENIED, -105, "the door does not admit this process")                                \
 	S(FULL, -106, "the tenant has no session left to give")                                \
 	S(CLOSED, -107, "the session is closed")                                               \
+	S(MOVED, -108, "the session is on another host now")                                   \
 	/* the device: nothing the guest can mend */                                           \
 	S(DEVICE_FAULT, -200, "the device faulted while it ran the task")                      \
 	S(DEVICE_LOST, -201, "the device is gone")                                             \

@@ -149,6 +149,7 @@ struct gantry_reply_props {
 static_assert(sizeof(struct gantry_reply_props) <= 112, "gantry_reply_props fits a reply");
 #define GANTRY_PROP_HOST_DIRECT 1u /* devices work on the heap: host buffers need no copies */
 #define GANTRY_PROP_TRANSLATED	2u /* the segment is mapped at another address than the worker's */
+#define GANTRY_PROP_KEYS	4u /* in WELCOME: the door takes KEY */
 
 struct gantry_reply_stats {
 	uint64_t tasks_finished;
@@ -162,6 +163,29 @@ struct gantry_reply_stats {
 	uint64_t worker_restarts;
 };
 static_assert(sizeof(struct gantry_reply_stats) <= 112, "gantry_reply_stats fits a reply");
+
+/* A buffer that there is: for whoever adopts the session and knows none. */
+struct gantry_reply_buffer {
+	uint64_t handle; /* 0: none is left */
+	uint64_t bytes;
+	uint64_t heap_off; /* of HOST ones, in the heap */
+	uint32_t alloc_flags;
+	uint32_t slot;
+	uint32_t rights;
+	uint32_t is_dying; /* 1: the handle is stale; tasks may still use the memory */
+};
+static_assert(sizeof(struct gantry_reply_buffer) <= 112, "gantry_reply_buffer fits a reply");
+
+/* The same of a queue. Its positions are in its area. */
+struct gantry_reply_queue_state {
+	uint64_t handle; /* 0: none is left */
+	uint32_t slot;
+	uint32_t kind;
+	int32_t priority;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct gantry_reply_queue_state) <= 112,
+	      "gantry_reply_queue_state fits a reply");
 
 /* Offset 0 of the segment. */
 enum gantry_session_state {
@@ -204,7 +228,9 @@ struct gantry_queue_area {
 	/* line 0, guest */
 	uint64_t tail;	  /* tasks put; release after the descriptors */
 	uint32_t waiters; /* guest threads asleep on done (or about to be) */
-	uint8_t pad0[52];
+	uint32_t
+		is_own; /* 1: the guest library's, for copies; says it to a library that adopts the session */
+	uint8_t pad0[48];
 	/* line 1, host */
 	uint64_t head;	  /* tasks taken: their slots may be filled again */
 	uint64_t done;	  /* tasks finished; its low half is the futex that guests sleep on */

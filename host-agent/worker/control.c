@@ -440,6 +440,62 @@ static int op_queue_cancel(struct wsession *s, const struct gantry_op_queue_canc
 	return GANTRY_OK;
 }
 
+/* ---- what there is ---- */
+
+/* As the guest named it: one that it put in the heap lies there for life. */
+static uint32_t flags_of(const struct gantry_ledger_buffer *b)
+{
+	return b->alloc_flags ? b->alloc_flags : GANTRY_ALLOC_DEVICE;
+}
+
+static int op_buf_next(struct wsession *s, const struct gantry_op_buf_next *op,
+		       struct gantry_reply *reply)
+{
+	struct gantry_reply_buffer answer = { 0 };
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = op->slot; i < GANTRY_LEDGER_NOBJECTS && answer.handle == 0; i++) {
+		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
+
+		if (obj->state == GANTRY_OBJECT_FREE || obj->type != GANTRY_HANDLE_BUFFER)
+			continue;
+		answer = (struct gantry_reply_buffer){
+			.handle = worker_object_handle(s, i),
+			.bytes = obj->buffer.bytes,
+			.heap_off = obj->buffer.place == GANTRY_PLACE_HEAP ? obj->buffer.off : 0,
+			.alloc_flags = flags_of(&obj->buffer),
+			.slot = i,
+			.rights = obj->buffer.rights,
+			.is_dying = obj->state == GANTRY_OBJECT_DYING,
+		};
+	}
+	pthread_mutex_unlock(&s->lock);
+	reply_data(reply, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+static int op_queue_next(struct wsession *s, const struct gantry_op_queue_next *op,
+			 struct gantry_reply *reply)
+{
+	struct gantry_reply_queue_state answer = { 0 };
+
+	for (uint32_t i = GANTRY_MAX(op->slot, 1u); i < s->ledger.nqueues && answer.handle == 0;
+	     i++) {
+		const struct gantry_ledger_queue *led = &s->ledger.queues[i];
+
+		if (gantry_load_acquire(&led->state) != GANTRY_QUEUE_OPEN)
+			continue;
+		answer = (struct gantry_reply_queue_state){
+			.handle = GANTRY_HANDLE(GANTRY_HANDLE_QUEUE, led->gen, i),
+			.slot = i,
+			.kind = led->kind,
+			.priority = gantry_load_relaxed(&led->priority),
+		};
+	}
+	reply_data(reply, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
 /* ---- properties ---- */
 
 static int op_props(struct wsession *s, const struct gantry_op_props *op,
@@ -563,6 +619,10 @@ static int run(struct wsession *s, const struct gantry_ledger_task *task, uint64
 		return op_props(s, &args.props, reply);
 	case GANTRY_OP_stats:
 		return op_stats(s, reply);
+	case GANTRY_OP_buf_next:
+		return op_buf_next(s, &args.buf_next, reply);
+	case GANTRY_OP_queue_next:
+		return op_queue_next(s, &args.queue_next, reply);
 	default:
 		return GANTRY_E_UNSUPPORTED;
 	}

@@ -64,6 +64,7 @@ static void print_ring(void)
 	STRUCT(gantry_queue_area);
 	F(gantry_queue_area, tail);
 	F(gantry_queue_area, waiters);
+	F(gantry_queue_area, is_own);
 	F(gantry_queue_area, pad0);
 	F(gantry_queue_area, head);
 	F(gantry_queue_area, done);
@@ -116,6 +117,20 @@ static void print_replies(void)
 	F(gantry_reply_queue, slot);
 	F(gantry_reply_queue, reserved);
 	F(gantry_reply_queue, next_seq);
+	STRUCT(gantry_reply_buffer);
+	F(gantry_reply_buffer, handle);
+	F(gantry_reply_buffer, bytes);
+	F(gantry_reply_buffer, heap_off);
+	F(gantry_reply_buffer, alloc_flags);
+	F(gantry_reply_buffer, slot);
+	F(gantry_reply_buffer, rights);
+	F(gantry_reply_buffer, is_dying);
+	STRUCT(gantry_reply_queue_state);
+	F(gantry_reply_queue_state, handle);
+	F(gantry_reply_queue_state, slot);
+	F(gantry_reply_queue_state, kind);
+	F(gantry_reply_queue_state, priority);
+	F(gantry_reply_queue_state, reserved);
 	STRUCT(gantry_reply_props);
 	F(gantry_reply_props, ndevices);
 	F(gantry_reply_props, kinds);
@@ -202,6 +217,14 @@ static void print_other_messages(void)
 	F(gantry_door_adopted, mode);
 	F(gantry_door_adopted, buffer);
 	F(gantry_door_adopted, bytes);
+	STRUCT(gantry_door_key);
+	F(gantry_door_key, h);
+	F(gantry_door_key, reserved);
+	STRUCT(gantry_door_keyed);
+	F(gantry_door_keyed, h);
+	F(gantry_door_keyed, status);
+	F(gantry_door_keyed, reserved);
+	F(gantry_door_keyed, key);
 }
 
 static void print_operations(void)

@@ -632,25 +632,12 @@ static int link_connect(const char *where, uint64_t deadline_ns, void **ret_cook
 	return GANTRY_E_NO_AGENT;
 }
 
-static int link_handshake(void *cookie, const struct gantry_door_hello *hello, uint64_t deadline_ns,
-			  struct gantry_attachment *ret)
+/* What a guest of @l's session gets. */
+static void welcome(struct link *l, uint32_t nslots, struct gantry_attachment *ret)
 {
-	static uint64_t next_id = 1;
-	struct link *l = cookie;
-
-	(void)deadline_ns;
-	for (uint32_t i = 0; i < INPROC_MAX_SESSIONS && !l->session; i++)
-		if (!l->host->sessions[i].used)
-			l->session = &l->host->sessions[i];
-	if (!l->session)
-		return GANTRY_E_FULL;
-	session_make(l->session, next_id++, hello);
-	l->session->tenant = l->host->next_tenant;
 	l->segment = l->session->segment;
 	l->bell_fd = fcntl(l->session->bell_fd, F_DUPFD_CLOEXEC, 0);
 	l->wake_fd = fcntl(l->session->wake_fd, F_DUPFD_CLOEXEC, 0);
-	if (attach(l->host, l->session, false, 0) < 0)
-		return GANTRY_E_INTERNAL;
 	memset(ret, 0, sizeof(*ret));
 	gantry_door_header_init(&ret->welcome.h, GANTRY_DOOR_WELCOME, 0);
 	ret->welcome.version = GANTRY_WIRE_VERSION_MAX;
@@ -658,10 +645,32 @@ static int link_handshake(void *cookie, const struct gantry_door_hello *hello, u
 	ret->welcome.session_id = l->session->id;
 	ret->welcome.segment_bytes = l->session->segment_bytes;
 	ret->welcome.nqueues = 16;
-	ret->welcome.nslots = hello->nslots ? hello->nslots : GANTRY_DEFAULT_SLOTS;
+	ret->welcome.nslots = nslots;
 	ret->segment_fd = -EBADF;
 	ret->mapped = l->segment->base;
-	return GANTRY_OK;
+}
+
+static int link_handshake(void *cookie, const struct gantry_door_hello *hello, uint64_t deadline_ns,
+			  struct gantry_attachment *ret)
+{
+	static uint64_t next_id = 1;
+	struct link *l = cookie;
+
+	(void)deadline_ns;
+	if (l->session) { /* it is adopted */
+		(void)gantry_fetch_add(&l->session->segment->nrefs, 1);
+		welcome(l, l->session->ledger.nslots, ret);
+		return GANTRY_OK;
+	}
+	for (uint32_t i = 0; i < INPROC_MAX_SESSIONS && !l->session; i++)
+		if (!l->host->sessions[i].used)
+			l->session = &l->host->sessions[i];
+	if (!l->session)
+		return GANTRY_E_FULL;
+	session_make(l->session, next_id++, hello);
+	l->session->tenant = l->host->next_tenant;
+	welcome(l, hello->nslots ? hello->nslots : GANTRY_DEFAULT_SLOTS, ret);
+	return attach(l->host, l->session, false, 0) < 0 ? GANTRY_E_INTERNAL : GANTRY_OK;
 }
 
 static void link_kick(void *cookie)
@@ -802,4 +811,17 @@ int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,
 	if (r == GANTRY_OK) /* on failure it is gone */
 		*ret_index = (uint32_t)(l->session - h->sessions);
 	return r;
+}
+
+int inproc_adopt(struct inproc_host *h, uint32_t index, struct gantry_session **ret_session)
+{
+	struct gantry_door_hello hello = { .flags = GANTRY_HELLO_ADOPT };
+	struct link *l = calloc(1, sizeof(*l));
+
+	assert(l);
+	*l = (struct link){
+		.host = h, .session = &h->sessions[index], .bell_fd = -EBADF, .wake_fd = -EBADF
+	};
+	return gantry_session_adopt_transport(&link_ops, l, &hello,
+					      gantry_deadline_ns(GANTRY_FOREVER), ret_session);
 }

@@ -129,6 +129,9 @@ uint64_t inproc_slab_bytes(struct inproc_host *h, uint32_t index);
 int inproc_open(struct inproc_host *h, const struct gantry_limits *ask,
 		struct gantry_session **ret_session, uint32_t *ret_index);
 
+/* The same session in another library, whose own does not use it any more. gantry_session_adopt()'s return value. */
+int inproc_adopt(struct inproc_host *h, uint32_t index, struct gantry_session **ret_session);
+
 /* Detaches the worker's end and waits until it let go. */
 void inproc_detach(struct inproc_host *h, uint32_t index);
 /*

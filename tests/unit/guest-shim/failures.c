@@ -77,6 +77,30 @@ START_TEST(test_failures_status_after_many_wraps_is_exact)
 }
 END_TEST
 
+START_TEST(test_failures_adopted_are_those_whose_slots_are_as_they_were)
+{
+	struct gantry_failures next;
+	struct fixture f;
+	uint64_t done = 3 * NSLOTS + 5, tail = done + 4;
+
+	setup(&f);
+	for (uint64_t pos = 0; pos < done; pos++)
+		finish(&f, pos % 3 == 1 ? GANTRY_E_KERNEL : 0);
+	f.tail = tail; /* and four that are not finished, whose slots are those of the oldest */
+	gantry_failures_init(&next);
+	gantry_failures_adopt(&next, &f.map, tail);
+	for (uint64_t pos = tail - NSLOTS; pos < done; pos++)
+		ck_assert_int_eq(gantry_failures_status(&next, &f.map, &f.tail, pos),
+				 pos % 3 == 1 ? GANTRY_E_KERNEL : 0);
+	/* What comes after counts on. */
+	finish(&f, GANTRY_E_SPAN);
+	f.tail = tail;
+	ck_assert_int_eq(gantry_failures_status(&next, &f.map, &f.tail, done), GANTRY_E_SPAN);
+	gantry_failures_fini(&next);
+	gantry_failures_fini(&f.failures);
+}
+END_TEST
+
 START_TEST(test_failures_more_than_kept_forgets_oldest)
 {
 	const uint64_t n = GANTRY_FAILURES_MAX + 100;
@@ -131,6 +155,7 @@ int main(void)
 
 	tcase_add_test(tc, test_failures_harvest_more_done_than_put_returns_eproto);
 	tcase_add_test(tc, test_failures_status_after_many_wraps_is_exact);
+	tcase_add_test(tc, test_failures_adopted_are_those_whose_slots_are_as_they_were);
 	tcase_add_test(tc, test_failures_more_than_kept_forgets_oldest);
 	tcase_add_test(tc, test_failures_restart_with_count_reset_by_host_keeps_old_and_sees_new);
 	tcase_add_test(tc, test_failures_status_word_beyond_int_is_a_failure);

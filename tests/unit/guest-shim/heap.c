@@ -108,6 +108,40 @@ static void model_put(struct model *m, struct gantry_heap *heap, int i)
 	m->blocks[i] = NULL;
 }
 
+START_TEST(test_heap_claim_takes_these_bytes_and_no_others)
+{
+	struct gantry_heap_block *claimed, *rest, *again;
+	struct gantry_heap heap;
+	uint64_t off = 7, bytes = 7;
+
+	ck_assert_int_eq(gantry_heap_init(&heap, HEAP_BYTES), 0);
+	ck_assert_int_eq(gantry_heap_claim(&heap, 4096 + 8, 100, &claimed), 0);
+	ck_assert_uint_eq(claimed->off, 4096); /* rounded out to granules */
+	ck_assert_uint_eq(claimed->bytes, 128);
+	ck_assert_int_eq(gantry_heap_claim(&heap, 4096 + 64, 64, &again), -ENOSPC);
+	ck_assert_int_eq(gantry_heap_claim(&heap, 4096 - 64, 4096, &again), -ENOSPC);
+	ck_assert_int_eq(gantry_heap_claim(&heap, HEAP_BYTES - 64, 65, &again), -ENOSPC);
+	ck_assert_int_eq(gantry_heap_claim(&heap, UINT64_MAX - 10, 64, &again), -ENOSPC);
+	ck_assert_int_eq(gantry_heap_claim(&heap, 0, 0, &again), -EINVAL);
+	ck_assert_uint_eq(heap.free_bytes, HEAP_BYTES - 128);
+
+	ck_assert(gantry_heap_find_free(&heap, 4096 - 64, 1024, &off, &bytes));
+	ck_assert_uint_eq(off, 4096 - 64);
+	ck_assert_uint_eq(bytes, 64);
+	ck_assert(gantry_heap_find_free(&heap, 4096, 1024, &off, &bytes));
+	ck_assert_uint_eq(off, 4096 + 128);
+	ck_assert_uint_eq(bytes, 1024 - 128);
+	off = 7;
+	ck_assert(!gantry_heap_find_free(&heap, 4096, 128, &off, &bytes));
+	ck_assert(!gantry_heap_find_free(&heap, HEAP_BYTES, 64, &off, &bytes));
+	ck_assert_uint_eq(off, 7);
+
+	gantry_heap_put(&heap, claimed);
+	ck_assert_int_eq(gantry_heap_take(&heap, HEAP_BYTES, 64, &rest), 0);
+	gantry_heap_fini(&heap);
+}
+END_TEST
+
 START_TEST(test_heap_random_takes_and_puts_agree_with_model)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -144,6 +178,7 @@ int main(void)
 	tcase_add_test(tc, test_heap_take_bad_arguments_returns_einval);
 	tcase_add_test(tc, test_heap_take_all_then_put_gives_all_back);
 	tcase_add_test(tc, test_heap_take_aligned_starts_at_multiple_and_wastes_nothing);
+	tcase_add_test(tc, test_heap_claim_takes_these_bytes_and_no_others);
 	tcase_add_loop_test(tc, test_heap_random_takes_and_puts_agree_with_model, 0, 5);
 	return gantry_unit_run(suite);
 }

@@ -2,6 +2,7 @@
 #include "proto/door.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "tests/unit/runner.h"
@@ -15,11 +16,13 @@ union message {
 	struct gantry_door_shared shared;
 	struct gantry_door_adopt adopt;
 	struct gantry_door_adopted adopted;
+	struct gantry_door_key key;
+	struct gantry_door_keyed keyed;
 	uint8_t bytes[512];
 };
 
 #define FIRST_KIND GANTRY_DOOR_HELLO
-#define LAST_KIND  GANTRY_DOOR_NOTICE
+#define LAST_KIND  GANTRY_DOOR_KEYED
 
 /* A message of @kind that nothing is wrong with. */
 static union message good(int kind)
@@ -125,13 +128,36 @@ START_TEST(test_check_hello_rules)
 	m.hello.version_min = 2;
 	ck_assert_int_eq(check(&m, sizeof(m.hello)), -EPROTO);
 	m = good(GANTRY_DOOR_HELLO);
-	m.hello.flags = 1;
-	ck_assert_int_eq(check(&m, sizeof(m.hello)), -EPROTO);
+	for (uint32_t flags = 1; flags <= 8;
+	     flags++) { /* without a key there is nothing to adopt */
+		m.hello.flags = flags;
+		ck_assert_int_eq(check(&m, sizeof(m.hello)), -EPROTO);
+	}
+	m.hello.nonce[15] = 1;
+	for (uint32_t flags = 0; flags <= 8; flags++) {
+		bool is_good = flags == 0 || flags == GANTRY_HELLO_ADOPT ||
+			       flags == (GANTRY_HELLO_ADOPT | GANTRY_HELLO_WAIT);
+
+		m.hello.flags = flags;
+		ck_assert_int_eq(check(&m, sizeof(m.hello)), is_good ? 0 : -EPROTO);
+	}
 	m = good(GANTRY_DOOR_HELLO);
 	memset(m.hello.name, 'x', sizeof(m.hello.name));
 	ck_assert_int_eq(check(&m, sizeof(m.hello)), -EPROTO);
 	m.hello.name[sizeof(m.hello.name) - 1] = '\0';
 	ck_assert_int_eq(check(&m, sizeof(m.hello)), 0);
+}
+END_TEST
+
+START_TEST(test_check_key_rules)
+{
+	union message m = good(GANTRY_DOOR_KEY);
+
+	m.key.reserved = 1;
+	ck_assert_int_eq(check(&m, sizeof(m.key)), -EPROTO);
+	m = good(GANTRY_DOOR_KEYED);
+	m.keyed.reserved = 1;
+	ck_assert_int_eq(check(&m, sizeof(m.keyed)), -EPROTO);
 }
 END_TEST
 
@@ -207,6 +233,7 @@ int main(void)
 	tcase_add_test(tc, test_check_hello_rules);
 	tcase_add_loop_test(tc, test_check_refusal_rules, 0, 2);
 	tcase_add_test(tc, test_check_share_rules);
+	tcase_add_test(tc, test_check_key_rules);
 	tcase_add_test(tc, test_version_choose_takes_the_highest_common_one);
 	tcase_add_test(tc, test_version_choose_without_a_common_one_is_zero);
 	return gantry_unit_run(suite);
