@@ -340,6 +340,12 @@ static const char *phase_name(enum gantry_session_phase phase)
 	return names[phase];
 }
 
+/* One that nobody has adopted is held for that. */
+static const char *state_of(const struct gantry_session *s)
+{
+	return s->unadopted && !s->conn ? "unadopted" : phase_name(s->phase);
+}
+
 static bool matches(const struct gantry_session *s, const Gantry__Admin__SessionFilter *filter)
 {
 	return s->ledger.hdr && (filter->session_id == 0 || filter->session_id == s->id) &&
@@ -411,7 +417,7 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->mode = gantry_answer_text(
 		r, gantry_isolation_name(s->worker ? s->worker->class.mode
 						   : gantry_tenant_mode(s->tenant)));
-	msg->state = gantry_answer_text(r, phase_name(s->phase));
+	msg->state = gantry_answer_text(r, state_of(s));
 	msg->version = s->version;
 	msg->epoch = hdr->epoch;
 	msg->segment_bytes = s->shape.segment.segment_bytes;

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "devices/device.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/ask.h"
 #include "host-agent/agent/call.h"
@@ -79,7 +80,7 @@ static void end_conn(struct gantry_session *s, int status, const char *text)
 {
 	if (!s->conn)
 		return;
-	if (s->welcomed) {
+	if (s->welcomed && !s->unadopted) {
 		gantry_conn_notice(s->conn, status, text);
 		gantry_conn_close(s->conn);
 	} else {
@@ -141,7 +142,8 @@ void gantry_attach_describe(const struct gantry_session *s, struct gantry_door_w
 
 	*ret_msg = (struct gantry_door_welcome){
 		.version = s->version,
-		.props = common_props(s) | (translated ? GANTRY_PROP_TRANSLATED : 0),
+		.props = common_props(s) | (translated ? GANTRY_PROP_TRANSLATED : 0) |
+			 (s->is_relayed ? 0 : GANTRY_PROP_KEYS),
 		.session_id = s->is_adopted ? s->guest_session : s->id,
 		.segment_bytes = s->shape.segment.segment_bytes,
 		.address = translated ? 0 : s->shape.address,
@@ -205,7 +207,9 @@ static void attached(struct gantry_session *s)
 	gantry_event_free(&s->timer);
 	gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
 	(void)gantry_futex_wake(&s->segment->state, INT_MAX); /* nobody may be asleep */
-	if (s->welcomed)
+	if (s->unadopted)
+		gantry_adopt_attached(s);
+	else if (s->welcomed)
 		recovered(s);
 	else
 		welcome(s);

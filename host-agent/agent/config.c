@@ -22,12 +22,13 @@
 #include "proto/stream.h"
 
 /* inih cuts lines off past its own limit; ours is lower, so that nothing is ever cut silently. */
-#define MAX_LINE	 190u
-#define MAX_WARM_WORKERS 64u
-#define MAX_WARM_PACKED	 16u
-#define WORKER_USER	 "gantry-worker" /* packages make it */
-#define SEGMENTS_ALIGN	 (2ull << 20)
-#define VSOCK_GRACE_NS	 (10 * GANTRY_NS_PER_S)
+#define MAX_LINE	  190u
+#define MAX_WARM_WORKERS  64u
+#define MAX_WARM_PACKED	  16u
+#define WORKER_USER	  "gantry-worker" /* packages make it */
+#define SEGMENTS_ALIGN	  (2ull << 20)
+#define ADOPTION_GRACE_NS (300 * GANTRY_NS_PER_S)
+#define VSOCK_GRACE_NS	  (10 * GANTRY_NS_PER_S)
 /* Below are programs without position independence; above is the kernel. */
 #define SEGMENTS_LOWEST	 0x100000000ull
 #define SEGMENTS_HIGHEST 0x7fffffe00000ull
@@ -67,6 +68,7 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.mps_clients = GANTRY_MPS_CLIENTS;
 	config->agent.vsock_port = GANTRY_STREAM_PORT;
 	config->agent.vsock_grace_ns = VSOCK_GRACE_NS;
+	config->agent.adoption_grace_ns = ADOPTION_GRACE_NS;
 	/* it fits */
 	(void)gantry_str_copy(config->agent.policy, sizeof(config->agent.policy), "static");
 	/* it fits */
@@ -328,16 +330,16 @@ static int parse_mps_multiuser(struct gantry_agent_conf *agent, const char *valu
 	return gantry_err_set(err, -EINVAL, "mps_multiuser is auto, yes or no");
 }
 
-static int parse_vsock_grace(struct gantry_agent_conf *agent, const char *value,
-			     struct gantry_err *err)
+/* How long somebody is waited for. */
+static int parse_grace(const char *key, const char *value, uint64_t *ret_ns, struct gantry_err *err)
 {
 	uint64_t ns;
 
 	if (gantry_duration_parse(value, &ns, err) < 0)
-		return gantry_err_wrap(err, -EINVAL, "vsock_grace");
+		return gantry_err_wrap(err, -EINVAL, "%s", key);
 	if (ns > GANTRY_STREAM_GRACE_MAX_S * GANTRY_NS_PER_S)
-		return gantry_err_set(err, -EINVAL, "vsock_grace is at most an hour");
-	agent->vsock_grace_ns = ns;
+		return gantry_err_set(err, -EINVAL, "%s is at most an hour", key);
+	*ret_ns = ns;
 	return 0;
 }
 
@@ -385,7 +387,9 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 	if (strcmp(key, "vsock_port") == 0)
 		return parse_count(key, value, 1, UINT32_MAX - 1, &agent->vsock_port, err);
 	if (strcmp(key, "vsock_grace") == 0)
-		return parse_vsock_grace(agent, value, err);
+		return parse_grace(key, value, &agent->vsock_grace_ns, err);
+	if (strcmp(key, "adoption_grace") == 0)
+		return parse_grace(key, value, &agent->adoption_grace_ns, err);
 	if (strcmp(key, "policy") == 0)
 		return copy_text(key, agent->policy, sizeof(agent->policy), value, err);
 	if (strcmp(key, "policy_options") == 0)

@@ -78,6 +78,7 @@ struct gantry_agent_conf {
 	uint32_t mps_multiuser;	      /* enum gantry_mps_multiuser */
 	uint32_t vsock_port;
 	uint64_t vsock_grace_ns;	 /* how long a session outlives its stream */
+	uint64_t adoption_grace_ns;	 /* how long one that has arrived waits to be adopted */
 	char policy[GANTRY_CONFIG_NAME]; /* of devices and tenants without a group */
 	char policy_options[GANTRY_CONFIG_TEXT];
 	char migration_listen[GANTRY_CONFIG_TEXT]; /* "ADDRESS:PORT"; "": no session comes in */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
@@ -52,13 +53,20 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	gantry_conn_refuse(c, GANTRY_E_TIMEOUT,
 			   c->state == GANTRY_CONN_WAITING ? "no session became free in time"
-							   : "no HELLO came in time");
+			   : c->state == GANTRY_CONN_STANDBY
+				   ? "no session with this key came in time"
+				   : "no HELLO came in time");
 }
 
 static void wait_for(struct gantry_conn *c, uint64_t timeout_ns)
 {
 	/* Without memory for a timer it waits for as long as its guest does. */
 	(void)gantry_timer_set(c->agent, &c->timer, timeout_ns, too_late, c);
+}
+
+void gantry_conn_wait(struct gantry_conn *c)
+{
+	wait_for(c, WAITING_TIMEOUT_NS);
 }
 
 void gantry_conn_begin(struct gantry_conn *c)
@@ -209,6 +217,10 @@ void gantry_conn_admit(struct gantry_conn *c)
 		gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
 		return;
 	}
+	if (c->hello.flags & GANTRY_HELLO_ADOPT) {
+		gantry_adopt_hello(c);
+		return;
+	}
 	if (!tenant_full(t, text)) {
 		gantry_attach_begin(c);
 		return;
@@ -222,7 +234,7 @@ void gantry_conn_admit(struct gantry_conn *c)
 	}
 	c->state = GANTRY_CONN_WAITING;
 	gantry_list_push_back(&t->waiting, &c->link);
-	wait_for(c, WAITING_TIMEOUT_NS);
+	gantry_conn_wait(c);
 }
 
 void gantry_conn_next(struct gantry_tenant *t)
@@ -262,6 +274,8 @@ static void handle_request(struct gantry_conn *c, uint16_t kind, const void *msg
 		gantry_exchange_share(c, msg);
 	else if (kind == GANTRY_DOOR_ADOPT)
 		gantry_exchange_adopt(c, msg);
+	else if (kind == GANTRY_DOOR_KEY)
+		gantry_adopt_key(c, msg);
 	else
 		gantry_conn_broke(c, "a message that guests do not send");
 }

@@ -38,6 +38,7 @@ struct gantry_tenant;
 enum gantry_conn_state {
 	GANTRY_CONN_HALF_OPEN, /* waiting for HELLO */
 	GANTRY_CONN_WAITING,   /* for room in the tenant */
+	GANTRY_CONN_STANDBY,   /* for a session from another host */
 	GANTRY_CONN_ATTACHING,
 	GANTRY_CONN_ATTACHED,
 };
@@ -61,10 +62,16 @@ struct gantry_conn_ops {
 	 */
 	int (*place)(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
 		     struct gantry_session_place *ret_place, struct gantry_err *err);
+	/*
+	 * Room for the segment of a session that was made elsewhere and that this guest adopts: as place(). NULL:
+	 * the session's own memory serves.
+	 */
+	int (*house)(struct gantry_conn *c, uint64_t segment_bytes,
+		     struct gantry_session_place *ret_place, struct gantry_err *err);
 };
 
 struct gantry_conn {
-	struct gantry_list link; /* tenant->waiting while it waits */
+	struct gantry_list link; /* tenant->waiting or tenant->standbys while it waits */
 	const struct gantry_conn_ops *ops;
 	const char *transport; /* GANTRY_CONN_UNIX ... */
 	struct gantry_agent *agent;
@@ -111,6 +118,8 @@ int gantry_conn_welcome(struct gantry_conn *c, const struct gantry_door_welcome 
 /* REFUSE with a sentence, then close. @c is gone. */
 void gantry_conn_refuse(struct gantry_conn *c, int status, const char *text);
 void gantry_conn_notice(struct gantry_conn *c, int status, const char *text);
+/* It waits, for at most so long; too late, it is refused. What it waits for is its caller's to list. */
+void gantry_conn_wait(struct gantry_conn *c);
 /* A session of the tenant ended: whoever waits for room gets a turn. */
 void gantry_conn_next(struct gantry_tenant *t);
 

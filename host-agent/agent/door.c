@@ -157,6 +157,9 @@ void gantry_door_close(struct gantry_tenant *t)
 	gantry_list_for_each_safe(&t->waiting, struct gantry_conn, link, c)
 		if (was_open)
 			gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
+	gantry_list_for_each_safe(&t->standbys, struct gantry_conn, link, c)
+		if (was_open)
+			gantry_conn_refuse(c, GANTRY_E_NO_AGENT, "the door was closed");
 }
 
 /* ---- the binding ---- */

@@ -172,20 +172,14 @@ static int find_part(struct gantry_desk *d, struct gantry_err *err)
 		     : r;
 }
 
-static int desk_place(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
-		      struct gantry_session_place *ret_place, struct gantry_err *err)
+/* The part that is ready is its session's from here on. */
+static void give_part(struct gantry_desk *d, struct gantry_session_place *ret_place)
 {
-	struct gantry_desk *d = of(c);
 	struct gantry_doormem *m = d->mem;
-	int r = d->part == GANTRY_PART_READY ? 0 : find_part(d, err);
 
-	if (r != 0)
-		return r;
-	d->part = GANTRY_PART_NONE; /* the session's from here on */
+	d->part = GANTRY_PART_NONE;
 	m->nsessions++;
 	d->bell_vector = choose_bell(m);
-	*ret_shape = d->shape;
-	*ret_version = d->version;
 	*ret_place = (struct gantry_session_place){
 		.doormem = m,
 		.desk = d->index,
@@ -195,7 +189,52 @@ static int desk_place(struct gantry_conn *c, struct gantry_shape *ret_shape, uin
 		.bell_fd = m->bells[d->bell_vector],
 	};
 	say_wake(d, ret_place);
+}
+
+static int desk_place(struct gantry_conn *c, struct gantry_shape *ret_shape, uint32_t *ret_version,
+		      struct gantry_session_place *ret_place, struct gantry_err *err)
+{
+	struct gantry_desk *d = of(c);
+	int r = d->part == GANTRY_PART_READY ? 0 : find_part(d, err);
+
+	if (r != 0)
+		return r;
+	*ret_shape = d->shape;
+	*ret_version = d->version;
+	give_part(d, ret_place);
 	return 0;
+}
+
+/* The same for a segment that was made elsewhere. */
+static int find_part_for(struct gantry_desk *d, uint64_t bytes, struct gantry_err *err)
+{
+	uint64_t largest = gantry_extents_largest_later(&d->mem->extents);
+	int r;
+
+	if (bytes % GANTRY_SEGMENT_HEAP_ALIGN)
+		return gantry_err_set(err, GANTRY_E_UNSUPPORTED,
+				      "the session began at a door of another kind, and its memory "
+				      "is of a size that this machine's device cannot have");
+	r = bytes > largest ? -ENOSPC : gantry_parts_take(d, bytes);
+	return r < 0 ? gantry_err_set(err, GANTRY_E_NO_MEMORY,
+				      "the session's %llu MiB do not fit this machine's device, "
+				      "which has %llu MiB in one piece",
+				      (unsigned long long)(bytes >> 20),
+				      (unsigned long long)(largest >> 20))
+		     : r;
+}
+
+static int desk_house(struct gantry_conn *c, uint64_t segment_bytes,
+		      struct gantry_session_place *ret_place, struct gantry_err *err)
+{
+	struct gantry_desk *d = of(c);
+	int r = d->part == GANTRY_PART_READY  ? 0
+		: d->part == GANTRY_PART_NONE ? find_part_for(d, segment_bytes, err)
+					      : 1;
+
+	if (r == 0)
+		give_part(d, ret_place);
+	return r;
 }
 
 static const struct gantry_conn_ops desk_ops = {
@@ -204,6 +243,7 @@ static const struct gantry_conn_ops desk_ops = {
 	.keep = desk_keep,
 	.close = desk_close,
 	.place = desk_place,
+	.house = desk_house,
 };
 
 /* ---- claims ---- */

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
@@ -181,6 +182,8 @@ static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
 	gantry_ledger_close(&staging);
 	if (r == 0 && (image->flags & GANTRY_IMAGE_RELAYED))
 		r = keep_nonce(s, image->nonce);
+	if (r == 0 && (image->flags & GANTRY_IMAGE_KEYED))
+		gantry_adopt_expect(s, image->nonce);
 	fds[0] = s->segment_fd;
 	fds[1] = s->slab_fd;
 	fds[2] = h->staging_fd;
@@ -407,10 +410,15 @@ static int copy_ledger(struct gantry_handover *h, struct gantry_session *s, stru
 	return r;
 }
 
-static void put_u64(const struct gantry_session *s, uint64_t off, uint64_t value)
+static void put(const struct gantry_session *s, uint64_t off, const void *value, size_t bytes)
 {
 	/* Inside the segment, which cannot shrink. */
-	(void)!pwrite(s->segment_fd, &value, sizeof(value), (off_t)off);
+	(void)!pwrite(s->segment_fd, value, bytes, (off_t)off);
+}
+
+static void put_u64(const struct gantry_session *s, uint64_t off, uint64_t value)
+{
+	put(s, off, &value, sizeof(value));
 }
 
 /*
@@ -429,6 +437,9 @@ static void set_positions(struct gantry_session *s)
 		put_u64(s, area + offsetof(struct gantry_queue_area, head), q->taken);
 		put_u64(s, area + offsetof(struct gantry_queue_area, done), q->done);
 		put_u64(s, area + offsetof(struct gantry_queue_area, nfailed), q->nfailed);
+		if (s->unadopted) /* threads of another process on another host */
+			put(s, area + offsetof(struct gantry_queue_area, waiters), &(uint32_t){ 0 },
+			    sizeof(uint32_t));
 	}
 	s->segment->session_id = s->guest_session;
 	s->segment->state = GANTRY_SESSION_RECOVERING;
@@ -489,6 +500,10 @@ static void adopt(struct gantry_handover *h)
 	gantry_keep_drop(s->agent, GANTRY_KEPT_ARRIVING, (unsigned long long)s->id);
 	s->ledger.hdr->epoch++;
 	gantry_store_relaxed(&s->segment->epoch, s->ledger.hdr->epoch);
+	if (s->unadopted) {
+		gantry_adopt_await(s);
+		return;
+	}
 	s->died_ns = gantry_now_ns();
 	s->phase = GANTRY_PHASE_RECOVERING;
 	gantry_vsock_await(s);

@@ -14,6 +14,7 @@
 #include "base/failpoint.h"
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
@@ -77,6 +78,12 @@ static int buffers_movable(const struct gantry_session *s, struct gantry_err *er
 	return 0;
 }
 
+/* It came from another host and may go on, or back. */
+static bool waits_to_be_adopted(const struct gantry_session *s)
+{
+	return s->phase == GANTRY_PHASE_HELD && s->unadopted && s->awaits_guest;
+}
+
 static int movable(const struct gantry_session *s, struct gantry_err *err)
 {
 	unsigned long long id = s->id;
@@ -94,26 +101,20 @@ static int movable(const struct gantry_session *s, struct gantry_err *err)
 				     id);
 		return GANTRY_ADMIN_BUSY;
 	}
-	if (s->phase != GANTRY_PHASE_ATTACHED || !s->worker) {
+	if (!waits_to_be_adopted(s) && (s->phase != GANTRY_PHASE_ATTACHED || !s->worker)) {
 		(void)gantry_err_set(err, -EBUSY, "session %llu is not attached just now", id);
 		return GANTRY_ADMIN_BUSY;
 	}
-	if (s->doormem) {
-		(void)gantry_err_set(err, -ENOTSUP,
-				     "session %llu shares memory with a virtual machine and can "
-				     "only go with that; detach it (gantryctl vm detach) first",
-				     id);
-		return GANTRY_ADMIN_UNSUPPORTED;
-	}
-	if (!s->is_relayed) {
+	if (!s->is_relayed && !s->has_key) {
 		(void)gantry_err_set(
 			err, -ENOTSUP,
-			"session %llu cannot go: its guest shares memory with this host "
-			"and could not follow; guests behind a stream (vsock) can",
+			"session %llu cannot go: its guest shares memory with this host and has "
+			"asked for no key (gantry_session_key()) by which a program there could "
+			"adopt it",
 			id);
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
-	if (s->worker->class.mode != GANTRY_ISOLATED) {
+	if (s->worker && s->worker->class.mode != GANTRY_ISOLATED) {
 		(void)gantry_err_set(err, -ENOTSUP,
 				     "session %llu has its worker together with others: only "
 				     "isolated ones go to another host",
@@ -199,7 +200,7 @@ static void fill_image(const struct gantry_handover *h, const struct gantry_sess
 		.epoch = s->ledger.hdr->epoch,
 		.resident_bytes = resident_bytes(s),
 		.attached_unix_ns = s->attached_unix_ns,
-		.flags = s->is_relayed ? GANTRY_IMAGE_RELAYED : 0,
+		.flags = s->is_relayed ? GANTRY_IMAGE_RELAYED : GANTRY_IMAGE_KEYED,
 		.inflight = s->ledger.hdr->inflight,
 		.ndevices = a->ndevices,
 	};
@@ -226,11 +227,19 @@ static void stay(struct gantry_handover *h)
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
 	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
 	gantry_session_let_go(s);
+	if (s->unadopted && !s->conn) {
+		gantry_adopt_await(s);
+		return;
+	}
 	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
 	if (s->is_relayed && !s->conn)
 		gantry_vsock_await(s);
 	if (s->phase != GANTRY_PHASE_HELD)
 		return;
+	if (!s->is_relayed && !s->conn) { /* gone since an agent before us offered it */
+		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
+		return;
+	}
 	s->died_ns = 0; /* it was we who ended its worker */
 	s->phase = GANTRY_PHASE_RECOVERING;
 	gantry_recover_session(s);
@@ -287,12 +296,24 @@ static void look_again(evutil_socket_t fd, short what, void *arg)
 	look_at_queues(arg);
 }
 
+static void be_still(struct gantry_handover *h)
+{
+	h->phase = GANTRY_HANDOVER_STILL;
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
+}
+
 static void hold(struct gantry_handover *h)
 {
+	struct gantry_session *s = session_of(h);
+
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_HOLD);
-	h->phase = GANTRY_HANDOVER_DRAINING;
 	h->held_ns = gantry_now_ns();
-	gantry_session_hold(session_of(h));
+	if (s->unadopted) { /* nothing of it has run here */
+		be_still(h);
+		return;
+	}
+	h->phase = GANTRY_HANDOVER_DRAINING;
+	gantry_session_hold(s);
 	look_at_queues(h);
 }
 
@@ -304,7 +325,7 @@ bool gantry_handover_worker_gone(struct gantry_session *s)
 		return false;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BURIED);
 	s->phase = GANTRY_PHASE_HELD;
-	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
+	be_still(h);
 	return true;
 }
 
@@ -323,7 +344,7 @@ static void release(struct gantry_handover *h)
 	if (!s)
 		return;
 	s->has_moved = true;
-	gantry_detach(s, GANTRY_E_DETACHED, text);
+	gantry_detach(s, s->is_relayed ? GANTRY_E_DETACHED : GANTRY_E_MOVED, text);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_RELEASED);
 }
 
@@ -499,7 +520,9 @@ static int spawn(struct gantry_handover *h, struct gantry_session *s, uint64_t b
 	fill_image(h, s, &start.session);
 	(void)gantry_str_copy(start.session.host, sizeof(start.session.host), start.own_host);
 	h->owned_bytes = start.session.resident_bytes;
-	memcpy(h->nonce, s->nonce, sizeof(h->nonce));
+	/* For guests that come back to the old host's door; a key is nobody's business here once it has gone. */
+	if (s->is_relayed)
+		memcpy(h->nonce, s->nonce, sizeof(h->nonce));
 	return gantry_mover_spawn(h->agent, &start, fds, fds[3] >= 0 ? 4 : 3, &out_events, h,
 				  &h->mover, err);
 }
@@ -535,6 +558,8 @@ int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t ban
 		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err->text);
 		return GANTRY_ADMIN_FAILED;
 	}
+	if (s->unadopted && !dry)
+		gantry_adopt_withhold(s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
 	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
 		     (unsigned long long)h->id, h->host, h->port,

@@ -30,6 +30,10 @@ struct gantry_agent;
 /* A session that comes from another host and is not ours yet: an agent after us drops it, unless the journal knows better. */
 #define GANTRY_KEPT_ARRIVING "s/%llx/arriving"
 
+/* The key that a session's guest has asked for, in hex; and that of a session that waits to be adopted. */
+#define GANTRY_KEPT_KEY	 "s/%llx/key/%s"
+#define GANTRY_KEPT_HEIR "s/%llx/heir/%s"
+
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 

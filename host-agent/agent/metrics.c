@@ -74,6 +74,10 @@ COUNTER(agent_vm_migrations_back, counters.vm_migrations_back, 1)
 COUNTER(agent_vm_migrations_half, counters.vm_migrations_half, 1)
 COUNTER(agent_vm_pause, counters.vm_pause_ns, NS)
 COUNTER(agent_vm_downtime, counters.vm_downtime_ns, NS)
+COUNTER(agent_adoptions, counters.adoptions, 1)
+COUNTER(agent_adoptions_refused, counters.adoptions_refused, 1)
+COUNTER(agent_unadopted, counters.unadopted, 1)
+COUNTER(agent_adoption_last, counters.adoption_ns_last, NS)
 COUNTER(agent_protocol_errors, counters.protocol_errors, 1)
 COUNTER(agent_denied_peers, counters.denied_peers, 1)
 COUNTER(agent_workers_spawned, counters.workers_spawned, 1)
@@ -173,6 +177,14 @@ static const struct family agent_families[] = {
 	  false, agent_vm_pause },
 	{ "gantry_vm_migration_downtime_seconds", "Of the latest machine that went, as QEMU says",
 	  false, agent_vm_downtime },
+	{ "gantry_adoptions_total", "Sessions from other hosts that a program took over", true,
+	  agent_adoptions },
+	{ "gantry_adoptions_refused_total", "Programs whose key no session here waits for", true,
+	  agent_adoptions_refused },
+	{ "gantry_adoptions_missed_total",
+	  "Sessions from other hosts that nobody took over in time", true, agent_unadopted },
+	{ "gantry_adoption_wait_seconds", "From arrival to adoption, of the latest one", false,
+	  agent_adoption_last },
 	{ "gantry_protocol_errors_total", "Peers that broke the rules", true,
 	  agent_protocol_errors },
 	{ "gantry_door_denied_total", "Guests of users that a door does not admit", true,

@@ -16,6 +16,7 @@
 #include "base/futex.h"
 #include "base/list.h"
 #include "base/str.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/call.h"
@@ -124,7 +125,8 @@ static bool too_often(struct gantry_session *s)
 
 void gantry_recover_session(struct gantry_session *s)
 {
-	if (s->phase != GANTRY_PHASE_DETACHING && gantry_handover_worker_gone(s))
+	if (s->phase != GANTRY_PHASE_DETACHING &&
+	    (gantry_handover_worker_gone(s) || gantry_adopt_worker_gone(s)))
 		return;
 	if (s->phase == GANTRY_PHASE_DETACHING) {
 		/* nobody is left to be asked: gantry_detach() finishes */

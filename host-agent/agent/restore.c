@@ -26,6 +26,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/call.h"
@@ -402,6 +403,7 @@ static int fill_session(struct gantry_session *s, uint32_t slot, int *door_fd,
 		return gantry_err_set(err, -ENOENT, "a descriptor of it is missing");
 	take_served_by(s);
 	take_nonce(s);
+	gantry_adopt_restore(s);
 	take_vsock(s);
 	take_arriving(s);
 	/* Held still to be moved, or come from another host: whoever has the nonce is its guest. */
@@ -667,6 +669,8 @@ static void go_on(struct gantry_session *s)
 	gantry_session_let_go(s);
 	if (s->broken)
 		gantry_detach(s, GANTRY_E_INTERNAL, "the host lost a part of the session");
+	else if (s->unadopted) /* its program was lost with the agent before: it may come again */
+		gantry_worker_kill_now(s->worker);
 	else if ((!s->conn && !s->awaits_guest) || gantry_load_relaxed(&s->ledger.hdr->detach))
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
@@ -719,11 +723,13 @@ static void go_on_without(struct gantry_session *s)
 
 	if (h && h->state == GANTRY_SOURCE_OFFERED && !h->is_incoming && !s->broken) {
 		s->phase = GANTRY_PHASE_HELD;
+		if (!s->is_relayed) /* it is told how that ends; a relay's guest finds out by itself */
+			open_conn(s);
 		return;
 	}
 	open_conn(s);
 	gantry_session_let_go(s);
-	if (s->broken || s->is_arriving || (!s->conn && !s->awaits_guest) ||
+	if (s->broken || s->is_arriving || (!s->conn && !s->awaits_guest && !s->unadopted) ||
 	    s->ledger.hdr->detach) {
 		s->phase = GANTRY_PHASE_ATTACHED;
 		gantry_detach(s, s->broken ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
@@ -734,6 +740,10 @@ static void go_on_without(struct gantry_session *s)
 	for (uint32_t i = 0; i < s->agent->ndevices; i++)
 		/* lanes of the dead worker */
 		gantry_share_dismiss(s->agent->devices[i].page, s->share_slot);
+	if (s->unadopted) {
+		gantry_adopt_await(s);
+		return;
+	}
 	if (s->awaits_guest)
 		gantry_vsock_await(s);
 	gantry_recover_session(s);

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/str.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
@@ -155,7 +156,7 @@ static void keep_desk(struct gantry_session *s, const struct gantry_session_plac
 		    (unsigned long long)place->generation);
 }
 
-static void keep_all(struct gantry_session *s, const struct gantry_session_place *place)
+static void keep_place(struct gantry_session *s, const struct gantry_session_place *place)
 {
 	unsigned long long id = s->id;
 
@@ -165,6 +166,13 @@ static void keep_all(struct gantry_session *s, const struct gantry_session_place
 		keep_desk(s, place);
 	if (s->wake_fd >= 0)
 		gantry_keep(s->agent, s->wake_fd, GANTRY_KEPT_WAKE, id, s->wake);
+}
+
+static void keep_all(struct gantry_session *s, const struct gantry_session_place *place)
+{
+	unsigned long long id = s->id;
+
+	keep_place(s, place);
 	gantry_keep(s->agent, s->slab_fd, "s/%llx/slab", id);
 	/*
 	 * Share slot and tenant are in the name, so that descriptors alone are enough to find a
@@ -172,6 +180,46 @@ static void keep_all(struct gantry_session *s, const struct gantry_session_place
 	 */
 	gantry_keep(s->agent, s->ledger_fd, GANTRY_KEPT_LEDGER, id, s->share_slot, s->version,
 		    s->tenant->slot);
+}
+
+/* What was kept under the session's old descriptors, which are about to go. */
+static void leave_memory(struct gantry_session *s)
+{
+	struct gantry_tenant *t = s->tenant;
+	unsigned long long id = s->id;
+
+	gantry_keep_drop(s->agent, "s/%llx/segment", id);
+	gantry_keep_drop(s->agent, "s/%llx/bell", id);
+	gantry_keep_drop_tree(s->agent, "s/%llx/by/", id);
+	gantry_keep_drop_tree(s->agent, "s/%llx/wake/", id);
+	gantry_keep_drop_tree(s->agent, "s/%llx/desk/", id);
+	s->served_by = 0;
+	(void)munmap(s->segment, GANTRY_PAGE); /* it is mapped */
+	s->segment = NULL;
+	s->segment_fd = gantry_fd_close(s->segment_fd);
+	s->bell_fd = gantry_fd_close(s->bell_fd);
+	s->wake_fd = gantry_fd_close(s->wake_fd);
+	if (s->doormem)
+		gantry_doormem_put(s->doormem, s->segment_off);
+	t->host_mem_used -= gantry_min_u64(s->charged_bytes, t->host_mem_used);
+	s->charged_bytes = 0; /* a door memory is charged already */
+}
+
+int gantry_session_move_in(struct gantry_session *s, const struct gantry_session_place *place,
+			   struct gantry_err *err)
+{
+	int r;
+
+	leave_memory(s);
+	s->doormem = place->doormem;
+	s->desk = place->desk;
+	r = borrow_segment(s, place, err);
+	if (r == 0)
+		r = gantry_session_map(s, err);
+	if (r < 0)
+		return r;
+	keep_place(s, place);
+	return 0;
 }
 
 static void fill_ledger(struct gantry_session *s)
@@ -346,7 +394,7 @@ static void add_totals(struct gantry_session *s)
 static void say_detached(struct gantry_session *s)
 {
 	/* A relay that has not seen the end of its door yet must not tell a guest whose session is elsewhere. */
-	if (!s->segment || s->has_moved)
+	if (!s->segment || (s->has_moved && s->is_relayed))
 		return;
 	gantry_store_relaxed(&s->segment->reason, s->reason);
 	/* reason before state */
@@ -378,6 +426,7 @@ void gantry_session_free(struct gantry_session *s)
 	struct gantry_tenant *t = s->tenant;
 
 	gantry_handover_session_ends(s);
+	gantry_adopt_forget(s);
 	if (s->conn)
 		gantry_conn_close(s->conn);
 	gantry_exchange_session_gone(s);

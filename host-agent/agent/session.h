@@ -98,11 +98,15 @@ struct gantry_session {
 	int segment_fd;
 	uint64_t segment_off; /* in it */
 	int bell_fd;
-	bool is_relayed;	/* its guest is a relay, whose own comes back with the nonce */
-	bool is_arriving;	/* from another host, and not ours yet */
-	bool has_moved;		/* another host has it */
-	bool is_adopted;	/* it began on another host */
-	bool awaits_guest;	/* who comes back with the nonce is its guest */
+	bool is_relayed;   /* its guest is a relay, whose own comes back with the nonce */
+	bool is_arriving;  /* from another host, and not ours yet */
+	bool has_moved;	   /* another host has it */
+	bool is_adopted;   /* it began on another host */
+	bool awaits_guest; /* who comes with the nonce is its guest */
+	bool has_key;	   /* nonce is a key that its guest asked for; see adopt.h */
+	bool unadopted;	   /* arrived, and no program has it yet: it is held, or being taken over */
+	struct gantry_moving
+		*moving; /* move_in.c: its segment is on the way to where its new guest shares it */
 	uint64_t guest_session; /* is_adopted: its number as the guest knows it */
 	struct event *guest_timer;
 	uint8_t nonce[16];
@@ -131,6 +135,12 @@ struct gantry_session {
 int gantry_session_new(struct gantry_tenant *t, const struct gantry_shape *shape, uint32_t version,
 		       const struct gantry_session_place *place,
 		       struct gantry_session **ret_session, struct gantry_err *err);
+/*
+ * Its segment is at @place from now on, where its bytes are already; the memory that it had goes back. No worker has it.
+ * @place is the session's, or given back. -errno with a sentence: it has none any more, and must end.
+ */
+int gantry_session_move_in(struct gantry_session *s, const struct gantry_session_place *place,
+			   struct gantry_err *err);
 /* An object with nothing in it, on the list. */
 struct gantry_session *gantry_session_blank(struct gantry_agent *a, struct gantry_tenant *t,
 					    uint64_t id);

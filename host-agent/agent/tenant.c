@@ -168,6 +168,7 @@ void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a)
 	t->wake_fd = -EBADF;
 	t->vsock_fd = -EBADF;
 	gantry_list_init(&t->waiting);
+	gantry_list_init(&t->standbys);
 	gantry_list_init(&t->machines);
 	gantry_list_init(&t->channels);
 }
@@ -320,6 +321,6 @@ void gantry_tenant_free(struct gantry_tenant *t)
 void gantry_tenant_reap(struct gantry_tenant *t)
 {
 	if (t->removed && t->nsessions == 0 && t->nhalf_open == 0 && t->ndoormems == 0 &&
-	    gantry_list_is_empty(&t->waiting))
+	    gantry_list_is_empty(&t->waiting) && gantry_list_is_empty(&t->standbys))
 		gantry_tenant_free(t);
 }

@@ -65,6 +65,8 @@ struct gantry_tenant {
 	uint32_t nhalf_open;
 	/* connections that wait for a session to end (on_full = queue) */
 	struct gantry_list waiting;
+	struct gantry_list
+		standbys; /* programs that wait for a session from another host: adopt.c */
 	uint64_t device_mask;
 	/* totals of ended sessions; living ones are added when somebody asks */
 	uint64_t tasks_finished;

@@ -62,12 +62,13 @@ class Hosts:
         self.proxy.close()
 
 
-def agent_of(name, folder, keys, tenant, devices=None, env=None):
+def agent_of(name, folder, keys, tenant, devices=None, env=None, others=()):
     port = harness.free_port()
     stream = os.path.join(folder, name)
     made = {"migration_listen": f"127.0.0.1:{port}", "migration_name": name,
             "migration_certificates": os.path.join(certificates(), name), "vsock_grace": "60s", **keys}
-    agent = harness.Agent(devices=devices, tenants={"red": {"vsock_path": stream, **tenant}},
+    tenants = {"red": {"vsock_path": stream, **tenant}, **{other: {} for other in others}}
+    agent = harness.Agent(devices=devices, tenants=tenants,
                           agent={key: value for key, value in made.items() if value is not None}, env=env)
     agent.vsock, agent.port = stream, port
     harness.wait_until(lambda: os.path.exists(stream), "the stream socket")
@@ -75,13 +76,14 @@ def agent_of(name, folder, keys, tenant, devices=None, env=None):
 
 
 @contextlib.contextmanager
-def two(north=None, south=None, north_tenant=None, south_tenant=None, devices=None, north_env=None, south_env=None):
-    """north, south: keys of [agent] that differ; *_tenant: of tenant red; devices: of both; *_env: of its processes."""
+def two(north=None, south=None, north_tenant=None, south_tenant=None, devices=None, north_env=None, south_env=None,
+        others=()):
+    """north, south: keys of [agent] that differ; *_tenant: of tenant red; devices: of both; *_env: of its processes; others: tenants."""
     folder = tempfile.mkdtemp(prefix="gh-")
     try:
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(agent_of("north", folder, north or {}, north_tenant or {}, devices, north_env))
-            second = stack.enter_context(agent_of("south", folder, south or {}, south_tenant or {}, devices, south_env))
+            first = stack.enter_context(agent_of("north", folder, north or {}, north_tenant or {}, devices, north_env, others))
+            second = stack.enter_context(agent_of("south", folder, south or {}, south_tenant or {}, devices, south_env, others))
             hosts = Hosts(first, second, folder)
             stack.callback(hosts.close)
             yield hosts

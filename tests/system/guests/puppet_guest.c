@@ -397,6 +397,115 @@ static void do_stats(char **w)
 		       stats.tasks_failed, stats.device_ns, stats.resident_bytes);
 }
 
+/* key: of the session, in hex */
+static void do_key(char **w)
+{
+	uint8_t key[GANTRY_KEY_BYTES];
+
+	(void)w;
+	if (answer(gantry_session_key(session, key)) < 0)
+		return;
+	printf("ok ");
+	for (unsigned i = 0; i < sizeof(key); i++)
+		printf("%02x", key[i]);
+	printf("\n");
+}
+
+/* adopt KEY MS: the session with that key; "ok SESSION" */
+static void do_adopt(char **w)
+{
+	struct gantry_session *adopted;
+	uint8_t key[GANTRY_KEY_BYTES];
+	struct gantry_props props;
+
+	for (unsigned i = 0; i < sizeof(key); i++)
+		if (sscanf(w[1] + 2 * i, "%2hhx", &key[i]) != 1) {
+			printf("err 0 a key has %zu digits\n", 2 * sizeof(key));
+			return;
+		}
+	if (answer(gantry_session_adopt(NULL, key, (int64_t)number(w[2]) * 1000000, &adopted)) < 0)
+		return;
+	gantry_close(session);
+	session = adopted;
+	if (answer(gantry_props_get(session, GANTRY_KIND_ANY, &props)) == 0)
+		printf("ok %" PRIu64 "\n", props.session_id);
+}
+
+/* found: the session's queues become 0, 1 ...; "ok SLOT:SUBMITTED:FINISHED ..." */
+static void do_found(char **w)
+{
+	struct gantry_queue_found q = { 0 };
+	unsigned n = 0;
+	int r;
+
+	(void)w;
+	printf("ok");
+	while ((r = gantry_queue_next(session, q.queue, &q)) > 0 && n < NQUEUES) {
+		printf(" %u:%" PRIu64 ":%" PRIu64, q.slot, q.submitted, q.finished);
+		queues[n] = q.queue;
+		last[n++] = GANTRY_TICKET(q.slot, q.submitted);
+	}
+	printf("\n");
+}
+
+/* buffers: the session's buffers become 0, 1 ...; "ok BYTES:FLAGS ..." */
+static void do_buffers(char **w)
+{
+	struct gantry_buffer_found b = { 0 };
+	unsigned n = 0;
+
+	(void)w;
+	printf("ok");
+	while (gantry_buffer_next(session, b.buffer, &b) > 0 && n < NBUFFERS) {
+		printf(" %" PRIu64 ":%u", b.bytes, b.flags);
+		buffers[n++] = b.buffer;
+	}
+	printf("\n");
+}
+
+/* ticket QUEUE: of its last task */
+static void do_ticket(char **w)
+{
+	printf("ok %" PRIu64 "\n", last[slot(w[1], NQUEUES)]);
+}
+
+/* test TICKET: what gantry_test() says */
+static void do_test(char **w)
+{
+	int r = gantry_test(session, number(w[1]));
+
+	if (answer(r) >= 0)
+		printf("ok %d\n", r);
+}
+
+/* holds QUEUE [A B ONES]: the handles of its chain, to say or to set */
+static void do_holds(char **w)
+{
+	struct chain *c = &chains[slot(w[1], NQUEUES)];
+	int r = 0;
+
+	if (w[2] && w[3] && w[4]) {
+		*c = (struct chain){ .a = number(w[2]), .b = number(w[3]), .ones = number(w[4]) };
+		r = gantry_kernel_find(session, "vscale", "f32,r:f32*,w:f32*,u64", &c->scale);
+		r = r < 0 ? r
+			  : gantry_kernel_find(session, "saxpy", "f32,r:f32*,rw:f32*,u64",
+					       &c->saxpy);
+		r = r < 0 ? r : find_spin(&c->spin);
+	}
+	if (answer(r) == 0)
+		printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", c->a, c->b, c->ones);
+}
+
+/* poke BUFFER OFF WORD: writes a 64-bit word there */
+static void do_poke(char **w)
+{
+	uint64_t word = number(w[3]);
+
+	if (answer(gantry_write(session, buffers[slot(w[1], NBUFFERS)], number(w[2]), &word,
+				sizeof(word))) == 0)
+		printf("ok\n");
+}
+
 static void do_close(char **w)
 {
 	(void)w;
@@ -410,12 +519,15 @@ static const struct command {
 	unsigned nargs;
 	void (*run)(char **words);
 } commands[] = {
-	{ "open", 0, do_open },	    { "close", 0, do_close }, { "queue", 1, do_queue },
-	{ "set", 3, do_set },	    { "alloc", 2, do_alloc }, { "free", 1, do_free },
-	{ "fill", 4, do_fill },	    { "peek", 2, do_peek },   { "kernel", 1, do_kernel },
-	{ "launch", 1, do_launch }, { "spin", 2, do_spin },   { "wait", 1, do_wait },
-	{ "chain", 3, do_chain },   { "value", 1, do_value }, { "flood", 3, do_flood },
-	{ "rtt", 3, do_rtt },	    { "stats", 0, do_stats }, { "fleet", 3, do_fleet },
+	{ "open", 0, do_open },	    { "close", 0, do_close },	{ "queue", 1, do_queue },
+	{ "set", 3, do_set },	    { "alloc", 2, do_alloc },	{ "free", 1, do_free },
+	{ "fill", 4, do_fill },	    { "peek", 2, do_peek },	{ "kernel", 1, do_kernel },
+	{ "launch", 1, do_launch }, { "spin", 2, do_spin },	{ "wait", 1, do_wait },
+	{ "chain", 3, do_chain },   { "value", 1, do_value },	{ "flood", 3, do_flood },
+	{ "rtt", 3, do_rtt },	    { "stats", 0, do_stats },	{ "fleet", 3, do_fleet },
+	{ "key", 0, do_key },	    { "adopt", 2, do_adopt },	{ "found", 0, do_found },
+	{ "holds", 1, do_holds },   { "test", 1, do_test },	{ "buffers", 0, do_buffers },
+	{ "poke", 3, do_poke },	    { "ticket", 1, do_ticket },
 };
 
 static void obey(char *line)
