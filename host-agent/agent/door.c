@@ -321,11 +321,26 @@ static void doors_again(evutil_socket_t fd, short what, void *arg)
 
 void gantry_doors_listen(struct gantry_agent *a, bool on)
 {
-	if (on)
+	if (on) {
 		doors_again(-1, 0, a);
+		return;
+	}
+	/* cannot fail for events of ours */
+	if (a->vsock_event)
+		(void)event_del(a->vsock_event);
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
+		if (t->door_event)
+			(void)event_del(t->door_event);
+		if (t->vsock_event)
+			(void)event_del(t->vsock_event);
+	}
+}
+
+void gantry_doors_turn_away(struct gantry_agent *a, const char *why)
+{
 	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
-		if (!on && t->door_event)
-			(void)event_del(t->door_event); /* cannot fail for an event of ours */
+		gantry_list_for_each_safe(&t->waiting, struct gantry_conn, link, c)
+			gantry_conn_refuse(c, GANTRY_E_AGAIN, why);
 }
 
 /*

@@ -63,5 +63,9 @@ void gantry_door_accept(struct gantry_tenant *t, int listener, struct event *eve
 void gantry_door_turn_away(struct gantry_agent *a, int fd, int status, const char *text);
 /* Whether doors let new guests in; those who come meanwhile wait in the sockets. */
 void gantry_doors_listen(struct gantry_agent *a, bool on);
+/* Those that wait for a place of their tenant are told to try again. */
+void gantry_doors_turn_away(struct gantry_agent *a, const char *why);
+/* No descriptor is left: listeners look away for a while. */
+void gantry_door_exhausted(struct gantry_tenant *t);
 
 #endif

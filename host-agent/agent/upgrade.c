@@ -382,6 +382,7 @@ static void yield(struct gantry_agent *a)
 	}
 	gantry_fd_close(baton[1]);
 	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_YIELD);
+	gantry_doors_turn_away(a, "another build of the agent takes over: connect again");
 	u->record.state = GANTRY_UPGRADE_YIELDED;
 	gantry_journal_now(a);
 	gantry_keep_tell(a, GANTRY_MONITOR_YIELD, baton[0]);

@@ -25,7 +25,8 @@ class Mover:
 
     def __init__(self, agent, tenant="red"):
         self.agent = agent
-        self.guest = Scripted(agent, tenant)
+        self.guest = Scripted(agent, tenant, opened=False)
+        self.guest.ask("open timeout_ms 60000")
         self.guest.ask("queue q")
         self.session = session_of(agent, self.guest)["session_id"]
         self.slot = agent.ctl_json("queue", "list", "--session", str(self.session))["queues"][0]["slot"]

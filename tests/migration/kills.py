@@ -93,7 +93,8 @@ class HostWorld:
         self.hosts = stack.enter_context(two(north_env=self.points[0].env, south_env=self.points[1].env))
         self.agents = [self.hosts.north, self.hosts.south]
         self.at_rest = [self.what_is_kept(agent) for agent in self.agents]
-        self.guest = Scripted(self.hosts.north, "red", env={"GANTRY_DOOR": "stream:" + self.hosts.front})
+        self.guest = Scripted(self.hosts.north, "red", opened=False, env={"GANTRY_DOOR": "stream:" + self.hosts.front})
+        self.guest.ask("open timeout_ms 90000")  # longer than any round is out of breath
         self.guest.ask("queue q")
         self.guest.ask(f"buffer big {MIB} device")
         self.guest.ask(f"random big {MIB} 5")
@@ -154,10 +155,10 @@ class HostWorld:
         if points.stalled(name):
             also = self.kill_other(chance, points.pid(name))
         points.clear()
-        self.history.end()
         told = f"{name} {action} at {'source' if side == self.source else 'target'} (killed beside: {also}; told: {begun})"
         now = harness.wait_until(self.settled, f"{told}: one host has it", SETTLE_S) - 1
         try:
+            self.history.end()
             self.history.check(t, KILLED)
             t.equal(self.guest.ask(f"sum q big {MIB}", 60), self.wanted, "bytes")
         except harness.Failure as failure:

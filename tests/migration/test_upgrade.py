@@ -212,7 +212,25 @@ def test_queue_that_moves_when_its_worker_is_exchanged_is_somewhere_and_whole(t)
         moved_to(t, agent, made, made.device())
 
 
-# --- who watches ---
+# --- who waits, and who watches ---
+
+def test_guest_that_waits_for_a_place_is_told_to_connect_again(t):
+    with harness.Agent(tenants={"red": {"sessions": 1, "on_full": "queue"}}) as agent:
+        first = Scripted(agent, "red")
+        second = Scripted(agent, "red", opened=False)
+        before = builds.fds_of(agent.agent_pid())
+        second.start("open timeout_ms 60000")
+        # Connected; what it says then is waited for before the agent lets go.
+        harness.wait_until(lambda: builds.fds_of(agent.agent_pid()) > before, "that it waits")
+        upgraded(t, agent)
+        answer = second.answer()
+        t.true(answer.startswith("error AGAIN "), answer)
+        t.contains(answer, "another build of the agent takes over: connect again")
+        second.start("open timeout_ms 60000")
+        first.ask("close")
+        t.true(second.answer().startswith("ok"))
+
+
 
 def test_follower_of_events_goes_on_with_the_next_build(t):
     with harness.Agent() as agent:
