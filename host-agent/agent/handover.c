@@ -238,6 +238,11 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 		return;
 	}
 	if (h->state == GANTRY_SOURCE_GONE) {
+		struct gantry_session *s = gantry_session_find(a, h->session_id);
+
+		/* The agent before us died before it had let go of it: it is the other host's all the same. */
+		if (s)
+			s->has_moved = true;
 		h->phase = GANTRY_HANDOVER_DONE;
 		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
 					"the session has moved to %.80s", h->host);

@@ -727,6 +727,13 @@ static void go_on_without(struct gantry_session *s)
 			open_conn(s);
 		return;
 	}
+	if (s->has_moved) {
+		s->door_fd = gantry_fd_close(
+			s->door_fd); /* its guest's stream ends, and it finds the other host */
+		s->phase = GANTRY_PHASE_ATTACHED;
+		gantry_detach(s, GANTRY_E_DETACHED, "the session has moved to another host");
+		return;
+	}
 	open_conn(s);
 	gantry_session_let_go(s);
 	if (s->broken || s->is_arriving || (!s->conn && !s->awaits_guest && !s->unadopted) ||

@@ -97,6 +97,23 @@ def test_guest_that_comes_back_while_nobody_knows_who_has_its_session_tries_agai
         history.check(t)
 
 
+def test_session_that_has_gone_runs_there_only_though_its_agent_died_before_it_let_go(t):
+    with Points() as points, two(north_env=points.env) as hosts:
+        guest = follower(hosts)
+        history = History(guest)
+        history.put(20)
+        points.arm("out.gone", DIE)
+        hosts.follow(hosts.south)
+        t.code(hosts.migrate(guest.session(), "--no-wait"), 0)
+        points.wait_fired("out.gone")
+        hosts.north.wait_ready()
+        harness.wait_until(lambda: hosts.north.sessions() == [], "that it is let go")
+        t.equal(events(hosts.north, "session-recovered"), [])
+        harness.wait_until(lambda: [row["state"] for row in hosts.south.sessions()] == ["attached"], "that it is there")
+        history.put(20)
+        history.check(t)
+
+
 def test_session_whose_worker_does_not_start_again_waits_for_one(t):
     with Points() as points, harness.Agent(agent={"warm_workers": 0}, env=points.env) as agent:
         guest = Scripted(agent, "red")
