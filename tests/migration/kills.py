@@ -170,7 +170,8 @@ class HostWorld:
         """Nothing is left over on either side."""
         self.guest.ask("close")
         for agent, kept in zip(self.agents, self.at_rest):
-            harness.wait_until(lambda a=agent: a.sessions() == [], "no session is left")
+            # Longer than vsock_grace: a guest whose stream is broken just then cannot say goodbye.
+            harness.wait_until(lambda a=agent: a.sessions() == [], "no session is left", 90)
             harness.wait_until(lambda a=agent: not pids_named(a, "gantry-mover"), "no mover is left")
             harness.wait_until(lambda a=agent: all(row["mem_used"] == 0 for row in a.ctl_json("device", "list")["devices"]),
                                "all memory of devices is back")
