@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Being woken by bytes of a channel beside an ivshmem device (proto/doormem.h): a virtio-serial port, which no other
- * process has open, and that the host answers at. For kernels without a virtual IOMMU, where interrupts are nobody's.
+ * process has open, and that the host answers at; else a stream to the host's vsock port, which each process has its own of.
+ * For kernels without a virtual IOMMU, where interrupts are nobody's.
  *
  * A device that looks like one has a stream socket named wake in its folder instead.
  * Trust: bytes are the host's, and only say that there may be something.

@@ -81,29 +81,37 @@ static void pause_over(evutil_socket_t fd, short what, void *arg)
 	(void)event_add(c->event, NULL); /* it was there before: no memory needed */
 }
 
-/* Takes @fd over. */
-static void new_channel(struct gantry_tenant *t, int fd, uint32_t number, uint64_t epoch)
+/* Takes @fd over. NULL: no memory. */
+static struct channel *new_channel(struct gantry_tenant *t, int fd, uint32_t number, uint64_t epoch)
 {
 	struct channel *c = calloc(1, sizeof(*c));
-	struct ucred cred;
 
 	if (!c) {
 		gantry_fd_close(fd);
-		return;
+		return NULL;
 	}
 	c->agent = t->agent;
 	c->tenant = t;
 	c->fd = fd;
 	c->number = number;
 	c->epoch = epoch;
-	if (gantry_fd_peer_cred(fd, &cred) == 0)
-		c->pid = cred.pid;
 	gantry_list_init(&c->link);
 	gantry_list_push_back(&t->channels, &c->link);
 	keep(c);
 	c->event = event_new(t->agent->base, fd, EV_READ | EV_PERSIST, readable, c);
-	if (!c->event || event_add(c->event, NULL) < 0)
-		end_channel(c);
+	if (c->event && event_add(c->event, NULL) == 0)
+		return c;
+	end_channel(c);
+	return NULL;
+}
+
+/* Whose port it is says who has connected; behind a vsock there may be anybody. */
+static void learn_pid(struct channel *c)
+{
+	struct ucred cred;
+
+	if (c && gantry_fd_peer_cred(c->fd, &cred) == 0)
+		c->pid = cred.pid;
 }
 
 /* ---- what guests say ---- */
@@ -147,11 +155,22 @@ static void pass_over_noise(struct channel *c)
 		memmove(c->bytes, c->bytes + 1, --c->nbytes);
 }
 
+static void understand(struct channel *c)
+{
+	struct gantry_wake_hello hello;
+
+	pass_over_noise(c);
+	if (c->nbytes < sizeof(hello))
+		return;
+	memcpy(&hello, c->bytes, sizeof(hello));
+	c->nbytes = 0;
+	take_hello(c, &hello);
+}
+
 /* No more than one hello in a pause; the rest waits in the socket, and then in the guest. */
 static void readable(evutil_socket_t fd, short what, void *arg)
 {
 	struct channel *c = arg;
-	struct gantry_wake_hello hello;
 	ssize_t n = recv((int)fd, c->bytes + c->nbytes, sizeof(c->bytes) - c->nbytes, MSG_DONTWAIT);
 
 	(void)what;
@@ -162,12 +181,7 @@ static void readable(evutil_socket_t fd, short what, void *arg)
 		return;
 	}
 	c->nbytes += (uint32_t)n;
-	pass_over_noise(c);
-	if (c->nbytes == sizeof(hello)) {
-		memcpy(&hello, c->bytes, sizeof(hello));
-		c->nbytes = 0;
-		take_hello(c, &hello);
-	}
+	understand(c);
 	(void)event_del(c->event); /* cannot fail for an event of ours */
 	if (gantry_timer_set(c->agent, &c->pause_timer, PAUSE_NS, pause_over, c) < 0)
 		end_channel(c);
@@ -183,14 +197,41 @@ int gantry_channel_socket(const struct gantry_doormem *m, uint32_t number)
 
 /* ---- the listener ---- */
 
+static bool is_full(const struct gantry_tenant *t)
+{
+	return gantry_list_count(&t->channels) >=
+	       (size_t)t->conf.ivshmem_machines * GANTRY_CHANNELS_PER_MACHINE;
+}
+
 static void take_port(struct gantry_tenant *t, int fd)
 {
-	if (gantry_door_scarce(t->agent, fd) ||
-	    gantry_list_count(&t->channels) >=
-		    (size_t)t->conf.ivshmem_machines * GANTRY_CHANNELS_PER_MACHINE)
+	if (gantry_door_scarce(t->agent, fd) || is_full(t))
 		gantry_fd_close(fd);
 	else
-		new_channel(t, fd, next_number(t->agent), 0);
+		learn_pid(new_channel(t, fd, next_number(t->agent), 0));
+}
+
+bool gantry_channel_is_hello(const void *bytes, size_t len)
+{
+	const uint32_t magic = GANTRY_WAKE_MAGIC;
+
+	return len >= sizeof(magic) && memcmp(bytes, &magic, sizeof(magic)) == 0;
+}
+
+void gantry_channel_take(struct gantry_tenant *t, int fd, const void *bytes, size_t len)
+{
+	struct channel *c;
+
+	if (is_full(t)) {
+		gantry_fd_close(fd);
+		return;
+	}
+	c = new_channel(t, fd, next_number(t->agent), 0);
+	if (!c)
+		return;
+	c->nbytes = (uint32_t)(len < sizeof(c->bytes) ? len : sizeof(c->bytes));
+	memcpy(c->bytes, bytes, c->nbytes);
+	understand(c);
 }
 
 static void accept_ready(evutil_socket_t listener, short what, void *arg)
@@ -270,7 +311,7 @@ void gantry_channels_restore(struct gantry_agent *a)
 		if (number > a->last_channel)
 			a->last_channel = number;
 		if (t) {
-			new_channel(t, fd, number, epoch);
+			learn_pid(new_channel(t, fd, number, epoch));
 		} else {
 			gantry_keep_drop(a, "%s", name);
 			gantry_fd_close(fd);

@@ -20,6 +20,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/ask.h"
 #include "host-agent/agent/attach.h"
+#include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/door.h"
@@ -270,6 +271,20 @@ static void resume(struct stream_conn *v, const struct gantry_door_hello *hello)
 	gantry_conn_close(&v->conn);
 }
 
+/* It is no guest, but what one at the machine's ivshmem door is woken by. */
+static void become_channel(struct stream_conn *v)
+{
+	struct gantry_tenant *t = v->conn.tenant;
+	const int fd = v->fd;
+
+	gantry_event_free(&v->event);
+	v->fd = -EBADF;
+	t->nsessions++; /* keeps the tenant alive meanwhile */
+	gantry_channel_take(t, fd, v->hello, v->nhello);
+	t->nsessions--;
+	gantry_conn_close(&v->conn);
+}
+
 static void hear_stranger(struct stream_conn *v)
 {
 	struct gantry_door_hello *hello = (struct gantry_door_hello *)v->hello;
@@ -294,6 +309,10 @@ static void hear_stranger(struct stream_conn *v)
 		return;
 	}
 	v->nhello += (uint32_t)n;
+	if (gantry_channel_is_hello(v->hello, v->nhello)) {
+		become_channel(v);
+		return;
+	}
 	if (v->nhello < sizeof(v->hello))
 		return;
 	if (gantry_door_check(v->hello, sizeof(v->hello), &kind) == 0 &&

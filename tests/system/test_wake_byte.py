@@ -3,6 +3,8 @@
 """Programs of machines that are woken by bytes of a channel beside their ivshmem device: what a virtio-serial port is to
 them is here a socket that this program carries, as a hypervisor does.
 """
+import contextlib
+import os
 import select
 import socket
 import struct
@@ -34,10 +36,10 @@ def machine(agent):
 class Port:
     """A port of a machine, without a guest's kernel between."""
 
-    def __init__(self, agent):
+    def __init__(self, agent, where=None):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(harness.WAIT_S)
-        self.sock.connect(path(agent, "wake.sock"))
+        self.sock.connect(where or path(agent, "wake.sock"))
 
     def say_hello(self, epoch, nonce=77, before=b""):
         self.sock.sendall(before + HELLO.pack(MAGIC, 0, epoch, nonce))
@@ -103,6 +105,64 @@ def test_session_is_woken_by_bytes_across_restarts(t):
         t.true(port.is_silent(), "and no more")
 
 
+def by_vsock(agent, red="red"):
+    """Where a machine's vsock device leads to: a program that connects there may want to be woken, and no session."""
+    where = str(agent.root / "vsock")
+    agent.set_tenant(red, vsock_path=where)
+    agent.reload()
+    harness.wait_until(lambda: os.path.exists(where), "the vsock door")
+    return where
+
+
+def test_session_is_woken_by_bytes_over_vsock(t):
+    with world(ivshmem_machines=2) as agent, machine(agent) as vm, machine(agent) as other:
+        where = by_vsock(agent)
+        port = Port(agent, where)
+        number = port.hello(vm.epoch)
+        t.equal(offered(other.desk(0), number), POLL, "another machine's")
+        desk = vm.desk(0).claim(wake=BYTE, vector=number).wait_served()
+        desk.post(ivpeer.hello(heap=1 << 20))
+        t.equal(ivpeer.kind_of(desk.answer()), ivpeer.WELCOME)
+        t.equal((desk.get("<I", 160), wakeups(agent)), (BYTE, ["byte"]), "as it is shown")
+        agent.kill_agent()
+        agent.wait_ready()
+        t.equal(wakeups(agent), ["byte"], "the next agent knows")
+        struct.pack_into("<I", vm.map, desk.get("<Q", 152) + LISTENING, 1)
+        agent.kill_worker(agent.sessions()[0]["worker_pid"])
+        t.equal(port.sock.recv(16), b"\1", "one byte for one wait")
+        port.close()
+        harness.wait_until(lambda: offered(vm.desk(4), number) == POLL, "it ends with its connection")
+
+
+def test_vsock_of_who_has_no_such_machine_is_silent_and_costs_nothing(t):
+    with world() as agent, machine(agent) as vm:
+        where = by_vsock(agent)
+        liar = Port(agent, where)
+        liar.say_hello(vm.epoch + 1)
+        t.true(liar.is_silent(), "no machine has that epoch")
+        slow = Port(agent, where)
+        for byte in HELLO.pack(MAGIC, 0, vm.epoch, 5):
+            slow.sock.sendall(bytes([byte]))
+        t.equal(ANSWER.unpack(slow.sock.recv(ANSWER.size, socket.MSG_WAITALL))[2], 5, "byte by byte")
+        many = [Port(agent, where) for _ in range(40)]
+        for one in many:
+            with contextlib.suppress(OSError):  # it may have ended already
+                one.say_hello(vm.epoch)
+        harness.wait_until(lambda: sum(ended(p) for p in many) >= 20, "channels beyond those of a machine end")
+        t.equal(agent.sessions(), [])
+
+
+def ended(port):
+    """The other side has hung up; answers that came before are passed over."""
+    while not port.is_silent(0):
+        try:
+            if not port.sock.recv(64):
+                return True
+        except ConnectionResetError:
+            return True
+    return False
+
+
 def test_guest_that_talks_into_its_channel_costs_little_and_gets_nothing(t):
     with world() as agent, machine(agent) as vm:
         port = Port(agent)
@@ -115,7 +175,8 @@ def test_guest_that_talks_into_its_channel_costs_little_and_gets_nothing(t):
         except BlockingIOError:
             pass
         t.below(sent, 10_000_000, "it is not read as fast as it comes")
-        t.true(offered(vm.desk(0), Port(agent).hello(vm.epoch)) == BYTE, "others are heard")
+        other = Port(agent)     # as long as it is open
+        t.equal(offered(vm.desk(0), other.hello(vm.epoch)), BYTE, "others are heard")
         many = [Port(agent) for _ in range(40)]
         harness.wait_until(lambda: sum(not p.is_silent(0) for p in many) >= 20, "channels beyond those of a machine end")
 

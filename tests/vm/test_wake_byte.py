@@ -58,6 +58,32 @@ def test_program_of_an_ordinary_user_is_woken_by_bytes(t):
         guest.ask("close")
 
 
+def test_programs_without_a_port_are_woken_over_vsock(t):
+    with doors.agent() as agent, doors.Machine(agent, "red", 42) as machine:
+        inside = doors.Inside(machine)
+        guests = [inside.scripted(), inside.scripted()]
+        t.equal(wakeups(agent), ["byte", "byte"], "each has a stream of its own")
+        t.contains(machine.do("gantry-guest", user="guest"), "woken by a byte")
+        before = wakes(agent)
+        for guest in guests:
+            guest.ask("queue q")
+            run(guest, 6)
+        t.note(f"{wakes(agent) - before:.0f} bytes for 12 waits")
+        t.true(wakes(agent) - before >= 6, "tasks that take long are waited for asleep")
+        agent.kill_agent()
+        run(guests[0], 3)
+        agent.wait_ready()
+        t.equal(wakeups(agent), ["byte", "byte"], "the next agent knows")
+        # Without the device there is nothing that wakes: they poll, and go on.
+        machine.unplug("vsock:")
+        for guest in guests:
+            run(guest, 3)
+        late = inside.scripted()
+        t.true("poll" in wakeups(agent), f"who comes then polls: {wakeups(agent)}")
+        for guest in [*guests, late]:
+            guest.ask("close")
+
+
 def test_port_is_one_programs_at_a_time(t):
     with doors.agent() as agent, machine_with_port(agent) as machine:
         inside = doors.Inside(machine)
