@@ -175,6 +175,21 @@ def test_segments_are_as_large_as_there_is_room(t):
         t.contains(status_of(message)[1], "door memory", "the sentence")
 
 
+def test_library_of_another_time_is_told_what_both_speak(t):
+    with world() as agent, machine(agent) as vm:
+        desk = vm.desk(0)
+        for oldest, newest in ((0, 0), (7, 9)):
+            message = bytearray(ivpeer.hello(heap=1 << 20))
+            struct.pack_into("<II", message, 16, oldest, newest)
+            desk.claim().wait_served()
+            desk.post(bytes(message))
+            answer = desk.answer()
+            t.equal((kind_of(answer), status_of(answer)[0]), (REFUSE, statuses()["VERSION"]))
+            t.contains(status_of(answer)[1], f"the library {oldest} to {newest}")
+            t.true(desk.over and gone(agent), "nothing is left of it")
+        t.true(desk.attach(heap=1 << 20).session > 0, "one that speaks the same comes in")
+
+
 def test_second_machine_is_turned_away_by_a_version(t):
     with world() as agent, machine(agent):
         try:
