@@ -186,11 +186,24 @@ void gantry_desk_reclaim(struct gantry_desk *d)
 	set_generation(d, d->desk, d->generation);
 }
 
+/*
+ * A device that was unplugged reads as zeroes or ones; and where another was plugged in since, at the same addresses of the machine,
+ * this is that one's memory.
+ */
+static bool is_there(const struct gantry_desk *d)
+{
+	const struct gantry_doormem_header *live = (const struct gantry_doormem_header *)d->base;
+
+	return gantry_load_relaxed(&live->magic) == GANTRY_DOORMEM_MAGIC &&
+	       gantry_load_relaxed(&live->epoch) == d->dev->header.epoch;
+}
+
 void gantry_desk_close(struct gantry_desk *d, bool is_child)
 {
 	if (!d->base || is_child)
 		return;
-	set_generation(d, d->desk, d->generation + 1);
+	if (is_there(d)) /* else the desk may be somebody else's */
+		set_generation(d, d->desk, d->generation + 1);
 	(void)lock_desk(d->dev, d->index, F_UNLCK); /* cannot fail for a lock of ours */
 	(void)munmap(d->base, d->mapped_bytes);	    /* likewise */
 	d->base = NULL;
@@ -202,8 +215,7 @@ const char *gantry_desk_gone(const struct gantry_desk *d)
 {
 	const struct gantry_doormem_header *live = (const struct gantry_doormem_header *)d->base;
 
-	if (gantry_load_relaxed(&live->magic) != GANTRY_DOORMEM_MAGIC ||
-	    gantry_load_relaxed(&live->epoch) != d->dev->header.epoch)
+	if (!is_there(d))
 		return "the ivshmem device is gone: it was unplugged";
 	switch (gantry_load_relaxed(&live->state)) {
 	case GANTRY_DOORMEM_OPEN:

@@ -636,6 +636,19 @@ START_TEST(test_wait_and_read_believe_no_memory_that_has_gone)
 }
 END_TEST
 
+/* A machine that migrated, or was given another device: the mapping shows what is at those addresses now. */
+START_TEST(test_close_leaves_the_memory_of_another_device_alone)
+{
+	struct gantry_session *s = open_session();
+	struct gantry_doormem_desk *desk = fake_ivshmem_served(&host);
+	uint64_t generation = gantry_load_relaxed(&desk->generation);
+
+	other_memory();
+	gantry_close(s);
+	ck_assert_uint_eq(gantry_load_relaxed(&desk->generation), generation);
+}
+END_TEST
+
 START_TEST(test_session_goes_on_while_the_door_drains)
 {
 	struct gantry_session *s = open_session();
@@ -780,6 +793,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_wait_notices_the_end_and_says_which, 0,
 			    (int)(sizeof(ends) / sizeof(ends[0])));
 	tcase_add_loop_test(tc, test_wait_and_read_believe_no_memory_that_has_gone, 0, 2);
+	tcase_add_test(tc, test_close_leaves_the_memory_of_another_device_alone);
 	tcase_add_test(tc, test_session_goes_on_while_the_door_drains);
 	tc = add_case(suite, "memory");
 	tcase_add_test(tc, test_view_choose_takes_what_is_worth_it);
