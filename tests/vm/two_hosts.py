@@ -27,7 +27,11 @@ NAME = "traveller"
 class Host:
     def __init__(self, name, folder):
         self.name = name
-        self.agent = hosts.agent_of(name, folder, {"vsock_grace": "300s"}, TENANT)
+        stream, port = os.path.join(folder, name), harness.free_port()
+        self.agent = harness.Agent(tenants={"red": {"vsock_path": stream, **TENANT}}, agent={
+            "migration_listen": f"127.0.0.1:{port}", "migration_name": name, "vsock_grace": "300s",
+            "migration_certificates": os.path.join(hosts.certificates(), name)})
+        self.agent.vsock, self.agent.port = stream, port
         try:
             self.libvirtd = libvirtd.Libvirtd()
         except BaseException:
