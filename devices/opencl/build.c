@@ -132,6 +132,20 @@ static int give_up(const char *folder, struct gantry_err *err)
 	return 0;
 }
 
+/*
+ * PoCL leaves the intermediate code where it compiles, and would use it where it loads: with it, and a compiler, at the
+ * first launch of each shape. So the one is not done where the other is.
+ */
+static int compile_apart(const char *folder, struct gantry_err *err)
+{
+	char apart[256];
+
+	if (gantry_str_format(apart, sizeof(apart), "%s/made", folder) < 0 ||
+	    (mkdir(apart, 0700) < 0 && errno != EEXIST) || setenv("POCL_CACHE_DIR", apart, 1) < 0)
+		return gantry_err_set(err, -EIO, "making a folder in %s", folder);
+	return 0;
+}
+
 /* ---- the work ---- */
 
 struct job {
@@ -280,6 +294,8 @@ void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in
 		r = gantry_err_set(&err, -EINVAL, "nothing to work on");
 	if (r == 0 && req->of_guest)
 		r = give_up(folder, &err);
+	if (r == 0 && req->op == GANTRY_OPENCL_COMPILE)
+		r = compile_apart(folder, &err);
 	if (r == 0)
 		r = begin(&job, req, &err);
 	if (r == 0 && req->op == GANTRY_OPENCL_COMPILE)

@@ -6,13 +6,19 @@
 #ifndef GANTRY_DEVICES_KERNELS_CORE_BLOSUM62_H
 #define GANTRY_DEVICES_KERNELS_CORE_BLOSUM62_H
 
+#ifdef __OPENCL_C_VERSION__
+typedef char int8_t;
+#else
 #include <stdint.h>
+#endif
 
 #define BLOSUM62_SYMBOLS 24u
 
-/* CUDA kernels use the same. */
-#ifdef __CUDACC__
+/* CUDA and OpenCL kernels use the same. */
+#if defined(__CUDACC__)
 #define BLOSUM62_TABLE static __constant__ const
+#elif defined(__OPENCL_C_VERSION__)
+#define BLOSUM62_TABLE __constant
 #else
 #define BLOSUM62_TABLE static const
 #endif

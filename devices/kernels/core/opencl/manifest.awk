@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# core.manifest and the sources with host functions, to the manifest of core-opencl.
+BEGIN {
+	print "# The kernels of core that have a variant for OpenCL devices. Made from core.manifest."
+	print "module core-opencl 1"
+	print "image opencl core-opencl.so"
+}
+FILENAME ~ /manifest$/ && $1 == "kernel" { names[++n] = $2; lines[$2] = $0 }
+/^KERNEL\(/ { sub(/^KERNEL\(/, ""); sub(/\).*/, ""); has[$0] = 1 }
+END {
+	for (i = 1; i <= n; i++)
+		if (names[i] in has)
+			print lines[names[i]]
+}
