@@ -364,7 +364,7 @@ void gantry_attach_no_room(struct gantry_agent *a, uint64_t mask)
 		    !(s->tenant->device_mask & gantry_devices_serving(a) & ~mask) && !s->welcomed &&
 		    s->tenant->conf.on_full == GANTRY_ON_FULL_REFUSE)
 			gantry_detach(s, GANTRY_E_FULL,
-				      "a device of the tenant has no memory for another session");
+				      "a device of the tenant has no room for another session");
 }
 
 static int await_worker(struct gantry_session *s);

@@ -239,8 +239,12 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 	bool stewarded = gantry_steward_serves(&d->conf) && !steward;
 	bool failed = info->error[0] != '\0';
 
-	if (failed && stewarded && d->state == GANTRY_DEVICE_ENABLED) {
-		/* Its steward has it open, so it is not the device: the next worker may find room. */
+	if (failed && (stewarded || d->caps & GANTRY_CAP_EXCLUSIVE) &&
+	    d->state == GANTRY_DEVICE_ENABLED) {
+		/*
+		 * Its steward has it open, or the one worker that may, so it is not the device: the next worker may find
+		 * room.
+		 */
 		if (!d->no_room)
 			gantry_event(a, "device-full", NULL, NULL, NULL,
 				     "%s: a worker cannot open it: %s", d->conf.name, info->error);

@@ -53,7 +53,7 @@ struct gantry_agent_device {
 	char arch[16];
 	char reason[160];
 	/* of devices that a steward serves */
-	bool no_room;	    /* the latest worker could not open it, for memory */
+	bool no_room;	    /* the latest worker could not open it: no memory, or another has it */
 	bool unhealthy;	    /* FAILED, as its health says */
 	uint64_t health_ns; /* when it was last asked; 0: never */
 	struct gantry_device_health health;
