@@ -56,6 +56,16 @@ uint32_t gantry_arg_type_bytes(unsigned type)
 	return word ? word->bytes : 0;
 }
 
+bool gantry_signature_same(const struct gantry_signature *a, const struct gantry_signature *b)
+{
+	if (a->nargs != b->nargs)
+		return false;
+	for (uint32_t i = 0; i < a->nargs; i++)
+		if (a->args[i].mode != b->args[i].mode || a->args[i].type != b->args[i].type)
+			return false;
+	return true;
+}
+
 /* "MODE:TYPE*" or "TYPE", @len bytes; @position counts arguments from 1. */
 static int parse_arg(const char *text, size_t len, uint32_t position,
 		     struct gantry_sig_arg *ret_arg, struct gantry_err *err)

@@ -11,6 +11,7 @@
 #ifndef GANTRY_DEVICES_SIGNATURE_H
 #define GANTRY_DEVICES_SIGNATURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,9 @@ struct gantry_signature {
 
 /* Size of a scalar or element; 0 for an unknown type. */
 uint32_t gantry_arg_type_bytes(unsigned type);
+
+/* The same modes and types in the same order. */
+bool gantry_signature_same(const struct gantry_signature *a, const struct gantry_signature *b);
 
 /* -EINVAL with a sentence naming the argument, counted from 1; outputs untouched. */
 int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,

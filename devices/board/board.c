@@ -80,16 +80,6 @@ GANTRY_DEFINE_CLEANUP(struct gantry_board *, gantry_board_free);
 
 /* ---- making it ---- */
 
-static bool same_signature(const struct gantry_signature *a, const struct gantry_signature *b)
-{
-	if (a->nargs != b->nargs)
-		return false;
-	for (uint32_t i = 0; i < a->nargs; i++)
-		if (a->args[i].mode != b->args[i].mode || a->args[i].type != b->args[i].type)
-			return false;
-	return true;
-}
-
 static int add_kernel(struct gantry_board *board, const struct gantry_bitstream_kernel *def,
 		      uint32_t *ret_kernel, struct gantry_err *err)
 {
@@ -101,7 +91,7 @@ static int add_kernel(struct gantry_board *board, const struct gantry_bitstream_
 					      GANTRY_BOARD_MAX_KERNELS);
 		known = (int)board->nkernels++;
 		board->kernels[known].def = def;
-	} else if (!same_signature(&board->kernels[known].def->sig, &def->sig)) {
+	} else if (!gantry_signature_same(&board->kernels[known].def->sig, &def->sig)) {
 		return gantry_err_set(err, -EINVAL,
 				      "kernel %s has another signature in another image",
 				      def->name);

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fpga backend: boards behind a driver of devices/board/driver.h. docs/boards.md goes through the options:
+ * driver=PATH and images=DIRECTORY have to be there; board="KEY=VALUE ..." is for the driver; mode, age, retries for the manager of bitstreams.
+ */
+#include "devices/fpga/fpga.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define DEFAULT_RETRIES 2u
+#define MAX_RETRIES	100u
+#define LANES_A_REGION	2u
+
+static void fpga_close(struct gantry_dev *dev);
+GANTRY_DEFINE_CLEANUP(struct gantry_dev *, fpga_close);
+
+static int load_driver(struct gantry_dev *dev, const char *path, struct gantry_err *err)
+{
+	/* A bare name would be searched for in the system's folders. */
+	if (!path || path[0] != '/')
+		return gantry_err_set(err, -EINVAL,
+				      "driver: write the full path of a board's driver");
+	dev->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!dev->library)
+		return gantry_err_set(err, -ENODEV, "driver: %s", dlerror());
+	dev->driver = dlsym(dev->library, GANTRY_BOARD_DRIVER_SYMBOL);
+	if (!dev->driver)
+		return gantry_err_set(err, -EINVAL, "driver: %s has no " GANTRY_BOARD_DRIVER_SYMBOL,
+				      path);
+	if (dev->driver->abi != GANTRY_BOARD_ABI || dev->driver->bytes < sizeof(*dev->driver))
+		return gantry_err_set(err, -EINVAL, "driver: %s has interface %u, this is %u", path,
+				      dev->driver->abi, GANTRY_BOARD_ABI);
+	return 0;
+}
+
+static int open_board(struct gantry_dev *dev, const char *options, struct gantry_err *err)
+{
+	char text[128] = "";
+	int r = dev->driver->open(options ? options : "", &dev->handle, &dev->info, text,
+				  sizeof(text));
+
+	text[sizeof(text) - 1] = '\0';
+	gantry_str_make_printable(text);
+	if (r < 0)
+		return gantry_err_set(err, r, "board: %s", text[0] ? text : strerror(-r));
+	if (dev->info.nregions == 0 || dev->info.nregions > GANTRY_BOARD_MAX_REGIONS ||
+	    !gantry_is_pow2(dev->info.mem_align) || dev->info.mem_bytes == 0 ||
+	    !gantry_name_valid_bounded(dev->info.model, sizeof(dev->info.model)))
+		return gantry_err_set(err, -ENODEV, "board: its driver describes none");
+	return 0;
+}
+
+static int parse_manager(const struct gantry_device_conf *conf, struct gantry_board_conf *manager,
+			 struct gantry_err *err)
+{
+	const char *mode = gantry_device_opt(conf, "mode");
+	const char *age = gantry_device_opt(conf, "age");
+	const char *retries = gantry_device_opt(conf, "retries");
+	uint64_t nretries = DEFAULT_RETRIES;
+	int m = gantry_plan_mode_of_name(mode ? mode : "auto");
+
+	if (m < 0)
+		return gantry_err_set(err, -EINVAL,
+				      "mode: \"%.20s\" is not auto, single or spatial", mode);
+	if (age && gantry_duration_parse(age, &manager->age_ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "age");
+	if (retries && gantry_u64_parse(retries, 0, MAX_RETRIES, &nretries, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "retries");
+	manager->mode = (enum gantry_plan_mode)m;
+	manager->nretries = (uint32_t)nretries;
+	return 0;
+}
+
+static int make_manager(struct gantry_dev *dev, const struct gantry_device_conf *conf,
+			struct gantry_err *err)
+{
+	const struct gantry_bitstream *manifests[GANTRY_BOARD_MAX_IMAGES];
+	struct gantry_board_conf manager = { .model = dev->info.model,
+					     .nregions = dev->info.nregions };
+	int r = parse_manager(conf, &manager, err);
+
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < dev->nbitstreams; i++)
+		manifests[i] = dev->bitstreams[i].manifest;
+	r = gantry_board_new(&manager, manifests, dev->nbitstreams, &dev->board, err);
+	return r < 0 ? gantry_err_wrap(err, r == -ENOMEM ? r : -EINVAL, "images") : 0;
+}
+
+static int start_thread(struct gantry_dev *dev, struct gantry_err *err)
+{
+	sigset_t all, before;
+	int r;
+
+	/* Signals are the device thread's. */
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&dev->thread, NULL, gantry_fpga_work, dev);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r != 0)
+		return gantry_err_set_errno(err, -r, "a thread for the board");
+	dev->started = true;
+	return 0;
+}
+
+static struct gantry_dev *dev_new(const struct gantry_device_host *host)
+{
+	struct gantry_dev *dev = calloc(1, sizeof(*dev));
+	pthread_condattr_t attr;
+
+	if (!dev)
+		return NULL;
+	dev->host = host;
+	gantry_list_init(&dev->mems);
+	gantry_list_init(&dev->images);
+	gantry_list_init(&dev->streams);
+	(void)pthread_mutex_init(&dev->lock, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&dev->work, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	return dev;
+}
+
+static void fill_info(const struct gantry_dev *dev, const struct gantry_device_conf *conf,
+		      struct gantry_device_info *info)
+{
+	*info = (struct gantry_device_info){
+		.kind = GANTRY_KIND_FPGA,
+		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_EXCLUSIVE | GANTRY_CAP_DRIVER,
+		.lanes = conf->lanes ? conf->lanes : LANES_A_REGION * dev->info.nregions,
+		.units = dev->info.nregions,
+		.mem_bytes = conf->mem_bytes ? conf->mem_bytes : dev->info.mem_bytes,
+		.mem_align = dev->info.mem_align > 64 ? dev->info.mem_align : 64,
+		.numa_node = -1,
+	};
+	(void)gantry_str_format(info->name, sizeof(info->name), "board %s", dev->info.model);
+	(void)gantry_str_copy(info->id, sizeof(info->id), dev->info.id);
+	(void)gantry_str_copy(info->arch, sizeof(info->arch), dev->info.model);
+}
+
+static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_device_host *host,
+		     struct gantry_dev **ret_dev, struct gantry_device_info *ret_info,
+		     struct gantry_err *err)
+{
+	static const char *const keys[] = { "driver", "images",	 "board", "mode",
+					    "age",    "retries", NULL };
+	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;
+	const char *images = gantry_device_opt(conf, "images");
+	int r = gantry_device_opts_check(conf, keys, err);
+
+	if (r < 0)
+		return r;
+	if (!images)
+		return gantry_err_set(err, -EINVAL,
+				      "images: write the directory of the board's bitstreams");
+	dev = dev_new(host);
+	if (!dev)
+		return gantry_err_set(err, -ENOMEM, "no memory for a board");
+	r = load_driver(dev, gantry_device_opt(conf, "driver"), err);
+	if (r == 0)
+		r = open_board(dev, gantry_device_opt(conf, "board"), err);
+	if (r == 0)
+		r = gantry_fpga_bitstreams_open(dev, images, err);
+	if (r == 0)
+		r = make_manager(dev, conf, err);
+	if (r == 0)
+		r = start_thread(dev, err);
+	if (r < 0)
+		return r;
+	fill_info(dev, conf, ret_info);
+	*ret_dev = GANTRY_TAKE_PTR(dev);
+	return 0;
+}
+
+static void stop_thread(struct gantry_dev *dev)
+{
+	if (!dev->started)
+		return;
+	(void)pthread_mutex_lock(&dev->lock);
+	dev->stopping = true;
+	(void)pthread_cond_signal(&dev->work);
+	(void)pthread_mutex_unlock(&dev->lock);
+	(void)pthread_join(dev->thread, NULL);
+	dev->started = false;
+}
+
+static void fpga_close(struct gantry_dev *dev)
+{
+	if (!dev)
+		return;
+	/* What is at work on the board ends with it. */
+	stop_thread(dev);
+	if (dev->handle)
+		dev->driver->close(dev->handle);
+	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream)
+		gantry_fpga_stream_destroy(stream);
+	gantry_list_for_each_safe(&dev->images, struct gantry_image, link, image)
+		gantry_fpga_image_unload(image);
+	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, link, mem)
+		gantry_fpga_mem_free(mem);
+	gantry_board_free(dev->board);
+	gantry_fpga_bitstreams_close(dev);
+	if (dev->library)
+		(void)dlclose(dev->library); /* it stays; drivers keep what they made */
+	(void)pthread_cond_destroy(&dev->work);
+	(void)pthread_mutex_destroy(&dev->lock);
+	free(dev);
+}
+
+static int fpga_health(struct gantry_dev *dev, struct gantry_device_health *ret_health,
+		       struct gantry_err *err)
+{
+	int r = 0;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	*ret_health = (struct gantry_device_health){ .known = GANTRY_HEALTH_FAULTS,
+						     .nfaults = dev->ngiven_up };
+	if (dev->lost)
+		r = gantry_err_set(err, -EIO, "the board is gone");
+	else if (err)
+		*err = dev->last;
+	(void)pthread_mutex_unlock(&dev->lock);
+	return r;
+}
+
+const struct gantry_backend gantry_backend_fpga = {
+	.abi = GANTRY_BACKEND_ABI,
+	.size = sizeof(struct gantry_backend),
+	.name = "fpga",
+	.kind = GANTRY_KIND_FPGA,
+	.open = fpga_open,
+	.close = fpga_close,
+	.image_load = gantry_fpga_image_load,
+	.image_unload = gantry_fpga_image_unload,
+	.kernel_get = gantry_fpga_kernel_get,
+	.mem_import = gantry_fpga_mem_import,
+	.mem_host = gantry_fpga_mem_host,
+	.mem_free = gantry_fpga_mem_free,
+	.stream_create = gantry_fpga_stream_create,
+	.stream_destroy = gantry_fpga_stream_destroy,
+	.submit = gantry_fpga_submit,
+	.poll = gantry_fpga_poll,
+	.health = fpga_health,
+};

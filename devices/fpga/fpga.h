@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the fpga backend: a board behind a driver (devices/board/driver.h), with the images of one directory.
+ *
+ * One thread, the board's, calls the driver; the device thread hands it commands through the rings of streams and
+ * collects what became of them. Buffers lie in host memory: a launch's are copied to the board's memory before it begins and
+ * what it wrote is copied back when it has ended, so that loading an image loses nothing.
+ *
+ * Threads: members say whose they are. @lock guards what both threads change.
+ */
+#ifndef GANTRY_DEVICES_FPGA_FPGA_H
+#define GANTRY_DEVICES_FPGA_FPGA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "devices/board/board.h"
+#include "devices/board/driver.h"
+#include "devices/device.h"
+
+#define GANTRY_FPGA_DEPTH	32u /* commands of a stream; a power of two */
+#define GANTRY_FPGA_MAX_STREAMS 256u
+#define GANTRY_FPGA_MAX_RUNNING 64u /* launches on the board at once */
+
+struct gantry_kernel {
+	struct gantry_list link;
+	const struct gantry_signature *sig;
+	uint32_t number; /* the manager's */
+};
+
+struct gantry_image {
+	struct gantry_list link;
+	struct gantry_dev *dev;
+	struct gantry_list kernels;
+};
+
+struct gantry_mem {
+	struct gantry_list link;
+	unsigned char *base;
+	uint64_t len;
+	bool mapped;
+};
+
+struct gantry_fpga_slot {
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+};
+
+struct gantry_stream {
+	struct gantry_list link;
+	struct gantry_dev *dev;
+	int32_t priority;
+	uint32_t submitted; /* under the lock; the device thread's to change */
+	uint32_t finished;  /* under the lock; the board thread's to change */
+	uint32_t reaped;    /* the device thread's */
+	bool running;	    /* the board thread's: the slot at @finished is on the board */
+	uint64_t served;    /* the board thread's: when it last had a turn */
+	struct gantry_fpga_slot slots[GANTRY_FPGA_DEPTH];
+};
+
+/* A launch on the board. */
+struct gantry_fpga_launch {
+	struct gantry_stream *stream; /* NULL: unused */
+	struct gantry_board_unit unit;
+	uint64_t at; /* its part of the board's memory */
+	uint64_t bytes;
+	uint64_t began_ns;
+};
+
+/* A bitstream of the directory, and its files. */
+struct gantry_fpga_bitstream {
+	struct gantry_bitstream *manifest;
+	int fds[GANTRY_BOARD_NPLACES]; /* copies that were checked; -1: none */
+};
+
+struct gantry_dev {
+	const struct gantry_device_host *host;
+	void *library;
+	const struct gantry_board_driver *driver;
+	void *handle;
+	struct gantry_board_info info;
+
+	/* The device thread's. */
+	struct gantry_list mems;
+	struct gantry_list images;
+
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_t thread;
+	bool started;
+	/* Under the lock. */
+	struct gantry_list streams;
+	uint32_t nstreams;
+	bool stopping;
+	bool lost;
+	uint64_t ngiven_up;
+	struct gantry_err last; /* what was given up, and why */
+
+	/* The board thread's. */
+	struct gantry_board *board;
+	uint32_t nbitstreams;
+	struct gantry_fpga_bitstream bitstreams[GANTRY_BOARD_MAX_IMAGES];
+	struct gantry_fpga_launch launches[GANTRY_FPGA_MAX_RUNNING];
+	uint32_t nrunning;
+	uint64_t turn;
+};
+
+/* images.c */
+int gantry_fpga_bitstreams_open(struct gantry_dev *dev, const char *directory,
+				struct gantry_err *err);
+void gantry_fpga_bitstreams_close(struct gantry_dev *dev);
+int gantry_fpga_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
+void gantry_fpga_image_unload(struct gantry_image *image);
+int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
+			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			   struct gantry_err *err);
+/* Loads image @image at @place, and sees that its windows are what the manifest says. Board thread. */
+int gantry_fpga_load(struct gantry_dev *dev, uint32_t image, uint32_t place,
+		     struct gantry_err *err);
+
+/* mem.c */
+int gantry_fpga_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_fpga_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			 struct gantry_mem **ret_mem, struct gantry_err *err);
+void gantry_fpga_mem_free(struct gantry_mem *mem);
+
+/* stage.c: the board's memory, and what a launch needs there. Board thread. */
+/* Where @bytes are free; -EAGAIN: not while others run; -ENOMEM: never. */
+int gantry_fpga_place(const struct gantry_dev *dev, uint64_t bytes, uint64_t *ret_at);
+/* How much of the board's memory a launch takes. -EOVERFLOW. */
+int gantry_fpga_bytes_of(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
+			 uint64_t *ret_bytes);
+/* Copies its buffers to the board and writes its arguments' registers. -errno of the driver. */
+int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
+			 const struct gantry_cmd_launch *cmd);
+/* Copies what it wrote back. */
+int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
+			  const struct gantry_cmd_launch *cmd);
+/* The region and the offset of a unit's control window. */
+uint32_t gantry_fpga_region_of(uint32_t place);
+uint32_t gantry_fpga_window_of(const struct gantry_dev *dev, const struct gantry_board_unit *unit);
+
+/* stream.c */
+int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			      struct gantry_stream **ret_stream, struct gantry_err *err);
+void gantry_fpga_stream_destroy(struct gantry_stream *stream);
+int gantry_fpga_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+unsigned gantry_fpga_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+/* The command at the head has ended. Board thread, without the lock. */
+void gantry_fpga_finish(struct gantry_stream *stream, int status, uint32_t blast,
+			uint64_t device_ns);
+
+/* work.c: the board thread's main(). */
+void *gantry_fpga_work(void *arg);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The board's thread: it alone calls the driver and the manager of bitstreams, and runs what is at the heads of streams. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "devices/fpga/fpga.h"
+
+#define WAIT_NS	    100000u   /* for a unit to end; new commands are seen after that */
+#define MAX_IDLE_NS 10000000u /* between looks at what may be loaded */
+
+/* What the streams want, as seen under the lock. */
+struct round {
+	uint32_t nready;
+	struct gantry_stream
+		*ready[GANTRY_FPGA_MAX_STREAMS]; /* in the order in which they are served */
+	uint32_t ntasks[GANTRY_BOARD_MAX_KERNELS];
+	uint32_t nheads[GANTRY_BOARD_MAX_KERNELS];
+};
+
+static struct gantry_fpga_slot *head_of(struct gantry_stream *stream)
+{
+	return &stream->slots[stream->finished % GANTRY_FPGA_DEPTH];
+}
+
+/* The more urgent first, then who had no turn for longest. */
+static void add_ready(struct round *round, struct gantry_stream *stream)
+{
+	uint32_t i = round->nready++;
+
+	for (; i > 0; i--) {
+		const struct gantry_stream *other = round->ready[i - 1];
+
+		if (other->priority > stream->priority ||
+		    (other->priority == stream->priority && other->served <= stream->served))
+			break;
+		round->ready[i] = round->ready[i - 1];
+	}
+	round->ready[i] = stream;
+}
+
+static void collect_locked(struct gantry_dev *dev, struct round *round)
+{
+	memset(round, 0, sizeof(*round));
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream) {
+		uint32_t first = stream->finished + stream->running;
+
+		if (!stream->running && first != stream->submitted)
+			add_ready(round, stream);
+		for (uint32_t at = first; at != stream->submitted; at++) {
+			const struct gantry_cmd *cmd = &stream->slots[at % GANTRY_FPGA_DEPTH].cmd;
+
+			if (cmd->kind != GANTRY_CMD_LAUNCH)
+				continue;
+			round->ntasks[cmd->launch.kernel->number]++;
+			if (at == first && !stream->running)
+				round->nheads[cmd->launch.kernel->number]++;
+		}
+	}
+}
+
+/* ---- the end of the board ---- */
+
+/* Everything that was submitted ends; submit() refuses from now on. */
+static void lose(struct gantry_dev *dev)
+{
+	struct gantry_stream *stream;
+
+	memset(dev->launches, 0, sizeof(dev->launches));
+	dev->nrunning = 0;
+	(void)pthread_mutex_lock(&dev->lock);
+	dev->lost = true;
+	do {
+		stream = NULL;
+		gantry_list_for_each(&dev->streams, struct gantry_stream, link, s)
+			if (s->finished != s->submitted)
+				stream = s;
+		(void)pthread_mutex_unlock(&dev->lock);
+		if (stream)
+			gantry_fpga_finish(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE, 0);
+		(void)pthread_mutex_lock(&dev->lock);
+	} while (stream);
+	(void)pthread_mutex_unlock(&dev->lock);
+}
+
+/* ---- changes ---- */
+
+static void report(struct gantry_dev *dev, const struct gantry_board_action *action,
+		   const struct gantry_err *why)
+{
+	const char *name = dev->bitstreams[action->image].manifest->name;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	dev->ngiven_up++;
+	(void)gantry_err_set(&dev->last, -EIO,
+			     "bitstream %s did not load at %u in %u tries and rests: %s", name,
+			     action->place, action->ntries, why->text);
+	(void)pthread_mutex_unlock(&dev->lock);
+}
+
+/* Buffers are with the host between launches: there is nothing to save. -ENODEV: the board is lost. */
+static int change(struct gantry_dev *dev, bool *ret_changed)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_board_action action;
+
+	while ((action = gantry_board_step(dev->board, gantry_now_ns())).what !=
+	       GANTRY_BOARD_NOTHING) {
+		int r = 0;
+
+		*ret_changed = true;
+		if (action.what == GANTRY_BOARD_REPORT) {
+			report(dev, &action, &err);
+			continue;
+		}
+		if (action.what == GANTRY_BOARD_LOAD)
+			r = gantry_fpga_load(dev, action.image, action.place, &err);
+		if (r == -ENODEV)
+			return r;
+		gantry_board_did(dev->board, r, gantry_now_ns());
+	}
+	return 0;
+}
+
+/* ---- commands ---- */
+
+static unsigned char *bytes_of(const struct gantry_range *range)
+{
+	return range->mem->base + range->off;
+}
+
+static void fill(const struct gantry_cmd_fill *cmd)
+{
+	unsigned char *to = bytes_of(&cmd->dst);
+
+	if (cmd->pattern_bytes == 1) {
+		memset(to, (int)(cmd->pattern & 0xff), cmd->dst.len);
+		return;
+	}
+	for (uint64_t off = 0; off < cmd->dst.len; off += cmd->pattern_bytes)
+		memcpy(to + off, &cmd->pattern, cmd->pattern_bytes);
+}
+
+static void move(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	uint64_t began_ns = gantry_now_ns();
+
+	if (cmd->kind == GANTRY_CMD_COPY)
+		memmove(bytes_of(&cmd->copy.dst), bytes_of(&cmd->copy.src), cmd->copy.dst.len);
+	else
+		fill(&cmd->fill);
+	gantry_fpga_finish(stream, GANTRY_OK, GANTRY_BLAST_NONE, gantry_now_ns() - began_ns);
+}
+
+static struct gantry_fpga_launch *free_launch(struct gantry_dev *dev)
+{
+	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING; i++)
+		if (!dev->launches[i].stream)
+			return &dev->launches[i];
+	return NULL;
+}
+
+/* 0: it is on the board. 1: not now. A status: it has failed. -ENODEV as -errno is told by @ret_lost. */
+static int begin(struct gantry_dev *dev, struct gantry_stream *stream,
+		 const struct gantry_cmd_launch *cmd, bool *ret_lost)
+{
+	struct gantry_fpga_launch *entry = free_launch(dev);
+	struct gantry_fpga_launch launch = { .stream = stream };
+	int r;
+
+	if (!entry)
+		return 1;
+	if (gantry_fpga_bytes_of(dev, cmd, &launch.bytes) < 0)
+		return GANTRY_E_NO_MEMORY;
+	r = gantry_fpga_place(dev, launch.bytes, &launch.at);
+	if (r < 0)
+		return r == -EAGAIN ? 1 : GANTRY_E_NO_MEMORY;
+	launch.began_ns = gantry_now_ns();
+	r = gantry_board_begin(dev->board, cmd->kernel->number, launch.began_ns, &launch.unit);
+	if (r < 0)
+		return r == -EAGAIN ? 1 : GANTRY_E_IMAGE;
+	r = gantry_fpga_stage_in(dev, &launch, cmd);
+	if (r < 0) {
+		gantry_board_end(dev->board, &launch.unit, 0, gantry_now_ns());
+		*ret_lost = r == -ENODEV;
+		return GANTRY_E_DEVICE_FAULT;
+	}
+	dev->driver->write(dev->handle, gantry_fpga_region_of(launch.unit.place),
+			   gantry_fpga_window_of(dev, &launch.unit) + GANTRY_BOARD_CONTROL,
+			   GANTRY_BOARD_START);
+	*entry = launch;
+	dev->nrunning++;
+	stream->running = true;
+	return 0;
+}
+
+/* Returns whether anything came of it. */
+static bool serve(struct gantry_dev *dev, struct gantry_stream *stream, bool *ret_lost)
+{
+	const struct gantry_cmd *cmd = &head_of(stream)->cmd;
+	int r;
+
+	if (dev->host->cancelled(dev->host->cookie, cmd->tag)) {
+		gantry_fpga_finish(stream, GANTRY_E_CANCELLED, GANTRY_BLAST_CMD, 0);
+		return true;
+	}
+	if (cmd->kind != GANTRY_CMD_LAUNCH) {
+		stream->served = ++dev->turn;
+		move(stream, cmd);
+		return true;
+	}
+	r = begin(dev, stream, &cmd->launch, ret_lost);
+	if (r == 1 || *ret_lost)
+		return false;
+	stream->served = ++dev->turn;
+	if (r < 0)
+		gantry_fpga_finish(stream, r, GANTRY_BLAST_CMD, 0);
+	return true;
+}
+
+static uint64_t device_ns_of(const struct gantry_dev *dev, uint64_t cycles, uint64_t wall_ns)
+{
+	if (!dev->info.clock_hz)
+		return wall_ns;
+	return (uint64_t)((double)cycles * 1e9 / (double)dev->info.clock_hz);
+}
+
+/* The launch has ended; -ENODEV: with the board. */
+static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64_t control)
+{
+	uint32_t region = gantry_fpga_region_of(launch->unit.place);
+	uint32_t window = gantry_fpga_window_of(dev, &launch->unit);
+	struct gantry_stream *stream = launch->stream;
+	uint64_t now_ns = gantry_now_ns(), wall_ns = now_ns - launch->began_ns, cycles;
+	int r = 0, status = GANTRY_OK;
+
+	cycles = dev->driver->read(dev->handle, region, window + GANTRY_BOARD_CYCLES);
+	dev->driver->write(dev->handle, region, window + GANTRY_BOARD_CONTROL, GANTRY_BOARD_DONE);
+	if (control & GANTRY_BOARD_REFUSED)
+		status = GANTRY_E_KERNEL;
+	else
+		r = gantry_fpga_stage_out(dev, launch, &head_of(stream)->cmd.launch);
+	if (r == -ENODEV)
+		return r;
+	if (r < 0)
+		status = GANTRY_E_DEVICE_FAULT;
+	gantry_board_end(dev->board, &launch->unit, status == GANTRY_OK ? wall_ns : 0, now_ns);
+	launch->stream = NULL;
+	dev->nrunning--;
+	gantry_fpga_finish(stream, status,
+			   status == GANTRY_OK ? GANTRY_BLAST_NONE : GANTRY_BLAST_CMD,
+			   device_ns_of(dev, cycles, wall_ns));
+	return 0;
+}
+
+/* Launches that have ended; a count, or -ENODEV. */
+static int reap(struct gantry_dev *dev)
+{
+	int count = 0, r = 0;
+
+	if (dev->nrunning == 0)
+		return 0;
+	r = dev->driver->wait(dev->handle, WAIT_NS);
+	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING && r >= 0; i++) {
+		struct gantry_fpga_launch *launch = &dev->launches[i];
+		uint64_t control;
+
+		if (!launch->stream)
+			continue;
+		control = dev->driver->read(dev->handle, gantry_fpga_region_of(launch->unit.place),
+					    gantry_fpga_window_of(dev, &launch->unit) +
+						    GANTRY_BOARD_CONTROL);
+		if (!(control & GANTRY_BOARD_DONE))
+			continue;
+		r = end(dev, launch, control);
+		count++;
+	}
+	return r < 0 ? -ENODEV : count;
+}
+
+/* ---- the loop ---- */
+
+/* One pass over all there is to do; 1: something came of it, 0: nothing, -ENODEV. */
+static int pass(struct gantry_dev *dev, const struct round *round)
+{
+	bool progress = false, lost = false;
+	int r;
+
+	for (uint32_t k = 0; k < GANTRY_BOARD_MAX_KERNELS; k++)
+		gantry_board_demand(dev->board, k, round->ntasks[k], round->nheads[k],
+				    gantry_now_ns());
+	r = change(dev, &progress);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < round->nready && !lost; i++)
+		progress = serve(dev, round->ready[i], &lost) || progress;
+	r = lost ? -ENODEV : reap(dev);
+	return r < 0 ? r : progress || r > 0;
+}
+
+/* Until something is submitted, or it is time to look at what may be loaded. */
+static void sleep_locked(struct gantry_dev *dev, bool waiting)
+{
+	uint64_t due_ns = gantry_board_due_ns(dev->board), now_ns = gantry_now_ns();
+	struct timespec until;
+	uint64_t ns;
+
+	if (!waiting) {
+		(void)pthread_cond_wait(&dev->work, &dev->lock);
+		return;
+	}
+	ns = due_ns > now_ns ? due_ns - now_ns : 0;
+	ns = ns > MAX_IDLE_NS ? MAX_IDLE_NS : ns;
+	(void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
+	until.tv_nsec += (long)ns;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void)pthread_cond_timedwait(&dev->work, &dev->lock, &until);
+}
+
+void *gantry_fpga_work(void *arg)
+{
+	struct gantry_dev *dev = arg;
+	static _Thread_local struct round round;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	while (!dev->stopping) {
+		collect_locked(dev, &round);
+		/* Without progress, and nothing at work whose end driver->wait() would wait for. */
+		if (dev->lost || (dev->nrunning == 0 && (round.nready == 0 || r == 0))) {
+			bool waiting = !dev->lost && round.nready > 0;
+
+			r = 1;
+			sleep_locked(dev, waiting);
+			continue;
+		}
+		(void)pthread_mutex_unlock(&dev->lock);
+		r = pass(dev, &round);
+		if (r < 0)
+			lose(dev);
+		(void)pthread_mutex_lock(&dev->lock);
+	}
+	(void)pthread_mutex_unlock(&dev->lock);
+	return NULL;
+}

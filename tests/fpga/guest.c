@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT" or "scale COUNT" from standard input: so many launches of that kernel on
+ * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "guest-shim/gantry.h"
+
+#define N 4096u
+
+static struct gantry_session *session;
+static gantry_queue queue;
+static gantry_buffer buffers[3];
+static int32_t values[3][N];
+
+static int answer(int status, uint64_t value)
+{
+	if (status < 0)
+		printf("err %d %s\n", status, gantry_last_error());
+	else
+		printf("ok %" PRIu64 "\n", value);
+	return status;
+}
+
+static int open_session(void)
+{
+	const struct gantry_queue_options options = { .kind = GANTRY_KIND_FPGA };
+	struct gantry_props props;
+	int r = gantry_open(NULL, NULL, &session);
+
+	if (r == 0)
+		r = gantry_props_get(session, GANTRY_KIND_ANY, &props);
+	if (r == 0)
+		r = gantry_queue_open(session, &options, &queue);
+	for (int i = 0; i < 3 && r == 0; i++)
+		r = gantry_alloc(session, sizeof(values[i]), 0, &buffers[i]);
+	return answer(r, r < 0 ? 0 : props.session_id);
+}
+
+static int submit(const char *kernel, const void *args, uint32_t args_bytes,
+		  const struct gantry_access *access, uint32_t naccess, uint32_t count)
+{
+	struct gantry_task task = {
+		.args = args, .args_bytes = args_bytes, .access = access, .naccess = naccess
+	};
+	gantry_ticket last;
+	int r = gantry_kernel_find(session, kernel, NULL, &task.kernel);
+
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = gantry_submit(session, queue, &task, 1, &last);
+	if (r == 0)
+		r = gantry_wait(session, &last, 1, GANTRY_FOREVER);
+	return r;
+}
+
+static int vadd(uint32_t count)
+{
+	const struct {
+		uint64_t a, b, c, n;
+	} args = { .n = N };
+	const struct gantry_access access[] = {
+		{ .buffer = buffers[0], .mode = GANTRY_R, .arg_off = 0 },
+		{ .buffer = buffers[1], .mode = GANTRY_R, .arg_off = 8 },
+		{ .buffer = buffers[2], .mode = GANTRY_W, .arg_off = 16 },
+	};
+
+	return submit("board_vadd", &args, sizeof(args), access, 3, count);
+}
+
+static int scale(uint32_t count)
+{
+	const struct {
+		uint64_t a, c;
+		int32_t factor, pad;
+		uint64_t n;
+	} args = { .factor = -3, .n = N };
+	const struct gantry_access access[] = {
+		{ .buffer = buffers[0], .mode = GANTRY_R, .arg_off = 0 },
+		{ .buffer = buffers[2], .mode = GANTRY_W, .arg_off = 8 },
+	};
+
+	return submit("board_scale", &args, sizeof(args), access, 2, count);
+}
+
+static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
+{
+	int is_vadd = strcmp(kernel, "vadd") == 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < N; i++) {
+		values[0][i] = (int32_t)(i * 2654435761u);
+		values[1][i] = (int32_t)(i * 40503u);
+	}
+	for (int i = 0; i < 2 && r == 0; i++)
+		r = gantry_write(session, buffers[i], 0, values[i], sizeof(values[i]));
+	if (r == 0)
+		r = is_vadd ? vadd(count) : scale(count);
+	if (r == 0)
+		r = gantry_read(session, buffers[2], 0, values[2], sizeof(values[2]));
+	*ret_wrong = 0;
+	for (uint32_t i = 0; i < N && r == 0; i++) {
+		uint32_t a = (uint32_t)values[0][i], b = (uint32_t)values[1][i];
+
+		*ret_wrong += (uint32_t)values[2][i] != (is_vadd ? a + b : a * (uint32_t)-3);
+	}
+	return r;
+}
+
+int main(void)
+{
+	char line[64], kernel[32];
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (open_session() < 0)
+		return 1;
+	while (fgets(line, sizeof(line), stdin)) {
+		uint32_t count;
+		uint64_t wrong = 0;
+		int r;
+
+		if (sscanf(line, "%31s %" SCNu32, kernel, &count) != 2)
+			return 2;
+		r = run(kernel, count, &wrong);
+		(void)answer(r, wrong);
+	}
+	gantry_close(session);
+	return 0;
+}

@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fpga backend over the test board, under the contract checker: results, sharing, changes of images, and boards that fail. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "base/sha256.h"
+#include "base/str.h"
+#include "devices/registry.h"
+#include "tests/unit/runner.h"
+
+#define VADD	"kernel vadd r:i32*,r:i32*,w:i32*,u64 window 0 run 100us pure\n"
+#define SCALE	"kernel scale r:i32*,w:i32*,i32,u64 window 0 run 100us pure\n"
+#define STENCIL "kernel stencil r:i32*,w:i32*,u32,u32 window 0 run 100us pure\n"
+#define PAIR                                                   \
+	"kernel vadd r:i32*,r:i32*,w:i32*,u64 window 0 pure\n" \
+	"kernel scale r:i32*,w:i32*,i32,u64 window 1 pure\n"
+#define N	   1024u
+#define MAX_PUT	   8u
+#define TIMEOUT_NS (15 * GANTRY_NS_PER_S)
+
+static char folder[64];
+static char images_opt[96];
+static const char *put_names[MAX_PUT];
+static unsigned int nput;
+static struct gantry_device device;
+static uint32_t nwakes; /* atomic; a futex */
+static uint32_t cancel; /* atomic: everything is to be cancelled */
+static uint64_t last_tag;
+
+static void wake(void *cookie)
+{
+	(void)cookie;
+	gantry_fetch_add(&nwakes, 1);
+	(void)gantry_futex_wake(&nwakes, 1);
+}
+
+static int cancelled(void *cookie, uint64_t tag)
+{
+	(void)cookie;
+	(void)tag;
+	return (int)gantry_load_acquire(&cancel);
+}
+
+static const struct gantry_device_host host = { .wake = wake, .cancelled = cancelled };
+
+/* ---- the directory of bitstreams ---- */
+
+static void put_file(const char *name, const char *suffix, const void *bytes, size_t len)
+{
+	char path[192];
+
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/%s%s", folder, name, suffix);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(gantry_write_all(fd, bytes, len), 0);
+	gantry_fd_close(fd);
+}
+
+/* Bitstream @name for both regions, with these kernels, whatever it really has. */
+static void put(const char *name, const char *kernels)
+{
+	char path[512], text[1024], hex[2 * GANTRY_SHA256_BYTES + 1];
+	uint8_t hash[GANTRY_SHA256_BYTES];
+	struct gantry_sha256 sha;
+	size_t len;
+	char *bytes;
+
+	if (!folder[0]) {
+		(void)snprintf(folder, sizeof(folder), "/tmp/gantry-fpga-XXXXXX");
+		ck_assert_ptr_nonnull(mkdtemp(folder));
+		(void)snprintf(images_opt, sizeof(images_opt), "images=%s", folder);
+	}
+	(void)snprintf(path, sizeof(path), "%s/%s.bit", BITSTREAMS, name);
+	ck_assert_int_eq(gantry_file_read(path, 64 << 20, &bytes, &len), 0);
+	gantry_sha256_init(&sha);
+	gantry_sha256_add(&sha, bytes, len);
+	gantry_sha256_end(&sha, hash);
+	(void)gantry_hex_encode(hash, sizeof(hash), hex, sizeof(hex));
+	(void)snprintf(
+		text, sizeof(text),
+		"bitstream %s 1\nboard two-regions\nload 0 %s.bit %s\nload 1 %s.bit %s\nconfigure 2ms\nmemory kept\n%s",
+		name, name, hex, name, hex, kernels);
+	put_file(name, ".bit", bytes, len);
+	put_file(name, ".bitstream", text, strlen(text));
+	free(bytes);
+	put_names[nput++] = name;
+}
+
+static void drop_all(void)
+{
+	char path[192];
+
+	for (unsigned int i = 0; i < nput; i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s.bit", folder, put_names[i]);
+		(void)unlink(path);
+		(void)snprintf(path, sizeof(path), "%s/%s.bitstream", folder, put_names[i]);
+		(void)unlink(path);
+	}
+	(void)rmdir(folder);
+}
+
+static void put_three(void)
+{
+	put("vadd", VADD);
+	put("scale", SCALE);
+	put("stencil", STENCIL);
+}
+
+/* ---- the device ---- */
+
+static int try_open(const char *board, const char *more, struct gantry_device *ret_device,
+		    struct gantry_err *err)
+{
+	char board_opt[160];
+	const char *opts[] = { "filters=contract", "driver=" DRIVER, images_opt, board_opt, more };
+	const struct gantry_device_conf conf = {
+		.name = "fpga0", .backend = "fpga", .nopts = more ? 5 : 4, .opts = opts
+	};
+
+	(void)snprintf(board_opt, sizeof(board_opt), "board=%s", board);
+	return gantry_device_open(&conf, &host, ret_device, err);
+}
+
+static void device_open(const char *board, const char *more)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	ck_assert_msg(try_open(board, more, &device, &err) == 0, "%s", err.text);
+	if (device.backend->thread_enter)
+		ck_assert_int_eq(device.backend->thread_enter(device.dev, &err), 0);
+}
+
+static void device_close(void)
+{
+	gantry_device_close(&device);
+	drop_all();
+	gantry_unit_forgive(); /* what the driver keeps */
+}
+
+static struct gantry_stream *stream_of(int32_t priority)
+{
+	const struct gantry_stream_attr attr = { .priority = priority };
+	struct gantry_stream *stream;
+
+	ck_assert_int_eq(device.backend->stream_create(device.dev, &attr, &stream, NULL), 0);
+	return stream;
+}
+
+static struct gantry_signature sigs[8];
+static unsigned int nsigs;
+
+static struct gantry_kernel *kernel_of(const char *bitstream, const char *name, const char *sig)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_kernel *kernel;
+	struct gantry_image *image;
+	char path[192];
+
+	(void)snprintf(path, sizeof(path), "%s/%s.bitstream", folder, bitstream);
+	ck_assert_msg(device.backend->image_load(device.dev, path, NULL, 0, &image, &err) == 0,
+		      "%s", err.text);
+	ck_assert_int_eq(gantry_signature_parse(sig, &sigs[nsigs], NULL), 0);
+	ck_assert_msg(device.backend->kernel_get(image, name, &sigs[nsigs], &kernel, &err) == 0,
+		      "%s", err.text);
+	nsigs++;
+	return kernel;
+}
+
+static struct gantry_mem *mem_of(void *base, uint64_t len)
+{
+	struct gantry_mem *mem;
+
+	ck_assert_int_eq(device.backend->mem_host(device.dev, base, len, &mem, NULL), 0);
+	return mem;
+}
+
+static struct gantry_cmd launch_of(struct gantry_kernel *kernel, uint32_t nargs)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_LAUNCH };
+
+	cmd.launch.kernel = kernel;
+	cmd.launch.nargs = nargs;
+	return cmd;
+}
+
+static void arg(struct gantry_cmd *cmd, uint32_t i, struct gantry_mem *mem, uint64_t off,
+		uint64_t len)
+{
+	cmd->launch.args[i].range = (struct gantry_range){ .mem = mem, .off = off, .len = len };
+}
+
+static int submit(struct gantry_stream *stream, struct gantry_cmd *cmd)
+{
+	cmd->tag = ++last_tag;
+	return device.backend->submit(stream, cmd);
+}
+
+static void wait_for(struct gantry_done *ret_done, unsigned int n)
+{
+	uint64_t deadline_ns = gantry_now_ns() + TIMEOUT_NS;
+	unsigned int count = 0;
+
+	while (count < n) {
+		uint32_t seen = gantry_load_acquire(&nwakes);
+
+		count += device.backend->poll(device.dev, ret_done + count, n - count);
+		ck_assert_msg(gantry_now_ns() < deadline_ns, "%u of %u ended", count, n);
+		if (count < n)
+			(void)gantry_futex_wait(&nwakes, seen, gantry_now_ns() + 100000000u);
+	}
+}
+
+static struct gantry_done run(struct gantry_stream *stream, struct gantry_cmd *cmd)
+{
+	struct gantry_done done;
+
+	ck_assert_int_eq(submit(stream, cmd), 0);
+	wait_for(&done, 1);
+	ck_assert_uint_eq(done.tag, cmd->tag);
+	return done;
+}
+
+/* ---- work ---- */
+
+static int32_t in_a[N], in_b[N], out[8][N];
+
+static void fill_inputs(void)
+{
+	for (uint32_t i = 0; i < N; i++) {
+		in_a[i] = (int32_t)(i * 2654435761u);
+		in_b[i] = (int32_t)(i * 40503u + 1);
+	}
+}
+
+static struct gantry_cmd vadd_of(struct gantry_kernel *kernel, int32_t *to, uint64_t n)
+{
+	struct gantry_cmd cmd = launch_of(kernel, 4);
+
+	arg(&cmd, 0, mem_of(in_a, sizeof(in_a)), 0, sizeof(in_a));
+	arg(&cmd, 1, mem_of(in_b, sizeof(in_b)), 0, sizeof(in_b));
+	arg(&cmd, 2, mem_of(to, 4ull * N), 0, 4ull * N);
+	cmd.launch.args[3].value.u64 = n;
+	return cmd;
+}
+
+static struct gantry_cmd scale_of(struct gantry_kernel *kernel, int32_t *to, int32_t factor)
+{
+	struct gantry_cmd cmd = launch_of(kernel, 4);
+
+	arg(&cmd, 0, mem_of(in_a, sizeof(in_a)), 0, sizeof(in_a));
+	arg(&cmd, 1, mem_of(to, 4ull * N), 0, 4ull * N);
+	cmd.launch.args[2].value.i32 = factor;
+	cmd.launch.args[3].value.u64 = N;
+	return cmd;
+}
+
+static struct gantry_cmd stencil_of(struct gantry_kernel *kernel, int32_t *to)
+{
+	struct gantry_cmd cmd = launch_of(kernel, 4);
+
+	arg(&cmd, 0, mem_of(in_a, sizeof(in_a)), 0, sizeof(in_a));
+	arg(&cmd, 1, mem_of(to, 4ull * N), 0, 4ull * N);
+	cmd.launch.args[2].value.u32 = 32;
+	cmd.launch.args[3].value.u32 = N / 32;
+	return cmd;
+}
+
+static void check_vadd(const int32_t *got, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (got[i] != (int32_t)((uint32_t)in_a[i] + (uint32_t)in_b[i]))
+			ck_abort_msg("vadd: element %u is %d", i, got[i]);
+}
+
+static void check_scale(const int32_t *got, int32_t factor)
+{
+	for (uint32_t i = 0; i < N; i++)
+		if (got[i] != (int32_t)((uint32_t)in_a[i] * (uint32_t)factor))
+			ck_abort_msg("scale: element %u is %d", i, got[i]);
+}
+
+static uint32_t cell(int x, int y)
+{
+	return x < 0 || y < 0 || x >= 32 || y >= (int)(N / 32) ? 0 : (uint32_t)in_a[32 * y + x];
+}
+
+static void check_stencil(const int32_t *got)
+{
+	for (int i = 0; i < (int)N; i++) {
+		int x = i % 32, y = i / 32;
+		uint32_t expected = 4 * cell(x, y) - cell(x - 1, y) - cell(x + 1, y) -
+				    cell(x, y - 1) - cell(x, y + 1);
+
+		if ((uint32_t)got[i] != expected)
+			ck_abort_msg("stencil: element %d is %d", i, got[i]);
+	}
+}
+
+/* ---- tests ---- */
+
+START_TEST(test_open_says_what_is_wrong)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_device none;
+
+	put_three();
+	ck_assert_int_eq(try_open("speed=3", NULL, &none, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "board: no such option"));
+	ck_assert_int_eq(try_open("", "mode=fast", &none, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "mode: \"fast\" is not auto, single or spatial"));
+	ck_assert_int_eq(try_open("", "age=soon", &none, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "age"));
+	put_file("scale", ".bit", "bits", 4);
+	ck_assert_int_eq(try_open("", NULL, &none, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "scale.bit is not the file that the manifest"));
+	put_file("scale", ".bitstream", "bitstream scale 1\nboard b\n", 26);
+	ck_assert_int_eq(try_open("", NULL, &none, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "scale.bitstream: "));
+	drop_all();
+	gantry_unit_forgive();
+}
+END_TEST
+
+START_TEST(test_one_process_has_the_board)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_device second;
+	char lock[] = "/tmp/gantry-fpga-lock-XXXXXX", options[64];
+	int fd = mkstemp(lock);
+
+	ck_assert_int_ge(fd, 0);
+	(void)snprintf(options, sizeof(options), "lock=%s", lock);
+	put_three();
+	device_open(options, NULL);
+	ck_assert_uint_eq(device.info.kind, GANTRY_KIND_FPGA);
+	ck_assert(device.info.caps & GANTRY_CAP_EXCLUSIVE);
+	ck_assert_int_eq(try_open(options, NULL, &second, &err), -EBUSY);
+	ck_assert_ptr_nonnull(strstr(err.text, "board: another process has the board"));
+	gantry_fd_close(fd);
+	(void)unlink(lock);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
+{
+	struct gantry_stream *stream;
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+	struct gantry_mem *mem;
+	int32_t *seen;
+	int fd;
+
+	put_three();
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	ck_assert_int_eq(gantry_memfd_create("fpga", sizeof(in_a), 0, &fd), 0);
+	ck_assert_int_eq(device.backend->mem_import(device.dev, fd, 0, sizeof(in_a), &mem, NULL),
+			 0);
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N - 1);
+	arg(&cmd, 2, mem, 0, sizeof(in_a));
+	done = run(stream, &cmd);
+	ck_assert_int_eq(done.status, GANTRY_OK);
+	ck_assert_uint_gt(done.device_ns, 0);
+	seen = mmap(NULL, sizeof(in_a), PROT_READ, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(seen, MAP_FAILED);
+	check_vadd(seen, N - 1);
+	ck_assert_int_eq(seen[N - 1], 0); /* what the kernel does not write stays */
+	munmap(seen, sizeof(in_a));
+	gantry_fd_close(fd);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_copies_and_fills_keep_their_order_with_launches)
+{
+	struct gantry_cmd fill = { .kind = GANTRY_CMD_FILL }, copy = { .kind = GANTRY_CMD_COPY };
+	struct gantry_stream *stream;
+	struct gantry_cmd cmd;
+	struct gantry_done done[4];
+
+	put_three();
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	cmd = scale_of(kernel_of("scale", "scale", "r:i32*,w:i32*,i32,u64"), out[0], 3);
+	fill.fill.dst = (struct gantry_range){ mem_of(out[0], sizeof(out[0])), 0, sizeof(out[0]) };
+	fill.fill.pattern = 0x0102030405060708;
+	fill.fill.pattern_bytes = 8;
+	copy.copy.src = (struct gantry_range){ mem_of(out[0], sizeof(out[0])), 0, 2048 };
+	copy.copy.dst = (struct gantry_range){ mem_of(out[1], sizeof(out[1])), 2048, 2048 };
+	ck_assert_int_eq(submit(stream, &fill), 0);
+	ck_assert_int_eq(submit(stream, &cmd), 0);
+	ck_assert_int_eq(submit(stream, &copy), 0);
+	fill.fill.pattern_bytes = 1;
+	ck_assert_int_eq(submit(stream, &fill), 0);
+	wait_for(done, 4);
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(done[i].status, GANTRY_OK);
+	ck_assert_int_eq(out[1][512], (int32_t)((uint32_t)in_a[0] * 3));
+	ck_assert_int_eq(out[1][1023], (int32_t)((uint32_t)in_a[511] * 3));
+	ck_assert_int_eq(out[0][7], 0x08080808);
+	device_close();
+}
+END_TEST
+
+static const struct {
+	const char *mode;
+	const char *board;
+} mixes[] = {
+	{ "mode=auto", "" },
+	{ "mode=single", "load_ms=3" },
+	{ "mode=spatial", "" },
+	{ "age=20ms", "memory_lost=1 load_ms=1" },
+};
+
+/* Three kernels for two regions, five streams: images have to be changed, and every result is right. */
+START_TEST(test_streams_of_several_kernels_share_the_board)
+{
+	struct gantry_kernel *vadd, *scale, *stencil;
+	struct gantry_done done[60];
+
+	put_three();
+	put("pair", PAIR);
+	device_open(mixes[_i].board, mixes[_i].mode);
+	fill_inputs();
+	vadd = kernel_of("pair", "vadd", "r:i32*,r:i32*,w:i32*,u64");
+	scale = kernel_of("pair", "scale", "r:i32*,w:i32*,i32,u64");
+	stencil = kernel_of("vadd", "stencil", "r:i32*,w:i32*,u32,u32");
+	for (int s = 0; s < 5; s++) {
+		struct gantry_stream *stream = stream_of(s == 4);
+		struct gantry_cmd cmd = s % 3 == 0   ? vadd_of(vadd, out[s], N)
+					: s % 3 == 1 ? scale_of(scale, out[s], s + 5)
+						     : stencil_of(stencil, out[s]);
+
+		for (int i = 0; i < 12; i++)
+			ck_assert_int_eq(submit(stream, &cmd), 0);
+	}
+	wait_for(done, 60);
+	for (int i = 0; i < 60; i++)
+		ck_assert_int_eq(done[i].status, GANTRY_OK);
+	check_vadd(out[0], N);
+	check_scale(out[1], 6);
+	check_stencil(out[2]);
+	check_vadd(out[3], N);
+	check_scale(out[4], 9);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_refused_arguments_hurt_their_command_only)
+{
+	struct gantry_kernel *vadd;
+	struct gantry_stream *stream;
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+
+	put_three();
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	vadd = kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64");
+	cmd = vadd_of(vadd, out[0], N + 1);
+	done = run(stream, &cmd);
+	ck_assert_int_eq(done.status, GANTRY_E_KERNEL);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	ck_assert_int_eq(out[0][0], 0);
+	cmd = vadd_of(vadd, out[0], N);
+	ck_assert_int_eq(run(stream, &cmd).status, GANTRY_OK);
+	check_vadd(out[0], N);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_grid_is_refused)
+{
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("", NULL);
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	cmd.launch.grid[0] = 2;
+	ck_assert_int_eq(submit(stream_of(0), &cmd), -EINVAL);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_kernel_get_knows_names_and_arguments)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_signature sig;
+	struct gantry_kernel *kernel = NULL;
+	struct gantry_image *image;
+	char path[192];
+
+	put_three();
+	device_open("", NULL);
+	(void)snprintf(path, sizeof(path), "%s/vadd.bit", folder);
+	ck_assert_int_eq(device.backend->image_load(device.dev, path, NULL, 0, &image, &err),
+			 -ENOEXEC);
+	(void)snprintf(path, sizeof(path), "%s/vadd.bitstream", folder);
+	ck_assert_int_eq(device.backend->image_load(device.dev, path, NULL, 0, &image, &err), 0);
+	ck_assert_int_eq(gantry_signature_parse("r:i32*,r:i32*,w:i32*,u32", &sig, NULL), 0);
+	ck_assert_int_eq(device.backend->kernel_get(image, "vadd", &sig, &kernel, &err), -EINVAL);
+	ck_assert_int_eq(device.backend->kernel_get(image, "nobody", &sig, &kernel, &err), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(err.text, "nobody"));
+	ck_assert_ptr_null(kernel);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_launch_that_no_board_has_room_for_says_so_and_others_wait_for_theirs)
+{
+	struct gantry_kernel *vadd;
+	struct gantry_cmd cmd;
+	struct gantry_done done[8];
+
+	/* Room for one launch at a time. */
+	put("vadd", VADD);
+	device_open("memory=16384", NULL);
+	fill_inputs();
+	vadd = kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64");
+	for (int s = 0; s < 4; s++) {
+		cmd = vadd_of(vadd, out[s], N);
+		ck_assert_int_eq(submit(stream_of(0), &cmd), 0);
+	}
+	wait_for(done, 4);
+	for (int s = 0; s < 4; s++) {
+		ck_assert_int_eq(done[s].status, GANTRY_OK);
+		check_vadd(out[s], N);
+	}
+	arg(&cmd, 2, mem_of(out, sizeof(out)), 0, 3 * sizeof(out[0]));
+	done[0] = run(stream_of(0), &cmd);
+	ck_assert_int_eq(done[0].status, GANTRY_E_NO_MEMORY);
+	ck_assert_uint_eq(done[0].blast, GANTRY_BLAST_CMD);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_failed_loading_is_tried_again)
+{
+	struct gantry_device_health health;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("fail_loads=2", NULL);
+	fill_inputs();
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_OK);
+	check_vadd(out[0], N);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_uint_eq(health.nfaults, 0);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_image_that_does_not_load_is_reported_and_others_go_on)
+{
+	struct gantry_device_health health;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+
+	put_three();
+	/* Twice in each of two regions. */
+	device_open("fail_loads=4", "retries=1");
+	fill_inputs();
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	done = run(stream_of(0), &cmd);
+	ck_assert_int_eq(done.status, GANTRY_E_IMAGE);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_uint_eq(health.nfaults, 2);
+	ck_assert_ptr_nonnull(strstr(err.text, "bitstream vadd did not load at "));
+	ck_assert_ptr_nonnull(strstr(err.text, "the configuration port reports an error"));
+	cmd = scale_of(kernel_of("scale", "scale", "r:i32*,w:i32*,i32,u64"), out[1], 7);
+	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_OK);
+	check_scale(out[1], 7);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_manifest_that_lies_about_its_kernels_is_found_out)
+{
+	static const char *const lies[] = {
+		"kernel scale r:i32*,w:i32*,i32 window 0\n",
+		"kernel scale r:i32*,w:i32*,i32,u64 window 1\n",
+		"kernel scale r:i32*,w:i32*,i32,u64 window 0 units 2\n",
+	};
+	struct gantry_device_health health;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_cmd cmd;
+
+	put("scale", lies[_i]);
+	device_open("", "retries=0");
+	fill_inputs();
+	if (_i == 0) {
+		cmd = scale_of(kernel_of("scale", "scale", "r:i32*,w:i32*,i32"), out[0], 7);
+		cmd.launch.nargs = 3;
+	} else {
+		cmd = scale_of(kernel_of("scale", "scale", "r:i32*,w:i32*,i32,u64"), out[0], 7);
+	}
+	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_E_IMAGE);
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_ptr_nonnull(strstr(err.text, "holds no kernel scale"));
+	device_close();
+}
+END_TEST
+
+START_TEST(test_failed_copy_to_the_board_fails_its_launch_only)
+{
+	struct gantry_stream *stream;
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+
+	put_three();
+	device_open("fail_copies=1", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	done = run(stream, &cmd);
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_FAULT);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	ck_assert_int_eq(run(stream, &cmd).status, GANTRY_OK);
+	check_vadd(out[0], N);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_lost_board_ends_everything_and_takes_nothing_more)
+{
+	struct gantry_device_health health;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_kernel *vadd;
+	struct gantry_cmd cmd;
+	struct gantry_done done[8];
+	unsigned int nsubmitted = 0;
+
+	put_three();
+	device_open("lost_after=0", NULL);
+	fill_inputs();
+	vadd = kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64");
+	cmd = vadd_of(vadd, out[0], N);
+	for (int s = 0; s < 4; s++) {
+		struct gantry_stream *stream = stream_of(0);
+
+		/* The first of them may find the board lost already. */
+		for (int i = 0; i < 2; i++)
+			if (submit(stream, &cmd) == 0)
+				nsubmitted++;
+	}
+	ck_assert_uint_ge(nsubmitted, 1);
+	wait_for(done, nsubmitted);
+	for (unsigned int i = 0; i < nsubmitted; i++) {
+		ck_assert_int_eq(done[i].status, GANTRY_E_DEVICE_LOST);
+		ck_assert_uint_eq(done[i].blast, GANTRY_BLAST_DEVICE);
+	}
+	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), -EIO);
+	ck_assert_str_eq(err.text, "the board is gone");
+	device_close();
+}
+END_TEST
+
+START_TEST(test_cancelled_launch_changes_nothing)
+{
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("", NULL);
+	fill_inputs();
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	gantry_store_release(&cancel, 1);
+	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_E_CANCELLED);
+	ck_assert_int_eq(out[0][1], 0);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_close_does_not_wait_for_what_is_queued)
+{
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("load_ms=20", NULL);
+	fill_inputs();
+	cmd = stencil_of(kernel_of("stencil", "stencil", "r:i32*,w:i32*,u32,u32"), out[0]);
+	for (int s = 0; s < 8; s++) {
+		struct gantry_stream *stream = stream_of(0);
+
+		while (submit(stream, &cmd) == 0)
+			;
+	}
+	device_close();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("fpga backend");
+	TCase *tc = gantry_unit_case(suite, "backend");
+
+	tcase_add_test(tc, test_open_says_what_is_wrong);
+	tcase_add_test(tc, test_one_process_has_the_board);
+	tcase_add_test(tc, test_kernel_works_on_memory_behind_a_descriptor);
+	tcase_add_test(tc, test_copies_and_fills_keep_their_order_with_launches);
+	tcase_add_loop_test(tc, test_streams_of_several_kernels_share_the_board, 0,
+			    (int)GANTRY_ARRAY_SIZE(mixes));
+	tcase_add_test(tc, test_refused_arguments_hurt_their_command_only);
+	tcase_add_test(tc, test_grid_is_refused);
+	tcase_add_test(tc, test_kernel_get_knows_names_and_arguments);
+	tcase_add_test(tc,
+		       test_launch_that_no_board_has_room_for_says_so_and_others_wait_for_theirs);
+	tcase_add_test(tc, test_failed_loading_is_tried_again);
+	tcase_add_test(tc, test_image_that_does_not_load_is_reported_and_others_go_on);
+	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
+	tcase_add_test(tc, test_failed_copy_to_the_board_fails_its_launch_only);
+	tcase_add_test(tc, test_lost_board_ends_everything_and_takes_nothing_more);
+	tcase_add_test(tc, test_cancelled_launch_changes_nothing);
+	tcase_add_test(tc, test_close_does_not_wait_for_what_is_queued);
+	return gantry_unit_run(suite);
+}
