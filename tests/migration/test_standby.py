@@ -383,6 +383,34 @@ def test_session_of_a_machine_moves_into_the_memory_of_the_other_machine(t):
             harness.wait_until(lambda: not hosts.south.sessions(), "the session's end")
 
 
+def test_memory_that_another_program_has_left_is_cleared_first(t):
+    with two(north_tenant=MACHINE, south_tenant=MACHINE) as hosts, machine(hosts.north) as first, \
+            machine(hosts.south) as second:
+        guest = in_machine(hosts.north, first, open_with=f"open {40 << 20}")
+        run_chain(guest)
+        for early in (True, False):     # who waits for the session, and who comes after it
+            here, there = (hosts.north, hosts.south) if early else (hosts.south, hosts.north)
+            vm = second if early else first
+            other = in_machine(there, vm, open_with=f"open {40 << 20}")
+            other.do(f"alloc 0 {32 << 20} 1")
+            other.do(f"fill 0 0 {32 << 20} 7")
+            other.do("wait 0")
+            key, held = leave(guest)
+            standby = in_machine(there, vm, open_with=None)
+            if early:
+                standby.start(f"adopt {key} 60000")
+            other.end()
+            migrate(hosts, here, guest.session if early else here.sessions()[0]["session_id"])
+            if not early:
+                standby.start(f"adopt {key} 60000")
+            standby.finish("adopt", 60)
+            standby.do("found")
+            standby.do("holds 0 " + " ".join(held))
+            t.equal(run_chain(standby), (2 if early else 3) * puppet.chain_value(40))
+            guest.end()
+            guest = standby
+
+
 def test_machine_whose_memory_is_too_small_is_told_and_the_session_waits_on(t):
     small = {"ivshmem": "yes", "ivshmem_size": "16M"}
     with two(north_tenant=MACHINE, south_tenant=small) as hosts, machine(hosts.north) as first:
