@@ -89,9 +89,9 @@ struct gantry_counters {
 	uint64_t vm_migrations_half;
 	uint64_t vm_pause_ns; /* of the latest that was done */
 	uint64_t vm_downtime_ns;
-	uint64_t adoptions;	       /* sessions that came and that a program took over */
-	uint64_t adoptions_refused;    /* programs whose key no session here has */
-	uint64_t unadopted;	       /* sessions that came and ended because nobody did */
+	uint64_t adoptions;	    /* sessions that came and that a program took over */
+	uint64_t adoptions_refused; /* programs whose key no session here has */
+	uint64_t unadopted;	    /* sessions that came and ended because nobody did */
 	uint64_t
 		adoption_ns_last; /* from the arrival of one to its program's WELCOME, the latest */
 };
