@@ -171,18 +171,42 @@ static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 	return 0;
 }
 
+/* As it is once the agent knows who serves it: one that has only just begun has to ask its workers first. */
+static int settled_session(struct gantry_ctl *ctl, uint64_t session_id,
+			   Gantry__Admin__AdminReply **ret_reply)
+{
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	uint64_t deadline_ns = gantry_ctl_deadline(ctl);
+
+	for (;;) {
+		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+		Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+		Gantry__Admin__SessionFilter filter = GANTRY__ADMIN__SESSION_FILTER__INIT;
+		int r;
+
+		filter.session_id = session_id;
+		request.body_case = REQUEST(SESSION_LIST);
+		request.session_list = &filter;
+		r = gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_SESSIONS,
+				   &reply);
+		if (r)
+			return r;
+		if (reply->sessions->n_sessions == 0 ||
+		    strcmp(reply->sessions->sessions[0]->state, "restored") != 0 ||
+		    gantry_deadline_passed(deadline_ns)) {
+			*ret_reply = GANTRY_TAKE_PTR(reply);
+			return 0;
+		}
+		(void)nanosleep(&pause, NULL); /* cut short: it is asked sooner */
+	}
+}
+
 /* Another agent serves, which knows nothing of it: what was not offered stays where it was. */
 static int report_lost(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
-	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	Gantry__Admin__SessionFilter filter = GANTRY__ADMIN__SESSION_FILTER__INIT;
-	int r;
+	int r = settled_session(ctl, session_id, &reply);
 
-	filter.session_id = session_id;
-	request.body_case = REQUEST(SESSION_LIST);
-	request.session_list = &filter;
-	r = gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_SESSIONS, &reply);
 	if (r)
 		return r;
 	if (reply->sessions->n_sessions == 0)

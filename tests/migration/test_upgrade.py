@@ -101,9 +101,10 @@ def test_session_that_is_offered_is_asked_about_by_the_next_build(t):
         going = begin_migrate(hosts.north, guest.session(), hosts.south.port)
         points.wait_stalled("in.commit")
         upgraded(t, hosts.north)
-        t.equal([row["state"] for row in hosts.north.sessions()], ["held"])
+        harness.wait_until(lambda: [row["state"] for row in hosts.north.sessions()] == ["held"], "that it is held")
+        t.equal(going.wait(), FAILED, going.output())
+        t.contains(going.output(), "asks the other host")
         points.clear()
-        t.true(going.wait() in (0, FAILED), going.output())
         harness.wait_until(lambda: hosts.north.sessions() == [] and
                            [row["state"] for row in hosts.south.sessions()] == ["attached"], "that it is there", 60)
         history.put(20)
