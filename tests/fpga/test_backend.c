@@ -26,7 +26,7 @@
 	"kernel scale r:i32*,w:i32*,i32,u64 window 1 pure\n"
 #define N	   1024u
 #define MAX_PUT	   8u
-#define TIMEOUT_NS (15 * GANTRY_NS_PER_S)
+#define TIMEOUT_NS (50 * GANTRY_NS_PER_S)
 
 static char folder[64];
 static char images_opt[96];
@@ -424,7 +424,7 @@ static const struct {
 	{ "mode=auto", "" },
 	{ "mode=single", "load_ms=3" },
 	{ "mode=spatial", "" },
-	{ "age=20ms", "memory_lost=1 load_ms=1" },
+	{ "age=200ms", "memory_lost=1 load_ms=1" },
 };
 
 /* Three kernels for two regions, five streams: images have to be changed, and every result is right. */
