@@ -44,7 +44,7 @@ static struct {
 } frame;
 static int listener = -1, client = -1;
 static uint32_t number;
-static bool met; /* a host has said H, and nothing since shows that it has gone */
+static bool met; /* a host has said H */
 
 static void die(const char *what)
 {
@@ -203,11 +203,12 @@ static void serve(int port)
 			die("poll");
 		if (fds[0].revents & POLLIN)
 			hear(port);
-		if ((fds[0].revents & POLLHUP) && !(fds[0].revents & POLLIN)) {
-			met = false;
-			drop_client();
-			(void)poll(NULL, 0, 5); /* it says so at once, again and again */
-		}
+		/*
+		 * No host, for now: it says so at once, again and again. What we have of a connection stays until the next host
+		 * says H, which may have come already: ends of a port are told on another way than its data.
+		 */
+		if ((fds[0].revents & POLLHUP) && !(fds[0].revents & POLLIN))
+			(void)poll(NULL, 0, 5);
 		if (fds[1].revents)
 			accept_client();
 		else if (fds[2].revents && client >= 0)
