@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROOMS = ("base", "proto", "guest-shim", "host-agent", "devices", "migration")
 # Where the wall clock may be named, and why.
 ALLOWED = {
-    "guest-shim/session.c": "under ThreadSanitizer only, which does not know pthread_mutex_clocklock()",
+    "devices/fpga/work.c": "a condition that was made with the monotonic clock",
     "host-agent/agent/run.c": "gantry_unix_now_ns(): times in events and lists",
     "host-agent/worker/confine.c": "a name in the list of allowed system calls",
     "host-agent/ctl/top.c": "the time at the top of a screen",
