@@ -123,6 +123,7 @@ void gantry_verb_door_show(struct gantry_agent *a, const Gantry__Admin__AdminReq
 		msg->vsock = show_vsock(t, r);
 	msg->guest_looks_ns = a->config->agent.vsock_grace_ns;
 	msg->session_waits_ns = gantry_vsock_awaits_ns(a);
+	msg->adoption_waits_ns = a->config->agent.adoption_grace_ns;
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_DOORS;
 	r->msg.doors = msg;
 }

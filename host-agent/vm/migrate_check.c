@@ -114,11 +114,39 @@ static int check_cid(struct gantry_vm_trip *t, struct gantry_err *err)
 	return gantry_vm_said(&t->there, r, err);
 }
 
-/* Guests behind streams look for their sessions for a time, and those wait for them for a time. */
+/* Of those that go: is one behind a stream, or (@machine) at the shared-memory door? */
+static bool has_traveller(const struct gantry_vm_trip *t, bool machine)
+{
+	for (size_t i = 0; i < t->sessions.n; i++)
+		if (!t->sessions.list[i].stays && (t->sessions.list[i].machine != 0) == machine)
+			return true;
+	return false;
+}
+
+static uint64_t patience_of(const struct gantry_vm_trip *t, const Gantry__Admin__Doors *there,
+			    const char **ret_key)
+{
+	uint64_t streams_ns = gantry_min_u64(t->looks_ns, there->session_waits_ns);
+	uint64_t ns = UINT64_MAX;
+
+	/* 0: an agent that does not say. */
+	if (streams_ns && has_traveller(t, false)) {
+		ns = streams_ns;
+		*ret_key = "vsock_grace";
+	}
+	if (there->adoption_waits_ns && there->adoption_waits_ns < ns && has_traveller(t, true)) {
+		ns = there->adoption_waits_ns;
+		*ret_key = "adoption_grace";
+	}
+	return ns;
+}
+
+/* Guests look for their sessions for a time, and those wait for them for a time. */
 static int check_patience(struct gantry_vm_trip *t, struct gantry_err *err)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	char limit[GANTRY_QUANTITY_MAX], patience[GANTRY_QUANTITY_MAX];
+	const char *key = "";
 	uint64_t ns;
 	int r;
 
@@ -127,10 +155,8 @@ static int check_patience(struct gantry_vm_trip *t, struct gantry_err *err)
 	r = gantry_ctl_door_show(&t->there.ctl, t->sessions.list[0].tenant, &reply);
 	if (r)
 		return gantry_vm_said(&t->there, r, err);
-	ns = gantry_min_u64(t->looks_ns, reply->doors->session_waits_ns);
-	if (ns == 0) /* of shared memory only, or an agent that does not say */
-		return 0;
-	if (!t->has_limit)
+	ns = patience_of(t, reply->doors, &key);
+	if (!t->has_limit && t->how.limit_ns > ns / 4 * 3)
 		t->how.limit_ns = ns / 4 * 3; /* the rest is for what is before and after */
 	if (t->how.limit_ns <= ns)
 		return 0;
@@ -138,9 +164,9 @@ static int check_patience(struct gantry_vm_trip *t, struct gantry_err *err)
 	gantry_duration_format_rounded(ns, patience);
 	(void)gantry_err_set(
 		err, -EINVAL,
-		"its guests look for their sessions for %s, less than the %s of --limit; "
-		"set vsock_grace in [agent] of both to more",
-		patience, limit);
+		"sessions and their guests look for each other for %s, less than the %s of --limit; "
+		"set %s in [agent] of both to more",
+		patience, limit, key);
 	return GANTRY_CTL_USAGE;
 }
 
@@ -201,6 +227,6 @@ int gantry_vm_trip_check(void *arg, struct gantry_err *err)
 	if (!r)
 		r = check_destination(t, err);
 	if (!r)
-		r = check_patience(t, err);
-	return r ? r : check_sessions(t, err);
+		r = check_sessions(t, err);
+	return r ? r : check_patience(t, err);
 }

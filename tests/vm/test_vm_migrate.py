@@ -11,6 +11,7 @@ import two_hosts
 from two_hosts import end_pipeline, hosts, wait_for_work
 
 FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, QUOTA, BUSY, UNSUPPORTED, HALF, TIMEOUT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 124
+E_DETACHED, E_NO_AGENT = -101, -103
 
 
 class World(two_hosts.World):
@@ -131,19 +132,37 @@ def test_guest_that_takes_its_time_is_told_of_and_comes_later(t):
         guest.do("close")
 
 
-def test_shared_memory_door_goes_along_or_all_comes_back(t):
+def come_back(world, guest, key, held):
+    """The program in the machine takes its session up again, at the door that the machine has now."""
+    def adopted():
+        try:
+            return guest.do(f"adopt {key} 80000", 100)
+        except puppet.Refused as refused:
+            # The device that was there has gone, or is not there yet.
+            if refused.status not in (E_NO_AGENT, E_DETACHED):
+                raise
+            return False
+
+    harness.wait_until(adopted, "that the session is taken up")
+    guest.do("found")
+    guest.do("holds 0 " + " ".join(held))
+    shown, = world.host().agent.sessions()
+    return shown["state"], shown["door"]
+
+
+def test_shared_memory_door_goes_along_with_its_session_or_both_come_back(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
         t.code(vm(world, "attach", two_hosts.NAME, "--tenant", "red"), 0)
 
-        # A program at that door cannot follow: it is said, and with --drain it is asked to leave, and not made to.
-        inside = puppet.Puppet(None, None, guest=world.machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"}))
-        stays(t, world, world.ctl(), UNSUPPORTED, "shares memory")
+        # A program that has asked for no key cannot follow: it is said; with --drain it is asked to leave, and not made to.
+        guest = puppet.Puppet(None, None, guest=world.machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"}))
+        stays(t, world, world.ctl(), UNSUPPORTED, "gantry_session_key()")
         stays(t, world, world.ctl("--drain", "300ms"), BUSY, "1 programs", "--drain more", "all is as it was")
-        t.equal(hosts.run_chain(inside), puppet.chain_value(40))
-        inside.do("close")
-        inside.guest.end()
-        harness.wait_until(lambda: not here.agent.sessions(), "the session's end")
+        t.equal(hosts.run_chain(guest), puppet.chain_value(40))
+        key, held = guest.do("key")[0], guest.do("holds 0")
+
+        stays(t, world, world.ctl("--limit", "20m"), USAGE, "adoption_grace")
 
         # No room at the door there.
         with socket.socket(socket.AF_UNIX) as other:
@@ -152,20 +171,23 @@ def test_shared_memory_door_goes_along_or_all_comes_back(t):
             stays(t, world, world.ctl(), BUSY, "as many virtual machines")
         harness.wait_until(lambda: not peers(there), "the other has gone")
 
-        # The device finds no place there: the machine has been there by then, and comes back to its door.
+        # The device finds no place there: session and machine have been there by then, and come back.
         os.rename(there.door_socket(), f"{there.door_socket()}.away")
         stays(t, world, world.ctl(), FAILED, "attach:", "all is as it was")
+        os.rename(f"{there.door_socket()}.away", there.door_socket())
         world.machine.moved(here.libvirtd)
         t.equal((peers(here), peers(there)), (1, 0))
-        os.rename(f"{there.door_socket()}.away", there.door_socket())
+        t.equal(come_back(world, guest, key, held), ("attached", "ivshmem"))
+        t.equal(hosts.run_chain(guest), 2 * puppet.chain_value(40))
 
+        key, held = guest.do("key")[0], guest.do("holds 0")
         done = world.go()
-        t.equal((done["sessions"], done["doors"]), (0, 1))
-        t.equal((peers(here), peers(there)), (0, 1))
-        inside = puppet.Puppet(None, None, guest=world.machine.port.start(["puppet-guest"], env={"GANTRY_DOOR": "ivshmem:"}))
-        t.equal(hosts.run_chain(inside), puppet.chain_value(40))
-        inside.do("close")
-        inside.guest.end()
+        t.equal((done["sessions"], done["doors"], done["missing"]), (1, 1, 1))
+        t.equal((peers(here), peers(there), here.agent.sessions()), (0, 1, []))
+        t.equal(come_back(world, guest, key, held), ("attached", "ivshmem"))
+        t.equal(hosts.run_chain(guest), 3 * puppet.chain_value(40))
+        guest.do("close")
+        guest.guest.end()
         t.code(vm(world, "detach", two_hosts.NAME), 0)
 
 
