@@ -268,9 +268,12 @@ static int ivshmem_peek(void *cookie, struct gantry_door_refuse *ret_notice)
 	int r;
 
 	*ret_notice = (struct gantry_door_refuse){ 0 };
-	/* Whoever holds it is looking, and will notice what there is to notice. */
-	if (pthread_mutex_trylock(&d->notice_lock) != 0)
-		return 0;
+	/* Whoever holds it is looking, and will notice what there is to notice; but that the device has gone all need to know. */
+	if (pthread_mutex_trylock(&d->notice_lock) != 0) {
+		if (!gantry_desk_gone(&d->desk))
+			return 0;
+		(void)pthread_mutex_lock(&d->notice_lock);
+	}
 	r = look_locked(d);
 	*ret_notice = d->notice;
 	pthread_mutex_unlock(&d->notice_lock);

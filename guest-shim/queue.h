@@ -17,6 +17,19 @@ static inline struct gantry_queue_end *gantry_queue_guess(struct gantry_session 
 	return &s->queues[GANTRY_HANDLE_SLOT(queue) % GANTRY_MAX_QUEUES];
 }
 
+/*
+ * How many tasks of @q are done, as far as can be told. The memory of a device that was unplugged, or is being reset before
+ * that, reads as all ones on some machines: more than was ever put, which tells nothing. (Of what another thread is putting
+ * just now, too, for a moment.)
+ */
+static inline uint64_t gantry_queue_done(const struct gantry_queue_end *q)
+{
+	uint64_t done = gantry_ring_done(&q->ring.map);
+
+	/* Acquire: pairs with the release in gantry_batch_flush(). */
+	return done <= gantry_load_acquire(&q->tail) ? done : 0;
+}
+
 /* gantry_batch_begin() on an open queue. HANDLE. */
 static inline int gantry_queue_begin(struct gantry_batch *b, struct gantry_session *s,
 				     gantry_queue queue, uint64_t deadline_ns)

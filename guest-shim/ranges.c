@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "guest-shim/error.h"
+#include "guest-shim/queue.h"
 #include "guest-shim/wait.h"
 
 /* Whether everything that the range waits for has finished. */
 static bool is_over(const struct gantry_session *s, const struct gantry_range *range)
 {
 	for (uint32_t i = 0; i < s->nqueues; i++)
-		if (range->after[i] > gantry_ring_done(&s->queues[i].ring.map))
+		if (range->after[i] > gantry_queue_done(&s->queues[i]))
 			return false;
 	return true;
 }

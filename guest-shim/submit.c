@@ -113,7 +113,7 @@ static bool is_needed(struct gantry_session *s, const struct gantry_queue_end *q
 
 	if (ticket == 0 || slot == q->slot)
 		return false;
-	return gantry_ring_done(&s->queues[slot].ring.map) < GANTRY_TICKET_SEQ(ticket);
+	return gantry_queue_done(&s->queues[slot]) < GANTRY_TICKET_SEQ(ticket);
 }
 
 static int put_wait(struct gantry_batch *b, const gantry_ticket tickets[TICKETS_PER_WAIT])

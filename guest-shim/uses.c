@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/atomic.h"
+#include "guest-shim/queue.h"
 #include "guest-shim/session.h"
 #include "guest-shim/wait.h"
 
@@ -42,7 +43,7 @@ void gantry_uses_forget(struct gantry_session *s, gantry_buffer buffer)
 
 static bool is_finished(struct gantry_session *s, gantry_ticket ticket)
 {
-	return gantry_ring_done(&s->queues[GANTRY_TICKET_QUEUE(ticket)].ring.map) >=
+	return gantry_queue_done(&s->queues[GANTRY_TICKET_QUEUE(ticket)]) >=
 	       GANTRY_TICKET_SEQ(ticket);
 }
 

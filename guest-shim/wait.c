@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/spin.h"
 #include "guest-shim/error.h"
+#include "guest-shim/queue.h"
 
 /*
  * Falling asleep and being woken costs some 35 us; who spins about as long as that never pays much
@@ -194,16 +195,15 @@ static int look_now(struct gantry_session *s, const struct gantry_ring_map *map,
 	return gantry_session_look(s);
 }
 
-/*
- * The memory of a device that was unplugged reads as all ones on some machines, and so as more done than was ever put.
- * (Of what another thread is putting just now, too: then the look finds nothing.)
- */
-static int believe(struct gantry_session *s, struct gantry_queue_end *q)
+/* Whether it is over; 1: what was seen tells nothing (gantry_queue_done()), and the door is there: to be looked at again. */
+static int believe(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq)
 {
-	/* Acquire: pairs with the release in gantry_batch_flush(). */
-	if (gantry_ring_done(&q->ring.map) > gantry_load_acquire(&q->tail))
-		return gantry_session_look_now(s);
-	return 0;
+	int r;
+
+	if (gantry_queue_done(q) >= seq)
+		return 0;
+	r = gantry_session_look_now(s);
+	return r < 0 ? r : 1;
 }
 
 static int wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
@@ -230,9 +230,18 @@ static int wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64
 int gantry_wait_seq(struct gantry_session *s, struct gantry_queue_end *q, uint64_t seq,
 		    uint64_t deadline_ns)
 {
-	int r = wait_seq(s, q, seq, deadline_ns);
+	int r;
 
-	return r == 0 ? believe(s, q) : r;
+	for (;;) {
+		r = wait_seq(s, q, seq, deadline_ns);
+		if (r == 0)
+			r = believe(s, q, seq);
+		if (r <= 0)
+			return r;
+		if (gantry_now_ns() >= deadline_ns)
+			return gantry_fail_plain(GANTRY_E_TIMEOUT);
+		gantry_cpu_relax();
+	}
 }
 
 void gantry_wait_snapshot(struct gantry_session *s, uint64_t ret_tails[GANTRY_MAX_QUEUES])
@@ -243,7 +252,7 @@ void gantry_wait_snapshot(struct gantry_session *s, uint64_t ret_tails[GANTRY_MA
 		/* Acquire: pairs with the release in gantry_batch_flush(). */
 		uint64_t tail = gantry_load_acquire(&s->queues[i].tail);
 
-		if (tail > gantry_ring_done(&s->queues[i].ring.map))
+		if (tail > gantry_queue_done(&s->queues[i]))
 			ret_tails[i] = tail;
 	}
 }
@@ -317,12 +326,10 @@ static int wait_one(struct gantry_session *s, gantry_ticket ticket, struct patie
 	r = gantry_ticket_find(s, ticket, &q, &seq);
 	if (r < 0)
 		return r;
-	if (gantry_ring_done(&q->ring.map) >= seq) {
+	if (gantry_queue_done(q) >= seq)
 		gantry_session_order(s);
-		r = believe(s, q);
-	} else {
+	else
 		r = gantry_wait_seq(s, q, seq, deadline_of(p));
-	}
 	if (r == 0)
 		*ret_status = gantry_ticket_status(q, seq);
 	return r;
@@ -361,13 +368,11 @@ static inline bool is_over_and_well(const struct gantry_session *s, gantry_ticke
 	uint32_t slot = GANTRY_TICKET_QUEUE(ticket);
 	uint64_t seq = GANTRY_TICKET_SEQ(ticket);
 	const struct gantry_queue_end *q = &s->queues[slot];
-	uint64_t done;
 
 	if (slot == 0 || slot >= s->nqueues)
 		return false;
-	done = gantry_ring_done(&q->ring.map);
-	/* seq is neither 0 nor above done. Acquire: pairs with the release in gantry_batch_flush(); see believe(). */
-	return seq - 1 < done && done <= gantry_load_acquire(&q->tail) &&
+	/* seq is neither 0 nor above what is done. */
+	return seq - 1 < gantry_queue_done(q) &&
 	       !(gantry_ring_nfailed(&q->ring.map) | gantry_load_relaxed(&q->failures.n));
 }
 
@@ -405,9 +410,9 @@ int gantry_test(struct gantry_session *session, gantry_ticket ticket)
 	r = gantry_ticket_find(session, ticket, &q, &seq);
 	if (r < 0)
 		return r;
-	if (gantry_ring_done(&q->ring.map) < seq) {
+	if (gantry_queue_done(q) < seq) {
 		r = look_now(session, &q->ring.map, seq);
-		if (r < 0 || gantry_ring_done(&q->ring.map) < seq)
+		if (r < 0 || gantry_queue_done(q) < seq)
 			return r;
 	}
 	gantry_session_order(session);

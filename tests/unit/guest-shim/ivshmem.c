@@ -636,6 +636,29 @@ START_TEST(test_wait_and_read_believe_no_memory_that_has_gone)
 }
 END_TEST
 
+/* A device that is reset before it goes reads so for a while, and is there again when that is asked. */
+START_TEST(test_tasks_are_not_over_because_memory_was_away_for_a_moment)
+{
+	struct gantry_session *s = open_session();
+	struct gantry_queue_area *area;
+	gantry_queue queue;
+	gantry_ticket ticket;
+
+	ck_assert_int_eq(gantry_queue_open(s, NULL, &queue), 0);
+	gantry_store_relaxed(&host.hold_tasks, 1);
+	ck_assert_int_eq(gantry_submit_marker(s, queue, &ticket), 0);
+	area = s->queues[GANTRY_TICKET_QUEUE(ticket)].ring.map.area;
+	gantry_store_release(&area->done, UINT64_MAX);
+	ck_assert_int_eq(gantry_test(s, ticket), 0);
+	ck_assert_int_eq(gantry_wait(s, &ticket, 1, 0), GANTRY_E_TIMEOUT);
+	ck_assert_int_eq(gantry_wait(s, &ticket, 1, 20000000), GANTRY_E_TIMEOUT);
+	gantry_store_release(&area->done, 0);
+	gantry_store_relaxed(&host.hold_tasks, 0);
+	ck_assert_int_eq(gantry_wait(s, &ticket, 1, GANTRY_FOREVER), 0);
+	gantry_close(s);
+}
+END_TEST
+
 /* A machine that migrated, or was given another device: the mapping shows what is at those addresses now. */
 START_TEST(test_close_leaves_the_memory_of_another_device_alone)
 {
@@ -793,6 +816,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_wait_notices_the_end_and_says_which, 0,
 			    (int)(sizeof(ends) / sizeof(ends[0])));
 	tcase_add_loop_test(tc, test_wait_and_read_believe_no_memory_that_has_gone, 0, 2);
+	tcase_add_test(tc, test_tasks_are_not_over_because_memory_was_away_for_a_moment);
 	tcase_add_test(tc, test_close_leaves_the_memory_of_another_device_alone);
 	tcase_add_test(tc, test_session_goes_on_while_the_door_drains);
 	tc = add_case(suite, "memory");
