@@ -7,7 +7,8 @@
  *
  * One connection at a time. Between the ends of the port go frames (tunnel.py has the other end): END, then a letter, the
  * connection's number and what belongs to it, then END; an END within is escaped. The host is another one after a migration,
- * which may cut a frame anywhere: it says H and a number first, whereupon the connection ends and the number is sent back.
+ * which may cut a frame anywhere: it says H and a number first, whereupon the connection ends and the number is sent back. It says
+ * so until it hears that, for what QEMU takes for a machine that is still arriving may come without an interrupt.
  *
  * Trust: the host is the test.
  */
@@ -44,7 +45,8 @@ static struct {
 } frame;
 static int listener = -1, client = -1;
 static uint32_t number;
-static bool met; /* a host has said H */
+static bool met;      /* a host has said H */
+static uint32_t host; /* and its number */
 
 static void die(const char *what)
 {
@@ -114,9 +116,12 @@ static void obey(void)
 		return;
 	memcpy(&about, frame.data + 1, sizeof(about));
 	if (frame.data[0] == 'H') {
-		drop_client();
+		if (!met || about != host) {
+			drop_client();
+			to_host.len = 0; /* was for the one before */
+		}
 		met = true;
-		to_host.len = 0; /* was for the one before */
+		host = about;
 		say('H', about, NULL, 0);
 	} else if (about == number && frame.data[0] == 'D') {
 		write_all(frame.data + HEAD, frame.len - HEAD);

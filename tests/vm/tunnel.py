@@ -45,9 +45,13 @@ class Tunnel:
         """Until its QEMU has gone."""
         hello = int.from_bytes(os.urandom(4), "little")
         state = {"met": False, "stream": None, "number": 0, "buffer": b""}
+        again = 0.0
         try:
-            port.sendall(frame(b"H", hello))
             while not self.end:
+                # What reaches a machine before it runs may be there unnoticed until something else comes.
+                if not state["met"] and time.monotonic() >= again:
+                    port.sendall(frame(b"H", hello))
+                    again = time.monotonic() + 0.2
                 waiting = [port] + ([state["stream"]] if state["stream"] else [])
                 for source in select.select(waiting, [], [], 0.05)[0]:
                     if source is port:
