@@ -322,7 +322,7 @@ def test_agent_killed_guests_never_notice(t):
 
 def test_agent_killed_then_kick_and_limits_still_work(t):
     with two_tenants() as agent:
-        neighbour, victim = honest(agent), busy(agent, n=400, ms=5)
+        neighbour, victim = honest(agent), busy(agent, n=100, ms=100)
         old = agent.agent_pid()
         agent.kill_agent()
         agent_again(agent, old)
