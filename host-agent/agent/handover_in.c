@@ -773,6 +773,10 @@ void gantry_handovers_apply(struct gantry_agent *a)
 
 	if (strcmp(where, a->handover_where) == 0)
 		return;
+	/* The monitor lets go of its own a moment later; the next address may be another of the same port. */
+	if (a->handover_fd >= 0)
+		(void)shutdown(a->handover_fd,
+			       SHUT_RDWR); /* of a listener of ours: it cannot fail */
 	gantry_handovers_close(a);
 	if (!where[0])
 		return;
