@@ -46,6 +46,7 @@ def vm(world, *words, host=None):
                         "--connect", host.libvirtd.uri], timeout=120)
 
 
+@two_hosts.emulated
 def test_machine_goes_there_and_back_and_its_pipeline_stays_exact(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
@@ -79,6 +80,7 @@ def test_machine_goes_there_and_back_and_its_pipeline_stays_exact(t):
                 t.true(kind in kinds, f"{kind} not in {kinds}")
 
 
+@two_hosts.emulated
 def test_machine_stays_with_its_sessions_where_a_step_fails(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
@@ -117,6 +119,7 @@ def test_machine_stays_with_its_sessions_where_a_step_fails(t):
         end_pipeline(t, guest)
 
 
+@two_hosts.emulated
 def test_guest_that_takes_its_time_is_told_of_and_comes_later(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
@@ -150,6 +153,7 @@ def come_back(world, guest, key, held):
     return shown["state"], shown["door"]
 
 
+@two_hosts.emulated
 def test_shared_memory_door_goes_along_with_its_session_or_both_come_back(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
