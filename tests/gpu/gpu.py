@@ -8,6 +8,7 @@ import atexit
 import functools
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -229,6 +230,20 @@ def figure(name, value, unit):
     print(f"# figure {name} {value:.6g} {unit}", flush=True)
 
 
+STEPS = re.compile(r" session-recovered .*worker gone(?: (\d+) us after its fault was told)?; "
+                   r"another started (\d+) us later, ready in (\d+); it serves after (\d+) us")
+
+
+def recovery_steps(agent, name, skip="red"):
+    """Figures: how long the steps of recoveries took that were not of tenants called @skip, the medians."""
+    found = [match.groups() for match in map(STEPS.search, agent.log().splitlines()) if match and skip not in match.string]
+    steps = ("told_to_gone", "gone_to_started", "started_to_ready", "gone_to_served")
+    for step, values in zip(steps, zip(*found)):
+        known = sorted(int(value) for value in values if value)
+        if known:
+            figure(f"{name}_{step}_p50", known[len(known) // 2] / 1e6, "s")
+
+
 # --- what may leak ------------------------------------------------------------------------------------
 
 def used_bytes():
@@ -284,7 +299,12 @@ class Leaks:
         ready = sum(row["value"] for row in rows if row["name"] in ("gantry_slab_pool_bytes", "gantry_slab_dirty_bytes"))
         return int(ready) // (2 * MIB)
 
+    def all_there(self):
+        """Nobody starts or ends: of such a worker nobody can say whether it has a context."""
+        return all(row["state"] not in ("starting", "ending") for row in self.agent.workers())
+
     def __enter__(self):
+        harness.wait_until(self.all_there, "workers that come and go are there or gone", 30)
         self.before, self.memory = self.look(), used_bytes()
         self.contexts = self.number
         return self
@@ -297,7 +317,7 @@ class Leaks:
         def settled():
             seen.update(self.look())
             more = self.allowed()
-            return all(seen[what] <= self.before[what] + more.get(what, 0) for what in seen)
+            return self.all_there() and all(seen[what] <= self.before[what] + more.get(what, 0) for what in seen)
         try:
             harness.wait_until(settled, "nothing leaks", 20)
         except harness.Failure:

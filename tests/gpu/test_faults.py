@@ -61,6 +61,7 @@ class World:
         self.pauses.sort()
         gpu.figure(f"pause_{name}_{self.mode}_p50", self.pauses[len(self.pauses) // 2], "s")
         gpu.figure(f"pause_{name}_{self.mode}_max", self.pauses[-1], "s")
+        gpu.recovery_steps(self.agent, f"{name}_{self.mode}", skip=" red ")
 
 
 def in_a_row(t, mode, name, misbehave, deadline=None, prepare=None):

@@ -74,10 +74,7 @@ def test_faults_in_a_row(t, mode):
         gpu.figure(f"faults_{mode}", done, "in a row")
         gpu.figure(f"faults_{mode}_each", took / done, "s")
         gpu.figure(f"faults_{mode}_told", known, "times the culprit's task got the fault, else it was in doubt")
-        recovered = [int(line.rpartition("after ")[2].split()[0]) / 1e6 for line in agent.log().splitlines()
-                     if " session-recovered " in line and "red" not in line]
-        if recovered:
-            gpu.figure(f"faults_{mode}_recovered_p50", percentile(recovered, 0.5), "s from a worker's end to its successor")
+        gpu.recovery_steps(agent, f"faults_{mode}")
         for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1)):
             gpu.figure(f"faults_{mode}_pause_{name}", percentile(pauses, share), "s")
 
