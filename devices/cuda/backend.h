@@ -351,8 +351,8 @@ void gantry_cuda_mark_drop(struct gantry_stream *stream);
 void gantry_cuda_mark_fini(struct gantry_stream *stream);
 
 /* time.c */
-/* A batch begins, with a command that is expected to take so long. */
-void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns);
+/* A batch begins, with a command that is expected to take so long; @copies: it is a copy. */
+void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns, bool copies);
 /* It ends with what was enqueued last. */
 void gantry_cuda_time_end(struct gantry_stream *stream);
 /* The next batch with a time of its own, of those that ended before command @end: [*ret_from, *ret_to). */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marks: events that tell the end of a batch whose last command is a copy.
+ * Marks: events that tell the end of a batch whose last command is a copy behind others.
  *
- * The word that tells the end of other batches is written by the engine that launches kernels; behind a copy out of
- * the device that engine first has to learn from the copy engine that it is done, which takes several microseconds,
- * and what is submitted next waits for the write. An event belongs to the engine that copies. But to look
- * at it takes a call of the driver, and the watcher does not; so kernels keep the word, and so do
- * copies small enough to go in with the commands themselves.
+ * The word that tells the end of other batches is written by the engine that launches kernels, which first has to learn
+ * from the copy engine that the copy is done; what is submitted next waits for the write. An event belongs to the engine
+ * that copies. But to look at it takes a call of the driver, and the watcher does not; so kernels keep the word, and so do
+ * copies that come alone, for which it is the faster one, and those small enough to go in with the commands themselves.
  */
 #include "devices/cuda/backend.h"
 

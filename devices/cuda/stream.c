@@ -26,7 +26,7 @@
 /* A new sample counts an eighth. */
 #define MEAN_SHIFT 3
 
-/* Copies in are followed by a mark (mark.c) from so many bytes on. */
+/* Copies in are followed by a mark (mark.c) from so many bytes on, where something runs before them. */
 #define MARK_IN_BYTES (256u << 10)
 /* Who waits longer than this may sleep, and the word wakes it: both are put then. */
 #define MARK_ONLY_NS 1000000u
@@ -286,7 +286,8 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 {
 	expect(cmd, slot);
 	if (stream->submitted == stream->flushed)
-		gantry_cuda_time_begin(stream, slot->estimate_ns);
+		gantry_cuda_time_begin(stream, slot->estimate_ns,
+				       cmd->kind == GANTRY_CMD_COPY);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
@@ -427,6 +428,7 @@ static void close_batch(struct gantry_stream *stream)
 
 void gantry_cuda_flush(struct gantry_stream *stream)
 {
+	bool follows = stream->finished != stream->flushed;
 	bool marked;
 
 	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault) ||
@@ -434,7 +436,7 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 		return;
 	if (!send(stream))
 		return;
-	marked = stream->mark_next && gantry_cuda_mark_put(stream);
+	marked = stream->mark_next && follows && gantry_cuda_mark_put(stream);
 	if (!marked || stream->flying_ns > MARK_ONLY_NS) {
 		put_word(stream);
 		marked = false;

@@ -3,13 +3,24 @@
  * Device time of batches by the device's own clock: two events around the batch.
  *
  * What the device thread sees includes how late it looks, and behind commands that take long it sleeps. An event costs most
- * of a microsecond, so batches that begin with a command of LONG_NS or more have them; the others are
+ * of a microsecond, so batches have them that begin with a command which takes long; the others are
  * watched closely.
  */
 #include "base/clock.h"
 #include "devices/cuda/backend.h"
 
 #define LONG_NS 200000u
+/* To an idle stream. Another process may have had the device: how long that takes to change is not the first command's. */
+#define FIRST_LONG_NS 50000u
+/* Two events make a copy some 4 us longer (H200). */
+#define COPY_LONG_NS 1000000u
+
+static uint32_t long_ns(const struct gantry_stream *stream, bool copies)
+{
+	if (copies)
+		return COPY_LONG_NS;
+	return stream->finished == stream->submitted ? FIRST_LONG_NS : LONG_NS;
+}
 
 static struct gantry_cuda_span *span_at(struct gantry_stream *stream, uint32_t i)
 {
@@ -25,13 +36,14 @@ static bool record(struct gantry_stream *stream, CUevent *event)
 	return *event && driver->EventRecord(*event, stream->native) == CUDA_SUCCESS;
 }
 
-void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns)
+void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns, bool copies)
 {
 	struct gantry_cuda_times *times = &stream->times;
 	struct gantry_cuda_span *span;
 
 	times->open = false;
-	if (estimate_ns < LONG_NS || times->next - times->first == GANTRY_CUDA_SPANS)
+	if (estimate_ns < long_ns(stream, copies) ||
+	    times->next - times->first == GANTRY_CUDA_SPANS)
 		return;
 	span = span_at(stream, times->next);
 	span->from = stream->submitted;

@@ -54,6 +54,7 @@ static void read_environment(void)
 	fake.ndevices = ndevices > FAKE_MAX_DEVICES ? FAKE_MAX_DEVICES : (int)ndevices;
 	fake.mem_bytes = env_number("FAKECUDA_MEM", 4ull << 30);
 	fake.dirty = env_number("FAKECUDA_DIRTY", 0) != 0;
+	fake.switch_us = env_number("FAKECUDA_SWITCH_US", 0);
 	fake_fail_load(getenv("FAKECUDA_FAIL"));
 	(void)snprintf(fake.lost_path, sizeof(fake.lost_path), "%s", lost ? lost : "");
 	for (int i = 0; i < FAKE_MAX_DEVICES; i++)

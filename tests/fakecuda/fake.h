@@ -10,6 +10,7 @@
  *   FAKECUDA_DEVICES=N         devices, 1 if unset; 0 makes cuInit() say CUDA_ERROR_NO_DEVICE
  *   FAKECUDA_MEM=BYTES         memory of a device, counted per process; 4 GiB if unset
  *   FAKECUDA_DIRTY=1           new memory holds 0x5a instead of zeroes
+ *   FAKECUDA_SWITCH_US=N       so long passes before a stream that was idle begins: another process has the device
  *   FAKECUDA_FAIL=CALL:N:CODE[,...]   the N-th call of CALL (cuMemCreate) answers CODE; N+ also all later ones
  *   FAKECUDA_LOST=PATH         once this file is there, its devices ("0 2", or empty for all) are off the bus
  *   FAKECUDA_MPS_GROUP=PATH    processes with the same file share faults, as clients of one MPS server do; "pipes": a
@@ -195,6 +196,7 @@ struct fake {
 	uint64_t mem_bytes;
 	uint64_t used[FAKE_MAX_DEVICES];
 	bool dirty;
+	uint64_t switch_us;
 	char lost_path[256];
 	struct CUctx_st primary[FAKE_MAX_DEVICES];
 	struct CUctx_st *created;

@@ -2,6 +2,7 @@
 /* Streams, events, and the calls that put a command into a stream. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/fakecuda/fake.h"
 
@@ -83,6 +84,17 @@ static void run_next_locked(struct CUstream_st *stream)
 	pthread_cond_broadcast(&fake.changed);
 }
 
+/* Until there is something to do, and the device is ours. */
+static void wait_locked(struct CUstream_st *stream)
+{
+	pthread_cond_wait(&stream->work, &fake.lock);
+	if (!stream->head || fake.switch_us == 0)
+		return;
+	pthread_mutex_unlock(&fake.lock);
+	(void)usleep((useconds_t)fake.switch_us);
+	pthread_mutex_lock(&fake.lock);
+}
+
 static void *stream_main(void *arg)
 {
 	struct CUstream_st *stream = arg;
@@ -99,7 +111,7 @@ static void *stream_main(void *arg)
 		else if (stream->closing)
 			break;
 		else
-			pthread_cond_wait(&stream->work, &fake.lock);
+			wait_locked(stream);
 	}
 	drop_commands(stream);
 	stream->left = true;

@@ -31,6 +31,33 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Works for so long, and says in *took_us how long that was on a busy machine. */
+FAKECUDA_KERNEL(
+	busy,
+	{
+		uint64_t took_us;
+		uint32_t us;
+	},
+	FAKECUDA_P(busy, took_us), FAKECUDA_P(busy, us))
+{
+	uint64_t start = now_ns(), us;
+
+	(void)geometry;
+	do
+		us = (now_ns() - start) / 1000;
+	while (us < *(uint32_t *)params[1]);
+	**(uint32_t **)params[0] = (uint32_t)us;
+	return 0;
+}
+
 /* Stores -errno where it was told to, as device code of an installed module does. */
 FAKECUDA_KERNEL(
 	judge,
