@@ -65,5 +65,5 @@ STEPS = [
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
     Script("two", "two GPUs", "test_two.py", 200),
     Script("faults", "illegal address, trap, endless, killed; three neighbours, by mode", "test_faults.py", 420),
-    Script("hundred", "faults in a row beside three neighbours, by mode", "test_hundred.py", 300),
+    Script("hundred", "faults in a row beside three neighbours, by mode", "test_hundred.py", 480),
 ]
