@@ -139,6 +139,10 @@ static int look_locked(struct wmigration *mg)
 			status = worker_ahead_begin_locked(s, i, mg->way, mg->to, mg);
 			if (status != GANTRY_OK)
 				return status;
+			/* The memory of all is on its way while the first is copied. */
+			status = worker_ahead_want_locked(s, i);
+			if (status != GANTRY_OK && status != GANTRY_E_AGAIN)
+				return status;
 		}
 		worker_marks_take(&rt->ahead->todo, &rt->ahead->dirty);
 		users |= rt->users;
@@ -146,7 +150,7 @@ static int look_locked(struct wmigration *mg)
 	return worker_quiet_begin_locked(&mg->quiet, s, users, UINT64_MAX);
 }
 
-/* The next buffer of the round. 1: it is mg->slot. */
+/* The next buffer of the round that has memory where it goes. 1: it is mg->slot; 0: that was the last. */
 static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 {
 	struct wsession *s = mg->job.session;
@@ -158,13 +162,21 @@ static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 		if (!ahead || s->objects[mg->slot].moving || worker_marks_bytes(&ahead->todo) == 0)
 			continue;
 		r = error_of(worker_ahead_want_locked(s, mg->slot), err);
+		mg->waits = mg->waits || r == -EAGAIN;
+		if (r == -EAGAIN)
+			continue;
 		if (r < 0)
 			return r;
 		mg->carry = worker_ahead_carry_locked(s, mg->slot);
 		mg->carrying = true;
 		return 1;
 	}
-	return 0;
+	if (!mg->waits)
+		return 0;
+	/* From the start: what has been copied is marked no more. */
+	mg->waits = false;
+	mg->slot = 0;
+	return -EAGAIN;
 }
 
 void worker_migration_stop_carrying(struct wmigration *mg, bool arrived)
@@ -245,6 +257,7 @@ static int source_round(void *cookie, uint32_t round, const struct gantry_migrat
 		pthread_mutex_unlock(&s->lock);
 		if (r < 0)
 			return r == -EAGAIN ? -EIO : r;
+		mg->waits = false;
 		mg->phase = PHASE_QUIET;
 		mg->round_bytes = 0;
 		mg->slot = 0;
