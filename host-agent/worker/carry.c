@@ -57,6 +57,16 @@ static bool next_part(const struct wcarry *c, uint64_t *ret_at, uint64_t *ret_by
 	return c->at < c->len;
 }
 
+bool worker_carry_peek(const struct wcarry *c, uint64_t *ret_off, uint64_t *ret_bytes)
+{
+	uint64_t at;
+
+	if (!next_part(c, &at, ret_bytes))
+		return false;
+	*ret_off = c->off + at;
+	return true;
+}
+
 int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cmd, bool *ret_more)
 {
 	struct wsession *s = c->session;

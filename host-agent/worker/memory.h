@@ -200,6 +200,8 @@ bool worker_quiet_visited(struct wquiet *quiet);
 bool worker_quiet_reached(struct wdevice *d, struct wquiet *quiet);
 
 /* ---- carry.c ---- */
+/* Where in the slab space the next copy goes, and how much it is; false: there is none. */
+bool worker_carry_peek(const struct wcarry *c, uint64_t *ret_off, uint64_t *ret_bytes);
 /* The next copy, on device @d's thread; the one before has finished. *ret_more: false, there is none. A status. */
 int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cmd, bool *ret_more);
 void worker_carry_close(struct wdevice *d, struct wcarry *c);

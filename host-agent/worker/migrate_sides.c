@@ -150,7 +150,18 @@ static int look_locked(struct wmigration *mg)
 	return worker_quiet_begin_locked(&mg->quiet, s, users, UINT64_MAX);
 }
 
-/* The next buffer of the round that has memory where it goes. 1: it is mg->slot; 0: that was the last. */
+/* Memory for the next copy, where it goes. 0 also where nothing is left to copy. */
+static int next_memory_locked(const struct wmigration *mg, const struct wcarry *carry,
+			      struct gantry_err *err)
+{
+	uint64_t off, bytes;
+
+	if (carry->way == CARRY_SPILL || !worker_carry_peek(carry, &off, &bytes))
+		return 0;
+	return error_of(worker_window_want_locked(mg->job.session, mg->to, off, bytes), err);
+}
+
+/* The next buffer of the round that has memory for its first copy. 1: it is mg->slot; 0: that was the last. */
 static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 {
 	struct wsession *s = mg->job.session;
@@ -161,15 +172,16 @@ static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 
 		if (!ahead || s->objects[mg->slot].moving || worker_marks_bytes(&ahead->todo) == 0)
 			continue;
-		r = error_of(worker_ahead_want_locked(s, mg->slot), err);
-		mg->waits = mg->waits || r == -EAGAIN;
-		if (r == -EAGAIN)
-			continue;
-		if (r < 0)
-			return r;
 		mg->carry = worker_ahead_carry_locked(s, mg->slot);
-		mg->carrying = true;
-		return 1;
+		r = next_memory_locked(mg, &mg->carry, err);
+		if (r == 0) {
+			mg->carrying = true;
+			return 1;
+		}
+		worker_ahead_carried_locked(s, mg->slot, false);
+		if (r != -EAGAIN)
+			return r;
+		mg->waits = true;
 	}
 	if (!mg->waits)
 		return 0;
@@ -209,6 +221,11 @@ static int carry_on(struct wmigration *mg, struct gantry_err *err)
 			if (r <= 0)
 				return r;
 		}
+		pthread_mutex_lock(&s->lock);
+		r = next_memory_locked(mg, &mg->carry, err);
+		pthread_mutex_unlock(&s->lock);
+		if (r < 0)
+			return r;
 		r = error_of(worker_carry_next(mg->d, &mg->carry, mg->cmd, &more), err);
 		if (r < 0)
 			return r;
