@@ -11,9 +11,10 @@
 #include "host-agent/ctl/verbs.h"
 #include "proto/wire.h"
 
-/* A small queue is there in a millisecond; one of gibibytes is looked at less and less often. */
+/* A small queue is there in a millisecond; what takes longer is looked at after a sixteenth more of it. */
 #define LOOK_FIRST_NS (500 * GANTRY_NS_PER_US)
 #define LOOK_LAST_NS  (20 * GANTRY_NS_PER_MS)
+#define LOOK_SHARE    16u
 #define BAR_CELLS     30
 
 /* The one that was asked for. An agent that answers without it is not ours. */
@@ -67,10 +68,18 @@ static int print_outcome(struct gantry_ctl *ctl, const Gantry__Admin__Migration 
 	return 0;
 }
 
+static void pause_after(uint64_t waited_ns)
+{
+	uint64_t ns = GANTRY_MAX(waited_ns / LOOK_SHARE, (uint64_t)LOOK_FIRST_NS);
+	const struct timespec ts = { .tv_nsec = (long)GANTRY_MIN(ns, (uint64_t)LOOK_LAST_NS) };
+
+	(void)nanosleep(&ts, NULL); /* shorter is no harm */
+}
+
 /* Until it is over: a reply that says how. --timeout, where it was given, ends the watching and not the migration. */
 static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply **ret_reply)
 {
-	struct timespec pause = { .tv_nsec = (long)LOOK_FIRST_NS };
+	uint64_t began_ns = gantry_now_ns();
 	uint64_t deadline_ns = ctl->timeout_given ? gantry_ctl_deadline(ctl)
 						  : GANTRY_DEADLINE_NEVER;
 
@@ -105,8 +114,7 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 					       "migration %" PRIu64
 					       " goes on; see gantryctl migration show %" PRIu64,
 					       id, id);
-		(void)nanosleep(&pause, NULL); /* shorter is no harm */
-		pause.tv_nsec = (long)GANTRY_MIN(pause.tv_nsec * 2, (long)LOOK_LAST_NS);
+		pause_after(gantry_now_ns() - began_ns);
 	}
 }
 
