@@ -211,10 +211,8 @@ static void cmd_checkpoint(const struct bench_args *args)
 int main(void)
 {
 	static const struct bench_command commands[] = {
-		{ "open", cmd_open },
-		{ "peer", cmd_peer },
-		{ "own", cmd_own },
-		{ "checkpoint", cmd_checkpoint },
+		{ "open", cmd_open }, { "peer", cmd_peer },
+		{ "own", cmd_own },   { "checkpoint", cmd_checkpoint },
 		{ NULL, NULL },
 	};
 
