@@ -198,6 +198,16 @@ def test_queue_that_owns_nearly_all_that_its_tenant_may_have_moves(t):
         t.equal(made.ask_sum(), made.wanted)
 
 
+def test_queue_moves_between_gpus_that_cannot_reach_each_other(t):
+    if gpu.BACKEND != "fakecuda":
+        raise harness.Skip("the fake driver alone has GPUs without a link on demand")
+    with two(env={"FAKECUDA_PEERS": "0"}) as agent:
+        made = Mover(agent, gpu.BIG // 4)
+        for _ in range(2):
+            t.equal(made.move()["migration"]["state"], "done")
+            t.equal(made.ask_sum(), made.wanted)
+
+
 def test_queue_with_work_under_way_moves_to_and_fro(t):
     with two() as agent:
         made = gpu.neighbour(agent, "red")
@@ -271,6 +281,22 @@ def test_steward_that_dies_while_it_makes_room_for_a_move(t):
             points.arm(name, points.DIE)
             t.equal(made.move()["migration"]["state"], "done", f"its successor makes it: {name}")
             t.equal(made.ask_sum(), made.wanted)
+
+
+def test_worker_that_dies_at_any_step_of_a_move(t):
+    points = failpoints()
+    with points, two(env=points.env) as agent:
+        made = Mover(agent, gpu.BIG // 4)
+        for name in ("move.round", "move.orphan", "move.copy", "move.release", "move.released", "move.adopt", "move.end"):
+            points.arm(name, points.DIE)
+            made.move()  # there or not: its bytes are whole either way
+            t.equal(points.fired(name), 1, name)
+            harness.wait_until(lambda: agent.sessions()[0]["state"] == "attached", "a worker", 60)
+            t.equal(made.ask_sum(), made.wanted, f"bytes after a death at {name}")
+
+            def one_place(at=made.size):
+                return sum(row["mem_used"] for row in rows(agent).values()) == at
+            harness.wait_until(one_place, f"memory is charged once after {name}", 30)
 
 
 def failpoints():
