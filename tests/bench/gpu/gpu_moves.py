@@ -47,11 +47,15 @@ class Mover:
         self.name, self.device = f"{row['session_id']}:{row['slot']}", row["device"]
 
     def settle(self):
-        """What the move before left has been cleared: the steward has nothing to do."""
+        """What the move before left was given back and cleared, so that the next finds nothing made already."""
         def quiet():
+            here = f'device="{self.device}"'
             rows = self.agent.ctl_json("stats")["metrics"]
-            return not sum(row["value"] for row in rows if row["name"] == "gantry_slab_dirty_bytes")
-        harness.wait_until(quiet, "slabs are cleared", 60)
+            dirty = sum(row["value"] for row in rows if row["name"] == "gantry_slab_dirty_bytes")
+            elsewhere = sum(row["value"] for row in rows
+                            if row["name"] == "gantry_slab_session_bytes" and here not in row["labels"])
+            return dirty == 0 and elsewhere < self.size // 2
+        harness.wait_until(quiet, "slabs are given back and cleared", 60)
 
     def move(self):
         """To the other GPU. What the agent tells of it, and how long gantryctl ran, in ms."""
