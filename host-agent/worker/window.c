@@ -226,6 +226,25 @@ int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off,
 	return status;
 }
 
+bool worker_window_unask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len)
+{
+	struct wwindow *w = s->windows[device];
+	bool pending = false;
+
+	for (uint32_t i = 0; i < w->nasks;) {
+		const struct wask *ask = &w->asks[i];
+		bool inside = ask->part.off < off + len && end_of(&ask->part) > off;
+
+		if (inside && ask->status != GANTRY_OK) {
+			forget_ask(w, &w->asks[i]);
+			continue;
+		}
+		pending = pending || inside;
+		i++;
+	}
+	return pending;
+}
+
 /* The lowest run of at least @want free bytes, whole granules, with nothing mapped or asked for. */
 static bool find_hole_locked(const struct wsession *s, struct wwindow *w, uint64_t want,
 			     struct wextent *ret_hole)
@@ -353,12 +372,7 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 	else if (!find_any_locked(s, w, len, &off))
 		return -ENOMEM;
 	/* Refusals that nobody has heard are of buffers that were here before. */
-	for (uint32_t i = 0; i < w->nasks;)
-		if (w->asks[i].status != GANTRY_OK && w->asks[i].part.off < off + len &&
-		    end_of(&w->asks[i].part) > off)
-			forget_ask(w, &w->asks[i]);
-		else
-			i++;
+	(void)worker_window_unask_locked(s, device, off, len);
 	*ret_off = off;
 	return worker_slab_take_at_locked(s, off, len);
 }
