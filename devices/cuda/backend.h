@@ -323,6 +323,11 @@ int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len
 void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
 /* What is left mapped, and the addresses. */
 void gantry_cuda_window_close(struct gantry_mem *window);
+/*
+ * Whether either device reaches what is mapped in the other's window, as window_map() lets it: for windows of devices that
+ * were open by then, as all of a process are.
+ */
+bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *its);
 /* Tells the other devices of the process that there is one more, or one less. */
 void gantry_cuda_sisters_join(struct gantry_dev *dev);
 void gantry_cuda_sisters_leave(struct gantry_dev *dev);

@@ -124,7 +124,8 @@ static CUresult copy(struct gantry_stream *stream, const struct gantry_range *ds
 		return copy_host(stream, src, to, true);
 	if (dst->mem->base)
 		return copy_host(stream, dst, from, false);
-	if (dst->mem->dev != src->mem->dev)
+	/* What is mapped for both goes over the link between them; the other call may take a way through the host. */
+	if (dst->mem->dev != src->mem->dev && !gantry_cuda_sees(dst->mem, src->mem))
 		return driver->MemcpyPeerAsync(to, dst->mem->dev->context, from,
 					       src->mem->dev->context, dst->len, stream->native);
 	return copy_device(stream, to, from, dst->len);

@@ -66,6 +66,20 @@ int gantry_cuda_slab_align(struct gantry_dev *dev, uint64_t *ret_align, struct g
 	return 0;
 }
 
+static bool can_access(const struct gantry_cuda_driver *driver, CUdevice who, CUdevice whose)
+{
+	int can = 0;
+
+	return driver->DeviceCanAccessPeer(&can, who, whose) == CUDA_SUCCESS && can;
+}
+
+bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *its)
+{
+	return mine->kind == GANTRY_CUDA_MEM_WINDOW && its->kind == GANTRY_CUDA_MEM_WINDOW &&
+	       can_access(mine->dev->driver, mine->dev->device, its->dev->device) &&
+	       can_access(mine->dev->driver, its->dev->device, mine->dev->device);
+}
+
 /* This device may read and write there, and so may its sisters that can. */
 static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, bool sisters_too,
 		 struct gantry_err *err)
@@ -79,13 +93,9 @@ static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, bool
 	};
 	(void)pthread_mutex_lock(&sisters_lock);
 	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister) {
-		int can = 0;
-
 		if (!sisters_too || sister->device == dev->device || count == MAX_SISTERS)
 			continue;
-		if (dev->driver->DeviceCanAccessPeer(&can, sister->device, dev->device) ==
-			    CUDA_SUCCESS &&
-		    can) {
+		if (can_access(dev->driver, sister->device, dev->device)) {
 			access[count] = access[0];
 			access[count++].location.id = sister->device;
 		}

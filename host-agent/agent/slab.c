@@ -156,14 +156,43 @@ uint64_t gantry_slabs_of(const struct gantry_session *s, uint32_t *ret_n)
 	return bytes;
 }
 
-static uint64_t tenant_bytes(const struct gantry_tenant *t)
+/* Slabs of a session, or of all sessions of a tenant. */
+struct held {
+	uint64_t here; /* bytes on the device that more are wanted of */
+	uint64_t all;
+	uint32_t n;
+};
+
+static void add_held(const struct gantry_session *s, uint32_t device, struct held *held)
 {
-	uint64_t bytes = 0;
+	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab) {
+		held->here += slab->device == device ? slab->bytes : 0;
+		held->all += slab->bytes;
+		held->n++;
+	}
+}
+
+static struct held tenant_held(const struct gantry_tenant *t, uint32_t device)
+{
+	struct held held = { 0 };
 
 	gantry_list_for_each(&t->agent->sessions, struct gantry_session, link, s)
 		if (s->tenant == t)
-			bytes += gantry_slabs_of(s, NULL);
-	return bytes;
+			add_held(s, device, &held);
+	return held;
+}
+
+/*
+ * What moves from one device to another has slabs on both until the last byte is there: so the limit is one for each
+ * device, and all together may have twice as much.
+ */
+static bool within(const struct held *held, uint64_t more, uint64_t limit, uint64_t align)
+{
+	uint64_t most = with_slack(limit, align);
+
+	if (more > most || held->here > most - more)
+		return false;
+	return most > UINT64_MAX / 2 || (more <= 2 * most && held->all <= 2 * most - more);
 }
 
 static uint64_t device_limit(const struct gantry_agent_device *d)
@@ -177,10 +206,11 @@ static int check_limits(const struct gantry_session *s, uint32_t device, uint32_
 {
 	const struct gantry_agent_device *d = &s->agent->devices[device];
 	const struct gantry_slab_pool *pool = &s->agent->pools[device];
-	uint32_t have;
-	uint64_t own = gantry_slabs_of(s, &have);
+	struct held tenant = tenant_held(s->tenant, device);
+	struct held own = { 0 };
 
-	if (have + n > PER_SESSION)
+	add_held(s, device, &own);
+	if (own.n + n > PER_SESSION)
 		return gantry_err_set(err, GANTRY_E_LIMIT,
 				      "a session has at most %u slabs; it allocates too many small "
 				      "buffers far apart",
@@ -191,17 +221,17 @@ static int check_limits(const struct gantry_session *s, uint32_t device, uint32_
 			"the host has no descriptor left for %u more slabs beside %u; "
 			"raise LimitNOFILE",
 			n, host_slabs(s->agent));
-	if (own + bytes > with_slack(s->shape.mem_bytes, d->slab_align))
+	if (!within(&own, bytes, s->shape.mem_bytes, d->slab_align))
 		return gantry_err_set(err, GANTRY_E_LIMIT,
 				      "slabs of %" PRIu64 " and %" PRIu64
 				      " bytes are more than the session may have of %" PRIu64,
-				      own, bytes, s->shape.mem_bytes);
-	if (tenant_bytes(s->tenant) + bytes > with_slack(s->tenant->conf.mem_bytes, d->slab_align))
+				      own.here, bytes, s->shape.mem_bytes);
+	if (!within(&tenant, bytes, s->tenant->conf.mem_bytes, d->slab_align))
 		return gantry_err_set(err, GANTRY_E_LIMIT,
 				      "tenant %s has slabs of %" PRIu64 " bytes of %" PRIu64
 				      " allowed; %" PRIu64 " more are too many",
-				      s->tenant->conf.name, tenant_bytes(s->tenant),
-				      s->tenant->conf.mem_bytes, bytes);
+				      s->tenant->conf.name, tenant.here, s->tenant->conf.mem_bytes,
+				      bytes);
 	if (bytes > device_limit(d) || pool->session_bytes > device_limit(d) - bytes)
 		return gantry_err_set(err, GANTRY_E_NO_MEMORY,
 				      "device %s has %" PRIu64 " of %" PRIu64

@@ -99,6 +99,8 @@ int gantry_ctl_door_show(struct gantry_ctl *ctl, const char *tenant,
 /* "SESSION:SLOT". 0, or what gantry_ctl_fail() returned. */
 int gantry_ctl_parse_queue(struct gantry_ctl *ctl, const char *text, uint64_t *ret_session,
 			   uint32_t *ret_slot);
+/* The number of a session, likewise. */
+int gantry_ctl_parse_session(struct gantry_ctl *ctl, const char *text, uint64_t *ret_id);
 
 /* A new object with "schema" in it. */
 json_object *gantry_ctl_json_new(void);

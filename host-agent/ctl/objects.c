@@ -157,7 +157,7 @@ int gantry_ctl_tenant_remove(struct gantry_ctl *ctl)
 
 /* --- sessions --- */
 
-static int parse_session(struct gantry_ctl *ctl, const char *text, uint64_t *ret_id)
+int gantry_ctl_parse_session(struct gantry_ctl *ctl, const char *text, uint64_t *ret_id)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 
@@ -202,7 +202,7 @@ int gantry_ctl_session_show(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	uint64_t id;
-	int r = parse_session(ctl, ctl->args[0], &id);
+	int r = gantry_ctl_parse_session(ctl, ctl->args[0], &id);
 
 	if (!r)
 		r = ask_some(ctl, REQUEST(SESSION_LIST), REPLY(SESSIONS), NULL, id, &reply);
@@ -220,7 +220,7 @@ int gantry_ctl_session_kick(struct gantry_ctl *ctl)
 	Gantry__Admin__SessionId body = GANTRY__ADMIN__SESSION_ID__INIT;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
 	const char *reason = gantry_ctl_option(ctl, "reason");
-	int r = parse_session(ctl, ctl->args[0], &body.session_id);
+	int r = gantry_ctl_parse_session(ctl, ctl->args[0], &body.session_id);
 
 	if (r)
 		return r;
@@ -238,7 +238,7 @@ int gantry_ctl_queue_list(struct gantry_ctl *ctl)
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	const char *session = gantry_ctl_option(ctl, "session");
 	uint64_t id = 0;
-	int r = session ? parse_session(ctl, session, &id) : 0;
+	int r = session ? gantry_ctl_parse_session(ctl, session, &id) : 0;
 
 	if (!r)
 		r = ask_some(ctl, REQUEST(QUEUE_LIST), REPLY(QUEUES),

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue moves to another device: begun here and watched; the steps of a migration, for people and for Perfetto. */
+/* Queues move to another device: begun here and watched; the steps of a migration, for people and for Perfetto. */
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "host-agent/ctl/print.h"
 #include "host-agent/ctl/verbs.h"
+#include "proto/wire.h"
 
-#define LOOK_AGAIN_NS 20000000L
+/* A small queue is there in a millisecond; what takes longer is looked at after a sixteenth more of it. */
+#define LOOK_FIRST_NS (500 * GANTRY_NS_PER_US)
+#define LOOK_LAST_NS  (20 * GANTRY_NS_PER_MS)
+#define LOOK_SHARE    16u
 #define BAR_CELLS     30
 
 /* The one that was asked for. An agent that answers without it is not ours. */
@@ -63,10 +68,18 @@ static int print_outcome(struct gantry_ctl *ctl, const Gantry__Admin__Migration 
 	return 0;
 }
 
-/* Until it is over. --timeout, where it was given, ends the watching and not the migration. */
-static int watch(struct gantry_ctl *ctl, uint64_t id)
+static void pause_after(uint64_t waited_ns)
 {
-	const struct timespec pause = { .tv_nsec = LOOK_AGAIN_NS };
+	uint64_t ns = GANTRY_MAX(waited_ns / LOOK_SHARE, (uint64_t)LOOK_FIRST_NS);
+	const struct timespec ts = { .tv_nsec = (long)GANTRY_MIN(ns, (uint64_t)LOOK_LAST_NS) };
+
+	(void)nanosleep(&ts, NULL); /* shorter is no harm */
+}
+
+/* Until it is over: a reply that says how. --timeout, where it was given, ends the watching and not the migration. */
+static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply **ret_reply)
+{
+	uint64_t began_ns = gantry_now_ns();
 	uint64_t deadline_ns = ctl->timeout_given ? gantry_ctl_deadline(ctl)
 						  : GANTRY_DEADLINE_NEVER;
 
@@ -88,37 +101,38 @@ static int watch(struct gantry_ctl *ctl, uint64_t id)
 		draw(ctl, m);
 		if (m->over) {
 			end_line(ctl);
-			return m->code ? gantry_ctl_fail(ctl, gantry_ctl_code(m->code),
-							 "migration %" PRIu64
-							 ": %s; the queue is on %s",
-							 id, m->text, m->from)
-				       : print_outcome(ctl, m);
+			if (m->code)
+				return gantry_ctl_fail(ctl, gantry_ctl_code(m->code),
+						       "migration %" PRIu64
+						       ": %s; the queue is on %s",
+						       id, m->text, m->from);
+			*ret_reply = GANTRY_TAKE_PTR(reply);
+			return 0;
 		}
 		if (gantry_now_ns() >= deadline_ns)
 			return gantry_ctl_fail(ctl, GANTRY_CTL_TIMEOUT,
 					       "migration %" PRIu64
 					       " goes on; see gantryctl migration show %" PRIu64,
 					       id, id);
-		(void)nanosleep(&pause, NULL); /* shorter is no harm */
+		pause_after(gantry_now_ns() - began_ns);
 	}
 }
 
-int gantry_ctl_queue_migrate(struct gantry_ctl *ctl)
+/* ---- one queue, or all of a session ---- */
+
+static int begin(struct gantry_ctl *ctl, uint64_t session_id, uint32_t slot, bool dry_run,
+		 uint64_t *ret_id)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	Gantry__Admin__QueueMigrate move = GANTRY__ADMIN__QUEUE_MIGRATE__INIT;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	const char *to = gantry_ctl_option(ctl, "to");
 	const Gantry__Admin__Migration *m;
-	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &move.session_id, &move.slot);
+	int r;
 
-	if (r)
-		return r;
-	if (!to)
-		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
-				       "--to is missing: say which device the queue is to go to");
-	move.device = (char *)to;
-	move.dry_run = gantry_ctl_option(ctl, "dry-run") != NULL;
+	move.session_id = session_id;
+	move.slot = slot;
+	move.device = (char *)gantry_ctl_option(ctl, "to");
+	move.dry_run = dry_run;
 	move.lazy = gantry_ctl_option(ctl, "lazy") != NULL;
 	request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_QUEUE_MIGRATE;
 	request.queue_migrate = &move;
@@ -126,8 +140,144 @@ int gantry_ctl_queue_migrate(struct gantry_ctl *ctl)
 	if (r)
 		return r;
 	m = first(reply);
-	return m ? watch(ctl, m->id)
-		 : gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "the agent does not say which it is");
+	if (!m)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
+				       "the agent does not say which it is");
+	*ret_id = m->id;
+	return 0;
+}
+
+static int move_one(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	uint64_t session_id, id;
+	uint32_t slot;
+	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &session_id, &slot);
+
+	if (!r)
+		r = begin(ctl, session_id, slot, gantry_ctl_option(ctl, "dry-run") != NULL, &id);
+	if (!r)
+		r = watch(ctl, id, &reply);
+	return r ? r : print_outcome(ctl, first(reply));
+}
+
+/* The queues that are to go, and what became of each. */
+struct party {
+	uint64_t session_id;
+	size_t n;
+	uint32_t slots[GANTRY_MAX_QUEUES];
+	uint64_t ids[GANTRY_MAX_QUEUES]; /* 0: it did not begin */
+	Gantry__Admin__AdminReply *ends[GANTRY_MAX_QUEUES];
+};
+
+static void forget_ends(struct party *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		gantry_client_reply_freep(&p->ends[i]);
+		p->ends[i] = NULL;
+	}
+}
+
+/* Those that are not there yet. */
+static int find_party(struct gantry_ctl *ctl, struct party *p)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__SessionFilter filter = GANTRY__ADMIN__SESSION_FILTER__INIT;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	const char *to = gantry_ctl_option(ctl, "to");
+	int r;
+
+	filter.session_id = p->session_id;
+	request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_QUEUE_LIST;
+	request.queue_list = &filter;
+	r = gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_QUEUES, &reply);
+	if (r)
+		return r;
+	for (size_t i = 0; i < reply->queues->n_queues && p->n < GANTRY_MAX_QUEUES; i++) {
+		const Gantry__Admin__Queue *q = reply->queues->queues[i];
+
+		if (q->slot != 0 && strcmp(q->device, to) != 0)
+			p->slots[p->n++] = q->slot;
+	}
+	if (p->n)
+		return 0;
+	if (reply->queues->n_queues)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_BUSY,
+				       "all queues of session %" PRIu64 " are on device %s already",
+				       p->session_id, to);
+	return gantry_ctl_fail(ctl, GANTRY_CTL_NOT_FOUND,
+			       "session %" PRIu64 " has no queue; see gantryctl session list",
+			       p->session_id);
+}
+
+/* All are begun, then each is watched: the first that does not get there decides the exit code, and stops no other. */
+static int move_party(struct gantry_ctl *ctl, struct party *p, bool dry_run)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < p->n; i++) {
+		int r = begin(ctl, p->session_id, p->slots[i], dry_run, &p->ids[i]);
+
+		p->ids[i] = r ? 0 : p->ids[i];
+		result = result ? result : r;
+		if (r && dry_run)
+			break;
+	}
+	for (size_t i = 0; i < p->n; i++) {
+		int r = p->ids[i] ? watch(ctl, p->ids[i], &p->ends[i]) : 0;
+
+		p->ids[i] = 0;
+		result = result ? result : r;
+	}
+	return result;
+}
+
+static int print_party(struct gantry_ctl *ctl, const struct party *p)
+{
+	const void *rows[GANTRY_MAX_QUEUES];
+	size_t n = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (p->ends[i])
+			rows[n++] = first(p->ends[i]);
+	if (ctl->json)
+		return gantry_print_list(ctl, &gantry_migration_fields, rows, n);
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = print_outcome(ctl, rows[i]);
+	return r;
+}
+
+/* Whether each could go is asked before any of them does. */
+static int move_all(struct gantry_ctl *ctl)
+{
+	struct party p = { 0 };
+	int r = gantry_ctl_parse_session(ctl, ctl->args[0], &p.session_id);
+
+	if (!r)
+		r = find_party(ctl, &p);
+	if (!r)
+		r = move_party(ctl, &p, true);
+	if (!r && !gantry_ctl_option(ctl, "dry-run")) {
+		forget_ends(&p);
+		r = move_party(ctl, &p, false);
+	}
+	if (!r)
+		r = print_party(ctl, &p);
+	forget_ends(&p);
+	return r;
+}
+
+int gantry_ctl_queue_migrate(struct gantry_ctl *ctl)
+{
+	const char *name = ctl->args[0];
+
+	if (!gantry_ctl_option(ctl, "to"))
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "--to is missing: say which device the queue is to go to");
+	/* What is neither is told as a queue that is none. */
+	return name[0] && strspn(name, "0123456789") == strlen(name) ? move_all(ctl)
+								     : move_one(ctl);
 }
 
 /* ---- traces ---- */

@@ -237,11 +237,12 @@ const struct gantry_verb gantry_verbs[] = {
 	  gantry_ctl_queue_pause },
 	{ "queue", "resume", "SESSION:SLOT", 1, 1, "go on with a paused queue", NULL, NULL,
 	  GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_resume },
-	{ "queue", "migrate", "SESSION:SLOT", 1, 1,
-	  "move a queue to another device while its program runs",
+	{ "queue", "migrate", "SESSION[:SLOT]", 1, 1,
+	  "move a queue, or all of a session, to another device while its program runs",
 	  "Its buffers go along: they are copied while it runs, then it stands still for what was "
 	  "written meanwhile. Waits until it is there; if that cannot be, the queue stays where it "
-	  "is and the exit code says why.",
+	  "is and the exit code says why. Without a SLOT all queues of the session go: none of them "
+	  "unless each could.",
 	  queue_migrate_options, GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_migrate },
 
 	{ "migration", "list", "", 0, 0, "list queues and sessions that move or have moved", NULL,

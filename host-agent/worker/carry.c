@@ -9,6 +9,8 @@
 
 /* Host memory is made known to the device piece by piece: each takes the thread for a millisecond, not for seconds. */
 #define PIECE_BYTES (32ull << 20)
+/* Between devices a copy of so much takes less than a millisecond, and to wait for its end some microseconds. */
+#define PEER_PIECE_BYTES (256ull << 20)
 
 void worker_carry_close(struct wdevice *d, struct wcarry *c)
 {
@@ -46,13 +48,23 @@ static int piece_open(struct wdevice *d, struct wcarry *c, uint64_t at, uint64_t
 /* What is next: the rest, or of what is marked the next run. false: nothing. */
 static bool next_part(const struct wcarry *c, uint64_t *ret_at, uint64_t *ret_bytes)
 {
-	uint64_t most = c->way == CARRY_PEER && !c->only ? UINT64_MAX : PIECE_BYTES;
+	uint64_t most = c->way == CARRY_PEER ? PEER_PIECE_BYTES : PIECE_BYTES;
 
 	if (c->only)
 		return worker_marks_next(c->only, c->at, most, ret_at, ret_bytes);
 	*ret_at = c->at;
 	*ret_bytes = GANTRY_MIN(c->len - c->at, most);
 	return c->at < c->len;
+}
+
+bool worker_carry_peek(const struct wcarry *c, uint64_t *ret_off, uint64_t *ret_bytes)
+{
+	uint64_t at;
+
+	if (!next_part(c, &at, ret_bytes))
+		return false;
+	*ret_off = c->off + at;
+	return true;
 }
 
 int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cmd, bool *ret_more)

@@ -200,6 +200,8 @@ bool worker_quiet_visited(struct wquiet *quiet);
 bool worker_quiet_reached(struct wdevice *d, struct wquiet *quiet);
 
 /* ---- carry.c ---- */
+/* Where in the slab space the next copy goes, and how much it is; false: there is none. */
+bool worker_carry_peek(const struct wcarry *c, uint64_t *ret_off, uint64_t *ret_bytes);
 /* The next copy, on device @d's thread; the one before has finished. *ret_more: false, there is none. A status. */
 int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cmd, bool *ret_more);
 void worker_carry_close(struct wdevice *d, struct wcarry *c);
@@ -238,6 +240,8 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 void worker_window_placed_locked(struct wsession *s, uint32_t device);
 /* OK: slabs are behind all of it. AGAIN: they were asked for, the device is woken. Else they cannot be had. */
 int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len);
+/* Nobody wants slabs there any more: refusals that were not heard are forgotten. Whether answers are still to come. */
+bool worker_window_unask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len);
 /*
  * The range becomes free once it holds zeros in @windows (bits), of which it may have been a part; at once where none
  * of them has memory there.

@@ -32,6 +32,7 @@ struct wmigration {
 	struct wquiet quiet;
 	bool carrying;
 	uint32_t slot; /* of the object that is being carried, or looked at next */
+	bool waits;    /* one before it has no memory yet where it goes */
 	struct wcarry carry;
 	bool has_command;
 	struct gantry_cmd *cmd;

@@ -139,6 +139,10 @@ static int look_locked(struct wmigration *mg)
 			status = worker_ahead_begin_locked(s, i, mg->way, mg->to, mg);
 			if (status != GANTRY_OK)
 				return status;
+			/* The memory of all is on its way while the first is copied. */
+			status = worker_ahead_want_locked(s, i);
+			if (status != GANTRY_OK && status != GANTRY_E_AGAIN)
+				return status;
 		}
 		worker_marks_take(&rt->ahead->todo, &rt->ahead->dirty);
 		users |= rt->users;
@@ -146,7 +150,18 @@ static int look_locked(struct wmigration *mg)
 	return worker_quiet_begin_locked(&mg->quiet, s, users, UINT64_MAX);
 }
 
-/* The next buffer of the round. 1: it is mg->slot. */
+/* Memory for the next copy, where it goes. 0 also where nothing is left to copy. */
+static int next_memory_locked(const struct wmigration *mg, const struct wcarry *carry,
+			      struct gantry_err *err)
+{
+	uint64_t off, bytes;
+
+	if (carry->way == CARRY_SPILL || !worker_carry_peek(carry, &off, &bytes))
+		return 0;
+	return error_of(worker_window_want_locked(mg->job.session, mg->to, off, bytes), err);
+}
+
+/* The next buffer of the round that has memory for its first copy. 1: it is mg->slot; 0: that was the last. */
 static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 {
 	struct wsession *s = mg->job.session;
@@ -157,14 +172,23 @@ static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
 
 		if (!ahead || s->objects[mg->slot].moving || worker_marks_bytes(&ahead->todo) == 0)
 			continue;
-		r = error_of(worker_ahead_want_locked(s, mg->slot), err);
-		if (r < 0)
-			return r;
 		mg->carry = worker_ahead_carry_locked(s, mg->slot);
-		mg->carrying = true;
-		return 1;
+		r = next_memory_locked(mg, &mg->carry, err);
+		if (r == 0) {
+			mg->carrying = true;
+			return 1;
+		}
+		worker_ahead_carried_locked(s, mg->slot, false);
+		if (r != -EAGAIN)
+			return r;
+		mg->waits = true;
 	}
-	return 0;
+	if (!mg->waits)
+		return 0;
+	/* From the start: what has been copied is marked no more. */
+	mg->waits = false;
+	mg->slot = 0;
+	return -EAGAIN;
 }
 
 void worker_migration_stop_carrying(struct wmigration *mg, bool arrived)
@@ -197,6 +221,11 @@ static int carry_on(struct wmigration *mg, struct gantry_err *err)
 			if (r <= 0)
 				return r;
 		}
+		pthread_mutex_lock(&s->lock);
+		r = next_memory_locked(mg, &mg->carry, err);
+		pthread_mutex_unlock(&s->lock);
+		if (r < 0)
+			return r;
 		r = error_of(worker_carry_next(mg->d, &mg->carry, mg->cmd, &more), err);
 		if (r < 0)
 			return r;
@@ -245,6 +274,7 @@ static int source_round(void *cookie, uint32_t round, const struct gantry_migrat
 		pthread_mutex_unlock(&s->lock);
 		if (r < 0)
 			return r == -EAGAIN ? -EIO : r;
+		mg->waits = false;
 		mg->phase = PHASE_QUIET;
 		mg->round_bytes = 0;
 		mg->slot = 0;
@@ -451,13 +481,33 @@ void worker_migration_drop_copies(struct wmigration *mg)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* What was asked for ahead of all is answered for: slabs that come later would find nobody to give them back. */
+static bool asks_are_over(struct wmigration *mg)
+{
+	struct wsession *s = mg->job.session;
+	bool pending = false;
+
+	if (!mg->copies || mg->way == CARRY_SPILL)
+		return true;
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_buffer *b = &s->ledger.objects[i].buffer;
+
+		if (ahead_of_locked(mg, i) &&
+		    worker_window_unask_locked(s, mg->to, b->off, worker_page_up(b->bytes)))
+			pending = true;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return !pending;
+}
+
 /* Once nothing is being copied. Its thread gives slabs back that nobody needs. */
 static int sink_discard(void *cookie, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
 
 	(void)err;
-	if (!worker_quiet_visited(&mg->quiet))
+	if (!worker_quiet_visited(&mg->quiet) || !asks_are_over(mg))
 		return -EAGAIN;
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DISCARD);
 	worker_migration_stop_carrying(mg, false);

@@ -28,6 +28,8 @@
 #define HELD_MAX	 16u  /* granules that stay mapped when nobody uses them, at most ... */
 #define HELD_SHARE	 256u /* ... and this part of the device's memory */
 #define WASH_AT_ONCE	 (256ull << 20)
+/* As large as slabs get: what is copied to one need not wait for the next. */
+#define ASK_AT_ONCE (4ull << 30)
 
 static uint64_t down(const struct wwindow *w, uint64_t off)
 {
@@ -187,7 +189,7 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 
 	for (uint64_t at = gap->off; at < end_of(gap);) {
 		struct wask *ask = ask_at(w, at);
-		uint64_t end = end_of(gap);
+		uint64_t end = GANTRY_MIN(end_of(gap), at + ASK_AT_ONCE);
 
 		if (!ask) {
 			for (uint32_t i = 0; i < w->nasks; i++)
@@ -222,6 +224,25 @@ int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off,
 			break;
 	}
 	return status;
+}
+
+bool worker_window_unask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len)
+{
+	struct wwindow *w = s->windows[device];
+	bool pending = false;
+
+	for (uint32_t i = 0; i < w->nasks;) {
+		const struct wask *ask = &w->asks[i];
+		bool inside = ask->part.off < off + len && end_of(&ask->part) > off;
+
+		if (inside && ask->status != GANTRY_OK) {
+			forget_ask(w, &w->asks[i]);
+			continue;
+		}
+		pending = pending || inside;
+		i++;
+	}
+	return pending;
 }
 
 /* The lowest run of at least @want free bytes, whole granules, with nothing mapped or asked for. */
@@ -351,12 +372,7 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 	else if (!find_any_locked(s, w, len, &off))
 		return -ENOMEM;
 	/* Refusals that nobody has heard are of buffers that were here before. */
-	for (uint32_t i = 0; i < w->nasks;)
-		if (w->asks[i].status != GANTRY_OK && w->asks[i].part.off < off + len &&
-		    end_of(&w->asks[i].part) > off)
-			forget_ask(w, &w->asks[i]);
-		else
-			i++;
+	(void)worker_window_unask_locked(s, device, off, len);
 	*ret_off = off;
 	return worker_slab_take_at_locked(s, off, len);
 }

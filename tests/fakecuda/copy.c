@@ -16,8 +16,8 @@ static bool crosses_pins(uint64_t base, uint64_t len)
 	return crosses;
 }
 
-static CUresult put_copy(const char *call, uint64_t dst, uint64_t src, size_t bytes,
-			 CUstream stream, bool wait)
+static CUresult put_any(const char *call, uint64_t dst, uint64_t src, size_t bytes, CUstream stream,
+			bool wait, bool peer)
 {
 	struct CUctx_st *ctx;
 	CUresult r = fake_enter_ctx(call, &ctx);
@@ -33,8 +33,15 @@ static CUresult put_copy(const char *call, uint64_t dst, uint64_t src, size_t by
 	cmd->copy.dst = dst;
 	cmd->copy.src = src;
 	cmd->copy.len = bytes;
+	cmd->copy.peer = peer;
 	r = fake_put(stream, ctx, cmd);
 	return r == CUDA_SUCCESS && wait ? cuStreamSynchronize(stream) : r;
+}
+
+static CUresult put_copy(const char *call, uint64_t dst, uint64_t src, size_t bytes,
+			 CUstream stream, bool wait)
+{
+	return put_any(call, dst, src, bytes, stream, wait, false);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
@@ -62,7 +69,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, 
 {
 	if (!dst_ctx || !src_ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return put_copy(__func__, dst, src, bytes, stream, false);
+	return put_any(__func__, dst, src, bytes, stream, false, true);
 }
 
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
@@ -90,7 +97,7 @@ CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcon
 {
 	if (!dst_ctx || !src_ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return put_copy(__func__, dst, src, bytes, NULL, true);
+	return put_any(__func__, dst, src, bytes, NULL, true, true);
 }
 
 static CUresult put_set(const char *call, uint64_t dst, uint32_t value, uint32_t width,

@@ -53,6 +53,7 @@ static void read_environment(void)
 
 	fake.ndevices = ndevices > FAKE_MAX_DEVICES ? FAKE_MAX_DEVICES : (int)ndevices;
 	fake.mem_bytes = env_number("FAKECUDA_MEM", 4ull << 30);
+	fake.peers = env_number("FAKECUDA_PEERS", 1) != 0;
 	fake.dirty = env_number("FAKECUDA_DIRTY", 0) != 0;
 	fake.switch_us = env_number("FAKECUDA_SWITCH_US", 0);
 	fake_fail_load(getenv("FAKECUDA_FAIL"));
@@ -312,7 +313,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 	if (r == CUDA_SUCCESS)
 		r = enter_device(__func__, peer);
 	if (r == CUDA_SUCCESS)
-		*can = dev != peer;
+		*can = dev != peer && fake.peers;
 	return r;
 }
 

@@ -12,6 +12,7 @@
  *   FAKECUDA_DIRTY=1           new memory holds 0x5a instead of zeroes
  *   FAKECUDA_SWITCH_US=N       so long passes before a stream that was idle begins: another process has the device
  *   FAKECUDA_FAIL=CALL:N:CODE[,...]   the N-th call of CALL (cuMemCreate) answers CODE; N+ also all later ones
+ *   FAKECUDA_PEERS=0           no device reaches another's memory
  *   FAKECUDA_LOST=PATH         once this file is there, its devices ("0 2", or empty for all) are off the bus
  *   FAKECUDA_MPS_GROUP=PATH    processes with the same file share faults, as clients of one MPS server do; "pipes": a
  *                              file in CUDA_MPS_PIPE_DIRECTORY, where there is such a folder
@@ -59,7 +60,7 @@ struct fake_range {
 	CUdevice ordinal;
 	struct CUctx_st *ctx;	/* NULL: of the process */
 	struct fake_slab *slab; /* FAKE_MAP */
-	bool access;		/* FAKE_MAP: cuMemSetAccess was called */
+	uint32_t access;	/* FAKE_MAP: bits of the devices that cuMemSetAccess has named */
 };
 
 /* Physical memory: a descriptor and who refers to it. */
@@ -89,6 +90,7 @@ struct fake_cmd {
 	union {
 		struct {
 			uint64_t dst, src, len;
+			bool peer; /* each end is its own context's to reach */
 		} copy;
 		struct {
 			uint64_t dst, count;
@@ -193,6 +195,7 @@ struct fake {
 	pthread_cond_t changed; /* an event, a stream or a context */
 	bool inited;
 	int ndevices;
+	bool peers;
 	uint64_t mem_bytes;
 	uint64_t used[FAKE_MAX_DEVICES];
 	bool dirty;
@@ -238,8 +241,8 @@ struct fake_range *fake_range_add(enum fake_range_kind kind, uint64_t base, uint
 struct fake_range *fake_range_at(enum fake_range_kind kind, uint64_t base);
 struct fake_range *fake_range_around(enum fake_range_kind kind, uint64_t addr);
 void fake_range_drop(struct fake_range *range);
-/* No part lies in a reservation without memory behind it. */
-bool fake_reaches(uint64_t addr, uint64_t len);
+/* No part lies in a reservation without memory behind it that one of @devices (bits) may use. */
+bool fake_reaches(uint64_t addr, uint64_t len, uint32_t devices);
 void fake_memory_end(struct CUctx_st *ctx);
 CUresult fake_charge(CUdevice ordinal, uint64_t len);
 

@@ -89,7 +89,7 @@ void fake_memory_end(struct CUctx_st *ctx)
 	}
 }
 
-bool fake_reaches(uint64_t addr, uint64_t len)
+bool fake_reaches(uint64_t addr, uint64_t len, uint32_t devices)
 {
 	uint64_t end = addr + len;
 
@@ -98,7 +98,7 @@ bool fake_reaches(uint64_t addr, uint64_t len)
 	while (addr < end) {
 		struct fake_range *map = fake_range_around(FAKE_MAP, addr);
 
-		if (map && !map->access)
+		if (map && !(map->access & devices))
 			return false;
 		if (map) {
 			addr = map->base + map->len;
@@ -635,8 +635,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllo
 	return r;
 }
 
-/* Whether mappings cover all of it, without cutting one; each then gets @protection (-1: is dropped). */
-static CUresult over_maps(uint64_t ptr, uint64_t bytes, int protection)
+/* Whether mappings cover all of it, without cutting one; each then gets @protection (-1: is dropped) for @devices. */
+static CUresult over_maps(uint64_t ptr, uint64_t bytes, int protection, uint32_t devices)
 {
 	uint64_t at = ptr;
 
@@ -657,7 +657,7 @@ static CUresult over_maps(uint64_t ptr, uint64_t bytes, int protection)
 		}
 		if (mprotect((void *)(uintptr_t)map->base, map->len, protection) < 0)
 			return CUDA_ERROR_OPERATING_SYSTEM;
-		map->access = protection != PROT_NONE;
+		map->access = protection != PROT_NONE ? devices : 0;
 	}
 	return CUDA_SUCCESS;
 }
@@ -669,7 +669,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
 	if (r != CUDA_SUCCESS)
 		return r;
 	pthread_mutex_lock(&fake.lock);
-	r = bytes ? over_maps(ptr, bytes, -1) : CUDA_ERROR_INVALID_VALUE;
+	r = bytes ? over_maps(ptr, bytes, -1, 0) : CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }
@@ -677,6 +677,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *desc, size_t count)
 {
 	int protection = PROT_NONE;
+	uint32_t devices = 0;
 	CUresult r = fake_enter(__func__);
 
 	if (r != CUDA_SUCCESS)
@@ -685,13 +686,14 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *de
 		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
 		    desc[i].location.id < 0 || desc[i].location.id >= fake.ndevices)
 			return CUDA_ERROR_INVALID_DEVICE;
+		devices |= 1u << desc[i].location.id;
 		if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			protection = PROT_READ | PROT_WRITE;
 		else if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
 			protection |= PROT_READ;
 	}
 	pthread_mutex_lock(&fake.lock);
-	r = bytes ? over_maps(ptr, bytes, protection) : CUDA_ERROR_INVALID_VALUE;
+	r = bytes ? over_maps(ptr, bytes, protection, devices) : CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }

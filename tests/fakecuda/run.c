@@ -33,31 +33,38 @@ static int ending(void *cookie)
 	return stopped(cookie);
 }
 
-static bool both_reach(uint64_t dst, uint64_t src, uint64_t len)
+static bool both_reach(uint32_t devices, uint64_t dst, uint64_t src, uint64_t len)
 {
 	bool reaches;
 
 	pthread_mutex_lock(&fake.lock);
-	reaches = fake_reaches(dst, len) && fake_reaches(src, len);
+	reaches = fake_reaches(dst, len, devices) && fake_reaches(src, len, devices);
 	pthread_mutex_unlock(&fake.lock);
 	return reaches;
 }
 
-static CUresult run_copy(const struct fake_cmd *cmd)
+static uint32_t device_of(const struct CUstream_st *stream)
 {
-	if (!both_reach(cmd->copy.dst, cmd->copy.src, cmd->copy.len))
+	return 1u << stream->ctx->ordinal;
+}
+
+static CUresult run_copy(const struct CUstream_st *stream, const struct fake_cmd *cmd)
+{
+	uint32_t devices = cmd->copy.peer ? UINT32_MAX : device_of(stream);
+
+	if (!both_reach(devices, cmd->copy.dst, cmd->copy.src, cmd->copy.len))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	memmove((void *)(uintptr_t)cmd->copy.dst, (const void *)(uintptr_t)cmd->copy.src,
 		cmd->copy.len);
 	return CUDA_SUCCESS;
 }
 
-static CUresult run_set(const struct fake_cmd *cmd)
+static CUresult run_set(const struct CUstream_st *stream, const struct fake_cmd *cmd)
 {
 	uint64_t len = cmd->set.count * cmd->set.width;
 	unsigned char *dst = (unsigned char *)(uintptr_t)cmd->set.dst;
 
-	if (!both_reach(cmd->set.dst, cmd->set.dst, len))
+	if (!both_reach(device_of(stream), cmd->set.dst, cmd->set.dst, len))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	if (cmd->set.width == 1)
 		memset(dst, (int)cmd->set.value, len);
@@ -92,9 +99,9 @@ static CUresult run_launch(struct CUstream_st *stream, struct fake_cmd *cmd)
 }
 
 /* A device's writes go to memory in order: so must the one that tells of them. */
-static CUresult run_write(const struct fake_cmd *cmd)
+static CUresult run_write(const struct CUstream_st *stream, const struct fake_cmd *cmd)
 {
-	if (!both_reach(cmd->word.at, cmd->word.at, cmd->word.width))
+	if (!both_reach(device_of(stream), cmd->word.at, cmd->word.at, cmd->word.width))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	if (cmd->word.width == 8)
 		__atomic_store_n((uint64_t *)(uintptr_t)cmd->word.at, cmd->word.value,
@@ -130,7 +137,7 @@ static CUresult run_await(struct CUstream_st *stream, const struct fake_cmd *cmd
 {
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
 
-	if (!both_reach(cmd->word.at, cmd->word.at, cmd->word.width))
+	if (!both_reach(device_of(stream), cmd->word.at, cmd->word.at, cmd->word.width))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	while (!word_is_there(cmd) && !stopped(stream))
 		(void)nanosleep(&pause, NULL);
@@ -175,16 +182,16 @@ CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd)
 
 	switch (cmd->kind) {
 	case FAKE_COPY:
-		return run_copy(cmd);
+		return run_copy(stream, cmd);
 	case FAKE_SET:
-		return run_set(cmd);
+		return run_set(stream, cmd);
 	case FAKE_LAUNCH:
 		fake_group_busy(1);
 		r = run_launch(stream, cmd);
 		fake_group_busy(-1);
 		return r;
 	case FAKE_WRITE:
-		return run_write(cmd);
+		return run_write(stream, cmd);
 	case FAKE_AWAIT:
 		return run_await(stream, cmd);
 	case FAKE_RECORD:

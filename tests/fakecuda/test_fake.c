@@ -129,6 +129,43 @@ START_TEST(test_copy_to_where_nothing_is_mapped_is_an_illegal_address)
 }
 END_TEST
 
+/* Mapped memory is whose cuMemSetAccess says; cuMemcpyPeer alone asks each end's own context. */
+START_TEST(test_copy_reaches_what_its_own_device_may_use)
+{
+	CUmemAllocationProp prop = prop_of(0);
+	CUmemAccessDesc access[2] = { { prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE },
+				      { prop_of(1).location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE } };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr window, there;
+	CUcontext other;
+	uint32_t word = 0;
+
+	setenv("FAKECUDA_DEVICES", "2", 1);
+	begin();
+	OK(cuMemCreate(&handle, SLAB_BYTES, &prop, 0));
+	OK(cuMemAddressReserve(&window, SLAB_BYTES, 0, 0, 0));
+	OK(cuMemMap(window, SLAB_BYTES, 0, handle, 0));
+	OK(cuMemSetAccess(window, SLAB_BYTES, access, 1));
+	OK(cuMemsetD32(window, 0xabcd, SLAB_BYTES / 4));
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemAlloc(&there, SLAB_BYTES));
+	OK(cuMemcpyPeer(there, other, window, ctx, SLAB_BYTES));
+	OK(cuMemcpyDtoH(&word, there, 4));
+	ck_assert_uint_eq(word, 0xabcd);
+	OK(cuMemSetAccess(window, SLAB_BYTES, access, 2));
+	OK(cuMemcpyDtoD(there, window, SLAB_BYTES));
+	OK(cuMemSetAccess(window, SLAB_BYTES, access, 1));
+	ck_assert_int_eq(cuMemcpyDtoD(there, window, SLAB_BYTES), CUDA_ERROR_ILLEGAL_ADDRESS);
+	OK(cuDevicePrimaryCtxRelease(1));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemUnmap(window, SLAB_BYTES));
+	OK(cuMemAddressFree(window, SLAB_BYTES));
+	OK(cuMemRelease(handle));
+	end();
+}
+END_TEST
+
 START_TEST(test_fault_is_every_later_call)
 {
 	static const struct {
@@ -352,6 +389,7 @@ int main(void)
 	tcase_add_test(tc, test_commands_of_a_stream_run_in_order);
 	tcase_add_test(tc, test_slab_outlives_its_maker_at_the_same_address);
 	tcase_add_test(tc, test_copy_to_where_nothing_is_mapped_is_an_illegal_address);
+	tcase_add_test(tc, test_copy_reaches_what_its_own_device_may_use);
 	tcase_add_loop_test(tc, test_fault_is_every_later_call, 0, 3);
 	tcase_add_test(tc, test_endless_kernel_runs_until_its_context_ends);
 	tcase_add_test(tc, test_streams_wait_for_values_and_events);

@@ -81,7 +81,7 @@ def needs_packed():
         raise harness.Skip("packed workers share a GPU through NVIDIA's MPS; cpu devices have no such thing")
 
 
-def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, device=None, **options):
+def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, device=None, env=None, **options):
     """A gantryd with @count GPUs. Tenants get room, @mode, and one trust group."""
     keys = {"mem": "8G" if REAL else "512M", "virtual": "16G" if REAL else "2G", "heap": "64M", "isolation": mode}
     if mode != "isolated":
@@ -91,7 +91,8 @@ def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, devic
     served = {name: {**keys, **own} for name, own in (tenants or {"red": {}}).items()}
     mps = fake_mps() if mode == "packed" and BACKEND == "fakecuda" else {}
     return harness.Agent(devices=sections(count, **(device or {})), tenants=served,
-                         agent={**fake_modules(), **mps, **(agent or {})}, env=fake_environment(count), **options)
+                         agent={**fake_modules(), **mps, **(agent or {})},
+                         env={**(fake_environment(count) or {}), **(env or {})} or None, **options)
 
 
 @functools.lru_cache(maxsize=None)

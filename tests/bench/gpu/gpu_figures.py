@@ -312,7 +312,15 @@ def priority(bench):
             yield Figure(f"priority_{mode}_failed", None, "", str(why))
 
 
+# --- queues that move from one GPU to the other --------------------------------------------------------------
+
+def moves(bench):
+    import gpu_moves  # pylint: disable=import-outside-toplevel
+    for figure in gpu_moves.moves(bench):
+        yield Figure(*figure)
+
+
 FIGURES = {
     "launch": launch, "copies": copies, "memory": memory, "attach": attach, "apps": apps, "weights": weights,
-    "priority": priority, "sharing": sharing, "lanes": lanes,
+    "priority": priority, "sharing": sharing, "lanes": lanes, "moves": moves,
 }

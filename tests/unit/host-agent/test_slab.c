@@ -156,7 +156,7 @@ static void say(struct gantry_worker *w, int end, Gantry__Worker__FromWorker *ms
 }
 
 /* The steward was asked for a slab of @bytes: the tag of that. */
-static uint64_t asked_make(uint64_t bytes)
+static uint64_t asked_make_on(uint32_t device, uint64_t bytes)
 {
 	unsigned int nfds = 0;
 	Gantry__Worker__ToWorker *msg = hear(steward_end, NULL, 0, &nfds);
@@ -164,9 +164,14 @@ static uint64_t asked_make(uint64_t bytes)
 
 	ck_assert_int_eq(msg->body_case, GANTRY__WORKER__TO_WORKER__BODY_MAKE_SLAB);
 	ck_assert_uint_eq(msg->make_slab->bytes, bytes);
-	ck_assert_uint_eq(msg->make_slab->device, 0);
+	ck_assert_uint_eq(msg->make_slab->device, device);
 	protobuf_c_message_free_unpacked(&msg->base, NULL);
 	return tag;
+}
+
+static uint64_t asked_make(uint64_t bytes)
+{
+	return asked_make_on(0, bytes);
 }
 
 static uint64_t asked_scrub(uint64_t bytes)
@@ -216,14 +221,20 @@ static void make(uint64_t bytes)
 
 /* ---- what the worker's end says and hears ---- */
 
-static void need(uint64_t off, uint64_t bytes)
+static void need_on(uint32_t device, uint64_t off, uint64_t bytes)
 {
 	Gantry__Worker__NeedSlabs msg = GANTRY__WORKER__NEED_SLABS__INIT;
 
 	msg.session_id = session->id;
+	msg.device = device;
 	msg.off = off;
 	msg.bytes = bytes;
 	gantry_slabs_need(worker, &msg);
+}
+
+static void need(uint64_t off, uint64_t bytes)
+{
+	need_on(0, off, bytes);
 }
 
 static void drop(uint64_t off, uint64_t bytes)
@@ -402,6 +413,32 @@ START_TEST(test_need_past_a_limit_is_refused_and_changes_nothing)
 	expect_refused(0, UNIT, GANTRY_E_NO_DEVICE);
 	ck_assert_uint_eq(a->pools[0].nslabs, 0);
 	ck_assert_uint_eq(a->pools[0].session_bytes, 0);
+	finish();
+}
+END_TEST
+
+/* What moves has slabs on both devices for a while; that is no way to have twice as much on one. */
+START_TEST(test_need_for_what_moves_is_within_the_limit_of_the_other_device)
+{
+	begin();
+	a->devices[1] = a->devices[0];
+	a->ndevices = 2;
+	red.device_mask = 3;
+	steward->served = 3;
+	a->devices[0].conf.slab_pool_bytes = 0;
+	a->devices[1].conf.slab_pool_bytes = 0;
+	session->shape.mem_bytes = 64 * MIB;
+	red.conf.mem_bytes = 64 * MIB;
+	need(0, 64 * MIB);
+	make(64 * MIB);
+	expect_given(0, 64 * MIB, 1, GANTRY_OK);
+	need_on(1, 0, 64 * MIB);
+	say_made(asked_make_on(1, 64 * MIB), GANTRY_OK);
+	expect_given(0, 64 * MIB, 1, GANTRY_OK);
+	need_on(1, 64 * MIB, 64 * MIB);
+	expect_given(64 * MIB, 64 * MIB, 0, GANTRY_E_LIMIT);
+	ck_assert_uint_eq(gantry_slabs_of(session, NULL), 128 * MIB);
+	ck_assert(silent(steward_end));
 	finish();
 }
 END_TEST
@@ -732,6 +769,7 @@ int main(void)
 	tcase_add_test(tc, test_answer_takes_as_many_packets_as_descriptors_need);
 	tc = gantry_unit_case(suite, "refuse");
 	tcase_add_test(tc, test_need_past_a_limit_is_refused_and_changes_nothing);
+	tcase_add_test(tc, test_need_for_what_moves_is_within_the_limit_of_the_other_device);
 	tcase_add_test(tc, test_need_of_a_strange_worker_is_not_heard);
 	tcase_add_test(tc, test_needs_that_wait_are_bounded);
 	tcase_add_test(tc, test_slabs_of_a_host_are_bounded_by_its_descriptors);
