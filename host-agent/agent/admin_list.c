@@ -18,6 +18,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/build.h"
 #include "host-agent/agent/cgroup.h"
+#include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
@@ -361,15 +362,27 @@ static uint32_t open_queues(const struct gantry_session *s)
 	return n;
 }
 
+/* A channel that has ended wakes nobody: its guest polls. */
+static const char *channel_name(const struct gantry_session *s)
+{
+	struct gantry_doormem_desk line;
+	const char *name = NULL;
+
+	if (gantry_doormem_claim_of(s, &line))
+		name = gantry_channel_name(s->doormem, line.wake_vector);
+	return name ? name : "poll";
+}
+
 static const char *wake_name(const struct gantry_session *s)
 {
 	static const char *const names[] = {
 		[GANTRY_SESSION_WAKE_FUTEX] = "futex",
 		[GANTRY_SESSION_WAKE_NONE] = "poll",
 		[GANTRY_SESSION_WAKE_EVENTFD] = "eventfd",
-		[GANTRY_SESSION_WAKE_SOCKET] = "byte",
 	};
 
+	if (s->wake == GANTRY_SESSION_WAKE_SOCKET)
+		return channel_name(s);
 	return s->doormem && s->wake == GANTRY_SESSION_WAKE_EVENTFD ? "msix" : names[s->wake];
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -30,6 +31,7 @@ struct channel {
 	struct gantry_agent *agent;
 	struct gantry_tenant *tenant;
 	int fd;
+	bool is_port;	 /* else it came by the vsock door */
 	pid_t pid;	 /* the hypervisor's; 0: not known */
 	uint32_t number; /* another one with each hello */
 	uint64_t epoch;	 /* of the door memory; 0: nobody has said hello */
@@ -81,6 +83,16 @@ static void pause_over(evutil_socket_t fd, short what, void *arg)
 	(void)event_add(c->event, NULL); /* it was there before: no memory needed */
 }
 
+/* Which listener it connected to; the socket knows, after a restart too. */
+static bool came_by_port(const struct gantry_tenant *t, int fd)
+{
+	struct sockaddr_un at = { 0 };
+	socklen_t len = sizeof(at) - 1; /* the path ends with a zero */
+
+	return getsockname(fd, (struct sockaddr *)&at, &len) == 0 && at.sun_family == AF_UNIX &&
+	       strcmp(at.sun_path, t->wake_path) == 0;
+}
+
 /* Takes @fd over. NULL: no memory. */
 static struct channel *new_channel(struct gantry_tenant *t, int fd, uint32_t number, uint64_t epoch)
 {
@@ -93,6 +105,7 @@ static struct channel *new_channel(struct gantry_tenant *t, int fd, uint32_t num
 	c->agent = t->agent;
 	c->tenant = t;
 	c->fd = fd;
+	c->is_port = came_by_port(t, fd);
 	c->number = number;
 	c->epoch = epoch;
 	gantry_list_init(&c->link);
@@ -187,12 +200,26 @@ static void readable(evutil_socket_t fd, short what, void *arg)
 		end_channel(c);
 }
 
-int gantry_channel_socket(const struct gantry_doormem *m, uint32_t number)
+static const struct channel *find(const struct gantry_doormem *m, uint32_t number)
 {
 	gantry_list_for_each(&m->tenant->channels, struct channel, link, c)
 		if (c->number == number && c->epoch == m->epoch)
-			return c->fd;
-	return -ENOENT;
+			return c;
+	return NULL;
+}
+
+int gantry_channel_socket(const struct gantry_doormem *m, uint32_t number)
+{
+	const struct channel *c = find(m, number);
+
+	return c ? c->fd : -ENOENT;
+}
+
+const char *gantry_channel_name(const struct gantry_doormem *m, uint32_t number)
+{
+	const struct channel *c = find(m, number);
+
+	return !c ? NULL : c->is_port ? "port" : "vsock";
 }
 
 /* ---- the listener ---- */

@@ -41,5 +41,7 @@ void gantry_channel_take(struct gantry_tenant *t, int fd, const void *bytes, siz
 
 /* The socket of channel @number of this machine, borrowed; negative: it has none of that number. */
 int gantry_channel_socket(const struct gantry_doormem *m, uint32_t number);
+/* What it is, for lists: "port" (virtio-serial) or "vsock"; NULL: it has none of that number. */
+const char *gantry_channel_name(const struct gantry_doormem *m, uint32_t number);
 
 #endif

@@ -726,6 +726,7 @@ void gantry_doormem_rejoin(struct gantry_session *s)
 	d->wake = s->wake == GANTRY_SESSION_WAKE_EVENTFD  ? GANTRY_WAKE_MSIX
 		  : s->wake == GANTRY_SESSION_WAKE_SOCKET ? GANTRY_WAKE_BYTE
 							  : GANTRY_WAKE_POLL;
+	d->wake_vector = line.wake_vector;
 	d->mem->interrupts |= d->wake == GANTRY_WAKE_MSIX;
 	/* Where our predecessor was; a machine that wrote there has harmed itself. */
 	d->taken = gantry_load_relaxed(&shared->taken);
@@ -756,5 +757,6 @@ bool gantry_doormem_claim_of(const struct gantry_session *s, struct gantry_doorm
 	memset(ret_line, 0, sizeof(*ret_line));
 	copy_claim(&s->doormem->desks[s->desk], ret_line);
 	ret_line->host_wake = s->doormem->desks[s->desk].wake;
+	ret_line->wake_vector = s->doormem->desks[s->desk].wake_vector;
 	return true;
 }

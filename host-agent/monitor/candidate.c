@@ -44,6 +44,12 @@ void gantry_candidate_try(struct gantry_monitor *m, int program)
 	int r = c->state == GANTRY_CANDIDATE_NONE && m->previous < 0 ? gantry_program_check(program)
 								     : -EBUSY;
 
+	/* One that was cancelled may take a while to be gone. */
+	if (c->state == GANTRY_CANDIDATE_STARTING && c->cancelled) {
+		gantry_fd_close(c->next);
+		c->next = program;
+		return;
+	}
 	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_TRY);
 	if (r == 0)
 		r = gantry_program_start(m, program, "--standby", &c->pid, &c->sock);
@@ -58,9 +64,13 @@ void gantry_candidate_try(struct gantry_monitor *m, int program)
 
 void gantry_candidate_cancel(struct gantry_monitor *m)
 {
-	if (m->candidate.state == GANTRY_CANDIDATE_STARTING)
-		(void)kill(m->candidate.pid,
-			   SIGKILL); /* our child, not reaped: the pid is its own */
+	struct gantry_candidate *c = &m->candidate;
+
+	if (c->state != GANTRY_CANDIDATE_STARTING)
+		return;
+	c->cancelled = true;
+	c->next = gantry_fd_close(c->next);
+	(void)kill(c->pid, SIGKILL); /* our child, not reaped: the pid is its own */
 }
 
 void gantry_candidate_give(struct gantry_monitor *m, int baton)

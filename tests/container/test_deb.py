@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages, in roots of their own (overlays of this machine): installed, serving, upgraded, removed."""
 import atexit
+import contextlib
 import ctypes
 import functools
 import glob
@@ -19,28 +20,32 @@ PACKAGES = ("libgantry0", "libgantry-dev", "gantry-host")
 MIB = 1 << 20
 
 
+def paths_in(out):
+    return {name: glob.glob(f"{out}/{name}_*.deb")[0] for name in PACKAGES}
+
+
 def make_debs(out, version, *options):
     """Takes the build folder of `./dev deb`, so that only the first run compiles."""
     ended = harness.run([harness.SOURCE / "tools/make-deb", harness.SOURCE / "build-deb", out, "--version", version,
-                         *options], timeout=300)
+                         "--fast", *options], timeout=300)
     if ended.code != 0:
         raise harness.Failure(f"make-deb: {ended}")
-    return {name: glob.glob(f"{out}/{name}_*.deb")[0] for name in PACKAGES}
+    return paths_in(out)
 
 
 @functools.lru_cache(None)
 def debs():
-    """Three versions of the packages, the last with other formats, in folders below one that goes with the test."""
+    """Three versions of the packages: as ./dev deb makes them, and later ones, the last with other formats."""
     for tool in ("dpkg-deb", "meson", "ninja"):
         if not shutil.which(tool):
             raise harness.Skip(f"no {tool}")
-    ended = harness.run([harness.SOURCE / "dev", "deb"], timeout=900)
+    ended = harness.run([harness.SOURCE / "dev", "deb", "--version", "0.1.0-1"], timeout=900)
     if ended.code != 0:
         raise harness.Failure(f"./dev deb: {ended.err[-2000:]}")
     folder = tempfile.mkdtemp(prefix="gantry-debs-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return [make_debs(f"{folder}/{number}", f"0.1.0-{number}", *(["--formats", "others"] if number == 3 else []))
-            for number in (1, 2, 3)]
+    return [paths_in(harness.SOURCE / "build" / "deb"), make_debs(f"{folder}/2", "0.1.0-2"),
+            make_debs(f"{folder}/3", "0.1.0-3", "--formats", "others")]
 
 
 @functools.lru_cache(None)
@@ -93,6 +98,9 @@ class Machine:
         mount("--bind", "/proc", self.root + "/proc")
         mount("--rbind", "/dev", self.root + "/dev")
         mount("-t", "tmpfs", "none", self.root + "/run")
+        # Else each package has Debian's index of all manual pages made anew, which takes longer than all the rest.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.root + "/var/lib/man-db/auto-update")
 
     def __enter__(self):
         return self

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "tests/misuse/world.h"
 
-#define SOON_NS	 (50 * (int64_t)GANTRY_NS_PER_MS)
+#define SOON_NS (50 * (int64_t)GANTRY_NS_PER_MS)
+/* Enough for calls that are answered, on a busy machine. */
+#define HASTE_NS (600 * (int64_t)GANTRY_NS_PER_MS)
 #define LIMIT_NS (10 * (int64_t)GANTRY_NS_PER_S)
 #define NWAITERS 6
 
@@ -32,7 +34,7 @@ static void open_session(int64_t call_timeout_ns)
 
 static void begin(void)
 {
-	open_session(300 * (int64_t)GANTRY_NS_PER_MS);
+	open_session(LIMIT_NS);
 }
 
 static void finish(void)
@@ -184,6 +186,8 @@ START_TEST(test_calls_that_wait_for_a_paused_queue_end_at_the_call_timeout)
 	uint8_t byte;
 	void *ptr;
 
+	gantry_close(s);
+	open_session(HASTE_NS);
 	memset(task, 0, sizeof(task));
 	ck_assert_int_eq(gantry_kernel_find(s, "empty", NULL, &task[0].kernel), GANTRY_OK);
 	for (int i = 1; i < 17; i++)

@@ -117,8 +117,8 @@ def test_administrator_and_guest_see_the_sessions(t):
         guests = {door: world.inside[door].scripted() for door in DOORS}
         sessions = {row["door"]: row for row in agent.sessions()}
         t.equal(sorted(sessions), ["ivshmem", "stream"])
-        t.equal({name: row["wakeup"] for name, row in sessions.items()}, {"ivshmem": "byte", "stream": "eventfd"})
-        t.contains(agent.ctl("session", "show", sessions["ivshmem"]["session_id"]).out, "byte")
+        t.equal({name: row["wakeup"] for name, row in sessions.items()}, {"ivshmem": "vsock", "stream": "eventfd"})
+        t.contains(agent.ctl("session", "show", sessions["ivshmem"]["session_id"]).out, "vsock")
         t.true(sessions["ivshmem"]["read_mib_per_s"] > 0, "no speed of the mapping was measured")
         status = machine.do("gantry-guest", user="guest")
         t.note(status)

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -309,6 +310,71 @@ START_TEST(test_names_that_systemd_kept_are_taken_one_by_one)
 }
 END_TEST
 
+/* What the monitor tells the agent; false: nothing. */
+static bool is_told(int agent, struct gantry_monitor_msg *ret_msg)
+{
+	int fd = -EBADF;
+	bool told = gantry_link_recv(agent, ret_msg, &fd, MSG_DONTWAIT) == 0;
+
+	gantry_fd_close(fd);
+	return told;
+}
+
+static int reap_candidate(const struct gantry_monitor *m)
+{
+	int status = 0;
+
+	ck_assert_int_eq(waitpid(m->candidate.pid, &status, 0), m->candidate.pid);
+	return status;
+}
+
+START_TEST(test_candidate_after_a_cancelled_one_waits_for_its_end_and_hears_nothing_of_it)
+{
+	char *const argv[] = { (char *)"true", NULL };
+	struct gantry_monitor m = {
+		.argv = argv,
+		.previous = -EBADF,
+		.candidate = { .sock = -EBADF, .program = -EBADF, .next = -EBADF },
+	};
+	struct gantry_monitor_msg msg;
+	int ends[2], unused;
+	pid_t first;
+
+	ck_assert_int_eq(gantry_link_pair(ends), 0);
+	m.sock = ends[0];
+	gantry_candidate_try(&m, open("/bin/true", O_PATH | O_CLOEXEC));
+	ck_assert_int_eq(m.candidate.state, GANTRY_CANDIDATE_STARTING);
+	first = m.candidate.pid;
+	gantry_candidate_cancel(&m);
+	unused = open("/bin/true", O_PATH | O_CLOEXEC);
+	gantry_candidate_try(&m, unused);
+	gantry_candidate_try(&m, open("/bin/true", O_PATH | O_CLOEXEC)); /* the later one counts */
+	ck_assert_int_eq(fcntl(unused, F_GETFD), -1);
+	ck_assert_int_eq(m.candidate.pid, first);
+	ck_assert(!is_told(ends[1], &msg));
+
+	gantry_candidate_ended(&m, reap_candidate(&m));
+	ck_assert(!is_told(ends[1], &msg));
+	ck_assert_int_eq(m.candidate.state, GANTRY_CANDIDATE_STARTING);
+	ck_assert_int_ne(m.candidate.pid, first);
+	gantry_candidate_ended(&m, reap_candidate(&m));
+	ck_assert(is_told(ends[1], &msg));
+	ck_assert_uint_eq(msg.op, GANTRY_MONITOR_CANDIDATE);
+	ck_assert_int_eq(msg.value, -ECHILD);
+
+	/* Cancelled while it waits: it never begins. */
+	gantry_candidate_try(&m, open("/bin/true", O_PATH | O_CLOEXEC));
+	gantry_candidate_cancel(&m);
+	gantry_candidate_try(&m, open("/bin/true", O_PATH | O_CLOEXEC));
+	gantry_candidate_cancel(&m);
+	gantry_candidate_ended(&m, reap_candidate(&m));
+	ck_assert_int_eq(m.candidate.state, GANTRY_CANDIDATE_NONE);
+	ck_assert(!is_told(ends[1], &msg));
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("monitor");
@@ -323,6 +389,8 @@ int main(void)
 	tcase_add_test(tc, test_link_message_with_unterminated_name_is_refused);
 	tc = gantry_unit_case(suite, "builds");
 	tcase_add_test(tc, test_program_is_started_only_where_nobody_else_could_have_written_it);
+	tcase_add_test(
+		tc, test_candidate_after_a_cancelled_one_waits_for_its_end_and_hears_nothing_of_it);
 	tcase_add_test(tc, test_monitor_takes_up_what_another_build_of_it_left);
 	tcase_add_test(tc, test_monitor_goes_on_where_the_agent_died_meanwhile);
 	tcase_add_test(tc, test_monitor_refuses_what_it_does_not_understand);

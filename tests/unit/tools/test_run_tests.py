@@ -8,7 +8,9 @@ import io
 import os
 import sys
 import tempfile
+import threading
 import unittest
+from unittest import mock
 
 import tap
 
@@ -82,6 +84,62 @@ class RunTests(unittest.TestCase):
     def test_program_that_is_not_there_fails(self):
         test = {"name": "t", "cmd": ["/nonexistent"], "env": {}, "workdir": None, "timeout": 1, "protocol": "tap"}
         self.assertEqual(counts(run_tests.run_test(test, 1.0)), (0, 1, 0))
+
+    def under_way(self, tests, jobs=3):
+        """The sets of names that were seen to run at one time, in the order of their beginnings."""
+        lock, running, seen = threading.Lock(), set(), []
+        here = threading.Barrier(2)
+
+        def run_one(test, _factor):
+            with lock:
+                running.add(test["name"])
+                seen.append(set(running))
+            if test.get("meets"):
+                here.wait(60)   # two that others may run beside do run at one time
+            with lock:
+                running.remove(test["name"])
+            result = run_tests.Result()
+            result.passed = 1
+            return result
+
+        report = run_tests.Report(False)
+        with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(run_tests, "run_test", run_one):
+            run_tests.run_all([("suite", test) for test in tests], jobs, 1.0, report)
+        self.assertEqual(report.passed, len(tests))
+        return seen
+
+    @staticmethod
+    def a_test(name, lane=None, parallel=True, priority=0, meets=False):
+        return {"name": name, "env": {"GANTRY_TEST_LANE": lane} if lane else {}, "is_parallel": parallel,
+                "priority": priority, "meets": meets}
+
+    def test_tests_run_beside_each_other_and_alone_where_they_say_so(self):
+        seen = self.under_way([self.a_test("alone", parallel=False), self.a_test("a", meets=True), self.a_test("b", meets=True)])
+        self.assertIn({"a", "b"}, seen)
+        self.assertEqual(seen[-1], {"alone"})
+
+    def test_of_a_lane_one_runs_at_a_time_and_holds_up_no_other(self):
+        tests = [self.a_test(f"lane{n}", lane="x") for n in range(20)] + [self.a_test(f"free{n}") for n in range(20)]
+        for running in self.under_way(tests):
+            self.assertLessEqual(sum(name.startswith("lane") for name in running), 1, running)
+        seen = self.under_way([self.a_test("one", lane="x", meets=True), self.a_test("two", lane="x"),
+                               self.a_test("free", meets=True)], jobs=2)
+        self.assertIn({"one", "free"}, seen)
+
+    def test_what_takes_long_begins_first(self):
+        seen = self.under_way([self.a_test("a"), self.a_test("b"), self.a_test("long", priority=5)], jobs=1)
+        self.assertEqual(seen, [{"long"}, {"a"}, {"b"}])
+
+    def test_a_name_that_a_suite_has_twice_is_told(self):
+        tests = [self.a_test(name) for name in ("a", "b", "c", "b", "a", "b")]
+        self.assertEqual(run_tests.named_twice(tests), ["a", "b"])
+        with mock.patch.object(run_tests, "load_tests", lambda build: {"suite": tests}), \
+                mock.patch.object(run_tests, "run_test", lambda test, factor: run_tests.Result()), \
+                mock.patch.object(sys, "argv", ["run-tests", "build"]), \
+                contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(run_tests.main(), 1)
+        self.assertIn("FAIL  suite: b is defined twice", printed.getvalue())
+        self.assertIn("0 passed, 2 failed", printed.getvalue())
 
     def retried(self, script, most):
         """What the report says after tests of @script, which may tell its runs apart by the file $SEEN."""
