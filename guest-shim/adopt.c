@@ -147,7 +147,7 @@ static void note_uses(struct gantry_session *s, gantry_buffer buffer)
 		const struct gantry_queue_end *q = &s->queues[i];
 
 		if (gantry_ring_done(&q->ring.map) < q->ring.tail)
-			gantry_uses_note(s, buffer, GANTRY_TICKET(i, q->ring.tail));
+			gantry_uses_note_other(s, buffer, GANTRY_TICKET(i, q->ring.tail));
 	}
 }
 

@@ -140,6 +140,23 @@ def test_tasks_that_had_not_run_run_there_once(t):
         guest.fails(f"test {ticket}", MOVED)
 
 
+def test_who_reads_a_buffer_waits_for_the_tasks_that_came_along(t):
+    size, count = 32 << 20, 8
+    with two() as hosts:
+        guest, standby = puppet.Puppet(hosts.north, "red"), idle(hosts.south)
+        guest.do(f"alloc 0 {size} 2")
+        guest.do(f"set 0 {PAUSED} 1")
+        for n in range(count):
+            guest.do(f"fill 0 0 {size} {n + 1}")
+        key = guest.do("key")[0]
+        migrate(hosts, hosts.north, guest.session)
+        standby.do(f"adopt {key} 60000", 90)
+        standby.do("found")
+        t.equal(len(standby.do("buffers")), 1)
+        standby.do(f"set 0 {PAUSED} 0")
+        t.equal(standby.do(f"peek 0 {size - 8}"), [str(count)], "tens of milliseconds after it was asked")
+
+
 def test_guest_that_goes_on_putting_tasks_has_none_run_twice(t):
     with two() as hosts:
         guest, standby = puppet.Puppet(hosts.north, "red"), idle(hosts.south)
