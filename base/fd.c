@@ -106,6 +106,24 @@ int gantry_write_all(int fd, const void *buf, size_t len)
 	return 0;
 }
 
+int gantry_write_all_at(int fd, const void *buf, size_t len, uint64_t off)
+{
+	const char *p = buf;
+
+	while (len > 0) {
+		ssize_t n = pwrite(fd, p, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
 int gantry_read_all(int fd, void *buf, size_t len)
 {
 	char *p = buf;

@@ -98,6 +98,8 @@ int gantry_unix_connect(const char *path, int type, int *ret_fd);
 
 /* Write all of @len bytes, across partial writes. For blocking descriptors. 0 or -errno. */
 int gantry_write_all(int fd, const void *buf, size_t len);
+/* The same at @off of a file, whose own position stays. */
+int gantry_write_all_at(int fd, const void *buf, size_t len, uint64_t off);
 
 /* Read exactly @len bytes. -ENODATA: the end came first. For blocking descriptors. 0 or -errno. */
 int gantry_read_all(int fd, void *buf, size_t len);

@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "guest-shim/control.h"
 #include "guest-shim/error.h"
+#include "guest-shim/handshake.h"
 #include "guest-shim/memory.h"
+#include "guest-shim/pause.h"
 #include "guest-shim/ranges.h"
 #include "proto/codec.h"
 
@@ -147,7 +149,7 @@ static void note_uses(struct gantry_session *s, gantry_buffer buffer)
 		const struct gantry_queue_end *q = &s->queues[i];
 
 		if (gantry_ring_done(&q->ring.map) < q->ring.tail)
-			gantry_uses_note(s, buffer, GANTRY_TICKET(i, q->ring.tail));
+			gantry_uses_note_other(s, buffer, GANTRY_TICKET(i, q->ring.tail));
 	}
 }
 
@@ -267,6 +269,8 @@ int gantry_session_adopt_transport(const struct gantry_transport_ops *ops, void 
 				   "behind a stream nobody adopts: the program itself follows");
 	}
 	r = gantry_session_begin(ops, cookie, hello, GANTRY_CALL_TIMEOUT_NS, deadline_ns, &s);
+	if (r == GANTRY_HANDSHAKE_ANEW)
+		return r;
 	if (r == GANTRY_E_PROTOCOL)
 		return gantry_fail(GANTRY_E_VERSION,
 				   "the agent at this door knows no sessions that are adopted");
@@ -280,10 +284,14 @@ int gantry_session_adopt_transport(const struct gantry_transport_ops *ops, void 
 	return 0;
 }
 
-/* Nobody came within the agent's patience, which may be less than ours. */
-static bool is_worth_another_try(int status, uint64_t deadline_ns)
+/*
+ * Nobody came within the agent's patience, which may be less than ours; or the agent went: the session, held there or on its way,
+ * waits for this key at the next one.
+ */
+static bool is_worth_another_try(int status, bool was_there, bool waits)
 {
-	return status == GANTRY_E_TIMEOUT && !gantry_deadline_passed(deadline_ns);
+	return status == GANTRY_E_TIMEOUT || status == GANTRY_HANDSHAKE_ANEW ||
+	       (status == GANTRY_E_NO_AGENT && was_there && waits);
 }
 
 int gantry_session_adopt(const char *where, const uint8_t key[GANTRY_KEY_BYTES], int64_t timeout_ns,
@@ -291,7 +299,9 @@ int gantry_session_adopt(const char *where, const uint8_t key[GANTRY_KEY_BYTES],
 {
 	uint64_t deadline_ns = gantry_deadline_ns(timeout_ns ? timeout_ns : GANTRY_CALL_TIMEOUT_NS);
 	const struct gantry_transport_ops *ops = NULL;
+	struct gantry_pause pause = gantry_pause_until(deadline_ns);
 	struct gantry_door_hello hello;
+	bool was_there;
 	void *cookie;
 	int r;
 
@@ -302,11 +312,13 @@ int gantry_session_adopt(const char *where, const uint8_t key[GANTRY_KEY_BYTES],
 	memcpy(hello.nonce, key, GANTRY_KEY_BYTES);
 	do {
 		r = gantry_session_reach(where, deadline_ns, &ops, &cookie);
+		was_there = r == 0;
 		if (r == 0)
 			r = gantry_session_adopt_transport(ops, cookie, &hello, deadline_ns,
 							   ret_session);
-	} while (is_worth_another_try(r, deadline_ns));
-	if (r == GANTRY_E_NO_AGENT && timeout_ns && gantry_deadline_passed(deadline_ns))
+	} while (is_worth_another_try(r, was_there, timeout_ns != 0) && gantry_pause(&pause));
+	if ((r == GANTRY_E_NO_AGENT || r == GANTRY_HANDSHAKE_ANEW) &&
+	    gantry_deadline_passed(deadline_ns))
 		return gantry_fail(GANTRY_E_TIMEOUT, "no session with this key came in time");
 	return r;
 }

@@ -67,7 +67,8 @@ struct gantry_limits {
 /*
  * Opens a session at door @where: "unix:PATH", or PATH; "ivshmem:", "ivshmem:PCI-ADDRESS" or "ivshmem:FOLDER" in a
  * virtual machine; NULL: the environment's GANTRY_DOOR, else the well-known path /run/gantry/door, else the machine's
- * ivshmem device. Waits for the agent at most the call timeout.
+ * ivshmem device. Waits for the agent at most the call timeout, and for a place where the tenant has its guests wait for one;
+ * an agent that makes way for another build meanwhile is waited for too.
  * NO_AGENT: nothing answers there; DENIED, FULL, LIMIT: the agent's refusal, or the system's; VERSION: no common
  * version; ARG: several devices, and none named.
  */
@@ -96,8 +97,8 @@ int gantry_session_key(struct gantry_session *session, uint8_t ret_key[GANTRY_KE
  * host has GANTRY_E_MOVED from every call; what it put or wrote into mapped memory while the session was leaving may be lost,
  * so ask gantry_queue_next() and put again what is past that. Statuses of failed tasks are known of the last nslots tasks of a
  * queue. Host buffers are mapped again with gantry_map(), at other addresses.
- * TIMEOUT, NOT_FOUND (timeout 0): no session with this key has come; another program has it; or it has waited too long. NO_AGENT: as
- * gantry_open(), also when the agent ended meanwhile: ask again. UNSUPPORTED: the door is a stream. VERSION: an older agent.
+ * An agent that ends meanwhile, or makes way for another build, is waited for. TIMEOUT, NOT_FOUND (timeout 0): no session with this
+ * key has come; another program has it; or it has waited too long. NO_AGENT: as gantry_open(). UNSUPPORTED: the door is a stream. VERSION: an older agent.
  */
 int gantry_session_adopt(const char *where, const uint8_t key[GANTRY_KEY_BYTES], int64_t timeout_ns,
 			 struct gantry_session **ret_session);

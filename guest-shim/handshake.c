@@ -17,6 +17,10 @@ int gantry_handshake_answer(const union gantry_message *msg, uint16_t kind)
 {
 	if (kind == GANTRY_DOOR_WELCOME)
 		return 0;
+	if (kind == GANTRY_DOOR_NOTICE && msg->refuse.status == GANTRY_E_AGAIN) {
+		(void)refused(&msg->refuse); /* for whoever has no time left */
+		return GANTRY_HANDSHAKE_ANEW;
+	}
 	if (kind == GANTRY_DOOR_REFUSE || kind == GANTRY_DOOR_NOTICE)
 		return refused(&msg->refuse);
 	return gantry_fail(GANTRY_E_PROTOCOL, "the agent answered with a message of kind %u", kind);

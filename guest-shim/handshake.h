@@ -20,7 +20,13 @@ union gantry_message {
 	uint8_t bytes[GANTRY_MESSAGE_MAX];
 };
 
-/* @msg, checked and of @kind, as the answer to HELLO: 0 for WELCOME; the refusal's status and sentence; PROTOCOL. */
+/* Nothing was decided, for the agent makes way for another: whoever still has time connects anew. */
+#define GANTRY_HANDSHAKE_ANEW 1
+
+/*
+ * @msg, checked and of @kind, as the answer to HELLO: 0 for WELCOME; ANEW, with status AGAIN's sentence recorded; the refusal's
+ * status and sentence; PROTOCOL.
+ */
 int gantry_handshake_answer(const union gantry_message *msg, uint16_t kind);
 
 /* No answer to HELLO came, for the reason @errnum (negative): -ETIMEDOUT, -EPROTO, or the other side hung up. */

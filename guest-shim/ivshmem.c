@@ -216,7 +216,7 @@ static int ivshmem_handshake(void *cookie, const struct gantry_door_hello *hello
 	if (r < 0)
 		return gantry_handshake_failed(r);
 	r = gantry_handshake_answer(&answer, kind);
-	return r < 0 ? r : take_welcome(d, &answer.welcome, ret_attachment);
+	return r != 0 ? r : take_welcome(d, &answer.welcome, ret_attachment);
 }
 
 /* ---- beside the segment ---- */
@@ -291,6 +291,8 @@ static int ivshmem_request(void *cookie, void *msg, uint16_t kind, void *ret_ans
 	int r;
 
 	h->tag = ++d->tag;
+	/* What lies in the box answers nothing any more: a WELCOME said twice, when the agent died between. */
+	(void)gantry_desk_take(&d->desk, &answer, &answer_kind);
 	r = gantry_desk_post(&d->desk, h);
 	if (r == -EBUSY) /* a request that nobody waits for any more lies there */
 		return gantry_request_failed(-ETIMEDOUT);

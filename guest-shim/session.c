@@ -16,6 +16,8 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "guest-shim/error.h"
+#include "guest-shim/handshake.h"
+#include "guest-shim/pause.h"
 #include "guest-shim/ranges.h"
 
 #define WELL_KNOWN_DOOR "/run/gantry/door"
@@ -293,7 +295,7 @@ static int attach(struct gantry_session *s, const struct gantry_door_hello *hell
 	struct gantry_attachment attachment = { 0 };
 	int r = s->transport->handshake(s->cookie, hello, deadline_ns, &attachment);
 
-	if (r < 0)
+	if (r != 0)
 		return r;
 	r = gantry_session_map(s, &attachment);
 	gantry_fd_close(attachment.segment_fd);
@@ -325,7 +327,7 @@ int gantry_session_begin(const struct gantry_transport_ops *ops, void *cookie,
 	s->call_timeout_ns = call_timeout_ns;
 	s->is_adopted = hello->flags & GANTRY_HELLO_ADOPT;
 	r = attach(s, hello, deadline_ns);
-	if (r < 0) {
+	if (r != 0) {
 		session_free(s);
 		return r;
 	}
@@ -354,7 +356,9 @@ int gantry_session_open_transport(const struct gantry_transport_ops *ops, void *
 		ops->close(cookie);
 		return r;
 	}
-	return open_over(ops, cookie, ask, gantry_deadline_ns(call_timeout_of(ask)), ret_session);
+	r = open_over(ops, cookie, ask, gantry_deadline_ns(call_timeout_of(ask)), ret_session);
+	return r == GANTRY_HANDSHAKE_ANEW ? GANTRY_E_AGAIN
+					  : r; /* there is no way to connect anew */
 }
 
 /* A prefix names the transport; a bare path is a Unix socket. */
@@ -423,6 +427,7 @@ int gantry_open(const char *where, const struct gantry_limits *ask,
 		struct gantry_session **ret_session)
 {
 	const struct gantry_transport_ops *ops = NULL;
+	struct gantry_pause pause;
 	uint64_t deadline_ns;
 	void *cookie;
 	int r;
@@ -433,8 +438,11 @@ int gantry_open(const char *where, const struct gantry_limits *ask,
 	if (r < 0)
 		return r;
 	deadline_ns = gantry_deadline_ns(call_timeout_of(ask));
-	r = gantry_session_reach(where, deadline_ns, &ops, &cookie);
-	if (r < 0)
-		return r;
-	return open_over(ops, cookie, ask, deadline_ns, ret_session);
+	pause = gantry_pause_until(deadline_ns);
+	do {
+		r = gantry_session_reach(where, deadline_ns, &ops, &cookie);
+		if (r == 0)
+			r = open_over(ops, cookie, ask, deadline_ns, ret_session);
+	} while (r == GANTRY_HANDSHAKE_ANEW && gantry_pause(&pause));
+	return r == GANTRY_HANDSHAKE_ANEW ? GANTRY_E_AGAIN : r;
 }

@@ -279,14 +279,17 @@ static void keep_notice_locked(struct door *d, const union gantry_message *msg, 
 /* Reads until the answer with @tag is there, or nothing (-EAGAIN), or the agent is gone. */
 static int receive_answer_locked(struct door *d, union gantry_message *msg, uint16_t wanted)
 {
+	unsigned int nfds = 0;
 	uint16_t kind;
-	unsigned int nfds;
-	int r;
+	int fds[2], r;
 
 	for (int i = 0; i < STRAY_MAX; i++) {
-		r = receive(d, msg, NULL, 0, &nfds, &kind);
+		r = receive(d, msg, fds, 2, &nfds, &kind);
 		if (r < 0)
 			return r == -EPROTO ? -ECONNRESET : r;
+		/* Of a WELCOME said twice, by an agent and by the one after it. */
+		for (unsigned int k = 0; k < nfds; k++)
+			gantry_fd_close(fds[k]);
 		if (kind == wanted && msg->h.tag == d->tag)
 			return 0;
 		keep_notice_locked(d, msg, kind);

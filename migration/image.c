@@ -264,7 +264,7 @@ int gantry_image_reader_init(struct gantry_image_reader *r, const struct gantry_
 			     void *cookie)
 {
 	*r = (struct gantry_image_reader){ .sink = sink, .cookie = cookie };
-	r->buf = malloc(HEAD_BYTES + GANTRY_IMAGE_CHUNK);
+	r->buf = malloc(GANTRY_IMAGE_BUF_BYTES);
 	return r->buf ? 0 : -ENOMEM;
 }
 
@@ -525,7 +525,8 @@ static int read_some(struct gantry_image_reader *r, const uint8_t *data, size_t 
 	if (want < 0)
 		return (int)want;
 	n = GANTRY_MIN((size_t)want - r->have, len);
-	memcpy(r->buf + r->have, data, n);
+	if (data != r->buf + r->have) /* else it was put into gantry_image_room() */
+		memcpy(r->buf + r->have, data, n);
 	r->have += (uint32_t)n;
 	*ret_n = n;
 	if (r->have < (size_t)want)
@@ -544,6 +545,27 @@ static int read_some(struct gantry_image_reader *r, const uint8_t *data, size_t 
 	}
 	r->have = 0;
 	return take_record(r, &rec, err);
+}
+
+void *gantry_image_keep(struct gantry_image_reader *r, void *buf)
+{
+	void *kept = r->buf;
+
+	r->buf = buf;
+	return kept;
+}
+
+void gantry_image_room(struct gantry_image_reader *r, void **ret_at, size_t *ret_len)
+{
+	struct gantry_image_record rec;
+	size_t want = r->has_header ? HEAD_BYTES : sizeof(struct gantry_image_header);
+
+	if (r->has_header && r->have >= HEAD_BYTES) {
+		memcpy(&rec, r->buf, sizeof(rec)); /* checked when it was whole */
+		want += rec.payload_bytes;
+	}
+	*ret_at = r->buf + r->have;
+	*ret_len = want - r->have;
 }
 
 int64_t gantry_image_read(struct gantry_image_reader *r, const void *data, size_t len,

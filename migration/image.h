@@ -206,4 +206,19 @@ void gantry_image_reader_fini(struct gantry_image_reader *r);
 int64_t gantry_image_read(struct gantry_image_reader *r, const void *data, size_t len,
 			  struct gantry_err *err);
 
+/* For a reader's buffer of one's own. */
+#define GANTRY_IMAGE_BUF_BYTES (sizeof(struct gantry_image_record) + GANTRY_IMAGE_CHUNK)
+
+/*
+ * From within a sink's call: keeps the buffer that the call's data lie in, and has the reader go on with @buf, of
+ * GANTRY_IMAGE_BUF_BYTES, which becomes its own. Returns the kept one, which is the caller's then.
+ */
+void *gantry_image_keep(struct gantry_image_reader *r, void *buf);
+
+/*
+ * Where the next bytes may be put to spare a copy, and how many of them (at least one): gantry_image_read() with this place then takes
+ * them where they are. Not for a reader that has failed or ended.
+ */
+void gantry_image_room(struct gantry_image_reader *r, void **ret_at, size_t *ret_len);
+
 #endif

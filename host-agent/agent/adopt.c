@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
@@ -57,12 +58,12 @@ static void keep_key(struct gantry_session *s)
 		    (unsigned long long)s->id, hex);
 }
 
+/* For this agent; for the next one it is when what is kept of it is dropped. */
 static void spend_key(struct gantry_session *s)
 {
 	memset(s->nonce, 0, sizeof(s->nonce));
 	s->has_key = false;
 	s->unadopted = false;
-	drop_kept(s);
 }
 
 static int make_key(struct gantry_session *s)
@@ -175,6 +176,7 @@ static void take_over(struct gantry_conn *c, struct gantry_session *s)
 		return;
 	}
 	join_session(c, s);
+	gantry_failpoint(GANTRY_FAILPOINT_ADOPT_JOINED);
 	if (c->ops->house)
 		gantry_move_in(s, &place, moved_in);
 	else
@@ -256,8 +258,13 @@ void gantry_adopt_attached(struct gantry_session *s)
 
 	gantry_attach_describe(s, &msg);
 	spend_key(s);
+	gantry_failpoint(GANTRY_FAILPOINT_ADOPT_SERVED);
 	if (gantry_conn_welcome(s->conn, &msg) < 0)
 		return; /* the program is gone, and the session with it */
+	/* In this order: with neither the connection nor the key kept, an agent after us would end the session. */
+	gantry_failpoint(GANTRY_FAILPOINT_ADOPT_WELCOMED);
+	drop_kept(s);
+	gantry_failpoint(GANTRY_FAILPOINT_ADOPT_SPENT);
 	a->counters.adoptions++;
 	a->counters.adoption_ns_last = gantry_now_ns() - s->began_ns;
 	gantry_event(a, "session-adopted", NULL, s, NULL,

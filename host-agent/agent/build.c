@@ -26,7 +26,7 @@ static const struct {
 				    { GANTRY_MONITOR_VERSION, GANTRY_MONITOR_VERSION } },
 	[GANTRY_FORMAT_NAMES] = { "names",
 				  "names of kept descriptors",
-				  { GANTRY_KEEP_VERSION, GANTRY_KEEP_VERSION } },
+				  { GANTRY_KEEP_VERSION_OLDEST, GANTRY_KEEP_VERSION } },
 	[GANTRY_FORMAT_JOURNAL] = { "journal",
 				    "the journal",
 				    { GANTRY_JOURNAL_VERSION, GANTRY_JOURNAL_VERSION } },

@@ -19,7 +19,9 @@
 /* Packets of worker.proto; Configure and Ready carry it. */
 #define GANTRY_WORKER_PROTOCOL 1u
 /* Names under which descriptors are kept: keep.h. */
-#define GANTRY_KEEP_VERSION 1u
+#define GANTRY_KEEP_VERSION 2u
+/* 1: without keys of sessions (GANTRY_KEPT_KEY, GANTRY_KEPT_HEIR); read as it is. */
+#define GANTRY_KEEP_VERSION_OLDEST 1u
 /* RUNDIR/journal: journal.h. */
 #define GANTRY_JOURNAL_VERSION 1u
 /* Share pages and tenants' pages: host-agent/shared. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/str.h"
 #include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
@@ -135,6 +136,7 @@ int gantry_conn_welcome(struct gantry_conn *c, const struct gantry_door_welcome 
 {
 	c->state = GANTRY_CONN_ATTACHED;
 	c->ops->keep(c);
+	gantry_failpoint(GANTRY_FAILPOINT_ATTACH_KEPT);
 	return sent(c, c->ops->welcome(c, msg));
 }
 
@@ -157,6 +159,12 @@ void gantry_conn_refuse(struct gantry_conn *c, int status, const char *text)
 	gantry_conn_fill_refuse(&msg, GANTRY_DOOR_REFUSE, status, text);
 	(void)c->ops->send(c, &msg, sizeof(msg)); /* closed either way */
 	c->agent->counters.attach_refused++;
+	gantry_conn_close(c);
+}
+
+void gantry_conn_turn_away(struct gantry_conn *c, const char *text)
+{
+	gantry_conn_notice(c, GANTRY_E_AGAIN, text);
 	gantry_conn_close(c);
 }
 

@@ -118,6 +118,8 @@ int gantry_conn_welcome(struct gantry_conn *c, const struct gantry_door_welcome 
 /* REFUSE with a sentence, then close. @c is gone. */
 void gantry_conn_refuse(struct gantry_conn *c, int status, const char *text);
 void gantry_conn_notice(struct gantry_conn *c, int status, const char *text);
+/* Nothing is decided of what it asked: NOTICE with AGAIN, at which its library connects anew, then close. @c is gone. */
+void gantry_conn_turn_away(struct gantry_conn *c, const char *text);
 /* It waits, for at most so long; too late, it is refused. What it waits for is its caller's to list. */
 void gantry_conn_wait(struct gantry_conn *c);
 /* A session of the tenant ended: whoever waits for room gets a turn. */

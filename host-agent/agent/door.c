@@ -336,11 +336,23 @@ void gantry_doors_listen(struct gantry_agent *a, bool on)
 	}
 }
 
+/* A claim of a machine's is seen to be forgotten by its guest, who claims anew; a relay asks for its guest only once. */
+static void turn_away(struct gantry_conn *c, const char *why)
+{
+	if (strcmp(c->transport, GANTRY_CONN_UNIX) == 0)
+		gantry_conn_turn_away(c, why);
+	else if (strcmp(c->transport, GANTRY_CONN_IVSHMEM) != 0)
+		gantry_conn_refuse(c, GANTRY_E_AGAIN, why);
+}
+
 void gantry_doors_turn_away(struct gantry_agent *a, const char *why)
 {
-	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t)
+	gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
 		gantry_list_for_each_safe(&t->waiting, struct gantry_conn, link, c)
-			gantry_conn_refuse(c, GANTRY_E_AGAIN, why);
+			turn_away(c, why);
+		gantry_list_for_each_safe(&t->standbys, struct gantry_conn, link, c)
+			turn_away(c, why);
+	}
 }
 
 /*

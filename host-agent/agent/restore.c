@@ -669,12 +669,16 @@ static void go_on(struct gantry_session *s)
 	gantry_session_let_go(s);
 	if (s->broken)
 		gantry_detach(s, GANTRY_E_INTERNAL, "the host lost a part of the session");
-	else if (s->unadopted) /* its program was lost with the agent before: it may come again */
+	else if (s->unadopted &&
+		 !s->conn) /* its program was lost with the agent before: it may come again */
 		gantry_worker_kill_now(s->worker);
 	else if ((!s->conn && !s->awaits_guest) || gantry_load_relaxed(&s->ledger.hdr->detach))
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
 		gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_ATTACHED);
+	/* Its program may not have heard WELCOME yet, and passes over a second one. */
+	if (s->unadopted && s->conn && s->phase == GANTRY_PHASE_ATTACHED)
+		gantry_adopt_attached(s);
 	if (s->awaits_guest && s->phase == GANTRY_PHASE_ATTACHED)
 		gantry_vsock_await(s);
 	gantry_deadline_arm(s->agent);
@@ -747,7 +751,7 @@ static void go_on_without(struct gantry_session *s)
 	for (uint32_t i = 0; i < s->agent->ndevices; i++)
 		/* lanes of the dead worker */
 		gantry_share_dismiss(s->agent->devices[i].page, s->share_slot);
-	if (s->unadopted) {
+	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
 		return;
 	}

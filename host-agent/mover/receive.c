@@ -11,20 +11,22 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/mover/mover.h"
+#include "host-agent/mover/store.h"
 
-#define ANSWER_NS  (30 * GANTRY_NS_PER_S)
-#define SILENCE_NS (600 * GANTRY_NS_PER_S) /* a source waits for a task of the session to end */
-#define LET_END_NS (500 * GANTRY_NS_PER_MS)
-#define READ_BYTES (64u << 10)
+#define ANSWER_NS   (30 * GANTRY_NS_PER_S)
+#define SILENCE_NS  (600 * GANTRY_NS_PER_S) /* a source waits for a task of the session to end */
+#define LET_END_NS  (500 * GANTRY_NS_PER_MS)
+#define DRAIN_BYTES (64u << 10)
 
 struct receiver {
 	struct gantry_mover *m;
 	struct gantry_image_reader reader;
+	struct gantry_store *store;  /* between the reader and the memory */
 	struct gantry_ledger ledger; /* the agent's, to be filled in; it checks it afterwards */
 	uint8_t *map[GANTRY_IMAGE_NREGIONS];
 	uint64_t bytes[GANTRY_IMAGE_NREGIONS];
 	int fds[GANTRY_IMAGE_NREGIONS];
-	uint8_t buf[READ_BYTES];
+	uint8_t dropped[DRAIN_BYTES]; /* what nobody wants any more */
 };
 
 /* ---- where it goes ---- */
@@ -78,18 +80,30 @@ static int take_session(void *cookie, const struct gantry_image_session *s, stru
 										    : 0;
 }
 
+static int no_memory(struct gantry_err *err, int status)
+{
+	return gantry_err_set_errno(err, status, "memory for the session's pages");
+}
+
 static int take_pages(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
 		      struct gantry_err *err)
 {
 	struct receiver *r = cookie;
+	struct gantry_store_item item = {
+		.off = off, .data = data, .bytes = bytes, .buf = r->reader.buf
+	};
+	void *other;
+	int status;
 
-	(void)err;
 	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
 		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
 	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PAGES);
-	/* Pages made together cost less than a fault each; kernels that cannot do that fault. */
-	(void)madvise(r->map[region] + off, bytes, MADV_POPULATE_WRITE);
-	memcpy(r->map[region] + off, data, bytes); /* inside: the reader checked */
+	/* Inside: the reader checked. Written to the file, a page that is new is neither cleared first nor mapped here. */
+	item.fd = r->fds[region];
+	status = gantry_store_put(r->store, &item, &other);
+	if (status < 0)
+		return no_memory(err, status);
+	(void)gantry_image_keep(&r->reader, other); /* the store's */
 	return 0;
 }
 
@@ -97,9 +111,14 @@ static int take_zero(void *cookie, uint32_t region, uint64_t off, uint64_t bytes
 		     struct gantry_err *err)
 {
 	struct receiver *r = cookie;
+	int status;
 
 	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
 		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
+	status = gantry_store_drain(
+		r->store); /* older contents of these pages may still be on their way */
+	if (status < 0)
+		return no_memory(err, status);
 	/* What was never written is zero; back to the kernel with the rest. */
 	if (madvise(r->map[region] + off, bytes, MADV_REMOVE) < 0)
 		memset(r->map[region] + off, 0, bytes);
@@ -162,7 +181,7 @@ static void let_end(struct receiver *r)
 	uint64_t deadline_ns = gantry_now_ns() + LET_END_NS;
 
 	gantry_tls_watch(r->m->tls, -1); /* the agent has said what it wants */
-	while (gantry_tls_recv(r->m->tls, r->buf, sizeof(r->buf),
+	while (gantry_tls_recv(r->m->tls, r->dropped, sizeof(r->dropped),
 			       gantry_deadline_left_ns(deadline_ns)) > 0 &&
 	       !gantry_deadline_passed(deadline_ns))
 		;
@@ -185,14 +204,26 @@ static int refuse_image(struct receiver *r, int64_t status, const struct gantry_
 	return refuse(r, code, err->text);
 }
 
+/* All of it is where it belongs. */
+static int settle(struct receiver *r)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int status = gantry_store_drain(r->store);
+
+	return status < 0 ? refuse_image(r, no_memory(&err, status), &err) : 0;
+}
+
 static int read_image(struct receiver *r)
 {
 	while (!r->reader.ended) {
 		struct gantry_err err = GANTRY_ERR_NONE;
 		struct gantry_mover_msg msg;
-		int64_t n = gantry_tls_recv(r->m->tls, r->buf, sizeof(r->buf), SILENCE_NS);
-		int64_t used;
+		size_t room;
+		void *at;
+		int64_t n;
 
+		gantry_image_room(&r->reader, &at, &room);
+		n = gantry_tls_recv(r->m->tls, at, room, SILENCE_NS);
 		if (n == -EINTR) {
 			if (gantry_mover_hear(r->m, &msg, NULL, 0) != -EAGAIN)
 				return refuse(r, r->m->code, r->m->err.text);
@@ -200,11 +231,9 @@ static int read_image(struct receiver *r)
 		}
 		if (n < 0)
 			return gantry_mover_fail_err(r->m, (int)n);
-		used = gantry_image_read(&r->reader, r->buf, (size_t)n, &err);
-		if (used < 0)
-			return refuse_image(r, used, &err);
-		if (used < n)
-			return refuse(r, 1, "more came than an image");
+		n = gantry_image_read(&r->reader, at, (size_t)n, &err); /* all of it: it had room */
+		if (n < 0)
+			return refuse_image(r, n, &err);
 	}
 	return 0;
 }
@@ -241,9 +270,10 @@ static int take_image(struct receiver *r)
 	static const uint32_t prepared[] = { GANTRY_MOVER_PREPARED, 0 };
 	struct gantry_mover_msg msg;
 
-	if (gantry_image_reader_init(&r->reader, &sink, r) < 0)
+	if (gantry_image_reader_init(&r->reader, &sink, r) < 0 ||
+	    gantry_store_new(GANTRY_IMAGE_BUF_BYTES, &r->store) < 0)
 		return gantry_mover_fail(r->m, 1, "no memory to read an image");
-	if (read_image(r) < 0)
+	if (read_image(r) < 0 || settle(r) < 0)
 		return -1;
 	memcpy(r->m->start.session.token, r->reader.session.token,
 	       sizeof(r->m->start.session.token));
@@ -277,6 +307,7 @@ int gantry_mover_receive(struct gantry_mover *m)
 		return -1;
 	if (msg.kind == GANTRY_MOVER_IMAGE) {
 		status = take_image(&r);
+		gantry_store_free(r.store);
 		gantry_image_reader_fini(&r.reader);
 		return status;
 	}

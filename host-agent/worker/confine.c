@@ -282,12 +282,14 @@ static const int allowed_to_relay[] = {
 	SCMP_SYS(recvmsg),
 };
 
-/* Questions about open descriptors: whether a memfd is sealed, and how large it is. */
+/* Questions about open descriptors: whether a memfd is sealed, and how large it is; and pages into one. */
 static int add_mover_rules(scmp_filter_ctx ctx)
 {
 	int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
 				 SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS));
 
+	if (r == 0)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(pwrite64), 0);
 	if (r == 0)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(newfstatat), 1,
 				     SCMP_A3(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, AT_EMPTY_PATH));

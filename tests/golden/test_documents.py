@@ -46,6 +46,15 @@ class Spec(unittest.TestCase):
                 self.assertEqual(run_tool("gen-spec", "--check", "--root", folder).returncode, 0)
 
 
+class KeptNames(unittest.TestCase):
+    def test_names_of_kept_descriptors_are_those_of_their_version(self):
+        """Another build reads them: who changes one raises GANTRY_KEEP_VERSION, and then this list."""
+        version = re.search(r"#define GANTRY_KEEP_VERSION (\d+)u", read("host-agent", "agent", "build.h"))[1]
+        names = re.findall(r'#define (GANTRY_KEPT_\w+)\s+"([^"]*)"', read("host-agent", "agent", "keep.h"))
+        listed = [f"version {version}"] + [f"{name} {value}" for name, value in names]
+        self.assertEqual(listed, read("tests", "golden", "kept-names.txt").splitlines())
+
+
 class Dictionary(unittest.TestCase):
     def test_dictionary_has_every_operation_in_the_fuzzers_format(self):
         lines = run_tool("gen-dict").stdout.splitlines()

@@ -5,6 +5,7 @@ import json
 import harness
 import ivpeer
 import puppet
+from failpoints import DIE, Points
 from hosts import run_chain, two
 
 UNSUPPORTED = 8
@@ -138,6 +139,23 @@ def test_tasks_that_had_not_run_run_there_once(t):
         t.equal(float(standby.do("value 0")[0]), 2 * puppet.chain_value(40))
         t.equal(standby.do(f"test {ticket}"), ["1"])
         guest.fails(f"test {ticket}", MOVED)
+
+
+def test_who_reads_a_buffer_waits_for_the_tasks_that_came_along(t):
+    size, count = 32 << 20, 8
+    with two() as hosts:
+        guest, standby = puppet.Puppet(hosts.north, "red"), idle(hosts.south)
+        guest.do(f"alloc 0 {size} 2")
+        guest.do(f"set 0 {PAUSED} 1")
+        for n in range(count):
+            guest.do(f"fill 0 0 {size} {n + 1}")
+        key = guest.do("key")[0]
+        migrate(hosts, hosts.north, guest.session)
+        standby.do(f"adopt {key} 60000", 90)
+        standby.do("found")
+        t.equal(len(standby.do("buffers")), 1)
+        standby.do(f"set 0 {PAUSED} 0")
+        t.equal(standby.do(f"peek 0 {size - 8}"), [str(count)], "tens of milliseconds after it was asked")
 
 
 def test_guest_that_goes_on_putting_tasks_has_none_run_twice(t):
@@ -277,6 +295,55 @@ def test_destination_that_is_killed_before_the_adoption_has_it_afterwards(t):
         t.equal(run_chain(standby), 3 * puppet.chain_value(40))
         hosts.south.kill_worker(hosts.south.sessions()[0]["worker_pid"])
         t.equal(run_chain(standby), 4 * puppet.chain_value(40))
+
+
+def adopted_though_killed_at(t, point):
+    """The destination's agent dies at @point; the program that adopts goes on with the next agent, and has the session whole."""
+    with Points() as points, two(south_env=points.env) as hosts:
+        guest = puppet.Puppet(hosts.north, "red")
+        t.equal(run_chain(guest), puppet.chain_value(40))
+        key, held = leave(guest)
+        migrate(hosts, hosts.north, guest.session)
+        arrived(hosts.south)
+        standby = idle(hosts.south)
+        points.arm(point, DIE)
+        standby.start(f"adopt {key} 60000")
+        points.wait_fired(point)
+        hosts.south.wait_ready()
+        t.equal(standby.finish("adopt", 70), [str(guest.session)])
+        standby.do("found")
+        standby.do("holds 0 " + " ".join(held))
+        for n in range(2, 5):
+            t.equal(run_chain(standby), n * puppet.chain_value(40))
+            key = standby.do("key")[0]     # an answer of the door
+        harness.wait_until(lambda: state_of(hosts.south) == ["attached"], "that it is nobody else's")
+        other = idle(hosts.south)
+        other.fails(f"adopt {key} 0", NOT_FOUND)
+        hosts.south.kill_agent()           # and what is kept of it is right
+        hosts.south.wait_ready()
+        t.equal(run_chain(standby), 5 * puppet.chain_value(40))
+        standby.end()
+        harness.wait_until(lambda: not hosts.south.sessions(), "the session's end")
+
+
+def test_agent_that_dies_before_a_worker_has_the_session_loses_nothing(t):
+    adopted_though_killed_at(t, "adopt.joined")
+
+
+def test_agent_that_dies_when_a_worker_has_the_session_loses_nothing(t):
+    adopted_though_killed_at(t, "adopt.served")
+
+
+def test_agent_that_dies_before_it_welcomes_the_program_loses_nothing(t):
+    adopted_though_killed_at(t, "attach.kept")
+
+
+def test_agent_that_dies_when_the_program_is_welcome_says_so_twice(t):
+    adopted_though_killed_at(t, "adopt.welcomed")
+
+
+def test_agent_that_dies_when_the_key_is_spent_loses_nothing(t):
+    adopted_though_killed_at(t, "adopt.spent")
 
 
 def test_key_outlives_the_agent_that_made_it(t):

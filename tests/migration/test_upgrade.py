@@ -5,6 +5,7 @@ import json
 import sys
 
 import harness
+import puppet
 from devices import MIB, Mover, world
 from failpoints import STALL, Points
 from history import KILLED, History
@@ -215,7 +216,7 @@ def test_queue_that_moves_when_its_worker_is_exchanged_is_somewhere_and_whole(t)
 
 # --- who waits, and who watches ---
 
-def test_guest_that_waits_for_a_place_is_told_to_connect_again(t):
+def test_guest_that_waits_for_a_place_waits_on_at_the_next_build(t):
     with harness.Agent(tenants={"red": {"sessions": 1, "on_full": "queue"}}) as agent:
         first = Scripted(agent, "red")
         second = Scripted(agent, "red", opened=False)
@@ -224,13 +225,34 @@ def test_guest_that_waits_for_a_place_is_told_to_connect_again(t):
         # Connected; what it says then is waited for before the agent lets go.
         harness.wait_until(lambda: builds.fds_of(agent.agent_pid()) > before, "that it waits")
         upgraded(t, agent)
-        answer = second.answer()
-        t.true(answer.startswith("error AGAIN "), answer)
-        t.contains(answer, "another build of the agent takes over: connect again")
-        second.start("open timeout_ms 60000")
         first.ask("close")
         t.true(second.answer().startswith("ok"))
+        second.ask("queue q")
 
+
+def test_guest_that_waits_for_a_place_has_no_longer_than_its_time_out(t):
+    with harness.Agent(tenants={"red": {"sessions": 1, "on_full": "queue"}}) as agent:
+        _first = Scripted(agent, "red")
+        second = Scripted(agent, "red", opened=False)
+        before = builds.fds_of(agent.agent_pid())
+        second.start("open timeout_ms 4000")
+        harness.wait_until(lambda: builds.fds_of(agent.agent_pid()) > before, "that it waits")
+        upgraded(t, agent)
+        answer = second.answer()
+        t.true(answer.startswith("error NO_AGENT ") or answer.startswith("error AGAIN "), answer)
+
+
+def test_program_that_waits_for_a_session_waits_on_at_the_next_build(t):
+    with two() as hosts:
+        guest, standby = puppet.Puppet(hosts.north, "red"), puppet.Puppet(
+            hosts.south, "red", open_with=None, guest=hosts.south.guest("red", [harness.program("puppet-guest")]))
+        key = guest.do("key")[0]
+        before = builds.fds_of(hosts.south.agent_pid())
+        standby.start(f"adopt {key} 60000")
+        harness.wait_until(lambda: builds.fds_of(hosts.south.agent_pid()) > before, "that it waits")
+        upgraded(t, hosts.south)
+        t.code(hosts.migrate(guest.session), 0)
+        t.equal(standby.finish("adopt", 70), [str(guest.session)])
 
 
 def test_follower_of_events_goes_on_with_the_next_build(t):

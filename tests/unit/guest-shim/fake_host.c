@@ -358,6 +358,9 @@ void fake_host_greet(struct fake_host *h)
 	case FAKE_REFUSE:
 		send_refuse(h, GANTRY_DOOR_REFUSE, h->refuse_status, "the fake agent refuses");
 		break;
+	case FAKE_MAKES_WAY:
+		send_refuse(h, GANTRY_DOOR_NOTICE, GANTRY_E_AGAIN, "another agent comes");
+		break;
 	case FAKE_GARBAGE:
 		h->door->send(h, "garbage", 7);
 		break;
@@ -496,6 +499,11 @@ void fake_host_hang_up(struct fake_host *h)
 void fake_host_notice(struct fake_host *h, int status, const char *text)
 {
 	send_refuse(h, GANTRY_DOOR_NOTICE, status, text);
+}
+
+void fake_host_welcome_again(struct fake_host *h)
+{
+	send_welcome(h);
 }
 
 void fake_host_detach(struct fake_host *h, int reason, bool hang_up)

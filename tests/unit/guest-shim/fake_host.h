@@ -26,6 +26,7 @@
 enum fake_answer {
 	FAKE_WELCOME,
 	FAKE_REFUSE,	 /* with refuse_status */
+	FAKE_MAKES_WAY,	 /* NOTICE, AGAIN: another agent comes */
 	FAKE_GARBAGE,	 /* bytes that are no message */
 	FAKE_WRONG_KIND, /* a message that is no answer to HELLO */
 	FAKE_SILENCE,
@@ -122,6 +123,8 @@ void fake_host_detach(struct fake_host *h, int reason, bool hang_up);
 /* Closes the door and says nothing. */
 void fake_host_hang_up(struct fake_host *h);
 void fake_host_notice(struct fake_host *h, int status, const char *text);
+/* WELCOME once more, as an agent does that cannot know whether the one before said it. */
+void fake_host_welcome_again(struct fake_host *h);
 
 /* Operations of kind @op seen so far; the last of them, or NULL. */
 uint32_t fake_host_count(struct fake_host *h, uint16_t op);

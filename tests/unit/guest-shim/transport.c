@@ -8,6 +8,8 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "guest-shim/error.h"
+#include "guest-shim/handshake.h"
 #include "guest-shim/transport.h"
 #include "tests/unit/guest-shim/fake_door.h"
 #include "tests/unit/runner.h"
@@ -132,6 +134,21 @@ START_TEST(test_handshake_refused_says_which_and_can_be_closed)
 }
 END_TEST
 
+START_TEST(test_handshake_with_an_agent_that_makes_way_says_so)
+{
+	struct gantry_attachment a = { .segment_fd = 1234 };
+
+	if (ops != &gantry_transport_unix)
+		gantry_unit_skip("agents say it at sockets only");
+	host.answer = FAKE_MAKES_WAY;
+	start_and_connect();
+	ck_assert_int_eq(shake(PATIENCE_NS, &a), GANTRY_HANDSHAKE_ANEW);
+	ck_assert_str_eq(gantry_last_error(), "another agent comes");
+	ck_assert_int_eq(a.segment_fd, 1234);
+	end();
+}
+END_TEST
+
 START_TEST(test_close_without_a_handshake)
 {
 	start_and_connect();
@@ -233,6 +250,25 @@ START_TEST(test_request_gets_its_own_answer)
 	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(ask(PATIENCE_NS, &answer), 0);
 		ck_assert_int_eq(answer.status, 0); /* the late one says DENIED */
+		ck_assert_uint_eq(answer.token[0], 0x5a);
+	}
+	end();
+}
+END_TEST
+
+START_TEST(test_request_after_a_second_welcome_gets_its_own_answer)
+{
+	struct gantry_door_refuse notice;
+	struct gantry_door_shared answer;
+
+	if (ops->is_pumped)
+		gantry_unit_skip("behind a stream nobody adopts");
+	attach();
+	fake_host_welcome_again(&host);
+	ck_assert_int_eq(ops->peek(cookie, &notice), 0);
+	ck_assert_int_eq(notice.status, 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ask(PATIENCE_NS, &answer), 0);
 		ck_assert_uint_eq(answer.token[0], 0x5a);
 	}
 	end();
@@ -364,6 +400,7 @@ int main(void)
 	tcase_add_test(tc, test_handshake_brings_the_segment);
 	tcase_add_loop_test(tc, test_handshake_refused_says_which_and_can_be_closed, 0,
 			    (int)(sizeof(refusals) / sizeof(refusals[0])));
+	tcase_add_test(tc, test_handshake_with_an_agent_that_makes_way_says_so);
 	tcase_add_test(tc, test_close_without_a_handshake);
 	tcase_add_test(tc, test_kick_wakes_the_host);
 	tcase_add_test(tc, test_kick_never_blocks);
@@ -371,6 +408,7 @@ int main(void)
 	tcase_add_test(tc, test_peek_keeps_the_notice);
 	tcase_add_test(tc, test_peek_after_the_agent_died_is_econnreset);
 	tcase_add_test(tc, test_request_gets_its_own_answer);
+	tcase_add_test(tc, test_request_after_a_second_welcome_gets_its_own_answer);
 	tcase_add_test(tc, test_request_without_an_answer_times_out_and_the_next_is_answered);
 	tcase_add_test(tc, test_request_after_the_agent_died_is_detached);
 	tcase_add_test(tc, test_close_in_a_child_leaves_the_parents_door_alone);
