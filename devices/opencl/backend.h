@@ -23,6 +23,7 @@
 
 #include "base/list.h"
 #include "devices/device.h"
+#include "devices/hostmem.h"
 #include "devices/opencl/builder.h"
 #include "devices/opencl/driver.h"
 #include "devices/opencl/module.h"
@@ -62,11 +63,7 @@ struct gantry_image {
 };
 
 struct gantry_mem {
-	struct gantry_list link; /* gantry_dev.mems */
-	struct gantry_dev *dev;
-	unsigned char *base;
-	uint64_t len;
-	bool mapped; /* by us, so unmapped by us */
+	struct gantry_hostmem host; /* first */
 };
 
 /* A range as the commands of one run use it. */
