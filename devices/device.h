@@ -67,6 +67,8 @@ enum gantry_device_caps {
 	GANTRY_CAP_DRIVER = 1 << 8,
 	/* a guest's image runs as code of the host, in the process that loads it: for isolated workers only */
 	GANTRY_CAP_HOST_CODE = 1 << 9,
+	/* a bad access ends the process that submitted it: for isolated workers only, which the agent sees to */
+	GANTRY_CAP_ABORTS = 1 << 10,
 };
 
 /* One device as the configuration names it: "[device cpu0] backend = cpu, cores = 2, mem = 1G". */

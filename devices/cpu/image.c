@@ -4,27 +4,21 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/str.h"
 #include "devices/cpu/cpu.h"
-
-#define SYMBOL_MAX 256u
+#include "devices/installed.h"
 
 int gantry_cpu_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
 			  size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
 {
 	struct gantry_image *image;
 	void *library;
+	int r;
 
 	assert(path && !bytes && nbytes == 0);
-	/* A bare name would be searched for in the system's folders. */
-	if (!strchr(path, '/'))
-		return gantry_err_set(err, -ENOEXEC, "image %s: not a path", path);
-	/* Unresolved symbols must show now, not inside a command. */
-	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!library)
-		return gantry_err_set(err, -ENOEXEC, "image %s: %s", path, dlerror());
+	r = gantry_installed_open(path, &library, err);
+	if (r < 0)
+		return r;
 	image = calloc(1, sizeof(*image));
 	if (!image) {
 		(void)dlclose(library); /* nothing more can be done about it */
@@ -55,19 +49,15 @@ int gantry_cpu_kernel_get(struct gantry_image *image, const char *symbol,
 			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			  struct gantry_err *err)
 {
-	char name[SYMBOL_MAX];
+	gantry_body *body = gantry_installed_body(image->library, symbol);
 	struct gantry_kernel *kernel;
-	void *body = NULL;
 
-	if (gantry_str_format(name, sizeof(name), "gantry_kernel_%s", symbol) == 0)
-		body = dlsym(image->library, name);
 	if (!body)
 		return gantry_err_set(err, -ENOENT, "the image has no kernel %s", symbol);
 	kernel = calloc(1, sizeof(*kernel));
 	if (!kernel)
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
-	/* POSIX wants this conversion to work; ISO C has no cast for it. */
-	memcpy(&kernel->body, &body, sizeof(kernel->body));
+	kernel->body = body;
 	kernel->sig = sig;
 	kernel->next = image->kernels;
 	image->kernels = kernel;

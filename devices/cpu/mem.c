@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "devices/cpu/cpu.h"
+#include "devices/hostmem.h"
 
 static int mem_new(struct gantry_dev *dev, void *base, uint64_t len, struct gantry_mem **ret_mem,
 		   struct gantry_err *err)
@@ -44,16 +45,13 @@ int gantry_cpu_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t
 			  struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	void *base;
+	int r;
 
 	if (dev->windows)
 		return gantry_err_set(err, -EOPNOTSUPP,
 				      "the device has windows and imports nothing");
-	/* NORESERVE: the caller decides which pages are backed, and answers for them. */
-	base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)off);
-	if (base == MAP_FAILED)
-		return gantry_err_set_errno(err, -errno, "mapping %zu bytes at %zu", (size_t)len,
-					    (size_t)off);
-	return mem_adopt(dev, base, len, ret_mem, err);
+	r = gantry_hostmem_map(fd, off, len, &base, err);
+	return r < 0 ? r : mem_adopt(dev, base, len, ret_mem, err);
 }
 
 int gantry_cpu_mem_alloc(struct gantry_dev *dev, uint64_t len, struct gantry_mem **ret_mem,

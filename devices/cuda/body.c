@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "devices/cuda/backend.h"
 #include "devices/cuda/libraries.h"
+#include "devices/installed.h"
 
 #define SCRATCH_ALIGN 256u
 #define SCRATCH_FIRST (1ull << 20)
@@ -29,15 +30,6 @@ static int outcome(struct gantry_stream *stream, CUresult result)
 }
 
 /* ---- struct gantry_env ---- */
-
-static void env_parallel(struct gantry_env *env, uint64_t n, uint64_t grain,
-			 void (*fn)(void *arg, uint64_t begin, uint64_t end), void *arg)
-{
-	(void)env; /* one lane: the caller does it all */
-	(void)grain;
-	if (n > 0)
-		fn(arg, 0, n);
-}
 
 static int env_cancelled(struct gantry_env *env)
 {
@@ -316,7 +308,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.size = sizeof(stream->env),
 		.abi = GANTRY_MODULE_ABI,
 		.nlanes = 1,
-		.parallel = env_parallel,
+		.parallel = gantry_installed_serial,
 		.cancelled = env_cancelled,
 		.scratch = env_scratch,
 		.handle = env_handle,

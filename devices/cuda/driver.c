@@ -1,76 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/cuda/driver.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/str.h"
+#include "devices/library.h"
 
 #define OLDEST_VERSION 12040
 
 /* The one driver of the process; @lock protects all of it. */
 static struct {
 	pthread_mutex_t lock;
-	void *library;
-	char path[256];
+	struct gantry_library library;
 	char visible[80]; /* what CUDA_VISIBLE_DEVICES was set to by us */
 	bool started;
 	struct gantry_cuda_driver table;
-} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} process = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.library = { .what = "NVIDIA driver",
+		     .needed = "12.4 or newer is needed",
+		     .option = "driver" },
+};
 
-static int resolve(void *library, struct gantry_cuda_driver *table, struct gantry_err *err)
-{
-	static const char *const symbols[] = {
-#define SYMBOL(member, symbol) #symbol,
-		GANTRY_CUDA_FUNCTIONS(SYMBOL)
+static const struct gantry_library_symbol symbols[] = {
+#define SYMBOL(member, symbol) { #symbol, offsetof(struct gantry_cuda_driver, member), false },
+	GANTRY_CUDA_FUNCTIONS(SYMBOL)
 #undef SYMBOL
-	};
-	void **slots[] = {
-#define SLOT(member, symbol) (void **)&table->member,
-		GANTRY_CUDA_FUNCTIONS(SLOT)
-#undef SLOT
-	};
-
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(symbols); i++) {
-		*slots[i] = dlsym(library, symbols[i]);
-		if (!*slots[i])
-			return gantry_err_set(
-				err, -ENODEV,
-				"the NVIDIA driver has no %s: 12.4 or newer is needed", symbols[i]);
-	}
-	return 0;
-}
-
-static int load_locked(const char *path, struct gantry_err *err)
-{
-	struct gantry_cuda_driver table = { 0 };
-	void *library;
-	int r;
-
-	if (process.library) {
-		if (strcmp(process.path, path) == 0)
-			return 0;
-		return gantry_err_set(err, -EBUSY, "driver: this process has loaded %s",
-				      process.path);
-	}
-	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!library)
-		return gantry_err_set(err, -ENODEV, "no NVIDIA driver: %s", dlerror());
-	r = resolve(library, &table, err);
-	if (r == 0 && gantry_str_copy(process.path, sizeof(process.path), path) < 0)
-		r = gantry_err_set(err, -EINVAL, "driver: the path is too long");
-	if (r < 0) {
-		(void)dlclose(library); /* nothing of it was used */
-		return r;
-	}
-	process.library = library;
-	process.table = table;
-	return 0;
-}
+};
 
 static int start_locked(const char *visible, struct gantry_err *err)
 {
@@ -113,7 +74,8 @@ int gantry_cuda_driver_open(const char *path, const char *visible,
 	int r;
 
 	(void)pthread_mutex_lock(&process.lock);
-	r = load_locked(path ? path : "libcuda.so.1", err);
+	r = gantry_library_open(&process.library, path ? path : "libcuda.so.1", symbols,
+				GANTRY_ARRAY_SIZE(symbols), &process.table, err);
 	if (r == 0)
 		r = start_locked(visible, err);
 	(void)pthread_mutex_unlock(&process.lock);

@@ -15,8 +15,8 @@
 #include "base/str.h"
 #include "devices/cuda/backend.h"
 #include "devices/cuda/compile.h"
+#include "devices/installed.h"
 
-#define SYMBOL_MAX     256u
 #define FILE_MAX_BYTES (1ull << 30)
 #define LOG_BYTES      4096u
 
@@ -110,10 +110,9 @@ static int load_library(struct gantry_image *image, const char *path, struct gan
 	const struct gantry_cuda_module *module;
 	int r;
 
-	/* Unresolved symbols must show now, not inside a command. */
-	image->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!image->library)
-		return gantry_err_set(err, -ENOEXEC, "image %s: %s", path, dlerror());
+	r = gantry_installed_open(path, &image->library, err);
+	if (r < 0)
+		return r;
 	module = dlsym(image->library, "gantry_cuda_module");
 	if (!module)
 		return gantry_err_set(err, -ENOEXEC, "image %s: it has no gantry_cuda_module",
@@ -284,20 +283,6 @@ static int find_function(struct gantry_kernel *kernel, const char *symbol, struc
 	return r < 0 ? r : take_limits(kernel, err);
 }
 
-static gantry_body *find_body(const struct gantry_image *image, const char *symbol)
-{
-	char name[SYMBOL_MAX];
-	gantry_body *body = NULL;
-	void *address = NULL;
-
-	if (image->library &&
-	    gantry_str_format(name, sizeof(name), "gantry_kernel_%s", symbol) == 0)
-		address = dlsym(image->library, name);
-	/* POSIX wants this conversion to work; ISO C has no cast for it. */
-	memcpy(&body, &address, sizeof(body));
-	return body;
-}
-
 int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err)
@@ -309,7 +294,7 @@ int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
 	kernel->image = image;
 	kernel->sig = sig;
-	kernel->body = find_body(image, symbol);
+	kernel->body = gantry_installed_body(image->library, symbol);
 	if (!kernel->body)
 		r = find_function(kernel, symbol, err);
 	if (r < 0) {

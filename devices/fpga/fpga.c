@@ -206,7 +206,7 @@ static void fpga_close(struct gantry_dev *dev)
 		gantry_fpga_stream_destroy(stream);
 	gantry_list_for_each_safe(&dev->images, struct gantry_image, link, image)
 		gantry_fpga_image_unload(image);
-	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, link, mem)
+	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, host.link, mem)
 		gantry_fpga_mem_free(mem);
 	gantry_board_free(dev->board);
 	gantry_fpga_bitstreams_close(dev);

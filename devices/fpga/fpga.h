@@ -18,6 +18,7 @@
 #include "devices/board/board.h"
 #include "devices/board/driver.h"
 #include "devices/device.h"
+#include "devices/hostmem.h"
 
 #define GANTRY_FPGA_DEPTH	32u /* commands of a stream; a power of two */
 #define GANTRY_FPGA_MAX_STREAMS 256u
@@ -36,10 +37,7 @@ struct gantry_image {
 };
 
 struct gantry_mem {
-	struct gantry_list link;
-	unsigned char *base;
-	uint64_t len;
-	bool mapped;
+	struct gantry_hostmem host; /* first */
 };
 
 struct gantry_fpga_slot {

@@ -106,8 +106,8 @@ int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch
 		if (range->mem) {
 			len = range->len;
 			/* Also what is only written: nothing of another's may show where the kernel writes nothing. */
-			r = dev->driver->mem_write(dev->handle, at, range->mem->base + range->off,
-						   len);
+			r = dev->driver->mem_write(dev->handle, at,
+						   range->mem->host.base + range->off, len);
 			if (r < 0)
 				return r;
 		}
@@ -135,8 +135,8 @@ int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launc
 		if (!sig->args[i].mode || !range->mem)
 			continue;
 		if (sig->args[i].mode != GANTRY_R) {
-			r = dev->driver->mem_read(dev->handle, at, range->mem->base + range->off,
-						  range->len);
+			r = dev->driver->mem_read(dev->handle, at,
+						  range->mem->host.base + range->off, range->len);
 			if (r < 0)
 				return r;
 		}

@@ -127,7 +127,7 @@ static int change(struct gantry_dev *dev, bool *ret_changed)
 
 static unsigned char *bytes_of(const struct gantry_range *range)
 {
-	return range->mem->base + range->off;
+	return range->mem->host.base + range->off;
 }
 
 static void fill(const struct gantry_cmd_fill *cmd)

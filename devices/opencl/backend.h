@@ -23,6 +23,8 @@
 
 #include "base/list.h"
 #include "devices/device.h"
+#include "devices/finished.h"
+#include "devices/hostmem.h"
 #include "devices/opencl/builder.h"
 #include "devices/opencl/driver.h"
 #include "devices/opencl/module.h"
@@ -62,11 +64,7 @@ struct gantry_image {
 };
 
 struct gantry_mem {
-	struct gantry_list link; /* gantry_dev.mems */
-	struct gantry_dev *dev;
-	unsigned char *base;
-	uint64_t len;
-	bool mapped; /* by us, so unmapped by us */
+	struct gantry_hostmem host; /* first */
 };
 
 /* A range as the commands of one run use it. */
@@ -141,10 +139,7 @@ struct gantry_dev {
 	uint64_t *function_ids; /* bit set: taken */
 	uint32_t nfunction_words;
 
-	/* OpenCL's threads add to the first, the device thread sets the second: see poll(). */
-	uint32_t nfinished __attribute__((aligned(64)));
-	uint32_t nreaped __attribute__((aligned(64)));
-	uint32_t ncallbacks; /* registered and not left; also a futex */
+	struct gantry_finished finished;
 	uint32_t lost; /* nonzero: a command failed in a way that says nothing of what it hurt */
 };
 

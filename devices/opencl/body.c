@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "devices/installed.h"
 #include "devices/opencl/backend.h"
 
 static struct gantry_stream *stream_of(struct gantry_env *env)
@@ -20,15 +21,6 @@ static struct gantry_opencl_place *place_of(struct gantry_opencl_buffer *buffer)
 }
 
 /* ---- struct gantry_env ---- */
-
-static void env_parallel(struct gantry_env *env, uint64_t n, uint64_t grain,
-			 void (*fn)(void *arg, uint64_t begin, uint64_t end), void *arg)
-{
-	(void)env; /* one lane: the caller does it all */
-	(void)grain;
-	if (n > 0)
-		fn(arg, 0, n);
-}
 
 static int env_cancelled(struct gantry_env *env)
 {
@@ -168,7 +160,7 @@ void gantry_opencl_body_init(struct gantry_stream *stream)
 		.size = sizeof(stream->env),
 		.abi = GANTRY_MODULE_ABI,
 		.nlanes = 1,
-		.parallel = env_parallel,
+		.parallel = gantry_installed_serial,
 		.cancelled = env_cancelled,
 		.scratch = env_scratch,
 		.handle = env_handle,

@@ -260,7 +260,7 @@ static void opencl_close(struct gantry_dev *dev)
 	gantry_opencl_streams_end(dev);
 	gantry_list_for_each_safe(&dev->images, struct gantry_image, link, image)
 		gantry_opencl_image_unload(image);
-	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, link, mem)
+	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, host.link, mem)
 		gantry_opencl_mem_free(mem);
 	if (dev->context)
 		(void)dev->cl->ReleaseContext(dev->context);

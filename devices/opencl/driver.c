@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/opencl/driver.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/str.h"
+#include "devices/library.h"
 
 #define MAX_PLATFORMS 16u
 #define MAX_DEVICES   32u
@@ -17,60 +17,18 @@
 /* The one library of the process; @lock protects all of it. */
 static struct {
 	pthread_mutex_t lock;
-	void *library;
-	char path[256];
+	struct gantry_library library;
 	struct gantry_opencl_driver table;
-} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} process = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.library = { .what = "OpenCL loader", .needed = "1.2 is needed", .option = "library" },
+};
 
-static int resolve(void *library, struct gantry_opencl_driver *table, struct gantry_err *err)
-{
-	static const char *const symbols[] = {
-#define SYMBOL(member, symbol) #symbol,
-		GANTRY_OPENCL_FUNCTIONS(SYMBOL)
+static const struct gantry_library_symbol symbols[] = {
+#define SYMBOL(member, symbol) { #symbol, offsetof(struct gantry_opencl_driver, member), false },
+	GANTRY_OPENCL_FUNCTIONS(SYMBOL)
 #undef SYMBOL
-	};
-	void **slots[] = {
-#define SLOT(member, symbol) (void **)&table->member,
-		GANTRY_OPENCL_FUNCTIONS(SLOT)
-#undef SLOT
-	};
-
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(symbols); i++) {
-		*slots[i] = dlsym(library, symbols[i]);
-		if (!*slots[i])
-			return gantry_err_set(err, -ENODEV,
-					      "the OpenCL loader has no %s: 1.2 is needed",
-					      symbols[i]);
-	}
-	return 0;
-}
-
-static int load_locked(const char *path, struct gantry_err *err)
-{
-	struct gantry_opencl_driver table = { 0 };
-	void *library;
-	int r;
-
-	if (process.library) {
-		if (strcmp(process.path, path) == 0)
-			return 0;
-		return gantry_err_set(err, -EBUSY, "library: this process has loaded %s",
-				      process.path);
-	}
-	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!library)
-		return gantry_err_set(err, -ENODEV, "no OpenCL loader: %s", dlerror());
-	r = resolve(library, &table, err);
-	if (r == 0 && gantry_str_copy(process.path, sizeof(process.path), path) < 0)
-		r = gantry_err_set(err, -EINVAL, "library: the path is too long");
-	if (r < 0) {
-		(void)dlclose(library); /* nothing of it was used */
-		return r;
-	}
-	process.library = library;
-	process.table = table;
-	return 0;
-}
+};
 
 int gantry_opencl_driver_open(const char *path, const struct gantry_opencl_driver **ret_driver,
 			      struct gantry_err *err)
@@ -78,7 +36,8 @@ int gantry_opencl_driver_open(const char *path, const struct gantry_opencl_drive
 	int r;
 
 	(void)pthread_mutex_lock(&process.lock);
-	r = load_locked(path ? path : "libOpenCL.so.1", err);
+	r = gantry_library_open(&process.library, path ? path : "libOpenCL.so.1", symbols,
+				GANTRY_ARRAY_SIZE(symbols), &process.table, err);
 	(void)pthread_mutex_unlock(&process.lock);
 	if (r < 0)
 		return r;

@@ -9,10 +9,10 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "devices/installed.h"
 #include "devices/opencl/backend.h"
 #include "devices/opencl/container.h"
 
-#define SYMBOL_MAX    256u
 #define OPTIONS	      "-cl-kernel-arg-info"
 #define FUNCTIONS_MAX 4096u
 
@@ -170,12 +170,9 @@ static int load_installed(struct gantry_image *image, const char *path, struct g
 {
 	int r;
 
-	/* A bare name would be searched for in the system's folders. */
-	if (!strchr(path, '/'))
-		return gantry_err_set(err, -ENOEXEC, "image %s: not a path", path);
-	image->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!image->library)
-		return gantry_err_set(err, -ENOEXEC, "image %s: %s", path, dlerror());
+	r = gantry_installed_open(path, &image->library, err);
+	if (r < 0)
+		return r;
 	r = load_module(image, err);
 	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
 }
@@ -356,20 +353,6 @@ static int find_function(struct gantry_kernel *to, const char *symbol, struct ga
 	return r;
 }
 
-static gantry_body *find_body(const struct gantry_image *image, const char *symbol)
-{
-	char name[SYMBOL_MAX];
-	gantry_body *body = NULL;
-	void *address = NULL;
-
-	if (image->library &&
-	    gantry_str_format(name, sizeof(name), "gantry_kernel_%s", symbol) == 0)
-		address = dlsym(image->library, name);
-	/* POSIX wants this conversion to work; ISO C has no cast for it. */
-	memcpy(&body, &address, sizeof(body));
-	return body;
-}
-
 int gantry_opencl_kernel_get(struct gantry_image *image, const char *symbol,
 			     const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			     struct gantry_err *err)
@@ -381,7 +364,7 @@ int gantry_opencl_kernel_get(struct gantry_image *image, const char *symbol,
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
 	kernel->image = image;
 	kernel->sig = sig;
-	kernel->body = find_body(image, symbol);
+	kernel->body = gantry_installed_body(image->library, symbol);
 	if (!kernel->body)
 		r = find_function(kernel, symbol, err);
 	if (r < 0) {

@@ -3,59 +3,38 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "devices/opencl/backend.h"
 
 #define MOST_ALIGN 128u
 
-static int mem_new(struct gantry_dev *dev, void *base, uint64_t len, bool mapped,
-		   struct gantry_mem **ret_mem, struct gantry_err *err)
-{
-	struct gantry_mem *mem = calloc(1, sizeof(*mem));
-
-	if (!mem) {
-		if (mapped)
-			(void)munmap(base, len); /* cannot fail for what mmap() returned */
-		return gantry_err_set(err, -ENOMEM, "no memory for a memory object");
-	}
-	mem->dev = dev;
-	mem->base = base;
-	mem->len = len;
-	mem->mapped = mapped;
-	gantry_list_push_back(&dev->mems, &mem->link);
-	*ret_mem = mem;
-	return 0;
-}
-
 int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			     struct gantry_mem **ret_mem, struct gantry_err *err)
 {
-	/* NORESERVE: the caller decides which pages are backed, and answers for them. */
-	void *base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
-			  (off_t)off);
+	struct gantry_hostmem *host;
+	int r = gantry_hostmem_import(sizeof(struct gantry_mem), &dev->mems, fd, off, len, &host,
+				      err);
 
-	if (base == MAP_FAILED)
-		return gantry_err_set_errno(err, -errno, "mapping %zu bytes at %zu", (size_t)len,
-					    (size_t)off);
-	return mem_new(dev, base, len, true, ret_mem, err);
+	if (r == 0)
+		*ret_mem = gantry_container_of(host, struct gantry_mem, host);
+	return r;
 }
 
 int gantry_opencl_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 			   struct gantry_mem **ret_mem, struct gantry_err *err)
 {
-	return mem_new(dev, base, len, false, ret_mem, err);
+	struct gantry_hostmem *host;
+	int r = gantry_hostmem_new(sizeof(struct gantry_mem), &dev->mems, base, len, &host, err);
+
+	if (r == 0)
+		*ret_mem = gantry_container_of(host, struct gantry_mem, host);
+	return r;
 }
 
 void gantry_opencl_mem_free(struct gantry_mem *mem)
 {
-	if (!mem)
-		return;
-	gantry_list_remove(&mem->link);
-	if (mem->mapped)
-		(void)munmap(mem->base, mem->len); /* cannot fail for what mmap() returned */
-	free(mem);
+	gantry_hostmem_free(mem ? &mem->host : NULL);
 }
 
 /* ---- is it the same memory? ---- */
@@ -171,7 +150,7 @@ int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_r
 
 	if (!place)
 		return -EINVAL;
-	place->host = range->mem->base + range->off;
+	place->host = range->mem->host.base + range->off;
 	place->buffer.align = align_of(place->host);
 	place->read_back = !direct && mode != GANTRY_R;
 	r = direct ? place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host)

@@ -6,11 +6,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "base/clock.h"
-#include "base/futex.h"
 #include "devices/opencl/backend.h"
-
-#define LEAVE_NS (100 * GANTRY_NS_PER_MS)
 
 int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 				struct gantry_stream **ret_stream, struct gantry_err *err)
@@ -97,18 +93,6 @@ cl_event *gantry_opencl_event_slot(struct gantry_stream *stream)
 	return &slot->events[last];
 }
 
-static void tell_finished(struct gantry_dev *dev)
-{
-	const struct gantry_device_host *host = dev->host;
-
-	/*
-	 * The addition is a full barrier and pairs with the fence in poll(): either poll() sees this count, or we see what
-	 * it has reaped. A thread that still has something to reap needs no call.
-	 */
-	if (gantry_fetch_add(&dev->nfinished, 1) == gantry_load_relaxed(&dev->nreaped))
-		host->wake(host->cookie);
-}
-
 /* A thread of OpenCL's, or the device thread inside clSetEventCallback(). */
 static void CL_CALLBACK on_complete(cl_event event, cl_int result, void *user)
 {
@@ -119,9 +103,8 @@ static void CL_CALLBACK on_complete(cl_event event, cl_int result, void *user)
 	slot->result = result < 0 ? result : 0;
 	/* Releases the result to poll(), which may give the slot and its stream away at once. */
 	gantry_store_release(&slot->finished, 1u);
-	tell_finished(dev);
-	/* Releases the device: it may be gone after this, so whoever waits looks again by himself. */
-	(void)gantry_fetch_sub(&dev->ncallbacks, 1);
+	gantry_finished_tell(&dev->finished, dev->host);
+	gantry_finished_leave(&dev->finished);
 }
 
 /* Nothing of it is on the device. */
@@ -129,7 +112,7 @@ static void finish_at_once(struct gantry_stream *stream)
 {
 	stream->slot->result = 0;
 	gantry_store_release(&stream->slot->finished, 1u); /* the same thread reads it */
-	tell_finished(stream->dev);
+	gantry_finished_tell(&stream->dev->finished, stream->dev->host);
 }
 
 /* The last event of the command tells its end. */
@@ -143,11 +126,11 @@ static int watch(struct gantry_stream *stream)
 		finish_at_once(stream);
 		return 0;
 	}
-	(void)gantry_fetch_add(&stream->dev->ncallbacks, 1);
+	gantry_finished_watch(&stream->dev->finished);
 	r = gantry_opencl_outcome(stream, cl->SetEventCallback(slot->events[slot->nevents - 1],
 							       CL_COMPLETE, on_complete, slot));
 	if (r < 0) {
-		(void)gantry_fetch_sub(&stream->dev->ncallbacks, 1);
+		gantry_finished_leave(&stream->dev->finished);
 		return r;
 	}
 	/* What it cannot start shows in the event. */
@@ -304,31 +287,14 @@ static unsigned reap_all(struct gantry_dev *dev, struct gantry_done *ret_done, u
 
 unsigned gantry_opencl_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
-	uint32_t finished;
-	unsigned count;
-
-	if (n == 0)
-		return 0;
-	do {
-		finished = gantry_load_acquire(&dev->nfinished);
-		count = reap_all(dev, ret_done, n);
-		if (count > 0)
-			break;
-		gantry_fence_full(); /* pairs with the addition in tell_finished() */
-	} while (gantry_load_acquire(&dev->nfinished) != finished);
-	gantry_store_relaxed(&dev->nreaped, dev->nreaped + count);
-	return count;
+	return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
 }
 
 void gantry_opencl_streams_end(struct gantry_dev *dev)
 {
-	uint32_t n;
-
 	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
 		(void)dev->cl->Finish(stream->queue); /* what failed shows no more */
-	/* Finished commands' callbacks may still be on their way; each is a few instructions long. */
-	while ((n = gantry_load_acquire(&dev->ncallbacks)) != 0)
-		(void)gantry_futex_wait(&dev->ncallbacks, n, gantry_deadline_ns(LEAVE_NS));
+	gantry_finished_drain(&dev->finished);
 	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream) {
 		for (; stream->told != stream->submitted; stream->told++)
 			release_events(stream, &stream->slots[stream->told % GANTRY_OPENCL_DEPTH]);

@@ -46,20 +46,24 @@ struct gantry_tenant *gantry_tenant_by_slot(struct gantry_agent *a, uint32_t slo
 	return NULL;
 }
 
-static unsigned int count_gpus(const struct gantry_tenant *t)
+static unsigned int count_devices(const struct gantry_tenant *t, const char *backend)
 {
 	unsigned int n = 0;
 
 	for (uint32_t i = 0; i < t->agent->ndevices; i++)
 		n += (t->device_mask >> i & 1) && t->agent->devices[i].used &&
-		     strcmp(t->agent->devices[i].conf.backend, "cuda") == 0;
+		     strcmp(t->agent->devices[i].conf.backend, backend) == 0;
 	return n;
 }
 
 uint32_t gantry_tenant_mode(const struct gantry_tenant *t)
 {
 	/* What spans GPUs runs outside MPS. */
-	if (t->forced_isolated || (t->conf.isolation == GANTRY_PACKED && count_gpus(t) > 1))
+	if (t->forced_isolated ||
+	    (t->conf.isolation == GANTRY_PACKED && count_devices(t, "cuda") > 1))
+		return GANTRY_ISOLATED;
+	/* AMD's runtime ends the process at a bad access, so no session shares one with another. */
+	if (count_devices(t, "hip") > 0)
 		return GANTRY_ISOLATED;
 	return t->conf.isolation;
 }

@@ -56,6 +56,13 @@ static int cancelled(void *cookie, uint64_t tag)
 #define OPENCL_CACHE  ""
 #endif
 
+#ifndef HIP_MODULE
+#define FAKEHIP	      ""
+#define FAKEHIP_ROCM5 ""
+#define HIP_MODULE    ""
+#define HIP_CODE      ""
+#endif
+
 /* A test runner may have put the fake's folder where libraries are searched. */
 static bool is_fake(const char *driver)
 {
@@ -97,12 +104,34 @@ int dut_choose_opencl(const char **ret_opts, struct dut_images *images)
 {
 	images->module = OPENCL_MODULE;
 	images->code = OPENCL_CODE;
-	images->step = "probe_step";
 	if (images->module[0] == '\0')
 		return -ENODEV;
 	ret_opts[0] = "platform=Portable Computing Language";
 	ret_opts[1] = "cache=" OPENCL_CACHE;
 	return 2;
+}
+
+static int choose_hip(const char *library, const char **ret_opts, struct dut_images *images)
+{
+	static char path[PATH_MAX];
+
+	images->module = HIP_MODULE;
+	images->code = HIP_CODE;
+	if (images->module[0] == '\0' || access(library, R_OK) != 0)
+		return -ENODEV;
+	(void)snprintf(path, sizeof(path), "library=%s", library);
+	ret_opts[0] = path;
+	return 1;
+}
+
+int dut_choose_hip(const char **ret_opts, struct dut_images *images)
+{
+	return choose_hip(FAKEHIP, ret_opts, images);
+}
+
+int dut_choose_hip5(const char **ret_opts, struct dut_images *images)
+{
+	return choose_hip(FAKEHIP_ROCM5, ret_opts, images);
 }
 
 /* What every test does with its device: a thread that uses it, and a stream. */
@@ -132,6 +161,7 @@ static int open_device(const struct gantry_device_conf *conf, struct dut *dut,
 	unsigned int before;
 
 	if (r < 0 || (dut->device.info.kind != GANTRY_KIND_CUDA &&
+		      dut->device.info.kind != GANTRY_KIND_HIP &&
 		      dut->device.info.kind != GANTRY_KIND_OPENCL))
 		return r;
 	r = use_device(dut, err);
@@ -161,7 +191,6 @@ struct dut *dut_open(const struct dut_row *row)
 	ck_assert_ptr_nonnull(dut);
 	dut->row = row;
 	dut->images.module = PROBE_IMAGE;
-	dut->images.step = "step";
 	for (; conf.nopts < DUT_MAX_OPTS && row->opts[conf.nopts]; conf.nopts++)
 		opts[conf.nopts] = row->opts[conf.nopts];
 	r = row->choose ? row->choose(opts + conf.nopts, &dut->images) : 0;

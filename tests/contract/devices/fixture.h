@@ -13,9 +13,8 @@
 /* Files; NULL: there is none. */
 struct dut_images {
 	const char *module; /* installed: the probe's kernels */
-	const char *code;   /* of kernels @step and geometry, as a guest sends it */
-	const char *step;
-	bool are_real; /* for a vendor's driver, not for a fake of it */
+	const char *code;   /* of kernels probe_step and geometry, as a guest sends it */
+	bool are_real;	    /* for a vendor's driver, not for a fake of it */
 };
 
 /* One row of the suite. */
@@ -77,6 +76,10 @@ int dut_choose_cuda(const char **ret_opts, struct dut_images *images);
 
 /* For .choose: PoCL, where the build has the backend. */
 int dut_choose_opencl(const char **ret_opts, struct dut_images *images);
+
+/* For .choose: the stand-in for AMD's runtime as ROCm 6 has it, and as ROCm 5 has it, which knows no windows. */
+int dut_choose_hip(const char **ret_opts, struct dut_images *images);
+int dut_choose_hip5(const char **ret_opts, struct dut_images *images);
 
 struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
 			   uint32_t pattern_bytes);

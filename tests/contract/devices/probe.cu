@@ -4,7 +4,7 @@
 
 #include "devices/cuda/module.h"
 
-extern "C" __global__ void step(uint32_t *x)
+extern "C" __global__ void probe_step(uint32_t *x)
 {
 	x[0] = 3 * x[0] + 1;
 }

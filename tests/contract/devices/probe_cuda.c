@@ -18,8 +18,8 @@ enum {
 };
 
 static const char *const functions[] = {
-	[SET] = "probe_set",	     [ADD] = "probe_add", [ANSWER] = "probe_answer",
-	[ENDLESS] = "probe_endless", [STEP] = "step",
+	[SET] = "probe_set",	     [ADD] = "probe_add",   [ANSWER] = "probe_answer",
+	[ENDLESS] = "probe_endless", [STEP] = "probe_step",
 };
 
 extern const struct gantry_cuda_module gantry_cuda_module;

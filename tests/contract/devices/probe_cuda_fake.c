@@ -7,7 +7,7 @@
 #include "tests/fakecuda/kernel.h"
 
 FAKECUDA_KERNEL(
-	step, { uint64_t x; }, FAKECUDA_P(step, x))
+	probe_step, { uint64_t x; }, FAKECUDA_P(probe_step, x))
 {
 	uint32_t *x = *(uint32_t **)params[0];
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel module of the contract suite for opencl devices: probe.c's kernels as host functions that enqueue, but
- * geometry, which is launched as it is.
+ * The kernel module of the contract suite for opencl devices, and with PROBE_HIP for hip devices: probe.c's kernels as
+ * host functions that enqueue, but geometry, which is launched as it is.
  */
 #include <errno.h>
 
 #include "base/array.h"
+#include "devices/hip/module.h"
 #include "devices/opencl/module.h"
 
 enum {
@@ -21,6 +22,22 @@ static const char *const functions[] = {
 	[ENDLESS] = "probe_endless", [STEP] = "probe_step",
 };
 
+#ifdef PROBE_HIP
+static const unsigned char __attribute__((aligned(4096))) code[] = {
+#include "probe_hip.inc"
+};
+
+__attribute__((
+	visibility("default"))) extern const struct gantry_hip_module_image gantry_hip_module;
+const struct gantry_hip_module_image gantry_hip_module = {
+	.size = sizeof(gantry_hip_module),
+	.abi = GANTRY_HIP_MODULE_ABI,
+	.code = code,
+	.code_bytes = sizeof(code),
+	.nfunctions = GANTRY_ARRAY_SIZE(functions),
+	.functions = functions,
+};
+#else
 static const char text[] = {
 #include "probe_text.inc"
 };
@@ -35,6 +52,7 @@ const struct gantry_opencl_module gantry_opencl_module = {
 	.nfunctions = GANTRY_ARRAY_SIZE(functions),
 	.functions = functions,
 };
+#endif
 
 #define KERNEL(name)                      \
 	gantry_body gantry_kernel_##name; \

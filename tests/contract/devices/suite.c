@@ -52,6 +52,14 @@ static const struct dut_row rows[] = {
 	  true,
 	  { "filters=contract", "memory=staged" },
 	  dut_choose_opencl },
+	{ "hip", "hip", true, { "filters=contract" }, dut_choose_hip },
+	{ "hip under filters", "hip", true, { UNDER_ALL }, dut_choose_hip },
+	{ "hip with staged memory",
+	  "hip",
+	  true,
+	  { "filters=contract", "memory=staged" },
+	  dut_choose_hip },
+	{ "hip of ROCm 5", "hip", true, { "filters=contract" }, dut_choose_hip5 },
 };
 
 static struct dut *dut;
@@ -459,7 +467,7 @@ START_TEST(test_guest_image_runs_with_the_parameters_it_was_compiled_with)
 				 -EINVAL);
 		ck_assert_ptr_nonnull(strstr(err.text, "parameter"));
 	}
-	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, dut->images.step, "rw:u32*"), 1);
+	struct gantry_cmd cmd = dut_launch(dut_kernel(dut, "probe_step", "rw:u32*"), 1);
 	host[0] = 5;
 	dut_arg_range(&cmd, 0, dut_host(dut, host, sizeof(host)), 0, sizeof(host));
 	/* Only a host function can do without a geometry. */

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the hip backend: a device, its streams and memory, and which file does what.
+ *
+ * driver.c loads AMD's runtime; container.c (with pack.c) looks at code; device.c opens devices; image.c takes modules and
+ * guests' code; window.c has memory behind descriptors, mem.c host memory and what commands use of either; stream.c takes
+ * commands and tells what has finished; work.c and body.c hand them on.
+ *
+ * Memory is of two kinds. Where the runtime has it (ROCm 6 and newer), memory of the device lies behind descriptors, in
+ * *windows*, and outlives the process. Elsewhere (*staged*) sessions' memory is the host's, and a command gets device
+ * memory of its own: its ranges are copied there before it and those that it writes are copied back after it, in the same
+ * stream. Ranges of a session's heap, which is host memory everywhere, are used as they are where the device reaches
+ * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.
+ *
+ * How a completion gets here: a callback behind each command, which the runtime calls on a thread of its own; it marks the
+ * slot and wakes the device thread. poll() reads slots and asks events for times. hipStreamAddCallback() is what all
+ * runtimes have: hipLaunchHostFunc() is declared by ROCm 5.2 and not in its library.
+ *
+ * A bad access ends the process: the runtime aborts it. So each session has a worker of its own (GANTRY_CAP_ABORTS).
+ *
+ * Threads: what is not marked otherwise belongs to the device thread.
+ */
+#ifndef GANTRY_DEVICES_HIP_BACKEND_H
+#define GANTRY_DEVICES_HIP_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "devices/device.h"
+#include "devices/finished.h"
+#include "devices/hip/container.h"
+#include "devices/hip/driver.h"
+#include "devices/hip/module.h"
+#include "devices/hostmem.h"
+
+/* Commands a stream holds. A power of two. */
+#define GANTRY_HIP_DEPTH 64u
+/* Ranges and scratch buffers of one command. */
+#define GANTRY_HIP_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
+/* Arenas that were outgrown by commands in flight. */
+#define GANTRY_HIP_RETIRED 16u
+/* Patterns of 8 bytes that one command can bring. */
+#define GANTRY_HIP_PATTERNS 15u
+
+struct gantry_kernel {
+	struct gantry_kernel *next; /* of the image */
+	struct gantry_image *image;
+	const struct gantry_signature *sig;
+	gantry_body *body;		      /* NULL: @function is launched as it is */
+	struct gantry_hip_function *function; /* NULL with a body */
+	uint32_t max_threads;
+};
+
+struct gantry_image {
+	struct gantry_list link; /* gantry_dev.images */
+	struct gantry_dev *dev;
+	void *library; /* of an installed module; else NULL */
+	void *code;    /* owned: the runtime may read it as long as the module is loaded */
+	struct gantry_hip_object object; /* in @code */
+	struct gantry_hip_module *module;
+	uint32_t nfunctions;
+	struct gantry_hip_function **functions; /* of an installed module's list */
+	struct gantry_kernel *kernels;		/* owned */
+};
+
+struct gantry_mem {
+	struct gantry_hostmem host; /* first; of a window only link and len */
+	struct gantry_dev *dev;
+	char *address; /* on the device; NULL: it does not reach this memory */
+	bool is_window;
+	bool pinned;
+	struct gantry_list maps; /* window.c's */
+};
+
+/* A range as a command uses it. */
+struct gantry_hip_place {
+	struct gantry_opencl_buffer buffer; /* what host functions see; first */
+	char *address;
+	unsigned char *host; /* where a staged place is copied back to; NULL: nowhere */
+};
+
+/* Pinned host memory of a slot. */
+struct gantry_hip_cell {
+	volatile int32_t verdict[2]; /* enum gantry_opencl_verdict */
+	uint64_t patterns[GANTRY_HIP_PATTERNS];
+} __attribute__((aligned(128)));
+
+struct gantry_hip_slot {
+	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
+	struct gantry_stream *stream;
+	struct gantry_hip_event *begin, *end; /* made at its first use */
+	bool timed;
+	bool judged; /* its cell counts */
+	uint32_t npatterns;
+	int32_t result;	   /* of the runtime; written before @finished */
+	uint32_t finished; /* 1: all of it is done; written by the runtime's thread */
+};
+
+struct gantry_stream {
+	struct gantry_list link; /* gantry_dev.streams */
+	struct gantry_dev *dev;
+	struct gantry_hip_stream *native;
+	/* Free-running: accepted, and told by poll(). */
+	uint32_t submitted;
+	uint32_t told;
+
+	/* Of the command that is being enqueued. */
+	struct gantry_env env;
+	struct gantry_opencl_calls calls;
+	struct gantry_image *image;
+	struct gantry_hip_slot *slot;
+	uint32_t nplaces;
+	struct gantry_hip_place places[GANTRY_HIP_PLACES];
+
+	/* Device memory for staged ranges and scratch, used anew by each command. */
+	char *arena;
+	uint64_t arena_len;
+	uint64_t arena_used;
+	uint64_t scratch_used; /* by this command, in all arenas */
+	uint32_t nretired;
+	char *retired[GANTRY_HIP_RETIRED];
+
+	struct gantry_hip_slot slots[GANTRY_HIP_DEPTH];
+	struct gantry_hip_cell *cells; /* one for each slot */
+	char *cells_address;	       /* as the device has them */
+};
+
+struct gantry_dev {
+	/* Set by open(), constant after. */
+	const struct gantry_device_host *host;
+	const struct gantry_hip_driver *hip;
+	int device;
+	char arch[64]; /* "gfx90a:sramecc+:xnack-" */
+	uint64_t mem_bytes;
+	uint64_t scratch_bytes; /* limit of one command */
+	uint64_t slab_align;
+	uint32_t units;
+	uint32_t max_threads; /* of a block */
+	uint32_t max_shared;  /* bytes */
+	bool windows;
+	struct gantry_hip_stream *own; /* for clearing */
+
+	struct gantry_list streams;
+	struct gantry_list mems;
+	struct gantry_list images;
+
+	struct gantry_finished finished;
+	uint32_t lost; /* nonzero: a command failed, and all that follow will */
+};
+
+/* image.c */
+int gantry_hip_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			  size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
+void gantry_hip_image_unload(struct gantry_image *image);
+int gantry_hip_kernel_get(struct gantry_image *image, const char *symbol,
+			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
+			  struct gantry_err *err);
+
+/* mem.c */
+int gantry_hip_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
+			  struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_hip_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
+			struct gantry_mem **ret_mem, struct gantry_err *err);
+void gantry_hip_mem_free(struct gantry_mem *mem);
+/* Of @range on the device; NULL: it is not reached. */
+char *gantry_hip_address(const struct gantry_range *range);
+
+/*
+ * Places of the stream's present command; all -errno. take: of a range, for a use of @mode. scratch: device memory of
+ * @bytes. end: copies back what has to be (@ok: what was enqueued counts), and lets go of all.
+ */
+int gantry_hip_place_take(struct gantry_stream *stream, const struct gantry_range *range,
+			  uint32_t mode, struct gantry_hip_place **ret_place);
+int gantry_hip_place_scratch(struct gantry_stream *stream, uint64_t bytes,
+			     struct gantry_hip_place **ret_place);
+int gantry_hip_places_end(struct gantry_stream *stream, bool ok);
+/* Device memory that no command uses any more; all of it at the stream's end. */
+void gantry_hip_arena_trim(struct gantry_stream *stream);
+void gantry_hip_arena_end(struct gantry_stream *stream);
+
+/* window.c: as gantry_backend has them. */
+int gantry_hip_slab_align(struct gantry_dev *dev, struct gantry_err *err);
+int gantry_hip_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
+			   struct gantry_err *err);
+int gantry_hip_slab_scrub(struct gantry_dev *dev, int fd, uint64_t len, struct gantry_err *err);
+int gantry_hip_window_open(struct gantry_dev *dev, uint64_t address, uint64_t len,
+			   struct gantry_mem **ret_mem, struct gantry_err *err);
+int gantry_hip_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
+			  struct gantry_err *err);
+void gantry_hip_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
+void gantry_hip_window_close(struct gantry_mem *window);
+
+/* stream.c */
+int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			     struct gantry_stream **ret_stream, struct gantry_err *err);
+void gantry_hip_stream_destroy(struct gantry_stream *stream);
+int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+/* Waits for what is in flight, and for the runtime's threads to be out of our functions. */
+void gantry_hip_streams_end(struct gantry_dev *dev);
+/* 0 or -errno of a call that enqueues. */
+int gantry_hip_outcome(gantry_hip_result result);
+
+/* work.c: the three kinds of command. */
+int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
+int gantry_hip_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
+int gantry_hip_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* On the device; the bytes may overlap. */
+int gantry_hip_move(struct gantry_stream *stream, char *dst, const char *src, uint64_t len);
+int gantry_hip_set(struct gantry_stream *stream, char *dst, uint64_t len, uint64_t pattern,
+		   uint32_t pattern_bytes);
+
+/* body.c: host functions of installed modules. */
+void gantry_hip_body_init(struct gantry_stream *stream);
+int gantry_hip_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
+
+#endif
