@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a code object for the stand-ins of AMD's runtime, in a bundle: wrap.py KERNELS OUTPUT --path SO|--text FILE [ARCH...].
+"""Makes a code object for the stand-ins of AMD's runtime, in a bundle:
+wrap.py KERNELS OUTPUT --path SO|--text FILE|--fakecuda SO [ARCH...].
 
 KERNELS is a text: a line for each kernel, its name and what its parameters are, "probe_set ptr,u32,u64". The code object has
 AMD's metadata, which devices/hip reads, and a note that says what runs in place of machine code (payload.h)."""
 import struct
 import sys
 
+FAKE_PTX = ".version 8.0\n.target sm_90\n.address_size 64\n// FAKECUDA so={} arch=sm_90\n"
 SIZES = {"ptr": 8, "u32": 4, "i32": 4, "u64": 8, "f32": 4, "f64": 8}
 
 
@@ -77,8 +79,15 @@ def bundle(entries):
 
 def main():
     kernels, output, how, what, *archs = sys.argv[1:]
-    payload = what.encode() if how == "--path" else open(what, "rb").read()
-    lines = [line for line in open(kernels).read().splitlines() if line and not line.startswith("#")]
+    if how == "--path":
+        payload = what.encode()
+    elif how == "--fakecuda":  # what tests/fakecuda takes for PTX
+        payload = FAKE_PTX.format(what).encode()
+    else:
+        with open(what, "rb") as file:
+            payload = file.read()
+    with open(kernels, encoding="utf-8") as file:
+        lines = [line for line in file.read().splitlines() if line and not line.startswith("#")]
     entries = [("host-x86_64-unknown-linux", b"")]
     for arch in archs or ["gfx90a"]:
         entries.append(("hipv4-amdgcn-amd-amdhsa--" + arch, code_object(lines, arch, payload)))
