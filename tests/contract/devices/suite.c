@@ -59,7 +59,7 @@ static const struct dut_row rows[] = {
 	  true,
 	  { "filters=contract", "memory=staged" },
 	  dut_choose_hip },
-	{ "hip of ROCm 5", "hip", true, { "filters=contract" }, dut_choose_hip5 },
+	{ "hip of ROCm 5", "hip", true, { "filters=contract", "memory=staged" }, dut_choose_hip5 },
 	{ "hip over CUDA", "hip", true, { "filters=contract" }, dut_choose_hip_cuda },
 	{ "hip over CUDA under filters", "hip", true, { UNDER_ALL }, dut_choose_hip_cuda },
 };
