@@ -6,8 +6,8 @@
  * guests' code; window.c has memory behind descriptors, mem.c host memory and what commands use of either; stream.c takes
  * commands and tells what has finished; work.c and body.c hand them on.
  *
- * Memory is of two kinds. Where the runtime has it (ROCm 6 and newer), memory of the device lies behind descriptors, in
- * *windows*, and outlives the process. Elsewhere (*staged*) sessions' memory is the host's, and a command gets device
+ * Memory is of two kinds, as configured. With ROCm 6 and newer, memory of the device lies behind descriptors, in
+ * *windows*, and outlives the process. Where the runtime has no such (*staged*) sessions' memory is the host's, and a command gets device
  * memory of its own: its ranges are copied there before it and those that it writes are copied back after it, in the same
  * stream. Ranges of a session's heap, which is host memory everywhere, are used as they are where the device reaches
  * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.

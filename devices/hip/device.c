@@ -2,8 +2,8 @@
 /*
  * The hip backend: AMD GPUs through AMD's runtime.
  *
- * Options: gpu=N (its number to the runtime; 0), memory=auto|window|staged, scratch=SIZE (of a command; 256M),
- * library=PATH (instead of libamdhip64).
+ * Options: gpu=N (its number to the runtime; 0), memory=window|staged (window), scratch=SIZE (of a
+ * command; 256M), library=PATH (instead of libamdhip64).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,35 +26,19 @@
 static void hip_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, hip_close);
 
-enum memory_option {
-	MEMORY_AUTO,
-	MEMORY_WINDOW,
-	MEMORY_STAGED,
-};
-
-static int parse_memory(const struct gantry_device_conf *conf, enum memory_option *ret_memory,
+static int parse_memory(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			struct gantry_err *err)
 {
-	static const char *const words[] = {
-		[MEMORY_AUTO] = "auto",
-		[MEMORY_WINDOW] = "window",
-		[MEMORY_STAGED] = "staged",
-	};
 	const char *text = gantry_device_opt(conf, "memory");
 
-	*ret_memory = MEMORY_AUTO;
-	if (!text)
-		return 0;
-	for (enum memory_option m = MEMORY_AUTO; m <= MEMORY_STAGED; m++)
-		if (strcmp(text, words[m]) == 0) {
-			*ret_memory = m;
-			return 0;
-		}
-	return gantry_err_set(err, -EINVAL, "memory: auto, window or staged");
+	dev->windows = !text || strcmp(text, "window") == 0;
+	if (!dev->windows && strcmp(text, "staged") != 0)
+		return gantry_err_set(err, -EINVAL, "memory: window or staged");
+	return 0;
 }
 
 static int parse_options(const struct gantry_device_conf *conf, struct gantry_dev *dev,
-			 enum memory_option *ret_memory, struct gantry_err *err)
+			 struct gantry_err *err)
 {
 	static const char *const keys[] = { "gpu", "memory", "scratch", "library", NULL };
 	const char *gpu = gantry_device_opt(conf, "gpu");
@@ -63,7 +47,7 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 	int r = gantry_device_opts_check(conf, keys, err);
 
 	if (r == 0)
-		r = parse_memory(conf, ret_memory, err);
+		r = parse_memory(conf, dev, err);
 	if (r == 0 && gpu && gantry_u64_parse(gpu, 0, MAX_GPUS - 1, &number, err) < 0)
 		r = gantry_err_wrap(err, -EINVAL, "gpu");
 	dev->device = (int)number;
@@ -92,17 +76,16 @@ static int choose_gpu(struct gantry_dev *dev, struct gantry_err *err)
 	return gantry_hip_arch(dev->hip, dev->device, dev->arch, sizeof(dev->arch), err);
 }
 
-static int choose_memory(struct gantry_dev *dev, enum memory_option memory, struct gantry_err *err)
+static int check_memory(struct gantry_dev *dev, struct gantry_err *err)
 {
-	bool can = gantry_hip_has_windows(dev->hip, dev->device);
-
-	if (memory == MEMORY_WINDOW && !can)
+	if (!dev->windows)
+		return 0;
+	if (!gantry_hip_has_windows(dev->hip, dev->device))
 		return gantry_err_set(
 			err, -EINVAL,
-			"memory: this runtime or GPU has no memory behind descriptors "
-			"(ROCm 6 or newer is needed): leave it auto");
-	dev->windows = can && memory != MEMORY_STAGED;
-	return dev->windows ? gantry_hip_slab_align(dev, err) : 0;
+			"memory: this runtime or GPU has no memory behind descriptors (ROCm 6 or newer "
+			"is needed): say memory = staged");
+	return gantry_hip_slab_align(dev, err);
 }
 
 static int measure(struct gantry_dev *dev, const struct gantry_device_conf *conf,
@@ -127,14 +110,14 @@ static int measure(struct gantry_dev *dev, const struct gantry_device_conf *conf
 }
 
 static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *conf,
-		       enum memory_option memory, struct gantry_err *err)
+		       struct gantry_err *err)
 {
 	int r = gantry_hip_driver_open(gantry_device_opt(conf, "library"), &dev->hip, err);
 
 	if (r == 0)
 		r = choose_gpu(dev, err);
 	if (r == 0)
-		r = choose_memory(dev, memory, err);
+		r = check_memory(dev, err);
 	if (r == 0)
 		r = measure(dev, conf, err);
 	if (r == 0)
@@ -181,7 +164,6 @@ static int hip_open(const struct gantry_device_conf *conf, const struct gantry_d
 		    struct gantry_err *err)
 {
 	_cleanup_(hip_closep) struct gantry_dev *dev = aligned_alloc(64, sizeof(*dev));
-	enum memory_option memory = MEMORY_AUTO;
 	int r;
 
 	if (!dev)
@@ -191,9 +173,9 @@ static int hip_open(const struct gantry_device_conf *conf, const struct gantry_d
 	gantry_list_init(&dev->streams);
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
-	r = parse_options(conf, dev, &memory, err);
+	r = parse_options(conf, dev, err);
 	if (r == 0)
-		r = open_device(dev, conf, memory, err);
+		r = open_device(dev, conf, err);
 	if (r < 0)
 		return r;
 	fill_info(dev, conf, ret_info);
@@ -245,7 +227,7 @@ static int hip_health(struct gantry_dev *dev, struct gantry_device_health *ret_h
 /* ---- what the machine has ---- */
 
 static char probed[MAX_GPUS][16];
-static const char *probed_opts[MAX_GPUS][1];
+static const char *probed_opts[MAX_GPUS][2];
 
 static int hip_probe(struct gantry_device_conf *confs, unsigned cap, struct gantry_err *err)
 {
@@ -258,8 +240,12 @@ static int hip_probe(struct gantry_device_conf *confs, unsigned cap, struct gant
 	for (unsigned i = 0; i < (unsigned)count && i < cap && i < MAX_GPUS; i++) {
 		(void)snprintf(probed[i], sizeof(probed[i]), "gpu=%u", i);
 		probed_opts[i][0] = probed[i];
+		probed_opts[i][1] = "memory=staged";
 		confs[i] = (struct gantry_device_conf){
-			.name = "hip", .backend = "hip", .nopts = 1, .opts = probed_opts[i]
+			.name = "hip",
+			.backend = "hip",
+			.nopts = gantry_hip_has_windows(hip, (int)i) ? 1 : 2,
+			.opts = probed_opts[i],
 		};
 	}
 	return (int)gantry_min_u64((uint64_t)count, gantry_min_u64(cap, MAX_GPUS));

@@ -29,19 +29,24 @@
 
 /* ---- which ---- */
 
+static bool has_option(const struct gantry_device_section *conf, const char *option)
+{
+	for (uint32_t i = 0; i < conf->nopts; i++)
+		if (strcmp(conf->opts[i], option) == 0)
+			return true;
+	return false;
+}
+
 bool gantry_steward_serves(const struct gantry_device_section *conf)
 {
 	const struct gantry_backend *backend = gantry_backend_find(conf->backend);
 
 	if (!backend || !backend->slab_create)
 		return false;
-	if (backend->kind != GANTRY_KIND_CPU)
-		return true;
-	/* A cpu device's memory is the host's, unless it plays at having its own. */
-	for (uint32_t i = 0; i < conf->nopts; i++)
-		if (strcmp(conf->opts[i], "window=yes") == 0)
-			return true;
-	return false;
+	/* A cpu device's memory is the host's, unless it plays at having its own; an AMD GPU's runtime may have no other. */
+	if (backend->kind == GANTRY_KIND_CPU)
+		return has_option(conf, "window=yes");
+	return backend->kind != GANTRY_KIND_HIP || !has_option(conf, "memory=staged");
 }
 
 static struct gantry_worker *find_any(struct gantry_agent *a, const char *backend)

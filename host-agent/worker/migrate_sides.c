@@ -481,33 +481,13 @@ void worker_migration_drop_copies(struct wmigration *mg)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* What was asked for ahead of all is answered for: slabs that come later would find nobody to give them back. */
-static bool asks_are_over(struct wmigration *mg)
-{
-	struct wsession *s = mg->job.session;
-	bool pending = false;
-
-	if (!mg->copies || mg->way == CARRY_SPILL)
-		return true;
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_buffer *b = &s->ledger.objects[i].buffer;
-
-		if (ahead_of_locked(mg, i) &&
-		    worker_window_unask_locked(s, mg->to, b->off, worker_page_up(b->bytes)))
-			pending = true;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return !pending;
-}
-
 /* Once nothing is being copied. Its thread gives slabs back that nobody needs. */
 static int sink_discard(void *cookie, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
 
 	(void)err;
-	if (!worker_quiet_visited(&mg->quiet) || !asks_are_over(mg))
+	if (!worker_quiet_visited(&mg->quiet))
 		return -EAGAIN;
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DISCARD);
 	worker_migration_stop_carrying(mg, false);

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a code object for the stand-ins of AMD's runtime, in a bundle: wrap.py KERNELS OUTPUT --path SO|--text FILE [ARCH...].
+"""Makes a code object for the stand-ins of AMD's runtime, in a bundle:
+wrap.py KERNELS OUTPUT --path SO|--text FILE|--fakecuda SO ARCH....
 
 KERNELS is a text: a line for each kernel, its name and what its parameters are, "probe_set ptr,u32,u64". The code object has
 AMD's metadata, which devices/hip reads, and a note that says what runs in place of machine code (payload.h)."""
+import pathlib
 import struct
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import offload_bundle  # noqa: E402
+
+FAKE_PTX = ".version 8.0\n.target sm_90\n.address_size 64\n// FAKECUDA so={} arch=sm_90\n"
 SIZES = {"ptr": 8, "u32": 4, "i32": 4, "u64": 8, "f32": 4, "f64": 8}
 
 
@@ -64,26 +70,19 @@ def code_object(lines, arch, payload):
     return (header + segment + notes).ljust(end, b"\0") + b"\0" * 64
 
 
-def bundle(entries):
-    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries))
-    room = len(head) + sum(24 + len(name) for name, _ in entries)
-    body, table, at = b"", b"", (room + 4095) // 4096 * 4096
-    for name, data in entries:
-        body += b"\0" * (-len(body) % 4096)
-        table += struct.pack("<QQQ", at + len(body), len(data), len(name)) + name.encode()
-        body += data
-    return (head + table).ljust(at, b"\0") + body
-
-
 def main():
     kernels, output, how, what, *archs = sys.argv[1:]
-    payload = what.encode() if how == "--path" else open(what, "rb").read()
-    lines = [line for line in open(kernels).read().splitlines() if line and not line.startswith("#")]
-    entries = [("host-x86_64-unknown-linux", b"")]
-    for arch in archs or ["gfx90a"]:
-        entries.append(("hipv4-amdgcn-amd-amdhsa--" + arch, code_object(lines, arch, payload)))
+    if how == "--path":
+        payload = what.encode()
+    elif how == "--fakecuda":  # what tests/fakecuda takes for PTX
+        payload = FAKE_PTX.format(what).encode()
+    else:
+        with open(what, "rb") as file:
+            payload = file.read()
+    with open(kernels, encoding="utf-8") as file:
+        lines = [line for line in file.read().splitlines() if line and not line.startswith("#")]
     with open(output, "wb") as out:
-        out.write(bundle(entries))
+        out.write(offload_bundle.for_amd({arch: code_object(lines, arch, payload) for arch in archs}))
 
 
 main()

@@ -59,6 +59,8 @@ def figures_of(output):
 STEPS = [
     Script("discovery", "device list, doctor, drivers and GPUs that are not there", "test_discovery.py", 120),
     Step("contract", "every backend against devices/device.h", "contract-devices-suite", 240),
+    Step("hip", "the hip backend over a stand-in for AMD's runtime that works on NVIDIA's driver", "contract-devices-suite", 240,
+         backends=("cuda", "fakecuda"), env={"GANTRY_TEST_ROWS": "hip over CUDA"}),
     Step("kernels", "every installed kernel against plain C", "test-kernels-device", 400, least_s=120, backends=("cuda",)),
     Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),

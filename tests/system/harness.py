@@ -397,7 +397,7 @@ class Agent:
             self.sections["agent"]["module_dirs"] = ":".join(self.short(found))
         self.sections["agent"].update(agent or {})
         for name, keys in (devices if devices is not None else {"cpu0": {}}).items():
-            made = {"backend": "cpu", "cores": 1, "mem": "1G"} if keys.get("backend", "cpu") not in ("cuda", "opencl") else {}
+            made = {"backend": "cpu", "cores": 1, "mem": "1G"} if keys.get("backend", "cpu") not in ("cuda", "opencl", "hip") else {}
             self.sections["devices"][name] = {**made, **keys}
         for name, keys in (tenants if tenants is not None else {"red": {}}).items():
             self.sections["tenants"][name] = {"mem": "256M", "devices": "all", **keys}

@@ -63,6 +63,18 @@ static int cancelled(void *cookie, uint64_t tag)
 #define HIP_CODE      ""
 #endif
 
+#ifndef HIPCUDA
+#define HIPCUDA ""
+#endif
+#ifndef HIP_CUDA_MODULE
+#define HIP_CUDA_MODULE ""
+#define HIP_CUDA_CODE	""
+#endif
+#ifndef HIP_FAKECUDA_MODULE
+#define HIP_FAKECUDA_MODULE ""
+#define HIP_FAKECUDA_CODE   ""
+#endif
+
 /* A test runner may have put the fake's folder where libraries are searched. */
 static bool is_fake(const char *driver)
 {
@@ -132,6 +144,29 @@ int dut_choose_hip(const char **ret_opts, struct dut_images *images)
 int dut_choose_hip5(const char **ret_opts, struct dut_images *images)
 {
 	return choose_hip(FAKEHIP_ROCM5, ret_opts, images);
+}
+
+int dut_choose_hip_cuda(const char **ret_opts, struct dut_images *images)
+{
+	static char path[PATH_MAX];
+	const char *library = dut_image_path(HIPCUDA);
+	const char *driver = getenv("GANTRY_TEST_CUDA_DRIVER");
+	bool fake = is_fake(driver);
+
+	if (HIPCUDA[0] == '\0' || access(library, R_OK) != 0)
+		return -ENODEV;
+	(void)snprintf(path, sizeof(path), "library=%s", library);
+	images->module = fake ? HIP_FAKECUDA_MODULE : HIP_CUDA_MODULE;
+	images->code = fake ? HIP_FAKECUDA_CODE : HIP_CUDA_CODE;
+	images->are_real = !fake;
+	if (images->module[0] == '\0')
+		return -ENODEV;
+	if (fake)
+		ck_assert_int_eq(setenv("HIPCUDA_DRIVER", FAKECUDA_DRIVER, 1), 0);
+	else if (driver)
+		ck_assert_int_eq(setenv("HIPCUDA_DRIVER", driver, 1), 0);
+	ret_opts[0] = path;
+	return 1;
 }
 
 /* What every test does with its device: a thread that uses it, and a stream. */

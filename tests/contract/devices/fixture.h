@@ -80,6 +80,8 @@ int dut_choose_opencl(const char **ret_opts, struct dut_images *images);
 /* For .choose: the stand-in for AMD's runtime as ROCm 6 has it, and as ROCm 5 has it, which knows no windows. */
 int dut_choose_hip(const char **ret_opts, struct dut_images *images);
 int dut_choose_hip5(const char **ret_opts, struct dut_images *images);
+/* The stand-in over NVIDIA's driver, real or fake, which is chosen as by dut_choose_cuda(). */
+int dut_choose_hip_cuda(const char **ret_opts, struct dut_images *images);
 
 struct gantry_cmd dut_fill(struct gantry_mem *mem, uint64_t off, uint64_t len, uint64_t pattern,
 			   uint32_t pattern_bytes);

@@ -24,7 +24,7 @@ static const char *const functions[] = {
 
 #ifdef PROBE_HIP
 static const unsigned char __attribute__((aligned(4096))) code[] = {
-#include "probe_hip.inc"
+#include PROBE_INC
 };
 
 __attribute__((

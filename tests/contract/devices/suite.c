@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "base/str.h"
 #include "tests/contract/devices/fixture.h"
 #include "tests/unit/runner.h"
 
@@ -53,13 +54,14 @@ static const struct dut_row rows[] = {
 	  { "filters=contract", "memory=staged" },
 	  dut_choose_opencl },
 	{ "hip", "hip", true, { "filters=contract" }, dut_choose_hip },
-	{ "hip under filters", "hip", true, { UNDER_ALL }, dut_choose_hip },
 	{ "hip with staged memory",
 	  "hip",
 	  true,
 	  { "filters=contract", "memory=staged" },
 	  dut_choose_hip },
-	{ "hip of ROCm 5", "hip", true, { "filters=contract" }, dut_choose_hip5 },
+	{ "hip of ROCm 5", "hip", true, { "filters=contract", "memory=staged" }, dut_choose_hip5 },
+	{ "hip over CUDA", "hip", true, { "filters=contract" }, dut_choose_hip_cuda },
+	{ "hip over CUDA under filters", "hip", true, { UNDER_ALL }, dut_choose_hip_cuda },
 };
 
 static struct dut *dut;
@@ -85,8 +87,13 @@ static void need_windows(void)
 		gantry_unit_skip("this device has no windows");
 }
 
+/* GANTRY_TEST_ROWS: only those whose title begins so. */
 static void open_row(int idx)
 {
+	const char *only = getenv("GANTRY_TEST_ROWS");
+
+	if (only && !gantry_str_starts(rows[idx].title, only))
+		gantry_unit_skip("other rows were asked for");
 	dut = dut_open(&rows[idx]);
 }
 

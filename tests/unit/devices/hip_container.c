@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What AMD's loader may be given: a bundle that the stand-in's tool made, and what can be wrong with one. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/array.h"
 #include "base/fd.h"
 #include "devices/hip/container.h"
+#include "devices/hip/module.h"
 #include "devices/hip/pack.h"
 #include "tests/unit/runner.h"
 
@@ -151,6 +153,47 @@ START_TEST(test_open_of_other_files_says_what_they_are)
 }
 END_TEST
 
+#ifdef CORE_HIP
+/* The installed kernels as the compiler made them, for each processor that the build names. */
+START_TEST(test_code_of_the_installed_module_is_whole_for_each_processor)
+{
+	static const char *const archs[] = { "gfx900:xnack-", "gfx906:sramecc+:xnack-",
+					     "gfx908:sramecc+:xnack-", ARCH, "gfx1030" };
+	static const char *const names[] = {
+#define FUNCTION(name) "core_" #name,
+#include "devices/kernels/core/opencl/functions.def"
+#undef FUNCTION
+	};
+	const struct gantry_hip_module_image *module;
+	void *library = dlopen(CORE_HIP, RTLD_NOW | RTLD_LOCAL);
+
+	ck_assert_msg(library != NULL, "%s", dlerror());
+	module = dlsym(library, "gantry_hip_module");
+	ck_assert_ptr_nonnull(module);
+	ck_assert_uint_eq(module->nfunctions, GANTRY_ARRAY_SIZE(names));
+	for (size_t a = 0; a < GANTRY_ARRAY_SIZE(archs); a++) {
+		struct gantry_hip_object object;
+		const struct gantry_hip_kernel *gemm;
+
+		ck_assert_msg(gantry_hip_container_open(module->code, module->code_bytes, archs[a],
+							&object, &err) == 0,
+			      "%s: %s", archs[a], err.text);
+		for (size_t i = 0; i < GANTRY_ARRAY_SIZE(names); i++) {
+			ck_assert_str_eq(module->functions[i], names[i]);
+			ck_assert_msg(gantry_hip_object_find(&object, names[i]) != NULL,
+				      "%s has no %s", archs[a], names[i]);
+		}
+		gemm = gantry_hip_object_find(&object, "core_gemm");
+		ck_assert_uint_eq(gemm->nparams, 7);
+		ck_assert(gemm->params[2].is_buffer && !gemm->params[3].is_buffer);
+		ck_assert_uint_eq(gemm->params[6].off, 48);
+		gantry_hip_object_free(&object);
+	}
+	ck_assert_int_eq(dlclose(library), 0);
+}
+END_TEST
+#endif
+
 START_TEST(test_skip_of_what_nests_too_deep_fails)
 {
 	unsigned char bytes[64];
@@ -178,6 +221,9 @@ int main(void)
 	tcase_add_test(tc, test_open_of_what_is_cut_short_is_refused_at_every_length);
 	tcase_add_test(tc, test_open_with_any_byte_changed_ends_well);
 	tcase_add_test(tc, test_open_of_other_files_says_what_they_are);
+#ifdef CORE_HIP
+	tcase_add_test(tc, test_code_of_the_installed_module_is_whole_for_each_processor);
+#endif
 	tcase_add_test(tc, test_skip_of_what_nests_too_deep_fails);
 	return gantry_unit_run(suite);
 }

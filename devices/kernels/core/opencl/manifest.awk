@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# core.manifest and the sources with host functions, to the manifest of core-opencl.
+# core.manifest and the sources with host functions, to the manifest of core-KIND; with -v kind=opencl or hip.
 BEGIN {
-	print "# The kernels of core that have a variant for OpenCL devices. Made from core.manifest."
-	print "module core-opencl 1"
-	print "image opencl core-opencl.so"
+	print "# The kernels of core that have a variant for " kind " devices. Made from core.manifest."
+	print "module core-" kind " 1"
+	print "image " kind " core-" kind ".so"
 }
 FILENAME ~ /manifest$/ && $1 == "kernel" { names[++n] = $2; lines[$2] = $0 }
 /^KERNEL\(/ { sub(/^KERNEL\(/, ""); sub(/\).*/, ""); has[$0] = 1 }
