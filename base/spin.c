@@ -56,15 +56,6 @@ void gantry_spin_allow(struct gantry_spin *spin, uint64_t max_ns)
 		spin->max_cycles = max_cycles;
 }
 
-void gantry_spin_keep(struct gantry_spin *spin, uint64_t min_ns)
-{
-	uint64_t cycles = ns_to_cycles(min_ns);
-
-	spin->kept_cycles = cycles < spin->max_cycles ? cycles : spin->max_cycles;
-	if (spin->budget_cycles < spin->kept_cycles)
-		spin->budget_cycles = spin->kept_cycles;
-}
-
 void gantry_spin_begin(struct gantry_spin *spin)
 {
 	uint64_t budget = spin->budget_cycles;
@@ -92,8 +83,6 @@ void gantry_spin_end(struct gantry_spin *spin, bool hit)
 		spin->budget_cycles /= 2;
 		if (spin->budget_cycles < spin->floor_cycles)
 			spin->budget_cycles = 0;
-		if (spin->budget_cycles < spin->kept_cycles)
-			spin->budget_cycles = spin->kept_cycles;
 		return;
 	}
 	spin->idle_waits = 0;

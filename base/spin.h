@@ -35,7 +35,6 @@ struct gantry_spin {
 	uint64_t budget_cycles; /* for the next wait */
 	uint64_t max_cycles;	/* 0: never spin */
 	uint64_t floor_cycles;	/* a budget below this becomes 0; the length of the first trial */
-	uint64_t kept_cycles;	/* a miss takes the budget no lower */
 	uint64_t trial_cycles;	/* length of the next trial */
 	uint64_t until_cycles;	/* end of the spin under way */
 	uint32_t idle_waits;	/* waits begun since the budget fell to zero */
@@ -49,13 +48,6 @@ void gantry_spin_init(struct gantry_spin *spin, uint64_t max_ns, unsigned int nc
 
 /* Raises the bound of one spin to @max_ns. Where spinning is off it stays so. */
 void gantry_spin_allow(struct gantry_spin *spin, uint64_t max_ns);
-
-/*
- * The budget falls to @min_ns, or the bound, and no further: for waits whose sleep costs much more than that, so that spinning
- * in vain is cheap beside it, and those who seldom have to wait at all, which learn more from misses than from hits.
- * Where spinning is off it stays so.
- */
-void gantry_spin_keep(struct gantry_spin *spin, uint64_t min_ns);
 
 /* Start of a wait. */
 void gantry_spin_begin(struct gantry_spin *spin);

@@ -17,11 +17,6 @@
 #define SPIN_MAX_NS 50000u
 /* Where a host does not wake us, a pause takes some 100 us whatever it is asked for: a machine's timer. */
 #define SPIN_POLLED_MAX_NS 200000u
-/*
- * As long as that pause is always spun for, and so long does a host take that has to be woken. Who keeps one busy seldom
- * waits at all, so that a few misses would teach it to pause where the answer is a few microseconds away.
- */
-#define SPIN_POLLED_MIN_NS 100000u
 
 /*
  * Copies and kernels of a device that works by itself take some hundred microseconds often, and always about as long;
@@ -52,8 +47,6 @@ static struct gantry_spin *this_thread(const struct gantry_session *s)
 	if (!are_ready[is_apart]) {
 		gantry_spin_init(&spins[is_apart], is_apart ? SPIN_POLLED_MAX_NS : SPIN_MAX_NS,
 				 s->ncpus);
-		if (is_apart)
-			gantry_spin_keep(&spins[is_apart], SPIN_POLLED_MIN_NS);
 		are_ready[is_apart] = true;
 	}
 	return &spins[is_apart];

@@ -32,7 +32,7 @@
 #define GPU_SLEEP_NS	     300000u /* who stands back in its own party is called now and then only */
 #define LANE_SPIN_US	     (2 * GANTRY_SHARE_WINDOW_URGENT_US)
 #define DEFAULT_SPIN_NS	     50000u
-/* A guest that polls, or is woken by a byte, is in a virtual machine: its bell is an exit of the machine, and sleep ends late there. */
+/* A guest that polls is in a virtual machine: its bell is an exit of the machine, and nothing tells it of an answer that came late. */
 #define POLLED_SPIN_NS 200000u
 #define CAREFUL_TASKS  4096u /* of a queue, once its session's context has failed */
 
@@ -650,8 +650,7 @@ void worker_device_adopt(struct wdevice *d, void *session)
 	struct gantry_err err = { 0 };
 
 	d->sessions[d->nsessions++] = s;
-	if ((s->wake == GANTRY_SESSION_WAKE_NONE || s->wake == GANTRY_SESSION_WAKE_SOCKET) &&
-	    d->spin_is_default)
+	if (s->wake == GANTRY_SESSION_WAKE_NONE && d->spin_is_default)
 		gantry_spin_allow(&d->spin, POLLED_SPIN_NS);
 	s->joined[d->index] = true;
 	if (be->mem_host(d->device.dev, s->heap.base, s->heap.bytes, &s->heap_mem[d->index], &err) <

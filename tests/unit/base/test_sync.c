@@ -206,32 +206,6 @@ START_TEST(test_spin_allow_raises_the_bound_and_starts_nothing)
 }
 END_TEST
 
-START_TEST(test_spin_keep_stops_the_fall_and_starts_nothing)
-{
-	struct gantry_spin spin, off;
-	uint64_t kept;
-
-	gantry_spin_init(&spin, 200000, 4);
-	gantry_spin_keep(&spin, 40000);
-	kept = spin.kept_cycles;
-	ck_assert_uint_gt(kept, spin.floor_cycles);
-	for (int i = 0; i < 20; i++)
-		fail_once(&spin);
-	ck_assert_uint_eq(spin.budget_cycles, kept);
-	hit_once(&spin);
-	ck_assert_uint_eq(spin.budget_cycles, 2 * kept);
-	gantry_spin_keep(&spin, 10000000); /* the bound is one all the same */
-	ck_assert_uint_eq(spin.budget_cycles, spin.max_cycles);
-	gantry_spin_init(&off, 200000, 1);
-	gantry_spin_keep(&off, 40000);
-	fail_once(&off);
-	gantry_spin_begin(&off);
-	ck_assert(!gantry_spin_again(&off));
-	gantry_spin_end(&off, false);
-	ck_assert_uint_eq(off.budget_cycles, 0);
-}
-END_TEST
-
 START_TEST(test_spin_success_grows_budget_to_its_bound)
 {
 	struct gantry_spin spin;
@@ -317,7 +291,6 @@ int main(void)
 	tcase_add_test(spin, test_spin_one_cpu_never_spins);
 	tcase_add_test(spin, test_spin_failures_shrink_budget_to_zero);
 	tcase_add_test(spin, test_spin_allow_raises_the_bound_and_starts_nothing);
-	tcase_add_test(spin, test_spin_keep_stops_the_fall_and_starts_nothing);
 	tcase_add_test(spin, test_spin_success_grows_budget_to_its_bound);
 	tcase_add_test(spin, test_spin_from_zero_a_trial_that_hits_brings_it_back);
 	tcase_add_test(spin, test_spin_from_zero_trials_grow_until_one_hits);
