@@ -42,6 +42,10 @@ class World:
     def kinds(self, kind):
         return sum(f" {kind} " in line for line in self.agent.log().splitlines())
 
+    def restarts(self):
+        """How many workers each neighbour has lost."""
+        return [gpu.session_of(self.agent, made)["worker_restarts"] for made in self.neighbours]
+
     def begin(self):
         for made in self.neighbours:
             made.ask("deep forget")
@@ -135,8 +139,12 @@ def test_mps_server_killed(t):
             world.begin()
             servers = [pid for pid in world.agent.pids() if "mps-server" in harness.command_of(pid)]
             t.true(servers, "an MPS server below the agent")
+            before = world.restarts()
             for pid in servers:
                 harness.send_signal(pid, signal.SIGKILL)
+            # Its clients have their error some 0.3 s later; what is judged before that was never hurt.
+            harness.wait_until(lambda: all(now > then for now, then in zip(world.restarts(), before)),
+                               "every neighbour has another worker", 30)
             world.judge(t, "mps server")
             t.equal(world.kinds("session-apart"), 0, "sessions that are suspected of it")
         world.tell("mps_server")
