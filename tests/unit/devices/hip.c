@@ -129,6 +129,28 @@ START_TEST(test_open_without_a_gpu_is_no_device)
 }
 END_TEST
 
+/* AMD's own library, as Debian packages it, where the machine has no AMD GPU. */
+START_TEST(test_open_over_the_real_runtime_without_hardware_is_no_device)
+{
+	struct gantry_device_conf conf = { .name = "hip0", .backend = "hip" };
+	int r;
+
+	err = (struct gantry_err)GANTRY_ERR_NONE;
+	r = gantry_device_open(&conf, &host, &device, &err);
+	gantry_unit_forgive();
+	if (r == 0) {
+		gantry_device_close(&device);
+		gantry_unit_skip("this machine has an AMD GPU");
+	}
+	if (strstr(err.text, "are not there"))
+		gantry_unit_skip("this machine has no libamdhip64: install libamdhip64-5");
+	ck_assert_int_eq(r, -ENODEV);
+	ck_assert_msg(strstr(err.text, "finds no GPU") != NULL, "%s", err.text);
+	/* And again: what was told once is told alike. */
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), -ENODEV);
+}
+END_TEST
+
 START_TEST(test_open_of_a_gpu_that_is_not_there_says_how_many_are)
 {
 	ck_assert_int_eq(open_as(&device, FAKEHIP, "gpu=3"), -ENODEV);
@@ -238,6 +260,7 @@ int main(void)
 	tcase_add_test(tc, test_open_with_a_wrong_option_names_it);
 	tcase_add_test(tc, test_open_without_a_runtime_is_no_device);
 	tcase_add_test(tc, test_open_without_a_gpu_is_no_device);
+	tcase_add_test(tc, test_open_over_the_real_runtime_without_hardware_is_no_device);
 	tcase_add_test(tc, test_open_of_a_gpu_that_is_not_there_says_how_many_are);
 	tcase_add_loop_test(tc, test_open_tells_the_processor_by_either_layout, 0, 2);
 	tcase_add_test(tc, test_open_of_a_runtime_that_names_no_processor_is_refused);
