@@ -235,6 +235,8 @@ void gantry_adopt_await(struct gantry_session *s)
 {
 	struct gantry_conn *c = find_standby(s);
 
+	if (s->doormem) /* an earlier agent died before it welcomed who was to have it */
+		gantry_doormem_release_claim(s);
 	s->phase = GANTRY_PHASE_HELD;
 	s->awaits_guest = true;
 	s->began_ns = gantry_now_ns();

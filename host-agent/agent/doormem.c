@@ -736,6 +736,14 @@ void gantry_doormem_rejoin(struct gantry_session *s)
 	gantry_conn_resume(&d->conn, s);
 }
 
+void gantry_doormem_release_claim(struct gantry_session *s)
+{
+	struct gantry_desk *d = &s->doormem->desks[s->desk];
+
+	if (!d->open)
+		gantry_store_release(&shared_of(d)->served, 0ull);
+}
+
 void gantry_doormem_resume(struct gantry_doormem *m)
 {
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {

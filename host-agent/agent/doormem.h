@@ -123,6 +123,8 @@ int gantry_doormem_adopt(struct gantry_doormem *m, struct gantry_session *s, uin
 			 uint64_t off, uint64_t bytes, uint64_t generation, struct gantry_err *err);
 /* The connection of a session so adopted. */
 void gantry_doormem_rejoin(struct gantry_session *s);
+/* @s waits for a program, whose claim, if it is still there, was answered by nobody: it sees that and claims anew. */
+void gantry_doormem_release_claim(struct gantry_session *s);
 /* What the guest says of itself, copied now, for lists: false if @s is of no door memory. */
 bool gantry_doormem_claim_of(const struct gantry_session *s, struct gantry_doormem_desk *ret_line);
 

@@ -450,6 +450,41 @@ def test_session_of_a_machine_moves_into_the_memory_of_the_other_machine(t):
             harness.wait_until(lambda: not hosts.south.sessions(), "the session's end")
 
 
+def adopted_in_machine_though_killed_at(t, point):
+    with Points() as points, two(north_tenant=MACHINE, south_tenant=MACHINE, south_env=points.env) as hosts, \
+         machine(hosts.north) as first:
+        guest = in_machine(hosts.north, first)
+        t.equal(run_chain(guest), puppet.chain_value(40))
+        key, held = leave(guest)
+        migrate(hosts, hosts.north, guest.session)
+        arrived(hosts.south)
+        with machine(hosts.south) as second:
+            standby = in_machine(hosts.south, second, open_with=None)
+            points.arm(point, DIE)
+            standby.start(f"adopt {key} 60000")
+            points.wait_fired(point)
+            hosts.south.wait_ready()
+            t.equal(standby.finish("adopt", 70), [str(guest.session)], point)
+            standby.do("found")
+            standby.do("holds 0 " + " ".join(held))
+            for n in range(2, 4):
+                t.equal(run_chain(standby), n * puppet.chain_value(40), point)
+                standby.do("key")
+            t.equal([s["door"] for s in hosts.south.sessions()], ["ivshmem"], point)
+            standby.end()
+            harness.wait_until(lambda: not hosts.south.sessions(), "the session's end")
+
+
+def test_agent_that_dies_before_a_machines_program_is_welcome_loses_nothing(t):
+    for point in ("adopt.joined", "adopt.served", "attach.kept"):
+        adopted_in_machine_though_killed_at(t, point)
+
+
+def test_agent_that_dies_when_a_machines_program_is_welcome_loses_nothing(t):
+    for point in ("adopt.welcomed", "adopt.spent"):
+        adopted_in_machine_though_killed_at(t, point)
+
+
 def test_memory_that_another_program_has_left_is_cleared_first(t):
     with two(north_tenant=MACHINE, south_tenant=MACHINE) as hosts, machine(hosts.north) as first, \
             machine(hosts.south) as second:
