@@ -89,10 +89,14 @@ void worker_ahead_drop_locked(struct wsession *s, uint32_t slot)
 {
 	struct wahead *ahead = s->objects[slot].ahead;
 
-	if (ahead->way == CARRY_SPILL)
+	if (ahead->way == CARRY_SPILL) {
 		worker_move_drop_copy_locked(s, buffer_of(s, slot));
-	else
+	} else {
+		const struct gantry_ledger_buffer *b = buffer_of(s, slot);
+
+		worker_window_unask_locked(s, ahead->to, b->off, worker_page_up(b->bytes));
 		worker_move_forget_locked(s, slot);
+	}
 	worker_ahead_end_locked(s, slot);
 }
 

@@ -18,8 +18,9 @@
 /* Slabs that the agent was asked for. */
 struct wask {
 	struct wextent part;
-	int status; /* it was refused, and the buffer that needs it has not heard */
-	bool ahead; /* of need */
+	int status;    /* it was refused, and the buffer that needs it has not heard */
+	bool ahead;    /* of need */
+	bool given_up; /* whoever needed it went elsewhere */
 };
 
 /* Device memory of a session: parts of its slab space have slabs behind them. */
@@ -240,6 +241,8 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 void worker_window_placed_locked(struct wsession *s, uint32_t device);
 /* OK: slabs are behind all of it. AGAIN: they were asked for, the device is woken. Else they cannot be had. */
 int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len);
+/* Nobody wants slabs there any more: refusals that were not heard are forgotten, slabs that come yet are given back. */
+void worker_window_unask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len);
 /*
  * The range becomes free once it holds zeros in @windows (bits), of which it may have been a part; at once where none
  * of them has memory there.

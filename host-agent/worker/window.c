@@ -205,7 +205,7 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 			forget_ask(w, ask);
 			return status;
 		}
-		ask->ahead = false;
+		ask->ahead = ask->given_up = false;
 		at = end_of(&ask->part);
 	}
 	return GANTRY_E_AGAIN;
@@ -224,6 +224,30 @@ int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off,
 			break;
 	}
 	return status;
+}
+
+static bool touches(const struct wask *ask, uint64_t off, uint64_t len)
+{
+	return ask->part.off < off + len && end_of(&ask->part) > off;
+}
+
+static void forget_refused(struct wwindow *w, uint64_t off, uint64_t len)
+{
+	for (uint32_t i = 0; i < w->nasks;)
+		if (w->asks[i].status != GANTRY_OK && touches(&w->asks[i], off, len))
+			forget_ask(w, &w->asks[i]);
+		else
+			i++;
+}
+
+void worker_window_unask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len)
+{
+	struct wwindow *w = s->windows[device];
+
+	forget_refused(w, off, len);
+	for (uint32_t i = 0; i < w->nasks; i++)
+		if (touches(&w->asks[i], off, len))
+			w->asks[i].ahead = w->asks[i].given_up = true;
 }
 
 /* The lowest run of at least @want free bytes, whole granules, with nothing mapped or asked for. */
@@ -353,12 +377,7 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 	else if (!find_any_locked(s, w, len, &off))
 		return -ENOMEM;
 	/* Refusals that nobody has heard are of buffers that were here before. */
-	for (uint32_t i = 0; i < w->nasks;)
-		if (w->asks[i].status != GANTRY_OK && w->asks[i].part.off < off + len &&
-		    end_of(&w->asks[i].part) > off)
-			forget_ask(w, &w->asks[i]);
-		else
-			i++;
+	forget_refused(w, off, len);
 	*ret_off = off;
 	return worker_slab_take_at_locked(s, off, len);
 }
@@ -690,12 +709,16 @@ static bool was_asked(struct wsession *s, const struct wwindow *w, const struct 
 	return asked;
 }
 
-/* The answer to an ask is complete. A refusal stays until the buffer that needs the place hears it. */
-static void answered_locked(struct wsession *s, struct wwindow *w, const struct wgive *give,
+/*
+ * The answer to an ask is complete. A refusal stays until the buffer that needs the place hears it. True: nobody waits
+ * for it any more, and what has come is to be given back.
+ */
+static bool answered_locked(struct wsession *s, struct wwindow *w, const struct wgive *give,
 			    int status)
 {
 	for (uint32_t i = 0; i < w->nasks; i++) {
 		struct wask *ask = &w->asks[i];
+		bool given_up = ask->given_up;
 
 		if (ask->part.off != give->off || ask->part.len != give->bytes)
 			continue;
@@ -705,8 +728,9 @@ static void answered_locked(struct wsession *s, struct wwindow *w, const struct 
 			forget_ask(w, ask);
 		else
 			ask->status = status;
-		return;
+		return given_up;
 	}
+	return false;
 }
 
 static void give_free(struct wgive *give)
@@ -722,6 +746,7 @@ static void take_slabs(struct wdevice *d, void *arg)
 	struct wsession *s = give->session;
 	struct wwindow *w = s->windows[d->index];
 	int status = give->status;
+	bool unwanted = false;
 
 	if (s->joined[d->index] && w->mem && !w->gone && was_asked(s, w, give)) {
 		for (uint32_t i = 0; i < give->nslabs; i++) {
@@ -732,8 +757,10 @@ static void take_slabs(struct wdevice *d, void *arg)
 		}
 		pthread_mutex_lock(&s->lock);
 		if (give->last || status != GANTRY_OK)
-			answered_locked(s, w, give, status);
+			unwanted = answered_locked(s, w, give, status);
 		pthread_mutex_unlock(&s->lock);
+		if (unwanted)
+			worker_window_leave_range(d, s, give->off, give->bytes);
 	}
 	if (gantry_load_relaxed(&s->njobs)) /* a move on another thread may wait for them */
 		worker_session_wake(s);

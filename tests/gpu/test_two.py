@@ -283,6 +283,30 @@ def test_steward_that_dies_while_it_makes_room_for_a_move(t):
             t.equal(made.ask_sum(), made.wanted)
 
 
+def test_move_that_gets_no_memory_leaves_no_refusals_for_the_next(t):
+    points = failpoints()
+    with points, two(env=points.env) as agent:
+        made = Mover(agent, 48 * MIB)
+        for name in ("c", "d", "e"):
+            made.guest.ask(f"buffer {name} {48 * MIB} device")
+            made.guest.ask(f"pattern q t {name} 0 {48 * MIB} 5")
+            made.guest.ask("wait t 60000", timeout=70)
+        source, to = made.device(), made.elsewhere()
+        points.arm("steward.make", points.FAIL, times=points.ALWAYS)
+        t.code(made.move(), 1, "the steward makes nothing")
+        t.equal(made.device(), source)
+        points.clear()
+
+        def undone():
+            held = {row["labels"].split('"')[1]: row["value"] for row in agent.ctl_json("stats")["metrics"]
+                    if row["name"] == "gantry_slab_session_bytes"}
+            return held[to] <= 16 * MIB
+        harness.wait_until(undone, "slabs that had come are given back", 30)
+        moved = made.move()["migration"]
+        t.equal((moved["state"], moved["page_bytes"]), ("done", 4 * 48 * MIB), "the first try afterwards")
+        t.equal(made.ask_sum(), made.wanted)
+
+
 def test_worker_that_dies_at_any_step_of_a_move(t):
     points = failpoints()
     with points, two(env=points.env) as agent:
@@ -304,7 +328,7 @@ def failpoints():
     import failpoints as module  # pylint: disable=import-outside-toplevel
 
     class Points(module.Points):
-        DIE, FAIL = module.DIE, module.FAIL
+        ALWAYS, DIE, FAIL = module.ALWAYS, module.DIE, module.FAIL
     return Points()
 
 
