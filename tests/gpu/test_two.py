@@ -283,6 +283,30 @@ def test_steward_that_dies_while_it_makes_room_for_a_move(t):
             t.equal(made.ask_sum(), made.wanted)
 
 
+def slabs_on(agent, device):
+    """Bytes of sessions' slabs there."""
+    return sum(row["value"] for row in agent.ctl_json("stats")["metrics"]
+               if row["name"] == "gantry_slab_session_bytes" and f'device="{device}"' in row["labels"])
+
+
+def test_move_that_is_called_off_gives_slabs_back_that_come_late(t):
+    points = failpoints()
+    with points, two(env=points.env) as agent:
+        made = Mover(agent, 256 * MIB)  # larger than any slab that the pool would keep
+        source, to = made.device(), made.elsewhere()
+        points.arm("steward.make", points.STALL)
+        argv = [harness.program("gantryctl"), "--socket", agent.admin, "queue", "migrate", made.name, "--to", to]
+        going = harness.Guest(argv, env=agent.env)
+        points.wait_stalled("steward.make")
+        harness.wait_until(lambda: agent.ctl_json("migration", "list")["migrations"], "it has begun")
+        t.code(agent.ctl("migration", "cancel", "1"), 0)
+        t.equal(going.wait(60), 1, "no steward is waited for")
+        points.clear()
+        harness.wait_until(lambda: slabs_on(agent, to) <= 16 * MIB, "slabs that came are given back", 30)
+        t.equal((made.device(), made.ask_sum()), (source, made.wanted))
+        t.equal(made.move()["migration"]["state"], "done")
+
+
 def test_move_that_gets_no_memory_leaves_no_refusals_for_the_next(t):
     points = failpoints()
     with points, two(env=points.env) as agent:
@@ -297,11 +321,7 @@ def test_move_that_gets_no_memory_leaves_no_refusals_for_the_next(t):
         t.equal(made.device(), source)
         points.clear()
 
-        def undone():
-            held = {row["labels"].split('"')[1]: row["value"] for row in agent.ctl_json("stats")["metrics"]
-                    if row["name"] == "gantry_slab_session_bytes"}
-            return held[to] <= 16 * MIB
-        harness.wait_until(undone, "slabs that had come are given back", 30)
+        harness.wait_until(lambda: slabs_on(agent, to) <= 16 * MIB, "slabs that had come are given back", 30)
         moved = made.move()["migration"]
         t.equal((moved["state"], moved["page_bytes"]), ("done", 4 * 48 * MIB), "the first try afterwards")
         t.equal(made.ask_sum(), made.wanted)
@@ -328,7 +348,7 @@ def failpoints():
     import failpoints as module  # pylint: disable=import-outside-toplevel
 
     class Points(module.Points):
-        ALWAYS, DIE, FAIL = module.ALWAYS, module.DIE, module.FAIL
+        ALWAYS, DIE, FAIL, STALL = module.ALWAYS, module.DIE, module.FAIL, module.STALL
     return Points()
 
 
