@@ -286,8 +286,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 {
 	expect(cmd, slot);
 	if (stream->submitted == stream->flushed)
-		gantry_cuda_time_begin(stream, slot->estimate_ns,
-				       cmd->kind == GANTRY_CMD_COPY);
+		gantry_cuda_time_begin(stream, slot->estimate_ns, cmd->kind == GANTRY_CMD_COPY);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
