@@ -715,7 +715,7 @@ END_TEST
 
 /* ---- host memory that is pinned in pieces ---- */
 
-#define LARGE (40 * MIB)
+#define LARGE (80 * MIB)
 
 static unsigned char *large_memory(void)
 {
@@ -748,7 +748,7 @@ static bool is_pinned(void *at)
 	return result != CUDA_SUCCESS;
 }
 
-/* Which MiB of it are pinned, as ranges of text: "0-15 32-39". */
+/* Which MiB of it are pinned, as ranges of text: "0-31 64-79". */
 static const char *pinned(unsigned char *base)
 {
 	static char text[256];
@@ -773,7 +773,7 @@ static unsigned char pattern_at(uint64_t i)
 START_TEST(test_host_memory_is_pinned_where_commands_use_it)
 {
 	unsigned char *base = large_memory();
-	const uint64_t len = 20 * MIB;
+	const uint64_t len = 40 * MIB;
 
 	open_device(NULL);
 	err = (struct gantry_err)GANTRY_ERR_NONE;
@@ -781,22 +781,22 @@ START_TEST(test_host_memory_is_pinned_where_commands_use_it)
 	ck_assert_str_eq(err.text, "");
 	ck_assert_str_eq(pinned(base), "");
 	run_ok(copy_cmd(mem, 0, large, LARGE - 64, 64));
-	ck_assert_str_eq(pinned(base), "32-39");
+	ck_assert_str_eq(pinned(base), "64-79");
 	run_ok(fill_cmd(large, 0, LARGE, 0x5a, 1)); /* needs no pins */
-	ck_assert_str_eq(pinned(base), "32-39");
+	ck_assert_str_eq(pinned(base), "64-79");
 	run_ok(copy_cmd(mem, 0, large, 2 * MIB, 1));
 	run_ok(copy_cmd(mem, 0, large, 3 * MIB, 1));
-	ck_assert_str_eq(pinned(base), "0-15 32-39");
+	ck_assert_str_eq(pinned(base), "0-31 64-79");
 
 	/* From one piece into the third, there and back. */
 	for (uint64_t i = 0; i < len; i++)
-		base[15 * MIB + i] = pattern_at(i);
-	run_ok(copy_cmd(mem, 0, large, 15 * MIB, len));
-	ck_assert_str_eq(pinned(base), "0-39");
-	memset(base + 15 * MIB, 0, len);
-	run_ok(copy_cmd(large, 13 * MIB + 1, mem, 0, len));
+		base[31 * MIB + i] = pattern_at(i);
+	run_ok(copy_cmd(mem, 0, large, 31 * MIB, len));
+	ck_assert_str_eq(pinned(base), "0-79");
+	memset(base + 31 * MIB, 0, len);
+	run_ok(copy_cmd(large, 29 * MIB + 1, mem, 0, len));
 	for (uint64_t i = 0; i < len; i++)
-		if (base[13 * MIB + 1 + i] != pattern_at(i))
+		if (base[29 * MIB + 1 + i] != pattern_at(i))
 			ck_abort_msg("byte %zu differs", (size_t)i);
 	device.backend->mem_free(large);
 	ck_assert_str_eq(pinned(base), "");
@@ -808,14 +808,14 @@ END_TEST
 START_TEST(test_kernels_reach_all_pieces_of_their_host_memory)
 {
 	unsigned char *base = large_memory();
-	const uint64_t from = 16 * MIB - 5000, len = 10000;
+	const uint64_t from = 32 * MIB - 5000, len = 10000;
 
 	open_device(NULL);
 	struct gantry_mem *large = host_mem(base, LARGE), *mem = device_mem(len);
 	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
-	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB - 4, 8 };
+	cmd.launch.args[0].range = (struct gantry_range){ large, 32 * MIB - 4, 8 };
 	run_ok(cmd);
-	ck_assert_str_eq(pinned(base), "0-31");
+	ck_assert_str_eq(pinned(base), "0-63");
 
 	/* A host function moves across the border too, also at an odd place. */
 	for (uint64_t odd = 0; odd < 2; odd++) {
@@ -848,18 +848,18 @@ START_TEST(test_piece_that_cannot_be_pinned_is_copied_all_the_same)
 	device.backend->mem_free(host_mem(base, LARGE));
 	ck_assert_ptr_nonnull(strstr(err.text, "not pinned"));
 	ck_assert_str_eq(pinned(base), "");
-	run_ok(copy_cmd(mem, 0, large, 15 * MIB, 2 * MIB));
-	ck_assert_str_eq(pinned(base), "16-31");
+	run_ok(copy_cmd(mem, 0, large, 31 * MIB, 2 * MIB));
+	ck_assert_str_eq(pinned(base), "32-63");
 	memset(base, 0, LARGE);
-	run_ok(copy_cmd(large, 15 * MIB, mem, 0, 2 * MIB));
-	for (uint64_t i = 15 * MIB; i < 17 * MIB; i++)
+	run_ok(copy_cmd(large, 31 * MIB, mem, 0, 2 * MIB));
+	for (uint64_t i = 31 * MIB; i < 33 * MIB; i++)
 		if (base[i] != 0x3c)
 			ck_abort_msg("byte %zu differs", (size_t)i);
 
 	struct gantry_cmd cmd = launch_cmd(ptx_image(), "step", "rw:u32*,u32");
-	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB - 4, 8 };
+	cmd.launch.args[0].range = (struct gantry_range){ large, 32 * MIB - 4, 8 };
 	ck_assert_int_eq(submit(&cmd, 1), -EOPNOTSUPP);
-	cmd.launch.args[0].range = (struct gantry_range){ large, 16 * MIB, 8 };
+	cmd.launch.args[0].range = (struct gantry_range){ large, 32 * MIB, 8 };
 	run_ok(cmd);
 	gantry_device_close(&device);
 	(void)munmap(base, LARGE);
@@ -897,14 +897,14 @@ START_TEST(test_pieces_of_two_devices_are_pinned_once)
 	ck_assert_int_eq(sister.backend->mem_host(sister.dev, base, LARGE, &theirs, &err), 0);
 	struct gantry_mem *ours = host_mem(base, LARGE), *here = device_mem(4096);
 	for (unsigned int i = 0; i < 2; i++) {
-		copy_on(&sister, their_stream, there, theirs, 20 * MIB + i);
-		run_ok(copy_cmd(here, 0, ours, 20 * MIB + i, 4096));
+		copy_on(&sister, their_stream, there, theirs, 40 * MIB + i);
+		run_ok(copy_cmd(here, 0, ours, 40 * MIB + i, 4096));
 	}
-	copy_on(&sister, their_stream, there, theirs, 33 * MIB);
-	ck_assert_str_eq(pinned(base), "16-39");
+	copy_on(&sister, their_stream, there, theirs, 65 * MIB);
+	ck_assert_str_eq(pinned(base), "32-79");
 	sister.backend->mem_free(theirs);
-	ck_assert_str_eq(pinned(base), "16-31");
-	run_ok(copy_cmd(here, 0, ours, 20 * MIB, 4096));
+	ck_assert_str_eq(pinned(base), "32-63");
+	run_ok(copy_cmd(here, 0, ours, 40 * MIB, 4096));
 	device.backend->mem_free(ours);
 	ck_assert_str_eq(pinned(base), "");
 	gantry_device_close(&device);
