@@ -292,7 +292,9 @@ static int ivshmem_request(void *cookie, void *msg, uint16_t kind, void *ret_ans
 
 	h->tag = ++d->tag;
 	/* What lies in the box answers nothing any more: a WELCOME said twice, when the agent died between. */
-	(void)gantry_desk_take(&d->desk, &answer, &answer_kind);
+	r = gantry_desk_take(&d->desk, &answer, &answer_kind);
+	if (r == -EPROTO)
+		return gantry_request_failed(r);
 	r = gantry_desk_post(&d->desk, h);
 	if (r == -EBUSY) /* a request that nobody waits for any more lies there */
 		return gantry_request_failed(-ETIMEDOUT);
