@@ -446,6 +446,12 @@ static char *read_code(size_t *ret_bytes)
 	return bytes;
 }
 
+static int device_load(const char *bytes, size_t nbytes, struct gantry_err *err)
+{
+	return dut->device.backend->image_load(dut->device.dev, NULL, bytes, nbytes, &dut->image,
+					       err);
+}
+
 START_TEST(test_guest_image_runs_with_the_parameters_it_was_compiled_with)
 {
 	static const char *const wrong[] = { "w:u32*,f64", "w:u32*,f32,i32", "w:u32*,f64,i32,i32",
@@ -458,10 +464,13 @@ START_TEST(test_guest_image_runs_with_the_parameters_it_was_compiled_with)
 
 	open_working_row(_i);
 	char *bytes = read_code(&nbytes);
-	ck_assert_msg(dut->device.backend->image_load(dut->device.dev, NULL, bytes, nbytes,
-						      &dut->image, &err) == 0,
-		      "%s", err.text);
+	int r = device_load(bytes, nbytes, &err);
+
 	free(bytes);
+	/* A vendor's library may be newer than what is checked of its binaries: refused with a sentence, as it should. */
+	if (r == -ENOEXEC && strstr(err.text, "this build knows"))
+		gantry_unit_skip(err.text);
+	ck_assert_msg(r == 0, "%s", err.text);
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
 		ck_assert_int_eq(gantry_signature_parse(wrong[i], &sig, &err), 0);
 		ck_assert_int_eq(dut->device.backend->kernel_get(dut->image, "geometry", &sig,
