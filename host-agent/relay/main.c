@@ -264,7 +264,7 @@ static void serve(struct relay *r)
 		tell_guest(r);
 		tell_counts(r);
 		speaks = true;
-		if (more)
+		if (more || r->is_over) /* its goodbye may have come as it was told something */
 			continue;
 		if (!spin_for_news(r)) {
 			speaks = sleep_for_news(r);
