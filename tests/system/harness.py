@@ -85,14 +85,18 @@ def program(name):
     return path
 
 
-@functools.lru_cache(maxsize=None)
-def public_folder():
-    """A folder that every user may read; the build may lie where only its owner can enter."""
+def need_other_users():
+    """The root folder itself may be closed to all but root: that of a change-root made by mktemp is."""
     try:
-        # The root folder itself may be closed to others: that of a change-root made by mktemp is.
         subprocess.run(["/bin/true"], cwd="/", user=65534, group=65534, extra_groups=[], check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise Skip(f"no user but root can run a program here: {error}") from None
+
+
+@functools.lru_cache(maxsize=None)
+def public_folder():
+    """A folder that every user may read; the build may lie where only its owner can enter."""
+    need_other_users()
     path = tempfile.mkdtemp(prefix="gantry-public-")
     os.chmod(path, 0o755)
     atexit.register(shutil.rmtree, path, ignore_errors=True)

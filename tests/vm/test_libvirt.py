@@ -266,6 +266,7 @@ def test_pc_without_a_free_slot(t):
 
 
 def test_qemu_of_a_user_who_may_not_connect(t):
+    harness.need_other_users()
     with World(mode=0o600) as world:
         machine = world.libvirtd.machine("other", boot=False, user=65534).start()
         refused(t, world, machine, world.ctl("attach", "other", "--tenant", "red"), DENIED, "uid 65534", "may not connect",
