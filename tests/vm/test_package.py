@@ -2,6 +2,7 @@
 """The guest package in a virtual machine: installed from its tarball, used by root and by others, explained."""
 import functools
 import glob
+import itertools
 import re
 import shutil
 
@@ -31,6 +32,7 @@ class World:
         udev = [shutil.which("systemd-udevd", path="/lib/systemd:/usr/lib/systemd"),
                 shutil.which("udevadm", path="/bin:/usr/bin:/sbin")]
         self.has_udev = all(udev)
+        self.numbers, self.memory = itertools.count(), None
         self.machine = vm.Vm(files={"opt/package.tar.gz": package("tar.gz"), **libc}, programs=filter(None, udev))
         self.report, self.close = self.machine.report, self.machine.close
         try:
@@ -42,8 +44,10 @@ class World:
 
     def plug(self):
         """A device that is no agent's. Its folder in the guest."""
-        self.machine.ask("object-add", qom_type="memory-backend-ram", id="m0", size=16 << 20, share=True)
-        self.machine.device_add("ivshmem-plain", id="iv0", memdev="m0")
+        # A name of its own each time: QEMU gives the old one's memory back later, and ends at the same name twice.
+        self.memory = f"m{next(self.numbers)}"
+        self.machine.ask("object-add", qom_type="memory-backend-ram", id=self.memory, size=16 << 20, share=True)
+        self.machine.device_add("ivshmem-plain", id="iv0", memdev=self.memory)
         address, = harness.wait_until(lambda: self.machine.pci(device="1110"), "the guest sees the device")
         return f"/sys/bus/pci/devices/{address}"
 
@@ -52,7 +56,7 @@ class World:
             program.end()
         if self.machine.pci(device="1110"):
             self.machine.device_del("iv0")
-            self.machine.ask("object-del", id="m0")
+            self.machine.ask("object-del", id=self.memory)
         self.machine.do("cp /opt/group /etc/group")
 
 

@@ -73,14 +73,16 @@ def test_device_plugged_into_a_running_guest_appears_and_goes(t):
     with WORLD() as world:
         machine = world.machine
         for size in ("1M", "64M"):
-            machine.ask("object-add", qom_type="memory-backend-ram", id="m0", size=int(size[:-1]) << 20, share=True)
-            machine.device_add("ivshmem-plain", id="iv0", memdev="m0")
+            # Names of their own: QEMU gives the old one's memory back later, and ends at the same name twice.
+            memory = "m" + size
+            machine.ask("object-add", qom_type="memory-backend-ram", id=memory, size=int(size[:-1]) << 20, share=True)
+            machine.device_add("ivshmem-plain", id="iv0", memdev=memory)
             address, = harness.wait_until(lambda: machine.pci(device="1110"), "the guest sees the device")
             t.equal(int(machine.do(f"stat -c %s /sys/bus/pci/devices/{address}/resource2")), int(size[:-1]) << 20)
             machine.do(f"echo 1 >/sys/bus/pci/devices/{address}/enable")
             machine.device_del("iv0")
             t.equal(machine.pci(device="1110"), [])
-            machine.ask("object-del", id="m0")
+            machine.ask("object-del", id=memory)
 
 
 def test_reset_loses_what_ran_and_boots_again(t):
