@@ -188,14 +188,24 @@ void gantry_desk_reclaim(struct gantry_desk *d)
 
 /*
  * A device that was unplugged reads as zeroes or ones; and where another was plugged in since, at the same addresses of the machine,
- * this is that one's memory.
+ * this is that one's memory. One that whoever had its interrupt lets go of may have been away for a moment.
  */
 static bool is_there(const struct gantry_desk *d)
 {
 	const struct gantry_doormem_header *live = (const struct gantry_doormem_header *)d->base;
 
 	return gantry_load_relaxed(&live->magic) == GANTRY_DOORMEM_MAGIC &&
-	       gantry_load_relaxed(&live->epoch) == d->dev->header.epoch;
+	       gantry_load_relaxed(&live->epoch) == d->dev->header.epoch &&
+	       gantry_load_relaxed(&live->departures) == d->dev->header.departures;
+}
+
+void gantry_desk_depart(struct gantry_desk *d)
+{
+	struct gantry_doormem_header *live = (struct gantry_doormem_header *)d->base;
+
+	/* Once: from here on it is not there. Release: before what lets the device go. */
+	if (is_there(d))
+		gantry_store_release(&live->departures, d->dev->header.departures + 1);
 }
 
 void gantry_desk_close(struct gantry_desk *d, bool is_child)

@@ -40,6 +40,9 @@ void gantry_desk_reclaim(struct gantry_desk *d);
 /* NULL while the device is there and the door open or draining; else a sentence. */
 const char *gantry_desk_gone(const struct gantry_desk *d);
 
+/* Before the interrupt is given back because the device is unplugged: to every process of this machine it is gone from here on. */
+void gantry_desk_depart(struct gantry_desk *d);
+
 /* Whether the host serves this claim. */
 bool gantry_desk_is_served(const struct gantry_desk *d);
 

@@ -243,9 +243,9 @@ static void set_notice(struct door *d, const char *text)
 
 static int look_locked(struct door *d)
 {
-	const char *gone = gantry_interrupt_wanted_back(&d->interrupt)
-				   ? "the ivshmem device is being unplugged"
-				   : gantry_desk_gone(&d->desk);
+	bool wanted_back = gantry_interrupt_wanted_back(&d->interrupt);
+	const char *gone = wanted_back ? "the ivshmem device is being unplugged"
+				       : gantry_desk_gone(&d->desk);
 	/* Before the box: last words are put before the claim is given up. */
 	bool is_over = !gone && !gantry_desk_is_served(&d->desk);
 	union gantry_message msg;
@@ -253,6 +253,8 @@ static int look_locked(struct door *d)
 
 	if (gone && d->notice.status == 0)
 		set_notice(d, gone);
+	if (wanted_back)
+		gantry_desk_depart(&d->desk);
 	if (gone) {
 		gantry_interrupt_release(&d->interrupt); /* the unplugging waits for it */
 		return -ECONNRESET;

@@ -59,8 +59,14 @@ struct gantry_doormem_header {
 	uint32_t
 		heartbeat; /* grows about once a second while an agent serves; for diagnosis, ends nothing */
 	uint8_t pad1[56];
+	/*
+	 * line 2, guests. Whoever holds the device by vfio adds 1 before it lets go because the device is unplugged: the kernel then
+	 * switches the memory off and on again, and what others read and write in that moment is lost. Their sessions are over.
+	 */
+	uint32_t departures;
+	uint8_t pad2[60];
 };
-static_assert(sizeof(struct gantry_doormem_header) == 128, "gantry_doormem_header is wire format");
+static_assert(sizeof(struct gantry_doormem_header) == 192, "gantry_doormem_header is wire format");
 
 /* How a guest process is woken; it says so in its claim, the host in its answer. */
 enum gantry_doormem_wake {

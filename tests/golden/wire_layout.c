@@ -337,6 +337,8 @@ static void print_doormem(void)
 	F(gantry_doormem_header, state);
 	F(gantry_doormem_header, heartbeat);
 	F(gantry_doormem_header, pad1);
+	F(gantry_doormem_header, departures);
+	F(gantry_doormem_header, pad2);
 	STRUCT(gantry_doormem_desk);
 	F(gantry_doormem_desk, generation);
 	F(gantry_doormem_desk, boot_id);

@@ -570,6 +570,12 @@ static void other_memory(void)
 	iv->header->epoch++;
 }
 
+/* Another process, which had the interrupt, lets the device go; its memory may come back. */
+static void depart(void)
+{
+	iv->header->departures++;
+}
+
 static void end_claim(void)
 {
 	gantry_store_release(&fake_ivshmem_served(&host)->served, 0);
@@ -588,6 +594,7 @@ static const struct {
 	{ unplug, "unplugged" },
 	{ close_door, "closed" },
 	{ other_memory, "unplugged" },
+	{ depart, "unplugged" },
 	{ end_claim, "hung up" },
 	{ end_with_words, "the tenant was removed" },
 };
@@ -633,6 +640,21 @@ START_TEST(test_wait_and_read_believe_no_memory_that_has_gone)
 	else
 		ck_assert_int_eq(gantry_read(s, buffer, 0, &word, sizeof(word)), GANTRY_E_DETACHED);
 	expect_end(s, ticket, "unplugged");
+}
+END_TEST
+
+/* What was read, or written before, may have been lost in that moment. */
+START_TEST(test_read_believes_nothing_after_a_departure)
+{
+	struct gantry_session *s = open_session();
+	gantry_buffer buffer;
+	uint64_t word = 0;
+
+	ck_assert_int_eq(gantry_alloc(s, 4096, GANTRY_ALLOC_HOST, &buffer), 0);
+	ck_assert_int_eq(gantry_read(s, buffer, 0, &word, sizeof(word)), 0);
+	depart();
+	ck_assert_int_eq(gantry_read(s, buffer, 0, &word, sizeof(word)), GANTRY_E_DETACHED);
+	gantry_close(s);
 }
 END_TEST
 
@@ -816,6 +838,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_wait_notices_the_end_and_says_which, 0,
 			    (int)(sizeof(ends) / sizeof(ends[0])));
 	tcase_add_loop_test(tc, test_wait_and_read_believe_no_memory_that_has_gone, 0, 2);
+	tcase_add_test(tc, test_read_believes_nothing_after_a_departure);
 	tcase_add_test(tc, test_tasks_are_not_over_because_memory_was_away_for_a_moment);
 	tcase_add_test(tc, test_close_leaves_the_memory_of_another_device_alone);
 	tcase_add_test(tc, test_session_goes_on_while_the_door_drains);
