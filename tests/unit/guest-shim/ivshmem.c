@@ -591,12 +591,9 @@ static const struct {
 	void (*happens)(void);
 	const char *part;
 } ends[] = {
-	{ unplug, "unplugged" },
-	{ close_door, "closed" },
-	{ other_memory, "unplugged" },
-	{ depart, "unplugged" },
-	{ end_claim, "hung up" },
-	{ end_with_words, "the tenant was removed" },
+	{ unplug, "unplugged" },       { close_door, "closed" },
+	{ other_memory, "unplugged" }, { depart, "unplugged" },
+	{ end_claim, "hung up" },      { end_with_words, "the tenant was removed" },
 };
 
 START_TEST(test_wait_notices_the_end_and_says_which)
