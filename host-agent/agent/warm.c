@@ -26,13 +26,16 @@
 static bool usable(const struct gantry_worker *w)
 {
 	return !w->stale && !w->dead && !w->faulted &&
-	       !(w->mps && gantry_mps_expects_fault(w->mps)) &&
+	       !(w->mps && !gantry_mps_takes_sessions(w->mps)) &&
 	       (w->state == GANTRY_WORKER_WARM || w->state == GANTRY_WORKER_BUSY);
 }
 
+/* Under a server that does not take sessions yet it is as good as starting. */
 static bool starting(const struct gantry_worker *w)
 {
-	return !w->stale && !w->dead && !w->faulted && w->state == GANTRY_WORKER_STARTING;
+	return !w->stale && !w->dead && !w->faulted &&
+	       !(w->mps && gantry_mps_loses_sessions(w->mps)) &&
+	       (w->state == GANTRY_WORKER_STARTING || w->state == GANTRY_WORKER_WARM);
 }
 
 /* One that can take a session of @class now; or, @may_start, once it has started. */
@@ -69,15 +72,19 @@ static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_c
 	return class->mode == GANTRY_PACKED ? conf->warm_packed : 1;
 }
 
+static bool is_of(const struct gantry_session *s, const struct gantry_worker_class *class)
+{
+	struct gantry_worker_class theirs;
+
+	gantry_session_class(s, &theirs);
+	return gantry_worker_class_equal(&theirs, class);
+}
+
 bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
-		struct gantry_worker_class theirs;
-
-		gantry_session_class(s, &theirs);
-		if (gantry_worker_class_equal(&theirs, class))
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s)
+		if (is_of(s, class))
 			return true;
-	}
 	return false;
 }
 
@@ -87,14 +94,19 @@ static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class
 	bool urgent = false;
 
 	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
-		struct gantry_worker_class theirs;
-
-		gantry_session_class(s, &theirs);
-		if (!gantry_worker_class_equal(&theirs, class))
+		if (!is_of(s, class))
 			continue;
 		wanted++;
 		urgent = urgent || s->phase == GANTRY_PHASE_RECOVERING;
 	}
+	/* Those whose contexts are lost with another's will be next. */
+	if (class->mode == GANTRY_PACKED)
+		gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+			if (s->worker && s->worker->mps &&
+			    gantry_mps_loses_sessions(s->worker->mps) && is_of(s, class)) {
+				wanted++;
+				urgent = true;
+			}
 	/* Whose tasks stand still comes first: starting workers are in each other's way. */
 	wanted += urgent ? 0 : stock(a, class);
 	if (class->mode == GANTRY_POOLED)

@@ -169,19 +169,33 @@ int dut_choose_hip_cuda(const char **ret_opts, struct dut_images *images)
 	return 1;
 }
 
-/* What every test does with its device: a thread that uses it, and a stream. */
+/*
+ * What every test does with its device: a thread that uses it, a stream, and a command. CUDA's driver makes the thread
+ * that calls host functions back with the first of them.
+ */
 static int use_device(struct dut *dut, struct gantry_err *err)
 {
 	const struct gantry_stream_attr attr = { 0 };
 	const struct gantry_backend *be = dut->device.backend;
 	struct gantry_stream *stream;
+	struct gantry_mem *mem;
+	struct gantry_cmd fill;
+	uint64_t word = 0;
 	int r = be->thread_enter ? be->thread_enter(dut->device.dev, err) : 0;
 
 	if (r == 0)
 		r = be->stream_create(dut->device.dev, &attr, &stream, err);
-	if (r == 0)
-		be->stream_destroy(stream);
-	return r;
+	if (r < 0)
+		return r;
+	mem = dut_host(dut, &word, sizeof(word));
+	fill = dut_fill(mem, 0, sizeof(word), 0, sizeof(word));
+	dut->stream = stream;
+	(void)dut_run(dut, &fill); /* tests look at what comes of it */
+	dut->stream = NULL;
+	dut->last_tag = 0;
+	be->mem_free(mem);
+	be->stream_destroy(stream);
+	return 0;
 }
 
 /*
