@@ -74,7 +74,7 @@ struct gantry_mps {
 	bool is_child; /* else the monitor's */
 	bool learning;
 	bool expects_fault;
-	bool retiring; /* a fault went through its clients: it takes nobody any more */
+	bool retiring; /* it takes nobody any more: another one does */
 	bool spare;    /* for the clients of one that expects a fault */
 	pid_t pid;
 	int pidfd;
@@ -475,16 +475,16 @@ static bool is_in_fault(const struct gantry_mps *m)
 /* ---- a fault, and the server after it ---- */
 
 /*
- * A server that had a fault takes nobody until the last context has left, and to end contexts takes the driver as long
- * as to make them: its clients' successors begin at once, under another.
+ * Contexts are as long in ending as in being made, and to have both at once takes longer than one after the other: after
+ * a fault their successors wait for the server. But where a fault is only on its way there is time for another server.
  */
-static void start_next(struct gantry_mps *m, bool spare)
+static void start_spare(struct gantry_mps *m)
 {
 	struct gantry_agent *a = m->agent;
 
 	if (!find_mps(a, m->group) && is_wanted(a, m->group) && !too_many(a, m->group) &&
 	    gantry_now_ns() >= a->mps_not_before_ns)
-		start_mps(a, m->group, spare);
+		start_mps(a, m->group, true);
 	gantry_warm_fill(a);
 }
 
@@ -518,23 +518,21 @@ void gantry_mps_expect_fault(struct gantry_mps *m)
 	m->expects_fault = m->state == MPS_READY &&
 			   gantry_timer_set(m->agent, &m->timer, EXPECT_NS, nothing_came, m) == 0;
 	if (m->expects_fault)
-		start_next(m, true);
+		start_spare(m);
 }
 
 void gantry_mps_fault_came(struct gantry_mps *m)
 {
-	struct gantry_agent *a = m->agent;
-
-	if (m->expects_fault && m->state == MPS_READY)
+	if (!m->expects_fault)
+		return;
+	if (m->state == MPS_READY)
 		gantry_event_free(&m->timer);
 	m->expects_fault = false;
-	if (m->retiring)
-		return;
-	m->retiring = true;
-	gantry_list_for_each(&a->mps, struct gantry_mps, link, other)
-		if (strcmp(other->group, m->group) == 0)
+	gantry_list_for_each(&m->agent->mps, struct gantry_mps, link, other)
+		if (other->spare && strcmp(other->group, m->group) == 0) {
 			other->spare = false;
-	start_next(m, false);
+			m->retiring = true;
+		}
 }
 
 bool gantry_mps_takes_sessions(const struct gantry_mps *m)

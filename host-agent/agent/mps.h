@@ -53,7 +53,7 @@ bool gantry_mps_server_ended(const struct gantry_worker *w);
  * Another server starts meanwhile, a spare; it ends again where nothing came.
  */
 void gantry_mps_expect_fault(struct gantry_mps *m);
-/* It has come, expected or not: @m retires, and its clients' successors begin at once under another server. */
+/* It has come: @m retires where there is a spare. Nothing, unless one was expected. */
 void gantry_mps_fault_came(struct gantry_mps *m);
 /* Its warm clients may be given a session. */
 bool gantry_mps_takes_sessions(const struct gantry_mps *m);
