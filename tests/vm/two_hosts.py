@@ -24,6 +24,8 @@ STREAM_PORT = "org.gantry.stream"
 DOOR = "/tmp/door"
 TENANT = {"mem": "256M", "virtual": "512M", "heap": "8M", "host_mem": "512M", "ivshmem": "yes", "ivshmem_size": "16M"}
 NAME = "traveller"
+MASTER_DOOR = ("<shmem name='gantry-red' role='master'><model type='ivshmem-doorbell'/><server path='{socket}'/>"
+               "<msi vectors='8' ioeventfd='on'/><alias name='ua-gantry-red'/></shmem>")
 
 
 class Host:
@@ -90,6 +92,7 @@ class World:
     """.north has the machine at first; .machine is it."""
 
     lost_machine = False  # as the latest that failed was left
+    attached = False      # the machine has a shared-memory door from the start, which QEMU migrates
 
     def __init__(self):
         if not harness.find_in_build("gantry-vm", lambda path: os.access(path, os.X_OK)):
@@ -112,7 +115,12 @@ class World:
     def boot(self):
         port = (f"<channel type='unix'><source mode='bind' path='{libvirtd.ENDS}/{NAME}.stream'/>"
                 f"<target type='virtio' name='{STREAM_PORT}'/></channel>")
-        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port).start()
+        options = {}
+        if self.attached:
+            port += MASTER_DOOR.format(socket=self.north.door_socket())
+            options["master"] = "ua-gantry-red"
+        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port,
+                                              **options).start()
         device = machine.do(f"cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) = {STREAM_PORT} ] && echo $p; done; true")
         inside = machine.port.start(["port-tunnel", "/dev/" + device.strip(), DOOR])
         inside.read_until("ready")
@@ -125,13 +133,13 @@ class World:
     def other(self):
         return self.south if self.host() is self.north else self.north
 
-    def guest(self, *argv):
+    def guest(self, *argv, door="stream:" + DOOR):
         """A program in the machine, at the door that leads to where it is."""
-        return self.machine.port.start(argv, env={"GANTRY_DOOR": "stream:" + DOOR})
+        return self.machine.port.start(argv, env={"GANTRY_DOOR": door})
 
-    def pipeline(self):
+    def pipeline(self, **options):
         """The image pipeline of the demo, again and again; each result is compared with the first."""
-        guest = self.guest("photo", "--loop", "/opt/photo.png")
+        guest = self.guest("photo", "--loop", "/opt/photo.png", **options)
         guest.read_until("started")
         return guest
 
