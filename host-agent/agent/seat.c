@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/admin.h"
+#include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/conn.h"
@@ -214,10 +214,11 @@ static int check(const struct gantry_doormem *m, const Gantry__Admin__DoorSeats 
 				      "the machine is served already, or was not expected");
 	if (seats->bytes != m->bytes || seats->vectors != m->nvectors ||
 	    seats->host_peer != m->host_peer || !seats->epoch)
-		return gantry_err_set(err, -EINVAL,
-				      "its device has %llu bytes and %u doorbells there, and %llu and %u here",
-				      (unsigned long long)seats->bytes, seats->vectors,
-				      (unsigned long long)m->bytes, m->nvectors);
+		return gantry_err_set(
+			err, -EINVAL,
+			"its device has %llu bytes and %u doorbells there, and %llu and %u here",
+			(unsigned long long)seats->bytes, seats->vectors,
+			(unsigned long long)m->bytes, m->nvectors);
 	for (size_t i = 0; r == 0 && i < seats->n_seats; i++)
 		r = check_seat(m, seats->seats[i], &seen_desks, err);
 	return r;

@@ -79,9 +79,10 @@ static int check_wakeups(struct gantry_vm_trip *t, const struct gantry_vm_door *
 		const Gantry__Admin__Session *row = reply->sessions->sessions[i];
 
 		if (row->machine == machine && strcmp(row->wakeup, "poll") != 0)
-			return cannot(err, door,
-				      "a program in the machine is woken by an interrupt or a port of this "
-				      "host, and does not poll");
+			return cannot(
+				err, door,
+				"a program in the machine is woken by an interrupt or a port of this "
+				"host, and does not poll");
 	}
 	return gantry_vm_said(&t->here, r, err);
 }
@@ -369,8 +370,8 @@ static int stage(void *arg, struct gantry_err *err)
 	struct gantry_vm_trip *t = arg;
 
 	return gantry_vm_said(&t->here,
-			      gantry_vm_sessions_stage(&t->sessions,
-						       gantry_deadline_ns((int64_t)t->how.limit_ns)),
+			      gantry_vm_sessions_stage(
+				      &t->sessions, gantry_deadline_ns((int64_t)t->how.limit_ns)),
 			      err);
 }
 
@@ -490,15 +491,15 @@ static int move_back(void *arg, struct gantry_err *err)
 	if (gantry_vm_where_stands(&t->here.vm, &t->there.vm, t->uuid) == GANTRY_VM_AT_SOURCE)
 		return 0;
 	if (t->seated) {
-		(void)gantry_err_set(err, -EIO,
-				     "its sessions sit in it there already; virsh resume there has it "
-				     "run");
+		(void)gantry_err_set(
+			err, -EIO,
+			"its sessions sit in it there already; virsh resume there has it "
+			"run");
 		return GANTRY_CTL_FAILED;
 	}
 	for (size_t i = 0; !r && i < t->nluggage; i++)
-		r = gantry_vm_said(&t->here,
-				   expect_at(t, &t->here, &t->luggage[i], 2 * t->how.limit_ns),
-				   err);
+		r = gantry_vm_said(
+			&t->here, expect_at(t, &t->here, &t->luggage[i], 2 * t->how.limit_ns), err);
 	how.uri = t->back_uri;
 	how.xml = t->own_xml;
 	how.stopped = how.arrived = NULL;
@@ -513,9 +514,9 @@ static int move_back(void *arg, struct gantry_err *err)
 const char *gantry_vm_trip_step_name(const struct gantry_vm_trip *t, enum gantry_vm_step step)
 {
 	static const char *const names[] = {
-		[GANTRY_VM_CHECK] = "check",  [GANTRY_VM_LEAVE] = "leave",
+		[GANTRY_VM_CHECK] = "check",   [GANTRY_VM_LEAVE] = "leave",
 		[GANTRY_VM_SESSIONS] = "copy", [GANTRY_VM_TAKE_OUT] = "expect",
-		[GANTRY_VM_MOVE] = "move",    [GANTRY_VM_PUT_IN] = "seat",
+		[GANTRY_VM_MOVE] = "move",     [GANTRY_VM_PUT_IN] = "seat",
 		[GANTRY_VM_RETURN] = "return",
 	};
 

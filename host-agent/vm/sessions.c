@@ -321,8 +321,14 @@ static int await_state(struct gantry_vm_sessions *s, const char *state, uint64_t
 			if (!r && is_over(reply->migrations->migrations[0]))
 				r = take_result(s, one, GANTRY_VM_HERE,
 						reply->migrations->migrations[0]);
-			if (!r && (gantry_deadline_passed(deadline_ns) || gantry_vm_interrupted()))
+			if (!r && gantry_vm_interrupted())
 				r = fail_late(s, GANTRY_VM_HERE);
+			else if (!r && gantry_deadline_passed(deadline_ns))
+				r = gantry_ctl_fail(
+					s->agent[GANTRY_VM_HERE], GANTRY_CTL_TIMEOUT,
+					"the sessions were not %s in the time given; give "
+					"--limit more, or --bandwidth",
+					state);
 			if (r)
 				return r;
 			gantry_vm_turn(s->vm, LOOK_STAGED_MS);

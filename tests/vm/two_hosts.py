@@ -29,12 +29,12 @@ MASTER_DOOR = ("<shmem name='gantry-red' role='master'><model type='ivshmem-door
 
 
 class Host:
-    def __init__(self, name, folder):
+    def __init__(self, name, folder, env=None):
         self.name = name
         stream, port = os.path.join(folder, name), harness.free_port()
         self.agent = harness.Agent(tenants={"red": {"vsock_path": stream, **TENANT}}, agent={
             "migration_listen": f"127.0.0.1:{port}", "migration_name": name, "vsock_grace": "300s",
-            "migration_certificates": os.path.join(hosts.certificates(), name)})
+            "migration_certificates": os.path.join(hosts.certificates(), name)}, env=env)
         self.agent.vsock, self.agent.port = stream, port
         try:
             self.libvirtd = libvirtd.Libvirtd()
@@ -49,6 +49,10 @@ class Host:
 
     def door_socket(self):
         return self.agent.run_dir / "doors" / "red" / "ivshmem.sock"
+
+    def peer(self):
+        """The machine at the shared-memory door, as the agent shows it."""
+        return self.agent.ctl_json("vm", "show", NAME, "--connect", self.libvirtd.uri)["vms"][0]
 
     def machines(self):
         """Names of the machines that run here."""
@@ -92,6 +96,7 @@ class World:
     """.north has the machine at first; .machine is it."""
 
     lost_machine = False  # as the latest that failed was left
+    env = None            # of south's agent
     attached = False      # the machine has a shared-memory door from the start, which QEMU migrates
 
     def __init__(self):
@@ -103,7 +108,7 @@ class World:
         self.trips = 0
         try:
             self.north = Host("north", str(self.folder))
-            self.south = Host("south", str(self.folder))
+            self.south = Host("south", str(self.folder), self.env)
             self.machine = self.boot()
             self.boot_id = self.ask_boot_id()
         except BaseException as error:
