@@ -195,6 +195,8 @@ static int check_header(const struct gantry_pcidev *dev, const struct gantry_doo
 		return bad_header("where desks lie");
 	if (h->nvectors == 0 || h->nvectors > GANTRY_DOORMEM_MAX_VECTORS)
 		return bad_header("the number of doorbells");
+	if (h->host_peer > UINT16_MAX)
+		return bad_header("whose doorbells those are");
 	return 0;
 }
 

@@ -51,7 +51,7 @@ void gantry_pcidev_ring_socket(const struct gantry_pcidev *dev, uint32_t value);
 
 static inline void gantry_pcidev_ring(const struct gantry_pcidev *dev, uint32_t vector)
 {
-	uint32_t value = GANTRY_DOORMEM_HOST_PEER << 16 | vector;
+	uint32_t value = dev->header.host_peer << 16 | vector;
 
 	if (dev->doorbell)
 		*dev->doorbell = value;

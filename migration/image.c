@@ -94,7 +94,9 @@ int gantry_image_session_check(const struct gantry_image_session *s, struct gant
 	    !is_terminated(s->program, sizeof(s->program)) ||
 	    !is_terminated(s->host, sizeof(s->host)))
 		return gantry_err_set(err, -EINVAL, "a session whose names are none");
-	if (s->flags > GANTRY_IMAGE_KEYED || s->reserved) /* no guest comes in two ways */
+	if (s->flags > (GANTRY_IMAGE_KEYED | GANTRY_IMAGE_SEATED) || s->reserved ||
+	    ((s->flags & GANTRY_IMAGE_RELAYED) &&
+	     s->flags != GANTRY_IMAGE_RELAYED)) /* no guest comes in two ways */
 		return gantry_err_set(err, -EINVAL, "a session with an unknown flag");
 	return check_devices(s, err);
 }

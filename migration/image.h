@@ -81,6 +81,8 @@ struct gantry_image_device {
 #define GANTRY_IMAGE_RELAYED 1u /* its guest is behind a stream and comes back with the nonce */
 #define GANTRY_IMAGE_KEYED \
 	2u /* its guest shares memory: a program adopts it that has its key, the nonce */
+#define GANTRY_IMAGE_SEATED \
+	4u /* its guest comes along with its machine, and its rings go on where they are; the nonce is its key with KEYED too, else nobody's */
 
 struct gantry_image_session {
 	uint32_t ledger_version; /* of queue, object and task records */
@@ -96,7 +98,7 @@ struct gantry_image_session {
 	uint64_t epoch;
 	uint64_t resident_bytes; /* charged for buffers now: what the destination has to have */
 	uint64_t attached_unix_ns;
-	uint32_t flags; /* GANTRY_IMAGE_RELAYED or GANTRY_IMAGE_KEYED */
+	uint32_t flags; /* GANTRY_IMAGE_RELAYED, or GANTRY_IMAGE_KEYED and GANTRY_IMAGE_SEATED */
 	uint32_t inflight;
 	uint8_t nonce[16];
 	uint8_t token[16]; /* names this hand-over */

@@ -30,7 +30,8 @@
 #define GANTRY_DOORMEM_MIN_BYTES   (4ull << 20) /* a power of two: it is a PCI BAR */
 #define GANTRY_DOORMEM_MAX_BYTES   (64ull << 30)
 #define GANTRY_DOORMEM_MESSAGE	   256u
-#define GANTRY_DOORMEM_HOST_PEER   0u /* the host's ivshmem id */
+#define GANTRY_DOORMEM_HOST_PEER   1u /* the host's ivshmem id; a guest reads it from the header */
+#define GANTRY_DOORMEM_OWN_PEER	   0u /* the machine's: QEMU migrates the device of no other */
 #define GANTRY_DOORMEM_BELL_VECTOR 0u /* of the host's: a desk has news. Sessions' bells: WELCOME */
 #define GANTRY_DOORMEM_MAX_VECTORS 16u
 #define GANTRY_DOORMEM_NO_VECTOR   0xffffffffu
@@ -52,7 +53,8 @@ struct gantry_doormem_header {
 	uint64_t bytes;	   /* of the whole */
 	uint64_t epoch;	   /* never the same for two door memories of an agent's host */
 	uint32_t nvectors; /* of the host's peer: doorbells 0 to nvectors - 1 may be rung */
-	uint32_t reserved;
+	uint32_t
+		host_peer; /* whose doorbells those are; 0 where an older host made the memory, and the machine is 1 there */
 	uint8_t pad0[8];
 	/* line 1, host */
 	uint32_t state; /* enum gantry_doormem_state */

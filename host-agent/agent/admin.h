@@ -79,9 +79,12 @@ gantry_verb_fn gantry_verb_policy_list, gantry_verb_group_list;
 /* ---- admin_door.c ---- */
 gantry_verb_fn gantry_verb_door_show, gantry_verb_door_drain, gantry_verb_door_open;
 
+/* ---- admin_seat.c ---- */
+gantry_verb_fn gantry_verb_door_seats, gantry_verb_door_expect, gantry_verb_door_take;
+
 /* ---- admin_handover.c ---- */
 gantry_verb_fn gantry_verb_session_migrate, gantry_verb_migration_list,
-	gantry_verb_migration_cancel;
+	gantry_verb_migration_cancel, gantry_verb_migration_proceed;
 /* ---- admin_vm.c ---- */
 gantry_verb_fn gantry_verb_vm_migration_note;
 

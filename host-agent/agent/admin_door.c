@@ -57,7 +57,8 @@ static Gantry__Admin__DoorPeer *show_machine(const struct gantry_machine *m,
 	msg->uid = m->uid;
 	msg->size_bytes = m->mem->bytes;
 	msg->connected_unix_ns = m->mem->epoch; /* it is made when the machine connects */
-	msg->state = gantry_answer_text(r, state_name(m->mem->state));
+	msg->state = gantry_answer_text(r,
+					m->mem->is_coming ? "coming" : state_name(m->mem->state));
 	msg->guests = gantry_doormem_guests(m->mem);
 	msg->claims = gantry_doormem_claims(m->mem);
 	msg->desks = GANTRY_DOORMEM_DESKS;

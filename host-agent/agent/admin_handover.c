@@ -63,7 +63,12 @@ void gantry_verb_session_migrate(struct gantry_agent *a, const Gantry__Admin__Ad
 				   body->session_id);
 		return;
 	}
-	code = gantry_handover_begin(s, body->host, body->bandwidth, body->dry_run, &id, &err);
+	code = gantry_handover_begin(s,
+				     &(struct gantry_handover_ask){ .to = body->host,
+								    .bandwidth = body->bandwidth,
+								    .is_dry = body->dry_run,
+								    .is_staged = body->staged },
+				     &id, &err);
 	if (code != 0) {
 		gantry_answer_fail(r, (enum gantry_admin_code)code, "%s", err.text);
 		return;
@@ -86,6 +91,22 @@ void gantry_verb_migration_list(struct gantry_agent *a, const Gantry__Admin__Adm
 							 &list->migrations[list->n_migrations]);
 	if (id != 0 && list->n_migrations == 0)
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
+}
+
+void gantry_verb_migration_proceed(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
+				   struct gantry_answer *r)
+{
+	const Gantry__Admin__MigrationProceed *body = q->migration_proceed;
+	struct gantry_handover *h = gantry_handover_find(a, body->id);
+
+	if (!h || !h->is_staged)
+		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
+				   "there is no staged migration %" PRIu64, body->id);
+	else if (gantry_handover_is_over(h))
+		gantry_answer_fail(r, GANTRY_ADMIN_FAILED, "migration %" PRIu64 " is over: %s",
+				   body->id, h->text);
+	else
+		gantry_handover_proceed(h, body->commit);
 }
 
 void gantry_verb_migration_cancel(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,

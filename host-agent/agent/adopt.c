@@ -20,6 +20,7 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/move_in.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
@@ -253,6 +254,20 @@ void gantry_adopt_withhold(struct gantry_session *s)
 	gantry_event_free(&s->guest_timer);
 }
 
+void gantry_adopt_settle(struct gantry_session *s)
+{
+	bool keyed = s->has_key;
+
+	s->unadopted = false;
+	s->awaits_guest = false;
+	drop_kept(s);
+	if (keyed)
+		keep_key(s);
+	else
+		spend_key(s);
+	gantry_journal_touch(s->agent);
+}
+
 void gantry_adopt_attached(struct gantry_session *s)
 {
 	struct gantry_agent *a = s->agent;
@@ -286,6 +301,7 @@ bool gantry_adopt_worker_gone(struct gantry_session *s)
 
 void gantry_adopt_forget(struct gantry_session *s)
 {
+	gantry_seat_forget(s);
 	gantry_move_in_forget(s);
 }
 
@@ -315,4 +331,5 @@ void gantry_adopt_restore(struct gantry_session *s)
 	s->has_key = s->unadopted || take_key(s, "key");
 	if (s->has_key)
 		keep_key(s);
+	gantry_seat_restore(s);
 }

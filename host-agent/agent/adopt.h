@@ -33,6 +33,8 @@ void gantry_adopt_expect(struct gantry_session *s, const uint8_t key[16]);
 void gantry_adopt_await(struct gantry_session *s);
 /* It may not be taken over until it is awaited again: it is to go on to another host. */
 void gantry_adopt_withhold(struct gantry_session *s);
+/* It is not for who has the key any more, but for the guest that it has; its key, if that has asked for one, goes on. */
+void gantry_adopt_settle(struct gantry_session *s);
 /* Its worker has it: its program is welcome. */
 void gantry_adopt_attached(struct gantry_session *s);
 /* The worker of one that nobody has yet is gone: true, and it is held again. */

@@ -19,8 +19,11 @@
 /* Packets of worker.proto; Configure and Ready carry it. */
 #define GANTRY_WORKER_PROTOCOL 1u
 /* Names under which descriptors are kept: keep.h. */
-#define GANTRY_KEEP_VERSION 2u
-/* 1: without keys of sessions (GANTRY_KEPT_KEY, GANTRY_KEPT_HEIR); read as it is. */
+#define GANTRY_KEEP_VERSION 3u
+/*
+ * 1: without keys of sessions (GANTRY_KEPT_KEY, GANTRY_KEPT_HEIR); 2: without machines that bring their sessions along
+ * (GANTRY_KEPT_SEATED, GANTRY_KEPT_COMING). Both are read as they are.
+ */
 #define GANTRY_KEEP_VERSION_OLDEST 1u
 /* RUNDIR/journal: journal.h. */
 #define GANTRY_JOURNAL_VERSION 1u

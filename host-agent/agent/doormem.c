@@ -20,6 +20,7 @@
 #include "host-agent/agent/channel.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -32,6 +33,7 @@
 
 #define DESKS_OFF      4096u
 #define DATA_OFF       GANTRY_SEGMENT_HEAP_ALIGN
+#define COMING_NS      (120 * GANTRY_NS_PER_S) /* after a restart */
 #define MAPPED_BYTES   (DESKS_OFF + GANTRY_DOORMEM_DESKS * GANTRY_DOORMEM_DESK_BYTES)
 #define DEALINGS_MOST  256u
 #define DEALINGS_PER_S 1000u
@@ -330,6 +332,14 @@ static void take_message(struct gantry_desk *d, uint32_t posted)
 	gantry_conn_message(&d->conn, buf, h->len_bytes < sizeof(buf) ? h->len_bytes : sizeof(buf));
 }
 
+/* It goes to another host in the next moments, and whoever claims now is better served there. */
+static bool is_leaving(struct gantry_doormem *m)
+{
+	if (m->leaves_until_ns && gantry_deadline_passed(m->leaves_until_ns))
+		m->leaves_until_ns = 0;
+	return m->leaves_until_ns != 0;
+}
+
 /* Whether there was anything to do with it, and room for it in this second. */
 static bool look_at(struct gantry_desk *d)
 {
@@ -339,7 +349,7 @@ static bool look_at(struct gantry_desk *d)
 	uint32_t posted;
 
 	if (generation != d->seen) {
-		bool welcome = d->mem->state == GANTRY_DOORMEM_OPEN;
+		bool welcome = d->mem->state == GANTRY_DOORMEM_OPEN && !is_leaving(d->mem);
 
 		if ((claimed && !welcome && !d->open) || !budget_take(&d->mem->dealings))
 			return false;
@@ -364,6 +374,8 @@ unsigned gantry_doormem_look(struct gantry_doormem *m)
 {
 	unsigned found = 0;
 
+	if (m->is_coming)
+		return 0;
 	m->tenant->nlooks++;
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS && !m->abandoned; i++)
 		found += look_at(&m->desks[(m->first + i) % GANTRY_DOORMEM_DESKS]);
@@ -404,6 +416,7 @@ static void write_header(struct gantry_doormem *m)
 		.bytes = m->bytes,
 		.epoch = m->epoch,
 		.nvectors = m->nvectors,
+		.host_peer = m->host_peer,
 	};
 
 	gantry_region_copy_in(m->hdr, &line, offsetof(struct gantry_doormem_header, state));
@@ -411,8 +424,52 @@ static void write_header(struct gantry_doormem *m)
 	gantry_store_release(&m->hdr->state, m->state);
 }
 
+/* ---- machines that bring their sessions along ---- */
+
+void gantry_doormem_await(struct gantry_doormem *m, uint64_t until_ns)
+{
+	m->is_coming = true;
+	m->coming_until_ns = until_ns;
+	gantry_keep(m->agent, m->fd, GANTRY_KEPT_COMING, (unsigned long long)m->id);
+}
+
+void gantry_doormem_came(struct gantry_doormem *m)
+{
+	m->is_coming = false;
+	gantry_keep_drop(m->agent, GANTRY_KEPT_COMING, (unsigned long long)m->id);
+	write_header(m);
+	gantry_doormem_resume(m);
+}
+
+void gantry_doormem_become(struct gantry_doormem *m, uint64_t epoch)
+{
+	unsigned long long id = m->id;
+
+	gantry_keep_drop(m->agent, GANTRY_KEPT_DOORMEM, id, m->tenant->slot, m->nvectors,
+			 (unsigned long long)m->epoch);
+	m->epoch = epoch;
+	if (epoch > m->agent->last_doormem_epoch)
+		m->agent->last_doormem_epoch = epoch;
+	gantry_keep(m->agent, m->fd, GANTRY_KEPT_DOORMEM, id, m->tenant->slot, m->nvectors,
+		    (unsigned long long)epoch);
+	write_header(m);
+}
+
+/* Who was to say which sessions it has has fallen silent: what its programs had is lost. */
+static void come_alone(struct gantry_doormem *m)
+{
+	gantry_event(m->agent, "machine-came-alone", m->tenant, NULL, NULL,
+		     "machine %llu: nobody has said which sessions it brings along",
+		     (unsigned long long)m->id);
+	gantry_doormem_came(m);
+}
+
 void gantry_doormem_beat(struct gantry_doormem *m)
 {
+	if (m->is_coming && m->nseating == 0 && gantry_deadline_passed(m->coming_until_ns))
+		come_alone(m);
+	if (m->is_coming)
+		return;
 	m->heartbeat++;
 	gantry_store_relaxed(&m->hdr->heartbeat, m->heartbeat);
 	gantry_store_relaxed(&m->hdr->state, m->state);
@@ -491,6 +548,15 @@ void gantry_doormems_end(struct gantry_tenant *t)
 	t->nsessions--;
 }
 
+/* Its machine has gone where it is about to go: it is held, until somebody says whether the machine has arrived. */
+static void let_follow(struct gantry_conn *c)
+{
+	struct gantry_handover *h = gantry_handover_staged(c->session);
+
+	gantry_conn_close(c);
+	gantry_handover_proceed(h, false);
+}
+
 static void end_all(struct gantry_doormem *m, int status, const char *text)
 {
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
@@ -498,7 +564,9 @@ static void end_all(struct gantry_doormem *m, int status, const char *text)
 
 		if (!m->desks[i].open)
 			continue;
-		if (c->session)
+		if (m->has_hung_up && c->session && gantry_handover_staged(c->session))
+			let_follow(c);
+		else if (c->session)
 			gantry_detach(c->session, status, text);
 		else
 			gantry_conn_refuse(c, status, text);
@@ -538,6 +606,7 @@ static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32
 	m->tenant = t;
 	m->id = id;
 	m->nvectors = nvectors;
+	m->host_peer = GANTRY_DOORMEM_HOST_PEER;
 	m->state = GANTRY_DOORMEM_ABSENT; /* until the machine has it */
 	m->fd = m->seek_fd = -EBADF;
 	gantry_list_init(&m->clearing_link);
@@ -663,6 +732,20 @@ static void take_drain(struct gantry_doormem *m)
 	gantry_keep(m->agent, m->fd, "%s", name);
 }
 
+/* As long again as it takes to be told. */
+static void take_coming(struct gantry_doormem *m)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	/* it fits */
+	(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_COMING, (unsigned long long)m->id);
+	fd = gantry_store_take(&m->agent->handed, name);
+	gantry_fd_close(fd);
+	if (fd >= 0)
+		gantry_doormem_await(m, gantry_deadline_ns((int64_t)COMING_NS));
+}
+
 int gantry_doormem_restore(struct gantry_tenant *t, uint64_t id, uint32_t nvectors, uint64_t epoch,
 			   int fd, struct gantry_doormem **ret_mem, struct gantry_err *err)
 {
@@ -686,12 +769,16 @@ int gantry_doormem_restore(struct gantry_tenant *t, uint64_t id, uint32_t nvecto
 		return r;
 	}
 	m->heartbeat = gantry_load_relaxed(&m->hdr->heartbeat); /* it has to grow, no more */
+	/* What our predecessor told its hypervisor: a machine that wrote there misses its own doorbells. */
+	if (gantry_load_relaxed(&m->hdr->host_peer) == GANTRY_DOORMEM_OWN_PEER)
+		m->host_peer = GANTRY_DOORMEM_OWN_PEER;
 	t->host_mem_used += m->bytes;
 	t->ndoormems++;
 	if (epoch > t->agent->last_doormem_epoch)
 		t->agent->last_doormem_epoch = epoch;
 	keep_all(m);
 	take_drain(m);
+	take_coming(m);
 	*ret_mem = m;
 	return 0;
 }

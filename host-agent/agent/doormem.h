@@ -58,9 +58,17 @@ struct gantry_doormem {
 	uint64_t epoch;
 	uint64_t bytes;
 	uint32_t nvectors;
+	uint32_t
+		host_peer; /* our id on the ivshmem wire; of an earlier agent's memory perhaps another */
 	uint32_t state; /* enum gantry_doormem_state */
 	bool abandoned; /* no machine has it any more */
 	bool is_ending; /* and no session: it goes when it is clean */
+	bool has_hung_up; /* its hypervisor has ended: sessions that are about to follow it are not lost */
+	/* seat.h */
+	bool is_coming; /* QEMU fills it: nothing is read or written */
+	uint64_t coming_until_ns;
+	uint32_t nseating;	  /* sessions on their way to their seats */
+	uint64_t leaves_until_ns; /* nobody new comes in; 0: as usual */
 	int fd;
 	int seek_fd; /* the same, with a position of its own: nobody else can hold the lock of that */
 	int bells[GANTRY_DOORMEM_MAX_VECTORS];	 /* the host's doorbells: the machine rings */
@@ -113,6 +121,15 @@ uint32_t gantry_doormem_claims(const struct gantry_doormem *m);
 void gantry_doormem_reap(struct gantry_doormem *m);
 /* Memories of @t that only wait to be clean go at once, however long that takes. */
 void gantry_doormems_end(struct gantry_tenant *t);
+
+/* ---- machines that bring their sessions along: seat.h ---- */
+
+/* It is COMING, until gantry_doormem_came(), or @until_ns: then it is served as one that has come with nothing. */
+void gantry_doormem_await(struct gantry_doormem *m, uint64_t until_ns);
+/* It has been another host's under this epoch, which its machine knows. */
+void gantry_doormem_become(struct gantry_doormem *m, uint64_t epoch);
+/* Its sessions have their seats: it is open. */
+void gantry_doormem_came(struct gantry_doormem *m);
 
 /* ---- sessions in it ---- */
 

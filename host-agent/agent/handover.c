@@ -148,6 +148,13 @@ const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
 	return NULL;
 }
 
+struct gantry_handover *gantry_handover_staged(const struct gantry_session *s)
+{
+	struct gantry_handover *h = gantry_handover_of(s);
+
+	return h && h->is_staged && !h->is_incoming ? h : NULL;
+}
+
 bool gantry_handover_is_offered(const struct gantry_session *s)
 {
 	const struct gantry_handover *h = gantry_handover_of(s);
@@ -164,6 +171,10 @@ const char *gantry_handover_phase_name(const struct gantry_handover *h)
 		[GANTRY_HANDOVER_FAILED] = "failed",
 	};
 
+	if (h->is_staged && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
+		return "prepared";
+	if (h->is_staged && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING)
+		return "ready";
 	return names[h->phase];
 }
 

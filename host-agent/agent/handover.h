@@ -72,6 +72,12 @@ struct gantry_handover {
 	uint64_t owned_bytes; /* resident, when it began */
 	uint32_t rounds;
 	bool was_still; /* its devices had nothing at the look before */
+	/* Staged: it is copied ahead, and then goes in step with its machine, as somebody says who knows of that. */
+	bool is_staged;
+	bool is_ready;	  /* only what is written from now on is left to copy */
+	bool is_prepared; /* held still, and all of it is there */
+	bool may_hold;
+	bool may_commit;
 };
 
 /* ---- handover.c ---- */
@@ -108,9 +114,20 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 
 /* ---- handover_out.c ---- */
 
-/* 0 and *ret_id; else an exit code of gantryctl with a sentence. @bandwidth: bytes a second; 0: all there is. */
-int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t bandwidth, bool dry,
+struct gantry_handover_ask {
+	const char *to;
+	uint64_t bandwidth; /* bytes a second; 0: all there is */
+	bool is_dry;
+	bool is_staged;
+};
+
+/* 0 and *ret_id; else an exit code of gantryctl with a sentence. */
+int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover_ask *ask,
 			  uint64_t *ret_id, struct gantry_err *err);
+/* Of a staged one: its machine stands still, so that it may be held; with @commit, the machine is there, so that it may go. */
+void gantry_handover_proceed(struct gantry_handover *h, bool commit);
+/* The staged one of @s that is not over; NULL: there is none. */
+struct gantry_handover *gantry_handover_staged(const struct gantry_session *s);
 /* 0; else an exit code with a sentence: it is over, or offered already. */
 int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err);
 /*

@@ -30,6 +30,7 @@
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -182,8 +183,10 @@ static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
 	gantry_ledger_close(&staging);
 	if (r == 0 && (image->flags & GANTRY_IMAGE_RELAYED))
 		r = keep_nonce(s, image->nonce);
-	if (r == 0 && (image->flags & GANTRY_IMAGE_KEYED))
+	if (r == 0 && (image->flags & (GANTRY_IMAGE_KEYED | GANTRY_IMAGE_SEATED)))
 		gantry_adopt_expect(s, image->nonce);
+	if (r == 0 && (image->flags & GANTRY_IMAGE_SEATED))
+		gantry_seat_expect(s, image->flags & GANTRY_IMAGE_KEYED);
 	fds[0] = s->segment_fd;
 	fds[1] = s->slab_fd;
 	fds[2] = h->staging_fd;
@@ -433,11 +436,13 @@ static void set_positions(struct gantry_session *s)
 		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
 		uint64_t area = layout->queues_off + (uint64_t)i * layout->queue_stride_bytes;
 
-		put_u64(s, area + offsetof(struct gantry_queue_area, tail), q->taken);
+		/* One that comes with its machine has not heard of any of this, and has put what it has put. */
+		if (!s->is_seated)
+			put_u64(s, area + offsetof(struct gantry_queue_area, tail), q->taken);
 		put_u64(s, area + offsetof(struct gantry_queue_area, head), q->taken);
 		put_u64(s, area + offsetof(struct gantry_queue_area, done), q->done);
 		put_u64(s, area + offsetof(struct gantry_queue_area, nfailed), q->nfailed);
-		if (s->unadopted) /* threads of another process on another host */
+		if (s->unadopted && !s->is_seated) /* threads of another process on another host */
 			put(s, area + offsetof(struct gantry_queue_area, waiters), &(uint32_t){ 0 },
 			    sizeof(uint32_t));
 	}

@@ -24,12 +24,14 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/recover.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/upgrade.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/monitor/store.h"
+#include "host-agent/shared/wake.h"
 
 #define ROUNDS_MAX     8u
 #define PAUSE_NS       (50 * GANTRY_NS_PER_MS)
@@ -38,6 +40,7 @@
 #define ASK_FIRST_NS   (200 * GANTRY_NS_PER_MS)
 #define ASK_LATER_NS   (10 * GANTRY_NS_PER_S)
 #define ASKED_OFTEN_NS (30 * GANTRY_NS_PER_S)
+#define DECIDE_NS      (120 * GANTRY_NS_PER_S) /* who knows of its machine says whether it is there */
 
 static void step(struct gantry_handover *h, enum gantry_handover_event event);
 
@@ -84,7 +87,7 @@ static bool waits_to_be_adopted(const struct gantry_session *s)
 	return s->phase == GANTRY_PHASE_HELD && s->unadopted && s->awaits_guest;
 }
 
-static int movable(const struct gantry_session *s, struct gantry_err *err)
+static int movable(const struct gantry_session *s, bool staged, struct gantry_err *err)
 {
 	unsigned long long id = s->id;
 
@@ -105,7 +108,7 @@ static int movable(const struct gantry_session *s, struct gantry_err *err)
 		(void)gantry_err_set(err, -EBUSY, "session %llu is not attached just now", id);
 		return GANTRY_ADMIN_BUSY;
 	}
-	if (!s->is_relayed && !s->has_key) {
+	if (!s->is_relayed && !s->has_key && !s->is_seated && !(staged && s->doormem)) {
 		(void)gantry_err_set(
 			err, -ENOTSUP,
 			"session %llu cannot go: its guest shares memory with this host and has "
@@ -119,6 +122,14 @@ static int movable(const struct gantry_session *s, struct gantry_err *err)
 				     "session %llu has its worker together with others: only "
 				     "isolated ones go to another host",
 				     id);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
+	if (staged && s->doormem && s->wake != GANTRY_SESSION_WAKE_NONE) {
+		(void)gantry_err_set(
+			err, -ENOTSUP,
+			"session %llu cannot go with its machine: its program is woken by %s "
+			"of this host's device, and does not poll",
+			id, s->wake == GANTRY_SESSION_WAKE_EVENTFD ? "an interrupt" : "a port");
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
 	return buffers_movable(s, err);
@@ -181,6 +192,18 @@ static uint64_t resident_bytes(const struct gantry_session *s)
 	return sum;
 }
 
+/* How its guest comes back. */
+static uint32_t flags_of(const struct gantry_handover *h, const struct gantry_session *s)
+{
+	bool is_seated = s->is_seated || (h->is_staged && s->doormem);
+
+	if (s->is_relayed)
+		return GANTRY_IMAGE_RELAYED;
+	if (is_seated)
+		return GANTRY_IMAGE_SEATED | (s->has_key ? GANTRY_IMAGE_KEYED : 0);
+	return GANTRY_IMAGE_KEYED;
+}
+
 static void fill_image(const struct gantry_handover *h, const struct gantry_session *s,
 		       struct gantry_image_session *image)
 {
@@ -200,11 +223,13 @@ static void fill_image(const struct gantry_handover *h, const struct gantry_sess
 		.epoch = s->ledger.hdr->epoch,
 		.resident_bytes = resident_bytes(s),
 		.attached_unix_ns = s->attached_unix_ns,
-		.flags = s->is_relayed ? GANTRY_IMAGE_RELAYED : GANTRY_IMAGE_KEYED,
+		.flags = flags_of(h, s),
 		.inflight = s->ledger.hdr->inflight,
 		.ndevices = a->ndevices,
 	};
-	memcpy(image->nonce, s->nonce, sizeof(image->nonce));
+	/* Where there is none, what nobody knows. */
+	memcpy(image->nonce, image->flags == GANTRY_IMAGE_SEATED ? h->nonce : s->nonce,
+	       sizeof(image->nonce));
 	memcpy(image->token, h->token, sizeof(image->token));
 	memcpy(image->program, s->program, sizeof(image->program));
 	/* they fit */
@@ -234,6 +259,10 @@ static void stay(struct gantry_handover *h)
 	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
 	if (s->is_relayed && !s->conn)
 		gantry_vsock_await(s);
+	if (h->is_staged && s->doormem && !s->conn) { /* its machine has left, and may come back */
+		gantry_seat_await(s);
+		return;
+	}
 	if (s->phase != GANTRY_PHASE_HELD)
 		return;
 	if (!s->is_relayed && !s->conn) { /* gone since an agent before us offered it */
@@ -315,6 +344,51 @@ static void hold(struct gantry_handover *h)
 	h->phase = GANTRY_HANDOVER_DRAINING;
 	gantry_session_hold(s);
 	look_at_queues(h);
+}
+
+/* Nobody says what has become of its machine: it stays. */
+static void too_late(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_handover *h = arg;
+
+	(void)fd;
+	(void)what;
+	h->code = GANTRY_ADMIN_FAILED;
+	(void)gantry_str_format(
+		h->text, sizeof(h->text), /* it fits */
+		"nobody has said within %u s whether its machine is at the other host",
+		(unsigned int)(DECIDE_NS / GANTRY_NS_PER_S));
+	step(h, GANTRY_HANDOVER_CANCEL);
+}
+
+static void prepared(struct gantry_handover *h)
+{
+	h->is_prepared = true;
+	if (!h->is_staged || h->may_commit)
+		step(h, GANTRY_HANDOVER_PREPARED);
+	else if (gantry_timer_set(h->agent, &h->timer, DECIDE_NS, too_late, h) < 0)
+		step(h, GANTRY_HANDOVER_CANCEL);
+}
+
+static void ready(struct gantry_handover *h)
+{
+	h->is_ready = true;
+	if (!h->is_staged || h->may_hold)
+		hold(h);
+}
+
+void gantry_handover_proceed(struct gantry_handover *h, bool commit)
+{
+	bool was_allowed = h->may_hold;
+
+	if (gantry_handover_is_over(h) || h->state != GANTRY_SOURCE_OWNER)
+		return;
+	h->may_hold = true;
+	h->may_commit |= commit;
+	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
+		hold(h);
+	else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
+		step(h, GANTRY_HANDOVER_PREPARED);
 }
 
 bool gantry_handover_worker_gone(struct gantry_session *s)
@@ -430,12 +504,12 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_FREEZE:
 		if (h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
-			hold(h);
+			ready(h);
 		break;
 	case GANTRY_MOVER_PREPARED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_PREPARED);
 		if (h->phase == GANTRY_HANDOVER_STILL)
-			step(h, GANTRY_HANDOVER_PREPARED);
+			prepared(h);
 		break;
 	case GANTRY_MOVER_OWNED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_OWNED);
@@ -523,15 +597,17 @@ static int spawn(struct gantry_handover *h, struct gantry_session *s, uint64_t b
 	/* For guests that come back to the old host's door; a key is nobody's business here once it has gone. */
 	if (s->is_relayed)
 		memcpy(h->nonce, s->nonce, sizeof(h->nonce));
+	else
+		memset(h->nonce, 0, sizeof(h->nonce));
 	return gantry_mover_spawn(h->agent, &start, fds, fds[3] >= 0 ? 4 : 3, &out_events, h,
 				  &h->mover, err);
 }
 
-int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t bandwidth, bool dry,
+int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover_ask *ask,
 			  uint64_t *ret_id, struct gantry_err *err)
 {
 	struct gantry_handover *h;
-	int r = movable(s, err);
+	int r = movable(s, ask->is_staged, err);
 
 	if (r != 0)
 		return r;
@@ -542,28 +618,33 @@ int gantry_handover_begin(struct gantry_session *s, const char *to, uint64_t ban
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
 	h = gantry_handover_new(s->agent, false);
-	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token)) {
+	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token) ||
+	    getrandom(h->nonce, sizeof(h->nonce), 0) != (ssize_t)sizeof(h->nonce)) {
 		(void)gantry_err_set(err, -ENOMEM, "no memory for a migration");
 		return GANTRY_ADMIN_FAILED;
 	}
 	h->session_id = s->id;
-	h->is_dry = dry;
+	h->is_dry = ask->is_dry;
+	h->is_staged = ask->is_staged;
 	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), s->tenant->conf.name); /* it fits */
-	if (parse_host(h, to) < 0) {
-		gantry_handover_finish(h, GANTRY_ADMIN_USAGE, "%.60s is no HOST or HOST:PORT", to);
+	if (parse_host(h, ask->to) < 0) {
+		gantry_handover_finish(h, GANTRY_ADMIN_USAGE, "%.60s is no HOST or HOST:PORT",
+				       ask->to);
 		(void)gantry_err_set(err, -EINVAL, "%s", h->text);
 		return GANTRY_ADMIN_USAGE;
 	}
-	if (spawn(h, s, bandwidth, err) < 0) {
+	if (spawn(h, s, ask->bandwidth, err) < 0) {
 		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err->text);
 		return GANTRY_ADMIN_FAILED;
 	}
-	if (s->unadopted && !dry)
+	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
 	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
 		     (unsigned long long)h->id, h->host, h->port,
-		     dry ? ", to see whether it could" : "");
+		     h->is_dry	    ? ", to see whether it could"
+		     : h->is_staged ? ", with its machine"
+				    : "");
 	*ret_id = h->id;
 	gantry_journal_touch(h->agent); /* numbers go on after a restart */
 	return 0;

@@ -20,6 +20,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
 #include "proto/vocab.h"
@@ -40,17 +41,17 @@ static void look(struct gantry_machine *m);
 unsigned gantry_ivshmem_handshake(const struct gantry_doormem *m,
 				  struct gantry_ivshmem_message msgs[GANTRY_IVSHMEM_MAX_MESSAGES])
 {
+	const int64_t machine = m->host_peer == GANTRY_DOORMEM_HOST_PEER ? GANTRY_DOORMEM_OWN_PEER
+									 : GANTRY_DOORMEM_HOST_PEER;
 	unsigned n = 0;
 
 	msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_IVSHMEM_VERSION, -EBADF };
-	msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_IVSHMEM_MACHINE_ID, -EBADF };
+	msgs[n++] = (struct gantry_ivshmem_message){ machine, -EBADF };
 	msgs[n++] = (struct gantry_ivshmem_message){ -1, m->fd };
 	for (uint32_t i = 0; i < m->nvectors; i++)
-		msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_DOORMEM_HOST_PEER,
-							     m->bells[i] };
+		msgs[n++] = (struct gantry_ivshmem_message){ m->host_peer, m->bells[i] };
 	for (uint32_t i = 0; m->interrupts && i < m->nvectors; i++)
-		msgs[n++] = (struct gantry_ivshmem_message){ GANTRY_IVSHMEM_MACHINE_ID,
-							     m->vectors[i] };
+		msgs[n++] = (struct gantry_ivshmem_message){ machine, m->vectors[i] };
 	return n;
 }
 
@@ -284,6 +285,7 @@ static void machine_gone(struct gantry_machine *m, const char *why)
 {
 	gantry_event(m->agent, "machine-gone", m->tenant, NULL, NULL, "machine %llu, pid %d: %s",
 		     (unsigned long long)m->mem->id, (int)m->pid, why);
+	m->mem->has_hung_up = true;
 	end_machine(m, GANTRY_E_CLOSED, "the machine is gone");
 }
 
@@ -427,6 +429,7 @@ static void come_in(struct gantry_machine *m, int fd)
 		     "machine %llu, pid %d uid %u, has %llu bytes and %u vectors",
 		     (unsigned long long)m->mem->id, (int)m->pid, m->uid,
 		     (unsigned long long)m->mem->bytes, m->mem->nvectors);
+	gantry_seat_came(m);
 	send_rest(m);
 }
 
@@ -529,6 +532,8 @@ void gantry_ivshmem_close(struct gantry_tenant *t, int status, const char *text)
 
 uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t)
 {
+	if (t->expected.until_ns && !gantry_deadline_passed(t->expected.until_ns))
+		return t->expected.bytes;
 	return t->ivshmem_bytes ? t->ivshmem_bytes : t->conf.ivshmem_bytes;
 }
 

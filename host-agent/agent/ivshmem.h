@@ -37,7 +37,6 @@ struct gantry_agent;
 struct gantry_tenant;
 
 #define GANTRY_IVSHMEM_VERSION	    0
-#define GANTRY_IVSHMEM_MACHINE_ID   1 /* the host's is GANTRY_DOORMEM_HOST_PEER */
 #define GANTRY_IVSHMEM_MAX_MESSAGES (3u + 2u * GANTRY_DOORMEM_MAX_VECTORS)
 
 /* A message: a number of 8 bytes, little-endian, and a descriptor or none (negative). */

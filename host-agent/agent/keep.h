@@ -34,6 +34,10 @@ struct gantry_agent;
 #define GANTRY_KEPT_KEY	 "s/%llx/key/%s"
 #define GANTRY_KEPT_HEIR "s/%llx/heir/%s"
 
+/* A session that waits for its machine (seat.h). And the door memory of a machine that is to bring sessions along. */
+#define GANTRY_KEPT_SEATED "s/%llx/seated"
+#define GANTRY_KEPT_COMING "m/%llx/coming"
+
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -73,6 +74,18 @@ static int copy(const struct gantry_moving *m, uint64_t at, uint64_t bytes)
 	return r;
 }
 
+/* Something else lies there, and what never had bytes of ours is to be zero. At most a piece of it, to *@to. */
+static int clear(const struct gantry_moving *m, uint64_t from, uint64_t *to)
+{
+	uint64_t bytes = GANTRY_MIN(*to - from, PIECE_BYTES);
+
+	*to = from + bytes;
+	return bytes == 0 || fallocate(m->place.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       (off_t)(m->place.off + from), (off_t)bytes) == 0
+		       ? 0
+		       : -errno;
+}
+
 /*
  * From *@at to what is the next to have bytes; what never had any is zero at both ends. -ENXIO: there is no more.
  */
@@ -90,12 +103,22 @@ static int skip_hole(const struct gantry_moving *m, uint64_t *at)
 
 static int copy_piece(struct gantry_moving *m)
 {
-	uint64_t left;
-	int r = skip_hole(m, &m->at);
+	const uint64_t end = m->session->shape.segment.segment_bytes;
+	uint64_t left, at = m->at;
+	int r = skip_hole(m, &at);
 
-	if (r < 0)
+	if (r == -ENXIO && m->place.is_used)
+		at = end;
+	else if (r < 0)
 		return r;
-	left = m->session->shape.segment.segment_bytes - m->at;
+	if (m->place.is_used && at > m->at) {
+		const uint64_t from = m->at;
+
+		m->at = at;
+		return clear(m, from, &m->at);
+	}
+	m->at = at;
+	left = end - m->at;
 	r = copy(m, m->at, GANTRY_MIN(left, PIECE_BYTES));
 	m->at += GANTRY_MIN(left, PIECE_BYTES);
 	return r;

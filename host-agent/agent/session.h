@@ -56,6 +56,7 @@ struct gantry_session_place {
 	int bell_fd;
 	uint32_t wake; /* enum gantry_session_wake */
 	int wake_fd;   /* negative: none */
+	bool is_used;  /* something else lies there: what the session has never had is cleared */
 };
 
 struct gantry_session {
@@ -104,7 +105,9 @@ struct gantry_session {
 	bool is_adopted;   /* it began on another host */
 	bool awaits_guest; /* who comes with the nonce is its guest */
 	bool has_key;	   /* nonce is a key that its guest asked for; see adopt.h */
+	bool is_seated;	   /* unadopted, and its guest comes with its machine: seat.h */
 	bool unadopted;	   /* arrived, and no program has it yet: it is held, or being taken over */
+	struct gantry_doormem *seating; /* that it is on its way into, to its seat: seat.c */
 	struct gantry_moving
 		*moving; /* move_in.c: its segment is on the way to where its new guest shares it */
 	uint64_t guest_session; /* is_adopted: its number as the guest knows it */

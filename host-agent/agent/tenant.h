@@ -27,6 +27,13 @@ struct gantry_worker_class;
 
 #define GANTRY_FAULTS_KEPT 3u
 
+/* A machine that is to come with its sessions: seat.h. */
+struct gantry_seat_expected {
+	uint64_t until_ns; /* 0: none is */
+	uint64_t bytes;
+	char uuid[40];
+};
+
 struct gantry_tenant {
 	struct gantry_list link;
 	struct gantry_agent *agent;
@@ -46,8 +53,9 @@ struct gantry_tenant {
 	char ivshmem_state[160];   /* why that door is not open, if it should be */
 	uint64_t ivshmem_bytes;	   /* of the next machine's memory; 0: as configured */
 	struct gantry_drain drain; /* no machine comes in, no new session of those that are there */
-	struct gantry_list machines; /* struct gantry_machine */
-	int wake_fd;		     /* channel.c's */
+	struct gantry_list machines;	      /* struct gantry_machine */
+	struct gantry_seat_expected expected; /* a machine that brings its sessions along */
+	int wake_fd;			      /* channel.c's */
 	struct event *wake_event;
 	char wake_path[GANTRY_AGENT_PATH];
 	struct gantry_list channels;

@@ -140,7 +140,7 @@ void gantry_vm_qemu_options(const struct gantry_vm_device_text *device, FILE *ou
 			tenant, tenant);
 	else
 		fprintf(out,
-			" -device ivshmem-doorbell,id=gantry-shm-%s,chardev=gantry-%s,vectors=%u",
+			" -device ivshmem-doorbell,id=gantry-shm-%s,chardev=gantry-%s,vectors=%u,master=on",
 			tenant, tenant, device->vectors);
 	if (!device->cid && device->wake)
 		put_port(device, out);

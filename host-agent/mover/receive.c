@@ -13,8 +13,10 @@
 #include "host-agent/mover/mover.h"
 #include "host-agent/mover/store.h"
 
-#define ANSWER_NS   (30 * GANTRY_NS_PER_S)
-#define SILENCE_NS  (600 * GANTRY_NS_PER_S) /* a source waits for a task of the session to end */
+#define ANSWER_NS (30 * GANTRY_NS_PER_S)
+#define SILENCE_NS \
+	(3600 *    \
+	 GANTRY_NS_PER_S) /* a source waits for a task of the session to end, or for its machine */
 #define LET_END_NS  (500 * GANTRY_NS_PER_MS)
 #define DRAIN_BYTES (64u << 10)
 

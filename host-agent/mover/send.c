@@ -12,7 +12,8 @@
 
 #define ANSWER_NS (30 * GANTRY_NS_PER_S)
 #define FREEZE_NS \
-	(600 * GANTRY_NS_PER_S)	 /* a task that runs is waited for; the agent gives up first */
+	(3600 *   \
+	 GANTRY_NS_PER_S) /* a task that runs is waited for, or a machine; the agent gives up first */
 #define LOOK_EVERY    (8u << 20) /* bytes between looks at the agent */
 #define TELL_EVERY_NS (200 * GANTRY_NS_PER_MS)
 #define STAGE_BYTES   (16u << 10) /* a record of TLS */
@@ -224,7 +225,7 @@ static int hand_over(struct sender *s)
 		return -1;
 	gantry_failpoint(GANTRY_FAILPOINT_SEND_PREPARED);
 	gantry_mover_tell_kind(s->m, GANTRY_MOVER_PREPARED);
-	if (gantry_mover_hear(s->m, &msg, commit, ANSWER_NS) != 0)
+	if (gantry_mover_hear(s->m, &msg, commit, FREEZE_NS) != 0)
 		return s->m->err.text[0] ? -1 : gantry_mover_fail(s->m, 1, "no decision came");
 	gantry_failpoint(GANTRY_FAILPOINT_SEND_COMMIT);
 	if (gantry_mover_say(s->m, GANTRY_MOVER_COMMIT, token, 0, NULL) < 0)

@@ -126,6 +126,7 @@ static int add_door(const struct gantry_libraries *lib, struct gantry_vm_domain 
 	*door = (struct gantry_vm_door){ .transport = transport };
 	(void)number(attribute(child(node, "cid"), "address"), UINT32_MAX, &cid);
 	door->cid = cid;
+	door->is_master = strcmp(attribute(node, "role"), "master") == 0;
 	door->has_address = read_address(node, &door->address);
 	if (gantry_str_copy(door->tenant, sizeof(door->tenant), tenant) < 0 ||
 	    gantry_str_copy(door->alias, sizeof(door->alias),

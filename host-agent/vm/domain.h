@@ -45,6 +45,7 @@ struct gantry_vm_door {
 		[GANTRY_VM_TEXT]; /* "" in a persistent definition, where it has none of its own */
 	char socket[GANTRY_VM_TEXT]; /* ivshmem */
 	uint32_t cid;		     /* vsock */
+	bool is_master; /* ivshmem: libvirt may migrate it. Whether QEMU may is QEMU's to say */
 	bool has_address;
 	struct gantry_vm_address address;
 	char *xml; /* the element, as libvirt wrote it; owned */

@@ -36,6 +36,7 @@
 	F(virDomainDetachDeviceFlags)         \
 	F(virDomainDetachDeviceAlias)         \
 	F(virDomainMigrate3)                  \
+	F(virDomainResume)                    \
 	F(virDomainGetJobStats)               \
 	F(virDomainAbortJob)                  \
 	F(virTypedParamsAddString)            \

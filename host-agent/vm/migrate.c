@@ -120,6 +120,14 @@ static int read_options(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 	t->how.persistent = gantry_ctl_option(ctl, "persistent");
 	t->how.undefine = gantry_ctl_option(ctl, "undefine-source");
 	t->how.show = !ctl->json && isatty(STDERR_FILENO);
+	if (gantry_ctl_option(ctl, "attached"))
+		t->asked_way = GANTRY_VM_ATTACHED;
+	if (gantry_ctl_option(ctl, "detached")) {
+		if (t->asked_way == GANTRY_VM_ATTACHED)
+			return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+					       "--attached and --detached are two ways; say one");
+		t->asked_way = GANTRY_VM_DETACHED;
+	}
 	r = read_agents(t, ctl);
 	if (!r)
 		r = read_numbers(t, ctl);
@@ -163,6 +171,7 @@ static void end_sides(struct gantry_vm_trip *t)
 		gantry_vm_fini(&t->there.vm);
 	gantry_ctl_fini(&t->here.ctl);
 	gantry_ctl_fini(&t->there.ctl);
+	gantry_vm_trip_forget_seats(t);
 	free(t->how.xml);
 	free(t->own_xml);
 }
@@ -182,6 +191,14 @@ static uint64_t pause_ns(const struct gantry_vm_trip *t)
 	return longest_ns;
 }
 
+/* The machine's: in the attached way it stands still until its sessions sit. */
+static uint64_t downtime_ns(const struct gantry_vm_trip *t)
+{
+	return t->moved.stopped_ns && t->resumed_ns > t->moved.stopped_ns
+		       ? t->resumed_ns - t->moved.stopped_ns
+		       : t->moved.downtime_ns;
+}
+
 static void note_to(struct gantry_vm_trip *t, struct gantry_vm_side *side, const char *host,
 		    const char *outcome, const char *text)
 {
@@ -195,7 +212,7 @@ static void note_to(struct gantry_vm_trip *t, struct gantry_vm_side *side, const
 	note.text = (char *)text;
 	note.pause_ns = pause_ns(t);
 	note.total_ns = t->moved.total_ns;
-	note.downtime_ns = t->moved.downtime_ns;
+	note.downtime_ns = downtime_ns(t);
 	request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_VM_MIGRATION_NOTE;
 	request.vm_migration_note = &note;
 	/* One that does not take it has no such event, and that is all. */
@@ -220,7 +237,7 @@ static void describe(const struct gantry_vm_trip *t, bool dry, char *text, size_
 		stay += t->sessions.list[i].stays;
 	gantry_duration_format_rounded(pause_ns(t), pause);
 	gantry_duration_format_rounded(t->moved.total_ns, total);
-	gantry_duration_format_rounded(t->moved.downtime_ns, down);
+	gantry_duration_format_rounded(downtime_ns(t), down);
 	if (t->missing)
 		(void)gantry_str_format(missing, sizeof(missing),
 					"; %zu guests have not come back to theirs yet",
@@ -228,15 +245,18 @@ static void describe(const struct gantry_vm_trip *t, bool dry, char *text, size_
 	if (dry)
 		(void)gantry_str_format(
 			text, cap, /* cut short where names are long */
-			"%s: %.80s would take it, with %zu sessions and %zu doors; %zu programs "
+			"%s: %.80s would take it, with %zu sessions and %zu doors%s; %zu programs "
 			"would have to leave; it stays here",
-			t->domain, t->to, t->sessions.n - stay, t->nluggage, stay);
+			t->domain, t->to, t->sessions.n - stay, t->nluggage,
+			t->attached ? ", which would stay in" : "", stay);
 	else
 		(void)gantry_str_format(
 			text, cap,
 			"%s: is at %.80s, with %zu sessions, which stood still for %s%s; libvirt took "
-			"%s, and the machine stood still for %s",
-			t->domain, t->to, there, pause, missing, total, down);
+			"%s, and the machine stood still for %s%s%s%s",
+			t->domain, t->to, there, pause, missing, total, down,
+			t->attached ? ", with its device in it" : "",
+			t->why_detached.text[0] ? "; " : "", t->why_detached.text);
 }
 
 static int report(const struct gantry_vm_trip *t, struct gantry_ctl *ctl, bool dry)
@@ -252,7 +272,7 @@ static int report(const struct gantry_vm_trip *t, struct gantry_ctl *ctl, bool d
 	object = gantry_ctl_json_new();
 	steps = json_object_new_object();
 	for (int i = 0; i < GANTRY_VM_NSTEPS; i++)
-		json_object_object_add(steps, gantry_vm_step_name((enum gantry_vm_step)i),
+		json_object_object_add(steps, gantry_vm_trip_step_name(t, (enum gantry_vm_step)i),
 				       json_object_new_uint64(t->journey.took_ns[i]));
 	json_object_object_add(object, "ok", json_object_new_boolean(true));
 	json_object_object_add(object, "text", json_object_new_string(text));
@@ -264,6 +284,10 @@ static int report(const struct gantry_vm_trip *t, struct gantry_ctl *ctl, bool d
 			       json_object_new_uint64(t->moved.total_ns));
 	json_object_object_add(object, "libvirt_downtime_ns",
 			       json_object_new_uint64(t->moved.downtime_ns));
+	json_object_object_add(object, "machine_pause_ns", json_object_new_uint64(downtime_ns(t)));
+	json_object_object_add(object, "way",
+			       json_object_new_string(t->attached ? "attached" : "detached"));
+	json_object_object_add(object, "why", json_object_new_string(t->why_detached.text));
 	json_object_object_add(object, "memory_bytes", json_object_new_uint64(t->moved.bytes));
 	json_object_object_add(object, "steps_ns", steps);
 	return gantry_ctl_json_print(ctl, object);
@@ -291,7 +315,7 @@ static void say_halves(struct gantry_vm_trip *t, char *text, size_t cap)
 static int fail(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 {
 	const struct gantry_vm_journey *j = &t->journey;
-	const char *step = gantry_vm_step_name(j->failed);
+	const char *step = gantry_vm_trip_step_name(t, j->failed);
 	char halves[320];
 
 	switch (j->outcome) {
@@ -306,7 +330,7 @@ static int fail(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 		say_halves(t, halves, sizeof(halves));
 		return gantry_ctl_fail(ctl, GANTRY_CTL_HALF,
 				       "%s: %s: %s; it could not be undone (%s: %s): %s", t->domain,
-				       step, j->why.text, gantry_vm_step_name(j->stuck),
+				       step, j->why.text, gantry_vm_trip_step_name(t, j->stuck),
 				       j->stuck_why.text, halves);
 	}
 }
@@ -331,6 +355,23 @@ static int keep_own_xml(struct gantry_vm_trip *t)
 	return t->own_xml ? 0 : gantry_vm_fail(vm, "%s: its definition", t->domain);
 }
 
+/* Which way, where that is ours to say: the device stays in where it can. */
+static int choose_way(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
+{
+	struct gantry_err why = GANTRY_ERR_NONE;
+	int r;
+
+	if (t->asked_way == GANTRY_VM_DETACHED)
+		return 0;
+	r = gantry_vm_trip_may_stay_in(t, &why);
+	t->attached = t->sessions.staged = r == 0;
+	if (r && t->asked_way == GANTRY_VM_ATTACHED)
+		return gantry_ctl_fail(ctl, r, "%s: %s", t->domain, why.text);
+	if (r == GANTRY_CTL_UNSUPPORTED && why.code == -ENOTSUP)
+		t->why_detached = why;
+	return 0;
+}
+
 static int go(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 {
 	bool dry = gantry_ctl_option(ctl, "dry-run");
@@ -338,10 +379,16 @@ static int go(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 
 	if (r)
 		return gantry_ctl_fail(ctl, r, "%s", t->here.said.text);
+	r = choose_way(t, ctl);
+	if (r)
+		return r;
+	if (t->how.show && t->why_detached.text[0])
+		fprintf(stderr, "%s\n", t->why_detached.text);
 	/* Every step has --timeout, there and back; libvirt's has its own. */
 	gantry_vm_watchdog(2 * (t->how.limit_ns + t->drain_ns + t->return_ns) +
 			   2 * GANTRY_VM_NSTEPS * (uint64_t)ctl->timeout_ns);
-	gantry_vm_journey_run(&gantry_vm_trip_ops, t, dry, &t->journey);
+	gantry_vm_journey_run(t->attached ? &gantry_vm_attached_ops : &gantry_vm_trip_ops, t, dry,
+			      &t->journey);
 	if (t->journey.code)
 		return fail(t, ctl);
 	if (!dry)

@@ -27,6 +27,14 @@ struct gantry_vm_luggage {
 	uint64_t bytes; /* of its memory */
 	uint64_t peer;	/* the machine's number at the agent here; 0: it is not connected */
 	bool drained;
+	Gantry__Admin__AdminReply *seats; /* who sits where; attached way */
+};
+
+/* How the device goes along. */
+enum gantry_vm_way {
+	GANTRY_VM_EITHER, /* the check decides */
+	GANTRY_VM_DETACHED,
+	GANTRY_VM_ATTACHED,
 };
 
 struct gantry_vm_trip {
@@ -57,13 +65,34 @@ struct gantry_vm_trip {
 	struct gantry_vm_luggage luggage[GANTRY_VM_DOORS_MAX];
 	struct gantry_vm_moved moved;
 	size_t missing; /* guests that had not come back at the end */
+	enum gantry_vm_way asked_way;
+	bool attached;
+	struct gantry_err why_detached; /* where nobody has asked for it */
+	bool has_tried_seats;		/* and this became of it */
+	int seat_code;
+	struct gantry_err seat_why;
+	bool seated;	/* sessions sit at the machine's door there */
+	bool came_back; /* the machine has been there, and stands still here */
+	uint64_t resumed_ns;
 	struct gantry_vm_journey journey;
 };
 
 /* migrate_check.c */
 gantry_vm_step_fn gantry_vm_trip_check;
 
-/* migrate_steps.c: returns @code; *@err gets what @side said, where that is not 0. */
+/* migrate_attached.c: can the device stay in? An exit code with the reason where it cannot. */
+int gantry_vm_trip_may_stay_in(struct gantry_vm_trip *t, struct gantry_err *err);
+/* What is there differently is written into the definition that goes there. */
+int gantry_vm_trip_rewrite(struct gantry_vm_trip *t, struct gantry_err *err);
+void gantry_vm_trip_forget_seats(struct gantry_vm_trip *t);
+const char *gantry_vm_trip_step_name(const struct gantry_vm_trip *t, enum gantry_vm_step step);
+extern const struct gantry_vm_journey_ops gantry_vm_attached_ops;
+
+/* migrate_steps.c: of both ways */
+gantry_vm_step_fn gantry_vm_trip_bring_back, gantry_vm_trip_await_guests;
+bool gantry_vm_trip_interrupted(void *arg);
+void gantry_vm_trip_tell(void *arg, enum gantry_vm_step step, bool undo);
+/* Returns @code; *@err gets what @side said, where that is not 0. */
 int gantry_vm_said(const struct gantry_vm_side *side, int code, struct gantry_err *err);
 uint64_t gantry_vm_trip_deadline(const struct gantry_vm_trip *t); /* of one step, from now */
 /* Reads the machine as it is now at @side, into side->machine. */

@@ -203,7 +203,7 @@ static int check_sessions(struct gantry_vm_trip *t, struct gantry_err *err)
 			&t->here, gantry_vm_session_ask(s, &s->list[i], gantry_vm_trip_deadline(t)),
 			err);
 
-		s->list[i].stays = r == GANTRY_CTL_UNSUPPORTED && t->has_drain;
+		s->list[i].stays = r == GANTRY_CTL_UNSUPPORTED && t->has_drain && !t->attached;
 		if (r && !s->list[i].stays)
 			return r;
 	}
@@ -228,5 +228,7 @@ int gantry_vm_trip_check(void *arg, struct gantry_err *err)
 		r = check_destination(t, err);
 	if (!r)
 		r = check_sessions(t, err);
+	if (!r && t->attached) /* nobody waits for longer than the machine itself does */
+		return gantry_vm_trip_rewrite(t, err);
 	return r ? r : check_patience(t, err);
 }

@@ -158,7 +158,7 @@ static int find_back(struct gantry_vm_trip *t, struct gantry_err *err)
 	return gantry_vm_said(&t->there, r, err);
 }
 
-static int bring_back(void *arg, struct gantry_err *err)
+int gantry_vm_trip_bring_back(void *arg, struct gantry_err *err)
 {
 	struct gantry_vm_trip *t = arg;
 	int r, back;
@@ -304,7 +304,7 @@ static int take_out_again(void *arg, struct gantry_err *err)
 
 /* ---- return ---- */
 
-static int await_guests(void *arg, struct gantry_err *err)
+int gantry_vm_trip_await_guests(void *arg, struct gantry_err *err)
 {
 	struct gantry_vm_trip *t = arg;
 	uint64_t ns = t->has_return ? t->return_ns : RETURN_LOOK_NS;
@@ -327,20 +327,21 @@ static int await_guests(void *arg, struct gantry_err *err)
 
 /* ---- all of it ---- */
 
-static bool interrupted(void *arg)
+bool gantry_vm_trip_interrupted(void *arg)
 {
 	(void)arg;
 	return gantry_vm_interrupted();
 }
 
-static void tell(void *arg, enum gantry_vm_step step, bool undo)
+void gantry_vm_trip_tell(void *arg, enum gantry_vm_step step, bool undo)
 {
 	struct gantry_vm_trip *t = arg;
 
 	if (step == GANTRY_VM_LEAVE && !undo)
 		gantry_vm_trip_note(t, "begun", "the first change follows");
 	if (t->how.show)
-		fprintf(stderr, "%-10s %s\n", gantry_vm_step_name(step), undo ? "undone" : "...");
+		fprintf(stderr, "%-10s %s\n", gantry_vm_trip_step_name(t, step),
+			undo ? "undone" : "...");
 }
 
 const struct gantry_vm_journey_ops gantry_vm_trip_ops = {
@@ -350,12 +351,12 @@ const struct gantry_vm_journey_ops gantry_vm_trip_ops = {
 		 [GANTRY_VM_TAKE_OUT] = take_out,
 		 [GANTRY_VM_MOVE] = move,
 		 [GANTRY_VM_PUT_IN] = put_in,
-		 [GANTRY_VM_RETURN] = await_guests },
+		 [GANTRY_VM_RETURN] = gantry_vm_trip_await_guests },
 	.undo = { [GANTRY_VM_LEAVE] = open_again,
-		  [GANTRY_VM_SESSIONS] = bring_back,
+		  [GANTRY_VM_SESSIONS] = gantry_vm_trip_bring_back,
 		  [GANTRY_VM_TAKE_OUT] = put_back,
 		  [GANTRY_VM_MOVE] = move_back,
 		  [GANTRY_VM_PUT_IN] = take_out_again },
-	.interrupted = interrupted,
-	.tell = tell,
+	.interrupted = gantry_vm_trip_interrupted,
+	.tell = gantry_vm_trip_tell,
 };

@@ -18,13 +18,22 @@ struct gantry_vm_move {
 	bool persistent;	      /* defined there */
 	bool undefine;		      /* and not here any more */
 	bool show;		      /* how far it is, on a terminal */
+	bool paused;		      /* it is not to run there until somebody says so */
 	uint64_t limit_ns;
+	/*
+	 * At most once each, from the thread that watches, which waits meanwhile; NULL: nobody asks. It stands still here, for the
+	 * last of it to be copied; and (@paused) it is there and stands still, which nothing turns back any more.
+	 */
+	void (*stopped)(void *arg);
+	void (*arrived)(void *arg);
+	void *arg;
 };
 
 struct gantry_vm_moved {
 	uint64_t total_ns;    /* of libvirt's call */
 	uint64_t downtime_ns; /* of the machine, as QEMU says; 0: it does not */
 	uint64_t bytes;
+	uint64_t stopped_ns; /* CLOCK_MONOTONIC: since when it has stood still; 0: not seen */
 };
 
 enum gantry_vm_where {
@@ -41,5 +50,8 @@ int gantry_vm_move(const struct gantry_vm_machine *machine, struct gantry_vm *to
 /* Where the machine with @uuid runs now. */
 enum gantry_vm_where gantry_vm_where(struct gantry_vm *from, struct gantry_vm *to,
 				     const char *uuid);
+/* The same of one that may stand still at the destination, once it is no more at the source. */
+enum gantry_vm_where gantry_vm_where_stands(struct gantry_vm *from, struct gantry_vm *to,
+					    const char *uuid);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "base/clock.h"
 
-#define LOOK_MS 10
+#define LOOK_MS	       10
+#define LOOK_STAGED_MS 2
 #define SETTLE_NS \
 	(20 * (int64_t)GANTRY_NS_PER_S) /* what is called back has ended by then, or is in doubt */
 
@@ -44,6 +45,7 @@ static int begin(struct gantry_vm_sessions *s, struct gantry_vm_session *one,
 	body.host = (char *)s->host[other(from)];
 	body.bandwidth = s->bandwidth;
 	body.dry_run = dry;
+	body.staged = s->staged && from == GANTRY_VM_HERE;
 	request.body_case = REQUEST(SESSION_MIGRATE);
 	request.session_migrate = &body;
 	r = gantry_ctl_ask(s->agent[from], &request, REPLY(MIGRATIONS), &reply);
@@ -297,6 +299,95 @@ int gantry_vm_sessions_send(struct gantry_vm_sessions *s, enum gantry_vm_where_s
 	return r;
 }
 
+/* ---- in step with their machine ---- */
+
+static bool has_come_to(const Gantry__Admin__Migration *m, const char *state)
+{
+	return strcmp(m->state, state) == 0;
+}
+
+/* Until all are @state; the first that has ended instead ends it. */
+static int await_state(struct gantry_vm_sessions *s, const char *state, uint64_t deadline_ns)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct gantry_vm_session *one = &s->list[i];
+
+		while (one->migration) {
+			_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
+			int r = look(s->agent[GANTRY_VM_HERE], one->migration, &reply);
+
+			if (!r && has_come_to(reply->migrations->migrations[0], state))
+				break;
+			if (!r && is_over(reply->migrations->migrations[0]))
+				r = take_result(s, one, GANTRY_VM_HERE,
+						reply->migrations->migrations[0]);
+			if (!r && gantry_vm_interrupted())
+				r = fail_late(s, GANTRY_VM_HERE);
+			else if (!r && gantry_deadline_passed(deadline_ns))
+				r = gantry_ctl_fail(
+					s->agent[GANTRY_VM_HERE], GANTRY_CTL_TIMEOUT,
+					"the sessions were not %s in the time given; give "
+					"--limit more, or --bandwidth",
+					state);
+			if (r)
+				return r;
+			gantry_vm_turn(s->vm, LOOK_STAGED_MS);
+		}
+	}
+	return 0;
+}
+
+static int proceed(struct gantry_vm_sessions *s, const struct gantry_vm_session *one, bool commit)
+{
+	_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__MigrationProceed body = GANTRY__ADMIN__MIGRATION_PROCEED__INIT;
+
+	body.id = one->migration;
+	body.commit = commit;
+	request.body_case = REQUEST(MIGRATION_PROCEED);
+	request.migration_proceed = &body;
+	return gantry_ctl_ask(s->agent[GANTRY_VM_HERE], &request, -1, &reply);
+}
+
+int gantry_vm_sessions_stage(struct gantry_vm_sessions *s, uint64_t deadline_ns)
+{
+	int r = begin_all(s, GANTRY_VM_HERE, false, deadline_ns);
+
+	return r ? r : await_state(s, "ready", deadline_ns);
+}
+
+void gantry_vm_sessions_hold(struct gantry_vm_sessions *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->list[i].migration)
+			(void)proceed(s, &s->list[i], false); /* who waits for it sees */
+}
+
+int gantry_vm_sessions_await_held(struct gantry_vm_sessions *s, uint64_t deadline_ns)
+{
+	gantry_vm_sessions_hold(s);
+	return await_state(s, "prepared", deadline_ns);
+}
+
+int gantry_vm_sessions_go(struct gantry_vm_sessions *s, uint64_t deadline_ns)
+{
+	size_t left = 0;
+	int r = 0;
+
+	for (size_t i = 0; !r && i < s->n; i++)
+		if (s->list[i].migration)
+			r = proceed(s, &s->list[i], true);
+	if (!r)
+		r = follow_all(s, GANTRY_VM_HERE, true, deadline_ns, &left);
+	return !r && left ? fail_late(s, GANTRY_VM_HERE) : r;
+}
+
+void gantry_vm_sessions_cancel(struct gantry_vm_sessions *s)
+{
+	call_all_back(s, GANTRY_VM_HERE);
+}
+
 int gantry_vm_session_ask(struct gantry_vm_sessions *s, struct gantry_vm_session *session,
 			  uint64_t deadline_ns)
 {
@@ -347,7 +438,7 @@ static int look_for_guest(struct gantry_vm_sessions *s, struct gantry_vm_session
 	row = row_of(one, reply->sessions);
 	if (!row)
 		one->where = GANTRY_VM_GONE; /* it was done */
-	else if (*row->door)
+	else if (*row->door && (!s->staged || strcmp(row->state, "attached") == 0))
 		one->back_ns = gantry_now_ns();
 	return 0;
 }

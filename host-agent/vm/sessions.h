@@ -40,6 +40,7 @@ struct gantry_vm_sessions {
 	struct gantry_ctl *agent[2];
 	const char *host[2]; /* how the other agent reaches each, as of session migrate --to */
 	uint64_t bandwidth;
+	bool staged; /* they go in step with their machine: ask about that way, and stage() */
 	size_t n;
 	struct gantry_vm_session list[GANTRY_VM_SESSIONS_MAX];
 };
@@ -61,6 +62,17 @@ int gantry_vm_session_ask(struct gantry_vm_sessions *s, struct gantry_vm_session
  */
 int gantry_vm_sessions_send(struct gantry_vm_sessions *s, enum gantry_vm_where_session from,
 			    uint64_t deadline_ns);
+
+/*
+ * The same in step with their machine: stage() copies ahead what is here, hold() has them held still once the machine
+ * is, without waiting for that and from any thread while no other call is under way; go() waits until they are, then has them
+ * go over, and cancel() has them stay.
+ */
+int gantry_vm_sessions_stage(struct gantry_vm_sessions *s, uint64_t deadline_ns);
+void gantry_vm_sessions_hold(struct gantry_vm_sessions *s);
+int gantry_vm_sessions_await_held(struct gantry_vm_sessions *s, uint64_t deadline_ns);
+int gantry_vm_sessions_go(struct gantry_vm_sessions *s, uint64_t deadline_ns);
+void gantry_vm_sessions_cancel(struct gantry_vm_sessions *s);
 
 /* What became of those in doubt. 0: nobody is any more. */
 int gantry_vm_sessions_settle(struct gantry_vm_sessions *s, uint64_t deadline_ns);

@@ -314,6 +314,7 @@ static void print_doormem(void)
 	NUMBER(GANTRY_DOORMEM_VERSION);
 	NUMBER(GANTRY_DOORMEM_DESKS);
 	NUMBER(GANTRY_DOORMEM_HOST_PEER);
+	NUMBER(GANTRY_DOORMEM_OWN_PEER);
 	NUMBER(GANTRY_DOORMEM_BELL_VECTOR);
 	NUMBER(GANTRY_DOORMEM_MAX_VECTORS);
 	NUMBER(GANTRY_DOORMEM_ABSENT);
@@ -332,7 +333,7 @@ static void print_doormem(void)
 	F(gantry_doormem_header, bytes);
 	F(gantry_doormem_header, epoch);
 	F(gantry_doormem_header, nvectors);
-	F(gantry_doormem_header, reserved);
+	F(gantry_doormem_header, host_peer);
 	F(gantry_doormem_header, pad0);
 	F(gantry_doormem_header, state);
 	F(gantry_doormem_header, heartbeat);

@@ -23,7 +23,7 @@ import time
 import harness
 
 MAGIC = 0x314d444e41474e47
-HOST = 0
+HOST = 1
 DESKS = 64
 DESK_BYTES = 4096
 OPEN, DRAIN, CLOSED = 1, 2, 3

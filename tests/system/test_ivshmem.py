@@ -80,8 +80,9 @@ def test_interrupts_are_given_by_the_agent_after_this_one(t):
 
 def test_machine_gets_memory_and_doorbells(t):
     with world() as agent, machine(agent) as vm:
-        t.equal(vm.id, 1, "the machine's id")
-        t.equal(sorted((peer, len(fds)) for peer, fds in vm.peers.items()), [(0, 8)], "vectors by peer")
+        t.equal(vm.id, 0, "the machine's id")
+        t.equal(sorted((peer, len(fds)) for peer, fds in vm.peers.items()), [(ivpeer.HOST, 8)], "vectors by peer")
+        t.equal(vm.word("<I", 52), ivpeer.HOST, "whose doorbells they are")
         t.equal(vm.bytes, 64 << 20, "the memory's size")
         t.equal(vm.word("<Q", 0), ivpeer.MAGIC, "magic")
         t.equal((vm.word("<I", 12), vm.word("<Q", 32), vm.word("<I", 48)), (64, 64 << 20, 8), "desks, bytes, vectors")

@@ -94,9 +94,13 @@ DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qe
   </devices>
   {label}
   <qemu:commandline>{options}</qemu:commandline>
+  {override}
 </domain>
 """
 LABEL = "<seclabel type='static' model='dac' relabel='no'><label>+{user}:+{user}</label></seclabel>"
+# libvirt 9.0 does not say it to QEMU where a <shmem> with a server has role='master'.
+MASTER = ("<qemu:override><qemu:device alias='{alias}'><qemu:frontend><qemu:property name='master' type='string' value='on'/>"
+          "</qemu:frontend></qemu:device></qemu:override>")
 ROOT_PORTS = "<controller type='pci' index='0' model='pcie-root'/>" + "".join(
     f"<controller type='pci' index='{index}' model='pcie-root-port'/>" for index in range(1, 6))
 
@@ -212,10 +216,10 @@ class Libvirtd:
 
 class Machine:
     """A domain. boot: Debian's kernel with vm-agent at .port; else it stays in its firmware, which knows no hot-plug.
-    user: whose process its QEMU is, if not root's."""
+    user: whose process its QEMU is, if not root's. master: alias of a device that QEMU is to migrate."""
 
     def __init__(self, libvirtd, name, machine="pc", boot=True, devices="", options=(), acpi=True, programs=(),
-                 files=None, user=None):
+                 files=None, user=None, master=None):
         self.libvirtd, self.name = libvirtd, name
         self.boots = boot
         self.port = None
@@ -228,7 +232,7 @@ class Machine:
         definition = libvirtd.folder / f"{name}.xml"
         definition.write_text(DOMAIN.format(
             name=name, machine=machine, boot=text, features="<acpi/>" if acpi else "", qemu=libvirtd.qemu, port=vm.PORT_NAME,
-            ends=ENDS, label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
+            ends=ENDS, override=MASTER.format(alias=master) if master else "", label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
         libvirtd.must("define", definition)
 
     def start(self):

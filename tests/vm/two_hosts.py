@@ -24,15 +24,17 @@ STREAM_PORT = "org.gantry.stream"
 DOOR = "/tmp/door"
 TENANT = {"mem": "256M", "virtual": "512M", "heap": "8M", "host_mem": "512M", "ivshmem": "yes", "ivshmem_size": "16M"}
 NAME = "traveller"
+MASTER_DOOR = ("<shmem name='gantry-red' role='master'><model type='ivshmem-doorbell'/><server path='{socket}'/>"
+               "<msi vectors='8' ioeventfd='on'/><alias name='ua-gantry-red'/></shmem>")
 
 
 class Host:
-    def __init__(self, name, folder):
+    def __init__(self, name, folder, env=None):
         self.name = name
         stream, port = os.path.join(folder, name), harness.free_port()
         self.agent = harness.Agent(tenants={"red": {"vsock_path": stream, **TENANT}}, agent={
             "migration_listen": f"127.0.0.1:{port}", "migration_name": name, "vsock_grace": "300s",
-            "migration_certificates": os.path.join(hosts.certificates(), name)})
+            "migration_certificates": os.path.join(hosts.certificates(), name)}, env=env)
         self.agent.vsock, self.agent.port = stream, port
         try:
             self.libvirtd = libvirtd.Libvirtd()
@@ -47,6 +49,10 @@ class Host:
 
     def door_socket(self):
         return self.agent.run_dir / "doors" / "red" / "ivshmem.sock"
+
+    def peer(self):
+        """The machine at the shared-memory door, as the agent shows it."""
+        return self.agent.ctl_json("vm", "show", NAME, "--connect", self.libvirtd.uri)["vms"][0]
 
     def machines(self):
         """Names of the machines that run here."""
@@ -90,6 +96,8 @@ class World:
     """.north has the machine at first; .machine is it."""
 
     lost_machine = False  # as the latest that failed was left
+    env = None            # of south's agent
+    attached = False      # the machine has a shared-memory door from the start, which QEMU migrates
 
     def __init__(self):
         if not harness.find_in_build("gantry-vm", lambda path: os.access(path, os.X_OK)):
@@ -100,7 +108,7 @@ class World:
         self.trips = 0
         try:
             self.north = Host("north", str(self.folder))
-            self.south = Host("south", str(self.folder))
+            self.south = Host("south", str(self.folder), self.env)
             self.machine = self.boot()
             self.boot_id = self.ask_boot_id()
         except BaseException as error:
@@ -112,7 +120,12 @@ class World:
     def boot(self):
         port = (f"<channel type='unix'><source mode='bind' path='{libvirtd.ENDS}/{NAME}.stream'/>"
                 f"<target type='virtio' name='{STREAM_PORT}'/></channel>")
-        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port).start()
+        options = {}
+        if self.attached:
+            port += MASTER_DOOR.format(socket=self.north.door_socket())
+            options["master"] = "ua-gantry-red"
+        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port,
+                                              **options).start()
         device = machine.do(f"cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) = {STREAM_PORT} ] && echo $p; done; true")
         inside = machine.port.start(["port-tunnel", "/dev/" + device.strip(), DOOR])
         inside.read_until("ready")
@@ -125,13 +138,13 @@ class World:
     def other(self):
         return self.south if self.host() is self.north else self.north
 
-    def guest(self, *argv):
+    def guest(self, *argv, door="stream:" + DOOR):
         """A program in the machine, at the door that leads to where it is."""
-        return self.machine.port.start(argv, env={"GANTRY_DOOR": "stream:" + DOOR})
+        return self.machine.port.start(argv, env={"GANTRY_DOOR": door})
 
-    def pipeline(self):
+    def pipeline(self, **options):
         """The image pipeline of the demo, again and again; each result is compared with the first."""
-        guest = self.guest("photo", "--loop", "/opt/photo.png")
+        guest = self.guest("photo", "--loop", "/opt/photo.png", **options)
         guest.read_until("started")
         return guest
 

@@ -128,7 +128,7 @@ def test_changes_reach_the_agent(t):
 
 def test_vm_args_are_what_each_hypervisor_wants(t):
     chardev = "-chardev socket,id=gantry-red,path=/run/gantry/doors/red/ivshmem.sock"
-    device = "-device ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8"
+    device = "-device ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8,master=on"
     with Fake() as fake:
         t.equal(fake.ctl("vm", "args", "red").out, f"{chardev} {device}\n")
         t.equal(fake.ctl("vm", "args", "red", "--format=proxmox").out, f"qm set VMID --args '{chardev} {device}'\n")

@@ -430,8 +430,10 @@ START_TEST(test_vm_text_quotes_paths_for_where_they_go)
 
 	gantry_vm_libvirt_xml(&device, &where, out);
 	fclose(out);
-	ck_assert_str_eq(qemu, "-chardev 'socket,id=gantry-red,path=/a b,,c'\\''&<d' -device "
-			       "ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=4\n");
+	ck_assert_str_eq(
+		qemu,
+		"-chardev 'socket,id=gantry-red,path=/a b,,c'\\''&<d' -device "
+		"ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=4,master=on\n");
 	ck_assert_str_eq(xml, "<shmem name='gantry-red' role='peer'>\n"
 			      "  <model type='ivshmem-doorbell'/>\n"
 			      "  <server path='/a b,c&apos;&amp;&lt;d'/>\n"
@@ -452,11 +454,12 @@ START_TEST(test_vm_text_has_the_port_that_wakes)
 	_cleanup_free_ char *xml = vm_text_of(&device, gantry_vm_channel_xml);
 
 	ck_assert_str_eq(
-		qemu, "-chardev socket,id=gantry-red,path=/run/iv.sock -device "
-		      "ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8 -device "
-		      "virtio-serial-pci,id=gantry-ports-red -chardev "
-		      "'socket,id=gantry-wake-red,path=/run/w,,&.sock' -device virtserialport,"
-		      "bus=gantry-ports-red.0,chardev=gantry-wake-red,name=org.gantry.wake.red\n");
+		qemu,
+		"-chardev socket,id=gantry-red,path=/run/iv.sock -device "
+		"ivshmem-doorbell,id=gantry-shm-red,chardev=gantry-red,vectors=8,master=on -device "
+		"virtio-serial-pci,id=gantry-ports-red -chardev "
+		"'socket,id=gantry-wake-red,path=/run/w,,&.sock' -device virtserialport,"
+		"bus=gantry-ports-red.0,chardev=gantry-wake-red,name=org.gantry.wake.red\n");
 	ck_assert_str_eq(xml, "<channel type='unix'>\n"
 			      "  <source mode='connect' path='/run/w,&amp;.sock'/>\n"
 			      "  <target type='virtio' name='org.gantry.wake.red'/>\n"

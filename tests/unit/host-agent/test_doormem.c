@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -20,6 +21,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
 #include "proto/door.h"
@@ -152,10 +154,10 @@ static void come_in(void)
 	ck_assert_int_eq(gantry_unix_connect(tenant->ivshmem_path, SOCK_STREAM, &sock), 0);
 	run_loop();
 	expect(0, NULL);
-	expect(1, NULL);
+	expect(GANTRY_DOORMEM_OWN_PEER, NULL);
 	expect(-1, &memory);
 	for (int i = 0; i < 2; i++)
-		expect(0, &vectors[nvectors++]);
+		expect(GANTRY_DOORMEM_HOST_PEER, &vectors[nvectors++]);
 	hdr = mmap(NULL, 2u << 20, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	ck_assert_ptr_ne(hdr, MAP_FAILED);
 	desks = (struct gantry_doormem_desk *)((uint8_t *)hdr + hdr->desks_off);
@@ -206,6 +208,7 @@ START_TEST(test_doormem_handshake_is_what_qemu_expects)
 	ck_assert_uint_eq(hdr->magic, GANTRY_DOORMEM_MAGIC);
 	ck_assert_uint_eq(hdr->state, GANTRY_DOORMEM_OPEN);
 	ck_assert_uint_eq(hdr->nvectors, 2);
+	ck_assert_uint_eq(hdr->host_peer, GANTRY_DOORMEM_HOST_PEER);
 	ck_assert_uint_eq(tenant->host_mem_used, 8u << 20);
 	hang_up();
 	run_loop();
@@ -572,6 +575,152 @@ START_TEST(test_parts_of_a_machine_that_is_gone_do_not_keep_the_next_one_out)
 }
 END_TEST
 
+/* ---- machines that come with their sessions ---- */
+
+static uint8_t host_words[GANTRY_SEAT_HOST_BYTES];
+
+/* Desk 3 had a claim that the host before had seen, and that had no session yet. */
+static const Gantry__Admin__DoorSeat *good_seat(Gantry__Admin__DoorSeat *seat)
+{
+	gantry__admin__door_seat__init(seat);
+	seat->desk = 3;
+	seat->generation = 7;
+	seat->host.data = host_words;
+	seat->host.len = sizeof(host_words);
+	return seat;
+}
+
+static int take(Gantry__Admin__DoorSeat *seat, uint64_t bytes, uint32_t vectors_there)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	Gantry__Admin__DoorSeats seats = GANTRY__ADMIN__DOOR_SEATS__INIT;
+	int r;
+
+	seats.epoch = 77;
+	seats.bytes = bytes;
+	seats.vectors = vectors_there;
+	seats.host_peer = GANTRY_DOORMEM_HOST_PEER;
+	seats.n_seats = 1;
+	seats.seats = &seat;
+	r = gantry_seats_take(mem(), &seats, &err);
+	ck_assert_msg(r == 0 || err.text[0], "%d without a sentence", r);
+	return r;
+}
+
+static void come_with_sessions(void)
+{
+	come_in();
+	gantry_doormem_await(mem(), gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S));
+	/* As QEMU brings it from the other host. */
+	hdr->epoch = 77;
+	desks[3].generation = 7;
+	desks[4].generation = 1;
+}
+
+START_TEST(test_seat_machine_that_is_coming_is_neither_looked_at_nor_written)
+{
+	uint32_t beat;
+
+	come_with_sessions();
+	beat = hdr->heartbeat;
+	ck_assert_uint_eq(gantry_doormem_look(mem()), 0);
+	gantry_doormem_beat(mem());
+	ck_assert_uint_eq(hdr->heartbeat, beat);
+	ck_assert_uint_eq(hdr->epoch, 77);
+	ck_assert_uint_eq(desks[3].served, 0);
+	ck_assert_uint_eq(tenant->nhalf_open, 0);
+}
+END_TEST
+
+START_TEST(test_seat_taken_opens_the_door_under_the_epoch_that_the_machine_knows)
+{
+	Gantry__Admin__DoorSeat seat;
+
+	come_with_sessions();
+	memcpy(host_words, &(uint64_t){ 7 },
+	       sizeof(uint64_t)); /* served: the first word of its line */
+	good_seat(&seat);
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), 0);
+	ck_assert_uint_eq(hdr->epoch, 77);
+	ck_assert_uint_eq(mem()->epoch, 77);
+	ck_assert_uint_eq(mem()->is_coming, false);
+	/* Its program claims anew; who came while it was on its way is served. */
+	ck_assert_uint_eq(desks[3].served, 0);
+	(void)gantry_doormem_look(mem());
+	ck_assert_uint_eq(desks[4].served, 1);
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EBUSY); /* once */
+}
+END_TEST
+
+START_TEST(test_seat_that_cannot_be_is_refused_and_nothing_is_done)
+{
+	Gantry__Admin__DoorSeat seat;
+
+	come_with_sessions();
+	good_seat(&seat);
+	ck_assert_int_eq(take(&seat, 4u << 20, 2), -EINVAL);
+	ck_assert_int_eq(take(&seat, 8u << 20, 3), -EINVAL);
+	seat.desk = GANTRY_DOORMEM_DESKS;
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
+	good_seat(&seat);
+	seat.generation = 8; /* even: nobody's */
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
+	good_seat(&seat);
+	seat.host.len--;
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
+	good_seat(&seat);
+	seat.guest_session = 5; /* which has not come */
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -ENOENT);
+	ck_assert_uint_eq(mem()->is_coming, true);
+	ck_assert_uint_ne(mem()->epoch, 77);
+	ck_assert_uint_eq(gantry_extents_used(&mem()->extents), 0);
+	ck_assert_uint_eq(mem()->nsessions, 0);
+}
+END_TEST
+
+START_TEST(test_seat_nobody_speaks_of_in_time_is_served_as_one_that_came_alone)
+{
+	uint64_t epoch;
+
+	come_with_sessions();
+	epoch = mem()->epoch;
+	mem()->coming_until_ns = 1;
+	gantry_doormem_beat(mem());
+	ck_assert_uint_eq(mem()->is_coming, false);
+	ck_assert_uint_eq(hdr->epoch, epoch); /* what its programs had is gone, and they see it */
+	(void)gantry_doormem_look(mem());
+	ck_assert_uint_eq(desks[4].served, 1);
+}
+END_TEST
+
+START_TEST(test_seat_other_machine_than_the_expected_one_is_served)
+{
+	tenant->expected = (struct gantry_seat_expected){
+		.until_ns = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S),
+		.bytes = 8u << 20,
+		.uuid = "00000000-1111-2222-3333-444444444444",
+	};
+	come_in(); /* we: our command line has no -uuid */
+	ck_assert_uint_eq(mem()->is_coming, false);
+	ck_assert_uint_ne(tenant->expected.until_ns, 0);
+	claim(5);
+	ck_assert_uint_eq(desks[5].served, desks[5].generation);
+}
+END_TEST
+
+START_TEST(test_seat_newcomers_wait_at_a_door_that_is_left)
+{
+	come_in();
+	mem()->leaves_until_ns = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S);
+	claim(5);
+	ck_assert_uint_eq(desks[5].served, 0);
+	mem()->leaves_until_ns = 1;
+	(void)gantry_doormem_look(mem());
+	ck_assert_uint_eq(desks[5].served, desks[5].generation);
+	ck_assert_uint_eq(mem()->leaves_until_ns, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("doormem");
@@ -588,6 +737,12 @@ int main(void)
 	tcase_add_test(tc, test_doormem_drained_serves_no_claim);
 	tcase_add_test(tc, test_doormem_claims_of_a_second_are_bounded);
 	tcase_add_test(tc, test_doormem_scribbles_are_borne);
+	tcase_add_test(tc, test_seat_machine_that_is_coming_is_neither_looked_at_nor_written);
+	tcase_add_test(tc, test_seat_taken_opens_the_door_under_the_epoch_that_the_machine_knows);
+	tcase_add_test(tc, test_seat_that_cannot_be_is_refused_and_nothing_is_done);
+	tcase_add_test(tc, test_seat_nobody_speaks_of_in_time_is_served_as_one_that_came_alone);
+	tcase_add_test(tc, test_seat_other_machine_than_the_expected_one_is_served);
+	tcase_add_test(tc, test_seat_newcomers_wait_at_a_door_that_is_left);
 	tcase_add_checked_fixture(large, set_up_large, tear_down);
 	tcase_add_test(large, test_parts_put_dirty_is_cleared_in_steps_and_free_when_clean);
 	tcase_add_test(large, test_parts_put_costs_what_was_touched);

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-agent/agent/seat.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/agent/admin.h"
+#include "host-agent/agent/adopt.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/attach.h"
+#include "host-agent/agent/conn.h"
+#include "host-agent/agent/doormem.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
+#include "host-agent/agent/ivshmem.h"
+#include "host-agent/agent/journal.h"
+#include "host-agent/agent/keep.h"
+#include "host-agent/agent/move_in.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
+#include "host-agent/agent/worker.h"
+#include "host-agent/control/qemu.h"
+#include "host-agent/monitor/store.h"
+#include "host-agent/shared/wake.h"
+#include "proto/region.h"
+#include "proto/segment.h"
+#include "proto/wire.h"
+
+#define LINE_BYTES 64u
+
+static_assert(GANTRY_SEAT_HOST_BYTES == LINE_BYTES + 2 * GANTRY_DOORMEM_MESSAGE,
+	      "a host has a line and two boxes of a desk");
+static_assert(offsetof(struct gantry_doormem_desk, notice_box) ==
+		      offsetof(struct gantry_doormem_desk, host_box) + GANTRY_DOORMEM_MESSAGE,
+	      "the host's boxes lie side by side");
+
+/* ---- sessions ---- */
+
+void gantry_seat_expect(struct gantry_session *s, bool keyed)
+{
+	s->is_seated = true;
+	s->has_key = keyed;
+	/* Which descriptor it is does not matter. */
+	gantry_keep(s->agent, s->ledger_fd, GANTRY_KEPT_SEATED, (unsigned long long)s->id);
+}
+
+void gantry_seat_await(struct gantry_session *s)
+{
+	bool keyed = s->has_key;
+	uint8_t key[sizeof(s->nonce)];
+
+	memcpy(key, s->nonce, sizeof(key));
+	if (!keyed && getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+		gantry_detach(s, GANTRY_E_INTERNAL, "the host has no random numbers");
+		return;
+	}
+	gantry_adopt_expect(s, key);
+	gantry_seat_expect(s, keyed);
+	if (s->worker) /* its end comes to gantry_adopt_worker_gone() */
+		gantry_worker_kill_now(s->worker);
+	else
+		gantry_adopt_await(s);
+}
+
+void gantry_seat_restore(struct gantry_session *s)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	int fd;
+
+	(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_SEATED, /* it fits */
+				(unsigned long long)s->id);
+	fd = gantry_store_take(&s->agent->handed, name);
+	gantry_fd_close(fd);
+	if (fd >= 0)
+		gantry_seat_expect(s, s->has_key && !s->unadopted);
+}
+
+/* As its guest knows it. */
+static uint64_t number_of(const struct gantry_session *s)
+{
+	return s->is_adopted ? s->guest_session : s->id;
+}
+
+/* ---- the door that is left ---- */
+
+static void read_host_words(const struct gantry_doormem_desk *desk, uint8_t *to)
+{
+	gantry_region_copy_out(to, &desk->served, LINE_BYTES);
+	gantry_region_copy_out(to + LINE_BYTES, desk->host_box, 2 * GANTRY_DOORMEM_MESSAGE);
+}
+
+static const struct gantry_session *session_at(const struct gantry_doormem *m, uint32_t desk)
+{
+	gantry_list_for_each(&m->agent->sessions, struct gantry_session, link, s)
+		if (s->doormem == m && s->desk == desk)
+			return s;
+	return NULL;
+}
+
+static void read_seat(const struct gantry_doormem *m, uint32_t desk, struct gantry_answer *r,
+		      Gantry__Admin__DoorSeat *seat)
+{
+	const struct gantry_session *s = session_at(m, desk);
+
+	gantry__admin__door_seat__init(seat);
+	seat->desk = desk;
+	seat->generation = m->desks[desk].seen;
+	seat->host.len = GANTRY_SEAT_HOST_BYTES;
+	seat->host.data = gantry_answer_take(r, GANTRY_SEAT_HOST_BYTES);
+	read_host_words(&m->shared[desk], seat->host.data);
+	if (!s)
+		return;
+	seat->guest_session = number_of(s);
+	seat->attached_unix_ns = s->attached_unix_ns;
+	seat->segment_off = s->segment_off;
+	seat->segment_bytes = s->shape.segment.segment_bytes;
+	seat->address = s->shape.address;
+	seat->bell_vector = m->desks[desk].bell_vector;
+}
+
+void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
+		       Gantry__Admin__DoorSeats *ret_seats)
+{
+	gantry__admin__door_seats__init(ret_seats);
+	ret_seats->epoch = m->epoch;
+	ret_seats->bytes = m->bytes;
+	ret_seats->vectors = m->nvectors;
+	ret_seats->host_peer = m->host_peer;
+	ret_seats->seats = gantry_answer_take(r, GANTRY_DOORMEM_DESKS * sizeof(*ret_seats->seats));
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++) {
+		Gantry__Admin__DoorSeat *seat;
+
+		if (!m->desks[i].open && !session_at(m, i))
+			continue;
+		seat = gantry_answer_take(r, sizeof(*seat));
+		read_seat(m, i, r, seat);
+		ret_seats->seats[ret_seats->n_seats++] = seat;
+	}
+}
+
+/* ---- the door that is come to ---- */
+
+void gantry_seat_came(struct gantry_machine *machine)
+{
+	struct gantry_tenant *t = machine->tenant;
+	struct gantry_seat_expected *e = &t->expected;
+
+	if (!e->until_ns)
+		return;
+	if (gantry_deadline_passed(e->until_ns)) {
+		e->until_ns = 0;
+		return;
+	}
+	/* Of a QEMU that cannot be looked at nobody knows better. */
+	if (gantry_qemu_has_uuid((uint32_t)machine->pid, e->uuid) == 0)
+		return;
+	gantry_doormem_await(machine->mem, e->until_ns);
+	e->until_ns = 0;
+	gantry_event(t->agent, "machine-coming", t, NULL, NULL,
+		     "machine %llu, pid %d, comes from another host with its sessions",
+		     (unsigned long long)machine->mem->id, (int)machine->pid);
+}
+
+/* The one that @seat is for: it has come, and waits. */
+static struct gantry_session *find_session(const struct gantry_doormem *m,
+					   const Gantry__Admin__DoorSeat *seat)
+{
+	gantry_list_for_each(&m->agent->sessions, struct gantry_session, link, s)
+		if (s->tenant == m->tenant && s->unadopted && s->phase == GANTRY_PHASE_HELD &&
+		    !s->conn && !s->moving && !gantry_handover_of(s) &&
+		    number_of(s) == seat->guest_session &&
+		    s->attached_unix_ns == seat->attached_unix_ns)
+			return s;
+	return NULL;
+}
+
+static int check_seat(const struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
+		      uint64_t *seen_desks, struct gantry_err *err)
+{
+	const struct gantry_session *s;
+
+	if (seat->desk >= GANTRY_DOORMEM_DESKS || (*seen_desks >> seat->desk & 1) ||
+	    seat->host.len != GANTRY_SEAT_HOST_BYTES || !(seat->generation & 1))
+		return gantry_err_set(err, -EINVAL, "desk %u is none, or taken", seat->desk);
+	*seen_desks |= 1ull << seat->desk;
+	if (!seat->guest_session)
+		return 0;
+	s = find_session(m, seat);
+	if (!s)
+		return gantry_err_set(err, -ENOENT, "session %llu of the machine has not come",
+				      (unsigned long long)seat->guest_session);
+	if (seat->segment_bytes != s->shape.segment.segment_bytes ||
+	    seat->segment_off % GANTRY_SEGMENT_HEAP_ALIGN || seat->bell_vector >= m->nvectors)
+		return gantry_err_set(err, -EINVAL, "session %llu cannot sit there",
+				      (unsigned long long)seat->guest_session);
+	return 0;
+}
+
+static int check(const struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
+		 struct gantry_err *err)
+{
+	uint64_t seen_desks = 0;
+	int r = 0;
+
+	if (!m->is_coming || m->nseating)
+		return gantry_err_set(err, -EBUSY,
+				      "the machine is served already, or was not expected");
+	if (seats->bytes != m->bytes || seats->vectors != m->nvectors ||
+	    seats->host_peer != m->host_peer || !seats->epoch)
+		return gantry_err_set(
+			err, -EINVAL,
+			"its device has %llu bytes and %u doorbells there, and %llu and %u here",
+			(unsigned long long)seats->bytes, seats->vectors,
+			(unsigned long long)m->bytes, m->nvectors);
+	for (size_t i = 0; r == 0 && i < seats->n_seats; i++)
+		r = check_seat(m, seats->seats[i], &seen_desks, err);
+	return r;
+}
+
+static int claim_parts(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
+		       struct gantry_err *err)
+{
+	for (size_t i = 0; i < seats->n_seats; i++) {
+		const Gantry__Admin__DoorSeat *seat = seats->seats[i];
+
+		if (!seat->guest_session ||
+		    gantry_extents_claim(&m->extents, seat->segment_off, seat->segment_bytes) == 0)
+			continue;
+		while (i-- > 0)
+			if (seats->seats[i]->guest_session) /* it is there */
+				(void)gantry_extents_put(&m->extents, seats->seats[i]->segment_off);
+		return gantry_err_set(err, -EINVAL, "session %llu has no place there",
+				      (unsigned long long)seat->guest_session);
+	}
+	return 0;
+}
+
+/* What the host before this one had said there; QEMU has carried an older state of it. */
+static void write_host_words(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
+{
+	struct gantry_doormem_desk *desk = &m->shared[seat->desk];
+
+	gantry_region_copy_in(&desk->served, seat->host.data, LINE_BYTES);
+	gantry_region_copy_in(desk->host_box, seat->host.data + LINE_BYTES,
+			      2 * GANTRY_DOORMEM_MESSAGE);
+	if (seat->guest_session) /* that host may have cleared it when the machine had gone */
+		desk->served = seat->generation;
+	m->desks[seat->desk].bell_vector = seat->bell_vector;
+}
+
+/* The guest's words of the first page, which no mover brings, are where the machine has them. */
+static void keep_guest_words(const struct gantry_doormem *m, struct gantry_session *s,
+			     uint64_t segment_off)
+{
+	const size_t at = offsetof(struct gantry_segment_header, bell);
+	uint8_t words[LINE_BYTES];
+
+	if (pread(m->fd, words, sizeof(words), (off_t)(segment_off + at)) == sizeof(words))
+		memcpy((uint8_t *)s->segment + at, words, sizeof(words));
+}
+
+/* Programs may have put addresses of their heap where only they and their kernels look. */
+static void keep_address(struct gantry_session *s, uint64_t address)
+{
+	uint64_t bytes = s->shape.segment.segment_bytes;
+
+	if (!address || address == s->shape.address)
+		return;
+	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other)
+		if (other != s && other->shape.address < address + bytes &&
+		    address < other->shape.address + other->shape.segment.segment_bytes)
+			return;
+	s->shape.address = address;
+	s->ledger.hdr->address = address;
+}
+
+/* All have their seats. */
+static void seated_one(struct gantry_doormem *m)
+{
+	if (--m->nseating > 0)
+		return;
+	gantry_doormem_came(m);
+}
+
+void gantry_seat_forget(struct gantry_session *s)
+{
+	struct gantry_doormem *m = s->seating;
+
+	s->seating = NULL;
+	if (m)
+		seated_one(m);
+}
+
+static void serve(struct gantry_session *s)
+{
+	gantry_keep_drop_tree(s->agent, "s/%llx/seated", (unsigned long long)s->id);
+	s->is_seated = false;
+	gantry_adopt_settle(s);
+	s->ledger.hdr->epoch++;
+	gantry_store_relaxed(&s->segment->epoch, s->ledger.hdr->epoch);
+	gantry_store_release(&s->segment->state, (uint32_t)GANTRY_SESSION_RECOVERING);
+	s->died_ns = gantry_now_ns();
+	s->phase = GANTRY_PHASE_RECOVERING;
+	gantry_event(s->agent, "session-seated", NULL, s, NULL,
+		     "at desk %u of its machine, %llu us after it was here", s->desk,
+		     (unsigned long long)((s->died_ns - s->began_ns) / GANTRY_NS_PER_US));
+	gantry_attach_want(s);
+}
+
+static void moved_in(struct gantry_session *s, int r, const struct gantry_err *err)
+{
+	if (r == 0)
+		gantry_doormem_rejoin(s);
+	if (s->conn) {
+		s->conn->ops->keep(s->conn);
+		serve(s);
+		gantry_seat_forget(s);
+	} else {
+		gantry_detach(s, r < 0 ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
+			      r < 0 ? err->text : "the machine is gone");
+	}
+}
+
+static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
+{
+	struct gantry_session *s = find_session(m, seat);
+	const struct gantry_session_place place = {
+		.doormem = m,
+		.desk = seat->desk,
+		.generation = seat->generation,
+		.off = seat->segment_off,
+		.fd = m->fd,
+		.bell_fd = m->bells[seat->bell_vector],
+		.wake = GANTRY_SESSION_WAKE_NONE,
+		.wake_fd = -EBADF,
+		.is_used = true,
+	};
+
+	gantry_adopt_withhold(s);
+	keep_guest_words(m, s, seat->segment_off);
+	keep_address(s, seat->address);
+	m->desks[seat->desk].seen = seat->generation;
+	m->nsessions++; /* its part is claimed */
+	s->seating = m;
+	gantry_move_in(s, &place, moved_in);
+}
+
+int gantry_seats_take(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
+		      struct gantry_err *err)
+{
+	int r = check(m, seats, err);
+
+	if (r == 0)
+		r = claim_parts(m, seats, err);
+	if (r < 0)
+		return r;
+	gantry_doormem_become(m, seats->epoch);
+	for (size_t i = 0; i < seats->n_seats; i++)
+		write_host_words(m, seats->seats[i]);
+	m->nseating = 1; /* so that the first is not the last */
+	for (size_t i = 0; i < seats->n_seats; i++) {
+		if (!seats->seats[i]->guest_session)
+			continue;
+		m->nseating++;
+		seat(m, seats->seats[i]);
+	}
+	seated_one(m);
+	return 0;
+}
