@@ -169,7 +169,7 @@ class HostWorld:
         points.arm(name, ACTIONS[action], skip=skipped(chance, name, (0, 0, 0, 1, 3)))
         lead(points, name)
         self.history.put(chance.randrange(1, 40))
-        row = self.listed(self.source, "session")
+        row = harness.wait_until(lambda: self.listed(self.source, "session"), "an answer")
         begun = self.hosts.migrate(row[0]["session_id"], "--no-wait", source=self.agents[self.source])
         if is_of_workers(name) and side == self.source and row[0]["worker_pid"]:
             self.agents[side].kill_worker(row[0]["worker_pid"])
@@ -196,7 +196,7 @@ class HostWorld:
         # It has just been asked something, so its stream is whole and its goodbye is heard: vsock_grace (60 s) is not needed.
         self.guest.ask("close")
         for agent, kept in zip(self.agents, self.at_rest):
-            harness.wait_until(lambda a=agent: a.sessions() == [], "no session is left", 30)
+            harness.wait_until(lambda a=agent: a.sessions() == [], f"no session is left at {os.path.basename(agent.vsock)}", 30)
             harness.wait_until(lambda a=agent: not pids_named(a, "gantry-mover"), "no mover is left")
             harness.wait_until(lambda a=agent: all(row["mem_used"] == 0 for row in a.ctl_json("device", "list")["devices"]),
                                "all memory of devices is back")
@@ -204,6 +204,8 @@ class HostWorld:
             t.equal([tenant["mem_used"], tenant["sessions"]], [0, 0], "the tenant's account")
             harness.wait_until(lambda a=agent, k=kept: other_builds.fds_of(a.monitor.pid) <= k,
                                f"kept descriptors: {kept} at first, {other_builds.fds_of(agent.monitor.pid)} now")
+        if self.hosts.proxy.rescued:
+            t.note(f"hung up as it was told something: {self.hosts.proxy.rescued} bytes on their way to the host")
 
 
 def host_rounds(t, rounds, seed, names=None, tally=None):
