@@ -232,12 +232,13 @@ static int mem_settle(struct gantry_mem *mem, int r, struct gantry_mem **ret_mem
 	return r;
 }
 
+/* Who imports decides which parts are backed, and counts these: a session's whole space of offsets may come. */
 static int sim_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			  struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	const struct gantry_device *work = &dev->worker.device;
 	struct gantry_mem *mem;
-	int r = mem_new(dev, dev->idx, len, &mem, err);
+	int r = mem_new(dev, dev->idx, 0, &mem, err);
 
 	if (r < 0)
 		return r;

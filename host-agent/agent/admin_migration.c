@@ -176,6 +176,19 @@ static void answer_one(struct gantry_agent *a, uint64_t id, struct gantry_answer
 	r->msg.migrations = list;
 }
 
+/* DEVICE:LANE, of a device that there is. */
+static bool names_lane(struct gantry_agent *a, const char *text)
+{
+	char name[GANTRY_CONFIG_NAME];
+	const char *colon = strchr(text, ':');
+
+	if (!colon || (size_t)(colon - text) >= sizeof(name))
+		return false;
+	memcpy(name, text, (size_t)(colon - text));
+	name[colon - text] = '\0';
+	return gantry_agent_device_find(a, name) != NULL;
+}
+
 void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			       struct gantry_answer *r)
 {
@@ -198,6 +211,12 @@ void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__Admi
 	if (!s) {
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no session %" PRIu64,
 				   ask->session_id);
+		return;
+	}
+	if (!d && names_lane(a, ask->device)) {
+		gantry_answer_fail(r, GANTRY_ADMIN_UNSUPPORTED,
+				   "a queue keeps no lane of a device: in each turn it takes one "
+				   "that is free; name the device alone");
 		return;
 	}
 	if (!d) {

@@ -417,7 +417,7 @@ static const char *const backend_keys[] = {
 	"cores",  "cpus",	"filters",   "file",	 "index",   "uuid",    "scratch",
 	"window", "numa",	"clock",     "platform", "gpu",	    "driver",  "nvrtc",
 	"nvml",	  "nvjitlink",	"libraries", "images",	 "library", "device",  "memory",
-	"cache",  "guest_code", "board",     "mode",	 "age",	    "retries",
+	"cache",  "guest_code", "board",     "mode",	 "age",	    "retries", "work",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,

@@ -22,6 +22,17 @@ def test_placement_is_measured_beside_its_baseline(t):
         t.contains(ended.stdout, name)
 
 
+def test_moves_between_kinds_are_forced_and_nothing_is_lost(t):
+    harness.program("bench-kinds")
+    env = dict(os.environ, GANTRY_BUILD=str(harness.build_dir()))
+    ended = subprocess.run([sys.executable, str(HERE / "kinds" / "run"), "--quick", "--only", "cpu_window", "--only", "sim_fpga"],
+                           env=env, capture_output=True, text=True, check=False)
+    t.equal(ended.returncode, 0, ended.stdout + ended.stderr)
+    figures = {figure["name"]: figure for figure in map(json.loads, ended.stdout.splitlines())}
+    t.equal(figures["forced_kinds_lost"]["value"], 0)
+    t.equal(figures["forced_kinds_moves"]["value"], 804)
+
+
 def bench(*words):
     env = dict(os.environ, GANTRY_BUILD=str(harness.build_dir()))
     return subprocess.run([sys.executable, str(HERE / "run"), "--quick", *words], env=env, capture_output=True, text=True,

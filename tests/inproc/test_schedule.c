@@ -409,6 +409,33 @@ START_TEST(test_schedule_thread_that_wants_a_lane_sleeps)
 }
 END_TEST
 
+/* Another session, as it seems, has the one lane; the queue's tasks run in the other. */
+static void run_beside_lane(struct fixture *f, uint32_t lane)
+{
+	uint32_t *lanes = f->h->pages[0]->lanes;
+	gantry_ticket t = 0;
+
+	eventually(gantry_load_acquire(&lanes[lane]) == 0);
+	gantry_store_release(&lanes[lane], INPROC_MAX_SESSIONS);
+	for (int i = 0; i < 50; i++)
+		t = put_spin(f, f->q, 1000000);
+	eventually(gantry_load_acquire(&lanes[1 - lane]) == f->index + 1);
+	ck_assert_uint_eq(gantry_load_acquire(&lanes[lane]), INPROC_MAX_SESSIONS);
+	ck_assert_int_eq(outcome(f, t), GANTRY_OK);
+	gantry_store_release(&lanes[lane], 0u);
+}
+
+START_TEST(test_schedule_queue_goes_on_in_another_lane_when_its_own_is_taken)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+
+	for (uint32_t i = 0; i < 6; i++)
+		run_beside_lane(&f, i % 2);
+	ck_assert_uint_eq(ledger_queue(&f, f.q)->nfailed, 0);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_schedule_engine_stops_with_tasks_running)
 {
 	struct fixture f = fixture_start(wide_cpu, 1);
@@ -481,6 +508,7 @@ int main(void)
 	tcase_add_test(tc, test_schedule_many_sessions_on_one_engine);
 	tcase_add_test(tc, test_schedule_detach_ends_a_task_that_asks);
 	tcase_add_test(tc, test_schedule_thread_that_wants_a_lane_sleeps);
+	tcase_add_test(tc, test_schedule_queue_goes_on_in_another_lane_when_its_own_is_taken);
 	tcase_add_test(tc, test_schedule_engine_stops_with_tasks_running);
 	tcase_add_test(tc, test_schedule_queue_slots_are_used_again);
 	tcase_add_test(tc, test_schedule_rescan_while_tasks_run);

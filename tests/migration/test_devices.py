@@ -92,6 +92,8 @@ def test_bad_requests_leave_the_queue_and_say_why(t):
         made = Mover(agent)
         for words, code, text in (
                 ((made.name, "--to", "gpu7"), 3, "no device gpu7"),
+                ((made.name, "--to", "gpu7:1"), 3, "no device gpu7:1"),
+                ((made.name, "--to", "d1:0"), 8, "keeps no lane"),
                 ((f"{made.session}:0", "--to", "d1"), 2, "queue 0"),
                 ((f"{made.session}:60", "--to", "d1"), 3, "no queue 60"),
                 ((f"{made.session}:4000000000", "--to", "d1"), 3, "no queue"),

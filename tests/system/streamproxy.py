@@ -47,6 +47,17 @@ class Direction:
         return None
 
 
+def last_words(gone, other):
+    """What an end had said before it hung up reaches the other, as in a virtual machine's stream: a goodbye above all."""
+    gone.setblocking(False)
+    try:
+        data = gone.recv(CHUNK)
+        other.sendall(data)
+    except OSError:
+        return 0
+    return len(data)
+
+
 class Proxy:
     """Listens at @path and connects to @target. cuts: [(direction, frame, inside)], one for each connection in turn."""
 
@@ -54,6 +65,7 @@ class Proxy:
         self.path, self.target = path, target
         self.cuts = list(cuts)
         self.connections = 0
+        self.rescued = 0  # bytes that an end had said which hung up just as it was told something
         self.seen = []  # frames that went, by connection: [to the host, to the guest]
         self.hold = threading.Event()  # set: new connections are refused
         self.drop = threading.Event()
@@ -119,6 +131,7 @@ class Proxy:
                 try:
                     sink.sendall(data if at is None else data[:at])
                 except OSError:
+                    self.rescued += last_words(sink, source)
                     return
                 if at is not None:
                     return

@@ -1,10 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Queues are placed by policies: spread over idle devices, drawn together for more urgent work, kept to groups."""
+import os
+import shutil
 import time
 
 import harness
 import puppet
+from scripted import Scripted
 
 TWO = {"cpu0": {}, "cpu1": {}}
 # Tasks of 1 ms, more than a test waits for: it ends before they do.
@@ -141,6 +144,64 @@ def test_static_queues_stay(t):
         guest.do("fleet 4 1000000 100")
         t.equal(places(agent, guest), before)
         t.equal(group(agent)["decisions"], 0)
+
+
+# A GPU as fast as the processor, and an FPGA of a third of that. What they run is right, and as slow as the processor.
+MACHINE = "device gpu0 cuda 1G\ndevice fpga0 fpga 1G\nkernel * cuda 1ms\nkernel * fpga 3ms\n"
+KINDS = {"cpu0": 1, "gpu0": 2, "fpga0": 5}
+
+
+# For all three code of the processor, which is what simulated devices run.
+MANIFEST = """module core 1
+image cpu core.so
+image cuda core.so
+image fpga core.so
+kernel spin u64
+kernel saxpy f32,r:f32*,rw:f32*,u64 split
+"""
+
+
+def three_kinds(policy):
+    """A gantryd, to be started, with a processor and simulated devices."""
+    agent = harness.Agent(start=False, agent={"policy": policy})
+    kernels = next(p for p in (os.path.join(folder, "core.so") for folder in harness.module_dirs()) if os.path.exists(p))
+    modules = agent.root / "kinds"
+    modules.mkdir()
+    shutil.copyfile(kernels, modules / "core.so")
+    (modules / "core.manifest").write_text(MANIFEST)
+    (agent.root / "machine.txt").write_text(MACHINE)
+    agent.sections["agent"]["module_dirs"] = str(modules)
+    for name in ("gpu0", "fpga0"):
+        agent.sections["devices"][name] = {"backend": "sim", "mem": "512M", "file": agent.root / "machine.txt", "work": "cpu"}
+    agent.write_config()
+    return agent
+
+
+def test_queues_spread_over_devices_of_three_kinds(t):
+    for policy in ("elastic", "heterogeneous"):
+        with three_kinds(policy) as agent:
+            agent.start()
+            guest = fleet(agent, "red", 6)
+            guest.start(f"fleet 6 {WORK}")
+            harness.wait_until(lambda a=agent, g=guest: set(places(a, g).values()) == set(KINDS),
+                               f"{policy}: queues on a GPU, an FPGA and a processor")
+            before = done(agent, guest)
+            harness.wait_until(lambda b=before, a=agent, g=guest: done(a, g) > b + 100, f"{policy}: more work")
+            t.equal(sum(q["failed"] for q in agent.ctl_json("queue", "list")["queues"]), 0, policy)
+
+
+def test_a_queue_has_the_same_results_on_each_of_three_kinds(t):
+    with three_kinds("static") as agent:
+        agent.start()
+        guest = Scripted(agent, "red")
+        guest.ask("buffer y 64 device")
+        guest.ask("float y 0")
+        for number, (device, kind) in enumerate(KINDS.items(), 1):
+            guest.ask(f"queue q{kind} 0 0 {kind}")
+            guest.ask(f"add q{kind} sums{kind} y 50")
+            t.equal(float(guest.ask("float y")), 50.0 * number, device)
+            queues = agent.ctl_json("queue", "list")["queues"]
+            t.equal([q["device"] for q in queues if q["done"]][-1], device)
 
 
 if __name__ == "__main__":

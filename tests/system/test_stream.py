@@ -14,7 +14,7 @@ import time
 import harness
 import puppet
 from scripted import events
-from streamproxy import HEADER, MAGIC, Proxy
+from streamproxy import HEADER, MAGIC, Proxy, last_words
 
 WELCOME, REFUSE, NOTICE = 2, 3, 8
 POSITIONS, DATA, PUT, DONE, STATE = 32, 33, 34, 35, 36
@@ -523,6 +523,18 @@ def test_round_trip_takes_two_system_calls_of_its_guest(t):
 def traced(pid):
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
         return "TracerPid:\t0\n" not in status.read()
+
+
+def test_proxy_passes_on_what_was_said_before_an_end_hung_up(t):
+    guest, near = socket.socketpair()
+    far, host = socket.socketpair()
+    with guest, near, far, host:
+        near.sendall(b"something that is never read")
+        guest.sendall(b"goodbye")
+        guest.close()
+        t.equal(last_words(near, far), 7)
+        t.equal(host.recv(100), b"goodbye")
+        t.equal(last_words(near, far), 0)
 
 
 if __name__ == "__main__":

@@ -282,6 +282,22 @@ START_TEST(test_sim_memory_is_counted)
 }
 END_TEST
 
+START_TEST(test_sim_import_of_more_than_the_device_has_takes_none_of_its_memory)
+{
+	struct gantry_mem *imported = NULL;
+	int fd;
+
+	open_sim("f0");
+	ck_assert_int_eq(gantry_memfd_create("slab", 64ull << 30, GANTRY_MEMFD_SEALED, &fd), 0);
+	ck_assert_int_eq(
+		device.backend->mem_import(device.dev, fd, 0, 64ull << 30, &imported, &err), 0);
+	device.backend->mem_free(memory(4ull << 30));
+	device.backend->mem_free(imported);
+	gantry_fd_close(fd);
+	gantry_device_close(&device);
+}
+END_TEST
+
 START_TEST(test_sim_two_lanes_run_three_streams_in_virtual_time)
 {
 	struct gantry_done done[3];
@@ -422,6 +438,8 @@ int main(void)
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(backend, test_sim_open_tells_what_the_file_says);
 	tcase_add_test(backend, test_sim_memory_is_counted);
+	tcase_add_test(backend,
+		       test_sim_import_of_more_than_the_device_has_takes_none_of_its_memory);
 	tcase_add_test(backend, test_sim_two_lanes_run_three_streams_in_virtual_time);
 	tcase_add_test(backend, test_sim_equal_ends_are_told_together);
 	tcase_add_test(backend, test_sim_priority_takes_the_free_lane);

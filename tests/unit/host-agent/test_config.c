@@ -139,13 +139,15 @@ START_TEST(test_config_device_says_its_pool_and_its_processors)
 	struct gantry_config *c = NULL;
 
 	ck_assert_msg(parse("[device a]\nbackend = cpu\nslab_pool = 1G\naffinity = 0-3,8\n"
-			    "[device b]\nbackend = cpu\n",
+			    "[device b]\nbackend = cpu\n"
+			    "[device c]\nbackend = sim\nwork = cpu\n",
 			    &c, &err) == 0,
 		      "%s", err.text);
 	ck_assert_uint_eq(c->devices[0].slab_pool_bytes, 1u << 30);
 	ck_assert_str_eq(c->devices[0].affinity, "0-3,8");
 	ck_assert_uint_eq(c->devices[1].slab_pool_bytes, GANTRY_CONFIG_SLAB_POOL);
 	ck_assert_str_eq(c->devices[1].affinity, "");
+	ck_assert_str_eq(c->devices[2].opts[0], "work=cpu");
 	gantry_config_free(c);
 }
 END_TEST
