@@ -21,6 +21,7 @@
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/session.h"
@@ -158,6 +159,15 @@ static struct exchange *new_exchange(struct gantry_conn *c, uint32_t tag)
 	return x;
 }
 
+/* Whose token it was. */
+static void opened(struct exchange *x)
+{
+	struct gantry_session *owner = gantry_session_find(x->agent, x->token.session_id);
+
+	if (owner && owner->nopening)
+		owner->nopening--;
+}
+
 /* The asking guest's connection, if it is still there. */
 static struct gantry_conn *asker(struct exchange *x)
 {
@@ -246,7 +256,8 @@ void gantry_exchange_share(struct gantry_conn *c, const struct gantry_door_share
 	struct gantry_session *s = c->session;
 	struct exchange *x = new_exchange(c, msg->h.tag);
 
-	if (!x || s->phase != GANTRY_PHASE_ATTACHED || count_kept(s) >= SHARED_PER_SESSION) {
+	if (!x || s->phase != GANTRY_PHASE_ATTACHED || gantry_handover_settles(s) ||
+	    count_kept(s) >= SHARED_PER_SESSION) {
 		free(x);
 		answer_share(c, msg->h.tag,
 			     count_kept(s) >= SHARED_PER_SESSION ? GANTRY_E_LIMIT : GANTRY_E_AGAIN,
@@ -275,6 +286,7 @@ static void imported(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 	uint64_t buffer = 0;
 
 	gantry_fd_close(fd);
+	opened(x);
 	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED) {
 		status = answer->imported->status == GANTRY_OK
 				 ? GANTRY_OK
@@ -301,6 +313,8 @@ static int open_token(struct gantry_conn *c, struct exchange *x,
 
 	if (!owner)
 		return GANTRY_E_NOT_FOUND;
+	if (gantry_handover_settles(owner))
+		return GANTRY_E_AGAIN; /* it leaves, or stays and answers then */
 	if (count_kept(c->session) >= SHARED_PER_SESSION)
 		return GANTRY_E_LIMIT;
 	x->token = *token;
@@ -316,8 +330,9 @@ void gantry_exchange_adopt(struct gantry_conn *c, const struct gantry_door_adopt
 	Gantry__Worker__Import import = GANTRY__WORKER__IMPORT__INIT;
 	struct gantry_session *s = c->session;
 	struct exchange *x = new_exchange(c, msg->h.tag);
-	int status = x && s->phase == GANTRY_PHASE_ATTACHED ? open_token(c, x, msg->token)
-							    : GANTRY_E_AGAIN;
+	int status = x && s->phase == GANTRY_PHASE_ATTACHED && !gantry_handover_settles(s)
+			     ? open_token(c, x, msg->token)
+			     : GANTRY_E_AGAIN;
 
 	if (status == GANTRY_OK) {
 		import.session_id = s->id;
@@ -327,8 +342,10 @@ void gantry_exchange_adopt(struct gantry_conn *c, const struct gantry_door_adopt
 		request.body_case = GANTRY__WORKER__TO_WORKER__BODY_IMPORT;
 		request.import = &import;
 		c->noutstanding++;
-		if (gantry_call(s->worker, &request, &x->fd, 1, EXCHANGE_NS, imported, x) == 0)
+		if (gantry_call(s->worker, &request, &x->fd, 1, EXCHANGE_NS, imported, x) == 0) {
+			gantry_session_find(c->agent, x->token.session_id)->nopening++;
 			return;
+		}
 		c->noutstanding--;
 		status = GANTRY_E_AGAIN;
 	}

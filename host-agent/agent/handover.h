@@ -4,7 +4,7 @@
  * the agent's part around it: what may go, how it is held still, what is written down, who is told.
  *
  *   handover.c      the list, the journal, questions after an answer that was lost
- *   handover_out.c  a session leaves: movable?, rounds, held still, offered
+ *   handover_out.c  a session leaves: movable?, rounds, held still, offered (handover_out.h has its other files)
  *   handover_in.c   one arrives: limits, memory, the ledger checked and charged, adopted
  *
  * Threads: the agent's one. Blocking: never: a mover (mover.h) does what takes time.
@@ -78,6 +78,11 @@ struct gantry_handover {
 	bool is_prepared; /* held still, and all of it is there */
 	bool may_hold;
 	bool may_commit;
+	bool was_still;	      /* its devices had nothing at the look before */
+	bool gathering;	      /* its worker brings its buffers to host memory */
+	bool freeze_waits;    /* for that, the mover */
+	uint32_t naheads;     /* so often copies of what lies in windows were asked for */
+	uint64_t gathered_by; /* the worker that was asked */
 };
 
 /* ---- handover.c ---- */
@@ -143,6 +148,8 @@ bool gantry_handovers_under_way(const struct gantry_agent *a);
 bool gantry_handover_worker_gone(struct gantry_session *s);
 /* Offered, and nobody knows whether it was taken: ask. */
 void gantry_handover_ask(struct gantry_handover *h);
+/* It comes to rest to leave: nobody may begin to share memory with it. */
+bool gantry_handover_settles(const struct gantry_session *s);
 /* The session is about to end, whatever the reason. */
 void gantry_handover_session_ends(struct gantry_session *s);
 

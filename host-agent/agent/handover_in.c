@@ -159,8 +159,10 @@ static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
 	r = shape_of(image, t, &shape, err);
 	if (r != 0)
 		return r;
-	if (gantry_tenant_mode(t) != GANTRY_ISOLATED) {
-		(void)gantry_err_set(err, -ENOTSUP, "tenant %s is not isolated there",
+	if (image->store_bytes && gantry_tenant_mode(t) == GANTRY_POOLED) {
+		(void)gantry_err_set(err, -ENOTSUP,
+				     "tenant %s is pooled there: a worker of several sessions "
+				     "takes none with kernels of its guest's own",
 				     t->conf.name);
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
@@ -348,6 +350,19 @@ static int charge_buffer(struct gantry_session *s, struct gantry_ledger_buffer *
 	return 0;
 }
 
+/* As a worker charges it (charge.c): bounded where the tenant has a limit of its own for that. */
+static int charge_host(struct gantry_session *s, uint64_t bytes)
+{
+	struct gantry_quota_page *q = s->tenant->quota;
+
+	if (q->host_bytes && gantry_quota_charge(&q->host_used, &q->host_bytes, bytes) < 0)
+		return -EDQUOT;
+	if (!q->host_bytes)
+		gantry_count_add(&q->host_used, bytes);
+	s->ledger.hdr->host_used += bytes;
+	return 0;
+}
+
 /* What was not charged is not shown as charged, so that whoever refunds refunds what was. */
 static int charge(struct gantry_session *s, struct gantry_err *err)
 {
@@ -378,9 +393,11 @@ static int charge(struct gantry_session *s, struct gantry_err *err)
 		if (r == 0)
 			r = charge_buffer(s, b);
 		if (r < 0)
-			b->charged_bytes = b->host_bytes = 0;
-		gantry_count_add(&q->host_used, b->host_bytes);
-		hdr->host_used += b->host_bytes;
+			b->charged_bytes = 0;
+		if (r == 0)
+			r = charge_host(s, b->host_bytes);
+		if (r < 0)
+			b->host_bytes = 0;
 	}
 	if (r == -ENOMEM)
 		return gantry_err_set(err, r, "no device there has the memory for its buffers");

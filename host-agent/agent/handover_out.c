@@ -21,9 +21,11 @@
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_out.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/recover.h"
+#include "host-agent/agent/renew.h"
 #include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
@@ -35,8 +37,6 @@
 
 #define ROUNDS_MAX     8u
 #define PAUSE_NS       (50 * GANTRY_NS_PER_MS)
-#define LOOK_NS	       GANTRY_NS_PER_MS
-#define DRAIN_MAX_NS   (60 * GANTRY_NS_PER_S)
 #define ASK_FIRST_NS   (200 * GANTRY_NS_PER_MS)
 #define ASK_LATER_NS   (10 * GANTRY_NS_PER_S)
 #define ASKED_OFTEN_NS (30 * GANTRY_NS_PER_S)
@@ -50,36 +50,6 @@ static struct gantry_session *session_of(const struct gantry_handover *h)
 }
 
 /* ---- may it go? ---- */
-
-/* What ties a buffer to this host; NULL: nothing. */
-static const char *tied(const struct gantry_ledger_buffer *b)
-{
-	if (b->adopted || b->place == GANTRY_PLACE_OWN)
-		return "is shared with another session";
-	if (b->place == GANTRY_PLACE_WINDOW || b->to)
-		return "lies in a device's own memory, which only moves within a host so far";
-	return NULL;
-}
-
-static int buffers_movable(const struct gantry_session *s, struct gantry_err *err)
-{
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_object *o = &s->ledger.objects[i];
-		const char *why;
-
-		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER)
-			continue;
-		why = tied(&o->buffer);
-		if (why) {
-			(void)gantry_err_set(err, -ENOTSUP,
-					     "session %llu cannot go to another host: its buffer "
-					     "%u %s",
-					     (unsigned long long)s->id, i, why);
-			return GANTRY_ADMIN_UNSUPPORTED;
-		}
-	}
-	return 0;
-}
 
 /* It came from another host and may go on, or back. */
 static bool waits_to_be_adopted(const struct gantry_session *s)
@@ -117,12 +87,16 @@ static int movable(const struct gantry_session *s, bool staged, struct gantry_er
 			id);
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
-	if (s->worker && s->worker->class.mode != GANTRY_ISOLATED) {
-		(void)gantry_err_set(err, -ENOTSUP,
-				     "session %llu has its worker together with others: only "
-				     "isolated ones go to another host",
-				     id);
-		return GANTRY_ADMIN_UNSUPPORTED;
+	/* One of before this was known would tell the guest that its session has ended. */
+	if (s->worker && s->worker->class.mode != GANTRY_ISOLATED &&
+	    gantry_renew_is_other(s->worker)) {
+		(void)gantry_err_set(
+			err, -EBUSY,
+			"session %llu has its worker together with others, and that is "
+			"of another build, which cannot let go of one: gantryctl agent "
+			"upgrade exchanges it",
+			id);
+		return GANTRY_ADMIN_BUSY;
 	}
 	if (staged && s->doormem && s->wake != GANTRY_SESSION_WAKE_NONE) {
 		(void)gantry_err_set(
@@ -132,7 +106,14 @@ static int movable(const struct gantry_session *s, bool staged, struct gantry_er
 			id, s->wake == GANTRY_SESSION_WAKE_EVENTFD ? "an interrupt" : "a port");
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
-	return buffers_movable(s, err);
+	if (s->ngathers) {
+		(void)gantry_err_set(err, -EBUSY,
+				     "session %llu is still busy with the migration before this "
+				     "one; try again in a moment",
+				     id);
+		return GANTRY_ADMIN_BUSY;
+	}
+	return gantry_handover_ties(s, err);
 }
 
 /* "HOST", "HOST:PORT", "[ADDRESS]:PORT", or an address with more than one colon. */
@@ -251,6 +232,7 @@ static void stay(struct gantry_handover *h)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
 	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
+	gantry_handover_gather_none(h, s);
 	gantry_session_let_go(s);
 	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
@@ -276,62 +258,13 @@ static void stay(struct gantry_handover *h)
 
 /* ---- held still ---- */
 
-static void look_again(evutil_socket_t fd, short what, void *arg);
-
-static void end_worker(struct gantry_handover *h, struct gantry_session *s)
-{
-	gantry_failpoint(GANTRY_FAILPOINT_OUT_STILL);
-	h->phase = GANTRY_HANDOVER_STILL;
-	h->drain_ns = gantry_now_ns() - h->held_ns;
-	/* A relay's guest comes back to whoever has the session then; one that shares memory is told at the end. */
-	if (s->is_relayed && s->conn) {
-		gantry_conn_close(s->conn);
-		gantry_vsock_keep_nonce(s);
-	}
-	if (s->worker)
-		gantry_worker_kill_now(s->worker);
-}
-
-static void look_at_queues(struct gantry_handover *h)
-{
-	struct gantry_session *s = session_of(h);
-	bool was_still = h->was_still;
-
-	/* A worker that had looked at the queue before it was held may still begin one task. */
-	h->was_still = false;
-	if (s->phase == GANTRY_PHASE_ATTACHED && gantry_session_is_still(s)) {
-		if (was_still) {
-			end_worker(h, s);
-			return;
-		}
-		h->was_still = true;
-	}
-	if (gantry_now_ns() - h->held_ns > DRAIN_MAX_NS) {
-		h->code = GANTRY_ADMIN_FAILED;
-		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
-					"a task of the session runs for more than %u s",
-					(unsigned int)(DRAIN_MAX_NS / GANTRY_NS_PER_S));
-		step(h, GANTRY_HANDOVER_CANCEL);
-		return;
-	}
-	if (gantry_timer_set(h->agent, &h->timer, LOOK_NS, look_again, h) < 0)
-		step(h, GANTRY_HANDOVER_CANCEL);
-}
-
-static void look_again(evutil_socket_t fd, short what, void *arg)
-{
-	(void)fd;
-	(void)what;
-	look_at_queues(arg);
-}
-
 static void be_still(struct gantry_handover *h)
 {
 	h->phase = GANTRY_HANDOVER_STILL;
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
 }
 
-static void hold(struct gantry_handover *h)
+void gantry_handover_hold(struct gantry_handover *h)
 {
 	struct gantry_session *s = session_of(h);
 
@@ -341,9 +274,7 @@ static void hold(struct gantry_handover *h)
 		be_still(h);
 		return;
 	}
-	h->phase = GANTRY_HANDOVER_DRAINING;
-	gantry_session_hold(s);
-	look_at_queues(h);
+	gantry_handover_come_to_rest(h, s);
 }
 
 /* Nobody says what has become of its machine: it stays. */
@@ -470,6 +401,13 @@ static void step(struct gantry_handover *h, enum gantry_handover_event event)
 		act(h, &s, h->state);
 }
 
+void gantry_handover_turn_back(struct gantry_handover *h, int code, const char *text)
+{
+	h->code = code;
+	(void)gantry_str_copy(h->text, sizeof(h->text), text); /* cut is better than unsaid */
+	step(h, GANTRY_HANDOVER_CANCEL);
+}
+
 /* ---- what the mover says ---- */
 
 static void take_progress(struct gantry_handover *h, const struct gantry_mover_msg *msg)
@@ -504,7 +442,11 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_FREEZE:
 		if (h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
+<<<<<<< HEAD
 			ready(h);
+=======
+			gantry_handover_freeze(h, session_of(h));
+>>>>>>> mig-host
 		break;
 	case GANTRY_MOVER_PREPARED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_PREPARED);
@@ -639,6 +581,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 	}
 	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
+	if (!dry)
+		gantry_handover_gather_ahead(h, s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
 	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
 		     (unsigned long long)h->id, h->host, h->port,

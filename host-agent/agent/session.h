@@ -132,6 +132,9 @@ struct gantry_session {
 	struct gantry_list slabs;	      /* slab.c: by device and offset */
 	struct gantry_list needs;	      /* its worker's requests for more that wait */
 	uint32_t nneeds;
+	uint32_t
+		ngathers; /* its worker was asked so often to gather its memory and has not answered */
+	uint32_t nopening; /* tokens of its that are being adopted just now */
 };
 
 /* @place: NULL for memory of its own; else the part of the door memory there is the session's, or given back. */

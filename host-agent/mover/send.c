@@ -184,16 +184,23 @@ static int precopy(struct sender *s)
 	return 0;
 }
 
+/* Until nobody writes it any more. The agent may have brought more to where we see it, and want that sent before. */
 static int freeze(struct sender *s)
 {
-	static const uint32_t frozen[] = { GANTRY_MOVER_FROZEN, 0 };
+	static const uint32_t frozen[] = { GANTRY_MOVER_FROZEN, GANTRY_MOVER_AGAIN, 0 };
 	struct gantry_mover_msg msg;
 	int r;
 
-	gantry_failpoint(GANTRY_FAILPOINT_SEND_FREEZE);
-	gantry_mover_tell_kind(s->m, GANTRY_MOVER_FREEZE);
-	r = gantry_mover_hear(s->m, &msg, frozen, FREEZE_NS);
-	return r == -EAGAIN ? gantry_mover_fail(s->m, 124, "the session did not come to rest") : r;
+	do {
+		gantry_failpoint(GANTRY_FAILPOINT_SEND_FREEZE);
+		gantry_mover_tell_kind(s->m, GANTRY_MOVER_FREEZE);
+		r = gantry_mover_hear(s->m, &msg, frozen, FREEZE_NS);
+		if (r == -EAGAIN)
+			return gantry_mover_fail(s->m, 124, "the session did not come to rest");
+		if (r == 0 && msg.kind == GANTRY_MOVER_AGAIN)
+			r = send_round(s);
+	} while (r == 0 && msg.kind == GANTRY_MOVER_AGAIN);
+	return r;
 }
 
 static int send_rest(struct sender *s)

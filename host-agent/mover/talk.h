@@ -25,6 +25,7 @@ enum gantry_mover_kind {
 	GANTRY_MOVER_ACCEPT = 2, /* descriptors: where the session is to go */
 	GANTRY_MOVER_FROZEN = 3, /* nobody writes the session's memory or ledger any more */
 	GANTRY_MOVER_CANCEL = 4,
+	GANTRY_MOVER_AGAIN = 5, /* instead of FROZEN: another round first, there is more to send */
 	/* mover to agent */
 	GANTRY_MOVER_CONNECTED = 10, /* certificates are good; text: the other host */
 	GANTRY_MOVER_PROGRESS =

@@ -62,6 +62,8 @@ struct gantry_engine_events {
 	 */
 	void (*device_fault)(void *cookie, const char *device, unsigned blast, int status,
 			     const char *text);
+	/* What gantry_engine_gather() began is over. @status not OK: buffer @slot could not be gathered. NULL: nobody asks. */
+	void (*gathered)(void *cookie, uint64_t tag, int status, uint32_t slot);
 	/* A migration has come a step further; with report->over it is the last word of it. NULL: nobody wants to know. */
 	void (*migration)(void *cookie, const struct gantry_engine_migration *report);
 	void *cookie;
@@ -131,8 +133,20 @@ struct gantry_engine_attach {
 /* Takes the session over. Descriptors stay the caller's (duplicated inside). The rings are served from now on. */
 int gantry_engine_attach(struct gantry_engine *engine, const struct gantry_engine_attach *attach,
 			 struct gantry_err *err);
-/* Starts the session's end; events->detached follows. -ENOENT: no such session. */
+/* As a reason: the session does not end, another worker or host will have it. Its guest is not told. */
+#define GANTRY_ENGINE_PART 1
+/* Starts the session's end here; events->detached follows. -ENOENT: no such session. */
 int gantry_engine_detach(struct gantry_engine *engine, uint64_t session_id, int reason);
+
+/* What is to come to the session's host memory, see gather.c. */
+enum gantry_gather {
+	GANTRY_GATHER_AHEAD = 0, /* copies of what is in windows; the session works on */
+	GANTRY_GATHER_ALL = 1,	/* all of it; its queues are held, and nothing of it is in flight */
+	GANTRY_GATHER_NONE = 2, /* the copies are not wanted any more */
+};
+/* events->gathered follows, with @tag. -ENOENT: no such session; -ENOMEM. */
+int gantry_engine_gather(struct gantry_engine *engine, uint64_t session_id, enum gantry_gather what,
+			 uint64_t tag);
 
 #define GANTRY_ENGINE_MAX_SLABS 128u
 

@@ -52,13 +52,15 @@ struct news {
 		NEWS_DROP,
 		NEWS_BUSY,
 		NEWS_MIGRATION,
+		NEWS_GATHERED,
 	} kind;
 	uint64_t session_id;
+	uint64_t tag; /* of the request that this answers */
 	uint64_t share_id;
 	uint64_t bytes;
 	int fd;
 	uint64_t off;
-	uint32_t index; /* of a device */
+	uint32_t index; /* of a device, or of a buffer */
 	int status;
 	char text[160];
 	struct gantry_engine_migration *migration; /* owned */
@@ -254,6 +256,17 @@ static void on_migration(void *cookie, const struct gantry_engine_migration *rep
 	post_news(cookie, &n);
 }
 
+static void on_gathered(void *cookie, uint64_t tag, int status, uint32_t slot)
+{
+	if (tag == 0) /* nobody asked */
+		return;
+	post_news(cookie, &(struct news){ .kind = NEWS_GATHERED,
+					  .tag = tag,
+					  .status = status,
+					  .index = slot,
+					  .fd = -EBADF });
+}
+
 /* ---- sending ---- */
 
 /* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
@@ -317,6 +330,16 @@ static void say_migration(uint64_t tag, struct gantry_engine_migration *report)
 
 	gantry_migration_fill(&p, tag, report);
 	say(&p.msg, NULL, 0);
+}
+
+static void say_gathered(const struct news *n)
+{
+	char text[160] = "";
+
+	if (n->status != GANTRY_OK)
+		(void)snprintf(text, sizeof(text), "its buffer %u cannot come to host memory: %s",
+			       n->index, gantry_status_text(n->status));
+	say_done(n->tag, n->status, text);
 }
 
 static void say_ended(const struct news *n)
@@ -404,6 +427,9 @@ static void send_news(struct worker *w)
 			break;
 		case NEWS_BUSY:
 			say_busy();
+			break;
+		case NEWS_GATHERED:
+			say_gathered(n);
 			break;
 		}
 		gantry_fd_close(n->fd);
@@ -514,6 +540,17 @@ static bool has_driver(const struct worker *w)
 	return false;
 }
 
+/* Of an agent before this one that was about to send sessions to another host. */
+static void forget_gathered(struct worker *w)
+{
+	uint64_t ids[GANTRY_ENGINE_MAX_SESSIONS];
+	uint32_t n = gantry_engine_sessions(w->engine, ids, GANTRY_ENGINE_MAX_SESSIONS);
+
+	for (uint32_t i = 0; i < n && i < GANTRY_ENGINE_MAX_SESSIONS; i++)
+		/* without memory for that they go with the session */
+		(void)gantry_engine_gather(w->engine, ids[i], GANTRY_GATHER_NONE, 0);
+}
+
 static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Configure *c,
 		      const int *fds, unsigned int nfds)
 {
@@ -526,6 +563,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.busy = on_busy,
 		.device_fault = on_fault,
 		.migration = on_migration,
+		.gathered = on_gathered,
 		.cookie = w,
 	};
 	struct gantry_err err = { 0 };
@@ -534,6 +572,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 	if (w->engine) { /* a new agent asks who we are */
 		say_ready(w, tag);
 		gantry_engine_ask_again(w->engine);
+		forget_gathered(w);
 		return;
 	}
 	if (c->mode == MODE_STEWARD) {
@@ -658,9 +697,22 @@ static void detach(struct worker *w, uint64_t tag, const Gantry__Worker__Detach 
 	l->session_id = d->session_id;
 	l->tag = tag;
 	gantry_list_push_back(&w->leaving, &l->link);
-	if (gantry_engine_detach(w->engine, d->session_id, d->reason) == 0)
+	if (gantry_engine_detach(w->engine, d->session_id,
+				 d->part ? GANTRY_ENGINE_PART : d->reason) == 0)
 		return; /* answered by session_gone() */
 	session_gone(w, d->session_id);
+}
+
+static void gather(struct worker *w, uint64_t tag, const Gantry__Worker__Gather *g)
+{
+	int r = g->what > GANTRY_GATHER_NONE
+			? -EINVAL
+			: gantry_engine_gather(w->engine, g->session_id,
+					       (enum gantry_gather)g->what, tag);
+
+	if (r < 0) /* else answered by say_gathered() */
+		say_done(tag, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_ARG,
+			 "its worker cannot bring its buffers to host memory: out of memory");
 }
 
 static void export(struct worker *w, uint64_t tag, const Gantry__Worker__Export *x)
@@ -754,6 +806,9 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 		(void)gantry_engine_migrate_cancel(w->engine, msg->migrate_cancel->session_id,
 						   msg->migrate_cancel->id);
 		return; /* one that is over has said so */
+	case GANTRY__WORKER__TO_WORKER__BODY_GATHER:
+		gather(w, msg->tag, msg->gather);
+		return;
 	case GANTRY__WORKER__TO_WORKER__BODY_QUIT:
 		w->quit = true;
 		return;

@@ -175,6 +175,8 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
  */
 int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
 int worker_move_to_host_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* The same of one in a window for no task's sake, where no task of the session is bound meanwhile. */
+int worker_move_out_locked(struct wsession *s, uint32_t slot);
 /* What was done for a move to a window that does not happen. */
 void worker_move_forget_locked(struct wsession *s, uint32_t slot);
 /*
@@ -228,6 +230,13 @@ void worker_shared_close(struct wsession *s, struct wobject *rt);
 /* Another handle to the same memory: it was adopted more than once. */
 bool worker_shared_elsewhere(const struct wsession *s, uint32_t slot);
 struct wmapped;
+/*
+ * A buffer that could be shared, or was, and of which no other session has a part any more, gets a place in the slab, for its
+ * way to another host; no task uses it. UNSUPPORTED: two handles name the same memory; LIMIT, NO_MEMORY.
+ */
+int worker_shared_settle_locked(struct wsession *s, uint32_t slot);
+/* The other way, when a session is taken over: it has memory of its own again. -errno. */
+int worker_shared_unsettle(struct wsession *s, uint32_t slot);
 /* The memory of a shared buffer leaves device @d, on its thread. */
 void worker_shared_unmap(struct wdevice *d, void *mapped);
 int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,

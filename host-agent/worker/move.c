@@ -331,6 +331,11 @@ int worker_move_to_host_locked(struct wdevice *d, struct wsession *s, uint32_t s
 	return spill_locked(s, slot);
 }
 
+int worker_move_out_locked(struct wsession *s, uint32_t slot)
+{
+	return spill_locked(s, slot);
+}
+
 bool worker_are_peers(const struct wdevice *a, const struct wdevice *b)
 {
 	return (a->device.info.caps & b->device.info.caps & GANTRY_CAP_PEER) &&

@@ -13,6 +13,7 @@
 #include "base/futex.h"
 #include "base/str.h"
 #include "host-agent/worker/image.h"
+#include "host-agent/worker/memory.h"
 #include "proto/segment.h"
 
 /* ---- placement of queues ---- */
@@ -161,7 +162,8 @@ static void session_stop(struct wsession *s, int reason)
 
 	if (!gantry_cas(&s->ending, &was, 1u))
 		return;
-	tell_guest(s, reason);
+	if (reason != GANTRY_ENGINE_PART)
+		tell_guest(s, reason);
 	worker_session_wake(s);
 }
 
@@ -454,6 +456,13 @@ static void forget(struct wsession *s, uint32_t slot)
 		obj->state = GANTRY_OBJECT_FREE;
 }
 
+/* It could be shared, and lies where it was put for its way to another host. */
+static bool was_settled(const struct gantry_ledger_buffer *b)
+{
+	return (b->alloc_flags & GANTRY_ALLOC_SHARED) &&
+	       (b->place == GANTRY_PLACE_SLAB || b->place == GANTRY_PLACE_NONE);
+}
+
 static int take_objects(struct wsession *s, const struct gantry_engine_attach *a,
 			struct gantry_err *err)
 {
@@ -470,6 +479,8 @@ static int take_objects(struct wsession *s, const struct gantry_engine_attach *a
 		} else if (obj->type == GANTRY_HANDLE_BUFFER) {
 			if (obj->buffer.place == GANTRY_PLACE_OWN && take_shared(s, i, a) < 0)
 				return gantry_err_set(err, -ENOMEM, "taking shared buffers over");
+			if (was_settled(&obj->buffer) && worker_shared_unsettle(s, i) < 0)
+				return gantry_err_set(err, -ENOMEM, "memory for shared buffers");
 			/* Its snapshot died with the worker; what is put by now is a safe one. */
 			if (obj->state == GANTRY_OBJECT_DYING || half_made(s, obj)) {
 				obj->state = GANTRY_OBJECT_LIVE;

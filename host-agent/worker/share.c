@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -140,6 +141,120 @@ int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry
 	}
 	*ret_mem = shared->on[d->index]->mem;
 	return GANTRY_OK;
+}
+
+/* ---- to another host, or back from the way there ---- */
+
+/* Both have the pages. */
+static int copy_file(int from, uint64_t from_off, int to, uint64_t to_off, uint64_t bytes)
+{
+	void *src = mmap(NULL, bytes, PROT_READ, MAP_SHARED, from, (off_t)from_off);
+	void *dst = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, to, (off_t)to_off);
+	int r = src == MAP_FAILED || dst == MAP_FAILED ? -ENOMEM : 0;
+
+	if (r == 0)
+		memcpy(dst, src, bytes);
+	/* Mappings of ours: unmapping cannot fail. */
+	if (src != MAP_FAILED)
+		(void)munmap(src, bytes);
+	if (dst != MAP_FAILED)
+		(void)munmap(dst, bytes);
+	return r;
+}
+
+/* Nobody else carries it any more: another session did that has let go of it. */
+static int take_charge(struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	struct gantry_ledger_header *hdr = s->ledger.hdr;
+
+	if (gantry_quota_charge(&hdr->virtual_used, &hdr->virtual_bytes, b->bytes) < 0)
+		return GANTRY_E_LIMIT;
+	if (gantry_quota_charge(&s->quota->virtual_used, &s->quota->virtual_bytes, b->bytes) < 0 ||
+	    worker_charge_host(s, b) != GANTRY_OK) {
+		gantry_quota_refund(&hdr->virtual_used, b->bytes);
+		return GANTRY_E_LIMIT;
+	}
+	b->adopted = 0;
+	return GANTRY_OK;
+}
+
+/* Its bytes lie at @off of the slab now. */
+static void settled_locked(struct wsession *s, uint32_t slot, uint64_t off, uint32_t place)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+
+	gantry_store_relaxed(&b->off, off);
+	/* Release: whoever reads the ledger after our death finds a whole buffer on either side of this. */
+	gantry_store_release(&b->place, place);
+	if (s->objects[slot].shared)
+		worker_shared_close(s, &s->objects[slot]);
+	s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
+	gantry_store_relaxed(&s->objects[slot].ready, 0u);
+}
+
+int worker_shared_settle_locked(struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	uint64_t len = worker_page_up(b->bytes), off;
+	int status = GANTRY_OK;
+
+	if (worker_shared_elsewhere(s, slot))
+		return GANTRY_E_UNSUPPORTED;
+	if (!s->objects[slot]
+		     .shared) /* lost with an earlier worker: its handle answers as before */
+		return GANTRY_OK;
+	if (!b->adopted && !b->charged_bytes && !b->host_bytes) { /* never used */
+		settled_locked(s, slot, 0, GANTRY_PLACE_NONE);
+		return GANTRY_OK;
+	}
+	if (b->adopted)
+		status = take_charge(s, b);
+	if (status != GANTRY_OK)
+		return status;
+	if (worker_slab_take_locked(s, len, &off) < 0)
+		return GANTRY_E_NO_MEMORY;
+	if (fallocate(s->slab_fd, 0, (off_t)off, (off_t)len) < 0 ||
+	    copy_file(s->objects[slot].shared->fd, 0, s->slab_fd, off, len) < 0) {
+		worker_scrub_host(s, off, len);
+		worker_slab_put_locked(s, off, len);
+		return GANTRY_E_NO_MEMORY;
+	}
+	settled_locked(s, slot, off, GANTRY_PLACE_SLAB);
+	return GANTRY_OK;
+}
+
+int worker_shared_unsettle(struct wsession *s, uint32_t slot)
+{
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	uint64_t len = worker_page_up(b->bytes), off = b->off;
+	bool had = b->place == GANTRY_PLACE_SLAB;
+	struct wshared *shared = calloc(1, sizeof(*shared));
+	uint64_t share_id = worker_share_id(s, slot);
+	int r;
+
+	if (!shared)
+		return -ENOMEM;
+	r = gantry_memfd_create("gantry-shared", len, GANTRY_MEMFD_SEALED, &shared->fd);
+	if (r == 0 && had && fallocate(shared->fd, 0, 0, (off_t)len) < 0)
+		r = -errno;
+	if (r == 0 && had)
+		r = copy_file(s->slab_fd, off, shared->fd, 0, len);
+	if (r < 0) {
+		gantry_fd_close(shared->fd);
+		free(shared);
+		return r;
+	}
+	s->objects[slot].shared = shared;
+	/* The agent has it first: from then on it outlives us. */
+	s->engine->events.keep(s->engine->events.cookie, s->id, share_id, b->bytes, shared->fd);
+	gantry_store_relaxed(&b->share_id, share_id);
+	gantry_store_relaxed(&b->off, (uint64_t)0);
+	gantry_store_release(&b->place, (uint32_t)GANTRY_PLACE_OWN);
+	if (had) {
+		worker_scrub_host(s, off, len);
+		worker_slab_put_locked(s, off, len);
+	}
+	return 0;
 }
 
 /* ---- between sessions ---- */

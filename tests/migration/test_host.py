@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0
+#SPDX - License - Identifier : Apache - 2.0
 """Sessions that go from host to host while their guests work: the good road, and every refusal on it."""
 import contextlib
 import json
@@ -147,8 +147,7 @@ def test_images_of_the_guests_own_go_along_and_outlive_workers_and_agents(t):
         second.ask("kernel mine own nothing void")
         test_images.runs(t, second, "another session")
 
-
-# --- what cannot be, is said, and the session stays ---
+#-- - what cannot be, is said, and the session stays -- -
 
 def test_unknown_host_is_said(t):
     with two() as hosts:
@@ -247,13 +246,6 @@ def test_session_whose_guest_shares_memory_does_not_go(t):
         guest = puppet.Puppet(hosts.north, "red")
         run_chain(guest)
         stays(t, hosts, guest, hosts.migrate(guest.session), UNSUPPORTED, ["shares memory with this host"])
-
-
-def test_pooled_session_does_not_go(t):
-    with two(north_tenant={"isolation": "pooled"}) as hosts:
-        guest = hosts.guest()
-        run_chain(guest)
-        stays(t, hosts, guest, hosts.migrate(guest.session), UNSUPPORTED, ["isolated"])
 
 
 def test_second_migration_of_a_session_is_busy_and_the_first_can_be_cancelled(t):
@@ -430,8 +422,7 @@ def test_what_speaks_no_tls_is_answered_with_an_end(t):
         harness.wait_until(lambda: not movers(hosts.south), "the mover's end")
         t.equal(hosts.south.sessions(), [])
 
-
-# --- deaths ---
+#-- - deaths -- -
 
 def test_movers_that_are_killed_leave_the_session_where_it_was(t):
     with two() as hosts:
