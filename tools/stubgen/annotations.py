@@ -78,7 +78,7 @@ class Library:
         word, rest = (line.split(None, 1) + [""])[:2]
         if word in ("include", "needs", "handle"):
             self.words[word] += rest.split()
-        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "major"):
+        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads"):
             self.words[word] = rest
         elif word == "bind":                     # bind HANDLE-TYPE SET-STREAM-FUNCTION GET-STREAM-FUNCTION
             handle, setter, getter = (rest.split() + ["", ""])[:3]

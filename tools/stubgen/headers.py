@@ -15,7 +15,7 @@ from pycparser import c_ast, c_generator, c_parser
 HERE = pathlib.Path(__file__).resolve().parent
 # Extensions that say nothing about a call.
 ERASED = ["-D__attribute__(x)=", "-D__extension__=", "-D__inline__=inline", "-D__inline=inline", "-D__restrict=",
-          "-D__asm__(x)=", "-D__builtin_va_list=int"]
+          "-D__asm__(x)=", "-D__builtin_va_list=int", "-D_Alignas(x)="]
 STREAMS = {"cudaStream_t", "CUstream"}
 
 
@@ -206,7 +206,10 @@ def _function(decl, types):
 
 def parse(home, headers, declared, cc="cc"):
     """The functions that the headers whose names match the regular expression @declared declare, in order."""
-    ast = c_parser.CParser().parse(preprocess(home, headers, cc))
+    try:
+        ast = c_parser.CParser().parse(preprocess(home, headers, cc))
+    except c_parser.ParseError as error:
+        raise HeaderError("pycparser does not take %s: %s" % (" ".join(headers), error)) from error
     types = Types(ast)
     functions = {}
     for node in ast.ext:
