@@ -245,6 +245,30 @@ static struct gantry_cuda_verdict *call_verdict(struct gantry_env *env)
 	return verdict;
 }
 
+static void *call_host(struct gantry_env *env, void *ptr, uint64_t bytes)
+{
+	struct gantry_stream *stream = stream_of(env);
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+	struct gantry_mem *mem = gantry_cuda_mem_host_at(stream->dev, address);
+
+	if (!mem || !gantry_range_inside(address - mem->address, bytes, mem->len))
+		return NULL;
+	return mem->base + (address - mem->address);
+}
+
+static int call_reaches(struct gantry_env *env, uint64_t address)
+{
+	gantry_list_for_each(&stream_of(env)->dev->mems, struct gantry_mem, link, mem)
+		if (address - mem->address < mem->len)
+			return 1;
+	return 0;
+}
+
+static void *call_library(struct gantry_env *env, const char *soname)
+{
+	return gantry_cuda_libraries_load(stream_of(env)->dev->libraries, soname);
+}
+
 /* ---- running one ---- */
 
 static int take_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
@@ -322,6 +346,9 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.copy = call_copy,
 		.occupancy = call_occupancy,
 		.verdict = call_verdict,
+		.host = call_host,
+		.reaches = call_reaches,
+		.library = call_library,
 	};
 }
 

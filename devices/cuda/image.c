@@ -121,6 +121,9 @@ static int load_library(struct gantry_image *image, const char *path, struct gan
 		return gantry_err_set(err, -ENOEXEC,
 				      "image %s: made for another version of devices/cuda/module.h",
 				      path);
+	/* One that enqueues nothing of its own has no device code. */
+	if (!module->image && module->nfunctions == 0)
+		return 0;
 	r = gantry_cuda_image_check(module->image, module->image_bytes, image->dev->arch, err);
 	if (r == 0)
 		r = load_code(image->dev, module->image, &image->module, err);

@@ -81,7 +81,7 @@ struct gantry_cuda_libraries *gantry_cuda_libraries_open(void *stream, const cha
  * They start threads and register handlers, and so cannot be unloaded: a second load finds them where
  * they are.
  */
-static void *load_one(const char *folder, const char *name)
+void *gantry_cuda_libraries_load(const char *folder, const char *name)
 {
 	char path[PATH_MAX];
 
@@ -100,7 +100,7 @@ static void *load(const char *folder, const char *const *names)
 	void *library = NULL;
 
 	for (; *names && !library; names++)
-		library = load_one(folder, *names);
+		library = gantry_cuda_libraries_load(folder, *names);
 	return library;
 }
 

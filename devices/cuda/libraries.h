@@ -20,6 +20,12 @@ struct gantry_cuda_libraries *gantry_cuda_libraries_open(void *stream, const cha
 void gantry_cuda_libraries_close(struct gantry_cuda_libraries *libraries);
 
 /*
+ * Any library by its soname, from @folder (may be NULL) or else the system's folders, for dlsym(). It stays for the
+ * process's life. NULL: there is none.
+ */
+void *gantry_cuda_libraries_load(const char *folder, const char *soname);
+
+/*
  * What env->handle(env, @name) returns for "cublas" and "cufft": a struct gantry_cublas or
  * gantry_cufft that lives until the close; NULL for other names and where the library is missing or
  * refuses. A failure is remembered.

@@ -36,7 +36,7 @@ extern "C" {
 struct gantry_cuda_module {
 	uint32_t size;
 	uint32_t abi; /* GANTRY_CUDA_MODULE_ABI */
-	/* A fatbin, cubin or PTX text, as cuModuleLoadData() takes it. */
+	/* A fatbin, cubin or PTX text, as cuModuleLoadData() takes it. NULL with no functions: no device code. */
 	const void *image;
 	uint64_t image_bytes;
 	/* Its functions that launch() can start, by index; all must be there. */
@@ -104,6 +104,18 @@ struct gantry_cuda_calls {
 	 * the device. NULL: no cell is free, return -EAGAIN.
 	 */
 	struct gantry_cuda_verdict *(*verdict)(struct gantry_env *env);
+	/*
+	 * Of a span: where the host has [ptr, ptr + bytes), which the guest may be writing to; NULL: it is not host
+	 * memory.
+	 */
+	void *(*host)(struct gantry_env *env, void *ptr, uint64_t bytes);
+	/* Whether @address is of memory that the worker has on this device for its sessions. Does not block. */
+	int (*reaches)(struct gantry_env *env, uint64_t address);
+	/*
+	 * A vendor's library by its soname, for dlsym(); loaded for good, from the device's folder of libraries or
+	 * else the system's. NULL: there is none. May take seconds.
+	 */
+	void *(*library)(struct gantry_env *env, const char *soname);
 };
 
 /*

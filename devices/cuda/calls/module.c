@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The installed module "calls": its one kernel takes a library call out of a buffer and puts the answer there.
+ *
+ * Unlike other host functions this one may wait for the device: the vendor's libraries do, where they answer a result
+ * into host memory. It holds up the device thread of its worker, so it is the session's own affair where workers are
+ * isolated, and that of its trust group where they are pooled.
+ *
+ * One table of objects for the process: sessions that share a worker share addresses too, and one that guesses
+ * another's number may use its object.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "devices/cuda/calls/run.h"
+#include "devices/cuda/module.h"
+
+
+/* Generated of list.c.in; NULL at the end. */
+extern const struct gantry_calls_library *const gantry_calls_libraries[];
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct place {
+	struct gantry_env *env;
+	const struct gantry_cuda_calls *calls;
+};
+
+static void *load(const struct place *place, const struct gantry_calls_library *library)
+{
+	/* What it needs it does not find itself where the folder is not the system's. */
+	for (const char *const *need = library->needs; *need; need++)
+		(void)place->calls->library(place->env, *need); /* then the library itself says so */
+	return place->calls->library(place->env, library->soname);
+}
+
+/* dlopen() of what is loaded is a look into a list; a call to a library costs more. */
+static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
+{
+	void *loaded = load(cookie, library);
+
+	return loaded ? dlsym(loaded, name) : NULL;
+}
+
+static bool reaches(void *cookie, void *stream, uint64_t address)
+{
+	const struct place *place = cookie;
+
+	(void)stream;
+	return place->calls->reaches(place->env, address);
+}
+
+static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
+		  uint64_t room, uint64_t bytes)
+{
+	static struct gantry_calls_site site = { .symbol = find_symbol, .reaches = reaches };
+	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
+	struct place place = { env, calls };
+	struct gantry_pack reply;
+	int r = 0;
+
+	if (!request)
+		return -ENOMEM;
+	memcpy(request, box, bytes);
+	site.cookie = &place;
+	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
+	gantry_calls_serve(&site, gantry_calls_libraries, env->stream, request, bytes, &reply);
+	if (reply.failed || reply.len > room)
+		r = -ENOMEM;
+	else
+		memcpy(box, reply.bytes, reply.len);
+	gantry_pack_fini(&reply);
+	return r;
+}
+
+EXPORT int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call *call);
+
+int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call *call)
+{
+	const struct gantry_span *span = &call->args[0].span;
+	const struct gantry_cuda_calls *calls = env->handle(env, "cuda");
+	uint64_t bytes = call->args[1].u64;
+	uint8_t *box;
+
+	if (!calls || calls->size < sizeof(*calls) || !span->ptr || bytes > span->len_bytes ||
+	    bytes > GANTRY_CALLS_MAX_BYTES || span->len_bytes < sizeof(struct gantry_calls_reply))
+		return -EINVAL;
+	box = calls->host(env, span->ptr, span->len_bytes);
+	return box ? answer(env, calls, box, span->len_bytes, bytes) : -EINVAL;
+}
+
+EXPORT const struct gantry_cuda_module gantry_cuda_module = {
+	.size = sizeof(gantry_cuda_module),
+	.abi = GANTRY_CUDA_MODULE_ABI,
+};

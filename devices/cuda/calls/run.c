@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/cuda/calls/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_MAX 4096u
+
+static void refuse(struct gantry_calls_run *run)
+{
+	run->in.failed = true;
+}
+
+/* ---- taking ---- */
+
+void *gantry_calls_symbol(struct gantry_calls_run *run, const char *name)
+{
+	return run->site->symbol(run->site->cookie, run->library, name);
+}
+
+void gantry_calls_take(struct gantry_calls_run *run, void *dst, size_t len)
+{
+	gantry_unpack_into(&run->in, dst, len);
+}
+
+uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, bool drop)
+{
+	uint64_t id = gantry_unpack_u64(&run->in);
+	struct gantry_calls_object *object;
+
+	if (id == 0)
+		return 0;
+	object = gantry_calls_table_find(&run->site->table, kind, id);
+	if (!object) {
+		refuse(run);
+		return 0;
+	}
+	if (drop)
+		run->dropping = id;
+	return object->native;
+}
+
+uint64_t gantry_calls_peek(struct gantry_calls_run *run)
+{
+	struct gantry_unpack ahead = run->in;
+
+	return gantry_unpack_u64(&ahead);
+}
+
+bool gantry_calls_is_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
+{
+	const struct gantry_calls_object *object =
+		gantry_calls_table_find(&run->site->table, kind, id);
+
+	return !object || (object->bound && object->stream == run->stream);
+}
+
+void gantry_calls_note_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
+{
+	struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind, id);
+
+	object->bound = true;
+	object->stream = run->stream;
+}
+
+static void *check_device(struct gantry_calls_run *run, uint64_t address)
+{
+	if (run->in.failed || address == 0)
+		return NULL;
+	if (!run->site->reaches(run->site->cookie, run->stream, address)) {
+		refuse(run);
+		return NULL;
+	}
+	return (void *)(uintptr_t)address;
+}
+
+void *gantry_calls_take_device(struct gantry_calls_run *run)
+{
+	return check_device(run, gantry_unpack_u64(&run->in));
+}
+
+/* Memory that ends with the run; the reply gets it where @to_guest. */
+static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
+{
+	void *at = NULL;
+
+	if (run->in.failed || run->nouts == GANTRY_CALLS_MAX_OUTS || bytes > GANTRY_CALLS_MAX_BYTES) {
+		refuse(run);
+		return NULL;
+	}
+	/* Of no bytes too there is an address: NULL means something else to a library. */
+	at = calloc(1, bytes ? bytes : 1);
+	if (!at) {
+		refuse(run);
+		return NULL;
+	}
+	run->outs[run->nouts].memory = at;
+	run->outs[run->nouts].bytes = bytes;
+	run->outs[run->nouts++].to_guest = to_guest;
+	return at;
+}
+
+/* Whether the length that comes next is @bytes, which *ret_null does without. */
+static bool take_length(struct gantry_calls_run *run, uint64_t bytes, bool *ret_null)
+{
+	uint64_t len = gantry_unpack_u64(&run->in);
+
+	*ret_null = len == GANTRY_CALLS_NULL;
+	if (!run->in.failed && !*ret_null && (len != bytes || bytes > GANTRY_CALLS_MAX_BYTES))
+		refuse(run);
+	return !run->in.failed && !*ret_null;
+}
+
+void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes)
+{
+	bool null;
+
+	/* The copy is the run's own: a library that writes to it harms nobody. */
+	return take_length(run, bytes, &null) ?
+		       (void *)(uintptr_t)gantry_unpack_bytes(&run->in, bytes) :
+		       NULL;
+}
+
+void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
+{
+	bool null;
+
+	return take_length(run, bytes, &null) ? memory(run, bytes, true) : NULL;
+}
+
+void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes)
+{
+	const void *from = gantry_calls_take_in(run, bytes);
+	void *at = from ? memory(run, bytes, true) : NULL;
+
+	if (at)
+		memcpy(at, from, bytes);
+	return at;
+}
+
+void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out)
+{
+	switch (gantry_unpack_u64(&run->in)) {
+	case GANTRY_CALLS_NOWHERE:
+		return NULL;
+	case GANTRY_CALLS_DEVICE:
+		return gantry_calls_take_device(run);
+	case GANTRY_CALLS_HOST:
+		if (in && out)
+			return gantry_calls_take_inout(run, bytes);
+		return in ? gantry_calls_take_in(run, bytes) : gantry_calls_take_out(run, bytes);
+	default:
+		refuse(run);
+		return NULL;
+	}
+}
+
+void *gantry_calls_take_string(struct gantry_calls_run *run)
+{
+	uint64_t len = gantry_unpack_u64(&run->in);
+	const char *text;
+
+	if (run->in.failed || len == GANTRY_CALLS_NULL)
+		return NULL;
+	text = len > 0 ? gantry_unpack_bytes(&run->in, len) : NULL;
+	if (!text || memchr(text, 0, len) != text + len - 1) {
+		refuse(run);
+		return NULL;
+	}
+	return (void *)(uintptr_t)text;
+}
+
+void *gantry_calls_take_strings(struct gantry_calls_run *run, int64_t count)
+{
+	uint64_t n = gantry_unpack_u64(&run->in);
+	char **texts;
+
+	if (run->in.failed || n == GANTRY_CALLS_NULL)
+		return NULL;
+	/* Each has a length at least, so what is left of the request bounds them. */
+	if (n != (uint64_t)(count < 0 ? 0 : count) ||
+	    n > (run->in.len - run->in.pos) / sizeof(uint64_t)) {
+		refuse(run);
+		return NULL;
+	}
+	texts = memory(run, n * sizeof(*texts), false);
+	for (uint64_t i = 0; texts && i < n; i++) {
+		texts[i] = gantry_calls_take_string(run);
+		if (!texts[i])
+			refuse(run);
+	}
+	return texts;
+}
+
+void *gantry_calls_take_scratch(struct gantry_calls_run *run, uint64_t bytes)
+{
+	return memory(run, bytes, false);
+}
+
+void *gantry_calls_take_null(struct gantry_calls_run *run)
+{
+	if (gantry_unpack_u64(&run->in) != 0)
+		refuse(run);
+	return NULL;
+}
+
+void *gantry_calls_take_place(struct gantry_calls_run *run)
+{
+	uint64_t wanted = gantry_unpack_u64(&run->in);
+
+	if (wanted > 1)
+		refuse(run);
+	return wanted == 1 ? memory(run, sizeof(uint64_t), false) : NULL;
+}
+
+bool gantry_calls_may_run(struct gantry_calls_run *run)
+{
+	/* More than a function takes is no request of its. */
+	if (run->in.pos != run->in.len)
+		refuse(run);
+	if (run->in.failed) {
+		run->state = GANTRY_CALLS_REFUSED;
+		return false;
+	}
+	return true;
+}
+
+/* ---- giving ---- */
+
+void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good)
+{
+	run->state = GANTRY_CALLS_RAN;
+	run->ret = ret;
+	if (!good)
+		run->out.failed = true; /* what the library left half written is nobody's */
+	else if (run->dropping)
+		gantry_calls_table_drop(&run->site->table, run->dropping);
+	for (uint32_t i = 0; i < run->nouts; i++)
+		if (run->outs[i].to_guest)
+			gantry_pack_bytes(&run->out, run->outs[i].memory, run->outs[i].bytes);
+}
+
+void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
+{
+	if (run->out.failed)
+		return;
+	/* 0, where the table is full, is what the guest then has; the object lives until the worker ends. */
+	gantry_pack_u64(&run->out, gantry_calls_table_add(&run->site->table, kind, native));
+}
+
+void gantry_calls_give_text(struct gantry_calls_run *run, const char *text)
+{
+	size_t len = text ? strnlen(text, TEXT_MAX - 1) : 0;
+	char *room;
+
+	gantry_pack_u64(&run->out, text ? len + 1 : GANTRY_CALLS_NULL);
+	room = text ? gantry_pack_room(&run->out, len + 1) : NULL;
+	if (room)
+		memcpy(room, text, len); /* the room is zero */
+}
+
+/* ---- serving ---- */
+
+static const struct gantry_calls_function *find(
+	const struct gantry_calls_library *const *libraries, uint64_t id,
+	const struct gantry_calls_library **ret_library)
+{
+	for (; *libraries; libraries++) {
+		uint32_t low = 0, high = (*libraries)->nfunctions;
+
+		while (low < high) {
+			uint32_t mid = low + (high - low) / 2;
+			const struct gantry_calls_function *f = &(*libraries)->functions[mid];
+
+			if (f->id == id) {
+				*ret_library = *libraries;
+				return f;
+			}
+			if (f->id < id)
+				low = mid + 1;
+			else
+				high = mid;
+		}
+	}
+	return NULL;
+}
+
+static void serve(struct gantry_calls_run *run, const struct gantry_calls_library *const *libraries,
+		  const struct gantry_calls_request *request, size_t bytes)
+{
+	const struct gantry_calls_function *function;
+
+	if (bytes < sizeof(*request) || request->version != GANTRY_CALLS_VERSION ||
+	    request->reserved != 0 || request->bytes != bytes - sizeof(*request) ||
+	    request->reply_bytes > GANTRY_CALLS_MAX_BYTES) {
+		run->state = GANTRY_CALLS_REFUSED;
+		return;
+	}
+	run->out.max = request->reply_bytes;
+	run->in = (struct gantry_unpack){ .bytes = (const uint8_t *)(request + 1),
+					  .len = request->bytes };
+	function = find(libraries, request->function, &run->library);
+	if (function && gantry_calls_symbol(run, function->name))
+		function->serve(run);
+}
+
+void gantry_calls_serve(struct gantry_calls_site *site,
+			const struct gantry_calls_library *const *libraries, void *stream,
+			const void *request, size_t bytes, struct gantry_pack *reply)
+{
+	struct gantry_calls_run run = {
+		.site = site,
+		.stream = stream,
+		.state = GANTRY_CALLS_UNKNOWN,
+	};
+	struct gantry_calls_reply header = { 0 };
+
+	gantry_pack_init(&run.out, 0);
+	serve(&run, libraries, request, bytes);
+	header.state = run.state;
+	header.ret = run.ret;
+	header.bytes = run.out.failed ? 0 : run.out.len;
+	gantry_pack_bytes(reply, &header, sizeof(header));
+	gantry_pack_bytes(reply, run.out.bytes, header.bytes);
+	gantry_pack_fini(&run.out);
+	for (uint32_t i = 0; i < run.nouts; i++)
+		free(run.outs[i].memory);
+}

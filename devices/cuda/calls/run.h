@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Library calls in the worker: the table of objects that libraries gave, and what generated code takes a request apart
+ * and makes a reply with.
+ *
+ * The code of a function takes its arguments in the order of the wire, asks gantry_calls_may_run(), calls the library,
+ * and gives what it answered. Everything that it takes was checked here: lengths against what the function's other
+ * arguments say they must be, handles against the table and their kind, addresses against what the device has of the
+ * session. After the first that does not fit all others are zero, and the library is not called.
+ *
+ * Trust: the request is a private copy, and hostile. Pointers to host memory that the library gets are into that copy
+ *   or into memory of the run; a handle is never a pointer of the guest's.
+ * Threads: one at a time for each table; a run belongs to the thread that made it.
+ */
+#ifndef GANTRY_DEVICES_CUDA_CALLS_RUN_H
+#define GANTRY_DEVICES_CUDA_CALLS_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/pack.h"
+#include "proto/calls.h"
+
+/* Objects alive at once; the guest's numbers have 16 bits for the place. */
+#define GANTRY_CALLS_MAX_OBJECTS 65535u
+#define GANTRY_CALLS_MAX_OUTS	 24u
+
+struct gantry_calls_run;
+
+struct gantry_calls_function {
+	uint64_t id;
+	const char *name;
+	void (*serve)(struct gantry_calls_run *run);
+};
+
+/* One vendor library. Constant but for what begins with an underscore. */
+struct gantry_calls_library {
+	const char *name;
+	const char *soname;
+	const char *const *needs; /* libraries to load before, ends with NULL */
+	const struct gantry_calls_function *functions; /* by id */
+	uint32_t nfunctions;
+	int32_t success; /* what a status says when all is well: 0 */
+};
+
+struct gantry_calls_object {
+	uint64_t native; /* 0: the place is free */
+	uint32_t kind;
+	uint32_t generation;
+	uint32_t next_free;
+	bool bound;
+	void *stream; /* that the library works on for it, where it is bound */
+};
+
+struct gantry_calls_table {
+	struct gantry_calls_object *objects;
+	uint32_t nobjects; /* made room for */
+	uint32_t first_free; /* index + 1 */
+};
+
+void gantry_calls_table_init(struct gantry_calls_table *table);
+void gantry_calls_table_fini(struct gantry_calls_table *table);
+/* The number that the guest gets for @native, the same while it is there; 0: no room. */
+uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
+/* NULL: there is none of this kind. */
+struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *table, uint32_t kind,
+						    uint64_t id);
+void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id);
+
+/* Where calls run. */
+struct gantry_calls_site {
+	struct gantry_calls_table table;
+	/* The library's function, or NULL; a library is loaded when first asked for. */
+	void *(*symbol)(void *cookie, const struct gantry_calls_library *library, const char *name);
+	/* Whether @address is the session's on this device. */
+	bool (*reaches)(void *cookie, void *stream, uint64_t address);
+	void *cookie;
+};
+
+struct gantry_calls_run {
+	struct gantry_calls_site *site;
+	const struct gantry_calls_library *library;
+	void *stream; /* that the call's queue is on */
+	struct gantry_unpack in;
+	struct gantry_pack out;
+	uint64_t ret;
+	uint64_t dropping; /* a handle that a success ends */
+	uint32_t state;	   /* enum gantry_calls_state */
+	uint32_t nouts;
+	struct {
+		void *memory;	 /* NULL: it was not asked for */
+		uint64_t bytes;
+		bool to_guest;
+	} outs[GANTRY_CALLS_MAX_OUTS];
+};
+
+/*
+ * Answers the request of @bytes at @request, a private copy aligned to 8, with a header and items in @reply, which the
+ * caller made with gantry_pack_init() and ends. @libraries ends with NULL. Never fails: what is wrong is the reply's.
+ */
+void gantry_calls_serve(struct gantry_calls_site *site,
+			const struct gantry_calls_library *const *libraries, void *stream,
+			const void *request, size_t bytes, struct gantry_pack *reply);
+
+/* ---- for generated code ---- */
+
+void *gantry_calls_symbol(struct gantry_calls_run *run, const char *name);
+void gantry_calls_take(struct gantry_calls_run *run, void *dst, size_t len);
+uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, bool drop);
+/* The number that gantry_calls_take_handle() takes next. */
+uint64_t gantry_calls_peek(struct gantry_calls_run *run);
+/*
+ * Whether the library works for handle @id on the call's stream; where it does not it is to be told, and then
+ * gantry_calls_note_bound(). Between gantry_calls_may_run() and gantry_calls_ran().
+ */
+bool gantry_calls_is_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
+void gantry_calls_note_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
+void *gantry_calls_take_device(struct gantry_calls_run *run);
+/* @bytes: what it must be. */
+void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
+void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);
+void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes);
+void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out);
+/* A text, which ends where it says. */
+void *gantry_calls_take_string(struct gantry_calls_run *run);
+void *gantry_calls_take_strings(struct gantry_calls_run *run, int64_t count);
+/* @bytes of memory that the library works in and nobody else reads. */
+void *gantry_calls_take_scratch(struct gantry_calls_run *run, uint64_t bytes);
+/* NULL, and that is checked. */
+void *gantry_calls_take_null(struct gantry_calls_run *run);
+/* Where the library puts an object or a text: 8 bytes, or NULL where the guest has no place for it. */
+void *gantry_calls_take_place(struct gantry_calls_run *run);
+
+bool gantry_calls_may_run(struct gantry_calls_run *run);
+/* @good: it succeeded. What follows gives items in the order they were taken. */
+void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good);
+void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
+void gantry_calls_give_text(struct gantry_calls_run *run, const char *text);
+
+#endif

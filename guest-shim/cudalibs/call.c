@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest-shim/cudalibs/call.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/cleanup.h"
+
+#define PAGE	     4096u
+#define SCALAR_BYTES 16u
+#define TEXT_BYTES   4096u
+#define PLACES	     65536u
+
+/* The streams of handles, by the place that is in a handle's low bits. */
+static void *streams[PLACES];
+static const struct gantry_call_road *road = &gantry_call_road_session;
+
+void gantry_call_road_set(const struct gantry_call_road *other)
+{
+	road = other ? other : &gantry_call_road_session;
+}
+
+void gantry_call_set_stream(uint64_t handle, void *stream)
+{
+	gantry_store_relaxed(&streams[handle % PLACES], stream);
+}
+
+void *gantry_call_get_stream(uint64_t handle)
+{
+	return gantry_load_relaxed(&streams[handle % PLACES]);
+}
+
+int32_t gantry_call_unsupported(struct gantry_call_library *library)
+{
+	(void)gantry_fetch_add(&library->nunsupported, 1);
+	return library->unsupported;
+}
+
+/* ---- putting ---- */
+
+void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,
+		       uint64_t function, unsigned flags)
+{
+	const struct gantry_calls_request request = {
+		.version = GANTRY_CALLS_VERSION,
+		.function = function,
+	};
+
+	call->library = library;
+	call->stream = NULL;
+	call->has_stream = false;
+	call->waits = flags & GANTRY_CALL_WAITS;
+	call->refused = false;
+	call->dropped = 0;
+	call->nouts = 0;
+	call->nhandles = 0;
+	call->reply_bytes = 0;
+	call->text = "";
+	gantry_pack_init(&call->pack, GANTRY_CALLS_MAX_BYTES);
+	gantry_pack_bytes(&call->pack, &request, sizeof(request));
+}
+
+void gantry_call_put(struct gantry_call *call, const void *value, size_t len)
+{
+	gantry_pack_bytes(&call->pack, value, len);
+}
+
+void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags)
+{
+	gantry_pack_u64(&call->pack, handle);
+	if (handle == 0)
+		return;
+	if (call->nhandles < GANTRY_CALL_HANDLES)
+		call->handles[call->nhandles++] = handle;
+	else
+		call->refused = true;
+	if (flags & GANTRY_CALL_BOUND)
+		gantry_call_stream(call, gantry_call_get_stream(handle));
+	if (flags & GANTRY_CALL_DROPS)
+		call->dropped = handle;
+}
+
+void gantry_call_stream(struct gantry_call *call, void *stream)
+{
+	call->stream = stream;
+	call->has_stream = true;
+}
+
+void gantry_call_device(struct gantry_call *call, const void *address)
+{
+	gantry_pack_u64(&call->pack, (uintptr_t)address);
+}
+
+void gantry_call_in(struct gantry_call *call, const void *from, uint64_t bytes)
+{
+	gantry_pack_u64(&call->pack, from ? bytes : GANTRY_CALLS_NULL);
+	if (from)
+		gantry_pack_bytes(&call->pack, from, bytes);
+}
+
+static void expect(struct gantry_call *call, void *to, uint64_t bytes, enum gantry_call_answer answer)
+{
+	call->waits = true;
+	if (call->nouts == GANTRY_CALL_OUTS || bytes > GANTRY_CALLS_MAX_BYTES) {
+		call->refused = true;
+		return;
+	}
+	call->outs[call->nouts].to = to;
+	call->outs[call->nouts].bytes = bytes;
+	call->outs[call->nouts++].answer = answer;
+	/* With what padding and lengths may want. */
+	call->reply_bytes += (answer == GANTRY_CALL_TEXT ? TEXT_BYTES : bytes) + 2 * sizeof(uint64_t);
+}
+
+void gantry_call_out(struct gantry_call *call, const void *to, uint64_t bytes)
+{
+	gantry_pack_u64(&call->pack, to ? bytes : GANTRY_CALLS_NULL);
+	if (to)
+		expect(call, (void *)(uintptr_t)to, bytes, GANTRY_CALL_BYTES);
+}
+
+void gantry_call_inout(struct gantry_call *call, const void *both, uint64_t bytes)
+{
+	gantry_call_in(call, both, bytes);
+	if (both)
+		expect(call, (void *)(uintptr_t)both, bytes, GANTRY_CALL_BYTES);
+}
+
+void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes, unsigned flags)
+{
+	if (!at) {
+		gantry_pack_u64(&call->pack, GANTRY_CALLS_NOWHERE);
+	} else if (road->is_device(road->cookie, at)) {
+		gantry_pack_u64(&call->pack, GANTRY_CALLS_DEVICE);
+		gantry_call_device(call, at);
+	} else {
+		gantry_pack_u64(&call->pack, GANTRY_CALLS_HOST);
+		if ((flags & GANTRY_CALL_IN) && (flags & GANTRY_CALL_OUT))
+			gantry_call_inout(call, at, bytes);
+		else if (flags & GANTRY_CALL_IN)
+			gantry_call_in(call, at, bytes);
+		else
+			gantry_call_out(call, at, bytes);
+	}
+}
+
+void gantry_call_scalar(struct gantry_call *call, const void *at)
+{
+	uint8_t scalar[SCALAR_BYTES] = { 0 };
+	uintptr_t left = PAGE - ((uintptr_t)at & (PAGE - 1));
+
+	if (!at || road->is_device(road->cookie, at)) {
+		gantry_call_either(call, at, 0, GANTRY_CALL_IN);
+		return;
+	}
+	memcpy(scalar, at, left < sizeof(scalar) ? left : sizeof(scalar));
+	gantry_pack_u64(&call->pack, GANTRY_CALLS_HOST);
+	gantry_call_in(call, scalar, sizeof(scalar));
+}
+
+void gantry_call_string(struct gantry_call *call, const char *text)
+{
+	gantry_call_in(call, text, text ? strlen(text) + 1 : 0);
+}
+
+void gantry_call_strings(struct gantry_call *call, const char *const *texts, int64_t count)
+{
+	gantry_pack_u64(&call->pack, texts ? (uint64_t)(count < 0 ? 0 : count) : GANTRY_CALLS_NULL);
+	for (int64_t i = 0; texts && i < count && !call->pack.failed; i++)
+		gantry_call_string(call, texts[i]);
+}
+
+void gantry_call_null(struct gantry_call *call, const void *at)
+{
+	gantry_pack_u64(&call->pack, 0);
+	if (at)
+		call->refused = true;
+}
+
+void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes)
+{
+	gantry_pack_u64(&call->pack, to ? 1 : 0);
+	if (to)
+		expect(call, to, handle_bytes, GANTRY_CALL_OBJECT);
+}
+
+void gantry_call_text(struct gantry_call *call, void *to)
+{
+	gantry_pack_u64(&call->pack, to ? 1 : 0);
+	if (to)
+		expect(call, to, sizeof(char *), GANTRY_CALL_TEXT);
+}
+
+/* ---- the answer ---- */
+
+/* Texts that stubs returned: programs keep them, so they are never freed, but equal ones are one. */
+struct text {
+	struct text *next;
+	char bytes[];
+};
+
+static const char *keep(const char *bytes, size_t len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct text *texts;
+	struct text *text;
+
+	pthread_mutex_lock(&lock);
+	for (text = texts; text; text = text->next)
+		if (strcmp(text->bytes, bytes) == 0)
+			break;
+	if (!text) {
+		text = malloc(sizeof(*text) + len);
+		if (text) {
+			memcpy(text->bytes, bytes, len);
+			text->next = texts;
+			texts = text;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return text ? text->bytes : "";
+}
+
+static const char *take_text(struct gantry_unpack *in)
+{
+	uint64_t len = gantry_unpack_u64(in);
+	const char *text;
+
+	if (in->failed || len == GANTRY_CALLS_NULL || len == 0)
+		return NULL;
+	text = gantry_unpack_bytes(in, len);
+	return text && text[len - 1] == 0 ? keep(text, len) : NULL;
+}
+
+static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
+{
+	uint64_t handle = gantry_unpack_u64(in);
+
+	if (in->failed)
+		return;
+	if (bytes == sizeof(int32_t))
+		*(int32_t *)to = (int32_t)handle;
+	else
+		*(uint64_t *)to = handle;
+	gantry_call_set_stream(handle, NULL);
+}
+
+/* Bytes come first, then objects and texts, each in the order of their arguments. */
+static bool take_answer(struct gantry_call *call, struct gantry_unpack *in)
+{
+	for (uint32_t i = 0; i < call->nouts; i++)
+		if (call->outs[i].answer == GANTRY_CALL_BYTES) {
+			const void *from = gantry_unpack_bytes(in, call->outs[i].bytes);
+
+			if (from)
+				memcpy(call->outs[i].to, from, call->outs[i].bytes);
+		}
+	for (uint32_t i = 0; i < call->nouts; i++) {
+		if (call->outs[i].answer == GANTRY_CALL_OBJECT) {
+			take_object(in, call->outs[i].to, call->outs[i].bytes);
+		} else if (call->outs[i].answer == GANTRY_CALL_TEXT) {
+			const char *text = take_text(in);
+
+			if (call->outs[i].to)
+				*(const char **)call->outs[i].to = text;
+			else if (text)
+				call->text = text;
+		}
+	}
+	return !in->failed;
+}
+
+static int32_t late_failure(struct gantry_call_library *library)
+{
+	return gantry_load_relaxed(&library->late) ? gantry_exchange(&library->late, 0) : 0;
+}
+
+/* *ret_ret: what the library returned. 0, or a word of the library's. */
+static int32_t answer(struct gantry_call *call, const void *bytes, size_t len, uint64_t *ret_ret)
+{
+	const struct gantry_calls_reply *reply = bytes;
+	struct gantry_unpack in = { .bytes = (const uint8_t *)(reply + 1) };
+
+	if (reply->state == GANTRY_CALLS_UNKNOWN)
+		return gantry_call_unsupported(call->library);
+	if (reply->state == GANTRY_CALLS_REFUSED)
+		return call->library->refused;
+	if (reply->state != GANTRY_CALLS_RAN || reply->bytes > len - sizeof(*reply))
+		return call->library->failed;
+	in.len = reply->bytes;
+	if (in.len > 0 && !take_answer(call, &in))
+		return call->library->failed;
+	*ret_ret = reply->ret;
+	return 0;
+}
+
+static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
+{
+	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
+	_cleanup_free_ void *reply = NULL;
+	const struct gantry_call_route route = {
+		.stream = call->stream,
+		.has_stream = call->has_stream,
+		.waits = call->waits,
+		.nhandles = call->nhandles,
+		.handles = call->handles,
+	};
+	struct gantry_calls_request *request = (struct gantry_calls_request *)call->pack.bytes;
+	int r;
+
+	*ret_ret = 0;
+	if (call->refused || call->pack.failed || call->reply_bytes > GANTRY_CALLS_MAX_BYTES)
+		return call->library->refused;
+	request->bytes = call->pack.len - sizeof(*request);
+	request->reply_bytes = call->reply_bytes;
+	reply = call->waits ? calloc(1, len) : NULL;
+	if (call->waits && !reply)
+		return call->library->failed;
+	r = road->carry(road->cookie, call->library, &route, request, call->pack.len, reply, len);
+	if (r < 0)
+		return call->library->failed;
+	return call->waits ? answer(call, reply, len, ret_ret) : 0;
+}
+
+uint64_t gantry_call_finish(struct gantry_call *call)
+{
+	uint64_t ret;
+	int32_t failed = carry(call, &ret);
+
+	if (!failed && ret == 0 && call->waits)
+		failed = late_failure(call->library);
+	if (!failed && ret == 0 && call->dropped)
+		gantry_call_set_stream(call->dropped, NULL);
+	gantry_pack_fini(&call->pack);
+	return failed ? (uint64_t)(int64_t)failed : ret;
+}
+
+uint64_t gantry_call_finish_value(struct gantry_call *call)
+{
+	uint64_t ret;
+	int32_t failed;
+
+	call->waits = true;
+	failed = carry(call, &ret);
+	gantry_pack_fini(&call->pack);
+	return failed ? 0 : ret;
+}
+
+const char *gantry_call_finish_text(struct gantry_call *call)
+{
+	uint64_t ret;
+
+	expect(call, NULL, sizeof(char *), GANTRY_CALL_TEXT);
+	(void)carry(call, &ret); /* then the text is empty */
+	gantry_pack_fini(&call->pack);
+	return call->text;
+}

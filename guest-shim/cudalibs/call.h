@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call of a vendor's library, put together by a generated stub, carried to the worker and answered.
+ *
+ * A stub begins a call, puts its arguments in the order of the wire (proto/calls.h), and finishes it. Calls that
+ * answer nothing but a status are sent and not waited for: the stub returns success, and a failure is what the
+ * library's next call that waits returns. All others make one round trip.
+ *
+ * Order: a call with a handle that has a stream runs in that stream's order. One without runs behind the calls that
+ * used its handles. Streams are noted here (gantry_call_set_stream()) and go along with each call.
+ *
+ * Threads: any, one for each call object. Nothing here prints, exits, or keeps a thread.
+ */
+#ifndef GANTRY_GUEST_SHIM_CUDALIBS_CALL_H
+#define GANTRY_GUEST_SHIM_CUDALIBS_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/pack.h"
+#include "proto/calls.h"
+
+#define GANTRY_CALL_OUTS    24u
+#define GANTRY_CALL_HANDLES 16u
+
+/* A library's words for what goes wrong on this side. One object for each library, not constant. */
+struct gantry_call_library {
+	const char *name;
+	int32_t refused;     /* an argument that cannot be sent, or that the worker refuses */
+	int32_t unsupported; /* a function or a library that is not there */
+	int32_t failed;	     /* no session, or its end */
+	/* Read and written atomically. */
+	int32_t late;		 /* failure of a call that was not waited for; 0: none */
+	uint64_t nunsupported;	 /* calls of functions that are not forwarded */
+};
+
+enum gantry_call_flags {
+	GANTRY_CALL_WAITS = 1 << 0,
+	/* Of a handle: */
+	GANTRY_CALL_DROPS = 1 << 1, /* a success ends it */
+	GANTRY_CALL_BOUND = 1 << 2, /* the call is on its stream */
+	/* Of memory that may be the host's or the device's: */
+	GANTRY_CALL_IN = 1 << 3,
+	GANTRY_CALL_OUT = 1 << 4,
+};
+
+enum gantry_call_answer {
+	GANTRY_CALL_BYTES,
+	GANTRY_CALL_OBJECT, /* a handle of so many bytes */
+	GANTRY_CALL_TEXT,
+};
+
+struct gantry_call {
+	struct gantry_call_library *library;
+	struct gantry_pack pack; /* the request */
+	void *stream;
+	bool has_stream;
+	bool waits;
+	bool refused;
+	uint64_t dropped;
+	uint32_t nouts;
+	uint32_t nhandles;
+	uint64_t handles[GANTRY_CALL_HANDLES];
+	uint64_t reply_bytes;
+	const char *text; /* what a function that returns a text returned */
+	struct {
+		void *to;
+		uint64_t bytes;
+		uint32_t answer; /* enum gantry_call_answer */
+	} outs[GANTRY_CALL_OUTS];
+};
+
+/* What a call needs of its way. */
+struct gantry_call_route {
+	void *stream;
+	bool has_stream;
+	bool waits;
+	uint32_t nhandles;
+	const uint64_t *handles;
+};
+
+/*
+ * How calls get to the worker. carry: 0, with @reply written where route->waits; -errno. failure: the
+ * status of an earlier call of @library that was not waited for, or 0.
+ */
+struct gantry_call_road {
+	int (*carry)(void *cookie, struct gantry_call_library *library,
+		     const struct gantry_call_route *route, const void *request, size_t bytes,
+		     void *reply, size_t reply_bytes);
+	bool (*is_device)(void *cookie, const void *address);
+	void *cookie;
+};
+/* NULL: the usual one. Before the first call, or by tests. */
+void gantry_call_road_set(const struct gantry_call_road *road);
+extern const struct gantry_call_road gantry_call_road_session;
+
+/* ---- for generated code ---- */
+
+void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,
+		       uint64_t function, unsigned flags);
+void gantry_call_put(struct gantry_call *call, const void *value, size_t len);
+void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags);
+void gantry_call_stream(struct gantry_call *call, void *stream);
+void gantry_call_device(struct gantry_call *call, const void *address);
+void gantry_call_in(struct gantry_call *call, const void *from, uint64_t bytes);
+void gantry_call_out(struct gantry_call *call, const void *to, uint64_t bytes);
+void gantry_call_inout(struct gantry_call *call, const void *both, uint64_t bytes);
+void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes, unsigned flags);
+/* Up to 16 bytes from @at, no further than its page: how many count only the library knows. */
+void gantry_call_scalar(struct gantry_call *call, const void *at);
+void gantry_call_string(struct gantry_call *call, const char *text);
+void gantry_call_strings(struct gantry_call *call, const char *const *texts, int64_t count);
+void gantry_call_null(struct gantry_call *call, const void *at);
+/* @handle_bytes: 4 or 8. */
+void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes);
+void gantry_call_text(struct gantry_call *call, void *to);
+/* The function's result, or one of the library's words as int32_t; ends @call. */
+uint64_t gantry_call_finish(struct gantry_call *call);
+/* A function that returns no status: 0 where it could not be asked. */
+uint64_t gantry_call_finish_value(struct gantry_call *call);
+/* A text; it lives as long as the process, and equal ones are one. "" where it could not be asked. */
+const char *gantry_call_finish_text(struct gantry_call *call);
+
+int32_t gantry_call_unsupported(struct gantry_call_library *library);
+void gantry_call_set_stream(uint64_t handle, void *stream);
+void *gantry_call_get_stream(uint64_t handle);
+
+#endif

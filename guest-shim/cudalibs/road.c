@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The usual road: a call is a launch of kernel library_call on the queue of its stream, in a buffer of the heap.
+ *
+ * Order. A call on a stream goes to that stream's queue. Each handle remembers the last call that had it and is not on
+ * a stream itself (it may have changed the object), and the last of any sort: a call on a stream runs after the former
+ * of all its handles, one without runs after the latter, in the queue of the default stream.
+ *
+ * Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. What a call answered
+ * that was not waited for is read when its buffer is used again.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "guest-shim/cudalibs/call.h"
+#include "guest-shim/cudalibs/road.h"
+
+#define BOXES	  32u
+#define BOX_BYTES (16u << 10)
+#define PLACES	  65536u
+#define AFTER_MAX (2 * GANTRY_CALL_HANDLES)
+
+struct box {
+	gantry_buffer buffer;
+	gantry_ticket ticket; /* 0: nothing is under way */
+	struct gantry_call_library *library;
+	bool is_taken;
+	bool is_read; /* its answer was looked at */
+};
+
+struct history {
+	gantry_ticket changed;
+	gantry_ticket used;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t given;
+	struct gantry_session *session;
+	gantry_kernel kernel;
+	struct box boxes[BOXES];
+	struct history history[PLACES];
+} way = { .lock = PTHREAD_MUTEX_INITIALIZER, .given = PTHREAD_COND_INITIALIZER };
+
+/* ---- whose memory and streams ---- */
+
+static const struct gantry_cuda_road *find_road(void)
+{
+	static const struct gantry_cuda_road *found;
+	const struct gantry_cuda_road *road = gantry_load_acquire(&found);
+
+	if (road)
+		return road;
+	road = dlsym(RTLD_DEFAULT, GANTRY_CUDA_ROAD_SYMBOL);
+	if (!road || road->version != GANTRY_CUDA_ROAD_VERSION || road->size < sizeof(*road))
+		return NULL;
+	gantry_store_release(&found, road);
+	return road;
+}
+
+static bool is_device(void *cookie, const void *address)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	return road && road->is_device(address);
+}
+
+/* The session is another one after a fork or an end: nothing of the old one means anything. */
+static int enter_locked(const struct gantry_cuda_road *road)
+{
+	struct gantry_session *session = road->session();
+	int r;
+
+	if (!session)
+		return -ENODEV;
+	if (session == way.session)
+		return 0;
+	memset(way.boxes, 0, sizeof(way.boxes));
+	memset(way.history, 0, sizeof(way.history));
+	r = gantry_kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE, &way.kernel);
+	if (r < 0)
+		return -ENOSYS;
+	way.session = session;
+	return 0;
+}
+
+/* ---- boxes ---- */
+
+/* What a call answered that nobody waited for: its failure is told later. */
+static void read_late(struct box *box)
+{
+	struct gantry_calls_reply reply;
+
+	if (box->is_read || !box->library)
+		return;
+	box->is_read = true;
+	if (gantry_test(way.session, box->ticket) < 0 ||
+	    gantry_read(way.session, box->buffer, 0, &reply, sizeof(reply)) < 0)
+		gantry_store_relaxed(&box->library->late, box->library->failed);
+	else if (reply.state != GANTRY_CALLS_RAN)
+		gantry_store_relaxed(&box->library->late, box->library->refused);
+	else if (reply.ret != 0)
+		gantry_store_relaxed(&box->library->late, (int32_t)reply.ret);
+}
+
+static void sweep_locked(void)
+{
+	for (uint32_t i = 0; i < BOXES; i++) {
+		struct box *box = &way.boxes[i];
+
+		if (!box->is_taken && box->ticket && gantry_test(way.session, box->ticket) != 0) {
+			read_late(box);
+			box->ticket = 0;
+		}
+	}
+}
+
+static struct box *free_locked(void)
+{
+	struct box *empty = NULL;
+
+	for (uint32_t i = 0; i < BOXES; i++) {
+		struct box *box = &way.boxes[i];
+
+		if (box->is_taken || box->ticket)
+			continue;
+		if (box->buffer)
+			return box;
+		if (!empty)
+			empty = box;
+	}
+	if (empty && gantry_alloc(way.session, BOX_BYTES, GANTRY_ALLOC_HOST, &empty->buffer) < 0) {
+		empty->buffer = 0;
+		return NULL;
+	}
+	return empty;
+}
+
+/* Ticket of a call that some box waits for; 0: all boxes are in threads' hands. */
+static gantry_ticket pending_locked(void)
+{
+	for (uint32_t i = 0; i < BOXES; i++)
+		if (!way.boxes[i].is_taken && way.boxes[i].ticket)
+			return way.boxes[i].ticket;
+	return 0;
+}
+
+static struct box *take_locked(void)
+{
+	for (;;) {
+		struct box *box;
+		gantry_ticket ticket;
+
+		sweep_locked();
+		box = free_locked();
+		if (box) {
+			box->is_taken = true;
+			return box;
+		}
+		ticket = pending_locked();
+		if (ticket) {
+			/* A failure of the task is what sweeping finds. */
+			int r = gantry_wait(way.session, &ticket, 1, GANTRY_FOREVER);
+
+			if (r <= -100 && r > -200)
+				return NULL;
+		} else {
+			bool any = false;
+
+			for (uint32_t i = 0; i < BOXES; i++)
+				any = any || way.boxes[i].is_taken;
+			if (!any)
+				return NULL; /* the heap has no room */
+			pthread_cond_wait(&way.given, &way.lock);
+		}
+	}
+}
+
+/* ---- order ---- */
+
+static void add_after(gantry_ticket ticket, gantry_ticket *after, uint32_t *n)
+{
+	for (uint32_t i = 0; i < *n; i++)
+		if (after[i] == ticket)
+			return;
+	if (ticket && gantry_test(way.session, ticket) == 0)
+		after[(*n)++] = ticket;
+}
+
+static uint32_t gather_after_locked(const struct gantry_call_route *route, gantry_ticket *after)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < route->nhandles; i++) {
+		const struct history *history = &way.history[route->handles[i] % PLACES];
+
+		add_after(history->changed, after, &n);
+		if (!route->has_stream)
+			add_after(history->used, after, &n);
+	}
+	return n;
+}
+
+static void note_locked(const struct gantry_call_route *route, gantry_ticket ticket)
+{
+	for (uint32_t i = 0; i < route->nhandles; i++) {
+		struct history *history = &way.history[route->handles[i] % PLACES];
+
+		history->used = ticket;
+		if (!route->has_stream)
+			history->changed = ticket;
+	}
+}
+
+/* ---- one call ---- */
+
+struct message {
+	const struct gantry_call_route *route;
+	const void *request;
+	size_t bytes;
+	size_t reply_bytes;
+	gantry_queue queue;
+};
+
+static int submit_locked(const struct gantry_cuda_road *road, const struct message *message,
+			 gantry_buffer buffer, gantry_ticket *ret_ticket)
+{
+	const uint64_t args[2] = { 0, message->bytes };
+	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = buffer, .mode = GANTRY_RW } };
+	gantry_ticket after[AFTER_MAX];
+	struct gantry_task task = {
+		.kernel = way.kernel,
+		.args = args,
+		.args_bytes = sizeof(args),
+		.naccess = 1,
+		.access = access,
+		.after = after,
+	};
+	int r;
+
+	if (road->uses)
+		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
+	task.nafter = gather_after_locked(message->route, after);
+	r = gantry_write(way.session, buffer, 0, message->request, message->bytes);
+	if (r == 0)
+		r = gantry_submit(way.session, message->queue, &task, 1, ret_ticket);
+	if (r == 0)
+		note_locked(message->route, *ret_ticket);
+	return r;
+}
+
+static int collect(const struct message *message, gantry_buffer buffer, gantry_ticket ticket,
+		   void *reply)
+{
+	int r = gantry_wait(way.session, &ticket, 1, GANTRY_FOREVER);
+
+	if (r == 0)
+		r = gantry_read(way.session, buffer, 0, reply, message->reply_bytes);
+	return r < 0 ? -EIO : 0;
+}
+
+static size_t buffer_bytes(const struct message *message)
+{
+	return message->bytes > message->reply_bytes ? message->bytes : message->reply_bytes;
+}
+
+/* A call that is longer than a box: in a buffer made for it, and waited for. */
+static int carry_long(const struct gantry_cuda_road *road, const struct message *message, void *reply)
+{
+	gantry_buffer buffer;
+	gantry_ticket ticket;
+	int r;
+
+	pthread_mutex_lock(&way.lock);
+	r = gantry_alloc(way.session, buffer_bytes(message), GANTRY_ALLOC_HOST, &buffer);
+	if (r == 0) {
+		r = submit_locked(road, message, buffer, &ticket);
+		if (r < 0)
+			(void)gantry_free(way.session, buffer); /* nothing uses it */
+	}
+	pthread_mutex_unlock(&way.lock);
+	if (r < 0)
+		return -EIO;
+	if (message->route->waits)
+		r = collect(message, buffer, ticket, reply);
+	/* What was submitted keeps the memory until it is done. */
+	(void)gantry_free(way.session, buffer);
+	return r;
+}
+
+static int carry_short(const struct gantry_cuda_road *road, const struct message *message,
+		       struct gantry_call_library *library, void *reply)
+{
+	struct box *box;
+	gantry_ticket ticket = 0;
+	int r;
+
+	pthread_mutex_lock(&way.lock);
+	box = take_locked();
+	r = box ? submit_locked(road, message, box->buffer, &ticket) : -ENOMEM;
+	pthread_mutex_unlock(&way.lock);
+	if (!box)
+		return -ENOMEM;
+	if (r == 0 && message->route->waits)
+		r = collect(message, box->buffer, ticket, reply);
+	pthread_mutex_lock(&way.lock);
+	box->is_taken = false;
+	box->ticket = message->route->waits ? 0 : ticket;
+	box->library = library;
+	box->is_read = message->route->waits;
+	pthread_cond_signal(&way.given);
+	pthread_mutex_unlock(&way.lock);
+	return r < 0 ? -EIO : 0;
+}
+
+static int carry(void *cookie, struct gantry_call_library *library,
+		 const struct gantry_call_route *route, const void *request, size_t bytes,
+		 void *reply, size_t reply_bytes)
+{
+	const struct gantry_cuda_road *road = find_road();
+	struct message message = { .route = route, .request = request, .bytes = bytes };
+	int r;
+
+	(void)cookie;
+	if (!road)
+		return -ENODEV;
+	message.reply_bytes = reply ? reply_bytes : sizeof(struct gantry_calls_reply);
+	pthread_mutex_lock(&way.lock);
+	r = enter_locked(road);
+	pthread_mutex_unlock(&way.lock);
+	if (r == 0 && road->queue(route->has_stream ? route->stream : NULL, &message.queue) < 0)
+		r = -EIO;
+	if (r < 0)
+		return r;
+	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply) :
+						 carry_short(road, &message, library, reply);
+	if (r == 0 && route->waits) {
+		pthread_mutex_lock(&way.lock);
+		sweep_locked();
+		pthread_mutex_unlock(&way.lock);
+	}
+	return r;
+}
+
+const struct gantry_call_road gantry_call_road_session = { .carry = carry, .is_device = is_device };

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Library calls: what the guest's forwarding libraries and the worker's module "calls" say to each other inside a
+ * buffer, one call in each. The task that carries it is a launch of the module's kernel.
+ *
+ * The buffer holds a gantry_calls_request with its items; the worker copies them once and puts a gantry_calls_reply
+ * with its items in their place. Every item begins at a multiple of 8 bytes. Which items a function has, both sides
+ * know from the same description (tools/stubgen); the function's number is a sum over that description, so that
+ * sides that were made from different ones do not understand each other rather than wrongly.
+ *
+ *   value          its bytes
+ *   handle         a number of the session's table, 0: NULL
+ *   device memory  its address; NULL is 0
+ *   bytes in       their length or GANTRY_CALLS_NULL, then they
+ *   bytes out      their length or GANTRY_CALLS_NULL; the reply has them
+ *   in either      enum gantry_calls_place, then an address or bytes in, bytes out
+ */
+#ifndef GANTRY_PROTO_CALLS_H
+#define GANTRY_PROTO_CALLS_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define GANTRY_CALLS_VERSION 1u
+#define GANTRY_CALLS_NULL    UINT64_MAX
+/* Of one request or reply. */
+#define GANTRY_CALLS_MAX_BYTES (64ull << 20)
+/* The kernel of installed module "calls", and its signature: the buffer, and the bytes of it that the request has. */
+#define GANTRY_CALLS_KERNEL    "library_call"
+#define GANTRY_CALLS_SIGNATURE "rw:u8*,u64"
+
+struct gantry_calls_request {
+	uint32_t version;
+	uint32_t reserved; /* 0 */
+	uint64_t function;
+	uint64_t bytes;	      /* of the items behind it */
+	uint64_t reply_bytes; /* room for the reply's items */
+};
+static_assert(sizeof(struct gantry_calls_request) == 32, "gantry_calls_request is wire format");
+
+enum gantry_calls_state {
+	GANTRY_CALLS_WAITING = 0, /* never written by the worker */
+	GANTRY_CALLS_RAN = 1,	  /* ret is what the library returned */
+	GANTRY_CALLS_REFUSED = 2, /* an argument does not fit; the library was not called */
+	GANTRY_CALLS_UNKNOWN = 3, /* no such function there, or no such library */
+};
+
+struct gantry_calls_reply {
+	uint32_t state; /* enum gantry_calls_state */
+	uint32_t reserved;
+	uint64_t ret;
+	uint64_t bytes; /* of the items behind it; 0 where the library returned a failure */
+	uint64_t reserved1;
+};
+static_assert(sizeof(struct gantry_calls_reply) == 32, "gantry_calls_reply is wire format");
+
+enum gantry_calls_place {
+	GANTRY_CALLS_NOWHERE = 0,
+	GANTRY_CALLS_DEVICE = 1,
+	GANTRY_CALLS_HOST = 2,
+};
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For code that tools/stubgen made: what annotation files use to say how long something is. It comes after the
+ * vendor's headers, whose types it names.
+ */
+#ifndef GANTRY_PROTO_CALLS_TYPES_H
+#define GANTRY_PROTO_CALLS_TYPES_H
+
+#include <stdint.h>
+
+/* What a function answers with that says how long another's answer is: behind its last argument. */
+#define gantry_length(function) gantry_length_##function
+#define gantry_length_nvrtcGetNumSupportedArchs int
+#define gantry_length_nvrtcGetPTXSize		size_t
+#define gantry_length_nvrtcGetCUBINSize		size_t
+#define gantry_length_nvrtcGetLTOIRSize		size_t
+#define gantry_length_nvrtcGetOptiXIRSize	size_t
+#define gantry_length_nvrtcGetProgramLogSize	size_t
+
+/* Bytes of @n elements of @elem_bytes that lie @inc apart. */
+static inline int64_t gantry_span(int64_t n, int64_t inc, int64_t elem_bytes)
+{
+	int64_t gaps, bytes;
+
+	if (n <= 0 || elem_bytes <= 0 || inc == INT64_MIN)
+		return 0;
+	if (__builtin_mul_overflow(n - 1, inc < 0 ? -inc : inc, &gaps) || gaps == INT64_MAX ||
+	    __builtin_mul_overflow(gaps + 1, elem_bytes, &bytes))
+		return INT64_MAX;
+	return bytes;
+}
+
+static inline int64_t gantry_limit(int64_t value, int64_t max)
+{
+	return value > max ? max : value;
+}
+
+#if defined(__LIBRARY_TYPES_H__)
+/* Of one value. Types that this does not know are as long as the longest. */
+static inline int64_t gantry_bytes_of(cudaDataType type)
+{
+	switch (type) {
+	case CUDA_R_8I:
+	case CUDA_R_8U:
+		return 1;
+	case CUDA_R_16F:
+	case CUDA_R_16BF:
+		return 2;
+	case CUDA_R_32F:
+	case CUDA_R_32I:
+	case CUDA_R_32U:
+	case CUDA_C_16F:
+	case CUDA_C_16BF:
+		return 4;
+	case CUDA_R_64F:
+	case CUDA_C_32F:
+		return 8;
+	default:
+		return 16;
+	}
+}
+#endif
+
+#if defined(CUBLAS_API_H_)
+/* Of a scalar of a product computed so. */
+static inline int64_t gantry_bytes_of_compute(cublasComputeType_t type, cudaDataType of)
+{
+	int64_t parts = of == CUDA_C_32F || of == CUDA_C_64F ? 2 : 1;
+
+	switch (type) {
+	case CUBLAS_COMPUTE_16F:
+	case CUBLAS_COMPUTE_16F_PEDANTIC:
+		return 2 * parts;
+	case CUBLAS_COMPUTE_64F:
+	case CUBLAS_COMPUTE_64F_PEDANTIC:
+		return 8 * parts;
+	default:
+		return 4 * parts;
+	}
+}
+#endif
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+
+#include <cublas_v2.h>
+
+#include "tests/fakecuda/libraries/fake.h"
+
+#define FAKE_VERSION 130000
+
+struct cublasContext {
+	cudaStream_t stream;
+	cublasPointerMode_t mode;
+};
+
+cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
+{
+	*handle = calloc(1, sizeof(**handle));
+	return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
+{
+	if (!handle)
+		return CUBLAS_STATUS_NOT_INITIALIZED;
+	(void)fake_wait(handle->stream); /* the real one waits too */
+	free(handle);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version)
+{
+	if (!handle)
+		return CUBLAS_STATUS_NOT_INITIALIZED;
+	*version = FAKE_VERSION;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
+{
+	handle->stream = stream;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode)
+{
+	handle->mode = mode;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *mode)
+{
+	*mode = handle->mode;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasGetStatusString(cublasStatus_t status)
+{
+	return status == CUBLAS_STATUS_SUCCESS ? "fake success" : "fake failure";
+}
+
+struct gemm {
+	cublasOperation_t ta, tb;
+	int m, n, k, lda, ldb, ldc;
+	float alpha, beta; /* by value in host mode */
+	const float *alpha_at, *beta_at;
+	const float *a, *b;
+	float *c;
+};
+
+static void gemm(void *args)
+{
+	const struct gemm *g = args;
+	float alpha = g->alpha_at ? *g->alpha_at : g->alpha;
+	float beta = g->beta_at ? *g->beta_at : g->beta;
+
+	for (int j = 0; j < g->n; j++)
+		for (int i = 0; i < g->m; i++) {
+			float sum = 0;
+
+			for (int l = 0; l < g->k; l++)
+				sum += (g->ta ? g->a[l + i * g->lda] : g->a[i + l * g->lda]) *
+				       (g->tb ? g->b[j + l * g->ldb] : g->b[l + j * g->ldb]);
+			g->c[i + j * g->ldc] =
+				alpha * sum + (beta != 0 ? beta * g->c[i + j * g->ldc] : 0);
+		}
+}
+
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa,
+			      cublasOperation_t transb, int m, int n, int k, const float *alpha,
+			      const float *A, int lda, const float *B, int ldb, const float *beta,
+			      float *C, int ldc)
+{
+	struct gemm args = { transa, transb, m,    n,	 k, lda, ldb,
+			     ldc,    0,	     0,	   NULL, NULL, A,   B, C };
+
+	if (!handle)
+		return CUBLAS_STATUS_NOT_INITIALIZED;
+	if (m < 0 || n < 0 || k < 0 || !alpha || !beta)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	if (handle->mode == CUBLAS_POINTER_MODE_HOST) {
+		args.alpha = *alpha;
+		args.beta = *beta;
+	} else {
+		args.alpha_at = alpha;
+		args.beta_at = beta;
+	}
+	return fake_enqueue(handle->stream, gemm, &args, sizeof(args)) ?
+		       CUBLAS_STATUS_EXECUTION_FAILED :
+		       CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSdot_v2(cublasHandle_t handle, int n, const float *x, int incx, const float *y,
+			     int incy, float *result)
+{
+	float sum = 0;
+
+	if (!handle)
+		return CUBLAS_STATUS_NOT_INITIALIZED;
+	if (fake_wait(handle->stream))
+		return CUBLAS_STATUS_EXECUTION_FAILED;
+	for (int i = 0; i < n; i++)
+		sum += x[i * incx] * y[i * incy];
+	*result = sum;
+	return CUBLAS_STATUS_SUCCESS;
+}

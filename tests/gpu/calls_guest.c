@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls-guest FOLDER IMAGE KIND: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
+ *
+ * It has no libcuda: it is its own gantry_cuda_road. Its buffers' addresses it learns from a kernel of IMAGE.
+ */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cublas_v2.h>
+#include <cufftXt.h>
+#include <curand.h>
+
+#include "base/array.h"
+#include "guest-shim/cudalibs/road.h"
+
+#define N	64
+#define BUFFERS 4
+#define BYTES	(N * N * sizeof(cufftComplex))
+#define STREAM	((cudaStream_t)0x51)
+#define S10	10000000000ll
+
+static struct gantry_session *session;
+static gantry_queue queues[2];
+static gantry_buffer buffers[BUFFERS];
+static float *at[BUFFERS]; /* their addresses on the device */
+static int nfailed;
+
+/* ---- the road ---- */
+
+static struct gantry_session *the_session(void)
+{
+	return session;
+}
+
+static int queue_of(void *stream, gantry_queue *ret_queue)
+{
+	*ret_queue = queues[stream == STREAM];
+	return 0;
+}
+
+static int is_device(const void *address)
+{
+	for (int i = 0; i < BUFFERS; i++)
+		if ((uintptr_t)address - (uintptr_t)at[i] < BYTES)
+			return 1;
+	return (uintptr_t)address >> 40 == 0xdead;
+}
+
+static uint32_t uses(struct gantry_access *ret_access, uint32_t n)
+{
+	for (uint32_t i = 0; i < BUFFERS && i < n; i++)
+		ret_access[i] = (struct gantry_access){ .buffer = buffers[i],
+							.mode = GANTRY_RW,
+							.arg_off = GANTRY_NO_ARG };
+	return BUFFERS;
+}
+
+extern const struct gantry_cuda_road gantry_cuda_road;
+const struct gantry_cuda_road gantry_cuda_road = {
+	.size = sizeof(gantry_cuda_road),
+	.version = GANTRY_CUDA_ROAD_VERSION,
+	.session = the_session,
+	.queue = queue_of,
+	.is_device = is_device,
+	.uses = uses,
+};
+
+/* ---- helpers ---- */
+
+static void tell(int good, const char *what)
+{
+	printf("%s %s\n", good ? "ok" : "not ok", what);
+	(void)fflush(stdout);
+	nfailed += !good;
+}
+
+static void need(int r, const char *what)
+{
+	if (r >= 0)
+		return;
+	printf("not ok %s: %s %s\n", what, gantry_strerror(r), gantry_last_error());
+	exit(EXIT_FAILURE);
+}
+
+static void *function(const char *folder, const char *soname, const char *name)
+{
+	char path[4096];
+	void *library, *found;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, soname);
+	library = dlopen(path, RTLD_NOW);
+	found = library ? dlsym(library, name) : NULL;
+	if (!found) {
+		printf("not ok %s: %s\n", name, dlerror());
+		exit(EXIT_FAILURE);
+	}
+	return found;
+}
+
+#define F(soname, name) __typeof__(&name) f_##name = (__typeof__(&name))function(folder, soname, #name)
+
+static void learn_address(gantry_kernel where, int i)
+{
+	const uint64_t args[1] = { 0 };
+	const struct gantry_access access = { .buffer = buffers[i], .mode = GANTRY_RW };
+	const struct gantry_task task = { .kernel = where, .grid = { 1, 1, 1 }, .block = { 1, 1, 1 },
+					  .args = args, .args_bytes = sizeof(args), .naccess = 1,
+					  .access = &access };
+	gantry_ticket ticket;
+	uint64_t address;
+
+	need(gantry_submit(session, queues[0], &task, 1, &ticket), "submit");
+	need(gantry_wait(session, &ticket, 1, S10), "wait");
+	need(gantry_read(session, buffers[i], 0, &address, sizeof(address)), "read");
+	at[i] = (float *)(uintptr_t)address;
+}
+
+static char *file(const char *path, size_t *ret_len)
+{
+	FILE *in = fopen(path, "re");
+	char *bytes = malloc(16 << 20);
+
+	if (!in || !bytes)
+		exit(EXIT_FAILURE);
+	*ret_len = fread(bytes, 1, 16 << 20, in);
+	(void)fclose(in);
+	return bytes;
+}
+
+static void start(const char *path)
+{
+	const struct gantry_limits limits = { .call_timeout_ns = 3 * S10 };
+	const struct gantry_queue_options options = { .kind = GANTRY_KIND_CUDA };
+	gantry_image image;
+	gantry_kernel where;
+	size_t len;
+	char *bytes = file(path, &len);
+
+	need(gantry_open(NULL, &limits, &session), "open");
+	for (int i = 0; i < 2; i++)
+		need(gantry_queue_open(session, &options, &queues[i]), "queue");
+	need(gantry_image_load(session, GANTRY_KIND_CUDA, bytes, len, &image), "image");
+	need(gantry_kernel_from(session, image, "where", "rw:u64*", &where), "kernel");
+	for (int i = 0; i < BUFFERS; i++) {
+		need(gantry_alloc(session, BYTES, GANTRY_ALLOC_DEVICE, &buffers[i]), "alloc");
+		learn_address(where, i);
+	}
+	free(bytes);
+}
+
+/* ---- what is tried ---- */
+
+static float a[N * N], b[N * N], c[N * N];
+
+static int is_product(float alpha, float beta, const float *before)
+{
+	for (int j = 0; j < N; j++)
+		for (int i = 0; i < N; i++) {
+			double sum = 0;
+
+			for (int l = 0; l < N; l++)
+				sum += (double)a[i + l * N] * b[l + j * N];
+			sum = alpha * sum + beta * (before ? before[i + j * N] : 0);
+			if (fabs(sum - c[i + j * N]) > 1e-3 * (1 + fabs(sum)))
+				return 0;
+		}
+	return 1;
+}
+
+static void try_cublas(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	static float before[N * N];
+	const float one = 1, half = 0.5f, zero = 0;
+	const float scalars[2] = { 2, 0 };
+	cublasPointerMode_t mode = CUBLAS_POINTER_MODE_DEVICE;
+	cudaStream_t stream = NULL;
+	cublasHandle_t handle = NULL;
+	float dot = 0;
+	double expected = 0;
+	int version = 0;
+	F(so, cublasCreate_v2);
+	F(so, cublasDestroy_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasGetStatusString);
+	F(so, cublasSgemm_v2);
+	F(so, cublasSdot_v2);
+	F(so, cublasSetStream_v2);
+	F(so, cublasGetStream_v2);
+	F(so, cublasSetPointerMode_v2);
+	F(so, cublasGetPointerMode_v2);
+
+	for (int i = 0; i < N * N; i++) {
+		a[i] = (float)(i % 13) - 6;
+		b[i] = (float)(i % 7) - 3;
+		expected += (double)a[i] * b[i];
+	}
+	need(gantry_write(session, buffers[0], 0, a, sizeof(a)), "write");
+	need(gantry_write(session, buffers[1], 0, b, sizeof(b)), "write");
+	tell(f_cublasCreate_v2(&handle) == 0 && handle, "a handle is made");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0 && version >= 130000, "it has a version");
+	tell(strlen(f_cublasGetStatusString(CUBLAS_STATUS_SUCCESS)) > 0 &&
+		     f_cublasGetStatusString(CUBLAS_STATUS_SUCCESS) ==
+			     f_cublasGetStatusString(CUBLAS_STATUS_SUCCESS),
+	     "a text stays where it is");
+
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, at[0], N, at[1], N, &zero, at[2], N) == 0,
+	     "a product is asked for");
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(is_product(1, 0, NULL), "the product is right");
+
+	memcpy(before, c, sizeof(c));
+	tell(f_cublasSetStream_v2(handle, STREAM) == 0 &&
+		     f_cublasGetStream_v2(handle, &stream) == 0 && stream == STREAM,
+	     "a stream is set");
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &half, at[0], N, at[1], N, &one, at[2], N) == 0,
+	     "a product on another stream");
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(is_product(0.5f, 1, before), "that product is right");
+	tell(f_cublasSdot_v2(handle, N * N, at[0], 1, at[1], 1, &dot) == 0 && fabs(dot - expected) < 1,
+	     "a number comes back");
+
+	need(gantry_write(session, buffers[3], 0, scalars, sizeof(scalars)), "write");
+	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_DEVICE) == 0, "scalars on the device");
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, at[3], at[0], N, at[1], N, at[3] + 1, at[2], N) == 0,
+	     "a product with them");
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(is_product(2, 0, NULL), "that product is right too");
+	tell(f_cublasGetPointerMode_v2(handle, &mode) == 0 && mode == CUBLAS_POINTER_MODE_DEVICE,
+	     "the mode is what was set");
+	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0, "scalars on the host");
+
+	/* What is wrong is told, at the call or by the next that waits, and harms nothing. */
+	(void)f_cublasSgemm_v2(handle, 0, 0, -1, N, N, &one, at[0], N, at[1], N, &zero, at[2], N);
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(f_cublasGetVersion_v2(handle, &version) == CUBLAS_STATUS_INVALID_VALUE, "a size below zero is told later");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0, "and once");
+	(void)f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, (float *)0xdead0000000000, N, at[1], N, &zero,
+			       at[2], N);
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(f_cublasGetVersion_v2(handle, &version) != 0, "an address outside all memory is told later");
+	tell(f_cublasSdot_v2((cublasHandle_t)0x12345, N, at[0], 1, at[1], 1, &dot) ==
+		     CUBLAS_STATUS_INVALID_VALUE,
+	     "a handle that is none is refused");
+	tell(f_cublasDestroy_v2(handle) == 0, "the handle ends");
+	tell(f_cublasGetVersion_v2(handle, &version) != 0, "after its end it is none");
+	tell(f_cublasDestroy_v2(handle) != 0, "and does not end twice");
+}
+
+static void try_cufft(const char *folder)
+{
+	static const char so[] = "libcufft.so.12";
+	static cufftComplex in[N], out[N];
+	cufftHandle plan = 0;
+	double worst = 0;
+	F(so, cufftPlan1d);
+	F(so, cufftDestroy);
+	F(so, cufftExecC2C);
+	F(so, cufftSetStream);
+	F(so, cufftXtSetCallback);
+
+	for (int i = 0; i < N; i++)
+		in[i] = (cufftComplex){ (float)(i % 5), (float)(i % 3) };
+	need(gantry_write(session, buffers[0], 0, in, sizeof(in)), "write");
+	tell(f_cufftPlan1d(&plan, N, CUFFT_C2C, 1) == 0 && plan > 0, "a plan is made");
+	tell(f_cufftSetStream(plan, STREAM) == 0, "a plan's stream");
+	tell(f_cufftExecC2C(plan, (cufftComplex *)at[0], (cufftComplex *)at[1], CUFFT_FORWARD) == 0, "there");
+	tell(f_cufftExecC2C(plan, (cufftComplex *)at[1], (cufftComplex *)at[1], CUFFT_INVERSE) == 0, "and back");
+	need(gantry_read(session, buffers[1], 0, out, sizeof(out)), "read");
+	for (int i = 0; i < N; i++)
+		worst = fmax(worst, fabs(out[i].x / N - in[i].x) + fabs(out[i].y / N - in[i].y));
+	tell(worst < 1e-3, "the transform of the transform is what was there");
+	tell(f_cufftXtSetCallback(plan, NULL, 0, NULL) == CUFFT_NOT_SUPPORTED, "callbacks are not supported");
+	tell(f_cufftDestroy(plan) == 0 && f_cufftDestroy(plan) != 0, "a plan ends once");
+}
+
+static void try_curand(const char *folder)
+{
+	static const char so[] = "libcurand.so.10";
+	static float first[N], second[N];
+	curandGenerator_t generator = NULL;
+	int good = 1;
+	F(so, curandCreateGenerator);
+	F(so, curandCreateGeneratorHost);
+	F(so, curandDestroyGenerator);
+	F(so, curandSetPseudoRandomGeneratorSeed);
+	F(so, curandGenerateUniform);
+
+	for (int round = 0; round < 2; round++) {
+		float *to = round ? second : first;
+
+		good = good && f_curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_DEFAULT) == 0 &&
+		       f_curandSetPseudoRandomGeneratorSeed(generator, 42) == 0 &&
+		       f_curandGenerateUniform(generator, at[round], N) == 0;
+		need(gantry_read(session, buffers[round], 0, to, sizeof(first)), "read");
+		good = good && f_curandDestroyGenerator(generator) == 0;
+	}
+	tell(good, "random numbers are made");
+	for (int i = 0; i < N; i++)
+		good = good && first[i] > 0 && first[i] <= 1 && first[i] == second[i];
+	tell(good, "the same seed gives the same");
+	tell(f_curandCreateGeneratorHost(&generator, CURAND_RNG_PSEUDO_DEFAULT) != 0,
+	     "a generator for host memory is not supported");
+}
+
+/* More calls than are kept under way. */
+static void try_many(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	const float one = 1, zero = 0;
+	cublasHandle_t handle = NULL;
+	int good = 1, version;
+	F(so, cublasCreate_v2);
+	F(so, cublasDestroy_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSetStream_v2);
+	F(so, cublasSgemm_v2);
+
+	good = f_cublasCreate_v2(&handle) == 0;
+	for (int i = 0; i < 500 && good; i++)
+		good = f_cublasSetStream_v2(handle, i % 3 ? NULL : STREAM) == 0 &&
+		       f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1], 8, &zero, at[2], 8) == 0;
+	tell(good, "five hundred products");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0 && f_cublasDestroy_v2(handle) == 0, "and none failed");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 3)
+		return EXIT_FAILURE;
+	start(argv[2]);
+	try_cublas(argv[1]);
+	try_cufft(argv[1]);
+	try_curand(argv[1]);
+	try_many(argv[1]);
+	printf("done\n");
+	gantry_close(session);
+	return nfailed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every generated function of one library: called with random arguments through its stub, the wire and its other end,
+ * where a library made for that notes what came. Then the same requests with bytes changed and parts cut off.
+ */
+#include "tests/unit/devices/calls/roundtrip.h"
+
+#include "guest-shim/cudalibs/call.h"
+#include "tests/unit/runner.h"
+
+#define ROUNDS	       12
+#define MUTATIONS      40
+#define DEVICE	       0x200000000000ull
+#define DEVICE_BYTES   (1ull << 40)
+#define STREAM	       0x5000u
+#define MAX_NOTES      (1u << 20)
+#define MAX_HANDLES    64u
+#define MAX_NEW	       8u
+#define MAX_LIVE       64u
+#define NATIVE	       0x100000u
+#define TEXT	       "what the library says"
+
+/* Nobody takes the usual road here. */
+const struct gantry_call_road gantry_call_road_session = { 0 };
+
+struct notes {
+	uint8_t bytes[MAX_NOTES];
+	size_t len;
+};
+
+static struct notes wanted, found, *noting = &found;
+static struct gantry_calls_site site;
+static uint64_t state = 88172645463325252ull;
+static uint64_t natives = NATIVE;
+static uint64_t made[MAX_NEW];
+static unsigned int nmade, nchecked;
+static uint8_t filled, checked;
+static void *live[MAX_LIVE];
+static unsigned int nlive;
+static uint64_t bound_handle;
+static bool is_hostile;
+static uint8_t *request;
+static size_t request_len;
+static struct {
+	uint32_t kind;
+	uint64_t handle;
+} handles[MAX_HANDLES];
+static unsigned int nhandles;
+
+static uint64_t next(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static bool is_device(const void *at)
+{
+	return (uintptr_t)at - DEVICE < DEVICE_BYTES;
+}
+
+/* ---- notes ---- */
+
+void note_bytes(const void *bytes, size_t len)
+{
+	if (is_hostile) {
+		/* Touched, for a sanitizer to see. */
+		for (size_t i = 0; i < len; i++)
+			state += ((const volatile uint8_t *)bytes)[i];
+		return;
+	}
+	ck_assert_uint_le(len, MAX_NOTES - noting->len);
+	memcpy(noting->bytes + noting->len, bytes, len);
+	noting->len += len;
+}
+
+void note_u64(uint64_t value)
+{
+	note_bytes(&value, sizeof(value));
+}
+
+void note_memory(const void *at, uint64_t len)
+{
+	note_u64(at ? len : UINT64_MAX);
+	if (at && is_device(at))
+		note_u64((uintptr_t)at);
+	else if (at)
+		note_bytes(at, len);
+}
+
+void note_text(const char *text)
+{
+	note_memory(text, text ? strlen(text) + 1 : 0);
+}
+
+void note_texts(const char *const *texts, int64_t count)
+{
+	note_u64(texts ? 1 : 0);
+	for (int64_t i = 0; texts && i < count; i++)
+		note_text(texts[i]);
+}
+
+/* ---- the library ---- */
+
+void note_name(const char *name)
+{
+	noting = &found;
+	noting->len = 0;
+	note_text(name);
+}
+
+void bound_to(void *stream)
+{
+	ck_assert(is_hostile || (uintptr_t)stream >= STREAM);
+}
+
+void fill(void *at, uint64_t len)
+{
+	if (at && !is_device(at))
+		memset(at, ++filled, len);
+}
+
+void new_handle(void *to, size_t len)
+{
+	uint64_t native = ++natives;
+
+	memcpy(to, &native, len);
+	if (nmade < MAX_NEW)
+		made[nmade++] = native;
+}
+
+const char *mock_text(void)
+{
+	return TEXT;
+}
+
+/* ---- the caller ---- */
+
+void expect(const char *name)
+{
+	noting = &wanted;
+	noting->len = 0;
+	found.len = 0;
+	nmade = nchecked = 0;
+	filled = checked = 0;
+	bound_handle = 0;
+	note_text(name);
+}
+
+void expect_bound(uint64_t handle)
+{
+	bound_handle = handle;
+	gantry_call_set_stream(handle, some_stream());
+}
+
+void done_expecting(void)
+{
+	noting = &found;
+}
+
+uint64_t native_of(uint32_t kind, uint64_t handle)
+{
+	const struct gantry_calls_object *object =
+		gantry_calls_table_find(&site.table, kind, handle);
+
+	return object ? object->native : 0;
+}
+
+void random_bytes(void *to, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		((uint8_t *)to)[i] = (uint8_t)next();
+}
+
+int small(void)
+{
+	return (int)(next() % 8);
+}
+
+uint64_t some_handle(uint32_t kind)
+{
+	for (unsigned int i = 0; i < nhandles; i++)
+		if (handles[i].kind == kind && native_of(kind, handles[i].handle) && next() % 3)
+			return handles[i].handle;
+	nhandles %= MAX_HANDLES;
+	handles[nhandles].kind = kind;
+	handles[nhandles].handle = gantry_calls_table_add(&site.table, kind, ++natives);
+	ck_assert_uint_ne(handles[nhandles].handle, 0);
+	return handles[nhandles++].handle;
+}
+
+void *some_stream(void)
+{
+	return (void *)(uintptr_t)(STREAM + 16 * (next() % 4));
+}
+
+void *some_device(void)
+{
+	return next() % 8 ? (void *)(uintptr_t)(DEVICE + next() % DEVICE_BYTES) : NULL;
+}
+
+static void *keep(void *memory)
+{
+	ck_assert(memory && nlive < MAX_LIVE);
+	live[nlive++] = memory;
+	return memory;
+}
+
+const char *some_text(void)
+{
+	size_t len = next() % 50;
+	char *text = keep(malloc(len + 1));
+
+	memset(text, 'a' + (int)(next() % 26), len);
+	text[len] = 0;
+	return text;
+}
+
+void *some_texts(int64_t count)
+{
+	const char **texts = next() % 8 ? keep(malloc((size_t)(count + 1) * sizeof(*texts))) : NULL;
+
+	for (int64_t i = 0; texts && i < count; i++)
+		texts[i] = some_text();
+	return texts;
+}
+
+void *some_memory(uint64_t len, bool either)
+{
+	void *memory;
+
+	if (next() % 8 == 0)
+		return NULL;
+	if (either && next() % 2)
+		return (void *)(uintptr_t)(DEVICE + next() % DEVICE_BYTES);
+	/* Exactly so long: a sanitizer sees who reads further. */
+	memory = keep(malloc(len ? len : 1));
+	random_bytes(memory, len);
+	return memory;
+}
+
+void check_notes(void)
+{
+	ck_assert_uint_eq(found.len, wanted.len);
+	ck_assert_mem_eq(found.bytes, wanted.bytes, wanted.len);
+}
+
+void check_fill(const void *at, uint64_t len)
+{
+	if (!at || is_device(at))
+		return;
+	checked++;
+	for (uint64_t i = 0; i < len; i++)
+		ck_assert_uint_eq(((const uint8_t *)at)[i], checked);
+}
+
+void check_new(uint32_t kind, uint64_t handle, size_t len)
+{
+	ck_assert_uint_lt(nchecked, nmade);
+	ck_assert(len == 8 || handle <= INT32_MAX);
+	ck_assert_uint_eq(native_of(kind, handle), made[nchecked++]);
+}
+
+void check_text(const char *text)
+{
+	ck_assert_str_eq(text, TEXT);
+}
+
+void check_ret(uint64_t ret, uint64_t expected)
+{
+	ck_assert_uint_eq(ret, expected);
+}
+
+void clean_up(void)
+{
+	while (nlive > 0)
+		free(live[--nlive]);
+}
+
+/* ---- the way between ---- */
+
+static void *find_mock(void *cookie, const struct gantry_calls_library *library, const char *name)
+{
+	(void)cookie;
+	(void)library;
+	for (const struct mock *mock = mocks; mock->name; mock++)
+		if (strcmp(mock->name, name) == 0)
+			return mock->function;
+	return NULL;
+}
+
+static bool reaches(void *cookie, void *stream, uint64_t address)
+{
+	(void)cookie;
+	(void)stream;
+	return is_device((const void *)(uintptr_t)address);
+}
+
+static uint32_t serve(const void *bytes, size_t len, void *stream, void *reply, size_t reply_bytes)
+{
+	const struct gantry_calls_library *const libraries[] = { tried, NULL };
+	const struct gantry_calls_reply *header;
+	void *copy = malloc(len ? len : 1);
+	struct gantry_pack out;
+	uint32_t answered;
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, bytes, len);
+	gantry_pack_init(&out, GANTRY_CALLS_MAX_BYTES + sizeof(*header));
+	gantry_calls_serve(&site, libraries, stream, copy, len, &out);
+	header = (const struct gantry_calls_reply *)out.bytes;
+	answered = header->state;
+	if (reply) {
+		ck_assert_uint_le(out.len, reply_bytes);
+		memcpy(reply, out.bytes, out.len);
+	}
+	gantry_pack_fini(&out);
+	free(copy);
+	return answered;
+}
+
+static int carry(void *cookie, struct gantry_call_library *library,
+		 const struct gantry_call_route *route, const void *bytes, size_t len, void *reply,
+		 size_t reply_bytes)
+{
+	(void)cookie;
+	(void)library;
+	free(request);
+	request = malloc(len);
+	request_len = len;
+	memcpy(request, bytes, len);
+	ck_assert_uint_eq(serve(bytes, len, route->stream, reply, reply_bytes), GANTRY_CALLS_RAN);
+	if (bound_handle) {
+		ck_assert(route->has_stream);
+		ck_assert_ptr_eq(route->stream, gantry_call_get_stream(bound_handle));
+	}
+	return 0;
+}
+
+static bool guess_device(void *cookie, const void *address)
+{
+	(void)cookie;
+	return is_device(address);
+}
+
+static void start(void)
+{
+	static const struct gantry_call_road road = { .carry = carry, .is_device = guess_device };
+
+	site = (struct gantry_calls_site){ .symbol = find_mock, .reaches = reaches };
+	gantry_calls_table_init(&site.table);
+	gantry_call_road_set(&road);
+}
+
+static void finish(void)
+{
+	free(request);
+	request = NULL;
+	gantry_calls_table_fini(&site.table);
+	gantry_call_road_set(NULL);
+}
+
+START_TEST(test_every_function_arrives_as_it_was_called)
+{
+	start();
+	for (unsigned int round = 0; round < ROUNDS; round++)
+		for (const struct attempt *attempt = attempts; attempt->name; attempt++)
+			attempt->run();
+	finish();
+}
+END_TEST
+
+/* Changes bytes of a request that was good, or ends it early. */
+static size_t mutate(uint8_t *bytes, size_t len)
+{
+	size_t from = sizeof(struct gantry_calls_request);
+
+	for (unsigned int i = 0; i <= next() % 4 && len > from; i++)
+		bytes[from + next() % (len - from)] ^= (uint8_t)(1u << next() % 8);
+	if (next() % 4 == 0 && len > from + 8) {
+		uint64_t big = next() % 2 ? UINT64_MAX - next() % 16 : next();
+
+		memcpy(bytes + from + next() % (len - from - 7) / 8 * 8, &big, sizeof(big));
+	}
+	if (next() % 8 == 0) {
+		len = from + next() % (len - from + 1) / 8 * 8;
+		((struct gantry_calls_request *)bytes)->bytes = len - from;
+	}
+	return len;
+}
+
+START_TEST(test_every_function_refuses_or_bears_what_was_changed)
+{
+	unsigned int nrefused = 0;
+
+	start();
+	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
+		attempt->run();
+		is_hostile = true;
+		for (unsigned int i = 0; i < MUTATIONS; i++) {
+			uint8_t *copy = malloc(request_len);
+			uint32_t answered;
+
+			memcpy(copy, request, request_len);
+			answered = serve(copy, mutate(copy, request_len), some_stream(), NULL, 0);
+			ck_assert(answered == GANTRY_CALLS_RAN || answered == GANTRY_CALLS_REFUSED ||
+				  answered == GANTRY_CALLS_UNKNOWN);
+			nrefused += answered == GANTRY_CALLS_REFUSED;
+			free(copy);
+		}
+		is_hostile = false;
+	}
+	ck_assert_uint_gt(nrefused, 0);
+	finish();
+}
+END_TEST
+
+START_TEST(test_a_request_that_no_library_knows_is_unknown)
+{
+	struct gantry_calls_request strange = { .version = GANTRY_CALLS_VERSION, .function = 1 };
+
+	start();
+	ck_assert_uint_eq(serve(&strange, sizeof(strange), NULL, NULL, 0), GANTRY_CALLS_UNKNOWN);
+	strange.version++;
+	ck_assert_uint_eq(serve(&strange, sizeof(strange), NULL, NULL, 0), GANTRY_CALLS_REFUSED);
+	strange.version--;
+	ck_assert_uint_eq(serve(&strange, sizeof(strange) - 8, NULL, NULL, 0), GANTRY_CALLS_REFUSED);
+	strange.bytes = 8;
+	ck_assert_uint_eq(serve(&strange, sizeof(strange), NULL, NULL, 0), GANTRY_CALLS_REFUSED);
+	finish();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create(tried->name);
+	TCase *tc = gantry_unit_case(suite, "roundtrip");
+
+	tcase_add_test(tc, test_every_function_arrives_as_it_was_called);
+	tcase_add_test(tc, test_every_function_refuses_or_bears_what_was_changed);
+	tcase_add_test(tc, test_a_request_that_no_library_knows_is_unknown);
+	return gantry_unit_run(suite);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the generated trials of library calls are made of (tools/stubgen/emit_test.py). */
+#ifndef GANTRY_TESTS_UNIT_DEVICES_CALLS_ROUNDTRIP_H
+#define GANTRY_TESTS_UNIT_DEVICES_CALLS_ROUNDTRIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/cuda/calls/run.h"
+
+/* What functions that tell a length answer. */
+#define MOCK_LENGTH 11
+
+struct mock {
+	const char *name;
+	void *function;
+};
+
+struct attempt {
+	const char *name;
+	void (*run)(void);
+};
+
+/* Of the generated file. */
+extern const struct mock mocks[];
+extern const struct attempt attempts[];
+extern const struct gantry_calls_library *const tried;
+
+/* Both sides. Notes go where expect() or note_name() said. */
+void note_bytes(const void *bytes, size_t len);
+void note_u64(uint64_t value);
+void note_text(const char *text);
+void note_texts(const char *const *texts, int64_t count);
+void note_memory(const void *at, uint64_t len);
+
+/* The library. */
+void note_name(const char *name);
+void bound_to(void *stream);
+void fill(void *at, uint64_t len);
+void new_handle(void *to, size_t len);
+const char *mock_text(void);
+
+/* The caller. */
+void expect(const char *name);
+void expect_bound(uint64_t handle);
+void done_expecting(void);
+uint64_t native_of(uint32_t kind, uint64_t handle);
+void random_bytes(void *to, size_t len);
+int small(void);
+uint64_t some_handle(uint32_t kind);
+void *some_stream(void);
+void *some_device(void);
+const char *some_text(void);
+void *some_texts(int64_t count);
+/* At times NULL, and at times device memory where @either. */
+void *some_memory(uint64_t len, bool either);
+void check_notes(void);
+void check_fill(const void *at, uint64_t len);
+void check_new(uint32_t kind, uint64_t handle, size_t len);
+void check_text(const char *text);
+void check_ret(uint64_t ret, uint64_t wanted);
+void clean_up(void);
+
+#endif

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C that tries every generated function: a library that notes what it was called with, and calls with random arguments.
+
+Both sides note each argument in the order of the declaration, and a test compares the notes: what arrived is what was
+sent, and what the library answered is where the caller wanted it.
+"""
+import emit
+
+SMALL = 7    # elements of an array, at most
+
+
+def _note(param, kind, size, native):
+    """What both sides note of an argument; @native: the library's side, where a handle is what the table has."""
+    name, word = param.name, kind.word
+    if word == "value":
+        return "note_bytes(&%s, sizeof(%s));" % (name, name)
+    if word in ("handle", "drop"):
+        cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
+        return "note_u64(%s%s);" % (cast, name) if native else "note_u64(native_of(0x%08xu, %s%s));" % (
+            emit.handle_kind(param.base), cast, name)
+    if word == "stream":
+        return "note_u64((uint64_t)(uintptr_t)%s);" % name
+    if word in ("device", "null"):
+        return "note_u64((uint64_t)(uintptr_t)%s);" % name
+    if word == "string":
+        return "note_text(%s);" % name
+    if word == "strings":
+        return "note_texts((const char *const *)%s, (int64_t)(%s));" % (name, size)
+    if word == "scalar":
+        return "note_memory((const void *)%s, 16);" % name if param.base == "void" else \
+            "note_memory((const void *)%s, sizeof(*%s));" % (name, name)
+    if word in ("in", "either", "inout", "either-inout"):
+        return "note_memory((const void *)%s, %s);" % (name, size)
+    if word == "scratch":
+        return "note_u64(0);"
+    return "note_u64(%s ? 1 : 0);" % name
+
+
+def _size(call, param, kind, native):
+    if kind.word == "strings":
+        return kind.count
+    if kind.word in ("out", "in", "inout", "either", "either-out", "either-inout", "scratch"):
+        if "$" in kind.count:
+            return "MOCK_LENGTH" if param.pointee == "char" else "gantry_pack_span(MOCK_LENGTH, sizeof(%s))" % param.pointee
+        return call.bytes(param, kind, None)
+    return "0"
+
+
+def _answer(call, param, kind):
+    """What the library writes."""
+    name, word = param.name, kind.word
+    if word in ("out", "inout", "either-out", "either-inout"):
+        return "\tfill((void *)%s, %s);\n" % (name, _size(call, param, kind, True))
+    if word == "new":
+        return "\tif (%s)\n\t\tnew_handle(%s, sizeof(*%s));\n" % (name, name, name)
+    if word == "text":
+        return "\tif (%s)\n\t\t*%s = mock_text();\n" % (name, name)
+    if word == "scratch":
+        return "\tif (%s)\n\t\tmemset(%s, 0x5a, %s);\n" % (name, name, _size(call, param, kind, True))
+    return ""
+
+
+def _mock(call, lengths):
+    text = ["static %s\n{\n" % call.function.declaration.replace(call.name + "(", "mock_%s(" % call.name, 1)]
+    if call.name in lengths:
+        *first, last = [p.name for p in call.function.params]
+        text += ["\t(void)%s;\n" % n for n in first]
+        text.append("\tif (%s)\n\t\t*%s = (__typeof__(*%s))MOCK_LENGTH;\n\treturn 0;\n}\n\n" % ((last,) * 3))
+        return "".join(text)
+    if call.local == "set":
+        text.append("\tbound_to(%s);\n\treturn 0;\n}\n\n" % call.function.params[1].name)
+        return "".join(text).replace("{\n", "{\n\t(void)%s;\n" % call.function.params[0].name, 1)
+    text.append("\tnote_name(\"%s\");\n" % call.name)
+    text += ["\t%s\n" % _note(p, k, _size(call, p, k, True), True) for p, k in call.pairs]
+    text += [_answer(call, p, k) for p, k in call.pairs]
+    if call.function.ret_sort == "string":
+        text.append("\treturn mock_text();\n")
+    elif call.function.ret_sort != "void":
+        text.append("\treturn (%s)%s;\n" % (call.function.ret, "0" if call.is_status else "77"))
+    return "".join(text) + "}\n\n"
+
+
+def _count_names(call):
+    """Parameters that lengths depend on: they must be small."""
+    text = " ".join(k.count for _, k in call.pairs)
+    return {p.name for p in call.function.params if p.name in text.replace("(", " ").replace(")", " ").replace(
+        ",", " ").replace("*", " ").replace("+", " ").split()}
+
+
+def _argument(call, param, kind, counts):
+    """Declares and makes one random argument."""
+    name, word = param.name, kind.word
+    if word == "value":
+        if param.name in counts:
+            return "\t%s %s = (%s)small();\n" % (param.base, name, param.base)
+        return "\t%s %s;\n\trandom_bytes(&%s, sizeof(%s));\n" % (param.base, name, name, name)
+    if word in ("handle", "drop"):
+        cast = "(%s)" % param.base if param.sort == "int" else "(%s)(uintptr_t)" % param.base
+        return "\t%s %s = %ssome_handle(0x%08xu);\n" % (param.base, name, cast, emit.handle_kind(param.base))
+    if word == "stream":
+        return "\t%s %s = (%s)some_stream();\n" % (param.base, name, param.base)
+    if word == "device":
+        return "\tvoid *%s = some_device();\n" % name
+    if word in ("null", "scratch"):
+        return "\tvoid *%s = NULL;\n" % name
+    if word == "string":
+        return "\tconst char *%s = some_text();\n" % name
+    if word == "strings":
+        return "\tvoid *%s = some_texts((int64_t)(%s));\n" % (name, kind.count)
+    if word == "new":
+        return "\t%s place_%s = 0, *%s = &place_%s;\n" % (param.base, name, name, name)
+    if word == "text":
+        return "\tconst char *place_%s = NULL, **%s = &place_%s;\n" % (name, name, name)
+    size = "16" if word == "scalar" else _size(call, param, kind, False)
+    return "\tvoid *%s = some_memory(%s, %s);\n" % (
+        name, size, "true" if word.startswith("either") or word == "scalar" else "false")
+
+
+def _check(call, param, kind):
+    name, word = param.name, kind.word
+    if word in ("out", "inout", "either-out", "either-inout"):
+        return "\tcheck_fill(%s, %s);\n" % (name, _size(call, param, kind, False))
+    if word == "new":
+        cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
+        return "\tcheck_new(0x%08xu, %splace_%s, sizeof(place_%s));\n" % (emit.handle_kind(param.base), cast, name, name)
+    return "\tcheck_text(place_%s);\n" % name if word == "text" else ""
+
+
+def _try(call):
+    counts = _count_names(call)
+    text = ["static void try_%s(void)\n{\n" % call.name]
+    # Values first: sizes of others depend on them.
+    text += [_argument(call, p, k, counts) for p, k in call.wire]
+    if call.function.ret_sort != "void":
+        text.append("\t%s ret_;\n" % call.function.ret)
+    bound = [p for p, k in call.pairs if k.word in ("handle", "drop") and p.base in call.library.binds]
+    text.append("\n\texpect(\"%s\");\n" % call.name)
+    for param in bound:
+        cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
+        text.append("\texpect_bound(%s%s);\n" % (cast, param.name))
+    text += ["\t%s\n" % _note(p, k, _size(call, p, k, False), False) for p, k in call.pairs]
+    arguments = ", ".join(p.name for p in call.function.params)
+    assign = "" if call.function.ret_sort == "void" else "ret_ = "
+    text.append("\tdone_expecting();\n\t%s%s(%s);\n" % (assign, call.name, arguments))
+    text.append("\tcheck_notes();\n")
+    text += [_check(call, p, k) for p, k in call.pairs]
+    if call.function.ret_sort == "string":
+        text.append("\tcheck_text(ret_);\n")
+    elif call.function.ret_sort != "void":
+        text.append("\tcheck_ret((uint64_t)ret_, %s);\n" % ("0" if call.is_status else "77"))
+    return "".join(text) + "\tclean_up();\n}\n\n"
+
+
+def roundtrip(library, calls):
+    """The whole file; tests/unit/devices/calls/roundtrip.h has what it is made of."""
+    remote = [c for c in calls if c.remote]
+    lengths = {name for c in remote for _, k in c.pairs for name in _companions(k.count)}
+    mocks = [c for c in calls if c.remote or c.local == "set"]
+    text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "proto/calls_types.h")]
+    text += [_mock(c, lengths) for c in mocks]
+    text += [_try(c) for c in remote if c.name not in lengths]
+    text.append("const struct mock mocks[] = {\n")
+    text += ["\t{ \"%s\", (void *)mock_%s },\n" % (c.name, c.name) for c in mocks]
+    text.append("\t{ NULL, NULL },\n};\n\nconst struct attempt attempts[] = {\n")
+    text += ["\t{ \"%s\", try_%s },\n" % (c.name, c.name) for c in remote if c.name not in lengths]
+    text.append("\t{ NULL, NULL },\n};\n\nconst struct gantry_calls_library *const tried = &gantry_calls_%s;\n" % library.library)
+    return "".join(text).replace('#include "proto/calls_types.h"\n', '#include "proto/calls_types.h"\n\nextern const struct '
+                                 'gantry_calls_library gantry_calls_%s;\n' % library.library, 1)
+
+
+def _companions(count):
+    return [part.split("(")[0] for part in count.split("$")[1:]]

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define INT_MAX	 2147483647
+#define UINT_MAX 4294967295U

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a parameter is, where no annotation says so: rules that hold for all of the vendor's libraries."""
+import dataclasses
+import re
+
+from annotations import Kind
+
+COMPLEX = {"cuComplex", "cuDoubleComplex", "cuFloatComplex", "cufftComplex", "cufftDoubleComplex", "float2", "double2"}
+# Integers that a function answers with, by name.
+ANSWERS = re.compile(r".*(version|[sS]ize(InBytes|Ret)?|[cC]ount|value|[bB]ytes|sizeWritten|capacity|major|minor|nbDims)")
+# Parameters that say how long an array beside them is.
+COUNTS = re.compile(r"nbDims|nbDimsRequested|rank|arrayLength(Requested)?|count|num\w+|requestedAlgoCount|n\w*Count")
+ENDS = re.compile(r".*([dD]estroy|Finalize|Abort).*")
+
+
+@dataclasses.dataclass
+class Decided:
+    """A function with what each of its parameters is."""
+    function: object
+    how: str             # automatic, annotated, unsupported, by-hand
+    kinds: list          # one for each parameter; empty where unsupported
+    why: str = ""        # of an unsupported one
+
+    @property
+    def pairs(self):
+        """(parameter, kind)"""
+        return list(zip(self.function.params, self.kinds))
+
+
+def handle_type(name):
+    """Two types of one object: what is written Const may only be read."""
+    return re.sub(r"Const(?=[A-Z])", "", name)
+
+
+def _length_beside(function, param):
+    index = function.params.index(param)
+    near = [p for p in reversed(function.params[:index]) if p.depth == 0 and p.sort == "int" and COUNTS.fullmatch(p.name)]
+    return near[0].name if near else None
+
+
+def _plain(function, param, is_handle):
+    """Of a parameter that is no pointer of its own writing."""
+    if param.sort == "stream":
+        return Kind("stream")
+    if is_handle or param.sort == "handle":
+        ends = ENDS.fullmatch(function.name) and function.params[0] is param
+        return Kind("drop" if ends else "handle")
+    if param.sort in ("int", "float", "enum", "struct", "char"):
+        return Kind("value")
+    return None
+
+
+def _array(function, param):
+    """Of integers, enums and structs written x[]."""
+    length = _length_beside(function, param)
+    return Kind("in" if param.const else "out", length) if length else None
+
+
+def _integers(function, param):
+    if param.array:
+        return _array(function, param)
+    if re.match(r"d_|dev|d[A-Z]", param.name):
+        return Kind("device")
+    if not param.const and ANSWERS.fullmatch(param.name):
+        return Kind("out", "1")
+    return None
+
+
+def _pointer(function, param, is_handle):
+    """Of a pointer to something that is none."""
+    if is_handle or param.sort == "handle":
+        return None if param.const or param.array else Kind("new")
+    if param.sort == "char":
+        return Kind("string") if param.const else None
+    if param.base in COMPLEX or param.sort in ("float", "void"):
+        return Kind("device")
+    if param.sort in ("enum", "struct"):
+        return _array(function, param) if param.array else Kind("in" if param.const else "out", "1")
+    return _integers(function, param) if param.sort == "int" else None
+
+
+def automatic(function, param, handles):
+    """The kind of @param, or None: somebody has to say."""
+    is_handle = param.base in handles
+    if param.depth == 0:
+        return _plain(function, param, is_handle)
+    return _pointer(function, param, is_handle) if param.depth == 1 else None
+
+
+def _shape(param, kind):
+    """A kind as far as it depends on the declaration."""
+    if kind.word == "buffer":
+        return Kind("in" if param.const else "out", kind.count)
+    if kind.word == "scalar" and param.base != "void":
+        return Kind("either", "1")
+    return kind
+
+
+def decide(library, function):
+    """A Decided: by the annotation's fn line, then its rules, then those above."""
+    note = library.note(function)
+    if note and note.unsupported:
+        return Decided(function, "unsupported", [], note.unsupported)
+    if note and note.by_hand:
+        return Decided(function, "by-hand", [], note.by_hand)
+    if function.ret_sort == "pointer":
+        return Decided(function, "unsupported", [], "returns a pointer")
+    kinds = []
+    for param in function.params:
+        kind = (note.params.get(param.name) if note else None) or library.rule(function, param) \
+            or automatic(function, param, library.handle)
+        if not kind:
+            return Decided(function, "unsupported", [], "nothing says what %s is" % param.text)
+        kinds.append(_shape(param, kind))
+    return Decided(function, "annotated" if note else "automatic", kinds)
