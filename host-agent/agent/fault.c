@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "devices/device.h"
 #include "host-agent/agent/agent.h"
-#include "host-agent/agent/attach.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/mps.h"
@@ -300,8 +299,6 @@ static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool l
 		gantry_agent_device_lost(a, d, text);
 		mark_orphans(w, (uint32_t)(d - a->devices));
 	}
-	if (w->mps)
-		gantry_attach_serve(a); /* what a spare server has warm may be used now */
 }
 
 void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg)

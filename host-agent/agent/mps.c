@@ -50,10 +50,8 @@
 #define RETRY_NS     (10 * GANTRY_NS_PER_S)
 #define PROC_EXITING 0x4u /* of the flags in proc(5)'s stat */
 #define MANY_DEATHS  3u
-#define MANY_SERVERS \
-	3u /* of one group: those that retire hold contexts until their last client has left */
-#define EXPECT_NS (400 * GANTRY_NS_PER_MS) /* clients had a fault of another within 0.3 s (H200) */
-#define SETTLE_NS (10 * GANTRY_NS_PER_MS)
+#define EXPECT_NS    (400 * GANTRY_NS_PER_MS) /* clients had a fault of another within 0.3 s (H200) */
+#define SETTLE_NS    (10 * GANTRY_NS_PER_MS)
 /* Servers get a second, then the daemon ends them. */
 #define SAY_QUIT "quit -t 1\n"
 
@@ -76,8 +74,6 @@ struct gantry_mps {
 	bool is_child; /* else the monitor's */
 	bool learning;
 	bool expects_fault;
-	bool retiring; /* it takes nobody any more: another one does */
-	bool spare;    /* for the clients of one that expects a fault */
 	pid_t pid;
 	int pidfd;
 	pid_t server;
@@ -186,19 +182,10 @@ static void free_mps(struct gantry_mps *m)
 static struct gantry_mps *find_mps(struct gantry_agent *a, const char *group)
 {
 	gantry_list_for_each(&a->mps, struct gantry_mps, link, m)
-		if ((m->state == MPS_STARTING || m->state == MPS_READY) && !m->retiring &&
-		    !m->expects_fault && strcmp(m->group, group) == 0)
+		if ((m->state == MPS_STARTING || m->state == MPS_READY) &&
+		    strcmp(m->group, group) == 0)
 			return m;
 	return NULL;
-}
-
-static bool too_many(const struct gantry_agent *a, const char *group)
-{
-	uint32_t n = 0;
-
-	gantry_list_for_each(&a->mps, struct gantry_mps, link, m)
-		n += strcmp(m->group, group) == 0;
-	return n >= MANY_SERVERS;
 }
 
 static void kill_daemon(struct gantry_mps *m)
@@ -488,7 +475,7 @@ static void quit(struct gantry_mps *m)
 
 /* ---- admission ---- */
 
-static void start_mps(struct gantry_agent *a, const char *group, bool spare)
+static void start_mps(struct gantry_agent *a, const char *group)
 {
 	const struct gantry_agent_conf *conf = &a->config->agent;
 	struct gantry_mps *m = new_mps(a, a->next_worker_id++, group);
@@ -498,7 +485,6 @@ static void start_mps(struct gantry_agent *a, const char *group, bool spare)
 
 	if (!m)
 		return;
-	m->spare = spare;
 	m->uid = root && conf->worker_uid ? conf->worker_uid : geteuid();
 	m->multiuser = conf->mps_multiuser == GANTRY_MPS_MULTIUSER_YES ||
 		       (conf->mps_multiuser == GANTRY_MPS_MULTIUSER_AUTO && m->uid != geteuid());
@@ -523,44 +509,15 @@ static bool is_in_fault(const struct gantry_mps *m)
 	return false;
 }
 
-/* ---- a fault, and the server after it ---- */
-
-/*
- * Contexts are as long in ending as in being made, and to have both at once takes longer than one after the other: after
- * a fault their successors wait for the server. But where a fault is only on its way there is time for another server.
- */
-static void start_spare(struct gantry_mps *m)
-{
-	struct gantry_agent *a = m->agent;
-
-	if (!find_mps(a, m->group) && is_wanted(a, m->group) && !too_many(a, m->group) &&
-	    gantry_now_ns() >= a->mps_not_before_ns)
-		start_mps(a, m->group, true);
-	gantry_warm_fill(a);
-}
-
-static void end_spare(struct gantry_mps *m)
-{
-	gantry_list_for_each_safe(&m->agent->workers, struct gantry_worker, link, w)
-		if (w->mps == m)
-			gantry_worker_quit(w);
-	m->retiring = true;
-	gantry_mps_settle(m->agent);
-}
-
 static void nothing_came(evutil_socket_t fd, short what, void *arg)
 {
 	struct gantry_mps *m = arg;
-	struct gantry_agent *a = m->agent;
 
 	(void)fd;
 	(void)what;
-	m->expects_fault = false;
-	gantry_list_for_each(&a->mps, struct gantry_mps, link, other)
-		if (other->spare && strcmp(other->group, m->group) == 0)
-			end_spare(other);
-	gantry_attach_serve(a);
-	gantry_warm_fill(a);
+	gantry_mps_fault_came(m);
+	gantry_attach_serve(m->agent);
+	gantry_warm_fill(m->agent);
 }
 
 void gantry_mps_expect_fault(struct gantry_mps *m)
@@ -568,32 +525,18 @@ void gantry_mps_expect_fault(struct gantry_mps *m)
 	/* Without a timer nobody would end it. */
 	m->expects_fault = m->state == MPS_READY &&
 			   gantry_timer_set(m->agent, &m->timer, EXPECT_NS, nothing_came, m) == 0;
-	if (m->expects_fault)
-		start_spare(m);
 }
 
 void gantry_mps_fault_came(struct gantry_mps *m)
 {
-	if (!m->expects_fault)
-		return;
-	if (m->state == MPS_READY)
+	if (m->expects_fault && m->state == MPS_READY)
 		gantry_event_free(&m->timer);
 	m->expects_fault = false;
-	gantry_list_for_each(&m->agent->mps, struct gantry_mps, link, other)
-		if (other->spare && strcmp(other->group, m->group) == 0) {
-			other->spare = false;
-			m->retiring = true;
-		}
 }
 
-bool gantry_mps_takes_sessions(const struct gantry_mps *m)
+bool gantry_mps_expects_fault(const struct gantry_mps *m)
 {
-	return !m->spare && !m->retiring && !(m->expects_fault && m->state == MPS_READY);
-}
-
-bool gantry_mps_loses_sessions(const struct gantry_mps *m)
-{
-	return m->retiring || m->expects_fault;
+	return m->expects_fault && m->state == MPS_READY;
 }
 
 /* A warm worker of another class of the group has no guest yet, and makes room where a session waits. */
@@ -622,11 +565,10 @@ int gantry_mps_admit(struct gantry_agent *a, const struct gantry_worker_class *c
 	if (!m && gantry_now_ns() < a->mps_not_before_ns)
 		return 0;
 	if (!m) {
-		if (!too_many(a, class->group))
-			start_mps(a, class->group, false);
+		start_mps(a, class->group);
 		return -EAGAIN;
 	}
-	if (m->state == MPS_STARTING || is_in_fault(m))
+	if (m->state == MPS_STARTING || is_in_fault(m) || m->expects_fault)
 		return -EAGAIN;
 	if (m->nclients >= a->config->agent.mps_clients)
 		return make_room(m, class) ? -EAGAIN : -ENOSPC;
@@ -648,10 +590,10 @@ bool gantry_mps_full(const struct gantry_tenant *t)
 		n += !s->worker && theirs.mode == GANTRY_PACKED &&
 		     strcmp(theirs.group, class.group) == 0;
 	}
-	/* One that ends is still a client, if not of the server that the next ones will have. */
+	/* One that ends is still a client. */
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
 		n += w->mps && strcmp(w->class.group, class.group) == 0 &&
-		     (w->nsessions > 0 || (w->state == GANTRY_WORKER_ENDING && !w->mps->retiring));
+		     (w->nsessions > 0 || w->state == GANTRY_WORKER_ENDING);
 	return n >= a->config->agent.mps_clients;
 }
 
@@ -824,7 +766,7 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 			continue;
 		if (m->state == MPS_DEAD)
 			gone(m);
-		else if (m->retiring || !is_wanted(a, m->group))
+		else if (!is_wanted(a, m->group))
 			quit(m);
 	}
 	if (a->stopping)

@@ -50,15 +50,11 @@ bool gantry_mps_server_ended(const struct gantry_worker *w);
 /*
  * A client was killed with work in flight: what others of @m have in flight will fail, and they say so. Until they do, for
  * some hundred milliseconds at most, the server takes nobody, and contexts that wait for a session are not to be used.
- * Another server starts meanwhile, a spare; it ends again where nothing came.
  */
 void gantry_mps_expect_fault(struct gantry_mps *m);
-/* It has come: @m retires where there is a spare. Nothing, unless one was expected. */
+/* It has come. */
 void gantry_mps_fault_came(struct gantry_mps *m);
-/* Its warm clients may be given a session. */
-bool gantry_mps_takes_sessions(const struct gantry_mps *m);
-/* The sessions of its clients will need workers of another one. */
-bool gantry_mps_loses_sessions(const struct gantry_mps *m);
+bool gantry_mps_expects_fault(const struct gantry_mps *m);
 /* With whom it has a GPU at the same time (share.h): the clients of its server, or nobody. */
 uint32_t gantry_mps_party(const struct gantry_worker *w);
 unsigned int gantry_mps_count(const struct gantry_agent *a);

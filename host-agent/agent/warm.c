@@ -26,16 +26,13 @@
 static bool usable(const struct gantry_worker *w)
 {
 	return !w->stale && !w->dead && !w->faulted &&
-	       !(w->mps && !gantry_mps_takes_sessions(w->mps)) &&
+	       !(w->mps && gantry_mps_expects_fault(w->mps)) &&
 	       (w->state == GANTRY_WORKER_WARM || w->state == GANTRY_WORKER_BUSY);
 }
 
-/* Under a server that does not take sessions yet it is as good as starting. */
 static bool starting(const struct gantry_worker *w)
 {
-	return !w->stale && !w->dead && !w->faulted &&
-	       !(w->mps && gantry_mps_loses_sessions(w->mps)) &&
-	       (w->state == GANTRY_WORKER_STARTING || w->state == GANTRY_WORKER_WARM);
+	return !w->stale && !w->dead && !w->faulted && w->state == GANTRY_WORKER_STARTING;
 }
 
 /* One that can take a session of @class now; or, @may_start, once it has started. */
@@ -72,18 +69,33 @@ static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_c
 	return class->mode == GANTRY_PACKED ? conf->warm_packed : 1;
 }
 
-static bool is_of(const struct gantry_session *s, const struct gantry_worker_class *class)
-{
-	struct gantry_worker_class theirs;
-
-	gantry_session_class(s, &theirs);
-	return gantry_worker_class_equal(&theirs, class);
-}
-
 bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s)
-		if (is_of(s, class))
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
+		struct gantry_worker_class theirs;
+
+		gantry_session_class(s, &theirs);
+		if (gantry_worker_class_equal(&theirs, class))
+			return true;
+	}
+	return false;
+}
+
+static bool waits_for_others(const struct gantry_session *s)
+{
+	return s->apart || s->others_first;
+}
+
+/*
+ * Innocent ones stand still, and starting workers are in each other's way: who is kept apart comes after them, and whose
+ * worker's end has taken theirs along.
+ */
+static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
+{
+	if (!waits_for_others(s))
+		return false;
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, other)
+		if (other->phase == GANTRY_PHASE_RECOVERING && !waits_for_others(other))
 			return true;
 	return false;
 }
@@ -94,19 +106,14 @@ static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class
 	bool urgent = false;
 
 	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
-		if (!is_of(s, class))
+		struct gantry_worker_class theirs;
+
+		gantry_session_class(s, &theirs);
+		if (!gantry_worker_class_equal(&theirs, class) || others_first(a, s))
 			continue;
 		wanted++;
 		urgent = urgent || s->phase == GANTRY_PHASE_RECOVERING;
 	}
-	/* Those whose contexts are lost with another's will be next. */
-	if (class->mode == GANTRY_PACKED)
-		gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
-			if (s->worker && s->worker->mps &&
-			    gantry_mps_loses_sessions(s->worker->mps) && is_of(s, class)) {
-				wanted++;
-				urgent = true;
-			}
 	/* Whose tasks stand still comes first: starting workers are in each other's way. */
 	wanted += urgent ? 0 : stock(a, class);
 	if (class->mode == GANTRY_POOLED)
@@ -150,17 +157,6 @@ static void retire_needless(struct gantry_agent *a)
 		if (!needed)
 			gantry_worker_quit(w);
 	}
-}
-
-/* Innocent ones stand still, and starting workers are in each other's way: who is kept apart comes after them. */
-static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
-{
-	if (!s->apart)
-		return false;
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, other)
-		if (other->phase == GANTRY_PHASE_RECOVERING && !other->apart)
-			return true;
-	return false;
 }
 
 static void fill_now(evutil_socket_t fd, short what, void *arg)
@@ -221,7 +217,7 @@ struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gant
 	if (a->stopping)
 		return NULL;
 	gantry_session_class(s, &class);
-	w = find(a, s->tenant, &class);
+	w = s->others_first && others_first(a, s) ? NULL : find(a, s->tenant, &class);
 	if (w && class.mode == GANTRY_POOLED)
 		return w;
 	/* Nobody is warm: start at once, unless starting has failed just now. */
