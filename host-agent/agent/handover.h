@@ -71,7 +71,6 @@ struct gantry_handover {
 	uint64_t page_bytes;
 	uint64_t owned_bytes; /* resident, when it began */
 	uint32_t rounds;
-	bool was_still; /* its devices had nothing at the look before */
 	/* Staged: it is copied ahead, and then goes in step with its machine, as somebody says who knows of that. */
 	bool is_staged;
 	bool is_ready;	  /* only what is written from now on is left to copy */

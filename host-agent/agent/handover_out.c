@@ -305,7 +305,7 @@ static void ready(struct gantry_handover *h)
 {
 	h->is_ready = true;
 	if (!h->is_staged || h->may_hold)
-		hold(h);
+		gantry_handover_freeze(h, session_of(h));
 }
 
 void gantry_handover_proceed(struct gantry_handover *h, bool commit)
@@ -317,7 +317,7 @@ void gantry_handover_proceed(struct gantry_handover *h, bool commit)
 	h->may_hold = true;
 	h->may_commit |= commit;
 	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
-		hold(h);
+		gantry_handover_freeze(h, session_of(h));
 	else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
 		step(h, GANTRY_HANDOVER_PREPARED);
 }
@@ -442,11 +442,7 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_FREEZE:
 		if (h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
-<<<<<<< HEAD
 			ready(h);
-=======
-			gantry_handover_freeze(h, session_of(h));
->>>>>>> mig-host
 		break;
 	case GANTRY_MOVER_PREPARED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_PREPARED);
