@@ -94,7 +94,8 @@ int gantry_image_session_check(const struct gantry_image_session *s, struct gant
 	    !is_terminated(s->program, sizeof(s->program)) ||
 	    !is_terminated(s->host, sizeof(s->host)))
 		return gantry_err_set(err, -EINVAL, "a session whose names are none");
-	if (s->flags > GANTRY_IMAGE_KEYED || s->reserved) /* no guest comes in two ways */
+	/* no guest comes in two ways */
+	if ((s->flags & ~GANTRY_IMAGE_LAZY) > GANTRY_IMAGE_KEYED || s->reserved)
 		return gantry_err_set(err, -EINVAL, "a session with an unknown flag");
 	return check_devices(s, err);
 }

@@ -24,7 +24,12 @@ static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struc
 	msg->port = h->port;
 	msg->state = gantry_answer_text(r, gantry_handover_phase_name(h));
 	msg->code = gantry_handover_is_over(h) ? h->code : 0;
-	msg->text = gantry_answer_text(r, gantry_handover_is_over(h) ? h->text : "");
+	msg->text = gantry_answer_text(
+		r,
+		gantry_handover_is_over(h) || h->phase == GANTRY_HANDOVER_SERVING ? h->text : "");
+	msg->lazy = h->is_lazy || (h->image.flags & GANTRY_IMAGE_LAZY);
+	msg->pulled_bytes = h->pulled_bytes;
+	msg->touched_bytes = h->touched_bytes;
 	msg->rounds = h->rounds;
 	msg->owned_bytes = h->owned_bytes;
 	msg->page_bytes = h->page_bytes;
@@ -63,7 +68,12 @@ void gantry_verb_session_migrate(struct gantry_agent *a, const Gantry__Admin__Ad
 				   body->session_id);
 		return;
 	}
-	code = gantry_handover_begin(s, body->host, body->bandwidth, body->dry_run, &id, &err);
+	code = gantry_handover_begin(s,
+				     &(struct gantry_handover_wish){ .to = body->host,
+								     .bandwidth = body->bandwidth,
+								     .dry = body->dry_run,
+								     .lazy = body->lazy },
+				     &id, &err);
 	if (code != 0) {
 		gantry_answer_fail(r, (enum gantry_admin_code)code, "%s", err.text);
 		return;
