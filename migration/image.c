@@ -72,6 +72,7 @@ static int check_devices(const struct gantry_image_session *s, struct gantry_err
 int gantry_image_session_check(const struct gantry_image_session *s, struct gantry_err *err)
 {
 	struct gantry_segment_layout layout;
+	uint32_t way = s->flags & ~GANTRY_IMAGE_LAZY;
 
 	if (s->ledger_version != GANTRY_LEDGER_VERSION)
 		return gantry_err_set(err, -ENOTSUP,
@@ -94,9 +95,10 @@ int gantry_image_session_check(const struct gantry_image_session *s, struct gant
 	    !is_terminated(s->program, sizeof(s->program)) ||
 	    !is_terminated(s->host, sizeof(s->host)))
 		return gantry_err_set(err, -EINVAL, "a session whose names are none");
-	if (s->flags > (GANTRY_IMAGE_KEYED | GANTRY_IMAGE_SEATED) || s->reserved ||
-	    ((s->flags & GANTRY_IMAGE_RELAYED) &&
-	     s->flags != GANTRY_IMAGE_RELAYED)) /* no guest comes in two ways */
+	/* No guest comes in two ways, and a machine waits for all that its guest has. */
+	if (way > (GANTRY_IMAGE_KEYED | GANTRY_IMAGE_SEATED) || s->reserved ||
+	    ((way & GANTRY_IMAGE_RELAYED) && way != GANTRY_IMAGE_RELAYED) ||
+	    ((way & GANTRY_IMAGE_SEATED) && way != s->flags))
 		return gantry_err_set(err, -EINVAL, "a session with an unknown flag");
 	return check_devices(s, err);
 }

@@ -84,6 +84,9 @@ struct gantry_image_device {
 #define GANTRY_IMAGE_SEATED \
 	4u /* its guest comes along with its machine, and its rings go on where they are; the nonce is its key with KEYED too, else nobody's */
 
+/* Without SEATED: pages of the slab are fetched later (mover/pull.c), but for those of buffers that go ahead. */
+#define GANTRY_IMAGE_LAZY 8u
+
 struct gantry_image_session {
 	uint32_t ledger_version; /* of queue, object and task records */
 	uint32_t wire_version;
@@ -98,7 +101,8 @@ struct gantry_image_session {
 	uint64_t epoch;
 	uint64_t resident_bytes; /* charged for buffers now: what the destination has to have */
 	uint64_t attached_unix_ns;
-	uint32_t flags; /* GANTRY_IMAGE_RELAYED, or GANTRY_IMAGE_KEYED and GANTRY_IMAGE_SEATED */
+	uint32_t
+		flags; /* GANTRY_IMAGE_RELAYED, or GANTRY_IMAGE_KEYED and GANTRY_IMAGE_SEATED; GANTRY_IMAGE_LAZY */
 	uint32_t inflight;
 	uint8_t nonce[16];
 	uint8_t token[16]; /* names this hand-over */
@@ -139,6 +143,14 @@ static_assert(sizeof(struct gantry_image_zero) == 16, "image format");
 
 /* The sum of a record: of its head and of the sums of its payload's pages, in order. */
 uint64_t gantry_image_sum(const struct gantry_image_record *record, const void *payload);
+
+/* Of a lazy image: whether the buffer's pages come with it, for it gets memory of its own when it is taken over. */
+static inline bool gantry_image_goes_ahead(const struct gantry_ledger_object *o)
+{
+	return o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
+	       o->buffer.place == GANTRY_PLACE_SLAB &&
+	       (o->buffer.alloc_flags & GANTRY_ALLOC_SHARED);
+}
 
 /* Whether an image with this session can be: shapes, flags, terminated names. 0, -EINVAL, -ENOTSUP: another ledger. */
 int gantry_image_session_check(const struct gantry_image_session *s, struct gantry_err *err);

@@ -185,6 +185,8 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 		return gantry_range_inside(b->off, b->bytes, hdr->segment_bytes);
 	case GANTRY_PLACE_SLAB:
 	case GANTRY_PLACE_WINDOW:
+	case GANTRY_PLACE_AWAY:
+	case GANTRY_PLACE_LOST:
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
@@ -332,7 +334,7 @@ static int check_queues(const void *base, const struct gantry_ledger_header *hdr
 static bool is_in_slab(const struct gantry_ledger_object *o)
 {
 	return o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
-	       (o->buffer.place == GANTRY_PLACE_SLAB || o->buffer.place == GANTRY_PLACE_WINDOW);
+	       (GANTRY_PLACE_HAS_RANGE(o->buffer.place) || o->buffer.place == GANTRY_PLACE_WINDOW);
 }
 
 static int check_objects(const void *base, const struct gantry_ledger_header *hdr,

@@ -44,7 +44,15 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_OWN = 3,  /* a descriptor of its own: shared buffers */
 	/* device memory: in the window of `device`, at off, which is its place in the slab too */
 	GANTRY_PLACE_WINDOW = 4,
+	/* its bytes are at the host that the session came from yet, and belong at off of the slab */
+	GANTRY_PLACE_AWAY = 5,
+	GANTRY_PLACE_LOST = 6, /* they were, and cannot be had any more; off is still its own */
 };
+
+/* Whether the buffer has a range of the slab's file for its own, whatever is there by now. */
+#define GANTRY_PLACE_HAS_RANGE(place)                                    \
+	((place) == GANTRY_PLACE_SLAB || (place) == GANTRY_PLACE_AWAY || \
+	 (place) == GANTRY_PLACE_LOST)
 
 struct gantry_ledger_buffer {
 	uint64_t bytes;

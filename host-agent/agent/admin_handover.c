@@ -24,7 +24,12 @@ static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struc
 	msg->port = h->port;
 	msg->state = gantry_answer_text(r, gantry_handover_phase_name(h));
 	msg->code = gantry_handover_is_over(h) ? h->code : 0;
-	msg->text = gantry_answer_text(r, gantry_handover_is_over(h) ? h->text : "");
+	msg->text = gantry_answer_text(
+		r,
+		gantry_handover_is_over(h) || h->phase == GANTRY_HANDOVER_SERVING ? h->text : "");
+	msg->lazy = h->is_lazy || (h->image.flags & GANTRY_IMAGE_LAZY);
+	msg->pulled_bytes = h->pulled_bytes;
+	msg->touched_bytes = h->touched_bytes;
 	msg->rounds = h->rounds;
 	msg->owned_bytes = h->owned_bytes;
 	msg->page_bytes = h->page_bytes;
@@ -67,7 +72,8 @@ void gantry_verb_session_migrate(struct gantry_agent *a, const Gantry__Admin__Ad
 				     &(struct gantry_handover_ask){ .to = body->host,
 								    .bandwidth = body->bandwidth,
 								    .is_dry = body->dry_run,
-								    .is_staged = body->staged },
+								    .is_staged = body->staged,
+								    .is_lazy = body->lazy },
 				     &id, &err);
 	if (code != 0) {
 		gantry_answer_fail(r, (enum gantry_admin_code)code, "%s", err.text);

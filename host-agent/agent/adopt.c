@@ -73,7 +73,9 @@ static int make_key(struct gantry_session *s)
 
 	if (s->is_relayed)
 		return GANTRY_E_UNSUPPORTED;
-	if (gantry_handover_of(s)) /* the key that it goes with is written down already */
+	if (gantry_handover_of(s) &&
+	    gantry_handover_of(s)->phase !=
+		    GANTRY_HANDOVER_PULLING) /* the key that it goes with is written down already */
 		return GANTRY_E_AGAIN;
 	if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key))
 		return GANTRY_E_INTERNAL;

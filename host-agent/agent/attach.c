@@ -348,7 +348,8 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 void gantry_attach_serve(struct gantry_agent *a)
 {
 	gantry_list_for_each_safe(&a->wanting, struct gantry_session, want_link, s) {
-		struct gantry_worker *w = gantry_warm_take(a, s);
+		/* What is being fetched for the worker before is written to its memory: that ends first. */
+		struct gantry_worker *w = s->npulls ? NULL : gantry_warm_take(a, s);
 
 		if (!w)
 			continue;

@@ -17,6 +17,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/exchange.h"
 #include "host-agent/agent/fault.h"
+#include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/migrate.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
@@ -234,6 +235,8 @@ static void unasked(struct gantry_worker *w, const Gantry__Worker__FromWorker *m
 		session_ended(w, msg->session_ended);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_BUSY)
 		gantry_placement_wake(w->agent);
+	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_NEED_BYTES)
+		gantry_pull_need(w, msg->need_bytes);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_MIGRATION_NEWS)
 		gantry_migration_told(w, msg->migration_news);
 	else if (msg->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT)

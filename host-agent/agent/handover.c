@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/session.h"
@@ -25,6 +26,7 @@ static void handover_free(struct gantry_handover *h)
 	gantry_mover_end(h->mover);
 	gantry_event_free(&h->timer);
 	gantry_fd_close(h->staging_fd);
+	gantry_pull_forget(h);
 	gantry_list_remove(&h->link);
 	free(h);
 }
@@ -76,6 +78,7 @@ struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_inco
 	h->is_incoming = is_incoming;
 	h->staging_fd = -EBADF;
 	h->began_ns = gantry_now_ns();
+	gantry_list_init(&h->pulls);
 	gantry_list_push_back(&a->handovers, &h->link);
 	forget_old(a);
 	return h;
@@ -167,7 +170,8 @@ const char *gantry_handover_phase_name(const struct gantry_handover *h)
 	static const char *const names[] = {
 		[GANTRY_HANDOVER_CONNECTING] = "connecting", [GANTRY_HANDOVER_COPYING] = "copying",
 		[GANTRY_HANDOVER_DRAINING] = "draining",     [GANTRY_HANDOVER_STILL] = "still",
-		[GANTRY_HANDOVER_ASKING] = "in doubt",	     [GANTRY_HANDOVER_DONE] = "done",
+		[GANTRY_HANDOVER_ASKING] = "in doubt",	     [GANTRY_HANDOVER_SERVING] = "serving",
+		[GANTRY_HANDOVER_PULLING] = "pulling",	     [GANTRY_HANDOVER_DONE] = "done",
 		[GANTRY_HANDOVER_FAILED] = "failed",
 	};
 

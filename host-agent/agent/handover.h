@@ -6,6 +6,7 @@
  *   handover.c      the list, the journal, questions after an answer that was lost
  *   handover_out.c  a session leaves: movable?, rounds, held still, offered (handover_out.h has its other files)
  *   handover_in.c   one arrives: limits, memory, the ledger checked and charged, adopted
+ *   handover_pull.c one has come lazily: what its tasks use is fetched
  *
  * Threads: the agent's one. Blocking: never: a mover (mover.h) does what takes time.
  * Trust: what arrives is another host's word, even with a good certificate.
@@ -37,6 +38,8 @@ enum gantry_handover_phase {
 	GANTRY_HANDOVER_DRAINING, /* what its devices have is finished; nothing new begins */
 	GANTRY_HANDOVER_STILL,	  /* no worker; the last round */
 	GANTRY_HANDOVER_ASKING,	  /* offered, and no answer came: asked again and again */
+	GANTRY_HANDOVER_SERVING,  /* it runs there, and what it uses is fetched from here */
+	GANTRY_HANDOVER_PULLING,  /* it runs here, and what it uses is fetched */
 	GANTRY_HANDOVER_DONE,
 	GANTRY_HANDOVER_FAILED,
 };
@@ -77,11 +80,18 @@ struct gantry_handover {
 	bool is_prepared; /* held still, and all of it is there */
 	bool may_hold;
 	bool may_commit;
-	bool was_still;	      /* its devices had nothing at the look before */
-	bool gathering;	      /* its worker brings its buffers to host memory */
-	bool freeze_waits;    /* for that, the mover */
-	uint32_t naheads;     /* so often copies of what lies in windows were asked for */
-	uint64_t gathered_by; /* the worker that was asked */
+	bool was_still; /* its devices had nothing at the look before */
+	bool is_lazy;
+	bool pull_ready;	  /* its mover can be asked for buffers */
+	struct gantry_list pulls; /* handover_pull.c's */
+	uint32_t npulled;	  /* buffers that were fetched */
+	uint64_t pulled_bytes;	  /* of them; out: as the mover says */
+	uint64_t touched_bytes;	  /* of them, what the tasks that wanted them said they use */
+	uint64_t away_bytes;	  /* that were there when it came */
+	bool gathering;		  /* its worker brings its buffers to host memory */
+	bool freeze_waits;	  /* for that, the mover */
+	uint32_t naheads;	  /* so often copies of what lies in windows were asked for */
+	uint64_t gathered_by;	  /* the worker that was asked */
 };
 
 /* ---- handover.c ---- */
@@ -119,10 +129,11 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 /* ---- handover_out.c ---- */
 
 struct gantry_handover_ask {
-	const char *to;
+	const char *to;	    /* HOST, HOST:PORT or [ADDRESS]:PORT */
 	uint64_t bandwidth; /* bytes a second; 0: all there is */
 	bool is_dry;
 	bool is_staged;
+	bool is_lazy; /* its buffers are fetched when its tasks use them there */
 };
 
 /* 0 and *ret_id; else an exit code of gantryctl with a sentence. */

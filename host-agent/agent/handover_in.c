@@ -26,6 +26,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/mover.h"
@@ -300,7 +301,7 @@ static int settle_object(struct gantry_agent *a, struct gantry_ledger_object *o,
 				      o->kernel.name);
 	if (o->type != GANTRY_HANDLE_BUFFER)
 		return 0;
-	if (b->place > GANTRY_PLACE_SLAB || b->adopted || b->to)
+	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted || b->to)
 		return gantry_err_set(err, -EINVAL, "a buffer that cannot have come along");
 	device = device_of(map, b->device);
 	if (device < 0 && b->charged_bytes)
@@ -499,6 +500,8 @@ static void arrived(struct gantry_handover *h)
 	}
 	h->state = step.to;
 	h->phase = GANTRY_HANDOVER_STILL;
+	if (h->image.flags & GANTRY_IMAGE_LAZY)
+		gantry_pull_mark(s);
 	s->ledger.hdr->epoch = h->image.epoch;
 	s->ledger.hdr->inflight = h->image.inflight;
 	set_positions(s);
@@ -574,6 +577,8 @@ static void take_word(struct gantry_handover *asker, const struct gantry_mover_m
 		    !gantry_handover_is_over(h)) {
 			struct gantry_mover_process *mover = h->mover;
 
+			if (gantry_pull_begin(h))
+				return;
 			h->mover = NULL; /* FORGET may come yet */
 			gantry_handover_finish(h, 0, "the session came from %.80s", h->host);
 			h->mover = mover;
@@ -599,6 +604,14 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_ARRIVED:
 		arrived(h);
+		break;
+	case GANTRY_MOVER_READY:
+		if (h->phase == GANTRY_HANDOVER_PULLING)
+			gantry_pull_ready(h);
+		break;
+	case GANTRY_MOVER_PULLED:
+		if (h->phase == GANTRY_HANDOVER_PULLING)
+			gantry_pull_came(h, msg);
 		break;
 	case GANTRY_MOVER_COMMIT:
 		gantry_failpoint(GANTRY_FAILPOINT_IN_COMMIT);
@@ -631,6 +644,10 @@ static void mover_gone(void *arg)
 	h->mover = NULL;
 	if (gantry_handover_is_over(h))
 		return;
+	if (h->phase == GANTRY_HANDOVER_PULLING) {
+		gantry_pull_broken(h);
+		return;
+	}
 	(void)gantry_str_copy(why, sizeof(why),
 			      h->text[0] ? h->text : "it was not sent"); /* fits */
 	if (!h->host[0]) { /* anybody: no host whose certificate is good, and no migration */
@@ -654,7 +671,7 @@ static uint32_t count_incoming(const struct gantry_agent *a)
 	uint32_t n = 0;
 
 	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
-		n += h->is_incoming && h->mover != NULL;
+		n += h->is_incoming && h->mover != NULL && h->phase != GANTRY_HANDOVER_PULLING;
 	return n;
 }
 

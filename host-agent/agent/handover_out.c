@@ -22,6 +22,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/handover_out.h"
+#include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/recover.h"
@@ -65,6 +66,18 @@ static int movable(const struct gantry_session *s, bool staged, struct gantry_er
 		(void)gantry_err_set(
 			err, -EBUSY,
 			"another build of the agent takes over; try again in a moment");
+		return GANTRY_ADMIN_BUSY;
+	}
+	if (gantry_handover_of(s) && gantry_handover_of(s)->phase == GANTRY_HANDOVER_PULLING) {
+		uint32_t n;
+		uint64_t bytes = gantry_pull_away(s, &n);
+
+		(void)gantry_err_set(
+			err, -EBUSY,
+			"session %llu still has %u buffers with %llu KiB at %.60s, where "
+			"it came from lazily: it can go on when it has used or freed "
+			"them",
+			id, n, (unsigned long long)(bytes >> 10), gantry_handover_of(s)->host);
 		return GANTRY_ADMIN_BUSY;
 	}
 	if (gantry_handover_of(s)) {
@@ -204,7 +217,7 @@ static void fill_image(const struct gantry_handover *h, const struct gantry_sess
 		.epoch = s->ledger.hdr->epoch,
 		.resident_bytes = resident_bytes(s),
 		.attached_unix_ns = s->attached_unix_ns,
-		.flags = flags_of(h, s),
+		.flags = flags_of(h, s) | (h->is_lazy ? GANTRY_IMAGE_LAZY : 0),
 		.inflight = s->ledger.hdr->inflight,
 		.ndevices = a->ndevices,
 	};
@@ -345,7 +358,15 @@ static void release(struct gantry_handover *h)
 	h->agent->counters.handover_downtime_ns = h->downtime_ns;
 	h->agent->counters.handover_bytes += h->sent_bytes;
 	(void)gantry_str_format(text, sizeof(text), "the session has moved to %.80s", h->host);
-	gantry_handover_finish(h, 0, "%s", text);
+	if (h->is_lazy && h->mover) { /* which has the session's memory */
+		h->phase = GANTRY_HANDOVER_SERVING;
+		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
+					"%s, and fetches what it uses", text);
+		gantry_event(h->agent, "migration-serving", NULL, s, NULL, "%llu: %s",
+			     (unsigned long long)h->id, h->text);
+	} else {
+		gantry_handover_finish(h, 0, "%s", text);
+	}
 	if (!s)
 		return;
 	s->has_moved = true;
@@ -449,6 +470,10 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		if (h->phase == GANTRY_HANDOVER_STILL)
 			prepared(h);
 		break;
+	case GANTRY_MOVER_PULLED:
+		if (h->phase == GANTRY_HANDOVER_SERVING)
+			h->pulled_bytes += msg->value[1];
+		break;
 	case GANTRY_MOVER_OWNED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_OWNED);
 		step(h, GANTRY_HANDOVER_OWNED);
@@ -467,12 +492,26 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 	}
 }
 
+/* It has said why, unless the other host wanted nothing more. */
+static void served(struct gantry_handover *h)
+{
+	char why[GANTRY_MOVER_TEXT];
+
+	(void)gantry_str_copy(why, sizeof(why), h->code ? h->text : ""); /* fits */
+	gantry_handover_finish(
+		h, h->code, "the session has moved to %.60s; of %llu KiB %llu were fetched%s%.40s",
+		h->host, (unsigned long long)(h->owned_bytes >> 10),
+		(unsigned long long)(h->pulled_bytes >> 10), why[0] ? ": " : "", why);
+}
+
 static void mover_gone(void *arg)
 {
 	struct gantry_handover *h = arg;
 
 	h->mover = NULL;
-	if (!gantry_handover_is_over(h))
+	if (h->phase == GANTRY_HANDOVER_SERVING)
+		served(h);
+	else if (!gantry_handover_is_over(h))
 		step(h, GANTRY_HANDOVER_CANCEL);
 }
 
@@ -549,6 +588,13 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 
 	if (r != 0)
 		return r;
+	if (ask->is_lazy && (s->is_seated || (ask->is_staged && s->doormem))) {
+		(void)gantry_err_set(
+			err, -ENOTSUP,
+			"session %llu goes with its machine, which waits for all of it: not lazily",
+			(unsigned long long)s->id);
+		return GANTRY_ADMIN_UNSUPPORTED;
+	}
 	if (!s->agent->config->agent.migration_certificates[0]) {
 		(void)gantry_err_set(err, -ENOENT,
 				     "this agent has no certificates: set migration_certificates "
@@ -564,6 +610,7 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 	h->session_id = s->id;
 	h->is_dry = ask->is_dry;
 	h->is_staged = ask->is_staged;
+	h->is_lazy = ask->is_lazy && !ask->is_dry;
 	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), s->tenant->conf.name); /* it fits */
 	if (parse_host(h, ask->to) < 0) {
 		gantry_handover_finish(h, GANTRY_ADMIN_USAGE, "%.60s is no HOST or HOST:PORT",
@@ -577,7 +624,7 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 	}
 	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
-	if (!dry)
+	if (!ask->is_dry)
 		gantry_handover_gather_ahead(h, s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
 	gantry_event(h->agent, "migration-begun", NULL, s, NULL, "%llu: to %.80s port %u%s",
@@ -603,6 +650,13 @@ int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err)
 				     (unsigned long long)h->id, h->host);
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
+	if (h->phase == GANTRY_HANDOVER_SERVING) {
+		(void)gantry_err_set(err, -EBUSY,
+				     "migration %llu cannot be taken back: the session runs at "
+				     "%.60s, which fetches what it uses",
+				     (unsigned long long)h->id, h->host);
+		return GANTRY_ADMIN_BUSY;
+	}
 	if (h->state != GANTRY_SOURCE_OWNER) {
 		(void)gantry_err_set(err, -EBUSY,
 				     "migration %llu cannot be taken back: %.60s may have the "
@@ -619,7 +673,8 @@ int gantry_handover_cancel(struct gantry_handover *h, struct gantry_err *err)
 /* One that is offered is for whoever serves next to ask about. */
 static void stop_one(struct gantry_handover *h)
 {
-	if (gantry_handover_is_over(h) || (!h->is_incoming && h->state != GANTRY_SOURCE_OWNER))
+	if (gantry_handover_is_over(h) || h->phase == GANTRY_HANDOVER_PULLING ||
+	    (!h->is_incoming && h->state != GANTRY_SOURCE_OWNER))
 		return;
 	h->code = GANTRY_ADMIN_BUSY;
 	/* it fits */
@@ -661,7 +716,7 @@ void gantry_handover_session_ends(struct gantry_session *s)
 	gantry_list_for_each_safe(&s->agent->handovers, struct gantry_handover, link, h) {
 		struct gantry_handover_step step;
 
-		if (h->session_id != s->id)
+		if (h->session_id != s->id || h->phase == GANTRY_HANDOVER_SERVING)
 			continue;
 		if (h->is_incoming &&
 		    gantry_handover_destination_step(h->state, GANTRY_HANDOVER_ENDED, &step)) {
@@ -670,7 +725,9 @@ void gantry_handover_session_ends(struct gantry_session *s)
 				(void)gantry_handover_record(
 					s->agent); /* or it says owner: as good */
 		}
-		if (!gantry_handover_is_over(h))
+		if (h->phase == GANTRY_HANDOVER_PULLING)
+			gantry_pull_end(h, "it has ended");
+		else if (!gantry_handover_is_over(h))
 			gantry_handover_finish(h, GANTRY_ADMIN_FAILED,
 					       "the session ended meanwhile");
 	}

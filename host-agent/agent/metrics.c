@@ -69,6 +69,8 @@ COUNTER(agent_handovers, counters.handovers, 1)
 COUNTER(agent_handovers_failed, counters.handovers_failed, 1)
 COUNTER(agent_handover_bytes, counters.handover_bytes, 1)
 COUNTER(agent_handover_downtime, counters.handover_downtime_ns, NS)
+COUNTER(agent_pulled_bytes, counters.pulled_bytes, 1)
+COUNTER(agent_buffers_lost, counters.buffers_lost, 1)
 COUNTER(agent_vm_migrations, counters.vm_migrations, 1)
 COUNTER(agent_vm_migrations_back, counters.vm_migrations_back, 1)
 COUNTER(agent_vm_migrations_half, counters.vm_migrations_half, 1)
@@ -167,6 +169,10 @@ static const struct family agent_families[] = {
 	  agent_handover_bytes },
 	{ "gantry_host_migration_downtime_seconds", "Of the latest session that went", false,
 	  agent_handover_downtime },
+	{ "gantry_host_migration_pulled_bytes_total", "Bytes fetched for sessions that came lazily",
+	  true, agent_pulled_bytes },
+	{ "gantry_host_migration_buffers_lost_total",
+	  "Buffers of such sessions that could not be fetched any more", true, agent_buffers_lost },
 	{ "gantry_vm_migrations_total", "Virtual machines that went with their sessions, or came",
 	  true, agent_vm_migrations },
 	{ "gantry_vm_migrations_back_total", "Those that failed and were undone", true,

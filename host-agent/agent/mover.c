@@ -129,6 +129,19 @@ void gantry_mover_send_msg(struct gantry_mover_process *m, uint32_t kind, int co
 	(void)gantry_fd_send(m->sock, &msg, sizeof(msg), fds, nfds, MSG_DONTWAIT);
 }
 
+void gantry_mover_send_words(struct gantry_mover_process *m, uint32_t kind, const uint8_t *token,
+			     uint64_t first, uint64_t second)
+{
+	struct gantry_mover_msg msg = { .magic = GANTRY_MOVER_MAGIC,
+					.kind = kind,
+					.value = { first, second } };
+
+	if (!m || m->sock < 0)
+		return;
+	memcpy(msg.token, token, sizeof(msg.token));
+	(void)gantry_fd_send(m->sock, &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT); /* as above */
+}
+
 /* ---- start ---- */
 
 static int watch(struct gantry_mover_process *m, struct gantry_err *err)

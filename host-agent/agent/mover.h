@@ -35,6 +35,8 @@ void gantry_mover_start_init(struct gantry_agent *a, struct gantry_mover_start *
 void gantry_mover_send_msg(struct gantry_mover_process *m, uint32_t kind, int code,
 			   const uint8_t *token, const char *text, const int *fds,
 			   unsigned int nfds);
+void gantry_mover_send_words(struct gantry_mover_process *m, uint32_t kind, const uint8_t *token,
+			     uint64_t first, uint64_t second);
 
 /* Closes our end: it ends by itself. Its events do not come any more. NULL is allowed. */
 void gantry_mover_end(struct gantry_mover_process *m);

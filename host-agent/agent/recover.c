@@ -25,6 +25,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/fault.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/restore.h"
@@ -216,6 +217,7 @@ void gantry_recover(struct gantry_worker *w)
 		gantry_call_forget(w, s);
 		gantry_migrations_worker_died(s);
 		gantry_slabs_worker_gone(s);
+		gantry_pull_worker_gone(s);
 		gantry_worker_release(w, s);
 		gantry_list_push_back(&orphans, &s->worker_link);
 	}

@@ -135,6 +135,8 @@ struct gantry_session {
 	uint32_t nneeds;
 	uint32_t
 		ngathers; /* its worker was asked so often to gather its memory and has not answered */
+	uint32_t npulls;   /* buffers that are being fetched for it now: no other worker gets it */
+	bool loss_told;	   /* of buffers that cannot be fetched any more */
 	uint32_t nopening; /* tokens of its that are being adopted just now */
 };
 

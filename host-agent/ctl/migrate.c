@@ -148,7 +148,8 @@ static void end_progress(struct gantry_ctl *ctl)
 
 static bool is_over(const Gantry__Admin__Migration *m)
 {
-	return strcmp(m->state, "done") == 0 || strcmp(m->state, "failed") == 0;
+	return strcmp(m->state, "done") == 0 || strcmp(m->state, "failed") == 0 ||
+	       strcmp(m->state, "serving") == 0;
 }
 
 static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
@@ -269,6 +270,7 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", bandwidth,
 				       err.text);
 	body.dry_run = gantry_ctl_option(ctl, "dry-run") != NULL;
+	body.lazy = gantry_ctl_option(ctl, "lazy") != NULL;
 	request.body_case = REQUEST(SESSION_MIGRATE);
 	request.session_migrate = &body;
 	r = gantry_ctl_ask(ctl, &request, MIGRATIONS, &reply);

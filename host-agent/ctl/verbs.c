@@ -54,6 +54,7 @@ static const struct gantry_verb_option migrate_options[] = {
 	{ "bandwidth", "RATE",
 	  "at most so many bytes a second, such as 100M (default: all there is)" },
 	{ "dry-run", NULL, "ask whether it could go; it stays" },
+	{ "lazy", NULL, "it runs there at once, and fetches each buffer when a task uses it" },
 	{ "no-wait", NULL, "print the migration's number and end; it goes on" },
 	{ 0 },
 };

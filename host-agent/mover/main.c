@@ -367,6 +367,24 @@ static int greet(struct gantry_mover *m)
 	return 0;
 }
 
+/* A host that is gone without a word is noticed within half a minute, also where nothing is to be said for long. */
+static void watch_peer(int sock)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, 10 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 5 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 4 },
+	};
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		/* else later: by the next thing that is said */
+		(void)setsockopt(sock, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
+}
+
 static int open_link(struct gantry_mover *m)
 {
 	bool is_server = m->start.role == GANTRY_MOVER_RECEIVE;
@@ -380,6 +398,7 @@ static int open_link(struct gantry_mover *m)
 	else if (connect_host(m) < 0)
 		return -1;
 	(void)setsockopt(m->sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* only slower */
+	watch_peer(m->sock);
 	confine(m);
 	r = gantry_tls_open(m->tls, m->sock, m->start.host, HANDSHAKE_NS, &m->err);
 	if (r < 0)

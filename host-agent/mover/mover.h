@@ -51,6 +51,11 @@ int gantry_mover_listen(struct gantry_mover *m, struct gantry_mover_msg *ret_msg
 /* Whether the other side has said something out of turn, such as that it does not want what is being sent. 0, or -1 with the failure set. */
 int gantry_mover_overhear(struct gantry_mover *m);
 
+/* ---- pull.c, after a lazy hand-over; 0: nothing more is wanted, or -1 with the failure set ---- */
+struct gantry_pages;
+int gantry_mover_serve(struct gantry_mover *m, const struct gantry_pages *slab);
+int gantry_mover_pull(struct gantry_mover *m, uint64_t slab_bytes);
+
 /* ---- the roles; 0, or -1 with the failure set ---- */
 int gantry_mover_send(struct gantry_mover *m);	  /* send.c */
 int gantry_mover_query(struct gantry_mover *m);	  /* main.c */

@@ -174,19 +174,26 @@ int gantry_pages_send(struct gantry_pages *p, struct gantry_image_writer *w,
 		      int (*pace)(void *cookie, uint64_t bytes), void *cookie,
 		      struct gantry_pages_round *round)
 {
+	return gantry_pages_send_part(p, w, pace, cookie, round, p->skip, p->bytes);
+}
+
+int gantry_pages_send_part(struct gantry_pages *p, struct gantry_image_writer *w,
+			   int (*pace)(void *cookie, uint64_t bytes), void *cookie,
+			   struct gantry_pages_round *round, uint64_t from, uint64_t to)
+{
 	static const uint8_t zero_page[GANTRY_PAGE];
 	struct walk k = { .p = p, .w = w, .pace = pace, .cookie = cookie, .round = round };
-	uint64_t at = p->skip;
+	uint64_t at = from;
 	int r = 0;
 
 	k.sum_of_zero = gantry_sum64(zero_page, GANTRY_PAGE);
-	while (at < p->bytes && r == 0) {
-		uint64_t data = seek(p, at, SEEK_DATA);
-		uint64_t end = data < p->bytes ? seek(p, data, SEEK_HOLE) : p->bytes;
+	while (at < to && r == 0) {
+		uint64_t data = gantry_min_u64(seek(p, at, SEEK_DATA), to);
+		uint64_t end = data < to ? gantry_min_u64(seek(p, data, SEEK_HOLE), to) : to;
 
 		r = skip_hole(&k, at, data);
 		/* A hole may be a part of a page that is not one: then the page is looked at. */
-		end = gantry_max_u64(end, data + (data < p->bytes ? GANTRY_PAGE : 0));
+		end = gantry_max_u64(end, data + (data < to ? GANTRY_PAGE : 0));
 		for (at = data; at < end && r == 0; at += GANTRY_PAGE)
 			r = look_at(&k, at);
 	}

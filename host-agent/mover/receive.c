@@ -242,6 +242,7 @@ static int read_image(struct receiver *r)
 
 /* ---- the two words ---- */
 
+/* 1: the other host knows that we have it. */
 static int answer_commits(struct receiver *r)
 {
 	static const uint32_t words[] = { GANTRY_MOVER_COMMIT, GANTRY_MOVER_ASK,
@@ -255,7 +256,7 @@ static int answer_commits(struct receiver *r)
 		gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_COMMIT);
 		gantry_mover_tell(r->m, &msg, sizeof(msg));
 		if (msg.kind == GANTRY_MOVER_FORGET)
-			return 0;
+			return 1;
 		if (gantry_mover_hear(r->m, &msg, answers, ANSWER_NS) != 0)
 			return r->m->err.text[0] ? -1
 						 : gantry_mover_fail(r->m, 1, "no decision came");
@@ -271,6 +272,7 @@ static int take_image(struct receiver *r)
 {
 	static const uint32_t prepared[] = { GANTRY_MOVER_PREPARED, 0 };
 	struct gantry_mover_msg msg;
+	int status;
 
 	if (gantry_image_reader_init(&r->reader, &sink, r) < 0 ||
 	    gantry_store_new(GANTRY_IMAGE_BUF_BYTES, &r->store) < 0)
@@ -292,7 +294,12 @@ static int take_image(struct receiver *r)
 	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PREPARED);
 	if (gantry_mover_say(r->m, GANTRY_MOVER_PREPARED, msg.token, 0, NULL) < 0)
 		return -1;
-	return answer_commits(r);
+	status = answer_commits(r);
+	if (status == 1)
+		status = r->reader.session.flags & GANTRY_IMAGE_LAZY
+				 ? gantry_mover_pull(r->m, r->reader.session.slab_bytes)
+				 : 0;
+	return status;
 }
 
 /* An image, or a question after one of before. */
@@ -317,5 +324,5 @@ int gantry_mover_receive(struct gantry_mover *m)
 	if (gantry_mover_hear(m, &msg, answers, ANSWER_NS) != 0 ||
 	    gantry_mover_say(m, msg.kind, msg.token, 0, NULL) < 0)
 		return -1;
-	return msg.kind == GANTRY_MOVER_OWNED ? answer_commits(&r) : 0;
+	return msg.kind == GANTRY_MOVER_OWNED && answer_commits(&r) < 0 ? -1 : 0;
 }

@@ -132,6 +132,12 @@ static int pace(void *cookie, uint64_t bytes)
 
 /* ---- rounds ---- */
 
+/* What lies in the slab is fetched by whoever uses it there. */
+static bool is_lazy(const struct sender *s)
+{
+	return s->m->start.session.flags & GANTRY_IMAGE_LAZY;
+}
+
 static int failed(struct sender *s, int r)
 {
 	/* A cancel has said why already. */
@@ -147,7 +153,7 @@ static int send_round(struct sender *s)
 	s->now = (struct gantry_pages_round){ 0 };
 	s->round_began_ns = gantry_now_ns();
 	for (uint32_t i = 0; i < GANTRY_IMAGE_NREGIONS && r == 0; i++)
-		if (s->regions[i].map)
+		if (s->regions[i].map && !(i == GANTRY_IMAGE_SLAB && is_lazy(s)))
 			r = gantry_pages_send(&s->regions[i], &s->writer, pace, s, &s->now);
 	r = r < 0 ? r : flush(s);
 	if (r < 0)
@@ -203,6 +209,22 @@ static int freeze(struct sender *s)
 	return r;
 }
 
+/* Of a lazy one: what gets memory of its own as soon as the session is taken over there. */
+static int send_shared(struct sender *s)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && r == 0; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+		uint64_t len = (o->buffer.bytes + GANTRY_PAGE - 1) & ~(uint64_t)(GANTRY_PAGE - 1);
+
+		if (gantry_image_goes_ahead(o))
+			r = gantry_pages_send_part(&s->regions[GANTRY_IMAGE_SLAB], &s->writer, pace,
+						   s, &s->now, o->buffer.off, o->buffer.off + len);
+	}
+	return r;
+}
+
 static int send_rest(struct sender *s)
 {
 	int r;
@@ -210,6 +232,9 @@ static int send_rest(struct sender *s)
 	gantry_failpoint(GANTRY_FAILPOINT_SEND_REST);
 	if (send_round(s) < 0)
 		return -1;
+	r = is_lazy(s) ? send_shared(s) : 0;
+	if (r < 0)
+		return failed(s, r);
 	r = gantry_image_write_ledger(&s->writer, &s->ledger);
 	r = r < 0 ? r : gantry_image_write_end(&s->writer);
 	r = r < 0 ? r : flush(s);
@@ -218,6 +243,7 @@ static int send_rest(struct sender *s)
 
 /* ---- the two words ---- */
 
+/* 1: the other host has it, and has heard that we know. */
 static int hand_over(struct sender *s)
 {
 	static const uint32_t prepared[] = { GANTRY_MOVER_PREPARED, 0 };
@@ -245,7 +271,8 @@ static int hand_over(struct sender *s)
 	gantry_mover_tell_kind(s->m, answer);
 	if (answer == GANTRY_MOVER_OWNED && gantry_mover_hear(s->m, &msg, forget, ANSWER_NS) == 0) {
 		gantry_failpoint(GANTRY_FAILPOINT_SEND_FORGET);
-		(void)gantry_mover_say(s->m, GANTRY_MOVER_FORGET, token, 0, NULL); /* asked again */
+		/* else it is asked again */
+		return gantry_mover_say(s->m, GANTRY_MOVER_FORGET, token, 0, NULL) == 0;
 	}
 	return 0;
 }
@@ -316,6 +343,8 @@ int gantry_mover_send(struct gantry_mover *m)
 	r = r < 0 ? r : freeze(&s);
 	r = r < 0 ? r : send_rest(&s);
 	r = r < 0 ? r : hand_over(&s);
+	if (r == 1)
+		r = is_lazy(&s) ? gantry_mover_serve(m, &s.regions[GANTRY_IMAGE_SLAB]) : 0;
 	close_memory(&s);
 	return r;
 }

@@ -34,6 +34,8 @@ enum gantry_mover_kind {
 	GANTRY_MOVER_SESSION = 13, /* struct gantry_image_session follows in the packet */
 	GANTRY_MOVER_ARRIVED = 14, /* the whole image is in place */
 	GANTRY_MOVER_FAILED = 15,  /* code, text: why; the mover ends */
+	GANTRY_MOVER_READY =
+		16, /* of a lazy hand-over: it can be asked for buffers, one at a time */
 	/* on the link, and passed on to and from agents */
 	GANTRY_MOVER_HELLO = 20,    /* value[0]: protocol; text: the sender's host name */
 	GANTRY_MOVER_ACCEPTED = 21, /* go on */
@@ -45,6 +47,10 @@ enum gantry_mover_kind {
 	GANTRY_MOVER_ASK = 27,
 	GANTRY_MOVER_FORGET = 28,
 	GANTRY_MOVER_IMAGE = 29, /* what follows is an image */
+	/* of a lazy hand-over, see pull.c; value: offset in the slab, bytes */
+	GANTRY_MOVER_PULL = 30,
+	GANTRY_MOVER_PART = 31,
+	GANTRY_MOVER_PULLED = 32,
 };
 
 struct gantry_mover_msg {

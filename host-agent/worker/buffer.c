@@ -32,6 +32,8 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 		return b->charged_bytes == 0 &&
 		       gantry_range_inside(b->off, b->bytes, s->heap.bytes);
 	case GANTRY_PLACE_SLAB:
+	case GANTRY_PLACE_AWAY:
+	case GANTRY_PLACE_LOST:
 		return (b->charged_bytes == 0 || b->charged_bytes == backed) &&
 		       b->off % GANTRY_PAGE == 0 &&
 		       gantry_range_inside(b->off, backed, s->slab_bytes);
@@ -135,7 +137,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 
 	worker_ahead_end_locked(s, slot);
 	worker_move_forget_locked(s, slot);
-	if (b->place == GANTRY_PLACE_SLAB || b->host_copy)
+	if (GANTRY_PLACE_HAS_RANGE(b->place) || b->host_copy)
 		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
 	if (worker_holds_offset(b))
 		worker_window_wash_locked(s, b->off, worker_page_up(b->bytes), rt->dirty);
@@ -408,7 +410,8 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 	return status;
 }
 
-int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write)
+int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
+			       bool write)
 {
 	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 	struct wobject *rt = &s->objects[slot];
@@ -422,6 +425,8 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 		rt->stuck = GANTRY_OK;
 		return status;
 	}
+	if (obj->buffer.place == GANTRY_PLACE_AWAY || obj->buffer.place == GANTRY_PLACE_LOST)
+		return worker_pull_locked(s, slot, len);
 	if (obj->buffer.place == GANTRY_PLACE_OWN)
 		status = worker_back_own_locked(d, s, obj);
 	else if (worker_has_window(d))
@@ -451,7 +456,7 @@ static int bring(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t 
 	int status;
 
 	pthread_mutex_lock(&s->lock);
-	status = worker_buffer_bring_locked(d, s, slot, write);
+	status = worker_buffer_bring_locked(d, s, slot, len, write);
 	if (status == GANTRY_OK && write)
 		worker_ahead_written_locked(s, slot, off, len);
 	pthread_mutex_unlock(&s->lock);

@@ -62,6 +62,12 @@ struct gantry_engine_events {
 	 */
 	void (*device_fault)(void *cookie, const char *device, unsigned blast, int status,
 			     const char *text);
+	/*
+	 * A task uses @touched_bytes of buffer @slot, whose bytes are at another host yet: the agent answers by
+	 * gantry_engine_give_bytes() once they are in the slab's file, or cannot be had. @touched_bytes 0: asked again, of another agent.
+	 */
+	void (*need_bytes)(void *cookie, uint64_t session_id, uint32_t slot,
+			   uint64_t touched_bytes);
 	/* What gantry_engine_gather() began is over. @status not OK: buffer @slot could not be gathered. NULL: nobody asks. */
 	void (*gathered)(void *cookie, uint64_t tag, int status, uint32_t slot);
 	/* A migration has come a step further; with report->over it is the last word of it. NULL: nobody wants to know. */
@@ -174,6 +180,9 @@ struct gantry_engine_slabs {
  * wanted; -EINVAL; -ENOMEM: as if the message had not come.
  */
 int gantry_engine_give_slabs(struct gantry_engine *engine, const struct gantry_engine_slabs *slabs);
+/* OK: the bytes of buffer @slot are in the slab's file; else they are lost. -ENOENT, -EINVAL: it does not wait for that. */
+int gantry_engine_give_bytes(struct gantry_engine *engine, uint64_t session_id, uint32_t slot,
+			     int status);
 /* Another agent listens: what was asked for and not answered is asked for again. */
 void gantry_engine_ask_again(struct gantry_engine *engine);
 

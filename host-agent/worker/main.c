@@ -53,6 +53,7 @@ struct news {
 		NEWS_BUSY,
 		NEWS_MIGRATION,
 		NEWS_GATHERED,
+		NEWS_NEED_BYTES,
 	} kind;
 	uint64_t session_id;
 	uint64_t tag; /* of the request that this answers */
@@ -267,6 +268,15 @@ static void on_gathered(void *cookie, uint64_t tag, int status, uint32_t slot)
 					  .fd = -EBADF });
 }
 
+static void on_need_bytes(void *cookie, uint64_t session_id, uint32_t slot, uint64_t touched_bytes)
+{
+	post_news(cookie, &(struct news){ .kind = NEWS_NEED_BYTES,
+					  .session_id = session_id,
+					  .index = slot,
+					  .bytes = touched_bytes,
+					  .fd = -EBADF });
+}
+
 /* ---- sending ---- */
 
 /* The agent may be restarting: its end is kept by the monitor, so wait a while for room. */
@@ -330,6 +340,19 @@ static void say_migration(uint64_t tag, struct gantry_engine_migration *report)
 
 	gantry_migration_fill(&p, tag, report);
 	say(&p.msg, NULL, 0);
+}
+
+static void say_need_bytes(const struct news *n)
+{
+	Gantry__Worker__NeedBytes need = GANTRY__WORKER__NEED_BYTES__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	need.session_id = n->session_id;
+	need.slot = n->index;
+	need.touched_bytes = n->bytes;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_NEED_BYTES;
+	msg.need_bytes = &need;
+	say(&msg, NULL, 0);
 }
 
 static void say_gathered(const struct news *n)
@@ -430,6 +453,9 @@ static void send_news(struct worker *w)
 			break;
 		case NEWS_GATHERED:
 			say_gathered(n);
+			break;
+		case NEWS_NEED_BYTES:
+			say_need_bytes(n);
 			break;
 		}
 		gantry_fd_close(n->fd);
@@ -564,6 +590,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.device_fault = on_fault,
 		.migration = on_migration,
 		.gathered = on_gathered,
+		.need_bytes = on_need_bytes,
 		.cookie = w,
 	};
 	struct gantry_err err = { 0 };
@@ -806,6 +833,10 @@ static void obey(struct worker *w, const to_worker *msg, const int *fds, unsigne
 		(void)gantry_engine_migrate_cancel(w->engine, msg->migrate_cancel->session_id,
 						   msg->migrate_cancel->id);
 		return; /* one that is over has said so */
+	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_BYTES:
+		(void)gantry_engine_give_bytes(w->engine, msg->give_bytes->session_id,
+					       msg->give_bytes->slot, msg->give_bytes->status);
+		return; /* whoever does not wait for it any more has no use for it */
 	case GANTRY__WORKER__TO_WORKER__BODY_GATHER:
 		gather(w, msg->tag, msg->gather);
 		return;

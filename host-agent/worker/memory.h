@@ -136,7 +136,7 @@ static inline bool worker_has_window(const struct wdevice *d)
 /* Whether the buffer's offset in the slab space is its own: memory is there, or on its way. */
 static inline bool worker_holds_offset(const struct gantry_ledger_buffer *b)
 {
-	return b->place == GANTRY_PLACE_SLAB || b->place == GANTRY_PLACE_WINDOW ||
+	return GANTRY_PLACE_HAS_RANGE(b->place) || b->place == GANTRY_PLACE_WINDOW ||
 	       (b->place == GANTRY_PLACE_NONE && b->charged_bytes);
 }
 
@@ -218,8 +218,15 @@ void worker_ahead_written_locked(struct wsession *s, uint32_t slot, uint64_t off
 void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
 
 /* ---- buffer.c ---- */
-/* As a task of that device's that it binds would have it brought. A status; AGAIN: it is on its way. */
-int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, bool write);
+/* As a task of that device's that it binds, and that uses @len bytes, would have it brought. A status; AGAIN: it is on its way. */
+int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
+			       bool write);
+
+/* ---- pull.c ---- */
+/* Of a buffer AWAY or LOST that a task uses: AGAIN, it was asked for; or it is lost. */
+int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes);
+/* Another agent listens. */
+void worker_pull_ask_again_locked(struct wsession *s);
 
 /* ---- share.c ---- */
 uint64_t worker_share_id(const struct wsession *s, uint32_t slot);

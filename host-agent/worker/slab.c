@@ -123,12 +123,12 @@ static void settle(struct wsession *s, struct gantry_ledger_buffer *b)
 	if (b->to && b->charged_bytes && b->to - 1 != b->device)
 		worker_refund_pool(s, b->to - 1, b->charged_bytes);
 	b->to = 0;
-	if (b->place == GANTRY_PLACE_SLAB && b->charged_bytes && s->windows[b->device]) {
+	if (GANTRY_PLACE_HAS_RANGE(b->place) && b->charged_bytes && s->windows[b->device]) {
 		worker_refund_pool(s, b->device, b->charged_bytes);
 		b->charged_bytes = 0;
 		b->host_bytes = worker_page_up(b->bytes);
 	}
-	if (b->place == GANTRY_PLACE_SLAB && b->charged_bytes)
+	if (GANTRY_PLACE_HAS_RANGE(b->place) && b->charged_bytes)
 		b->host_bytes = 0;
 	/* Its worker died while it backed it: nobody has used it. */
 	if (b->place == GANTRY_PLACE_NONE ||

@@ -317,7 +317,15 @@ void gantry_engine_ask_again(struct gantry_engine *e)
 	uint64_t ids[GANTRY_ENGINE_MAX_SESSIONS];
 	uint32_t n = gantry_engine_sessions(e, ids, GANTRY_ENGINE_MAX_SESSIONS);
 
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		struct wsession *pulls = worker_session_get(e, ids[i]);
+
+		if (pulls) {
+			pthread_mutex_lock(&pulls->lock);
+			worker_pull_ask_again_locked(pulls);
+			pthread_mutex_unlock(&pulls->lock);
+			worker_session_leave(pulls);
+		}
 		for (uint32_t k = 0; k < e->ndevices; k++) {
 			struct wsession *s = worker_session_get(e, ids[i]);
 
@@ -325,6 +333,7 @@ void gantry_engine_ask_again(struct gantry_engine *e)
 			    (!s->windows[k] || worker_device_post(e->devices[k], ask_again, s) < 0))
 				worker_session_leave(s);
 		}
+	}
 }
 
 /* ---- placing buffers ---- */

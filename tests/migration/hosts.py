@@ -3,10 +3,12 @@
 import contextlib
 import functools
 import os
+import select
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 
 import harness
 import puppet
@@ -55,6 +57,12 @@ class Hosts:
         return source.ctl("session", "migrate", str(session), "--to", to or f"127.0.0.1:{target.port}", *args,
                           timeout=timeout)
 
+    def settle(self):
+        """Until both know of what kind their devices are, which workers tell."""
+        for agent in (self.north, self.south):
+            harness.wait_until(lambda a=agent: all(d["model"] for d in a.ctl_json("device", "list")["devices"]),
+                               "that the devices are known")
+
     def migrations(self, agent):
         return agent.ctl_json("migration", "list")["migrations"]
 
@@ -94,3 +102,53 @@ def two(north=None, south=None, north_tenant=None, south_tenant=None, devices=No
 def run_chain(guest, steps=40):
     guest.do(f"chain 0 {steps} 0")
     return float(guest.do("value 0", 60)[0])
+
+
+class Wire:
+    """Between the two movers: passes bytes on, and alters, cuts or holds when told."""
+
+    def __init__(self, port, alter_at=None, cut_at=None):
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(8)
+        self.port = self.listener.getsockname()[1]
+        self.target, self.alter_at, self.cut_at = port, alter_at, cut_at
+        self.went = 0  # bytes of the one that connected, on this connection
+        self.end = False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.end:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            with near, contextlib.suppress(OSError):  # either end may go at any time
+                with socket.create_connection(("127.0.0.1", self.target)) as far:
+                    self.carry(near, far)
+
+    def carry(self, near, far):
+        self.went = 0
+        while not self.end:
+            for source in select.select([near, far], [], [], 0.05)[0]:
+                try:
+                    data = bytearray(source.recv(65536))
+                except OSError:
+                    return
+                if not data:
+                    return
+                if source is near:
+                    if self.alter_at is not None and self.went <= self.alter_at < self.went + len(data):
+                        data[self.alter_at - self.went] ^= 1
+                    if self.cut_at is not None and self.went + len(data) > self.cut_at:
+                        return
+                    self.went += len(data)
+                (far if source is near else near).sendall(data)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end = True
+        self.listener.close()

@@ -1,19 +1,17 @@
-#SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """Sessions that go from host to host while their guests work: the good road, and every refusal on it."""
-import contextlib
 import json
 import os
 import resource
 import select
 import signal
 import socket
-import threading
 import time
 
 import harness
 import puppet
 import test_images
-from hosts import certificates, run_chain, two
+from hosts import Wire, certificates, run_chain, two
 from scripted import Scripted
 
 FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, QUOTA, BUSY, UNSUPPORTED = 1, 2, 3, 4, 5, 6, 7, 8
@@ -147,7 +145,8 @@ def test_images_of_the_guests_own_go_along_and_outlive_workers_and_agents(t):
         second.ask("kernel mine own nothing void")
         test_images.runs(t, second, "another session")
 
-#-- - what cannot be, is said, and the session stays -- -
+
+# --- what cannot be, is said, and the session stays ---
 
 def test_unknown_host_is_said(t):
     with two() as hosts:
@@ -285,55 +284,6 @@ def test_bandwidth_is_a_limit(t):
         t.true(seconds > 0.9, f"8 MiB at 8 MiB/s took {seconds} s")
 
 
-class Wire:
-    """Between the two movers: passes bytes on, and alters, cuts or holds when told."""
-
-    def __init__(self, port, alter_at=None, cut_at=None):
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(8)
-        self.port = self.listener.getsockname()[1]
-        self.target, self.alter_at, self.cut_at = port, alter_at, cut_at
-        self.end = False
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while not self.end:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            with near, contextlib.suppress(OSError):  # either end may go at any time
-                with socket.create_connection(("127.0.0.1", self.target)) as far:
-                    self.carry(near, far)
-
-    def carry(self, near, far):
-        went = 0
-        while not self.end:
-            for source in select.select([near, far], [], [], 0.05)[0]:
-                try:
-                    data = bytearray(source.recv(65536))
-                except OSError:
-                    return
-                if not data:
-                    return
-                if source is near:
-                    if self.alter_at is not None and went <= self.alter_at < went + len(data):
-                        data[self.alter_at - went] ^= 1
-                    if self.cut_at is not None and went + len(data) > self.cut_at:
-                        return
-                    went += len(data)
-                (far if source is near else near).sendall(data)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end = True
-        self.listener.close()
-
-
 def test_stream_that_is_altered_or_cut_changes_nothing(t):
     with two() as hosts:
         guest = hosts.guest()
@@ -422,7 +372,8 @@ def test_what_speaks_no_tls_is_answered_with_an_end(t):
         harness.wait_until(lambda: not movers(hosts.south), "the mover's end")
         t.equal(hosts.south.sessions(), [])
 
-#-- - deaths -- -
+
+# --- deaths ---
 
 def test_movers_that_are_killed_leave_the_session_where_it_was(t):
     with two() as hosts:

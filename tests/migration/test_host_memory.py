@@ -1,4 +1,4 @@
-#SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """Sessions that go to another host with memory that a mover cannot see, or with a worker that others use: windows (of cpu devices, and of
 the CUDA backend over its fake driver), pooled and packed workers, shared buffers."""
 import os
@@ -41,6 +41,7 @@ def guest_of(hosts, tenant="red"):
     made = Scripted(hosts.north, tenant, opened=False, env={"GANTRY_DOOR": "stream:" + hosts.front})
     made.ask("open timeout_ms 60000")
     made.ask("queue q")
+    hosts.settle()
     return made
 
 
@@ -94,7 +95,7 @@ def slab_pages(agent):
     return max(os.stat(os.path.join(folder, fd)).st_blocks * 512 for fd in os.listdir(folder)
                if "memfd:gantry-slab" in os.readlink(os.path.join(folder, fd)))
 
-#-- - windows -- -
+# --- windows ---
 
 def test_windows_go_along_bit_by_bit_and_nothing_else_does(t):
     with windows() as hosts:
@@ -203,7 +204,7 @@ def test_cuda_sessions_go_along_bit_by_bit(t):
         only_what_it_owns(t, go(t, hosts, guest))
         same(t, guest, wanted)
 
-#-- - workers of several sessions -- -
+# --- workers of several sessions ---
 
 def pooled(isolation="pooled", there="pooled"):
     group = {
@@ -273,7 +274,7 @@ def test_packed_session_goes_and_its_neighbour_at_the_same_server_works_on(t):
         same(t, guest, wanted)
         same(t, beside, kept)
 
-#-- - shared buffers -- -
+# --- shared buffers ---
 
 def share(giver, taker, folder, mode="rw"):
     """@giver's buffer s becomes @taker's buffer got."""

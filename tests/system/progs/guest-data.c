@@ -117,6 +117,7 @@ void do_sum(char **w)
 		uint64_t data, sum, n;
 	} args = { .n = strtoull(w[3], NULL, 0) };
 	gantry_buffer out = 0;
+	gantry_ticket ticket = 0;
 	uint64_t seen = 0;
 	int r = gantry_alloc(session, sizeof(seen), GANTRY_ALLOC_DEVICE, &out);
 	struct gantry_access access[2] = {
@@ -132,7 +133,9 @@ void do_sum(char **w)
 	if (r == 0)
 		r = find_kernel("checksum", &task.kernel);
 	if (r == 0)
-		r = gantry_submit(session, get(w[1]), &task, 1, NULL);
+		r = gantry_submit(session, get(w[1]), &task, 1, &ticket);
+	if (r == 0)
+		r = gantry_wait(session, &ticket, 1, GANTRY_FOREVER);
 	if (r == 0)
 		r = gantry_read(session, out, 0, &seen, sizeof(seen));
 	if (out)

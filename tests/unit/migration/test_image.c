@@ -409,7 +409,9 @@ START_TEST(test_image_sessions_that_cannot_be_are_refused)
 	BAD(session.store_bytes = 4096);
 	BAD(session.flags = 3); /* a guest comes in one way */
 	BAD(session.flags = 5);
-	BAD(session.flags = 8);
+	BAD(session.flags = GANTRY_IMAGE_LAZY | 3);
+	BAD(session.flags = GANTRY_IMAGE_LAZY | GANTRY_IMAGE_SEATED);
+	BAD(session.flags = 16);
 	BAD(session.reserved = 1);
 	BAD(session.ndevices = 9);
 	BAD(session.devices[0].name[0] = '/');

@@ -300,7 +300,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_empty, BUFFER(SLAB_A)->bytes = 0, "0 bytes")                                \
 	R(buffer_huge, BUFFER(VIRTUAL)->bytes = GANTRY_MAX_BUFFER_BYTES + 1, "bytes")        \
 	R(buffer_charge, BUFFER(SLAB_A)->charged_bytes = UINT64_MAX, "charged")              \
-	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_WINDOW + 1, "nowhere")          \
+	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_LOST + 1, "nowhere")            \
 	R(buffer_host_charge, BUFFER(SLAB_A)->host_bytes = UINT64_MAX, "charged")            \
 	R(buffer_host_copy, BUFFER(SLAB_B)->host_copy = GANTRY_HOST_COPY_CLEAN + 1, "flag")  \
 	R(buffer_to, BUFFER(SLAB_B)->to = 65, "device")                                      \
