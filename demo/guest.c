@@ -128,7 +128,9 @@ static void finish_round(struct work *work, struct progress *p, unsigned lane, u
 		p->longest_s = now - p->last_s;
 	p->last_s = now;
 	p->finished++;
-	p->failed += status < 0;
+	if (status < 0 && p->failed++ == 0)
+		fprintf(stderr, "round %" PRIu64 " failed: %s\n", p->finished,
+			gantry_strerror(status));
 }
 
 /* Waits for all rounds and compares their results. */

@@ -61,7 +61,10 @@ static void write_png(const char *folder, const char *name, const uint8_t *data,
 
 /* --- the pipeline --- */
 
-/* One queue's pictures between the steps. */
+/*
+ * The pictures between the steps of one round. Rounds in flight have each their own: a task of which nobody knows whether it
+ * ran, for its worker died, runs again as long as none behind it may have written over what it reads.
+ */
 struct stage {
 	gantry_buffer source, soft, gray, edges, halo, wide, sharp, focus;
 };
@@ -69,7 +72,7 @@ struct stage {
 struct studio {
 	struct picture photo;
 	gantry_kernel blur, grayscale, sobel, unsharp, combine;
-	struct stage stage[LANES_MAX];
+	struct stage stage[LANES_MAX][DEPTH];
 };
 
 #define TASKS_PER_ROUND 8u
@@ -179,7 +182,7 @@ static void focus(struct work *work, unsigned lane, const struct stage *stage)
 static gantry_ticket pipeline(struct work *work, unsigned lane, unsigned slot)
 {
 	struct studio *studio = work->arg;
-	const struct stage *stage = &studio->stage[lane];
+	const struct stage *stage = &studio->stage[lane][slot % DEPTH];
 
 	blur(work, lane, stage->source, stage->soft, 3, 3, 1.4f);
 	find_edges(work, lane, stage);
@@ -219,9 +222,9 @@ static int work_once(struct work *work, const char *folder)
 	printf("pipeline width=%u height=%u tasks=%u ms=%.1f checksum=%016" PRIx64 "\n",
 	       studio->photo.width, studio->photo.height, TASKS_PER_ROUND,
 	       (now_s() - start_s) * 1e3, sum);
-	save(work, folder, "edges.png", studio->stage[0].edges, 1);
-	save(work, folder, "sharp.png", studio->stage[0].sharp, 3);
-	save(work, folder, "focus.png", studio->stage[0].focus, 3);
+	save(work, folder, "edges.png", studio->stage[0][0].edges, 1);
+	save(work, folder, "sharp.png", studio->stage[0][0].sharp, 3);
+	save(work, folder, "focus.png", studio->stage[0][0].focus, 3);
 	return 0;
 }
 
@@ -245,7 +248,8 @@ int main(int argc, char **argv)
 	work_open(&work);
 	find_kernels(&studio, work.session);
 	for (unsigned lane = 0; lane < work.nlanes; lane++)
-		alloc_stage(&studio, work.session, &studio.stage[lane]);
+		for (unsigned slot = 0; slot < DEPTH; slot++)
+			alloc_stage(&studio, work.session, &studio.stage[lane][slot]);
 	status = loop ? work_loop(&work) : work_once(&work, argv[2]);
 	gantry_close(work.session);
 	free(studio.photo.data);

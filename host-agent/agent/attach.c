@@ -312,6 +312,7 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 
 	if (s->wake_fd >= 0)
 		fds[nfds++] = s->wake_fd;
+	s->others_first = false;
 	gantry_worker_enlist(w, s);
 	gantry_session_served_by(s, w->id);
 	gantry_session_admit(s, w);

@@ -326,5 +326,5 @@ void gantry_fault_untold(struct gantry_worker *w)
 	for (uint32_t i = 0; i < w->agent->ndevices; i++)
 		if (w->agent->devices[i].used)
 			d = d ? d : &w->agent->devices[i];
-	fault(w, d, false, "the worker left because of a fault");
+	fault(w, d, false, "its context is lost");
 }

@@ -16,7 +16,7 @@ struct gantry_worker;
 
 /* The worker's last word. It is ended, whether it leaves by itself or not. */
 void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg);
-/* It left because of a fault, and its word was lost. */
+/* It left because of a fault, and its word was lost; or the MPS server of its contexts ended. */
 void gantry_fault_untold(struct gantry_worker *w);
 /* It died, of a fault or not: in a packed group others may have a fault because of it. */
 void gantry_fault_worker_died(struct gantry_worker *w);

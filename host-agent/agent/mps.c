@@ -29,6 +29,7 @@
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/fault.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps_run.h"
 #include "host-agent/agent/run.h"
@@ -41,6 +42,7 @@
 #define BACKEND	 "cuda" /* whose devices have MPS */
 #define START_NS (10 * GANTRY_NS_PER_S)
 #define PROBE_NS (50 * GANTRY_NS_PER_MS)
+#define ASK_NS	 (500 * GANTRY_NS_PER_MS)
 #define RUN_NS	 (5 * GANTRY_NS_PER_S)
 #define TERMINATE_NS \
 	(2 * GANTRY_NS_PER_S) /* 9 ms measured; past it the worker is killed all the same */
@@ -75,7 +77,8 @@ struct gantry_mps {
 	pid_t pid;
 	int pidfd;
 	pid_t server;
-	int server_fd; /* pidfd of the server, or -EBADF */
+	int server_fd;		    /* pidfd of the server, or -EBADF */
+	struct event *server_event; /* its end */
 	uint32_t nclients;
 	uint64_t started_ns;
 	struct event *event;
@@ -169,6 +172,7 @@ static void free_mps(struct gantry_mps *m)
 			w->mps = NULL;
 	gantry_event_free(&m->event);
 	gantry_event_free(&m->timer);
+	gantry_event_free(&m->server_event);
 	gantry_fd_close(m->pidfd);
 	gantry_fd_close(m->server_fd);
 	gantry_list_remove(&m->link);
@@ -251,6 +255,8 @@ static void fail(struct gantry_mps *m, const char *why)
 	gantry_agent_stop_if_idle(a);
 }
 
+static void ask_server(struct gantry_mps *m);
+
 /* The last line that is a number: the server's process id. */
 static pid_t parse_server(const char *answer)
 {
@@ -267,13 +273,55 @@ static pid_t parse_server(const char *answer)
 	return pid;
 }
 
-static void learn(struct gantry_mps *m, pid_t server)
+/*
+ * Its clients' contexts are of no use without it. Those that need nothing of it may not find out for minutes, and what
+ * they have on the device stands still.
+ */
+static void server_ended(evutil_socket_t fd, short what, void *arg)
 {
-	if (server == m->server || server <= 1)
-		return;
+	struct gantry_mps *m = arg;
+
+	(void)fd;
+	(void)what;
+	gantry_event_free(&m->server_event);
+	gantry_list_for_each(&m->agent->workers, struct gantry_worker, link, w)
+		if (w->mps == m && !w->dead && w->state != GANTRY_WORKER_ENDING)
+			gantry_fault_untold(w); /* judges its mates with it */
+	gantry_fd_close(m->server_fd);
+	m->server_fd = -EBADF;
+	m->server = 0;
+}
+
+/* False: @server is none, or has ended and its daemon does not know yet. */
+static bool learn(struct gantry_mps *m, pid_t server)
+{
+	struct pollfd end = { .events = POLLIN };
+
+	if (server <= 1)
+		return false;
+	if (server == m->server)
+		return true;
+	end.fd = pidfd_open(server, 0);
+	if (end.fd < 0 || poll(&end, 1, 0) > 0) {
+		gantry_fd_close(end.fd);
+		return false;
+	}
+	gantry_event_free(&m->server_event);
 	gantry_fd_close(m->server_fd);
 	m->server = server;
-	m->server_fd = pidfd_open(server, 0); /* without it a dead daemon's server ends by itself */
+	m->server_fd = end.fd;
+	/* Without the event its clients have to find out by themselves. */
+	m->server_event = event_new(m->agent->base, m->server_fd, EV_READ, server_ended, m);
+	if (m->server_event)
+		(void)event_add(m->server_event, NULL);
+	return true;
+}
+
+static void ask_again(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	ask_server(arg);
 }
 
 static void learned(void *arg, bool ok, const char *answer)
@@ -281,15 +329,18 @@ static void learned(void *arg, bool ok, const char *answer)
 	struct gantry_mps *m = arg;
 
 	m->learning = false;
-	if (ok)
-		learn(m, parse_server(answer));
+	if (ok && learn(m, parse_server(answer)))
+		return;
+	/* Where the timer is in use, with the next worker. */
+	if (m->nclients > 0 && m->state == MPS_READY && !m->expects_fault)
+		(void)gantry_timer_set(m->agent, &m->timer, ASK_NS, ask_again, m);
 }
 
 static void ask_server(struct gantry_mps *m)
 {
 	if (m->learning || m->state != MPS_READY)
 		return;
-	/* Not answered: it is asked again with the next worker. */
+	/* Not run: it is asked again with the next worker. */
 	m->learning = gantry_mps_run(m->agent, m->dir, "get_server_list\n", RUN_NS, learned, m) ==
 		      0;
 }
@@ -311,7 +362,7 @@ static void probed(void *arg, bool ok, const char *answer)
 	}
 	m->state = MPS_READY;
 	gantry_event_free(&m->timer);
-	learn(m, parse_server(answer));
+	(void)learn(m, parse_server(answer)); /* else with its first client */
 	gantry_event(m->agent, "mps-started", NULL, NULL, NULL, "group %s: daemon %d in %s",
 		     m->group, (int)m->pid, m->dir);
 	gantry_warm_fill(m->agent);

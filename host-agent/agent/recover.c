@@ -26,6 +26,7 @@
 #include "host-agent/agent/fault.h"
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/migrate.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/restore.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -186,6 +187,7 @@ void gantry_recover(struct gantry_worker *w)
 {
 	struct gantry_agent *a = w->agent;
 	struct gantry_list orphans;
+	bool takes_others;
 
 	w->dead = true;
 	note_death(w);
@@ -193,6 +195,7 @@ void gantry_recover(struct gantry_worker *w)
 	    WEXITSTATUS(w->status) == GANTRY_WORKER_EXIT_FAULT)
 		gantry_fault_untold(w);
 	gantry_fault_worker_died(w);
+	takes_others = w->mps && !w->faulted && gantry_mps_expects_fault(w->mps);
 	if (!w->unusable)
 		gantry_devices_room_again(a); /* its contexts are gone */
 	if (w->class.mode == GANTRY_WORKER_STEWARD) {
@@ -209,6 +212,7 @@ void gantry_recover(struct gantry_worker *w)
 	gantry_list_init(&orphans);
 	gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s) {
 		s->faulted_ns = w->faulted_ns;
+		s->others_first = takes_others;
 		gantry_call_forget(w, s);
 		gantry_migrations_worker_died(s);
 		gantry_slabs_worker_gone(s);

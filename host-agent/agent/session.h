@@ -76,12 +76,13 @@ struct gantry_session {
 	uint64_t device_mask; /* that its worker was given with it; 0: not known */
 	bool welcomed;
 	bool slots_held;
-	bool broken;	 /* a part of it was not found after a restart */
-	int door_fd;	 /* after a restart, until it is known who serves the session */
-	int32_t verdict; /* for the recovery under way */
-	bool apart;	 /* served by a worker of its own, to find out whose faults these are */
-	bool orphaned;	 /* its device is gone, with its memory or without another to go to */
-	bool judged;	 /* the verdict is fault.c's */
+	bool broken;	   /* a part of it was not found after a restart */
+	int door_fd;	   /* after a restart, until it is known who serves the session */
+	int32_t verdict;   /* for the recovery under way */
+	bool apart;	   /* served by a worker of its own, to find out whose faults these are */
+	bool others_first; /* its worker's end has taken others along, who come first */
+	bool orphaned;	   /* its device is gone, with its memory or without another to go to */
+	bool judged;	   /* the verdict is fault.c's */
 	uint32_t
 		nsuspected; /* so often it was one of several who may have caused a fault, within an hour */
 	uint64_t suspected_ns; /* the latest */

@@ -81,6 +81,25 @@ bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_cl
 	return false;
 }
 
+static bool waits_for_others(const struct gantry_session *s)
+{
+	return s->apart || s->others_first;
+}
+
+/*
+ * Innocent ones stand still, and starting workers are in each other's way: who is kept apart comes after them, and whose
+ * worker's end has taken theirs along.
+ */
+static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
+{
+	if (!waits_for_others(s))
+		return false;
+	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, other)
+		if (other->phase == GANTRY_PHASE_RECOVERING && !waits_for_others(other))
+			return true;
+	return false;
+}
+
 static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
 	uint32_t wanted = 0, have = 0;
@@ -90,7 +109,7 @@ static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class
 		struct gantry_worker_class theirs;
 
 		gantry_session_class(s, &theirs);
-		if (!gantry_worker_class_equal(&theirs, class))
+		if (!gantry_worker_class_equal(&theirs, class) || others_first(a, s))
 			continue;
 		wanted++;
 		urgent = urgent || s->phase == GANTRY_PHASE_RECOVERING;
@@ -138,17 +157,6 @@ static void retire_needless(struct gantry_agent *a)
 		if (!needed)
 			gantry_worker_quit(w);
 	}
-}
-
-/* Innocent ones stand still, and starting workers are in each other's way: who is kept apart comes after them. */
-static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
-{
-	if (!s->apart)
-		return false;
-	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, other)
-		if (other->phase == GANTRY_PHASE_RECOVERING && !other->apart)
-			return true;
-	return false;
 }
 
 static void fill_now(evutil_socket_t fd, short what, void *arg)
@@ -209,7 +217,7 @@ struct gantry_worker *gantry_warm_take(struct gantry_agent *a, const struct gant
 	if (a->stopping)
 		return NULL;
 	gantry_session_class(s, &class);
-	w = find(a, s->tenant, &class);
+	w = s->others_first && others_first(a, s) ? NULL : find(a, s->tenant, &class);
 	if (w && class.mode == GANTRY_POOLED)
 		return w;
 	/* Nobody is warm: start at once, unless starting has failed just now. */

@@ -60,8 +60,8 @@ void worker_gpu_submitted(struct wdevice *d, struct wqueue *q)
 }
 
 /*
- * Kernels that fill much of the device, and whose own time nobody knows, want to be seen alone. It ends when that has
- * been, or when the queue has nothing more.
+ * Kernels that fill much of the device, and whose own time nobody knows well, want to be seen alone. It ends when that
+ * has been, or when the queue has nothing more.
  */
 static void care_for_quiet(struct wdevice *d, const struct wqueue *q, struct wgpu *g, bool unknown)
 {
@@ -99,17 +99,17 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 {
 	struct wgpu *g = gpu_of(d, q);
 	bool alone = gantry_share_is_alone(d->page, q->session->share_slot);
-	uint64_t *known = k ? &k->alone_ns[d->index] : NULL;
+	struct walone *known = k ? &k->alone[d->index] : NULL;
 
-	if (seen_from_its_beginning(g, device_ns) && known && alone && g->alone)
-		*known = *known ? (*known * 7 + device_ns) / 8 : device_ns;
+	if (seen_from_its_beginning(g, device_ns) && known && alone && g->alone && device_ns)
+		worker_alone_add(known, device_ns);
 	g->alone = alone;
 	if (known)
-		care_for_quiet(d, q, g, *known == 0);
+		care_for_quiet(d, q, g, worker_alone_wants(known));
 	if (!known)
 		q->alone_ns += device_ns;
-	else if (*known)
-		q->alone_ns += GANTRY_MIN(*known, device_ns);
+	else if (known->mean_ns)
+		q->alone_ns += GANTRY_MIN(known->mean_ns, device_ns);
 	else
 		q->alone_unknown = true;
 	q->uncharged_ns += device_ns;

@@ -25,6 +25,7 @@
 #include "devices/registry.h"
 #include "host-agent/shared/quota.h"
 #include "host-agent/shared/share.h"
+#include "host-agent/worker/alone.h"
 #include "host-agent/worker/engine.h"
 #include "migration/ledger.h"
 #include "proto/ring.h"
@@ -83,7 +84,7 @@ struct wkernel {
 	struct gantry_kernel
 		*on[GANTRY_ENGINE_MAX_DEVICES];	    /* set by that device's thread on first use */
 	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
-	uint64_t alone_ns[GANTRY_ENGINE_MAX_DEVICES]; /* with nobody beside on a GPU; likewise */
+	struct walone alone[GANTRY_ENGINE_MAX_DEVICES]; /* of a GPU; likewise */
 };
 
 /* Kernels of which a queue remembers what they took there. */

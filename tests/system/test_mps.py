@@ -242,6 +242,22 @@ def test_dead_daemon_is_replaced_and_sessions_go_on(t):
         harness.wait_until(lambda: not harness.alive(first), "the old server ends with its last client")
 
 
+def test_server_that_is_killed_takes_its_clients_along_and_all_get_others(t):
+    with World(red={"trust_group": "lab"}, blue={"trust_group": "lab"}) as w:
+        guests = [Puppet(w.agent, name) for name in ("red", "blue")]
+        server = w.server_of(guests[0])
+        before = [w.worker_of(guest)["pid"] for guest in guests]
+        # Nobody tells of it: processors go on without a server.
+        os.kill(server, signal.SIGKILL)
+        harness.wait_until(lambda: {s["worker_pid"] for s in w.agent.sessions()}.isdisjoint([0, *before]),
+                           "both have other workers")
+        for guest in guests:
+            t.true(w.server_of(guest) != server, "another server")
+            guest.do("spin 0 1000")
+        t.contains(w.agent.log(), "the MPS server of the group ended")
+        t.equal([guest.end() for guest in guests], [0, 0])
+
+
 def test_full_server_refuses_or_lets_wait(t):
     with World(agent={"mps_clients": 1, "warm_workers": 0}, red={"trust_group": "lab"},
                blue={"trust_group": "lab", "on_full": "queue"}) as w:

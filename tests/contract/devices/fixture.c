@@ -169,19 +169,33 @@ int dut_choose_hip_cuda(const char **ret_opts, struct dut_images *images)
 	return 1;
 }
 
-/* What every test does with its device: a thread that uses it, and a stream. */
+/*
+ * What every test does with its device: a thread that uses it, a stream, and a command. CUDA's driver makes the thread
+ * that calls host functions back with the first of them.
+ */
 static int use_device(struct dut *dut, struct gantry_err *err)
 {
 	const struct gantry_stream_attr attr = { 0 };
 	const struct gantry_backend *be = dut->device.backend;
 	struct gantry_stream *stream;
+	struct gantry_mem *mem;
+	struct gantry_cmd fill;
+	uint64_t word = 0;
 	int r = be->thread_enter ? be->thread_enter(dut->device.dev, err) : 0;
 
 	if (r == 0)
 		r = be->stream_create(dut->device.dev, &attr, &stream, err);
-	if (r == 0)
-		be->stream_destroy(stream);
-	return r;
+	if (r < 0)
+		return r;
+	mem = dut_host(dut, &word, sizeof(word));
+	fill = dut_fill(mem, 0, sizeof(word), 0, sizeof(word));
+	dut->stream = stream;
+	(void)dut_run(dut, &fill); /* tests look at what comes of it */
+	dut->stream = NULL;
+	dut->last_tag = 0;
+	be->mem_free(mem);
+	be->stream_destroy(stream);
+	return 0;
 }
 
 /*
@@ -347,11 +361,15 @@ struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_kernel *kernel;
 
-	if (!dut->image)
-		ck_assert_msg(backend->image_load(dut->device.dev,
-						  dut_image_path(dut->images.module), NULL, 0,
-						  &dut->image, &err) == 0,
-			      "%s", err.text);
+	if (!dut->image) {
+		int r = backend->image_load(dut->device.dev, dut_image_path(dut->images.module),
+					    NULL, 0, &dut->image, &err);
+
+		/* A machine may have a newer PoCL than the one whose binaries are checked. */
+		if (r == -ENOEXEC && strstr(err.text, "a PoCL binary of format"))
+			gantry_unit_skip(err.text);
+		ck_assert_msg(r == 0, "%s", err.text);
+	}
 	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
 	ck_assert_msg(backend->kernel_get(dut->image, name, sig, &kernel, &err) == 0, "%s",
 		      err.text);
