@@ -56,6 +56,12 @@ static const struct gantry_cuda_road *find_road(void)
 	if (road)
 		return road;
 	road = dlsym(RTLD_DEFAULT, GANTRY_CUDA_ROAD_SYMBOL);
+	if (!road) {
+		/* A program that loaded it for itself alone. It stays loaded from now on. */
+		void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+		road = driver ? dlsym(driver, GANTRY_CUDA_ROAD_SYMBOL) : NULL;
+	}
 	if (!road || road->version != GANTRY_CUDA_ROAD_VERSION || road->size < sizeof(*road))
 		return NULL;
 	gantry_store_release(&found, road);

@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "guest-shim/cudalibs/road.h"
+#include "proto/calls.h"
 
 #define N	64
 #define BUFFERS 4
@@ -348,11 +349,58 @@ static void try_many(const char *folder)
 	     "and none failed");
 }
 
+/* Runs kernel library_call on the first @bytes of @buffer; its status. */
+static int run_raw(gantry_kernel kernel, gantry_buffer buffer, uint64_t bytes)
+{
+	const uint64_t args[2] = { 0, bytes };
+	const struct gantry_access access = { .buffer = buffer, .mode = GANTRY_RW };
+	const struct gantry_task task = { .kernel = kernel,
+					  .args = args,
+					  .args_bytes = sizeof(args),
+					  .naccess = 1,
+					  .access = &access };
+	gantry_ticket ticket;
+
+	need(gantry_submit(session, queues[0], &task, 1, &ticket), "submit");
+	return gantry_wait(session, &ticket, 1, S10);
+}
+
+/* Whoever has a session can launch the kernel with anything. */
+static void try_garbage(void)
+{
+	static uint8_t bytes[4096];
+	struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION };
+	struct gantry_calls_reply reply;
+	gantry_kernel kernel;
+	gantry_buffer box;
+
+	need(gantry_kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE, &kernel),
+	     "kernel");
+	need(gantry_alloc(session, sizeof(bytes), GANTRY_ALLOC_HOST, &box), "box");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7 + 3);
+	need(gantry_write(session, box, 0, bytes, sizeof(bytes)), "write");
+	tell(run_raw(kernel, box, sizeof(bytes)) == 0, "garbage is answered");
+	need(gantry_read(session, box, 0, &reply, sizeof(reply)), "read");
+	tell(reply.state == GANTRY_CALLS_REFUSED, "with a refusal");
+	request.bytes = sizeof(bytes) - sizeof(request);
+	need(gantry_write(session, box, 0, &request, sizeof(request)), "write");
+	tell(run_raw(kernel, box, sizeof(bytes)) == 0, "a function that is none is answered");
+	need(gantry_read(session, box, 0, &reply, sizeof(reply)), "read");
+	tell(reply.state == GANTRY_CALLS_UNKNOWN, "as unknown");
+	tell(run_raw(kernel, box, 1ull << 40) == GANTRY_E_KERNEL,
+	     "more bytes than the buffer has fail");
+	tell(run_raw(kernel, buffers[0], sizeof(bytes)) == GANTRY_E_KERNEL,
+	     "a buffer of the device fails");
+	need(gantry_free(session, box), "free");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return EXIT_FAILURE;
 	start(argv[2]);
+	try_garbage();
 	try_cublas(argv[1]);
 	try_cufft(argv[1]);
 	try_curand(argv[1]);

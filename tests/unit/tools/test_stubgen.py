@@ -153,6 +153,11 @@ class Toolkit(unittest.TestCase):
             self.skipTest(f"the table is \"{table.splitlines()[0]}\", these headers are \"{made.splitlines()[0]}\"")
         self.assertEqual(table, made, "docs/cuda-libraries.md is stale: tools/stubgen/stubgen table makes its table")
 
+    def test_functions_that_open_files_by_name_are_not_forwarded(self):
+        for library, name in (("nvrtc", "nvrtcCompileProgram"), ("cublasLt", "cublasLtLoggerOpenFile")):
+            functions = {f["name"]: f for f in json.loads(stubgen("describe", library).stdout)}
+            self.assertEqual(functions[name]["how"], "unsupported", name)
+
     def test_the_driver_and_the_runtime_can_be_read_too(self):
         code = ("import sys; sys.path.insert(0, %r); import headers; print(len(headers.parse(%r, [sys.argv[1]], sys.argv[1])))"
                 % (os.path.dirname(TOOL), HOME))
