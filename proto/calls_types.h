@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* What a function answers with that says how long another's answer is: behind its last argument. */
-#define gantry_length(function) gantry_length_##function
+#define gantry_length(function)			gantry_length_##function
 #define gantry_length_nvrtcGetNumSupportedArchs int
 #define gantry_length_nvrtcGetPTXSize		size_t
 #define gantry_length_nvrtcGetCUBINSize		size_t
@@ -17,9 +17,18 @@
 #define gantry_length_nvrtcGetOptiXIRSize	size_t
 #define gantry_length_nvrtcGetProgramLogSize	size_t
 
-/* Bytes of @n elements of @elem_bytes that lie @inc apart. */
-static inline int64_t gantry_span(int64_t n, int64_t inc, int64_t elem_bytes)
+__extension__ typedef __int128 gantry_wide;
+
+/* A number of elements, however large. */
+static inline int64_t gantry_count(gantry_wide count)
 {
+	return count > INT64_MAX ? INT64_MAX : count < 0 ? 0 : (int64_t)count;
+}
+
+/* Bytes of @n elements of @elem_bytes that lie @inc apart. */
+static inline int64_t gantry_span(gantry_wide n_wide, gantry_wide inc_wide, gantry_wide elem_wide)
+{
+	int64_t n = (int64_t)n_wide, inc = (int64_t)inc_wide, elem_bytes = (int64_t)elem_wide;
 	int64_t gaps, bytes;
 
 	if (n <= 0 || elem_bytes <= 0 || inc == INT64_MIN)
@@ -30,9 +39,9 @@ static inline int64_t gantry_span(int64_t n, int64_t inc, int64_t elem_bytes)
 	return bytes;
 }
 
-static inline int64_t gantry_limit(int64_t value, int64_t max)
+static inline int64_t gantry_limit(gantry_wide value, int64_t max)
 {
-	return value > max ? max : value;
+	return value > max ? max : value < 0 ? 0 : (int64_t)value;
 }
 
 #if defined(__LIBRARY_TYPES_H__)

@@ -349,6 +349,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.host = call_host,
 		.reaches = call_reaches,
 		.library = call_library,
+		.device = stream->dev,
 	};
 }
 

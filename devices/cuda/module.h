@@ -116,6 +116,8 @@ struct gantry_cuda_calls {
 	 * else the system's. NULL: there is none. May take seconds.
 	 */
 	void *(*library)(struct gantry_env *env, const char *soname);
+	/* The same for all runs on one device of the worker, and another for each device; means nothing else. */
+	const void *device;
 };
 
 /*

@@ -101,7 +101,8 @@ void gantry_call_in(struct gantry_call *call, const void *from, uint64_t bytes)
 		gantry_pack_bytes(&call->pack, from, bytes);
 }
 
-static void expect(struct gantry_call *call, void *to, uint64_t bytes, enum gantry_call_answer answer)
+static void expect(struct gantry_call *call, void *to, uint64_t bytes,
+		   enum gantry_call_answer answer)
 {
 	call->waits = true;
 	if (call->nouts == GANTRY_CALL_OUTS || bytes > GANTRY_CALLS_MAX_BYTES) {
@@ -112,7 +113,8 @@ static void expect(struct gantry_call *call, void *to, uint64_t bytes, enum gant
 	call->outs[call->nouts].bytes = bytes;
 	call->outs[call->nouts++].answer = answer;
 	/* With what padding and lengths may want. */
-	call->reply_bytes += (answer == GANTRY_CALL_TEXT ? TEXT_BYTES : bytes) + 2 * sizeof(uint64_t);
+	call->reply_bytes += (answer == GANTRY_CALL_TEXT ? TEXT_BYTES : bytes) +
+			     2 * sizeof(uint64_t);
 }
 
 void gantry_call_out(struct gantry_call *call, const void *to, uint64_t bytes)

@@ -31,8 +31,8 @@ struct gantry_call_library {
 	int32_t unsupported; /* a function or a library that is not there */
 	int32_t failed;	     /* no session, or its end */
 	/* Read and written atomically. */
-	int32_t late;		 /* failure of a call that was not waited for; 0: none */
-	uint64_t nunsupported;	 /* calls of functions that are not forwarded */
+	int32_t late;	       /* failure of a call that was not waited for; 0: none */
+	uint64_t nunsupported; /* calls of functions that are not forwarded */
 };
 
 enum gantry_call_flags {

@@ -56,6 +56,12 @@ static const struct gantry_cuda_road *find_road(void)
 	if (road)
 		return road;
 	road = dlsym(RTLD_DEFAULT, GANTRY_CUDA_ROAD_SYMBOL);
+	if (!road) {
+		/* A program that loaded it for itself alone. It stays loaded from now on. */
+		void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+		road = driver ? dlsym(driver, GANTRY_CUDA_ROAD_SYMBOL) : NULL;
+	}
 	if (!road || road->version != GANTRY_CUDA_ROAD_VERSION || road->size < sizeof(*road))
 		return NULL;
 	gantry_store_release(&found, road);
@@ -231,7 +237,8 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 			 gantry_buffer buffer, gantry_ticket *ret_ticket)
 {
 	const uint64_t args[2] = { 0, message->bytes };
-	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = buffer, .mode = GANTRY_RW } };
+	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = buffer,
+								     .mode = GANTRY_RW } };
 	gantry_ticket after[AFTER_MAX];
 	struct gantry_task task = {
 		.kernel = way.kernel,
@@ -270,7 +277,8 @@ static size_t buffer_bytes(const struct message *message)
 }
 
 /* A call that is longer than a box: in a buffer made for it, and waited for. */
-static int carry_long(const struct gantry_cuda_road *road, const struct message *message, void *reply)
+static int carry_long(const struct gantry_cuda_road *road, const struct message *message,
+		      void *reply)
 {
 	gantry_buffer buffer;
 	gantry_ticket ticket;
@@ -337,8 +345,8 @@ static int carry(void *cookie, struct gantry_call_library *library,
 		r = -EIO;
 	if (r < 0)
 		return r;
-	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply) :
-						 carry_short(road, &message, library, reply);
+	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply)
+					       : carry_short(road, &message, library, reply);
 	if (r == 0 && route->waits) {
 		pthread_mutex_lock(&way.lock);
 		sweep_locked();

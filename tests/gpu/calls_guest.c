@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "guest-shim/cudalibs/road.h"
+#include "proto/calls.h"
 
 #define N	64
 #define BUFFERS 4
@@ -102,14 +103,19 @@ static void *function(const char *folder, const char *soname, const char *name)
 	return found;
 }
 
-#define F(soname, name) __typeof__(&name) f_##name = (__typeof__(&name))function(folder, soname, #name)
+#define F(soname, name) \
+	__typeof__(&name) f_##name = (__typeof__(&name))function(folder, soname, #name)
 
 static void learn_address(gantry_kernel where, int i)
 {
 	const uint64_t args[1] = { 0 };
 	const struct gantry_access access = { .buffer = buffers[i], .mode = GANTRY_RW };
-	const struct gantry_task task = { .kernel = where, .grid = { 1, 1, 1 }, .block = { 1, 1, 1 },
-					  .args = args, .args_bytes = sizeof(args), .naccess = 1,
+	const struct gantry_task task = { .kernel = where,
+					  .grid = { 1, 1, 1 },
+					  .block = { 1, 1, 1 },
+					  .args = args,
+					  .args_bytes = sizeof(args),
+					  .naccess = 1,
 					  .access = &access };
 	gantry_ticket ticket;
 	uint64_t address;
@@ -209,7 +215,8 @@ static void try_cublas(const char *folder)
 			     f_cublasGetStatusString(CUBLAS_STATUS_SUCCESS),
 	     "a text stays where it is");
 
-	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, at[0], N, at[1], N, &zero, at[2], N) == 0,
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, at[0], N, at[1], N, &zero, at[2], N) ==
+		     0,
 	     "a product is asked for");
 	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
 	tell(is_product(1, 0, NULL), "the product is right");
@@ -218,32 +225,39 @@ static void try_cublas(const char *folder)
 	tell(f_cublasSetStream_v2(handle, STREAM) == 0 &&
 		     f_cublasGetStream_v2(handle, &stream) == 0 && stream == STREAM,
 	     "a stream is set");
-	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &half, at[0], N, at[1], N, &one, at[2], N) == 0,
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, &half, at[0], N, at[1], N, &one, at[2], N) ==
+		     0,
 	     "a product on another stream");
 	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
 	tell(is_product(0.5f, 1, before), "that product is right");
-	tell(f_cublasSdot_v2(handle, N * N, at[0], 1, at[1], 1, &dot) == 0 && fabs(dot - expected) < 1,
+	tell(f_cublasSdot_v2(handle, N * N, at[0], 1, at[1], 1, &dot) == 0 &&
+		     fabs(dot - expected) < 1,
 	     "a number comes back");
 
 	need(gantry_write(session, buffers[3], 0, scalars, sizeof(scalars)), "write");
-	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_DEVICE) == 0, "scalars on the device");
-	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, at[3], at[0], N, at[1], N, at[3] + 1, at[2], N) == 0,
+	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_DEVICE) == 0,
+	     "scalars on the device");
+	tell(f_cublasSgemm_v2(handle, 0, 0, N, N, N, at[3], at[0], N, at[1], N, at[3] + 1, at[2],
+			      N) == 0,
 	     "a product with them");
 	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
 	tell(is_product(2, 0, NULL), "that product is right too");
 	tell(f_cublasGetPointerMode_v2(handle, &mode) == 0 && mode == CUBLAS_POINTER_MODE_DEVICE,
 	     "the mode is what was set");
-	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0, "scalars on the host");
+	tell(f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0,
+	     "scalars on the host");
 
 	/* What is wrong is told, at the call or by the next that waits, and harms nothing. */
 	(void)f_cublasSgemm_v2(handle, 0, 0, -1, N, N, &one, at[0], N, at[1], N, &zero, at[2], N);
 	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
-	tell(f_cublasGetVersion_v2(handle, &version) == CUBLAS_STATUS_INVALID_VALUE, "a size below zero is told later");
+	tell(f_cublasGetVersion_v2(handle, &version) == CUBLAS_STATUS_INVALID_VALUE,
+	     "a size below zero is told later");
 	tell(f_cublasGetVersion_v2(handle, &version) == 0, "and once");
-	(void)f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, (float *)0xdead0000000000, N, at[1], N, &zero,
-			       at[2], N);
+	(void)f_cublasSgemm_v2(handle, 0, 0, N, N, N, &one, (float *)0xdead0000000000, N, at[1], N,
+			       &zero, at[2], N);
 	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
-	tell(f_cublasGetVersion_v2(handle, &version) != 0, "an address outside all memory is told later");
+	tell(f_cublasGetVersion_v2(handle, &version) != 0,
+	     "an address outside all memory is told later");
 	tell(f_cublasSdot_v2((cublasHandle_t)0x12345, N, at[0], 1, at[1], 1, &dot) ==
 		     CUBLAS_STATUS_INVALID_VALUE,
 	     "a handle that is none is refused");
@@ -269,13 +283,16 @@ static void try_cufft(const char *folder)
 	need(gantry_write(session, buffers[0], 0, in, sizeof(in)), "write");
 	tell(f_cufftPlan1d(&plan, N, CUFFT_C2C, 1) == 0 && plan > 0, "a plan is made");
 	tell(f_cufftSetStream(plan, STREAM) == 0, "a plan's stream");
-	tell(f_cufftExecC2C(plan, (cufftComplex *)at[0], (cufftComplex *)at[1], CUFFT_FORWARD) == 0, "there");
-	tell(f_cufftExecC2C(plan, (cufftComplex *)at[1], (cufftComplex *)at[1], CUFFT_INVERSE) == 0, "and back");
+	tell(f_cufftExecC2C(plan, (cufftComplex *)at[0], (cufftComplex *)at[1], CUFFT_FORWARD) == 0,
+	     "there");
+	tell(f_cufftExecC2C(plan, (cufftComplex *)at[1], (cufftComplex *)at[1], CUFFT_INVERSE) == 0,
+	     "and back");
 	need(gantry_read(session, buffers[1], 0, out, sizeof(out)), "read");
 	for (int i = 0; i < N; i++)
 		worst = fmax(worst, fabs(out[i].x / N - in[i].x) + fabs(out[i].y / N - in[i].y));
 	tell(worst < 1e-3, "the transform of the transform is what was there");
-	tell(f_cufftXtSetCallback(plan, NULL, 0, NULL) == CUFFT_NOT_SUPPORTED, "callbacks are not supported");
+	tell(f_cufftXtSetCallback(plan, NULL, 0, NULL) == CUFFT_NOT_SUPPORTED,
+	     "callbacks are not supported");
 	tell(f_cufftDestroy(plan) == 0 && f_cufftDestroy(plan) != 0, "a plan ends once");
 }
 
@@ -294,7 +311,8 @@ static void try_curand(const char *folder)
 	for (int round = 0; round < 2; round++) {
 		float *to = round ? second : first;
 
-		good = good && f_curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_DEFAULT) == 0 &&
+		good = good &&
+		       f_curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_DEFAULT) == 0 &&
 		       f_curandSetPseudoRandomGeneratorSeed(generator, 42) == 0 &&
 		       f_curandGenerateUniform(generator, at[round], N) == 0;
 		need(gantry_read(session, buffers[round], 0, to, sizeof(first)), "read");
@@ -324,9 +342,57 @@ static void try_many(const char *folder)
 	good = f_cublasCreate_v2(&handle) == 0;
 	for (int i = 0; i < 500 && good; i++)
 		good = f_cublasSetStream_v2(handle, i % 3 ? NULL : STREAM) == 0 &&
-		       f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1], 8, &zero, at[2], 8) == 0;
+		       f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1], 8, &zero,
+					at[2], 8) == 0;
 	tell(good, "five hundred products");
-	tell(f_cublasGetVersion_v2(handle, &version) == 0 && f_cublasDestroy_v2(handle) == 0, "and none failed");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0 && f_cublasDestroy_v2(handle) == 0,
+	     "and none failed");
+}
+
+/* Runs kernel library_call on the first @bytes of @buffer; its status. */
+static int run_raw(gantry_kernel kernel, gantry_buffer buffer, uint64_t bytes)
+{
+	const uint64_t args[2] = { 0, bytes };
+	const struct gantry_access access = { .buffer = buffer, .mode = GANTRY_RW };
+	const struct gantry_task task = { .kernel = kernel,
+					  .args = args,
+					  .args_bytes = sizeof(args),
+					  .naccess = 1,
+					  .access = &access };
+	gantry_ticket ticket;
+
+	need(gantry_submit(session, queues[0], &task, 1, &ticket), "submit");
+	return gantry_wait(session, &ticket, 1, S10);
+}
+
+/* Whoever has a session can launch the kernel with anything. */
+static void try_garbage(void)
+{
+	static uint8_t bytes[4096];
+	struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION };
+	struct gantry_calls_reply reply;
+	gantry_kernel kernel;
+	gantry_buffer box;
+
+	need(gantry_kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE, &kernel),
+	     "kernel");
+	need(gantry_alloc(session, sizeof(bytes), GANTRY_ALLOC_HOST, &box), "box");
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7 + 3);
+	need(gantry_write(session, box, 0, bytes, sizeof(bytes)), "write");
+	tell(run_raw(kernel, box, sizeof(bytes)) == 0, "garbage is answered");
+	need(gantry_read(session, box, 0, &reply, sizeof(reply)), "read");
+	tell(reply.state == GANTRY_CALLS_REFUSED, "with a refusal");
+	request.bytes = sizeof(bytes) - sizeof(request);
+	need(gantry_write(session, box, 0, &request, sizeof(request)), "write");
+	tell(run_raw(kernel, box, sizeof(bytes)) == 0, "a function that is none is answered");
+	need(gantry_read(session, box, 0, &reply, sizeof(reply)), "read");
+	tell(reply.state == GANTRY_CALLS_UNKNOWN, "as unknown");
+	tell(run_raw(kernel, box, 1ull << 40) == GANTRY_E_KERNEL,
+	     "more bytes than the buffer has fail");
+	tell(run_raw(kernel, buffers[0], sizeof(bytes)) == GANTRY_E_KERNEL,
+	     "a buffer of the device fails");
+	need(gantry_free(session, box), "free");
 }
 
 int main(int argc, char **argv)
@@ -334,6 +400,7 @@ int main(int argc, char **argv)
 	if (argc < 3)
 		return EXIT_FAILURE;
 	start(argv[2]);
+	try_garbage();
 	try_cublas(argv[1]);
 	try_cufft(argv[1]);
 	try_curand(argv[1]);

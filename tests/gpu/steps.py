@@ -63,6 +63,7 @@ STEPS = [
          backends=("cuda", "fakecuda"), env={"GANTRY_TEST_ROWS": "hip over CUDA"}),
     Step("kernels", "every installed kernel against plain C", "test-kernels-device", 400, least_s=120, backends=("cuda",)),
     Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
+    Script("calls", "cuBLAS, cuFFT and cuRAND of a guest, in the worker", "test_calls.py", 240, backends=("cuda", "fakecuda")),
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
     Script("two", "two GPUs", "test_two.py", 200),

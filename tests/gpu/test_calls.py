@@ -26,7 +26,7 @@ def module_folder():
 
 
 def forwarding_folder():
-    found = harness.find_in_build("libgantry-cudalibs.so.0", os.path.exists)
+    found = harness.find_in_build("libcublasLt.so.13", os.path.exists)
     if not found:
         raise harness.Skip("the build has no forwarding libraries")
     return os.path.dirname(found)

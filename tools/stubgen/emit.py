@@ -54,8 +54,13 @@ class Call:
     def bytes(self, param, kind, companion):
         """The expression for what @kind says of a length. @companion writes $F(x) down."""
         element = 1 if param.pointee.replace("const ", "").strip() == "void" else "sizeof(%s)" % param.pointee
-        count = re.sub(r"\$(\w+)\(([^)]*)\)", lambda m: companion(m[1], m[2]), kind.count)
-        return "gantry_pack_span((int64_t)(%s), %s)" % (count, element)
+        if "$" in kind.count:
+            count = re.sub(r"\$(\w+)\(([^)]*)\)", lambda m: companion(m[1], m[2]), kind.count)
+        else:
+            # Wide enough for sums and products of any two of them: they are the guest's numbers.
+            values = {p.name for p in self.function.params if p.depth == 0 and p.sort == "int"}
+            count = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: "(__int128)" + m[0] if m[0] in values else m[0], kind.count)
+        return "gantry_pack_span(gantry_count(%s), %s)" % (count, element)
 
 
 def includes(library, *ours):

@@ -145,6 +145,47 @@ def preprocess(home, headers, cc="cc"):
     return done.stdout
 
 
+def lighten(text, declared):
+    """@text without the functions of headers that are not wanted: the parser is slow, and they are most of it."""
+    out, foreign, name = [], [], ""
+
+    def flush():
+        out.append(_without_functions("".join(foreign)))
+        foreign.clear()
+    for line in text.splitlines(keepends=True):
+        marker = re.match(r'# \d+ "([^"]*)"', line)
+        if marker:
+            if marker[1] != name:
+                flush()
+                name = marker[1]
+            if re.fullmatch(declared, os.path.basename(name)):
+                out.append(line)
+        elif re.fullmatch(declared, os.path.basename(name)):
+            out.append(line)
+        else:
+            foreign.append(line)
+    flush()
+    return "".join(out)
+
+
+def _without_functions(text):
+    """Declarations of functions, and functions, taken out of a text that has whole ones."""
+    kept, begin, depth = [], 0, 0
+    for mark in re.finditer(r"[;{}]", text):
+        depth += {"{": 1, "}": -1, ";": 0}[mark[0]]
+        if depth or mark[0] == "{":
+            continue
+        statement = text[begin:mark.end()]
+        head = statement.split("{")[0].strip()
+        is_function = "(" in head and not head.startswith("typedef") and (mark[0] == ";" or head.endswith(")"))
+        if mark[0] == "}" and not is_function:
+            continue    # a struct goes on to its semicolon
+        if not is_function:
+            kept.append(statement)
+        begin = mark.end()
+    return "".join(kept) + text[begin:]
+
+
 def _strip(node):
     """Pointers and arrays off a declarator: (depth, whether the innermost is const, written as an array, the rest)."""
     depth, array = 0, False
@@ -207,7 +248,7 @@ def _function(decl, types):
 def parse(home, headers, declared, cc="cc"):
     """The functions that the headers whose names match the regular expression @declared declare, in order."""
     try:
-        ast = c_parser.CParser().parse(preprocess(home, headers, cc))
+        ast = c_parser.CParser().parse(lighten(preprocess(home, headers, cc), declared))
     except c_parser.ParseError as error:
         raise HeaderError("pycparser does not take %s: %s" % (" ".join(headers), error)) from error
     types = Types(ast)

@@ -6,18 +6,18 @@
  * into host memory. It holds up the device thread of its worker, so it is the session's own affair where workers are
  * isolated, and that of its trust group where they are pooled.
  *
- * One table of objects for the process: sessions that share a worker share addresses too, and one that guesses
- * another's number may use its object.
+ * One table of objects for each device of the worker, as a library's objects belong to a context: sessions that share
+ * a worker share addresses too, and one that guesses another's number may use its object.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "devices/cuda/calls/run.h"
 #include "devices/cuda/module.h"
-
 
 /* Generated of list.c.in; NULL at the end. */
 extern const struct gantry_calls_library *const gantry_calls_libraries[];
@@ -33,7 +33,8 @@ static void *load(const struct place *place, const struct gantry_calls_library *
 {
 	/* What it needs it does not find itself where the folder is not the system's. */
 	for (const char *const *need = library->needs; *need; need++)
-		(void)place->calls->library(place->env, *need); /* then the library itself says so */
+		(void)place->calls->library(place->env,
+					    *need); /* then the library itself says so */
 	return place->calls->library(place->env, library->soname);
 }
 
@@ -53,21 +54,54 @@ static bool reaches(void *cookie, void *stream, uint64_t address)
 	return place->calls->reaches(place->env, address);
 }
 
+/* One for each device that calls were made on; they stay, as the libraries do. */
+struct site {
+	struct site *next;
+	const void *device;
+	struct gantry_calls_site site;
+};
+
+/* Of the device of this run: used by its device thread only. NULL: no memory. */
+static struct gantry_calls_site *site_of(const struct gantry_cuda_calls *calls)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct site *sites;
+	struct site *site;
+
+	pthread_mutex_lock(&lock);
+	for (site = sites; site; site = site->next)
+		if (site->device == calls->device)
+			break;
+	if (!site) {
+		site = calloc(1, sizeof(*site));
+		if (site) {
+			site->device = calls->device;
+			site->site.symbol = find_symbol;
+			site->site.reaches = reaches;
+			gantry_calls_table_init(&site->site.table);
+			site->next = sites;
+			sites = site;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return site ? &site->site : NULL;
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
-	static struct gantry_calls_site site = { .symbol = find_symbol, .reaches = reaches };
+	struct gantry_calls_site *site = site_of(calls);
 	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
 	struct place place = { env, calls };
 	struct gantry_pack reply;
 	int r = 0;
 
-	if (!request)
+	if (!request || !site)
 		return -ENOMEM;
 	memcpy(request, box, bytes);
-	site.cookie = &place;
+	site->cookie = &place;
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
-	gantry_calls_serve(&site, gantry_calls_libraries, env->stream, request, bytes, &reply);
+	gantry_calls_serve(site, gantry_calls_libraries, env->stream, request, bytes, &reply);
 	if (reply.failed || reply.len > room)
 		r = -ENOMEM;
 	else

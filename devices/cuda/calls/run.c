@@ -49,8 +49,8 @@ uint64_t gantry_calls_peek(struct gantry_calls_run *run)
 
 bool gantry_calls_is_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
 {
-	const struct gantry_calls_object *object =
-		gantry_calls_table_find(&run->site->table, kind, id);
+	const struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind,
+									   id);
 
 	return !object || (object->bound && object->stream == run->stream);
 }
@@ -84,7 +84,8 @@ static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
 {
 	void *at = NULL;
 
-	if (run->in.failed || run->nouts == GANTRY_CALLS_MAX_OUTS || bytes > GANTRY_CALLS_MAX_BYTES) {
+	if (run->in.failed || run->nouts == GANTRY_CALLS_MAX_OUTS ||
+	    bytes > GANTRY_CALLS_MAX_BYTES) {
 		refuse(run);
 		return NULL;
 	}
@@ -116,9 +117,9 @@ void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes)
 	bool null;
 
 	/* The copy is the run's own: a library that writes to it harms nobody. */
-	return take_length(run, bytes, &null) ?
-		       (void *)(uintptr_t)gantry_unpack_bytes(&run->in, bytes) :
-		       NULL;
+	return take_length(run, bytes, &null)
+		       ? (void *)(uintptr_t)gantry_unpack_bytes(&run->in, bytes)
+		       : NULL;
 }
 
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
@@ -261,9 +262,9 @@ void gantry_calls_give_text(struct gantry_calls_run *run, const char *text)
 
 /* ---- serving ---- */
 
-static const struct gantry_calls_function *find(
-	const struct gantry_calls_library *const *libraries, uint64_t id,
-	const struct gantry_calls_library **ret_library)
+static const struct gantry_calls_function *find(const struct gantry_calls_library *const *libraries,
+						uint64_t id,
+						const struct gantry_calls_library **ret_library)
 {
 	for (; *libraries; libraries++) {
 		uint32_t low = 0, high = (*libraries)->nfunctions;

@@ -55,7 +55,7 @@ struct gantry_calls_object {
 
 struct gantry_calls_table {
 	struct gantry_calls_object *objects;
-	uint32_t nobjects; /* made room for */
+	uint32_t nobjects;   /* made room for */
 	uint32_t first_free; /* index + 1 */
 };
 
@@ -89,7 +89,7 @@ struct gantry_calls_run {
 	uint32_t state;	   /* enum gantry_calls_state */
 	uint32_t nouts;
 	struct {
-		void *memory;	 /* NULL: it was not asked for */
+		void *memory; /* NULL: it was not asked for */
 		uint64_t bytes;
 		bool to_guest;
 	} outs[GANTRY_CALLS_MAX_OUTS];

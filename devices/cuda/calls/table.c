@@ -90,7 +90,8 @@ struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *t
 	if (place == 0 || place > table->nobjects)
 		return NULL;
 	object = &table->objects[place - 1];
-	return object->native && object->kind == kind && number(table, object) == id ? object : NULL;
+	return object->native && object->kind == kind && number(table, object) == id ? object
+										     : NULL;
 }
 
 void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)

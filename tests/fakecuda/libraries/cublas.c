@@ -81,8 +81,8 @@ static void gemm(void *args)
 			for (int l = 0; l < g->k; l++)
 				sum += (g->ta ? g->a[l + i * g->lda] : g->a[i + l * g->lda]) *
 				       (g->tb ? g->b[j + l * g->ldb] : g->b[l + j * g->ldb]);
-			g->c[i + j * g->ldc] =
-				alpha * sum + (beta != 0 ? beta * g->c[i + j * g->ldc] : 0);
+			g->c[i + j * g->ldc] = alpha * sum +
+					       (beta != 0 ? beta * g->c[i + j * g->ldc] : 0);
 		}
 }
 
@@ -91,8 +91,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa,
 			      const float *A, int lda, const float *B, int ldb, const float *beta,
 			      float *C, int ldc)
 {
-	struct gemm args = { transa, transb, m,    n,	 k, lda, ldb,
-			     ldc,    0,	     0,	   NULL, NULL, A,   B, C };
+	struct gemm args = { transa, transb, m, n, k, lda, ldb, ldc, 0, 0, NULL, NULL, A, B, C };
 
 	if (!handle)
 		return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -105,9 +104,9 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa,
 		args.alpha_at = alpha;
 		args.beta_at = beta;
 	}
-	return fake_enqueue(handle->stream, gemm, &args, sizeof(args)) ?
-		       CUBLAS_STATUS_EXECUTION_FAILED :
-		       CUBLAS_STATUS_SUCCESS;
+	return fake_enqueue(handle->stream, gemm, &args, sizeof(args))
+		       ? CUBLAS_STATUS_EXECUTION_FAILED
+		       : CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasSdot_v2(cublasHandle_t handle, int n, const float *x, int incx, const float *y,

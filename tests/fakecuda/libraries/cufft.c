@@ -18,7 +18,8 @@ static struct plan {
 
 static struct plan *find(cufftHandle handle)
 {
-	return handle > 0 && handle <= PLANS && plans[handle - 1].is_used ? &plans[handle - 1] : NULL;
+	return handle > 0 && handle <= PLANS && plans[handle - 1].is_used ? &plans[handle - 1]
+									  : NULL;
 }
 
 cufftResult cufftPlan1d(cufftHandle *plan, int nx, cufftType type, int batch)
@@ -94,6 +95,6 @@ cufftResult cufftExecC2C(cufftHandle plan, cufftComplex *idata, cufftComplex *od
 	if (!p)
 		return CUFFT_INVALID_PLAN;
 	args = (struct transform){ p->n, p->batch, direction, idata, odata };
-	return fake_enqueue(p->stream, transform, &args, sizeof(args)) ? CUFFT_EXEC_FAILED :
-									 CUFFT_SUCCESS;
+	return fake_enqueue(p->stream, transform, &args, sizeof(args)) ? CUFFT_EXEC_FAILED
+								       : CUFFT_SUCCESS;
 }

@@ -33,7 +33,8 @@ curandStatus_t curandSetStream(curandGenerator_t generator, cudaStream_t stream)
 	return CURAND_STATUS_SUCCESS;
 }
 
-curandStatus_t curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator, unsigned long long seed)
+curandStatus_t curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator,
+						  unsigned long long seed)
 {
 	generator->state = seed * 2 + 1;
 	return CURAND_STATUS_SUCCESS;
@@ -62,7 +63,7 @@ curandStatus_t curandGenerateUniform(curandGenerator_t generator, float *outputP
 	if (!generator)
 		return CURAND_STATUS_NOT_INITIALIZED;
 	args = (struct uniform){ generator->state, outputPtr, num };
-	return fake_enqueue(generator->stream, uniform, &args, sizeof(args)) ?
-		       CURAND_STATUS_LAUNCH_FAILURE :
-		       CURAND_STATUS_SUCCESS;
+	return fake_enqueue(generator->stream, uniform, &args, sizeof(args))
+		       ? CURAND_STATUS_LAUNCH_FAILURE
+		       : CURAND_STATUS_SUCCESS;
 }

@@ -8,17 +8,17 @@
 #include "guest-shim/cudalibs/call.h"
 #include "tests/unit/runner.h"
 
-#define ROUNDS	       12
-#define MUTATIONS      40
-#define DEVICE	       0x200000000000ull
-#define DEVICE_BYTES   (1ull << 40)
-#define STREAM	       0x5000u
-#define MAX_NOTES      (1u << 20)
-#define MAX_HANDLES    64u
-#define MAX_NEW	       8u
-#define MAX_LIVE       64u
-#define NATIVE	       0x100000u
-#define TEXT	       "what the library says"
+#define ROUNDS	     12
+#define MUTATIONS    40
+#define DEVICE	     0x200000000000ull
+#define DEVICE_BYTES (1ull << 40)
+#define STREAM	     0x5000u
+#define MAX_NOTES    (1u << 20)
+#define MAX_HANDLES  64u
+#define MAX_NEW	     8u
+#define MAX_LIVE     64u
+#define NATIVE	     0x100000u
+#define TEXT	     "what the library says"
 
 /* Nobody takes the usual road here. */
 const struct gantry_call_road gantry_call_road_session = { 0 };
@@ -161,8 +161,8 @@ void done_expecting(void)
 
 uint64_t native_of(uint32_t kind, uint64_t handle)
 {
-	const struct gantry_calls_object *object =
-		gantry_calls_table_find(&site.table, kind, handle);
+	const struct gantry_calls_object *object = gantry_calls_table_find(&site.table, kind,
+									   handle);
 
 	return object ? object->native : 0;
 }
@@ -404,7 +404,8 @@ START_TEST(test_every_function_refuses_or_bears_what_was_changed)
 
 			memcpy(copy, request, request_len);
 			answered = serve(copy, mutate(copy, request_len), some_stream(), NULL, 0);
-			ck_assert(answered == GANTRY_CALLS_RAN || answered == GANTRY_CALLS_REFUSED ||
+			ck_assert(answered == GANTRY_CALLS_RAN ||
+				  answered == GANTRY_CALLS_REFUSED ||
 				  answered == GANTRY_CALLS_UNKNOWN);
 			nrefused += answered == GANTRY_CALLS_REFUSED;
 			free(copy);
@@ -425,7 +426,8 @@ START_TEST(test_a_request_that_no_library_knows_is_unknown)
 	strange.version++;
 	ck_assert_uint_eq(serve(&strange, sizeof(strange), NULL, NULL, 0), GANTRY_CALLS_REFUSED);
 	strange.version--;
-	ck_assert_uint_eq(serve(&strange, sizeof(strange) - 8, NULL, NULL, 0), GANTRY_CALLS_REFUSED);
+	ck_assert_uint_eq(serve(&strange, sizeof(strange) - 8, NULL, NULL, 0),
+			  GANTRY_CALLS_REFUSED);
 	strange.bytes = 8;
 	ck_assert_uint_eq(serve(&strange, sizeof(strange), NULL, NULL, 0), GANTRY_CALLS_REFUSED);
 	finish();

@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The forwarding libraries load, under the vendor's names and symbol versions, and without a session say so."""
+import ctypes
+import os
+import re
+import subprocess
+
+import harness
+
+HOME = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+FAILED = 13  # CUBLAS_STATUS_EXECUTION_FAILED
+
+
+def folder():
+    found = harness.find_in_build("libcublasLt.so.13", os.path.exists)
+    if not found:
+        raise harness.Skip("the build has no forwarding libraries: it had no CUDA headers, or no python3-pycparser")
+    return os.path.dirname(found)
+
+
+def ours():
+    """Paths of the libraries that have a vendor's name."""
+    return sorted(os.path.join(folder(), name) for name in os.listdir(folder())
+                  if re.fullmatch(r"lib\w+\.so\.\d+", name) and not name.startswith("libgantry"))
+
+
+def output(*argv):
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def symbols(path):
+    """{name: version} of what it exports."""
+    found = {}
+    for line in output("readelf", "--wide", "--dyn-syms", path).splitlines():
+        words = line.split()
+        if len(words) > 7 and words[3] == "FUNC" and words[4] in ("GLOBAL", "WEAK") and words[6] != "UND":
+            name, _, version = words[7].partition("@")
+            found[name] = version.lstrip("@")
+    return found
+
+
+def soname(path):
+    match = re.search(r"Library soname: \[(.*)\]", output("readelf", "--wide", "--dynamic", path))
+    return match.group(1) if match else ""
+
+
+def vendors(path):
+    """NVIDIA's own, or None."""
+    for sub in ("lib64", "lib"):
+        own = os.path.join(HOME, sub, os.path.basename(path))
+        if os.path.exists(own) and os.path.getsize(own) > 1 << 16:
+            return own
+    return None
+
+
+def test_every_library_has_its_soname_and_loads(t):
+    paths = ours()
+    t.true(len(paths) >= 1, "there are libraries")
+    for path in paths:
+        t.equal(soname(path), os.path.basename(path))
+        loader = f"import ctypes, os; ctypes.CDLL({path!r}, mode=os.RTLD_NOW)"
+        done = harness.run(["/usr/bin/python3", "-c", loader], env=dict(os.environ, LD_LIBRARY_PATH=harness.library_dir()))
+        t.equal(done.code, 0, f"{path}: {done.err}")
+
+
+def test_what_they_need_is_ours_or_the_systems(t):
+    for path in ours():
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "--wide", "--dynamic", path))
+        strange = [name for name in needed if not re.match(r"lib(gantry|c\.|m\.|dl\.|pthread)|ld-linux", name)]
+        t.equal(strange, [], path)
+
+
+def test_symbols_have_the_versions_of_the_vendors(t):
+    compared = 0
+    for path in ours():
+        own = vendors(path)
+        if not own:
+            continue
+        theirs = symbols(own)
+        for name, version in symbols(path).items():
+            if name in theirs:
+                compared += 1
+                t.equal(version, theirs[name], f"{path}: {name}")
+    if not compared:
+        raise harness.Skip(f"{HOME} has none of NVIDIA's libraries to compare with")
+
+
+def test_symbols_of_frameworks_are_there(t):
+    """A few that PyTorch's libraries import, of each."""
+    wanted = {
+        "libcublas.so.13": ["cublasCreate_v2", "cublasGemmEx", "cublasSgemm_v2", "cublasGemmStridedBatchedEx", "cublasSetWorkspace_v2"],
+        "libcublasLt.so.13": ["cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescSetAttribute"],
+        "libcudnn.so.9": ["cudnnCreate", "cudnnConvolutionForward", "cudnnBackendExecute", "cudnnGetVersion"],
+        "libcufft.so.12": ["cufftXtMakePlanMany", "cufftXtExec", "cufftSetWorkArea"],
+        "libcusparse.so.12": ["cusparseSpMM", "cusparseCreateCsr", "cusparseSpGEMM_compute"],
+        "libcusolver.so.12": ["cusolverDnXgeqrf", "cusolverDnCreateParams", "cusolverDnSgesvdj"],
+        "libnccl.so.2": ["ncclAllReduce", "ncclCommInitRankConfig", "ncclGetUniqueId"],
+        "libnvrtc.so.13": ["nvrtcCompileProgram", "nvrtcGetPTX"],
+    }
+    for path in ours():
+        missing = [name for name in wanted.get(os.path.basename(path), []) if name not in symbols(path)]
+        t.equal(missing, [], path)
+
+
+def test_without_a_session_calls_fail_and_nothing_else_happens(t):
+    path = os.path.join(folder(), "libcublas.so.13")
+    if not os.path.exists(path):
+        raise harness.Skip("the build has no libcublas.so.13")
+    library = ctypes.CDLL(path)
+    handle, version = ctypes.c_void_p(), ctypes.c_int(77)
+    t.equal(library.cublasCreate_v2(ctypes.byref(handle)), FAILED)
+    t.equal(handle.value, None, "no handle")
+    t.equal(library.cublasGetVersion_v2(None, ctypes.byref(version)), FAILED)
+    t.equal(version.value, 77, "what was there stays")
+    library.cublasGetStatusString.restype = ctypes.c_char_p
+    t.equal(library.cublasGetStatusString(0), b"")
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""tools/stubgen: what it makes of headers of our own, and of the toolkit's where they are."""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tap
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
+TOOL = os.path.join(TOP, "tools/stubgen/stubgen")
+FIXTURE = os.path.join(TOP, "tests/unit/tools/stubgen")
+HOME = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+HAVE_PARSER = importlib.util.find_spec("pycparser") is not None
+HAVE_HEADERS = os.path.exists(os.path.join(HOME, "include", "cublas_v2.h"))
+# Of each library that has more than a hundred functions, and of all together.
+LEAST_PERCENT = 89
+
+
+def stubgen(*args):
+    return subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True, check=False)
+
+
+def fixture(command, *args, apis=None):
+    return stubgen(command, "--home", FIXTURE, "--apis", apis or os.path.join(FIXTURE, "apis"), *args)
+
+
+@unittest.skipUnless(HAVE_PARSER, "python3-pycparser is not installed")
+class Fixture(unittest.TestCase):
+    def setUp(self):
+        self.functions = {f["name"]: f for f in json.loads(fixture("describe", "fix").stdout)}
+
+    def kinds(self, name):
+        return [p["kind"] for p in self.functions[name]["params"]]
+
+    def test_functions_of_the_header_are_described_and_inline_ones_not(self):
+        self.assertIn("fixCreate", self.functions)
+        self.assertNotIn("fixInline", self.functions)
+        self.assertEqual(len(self.functions), 15)
+
+    def test_handles_are_made_used_and_ended(self):
+        self.assertEqual(self.kinds("fixCreate"), ["new"])
+        self.assertEqual(self.kinds("fixDestroy"), ["drop"])
+        self.assertEqual(self.kinds("fixPlanCreate"), ["new", "value"])
+
+    def test_scalars_arrays_structs_and_answers_have_their_kinds(self):
+        self.assertEqual(self.kinds("fixScale"), ["handle", "value", "either[1]", "device"])
+        self.assertEqual(self.kinds("fixGetVersion"), ["handle", "out[1]"])
+        self.assertEqual(self.kinds("fixShape"), ["handle", "value", "in[nbDims]"])
+        self.assertEqual(self.kinds("fixPairs"), ["handle", "in[1]", "out[1]"])
+        self.assertEqual(self.kinds("fixBuffer"), ["handle", "out[bytes]", "value"])
+
+    def test_a_line_for_a_function_makes_it_annotated(self):
+        self.assertEqual(self.functions["fixSum"]["how"], "annotated")
+        self.assertEqual(self.kinds("fixSum"), ["handle", "value", "in[n]"])
+
+    def test_what_nobody_says_is_unsupported_and_says_why(self):
+        for name in ("fixSetCallback", "fixNamedOne", "fixSecret", "fixLog"):
+            self.assertEqual(self.functions[name]["how"], "unsupported", name)
+        self.assertIn("fixCallback callback", self.functions["fixSetCallback"]["why"])
+        self.assertEqual(self.functions["fixLog"]["why"], "a file of the program's")
+
+    def test_coverage_counts_them(self):
+        line = fixture("coverage").stdout
+        self.assertIn("15 functions", line)
+        self.assertIn("10 automatic", line)
+        self.assertIn("4 unsupported", line)
+
+    def test_every_part_compiles(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for part in ("stubs", "server"):
+                path = os.path.join(folder, part + ".c")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(fixture("emit", "--part", part, "fix").stdout)
+                done = subprocess.run(["cc", "-std=gnu11", "-Wall", "-Werror", "-D_GNU_SOURCE", "-fsyntax-only", "-I", TOP,
+                                       "-I", os.path.join(FIXTURE, "include"), path], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_numbers_of_functions_change_with_their_description(self):
+        before = fixture("emit", "--part", "dict", "fix").stdout
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(FIXTURE, "apis", "fix.api"), encoding="utf-8") as file:
+                text = file.read()
+            with open(os.path.join(folder, "fix.api"), "w", encoding="utf-8") as file:
+                file.write(text.replace("weights=in[n]", "weights=in[n+1]"))
+            after = fixture("emit", "--part", "dict", "fix", apis=folder).stdout
+        changed = set(before.splitlines()) ^ set(after.splitlines())
+        self.assertEqual(len(changed), 2)
+
+    def refused(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "bad.api"), "w", encoding="utf-8") as file:
+                file.write(text)
+            done = fixture("coverage", apis=folder)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr
+
+    def test_an_annotation_that_makes_no_sense_is_refused_with_its_line(self):
+        self.assertIn("bad.api:1: no such line", self.refused("liberry x\n"))
+        self.assertIn("no kind of parameter: sideways", self.refused("rule x: sideways\n"))
+        self.assertIn("has no size", self.refused("rule x: device[3]\n"))
+        self.assertIn("no line soname", self.refused("library x\n"))
+
+    def test_headers_that_are_not_there_are_skipped_by_name(self):
+        with tempfile.TemporaryDirectory() as home:
+            done = stubgen("coverage", "--home", home, "cublas")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("cublas       skipped", done.stdout)
+        self.assertIn("cublas_v2.h", done.stdout)
+
+    def test_headers_that_do_not_compile_are_named(self):
+        with tempfile.TemporaryDirectory() as home:
+            os.mkdir(os.path.join(home, "include"))
+            with open(os.path.join(home, "include", "fix.h"), "w", encoding="utf-8") as file:
+                file.write("int (;\n")
+            done = stubgen("coverage", "--home", home, "--apis", os.path.join(FIXTURE, "apis"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("fix.h", done.stderr)
+
+
+@unittest.skipUnless(HAVE_PARSER and HAVE_HEADERS, f"{HOME} has no headers of the toolkit, or there is no python3-pycparser")
+class Toolkit(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.table = stubgen("table").stdout.strip() # it takes a while
+
+    def rows(self):
+        """{soname: (functions, automatic, annotated, by hand, unsupported)}"""
+        lines = [line.split("|") for line in self.table.splitlines() if line.startswith("| lib")]
+        return {row[1].strip(): [int(cell) for cell in row[2:7]] for row in lines[1:]}
+
+    def test_nine_of_ten_functions_need_no_line_of_their_own(self):
+        rows = self.rows()
+        self.assertGreater(sum(row[0] for row in rows.values()), 1000)
+        automatic = 100 * sum(row[1] for row in rows.values()) / sum(row[0] for row in rows.values())
+        self.assertGreaterEqual(automatic, 90)
+        for name, row in rows.items():
+            if row[0] > 100:
+                self.assertGreaterEqual(100 * row[1] / row[0], LEAST_PERCENT, name)
+
+    def test_no_function_is_undecided(self):
+        self.assertNotIn("Nobody says", self.table)
+
+    def test_the_documents_table_is_of_these_headers_or_of_another_version(self):
+        made = self.table
+        with open(os.path.join(TOP, "docs/cuda-libraries.md"), encoding="utf-8") as file:
+            table = file.read().split("<!-- generated: coverage -->\n")[1].split("<!-- end -->")[0].strip()
+        if table.splitlines()[0] != made.splitlines()[0]:
+            self.skipTest(f"the table is \"{table.splitlines()[0]}\", these headers are \"{made.splitlines()[0]}\"")
+        self.assertEqual(table, made, "docs/cuda-libraries.md is stale: tools/stubgen/stubgen table makes its table")
+
+    def test_functions_that_open_files_by_name_are_not_forwarded(self):
+        for library, name in (("nvrtc", "nvrtcCompileProgram"), ("cublasLt", "cublasLtLoggerOpenFile")):
+            functions = {f["name"]: f for f in json.loads(stubgen("describe", library).stdout)}
+            self.assertEqual(functions[name]["how"], "unsupported", name)
+
+    def test_the_driver_and_the_runtime_can_be_read_too(self):
+        code = ("import sys; sys.path.insert(0, %r); import headers; print(len(headers.parse(%r, [sys.argv[1]], sys.argv[1])))"
+                % (os.path.dirname(TOOL), HOME))
+        for header, least in (("cuda.h", 300), ("cuda_runtime_api.h", 200)):
+            done = subprocess.run([sys.executable, "-c", code, header], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(int(done.stdout), least)
+
+
+if __name__ == "__main__":
+    tap.main()
