@@ -159,6 +159,10 @@ START_TEST(test_busy_queue_moves_to_and_fro_and_every_task_runs_once)
 		struct gantry_err err;
 		uint32_t over = nover(&f);
 
+#ifdef GANTRY_ATOMIC_UNDER_TSAN
+		/* What is copied ahead is written meanwhile, and copied again: a race that is meant. The copy at the end must have none. */
+		a.policy.no_precopy = true;
+#endif
 		ck_assert_msg(begin(&f, &a, &plan, &err) == 0, "%s", err.text);
 		while (nover(&f) == over) {
 			uint32_t part = n * 7 % NPARTS;

@@ -30,8 +30,7 @@ static void cmd_open(const struct bench_args *args)
 	(void)args;
 	r = r < 0 ? r : gantry_queue_open(session, NULL, &queue);
 	r = r < 0 ? r : gantry_alloc(session, sizeof(expected), GANTRY_ALLOC_DEVICE, &buffer);
-	r = r < 0 ? r
-		  : gantry_submit_fill(session, queue, buffer, 0, sizeof(expected), 0, 4, &t);
+	r = r < 0 ? r : gantry_submit_fill(session, queue, buffer, 0, sizeof(expected), 0, 4, &t);
 	r = r < 0 ? r : gantry_wait(session, &t, 1, LONG_WAIT_NS);
 	if (r < 0)
 		bench_fail("open: %s", gantry_last_error());
