@@ -9,7 +9,7 @@ import two_hosts
 from two_hosts import end_pipeline, hosts, wait_for_work
 import failpoints  # of tests/migration, where two_hosts looks  pylint: disable=wrong-import-order
 
-FAILED, USAGE, UNREACHABLE, TIMEOUT = 1, 2, 5, 124
+FAILED, USAGE, UNREACHABLE, UNSUPPORTED, TIMEOUT = 1, 2, 5, 8, 124
 DOOR = "ivshmem:"
 
 
@@ -104,6 +104,10 @@ def test_machine_stays_with_its_sessions_where_a_step_fails(t):
         wait_for_work(world.host())
         t.code(world.ctl("--attached", "--detached"), USAGE)
         stays(t, world, world.ctl("--migrate-uri", "unix:///nonexistent/socket"), FAILED, "move: libvirt:", "all is as it was")
+        there = world.other()
+        t.code(there.agent.ctl("tenant", "set", "red", "--ivshmem-vectors", "4"), 0)
+        stays(t, world, world.ctl(), UNSUPPORTED, "expect:", "8 doorbells", "have 4", "all is as it was")
+        t.code(there.agent.ctl("tenant", "set", "red", "--ivshmem-vectors", "8"), 0)
         # Too slow to copy ahead; and then libvirt is.
         stays(t, world, world.ctl("--limit", "1s", "--bandwidth", "64K"), TIMEOUT, "copy:", "not ready", "all is as it was")
         stays(t, world, world.ctl("--limit", "300ms", "--bandwidth", "16M"), TIMEOUT, "--limit", "all is as it was")
