@@ -65,7 +65,7 @@ void gantry_verb_door_expect(struct gantry_agent *a, const Gantry__Admin__AdminR
 		return;
 	}
 	if (body->limit_ns == 0) {
-		t->expected.until_ns = 0;
+		gantry_seat_expect_no_more(t);
 		return;
 	}
 	if (t->expected.until_ns && !gantry_deadline_passed(t->expected.until_ns) &&

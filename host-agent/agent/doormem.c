@@ -838,7 +838,8 @@ void gantry_doormem_resume(struct gantry_doormem *m)
 		uint64_t generation = gantry_load_acquire(&shared_of(d)->generation);
 
 		/* One that was served and has no session: its guest waits for an answer that is lost. */
-		if (d->open || d->seen || gantry_load_relaxed(&shared_of(d)->served) != generation)
+		if (m->is_coming || d->open || d->seen ||
+		    gantry_load_relaxed(&shared_of(d)->served) != generation)
 			continue;
 		d->seen = generation;
 		gantry_store_release(&shared_of(d)->served, 0ull);

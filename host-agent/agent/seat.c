@@ -15,6 +15,7 @@
 #include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
+#include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
@@ -26,7 +27,6 @@
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
-#include "host-agent/control/qemu.h"
 #include "host-agent/monitor/store.h"
 #include "host-agent/shared/wake.h"
 #include "proto/region.h"
@@ -150,22 +150,25 @@ void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
 void gantry_seat_came(struct gantry_machine *machine)
 {
 	struct gantry_tenant *t = machine->tenant;
-	struct gantry_seat_expected *e = &t->expected;
 
-	if (!e->until_ns)
+	if (!t->expected.until_ns)
 		return;
-	if (gantry_deadline_passed(e->until_ns)) {
-		e->until_ns = 0;
+	if (gantry_deadline_passed(t->expected.until_ns)) {
+		t->expected.until_ns = 0;
 		return;
 	}
-	/* Of a QEMU that cannot be looked at nobody knows better. */
-	if (gantry_qemu_has_uuid((uint32_t)machine->pid, e->uuid) == 0)
-		return;
-	gantry_doormem_await(machine->mem, e->until_ns);
-	e->until_ns = 0;
+	gantry_doormem_await(machine->mem, t->expected.until_ns);
 	gantry_event(t->agent, "machine-coming", t, NULL, NULL,
-		     "machine %llu, pid %d, comes from another host with its sessions",
+		     "machine %llu, pid %d, may come from another host with its sessions",
 		     (unsigned long long)machine->mem->id, (int)machine->pid);
+}
+
+void gantry_seat_expect_no_more(struct gantry_tenant *t)
+{
+	t->expected.until_ns = 0;
+	gantry_list_for_each(&t->machines, struct gantry_machine, link, machine)
+		if (machine->mem->is_coming && machine->mem->nseating == 0)
+			gantry_doormem_came(machine->mem);
 }
 
 /* The one that @seat is for: it has come, and waits. */
@@ -269,9 +272,12 @@ static void keep_guest_words(const struct gantry_doormem *m, struct gantry_sessi
 /* Programs may have put addresses of their heap where only they and their kernels look. */
 static void keep_address(struct gantry_session *s, uint64_t address)
 {
+	const struct gantry_agent_conf *conf = &s->agent->config->agent;
 	uint64_t bytes = s->shape.segment.segment_bytes;
 
-	if (!address || address == s->shape.address)
+	if (address == s->shape.address || address % GANTRY_SEGMENT_HEAP_ALIGN ||
+	    address < conf->segments_base || address >= conf->segments_end ||
+	    bytes > conf->segments_end - address)
 		return;
 	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other)
 		if (other != s && other->shape.address < address + bytes &&
@@ -372,5 +378,6 @@ int gantry_seats_take(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *
 		seat(m, seats->seats[i]);
 	}
 	seated_one(m);
+	gantry_seat_expect_no_more(m->tenant); /* others who came meanwhile are others */
 	return 0;
 }

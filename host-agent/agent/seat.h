@@ -5,8 +5,8 @@
  * written there since it first looked; the sessions' segments come by their movers (handover.h, staged), and this puts
  * them where the machine knows them.
  *
- *   there            the machine's QEMU connects, and is expected: its door memory is COMING. Nothing in it is believed
- *                    or written, for QEMU fills it.
+ *   there            the machine is expected: the door memory of whoever connects is COMING. Nothing in it is believed or
+ *                    written, for QEMU fills it. Which of them it is is said with the seats; others are served then.
  *   here             newcomers wait; sessions are copied ahead; the machine stands still; sessions are held, the last of
  *                    them is copied; the machine's QEMU ends, and sessions that are held stay, with the door memory
  *   there            the machine is there and stands still, and the sessions are this agent's: each is given its seat:
@@ -54,8 +54,10 @@ void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
 
 /* ---- the door that is come to ---- */
 
-/* A machine has connected: is it the one that is expected? */
+/* A machine has connected: it may be the one that is expected, and waits to be told. */
 void gantry_seat_came(struct gantry_machine *machine);
+/* None is expected any more: those that wait to be told are served. */
+void gantry_seat_expect_no_more(struct gantry_tenant *t);
 /* 0: sessions are on their way to their seats, and m->is_coming ends with that. -errno with a sentence: nothing was done. */
 int gantry_seats_take(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
 		      struct gantry_err *err);

@@ -316,7 +316,8 @@ const struct gantry_verb gantry_verbs[] = {
 	  vm_detach_options, 0, 0, 0, gantry_ctl_vm_libvirt },
 	{ "vm", "migrate", "DOMAIN DESTURI", 2, 2,
 	  "move a virtual machine to another host together with its sessions",
-	  "By libvirt's live migration. Where a step fails, those before it are undone: exit status 9 is one that could not be.",
+	  "By libvirt's live migration. Its device stays in it where that can be, and its sessions then stand still no longer than it does. "
+	  "Where a step fails, those before it are undone: exit status 9 is one that could not be.",
 	  vm_migrate_options, 0, 0, 0, gantry_ctl_vm_libvirt },
 	{ "vm", "args", "TENANT", 1, 1, "print what gives a tenant's door to a virtual machine",
 	  "For machines that libvirt does not know, and to be put into definitions by hand.",

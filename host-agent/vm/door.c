@@ -5,12 +5,29 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "host-agent/control/qemu.h"
+#include "base/fd.h"
 
 /* The agent has no way to call back: it is asked again after this long. */
-#define ASK_AGAIN_NS (10 * GANTRY_NS_PER_MS)
+#define ASK_AGAIN_NS	  (10 * GANTRY_NS_PER_MS)
+#define CMDLINE_MAX_BYTES (256u << 10)
 
 /* --- which machine --- */
+
+/* libvirt starts QEMU with "-uuid UUID". -1: its command line cannot be read. */
+static int is_qemu_of(uint32_t pid, const char *uuid)
+{
+	_cleanup_free_ char *line = NULL;
+	char path[64];
+	size_t len;
+
+	(void)gantry_str_format(path, sizeof(path), "/proc/%u/cmdline", pid);
+	if (pid == 0 || gantry_file_read(path, CMDLINE_MAX_BYTES, &line, &len) < 0)
+		return -1;
+	for (const char *word = line; word < line + len; word += strlen(word) + 1)
+		if (strcmp(word, "-uuid") == 0 && word + 6 < line + len)
+			return strcmp(word + 6, uuid) == 0;
+	return 0;
+}
 
 const Gantry__Admin__DoorPeer *gantry_vm_peer(const Gantry__Admin__IvshmemDoor *door,
 					      const char *uuid)
@@ -18,7 +35,7 @@ const Gantry__Admin__DoorPeer *gantry_vm_peer(const Gantry__Admin__IvshmemDoor *
 	const Gantry__Admin__DoorPeer *unknown = NULL;
 
 	for (size_t i = 0; door && i < door->n_peers; i++) {
-		int is = gantry_qemu_has_uuid(door->peers[i]->pid, uuid);
+		int is = is_qemu_of(door->peers[i]->pid, uuid);
 
 		if (is > 0)
 			return door->peers[i];

@@ -390,13 +390,32 @@ static int unstage(void *arg, struct gantry_err *err)
 
 /* ---- expect ---- */
 
+/* QEMU was started with so many, and is there as it is here. */
+static int check_vectors(struct gantry_vm_trip *t, const struct gantry_vm_luggage *one)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	const Gantry__Admin__DoorSeats *seats = one->seats->seats;
+	int r = gantry_ctl_door_show(&t->there.ctl, one->tenant, &reply);
+
+	if (r || !reply->doors->ivshmem || reply->doors->ivshmem->vectors == seats->vectors)
+		return r;
+	return gantry_ctl_fail(
+		&t->there.ctl, GANTRY_CTL_UNSUPPORTED,
+		"the machine's device has %u doorbells, and those of tenant %s there "
+		"have %u; set ivshmem_vectors alike, or go --detached",
+		seats->vectors, one->tenant, reply->doors->ivshmem->vectors);
+}
+
 static int expect(void *arg, struct gantry_err *err)
 {
 	struct gantry_vm_trip *t = arg;
 	int r = 0;
 
-	for (size_t i = 0; !r && i < t->nluggage; i++)
-		r = expect_at(t, &t->there, &t->luggage[i], 2 * t->how.limit_ns);
+	for (size_t i = 0; !r && i < t->nluggage; i++) {
+		r = check_vectors(t, &t->luggage[i]);
+		if (!r)
+			r = expect_at(t, &t->there, &t->luggage[i], 2 * t->how.limit_ns);
+	}
 	return gantry_vm_said(&t->there, r, err);
 }
 

@@ -9,7 +9,7 @@ import two_hosts
 from two_hosts import end_pipeline, hosts, wait_for_work
 import failpoints  # of tests/migration, where two_hosts looks  pylint: disable=wrong-import-order
 
-FAILED, USAGE, UNREACHABLE, TIMEOUT = 1, 2, 5, 124
+FAILED, USAGE, UNREACHABLE, UNSUPPORTED, TIMEOUT = 1, 2, 5, 8, 124
 DOOR = "ivshmem:"
 
 
@@ -46,19 +46,21 @@ def test_programs_at_the_door_go_there_and_back_and_know_of_nothing(t):
     with WORLD() as world:
         here, there = world.host(), world.other()
         pipeline, guest = world.pipeline(door=DOOR), world.puppet()
+        stream = puppet.Puppet(None, None, guest=world.guest("puppet-guest"))  # goes in step, too
+        t.equal(hosts.run_chain(stream), puppet.chain_value(40))
         t.equal(hosts.run_chain(guest), puppet.chain_value(40))
         held = guest.do("holds 0")
         wait_for_work(here)
         dry = world.ctl("--dry-run")
         t.code(dry, 0)
-        t.contains(dry.out, "would take it, with 2 sessions and 1 doors, which would stay in")
+        t.contains(dry.out, "would take it, with 3 sessions and 1 doors, which would stay in")
         epoch = here.peer()["epoch"]
 
         for trip, (source, target) in enumerate(((here, there), (there, here)), 2):
             done = world.go()
-            t.equal((done["way"], done["why"], done["sessions"], done["doors"], done["missing"]), ("attached", "", 2, 1, 0))
+            t.equal((done["way"], done["why"], done["sessions"], done["doors"]), ("attached", "", 3, 1))
             t.equal((source.machines(), target.machines()), ([], [two_hosts.NAME]))
-            t.equal((source.agent.sessions(), len(target.agent.sessions())), ([], 2))
+            t.equal((source.agent.sessions(), len(target.agent.sessions())), ([], 3))
             t.equal(tuple(target.peer()[key] for key in ("door", "epoch", "guests")), ("open", epoch, 2))
             t.true(0 < done["machine_pause_ns"] < done["libvirt_total_ns"], str(done))
             t.true(0 < done["pause_ns"] < done["libvirt_total_ns"], str(done))
@@ -69,6 +71,7 @@ def test_programs_at_the_door_go_there_and_back_and_know_of_nothing(t):
             guest.do("holds 0 " + " ".join(held))
             t.equal(hosts.run_chain(guest), trip * puppet.chain_value(40))
             held = guest.do("holds 0")
+            t.equal(hosts.run_chain(stream), trip * puppet.chain_value(40))
             for kind in ("machine-coming", "session-arrived", "session-seated", "vm-migration-done"):
                 t.true(kind in kinds(target), f"{kind} not in {kinds(target)}")
 
@@ -77,6 +80,7 @@ def test_programs_at_the_door_go_there_and_back_and_know_of_nothing(t):
         t.equal(hosts.run_chain(other), puppet.chain_value(40))
         other.do("close")
         guest.do("close")
+        stream.do("close")
         said = end_pipeline(t, pipeline)
         t.note(f"{said['rounds']} rounds of the pipeline, the longest pause between two {said['longest_ms']} ms")
 
@@ -100,6 +104,10 @@ def test_machine_stays_with_its_sessions_where_a_step_fails(t):
         wait_for_work(world.host())
         t.code(world.ctl("--attached", "--detached"), USAGE)
         stays(t, world, world.ctl("--migrate-uri", "unix:///nonexistent/socket"), FAILED, "move: libvirt:", "all is as it was")
+        there = world.other()
+        t.code(there.agent.ctl("tenant", "set", "red", "--ivshmem-vectors", "4"), 0)
+        stays(t, world, world.ctl(), UNSUPPORTED, "expect:", "8 doorbells", "have 4", "all is as it was")
+        t.code(there.agent.ctl("tenant", "set", "red", "--ivshmem-vectors", "8"), 0)
         # Too slow to copy ahead; and then libvirt is.
         stays(t, world, world.ctl("--limit", "1s", "--bandwidth", "64K"), TIMEOUT, "copy:", "not ready", "all is as it was")
         stays(t, world, world.ctl("--limit", "300ms", "--bandwidth", "16M"), TIMEOUT, "--limit", "all is as it was")

@@ -693,18 +693,31 @@ START_TEST(test_seat_nobody_speaks_of_in_time_is_served_as_one_that_came_alone)
 }
 END_TEST
 
-START_TEST(test_seat_other_machine_than_the_expected_one_is_served)
+START_TEST(test_seat_who_comes_while_a_machine_is_expected_waits_until_it_is_said_who_that_is)
 {
 	tenant->expected = (struct gantry_seat_expected){
 		.until_ns = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S),
 		.bytes = 8u << 20,
 		.uuid = "00000000-1111-2222-3333-444444444444",
 	};
-	come_in(); /* we: our command line has no -uuid */
-	ck_assert_uint_eq(mem()->is_coming, false);
-	ck_assert_uint_ne(tenant->expected.until_ns, 0);
+	come_in();
+	ck_assert_uint_eq(mem()->is_coming, true);
 	claim(5);
+	ck_assert_uint_eq(desks[5].served, 0);
+	gantry_seat_expect_no_more(tenant);
+	(void)gantry_doormem_look(mem());
 	ck_assert_uint_eq(desks[5].served, desks[5].generation);
+	hang_up();
+	run_loop();
+}
+END_TEST
+
+START_TEST(test_seat_who_comes_when_nobody_is_expected_any_more_is_served)
+{
+	tenant->expected = (struct gantry_seat_expected){ .until_ns = 1, .bytes = 8u << 20 };
+	come_in();
+	ck_assert_uint_eq(mem()->is_coming, false);
+	ck_assert_uint_eq(tenant->expected.until_ns, 0);
 }
 END_TEST
 
@@ -741,7 +754,10 @@ int main(void)
 	tcase_add_test(tc, test_seat_taken_opens_the_door_under_the_epoch_that_the_machine_knows);
 	tcase_add_test(tc, test_seat_that_cannot_be_is_refused_and_nothing_is_done);
 	tcase_add_test(tc, test_seat_nobody_speaks_of_in_time_is_served_as_one_that_came_alone);
-	tcase_add_test(tc, test_seat_other_machine_than_the_expected_one_is_served);
+	tcase_add_test(
+		tc,
+		test_seat_who_comes_while_a_machine_is_expected_waits_until_it_is_said_who_that_is);
+	tcase_add_test(tc, test_seat_who_comes_when_nobody_is_expected_any_more_is_served);
 	tcase_add_test(tc, test_seat_newcomers_wait_at_a_door_that_is_left);
 	tcase_add_checked_fixture(large, set_up_large, tear_down);
 	tcase_add_test(large, test_parts_put_dirty_is_cleared_in_steps_and_free_when_clean);
