@@ -4,9 +4,9 @@
  *
  *   object.c   handles: made, counted, recognised when they are stale
  *   host.c     the session, and what the tenant's devices are
- *   platform.c context.c queue.c buffer.c program.c source.c kernel.c event.c   objects of OpenCL
+ *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
- *   transfer.c launch.c   commands
+ *   transfer.c map.c order.c launch.c   commands
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
  *   dispatch.c the table that the ICD loader calls by

@@ -179,7 +179,8 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 		break;
 	case CL_KERNEL_ARG_ADDRESS_PRIVATE:
 		if (strcmp(arg->type, "sampler_t") == 0)
-			return CL_INVALID_SAMPLER; /* there are none */
+			return size != sizeof(cl_sampler) ? CL_INVALID_ARG_SIZE
+							  : CL_INVALID_SAMPLER; /* there are none */
 		result = set_value(v, arg, size, value);
 		break;
 	default:
@@ -258,6 +259,17 @@ static cl_int arg_info(const struct icd_arg *arg, cl_kernel_arg_info what, const
 	}
 }
 
+/* Of texts it is there where the program asked for it; the driver itself always has it. */
+static bool has_arg_info(const struct _cl_program *program)
+{
+	const char *text = program->flat ? program->flat : program->source;
+	const char *asked = text ? strstr(text, "-cl-kernel-arg-info") : NULL;
+
+	if (program->sort == ICD_BUILTIN || program->sort == ICD_BINARY)
+		return true;
+	return asked && asked < text + strcspn(text, "\n"); /* options stand in the first line */
+}
+
 cl_int CL_API_CALL icd_clGetKernelArgInfo(cl_kernel handle, cl_uint i, cl_kernel_arg_info what,
 					  size_t size, void *value, size_t *ret)
 {
@@ -269,6 +281,8 @@ cl_int CL_API_CALL icd_clGetKernelArgInfo(cl_kernel handle, cl_uint i, cl_kernel
 	kernel = icd_object_get(handle, ICD_KERNEL);
 	if (kernel && i >= kernel->info->nargs)
 		result = CL_INVALID_ARG_INDEX;
+	else if (kernel && !has_arg_info(kernel->program))
+		result = CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
 	else if (kernel)
 		result = arg_info(&kernel->info->args[i], what, &to);
 	icd_gate_unlock();

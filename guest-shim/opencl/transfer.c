@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that move bytes, and those that only order others. */
-#include <stdlib.h>
+/* Commands that move bytes between the program and buffers, and between buffers. */
 #include <string.h>
 
-#include "guest-shim/opencl/calls.h"
+#include "guest-shim/opencl/transfer.h"
 
-#define PATTERN_ON_DEVICE 8u
-
-static struct gantry_session *session_of(const struct _cl_event *event)
+struct gantry_session *icd_transfer_session(const struct _cl_event *event)
 {
 	return event->context->host->session;
 }
@@ -15,8 +12,8 @@ static struct gantry_session *session_of(const struct _cl_event *event)
 /* ---- what all have in common ---- */
 
 /* The queue, the buffer, and the list; *ret_mem is what the handle stands for. */
-static cl_int check(cl_command_queue handle, cl_mem mem_handle, const struct icd_waits *waits,
-		    struct _cl_command_queue **ret_q, struct _cl_mem **ret_mem)
+cl_int icd_transfer_check(cl_command_queue handle, cl_mem mem_handle, const struct icd_waits *waits,
+			  struct _cl_command_queue **ret_q, struct _cl_mem **ret_mem)
 {
 	*ret_q = icd_object_get(handle, ICD_QUEUE);
 	if (!*ret_q)
@@ -29,13 +26,13 @@ static cl_int check(cl_command_queue handle, cl_mem mem_handle, const struct icd
 	return icd_waits_check(waits, (*ret_q)->context);
 }
 
-static cl_int check_range(const struct _cl_mem *mem, size_t off, size_t bytes)
+cl_int icd_transfer_check_range(const struct _cl_mem *mem, size_t off, size_t bytes)
 {
 	return bytes == 0 || off > mem->bytes || bytes > mem->bytes - off ? CL_INVALID_VALUE
 									  : CL_SUCCESS;
 }
 
-static void use(struct icd_work *work, struct _cl_mem *mem, struct _cl_mem *other)
+void icd_transfer_use(struct icd_work *work, struct _cl_mem *mem, struct _cl_mem *other)
 {
 	work->mem = mem;
 	work->other = other;
@@ -44,7 +41,7 @@ static void use(struct icd_work *work, struct _cl_mem *mem, struct _cl_mem *othe
 		icd_object_hold(other);
 }
 
-static bool host_may(const struct _cl_mem *mem, cl_mem_flags against)
+bool icd_transfer_host_may(const struct _cl_mem *mem, cl_mem_flags against)
 {
 	return !(mem->flags & (against | CL_MEM_HOST_NO_ACCESS));
 }
@@ -53,19 +50,19 @@ static bool host_may(const struct _cl_mem *mem, cl_mem_flags against)
 
 static cl_int run_read(struct _cl_event *event, struct icd_work *work)
 {
-	return icd_status(gantry_read(session_of(event), work->mem->buffer,
+	return icd_status(gantry_read(icd_transfer_session(event), work->mem->buffer,
 				      work->mem->origin + work->off, work->ptr, work->bytes));
 }
 
 static cl_int run_write(struct _cl_event *event, struct icd_work *work)
 {
-	return icd_status(gantry_write(session_of(event), work->mem->buffer,
+	return icd_status(gantry_write(icd_transfer_session(event), work->mem->buffer,
 				       work->mem->origin + work->off, work->ptr, work->bytes));
 }
 
-static cl_int transfer(cl_command_queue handle, cl_mem mem_handle, bool is_blocking, bool is_write,
-		       size_t off, size_t bytes, void *ptr, const struct icd_waits *waits,
-		       cl_event *ret_event)
+static cl_int transfer_bytes(cl_command_queue handle, cl_mem mem_handle, bool is_blocking,
+			     bool is_write, size_t off, size_t bytes, void *ptr,
+			     const struct icd_waits *waits, cl_event *ret_event)
 {
 	struct icd_work work = {
 		.on_host = is_write ? run_write : run_read, .off = off, .bytes = bytes, .ptr = ptr
@@ -75,14 +72,14 @@ static cl_int transfer(cl_command_queue handle, cl_mem mem_handle, bool is_block
 	cl_int result;
 
 	icd_gate_lock();
-	result = check(handle, mem_handle, waits, &q, &mem);
+	result = icd_transfer_check(handle, mem_handle, waits, &q, &mem);
 	if (result == CL_SUCCESS)
-		result = ptr ? check_range(mem, off, bytes) : CL_INVALID_VALUE;
+		result = ptr ? icd_transfer_check_range(mem, off, bytes) : CL_INVALID_VALUE;
 	if (result == CL_SUCCESS &&
-	    !host_may(mem, is_write ? CL_MEM_HOST_READ_ONLY : CL_MEM_HOST_WRITE_ONLY))
+	    !icd_transfer_host_may(mem, is_write ? CL_MEM_HOST_READ_ONLY : CL_MEM_HOST_WRITE_ONLY))
 		result = CL_INVALID_OPERATION;
 	if (result == CL_SUCCESS) {
-		use(&work, mem, NULL);
+		icd_transfer_use(&work, mem, NULL);
 		result = icd_enqueue(q, is_write ? CL_COMMAND_WRITE_BUFFER : CL_COMMAND_READ_BUFFER,
 				     &work, is_blocking, waits, ret_event);
 	}
@@ -94,16 +91,16 @@ cl_int CL_API_CALL icd_clEnqueueReadBuffer(cl_command_queue q, cl_mem mem, cl_bo
 					   size_t off, size_t bytes, void *ptr, cl_uint n,
 					   const cl_event *list, cl_event *ret_event)
 {
-	return transfer(q, mem, is_blocking, false, off, bytes, ptr, &(struct icd_waits){ n, list },
-			ret_event);
+	return transfer_bytes(q, mem, is_blocking, false, off, bytes, ptr,
+			      &(struct icd_waits){ n, list }, ret_event);
 }
 
 cl_int CL_API_CALL icd_clEnqueueWriteBuffer(cl_command_queue q, cl_mem mem, cl_bool is_blocking,
 					    size_t off, size_t bytes, const void *ptr, cl_uint n,
 					    const cl_event *list, cl_event *ret_event)
 {
-	return transfer(q, mem, is_blocking, true, off, bytes, (void *)(uintptr_t)ptr,
-			&(struct icd_waits){ n, list }, ret_event);
+	return transfer_bytes(q, mem, is_blocking, true, off, bytes, (void *)(uintptr_t)ptr,
+			      &(struct icd_waits){ n, list }, ret_event);
 }
 
 /* ---- boxes ---- */
@@ -148,7 +145,7 @@ static void copy_box(char *to, const size_t to_pitch[2], const char *from,
 
 static cl_int run_box(struct _cl_event *event, struct icd_work *work, bool is_write)
 {
-	struct gantry_session *session = session_of(event);
+	struct gantry_session *session = icd_transfer_session(event);
 	char *host = (char *)work->ptr + work->other_off;
 	void *at;
 	int r = gantry_map(session, work->mem->buffer, work->mem->origin + work->off, work->bytes,
@@ -205,16 +202,16 @@ static cl_int transfer_box(cl_command_queue handle, cl_mem mem_handle, bool is_b
 	cl_int result;
 
 	icd_gate_lock();
-	result = check(handle, mem_handle, waits, &q, &mem);
+	result = icd_transfer_check(handle, mem_handle, waits, &q, &mem);
 	if (result == CL_SUCCESS)
 		result = ptr ? take_boxes(&work, boxes, &other_bytes) : CL_INVALID_VALUE;
 	if (result == CL_SUCCESS)
-		result = check_range(mem, work.off, work.bytes);
+		result = icd_transfer_check_range(mem, work.off, work.bytes);
 	if (result == CL_SUCCESS &&
-	    !host_may(mem, is_write ? CL_MEM_HOST_READ_ONLY : CL_MEM_HOST_WRITE_ONLY))
+	    !icd_transfer_host_may(mem, is_write ? CL_MEM_HOST_READ_ONLY : CL_MEM_HOST_WRITE_ONLY))
 		result = CL_INVALID_OPERATION;
 	if (result == CL_SUCCESS) {
-		use(&work, mem, NULL);
+		icd_transfer_use(&work, mem, NULL);
 		result = icd_enqueue(
 			q, is_write ? CL_COMMAND_WRITE_BUFFER_RECT : CL_COMMAND_READ_BUFFER_RECT,
 			&work, is_blocking, waits, ret_event);
@@ -255,20 +252,20 @@ cl_int CL_API_CALL icd_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem mem, 
 /* ---- from buffer to buffer ---- */
 
 /* What a task comes after, where the call that puts it has no list of its own. */
-static int wait_first(const struct _cl_event *event, const gantry_ticket *after, unsigned nafter)
+int icd_transfer_wait(const struct _cl_event *event, const gantry_ticket *after, unsigned nafter)
 {
-	return nafter ? gantry_submit_wait(session_of(event), event->queue->queue, after, nafter,
-					   NULL)
+	return nafter ? gantry_submit_wait(icd_transfer_session(event), event->queue->queue, after,
+					   nafter, NULL)
 		      : 0;
 }
 
 static int run_copy(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
 		    unsigned nafter, gantry_ticket *ret_ticket)
 {
-	int r = wait_first(event, after, nafter);
+	int r = icd_transfer_wait(event, after, nafter);
 
 	return r < 0 ? r
-		     : gantry_submit_copy(session_of(event), event->queue->queue,
+		     : gantry_submit_copy(icd_transfer_session(event), event->queue->queue,
 					  work->other->buffer,
 					  work->other->origin + work->other_off, work->mem->buffer,
 					  work->mem->origin + work->off, work->bytes, ret_ticket);
@@ -277,18 +274,19 @@ static int run_copy(struct _cl_event *event, struct icd_work *work, const gantry
 static int run_copy_box(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
 			unsigned nafter, gantry_ticket *ret_ticket)
 {
-	int r = wait_first(event, after, nafter);
+	int r = icd_transfer_wait(event, after, nafter);
 
 	for (size_t z = 0; z < work->region[2]; z++)
 		for (size_t y = 0; y < work->region[1] && r >= 0; y++)
-			r = gantry_submit_copy(
-				session_of(event), event->queue->queue, work->other->buffer,
-				work->other->origin + work->other_off + z * work->other_pitch[1] +
-					y * work->other_pitch[0],
-				work->mem->buffer,
-				work->mem->origin + work->off + z * work->pitch[1] +
-					y * work->pitch[0],
-				work->region[0], ret_ticket);
+			r = gantry_submit_copy(icd_transfer_session(event), event->queue->queue,
+					       work->other->buffer,
+					       work->other->origin + work->other_off +
+						       z * work->other_pitch[1] +
+						       y * work->other_pitch[0],
+					       work->mem->buffer,
+					       work->mem->origin + work->off + z * work->pitch[1] +
+						       y * work->pitch[0],
+					       work->region[0], ret_ticket);
 	return r;
 }
 
@@ -296,10 +294,10 @@ static cl_int check_copy(cl_command_queue handle, cl_mem from_handle, cl_mem to_
 			 const struct icd_waits *waits, struct _cl_command_queue **ret_q,
 			 struct icd_work *work)
 {
-	cl_int result = check(handle, from_handle, waits, ret_q, &work->mem);
+	cl_int result = icd_transfer_check(handle, from_handle, waits, ret_q, &work->mem);
 
 	if (result == CL_SUCCESS)
-		result = check(handle, to_handle, waits, ret_q, &work->other);
+		result = icd_transfer_check(handle, to_handle, waits, ret_q, &work->other);
 	return result;
 }
 
@@ -311,7 +309,7 @@ static bool same_memory(const struct icd_work *work)
 static cl_int put_copy(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
 		       const struct icd_waits *waits, cl_event *ret_event)
 {
-	use(work, work->mem, work->other);
+	icd_transfer_use(work, work->mem, work->other);
 	return icd_enqueue(q, command, work, false, waits, ret_event);
 }
 
@@ -330,9 +328,9 @@ cl_int CL_API_CALL icd_clEnqueueCopyBuffer(cl_command_queue handle, cl_mem from,
 	icd_gate_lock();
 	result = check_copy(handle, from, to, &waits, &q, &work);
 	if (result == CL_SUCCESS)
-		result = check_range(work.mem, from_off, bytes);
+		result = icd_transfer_check_range(work.mem, from_off, bytes);
 	if (result == CL_SUCCESS)
-		result = check_range(work.other, to_off, bytes);
+		result = icd_transfer_check_range(work.other, to_off, bytes);
 	if (result == CL_SUCCESS) {
 		a = work.mem->origin + from_off;
 		b = work.other->origin + to_off;
@@ -383,9 +381,9 @@ cl_int CL_API_CALL icd_clEnqueueCopyBufferRect(cl_command_queue handle, cl_mem f
 	if (result == CL_SUCCESS)
 		result = take_boxes(&work, &boxes, &to_bytes);
 	if (result == CL_SUCCESS)
-		result = check_range(work.mem, work.off, work.bytes);
+		result = icd_transfer_check_range(work.mem, work.off, work.bytes);
 	if (result == CL_SUCCESS)
-		result = check_range(work.other, work.other_off, to_bytes);
+		result = icd_transfer_check_range(work.other, work.other_off, to_bytes);
 	if (result == CL_SUCCESS && same_memory(&work)) {
 		if (memcmp(work.pitch, work.other_pitch, sizeof(work.pitch)) != 0)
 			result = CL_INVALID_VALUE;
@@ -394,361 +392,6 @@ cl_int CL_API_CALL icd_clEnqueueCopyBufferRect(cl_command_queue handle, cl_mem f
 	}
 	if (result == CL_SUCCESS)
 		result = put_copy(q, CL_COMMAND_COPY_BUFFER_RECT, &work, &waits, ret_event);
-	icd_gate_unlock();
-	return result;
-}
-
-/* ---- filling ---- */
-
-static int run_fill(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
-		    unsigned nafter, gantry_ticket *ret_ticket)
-{
-	int r = wait_first(event, after, nafter);
-
-	return r < 0 ? r
-		     : gantry_submit_fill(session_of(event), event->queue->queue, work->mem->buffer,
-					  work->mem->origin + work->off, work->bytes,
-					  work->pattern[0], work->pattern_bytes, ret_ticket);
-}
-
-/* Patterns that are longer than a task's. */
-static cl_int run_long_fill(struct _cl_event *event, struct icd_work *work)
-{
-	struct gantry_session *session = session_of(event);
-	void *at;
-	int r = gantry_map(session, work->mem->buffer, work->mem->origin + work->off, work->bytes,
-			   GANTRY_W, GANTRY_FOREVER, &at);
-
-	if (r < 0)
-		return icd_status(r);
-	for (uint64_t done = 0; done < work->bytes; done += work->pattern_bytes)
-		memcpy((char *)at + done, work->pattern, work->pattern_bytes);
-	return icd_status(gantry_unmap(session, at));
-}
-
-static cl_int check_fill(const struct _cl_mem *mem, const void *pattern, size_t pattern_bytes,
-			 size_t off, size_t bytes)
-{
-	if (!pattern || pattern_bytes == 0 ||
-	    pattern_bytes > sizeof(((struct icd_work *)0)->pattern) ||
-	    (pattern_bytes & (pattern_bytes - 1)) || off % pattern_bytes || bytes % pattern_bytes)
-		return CL_INVALID_VALUE;
-	return check_range(mem, off, bytes);
-}
-
-cl_int CL_API_CALL icd_clEnqueueFillBuffer(cl_command_queue handle, cl_mem mem_handle,
-					   const void *pattern, size_t pattern_bytes, size_t off,
-					   size_t bytes, cl_uint n, const cl_event *list,
-					   cl_event *ret_event)
-{
-	const struct icd_waits waits = { n, list };
-	struct icd_work work = { .off = off, .bytes = bytes };
-	struct _cl_command_queue *q;
-	struct _cl_mem *mem;
-	cl_int result;
-
-	icd_gate_lock();
-	result = check(handle, mem_handle, &waits, &q, &mem);
-	if (result == CL_SUCCESS)
-		result = check_fill(mem, pattern, pattern_bytes, off, bytes);
-	if (result == CL_SUCCESS) {
-		if (pattern_bytes <= PATTERN_ON_DEVICE)
-			work.on_device = run_fill;
-		else
-			work.on_host = run_long_fill;
-		memcpy(work.pattern, pattern, pattern_bytes);
-		work.pattern_bytes = (uint32_t)pattern_bytes;
-		use(&work, mem, NULL);
-		result = icd_enqueue(q, CL_COMMAND_FILL_BUFFER, &work, false, &waits, ret_event);
-	}
-	icd_gate_unlock();
-	return result;
-}
-
-/* ---- mapping ---- */
-
-static cl_int run_map(struct _cl_event *event, struct icd_work *work)
-{
-	struct icd_mapping *mapping = work->owned;
-	bool discards = mapping->flags & CL_MAP_WRITE_INVALIDATE_REGION;
-	int mode = discards ? GANTRY_W : mapping->flags & CL_MAP_WRITE ? GANTRY_RW : GANTRY_R;
-
-	if (!mapping->at) {
-		int r = gantry_map(session_of(event), work->mem->buffer, mapping->off,
-				   mapping->bytes, mode, GANTRY_FOREVER, &mapping->mapped);
-
-		mapping->at = r == 0 ? mapping->mapped : NULL;
-		return icd_status(r);
-	}
-	return discards ? CL_SUCCESS
-			: icd_status(gantry_read(session_of(event), work->mem->buffer, mapping->off,
-						 mapping->at, mapping->bytes));
-}
-
-static cl_int run_unmap(struct _cl_event *event, struct icd_work *work)
-{
-	const struct icd_mapping *mapping = work->owned;
-	struct gantry_session *session = session_of(event);
-
-	if (mapping->mapped)
-		return icd_status(gantry_unmap(session, mapping->mapped));
-	if (!(mapping->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)))
-		return CL_SUCCESS;
-	return icd_status(gantry_write(session, work->mem->buffer, mapping->off, mapping->at,
-				       mapping->bytes));
-}
-
-static void mapping_free(struct icd_mapping *mapping)
-{
-	if (mapping->is_shadow)
-		free(mapping->at);
-	free(mapping);
-}
-
-static void unmap_fini(struct icd_work *work)
-{
-	mapping_free(work->owned);
-}
-
-static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, size_t off,
-				       size_t bytes)
-{
-	struct icd_mapping *mapping = calloc(1, sizeof(*mapping));
-
-	if (!mapping)
-		return NULL;
-	mapping->off = mem->origin + off;
-	mapping->bytes = bytes;
-	mapping->flags = flags;
-	/* The standard's: such a buffer is mapped where the program has it. */
-	if (mem->host_ptr)
-		mapping->at = (char *)mem->host_ptr + off;
-	gantry_list_push_back(&mem->mappings, &mapping->link);
-	mem->nmappings++;
-	return mapping;
-}
-
-static void mapping_remove(struct _cl_mem *mem, struct icd_mapping *mapping)
-{
-	gantry_list_remove(&mapping->link);
-	mem->nmappings--;
-}
-
-/* A program wants the address now; one whose command waits has memory of the driver's, filled when its time comes. */
-static bool give_address(struct icd_mapping *mapping)
-{
-	if (!mapping->at) {
-		mapping->at = aligned_alloc(128, (mapping->bytes + 127) & ~(size_t)127);
-		mapping->is_shadow = mapping->at != NULL;
-	}
-	return mapping->at != NULL;
-}
-
-/* Lets go of an event that the program does not get. */
-static void forget(struct _cl_event *event)
-{
-	icd_object_hold(event);
-	event->object.refs = 0;
-	icd_object_drop(event);
-}
-
-/* On failure *ret_in_use says whether a command will still come for @mapping. */
-static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_mapping *mapping,
-		  bool is_blocking, const struct icd_waits *waits, cl_event *ret_event,
-		  bool *ret_in_use)
-{
-	struct icd_work work = { .on_host = run_map, .owned = mapping };
-	cl_event event = NULL;
-	cl_int result;
-
-	use(&work, mem, NULL);
-	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, false, waits, &event);
-	if (result != CL_SUCCESS)
-		return result;
-	*ret_in_use = event->state != ICD_ENDED;
-	/* What has failed for what it waits for is mapped nowhere, and its event says so. */
-	if (!give_address(mapping))
-		result = CL_MAP_FAILURE;
-	if (result == CL_SUCCESS && is_blocking) {
-		result = icd_event_wait(event);
-		*ret_in_use = false;
-		result = result < 0 ? result : CL_SUCCESS;
-	}
-	if (result == CL_SUCCESS && ret_event)
-		*ret_event = event;
-	else
-		forget(event);
-	return result;
-}
-
-static cl_int check_map(const struct _cl_mem *mem, cl_map_flags flags, size_t off, size_t bytes)
-{
-	const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
-
-	if ((flags & ~(CL_MAP_READ | writes)) || flags == 0 ||
-	    ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && (flags & (CL_MAP_READ | CL_MAP_WRITE))))
-		return CL_INVALID_VALUE;
-	if (check_range(mem, off, bytes) != CL_SUCCESS)
-		return CL_INVALID_VALUE;
-	if (((flags & CL_MAP_READ) && !host_may(mem, CL_MEM_HOST_WRITE_ONLY)) ||
-	    ((flags & writes) && !host_may(mem, CL_MEM_HOST_READ_ONLY)))
-		return CL_INVALID_OPERATION;
-	return CL_SUCCESS;
-}
-
-void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_handle,
-					 cl_bool is_blocking, cl_map_flags flags, size_t off,
-					 size_t bytes, cl_uint n, const cl_event *list,
-					 cl_event *ret_event, cl_int *ret)
-{
-	const struct icd_waits waits = { n, list };
-	struct icd_mapping *mapping = NULL;
-	struct _cl_command_queue *q;
-	struct _cl_mem *mem;
-	bool in_use = false;
-	void *at = NULL;
-	cl_int result;
-
-	icd_gate_lock();
-	result = check(handle, mem_handle, &waits, &q, &mem);
-	if (result == CL_SUCCESS)
-		result = check_map(mem, flags, off, bytes);
-	if (result == CL_SUCCESS) {
-		icd_object_hold(mem);
-		mapping = mapping_new(mem, flags, off, bytes);
-		result = mapping ? map(q, mem, mapping, is_blocking, &waits, ret_event, &in_use)
-				 : CL_OUT_OF_HOST_MEMORY;
-		if (result == CL_SUCCESS) {
-			at = mapping->at;
-		} else if (mapping && !in_use) {
-			mapping_remove(mem, mapping);
-			mapping_free(mapping);
-		}
-		icd_object_drop(mem);
-	}
-	icd_gate_unlock();
-	return icd_result(ret, result, at);
-}
-
-static struct icd_mapping *mapping_at(const struct _cl_mem *mem, const void *at)
-{
-	gantry_list_for_each(&mem->mappings, struct icd_mapping, link, mapping)
-		if (at && mapping->at == at)
-			return mapping;
-	return NULL;
-}
-
-cl_int CL_API_CALL icd_clEnqueueUnmapMemObject(cl_command_queue handle, cl_mem mem_handle, void *at,
-					       cl_uint n, const cl_event *list, cl_event *ret_event)
-{
-	const struct icd_waits waits = { n, list };
-	struct icd_work work = { .on_host = run_unmap, .fini = unmap_fini };
-	struct _cl_command_queue *q;
-	struct _cl_mem *mem;
-	cl_int result;
-
-	icd_gate_lock();
-	result = check(handle, mem_handle, &waits, &q, &mem);
-	if (result == CL_SUCCESS) {
-		work.owned = mapping_at(mem, at);
-		result = work.owned ? CL_SUCCESS : CL_INVALID_VALUE;
-	}
-	if (result == CL_SUCCESS) {
-		mapping_remove(mem, work.owned);
-		use(&work, mem, NULL);
-		result = icd_enqueue(q, CL_COMMAND_UNMAP_MEM_OBJECT, &work, false, &waits,
-				     ret_event);
-	}
-	icd_gate_unlock();
-	return result;
-}
-
-/* ---- order only ---- */
-
-static int run_marker(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
-		      unsigned nafter, gantry_ticket *ret_ticket)
-{
-	int r = wait_first(event, after, nafter);
-
-	(void)work;
-	return r < 0 ? r : gantry_submit_marker(session_of(event), event->queue->queue, ret_ticket);
-}
-
-static cl_int order(cl_command_queue handle, cl_command_type command, const struct icd_waits *waits,
-		    cl_event *ret_event)
-{
-	struct icd_work work = { .on_device = run_marker };
-	struct _cl_command_queue *q;
-	cl_int result = CL_INVALID_COMMAND_QUEUE;
-
-	icd_gate_lock();
-	q = icd_object_get(handle, ICD_QUEUE);
-	if (q)
-		result = icd_waits_check(waits, q->context);
-	if (result == CL_SUCCESS)
-		result = icd_enqueue(q, command, &work, false, waits, ret_event);
-	icd_gate_unlock();
-	return result;
-}
-
-cl_int CL_API_CALL icd_clEnqueueMarkerWithWaitList(cl_command_queue q, cl_uint n,
-						   const cl_event *list, cl_event *ret_event)
-{
-	return order(q, CL_COMMAND_MARKER, &(struct icd_waits){ n, list }, ret_event);
-}
-
-cl_int CL_API_CALL icd_clEnqueueBarrierWithWaitList(cl_command_queue q, cl_uint n,
-						    const cl_event *list, cl_event *ret_event)
-{
-	return order(q, CL_COMMAND_BARRIER, &(struct icd_waits){ n, list }, ret_event);
-}
-
-cl_int CL_API_CALL icd_clEnqueueMarker(cl_command_queue q, cl_event *ret_event)
-{
-	if (!ret_event)
-		return CL_INVALID_VALUE;
-	return order(q, CL_COMMAND_MARKER, &(struct icd_waits){ 0 }, ret_event);
-}
-
-cl_int CL_API_CALL icd_clEnqueueBarrier(cl_command_queue q)
-{
-	return order(q, CL_COMMAND_BARRIER, &(struct icd_waits){ 0 }, NULL);
-}
-
-cl_int CL_API_CALL icd_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *list)
-{
-	cl_int result = n && list
-				? order(q, CL_COMMAND_BARRIER, &(struct icd_waits){ n, list }, NULL)
-				: CL_INVALID_VALUE;
-
-	return result == CL_INVALID_EVENT_WAIT_LIST ? CL_INVALID_EVENT : result;
-}
-
-cl_int CL_API_CALL icd_clEnqueueMigrateMemObjects(cl_command_queue handle, cl_uint nmems,
-						  const cl_mem *mems, cl_mem_migration_flags flags,
-						  cl_uint n, const cl_event *list,
-						  cl_event *ret_event)
-{
-	const struct icd_waits waits = { n, list };
-	struct icd_work work = { .on_device = run_marker };
-	struct _cl_command_queue *q;
-	struct _cl_mem *mem;
-	cl_int result = CL_SUCCESS;
-
-	icd_gate_lock();
-	q = icd_object_get(handle, ICD_QUEUE);
-	if (!q)
-		result = CL_INVALID_COMMAND_QUEUE;
-	else if (nmems == 0 || !mems ||
-		 (flags & ~(cl_mem_migration_flags)(CL_MIGRATE_MEM_OBJECT_HOST |
-						    CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED)))
-		result = CL_INVALID_VALUE;
-	for (cl_uint i = 0; result == CL_SUCCESS && i < nmems; i++)
-		result = check(handle, mems[i], &waits, &q, &mem);
-	/* Gantry brings memory to where it is used. */
-	if (result == CL_SUCCESS)
-		result = icd_enqueue(q, CL_COMMAND_MIGRATE_MEM_OBJECTS, &work, false, &waits,
-				     ret_event);
 	icd_gate_unlock();
 	return result;
 }

@@ -27,7 +27,8 @@ struct gantry_cdi {
 	const char *door;	/* the socket's path on the host */
 	const char *library;	/* on the host; NULL: none is mounted */
 	const char *library_at; /* in containers */
-	const char *opencl;	/* the driver for OpenCL programs, beside it in containers; NULL: none is mounted */
+	const char *
+		opencl; /* the driver for OpenCL programs, beside it in containers; NULL: none is mounted */
 	const char *opencl_icd; /* what tells loaders of it */
 };
 

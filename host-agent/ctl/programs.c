@@ -11,8 +11,8 @@
 #include "base/array.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "host-agent/ctl/context.h"
 #include "host-agent/ctl/cdi.h"
+#include "host-agent/ctl/context.h"
 #include "host-agent/ctl/find.h"
 #include "host-agent/ctl/verbs.h"
 

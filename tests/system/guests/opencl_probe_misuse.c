@@ -123,6 +123,7 @@ static void misuse_programs(const struct world *w)
 	size_t n = sizeof(junk), zero = 0;
 	cl_int result, status = CL_SUCCESS;
 	cl_program program;
+	cl_kernel kernel;
 
 	(void)cl.CreateProgramWithBinary(w->context, 1, &w->device, &n, &binary, &status, &result);
 	expect(result, CL_INVALID_BINARY, "a binary that is none");
@@ -133,6 +134,14 @@ static void misuse_programs(const struct world *w)
 	expect(result, CL_INVALID_VALUE, "a text at NULL");
 	(void)cl.CreateProgramWithSource(w->context, 0, &text, NULL, &result);
 	expect(result, CL_INVALID_VALUE, "no text");
+	program = program_of(w, text, "");
+	kernel = cl.CreateKernel(program, "k", &result);
+	must(result, "clCreateKernel");
+	expect(cl.GetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_NAME, 0, NULL, NULL),
+	       CL_KERNEL_ARG_INFO_NOT_AVAILABLE,
+	       "arguments of what was built without asking for them");
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+	must(cl.ReleaseProgram(program), "clReleaseProgram");
 	program = cl.CreateProgramWithSource(w->context, 1, &text, NULL, &result);
 	must(result, "clCreateProgramWithSource");
 	(void)cl.CreateKernel(program, "k", &result);
