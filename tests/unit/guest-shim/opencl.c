@@ -93,6 +93,50 @@ START_TEST(test_object_place_is_not_taken_again_at_once)
 }
 END_TEST
 
+/* ---- the thread ---- */
+
+struct noted {
+	struct icd_call call; /* first */
+	pthread_t thread;
+	bool done;
+};
+
+static void note(struct icd_call *call)
+{
+	struct noted *noted = (struct noted *)call;
+
+	icd_gate_lock();
+	noted->thread = pthread_self();
+	noted->done = true;
+	icd_gate_changed();
+	icd_gate_unlock();
+}
+
+/* Whoever leaves a thread behind fails. */
+START_TEST(test_pump_runs_calls_and_ends_when_the_library_goes)
+{
+	struct _cl_context *context = context_new();
+	struct noted first = { .call.run = note }, second = { .call.run = note };
+
+	icd_gate_lock();
+	ck_assert_int_eq(icd_pump_need(), CL_SUCCESS);
+	ck_assert_int_eq(icd_pump_need(), CL_SUCCESS);
+	icd_pump_call(&first.call);
+	icd_pump_call(&second.call);
+	while (!first.done || !second.done)
+		icd_gate_wait();
+	ck_assert(!pthread_equal(first.thread, pthread_self()));
+	ck_assert(pthread_equal(first.thread, second.thread));
+	ck_assert(!icd_pump_is_me());
+	icd_gate_unlock();
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+	icd_gate_lock();
+	icd_pump_end();
+	icd_pump_end();
+	icd_gate_unlock();
+}
+END_TEST
+
 /* ---- without an agent ---- */
 
 START_TEST(test_platform_without_an_agent_is_not_there)
@@ -306,6 +350,7 @@ int main(void)
 	tcase_add_test(handles, test_object_that_is_held_has_a_stale_handle_and_is_there);
 	tcase_add_test(handles, test_object_of_another_type_or_no_object_is_recognised);
 	tcase_add_test(handles, test_object_place_is_not_taken_again_at_once);
+	tcase_add_test(handles, test_pump_runs_calls_and_ends_when_the_library_goes);
 	tcase_add_test(calls, test_platform_without_an_agent_is_not_there);
 	tcase_add_test(calls, test_calls_with_null_name_what_is_missing);
 	tcase_add_test(calls, test_table_has_every_function_of_opencl_1_2);
