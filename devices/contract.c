@@ -391,6 +391,20 @@ static void contract_image_unload(struct gantry_image *opaque)
 	image->next = NULL;
 }
 
+static void contract_image_say(struct gantry_dev *dev, struct gantry_image *opaque, char *text,
+			       size_t cap)
+{
+	struct gantry_object *image = opaque ? gantry_object_of(opaque) : NULL;
+	struct gantry_device *next = &dev->filter.next;
+
+	check_thread(dev, "image_say");
+	if (image)
+		check_object(dev, image, GANTRY_OBJECT_IMAGE, "an image");
+	if (cap == 0)
+		violation(dev, "image_say() has no room");
+	next->backend->image_say(next->dev, image ? image->next : NULL, text, cap);
+}
+
 static int contract_kernel_get(struct gantry_image *opaque, const char *symbol,
 			       const struct gantry_signature *sig,
 			       struct gantry_kernel **ret_kernel, struct gantry_err *err)
@@ -752,6 +766,7 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->image_load = contract_image_load;
 		ops->image_unload = contract_image_unload;
 		ops->kernel_get = contract_kernel_get;
+		ops->image_say = ops->image_say ? contract_image_say : NULL;
 	}
 	ops->mem_import = ops->mem_import ? contract_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;

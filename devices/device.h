@@ -105,6 +105,8 @@ struct gantry_device_info {
 	char id[48];	      /* UUID or PCI address; "" if none */
 	char arch[16];	      /* what images are made for ("sm_90"); "" if none */
 	char pci[16];	      /* address of its slot, "0000:17:00.0"; "" if it has none */
+	/* what a guest may know of it, as lines "KEY VALUE" (docs/opencl.md); lives as long as the device; NULL: nothing */
+	const char *about;
 };
 
 /* What a device says of its state; a member is valid if its bit of @known is set. */
@@ -187,6 +189,12 @@ struct gantry_range {
 	uint64_t len;
 };
 
+/* Bytes of an argument; any alignment. They are there until submit() returns. */
+struct gantry_raw {
+	const void *bytes;
+	uint32_t len;
+};
+
 struct gantry_cmd_launch {
 	struct gantry_kernel *kernel;
 	uint32_t grid[3];
@@ -200,6 +208,8 @@ struct gantry_cmd_launch {
 	union {
 		struct gantry_range range;
 		union gantry_value value;
+		/* of type bN, local or range: the slot, where it lies in the caller's memory */
+		struct gantry_raw raw;
 	} args[GANTRY_MAX_CMD_ARGS];
 };
 
@@ -268,6 +278,12 @@ struct gantry_backend {
 	int (*kernel_get)(struct gantry_image *image, const char *symbol,
 			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			  struct gantry_err *err);
+	/*
+	 * What there is to say of the guest's image that image_load() took last, or refused (@image NULL), terminated and cut
+	 * to @cap: its kernels (docs/opencl.md), the compiler's log. Optional.
+	 */
+	void (*image_say)(struct gantry_dev *dev, struct gantry_image *image, char *text,
+			  size_t cap);
 
 	/*
 	 * Memory. mem_import: [off, off + len) of a descriptor that outlives the worker

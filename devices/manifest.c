@@ -124,6 +124,9 @@ static int fill_kernel(struct parser *p, struct gantry_kernel_def *def)
 	char text[GANTRY_SIGNATURE_TEXT_MAX];
 	int r = gantry_signature_parse(p->words[2], &def->sig, p->err);
 
+	if (r == 0 && gantry_signature_is_opencl(&def->sig))
+		r = gantry_err_set(p->err, -EINVAL,
+				   "bN, local and range are for kernels of sessions' images");
 	if (r < 0)
 		return gantry_err_wrap(p->err, r, "kernel %s", p->words[1]);
 	for (unsigned int i = 3; i < p->nwords; i++) {

@@ -23,6 +23,12 @@ static const struct word types[] = {
 	{ "f64", GANTRY_ARG_F64, 8 },
 };
 
+/* Of kernels of OpenCL images; no element of a buffer has them. */
+static const struct word slots[] = {
+	{ "local", GANTRY_ARG_LOCAL, sizeof(uint64_t) },
+	{ "range", GANTRY_ARG_RANGE, sizeof(struct gantry_launch_range) },
+};
+
 static const struct word modes[] = {
 	{ "r", GANTRY_R, 0 },
 	{ "w", GANTRY_W, 0 },
@@ -56,14 +62,56 @@ uint32_t gantry_arg_type_bytes(unsigned type)
 	return word ? word->bytes : 0;
 }
 
+bool gantry_signature_is_opencl(const struct gantry_signature *sig)
+{
+	for (uint32_t i = 0; i < sig->nargs; i++)
+		if (sig->args[i].type >= GANTRY_ARG_BYTES)
+			return true;
+	return false;
+}
+
 bool gantry_signature_same(const struct gantry_signature *a, const struct gantry_signature *b)
 {
 	if (a->nargs != b->nargs)
 		return false;
 	for (uint32_t i = 0; i < a->nargs; i++)
-		if (a->args[i].mode != b->args[i].mode || a->args[i].type != b->args[i].type)
+		if (a->args[i].mode != b->args[i].mode || a->args[i].type != b->args[i].type ||
+		    a->args[i].len_bytes != b->args[i].len_bytes)
 			return false;
 	return true;
+}
+
+/* "bN" of 1 to GANTRY_SIGNATURE_MAX_BYTES bytes, without leading zeros, so that it has one text. 0: it is none. */
+static uint16_t parse_bytes(const char *text, size_t len)
+{
+	uint32_t n = 0;
+
+	if (len < 2 || len > 5 || text[0] != 'b' || text[1] == '0')
+		return 0;
+	for (size_t i = 1; i < len; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return 0;
+		n = 10 * n + (uint32_t)(text[i] - '0');
+	}
+	return n <= GANTRY_SIGNATURE_MAX_BYTES ? (uint16_t)n : 0;
+}
+
+/* A type that is no buffer's. */
+static bool parse_slot(const char *text, size_t len, struct gantry_sig_arg *arg)
+{
+	const struct word *word = word_of_text(slots, GANTRY_ARRAY_SIZE(slots), text, len);
+
+	if (!word)
+		word = word_of_text(types, GANTRY_ARRAY_SIZE(types), text, len);
+	arg->type = word ? word->value : GANTRY_ARG_BYTES;
+	arg->len_bytes = word ? word->bytes : parse_bytes(text, len);
+	return arg->len_bytes != 0;
+}
+
+static int unknown(const char *text, size_t len, uint32_t position, struct gantry_err *err)
+{
+	return gantry_err_set(err, -EINVAL, "argument %u: unknown type \"%.*s\"", position,
+			      (int)(len < 16 ? len : 16), text);
 }
 
 /* "MODE:TYPE*" or "TYPE", @len bytes; @position counts arguments from 1. */
@@ -91,24 +139,38 @@ static int parse_arg(const char *text, size_t len, uint32_t position,
 					      position);
 		len--;
 	}
+	if (!colon) {
+		if (!parse_slot(text, len, &arg))
+			return unknown(text, len, position, err);
+		*ret_arg = arg;
+		return 0;
+	}
 	word = word_of_text(types, GANTRY_ARRAY_SIZE(types), text, len);
 	if (!word)
-		return gantry_err_set(err, -EINVAL, "argument %u: unknown type \"%.*s\"", position,
-				      (int)(len < 16 ? len : 16), text);
+		return unknown(text, len, position, err);
+	arg.len_bytes = BUFFER_SLOT_BYTES;
 	arg.type = word->value;
 	*ret_arg = arg;
 	return 0;
 }
 
-/* Appends @arg at its natural alignment. Sixty-four slots of 8 bytes cannot overflow 16 bits. */
-static void place_arg(struct gantry_signature *sig, struct gantry_sig_arg arg)
+/* Appends @arg at its natural alignment. Sixty-four slots of 1 KiB and padding fill less than 16 bits. */
+static int place_arg(struct gantry_signature *sig, struct gantry_sig_arg arg,
+		     struct gantry_err *err)
 {
-	uint32_t bytes = arg.mode ? BUFFER_SLOT_BYTES : gantry_arg_type_bytes(arg.type);
+	uint32_t align = arg.type >= GANTRY_ARG_BYTES ? BUFFER_SLOT_BYTES : arg.len_bytes;
 
-	sig->args_bytes = (sig->args_bytes + bytes - 1) & ~(bytes - 1);
+	if (arg.type == GANTRY_ARG_RANGE && sig->nargs != 0)
+		return gantry_err_set(err, -EINVAL, "argument %u: range comes first",
+				      sig->nargs + 1);
+	sig->args_bytes = (sig->args_bytes + align - 1) & ~(align - 1);
+	if (sig->args_bytes + arg.len_bytes > UINT16_MAX)
+		return gantry_err_set(err, -EINVAL, "the arguments have more than %u bytes",
+				      UINT16_MAX);
 	arg.off_bytes = (uint16_t)sig->args_bytes;
-	sig->args_bytes += bytes;
+	sig->args_bytes += arg.len_bytes;
 	sig->args[sig->nargs++] = arg;
+	return 0;
 }
 
 int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
@@ -131,7 +193,9 @@ int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
 		r = parse_arg(text, len, sig.nargs + 1, &arg, err);
 		if (r < 0)
 			return r;
-		place_arg(&sig, arg);
+		r = place_arg(&sig, arg, err);
+		if (r < 0)
+			return r;
 		if (text[len] == '\0')
 			break;
 		text += len + 1;
@@ -146,6 +210,10 @@ static int format_arg(const struct gantry_sig_arg *arg, int first, char *buf, si
 	const struct word *type = word_of_value(types, GANTRY_ARRAY_SIZE(types), arg->type);
 	const struct word *mode = word_of_value(modes, GANTRY_ARRAY_SIZE(modes), arg->mode);
 
+	if (!arg->mode && arg->type == GANTRY_ARG_BYTES)
+		return gantry_str_format(buf, cap, "%sb%u", first ? "" : ",", arg->len_bytes);
+	if (!arg->mode && !type)
+		type = word_of_value(slots, GANTRY_ARRAY_SIZE(slots), arg->type);
 	if (!type || (arg->mode && !mode))
 		return -EINVAL;
 	return gantry_str_format(buf, cap, "%s%s%s%s%s", first ? "" : ",", mode ? mode->text : "",

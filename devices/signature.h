@@ -5,6 +5,11 @@
  * As text a comma separated list: mode:type* for buffers (mode r, w, rw, c), type for scalars;
  * "void" for a kernel without arguments. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64.
  *
+ * Kernels of guests' OpenCL images may have three more, which no manifest has: bN, N bytes that are passed as they are (a
+ * vector, a struct); local, local memory of as many bytes as its 8-byte slot says, or of a buffer's parameter no buffer,
+ * where it says 0; and range, no parameter of the kernel but
+ * 32 bytes that say more of the launch: three u64 offsets of global identifiers, a u64 with the number of dimensions.
+ *
  * Trust: parsed as hostile input (fuzzed): bounded, allocates nothing.
  * Threads: any; the functions keep no state.
  */
@@ -33,12 +38,24 @@ enum gantry_arg_type {
 	GANTRY_ARG_I64,
 	GANTRY_ARG_F32,
 	GANTRY_ARG_F64,
+	GANTRY_ARG_BYTES,
+	GANTRY_ARG_LOCAL,
+	GANTRY_ARG_RANGE,
+};
+
+#define GANTRY_SIGNATURE_MAX_BYTES 1024u /* N of bN */
+
+/* What a slot of type range holds. */
+struct gantry_launch_range {
+	uint64_t offset[3];
+	uint64_t ndims; /* 1 to 3 */
 };
 
 struct gantry_sig_arg {
 	uint8_t mode;	    /* enum gantry_access_mode; 0: a scalar */
 	uint8_t type;	    /* enum gantry_arg_type; of the elements for buffers */
 	uint16_t off_bytes; /* in the packed arguments; buffers take an 8-byte slot */
+	uint16_t len_bytes; /* of its slot */
 };
 
 struct gantry_signature {
@@ -47,8 +64,11 @@ struct gantry_signature {
 	struct gantry_sig_arg args[GANTRY_SIGNATURE_MAX_ARGS];
 };
 
-/* Size of a scalar or element; 0 for an unknown type. */
+/* Size of a scalar or element; 0 for an unknown type, and for bN, local and range. */
 uint32_t gantry_arg_type_bytes(unsigned type);
+
+/* Has it a type that only kernels of OpenCL images have? */
+bool gantry_signature_is_opencl(const struct gantry_signature *sig);
 
 /* The same modes and types in the same order. */
 bool gantry_signature_same(const struct gantry_signature *a, const struct gantry_signature *b);

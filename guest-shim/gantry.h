@@ -145,6 +145,15 @@ struct gantry_props {
 };
 int gantry_props_get(struct gantry_session *session, int kind, struct gantry_props *ret_props);
 
+/*
+ * What may be known of the session's devices of @kind, as text: lines "KEY VALUE" (docs/opencl.md lists the keys of OpenCL
+ * devices; others have none), then a line "kernel NAME SIGNATURE" for each installed kernel that they have. @text gets as
+ * much as fits, terminated. Returns 0 and in *ret_bytes how many bytes all of it has, with the NUL. NO_DEVICE;
+ * UNSUPPORTED: an older agent.
+ */
+int gantry_describe(struct gantry_session *session, int kind, char *text, uint64_t text_bytes,
+		    uint64_t *ret_bytes);
+
 struct gantry_stats {
 	uint64_t tasks_submitted; /* by this process */
 	uint64_t tasks_finished;
@@ -219,7 +228,10 @@ int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buff
  */
 int gantry_image_load(struct gantry_session *session, int kind, const void *image, uint64_t bytes,
 		      gantry_image *ret_image);
-/* The same; @log gets what the compiler had to say, on success too, cut to @log_bytes and terminated. */
+/*
+ * The same; @log gets what the compiler had to say, on success too, cut to @log_bytes and terminated. Of an OpenCL image that
+ * loads, first what kernels it has (docs/opencl.md).
+ */
 int gantry_image_load_log(struct gantry_session *session, int kind, const void *image,
 			  uint64_t bytes, char *log, uint64_t log_bytes, gantry_image *ret_image);
 /* An installed module by name. NOT_FOUND. */
@@ -234,7 +246,9 @@ int gantry_image_free(struct gantry_session *session, gantry_image image);
 int gantry_kernel_find(struct gantry_session *session, const char *name, const char *signature,
 		       gantry_kernel *ret_kernel);
 /*
- * The same, from one image. One that was loaded has names and sizes of parameters, not signatures, so @signature is
+ * The same, from one image. Kernels of OpenCL images may have parameters of type bN (N bytes as they are) and local (local
+ * memory; its 8-byte slot says how much), and before all of them range: 32 bytes that are no parameter, offsets of global
+ * identifiers and number of dimensions. One that was loaded has names and sizes of parameters, not signatures, so @signature is
  * needed: SIGNATURE names the first parameter that is not as long as it says. Names are the image's symbols: mangled,
  * unless the source says extern "C".
  */

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "guest-shim/control.h"
 #include "guest-shim/error.h"
+#include "guest-shim/ranges.h"
 
 int gantry_props_get(struct gantry_session *session, int kind, struct gantry_props *ret_props)
 {
@@ -44,6 +45,60 @@ int gantry_props_get(struct gantry_session *session, int kind, struct gantry_pro
 		.translated = ((props.flags | session->props) & GANTRY_PROP_TRANSLATED) != 0,
 	};
 	(void)gantry_str_copy(ret_props->name, sizeof(ret_props->name), props.name);
+	return 0;
+}
+
+/* Into @text; *ret_bytes without a NUL. */
+static int describe(struct gantry_session *s, int kind, char *text, uint64_t room,
+		    uint64_t *ret_bytes)
+{
+	uint64_t deadline_ns = gantry_session_deadline(s);
+	struct gantry_op_describe args = { .bytes = (uint32_t)room, .kind = (uint32_t)kind };
+	struct gantry_reply_text answer;
+	struct gantry_reply reply;
+	struct gantry_range *range;
+	struct gantry_desc desc;
+	int r = gantry_range_take(s, room, GANTRY_LINE, deadline_ns, &range);
+
+	if (r < 0)
+		return r;
+	args.heap_off = range->off;
+	gantry_desc_put_describe(&desc, &args);
+	r = gantry_control_call(s, &desc, NULL, 0, deadline_ns, &reply);
+	if (r == 0 && reply.len_bytes < sizeof(answer))
+		r = gantry_control_bad_reply(s, "a description cut short");
+	if (r == 0) {
+		memcpy(&answer, reply.data, sizeof(answer));
+		*ret_bytes = answer.bytes;
+		gantry_region_copy_out(text, gantry_range_ptr(s, range),
+				       GANTRY_MIN(answer.bytes, room));
+	}
+	gantry_range_put(s, range);
+	return r;
+}
+
+int gantry_describe(struct gantry_session *session, int kind, char *text, uint64_t text_bytes,
+		    uint64_t *ret_bytes)
+{
+	char none[GANTRY_LINE];
+	uint64_t bytes = 0;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	if (kind <= GANTRY_KIND_ANY || kind >= GANTRY_NKINDS || !ret_bytes || (text_bytes && !text))
+		return gantry_fail(GANTRY_E_ARG, "one kind of device, and somewhere to put it");
+	if (text_bytes > 1)
+		r = describe(session, kind, text,
+			     GANTRY_MIN(text_bytes - 1, (uint64_t)GANTRY_MAX_IMAGE_LOG), &bytes);
+	else
+		r = describe(session, kind, none, sizeof(none), &bytes);
+	if (r < 0)
+		return r;
+	if (text_bytes)
+		text[GANTRY_MIN(GANTRY_MIN(bytes, text_bytes - 1),
+				(uint64_t)GANTRY_MAX_IMAGE_LOG)] = '\0';
+	*ret_bytes = bytes + 1;
 	return 0;
 }
 

@@ -151,6 +151,10 @@ static_assert(sizeof(struct gantry_reply_props) <= 112, "gantry_reply_props fits
 #define GANTRY_PROP_TRANSLATED	2u /* the segment is mapped at another address than the worker's */
 #define GANTRY_PROP_KEYS	4u /* in WELCOME: the door takes KEY */
 
+struct gantry_reply_text {
+	uint64_t bytes; /* of all of it; what did not fit is not there */
+};
+
 struct gantry_reply_stats {
 	uint64_t tasks_finished;
 	uint64_t tasks_failed;

@@ -245,6 +245,9 @@ static int parse_kernel(struct parser *p)
 				      GANTRY_BITSTREAM_MAX_KERNELS);
 	(void)gantry_str_copy(kernel.name, sizeof(kernel.name), p->words[1]);
 	r = gantry_signature_parse(p->words[2], &kernel.sig, p->err);
+	if (r == 0 && gantry_signature_is_opencl(&kernel.sig))
+		r = gantry_err_set(p->err, -EINVAL,
+				   "bN, local and range are for kernels of sessions' images");
 	if (r < 0)
 		return gantry_err_wrap(p->err, r, "kernel %s", kernel.name);
 	r = parse_words(p, &kernel);

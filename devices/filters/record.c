@@ -75,6 +75,16 @@ static void record_image_unload(struct gantry_image *opaque)
 	image->dev->filter.next.backend->image_unload(image->next);
 }
 
+static void record_image_say(struct gantry_dev *dev, struct gantry_image *opaque, char *text,
+			     size_t cap)
+{
+	struct gantry_object *image = opaque ? gantry_object_of(opaque) : NULL;
+	struct gantry_device *next = &dev->filter.next;
+
+	fprintf(dev->file, "image_say image=%u\n", image ? image->id : 0);
+	next->backend->image_say(next->dev, image ? image->next : NULL, text, cap);
+}
+
 static int record_kernel_get(struct gantry_image *opaque, const char *symbol,
 			     const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			     struct gantry_err *err)
@@ -218,6 +228,15 @@ static void write_range(FILE *file, const char *name, const struct gantry_range 
 		range->len);
 }
 
+static void write_raw(FILE *file, const struct gantry_raw *raw)
+{
+	const unsigned char *bytes = raw->bytes;
+
+	fputs(" arg=", file);
+	for (uint32_t i = 0; i < raw->len; i++)
+		fprintf(file, "%02x", bytes[i]);
+}
+
 static void write_launch(FILE *file, const struct gantry_cmd_launch *launch)
 {
 	const struct gantry_signature *sig = gantry_object_of(launch->kernel)->sig;
@@ -230,6 +249,8 @@ static void write_launch(FILE *file, const struct gantry_cmd_launch *launch)
 
 		if (sig->args[i].mode)
 			write_range(file, "arg", &launch->args[i].range);
+		else if (bytes == 0)
+			write_raw(file, &launch->args[i].raw);
 		else /* the bits; what lies past the type is not part of the argument */
 			fprintf(file, " arg=0x%" PRIx64,
 				launch->args[i].value.u64 & (UINT64_MAX >> (64 - 8 * bytes)));
@@ -315,6 +336,7 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->image_load = record_image_load;
 		ops->image_unload = record_image_unload;
 		ops->kernel_get = record_kernel_get;
+		ops->image_say = ops->image_say ? record_image_say : NULL;
 	}
 	ops->mem_import = ops->mem_import ? record_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? record_mem_alloc : NULL;

@@ -57,6 +57,7 @@ struct gantry_image {
 	void *library; /* of an installed module; else NULL */
 	cl_program program;
 	bool of_guest;
+	char *log; /* of the compiler, of a guest's text; owned; NULL: there is none */
 	uint32_t nfunctions;
 	struct gantry_opencl_function
 		*functions;	       /* of the module's list, then those launched as they are */
@@ -140,6 +141,8 @@ struct gantry_dev {
 	uint32_t nfunction_words;
 
 	struct gantry_finished finished;
+	char *log; /* of the guest's text that image_load() took or refused last: GANTRY_OPENCL_LOG_BYTES */
+	char *about;   /* gantry_device_info.about */
 	uint32_t lost; /* nonzero: a command failed in a way that says nothing of what it hurt */
 };
 
@@ -151,6 +154,12 @@ void gantry_opencl_image_unload(struct gantry_image *image);
 int gantry_opencl_kernel_get(struct gantry_image *image, const char *symbol,
 			     const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			     struct gantry_err *err);
+/* Place of the first argument that is a parameter: type range is none. */
+static inline uint32_t gantry_opencl_first_param(const struct gantry_signature *sig)
+{
+	return sig->nargs && sig->args[0].type == GANTRY_ARG_RANGE && !sig->args[0].mode ? 1 : 0;
+}
+
 /* The stream's own cl_kernel of @image's function @index; NULL: no memory, or the driver refuses. */
 cl_kernel gantry_opencl_kernel_of(struct gantry_stream *stream, const struct gantry_image *image,
 				  uint32_t index);
@@ -158,6 +167,11 @@ cl_kernel gantry_opencl_kernel_of(struct gantry_stream *stream, const struct gan
 /* cache.c: binaries of installed modules, by what they were made of and for. */
 int gantry_opencl_binary_of(struct gantry_dev *dev, const char *text, size_t nbytes,
 			    void **ret_binary, size_t *ret_nbytes, struct gantry_err *err);
+
+/* about.c: what guests may know of a device, and of an image. docs/opencl.md has the format. */
+void gantry_opencl_about(struct gantry_dev *dev);
+void gantry_opencl_image_say(struct gantry_dev *dev, struct gantry_image *image, char *text,
+			     size_t cap);
 
 /* mem.c */
 int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,

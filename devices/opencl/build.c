@@ -19,9 +19,10 @@
 #include "devices/opencl/builder.h"
 #include "devices/opencl/container.h"
 
-#define OPTIONS	    "-cl-kernel-arg-info"
-#define LOG_BYTES   (64u << 10)
-#define MAX_KERNELS 4096u
+#define OPTIONS	      "-cl-kernel-arg-info"
+#define LOG_BYTES     (64u << 10)
+#define OPTIONS_BYTES (16u << 10)
+#define MAX_KERNELS   4096u
 
 #define GUEST_CPU_S	 20u
 #define GUEST_MEM_BYTES	 (4ull << 30)
@@ -153,6 +154,7 @@ struct job {
 	struct gantry_opencl_target target;
 	cl_context context;
 	cl_program program;
+	char *log; /* LOG_BYTES, terminated; NULL until something was built, or without memory */
 };
 
 static int begin(struct job *job, const struct gantry_opencl_builder_request *req,
@@ -173,31 +175,42 @@ static int begin(struct job *job, const struct gantry_opencl_builder_request *re
 	return gantry_opencl_err(result, "clCreateContext", err);
 }
 
+static void fetch_log(struct job *job)
+{
+	job->log = calloc(1, LOG_BYTES);
+	if (job->log &&
+	    job->cl->GetProgramBuildInfo(job->program, job->target.device, CL_PROGRAM_BUILD_LOG,
+					 LOG_BYTES - 1, job->log, NULL) != CL_SUCCESS)
+		job->log[0] = '\0'; /* there is none, or it does not fit */
+}
+
 /* The first line of a compiler's log that complains. */
 static void complaint(const struct job *job, struct gantry_err *err)
 {
-	char *log = calloc(1, LOG_BYTES);
-	char *at;
+	char line[256];
+	const char *at = job->log ? strstr(job->log, "error") : NULL;
+	size_t len;
 
-	if (!log ||
-	    job->cl->GetProgramBuildInfo(job->program, job->target.device, CL_PROGRAM_BUILD_LOG,
-					 LOG_BYTES - 1, log, NULL) != CL_SUCCESS)
+	if (!job->log)
 		return;
-	at = strstr(log, "error");
-	while (at && at > log && at[-1] != '\n')
+	while (at && at > job->log && at[-1] != '\n')
 		at--;
-	at = at ? at : log;
-	at[strcspn(at, "\r\n")] = '\0';
-	gantry_str_make_printable(at);
-	if (*at)
-		(void)gantry_err_set(err, -ENOEXEC, "it does not compile: %s", at);
+	at = at ? at : job->log;
+	len = strcspn(at, "\r\n");
+	len = len < sizeof(line) ? len : sizeof(line) - 1;
+	memcpy(line, at, len);
+	line[len] = '\0';
+	gantry_str_make_printable(line);
+	if (line[0])
+		(void)gantry_err_set(err, -ENOEXEC, "it does not compile: %s", line);
 }
 
-static int build(const struct job *job, struct gantry_err *err)
+static int build(struct job *job, const char *options, struct gantry_err *err)
 {
-	cl_int result = job->cl->BuildProgram(job->program, 1, &job->target.device, OPTIONS, NULL,
+	cl_int result = job->cl->BuildProgram(job->program, 1, &job->target.device, options, NULL,
 					      NULL);
 
+	fetch_log(job);
 	if (result == CL_SUCCESS)
 		return 0;
 	(void)gantry_err_set(err, -ENOEXEC, "it does not compile: %s", gantry_opencl_error(result));
@@ -205,15 +218,74 @@ static int build(const struct job *job, struct gantry_err *err)
 	return gantry_opencl_errno(result) == -EOPNOTSUPP ? -EOPNOTSUPP : -ENOEXEC;
 }
 
+/* ---- options ---- */
+
+/* Whether a word may stand among the options; *is_name: the word before was a -D or -U without its name. */
+static bool word_is_allowed(const char *word, size_t len, bool *is_name)
+{
+	bool was_name = *is_name;
+
+	*is_name = false;
+	if (was_name)
+		return true;
+	if (len >= 2 && word[0] == '-' && (word[1] == 'D' || word[1] == 'U')) {
+		*is_name = len == 2;
+		return true;
+	}
+	return (len > 4 && strncmp(word, "-cl-", 4) == 0) ||
+	       (len == 2 && strncmp(word, "-w", 2) == 0) ||
+	       (len == 7 && strncmp(word, "-Werror", 7) == 0);
+}
+
+/* Options that name files or plug-ins of the compiler are not for guests, whatever the process may still open. */
+static int check_options(const char *options, struct gantry_err *err)
+{
+	bool is_name = false;
+
+	for (const char *at = options + strspn(options, " \t"); *at; at += strspn(at, " \t")) {
+		size_t len = strcspn(at, " \t");
+
+		if (!word_is_allowed(at, len, &is_name))
+			return gantry_err_set(err, -ENOEXEC, "option %.*s is not taken",
+					      (int)(len < 64 ? len : 64), at);
+		at += len;
+	}
+	return is_name ? gantry_err_set(err, -ENOEXEC, "-D or -U without a name") : 0;
+}
+
+/* What @text asks for in its first line, behind what is asked always. */
+static int read_options(const char *text, size_t len, char ret_options[OPTIONS_BYTES],
+			struct gantry_err *err)
+{
+	size_t mark = strlen(GANTRY_OPENCL_OPTIONS);
+	const char *end;
+
+	(void)gantry_str_copy(ret_options, OPTIONS_BYTES, OPTIONS);
+	if (len < mark || memcmp(text, GANTRY_OPENCL_OPTIONS, mark) != 0)
+		return 0;
+	text += mark;
+	end = memchr(text, '\n', len - mark);
+	len = end ? (size_t)(end - text) : len - mark;
+	if (gantry_str_format(ret_options, OPTIONS_BYTES, OPTIONS " %.*s", (int)len, text) < 0)
+		return gantry_err_set(err, -ENOEXEC, "the options have more than %u bytes",
+				      OPTIONS_BYTES);
+	return check_options(ret_options, err);
+}
+
 static int put_binary(const struct job *job, const char *keep, int out, uint64_t *ret_nbytes,
 		      struct gantry_err *err)
 {
 	enum gantry_opencl_sort sort;
 	unsigned char *binary;
+	cl_uint nkernels = 0;
 	size_t n = 0;
-	cl_int result = job->cl->GetProgramInfo(job->program, CL_PROGRAM_BINARY_SIZES, sizeof(n),
-						&n, NULL);
+	cl_int result;
 
+	if (job->cl->CreateKernelsInProgram(job->program, 0, NULL, &nkernels) == CL_SUCCESS &&
+	    nkernels == 0)
+		return gantry_err_set(err, -ENOEXEC, "the text holds no kernel");
+	result = job->cl->GetProgramInfo(job->program, CL_PROGRAM_BINARY_SIZES, sizeof(n), &n,
+					 NULL);
 	if (result != CL_SUCCESS || n == 0)
 		return gantry_err_set(err, -ENOEXEC, "the compiler gives no binary: %s",
 				      gantry_opencl_error(result));
@@ -243,13 +315,16 @@ static int compile(struct job *job, const struct gantry_opencl_builder_request *
 {
 	const char *text = bytes;
 	size_t len = strnlen(text, req->nbytes);
+	char options[OPTIONS_BYTES];
 	cl_int result = CL_SUCCESS;
-	int r;
+	int r = read_options(text, len, options, err);
 
+	if (r < 0)
+		return r;
 	job->program = job->cl->CreateProgramWithSource(job->context, 1, &text, &len, &result);
 	r = gantry_opencl_err(result, "clCreateProgramWithSource", err);
 	if (r == 0)
-		r = build(job, err);
+		r = build(job, options, err);
 	return r < 0 ? r : put_binary(job, req->keep, out, ret_nbytes, err);
 }
 
@@ -268,7 +343,7 @@ static int try(struct job *job, const void *bytes, size_t nbytes, struct gantry_
 	if (result == CL_SUCCESS)
 		result = status;
 	r = result == CL_SUCCESS
-		    ? build(job, err)
+		    ? build(job, OPTIONS, err)
 		    : gantry_err_set(err, -ENOEXEC, "the device refuses the binary: %s",
 				     gantry_opencl_error(result));
 	if (r == 0 && (job->cl->CreateKernelsInProgram(job->program, MAX_KERNELS, kernels, &n) !=
@@ -302,7 +377,9 @@ void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in
 		r = compile(&job, req, bytes, out, &nbytes, &err);
 	else if (r == 0)
 		r = try(&job, bytes, req->nbytes, &err);
-	answer->nbytes = nbytes;
+	answer->nbytes = r < 0 ? 0 : nbytes;
+	if (job.log && pwrite(out, job.log, strlen(job.log), (off_t)answer->nbytes) > 0)
+		answer->log_bytes = strlen(job.log);
 	(void)gantry_str_copy(answer->text, sizeof(answer->text), err.text);
 	answer->r = r;
 }

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
@@ -90,6 +91,8 @@ static int start_locked(struct gantry_err *err)
 	/* PoCL reads these when the first platform is asked for; other drivers know nothing of them. */
 	(void)setenv("POCL_CACHE_DIR", process.folder, 1);
 	(void)setenv("POCL_KERNEL_CACHE", "1", 1);
+	(void)setenv("GANTRY_OPENCL", "off",
+		     1); /* our own driver for guests: no device of a host's */
 	process.sock = pair[0];
 	process.owner = getpid();
 	return 0;
@@ -156,8 +159,18 @@ static int exchange_locked(const struct gantry_opencl_builder_request *req, cons
 	return n == sizeof(*answer) && answer->magic == GANTRY_OPENCL_BUILDER_MAGIC ? 0 : -EPIPE;
 }
 
+/* What the compiler said; whoever has broken into it may have written it. */
+static void take_log(int out, const struct gantry_opencl_builder_answer *answer, char *log)
+{
+	uint64_t len = gantry_min_u64(answer->log_bytes, GANTRY_OPENCL_LOG_BYTES - 1);
+	ssize_t n = answer->nbytes <= MAX_BINARY_BYTES ? pread(out, log, len, (off_t)answer->nbytes)
+						       : 0;
+
+	log[n > 0 ? n : 0] = '\0';
+}
+
 static int work_on(const struct gantry_opencl_work *work, enum gantry_opencl_builder_op op,
-		   const void *bytes, size_t nbytes, int *ret_out, uint64_t *ret_nbytes,
+		   const void *bytes, size_t nbytes, int *ret_out, uint64_t *ret_nbytes, char *log,
 		   struct gantry_err *err)
 {
 	struct gantry_opencl_builder_request req;
@@ -177,6 +190,8 @@ static int work_on(const struct gantry_opencl_work *work, enum gantry_opencl_bui
 	(void)pthread_mutex_unlock(&process.lock);
 	if (r < 0)
 		return gantry_err_set_errno(err, -EIO, "OpenCL's builder is gone");
+	if (log)
+		take_log(out, &answer, log);
 	if (answer.r < 0)
 		return gantry_err_set(err, answer.r, "%s", answer.text);
 	*ret_nbytes = answer.nbytes;
@@ -185,13 +200,17 @@ static int work_on(const struct gantry_opencl_work *work, enum gantry_opencl_bui
 }
 
 int gantry_opencl_builder_compile(const struct gantry_opencl_work *work, const void *text,
-				  size_t nbytes, void **ret_binary, size_t *ret_nbytes,
+				  size_t nbytes, void **ret_binary, size_t *ret_nbytes, char *log,
 				  struct gantry_err *err)
 {
 	_cleanup_close_ int out = -EBADF;
 	uint64_t n = 0;
 	void *binary;
-	int r = work_on(work, GANTRY_OPENCL_COMPILE, text, nbytes, &out, &n, err);
+	int r;
+
+	if (log)
+		log[0] = '\0';
+	r = work_on(work, GANTRY_OPENCL_COMPILE, text, nbytes, &out, &n, log, err);
 
 	if (r < 0)
 		return r;
@@ -216,5 +235,5 @@ int gantry_opencl_builder_try(const struct gantry_opencl_work *work, const void 
 	_cleanup_close_ int out = -EBADF;
 	uint64_t n = 0;
 
-	return work_on(work, GANTRY_OPENCL_TRY, binary, nbytes, &out, &n, err);
+	return work_on(work, GANTRY_OPENCL_TRY, binary, nbytes, &out, &n, NULL, err);
 }

@@ -35,10 +35,14 @@ struct gantry_opencl_work {
 
 /*
  * Text to a binary of that device; *ret_binary comes from malloc(). -ENOEXEC: it does not compile, with the compiler's
- * first complaint. -ETIMEDOUT: it took too long.
+ * first complaint. -ETIMEDOUT: it took too long. A text whose first line begins with GANTRY_OPENCL_OPTIONS is compiled with
+ * the options that follow there: -D NAME[=VALUE], -U NAME, -cl-..., -w, -Werror. @log (NULL: no) gets what the compiler had to
+ * say, in either case, cut to GANTRY_OPENCL_LOG_BYTES and terminated.
  */
+#define GANTRY_OPENCL_OPTIONS	"//gantry-options:"
+#define GANTRY_OPENCL_LOG_BYTES (32u << 10)
 int gantry_opencl_builder_compile(const struct gantry_opencl_work *work, const void *text,
-				  size_t nbytes, void **ret_binary, size_t *ret_nbytes,
+				  size_t nbytes, void **ret_binary, size_t *ret_nbytes, char *log,
 				  struct gantry_err *err);
 /* Loads a binary once, to see whether that works; after it, this process loads it without writing a file. */
 int gantry_opencl_builder_try(const struct gantry_opencl_work *work, const void *binary,
@@ -70,6 +74,7 @@ struct gantry_opencl_builder_answer {
 	uint32_t magic;
 	int32_t r; /* 0 or -errno */
 	uint64_t nbytes;
+	uint64_t log_bytes; /* behind what was compiled */
 	char text[GANTRY_ERR_TEXT_MAX];
 };
 

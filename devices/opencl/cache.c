@@ -74,7 +74,7 @@ int gantry_opencl_binary_of(struct gantry_dev *dev, const char *text, size_t nby
 		found = false;
 	}
 	if (!found) {
-		r = gantry_opencl_builder_compile(&work, text, nbytes, &binary, &n, err);
+		r = gantry_opencl_builder_compile(&work, text, nbytes, &binary, &n, NULL, err);
 		if (r == 0)
 			r = gantry_opencl_builder_try(&work, binary, n, err);
 		if (r < 0)

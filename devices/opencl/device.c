@@ -194,6 +194,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 		.mem_align = 64,
 		.numa_node = -1,
 		.bytes_per_s = GUESSED_BYTES_PER_S,
+		.about = dev->about,
 	};
 	gantry_opencl_text(dev->cl, dev->target.device, CL_DEVICE_NAME, info->name,
 			   sizeof(info->name));
@@ -226,6 +227,10 @@ static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *
 	dev->max_local = (uint32_t)gantry_opencl_number(dev->cl, dev->target.device,
 							CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
 	dev->mem_bytes = conf->mem_bytes ? conf->mem_bytes : host_share();
+	gantry_opencl_about(dev);
+	dev->log = calloc(1, GANTRY_OPENCL_LOG_BYTES);
+	if (!dev->about || !dev->log)
+		return gantry_err_set(err, -ENOMEM, "no memory for an opencl device");
 	return 0;
 }
 
@@ -266,6 +271,8 @@ static void opencl_close(struct gantry_dev *dev)
 		(void)dev->cl->ReleaseContext(dev->context);
 	free(dev->function_ids);
 	free(dev->strings);
+	free(dev->about);
+	free(dev->log);
 	free(dev);
 }
 
@@ -332,6 +339,7 @@ const struct gantry_backend gantry_backend_opencl = {
 	.image_load = gantry_opencl_image_load,
 	.image_unload = gantry_opencl_image_unload,
 	.kernel_get = gantry_opencl_kernel_get,
+	.image_say = gantry_opencl_image_say,
 	.mem_import = gantry_opencl_mem_import,
 	.mem_host = gantry_opencl_mem_host,
 	.mem_free = gantry_opencl_mem_free,

@@ -2,6 +2,7 @@
 /* Launches as they are, copies and fills, handed to OpenCL. */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "devices/opencl/backend.h"
@@ -33,62 +34,112 @@ static size_t bytes_of(uint8_t type)
 	}
 }
 
+static int set_buffer(struct gantry_stream *stream, cl_kernel kernel, uint32_t i,
+		      const struct gantry_range *range, uint32_t mode)
+{
+	struct gantry_opencl_place *place;
+	cl_mem none = NULL;
+	int r;
+
+	if (!range->mem || range->len == 0)
+		return set_arg(stream, kernel, i, sizeof(none), &none);
+	r = gantry_opencl_place_take(stream, range, mode, &place);
+	return r < 0 ? r : set_arg(stream, kernel, i, sizeof(place->mem), &place->mem);
+}
+
+/* Local memory: its slot says how much; 0: the parameter is a buffer's, and there is none. Either is refused for the other. */
+static int set_local(struct gantry_stream *stream, cl_kernel kernel, uint32_t i,
+		     const struct gantry_raw *raw)
+{
+	cl_mem none = NULL;
+	uint64_t bytes;
+
+	memcpy(&bytes, raw->bytes, sizeof(bytes));
+	return bytes ? set_arg(stream, kernel, i, bytes, NULL)
+		     : set_arg(stream, kernel, i, sizeof(none), &none);
+}
+
 static int set_args(struct gantry_stream *stream, cl_kernel kernel,
 		    const struct gantry_cmd_launch *launch)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
-	struct gantry_opencl_place *place;
+	uint32_t first = gantry_opencl_first_param(sig);
 	int r = 0;
 
-	for (uint32_t i = 0; i < launch->nargs && r == 0; i++) {
-		const struct gantry_range *range = &launch->args[i].range;
-		cl_mem none = NULL;
+	for (uint32_t i = first; i < launch->nargs && r == 0; i++) {
+		const struct gantry_sig_arg *arg = &sig->args[i];
+		uint32_t to = i - first;
 
-		if (!sig->args[i].mode) {
-			r = set_arg(stream, kernel, i, bytes_of(sig->args[i].type),
+		if (arg->mode)
+			r = set_buffer(stream, kernel, to, &launch->args[i].range, arg->mode);
+		else if (arg->type == GANTRY_ARG_BYTES)
+			r = set_arg(stream, kernel, to, launch->args[i].raw.len,
+				    launch->args[i].raw.bytes);
+		else if (arg->type == GANTRY_ARG_LOCAL)
+			r = set_local(stream, kernel, to, &launch->args[i].raw);
+		else
+			r = set_arg(stream, kernel, to, bytes_of(arg->type),
 				    &launch->args[i].value);
-			continue;
-		}
-		if (!range->mem || range->len == 0) {
-			r = set_arg(stream, kernel, i, sizeof(none), &none);
-			continue;
-		}
-		r = gantry_opencl_place_take(stream, range, sig->args[i].mode, &place);
-		if (r == 0)
-			r = set_arg(stream, kernel, i, sizeof(place->mem), &place->mem);
 	}
 	return r;
 }
 
-static int shape_of(const struct gantry_cmd_launch *launch, size_t *ret_global, size_t *ret_local)
+struct shape {
+	cl_uint ndims;
+	size_t offset[3];
+	size_t global[3];
+	size_t local[3];
+};
+
+/* Three dimensions without offsets, unless the signature has a range. */
+static int take_range(const struct gantry_cmd_launch *launch, struct shape *shape)
+{
+	struct gantry_launch_range range;
+
+	*shape = (struct shape){ .ndims = 3 };
+	if (gantry_opencl_first_param(launch->kernel->sig) == 0)
+		return 0;
+	memcpy(&range, launch->args[0].raw.bytes, sizeof(range));
+	if (range.ndims < 1 || range.ndims > 3)
+		return -EINVAL;
+	shape->ndims = (cl_uint)range.ndims;
+	for (unsigned int i = 0; i < 3; i++)
+		shape->offset[i] = range.offset[i];
+	return 0;
+}
+
+static int shape_of(const struct gantry_cmd_launch *launch, struct shape *shape)
 {
 	uint64_t nlocal = 1;
 
-	if (launch->shared_bytes != 0)
+	if (launch->shared_bytes != 0 || take_range(launch, shape) < 0)
 		return -EINVAL; /* OpenCL's local memory is an argument, or the kernel's own */
 	for (unsigned int i = 0; i < 3; i++) {
-		uint64_t global;
+		uint64_t global, end;
 
 		if (launch->grid[i] == 0 || launch->block[i] == 0 ||
 		    gantry_mul_u64(launch->grid[i], launch->block[i], &global) < 0 ||
+		    gantry_add_u64(shape->offset[i], global, &end) < 0 ||
 		    gantry_mul_u64(nlocal, launch->block[i], &nlocal) < 0)
 			return -EINVAL;
-		ret_global[i] = global;
-		ret_local[i] = launch->block[i];
+		if (i >= shape->ndims && (global != 1 || shape->offset[i] != 0))
+			return -EINVAL;
+		shape->global[i] = global;
+		shape->local[i] = launch->block[i];
 	}
 	return nlocal <= launch->kernel->max_local ? 0 : -EINVAL;
 }
 
 int gantry_opencl_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
-	size_t global[3], local[3];
+	struct shape shape;
 	cl_kernel kernel;
 	int r;
 
 	assert(launch->nargs == launch->kernel->sig->nargs);
 	if (launch->kernel->body)
 		return gantry_opencl_body_run(stream, launch);
-	r = shape_of(launch, global, local);
+	r = shape_of(launch, &shape);
 	if (r < 0)
 		return r;
 	kernel = gantry_opencl_kernel_of(stream, launch->kernel->image, launch->kernel->function);
@@ -98,8 +149,9 @@ int gantry_opencl_launch(struct gantry_stream *stream, const struct gantry_cmd_l
 	if (r < 0)
 		return r;
 	return gantry_opencl_outcome(stream, stream->dev->cl->EnqueueNDRangeKernel(
-						     stream->queue, kernel, 3, NULL, global, local,
-						     0, NULL, gantry_opencl_event_slot(stream)));
+						     stream->queue, kernel, shape.ndims,
+						     shape.offset, shape.global, shape.local, 0,
+						     NULL, gantry_opencl_event_slot(stream)));
 }
 
 /* ---- moving bytes ---- */

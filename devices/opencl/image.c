@@ -188,8 +188,10 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 
 	work.of_guest = true;
 	image->of_guest = true;
+	image->dev->log[0] = '\0';
 	if (r == 0 && sort == GANTRY_OPENCL_SOURCE) {
-		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, err);
+		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, image->dev->log,
+						  err);
 		/* The process that made it had seen a guest's text. */
 		if (r == 0)
 			r = gantry_opencl_container_check(made, n, NULL, err);
@@ -206,6 +208,8 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 		r = gantry_opencl_builder_try(&work, made, n, err);
 	if (r == 0)
 		r = load_binary(image, made, n, err);
+	if (r == 0 && image->dev->log[0])
+		image->log = strdup(image->dev->log); /* without memory there is none */
 	/* What goes wrong with bytes of a stranger is their fault, unless room or the device is missing. */
 	if (r < 0 && r != -ENOMEM && r != -EIO && r != -ENODEV && r != -EOPNOTSUPP)
 		r = gantry_err_wrap(err, -ENOEXEC, "image");
@@ -247,6 +251,7 @@ void gantry_opencl_image_unload(struct gantry_image *image)
 		free((void *)(uintptr_t)image->functions[i].name);
 	}
 	free(image->functions);
+	free(image->log);
 	if (image->program)
 		(void)image->dev->cl->ReleaseProgram(image->program);
 	if (image->library)
@@ -272,12 +277,19 @@ static bool param_fits(const struct gantry_opencl_driver *cl, cl_kernel kernel, 
 	cl_kernel_arg_address_qualifier where = 0;
 	char type[64] = "";
 
+	if (arg->type == GANTRY_ARG_RANGE)
+		return false;
 	if (cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof(where), &where,
 				 NULL) != CL_SUCCESS)
 		return true;
 	if (arg->mode)
 		return where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
 		       where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+	/* Of a buffer's parameter it means that there is none. */
+	if (arg->type == GANTRY_ARG_LOCAL)
+		return where != CL_KERNEL_ARG_ADDRESS_PRIVATE;
+	if (arg->type == GANTRY_ARG_BYTES)
+		return where == CL_KERNEL_ARG_ADDRESS_PRIVATE;
 	if (where != CL_KERNEL_ARG_ADDRESS_PRIVATE ||
 	    cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof(type) - 1, type,
 				 NULL) != CL_SUCCESS)
@@ -289,21 +301,22 @@ static bool param_fits(const struct gantry_opencl_driver *cl, cl_kernel kernel, 
 static int check_params(const struct gantry_opencl_driver *cl, cl_kernel kernel, const char *symbol,
 			const struct gantry_signature *sig, struct gantry_err *err)
 {
+	uint32_t first = gantry_opencl_first_param(sig);
 	cl_uint n = 0;
 	cl_int result = cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL);
 
 	if (result != CL_SUCCESS)
 		return gantry_opencl_err(result, "CL_KERNEL_NUM_ARGS", err);
-	for (cl_uint i = 0; i < n && i < sig->nargs; i++)
-		if (!param_fits(cl, kernel, i, &sig->args[i]))
+	for (cl_uint i = 0; i < n && first + i < sig->nargs; i++)
+		if (!param_fits(cl, kernel, i, &sig->args[first + i]))
 			return gantry_err_set(
 				err, -EINVAL,
 				"kernel %.100s: parameter %u is not what the signature says",
 				symbol, i + 1);
-	if (n != sig->nargs)
+	if (first + n != sig->nargs)
 		return gantry_err_set(err, -EINVAL,
 				      "kernel %.100s has %u parameters, the signature %u", symbol,
-				      n, sig->nargs);
+				      n, sig->nargs - first);
 	return 0;
 }
 

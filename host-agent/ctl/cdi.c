@@ -49,6 +49,15 @@ static json_object *mount_json(const char *from, const char *to, const char *con
 static const char *const door_options[] = { "ro", "nosuid", "nodev", "noexec", "bind", NULL };
 static const char *const library_options[] = { "ro", "nosuid", "nodev", "bind", NULL };
 
+/* Where containers see the OpenCL driver: loaders know it by its name, and find it where libgantry is found. */
+static int opencl_at(const struct gantry_cdi *cdi, char *path, size_t cap)
+{
+	char dir[PATH_MAX];
+	int r = dir_name(cdi->library_at, dir, sizeof(dir));
+
+	return r < 0 ? r : gantry_str_format(path, cap, "%s/" GANTRY_CDI_OPENCL, dir);
+}
+
 static json_object *mounts_json(const struct gantry_cdi *cdi)
 {
 	json_object *mounts = json_object_new_array();
@@ -59,6 +68,12 @@ static json_object *mounts_json(const struct gantry_cdi *cdi)
 	if (cdi->library)
 		json_object_array_add(mounts,
 				      mount_json(cdi->library, cdi->library_at, library_options));
+	if (cdi->opencl) {
+		(void)opencl_at(cdi, dir, sizeof(dir)); /* as long as the library's place, nearly */
+		json_object_array_add(mounts, mount_json(cdi->opencl, dir, library_options));
+		json_object_array_add(mounts,
+				      mount_json(cdi->opencl_icd, GANTRY_CDI_ICD_AT, door_options));
+	}
 	return mounts;
 }
 
@@ -160,12 +175,16 @@ int gantry_cdi_flags(const struct gantry_cdi *cdi, const char *engine, FILE *out
 		return gantry_err_set(err, -ENOTSUP,
 				      "no flags for %s, only for podman, docker and runc", engine);
 	if (check_flag_path(cdi->door, err) < 0 || check_flag_path(cdi->library, err) < 0 ||
-	    check_flag_path(cdi->library_at, err) < 0)
+	    check_flag_path(cdi->library_at, err) < 0 || check_flag_path(cdi->opencl, err) < 0 ||
+	    check_flag_path(cdi->opencl_icd, err) < 0)
 		return -EINVAL;
 	(void)dir_name(cdi->door, dir, sizeof(dir)); /* checked before */
 	fprintf(out, "-v %s:" GANTRY_CDI_DOOR_DIR ":ro", dir);
 	if (cdi->library)
 		fprintf(out, " -v %s:%s:ro", cdi->library, cdi->library_at);
+	if (cdi->opencl && opencl_at(cdi, dir, sizeof(dir)) == 0)
+		fprintf(out, " -v %s:%s:ro -v %s:" GANTRY_CDI_ICD_AT ":ro", cdi->opencl, dir,
+			cdi->opencl_icd);
 	fprintf(out, " -e GANTRY_DOOR=unix:" GANTRY_CDI_DOOR_DIR "/%s\n", base_name(cdi->door));
 	return 0;
 }
@@ -178,6 +197,8 @@ struct request {
 	const char *engine; /* of --print-flags */
 	char library[PATH_MAX];
 	bool have_library;
+	char opencl[PATH_MAX], opencl_icd[PATH_MAX];
+	bool have_opencl;
 	const char *library_at;
 	json_object *written; /* paths, for --json */
 };
@@ -201,6 +222,8 @@ static int choose_library(struct gantry_ctl *ctl, struct request *req)
 			"--library none for containers that bring their own");
 	}
 	req->have_library = true;
+	/* Only beside the installed library: who names another one has reasons. */
+	req->have_opencl = !named && gantry_find_opencl(req->opencl, req->opencl_icd) == 0;
 	return 0;
 }
 
@@ -245,6 +268,8 @@ static int generate_one(struct gantry_ctl *ctl, struct request *req, const char 
 		.door = door,
 		.library = req->have_library ? req->library : NULL,
 		.library_at = req->library_at,
+		.opencl = req->have_opencl ? req->opencl : NULL,
+		.opencl_icd = req->have_opencl ? req->opencl_icd : NULL,
 	};
 	struct gantry_err err = GANTRY_ERR_NONE;
 	char dir[PATH_MAX];

@@ -19,12 +19,17 @@
 #define GANTRY_CDI_DIR	      "/var/run/cdi"
 #define GANTRY_CDI_DOOR_DIR   "/run/gantry"
 #define GANTRY_CDI_LIBRARY_AT "/usr/lib/libgantry.so.0"
+#define GANTRY_CDI_OPENCL     "libgantry-opencl.so.1"
+#define GANTRY_CDI_ICD_AT     "/etc/OpenCL/vendors/gantry.icd"
 
 struct gantry_cdi {
 	const char *tenant;
 	const char *door;	/* the socket's path on the host */
 	const char *library;	/* on the host; NULL: none is mounted */
 	const char *library_at; /* in containers */
+	const char *
+		opencl; /* the driver for OpenCL programs, beside it in containers; NULL: none is mounted */
+	const char *opencl_icd; /* what tells loaders of it */
 };
 
 /* The CDI file's contents. The caller puts it. */

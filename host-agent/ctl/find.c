@@ -14,6 +14,16 @@ static const char *const program_places[] = {
 	".",	   "../sbin",	"../libexec/gantry", "../agent", "../monitor",
 	"../main", "../worker", "../../demo",	     "../vm",
 };
+static const char *const opencl_places[] = {
+	"../../guest-shim/opencl",
+	"../lib",
+	"../lib/x86_64-linux-gnu",
+};
+static const char *const icd_places[] = {
+	"../../guest-shim/opencl",
+	"../../etc/OpenCL/vendors",
+	"../etc/OpenCL/vendors",
+};
 static const char *const library_places[] = {
 	"../../guest-shim",
 	"../lib",
@@ -75,6 +85,18 @@ int gantry_find_library(char ret_path[PATH_MAX])
 	const char *name = "libgantry.so.0";
 
 	if (find_in(name, library_places, GANTRY_ARRAY_SIZE(library_places), R_OK, ret_path) == 0)
+		return 0;
+	return find_at(GANTRY_LIBDIR, name, R_OK, ret_path);
+}
+
+int gantry_find_opencl(char ret_path[PATH_MAX], char ret_icd[PATH_MAX])
+{
+	const char *name = "libgantry-opencl.so.1", *icd = "gantry.icd";
+
+	if (find_in(icd, icd_places, GANTRY_ARRAY_SIZE(icd_places), R_OK, ret_icd) < 0 &&
+	    find_at("/etc/OpenCL/vendors", icd, R_OK, ret_icd) < 0)
+		return -ENOENT;
+	if (find_in(name, opencl_places, GANTRY_ARRAY_SIZE(opencl_places), R_OK, ret_path) == 0)
 		return 0;
 	return find_at(GANTRY_LIBDIR, name, R_OK, ret_path);
 }

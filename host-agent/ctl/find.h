@@ -14,4 +14,7 @@ int gantry_find_program(const char *name, char ret_path[PATH_MAX]);
 /* libgantry.so.0. 0 or -ENOENT. */
 int gantry_find_library(char ret_path[PATH_MAX]);
 
+/* libgantry-opencl.so.1, and the file that tells ICD loaders of it. 0, or -ENOENT where one of them is missing. */
+int gantry_find_opencl(char ret_path[PATH_MAX], char ret_icd[PATH_MAX]);
+
 #endif

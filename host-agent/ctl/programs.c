@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "host-agent/ctl/cdi.h"
 #include "host-agent/ctl/context.h"
 #include "host-agent/ctl/find.h"
 #include "host-agent/ctl/verbs.h"
@@ -84,6 +85,20 @@ static int check_door(struct gantry_ctl *ctl, const char *tenant, const char *do
 	}
 }
 
+/*
+ * Where the OpenCL driver is installed, loaders know of it. Elsewhere they are told, unless somebody has told them something:
+ * they then find it alone.
+ */
+static int tell_opencl(void)
+{
+	char library[PATH_MAX], icd[PATH_MAX];
+
+	if (access(GANTRY_CDI_ICD_AT, R_OK) == 0 || getenv("OCL_ICD_VENDORS") ||
+	    gantry_find_opencl(library, icd) < 0)
+		return 0;
+	return setenv("OCL_ICD_VENDORS", library, 1);
+}
+
 int gantry_ctl_run(struct gantry_ctl *ctl)
 {
 	char door[PATH_MAX], where[PATH_MAX + sizeof("unix:")];
@@ -105,7 +120,7 @@ int gantry_ctl_run(struct gantry_ctl *ctl)
 	if (r)
 		return r;
 	(void)gantry_str_format(where, sizeof(where), "unix:%s", door); /* fits */
-	if (setenv("GANTRY_DOOR", where, 1) < 0)
+	if (setenv("GANTRY_DOOR", where, 1) < 0 || tell_opencl() < 0)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "no memory");
 	gantry_ctl_fini(ctl);
 	execvp(command[0], command);

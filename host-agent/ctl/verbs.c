@@ -284,7 +284,7 @@ const struct gantry_verb gantry_verbs[] = {
 	  events_options, 0, 0, 0, gantry_ctl_events },
 
 	{ "run", NULL, "TENANT -- COMMAND [ARG...]", 2, -1, "run a program with a tenant's door",
-	  "Sets GANTRY_DOOR, after checking that the door is there and admits you. The exit status is the "
+	  "Sets GANTRY_DOOR (and OCL_ICD_VENDORS, where our OpenCL driver is not installed), after checking that the door is there and admits you. The exit status is the "
 	  "program's.",
 	  NULL, GANTRY_WORDS_TENANT, 1, 0, gantry_ctl_run },
 

@@ -119,6 +119,11 @@ static int launch_args(struct wdevice *d, struct wqueue *q, const struct launch_
 		const struct gantry_wire_access *a;
 		int status;
 
+		if (arg->mode == 0 && arg->type >= GANTRY_ARG_BYTES) {
+			launch->args[i].raw = (struct gantry_raw){ p->args + arg->off_bytes,
+								   arg->len_bytes };
+			continue;
+		}
 		if (arg->mode == 0) {
 			scalar_load(&launch->args[i].value, arg->type, p->args + arg->off_bytes);
 			continue;

@@ -157,6 +157,10 @@ static int find_own(struct wsession *s, uint64_t image, const char *name, const 
 			      "a kernel of an image that was loaded needs a signature");
 	if (gantry_signature_parse(sig, &parsed, &err) < 0)
 		return refuse(reply, GANTRY_E_SIGNATURE, err.text);
+	if (gantry_signature_is_opencl(&parsed) &&
+	    s->objects[GANTRY_HANDLE_SLOT(image)].image->kind != GANTRY_KIND_OPENCL)
+		return refuse(reply, GANTRY_E_SIGNATURE,
+			      "bN, local and range are for kernels of OpenCL images");
 	/* Canonical: one kernel, one text. */
 	if (gantry_signature_format(&parsed, sig_text, sizeof(sig_text)) < 0 ||
 	    strlen(sig_text) >= GANTRY_MAX_SIGNATURE)
@@ -534,6 +538,57 @@ static int op_props(struct wsession *s, const struct gantry_op_props *op,
 	return GANTRY_OK;
 }
 
+/* ---- what may be known ---- */
+
+/* Text on its way to the heap, cut short where the guest gave less room; @len counts all of it. */
+struct telling {
+	char *to;
+	size_t room;
+	size_t len;
+};
+
+static void tell(struct telling *t, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (t->len < t->room)
+		gantry_region_copy_in(t->to + t->len, text, GANTRY_MIN(n, t->room - t->len));
+	t->len += n;
+}
+
+static void tell_kernel(void *cookie, const char *name, const char *sig)
+{
+	struct telling *t = cookie;
+
+	tell(t, "kernel ");
+	tell(t, name);
+	tell(t, " ");
+	tell(t, sig);
+	tell(t, "\n");
+}
+
+static int op_describe(struct wsession *s, const struct gantry_op_describe *op,
+		       struct gantry_reply *reply)
+{
+	const struct wdevice *d = worker_image_device(s, op->kind);
+	struct gantry_reply_text answer = { 0 };
+	struct telling t = { .room = op->bytes };
+	void *to = NULL;
+
+	if (op->bytes && gantry_region_span(&s->heap, op->heap_off, op->bytes, 1, &to) < 0)
+		return GANTRY_E_SPAN;
+	if (!d)
+		return refuse(reply, GANTRY_E_NO_DEVICE,
+			      "the tenant may use no device of this kind");
+	t.to = to;
+	tell(&t, worker_load_takes(s, d) ? "code yes\n" : "code no\n");
+	tell(&t, d->device.info.about ? d->device.info.about : "");
+	worker_kernels_each(s->engine, op->kind, tell_kernel, &t);
+	answer.bytes = t.len;
+	reply_data(reply, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
 static int op_stats(struct wsession *s, struct gantry_reply *reply)
 {
 	const struct gantry_ledger_header *hdr = s->ledger.hdr;
@@ -617,6 +672,8 @@ static int run(struct wsession *s, const struct gantry_ledger_task *task, uint64
 		return op_queue_cancel(s, &args.queue_cancel);
 	case GANTRY_OP_props:
 		return op_props(s, &args.props, reply);
+	case GANTRY_OP_describe:
+		return op_describe(s, &args.describe, reply);
 	case GANTRY_OP_stats:
 		return op_stats(s, reply);
 	case GANTRY_OP_buf_next:

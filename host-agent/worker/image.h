@@ -93,6 +93,8 @@ void worker_images_leave(struct wdevice *d, struct wsession *s);
 void worker_images_release(struct wsession *s);
 
 /* ---- load.c ---- */
+/* Whether the session may load images of its own onto the device. */
+bool worker_load_takes(const struct wsession *s, const struct wdevice *d);
 int worker_load_image(struct wsession *s, const struct gantry_op_image_load *op, uint64_t made_by,
 		      struct gantry_reply *reply, uint64_t *ret_handle);
 /*

@@ -137,6 +137,20 @@ struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, 
 	return k;
 }
 
+void worker_kernels_each(struct gantry_engine *e, uint32_t kind,
+			 void (*fn)(void *cookie, const char *name, const char *sig), void *cookie)
+{
+	const struct gantry_module *m;
+
+	pthread_mutex_lock(&e->module_lock);
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+			for (uint32_t k = 0; m->images[kind] && k < m->manifest->nkernels; k++)
+				fn(cookie, m->manifest->kernels[k].name,
+				   m->manifest->kernels[k].sig_text);
+	pthread_mutex_unlock(&e->module_lock);
+}
+
 uint64_t worker_kernel_sig_hash(const struct wkernel *k)
 {
 	uint64_t hash = 0xcbf29ce484222325ull;

@@ -29,6 +29,8 @@
 #define COMPILE_PERIOD_NS (60 * GANTRY_NS_PER_S)
 #define COMPILE_BUDGET_NS (40 * GANTRY_NS_PER_S)
 #define STACK_BYTES	  (256u << 10)
+#define LOG_BYTES \
+	GANTRY_MAX_IMAGE_LOG /* what a backend says is longer than compilers' logs are here */
 
 struct wload {
 	struct wsession *s;
@@ -43,7 +45,7 @@ struct wload {
 	struct gantry_op_image_load op;
 	uint64_t charged;
 	struct wimage *image; /* with the job as a user */
-	char *log;	      /* WORKER_COMPILE_LOG bytes; NULL: nothing was compiled */
+	char *log;	      /* LOG_BYTES; NULL: there is nothing to say */
 	uint32_t tried;	      /* futex */
 
 	/* a kernel */
@@ -310,7 +312,7 @@ static int compile(struct wload *l, const struct piece *text, int *ret_fd, uint6
 		return gantry_err_set(&l->err, GANTRY_E_LIMIT,
 				      "the session compiled for %llu s within a minute",
 				      (unsigned long long)(s->compiled_ns / GANTRY_NS_PER_S));
-	l->log = calloc(1, WORKER_COMPILE_LOG);
+	l->log = calloc(1, LOG_BYTES);
 	if (!l->log)
 		return GANTRY_E_NO_MEMORY;
 	archs_of(l, archs, sizeof(archs));
@@ -354,6 +356,9 @@ static void try_image(struct wdevice *d, void *arg)
 	struct wload *l = arg;
 
 	l->status = worker_image_on(d, l->image, &l->err);
+	if (d->device.backend->image_say && !l->log && (l->log = calloc(1, LOG_BYTES)) != NULL)
+		d->device.backend->image_say(d->device.dev, l->image->on[d->index], l->log,
+					     LOG_BYTES);
 	gantry_store_release(&l->tried, 1u);
 	(void)gantry_futex_wake(&l->tried, 1);
 }
@@ -394,8 +399,9 @@ static int image_from(struct wload *l, struct piece *piece)
 	int status;
 
 	hash_of(l, piece, hash);
+	/* Asked again even then: the device's thread knows what there is to say of it. */
 	if (found_same(l, hash, piece))
-		return l->charged ? GANTRY_OK : GANTRY_E_LIMIT;
+		return l->charged ? try_on_device(l) : GANTRY_E_LIMIT;
 	status = compile_piece(l, piece);
 	if (status != GANTRY_OK)
 		return status;
@@ -433,6 +439,17 @@ static int say(struct gantry_reply *reply, int status, const char *text)
 	return status;
 }
 
+/* A guest's code that runs as host code could harm whom it shares a process with. */
+static bool is_kept_apart(const struct wsession *s, const struct wdevice *d)
+{
+	return !(d->device.info.caps & GANTRY_CAP_HOST_CODE) || s->engine->isolated;
+}
+
+bool worker_load_takes(const struct wsession *s, const struct wdevice *d)
+{
+	return (d->device.info.caps & GANTRY_CAP_GUEST_IMAGES) && is_kept_apart(s, d);
+}
+
 static int check_load(struct wsession *s, const struct gantry_op_image_load *op,
 		      struct gantry_reply *reply, struct wdevice **ret_device)
 {
@@ -450,7 +467,7 @@ static int check_load(struct wsession *s, const struct gantry_op_image_load *op,
 	if (!((*ret_device)->device.info.caps & GANTRY_CAP_GUEST_IMAGES))
 		return say(reply, GANTRY_E_UNSUPPORTED,
 			   "devices of this kind take installed modules only");
-	if (((*ret_device)->device.info.caps & GANTRY_CAP_HOST_CODE) && !s->engine->isolated)
+	if (!is_kept_apart(s, *ret_device))
 		return say(
 			reply, GANTRY_E_UNSUPPORTED,
 			"a session's own code would run as host code here: isolated tenants only");
@@ -461,7 +478,7 @@ static int check_load(struct wsession *s, const struct gantry_op_image_load *op,
 static void give_log(const struct wload *l)
 {
 	size_t room = l->op.log_bytes;
-	size_t len = l->log ? strnlen(l->log, WORKER_COMPILE_LOG - 1) : 0;
+	size_t len = l->log ? strnlen(l->log, LOG_BYTES - 1) : 0;
 	void *to;
 
 	if (room == 0 || gantry_region_span(&l->s->heap, l->op.log_off, room, 1, &to) < 0)

@@ -536,6 +536,9 @@ void worker_job_done(struct wdevice *d, const struct gantry_done *done);
 struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name);
 /* Tells one signature from another; never 0 for a signature there is. */
 uint64_t worker_kernel_sig_hash(const struct wkernel *k);
+/* Calls @fn for each kernel of installed modules that has a form for @kind, under the modules' lock. Any thread. */
+void worker_kernels_each(struct gantry_engine *e, uint32_t kind,
+			 void (*fn)(void *cookie, const char *name, const char *sig), void *cookie);
 /* Whether a module of that name is installed. */
 bool worker_module_exists(struct gantry_engine *e, const char *module);
 /* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */

@@ -17,9 +17,10 @@ static void check_signature(const struct gantry_signature *sig)
 	assert(sig->nargs <= GANTRY_SIGNATURE_MAX_ARGS);
 	for (uint32_t i = 0; i < sig->nargs; i++) {
 		const struct gantry_sig_arg *arg = &sig->args[i];
-		uint32_t bytes = arg->mode ? 8 : gantry_arg_type_bytes(arg->type);
+		uint32_t bytes = arg->len_bytes;
+		uint32_t align = !arg->mode && gantry_arg_type_bytes(arg->type) == 0 ? 8 : bytes;
 
-		assert(bytes > 0 && arg->off_bytes % bytes == 0);
+		assert(bytes > 0 && arg->off_bytes % align == 0);
 		assert(arg->off_bytes + bytes <= sig->args_bytes);
 	}
 	assert(gantry_signature_format(sig, text, sizeof(text)) == 0);

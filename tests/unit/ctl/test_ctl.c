@@ -373,6 +373,30 @@ START_TEST(test_cdi_text_is_as_promised)
 }
 END_TEST
 
+static char *flags_of(const struct gantry_cdi *of, const char *engine, int wanted);
+
+START_TEST(test_cdi_has_the_opencl_driver_beside_the_library)
+{
+	struct gantry_cdi opencl = cdi;
+	_cleanup_free_ char *text = NULL, *flags = NULL, *refused = NULL;
+
+	opencl.opencl = "/usr/lib/x86_64-linux-gnu/libgantry-opencl.so.1";
+	opencl.opencl_icd = "/etc/OpenCL/vendors/gantry.icd";
+	opencl.library_at = "/usr/lib64/libgantry.so.0";
+	text = gantry_cdi_text(&opencl);
+	ck_assert_ptr_nonnull(strstr(text, "\"/usr/lib64/libgantry-opencl.so.1\""));
+	ck_assert_ptr_nonnull(strstr(text, "\"/etc/OpenCL/vendors/gantry.icd\""));
+	flags = flags_of(&opencl, "docker", 0);
+	ck_assert_ptr_nonnull(strstr(
+		flags, "-v /usr/lib/x86_64-linux-gnu/libgantry-opencl.so.1:"
+		       "/usr/lib64/libgantry-opencl.so.1:ro "
+		       "-v /etc/OpenCL/vendors/gantry.icd:/etc/OpenCL/vendors/gantry.icd:ro "));
+	opencl.opencl_icd = "/a b/gantry.icd";
+	refused = flags_of(&opencl, "docker", -EINVAL);
+	ck_assert_str_eq(refused, "");
+}
+END_TEST
+
 static char *flags_of(const struct gantry_cdi *of, const char *engine, int wanted)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
@@ -507,6 +531,7 @@ int main(void)
 	tcase_add_test(fields, test_field_text_reads_well_and_hides_control_characters);
 	tcase_add_test(containers, test_cdi_text_is_as_promised);
 	tcase_add_test(containers, test_cdi_flags_by_engine);
+	tcase_add_test(containers, test_cdi_has_the_opencl_driver_beside_the_library);
 	tcase_add_test(machines, test_vm_text_quotes_paths_for_where_they_go);
 	tcase_add_test(machines, test_vm_text_has_the_port_that_wakes);
 	tcase_add_test(machines, test_vm_text_of_a_vhost_user_back_end);

@@ -80,7 +80,7 @@ static void *compiled(size_t *ret_nbytes)
 	void *binary;
 
 	ck_assert_msg(gantry_opencl_builder_compile(&work, source, sizeof(source), &binary,
-						    ret_nbytes, &err) == 0,
+						    ret_nbytes, NULL, &err) == 0,
 		      "%s", err.text);
 	return binary;
 }

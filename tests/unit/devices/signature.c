@@ -105,6 +105,42 @@ START_TEST(test_signature_format_refuses_what_does_not_exist)
 }
 END_TEST
 
+START_TEST(test_signature_parse_takes_what_opencl_images_have)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_signature sig;
+	char text[GANTRY_SIGNATURE_TEXT_MAX];
+
+	ck_assert_int_eq(gantry_signature_parse("range,r:u8*,b3,local,b1024,u8", &sig, &err), 0);
+	ck_assert_uint_eq(sig.nargs, 6);
+	ck_assert_uint_eq(sig.args[0].len_bytes, sizeof(struct gantry_launch_range));
+	ck_assert_uint_eq(sig.args[1].off_bytes, 32);
+	ck_assert_uint_eq(sig.args[2].off_bytes, 40);
+	ck_assert_uint_eq(sig.args[2].len_bytes, 3);
+	ck_assert_uint_eq(sig.args[3].off_bytes, 48);
+	ck_assert_uint_eq(sig.args[4].off_bytes, 56);
+	ck_assert_uint_eq(sig.args[5].off_bytes, 1080);
+	ck_assert_uint_eq(sig.args_bytes, 1088);
+	ck_assert(gantry_signature_is_opencl(&sig));
+	ck_assert_int_eq(gantry_signature_format(&sig, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "range,r:u8*,b3,local,b1024,u8");
+}
+END_TEST
+
+static const char *const refused[] = { "b0",	   "b",	    "b01",	 "b1025",  "b99999", "b-1",
+				       "u8,range", "r:b4*", "rw:local*", "range*", "b4x" };
+
+START_TEST(test_signature_parse_refuses_what_opencl_images_have_not)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_signature sig = { .nargs = 77 };
+
+	ck_assert_int_eq(gantry_signature_parse(refused[_i], &sig, &err), -EINVAL);
+	ck_assert_uint_eq(sig.nargs, 77);
+	ck_assert(err.text[0] != '\0');
+}
+END_TEST
+
 START_TEST(test_arg_type_bytes_knows_every_type)
 {
 	static const uint32_t bytes[] = { 0, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 0 };
@@ -126,6 +162,9 @@ int main(void)
 	tcase_add_loop_test(tc, test_signature_parse_names_the_argument_that_is_wrong, 0,
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(tc, test_signature_format_refuses_what_does_not_exist);
+	tcase_add_test(tc, test_signature_parse_takes_what_opencl_images_have);
+	tcase_add_loop_test(tc, test_signature_parse_refuses_what_opencl_images_have_not, 0,
+			    GANTRY_ARRAY_SIZE(refused));
 	tcase_add_test(tc, test_arg_type_bytes_knows_every_type);
 	return gantry_unit_run(suite);
 }

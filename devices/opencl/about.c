@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What guests may know of a device and of their images, as text: libgantry-opencl makes OpenCL's answers of it. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/str.h"
+#include "devices/opencl/backend.h"
+
+#define ABOUT_BYTES   4096u
+#define TEXT_BYTES    2048u
+#define NAME_BYTES    256u
+#define KERNELS_MAX   1024u
+#define LARGEST_VALUE 1024u /* bytes of an argument that is passed by value */
+
+/* ---- text with a limit ---- */
+
+struct text {
+	char *at;
+	size_t room; /* with the NUL */
+	bool cut;    /* a line did not fit, and none after it was put */
+};
+
+static void put(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct text *t, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = t->cut ? -1 : vsnprintf(t->at, t->room, format, args);
+	va_end(args);
+	if (n < 0 || (size_t)n >= t->room) {
+		t->cut = true;
+		*t->at = '\0';
+		return;
+	}
+	t->at += n;
+	t->room -= (size_t)n;
+}
+
+/* ---- a device ---- */
+
+static const struct {
+	const char *key;
+	cl_device_info what;
+} numbers[] = {
+	{ "type", CL_DEVICE_TYPE },
+	{ "units", CL_DEVICE_MAX_COMPUTE_UNITS },
+	{ "work_group", CL_DEVICE_MAX_WORK_GROUP_SIZE },
+	{ "clock_mhz", CL_DEVICE_MAX_CLOCK_FREQUENCY },
+	{ "address_bits", CL_DEVICE_ADDRESS_BITS },
+	{ "max_alloc", CL_DEVICE_MAX_MEM_ALLOC_SIZE },
+	{ "parameter_bytes", CL_DEVICE_MAX_PARAMETER_SIZE },
+	{ "align_bits", CL_DEVICE_MEM_BASE_ADDR_ALIGN },
+	{ "align_bytes", CL_DEVICE_MIN_DATA_TYPE_ALIGN_SIZE },
+	{ "single", CL_DEVICE_SINGLE_FP_CONFIG },
+	{ "double", CL_DEVICE_DOUBLE_FP_CONFIG },
+	{ "cache_type", CL_DEVICE_GLOBAL_MEM_CACHE_TYPE },
+	{ "cache_line", CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE },
+	{ "cache_bytes", CL_DEVICE_GLOBAL_MEM_CACHE_SIZE },
+	{ "constant_bytes", CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE },
+	{ "constant_args", CL_DEVICE_MAX_CONSTANT_ARGS },
+	{ "local_type", CL_DEVICE_LOCAL_MEM_TYPE },
+	{ "local_bytes", CL_DEVICE_LOCAL_MEM_SIZE },
+	{ "ecc", CL_DEVICE_ERROR_CORRECTION_SUPPORT },
+	{ "unified", CL_DEVICE_HOST_UNIFIED_MEMORY },
+	{ "timer_ns", CL_DEVICE_PROFILING_TIMER_RESOLUTION },
+	{ "little_endian", CL_DEVICE_ENDIAN_LITTLE },
+	{ "printf_bytes", CL_DEVICE_PRINTF_BUFFER_SIZE },
+	{ "vector_char", CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR },
+	{ "vector_short", CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT },
+	{ "vector_int", CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT },
+	{ "vector_long", CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG },
+	{ "vector_float", CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT },
+	{ "vector_double", CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE },
+};
+
+/* A context's answers are the same for every tenant: the model's name and its numbers, no address and no serial number. */
+void gantry_opencl_about(struct gantry_dev *dev)
+{
+	const struct gantry_opencl_driver *cl = dev->cl;
+	cl_device_id device = dev->target.device;
+	size_t items[3] = { 0 };
+	char words[TEXT_BYTES];
+	struct text t = { .room = ABOUT_BYTES };
+
+	dev->about = t.at = calloc(1, ABOUT_BYTES);
+	if (!dev->about)
+		return;
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(numbers); i++)
+		put(&t, "%s %llu\n", numbers[i].key,
+		    (unsigned long long)gantry_opencl_number(cl, device, numbers[i].what, 0));
+	if (cl->GetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof(items), items, NULL) ==
+	    CL_SUCCESS)
+		put(&t, "work_items %zu %zu %zu\n", items[0], items[1], items[2]);
+	gantry_opencl_text(cl, device, CL_DEVICE_NAME, words, NAME_BYTES);
+	gantry_str_make_printable(words);
+	put(&t, "model %s\n", words);
+	gantry_opencl_text(cl, device, CL_DEVICE_EXTENSIONS, words, sizeof(words));
+	gantry_str_make_printable(words);
+	put(&t, "extensions %s\n", words);
+}
+
+/* ---- an image ---- */
+
+/* Numbers of an address qualifier, an access qualifier and type qualifiers stand as OpenCL has them. */
+static void arg_text(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
+		     cl_kernel_arg_info what, char text[NAME_BYTES])
+{
+	text[0] = '\0';
+	if (cl->GetKernelArgInfo(kernel, i, what, NAME_BYTES - 1, text, NULL) != CL_SUCCESS)
+		text[0] = '\0';
+	text[NAME_BYTES - 1] = '\0';
+	gantry_str_make_printable(text);
+}
+
+static uint64_t arg_number(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
+			   cl_kernel_arg_info what)
+{
+	uint64_t number = 0;
+
+	return cl->GetKernelArgInfo(kernel, i, what, sizeof(number), &number, NULL) == CL_SUCCESS
+		       ? number
+		       : 0;
+}
+
+/* OpenCL tells no sizes, but takes an argument only of the right one. 0: it takes several, so nothing is known. */
+static uint32_t value_bytes(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i)
+{
+	static const unsigned char zeros[LARGEST_VALUE];
+	uint32_t found = 0;
+
+	for (uint32_t n = 1; n <= LARGEST_VALUE; n++) {
+		if (cl->SetKernelArg(kernel, i, n, zeros) != CL_SUCCESS)
+			continue;
+		if (found)
+			return 0;
+		found = n;
+	}
+	return found;
+}
+
+static void say_arg(struct text *t, const struct gantry_opencl_driver *cl, cl_kernel kernel,
+		    cl_uint i)
+{
+	uint64_t where = arg_number(cl, kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER);
+	char type[NAME_BYTES], name[NAME_BYTES];
+
+	arg_text(cl, kernel, i, CL_KERNEL_ARG_TYPE_NAME, type);
+	arg_text(cl, kernel, i, CL_KERNEL_ARG_NAME, name);
+	put(t, "arg\t%llu\t%llu\t%llu\t%u\t%s\t%s\n", (unsigned long long)where,
+	    (unsigned long long)arg_number(cl, kernel, i, CL_KERNEL_ARG_ACCESS_QUALIFIER),
+	    (unsigned long long)arg_number(cl, kernel, i, CL_KERNEL_ARG_TYPE_QUALIFIER),
+	    where == CL_KERNEL_ARG_ADDRESS_PRIVATE ? value_bytes(cl, kernel, i) : 0, type, name);
+}
+
+static uint64_t group_number(const struct gantry_dev *dev, cl_kernel kernel,
+			     cl_kernel_work_group_info what)
+{
+	uint64_t number = 0;
+
+	return dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device, what, sizeof(number),
+					       &number, NULL) == CL_SUCCESS
+		       ? number
+		       : 0;
+}
+
+static void say_kernel(struct text *t, const struct gantry_dev *dev, cl_kernel kernel)
+{
+	const struct gantry_opencl_driver *cl = dev->cl;
+	size_t wanted[3] = { 0 };
+	char name[NAME_BYTES * 4] = "";
+	cl_uint n = 0;
+
+	if (cl->GetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof(name) - 1, name, NULL) !=
+		    CL_SUCCESS ||
+	    cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL) != CL_SUCCESS)
+		return;
+	(void)cl->GetKernelWorkGroupInfo(kernel, dev->target.device,
+					 CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(wanted), wanted,
+					 NULL); /* zeros where it does not say */
+	put(t, "kernel\t%s\t%llu\t%zu\t%zu\t%zu\t%llu\t%llu\t%llu\n", name,
+	    (unsigned long long)group_number(dev, kernel, CL_KERNEL_WORK_GROUP_SIZE), wanted[0],
+	    wanted[1], wanted[2],
+	    (unsigned long long)group_number(dev, kernel, CL_KERNEL_LOCAL_MEM_SIZE),
+	    (unsigned long long)group_number(dev, kernel, CL_KERNEL_PRIVATE_MEM_SIZE),
+	    (unsigned long long)group_number(dev, kernel,
+					     CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE));
+	for (cl_uint i = 0; i < n; i++)
+		say_arg(t, cl, kernel, i);
+}
+
+static void say_kernels(struct text *t, const struct gantry_dev *dev, cl_program program)
+{
+	cl_kernel *kernels = calloc(KERNELS_MAX, sizeof(cl_kernel));
+	cl_uint n = 0;
+
+	if (!kernels ||
+	    dev->cl->CreateKernelsInProgram(program, KERNELS_MAX, kernels, &n) != CL_SUCCESS)
+		n = 0;
+	for (cl_uint i = 0; i < n && i < KERNELS_MAX; i++) {
+		say_kernel(t, dev, kernels[i]);
+		(void)dev->cl->ReleaseKernel(kernels[i]);
+	}
+	free(kernels);
+}
+
+void gantry_opencl_image_say(struct gantry_dev *dev, struct gantry_image *image, char *text,
+			     size_t cap)
+{
+	struct text t = { .at = text, .room = cap };
+	const char *log = dev->log;
+
+	*text = '\0';
+	if (image) {
+		log = image->log ? image->log : "";
+		put(&t, "kernels\n");
+		say_kernels(&t, dev, image->program);
+		put(&t, "end\n");
+	}
+	if (!t.cut)
+		(void)gantry_str_copy(t.at, t.room, log); /* as much as fits */
+}

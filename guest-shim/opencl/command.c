@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of commands: what starts when, and where. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest-shim/opencl/icd.h"
+
+struct gantry_list icd_waiting = GANTRY_LIST_INIT(icd_waiting);
+
+/* ---- what a command waits for ---- */
+
+cl_int icd_waits_check(const struct icd_waits *waits, const struct _cl_context *context)
+{
+	if (!waits->n != !waits->list)
+		return CL_INVALID_EVENT_WAIT_LIST;
+	for (cl_uint i = 0; i < waits->n; i++) {
+		const struct _cl_event *event = icd_object_get(waits->list[i], ICD_EVENT);
+
+		if (!event)
+			return CL_INVALID_EVENT_WAIT_LIST;
+		if (event->context != context)
+			return CL_INVALID_CONTEXT;
+	}
+	return CL_SUCCESS;
+}
+
+static void add_dep(struct _cl_event *event, struct _cl_event *dep)
+{
+	icd_object_hold(dep);
+	event->deps[event->ndeps++] = dep;
+}
+
+static bool is_marker(const struct _cl_event *event)
+{
+	return event->command == CL_COMMAND_MARKER || event->command == CL_COMMAND_BARRIER;
+}
+
+/* The list; the queue's barrier; of a marker or barrier without a list, all of the queue that waits. */
+static bool take_deps(struct _cl_event *event, const struct icd_waits *waits)
+{
+	struct _cl_command_queue *q = event->queue;
+	bool all = is_marker(event) && waits->n == 0;
+
+	event->deps = malloc((waits->n + 1 + (all ? q->nwaiting : 0)) * sizeof(struct _cl_event *));
+	if (!event->deps)
+		return false;
+	for (cl_uint i = 0; i < waits->n; i++)
+		add_dep(event, waits->list[i]);
+	if (q->barrier)
+		icd_event_refresh(q->barrier);
+	if (q->barrier && q->barrier->state != ICD_ENDED)
+		add_dep(event, q->barrier);
+	if (!all)
+		return true;
+	gantry_list_for_each(&icd_waiting, struct _cl_event, waiting, other)
+		if (other->queue == q && other != event)
+			add_dep(event, other);
+	return true;
+}
+
+static bool in_order(const struct _cl_command_queue *q)
+{
+	return !(q->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+}
+
+/* Whether one of the same queue that waits or runs came before. */
+static bool has_earlier(const struct _cl_event *event)
+{
+	gantry_list_for_each(&icd_waiting, struct _cl_event, waiting, other) {
+		if (other == event)
+			return false;
+		if (other->queue == event->queue)
+			return true;
+	}
+	return false;
+}
+
+/* ---- starting ---- */
+
+struct ready {
+	gantry_ticket *tickets; /* to wait for */
+	unsigned n;
+	bool failed; /* one of those that it waits for has */
+};
+
+/* A task comes after those of its own queue anyway. */
+static bool is_before(const struct _cl_event *event, const struct _cl_event *dep)
+{
+	return event->work->on_device && dep->queue == event->queue;
+}
+
+/* false: not yet. */
+static bool look_at_deps(struct _cl_event *event, struct ready *ready)
+{
+	*ready = (struct ready){ 0 };
+	if (in_order(event->queue) && has_earlier(event))
+		return false;
+	for (uint32_t i = 0; i < event->ndeps; i++) {
+		icd_event_refresh(event->deps[i]);
+		if (event->deps[i]->state < ICD_ON_DEVICE)
+			return false;
+		ready->failed = ready->failed ||
+				(event->deps[i]->state == ICD_ENDED && event->deps[i]->status < 0);
+	}
+	if (ready->failed)
+		return true;
+	ready->tickets = malloc((event->ndeps + 1) * sizeof(gantry_ticket));
+	for (uint32_t i = 0; ready->tickets && i < event->ndeps; i++)
+		if (event->deps[i]->state == ICD_ON_DEVICE && !is_before(event, event->deps[i]))
+			ready->tickets[ready->n++] = event->deps[i]->ticket;
+	return true;
+}
+
+static void no_more_waiting(struct _cl_event *event)
+{
+	gantry_list_remove(&event->waiting);
+	event->queue->nwaiting--;
+}
+
+/* Those before it in an in-order queue; all before it, of a marker. Its own list it has already. */
+static bool follows_queue(const struct _cl_event *event)
+{
+	return in_order(event->queue) || (is_marker(event) && event->ndeps == 0);
+}
+
+static bool deps_failed(const struct _cl_event *event)
+{
+	for (uint32_t i = 0; i < event->ndeps; i++) {
+		icd_event_refresh(event->deps[i]);
+		if (event->deps[i]->state == ICD_ENDED && event->deps[i]->status < 0)
+			return true;
+	}
+	return false;
+}
+
+/* On this thread: its place in the queue is kept until it has ended. */
+static void run_on_host(struct _cl_event *event, struct ready *ready)
+{
+	struct gantry_session *session = event->context->host->session;
+	struct _cl_command_queue *q = event->queue;
+	cl_int result = CL_SUCCESS;
+
+	event->state = ICD_RUNNING;
+	event->times[1] = icd_now_ns();
+	if (follows_queue(event) && q->last)
+		ready->tickets[ready->n++] = q->last;
+	icd_gate_unlock();
+	if (ready->n)
+		(void)gantry_wait(session, ready->tickets, ready->n, GANTRY_FOREVER);
+	icd_gate_lock();
+	if (deps_failed(event))
+		result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+	event->times[2] = icd_now_ns();
+	icd_gate_unlock();
+	if (result == CL_SUCCESS)
+		result = event->work->on_host(event, event->work);
+	icd_gate_lock();
+	no_more_waiting(event);
+	icd_event_end(event, result);
+}
+
+static void put_on_device(struct _cl_event *event, const struct ready *ready)
+{
+	struct _cl_command_queue *q = event->queue;
+	gantry_ticket ticket = 0;
+	int r = event->work->on_device(event, event->work, ready->tickets, ready->n, &ticket);
+
+	event->times[1] = icd_now_ns();
+	no_more_waiting(event);
+	if (r < 0) {
+		icd_event_end(event, icd_status(r));
+		return;
+	}
+	event->ticket = ticket;
+	event->state = ICD_ON_DEVICE;
+	q->last = ticket;
+	if (((q->properties & CL_QUEUE_PROFILING_ENABLE) ||
+	     !gantry_list_is_empty(&event->callbacks)) &&
+	    icd_event_watch(event) != CL_SUCCESS)
+		(void)icd_event_wait(event); /* no thread to look at it: then here */
+	icd_gate_changed();
+}
+
+bool icd_event_start(struct _cl_event *event)
+{
+	struct ready ready;
+
+	if (event->state != ICD_WAITING || !look_at_deps(event, &ready))
+		return false;
+	icd_object_hold(event);
+	if (ready.failed || !ready.tickets) {
+		no_more_waiting(event);
+		icd_event_end(event, ready.failed ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+						  : CL_OUT_OF_HOST_MEMORY);
+	} else if (event->work->on_host) {
+		run_on_host(event, &ready);
+	} else {
+		put_on_device(event, &ready);
+	}
+	free(ready.tickets);
+	icd_object_drop(event);
+	return true;
+}
+
+/* ---- putting ---- */
+
+static void work_fini(struct icd_work *work)
+{
+	if (work->fini)
+		work->fini(work);
+	icd_object_drop(work->mem);
+	icd_object_drop(work->other);
+}
+
+static struct _cl_event *make(struct _cl_command_queue *q, cl_command_type command,
+			      struct icd_work *work, const struct icd_waits *waits)
+{
+	struct _cl_event *event = icd_object_new(ICD_EVENT);
+
+	if (!event)
+		return NULL;
+	gantry_list_init(&event->waiting);
+	gantry_list_init(&event->watched);
+	gantry_list_init(&event->callbacks);
+	event->context = q->context;
+	event->queue = q;
+	event->command = command;
+	event->work = work;
+	event->times[0] = icd_now_ns();
+	icd_object_hold(q->context);
+	icd_object_hold(q);
+	if (take_deps(event, waits))
+		return event;
+	event->work = NULL;
+	icd_object_hold(event);
+	event->object.refs = 0;
+	icd_object_drop(event);
+	return NULL;
+}
+
+/* It has to wait: what it does is kept, and the pump will start it. */
+static bool keep(struct _cl_event *event)
+{
+	struct icd_work *kept;
+
+	kept = malloc(sizeof(*kept));
+	if (!kept || icd_pump_need() != CL_SUCCESS) {
+		free(kept);
+		return false;
+	}
+	*kept = *event->work;
+	event->work = kept;
+	icd_object_hold(event); /* until it has ended or is on a device */
+	return true;
+}
+
+bool icd_event_resume(struct _cl_event *event)
+{
+	struct icd_work *work = event->work;
+
+	if (!icd_event_start(event))
+		return false;
+	event->work = NULL;
+	work_fini(work);
+	free(work);
+	icd_object_drop(event);
+	return true;
+}
+
+/* What became of a command that this thread has tried to start; an event that has failed is no failure of the call. */
+static cl_int outcome(struct _cl_event *event, bool is_blocking)
+{
+	if (event->state != ICD_ENDED && is_blocking)
+		(void)icd_event_wait(event);
+	if (event->state != ICD_ENDED || event->status >= 0)
+		return CL_SUCCESS;
+	return !is_blocking && event->status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+		       ? CL_SUCCESS
+		       : event->status;
+}
+
+static void set_barrier(struct _cl_command_queue *q, struct _cl_event *event)
+{
+	if (event->command != CL_COMMAND_BARRIER || in_order(q))
+		return;
+	icd_object_drop(q->barrier);
+	q->barrier = event;
+	icd_object_hold(event);
+}
+
+cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
+		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event)
+{
+	struct _cl_event *event = make(q, command, work, waits);
+	cl_int result;
+
+	if (!event) {
+		work_fini(work);
+		return CL_OUT_OF_HOST_MEMORY;
+	}
+	gantry_list_push_back(&icd_waiting, &event->waiting);
+	q->nwaiting++;
+	icd_object_hold(event);
+	if (!icd_event_start(event) && !keep(event)) {
+		no_more_waiting(event);
+		icd_event_end(event, CL_OUT_OF_RESOURCES);
+	}
+	if (event->work == work) {
+		event->work = NULL;
+		work_fini(work);
+	}
+	set_barrier(q, event);
+	result = outcome(event, is_blocking);
+	if (result == CL_SUCCESS && ret_event)
+		*ret_event = event;
+	else
+		event->object.refs = 0;
+	icd_object_drop(event);
+	if (!gantry_list_is_empty(&icd_waiting))
+		icd_pump_kick();
+	return result;
+}

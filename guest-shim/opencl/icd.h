@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libgantry-opencl: OpenCL 1.2 over gantry.h, for programs that know OpenCL only. docs/opencl.md says what they get.
+ *
+ *   object.c   handles: made, counted, recognised when they are stale
+ *   host.c     the session, and what the tenant's devices are
+ *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
+ *   command.c  the order of commands: what starts when, and where
+ *   transfer.c map.c order.c launch.c   commands
+ *   pump.c     the driver's one thread
+ *   refused.c  what OpenCL has and this driver does not
+ *   dispatch.c the table that the ICD loader calls by
+ *
+ * A command is an event. What a device does becomes tasks of a queue of the session, put by the thread that enqueues, with
+ * the tickets of the events that it waits for. What the program's processor does (reading, writing, mapping) is done by the
+ * thread that enqueues, once the device has come so far. A command that waits for something that has no ticket yet, such
+ * as a user event, stays with its queue until the pump starts it.
+ *
+ * Threads: everything is under one lock, the gate; it is let go while a call waits for the host or for a callback. The
+ * pump runs callbacks and what had to wait; it is started for the first such work, and ends when no context is left.
+ * Trust: a program's handles are looked up, not believed; what the host says is checked where it is a number of something.
+ */
+#ifndef GANTRY_GUEST_SHIM_OPENCL_ICD_H
+#define GANTRY_GUEST_SHIM_OPENCL_ICD_H
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_2_APIS
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <CL/cl_icd.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "guest-shim/gantry.h"
+
+#define GANTRY_MAX_VALUE_BYTES 1024u /* of one argument that is passed by value */
+
+/* ---- object.c ---- */
+
+enum icd_type {
+	ICD_CONTEXT = 0,
+	ICD_QUEUE,
+	ICD_MEM,
+	ICD_PROGRAM,
+	ICD_KERNEL,
+	ICD_EVENT,
+	ICD_NTYPES,
+};
+
+/*
+ * What every handle points to. Its memory is never given back, so that a stale handle leads here and not to a crash: it is
+ * recognised while nothing new has its place, which is as late as possible.
+ */
+struct icd_object {
+	const struct _cl_icd_dispatch *dispatch; /* first: the loader reads it */
+	uint32_t type;				 /* enum icd_type */
+	uint32_t refs;				 /* the program's; 0: the handle is stale */
+	uint32_t holds;				 /* the driver's own */
+	uint64_t serial; /* no two objects have the same, also in one place */
+	struct gantry_list free;
+};
+
+extern const struct _cl_icd_dispatch icd_dispatch;
+
+void icd_gate_lock(void);
+void icd_gate_unlock(void);
+/* Waits for a change of any event or queue; on the pump's thread does some of its work instead. Gate held. */
+void icd_gate_wait(void);
+void icd_gate_changed(void);
+void icd_gate_sleep(pthread_cond_t *cond);
+
+/* All below: gate held. One reference. NULL: no memory. */
+void *icd_object_new(enum icd_type type);
+/* @handle as an object, or NULL where it is not one of this type that the program has. */
+void *icd_object_get(const void *handle, enum icd_type type);
+cl_int icd_object_retain(const void *handle, enum icd_type type, cl_int otherwise);
+cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwise);
+void icd_object_hold(void *object);
+void icd_object_drop(void *object);
+bool icd_object_any(enum icd_type type);
+
+/* ---- answers ---- */
+
+/* Where a query goes: (size, value, size_ret) of clGetXInfo. */
+struct icd_to {
+	size_t size;
+	void *value;
+	size_t *ret;
+};
+cl_int icd_answer(const struct icd_to *to, const void *from, size_t n);
+cl_int icd_answer_text(const struct icd_to *to, const char *text);
+#define ICD_ANSWER(to, type, x) icd_answer(to, &(const type){ (type)(x) }, sizeof(type))
+/* Puts @result where the program wants it; NULL is allowed. Returns @object. */
+void *icd_result(cl_int *ret, cl_int result, void *object);
+/* The nearest result of OpenCL to a status of libgantry's. */
+cl_int icd_status(int status);
+
+/* ---- host.c ---- */
+
+struct icd_host {
+	struct gantry_session *session;
+	uint32_t nusers;
+	pid_t pid;
+	/* Queues that no command queue has any more: to close one would wait for its tasks. */
+	uint32_t nspare;
+	struct {
+		gantry_queue queue;
+		uint32_t kind;
+	} spare[32];
+};
+
+/* A kernel that the host has installed. */
+struct icd_builtin {
+	char *name;
+	char *signature;
+};
+
+struct _cl_device_id {
+	const struct _cl_icd_dispatch *dispatch;
+	uint32_t kind; /* enum gantry_kind */
+	cl_device_type type;
+	bool compiles; /* takes programs in OpenCL C */
+	char *about;   /* what the host says of it */
+	struct gantry_props props;
+	uint32_t nbuiltins;
+	struct icd_builtin *builtins;
+};
+struct _cl_platform_id {
+	const struct _cl_icd_dispatch *dispatch;
+};
+extern struct _cl_platform_id icd_platform;
+
+/* The session, opened where there is none that lives; one user more. CL_SUCCESS or why not. Gate held. */
+cl_int icd_host_take(struct icd_host **ret_host);
+void icd_host_put(struct icd_host *host);
+/* Every device; looked up once. Fewer than 1: no agent answers, or the tenant has none. Gate held. */
+uint32_t icd_devices(struct _cl_device_id **ret_devices);
+bool icd_device_valid(const struct _cl_device_id *device);
+/* A number of its description; 0 where it says none. */
+uint64_t icd_device_number(const struct _cl_device_id *device, const char *key);
+uint64_t icd_device_mem_bytes(const struct _cl_device_id *device);
+uint64_t icd_device_alloc_bytes(const struct _cl_device_id *device);
+const struct icd_builtin *icd_device_builtin(const struct _cl_device_id *device, const char *name);
+/* Its kernels' names with ";" between them, malloc'd. */
+char *icd_device_builtin_names(const struct _cl_device_id *device);
+int icd_queue_take(struct icd_host *host, uint32_t kind, gantry_queue *ret_queue);
+void icd_queue_put(struct icd_host *host, uint32_t kind, gantry_queue queue);
+
+/* ---- objects ---- */
+
+struct _cl_context {
+	struct icd_object object;
+	struct icd_host *host;
+	uint32_t ndevices;
+	struct _cl_device_id *devices[GANTRY_NKINDS];
+	cl_context_properties *properties; /* with its 0; NULL: none */
+	size_t nproperties;
+};
+
+struct _cl_command_queue {
+	struct icd_object object;
+	struct _cl_context *context; /* held */
+	struct _cl_device_id *device;
+	cl_command_queue_properties properties;
+	gantry_queue queue;
+	gantry_ticket last;	   /* of what was put last; 0: nothing */
+	uint32_t nwaiting;	   /* its events in ICD_WAITING or ICD_RUNNING */
+	struct _cl_event *barrier; /* held; commands after it wait for it */
+	uint64_t last_end_ns;	   /* of what ended last, where times are taken */
+};
+
+struct icd_mapping {
+	struct gantry_list link;
+	void *at; /* as the program has it */
+	void *mapped; /* what gantry_map() gave; NULL: @at is memory of this process, written back at the end */
+	bool is_shadow; /* @at is the driver's own */
+	uint64_t off;	/* in the buffer */
+	uint64_t bytes;
+	cl_map_flags flags;
+};
+
+typedef void(CL_CALLBACK *icd_mem_fn)(cl_mem, void *);
+struct icd_mem_callback {
+	struct icd_mem_callback *next;
+	icd_mem_fn fn;
+	void *user;
+};
+
+struct _cl_mem {
+	struct icd_object object;
+	struct _cl_context *context; /* held */
+	struct _cl_mem *parent;	     /* held; of a sub-buffer */
+	cl_mem_flags flags;
+	size_t bytes;
+	size_t origin; /* in the parent */
+	void *host_ptr;
+	gantry_buffer buffer; /* the parent's, of a sub-buffer */
+	struct gantry_list mappings;
+	uint32_t nmappings;
+	struct icd_mem_callback *callbacks; /* the last registered first */
+};
+
+struct icd_arg {
+	char *type;
+	char *name;
+	cl_kernel_arg_address_qualifier where;
+	cl_kernel_arg_access_qualifier access;
+	cl_kernel_arg_type_qualifier qualifiers;
+	uint32_t bytes; /* passed by value; 0: unknown, or not by value */
+};
+
+struct icd_kernel_info {
+	char *name;
+	char *signature; /* of an installed kernel; else NULL */
+	size_t work_group, compiled[3], multiple;
+	uint64_t local_bytes, private_bytes;
+	uint32_t nargs;
+	struct icd_arg *args;
+};
+
+struct _cl_program {
+	struct icd_object object;
+	struct _cl_context *context; /* held */
+	uint32_t sort;		     /* enum icd_program_sort */
+	char *source;		     /* terminated; of a source, or of a binary that holds one */
+	uint8_t *binary;	     /* of a binary that the host made once */
+	size_t nbinary;
+	/* Of its last build. */
+	cl_build_status status;
+	cl_program_binary_type made;
+	char *options;
+	char *log;
+	char *flat; /* what went to the host: headers put in, options in the first line */
+	gantry_image image;
+	uint32_t nkernels;
+	struct icd_kernel_info *kernels;
+	uint32_t nmade; /* kernel objects of it */
+	bool building;
+};
+
+enum icd_program_sort {
+	ICD_SOURCE,
+	ICD_BINARY,  /* @binary */
+	ICD_PACKED,  /* a binary of ours: @source with options in its first line */
+	ICD_BUILTIN, /* installed kernels */
+	ICD_LIBRARY, /* made by clLinkProgram() */
+};
+
+struct icd_value {
+	bool set;
+	uint32_t bytes; /* of local memory too */
+	struct _cl_mem *mem;
+	uint64_t serial; /* of @mem, when it was set */
+	void *value;	 /* owned; by value */
+	uint32_t room;	 /* of @value */
+};
+
+struct _cl_kernel {
+	struct icd_object object;
+	struct _cl_program *program; /* held */
+	const struct icd_kernel_info *info;
+	struct icd_value *values;
+	char *signature; /* what @kernel was asked for with */
+	gantry_kernel kernel;
+};
+
+/* ---- commands ---- */
+
+struct icd_work;
+struct _cl_event;
+
+/* What a command does. Copied when it has to wait. */
+struct icd_work {
+	/* On the program's processor: without the gate, when all before it has finished. Result of OpenCL. */
+	cl_int (*on_host)(struct _cl_event *event, struct icd_work *work);
+	/* On a device: puts tasks, after @after; *ret_ticket of the last. Status of libgantry. With the gate. */
+	int (*on_device)(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
+			 unsigned nafter, gantry_ticket *ret_ticket);
+	void (*fini)(struct icd_work *work); /* NULL: nothing to do */
+	struct _cl_mem *mem, *other;	     /* held */
+	uint64_t off, other_off, bytes;
+	void *ptr;
+	void *owned; /* its fini()'s */
+	size_t region[3], pitch[2], other_pitch[2];
+	uint64_t pattern[16]; /* of 128 bytes at most */
+	uint32_t pattern_bytes;
+	cl_map_flags flags;
+};
+
+enum icd_state {
+	ICD_WAITING = 0, /* for something without a ticket; or a user event without a status */
+	ICD_RUNNING,	 /* a thread is at it */
+	ICD_ON_DEVICE,	 /* has a ticket */
+	ICD_ENDED,
+};
+
+struct icd_event_callback {
+	struct gantry_list link;
+	void(CL_CALLBACK *fn)(cl_event, cl_int, void *);
+	void *user;
+	cl_int at;
+};
+
+struct _cl_event {
+	struct icd_object object;
+	struct _cl_context *context;	 /* held */
+	struct _cl_command_queue *queue; /* held; NULL: a user event */
+	cl_command_type command;
+	uint32_t state; /* enum icd_state */
+	cl_int status;	/* CL_COMPLETE or negative, once it has ended */
+	gantry_ticket ticket;
+	struct icd_work *work; /* of a command that waits */
+	uint32_t ndeps;
+	struct _cl_event **deps;    /* held */
+	struct gantry_list waiting; /* of all that wait */
+	struct gantry_list watched; /* of what the pump looks at */
+	struct gantry_list callbacks;
+	bool orders;	   /* a barrier */
+	uint64_t times[4]; /* queued, submitted, started, ended */
+};
+
+/* Gate held. */
+void icd_event_end(struct _cl_event *event, cl_int status);
+/* Looks whether what is on a device has finished. */
+void icd_event_refresh(struct _cl_event *event);
+/* The pump looks at it, so that its callbacks run and its times are right. CL_SUCCESS or no thread. */
+cl_int icd_event_watch(struct _cl_event *event);
+/* Until it has ended; its status. */
+cl_int icd_event_wait(struct _cl_event *event);
+uint64_t icd_now_ns(void);
+
+struct icd_waits {
+	cl_uint n;
+	const cl_event *list;
+};
+/*
+ * Puts a command; @work is taken over in any case. Gate held, let go meanwhile where it is done here. @ret_event may be NULL.
+ */
+cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
+		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event);
+/* Starts it if it can be started. true: something was done. */
+bool icd_event_start(struct _cl_event *event);
+/* The same for one that was kept; then what it does is let go of. */
+bool icd_event_resume(struct _cl_event *event);
+/* All of them valid, of @context (NULL: of one); or the result that says what is wrong. */
+cl_int icd_waits_check(const struct icd_waits *waits, const struct _cl_context *context);
+extern struct gantry_list icd_waiting; /* all events that wait, oldest first */
+
+/* ---- pump.c ---- */
+/* Starts the thread where it is not there. Gate held. */
+cl_int icd_pump_need(void);
+void icd_pump_kick(void);
+bool icd_pump_is_me(void);
+/* Does one thing there is to do; false: there is nothing. Gate held, let go meanwhile. */
+bool icd_pump_step(void);
+/* Runs on the pump, later. @context is for it to hold. */
+struct icd_call {
+	struct gantry_list link;
+	void (*run)(struct icd_call *call); /* without the gate; frees it */
+};
+void icd_pump_call(struct icd_call *call);
+extern struct gantry_list icd_watched;
+/* The library goes: returns when it has ended, or is in a callback that does not return. Gate held, let go meanwhile. */
+void icd_pump_end(void);
+
+/* ---- ends of objects, when nobody has them any more; gate held ---- */
+void icd_context_end(struct _cl_context *context);
+void icd_queue_end(struct _cl_command_queue *queue);
+void icd_mem_end(struct _cl_mem *mem);
+void icd_program_end(struct _cl_program *program);
+void icd_kernel_end(struct _cl_kernel *kernel);
+void icd_event_free(struct _cl_event *event);
+
+bool icd_context_has(const struct _cl_context *context, const struct _cl_device_id *device);
+
+/* ---- program.c, source.c ---- */
+/* The headers that a text includes, put in their places. Malloc'd; NULL: no memory, or too deep. */
+struct icd_header {
+	const char *name;
+	const char *text;
+};
+char *icd_source_flatten(const char *text, const char *options, uint32_t nheaders,
+			 const struct icd_header *headers);
+/* Options that the host takes (those for headers are left out), malloc'd; NULL: one that OpenCL does not know. */
+char *icd_options_for_host(const char *options);
+/* The host's description of an image. false: it is cut short or cannot be. */
+bool icd_kernels_parse(const char *text, struct icd_kernel_info **ret_kernels, uint32_t *ret_n,
+		       const char **ret_rest);
+bool icd_kernel_of_builtin(const struct icd_builtin *builtin, struct icd_kernel_info *ret_info);
+void icd_kernel_infos_free(struct icd_kernel_info *infos, uint32_t n);
+const struct icd_kernel_info *icd_program_kernel(const struct _cl_program *program,
+						 const char *name);
+
+#endif

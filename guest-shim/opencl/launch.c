@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches: the arguments as they are when the command is put, packed as libgantry wants them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest-shim/opencl/calls.h"
+
+#define MAX_ARGS	63u /* a signature has 64, and the first is the range */
+#define MAX_ACCESS	32u
+#define ARGS_BYTES	4096u
+#define SIGNATURE_ROOM	(MAX_ARGS * 8u + 16u)
+#define PREFERRED_GROUP 256u
+
+/* One launch; after it its arguments. */
+struct launch {
+	struct _cl_kernel *kernel; /* held */
+	gantry_kernel handle;
+	struct gantry_task task;
+	struct gantry_access access[MAX_ACCESS];
+	unsigned char args[ARGS_BYTES];
+};
+
+/* struct gantry_launch_range of devices/signature.h, as gantry.h tells of it. */
+struct range {
+	uint64_t offset[3];
+	uint64_t ndims;
+};
+
+struct shape {
+	cl_uint ndims;
+	uint64_t offset[3], global[3], local[3];
+};
+
+/* ---- shapes ---- */
+
+/* The largest divisor of @n up to @most. */
+static uint64_t divisor(uint64_t n, uint64_t most)
+{
+	for (uint64_t d = most < n ? most : n; d > 1; d--)
+		if (n % d == 0)
+			return d;
+	return 1;
+}
+
+/* The program leaves it to the driver: large groups, and enough of them. */
+static void choose_local(const struct icd_kernel_info *info, struct shape *s)
+{
+	uint64_t most = info->work_group < PREFERRED_GROUP ? info->work_group : PREFERRED_GROUP;
+
+	for (cl_uint i = 0; i < 3; i++) {
+		s->local[i] = info->compiled[0] ? info->compiled[i]
+						: divisor(s->global[i], most ? most : 1);
+		most = most / s->local[i];
+	}
+}
+
+static cl_int check_local(const struct icd_kernel_info *info, const struct _cl_device_id *device,
+			  const struct shape *s)
+{
+	const char *line = strstr(device->about, "\nwork_items ");
+	uint64_t items[3] = { UINT64_MAX, UINT64_MAX, UINT64_MAX }, all = 1;
+	size_t told[3];
+
+	if (line && sscanf(line, "\nwork_items %zu %zu %zu", &told[0], &told[1], &told[2]) == 3)
+		for (int i = 0; i < 3; i++)
+			items[i] = told[i];
+	for (cl_uint i = 0; i < s->ndims; i++) {
+		if (s->local[i] == 0)
+			return CL_INVALID_WORK_GROUP_SIZE;
+		if (s->local[i] > items[i])
+			return CL_INVALID_WORK_ITEM_SIZE;
+		if (s->global[i] % s->local[i] != 0 ||
+		    __builtin_mul_overflow(all, s->local[i], &all) ||
+		    (info->compiled[0] && s->local[i] != info->compiled[i]))
+			return CL_INVALID_WORK_GROUP_SIZE;
+	}
+	return info->work_group && all > info->work_group ? CL_INVALID_WORK_GROUP_SIZE : CL_SUCCESS;
+}
+
+static cl_int take_shape(const struct _cl_kernel *kernel, const struct _cl_device_id *device,
+			 const size_t *offset, const size_t *global, const size_t *local,
+			 struct shape *s)
+{
+	uint64_t end;
+	cl_int result = CL_SUCCESS;
+
+	if (s->ndims < 1 || s->ndims > 3)
+		return CL_INVALID_WORK_DIMENSION;
+	for (cl_uint i = 0; i < 3; i++) {
+		s->global[i] = i < s->ndims && global ? global[i] : 1;
+		s->offset[i] = i < s->ndims && offset ? offset[i] : 0;
+		s->local[i] = i < s->ndims && local ? local[i] : 1;
+		if (!global || s->global[i] == 0)
+			return CL_INVALID_GLOBAL_WORK_SIZE;
+		if (__builtin_add_overflow(s->offset[i], s->global[i], &end))
+			return CL_INVALID_GLOBAL_OFFSET;
+	}
+	if (kernel->info->signature)
+		return CL_SUCCESS;
+	if (local)
+		result = check_local(kernel->info, device, s);
+	else
+		choose_local(kernel->info, s);
+	if (result == CL_SUCCESS && kernel->info->compiled[0] && !local)
+		result = CL_INVALID_WORK_GROUP_SIZE;
+	for (cl_uint i = 0; i < 3 && result == CL_SUCCESS; i++)
+		if (s->global[i] / s->local[i] > UINT32_MAX || s->local[i] > UINT32_MAX)
+			result = CL_INVALID_GLOBAL_WORK_SIZE;
+	return result;
+}
+
+/* ---- arguments ---- */
+
+static bool is_buffer(const struct icd_arg *arg)
+{
+	return arg->where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+	       arg->where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+}
+
+static bool is_read_only(const struct icd_arg *arg)
+{
+	return arg->where == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+	       (arg->qualifiers & CL_KERNEL_ARG_TYPE_CONST);
+}
+
+static cl_int check_values(const struct _cl_kernel *kernel, const struct _cl_device_id *device)
+{
+	const struct icd_kernel_info *info = kernel->info;
+	uint64_t local = info->local_bytes;
+	uint64_t most = icd_device_number(device, "local_bytes");
+	uint32_t nbuffers = 0;
+
+	for (uint32_t i = 0; i < info->nargs; i++) {
+		const struct icd_value *v = &kernel->values[i];
+
+		if (!v->set)
+			return CL_INVALID_KERNEL_ARGS;
+		if (v->mem &&
+		    (!icd_object_get(v->mem, ICD_MEM) || v->mem->object.serial != v->serial))
+			return CL_INVALID_KERNEL_ARGS; /* it is no more */
+		nbuffers += is_buffer(&info->args[i]);
+		if (info->args[i].where == CL_KERNEL_ARG_ADDRESS_LOCAL)
+			local += v->bytes;
+	}
+	if (info->nargs > MAX_ARGS || nbuffers > MAX_ACCESS || (most && local > most))
+		return CL_OUT_OF_RESOURCES;
+	return CL_SUCCESS;
+}
+
+/* What the kernel's parameters are with the values that they have now. false: it does not fit. */
+static bool write_signature(const struct _cl_kernel *kernel, char *text, size_t room)
+{
+	size_t len = (size_t)snprintf(text, room, "range");
+
+	for (uint32_t i = 0; i < kernel->info->nargs && len < room; i++) {
+		const struct icd_arg *arg = &kernel->info->args[i];
+		const struct icd_value *v = &kernel->values[i];
+		char *at = text + len;
+
+		if (is_buffer(arg) && v->mem)
+			len += (size_t)snprintf(at, room - len, ",%s:u8*",
+						is_read_only(arg) ? "r" : "rw");
+		else if (arg->where == CL_KERNEL_ARG_ADDRESS_PRIVATE)
+			len += (size_t)snprintf(at, room - len, ",b%u", v->bytes);
+		else
+			len += (size_t)snprintf(at, room - len, ",local");
+	}
+	return len < room;
+}
+
+/* The host's kernel; asked for again where a value's size or a NULL has changed what it is. */
+static int find_kernel(struct _cl_kernel *kernel)
+{
+	struct gantry_session *session = kernel->program->context->host->session;
+	char signature[SIGNATURE_ROOM];
+	gantry_kernel found;
+	int r;
+
+	if (kernel->info->signature) {
+		if (kernel->kernel)
+			return 0;
+		return gantry_kernel_find(session, kernel->info->name, NULL, &kernel->kernel);
+	}
+	if (!write_signature(kernel, signature, sizeof(signature)))
+		return GANTRY_E_LIMIT;
+	if (kernel->kernel && strcmp(kernel->signature, signature) == 0)
+		return 0;
+	r = gantry_kernel_from(session, kernel->program->image, kernel->info->name, signature,
+			       &found);
+	if (r < 0)
+		return r;
+	if (kernel->kernel)
+		(void)gantry_kernel_free(session, kernel->kernel);
+	kernel->kernel = found;
+	free(kernel->signature);
+	kernel->signature = strdup(signature);
+	return kernel->signature ? 0 : GANTRY_E_NO_MEMORY;
+}
+
+static unsigned char *place(struct launch *l, uint32_t align, uint32_t bytes)
+{
+	uint32_t at = (l->task.args_bytes + align - 1) & ~(align - 1);
+
+	if (at + bytes > ARGS_BYTES)
+		return NULL;
+	l->task.args_bytes = at + bytes;
+	return l->args + at;
+}
+
+static bool put_buffer(struct launch *l, const struct icd_arg *arg, const struct _cl_mem *mem)
+{
+	unsigned char *at = place(l, 8, 8);
+
+	if (!at)
+		return false;
+	l->access[l->task.naccess++] = (struct gantry_access){
+		.buffer = mem->buffer,
+		.off = mem->origin,
+		.len = mem->bytes,
+		.mode = is_read_only(arg) ? GANTRY_R : GANTRY_RW,
+		.arg_off = (uint16_t)(at - l->args),
+	};
+	return true;
+}
+
+static bool put_value(struct launch *l, const struct icd_arg *arg, const struct icd_value *v,
+		      bool is_installed)
+{
+	uint64_t bytes = arg->where == CL_KERNEL_ARG_ADDRESS_LOCAL ? v->bytes : 0;
+	unsigned char *at;
+
+	if (arg->where == CL_KERNEL_ARG_ADDRESS_PRIVATE) {
+		at = place(l, is_installed ? v->bytes : 8, v->bytes);
+		if (at)
+			memcpy(at, v->value, v->bytes);
+		return at != NULL;
+	}
+	at = place(l, 8, 8);
+	if (at)
+		memcpy(at, &bytes, sizeof(bytes));
+	return at != NULL;
+}
+
+static bool put_args(struct launch *l, const struct _cl_kernel *kernel, const struct shape *s)
+{
+	bool is_installed = kernel->info->signature != NULL;
+	struct range range = { .ndims = s->ndims };
+
+	if (!is_installed) {
+		memcpy(range.offset, s->offset, sizeof(range.offset));
+		memcpy(place(l, 8, sizeof(range)), &range, sizeof(range));
+	}
+	for (uint32_t i = 0; i < kernel->info->nargs; i++) {
+		const struct icd_arg *arg = &kernel->info->args[i];
+		const struct icd_value *v = &kernel->values[i];
+
+		if (!(is_buffer(arg) && v->mem ? put_buffer(l, arg, v->mem)
+					       : put_value(l, arg, v, is_installed)))
+			return false;
+	}
+	return place(l, 8, 0) != NULL;
+}
+
+/* ---- the command ---- */
+
+static int run(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
+	       unsigned nafter, gantry_ticket *ret_ticket)
+{
+	struct launch *l = work->owned;
+
+	l->task.after = after;
+	l->task.nafter = nafter;
+	return gantry_submit(event->context->host->session, event->queue->queue, &l->task, 1,
+			     ret_ticket);
+}
+
+static void fini(struct icd_work *work)
+{
+	struct launch *l = work->owned;
+
+	icd_object_drop(l->kernel);
+	free(l);
+}
+
+static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *s)
+{
+	struct launch *l = malloc(sizeof(*l));
+	bool decides = kernel->info->signature && s->global[0] == 1 && s->global[1] == 1 &&
+		       s->global[2] == 1;
+
+	if (!l)
+		return NULL;
+	l->kernel = kernel;
+	l->task = (struct gantry_task){ .kernel = kernel->kernel };
+	if (!put_args(l, kernel, s)) {
+		free(l);
+		return NULL;
+	}
+	for (int i = 0; i < 3 && !decides; i++) {
+		l->task.grid[i] = (uint32_t)(s->global[i] / s->local[i]);
+		l->task.block[i] = (uint32_t)s->local[i];
+	}
+	l->task.args = l->args;
+	l->task.access = l->access;
+	icd_object_hold(kernel);
+	return l;
+}
+
+static cl_int check(cl_command_queue q_handle, cl_kernel kernel_handle,
+		    const struct icd_waits *waits, struct _cl_command_queue **ret_q,
+		    struct _cl_kernel **ret_kernel)
+{
+	struct _cl_command_queue *q = icd_object_get(q_handle, ICD_QUEUE);
+	struct _cl_kernel *kernel = icd_object_get(kernel_handle, ICD_KERNEL);
+
+	if (!q)
+		return CL_INVALID_COMMAND_QUEUE;
+	if (!kernel)
+		return CL_INVALID_KERNEL;
+	if (kernel->program->context != q->context)
+		return CL_INVALID_CONTEXT;
+	if (kernel->info->signature ? !icd_device_builtin(q->device, kernel->info->name)
+				    : q->device->kind != GANTRY_KIND_OPENCL)
+		return CL_INVALID_PROGRAM_EXECUTABLE;
+	*ret_q = q;
+	*ret_kernel = kernel;
+	return icd_waits_check(waits, q->context);
+}
+
+static cl_int put(struct _cl_command_queue *q, struct _cl_kernel *kernel, const struct shape *s,
+		  cl_command_type command, const struct icd_waits *waits, cl_event *ret_event)
+{
+	struct icd_work work = { .on_device = run, .fini = fini };
+	int r = find_kernel(kernel);
+
+	if (r < 0)
+		return r == GANTRY_E_SIGNATURE ? CL_OUT_OF_RESOURCES : icd_status(r);
+	work.owned = launch_new(kernel, s);
+	if (!work.owned)
+		return CL_OUT_OF_RESOURCES;
+	return icd_enqueue(q, command, &work, false, waits, ret_event);
+}
+
+static cl_int enqueue(cl_command_queue q_handle, cl_kernel kernel_handle, cl_command_type command,
+		      cl_uint ndims, const size_t *offset, const size_t *global,
+		      const size_t *local, const struct icd_waits *waits, cl_event *ret_event)
+{
+	struct shape shape = { .ndims = ndims };
+	struct _cl_command_queue *q;
+	struct _cl_kernel *kernel;
+	cl_int result;
+
+	icd_gate_lock();
+	result = check(q_handle, kernel_handle, waits, &q, &kernel);
+	if (result == CL_SUCCESS)
+		result = check_values(kernel, q->device);
+	if (result == CL_SUCCESS)
+		result = take_shape(kernel, q->device, offset, global, local, &shape);
+	if (result == CL_SUCCESS)
+		result = put(q, kernel, &shape, command, waits, ret_event);
+	icd_gate_unlock();
+	return result;
+}
+
+cl_int CL_API_CALL icd_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel kernel, cl_uint ndims,
+					      const size_t *offset, const size_t *global,
+					      const size_t *local, cl_uint n, const cl_event *list,
+					      cl_event *ret_event)
+{
+	return enqueue(q, kernel, CL_COMMAND_NDRANGE_KERNEL, ndims, offset, global, local,
+		       &(struct icd_waits){ n, list }, ret_event);
+}
+
+cl_int CL_API_CALL icd_clEnqueueTask(cl_command_queue q, cl_kernel kernel, cl_uint n,
+				     const cl_event *list, cl_event *ret_event)
+{
+	static const size_t one = 1;
+
+	return enqueue(q, kernel, CL_COMMAND_TASK, 1, NULL, &one, &one,
+		       &(struct icd_waits){ n, list }, ret_event);
+}

@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of OpenCL that know nothing of Gantry, through libgantry-opencl and an ICD loader: they give what they give on
+PoCL, wrong calls get the result that the standard names, and two tenants' programs do not meet. Where a package is absent,
+its tests are skipped by name."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import harness
+import test_opencl
+
+WAIT_S = 280  # each text is compiled, on whatever else the machine does
+FOLDER = tempfile.mkdtemp(prefix="gantry-test-icd-")
+harness.atexit.register(shutil.rmtree, FOLDER, True)
+PYTHON3 = "/usr/bin/python3"  # the one that packages of the system are for
+POCL = "Portable Computing Language"
+
+PYTHON = """
+import numpy, pyopencl as cl
+platform, = [p for p in cl.get_platforms() if p.name == "Gantry"]
+context = cl.Context(platform.get_devices())
+queue = cl.CommandQueue(context)
+a = numpy.arange(5000, dtype=numpy.float32)
+b = numpy.full(5000, 0.5, dtype=numpy.float32)
+flags = cl.mem_flags
+a_buf = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a)
+b_buf = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=b)
+out_buf = cl.Buffer(context, flags.WRITE_ONLY, a.nbytes)
+program = cl.Program(context, '''__kernel void sum(__global const float *a, __global const float *b, __global float *c)
+{ int i = get_global_id(0); c[i] = a[i] + b[i]; }''').build()
+program.sum(queue, a.shape, None, a_buf, b_buf, out_buf)
+out = numpy.empty_like(a)
+cl.enqueue_copy(queue, out, out_buf)
+assert (out == a + b).all()
+print("pyopencl is content")
+"""
+
+
+def driver():
+    path = harness.find_in_build("libgantry-opencl.so.1", lambda found: True)
+    if not path:
+        raise harness.Skip("the build has no libgantry-opencl: there were no OpenCL headers")
+    vendors = pathlib.Path(FOLDER, "vendors")
+    vendors.mkdir(exist_ok=True)
+    (vendors / "gantry.icd").write_text(f"{path}\n", encoding="utf-8")
+    return {"OCL_ICD_VENDORS": str(vendors)}
+
+
+def world(**more):
+    isolated = {"mem": "256M", "isolation": "isolated"}
+    driver()
+    return harness.Agent(devices={"cpu0": {}, "opencl0": test_opencl.device(guest_code="yes")},
+                         tenants={"red": isolated, "blue": isolated}, **more)
+
+
+def probe(agent, tenant, *words, platform="Gantry"):
+    """What the program prints; Skip where its platform or a device is not there."""
+    result = agent.run_guest(tenant, [harness.program("opencl-probe"), platform, *words], env=driver(), timeout=WAIT_S)
+    if result.out.startswith("skip"):
+        raise harness.Skip(result.out.strip())
+    if "Landlock" in result.out:
+        raise harness.Skip(result.out.strip())
+    return result
+
+
+def lines(text):
+    """Without what PoCL's compiler prints by itself."""
+    return [line for line in text.splitlines() if not line.endswith("generated.")]
+
+
+def native(*words):
+    result = harness.run([harness.program("opencl-probe"), POCL, *words],
+                         env=dict(os.environ, POCL_CACHE_DIR=FOLDER), timeout=WAIT_S)
+    if result.out.startswith("skip"):
+        raise harness.Skip(result.out.strip())
+    return result
+
+
+def test_programs_of_two_tenants_at_once_give_what_they_give_on_pocl_itself(t):
+    want = lines(native("work").out)
+    t.equal(want[-1:], ["done"], "on PoCL")
+    with world() as agent:
+        guests = [agent.guest(tenant, [harness.program("opencl-probe"), "Gantry", "work"], env=driver())
+                  for tenant in ("red", "blue")]
+        for guest in guests:
+            code = guest.wait(WAIT_S)
+            if guest.lines and (guest.lines[0].startswith("skip") or any("Landlock" in line for line in guest.lines)):
+                raise harness.Skip(guest.lines[-1])
+            t.equal(lines("\n".join(guest.lines)), want, "every line")
+            t.equal(code, 0, "exit status")
+
+
+def test_wrong_calls_get_the_result_that_the_standard_names(t):
+    with world() as agent:
+        got = probe(agent, "red", "misuse")
+        t.equal([line for line in lines(got.out) if not line.startswith("ok ")], ["done"], "lines that are not ok")
+
+
+def test_installed_kernels_run_by_name_on_a_cpu_device(t):
+    with world() as agent:
+        got = probe(agent, "red", "builtin", "vsquare")
+        t.equal(lines(got.out), ["out0 1", "out1 4", "out2 9", "out3 16"], "squares")
+
+
+def test_program_that_waits_when_the_agent_ends_gets_an_error(t):
+    with world() as agent:
+        guest = agent.guest("red", [harness.program("opencl-probe"), "Gantry", "hold"], env=driver())
+        first = guest.read_line(WAIT_S)
+        if first.startswith("skip"):
+            raise harness.Skip(first)
+        t.equal(first, "ready", "it works")
+        agent.stop()
+        line = guest.read_line(WAIT_S)
+        t.true(line.startswith("ended -"), f"the error: {line}")
+        t.equal(guest.wait(WAIT_S), 0, "it ends by itself")
+
+
+def test_worker_that_dies_is_not_the_end_of_a_program(t):
+    with world() as agent:
+        guest = agent.guest("red", [harness.program("opencl-probe"), "Gantry", "hold"], env=driver())
+        first = guest.read_line(WAIT_S)
+        if first.startswith("skip"):
+            raise harness.Skip(first)
+        t.equal(first, "ready", "it works")
+        session = next(row for row in agent.sessions() if row["tenant"] == "red")
+        agent.kill_worker(session["worker_pid"])
+        line = guest.read_line(WAIT_S)
+        # The launch that was under way is in doubt: its event fails, and the program hears of it.
+        t.true(line.startswith("ended -"), f"an error, and no hang: {line}")
+        got = probe(agent, "blue", "builtin", "vsquare")
+        t.equal(len(lines(got.out)), 4, "the other tenant works on")
+
+
+def test_clinfo_shows_the_platform(t):
+    if not shutil.which("clinfo"):
+        raise harness.Skip("clinfo is not installed")
+    with world() as agent:
+        got = agent.run_guest("red", ["clinfo"], env=driver(), timeout=WAIT_S)
+        t.equal(got.code, 0, got.err)
+        t.true("Gantry" in got.out and "OpenCL 1.2" in got.out, got.out[:400])
+        without = harness.run(["clinfo"], env=dict(os.environ, **driver(), GANTRY_DOOR="unix:/nowhere/door"), timeout=60)
+        t.true("Number of platforms" in without.out and "Gantry" not in without.out, without.out[:200])
+
+
+def test_pyopencl_program_runs(t):
+    if subprocess.run([PYTHON3, "-c", "import pyopencl"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                      check=False).returncode:
+        raise harness.Skip("python3-pyopencl is not installed")
+    with world() as agent:
+        home = pathlib.Path(FOLDER, "home")
+        home.mkdir(exist_ok=True)
+        got = agent.run_guest("red", [PYTHON3, "-c", PYTHON],
+                              env=dict(driver(), HOME=str(home), PYOPENCL_NO_CACHE="1"), timeout=WAIT_S)
+        t.equal(got.out.strip().splitlines()[-1:], ["pyopencl is content"], got.err[-600:])
+
+
+if __name__ == "__main__":
+    harness.main(globals())

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "guest-shim/opencl/calls.h"
+#include "tests/unit/runner.h"
+
+cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *platforms, cl_uint *ret_n);
+
+/* ---- handles ---- */
+
+static struct _cl_context *context_new(void)
+{
+	struct _cl_context *context;
+
+	icd_gate_lock();
+	context = icd_object_new(ICD_CONTEXT);
+	icd_gate_unlock();
+	ck_assert_ptr_nonnull(context);
+	return context;
+}
+
+START_TEST(test_object_is_gone_when_the_last_reference_is)
+{
+	struct _cl_context *context = context_new();
+	cl_uint refs = 0;
+
+	ck_assert_ptr_eq(context->object.dispatch, &icd_dispatch);
+	ck_assert_int_eq(icd_clRetainContext(context), CL_SUCCESS);
+	ck_assert_int_eq(icd_clGetContextInfo(context, CL_CONTEXT_REFERENCE_COUNT, sizeof(refs),
+					      &refs, NULL),
+			 CL_SUCCESS);
+	ck_assert_uint_eq(refs, 2);
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_INVALID_CONTEXT);
+	ck_assert_int_eq(icd_clRetainContext(context), CL_INVALID_CONTEXT);
+	/* The loader still finds the table behind a stale handle. */
+	ck_assert_ptr_eq(context->object.dispatch, &icd_dispatch);
+}
+END_TEST
+
+START_TEST(test_object_that_is_held_has_a_stale_handle_and_is_there)
+{
+	struct _cl_context *context = context_new();
+
+	icd_gate_lock();
+	icd_object_hold(context);
+	icd_gate_unlock();
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+	ck_assert_int_eq(icd_clRetainContext(context), CL_INVALID_CONTEXT);
+	icd_gate_lock();
+	ck_assert(icd_object_any(ICD_CONTEXT));
+	icd_object_drop(context);
+	ck_assert(!icd_object_any(ICD_CONTEXT));
+	icd_gate_unlock();
+}
+END_TEST
+
+START_TEST(test_object_of_another_type_or_no_object_is_recognised)
+{
+	struct _cl_context *context = context_new();
+	uint64_t stray = 0;
+
+	icd_gate_lock();
+	ck_assert_ptr_null(icd_object_get(context, ICD_EVENT));
+	ck_assert_ptr_null(icd_object_get(NULL, ICD_CONTEXT));
+	ck_assert_ptr_null(icd_object_get(&stray, ICD_CONTEXT));
+	ck_assert_ptr_null(icd_object_get((char *)context + 8, ICD_CONTEXT));
+	ck_assert_ptr_null(icd_object_get((void *)UINTPTR_MAX, ICD_CONTEXT));
+	ck_assert_ptr_eq(icd_object_get(context, ICD_CONTEXT), context);
+	icd_gate_unlock();
+	(void)icd_clReleaseContext(context);
+}
+END_TEST
+
+START_TEST(test_object_place_is_not_taken_again_at_once)
+{
+	struct _cl_context *first = context_new(), *others[200];
+	uint64_t serial = first->object.serial;
+
+	(void)icd_clReleaseContext(first);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(others); i++) {
+		others[i] = context_new();
+		ck_assert(i > 10 || others[i] != first);
+		ck_assert_uint_gt(others[i]->object.serial, serial);
+		for (size_t j = 0; j < i; j++)
+			ck_assert_ptr_ne(others[i], others[j]);
+	}
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(others); i++)
+		ck_assert_int_eq(icd_clReleaseContext(others[i]), CL_SUCCESS);
+}
+END_TEST
+
+/* ---- the thread ---- */
+
+struct noted {
+	struct icd_call call; /* first */
+	pthread_t thread;
+	bool done;
+};
+
+static void note(struct icd_call *call)
+{
+	struct noted *noted = (struct noted *)call;
+
+	icd_gate_lock();
+	noted->thread = pthread_self();
+	noted->done = true;
+	icd_gate_changed();
+	icd_gate_unlock();
+}
+
+/* Whoever leaves a thread behind fails. */
+START_TEST(test_pump_runs_calls_and_ends_when_the_library_goes)
+{
+	struct _cl_context *context = context_new();
+	struct noted first = { .call.run = note }, second = { .call.run = note };
+
+	icd_gate_lock();
+	ck_assert_int_eq(icd_pump_need(), CL_SUCCESS);
+	ck_assert_int_eq(icd_pump_need(), CL_SUCCESS);
+	icd_pump_call(&first.call);
+	icd_pump_call(&second.call);
+	while (!first.done || !second.done)
+		icd_gate_wait();
+	ck_assert(!pthread_equal(first.thread, pthread_self()));
+	ck_assert(pthread_equal(first.thread, second.thread));
+	ck_assert(!icd_pump_is_me());
+	icd_gate_unlock();
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+	icd_gate_lock();
+	icd_pump_end();
+	icd_pump_end();
+	icd_gate_unlock();
+}
+END_TEST
+
+/* ---- without an agent ---- */
+
+START_TEST(test_platform_without_an_agent_is_not_there)
+{
+	cl_platform_id platform = NULL;
+	cl_uint n = 7;
+
+	ck_assert_int_eq(clIcdGetPlatformIDsKHR(1, &platform, &n), CL_PLATFORM_NOT_FOUND_KHR);
+	ck_assert_uint_eq(n, 0);
+	ck_assert_ptr_null(platform);
+	ck_assert_int_eq(clIcdGetPlatformIDsKHR(0, &platform, NULL), CL_INVALID_VALUE);
+	ck_assert_int_eq(clIcdGetPlatformIDsKHR(0, NULL, NULL), CL_INVALID_VALUE);
+	ck_assert_int_eq(icd_clGetDeviceIDs(&icd_platform, CL_DEVICE_TYPE_ALL, 0, NULL, &n),
+			 CL_DEVICE_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(test_calls_with_null_name_what_is_missing)
+{
+	size_t one = 1;
+	uint32_t word = 0;
+	cl_int result = CL_SUCCESS;
+
+	ck_assert_int_eq(icd_clReleaseMemObject(NULL), CL_INVALID_MEM_OBJECT);
+	ck_assert_int_eq(icd_clReleaseCommandQueue(NULL), CL_INVALID_COMMAND_QUEUE);
+	ck_assert_int_eq(icd_clReleaseProgram(NULL), CL_INVALID_PROGRAM);
+	ck_assert_int_eq(icd_clReleaseKernel(NULL), CL_INVALID_KERNEL);
+	ck_assert_int_eq(icd_clReleaseEvent(NULL), CL_INVALID_EVENT);
+	ck_assert_int_eq(icd_clFinish(NULL), CL_INVALID_COMMAND_QUEUE);
+	ck_assert_int_eq(icd_clFlush(NULL), CL_INVALID_COMMAND_QUEUE);
+	ck_assert_int_eq(icd_clSetKernelArg(NULL, 0, 4, &word), CL_INVALID_KERNEL);
+	ck_assert_int_eq(icd_clBuildProgram(NULL, 0, NULL, NULL, NULL, NULL), CL_INVALID_PROGRAM);
+	ck_assert_int_eq(icd_clEnqueueNDRangeKernel(NULL, NULL, 1, NULL, &one, NULL, 0, NULL, NULL),
+			 CL_INVALID_COMMAND_QUEUE);
+	ck_assert_int_eq(icd_clEnqueueReadBuffer(NULL, NULL, CL_TRUE, 0, 4, &word, 0, NULL, NULL),
+			 CL_INVALID_COMMAND_QUEUE);
+	ck_assert_int_eq(icd_clWaitForEvents(0, NULL), CL_INVALID_VALUE);
+	ck_assert_int_eq(icd_clWaitForEvents(1, &(cl_event){ NULL }), CL_INVALID_EVENT);
+	ck_assert_int_eq(icd_clGetPlatformInfo(NULL, CL_PLATFORM_NAME, 0, NULL, NULL),
+			 CL_INVALID_PLATFORM);
+	ck_assert_int_eq(icd_clGetDeviceInfo(NULL, CL_DEVICE_NAME, 0, NULL, NULL),
+			 CL_INVALID_DEVICE);
+	ck_assert_ptr_null(icd_clCreateBuffer(NULL, 0, 64, NULL, &result));
+	ck_assert_int_eq(result, CL_INVALID_CONTEXT);
+	ck_assert_ptr_null(icd_clCreateContext(NULL, 0, NULL, NULL, NULL, &result));
+	ck_assert_int_eq(result, CL_INVALID_VALUE);
+	ck_assert_ptr_null(
+		icd_clCreateContext(NULL, 1, &(cl_device_id){ NULL }, NULL, NULL, &result));
+	ck_assert_int_eq(result, CL_INVALID_DEVICE);
+}
+END_TEST
+
+START_TEST(test_table_has_every_function_of_opencl_1_2)
+{
+	const void *const *table = (const void *const *)(const void *)&icd_dispatch;
+	size_t first = offsetof(struct _cl_icd_dispatch, clCreateSubDevices) / sizeof(void *);
+	size_t last = offsetof(struct _cl_icd_dispatch, clEnqueueBarrierWithWaitList) /
+		      sizeof(void *);
+	size_t old = offsetof(struct _cl_icd_dispatch, clGetExtensionFunctionAddress) /
+		     sizeof(void *);
+
+	for (size_t i = 0; i <= old; i++)
+		ck_assert_ptr_nonnull(table[i]);
+	for (size_t i = first; i <= last; i++)
+		ck_assert_ptr_nonnull(table[i]);
+}
+END_TEST
+
+START_TEST(test_answer_that_does_not_fit_writes_nothing)
+{
+	char text[4] = "xyz";
+	size_t n = 0;
+
+	ck_assert_int_eq(icd_answer_text(&(struct icd_to){ 3, text, &n }, "abc"), CL_INVALID_VALUE);
+	ck_assert_str_eq(text, "xyz");
+	ck_assert_uint_eq(n, 0);
+	ck_assert_int_eq(icd_answer_text(&(struct icd_to){ 0, NULL, &n }, "abc"), CL_SUCCESS);
+	ck_assert_uint_eq(n, 4);
+	ck_assert_int_eq(icd_answer_text(&(struct icd_to){ 4, text, NULL }, "abc"), CL_SUCCESS);
+	ck_assert_str_eq(text, "abc");
+}
+END_TEST
+
+/* ---- texts ---- */
+
+static const struct {
+	const char *options, *host; /* NULL: refused */
+} options[] = {
+	{ "", "" },
+	{ NULL, "" },
+	{ "-D A=1 -DB -cl-mad-enable", "-D A=1 -DB -cl-mad-enable " },
+	{ "-I /tmp -I. -w", "-w " },
+	{ "-cl-std=CL1.2  -Werror", "-cl-std=CL1.2 -Werror " },
+	{ "-D", NULL },
+	{ "-I", NULL },
+	{ "-cl-nothing", NULL },
+	{ "something", NULL },
+	{ "-D\nX", "-D X " },
+};
+
+START_TEST(test_options_are_known_or_refused)
+{
+	char *taken = icd_options_for_host(options[_i].options);
+
+	if (!options[_i].host)
+		ck_assert_ptr_null(taken);
+	else
+		ck_assert_str_eq(taken, options[_i].host);
+	free(taken);
+}
+END_TEST
+
+START_TEST(test_flatten_puts_headers_in_their_places)
+{
+	const struct icd_header headers[] = { { "a.h", "#pragma once\nint a;" },
+					      { "b.h", "#include \"a.h\"\nint b;\n" } };
+	char *flat = icd_source_flatten(
+		"#include \"a.h\"\n # include <b.h>\n#include \"nowhere.h\"\nint c;", NULL, 2,
+		headers);
+
+	ck_assert_ptr_nonnull(flat);
+	ck_assert_ptr_nonnull(strstr(flat, "int a;"));
+	ck_assert_ptr_null(strstr(strstr(flat, "int a;") + 1, "int a;"));
+	ck_assert_ptr_nonnull(strstr(flat, "int b;"));
+	ck_assert_ptr_nonnull(strstr(flat, "#include \"nowhere.h\"\nint c;\n"));
+	free(flat);
+}
+END_TEST
+
+START_TEST(test_flatten_of_a_header_that_includes_itself_ends)
+{
+	const struct icd_header header = { "a.h", "#include \"a.h\"\n" };
+
+	ck_assert_ptr_null(icd_source_flatten("#include \"a.h\"\n", NULL, 1, &header));
+}
+END_TEST
+
+START_TEST(test_kernels_are_read_as_the_host_says_them)
+{
+	struct icd_kernel_info *kernels = NULL;
+	const char *rest = NULL;
+	uint32_t n = 0;
+
+	ck_assert(icd_kernels_parse(
+		"kernels\nkernel\tk\t64\t8\t4\t1\t128\t16\t32\n"
+		"arg\t4507\t4515\t1\t0\tint*\ta\narg\t4510\t4515\t0\t0\tfloat3\tv\n"
+		"kernel\tl\t1\t0\t0\t0\t0\t0\t1\nend\nwarning: x\n",
+		&kernels, &n, &rest));
+	ck_assert_uint_eq(n, 2);
+	ck_assert_str_eq(kernels[0].name, "k");
+	ck_assert_uint_eq(kernels[0].work_group, 64);
+	ck_assert_uint_eq(kernels[0].compiled[1], 4);
+	ck_assert_uint_eq(kernels[0].local_bytes, 128);
+	ck_assert_uint_eq(kernels[0].nargs, 2);
+	ck_assert_str_eq(kernels[0].args[0].type, "int*");
+	ck_assert_uint_eq(kernels[0].args[0].where, CL_KERNEL_ARG_ADDRESS_GLOBAL);
+	ck_assert_uint_eq(kernels[0].args[1].bytes, 16);
+	ck_assert_uint_eq(kernels[1].nargs, 0);
+	ck_assert_str_eq(rest, "warning: x\n");
+	icd_kernel_infos_free(kernels, n);
+}
+END_TEST
+
+static const char *const cut[] = {
+	"",
+	"kernels\n",
+	"kernels\nkernel\tk\t64",
+	"kernels\narg\t1\t1\t1\t1\ta\tb\nend\n",
+	"warning: there is no kernel\n",
+	"kernels\nkernel\tk\t64\t8\t4\t1\t128\t16\t32\narg\t45",
+};
+
+START_TEST(test_kernels_cut_short_are_refused)
+{
+	struct icd_kernel_info *kernels = NULL;
+	const char *rest = NULL;
+	uint32_t n = 77;
+
+	ck_assert(!icd_kernels_parse(cut[_i], &kernels, &n, &rest));
+	ck_assert_ptr_null(kernels);
+	ck_assert_uint_eq(n, 77);
+}
+END_TEST
+
+START_TEST(test_installed_kernel_has_the_arguments_of_its_signature)
+{
+	char name[] = "saxpy", signature[] = "f32,r:f32*,rw:f32*,u64", bad[] = "f32,thing";
+	struct icd_kernel_info *info = calloc(1, sizeof(*info));
+
+	ck_assert(icd_kernel_of_builtin(&(struct icd_builtin){ name, signature }, info));
+	ck_assert_uint_eq(info->nargs, 4);
+	ck_assert_uint_eq(info->args[0].bytes, 4);
+	ck_assert_uint_eq(info->args[1].qualifiers, CL_KERNEL_ARG_TYPE_CONST);
+	ck_assert_uint_eq(info->args[2].where, CL_KERNEL_ARG_ADDRESS_GLOBAL);
+	ck_assert_str_eq(info->args[3].type, "ulong");
+	icd_kernel_infos_free(info, 1);
+	info = calloc(1, sizeof(*info));
+	ck_assert(!icd_kernel_of_builtin(&(struct icd_builtin){ name, bad }, info));
+	free(info);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("opencl");
+	TCase *handles = gantry_unit_case(suite, "handles");
+	TCase *calls = gantry_unit_case(suite, "calls");
+	TCase *texts = gantry_unit_case(suite, "texts");
+
+	tcase_add_test(handles, test_object_is_gone_when_the_last_reference_is);
+	tcase_add_test(handles, test_object_that_is_held_has_a_stale_handle_and_is_there);
+	tcase_add_test(handles, test_object_of_another_type_or_no_object_is_recognised);
+	tcase_add_test(handles, test_object_place_is_not_taken_again_at_once);
+	tcase_add_test(handles, test_pump_runs_calls_and_ends_when_the_library_goes);
+	tcase_add_test(calls, test_platform_without_an_agent_is_not_there);
+	tcase_add_test(calls, test_calls_with_null_name_what_is_missing);
+	tcase_add_test(calls, test_table_has_every_function_of_opencl_1_2);
+	tcase_add_test(calls, test_answer_that_does_not_fit_writes_nothing);
+	tcase_add_loop_test(texts, test_options_are_known_or_refused, 0,
+			    GANTRY_ARRAY_SIZE(options));
+	tcase_add_test(texts, test_flatten_puts_headers_in_their_places);
+	tcase_add_test(texts, test_flatten_of_a_header_that_includes_itself_ends);
+	tcase_add_test(texts, test_kernels_are_read_as_the_host_says_them);
+	tcase_add_loop_test(texts, test_kernels_cut_short_are_refused, 0, GANTRY_ARRAY_SIZE(cut));
+	tcase_add_test(texts, test_installed_kernel_has_the_arguments_of_its_signature);
+	return gantry_unit_run(suite);
+}
