@@ -44,6 +44,7 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_OWN = 3,  /* a descriptor of its own: shared buffers */
 	/* device memory: in the window of `device`, at off, which is its place in the slab too */
 	GANTRY_PLACE_WINDOW = 4,
+	GANTRY_PLACE_IMAGE = 5, /* a variable of an image: gone with its worker */
 };
 
 struct gantry_ledger_buffer {

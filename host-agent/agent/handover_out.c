@@ -53,6 +53,8 @@ static const char *tied(const struct gantry_ledger_buffer *b)
 {
 	if (b->adopted || b->place == GANTRY_PLACE_OWN)
 		return "is shared with another session";
+	if (b->place == GANTRY_PLACE_IMAGE || (b->alloc_flags & GANTRY_ALLOC_FIXED))
+		return "has a device address that its program knows";
 	if (b->place == GANTRY_PLACE_WINDOW || b->to)
 		return "lies in a device's own memory, which only moves within a host so far";
 	return NULL;
