@@ -151,6 +151,9 @@ static void check_launch(struct gantry_dev *dev, struct flight *flight,
 	if (launch->nargs != kernel->sig->nargs)
 		violation(dev, "a launch with %u arguments where the signature has %u",
 			  launch->nargs, kernel->sig->nargs);
+	if (!kernel->sig->is_raw != !launch->raw)
+		violation(dev,
+			  "a launch with parameters as they are, or without, of another signature");
 	for (uint32_t i = 0; i < launch->nargs; i++)
 		if (kernel->sig->args[i].mode && launch->args[i].range.mem)
 			check_range(dev, flight, &launch->args[i].range);
@@ -164,6 +167,12 @@ static void check_fill(struct gantry_dev *dev, struct flight *flight,
 		violation(dev, "a fill with a pattern of %u bytes", fill->pattern_bytes);
 	if (fill->dst.len % fill->pattern_bytes != 0)
 		violation(dev, "a fill of a length that is no multiple of its pattern");
+}
+
+static void check_stamp(const struct gantry_dev *dev)
+{
+	if (!(dev->filter.next.info.caps & GANTRY_CAP_STAMP))
+		violation(dev, "a stamp without GANTRY_CAP_STAMP");
 }
 
 static void check_cmd(struct gantry_dev *dev, struct flight *flight, const struct gantry_cmd *cmd)
@@ -180,6 +189,9 @@ static void check_cmd(struct gantry_dev *dev, struct flight *flight, const struc
 		break;
 	case GANTRY_CMD_FILL:
 		check_fill(dev, flight, &cmd->fill);
+		break;
+	case GANTRY_CMD_STAMP:
+		check_stamp(dev);
 		break;
 	default:
 		violation(dev, "a command of unknown kind %u", cmd->kind);
@@ -440,6 +452,47 @@ static int mem_made(struct gantry_dev *dev, const char *call, int r, struct gant
 	object->len = len;
 	*ret_mem = (struct gantry_mem *)object;
 	return 0;
+}
+
+static int contract_ask(struct gantry_dev *dev, const struct gantry_question *question,
+			void *ret_answer, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_question inner;
+	int r;
+
+	check_thread(dev, "ask");
+	if (question->kernel)
+		check_object(dev, question->kernel, GANTRY_OBJECT_KERNEL, "a kernel");
+	if (question->range.mem)
+		check_object(dev, question->range.mem, GANTRY_OBJECT_MEM, "memory of a range");
+	gantry_object_unwrap_question(question, &inner);
+	r = next->backend->ask(next->dev, &inner, ret_answer, err);
+	if (r > (int)GANTRY_ANSWER_BYTES)
+		violation(dev, "ask() returned %d", r);
+	return r;
+}
+
+static int contract_image_variable(struct gantry_image *opaque, const char *symbol,
+				   struct gantry_mem **ret_mem, uint64_t *ret_len,
+				   struct gantry_err *err)
+{
+	struct gantry_object *image = gantry_object_of(opaque);
+	struct gantry_dev *dev = image->dev;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	uint64_t len = 0;
+	int r;
+
+	check_thread(dev, "image_variable");
+	check_object(dev, image, GANTRY_OBJECT_IMAGE, "an image");
+	r = dev->filter.next.backend->image_variable(image->next, symbol, &mem, &len, &inner);
+	if (r == 0 && len == 0)
+		violation(dev, "image_variable() of no bytes");
+	r = mem_made(dev, "image_variable", r, mem, len, &inner, ret_mem, err);
+	if (r == 0)
+		*ret_len = len;
+	return r;
 }
 
 static int contract_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
@@ -768,6 +821,8 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->kernel_get = contract_kernel_get;
 		ops->image_say = ops->image_say ? contract_image_say : NULL;
 	}
+	ops->ask = ops->ask ? contract_ask : NULL;
+	ops->image_variable = ops->image_variable ? contract_image_variable : NULL;
 	ops->mem_import = ops->mem_import ? contract_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? contract_mem_host : NULL;

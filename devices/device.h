@@ -67,6 +67,8 @@ enum gantry_device_caps {
 	GANTRY_CAP_DRIVER = 1 << 8,
 	/* a guest's image runs as code of the host, in the process that loads it: for isolated workers only */
 	GANTRY_CAP_HOST_CODE = 1 << 9,
+	/* GANTRY_CMD_STAMP: the device has a clock */
+	GANTRY_CAP_STAMP = 1 << 11,
 	/* a bad access ends the process that submitted it: for isolated workers only, which the agent sees to */
 	GANTRY_CAP_ABORTS = 1 << 10,
 };
@@ -174,12 +176,15 @@ struct gantry_done {
 	int32_t status;
 	uint32_t blast;	    /* enum gantry_blast */
 	uint64_t device_ns; /* measured device time of the command */
+	uint64_t stamp_ns;  /* of a stamp that went well: the device's clock, never 0; else 0 */
 };
 
 enum gantry_cmd_kind {
 	GANTRY_CMD_LAUNCH = 1,
 	GANTRY_CMD_COPY = 2,
 	GANTRY_CMD_FILL = 3,
+	GANTRY_CMD_STAMP =
+		4, /* GANTRY_CAP_STAMP: reads the clock when what is before it has finished; no members */
 };
 
 /* A range of device memory as a command uses it. */
@@ -201,6 +206,9 @@ struct gantry_cmd_launch {
 	uint32_t block[3];
 	uint32_t shared_bytes;
 	uint32_t nargs;
+	/* Of a raw signature: the parameters as the image lays them out; the caller's until submit() returns. */
+	const uint8_t *raw;
+	uint32_t raw_bytes;
 	/*
 	 * In signature order: a range for buffer arguments, the value for others (as the signature
 	 * says).
@@ -235,6 +243,41 @@ struct gantry_cmd {
 		struct gantry_cmd_fill fill;
 	};
 };
+
+enum gantry_question_what {
+	GANTRY_QUESTION_ATTRIBUTES =
+		1, /* int32_t each: the device's, from its number0 on, as many as fit */
+	GANTRY_QUESTION_ADDRESS =
+		2, /* of range, which is backed; kernels reach it from now on: uint64_t */
+	GANTRY_QUESTION_KERNEL = 3, /* struct gantry_kernel_answer */
+	GANTRY_QUESTION_PARAMS =
+		4, /* struct gantry_param_answer each, from number0 on, as many as fit */
+	GANTRY_QUESTION_OCCUPANCY =
+		5,		 /* blocks of number0 threads and number1 bytes at once: uint32_t */
+	GANTRY_QUESTION_SET = 6, /* the kernel's attribute number0 is to be number1: nothing */
+};
+
+/* What a guest wants to know of a device, a kernel of its image, or its memory. Numbers are hostile. */
+struct gantry_question {
+	uint32_t what; /* enum gantry_question_what */
+	uint32_t reserved;
+	struct gantry_kernel *kernel; /* or NULL */
+	struct gantry_range range;
+	uint64_t number[3];
+};
+#define GANTRY_ANSWER_BYTES 112u
+/* Answers, as the guest gets them too (proto/wire.h). */
+#define GANTRY_KERNEL_ATTRIBUTES 16u
+struct gantry_kernel_answer {
+	uint32_t nparams;
+	uint32_t params_bytes;
+	int32_t attributes[GANTRY_KERNEL_ATTRIBUTES];
+};
+struct gantry_param_answer {
+	uint16_t off;
+	uint16_t bytes;
+};
+#define GANTRY_MAX_RAW_BYTES 4096u /* of a kernel's parameters */
 
 struct gantry_backend {
 	uint32_t abi;  /* GANTRY_BACKEND_ABI */
@@ -284,6 +327,19 @@ struct gantry_backend {
 	 */
 	void (*image_say)(struct gantry_dev *dev, struct gantry_image *image, char *text,
 			  size_t cap);
+
+	/*
+	 * Answers @question into @ret_answer (GANTRY_ANSWER_BYTES); returns how many bytes. -EINVAL: a number out of range;
+	 * -EOPNOTSUPP: this device does not know. Optional.
+	 */
+	int (*ask)(struct gantry_dev *dev, const struct gantry_question *question, void *ret_answer,
+		   struct gantry_err *err);
+	/*
+	 * A variable of an image, as memory that kernels and commands use; mem_free() before the image goes. -ENOENT. Optional.
+	 */
+	int (*image_variable)(struct gantry_image *image, const char *symbol,
+			      struct gantry_mem **ret_mem, uint64_t *ret_len,
+			      struct gantry_err *err);
 
 	/*
 	 * Memory. mem_import: [off, off + len) of a descriptor that outlives the worker

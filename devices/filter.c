@@ -30,6 +30,14 @@ static void pass_image_say(struct gantry_dev *dev, struct gantry_image *image, c
 	next->backend->image_say(next->dev, image, text, cap);
 }
 
+static int pass_ask(struct gantry_dev *dev, const struct gantry_question *question,
+		    void *ret_answer, struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->ask(next->dev, question, ret_answer, err);
+}
+
 static int pass_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			   struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -122,6 +130,7 @@ void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_devic
 	ops->thread_enter = ops->thread_enter ? pass_thread_enter : NULL;
 	ops->image_load = ops->image_load ? pass_image_load : NULL;
 	ops->image_say = ops->image_say ? pass_image_say : NULL;
+	ops->ask = ops->ask ? pass_ask : NULL;
 	ops->mem_import = ops->mem_import ? pass_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? pass_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? pass_mem_host : NULL;

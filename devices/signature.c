@@ -9,6 +9,7 @@
 
 /* A kernel without arguments; an empty text could not stand on a manifest's line. */
 #define NO_ARGS "void"
+#define RAW	"raw"
 
 struct word {
 	const char *text;
@@ -72,7 +73,7 @@ bool gantry_signature_is_opencl(const struct gantry_signature *sig)
 
 bool gantry_signature_same(const struct gantry_signature *a, const struct gantry_signature *b)
 {
-	if (a->nargs != b->nargs)
+	if (a->nargs != b->nargs || a->is_raw != b->is_raw)
 		return false;
 	for (uint32_t i = 0; i < a->nargs; i++)
 		if (a->args[i].mode != b->args[i].mode || a->args[i].type != b->args[i].type ||
@@ -205,6 +206,15 @@ int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
 	return 0;
 }
 
+int gantry_signature_parse_own(const char *text, struct gantry_signature *ret_sig,
+			       struct gantry_err *err)
+{
+	if (strcmp(text, RAW) != 0)
+		return gantry_signature_parse(text, ret_sig, err);
+	*ret_sig = (struct gantry_signature){ .is_raw = 1 };
+	return 0;
+}
+
 static int format_arg(const struct gantry_sig_arg *arg, int first, char *buf, size_t cap)
 {
 	const struct word *type = word_of_value(types, GANTRY_ARRAY_SIZE(types), arg->type);
@@ -228,7 +238,7 @@ int gantry_signature_format(const struct gantry_signature *sig, char *buf, size_
 	if (cap == 0)
 		return -E2BIG;
 	if (sig->nargs == 0)
-		return gantry_str_copy(buf, cap, NO_ARGS);
+		return gantry_str_copy(buf, cap, sig->is_raw ? RAW : NO_ARGS);
 	for (uint32_t i = 0; i < sig->nargs; i++) {
 		r = format_arg(&sig->args[i], i == 0, buf + len, cap - len);
 		if (r < 0)

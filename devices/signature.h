@@ -61,6 +61,11 @@ struct gantry_sig_arg {
 struct gantry_signature {
 	uint32_t nargs;
 	uint32_t args_bytes; /* packed, natural alignment, rounded up to 8 */
+	/*
+	 * 1: the kernel takes its parameters' bytes as the image has laid them out, and nothing is known of them; no arguments
+	 * then. Of kernels of guests' images only.
+	 */
+	uint32_t is_raw;
 	struct gantry_sig_arg args[GANTRY_SIGNATURE_MAX_ARGS];
 };
 
@@ -76,6 +81,9 @@ bool gantry_signature_same(const struct gantry_signature *a, const struct gantry
 /* -EINVAL with a sentence naming the argument, counted from 1; outputs untouched. */
 int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
 			   struct gantry_err *err);
+/* The same for a kernel of a guest's image, which may be "raw" besides. */
+int gantry_signature_parse_own(const char *text, struct gantry_signature *ret_sig,
+			       struct gantry_err *err);
 /*
  * Writes the canonical text. -E2BIG if it does not fit; -EINVAL for modes and types that do not
  * exist.

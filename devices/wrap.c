@@ -65,3 +65,12 @@ void gantry_object_unwrap_cmd(const struct gantry_cmd *cmd, struct gantry_cmd *r
 		break;
 	}
 }
+
+void gantry_object_unwrap_question(const struct gantry_question *question,
+				   struct gantry_question *ret_question)
+{
+	*ret_question = *question;
+	if (ret_question->kernel)
+		ret_question->kernel = gantry_object_of(ret_question->kernel)->next;
+	unwrap_range(&ret_question->range);
+}

@@ -51,6 +51,9 @@ struct gantry_object *gantry_object_new(struct gantry_objects *objects, struct g
 /* @cmd with the objects beneath in place of their wrappers. */
 void gantry_object_unwrap_cmd(const struct gantry_cmd *cmd, struct gantry_cmd *ret_cmd);
 
+void gantry_object_unwrap_question(const struct gantry_question *question,
+				   struct gantry_question *ret_question);
+
 static inline struct gantry_object *gantry_object_of(const void *opaque)
 {
 	return (struct gantry_object *)opaque;

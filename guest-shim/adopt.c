@@ -105,6 +105,10 @@ static int leave_of_task(struct gantry_session *s, const struct gantry_desc *des
 		return leave_alone(s, args.write.heap_off, args.write.bytes);
 	case GANTRY_OP_read:
 		return leave_alone(s, args.read.heap_off, args.read.bytes);
+	case GANTRY_OP_stamp:
+		return leave_alone(s, args.stamp.heap_off, sizeof(uint64_t));
+	case GANTRY_OP_await:
+		return leave_alone(s, args.await.heap_off, sizeof(uint64_t));
 	case GANTRY_OP_image_load:
 		r = leave_alone(s, args.image_load.heap_off, args.image_load.bytes);
 		return r < 0 ? r

@@ -188,6 +188,8 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 	case GANTRY_PLACE_AWAY:
 	case GANTRY_PLACE_LOST:
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
+	case GANTRY_PLACE_IMAGE:
+		return b->off == 0 && b->charged_bytes == 0;
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
 		       gantry_range_inside(b->off, b->bytes, GANTRY_MAX_BUFFER_BYTES);
@@ -199,7 +201,8 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 			const struct gantry_ledger_header *hdr, struct gantry_err *err)
 {
-	const uint32_t known_flags = GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED;
+	const uint32_t known_flags = GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
+				     GANTRY_ALLOC_FIXED;
 
 	if (b->bytes == 0 || b->bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_err_set(err, -EINVAL, "object %u: a buffer of %" PRIu64 " bytes",

@@ -131,6 +131,8 @@ uint32_t gantry_op_var_bytes(uint16_t op, const union gantry_op_any *args)
 		return (uint32_t)args->kernel_get.name_bytes + args->kernel_get.sig_bytes;
 	case GANTRY_OP_kernel_variant:
 		return args->kernel_variant.symbol_bytes;
+	case GANTRY_OP_image_variable:
+		return args->image_variable.name_bytes;
 	default:
 		return 0;
 	}

@@ -128,6 +128,54 @@ struct gantry_reply_queue {
 	uint64_t next_seq; /* sequence number of the first task put into it */
 };
 
+/* What an `ask` asks, and its reply. Numbers that are not named are 0. */
+enum gantry_ask {
+	GANTRY_ASK_DEVICE = 1,	   /* struct gantry_reply_device; NO_DEVICE past the last */
+	GANTRY_ASK_ATTRIBUTES = 2, /* int32_t each: as many as fit, from the backend's number0 on */
+	GANTRY_ASK_ADDRESS = 3,	   /* of buffer object, backed now: struct gantry_reply_address */
+	GANTRY_ASK_KERNEL = 4,	   /* of kernel object: struct gantry_reply_function */
+	GANTRY_ASK_PARAMS =
+		5, /* of kernel object from parameter number0 on: struct gantry_reply_param each */
+	GANTRY_ASK_OCCUPANCY =
+		6, /* of kernel object with number0 threads, number1 bytes: uint32_t blocks */
+	GANTRY_ASK_SET = 7, /* kernel object's attribute number0 becomes number1: nothing */
+};
+#define GANTRY_NASKS 8u
+
+struct gantry_reply_device {
+	uint32_t kind;
+	uint32_t lanes;
+	uint64_t mem_bytes; /* of the pool, or what the session may have */
+	uint8_t uuid[16];   /* made for the session's device; not the board's */
+	char name[48];	    /* model */
+	char arch[16];
+};
+static_assert(sizeof(struct gantry_reply_device) <= 112, "gantry_reply_device fits a reply");
+
+struct gantry_reply_address {
+	uint64_t address; /* as kernels have it */
+	uint64_t bytes;
+};
+
+#define GANTRY_FUNCTION_ATTRIBUTES 16u
+struct gantry_reply_function {
+	uint32_t nparams;
+	uint32_t params_bytes;
+	int32_t attributes[GANTRY_FUNCTION_ATTRIBUTES]; /* the backend's, from its first on */
+};
+static_assert(sizeof(struct gantry_reply_function) <= 112, "gantry_reply_function fits a reply");
+
+struct gantry_reply_param {
+	uint16_t off;
+	uint16_t bytes;
+};
+
+struct gantry_reply_variable {
+	uint64_t handle;
+	uint64_t address;
+	uint64_t bytes;
+};
+
 /*
  * Properties are chosen so that what fits them fits the weakest device the session may use; they stay the
  * same for the life of the session.

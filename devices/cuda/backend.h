@@ -46,8 +46,11 @@ struct gantry_kernel {
 	struct gantry_kernel *next; /* of the image */
 	struct gantry_image *image;
 	const struct gantry_signature *sig;
-	gantry_body *body;   /* NULL: @function is launched as it is */
-	CUfunction function; /* NULL with a body */
+	gantry_body *body;		    /* NULL: @function is launched as it is */
+	CUfunction function;		    /* NULL with a body */
+	struct gantry_param_answer *layout; /* of a raw kernel's parameters; else NULL */
+	uint32_t nparams;
+	uint32_t params_bytes;
 	uint32_t max_threads;
 	uint32_t static_shared; /* bytes */
 	uint32_t dyn_shared;	/* bytes that the function was last allowed */
@@ -79,6 +82,7 @@ enum gantry_cuda_mem_kind {
 	GANTRY_CUDA_MEM_HOST,
 	GANTRY_CUDA_MEM_ALLOC,
 	GANTRY_CUDA_MEM_WINDOW,
+	GANTRY_CUDA_MEM_VARIABLE, /* of an image */
 };
 
 /* Of a piece of host memory. */
@@ -105,9 +109,11 @@ struct gantry_cuda_slot {
 	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
 	struct gantry_kernel *kernel; /* NULL: a copy or fill */
 	uint32_t estimate_ns;
-	bool judged; /* its verdict was asked for */
-	bool closed; /* the word is written behind it: what follows begins when that is done */
-	bool unsent; /* the device never had it, as the context had failed */
+	bool judged;   /* its verdict was asked for */
+	bool closed;   /* the word is written behind it: what follows begins when that is done */
+	bool unsent;   /* the device never had it, as the context had failed */
+	bool stamped;  /* @stamp is recorded behind what came before */
+	CUevent stamp; /* made when first used */
 };
 
 /* Scratch memory of a stream's running bodies. */
@@ -163,10 +169,12 @@ struct gantry_cuda_times {
 struct gantry_cuda_call {
 	CUfunction function;
 	const struct gantry_image *image; /* whose function it is */
+	const struct gantry_kernel
+		*raw; /* its parameters lie in @args as it lays them out; NULL: one in each */
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
-	uint32_t nargs;
+	uint32_t nargs;			    /* of @args */
 	uint64_t args[GANTRY_MAX_CMD_ARGS]; /* the bytes of a shorter one come first */
 };
 
@@ -252,6 +260,8 @@ struct gantry_dev {
 	struct gantry_list images;
 	uint64_t mem_used;
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
+	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
+	uint64_t stamp_base_ns;
 	/*
 	 * Device time: while n streams are at work, each of them has a nth of it, so that overlap counts
 	 * once. In cycles of the time stamp counter.
@@ -345,6 +355,23 @@ void gantry_cuda_flush(struct gantry_stream *stream);
 bool gantry_cuda_drain(struct gantry_dev *dev);
 /* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
 void gantry_cuda_stream_calibrate(struct gantry_dev *dev);
+
+/* stamp.c */
+int gantry_cuda_stamp_put(struct gantry_stream *stream, struct gantry_cuda_slot *slot);
+/* It has finished: the clock goes to its gantry_done. */
+void gantry_cuda_stamp_read(struct gantry_stream *stream, struct gantry_cuda_slot *slot);
+void gantry_cuda_stamp_fini(struct gantry_stream *stream);
+
+/* ask.c */
+int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *question,
+		    void *ret_answer, struct gantry_err *err);
+int gantry_cuda_image_variable(struct gantry_image *image, const char *symbol,
+			       struct gantry_mem **ret_mem, uint64_t *ret_len,
+			       struct gantry_err *err);
+/* Takes the layout of a raw kernel's parameters. */
+int gantry_cuda_layout_take(struct gantry_kernel *kernel, struct gantry_err *err);
+/* The addresses of @call's parameters; @ret_params has room for GANTRY_MAX_CMD_ARGS. */
+void gantry_cuda_call_params(const struct gantry_cuda_call *call, void **ret_params);
 
 /* mark.c */
 /* Records an event behind all that was submitted. False: that cannot be now. */

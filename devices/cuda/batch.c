@@ -115,8 +115,7 @@ static uint64_t shape_of(const struct gantry_cuda_call *calls, uint32_t n)
 static void params_of(const struct gantry_cuda_call *call, void **params,
 		      CUDA_KERNEL_NODE_PARAMS *ret_node)
 {
-	for (uint32_t i = 0; i < call->nargs; i++)
-		params[i] = (void *)(uintptr_t)&call->args[i];
+	gantry_cuda_call_params(call, params);
 	*ret_node = (CUDA_KERNEL_NODE_PARAMS){
 		.func = call->function,
 		.gridDimX = call->grid[0],

@@ -171,8 +171,8 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 
 	*info = (struct gantry_device_info){
 		.kind = GANTRY_KIND_CUDA,
-		.caps = GANTRY_CAP_WINDOW | GANTRY_CAP_DRIVER | GANTRY_CAP_GUEST_IMAGES |
-			GANTRY_CAP_PEER,
+		.caps = GANTRY_CAP_STAMP | GANTRY_CAP_WINDOW | GANTRY_CAP_DRIVER |
+			GANTRY_CAP_GUEST_IMAGES | GANTRY_CAP_PEER,
 		.lanes = conf->lanes ? conf->lanes : DEFAULT_LANES,
 		.units = dev->units,
 		.mem_bytes = dev->mem_bytes,
@@ -466,6 +466,8 @@ const struct gantry_backend gantry_backend_cuda = {
 	.image_load = gantry_cuda_image_load,
 	.image_unload = gantry_cuda_image_unload,
 	.kernel_get = gantry_cuda_kernel_get,
+	.ask = gantry_cuda_ask,
+	.image_variable = gantry_cuda_image_variable,
 	.mem_alloc = gantry_cuda_mem_alloc,
 	.mem_host = gantry_cuda_mem_host,
 	.mem_free = gantry_cuda_mem_free,

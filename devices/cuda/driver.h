@@ -61,6 +61,7 @@
 	F(ModuleLoadDataEx, cuModuleLoadDataEx)                                  \
 	F(ModuleUnload, cuModuleUnload)                                          \
 	F(ModuleGetFunction, cuModuleGetFunction)                                \
+	F(ModuleGetGlobal, cuModuleGetGlobal_v2)                                 \
 	F(FuncGetAttribute, cuFuncGetAttribute)                                  \
 	F(FuncSetAttribute, cuFuncSetAttribute)                                  \
 	F(FuncGetParamInfo, cuFuncGetParamInfo)                                  \

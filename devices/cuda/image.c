@@ -196,6 +196,7 @@ void gantry_cuda_image_unload(struct gantry_image *image)
 		gantry_cuda_batch_forget(stream, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
 		next = kernel->next;
+		free(kernel->layout);
 		free(kernel);
 	}
 	if (image->module)
@@ -282,7 +283,9 @@ static int find_function(struct gantry_kernel *kernel, const char *symbol, struc
 		return gantry_err_set(err, -ENOENT, "the image has no kernel %.100s", symbol);
 	r = gantry_cuda_check(dev, result, "cuModuleGetFunction", err);
 	if (r == 0)
-		r = check_params(dev, kernel->function, symbol, kernel->sig, err);
+		r = kernel->sig->is_raw
+			    ? gantry_cuda_layout_take(kernel, err)
+			    : check_params(dev, kernel->function, symbol, kernel->sig, err);
 	return r < 0 ? r : take_limits(kernel, err);
 }
 
@@ -301,6 +304,7 @@ int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 	if (!kernel->body)
 		r = find_function(kernel, symbol, err);
 	if (r < 0) {
+		free(kernel->layout);
 		free(kernel);
 		return r;
 	}

@@ -49,6 +49,25 @@ static int allow_shared(struct gantry_dev *dev, struct gantry_kernel *kernel, ui
 	return 0;
 }
 
+/* Many or long parameters as they are: none of the calls that are kept has room for them. */
+static bool is_long(const struct gantry_cmd_launch *launch)
+{
+	return launch->raw_bytes > sizeof(((struct gantry_cuda_call *)0)->args) ||
+	       launch->kernel->nparams > GANTRY_MAX_CMD_ARGS;
+}
+
+static int take_raw(const struct gantry_cmd_launch *launch, struct gantry_cuda_call *ret_call)
+{
+	const struct gantry_kernel *kernel = launch->kernel;
+
+	ret_call->raw = kernel;
+	ret_call->nargs = (launch->raw_bytes + 7) / 8;
+	if (ret_call->nargs > 0)
+		ret_call->args[ret_call->nargs - 1] = 0;
+	memcpy(ret_call->args, launch->raw, launch->raw_bytes);
+	return 0;
+}
+
 /* The arguments as the device has them; those of buffers become addresses. */
 static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
 		     uint64_t *ret_args)
@@ -80,8 +99,14 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 
 	if (r == 0)
 		r = allow_shared(dev, kernel, launch->shared_bytes);
-	if (r == 0)
+	if (r == 0 && kernel->sig->is_raw && launch->raw_bytes != kernel->params_bytes)
+		r = -EINVAL;
+	ret_call->raw = NULL;
+	ret_call->nargs = launch->nargs;
+	if (r == 0 && !kernel->sig->is_raw)
 		r = take_args(dev, launch, ret_call->args);
+	else if (r == 0 && !is_long(launch))
+		r = take_raw(launch, ret_call);
 	if (r < 0)
 		return r;
 	ret_call->function = kernel->function;
@@ -89,7 +114,6 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 	memcpy(ret_call->grid, launch->grid, sizeof(ret_call->grid));
 	memcpy(ret_call->block, launch->block, sizeof(ret_call->block));
 	ret_call->shared_bytes = launch->shared_bytes;
-	ret_call->nargs = launch->nargs;
 	return 0;
 }
 
@@ -97,23 +121,56 @@ CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda
 {
 	void *params[GANTRY_MAX_CMD_ARGS];
 
-	for (uint32_t i = 0; i < call->nargs; i++)
-		params[i] = (void *)(uintptr_t)&call->args[i];
+	gantry_cuda_call_params(call, params);
 	return stream->dev->driver->LaunchKernel(call->function, call->grid[0], call->grid[1],
 						 call->grid[2], call->block[0], call->block[1],
 						 call->block[2], call->shared_bytes, stream->native,
 						 params, NULL);
 }
 
+void gantry_cuda_call_params(const struct gantry_cuda_call *call, void **ret_params)
+{
+	const struct gantry_kernel *raw = call->raw;
+
+	for (uint32_t i = 0; raw && i < raw->nparams; i++)
+		ret_params[i] = (char *)(uintptr_t)call->args + raw->layout[i].off;
+	for (uint32_t i = 0; !raw && i < call->nargs; i++)
+		ret_params[i] = (void *)(uintptr_t)&call->args[i];
+}
+
+/* Launched at once, from the caller's bytes. */
+static int launch_long(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
+{
+	struct gantry_cuda_call call;
+	size_t bytes = launch->raw_bytes;
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)launch->raw,
+			  CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END };
+	int r = make_call(stream->dev, launch, &call);
+	CUresult result;
+
+	if (r < 0)
+		return r;
+	gantry_cuda_batch_push(stream);
+	result = stream->dev->driver->LaunchKernel(call.function, call.grid[0], call.grid[1],
+						   call.grid[2], call.block[0], call.block[1],
+						   call.block[2], call.shared_bytes, stream->native,
+						   NULL, extra);
+	r = gantry_cuda_check(stream->dev, result, "", NULL);
+	return gantry_cuda_sticky(result) ? 0 : r;
+}
+
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot)
 {
-	struct gantry_cuda_call *kept = gantry_cuda_batch_room(stream);
+	struct gantry_cuda_call *kept;
 	struct gantry_cuda_call now;
 	CUresult result;
 	int r;
 
 	(void)slot; /* nothing is known of the outcome yet */
+	if (launch->kernel->sig->is_raw && is_long(launch))
+		return launch_long(stream, launch);
+	kept = gantry_cuda_batch_room(stream);
 	r = make_call(stream->dev, launch, kept ? kept : &now);
 	if (r < 0)
 		return r;

@@ -139,6 +139,7 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 	gantry_cuda_mark_fini(stream);
 	gantry_cuda_batch_fini(stream);
 	gantry_cuda_time_fini(stream);
+	gantry_cuda_stamp_fini(stream);
 	gantry_cuda_fills_fini(stream);
 	gantry_cuda_body_fini(stream);
 	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
@@ -298,6 +299,8 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		return gantry_cuda_copy(stream, &cmd->copy);
 	case GANTRY_CMD_FILL:
 		return gantry_cuda_fill(stream, &cmd->fill);
+	case GANTRY_CMD_STAMP:
+		return gantry_cuda_stamp_put(stream, slot);
 	default:
 		assert(!"a kind of command that device.h does not have");
 		return -EINVAL;
@@ -460,6 +463,7 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	slot->judged = false;
 	slot->closed = false;
 	slot->unsent = false;
+	slot->stamped = false;
 	slot->estimate_ns = 0;
 	/* After a fault everything is accepted, and told of with the fault by poll(). */
 	if (host->cancelled(host->cookie, cmd->tag)) {
@@ -511,6 +515,8 @@ static void finish(struct gantry_stream *stream, uint32_t end)
 		stream->flying_ns -= slot->estimate_ns;
 		if (slot->judged)
 			judge(stream, stream->finished);
+		if (slot->stamped)
+			gantry_cuda_stamp_read(stream, slot);
 	}
 	if (stream->finished == stream->submitted)
 		stream->dev->nbusy--;

@@ -104,6 +104,34 @@ static int record_kernel_get(struct gantry_image *opaque, const char *symbol,
 	return r;
 }
 
+static int record_ask(struct gantry_dev *dev, const struct gantry_question *question,
+		      void *ret_answer, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_question inner;
+	int r;
+
+	gantry_object_unwrap_question(question, &inner);
+	r = next->backend->ask(next->dev, &inner, ret_answer, err);
+	fprintf(dev->file, "ask what=%u kernel=%u -> %d\n", question->what,
+		question->kernel ? id_of(question->kernel) : 0, r);
+	return r;
+}
+
+static int record_image_variable(struct gantry_image *opaque, const char *symbol,
+				 struct gantry_mem **ret_mem, uint64_t *ret_len,
+				 struct gantry_err *err)
+{
+	struct gantry_object *image = gantry_object_of(opaque);
+	struct gantry_dev *dev = image->dev;
+	struct gantry_mem *mem;
+	int r = dev->filter.next.backend->image_variable(image->next, symbol, &mem, ret_len, err);
+
+	fprintf(dev->file, "%u image_variable image=%u %s -> %d\n", dev->objects.last_id + 1,
+		image->id, symbol, r);
+	return made(dev, r, GANTRY_OBJECT_MEM, mem, ret_mem, err);
+}
+
 static int record_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			     struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -265,6 +293,8 @@ static void write_cmd(FILE *file, const struct gantry_cmd *cmd)
 		fputs(" copy", file);
 		write_range(file, "dst", &cmd->copy.dst);
 		write_range(file, "src", &cmd->copy.src);
+	} else if (cmd->kind == GANTRY_CMD_STAMP) {
+		fputs(" stamp", file);
 	} else {
 		fputs(" fill", file);
 		write_range(file, "dst", &cmd->fill.dst);
@@ -338,6 +368,8 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->kernel_get = record_kernel_get;
 		ops->image_say = ops->image_say ? record_image_say : NULL;
 	}
+	ops->ask = ops->ask ? record_ask : NULL;
+	ops->image_variable = ops->image_variable ? record_image_variable : NULL;
 	ops->mem_import = ops->mem_import ? record_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? record_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? record_mem_host : NULL;

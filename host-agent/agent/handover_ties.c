@@ -59,11 +59,25 @@ static int tied(const struct gantry_session *s, uint32_t slot, struct gantry_err
 	return 0;
 }
 
+/* Its address is in the program's hands, and in memory: another host would have to have it free. */
+static bool has_known_address(const struct gantry_ledger_object *o)
+{
+	return is_buffer(o) && (gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_IMAGE ||
+				(o->buffer.alloc_flags & GANTRY_ALLOC_FIXED));
+}
+
 int gantry_handover_ties(const struct gantry_session *s, struct gantry_err *err)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *o = &s->ledger.objects[i];
 
+		if (has_known_address(o)) {
+			(void)gantry_err_set(err, -ENOTSUP,
+					     "session %llu cannot go to another host: its buffer "
+					     "%u has a device address that its program knows",
+					     (unsigned long long)s->id, i);
+			return GANTRY_ADMIN_UNSUPPORTED;
+		}
 		if (is_buffer(o) && gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_OWN &&
 		    tied(s, i, err) < 0)
 			return GANTRY_ADMIN_UNSUPPORTED;

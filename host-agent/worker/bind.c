@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "host-agent/worker/memory.h"
 #include "proto/codec.h"
 
+#define STAMP_NS      1000u
 #define COPY_FLOOR_NS 2000u /* what the shortest copy to or from a device of its own memory takes */
 
 /* A checked task, on its way to a command. */
@@ -112,7 +114,10 @@ static int launch_args(struct wdevice *d, struct wqueue *q, const struct launch_
 	struct gantry_cmd_launch *launch = &d->cmd.launch;
 	uint32_t nbuffers = 0;
 
-	if (p->op->args_bytes != sig->args_bytes)
+	launch->raw = sig->is_raw ? p->args : NULL;
+	launch->raw_bytes = sig->is_raw ? p->op->args_bytes : 0;
+	/* The device knows how many bytes a raw kernel takes. */
+	if (!sig->is_raw && p->op->args_bytes != sig->args_bytes)
 		return GANTRY_E_SIGNATURE;
 	for (uint32_t i = 0; i < sig->nargs; i++) {
 		const struct gantry_sig_arg *arg = &sig->args[i];
@@ -281,6 +286,57 @@ static int bind_read(struct wdevice *d, struct wqueue *q, const struct gantry_op
 	if (status == GANTRY_OK)
 		gantry_count_add(&q->session->ledger.hdr->bytes_out, op->bytes);
 	return status;
+}
+
+/* ---- stamps, and words that the guest writes ---- */
+
+static int heap_word(struct wsession *s, uint64_t heap_off, uint64_t **ret_word)
+{
+	void *ptr;
+
+	if (gantry_region_span(&s->heap, heap_off, sizeof(**ret_word), sizeof(**ret_word), &ptr) <
+	    0)
+		return GANTRY_E_SPAN;
+	*ret_word = ptr;
+	return GANTRY_OK;
+}
+
+void worker_stamp(struct wqueue *q, uint64_t ns)
+{
+	const struct gantry_ledger_task *task = gantry_ledger_task(&q->session->ledger, q->slot,
+								   q->led->done);
+	struct gantry_op_stamp op;
+	uint64_t *word;
+
+	memcpy(&op, task->desc.imm, sizeof(op));
+	if (task->desc.op == GANTRY_OP_stamp &&
+	    heap_word(q->session, op.heap_off, &word) == GANTRY_OK)
+		gantry_store_relaxed(word, ns);
+}
+
+/* A device without a clock has the host's; such a task is bound for the last time when it is the oldest. */
+static int bind_stamp(const struct wdevice *d, const struct wqueue *q,
+		      const struct gantry_op_stamp *op, bool *ret_nothing)
+{
+	uint64_t *word;
+	int status = heap_word(q->session, op->heap_off, &word);
+
+	*ret_nothing = !(d->device.info.caps & GANTRY_CAP_STAMP);
+	if (status == GANTRY_OK && *ret_nothing)
+		gantry_store_relaxed(word, gantry_now_ns());
+	return status;
+}
+
+static enum wbind bind_await(const struct wqueue *q, const struct gantry_op_await *op,
+			     int *ret_status)
+{
+	uint64_t *word;
+
+	*ret_status = heap_word(q->session, op->heap_off, &word);
+	if (*ret_status != GANTRY_OK)
+		return WBIND_FINISH;
+	/* Acquire: what the guest wrote before is there for the tasks behind. */
+	return gantry_load_acquire(word) >= op->value ? WBIND_FINISH : WBIND_WAIT;
 }
 
 /* ---- tickets ---- */
@@ -499,6 +555,9 @@ static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
 	case GANTRY_OP_marker:
 		*ret_nothing = true;
 		return GANTRY_OK;
+	case GANTRY_OP_stamp:
+		d->cmd.kind = GANTRY_CMD_STAMP;
+		return bind_stamp(d, q, &b->args.stamp, ret_nothing);
 	default:
 		return GANTRY_E_UNSUPPORTED;
 	}
@@ -524,6 +583,8 @@ static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const 
 
 	if (known_ns)
 		return known_ns;
+	if (d->cmd.kind == GANTRY_CMD_STAMP)
+		return STAMP_NS;
 	if (d->cmd.kind == GANTRY_CMD_COPY && per_s && !d->runs_here)
 		return COPY_FLOOR_NS +
 		       (uint64_t)((double)d->cmd.copy.dst.len * GANTRY_NS_PER_S / (double)per_s);
@@ -611,6 +672,8 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 	}
 	if (task->desc.op == GANTRY_OP_wait)
 		return bind_wait(d, q, &bound.args.wait, ret_status);
+	if (task->desc.op == GANTRY_OP_await)
+		return bind_await(q, &bound.args.await, ret_status);
 	if (pos < q->doubt_below && !(replayable(q, &bound, task->desc.op, d->device.info.kind) &&
 				      worker_replay_reads_the_same(q, pos)))
 		return WBIND_FINISH;

@@ -41,6 +41,8 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 		return s->windows[b->device] && b->charged_bytes == backed &&
 		       b->off % GANTRY_PAGE == 0 &&
 		       gantry_range_inside(b->off, backed, s->windows[b->device]->bytes);
+	case GANTRY_PLACE_IMAGE:
+		return b->charged_bytes == 0 && b->host_bytes == 0;
 	case GANTRY_PLACE_OWN:
 		return b->off == 0 &&
 		       (b->charged_bytes == 0 || (b->charged_bytes == backed && !b->adopted));
@@ -91,7 +93,10 @@ int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *ar
 	void *ptr;
 	int status;
 
-	if (host && (args->alloc_flags & (GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED)))
+	if (host && args->alloc_flags != GANTRY_ALLOC_HOST)
+		return GANTRY_E_ARG;
+	/* Memory of a shared buffer is the host's, and has no device address. */
+	if ((args->alloc_flags & GANTRY_ALLOC_FIXED) && (args->alloc_flags & GANTRY_ALLOC_SHARED))
 		return GANTRY_E_ARG;
 	if (!host && args->heap_off != 0)
 		return GANTRY_E_ARG;
@@ -146,7 +151,9 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 		worker_shared_close(s, rt);
 	}
-	if (!b->adopted) {
+	if (b->place == GANTRY_PLACE_IMAGE) {
+		worker_variable_end_locked(s, slot);
+	} else if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
 		worker_refund_host(s, b);
 		if (b->place != GANTRY_PLACE_HEAP) {
@@ -346,13 +353,18 @@ static int bring_home_locked(struct wdevice *d, struct wsession *s, uint32_t slo
 	return GANTRY_OK;
 }
 
-/* A charge that the pool has no room for: something else may make room. */
-static int make_room_locked(struct wdevice *d, struct wsession *s, int status, uint64_t bytes,
-			    bool machine_is_full)
+static bool is_fixed(const struct gantry_ledger_buffer *b)
 {
-	if (status != GANTRY_E_NO_MEMORY)
+	return b->alloc_flags & GANTRY_ALLOC_FIXED;
+}
+
+/* A charge that the pool has no room for: something else may make room, but not for what is to be known at once. */
+static int make_room_locked(struct wdevice *d, struct wsession *s,
+			    const struct gantry_ledger_buffer *b, int status)
+{
+	if (status != GANTRY_E_NO_MEMORY || is_fixed(b))
 		return status;
-	return worker_move_make_room_locked(d, s, bytes, machine_is_full);
+	return worker_move_make_room_locked(d, s, worker_page_up(b->bytes), false);
 }
 
 /* The first place of a buffer in a window: charged and with an offset, then with slabs behind it. */
@@ -365,7 +377,7 @@ static int back_window_locked(struct wdevice *d, struct wsession *s, struct gant
 	if (!b->charged_bytes) {
 		status = worker_charge_resident(d, s, len);
 		if (status != GANTRY_OK)
-			return make_room_locked(d, s, status, len, false);
+			return make_room_locked(d, s, b, status);
 		if (worker_window_place_locked(s, d->index, len, &off) < 0) {
 			worker_refund_resident(s, d->index, len);
 			return s->nwashing ? GANTRY_E_AGAIN : GANTRY_E_NO_MEMORY;
@@ -397,9 +409,13 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 		status = back_window_locked(d, s, b);
 	else if (b->place == GANTRY_PLACE_WINDOW && b->device == d->index)
 		status = worker_window_want_locked(s, d->index, b->off, len);
+	else if (is_fixed(b))
+		return GANTRY_E_NO_DEVICE;
 	else
 		status = worker_move_to_window_locked(d, s, slot);
-	if (status == GANTRY_E_NO_MEMORY && worker_holds_offset(b)) {
+	if (status == GANTRY_E_NO_MEMORY && is_fixed(b)) {
+		worker_move_forget_locked(s, slot);
+	} else if (status == GANTRY_E_NO_MEMORY && worker_holds_offset(b)) {
 		/* The machine has no slabs left. */
 		status = worker_move_make_room_locked(d, s, len, true);
 		if (status != GANTRY_E_AGAIN)
@@ -474,6 +490,20 @@ static void note_use(struct wobject *rt, const struct wqueue *q, bool write)
 		gantry_store_relaxed(&rt->writer, GANTRY_TICKET(q->slot, q->led->issued + 1));
 }
 
+/* Memory that does not move is used where it is, if this device reaches it there. */
+static int range_elsewhere(const struct wdevice *d, struct wsession *s,
+			   const struct gantry_ledger_buffer *b, uint64_t off, uint64_t len,
+			   struct gantry_range *ret_range)
+{
+	const struct wdevice *its = s->engine->devices[b->device];
+
+	if (!s->windows[b->device] || !s->windows[b->device]->mem || !s->windows[d->index] ||
+	    !worker_are_peers(d, its))
+		return GANTRY_E_NO_DEVICE;
+	*ret_range = (struct gantry_range){ s->windows[b->device]->mem, b->off + off, len };
+	return GANTRY_OK;
+}
+
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
 			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
 {
@@ -492,6 +522,16 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		*ret_range = (struct gantry_range){ s->heap_mem[d->index], b->off + off, len };
 		return GANTRY_OK;
 	}
+	if (gantry_load_relaxed(&b->place) == GANTRY_PLACE_IMAGE) {
+		*ret_range = (struct gantry_range){ s->objects[slot].variable, off, len };
+		return b->device != d->index ? GANTRY_E_NO_DEVICE
+		       : ret_range->mem	     ? GANTRY_OK
+					     : GANTRY_E_NOT_FOUND;
+	}
+	/* Place and device of such a buffer are set once, on the device's thread, before its address is told. */
+	if (is_fixed(b) && gantry_load_acquire(&b->place) == GANTRY_PLACE_WINDOW &&
+	    b->device != d->index)
+		return range_elsewhere(d, s, b, off, len, ret_range);
 	/* Acquire: pairs with the release in worker_buffer_bring_locked(). */
 	if (!(gantry_load_acquire(ready) >> (d->index + (write ? 8 : 0)) & 1)) {
 		status = bring(d, s, slot, off, len, write);

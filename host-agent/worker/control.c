@@ -155,7 +155,7 @@ static int find_own(struct wsession *s, uint64_t image, const char *name, const 
 	if (!sig[0])
 		return refuse(reply, GANTRY_E_SIGNATURE,
 			      "a kernel of an image that was loaded needs a signature");
-	if (gantry_signature_parse(sig, &parsed, &err) < 0)
+	if (gantry_signature_parse_own(sig, &parsed, &err) < 0)
 		return refuse(reply, GANTRY_E_SIGNATURE, err.text);
 	if (gantry_signature_is_opencl(&parsed) &&
 	    s->objects[GANTRY_HANDLE_SLOT(image)].image->kind != GANTRY_KIND_OPENCL)
@@ -636,8 +636,18 @@ static int fetch_var(struct wsession *s, const struct gantry_ledger_task *task, 
 	return GANTRY_OK;
 }
 
-static int run(struct wsession *s, const struct gantry_ledger_task *task, uint64_t made_by,
-	       struct gantry_reply *reply)
+static int op_image_variable(struct wdevice *d, struct wsession *s,
+			     const struct gantry_op_image_variable *op, const uint8_t *var,
+			     uint32_t var_bytes, uint64_t made_by, struct gantry_reply *reply)
+{
+	const uint8_t *end = var + var_bytes;
+	const char *name = take_text(&var, end, op->name_bytes);
+
+	return name ? worker_ask_variable(d, s, op, name, made_by, reply) : GANTRY_E_ARG;
+}
+
+static int run(struct wdevice *d, struct wsession *s, const struct gantry_ledger_task *task,
+	       uint64_t made_by, struct gantry_reply *reply)
 {
 	uint8_t heap_copy[GANTRY_MAX_VAR_BYTES];
 	union gantry_op_any args;
@@ -678,6 +688,10 @@ static int run(struct wsession *s, const struct gantry_ledger_task *task, uint64
 		return op_stats(s, reply);
 	case GANTRY_OP_buf_next:
 		return op_buf_next(s, &args.buf_next, reply);
+	case GANTRY_OP_ask:
+		return worker_ask(d, s, &args.ask, reply);
+	case GANTRY_OP_image_variable:
+		return op_image_variable(d, s, &args.image_variable, var, len, made_by, reply);
 	case GANTRY_OP_queue_next:
 		return op_queue_next(s, &args.queue_next, reply);
 	default:
@@ -699,7 +713,6 @@ int worker_control(struct wdevice *d, struct wsession *s)
 	int n = 0;
 	int r;
 
-	(void)d;
 	r = worker_intake(q);
 	if (r < 0)
 		return r;
@@ -710,7 +723,7 @@ int worker_control(struct wdevice *d, struct wsession *s)
 
 		/* Release: counted before it has effects, see ledger.h. */
 		gantry_store_release(&q->led->issued, pos + 1);
-		reply.status = run(s, task, pos + 1, &reply);
+		reply.status = run(d, s, task, pos + 1, &reply);
 		if (reply.status == GANTRY_E_HANDLE && may_be_done(q, task, pos))
 			reply.status = GANTRY_OK;
 		gantry_ring_reply(&q->ring, pos, &reply);

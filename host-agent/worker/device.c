@@ -231,6 +231,8 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 		q->uncharged_ns += done->device_ns;
 	if (q->uncharged_ns >= WORKER_CHARGE_NS)
 		charge(d, q);
+	if (done->stamp_ns)
+		worker_stamp(q, done->stamp_ns);
 	worker_finish(q, done->status, done->device_ns);
 }
 

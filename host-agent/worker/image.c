@@ -6,6 +6,7 @@
 
 #include "base/atomic.h"
 #include "host-agent/worker/image.h"
+#include "host-agent/worker/memory.h"
 
 /* ---- life ---- */
 
@@ -157,6 +158,8 @@ void worker_images_leave(struct wdevice *d, struct wsession *s)
 
 	(void)worker_images_reap(d);
 	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		worker_variable_leave_locked(d, s, i);
 	gantry_list_for_each(&s->images, struct wimage, link, image) {
 		if (image->on[d->index])
 			be->image_unload(image->on[d->index]);
@@ -223,6 +226,11 @@ int worker_image_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_k
 	if (!*on) {
 		if (k->image->kind != d->device.info.kind)
 			return GANTRY_E_NO_DEVICE;
+		if (k->sig.is_raw && !d->device.backend->ask) {
+			(void)gantry_err_set(err, -EOPNOTSUPP,
+					     "devices of this kind need a kernel's signature");
+			return GANTRY_E_UNSUPPORTED;
+		}
 		status = worker_image_on(d, k->image, err);
 		if (status == GANTRY_OK)
 			status = kernel_status(d->device.backend->kernel_get(
@@ -382,7 +390,7 @@ static struct wkernel *kernel_remade(struct wimage *image, const struct gantry_l
 	memcpy(sig_text, recipe + led->own.symbol_bytes, led->own.sig_bytes);
 	if (strnlen(symbol, led->own.symbol_bytes) + 1 != led->own.symbol_bytes ||
 	    strnlen(sig_text, led->own.sig_bytes) + 1 != led->own.sig_bytes ||
-	    gantry_signature_parse(sig_text, &sig, &err) < 0)
+	    gantry_signature_parse_own(sig_text, &sig, &err) < 0)
 		return NULL;
 	k = worker_image_kernel_new(image, symbol, &sig, sig_text);
 	if (!k)

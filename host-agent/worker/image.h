@@ -105,6 +105,18 @@ int worker_load_kernel(struct wsession *s, uint64_t handle, const char *symbol,
 		       const struct gantry_signature *sig, const char *sig_text,
 		       struct gantry_reply *reply, struct wkernel **ret_kernel);
 void worker_load_release(struct wsession *s);
+
+/* ---- ask.c ---- */
+/*
+ * Questions to a device, and variables of images, of the control queue; @home is the thread that serves it, or whose
+ * stand-in does. @name: of name_bytes, or "". A status; AGAIN: being asked. Both fill @reply.
+ */
+int worker_ask(struct wdevice *home, struct wsession *s, const struct gantry_op_ask *op,
+	       struct gantry_reply *reply);
+int worker_ask_variable(struct wdevice *home, struct wsession *s,
+			const struct gantry_op_image_variable *op, const char *name,
+			uint64_t made_by, struct gantry_reply *reply);
+void worker_ask_release(struct wsession *s);
 /* Every session is ending: returns when no job runs any more. */
 void worker_load_drain(struct gantry_engine *e);
 

@@ -168,6 +168,12 @@ void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
 /* First use of a buffer with memory of its own: charge, then back. */
 int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
 
+/* ---- ask.c: variables of images ---- */
+/* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
+void worker_variable_end_locked(struct wsession *s, uint32_t slot);
+/* Device @d leaves the session. Device thread. */
+void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+
 /* ---- move.c ---- */
 /*
  * The buffer, in host memory or another device's window, is to come to device @d's window; or, in a window, to host

@@ -435,8 +435,9 @@ static bool may_go(const struct wsession *s, uint32_t device, uint32_t slot)
 	const struct wobject *rt = &s->objects[slot];
 
 	return worker_is_buffer(obj) && obj->buffer.place == GANTRY_PLACE_WINDOW &&
-	       obj->buffer.device == device && !rt->moving && !rt->stuck &&
-	       !worker_ahead_holds_locked(s, slot) && rt->for_task != s->mover_id;
+	       !(obj->buffer.alloc_flags & GANTRY_ALLOC_FIXED) && obj->buffer.device == device &&
+	       !rt->moving && !rt->stuck && !worker_ahead_holds_locked(s, slot) &&
+	       rt->for_task != s->mover_id;
 }
 
 /* Of those the one that was used longest ago: what is not ready was not used since the last time we looked. */

@@ -187,6 +187,7 @@ static void session_free(struct wsession *s)
 	if (s->objects)
 		worker_memory_release(s);
 	worker_load_release(s);
+	worker_ask_release(s);
 	worker_images_release(s);
 	worker_windows_free(s);
 	free(s->objects);

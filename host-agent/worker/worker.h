@@ -61,6 +61,7 @@ struct wdevice;
 struct wsession;
 struct wimage;
 struct wload;
+struct wquestion;
 struct wahead;
 struct wmigration;
 struct worker_compiler;
@@ -117,7 +118,10 @@ struct wobject {
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
 	struct wshared *
 		shared; /* changed under the lock; stays while a task that uses the buffer is unfinished */
-	struct wimage *image; /* under the lock; of a guest's image, and of kernels made from it */
+	struct wimage *
+		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
+	struct gantry_mem
+		*variable; /* of an image, on the buffer's device; NULL: lost with a worker */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };
@@ -277,9 +281,10 @@ struct wsession {
 	uint32_t next_object;
 
 	struct wstore store;
-	struct gantry_list images; /* struct wimage; under the lock */
-	struct wload *load;	   /* the job of the control queue; whoever serves that */
-	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
+	struct gantry_list images;  /* struct wimage; under the lock */
+	struct wload *load;	    /* the job of the control queue; whoever serves that */
+	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
+	uint64_t compile_since_ns;  /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
 
@@ -439,6 +444,8 @@ enum wbind {
 };
 /* How many bytes the command in d->cmd copies between the host and the device. */
 uint64_t worker_bus_bytes(const struct wdevice *d, const struct wqueue *q);
+/* The clock of a stamp, the queue's oldest task, goes where it says; before worker_finish(). */
+void worker_stamp(struct wqueue *q, uint64_t ns);
 /* The next task to issue, at led->issued. */
 enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uint64_t *ret_est_ns,
 		       struct wkernel **ret_kernel);

@@ -80,6 +80,17 @@ class ErrorsPage(unittest.TestCase):
         self.assertEqual([row[0] for row in self.rows if len(row[3]) < 20], [])
 
 
+class CudaPage(unittest.TestCase):
+    def test_cuda_page_lists_the_functions_there_are(self):
+        include = os.path.join(os.environ.get("CUDA_HOME") or "/usr/local/cuda", "include")
+        header = os.path.join(include, "cuda.h")
+        if not os.path.exists(header) or "#define CUDA_VERSION 13000" not in read(header):
+            self.skipTest("there are no headers of CUDA 13.0")
+        page = os.path.join(TOP, "docs", "cuda.md")
+        result = run_tool("gen-cuda", "table", "--include", include, "--write", page, "--check")
+        self.assertEqual(result.returncode, 0, "stale: tools/gen-cuda table --include ... --write docs/cuda.md")
+
+
 class Promises(unittest.TestCase):
     """SPECIFICATION.md: what keeps a promise must exist, or be said to be planned."""
 

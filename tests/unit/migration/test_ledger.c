@@ -300,7 +300,11 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_empty, BUFFER(SLAB_A)->bytes = 0, "0 bytes")                                \
 	R(buffer_huge, BUFFER(VIRTUAL)->bytes = GANTRY_MAX_BUFFER_BYTES + 1, "bytes")        \
 	R(buffer_charge, BUFFER(SLAB_A)->charged_bytes = UINT64_MAX, "charged")              \
-	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_LOST + 1, "nowhere")            \
+	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_IMAGE + 1, "nowhere")           \
+	R(buffer_variable_charged,                                                           \
+	  (BUFFER(SLAB_A)->place = GANTRY_PLACE_IMAGE, BUFFER(SLAB_A)->off = 0,              \
+	   BUFFER(SLAB_A)->charged_bytes = 4096),                                            \
+	  "nowhere")                                                                         \
 	R(buffer_host_charge, BUFFER(SLAB_A)->host_bytes = UINT64_MAX, "charged")            \
 	R(buffer_host_copy, BUFFER(SLAB_B)->host_copy = GANTRY_HOST_COPY_CLEAN + 1, "flag")  \
 	R(buffer_to, BUFFER(SLAB_B)->to = 65, "device")                                      \
@@ -313,7 +317,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_device, BUFFER(SLAB_A)->device = 64, "device")                              \
 	R(buffer_rights_none, BUFFER(SLAB_A)->rights = 0, "rights")                          \
 	R(buffer_rights_unknown, BUFFER(SLAB_A)->rights = GANTRY_C, "rights")                \
-	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 8, "flag")                             \
+	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 16, "flag")                            \
 	R(buffer_adopted, BUFFER(SLAB_A)->adopted = 2, "flag")                               \
 	R(buffer_reserved, BUFFER(SLAB_A)->reserved = 1, "flag")                             \
 	R(slab_overlap_by_one, BUFFER(SLAB_A)->bytes = 4097, "objects 0 and 1")              \

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exported: modules, libraries, functions, occupancy; streams and events as objects. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/checked.h"
+#include "guest-shim/cuda/core.h"
+
+/* ---- modules ---- */
+
+static CUresult load(const void *image, bool is_library, struct CUmod_st **ret_module)
+{
+	struct CUctx_st *ctx;
+	CUresult result;
+
+	if (!ret_module)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* A library needs no context, a module does. */
+	result = is_library ? cu_check() : cu_enter(&ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!is_library)
+		(void)cu_leave(CUDA_SUCCESS);
+	/* Compiling takes its time: others go on meanwhile. */
+	return cu_module_load(image, is_library, ret_module);
+}
+
+static CUresult load_file(const char *path, bool is_library, struct CUmod_st **ret_module)
+{
+	CUresult result = CUDA_ERROR_FILE_NOT_FOUND;
+	char *image = NULL;
+	struct stat st;
+	FILE *file;
+
+	if (!path)
+		return CUDA_ERROR_INVALID_VALUE;
+	file = fopen(path, "re");
+	if (!file)
+		return result;
+	if (fstat(fileno(file), &st) == 0 && st.st_size > 0 &&
+	    (uint64_t)st.st_size < GANTRY_MAX_IMAGE_BYTES)
+		image = calloc(1, (size_t)st.st_size + 1);
+	if (image && fread(image, 1, (size_t)st.st_size, file) == (size_t)st.st_size)
+		result = load(image, is_library, ret_module);
+	(void)fclose(file);
+	free(image);
+	return result;
+}
+
+CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
+{
+	return load_file(path, false, module);
+}
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+	return load(image, false, module);
+}
+
+/* Options of the compiler in the driver: the host has its own; outputs say that there was nothing to say. */
+static void empty_logs(unsigned int n, const CUjit_option *options, void **values)
+{
+	for (unsigned int i = 0; options && values && i < n; i++)
+		if ((options[i] == CU_JIT_INFO_LOG_BUFFER ||
+		     options[i] == CU_JIT_ERROR_LOG_BUFFER) &&
+		    values[i])
+			*(char *)values[i] = '\0';
+}
+
+CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n,
+				    CUjit_option *options, void **values)
+{
+	empty_logs(n, options, values);
+	return load(image, false, module);
+}
+
+CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+	return load(image, false, module);
+}
+
+static CUresult unload(struct CUmod_st *module)
+{
+	CUresult result = cu_check();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (!cu_handle_is_locked(module, CU_KIND_MODULE))
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	cu_module_end_locked(module);
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuModuleUnload(CUmodule module)
+{
+	return unload(module);
+}
+
+CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+	if (!mode)
+		return CUDA_ERROR_INVALID_VALUE;
+	*mode = CU_MODULE_LAZY_LOADING;
+	return cu_check();
+}
+
+/* With the lock on success: a module, and the context to look at it from. */
+static CUresult enter_module(struct CUmod_st *module, struct CUctx_st **ret_ctx)
+{
+	CUresult result = cu_enter(ret_ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_handle_is_locked(module, CU_KIND_MODULE) ? CUDA_SUCCESS
+							   : cu_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+static CUresult get_function(struct CUfunc_st **ret_func, struct CUmod_st *module, const char *name)
+{
+	struct CUctx_st *ctx;
+	CUresult result = ret_func && name ? enter_module(module, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	return result == CUDA_SUCCESS ? cu_leave(cu_func_get_locked(ctx, module, name, ret_func))
+				      : result;
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+	return get_function(function, module, name);
+}
+
+static CUresult get_variable(CUdeviceptr *address, size_t *bytes, struct CUmod_st *module,
+			     const char *name)
+{
+	struct cu_variable *variable;
+	struct CUctx_st *ctx;
+	CUresult result = name ? enter_module(module, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_variable_get_locked(ctx, module, name, &variable);
+	if (result == CUDA_SUCCESS && address)
+		*address = variable->address;
+	if (result == CUDA_SUCCESS && bytes)
+		*bytes = variable->bytes;
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule module,
+				   const char *name)
+{
+	return get_variable(address, bytes, module, name);
+}
+
+/* ---- libraries ---- */
+
+CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
+				   void **jit_values, unsigned int njit, CUlibraryOption *options,
+				   void **values, unsigned int n)
+{
+	(void)options;
+	(void)values;
+	(void)n;
+	empty_logs(njit, jit_options, jit_values);
+	return load(code, true, (struct CUmod_st **)library);
+}
+
+CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *path,
+				       CUjit_option *jit_options, void **jit_values,
+				       unsigned int njit, CUlibraryOption *options, void **values,
+				       unsigned int n)
+{
+	(void)options;
+	(void)values;
+	(void)n;
+	empty_logs(njit, jit_options, jit_values);
+	return load_file(path, true, (struct CUmod_st **)library);
+}
+
+CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
+{
+	return unload((struct CUmod_st *)library);
+}
+
+CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	return get_function((struct CUfunc_st **)kernel, (struct CUmod_st *)library, name);
+}
+
+CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+	struct CUctx_st *ctx;
+	CUresult result = module ? enter_module((struct CUmod_st *)library, &ctx)
+				 : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*module = (CUmodule)library;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
+				    const char *name)
+{
+	return get_variable(address, bytes, (struct CUmod_st *)library, name);
+}
+
+CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	struct CUctx_st *ctx;
+	CUresult result = function ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!cu_handle_is_locked(kernel, CU_KIND_FUNC))
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	*function = (CUfunction)kernel;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+/* ---- functions ---- */
+
+static CUresult enter_func(struct CUfunc_st *func, struct CUctx_st **ret_ctx)
+{
+	CUresult result = cu_enter(ret_ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_handle_is_locked(func, CU_KIND_FUNC) ? CUDA_SUCCESS
+						       : cu_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+static CUresult get_attribute(int *value, CUfunction_attribute attribute, struct CUfunc_st *func)
+{
+	struct CUctx_st *ctx;
+	CUresult result = value ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (attribute < 0 || attribute >= (int)GANTRY_FUNCTION_ATTRIBUTES ||
+	    attribute >= CU_FUNC_ATTRIBUTE_MAX)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	*value = func->attributes[attribute];
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction func)
+{
+	return get_attribute(value, attribute, func);
+}
+
+CUresult CUDAAPI cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
+				      CUdevice dev)
+{
+	struct cu_device *d;
+	CUresult result = cu_device_get(dev, &d);
+
+	return result == CUDA_SUCCESS ? get_attribute(value, attribute, (struct CUfunc_st *)kernel)
+				      : result;
+}
+
+static CUresult set_attribute(struct CUfunc_st *func, CUfunction_attribute attribute, int value)
+{
+	struct gantry_reply_function now;
+	struct CUctx_st *ctx;
+	CUresult result = enter_func(func, &ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_func_ask(ctx, func, GANTRY_ASK_SET, (uint64_t)attribute,
+			     (uint64_t)(int64_t)value, NULL, 0);
+	if (result == CUDA_SUCCESS)
+		result = cu_func_ask(ctx, func, GANTRY_ASK_KERNEL, 0, 0, &now, sizeof(now));
+	if (result == CUDA_SUCCESS)
+		memcpy(func->attributes, now.attributes, sizeof(func->attributes));
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuFuncSetAttribute(CUfunction func, CUfunction_attribute attribute, int value)
+{
+	return set_attribute(func, attribute, value);
+}
+
+CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
+				      CUdevice dev)
+{
+	struct cu_device *d;
+	CUresult result = cu_device_get(dev, &d);
+
+	return result == CUDA_SUCCESS ? set_attribute((struct CUfunc_st *)kernel, attribute, value)
+				      : result;
+}
+
+/* "A preference". */
+CUresult CUDAAPI cuFuncSetCacheConfig(CUfunction func, CUfunc_cache config)
+{
+	struct CUctx_st *ctx;
+	CUresult result = enter_func(func, &ctx);
+
+	(void)config;
+	return result == CUDA_SUCCESS ? cu_leave(CUDA_SUCCESS) : result;
+}
+
+CUresult CUDAAPI cuFuncGetModule(CUmodule *module, CUfunction func)
+{
+	struct CUctx_st *ctx;
+	CUresult result = module ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*module = func->module;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+static CUresult get_name(const char **name, struct CUfunc_st *func)
+{
+	struct CUctx_st *ctx;
+	CUresult result = name ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*name = func->name;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuFuncGetName(const char **name, CUfunction func)
+{
+	return get_name(name, func);
+}
+
+CUresult CUDAAPI cuKernelGetName(const char **name, CUkernel kernel)
+{
+	return get_name(name, (struct CUfunc_st *)kernel);
+}
+
+static CUresult get_param(struct CUfunc_st *func, size_t index, size_t *off, size_t *bytes)
+{
+	struct CUctx_st *ctx;
+	CUresult result = off ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (index >= func->nparams)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	*off = func->params[index].off;
+	if (bytes)
+		*bytes = func->params[index].bytes;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction func, size_t index, size_t *off, size_t *bytes)
+{
+	return get_param(func, index, off, bytes);
+}
+
+CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *off, size_t *bytes)
+{
+	return get_param((struct CUfunc_st *)kernel, index, off, bytes);
+}
+
+/* ---- occupancy ---- */
+
+static CUresult occupancy_locked(const struct CUctx_st *ctx, const struct CUfunc_st *func,
+				 int nthreads, size_t shared, int *ret_nblocks)
+{
+	uint32_t nblocks = 0;
+	CUresult result;
+
+	if (nthreads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cu_func_ask(ctx, func, GANTRY_ASK_OCCUPANCY, (uint64_t)nthreads, shared, &nblocks,
+			     sizeof(nblocks));
+	if (result == CUDA_SUCCESS)
+		*ret_nblocks = (int)nblocks;
+	return result;
+}
+
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *nblocks, CUfunction func,
+							     int nthreads, size_t shared)
+{
+	struct CUctx_st *ctx;
+	CUresult result = nblocks ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	return result == CUDA_SUCCESS
+		       ? cu_leave(occupancy_locked(ctx, func, nthreads, shared, nblocks))
+		       : result;
+}
+
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *nblocks, CUfunction func,
+								      int nthreads, size_t shared,
+								      unsigned int flags)
+{
+	if (flags & ~(unsigned int)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+		return CUDA_ERROR_INVALID_VALUE;
+	return cuOccupancyMaxActiveBlocksPerMultiprocessor(nblocks, func, nthreads, shared);
+}
+
+/* The block size, in whole warps, with which most threads are at work on a multiprocessor. */
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func,
+						  CUoccupancyB2DSize shared_of, size_t shared,
+						  int limit)
+{
+	int best = 0, best_threads = 0, best_blocks = 0, nblocks, max;
+	struct CUctx_st *ctx;
+	CUresult result = min_grid && block ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	max = func->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+	if (limit > 0 && limit < max)
+		max = limit;
+	for (int n = max - max % 32; n > 0 && result == CUDA_SUCCESS; n -= 32) {
+		result = occupancy_locked(ctx, func, n, shared_of ? shared_of(n) : shared,
+					  &nblocks);
+		if (result != CUDA_SUCCESS || nblocks * n <= best_threads)
+			continue;
+		best = n;
+		best_blocks = nblocks;
+		best_threads = nblocks * n;
+	}
+	if (result == CUDA_SUCCESS && best == 0)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS) {
+		*block = best;
+		*min_grid = best_blocks *
+			    ctx->dev->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+	}
+	return cu_leave(result);
+}
+
+/* ---- streams and events as objects ---- */
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	struct CUctx_st *ctx;
+	CUresult result = stream && !(flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
+				  ? cu_enter(&ctx)
+				  : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* Out of the range it is brought into it, as CUDA says. */
+	priority = GANTRY_MAX(GANTRY_MIN(priority, 0), -cu.props.priority_max);
+	return cu_leave(cu_stream_new_locked(ctx, flags, priority, stream));
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	return cuStreamCreateWithPriority(stream, flags, 0);
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream stream)
+{
+	CUresult result = cu_check();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM) || stream == stream->ctx->legacy ||
+	    stream->is_default)
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	cu_stream_end_locked(stream);
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags)
+{
+	const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+	struct CUevent_st *made;
+	struct CUctx_st *ctx;
+	CUresult result;
+
+	if (flags & CU_EVENT_INTERPROCESS)
+		return cu_unsupported("cuEventCreate for other processes");
+	result = event && !(flags & ~known) ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	made = calloc(1, sizeof(*made));
+	if (made && !(flags & CU_EVENT_DISABLE_TIMING))
+		made->cell = cu_cell_take_locked();
+	if (!made || (!made->cell && !(flags & CU_EVENT_DISABLE_TIMING)) ||
+	    !cu_handle_add_locked(made, CU_KIND_EVENT)) {
+		cu_cell_put_locked(made ? made->cell : NULL, 0);
+		free(made);
+		return cu_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	}
+	made->ctx = ctx;
+	made->flags = flags;
+	*event = made;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+/* With the lock on success. */
+static CUresult enter_event(CUevent event)
+{
+	CUresult result = cu_check();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	return cu_handle_is_locked(event, CU_KIND_EVENT) ? CUDA_SUCCESS
+							 : cu_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent event)
+{
+	CUresult result = enter_event(event);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	cu_handle_remove_locked(event);
+	cu_cell_put_locked(event->cell, event->ticket);
+	free(event);
+	return cu_leave(CUDA_SUCCESS);
+}
+
+static CUresult query_locked(const struct CUevent_st *event)
+{
+	int r = event->ticket ? gantry_test(cu.session, event->ticket) : 1;
+
+	return r == 0 ? CUDA_ERROR_NOT_READY : cu_result(r);
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent event)
+{
+	CUresult result = enter_event(event);
+
+	return result == CUDA_SUCCESS ? cu_leave(query_locked(event)) : result;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent event)
+{
+	CUresult result = enter_event(event);
+
+	return result == CUDA_SUCCESS ? cu_leave(cu_ticket_wait_locked(event->ticket)) : result;
+}
+
+static CUresult elapsed(float *ms, CUevent start, CUevent end)
+{
+	CUresult result = ms ? enter_event(start) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!cu_handle_is_locked(end, CU_KIND_EVENT) || !start->is_recorded || !end->is_recorded ||
+	    !start->cell || !end->cell || start->ctx->dev != end->ctx->dev)
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	result = query_locked(start);
+	if (result == CUDA_SUCCESS)
+		result = query_locked(end);
+	if (result == CUDA_SUCCESS)
+		*ms = (float)((double)(int64_t)(*cu_cell_word(end->cell) -
+						*cu_cell_word(start->cell)) /
+			      1e6);
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+	return elapsed(ms, start, end);
+}
+
+#undef cuEventElapsedTime
+CUresult CUDAAPI cuEventElapsedTime(float *ms, CUevent start, CUevent end);
+CUresult CUDAAPI cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+	return elapsed(ms, start, end);
+}

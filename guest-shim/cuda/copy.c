@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies and fills. An end of a copy is memory that tasks reach (device memory, a variable, pinned memory), or pageable:
+ * bytes of those go through pieces of pinned memory, on the stream like everything else.
+ */
+#include <string.h>
+
+#include "base/checked.h"
+#include "guest-shim/cuda/core.h"
+
+/* One end. */
+struct end {
+	gantry_buffer buffer; /* 0: pageable */
+	uint64_t off;
+	uint8_t *host; /* of pinned and pageable memory */
+};
+
+static CUresult look(CUdeviceptr address, size_t bytes, bool may_be_pageable, struct end *ret_end)
+{
+	struct end end = { .host = (uint8_t *)(uintptr_t)address };
+	const struct cu_alloc *alloc = cu_alloc_span_locked(address, bytes, &end.off);
+
+	if (alloc) {
+		end.buffer = alloc->buffer;
+		if (!alloc->host)
+			end.host = NULL;
+		*ret_end = end;
+		return CUDA_SUCCESS;
+	}
+	/* It begins in memory of ours, or reaches into it, and does not lie inside. */
+	if (cu_alloc_find_locked(address) || cu_alloc_find_locked(address + bytes - 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_end = end;
+	return may_be_pageable && address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A stream waits for room in its ring as long as it takes. */
+static CUresult put_copy(struct CUstream_st *stream, gantry_buffer dst, uint64_t dst_off,
+			 gantry_buffer src, uint64_t src_off, size_t bytes)
+{
+	gantry_ticket ticket = 0;
+	int r;
+
+	/* The lock was given up meanwhile. */
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	do
+		r = gantry_submit_copy(cu.session, stream->queue, dst, dst_off, src, src_off, bytes,
+				       &ticket);
+	while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}
+
+static CUresult copy_in(struct CUstream_st *stream, const struct end *dst, const uint8_t *src,
+			size_t bytes)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t at = 0; at < bytes && result == CUDA_SUCCESS;) {
+		struct cu_piece *piece;
+		size_t n;
+
+		result = cu_stage_take_locked(&piece);
+		if (result != CUDA_SUCCESS)
+			break;
+		n = GANTRY_MIN(bytes - at, piece->bytes);
+		memcpy(piece->host, src + at, n);
+		result = put_copy(stream, dst->buffer, dst->off + at, piece->buffer, piece->off, n);
+		if (result == CUDA_SUCCESS)
+			piece->ticket = stream->last;
+		cu_stage_put_locked(piece);
+		at += n;
+	}
+	return result;
+}
+
+/* Some pieces ahead of the program's own copying. */
+#define AHEAD 4u
+
+struct out {
+	struct cu_piece *pieces[AHEAD];
+	size_t lens[AHEAD];
+	uint32_t head;
+	uint32_t tail;
+};
+
+static CUresult ask_for(struct CUstream_st *stream, struct out *out, struct cu_piece *piece,
+			const struct end *src, size_t at, size_t bytes)
+{
+	size_t n = GANTRY_MIN(bytes - at, piece->bytes);
+	CUresult result = put_copy(stream, piece->buffer, piece->off, src->buffer, src->off + at,
+				   n);
+
+	if (result != CUDA_SUCCESS) {
+		cu_stage_put_locked(piece);
+		return result;
+	}
+	piece->ticket = stream->last;
+	out->pieces[out->tail % AHEAD] = piece;
+	out->lens[out->tail++ % AHEAD] = n;
+	return CUDA_SUCCESS;
+}
+
+/* The oldest piece, when it is there, to @dst; returns how much that is. */
+static CUresult take_out(struct out *out, uint8_t *dst, size_t *ret_bytes)
+{
+	struct cu_piece *piece = out->pieces[out->head % AHEAD];
+	size_t n = out->lens[out->head++ % AHEAD];
+	CUresult result = cu_ticket_wait_locked(piece->ticket);
+
+	if (result == CUDA_SUCCESS && dst)
+		memcpy(dst, piece->host, n);
+	cu_stage_put_locked(piece);
+	*ret_bytes = n;
+	return result;
+}
+
+static CUresult copy_out(struct CUstream_st *stream, uint8_t *dst, const struct end *src,
+			 size_t bytes)
+{
+	struct out out = { 0 };
+	size_t asked = 0, at = 0, n;
+	CUresult result = CUDA_SUCCESS;
+
+	while (at < bytes && result == CUDA_SUCCESS) {
+		struct cu_piece *piece = NULL;
+
+		/* Who has a piece must not wait for another. */
+		if (asked < bytes && out.tail == out.head)
+			result = cu_stage_take_locked(&piece);
+		else if (asked < bytes && out.tail - out.head < AHEAD)
+			piece = cu_stage_try_locked();
+		if (result != CUDA_SUCCESS)
+			break;
+		if (piece) {
+			result = ask_for(stream, &out, piece, src, asked, bytes);
+			asked += result == CUDA_SUCCESS ? out.lens[(out.tail - 1) % AHEAD] : 0;
+			continue;
+		}
+		result = take_out(&out, dst + at, &n);
+		at += n;
+	}
+	while (out.head != out.tail) /* something has failed, which is the one to tell */
+		(void)take_out(&out, NULL, &n);
+	return result;
+}
+
+/* Both ends are the program's to read and write: the stream's turn has to come. */
+static CUresult copy_here(struct CUstream_st *stream, uint8_t *dst, const uint8_t *src,
+			  size_t bytes)
+{
+	CUresult result = cu_stream_wait_locked(stream);
+
+	if (result == CUDA_SUCCESS)
+		memmove(dst, src, bytes);
+	return result;
+}
+
+CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
+{
+	struct end dst, src;
+	CUresult result;
+
+	if (copy->bytes == 0)
+		return CUDA_SUCCESS;
+	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
+	    copy->dst + copy->bytes < copy->dst)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
+	if (result == CUDA_SUCCESS)
+		result = look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
+	if (result == CUDA_SUCCESS)
+		result = cu_stream_begin_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (dst.buffer && src.buffer) {
+		result = put_copy(stream, dst.buffer, dst.off, src.buffer, src.off, copy->bytes);
+		/* Between two places of the device nobody is waited for. */
+		if (result == CUDA_SUCCESS && copy->waits && (dst.host || src.host))
+			result = cu_stream_wait_locked(stream);
+		return result;
+	}
+	if (dst.host && src.host)
+		return copy_here(stream, dst.host, src.host, copy->bytes);
+	if (dst.buffer)
+		return copy_in(stream, &dst, src.host, copy->bytes);
+	return copy_out(stream, dst.host, &src, copy->bytes);
+}
+
+CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
+			unsigned int width, size_t count)
+{
+	gantry_ticket ticket = 0;
+	struct cu_alloc *alloc;
+	CUresult result;
+	uint64_t off;
+	int r;
+
+	if (count == 0)
+		return CUDA_SUCCESS;
+	if (dst % width || count > GANTRY_MAX_BUFFER_BYTES / width)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = cu_alloc_span_locked(dst, count * width, &off);
+	if (!alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cu_stream_begin_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		r = gantry_submit_fill(cu.session, stream->queue, alloc->buffer, off, count * width,
+				       pattern, width, &ticket);
+	while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}

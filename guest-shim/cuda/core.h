@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside our libcuda.so.1: CUDA's Driver API over a session of Gantry. NVIDIA's driver is with the worker.
+ *
+ *   core.c    the process: its session, devices, statuses to CUresult, errors that stay
+ *   handle.c  which handles are alive
+ *   ctx.c     contexts; module.c images, functions, variables; launch.c their launches
+ *   memory.c  allocations; pool.c small ones; stage.c pieces of pinned memory that pageable copies go through; copy.c copies
+ *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
+ *   api_*.c   what is exported; streams_api.c twice: the second time for a default stream per thread
+ *
+ * A stream is a queue of the session with one device in its mask, an event a ticket and 8 bytes for the device's clock, a
+ * device pointer an address of the session's window, where buffers with GANTRY_ALLOC_FIXED lie: kernels and programs have
+ * the same one, and nothing is translated.
+ *
+ * Threads: cu.lock guards everything here; it is not held while something is waited for, except by a submission for room in
+ * a ring. Functions named _locked want it. Errors: CUresult, as the Driver API documents.
+ */
+#ifndef GANTRY_GUEST_SHIM_CUDA_CORE_H
+#define GANTRY_GUEST_SHIM_CUDA_CORE_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "guest-shim/device.h"
+#include "guest-shim/gantry.h"
+
+#define CU_MAX_DEVICES	  16u
+#define CU_MAX_STACK	  32u /* contexts pushed by one thread */
+#define CU_DRIVER_VERSION 13000
+
+enum cu_kind {
+	CU_KIND_CTX = 1,
+	CU_KIND_STREAM,
+	CU_KIND_EVENT,
+	CU_KIND_MODULE, /* and libraries */
+	CU_KIND_FUNC,	/* and kernels */
+};
+
+struct cu_device {
+	uint32_t index; /* as the session numbers it */
+	struct gantry_reply_device info;
+	int32_t attributes[CU_DEVICE_ATTRIBUTE_MAX];
+	struct CUctx_st *primary; /* NULL: not retained */
+	uint32_t nprimary;
+	unsigned int primary_flags;
+};
+
+struct CUctx_st {
+	struct cu_device *dev;
+	unsigned int flags;
+	struct CUstream_st *streams; /* all, the legacy one too */
+	struct CUstream_st *legacy;
+	uint64_t id;
+	size_t limits[CU_LIMIT_MAX];
+	uint64_t peers; /* bit d: it has asked to reach device d, as it does anyway */
+};
+
+struct CUstream_st {
+	struct CUstream_st *next; /* of the context */
+	struct CUctx_st *ctx;
+	gantry_queue queue;
+	bool shares_queue; /* another stream's: the session has no more */
+	bool is_blocking;  /* it and the legacy stream wait for each other */
+	bool is_default;   /* of a thread; not to be destroyed */
+	pthread_t thread;  /* whose, then */
+	unsigned int flags;
+	int priority;
+	uint64_t id;
+	gantry_ticket last;	    /* of the newest task; 0: there was none */
+	gantry_ticket checked;	    /* up to it no task has failed */
+	gantry_ticket after_legacy; /* the legacy stream's task that it has waited for */
+};
+
+struct cu_cell; /* event.c */
+
+struct CUevent_st {
+	struct CUctx_st *ctx;
+	unsigned int flags;
+	gantry_ticket ticket; /* 0: not recorded, or nothing was to be waited for */
+	bool is_recorded;
+	struct cu_cell *cell; /* NULL: without timing */
+};
+
+struct cu_variable {
+	struct cu_variable *next;
+	char *name;
+	uint32_t device;
+	gantry_buffer buffer;
+	CUdeviceptr address;
+	size_t bytes;
+};
+
+struct CUmod_st {
+	gantry_image image;
+	struct CUfunc_st *funcs;
+	struct cu_variable *variables;
+	bool is_library;
+};
+
+struct CUfunc_st {
+	struct CUfunc_st *next;
+	struct CUmod_st *module;
+	gantry_kernel kernel;
+	char *name;
+	uint32_t nparams;
+	uint32_t params_bytes;
+	struct gantry_reply_param *params;
+	int32_t attributes[GANTRY_FUNCTION_ATTRIBUTES];
+};
+
+enum cu_memory {
+	CU_MEMORY_DEVICE,
+	CU_MEMORY_PINNED,
+	CU_MEMORY_MANAGED, /* pinned, which the program takes for managed */
+	CU_MEMORY_VARIABLE,
+};
+
+struct cu_alloc {
+	CUdeviceptr address;
+	size_t bytes;
+	gantry_buffer buffer;
+	uint64_t off; /* in the buffer */
+	enum cu_memory kind;
+	struct CUctx_st *ctx;
+	uint32_t device;
+	void *host;		/* of pinned memory: here */
+	struct cu_chunk *chunk; /* of small ones */
+	uint64_t id;
+	unsigned int flags;
+};
+
+struct cu {
+	pthread_mutex_t lock;
+	uint32_t ready; /* atomic: cuInit() has succeeded */
+	struct gantry_session *session;
+	uint32_t ndevices;
+	struct cu_device devices[CU_MAX_DEVICES];
+	uint32_t sticky; /* atomic: CUresult that every call returns from now on */
+	uint64_t next_id;
+	struct gantry_props props;
+};
+extern struct cu cu;
+
+/* ---- core.c ---- */
+CUresult cu_start(unsigned int flags);
+/* A call may go on: started, in the process that started it, and nothing has failed for good. Takes no lock. */
+CUresult cu_check(void);
+/* The same, with cu.lock held on success and the thread's context, which is alive. */
+CUresult cu_enter(struct CUctx_st **ret_ctx);
+CUresult cu_leave(CUresult result);
+/* Of a call's status; statuses of tasks that have failed for good stay. */
+CUresult cu_result(int status);
+/* What is not there, by name; counted. Any time. */
+CUresult cu_unsupported(const char *name);
+/* How often @name was called; names by number for cu_unsupported_at(), which returns NULL past the last. */
+const char *cu_unsupported_at(uint32_t i, uint64_t *ret_count);
+/* This thread is in a function of the host's between tasks, from where CUDA is not to be called. */
+extern _Thread_local bool cu_in_callback;
+
+/* ---- handle.c; under the lock ---- */
+bool cu_handle_add_locked(const void *object, enum cu_kind kind);
+void cu_handle_remove_locked(const void *object);
+bool cu_handle_is_locked(const void *object, enum cu_kind kind);
+
+/* ---- ctx.c ---- */
+CUresult cu_ctx_current_locked(struct CUctx_st **ret_ctx);
+CUresult cu_ctx_set_locked(struct CUctx_st *ctx); /* NULL: none */
+CUresult cu_ctx_push_locked(struct CUctx_st *ctx);
+CUresult cu_ctx_pop_locked(struct CUctx_st **ret_ctx);
+CUresult cu_ctx_new_locked(struct cu_device *dev, unsigned int flags, struct CUctx_st **ret_ctx);
+/* Waits for its streams; gives the lock up meanwhile. */
+void cu_ctx_end_locked(struct CUctx_st *ctx);
+CUresult cu_device_get(CUdevice ordinal, struct cu_device **ret_dev);
+uint32_t cu_device_ordinal(const struct cu_device *dev);
+
+/* ---- stream.c ---- */
+/* @handle may be 0, legacy or per-thread. */
+CUresult cu_stream_get_locked(struct CUctx_st *ctx, CUstream handle, bool per_thread,
+			      struct CUstream_st **ret_stream);
+CUresult cu_stream_new_locked(struct CUctx_st *ctx, unsigned int flags, int priority,
+			      struct CUstream_st **ret_stream);
+void cu_stream_end_locked(struct CUstream_st *stream);
+/* Before something is put into it: what it has to wait for is put first. */
+CUresult cu_stream_begin_locked(struct CUstream_st *stream);
+/* The result of a submission that gave @ticket. */
+CUresult cu_stream_put_locked(struct CUstream_st *stream, int status, gantry_ticket ticket);
+/* Waits for all that was put, with the lock given up; then what failed since it was asked last. */
+CUresult cu_stream_wait_locked(struct CUstream_st *stream);
+CUresult cu_stream_query_locked(struct CUstream_st *stream);
+CUresult cu_ctx_wait_locked(struct CUctx_st *ctx);
+/* Waits for one ticket with the lock given up. */
+CUresult cu_ticket_wait_locked(gantry_ticket ticket);
+
+/* ---- event.c ---- */
+struct cu_cell *cu_cell_take_locked(void);
+/* What may still write to it has @ticket. */
+void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket);
+const struct gantry_range *cu_cell_range(const struct cu_cell *cell);
+uint64_t cu_cell_off(const struct cu_cell *cell);
+uint64_t *cu_cell_word(const struct cu_cell *cell);
+
+/* ---- hostfn.c ---- */
+CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *data,
+			      CUstreamCallback callback);
+
+/* ---- memory.c ---- */
+/* The allocation around @address; NULL: none. */
+struct cu_alloc *cu_alloc_find_locked(CUdeviceptr address);
+/* The same, if all @bytes lie in it; *ret_off from the beginning of its buffer. */
+struct cu_alloc *cu_alloc_span_locked(CUdeviceptr address, size_t bytes, uint64_t *ret_off);
+CUresult cu_alloc_add_locked(const struct cu_alloc *alloc);
+CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr *ret_address);
+CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory kind,
+			      unsigned int flags, void **ret_host);
+CUresult cu_free_device_locked(CUdeviceptr address, bool waits);
+CUresult cu_free_host_locked(void *host);
+/* What a context had. */
+void cu_free_all_locked(const struct CUctx_st *ctx);
+void cu_alloc_forget_locked(CUdeviceptr address);
+
+/* ---- pool.c ---- */
+#define CU_POOL_MAX (256u << 10) /* larger ones have a buffer of their own */
+CUresult cu_pool_take_locked(struct CUctx_st *ctx, size_t bytes, struct cu_alloc *ret_alloc);
+/* Nothing uses it any more. */
+void cu_pool_put_locked(const struct cu_alloc *alloc);
+void cu_pool_forget_locked(const struct CUctx_st *ctx);
+CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned int flags,
+			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address);
+
+/* ---- stage.c ---- */
+struct cu_piece {
+	gantry_buffer buffer;
+	uint64_t off;
+	uint8_t *host;
+	size_t bytes;
+	bool is_taken;
+	gantry_ticket ticket; /* what uses it */
+};
+/* A piece of pinned memory for a copy, which is the caller's until it is put; its ticket says what uses it then. */
+CUresult cu_stage_take_locked(struct cu_piece **ret_piece);
+/* NULL: none is free just now. Never waits. */
+struct cu_piece *cu_stage_try_locked(void);
+void cu_stage_put_locked(struct cu_piece *piece);
+
+/* ---- copy.c ---- */
+struct cu_copy {
+	CUdeviceptr dst; /* or an address of the program's */
+	CUdeviceptr src;
+	size_t bytes;
+	bool dst_may_be_pageable; /* else it has to be memory of CUDA's */
+	bool src_may_be_pageable;
+	bool waits; /* for the end, where CUDA does */
+};
+CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy);
+CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
+			unsigned int width, size_t count);
+
+/* ---- module.c ---- */
+CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module);
+void cu_module_end_locked(struct CUmod_st *module);
+CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
+			    struct CUfunc_st **ret_func);
+CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
+				struct cu_variable **ret_variable);
+CUresult cu_func_ask(const struct CUctx_st *ctx, const struct CUfunc_st *func, enum gantry_ask what,
+		     uint64_t number0, uint64_t number1, void *ret_answer, size_t bytes);
+
+/* ---- launch.c ---- */
+struct cu_launch {
+	struct CUfunc_st *func;
+	uint32_t grid[3];
+	uint32_t block[3];
+	uint32_t shared_bytes;
+	void **params;
+	void **extra;
+};
+CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch);
+
+#endif

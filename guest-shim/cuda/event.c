@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words of the session's memory that the host writes device clocks to, or waits for. */
+#include <stdlib.h>
+
+#include "guest-shim/cuda/core.h"
+
+#define PER_RANGE 512u
+
+struct cu_cell {
+	struct cu_cell *next; /* free, or given back */
+	struct gantry_range *range;
+	uint64_t off;
+	gantry_ticket ticket;
+};
+
+static struct cu_cell *free_cells;
+static struct cu_cell *put_cells; /* oldest first */
+static struct cu_cell **put_end = &put_cells;
+
+/* One page for many; they stay as long as the process. */
+static bool make(void)
+{
+	struct cu_cell *cells = calloc(PER_RANGE, sizeof(*cells));
+	struct gantry_range *range;
+
+	if (!cells)
+		return false;
+	if (gantry_range_take(cu.session, PER_RANGE * sizeof(uint64_t), GANTRY_LINE, 0, &range) <
+	    0) {
+		free(cells);
+		return false;
+	}
+	for (uint32_t i = 0; i < PER_RANGE; i++) {
+		cells[i] = (struct cu_cell){ .next = free_cells,
+					     .range = range,
+					     .off = i * sizeof(uint64_t) };
+		free_cells = &cells[i];
+	}
+	return true;
+}
+
+/* Those that nothing writes to any more. */
+static void reap(void)
+{
+	while (put_cells &&
+	       (!put_cells->ticket || gantry_test(cu.session, put_cells->ticket) != 0)) {
+		struct cu_cell *cell = put_cells;
+
+		put_cells = cell->next;
+		if (!put_cells)
+			put_end = &put_cells;
+		cell->next = free_cells;
+		free_cells = cell;
+	}
+}
+
+struct cu_cell *cu_cell_take_locked(void)
+{
+	struct cu_cell *cell;
+
+	reap();
+	if (!free_cells && !make())
+		return NULL;
+	cell = free_cells;
+	free_cells = cell->next;
+	cell->ticket = 0;
+	*cu_cell_word(cell) = 0;
+	return cell;
+}
+
+void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket)
+{
+	if (!cell)
+		return;
+	cell->ticket = ticket;
+	cell->next = NULL;
+	*put_end = cell;
+	put_end = &cell->next;
+}
+
+const struct gantry_range *cu_cell_range(const struct cu_cell *cell)
+{
+	return cell->range;
+}
+
+uint64_t cu_cell_off(const struct cu_cell *cell)
+{
+	return cell->off;
+}
+
+uint64_t *cu_cell_word(const struct cu_cell *cell)
+{
+	return (uint64_t *)((uint8_t *)gantry_range_ptr(cu.session, cell->range) + cell->off);
+}

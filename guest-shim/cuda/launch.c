@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches: what CUDA refuses at the call is refused here, and the parameters are packed as the image lays them out. */
+#include <string.h>
+
+#include "guest-shim/cuda/core.h"
+
+static bool in_range(const uint32_t size[3], const int32_t *max)
+{
+	for (unsigned int i = 0; i < 3; i++)
+		if (size[i] == 0 || (max[i] > 0 && size[i] > (uint32_t)max[i]))
+			return false;
+	return true;
+}
+
+static CUresult check(const struct cu_device *dev, const struct cu_launch *launch)
+{
+	const struct CUfunc_st *func = launch->func;
+	uint64_t nthreads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+	int64_t shared = (int64_t)launch->shared_bytes +
+			 func->attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES];
+	int32_t max = func->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+
+	if (!in_range(launch->grid, &dev->attributes[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X]) ||
+	    !in_range(launch->block, &dev->attributes[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X]))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (nthreads > (uint64_t)dev->attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
+		return CUDA_ERROR_INVALID_VALUE;
+	if (max > 0 && nthreads > (uint64_t)max)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	/* More than what every function may have has to be allowed first. */
+	if (launch->shared_bytes > 48 * 1024 &&
+	    (int64_t)launch->shared_bytes >
+		    func->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES])
+		return CUDA_ERROR_INVALID_VALUE;
+	if (shared > dev->attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] &&
+	    shared > dev->attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK])
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+/* CU_LAUNCH_PARAM_*: pairs of a name and a pointer. */
+static CUresult pack_extra(const struct CUfunc_st *func, void **extra, uint8_t *args)
+{
+	const void *bytes = NULL;
+	size_t len = 0;
+
+	for (unsigned int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+		if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			bytes = extra[i + 1];
+		else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			memcpy(&len, extra[i + 1], sizeof(len));
+		else
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	if ((!bytes && func->params_bytes) || len < func->params_bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (func->params_bytes)
+		memcpy(args, bytes, func->params_bytes);
+	return CUDA_SUCCESS;
+}
+
+static CUresult pack(const struct cu_launch *launch, uint8_t *args)
+{
+	const struct CUfunc_st *func = launch->func;
+
+	if (launch->params && launch->extra)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (launch->extra)
+		return pack_extra(func, launch->extra, args);
+	if (!launch->params && func->nparams > 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint32_t i = 0; i < func->nparams; i++) {
+		if (!launch->params[i])
+			return CUDA_ERROR_INVALID_VALUE;
+		memcpy(args + func->params[i].off, launch->params[i], func->params[i].bytes);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
+{
+	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct gantry_task task = {
+		.kernel = launch->func->kernel,
+		.grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
+		.block = { launch->block[0], launch->block[1], launch->block[2] },
+		.shared_bytes = launch->shared_bytes,
+		.args = args,
+		.args_bytes = launch->func->params_bytes,
+	};
+	gantry_ticket ticket = 0;
+	CUresult result = check(stream->ctx->dev, launch);
+	int r;
+
+	if (result == CUDA_SUCCESS)
+		result = pack(launch, args);
+	if (result == CUDA_SUCCESS)
+		result = cu_stream_begin_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
+	while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations, by address. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "guest-shim/cuda/core.h"
+
+/* Sorted by address; no two overlap. */
+static struct cu_alloc *allocs;
+static uint32_t nallocs;
+static uint32_t cap;
+
+/* The first that ends past @address. */
+static uint32_t after(CUdeviceptr address)
+{
+	uint32_t lo = 0, hi = nallocs;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (allocs[mid].address + allocs[mid].bytes > address)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return lo;
+}
+
+struct cu_alloc *cu_alloc_find_locked(CUdeviceptr address)
+{
+	uint32_t i = after(address);
+
+	return i < nallocs && allocs[i].address <= address ? &allocs[i] : NULL;
+}
+
+struct cu_alloc *cu_alloc_span_locked(CUdeviceptr address, size_t bytes, uint64_t *ret_off)
+{
+	struct cu_alloc *alloc = cu_alloc_find_locked(address);
+
+	if (!alloc || !gantry_range_inside(address - alloc->address, bytes, alloc->bytes))
+		return NULL;
+	*ret_off = alloc->off + (address - alloc->address);
+	return alloc;
+}
+
+CUresult cu_alloc_add_locked(const struct cu_alloc *alloc)
+{
+	uint32_t i = after(alloc->address);
+
+	if (nallocs == cap) {
+		uint32_t more = cap ? 2 * cap : 64;
+		struct cu_alloc *grown = realloc(allocs, more * sizeof(*grown));
+
+		if (!grown)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		allocs = grown;
+		cap = more;
+	}
+	memmove(&allocs[i + 1], &allocs[i], (nallocs++ - i) * sizeof(*allocs));
+	allocs[i] = *alloc;
+	allocs[i].id = ++cu.next_id;
+	return CUDA_SUCCESS;
+}
+
+static void remove_at(uint32_t i)
+{
+	memmove(&allocs[i], &allocs[i + 1], (--nallocs - i) * sizeof(*allocs));
+}
+
+void cu_alloc_forget_locked(CUdeviceptr address)
+{
+	struct cu_alloc *alloc = cu_alloc_find_locked(address);
+
+	if (alloc)
+		remove_at((uint32_t)(alloc - allocs));
+}
+
+/* ---- device memory ---- */
+
+CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned int flags,
+			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address)
+{
+	struct gantry_reply_address answer;
+	gantry_buffer buffer;
+	int r = gantry_alloc(cu.session, bytes, flags, &buffer);
+
+	if (r < 0)
+		return r == GANTRY_E_TIMEOUT ? CUDA_ERROR_OUT_OF_MEMORY : cu_result(r);
+	r = gantry_device_ask(cu.session, GANTRY_ASK_ADDRESS, ctx->dev->index, buffer,
+			      (struct gantry_ask_numbers){ { 0 } }, &answer, sizeof(answer));
+	if (r != sizeof(answer)) {
+		(void)gantry_free(cu.session, buffer); /* the first failure is the one to tell */
+		return r == GANTRY_E_TIMEOUT ? CUDA_ERROR_OUT_OF_MEMORY
+					     : cu_result(r < 0 ? r : GANTRY_E_INTERNAL);
+	}
+	*ret_buffer = buffer;
+	*ret_address = answer.address;
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr *ret_address)
+{
+	struct cu_alloc alloc = {
+		.bytes = bytes, .kind = CU_MEMORY_DEVICE, .ctx = ctx, .device = ctx->dev->index
+	};
+	CUresult result;
+
+	if (bytes == 0 || bytes > GANTRY_MAX_BUFFER_BYTES)
+		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	if (bytes <= CU_POOL_MAX)
+		result = cu_pool_take_locked(ctx, bytes, &alloc);
+	else
+		result = cu_buffer_new_locked(ctx, bytes, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
+					      &alloc.buffer, &alloc.address);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_alloc_add_locked(&alloc);
+	if (result != CUDA_SUCCESS && alloc.chunk)
+		cu_pool_put_locked(&alloc);
+	else if (result != CUDA_SUCCESS)
+		(void)gantry_free(cu.session, alloc.buffer);
+	else
+		*ret_address = alloc.address;
+	return result;
+}
+
+static void end(const struct cu_alloc *alloc)
+{
+	struct cu_alloc copy = *alloc;
+
+	remove_at((uint32_t)(alloc - allocs));
+	if (copy.chunk)
+		cu_pool_put_locked(&copy);
+	else
+		/* Its memory goes when what was submitted before has finished. */
+		(void)gantry_free(cu.session, copy.buffer);
+}
+
+CUresult cu_free_device_locked(CUdeviceptr address, bool waits)
+{
+	struct cu_alloc *alloc;
+	CUresult result = CUDA_SUCCESS;
+
+	if (address == 0)
+		return CUDA_SUCCESS;
+	alloc = cu_alloc_find_locked(address);
+	if (!alloc || alloc->address != address || alloc->kind == CU_MEMORY_PINNED ||
+	    alloc->kind == CU_MEMORY_VARIABLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Whoever gets a small piece next may use it on another stream at once. */
+	if (alloc->chunk && waits) {
+		uint64_t id = alloc->id;
+
+		result = cu_ctx_wait_locked(alloc->ctx);
+		alloc = cu_alloc_find_locked(address);
+		if (!alloc || alloc->id != id)
+			return CUDA_ERROR_INVALID_VALUE; /* freed twice at the same time */
+	}
+	end(alloc);
+	return result;
+}
+
+/* ---- pinned memory ---- */
+
+CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory kind,
+			      unsigned int flags, void **ret_host)
+{
+	struct cu_alloc alloc = {
+		.bytes = bytes, .kind = kind, .ctx = ctx, .device = ctx->dev->index, .flags = flags
+	};
+	CUresult result;
+	int r;
+
+	if (bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cu_buffer_new_locked(ctx, bytes, GANTRY_ALLOC_HOST, &alloc.buffer, &alloc.address);
+	if (result != CUDA_SUCCESS)
+		return result;
+	r = gantry_map(cu.session, alloc.buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &alloc.host);
+	result = cu_result(r);
+	if (result == CUDA_SUCCESS && (CUdeviceptr)(uintptr_t)alloc.host != alloc.address)
+		/* One pointer for both is what programs count on. */
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (result == CUDA_SUCCESS)
+		result = cu_alloc_add_locked(&alloc);
+	if (result != CUDA_SUCCESS) {
+		(void)gantry_free(cu.session, alloc.buffer);
+		return result;
+	}
+	*ret_host = alloc.host;
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_free_host_locked(void *host)
+{
+	struct cu_alloc *alloc = cu_alloc_find_locked((CUdeviceptr)(uintptr_t)host);
+
+	if (!alloc || alloc->host != host || alloc->kind != CU_MEMORY_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	end(alloc);
+	return CUDA_SUCCESS;
+}
+
+void cu_free_all_locked(const struct CUctx_st *ctx)
+{
+	for (uint32_t i = 0; i < nallocs;)
+		if (allocs[i].ctx == ctx && allocs[i].kind != CU_MEMORY_VARIABLE)
+			end(&allocs[i]);
+		else
+			i++;
+}

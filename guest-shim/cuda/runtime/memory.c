@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory, but for what goes into streams. */
+#include <string.h>
+
+#include "guest-shim/cuda/runtime/rt.h"
+
+cudaError_t CUDARTAPI cudaMalloc(void **ptr, size_t bytes)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	if (error != cudaSuccess)
+		return error;
+	if (!ptr)
+		return rt_leave(CUDA_ERROR_INVALID_VALUE);
+	/* Nothing is NULL here, and no error. */
+	if (bytes)
+		result = cuMemAlloc(&address, bytes);
+	if (result == CUDA_SUCCESS)
+		*ptr = (void *)(uintptr_t)address;
+	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	if (error != cudaSuccess)
+		return error;
+	result = ptr ? cuMemAllocPitch(&address, pitch, width, height, 4)
+		     : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*ptr = (void *)(uintptr_t)address;
+	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaMalloc3D(struct cudaPitchedPtr *ptr, struct cudaExtent extent)
+{
+	size_t pitch = 0;
+	void *base = NULL;
+	cudaError_t error = ptr ? cudaMallocPitch(&base, &pitch, extent.width,
+						  extent.height * extent.depth)
+				: rt_leave(CUDA_ERROR_INVALID_VALUE);
+
+	if (error == cudaSuccess)
+		*ptr = (struct cudaPitchedPtr){ base, pitch, extent.width, extent.height };
+	return error;
+}
+
+cudaError_t CUDARTAPI cudaFree(void *ptr)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuMemFree((CUdeviceptr)(uintptr_t)ptr)) : error;
+}
+
+cudaError_t CUDARTAPI cudaMallocHost(void **ptr, size_t bytes)
+{
+	return cudaHostAlloc(ptr, bytes, cudaHostAllocDefault);
+}
+
+cudaError_t CUDARTAPI cudaHostAlloc(void **ptr, size_t bytes, unsigned int flags)
+{
+	cudaError_t error = rt_enter();
+
+	if (error != cudaSuccess)
+		return error;
+	if (ptr && bytes == 0) {
+		*ptr = NULL;
+		return cudaSuccess;
+	}
+	return rt_leave(cuMemHostAlloc(ptr, bytes, flags));
+}
+
+cudaError_t CUDARTAPI cudaFreeHost(void *ptr)
+{
+	cudaError_t error = rt_enter();
+
+	if (error != cudaSuccess || !ptr)
+		return error;
+	return rt_leave(cuMemFreeHost(ptr));
+}
+
+cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned int flags)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	if (error != cudaSuccess)
+		return error;
+	result = device ? cuMemHostGetDevicePointer(&address, host, flags)
+			: CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*device = (void *)(uintptr_t)address;
+	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaHostGetFlags(unsigned int *flags, void *host)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuMemHostGetFlags(flags, host)) : error;
+}
+
+cudaError_t CUDARTAPI cudaMallocManaged(void **ptr, size_t bytes, unsigned int flags)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	if (error != cudaSuccess)
+		return error;
+	result = ptr ? cuMemAllocManaged(&address, bytes, flags) : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*ptr = (void *)(uintptr_t)address;
+	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuMemGetInfo(ret_free, ret_total)) : error;
+}
+
+cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *ptr)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+	unsigned int type = 0, managed = 0;
+	int ordinal = -2;
+	CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
+	void *values[] = { &type, &managed, &ordinal };
+	CUresult result;
+
+	if (error != cudaSuccess)
+		return error;
+	if (!ret)
+		return rt_leave(CUDA_ERROR_INVALID_VALUE);
+	result = cuPointerGetAttributes(3, which, values, address);
+	if (result != CUDA_SUCCESS)
+		return rt_leave(result);
+	memset(ret, 0, sizeof(*ret));
+	ret->type = managed			   ? cudaMemoryTypeManaged
+		    : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
+		    : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
+						   : cudaMemoryTypeUnregistered;
+	ret->device = ret->type == cudaMemoryTypeUnregistered ? cudaInvalidDeviceId : ordinal;
+	ret->devicePointer = type ? (void *)(uintptr_t)address : NULL;
+	ret->hostPointer = type == CU_MEMORYTYPE_DEVICE && !managed ? NULL
+								    : (void *)(uintptr_t)address;
+	return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaGetSymbolAddress(void **ptr, const void *symbol)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address = 0;
+	size_t bytes;
+
+	if (error == cudaSuccess)
+		error = rt_variable(symbol, &address, &bytes);
+	if (error == cudaSuccess && ptr)
+		*ptr = (void *)(uintptr_t)address;
+	return rt_leave((CUresult)error);
+}
+
+cudaError_t CUDARTAPI cudaGetSymbolSize(size_t *bytes, const void *symbol)
+{
+	cudaError_t error = rt_enter();
+	CUdeviceptr address;
+	size_t found = 0;
+
+	if (error == cudaSuccess)
+		error = rt_variable(symbol, &address, &found);
+	if (error == cudaSuccess && bytes)
+		*bytes = found;
+	return rt_leave((CUresult)error);
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams: queues of the session. Where it has no more of them streams share one, which only takes away concurrency.
+ *
+ * The legacy stream and the others of its context that are blocking wait for each other, as CUDA has it: what goes into
+ * the one is put behind the newest of the others, and what goes into them behind its newest.
+ */
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "guest-shim/cuda/core.h"
+#include "guest-shim/session.h"
+
+#define WAIT_GROUP 32u
+
+/* ---- life ---- */
+
+/* Any stream of the context's device that has a queue. */
+static gantry_queue any_queue(const struct CUctx_st *ctx)
+{
+	for (const struct CUstream_st *s = ctx->streams; s; s = s->next)
+		if (!s->shares_queue)
+			return s->queue;
+	return 0;
+}
+
+static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *stream)
+{
+	const struct gantry_queue_options options = {
+		/* CUDA's lower numbers are more urgent. */
+		.priority = -stream->priority,
+		.kind = GANTRY_KIND_CUDA,
+		.device_mask = 1ull << ctx->dev->index,
+	};
+	int r = gantry_queue_open(cu.session, &options, &stream->queue);
+
+	if (r != GANTRY_E_LIMIT)
+		return cu_result(r);
+	stream->queue = any_queue(ctx);
+	stream->shares_queue = true;
+	return stream->queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cu_stream_new_locked(struct CUctx_st *ctx, unsigned int flags, int priority,
+			      struct CUstream_st **ret_stream)
+{
+	struct CUstream_st *stream = calloc(1, sizeof(*stream));
+	CUresult result;
+
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->ctx = ctx;
+	stream->flags = flags;
+	stream->priority = priority;
+	stream->is_blocking = !(flags & CU_STREAM_NON_BLOCKING);
+	stream->id = ++cu.next_id;
+	result = open_queue(ctx, stream);
+	if (result == CUDA_SUCCESS && !cu_handle_add_locked(stream, CU_KIND_STREAM)) {
+		if (!stream->shares_queue)
+			(void)gantry_queue_close(cu.session, stream->queue); /* nothing is in it */
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS) {
+		free(stream);
+		return result;
+	}
+	stream->next = ctx->streams;
+	ctx->streams = stream;
+	*ret_stream = stream;
+	return CUDA_SUCCESS;
+}
+
+static bool queue_is_shared(const struct CUstream_st *stream)
+{
+	for (const struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
+		if (s != stream && s->queue == stream->queue)
+			return true;
+	return false;
+}
+
+/* Somebody else has to close the queue then. */
+static void pass_queue(const struct CUstream_st *stream)
+{
+	for (struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
+		if (s != stream && s->queue == stream->queue) {
+			s->shares_queue = false;
+			return;
+		}
+}
+
+void cu_stream_end_locked(struct CUstream_st *stream)
+{
+	struct CUstream_st **at = &stream->ctx->streams;
+
+	cu_handle_remove_locked(stream);
+	if (!stream->shares_queue && queue_is_shared(stream))
+		pass_queue(stream);
+	else if (!stream->shares_queue)
+		/* What is in it runs to its end, as CUDA has it. */
+		(void)gantry_queue_close(cu.session, stream->queue);
+	while (*at && *at != stream)
+		at = &(*at)->next;
+	if (*at)
+		*at = stream->next;
+	free(stream);
+}
+
+static CUresult thread_stream_locked(struct CUctx_st *ctx, struct CUstream_st **ret_stream)
+{
+	CUresult result;
+
+	for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+		if (s->is_default && pthread_equal(s->thread, pthread_self())) {
+			*ret_stream = s;
+			return CUDA_SUCCESS;
+		}
+	result = cu_stream_new_locked(ctx, CU_STREAM_DEFAULT, 0, ret_stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	(*ret_stream)->is_default = true;
+	(*ret_stream)->thread = pthread_self();
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_stream_get_locked(struct CUctx_st *ctx, CUstream handle, bool per_thread,
+			      struct CUstream_st **ret_stream)
+{
+	if (handle == CU_STREAM_PER_THREAD || (!handle && per_thread))
+		return thread_stream_locked(ctx, ret_stream);
+	if (!handle || handle == CU_STREAM_LEGACY) {
+		*ret_stream = ctx->legacy;
+		return CUDA_SUCCESS;
+	}
+	if (!cu_handle_is_locked(handle, CU_KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ret_stream = handle;
+	return CUDA_SUCCESS;
+}
+
+/* ---- order ---- */
+
+static bool is_done(gantry_ticket ticket)
+{
+	const struct gantry_queue_end *q = &cu.session->queues[GANTRY_TICKET_QUEUE(ticket)];
+
+	return ticket == 0 || gantry_ring_done(&q->ring.map) >= GANTRY_TICKET_SEQ(ticket);
+}
+
+/* Submissions wait for room at most so long as calls do; a stream waits as long as it takes. */
+static int put_waits(struct CUstream_st *stream, const gantry_ticket *tickets, unsigned int n)
+{
+	int r;
+
+	do
+		r = gantry_submit_wait(cu.session, stream->queue, tickets, n, NULL);
+	while (r == GANTRY_E_AGAIN);
+	return r;
+}
+
+static int wait_for_others(struct CUstream_st *legacy)
+{
+	gantry_ticket tickets[WAIT_GROUP];
+	unsigned int n = 0;
+	int r = 0;
+
+	for (const struct CUstream_st *s = legacy->ctx->streams; s && r == 0; s = s->next) {
+		if (s == legacy || !s->is_blocking || is_done(s->last))
+			continue;
+		tickets[n++] = s->last;
+		if (n < WAIT_GROUP)
+			continue;
+		r = put_waits(legacy, tickets, n);
+		n = 0;
+	}
+	return r == 0 && n > 0 ? put_waits(legacy, tickets, n) : r;
+}
+
+CUresult cu_stream_begin_locked(struct CUstream_st *stream)
+{
+	struct CUstream_st *legacy = stream->ctx->legacy;
+	int r = 0;
+
+	if (stream == legacy) {
+		r = wait_for_others(legacy);
+	} else if (stream->is_blocking && stream->after_legacy != legacy->last) {
+		if (!is_done(legacy->last))
+			r = put_waits(stream, &legacy->last, 1);
+		if (r == 0)
+			stream->after_legacy = legacy->last;
+	}
+	return cu_result(r);
+}
+
+CUresult cu_stream_put_locked(struct CUstream_st *stream, int status, gantry_ticket ticket)
+{
+	if (status == 0)
+		stream->last = ticket;
+	return cu_result(status);
+}
+
+/* ---- waiting ---- */
+
+/* What the tasks since the last look came to: each counts, not the last only. */
+static CUresult judge(struct CUstream_st *stream, gantry_ticket last)
+{
+	uint64_t seq = GANTRY_TICKET_SEQ(stream->checked);
+	CUresult result = CUDA_SUCCESS;
+
+	if (last == 0 || stream->checked == last)
+		return CUDA_SUCCESS;
+	/* Statuses of so many failed tasks are remembered. */
+	if (GANTRY_TICKET_SEQ(last) - seq > 65536)
+		seq = GANTRY_TICKET_SEQ(last) - 65536;
+	if (gantry_load_relaxed(
+		    &cu.session->queues[GANTRY_TICKET_QUEUE(last)].ring.map.area->nfailed) == 0)
+		seq = GANTRY_TICKET_SEQ(last);
+	while (++seq <= GANTRY_TICKET_SEQ(last)) {
+		int r = gantry_test(cu.session, GANTRY_TICKET(GANTRY_TICKET_QUEUE(last), seq));
+
+		if (r < 0 && result == CUDA_SUCCESS)
+			result = cu_result(r);
+	}
+	stream->checked = last;
+	return result;
+}
+
+CUresult cu_ticket_wait_locked(gantry_ticket ticket)
+{
+	int r;
+
+	if (ticket == 0)
+		return CUDA_SUCCESS;
+	(void)pthread_mutex_unlock(&cu.lock);
+	r = gantry_wait(cu.session, &ticket, 1, GANTRY_FOREVER);
+	(void)pthread_mutex_lock(&cu.lock);
+	return cu_result(r);
+}
+
+CUresult cu_stream_wait_locked(struct CUstream_st *stream)
+{
+	gantry_ticket last = stream->last;
+	CUresult result = cu_ticket_wait_locked(last), before;
+
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+		return result; /* another thread has destroyed it */
+	before = judge(stream, last);
+	return before != CUDA_SUCCESS ? before : result;
+}
+
+CUresult cu_stream_query_locked(struct CUstream_st *stream)
+{
+	int r = stream->last ? gantry_test(cu.session, stream->last) : 1;
+	CUresult result;
+
+	if (r == 0)
+		return CUDA_ERROR_NOT_READY;
+	result = judge(stream, stream->last);
+	return result == CUDA_SUCCESS ? cu_result(r) : result;
+}
+
+CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
+{
+	CUresult result = CUDA_SUCCESS;
+	gantry_ticket lasts[GANTRY_MAX_QUEUES];
+	uint32_t n = 0;
+
+	/* Of streams that share a queue the newest. */
+	for (const struct CUstream_st *s = ctx->streams; s; s = s->next) {
+		uint32_t i;
+
+		for (i = 0; i < n; i++)
+			if (GANTRY_TICKET_QUEUE(lasts[i]) == GANTRY_TICKET_QUEUE(s->last))
+				break;
+		if (s->last == 0 || (i == n && n == GANTRY_MAX_QUEUES))
+			continue;
+		if (i == n)
+			lasts[n++] = s->last;
+		else if (lasts[i] < s->last)
+			lasts[i] = s->last;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		CUresult one = cu_ticket_wait_locked(lasts[i]);
+
+		result = result == CUDA_SUCCESS ? one : result;
+	}
+	/* The context may have ended while the lock was given up: then nobody asks. */
+	if (!cu_handle_is_locked(ctx, CU_KIND_CTX))
+		return result;
+	for (struct CUstream_st *s = ctx->streams; s; s = s->next) {
+		CUresult one = is_done(s->last) ? judge(s, s->last) : CUDA_SUCCESS;
+
+		result = result == CUDA_SUCCESS ? one : result;
+	}
+	return result;
+}

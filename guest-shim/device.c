@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest-shim/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "guest-shim/control.h"
+#include "guest-shim/error.h"
+#include "guest-shim/memory.h"
+
+int gantry_device_ask(struct gantry_session *s, enum gantry_ask what, uint32_t device,
+		      uint64_t object, struct gantry_ask_numbers numbers, void *ret_answer,
+		      size_t cap)
+{
+	const struct gantry_op_ask op = {
+		what, device, object, numbers.number[0], numbers.number[1], numbers.number[2]
+	};
+	struct gantry_reply reply;
+	struct gantry_desc desc;
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	gantry_desc_put_ask(&desc, &op);
+	r = gantry_control_call(s, &desc, NULL, 0, gantry_session_deadline(s), &reply);
+	if (r < 0)
+		return r;
+	cap = GANTRY_MIN(cap, (size_t)reply.len_bytes);
+	if (cap > 0)
+		memcpy(ret_answer, reply.data, cap);
+	return (int)reply.len_bytes;
+}
+
+int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
+			  const char *symbol, struct gantry_reply_variable *ret_variable)
+{
+	struct gantry_op_image_variable op = { .image = image, .device = device };
+	struct gantry_buffer_info *info;
+	struct gantry_reply_variable made;
+	struct gantry_reply reply;
+	struct gantry_desc desc;
+	size_t len = strnlen(symbol, GANTRY_MAX_SYMBOL);
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	if (len == 0 || len == GANTRY_MAX_SYMBOL)
+		return gantry_fail(GANTRY_E_ARG, "a symbol has 1 to %u characters",
+				   GANTRY_MAX_SYMBOL - 1);
+	op.name_bytes = (uint16_t)(len + 1);
+	info = calloc(1, sizeof(*info));
+	if (!info)
+		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
+	gantry_desc_put_image_variable(&desc, &op);
+	r = gantry_control_call(s, &desc, symbol, op.name_bytes, gantry_session_deadline(s),
+				&reply);
+	if (r == 0) {
+		memcpy(&made, reply.data, sizeof(made));
+		if (reply.len_bytes < sizeof(made) ||
+		    GANTRY_HANDLE_TYPE(made.handle) != GANTRY_HANDLE_BUFFER || made.bytes == 0)
+			r = gantry_control_bad_reply(s, "a variable that is none");
+	}
+	if (r == 0) {
+		info->handle = made.handle;
+		info->bytes = made.bytes;
+		info->flags = GANTRY_ALLOC_DEVICE;
+		r = gantry_memory_add(s, info);
+	}
+	if (r < 0) {
+		free(info);
+		return r;
+	}
+	*ret_variable = made;
+	return 0;
+}
+
+int gantry_await_end(struct gantry_session *session, gantry_queue other,
+		     const struct gantry_range *range, uint64_t off, uint64_t value)
+{
+	uint64_t *word = (uint64_t *)((uint8_t *)gantry_range_ptr(session, range) + off);
+
+	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
+	gantry_store_release(word, value);
+	return gantry_submit_marker(session, other, NULL);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What drop-in libraries need of a session beyond gantry.h: device addresses, kernels whose parameters nobody describes,
+ * questions to a device, its clock, and tasks that wait for a word of the guest's. Not exported.
+ *
+ * Devices are numbered as the session's: GANTRY_ASK_DEVICE until it says NO_DEVICE. A kernel with the signature "raw"
+ * (gantry_kernel_from()) takes its parameters' bytes as its image lays them out, which GANTRY_ASK_PARAMS tells.
+ *
+ * Threads: any. Returns: as gantry.h. Blocking: questions wait for the host, at most the session's call timeout.
+ */
+#ifndef GANTRY_GUEST_SHIM_DEVICE_H
+#define GANTRY_GUEST_SHIM_DEVICE_H
+
+#include "guest-shim/ranges.h"
+#include "proto/wire.h"
+
+#define GANTRY_RAW "raw"
+
+struct gantry_ask_numbers {
+	uint64_t number[3];
+};
+
+/*
+ * @what of enum gantry_ask, of @object (0: none). At most @cap bytes of the reply go to @ret_answer; returns how many
+ * there are. NO_DEVICE, HANDLE, ARG, UNSUPPORTED; LIMIT, NO_MEMORY of an address.
+ */
+int gantry_device_ask(struct gantry_session *s, enum gantry_ask what, uint32_t device,
+		      uint64_t object, struct gantry_ask_numbers numbers, void *ret_answer,
+		      size_t cap);
+
+/*
+ * A variable of an image on a device, as a buffer: the caller frees it. NOT_FOUND: the image has no such symbol.
+ */
+int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
+			  const char *symbol, struct gantry_reply_variable *ret_variable);
+
+/* When all before it has finished, the device's clock goes to the 8 bytes at @off of @range: nanoseconds from some moment. */
+int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue,
+			const struct gantry_range *range, uint64_t off, gantry_ticket *ret_ticket);
+
+/*
+ * What follows in the queue waits until the 8 bytes at @off of @range hold @value or more, which this process writes with
+ * gantry_await_end().
+ */
+int gantry_submit_await(struct gantry_session *session, gantry_queue queue,
+			const struct gantry_range *range, uint64_t off, uint64_t value,
+			gantry_ticket *ret_ticket);
+/* Writes @value and tells the host, by a marker in @other: any queue whose tasks are not behind such a wait. */
+int gantry_await_end(struct gantry_session *session, gantry_queue other,
+		     const struct gantry_range *range, uint64_t off, uint64_t value);
+
+#endif

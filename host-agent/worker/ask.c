@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions of a guest to a device of its session: addresses of its memory, parameters and limits of its kernels, variables
+ * of its images. They are answered on the device's thread. Where that is the one that serves the control queue, at once;
+ * else the operation is answered with AGAIN, and the guest puts the same one again, which takes the answer.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "host-agent/worker/image.h"
+#include "host-agent/worker/memory.h"
+
+static_assert(GANTRY_ANSWER_BYTES == sizeof(((struct gantry_reply *)0)->data),
+	      "answers fit replies");
+
+static_assert(sizeof(struct gantry_kernel_answer) == sizeof(struct gantry_reply_function) &&
+		      sizeof(struct gantry_param_answer) == sizeof(struct gantry_reply_param) &&
+		      GANTRY_MAX_RAW_BYTES == GANTRY_MAX_ARGS_BYTES,
+	      "backends answer as the wire has it");
+
+#define KEEP_NS GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
+
+struct wquestion {
+	struct wsession *s;
+	uint16_t op;
+	union {
+		struct gantry_op_ask ask;
+		struct gantry_op_image_variable variable;
+	};
+	char name[GANTRY_MAX_SYMBOL];
+	uint64_t made_by;  /* of the operation that began it */
+	uint32_t finished; /* atomic; what follows is the device's thread's until then */
+	uint64_t finished_ns;
+	int status;
+	struct gantry_err err;
+	uint32_t nanswer;
+	uint8_t answer[GANTRY_ANSWER_BYTES];
+};
+
+static void answer_is(struct wquestion *q, const void *data, uint32_t len)
+{
+	q->nanswer = len;
+	memcpy(q->answer, data, len);
+}
+
+/* ---- on the device's thread: questions ---- */
+
+static void uuid_of(const struct wdevice *d, const struct wsession *s, uint8_t ret_uuid[16])
+{
+	uint8_t hash[GANTRY_SHA256_BYTES];
+	struct gantry_sha256 sha;
+
+	/* Another tenant cannot tell that it has the same board, and the session's is the same as long as it lives. */
+	gantry_sha256_init(&sha);
+	gantry_sha256_add(&sha, "gantry", sizeof("gantry"));
+	gantry_sha256_add(&sha, s->ledger.hdr->tenant, strnlen(s->ledger.hdr->tenant, 32));
+	gantry_sha256_add(&sha, &d->index, sizeof(d->index));
+	gantry_sha256_end(&sha, hash);
+	memcpy(ret_uuid, hash, 16);
+}
+
+static int ask_device(const struct wdevice *d, struct wquestion *q)
+{
+	const struct gantry_device_info *info = &d->device.info;
+	struct wsession *s = q->s;
+	uint64_t mem = GANTRY_MIN(s->ledger.hdr->mem_bytes,
+				  gantry_load_relaxed(&s->quota->mem_bytes));
+	struct gantry_reply_device answer = {
+		.kind = info->kind,
+		.lanes = info->lanes,
+		.mem_bytes = GANTRY_MIN(mem, info->mem_bytes),
+	};
+
+	uuid_of(d, s, answer.uuid);
+	(void)gantry_str_copy(answer.name, sizeof(answer.name), info->name); /* may be cut */
+	(void)gantry_str_copy(answer.arch, sizeof(answer.arch), info->arch);
+	answer_is(q, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+static int status_of(int r)
+{
+	switch (r) {
+	case -EINVAL:
+		return GANTRY_E_ARG;
+	case -EOPNOTSUPP:
+		return GANTRY_E_UNSUPPORTED;
+	case -ENOMEM:
+		return GANTRY_E_NO_MEMORY;
+	case -ENOENT:
+		return GANTRY_E_NOT_FOUND;
+	default:
+		return GANTRY_E_INTERNAL;
+	}
+}
+
+static int ask_backend(struct wdevice *d, struct wquestion *q, struct gantry_question *question)
+{
+	int r;
+
+	if (!d->device.backend->ask)
+		return GANTRY_E_UNSUPPORTED;
+	question->number[0] = q->ask.number0;
+	question->number[1] = q->ask.number1;
+	question->number[2] = q->ask.number2;
+	r = d->device.backend->ask(d->device.dev, question, q->answer, &q->err);
+	if (r < 0)
+		return status_of(r);
+	q->nanswer = (uint32_t)r;
+	return GANTRY_OK;
+}
+
+/* Memory that is on its way back is worth to be waited for. */
+static int memory_status(struct wsession *s, int status)
+{
+	if (status != GANTRY_E_LIMIT && status != GANTRY_E_NO_MEMORY)
+		return status;
+	return worker_buffer_reap(s) || gantry_load_relaxed(&s->nwashing) ? GANTRY_E_AGAIN : status;
+}
+
+static int ask_address(struct wdevice *d, struct wquestion *q)
+{
+	struct wsession *s = q->s;
+	struct gantry_ledger_object *obj = worker_object_get(s, q->ask.object, GANTRY_HANDLE_BUFFER,
+							     NULL, 0);
+	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
+	struct gantry_reply_address answer = { 0 };
+	int status;
+
+	if (!obj)
+		return GANTRY_E_HANDLE;
+	/* Others move. */
+	if (obj->buffer.place != GANTRY_PLACE_HEAP && obj->buffer.place != GANTRY_PLACE_IMAGE &&
+	    !(obj->buffer.alloc_flags & GANTRY_ALLOC_FIXED))
+		return GANTRY_E_ACCESS;
+	d->binds_use = false;
+	status = worker_buffer_range(d, s, obj, 0, 0, true, &question.range);
+	if (status == GANTRY_OK)
+		status = ask_backend(d, q, &question);
+	if (status != GANTRY_OK)
+		return memory_status(s, status);
+	memcpy(&answer.address, q->answer, sizeof(answer.address));
+	answer.bytes = obj->buffer.bytes;
+	answer_is(q, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)
+{
+	struct gantry_question question = { .what = what };
+	struct wsession *s = q->s;
+	struct wkernel *k;
+	int status;
+
+	if (!worker_object_get(s, q->ask.object, GANTRY_HANDLE_KERNEL, NULL, 0))
+		return GANTRY_E_HANDLE;
+	k = gantry_load_acquire(&s->objects[GANTRY_HANDLE_SLOT(q->ask.object)].kernel[0]);
+	if (!k || !k->image || !k->sig.is_raw)
+		return GANTRY_E_NO_KERNEL;
+	status = worker_image_kernel_on(d, k, &question.kernel, &q->err);
+	return status == GANTRY_OK ? ask_backend(d, q, &question) : status;
+}
+
+static int answer_ask(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_ATTRIBUTES };
+
+	switch (q->ask.what) {
+	case GANTRY_ASK_DEVICE:
+		return ask_device(d, q);
+	case GANTRY_ASK_ATTRIBUTES:
+		return ask_backend(d, q, &question);
+	case GANTRY_ASK_ADDRESS:
+		return ask_address(d, q);
+	case GANTRY_ASK_KERNEL:
+		return ask_kernel(d, q, GANTRY_QUESTION_KERNEL);
+	case GANTRY_ASK_PARAMS:
+		return ask_kernel(d, q, GANTRY_QUESTION_PARAMS);
+	case GANTRY_ASK_OCCUPANCY:
+		return ask_kernel(d, q, GANTRY_QUESTION_OCCUPANCY);
+	case GANTRY_ASK_SET:
+		return ask_kernel(d, q, GANTRY_QUESTION_SET);
+	default:
+		return GANTRY_E_ARG;
+	}
+}
+
+/* ---- on the device's thread: variables ---- */
+
+struct letting_go {
+	struct gantry_mem *mem;
+	struct wsession *session; /* held */
+};
+
+static void let_go(struct wdevice *d, void *arg)
+{
+	struct letting_go *it = arg;
+
+	/* When the thread has left the session, what it had is gone. */
+	if (it->session->joined[d->index])
+		d->device.backend->mem_free(it->mem);
+	worker_session_leave(it->session);
+	free(it);
+}
+
+void worker_variable_end_locked(struct wsession *s, uint32_t slot)
+{
+	struct wobject *rt = &s->objects[slot];
+	struct wdevice *d = s->engine->devices[s->ledger.objects[slot].buffer.device];
+	struct letting_go *it = rt->variable ? malloc(sizeof(*it)) : NULL;
+
+	if (it) {
+		*it = (struct letting_go){ rt->variable, s };
+		worker_session_hold(s);
+		if (worker_device_post(d, let_go, it) < 0) {
+			worker_session_leave(s); /* never the last: the caller holds it */
+			free(it);		 /* its few bytes go with the device */
+		}
+	}
+	rt->variable = NULL;
+	if (rt->image)
+		worker_image_unuse_locked(rt->image);
+	rt->image = NULL;
+}
+
+void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+{
+	struct wobject *rt = &s->objects[slot];
+
+	if (!rt->variable || s->ledger.objects[slot].buffer.device != d->index)
+		return;
+	d->device.backend->mem_free(rt->variable);
+	rt->variable = NULL;
+}
+
+static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct wimage *image,
+				struct gantry_mem *mem, uint64_t bytes, uint64_t *ret_handle)
+{
+	struct wsession *s = q->s;
+	struct gantry_ledger_buffer *b;
+	uint32_t slot;
+	int status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
+
+	if (status != GANTRY_OK)
+		return status;
+	b = &s->ledger.objects[slot].buffer;
+	b->bytes = bytes;
+	b->rights = GANTRY_RW;
+	b->device = d->index;
+	b->place = GANTRY_PLACE_IMAGE;
+	s->objects[slot].variable = mem;
+	s->objects[slot].image = image;
+	image->nusers++;
+	worker_object_publish(s, slot, q->made_by);
+	*ret_handle = worker_object_handle(s, slot);
+	return GANTRY_OK;
+}
+
+static int answer_variable(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
+	struct gantry_reply_variable answer = { 0 };
+	struct wsession *s = q->s;
+	struct wimage *image;
+	struct gantry_mem *mem;
+	int status, r;
+
+	if (!worker_object_get(s, q->variable.image, GANTRY_HANDLE_IMAGE, NULL, 0))
+		return GANTRY_E_HANDLE;
+	image = s->objects[GANTRY_HANDLE_SLOT(q->variable.image)].image;
+	if (!image || image->kind != d->device.info.kind || !d->device.backend->image_variable)
+		return GANTRY_E_UNSUPPORTED;
+	status = worker_image_on(d, image, &q->err);
+	if (status != GANTRY_OK)
+		return status;
+	r = d->device.backend->image_variable(image->on[d->index], q->name, &mem, &answer.bytes,
+					      &q->err);
+	if (r < 0)
+		return status_of(r);
+	question.range = (struct gantry_range){ mem, 0, answer.bytes };
+	r = d->device.backend->ask
+		    ? d->device.backend->ask(d->device.dev, &question, q->answer, &q->err)
+		    : -EOPNOTSUPP;
+	if (r == sizeof(answer.address)) {
+		memcpy(&answer.address, q->answer, sizeof(answer.address));
+		pthread_mutex_lock(&s->lock);
+		status = make_variable_locked(d, q, image, mem, answer.bytes, &answer.handle);
+		pthread_mutex_unlock(&s->lock);
+	} else {
+		status = status_of(r);
+	}
+	if (status != GANTRY_OK) {
+		d->device.backend->mem_free(mem);
+		return status;
+	}
+	answer_is(q, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+/* ---- from the control queue to the thread and back ---- */
+
+static void answer(struct wdevice *d, struct wquestion *q)
+{
+	q->status = !q->s->joined[d->index]		? GANTRY_E_AGAIN
+		    : q->op == GANTRY_OP_image_variable ? answer_variable(d, q)
+							: answer_ask(d, q);
+	q->finished_ns = gantry_now_ns();
+	/* Release: pairs with the acquire in look(). */
+	gantry_store_release(&q->finished, 1u);
+}
+
+static void answer_posted(struct wdevice *d, void *arg)
+{
+	struct wquestion *q = arg;
+	struct wsession *s = q->s;
+
+	answer(d, q);
+	worker_session_leave(s);
+}
+
+static int take(struct wquestion *q, struct gantry_reply *reply)
+{
+	int status = q->status;
+
+	if (status == GANTRY_OK) {
+		reply->len_bytes = q->nanswer;
+		memcpy(reply->data, q->answer, q->nanswer);
+	} else if (q->err.text[0]) {
+		(void)gantry_str_copy(reply->text, sizeof(reply->text),
+				      q->err.text); /* may be cut */
+	}
+	return status;
+}
+
+static bool is_same(const struct wquestion *a, const struct wquestion *b)
+{
+	if (a->op != b->op || strcmp(a->name, b->name) != 0)
+		return false;
+	return a->op == GANTRY_OP_ask
+		       ? memcmp(&a->ask, &b->ask, sizeof(a->ask)) == 0
+		       : memcmp(&a->variable, &b->variable, sizeof(a->variable)) == 0;
+}
+
+/* An answer that nobody came for; a variable in it ends. */
+static void drop(struct wquestion *q)
+{
+	struct gantry_reply_variable made;
+
+	if (q && q->op == GANTRY_OP_image_variable && q->finished && q->status == GANTRY_OK) {
+		memcpy(&made, q->answer, sizeof(made));
+		(void)worker_buffer_free(q->s, made.handle); /* or with the session */
+	}
+	free(q);
+}
+
+static int ask(struct wdevice *home, struct wsession *s, uint32_t device, struct wquestion *now,
+	       struct gantry_reply *reply)
+{
+	struct wquestion *before = s->question;
+	struct wdevice *d;
+
+	if (device >= s->engine->ndevices || !(s->device_mask >> device & 1))
+		return GANTRY_E_NO_DEVICE;
+	d = s->engine->devices[device];
+	if (!d->usable)
+		return GANTRY_E_DEVICE_LOST;
+	now->s = s;
+	if (d == home && !d->runs_here) {
+		answer(d, now);
+		return take(now, reply);
+	}
+	if (before && !gantry_load_acquire(&before->finished))
+		return GANTRY_E_AGAIN;
+	if (before && is_same(before, now)) {
+		int status = take(before, reply);
+
+		s->question = NULL;
+		free(before);
+		return status;
+	}
+	if (before && gantry_now_ns() - before->finished_ns < KEEP_NS)
+		return GANTRY_E_AGAIN;
+	drop(before);
+	s->question = malloc(sizeof(*now));
+	if (!s->question)
+		return GANTRY_E_NO_MEMORY;
+	*s->question = *now;
+	worker_session_hold(s);
+	if (worker_device_post(d, answer_posted, s->question) < 0) {
+		worker_session_leave(s); /* never the last: the caller holds it */
+		free(s->question);
+		s->question = NULL;
+		return GANTRY_E_NO_MEMORY;
+	}
+	return GANTRY_E_AGAIN;
+}
+
+int worker_ask(struct wdevice *home, struct wsession *s, const struct gantry_op_ask *op,
+	       struct gantry_reply *reply)
+{
+	struct wquestion q = { .op = GANTRY_OP_ask };
+
+	q.ask = *op;
+	return ask(home, s, op->device, &q, reply);
+}
+
+int worker_ask_variable(struct wdevice *home, struct wsession *s,
+			const struct gantry_op_image_variable *op, const char *name,
+			uint64_t made_by, struct gantry_reply *reply)
+{
+	struct wquestion q = { .op = GANTRY_OP_image_variable, .made_by = made_by };
+
+	q.variable = *op;
+	(void)gantry_str_copy(q.name, sizeof(q.name), name); /* it fits: the decoder saw to that */
+	return ask(home, s, op->device, &q, reply);
+}
+
+void worker_ask_release(struct wsession *s)
+{
+	free(s->question); /* finished: an unfinished one holds the session */
+	s->question = NULL;
+}

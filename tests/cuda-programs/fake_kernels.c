@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels.cuh does, for the fake driver. */
+#include <stdint.h>
+
+#include "tests/fakecuda/kernel.h"
+
+FAKECUDA_KERNEL(
+	saxpy,
+	{
+		int32_t n;
+		float a;
+		uint64_t x;
+		uint64_t y;
+	},
+	FAKECUDA_P(saxpy, n), FAKECUDA_P(saxpy, a), FAKECUDA_P(saxpy, x), FAKECUDA_P(saxpy, y))
+{
+	const float *x = *(float **)params[2];
+	float *y = *(float **)params[3];
+
+	(void)geometry;
+	for (int32_t i = 0; i < *(int32_t *)params[0]; i++)
+		y[i] = *(float *)params[1] * x[i] + y[i];
+	return 0;
+}
+
+struct pair {
+	float *x;
+	int32_t first;
+	char pad[3];
+};
+
+FAKECUDA_KERNEL(
+	number,
+	{
+		struct pair p;
+		int32_t n;
+	},
+	FAKECUDA_P(number, p), FAKECUDA_P(number, n))
+{
+	const struct pair *p = params[0];
+
+	(void)geometry;
+	for (int32_t i = 0; i < *(int32_t *)params[1]; i++)
+		p->x[i] = (float)(p->first + i);
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	sum,
+	{
+		uint64_t x;
+		int32_t n;
+		uint64_t out;
+	},
+	FAKECUDA_P(sum, x), FAKECUDA_P(sum, n), FAKECUDA_P(sum, out))
+{
+	const float *x = *(float **)params[0];
+	float *out = *(float **)params[2];
+
+	(void)geometry;
+	for (int32_t i = 0; i < *(int32_t *)params[1]; i++)
+		*out += x[i];
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	transpose,
+	{
+		uint64_t in;
+		uint64_t out;
+		int32_t rows;
+		int32_t columns;
+	},
+	FAKECUDA_P(transpose, in), FAKECUDA_P(transpose, out), FAKECUDA_P(transpose, rows),
+	FAKECUDA_P(transpose, columns))
+{
+	const float *in = *(float **)params[0];
+	float *out = *(float **)params[1];
+	int32_t rows = *(int32_t *)params[2], columns = *(int32_t *)params[3];
+
+	(void)geometry;
+	for (int32_t y = 0; y < rows; y++)
+		for (int32_t x = 0; x < columns; x++)
+			out[x * rows + y] = in[y * columns + x];
+	return 0;
+}

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels as an image of their own. */
+#include "kernels.cuh"

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels of these programs. For the fake driver the same ones are in fake_kernels.c, and FAKE_SO names them: the line goes
+ * into the PTX as a pragma, where that driver looks for it.
+ */
+#ifndef GANTRY_TESTS_CUDA_PROGRAMS_KERNELS_CUH
+#define GANTRY_TESTS_CUDA_PROGRAMS_KERNELS_CUH
+
+struct pair {
+	float *x; /* a pointer inside a structure, as programs have them */
+	int first;
+	char pad[3];
+};
+
+extern "C" {
+__constant__ float factor;
+__device__ int counter;
+
+__global__ void saxpy(int n, float a, const float *x, float *y)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+#ifdef FAKE_SO
+	asm volatile(".pragma \"FAKECUDA so=" FAKE_SO " arch=sm_90\";");
+#endif
+	if (i < n)
+		y[i] = a * x[i] + y[i];
+}
+
+/* Each element becomes its number, from first on. */
+__global__ void number(struct pair p, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		p.x[i] = (float)(p.first + i);
+}
+
+__global__ void sum(const float *x, int n, float *out)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n)
+		atomicAdd(out, x[i]);
+}
+
+__global__ void transpose(const float *in, float *out, int rows, int columns)
+{
+	int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+
+	if (x < columns && y < rows)
+		out[x * rows + y] = in[y * columns + x];
+}
+}
+
+#ifndef FAKE_SO
+/* These use variables of the image, which the fake driver has not. */
+extern "C" __global__ void scale_and_count(float *x, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < n) {
+		x[i] *= factor;
+		atomicAdd(&counter, 1);
+	}
+}
+
+/* Turned round inside each block, through shared memory. */
+extern "C" __global__ void reverse(float *x)
+{
+	extern __shared__ float held[];
+
+	held[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+	__syncthreads();
+	x[blockIdx.x * blockDim.x + threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
+}
+
+extern "C" __global__ void stray(int *x)
+{
+	*x = 1;
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of CUDA in a guest that has our libcuda and libcudart, and nothing of NVIDIA's."""
+import os
+import subprocess
+
+import gpu
+import harness
+
+PARTS = {
+    "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
+               "use after the end"],
+    "runtime": ["device", "launch", "structures", "planes", "streams"],
+    "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
+}
+
+
+def library_folder():
+    if gpu.BACKEND == "cpu":
+        raise harness.Skip("CUDA wants devices of CUDA")
+    found = harness.find_in_build("libcudart.so.13", os.path.exists)
+    if not found:
+        raise harness.Skip("the build has no libcudart for guests: it had no headers of CUDA 13")
+    return os.path.dirname(found)
+
+
+def run(agent, name, *args):
+    """The program in a guest: (exit status, its lines)."""
+    env = {"LD_LIBRARY_PATH": library_folder()}
+    guest = agent.guest("red", [harness.program(name), *args], env=env)
+    code = guest.wait(gpu.LIMIT_S)
+    return code, guest.output().split("\n")
+
+
+def passed(t, code, lines, parts):
+    t.equal([line for line in lines if line.startswith(("ok ", "FAILED"))], [f"ok {part}" for part in parts], "parts")
+    t.equal(code, 0, "exit status")
+
+
+def test_driver_api_from_initialisation_to_use_after_the_end(t):
+    library_folder()
+    image = "cuda-kernels.fatbin" if gpu.REAL else "cuda-fake-kernels.cubin"
+    path = harness.find_in_build(image, os.path.exists)
+    if not path:
+        raise harness.Skip(f"the build has no {image}")
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-basics", path), PARTS["driver"])
+
+
+def test_program_of_nvcc_with_the_shared_runtime(t):
+    library_folder()
+    name = "cuda-runtime-basics" if gpu.REAL else "cuda-runtime-basics-fake"
+    parts = PARTS["runtime"] + (PARTS["runtime on a GPU"] if gpu.REAL else [])
+    with gpu.world() as agent:
+        passed(t, *run(agent, name), parts)
+
+
+def test_without_a_door_there_is_no_device(t):
+    folder = library_folder()
+    name = "cuda-runtime-basics" if gpu.REAL else "cuda-runtime-basics-fake"
+    done = subprocess.run([harness.program(name)], env={"LD_LIBRARY_PATH": folder, "GANTRY_DOOR": "unix:/nonexistent"},
+                          capture_output=True, text=True, timeout=60, check=False)
+    t.equal(done.returncode, 1, "exit status")
+    t.equal("cudaErrorNoDevice" in done.stdout, True, done.stdout)
+
+
+def test_libraries_need_nothing_of_nvidia(t):
+    folder = library_folder()
+    for name, needs in (("libcuda.so.1", set()), ("libcudart.so.13", {"libcuda.so.1"})):
+        listed = subprocess.run(["readelf", "-d", os.path.join(folder, name)], capture_output=True, text=True, check=False)
+        if listed.returncode != 0:
+            raise harness.Skip("there is no readelf")
+        needed = {line.split("[")[1].split("]")[0] for line in listed.stdout.split("\n") if "(NEEDED)" in line}
+        t.equal({n for n in needed if not n.startswith(("libc.", "libpthread", "ld-linux", "libdl"))}, needs, name)
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=gpu.LIMIT_S)
