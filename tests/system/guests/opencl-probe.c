@@ -148,7 +148,7 @@ static void close_world(struct world *w)
 
 /* ---- waiting while things die ---- */
 
-/* Prints "ready", works until it is told nothing more on stdin, then says what the last wait gave. */
+/* Prints "ready", and "working" after its first launch; goes on until a wait fails, and says how. */
 static void hold(struct world *w, uint32_t turns)
 {
 	cl_kernel spin = kernel_of(w, "spin");
@@ -168,6 +168,8 @@ static void hold(struct world *w, uint32_t turns)
 						 &event);
 		if (result == CL_SUCCESS)
 			result = cl.WaitForEvents(1, &event);
+		if (result == CL_SUCCESS && n == 0)
+			printf("working\n");
 		if (event)
 			(void)cl.ReleaseEvent(event);
 		event = NULL;
