@@ -45,6 +45,8 @@
 #define INCOMING_MAX	 8u /* at once */
 #define BACKLOG		 16
 #define ACCEPTS_PER_TURN 4
+#define DEVICES_NS	 (10 * GANTRY_NS_PER_S) /* one that cannot be opened is not waited for longer */
+#define DEVICES_LOOK_NS	 (20 * GANTRY_NS_PER_MS)
 #define ACCEPT_PAUSE_NS	 (100 * GANTRY_NS_PER_MS)
 
 static struct gantry_session *session_of(const struct gantry_handover *h)
@@ -221,12 +223,50 @@ static void drop(struct gantry_handover *h)
 		gantry_session_free(s);
 }
 
-static void take_session(struct gantry_handover *h, const struct gantry_mover_session *told)
+static void place_it(struct gantry_handover *h)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 	unsigned int nfds = 0;
 	int fds[4];
-	int code;
+	int code = place(h, fds, &nfds, &err);
+
+	if (code != 0) {
+		drop(h);
+		refuse(h, code, err.text);
+		return;
+	}
+	gantry_failpoint(GANTRY_FAILPOINT_IN_PLACED);
+	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
+}
+
+/* An agent that has only just begun learns from its first worker of what kind its devices are. */
+static bool devices_known(const struct gantry_handover *h)
+{
+	const struct gantry_tenant *t = gantry_tenant_find(h->agent, h->image.tenant);
+
+	for (uint32_t i = 0; t && i < h->agent->ndevices; i++)
+		if (h->agent->devices[i].used && (t->device_mask >> i & 1) &&
+		    h->agent->devices[i].kind == 0)
+			return false;
+	return true;
+}
+
+static void place_again(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_handover *h = arg;
+
+	(void)fd;
+	(void)what;
+	if (!devices_known(h) && gantry_now_ns() - h->began_ns < DEVICES_NS &&
+	    gantry_timer_set(h->agent, &h->timer, DEVICES_LOOK_NS, place_again, h) == 0)
+		return;
+	gantry_event_free(&h->timer);
+	place_it(h);
+}
+
+static void take_session(struct gantry_handover *h, const struct gantry_mover_session *told)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
 
 	gantry_failpoint(GANTRY_FAILPOINT_IN_SESSION);
 	h->image = told->session;
@@ -238,14 +278,7 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), h->image.tenant); /* the same size */
 	h->phase = GANTRY_HANDOVER_COPYING;
 	h->owned_bytes = h->image.resident_bytes;
-	code = place(h, fds, &nfds, &err);
-	if (code != 0) {
-		drop(h);
-		refuse(h, code, err.text);
-		return;
-	}
-	gantry_failpoint(GANTRY_FAILPOINT_IN_PLACED);
-	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
+	place_again(-1, 0, h);
 }
 
 /* ---- its ledger ---- */

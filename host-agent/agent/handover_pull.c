@@ -294,7 +294,8 @@ void gantry_pull_broken(struct gantry_handover *h)
 	char why[GANTRY_MOVER_TEXT];
 	uint32_t n = 0;
 
-	(void)gantry_str_copy(why, sizeof(why), h->text[0] ? h->text : "the mover ended"); /* fits */
+	(void)gantry_str_copy(why, sizeof(why),
+			      h->text[0] ? h->text : "the mover ended"); /* fits */
 	if (s && gantry_pull_away(s, &n) > 0) {
 		tell_loss(s, why);
 		gantry_list_for_each(&h->pulls, struct gantry_pull, link, p)
@@ -303,10 +304,11 @@ void gantry_pull_broken(struct gantry_handover *h)
 		s->npulls = 0;
 	}
 	gantry_pull_forget(h);
-	gantry_handover_finish(h, n ? GANTRY_ADMIN_FAILED : 0,
-			       "the session runs here; %u buffers that it had not used yet are lost: "
-			       "%.80s",
-			       n, why);
+	gantry_handover_finish(
+		h, n ? GANTRY_ADMIN_FAILED : 0,
+		"the session runs here; %u buffers that it had not used yet are lost: "
+		"%.80s",
+		n, why);
 	if (s)
 		gantry_attach_serve(s->agent);
 }

@@ -51,9 +51,9 @@ int gantry_engine_give_bytes(struct gantry_engine *e, uint64_t session_id, uint3
 	if (b && worker_is_buffer(&s->ledger.objects[slot]) && b->place == GANTRY_PLACE_AWAY &&
 	    s->objects[slot].moving) {
 		/* Release: whoever reads the ledger after our death finds a whole buffer on either side of this. */
-		gantry_store_release(&b->place, (uint32_t)(status == GANTRY_OK
-								   ? GANTRY_PLACE_SLAB
-								   : GANTRY_PLACE_LOST));
+		gantry_store_release(&b->place,
+				     (uint32_t)(status == GANTRY_OK ? GANTRY_PLACE_SLAB
+								    : GANTRY_PLACE_LOST));
 		s->objects[slot].moving = false;
 		r = 0;
 	}

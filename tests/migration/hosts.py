@@ -57,12 +57,6 @@ class Hosts:
         return source.ctl("session", "migrate", str(session), "--to", to or f"127.0.0.1:{target.port}", *args,
                           timeout=timeout)
 
-    def settle(self):
-        """Until both know of what kind their devices are, which workers tell."""
-        for agent in (self.north, self.south):
-            harness.wait_until(lambda a=agent: all(d["model"] for d in a.ctl_json("device", "list")["devices"]),
-                               "that the devices are known")
-
     def migrations(self, agent):
         return agent.ctl_json("migration", "list")["migrations"]
 

@@ -53,6 +53,19 @@ def test_session_goes_to_another_host_and_its_guest_follows(t):
         harness.wait_until(lambda: not hosts.south.sessions(), "the session's end")
 
 
+def test_host_that_has_only_just_begun_takes_a_session_once_it_knows_its_devices(t):
+    with two(south={"warm_workers": 0}) as hosts:
+        guest = hosts.guest()
+        run_chain(guest)
+        hosts.follow(hosts.south)
+        begun = hosts.migrate(guest.session, "--no-wait")
+        t.equal(begun.code, 0, str(begun))
+        other = puppet.Puppet(hosts.south, "red")  # its worker is the first there
+        harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["state"] == "done", "that it has gone", 30)
+        t.equal(run_chain(guest), 2 * puppet.chain_value(40))
+        other.do("close")
+
+
 def test_session_goes_there_and_back_many_times_without_losing_a_task(t):
     with two() as hosts:
         guest = hosts.guest()

@@ -34,7 +34,6 @@ def guest_of(hosts):
     made = Scripted(hosts.north, "red", opened=False, env={"GANTRY_DOOR": "stream:" + hosts.front})
     made.ask("open timeout_ms 60000")
     made.ask("queue q")
-    hosts.settle()
     return made
 
 

@@ -41,7 +41,6 @@ def guest_of(hosts, tenant="red"):
     made = Scripted(hosts.north, tenant, opened=False, env={"GANTRY_DOOR": "stream:" + hosts.front})
     made.ask("open timeout_ms 60000")
     made.ask("queue q")
-    hosts.settle()
     return made
 
 
