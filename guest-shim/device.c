@@ -75,10 +75,10 @@ int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t
 	return 0;
 }
 
-int gantry_await_end(struct gantry_session *session, gantry_queue other,
-		     const struct gantry_range *range, uint64_t off, uint64_t value)
+int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
+		     uint64_t value)
 {
-	uint64_t *word = (uint64_t *)((uint8_t *)gantry_range_ptr(session, range) + off);
+	uint64_t *word = (uint64_t *)(session->heap_region.base + heap_off);
 
 	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
 	gantry_store_release(word, value);

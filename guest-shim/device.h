@@ -11,7 +11,9 @@
 #ifndef GANTRY_GUEST_SHIM_DEVICE_H
 #define GANTRY_GUEST_SHIM_DEVICE_H
 
-#include "guest-shim/ranges.h"
+#include <stddef.h>
+
+#include "guest-shim/gantry.h"
 #include "proto/wire.h"
 
 #define GANTRY_RAW "raw"
@@ -34,19 +36,18 @@ int gantry_device_ask(struct gantry_session *s, enum gantry_ask what, uint32_t d
 int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
 			  const char *symbol, struct gantry_reply_variable *ret_variable);
 
-/* When all before it has finished, the device's clock goes to the 8 bytes at @off of @range: nanoseconds from some moment. */
-int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue,
-			const struct gantry_range *range, uint64_t off, gantry_ticket *ret_ticket);
+/* When all before it has finished, the device's clock goes to the 8 aligned bytes at @heap_off of the heap: nanoseconds from some moment. */
+int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
+			gantry_ticket *ret_ticket);
 
 /*
- * What follows in the queue waits until the 8 bytes at @off of @range hold @value or more, which this process writes with
+ * What follows in the queue waits until the 8 aligned bytes at @heap_off of the heap hold @value or more, which this process writes with
  * gantry_await_end().
  */
-int gantry_submit_await(struct gantry_session *session, gantry_queue queue,
-			const struct gantry_range *range, uint64_t off, uint64_t value,
-			gantry_ticket *ret_ticket);
+int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
+			uint64_t value, gantry_ticket *ret_ticket);
 /* Writes @value and tells the host, by a marker in @other: any queue whose tasks are not behind such a wait. */
-int gantry_await_end(struct gantry_session *session, gantry_queue other,
-		     const struct gantry_range *range, uint64_t off, uint64_t value);
+int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
+		     uint64_t value);
 
 #endif

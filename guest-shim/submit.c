@@ -362,20 +362,7 @@ int gantry_submit_marker(struct gantry_session *session, gantry_queue queue,
 	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
 }
 
-int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue,
-			const struct gantry_range *range, uint64_t off, gantry_ticket *ret_ticket)
-{
-	struct gantry_desc desc;
-	int r = gantry_session_enter(session);
-
-	if (r < 0)
-		return r;
-	gantry_desc_put_stamp(&desc, &(struct gantry_op_stamp){ .heap_off = range->off + off });
-	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
-}
-
-int gantry_submit_await(struct gantry_session *session, gantry_queue queue,
-			const struct gantry_range *range, uint64_t off, uint64_t value,
+int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
 			gantry_ticket *ret_ticket)
 {
 	struct gantry_desc desc;
@@ -383,8 +370,20 @@ int gantry_submit_await(struct gantry_session *session, gantry_queue queue,
 
 	if (r < 0)
 		return r;
-	gantry_desc_put_await(&desc, &(struct gantry_op_await){ .heap_off = range->off + off,
-								.value = value });
+	gantry_desc_put_stamp(&desc, &(struct gantry_op_stamp){ .heap_off = heap_off });
+	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
+}
+
+int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
+			uint64_t value, gantry_ticket *ret_ticket)
+{
+	struct gantry_desc desc;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	gantry_desc_put_await(&desc,
+			      &(struct gantry_op_await){ .heap_off = heap_off, .value = value });
 	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
 }
 

@@ -199,7 +199,7 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket);
 struct cu_cell *cu_cell_take_locked(void);
 /* What may still write to it has @ticket. */
 void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket);
-const struct gantry_range *cu_cell_range(const struct cu_cell *cell);
+/* In the session's heap. */
 uint64_t cu_cell_off(const struct cu_cell *cell);
 uint64_t *cu_cell_word(const struct cu_cell *cell);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "guest-shim/cuda/core.h"
+#include "guest-shim/ranges.h"
 
 #define PER_RANGE 512u
 
@@ -78,14 +79,9 @@ void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket)
 	put_end = &cell->next;
 }
 
-const struct gantry_range *cu_cell_range(const struct cu_cell *cell)
-{
-	return cell->range;
-}
-
 uint64_t cu_cell_off(const struct cu_cell *cell)
 {
-	return cell->off;
+	return cell->range->off + cell->off;
 }
 
 uint64_t *cu_cell_word(const struct cu_cell *cell)

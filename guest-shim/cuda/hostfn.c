@@ -78,8 +78,7 @@ static void *thread_main(void *arg)
 		if (call) {
 			call_it(call, status);
 			/* Fails with the session, and then nothing waits. */
-			(void)gantry_await_end(cu.session, bell, cu_cell_range(call->cell),
-					       cu_cell_off(call->cell), 1);
+			(void)gantry_await_end(cu.session, bell, cu_cell_off(call->cell), 1);
 		} else {
 			(void)gantry_wait(cu.session, &after, 1, LOOK_NS);
 		}
@@ -143,8 +142,8 @@ CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *dat
 		return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 	}
 	do
-		r = gantry_submit_await(cu.session, stream->queue, cu_cell_range(call->cell),
-					cu_cell_off(call->cell), 1, &ticket);
+		r = gantry_submit_await(cu.session, stream->queue, cu_cell_off(call->cell), 1,
+					&ticket);
 	while (r == GANTRY_E_AGAIN);
 	result = cu_stream_put_locked(stream, r, ticket);
 	if (result != CUDA_SUCCESS) {

@@ -570,7 +570,6 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
 		return cu_leave(result);
 	do
 		r = event->cell ? gantry_submit_stamp(cu.session, stream->queue,
-						      cu_cell_range(event->cell),
 						      cu_cell_off(event->cell), &ticket)
 				: gantry_submit_marker(cu.session, stream->queue, &ticket);
 	while (r == GANTRY_E_AGAIN);

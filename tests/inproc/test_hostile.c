@@ -80,13 +80,16 @@ static uint64_t next_random(uint64_t *state)
 /* Mostly sense, so that it gets past the first check. */
 static void random_desc(uint64_t *state, uint32_t ring, struct gantry_desc *desc)
 {
-	static const uint16_t control[] = { GANTRY_OP_buf_alloc,    GANTRY_OP_buf_free,
-					    GANTRY_OP_kernel_get,   GANTRY_OP_kernel_variant,
-					    GANTRY_OP_image_load,   GANTRY_OP_object_free,
-					    GANTRY_OP_queue_cancel, GANTRY_OP_props,
-					    GANTRY_OP_stats };
+	static const uint16_t control[] = { GANTRY_OP_buf_alloc,     GANTRY_OP_buf_free,
+					    GANTRY_OP_kernel_get,    GANTRY_OP_kernel_variant,
+					    GANTRY_OP_image_load,    GANTRY_OP_object_free,
+					    GANTRY_OP_queue_cancel,  GANTRY_OP_props,
+					    GANTRY_OP_stats,	     GANTRY_OP_ask,
+					    GANTRY_OP_image_variable };
+	/* Not await: one that nobody ends holds its queue up for good, as it should. */
 	static const uint16_t task[] = { GANTRY_OP_marker, GANTRY_OP_launch, GANTRY_OP_copy,
-					 GANTRY_OP_fill,   GANTRY_OP_write,  GANTRY_OP_read };
+					 GANTRY_OP_fill,   GANTRY_OP_write,  GANTRY_OP_read,
+					 GANTRY_OP_stamp };
 	uint64_t words[8];
 
 	for (unsigned i = 0; i < 8; i++) {
@@ -111,7 +114,7 @@ static void random_desc(uint64_t *state, uint32_t ring, struct gantry_desc *desc
 		}
 	}
 	memcpy(desc, words, sizeof(*desc));
-	desc->op = ring == 0 ? control[next_random(state) % 9] : task[next_random(state) % 6];
+	desc->op = ring == 0 ? control[next_random(state) % 11] : task[next_random(state) % 7];
 	desc->flags = next_random(state) % 4 == 0 ? (uint16_t)next_random(state)
 						  : next_random(state) % 2;
 	desc->len_bytes = next_random(state) % 2 ? 0 : (uint32_t)(next_random(state) % 300);

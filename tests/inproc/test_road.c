@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "guest-shim/device.h"
+#include "guest-shim/session.h"
 #include "tests/inproc/inproc.h"
 #include "tests/unit/runner.h"
 
@@ -351,12 +353,104 @@ START_TEST(test_road_full_descriptor_of_a_guest_holds_nobody_up)
 }
 END_TEST
 
+static uint64_t *words(const struct fixture *f, uint64_t *ret_heap_off)
+{
+	gantry_buffer buffer;
+	void *ptr;
+
+	ck_assert_int_eq(gantry_alloc(f->s, 64, GANTRY_ALLOC_HOST, &buffer), GANTRY_OK);
+	ck_assert_int_eq(gantry_map(f->s, buffer, 0, 64, GANTRY_RW, GANTRY_FOREVER, &ptr),
+			 GANTRY_OK);
+	memset(ptr, 0, 64);
+	*ret_heap_off = (uint64_t)((uint8_t *)ptr - f->s->heap_region.base);
+	return ptr;
+}
+
+START_TEST(test_road_stamps_grow_and_a_place_past_the_heap_is_refused)
+{
+	struct fixture f = setup(one_cpu, 1);
+	uint64_t at, *word = words(&f, &at);
+	gantry_ticket t;
+
+	ck_assert_int_eq(gantry_submit_stamp(f.s, f.q, at, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_submit_stamp(f.s, f.q, at + 8, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_OK);
+	ck_assert_uint_gt(word[0], 0);
+	ck_assert_uint_ge(word[1], word[0]);
+	ck_assert_uint_eq(word[2], 0);
+	ck_assert_int_eq(gantry_submit_stamp(f.s, f.q, at + 4, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_E_SPAN);
+	ck_assert_int_eq(gantry_submit_stamp(f.s, f.q, f.s->heap_region.bytes, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_E_SPAN);
+	ck_assert_int_eq(gantry_submit_await(f.s, f.q, UINT64_MAX - 7, 1, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_E_SPAN);
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_road_task_behind_an_await_runs_once_the_guest_has_written_its_word)
+{
+	struct fixture f = setup(one_cpu, 1);
+	uint64_t at, *word = words(&f, &at);
+	gantry_ticket t, other;
+	gantry_queue bell;
+
+	ck_assert_int_eq(gantry_queue_open(f.s, NULL, &bell), GANTRY_OK);
+	gantry_store_release(word, (uint64_t)6);
+	ck_assert_int_eq(gantry_submit_await(f.s, f.q, at, 7, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_submit_marker(f.s, f.q, &t), GANTRY_OK);
+	ck_assert_int_eq(gantry_submit_marker(f.s, bell, &other), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &other, 1, 20000000000), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 10000000), GANTRY_E_TIMEOUT);
+	ck_assert_int_eq(gantry_await_end(f.s, bell, at, 7), GANTRY_OK);
+	ck_assert_int_eq(gantry_wait(f.s, &t, 1, 20000000000), GANTRY_OK);
+	teardown(&f);
+}
+END_TEST
+
+static int ask(struct fixture *f, enum gantry_ask what, uint32_t device, uint64_t object)
+{
+	uint8_t answer[112];
+
+	return gantry_device_ask(f->s, what, device, object, (struct gantry_ask_numbers){ { 0 } },
+				 answer, sizeof(answer));
+}
+
+START_TEST(test_road_questions_are_answered_or_refused_and_change_nothing)
+{
+	struct fixture f = setup(two_cpus, 2);
+	gantry_buffer moves, fixed, ends;
+
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_DEVICE, 0, 0), sizeof(struct gantry_reply_device));
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_DEVICE, 1, 0), sizeof(struct gantry_reply_device));
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_DEVICE, 2, 0), GANTRY_E_NO_DEVICE);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_DEVICE, UINT32_MAX, 0), GANTRY_E_NO_DEVICE);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_ATTRIBUTES, 0, 0), GANTRY_E_UNSUPPORTED);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_KERNEL, 0, find(&f, "saxpy")), GANTRY_E_NO_KERNEL);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_KERNEL, 0, 0), GANTRY_E_HANDLE);
+	ck_assert_int_eq(gantry_alloc(f.s, 4096, GANTRY_ALLOC_DEVICE, &moves), GANTRY_OK);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_ADDRESS, 0, moves), GANTRY_E_ACCESS);
+	ck_assert_int_eq(gantry_alloc(f.s, 4096, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED, &fixed),
+			 GANTRY_OK);
+	/* The cpu device has no addresses to tell. */
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_ADDRESS, 0, fixed), GANTRY_E_UNSUPPORTED);
+	ck_assert_int_eq(gantry_alloc(f.s, 4096, GANTRY_ALLOC_SHARED | GANTRY_ALLOC_FIXED, &ends),
+			 GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_free(f.s, moves), GANTRY_OK);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_ADDRESS, 0, moves), GANTRY_E_HANDLE);
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("road");
 	TCase *tc = gantry_unit_case(suite, "road");
 
 	tcase_add_test(tc, test_road_saxpy_on_host_buffers);
+	tcase_add_test(tc, test_road_stamps_grow_and_a_place_past_the_heap_is_refused);
+	tcase_add_test(tc, test_road_task_behind_an_await_runs_once_the_guest_has_written_its_word);
+	tcase_add_test(tc, test_road_questions_are_answered_or_refused_and_change_nothing);
 	tcase_add_test(tc, test_road_saxpy_on_device_buffers);
 	tcase_add_test(tc, test_road_saxpy_on_lanes_and_two_devices);
 	tcase_add_test(tc, test_road_black_scholes_with_arguments_in_the_heap);
