@@ -154,6 +154,8 @@ void gantry_handovers_stop(struct gantry_agent *a);
 void gantry_handovers_go_on(struct gantry_agent *a);
 /* Of those that are not over: is there one that is not a question about an answer that was lost? */
 bool gantry_handovers_under_way(const struct gantry_agent *a);
+/* Is there a lazy one of which not all has been fetched? */
+bool gantry_handovers_fetch(const struct gantry_agent *a);
 /* Its worker is dead and buried. true: it is held still, and must get no other. */
 bool gantry_handover_worker_gone(struct gantry_session *s);
 /* Offered, and nobody knows whether it was taken: ask. */

@@ -711,6 +711,14 @@ bool gantry_handovers_under_way(const struct gantry_agent *a)
 	return false;
 }
 
+bool gantry_handovers_fetch(const struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->handovers, struct gantry_handover, link, h)
+		if (h->phase == GANTRY_HANDOVER_SERVING || h->phase == GANTRY_HANDOVER_PULLING)
+			return true;
+	return false;
+}
+
 void gantry_handover_session_ends(struct gantry_session *s)
 {
 	gantry_list_for_each_safe(&s->agent->handovers, struct gantry_handover, link, h) {

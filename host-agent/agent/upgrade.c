@@ -405,6 +405,12 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 		refuse(a, "the agent was told to end");
 		return;
 	}
+	if (gantry_handovers_fetch(a)) { /* with this agent ends what leads to them */
+		gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, -EBADF);
+		refuse(a, "buffers of a session that went to another host lazily, or came from "
+			  "one, are not there yet: see gantryctl migration list");
+		return;
+	}
 	if (!is_quiet(a) && gantry_now_ns() < u->settle_by_ns &&
 	    gantry_timer_set(a, &u->timer, LOOK_NS, settle, a) == 0)
 		return;

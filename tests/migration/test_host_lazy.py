@@ -12,7 +12,9 @@ from hosts import Wire, two
 from scripted import Scripted
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+sys.path.append(str(harness.SOURCE / "tests" / "system" / "upgrade"))
 os.environ.setdefault("GANTRY_GPU_BACKEND", "fakecuda")
+import builds  # pylint: disable=wrong-import-position
 import gpu  # pylint: disable=wrong-import-position
 
 FAILED, BUSY = 1, 7
@@ -158,6 +160,18 @@ def test_lazy_session_can_be_sent_on_only_when_it_has_all(t):
         hosts.follow(hosts.north)
         back = hosts.migrate(there, "--lazy", source=hosts.south)
         t.equal(back.code, 0, str(back))
+        same(t, guest, wanted, range(4))
+
+
+def test_neither_agent_is_exchanged_while_buffers_are_fetched(t):
+    with plain() as hosts:
+        guest = guest_of(hosts)
+        wanted = own(guest)
+        go(t, hosts, guest)
+        for agent in (hosts.north, hosts.south):
+            asked = builds.begin(agent, builds.Builds(agent).copy("gantryd-next"))
+            t.true(asked.wait(60) != 0, asked.output())
+        t.equal([state(hosts, hosts.north), state(hosts, hosts.south)], ["serving", "pulling"])
         same(t, guest, wanted, range(4))
 
 
