@@ -3,6 +3,8 @@
  * Until what was issued has finished: each thread that may have bound such a task is visited and says how far its queues
  * are; then their ends are waited for. What is bound after the visit has seen whatever was changed before.
  */
+#include <string.h>
+
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "host-agent/worker/memory.h"
@@ -30,7 +32,13 @@ int worker_quiet_begin_locked(struct wquiet *quiet, struct wsession *s, uint32_t
 {
 	int status = GANTRY_OK;
 
-	*quiet = (struct wquiet){ .session = s, .queues = queues };
+	/* Who set it may have a thread that reads it already, to find the lock; the rest is read under that. */
+	if (!quiet->session)
+		quiet->session = s;
+	quiet->queues = queues;
+	quiet->visits = 0;
+	quiet->reached = false;
+	memset(quiet->tails, 0, sizeof(quiet->tails));
 	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
 		if (!(devices >> i & 1))
 			continue;
