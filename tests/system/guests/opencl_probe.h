@@ -14,32 +14,72 @@
 #include <stdint.h>
 
 /* Every function of OpenCL 1.2 that the program calls, as cl.NAME. */
-#define PROBE_CALLS(C)                                                                                                    \
-	C(GetPlatformIDs)                                                                                                 \
-	C(GetPlatformInfo)                                                                                                \
-	C(GetDeviceIDs)                                                                                                   \
-	C(GetDeviceInfo) C(CreateContext) C(CreateContextFromType) C(RetainContext) C(ReleaseContext) C(                  \
-		GetContextInfo) C(CreateCommandQueue) C(RetainCommandQueue) C(ReleaseCommandQueue) C(GetCommandQueueInfo) \
-		C(CreateBuffer) C(CreateSubBuffer) C(RetainMemObject) C(ReleaseMemObject) C(                              \
-			GetMemObjectInfo) C(SetMemObjectDestructorCallback) C(CreateImage) C(CreateProgramWithSource)     \
-			C(CreateProgramWithBinary) C(CreateProgramWithBuiltInKernels) C(RetainProgram) C(                 \
-				ReleaseProgram) C(BuildProgram) C(CompileProgram) C(LinkProgram) C(GetProgramInfo)        \
-				C(GetProgramBuildInfo) C(CreateKernel) C(CreateKernelsInProgram) C(                       \
-					RetainKernel) C(ReleaseKernel) C(SetKernelArg) C(GetKernelInfo)                   \
-					C(GetKernelArgInfo) C(GetKernelWorkGroupInfo) C(WaitForEvents) C(                 \
-						GetEventInfo) C(CreateUserEvent) C(RetainEvent) C(ReleaseEvent)           \
-						C(SetUserEventStatus) C(SetEventCallback) C(                              \
-							GetEventProfilingInfo) C(Flush) C(Finish)                         \
-							C(EnqueueReadBuffer) C(EnqueueWriteBuffer) C(                     \
-								EnqueueReadBufferRect) C(EnqueueWriteBufferRect)          \
-								C(EnqueueCopyBufferRect) C(EnqueueFillBuffer) C(          \
-									EnqueueCopyBuffer) C(EnqueueMapBuffer)            \
-									C(EnqueueUnmapMemObject) C(                       \
-										EnqueueMigrateMemObjects)                 \
-										C(EnqueueNDRangeKernel) C(                \
-											EnqueueTask)                      \
-											C(EnqueueMarkerWithWaitList)      \
-												C(EnqueueBarrierWithWaitList)
+/* It is never laid out the same twice. */
+/* clang-format off */
+#define PROBE_CALLS(C) \
+	C(GetPlatformIDs) \
+	C(GetPlatformInfo) \
+	C(GetDeviceIDs) \
+	C(GetDeviceInfo) \
+	C(CreateContext) \
+	C(CreateContextFromType) \
+	C(RetainContext) \
+	C(ReleaseContext) \
+	C(GetContextInfo) \
+	C(CreateCommandQueue) \
+	C(RetainCommandQueue) \
+	C(ReleaseCommandQueue) \
+	C(GetCommandQueueInfo) \
+	C(CreateBuffer) \
+	C(CreateSubBuffer) \
+	C(RetainMemObject) \
+	C(ReleaseMemObject) \
+	C(GetMemObjectInfo) \
+	C(SetMemObjectDestructorCallback) \
+	C(CreateImage) \
+	C(CreateProgramWithSource) \
+	C(CreateProgramWithBinary) \
+	C(CreateProgramWithBuiltInKernels) \
+	C(RetainProgram) \
+	C(ReleaseProgram) \
+	C(BuildProgram) \
+	C(CompileProgram) \
+	C(LinkProgram) \
+	C(GetProgramInfo) \
+	C(GetProgramBuildInfo) \
+	C(CreateKernel) \
+	C(CreateKernelsInProgram) \
+	C(RetainKernel) \
+	C(ReleaseKernel) \
+	C(SetKernelArg) \
+	C(GetKernelInfo) \
+	C(GetKernelArgInfo) \
+	C(GetKernelWorkGroupInfo) \
+	C(WaitForEvents) \
+	C(GetEventInfo) \
+	C(CreateUserEvent) \
+	C(RetainEvent) \
+	C(ReleaseEvent) \
+	C(SetUserEventStatus) \
+	C(SetEventCallback) \
+	C(GetEventProfilingInfo) \
+	C(Flush) \
+	C(Finish) \
+	C(EnqueueReadBuffer) \
+	C(EnqueueWriteBuffer) \
+	C(EnqueueReadBufferRect) \
+	C(EnqueueWriteBufferRect) \
+	C(EnqueueCopyBufferRect) \
+	C(EnqueueFillBuffer) \
+	C(EnqueueCopyBuffer) \
+	C(EnqueueMapBuffer) \
+	C(EnqueueUnmapMemObject) \
+	C(EnqueueMigrateMemObjects) \
+	C(EnqueueNDRangeKernel) \
+	C(EnqueueTask) \
+	C(EnqueueMarkerWithWaitList) \
+	C(EnqueueBarrierWithWaitList)
+/* clang-format on */
 
 struct calls {
 #define PROBE_MEMBER(name) __typeof__(cl##name) *name;
