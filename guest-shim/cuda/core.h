@@ -7,6 +7,7 @@
  *   ctx.c     contexts; module.c images, functions, variables; launch.c their launches
  *   memory.c  allocations; pool.c small ones; stage.c pieces of pinned memory that pageable copies go through; copy.c copies
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
+ *   road.c    what the forwarding libraries of the toolkit use of all that
  *   api_*.c   what is exported; streams_api.c twice: the second time for a default stream per thread
  *
  * A stream is a queue of the session with one device in its mask, an event a ticket and 8 bytes for the device's clock, a

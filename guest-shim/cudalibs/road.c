@@ -40,6 +40,7 @@ struct history {
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t given;
+	struct gantry_cuda_road_calls calls;
 	struct gantry_session *session;
 	gantry_kernel kernel;
 	struct box boxes[BOXES];
@@ -88,7 +89,9 @@ static int enter_locked(const struct gantry_cuda_road *road)
 		return 0;
 	memset(way.boxes, 0, sizeof(way.boxes));
 	memset(way.history, 0, sizeof(way.history));
-	r = gantry_kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE, &way.kernel);
+	way.calls = road->calls;
+	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
+				  &way.kernel);
 	if (r < 0)
 		return -ENOSYS;
 	way.session = session;
@@ -105,8 +108,8 @@ static void read_late(struct box *box)
 	if (box->is_read || !box->library)
 		return;
 	box->is_read = true;
-	if (gantry_test(way.session, box->ticket) < 0 ||
-	    gantry_read(way.session, box->buffer, 0, &reply, sizeof(reply)) < 0)
+	if (way.calls.test(way.session, box->ticket) < 0 ||
+	    way.calls.read(way.session, box->buffer, 0, &reply, sizeof(reply)) < 0)
 		gantry_store_relaxed(&box->library->late, box->library->failed);
 	else if (reply.state != GANTRY_CALLS_RAN)
 		gantry_store_relaxed(&box->library->late, box->library->refused);
@@ -119,7 +122,8 @@ static void sweep_locked(void)
 	for (uint32_t i = 0; i < BOXES; i++) {
 		struct box *box = &way.boxes[i];
 
-		if (!box->is_taken && box->ticket && gantry_test(way.session, box->ticket) != 0) {
+		if (!box->is_taken && box->ticket &&
+		    way.calls.test(way.session, box->ticket) != 0) {
 			read_late(box);
 			box->ticket = 0;
 		}
@@ -140,7 +144,8 @@ static struct box *free_locked(void)
 		if (!empty)
 			empty = box;
 	}
-	if (empty && gantry_alloc(way.session, BOX_BYTES, GANTRY_ALLOC_HOST, &empty->buffer) < 0) {
+	if (empty &&
+	    way.calls.alloc(way.session, BOX_BYTES, GANTRY_ALLOC_HOST, &empty->buffer) < 0) {
 		empty->buffer = 0;
 		return NULL;
 	}
@@ -171,7 +176,7 @@ static struct box *take_locked(void)
 		ticket = pending_locked();
 		if (ticket) {
 			/* A failure of the task is what sweeping finds. */
-			int r = gantry_wait(way.session, &ticket, 1, GANTRY_FOREVER);
+			int r = way.calls.wait(way.session, &ticket, 1, GANTRY_FOREVER);
 
 			if (r <= -100 && r > -200)
 				return NULL;
@@ -194,7 +199,7 @@ static void add_after(gantry_ticket ticket, gantry_ticket *after, uint32_t *n)
 	for (uint32_t i = 0; i < *n; i++)
 		if (after[i] == ticket)
 			return;
-	if (ticket && gantry_test(way.session, ticket) == 0)
+	if (ticket && way.calls.test(way.session, ticket) == 0)
 		after[(*n)++] = ticket;
 }
 
@@ -233,6 +238,11 @@ struct message {
 	gantry_queue queue;
 };
 
+static void *stream_of(const struct gantry_call_route *route)
+{
+	return route->has_stream ? route->stream : NULL;
+}
+
 static int submit_locked(const struct gantry_cuda_road *road, const struct message *message,
 			 gantry_buffer buffer, gantry_ticket *ret_ticket)
 {
@@ -253,21 +263,24 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 	if (road->uses)
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
 	task.nafter = gather_after_locked(message->route, after);
-	r = gantry_write(way.session, buffer, 0, message->request, message->bytes);
+	r = way.calls.write(way.session, buffer, 0, message->request, message->bytes);
 	if (r == 0)
-		r = gantry_submit(way.session, message->queue, &task, 1, ret_ticket);
-	if (r == 0)
-		note_locked(message->route, *ret_ticket);
-	return r;
+		r = way.calls.submit(way.session, message->queue, &task, 1, ret_ticket);
+	if (r < 0)
+		return r;
+	note_locked(message->route, *ret_ticket);
+	if (road->put)
+		road->put(stream_of(message->route), *ret_ticket);
+	return 0;
 }
 
 static int collect(const struct message *message, gantry_buffer buffer, gantry_ticket ticket,
 		   void *reply)
 {
-	int r = gantry_wait(way.session, &ticket, 1, GANTRY_FOREVER);
+	int r = way.calls.wait(way.session, &ticket, 1, GANTRY_FOREVER);
 
 	if (r == 0)
-		r = gantry_read(way.session, buffer, 0, reply, message->reply_bytes);
+		r = way.calls.read(way.session, buffer, 0, reply, message->reply_bytes);
 	return r < 0 ? -EIO : 0;
 }
 
@@ -285,11 +298,11 @@ static int carry_long(const struct gantry_cuda_road *road, const struct message 
 	int r;
 
 	pthread_mutex_lock(&way.lock);
-	r = gantry_alloc(way.session, buffer_bytes(message), GANTRY_ALLOC_HOST, &buffer);
+	r = way.calls.alloc(way.session, buffer_bytes(message), GANTRY_ALLOC_HOST, &buffer);
 	if (r == 0) {
 		r = submit_locked(road, message, buffer, &ticket);
 		if (r < 0)
-			(void)gantry_free(way.session, buffer); /* nothing uses it */
+			(void)way.calls.free(way.session, buffer); /* nothing uses it */
 	}
 	pthread_mutex_unlock(&way.lock);
 	if (r < 0)
@@ -297,7 +310,7 @@ static int carry_long(const struct gantry_cuda_road *road, const struct message 
 	if (message->route->waits)
 		r = collect(message, buffer, ticket, reply);
 	/* What was submitted keeps the memory until it is done. */
-	(void)gantry_free(way.session, buffer);
+	(void)way.calls.free(way.session, buffer);
 	return r;
 }
 
@@ -341,7 +354,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	pthread_mutex_lock(&way.lock);
 	r = enter_locked(road);
 	pthread_mutex_unlock(&way.lock);
-	if (r == 0 && road->queue(route->has_stream ? route->stream : NULL, &message.queue) < 0)
+	if (r == 0 && road->queue(stream_of(route), &message.queue) < 0)
 		r = -EIO;
 	if (r < 0)
 		return r;

@@ -17,10 +17,30 @@
 #define GANTRY_CUDA_ROAD_SYMBOL	 "gantry_cuda_road"
 #define GANTRY_CUDA_ROAD_USES	 32u
 
+/* Of gantry.h, as whoever has the session links it: a process may have libgantry more than once, each with sessions of its own. */
+struct gantry_cuda_road_calls {
+	__typeof__(&gantry_kernel_find) kernel_find;
+	__typeof__(&gantry_alloc) alloc;
+	__typeof__(&gantry_free) free;
+	__typeof__(&gantry_write) write;
+	__typeof__(&gantry_read) read;
+	__typeof__(&gantry_submit) submit;
+	__typeof__(&gantry_wait) wait;
+	__typeof__(&gantry_test) test;
+};
+
+#define GANTRY_CUDA_ROAD_CALLS                                                                 \
+	{                                                                                      \
+		.kernel_find = gantry_kernel_find, .alloc = gantry_alloc, .free = gantry_free, \
+		.write = gantry_write, .read = gantry_read, .submit = gantry_submit,           \
+		.wait = gantry_wait, .test = gantry_test,                                      \
+	}
+
 /* Sized: new members are added at the end only. */
 struct gantry_cuda_road {
 	uint32_t size;
 	uint32_t version;
+	struct gantry_cuda_road_calls calls;
 	/* The process's session, opened if it was not; NULL: there is none. */
 	struct gantry_session *(*session)(void);
 	/* The queue of @stream, as CUDA names it; NULL is the default stream. 0, or a status. */
@@ -32,6 +52,8 @@ struct gantry_cuda_road {
 	 * good when it is allocated. NULL: all is.
 	 */
 	uint32_t (*uses)(struct gantry_access *ret_access, uint32_t n);
+	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it. NULL: nobody does. */
+	void (*put)(void *stream, gantry_ticket ticket);
 };
 
 #endif

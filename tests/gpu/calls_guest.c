@@ -65,6 +65,7 @@ extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
 	.version = GANTRY_CUDA_ROAD_VERSION,
+	.calls = GANTRY_CUDA_ROAD_CALLS,
 	.session = the_session,
 	.queue = queue_of,
 	.is_device = is_device,

@@ -67,6 +67,20 @@ def test_cublas_cufft_and_curand_of_a_guest(t):
         check(t, agent)
 
 
+def test_program_with_our_runtime_calls_cublas(t):
+    runtime = harness.find_in_build("libcudart.so.13", os.path.exists)
+    if not runtime:
+        raise harness.Skip("the build has no libcudart for guests")
+    folders = {os.path.dirname(runtime), forwarding_folder()}
+    with calls_world() as agent:
+        guest = agent.guest("red", [harness.program("cuda-library-basics")], env={"LD_LIBRARY_PATH": ":".join(folders)})
+        code = guest.wait(gpu.LIMIT_S)
+        lines = [line for line in guest.output().split("\n") if line.startswith(("ok ", "FAILED"))]
+    t.equal(lines, [f"ok {part}" for part in
+                    ("handle", "memory", "default stream", "stream", "result on the host", "end")])
+    t.equal(code, 0, "exit status")
+
+
 def test_a_second_guest_finds_its_own(t):
     with calls_world() as agent:
         check(t, agent)

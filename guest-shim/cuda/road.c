@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the forwarding libraries of the toolkit (guest-shim/cudalibs) want of this one: the process's session, the queues
+ * of its streams, and what is device memory. They find it by its name, and use nothing else of ours.
+ */
+#include "guest-shim/cudalibs/road.h"
+
+#include "guest-shim/cuda/core.h"
+
+static struct gantry_session *the_session(void)
+{
+	return cu_start(0) == CUDA_SUCCESS && cu_check() == CUDA_SUCCESS ? cu.session : NULL;
+}
+
+/* A thread that has no context yet gets the first device's, as from the runtime. */
+static CUresult enter(struct CUctx_st **ret_ctx)
+{
+	CUresult result = cu_enter(ret_ctx);
+	CUcontext primary;
+
+	if (result != CUDA_ERROR_INVALID_CONTEXT)
+		return result;
+	result = cuDevicePrimaryCtxRetain(&primary, 0);
+	if (result == CUDA_SUCCESS)
+		result = cuCtxSetCurrent(primary);
+	return result == CUDA_SUCCESS ? cu_enter(ret_ctx) : result;
+}
+
+static int queue_of(void *handle, gantry_queue *ret_queue)
+{
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+	CUresult result = enter(&ctx);
+
+	if (result != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	result = cu_stream_get_locked(ctx, handle, false, &stream);
+	if (result == CUDA_SUCCESS)
+		result = cu_stream_begin_locked(stream);
+	if (result == CUDA_SUCCESS)
+		*ret_queue = stream->queue;
+	return cu_leave(result) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
+}
+
+/* Whoever waits for the stream waits for this too. Another thread may have put something behind it meanwhile. */
+static void put(void *handle, gantry_ticket ticket)
+{
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+
+	if (cu_enter(&ctx) != CUDA_SUCCESS)
+		return;
+	if (cu_stream_get_locked(ctx, handle, false, &stream) == CUDA_SUCCESS &&
+	    GANTRY_TICKET_SEQ(ticket) > GANTRY_TICKET_SEQ(stream->last))
+		stream->last = ticket;
+	(void)cu_leave(CUDA_SUCCESS);
+}
+
+static int is_device(const void *address)
+{
+	CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+	const struct cu_alloc *alloc;
+
+	(void)pthread_mutex_lock(&cu.lock);
+	alloc = cu_alloc_find_locked(at);
+	(void)pthread_mutex_unlock(&cu.lock);
+	return alloc != NULL;
+}
+
+extern const struct gantry_cuda_road gantry_cuda_road;
+const struct gantry_cuda_road gantry_cuda_road = {
+	.size = sizeof(gantry_cuda_road),
+	.version = GANTRY_CUDA_ROAD_VERSION,
+	.calls = GANTRY_CUDA_ROAD_CALLS,
+	.session = the_session,
+	.queue = queue_of,
+	.is_device = is_device,
+	.put = put,
+};
