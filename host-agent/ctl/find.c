@@ -19,6 +19,11 @@ static const char *const opencl_places[] = {
 	"../lib",
 	"../lib/x86_64-linux-gnu",
 };
+static const char *const cuda_places[] = {
+	"../../guest-shim/cuda",
+	"../lib/gantry/cuda",
+	"../lib/x86_64-linux-gnu/gantry/cuda",
+};
 static const char *const icd_places[] = {
 	"../../guest-shim/opencl",
 	"../../etc/OpenCL/vendors",
@@ -99,4 +104,13 @@ int gantry_find_opencl(char ret_path[PATH_MAX], char ret_icd[PATH_MAX])
 	if (find_in(name, opencl_places, GANTRY_ARRAY_SIZE(opencl_places), R_OK, ret_path) == 0)
 		return 0;
 	return find_at(GANTRY_LIBDIR, name, R_OK, ret_path);
+}
+
+int gantry_find_cuda(char ret_path[PATH_MAX])
+{
+	const char *name = "libcuda.so.1";
+
+	if (find_in(name, cuda_places, GANTRY_ARRAY_SIZE(cuda_places), R_OK, ret_path) == 0)
+		return 0;
+	return find_at(GANTRY_LIBDIR "/gantry/cuda", name, R_OK, ret_path);
 }

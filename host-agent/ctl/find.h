@@ -17,4 +17,7 @@ int gantry_find_library(char ret_path[PATH_MAX]);
 /* libgantry-opencl.so.1, and the file that tells ICD loaders of it. 0, or -ENOENT where one of them is missing. */
 int gantry_find_opencl(char ret_path[PATH_MAX], char ret_icd[PATH_MAX]);
 
+/* Our libcuda.so.1, beside which the other libraries for programs of CUDA are. 0 or -ENOENT. */
+int gantry_find_cuda(char ret_path[PATH_MAX]);
+
 #endif

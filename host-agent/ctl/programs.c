@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/ctl/cdi.h"
@@ -99,6 +100,29 @@ static int tell_opencl(void)
 	return setenv("OCL_ICD_VENDORS", library, 1);
 }
 
+/*
+ * Our libraries for programs of CUDA come first: whoever runs a program behind a door means the door's devices, whatever
+ * driver this machine has.
+ */
+static int tell_cuda(void)
+{
+	const char *others = getenv("LD_LIBRARY_PATH");
+	_cleanup_free_ char *all = NULL;
+	char library[PATH_MAX];
+
+	if (gantry_find_cuda(library) < 0)
+		return 0;
+	*strrchr(library, '/') = '\0';
+	if (strchr(library, ':')) /* a folder that no such list can hold */
+		return 0;
+	if (asprintf(&all, "%s%s%s", library, others && *others ? ":" : "", others ? others : "") <
+	    0) {
+		all = NULL;
+		return -ENOMEM;
+	}
+	return setenv("LD_LIBRARY_PATH", all, 1);
+}
+
 int gantry_ctl_run(struct gantry_ctl *ctl)
 {
 	char door[PATH_MAX], where[PATH_MAX + sizeof("unix:")];
@@ -120,7 +144,7 @@ int gantry_ctl_run(struct gantry_ctl *ctl)
 	if (r)
 		return r;
 	(void)gantry_str_format(where, sizeof(where), "unix:%s", door); /* fits */
-	if (setenv("GANTRY_DOOR", where, 1) < 0 || tell_opencl() < 0)
+	if (setenv("GANTRY_DOOR", where, 1) < 0 || tell_opencl() < 0 || tell_cuda() < 0)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "no memory");
 	gantry_ctl_fini(ctl);
 	execvp(command[0], command);

@@ -284,8 +284,8 @@ const struct gantry_verb gantry_verbs[] = {
 	  events_options, 0, 0, 0, gantry_ctl_events },
 
 	{ "run", NULL, "TENANT -- COMMAND [ARG...]", 2, -1, "run a program with a tenant's door",
-	  "Sets GANTRY_DOOR (and OCL_ICD_VENDORS, where our OpenCL driver is not installed), after checking that the door is there and admits you. The exit status is the "
-	  "program's.",
+	  "Sets GANTRY_DOOR (and OCL_ICD_VENDORS, where our OpenCL driver is not installed; and our libraries for programs of CUDA first in LD_LIBRARY_PATH, where they "
+	  "are there), after checking that the door is there and admits you. The exit status is the program's.",
 	  NULL, GANTRY_WORDS_TENANT, 1, 0, gantry_ctl_run },
 
 	{ "config", "check", "[FILE]", 0, 1, "check a configuration without using it",

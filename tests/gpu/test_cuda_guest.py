@@ -55,6 +55,20 @@ def test_program_of_nvcc_with_the_shared_runtime(t):
         passed(t, *run(agent, name), parts)
 
 
+def test_gantryctl_run_brings_the_libraries(t):
+    library_folder()
+    name = "cuda-runtime-basics" if gpu.REAL else "cuda-runtime-basics-fake"
+    with gpu.world() as agent:
+        if "libcuda" not in agent.ctl("run", "red", "--", "sh", "-c", "ls $LD_LIBRARY_PATH").out:
+            raise harness.Skip("the libraries are not where gantryctl looks: this is a bundle")
+        done = agent.ctl("run", "red", "--", harness.program(name), timeout=gpu.LIMIT_S)
+        passed(t, done.code, done.out.split("\n"), PARTS["runtime"] + (PARTS["runtime on a GPU"] if gpu.REAL else []))
+        # What the caller has is behind ours.
+        shown = harness.run([harness.program("gantryctl"), "--socket", agent.admin, "run", "red", "--",
+                             "sh", "-c", "echo $LD_LIBRARY_PATH"], env=dict(agent.env, LD_LIBRARY_PATH="/else/where")).out
+        t.equal(shown.strip().endswith("/cuda:/else/where"), True, shown)
+
+
 def test_without_a_door_there_is_no_device(t):
     folder = library_folder()
     name = "cuda-runtime-basics" if gpu.REAL else "cuda-runtime-basics-fake"
