@@ -183,9 +183,9 @@ void icd_pump_end(void)
 	pump.stop = true;
 	pump.exists = false;
 	icd_pump_kick();
-	(void)clock_gettime(CLOCK_REALTIME, &until);
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += PATIENCE_S;
 	icd_gate_unlock();
-	(void)pthread_timedjoin_np(pump.thread, NULL, &until);
+	(void)pthread_clockjoin_np(pump.thread, NULL, CLOCK_MONOTONIC, &until);
 	icd_gate_lock();
 }
