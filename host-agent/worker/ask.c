@@ -244,8 +244,12 @@ static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct w
 	struct wsession *s = q->s;
 	struct gantry_ledger_buffer *b;
 	uint32_t slot;
-	int status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
+	int status;
 
+	/* Unloaded meanwhile by the thread of the control queue. It is not gone before this thread has let go of it. */
+	if (image->nusers == 0)
+		return GANTRY_E_HANDLE;
+	status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
 	if (status != GANTRY_OK)
 		return status;
 	b = &s->ledger.objects[slot].buffer;
