@@ -24,6 +24,7 @@
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/procstat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -67,14 +68,16 @@ static bool tries(const struct gantry_session *s, uint32_t device)
 	return false;
 }
 
-/* It has ended, and as far as is known not by itself. */
+/* It has ended, and as far as is known not by itself; its driver may still be about it, and its mates know before. */
 static bool was_killed(const struct gantry_worker *w)
 {
 	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
 	siginfo_t end = { 0 };
 
-	if (w->pidfd < 0 || poll(&p, 1, 0) <= 0)
+	if (w->pidfd < 0)
 		return false;
+	if (poll(&p, 1, 0) <= 0)
+		return gantry_procstat_killed(w->pid);
 	/* Not reaped: its burial is on its way. Of one that is the monitor's only that knows. */
 	return !w->is_child ||
 	       waitid(P_PIDFD, (id_t)w->pidfd, &end, WEXITED | WNOHANG | WNOWAIT) < 0 ||
@@ -257,6 +260,7 @@ static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, other) {
 		if (!shares_fate(w, other) || other->faulted)
 			continue;
+		other->took_mates = cause == CAUSE_KILL && was_killed(other);
 		other->faulted = true;
 		other->faulted_ns = gantry_now_ns();
 		if (other != w && works(other, device))

@@ -50,6 +50,7 @@ struct gantry_worker {
 	uint64_t mate_died_ns; /* when another worker of its packed group died, latest */
 	bool faulted;	       /* it said so; what was to be judged is (fault.c) */
 	uint64_t faulted_ns;   /* then */
+	bool took_mates;       /* it was killed, and its packed group's contexts are lost for that */
 	bool querying;	 /* lived through an agent's restart and has not yet said what it serves */
 	bool renewing;	 /* its sessions get one of another build */
 	bool renew_kept; /* that was tried */

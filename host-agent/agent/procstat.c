@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-agent/agent/procstat.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+
+#define STAT_MAX   4096u
+#define PF_EXITING 0x4u
+
+/* Fields of the text, as proc(5) counts them, from 1. */
+enum field {
+	FIELD_NAME = 2,
+	FIELD_STATE = 3,
+	FIELD_FLAGS = 9,
+	FIELD_STARTTIME = 22,
+	FIELD_EXIT_CODE = 52,
+};
+
+/* Where the next of the fields that are wanted begins; NULL: the text ends before. */
+static const char *forward(const char *at, enum field from, enum field to)
+{
+	for (int field = from; at && field < (int)to; field++) {
+		at = strchr(at, ' ');
+		at = at ? at + 1 : NULL;
+	}
+	return at;
+}
+
+static int parse(const char *text, struct gantry_procstat *ret)
+{
+	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+	const char *name_end = strrchr(text, ')'); /* the name before it may hold anything */
+	const char *state = forward(name_end, FIELD_NAME, FIELD_STATE);
+	const char *flags = forward(state, FIELD_STATE, FIELD_FLAGS);
+	const char *starttime = forward(flags, FIELD_FLAGS, FIELD_STARTTIME);
+	const char *exit_code = forward(starttime, FIELD_STARTTIME, FIELD_EXIT_CODE);
+
+	if (!starttime || hz == 0)
+		return -ENOTSUP;
+	ret->state = *state;
+	ret->exiting = *state == 'X' || *state == 'Z' || (strtoul(flags, NULL, 10) & PF_EXITING);
+	ret->started_ns = strtoull(starttime, NULL, 10) * (GANTRY_NS_PER_S / hz);
+	ret->status = exit_code ? (int)strtol(exit_code, NULL, 10) : 0;
+	return 0;
+}
+
+int gantry_procstat(pid_t pid, pid_t tid, struct gantry_procstat *ret)
+{
+	_cleanup_free_ char *text = NULL;
+	char path[64];
+	int r;
+
+	/* they fit */
+	if (tid)
+		(void)gantry_str_format(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid,
+					(int)tid);
+	else
+		(void)gantry_str_format(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	r = gantry_file_read(path, STAT_MAX, &text, NULL);
+	if (r < 0)
+		return r == -ENOENT || r == -ESRCH ? -ESRCH : -ENOTSUP;
+	return parse(text, ret);
+}
+
+bool gantry_procstat_killed(pid_t pid)
+{
+	struct gantry_procstat stat;
+
+	/* One that was only told to stop has that signal for a status. */
+	return pid > 0 && gantry_procstat(pid, 0, &stat) == 0 && stat.exiting &&
+	       WIFSIGNALED(stat.status);
+}
