@@ -180,6 +180,7 @@ struct gantry_agent {
 
 	struct event *warm_timer;
 	struct event *mps_timer;
+	struct event *mps_watch_timer;
 	struct event *deadline_timer;
 	struct event *journal_event;
 	struct event *stop_timer;

@@ -24,7 +24,6 @@
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/mps.h"
-#include "host-agent/agent/procstat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -68,16 +67,16 @@ static bool tries(const struct gantry_session *s, uint32_t device)
 	return false;
 }
 
-/* It has ended, and as far as is known not by itself; its driver may still be about it, and its mates know before. */
+/* It has ended, and as far as is known not by itself. */
 static bool was_killed(const struct gantry_worker *w)
 {
 	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
 	siginfo_t end = { 0 };
 
-	if (w->pidfd < 0)
+	if (w->seen_killed)
+		return true;
+	if (w->pidfd < 0 || poll(&p, 1, 0) <= 0)
 		return false;
-	if (poll(&p, 1, 0) <= 0)
-		return gantry_procstat_killed(w->pid);
 	/* Not reaped: its burial is on its way. Of one that is the monitor's only that knows. */
 	return !w->is_child ||
 	       waitid(P_PIDFD, (id_t)w->pidfd, &end, WEXITED | WNOHANG | WNOWAIT) < 0 ||
@@ -106,7 +105,7 @@ static bool works(const struct gantry_worker *w, uint32_t device)
 	return false;
 }
 
-static bool works_anywhere(const struct gantry_worker *w)
+bool gantry_fault_may_follow(const struct gantry_worker *w)
 {
 	for (uint32_t device = 0; device < w->agent->ndevices; device++)
 		if (works(w, device))
@@ -128,7 +127,7 @@ static bool is_occupied(const struct gantry_worker *w)
 /* A killed client took the contexts of its server along: who is occupied there is about to say so. */
 static void expect_fault(struct gantry_worker *w)
 {
-	if (!w->mps || w->let_go || !works_anywhere(w))
+	if (!w->mps || w->let_go || !gantry_fault_may_follow(w))
 		return;
 	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
 		if (other != w && !other->faulted && shares_fate(w, other) && is_occupied(other)) {

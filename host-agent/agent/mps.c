@@ -32,6 +32,7 @@
 #include "host-agent/agent/fault.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps_run.h"
+#include "host-agent/agent/mps_watch.h"
 #include "host-agent/agent/procstat.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
@@ -603,6 +604,7 @@ void gantry_mps_join(struct gantry_mps *m, struct gantry_worker *w)
 	if (!m)
 		return;
 	m->nclients++;
+	gantry_mps_watch(m->agent);
 	gantry_keep(m->agent, m->pidfd, "w/%" PRIx64 "/mps/%" PRIx64, w->id, m->id);
 }
 
@@ -663,7 +665,7 @@ bool gantry_mps_server_ended(const struct gantry_worker *w)
 	if (p.fd < 0)
 		return false;
 	/* Its clients know before it is gone: to let go of a GPU takes a while. */
-	return poll(&p, 1, 0) > 0 || gantry_procstat(w->mps->server, 0, &stat) < 0 || stat.exiting;
+	return poll(&p, 1, 0) > 0 || gantry_procstat(w->mps->server, 0, &stat) < 0 || stat.ending;
 }
 
 uint32_t gantry_mps_party(const struct gantry_worker *w)
@@ -890,5 +892,6 @@ void gantry_mps_fini(struct gantry_agent *a)
 		free_mps(m);
 	}
 	gantry_mps_run_fini(a);
+	gantry_mps_watch_fini(a);
 	gantry_event_free(&a->mps_timer);
 }

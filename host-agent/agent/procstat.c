@@ -2,9 +2,9 @@
 #include "host-agent/agent/procstat.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -12,8 +12,9 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-#define STAT_MAX   4096u
-#define PF_EXITING 0x4u
+#define STAT_MAX    4096u
+#define PF_EXITING  0x4u
+#define PF_SIGNALED 0x400u
 
 /* Fields of the text, as proc(5) counts them, from 1. */
 enum field {
@@ -21,7 +22,7 @@ enum field {
 	FIELD_STATE = 3,
 	FIELD_FLAGS = 9,
 	FIELD_STARTTIME = 22,
-	FIELD_EXIT_CODE = 52,
+	FIELD_SIGNAL = 31,
 };
 
 /* Where the next of the fields that are wanted begins; NULL: the text ends before. */
@@ -41,14 +42,16 @@ static int parse(const char *text, struct gantry_procstat *ret)
 	const char *state = forward(name_end, FIELD_NAME, FIELD_STATE);
 	const char *flags = forward(state, FIELD_STATE, FIELD_FLAGS);
 	const char *starttime = forward(flags, FIELD_FLAGS, FIELD_STARTTIME);
-	const char *exit_code = forward(starttime, FIELD_STARTTIME, FIELD_EXIT_CODE);
+	const char *pending = forward(starttime, FIELD_STARTTIME, FIELD_SIGNAL);
 
-	if (!starttime || hz == 0)
+	if (!pending || hz == 0)
 		return -ENOTSUP;
 	ret->state = *state;
-	ret->exiting = *state == 'X' || *state == 'Z' || (strtoul(flags, NULL, 10) & PF_EXITING);
 	ret->started_ns = strtoull(starttime, NULL, 10) * (GANTRY_NS_PER_S / hz);
-	ret->status = exit_code ? (int)strtol(exit_code, NULL, 10) : 0;
+	/* One that is in a driver's hands has the signal before it, and takes it afterwards. */
+	ret->ending = *state == 'X' || *state == 'Z' ||
+		      (strtoul(flags, NULL, 10) & (PF_EXITING | PF_SIGNALED)) ||
+		      (strtoull(pending, NULL, 10) >> (SIGKILL - 1) & 1);
 	return 0;
 }
 
@@ -68,13 +71,4 @@ int gantry_procstat(pid_t pid, pid_t tid, struct gantry_procstat *ret)
 	if (r < 0)
 		return r == -ENOENT || r == -ESRCH ? -ESRCH : -ENOTSUP;
 	return parse(text, ret);
-}
-
-bool gantry_procstat_killed(pid_t pid)
-{
-	struct gantry_procstat stat;
-
-	/* One that was only told to stop has that signal for a status. */
-	return pid > 0 && gantry_procstat(pid, 0, &stat) == 0 && stat.exiting &&
-	       WIFSIGNALED(stat.status);
 }
