@@ -31,6 +31,12 @@ void gantry_handover_freeze(struct gantry_handover *h, struct gantry_session *s)
 /* Its queues begin nothing new; when nothing of it is with a device its worker goes, and gantry_handover_worker_gone() follows. */
 void gantry_handover_come_to_rest(struct gantry_handover *h, struct gantry_session *s);
 
+/*
+ * Its worker ends, or lets go of it where it serves others too; gantry_recover_session() follows. @s has a worker. What it
+ * has with a device is in doubt after that, or cut short.
+ */
+void gantry_handover_leave_worker(struct gantry_session *s);
+
 /* ---- handover_ties.c ---- */
 
 /* 0; else an exit code of gantryctl, and a sentence that names the buffer and who else has it. */

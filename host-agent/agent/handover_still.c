@@ -253,6 +253,17 @@ static void part(struct gantry_session *s)
 	(void)gantry_call(s->worker, &msg, NULL, 0, ANSWER_NS, parted, s);
 }
 
+void gantry_handover_leave_worker(struct gantry_session *s)
+{
+	if (s->worker->class.mode == GANTRY_ISOLATED) {
+		gantry_worker_kill_now(s->worker);
+		return;
+	}
+	if (s->phase != GANTRY_PHASE_ATTACHED) /* it is being given it: that answer is nobody's now */
+		gantry_call_forget(s->worker, s);
+	part(s);
+}
+
 static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 {
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_STILL);
@@ -264,8 +275,6 @@ static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 		gantry_conn_close(s->conn);
 		gantry_vsock_keep_nonce(s);
 	}
-	if (s->worker && s->worker->class.mode == GANTRY_ISOLATED)
-		gantry_worker_kill_now(s->worker);
-	else if (s->worker)
-		part(s);
+	if (s->worker)
+		gantry_handover_leave_worker(s);
 }

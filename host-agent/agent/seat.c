@@ -20,6 +20,7 @@
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_out.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -63,8 +64,8 @@ void gantry_seat_await(struct gantry_session *s)
 	}
 	gantry_adopt_expect(s, key);
 	gantry_seat_expect(s, keyed);
-	if (s->worker) /* its end comes to gantry_adopt_worker_gone() */
-		gantry_worker_kill_now(s->worker);
+	if (s->worker) /* that it is gone comes to gantry_adopt_worker_gone() */
+		gantry_handover_leave_worker(s);
 	else
 		gantry_adopt_await(s);
 }
