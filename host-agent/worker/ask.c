@@ -123,14 +123,13 @@ static int memory_status(struct wsession *s, int status)
 	return worker_buffer_reap(s) || gantry_load_relaxed(&s->nwashing) ? GANTRY_E_AGAIN : status;
 }
 
-static int ask_address(struct wdevice *d, struct wquestion *q)
+/* The home thread frees buffers and gives their places to others: not while this looks. */
+static int find_address_locked(struct wdevice *d, struct wquestion *q,
+			       struct gantry_question *question,
+			       struct gantry_reply_address *answer)
 {
-	struct wsession *s = q->s;
-	struct gantry_ledger_object *obj = worker_object_get(s, q->ask.object, GANTRY_HANDLE_BUFFER,
-							     NULL, 0);
-	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
-	struct gantry_reply_address answer = { 0 };
-	int status;
+	struct gantry_ledger_object *obj = worker_object_get(q->s, q->ask.object,
+							     GANTRY_HANDLE_BUFFER, NULL, 0);
 
 	if (!obj)
 		return GANTRY_E_HANDLE;
@@ -138,14 +137,24 @@ static int ask_address(struct wdevice *d, struct wquestion *q)
 	if (obj->buffer.place != GANTRY_PLACE_HEAP && obj->buffer.place != GANTRY_PLACE_IMAGE &&
 	    !(obj->buffer.alloc_flags & GANTRY_ALLOC_FIXED))
 		return GANTRY_E_ACCESS;
-	d->binds_use = false;
-	status = worker_buffer_range(d, s, obj, 0, 0, true, &question.range);
+	answer->bytes = obj->buffer.bytes;
+	return worker_buffer_range_locked(d, q->s, obj, &question->range);
+}
+
+static int ask_address(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
+	struct gantry_reply_address answer = { 0 };
+	int status;
+
+	pthread_mutex_lock(&q->s->lock);
+	status = find_address_locked(d, q, &question, &answer);
+	pthread_mutex_unlock(&q->s->lock);
 	if (status == GANTRY_OK)
 		status = ask_backend(d, q, &question);
 	if (status != GANTRY_OK)
-		return memory_status(s, status);
+		return memory_status(q->s, status);
 	memcpy(&answer.address, q->answer, sizeof(answer.address));
-	answer.bytes = obj->buffer.bytes;
 	answer_is(q, &answer, sizeof(answer));
 	return GANTRY_OK;
 }

@@ -499,6 +499,9 @@ uint32_t worker_buffer_reap(struct wsession *s);
  */
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
 			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range);
+/* All of @obj, to be written, under the lock: for whom no task keeps the buffer from being freed. */
+int worker_buffer_range_locked(struct wdevice *d, struct wsession *s,
+			       struct gantry_ledger_object *obj, struct gantry_range *ret_range);
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
 		      struct gantry_range *ret_range);
 int worker_slab_init(struct wsession *s, struct gantry_err *err);
