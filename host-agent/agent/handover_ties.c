@@ -33,8 +33,9 @@ static int by_share_id(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 
-	return x->share_id != y->share_id ? (x->share_id > y->share_id) - (x->share_id < y->share_id)
-					  : (x->slot > y->slot) - (x->slot < y->slot);
+	return x->share_id != y->share_id
+		       ? (x->share_id > y->share_id) - (x->share_id < y->share_id)
+		       : (x->slot > y->slot) - (x->slot < y->slot);
 }
 
 static size_t find_parts(const struct gantry_session *s, struct part *ret_parts)
@@ -87,8 +88,8 @@ static int tied(const struct gantry_session *s, const struct part *parts, size_t
 	if (n == 0)
 		return 0;
 	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other) {
-		const struct part *part =
-			other != s && other->ledger.hdr ? common(other, parts, n) : NULL;
+		const struct part *part = other != s && other->ledger.hdr ? common(other, parts, n)
+									  : NULL;
 
 		if (part)
 			return gantry_err_set(

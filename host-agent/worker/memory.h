@@ -171,8 +171,8 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
 /* ---- ask.c: variables of images ---- */
 /* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
 void worker_variable_end_locked(struct wsession *s, uint32_t slot);
-/* Device @d leaves the session. Device thread. */
-void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
+void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
 
 /* ---- move.c ---- */
 /*

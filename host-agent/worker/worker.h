@@ -281,10 +281,11 @@ struct wsession {
 	uint32_t next_object;
 
 	struct wstore store;
-	struct gantry_list images;  /* struct wimage; under the lock */
-	struct wload *load;	    /* the job of the control queue; whoever serves that */
-	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
-	uint64_t compile_since_ns;  /* the job's: a minute of compiling, and what was used of it */
+	struct gantry_list images;    /* struct wimage; under the lock */
+	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
+	struct wload *load;	      /* the job of the control queue; whoever serves that */
+	struct wquestion *question;   /* to a device of another thread (ask.c); likewise */
+	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
 

@@ -476,8 +476,8 @@ int main(void)
 	tcase_add_test(tc, test_memory_objects_have_a_limit);
 	tcase_add_test(tc, test_memory_freed_buffer_serves_earlier_tasks_only);
 	tcase_add_test(tc, test_memory_buffers_come_and_go_while_two_devices_use_them);
-	tcase_add_test(
-		tc, test_memory_buffer_that_is_freed_while_its_address_is_asked_is_given_back);
+	tcase_add_test(tc,
+		       test_memory_buffer_that_is_freed_while_its_address_is_asked_is_given_back);
 	tcase_add_test(tc, test_share_two_sessions_see_the_same_bytes);
 	tcase_add_test(tc, test_share_is_charged_before_others_can_write);
 	tcase_add_test(tc, test_share_for_reading_cannot_be_written_nor_passed_on_for_writing);
