@@ -280,6 +280,9 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
+	uint32_t gather_turn; /* grows with each NONE (gather.c) */
+	bool has_settled;     /* what could be shared may lie in the slab since ALL */
+
 	struct wstore store;
 	struct gantry_list images;    /* struct wimage; under the lock */
 	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
