@@ -549,6 +549,8 @@ void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s)
 	gantry_list_remove(&s->worker_link);
 	s->worker = NULL;
 	s->ngathers = 0; /* their answers come no more */
+	if (s->goes_on)
+		gantry_session_let_go(s);
 	w->nsessions--;
 	if (w->dead || w->nsessions > 0)
 		return;

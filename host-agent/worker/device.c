@@ -127,7 +127,8 @@ static bool needs_lane(const struct wqueue *q)
 {
 	uint16_t op = gantry_ledger_task(&q->session->ledger, q->slot, q->led->issued)->desc.op;
 
-	return op != GANTRY_OP_wait && op != GANTRY_OP_marker && !worker_doomed(q);
+	return op != GANTRY_OP_wait && op != GANTRY_OP_await && op != GANTRY_OP_marker &&
+	       !worker_doomed(q);
 }
 
 /* Whether a queue could use a lane at once, if it had one. */

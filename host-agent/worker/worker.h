@@ -280,11 +280,15 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
+	uint32_t gather_turn; /* grows with each NONE (gather.c) */
+	bool has_settled;     /* what could be shared may lie in the slab since ALL */
+
 	struct wstore store;
-	struct gantry_list images;  /* struct wimage; under the lock */
-	struct wload *load;	    /* the job of the control queue; whoever serves that */
-	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
-	uint64_t compile_since_ns;  /* the job's: a minute of compiling, and what was used of it */
+	struct gantry_list images;    /* struct wimage; under the lock */
+	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
+	struct wload *load;	      /* the job of the control queue; whoever serves that */
+	struct wquestion *question;   /* to a device of another thread (ask.c); likewise */
+	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
 
@@ -499,6 +503,9 @@ uint32_t worker_buffer_reap(struct wsession *s);
  */
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
 			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range);
+/* All of @obj, to be written, under the lock: for whom no task keeps the buffer from being freed. */
+int worker_buffer_range_locked(struct wdevice *d, struct wsession *s,
+			       struct gantry_ledger_object *obj, struct gantry_range *ret_range);
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
 		      struct gantry_range *ret_range);
 int worker_slab_init(struct wsession *s, struct gantry_err *err);
