@@ -449,6 +449,10 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 		status = bring_to_window_locked(d, s, slot);
 	else
 		status = bring_home_locked(d, s, slot);
+	if (rt->moving && d->binding) { /* since just now */
+		rt->puller = d->binding->slot;
+		rt->wanted_bytes = len;
+	}
 	if (status != GANTRY_OK)
 		return status;
 	/* FILLING: it is copied ahead, and what is written is marked. */

@@ -34,6 +34,9 @@ struct gantry_engine_migration {
 	bool over;
 	int error; /* -errno of one that is over and did not end at its destination */
 	struct gantry_migration_counts counts;
+	/* Of a lazy one that has arrived, each time that a task has had a buffer moved since; then nothing above but names counts. */
+	uint64_t pulled_bytes;
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
 	char text[GANTRY_ERR_TEXT_MAX];
 };
 

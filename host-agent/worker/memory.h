@@ -228,6 +228,13 @@ void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
 int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
 			       bool write);
 
+/* ---- migrate.c ---- */
+/*
+ * A buffer has been moved for a task of queue ->puller, into @to's window, or NULL: to host memory. Where that queue came lazily it is
+ * counted and told.
+ */
+void worker_migration_pulled_locked(struct wsession *s, uint32_t slot, const struct wdevice *to);
+
 /* ---- pull.c ---- */
 /* Of a buffer AWAY or LOST that a task uses: AGAIN, it was asked for; or it is lost. */
 int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes);

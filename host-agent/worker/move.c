@@ -228,6 +228,10 @@ static void move_end(struct wdevice *d, struct wjob *base)
 	} else {
 		worker_move_forget_locked(s, job->slot);
 	}
+	if (base->status == GANTRY_OK && rt->puller)
+		worker_migration_pulled_locked(s, job->slot,
+					       job->carry.way == CARRY_SPILL ? NULL : d);
+	rt->puller = 0;
 	if (base->status == GANTRY_OK)
 		rt->users = 0;
 	else

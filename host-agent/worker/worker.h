@@ -97,6 +97,15 @@ struct wlength {
 };
 
 /* What the worker keeps beside a ledger object; nothing that must survive it. */
+/* What a queue's tasks have had moved to where it went lazily. */
+struct wpulls {
+	uint64_t id;  /* of the migration; 0: none */
+	uint32_t gen; /* of the queue that it brought */
+	uint32_t from, to;
+	uint64_t pulled_bytes;
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
+};
+
 struct wobject {
 	/*
 	 * Atomic. Bit d: device d may read the buffer as it is now, bit 8 + d: may write it. Set on d's thread by
@@ -104,9 +113,11 @@ struct wobject {
 	 */
 	uint32_t ready;
 	/* Under the lock: */
-	uint32_t users;	   /* bit d: tasks of device d may be using it */
-	int stuck;	   /* status of a move that failed, for the next task that uses it */
-	bool moving;	   /* a job has it: it is neither used nor released */
+	uint32_t users;	 /* bit d: tasks of device d may be using it */
+	int stuck;	 /* status of a move that failed, for the next task that uses it */
+	bool moving;	 /* a job has it: it is neither used nor released */
+	uint32_t puller; /* for a task of this queue, which uses so much of it; 0: for none */
+	uint64_t wanted_bytes;
 	uint32_t for_task; /* wsession.mover_id of a task that needs it where it is */
 	uint64_t
 		used; /* wsession.clock when it was last made ready: what is not ready was not used since */
@@ -146,6 +157,7 @@ struct wqueue {
 	uint32_t target; /* atomic: index of the device that shall serve it */
 	uint32_t held;	 /* atomic; 1: on its way to another device, nothing is issued */
 	struct wmigration *migration; /* under the lock; that moves it */
+	struct wpulls pulls;	      /* under the lock; of the lazy one that brought it here */
 	bool has_launched;	      /* of its thread */
 	uint32_t
 		native; /* of its thread: 1 + the device it left for a kernel that this one lacked; 0: none */
