@@ -219,9 +219,12 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 		return gantry_err_set(err, -EINVAL, "object %u: device %u", slot, b->device);
 	if (b->rights != GANTRY_R && b->rights != GANTRY_RW)
 		return gantry_err_set(err, -EINVAL, "object %u: rights %u", slot, b->rights);
-	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 || b->reserved ||
+	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 ||
 	    b->host_copy > GANTRY_HOST_COPY_CLEAN)
 		return gantry_err_set(err, -EINVAL, "object %u: an unknown flag", slot);
+	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
+		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
+				      slot);
 	return 0;
 }
 

@@ -27,7 +27,7 @@
 #include "proto/wire.h"
 
 #define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
-#define GANTRY_LEDGER_VERSION  1u
+#define GANTRY_LEDGER_VERSION  2u
 #define GANTRY_LEDGER_NOBJECTS 8192u
 
 /* A buffer, kernel or image of the session. 128 bytes. */
@@ -70,7 +70,12 @@ struct gantry_ledger_buffer {
 	uint64_t host_bytes;
 	uint32_t
 		to; /* 1 + the device that it is on its way to, whose pool is charged already; 0: none */
-	uint32_t reserved;
+	/*
+	 * Bit i: of a buffer in a window, the i-th device's has memory for a copy that is only read, whose bytes are charged
+	 * there too. That of the buffer's own device, or of `to`, counts for nothing. Whether the copy is any good only the
+	 * worker knows.
+	 */
+	uint32_t replicas;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */

@@ -442,6 +442,8 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->device_ns = gantry_load_relaxed(&hdr->device_ns);
 	msg->queues = open_queues(s);
 	msg->buffers = gantry_session_buffers(s);
+	msg->replicas = gantry_session_replicas(s, &msg->replica_bytes);
+	msg->moved_bytes = gantry_load_relaxed(&hdr->moved_bytes);
 	msg->attached_unix_ns = s->attached_unix_ns;
 	msg->worker_restarts = gantry_load_relaxed(&hdr->worker_restarts);
 	msg->door = gantry_answer_text(r, s->conn ? s->conn->transport : "");

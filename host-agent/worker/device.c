@@ -606,6 +606,12 @@ static void queue_let_go(struct wdevice *d, struct wqueue *q)
 	(void)gantry_fetch_and(&q->session->served[d->index], ~(1ull << q->slot));
 }
 
+static void replicas_left(struct wdevice *d, struct wsession *s)
+{
+	if (gantry_load_relaxed(&s->nreplicas))
+		worker_replica_left(d, s);
+}
+
 /* The queue leaves this thread if it is closing and empty, or shall be served by another device. */
 static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 {
@@ -621,6 +627,7 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 		/* Release: pairs with the acquire in serve(); all we wrote to the queue comes first. */
 		(void)gantry_fetch_or(&s->served[target], 1ull << q->slot);
 		worker_device_wake(s->engine->devices[target]);
+		replicas_left(d, s);
 		return true;
 	}
 	if (gantry_load_acquire(&q->led->state) == GANTRY_QUEUE_CLOSING &&
@@ -629,6 +636,7 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 		q->has_launched = false;
 		q->native = 0;
 		gantry_store_release(&q->led->state, GANTRY_QUEUE_CLOSED);
+		replicas_left(d, s);
 		return true;
 	}
 	return false;
