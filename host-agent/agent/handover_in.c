@@ -334,8 +334,8 @@ static int settle_object(struct gantry_agent *a, struct gantry_ledger_object *o,
 				      o->kernel.name);
 	if (o->type != GANTRY_HANDLE_BUFFER)
 		return 0;
-	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted || b->to ||
-	    b->replicas)
+	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted ||
+	    b->to || b->replicas)
 		return gantry_err_set(err, -EINVAL, "a buffer that cannot have come along");
 	device = device_of(map, b->device);
 	if (device < 0 && b->charged_bytes)
