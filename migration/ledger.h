@@ -179,12 +179,19 @@ struct gantry_ledger_queue {
 		untried_below; /* the newest launch so far of a kernel that had not finished in this worker yet; + 1 */
 	/* line 2, agent */
 	uint32_t paused; /* bits: 1: the administrator paused it; GANTRY_LEDGER_* below */
-	uint32_t reserved1;
+	/*
+	 * (1 + device) << 16 | 1 + lane: of that device it takes this lane and no other; 0: any. Cleared where the queue
+	 * is opened anew.
+	 */
+	uint32_t lane;
 	uint64_t verdict_pos; /* the task at this position ... */
 	int32_t verdict;      /* ... gets this status at recovery; 0: none */
 	uint8_t pad1[44];
 };
 static_assert(sizeof(struct gantry_ledger_queue) == 192, "ledger format");
+
+#define GANTRY_LEDGER_LANE(device, lane) (((device) + 1u) << 16 | ((lane) + 1u))
+#define GANTRY_LEDGER_LANES		 64u /* of a device, at most */
 
 /* In a queue's `paused`: the agent holds it for the moment. */
 #define GANTRY_LEDGER_HELD 2u

@@ -27,6 +27,7 @@
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/renew.h"
 #include "host-agent/agent/session.h"
@@ -501,6 +502,8 @@ static Gantry__Admin__Queue *list_queue(const struct gantry_session *s, uint32_t
 	msg->done = gantry_load_relaxed(&led->done);
 	msg->failed = gantry_load_relaxed(&led->nfailed);
 	msg->device_ns = gantry_load_relaxed(&led->device_ns);
+	if (gantry_queue_lane(led))
+		msg->lane = number(r, gantry_queue_lane(led) - 1);
 	return msg;
 }
 

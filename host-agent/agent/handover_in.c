@@ -303,6 +303,7 @@ static int settle_queue(struct gantry_ledger_queue *q, const int map[GANTRY_IMAG
 	uint64_t mask = 0;
 
 	q->paused &= 1u;
+	q->lane = 0; /* of a device there */
 	q->verdict = 0;
 	q->issued_at_ns = 0;
 	if (q->state == GANTRY_QUEUE_CLOSED || slot == 0) {

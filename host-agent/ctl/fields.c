@@ -151,6 +151,7 @@ static const struct gantry_field queue_list[] = {
 	{ "slot", "SLOT", GANTRY_FIELD_U32, QUEUE(slot) },
 	{ "tenant", "TENANT", GANTRY_FIELD_TEXT, QUEUE(tenant) },
 	{ "device", "DEVICE", GANTRY_FIELD_TEXT, QUEUE(device) },
+	{ "lane", "LANE", GANTRY_FIELD_OPT_U64, QUEUE(lane) },
 	{ "priority", "PRIORITY", GANTRY_FIELD_I32, QUEUE(priority) },
 	{ "paused", "PAUSED", GANTRY_FIELD_BOOL, QUEUE(paused) },
 	{ "submitted", "SUBMITTED", GANTRY_FIELD_U64, QUEUE(submitted) },
