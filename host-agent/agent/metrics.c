@@ -326,9 +326,17 @@ TENANT(tenant_relay_tasks, relayed(t).sum.tasks)
 TENANT(tenant_reconnects, relayed(t).sum.reconnects)
 TENANT(tenant_channels, gantry_list_count(&t->channels))
 TENANT(tenant_wakeups, gantry_load_relaxed(&t->quota->wakes))
+TENANT(tenant_replicas, gantry_load_relaxed(&t->quota->replicas_made))
+TENANT(tenant_replicas_dropped, gantry_load_relaxed(&t->quota->replicas_dropped))
+TENANT(tenant_replica_bytes, gantry_load_relaxed(&t->quota->replica_bytes))
 #undef TENANT
 
 static const struct family tenant_families[] = {
+	{ "gantry_replicas_total", "Copies of buffers made for devices that only read", true,
+	  tenant_replicas },
+	{ "gantry_replicas_dropped_total", "Such copies that gave their memory back", true,
+	  tenant_replicas_dropped },
+	{ "gantry_replica_bytes_total", "Copied for them", true, tenant_replica_bytes },
 	{ "gantry_tenant_memory_used_bytes", "Resident device memory", false, tenant_mem_used },
 	{ "gantry_tenant_memory_limit_bytes", "Resident device memory allowed", false,
 	  tenant_mem_limit },

@@ -484,3 +484,21 @@ uint64_t gantry_session_buffers(const struct gantry_session *s)
 		     s->ledger.objects[i].type == GANTRY_HANDLE_BUFFER;
 	return n;
 }
+
+uint32_t gantry_session_replicas(const struct gantry_session *s, uint64_t *ret_bytes)
+{
+	uint32_t n = 0;
+
+	*ret_bytes = 0;
+	for (uint32_t i = 0; s->ledger.hdr && i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+		uint32_t copies;
+
+		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER)
+			continue;
+		copies = (uint32_t)__builtin_popcount(gantry_load_relaxed(&o->buffer.replicas));
+		n += copies;
+		*ret_bytes += copies * gantry_load_relaxed(&o->buffer.charged_bytes);
+	}
+	return n;
+}

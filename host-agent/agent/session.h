@@ -177,5 +177,7 @@ bool gantry_session_translated(const struct gantry_session *s);
 bool gantry_session_guest_translated(const struct gantry_session *s);
 /* How many LIVE buffers; for lists. */
 uint64_t gantry_session_buffers(const struct gantry_session *s);
+/* Copies of its buffers in windows of devices that only read them, good or stale, and their bytes. */
+uint32_t gantry_session_replicas(const struct gantry_session *s, uint64_t *ret_bytes);
 
 #endif

@@ -343,7 +343,7 @@ static int send_locked(struct wmigration *mg, uint32_t slot, uint64_t *ret_bytes
 	if (mg->copies && mg->way == CARRY_SPILL)
 		status = rt->moving ? GANTRY_E_AGAIN : worker_move_to_host_locked(mg->d, s, slot);
 	else
-		status = worker_buffer_bring_locked(mg->d, s, slot, 0, false);
+		status = worker_buffer_bring_locked(mg->d, s, slot, 0, WUSE_OWN);
 	*ret_bytes = !was_moving && rt->moving ? bytes : 0;
 	return status;
 }

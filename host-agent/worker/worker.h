@@ -96,7 +96,6 @@ struct wlength {
 	uint64_t avg_ns;
 };
 
-/* What the worker keeps beside a ledger object; nothing that must survive it. */
 /* What a queue's tasks have had moved to where it went lazily. */
 struct wpulls {
 	uint64_t id;  /* of the migration; 0: none */
@@ -106,6 +105,7 @@ struct wpulls {
 	uint64_t touched_bytes; /* of them, what those tasks said that they use */
 };
 
+/* What the worker keeps beside a ledger object; nothing that must survive it. */
 struct wobject {
 	/*
 	 * Atomic. Bit d: device d may read the buffer as it is now, bit 8 + d: may write it. Set on d's thread by
@@ -124,6 +124,8 @@ struct wobject {
 	uint32_t dirty;	 /* under the lock; bit d: device d's window may hold bytes of the buffer */
 	uint64_t queues; /* atomic; bit q: tasks of queue q have used the buffer or kernel */
 	uint64_t writer; /* atomic; ticket of the task that will have written it last */
+	uint32_t
+		clean; /* under the lock; bit d: device d's window has the same bytes (replica.c) */
 	struct wahead *ahead; /* under the lock; it is copied ahead (ahead.c) */
 	struct wkernel *kernel
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
@@ -265,7 +267,9 @@ struct wsession {
 	uint64_t mover_seen_ns; /* when it was last tried */
 	uint32_t mover_id;
 	uint64_t clock;
-	uint32_t nwashing; /* changed under the lock: ranges that come back soon */
+	uint32_t nreplicas;	    /* changed under the lock: copies in windows, good or stale */
+	uint64_t replicas_after_ns; /* under the lock: until then none is made */
+	uint32_t nwashing;	    /* changed under the lock: ranges that come back soon */
 	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
 	bool careful;	    /* its context failed: launches are told apart for a while */
 	uint32_t nsuspects; /* launches of which one did that */
@@ -546,6 +550,10 @@ void worker_windows_free(struct wsession *s);
 /* ---- move.c ---- */
 /* The task that buffers were moved for is bound, or not to be: others may move theirs. */
 void worker_move_over(struct wsession *s);
+
+/* ---- replica.c ---- */
+/* A queue has left device @d: copies of buffers there that none of the others has used go. Its thread. */
+void worker_replica_left(struct wdevice *d, struct wsession *s);
 
 /* ---- job.c ---- */
 /* Whether a command's tag is a job's; its session. */

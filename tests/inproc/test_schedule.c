@@ -26,6 +26,65 @@ START_TEST(test_schedule_statuses_in_order_on_two_lanes)
 }
 END_TEST
 
+static void keep_lane(const struct fixture *f, gantry_queue q, uint32_t lane)
+{
+	gantry_store_relaxed(&ledger_queue(f, q)->lane, GANTRY_LEDGER_LANE(0, lane));
+}
+
+static bool holds(const struct fixture *f, uint32_t lane)
+{
+	return gantry_load_relaxed(&f->h->pages[0]->lanes[lane]) != 0;
+}
+
+START_TEST(test_schedule_queue_keeps_the_lane_that_it_is_told)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+
+	f.h->pages[0]->hdr.nlanes = 4;
+	for (uint32_t i = 0; i < 12; i++) {
+		uint32_t lane = i * 3 % 4;
+		gantry_ticket t;
+
+		keep_lane(&f, f.q, lane);
+		t = put_spin(&f, f.q, 20 * GANTRY_NS_PER_MS);
+		eventually(holds(&f, lane));
+		for (uint32_t k = 0; k < 4; k++)
+			ck_assert(k == lane || !holds(&f, k));
+		ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	}
+	/* One that the device has not is any. */
+	keep_lane(&f, f.q, 60);
+	ck_assert_int_eq(outcome(&f, put_empty(&f, f.q)), GANTRY_OK);
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_schedule_queues_change_lanes_in_mid_work_and_lose_nothing)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+	gantry_ticket t[2][400];
+	gantry_queue q[2];
+
+	f.h->pages[0]->hdr.nlanes = 2;
+	q[0] = f.q;
+	ck_ok(gantry_queue_open(f.s, NULL, &q[1]));
+	/* At times on one lane, at times on two; each change finds some in flight. */
+	for (uint32_t i = 0; i < 400; i++)
+		for (uint32_t k = 0; k < 2; k++) {
+			if (i % 16 == 5 + k)
+				keep_lane(&f, q[k], (i / 16 + k * (i / 64)) % 2);
+			t[k][i] = i % 3 == 0 ? put_fail(&f, q[k]) : put_empty(&f, q[k]);
+		}
+	for (uint32_t k = 0; k < 2; k++)
+		ck_assert_int_eq(outcome(&f, t[k][399]), GANTRY_E_KERNEL);
+	for (uint32_t i = 0; i < 400; i++)
+		for (uint32_t k = 0; k < 2; k++)
+			ck_assert_int_eq(gantry_test(f.s, t[k][i]),
+					 i % 3 == 0 ? GANTRY_E_KERNEL : 1);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_schedule_fail_stop_runs_nothing_after_the_failure)
 {
 	struct fixture f = fixture_start(wide_cpu, 1);
@@ -520,6 +579,8 @@ int main(void)
 	TCase *tc = gantry_unit_case(suite, "schedule");
 
 	tcase_add_test(tc, test_schedule_statuses_in_order_on_two_lanes);
+	tcase_add_test(tc, test_schedule_queue_keeps_the_lane_that_it_is_told);
+	tcase_add_test(tc, test_schedule_queues_change_lanes_in_mid_work_and_lose_nothing);
 	tcase_add_test(tc, test_schedule_fail_stop_runs_nothing_after_the_failure);
 	tcase_add_test(tc, test_schedule_cancel_of_a_paused_queue_finishes_its_tasks);
 	tcase_add_test(tc, test_schedule_paused_queue_waits_and_others_go_on);

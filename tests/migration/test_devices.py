@@ -123,7 +123,9 @@ def test_bad_requests_leave_the_queue_and_say_why(t):
         for words, code, text in (
                 ((made.name, "--to", "gpu7"), 3, "no device gpu7"),
                 ((made.name, "--to", "gpu7:1"), 3, "no device gpu7:1"),
-                ((made.name, "--to", "d1:0"), 8, "keeps no lane"),
+                ((made.name, "--to", "d1:1"), 3, "has no lane 1, but 0 to 0"),
+                ((made.name, "--to", "d1:64"), 2, "no lane"),
+                ((made.name, "--to", "d1:one"), 2, "DEVICE:LANE"),
                 ((f"{made.session}:0", "--to", "d1"), 2, "queue 0"),
                 ((f"{made.session}:60", "--to", "d1"), 3, "no queue 60"),
                 ((f"{made.session}:4000000000", "--to", "d1"), 3, "no queue"),
@@ -146,6 +148,40 @@ def test_bad_requests_leave_the_queue_and_say_why(t):
         made.begin_history()
         made.put(5)
         made.check_history(t)
+
+
+def test_queue_goes_from_lane_to_lane_and_keeps_it(t):
+    wide = {"backend": "cpu", "cores": 4, "mem": "1G"}
+    with world(more={"d0": wide, "d1": wide}) as agent:
+        made = Mover(agent)
+
+        def lane():
+            return agent.ctl_json("queue", "show", made.name)["queue"]["lane"]
+        t.equal(lane(), None)
+        made.begin_history()
+        made.put(20)
+        plan = agent.ctl_json("queue", "migrate", made.name, "--to", "d0:2", "--dry-run")["migration"]
+        t.equal((plan["state"], plan["from"], plan["to"], lane()), ("possible", "d0", "d0:2", None))
+        for to in ("d0:2", "d0:0", "d1:3", "d1:1"):
+            made.put(50)
+            t.code(made.move(to), 0, to)
+            t.equal((made.device(), lane()), (to[:2], int(to[3:])))
+            made.put(50)
+        t.equal([(row["from"], row["to"], row["state"]) for row in made.migrations() if not row["dry_run"]],
+                [("d0", "d0:2", "done"), ("d0:2", "d0:0", "done"), ("d0:0", "d1:3", "done"), ("d1:3", "d1:1", "done")])
+        ended = made.move("d1:1")
+        t.code(ended, 7)
+        t.contains(ended.err, "keeps lane 1")
+        t.contains(agent.ctl("queue", "list").out, "LANE")
+        # Another worker takes the same lane; without a lane in the words it may take any.
+        agent.kill_worker(devices.worker_of(agent, made.guest))
+        made.put(20)
+        made.check_history(t, devices.KILLED)
+        t.equal(lane(), 1)
+        t.code(made.move("d1"), 0)
+        t.equal((made.device(), lane()), ("d1", None))
+        made.put(20)
+        made.check_history(t, devices.KILLED)
 
 
 def test_no_memory_at_the_destination(t):
