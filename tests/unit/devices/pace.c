@@ -25,15 +25,15 @@ static int go_third(void *cookie, uint64_t nrounds)
 	return ++*calls == 3 ? -EIO : 0;
 }
 
-/* A machine that does other things may make it slower, never faster. */
+/* A machine that does other things may make it slower; a little faster, where the shorter trial was disturbed. */
 START_TEST(test_measure_tells_rounds_of_a_millisecond)
 {
 	unsigned int calls = 0;
 	uint64_t rounds = 0;
 
 	ck_assert_int_eq(gantry_pace_measure(go_slowly, &calls, &rounds), 0);
-	ck_assert_uint_le(rounds, GANTRY_NS_PER_MS / ROUND_NS);
-	ck_assert_uint_gt(rounds, GANTRY_NS_PER_MS / ROUND_NS / 20);
+	ck_assert_uint_le(rounds, 2 * GANTRY_NS_PER_MS / ROUND_NS);
+	ck_assert_uint_gt(rounds, GANTRY_NS_PER_MS / ROUND_NS / 10);
 	ck_assert_uint_gt(calls, 3);
 }
 END_TEST
