@@ -61,6 +61,7 @@ struct gantry_image {
 	uint32_t nfunctions;
 	struct gantry_opencl_function
 		*functions;	       /* of the module's list, then those launched as they are */
+	uint64_t rounds_per_ms;	       /* gantry_opencl_calls' */
 	struct gantry_kernel *kernels; /* owned */
 };
 

@@ -208,6 +208,19 @@ def test_kernel_missing_at_the_destination(t):
         t.equal(made.device(), "d0")
 
 
+def test_queue_is_not_held_by_what_a_closed_one_used(t):
+    with world(more={"d1": {"backend": "null", "cores": None, "mem": None}}) as agent:
+        made = Mover(agent)
+        made.guest.ask("run q t spin 3 1000")
+        made.guest.ask("wait t 10000")
+        made.guest.ask("close_queue q")
+        # It has the closed one's place once that is free.
+        harness.wait_until(lambda: not made.queues(), "the queue is closed")
+        made.guest.ask("queue q")
+        t.equal(list(made.queues()), [made.name])
+        t.code(made.move(made.elsewhere()), 0)
+
+
 def test_queue_follows_a_kernel_that_its_device_lacks(t):
     with world(more={"d0": {"backend": "null", "cores": None, "mem": None}}) as agent:
         made = Mover(agent)
