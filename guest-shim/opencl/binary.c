@@ -221,7 +221,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithBinary(cl_context handle, cl_uint 
 			status[0] = result;
 	}
 	if (result != CL_SUCCESS) {
-		icd_program_throw_away(program);
+		icd_object_throw_away(program);
 		program = NULL;
 	}
 	icd_gate_unlock();
@@ -249,7 +249,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithBuiltInKernels(cl_context handle, 
 				 : CL_OUT_OF_HOST_MEMORY;
 	}
 	if (result != CL_SUCCESS) {
-		icd_program_throw_away(program);
+		icd_object_throw_away(program);
 		program = NULL;
 	}
 	icd_gate_unlock();

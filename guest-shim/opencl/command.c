@@ -41,7 +41,8 @@ static bool take_deps(struct _cl_event *event, const struct icd_waits *waits)
 	struct _cl_command_queue *q = event->queue;
 	bool all = is_marker(event) && waits->n == 0;
 
-	event->deps = malloc((waits->n + 1 + (all ? q->nwaiting : 0)) * sizeof(struct _cl_event *));
+	event->deps = malloc(((size_t)waits->n + 1 + (all ? q->nwaiting : 0)) *
+			     sizeof(struct _cl_event *));
 	if (!event->deps)
 		return false;
 	for (cl_uint i = 0; i < waits->n; i++)
@@ -159,6 +160,38 @@ static void run_on_host(struct _cl_event *event, struct ready *ready)
 	icd_event_end(event, result);
 }
 
+/* The program is told of a buffer's end when no command works on it any more. */
+static bool is_told_of(const struct _cl_mem *mem)
+{
+	return mem && (mem->callbacks || (mem->parent && mem->parent->callbacks));
+}
+
+static void keep_mem(struct _cl_event *event, struct _cl_mem *mem)
+{
+	if (!is_told_of(mem))
+		return;
+	icd_object_hold(mem);
+	event->mems[event->nmems++] = mem;
+}
+
+static void keep_mems(struct _cl_event *event)
+{
+	const struct icd_work *work = event->work;
+	bool any = is_told_of(work->mem) || is_told_of(work->other);
+
+	for (uint32_t i = 0; i < work->nmems; i++)
+		any = any || is_told_of(work->mems[i]);
+	if (!any)
+		return;
+	event->mems = malloc((work->nmems + 2) * sizeof(struct _cl_mem *));
+	if (!event->mems)
+		return; /* it is told of too early, and nothing else */
+	keep_mem(event, work->mem);
+	keep_mem(event, work->other);
+	for (uint32_t i = 0; i < work->nmems; i++)
+		keep_mem(event, work->mems[i]);
+}
+
 static void put_on_device(struct _cl_event *event, const struct ready *ready)
 {
 	struct _cl_command_queue *q = event->queue;
@@ -173,8 +206,9 @@ static void put_on_device(struct _cl_event *event, const struct ready *ready)
 	}
 	event->ticket = ticket;
 	event->state = ICD_ON_DEVICE;
-	q->last = ticket;
-	if (((q->properties & CL_QUEUE_PROFILING_ENABLE) ||
+	q->last = q->line->last = ticket;
+	keep_mems(event);
+	if (((q->properties & CL_QUEUE_PROFILING_ENABLE) || event->nmems > 0 ||
 	     !gantry_list_is_empty(&event->callbacks)) &&
 	    icd_event_watch(event) != CL_SUCCESS)
 		(void)icd_event_wait(event); /* no thread to look at it: then here */
@@ -232,9 +266,7 @@ static struct _cl_event *make(struct _cl_command_queue *q, cl_command_type comma
 	if (take_deps(event, waits))
 		return event;
 	event->work = NULL;
-	icd_object_hold(event);
-	event->object.refs = 0;
-	icd_object_drop(event);
+	icd_object_throw_away(event);
 	return NULL;
 }
 

@@ -18,6 +18,9 @@ void icd_event_free(struct _cl_event *event)
 	for (uint32_t i = 0; i < event->ndeps; i++)
 		icd_object_drop(event->deps[i]);
 	free(event->deps);
+	for (uint32_t i = 0; i < event->nmems; i++)
+		icd_object_drop(event->mems[i]);
+	free(event->mems);
 	gantry_list_for_each_safe(&event->callbacks, struct icd_event_callback, link, callback) {
 		gantry_list_remove(&callback->link);
 		free(callback);
@@ -43,7 +46,7 @@ static void run_callback(struct icd_call *call)
 
 	told->fn(told->event, told->status, told->user);
 	icd_gate_lock();
-	icd_object_drop(told->event);
+	icd_object_let_go(told->event);
 	icd_gate_unlock();
 	free(told);
 }
@@ -81,7 +84,8 @@ static void tell(struct _cl_event *event)
 				       .status = status < 0 ? status : callback->at,
 				       .fn = callback->fn,
 				       .user = callback->user };
-		icd_object_hold(event);
+		event->object
+			.refs++; /* a callback may ask about it, though the program has let go */
 		gantry_list_remove(&callback->link);
 		free(callback);
 		icd_pump_call(&told->call);
@@ -107,6 +111,9 @@ void icd_event_end(struct _cl_event *event, cl_int status)
 	for (uint32_t i = 0; i < event->ndeps; i++)
 		icd_object_drop(event->deps[i]);
 	event->ndeps = 0;
+	for (uint32_t i = 0; i < event->nmems; i++)
+		icd_object_drop(event->mems[i]);
+	event->nmems = 0;
 	gantry_list_remove(&event->watched);
 	tell(event);
 	icd_gate_changed();
@@ -116,24 +123,50 @@ void icd_event_end(struct _cl_event *event, cl_int status)
 		icd_object_drop(event);
 }
 
-void icd_event_refresh(struct _cl_event *event)
+/* As libgantry's of its ticket: 0 where it is not done. */
+static int test(const struct _cl_event *event)
 {
-	cl_int status = CL_COMPLETE;
-	int r;
+	return event->state == ICD_ON_DEVICE
+		       ? gantry_test(event->context->host->session, event->ticket)
+		       : 0;
+}
 
-	if (event->state != ICD_ON_DEVICE)
-		return;
-	r = gantry_test(event->context->host->session, event->ticket);
-	if (r == 0)
-		return;
-	if (r < 0)
-		status = icd_status(r);
-	for (uint32_t i = 0; i < event->ndeps; i++) {
-		icd_event_refresh(event->deps[i]);
+/* One that it waited for and that is done, without having been looked at since. */
+static struct _cl_event *done_before(const struct _cl_event *event)
+{
+	for (uint32_t i = 0; i < event->ndeps; i++)
+		if (test(event->deps[i]) != 0)
+			return event->deps[i];
+	return NULL;
+}
+
+static void end_on_device(struct _cl_event *event, int r)
+{
+	cl_int status = r < 0 ? icd_status(r) : CL_COMPLETE;
+
+	for (uint32_t i = 0; i < event->ndeps; i++)
 		if (event->deps[i]->state == ICD_ENDED && event->deps[i]->status < 0)
 			status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-	}
 	icd_event_end(event, status);
+}
+
+/* Those that it waited for end before it; they may be a chain of any length. */
+void icd_event_refresh(struct _cl_event *event)
+{
+	struct _cl_event *at = test(event) != 0 ? event : NULL, *before, *above;
+
+	event->above = NULL;
+	while (at) {
+		before = done_before(at);
+		above = at->above;
+		if (before) {
+			before->above = at;
+			at = before;
+			continue;
+		}
+		end_on_device(at, test(at));
+		at = above;
+	}
 }
 
 cl_int icd_event_watch(struct _cl_event *event)

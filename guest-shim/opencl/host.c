@@ -20,6 +20,7 @@ static bool looked;
 static void host_free(struct icd_host *host)
 {
 	gantry_close(host->session);
+	icd_lines_free(host);
 	free(host);
 }
 
@@ -56,36 +57,13 @@ cl_int icd_host_take(struct icd_host **ret_host)
 			current = NULL;
 			return icd_status(r);
 		}
+		gantry_list_init(&current->lines);
 		current->nusers = 1;
 		current->pid = getpid();
 	}
 	current->nusers++;
 	*ret_host = current;
 	return CL_SUCCESS;
-}
-
-int icd_queue_take(struct icd_host *host, uint32_t kind, gantry_queue *ret_queue)
-{
-	const struct gantry_queue_options options = { .kind = kind };
-
-	for (uint32_t i = 0; i < host->nspare; i++) {
-		if (host->spare[i].kind != kind)
-			continue;
-		*ret_queue = host->spare[i].queue;
-		host->spare[i] = host->spare[--host->nspare];
-		return 0;
-	}
-	return gantry_queue_open(host->session, &options, ret_queue);
-}
-
-void icd_queue_put(struct icd_host *host, uint32_t kind, gantry_queue queue)
-{
-	if (host->nspare == GANTRY_ARRAY_SIZE(host->spare)) {
-		(void)gantry_queue_close(host->session, queue);
-		return;
-	}
-	host->spare[host->nspare].queue = queue;
-	host->spare[host->nspare++].kind = kind;
 }
 
 /* The kernel closes what a forked process had; all else is closed here. */

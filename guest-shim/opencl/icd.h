@@ -4,6 +4,7 @@
  *
  *   object.c   handles: made, counted, recognised when they are stale
  *   host.c     the session, and what the tenant's devices are
+ *   line.c     its queues
  *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
  *   transfer.c map.c order.c launch.c   commands
@@ -85,6 +86,10 @@ cl_int icd_object_retain(const void *handle, enum icd_type type, cl_int otherwis
 cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwise);
 void icd_object_hold(void *object);
 void icd_object_drop(void *object);
+/* A reference of the program's less. */
+void icd_object_let_go(void *object);
+/* One that nobody but the caller has, and nobody is given. NULL is allowed. */
+void icd_object_throw_away(void *object);
 bool icd_object_any(enum icd_type type);
 
 /* ---- answers ---- */
@@ -109,12 +114,18 @@ struct icd_host {
 	struct gantry_session *session;
 	uint32_t nusers;
 	pid_t pid;
-	/* Queues that no command queue has any more: to close one would wait for its tasks. */
+	struct gantry_list lines; /* struct icd_line: all of the session */
 	uint32_t nspare;
-	struct {
-		gantry_queue queue;
-		uint32_t kind;
-	} spare[32];
+	struct icd_freed *freed;
+};
+
+/* A queue of the session. One that no command queue has any more is the next one's: to close it would wait for its tasks. */
+struct icd_line {
+	struct gantry_list link;
+	gantry_queue queue;
+	uint32_t kind;
+	bool is_spare;
+	gantry_ticket last; /* of what was put last; 0: nothing */
 };
 
 /* A kernel that the host has installed. */
@@ -151,8 +162,12 @@ uint64_t icd_device_alloc_bytes(const struct _cl_device_id *device);
 const struct icd_builtin *icd_device_builtin(const struct _cl_device_id *device, const char *name);
 /* Its kernels' names with ";" between them, malloc'd. */
 char *icd_device_builtin_names(const struct _cl_device_id *device);
-int icd_queue_take(struct icd_host *host, uint32_t kind, gantry_queue *ret_queue);
-void icd_queue_put(struct icd_host *host, uint32_t kind, gantry_queue queue);
+int icd_line_take(struct icd_host *host, uint32_t kind, struct icd_line **ret_line);
+void icd_line_put(struct icd_host *host, struct icd_line *line);
+/* Of a session that is closed. */
+void icd_lines_free(struct icd_host *host);
+/* The host lets go of it when what has been put is done: a task whose kernel is gone fails. */
+void icd_kernel_free(struct icd_host *host, gantry_kernel kernel);
 
 /* ---- objects ---- */
 
@@ -170,7 +185,7 @@ struct _cl_command_queue {
 	struct _cl_context *context; /* held */
 	struct _cl_device_id *device;
 	cl_command_queue_properties properties;
-	gantry_queue queue;
+	struct icd_line *line;
 	gantry_ticket last;	   /* of what was put last; 0: nothing */
 	uint32_t nwaiting;	   /* its events in ICD_WAITING or ICD_RUNNING */
 	struct _cl_event *barrier; /* held; commands after it wait for it */
@@ -185,7 +200,9 @@ struct icd_mapping {
 	uint64_t off;	/* in the buffer */
 	uint64_t bytes;
 	cl_map_flags flags;
+	uint32_t nusers; /* its buffer's list, and commands */
 };
+void icd_mapping_put(struct gantry_session *session, struct icd_mapping *mapping);
 
 typedef void(CL_CALLBACK *icd_mem_fn)(cl_mem, void *);
 struct icd_mem_callback {
@@ -286,6 +303,8 @@ struct icd_work {
 			 unsigned nafter, gantry_ticket *ret_ticket);
 	void (*fini)(struct icd_work *work); /* NULL: nothing to do */
 	struct _cl_mem *mem, *other;	     /* held */
+	struct _cl_mem **mems;		     /* of a launch: held by what it owns */
+	uint32_t nmems;
 	uint64_t off, other_off, bytes;
 	void *ptr;
 	void *owned; /* its fini()'s */
@@ -319,7 +338,10 @@ struct _cl_event {
 	gantry_ticket ticket;
 	struct icd_work *work; /* of a command that waits */
 	uint32_t ndeps;
-	struct _cl_event **deps;    /* held */
+	struct _cl_event **deps; /* held */
+	struct _cl_event *above; /* while icd_event_refresh() is at those that it waited for */
+	struct _cl_mem **mems;	 /* held: whose end the program wants to be told of */
+	uint32_t nmems;
 	struct gantry_list waiting; /* of all that wait */
 	struct gantry_list watched; /* of what the pump looks at */
 	struct gantry_list callbacks;
@@ -368,11 +390,15 @@ struct icd_call {
 };
 void icd_pump_call(struct icd_call *call);
 extern struct gantry_list icd_watched;
+/* In the child of a fork(): there is no thread, and what the parent's had to do is not the child's. */
+void icd_pump_forget(void);
 /* The library goes: returns when it has ended, or is in a callback that does not return. Gate held, let go meanwhile. */
 void icd_pump_end(void);
 
 /* ---- ends of objects, when nobody has them any more; gate held ---- */
 void icd_context_end(struct _cl_context *context);
+/* The program has let go of it. */
+void icd_queue_left(struct _cl_command_queue *queue);
 void icd_queue_end(struct _cl_command_queue *queue);
 void icd_mem_end(struct _cl_mem *mem);
 void icd_program_end(struct _cl_program *program);

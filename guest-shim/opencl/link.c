@@ -26,7 +26,7 @@ cl_int CL_API_CALL icd_clCompileProgram(cl_program handle, cl_uint n, const cl_d
 					const cl_program *header_programs, const char **names,
 					icd_notify_fn notify, void *user)
 {
-	struct icd_header *headers = calloc(nheaders + 1, sizeof(*headers));
+	struct icd_header *headers = calloc((size_t)nheaders + 1, sizeof(*headers));
 	struct _cl_program *program;
 	cl_int result = CL_INVALID_PROGRAM;
 
@@ -168,7 +168,7 @@ cl_program CL_API_CALL icd_clLinkProgram(cl_context handle, cl_uint n, const cl_
 		program->options = strdup(options ? options : "");
 		icd_program_notify(notify, program, user);
 	} else {
-		icd_program_throw_away(program);
+		icd_object_throw_away(program);
 		program = NULL;
 	}
 	icd_gate_unlock();

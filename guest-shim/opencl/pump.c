@@ -173,6 +173,17 @@ cl_int icd_pump_need(void)
 	return start();
 }
 
+void icd_pump_forget(void)
+{
+	static const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
+
+	gantry_list_init(&icd_waiting);
+	gantry_list_init(&icd_watched);
+	gantry_list_init(&pump.calls);
+	pump.exists = false;
+	pump.kicked = fresh;
+}
+
 /* A callback that never returns must not keep a program from ending. */
 void icd_pump_end(void)
 {

@@ -319,6 +319,7 @@ int main(int argc, char **argv)
 		probe_kernels(&w);
 		probe_programs(&w);
 		probe_events(&w);
+		probe_lifetimes(&w);
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
 	} else if (strcmp(what, "hold") == 0) {

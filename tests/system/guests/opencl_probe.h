@@ -113,6 +113,7 @@ void probe_buffers(const struct world *w);
 void probe_kernels(const struct world *w);
 void probe_programs(const struct world *w);
 void probe_events(const struct world *w);
+void probe_lifetimes(const struct world *w);
 void probe_misuse(const struct world *w);
 
 #endif
