@@ -5,6 +5,8 @@
 
 #include "guest-shim/opencl/icd.h"
 
+#define FEW 8u
+
 struct gantry_list icd_waiting = GANTRY_LIST_INIT(icd_waiting);
 
 /* ---- what a command waits for ---- */
@@ -41,6 +43,10 @@ static bool take_deps(struct _cl_event *event, const struct icd_waits *waits)
 	struct _cl_command_queue *q = event->queue;
 	bool all = is_marker(event) && waits->n == 0;
 
+	if (waits->n == 0 && !q->barrier && !all)
+		return true;
+	if (waits->n == 0 && !q->barrier && !all)
+		return true;
 	event->deps = malloc(((size_t)waits->n + 1 + (all ? q->nwaiting : 0)) *
 			     sizeof(struct _cl_event *));
 	if (!event->deps)
@@ -80,6 +86,7 @@ static bool has_earlier(const struct _cl_event *event)
 
 struct ready {
 	gantry_ticket *tickets; /* to wait for */
+	gantry_ticket few[FEW];
 	unsigned n;
 	bool failed; /* one of those that it waits for has */
 };
@@ -93,7 +100,9 @@ static bool is_before(const struct _cl_event *event, const struct _cl_event *dep
 /* false: not yet. */
 static bool look_at_deps(struct _cl_event *event, struct ready *ready)
 {
-	*ready = (struct ready){ 0 };
+	ready->tickets = NULL;
+	ready->n = 0;
+	ready->failed = false;
 	if (in_order(event->queue) && has_earlier(event))
 		return false;
 	for (uint32_t i = 0; i < event->ndeps; i++) {
@@ -105,7 +114,8 @@ static bool look_at_deps(struct _cl_event *event, struct ready *ready)
 	}
 	if (ready->failed)
 		return true;
-	ready->tickets = malloc((event->ndeps + 1) * sizeof(gantry_ticket));
+	ready->tickets = event->ndeps < FEW ? ready->few
+					    : malloc((event->ndeps + 1) * sizeof(gantry_ticket));
 	for (uint32_t i = 0; ready->tickets && i < event->ndeps; i++)
 		if (event->deps[i]->state == ICD_ON_DEVICE && !is_before(event, event->deps[i]))
 			ready->tickets[ready->n++] = event->deps[i]->ticket;
@@ -231,7 +241,8 @@ bool icd_event_start(struct _cl_event *event)
 	} else {
 		put_on_device(event, &ready);
 	}
-	free(ready.tickets);
+	if (ready.tickets != ready.few)
+		free(ready.tickets);
 	icd_object_drop(event);
 	return true;
 }

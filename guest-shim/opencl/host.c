@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The session of the process, and the tenant's devices: one for each kind, however many the host has of it. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,16 @@ static cl_device_type type_of(const struct _cl_device_id *device)
 	return told ? told : CL_DEVICE_TYPE_CPU;
 }
 
+static void find_items(struct _cl_device_id *device)
+{
+	const char *text = line_of(device->about, "work_items");
+	uint64_t *items = device->items;
+
+	if (!text ||
+	    sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &items[0], &items[1], &items[2]) != 3)
+		items[0] = items[1] = items[2] = UINT64_MAX;
+}
+
 /* Its own kind's name too, if the tenant has any of it. */
 static void add_device(struct gantry_session *session, uint32_t kind)
 {
@@ -176,6 +187,8 @@ static void add_device(struct gantry_session *session, uint32_t kind)
 		return;
 	}
 	device->type = type_of(device);
+	device->local_bytes = icd_device_number(device, "local_bytes");
+	find_items(device);
 	compiles = line_of(device->about, "code");
 	device->compiles = kind == GANTRY_KIND_OPENCL && compiles &&
 			   strncmp(compiles, "yes", 3) == 0;

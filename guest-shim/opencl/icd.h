@@ -141,6 +141,9 @@ struct _cl_device_id {
 	bool compiles; /* takes programs in OpenCL C */
 	char *about;   /* what the host says of it */
 	struct gantry_props props;
+	/* Of what it says, what each launch asks for. */
+	uint64_t local_bytes;
+	uint64_t items[3]; /* of one work-group; UINT64_MAX: it does not say */
 	uint32_t nbuiltins;
 	struct icd_builtin *builtins;
 };
@@ -287,6 +290,7 @@ struct _cl_kernel {
 	struct icd_value *values;
 	char *signature; /* what @kernel was asked for with */
 	gantry_kernel kernel;
+	bool is_found; /* @kernel is right for the values that it has */
 };
 
 /* ---- commands ---- */

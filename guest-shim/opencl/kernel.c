@@ -158,11 +158,15 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 	const struct icd_arg *arg;
 	struct icd_value *v;
 	cl_int result;
+	bool had_mem;
+	uint32_t had_bytes;
 
 	if (i >= kernel->info->nargs)
 		return CL_INVALID_ARG_INDEX;
 	arg = &kernel->info->args[i];
 	v = &kernel->values[i];
+	had_mem = v->mem != NULL;
+	had_bytes = v->bytes;
 	switch (arg->where) {
 	case CL_KERNEL_ARG_ADDRESS_LOCAL:
 		if (value)
@@ -183,6 +187,9 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 		break;
 	}
 	v->set = v->set || result == CL_SUCCESS;
+	/* What the host has to know of it: launch.c */
+	if (had_mem != (v->mem != NULL) || had_bytes != v->bytes)
+		kernel->is_found = false;
 	return result;
 }
 

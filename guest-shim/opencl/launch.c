@@ -59,17 +59,12 @@ static void choose_local(const struct icd_kernel_info *info, struct shape *s)
 static cl_int check_local(const struct icd_kernel_info *info, const struct _cl_device_id *device,
 			  const struct shape *s)
 {
-	const char *line = strstr(device->about, "\nwork_items ");
-	uint64_t items[3] = { UINT64_MAX, UINT64_MAX, UINT64_MAX }, all = 1;
-	size_t told[3];
+	uint64_t all = 1;
 
-	if (line && sscanf(line, "\nwork_items %zu %zu %zu", &told[0], &told[1], &told[2]) == 3)
-		for (int i = 0; i < 3; i++)
-			items[i] = told[i];
 	for (cl_uint i = 0; i < s->ndims; i++) {
 		if (s->local[i] == 0)
 			return CL_INVALID_WORK_GROUP_SIZE;
-		if (s->local[i] > items[i])
+		if (s->local[i] > device->items[i])
 			return CL_INVALID_WORK_ITEM_SIZE;
 		if (s->global[i] % s->local[i] != 0 ||
 		    __builtin_mul_overflow(all, s->local[i], &all) ||
@@ -129,7 +124,7 @@ static cl_int check_values(const struct _cl_kernel *kernel, const struct _cl_dev
 {
 	const struct icd_kernel_info *info = kernel->info;
 	uint64_t local = info->local_bytes;
-	uint64_t most = icd_device_number(device, "local_bytes");
+	uint64_t most = device->local_bytes;
 	uint32_t nbuffers = 0;
 
 	for (uint32_t i = 0; i < info->nargs; i++) {
@@ -184,9 +179,12 @@ static int find_kernel(struct _cl_kernel *kernel)
 			return 0;
 		return gantry_kernel_find(session, kernel->info->name, NULL, &kernel->kernel);
 	}
+	if (kernel->is_found)
+		return 0;
 	if (!write_signature(kernel, signature, sizeof(signature)))
 		return GANTRY_E_LIMIT;
-	if (kernel->kernel && strcmp(kernel->signature, signature) == 0)
+	kernel->is_found = kernel->kernel && strcmp(kernel->signature, signature) == 0;
+	if (kernel->is_found)
 		return 0;
 	r = gantry_kernel_from(session, kernel->program->image, kernel->info->name, signature,
 			       &found);
@@ -202,6 +200,7 @@ static int find_kernel(struct _cl_kernel *kernel)
 	kernel->kernel = found;
 	free(kernel->signature);
 	kernel->signature = told;
+	kernel->is_found = true;
 	return 0;
 }
 
