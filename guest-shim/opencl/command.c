@@ -5,7 +5,8 @@
 
 #include "guest-shim/opencl/icd.h"
 
-#define FEW 8u
+#define FEW	    8u
+#define QUICK_BYTES (256u << 10)
 
 struct gantry_list icd_waiting = GANTRY_LIST_INIT(icd_waiting);
 
@@ -202,13 +203,41 @@ static void keep_mems(struct _cl_event *event)
 		keep_mem(event, work->mems[i]);
 }
 
+/* Where times are wanted: a stamp when it may begin and one behind it. Without room for them times are this process's. */
+static int put_with_times(struct _cl_event *event, const struct ready *ready,
+			  gantry_ticket *ret_ticket)
+{
+	struct icd_host *host = event->context->host;
+	struct icd_line *line = event->queue->line;
+	struct icd_cell *cell = icd_cell_take(host);
+	int r = 0;
+
+	if (!cell)
+		return event->work->on_device(event, event->work, ready->tickets, ready->n,
+					      ret_ticket);
+	if (ready->n)
+		r = gantry_submit_wait(host->session, line->queue, ready->tickets, ready->n, NULL);
+	if (r == 0)
+		r = icd_stamp(host, line, cell, 0, &event->end_ticket);
+	if (r == 0)
+		r = event->work->on_device(event, event->work, NULL, 0, ret_ticket);
+	if (r == 0)
+		r = icd_stamp(host, line, cell, 1, &event->end_ticket);
+	event->cell = cell;
+	return r;
+}
+
 static void put_on_device(struct _cl_event *event, const struct ready *ready)
 {
 	struct _cl_command_queue *q = event->queue;
+	bool is_timed = q->properties & CL_QUEUE_PROFILING_ENABLE;
 	gantry_ticket ticket = 0;
-	int r = event->work->on_device(event, event->work, ready->tickets, ready->n, &ticket);
+	int r;
 
 	event->times[1] = icd_now_ns();
+	r = is_timed
+		    ? put_with_times(event, ready, &ticket)
+		    : event->work->on_device(event, event->work, ready->tickets, ready->n, &ticket);
 	no_more_waiting(event);
 	if (r < 0) {
 		icd_event_end(event, icd_status(r));
@@ -216,21 +245,47 @@ static void put_on_device(struct _cl_event *event, const struct ready *ready)
 	}
 	event->ticket = ticket;
 	event->state = ICD_ON_DEVICE;
-	q->last = q->line->last = ticket;
+	q->last = q->line->last = event->end_ticket ? event->end_ticket : ticket;
 	keep_mems(event);
-	if (((q->properties & CL_QUEUE_PROFILING_ENABLE) || event->nmems > 0 ||
+	if (((is_timed && !event->cell) || event->nmems > 0 ||
 	     !gantry_list_is_empty(&event->callbacks)) &&
 	    icd_event_watch(event) != CL_SUCCESS)
 		(void)icd_event_wait(event); /* no thread to look at it: then here */
 	icd_gate_changed();
 }
 
-bool icd_event_start(struct _cl_event *event)
+/* What a command for this processor would have to wait for; 0: nothing. */
+static gantry_ticket blocker_of(const struct _cl_event *event, const struct ready *ready)
+{
+	struct gantry_session *session = event->context->host->session;
+	gantry_ticket last = follows_queue(event) ? event->queue->last : 0;
+
+	for (unsigned i = 0; i < ready->n; i++)
+		if (gantry_test(session, ready->tickets[i]) == 0)
+			return ready->tickets[i];
+	return last && gantry_test(session, last) == 0 ? last : 0;
+}
+
+static void ready_fini(struct ready *ready)
+{
+	if (ready->tickets != ready->few)
+		free(ready->tickets);
+}
+
+bool icd_event_start(struct _cl_event *event, bool may_wait)
 {
 	struct ready ready;
 
+	event->blocker = 0;
 	if (event->state != ICD_WAITING || !look_at_deps(event, &ready))
 		return false;
+	if (ready.tickets && event->work->on_host && !may_wait) {
+		event->blocker = blocker_of(event, &ready);
+		if (event->blocker) {
+			ready_fini(&ready);
+			return false;
+		}
+	}
 	icd_object_hold(event);
 	if (ready.failed || !ready.tickets) {
 		no_more_waiting(event);
@@ -241,8 +296,7 @@ bool icd_event_start(struct _cl_event *event)
 	} else {
 		put_on_device(event, &ready);
 	}
-	if (ready.tickets != ready.few)
-		free(ready.tickets);
+	ready_fini(&ready);
 	icd_object_drop(event);
 	return true;
 }
@@ -301,7 +355,7 @@ bool icd_event_resume(struct _cl_event *event)
 {
 	struct icd_work *work = event->work;
 
-	if (!icd_event_start(event))
+	if (!icd_event_start(event, false))
 		return false;
 	event->work = NULL;
 	work_fini(work);
@@ -331,6 +385,20 @@ static void set_barrier(struct _cl_command_queue *q, struct _cl_event *event)
 	icd_object_hold(event);
 }
 
+/* What a call that does not block may copy itself: less than to tell another thread. */
+static bool is_quick(const struct icd_work *work)
+{
+	return work->is_prompt || work->bytes <= QUICK_BYTES;
+}
+
+/* Long copies, and those that have to wait, are the pump's, unless the program waits for them. */
+static bool start_here(struct _cl_event *event, bool is_blocking)
+{
+	if (event->work->on_host && !is_blocking && !is_quick(event->work))
+		return false;
+	return icd_event_start(event, is_blocking);
+}
+
 cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
 		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event)
 {
@@ -344,7 +412,7 @@ cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct 
 	gantry_list_push_back(&icd_waiting, &event->waiting);
 	q->nwaiting++;
 	icd_object_hold(event);
-	if (!icd_event_start(event) && !keep(event)) {
+	if (!start_here(event, is_blocking) && !keep(event)) {
 		no_more_waiting(event);
 		icd_event_end(event, CL_OUT_OF_RESOURCES);
 	}

@@ -7,6 +7,7 @@
  *   line.c     its queues
  *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
+ *   stamp.c    the host's times of them
  *   transfer.c map.c order.c launch.c   commands
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
@@ -117,6 +118,8 @@ struct icd_host {
 	struct gantry_list lines; /* struct icd_line: all of the session */
 	uint32_t nspare;
 	struct icd_freed *freed;
+	/* stamp.c */
+	struct icd_cell *free_cells, *put_cells, *cell_blocks;
 };
 
 /* A queue of the session. One that no command queue has any more is the next one's: to close it would wait for its tasks. */
@@ -126,6 +129,8 @@ struct icd_line {
 	uint32_t kind;
 	bool is_spare;
 	gantry_ticket last; /* of what was put last; 0: nothing */
+	int64_t apart_ns;   /* this process's clock over the host's: at most so much */
+	bool knows_apart;
 };
 
 /* A kernel that the host has installed. */
@@ -167,6 +172,16 @@ const struct icd_builtin *icd_device_builtin(const struct _cl_device_id *device,
 char *icd_device_builtin_names(const struct _cl_device_id *device);
 int icd_line_take(struct icd_host *host, uint32_t kind, struct icd_line **ret_line);
 void icd_line_put(struct icd_host *host, struct icd_line *line);
+/* Two words for times; NULL: there is no room. @ticket: of the last task that writes there. */
+struct icd_cell *icd_cell_take(struct icd_host *host);
+void icd_cell_put(struct icd_host *host, struct icd_cell *cell, gantry_ticket ticket);
+/* When all before it is done the host's clock goes to word @which. Status of libgantry. */
+int icd_stamp(struct icd_host *host, const struct icd_line *line, const struct icd_cell *cell,
+	      unsigned which, gantry_ticket *ret_ticket);
+/* What it wrote, by its own clock; 0, 0: nothing. @heard_ns: a time of this process's at which it was known to be over. */
+void icd_stamps_read(struct icd_host *host, struct icd_line *line, const struct icd_cell *cell,
+		     uint64_t heard_ns, uint64_t ret_ns[2]);
+void icd_cells_free(struct icd_host *host);
 /* Of a session that is closed. */
 void icd_lines_free(struct icd_host *host);
 /* The host lets go of it when what has been put is done: a task whose kernel is gone fails. */
@@ -192,7 +207,6 @@ struct _cl_command_queue {
 	gantry_ticket last;	   /* of what was put last; 0: nothing */
 	uint32_t nwaiting;	   /* its events in ICD_WAITING or ICD_RUNNING */
 	struct _cl_event *barrier; /* held; commands after it wait for it */
-	uint64_t last_end_ns;	   /* of what ended last, where times are taken */
 };
 
 struct icd_mapping {
@@ -306,6 +320,7 @@ struct icd_work {
 	int (*on_device)(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
 			 unsigned nafter, gantry_ticket *ret_ticket);
 	void (*fini)(struct icd_work *work); /* NULL: nothing to do */
+	bool is_prompt;			     /* on_host() takes no time that its bytes tell */
 	struct _cl_mem *mem, *other;	     /* held */
 	struct _cl_mem **mems;		     /* of a launch: held by what it owns */
 	uint32_t nmems;
@@ -340,6 +355,10 @@ struct _cl_event {
 	uint32_t state; /* enum icd_state */
 	cl_int status;	/* CL_COMPLETE or negative, once it has ended */
 	gantry_ticket ticket;
+	gantry_ticket end_ticket; /* of the stamp behind it; 0: there is none */
+	struct icd_cell *cell;	  /* where its times go; NULL: none */
+	gantry_ticket
+		blocker; /* of a command for this processor: what the device has to be done with; 0: nothing */
 	struct icd_work *work; /* of a command that waits */
 	uint32_t ndeps;
 	struct _cl_event **deps; /* held */
@@ -349,8 +368,9 @@ struct _cl_event {
 	struct gantry_list waiting; /* of all that wait */
 	struct gantry_list watched; /* of what the pump looks at */
 	struct gantry_list callbacks;
-	bool orders;	   /* a barrier */
-	uint64_t times[4]; /* queued, submitted, started, ended */
+	bool orders;	       /* a barrier */
+	uint64_t times[4];     /* queued, submitted, started, ended */
+	uint64_t device_ns[2]; /* started, ended, by the host's clock; 0: times[] has them */
 };
 
 /* Gate held. */
@@ -372,8 +392,8 @@ struct icd_waits {
  */
 cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
 		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event);
-/* Starts it if it can be started. true: something was done. */
-bool icd_event_start(struct _cl_event *event);
+/* Starts it if it can be started; @may_wait: for the device, on this thread. true: something was done. */
+bool icd_event_start(struct _cl_event *event, bool may_wait);
 /* The same for one that was kept; then what it does is let go of. */
 bool icd_event_resume(struct _cl_event *event);
 /* All of them valid, of @context (NULL: of one); or the result that says what is wrong. */

@@ -122,6 +122,7 @@ void icd_lines_free(struct icd_host *host)
 {
 	struct icd_freed *next;
 
+	icd_cells_free(host);
 	gantry_list_for_each_safe(&host->lines, struct icd_line, link, line)
 		line_free(line);
 	for (struct icd_freed *f = host->freed; f; f = next) {

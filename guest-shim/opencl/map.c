@@ -97,13 +97,15 @@ static bool give_address(struct icd_mapping *mapping)
 static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_mapping *mapping,
 		  bool is_blocking, const struct icd_waits *waits, cl_event *ret_event)
 {
-	struct icd_work work = { .on_host = run_map, .fini = fini, .owned = mapping };
+	struct icd_work work = {
+		.on_host = run_map, .fini = fini, .is_prompt = true, .owned = mapping
+	};
 	cl_event event = NULL;
 	cl_int result;
 
 	mapping->nusers++;
 	icd_transfer_use(&work, mem, NULL);
-	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, false, waits, &event);
+	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, is_blocking, waits, &event);
 	if (result != CL_SUCCESS)
 		return result;
 	/* What has failed for what it waits for is mapped nowhere, and its event says so. */
