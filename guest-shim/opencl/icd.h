@@ -89,6 +89,12 @@ void icd_object_hold(void *object);
 void icd_object_drop(void *object);
 /* A reference of the program's less. */
 void icd_object_let_go(void *object);
+/*
+ * Around what lets the gate go while an object is made: a program's stale handle may be the same, and another thread let go of
+ * it. give() returns it, or NULL and ends it where @result is no success. NULL is allowed.
+ */
+void icd_object_hold_new(void *object);
+void *icd_object_give(void *object, cl_int result);
 /* One that nobody but the caller has, and nobody is given. NULL is allowed. */
 void icd_object_throw_away(void *object);
 bool icd_object_any(enum icd_type type);

@@ -78,10 +78,14 @@ static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, 
 	return mapping;
 }
 
+/* The buffer's no longer; another thread may have unmapped it already, knowing where it is. */
 static void mapping_remove(struct _cl_mem *mem, struct icd_mapping *mapping)
 {
+	if (gantry_list_is_empty(&mapping->link))
+		return;
 	gantry_list_remove(&mapping->link);
 	mem->nmappings--;
+	icd_mapping_put(context_session(mem), mapping);
 }
 
 /* A program wants the address now; one whose command waits has memory of the driver's, filled when its time comes. */
@@ -100,7 +104,7 @@ static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_m
 	struct icd_work work = {
 		.on_host = run_map, .fini = fini, .is_prompt = true, .owned = mapping
 	};
-	cl_event event = NULL;
+	cl_event event = NULL, mine;
 	cl_int result;
 
 	mapping->nusers++;
@@ -108,17 +112,21 @@ static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_m
 	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, is_blocking, waits, &event);
 	if (result != CL_SUCCESS)
 		return result;
+	mine = icd_object_get(event, ICD_EVENT); /* or another thread has let go of it */
+	icd_object_hold_new(mine);
 	/* What has failed for what it waits for is mapped nowhere, and its event says so. */
 	if (!give_address(mapping))
 		result = CL_MAP_FAILURE;
-	if (result == CL_SUCCESS && is_blocking) {
-		result = icd_event_wait(event);
+	if (result == CL_SUCCESS && is_blocking && mine) {
+		result = icd_event_wait(mine);
 		result = result < 0 ? result : CL_SUCCESS;
 	}
-	if (result == CL_SUCCESS && ret_event)
+	if (result == CL_SUCCESS && ret_event) {
 		*ret_event = event;
-	else
-		icd_object_throw_away(event);
+		icd_object_drop(mine);
+	} else {
+		(void)icd_object_give(mine, CL_OUT_OF_RESOURCES);
+	}
 	return result;
 }
 
@@ -156,14 +164,16 @@ void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_han
 	if (result == CL_SUCCESS) {
 		icd_object_hold(mem);
 		mapping = mapping_new(mem, flags, off, bytes);
+		if (mapping)
+			mapping->nusers++; /* this call's */
 		result = mapping ? map(q, mem, mapping, is_blocking, &waits, ret_event)
 				 : CL_OUT_OF_HOST_MEMORY;
-		if (result == CL_SUCCESS) {
+		if (result == CL_SUCCESS)
 			at = mapping->at;
-		} else if (mapping) {
+		else if (mapping)
 			mapping_remove(mem, mapping);
+		if (mapping)
 			icd_mapping_put(context_session(mem), mapping);
-		}
 		icd_object_drop(mem);
 	}
 	icd_gate_unlock();
@@ -194,6 +204,7 @@ cl_int CL_API_CALL icd_clEnqueueUnmapMemObject(cl_command_queue handle, cl_mem m
 		result = work.owned ? CL_SUCCESS : CL_INVALID_VALUE;
 	}
 	if (result == CL_SUCCESS) {
+		((struct icd_mapping *)work.owned)->nusers++;
 		mapping_remove(mem, work.owned);
 		icd_transfer_use(&work, mem, NULL);
 		result = icd_enqueue(q, CL_COMMAND_UNMAP_MEM_OBJECT, &work, false, &waits,

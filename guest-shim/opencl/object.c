@@ -235,6 +235,24 @@ void icd_object_let_go(void *object)
 	icd_object_drop(object);
 }
 
+void icd_object_hold_new(void *object)
+{
+	if (object)
+		icd_object_hold(object);
+}
+
+void *icd_object_give(void *object, cl_int result)
+{
+	struct icd_object *o = object;
+
+	if (!o)
+		return NULL;
+	if (result != CL_SUCCESS)
+		o->refs = 0;
+	icd_object_drop(o);
+	return result == CL_SUCCESS ? object : NULL;
+}
+
 void icd_object_throw_away(void *object)
 {
 	struct icd_object *o = object;

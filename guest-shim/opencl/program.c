@@ -293,8 +293,10 @@ cl_int CL_API_CALL icd_clBuildProgram(cl_program handle, cl_uint n, const cl_dev
 	if (program)
 		result = icd_program_check_build(program, n, devices, notify != NULL, user);
 	if (result == CL_SUCCESS) {
+		icd_object_hold(program); /* another thread may let go of it meanwhile */
 		result = build(program, options);
 		icd_program_notify(notify, program, user);
+		icd_object_drop(program);
 		if (notify && result == CL_BUILD_PROGRAM_FAILURE)
 			result = CL_SUCCESS; /* the program's status says it */
 	}
