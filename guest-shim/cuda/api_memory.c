@@ -171,6 +171,14 @@ CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise adv
 
 /* ---- what is known of a pointer ---- */
 
+static int ordinal_of(const struct cu_alloc *alloc)
+{
+	for (uint32_t i = 0; i < cu.ndevices; i++)
+		if (cu.devices[i].index == alloc->device)
+			return (int)i;
+	return -2; /* as of what is no memory of CUDA's */
+}
+
 static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 			     CUpointer_attribute attribute, void *data)
 {
@@ -197,7 +205,7 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 		*(unsigned int *)data = alloc->kind == CU_MEMORY_MANAGED;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = (int)cu_device_ordinal(alloc->ctx->dev);
+		*(int *)data = ordinal_of(alloc);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		*(CUdeviceptr *)data = alloc->address;

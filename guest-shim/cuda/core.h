@@ -126,7 +126,7 @@ struct cu_alloc {
 	gantry_buffer buffer;
 	uint64_t off; /* in the buffer */
 	enum cu_memory kind;
-	struct CUctx_st *ctx;
+	struct CUctx_st *ctx; /* NULL: it has ended, of variables */
 	uint32_t device;
 	void *host;		/* of pinned memory: here */
 	struct cu_chunk *chunk; /* of small ones */
@@ -166,6 +166,8 @@ extern _Thread_local bool cu_in_callback;
 bool cu_handle_add_locked(const void *object, enum cu_kind kind);
 void cu_handle_remove_locked(const void *object);
 bool cu_handle_is_locked(const void *object, enum cu_kind kind);
+/* Those that are alive, one after the other; *@at is 0 for the first. NULL: no more. None is added meanwhile. */
+const void *cu_handle_next_locked(enum cu_kind kind, uint32_t *at);
 
 /* ---- ctx.c ---- */
 CUresult cu_ctx_current_locked(struct CUctx_st **ret_ctx);
@@ -203,6 +205,11 @@ void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket);
 /* In the session's heap. */
 uint64_t cu_cell_off(const struct cu_cell *cell);
 uint64_t *cu_cell_word(const struct cu_cell *cell);
+/* Before it is recorded: a record of it that is under way, perhaps on another stream, writes elsewhere. */
+CUresult cu_event_renew_locked(struct CUevent_st *event);
+void cu_event_end_locked(struct CUevent_st *event);
+/* All of a context. */
+void cu_event_end_all_locked(const struct CUctx_st *ctx);
 
 /* ---- hostfn.c ---- */
 CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *data,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of the session's memory that the host writes device clocks to, or waits for. */
+/* Events as objects; words of the session's memory that the host writes device clocks to, or waits for. */
 #include <stdlib.h>
 
 #include "guest-shim/cuda/core.h"
@@ -87,4 +87,35 @@ uint64_t cu_cell_off(const struct cu_cell *cell)
 uint64_t *cu_cell_word(const struct cu_cell *cell)
 {
 	return (uint64_t *)((uint8_t *)gantry_range_ptr(cu.session, cell->range) + cell->off);
+}
+
+CUresult cu_event_renew_locked(struct CUevent_st *event)
+{
+	struct cu_cell *cell;
+
+	if (!event->cell || !event->ticket || gantry_test(cu.session, event->ticket) != 0)
+		return CUDA_SUCCESS;
+	cell = cu_cell_take_locked();
+	if (!cell)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	cu_cell_put_locked(event->cell, event->ticket);
+	event->cell = cell;
+	return CUDA_SUCCESS;
+}
+
+void cu_event_end_locked(struct CUevent_st *event)
+{
+	cu_handle_remove_locked(event);
+	cu_cell_put_locked(event->cell, event->ticket);
+	free(event);
+}
+
+void cu_event_end_all_locked(const struct CUctx_st *ctx)
+{
+	struct CUevent_st *event;
+	uint32_t at = 0;
+
+	while ((event = (struct CUevent_st *)(uintptr_t)cu_handle_next_locked(CU_KIND_EVENT, &at)))
+		if (event->ctx == ctx)
+			cu_event_end_locked(event);
 }

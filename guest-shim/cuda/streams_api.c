@@ -265,6 +265,8 @@ static CUresult fill(CUstream handle, CUdeviceptr dst, uint64_t pattern, unsigne
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (count == 0)
+		height = 0; /* however many rows of nothing */
 	if (height > 1 && pitch / width < count)
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (size_t y = 0; y < height && result == CUDA_SUCCESS; y++)
@@ -566,6 +568,8 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
 	if (event->ctx != stream->ctx)
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
 	result = cu_stream_begin_locked(stream);
+	if (result == CUDA_SUCCESS)
+		result = cu_event_renew_locked(event);
 	if (result != CUDA_SUCCESS)
 		return cu_leave(result);
 	do

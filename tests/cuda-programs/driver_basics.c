@@ -10,45 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/cuda-programs/parts.h"
+
 #define N 100000
-
-static const char *part = "start";
-
-static void must(CUresult is, CUresult wanted, int line)
-{
-	const char *name = "?";
-
-	if (is == wanted)
-		return;
-	(void)cuGetErrorName(is, &name);
-	printf("FAILED %s, line %d: %d %s, not %d\n", part, line, (int)is, name, (int)wanted);
-	exit(1);
-}
-#define OK(call)	   must(call, CUDA_SUCCESS, __LINE__)
-#define IS(call, expected) must(call, CUDA_ERROR_##expected, __LINE__)
-
-static void check(int holds, const char *what, int line)
-{
-	if (holds)
-		return;
-	printf("FAILED %s, line %d: %s\n", part, line, what);
-	exit(1);
-}
-#define CHECK(what) check(what, #what, __LINE__)
 
 static CUcontext ctx;
 static CUmodule module;
 static CUfunction saxpy;
-
-static void begin(const char *name)
-{
-	part = name;
-}
-
-static void end(void)
-{
-	printf("ok %s\n", part);
-}
 
 static void devices(void)
 {
