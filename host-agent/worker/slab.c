@@ -157,8 +157,9 @@ int worker_slab_recover(struct wsession *s)
 		struct gantry_ledger_buffer *b = &obj->buffer;
 		int r;
 
+		/* A variable has no range; it died with the worker, and its handle finds nothing. */
 		if (!worker_is_buffer(obj) || b->place == GANTRY_PLACE_HEAP ||
-		    b->place == GANTRY_PLACE_OWN)
+		    b->place == GANTRY_PLACE_OWN || b->place == GANTRY_PLACE_IMAGE)
 			continue;
 		settle(s, b);
 		if (b->place == GANTRY_PLACE_NONE)

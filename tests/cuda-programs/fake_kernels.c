@@ -84,3 +84,15 @@ FAKECUDA_KERNEL(
 			out[x * rows + y] = in[y * columns + x];
 	return 0;
 }
+
+/* Variables of the image, of 8 bytes each. */
+extern uint64_t fakecuda_global_factor, fakecuda_global_counter;
+uint64_t fakecuda_global_factor, fakecuda_global_counter;
+
+FAKECUDA_KERNEL(
+	stray, { uint64_t x; }, FAKECUDA_P(stray, x))
+{
+	(void)params;
+	(void)geometry;
+	return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+}

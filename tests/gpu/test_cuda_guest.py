@@ -59,6 +59,13 @@ def test_driver_api_misused(t):
         passed(t, *run(agent, "cuda-driver-edges", image()), PARTS["edges"])
 
 
+def test_kernel_that_strays_beside_variables_is_told_as_such(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-fault", image()), ["fault"])
+        t.equal("cannot be" in agent.log() or "outside the slab" in agent.log(), False, agent.log())
+
+
 def test_program_of_nvcc_with_the_shared_runtime(t):
     library_folder()
     name = "cuda-runtime-basics" if gpu.REAL else "cuda-runtime-basics-fake"

@@ -26,11 +26,6 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **args, 
 		return rt_leave((CUresult)cudaErrorInvalidValue);
 	result = cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 				(unsigned int)shared, stream, args, NULL);
-	/* The Runtime API has a code of its own for a grid or block that cannot be. */
-	if (result == CUDA_ERROR_INVALID_VALUE &&
-	    (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z ||
-	     (uint64_t)block.x * block.y * block.z > 1024))
-		result = (CUresult)cudaErrorInvalidConfiguration;
 	return rt_leave(result);
 }
 
