@@ -540,6 +540,8 @@ static CUresult query_locked(const struct CUevent_st *event)
 {
 	int r = event->ticket ? gantry_test(cu.session, event->ticket) : 1;
 
+	if (event->captured)
+		return CUDA_ERROR_CAPTURED_EVENT;
 	return r == 0 ? CUDA_ERROR_NOT_READY : cu_result(r);
 }
 
@@ -554,7 +556,10 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
 {
 	CUresult result = enter_event(event);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_ticket_wait_locked(event->ticket)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_leave(event->captured ? CUDA_ERROR_CAPTURED_EVENT
+					: cu_ticket_wait_locked(event->ticket));
 }
 
 static CUresult elapsed(float *ms, CUevent start, CUevent end)

@@ -89,7 +89,8 @@ uint64_t *cu_cell_word(const struct cu_cell *cell)
 	return (uint64_t *)((uint8_t *)gantry_range_ptr(cu.session, cell->range) + cell->off);
 }
 
-CUresult cu_event_renew_locked(struct CUevent_st *event)
+/* A record of it that is under way, perhaps on another stream, writes elsewhere. */
+static CUresult renew(struct CUevent_st *event)
 {
 	struct cu_cell *cell;
 
@@ -103,10 +104,53 @@ CUresult cu_event_renew_locked(struct CUevent_st *event)
 	return CUDA_SUCCESS;
 }
 
+CUresult cu_event_record_locked(struct CUevent_st *event, struct CUstream_st *stream)
+{
+	CUresult result = cu_stream_begin_locked(stream);
+	gantry_ticket ticket = 0;
+	int r;
+
+	if (result == CUDA_SUCCESS)
+		result = renew(event);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		r = event->cell ? gantry_submit_stamp(cu.session, stream->queue,
+						      cu_cell_off(event->cell), &ticket)
+				: gantry_submit_marker(cu.session, stream->queue, &ticket);
+	while (r == GANTRY_E_AGAIN);
+	result = cu_stream_put_locked(stream, r, ticket);
+	if (result == CUDA_SUCCESS) {
+		event->ticket = ticket;
+		event->is_recorded = true;
+		event->captured = 0;
+	}
+	return result;
+}
+
+CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *stream)
+{
+	gantry_ticket ticket = 0;
+	int r;
+
+	if (!event->ticket)
+		return CUDA_SUCCESS;
+	do
+		r = gantry_submit_wait(cu.session, stream->queue, &event->ticket, 1, NULL);
+	while (r == GANTRY_E_AGAIN);
+	/* An event behind the wait has to be behind what it waits for: a task that is known stands for it. */
+	if (r == 0)
+		do
+			r = gantry_submit_marker(cu.session, stream->queue, &ticket);
+		while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}
+
 void cu_event_end_locked(struct CUevent_st *event)
 {
 	cu_handle_remove_locked(event);
 	cu_cell_put_locked(event->cell, event->ticket);
+	free(event->tips.node);
 	free(event);
 }
 

@@ -2,7 +2,7 @@
 /* Launches: what CUDA refuses at the call is refused here, and the parameters are packed as the image lays them out. */
 #include <string.h>
 
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 static bool in_range(const uint32_t size[3], const int32_t *max)
 {
@@ -77,29 +77,55 @@ static CUresult pack(const struct cu_launch *launch, uint8_t *args)
 	return CUDA_SUCCESS;
 }
 
-CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
+CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
+			     uint8_t *args, struct cu_call *ret_call)
 {
-	uint8_t args[GANTRY_MAX_ARGS_BYTES];
-	struct gantry_task task = {
-		.kernel = launch->func->kernel,
+	CUresult result = check(dev, launch);
+
+	if (result == CUDA_SUCCESS)
+		result = pack(launch, args);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_call = (struct cu_call){
+		.func = launch->func,
 		.grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
 		.block = { launch->block[0], launch->block[1], launch->block[2] },
 		.shared_bytes = launch->shared_bytes,
 		.args = args,
-		.args_bytes = launch->func->params_bytes,
+	};
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *call)
+{
+	const struct gantry_task task = {
+		.kernel = call->func->kernel,
+		.grid = { call->grid[0], call->grid[1], call->grid[2] },
+		.block = { call->block[0], call->block[1], call->block[2] },
+		.shared_bytes = call->shared_bytes,
+		.args = call->args,
+		.args_bytes = call->func->params_bytes,
 	};
 	gantry_ticket ticket = 0;
-	CUresult result = check(stream->ctx->dev, launch);
+	CUresult result = cu_stream_begin_locked(stream);
 	int r;
 
-	if (result == CUDA_SUCCESS)
-		result = pack(launch, args);
-	if (result == CUDA_SUCCESS)
-		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
 		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
 	while (r == GANTRY_E_AGAIN);
 	return cu_stream_put_locked(stream, r, ticket);
+}
+
+CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
+{
+	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL };
+	CUresult result = cu_call_make_locked(stream->ctx->dev, launch, args, &work.call);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return stream->capture ? cu_capture_work_locked(stream, &work, false)
+			       : cu_call_put_locked(stream, &work.call);
 }

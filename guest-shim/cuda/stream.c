@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
@@ -135,6 +135,7 @@ void cu_stream_end_locked(struct CUstream_st *stream)
 {
 	struct CUstream_st **at = &stream->ctx->streams;
 
+	cu_capture_leave_locked(stream);
 	cu_handle_remove_locked(stream);
 	if (!stream->shares_queue && queue_is_shared(stream))
 		pass_queue(stream);
@@ -210,12 +211,27 @@ static int wait_for_others(struct CUstream_st *legacy)
 	return r == 0 && n > 0 ? put_waits(legacy, tickets, n) : r;
 }
 
+/* What goes into the legacy stream would wait for streams that are captured, which run nothing. */
+static bool is_implied(const struct CUstream_st *legacy)
+{
+	bool is = false;
+
+	for (struct CUstream_st *s = legacy->ctx->streams; s; s = s->next)
+		if (s->capture && s->is_blocking) {
+			(void)cu_capture_refuse_locked(s);
+			is = true;
+		}
+	return is;
+}
+
 CUresult cu_stream_begin_locked(struct CUstream_st *stream)
 {
 	struct CUstream_st *legacy = stream->ctx->legacy;
 	int r = 0;
 
 	if (stream == legacy) {
+		if (is_implied(legacy))
+			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 		r = wait_for_others(legacy);
 	} else if (stream->is_blocking && stream->after_legacy != legacy->last) {
 		if (!is_done(legacy->last))

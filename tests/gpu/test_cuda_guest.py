@@ -12,6 +12,8 @@ PARTS = {
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
               "streams with work are destroyed", "events recorded twice"],
+    "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
+               "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
 }
@@ -57,6 +59,12 @@ def test_driver_api_misused(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-edges", image()), PARTS["edges"])
+
+
+def test_graphs_captured_and_built(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
 
 
 def test_kernel_that_strays_beside_variables_is_told_as_such(t):
