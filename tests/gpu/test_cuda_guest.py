@@ -15,6 +15,7 @@ PARTS = {
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
+    "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
     "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
 }
 
@@ -80,6 +81,12 @@ def test_program_of_nvcc_with_the_shared_runtime(t):
     parts = PARTS["runtime"] + (PARTS["runtime on a GPU"] if gpu.REAL else [])
     with gpu.world() as agent:
         passed(t, *run(agent, name), parts)
+
+
+def test_what_frameworks_want_of_the_runtime(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
 
 
 def test_gantryctl_run_brings_the_libraries(t):
