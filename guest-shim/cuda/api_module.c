@@ -270,10 +270,10 @@ static CUresult set_attribute(struct CUfunc_st *func, CUfunction_attribute attri
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = cu_func_ask(ctx, func, GANTRY_ASK_SET, (uint64_t)attribute,
+	result = cu_func_ask(ctx->dev, func, GANTRY_ASK_SET, (uint64_t)attribute,
 			     (uint64_t)(int64_t)value, NULL, 0);
 	if (result == CUDA_SUCCESS)
-		result = cu_func_ask(ctx, func, GANTRY_ASK_KERNEL, 0, 0, &now, sizeof(now));
+		result = cu_func_ask(ctx->dev, func, GANTRY_ASK_KERNEL, 0, 0, &now, sizeof(now));
 	if (result == CUDA_SUCCESS)
 		memcpy(func->attributes, now.attributes, sizeof(func->attributes));
 	return cu_leave(result);
@@ -371,8 +371,8 @@ static CUresult occupancy_locked(const struct CUctx_st *ctx, const struct CUfunc
 
 	if (nthreads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cu_func_ask(ctx, func, GANTRY_ASK_OCCUPANCY, (uint64_t)nthreads, shared, &nblocks,
-			     sizeof(nblocks));
+	result = cu_func_ask(ctx->dev, func, GANTRY_ASK_OCCUPANCY, (uint64_t)nthreads, shared,
+			     &nblocks, sizeof(nblocks));
 	if (result == CUDA_SUCCESS)
 		*ret_nblocks = (int)nblocks;
 	return result;

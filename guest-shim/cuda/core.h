@@ -130,6 +130,11 @@ struct CUfunc_st {
 	uint32_t params_bytes;
 	struct gantry_reply_param *params;
 	int32_t attributes[GANTRY_FUNCTION_ATTRIBUTES];
+	/* What a multiprocessor was last said to hold of blocks like these; @per_unit 0: nobody has asked. */
+	uint32_t asked_device;
+	uint32_t asked_threads;
+	uint32_t asked_shared;
+	uint32_t per_unit;
 };
 
 enum cu_memory {
@@ -299,8 +304,9 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 			    struct CUfunc_st **ret_func);
 CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
 				struct cu_variable **ret_variable);
-CUresult cu_func_ask(const struct CUctx_st *ctx, const struct CUfunc_st *func, enum gantry_ask what,
-		     uint64_t number0, uint64_t number1, void *ret_answer, size_t bytes);
+CUresult cu_func_ask(const struct cu_device *dev, const struct CUfunc_st *func,
+		     enum gantry_ask what, uint64_t number0, uint64_t number1, void *ret_answer,
+		     size_t bytes);
 
 /* ---- launch.c ---- */
 struct cu_launch {
@@ -308,6 +314,7 @@ struct cu_launch {
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
+	uint32_t groups; /* of GANTRY_TASK_GROUPS */
 	void **params;
 	void **extra;
 };

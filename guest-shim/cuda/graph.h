@@ -25,6 +25,7 @@ struct cu_call {
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
+	uint32_t groups; /* of GANTRY_TASK_GROUPS */
 	uint8_t *args;
 };
 

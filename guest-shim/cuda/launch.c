@@ -2,6 +2,7 @@
 /* Launches: what CUDA refuses at the call is refused here, and the parameters are packed as the image lays them out. */
 #include <string.h>
 
+#include "base/checked.h"
 #include "guest-shim/cuda/graph.h"
 
 static bool in_range(const uint32_t size[3], const int32_t *max)
@@ -77,11 +78,68 @@ static CUresult pack(const struct cu_launch *launch, uint8_t *args)
 	return CUDA_SUCCESS;
 }
 
+/* Blocks that wait for each other have to be there all at once; what a multiprocessor holds of them is asked once. */
+static CUresult check_together(const struct cu_device *dev, const struct cu_launch *launch)
+{
+	struct CUfunc_st *func = launch->func;
+	uint32_t nthreads = launch->block[0] * launch->block[1] * launch->block[2];
+	uint64_t nblocks = (uint64_t)launch->grid[0] * launch->grid[1];
+	uint32_t per_unit = 0;
+	CUresult result;
+
+	if (func->per_unit == 0 || func->asked_device != dev->index ||
+	    func->asked_threads != nthreads || func->asked_shared != launch->shared_bytes) {
+		result = cu_func_ask(dev, func, GANTRY_ASK_OCCUPANCY, nthreads,
+				     launch->shared_bytes, &per_unit, sizeof(per_unit));
+		if (result != CUDA_SUCCESS)
+			return result;
+		func->asked_device = dev->index;
+		func->asked_threads = nthreads;
+		func->asked_shared = launch->shared_bytes;
+		func->per_unit = per_unit;
+	}
+	if (gantry_mul_u64(nblocks, launch->grid[2], &nblocks) < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return nblocks > (uint64_t)func->per_unit *
+				       (uint32_t)dev->attributes
+					       [CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]
+		       ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+		       : CUDA_SUCCESS;
+}
+
+/* A cluster has at most 16 blocks, and the grid is whole clusters. */
+static CUresult check_cluster(const struct cu_launch *launch)
+{
+	uint32_t n = 1;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		uint32_t size = GANTRY_TASK_CLUSTER_OF(launch->groups, i);
+
+		if (size == 0 || launch->grid[i] % size)
+			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+		n *= size;
+	}
+	return n <= 16 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
+static CUresult check_groups(const struct cu_device *dev, const struct cu_launch *launch)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (launch->groups & ~GANTRY_TASK_TOGETHER)
+		result = check_cluster(launch);
+	if (result == CUDA_SUCCESS && (launch->groups & GANTRY_TASK_TOGETHER))
+		result = check_together(dev, launch);
+	return result;
+}
+
 CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
 			     uint8_t *args, struct cu_call *ret_call)
 {
 	CUresult result = check(dev, launch);
 
+	if (result == CUDA_SUCCESS)
+		result = check_groups(dev, launch);
 	if (result == CUDA_SUCCESS)
 		result = pack(launch, args);
 	if (result != CUDA_SUCCESS)
@@ -91,6 +149,7 @@ CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch
 		.grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
 		.block = { launch->block[0], launch->block[1], launch->block[2] },
 		.shared_bytes = launch->shared_bytes,
+		.groups = launch->groups,
 		.args = args,
 	};
 	return CUDA_SUCCESS;
@@ -105,6 +164,7 @@ CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *ca
 		.shared_bytes = call->shared_bytes,
 		.args = call->args,
 		.args_bytes = call->func->params_bytes,
+		.flags = call->groups,
 	};
 	gantry_ticket ticket = 0;
 	CUresult result = cu_stream_begin_locked(stream);

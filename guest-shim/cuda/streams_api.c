@@ -260,29 +260,62 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 
 /* ---- launches ---- */
 
-CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
-				unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-				unsigned int block_z, unsigned int shared, CUstream handle,
-				void **params, void **extra)
+static CUresult launch(const struct cu_launch *what, CUstream handle)
 {
-	const struct cu_launch launch = { .func = f,
-					  .grid = { grid_x, grid_y, grid_z },
-					  .block = { block_x, block_y, block_z },
-					  .shared_bytes = shared,
-					  .params = params,
-					  .extra = extra };
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!cu_handle_is_locked(f, CU_KIND_FUNC))
+	if (!cu_handle_is_locked(what->func, CU_KIND_FUNC))
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
-	return cu_leave(cu_launch_locked(stream, &launch));
+	return cu_leave(cu_launch_locked(stream, what));
 }
 
-/* Attributes that only say what is preferred, or that say nothing. */
-static bool is_plain(const CUlaunchAttribute *attribute)
+CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
+				unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+				unsigned int block_z, unsigned int shared, CUstream handle,
+				void **params, void **extra)
+{
+	return launch(&(struct cu_launch){ .func = f,
+					   .grid = { grid_x, grid_y, grid_z },
+					   .block = { block_x, block_y, block_z },
+					   .shared_bytes = shared,
+					   .params = params,
+					   .extra = extra },
+		      handle);
+}
+
+CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
+					   unsigned int grid_z, unsigned int block_x,
+					   unsigned int block_y, unsigned int block_z,
+					   unsigned int shared, CUstream handle, void **params)
+{
+	return launch(&(struct cu_launch){ .func = f,
+					   .grid = { grid_x, grid_y, grid_z },
+					   .block = { block_x, block_y, block_z },
+					   .shared_bytes = shared,
+					   .groups = GANTRY_TASK_TOGETHER,
+					   .params = params },
+		      handle);
+}
+
+static CUresult take_cluster(const CUlaunchAttribute *attribute, uint32_t *groups)
+{
+	uint32_t x = attribute->value.clusterDim.x, y = attribute->value.clusterDim.y,
+		 z = attribute->value.clusterDim.z;
+
+	if (x < 1 || x > 16 || y < 1 || y > 16 || z < 1 || z > 16)
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	*groups |= GANTRY_TASK_CLUSTER(x, y, z);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Attributes that only say what is preferred, or how early something may begin, change nothing here: the next kernel begins when
+ * this one has ended.
+ */
+static CUresult take_attribute(const CUlaunchAttribute *attribute, uint32_t *groups)
 {
 	switch (attribute->id) {
 	case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -291,31 +324,43 @@ static bool is_plain(const CUlaunchAttribute *attribute)
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
 	case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-		return true;
-	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-		return attribute->value.cooperative == 0;
+	case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+	case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
 	case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-		return attribute->value.programmaticStreamSerializationAllowed == 0;
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+		if (attribute->value.cooperative)
+			*groups |= GANTRY_TASK_TOGETHER;
+		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-		return attribute->value.clusterDim.x <= 1 && attribute->value.clusterDim.y <= 1 &&
-		       attribute->value.clusterDim.z <= 1;
+		return take_cluster(attribute, groups);
 	default:
-		return false;
+		return cu_unsupported("cuLaunchKernelEx with events, or nodes of the device");
 	}
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
 				  void **extra)
 {
+	CUresult result = CUDA_SUCCESS;
+	uint32_t groups = 0;
+
 	if (!config || (config->numAttrs && !config->attrs))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; i < config->numAttrs; i++)
-		if (!is_plain(&config->attrs[i]))
-			return cu_unsupported(
-				"cuLaunchKernelEx with clusters, cooperation or events");
-	return cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
-			      config->blockDimX, config->blockDimY, config->blockDimZ,
-			      config->sharedMemBytes, config->hStream, params, extra);
+	for (unsigned int i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++)
+		result = take_attribute(&config->attrs[i], &groups);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return launch(
+		&(struct cu_launch){
+			.func = f,
+			.grid = { config->gridDimX, config->gridDimY, config->gridDimZ },
+			.block = { config->blockDimX, config->blockDimY, config->blockDimZ },
+			.shared_bytes = config->sharedMemBytes,
+			.groups = groups,
+			.params = params,
+			.extra = extra },
+		config->hStream);
 }
 
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data)

@@ -145,6 +145,56 @@ static void events_recorded_twice(void)
 	end();
 }
 
+/* Blocks that are there all at once, and clusters of them. */
+static void groups(void)
+{
+	CUlaunchAttribute attributes[2] = {
+		{ .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = { 2, 1, 1 } },
+		{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+		  .value.programmaticStreamSerializationAllowed = 1 },
+	};
+	CUlaunchConfig config = { .gridDimX = 8,
+				  .gridDimY = 1,
+				  .gridDimZ = 1,
+				  .blockDimX = 64,
+				  .blockDimY = 1,
+				  .blockDimZ = 1,
+				  .attrs = attributes,
+				  .numAttrs = 2 };
+	unsigned int got[4];
+	CUfunction function;
+	int major, units;
+	CUdeviceptr p;
+	void *params[] = { &p };
+
+	begin("groups");
+	OK(cuModuleGetFunction(&function, module, "groups"));
+	OK(cuMemAlloc(&p, sizeof(got)));
+	OK(cuMemsetD32(p, 0, 4));
+	OK(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+	OK(cuDeviceGetAttribute(&units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+	OK(cuLaunchCooperativeKernel(function, 4, 1, 1, 64, 1, 1, 0, 0, params));
+	OK(cuMemcpyDtoH(got, p, sizeof(got)));
+	CHECK(got[0] == 1 && got[3] == 4);
+	IS(cuLaunchCooperativeKernel(function, (unsigned int)units * 64 + 1, 1, 1, 64, 1, 1, 0, 0,
+				     params),
+	   COOPERATIVE_LAUNCH_TOO_LARGE);
+	if (major >= 9) {
+		OK(cuMemsetD32(p, 0, 4));
+		OK(cuLaunchKernelEx(&config, function, params, NULL));
+		OK(cuMemcpyDtoH(got, p, sizeof(got)));
+		CHECK(got[0] == 2 && got[1] == 1 && got[2] == 1 && got[3] == 8);
+	}
+	config.gridDimX = 7;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), INVALID_CLUSTER_SIZE);
+	attributes[0].value.clusterDim.x = 17;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), INVALID_CLUSTER_SIZE);
+	attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), NOT_SUPPORTED);
+	OK(cuMemFree(p));
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -162,5 +212,6 @@ int main(int argc, char **argv)
 	after_the_context();
 	streams_with_work_are_destroyed();
 	events_recorded_twice();
+	groups();
 	return 0;
 }
