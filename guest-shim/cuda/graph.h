@@ -33,10 +33,9 @@ struct cu_call {
 struct cu_library_call {
 	gantry_kernel kernel;
 	uint8_t *message;
-	size_t bytes;	       /* of it */
-	size_t room;	       /* what its buffer has to have */
-	gantry_buffer request; /* 0: not made yet. It stays as it is; what is worked on is a copy */
-	gantry_buffer buffer;
+	size_t bytes;	      /* of it */
+	size_t room;	      /* what its buffer has to have */
+	gantry_buffer buffer; /* with the message; 0: not made yet */
 };
 
 struct cu_work {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "guest-shim/cuda/graph.h"
+#include "proto/calls.h"
 
 static void *copy_of(const void *bytes, size_t n)
 {
@@ -20,7 +21,7 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 	CUresult result;
 
 	if (work.is_library) {
-		work.library.request = work.library.buffer = 0;
+		work.library.buffer = 0;
 		work.library.message = copy_of(from->library.message, from->library.bytes);
 		if (!work.library.message)
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -42,8 +43,6 @@ void cu_work_free(struct cu_work *work)
 {
 	if (work->is_library) {
 		/* What was submitted keeps the memory until it is done. */
-		if (work->library.request)
-			(void)gantry_free(cu.session, work->library.request);
 		if (work->library.buffer)
 			(void)gantry_free(cu.session, work->library.buffer);
 		free(work->library.message);
@@ -56,48 +55,47 @@ void cu_work_free(struct cu_work *work)
 
 /* ---- libraries' calls ---- */
 
-static int make_buffers(struct cu_library_call *call)
+/* The answer, which nobody reads, goes behind the message: that is the same each time. */
+static int make_buffer(struct cu_library_call *call)
 {
-	int r = 0;
+	struct gantry_calls_request head;
+	gantry_buffer buffer;
+	int r;
 
-	if (!call->request)
-		r = gantry_alloc(cu.session, call->bytes, GANTRY_ALLOC_HOST, &call->request);
-	if (r == 0 && !call->buffer)
-		r = gantry_alloc(cu.session, call->room, GANTRY_ALLOC_HOST, &call->buffer);
-	return r < 0 ? r : gantry_write(cu.session, call->request, 0, call->message, call->bytes);
+	if (call->bytes < sizeof(head))
+		return GANTRY_E_ARG;
+	memcpy(&head, call->message, sizeof(head));
+	head.flags |= GANTRY_CALLS_KEEPS;
+	memcpy(call->message, &head, sizeof(head));
+	r = gantry_alloc(cu.session, call->room, GANTRY_ALLOC_HOST, &buffer);
+	if (r < 0)
+		return r;
+	r = gantry_write(cu.session, buffer, 0, call->message, call->bytes);
+	if (r < 0)
+		(void)gantry_free(cu.session, buffer); /* the first failure is the one to tell */
+	else
+		call->buffer = buffer;
+	return r;
 }
 
-/* The answer is written where the message was, so each time there is a new copy of it. */
 static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *call)
 {
 	const uint64_t args[2] = { 0, call->bytes };
-	const struct gantry_access access = { .mode = GANTRY_RW };
-	struct gantry_access mine = access;
-	struct gantry_task task = { .kernel = call->kernel,
-				    .args = args,
-				    .args_bytes = sizeof(args),
-				    .naccess = 1,
-				    .access = &mine };
-	CUresult result = cu_stream_begin_locked(stream);
+	int r = call->buffer ? 0 : make_buffer(call);
+	const struct gantry_access access = { .buffer = call->buffer, .mode = GANTRY_RW };
+	const struct gantry_task task = { .kernel = call->kernel,
+					  .args = args,
+					  .args_bytes = sizeof(args),
+					  .naccess = 1,
+					  .access = &access };
+	CUresult result = r < 0 ? cu_result(r) : cu_stream_begin_locked(stream);
 	gantry_ticket ticket = 0;
-	int r;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!call->request || !call->buffer) {
-		r = make_buffers(call);
-		if (r < 0)
-			return cu_result(r);
-	}
-	mine.buffer = call->buffer;
 	do
-		r = gantry_submit_copy(cu.session, stream->queue, call->buffer, 0, call->request, 0,
-				       call->bytes, &ticket);
+		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
 	while (r == GANTRY_E_AGAIN);
-	if (r == 0)
-		do
-			r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
-		while (r == GANTRY_E_AGAIN);
 	return cu_stream_put_locked(stream, r, ticket);
 }
 
