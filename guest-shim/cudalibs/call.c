@@ -71,8 +71,10 @@ void gantry_call_put(struct gantry_call *call, const void *value, size_t len)
 void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags)
 {
 	gantry_pack_u64(&call->pack, handle);
-	if (handle == 0)
+	if (handle == 0) {
+		call->refused |= !(flags & GANTRY_CALL_OR_NULL);
 		return;
+	}
 	if (call->nhandles < GANTRY_CALL_HANDLES)
 		call->handles[call->nhandles++] = handle;
 	else
@@ -149,18 +151,35 @@ void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes
 	}
 }
 
-void gantry_call_scalar(struct gantry_call *call, const void *at)
+static void put_scalar(struct gantry_call *call, const void *at)
 {
 	uint8_t scalar[SCALAR_BYTES] = { 0 };
 	uintptr_t left = PAGE - ((uintptr_t)at & (PAGE - 1));
 
+	memcpy(scalar, at, left < sizeof(scalar) ? left : sizeof(scalar));
+	gantry_call_in(call, scalar, sizeof(scalar));
+}
+
+void gantry_call_scalar(struct gantry_call *call, const void *at)
+{
 	if (!at || road->is_device(road->cookie, at)) {
 		gantry_call_either(call, at, 0, GANTRY_CALL_IN);
 		return;
 	}
-	memcpy(scalar, at, left < sizeof(scalar) ? left : sizeof(scalar));
 	gantry_pack_u64(&call->pack, GANTRY_CALLS_HOST);
-	gantry_call_in(call, scalar, sizeof(scalar));
+	put_scalar(call, at);
+}
+
+void gantry_call_immediate(struct gantry_call *call, const void *at)
+{
+	if (at && road->is_device(road->cookie, at)) {
+		call->refused = true;
+		at = NULL;
+	}
+	if (at)
+		put_scalar(call, at);
+	else
+		gantry_call_in(call, NULL, 0);
 }
 
 void gantry_call_string(struct gantry_call *call, const char *text)

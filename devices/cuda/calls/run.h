@@ -87,6 +87,11 @@ struct gantry_calls_run {
 	uint64_t ret;
 	uint64_t dropping; /* a handle that a success ends */
 	uint32_t state;	   /* enum gantry_calls_state */
+	/* Values that may lie on either side, in the order they were taken: a bit each, 1 for the device. */
+	uint32_t on_device;
+	uint32_t neither;
+	uint64_t taken_bytes; /* of the memory below */
+	uint64_t reply_bytes; /* of it that the reply is to have, with padding */
 	uint32_t nouts;
 	struct {
 		void *memory; /* NULL: it was not asked for */
@@ -119,6 +124,7 @@ void gantry_calls_note_bound(struct gantry_calls_run *run, uint32_t kind, uint64
 void *gantry_calls_take_device(struct gantry_calls_run *run);
 /* @bytes: what it must be. */
 void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
+/* Memory even where the guest has no place for it: what a library does without one is not known of all. */
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out);
@@ -132,7 +138,16 @@ void *gantry_calls_take_null(struct gantry_calls_run *run);
 /* Where the library puts an object or a text: 8 bytes, or NULL where the guest has no place for it. */
 void *gantry_calls_take_place(struct gantry_calls_run *run);
 
+/* Refuses the request where @at is NULL: libraries do not all look. */
+void gantry_calls_need(struct gantry_calls_run *run, const void *at);
+
 bool gantry_calls_may_run(struct gantry_calls_run *run);
+/*
+ * Whether the values that may lie on either side are where a library looks for them that is in pointer mode @mode: 0 the
+ * host, 1 to 3 the device, 4 the first on the device and the second on the host. Refuses the request if not. After
+ * gantry_calls_may_run().
+ */
+bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode);
 /* @good: it succeeded. What follows gives items in the order they were taken. */
 void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good);
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
