@@ -16,6 +16,9 @@
 
 /* The streams of handles, by the place that is in a handle's low bits. */
 static void *streams[PLACES];
+/* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
+static uint64_t proven[PLACES];
+static _Thread_local int nopen;
 static const struct gantry_call_road *road = &gantry_call_road_session;
 
 void gantry_call_road_set(const struct gantry_call_road *other)
@@ -52,7 +55,12 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	call->library = library;
 	call->stream = NULL;
 	call->has_stream = false;
-	call->waits = flags & GANTRY_CALL_WAITS;
+	call->flags = flags;
+	if (flags & GANTRY_CALL_OPENS)
+		nopen++;
+	call->waits = (flags & GANTRY_CALL_WAITS) || nopen > 0;
+	if ((flags & GANTRY_CALL_CLOSES) && nopen > 0)
+		nopen--;
 	call->refused = false;
 	call->dropped = 0;
 	call->nouts = 0;
@@ -346,11 +354,26 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	return call->waits ? answer(call, reply, len, ret_ret) : 0;
 }
 
+/* The object whose first success is waited for; 0: none. */
+static uint64_t unproven(const struct gantry_call *call)
+{
+	uint64_t object = call->nhandles > 1 ? call->handles[1] : 0;
+
+	if (!(call->flags & GANTRY_CALL_PROVES) || object == 0)
+		return 0;
+	return gantry_load_relaxed(&proven[object % PLACES]) == object ? 0 : object;
+}
+
 uint64_t gantry_call_finish(struct gantry_call *call)
 {
+	uint64_t object = unproven(call);
 	uint64_t ret;
-	int32_t failed = carry(call, &ret);
+	int32_t failed;
 
+	call->waits |= object != 0;
+	failed = carry(call, &ret);
+	if (!failed && ret == 0 && object)
+		gantry_store_relaxed(&proven[object % PLACES], object);
 	if (!failed && ret == 0 && call->waits)
 		failed = late_failure(call->library);
 	if (!failed && ret == 0 && call->dropped)

@@ -38,8 +38,14 @@ struct gantry_call_library {
 enum gantry_call_flags {
 	GANTRY_CALL_WAITS = 1 << 0,
 	/* Of a handle: */
-	GANTRY_CALL_DROPS = 1 << 1,   /* a success ends it */
-	GANTRY_CALL_BOUND = 1 << 2,   /* the call is on its stream */
+	GANTRY_CALL_DROPS = 1 << 1, /* a success ends it */
+	GANTRY_CALL_BOUND = 1 << 2, /* the call is on its stream */
+	/* Of the call: */
+	GANTRY_CALL_PROVES =
+		1 << 6, /* waits until the second of its objects has succeeded in it once */
+	GANTRY_CALL_OPENS =
+		1 << 7, /* until the thread closes what it opened all of its calls wait */
+	GANTRY_CALL_CLOSES = 1 << 8,
 	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
 	GANTRY_CALL_IN = 1 << 3,
@@ -59,6 +65,7 @@ struct gantry_call {
 	bool has_stream;
 	bool waits;
 	bool refused;
+	unsigned flags; /* of the whole call */
 	uint64_t dropped;
 	uint32_t nouts;
 	uint32_t nhandles;

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-KINDS = {"immediate", "end", "text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
+KINDS = {"plain", "immediate", "end", "text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
 SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list"}
 KIND = re.compile(r"([a-z-]+?)(-or-null)?(?:\[(.+)\])?$")
 
@@ -60,7 +60,7 @@ class Library:
 
     def __init__(self, path):
         self.path = path
-        self.words = {"needs": [], "handle": [], "include": []}
+        self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
         self.rules, self.notes, self.binds, self.modes = [], [], {}, {}
         self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
@@ -79,7 +79,7 @@ class Library:
 
     def _line(self, line):
         word, rest = (line.split(None, 1) + [""])[:2]
-        if word in ("include", "needs", "handle"):
+        if word in ("include", "needs", "handle", "waits", "proves", "opens", "closes"):
             self.words[word] += rest.split()
         elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads"):
             self.words[word] = rest
@@ -129,6 +129,10 @@ class Library:
             return self.__dict__["words"][name]
         except KeyError as error:
             raise AttributeError(name) from error
+
+    def says(self, word, function):
+        """Whether a line @word names @function."""
+        return any(re.fullmatch(pattern, function.name) for pattern in self.words[word])
 
     def note(self, function):
         """The fn line of @function, or None."""

@@ -36,6 +36,8 @@ def _note(param, kind, size, native):
             "note_memory((const void *)%s, sizeof(*%s));" % (name, name)
     if word == "immediate":
         return "note_memory((const void *)%s, 16);" % name
+    if word == "plain":
+        return "note_memory(%s ? gantry_plain_%s(&(%s){ 0 }, %s) : NULL, sizeof(%s));" % (name, param.base, param.base, name, param.base)
     if word in ("in", "either", "inout", "either-inout"):
         return "note_memory((const void *)%s, %s);" % (name, size)
     if word == "out":
@@ -129,7 +131,7 @@ def _argument(call, param, kind, counts):
         return "\t%s place_%s = 0, *%s = &place_%s;\n" % (param.base, name, name, name)
     if word == "text":
         return "\tconst char *place_%s = NULL, **%s = &place_%s;\n" % (name, name, name)
-    size = "16" if word in ("scalar", "immediate") else _size(call, param, kind, False)
+    size = "16" if word in ("scalar", "immediate") else "sizeof(%s)" % param.base if word == "plain" else _size(call, param, kind, False)
     return "\tvoid *%s = some_memory(%s, %s, %s);\n" % (
         name, size, "true" if word.startswith("either") or word == "scalar" else "false", null)
 
@@ -173,9 +175,9 @@ def _try(call):
 
 def roundtrip(library, calls):
     """The whole file; tests/unit/devices/calls/roundtrip.h has what it is made of."""
-    remote = [c for c in calls if c.remote]
+    remote = [c for c in calls if c.remote and not c.by_hand]
     lengths = {name for c in remote for _, k in c.pairs for name in _companions(k.count)}
-    mocks = [c for c in calls if c.remote or c.local == "set"]
+    mocks = [c for c in calls if (c.remote and not c.by_hand) or c.local == "set"]
     text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "proto/calls_types.h")]
     text += [_mock(c, lengths) for c in mocks]
     text.append("const struct gantry_calls_library *const tried = &gantry_calls_%s;\n\nconst struct mock mocks[] = {\n" %

@@ -74,6 +74,17 @@ static void *check_device(struct gantry_calls_run *run, uint64_t address)
 	return (void *)(uintptr_t)address;
 }
 
+void gantry_calls_refuse(struct gantry_calls_run *run)
+{
+	refuse(run);
+}
+
+void *gantry_calls_reaches(struct gantry_calls_run *run, void *address)
+{
+	return run->site->reaches(run->site->cookie, run->stream, (uintptr_t)address) ? address
+										      : NULL;
+}
+
 void *gantry_calls_take_device(struct gantry_calls_run *run)
 {
 	return check_device(run, gantry_unpack_u64(&run->in));
@@ -171,6 +182,31 @@ void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, boo
 		refuse(run);
 		return NULL;
 	}
+}
+
+void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host)
+{
+	uint64_t place = gantry_unpack_u64(&run->in);
+
+	*ret_on_host = place == GANTRY_CALLS_HOST;
+	if (place == GANTRY_CALLS_HOST)
+		return gantry_calls_take_in(run, bytes);
+	if (place == GANTRY_CALLS_DEVICE)
+		return gantry_calls_take_device(run);
+	if (place != GANTRY_CALLS_NOWHERE)
+		refuse(run);
+	return NULL;
+}
+
+void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *from, size_t bytes)
+{
+	void *kept = run->in.failed || !from
+			     ? NULL
+			     : gantry_calls_table_keep(&run->site->table, id, from, bytes);
+
+	if (!kept)
+		refuse(run);
+	return kept;
 }
 
 void *gantry_calls_take_string(struct gantry_calls_run *run)

@@ -38,7 +38,7 @@ static uint8_t filled, checked;
 static void *live[MAX_LIVE];
 static unsigned int nlive;
 static uint64_t bound_handle;
-static bool is_hostile;
+static bool is_hostile, has_waited;
 static int mode, tried_mode;
 static uint8_t *request;
 static size_t request_len;
@@ -359,6 +359,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	(void)cookie;
 	(void)library;
 	free(request);
+	has_waited = route->waits;
 	request = malloc(len);
 	request_len = len;
 	memcpy(request, bytes, len);
@@ -480,6 +481,29 @@ START_TEST(test_a_scalar_where_the_library_does_not_look_for_it_is_refused)
 }
 END_TEST
 
+static bool waits(const char *name)
+{
+	for (const struct attempt *attempt = attempts; attempt->name; attempt++)
+		if (strcmp(attempt->name, name) == 0)
+			attempt->run();
+	return has_waited;
+}
+
+/* The library only notes what is asked meanwhile, so it has to be there in order. */
+START_TEST(test_calls_of_an_open_group_wait)
+{
+	if (strcmp(tried->name, "nccl") != 0)
+		return;
+	start();
+	ck_assert(!waits("ncclAllReduce"));
+	ck_assert(waits("ncclGroupStart"));
+	ck_assert(waits("ncclAllReduce"));
+	ck_assert(waits("ncclGroupEnd"));
+	ck_assert(!waits("ncclAllReduce"));
+	finish();
+}
+END_TEST
+
 START_TEST(test_more_than_the_reply_has_room_for_is_refused_before_the_call)
 {
 	unsigned int nrefused = 0;
@@ -525,6 +549,7 @@ int main(void)
 	tcase_add_test(tc, test_every_function_arrives_as_it_was_called);
 	tcase_add_test(tc, test_every_function_refuses_or_bears_what_was_changed);
 	tcase_add_test(tc, test_a_scalar_where_the_library_does_not_look_for_it_is_refused);
+	tcase_add_test(tc, test_calls_of_an_open_group_wait);
 	tcase_add_test(tc, test_more_than_the_reply_has_room_for_is_refused_before_the_call);
 	tcase_add_test(tc, test_a_request_that_no_library_knows_is_unknown);
 	return gantry_unit_run(suite);
