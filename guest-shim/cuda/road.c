@@ -67,6 +67,12 @@ static int is_device(const void *address)
 	return alloc != NULL;
 }
 
+static int stats(struct gantry_stats *ret_stats)
+{
+	return cu_check() == CUDA_SUCCESS ? gantry_stats_get(cu.session, ret_stats)
+					  : GANTRY_E_HANDLE;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -76,4 +82,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.queue = queue_of,
 	.is_device = is_device,
 	.put = put,
+	.stats = stats,
 };

@@ -54,6 +54,8 @@ struct gantry_cuda_road {
 	uint32_t (*uses)(struct gantry_access *ret_access, uint32_t n);
 	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it. NULL: nobody does. */
 	void (*put)(void *stream, gantry_ticket ticket);
+	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
+	int (*stats)(struct gantry_stats *ret_stats);
 };
 
 #endif

@@ -41,7 +41,7 @@ def site_packages():
 def our_libraries():
     """{name: path}"""
     found = {}
-    for name in ("libcublasLt.so.13", "libcudart.so.13", "libcuda.so.1"):
+    for name in ("libcublasLt.so.13", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1"):
         # Of the fake driver one has the same name.
         path = harness.find_in_build(name, lambda path: os.path.exists(path) and "fakecuda" not in path)
         if not path:
