@@ -4,7 +4,9 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 
 import harness
 
@@ -132,6 +134,30 @@ def test_without_a_session_calls_fail_and_nothing_else_happens(t):
     t.equal(version.value, 77, "what was there stays")
     library.cublasGetStatusString.restype = ctypes.c_char_p
     t.equal(library.cublasGetStatusString(0), b"")
+
+
+def with_gpu_code(folder):
+    """A program that has what nvcc adds to one with code for GPUs and the static runtime."""
+    path = os.path.join(folder, "with-gpu-code")
+    shutil.copy2(shutil.which("true"), path)
+    done = subprocess.run(["objcopy", "--add-section", ".nvFatBinSegment=/proc/self/comm", path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise harness.Skip(f"objcopy does not work here: {done.stderr.strip()}")
+    return path
+
+
+def test_a_program_with_the_static_runtime_is_told_to_be_linked_again(t):
+    folder()
+    with tempfile.TemporaryDirectory() as place, harness.Agent(tenants={"red": {}}) as agent:
+        program = with_gpu_code(place)
+        done = agent.ctl("run", "red", "--", program)
+        t.equal(done.code, 0, "it runs all the same")
+        t.true("nvcc -cudart shared" in done.err and program in done.err, done.err)
+        t.equal(agent.ctl("run", "red", "--", "true").err, "", "of others nothing is said")
+        looked = agent.ctl("doctor", program, harness.program("gantryctl"), __file__).out
+        t.true(re.search(r"program +fail +" + re.escape(program), looked), looked)
+        t.true(re.search(r"program +ok +\S+gantryctl takes CUDA", looked), looked)
+        t.true("is no ELF file" in looked, looked)
 
 
 if __name__ == "__main__":
