@@ -91,6 +91,12 @@ static int capture(void *handle, gantry_kernel kernel, const void *message, size
 	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
 }
 
+static int stats(struct gantry_stats *ret_stats)
+{
+	return cu_check() == CUDA_SUCCESS ? gantry_stats_get(cu.session, ret_stats)
+					  : GANTRY_E_HANDLE;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -101,4 +107,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.is_device = is_device,
 	.put = put,
 	.capture = capture,
+	.stats = stats,
 };

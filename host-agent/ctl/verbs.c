@@ -89,6 +89,11 @@ static const struct gantry_verb_option cdi_options[] = {
 	  "the libgantry.so.0 to mount; none: mount none (default: the installed one)",
 	  GANTRY_WORDS_FILE },
 	{ "library-at", "PATH", "where containers see it (default: /usr/lib/libgantry.so.0)" },
+	{ "cuda", "DIR",
+	  "the folder of our libraries for CUDA to mount; none: mount none (default: the installed one)",
+	  GANTRY_WORDS_FILE },
+	{ "wheels", "PATH",
+	  "site-packages in the container: put ours in the place of NVIDIA's wheels there" },
 	{ 0 },
 };
 
@@ -286,7 +291,8 @@ const struct gantry_verb gantry_verbs[] = {
 
 	{ "run", NULL, "TENANT -- COMMAND [ARG...]", 2, -1, "run a program with a tenant's door",
 	  "Sets GANTRY_DOOR (and OCL_ICD_VENDORS, where our OpenCL driver is not installed; and our libraries for programs of CUDA first in LD_LIBRARY_PATH, where they "
-	  "are there), after checking that the door is there and admits you. The exit status is the program's.",
+	  "are there), after checking that the door is there and admits you. Says so where the program has NVIDIA's static runtime inside, which "
+	  "finds no device. The exit status is the program's.",
 	  NULL, GANTRY_WORDS_TENANT, 1, 0, gantry_ctl_run },
 
 	{ "config", "check", "[FILE]", 0, 1, "check a configuration without using it",
@@ -295,13 +301,15 @@ const struct gantry_verb gantry_verbs[] = {
 	{ "reload", NULL, "", 0, 0, "make the agent read its configuration again",
 	  "A configuration with a mistake is refused and the old one stays.", NULL, 0, 0, 0,
 	  gantry_ctl_reload },
-	{ "doctor", NULL, "", 0, 0, "check the installation and say what to do", NULL,
-	  doctor_options, 0, 0, 0, gantry_ctl_doctor },
+	{ "doctor", NULL, "[FILE...]", 0, -1, "check the installation and say what to do",
+	  "Of each FILE, a program or a library, also whether it takes CUDA from Gantry's libraries: not with NVIDIA's static runtime inside.",
+	  doctor_options, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_doctor },
 	{ "demo", NULL, "", 0, 0, "show Gantry at work: two tenants, two devices, some accidents",
 	  "Starts an agent of its own; the running one is left alone.", demo_options, 0, 0, 0,
 	  gantry_ctl_demo },
 	{ "cdi", "generate", "", 0, 0, "write a CDI file per tenant for container engines",
-	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR; no device node.",
+	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR, and where they are installed our libraries for "
+	  "CUDA, first in LD_LIBRARY_PATH; no device node.",
 	  cdi_options, 0, 0, 0, gantry_ctl_cdi_generate },
 	{ "vm", "list", "", 0, 0, "list libvirt's virtual machines and the doors in them", NULL,
 	  vm_options, 0, 0, 0, gantry_ctl_vm_libvirt },

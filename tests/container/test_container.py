@@ -8,6 +8,7 @@ import atexit
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 import stat
@@ -80,6 +81,7 @@ class Runc:
         self.root = root or root_fs()
         self.state = str(agent.root / "runc")
         self.count = 0
+        self.more = []    # for cdi generate
         problem = self.problem(agent.root)
         if problem:
             raise harness.Skip("runc cannot start containers here: " + problem)
@@ -93,7 +95,7 @@ class Runc:
         spec = {"process": {"env": []}, "mounts": []}
         if not plain:
             spec = json.loads(self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
-                                             "--print-flags", "runc").out)
+                                             "--print-flags", "runc", *self.more).out)
         folder = self.agent.root / ("plain" if plain else f"bundle{self.count}")
         folder.mkdir()
         config = {
@@ -206,6 +208,29 @@ def test_podman_guest_works_with_cdi(t):
         if probe.code != 0:
             t.skip("no mount namespace: " + probe.err.strip())
         check_work(t, podman.with_cdi("red", ["/bin/guest", "work"]))
+
+
+def test_libraries_of_cuda_take_the_place_of_those_in_wheels(t):
+    """In a container whose image has PyTorch's wheels, which name the folders of NVIDIA's themselves."""
+    need_root()
+    with agent_with_doors() as agent:
+        ours = agent.root / "cuda"
+        ours.mkdir()
+        for name in ("libcuda.so.1", "libcublas.so.13", "libcudnn.so.9", "libnvrtc.so.13", "libgantry-cudalibs.so.0"):
+            (ours / name).write_text("ours\n")
+        wheel = pathlib.Path(root_fs(), "app/nvidia/cu13/lib")
+        wheel.mkdir(parents=True)
+        for name in ("libcublas.so.13", "libnvrtc.so.13"):
+            (wheel / name).write_text("NVIDIA's\n")
+        runc = Runc(agent)
+        runc.more = ["--cuda", str(ours), "--wheels", "/app"]
+        script = "env; cd /app/nvidia; cat cu13/lib/libcublas.so.13 cudnn/lib/libcudnn.so.9 cu13/lib/libnvrtc.so.13; ls /usr/lib/gantry/cuda"
+        ended = harness.run(runc.argv("red", ["/bin/sh", "-c", script]))
+        t.code(ended, 0)
+        lines = ended.out.splitlines()
+        t.true("LD_LIBRARY_PATH=/usr/lib/gantry/cuda" in lines, ended.out)
+        t.equal([line for line in lines if line in ("ours", "NVIDIA's")], ["ours", "ours", "NVIDIA's"])
+        t.equal(lines[-5:], sorted(os.listdir(ours)))
 
 
 def test_container_sees_one_door_and_no_device(t):
