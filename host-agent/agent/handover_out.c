@@ -328,10 +328,12 @@ void gantry_handover_proceed(struct gantry_handover *h, bool commit)
 		return;
 	h->may_hold = true;
 	h->may_commit |= commit;
-	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
+	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h)) {
 		gantry_handover_freeze(h, session_of(h));
-	else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
+	} else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL) {
+		gantry_event_free(&h->timer); /* too_late() */
 		step(h, GANTRY_HANDOVER_PREPARED);
+	}
 }
 
 bool gantry_handover_worker_gone(struct gantry_session *s)

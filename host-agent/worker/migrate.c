@@ -199,6 +199,8 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 			      &policy);
 	mg->m.counts.owned_bytes = worker_migration_owned_bytes_locked(mg);
 	fill_report(mg, ret_report);
+	if (worker_migration_pinned_locked(s, mg->from, err) < 0)
+		return -ENOTSUP;
 	if (!worker_migration_has_kernels_locked(s, q, mg->to, err))
 		return -ENOEXEC;
 	if (a->dry_run)
