@@ -133,6 +133,9 @@ static Gantry__Admin__Migration *fill(const struct gantry_migration_entry *e,
 	msg->n_round_bytes = c->nrounds;
 	msg->drain_ns = c->longest_task_ns;
 	msg->dry_run = e->dry_run;
+	msg->lazy = e->lazy;
+	msg->pulled_bytes = e->pulled_bytes;
+	msg->touched_bytes = e->touched_bytes;
 	msg->downtime_ns = c->pause_ns;
 	msg->elapsed_ns = e->over ? c->total_ns : gantry_now_ns() - e->started_ns;
 	fill_steps(msg, e, r);

@@ -661,7 +661,8 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_FAILED:
 		if (!h->code) {
-			h->code = (int)msg->code;
+			h->code = msg->code && msg->code <= 124 ? (int)msg->code
+								: GANTRY_ADMIN_FAILED;
 			memcpy(h->text, msg->text, sizeof(h->text));
 		}
 		break;

@@ -244,10 +244,9 @@ static void stay(struct gantry_handover *h)
 	if (!s || h->is_dry)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
-	gantry_handover_enter(
-		h, GANTRY_HANDOVER_FAILED); /* a worker that it gets is not ours to end */
-	gantry_handover_gather_none(h, s);
-	gantry_session_let_go(s);
+	/* a worker that it gets is not ours to end */
+	gantry_handover_enter(h, GANTRY_HANDOVER_FAILED);
+	gantry_handover_go_on(s, h->gathered_by);
 	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
 		return;

@@ -221,12 +221,27 @@ static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
 	gantry_migration_ended(a, e, sane_error(news->error), news->text);
 }
 
+/* It may come before the word that the queue has arrived. */
+static void take_pulled(struct gantry_agent *a, struct gantry_migration_entry *e,
+			const Gantry__Worker__MigrationNews *news)
+{
+	if (!e->lazy || news->pulled_bytes < e->pulled_bytes)
+		return;
+	a->counters.queue_pulled_bytes += news->pulled_bytes - e->pulled_bytes;
+	e->pulled_bytes = news->pulled_bytes;
+	e->touched_bytes = news->touched_bytes;
+}
+
 void gantry_migration_told(struct gantry_worker *w, const Gantry__Worker__MigrationNews *news)
 {
 	struct gantry_migration_entry *e = gantry_migration_find(w->agent, news->id);
 
 	/* Another's, or one that an earlier agent asked for: the ledger says where the queue is. */
-	if (e && !e->over && e->worker_id == w->id && e->session_id == news->session_id)
+	if (!e || e->worker_id != w->id || e->session_id != news->session_id)
+		return;
+	if (news->pulled_bytes)
+		take_pulled(w->agent, e, news);
+	else if (!e->over)
 		take_news(w->agent, e, news);
 }
 
@@ -456,6 +471,7 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 	e->to_device = move->device;
 	e->lane = move->lane;
 	e->dry_run = move->dry_run;
+	e->lazy = move->lazy;
 	e->cancel = cancel_queue;
 	*ret_entry = e;
 	if (from == move->device) {

@@ -37,7 +37,10 @@ struct gantry_migration_entry {
 	char to[128];
 	char why[32];
 	bool dry_run;
-	bool waits; /* for an answer of its worker's */
+	bool lazy;
+	uint64_t pulled_bytes;	/* of a lazy one: what its tasks have had moved since it arrived */
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
+	bool waits;		/* for an answer of its worker's */
 	bool over;
 	int error; /* -errno: it is where it was. 0 with over: it is there, or with dry_run it could be */
 	char text[GANTRY_ERR_TEXT_MAX];

@@ -351,8 +351,17 @@ void gantry_session_let_go(struct gantry_session *s)
 
 	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
 		held |= gantry_fetch_and(&s->ledger.queues[i].paused, ~GANTRY_LEDGER_HELD);
+	s->goes_on = false;
 	if (held & GANTRY_LEDGER_HELD)
 		gantry_workers_nudge(s->agent);
+}
+
+bool gantry_session_is_held(const struct gantry_session *s)
+{
+	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
+		if (gantry_load_relaxed(&s->ledger.queues[i].paused) & GANTRY_LEDGER_HELD)
+			return true;
+	return false;
 }
 
 bool gantry_session_is_still(const struct gantry_session *s)

@@ -466,6 +466,10 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 		status = bring_to_window_locked(d, s, slot, use);
 	else
 		status = bring_home_locked(d, s, slot, use);
+	if (rt->moving && d->binding) { /* since just now */
+		rt->puller = d->binding->slot;
+		rt->wanted_bytes = len;
+	}
 	/* Copies that nobody needs to have are no reason for a refusal. */
 	if ((status == GANTRY_E_LIMIT || status == GANTRY_E_NO_MEMORY) &&
 	    worker_replica_shed_locked(s, UINT32_MAX))
@@ -485,15 +489,23 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 	return GANTRY_OK;
 }
 
+static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t off,
+			uint64_t len, bool write)
+{
+	int status = worker_buffer_bring_locked(d, s, slot, len, write ? WUSE_WRITE : WUSE_READ);
+
+	if (status == GANTRY_OK && write)
+		worker_ahead_written_locked(s, slot, off, len);
+	return status;
+}
+
 static int bring(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t off, uint64_t len,
 		 bool write)
 {
 	int status;
 
 	pthread_mutex_lock(&s->lock);
-	status = worker_buffer_bring_locked(d, s, slot, len, write ? WUSE_WRITE : WUSE_READ);
-	if (status == GANTRY_OK && write)
-		worker_ahead_written_locked(s, slot, off, len);
+	status = bring_locked(d, s, slot, off, len, write);
 	pthread_mutex_unlock(&s->lock);
 	return status;
 }
@@ -523,8 +535,12 @@ static int range_elsewhere(const struct wdevice *d, struct wsession *s,
 	return GANTRY_OK;
 }
 
-int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
-			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
+/* @brings: how what is not ready is made so. */
+static int range_by(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+		    uint64_t off, uint64_t len, bool write,
+		    int (*brings)(struct wdevice *d, struct wsession *s, uint32_t slot,
+				  uint64_t off, uint64_t len, bool write),
+		    struct gantry_range *ret_range)
 {
 	struct gantry_ledger_buffer *b = &obj->buffer;
 	uint32_t slot = (uint32_t)(obj - s->ledger.objects);
@@ -553,7 +569,7 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		return range_elsewhere(d, s, b, off, len, ret_range);
 	/* Acquire: pairs with the release in worker_buffer_bring_locked(). */
 	if (!(gantry_load_acquire(ready) >> (d->index + (write ? 8 : 0)) & 1)) {
-		status = bring(d, s, slot, off, len, write);
+		status = brings(d, s, slot, off, len, write);
 		if (status != GANTRY_OK)
 			return status;
 	}
@@ -569,6 +585,19 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 								 : s->slab_mem[d->index],
 					    b->off + off, len };
 	return GANTRY_OK;
+}
+
+int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
+{
+	return range_by(d, s, obj, off, len, write, bring, ret_range);
+}
+
+int worker_buffer_range_locked(struct wdevice *d, struct wsession *s,
+			       struct gantry_ledger_object *obj, struct gantry_range *ret_range)
+{
+	d->binds_use = false; /* no task does */
+	return range_by(d, s, obj, 0, 0, true, bring_locked, ret_range);
 }
 
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -127,7 +128,8 @@ static bool needs_lane(const struct wqueue *q)
 {
 	uint16_t op = gantry_ledger_task(&q->session->ledger, q->slot, q->led->issued)->desc.op;
 
-	return op != GANTRY_OP_wait && op != GANTRY_OP_marker && !worker_doomed(q);
+	return op != GANTRY_OP_wait && op != GANTRY_OP_await && op != GANTRY_OP_marker &&
+	       !worker_doomed(q);
 }
 
 /* Whether a queue could use a lane at once, if it had one. */
@@ -938,6 +940,15 @@ static void park(struct wdevice *d)
 	park_rings(d, false);
 }
 
+/* An OpenCL device may be this machine's processors: what is watched for needs the one that watches. */
+static void let_others_run(const struct wdevice *d)
+{
+	if (d->device.info.kind == GANTRY_KIND_OPENCL)
+		(void)sched_yield();
+	else
+		gantry_cpu_relax();
+}
+
 /*
  * Watches what is in flight on a device that works by itself: to sleep and be woken costs some 40 us, more than most
  * commands take. True: something was found to do.
@@ -953,7 +964,7 @@ static bool watch_flight(struct wdevice *d)
 	do {
 		if (round_of(d) > 0 || gantry_load_acquire(&d->ncalls))
 			return true;
-		gantry_cpu_relax();
+		let_others_run(d);
 	} while (gantry_cycles() < until);
 	return false;
 }

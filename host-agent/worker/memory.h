@@ -178,8 +178,8 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
 /* ---- ask.c: variables of images ---- */
 /* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
 void worker_variable_end_locked(struct wsession *s, uint32_t slot);
-/* Device @d leaves the session. Device thread. */
-void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
+void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
 
 /* ---- move.c ---- */
 /*
@@ -277,6 +277,13 @@ void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
 int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
 			       enum wuse use);
 
+/* ---- migrate.c ---- */
+/*
+ * A buffer has been moved for a task of queue ->puller, into @to's window, or NULL: to host memory. Where that queue came lazily it is
+ * counted and told.
+ */
+void worker_migration_pulled_locked(struct wsession *s, uint32_t slot, const struct wdevice *to);
+
 /* ---- pull.c ---- */
 /* Of a buffer AWAY or LOST that a task uses: AGAIN, it was asked for; or it is lost. */
 int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes);
@@ -297,7 +304,7 @@ struct wmapped;
  * way to another host; no task uses it. UNSUPPORTED: two handles name the same memory; LIMIT, NO_MEMORY.
  */
 int worker_shared_settle_locked(struct wsession *s, uint32_t slot);
-/* The other way, when a session is taken over: it has memory of its own again. -errno. */
+/* The other way, where it stays or has arrived: it has memory of its own again. Nothing uses it; under the lock. -errno. */
 int worker_shared_unsettle(struct wsession *s, uint32_t slot);
 /* The memory of a shared buffer leaves device @d, on its thread. */
 void worker_shared_unmap(struct wdevice *d, void *mapped);

@@ -288,6 +288,10 @@ static void move_end(struct wdevice *d, struct wjob *base)
 					   job->carry.moved_bytes);
 	else
 		worker_replica_dropped_locked(s, job->slot, d->index);
+	if (base->status == GANTRY_OK && rt->puller && job->what != MOVE_DROP)
+		worker_migration_pulled_locked(s, job->slot,
+					       job->carry.way == CARRY_SPILL ? NULL : d);
+	rt->puller = 0;
 	rt->moving = false;
 	s->mover_seen_ns = gantry_now_ns();
 	pthread_mutex_unlock(&s->lock);

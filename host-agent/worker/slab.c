@@ -158,6 +158,13 @@ static void settle(struct wsession *s, struct gantry_ledger_buffer *b)
 	}
 }
 
+/* It has a range of the session's space of offsets, or may have been given one. Heap, images and what is shared lie elsewhere. */
+static bool may_hold_offset(const struct gantry_ledger_buffer *b)
+{
+	return b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_WINDOW ||
+	       GANTRY_PLACE_HAS_RANGE(b->place);
+}
+
 int worker_slab_recover(struct wsession *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -165,8 +172,7 @@ int worker_slab_recover(struct wsession *s)
 		struct gantry_ledger_buffer *b = &obj->buffer;
 		int r;
 
-		if (!worker_is_buffer(obj) || b->place == GANTRY_PLACE_HEAP ||
-		    b->place == GANTRY_PLACE_OWN)
+		if (!worker_is_buffer(obj) || !may_hold_offset(b))
 			continue;
 		settle(s, b);
 		if (b->place == GANTRY_PLACE_NONE)

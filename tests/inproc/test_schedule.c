@@ -4,6 +4,8 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "guest-shim/device.h"
+#include "guest-shim/session.h"
 #include "tests/inproc/fixture.h"
 
 #define N 1024u
@@ -468,6 +470,31 @@ START_TEST(test_schedule_thread_that_wants_a_lane_sleeps)
 }
 END_TEST
 
+/* What needs no device does not wait for one: another session's long kernel has the only lane. */
+START_TEST(test_schedule_satisfied_await_needs_no_lane)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+	struct fixture g = { .h = f.h };
+	uint64_t at, *word;
+	gantry_ticket t;
+
+	gantry_store_relaxed(&f.h->pages[0]->hdr.nlanes, 1u);
+	fixture_session(&g, NULL);
+	ck_ok(gantry_map(g.s, make_buffer(&g, 64, GANTRY_ALLOC_HOST), 0, 64, GANTRY_RW,
+			 GANTRY_FOREVER, (void **)&word));
+	at = (uint64_t)((uint8_t *)word - g.s->heap_region.base);
+	gantry_store_release(word, (uint64_t)7);
+	(void)put_flags(&f, f.q, "endless", NULL, 0, 0);
+	eventually(gantry_load_acquire(&ledger_queue(&f, f.q)->issued) == 1);
+	ck_ok(gantry_submit_await(g.s, g.q, at, 7, &t));
+	ck_assert_int_eq(outcome(&g, t), GANTRY_OK);
+	ck_assert_uint_eq(gantry_load_acquire(&ledger_queue(&f, f.q)->done), 0);
+	inproc_detach(f.h, f.index);
+	gantry_close(g.s);
+	fixture_end(&f);
+}
+END_TEST
+
 /* Another session, as it seems, has the one lane; the queue's tasks run in the other. */
 static void run_beside_lane(struct fixture *f, uint32_t lane)
 {
@@ -569,6 +596,7 @@ int main(void)
 	tcase_add_test(tc, test_schedule_many_sessions_on_one_engine);
 	tcase_add_test(tc, test_schedule_detach_ends_a_task_that_asks);
 	tcase_add_test(tc, test_schedule_thread_that_wants_a_lane_sleeps);
+	tcase_add_test(tc, test_schedule_satisfied_await_needs_no_lane);
 	tcase_add_test(tc, test_schedule_queue_goes_on_in_another_lane_when_its_own_is_taken);
 	tcase_add_test(tc, test_schedule_engine_stops_with_tasks_running);
 	tcase_add_test(tc, test_schedule_queue_slots_are_used_again);
