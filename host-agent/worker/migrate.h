@@ -40,6 +40,7 @@ struct wmigration {
 	uint64_t orphaned_ns;
 	enum gantry_migration_state told_state;
 	uint32_t told_rounds;
+	uint64_t told_bytes;
 };
 
 /* ---- migrate_sides.c ---- */

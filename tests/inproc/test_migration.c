@@ -216,6 +216,26 @@ START_TEST(test_only_what_the_queue_owns_moves)
 }
 END_TEST
 
+START_TEST(test_first_round_is_told_part_by_part)
+{
+	struct fixture f = fixture_start(host_to_window, 2);
+	gantry_queue q = queue_at(&f, 0);
+	gantry_buffer b = make_buffer(&f, 128 * MIB, GANTRY_ALLOC_DEVICE);
+	struct gantry_engine_migration end;
+	gantry_ticket t;
+
+	fill_part(&f, q, b, 0, 128 * MIB, 1, &t);
+	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	end = move(&f, q, 1);
+	ck_assert_int_eq(end.error, 0);
+	ck_assert_uint_eq(end.counts.moved_bytes, 128 * MIB);
+	/* Host memory is copied in pieces of 32 MiB. */
+	ck_assert_uint_ge(f.h->nmigration_parts, 3);
+	ck_assert_uint_le(f.h->nmigration_parts, 8);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_lazy_move_is_there_at_once_and_pulls_what_is_used)
 {
 	struct fixture f = fixture_start(windows, 2);
@@ -498,6 +518,7 @@ int main(void)
 			    4);
 	tcase_add_loop_test(there, test_busy_queue_moves_to_and_fro_and_every_task_runs_once, 0, 4);
 	tcase_add_test(there, test_only_what_the_queue_owns_moves);
+	tcase_add_test(there, test_first_round_is_told_part_by_part);
 	tcase_add_test(there, test_lazy_move_is_there_at_once_and_pulls_what_is_used);
 	tcase_add_test(there, test_running_task_is_waited_for_and_told_as_the_longest);
 	tcase_add_test(back, test_bad_requests_are_refused_and_the_queue_stays);
