@@ -13,6 +13,8 @@
 #define GUESS_NS	1000000u /* of a launch that nobody has said or seen anything of */
 #define AGE_LOADINGS	40u
 #define LOOKS_A_LOADING 32u
+#define BLANK_PART \
+	8u /* of a loading that a board with nothing on it waits for others who come at the same time */
 /*
  * A kernel that ran a moment ago is still asked for: a program that waits for each result before it asks for the next is not
  * to lose the board in between. The moment is this part of the shortest loading.
@@ -72,6 +74,7 @@ struct gantry_board {
 	uint32_t ntries;
 
 	uint64_t look_ns; /* the next look */
+	bool settling;	  /* it is put off, so that what comes at the same time is seen with it */
 	struct gantry_plan plan;
 	struct gantry_plan_image plan_images[GANTRY_BOARD_MAX_IMAGES];
 	struct gantry_plan_demand plan_demand[GANTRY_BOARD_MAX_KERNELS];
@@ -206,6 +209,14 @@ static bool is_loaded(const struct gantry_board *board, uint32_t kernel)
 	return false;
 }
 
+static bool is_blank(const struct gantry_board *board)
+{
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+		if (board->spots[place].image >= 0)
+			return false;
+	return true;
+}
+
 void gantry_board_demand(struct gantry_board *board, uint32_t kernel, uint32_t ntasks,
 			 uint32_t nstreams, uint64_t now_ns)
 {
@@ -213,8 +224,12 @@ void gantry_board_demand(struct gantry_board *board, uint32_t kernel, uint32_t n
 
 	if (k->nwaiting == 0 && ntasks > 0) {
 		k->since_ns = now_ns;
-		if (!is_loaded(board, kernel))
-			board->look_ns = now_ns;
+		if (!is_loaded(board, kernel) && !board->settling) {
+			board->settling = true;
+			board->look_ns = now_ns +
+					 board->shortest_ns /
+						 (is_blank(board) ? BLANK_PART : LOOKS_A_LOADING);
+		}
 	}
 	k->nwaiting = ntasks;
 	k->nstreams = nstreams;
@@ -409,6 +424,7 @@ static void set_blank(struct gantry_board *board)
 static void end_change(struct gantry_board *board, uint64_t now_ns)
 {
 	board->phase = IDLE;
+	board->settling = false;
 	board->look_ns = now_ns;
 	gantry_plan_changed(&board->plan, now_ns);
 }
@@ -474,6 +490,7 @@ struct gantry_board_action gantry_board_step(struct gantry_board *board, uint64_
 	if (board->asked)
 		return nothing;
 	if (board->phase == IDLE && now_ns >= board->look_ns) {
+		board->settling = false;
 		board->look_ns = now_ns + board->shortest_ns / LOOKS_A_LOADING;
 		if (look(board, now_ns, &choice)) {
 			board->phase = DRAIN;

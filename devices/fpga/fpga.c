@@ -19,6 +19,7 @@
 #define DEFAULT_RETRIES 2u
 #define MAX_RETRIES	100u
 #define LANES_A_REGION	2u
+#define MAX_LANES	16u
 
 static void fpga_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, fpga_close);
@@ -151,13 +152,25 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	return dev;
 }
 
+/* What cannot get a lane the manager does not see: as many as any image has units. */
+static uint32_t usual_lanes(const struct gantry_dev *dev)
+{
+	uint32_t lanes = LANES_A_REGION * dev->info.nregions;
+
+	for (uint32_t i = 0; i < dev->nbitstreams; i++)
+		lanes = dev->bitstreams[i].manifest->nunits > lanes
+				? dev->bitstreams[i].manifest->nunits
+				: lanes;
+	return lanes < MAX_LANES ? lanes : MAX_LANES;
+}
+
 static void fill_info(const struct gantry_dev *dev, const struct gantry_device_conf *conf,
 		      struct gantry_device_info *info)
 {
 	*info = (struct gantry_device_info){
 		.kind = GANTRY_KIND_FPGA,
 		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_EXCLUSIVE | GANTRY_CAP_DRIVER,
-		.lanes = conf->lanes ? conf->lanes : LANES_A_REGION * dev->info.nregions,
+		.lanes = conf->lanes ? conf->lanes : usual_lanes(dev),
 		.units = dev->info.nregions,
 		.mem_bytes = conf->mem_bytes ? conf->mem_bytes : dev->info.mem_bytes,
 		.mem_align = dev->info.mem_align > 64 ? dev->info.mem_align : 64,

@@ -4,8 +4,9 @@
  * devices/board/driver.h, whose one region is the whole device, whose images are programs made from binaries, and whose control
  * windows exist here only: what is written to a unit's registers becomes arguments, and its start an enqueued kernel.
  *
- * A unit has a cl_kernel and a queue of its own. The board's memory is one cl_mem; a buffer of a launch is a sub-buffer of it. All of
- * these are made anew with each image, for a vendor may take any of them along with the old one.
+ * A unit has a cl_kernel and a queue of its own. What is written to the board's memory becomes a cl_mem of its own, a *piece*, so that the
+ * vendor may put it into whichever bank the kernel is connected to. All of these go with their image, for a vendor may take any
+ * of them along with it.
  *
  * board.c opens and loads; board_run.c has registers, launches and the memory.
  *
@@ -43,6 +44,13 @@ struct gantry_opencl_unit {
 	cl_int result;
 };
 
+/* [at, at + len) of what the manager of launches takes for the board's memory. */
+struct gantry_opencl_piece {
+	cl_mem mem;
+	uint64_t at;
+	uint64_t len;
+};
+
 struct gantry_opencl_board {
 	const struct gantry_opencl_driver *cl;
 	struct gantry_opencl_target target;
@@ -50,7 +58,6 @@ struct gantry_opencl_board {
 	char *strings;
 	bool trial; /* each image is loaded in another process first */
 	uint64_t mem_bytes;
-	uint32_t mem_align;
 	char model[32];
 	bool lost;
 
@@ -58,7 +65,9 @@ struct gantry_opencl_board {
 	/* Of the image; NULL: none is loaded. */
 	cl_program program;
 	cl_command_queue copies;
-	cl_mem memory;
+	uint32_t npieces;
+	uint32_t max_pieces;
+	struct gantry_opencl_piece *pieces; /* owned; disjoint */
 	struct gantry_opencl_unit units[GANTRY_OPENCL_BOARD_WINDOWS];
 
 	pthread_mutex_t lock;
@@ -75,6 +84,8 @@ int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t l
 int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len);
 int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns);
 uint64_t gantry_opencl_board_cycles(void *handle);
+/* All that was written is gone. */
+void gantry_opencl_board_forget(struct gantry_opencl_board *board);
 /* Waits until nothing is at work, and OpenCL's threads are out of our functions; false: the board is gone, and they may not be. */
 bool gantry_opencl_board_drain(struct gantry_opencl_board *board);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Registers, launches and the memory of a board that OpenCL serves. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,6 +18,85 @@ static int errno_of(struct gantry_opencl_board *board, cl_int result)
 	if (result == CL_DEVICE_NOT_AVAILABLE)
 		board->lost = true;
 	return board->lost ? -ENODEV : -EIO;
+}
+
+/* ---- the memory ---- */
+
+static struct gantry_opencl_piece *find_piece(struct gantry_opencl_board *board, uint64_t at,
+					      uint64_t len)
+{
+	for (uint32_t i = 0; i < board->npieces; i++)
+		if (board->pieces[i].at == at && board->pieces[i].len == len)
+			return &board->pieces[i];
+	return NULL;
+}
+
+/* What lies there is of launches that have ended. OpenCL keeps each for as long as a command uses it. */
+static void drop_pieces(struct gantry_opencl_board *board, uint64_t at, uint64_t len)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < board->npieces; i++) {
+		struct gantry_opencl_piece *piece = &board->pieces[i];
+
+		if (piece->at < at + len && at < piece->at + piece->len)
+			(void)board->cl->ReleaseMemObject(piece->mem);
+		else
+			board->pieces[left++] = *piece;
+	}
+	board->npieces = left;
+}
+
+void gantry_opencl_board_forget(struct gantry_opencl_board *board)
+{
+	drop_pieces(board, 0, board->mem_bytes);
+}
+
+static int need_room(struct gantry_opencl_board *board)
+{
+	uint32_t n = board->max_pieces ? 2 * board->max_pieces : 64;
+	struct gantry_opencl_piece *pieces;
+
+	if (board->npieces < board->max_pieces)
+		return 0;
+	pieces = realloc(board->pieces, n * sizeof(*pieces));
+	if (!pieces)
+		return -ENOMEM;
+	board->pieces = pieces;
+	board->max_pieces = n;
+	return 0;
+}
+
+int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len)
+{
+	struct gantry_opencl_board *board = handle;
+	cl_int result = CL_SUCCESS;
+	cl_mem mem;
+
+	if (len == 0)
+		return 0;
+	drop_pieces(board, at, len);
+	if (need_room(board) < 0)
+		return -ENOMEM;
+	/* It only reads there; OpenCL knows no const. */
+	mem = board->cl->CreateBuffer(board->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, len,
+				      (void *)(uintptr_t)from, &result);
+	if (result == CL_SUCCESS)
+		board->pieces[board->npieces++] = (struct gantry_opencl_piece){ mem, at, len };
+	return errno_of(board, result);
+}
+
+int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len)
+{
+	struct gantry_opencl_board *board = handle;
+	const struct gantry_opencl_piece *piece = find_piece(board, at, len);
+
+	if (len == 0)
+		return 0;
+	if (!piece)
+		return -EIO;
+	return errno_of(board, board->cl->EnqueueReadBuffer(board->copies, piece->mem, CL_TRUE, 0,
+							    len, to, 0, NULL, NULL));
 }
 
 /* ---- launches ---- */
@@ -39,38 +119,36 @@ static void CL_CALLBACK on_end(cl_event event, cl_int result, void *user)
 
 /* What a kernel gets for one argument of the signature: @at is its first register, moved on; @param its parameter. */
 static cl_int set_arg(struct gantry_opencl_unit *unit, uint8_t bytes, const uint64_t **at,
-		      cl_uint *param, cl_mem *ret_mem)
+		      cl_uint *param)
 {
-	struct gantry_opencl_board *board = unit->board;
-	cl_buffer_region part;
-	cl_int result = CL_SUCCESS;
+	const struct gantry_opencl_driver *cl = unit->board->cl;
+	const struct gantry_opencl_piece *piece;
+	cl_mem mem = NULL;
+	cl_ulong len;
+	cl_int result;
 
 	if (bytes)
-		return board->cl->SetKernelArg(unit->kernel, (*param)++, bytes, (*at)++);
-	part = (cl_buffer_region){ .origin = (*at)[0], .size = (*at)[1] };
+		return cl->SetKernelArg(unit->kernel, (*param)++, bytes, (*at)++);
+	len = (*at)[1];
+	piece = len ? find_piece(unit->board, (*at)[0], len) : NULL;
+	if (len && !piece)
+		return CL_INVALID_MEM_OBJECT;
+	mem = piece ? piece->mem : NULL;
 	*at += 2;
-	if (part.size > 0)
-		*ret_mem = board->cl->CreateSubBuffer(board->memory, CL_MEM_READ_WRITE,
-						      CL_BUFFER_CREATE_TYPE_REGION, &part, &result);
-	if (result == CL_SUCCESS)
-		result = board->cl->SetKernelArg(unit->kernel, (*param)++, sizeof(*ret_mem),
-						 ret_mem);
-	if (result == CL_SUCCESS && unit->lengths) {
-		cl_ulong len = part.size;
-
-		result = board->cl->SetKernelArg(unit->kernel, (*param)++, sizeof(len), &len);
-	}
+	result = cl->SetKernelArg(unit->kernel, (*param)++, sizeof(mem), &mem);
+	if (result == CL_SUCCESS && unit->lengths)
+		result = cl->SetKernelArg(unit->kernel, (*param)++, sizeof(len), &len);
 	return result;
 }
 
-static cl_int set_args(struct gantry_opencl_unit *unit, cl_mem *mems)
+static cl_int set_args(struct gantry_opencl_unit *unit)
 {
 	const uint64_t *at = &unit->registers[FIRST_ARG];
 	cl_int result = CL_SUCCESS;
 	cl_uint param = 0;
 
 	for (uint32_t i = 0; i < unit->def->nargs && result == CL_SUCCESS; i++)
-		result = set_arg(unit, unit->def->arg_bytes[i], &at, &param, &mems[i]);
+		result = set_arg(unit, unit->def->arg_bytes[i], &at, &param);
 	return result;
 }
 
@@ -110,17 +188,11 @@ static cl_int watch(struct gantry_opencl_unit *unit)
 static void start(struct gantry_opencl_unit *unit)
 {
 	struct gantry_opencl_board *board = unit->board;
-	cl_mem mems[GANTRY_BOARD_MAX_ARGS] = { NULL };
-	bool refused;
-	cl_int result = set_args(unit, mems);
+	cl_int result = set_args(unit);
+	bool refused = result != CL_SUCCESS;
 
-	refused = result != CL_SUCCESS;
 	if (result == CL_SUCCESS)
 		result = enqueue(unit);
-	/* OpenCL keeps each for as long as a command uses it. */
-	for (uint32_t i = 0; i < unit->def->nargs; i++)
-		if (mems[i])
-			(void)board->cl->ReleaseMemObject(mems[i]);
 	if (result == CL_SUCCESS)
 		result = watch(unit);
 	if (result == CL_SUCCESS) {
@@ -244,28 +316,6 @@ void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint
 		start(unit);
 	else if (value & GANTRY_BOARD_DONE)
 		unit->control = 0;
-}
-
-/* ---- the memory ---- */
-
-int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len)
-{
-	struct gantry_opencl_board *board = handle;
-
-	if (len == 0)
-		return 0;
-	return errno_of(board, board->cl->EnqueueReadBuffer(board->copies, board->memory, CL_TRUE,
-							    at, len, to, 0, NULL, NULL));
-}
-
-int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len)
-{
-	struct gantry_opencl_board *board = handle;
-
-	if (len == 0)
-		return 0;
-	return errno_of(board, board->cl->EnqueueWriteBuffer(board->copies, board->memory, CL_TRUE,
-							     at, len, from, 0, NULL, NULL));
 }
 
 /* ---- time ---- */

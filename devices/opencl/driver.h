@@ -31,7 +31,6 @@
 	F(CreateCommandQueue, clCreateCommandQueue)           \
 	F(ReleaseCommandQueue, clReleaseCommandQueue)         \
 	F(CreateBuffer, clCreateBuffer)                       \
-	F(CreateSubBuffer, clCreateSubBuffer)                 \
 	F(ReleaseMemObject, clReleaseMemObject)               \
 	F(CreateProgramWithSource, clCreateProgramWithSource) \
 	F(CreateProgramWithBinary, clCreateProgramWithBinary) \

@@ -435,10 +435,16 @@ static unsigned reap(struct wdevice *d)
 
 /* ---- issuing ---- */
 
+/* A board is loaded for the work that it can see: whatever a stream has room for. */
+static uint32_t usual_window_us(const struct wdevice *d)
+{
+	return d->device.info.kind == GANTRY_KIND_FPGA ? WORKER_WINDOW_BOARD_US : WORKER_WINDOW_US;
+}
+
 static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
-	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : WORKER_WINDOW_US);
+	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : usual_window_us(d));
 	uint64_t flying = q->led->issued - q->led->done;
 
 	if (gantry_load_relaxed(&q->session->stepping) && !worker_flight_may_step(d, q->session))
@@ -920,6 +926,7 @@ static void park(struct wdevice *d)
 {
 	struct epoll_event events[16];
 
+	worker_faults_tell(d);
 	park_rings(d, true);
 	gantry_store_relaxed(&d->asleep, 1);
 	/* Full fence: pairs with the one in worker_device_wake(). */

@@ -5,6 +5,7 @@
  *   intake.c    ring -> ledger          takes, copies
  *   bind.c      ledger -> command       checks, resolves, backs memory
  *   device.c    the device thread       turns, lanes, submission, polling, parking
+ *   faults.c    what a board could not load
  *   flight.c    how long it watches what is in flight
  *   complete.c  done -> segment         statuses, publication   wake.c    wake-ups of the guest
  *   control.c   operations of queue 0   memory.c  buffers   session.c  attach, detach, recovery
@@ -30,12 +31,13 @@
 #include "migration/ledger.h"
 #include "proto/ring.h"
 
-#define WORKER_PUBLISH_BATCH 16u   /* completions a waiting guest may be kept from seeing */
-#define WORKER_PUBLISH_NS    5000u /* device time after which a completion is published at once */
-#define WORKER_CHARGE_NS     10000u /* and charged at once: small against any slice of the share page */
-#define WORKER_WINDOW_US     2000u /* work in flight per queue, by estimate */
-#define WORKER_WINDOW_TASKS  128u  /* places for them */
-#define WORKER_WINDOW_HERE   32u /* of a device that runs them on this thread: deeper gains nothing */
+#define WORKER_PUBLISH_BATCH   16u   /* completions a waiting guest may be kept from seeing */
+#define WORKER_PUBLISH_NS      5000u /* device time after which a completion is published at once */
+#define WORKER_CHARGE_NS       10000u /* and charged at once: small against any slice of the share page */
+#define WORKER_WINDOW_US       2000u		  /* work in flight per queue, by estimate */
+#define WORKER_WINDOW_BOARD_US (3600u * 1000000u) /* of an FPGA: no limit by time */
+#define WORKER_WINDOW_TASKS    128u		  /* places for them */
+#define WORKER_WINDOW_HERE     32u /* of a device that runs them on this thread: deeper gains nothing */
 /*
  * A flush costs a quarter of a short launch on an NVIDIA GPU (2.53 against 3.39 us), after every 32nd 2 %; and until
  * one comes nobody sees what finished. A quarter of the window, so that the device has work while one is seen.
@@ -316,7 +318,8 @@ struct wdevice {
 	char name[32];
 	struct gantry_device device;
 	bool usable;
-	bool runs_here; /* GANTRY_CAP_CALLER_RUNS */
+	bool runs_here;	  /* GANTRY_CAP_CALLER_RUNS */
+	uint64_t nfaults; /* of a board, that have been told */
 	char error[160];
 	pthread_t thread;
 	struct gantry_share_page *page;
@@ -413,6 +416,8 @@ uint64_t worker_flight_watch_ns(const struct wdevice *d);
 bool worker_flight_may_step(const struct wdevice *d, struct wsession *s);
 /* How long a sleep may be that the end of a flight does not cut short. */
 int worker_flight_park_ms(const struct wdevice *d);
+/* faults.c: says what a board has given up since it was asked last. Before the thread sleeps. */
+void worker_faults_tell(struct wdevice *d);
 /* What @k is expected to take in @q: as it went there lately, or else anywhere on this device; 0: nobody knows. */
 uint64_t worker_flight_expect_ns(const struct wdevice *d, const struct wqueue *q,
 				 const struct wkernel *k);

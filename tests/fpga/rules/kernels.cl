@@ -33,6 +33,12 @@ PROGRAM(gaussian)
 #ifdef WITH_lava
 PROGRAM(lava)
 #endif
+#ifdef WITH_gaussian_small
+PROGRAM(gaussian_small)
+#endif
+#ifdef WITH_lava_small
+PROGRAM(lava_small)
+#endif
 #ifdef WITH_nw
 PROGRAM(nw)
 #endif

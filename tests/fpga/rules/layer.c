@@ -246,7 +246,8 @@ static cl_int load(struct rules_image *image)
 		below->clFinish(queues[i]);
 	__atomic_fetch_add(&board->nloads, 1, __ATOMIC_SEQ_CST);
 	resident = NULL;
-	nanosleep(&delay, NULL);
+	if (!use_up(&board->free_loads))
+		nanosleep(&delay, NULL);
 	if (!rules.keeps_memory)
 		lose_memory();
 	if (is_gone())
@@ -393,19 +394,21 @@ static cl_int CL_API_CALL compile_program(cl_program program, cl_uint ndevices,
 static cl_int CL_API_CALL release_program(cl_program id)
 {
 	struct program *program;
-	cl_uint count = 0;
 
-	below->clGetProgramInfo(id, CL_PROGRAM_REFERENCE_COUNT, sizeof(count), &count, NULL);
 	pthread_mutex_lock(&objects);
 	program = program_find(id);
 	/* Kernels keep a program alive below; a board is free of it when its maker lets go. */
-	if (count <= 1 && program)
+	if (program)
 		program->id = NULL;
 	pthread_mutex_unlock(&objects);
 	return below->clReleaseProgram(id);
 }
 
-/* ---- objects ---- */
+/*
+ * ---- objects ----
+ *
+ * Who made one lets go of it once, and does not use it after; what is still at work may hold it below.
+ */
 
 static cl_kernel CL_API_CALL create_kernel(cl_program id, const char *name, cl_int *ret_result)
 {
@@ -436,6 +439,10 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 		fail(CL_DEVICE_NOT_AVAILABLE, ret_result);
 		return NULL;
 	}
+	if (flags & CL_MEM_COPY_HOST_PTR && use_up(&board->fail_copies)) {
+		fail(CL_OUT_OF_RESOURCES, ret_result);
+		return NULL;
+	}
 	mem = below->clCreateBuffer(context, flags, len, host, ret_result);
 	pthread_mutex_lock(&objects);
 	if (mem && nmems < MAX_OBJECTS)
@@ -446,11 +453,8 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 
 static cl_int CL_API_CALL release_mem(cl_mem mem)
 {
-	cl_uint count = 0;
-
-	below->clGetMemObjectInfo(mem, CL_MEM_REFERENCE_COUNT, sizeof(count), &count, NULL);
 	pthread_mutex_lock(&objects);
-	for (unsigned int i = 0; count <= 1 && i < nmems; i++)
+	for (unsigned int i = 0; i < nmems; i++)
 		if (mems[i] == mem)
 			mems[i] = mems[--nmems];
 	pthread_mutex_unlock(&objects);
@@ -483,11 +487,8 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 
 static cl_int CL_API_CALL release_queue(cl_command_queue queue)
 {
-	cl_uint count = 0;
-
-	below->clGetCommandQueueInfo(queue, CL_QUEUE_REFERENCE_COUNT, sizeof(count), &count, NULL);
 	pthread_mutex_lock(&objects);
-	for (unsigned int i = 0; count <= 1 && i < nqueues; i++)
+	for (unsigned int i = 0; i < nqueues; i++)
 		if (queues[i] == queue)
 			queues[i] = queues[--nqueues];
 	pthread_mutex_unlock(&objects);

@@ -41,7 +41,7 @@ struct board_file {
 	uint32_t nlaunches;
 	uint32_t nrunning;
 	uint32_t most_running;
-	uint32_t reserved;
+	uint32_t free_loads; /* written by tests: so many take no time */
 	uint64_t
 		first_load_ns; /* when the first loading ended: the clock CLOCK_MONOTONIC; 0: none did. Tests may clear it */
 	uint64_t last_load_ns;

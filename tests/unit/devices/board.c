@@ -12,6 +12,7 @@
 
 #define MS   1000000ull
 #define LOAD (100 * MS)
+#define SOON (15 * MS) /* more than an eighth of any loading */
 #define HASH "0000000000000000000000000000000000000000000000000000000000000000"
 
 /* The kernels' images: a, b of one region each; ab has both for half again as long; whole is of the whole board and loses its memory. */
@@ -86,7 +87,8 @@ static uint32_t load_for(uint32_t kernel, uint64_t now_ns)
 	struct gantry_board_action action;
 
 	gantry_board_demand(board, kernel, 1, 1, now_ns);
-	action = gantry_board_step(board, now_ns);
+	expect(GANTRY_BOARD_NOTHING, now_ns); /* others may come with it */
+	action = gantry_board_step(board, now_ns + SOON);
 	ck_assert_int_eq(action.what, GANTRY_BOARD_LOAD);
 	gantry_board_did(board, 0, now_ns + LOAD);
 	return action.place;
@@ -173,19 +175,37 @@ START_TEST(test_board_loads_a_region_while_the_other_works)
 	ck_assert_int_eq(gantry_board_begin(board, a, LOAD, &unit), 0);
 	gantry_board_demand(board, a, 0, 0, LOAD);
 	gantry_board_demand(board, b, 1, 1, LOAD);
-	action = gantry_board_step(board, LOAD);
+	action = gantry_board_step(board, LOAD + SOON);
 	ck_assert_int_eq(action.what, GANTRY_BOARD_LOAD);
 	ck_assert_uint_eq(action.image, 1);
 	ck_assert_uint_eq(action.place, 1);
 	/* Asked but not answered: nothing else comes, and region 0 goes on. */
-	expect(GANTRY_BOARD_NOTHING, LOAD + MS);
-	gantry_board_end(board, &unit, 10 * MS, LOAD + 10 * MS);
-	ck_assert_int_eq(gantry_board_begin(board, a, LOAD + 10 * MS, &unit), 0);
-	ck_assert_int_eq(gantry_board_begin(board, b, LOAD + 10 * MS, &second), -EAGAIN);
+	expect(GANTRY_BOARD_NOTHING, LOAD + SOON);
+	gantry_board_end(board, &unit, 10 * MS, LOAD + 20 * MS);
+	ck_assert_int_eq(gantry_board_begin(board, a, LOAD + 20 * MS, &unit), 0);
+	ck_assert_int_eq(gantry_board_begin(board, b, LOAD + 20 * MS, &second), -EAGAIN);
 	gantry_board_did(board, 0, 2 * LOAD);
 	ck_assert_int_eq(gantry_board_begin(board, b, 2 * LOAD, &second), 0);
 	ck_assert_uint_eq(second.place, 1);
 	ck_assert_uint_eq(gantry_board_counts(board)->nloads, 2);
+	board_end();
+}
+END_TEST
+
+START_TEST(test_board_sees_what_comes_at_the_same_time_together)
+{
+	struct gantry_board_action action;
+
+	board_of(2, 1 << A | 1 << B | 1 << AB, 0);
+	gantry_board_demand(board, a, 90, 1, 0);
+	expect(GANTRY_BOARD_NOTHING, 0);
+	gantry_board_demand(board, a, 90, 1, MS);
+	gantry_board_demand(board, b, 90, 1, MS);
+	expect(GANTRY_BOARD_NOTHING, MS);
+	/* What comes later does not put it off once more. */
+	action = gantry_board_step(board, SOON);
+	ck_assert_int_eq(action.what, GANTRY_BOARD_LOAD);
+	ck_assert_uint_eq(action.image, 2);
 	board_end();
 }
 END_TEST
@@ -196,9 +216,9 @@ START_TEST(test_board_gives_each_unit_once)
 
 	board_of(2, 1 << WHOLE, 0);
 	gantry_board_demand(board, c, 3, 3, 0);
-	expect(GANTRY_BOARD_SAVE, 0);
-	gantry_board_did(board, 0, 0);
-	expect(GANTRY_BOARD_LOAD, 0);
+	expect(GANTRY_BOARD_SAVE, SOON);
+	gantry_board_did(board, 0, SOON);
+	expect(GANTRY_BOARD_LOAD, SOON);
 	gantry_board_did(board, 0, LOAD);
 	expect(GANTRY_BOARD_RESTORE, LOAD);
 	gantry_board_did(board, 0, LOAD);
@@ -278,8 +298,8 @@ START_TEST(test_board_tries_a_failed_loading_again_and_then_reports_and_rests)
 
 	board_of(2, 1 << WHOLE, 2);
 	gantry_board_demand(board, c, 1, 1, 0);
-	expect(GANTRY_BOARD_SAVE, 0);
-	gantry_board_did(board, 0, MS);
+	expect(GANTRY_BOARD_SAVE, SOON);
+	gantry_board_did(board, 0, SOON + MS);
 	for (uint32_t i = 1; i <= 3; i++) {
 		action = gantry_board_step(board, i * LOAD);
 		ck_assert_int_eq(action.what, GANTRY_BOARD_LOAD);
@@ -310,7 +330,7 @@ START_TEST(test_board_loads_another_image_with_the_kernel_when_one_fails)
 	struct gantry_board_action action;
 	struct gantry_board_unit unit;
 	uint32_t tried = 0;
-	uint64_t now_ns = 0;
+	uint64_t now_ns = SOON;
 
 	board_of(2, 1 << A | 1 << AB, 0);
 	gantry_board_demand(board, a, 1, 1, 0);
@@ -342,14 +362,14 @@ START_TEST(test_board_keeps_what_it_has_when_the_memory_cannot_be_saved)
 	(void)load_for(a, 0);
 	run(a, LOAD);
 	gantry_board_demand(board, c, 9, 2, 2 * LOAD);
-	expect(GANTRY_BOARD_SAVE, 2 * LOAD);
-	gantry_board_did(board, -EIO, 2 * LOAD);
-	action = gantry_board_step(board, 2 * LOAD);
+	expect(GANTRY_BOARD_SAVE, 2 * LOAD + SOON);
+	gantry_board_did(board, -EIO, 2 * LOAD + SOON);
+	action = gantry_board_step(board, 2 * LOAD + SOON);
 	ck_assert_int_eq(action.what, GANTRY_BOARD_REPORT);
 	ck_assert(action.saving);
 	ck_assert_int_eq(gantry_board_resident(board, 0), 0);
-	ck_assert_int_eq(gantry_board_begin(board, a, 2 * LOAD, &unit), 0);
-	ck_assert_int_eq(gantry_board_begin(board, c, 2 * LOAD, &unit), -ENXIO);
+	ck_assert_int_eq(gantry_board_begin(board, a, 2 * LOAD + SOON, &unit), 0);
+	ck_assert_int_eq(gantry_board_begin(board, c, 2 * LOAD + SOON, &unit), -ENXIO);
 	board_end();
 }
 END_TEST
@@ -391,6 +411,7 @@ int main(void)
 	tcase_add_test(tc, test_board_new_refuses_two_meanings_of_a_kernel);
 	tcase_add_test(tc, test_board_loads_nothing_until_something_is_wanted);
 	tcase_add_test(tc, test_board_loads_a_region_while_the_other_works);
+	tcase_add_test(tc, test_board_sees_what_comes_at_the_same_time_together);
 	tcase_add_test(tc, test_board_gives_each_unit_once);
 	tcase_add_test(tc, test_board_drains_and_saves_before_what_loses_the_memory);
 	tcase_add_test(tc, test_board_waits_for_what_runs_in_the_region);

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program of a workload, as a guest: bench-board-program KERNEL opens a session at $GANTRY_DOOR, finds the kernel, and says "ok". At each line
+ * "LAUNCHES" of its input it puts so many launches into its queue, waits for the last, looks at the result, and answers "done NANOSECONDS",
+ * of CLOCK_MONOTONIC.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "guest-shim/gantry.h"
+
+#define N 1024u
+
+static struct gantry_session *session;
+static gantry_queue queue;
+static gantry_buffer buffers[2];
+static struct gantry_task task;
+static int32_t in[N], out[N];
+
+static void need(int r, const char *what)
+{
+	if (r >= 0)
+		return;
+	printf("err %s: %s\n", what, gantry_last_error());
+	exit(1);
+}
+
+static void open_session(const char *kernel)
+{
+	const struct gantry_queue_options options = { .kind = GANTRY_KIND_FPGA };
+
+	need(gantry_open(NULL, NULL, &session), "gantry_open");
+	need(gantry_queue_open(session, &options, &queue), "gantry_queue_open");
+	for (unsigned int i = 0; i < N; i++)
+		in[i] = (int32_t)i * 7;
+	for (int i = 0; i < 2; i++)
+		need(gantry_alloc(session, sizeof(in), 0, &buffers[i]), "gantry_alloc");
+	need(gantry_write(session, buffers[0], 0, in, sizeof(in)), "gantry_write");
+	need(gantry_kernel_find(session, kernel, NULL, &task.kernel), kernel);
+	printf("ok\n");
+}
+
+static void run(unsigned int launches)
+{
+	const struct {
+		uint64_t a, c;
+		uint32_t n, pad;
+	} args = { .n = N };
+	const struct gantry_access access[] = {
+		{ .buffer = buffers[0], .mode = GANTRY_R, .arg_off = 0 },
+		{ .buffer = buffers[1], .mode = GANTRY_W, .arg_off = 8 },
+	};
+	struct timespec now;
+	gantry_ticket last;
+
+	task.args = &args;
+	task.args_bytes = sizeof(args);
+	task.access = access;
+	task.naccess = 2;
+	for (unsigned int i = 0; i < launches; i++)
+		need(gantry_submit(session, queue, &task, 1, &last), "gantry_submit");
+	need(gantry_wait(session, &last, 1, GANTRY_FOREVER), "gantry_wait");
+	need(gantry_read(session, buffers[1], 0, out, sizeof(out)), "gantry_read");
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	for (unsigned int i = 0; i < N; i++)
+		if (out[i] != in[i] + 1) {
+			printf("err element %u is wrong\n", i);
+			exit(1);
+		}
+	printf("done %" PRIu64 "\n", (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int launches;
+	char line[32];
+
+	if (argc != 2)
+		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	open_session(argv[1]);
+	while (fgets(line, sizeof(line), stdin) && sscanf(line, "%u", &launches) == 1)
+		run(launches);
+	gantry_close(session);
+	return 0;
+}
