@@ -27,7 +27,7 @@ static int is_bitstream(const struct dirent *entry)
 static void bitstream_fini(struct gantry_fpga_bitstream *b)
 {
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
-		gantry_fd_close(b->fds[place]);
+		gantry_fd_close(b->files[place].fd);
 	free(b->manifest);
 	free(b->path);
 }
@@ -41,15 +41,49 @@ static int bitstream_read(const char *path, struct gantry_fpga_bitstream *b, str
 
 	*b = (struct gantry_fpga_bitstream){ .path = strdup(path) };
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
-		b->fds[place] = -1;
+		b->files[place].fd = -1;
 	if (!directory || !b->path)
 		return gantry_err_set(err, -ENOMEM, "no memory for %.80s", path);
 	r = gantry_bitstream_read(path, &b->manifest, err);
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES && r == 0; place++)
 		if (gantry_bitstream_fits(b->manifest, place))
 			r = gantry_bitstream_open_file(b->manifest, directory, place,
-						       &b->fds[place], err);
+						       &b->files[place].fd, err);
 	return r;
+}
+
+/* What its manifest says, in a driver's words; it stays where it is from now on. */
+static void describe(struct gantry_fpga_bitstream *b)
+{
+	for (uint32_t k = 0; k < b->manifest->nkernels; k++) {
+		const struct gantry_bitstream_kernel *from = &b->manifest->kernels[k];
+		struct gantry_board_kernel *to = &b->kernels[k];
+
+		*to = (struct gantry_board_kernel){ .name = from->name,
+						    .window = from->window,
+						    .units = from->units,
+						    .nargs = from->sig.nargs };
+		for (uint32_t i = 0; i < from->sig.nargs; i++)
+			if (!from->sig.args[i].mode)
+				to->arg_bytes[i] =
+					(uint8_t)gantry_arg_type_bytes(from->sig.args[i].type);
+	}
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+		b->files[place] = (struct gantry_board_file){
+			.image = b->manifest->name,
+			.place = place == GANTRY_BOARD_WHOLE ? GANTRY_BOARD_PLACE_WHOLE : place,
+			.fd = b->files[place].fd,
+			.nkernels = b->manifest->nkernels,
+			.kernels = b->kernels,
+		};
+}
+
+static void bitstream_take(struct gantry_dev *dev, const struct gantry_fpga_bitstream *b)
+{
+	struct gantry_fpga_bitstream *place = &dev->bitstreams[dev->nbitstreams++];
+
+	*place = *b;
+	describe(place);
 }
 
 static int add_bitstream(struct gantry_dev *dev, const char *directory, const char *name,
@@ -68,7 +102,7 @@ static int add_bitstream(struct gantry_dev *dev, const char *directory, const ch
 	if (r < 0)
 		bitstream_fini(&b);
 	else
-		dev->bitstreams[dev->nbitstreams++] = b;
+		bitstream_take(dev, &b);
 	return r;
 }
 
@@ -111,7 +145,7 @@ void gantry_fpga_adopt_locked(struct gantry_dev *dev)
 		return;
 	dev->added = gantry_board_add(dev->board, dev->adding->manifest, dev->adding_err);
 	if (dev->added >= 0)
-		dev->bitstreams[dev->nbitstreams++] = *dev->adding;
+		bitstream_take(dev, dev->adding);
 	dev->adding = NULL;
 	(void)pthread_cond_signal(&dev->done);
 }
@@ -307,9 +341,7 @@ int gantry_fpga_load(struct gantry_dev *dev, uint32_t image, uint32_t place, str
 		return gantry_err_set(err, -ESTALE, "bitstream %s was removed, or is another now",
 				      b->manifest->name);
 	}
-	r = dev->driver->load(dev->handle,
-			      place == GANTRY_BOARD_WHOLE ? GANTRY_BOARD_PLACE_WHOLE : place,
-			      b->fds[place], text, sizeof(text));
+	r = dev->driver->load(dev->handle, &b->files[place], text, sizeof(text));
 
 	if (r < 0) {
 		text[sizeof(text) - 1] = '\0';

@@ -245,6 +245,10 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 	work.of_guest = true;
 	image->of_guest = true;
 	image->dev->log[0] = '\0';
+	if (r == 0 && sort == GANTRY_OPENCL_XCLBIN)
+		return gantry_err_set(
+			err, -ENOEXEC,
+			"an image of a board, which its administrator registers (docs/boards.md)");
 	if (r == 0 && sort == GANTRY_OPENCL_SOURCE) {
 		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, image->dev->log,
 						  err);

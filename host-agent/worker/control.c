@@ -364,6 +364,7 @@ static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *
 	gantry_store_relaxed(&led->fail_stop, op->fail_stop);
 	gantry_store_relaxed(&led->broken, 0u);
 	gantry_store_relaxed(&led->guest_paused, 0u);
+	gantry_store_relaxed(&led->lane, 0u);
 	led->opened_by = made_by;
 	led->gen++;
 	if (worker_queue_place(s, &s->queues[slot]) < 0)
