@@ -79,6 +79,18 @@ static int parse_image(struct parser *p)
 	return copy_text(p->words[2], &p->manifest->images[kind], p->err);
 }
 
+static int parse_tenant(struct parser *p)
+{
+	if (p->nwords != 2)
+		return gantry_err_set(p->err, -EINVAL, "write \"tenant NAME\"");
+	if (p->manifest->tenant)
+		return gantry_err_set(p->err, -EINVAL, "whose the module is is said already");
+	if (!gantry_name_valid(p->words[1]))
+		return gantry_err_set(p->err, -EINVAL, "\"%.40s\" is no name of a tenant",
+				      p->words[1]);
+	return copy_text(p->words[1], &p->manifest->tenant, p->err);
+}
+
 static int parse_flag(const char *word, uint32_t *flags, struct gantry_err *err)
 {
 	uint32_t flag;
@@ -174,7 +186,10 @@ static int parse_statement(void *arg, char **words, unsigned int nwords, struct 
 		return parse_image(p);
 	if (strcmp(words[0], "kernel") == 0)
 		return parse_kernel(p);
-	return gantry_err_set(err, -EINVAL, "\"%.40s\" is not module, image or kernel", words[0]);
+	if (strcmp(words[0], "tenant") == 0)
+		return parse_tenant(p);
+	return gantry_err_set(err, -EINVAL, "\"%.40s\" is not module, image, tenant or kernel",
+			      words[0]);
 }
 
 int gantry_manifest_parse(const char *text, size_t len, struct gantry_manifest **ret_manifest,
@@ -212,6 +227,7 @@ void gantry_manifest_free(struct gantry_manifest *manifest)
 		free(manifest->images[kind]);
 	free(manifest->kernels);
 	free(manifest->module);
+	free(manifest->tenant);
 	free(manifest);
 }
 

@@ -11,7 +11,7 @@
  *
  * "module NAME VERSION" comes first. "image KIND FILE" names the module's image for devices of a
  * kind, a file beside the manifest. "kernel NAME SIGNATURE FLAG..." declares a kernel (signatures:
- * devices/signature.h); flags are pure and split.
+ * devices/signature.h); flags are pure and split. "tenant NAME": nobody else finds the kernels.
  *
  * Trust: parsed as hostile input (fuzzed): bounded sizes, no file is opened here, no code is
  * loaded.
@@ -46,6 +46,7 @@ struct gantry_manifest {
 	char *module;
 	uint32_t version;
 	char *images[GANTRY_NKINDS]; /* file name per kind; NULL: none */
+	char *tenant;		     /* whose alone the kernels are; NULL: everybody's */
 	uint32_t nkernels;
 	struct gantry_kernel_def *kernels;
 };

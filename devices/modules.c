@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "devices/board/bitstream.h"
 
-#define SUFFIX ".manifest"
+#define SUFFIX	  ".manifest"
+#define BITSTREAM ".bitstream"
 
 /* What tells one content of a file from another without reading it. */
 struct print {
@@ -78,6 +80,32 @@ static int check_file(const struct stat *st, const char *file, struct gantry_err
 	return 0;
 }
 
+static bool ends_in(const char *file, const char *suffix)
+{
+	size_t len = strlen(file);
+
+	return len > strlen(suffix) && strcmp(file + len - strlen(suffix), suffix) == 0;
+}
+
+/* The manifest of a board's image is that of a module with its kernels. */
+static int parse_text(const char *file, const char *text, size_t len,
+		      struct gantry_manifest **ret_manifest, struct gantry_err *err)
+{
+	_cleanup_free_ struct gantry_bitstream *bitstream = NULL;
+	_cleanup_free_ char *module = NULL;
+	int r;
+
+	if (!ends_in(file, BITSTREAM))
+		return gantry_manifest_parse(text, len, ret_manifest, err);
+	r = gantry_bitstream_parse(text, len, &bitstream, err);
+	if (r < 0)
+		return r;
+	module = gantry_bitstream_module(bitstream, file);
+	if (!module)
+		return gantry_err_set(err, -ENOMEM, "no memory");
+	return gantry_manifest_parse(module, strlen(module), ret_manifest, err);
+}
+
 static int read_manifest(int dir_fd, const char *file, struct print *ret_print,
 			 struct gantry_manifest **ret_manifest, struct gantry_err *err)
 {
@@ -102,7 +130,7 @@ static int read_manifest(int dir_fd, const char *file, struct print *ret_print,
 	r = gantry_read_all(fd, text, (size_t)st.st_size);
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "%s", file);
-	r = gantry_manifest_parse(text, (size_t)st.st_size, ret_manifest, err);
+	r = parse_text(file, text, (size_t)st.st_size, ret_manifest, err);
 	if (r < 0)
 		return gantry_err_wrap(err, r, "%s", file);
 	print_of(&st, ret_print);
@@ -295,10 +323,8 @@ static struct entry *entry_of(struct gantry_modules *modules, const char *file)
 
 static int is_manifest(const struct dirent *entry)
 {
-	size_t len = strlen(entry->d_name);
-
-	return entry->d_name[0] != '.' && len > strlen(SUFFIX) &&
-	       strcmp(entry->d_name + len - strlen(SUFFIX), SUFFIX) == 0;
+	return entry->d_name[0] != '.' &&
+	       (ends_in(entry->d_name, SUFFIX) || ends_in(entry->d_name, BITSTREAM));
 }
 
 static void free_names(struct dirent **names, int count)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The modules that a host has installed: the *.manifest files of one directory and the images
- * beside them, found again after every change without a restart.
+ * beside them, found again after every change without a restart. A *.bitstream file (devices/board/bitstream.h) is a
+ * module with the kernels of that image of a board.
  *
  * Trust: the administrator writes the directory: its contents are bounded and checked, but
  *   believed. Manifests and images must be regular files inside it, no links, not writable by

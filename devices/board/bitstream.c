@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -62,6 +63,21 @@ static int parse_board(struct parser *p)
 		return gantry_err_set(p->err, -EINVAL, "\"%.40s\" is no model of a board",
 				      p->words[1]);
 	(void)gantry_str_copy(b->board, sizeof(b->board), p->words[1]);
+	return 0;
+}
+
+static int parse_tenant(struct parser *p)
+{
+	struct gantry_bitstream *b = p->bitstream;
+
+	if (p->nwords != 2)
+		return gantry_err_set(p->err, -EINVAL, "write \"tenant NAME\"");
+	if (b->tenant[0])
+		return gantry_err_set(p->err, -EINVAL, "whose it is is said already");
+	if (!gantry_name_valid(p->words[1]))
+		return gantry_err_set(p->err, -EINVAL, "\"%.40s\" is no name of a tenant",
+				      p->words[1]);
+	(void)gantry_str_copy(b->tenant, sizeof(b->tenant), p->words[1]);
 	return 0;
 }
 
@@ -284,6 +300,7 @@ static int parse_statement(void *arg, char **words, unsigned int nwords, struct 
 		{ "bitstream", parse_bitstream }, { "board", parse_board },
 		{ "load", parse_load },		  { "configure", parse_configure },
 		{ "memory", parse_memory },	  { "kernel", parse_kernel },
+		{ "tenant", parse_tenant },
 	};
 	struct parser *p = arg;
 
@@ -297,7 +314,8 @@ static int parse_statement(void *arg, char **words, unsigned int nwords, struct 
 			return statements[i].parse(p);
 	return gantry_err_set(
 		err, -EINVAL,
-		"\"%.40s\" is not bitstream, board, load, configure, memory or kernel", words[0]);
+		"\"%.40s\" is not bitstream, board, load, configure, memory, tenant or kernel",
+		words[0]);
 }
 
 static int check_whole(const struct parser *p, struct gantry_err *err)
@@ -355,6 +373,33 @@ int gantry_bitstream_read(const char *path, struct gantry_bitstream **ret_bitstr
 		return gantry_err_set_errno(err, r, "%s", path);
 	r = gantry_bitstream_parse(text, len, ret_bitstream, err);
 	return r < 0 ? gantry_err_wrap(err, r, "%s", path) : 0;
+}
+
+char *gantry_bitstream_module(const struct gantry_bitstream *bitstream, const char *file)
+{
+	char signature[GANTRY_SIGNATURE_TEXT_MAX];
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	fprintf(out, "module %s %u\nimage fpga %s\n", bitstream->name, bitstream->version, file);
+	if (bitstream->tenant[0])
+		fprintf(out, "tenant %s\n", bitstream->tenant);
+	for (uint32_t i = 0; i < bitstream->nkernels; i++) {
+		const struct gantry_bitstream_kernel *kernel = &bitstream->kernels[i];
+
+		if (gantry_signature_format(&kernel->sig, signature, sizeof(signature)) < 0)
+			continue; /* it was parsed from a shorter one */
+		fprintf(out, "kernel %s %s%s\n", kernel->name, signature,
+			kernel->pure ? " pure" : "");
+	}
+	if (fclose(out) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
 }
 
 const struct gantry_bitstream_kernel *gantry_bitstream_find(

@@ -11,6 +11,7 @@
  *   load 1 pair-1.bit SHA256               another placement of the same kernels
  *   configure 150ms                        how long loading takes
  *   memory kept                            or lost: what loading does to the board's memory
+ *   tenant red                             nobody else finds its kernels; without it all tenants do
  *   kernel vadd r:i32*,r:i32*,w:i32*,u64 window 0 units 2 slower 17% run 3ms pure
  *
  * "bitstream" comes first. "load whole FILE SHA256" is for an image of the whole board, which has no other. The words after
@@ -62,6 +63,7 @@ struct gantry_bitstream_file {
 struct gantry_bitstream {
 	char name[GANTRY_NAME_LEN_MAX + 1];
 	char board[GANTRY_NAME_LEN_MAX + 1];
+	char tenant[GANTRY_NAME_LEN_MAX + 1]; /* whose alone its kernels are; "": everybody's */
 	uint32_t version;
 	uint32_t nkernels;
 	uint32_t nunits; /* of all kernels */
@@ -77,6 +79,12 @@ int gantry_bitstream_parse(const char *text, size_t len, struct gantry_bitstream
 /* The same for the file at @path. */
 int gantry_bitstream_read(const char *path, struct gantry_bitstream **ret_bitstream,
 			  struct gantry_err *err);
+
+/*
+ * The manifest of a kernel module (devices/manifest.h) with the kernels of @bitstream, whose image for boards is the
+ * manifest @file itself. Freed with free(). NULL: no memory.
+ */
+char *gantry_bitstream_module(const struct gantry_bitstream *bitstream, const char *file);
 
 /* NULL if it has no such kernel. */
 const struct gantry_bitstream_kernel *gantry_bitstream_find(

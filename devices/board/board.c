@@ -44,6 +44,7 @@ struct image {
 	const struct gantry_bitstream *def;
 	uint32_t kernels[GANTRY_BITSTREAM_MAX_KERNELS]; /* their numbers over all images */
 	uint64_t rests_until_ns[GANTRY_BOARD_NPLACES];
+	bool retired; /* not loaded any more */
 };
 
 /* What is at a place. */
@@ -62,6 +63,7 @@ struct gantry_board {
 	struct spot spots[GANTRY_BOARD_NPLACES];
 	struct gantry_board_counts counts;
 	uint64_t shortest_ns; /* loading */
+	bool own_age;	      /* the bound of age is ours, and follows the longest loading */
 
 	/* The change that is under way. */
 	enum phase phase;
@@ -83,24 +85,37 @@ GANTRY_DEFINE_CLEANUP(struct gantry_board *, gantry_board_free);
 
 /* ---- making it ---- */
 
-static int add_kernel(struct gantry_board *board, const struct gantry_bitstream_kernel *def,
-		      uint32_t *ret_kernel, struct gantry_err *err)
+/* Known kernels have one signature, and there is room for the others. */
+static int check_kernels(const struct gantry_board *board, const struct gantry_bitstream *def,
+			 struct gantry_err *err)
+{
+	uint32_t n = board->nkernels;
+
+	for (uint32_t k = 0; k < def->nkernels; k++) {
+		int known = gantry_board_kernel(board, def->kernels[k].name);
+
+		if (known < 0)
+			n++;
+		else if (!gantry_signature_same(&board->kernels[known].def->sig,
+						&def->kernels[k].sig))
+			return gantry_err_set(err, -EINVAL,
+					      "kernel %s has another signature in another image",
+					      def->kernels[k].name);
+	}
+	return n > GANTRY_BOARD_MAX_KERNELS ? gantry_err_set(err, -E2BIG, "more than %u kernels",
+							     GANTRY_BOARD_MAX_KERNELS)
+					    : 0;
+}
+
+/* Its number over all images. */
+static uint32_t take_kernel(struct gantry_board *board, const struct gantry_bitstream_kernel *def)
 {
 	int known = gantry_board_kernel(board, def->name);
 
-	if (known < 0) {
-		if (board->nkernels == GANTRY_BOARD_MAX_KERNELS)
-			return gantry_err_set(err, -E2BIG, "more than %u kernels",
-					      GANTRY_BOARD_MAX_KERNELS);
-		known = (int)board->nkernels++;
-		board->kernels[known].def = def;
-	} else if (!gantry_signature_same(&board->kernels[known].def->sig, &def->sig)) {
-		return gantry_err_set(err, -EINVAL,
-				      "kernel %s has another signature in another image",
-				      def->name);
-	}
-	*ret_kernel = (uint32_t)known;
-	return 0;
+	if (known >= 0)
+		return (uint32_t)known;
+	board->kernels[board->nkernels].def = def;
+	return board->nkernels++;
 }
 
 static int check_image(const struct gantry_board *board, const struct gantry_bitstream *def,
@@ -110,7 +125,7 @@ static int check_image(const struct gantry_board *board, const struct gantry_bit
 		return gantry_err_set(err, -EINVAL, "it is for boards %s, not %s", def->board,
 				      board->conf.model);
 	for (uint32_t i = 0; i < board->nimages; i++)
-		if (strcmp(board->images[i].def->name, def->name) == 0)
+		if (!board->images[i].retired && strcmp(board->images[i].def->name, def->name) == 0)
 			return gantry_err_set(err, -EINVAL, "there is another of that name");
 	for (uint32_t place = board->conf.nregions; place < GANTRY_BOARD_MAX_REGIONS; place++)
 		if (gantry_bitstream_fits(def, place))
@@ -120,30 +135,36 @@ static int check_image(const struct gantry_board *board, const struct gantry_bit
 	return 0;
 }
 
-static int add_image(struct gantry_board *board, const struct gantry_bitstream *def,
+int gantry_board_add(struct gantry_board *board, const struct gantry_bitstream *def,
 		     struct gantry_err *err)
 {
 	struct image *image = &board->images[board->nimages];
 	struct gantry_plan_image *plan = &board->plan_images[board->nimages];
-	int r = check_image(board, def, err);
+	int r;
 
-	for (uint32_t k = 0; r == 0 && k < def->nkernels; k++) {
-		r = add_kernel(board, &def->kernels[k], &image->kernels[k], err);
-		if (r == 0)
-			plan->offers[image->kernels[k]] = (struct gantry_plan_offer){
-				.units = (uint16_t)def->kernels[k].units,
-				.slower = (uint16_t)def->kernels[k].slower,
-			};
-	}
+	if (board->nimages == GANTRY_BOARD_MAX_IMAGES)
+		return gantry_err_set(err, -E2BIG, "more than %u images", GANTRY_BOARD_MAX_IMAGES);
+	r = check_image(board, def, err);
+	if (r == 0)
+		r = check_kernels(board, def, err);
 	if (r < 0)
 		return gantry_err_wrap(err, r, "image %s", def->name);
+	for (uint32_t k = 0; k < def->nkernels; k++) {
+		image->kernels[k] = take_kernel(board, &def->kernels[k]);
+		plan->offers[image->kernels[k]] = (struct gantry_plan_offer){
+			.units = (uint16_t)def->kernels[k].units,
+			.slower = (uint16_t)def->kernels[k].slower,
+		};
+	}
 	image->def = def;
 	plan->nunits = def->nunits;
 	plan->stops_all = !def->keeps_memory;
 	plan->cost_ns = def->configure_ns + (def->keeps_memory ? 0 : 2 * board->conf.save_ns);
 	board->shortest_ns = gantry_min_u64(board->shortest_ns, plan->cost_ns);
-	board->nimages++;
-	return 0;
+	if (board->own_age)
+		board->conf.age_ns = gantry_max_u64(board->conf.age_ns,
+						    AGE_LOADINGS * plan->cost_ns);
+	return (int)board->nimages++;
 }
 
 int gantry_board_new(const struct gantry_board_conf *conf,
@@ -151,30 +172,31 @@ int gantry_board_new(const struct gantry_board_conf *conf,
 		     struct gantry_board **ret_board, struct gantry_err *err)
 {
 	_cleanup_(gantry_board_freep) struct gantry_board *board = NULL;
-	uint64_t longest_ns = 0;
 
-	if (nimages > GANTRY_BOARD_MAX_IMAGES)
-		return gantry_err_set(err, -E2BIG, "more than %u images", GANTRY_BOARD_MAX_IMAGES);
 	board = calloc(1, sizeof(*board));
 	if (!board)
 		return gantry_err_set(err, -ENOMEM, "no memory for a board");
 	board->conf = *conf;
 	board->shortest_ns = UINT64_MAX;
+	board->own_age = conf->age_ns == 0;
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
 		board->spots[place].image = -1;
 	for (uint32_t i = 0; i < nimages; i++) {
-		int r = add_image(board, images[i], err);
+		int r = gantry_board_add(board, images[i], err);
 
 		if (r < 0)
 			return r;
-		longest_ns = gantry_max_u64(longest_ns, board->plan_images[i].cost_ns);
 	}
-	if (!board->conf.age_ns)
-		board->conf.age_ns = AGE_LOADINGS * longest_ns;
 	if (!board->conf.rest_ns)
 		board->conf.rest_ns = REST_NS;
 	*ret_board = GANTRY_TAKE_PTR(board);
 	return 0;
+}
+
+void gantry_board_retire(struct gantry_board *board, uint32_t image)
+{
+	assert(image < board->nimages);
+	board->images[image].retired = true;
 }
 
 void gantry_board_free(struct gantry_board *board)
@@ -257,6 +279,7 @@ static bool may_load(const struct gantry_board *board, uint32_t image, uint32_t 
 		     uint64_t now_ns)
 {
 	return gantry_bitstream_fits(board->images[image].def, place) &&
+	       !board->images[image].retired &&
 	       now_ns >= board->images[image].rests_until_ns[place];
 }
 

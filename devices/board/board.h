@@ -77,6 +77,18 @@ int gantry_board_new(const struct gantry_board_conf *conf,
 		     struct gantry_board **ret_board, struct gantry_err *err);
 void gantry_board_free(struct gantry_board *board);
 
+/*
+ * One more image while it runs, which stays the caller's and valid. Its number, in the order of adding; errors as of
+ * new(), with nothing changed.
+ */
+int gantry_board_add(struct gantry_board *board, const struct gantry_bitstream *image,
+		     struct gantry_err *err);
+/*
+ * The image is loaded no more. Where it is on the board it serves on until another takes its place; a loading that was
+ * asked for goes on. Its name is free.
+ */
+void gantry_board_retire(struct gantry_board *board, uint32_t image);
+
 /* The number of the kernel over all images, or -ENOENT. */
 int gantry_board_kernel(const struct gantry_board *board, const char *name);
 /* Its description in the first image that has it. */

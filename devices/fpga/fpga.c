@@ -148,6 +148,7 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	(void)pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&dev->work, &attr);
+	(void)pthread_cond_init(&dev->done, &attr);
 	(void)pthread_condattr_destroy(&attr);
 	return dev;
 }
@@ -246,6 +247,7 @@ static void fpga_close(struct gantry_dev *dev)
 	if (dev->library)
 		(void)dlclose(dev->library); /* it stays; drivers keep what they made */
 	(void)pthread_cond_destroy(&dev->work);
+	(void)pthread_cond_destroy(&dev->done);
 	(void)pthread_mutex_destroy(&dev->lock);
 	free(dev);
 }

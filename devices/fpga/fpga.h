@@ -33,6 +33,7 @@ struct gantry_kernel {
 struct gantry_image {
 	struct gantry_list link;
 	struct gantry_dev *dev;
+	char *path; /* of the bitstream's manifest */
 	struct gantry_list kernels;
 };
 
@@ -69,6 +70,8 @@ struct gantry_fpga_launch {
 /* A bitstream of the directory, and its files. */
 struct gantry_fpga_bitstream {
 	struct gantry_bitstream *manifest;
+	char *path; /* of the manifest */
+	bool gone;  /* the directory had another one, or none; under the lock */
 	/* As the driver gets them; copies that were checked. fd -1: none for that place. */
 	struct gantry_board_file files[GANTRY_BOARD_NPLACES];
 	struct gantry_board_kernel kernels[GANTRY_BITSTREAM_MAX_KERNELS];
@@ -94,6 +97,11 @@ struct gantry_dev {
 	uint32_t nstreams;
 	bool stopping;
 	bool lost;
+	/* One that the device thread wants added, and is waiting for; the board thread makes it NULL. */
+	struct gantry_fpga_bitstream *adding;
+	int added; /* what came of it */
+	struct gantry_err *adding_err;
+	pthread_cond_t done;
 	uint64_t ngiven_up;
 	struct gantry_err last; /* what was given up, and why */
 
@@ -116,7 +124,12 @@ void gantry_fpga_image_unload(struct gantry_image *image);
 int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err);
-/* Loads image @image at @place, and sees that its windows are what the manifest says. Board thread. */
+/* Takes the bitstream that the device thread waits for, if there is one. Board thread, with the lock. */
+void gantry_fpga_adopt_locked(struct gantry_dev *dev);
+/*
+ * Loads image @image at @place, and sees that its windows are what the manifest says. One whose manifest is gone, or
+ * another by now, is loaded no more: -ESTALE. Board thread.
+ */
 int gantry_fpga_load(struct gantry_dev *dev, uint32_t image, uint32_t place,
 		     struct gantry_err *err);
 

@@ -24,7 +24,35 @@ static int is_bitstream(const struct dirent *entry)
 	       strcmp(entry->d_name + len - strlen(SUFFIX), SUFFIX) == 0;
 }
 
-/* What its manifest says, in a driver's words. */
+static void bitstream_fini(struct gantry_fpga_bitstream *b)
+{
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+		gantry_fd_close(b->files[place].fd);
+	free(b->manifest);
+	free(b->path);
+}
+
+/* The bitstream whose manifest is at @path, with its files, which lie beside that. The caller ends it, also after a failure. */
+static int bitstream_read(const char *path, struct gantry_fpga_bitstream *b, struct gantry_err *err)
+{
+	const char *name = strrchr(path, '/');
+	_cleanup_free_ char *directory = name ? strndup(path, (size_t)(name - path)) : NULL;
+	int r;
+
+	*b = (struct gantry_fpga_bitstream){ .path = strdup(path) };
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+		b->files[place].fd = -1;
+	if (!directory || !b->path)
+		return gantry_err_set(err, -ENOMEM, "no memory for %.80s", path);
+	r = gantry_bitstream_read(path, &b->manifest, err);
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES && r == 0; place++)
+		if (gantry_bitstream_fits(b->manifest, place))
+			r = gantry_bitstream_open_file(b->manifest, directory, place,
+						       &b->files[place].fd, err);
+	return r;
+}
+
+/* What its manifest says, in a driver's words; it stays where it is from now on. */
 static void describe(struct gantry_fpga_bitstream *b)
 {
 	for (uint32_t k = 0; k < b->manifest->nkernels; k++) {
@@ -44,16 +72,24 @@ static void describe(struct gantry_fpga_bitstream *b)
 		b->files[place] = (struct gantry_board_file){
 			.image = b->manifest->name,
 			.place = place == GANTRY_BOARD_WHOLE ? GANTRY_BOARD_PLACE_WHOLE : place,
-			.fd = -1,
+			.fd = b->files[place].fd,
 			.nkernels = b->manifest->nkernels,
 			.kernels = b->kernels,
 		};
 }
 
+static void bitstream_take(struct gantry_dev *dev, const struct gantry_fpga_bitstream *b)
+{
+	struct gantry_fpga_bitstream *place = &dev->bitstreams[dev->nbitstreams++];
+
+	*place = *b;
+	describe(place);
+}
+
 static int add_bitstream(struct gantry_dev *dev, const char *directory, const char *name,
 			 struct gantry_err *err)
 {
-	struct gantry_fpga_bitstream *b = &dev->bitstreams[dev->nbitstreams];
+	struct gantry_fpga_bitstream b;
 	char path[PATH_MAX];
 	int r;
 
@@ -62,15 +98,11 @@ static int add_bitstream(struct gantry_dev *dev, const char *directory, const ch
 				      GANTRY_BOARD_MAX_IMAGES, directory);
 	if (gantry_str_format(path, sizeof(path), "%s/%s", directory, name) < 0)
 		return gantry_err_set(err, -EINVAL, "%.80s: the path is too long", directory);
-	r = gantry_bitstream_read(path, &b->manifest, err);
+	r = bitstream_read(path, &b, err);
 	if (r < 0)
-		return r;
-	describe(b);
-	dev->nbitstreams++;
-	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES && r == 0; place++)
-		if (gantry_bitstream_fits(b->manifest, place))
-			r = gantry_bitstream_open_file(b->manifest, directory, place,
-						       &b->files[place].fd, err);
+		bitstream_fini(&b);
+	else
+		bitstream_take(dev, &b);
 	return r;
 }
 
@@ -96,40 +128,105 @@ int gantry_fpga_bitstreams_open(struct gantry_dev *dev, const char *directory,
 	free(names);
 	if (r < 0)
 		return gantry_err_wrap(err, r == -ENOMEM ? r : -EINVAL, "images");
-	return count > 0 ? 0
-			 : gantry_err_set(err, -EINVAL, "images: %s has no *" SUFFIX, directory);
+	return 0; /* others may be registered later */
 }
 
 void gantry_fpga_bitstreams_close(struct gantry_dev *dev)
 {
-	for (uint32_t i = 0; i < dev->nbitstreams; i++) {
-		for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
-			gantry_fd_close(dev->bitstreams[i].files[place].fd);
-		free(dev->bitstreams[i].manifest);
+	for (uint32_t i = 0; i < dev->nbitstreams; i++)
+		bitstream_fini(&dev->bitstreams[i]);
+}
+
+/* ---- more of them, while the board works ---- */
+
+void gantry_fpga_adopt_locked(struct gantry_dev *dev)
+{
+	if (!dev->adding)
+		return;
+	dev->added = gantry_board_add(dev->board, dev->adding->manifest, dev->adding_err);
+	if (dev->added >= 0)
+		bitstream_take(dev, dev->adding);
+	dev->adding = NULL;
+	(void)pthread_cond_signal(&dev->done);
+}
+
+static bool same_content(const struct gantry_bitstream *a, const struct gantry_bitstream *b)
+{
+	return strcmp(a->name, b->name) == 0 && a->version == b->version &&
+	       memcmp(a->files, b->files, sizeof(a->files)) == 0;
+}
+
+/* Does the board have the bitstream of @manifest? Entries that it has no more stay in the list, in front of newer ones. */
+static bool is_known(const struct gantry_dev *dev, const struct gantry_bitstream *manifest)
+{
+	for (uint32_t i = 0; i < dev->nbitstreams; i++)
+		if (!dev->bitstreams[i].gone && same_content(dev->bitstreams[i].manifest, manifest))
+			return true;
+	return false;
+}
+
+/* Has the board thread take the bitstream at @path, and waits for as long as the loading takes that it may be at. */
+static int register_bitstream(struct gantry_dev *dev, const char *path, struct gantry_err *err)
+{
+	struct gantry_fpga_bitstream b;
+	int r = bitstream_read(path, &b, err);
+
+	if (r < 0) {
+		bitstream_fini(&b);
+		return r;
 	}
+	(void)pthread_mutex_lock(&dev->lock);
+	dev->adding = &b;
+	dev->adding_err = err;
+	(void)pthread_cond_signal(&dev->work);
+	while (dev->adding)
+		(void)pthread_cond_wait(&dev->done, &dev->lock);
+	r = dev->added;
+	(void)pthread_mutex_unlock(&dev->lock);
+	if (r < 0)
+		bitstream_fini(&b);
+	return r < 0 ? r : 0;
 }
 
 /*
- * The image of a module is the manifest of a bitstream of the board, whichever: kernels are the board's, and which bitstream has them is not a
- * program's affair.
+ * The image of a module is the manifest of a bitstream of the board, which is registered if it is new; its kernels are those of the whole
+ * board, and which bitstream has them is not a program's affair.
  */
-int gantry_fpga_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
-			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
+static int know(struct gantry_dev *dev, const char *path, struct gantry_err *err)
 {
 	_cleanup_free_ struct gantry_bitstream *manifest = NULL;
-	struct gantry_image *image;
-	int r;
+	bool known;
+	int r = gantry_bitstream_read(path, &manifest, err);
 
-	assert(path && !bytes && nbytes == 0);
-	r = gantry_bitstream_read(path, &manifest, err);
 	if (r < 0)
 		return r == -ENOMEM ? r : gantry_err_wrap(err, -ENOEXEC, "image");
 	if (strcmp(manifest->board, dev->info.model) != 0)
 		return gantry_err_set(err, -ENOEXEC, "image %s: it is for boards %s, not %s", path,
 				      manifest->board, dev->info.model);
+	(void)pthread_mutex_lock(&dev->lock);
+	known = is_known(dev, manifest);
+	(void)pthread_mutex_unlock(&dev->lock);
+	r = known ? 0 : register_bitstream(dev, path, err);
+	return r < 0 && r != -ENOMEM ? gantry_err_wrap(err, -ENOEXEC, "image") : r;
+}
+
+int gantry_fpga_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
+			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err)
+{
+	struct gantry_image *image;
+	int r;
+
+	assert(path && !bytes && nbytes == 0);
+	r = know(dev, path, err);
+	if (r < 0)
+		return r;
 	image = calloc(1, sizeof(*image));
-	if (!image)
+	if (image)
+		image->path = strdup(path);
+	if (!image || !image->path) {
+		free(image);
 		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	}
 	image->dev = dev;
 	gantry_list_init(&image->kernels);
 	gantry_list_push_back(&dev->images, &image->link);
@@ -144,6 +241,7 @@ void gantry_fpga_image_unload(struct gantry_image *image)
 	gantry_list_for_each_safe(&image->kernels, struct gantry_kernel, link, kernel)
 		free(kernel);
 	gantry_list_remove(&image->link);
+	free(image->path);
 	free(image);
 }
 
@@ -151,14 +249,25 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err)
 {
-	int number = gantry_board_kernel(image->dev->board, symbol);
+	struct gantry_dev *dev = image->dev;
 	struct gantry_kernel *kernel;
+	bool same = false;
+	int number, r;
 
+	/* Under its name there may be another bitstream by now, with other kernels. */
+	r = know(dev, image->path, err);
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&dev->lock);
+	number = gantry_board_kernel(dev->board, symbol);
+	if (number >= 0)
+		same = gantry_signature_same(
+			&gantry_board_kernel_at(dev->board, (uint32_t)number)->sig, sig);
+	(void)pthread_mutex_unlock(&dev->lock);
 	if (number < 0)
 		return gantry_err_set(err, -ENOENT, "no bitstream of the board has kernel %s",
 				      symbol);
-	if (!gantry_signature_same(
-		    &gantry_board_kernel_at(image->dev->board, (uint32_t)number)->sig, sig))
+	if (!same)
 		return gantry_err_set(err, -EINVAL,
 				      "kernel %s has other arguments in its bitstream", symbol);
 	kernel = calloc(1, sizeof(*kernel));
@@ -210,11 +319,29 @@ static int check_windows(struct gantry_dev *dev, uint32_t image, uint32_t place,
 	return 0;
 }
 
+/* Is what was registered what the directory has? */
+static bool is_current(const struct gantry_fpga_bitstream *b)
+{
+	_cleanup_free_ struct gantry_bitstream *now = NULL;
+
+	return gantry_bitstream_read(b->path, &now, NULL) == 0 && same_content(now, b->manifest);
+}
+
 int gantry_fpga_load(struct gantry_dev *dev, uint32_t image, uint32_t place, struct gantry_err *err)
 {
+	struct gantry_fpga_bitstream *b = &dev->bitstreams[image];
 	char text[128] = "";
-	int r = dev->driver->load(dev->handle, &dev->bitstreams[image].files[place], text,
-				  sizeof(text));
+	int r;
+
+	if (!is_current(b)) {
+		(void)pthread_mutex_lock(&dev->lock);
+		b->gone = true;
+		gantry_board_retire(dev->board, image);
+		(void)pthread_mutex_unlock(&dev->lock);
+		return gantry_err_set(err, -ESTALE, "bitstream %s was removed, or is another now",
+				      b->manifest->name);
+	}
+	r = dev->driver->load(dev->handle, &b->files[place], text, sizeof(text));
 
 	if (r < 0) {
 		text[sizeof(text) - 1] = '\0';

@@ -329,6 +329,7 @@ void *gantry_fpga_work(void *arg)
 
 	(void)pthread_mutex_lock(&dev->lock);
 	while (!dev->stopping) {
+		gantry_fpga_adopt_locked(dev);
 		collect_locked(dev, &round);
 		/* Without progress, and nothing at work whose end driver->wait() would wait for. */
 		if (dev->lost || (dev->nrunning == 0 && (round.nready == 0 || r == 0))) {

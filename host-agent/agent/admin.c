@@ -21,6 +21,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/images.h"
 #include "host-agent/agent/migrate.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/stream.h"
@@ -254,6 +255,11 @@ static const struct verb verbs[] = {
 	{ BODY(VM_MIGRATION_NOTE), true, gantry_verb_vm_migration_note },
 	{ BODY(AGENT_UPGRADE), true, gantry_verb_agent_upgrade },
 	{ BODY(AGENT_UPGRADE_STATUS), false, gantry_verb_agent_upgrade_status },
+	{ BODY(IMAGE_ADD), true, gantry_verb_image_add },
+	{ BODY(IMAGE_DATA), true, gantry_verb_image_data },
+	{ BODY(IMAGE_END), true, gantry_verb_image_end },
+	{ BODY(IMAGE_LIST), false, gantry_verb_image_list },
+	{ BODY(IMAGE_REMOVE), true, gantry_verb_image_remove },
 };
 
 static const struct verb *find_verb(const Gantry__Admin__AdminRequest *q)
@@ -278,8 +284,9 @@ static void audit(const struct admin_conn *c, const Gantry__Admin__AdminRequest 
 {
 	struct gantry_log_site unlimited = { 0 };
 
-	if (verb && !verb->changes && r->msg.code == GANTRY_ADMIN_OK)
-		return;
+	if (verb && (!verb->changes || verb->body == BODY(IMAGE_DATA)) &&
+	    r->msg.code == GANTRY_ADMIN_OK)
+		return; /* of an image's parts the first and the last say all */
 	gantry_log_at(&unlimited, GANTRY_LOG_INFO, "audit: uid=%u pid=%d verb=%s code=%d%s%s",
 		      c->base.uid, (int)c->base.pid, verb_name(q), r->msg.code,
 		      r->msg.code ? ": " : "", r->text);

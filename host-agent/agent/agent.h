@@ -203,6 +203,7 @@ struct gantry_agent {
 	struct gantry_stream *metrics;
 	struct gantry_stream *peers;
 	struct gantry_kernels *kernels;
+	struct gantry_upload *upload; /* images.h: an image on its way in; NULL: none */
 	struct gantry_placement *placement;
 	struct gantry_cgroups *cgroups; /* NULL: not started, or no memory */
 };

@@ -322,6 +322,7 @@ void gantry_attach_send(struct gantry_session *s, struct gantry_worker *w)
 	attach.recover = recover;
 	attach.verdict = s->verdict;
 	attach.tenant_slot = s->tenant->slot;
+	attach.tenant = s->tenant->conf.name;
 	attach.share_slot = s->share_slot;
 	attach.segment_off = s->segment_off;
 	attach.wake = s->wake;

@@ -30,6 +30,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/images.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/kernels.h"
@@ -130,6 +131,23 @@ int gantry_agent_run_path(const struct gantry_agent *a, char *path, size_t cap, 
 
 /* ---- configuration ---- */
 
+/* Where images of boards lie, their kernels are found. */
+static void add_image_dirs(struct gantry_config *config)
+{
+	struct gantry_agent_conf *conf = &config->agent;
+
+	for (uint32_t d = 0; d < config->ndevices; d++) {
+		const char *dir = gantry_images_dir(&config->devices[d]);
+		bool known = dir == NULL;
+
+		for (uint32_t i = 0; i < conf->ndirs; i++)
+			known = known || strcmp(conf->module_dirs[i], dir) == 0;
+		if (!known && conf->ndirs < GANTRY_CONFIG_MAX_DIRS &&
+		    gantry_str_copy(conf->module_dirs[conf->ndirs], GANTRY_CONFIG_TEXT, dir) == 0)
+			conf->ndirs++;
+	}
+}
+
 static int load_config(struct gantry_agent *a, struct gantry_config **ret_config,
 		       struct gantry_err *err)
 {
@@ -143,6 +161,7 @@ static int load_config(struct gantry_agent *a, struct gantry_config **ret_config
 	if (conf->ndirs == 0)
 		(void)gantry_str_copy(conf->module_dirs[conf->ndirs++], GANTRY_CONFIG_TEXT,
 				      GANTRY_MODULE_DIR); /* it fits */
+	add_image_dirs(*ret_config);
 	return 0;
 }
 
@@ -450,6 +469,8 @@ static void free_all(struct gantry_agent *a)
 	gantry_metrics_stop(a);
 	gantry_peers_stop(a);
 	gantry_admin_stop(a);
+	gantry_upload_free(a->upload);
+	a->upload = NULL;
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
 		gantry_list_for_each_safe(&w->sessions, struct gantry_session, worker_link, s)
 			gantry_worker_release(w, s);

@@ -256,6 +256,41 @@ static const struct gantry_field kernel_list[] = {
 };
 FIELDS(gantry_kernel_fields, "kernel", "kernels", kernel_list);
 
+#define IMAGE(member) AT(Gantry__Admin__Image, member)
+static const struct gantry_field image_list[] = {
+	{ "name", "IMAGE", GANTRY_FIELD_TEXT, IMAGE(name) },
+	{ "device", "DEVICE", GANTRY_FIELD_TEXT, IMAGE(device) },
+	{ "version", "VERSION", GANTRY_FIELD_U32, IMAGE(version) },
+	{ "board", "BOARD", GANTRY_FIELD_TEXT, IMAGE(board) },
+	{ "tenant", "TENANT", GANTRY_FIELD_TEXT, IMAGE(tenant) },
+	{ "configure_ns", "LOADING", GANTRY_FIELD_NS, IMAGE(configure_ns) },
+	{ "memory_kept", NULL, GANTRY_FIELD_BOOL, IMAGE(memory_kept) },
+	{ "sessions", "SESSIONS", GANTRY_FIELD_U32, IMAGE(sessions) },
+	{ "problem", "PROBLEM", GANTRY_FIELD_TEXT, IMAGE(problem) },
+};
+FIELDS(gantry_image_fields, "image", "images", image_list);
+
+#define IMAGE_KERNEL(member) AT(Gantry__Admin__ImageKernel, member)
+static const struct gantry_field image_kernel_list[] = {
+	{ "name", "KERNEL", GANTRY_FIELD_TEXT, IMAGE_KERNEL(name) },
+	{ "window", "WINDOW", GANTRY_FIELD_U32, IMAGE_KERNEL(window) },
+	{ "units", "UNITS", GANTRY_FIELD_U32, IMAGE_KERNEL(units) },
+	{ "slower_percent", "SLOWER", GANTRY_FIELD_U32, IMAGE_KERNEL(slower_percent) },
+	{ "run_ns", "RUN", GANTRY_FIELD_NS, IMAGE_KERNEL(run_ns) },
+	{ "pure", "PURE", GANTRY_FIELD_BOOL, IMAGE_KERNEL(pure) },
+	{ "signature", "SIGNATURE", GANTRY_FIELD_TEXT, IMAGE_KERNEL(signature) },
+};
+FIELDS(gantry_image_kernel_fields, "kernel", "kernels", image_kernel_list);
+
+#define IMAGE_FILE(member) AT(Gantry__Admin__ImageFile, member)
+static const struct gantry_field image_file_list[] = {
+	{ "place", "PLACE", GANTRY_FIELD_TEXT, IMAGE_FILE(place) },
+	{ "file", "FILE", GANTRY_FIELD_TEXT, IMAGE_FILE(file) },
+	{ "bytes", "SIZE", GANTRY_FIELD_BYTES, IMAGE_FILE(bytes) },
+	{ "sha256", "SHA256", GANTRY_FIELD_TEXT, IMAGE_FILE(sha256) },
+};
+FIELDS(gantry_image_file_fields, "file", "files", image_file_list);
+
 #define EVENT(member) AT(Gantry__Admin__Event, member)
 static const struct gantry_field event_list[] = {
 	{ "unix_ns", "TIME", GANTRY_FIELD_TIME, EVENT(unix_ns) },

@@ -56,7 +56,8 @@ extern const struct gantry_fields gantry_worker_fields;
 extern const struct gantry_fields gantry_policy_fields;
 extern const struct gantry_fields gantry_group_fields;
 extern const struct gantry_fields gantry_migration_fields;
-extern const struct gantry_fields gantry_kernel_fields;
+extern const struct gantry_fields gantry_image_fields, gantry_image_kernel_fields,
+	gantry_image_file_fields, gantry_kernel_fields;
 extern const struct gantry_fields gantry_event_fields;
 extern const struct gantry_fields gantry_check_fields;
 extern const struct gantry_fields gantry_metric_fields;

@@ -197,6 +197,19 @@ static const struct gantry_verb_option help_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option image_options[] = {
+	{ "device", "DEVICE", "whose store (default: the one device that has images)",
+	  GANTRY_WORDS_DEVICE },
+	{ 0 },
+};
+
+static const struct gantry_verb_option image_add_options[] = {
+	{ "device", "DEVICE", "whose store (default: the one device that has images)",
+	  GANTRY_WORDS_DEVICE },
+	{ "tenant", "NAME", "nobody else finds its kernels", GANTRY_WORDS_TENANT },
+	{ 0 },
+};
+
 const struct gantry_verb gantry_verbs[] = {
 	{ "device", "list", "", 0, 0, "list the host's devices", NULL, NULL, 0, 0, 0,
 	  gantry_ctl_device_list },
@@ -279,6 +292,18 @@ const struct gantry_verb gantry_verbs[] = {
 	  gantry_ctl_kernel_list },
 	{ "kernel", "rescan", "", 0, 0, "look for new kernel modules now", NULL, NULL, 0, 0, 0,
 	  gantry_ctl_kernel_rescan },
+
+	{ "image", "list", "", 0, 0, "list the images that boards may load", NULL, NULL, 0, 0, 0,
+	  gantry_ctl_image_list },
+	{ "image", "show", "IMAGE", 1, 1, "show an image with its kernels and files", NULL,
+	  image_options, 0, 0, 0, gantry_ctl_image_show },
+	{ "image", "add", "MANIFEST", 1, 1, "register an image of a board, while it works",
+	  "The manifest (*.bitstream) and the files that it names, which lie beside it, are copied into the "
+	  "device's store. What is not what the manifest was written for is refused.",
+	  image_add_options, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_image_add },
+	{ "image", "remove", "IMAGE", 1, 1, "forget an image, which no session depends on",
+	  "What of it is on the board stays there until another takes its place.", image_options, 0,
+	  0, 0, gantry_ctl_image_remove },
 
 	{ "stats", NULL, "", 0, 0, "print the agent's counters", NULL, stats_options, 0, 0, 0,
 	  gantry_ctl_stats },

@@ -108,6 +108,12 @@ int gantry_ctl_queue_migrate(struct gantry_ctl *ctl);
 int gantry_ctl_migration_trace(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m);
 void gantry_ctl_migration_steps(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m);
 
+/* image.c */
+int gantry_ctl_image_list(struct gantry_ctl *ctl);
+int gantry_ctl_image_show(struct gantry_ctl *ctl);
+int gantry_ctl_image_add(struct gantry_ctl *ctl);
+int gantry_ctl_image_remove(struct gantry_ctl *ctl);
+
 /* tenant_set.c */
 extern const struct gantry_verb_option gantry_tenant_options[];
 int gantry_ctl_tenant_create(struct gantry_ctl *ctl);

@@ -128,7 +128,7 @@ static const struct gantry_ledger_image *image_get(struct wsession *s, uint64_t 
 static int find_installed(struct wsession *s, const char *module, const char *name, const char *sig,
 			  struct gantry_reply *reply, struct wkernel **ret_kernel)
 {
-	struct wkernel *k = worker_kernel_find(s->engine, module, name);
+	struct wkernel *k = worker_kernel_find(s->engine, s->tenant, module, name);
 	struct gantry_signature parsed;
 	struct gantry_err err;
 
@@ -221,7 +221,7 @@ static int find_variant(struct wsession *s, const char *module, const char *symb
 			const struct gantry_signature *sig, struct gantry_reply *reply,
 			struct wkernel **ret_kernel)
 {
-	struct wkernel *k = worker_kernel_find(s->engine, module, symbol);
+	struct wkernel *k = worker_kernel_find(s->engine, s->tenant, module, symbol);
 
 	if (!k || !k->image_paths[kind])
 		return refuse(reply, GANTRY_E_NO_KERNEL,
@@ -286,7 +286,7 @@ static int op_image_load(struct wsession *s, const struct gantry_op_image_load *
 	}
 	if (!name || op->bytes || op->heap_off || op->log_off || op->log_bytes)
 		return GANTRY_E_ARG;
-	if (!worker_module_exists(s->engine, name))
+	if (!worker_module_exists(s->engine, s->tenant, name))
 		return refuse(reply, GANTRY_E_NOT_FOUND, "no module of this name is installed");
 	status = make_image(s, name, made_by, &h.handle);
 	if (status == GANTRY_OK)
@@ -595,7 +595,7 @@ static int op_describe(struct wsession *s, const struct gantry_op_describe *op,
 	t.to = to;
 	tell(&t, worker_load_takes(s, d) ? "code yes\n" : "code no\n");
 	tell(&t, d->device.info.about ? d->device.info.about : "");
-	worker_kernels_each(s->engine, op->kind, tell_kernel, &t);
+	worker_kernels_each(s->engine, s->tenant, op->kind, tell_kernel, &t);
 	answer.bytes = t.len;
 	reply_data(reply, &answer, sizeof(answer));
 	return GANTRY_OK;

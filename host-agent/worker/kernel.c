@@ -50,6 +50,7 @@ static void kernel_free(struct wkernel *k)
 		free(k->image_paths[i]);
 	free(k->module);
 	free(k->name);
+	free(k->tenant);
 	free(k->sig_text);
 	free(k);
 }
@@ -62,12 +63,26 @@ void worker_modules_free(struct gantry_engine *e)
 		gantry_modules_close(e->modules[i]);
 }
 
+/* A module of another tenant is not there. */
+static bool is_for(const struct gantry_module *m, const char *tenant)
+{
+	return !m->manifest->tenant || strcmp(m->manifest->tenant, tenant) == 0;
+}
+
 /* Takes from module @m what it has for @k; the first module to name an image for a kind provides it. */
-static int kernel_add(struct wkernel *k, const struct gantry_module *m)
+static int kernel_add(struct wkernel *k, const char *tenant, const struct gantry_module *m)
 {
 	const struct gantry_kernel_def *def = gantry_manifest_find(m->manifest, k->name);
 
 	if (!def)
+		return 0;
+	/* Others may find something else by this name, or nothing. */
+	if (m->manifest->tenant && !k->tenant) {
+		k->tenant = strdup(tenant);
+		if (!k->tenant)
+			return -ENOMEM;
+	}
+	if (!is_for(m, tenant))
 		return 0;
 	if (!k->sig_text) {
 		k->sig_text = strdup(def->sig_text);
@@ -89,8 +104,8 @@ static int kernel_add(struct wkernel *k, const struct gantry_module *m)
 	return 0;
 }
 
-static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *module,
-					  const char *name)
+static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *tenant,
+					  const char *module, const char *name)
 {
 	struct wkernel *k = calloc(1, sizeof(*k));
 	const struct gantry_module *m;
@@ -104,7 +119,7 @@ static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *m
 		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++) {
 			if (module && strcmp(m->manifest->module, module) != 0)
 				continue;
-			if (kernel_add(k, m) == 0)
+			if (kernel_add(k, tenant, m) == 0)
 				continue;
 			kernel_free(k);
 			return NULL;
@@ -116,20 +131,22 @@ static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *m
 	return NULL;
 }
 
-struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name)
+struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *tenant, const char *module,
+				   const char *name)
 {
 	struct wkernel *k = NULL;
 
 	pthread_mutex_lock(&e->module_lock);
 	gantry_list_for_each(&e->kernels, struct wkernel, link, known)
 		if (strcmp(known->name, name) == 0 &&
+		    (!known->tenant || strcmp(known->tenant, tenant) == 0) &&
 		    (module ? !known->any_module && strcmp(known->module, module) == 0
 			    : known->any_module)) {
 			k = known;
 			break;
 		}
 	if (!k) {
-		k = kernel_make_locked(e, module, name);
+		k = kernel_make_locked(e, tenant, module, name);
 		if (k)
 			gantry_list_push_back(&e->kernels, &k->link);
 	}
@@ -137,7 +154,7 @@ struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, 
 	return k;
 }
 
-void worker_kernels_each(struct gantry_engine *e, uint32_t kind,
+void worker_kernels_each(struct gantry_engine *e, const char *tenant, uint32_t kind,
 			 void (*fn)(void *cookie, const char *name, const char *sig), void *cookie)
 {
 	const struct gantry_module *m;
@@ -145,7 +162,8 @@ void worker_kernels_each(struct gantry_engine *e, uint32_t kind,
 	pthread_mutex_lock(&e->module_lock);
 	for (uint32_t i = 0; i < e->nmodules; i++)
 		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
-			for (uint32_t k = 0; m->images[kind] && k < m->manifest->nkernels; k++)
+			for (uint32_t k = 0;
+			     m->images[kind] && is_for(m, tenant) && k < m->manifest->nkernels; k++)
 				fn(cookie, m->manifest->kernels[k].name,
 				   m->manifest->kernels[k].sig_text);
 	pthread_mutex_unlock(&e->module_lock);
@@ -160,7 +178,7 @@ uint64_t worker_kernel_sig_hash(const struct wkernel *k)
 	return hash;
 }
 
-bool worker_module_exists(struct gantry_engine *e, const char *module)
+bool worker_module_exists(struct gantry_engine *e, const char *tenant, const char *module)
 {
 	const struct gantry_module *m;
 	bool exists = false;
@@ -168,7 +186,8 @@ bool worker_module_exists(struct gantry_engine *e, const char *module)
 	pthread_mutex_lock(&e->module_lock);
 	for (uint32_t i = 0; i < e->nmodules; i++)
 		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
-			exists = exists || strcmp(m->manifest->module, module) == 0;
+			exists = exists ||
+				 (is_for(m, tenant) && strcmp(m->manifest->module, module) == 0);
 	pthread_mutex_unlock(&e->module_lock);
 	return exists;
 }

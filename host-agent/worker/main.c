@@ -637,6 +637,7 @@ static void attach(struct worker *w, uint64_t tag, const Gantry__Worker__Attach 
 		.epoch = a->epoch,
 		.version = a->version,
 		.tenant_slot = a->tenant_slot,
+		.tenant = a->tenant,
 		.share_slot = a->share_slot,
 		.verdict = a->verdict,
 		.recover = a->recover,

@@ -374,7 +374,7 @@ static struct wkernel *installed_kernel(struct wsession *s, const struct gantry_
 		return NULL;
 	(void)gantry_str_copy(module, sizeof(module), led->name);
 	module[name - led->name] = '\0';
-	k = worker_kernel_find(s->engine, module[0] ? module : NULL, name + 1);
+	k = worker_kernel_find(s->engine, s->tenant, module[0] ? module : NULL, name + 1);
 	return k && led->sig_hash && worker_kernel_sig_hash(k) != led->sig_hash ? NULL : k;
 }
 
@@ -606,6 +606,7 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	s->epoch = a->epoch;
 	s->version = a->version;
 	s->share_slot = a->share_slot;
+	(void)gantry_str_copy(s->tenant, sizeof(s->tenant), a->tenant ? a->tenant : "");
 	s->device_mask = a->device_mask;
 	s->home = home;
 	s->slab_fd = -EBADF;

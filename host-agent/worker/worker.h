@@ -81,6 +81,7 @@ struct wkernel {
 	bool any_module;      /* found by name alone */
 	char *name;
 	char *sig_text;
+	char *tenant; /* whose view of the modules it is, where some of them are a tenant's own; else NULL */
 	uint32_t flags;
 	struct gantry_signature sig;
 	char *image_paths[GANTRY_NKINDS];
@@ -237,6 +238,7 @@ struct wsession {
 		fence; /* the ledger's epoch at first: another one means that this worker is fenced */
 	uint32_t version;
 	uint32_t share_slot;
+	char tenant[GANTRY_NAME_LEN_MAX + 1]; /* its name, for modules that are one tenant's */
 	uint64_t device_mask;
 	uint32_t home; /* index of the device whose thread serves queue 0 */
 	int slab_fd;
@@ -571,15 +573,16 @@ unsigned worker_jobs_run(struct wdevice *d);
 void worker_job_done(struct wdevice *d, const struct gantry_done *done);
 
 /* ---- kernel.c ---- */
-/* The engine's kernel of that name ("" or NULL module: any), newest scan first. NULL: none. */
-struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *module, const char *name);
+/* The engine's kernel of that name ("" or NULL module: any) for @tenant, newest scan first. NULL: none. */
+struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *tenant, const char *module,
+				   const char *name);
 /* Tells one signature from another; never 0 for a signature there is. */
 uint64_t worker_kernel_sig_hash(const struct wkernel *k);
-/* Calls @fn for each kernel of installed modules that has a form for @kind, under the modules' lock. Any thread. */
-void worker_kernels_each(struct gantry_engine *e, uint32_t kind,
+/* Calls @fn for each kernel of modules for @tenant that has a form for @kind, under the modules' lock. Any thread. */
+void worker_kernels_each(struct gantry_engine *e, const char *tenant, uint32_t kind,
 			 void (*fn)(void *cookie, const char *name, const char *sig), void *cookie);
-/* Whether a module of that name is installed. */
-bool worker_module_exists(struct gantry_engine *e, const char *module);
+/* Whether a module of that name is installed for @tenant. */
+bool worker_module_exists(struct gantry_engine *e, const char *tenant, const char *module);
 /* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel);
 /* Whether there is a form of the kernel object in @slot for devices of @kind, loaded or not. Any thread. */

@@ -87,6 +87,26 @@ START_TEST(test_bitstream_parse_of_a_whole_image_loses_memory_unless_it_says_oth
 }
 END_TEST
 
+START_TEST(test_bitstream_module_has_its_kernels_and_its_tenant)
+{
+	struct gantry_bitstream *b;
+	char *text;
+
+	ck_assert_int_eq(parse(START "load 0 a.bit " ZEROES "\nconfigure 1s\ntenant red\n"
+				     "kernel k r:i32*,u64 window 0 pure\nkernel l void window 1\n",
+			       &b, NULL),
+			 0);
+	ck_assert_str_eq(b->tenant, "red");
+	text = gantry_bitstream_module(b, "x.bitstream");
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strncmp(text, "module ", 7) == 0, "%s", text);
+	ck_assert_str_eq(strchr(text, '\n') + 1,
+			 "image fpga x.bitstream\ntenant red\nkernel k r:i32*,u64 pure\nkernel l void\n");
+	free(text);
+	free(b);
+}
+END_TEST
+
 #define BUFFERS_7  "r:i32*,r:i32*,r:i32*,r:i32*,r:i32*,r:i32*,r:i32*"
 #define BUFFERS_14 BUFFERS_7 "," BUFFERS_7
 
@@ -94,6 +114,9 @@ static const struct {
 	const char *text;
 	const char *sentence;
 } bad[] = {
+	{ START "tenant\n", "line 3: write \"tenant NAME\"" },
+	{ START "tenant A\n", "line 3: \"A\" is no name of a tenant" },
+	{ START "tenant a\ntenant b\n", "line 4: whose it is is said already" },
 	{ "", "the manifest names no bitstream" },
 	{ "board b\n", "line 1: the first statement must be \"bitstream\"" },
 	{ "bitstream a\n", "line 1: write \"bitstream NAME VERSION\"" },
@@ -149,7 +172,7 @@ static const struct {
 	{ START "kernel k void window 0 units 3\nkernel l void window 2\n",
 	  "line 4: kernel l: window 2 is another's" },
 	{ START "flash f\n",
-	  "line 3: \"flash\" is not bitstream, board, load, configure, memory or kernel" },
+	  "line 3: \"flash\" is not bitstream, board, load, configure, memory, tenant or kernel" },
 	{ "bitstream a 1\nload 0 f " ZEROES "\nconfigure 1s\nkernel k void window 0\n",
 	  "bitstream a names no board" },
 	{ START "configure 1s\nkernel k void window 0\n", "bitstream a has no file to load" },
@@ -311,6 +334,7 @@ int main(void)
 	tcase_add_test(tc, test_bitstream_parse_reads_every_statement);
 	tcase_add_test(tc,
 		       test_bitstream_parse_of_a_whole_image_loses_memory_unless_it_says_otherwise);
+	tcase_add_test(tc, test_bitstream_module_has_its_kernels_and_its_tenant);
 	tcase_add_loop_test(tc, test_bitstream_parse_refuses_and_names_the_line, 0,
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(tc, test_bitstream_parse_takes_32_kernels_and_no_more);

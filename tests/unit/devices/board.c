@@ -402,6 +402,56 @@ START_TEST(test_mode_of_name_knows_three)
 }
 END_TEST
 
+START_TEST(test_board_add_gives_a_kernel_that_was_asked_for_in_vain)
+{
+	struct gantry_board_unit unit;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	board_of(2, 1u << A, 0);
+	ck_assert_uint_eq(b, UINT32_MAX);
+	ck_assert_int_eq(gantry_board_add(board, images[B], &err), 1);
+	b = number("b");
+	ck_assert_uint_ne(b, UINT32_MAX);
+	ck_assert_uint_eq(load_for(b, 0), 0);
+	ck_assert_int_eq(gantry_board_resident(board, 0), 1);
+	run(b, LOAD);
+	/* One name twice, and nothing has changed. */
+	ck_assert_int_eq(gantry_board_add(board, images[B], &err), -EINVAL);
+	ck_assert_int_eq(gantry_board_begin(board, b, 2 * LOAD, &unit), 0);
+	gantry_board_end(board, &unit, 0, 2 * LOAD);
+	board_end();
+}
+END_TEST
+
+START_TEST(test_board_retire_leaves_what_is_loaded_and_loads_it_no_more)
+{
+	struct gantry_board_unit unit;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	board_of(2, 1u << A | 1u << WHOLE, 0);
+	ck_assert_uint_eq(load_for(a, 0), 0);
+	gantry_board_demand(board, a, 0, 0, LOAD);
+	gantry_board_retire(board, 0);
+	ck_assert_int_eq(gantry_board_begin(board, a, LOAD, &unit), 0);
+	gantry_board_end(board, &unit, 0, LOAD);
+	/* Something else takes its place, and it does not come back. */
+	gantry_board_demand(board, c, 1, 1, 100 * LOAD);
+	expect(GANTRY_BOARD_SAVE, 100 * LOAD);
+	gantry_board_did(board, 0, 100 * LOAD);
+	expect(GANTRY_BOARD_LOAD, 100 * LOAD);
+	gantry_board_did(board, 0, 101 * LOAD);
+	expect(GANTRY_BOARD_RESTORE, 101 * LOAD);
+	gantry_board_did(board, 0, 101 * LOAD);
+	gantry_board_demand(board, c, 0, 0, 101 * LOAD);
+	ck_assert_int_eq(gantry_board_resident(board, GANTRY_BOARD_WHOLE), 1);
+	ck_assert_int_eq(gantry_board_begin(board, a, 102 * LOAD, &unit), -ENXIO);
+	/* Its name is free. */
+	ck_assert_int_eq(gantry_board_add(board, images[A], &err), 2);
+	ck_assert_int_eq(gantry_board_begin(board, a, 103 * LOAD, &unit), -EAGAIN);
+	board_end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("board");
@@ -409,6 +459,8 @@ int main(void)
 
 	tcase_add_test(tc, test_board_new_refuses_images_of_another_board);
 	tcase_add_test(tc, test_board_new_refuses_two_meanings_of_a_kernel);
+	tcase_add_test(tc, test_board_add_gives_a_kernel_that_was_asked_for_in_vain);
+	tcase_add_test(tc, test_board_retire_leaves_what_is_loaded_and_loads_it_no_more);
 	tcase_add_test(tc, test_board_loads_nothing_until_something_is_wanted);
 	tcase_add_test(tc, test_board_loads_a_region_while_the_other_works);
 	tcase_add_test(tc, test_board_sees_what_comes_at_the_same_time_together);

@@ -87,7 +87,7 @@ static const struct {
 	{ "module a 1\nkernel k u8 fast\n", "line 2: \"fast\" is no flag of a kernel" },
 	{ "module a 1\nkernel k u8 pure pure\n", "line 2: the flag pure stands there twice" },
 	{ "module a 1\nkernel k u8 pure split pure split\n", "line 2: too many words" },
-	{ "module a 1\nkernle k u8\n", "line 2: \"kernle\" is not module, image or kernel" },
+	{ "module a 1\nkernle k u8\n", "line 2: \"kernle\" is not module, image, tenant or kernel" },
 	{ "module a 1\n\x01\n", "line 2: byte 0x01 is not text" },
 	{ "module a 1\nkernel \xc3\xa4 u8\n", "line 2: byte 0xc3 is not text" },
 	{ "module a 1\r\n", "line 1: byte 0x0d is not text" },

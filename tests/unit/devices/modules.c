@@ -17,6 +17,7 @@ static struct gantry_err err;
 
 /* What the last scan told: "+core.manifest -old.manifest ..." and the last refusal. */
 static char told[1024];
+#define ZEROES "0000000000000000000000000000000000000000000000000000000000000000"
 static char refusal[GANTRY_ERR_TEXT_MAX];
 
 static void note(void *arg, const struct gantry_module_change *change)
@@ -137,7 +138,7 @@ START_TEST(test_modules_rescan_keeps_what_a_bad_manifest_replaces)
 	put("a.manifest", "module a 1\nkernle k u8\n");
 	ck_assert_int_eq(rescan(), 1);
 	ck_assert_str_eq(told, "!a.manifest");
-	ck_assert_str_eq(refusal, "a.manifest: line 2: \"kernle\" is not module, image or kernel");
+	ck_assert_str_eq(refusal, "a.manifest: line 2: \"kernle\" is not module, image, tenant or kernel");
 	ck_assert_ptr_nonnull(gantry_modules_at(modules, 0));
 	ck_assert_int_eq(rescan(), 0); /* told once */
 	put("a.manifest", "module a 3\n");
@@ -212,6 +213,27 @@ START_TEST(test_modules_second_module_of_a_name_is_refused)
 }
 END_TEST
 
+START_TEST(test_modules_bitstream_is_a_module_with_its_kernels)
+{
+	const struct gantry_kernel_def *def = NULL;
+	const struct gantry_module *m;
+
+	put("b.bitstream", "bitstream image 3\nboard b\nload 0 b.bit " ZEROES
+			   "\nconfigure 1s\ntenant red\nkernel k r:u8* window 0 pure\n");
+	put("c.bitstream", "bitstream broken 1\n");
+	open_modules();
+	ck_assert_str_eq(told, "+b.bitstream !c.bitstream");
+	ck_assert_str_eq(refusal, "c.bitstream: bitstream broken names no board");
+	m = gantry_modules_find(modules, "k", GANTRY_KIND_FPGA, &def);
+	ck_assert_ptr_nonnull(m);
+	ck_assert_str_eq(m->manifest->module, "image");
+	ck_assert_str_eq(m->manifest->tenant, "red");
+	ck_assert_str_eq(m->images[GANTRY_KIND_FPGA], path_of("b.bitstream"));
+	ck_assert_uint_eq(def->flags, GANTRY_KERNEL_PURE);
+	ck_assert_str_eq(def->sig_text, "r:u8*");
+}
+END_TEST
+
 START_TEST(test_modules_kernel_with_another_signature_is_refused)
 {
 	put("a.so", "x");
@@ -250,6 +272,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, make_dir, remove_dir);
 	tcase_add_test(tc, test_modules_open_finds_manifests_and_images);
+	tcase_add_test(tc, test_modules_bitstream_is_a_module_with_its_kernels);
 	tcase_add_test(tc, test_modules_rescan_of_nothing_new_tells_nothing);
 	tcase_add_test(tc, test_modules_rescan_tells_added_changed_and_removed);
 	tcase_add_test(tc, test_modules_rescan_notices_a_new_image);

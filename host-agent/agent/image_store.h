@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of a board's images, as upload.c and images.c see it. Threads: the agent's one. Blocking: file system calls. */
+#ifndef GANTRY_HOST_AGENT_AGENT_IMAGE_STORE_H
+#define GANTRY_HOST_AGENT_AGENT_IMAGE_STORE_H
+
+#include "base/err.h"
+#include "devices/board/bitstream.h"
+#include "host-agent/agent/admin.h"
+
+struct gantry_agent;
+struct gantry_agent_device;
+
+#define GANTRY_STORE_SUFFIX    ".bitstream"
+#define GANTRY_STORE_TEMPORARY ".image-"
+
+struct gantry_image_store {
+	struct gantry_agent_device *device;
+	const char *dir; /* the device's configuration's */
+};
+
+/* Of device @name; "": of the only one that has images. -ENOENT, -EINVAL: there is none, or there are several. */
+int gantry_image_store_find(struct gantry_agent *a, const char *name,
+			    struct gantry_image_store *ret_store, struct gantry_err *err);
+/* Is it for this board, and at odds with nothing that is there? -EINVAL, -EEXIST. */
+int gantry_image_store_admits(const struct gantry_image_store *store,
+			      const struct gantry_bitstream *bitstream, struct gantry_err *err);
+/* @code, -errno with a sentence, as an answer. */
+void gantry_image_store_refuse(struct gantry_answer *r, int code, const struct gantry_err *err);
+
+#endif

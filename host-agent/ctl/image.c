@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Images of boards: what is registered, one more, one less. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/ctl/print.h"
+#include "host-agent/ctl/verbs.h"
+
+#define REQUEST(which) GANTRY__ADMIN__ADMIN_REQUEST__BODY_##which
+#define REPLY(which)   GANTRY__ADMIN__ADMIN_REPLY__BODY_##which
+/* With what is around them, parts fit the frame of a request. */
+#define PART_BYTES     (60u * 1024u)
+#define MANIFEST_BYTES (60u * 1024u)
+
+static int ask_list(struct gantry_ctl *ctl, Gantry__Admin__AdminReply **ret_reply)
+{
+	Gantry__Admin__Empty empty = GANTRY__ADMIN__EMPTY__INIT;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+
+	request.body_case = REQUEST(IMAGE_LIST);
+	request.image_list = &empty;
+	return gantry_ctl_ask(ctl, &request, REPLY(IMAGES), ret_reply);
+}
+
+static char *text_option(struct gantry_ctl *ctl, const char *name)
+{
+	const char *value = gantry_ctl_option(ctl, name);
+
+	return (char *)(uintptr_t)(value ? value : "");
+}
+
+int gantry_ctl_image_list(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	int r = ask_list(ctl, &reply);
+
+	return r ? r
+		 : gantry_print_list(ctl, &gantry_image_fields,
+				     (const void *const *)reply->images->images,
+				     reply->images->n_images);
+}
+
+/* ---- show ---- */
+
+static int show_json(struct gantry_ctl *ctl, const Gantry__Admin__Image *image)
+{
+	const void *const one[] = { image };
+	json_object *object = gantry_ctl_json_new();
+	json_object *images = gantry_print_json_array(&gantry_image_fields, one, 1);
+	json_object *shown = json_object_get(json_object_array_get_idx(images, 0));
+
+	json_object_put(images);
+	json_object_object_add(shown, "kernels",
+			       gantry_print_json_array(&gantry_image_kernel_fields,
+						       (const void *const *)image->kernels,
+						       image->n_kernels));
+	json_object_object_add(shown, "files",
+			       gantry_print_json_array(&gantry_image_file_fields,
+						       (const void *const *)image->files,
+						       image->n_files));
+	json_object_object_add(object, "image", shown);
+	return gantry_ctl_json_print(ctl, object);
+}
+
+int gantry_ctl_image_show(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	const char *device = text_option(ctl, "device");
+	const Gantry__Admin__Image *image = NULL;
+	int r = ask_list(ctl, &reply);
+
+	if (r)
+		return r;
+	for (size_t i = 0; i < reply->images->n_images && !image; i++)
+		if (strcmp(reply->images->images[i]->name, ctl->args[0]) == 0 &&
+		    (!device[0] || strcmp(reply->images->images[i]->device, device) == 0))
+			image = reply->images->images[i];
+	if (!image)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_NOT_FOUND,
+				       "there is no image %s; see gantryctl image list",
+				       ctl->args[0]);
+	if (ctl->json)
+		return show_json(ctl, image);
+	r = gantry_print_one(ctl, &gantry_image_fields, image);
+	if (r == 0)
+		r = gantry_print_table(ctl, ctl->out, &gantry_image_kernel_fields,
+				       (const void *const *)image->kernels, image->n_kernels);
+	return r ? r
+		 : gantry_print_table(ctl, ctl->out, &gantry_image_file_fields,
+				      (const void *const *)image->files, image->n_files);
+}
+
+/* ---- add ---- */
+
+static int begin(struct gantry_ctl *ctl, Gantry__Admin__AdminReply **ret_reply)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__ImageAdd add = GANTRY__ADMIN__IMAGE_ADD__INIT;
+	_cleanup_free_ char *text = NULL;
+	size_t len = 0;
+	int r = gantry_file_read(ctl->args[0], MANIFEST_BYTES, &text, &len);
+
+	if (r < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "%s: %s", ctl->args[0],
+				       strerror(-r));
+	add.device = text_option(ctl, "device");
+	add.tenant = text_option(ctl, "tenant");
+	add.manifest = (ProtobufCBinaryData){ len, (uint8_t *)text };
+	request.body_case = REQUEST(IMAGE_ADD);
+	request.image_add = &add;
+	return gantry_ctl_ask(ctl, &request, REPLY(UPLOAD), ret_reply);
+}
+
+static int send_part(struct gantry_ctl *ctl, uint64_t id, char *file, uint8_t *bytes, size_t n)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__ImageData data = GANTRY__ADMIN__IMAGE_DATA__INIT;
+
+	data.id = id;
+	data.file = file;
+	data.data = (ProtobufCBinaryData){ n, bytes };
+	request.body_case = REQUEST(IMAGE_DATA);
+	request.image_data = &data;
+	return gantry_ctl_ask(ctl, &request, 0, &reply);
+}
+
+/* The file of that name beside the manifest. What it is is the agent's to say. */
+static int send_file(struct gantry_ctl *ctl, uint64_t id, char *file)
+{
+	const char *manifest = ctl->args[0], *slash = strrchr(manifest, '/');
+	_cleanup_free_ uint8_t *bytes = malloc(PART_BYTES);
+	_cleanup_close_ int fd = -EBADF;
+	char path[PATH_MAX];
+	ssize_t n;
+	int r = 0;
+
+	if (!bytes ||
+	    gantry_str_format(path, sizeof(path), "%.*s%s", slash ? (int)(slash - manifest + 1) : 0,
+			      manifest, file) < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "%s: the path is too long", file);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "%s: %s", path, strerror(errno));
+	while (r == 0 && (n = read(fd, bytes, PART_BYTES)) != 0) {
+		if (n < 0)
+			return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "%s: %s", path,
+					       strerror(errno));
+		r = send_part(ctl, id, file, bytes, (size_t)n);
+	}
+	return r;
+}
+
+int gantry_ctl_image_add(struct gantry_ctl *ctl)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__UInt id = GANTRY__ADMIN__UINT__INIT;
+	int r = begin(ctl, &reply);
+
+	for (size_t i = 0; r == 0 && i < reply->upload->n_files; i++)
+		r = send_file(ctl, reply->upload->id, reply->upload->files[i]);
+	if (r)
+		return r;
+	id.value = reply->upload->id;
+	request.body_case = REQUEST(IMAGE_END);
+	request.image_end = &id;
+	return gantry_ctl_change(ctl, &request, "%s: registered", ctl->args[0]);
+}
+
+int gantry_ctl_image_remove(struct gantry_ctl *ctl)
+{
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__ImageName name = GANTRY__ADMIN__IMAGE_NAME__INIT;
+
+	name.name = ctl->args[0];
+	name.device = text_option(ctl, "device");
+	request.body_case = REQUEST(IMAGE_REMOVE);
+	request.image_remove = &name;
+	return gantry_ctl_change(ctl, &request, "image %s: removed", name.name);
+}
