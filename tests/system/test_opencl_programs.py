@@ -99,6 +99,12 @@ def test_wrong_calls_get_the_result_that_the_standard_names(t):
         t.equal([line for line in lines(got.out) if not line.startswith("ok ")], ["done"], "lines that are not ok")
 
 
+def test_kernel_that_prints_writes_no_line_of_the_agents_log(t):
+    with world() as agent:
+        t.equal(lines(probe(agent, "red", "say").out), ["said 3", "done"], "the kernel ran")
+        t.true("words of a kernel" not in agent.log(), "what a tenant's kernel prints is in the log")
+
+
 def test_threads_that_misuse_each_others_objects_break_nothing(t):
     with world() as agent:
         neighbour = agent.guest("blue", [harness.program("opencl-probe"), "Gantry", "hold"], env=driver())
