@@ -211,6 +211,8 @@ uint32_t icd_devices(struct _cl_device_id **ret_devices)
 		for (size_t i = 0; looked && i < GANTRY_ARRAY_SIZE(kinds); i++)
 			if (props.kinds >> kinds[i] & 1)
 				add_device(host->session, kinds[i]);
+		/* A host that did not answer in time may do so yet. */
+		looked = looked && ndevices > 0;
 		icd_host_put(host);
 	}
 	*ret_devices = devices;

@@ -6,6 +6,7 @@
  * Threads: this one speaks with the agent; device threads (device.c) do the work and hand news over by a list.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -876,6 +877,17 @@ static void hear(struct worker *w)
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
+/* Kernels of guests may print (printf() of OpenCL C and of CUDA), and a driver does it for them: the agent's log is not theirs to write. */
+static bool print_nowhere(void)
+{
+	int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	bool done = null_fd >= 0 && dup2(null_fd, STDOUT_FILENO) >= 0;
+
+	if (null_fd != STDOUT_FILENO)
+		gantry_fd_close(null_fd);
+	return done;
+}
+
 int main(int argc, char **argv)
 {
 	struct worker w = { .news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
@@ -893,7 +905,7 @@ int main(int argc, char **argv)
 	gantry_list_init(&w.leaving);
 	gantry_list_init(&w.news);
 	pthread_mutex_init(&w.news_lock, NULL);
-	if (w.news_fd < 0 || gantry_fd_nonblock(CONTROL_FD, true) < 0) {
+	if (w.news_fd < 0 || gantry_fd_nonblock(CONTROL_FD, true) < 0 || !print_nowhere()) {
 		fprintf(stderr,
 			"gantry-worker: started by gantryd, with a control socket as descriptor 3; "
 			"--probe lists this machine's devices\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl-probe PLATFORM work|misuse|storm|hold|builtin|bench ... */
+/* opencl-probe PLATFORM work|misuse|say|storm|hold|builtin|bench ... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ static const char text[] =
 	"{ out[0] = v.x; out[1] = v.w; out[2] = c; out[3] = s.y; out[4] = d; out[5] = p.a; out[6] = p.b; out[7] = k[1]; }\n"
 	"__kernel void maybe(__global int *out, __global const int *in) { out[0] = in ? in[0] : -7; }\n"
 	"__kernel void spin(__global uint *data, uint n)\n"
-	"{ uint v = data[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; data[0] = v; }\n";
+	"{ uint v = data[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; data[0] = v; }\n"
+	"__kernel void say(__global int *out) { printf(\"words of a kernel\\n\"); out[0] = 3; }\n";
 
 void must(cl_int result, const char *what)
 {
@@ -177,6 +178,24 @@ static void hold(struct world *w, uint32_t turns)
 	printf("ended %d\n", result);
 }
 
+/* ---- printing ---- */
+
+static void say(const struct world *w)
+{
+	cl_kernel kernel = kernel_of(w, "say");
+	cl_int result, three = 0;
+	cl_mem mem = cl.CreateBuffer(w->context, 0, 64, NULL, &result);
+
+	must(result, "clCreateBuffer");
+	must(cl.SetKernelArg(kernel, 0, sizeof(mem), &mem), "clSetKernelArg");
+	must(cl.EnqueueTask(w->queue, kernel, 0, NULL, NULL), "clEnqueueTask");
+	must(cl.EnqueueReadBuffer(w->queue, mem, CL_TRUE, 0, sizeof(three), &three, 0, NULL, NULL),
+	     "clEnqueueReadBuffer");
+	show("said", (uint64_t)three);
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");
+}
+
 /* ---- installed kernels ---- */
 
 static void builtin(struct world *w, const char *name)
@@ -323,6 +342,8 @@ int main(int argc, char **argv)
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
 		probe_bad_handles(&w);
+	} else if (strcmp(what, "say") == 0) {
+		say(&w);
 	} else if (strcmp(what, "storm") == 0) {
 		probe_storm(&w, argc > 3 ? (unsigned)strtoul(argv[3], NULL, 0) : 1000);
 	} else if (strcmp(what, "hold") == 0) {

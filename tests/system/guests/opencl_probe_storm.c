@@ -332,6 +332,9 @@ static void turn(unsigned *state)
 	unsigned what = next(state) % 100, row = next(state) % NROWS;
 	void *fresh;
 
+	/* Each binary costs a process of the host's, which is not what is tried here. */
+	if (strcmp(rows[row].name, "clCreateProgramWithBinary") == 0)
+		row = 0;
 	if (what < 25) {
 		fresh = object_new(kind, any(CONTEXT, state), any(QUEUE, state), next(state));
 		fresh = __atomic_exchange_n(&slots[kind][next(state) % NSLOTS], fresh,
