@@ -179,10 +179,8 @@ CUresult cu_enter(struct CUctx_st **ret_ctx);
 CUresult cu_leave(CUresult result);
 /* Of a call's status; statuses of tasks that have failed for good stay. */
 CUresult cu_result(int status);
-/* What is not there, by name; counted. Any time. */
+/* What is not there, by name, which is static: counted, and the agent is told (gantryctl session show --unsupported). Any time. */
 CUresult cu_unsupported(const char *name);
-/* How often @name was called; names by number for cu_unsupported_at(), which returns NULL past the last. */
-const char *cu_unsupported_at(uint32_t i, uint64_t *ret_count);
 /* This thread is in a function of the host's between tasks, from where CUDA is not to be called. */
 extern _Thread_local bool cu_in_callback;
 

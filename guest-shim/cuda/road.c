@@ -91,6 +91,11 @@ static int capture(void *handle, gantry_kernel kernel, const void *message, size
 	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
 }
 
+static void unsupported(const char *name)
+{
+	(void)cu_unsupported(name); /* what it answers is the caller's affair */
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -101,4 +106,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.is_device = is_device,
 	.put = put,
 	.capture = capture,
+	.unsupported = unsupported,
 };

@@ -195,9 +195,18 @@ static void groups(void)
 	end();
 }
 
+/* The host is told at the first call, the second, the fourth, the eighth. */
+static void not_there(void)
+{
+	begin("not there");
+	for (int i = 0; i < 4; i++)
+		IS(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), NOT_SUPPORTED);
+	end();
+}
+
 int main(int argc, char **argv)
 {
-	if (argc != 2)
+	if (argc != 2 && argc != 3)
 		return 2;
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	(void)sem_init(&entered, 0, 0);
@@ -213,5 +222,12 @@ int main(int argc, char **argv)
 	streams_with_work_are_destroyed();
 	events_recorded_twice();
 	groups();
+	not_there();
+	if (argc == 3) {
+		/* Somebody looks at the session meanwhile. */
+		FILE *until = fopen(argv[2], "re");
+
+		return until && fgetc(until) == EOF ? 0 : 1;
+	}
 	return 0;
 }

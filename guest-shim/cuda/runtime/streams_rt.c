@@ -77,13 +77,13 @@ cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, cons
 cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
 						  void **args, size_t shared, cudaStream_t stream)
 {
-	cudaLaunchAttribute cooperative = { .id = cudaLaunchAttributeCooperative,
-					    .val = { .cooperative = 1 } };
+	cudaLaunchAttribute together = { .id = cudaLaunchAttributeCooperative,
+					 .val = { .cooperative = 1 } };
 	const cudaLaunchConfig_t config = { .gridDim = grid,
 					    .blockDim = block,
 					    .dynamicSmemBytes = shared,
 					    .stream = stream,
-					    .attrs = &cooperative,
+					    .attrs = &together,
 					    .numAttrs = 1 };
 
 	return cudaLaunchKernelExC(&config, host, args);
