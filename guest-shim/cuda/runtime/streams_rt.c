@@ -364,6 +364,18 @@ cudaError_t CUDARTAPI cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t str
 	return rt_leave(result);
 }
 
+cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void **ptr, size_t bytes, cudaMemPool_t pool,
+					      cudaStream_t stream)
+{
+	CUdeviceptr address = 0;
+	cudaError_t error = RT(ptr ? cuMemAllocFromPoolAsync(&address, bytes, pool, stream)
+				   : CUDA_ERROR_INVALID_VALUE);
+
+	if (error == cudaSuccess)
+		*ptr = (void *)(uintptr_t)address;
+	return error;
+}
+
 cudaError_t CUDARTAPI cudaFreeAsync(void *ptr, cudaStream_t stream)
 {
 	cudaError_t error = rt_enter();
