@@ -7,6 +7,7 @@
 #define GANTRY_PROTO_CALLS_TYPES_H
 
 #include <stdint.h>
+#include <string.h>
 
 /* What a function answers with that says how long another's answer is: behind its last argument. */
 #define gantry_length(function)			gantry_length_##function
@@ -86,6 +87,51 @@ static inline int64_t gantry_bytes_of_compute(cublasComputeType_t type, cudaData
 	default:
 		return 4 * parts;
 	}
+}
+#endif
+
+#if defined(CUDNN_H_)
+/* Of an attribute of a backend descriptor; 0: nobody knows. */
+static inline uint64_t gantry_cudnn_element_bytes(cudnnBackendAttributeType_t type)
+{
+	switch ((int)type) {
+	case CUDNN_TYPE_BOOLEAN:
+	case CUDNN_TYPE_CHAR:
+		return 1;
+	case CUDNN_TYPE_HANDLE:
+	case CUDNN_TYPE_INT64:
+	case CUDNN_TYPE_DOUBLE:
+	case CUDNN_TYPE_VOID_PTR:
+	case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+		return 8;
+	case CUDNN_TYPE_FRACTION:
+		return sizeof(cudnnFraction_t);
+	default:
+		/* Enumerations and numbers of 32 bits, up to the last that cuDNN 9 has. */
+		return type >= 0 && (int)type <= 30 ? 4 : 0;
+	}
+}
+#endif
+
+#if defined(NCCL_H_)
+/*
+ * What of a configuration, which @to may be, can go to another process: all but its texts. How much of it the caller has, its first member
+ * says. Communicators that are not waited for would answer that they are not ready, and nobody asks again.
+ */
+static inline const ncclConfig_t *gantry_plain_ncclConfig_t(ncclConfig_t *to, const void *from)
+{
+	ncclConfig_t plain = NCCL_CONFIG_INITIALIZER;
+	uint64_t bytes;
+
+	memcpy(&bytes, from, sizeof(bytes));
+	memcpy(&plain, from, bytes < sizeof(plain) ? bytes : sizeof(plain));
+	if (plain.size > sizeof(plain))
+		plain.size = sizeof(plain);
+	plain.netName = NCCL_CONFIG_UNDEF_PTR;
+	plain.commName = NCCL_CONFIG_UNDEF_PTR;
+	plain.blocking = 1;
+	*to = plain;
+	return to;
 }
 #endif
 

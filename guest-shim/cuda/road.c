@@ -91,6 +91,12 @@ static int capture(void *handle, gantry_kernel kernel, const void *message, size
 	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
 }
 
+static int stats(struct gantry_stats *ret_stats)
+{
+	return cu_check() == CUDA_SUCCESS ? gantry_stats_get(cu.session, ret_stats)
+					  : GANTRY_E_HANDLE;
+}
+
 static void unsupported(const char *name)
 {
 	(void)cu_unsupported(name); /* what it answers is the caller's affair */
@@ -106,5 +112,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.is_device = is_device,
 	.put = put,
 	.capture = capture,
+	.stats = stats,
 	.unsupported = unsupported,
 };

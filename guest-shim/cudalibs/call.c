@@ -16,6 +16,9 @@
 
 /* The streams of handles, by the place that is in a handle's low bits. */
 static void *streams[PLACES];
+/* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
+static uint64_t proven[PLACES];
+static _Thread_local int nopen;
 static const struct gantry_call_road *road = &gantry_call_road_session;
 
 void gantry_call_road_set(const struct gantry_call_road *other)
@@ -52,7 +55,12 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	call->library = library;
 	call->stream = NULL;
 	call->has_stream = false;
-	call->waits = flags & GANTRY_CALL_WAITS;
+	call->flags = flags;
+	if (flags & GANTRY_CALL_OPENS)
+		nopen++;
+	call->waits = (flags & GANTRY_CALL_WAITS) || nopen > 0;
+	if ((flags & GANTRY_CALL_CLOSES) && nopen > 0)
+		nopen--;
 	call->refused = false;
 	call->dropped = 0;
 	call->nouts = 0;
@@ -71,8 +79,10 @@ void gantry_call_put(struct gantry_call *call, const void *value, size_t len)
 void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags)
 {
 	gantry_pack_u64(&call->pack, handle);
-	if (handle == 0)
+	if (handle == 0) {
+		call->refused |= !(flags & GANTRY_CALL_OR_NULL);
 		return;
+	}
 	if (call->nhandles < GANTRY_CALL_HANDLES)
 		call->handles[call->nhandles++] = handle;
 	else
@@ -149,18 +159,35 @@ void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes
 	}
 }
 
-void gantry_call_scalar(struct gantry_call *call, const void *at)
+static void put_scalar(struct gantry_call *call, const void *at)
 {
 	uint8_t scalar[SCALAR_BYTES] = { 0 };
 	uintptr_t left = PAGE - ((uintptr_t)at & (PAGE - 1));
 
+	memcpy(scalar, at, left < sizeof(scalar) ? left : sizeof(scalar));
+	gantry_call_in(call, scalar, sizeof(scalar));
+}
+
+void gantry_call_scalar(struct gantry_call *call, const void *at)
+{
 	if (!at || road->is_device(road->cookie, at)) {
 		gantry_call_either(call, at, 0, GANTRY_CALL_IN);
 		return;
 	}
-	memcpy(scalar, at, left < sizeof(scalar) ? left : sizeof(scalar));
 	gantry_pack_u64(&call->pack, GANTRY_CALLS_HOST);
-	gantry_call_in(call, scalar, sizeof(scalar));
+	put_scalar(call, at);
+}
+
+void gantry_call_immediate(struct gantry_call *call, const void *at)
+{
+	if (at && road->is_device(road->cookie, at)) {
+		call->refused = true;
+		at = NULL;
+	}
+	if (at)
+		put_scalar(call, at);
+	else
+		gantry_call_in(call, NULL, 0);
 }
 
 void gantry_call_string(struct gantry_call *call, const char *text)
@@ -327,11 +354,26 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	return call->waits ? answer(call, reply, len, ret_ret) : 0;
 }
 
+/* The object whose first success is waited for; 0: none. */
+static uint64_t unproven(const struct gantry_call *call)
+{
+	uint64_t object = call->nhandles > 1 ? call->handles[1] : 0;
+
+	if (!(call->flags & GANTRY_CALL_PROVES) || object == 0)
+		return 0;
+	return gantry_load_relaxed(&proven[object % PLACES]) == object ? 0 : object;
+}
+
 uint64_t gantry_call_finish(struct gantry_call *call)
 {
+	uint64_t object = unproven(call);
 	uint64_t ret;
-	int32_t failed = carry(call, &ret);
+	int32_t failed;
 
+	call->waits |= object != 0;
+	failed = carry(call, &ret);
+	if (!failed && ret == 0 && object)
+		gantry_store_relaxed(&proven[object % PLACES], object);
 	if (!failed && ret == 0 && call->waits)
 		failed = late_failure(call->library);
 	if (!failed && ret == 0 && call->dropped)

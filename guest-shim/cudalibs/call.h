@@ -40,6 +40,13 @@ enum gantry_call_flags {
 	/* Of a handle: */
 	GANTRY_CALL_DROPS = 1 << 1, /* a success ends it */
 	GANTRY_CALL_BOUND = 1 << 2, /* the call is on its stream */
+	/* Of the call: */
+	GANTRY_CALL_PROVES =
+		1 << 6, /* waits until the second of its objects has succeeded in it once */
+	GANTRY_CALL_OPENS =
+		1 << 7, /* until the thread closes what it opened all of its calls wait */
+	GANTRY_CALL_CLOSES = 1 << 8,
+	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
 	GANTRY_CALL_IN = 1 << 3,
 	GANTRY_CALL_OUT = 1 << 4,
@@ -58,6 +65,7 @@ struct gantry_call {
 	bool has_stream;
 	bool waits;
 	bool refused;
+	unsigned flags; /* of the whole call */
 	uint64_t dropped;
 	uint32_t nouts;
 	uint32_t nhandles;
@@ -109,6 +117,8 @@ void gantry_call_inout(struct gantry_call *call, const void *both, uint64_t byte
 void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes, unsigned flags);
 /* Up to 16 bytes from @at, no further than its page: how many count only the library knows. */
 void gantry_call_scalar(struct gantry_call *call, const void *at);
+/* The same where a device address cannot be. */
+void gantry_call_immediate(struct gantry_call *call, const void *at);
 void gantry_call_string(struct gantry_call *call, const char *text);
 void gantry_call_strings(struct gantry_call *call, const char *const *texts, int64_t count);
 void gantry_call_null(struct gantry_call *call, const void *at);

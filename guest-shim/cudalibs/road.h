@@ -61,6 +61,8 @@ struct gantry_cuda_road {
 	 */
 	int (*capture)(void *stream, gantry_kernel kernel, const void *message, size_t bytes,
 		       size_t room, int waits);
+	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
+	int (*stats)(struct gantry_stats *ret_stats);
 	/* A function was called that is not there: it is counted, and the agent told. @name stays as long as the process. */
 	void (*unsupported)(const char *name);
 };

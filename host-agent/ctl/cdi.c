@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cdi.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/ctl/context.h"
@@ -58,6 +61,62 @@ static int opencl_at(const struct gantry_cdi *cdi, char *path, size_t cap)
 	return r < 0 ? r : gantry_str_format(path, cap, "%s/" GANTRY_CDI_OPENCL, dir);
 }
 
+/*
+ * The folder of a wheel that has library @name; NULL: none has, or what it does is done without a GPU, and NVIDIA's own
+ * serves best (its compilers).
+ */
+static const char *wheel_of(const char *name)
+{
+	static const struct {
+		const char *begins;
+		const char *wheel;
+	} wheels[] = {
+		{ "libgantry", NULL },	     { "libcuda.so", NULL },
+		{ "libnvidia-ml", NULL },    { "libnvrtc", NULL },
+		{ "libnvJitLink", NULL },    { "libcudnn", "cudnn" },
+		{ "libnccl", "nccl" },	     { "libcusparseLt", "cusparselt" },
+		{ "libnvshmem", "nvshmem" }, { "lib", "cu13" },
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wheels); i++)
+		if (gantry_str_starts(name, wheels[i].begins))
+			return wheels[i].wheel;
+	return NULL;
+}
+
+static int is_library(const struct dirent *entry)
+{
+	return strstr(entry->d_name, ".so.") && !strpbrk(entry->d_name, ": \t\n,\"'\\$`");
+}
+
+typedef void visit_fn(const char *from, const char *to, void *cookie);
+
+/* Each library that goes into a wheel's place: where it is, and where containers have it. In the order of their names. */
+static void each_wheel(const struct gantry_cdi *cdi, visit_fn *visit, void *cookie)
+{
+	struct dirent **found = NULL;
+	int n = cdi->cuda && cdi->wheels ? scandir(cdi->cuda, &found, is_library, alphasort) : 0;
+
+	for (int i = 0; i < n; i++) {
+		const char *wheel = wheel_of(found[i]->d_name);
+		char from[PATH_MAX], to[PATH_MAX];
+
+		if (wheel &&
+		    gantry_str_format(from, sizeof(from), "%s/%s", cdi->cuda, found[i]->d_name) ==
+			    0 &&
+		    gantry_str_format(to, sizeof(to), "%s/nvidia/%s/lib/%s", cdi->wheels, wheel,
+				      found[i]->d_name) == 0)
+			visit(from, to, cookie);
+		free(found[i]);
+	}
+	free(found);
+}
+
+static void add_wheel(const char *from, const char *to, void *cookie)
+{
+	json_object_array_add(cookie, mount_json(from, to, library_options));
+}
+
 static json_object *mounts_json(const struct gantry_cdi *cdi)
 {
 	json_object *mounts = json_object_new_array();
@@ -74,6 +133,10 @@ static json_object *mounts_json(const struct gantry_cdi *cdi)
 		json_object_array_add(mounts,
 				      mount_json(cdi->opencl_icd, GANTRY_CDI_ICD_AT, door_options));
 	}
+	if (cdi->cuda)
+		json_object_array_add(mounts,
+				      mount_json(cdi->cuda, GANTRY_CDI_CUDA_AT, library_options));
+	each_wheel(cdi, add_wheel, mounts);
 	return mounts;
 }
 
@@ -85,6 +148,9 @@ static json_object *env_json(const struct gantry_cdi *cdi)
 	(void)gantry_str_format(text, sizeof(text), "GANTRY_DOOR=unix:" GANTRY_CDI_DOOR_DIR "/%s",
 				base_name(cdi->door)); /* shorter than the door's path allows */
 	json_object_array_add(env, json_object_new_string(text));
+	if (cdi->cuda)
+		json_object_array_add(
+			env, json_object_new_string("LD_LIBRARY_PATH=" GANTRY_CDI_CUDA_AT));
 	return env;
 }
 
@@ -164,6 +230,11 @@ static int runc_json(const struct gantry_cdi *cdi, FILE *out)
 	return 0;
 }
 
+static void print_wheel(const char *from, const char *to, void *cookie)
+{
+	fprintf(cookie, " -v %s:%s:ro", from, to);
+}
+
 int gantry_cdi_flags(const struct gantry_cdi *cdi, const char *engine, FILE *out,
 		     struct gantry_err *err)
 {
@@ -176,7 +247,8 @@ int gantry_cdi_flags(const struct gantry_cdi *cdi, const char *engine, FILE *out
 				      "no flags for %s, only for podman, docker and runc", engine);
 	if (check_flag_path(cdi->door, err) < 0 || check_flag_path(cdi->library, err) < 0 ||
 	    check_flag_path(cdi->library_at, err) < 0 || check_flag_path(cdi->opencl, err) < 0 ||
-	    check_flag_path(cdi->opencl_icd, err) < 0)
+	    check_flag_path(cdi->opencl_icd, err) < 0 || check_flag_path(cdi->cuda, err) < 0 ||
+	    check_flag_path(cdi->wheels, err) < 0)
 		return -EINVAL;
 	(void)dir_name(cdi->door, dir, sizeof(dir)); /* checked before */
 	fprintf(out, "-v %s:" GANTRY_CDI_DOOR_DIR ":ro", dir);
@@ -185,6 +257,11 @@ int gantry_cdi_flags(const struct gantry_cdi *cdi, const char *engine, FILE *out
 	if (cdi->opencl && opencl_at(cdi, dir, sizeof(dir)) == 0)
 		fprintf(out, " -v %s:%s:ro -v %s:" GANTRY_CDI_ICD_AT ":ro", cdi->opencl, dir,
 			cdi->opencl_icd);
+	if (cdi->cuda)
+		fprintf(out, " -v %s:" GANTRY_CDI_CUDA_AT ":ro", cdi->cuda);
+	each_wheel(cdi, print_wheel, out);
+	if (cdi->cuda)
+		fprintf(out, " -e LD_LIBRARY_PATH=" GANTRY_CDI_CUDA_AT);
 	fprintf(out, " -e GANTRY_DOOR=unix:" GANTRY_CDI_DOOR_DIR "/%s\n", base_name(cdi->door));
 	return 0;
 }
@@ -199,6 +276,9 @@ struct request {
 	bool have_library;
 	char opencl[PATH_MAX], opencl_icd[PATH_MAX];
 	bool have_opencl;
+	char cuda[PATH_MAX];
+	bool have_cuda;
+	const char *wheels;
 	const char *library_at;
 	json_object *written; /* paths, for --json */
 };
@@ -224,6 +304,36 @@ static int choose_library(struct gantry_ctl *ctl, struct request *req)
 	req->have_library = true;
 	/* Only beside the installed library: who names another one has reasons. */
 	req->have_opencl = !named && gantry_find_opencl(req->opencl, req->opencl_icd) == 0;
+	return 0;
+}
+
+/* The folder that our libcuda.so.1 is in. Like the driver for OpenCL, only beside the installed library if none is named. */
+static int choose_cuda(struct gantry_ctl *ctl, struct request *req)
+{
+	const char *named = gantry_ctl_option(ctl, "cuda");
+	char driver[PATH_MAX];
+
+	req->wheels = gantry_ctl_option(ctl, "wheels");
+	if (req->wheels && req->wheels[0] != '/')
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "--wheels %s: a path in the container, from /", req->wheels);
+	if (named && strcmp(named, "none") == 0) {
+		req->have_cuda = false;
+	} else if (named) {
+		if (gantry_str_format(driver, sizeof(driver), "%s/libcuda.so.1", named) < 0 ||
+		    access(driver, R_OK) < 0 || !realpath(named, req->cuda))
+			return gantry_ctl_fail(ctl, GANTRY_CTL_NOT_FOUND,
+					       "--cuda %s: no folder with our libcuda.so.1", named);
+		req->have_cuda = true;
+	} else if (!gantry_ctl_option(ctl, "library") && gantry_find_cuda(req->cuda) == 0) {
+		*strrchr(req->cuda, '/') = '\0';
+		req->have_cuda = true;
+	}
+	if (req->wheels && !req->have_cuda)
+		return gantry_ctl_fail(
+			ctl, GANTRY_CTL_NOT_FOUND,
+			"--wheels: there are no libraries for programs of CUDA to put "
+			"there; name their folder with --cuda");
 	return 0;
 }
 
@@ -270,6 +380,8 @@ static int generate_one(struct gantry_ctl *ctl, struct request *req, const char 
 		.library_at = req->library_at,
 		.opencl = req->have_opencl ? req->opencl : NULL,
 		.opencl_icd = req->have_opencl ? req->opencl_icd : NULL,
+		.cuda = req->have_cuda ? req->cuda : NULL,
+		.wheels = req->wheels,
 	};
 	struct gantry_err err = GANTRY_ERR_NONE;
 	char dir[PATH_MAX];
@@ -370,6 +482,8 @@ int gantry_ctl_cdi_generate(struct gantry_ctl *ctl)
 	json_object *object;
 	int r = choose_library(ctl, &req);
 
+	if (!r)
+		r = choose_cuda(ctl, &req);
 	if (r)
 		return r;
 	if (!req.output)

@@ -19,6 +19,7 @@
 #define GANTRY_CDI_DIR	      "/var/run/cdi"
 #define GANTRY_CDI_DOOR_DIR   "/run/gantry"
 #define GANTRY_CDI_LIBRARY_AT "/usr/lib/libgantry.so.0"
+#define GANTRY_CDI_CUDA_AT    "/usr/lib/gantry/cuda"
 #define GANTRY_CDI_OPENCL     "libgantry-opencl.so.1"
 #define GANTRY_CDI_ICD_AT     "/etc/OpenCL/vendors/gantry.icd"
 
@@ -30,6 +31,13 @@ struct gantry_cdi {
 	const char *
 		opencl; /* the driver for OpenCL programs, beside it in containers; NULL: none is mounted */
 	const char *opencl_icd; /* what tells loaders of it */
+	/* The folder of libraries for programs of CUDA, first in LD_LIBRARY_PATH in containers; NULL: none is mounted. */
+	const char *cuda;
+	/*
+	 * With it: the folder in containers that NVIDIA's wheels were unpacked in (site-packages). Programs that name the
+	 * folders of these wheels themselves get ours there, in the place of each of NVIDIA's that we have. NULL: none.
+	 */
+	const char *wheels;
 };
 
 /* The CDI file's contents. The caller puts it. */

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "host-agent/ctl/cdi.h"
+#include "host-agent/ctl/elffile.h"
 #include "host-agent/ctl/find.h"
 #include "host-agent/ctl/print.h"
 #include "host-agent/ctl/verbs.h"
@@ -207,20 +208,41 @@ static void check_door(struct findings *f, const Gantry__Admin__Tenant *tenant)
 		    tenant->config->door_mode);
 }
 
+/* What --wheels was when @text was written, which ends there then; NULL: there was none. */
+static const char *wheels_of(char *text)
+{
+	char *end = strstr(text, "/nvidia/cu13/lib/libcudart.so.13\"");
+
+	if (!end)
+		return NULL;
+	*end = '\0';
+	return strrchr(text, '"') ? strrchr(text, '"') + 1 : NULL;
+}
+
 /* Is @path, if it is there, what would be written today? */
 static void check_cdi_file(struct findings *f, const char *path, const char *tenant,
 			   const char *door)
 {
-	_cleanup_free_ char *seen = NULL, *wanted = NULL;
+	_cleanup_free_ char *seen = NULL, *wanted = NULL, *copy = NULL;
 	struct gantry_cdi cdi = { .tenant = tenant,
 				  .door = door,
 				  .library_at = GANTRY_CDI_LIBRARY_AT };
-	char library[PATH_MAX];
+	char library[PATH_MAX], opencl[PATH_MAX], icd[PATH_MAX], cuda[PATH_MAX];
 
 	if (gantry_file_read(path, CDI_FILE_MAX, &seen, NULL) < 0)
 		return;
 	if (gantry_find_library(library) == 0)
 		cdi.library = library;
+	if (cdi.library && gantry_find_opencl(opencl, icd) == 0) {
+		cdi.opencl = opencl;
+		cdi.opencl_icd = icd;
+	}
+	if (gantry_find_cuda(cuda) == 0) {
+		*strrchr(cuda, '/') = '\0';
+		cdi.cuda = cuda;
+		copy = strdup(seen);
+		cdi.wheels = copy ? wheels_of(copy) : NULL;
+	}
 	wanted = gantry_cdi_text(&cdi);
 	if (wanted && strcmp(seen, wanted) == 0)
 		add(f, "cdi", "ok", NULL, "%s", path);
@@ -422,6 +444,30 @@ static void check_hardware(struct findings *f)
 	json_object_put(found);
 }
 
+/* A program that somebody wants to run with CUDA, or a library of one. */
+static void check_file(struct findings *f, const char *path)
+{
+	struct gantry_elf elf;
+	int r = gantry_elf_look(path, &elf);
+
+	if (r < 0)
+		add(f, "program", "fail", "name files of programs or libraries", "%s: %s", path,
+		    strerror(-r));
+	else if (!elf.is_elf)
+		add(f, "program", "ok", NULL, "%s is no ELF file: what it loads counts", path);
+	else if (elf.has_static_runtime)
+		add(f, "program", "fail", "link it with nvcc -cudart shared",
+		    "%s has NVIDIA's static runtime inside and will find no device", path);
+	else if (elf.names_wheels)
+		add(f, "program", "warn",
+		    "put Gantry's libraries in the place of the wheels' (gantryctl cdi generate "
+		    "--wheels, docs/cuda-libraries.md)",
+		    "%s takes NVIDIA's libraries from wheels beside it, before LD_LIBRARY_PATH",
+		    path);
+	else
+		add(f, "program", "ok", NULL, "%s takes CUDA from the libraries it finds", path);
+}
+
 static int report(struct findings *f)
 {
 	json_object *object;
@@ -458,6 +504,8 @@ int gantry_ctl_doctor(struct gantry_ctl *ctl)
 	check_hardware(&f);
 	check_socket(&f, "admin socket", ctl->socket_path);
 	check_agent(&f);
+	for (int i = 0; i < ctl->nargs; i++)
+		check_file(&f, ctl->args[i]);
 	r = report(&f);
 	findings_fini(&f);
 	return r;

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "host-agent/ctl/cdi.h"
 #include "host-agent/ctl/context.h"
+#include "host-agent/ctl/elffile.h"
 #include "host-agent/ctl/find.h"
 #include "host-agent/ctl/verbs.h"
 
@@ -123,6 +124,38 @@ static int tell_cuda(void)
 	return setenv("LD_LIBRARY_PATH", all, 1);
 }
 
+/* The program as execvp() will find it, or as it was named. */
+static void find_in_path(const char *name, char ret_path[PATH_MAX])
+{
+	const char *folders = getenv("PATH");
+
+	(void)gantry_str_copy(ret_path, PATH_MAX, name);
+	for (; !strchr(name, '/') && folders && *folders; folders += strspn(folders, ":")) {
+		int len = (int)strcspn(folders, ":");
+
+		if (gantry_str_format(ret_path, PATH_MAX, "%.*s/%s", len, folders, name) == 0 &&
+		    access(ret_path, X_OK) == 0)
+			return;
+		folders += len;
+	}
+}
+
+/* A program that brings NVIDIA's runtime with it uses nothing of ours, and finds no device. */
+static void warn_of_static_runtime(const struct gantry_ctl *ctl, const char *name)
+{
+	char path[PATH_MAX], library[PATH_MAX];
+	struct gantry_elf elf;
+
+	if (gantry_find_cuda(library) < 0)
+		return; /* there is nothing that it could use */
+	find_in_path(name, path);
+	if (gantry_elf_look(path, &elf) == 0 && elf.has_static_runtime)
+		fprintf(ctl->err,
+			"gantryctl: %s has NVIDIA's static runtime inside and will find no device: "
+			"link it with nvcc -cudart shared\n",
+			path);
+}
+
 int gantry_ctl_run(struct gantry_ctl *ctl)
 {
 	char door[PATH_MAX], where[PATH_MAX + sizeof("unix:")];
@@ -146,6 +179,7 @@ int gantry_ctl_run(struct gantry_ctl *ctl)
 	(void)gantry_str_format(where, sizeof(where), "unix:%s", door); /* fits */
 	if (setenv("GANTRY_DOOR", where, 1) < 0 || tell_opencl() < 0 || tell_cuda() < 0)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "no memory");
+	warn_of_static_runtime(ctl, command[0]);
 	gantry_ctl_fini(ctl);
 	execvp(command[0], command);
 	return gantry_ctl_fail(ctl, errno == ENOENT ? GANTRY_CTL_NOT_FOUND : GANTRY_CTL_FAILED,

@@ -33,7 +33,7 @@ static const struct gantry_verb_option queue_options[] = {
 };
 
 static const struct gantry_verb_option queue_migrate_options[] = {
-	{ "to", "DEVICE", "where the queue is to go", GANTRY_WORDS_DEVICE },
+	{ "to", "DEVICE[:LANE]", "where the queue is to go", GANTRY_WORDS_DEVICE },
 	{ "dry-run", NULL, "only say whether it could, and what it would take along" },
 	{ "lazy", NULL, "go at once; its tasks pull their buffers when they use them" },
 	{ 0 },
@@ -95,6 +95,11 @@ static const struct gantry_verb_option cdi_options[] = {
 	  "the libgantry.so.0 to mount; none: mount none (default: the installed one)",
 	  GANTRY_WORDS_FILE },
 	{ "library-at", "PATH", "where containers see it (default: /usr/lib/libgantry.so.0)" },
+	{ "cuda", "DIR",
+	  "the folder of our libraries for CUDA to mount; none: mount none (default: the installed one)",
+	  GANTRY_WORDS_FILE },
+	{ "wheels", "PATH",
+	  "site-packages in the container: put ours in the place of NVIDIA's wheels there" },
 	{ 0 },
 };
 
@@ -252,7 +257,8 @@ const struct gantry_verb gantry_verbs[] = {
 	  "Its buffers go along: they are copied while it runs, then it stands still for what was "
 	  "written meanwhile. Waits until it is there; if that cannot be, the queue stays where it "
 	  "is and the exit code says why. Without a SLOT all queues of the session go: none of them "
-	  "unless each could.",
+	  "unless each could. With a LANE (0, 1, ...) the queue keeps that lane of the device from then "
+	  "on, until it is moved again; its own device can be named for that, without one for any lane.",
 	  queue_migrate_options, GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_migrate },
 
 	{ "migration", "list", "", 0, 0, "list queues and sessions that move or have moved", NULL,
@@ -291,7 +297,8 @@ const struct gantry_verb gantry_verbs[] = {
 
 	{ "run", NULL, "TENANT -- COMMAND [ARG...]", 2, -1, "run a program with a tenant's door",
 	  "Sets GANTRY_DOOR (and OCL_ICD_VENDORS, where our OpenCL driver is not installed; and our libraries for programs of CUDA first in LD_LIBRARY_PATH, where they "
-	  "are there), after checking that the door is there and admits you. The exit status is the program's.",
+	  "are there), after checking that the door is there and admits you. Says so where the program has NVIDIA's static runtime inside, which "
+	  "finds no device. The exit status is the program's.",
 	  NULL, GANTRY_WORDS_TENANT, 1, 0, gantry_ctl_run },
 
 	{ "config", "check", "[FILE]", 0, 1, "check a configuration without using it",
@@ -300,13 +307,15 @@ const struct gantry_verb gantry_verbs[] = {
 	{ "reload", NULL, "", 0, 0, "make the agent read its configuration again",
 	  "A configuration with a mistake is refused and the old one stays.", NULL, 0, 0, 0,
 	  gantry_ctl_reload },
-	{ "doctor", NULL, "", 0, 0, "check the installation and say what to do", NULL,
-	  doctor_options, 0, 0, 0, gantry_ctl_doctor },
+	{ "doctor", NULL, "[FILE...]", 0, -1, "check the installation and say what to do",
+	  "Of each FILE, a program or a library, also whether it takes CUDA from Gantry's libraries: not with NVIDIA's static runtime inside.",
+	  doctor_options, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_doctor },
 	{ "demo", NULL, "", 0, 0, "show Gantry at work: two tenants, two devices, some accidents",
 	  "Starts an agent of its own; the running one is left alone.", demo_options, 0, 0, 0,
 	  gantry_ctl_demo },
 	{ "cdi", "generate", "", 0, 0, "write a CDI file per tenant for container engines",
-	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR; no device node.",
+	  "A container gets the tenant's door at /run/gantry/door, libgantry and GANTRY_DOOR, and where they are installed our libraries for "
+	  "CUDA, first in LD_LIBRARY_PATH; no device node.",
 	  cdi_options, 0, 0, 0, gantry_ctl_cdi_generate },
 	{ "vm", "list", "", 0, 0, "list libvirt's virtual machines and the doors in them", NULL,
 	  vm_options, 0, 0, 0, gantry_ctl_vm_libvirt },

@@ -8,6 +8,7 @@ import atexit
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 import stat
@@ -73,12 +74,14 @@ def library():
 class Runc:
     """Containers by runc, from a config.json that holds what gantryctl prints for runc."""
 
-    def __init__(self, agent):
+    def __init__(self, agent, root=None):
         if not shutil.which("runc"):
             raise harness.Skip("no runc")
         self.agent = agent
+        self.root = root or root_fs()
         self.state = str(agent.root / "runc")
         self.count = 0
+        self.more = []    # for cdi generate
         problem = self.problem(agent.root)
         if problem:
             raise harness.Skip("runc cannot start containers here: " + problem)
@@ -92,7 +95,7 @@ class Runc:
         spec = {"process": {"env": []}, "mounts": []}
         if not plain:
             spec = json.loads(self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
-                                             "--print-flags", "runc").out)
+                                             "--print-flags", "runc", *self.more).out)
         folder = self.agent.root / ("plain" if plain else f"bundle{self.count}")
         folder.mkdir()
         config = {
@@ -100,7 +103,7 @@ class Runc:
             "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "args": command, "cwd": "/",
                         "env": ["PATH=/bin"] + spec["process"]["env"], "noNewPrivileges": True,
                         "capabilities": {kind: [] for kind in ("bounding", "effective", "permitted")}},
-            "root": {"path": root_fs(), "readonly": True},
+            "root": {"path": self.root, "readonly": True},
             "hostname": "guest",
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
                        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
@@ -132,17 +135,18 @@ class Podman:
                                                                       "cgroupfs"]]
     LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
 
-    def __init__(self, agent):
+    def __init__(self, agent, root=None):
         if not shutil.which("podman"):
             raise harness.Skip("no podman")
         self.agent = agent
+        self.root = root or root_fs()
         self.folder = str(agent.root / "podman")
         self.way, self.last = self.find_way()
 
     def find_way(self):
         reason = "?"
         for way in self.WAYS:
-            ended = harness.run(self.base(way) + ["--rootfs", root_fs(), "/bin/true"], timeout=60)
+            ended = harness.run(self.base(way) + ["--rootfs", self.root, "/bin/true"], timeout=60)
             if ended.code == 0:
                 return way, None
             reason = (ended.err.strip().splitlines() or ["no reason given"])[-1][:160]
@@ -156,7 +160,7 @@ class Podman:
     def with_flags(self, tenant, command):
         flags = self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
                                "--print-flags", "podman").out.split()
-        return self.base(self.way) + flags + ["--rootfs", root_fs(), *command]
+        return self.base(self.way) + flags + ["--rootfs", self.root, *command]
 
     def with_cdi(self, tenant, command):
         """/etc/cdi is ours in a mount namespace: the host's is not touched, beyond an empty folder made for it."""
@@ -167,7 +171,7 @@ class Podman:
         if not os.path.isdir("/etc/cdi"):
             os.mkdir("/etc/cdi")
             atexit.register(os.rmdir, "/etc/cdi")
-        argv = self.base(self.way) + ["--device", f"gantry.internal/tenant={tenant}", "--rootfs", root_fs(), *command]
+        argv = self.base(self.way) + ["--device", f"gantry.internal/tenant={tenant}", "--rootfs", self.root, *command]
         return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/cdi && exec "$@"', specs, *argv]
 
 
@@ -204,6 +208,29 @@ def test_podman_guest_works_with_cdi(t):
         if probe.code != 0:
             t.skip("no mount namespace: " + probe.err.strip())
         check_work(t, podman.with_cdi("red", ["/bin/guest", "work"]))
+
+
+def test_libraries_of_cuda_take_the_place_of_those_in_wheels(t):
+    """In a container whose image has PyTorch's wheels, which name the folders of NVIDIA's themselves."""
+    need_root()
+    with agent_with_doors() as agent:
+        ours = agent.root / "cuda"
+        ours.mkdir()
+        for name in ("libcuda.so.1", "libcublas.so.13", "libcudnn.so.9", "libnvrtc.so.13", "libgantry-cudalibs.so.0"):
+            (ours / name).write_text("ours\n")
+        wheel = pathlib.Path(root_fs(), "app/nvidia/cu13/lib")
+        wheel.mkdir(parents=True)
+        for name in ("libcublas.so.13", "libnvrtc.so.13"):
+            (wheel / name).write_text("NVIDIA's\n")
+        runc = Runc(agent)
+        runc.more = ["--cuda", str(ours), "--wheels", "/app"]
+        script = "env; cd /app/nvidia; cat cu13/lib/libcublas.so.13 cudnn/lib/libcudnn.so.9 cu13/lib/libnvrtc.so.13; ls /usr/lib/gantry/cuda"
+        ended = harness.run(runc.argv("red", ["/bin/sh", "-c", script]))
+        t.code(ended, 0)
+        lines = ended.out.splitlines()
+        t.true("LD_LIBRARY_PATH=/usr/lib/gantry/cuda" in lines, ended.out)
+        t.equal([line for line in lines if line in ("ours", "NVIDIA's")], ["ours", "ours", "NVIDIA's"])
+        t.equal(lines[-5:], sorted(os.listdir(ours)))
 
 
 def test_container_sees_one_door_and_no_device(t):

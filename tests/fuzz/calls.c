@@ -15,6 +15,7 @@
 #define DEVICE	    0x200000000000ull
 
 static struct gantry_calls_site site;
+static int mode;
 
 /* ---- what the generated library calls ---- */
 
@@ -41,6 +42,11 @@ void note_u64(uint64_t value)
 	(void)value;
 }
 
+void note_object(uint64_t native)
+{
+	assert(native != 0);
+}
+
 void note_text(const char *text)
 {
 	if (text)
@@ -55,6 +61,8 @@ void note_texts(const char *const *texts, int64_t count)
 
 void note_memory(const void *at, uint64_t len)
 {
+	/* The library would read it on the host. */
+	assert(mode == 1 || !is_device(at));
 	if (at && !is_device(at))
 		touch(at, len);
 }
@@ -67,6 +75,17 @@ void note_name(const char *name)
 void bound_to(void *stream)
 {
 	(void)stream;
+}
+
+bool is_expected(const char *name)
+{
+	(void)name;
+	return false;
+}
+
+int mock_mode(void)
+{
+	return mode;
 }
 
 void fill(void *at, uint64_t len)
@@ -144,6 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len < sizeof(which) || len > MAX_BYTES)
 		return 0;
 	memcpy(&which, data, sizeof(which));
+	mode = (int)(which >> 63);
 	len -= sizeof(which);
 	request = malloc(sizeof(*request) + len);
 	assert(request);

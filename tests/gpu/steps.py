@@ -65,6 +65,8 @@ STEPS = [
     Script("cuda_guest", "programs of CUDA over our libcuda and libcudart", "test_cuda_guest.py", 200),
     Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
     Script("calls", "cuBLAS, cuFFT and cuRAND of a guest, in the worker", "test_calls.py", 240, backends=("cuda", "fakecuda")),
+    Script("nvml", "our libnvidia-ml in a guest", "test_nvml.py", 120, backends=("cuda", "fakecuda")),
+    Script("torch", "PyTorch's wheel over our libraries, step by step (GANTRY_TORCH_PYTHON)", "test_torch.py", 580, backends=("cuda",)),
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
     Script("two", "two GPUs", "test_two.py", 200),

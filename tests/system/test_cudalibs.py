@@ -4,11 +4,14 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 
 import harness
 
 HOME = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+IMPORTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cuda/pytorch-2.11.imports")
 FAILED = 13  # CUBLAS_STATUS_EXECUTION_FAILED
 
 
@@ -86,21 +89,37 @@ def test_symbols_have_the_versions_of_the_vendors(t):
         raise harness.Skip(f"{HOME} has none of NVIDIA's libraries to compare with")
 
 
-def test_symbols_of_frameworks_are_there(t):
-    """A few that PyTorch's libraries import, of each."""
-    wanted = {
-        "libcublas.so.13": ["cublasCreate_v2", "cublasGemmEx", "cublasSgemm_v2", "cublasGemmStridedBatchedEx", "cublasSetWorkspace_v2"],
-        "libcublasLt.so.13": ["cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescSetAttribute"],
-        "libcudnn.so.9": ["cudnnCreate", "cudnnConvolutionForward", "cudnnBackendExecute", "cudnnGetVersion"],
-        "libcufft.so.12": ["cufftXtMakePlanMany", "cufftXtExec", "cufftSetWorkArea"],
-        "libcusparse.so.12": ["cusparseSpMM", "cusparseCreateCsr", "cusparseSpGEMM_compute"],
-        "libcusolver.so.12": ["cusolverDnXgeqrf", "cusolverDnCreateParams", "cusolverDnSgesvdj"],
-        "libnccl.so.2": ["ncclAllReduce", "ncclCommInitRankConfig", "ncclGetUniqueId"],
-        "libnvrtc.so.13": ["nvrtcCompileProgram", "nvrtcGetPTX"],
-    }
-    for path in ours():
-        missing = [name for name in wanted.get(os.path.basename(path), []) if name not in symbols(path)]
-        t.equal(missing, [], path)
+def imports():
+    """{(soname, version): names} of the libraries of PyTorch's wheel."""
+    wanted, now = {}, None
+    with open(IMPORTS, encoding="utf-8") as file:
+        for line in file:
+            words = line.split("#")[0].split()
+            if words and words[0].startswith("["):
+                soname_, version = line.strip("[]\n").split()
+                now = wanted.setdefault((soname_, "" if version == "-" else version), [])
+            elif words:
+                now += words
+    return wanted
+
+
+def test_all_that_pytorch_imports_is_there_with_its_version(t):
+    where = {os.path.basename(path): path for path in ours()}
+    for name in ("libcuda.so.1", "libcudart.so.13"):
+        found = harness.find_in_build(name, os.path.exists)
+        if found:
+            where[name] = found
+    looked = 0
+    for (name, version), wanted in imports().items():
+        if name not in where:
+            t.note(f"the build has no {name}")
+            continue
+        have = symbols(where[name])
+        t.equal([n for n in wanted if n not in have], [], f"{name} lacks nothing")
+        # One that was linked against a library without versions takes any.
+        t.equal([n for n in wanted if version and have.get(n) != version], [], f"{name} has version {version}")
+        looked += len(wanted)
+    t.true(looked > 0, "there was something to compare")
 
 
 def test_without_a_session_calls_fail_and_nothing_else_happens(t):
@@ -115,6 +134,30 @@ def test_without_a_session_calls_fail_and_nothing_else_happens(t):
     t.equal(version.value, 77, "what was there stays")
     library.cublasGetStatusString.restype = ctypes.c_char_p
     t.equal(library.cublasGetStatusString(0), b"")
+
+
+def with_gpu_code(folder):
+    """A program that has what nvcc adds to one with code for GPUs and the static runtime."""
+    path = os.path.join(folder, "with-gpu-code")
+    shutil.copy2(shutil.which("true"), path)
+    done = subprocess.run(["objcopy", "--add-section", ".nvFatBinSegment=/proc/self/comm", path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise harness.Skip(f"objcopy does not work here: {done.stderr.strip()}")
+    return path
+
+
+def test_a_program_with_the_static_runtime_is_told_to_be_linked_again(t):
+    folder()
+    with tempfile.TemporaryDirectory() as place, harness.Agent(tenants={"red": {}}) as agent:
+        program = with_gpu_code(place)
+        done = agent.ctl("run", "red", "--", program)
+        t.equal(done.code, 0, "it runs all the same")
+        t.true("nvcc -cudart shared" in done.err and program in done.err, done.err)
+        t.equal(agent.ctl("run", "red", "--", "true").err, "", "of others nothing is said")
+        looked = agent.ctl("doctor", program, harness.program("gantryctl"), __file__).out
+        t.true(re.search(r"program +fail +" + re.escape(program), looked), looked)
+        t.true(re.search(r"program +ok +\S+gantryctl takes CUDA", looked), looked)
+        t.true("is no ELF file" in looked, looked)
 
 
 if __name__ == "__main__":

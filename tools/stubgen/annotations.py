@@ -3,9 +3,9 @@
 import dataclasses
 import re
 
-KINDS = {"text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
+KINDS = {"plain", "immediate", "end", "text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
 SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list"}
-KIND = re.compile(r"([a-z-]+)(?:\[(.+)\])?$")
+KIND = re.compile(r"([a-z-]+?)(-or-null)?(?:\[(.+)\])?$")
 
 
 class AnnotationError(Exception):
@@ -17,9 +17,10 @@ class Kind:
     """What a parameter is. @count: elements that it points at (bytes of a void), as a C expression of other parameters."""
     word: str
     count: str = ""
+    null: bool = False   # NULL means something to the function; of others it is refused
 
     def __str__(self):
-        return self.word + ("[%s]" % self.count if self.count else "")
+        return self.word + ("-or-null" if self.null else "") + ("[%s]" % self.count if self.count else "")
 
 
 def kind(text):
@@ -27,11 +28,11 @@ def kind(text):
     match = KIND.match(text)
     if not match or match[1] not in KINDS | SIZED:
         raise ValueError("no kind of parameter: %s" % text)
-    if match[2] and match[1] not in SIZED:
+    if match[3] and match[1] not in SIZED:
         raise ValueError("%s has no size" % match[1])
-    if not match[2] and match[1] in {"handles", "strings", "list", "scratch"}:
+    if not match[3] and match[1] in {"handles", "strings", "list", "scratch"}:
         raise ValueError("%s wants a size" % match[1])
-    return Kind(match[1], match[2] or ("1" if match[1] in SIZED else ""))
+    return Kind(match[1], match[3] or ("1" if match[1] in SIZED else ""), bool(match[2]))
 
 
 @dataclasses.dataclass
@@ -59,8 +60,9 @@ class Library:
 
     def __init__(self, path):
         self.path = path
-        self.words = {"needs": [], "handle": [], "include": []}
-        self.rules, self.notes, self.binds = [], [], {}
+        self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
+        self.rules, self.notes, self.binds, self.modes = [], [], {}, {}
+        self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 line = line.split("#")[0].strip()
@@ -70,21 +72,28 @@ class Library:
                     self._line(line)
                 except (ValueError, IndexError) as error:
                     raise AnnotationError("%s:%d: %s" % (path, number, error)) from error
-        for word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed"):
+        needed = ["library", "soname", "refused", "unsupported", "failed"]
+        for word in needed + (["declared", "status"] if self.include else []):
             if word not in self.words:
                 raise AnnotationError("%s: no line %s" % (path, word))
 
     def _line(self, line):
         word, rest = (line.split(None, 1) + [""])[:2]
-        if word in ("include", "needs", "handle"):
+        if word in ("include", "needs", "handle", "waits", "proves", "opens", "closes"):
             self.words[word] += rest.split()
         elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads"):
             self.words[word] = rest
         elif word == "bind":                     # bind HANDLE-TYPE SET-STREAM-FUNCTION GET-STREAM-FUNCTION
             handle, setter, getter = (rest.split() + ["", ""])[:3]
             self.binds[handle] = (setter, getter)
+        elif word == "mode":                     # mode HANDLE-TYPE FUNCTION ARGUMENTS
+            handle, function, arguments = rest.split(None, 2)
+            self.modes[handle] = (function, [a.strip() for a in arguments.split(",")])
         elif word == "rule":                     # rule [in FUNCTIONS] [const|mutable] NAMES: KIND
             self._rule(rest)
+        elif word == "also":                     # also ANSWER NAMES...
+            answer, *names = rest.split()
+            self.also += [(name, int(answer)) for name in names]
         elif word == "fn":
             self._note(rest)
         else:
@@ -121,6 +130,10 @@ class Library:
         except KeyError as error:
             raise AttributeError(name) from error
 
+    def says(self, word, function):
+        """Whether a line @word names @function."""
+        return any(re.fullmatch(pattern, function.name) for pattern in self.words[word])
+
     def note(self, function):
         """The fn line of @function, or None."""
         for note in self.notes:
@@ -134,7 +147,9 @@ class Library:
         for rule in self.rules:
             if rule.sort and (rule.sort == "const") != param.const:
                 continue
-            if rule.kind.word not in ("handle", "new", "value", "drop") and (param.depth == 0 or param.sort == "handle"):
+            if rule.kind.word not in ("handle", "new", "value", "drop", "end") and (param.depth == 0 or param.sort == "handle"):
+                continue
+            if rule.kind.word in ("handle", "drop") and param.depth != 0:
                 continue
             if re.fullmatch(rule.name, param.name) and re.fullmatch(rule.functions, function.name):
                 rule.used += 1

@@ -16,8 +16,13 @@ def _note(param, kind, size, native):
         return "note_bytes(&%s, sizeof(%s));" % (name, name)
     if word in ("handle", "drop"):
         cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
-        return "note_u64(%s%s);" % (cast, name) if native else "note_u64(native_of(0x%08xu, %s%s));" % (
-            emit.handle_kind(param.base), cast, name)
+        if not native:
+            return "note_u64(native_of(0x%08xu, %s%s));" % (emit.handle_kind(param.base), cast, name)
+        may_be_null = kind.null or param.sort == "int"
+        return "note_%s(%s%s);" % ("u64" if may_be_null else "object", cast, name)
+    if word == "end":
+        return "note_object((uint64_t)(uintptr_t)*%s);" % name if native else \
+            "note_u64(native_of(0x%08xu, (uint64_t)(uintptr_t)*%s));" % (emit.handle_kind(param.base), name)
     if word == "stream":
         return "note_u64((uint64_t)(uintptr_t)%s);" % name
     if word in ("device", "null"):
@@ -29,8 +34,14 @@ def _note(param, kind, size, native):
     if word == "scalar":
         return "note_memory((const void *)%s, 16);" % name if param.base == "void" else \
             "note_memory((const void *)%s, sizeof(*%s));" % (name, name)
+    if word == "immediate":
+        return "note_memory((const void *)%s, 16);" % name
+    if word == "plain":
+        return "note_memory(%s ? gantry_plain_%s(&(%s){ 0 }, %s) : NULL, sizeof(%s));" % (name, param.base, param.base, name, param.base)
     if word in ("in", "either", "inout", "either-inout"):
         return "note_memory((const void *)%s, %s);" % (name, size)
+    if word == "out":
+        return "note_u64(1); /* the library has a place in any case */"
     if word == "scratch":
         return "note_u64(0);"
     return "note_u64(%s ? 1 : 0);" % name
@@ -70,6 +81,11 @@ def _mock(call, lengths):
     if call.local == "set":
         text.append("\tbound_to(%s);\n\treturn 0;\n}\n\n" % call.function.params[1].name)
         return "".join(text).replace("{\n", "{\n\t(void)%s;\n" % call.function.params[0].name, 1)
+    for function, arguments in call.library.modes.values():
+        if function == call.name:
+            place = call.function.params[arguments.index("&mode")].name
+            text.append("\tif (!is_expected(\"%s\")) {\n\t\t*(int *)%s = mock_mode();\n\t\treturn 0;\n\t}\n" % (
+                call.name, place))
     text.append("\tnote_name(\"%s\");\n" % call.name)
     text += ["\t%s\n" % _note(p, k, _size(call, p, k, True), True) for p, k in call.pairs]
     text += [_answer(call, p, k) for p, k in call.pairs]
@@ -90,13 +106,17 @@ def _count_names(call):
 def _argument(call, param, kind, counts):
     """Declares and makes one random argument."""
     name, word = param.name, kind.word
+    null = "true" if kind.null or word == "out" else "false"
     if word == "value":
         if param.name in counts:
             return "\t%s %s = (%s)small();\n" % (param.base, name, param.base)
         return "\t%s %s;\n\trandom_bytes(&%s, sizeof(%s));\n" % (param.base, name, name, name)
     if word in ("handle", "drop"):
         cast = "(%s)" % param.base if param.sort == "int" else "(%s)(uintptr_t)" % param.base
-        return "\t%s %s = %ssome_handle(0x%08xu);\n" % (param.base, name, cast, emit.handle_kind(param.base))
+        return "\t%s %s = %ssome_handle(0x%08xu, %s);\n" % (param.base, name, cast, emit.handle_kind(param.base), null)
+    if word == "end":
+        return "\t%s place_%s = (%s)(uintptr_t)some_handle(0x%08xu, false), *%s = &place_%s;\n" % (
+            param.base, name, param.base, emit.handle_kind(param.base), name, name)
     if word == "stream":
         return "\t%s %s = (%s)some_stream();\n" % (param.base, name, param.base)
     if word == "device":
@@ -106,20 +126,22 @@ def _argument(call, param, kind, counts):
     if word == "string":
         return "\tconst char *%s = some_text();\n" % name
     if word == "strings":
-        return "\tvoid *%s = some_texts((int64_t)(%s));\n" % (name, kind.count)
+        return "\tvoid *%s = some_texts((int64_t)(%s), %s);\n" % (name, kind.count, null)
     if word == "new":
         return "\t%s place_%s = 0, *%s = &place_%s;\n" % (param.base, name, name, name)
     if word == "text":
         return "\tconst char *place_%s = NULL, **%s = &place_%s;\n" % (name, name, name)
-    size = "16" if word == "scalar" else _size(call, param, kind, False)
-    return "\tvoid *%s = some_memory(%s, %s);\n" % (
-        name, size, "true" if word.startswith("either") or word == "scalar" else "false")
+    size = "16" if word in ("scalar", "immediate") else "sizeof(%s)" % param.base if word == "plain" else _size(call, param, kind, False)
+    return "\tvoid *%s = some_memory(%s, %s, %s);\n" % (
+        name, size, "true" if word.startswith("either") or word == "scalar" else "false", null)
 
 
 def _check(call, param, kind):
     name, word = param.name, kind.word
     if word in ("out", "inout", "either-out", "either-inout"):
-        return "\tcheck_fill(%s, %s);\n" % (name, _size(call, param, kind, False))
+        return "\tcheck_fill(%s, %s, %s);\n" % (name, _size(call, param, kind, False), "true" if word == "out" else "false")
+    if word == "end":
+        return "\tcheck_ended(place_%s);\n" % name
     if word == "new":
         cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
         return "\tcheck_new(0x%08xu, %splace_%s, sizeof(place_%s));\n" % (emit.handle_kind(param.base), cast, name, name)
@@ -153,9 +175,9 @@ def _try(call):
 
 def roundtrip(library, calls):
     """The whole file; tests/unit/devices/calls/roundtrip.h has what it is made of."""
-    remote = [c for c in calls if c.remote]
+    remote = [c for c in calls if c.remote and not c.by_hand]
     lengths = {name for c in remote for _, k in c.pairs for name in _companions(k.count)}
-    mocks = [c for c in calls if c.remote or c.local == "set"]
+    mocks = [c for c in calls if (c.remote and not c.by_hand) or c.local == "set"]
     text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "proto/calls_types.h")]
     text += [_mock(c, lengths) for c in mocks]
     text.append("const struct gantry_calls_library *const tried = &gantry_calls_%s;\n\nconst struct mock mocks[] = {\n" %

@@ -10,7 +10,8 @@ COMPLEX = {"cuComplex", "cuDoubleComplex", "cuFloatComplex", "cufftComplex", "cu
 ANSWERS = re.compile(r".*(version|[sS]ize(InBytes|Ret)?|[cC]ount|value|[bB]ytes|sizeWritten|capacity|major|minor|nbDims)")
 # Parameters that say how long an array beside them is.
 COUNTS = re.compile(r"nbDims|nbDimsRequested|rank|arrayLength(Requested)?|count|num\w+|requestedAlgoCount|n\w*Count")
-ENDS = re.compile(r".*([dD]estroy|Finalize|Abort).*")
+# What ends its first object. A finalized one is whole, or wants to be destroyed still.
+ENDS = re.compile(r".*([dD]estroy|Abort).*")
 
 
 @dataclasses.dataclass
@@ -90,9 +91,9 @@ def automatic(function, param, handles):
 def _shape(param, kind):
     """A kind as far as it depends on the declaration."""
     if kind.word == "buffer":
-        return Kind("in" if param.const else "out", kind.count)
+        return Kind("in" if param.const else "out", kind.count, kind.null)
     if kind.word == "scalar" and param.base != "void":
-        return Kind("either", "1")
+        return Kind("either", "1", kind.null)
     return kind
 
 

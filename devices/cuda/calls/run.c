@@ -74,6 +74,17 @@ static void *check_device(struct gantry_calls_run *run, uint64_t address)
 	return (void *)(uintptr_t)address;
 }
 
+void gantry_calls_refuse(struct gantry_calls_run *run)
+{
+	refuse(run);
+}
+
+void *gantry_calls_reaches(struct gantry_calls_run *run, void *address)
+{
+	return run->site->reaches(run->site->cookie, run->stream, (uintptr_t)address) ? address
+										      : NULL;
+}
+
 void *gantry_calls_take_device(struct gantry_calls_run *run)
 {
 	return check_device(run, gantry_unpack_u64(&run->in));
@@ -85,10 +96,14 @@ static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
 	void *at = NULL;
 
 	if (run->in.failed || run->nouts == GANTRY_CALLS_MAX_OUTS ||
-	    bytes > GANTRY_CALLS_MAX_BYTES) {
+	    bytes > GANTRY_CALLS_MAX_BYTES - run->taken_bytes ||
+	    (to_guest && bytes > run->out.max - run->reply_bytes)) {
 		refuse(run);
 		return NULL;
 	}
+	run->taken_bytes += bytes;
+	if (to_guest)
+		run->reply_bytes += bytes;
 	/* Of no bytes too there is an address: NULL means something else to a library. */
 	at = calloc(1, bytes ? bytes : 1);
 	if (!at) {
@@ -126,7 +141,9 @@ void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
 {
 	bool null;
 
-	return take_length(run, bytes, &null) ? memory(run, bytes, true) : NULL;
+	if (take_length(run, bytes, &null))
+		return memory(run, bytes, true);
+	return null ? memory(run, bytes, false) : NULL;
 }
 
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes)
@@ -141,19 +158,55 @@ void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes)
 
 void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out)
 {
+	uint32_t place = run->neither++;
+	void *at;
+
 	switch (gantry_unpack_u64(&run->in)) {
 	case GANTRY_CALLS_NOWHERE:
 		return NULL;
 	case GANTRY_CALLS_DEVICE:
-		return gantry_calls_take_device(run);
+		at = gantry_calls_take_device(run);
+		gantry_calls_need(run, at);
+		if (place < 32)
+			run->on_device |= 1u << place;
+		return at;
 	case GANTRY_CALLS_HOST:
 		if (in && out)
-			return gantry_calls_take_inout(run, bytes);
-		return in ? gantry_calls_take_in(run, bytes) : gantry_calls_take_out(run, bytes);
+			at = gantry_calls_take_inout(run, bytes);
+		else
+			at = in ? gantry_calls_take_in(run, bytes)
+				: gantry_calls_take_out(run, bytes);
+		gantry_calls_need(run, at);
+		return at;
 	default:
 		refuse(run);
 		return NULL;
 	}
+}
+
+void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host)
+{
+	uint64_t place = gantry_unpack_u64(&run->in);
+
+	*ret_on_host = place == GANTRY_CALLS_HOST;
+	if (place == GANTRY_CALLS_HOST)
+		return gantry_calls_take_in(run, bytes);
+	if (place == GANTRY_CALLS_DEVICE)
+		return gantry_calls_take_device(run);
+	if (place != GANTRY_CALLS_NOWHERE)
+		refuse(run);
+	return NULL;
+}
+
+void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *from, size_t bytes)
+{
+	void *kept = run->in.failed || !from
+			     ? NULL
+			     : gantry_calls_table_keep(&run->site->table, id, from, bytes);
+
+	if (!kept)
+		refuse(run);
+	return kept;
 }
 
 void *gantry_calls_take_string(struct gantry_calls_run *run)
@@ -212,6 +265,25 @@ void *gantry_calls_take_place(struct gantry_calls_run *run)
 	if (wanted > 1)
 		refuse(run);
 	return wanted == 1 ? memory(run, sizeof(uint64_t), false) : NULL;
+}
+
+void gantry_calls_need(struct gantry_calls_run *run, const void *at)
+{
+	if (!at)
+		refuse(run);
+}
+
+bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode)
+{
+	uint32_t all = run->neither >= 32 ? UINT32_MAX : (1u << run->neither) - 1;
+	bool fits = mode == 0		     ? run->on_device == 0
+		    : mode >= 1 && mode <= 3 ? run->on_device == all
+		    : mode == 4		     ? run->neither == 2 && run->on_device == 1
+					     : false;
+
+	if (!fits)
+		run->state = GANTRY_CALLS_REFUSED;
+	return fits;
 }
 
 bool gantry_calls_may_run(struct gantry_calls_run *run)

@@ -25,6 +25,8 @@
 /* Objects alive at once; the guest's numbers have 16 bits for the place. */
 #define GANTRY_CALLS_MAX_OBJECTS 65535u
 #define GANTRY_CALLS_MAX_OUTS	 24u
+/* Values of the host's that an object may have. */
+#define GANTRY_CALLS_MAX_KEPT 256u
 
 struct gantry_calls_run;
 
@@ -50,6 +52,9 @@ struct gantry_calls_object {
 	uint32_t generation;
 	uint32_t next_free;
 	bool bound;
+	/* Values that the library reads later, by address; freed with the object. */
+	struct gantry_calls_kept *kept;
+	uint32_t nkept;
 	void *stream; /* that the library works on for it, where it is bound */
 };
 
@@ -63,10 +68,25 @@ void gantry_calls_table_init(struct gantry_calls_table *table);
 void gantry_calls_table_fini(struct gantry_calls_table *table);
 /* The number that the guest gets for @native, the same while it is there; 0: no room. */
 uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
+/* The number that @native has; 0: none. */
+uint64_t gantry_calls_table_known(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
 /* NULL: there is none of this kind. */
 struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *table, uint32_t kind,
 						    uint64_t id);
+/* A copy of @from that is freed with object @id, which there is; NULL: it has too many, or there is no memory. */
+void *gantry_calls_table_keep(struct gantry_calls_table *table, uint64_t id, const void *from,
+			      size_t bytes);
 void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id);
+
+/* What the table calls a type of objects: a sum over its name. */
+static inline uint32_t gantry_calls_kind(const char *type)
+{
+	uint64_t sum = 0xcbf29ce484222325u;
+
+	for (; *type; type++)
+		sum = (sum ^ (uint8_t)*type) * 0x100000001b3u;
+	return (uint32_t)sum;
+}
 
 /* Where calls run. */
 struct gantry_calls_site {
@@ -87,6 +107,11 @@ struct gantry_calls_run {
 	uint64_t ret;
 	uint64_t dropping; /* a handle that a success ends */
 	uint32_t state;	   /* enum gantry_calls_state */
+	/* Values that may lie on either side, in the order they were taken: a bit each, 1 for the device. */
+	uint32_t on_device;
+	uint32_t neither;
+	uint64_t taken_bytes; /* of the memory below */
+	uint64_t reply_bytes; /* of it that the reply is to have, with padding */
 	uint32_t nouts;
 	struct {
 		void *memory; /* NULL: it was not asked for */
@@ -119,6 +144,7 @@ void gantry_calls_note_bound(struct gantry_calls_run *run, uint32_t kind, uint64
 void *gantry_calls_take_device(struct gantry_calls_run *run);
 /* @bytes: what it must be. */
 void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
+/* Memory even where the guest has no place for it: what a library does without one is not known of all. */
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out);
@@ -132,7 +158,26 @@ void *gantry_calls_take_null(struct gantry_calls_run *run);
 /* Where the library puts an object or a text: 8 bytes, or NULL where the guest has no place for it. */
 void *gantry_calls_take_place(struct gantry_calls_run *run);
 
+/* Refuses the request where @at is NULL: libraries do not all look. */
+void gantry_calls_need(struct gantry_calls_run *run, const void *at);
+
+/* ---- for code by hand besides ---- */
+
+void gantry_calls_refuse(struct gantry_calls_run *run);
+/* Device memory, NULL, or *ret_on_host: @bytes of the request. Not subject to gantry_calls_fits_mode(). */
+void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host);
+/* A copy of @bytes at @from (16 at most) that lives as long as object @id; refuses what is too much. */
+void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *from, size_t bytes);
+/* @address where it is the guest's device memory, else NULL. */
+void *gantry_calls_reaches(struct gantry_calls_run *run, void *address);
+
 bool gantry_calls_may_run(struct gantry_calls_run *run);
+/*
+ * Whether the values that may lie on either side are where a library looks for them that is in pointer mode @mode: 0 the
+ * host, 1 to 3 the device, 4 the first on the device and the second on the host. Refuses the request if not. After
+ * gantry_calls_may_run().
+ */
+bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode);
 /* @good: it succeeded. What follows gives items in the order they were taken. */
 void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good);
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);

@@ -12,13 +12,31 @@
 #define GENERATION 0x7fffu
 #define FIRST	   64u
 
+struct gantry_calls_kept {
+	struct gantry_calls_kept *next;
+	uint64_t value[2];
+};
+
 void gantry_calls_table_init(struct gantry_calls_table *table)
 {
 	*table = (struct gantry_calls_table){ 0 };
 }
 
+static void forget(struct gantry_calls_object *object)
+{
+	while (object->kept) {
+		struct gantry_calls_kept *next = object->kept->next;
+
+		free(object->kept);
+		object->kept = next;
+	}
+	object->nkept = 0;
+}
+
 void gantry_calls_table_fini(struct gantry_calls_table *table)
 {
+	for (uint32_t i = 0; i < table->nobjects; i++)
+		forget(&table->objects[i]);
 	free(table->objects);
 	gantry_calls_table_init(table);
 }
@@ -61,6 +79,13 @@ static struct gantry_calls_object *find_native(struct gantry_calls_table *table,
 	return NULL;
 }
 
+uint64_t gantry_calls_table_known(struct gantry_calls_table *table, uint32_t kind, uint64_t native)
+{
+	const struct gantry_calls_object *object = native ? find_native(table, kind, native) : NULL;
+
+	return object ? number(table, object) : 0;
+}
+
 uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind, uint64_t native)
 {
 	struct gantry_calls_object *object = native ? find_native(table, kind, native) : NULL;
@@ -94,10 +119,34 @@ struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *t
 										     : NULL;
 }
 
+static struct gantry_calls_object *at(struct gantry_calls_table *table, uint64_t id)
+{
+	return &table->objects[(id & ((1u << PLACE_BITS) - 1)) - 1];
+}
+
+void *gantry_calls_table_keep(struct gantry_calls_table *table, uint64_t id, const void *from,
+			      size_t bytes)
+{
+	struct gantry_calls_object *object = at(table, id);
+	struct gantry_calls_kept *kept;
+
+	if (object->nkept == GANTRY_CALLS_MAX_KEPT || bytes > sizeof(kept->value))
+		return NULL;
+	kept = calloc(1, sizeof(*kept));
+	if (!kept)
+		return NULL;
+	memcpy(kept->value, from, bytes);
+	kept->next = object->kept;
+	object->kept = kept;
+	object->nkept++;
+	return kept->value;
+}
+
 void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)
 {
-	struct gantry_calls_object *object = &table->objects[(id & ((1u << PLACE_BITS) - 1)) - 1];
+	struct gantry_calls_object *object = at(table, id);
 
+	forget(object);
 	object->native = 0;
 	object->next_free = table->first_free;
 	table->first_free = (uint32_t)(object - table->objects) + 1;

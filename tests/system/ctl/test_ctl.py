@@ -260,7 +260,9 @@ def test_absent_objects_are_not_found(t):
         for verb in (["device", "show", "cpu9"], ["tenant", "show", "nobody"], ["session", "show", "9"],
                      ["queue", "show", "7:9"], ["cdi", "generate", "--library", "none", "--tenant", "nobody"],
                      ["run", "nobody", "--", "true"], ["help", "nonsense"], ["config", "check", "/nonexistent"],
-                     ["cdi", "generate", "--library", "/nonexistent"]):
+                     ["cdi", "generate", "--library", "/nonexistent"],
+                     ["cdi", "generate", "--library", "none", "--cuda", "/nonexistent"],
+                     ["cdi", "generate", "--library", "none", "--cuda", "none", "--wheels", "/app"]):
             ended = fake.ctl(*verb)
             t.code(ended, 3, " ".join(verb))
             one_line(t, ended)
@@ -273,7 +275,8 @@ def test_mistakes_are_usage(t):
                      ["tenant", "set", "red", "--weight", "heavy"], ["tenant", "set", "red", "--mem", "1.2.3G"],
                      ["tenant", "create", "red", "--mem", "99999999999999999999G"], ["top", "--interval", "1ns"],
                      ["top", "--count", "0"], ["run", "RED", "--", "true"], ["run", "red", "--"],
-                     ["cdi", "generate", "--doors", "/x", "--library", "none"]):
+                     ["cdi", "generate", "--doors", "/x", "--library", "none"],
+                     ["cdi", "generate", "--library", "none", "--wheels", "site-packages"]):
             ended = fake.ctl(*verb)
             t.code(ended, 2, " ".join(verb))
             one_line(t, ended)

@@ -410,6 +410,68 @@ static char *flags_of(const struct gantry_cdi *of, const char *engine, int wante
 	return text;
 }
 
+/* A folder of empty libraries; the caller removes it. */
+static void cuda_folder(char folder[], bool end)
+{
+	static const char *const names[] = { "libcuda.so.1",	"libcublas.so.13",
+					     "libcudnn.so.9",	"libnvrtc.so.13",
+					     "libnccl.so.2",	"libodd name.so.1",
+					     "libcudart.so.13", "libnvidia-ml.so.1" };
+	char path[PATH_MAX];
+
+	if (!end)
+		ck_assert_ptr_nonnull(mkdtemp(folder));
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		if (end)
+			unlink(path);
+		else
+			fclose(fopen(path, "w"));
+	}
+	if (end)
+		rmdir(folder);
+}
+
+START_TEST(test_cdi_has_the_libraries_of_cuda_and_puts_them_in_the_place_of_wheels)
+{
+	char folder[] = "/tmp/gantry-cuda-XXXXXX", wanted[1024];
+	struct gantry_cdi cuda = cdi;
+	_cleanup_free_ char *text = NULL, *plain = NULL, *flags = NULL, *refused = NULL;
+
+	cuda_folder(folder, false);
+	cuda.library = NULL;
+	cuda.cuda = folder;
+	plain = flags_of(&cuda, "docker", 0);
+	(void)snprintf(
+		wanted, sizeof(wanted),
+		"-v /run/gantry/doors/red:/run/gantry:ro -v %s:/usr/lib/gantry/cuda:ro "
+		"-e LD_LIBRARY_PATH=/usr/lib/gantry/cuda -e GANTRY_DOOR=unix:/run/gantry/door\n",
+		folder);
+	ck_assert_str_eq(plain, wanted);
+	cuda.wheels = "/app/site-packages";
+	flags = flags_of(&cuda, "podman", 0);
+	(void)snprintf(
+		wanted, sizeof(wanted),
+		" -v %s/libcublas.so.13:/app/site-packages/nvidia/cu13/lib/libcublas.so.13:ro"
+		" -v %s/libcudart.so.13:/app/site-packages/nvidia/cu13/lib/libcudart.so.13:ro"
+		" -v %s/libcudnn.so.9:/app/site-packages/nvidia/cudnn/lib/libcudnn.so.9:ro"
+		" -v %s/libnccl.so.2:/app/site-packages/nvidia/nccl/lib/libnccl.so.2:ro"
+		" -e LD_LIBRARY_PATH",
+		folder, folder, folder, folder);
+	ck_assert_ptr_nonnull(strstr(flags, wanted));
+	text = gantry_cdi_text(&cuda);
+	ck_assert_ptr_nonnull(strstr(text, "\"LD_LIBRARY_PATH=/usr/lib/gantry/cuda\""));
+	ck_assert_ptr_nonnull(strstr(text, "nvidia/cudnn/lib/libcudnn.so.9\""));
+	/* What compiles stays NVIDIA's; what wheels do not have is in the folder alone. */
+	ck_assert_ptr_null(strstr(text, "nvrtc"));
+	ck_assert_ptr_null(strstr(text, "libcuda.so.1"));
+	cuda.wheels = "/a b";
+	refused = flags_of(&cuda, "docker", -EINVAL);
+	ck_assert_str_eq(refused, "");
+	cuda_folder(folder, true);
+}
+END_TEST
+
 START_TEST(test_cdi_flags_by_engine)
 {
 	struct gantry_cdi odd = cdi;
@@ -531,6 +593,8 @@ int main(void)
 	tcase_add_test(fields, test_field_text_reads_well_and_hides_control_characters);
 	tcase_add_test(containers, test_cdi_text_is_as_promised);
 	tcase_add_test(containers, test_cdi_flags_by_engine);
+	tcase_add_test(containers,
+		       test_cdi_has_the_libraries_of_cuda_and_puts_them_in_the_place_of_wheels);
 	tcase_add_test(containers, test_cdi_has_the_opencl_driver_beside_the_library);
 	tcase_add_test(machines, test_vm_text_quotes_paths_for_where_they_go);
 	tcase_add_test(machines, test_vm_text_has_the_port_that_wakes);

@@ -40,11 +40,12 @@ class Fixture(unittest.TestCase):
     def test_functions_of_the_header_are_described_and_inline_ones_not(self):
         self.assertIn("fixCreate", self.functions)
         self.assertNotIn("fixInline", self.functions)
-        self.assertEqual(len(self.functions), 15)
+        self.assertEqual(len(self.functions), 16)
 
     def test_handles_are_made_used_and_ended(self):
         self.assertEqual(self.kinds("fixCreate"), ["new"])
         self.assertEqual(self.kinds("fixDestroy"), ["drop"])
+        self.assertEqual(self.kinds("fixFinalize"), ["handle"], "an object that is finalized goes on")
         self.assertEqual(self.kinds("fixPlanCreate"), ["new", "value"])
 
     def test_scalars_arrays_structs_and_answers_have_their_kinds(self):
@@ -66,9 +67,26 @@ class Fixture(unittest.TestCase):
 
     def test_coverage_counts_them(self):
         line = fixture("coverage").stdout
-        self.assertIn("15 functions", line)
-        self.assertIn("10 automatic", line)
-        self.assertIn("4 unsupported", line)
+        self.assertIn("16 functions", line)
+        self.assertIn("11 automatic", line)
+        self.assertIn("6 unsupported", line, "those without a declaration too")
+
+    def test_names_that_no_header_has_are_exported_and_answer_their_number(self):
+        stubs, script = (fixture("emit", "--part", part, "fix").stdout for part in ("stubs", "map"))
+        for name in ("fixHidden", "fixLost"):
+            self.assertIn("__asm__(\"%s\")" % name, stubs)
+            self.assertIn("\t%s;\n" % name, script)
+        self.assertIn("return -2;", stubs)
+
+    def test_a_library_may_be_of_names_alone(self):
+        words = "library bare\nsoname libbare.so.1\nrefused 1\nunsupported 2\nfailed 3\nloads only\nalso 7 bareOne\n"
+        with tempfile.TemporaryDirectory() as apis:
+            with open(os.path.join(apis, "bare.api"), "w", encoding="utf-8") as file:
+                file.write(words)
+            stubs = fixture("emit", "--part", "stubs", "bare", apis=apis)
+            self.assertEqual(stubs.returncode, 0, stubs.stderr)
+            self.assertIn("return 7;", stubs.stdout)
+            self.assertEqual(fixture("present", apis=apis).stdout.split(), ["bare", "libbare.so.1", "only"])
 
     def test_every_part_compiles(self):
         with tempfile.TemporaryDirectory() as folder:

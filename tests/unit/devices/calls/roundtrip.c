@@ -38,7 +38,8 @@ static uint8_t filled, checked;
 static void *live[MAX_LIVE];
 static unsigned int nlive;
 static uint64_t bound_handle;
-static bool is_hostile;
+static bool is_hostile, has_waited;
+static int mode, tried_mode;
 static uint8_t *request;
 static size_t request_len;
 static struct {
@@ -80,6 +81,13 @@ void note_u64(uint64_t value)
 	note_bytes(&value, sizeof(value));
 }
 
+void note_object(uint64_t native)
+{
+	/* Libraries do not all look. */
+	ck_assert_uint_ne(native, 0);
+	note_u64(native);
+}
+
 void note_memory(const void *at, uint64_t len)
 {
 	note_u64(at ? len : UINT64_MAX);
@@ -115,6 +123,19 @@ void bound_to(void *stream)
 	ck_assert(is_hostile || (uintptr_t)stream >= STREAM);
 }
 
+bool is_expected(const char *name)
+{
+	uint64_t len = strlen(name) + 1;
+
+	return wanted.len >= sizeof(len) + len &&
+	       memcmp(wanted.bytes + sizeof(len), name, len) == 0;
+}
+
+int mock_mode(void)
+{
+	return mode;
+}
+
 void fill(void *at, uint64_t len)
 {
 	if (at && !is_device(at))
@@ -142,6 +163,7 @@ void expect(const char *name)
 	noting = &wanted;
 	noting->len = 0;
 	found.len = 0;
+	tried_mode = mode;
 	nmade = nchecked = 0;
 	filled = checked = 0;
 	bound_handle = 0;
@@ -178,8 +200,10 @@ int small(void)
 	return (int)(next() % 8);
 }
 
-uint64_t some_handle(uint32_t kind)
+uint64_t some_handle(uint32_t kind, bool may_be_null)
 {
+	if (may_be_null && next() % 4 == 0)
+		return 0;
 	for (unsigned int i = 0; i < nhandles; i++)
 		if (handles[i].kind == kind && native_of(kind, handles[i].handle) && next() % 3)
 			return handles[i].handle;
@@ -217,22 +241,24 @@ const char *some_text(void)
 	return text;
 }
 
-void *some_texts(int64_t count)
+void *some_texts(int64_t count, bool may_be_null)
 {
-	const char **texts = next() % 8 ? keep(malloc((size_t)(count + 1) * sizeof(*texts))) : NULL;
+	const char **texts = may_be_null && next() % 8 == 0
+				     ? NULL
+				     : keep(malloc((size_t)(count + 1) * sizeof(*texts)));
 
 	for (int64_t i = 0; texts && i < count; i++)
 		texts[i] = some_text();
 	return texts;
 }
 
-void *some_memory(uint64_t len, bool either)
+void *some_memory(uint64_t len, bool either, bool may_be_null)
 {
 	void *memory;
 
-	if (next() % 8 == 0)
+	if (may_be_null && next() % 8 == 0)
 		return NULL;
-	if (either && next() % 2)
+	if (either && mode == 1)
 		return (void *)(uintptr_t)(DEVICE + next() % DEVICE_BYTES);
 	/* Exactly so long: a sanitizer sees who reads further. */
 	memory = keep(malloc(len ? len : 1));
@@ -246,12 +272,12 @@ void check_notes(void)
 	ck_assert_mem_eq(found.bytes, wanted.bytes, wanted.len);
 }
 
-void check_fill(const void *at, uint64_t len)
+void check_fill(const void *at, uint64_t len, bool always)
 {
-	if (!at || is_device(at))
+	if ((!at && !always) || is_device(at))
 		return;
 	checked++;
-	for (uint64_t i = 0; i < len; i++)
+	for (uint64_t i = 0; at && i < len; i++)
 		ck_assert_uint_eq(((const uint8_t *)at)[i], checked);
 }
 
@@ -260,6 +286,11 @@ void check_new(uint32_t kind, uint64_t handle, size_t len)
 	ck_assert_uint_lt(nchecked, nmade);
 	ck_assert(len == 8 || handle <= INT32_MAX);
 	ck_assert_uint_eq(native_of(kind, handle), made[nchecked++]);
+}
+
+void check_ended(const void *object)
+{
+	ck_assert_ptr_null(object);
 }
 
 void check_text(const char *text)
@@ -276,6 +307,7 @@ void clean_up(void)
 {
 	while (nlive > 0)
 		free(live[--nlive]);
+	mode = (int)(next() % 2);
 }
 
 /* ---- the way between ---- */
@@ -327,6 +359,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	(void)cookie;
 	(void)library;
 	free(request);
+	has_waited = route->waits;
 	request = malloc(len);
 	request_len = len;
 	memcpy(request, bytes, len);
@@ -383,6 +416,9 @@ static size_t mutate(uint8_t *bytes, size_t len)
 
 		memcpy(bytes + from + next() % (len - from - 7) / 8 * 8, &big, sizeof(big));
 	}
+	/* No object, no address, no length. */
+	if (next() % 4 == 0 && len > from + 8)
+		memset(bytes + from + next() % (len - from - 7) / 8 * 8, 0, 8);
 	if (next() % 8 == 0) {
 		len = from + next() % (len - from + 1) / 8 * 8;
 		((struct gantry_calls_request *)bytes)->bytes = len - from;
@@ -417,6 +453,77 @@ START_TEST(test_every_function_refuses_or_bears_what_was_changed)
 }
 END_TEST
 
+static bool has_modes(void)
+{
+	return strcmp(tried->name, "cublas") == 0 || strcmp(tried->name, "cublasLt") == 0 ||
+	       strcmp(tried->name, "cusparse") == 0;
+}
+
+/* An address of the device that a library reads on the host ends the worker. */
+START_TEST(test_a_scalar_where_the_library_does_not_look_for_it_is_refused)
+{
+	unsigned int nrefused = 0;
+
+	start();
+	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
+		attempt->run();
+		mode = tried_mode;
+		is_hostile = true;
+		if (serve(request, request_len, some_stream(), NULL, 0) == GANTRY_CALLS_RAN) {
+			mode = !tried_mode;
+			nrefused += serve(request, request_len, some_stream(), NULL, 0) ==
+				    GANTRY_CALLS_REFUSED;
+		}
+		is_hostile = false;
+	}
+	ck_assert(has_modes() ? nrefused > 0 : nrefused == 0);
+	finish();
+}
+END_TEST
+
+static bool waits(const char *name)
+{
+	for (const struct attempt *attempt = attempts; attempt->name; attempt++)
+		if (strcmp(attempt->name, name) == 0)
+			attempt->run();
+	return has_waited;
+}
+
+/* The library only notes what is asked meanwhile, so it has to be there in order. */
+START_TEST(test_calls_of_an_open_group_wait)
+{
+	if (strcmp(tried->name, "nccl") != 0)
+		return;
+	start();
+	ck_assert(!waits("ncclAllReduce"));
+	ck_assert(waits("ncclGroupStart"));
+	ck_assert(waits("ncclAllReduce"));
+	ck_assert(waits("ncclGroupEnd"));
+	ck_assert(!waits("ncclAllReduce"));
+	finish();
+}
+END_TEST
+
+START_TEST(test_more_than_the_reply_has_room_for_is_refused_before_the_call)
+{
+	unsigned int nrefused = 0;
+
+	start();
+	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
+		attempt->run();
+		((struct gantry_calls_request *)request)->reply_bytes = 0;
+		mode = tried_mode;
+		found.len = 0;
+		if (serve(request, request_len, some_stream(), NULL, 0) == GANTRY_CALLS_REFUSED) {
+			nrefused++;
+			ck_assert_uint_eq(found.len, 0);
+		}
+	}
+	ck_assert_uint_gt(nrefused, 0);
+	finish();
+}
+END_TEST
+
 START_TEST(test_a_request_that_no_library_knows_is_unknown)
 {
 	struct gantry_calls_request strange = { .version = GANTRY_CALLS_VERSION, .function = 1 };
@@ -441,6 +548,9 @@ int main(void)
 
 	tcase_add_test(tc, test_every_function_arrives_as_it_was_called);
 	tcase_add_test(tc, test_every_function_refuses_or_bears_what_was_changed);
+	tcase_add_test(tc, test_a_scalar_where_the_library_does_not_look_for_it_is_refused);
+	tcase_add_test(tc, test_calls_of_an_open_group_wait);
+	tcase_add_test(tc, test_more_than_the_reply_has_room_for_is_refused_before_the_call);
 	tcase_add_test(tc, test_a_request_that_no_library_knows_is_unknown);
 	return gantry_unit_run(suite);
 }

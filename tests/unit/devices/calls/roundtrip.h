@@ -31,6 +31,8 @@ extern const struct gantry_calls_library *const tried;
 /* Both sides. Notes go where expect() or note_name() said. */
 void note_bytes(const void *bytes, size_t len);
 void note_u64(uint64_t value);
+/* An object that the function cannot be without. */
+void note_object(uint64_t native);
 void note_text(const char *text);
 void note_texts(const char *const *texts, int64_t count);
 void note_memory(const void *at, uint64_t len);
@@ -38,6 +40,10 @@ void note_memory(const void *at, uint64_t len);
 /* The library. */
 void note_name(const char *name);
 void bound_to(void *stream);
+/* Whether it is function @name that is tried. */
+bool is_expected(const char *name);
+/* Where values lie that may be on either side: 0 the host, 1 the device. */
+int mock_mode(void);
 void fill(void *at, uint64_t len);
 void new_handle(void *to, size_t len);
 const char *mock_text(void);
@@ -49,15 +55,17 @@ void done_expecting(void);
 uint64_t native_of(uint32_t kind, uint64_t handle);
 void random_bytes(void *to, size_t len);
 int small(void);
-uint64_t some_handle(uint32_t kind);
+uint64_t some_handle(uint32_t kind, bool may_be_null);
 void *some_stream(void);
 void *some_device(void);
 const char *some_text(void);
-void *some_texts(int64_t count);
-/* At times NULL, and at times device memory where @either. */
-void *some_memory(uint64_t len, bool either);
+void *some_texts(int64_t count, bool may_be_null);
+/* At times NULL where it may be; device memory where @either and mock_mode() says so. */
+void *some_memory(uint64_t len, bool either, bool may_be_null);
 void check_notes(void);
-void check_fill(const void *at, uint64_t len);
+/* @always: the library wrote even where the caller had no place for it. */
+void check_fill(const void *at, uint64_t len, bool always);
+void check_ended(const void *object);
 void check_new(uint32_t kind, uint64_t handle, size_t len);
 void check_text(const char *text);
 void check_ret(uint64_t ret, uint64_t wanted);

@@ -23,6 +23,7 @@ typedef void (*fixCallback)(int level);
 
 fixStatus fixCreate(fixHandle *handle);
 fixStatus fixDestroy(fixHandle handle);
+fixStatus fixFinalize(fixHandle handle);
 fixStatus fixSetStream(fixHandle handle, cudaStream_t stream);
 fixStatus fixPlanCreate(fixPlan *plan, int n);
 fixStatus fixScale(fixHandle handle, int n, const float *alpha, float *x);
