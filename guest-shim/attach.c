@@ -207,6 +207,7 @@ int gantry_session_map(struct gantry_session *s, const struct gantry_attachment 
 
 	s->version = w->version;
 	s->takes_keys = w->props & GANTRY_PROP_KEYS;
+	s->takes_notes = w->props & GANTRY_PROP_NOTES;
 	s->props |= w->props & (GANTRY_PROP_HOST_DIRECT | GANTRY_PROP_TRANSLATED);
 	if (s->transport->is_pumped) /* what devices would work on is not what the guest sees */
 		s->props = (s->props & ~GANTRY_PROP_HOST_DIRECT) | GANTRY_PROP_TRANSLATED;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/str.h"
 #include "guest-shim/control.h"
 #include "guest-shim/error.h"
 #include "guest-shim/memory.h"
@@ -83,4 +84,20 @@ int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_
 	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
 	gantry_store_release(word, value);
 	return gantry_submit_marker(session, other, NULL);
+}
+
+int gantry_session_missing(struct gantry_session *session, const char *name, uint64_t calls)
+{
+	struct gantry_door_missing msg = { .calls = calls };
+	struct gantry_door_noted answer;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	if (!session->takes_notes)
+		return gantry_fail_plain(GANTRY_E_UNSUPPORTED);
+	(void)gantry_str_copy(msg.name, sizeof(msg.name), name); /* may be cut */
+	gantry_door_header_init(&msg.h, GANTRY_DOOR_MISSING, 0);
+	r = gantry_session_request(session, &msg, GANTRY_DOOR_NOTED, &answer);
+	return r < 0 ? r : answer.status < 0 ? gantry_fail_plain(answer.status) : 0;
 }

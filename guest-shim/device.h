@@ -50,4 +50,10 @@ int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint
 int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
 		     uint64_t value);
 
+/*
+ * Tells the agent that the program has called @name, which there is not, @calls times by now: for the administrator's eyes, and
+ * nothing comes of it. Waits for the agent, at most the call timeout. UNSUPPORTED: an older agent, or a stream; LIMIT: it keeps no more names.
+ */
+int gantry_session_missing(struct gantry_session *session, const char *name, uint64_t calls);
+
 #endif

@@ -75,6 +75,7 @@ struct gantry_session {
 	bool heap_is_loose;	  /* in write-combining memory; see gantry_session_order() */
 	bool is_adopted;	  /* another process began it */
 	bool takes_keys;	  /* its door does */
+	bool takes_notes;	  /* the agent takes MISSING */
 	struct gantry_region heap_region;
 	struct gantry_segment_header *header;
 	uint64_t session_id;

@@ -47,6 +47,10 @@ const struct gantry_op_info *gantry_op_info(uint16_t id)
 
 /* ---- decoding ---- */
 
+static_assert((GANTRY_TASK_TOGETHER | GANTRY_TASK_CLUSTER(31, 31, 31)) == GANTRY_TASK_GROUPS &&
+		      (GANTRY_TASK_GROUPS | GANTRY_TASK_IDEMPOTENT) == GANTRY_TASK_FLAGS,
+	      "the flags of tasks are these");
+
 /* What each rule of ops.def means for a field whose value is the local variable v. */
 #define RULE_ANY	      GANTRY_OK
 #define RULE_ZERO	      check_range(v, 0, 0)

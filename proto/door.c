@@ -27,6 +27,10 @@ size_t gantry_door_len(uint16_t kind)
 		return sizeof(struct gantry_door_key);
 	case GANTRY_DOOR_KEYED:
 		return sizeof(struct gantry_door_keyed);
+	case GANTRY_DOOR_MISSING:
+		return sizeof(struct gantry_door_missing);
+	case GANTRY_DOOR_NOTED:
+		return sizeof(struct gantry_door_noted);
 	default:
 		return 0;
 	}
@@ -44,6 +48,17 @@ void gantry_door_header_init(struct gantry_door_header *h, uint16_t kind, uint32
 static bool is_text(const char *text, size_t cap)
 {
 	return memchr(text, '\0', cap) != NULL;
+}
+
+/* A terminal shows it as it is. */
+static bool is_printable(const char *text, size_t cap)
+{
+	size_t n = strnlen(text, cap);
+
+	for (size_t i = 0; i < n; i++)
+		if (text[i] < ' ' || text[i] > '~')
+			return false;
+	return n > 0 && n < cap;
 }
 
 /* Only ADOPT has something to wait for, and it has a key. */
@@ -66,6 +81,8 @@ static bool body_ok(uint16_t kind, const void *msg)
 	const struct gantry_door_shared *shared = msg;
 	const struct gantry_door_key *key = msg;
 	const struct gantry_door_keyed *keyed = msg;
+	const struct gantry_door_missing *missing = msg;
+	const struct gantry_door_noted *noted = msg;
 
 	switch (kind) {
 	case GANTRY_DOOR_HELLO:
@@ -84,6 +101,10 @@ static bool body_ok(uint16_t kind, const void *msg)
 		return key->reserved == 0;
 	case GANTRY_DOOR_KEYED:
 		return keyed->reserved == 0;
+	case GANTRY_DOOR_MISSING:
+		return is_printable(missing->name, sizeof(missing->name));
+	case GANTRY_DOOR_NOTED:
+		return noted->reserved == 0;
 	default:
 		return true;
 	}

@@ -34,6 +34,9 @@ enum gantry_door_kind {
 		8, /* agent, any time: struct gantry_door_refuse as news (detached, why) */
 	GANTRY_DOOR_KEY = 9,	/* guest: struct gantry_door_key; only where GANTRY_PROP_KEYS is */
 	GANTRY_DOOR_KEYED = 10, /* agent: struct gantry_door_keyed */
+	GANTRY_DOOR_MISSING =
+		11, /* guest: struct gantry_door_missing; only where GANTRY_PROP_NOTES is */
+	GANTRY_DOOR_NOTED = 12, /* agent: struct gantry_door_noted */
 };
 
 struct gantry_door_header {
@@ -139,6 +142,22 @@ struct gantry_door_keyed {
 	uint8_t key[GANTRY_DOOR_TOKEN];
 };
 static_assert(sizeof(struct gantry_door_keyed) == 40, "gantry_door_keyed is wire format");
+
+/* A function of the interface that a drop-in library stands for was called and is not there: for the administrator's eyes. */
+#define GANTRY_DOOR_NAME 64u
+struct gantry_door_missing {
+	struct gantry_door_header h;
+	uint64_t calls;		     /* so far in this session, of this name */
+	char name[GANTRY_DOOR_NAME]; /* printable ASCII, NUL-terminated, not empty */
+};
+static_assert(sizeof(struct gantry_door_missing) == 88, "gantry_door_missing is wire format");
+
+struct gantry_door_noted {
+	struct gantry_door_header h;
+	int32_t status; /* LIMIT: the session has as many names as are kept; the calls are counted */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct gantry_door_noted) == 24, "gantry_door_noted is wire format");
 
 /* Bytes of a message of @kind, 0 for an unknown kind. */
 size_t gantry_door_len(uint16_t kind);

@@ -124,8 +124,8 @@ enum gantry_handle_type {
 #define GANTRY_TASK_CLUSTER(x, y, z) \
 	((uint32_t)(x) << 8 | (uint32_t)(y) << 13 | (uint32_t)(z) << 18)
 #define GANTRY_TASK_CLUSTER_OF(flags, axis) ((uint32_t)(flags) >> (8 + 5 * (axis)) & 31u)
-#define GANTRY_TASK_GROUPS		    (GANTRY_TASK_TOGETHER | GANTRY_TASK_CLUSTER(31, 31, 31))
-#define GANTRY_TASK_FLAGS		    (GANTRY_TASK_IDEMPOTENT | GANTRY_TASK_GROUPS)
+#define GANTRY_TASK_GROUPS		    0x7fff02u /* all that says how its blocks are grouped */
+#define GANTRY_TASK_FLAGS		    0x7fff03u
 
 /* Keys of gantry_queue_set(). */
 enum gantry_queue_key {

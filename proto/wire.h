@@ -198,6 +198,7 @@ static_assert(sizeof(struct gantry_reply_props) <= 112, "gantry_reply_props fits
 #define GANTRY_PROP_HOST_DIRECT 1u /* devices work on the heap: host buffers need no copies */
 #define GANTRY_PROP_TRANSLATED	2u /* the segment is mapped at another address than the worker's */
 #define GANTRY_PROP_KEYS	4u /* in WELCOME: the door takes KEY */
+#define GANTRY_PROP_NOTES	8u /* in WELCOME: the door takes MISSING */
 
 struct gantry_reply_text {
 	uint64_t bytes; /* of all of it; what did not fit is not there */

@@ -14,7 +14,7 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
 		result = cu_capture_unsafe_locked();
 	else
 		return result;
-	return cu_leave(result == CUDA_SUCCESS ? cu_alloc_device_locked(ctx, bytes, address)
+	return cu_leave(result == CUDA_SUCCESS ? cu_alloc_device_locked(ctx, bytes, NULL, address)
 					       : result);
 }
 
@@ -44,7 +44,7 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 		result = cu_capture_unsafe_locked();
 	else
 		return result;
-	return cu_leave(result == CUDA_SUCCESS ? cu_free_device_locked(address, true) : result);
+	return cu_leave(result == CUDA_SUCCESS ? cu_free_device_locked(address) : result);
 }
 
 CUresult CUDAAPI cuMemGetInfo(size_t *ret_free, size_t *ret_total)
@@ -221,6 +221,9 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)data = alloc->bytes;
 		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = alloc->pool;
+		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		*(int *)data = 1;
 		return CUDA_SUCCESS;
@@ -259,6 +262,7 @@ static void attribute_of_none(CUpointer_attribute attribute, void *data)
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		memset(data, 0, sizeof(uint64_t));
 		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:

@@ -14,40 +14,48 @@ _Thread_local bool cu_in_callback;
 
 /* ---- what is not there ---- */
 
-#define NUNSUPPORTED 256u
+/* Without a lock: a child of fork() may come here with any lock held. A name has its place for good. */
+#define NUNSUPPORTED 512u
 static struct {
-	const char *name; /* static text */
-	uint64_t count;
+	const char *name; /* atomic; static text */
+	uint64_t count;	  /* atomic */
 } unsupported[NUNSUPPORTED];
-static pthread_mutex_t unsupported_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void tell(const char *name, uint64_t count)
+{
+	/* Acquire: pairs with the release in start_locked(). */
+	if (gantry_load_acquire(&cu.ready))
+		(void)gantry_session_missing(cu.session, name, count); /* nothing comes of it */
+}
 
 CUresult cu_unsupported(const char *name)
 {
-	uint32_t i;
+	uint64_t count = 0;
 
-	(void)pthread_mutex_lock(&unsupported_lock);
-	for (i = 0; i < NUNSUPPORTED && unsupported[i].name; i++)
-		if (strcmp(unsupported[i].name, name) == 0)
-			break;
-	if (i < NUNSUPPORTED) {
-		unsupported[i].name = name;
-		unsupported[i].count++;
+	for (uint32_t i = 0; i < NUNSUPPORTED && !count; i++) {
+		const char *there = NULL;
+
+		if (!gantry_cas(&unsupported[i].name, &there, name) && there != name &&
+		    strcmp(there, name) != 0)
+			continue;
+		count = gantry_fetch_add(&unsupported[i].count, (uint64_t)1) + 1;
 	}
-	(void)pthread_mutex_unlock(&unsupported_lock);
+	/* The first time, and then ever more seldom. */
+	if (count && (count & (count - 1)) == 0)
+		tell(name, count);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-const char *cu_unsupported_at(uint32_t i, uint64_t *ret_count)
+/* What was called before there was anyone to tell. */
+static void tell_all(void)
 {
-	const char *name = NULL;
+	for (uint32_t i = 0; i < NUNSUPPORTED; i++) {
+		const char *name = gantry_load_acquire(&unsupported[i].name);
 
-	(void)pthread_mutex_lock(&unsupported_lock);
-	if (i < NUNSUPPORTED) {
-		name = unsupported[i].name;
-		*ret_count = unsupported[i].count;
+		if (!name)
+			break;
+		tell(name, gantry_load_relaxed(&unsupported[i].count));
 	}
-	(void)pthread_mutex_unlock(&unsupported_lock);
-	return name;
 }
 
 /* ---- statuses ---- */
@@ -141,7 +149,6 @@ static const CUdevice_attribute lacking[] = {
 	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-	CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
 	CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
@@ -166,6 +173,7 @@ static void mend_attributes(struct cu_device *dev)
 	dev->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = (int32_t)cu_device_ordinal(dev) + 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
+	dev->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1;
 }
 
@@ -229,6 +237,7 @@ static CUresult start_locked(void)
 		r = take_devices();
 	if (r == 0) {
 		gantry_store_release(&cu.ready, 1u);
+		tell_all();
 		return CUDA_SUCCESS;
 	}
 	gantry_close(cu.session);

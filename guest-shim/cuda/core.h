@@ -45,6 +45,7 @@ enum cu_kind {
 	CU_KIND_NODE,
 	CU_KIND_EXEC,
 	CU_KIND_USER_OBJECT,
+	CU_KIND_POOL,
 };
 
 struct cu_device {
@@ -54,6 +55,8 @@ struct cu_device {
 	struct CUctx_st *primary; /* NULL: not retained */
 	uint32_t nprimary;
 	unsigned int primary_flags;
+	struct CUmemPoolHandle_st *default_pool; /* NULL: nobody has asked */
+	struct CUmemPoolHandle_st *pool;	 /* NULL: the default one */
 };
 
 struct CUctx_st {
@@ -152,8 +155,9 @@ struct cu_alloc {
 	enum cu_memory kind;
 	struct CUctx_st *ctx; /* NULL: it has ended, of variables */
 	uint32_t device;
-	void *host;		/* of pinned memory: here */
-	struct cu_chunk *chunk; /* of small ones */
+	void *host;			 /* of pinned memory: here */
+	struct cu_chunk *chunk;		 /* of small ones */
+	struct CUmemPoolHandle_st *pool; /* that it is counted in; NULL: none */
 	uint64_t id;
 	unsigned int flags;
 };
@@ -179,10 +183,8 @@ CUresult cu_enter(struct CUctx_st **ret_ctx);
 CUresult cu_leave(CUresult result);
 /* Of a call's status; statuses of tasks that have failed for good stay. */
 CUresult cu_result(int status);
-/* What is not there, by name; counted. Any time. */
+/* What is not there, by name, which is static: counted, and the agent is told (gantryctl session show --unsupported). Any time. */
 CUresult cu_unsupported(const char *name);
-/* How often @name was called; names by number for cu_unsupported_at(), which returns NULL past the last. */
-const char *cu_unsupported_at(uint32_t i, uint64_t *ret_count);
 /* This thread is in a function of the host's between tasks, from where CUDA is not to be called. */
 extern _Thread_local bool cu_in_callback;
 
@@ -246,10 +248,17 @@ struct cu_alloc *cu_alloc_find_locked(CUdeviceptr address);
 /* The same, if all @bytes lie in it; *ret_off from the beginning of its buffer. */
 struct cu_alloc *cu_alloc_span_locked(CUdeviceptr address, size_t bytes, uint64_t *ret_off);
 CUresult cu_alloc_add_locked(const struct cu_alloc *alloc);
-CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr *ret_address);
+/* Counted in @pool, or in none (NULL). */
+CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmemPoolHandle_st *pool,
+				CUdeviceptr *ret_address);
 CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory kind,
 			      unsigned int flags, void **ret_host);
-CUresult cu_free_device_locked(CUdeviceptr address, bool waits);
+/* Waits for what its context has under way. */
+CUresult cu_free_device_locked(CUdeviceptr address);
+/* Free when what @stream has by now has finished, which nobody waits for. */
+CUresult cu_free_behind_locked(CUdeviceptr address, const struct CUstream_st *stream);
+/* What was freed so, and whose turn has come. */
+void cu_alloc_reap_locked(void);
 CUresult cu_free_host_locked(void *host);
 /* What a context had. */
 void cu_free_all_locked(const struct CUctx_st *ctx);
@@ -263,6 +272,12 @@ void cu_pool_put_locked(const struct cu_alloc *alloc);
 void cu_pool_forget_locked(const struct CUctx_st *ctx);
 CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned int flags,
 			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address);
+
+/* ---- api_pool.c ---- */
+/* The pool that memory of @dev is allocated from where none is named. */
+CUresult cu_mempool_of_locked(struct cu_device *dev, struct CUmemPoolHandle_st **ret_pool);
+CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
+void cu_mempool_put_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 
 /* ---- stage.c ---- */
 struct cu_piece {

@@ -99,7 +99,19 @@ CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned
 	return CUDA_SUCCESS;
 }
 
-CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr *ret_address)
+static void give_back(const struct cu_alloc *alloc)
+{
+	if (alloc->pool)
+		cu_mempool_put_locked(alloc->pool, alloc->bytes);
+	if (alloc->chunk)
+		cu_pool_put_locked(alloc);
+	else
+		/* Its memory goes when what was submitted before has finished. */
+		(void)gantry_free(cu.session, alloc->buffer);
+}
+
+CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmemPoolHandle_st *pool,
+				CUdeviceptr *ret_address)
 {
 	struct cu_alloc alloc = {
 		.bytes = bytes, .kind = CU_MEMORY_DEVICE, .ctx = ctx, .device = ctx->dev->index
@@ -108,6 +120,7 @@ CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr 
 
 	if (bytes == 0 || bytes > GANTRY_MAX_BUFFER_BYTES)
 		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	cu_alloc_reap_locked();
 	if (bytes <= CU_POOL_MAX)
 		result = cu_pool_take_locked(ctx, bytes, &alloc);
 	else
@@ -115,11 +128,13 @@ CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, CUdeviceptr 
 					      &alloc.buffer, &alloc.address);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = cu_alloc_add_locked(&alloc);
-	if (result != CUDA_SUCCESS && alloc.chunk)
-		cu_pool_put_locked(&alloc);
-	else if (result != CUDA_SUCCESS)
-		(void)gantry_free(cu.session, alloc.buffer);
+	result = pool ? cu_mempool_take_locked(pool, bytes) : CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		alloc.pool = pool;
+	if (result == CUDA_SUCCESS)
+		result = cu_alloc_add_locked(&alloc);
+	if (result != CUDA_SUCCESS)
+		give_back(&alloc);
 	else
 		*ret_address = alloc.address;
 	return result;
@@ -130,26 +145,32 @@ static void end(const struct cu_alloc *alloc)
 	struct cu_alloc copy = *alloc;
 
 	remove_at((uint32_t)(alloc - allocs));
-	if (copy.chunk)
-		cu_pool_put_locked(&copy);
-	else
-		/* Its memory goes when what was submitted before has finished. */
-		(void)gantry_free(cu.session, copy.buffer);
+	give_back(&copy);
 }
 
-CUresult cu_free_device_locked(CUdeviceptr address, bool waits)
+/* What a program may free as device memory. */
+static struct cu_alloc *find_device(CUdeviceptr address)
+{
+	struct cu_alloc *alloc = cu_alloc_find_locked(address);
+
+	return alloc && alloc->address == address && alloc->kind != CU_MEMORY_PINNED &&
+			       alloc->kind != CU_MEMORY_VARIABLE
+		       ? alloc
+		       : NULL;
+}
+
+CUresult cu_free_device_locked(CUdeviceptr address)
 {
 	struct cu_alloc *alloc;
 	CUresult result = CUDA_SUCCESS;
 
 	if (address == 0)
 		return CUDA_SUCCESS;
-	alloc = cu_alloc_find_locked(address);
-	if (!alloc || alloc->address != address || alloc->kind == CU_MEMORY_PINNED ||
-	    alloc->kind == CU_MEMORY_VARIABLE)
+	alloc = find_device(address);
+	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Whoever gets a small piece next may use it on another stream at once. */
-	if (alloc->chunk && waits) {
+	if (alloc->chunk) {
 		uint64_t id = alloc->id;
 
 		result = cu_ctx_wait_locked(alloc->ctx);
@@ -159,6 +180,60 @@ CUresult cu_free_device_locked(CUdeviceptr address, bool waits)
 	}
 	end(alloc);
 	return result;
+}
+
+/* ---- freed in the order of a stream ---- */
+
+struct late {
+	struct late *next;
+	struct cu_alloc alloc;
+	gantry_ticket ticket;
+};
+static struct late *lates;
+
+CUresult cu_free_behind_locked(CUdeviceptr address, const struct CUstream_st *stream)
+{
+	struct cu_alloc *alloc;
+	struct late *late;
+
+	if (address == 0)
+		return CUDA_SUCCESS;
+	alloc = find_device(address);
+	if (!alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!alloc->chunk || !stream->last || gantry_test(cu.session, stream->last) != 0) {
+		end(alloc);
+		return CUDA_SUCCESS;
+	}
+	late = calloc(1, sizeof(*late));
+	if (!late)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*late = (struct late){ .next = lates, .alloc = *alloc, .ticket = stream->last };
+	lates = late;
+	remove_at((uint32_t)(alloc - allocs));
+	return CUDA_SUCCESS;
+}
+
+static void reap(const struct CUctx_st *ctx)
+{
+	struct late **at = &lates;
+
+	while (*at) {
+		struct late *late = *at;
+
+		if (late->alloc.ctx != ctx && gantry_test(cu.session, late->ticket) == 0) {
+			at = &late->next;
+			continue;
+		}
+		*at = late->next;
+		give_back(&late->alloc);
+		free(late);
+	}
+}
+
+void cu_alloc_reap_locked(void)
+{
+	reap(NULL);
 }
 
 /* ---- pinned memory ---- */
@@ -204,6 +279,7 @@ CUresult cu_free_host_locked(void *host)
 
 void cu_free_all_locked(const struct CUctx_st *ctx)
 {
+	reap(ctx); /* all of it has finished */
 	for (uint32_t i = 0; i < nallocs;)
 		if (allocs[i].ctx != ctx) {
 			i++;

@@ -97,6 +97,11 @@ static int stats(struct gantry_stats *ret_stats)
 					  : GANTRY_E_HANDLE;
 }
 
+static void unsupported(const char *name)
+{
+	(void)cu_unsupported(name); /* what it answers is the caller's affair */
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -108,4 +113,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.put = put,
 	.capture = capture,
 	.stats = stats,
+	.unsupported = unsupported,
 };

@@ -232,7 +232,8 @@ static CUresult no_memory_nodes(struct CUstream_st *stream)
 	return cu_unsupported("memory allocated or freed by a graph");
 }
 
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream handle)
+/* From the device's pool where @pool is NULL; there sooner than it has to be. */
+static CUresult alloc_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream handle)
 {
 	struct CUstream_st *stream;
 	CUresult result = address ? enter(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
@@ -241,8 +242,24 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream ha
 		return result;
 	if (stream->capture)
 		return cu_leave(no_memory_nodes(stream));
-	/* There sooner than it has to be. */
-	return cu_leave(cu_alloc_device_locked(stream->ctx, bytes, address));
+	if (pool && !cu_handle_is_locked(pool, CU_KIND_POOL))
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!pool)
+		result = cu_mempool_of_locked(stream->ctx->dev, &pool);
+	return cu_leave(result == CUDA_SUCCESS
+				? cu_alloc_device_locked(stream->ctx, bytes, pool, address)
+				: result);
+}
+
+CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+	return alloc_from(address, bytes, NULL, stream);
+}
+
+CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+					 CUstream stream)
+{
+	return pool ? alloc_from(address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
@@ -254,8 +271,7 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 		return result;
 	if (stream->capture)
 		return cu_leave(no_memory_nodes(stream));
-	/* Later than it could be: when all that was submitted before has finished. */
-	return cu_leave(cu_free_device_locked(address, true));
+	return cu_leave(cu_free_behind_locked(address, stream));
 }
 
 /* ---- launches ---- */

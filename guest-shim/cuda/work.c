@@ -18,21 +18,25 @@ static void *copy_of(const void *bytes, size_t n)
 CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 {
 	struct cu_work work = *from;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
+	uint8_t *bytes = NULL;
 
-	if (work.is_library) {
-		work.library.buffer = 0;
-		work.library.message = copy_of(from->library.message, from->library.bytes);
-		if (!work.library.message)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-	} else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-		work.call.args = copy_of(from->call.args, from->call.func->params_bytes);
-		if (!work.call.args)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-	} else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+	if (work.is_library)
+		bytes = copy_of(from->library.message, from->library.bytes);
+	else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL)
+		bytes = copy_of(from->call.args, from->call.func->params_bytes);
+	else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH)
 		result = cu_graph_clone_locked(from->child, &work.child);
-		if (result != CUDA_SUCCESS)
-			return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!bytes && (work.is_library || work.type == CU_GRAPH_NODE_TYPE_KERNEL))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (work.is_library) {
+		work.library.message = bytes;
+		work.library.buffer = 0;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		work.call.args = bytes;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		work.child->is_inner = true;
 	}
 	*ret_work = work;

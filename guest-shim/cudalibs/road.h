@@ -63,6 +63,8 @@ struct gantry_cuda_road {
 		       size_t room, int waits);
 	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
 	int (*stats)(struct gantry_stats *ret_stats);
+	/* A function was called that is not there: it is counted, and the agent told. @name stays as long as the process. */
+	void (*unsupported)(const char *name);
 };
 
 #endif

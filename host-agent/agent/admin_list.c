@@ -27,6 +27,7 @@
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/missing.h"
 #include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/renew.h"
@@ -415,6 +416,20 @@ static void list_desk(const struct gantry_session *s, Gantry__Admin__Session *ms
 	msg->desk = s->desk;
 }
 
+static void list_missing(const struct gantry_session *s, Gantry__Admin__Session *msg,
+			 struct gantry_answer *r)
+{
+	msg->missing = gantry_answer_take(r, s->nmissing * sizeof(*msg->missing));
+	for (uint32_t i = 0; i < s->nmissing; i++) {
+		Gantry__Admin__Missing *line = gantry_answer_take(r, sizeof(*line));
+
+		gantry__admin__missing__init(line);
+		line->name = gantry_answer_text(r, s->missing[i].name);
+		line->calls = s->missing[i].calls;
+		msg->missing[msg->n_missing++] = line;
+	}
+}
+
 static Gantry__Admin__Session *list_session(const struct gantry_session *s, struct gantry_answer *r)
 {
 	const struct gantry_ledger_header *hdr = s->ledger.hdr;
@@ -451,6 +466,7 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->address = s->shape.address;
 	msg->wakeup = gantry_answer_text(r, wake_name(s));
 	list_desk(s, msg, r);
+	list_missing(s, msg, r);
 	msg->translated = gantry_session_translated(s) || gantry_session_guest_translated(s);
 	return msg;
 }

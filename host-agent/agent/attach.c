@@ -143,7 +143,7 @@ void gantry_attach_describe(const struct gantry_session *s, struct gantry_door_w
 	*ret_msg = (struct gantry_door_welcome){
 		.version = s->version,
 		.props = common_props(s) | (translated ? GANTRY_PROP_TRANSLATED : 0) |
-			 (s->is_relayed ? 0 : GANTRY_PROP_KEYS),
+			 (s->is_relayed ? 0 : GANTRY_PROP_KEYS | GANTRY_PROP_NOTES),
 		.session_id = s->is_adopted ? s->guest_session : s->id,
 		.segment_bytes = s->shape.segment.segment_bytes,
 		.address = translated ? 0 : s->shape.address,

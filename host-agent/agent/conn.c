@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-agent/agent/conn.h"
+#include "host-agent/agent/missing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -284,6 +285,8 @@ static void handle_request(struct gantry_conn *c, uint16_t kind, const void *msg
 		gantry_exchange_adopt(c, msg);
 	else if (kind == GANTRY_DOOR_KEY)
 		gantry_adopt_key(c, msg);
+	else if (kind == GANTRY_DOOR_MISSING)
+		gantry_missing_note(c, msg);
 	else
 		gantry_conn_broke(c, "a message that guests do not send");
 }

@@ -306,6 +306,7 @@ TENANT(tenant_host_mem_used, t->host_mem_used)
 TENANT(tenant_device_seconds, ((double)t->device_ns + sum_living(t).device_ns) * NS)
 TENANT(tenant_tasks, (double)t->tasks_finished + sum_living(t).tasks)
 TENANT(tenant_failed, (double)t->tasks_failed + sum_living(t).failed)
+TENANT(tenant_missing, (double)t->calls_missing)
 TENANT(tenant_scrubbed, (double)t->scrubbed_bytes + sum_living(t).scrubbed)
 TENANT(tenant_denied, t->denied + gantry_load_relaxed(&t->quota->denied))
 TENANT(tenant_protocol_errors, t->protocol_errors)
@@ -350,6 +351,8 @@ static const struct family tenant_families[] = {
 	  tenant_device_seconds },
 	{ "gantry_tenant_tasks_total", "Tasks finished", true, tenant_tasks },
 	{ "gantry_tenant_tasks_failed_total", "Tasks finished with an error", true, tenant_failed },
+	{ "gantry_tenant_calls_missing_total", "Calls of functions that guests' libraries have not",
+	  true, tenant_missing },
 	{ "gantry_tenant_sessions", "Sessions now", false, tenant_sessions },
 	{ "gantry_tenant_weight", "Share of device time", false, tenant_weight },
 	{ "gantry_tenant_machines", "Virtual machines connected by shared memory", false,

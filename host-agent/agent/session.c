@@ -4,6 +4,7 @@
  * more.
  */
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/missing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -458,6 +459,7 @@ void gantry_session_free(struct gantry_session *s)
 	gantry_list_remove(&s->link);
 	t->host_mem_used -= gantry_min_u64(s->charged_bytes, t->host_mem_used);
 	t->nsessions--;
+	gantry_missing_free(s);
 	free(s);
 	gantry_journal_touch(a);
 	gantry_conn_next(t);

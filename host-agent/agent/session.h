@@ -125,6 +125,8 @@ struct gantry_session {
 	uint64_t died_ns;    /* when its worker was seen dead, latest */
 	uint64_t faulted_ns; /* when that worker's fault was told; 0: there was none */
 	char program[32];
+	struct gantry_missing *missing; /* what its guest wanted and there is not; NULL: nothing */
+	uint32_t nmissing;
 	pid_t pid;
 	uid_t uid;
 	struct event *timer; /* of the step under way */

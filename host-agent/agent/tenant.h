@@ -79,6 +79,7 @@ struct gantry_tenant {
 	/* totals of ended sessions; living ones are added when somebody asks */
 	uint64_t tasks_finished;
 	uint64_t tasks_failed;
+	uint64_t calls_missing; /* of functions that guests' libraries do not have, as they say */
 	uint64_t device_ns;
 	uint64_t scrubbed_bytes;
 	uint64_t protocol_errors;

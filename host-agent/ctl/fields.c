@@ -145,6 +145,13 @@ static const struct gantry_field session_list[] = {
 };
 FIELDS(gantry_session_fields, "session", "sessions", session_list);
 
+#define MISSING(member) AT(Gantry__Admin__Missing, member)
+static const struct gantry_field missing_list[] = {
+	{ "name", "FUNCTION", GANTRY_FIELD_TEXT, MISSING(name) },
+	{ "calls", "CALLS", GANTRY_FIELD_U64, MISSING(calls) },
+};
+FIELDS(gantry_missing_fields, "function", "unsupported", missing_list);
+
 #define QUEUE(member) AT(Gantry__Admin__Queue, member)
 static const struct gantry_field queue_list[] = {
 	{ "session_id", "SESSION", GANTRY_FIELD_U64, QUEUE(session_id) },

@@ -50,6 +50,7 @@ struct gantry_fields {
 extern const struct gantry_fields gantry_device_fields;
 extern const struct gantry_fields gantry_tenant_fields;
 extern const struct gantry_fields gantry_session_fields;
+extern const struct gantry_fields gantry_missing_fields;
 extern const struct gantry_fields gantry_queue_fields;
 extern const struct gantry_fields gantry_migration_fields;
 extern const struct gantry_fields gantry_worker_fields;

@@ -198,6 +198,14 @@ int gantry_ctl_session_list(struct gantry_ctl *ctl)
 				 reply->sessions->n_sessions);
 }
 
+static int show_session(struct gantry_ctl *ctl, const Gantry__Admin__Session *session)
+{
+	if (gantry_ctl_option(ctl, "unsupported"))
+		return gantry_print_list(ctl, &gantry_missing_fields,
+					 (const void *const *)session->missing, session->n_missing);
+	return gantry_print_one(ctl, &gantry_session_fields, session);
+}
+
 int gantry_ctl_session_show(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -210,8 +218,7 @@ int gantry_ctl_session_show(struct gantry_ctl *ctl)
 		return r;
 	for (size_t i = 0; i < reply->sessions->n_sessions; i++)
 		if (reply->sessions->sessions[i]->session_id == id)
-			return gantry_print_one(ctl, &gantry_session_fields,
-						reply->sessions->sessions[i]);
+			return show_session(ctl, reply->sessions->sessions[i]);
 	return not_found(ctl, "session", ctl->args[0]);
 }
 

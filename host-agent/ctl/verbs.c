@@ -44,6 +44,12 @@ static const struct gantry_verb_option migration_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option show_options[] = {
+	{ "unsupported", NULL,
+	  "only what its program called and its drop-in library (CUDA) does not have, with counts" },
+	{ 0 },
+};
+
 static const struct gantry_verb_option kick_options[] = {
 	{ "reason", "TEXT", "what the guest is told" },
 	{ 0 },
@@ -241,8 +247,8 @@ const struct gantry_verb gantry_verbs[] = {
 
 	{ "session", "list", "", 0, 0, "list attached guest processes", NULL, filter_options, 0, 0,
 	  0, gantry_ctl_session_list },
-	{ "session", "show", "SESSION", 1, 1, "show all that is known of a session", NULL, NULL,
-	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_show },
+	{ "session", "show", "SESSION", 1, 1, "show all that is known of a session", NULL,
+	  show_options, GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_show },
 	{ "session", "kick", "SESSION", 1, 1, "end a session", NULL, kick_options,
 	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_kick },
 

@@ -195,9 +195,81 @@ static void groups(void)
 	end();
 }
 
+static void pools(void)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+				 .maxSize = 1 << 20 };
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAccess_flags flags = 0;
+	CUmemoryPool pool, small, again;
+	cuuint64_t used = 9, threshold = 1 << 30;
+	CUdeviceptr p, q, r;
+	unsigned int value = 0;
+	CUstream stream;
+
+	begin("pools");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuDeviceGetMemPool(&again, 0));
+	CHECK(pool == again);
+	IS(cuMemPoolDestroy(pool), INVALID_VALUE);
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	OK(cuMemAllocAsync(&p, 10000, stream));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	CHECK(used == 10000);
+	OK(cuPointerGetAttribute(&again, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
+	CHECK(again == pool);
+	/* Freed behind work that has not ended: nobody waits, and nobody else gets it before. */
+	called = 0;
+	OK(cuLaunchHostFunc(stream, wait_for_go, NULL));
+	OK(cuMemsetD32Async(p, 5, 2500, stream));
+	OK(cuMemcpyDtoDAsync(p + 4096, p, 4, stream));
+	OK(cuMemFreeAsync(p, stream));
+	IS(cuMemFreeAsync(p, stream), INVALID_VALUE);
+	OK(cuMemAlloc(&q, 10000));
+	CHECK(!called && q != p);
+	(void)sem_wait(&entered);
+	(void)sem_post(&go);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemAlloc(&r, 10000));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	CHECK(called && used == 0);
+	OK(cuMemFree(q));
+	OK(cuMemFree(r));
+	/* One of the program's own, with a bound; it lives as long as what is in it. */
+	OK(cuMemPoolCreate(&small, &props));
+	OK(cuMemPoolSetAccess(small, &access, 1));
+	OK(cuMemPoolGetAccess(&flags, small, &access.location));
+	CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	IS(cuMemAllocFromPoolAsync(&p, 2 << 20, small, stream), OUT_OF_MEMORY);
+	OK(cuMemAllocFromPoolAsync(&p, 1 << 20, small, stream));
+	IS(cuMemAllocFromPoolAsync(&q, 1, small, stream), OUT_OF_MEMORY);
+	OK(cuMemPoolTrimTo(small, 0));
+	OK(cuMemPoolDestroy(small));
+	BAD(cuMemAllocFromPoolAsync(&q, 1, small, stream), INVALID_VALUE);
+	OK(cuMemsetD32Async(p, 77, 1 << 18, stream));
+	OK(cuMemcpyDtoHAsync(&value, p, 4, stream));
+	OK(cuStreamSynchronize(stream));
+	CHECK(value == 77);
+	OK(cuMemFreeAsync(p, stream));
+	OK(cuStreamDestroy(stream));
+	end();
+}
+
+/* The host is told at the first call, the second, the fourth, the eighth. */
+static void not_there(void)
+{
+	begin("not there");
+	for (int i = 0; i < 4; i++)
+		IS(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), NOT_SUPPORTED);
+	end();
+}
+
 int main(int argc, char **argv)
 {
-	if (argc != 2)
+	if (argc != 2 && argc != 3)
 		return 2;
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	(void)sem_init(&entered, 0, 0);
@@ -213,5 +285,13 @@ int main(int argc, char **argv)
 	streams_with_work_are_destroyed();
 	events_recorded_twice();
 	groups();
+	pools();
+	not_there();
+	if (argc == 3) {
+		/* Somebody looks at the session meanwhile. */
+		FILE *until = fopen(argv[2], "re");
+
+		return until && fgetc(until) == EOF ? 0 : 1;
+	}
 	return 0;
 }

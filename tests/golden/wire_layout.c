@@ -225,6 +225,14 @@ static void print_other_messages(void)
 	F(gantry_door_keyed, status);
 	F(gantry_door_keyed, reserved);
 	F(gantry_door_keyed, key);
+	STRUCT(gantry_door_missing);
+	F(gantry_door_missing, h);
+	F(gantry_door_missing, calls);
+	F(gantry_door_missing, name);
+	STRUCT(gantry_door_noted);
+	F(gantry_door_noted, h);
+	F(gantry_door_noted, status);
+	F(gantry_door_noted, reserved);
 }
 
 static void print_operations(void)

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs of CUDA in a guest that has our libcuda and libcudart, and nothing of NVIDIA's."""
+import json
 import os
 import subprocess
+import tempfile
 
 import gpu
 import harness
@@ -11,7 +13,7 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups"],
+              "streams with work are destroyed", "events recorded twice", "groups", "pools", "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
@@ -60,6 +62,31 @@ def test_driver_api_misused(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-edges", image()), PARTS["edges"])
+
+
+def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
+    folder = library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world() as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        guest = agent.guest("red", [harness.program("cuda-driver-edges"), image(), fifo], env={"LD_LIBRARY_PATH": folder})
+        # Both ends, so that it does not wait for the program; closed, it lets it go.
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            harness.wait_until(lambda: agent.sessions(), "the session", timeout=gpu.LIMIT_S)
+            session = str(gpu.session_of(agent, guest)["session_id"])
+
+            def missing():
+                shown = json.loads(agent.ctl("--json", "session", "show", "--unsupported", session).out)["unsupported"]
+                return {line["name"]: line["calls"] for line in shown}
+
+            harness.wait_until(lambda: missing().get("cuCtxSetLimit") == 4, "the fourth call", timeout=gpu.LIMIT_S)
+            t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
+            t.contains(agent.log(), "call-missing")
+            t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
+        finally:
+            os.close(held)
+        t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
 
 
 def test_graphs_captured_and_built(t):

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "guest-shim/cuda/runtime/rt.h"
+#include "guest-shim/cudalibs/road.h"
+
+extern const struct gantry_cuda_road gantry_cuda_road; /* of libcuda.so.1 */
 
 #define MAX_DEVICES	16
 #define RUNTIME_VERSION 13000
@@ -75,7 +78,8 @@ int rt_device(void)
 int rt_unsupported(const char *name);
 int rt_unsupported(const char *name)
 {
-	(void)name;
+	if (gantry_cuda_road.size >= sizeof(gantry_cuda_road) && gantry_cuda_road.unsupported)
+		gantry_cuda_road.unsupported(name);
 	return rt_leave(CUDA_ERROR_NOT_SUPPORTED);
 }
 

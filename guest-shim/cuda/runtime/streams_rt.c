@@ -77,13 +77,13 @@ cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, cons
 cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
 						  void **args, size_t shared, cudaStream_t stream)
 {
-	cudaLaunchAttribute cooperative = { .id = cudaLaunchAttributeCooperative,
-					    .val = { .cooperative = 1 } };
+	cudaLaunchAttribute together = { .id = cudaLaunchAttributeCooperative,
+					 .val = { .cooperative = 1 } };
 	const cudaLaunchConfig_t config = { .gridDim = grid,
 					    .blockDim = block,
 					    .dynamicSmemBytes = shared,
 					    .stream = stream,
-					    .attrs = &cooperative,
+					    .attrs = &together,
 					    .numAttrs = 1 };
 
 	return cudaLaunchKernelExC(&config, host, args);
@@ -362,6 +362,18 @@ cudaError_t CUDARTAPI cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t str
 	if (result == CUDA_SUCCESS)
 		*ptr = (void *)(uintptr_t)address;
 	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void **ptr, size_t bytes, cudaMemPool_t pool,
+					      cudaStream_t stream)
+{
+	CUdeviceptr address = 0;
+	cudaError_t error = RT(ptr ? cuMemAllocFromPoolAsync(&address, bytes, pool, stream)
+				   : CUDA_ERROR_INVALID_VALUE);
+
+	if (error == cudaSuccess)
+		*ptr = (void *)(uintptr_t)address;
+	return error;
 }
 
 cudaError_t CUDARTAPI cudaFreeAsync(void *ptr, cudaStream_t stream)

@@ -18,11 +18,13 @@ union message {
 	struct gantry_door_adopted adopted;
 	struct gantry_door_key key;
 	struct gantry_door_keyed keyed;
+	struct gantry_door_missing missing;
+	struct gantry_door_noted noted;
 	uint8_t bytes[512];
 };
 
 #define FIRST_KIND GANTRY_DOOR_HELLO
-#define LAST_KIND  GANTRY_DOOR_KEYED
+#define LAST_KIND  GANTRY_DOOR_NOTED
 
 /* A message of @kind that nothing is wrong with. */
 static union message good(int kind)
@@ -38,6 +40,8 @@ static union message good(int kind)
 		m.share.mode = GANTRY_RW;
 	} else if (kind == GANTRY_DOOR_REFUSE || kind == GANTRY_DOOR_NOTICE) {
 		m.refuse.status = GANTRY_E_DENIED;
+	} else if (kind == GANTRY_DOOR_MISSING) {
+		strcpy(m.missing.name, "cuTexRefCreate");
 	}
 	return m;
 }
@@ -155,6 +159,16 @@ START_TEST(test_check_key_rules)
 
 	m.key.reserved = 1;
 	ck_assert_int_eq(check(&m, sizeof(m.key)), -EPROTO);
+	m = good(GANTRY_DOOR_NOTED);
+	m.noted.reserved = 1;
+	ck_assert_int_eq(check(&m, sizeof(m.noted)), -EPROTO);
+	m = good(GANTRY_DOOR_MISSING);
+	m.missing.name[0] = '\0';
+	ck_assert_int_eq(check(&m, sizeof(m.missing)), -EPROTO);
+	strcpy(m.missing.name, "a\033[2J");
+	ck_assert_int_eq(check(&m, sizeof(m.missing)), -EPROTO);
+	memset(m.missing.name, 'a', sizeof(m.missing.name));
+	ck_assert_int_eq(check(&m, sizeof(m.missing)), -EPROTO);
 	m = good(GANTRY_DOOR_KEYED);
 	m.keyed.reserved = 1;
 	ck_assert_int_eq(check(&m, sizeof(m.keyed)), -EPROTO);
