@@ -73,6 +73,11 @@ static int stats(struct gantry_stats *ret_stats)
 					  : GANTRY_E_HANDLE;
 }
 
+static void unsupported(const char *name)
+{
+	(void)cu_unsupported(name);
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -83,4 +88,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.is_device = is_device,
 	.put = put,
 	.stats = stats,
+	.unsupported = unsupported,
 };

@@ -36,16 +36,18 @@ void *gantry_call_get_stream(uint64_t handle)
 	return gantry_load_relaxed(&streams[handle % PLACES]);
 }
 
-int32_t gantry_call_unsupported(struct gantry_call_library *library)
+int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name)
 {
 	(void)gantry_fetch_add(&library->nunsupported, 1);
+	if (road->unsupported)
+		road->unsupported(road->cookie, name);
 	return library->unsupported;
 }
 
 /* ---- putting ---- */
 
 void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,
-		       uint64_t function, unsigned flags)
+		       const char *name, uint64_t function, unsigned flags)
 {
 	const struct gantry_calls_request request = {
 		.version = GANTRY_CALLS_VERSION,
@@ -53,6 +55,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	};
 
 	call->library = library;
+	call->name = name;
 	call->stream = NULL;
 	call->has_stream = false;
 	call->flags = flags;
@@ -314,7 +317,7 @@ static int32_t answer(struct gantry_call *call, const void *bytes, size_t len, u
 	struct gantry_unpack in = { .bytes = (const uint8_t *)(reply + 1) };
 
 	if (reply->state == GANTRY_CALLS_UNKNOWN)
-		return gantry_call_unsupported(call->library);
+		return gantry_call_unsupported(call->library, call->name);
 	if (reply->state == GANTRY_CALLS_REFUSED)
 		return call->library->refused;
 	if (reply->state != GANTRY_CALLS_RAN || reply->bytes > len - sizeof(*reply))
@@ -331,6 +334,7 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
 	_cleanup_free_ void *reply = NULL;
 	const struct gantry_call_route route = {
+		.name = call->name,
 		.stream = call->stream,
 		.has_stream = call->has_stream,
 		.waits = call->waits,

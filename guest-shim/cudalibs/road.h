@@ -56,6 +56,8 @@ struct gantry_cuda_road {
 	void (*put)(void *stream, gantry_ticket ticket);
 	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
 	int (*stats)(struct gantry_stats *ret_stats);
+	/* Function @name, a text for good, was called and is not forwarded, for whoever counts that. NULL: nobody does. */
+	void (*unsupported)(const char *name);
 };
 
 #endif
