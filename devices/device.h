@@ -67,6 +67,8 @@ enum gantry_device_caps {
 	GANTRY_CAP_DRIVER = 1 << 8,
 	/* a guest's image runs as code of the host, in the process that loads it: for isolated workers only */
 	GANTRY_CAP_HOST_CODE = 1 << 9,
+	/* launches may want all their blocks at once, and clusters of them: gantry_cmd_launch.groups */
+	GANTRY_CAP_GROUPS = 1 << 12,
 	/* GANTRY_CMD_STAMP: the device has a clock */
 	GANTRY_CAP_STAMP = 1 << 11,
 	/* a bad access ends the process that submitted it: for isolated workers only, which the agent sees to */
@@ -205,6 +207,7 @@ struct gantry_cmd_launch {
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
+	uint32_t groups; /* of GANTRY_TASK_GROUPS; 0 without GANTRY_CAP_GROUPS. Hostile numbers */
 	uint32_t nargs;
 	/* Of a raw signature: the parameters as the image lays them out; the caller's until submit() returns. */
 	const uint8_t *raw;

@@ -48,7 +48,7 @@ static int check_task(const struct gantry_task *t)
 	if (t->args_bytes > GANTRY_MAX_ARGS_BYTES || (!t->args && t->args_bytes > 0))
 		return gantry_fail(GANTRY_E_ARG, "a task has up to %u bytes of arguments",
 				   GANTRY_MAX_ARGS_BYTES);
-	if (t->flags & ~GANTRY_TASK_IDEMPOTENT)
+	if (t->flags & ~GANTRY_TASK_FLAGS)
 		return gantry_fail(GANTRY_E_ARG, "a task has no flags 0x%x", t->flags);
 	if (t->nafter > 0 && !t->after)
 		return gantry_fail(GANTRY_E_ARG, "a task waits for tickets at NULL");

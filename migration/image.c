@@ -268,7 +268,7 @@ int gantry_image_reader_init(struct gantry_image_reader *r, const struct gantry_
 			     void *cookie)
 {
 	*r = (struct gantry_image_reader){ .sink = sink, .cookie = cookie };
-	r->buf = malloc(GANTRY_IMAGE_BUF_BYTES);
+	r->buf = malloc(HEAD_BYTES + GANTRY_IMAGE_CHUNK);
 	return r->buf ? 0 : -ENOMEM;
 }
 
@@ -518,6 +518,26 @@ static int64_t wanted(const struct gantry_image_reader *r, struct gantry_image_r
 	return status < 0 ? status : (int64_t)(HEAD_BYTES + ret_rec->payload_bytes);
 }
 
+/* Of a record of pages whose head is in buf: what of it is at @data. */
+static int pass_on(struct gantry_image_reader *r, const struct gantry_image_record *rec,
+		   const uint8_t *data, size_t len, size_t *ret_n, struct gantry_err *err)
+{
+	size_t n = GANTRY_MIN((size_t)(rec->payload_bytes - r->passed), len);
+	int status = r->passed ? 0 : check_place(r, rec->at, rec->payload_bytes, err);
+
+	if (status == 0)
+		status = r->sink->piece(r->cookie, GANTRY_IMAGE_PLACE_REGION(rec->at),
+					GANTRY_IMAGE_PLACE_OFF(rec->at) + r->passed, data, n, err);
+	r->passed += n;
+	*ret_n = n;
+	if (r->passed < rec->payload_bytes)
+		return status;
+	r->passed = 0;
+	r->have = 0;
+	r->nrecords++;
+	return status;
+}
+
 static int read_some(struct gantry_image_reader *r, const uint8_t *data, size_t len, size_t *ret_n,
 		     struct gantry_err *err)
 {
@@ -528,9 +548,10 @@ static int read_some(struct gantry_image_reader *r, const uint8_t *data, size_t 
 
 	if (want < 0)
 		return (int)want;
+	if (r->sink->piece && rec.type == GANTRY_IMAGE_PAGES && rec.payload_bytes > 0)
+		return pass_on(r, &rec, data, len, ret_n, err);
 	n = GANTRY_MIN((size_t)want - r->have, len);
-	if (data != r->buf + r->have) /* else it was put into gantry_image_room() */
-		memcpy(r->buf + r->have, data, n);
+	memcpy(r->buf + r->have, data, n);
 	r->have += (uint32_t)n;
 	*ret_n = n;
 	if (r->have < (size_t)want)
@@ -549,27 +570,6 @@ static int read_some(struct gantry_image_reader *r, const uint8_t *data, size_t 
 	}
 	r->have = 0;
 	return take_record(r, &rec, err);
-}
-
-void *gantry_image_keep(struct gantry_image_reader *r, void *buf)
-{
-	void *kept = r->buf;
-
-	r->buf = buf;
-	return kept;
-}
-
-void gantry_image_room(struct gantry_image_reader *r, void **ret_at, size_t *ret_len)
-{
-	struct gantry_image_record rec;
-	size_t want = r->has_header ? HEAD_BYTES : sizeof(struct gantry_image_header);
-
-	if (r->has_header && r->have >= HEAD_BYTES) {
-		memcpy(&rec, r->buf, sizeof(rec)); /* checked when it was whole */
-		want += rec.payload_bytes;
-	}
-	*ret_at = r->buf + r->have;
-	*ret_len = want - r->have;
 }
 
 int64_t gantry_image_read(struct gantry_image_reader *r, const void *data, size_t len,

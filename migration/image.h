@@ -3,7 +3,7 @@
  * The image of a session: all that another host needs to go on with it, as a stream of records. IMAGE.md is the
  * format's text.
  *
- * Trust: the reader's input may be anyone's. Each record is bounded, whole and summed before a sink sees it; its
+ * Trust: the reader's input may be anyone's. Each record is bounded, whole and summed before a sink sees it (but for pages in pieces); its
  * ranges lie inside what the session record announced. What a sink gets of the ledger is checked as a ledger is
  * (gantry_ledger_check()), by whoever puts the ledger together, once all of it is there.
  * Threads: an object belongs to one. Blocking: the writer as its write() does; the reader never.
@@ -193,6 +193,13 @@ struct gantry_image_sink {
 	int (*zero)(void *cookie, uint32_t region, uint64_t off, uint64_t bytes,
 		    struct gantry_err *err);
 	int (*round)(void *cookie, uint32_t number, struct gantry_err *err);
+	/*
+	 * Or NULL. Instead of pages(), where nobody can have altered the stream (it came through TLS) and time matters: pages go on
+	 * as they come, in order, in pieces of any size, and are not summed; all of a record's place was checked. @data is where
+	 * gantry_image_read() was given it. A stream that ends inside a record has left a part of it.
+	 */
+	int (*piece)(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
+		     struct gantry_err *err);
 };
 
 struct gantry_image_reader {
@@ -204,8 +211,9 @@ struct gantry_image_reader {
 	bool ended;
 	bool failed; /* for good */
 	uint64_t nrecords;
-	uint32_t have; /* bytes in buf */
-	uint8_t *buf;  /* owned: a head and its payload */
+	uint32_t have;	 /* bytes in buf */
+	uint64_t passed; /* of the record in buf, in pieces */
+	uint8_t *buf;	 /* owned: a head and its payload */
 };
 
 /* -ENOMEM. @sink stays where it is. */
@@ -219,20 +227,5 @@ void gantry_image_reader_fini(struct gantry_image_reader *r);
  */
 int64_t gantry_image_read(struct gantry_image_reader *r, const void *data, size_t len,
 			  struct gantry_err *err);
-
-/* For a reader's buffer of one's own. */
-#define GANTRY_IMAGE_BUF_BYTES (sizeof(struct gantry_image_record) + GANTRY_IMAGE_CHUNK)
-
-/*
- * From within a sink's call: keeps the buffer that the call's data lie in, and has the reader go on with @buf, of
- * GANTRY_IMAGE_BUF_BYTES, which becomes its own. Returns the kept one, which is the caller's then.
- */
-void *gantry_image_keep(struct gantry_image_reader *r, void *buf);
-
-/*
- * Where the next bytes may be put to spare a copy, and how many of them (at least one): gantry_image_read() with this place then takes
- * them where they are. Not for a reader that has failed or ended.
- */
-void gantry_image_room(struct gantry_image_reader *r, void **ret_at, size_t *ret_len);
 
 #endif

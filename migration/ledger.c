@@ -170,7 +170,10 @@ static int check_queue(const struct gantry_ledger_queue *q, uint32_t slot, uint3
 		return gantry_err_set(err, -EINVAL, "queue %u: a flag is neither 0 nor 1", slot);
 	if (q->verdict > 0 || q->verdict < VERDICT_MIN)
 		return gantry_err_set(err, -EINVAL, "queue %u: verdict %d", slot, q->verdict);
-	if (q->reserved1 || !all_zero(q->pad1, sizeof(q->pad1)))
+	if (q->lane && (q->lane >> 16 == 0 || q->lane >> 16 > NDEVICES || (q->lane & 0xffff) == 0 ||
+			(q->lane & 0xffff) > GANTRY_LEDGER_LANES))
+		return gantry_err_set(err, -EINVAL, "queue %u: lane %#x", slot, q->lane);
+	if (!all_zero(q->pad1, sizeof(q->pad1)))
 		return gantry_err_set(err, -EINVAL, "queue %u: a reserved field is in use", slot);
 	return 0;
 }
@@ -219,9 +222,12 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 		return gantry_err_set(err, -EINVAL, "object %u: device %u", slot, b->device);
 	if (b->rights != GANTRY_R && b->rights != GANTRY_RW)
 		return gantry_err_set(err, -EINVAL, "object %u: rights %u", slot, b->rights);
-	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 || b->reserved ||
+	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 ||
 	    b->host_copy > GANTRY_HOST_COPY_CLEAN)
 		return gantry_err_set(err, -EINVAL, "object %u: an unknown flag", slot);
+	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
+		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
+				      slot);
 	return 0;
 }
 

@@ -27,7 +27,7 @@
 #include "proto/wire.h"
 
 #define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
-#define GANTRY_LEDGER_VERSION  1u
+#define GANTRY_LEDGER_VERSION  2u
 #define GANTRY_LEDGER_NOBJECTS 8192u
 
 /* A buffer, kernel or image of the session. 128 bytes. */
@@ -70,7 +70,12 @@ struct gantry_ledger_buffer {
 	uint64_t host_bytes;
 	uint32_t
 		to; /* 1 + the device that it is on its way to, whose pool is charged already; 0: none */
-	uint32_t reserved;
+	/*
+	 * Bit i: of a buffer in a window, the i-th device's has memory for a copy that is only read, whose bytes are charged
+	 * there too. That of the buffer's own device, or of `to`, counts for nothing. Whether the copy is any good only the
+	 * worker knows.
+	 */
+	uint32_t replicas;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */
@@ -174,12 +179,19 @@ struct gantry_ledger_queue {
 		untried_below; /* the newest launch so far of a kernel that had not finished in this worker yet; + 1 */
 	/* line 2, agent */
 	uint32_t paused; /* bits: 1: the administrator paused it; GANTRY_LEDGER_* below */
-	uint32_t reserved1;
+	/*
+	 * (1 + device) << 16 | 1 + lane: of that device it takes this lane and no other; 0: any. Cleared where the queue
+	 * is opened anew.
+	 */
+	uint32_t lane;
 	uint64_t verdict_pos; /* the task at this position ... */
 	int32_t verdict;      /* ... gets this status at recovery; 0: none */
 	uint8_t pad1[44];
 };
 static_assert(sizeof(struct gantry_ledger_queue) == 192, "ledger format");
+
+#define GANTRY_LEDGER_LANE(device, lane) (((device) + 1u) << 16 | ((lane) + 1u))
+#define GANTRY_LEDGER_LANES		 64u /* of a device, at most */
 
 /* In a queue's `paused`: the agent holds it for the moment. */
 #define GANTRY_LEDGER_HELD 2u

@@ -13,4 +13,10 @@
 
 uint64_t gantry_sum64(const void *data, size_t len);
 
+/*
+ * Copies @len bytes, a multiple of 32, from memory that others may write meanwhile, aligned to 8; returns the sum of what is at @to
+ * afterwards. Costs hardly more than the sum alone.
+ */
+uint64_t gantry_sum64_copy(void *to, const volatile void *from, size_t len);
+
 #endif

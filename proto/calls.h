@@ -29,9 +29,12 @@
 #define GANTRY_CALLS_KERNEL    "library_call"
 #define GANTRY_CALLS_SIGNATURE "rw:u8*,u64"
 
+/* The reply is written behind the request, at the next multiple of 8, rather than over it: it may be carried again. */
+#define GANTRY_CALLS_KEEPS 1u
+
 struct gantry_calls_request {
 	uint32_t version;
-	uint32_t reserved; /* 0 */
+	uint32_t flags; /* GANTRY_CALLS_KEEPS */
 	uint64_t function;
 	uint64_t bytes;	      /* of the items behind it */
 	uint64_t reply_bytes; /* room for the reply's items */

@@ -116,6 +116,16 @@ enum gantry_handle_type {
 
 /* Task flags. */
 #define GANTRY_TASK_IDEMPOTENT 1u /* may run again after a fault that interrupted it */
+#define GANTRY_TASK_TOGETHER   2u /* its blocks wait for each other: all run at once, or none */
+/*
+ * Blocks in a cluster, along x, y and z: 1 to 16 each; 0 in all: as the kernel has it. This and TOGETHER are for kernels of guests'
+ * images on devices that know of it (GANTRY_CAP_GROUPS); others fail with GANTRY_E_UNSUPPORTED.
+ */
+#define GANTRY_TASK_CLUSTER(x, y, z) \
+	((uint32_t)(x) << 8 | (uint32_t)(y) << 13 | (uint32_t)(z) << 18)
+#define GANTRY_TASK_CLUSTER_OF(flags, axis) ((uint32_t)(flags) >> (8 + 5 * (axis)) & 31u)
+#define GANTRY_TASK_GROUPS		    (GANTRY_TASK_TOGETHER | GANTRY_TASK_CLUSTER(31, 31, 31))
+#define GANTRY_TASK_FLAGS		    (GANTRY_TASK_IDEMPOTENT | GANTRY_TASK_GROUPS)
 
 /* Keys of gantry_queue_set(). */
 enum gantry_queue_key {

@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "devices/board/driver.h"
 
 #define MAX_WORDS	 12u
 #define MAX_SLOWER	 1000u /* per cent */
@@ -227,6 +228,16 @@ static int take_windows(struct parser *p, const struct gantry_bitstream_kernel *
 	return 0;
 }
 
+/* Of a control window. */
+static uint32_t registers_of(const struct gantry_signature *sig)
+{
+	uint32_t n = sig->nargs;
+
+	for (uint32_t i = 0; i < sig->nargs; i++)
+		n += sig->args[i].mode != 0;
+	return n;
+}
+
 static int parse_kernel(struct parser *p)
 {
 	struct gantry_bitstream *b = p->bitstream;
@@ -248,6 +259,10 @@ static int parse_kernel(struct parser *p)
 	if (r == 0 && gantry_signature_is_opencl(&kernel.sig))
 		r = gantry_err_set(p->err, -EINVAL,
 				   "bN, local and range are for kernels of sessions' images");
+	if (r == 0 && registers_of(&kernel.sig) > GANTRY_BOARD_MAX_ARGS)
+		r = gantry_err_set(p->err, -EINVAL,
+				   "more than %u arguments (a buffer counts twice)",
+				   GANTRY_BOARD_MAX_ARGS);
 	if (r < 0)
 		return gantry_err_wrap(p->err, r, "kernel %s", kernel.name);
 	r = parse_words(p, &kernel);

@@ -9,7 +9,8 @@
  * GANTRY_BOARD_WINDOW_BYTES, by its number:
  *
  *   0x00  control    bit 0: start, when written; bit 1: done, until 1 is written to it; bit 2: idle; bit 3: refused, with done: the
- *                    arguments do not fit each other, and nothing was written
+ *                    arguments do not fit each other, and nothing was written; bit 4: failed, with done: the board could not run
+ *                    it
  *   0x08  identity   bits 63..32: GANTRY_BOARD_IDENTITY; bits 7..0: how many argument registers the kernel has
  *   0x10  cycles     that the last launch took
  *   0x20  arguments  one register for each in the order of the signature; a buffer has two, its address on the board and its bytes
@@ -31,7 +32,7 @@
 extern "C" {
 #endif
 
-#define GANTRY_BOARD_ABI	  1u
+#define GANTRY_BOARD_ABI	  2u
 #define GANTRY_BOARD_WINDOW_BYTES 256u
 #define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
 #define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
@@ -49,6 +50,25 @@ enum gantry_board_control {
 	GANTRY_BOARD_DONE = 2,
 	GANTRY_BOARD_IDLE = 4,
 	GANTRY_BOARD_REFUSED = 8,
+	GANTRY_BOARD_FAILED = 16,
+};
+
+/* A kernel of an image, as its manifest says it. */
+struct gantry_board_kernel {
+	const char *name;
+	uint32_t window; /* of its first unit */
+	uint32_t units;
+	uint32_t nargs;
+	uint8_t arg_bytes[GANTRY_BOARD_MAX_ARGS]; /* of a value: 1, 2, 4 or 8; of a buffer 0 */
+};
+
+/* A file that load() may be given. All of it is the caller's, and stays as it is until close(). */
+struct gantry_board_file {
+	const char *image; /* its name */
+	uint32_t place;	   /* where it may go: a region, or GANTRY_BOARD_PLACE_WHOLE */
+	int fd;		   /* what the manifest was written for; it does not change */
+	uint32_t nkernels;
+	const struct gantry_board_kernel *kernels;
 };
 
 struct gantry_board_info {
@@ -65,17 +85,18 @@ struct gantry_board_driver {
 	uint32_t bytes;	  /* sizeof(struct gantry_board_driver) */
 	const char *name; /* a-z, 0-9, - */
 	/*
-	 * @options: "key=value key=value", from the configuration. -EBUSY: another process has the board; -ENODEV: there is none; -EINVAL: the
-	 * options.
+	 * @options: "key=value key=value", from the configuration. @files: all that load() will ever be given; a driver may look at them, or
+	 * try them in another process, before it takes the board. -EBUSY: another process has the board; -ENODEV: there is none; -EINVAL: the
+	 * options; -EBADMSG: a file that is nothing for this board.
 	 */
-	int (*open)(const char *options, void **ret_board, struct gantry_board_info *ret_info,
-		    char *text, size_t cap);
+	int (*open)(const char *options, const struct gantry_board_file *files, uint32_t nfiles,
+		    void **ret_board, struct gantry_board_info *ret_info, char *text, size_t cap);
 	void (*close)(void *board);
 	/*
-	 * Loads the file @fd into region @place, or all with GANTRY_BOARD_PLACE_WHOLE. The file is what the manifest was written for and
-	 * does not change; nothing is at work there. Takes as long as it takes. After a failure the region holds nothing.
+	 * Loads @file, one of open()'s, where it goes. Nothing is at work there. Takes as long as it takes. After a failure the region holds
+	 * nothing. -EBADMSG: it has not the kernels that its manifest says.
 	 */
-	int (*load)(void *board, uint32_t place, int fd, char *text, size_t cap);
+	int (*load)(void *board, const struct gantry_board_file *file, char *text, size_t cap);
 	/* Registers of a region in which an image is loaded; with a whole image region 0. */
 	uint64_t (*read)(void *board, uint32_t region, uint32_t off);
 	void (*write)(void *board, uint32_t region, uint32_t off, uint64_t value);
@@ -93,6 +114,9 @@ struct gantry_board_driver {
 /* The one symbol that a driver defines. */
 #define GANTRY_BOARD_DRIVER_SYMBOL "gantry_board_driver_entry"
 extern const struct gantry_board_driver gantry_board_driver_entry;
+
+/* Those that are part of the build, by the name that option driver= says; NULL-terminated. */
+extern const struct gantry_board_driver *const gantry_board_drivers[];
 
 #ifdef __cplusplus
 }

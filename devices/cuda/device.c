@@ -172,7 +172,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 	*info = (struct gantry_device_info){
 		.kind = GANTRY_KIND_CUDA,
 		.caps = GANTRY_CAP_STAMP | GANTRY_CAP_WINDOW | GANTRY_CAP_DRIVER |
-			GANTRY_CAP_GUEST_IMAGES | GANTRY_CAP_PEER,
+			GANTRY_CAP_GUEST_IMAGES | GANTRY_CAP_PEER | GANTRY_CAP_GROUPS,
 		.lanes = conf->lanes ? conf->lanes : DEFAULT_LANES,
 		.units = dev->units,
 		.mem_bytes = dev->mem_bytes,

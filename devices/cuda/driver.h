@@ -66,6 +66,7 @@
 	F(FuncSetAttribute, cuFuncSetAttribute)                                  \
 	F(FuncGetParamInfo, cuFuncGetParamInfo)                                  \
 	F(LaunchKernel, cuLaunchKernel)                                          \
+	F(LaunchKernelEx, cuLaunchKernelEx)                                      \
 	F(LaunchCooperativeKernel, cuLaunchCooperativeKernel)                    \
 	F(OccupancyMaxActiveBlocks, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
 	F(MemAlloc, cuMemAlloc_v2)                                               \

@@ -138,23 +138,57 @@ void gantry_cuda_call_params(const struct gantry_cuda_call *call, void **ret_par
 		ret_params[i] = (void *)(uintptr_t)&call->args[i];
 }
 
-/* Launched at once, from the caller's bytes. */
-static int launch_long(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
+/* What the driver is told of @groups; returns how many attributes that are, or -EINVAL. */
+static int attributes_of(uint32_t groups, CUlaunchAttribute *ret_attributes)
+{
+	uint32_t size[3];
+	int n = 0;
+
+	for (unsigned int i = 0; i < 3; i++)
+		size[i] = GANTRY_TASK_CLUSTER_OF(groups, i);
+	if (groups & GANTRY_TASK_TOGETHER) {
+		ret_attributes[n].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+		ret_attributes[n++].value.cooperative = 1;
+	}
+	if (!(groups & ~GANTRY_TASK_TOGETHER))
+		return n;
+	/* Each is at most 31, so the product does not wrap. */
+	if (size[0] * size[1] * size[2] == 0 || size[0] * size[1] * size[2] > 16)
+		return -EINVAL;
+	ret_attributes[n].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+	ret_attributes[n].value.clusterDim.x = size[0];
+	ret_attributes[n].value.clusterDim.y = size[1];
+	ret_attributes[n++].value.clusterDim.z = size[2];
+	return n;
+}
+
+/* Launched at once, from the caller's bytes: long parameters, and what a kept call has no room to say. */
+static int launch_now(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
 	struct gantry_cuda_call call;
 	size_t bytes = launch->raw_bytes;
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)launch->raw,
 			  CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END };
-	int r = make_call(stream->dev, launch, &call);
+	CUlaunchAttribute attributes[2] = { 0 };
+	CUlaunchConfig config = { .hStream = stream->native, .attrs = attributes };
+	int r = make_call(stream->dev, launch, &call), n = 0;
 	CUresult result;
 
-	if (r < 0)
-		return r;
+	if (r == 0)
+		n = attributes_of(launch->groups, attributes);
+	if (r < 0 || n < 0)
+		return r < 0 ? r : n;
+	config.gridDimX = call.grid[0];
+	config.gridDimY = call.grid[1];
+	config.gridDimZ = call.grid[2];
+	config.blockDimX = call.block[0];
+	config.blockDimY = call.block[1];
+	config.blockDimZ = call.block[2];
+	config.sharedMemBytes = call.shared_bytes;
+	config.numAttrs = (unsigned int)n;
 	gantry_cuda_batch_push(stream);
-	result = stream->dev->driver->LaunchKernel(call.function, call.grid[0], call.grid[1],
-						   call.grid[2], call.block[0], call.block[1],
-						   call.block[2], call.shared_bytes, stream->native,
-						   NULL, extra);
+	result = stream->dev->driver->LaunchKernelEx(&config, call.function, NULL,
+						     bytes ? extra : NULL);
 	r = gantry_cuda_check(stream->dev, result, "", NULL);
 	return gantry_cuda_sticky(result) ? 0 : r;
 }
@@ -168,8 +202,8 @@ int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_lau
 	int r;
 
 	(void)slot; /* nothing is known of the outcome yet */
-	if (launch->kernel->sig->is_raw && is_long(launch))
-		return launch_long(stream, launch);
+	if (launch->kernel->sig->is_raw && (launch->groups || is_long(launch)))
+		return launch_now(stream, launch);
 	kept = gantry_cuda_batch_room(stream);
 	r = make_call(stream->dev, launch, kept ? kept : &now);
 	if (r < 0)

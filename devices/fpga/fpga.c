@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fpga backend: boards behind a driver of devices/board/driver.h. docs/boards.md goes through the options:
+ * The fpga backend: boards behind a driver of devices/board/driver.h, a shared object or one of this build. docs/boards.md goes through the options:
  * driver=PATH and images=DIRECTORY have to be there; board="KEY=VALUE ..." is for the driver; mode, age, retries for the manager of bitstreams.
  */
 #include "devices/fpga/fpga.h"
@@ -23,16 +23,28 @@
 static void fpga_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, fpga_close);
 
+static const struct gantry_board_driver *builtin_driver(const char *name)
+{
+	for (const struct gantry_board_driver *const *d = gantry_board_drivers; *d; d++)
+		if (strcmp((*d)->name, name) == 0)
+			return *d;
+	return NULL;
+}
+
 static int load_driver(struct gantry_dev *dev, const char *path, struct gantry_err *err)
 {
+	dev->driver = path ? builtin_driver(path) : NULL;
 	/* A bare name would be searched for in the system's folders. */
-	if (!path || path[0] != '/')
+	if (!dev->driver && (!path || path[0] != '/'))
 		return gantry_err_set(err, -EINVAL,
-				      "driver: write the full path of a board's driver");
-	dev->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	if (!dev->library)
+				      "driver: write the full path of a board's driver, or opencl "
+				      "(if this build has it)");
+	if (!dev->driver)
+		dev->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!dev->driver && !dev->library)
 		return gantry_err_set(err, -ENODEV, "driver: %s", dlerror());
-	dev->driver = dlsym(dev->library, GANTRY_BOARD_DRIVER_SYMBOL);
+	if (!dev->driver)
+		dev->driver = dlsym(dev->library, GANTRY_BOARD_DRIVER_SYMBOL);
 	if (!dev->driver)
 		return gantry_err_set(err, -EINVAL, "driver: %s has no " GANTRY_BOARD_DRIVER_SYMBOL,
 				      path);
@@ -44,9 +56,17 @@ static int load_driver(struct gantry_dev *dev, const char *path, struct gantry_e
 
 static int open_board(struct gantry_dev *dev, const char *options, struct gantry_err *err)
 {
+	struct gantry_board_file files[GANTRY_BOARD_MAX_IMAGES * GANTRY_BOARD_NPLACES];
+	uint32_t nfiles = 0;
 	char text[128] = "";
-	int r = dev->driver->open(options ? options : "", &dev->handle, &dev->info, text,
-				  sizeof(text));
+	int r;
+
+	for (uint32_t i = 0; i < dev->nbitstreams; i++)
+		for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+			if (dev->bitstreams[i].files[place].fd >= 0)
+				files[nfiles++] = dev->bitstreams[i].files[place];
+	r = dev->driver->open(options ? options : "", files, nfiles, &dev->handle, &dev->info, text,
+			      sizeof(text));
 
 	text[sizeof(text) - 1] = '\0';
 	gantry_str_make_printable(text);
@@ -168,9 +188,9 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 		return gantry_err_set(err, -ENOMEM, "no memory for a board");
 	r = load_driver(dev, gantry_device_opt(conf, "driver"), err);
 	if (r == 0)
-		r = open_board(dev, gantry_device_opt(conf, "board"), err);
-	if (r == 0)
 		r = gantry_fpga_bitstreams_open(dev, images, err);
+	if (r == 0)
+		r = open_board(dev, gantry_device_opt(conf, "board"), err);
 	if (r == 0)
 		r = make_manager(dev, conf, err);
 	if (r == 0)

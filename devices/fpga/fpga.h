@@ -69,7 +69,9 @@ struct gantry_fpga_launch {
 /* A bitstream of the directory, and its files. */
 struct gantry_fpga_bitstream {
 	struct gantry_bitstream *manifest;
-	int fds[GANTRY_BOARD_NPLACES]; /* copies that were checked; -1: none */
+	/* As the driver gets them; copies that were checked. fd -1: none for that place. */
+	struct gantry_board_file files[GANTRY_BOARD_NPLACES];
+	struct gantry_board_kernel kernels[GANTRY_BITSTREAM_MAX_KERNELS];
 };
 
 struct gantry_dev {

@@ -24,6 +24,32 @@ static int is_bitstream(const struct dirent *entry)
 	       strcmp(entry->d_name + len - strlen(SUFFIX), SUFFIX) == 0;
 }
 
+/* What its manifest says, in a driver's words. */
+static void describe(struct gantry_fpga_bitstream *b)
+{
+	for (uint32_t k = 0; k < b->manifest->nkernels; k++) {
+		const struct gantry_bitstream_kernel *from = &b->manifest->kernels[k];
+		struct gantry_board_kernel *to = &b->kernels[k];
+
+		*to = (struct gantry_board_kernel){ .name = from->name,
+						    .window = from->window,
+						    .units = from->units,
+						    .nargs = from->sig.nargs };
+		for (uint32_t i = 0; i < from->sig.nargs; i++)
+			if (!from->sig.args[i].mode)
+				to->arg_bytes[i] =
+					(uint8_t)gantry_arg_type_bytes(from->sig.args[i].type);
+	}
+	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
+		b->files[place] = (struct gantry_board_file){
+			.image = b->manifest->name,
+			.place = place == GANTRY_BOARD_WHOLE ? GANTRY_BOARD_PLACE_WHOLE : place,
+			.fd = -1,
+			.nkernels = b->manifest->nkernels,
+			.kernels = b->kernels,
+		};
+}
+
 static int add_bitstream(struct gantry_dev *dev, const char *directory, const char *name,
 			 struct gantry_err *err)
 {
@@ -39,13 +65,12 @@ static int add_bitstream(struct gantry_dev *dev, const char *directory, const ch
 	r = gantry_bitstream_read(path, &b->manifest, err);
 	if (r < 0)
 		return r;
-	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
-		b->fds[place] = -1;
+	describe(b);
 	dev->nbitstreams++;
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES && r == 0; place++)
 		if (gantry_bitstream_fits(b->manifest, place))
 			r = gantry_bitstream_open_file(b->manifest, directory, place,
-						       &b->fds[place], err);
+						       &b->files[place].fd, err);
 	return r;
 }
 
@@ -79,7 +104,7 @@ void gantry_fpga_bitstreams_close(struct gantry_dev *dev)
 {
 	for (uint32_t i = 0; i < dev->nbitstreams; i++) {
 		for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
-			gantry_fd_close(dev->bitstreams[i].fds[place]);
+			gantry_fd_close(dev->bitstreams[i].files[place].fd);
 		free(dev->bitstreams[i].manifest);
 	}
 }
@@ -187,11 +212,9 @@ static int check_windows(struct gantry_dev *dev, uint32_t image, uint32_t place,
 
 int gantry_fpga_load(struct gantry_dev *dev, uint32_t image, uint32_t place, struct gantry_err *err)
 {
-	const struct gantry_fpga_bitstream *b = &dev->bitstreams[image];
 	char text[128] = "";
-	int r = dev->driver->load(dev->handle,
-				  place == GANTRY_BOARD_WHOLE ? GANTRY_BOARD_PLACE_WHOLE : place,
-				  b->fds[place], text, sizeof(text));
+	int r = dev->driver->load(dev->handle, &dev->bitstreams[image].files[place], text,
+				  sizeof(text));
 
 	if (r < 0) {
 		text[sizeof(text) - 1] = '\0';

@@ -239,6 +239,8 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	dev->driver->write(dev->handle, region, window + GANTRY_BOARD_CONTROL, GANTRY_BOARD_DONE);
 	if (control & GANTRY_BOARD_REFUSED)
 		status = GANTRY_E_KERNEL;
+	else if (control & GANTRY_BOARD_FAILED)
+		status = GANTRY_E_DEVICE_FAULT;
 	else
 		r = gantry_fpga_stage_out(dev, launch, &head_of(stream)->cmd.launch);
 	if (r == -ENODEV)

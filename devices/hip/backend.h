@@ -61,6 +61,7 @@ struct gantry_image {
 	struct gantry_hip_module *module;
 	uint32_t nfunctions;
 	struct gantry_hip_function **functions; /* of an installed module's list */
+	uint64_t rounds_per_ms;			/* gantry_opencl_calls' */
 	struct gantry_kernel *kernels;		/* owned */
 };
 

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "devices/hip/backend.h"
 #include "devices/installed.h"
+#include "devices/pace.h"
 
 #define CODE_ALIGN    4096u
 #define MAX_FUNCTIONS 4096u
@@ -57,6 +58,46 @@ static int find_functions(struct gantry_image *image, const struct gantry_hip_mo
 	return 0;
 }
 
+/* Those of a group where pace is measured: one works. */
+#define PACE_THREADS 64u
+
+/* What measuring a module's pace needs. */
+struct pace {
+	const struct gantry_dev *dev;
+	struct gantry_hip_function *function;
+	void *verdict;
+};
+
+static int pace_go(void *cookie, uint64_t nrounds)
+{
+	struct pace *pace = cookie;
+	const struct gantry_hip_driver *hip = pace->dev->hip;
+	void *params[] = { &pace->verdict, &nrounds };
+	gantry_hip_result result = hip->ModuleLaunchKernel(pace->function, 1, 1, 1, PACE_THREADS, 1,
+							   1, 0, pace->dev->own, params, NULL);
+
+	if (result == GANTRY_HIP_SUCCESS)
+		result = hip->StreamSynchronize(pace->dev->own);
+	return gantry_hip_outcome(result);
+}
+
+static int measure_pace(struct gantry_image *image, uint32_t function, struct gantry_err *err)
+{
+	struct pace pace = { .dev = image->dev, .function = image->functions[function] };
+	const struct gantry_hip_driver *hip = image->dev->hip;
+	gantry_hip_result result = hip->Malloc(&pace.verdict, 2 * sizeof(int32_t));
+	int r;
+
+	if (result == GANTRY_HIP_SUCCESS)
+		result = hip->MemsetAsync(pace.verdict, 0, 2 * sizeof(int32_t), image->dev->own);
+	r = gantry_hip_outcome(result);
+	if (r == 0)
+		r = gantry_pace_measure(pace_go, &pace, &image->rounds_per_ms);
+	if (pace.verdict)
+		(void)hip->Free(pace.verdict);
+	return r < 0 ? gantry_err_set(err, r, "measuring the device's pace failed") : 0;
+}
+
 static int load_module(struct gantry_image *image, struct gantry_err *err)
 {
 	const struct gantry_hip_module_image *module = dlsym(image->library, "gantry_hip_module");
@@ -65,7 +106,13 @@ static int load_module(struct gantry_image *image, struct gantry_err *err)
 	if (!module || module->size < sizeof(*module) || module->abi != GANTRY_HIP_MODULE_ABI)
 		return gantry_err_set(err, -ENOEXEC, "not a module for AMD GPUs of this version");
 	r = load_code(image, module->code, module->code_bytes, err);
-	return r < 0 ? r : find_functions(image, module, err);
+	if (r == 0)
+		r = find_functions(image, module, err);
+	if (r < 0 || module->pace == 0)
+		return r;
+	if (module->pace > module->nfunctions)
+		return gantry_err_set(err, -ENOEXEC, "it has no function %u", module->pace - 1);
+	return measure_pace(image, module->pace - 1, err);
 }
 
 int gantry_hip_image_load(struct gantry_dev *dev, const char *path, const void *bytes,

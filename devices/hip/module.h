@@ -27,7 +27,7 @@ struct gantry_hip_module_image {
 	uint64_t code_bytes;
 	/* Its kernels that launch() can start, by index; all must be there. */
 	uint32_t nfunctions;
-	uint32_t reserved;
+	uint32_t pace; /* as of struct gantry_opencl_module */
 	const char *const *functions;
 };
 

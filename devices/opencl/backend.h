@@ -35,6 +35,7 @@
 #define GANTRY_OPENCL_EVENTS 8u
 /* Ranges, scratch buffers and the verdict of one command. */
 #define GANTRY_OPENCL_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
+#define GANTRY_OPENCL_KEPT   16u
 
 struct gantry_kernel {
 	struct gantry_kernel *next; /* of the image */
@@ -61,6 +62,7 @@ struct gantry_image {
 	uint32_t nfunctions;
 	struct gantry_opencl_function
 		*functions;	       /* of the module's list, then those launched as they are */
+	uint64_t rounds_per_ms;	       /* gantry_opencl_calls' */
 	struct gantry_kernel *kernels; /* owned */
 };
 
@@ -75,6 +77,14 @@ struct gantry_opencl_place {
 	unsigned char *host; /* NULL: scratch memory */
 	bool read_back;	     /* staged, and written by the command */
 	bool is_verdict;
+	bool is_kept; /* @mem is one of the stream's, for the next command too */
+};
+
+/* A memory object over host memory as it is: the same ranges come again and again. */
+struct gantry_opencl_kept {
+	cl_mem mem; /* NULL: none */
+	unsigned char *host;
+	uint64_t len;
 };
 
 /* Written by device code through host memory, or copied from the device's. */
@@ -110,6 +120,8 @@ struct gantry_stream {
 	uint64_t scratch_used;
 	uint32_t nplaces;
 	struct gantry_opencl_place places[GANTRY_OPENCL_PLACES];
+	struct gantry_opencl_kept kept[GANTRY_OPENCL_KEPT];
+	uint32_t next_kept; /* the oldest: it makes room */
 
 	struct gantry_opencl_slot slots[GANTRY_OPENCL_DEPTH];
 	struct gantry_opencl_cell *cells; /* one for each slot */
@@ -193,6 +205,8 @@ int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
 int gantry_opencl_place_verdict(struct gantry_stream *stream,
 				struct gantry_opencl_place **ret_place);
 int gantry_opencl_places_end(struct gantry_stream *stream, bool ok);
+/* The stream ends. */
+void gantry_opencl_places_forget(struct gantry_stream *stream);
 
 /* stream.c */
 int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,

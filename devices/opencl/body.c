@@ -144,6 +144,7 @@ int gantry_opencl_body_run(struct gantry_stream *stream, const struct gantry_cmd
 	memcpy(call.grid, launch->grid, sizeof(call.grid));
 	memcpy(call.block, launch->block, sizeof(call.block));
 	stream->image = launch->kernel->image;
+	stream->calls.rounds_per_ms = stream->image->rounds_per_ms;
 	r = launch->kernel->body(&stream->env, &call);
 	if (r == 0)
 		return 0;

@@ -7,6 +7,11 @@
  *   for each kernel: u64 bytes of all this, u64 bytes of its files, u32 bytes of its arguments, text name, u32 arguments,
  *     u32 local variables, 3 x u64 work-group, u64 for each local variable, text attributes, u64 flags, arguments, files
  *   an argument: u32, u32, u64, u32, u32, text, text; a file: text name, text contents; a text: u32 bytes, and these
+ *
+ * Xilinx's, as XRT reads it, all numbers little-endian:
+ *
+ *   "xclbin2\0", i32, 284 bytes, u64; u64 bytes of the whole, 136 bytes, u32 sections, u32; and for each section
+ *   u32 kind, 16 bytes of a name, u32, u64 offset in the file, u64 bytes
  */
 #include "devices/opencl/container.h"
 
@@ -16,6 +21,13 @@
 #include <string.h>
 
 #include "base/checked.h"
+
+#define XCLBIN_MAGIC	    "xclbin2" /* with its NUL */
+#define XCLBIN_LENGTH_OFF   304u
+#define XCLBIN_NSECTIONS    448u
+#define XCLBIN_SECTIONS_OFF 456u
+#define XCLBIN_SECTION	    40u
+#define XCLBIN_MAX_SECTIONS 1024u
 
 #define POCL_MAGIC	 "poclbin" /* with its NUL */
 #define POCL_FORMAT	 9u
@@ -307,6 +319,42 @@ static int check_elf(const uint8_t *bytes, size_t nbytes, struct gantry_err *err
 	return 0;
 }
 
+/* ---- xclbin ---- */
+
+static int bad_xclbin(struct gantry_err *err, const char *what)
+{
+	return gantry_err_set(err, -ENOEXEC, "an xclbin that is cut short or altered: %s", what);
+}
+
+static int check_xclbin(const uint8_t *bytes, size_t nbytes, struct gantry_err *err)
+{
+	struct reader head = { .at = bytes, .left = nbytes };
+	struct reader table;
+	uint64_t whole, n;
+
+	(void)take(&head, XCLBIN_LENGTH_OFF);
+	whole = take_number(&head, 8);
+	(void)take(&head, XCLBIN_NSECTIONS - XCLBIN_LENGTH_OFF - 8);
+	n = take_number(&head, 4);
+	(void)take(&head, 4);
+	if (head.bad || whole != nbytes)
+		return bad_xclbin(err, "its head");
+	if (n == 0 || n > XCLBIN_MAX_SECTIONS ||
+	    !table_inside(XCLBIN_SECTIONS_OFF, XCLBIN_SECTION, n, nbytes))
+		return bad_xclbin(err, "its table of sections");
+	table = (struct reader){ .at = bytes + XCLBIN_SECTIONS_OFF, .left = n * XCLBIN_SECTION };
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t off, len;
+
+		(void)take(&table, XCLBIN_SECTION - 16);
+		off = take_number(&table, 8);
+		len = take_number(&table, 8);
+		if (!gantry_range_inside(off, len, nbytes))
+			return bad_xclbin(err, "a section");
+	}
+	return 0;
+}
+
 /* ---- all ---- */
 
 /* Text has no NUL, but for one at its end. */
@@ -323,6 +371,9 @@ enum gantry_opencl_sort gantry_opencl_sort(const void *bytes, size_t nbytes)
 		return GANTRY_OPENCL_POCL;
 	if (nbytes >= SELFMAG && memcmp(bytes, ELFMAG, SELFMAG) == 0)
 		return GANTRY_OPENCL_ELF;
+	if (nbytes >= sizeof(XCLBIN_MAGIC) &&
+	    memcmp(bytes, XCLBIN_MAGIC, sizeof(XCLBIN_MAGIC)) == 0)
+		return GANTRY_OPENCL_XCLBIN;
 	return is_text(bytes, nbytes) ? GANTRY_OPENCL_SOURCE : GANTRY_OPENCL_UNKNOWN;
 }
 
@@ -336,6 +387,8 @@ int gantry_opencl_container_check(const void *bytes, size_t nbytes,
 		r = check_pocl((struct reader){ .at = bytes, .left = nbytes }, err);
 	else if (sort == GANTRY_OPENCL_ELF)
 		r = check_elf(bytes, nbytes, err);
+	else if (sort == GANTRY_OPENCL_XCLBIN)
+		r = check_xclbin(bytes, nbytes, err);
 	else if (sort == GANTRY_OPENCL_UNKNOWN)
 		r = gantry_err_set(err, -ENOEXEC,
 				   "neither OpenCL C nor a binary of a sort that is known here");

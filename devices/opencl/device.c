@@ -138,7 +138,10 @@ static int check_kind(struct gantry_dev *dev, struct gantry_err *err)
 	if (dev->kind_bits & (CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU))
 		return 0;
 	gantry_opencl_text(dev->cl, dev->target.device, CL_DEVICE_NAME, name, sizeof(name));
-	return gantry_err_set(err, -ENODEV, "%s is neither a CPU nor a GPU to OpenCL", name);
+	return gantry_err_set(err, -ENODEV,
+			      "%s is neither a CPU nor a GPU to OpenCL: an accelerator takes "
+			      "backend = fpga, driver = opencl",
+			      name);
 }
 
 static void fill_identity(struct gantry_dev *dev)

@@ -31,6 +31,7 @@
 	F(CreateCommandQueue, clCreateCommandQueue)           \
 	F(ReleaseCommandQueue, clReleaseCommandQueue)         \
 	F(CreateBuffer, clCreateBuffer)                       \
+	F(CreateSubBuffer, clCreateSubBuffer)                 \
 	F(ReleaseMemObject, clReleaseMemObject)               \
 	F(CreateProgramWithSource, clCreateProgramWithSource) \
 	F(CreateProgramWithBinary, clCreateProgramWithBinary) \

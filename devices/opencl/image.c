@@ -12,6 +12,7 @@
 #include "devices/installed.h"
 #include "devices/opencl/backend.h"
 #include "devices/opencl/container.h"
+#include "devices/pace.h"
 
 #define OPTIONS	      "-cl-kernel-arg-info"
 #define FUNCTIONS_MAX 4096u
@@ -141,6 +142,57 @@ static int check_function(const struct gantry_image *image, const char *name,
 	return 0;
 }
 
+/* What measuring a module's pace needs. */
+struct pace {
+	const struct gantry_opencl_driver *cl;
+	cl_command_queue queue;
+	cl_kernel kernel;
+};
+
+static int pace_go(void *cookie, uint64_t nrounds)
+{
+	const struct pace *pace = cookie;
+	const size_t one = 1;
+	cl_ulong n = nrounds;
+	cl_int result = pace->cl->SetKernelArg(pace->kernel, 1, sizeof(n), &n);
+
+	if (result == CL_SUCCESS)
+		result = pace->cl->EnqueueNDRangeKernel(pace->queue, pace->kernel, 1, NULL, &one,
+							&one, 0, NULL, NULL);
+	if (result == CL_SUCCESS)
+		result = pace->cl->Finish(pace->queue);
+	return gantry_opencl_errno(result);
+}
+
+static int measure_pace(struct gantry_image *image, const char *function, struct gantry_err *err)
+{
+	const struct gantry_dev *dev = image->dev;
+	int32_t verdict[2] = { 0 };
+	cl_int result = CL_SUCCESS;
+	struct pace pace = { .cl = dev->cl };
+	cl_mem words = dev->cl->CreateBuffer(dev->context, CL_MEM_COPY_HOST_PTR, sizeof(verdict),
+					     verdict, &result);
+	int r;
+
+	if (result == CL_SUCCESS)
+		pace.queue = dev->cl->CreateCommandQueue(dev->context, dev->target.device, 0,
+							 &result);
+	if (result == CL_SUCCESS)
+		pace.kernel = dev->cl->CreateKernel(image->program, function, &result);
+	if (result == CL_SUCCESS)
+		result = dev->cl->SetKernelArg(pace.kernel, 0, sizeof(words), &words);
+	r = gantry_opencl_errno(result);
+	if (r == 0)
+		r = gantry_pace_measure(pace_go, &pace, &image->rounds_per_ms);
+	if (pace.kernel)
+		(void)dev->cl->ReleaseKernel(pace.kernel);
+	if (pace.queue)
+		(void)dev->cl->ReleaseCommandQueue(pace.queue);
+	if (words)
+		(void)dev->cl->ReleaseMemObject(words);
+	return r < 0 ? gantry_err_set(err, r, "measuring the pace of %.100s failed", function) : 0;
+}
+
 static int load_module(struct gantry_image *image, struct gantry_err *err)
 {
 	const struct gantry_opencl_module *module = dlsym(image->library, "gantry_opencl_module");
@@ -163,7 +215,11 @@ static int load_module(struct gantry_image *image, struct gantry_err *err)
 					      module->functions[i]);
 		r = check_function(image, module->functions[i], err);
 	}
-	return r;
+	if (r < 0 || module->pace == 0)
+		return r;
+	if (module->pace > module->nfunctions)
+		return gantry_err_set(err, -ENOEXEC, "it has no function %u", module->pace - 1);
+	return measure_pace(image, module->functions[module->pace - 1], err);
 }
 
 static int load_installed(struct gantry_image *image, const char *path, struct gantry_err *err)
@@ -189,6 +245,10 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 	work.of_guest = true;
 	image->of_guest = true;
 	image->dev->log[0] = '\0';
+	if (r == 0 && sort == GANTRY_OPENCL_XCLBIN)
+		return gantry_err_set(
+			err, -ENOEXEC,
+			"an image of a board, which its administrator registers (docs/boards.md)");
 	if (r == 0 && sort == GANTRY_OPENCL_SOURCE) {
 		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, image->dev->log,
 						  err);

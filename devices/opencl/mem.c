@@ -133,6 +133,61 @@ static int place_make(struct gantry_stream *stream, struct gantry_opencl_place *
 	return 0;
 }
 
+/* By another place of the present command. */
+static bool kept_is_used(const struct gantry_stream *stream, cl_mem mem)
+{
+	for (uint32_t i = 0; i < stream->nplaces; i++)
+		if (stream->places[i].mem == mem)
+			return true;
+	return false;
+}
+
+static struct gantry_opencl_kept *find_kept(struct gantry_stream *stream,
+					    const struct gantry_opencl_place *place)
+{
+	for (uint32_t i = 0; i < GANTRY_OPENCL_KEPT; i++) {
+		struct gantry_opencl_kept *kept = &stream->kept[i];
+
+		if (kept->mem && kept->host == place->host && kept->len == place->buffer.len_bytes)
+			return kept;
+	}
+	return NULL;
+}
+
+/* Over the bytes as they are: nothing of them is in the object, so one that was made for other commands will do. */
+static int place_direct(struct gantry_stream *stream, struct gantry_opencl_place *place)
+{
+	struct gantry_opencl_kept *kept = find_kept(stream, place);
+	int r;
+
+	place->is_kept = true;
+	if (kept) {
+		place->mem = kept->mem;
+		stream->nplaces++;
+		return 0;
+	}
+	r = place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host);
+	if (r < 0)
+		return r;
+	kept = &stream->kept[stream->next_kept++ % GANTRY_OPENCL_KEPT];
+	/* A command that uses it keeps it, but one that is being put together does not yet. */
+	if (kept->mem && kept_is_used(stream, kept->mem)) {
+		place->is_kept = false;
+		return 0;
+	}
+	if (kept->mem)
+		(void)stream->dev->cl->ReleaseMemObject(kept->mem);
+	*kept = (struct gantry_opencl_kept){ place->mem, place->host, place->buffer.len_bytes };
+	return 0;
+}
+
+void gantry_opencl_places_forget(struct gantry_stream *stream)
+{
+	for (uint32_t i = 0; i < GANTRY_OPENCL_KEPT; i++)
+		if (stream->kept[i].mem)
+			(void)stream->dev->cl->ReleaseMemObject(stream->kept[i].mem);
+}
+
 static int write_to(struct gantry_stream *stream, const struct gantry_opencl_place *place)
 {
 	return gantry_opencl_outcome(stream, stream->dev->cl->EnqueueWriteBuffer(
@@ -153,8 +208,7 @@ int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_r
 	place->host = range->mem->host.base + range->off;
 	place->buffer.align = align_of(place->host);
 	place->read_back = !direct && mode != GANTRY_R;
-	r = direct ? place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host)
-		   : place_make(stream, place, 0, NULL);
+	r = direct ? place_direct(stream, place) : place_make(stream, place, 0, NULL);
 	/* Also what is written only: the command may leave some of it as it is. */
 	if (r == 0 && !direct)
 		r = write_to(stream, place);
@@ -229,6 +283,8 @@ int gantry_opencl_places_end(struct gantry_stream *stream, bool ok)
 			r = read_back(stream, &stream->places[i]);
 	/* OpenCL keeps each for as long as a command uses it. */
 	while (stream->nplaces > 0)
-		(void)stream->dev->cl->ReleaseMemObject(stream->places[--stream->nplaces].mem);
+		if (!stream->places[--stream->nplaces].is_kept)
+			(void)stream->dev->cl->ReleaseMemObject(
+				stream->places[stream->nplaces].mem);
 	return r;
 }

@@ -41,7 +41,11 @@ struct gantry_opencl_module {
 	uint64_t text_bytes;
 	/* Its kernels that launch() can start, by index; all must be there. */
 	uint32_t nfunctions;
-	uint32_t reserved;
+	/*
+	 * 1 + the index of one (__global volatile int *verdict, ulong n) whose first work-item makes n rounds of a loop; 0:
+	 * there is none. The backend measures it when the image is loaded.
+	 */
+	uint32_t pace;
 	const char *const *functions;
 };
 
@@ -104,6 +108,8 @@ struct gantry_opencl_calls {
 		    struct gantry_opencl_buffer *src, uint64_t bytes);
 	/* The run's verdict, zero; one for each run. NULL: no memory. */
 	struct gantry_opencl_buffer *(*verdict)(struct gantry_env *env);
+	/* What the module's function for it makes; 0: it has none. */
+	uint64_t rounds_per_ms;
 };
 
 #ifdef __cplusplus

@@ -44,6 +44,7 @@ static void stream_free(struct gantry_stream *stream)
 	for (uint32_t i = 0; i < stream->nkernels; i++)
 		if (stream->kernels[i])
 			(void)cl->ReleaseKernel(stream->kernels[i]);
+	gantry_opencl_places_forget(stream);
 	(void)cl->ReleaseCommandQueue(stream->queue);
 	free(stream->kernels);
 	free(stream->cells);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 CUresult CUDAAPI cuInit(unsigned int flags)
 {
@@ -456,7 +456,24 @@ CUresult CUDAAPI cuCtxSynchronize(void)
 	struct CUctx_st *ctx;
 	CUresult result = cu_enter(&ctx);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_ctx_wait_locked(ctx)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* What is captured never ends. */
+	for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+		if (s->capture)
+			result = cu_capture_refuse_locked(s);
+	return cu_leave(result == CUDA_SUCCESS ? cu_ctx_wait_locked(ctx) : result);
+}
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUresult result = mode && (unsigned int)*mode <= CU_STREAM_CAPTURE_MODE_RELAXED
+				  ? cu_check()
+				  : CUDA_ERROR_INVALID_VALUE;
+
+	if (result == CUDA_SUCCESS)
+		*mode = cu_capture_mode_exchange(*mode);
+	return result;
 }
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)

@@ -103,8 +103,9 @@ static CUresult find(const char *name, void **function, int version, uint64_t fl
 		*status = found	     ? CU_GET_PROC_ADDRESS_SUCCESS
 			  : is_known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 				     : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	/* No such function is no error: NULL says so. */
 	if (!found)
-		return CUDA_ERROR_NOT_FOUND;
+		return CUDA_SUCCESS;
 	*function = (void *)(flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 				     ? found->per_thread
 				     : found->plain);

@@ -3,15 +3,19 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
 {
 	struct CUctx_st *ctx;
 	CUresult result = address ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_alloc_device_locked(ctx, bytes, address))
-				      : result;
+	if (result == CUDA_SUCCESS)
+		result = cu_capture_unsafe_locked();
+	else
+		return result;
+	return cu_leave(result == CUDA_SUCCESS ? cu_alloc_device_locked(ctx, bytes, address)
+					       : result);
 }
 
 CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
@@ -36,7 +40,11 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 	struct CUctx_st *ctx;
 	CUresult result = cu_enter(&ctx);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_free_device_locked(address, true)) : result;
+	if (result == CUDA_SUCCESS)
+		result = cu_capture_unsafe_locked();
+	else
+		return result;
+	return cu_leave(result == CUDA_SUCCESS ? cu_free_device_locked(address, true) : result);
 }
 
 CUresult CUDAAPI cuMemGetInfo(size_t *ret_free, size_t *ret_total)
@@ -171,6 +179,14 @@ CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise adv
 
 /* ---- what is known of a pointer ---- */
 
+static int ordinal_of(const struct cu_alloc *alloc)
+{
+	for (uint32_t i = 0; i < cu.ndevices; i++)
+		if (cu.devices[i].index == alloc->device)
+			return (int)i;
+	return -2; /* as of what is no memory of CUDA's */
+}
+
 static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 			     CUpointer_attribute attribute, void *data)
 {
@@ -197,7 +213,7 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 		*(unsigned int *)data = alloc->kind == CU_MEMORY_MANAGED;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = (int)cu_device_ordinal(alloc->ctx->dev);
+		*(int *)data = ordinal_of(alloc);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		*(CUdeviceptr *)data = alloc->address;

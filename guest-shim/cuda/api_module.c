@@ -270,10 +270,10 @@ static CUresult set_attribute(struct CUfunc_st *func, CUfunction_attribute attri
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = cu_func_ask(ctx, func, GANTRY_ASK_SET, (uint64_t)attribute,
+	result = cu_func_ask(ctx->dev, func, GANTRY_ASK_SET, (uint64_t)attribute,
 			     (uint64_t)(int64_t)value, NULL, 0);
 	if (result == CUDA_SUCCESS)
-		result = cu_func_ask(ctx, func, GANTRY_ASK_KERNEL, 0, 0, &now, sizeof(now));
+		result = cu_func_ask(ctx->dev, func, GANTRY_ASK_KERNEL, 0, 0, &now, sizeof(now));
 	if (result == CUDA_SUCCESS)
 		memcpy(func->attributes, now.attributes, sizeof(func->attributes));
 	return cu_leave(result);
@@ -371,8 +371,8 @@ static CUresult occupancy_locked(const struct CUctx_st *ctx, const struct CUfunc
 
 	if (nthreads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cu_func_ask(ctx, func, GANTRY_ASK_OCCUPANCY, (uint64_t)nthreads, shared, &nblocks,
-			     sizeof(nblocks));
+	result = cu_func_ask(ctx->dev, func, GANTRY_ASK_OCCUPANCY, (uint64_t)nthreads, shared,
+			     &nblocks, sizeof(nblocks));
 	if (result == CUDA_SUCCESS)
 		*ret_nblocks = (int)nblocks;
 	return result;
@@ -399,22 +399,26 @@ CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *nbloc
 }
 
 /* The block size, in whole warps, with which most threads are at work on a multiprocessor. */
-CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func,
-						  CUoccupancyB2DSize shared_of, size_t shared,
-						  int limit)
+static CUresult best_block(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize shared_of,
+			   size_t shared, int limit)
 {
-	int best = 0, best_threads = 0, best_blocks = 0, nblocks, max;
+	int best = 0, best_threads = 0, best_blocks = 0, nblocks, max, units;
 	struct CUctx_st *ctx;
-	CUresult result = min_grid && block ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = min_grid && block && limit >= 0 ? enter_func(func, &ctx)
+							  : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	max = func->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+	units = ctx->dev->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+	(void)cu_leave(CUDA_SUCCESS);
 	if (limit > 0 && limit < max)
 		max = limit;
-	for (int n = max - max % 32; n > 0 && result == CUDA_SUCCESS; n -= 32) {
-		result = occupancy_locked(ctx, func, n, shared_of ? shared_of(n) : shared,
-					  &nblocks);
+	for (int n = max < 32 ? max : max - max % 32; n > 0 && result == CUDA_SUCCESS; n -= 32) {
+		/* The program's function may call CUDA: nothing of ours is held. */
+		size_t bytes = shared_of ? shared_of(n) : shared;
+
+		result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, func, n, bytes);
 		if (result != CUDA_SUCCESS || nblocks * n <= best_threads)
 			continue;
 		best = n;
@@ -425,10 +429,27 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUf
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS) {
 		*block = best;
-		*min_grid = best_blocks *
-			    ctx->dev->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+		*min_grid = best_blocks * units;
 	}
-	return cu_leave(result);
+	return result;
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func,
+						  CUoccupancyB2DSize shared_of, size_t shared,
+						  int limit)
+{
+	return best_block(min_grid, block, func, shared_of, shared, limit);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block,
+							   CUfunction func,
+							   CUoccupancyB2DSize shared_of,
+							   size_t shared, int limit,
+							   unsigned int flags)
+{
+	if (flags & ~(unsigned int)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+		return CUDA_ERROR_INVALID_VALUE;
+	return best_block(min_grid, block, func, shared_of, shared, limit);
 }
 
 /* ---- streams and events as objects ---- */
@@ -511,9 +532,7 @@ CUresult CUDAAPI cuEventDestroy(CUevent event)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	cu_handle_remove_locked(event);
-	cu_cell_put_locked(event->cell, event->ticket);
-	free(event);
+	cu_event_end_locked(event);
 	return cu_leave(CUDA_SUCCESS);
 }
 
@@ -521,6 +540,8 @@ static CUresult query_locked(const struct CUevent_st *event)
 {
 	int r = event->ticket ? gantry_test(cu.session, event->ticket) : 1;
 
+	if (event->captured)
+		return CUDA_ERROR_CAPTURED_EVENT;
 	return r == 0 ? CUDA_ERROR_NOT_READY : cu_result(r);
 }
 
@@ -535,7 +556,10 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
 {
 	CUresult result = enter_event(event);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_ticket_wait_locked(event->ticket)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_leave(event->captured ? CUDA_ERROR_CAPTURED_EVENT
+					: cu_ticket_wait_locked(event->ticket));
 }
 
 static CUresult elapsed(float *ms, CUevent start, CUevent end)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 /* One end. */
 struct end {
@@ -156,6 +156,24 @@ static CUresult copy_here(struct CUstream_st *stream, uint8_t *dst, const uint8_
 	return result;
 }
 
+static CUresult capture(struct CUstream_st *stream, const struct cu_copy *copy)
+{
+	const struct cu_work work = {
+		.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+		.copy = { .dstMemoryType = copy->dst_may_be_pageable ? CU_MEMORYTYPE_UNIFIED
+								     : CU_MEMORYTYPE_DEVICE,
+			  .dstDevice = copy->dst,
+			  .srcMemoryType = copy->src_may_be_pageable ? CU_MEMORYTYPE_UNIFIED
+								     : CU_MEMORYTYPE_DEVICE,
+			  .srcDevice = copy->src,
+			  .WidthInBytes = copy->bytes,
+			  .Height = 1,
+			  .Depth = 1 },
+	};
+
+	return cu_capture_work_locked(stream, &work, copy->waits);
+}
+
 CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 {
 	struct end dst, src;
@@ -169,6 +187,8 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	result = look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
 	if (result == CUDA_SUCCESS)
 		result = look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
+	if (result == CUDA_SUCCESS && stream->capture)
+		return capture(stream, copy);
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)

@@ -131,7 +131,6 @@ CUresult cu_result(int status)
 
 /* What a guest cannot have here, whatever its device can. */
 static const CUdevice_attribute lacking[] = {
-	CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,
 	CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
 	CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
 	CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,

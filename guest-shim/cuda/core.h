@@ -7,8 +7,10 @@
  *   ctx.c     contexts; module.c images, functions, variables; launch.c their launches
  *   memory.c  allocations; pool.c small ones; stage.c pieces of pinned memory that pageable copies go through; copy.c copies
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
+ *   box.c     copies in two and three dimensions, fills of rows
+ *   graph.h   graphs and captures: which of those files does what
  *   road.c    what the forwarding libraries of the toolkit use of all that
- *   api_*.c   what is exported; streams_api.c twice: the second time for a default stream per thread
+ *   api_*.c   what is exported; streams_*.c twice: the second time for a default stream per thread
  *
  * A stream is a queue of the session with one device in its mask, an event a ticket and 8 bytes for the device's clock, a
  * device pointer an address of the session's window, where buffers with GANTRY_ALLOC_FIXED lie: kernels and programs have
@@ -39,6 +41,10 @@ enum cu_kind {
 	CU_KIND_EVENT,
 	CU_KIND_MODULE, /* and libraries */
 	CU_KIND_FUNC,	/* and kernels */
+	CU_KIND_GRAPH,
+	CU_KIND_NODE,
+	CU_KIND_EXEC,
+	CU_KIND_USER_OBJECT,
 };
 
 struct cu_device {
@@ -60,6 +66,15 @@ struct CUctx_st {
 	uint64_t peers; /* bit d: it has asked to reach device d, as it does anyway */
 };
 
+struct cu_capture; /* capture.c */
+
+/* Nodes of one graph, not owned. */
+struct cu_nodes {
+	struct CUgraphNode_st **node;
+	uint32_t n;
+	uint32_t cap;
+};
+
 struct CUstream_st {
 	struct CUstream_st *next; /* of the context */
 	struct CUctx_st *ctx;
@@ -74,6 +89,8 @@ struct CUstream_st {
 	gantry_ticket last;	    /* of the newest task; 0: there was none */
 	gantry_ticket checked;	    /* up to it no task has failed */
 	gantry_ticket after_legacy; /* the legacy stream's task that it has waited for */
+	struct cu_capture *capture; /* NULL: what is put into it runs */
+	struct cu_nodes tips;	    /* what the next captured node comes after */
 };
 
 struct cu_cell; /* event.c */
@@ -84,6 +101,8 @@ struct CUevent_st {
 	gantry_ticket ticket; /* 0: not recorded, or nothing was to be waited for */
 	bool is_recorded;
 	struct cu_cell *cell; /* NULL: without timing */
+	uint64_t captured;    /* by which capture it was recorded last; 0: by none */
+	struct cu_nodes tips; /* where, then */
 };
 
 struct cu_variable {
@@ -111,6 +130,11 @@ struct CUfunc_st {
 	uint32_t params_bytes;
 	struct gantry_reply_param *params;
 	int32_t attributes[GANTRY_FUNCTION_ATTRIBUTES];
+	/* What a multiprocessor was last said to hold of blocks like these; @per_unit 0: nobody has asked. */
+	uint32_t asked_device;
+	uint32_t asked_threads;
+	uint32_t asked_shared;
+	uint32_t per_unit;
 };
 
 enum cu_memory {
@@ -126,7 +150,7 @@ struct cu_alloc {
 	gantry_buffer buffer;
 	uint64_t off; /* in the buffer */
 	enum cu_memory kind;
-	struct CUctx_st *ctx;
+	struct CUctx_st *ctx; /* NULL: it has ended, of variables */
 	uint32_t device;
 	void *host;		/* of pinned memory: here */
 	struct cu_chunk *chunk; /* of small ones */
@@ -166,6 +190,8 @@ extern _Thread_local bool cu_in_callback;
 bool cu_handle_add_locked(const void *object, enum cu_kind kind);
 void cu_handle_remove_locked(const void *object);
 bool cu_handle_is_locked(const void *object, enum cu_kind kind);
+/* Those that are alive, one after the other; *@at is 0 for the first. NULL: no more. None is added meanwhile. */
+const void *cu_handle_next_locked(enum cu_kind kind, uint32_t *at);
 
 /* ---- ctx.c ---- */
 CUresult cu_ctx_current_locked(struct CUctx_st **ret_ctx);
@@ -203,6 +229,12 @@ void cu_cell_put_locked(struct cu_cell *cell, gantry_ticket ticket);
 /* In the session's heap. */
 uint64_t cu_cell_off(const struct cu_cell *cell);
 uint64_t *cu_cell_word(const struct cu_cell *cell);
+CUresult cu_event_record_locked(struct CUevent_st *event, struct CUstream_st *stream);
+/* What is put into @stream from now on comes after what @event was recorded behind. */
+CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *stream);
+void cu_event_end_locked(struct CUevent_st *event);
+/* All of a context. */
+void cu_event_end_all_locked(const struct CUctx_st *ctx);
 
 /* ---- hostfn.c ---- */
 CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *data,
@@ -260,6 +292,11 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy);
 CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
 			unsigned int width, size_t count);
 
+/* ---- box.c ---- */
+CUresult cu_copy_box_locked(struct CUstream_st *stream, const CUDA_MEMCPY3D *what, bool waits);
+/* Pitch and height count where there are several rows. */
+CUresult cu_fill_rows_locked(struct CUstream_st *stream, const CUDA_MEMSET_NODE_PARAMS *rows);
+
 /* ---- module.c ---- */
 CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module);
 void cu_module_end_locked(struct CUmod_st *module);
@@ -267,8 +304,9 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 			    struct CUfunc_st **ret_func);
 CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
 				struct cu_variable **ret_variable);
-CUresult cu_func_ask(const struct CUctx_st *ctx, const struct CUfunc_st *func, enum gantry_ask what,
-		     uint64_t number0, uint64_t number1, void *ret_answer, size_t bytes);
+CUresult cu_func_ask(const struct cu_device *dev, const struct CUfunc_st *func,
+		     enum gantry_ask what, uint64_t number0, uint64_t number1, void *ret_answer,
+		     size_t bytes);
 
 /* ---- launch.c ---- */
 struct cu_launch {
@@ -276,6 +314,7 @@ struct cu_launch {
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_bytes;
+	uint32_t groups; /* of GANTRY_TASK_GROUPS */
 	void **params;
 	void **extra;
 };

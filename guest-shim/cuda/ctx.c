@@ -90,6 +90,7 @@ void cu_ctx_end_locked(struct CUctx_st *ctx)
 	/* From now on nobody finds it; what it had is finished first, well or not. */
 	cu_handle_remove_locked(ctx);
 	(void)cu_ctx_wait_locked(ctx);
+	cu_event_end_all_locked(ctx);
 	while (ctx->streams)
 		cu_stream_end_locked(ctx->streams);
 	cu_free_all_locked(ctx);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of the session's memory that the host writes device clocks to, or waits for. */
+/* Events as objects; words of the session's memory that the host writes device clocks to, or waits for. */
 #include <stdlib.h>
 
 #include "guest-shim/cuda/core.h"
@@ -87,4 +87,79 @@ uint64_t cu_cell_off(const struct cu_cell *cell)
 uint64_t *cu_cell_word(const struct cu_cell *cell)
 {
 	return (uint64_t *)((uint8_t *)gantry_range_ptr(cu.session, cell->range) + cell->off);
+}
+
+/* A record of it that is under way, perhaps on another stream, writes elsewhere. */
+static CUresult renew(struct CUevent_st *event)
+{
+	struct cu_cell *cell;
+
+	if (!event->cell || !event->ticket || gantry_test(cu.session, event->ticket) != 0)
+		return CUDA_SUCCESS;
+	cell = cu_cell_take_locked();
+	if (!cell)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	cu_cell_put_locked(event->cell, event->ticket);
+	event->cell = cell;
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_event_record_locked(struct CUevent_st *event, struct CUstream_st *stream)
+{
+	CUresult result = cu_stream_begin_locked(stream);
+	gantry_ticket ticket = 0;
+	int r;
+
+	if (result == CUDA_SUCCESS)
+		result = renew(event);
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		r = event->cell ? gantry_submit_stamp(cu.session, stream->queue,
+						      cu_cell_off(event->cell), &ticket)
+				: gantry_submit_marker(cu.session, stream->queue, &ticket);
+	while (r == GANTRY_E_AGAIN);
+	result = cu_stream_put_locked(stream, r, ticket);
+	if (result == CUDA_SUCCESS) {
+		event->ticket = ticket;
+		event->is_recorded = true;
+		event->captured = 0;
+	}
+	return result;
+}
+
+CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *stream)
+{
+	gantry_ticket ticket = 0;
+	int r;
+
+	if (!event->ticket)
+		return CUDA_SUCCESS;
+	do
+		r = gantry_submit_wait(cu.session, stream->queue, &event->ticket, 1, NULL);
+	while (r == GANTRY_E_AGAIN);
+	/* An event behind the wait has to be behind what it waits for: a task that is known stands for it. */
+	if (r == 0)
+		do
+			r = gantry_submit_marker(cu.session, stream->queue, &ticket);
+		while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}
+
+void cu_event_end_locked(struct CUevent_st *event)
+{
+	cu_handle_remove_locked(event);
+	cu_cell_put_locked(event->cell, event->ticket);
+	free(event->tips.node);
+	free(event);
+}
+
+void cu_event_end_all_locked(const struct CUctx_st *ctx)
+{
+	struct CUevent_st *event;
+	uint32_t at = 0;
+
+	while ((event = (struct CUevent_st *)(uintptr_t)cu_handle_next_locked(CU_KIND_EVENT, &at)))
+		if (event->ctx == ctx)
+			cu_event_end_locked(event);
 }

@@ -80,6 +80,17 @@ void cu_handle_remove_locked(const void *object)
 		entry->object = GONE;
 }
 
+const void *cu_handle_next_locked(enum cu_kind kind, uint32_t *at)
+{
+	while (*at < nentries) {
+		const struct entry *entry = &entries[(*at)++];
+
+		if (entry->object && entry->object != GONE && entry->kind == kind)
+			return entry->object;
+	}
+	return NULL;
+}
+
 bool cu_handle_is_locked(const void *object, enum cu_kind kind)
 {
 	const struct entry *entry = find(object);

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 #define LOOK_NS 200000 /* how often others are looked at while the oldest is not due */
 
@@ -119,6 +119,12 @@ CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *dat
 
 	if (!fn && !callback)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (stream->capture)
+		/* Callbacks of the older sort are not to be captured, which is what waiting is refused with too. */
+		return cu_capture_work_locked(stream,
+					      &(struct cu_work){ .type = CU_GRAPH_NODE_TYPE_HOST,
+								 .host = { fn, data } },
+					      callback != NULL);
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -2,7 +2,8 @@
 /* Launches: what CUDA refuses at the call is refused here, and the parameters are packed as the image lays them out. */
 #include <string.h>
 
-#include "guest-shim/cuda/core.h"
+#include "base/checked.h"
+#include "guest-shim/cuda/graph.h"
 
 static bool in_range(const uint32_t size[3], const int32_t *max)
 {
@@ -77,29 +78,114 @@ static CUresult pack(const struct cu_launch *launch, uint8_t *args)
 	return CUDA_SUCCESS;
 }
 
-CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
+/* Blocks that wait for each other have to be there all at once; what a multiprocessor holds of them is asked once. */
+static CUresult check_together(const struct cu_device *dev, const struct cu_launch *launch)
 {
-	uint8_t args[GANTRY_MAX_ARGS_BYTES];
-	struct gantry_task task = {
-		.kernel = launch->func->kernel,
+	struct CUfunc_st *func = launch->func;
+	uint32_t nthreads = launch->block[0] * launch->block[1] * launch->block[2];
+	uint64_t nblocks = (uint64_t)launch->grid[0] * launch->grid[1];
+	uint32_t per_unit = 0;
+	CUresult result;
+
+	if (func->per_unit == 0 || func->asked_device != dev->index ||
+	    func->asked_threads != nthreads || func->asked_shared != launch->shared_bytes) {
+		result = cu_func_ask(dev, func, GANTRY_ASK_OCCUPANCY, nthreads,
+				     launch->shared_bytes, &per_unit, sizeof(per_unit));
+		if (result != CUDA_SUCCESS)
+			return result;
+		func->asked_device = dev->index;
+		func->asked_threads = nthreads;
+		func->asked_shared = launch->shared_bytes;
+		func->per_unit = per_unit;
+	}
+	if (gantry_mul_u64(nblocks, launch->grid[2], &nblocks) < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return nblocks > (uint64_t)func->per_unit *
+				       (uint32_t)dev->attributes
+					       [CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]
+		       ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+		       : CUDA_SUCCESS;
+}
+
+/* A cluster has at most 16 blocks, and the grid is whole clusters. */
+static CUresult check_cluster(const struct cu_launch *launch)
+{
+	uint32_t n = 1;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		uint32_t size = GANTRY_TASK_CLUSTER_OF(launch->groups, i);
+
+		if (size == 0 || launch->grid[i] % size)
+			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+		n *= size;
+	}
+	return n <= 16 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
+static CUresult check_groups(const struct cu_device *dev, const struct cu_launch *launch)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (launch->groups & ~GANTRY_TASK_TOGETHER)
+		result = check_cluster(launch);
+	if (result == CUDA_SUCCESS && (launch->groups & GANTRY_TASK_TOGETHER))
+		result = check_together(dev, launch);
+	return result;
+}
+
+CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
+			     uint8_t *args, struct cu_call *ret_call)
+{
+	CUresult result = check(dev, launch);
+
+	if (result == CUDA_SUCCESS)
+		result = check_groups(dev, launch);
+	if (result == CUDA_SUCCESS)
+		result = pack(launch, args);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_call = (struct cu_call){
+		.func = launch->func,
 		.grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
 		.block = { launch->block[0], launch->block[1], launch->block[2] },
 		.shared_bytes = launch->shared_bytes,
+		.groups = launch->groups,
 		.args = args,
-		.args_bytes = launch->func->params_bytes,
+	};
+	return CUDA_SUCCESS;
+}
+
+CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *call)
+{
+	const struct gantry_task task = {
+		.kernel = call->func->kernel,
+		.grid = { call->grid[0], call->grid[1], call->grid[2] },
+		.block = { call->block[0], call->block[1], call->block[2] },
+		.shared_bytes = call->shared_bytes,
+		.args = call->args,
+		.args_bytes = call->func->params_bytes,
+		.flags = call->groups,
 	};
 	gantry_ticket ticket = 0;
-	CUresult result = check(stream->ctx->dev, launch);
+	CUresult result = cu_stream_begin_locked(stream);
 	int r;
 
-	if (result == CUDA_SUCCESS)
-		result = pack(launch, args);
-	if (result == CUDA_SUCCESS)
-		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
 		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
 	while (r == GANTRY_E_AGAIN);
 	return cu_stream_put_locked(stream, r, ticket);
+}
+
+CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
+{
+	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL };
+	CUresult result = cu_call_make_locked(stream->ctx->dev, launch, args, &work.call);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return stream->capture ? cu_capture_work_locked(stream, &work, false)
+			       : cu_call_put_locked(stream, &work.call);
 }

@@ -205,8 +205,11 @@ CUresult cu_free_host_locked(void *host)
 void cu_free_all_locked(const struct CUctx_st *ctx)
 {
 	for (uint32_t i = 0; i < nallocs;)
-		if (allocs[i].ctx == ctx && allocs[i].kind != CU_MEMORY_VARIABLE)
-			end(&allocs[i]);
-		else
+		if (allocs[i].ctx != ctx) {
 			i++;
+		} else if (allocs[i].kind == CU_MEMORY_VARIABLE) {
+			allocs[i++].ctx = NULL; /* it stays as long as its image */
+		} else {
+			end(&allocs[i]);
+		}
 }

@@ -139,10 +139,11 @@ void cu_module_end_locked(struct CUmod_st *module)
 
 /* ---- functions ---- */
 
-CUresult cu_func_ask(const struct CUctx_st *ctx, const struct CUfunc_st *func, enum gantry_ask what,
-		     uint64_t number0, uint64_t number1, void *ret_answer, size_t bytes)
+CUresult cu_func_ask(const struct cu_device *dev, const struct CUfunc_st *func,
+		     enum gantry_ask what, uint64_t number0, uint64_t number1, void *ret_answer,
+		     size_t bytes)
 {
-	int r = gantry_device_ask(cu.session, what, ctx->dev->index, func->kernel,
+	int r = gantry_device_ask(cu.session, what, dev->index, func->kernel,
 				  (struct gantry_ask_numbers){ { number0, number1 } }, ret_answer,
 				  bytes);
 
@@ -152,7 +153,8 @@ CUresult cu_func_ask(const struct CUctx_st *ctx, const struct CUfunc_st *func, e
 static CUresult take_params(const struct CUctx_st *ctx, struct CUfunc_st *func)
 {
 	struct gantry_reply_function answer = { 0 };
-	CUresult result = cu_func_ask(ctx, func, GANTRY_ASK_KERNEL, 0, 0, &answer, sizeof(answer));
+	CUresult result = cu_func_ask(ctx->dev, func, GANTRY_ASK_KERNEL, 0, 0, &answer,
+				      sizeof(answer));
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -5,7 +5,7 @@
  */
 #include "guest-shim/cudalibs/road.h"
 
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 static struct gantry_session *the_session(void)
 {
@@ -67,6 +67,30 @@ static int is_device(const void *address)
 	return alloc != NULL;
 }
 
+static int capture(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
+		   size_t room, int waits)
+{
+	const struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL,
+				      .is_library = true,
+				      .library = { .kernel = kernel,
+						   .message = (uint8_t *)(uintptr_t)message,
+						   .bytes = bytes,
+						   .room = room } };
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+	CUresult result = enter(&ctx);
+
+	if (result != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	result = cu_stream_get_locked(ctx, handle, false, &stream);
+	if (result != CUDA_SUCCESS || !stream->capture) {
+		(void)cu_leave(result);
+		return result == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
+	}
+	result = cu_leave(cu_capture_work_locked(stream, &work, waits));
+	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
+}
+
 static int stats(struct gantry_stats *ret_stats)
 {
 	return cu_check() == CUDA_SUCCESS ? gantry_stats_get(cu.session, ret_stats)
@@ -87,6 +111,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.queue = queue_of,
 	.is_device = is_device,
 	.put = put,
+	.capture = capture,
 	.stats = stats,
 	.unsupported = unsupported,
 };

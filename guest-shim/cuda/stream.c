@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
@@ -24,6 +24,45 @@ static gantry_queue any_queue(const struct CUctx_st *ctx)
 	return 0;
 }
 
+/*
+ * Queues of streams that were destroyed with work in them. It runs to its end, and nobody waits for that.
+ */
+static struct {
+	gantry_queue queue;
+	gantry_ticket last;
+} dying[GANTRY_MAX_QUEUES];
+static uint32_t ndying;
+
+static bool is_done(gantry_ticket ticket)
+{
+	const struct gantry_queue_end *q = &cu.session->queues[GANTRY_TICKET_QUEUE(ticket)];
+
+	return ticket == 0 || gantry_ring_done(&q->ring.map) >= GANTRY_TICKET_SEQ(ticket);
+}
+
+static void close_done(void)
+{
+	for (uint32_t i = 0; i < ndying;)
+		if (is_done(dying[i].last)) {
+			(void)gantry_queue_close(cu.session, dying[i].queue);
+			dying[i] = dying[--ndying];
+		} else {
+			i++;
+		}
+}
+
+static void close_queue(const struct CUstream_st *stream)
+{
+	close_done();
+	/* Each has a place among the session's queues, so there is room. */
+	if (is_done(stream->last) || ndying == GANTRY_MAX_QUEUES) {
+		(void)gantry_queue_close(cu.session, stream->queue);
+		return;
+	}
+	dying[ndying].queue = stream->queue;
+	dying[ndying++].last = stream->last;
+}
+
 static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *stream)
 {
 	const struct gantry_queue_options options = {
@@ -32,8 +71,10 @@ static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *strea
 		.kind = GANTRY_KIND_CUDA,
 		.device_mask = 1ull << ctx->dev->index,
 	};
-	int r = gantry_queue_open(cu.session, &options, &stream->queue);
+	int r;
 
+	close_done();
+	r = gantry_queue_open(cu.session, &options, &stream->queue);
 	if (r != GANTRY_E_LIMIT)
 		return cu_result(r);
 	stream->queue = any_queue(ctx);
@@ -84,6 +125,8 @@ static void pass_queue(const struct CUstream_st *stream)
 	for (struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
 		if (s != stream && s->queue == stream->queue) {
 			s->shares_queue = false;
+			if (GANTRY_TICKET_SEQ(s->last) < GANTRY_TICKET_SEQ(stream->last))
+				s->last = stream->last; /* the queue is not closed before */
 			return;
 		}
 }
@@ -92,12 +135,12 @@ void cu_stream_end_locked(struct CUstream_st *stream)
 {
 	struct CUstream_st **at = &stream->ctx->streams;
 
+	cu_capture_leave_locked(stream);
 	cu_handle_remove_locked(stream);
 	if (!stream->shares_queue && queue_is_shared(stream))
 		pass_queue(stream);
 	else if (!stream->shares_queue)
-		/* What is in it runs to its end, as CUDA has it. */
-		(void)gantry_queue_close(cu.session, stream->queue);
+		close_queue(stream);
 	while (*at && *at != stream)
 		at = &(*at)->next;
 	if (*at)
@@ -139,13 +182,6 @@ CUresult cu_stream_get_locked(struct CUctx_st *ctx, CUstream handle, bool per_th
 
 /* ---- order ---- */
 
-static bool is_done(gantry_ticket ticket)
-{
-	const struct gantry_queue_end *q = &cu.session->queues[GANTRY_TICKET_QUEUE(ticket)];
-
-	return ticket == 0 || gantry_ring_done(&q->ring.map) >= GANTRY_TICKET_SEQ(ticket);
-}
-
 /* Submissions wait for room at most so long as calls do; a stream waits as long as it takes. */
 static int put_waits(struct CUstream_st *stream, const gantry_ticket *tickets, unsigned int n)
 {
@@ -175,12 +211,27 @@ static int wait_for_others(struct CUstream_st *legacy)
 	return r == 0 && n > 0 ? put_waits(legacy, tickets, n) : r;
 }
 
+/* What goes into the legacy stream would wait for streams that are captured, which run nothing. */
+static bool is_implied(const struct CUstream_st *legacy)
+{
+	bool is = false;
+
+	for (struct CUstream_st *s = legacy->ctx->streams; s; s = s->next)
+		if (s->capture && s->is_blocking) {
+			(void)cu_capture_refuse_locked(s);
+			is = true;
+		}
+	return is;
+}
+
 CUresult cu_stream_begin_locked(struct CUstream_st *stream)
 {
 	struct CUstream_st *legacy = stream->ctx->legacy;
 	int r = 0;
 
 	if (stream == legacy) {
+		if (is_implied(legacy))
+			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 		r = wait_for_others(legacy);
 	} else if (stream->is_blocking && stream->after_legacy != legacy->last) {
 		if (!is_done(legacy->last))

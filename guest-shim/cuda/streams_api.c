@@ -5,26 +5,8 @@
  */
 #include <string.h>
 
-#include "base/checked.h"
-#include "guest-shim/cuda/core.h"
-
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define PER_THREAD true
-#else
-#define PER_THREAD false
-#endif
-
-/* With the lock on success. */
-static CUresult enter(CUstream handle, struct CUstream_st **ret_stream)
-{
-	struct CUctx_st *ctx;
-	CUresult result = cu_enter(&ctx);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = cu_stream_get_locked(ctx, handle, PER_THREAD, ret_stream);
-	return result == CUDA_SUCCESS ? result : cu_leave(result);
-}
+#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/streams.h"
 
 /* ---- copies ---- */
 
@@ -100,113 +82,38 @@ CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx, CUdevicep
 
 /* ---- copies of rows ---- */
 
-/* One end of a copy in three dimensions. */
-struct box {
-	CUdeviceptr base;
-	size_t pitch;
-	size_t height;
-	bool is_host;
-};
-
-static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t pitch,
-		       size_t height, size_t x, size_t y, size_t z, struct box *ret_box)
-{
-	struct box box = { .pitch = pitch, .height = height };
-	uint64_t row, off;
-
-	switch (type) {
-	case CU_MEMORYTYPE_HOST:
-		box.base = at(host);
-		box.is_host = true;
-		break;
-	case CU_MEMORYTYPE_UNIFIED:
-		box.base = device;
-		box.is_host = true;
-		break;
-	case CU_MEMORYTYPE_DEVICE:
-		box.base = device;
-		break;
-	default:
-		return cu_unsupported("copies of CUDA arrays");
-	}
-	if (gantry_mul_u64(z, height, &row) < 0 || gantry_add_u64(row, y, &row) < 0 ||
-	    gantry_mul_u64(row, pitch, &off) < 0 || gantry_add_u64(off, x, &off) < 0 ||
-	    gantry_add_u64(box.base, off, &off) < 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	box.base = off;
-	*ret_box = box;
-	return CUDA_SUCCESS;
-}
-
-/* Rows that lie behind each other are one. */
-static CUresult copy_plane(struct CUstream_st *stream, struct cu_copy *row, size_t height,
-			   size_t dst_pitch, size_t src_pitch)
-{
-	CUresult result = CUDA_SUCCESS;
-	uint64_t all;
-
-	if (dst_pitch == row->bytes && src_pitch == row->bytes) {
-		if (gantry_mul_u64(row->bytes, height, &all) < 0)
-			return CUDA_ERROR_INVALID_VALUE;
-		row->bytes = all;
-		return cu_copy_locked(stream, row);
-	}
-	for (size_t i = 0; i < height && result == CUDA_SUCCESS; i++) {
-		result = cu_copy_locked(stream, row);
-		row->dst += dst_pitch;
-		row->src += src_pitch;
-	}
-	return result;
-}
-
-static CUresult copy_box(CUstream handle, const struct box *dst, const struct box *src,
-			 size_t width, size_t height, size_t depth, bool waits)
+static CUresult copy_3d(const CUDA_MEMCPY3D *what, CUstream handle, bool waits)
 {
 	struct CUstream_st *stream;
-	CUresult result;
+	CUresult result = what ? enter(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
 
-	if (width == 0 || height == 0 || depth == 0)
-		return CUDA_SUCCESS;
-	if (height * depth > 1 && (dst->pitch < width || src->pitch < width))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (depth > 1 && (dst->height < height || src->height < height))
-		return CUDA_ERROR_INVALID_VALUE;
-	result = enter(handle, &stream);
-	for (size_t z = 0; z < depth && result == CUDA_SUCCESS; z++) {
-		struct cu_copy row = { .dst = dst->base + z * dst->height * dst->pitch,
-				       .src = src->base + z * src->height * src->pitch,
-				       .bytes = width,
-				       .dst_may_be_pageable = dst->is_host,
-				       .src_may_be_pageable = src->is_host };
-
-		result = copy_plane(stream, &row, height, dst->pitch, src->pitch);
-		if (result != CUDA_SUCCESS)
-			return cu_leave(result);
-	}
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (waits && (dst->is_host || src->is_host))
-		result = cu_stream_wait_locked(stream);
-	return cu_leave(result);
+	return result == CUDA_SUCCESS ? cu_leave(cu_copy_box_locked(stream, what, waits)) : result;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool waits)
 {
-	struct box dst, src;
-	CUresult result;
+	CUDA_MEMCPY3D what;
 
 	if (!c)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = box_of(c->dstMemoryType, c->dstHost, c->dstDevice,
-			c->dstPitch ? c->dstPitch : c->WidthInBytes, c->Height, c->dstXInBytes,
-			c->dstY, 0, &dst);
-	if (result == CUDA_SUCCESS)
-		result = box_of(c->srcMemoryType, c->srcHost, c->srcDevice,
-				c->srcPitch ? c->srcPitch : c->WidthInBytes, c->Height,
-				c->srcXInBytes, c->srcY, 0, &src);
-	return result == CUDA_SUCCESS
-		       ? copy_box(stream, &dst, &src, c->WidthInBytes, c->Height, 1, waits)
-		       : result;
+	what = (CUDA_MEMCPY3D){
+		.srcXInBytes = c->srcXInBytes,
+		.srcY = c->srcY,
+		.srcMemoryType = c->srcMemoryType,
+		.srcHost = c->srcHost,
+		.srcDevice = c->srcDevice,
+		.srcPitch = c->srcPitch,
+		.dstXInBytes = c->dstXInBytes,
+		.dstY = c->dstY,
+		.dstMemoryType = c->dstMemoryType,
+		.dstHost = c->dstHost,
+		.dstDevice = c->dstDevice,
+		.dstPitch = c->dstPitch,
+		.WidthInBytes = c->WidthInBytes,
+		.Height = c->Height,
+		.Depth = 1,
+	};
+	return copy_3d(&what, stream, waits);
 }
 
 CUresult CUDAAPI cuMemcpy2D(const CUDA_MEMCPY2D *what)
@@ -224,27 +131,6 @@ CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D *what, CUstream stream)
 	return copy_2d(what, stream, false);
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool waits)
-{
-	struct box dst, src;
-	CUresult result;
-
-	if (!c || c->srcLOD || c->dstLOD)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = box_of(c->dstMemoryType, c->dstHost, c->dstDevice,
-			c->dstPitch ? c->dstPitch : c->WidthInBytes,
-			c->dstHeight ? c->dstHeight : c->Height, c->dstXInBytes, c->dstY, c->dstZ,
-			&dst);
-	if (result == CUDA_SUCCESS)
-		result = box_of(c->srcMemoryType, c->srcHost, c->srcDevice,
-				c->srcPitch ? c->srcPitch : c->WidthInBytes,
-				c->srcHeight ? c->srcHeight : c->Height, c->srcXInBytes, c->srcY,
-				c->srcZ, &src);
-	return result == CUDA_SUCCESS
-		       ? copy_box(stream, &dst, &src, c->WidthInBytes, c->Height, c->Depth, waits)
-		       : result;
-}
-
 CUresult CUDAAPI cuMemcpy3D(const CUDA_MEMCPY3D *what)
 {
 	return copy_3d(what, 0, true);
@@ -257,19 +143,19 @@ CUresult CUDAAPI cuMemcpy3DAsync(const CUDA_MEMCPY3D *what, CUstream stream)
 
 /* ---- fills ---- */
 
-static CUresult fill(CUstream handle, CUdeviceptr dst, uint64_t pattern, unsigned int width,
+static CUresult fill(CUstream handle, CUdeviceptr dst, unsigned int pattern, unsigned int width,
 		     size_t pitch, size_t count, size_t height)
 {
+	const CUDA_MEMSET_NODE_PARAMS rows = { .dst = dst,
+					       .pitch = pitch,
+					       .value = pattern,
+					       .elementSize = width,
+					       .width = count,
+					       .height = height };
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (height > 1 && pitch / width < count)
-		result = CUDA_ERROR_INVALID_VALUE;
-	for (size_t y = 0; y < height && result == CUDA_SUCCESS; y++)
-		result = cu_fill_locked(stream, dst + y * pitch, pattern, width, count);
-	return cu_leave(result);
+	return result == CUDA_SUCCESS ? cu_leave(cu_fill_rows_locked(stream, &rows)) : result;
 }
 
 CUresult CUDAAPI cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t n)
@@ -340,15 +226,23 @@ CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int 
 
 /* ---- memory in the order of a stream ---- */
 
+static CUresult no_memory_nodes(struct CUstream_st *stream)
+{
+	(void)cu_capture_refuse_locked(stream);
+	return cu_unsupported("memory allocated or freed by a graph");
+}
+
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream handle)
 {
 	struct CUstream_st *stream;
 	CUresult result = address ? enter(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return cu_leave(no_memory_nodes(stream));
 	/* There sooner than it has to be. */
-	return result == CUDA_SUCCESS
-		       ? cu_leave(cu_alloc_device_locked(stream->ctx, bytes, address))
-		       : result;
+	return cu_leave(cu_alloc_device_locked(stream->ctx, bytes, address));
 }
 
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
@@ -356,35 +250,72 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return cu_leave(no_memory_nodes(stream));
 	/* Later than it could be: when all that was submitted before has finished. */
-	return result == CUDA_SUCCESS ? cu_leave(cu_free_device_locked(address, true)) : result;
+	return cu_leave(cu_free_device_locked(address, true));
 }
 
 /* ---- launches ---- */
+
+static CUresult launch(const struct cu_launch *what, CUstream handle)
+{
+	struct CUstream_st *stream;
+	CUresult result = enter(handle, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!cu_handle_is_locked(what->func, CU_KIND_FUNC))
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	return cu_leave(cu_launch_locked(stream, what));
+}
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
 				unsigned int grid_z, unsigned int block_x, unsigned int block_y,
 				unsigned int block_z, unsigned int shared, CUstream handle,
 				void **params, void **extra)
 {
-	const struct cu_launch launch = { .func = f,
-					  .grid = { grid_x, grid_y, grid_z },
-					  .block = { block_x, block_y, block_z },
-					  .shared_bytes = shared,
-					  .params = params,
-					  .extra = extra };
-	struct CUstream_st *stream;
-	CUresult result = enter(handle, &stream);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!cu_handle_is_locked(f, CU_KIND_FUNC))
-		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
-	return cu_leave(cu_launch_locked(stream, &launch));
+	return launch(&(struct cu_launch){ .func = f,
+					   .grid = { grid_x, grid_y, grid_z },
+					   .block = { block_x, block_y, block_z },
+					   .shared_bytes = shared,
+					   .params = params,
+					   .extra = extra },
+		      handle);
 }
 
-/* Attributes that only say what is preferred, or that say nothing. */
-static bool is_plain(const CUlaunchAttribute *attribute)
+CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
+					   unsigned int grid_z, unsigned int block_x,
+					   unsigned int block_y, unsigned int block_z,
+					   unsigned int shared, CUstream handle, void **params)
+{
+	return launch(&(struct cu_launch){ .func = f,
+					   .grid = { grid_x, grid_y, grid_z },
+					   .block = { block_x, block_y, block_z },
+					   .shared_bytes = shared,
+					   .groups = GANTRY_TASK_TOGETHER,
+					   .params = params },
+		      handle);
+}
+
+static CUresult take_cluster(const CUlaunchAttribute *attribute, uint32_t *groups)
+{
+	uint32_t x = attribute->value.clusterDim.x, y = attribute->value.clusterDim.y,
+		 z = attribute->value.clusterDim.z;
+
+	if (x < 1 || x > 16 || y < 1 || y > 16 || z < 1 || z > 16)
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	*groups |= GANTRY_TASK_CLUSTER(x, y, z);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Attributes that only say what is preferred, or how early something may begin, change nothing here: the next kernel begins when
+ * this one has ended.
+ */
+static CUresult take_attribute(const CUlaunchAttribute *attribute, uint32_t *groups)
 {
 	switch (attribute->id) {
 	case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -393,31 +324,43 @@ static bool is_plain(const CUlaunchAttribute *attribute)
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
 	case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
 	case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-		return true;
-	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-		return attribute->value.cooperative == 0;
+	case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+	case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
 	case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-		return attribute->value.programmaticStreamSerializationAllowed == 0;
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+		if (attribute->value.cooperative)
+			*groups |= GANTRY_TASK_TOGETHER;
+		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-		return attribute->value.clusterDim.x <= 1 && attribute->value.clusterDim.y <= 1 &&
-		       attribute->value.clusterDim.z <= 1;
+		return take_cluster(attribute, groups);
 	default:
-		return false;
+		return cu_unsupported("cuLaunchKernelEx with events, or nodes of the device");
 	}
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
 				  void **extra)
 {
+	CUresult result = CUDA_SUCCESS;
+	uint32_t groups = 0;
+
 	if (!config || (config->numAttrs && !config->attrs))
 		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned int i = 0; i < config->numAttrs; i++)
-		if (!is_plain(&config->attrs[i]))
-			return cu_unsupported(
-				"cuLaunchKernelEx with clusters, cooperation or events");
-	return cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
-			      config->blockDimX, config->blockDimY, config->blockDimZ,
-			      config->sharedMemBytes, config->hStream, params, extra);
+	for (unsigned int i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++)
+		result = take_attribute(&config->attrs[i], &groups);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return launch(
+		&(struct cu_launch){
+			.func = f,
+			.grid = { config->gridDimX, config->gridDimY, config->gridDimZ },
+			.block = { config->blockDimX, config->blockDimY, config->blockDimZ },
+			.shared_bytes = config->sharedMemBytes,
+			.groups = groups,
+			.params = params,
+			.extra = extra },
+		config->hStream);
 }
 
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data)
@@ -447,7 +390,10 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_stream_wait_locked(stream)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_leave(stream->capture ? cu_capture_refuse_locked(stream)
+					: cu_stream_wait_locked(stream));
 }
 
 CUresult CUDAAPI cuStreamQuery(CUstream handle)
@@ -455,7 +401,10 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle)
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_stream_query_locked(stream)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return cu_leave(stream->capture ? cu_capture_refuse_locked(stream)
+					: cu_stream_query_locked(stream));
 }
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
@@ -463,24 +412,12 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int 
 	struct CUstream_st *stream;
 	CUresult result = flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_INVALID_VALUE
 									: enter(handle, &stream);
-	gantry_ticket ticket = 0;
-	int r;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!cu_handle_is_locked(event, CU_KIND_EVENT))
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (!event->ticket)
-		return cu_leave(CUDA_SUCCESS);
-	do
-		r = gantry_submit_wait(cu.session, stream->queue, &event->ticket, 1, NULL);
-	while (r == GANTRY_E_AGAIN);
-	/* An event behind the wait has to be behind what it waits for: a task that is known stands for it. */
-	if (r == 0)
-		do
-			r = gantry_submit_marker(cu.session, stream->queue, &ticket);
-		while (r == GANTRY_E_AGAIN);
-	return cu_leave(cu_stream_put_locked(stream, r, ticket));
+	return cu_leave(cu_capture_wait_locked(stream, event, flags & CU_EVENT_WAIT_EXTERNAL));
 }
 
 CUresult CUDAAPI cuStreamGetFlags(CUstream handle, unsigned int *flags)
@@ -538,52 +475,28 @@ CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice *dev)
 	return cu_leave(CUDA_SUCCESS);
 }
 
-/* No stream is ever being captured. */
-CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
-{
-	struct CUstream_st *stream;
-	CUresult result = status ? enter(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	*status = CU_STREAM_CAPTURE_STATUS_NONE;
-	return cu_leave(CUDA_SUCCESS);
-}
-
 /* ---- events ---- */
 
-CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
+static CUresult record(CUevent event, CUstream handle, unsigned int flags)
 {
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
-	gantry_ticket ticket = 0;
-	int r;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!cu_handle_is_locked(event, CU_KIND_EVENT))
+	if (!cu_handle_is_locked(event, CU_KIND_EVENT) || event->ctx != stream->ctx)
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (event->ctx != stream->ctx)
-		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
-	result = cu_stream_begin_locked(stream);
-	if (result != CUDA_SUCCESS)
-		return cu_leave(result);
-	do
-		r = event->cell ? gantry_submit_stamp(cu.session, stream->queue,
-						      cu_cell_off(event->cell), &ticket)
-				: gantry_submit_marker(cu.session, stream->queue, &ticket);
-	while (r == GANTRY_E_AGAIN);
-	result = cu_stream_put_locked(stream, r, ticket);
-	if (result == CUDA_SUCCESS) {
-		event->ticket = ticket;
-		event->is_recorded = true;
-	}
-	return cu_leave(result);
+	return cu_leave(cu_capture_record_locked(stream, event, flags & CU_EVENT_RECORD_EXTERNAL));
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
+{
+	return record(event, stream, 0);
 }
 
 CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	return cuEventRecord(event, stream);
+	return record(event, stream, flags);
 }

@@ -353,6 +353,31 @@ static int carry_short(const struct gantry_cuda_road *road, const struct message
 	return r < 0 ? -EIO : 0;
 }
 
+/* What the handles of a call have under way: the graph knows nothing of that. */
+static int settle(const struct gantry_call_route *route)
+{
+	gantry_ticket after[AFTER_MAX];
+	uint32_t n;
+
+	pthread_mutex_lock(&way.lock);
+	n = gather_after_locked(route, after);
+	pthread_mutex_unlock(&way.lock);
+	return n ? way.calls.wait(way.session, after, n, GANTRY_FOREVER) : 0;
+}
+
+/* 1: the call's stream is captured, and the call is a node now. */
+static int capture(const struct gantry_cuda_road *road, const struct message *message)
+{
+	const struct gantry_call_route *route = message->route;
+	int r;
+
+	if (!road->capture || !route->has_stream)
+		return 0;
+	r = road->capture(route->stream, way.kernel, message->request, message->bytes,
+			  ((message->bytes + 7) & ~7ul) + message->reply_bytes, route->waits);
+	return r == 1 && settle(route) < 0 ? -EIO : r < 0 ? -EIO : r;
+}
+
 static int carry(void *cookie, struct gantry_call_library *library,
 		 const struct gantry_call_route *route, const void *request, size_t bytes,
 		 void *reply, size_t reply_bytes)
@@ -368,10 +393,12 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	pthread_mutex_lock(&way.lock);
 	r = enter_locked(road);
 	pthread_mutex_unlock(&way.lock);
+	if (r == 0)
+		r = capture(road, &message);
 	if (r == 0 && road->queue(stream_of(route), &message.queue) < 0)
 		r = -EIO;
-	if (r < 0)
-		return r;
+	if (r != 0)
+		return r < 0 ? r : 0;
 	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply)
 					       : carry_short(road, &message, library, reply);
 	if (r == 0 && route->waits) {

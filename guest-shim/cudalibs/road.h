@@ -54,6 +54,13 @@ struct gantry_cuda_road {
 	uint32_t (*uses)(struct gantry_access *ret_access, uint32_t n);
 	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it. NULL: nobody does. */
 	void (*put)(void *stream, gantry_ticket ticket);
+	/*
+	 * Where @stream is captured: the call becomes a node of the graph, which launches @kernel on a buffer of @room bytes with a copy
+	 * of @message (a gantry_calls_request) each time it runs; the message stays as it is there. 1: so it did; 0: the stream is not captured; a status: it is, and a call that
+	 * @waits for its answer is refused. NULL: none ever is.
+	 */
+	int (*capture)(void *stream, gantry_kernel kernel, const void *message, size_t bytes,
+		       size_t room, int waits);
 	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
 	int (*stats)(struct gantry_stats *ret_stats);
 	/* Function @name, a text for good, was called and is not forwarded, for whoever counts that. NULL: nobody does. */

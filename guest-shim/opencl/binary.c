@@ -211,6 +211,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithBinary(cl_context handle, cl_uint 
 		result = check_binaries(context, n, devices, lengths, binaries, status);
 	if (result == CL_SUCCESS) {
 		program = icd_program_new(context, ICD_BINARY);
+		icd_object_hold_new(program);
 		if (!program)
 			result = CL_OUT_OF_HOST_MEMORY;
 		else if (is_packed(binaries[0], lengths[0]))
@@ -220,10 +221,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithBinary(cl_context handle, cl_uint 
 		if (status)
 			status[0] = result;
 	}
-	if (result != CL_SUCCESS) {
-		icd_program_throw_away(program);
-		program = NULL;
-	}
+	program = icd_object_give(program, result);
 	icd_gate_unlock();
 	return icd_result(ret, result, program);
 }
@@ -249,7 +247,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithBuiltInKernels(cl_context handle, 
 				 : CL_OUT_OF_HOST_MEMORY;
 	}
 	if (result != CL_SUCCESS) {
-		icd_program_throw_away(program);
+		icd_object_throw_away(program);
 		program = NULL;
 	}
 	icd_gate_unlock();

@@ -63,16 +63,6 @@ static int back(struct _cl_mem *mem, void *host_ptr)
 	return r;
 }
 
-/* Of one that nobody has seen. */
-static void throw_away(void *object)
-{
-	struct icd_object *o = object;
-
-	o->refs = 0;
-	icd_object_hold(o);
-	icd_object_drop(o);
-}
-
 cl_mem CL_API_CALL icd_clCreateBuffer(cl_context handle, cl_mem_flags flags, size_t bytes,
 				      void *host_ptr, cl_int *ret)
 {
@@ -96,7 +86,7 @@ cl_mem CL_API_CALL icd_clCreateBuffer(cl_context handle, cl_mem_flags flags, siz
 	if (result == CL_SUCCESS && (flags & CL_MEM_USE_HOST_PTR)) {
 		mem->host_ptr = host_ptr;
 	} else if (result != CL_SUCCESS && mem) {
-		throw_away(mem);
+		icd_object_throw_away(mem);
 		mem = NULL;
 	}
 	icd_gate_unlock();
@@ -227,11 +217,7 @@ void icd_mem_end(struct _cl_mem *mem)
 
 	gantry_list_for_each_safe(&mem->mappings, struct icd_mapping, link, mapping) {
 		gantry_list_remove(&mapping->link);
-		if (mapping->mapped)
-			(void)gantry_unmap(session, mapping->mapped);
-		if (mapping->is_shadow)
-			free(mapping->at);
-		free(mapping);
+		icd_mapping_put(session, mapping);
 	}
 	/* Tasks that were put still have the memory. */
 	if (!mem->parent && mem->buffer)

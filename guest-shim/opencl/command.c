@@ -5,6 +5,9 @@
 
 #include "guest-shim/opencl/icd.h"
 
+#define FEW	    8u
+#define QUICK_BYTES (256u << 10)
+
 struct gantry_list icd_waiting = GANTRY_LIST_INIT(icd_waiting);
 
 /* ---- what a command waits for ---- */
@@ -41,7 +44,12 @@ static bool take_deps(struct _cl_event *event, const struct icd_waits *waits)
 	struct _cl_command_queue *q = event->queue;
 	bool all = is_marker(event) && waits->n == 0;
 
-	event->deps = malloc((waits->n + 1 + (all ? q->nwaiting : 0)) * sizeof(struct _cl_event *));
+	if (waits->n == 0 && !q->barrier && !all)
+		return true;
+	if (waits->n == 0 && !q->barrier && !all)
+		return true;
+	event->deps = malloc(((size_t)waits->n + 1 + (all ? q->nwaiting : 0)) *
+			     sizeof(struct _cl_event *));
 	if (!event->deps)
 		return false;
 	for (cl_uint i = 0; i < waits->n; i++)
@@ -79,6 +87,7 @@ static bool has_earlier(const struct _cl_event *event)
 
 struct ready {
 	gantry_ticket *tickets; /* to wait for */
+	gantry_ticket few[FEW];
 	unsigned n;
 	bool failed; /* one of those that it waits for has */
 };
@@ -92,7 +101,9 @@ static bool is_before(const struct _cl_event *event, const struct _cl_event *dep
 /* false: not yet. */
 static bool look_at_deps(struct _cl_event *event, struct ready *ready)
 {
-	*ready = (struct ready){ 0 };
+	ready->tickets = NULL;
+	ready->n = 0;
+	ready->failed = false;
 	if (in_order(event->queue) && has_earlier(event))
 		return false;
 	for (uint32_t i = 0; i < event->ndeps; i++) {
@@ -104,7 +115,8 @@ static bool look_at_deps(struct _cl_event *event, struct ready *ready)
 	}
 	if (ready->failed)
 		return true;
-	ready->tickets = malloc((event->ndeps + 1) * sizeof(gantry_ticket));
+	ready->tickets = event->ndeps < FEW ? ready->few
+					    : malloc((event->ndeps + 1) * sizeof(gantry_ticket));
 	for (uint32_t i = 0; ready->tickets && i < event->ndeps; i++)
 		if (event->deps[i]->state == ICD_ON_DEVICE && !is_before(event, event->deps[i]))
 			ready->tickets[ready->n++] = event->deps[i]->ticket;
@@ -159,13 +171,73 @@ static void run_on_host(struct _cl_event *event, struct ready *ready)
 	icd_event_end(event, result);
 }
 
+/* The program is told of a buffer's end when no command works on it any more. */
+static bool is_told_of(const struct _cl_mem *mem)
+{
+	return mem && (mem->callbacks || (mem->parent && mem->parent->callbacks));
+}
+
+static void keep_mem(struct _cl_event *event, struct _cl_mem *mem)
+{
+	if (!is_told_of(mem))
+		return;
+	icd_object_hold(mem);
+	event->mems[event->nmems++] = mem;
+}
+
+static void keep_mems(struct _cl_event *event)
+{
+	const struct icd_work *work = event->work;
+	bool any = is_told_of(work->mem) || is_told_of(work->other);
+
+	for (uint32_t i = 0; i < work->nmems; i++)
+		any = any || is_told_of(work->mems[i]);
+	if (!any)
+		return;
+	event->mems = malloc((work->nmems + 2) * sizeof(struct _cl_mem *));
+	if (!event->mems)
+		return; /* it is told of too early, and nothing else */
+	keep_mem(event, work->mem);
+	keep_mem(event, work->other);
+	for (uint32_t i = 0; i < work->nmems; i++)
+		keep_mem(event, work->mems[i]);
+}
+
+/* Where times are wanted: a stamp when it may begin and one behind it. Without room for them times are this process's. */
+static int put_with_times(struct _cl_event *event, const struct ready *ready,
+			  gantry_ticket *ret_ticket)
+{
+	struct icd_host *host = event->context->host;
+	struct icd_line *line = event->queue->line;
+	struct icd_cell *cell = icd_cell_take(host);
+	int r = 0;
+
+	if (!cell)
+		return event->work->on_device(event, event->work, ready->tickets, ready->n,
+					      ret_ticket);
+	if (ready->n)
+		r = gantry_submit_wait(host->session, line->queue, ready->tickets, ready->n, NULL);
+	if (r == 0)
+		r = icd_stamp(host, line, cell, 0, &event->end_ticket);
+	if (r == 0)
+		r = event->work->on_device(event, event->work, NULL, 0, ret_ticket);
+	if (r == 0)
+		r = icd_stamp(host, line, cell, 1, &event->end_ticket);
+	event->cell = cell;
+	return r;
+}
+
 static void put_on_device(struct _cl_event *event, const struct ready *ready)
 {
 	struct _cl_command_queue *q = event->queue;
+	bool is_timed = q->properties & CL_QUEUE_PROFILING_ENABLE;
 	gantry_ticket ticket = 0;
-	int r = event->work->on_device(event, event->work, ready->tickets, ready->n, &ticket);
+	int r;
 
 	event->times[1] = icd_now_ns();
+	r = is_timed
+		    ? put_with_times(event, ready, &ticket)
+		    : event->work->on_device(event, event->work, ready->tickets, ready->n, &ticket);
 	no_more_waiting(event);
 	if (r < 0) {
 		icd_event_end(event, icd_status(r));
@@ -173,20 +245,47 @@ static void put_on_device(struct _cl_event *event, const struct ready *ready)
 	}
 	event->ticket = ticket;
 	event->state = ICD_ON_DEVICE;
-	q->last = ticket;
-	if (((q->properties & CL_QUEUE_PROFILING_ENABLE) ||
+	q->last = q->line->last = event->end_ticket ? event->end_ticket : ticket;
+	keep_mems(event);
+	if (((is_timed && !event->cell) || event->nmems > 0 ||
 	     !gantry_list_is_empty(&event->callbacks)) &&
 	    icd_event_watch(event) != CL_SUCCESS)
 		(void)icd_event_wait(event); /* no thread to look at it: then here */
 	icd_gate_changed();
 }
 
-bool icd_event_start(struct _cl_event *event)
+/* What a command for this processor would have to wait for; 0: nothing. */
+static gantry_ticket blocker_of(const struct _cl_event *event, const struct ready *ready)
+{
+	struct gantry_session *session = event->context->host->session;
+	gantry_ticket last = follows_queue(event) ? event->queue->last : 0;
+
+	for (unsigned i = 0; i < ready->n; i++)
+		if (gantry_test(session, ready->tickets[i]) == 0)
+			return ready->tickets[i];
+	return last && gantry_test(session, last) == 0 ? last : 0;
+}
+
+static void ready_fini(struct ready *ready)
+{
+	if (ready->tickets != ready->few)
+		free(ready->tickets);
+}
+
+bool icd_event_start(struct _cl_event *event, bool may_wait)
 {
 	struct ready ready;
 
+	event->blocker = 0;
 	if (event->state != ICD_WAITING || !look_at_deps(event, &ready))
 		return false;
+	if (ready.tickets && event->work->on_host && !may_wait) {
+		event->blocker = blocker_of(event, &ready);
+		if (event->blocker) {
+			ready_fini(&ready);
+			return false;
+		}
+	}
 	icd_object_hold(event);
 	if (ready.failed || !ready.tickets) {
 		no_more_waiting(event);
@@ -197,7 +296,7 @@ bool icd_event_start(struct _cl_event *event)
 	} else {
 		put_on_device(event, &ready);
 	}
-	free(ready.tickets);
+	ready_fini(&ready);
 	icd_object_drop(event);
 	return true;
 }
@@ -232,9 +331,7 @@ static struct _cl_event *make(struct _cl_command_queue *q, cl_command_type comma
 	if (take_deps(event, waits))
 		return event;
 	event->work = NULL;
-	icd_object_hold(event);
-	event->object.refs = 0;
-	icd_object_drop(event);
+	icd_object_throw_away(event);
 	return NULL;
 }
 
@@ -258,7 +355,7 @@ bool icd_event_resume(struct _cl_event *event)
 {
 	struct icd_work *work = event->work;
 
-	if (!icd_event_start(event))
+	if (!icd_event_start(event, false))
 		return false;
 	event->work = NULL;
 	work_fini(work);
@@ -288,6 +385,20 @@ static void set_barrier(struct _cl_command_queue *q, struct _cl_event *event)
 	icd_object_hold(event);
 }
 
+/* What a call that does not block may copy itself: less than to tell another thread. */
+static bool is_quick(const struct icd_work *work)
+{
+	return work->is_prompt || work->bytes <= QUICK_BYTES;
+}
+
+/* Long copies, and those that have to wait, are the pump's, unless the program waits for them. */
+static bool start_here(struct _cl_event *event, bool is_blocking)
+{
+	if (event->work->on_host && !is_blocking && !is_quick(event->work))
+		return false;
+	return icd_event_start(event, is_blocking);
+}
+
 cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
 		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event)
 {
@@ -301,7 +412,7 @@ cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct 
 	gantry_list_push_back(&icd_waiting, &event->waiting);
 	q->nwaiting++;
 	icd_object_hold(event);
-	if (!icd_event_start(event) && !keep(event)) {
+	if (!start_here(event, is_blocking) && !keep(event)) {
 		no_more_waiting(event);
 		icd_event_end(event, CL_OUT_OF_RESOURCES);
 	}

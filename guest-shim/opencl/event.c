@@ -13,15 +13,26 @@ uint64_t icd_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void give_cell(struct _cl_event *event)
+{
+	if (event->cell)
+		icd_cell_put(event->context->host, event->cell, event->end_ticket);
+	event->cell = NULL;
+}
+
 void icd_event_free(struct _cl_event *event)
 {
 	for (uint32_t i = 0; i < event->ndeps; i++)
 		icd_object_drop(event->deps[i]);
 	free(event->deps);
+	for (uint32_t i = 0; i < event->nmems; i++)
+		icd_object_drop(event->mems[i]);
+	free(event->mems);
 	gantry_list_for_each_safe(&event->callbacks, struct icd_event_callback, link, callback) {
 		gantry_list_remove(&callback->link);
 		free(callback);
 	}
+	give_cell(event);
 	if (event->queue)
 		icd_object_drop(event->queue);
 	icd_object_drop(event->context);
@@ -43,7 +54,7 @@ static void run_callback(struct icd_call *call)
 
 	told->fn(told->event, told->status, told->user);
 	icd_gate_lock();
-	icd_object_drop(told->event);
+	icd_object_let_go(told->event);
 	icd_gate_unlock();
 	free(told);
 }
@@ -81,7 +92,8 @@ static void tell(struct _cl_event *event)
 				       .status = status < 0 ? status : callback->at,
 				       .fn = callback->fn,
 				       .user = callback->user };
-		icd_object_hold(event);
+		event->object
+			.refs++; /* a callback may ask about it, though the program has let go */
 		gantry_list_remove(&callback->link);
 		free(callback);
 		icd_pump_call(&told->call);
@@ -90,23 +102,28 @@ static void tell(struct _cl_event *event)
 
 /* ---- ends ---- */
 
+static void take_times(struct _cl_event *event)
+{
+	icd_stamps_read(event->context->host, event->queue->line, event->cell, event->times[3],
+			event->device_ns);
+	give_cell(event);
+}
+
 void icd_event_end(struct _cl_event *event, cl_int status)
 {
-	struct _cl_command_queue *q = event->queue;
 	bool was_watched = !gantry_list_is_empty(&event->watched);
 
 	event->state = ICD_ENDED;
 	event->status = status;
 	event->times[3] = icd_now_ns();
-	if (q && event->ticket) {
-		/* A device begins with a command of a queue when it is done with the one before. */
-		event->times[2] = event->times[1] > q->last_end_ns ? event->times[1]
-								   : q->last_end_ns;
-		q->last_end_ns = event->times[3];
-	}
+	if (event->cell)
+		take_times(event);
 	for (uint32_t i = 0; i < event->ndeps; i++)
 		icd_object_drop(event->deps[i]);
 	event->ndeps = 0;
+	for (uint32_t i = 0; i < event->nmems; i++)
+		icd_object_drop(event->mems[i]);
+	event->nmems = 0;
 	gantry_list_remove(&event->watched);
 	tell(event);
 	icd_gate_changed();
@@ -116,24 +133,53 @@ void icd_event_end(struct _cl_event *event, cl_int status)
 		icd_object_drop(event);
 }
 
-void icd_event_refresh(struct _cl_event *event)
+/* As libgantry's of its ticket: 0 where it is not done. */
+static int test(const struct _cl_event *event)
 {
-	cl_int status = CL_COMPLETE;
-	int r;
+	struct gantry_session *session = event->context->host->session;
 
-	if (event->state != ICD_ON_DEVICE)
-		return;
-	r = gantry_test(event->context->host->session, event->ticket);
-	if (r == 0)
-		return;
-	if (r < 0)
-		status = icd_status(r);
-	for (uint32_t i = 0; i < event->ndeps; i++) {
-		icd_event_refresh(event->deps[i]);
+	if (event->state != ICD_ON_DEVICE ||
+	    (event->end_ticket && gantry_test(session, event->end_ticket) == 0))
+		return 0;
+	return gantry_test(session, event->ticket);
+}
+
+/* One that it waited for and that is done, without having been looked at since. */
+static struct _cl_event *done_before(const struct _cl_event *event)
+{
+	for (uint32_t i = 0; i < event->ndeps; i++)
+		if (test(event->deps[i]) != 0)
+			return event->deps[i];
+	return NULL;
+}
+
+static void end_on_device(struct _cl_event *event, int r)
+{
+	cl_int status = r < 0 ? icd_status(r) : CL_COMPLETE;
+
+	for (uint32_t i = 0; i < event->ndeps; i++)
 		if (event->deps[i]->state == ICD_ENDED && event->deps[i]->status < 0)
 			status = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-	}
 	icd_event_end(event, status);
+}
+
+/* Those that it waited for end before it; they may be a chain of any length. */
+void icd_event_refresh(struct _cl_event *event)
+{
+	struct _cl_event *at = test(event) != 0 ? event : NULL, *before, *above;
+
+	event->above = NULL;
+	while (at) {
+		before = done_before(at);
+		above = at->above;
+		if (before) {
+			before->above = at;
+			at = before;
+			continue;
+		}
+		end_on_device(at, test(at));
+		at = above;
+	}
 }
 
 cl_int icd_event_watch(struct _cl_event *event)
@@ -161,7 +207,7 @@ cl_int icd_event_wait(struct _cl_event *event)
 			icd_gate_wait();
 			continue;
 		}
-		ticket = event->ticket;
+		ticket = event->end_ticket ? event->end_ticket : event->ticket;
 		icd_gate_unlock();
 		(void)gantry_wait(session, &ticket, 1, GANTRY_FOREVER);
 		icd_gate_lock();
@@ -319,6 +365,23 @@ cl_int CL_API_CALL icd_clGetEventInfo(cl_event handle, cl_event_info what, size_
 	return result;
 }
 
+static uint64_t latest(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* All four by one clock, this process's: what the two are apart is known better with each command that has ended. */
+static uint64_t time_of(const struct _cl_event *event, unsigned which)
+{
+	const struct icd_line *line = event->queue->line;
+	uint64_t began;
+
+	if (which < 2 || event->device_ns[1] == 0)
+		return which == 2 ? latest(event->times[2], event->times[1]) : event->times[which];
+	began = latest(event->device_ns[0] + (uint64_t)line->apart_ns, event->times[1]);
+	return which == 2 ? began : began + (event->device_ns[1] - event->device_ns[0]);
+}
+
 static cl_int profile(struct _cl_event *event, cl_profiling_info what, const struct icd_to *to)
 {
 	if (what < CL_PROFILING_COMMAND_QUEUED || what > CL_PROFILING_COMMAND_END)
@@ -328,7 +391,7 @@ static cl_int profile(struct _cl_event *event, cl_profiling_info what, const str
 	icd_event_refresh(event);
 	if (event->state != ICD_ENDED || event->status != CL_COMPLETE)
 		return CL_PROFILING_INFO_NOT_AVAILABLE;
-	return ICD_ANSWER(to, cl_ulong, event->times[what - CL_PROFILING_COMMAND_QUEUED]);
+	return ICD_ANSWER(to, cl_ulong, time_of(event, what - CL_PROFILING_COMMAND_QUEUED));
 }
 
 cl_int CL_API_CALL icd_clGetEventProfilingInfo(cl_event handle, cl_profiling_info what, size_t size,

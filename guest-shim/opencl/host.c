@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The session of the process, and the tenant's devices: one for each kind, however many the host has of it. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static bool looked;
 static void host_free(struct icd_host *host)
 {
 	gantry_close(host->session);
+	icd_lines_free(host);
 	free(host);
 }
 
@@ -56,36 +58,13 @@ cl_int icd_host_take(struct icd_host **ret_host)
 			current = NULL;
 			return icd_status(r);
 		}
+		gantry_list_init(&current->lines);
 		current->nusers = 1;
 		current->pid = getpid();
 	}
 	current->nusers++;
 	*ret_host = current;
 	return CL_SUCCESS;
-}
-
-int icd_queue_take(struct icd_host *host, uint32_t kind, gantry_queue *ret_queue)
-{
-	const struct gantry_queue_options options = { .kind = kind };
-
-	for (uint32_t i = 0; i < host->nspare; i++) {
-		if (host->spare[i].kind != kind)
-			continue;
-		*ret_queue = host->spare[i].queue;
-		host->spare[i] = host->spare[--host->nspare];
-		return 0;
-	}
-	return gantry_queue_open(host->session, &options, ret_queue);
-}
-
-void icd_queue_put(struct icd_host *host, uint32_t kind, gantry_queue queue)
-{
-	if (host->nspare == GANTRY_ARRAY_SIZE(host->spare)) {
-		(void)gantry_queue_close(host->session, queue);
-		return;
-	}
-	host->spare[host->nspare].queue = queue;
-	host->spare[host->nspare++].kind = kind;
 }
 
 /* The kernel closes what a forked process had; all else is closed here. */
@@ -180,6 +159,16 @@ static cl_device_type type_of(const struct _cl_device_id *device)
 	return told ? told : CL_DEVICE_TYPE_CPU;
 }
 
+static void find_items(struct _cl_device_id *device)
+{
+	const char *text = line_of(device->about, "work_items");
+	uint64_t *items = device->items;
+
+	if (!text ||
+	    sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &items[0], &items[1], &items[2]) != 3)
+		items[0] = items[1] = items[2] = UINT64_MAX;
+}
+
 /* Its own kind's name too, if the tenant has any of it. */
 static void add_device(struct gantry_session *session, uint32_t kind)
 {
@@ -198,6 +187,8 @@ static void add_device(struct gantry_session *session, uint32_t kind)
 		return;
 	}
 	device->type = type_of(device);
+	device->local_bytes = icd_device_number(device, "local_bytes");
+	find_items(device);
 	compiles = line_of(device->about, "code");
 	device->compiles = kind == GANTRY_KIND_OPENCL && compiles &&
 			   strncmp(compiles, "yes", 3) == 0;

@@ -4,8 +4,10 @@
  *
  *   object.c   handles: made, counted, recognised when they are stale
  *   host.c     the session, and what the tenant's devices are
+ *   line.c     its queues
  *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
+ *   stamp.c    the host's times of them
  *   transfer.c map.c order.c launch.c   commands
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
@@ -85,6 +87,16 @@ cl_int icd_object_retain(const void *handle, enum icd_type type, cl_int otherwis
 cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwise);
 void icd_object_hold(void *object);
 void icd_object_drop(void *object);
+/* A reference of the program's less. */
+void icd_object_let_go(void *object);
+/*
+ * Around what lets the gate go while an object is made: a program's stale handle may be the same, and another thread let go of
+ * it. give() returns it, or NULL and ends it where @result is no success. NULL is allowed.
+ */
+void icd_object_hold_new(void *object);
+void *icd_object_give(void *object, cl_int result);
+/* One that nobody but the caller has, and nobody is given. NULL is allowed. */
+void icd_object_throw_away(void *object);
 bool icd_object_any(enum icd_type type);
 
 /* ---- answers ---- */
@@ -109,12 +121,22 @@ struct icd_host {
 	struct gantry_session *session;
 	uint32_t nusers;
 	pid_t pid;
-	/* Queues that no command queue has any more: to close one would wait for its tasks. */
+	struct gantry_list lines; /* struct icd_line: all of the session */
 	uint32_t nspare;
-	struct {
-		gantry_queue queue;
-		uint32_t kind;
-	} spare[32];
+	struct icd_freed *freed;
+	/* stamp.c */
+	struct icd_cell *free_cells, *put_cells, *cell_blocks;
+};
+
+/* A queue of the session. One that no command queue has any more is the next one's: to close it would wait for its tasks. */
+struct icd_line {
+	struct gantry_list link;
+	gantry_queue queue;
+	uint32_t kind;
+	bool is_spare;
+	gantry_ticket last; /* of what was put last; 0: nothing */
+	int64_t apart_ns;   /* this process's clock over the host's: at most so much */
+	bool knows_apart;
 };
 
 /* A kernel that the host has installed. */
@@ -130,6 +152,9 @@ struct _cl_device_id {
 	bool compiles; /* takes programs in OpenCL C */
 	char *about;   /* what the host says of it */
 	struct gantry_props props;
+	/* Of what it says, what each launch asks for. */
+	uint64_t local_bytes;
+	uint64_t items[3]; /* of one work-group; UINT64_MAX: it does not say */
 	uint32_t nbuiltins;
 	struct icd_builtin *builtins;
 };
@@ -151,8 +176,22 @@ uint64_t icd_device_alloc_bytes(const struct _cl_device_id *device);
 const struct icd_builtin *icd_device_builtin(const struct _cl_device_id *device, const char *name);
 /* Its kernels' names with ";" between them, malloc'd. */
 char *icd_device_builtin_names(const struct _cl_device_id *device);
-int icd_queue_take(struct icd_host *host, uint32_t kind, gantry_queue *ret_queue);
-void icd_queue_put(struct icd_host *host, uint32_t kind, gantry_queue queue);
+int icd_line_take(struct icd_host *host, uint32_t kind, struct icd_line **ret_line);
+void icd_line_put(struct icd_host *host, struct icd_line *line);
+/* Two words for times; NULL: there is no room. @ticket: of the last task that writes there. */
+struct icd_cell *icd_cell_take(struct icd_host *host);
+void icd_cell_put(struct icd_host *host, struct icd_cell *cell, gantry_ticket ticket);
+/* When all before it is done the host's clock goes to word @which. Status of libgantry. */
+int icd_stamp(struct icd_host *host, const struct icd_line *line, const struct icd_cell *cell,
+	      unsigned which, gantry_ticket *ret_ticket);
+/* What it wrote, by its own clock; 0, 0: nothing. @heard_ns: a time of this process's at which it was known to be over. */
+void icd_stamps_read(struct icd_host *host, struct icd_line *line, const struct icd_cell *cell,
+		     uint64_t heard_ns, uint64_t ret_ns[2]);
+void icd_cells_free(struct icd_host *host);
+/* Of a session that is closed. */
+void icd_lines_free(struct icd_host *host);
+/* The host lets go of it when what has been put is done: a task whose kernel is gone fails. */
+void icd_kernel_free(struct icd_host *host, gantry_kernel kernel);
 
 /* ---- objects ---- */
 
@@ -170,11 +209,10 @@ struct _cl_command_queue {
 	struct _cl_context *context; /* held */
 	struct _cl_device_id *device;
 	cl_command_queue_properties properties;
-	gantry_queue queue;
+	struct icd_line *line;
 	gantry_ticket last;	   /* of what was put last; 0: nothing */
 	uint32_t nwaiting;	   /* its events in ICD_WAITING or ICD_RUNNING */
 	struct _cl_event *barrier; /* held; commands after it wait for it */
-	uint64_t last_end_ns;	   /* of what ended last, where times are taken */
 };
 
 struct icd_mapping {
@@ -185,7 +223,9 @@ struct icd_mapping {
 	uint64_t off;	/* in the buffer */
 	uint64_t bytes;
 	cl_map_flags flags;
+	uint32_t nusers; /* its buffer's list, and commands */
 };
+void icd_mapping_put(struct gantry_session *session, struct icd_mapping *mapping);
 
 typedef void(CL_CALLBACK *icd_mem_fn)(cl_mem, void *);
 struct icd_mem_callback {
@@ -270,6 +310,7 @@ struct _cl_kernel {
 	struct icd_value *values;
 	char *signature; /* what @kernel was asked for with */
 	gantry_kernel kernel;
+	bool is_found; /* @kernel is right for the values that it has */
 };
 
 /* ---- commands ---- */
@@ -285,7 +326,10 @@ struct icd_work {
 	int (*on_device)(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
 			 unsigned nafter, gantry_ticket *ret_ticket);
 	void (*fini)(struct icd_work *work); /* NULL: nothing to do */
+	bool is_prompt;			     /* on_host() takes no time that its bytes tell */
 	struct _cl_mem *mem, *other;	     /* held */
+	struct _cl_mem **mems;		     /* of a launch: held by what it owns */
+	uint32_t nmems;
 	uint64_t off, other_off, bytes;
 	void *ptr;
 	void *owned; /* its fini()'s */
@@ -317,14 +361,22 @@ struct _cl_event {
 	uint32_t state; /* enum icd_state */
 	cl_int status;	/* CL_COMPLETE or negative, once it has ended */
 	gantry_ticket ticket;
+	gantry_ticket end_ticket; /* of the stamp behind it; 0: there is none */
+	struct icd_cell *cell;	  /* where its times go; NULL: none */
+	gantry_ticket
+		blocker; /* of a command for this processor: what the device has to be done with; 0: nothing */
 	struct icd_work *work; /* of a command that waits */
 	uint32_t ndeps;
-	struct _cl_event **deps;    /* held */
+	struct _cl_event **deps; /* held */
+	struct _cl_event *above; /* while icd_event_refresh() is at those that it waited for */
+	struct _cl_mem **mems;	 /* held: whose end the program wants to be told of */
+	uint32_t nmems;
 	struct gantry_list waiting; /* of all that wait */
 	struct gantry_list watched; /* of what the pump looks at */
 	struct gantry_list callbacks;
-	bool orders;	   /* a barrier */
-	uint64_t times[4]; /* queued, submitted, started, ended */
+	bool orders;	       /* a barrier */
+	uint64_t times[4];     /* queued, submitted, started, ended */
+	uint64_t device_ns[2]; /* started, ended, by the host's clock; 0: times[] has them */
 };
 
 /* Gate held. */
@@ -346,8 +398,8 @@ struct icd_waits {
  */
 cl_int icd_enqueue(struct _cl_command_queue *q, cl_command_type command, struct icd_work *work,
 		   bool is_blocking, const struct icd_waits *waits, cl_event *ret_event);
-/* Starts it if it can be started. true: something was done. */
-bool icd_event_start(struct _cl_event *event);
+/* Starts it if it can be started; @may_wait: for the device, on this thread. true: something was done. */
+bool icd_event_start(struct _cl_event *event, bool may_wait);
 /* The same for one that was kept; then what it does is let go of. */
 bool icd_event_resume(struct _cl_event *event);
 /* All of them valid, of @context (NULL: of one); or the result that says what is wrong. */
@@ -368,11 +420,15 @@ struct icd_call {
 };
 void icd_pump_call(struct icd_call *call);
 extern struct gantry_list icd_watched;
+/* In the child of a fork(): there is no thread, and what the parent's had to do is not the child's. */
+void icd_pump_forget(void);
 /* The library goes: returns when it has ended, or is in a callback that does not return. Gate held, let go meanwhile. */
 void icd_pump_end(void);
 
 /* ---- ends of objects, when nobody has them any more; gate held ---- */
 void icd_context_end(struct _cl_context *context);
+/* The program has let go of it. */
+void icd_queue_left(struct _cl_command_queue *queue);
 void icd_queue_end(struct _cl_command_queue *queue);
 void icd_mem_end(struct _cl_mem *mem);
 void icd_program_end(struct _cl_program *program);

@@ -8,7 +8,7 @@
 void icd_kernel_end(struct _cl_kernel *kernel)
 {
 	if (kernel->kernel)
-		(void)gantry_kernel_free(kernel->program->context->host->session, kernel->kernel);
+		icd_kernel_free(kernel->program->context->host, kernel->kernel);
 	for (uint32_t i = 0; kernel->values && i < kernel->info->nargs; i++)
 		free(kernel->values[i].value);
 	free(kernel->values);
@@ -28,9 +28,7 @@ static struct _cl_kernel *make(struct _cl_program *program, const struct icd_ker
 	kernel->info = info;
 	kernel->values = calloc(info->nargs + 1, sizeof(*kernel->values));
 	if (!kernel->values) {
-		kernel->object.refs = 0;
-		icd_object_hold(kernel);
-		icd_object_drop(kernel);
+		icd_object_throw_away(kernel);
 		return NULL;
 	}
 	kernel->program = program;
@@ -87,11 +85,8 @@ cl_int CL_API_CALL icd_clCreateKernelsInProgram(cl_program handle, cl_uint n, cl
 		if (kernels[i])
 			continue;
 		result = CL_OUT_OF_HOST_MEMORY;
-		while (i-- > 0) {
-			icd_object_hold(kernels[i]);
-			kernels[i]->object.refs = 0;
-			icd_object_drop(kernels[i]);
-		}
+		while (i-- > 0)
+			icd_object_throw_away(kernels[i]);
 		break;
 	}
 	if (result == CL_SUCCESS && ret_n)
@@ -163,11 +158,15 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 	const struct icd_arg *arg;
 	struct icd_value *v;
 	cl_int result;
+	bool had_mem;
+	uint32_t had_bytes;
 
 	if (i >= kernel->info->nargs)
 		return CL_INVALID_ARG_INDEX;
 	arg = &kernel->info->args[i];
 	v = &kernel->values[i];
+	had_mem = v->mem != NULL;
+	had_bytes = v->bytes;
 	switch (arg->where) {
 	case CL_KERNEL_ARG_ADDRESS_LOCAL:
 		if (value)
@@ -188,6 +187,9 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 		break;
 	}
 	v->set = v->set || result == CL_SUCCESS;
+	/* What the host has to know of it: launch.c */
+	if (had_mem != (v->mem != NULL) || had_bytes != v->bytes)
+		kernel->is_found = false;
 	return result;
 }
 

@@ -18,6 +18,7 @@ struct launch {
 	gantry_kernel handle;
 	struct gantry_task task;
 	struct gantry_access access[MAX_ACCESS];
+	struct _cl_mem *mems[MAX_ACCESS]; /* held, one for each access */
 	unsigned char args[ARGS_BYTES];
 };
 
@@ -58,17 +59,12 @@ static void choose_local(const struct icd_kernel_info *info, struct shape *s)
 static cl_int check_local(const struct icd_kernel_info *info, const struct _cl_device_id *device,
 			  const struct shape *s)
 {
-	const char *line = strstr(device->about, "\nwork_items ");
-	uint64_t items[3] = { UINT64_MAX, UINT64_MAX, UINT64_MAX }, all = 1;
-	size_t told[3];
+	uint64_t all = 1;
 
-	if (line && sscanf(line, "\nwork_items %zu %zu %zu", &told[0], &told[1], &told[2]) == 3)
-		for (int i = 0; i < 3; i++)
-			items[i] = told[i];
 	for (cl_uint i = 0; i < s->ndims; i++) {
 		if (s->local[i] == 0)
 			return CL_INVALID_WORK_GROUP_SIZE;
-		if (s->local[i] > items[i])
+		if (s->local[i] > device->items[i])
 			return CL_INVALID_WORK_ITEM_SIZE;
 		if (s->global[i] % s->local[i] != 0 ||
 		    __builtin_mul_overflow(all, s->local[i], &all) ||
@@ -128,7 +124,7 @@ static cl_int check_values(const struct _cl_kernel *kernel, const struct _cl_dev
 {
 	const struct icd_kernel_info *info = kernel->info;
 	uint64_t local = info->local_bytes;
-	uint64_t most = icd_device_number(device, "local_bytes");
+	uint64_t most = device->local_bytes;
 	uint32_t nbuffers = 0;
 
 	for (uint32_t i = 0; i < info->nargs; i++) {
@@ -175,6 +171,7 @@ static int find_kernel(struct _cl_kernel *kernel)
 	struct gantry_session *session = kernel->program->context->host->session;
 	char signature[SIGNATURE_ROOM];
 	gantry_kernel found;
+	char *told;
 	int r;
 
 	if (kernel->info->signature) {
@@ -182,20 +179,29 @@ static int find_kernel(struct _cl_kernel *kernel)
 			return 0;
 		return gantry_kernel_find(session, kernel->info->name, NULL, &kernel->kernel);
 	}
+	if (kernel->is_found)
+		return 0;
 	if (!write_signature(kernel, signature, sizeof(signature)))
 		return GANTRY_E_LIMIT;
-	if (kernel->kernel && strcmp(kernel->signature, signature) == 0)
+	kernel->is_found = kernel->kernel && strcmp(kernel->signature, signature) == 0;
+	if (kernel->is_found)
 		return 0;
 	r = gantry_kernel_from(session, kernel->program->image, kernel->info->name, signature,
 			       &found);
 	if (r < 0)
 		return r;
+	told = strdup(signature);
+	if (!told) {
+		(void)gantry_kernel_free(session, found);
+		return GANTRY_E_NO_MEMORY;
+	}
 	if (kernel->kernel)
-		(void)gantry_kernel_free(session, kernel->kernel);
+		icd_kernel_free(kernel->program->context->host, kernel->kernel);
 	kernel->kernel = found;
 	free(kernel->signature);
-	kernel->signature = strdup(signature);
-	return kernel->signature ? 0 : GANTRY_E_NO_MEMORY;
+	kernel->signature = told;
+	kernel->is_found = true;
+	return 0;
 }
 
 static unsigned char *place(struct launch *l, uint32_t align, uint32_t bytes)
@@ -208,12 +214,14 @@ static unsigned char *place(struct launch *l, uint32_t align, uint32_t bytes)
 	return l->args + at;
 }
 
-static bool put_buffer(struct launch *l, const struct icd_arg *arg, const struct _cl_mem *mem)
+static bool put_buffer(struct launch *l, const struct icd_arg *arg, struct _cl_mem *mem)
 {
 	unsigned char *at = place(l, 8, 8);
 
 	if (!at)
 		return false;
+	icd_object_hold(mem);
+	l->mems[l->task.naccess] = mem;
 	l->access[l->task.naccess++] = (struct gantry_access){
 		.buffer = mem->buffer,
 		.off = mem->origin,
@@ -271,16 +279,21 @@ static int run(struct _cl_event *event, struct icd_work *work, const gantry_tick
 
 	l->task.after = after;
 	l->task.nafter = nafter;
-	return gantry_submit(event->context->host->session, event->queue->queue, &l->task, 1,
+	return gantry_submit(event->context->host->session, event->queue->line->queue, &l->task, 1,
 			     ret_ticket);
+}
+
+static void launch_free(struct launch *l)
+{
+	for (uint32_t i = 0; i < l->task.naccess; i++)
+		icd_object_drop(l->mems[i]);
+	icd_object_drop(l->kernel);
+	free(l);
 }
 
 static void fini(struct icd_work *work)
 {
-	struct launch *l = work->owned;
-
-	icd_object_drop(l->kernel);
-	free(l);
+	launch_free(work->owned);
 }
 
 static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *s)
@@ -292,9 +305,10 @@ static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *
 	if (!l)
 		return NULL;
 	l->kernel = kernel;
+	icd_object_hold(kernel);
 	l->task = (struct gantry_task){ .kernel = kernel->kernel };
 	if (!put_args(l, kernel, s)) {
-		free(l);
+		launch_free(l);
 		return NULL;
 	}
 	for (int i = 0; i < 3 && !decides; i++) {
@@ -303,7 +317,6 @@ static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *
 	}
 	l->task.args = l->args;
 	l->task.access = l->access;
-	icd_object_hold(kernel);
 	return l;
 }
 
@@ -332,13 +345,17 @@ static cl_int put(struct _cl_command_queue *q, struct _cl_kernel *kernel, const 
 		  cl_command_type command, const struct icd_waits *waits, cl_event *ret_event)
 {
 	struct icd_work work = { .on_device = run, .fini = fini };
+	struct launch *l;
 	int r = find_kernel(kernel);
 
 	if (r < 0)
 		return r == GANTRY_E_SIGNATURE ? CL_OUT_OF_RESOURCES : icd_status(r);
-	work.owned = launch_new(kernel, s);
-	if (!work.owned)
+	l = launch_new(kernel, s);
+	if (!l)
 		return CL_OUT_OF_RESOURCES;
+	work.owned = l;
+	work.mems = l->mems;
+	work.nmems = l->task.naccess;
 	return icd_enqueue(q, command, &work, false, waits, ret_event);
 }
 

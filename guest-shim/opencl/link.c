@@ -26,7 +26,7 @@ cl_int CL_API_CALL icd_clCompileProgram(cl_program handle, cl_uint n, const cl_d
 					const cl_program *header_programs, const char **names,
 					icd_notify_fn notify, void *user)
 {
-	struct icd_header *headers = calloc(nheaders + 1, sizeof(*headers));
+	struct icd_header *headers = calloc((size_t)nheaders + 1, sizeof(*headers));
 	struct _cl_program *program;
 	cl_int result = CL_INVALID_PROGRAM;
 
@@ -45,12 +45,14 @@ cl_int CL_API_CALL icd_clCompileProgram(cl_program handle, cl_uint n, const cl_d
 	if (result == CL_SUCCESS && !icd_program_compiler(program->context))
 		result = CL_COMPILER_NOT_AVAILABLE;
 	if (result == CL_SUCCESS) {
+		icd_object_hold(program); /* another thread may let go of it meanwhile */
 		free(program->options);
 		program->options = strdup(options ? options : "");
 		result = icd_program_build_text(program, options, nheaders, headers,
 						CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
 						CL_COMPILE_PROGRAM_FAILURE);
 		icd_program_notify(notify, program, user);
+		icd_object_drop(program);
 	}
 	icd_gate_unlock();
 	free(headers);
@@ -161,16 +163,15 @@ cl_program CL_API_CALL icd_clLinkProgram(cl_context handle, cl_uint n, const cl_
 		result = check_link_options(options, &is_library);
 	if (result == CL_SUCCESS) {
 		program = icd_program_new(context, is_library ? ICD_LIBRARY : ICD_PACKED);
+		icd_object_hold_new(program);
 		result = program ? link_into(program, is_library, nprograms, programs)
 				 : CL_OUT_OF_HOST_MEMORY;
 	}
 	if (result == CL_SUCCESS) {
 		program->options = strdup(options ? options : "");
 		icd_program_notify(notify, program, user);
-	} else {
-		icd_program_throw_away(program);
-		program = NULL;
 	}
+	program = icd_object_give(program, result);
 	icd_gate_unlock();
 	return icd_result(ret, result, program);
 }

@@ -4,6 +4,11 @@
 
 #include "guest-shim/opencl/transfer.h"
 
+static struct gantry_session *context_session(const struct _cl_mem *mem)
+{
+	return mem->context->host->session;
+}
+
 static cl_int run_map(struct _cl_event *event, struct icd_work *work)
 {
 	struct icd_mapping *mapping = work->owned;
@@ -24,27 +29,34 @@ static cl_int run_map(struct _cl_event *event, struct icd_work *work)
 
 static cl_int run_unmap(struct _cl_event *event, struct icd_work *work)
 {
-	const struct icd_mapping *mapping = work->owned;
+	struct icd_mapping *mapping = work->owned;
 	struct gantry_session *session = icd_transfer_session(event);
+	void *mapped = mapping->mapped;
 
-	if (mapping->mapped)
-		return icd_status(gantry_unmap(session, mapping->mapped));
+	mapping->mapped = NULL;
+	if (mapped)
+		return icd_status(gantry_unmap(session, mapped));
 	if (!(mapping->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)))
 		return CL_SUCCESS;
 	return icd_status(gantry_write(session, work->mem->buffer, mapping->off, mapping->at,
 				       mapping->bytes));
 }
 
-static void mapping_free(struct icd_mapping *mapping)
+void icd_mapping_put(struct gantry_session *session, struct icd_mapping *mapping)
 {
+	if (--mapping->nusers > 0)
+		return;
+	if (mapping->mapped)
+		(void)gantry_unmap(session, mapping->mapped);
 	if (mapping->is_shadow)
 		free(mapping->at);
 	free(mapping);
 }
 
-static void unmap_fini(struct icd_work *work)
+/* A program may unmap what is not mapped yet: the last of both commands lets it go. */
+static void fini(struct icd_work *work)
 {
-	mapping_free(work->owned);
+	icd_mapping_put(context_session(work->mem), work->owned);
 }
 
 static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, size_t off,
@@ -57,6 +69,7 @@ static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, 
 	mapping->off = mem->origin + off;
 	mapping->bytes = bytes;
 	mapping->flags = flags;
+	mapping->nusers = 1;
 	/* The standard's: such a buffer is mapped where the program has it. */
 	if (mem->host_ptr)
 		mapping->at = (char *)mem->host_ptr + off;
@@ -65,10 +78,14 @@ static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, 
 	return mapping;
 }
 
+/* The buffer's no longer; another thread may have unmapped it already, knowing where it is. */
 static void mapping_remove(struct _cl_mem *mem, struct icd_mapping *mapping)
 {
+	if (gantry_list_is_empty(&mapping->link))
+		return;
 	gantry_list_remove(&mapping->link);
 	mem->nmappings--;
+	icd_mapping_put(context_session(mem), mapping);
 }
 
 /* A program wants the address now; one whose command waits has memory of the driver's, filled when its time comes. */
@@ -81,40 +98,35 @@ static bool give_address(struct icd_mapping *mapping)
 	return mapping->at != NULL;
 }
 
-/* Lets go of an event that the program does not get. */
-static void forget(struct _cl_event *event)
-{
-	icd_object_hold(event);
-	event->object.refs = 0;
-	icd_object_drop(event);
-}
-
-/* On failure *ret_in_use says whether a command will still come for @mapping. */
 static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_mapping *mapping,
-		  bool is_blocking, const struct icd_waits *waits, cl_event *ret_event,
-		  bool *ret_in_use)
+		  bool is_blocking, const struct icd_waits *waits, cl_event *ret_event)
 {
-	struct icd_work work = { .on_host = run_map, .owned = mapping };
-	cl_event event = NULL;
+	struct icd_work work = {
+		.on_host = run_map, .fini = fini, .is_prompt = true, .owned = mapping
+	};
+	cl_event event = NULL, mine;
 	cl_int result;
 
+	mapping->nusers++;
 	icd_transfer_use(&work, mem, NULL);
-	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, false, waits, &event);
+	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, is_blocking, waits, &event);
 	if (result != CL_SUCCESS)
 		return result;
-	*ret_in_use = event->state != ICD_ENDED;
+	mine = icd_object_get(event, ICD_EVENT); /* or another thread has let go of it */
+	icd_object_hold_new(mine);
 	/* What has failed for what it waits for is mapped nowhere, and its event says so. */
 	if (!give_address(mapping))
 		result = CL_MAP_FAILURE;
-	if (result == CL_SUCCESS && is_blocking) {
-		result = icd_event_wait(event);
-		*ret_in_use = false;
+	if (result == CL_SUCCESS && is_blocking && mine) {
+		result = icd_event_wait(mine);
 		result = result < 0 ? result : CL_SUCCESS;
 	}
-	if (result == CL_SUCCESS && ret_event)
+	if (result == CL_SUCCESS && ret_event) {
 		*ret_event = event;
-	else
-		forget(event);
+		icd_object_drop(mine);
+	} else {
+		(void)icd_object_give(mine, CL_OUT_OF_RESOURCES);
+	}
 	return result;
 }
 
@@ -142,7 +154,6 @@ void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_han
 	struct icd_mapping *mapping = NULL;
 	struct _cl_command_queue *q;
 	struct _cl_mem *mem;
-	bool in_use = false;
 	void *at = NULL;
 	cl_int result;
 
@@ -153,14 +164,16 @@ void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_han
 	if (result == CL_SUCCESS) {
 		icd_object_hold(mem);
 		mapping = mapping_new(mem, flags, off, bytes);
-		result = mapping ? map(q, mem, mapping, is_blocking, &waits, ret_event, &in_use)
+		if (mapping)
+			mapping->nusers++; /* this call's */
+		result = mapping ? map(q, mem, mapping, is_blocking, &waits, ret_event)
 				 : CL_OUT_OF_HOST_MEMORY;
-		if (result == CL_SUCCESS) {
+		if (result == CL_SUCCESS)
 			at = mapping->at;
-		} else if (mapping && !in_use) {
+		else if (mapping)
 			mapping_remove(mem, mapping);
-			mapping_free(mapping);
-		}
+		if (mapping)
+			icd_mapping_put(context_session(mem), mapping);
 		icd_object_drop(mem);
 	}
 	icd_gate_unlock();
@@ -179,7 +192,7 @@ cl_int CL_API_CALL icd_clEnqueueUnmapMemObject(cl_command_queue handle, cl_mem m
 					       cl_uint n, const cl_event *list, cl_event *ret_event)
 {
 	const struct icd_waits waits = { n, list };
-	struct icd_work work = { .on_host = run_unmap, .fini = unmap_fini };
+	struct icd_work work = { .on_host = run_unmap, .fini = fini };
 	struct _cl_command_queue *q;
 	struct _cl_mem *mem;
 	cl_int result;
@@ -191,6 +204,7 @@ cl_int CL_API_CALL icd_clEnqueueUnmapMemObject(cl_command_queue handle, cl_mem m
 		result = work.owned ? CL_SUCCESS : CL_INVALID_VALUE;
 	}
 	if (result == CL_SUCCESS) {
+		((struct icd_mapping *)work.owned)->nusers++;
 		mapping_remove(mem, work.owned);
 		icd_transfer_use(&work, mem, NULL);
 		result = icd_enqueue(q, CL_COMMAND_UNMAP_MEM_OBJECT, &work, false, &waits,

@@ -8,12 +8,14 @@
 #define FIRST_CHUNK 32u
 #define MAX_CHUNKS  24u /* each twice as long as the one before */
 
+#define HELD_FOR_EVER (UINT32_MAX / 2)
+
 struct pool {
 	size_t bytes; /* of one object */
 	uint32_t nchunks;
 	unsigned char *chunks[MAX_CHUNKS];
 	struct gantry_list free;
-	uint64_t nlive;
+	uint64_t nfree, nlive;
 };
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -27,6 +29,9 @@ static struct pool pools[ICD_NTYPES] = {
 	[ICD_EVENT] = { .bytes = sizeof(struct _cl_event) },
 };
 static uint64_t last_serial;
+/* Objects that nobody has any more: one after the other, for each may be the last to have the next. */
+static struct gantry_list ending = GANTRY_LIST_INIT(ending);
+static bool is_ending;
 
 void icd_gate_lock(void)
 {
@@ -79,6 +84,7 @@ static bool grow(struct pool *pool)
 		gantry_list_push_back(
 			&pool->free,
 			&((struct icd_object *)(void *)(chunk + i * pool->bytes))->free);
+	pool->nfree += n;
 	return true;
 }
 
@@ -88,10 +94,9 @@ void *icd_object_new(enum icd_type type)
 	struct icd_object *object;
 
 	/* Some stay free, so that a place is not taken again at once. */
-	if ((pool->nchunks == 0 ||
-	     pool->nlive + FIRST_CHUNK / 2 >= chunk_count(pool->nchunks) - FIRST_CHUNK) &&
-	    !grow(pool) && gantry_list_is_empty(&pool->free))
+	if (pool->nfree <= FIRST_CHUNK / 2 && !grow(pool) && pool->nfree == 0)
 		return NULL;
+	pool->nfree--;
 	object = gantry_list_entry(gantry_list_pop_front(&pool->free), struct icd_object, free);
 	memset(object, 0, pool->bytes);
 	object->dispatch = &icd_dispatch;
@@ -129,11 +134,10 @@ bool icd_object_any(enum icd_type type)
 
 /* ---- counting ---- */
 
-static void end(struct icd_object *object)
+static void end_one(struct icd_object *object)
 {
 	struct pool *pool = &pools[object->type];
 
-	object->holds = 1; /* what it lets go of may come back to it */
 	switch ((enum icd_type)object->type) {
 	case ICD_CONTEXT:
 		icd_context_end((struct _cl_context *)object);
@@ -158,7 +162,34 @@ static void end(struct icd_object *object)
 	}
 	object->holds = 0;
 	pool->nlive--;
+	pool->nfree++;
 	gantry_list_push_back(&pool->free, &object->free);
+}
+
+/* Events may be a chain of any length: what is let go of here ends after it, not within. */
+static void end(struct icd_object *object)
+{
+	object->holds = 1; /* what it lets go of may come back to it */
+	gantry_list_push_back(&ending, &object->free);
+	if (is_ending)
+		return;
+	is_ending = true;
+	while (!gantry_list_is_empty(&ending))
+		end_one(gantry_list_entry(gantry_list_pop_front(&ending), struct icd_object, free));
+	is_ending = false;
+}
+
+void icd_object_hold(void *object)
+{
+	((struct icd_object *)object)->holds++;
+}
+
+void icd_object_drop(void *object)
+{
+	struct icd_object *o = object;
+
+	if (o && --o->holds == 0 && o->refs == 0)
+		end(o);
 }
 
 cl_int icd_object_retain(const void *handle, enum icd_type type, cl_int otherwise)
@@ -184,8 +215,7 @@ cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwi
 	icd_gate_lock();
 	object = icd_object_get(handle, type);
 	if (object) {
-		if (--object->refs == 0 && object->holds == 0)
-			end(object);
+		icd_object_let_go(object);
 		result = CL_SUCCESS;
 		if (!icd_object_any(ICD_CONTEXT))
 			icd_pump_kick(); /* it ends */
@@ -194,17 +224,44 @@ cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwi
 	return result;
 }
 
-void icd_object_hold(void *object)
-{
-	((struct icd_object *)object)->holds++;
-}
-
-void icd_object_drop(void *object)
+/* What a queue has of its last barrier would keep both for ever. */
+void icd_object_let_go(void *object)
 {
 	struct icd_object *o = object;
 
-	if (o && --o->holds == 0 && o->refs == 0)
-		end(o);
+	o->holds++;
+	if (--o->refs == 0 && o->type == ICD_QUEUE)
+		icd_queue_left(object);
+	icd_object_drop(object);
+}
+
+void icd_object_hold_new(void *object)
+{
+	if (object)
+		icd_object_hold(object);
+}
+
+void *icd_object_give(void *object, cl_int result)
+{
+	struct icd_object *o = object;
+
+	if (!o)
+		return NULL;
+	if (result != CL_SUCCESS)
+		o->refs = 0;
+	icd_object_drop(o);
+	return result == CL_SUCCESS ? object : NULL;
+}
+
+void icd_object_throw_away(void *object)
+{
+	struct icd_object *o = object;
+
+	if (!o)
+		return;
+	o->refs = 0;
+	o->holds++;
+	icd_object_drop(o);
 }
 
 /* ---- fork() ---- */
@@ -219,9 +276,37 @@ static void after_fork(void)
 	icd_gate_unlock();
 }
 
+/* What is free says so by its place in a list; all else was the parent's. Its places are not used again. */
+static void forget_all(struct pool *pool)
+{
+	for (uint32_t i = 0; i < pool->nchunks; i++)
+		for (size_t j = 0; j < chunk_count(i); j++) {
+			struct icd_object *object =
+				(struct icd_object *)(void *)(pool->chunks[i] + j * pool->bytes);
+
+			object->refs = 0;
+			object->holds = HELD_FOR_EVER;
+		}
+	pool->nlive = 0;
+}
+
+/* A child has nothing of its parent's: no thread, no command, and no object, for their session is not its own. */
+static void in_child(void)
+{
+	static const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
+
+	for (uint32_t type = 0; type < ICD_NTYPES; type++)
+		forget_all(&pools[type]);
+	gantry_list_init(&ending);
+	is_ending = false;
+	changed = fresh; /* threads that waited there are not in this process */
+	icd_pump_forget();
+	icd_gate_unlock();
+}
+
 __attribute__((constructor)) static void watch_forks(void)
 {
-	(void)pthread_atfork(before_fork, after_fork, after_fork); /* else a child may hang */
+	(void)pthread_atfork(before_fork, after_fork, in_child); /* else a child may hang */
 }
 
 /* ---- answers ---- */

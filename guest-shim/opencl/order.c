@@ -14,7 +14,7 @@ static int run_fill(struct _cl_event *event, struct icd_work *work, const gantry
 	int r = icd_transfer_wait(event, after, nafter);
 
 	return r < 0 ? r
-		     : gantry_submit_fill(icd_transfer_session(event), event->queue->queue,
+		     : gantry_submit_fill(icd_transfer_session(event), event->queue->line->queue,
 					  work->mem->buffer, work->mem->origin + work->off,
 					  work->bytes, work->pattern[0], work->pattern_bytes,
 					  ret_ticket);
@@ -83,7 +83,7 @@ static int run_marker(struct _cl_event *event, struct icd_work *work, const gant
 
 	(void)work;
 	return r < 0 ? r
-		     : gantry_submit_marker(icd_transfer_session(event), event->queue->queue,
+		     : gantry_submit_marker(icd_transfer_session(event), event->queue->line->queue,
 					    ret_ticket);
 }
 

@@ -46,15 +46,6 @@ struct _cl_program *icd_program_new(struct _cl_context *context, enum icd_progra
 	return program;
 }
 
-void icd_program_throw_away(struct _cl_program *program)
-{
-	if (!program)
-		return;
-	program->object.refs = 0;
-	icd_object_hold(program);
-	icd_object_drop(program);
-}
-
 cl_int CL_API_CALL icd_clRetainProgram(cl_program program)
 {
 	return icd_object_retain(program, ICD_PROGRAM, CL_INVALID_PROGRAM);
@@ -273,7 +264,7 @@ static void run_notify(struct icd_call *call)
 
 	built->fn(built->program, built->user);
 	icd_gate_lock();
-	icd_object_drop(built->program);
+	icd_object_let_go(built->program);
 	icd_gate_unlock();
 	free(built);
 }
@@ -287,7 +278,7 @@ void icd_program_notify(icd_notify_fn fn, struct _cl_program *program, void *use
 	if (!built)
 		return;
 	*built = (struct built){ { .run = run_notify }, fn, program, user };
-	icd_object_hold(program);
+	program->object.refs++; /* the callback may ask about it */
 	icd_pump_call(&built->call);
 }
 
@@ -302,8 +293,10 @@ cl_int CL_API_CALL icd_clBuildProgram(cl_program handle, cl_uint n, const cl_dev
 	if (program)
 		result = icd_program_check_build(program, n, devices, notify != NULL, user);
 	if (result == CL_SUCCESS) {
+		icd_object_hold(program); /* another thread may let go of it meanwhile */
 		result = build(program, options);
 		icd_program_notify(notify, program, user);
+		icd_object_drop(program);
 		if (notify && result == CL_BUILD_PROGRAM_FAILURE)
 			result = CL_SUCCESS; /* the program's status says it */
 	}
@@ -352,7 +345,7 @@ cl_program CL_API_CALL icd_clCreateProgramWithSource(cl_context handle, cl_uint 
 		if (program)
 			program->source = join_strings(n, strings, lengths);
 		if (!program || !program->source) {
-			icd_program_throw_away(program);
+			icd_object_throw_away(program);
 			program = NULL;
 			result = CL_OUT_OF_HOST_MEMORY;
 		}

@@ -8,8 +8,6 @@
 typedef void(CL_CALLBACK *icd_notify_fn)(cl_program, void *);
 
 struct _cl_program *icd_program_new(struct _cl_context *context, enum icd_program_sort sort);
-/* Of one that the program has not seen; NULL is allowed. */
-void icd_program_throw_away(struct _cl_program *program);
 /* The first device that takes programs in OpenCL C; NULL: none does. */
 struct _cl_device_id *icd_program_compiler(const struct _cl_context *context);
 

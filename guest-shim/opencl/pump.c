@@ -85,19 +85,34 @@ static bool look_at_watched(void)
 	return false;
 }
 
-/* For the oldest, a little. */
-static bool wait_for_watched(void)
+/* The oldest copy that waits for a device, or the oldest event that is watched. */
+static struct _cl_event *find_waited(gantry_ticket *ret_ticket)
 {
 	struct _cl_event *event;
-	struct gantry_session *session;
-	gantry_ticket ticket;
 
+	gantry_list_for_each(&icd_waiting, struct _cl_event, waiting, copy) {
+		*ret_ticket = copy->blocker;
+		if (copy->blocker)
+			return copy;
+	}
 	if (gantry_list_is_empty(&icd_watched))
-		return false;
+		return NULL;
 	event = gantry_list_first(&icd_watched, struct _cl_event, watched);
+	*ret_ticket = event->end_ticket ? event->end_ticket : event->ticket;
+	return event;
+}
+
+/* For one of them, a little. */
+static bool wait_for_device(void)
+{
+	gantry_ticket ticket = 0;
+	struct _cl_event *event = find_waited(&ticket);
+	struct gantry_session *session;
+
+	if (!event)
+		return false;
 	icd_object_hold(event);
 	session = event->context->host->session;
-	ticket = event->ticket;
 	icd_gate_unlock();
 	(void)gantry_wait(session, &ticket, 1, LOOK_NS);
 	icd_gate_lock();
@@ -118,7 +133,7 @@ bool icd_pump_step(void)
 	if (run_call() || start_one() || look_at_watched())
 		return true;
 	watch_what_is_waited_for();
-	return wait_for_watched();
+	return wait_for_device();
 }
 
 static void *pump_main(void *arg)
@@ -171,6 +186,17 @@ cl_int icd_pump_need(void)
 		(void)pthread_join(pump.thread, NULL); /* it needs no gate any more */
 	}
 	return start();
+}
+
+void icd_pump_forget(void)
+{
+	static const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
+
+	gantry_list_init(&icd_waiting);
+	gantry_list_init(&icd_watched);
+	gantry_list_init(&pump.calls);
+	pump.exists = false;
+	pump.kicked = fresh;
 }
 
 /* A callback that never returns must not keep a program from ending. */

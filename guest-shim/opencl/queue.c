@@ -14,7 +14,7 @@ static struct _cl_command_queue *make(struct _cl_context *context, cl_device_id 
 		return NULL;
 	q->device = device;
 	q->properties = properties;
-	r = icd_queue_take(context->host, device->kind, &q->queue);
+	r = icd_line_take(context->host, device->kind, &q->line);
 	if (r == 0) {
 		q->context = context;
 		icd_object_hold(context);
@@ -22,19 +22,24 @@ static struct _cl_command_queue *make(struct _cl_context *context, cl_device_id 
 		return q;
 	}
 	*ret_result = r == GANTRY_E_LIMIT ? CL_OUT_OF_RESOURCES : icd_status(r);
-	q->object.refs = 0;
-	icd_object_hold(q);
-	icd_object_drop(q);
+	icd_object_throw_away(q);
 	return NULL;
+}
+
+void icd_queue_left(struct _cl_command_queue *q)
+{
+	struct _cl_event *barrier = q->barrier;
+
+	q->barrier = NULL;
+	icd_object_drop(barrier);
 }
 
 /* What has been put goes on: the queue of the session is another command queue's next. */
 void icd_queue_end(struct _cl_command_queue *q)
 {
-	icd_object_drop(q->barrier);
 	if (!q->context)
 		return;
-	icd_queue_put(q->context->host, q->device->kind, q->queue);
+	icd_line_put(q->context->host, q->line);
 	icd_object_drop(q->context);
 }
 

@@ -254,8 +254,8 @@ cl_int CL_API_CALL icd_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem mem, 
 /* What a task comes after, where the call that puts it has no list of its own. */
 int icd_transfer_wait(const struct _cl_event *event, const gantry_ticket *after, unsigned nafter)
 {
-	return nafter ? gantry_submit_wait(icd_transfer_session(event), event->queue->queue, after,
-					   nafter, NULL)
+	return nafter ? gantry_submit_wait(icd_transfer_session(event), event->queue->line->queue,
+					   after, nafter, NULL)
 		      : 0;
 }
 
@@ -265,7 +265,7 @@ static int run_copy(struct _cl_event *event, struct icd_work *work, const gantry
 	int r = icd_transfer_wait(event, after, nafter);
 
 	return r < 0 ? r
-		     : gantry_submit_copy(icd_transfer_session(event), event->queue->queue,
+		     : gantry_submit_copy(icd_transfer_session(event), event->queue->line->queue,
 					  work->other->buffer,
 					  work->other->origin + work->other_off, work->mem->buffer,
 					  work->mem->origin + work->off, work->bytes, ret_ticket);
@@ -278,8 +278,8 @@ static int run_copy_box(struct _cl_event *event, struct icd_work *work, const ga
 
 	for (size_t z = 0; z < work->region[2]; z++)
 		for (size_t y = 0; y < work->region[1] && r >= 0; y++)
-			r = gantry_submit_copy(icd_transfer_session(event), event->queue->queue,
-					       work->other->buffer,
+			r = gantry_submit_copy(icd_transfer_session(event),
+					       event->queue->line->queue, work->other->buffer,
 					       work->other->origin + work->other_off +
 						       z * work->other_pitch[1] +
 						       y * work->other_pitch[0],

@@ -27,6 +27,7 @@
 #include "host-agent/agent/guard.h"
 #include "host-agent/agent/kernels.h"
 #include "host-agent/agent/metrics.h"
+#include "host-agent/agent/migrate.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/renew.h"
 #include "host-agent/agent/session.h"
@@ -442,6 +443,8 @@ static Gantry__Admin__Session *list_session(const struct gantry_session *s, stru
 	msg->device_ns = gantry_load_relaxed(&hdr->device_ns);
 	msg->queues = open_queues(s);
 	msg->buffers = gantry_session_buffers(s);
+	msg->replicas = gantry_session_replicas(s, &msg->replica_bytes);
+	msg->moved_bytes = gantry_load_relaxed(&hdr->moved_bytes);
 	msg->attached_unix_ns = s->attached_unix_ns;
 	msg->worker_restarts = gantry_load_relaxed(&hdr->worker_restarts);
 	msg->door = gantry_answer_text(r, s->conn ? s->conn->transport : "");
@@ -499,6 +502,8 @@ static Gantry__Admin__Queue *list_queue(const struct gantry_session *s, uint32_t
 	msg->done = gantry_load_relaxed(&led->done);
 	msg->failed = gantry_load_relaxed(&led->nfailed);
 	msg->device_ns = gantry_load_relaxed(&led->device_ns);
+	if (gantry_queue_lane(led))
+		msg->lane = number(r, gantry_queue_lane(led) - 1);
 	return msg;
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/device.h"
@@ -16,6 +17,8 @@ static enum gantry_admin_code code_of(int error)
 	switch (error) {
 	case 0:
 		return GANTRY_ADMIN_OK;
+	case -EINVAL:
+		return GANTRY_ADMIN_USAGE;
 	case -ENOENT:
 		return GANTRY_ADMIN_NOT_FOUND;
 	case -EBUSY:
@@ -130,6 +133,9 @@ static Gantry__Admin__Migration *fill(const struct gantry_migration_entry *e,
 	msg->n_round_bytes = c->nrounds;
 	msg->drain_ns = c->longest_task_ns;
 	msg->dry_run = e->dry_run;
+	msg->lazy = e->lazy;
+	msg->pulled_bytes = e->pulled_bytes;
+	msg->touched_bytes = e->touched_bytes;
 	msg->downtime_ns = c->pause_ns;
 	msg->elapsed_ns = e->over ? c->total_ns : gantry_now_ns() - e->started_ns;
 	fill_steps(msg, e, r);
@@ -176,17 +182,32 @@ static void answer_one(struct gantry_agent *a, uint64_t id, struct gantry_answer
 	r->msg.migrations = list;
 }
 
-/* DEVICE:LANE, of a device that there is. */
-static bool names_lane(struct gantry_agent *a, const char *text)
+/* DEVICE or DEVICE:LANE. *ret_lane: of a device that there is, + 1; 0: any. NULL: no such device. */
+static struct gantry_agent_device *find_place(struct gantry_agent *a, const char *text,
+					      uint32_t *ret_lane, struct gantry_err *err)
 {
-	char name[GANTRY_CONFIG_NAME];
+	struct gantry_agent_device *d = gantry_agent_device_find(a, text);
 	const char *colon = strchr(text, ':');
+	char name[GANTRY_CONFIG_NAME] = "";
+	uint64_t lane;
 
-	if (!colon || (size_t)(colon - text) >= sizeof(name))
-		return false;
-	memcpy(name, text, (size_t)(colon - text));
-	name[colon - text] = '\0';
-	return gantry_agent_device_find(a, name) != NULL;
+	*ret_lane = 0;
+	if (!d && colon && (size_t)(colon - text) < sizeof(name)) {
+		memcpy(name, text, (size_t)(colon - text));
+		d = gantry_agent_device_find(a, name);
+		if (d && gantry_u64_parse(colon + 1, 0, GANTRY_LEDGER_LANES - 1, &lane, err) < 0) {
+			(void)gantry_err_set(
+				err, -EINVAL,
+				"%.32s is no lane of a device: name DEVICE:LANE, a number",
+				colon + 1);
+			return NULL;
+		}
+		*ret_lane = d ? (uint32_t)lane + 1 : 0;
+	}
+	if (!d)
+		(void)gantry_err_set(err, -ENOENT,
+				     "there is no device %.40s; see gantryctl device list", text);
+	return d;
 }
 
 void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
@@ -194,7 +215,7 @@ void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__Admi
 {
 	const Gantry__Admin__QueueMigrate *ask = q->queue_migrate;
 	struct gantry_session *s = gantry_session_find(a, ask->session_id);
-	struct gantry_agent_device *d = gantry_agent_device_find(a, ask->device);
+	struct gantry_agent_device *d;
 	struct gantry_queue_move move = { .slot = ask->slot,
 					  .dry_run = ask->dry_run,
 					  .lazy = ask->lazy,
@@ -213,16 +234,9 @@ void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__Admi
 				   ask->session_id);
 		return;
 	}
-	if (!d && names_lane(a, ask->device)) {
-		gantry_answer_fail(r, GANTRY_ADMIN_UNSUPPORTED,
-				   "a queue keeps no lane of a device: in each turn it takes one "
-				   "that is free; name the device alone");
-		return;
-	}
+	d = find_place(a, ask->device, &move.lane, &err);
 	if (!d) {
-		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND,
-				   "there is no device %.40s; see gantryctl device list",
-				   ask->device);
+		gantry_answer_fail(r, code_of(err.code), "%s", err.text);
 		return;
 	}
 	move.device = (uint32_t)(d - a->devices);

@@ -85,6 +85,7 @@ struct gantry_counters {
 	uint64_t handover_bytes;
 	uint64_t handover_downtime_ns; /* of the latest that went */
 	uint64_t pulled_bytes;	       /* fetched for sessions that came lazily */
+	uint64_t queue_pulled_bytes;   /* moved for tasks of queues that went lazily */
 	uint64_t buffers_lost;	       /* that could not be fetched any more */
 	uint64_t vm_migrations;	       /* of machines with their sessions, as gantryctl tells */
 	uint64_t vm_migrations_back;
@@ -180,6 +181,7 @@ struct gantry_agent {
 
 	struct event *warm_timer;
 	struct event *mps_timer;
+	struct event *mps_watch_timer;
 	struct event *deadline_timer;
 	struct event *journal_event;
 	struct event *stop_timer;

@@ -162,6 +162,7 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_GROUP = 1ull << 31,
 	GANTRY_TENANT_MIN_DEVICES = 1ull << 32,
 	GANTRY_TENANT_MAX_DEVICES = 1ull << 33,
+	GANTRY_TENANT_REPLICAS = 1ull << 34,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -204,6 +205,7 @@ struct gantry_tenant_conf {
 		compute_percent; /* of a GPU's multiprocessors that a packed session may use; 0: all */
 	uint64_t spin_ns;	 /* longest wait for a device that a worker spends spinning */
 	/* virtual machines at RUNDIR/doors/NAME/ivshmem.sock */
+	uint32_t replicas;	   /* 1: devices that only read a buffer get a copy of it */
 	uint32_t ivshmem;	   /* 1: they may come */
 	uint64_t ivshmem_bytes;	   /* of each one's memory */
 	uint32_t ivshmem_vectors;  /* as many as QEMU's device has */

@@ -100,6 +100,7 @@ static const struct tenant_key keys[] = {
 	  GANTRY_CONFIG_MAX_DEVICES },
 	{ "max_devices", GANTRY_TENANT_MAX_DEVICES, VALUE_U32, FIELD(max_devices), 0, 0,
 	  GANTRY_CONFIG_MAX_DEVICES },
+	{ "replicas", GANTRY_TENANT_REPLICAS, VALUE_YES, FIELD(replicas), 0, 0, 0 },
 };
 
 const char *const gantry_tenant_keys[] = {
@@ -137,6 +138,7 @@ const char *const gantry_tenant_keys[] = {
 	"group",
 	"min_devices",
 	"max_devices",
+	"replicas",
 	NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),
@@ -159,6 +161,7 @@ void gantry_tenant_conf_init(struct gantry_tenant_conf *tenant, const char *name
 		.worker_mem_bytes = 4ull << 30,
 		.worker_pids = 1024,
 		.spin_ns = GANTRY_QUOTA_SPIN_NS,
+		.replicas = 1,
 		.ivshmem_bytes = 256ull << 20,
 		.ivshmem_vectors = 8,
 		.ivshmem_machines = 1,

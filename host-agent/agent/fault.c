@@ -73,6 +73,8 @@ static bool was_killed(const struct gantry_worker *w)
 	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
 	siginfo_t end = { 0 };
 
+	if (w->seen_killed)
+		return true;
 	if (w->pidfd < 0 || poll(&p, 1, 0) <= 0)
 		return false;
 	/* Not reaped: its burial is on its way. Of one that is the monitor's only that knows. */
@@ -103,7 +105,7 @@ static bool works(const struct gantry_worker *w, uint32_t device)
 	return false;
 }
 
-static bool works_anywhere(const struct gantry_worker *w)
+bool gantry_fault_may_follow(const struct gantry_worker *w)
 {
 	for (uint32_t device = 0; device < w->agent->ndevices; device++)
 		if (works(w, device))
@@ -125,7 +127,7 @@ static bool is_occupied(const struct gantry_worker *w)
 /* A killed client took the contexts of its server along: who is occupied there is about to say so. */
 static void expect_fault(struct gantry_worker *w)
 {
-	if (!w->mps || w->let_go || !works_anywhere(w))
+	if (!w->mps || w->let_go || !gantry_fault_may_follow(w))
 		return;
 	gantry_list_for_each(&w->agent->workers, struct gantry_worker, link, other)
 		if (other != w && !other->faulted && shares_fate(w, other) && is_occupied(other)) {
@@ -257,6 +259,7 @@ static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, other) {
 		if (!shares_fate(w, other) || other->faulted)
 			continue;
+		other->took_mates = cause == CAUSE_KILL && was_killed(other);
 		other->faulted = true;
 		other->faulted_ns = gantry_now_ns();
 		if (other != w && works(other, device))

@@ -9,6 +9,8 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_FAULT_H
 #define GANTRY_HOST_AGENT_AGENT_FAULT_H
 
+#include <stdbool.h>
+
 #include "worker.pb-c.h"
 
 struct gantry_session;
@@ -20,6 +22,8 @@ void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFaul
 void gantry_fault_untold(struct gantry_worker *w);
 /* It died, of a fault or not: in a packed group others may have a fault because of it. */
 void gantry_fault_worker_died(struct gantry_worker *w);
+/* Tasks of it are on a device, as far as the ledgers tell: its end would be a fault of those who share its server. */
+bool gantry_fault_may_follow(const struct gantry_worker *w);
 /* Counts a fault against the session's tenant. */
 void gantry_fault_blame(struct gantry_session *s);
 

@@ -303,6 +303,7 @@ static int settle_queue(struct gantry_ledger_queue *q, const int map[GANTRY_IMAG
 	uint64_t mask = 0;
 
 	q->paused &= 1u;
+	q->lane = 0; /* of a device there */
 	q->verdict = 0;
 	q->issued_at_ns = 0;
 	if (q->state == GANTRY_QUEUE_CLOSED || slot == 0) {
@@ -334,7 +335,8 @@ static int settle_object(struct gantry_agent *a, struct gantry_ledger_object *o,
 				      o->kernel.name);
 	if (o->type != GANTRY_HANDLE_BUFFER)
 		return 0;
-	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted || b->to)
+	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted ||
+	    b->to || b->replicas)
 		return gantry_err_set(err, -EINVAL, "a buffer that cannot have come along");
 	device = device_of(map, b->device);
 	if (device < 0 && b->charged_bytes)
@@ -659,7 +661,8 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 		break;
 	case GANTRY_MOVER_FAILED:
 		if (!h->code) {
-			h->code = (int)msg->code;
+			h->code = msg->code && msg->code <= 124 ? (int)msg->code
+								: GANTRY_ADMIN_FAILED;
 			memcpy(h->text, msg->text, sizeof(h->text));
 		}
 		break;

@@ -245,8 +245,7 @@ static void stay(struct gantry_handover *h)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
 	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
-	gantry_handover_gather_none(h, s);
-	gantry_session_let_go(s);
+	gantry_handover_go_on(s, h->gathered_by);
 	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
 		return;

@@ -24,12 +24,21 @@ void gantry_handover_hold(struct gantry_handover *h);
 
 /* Copies of what lies in windows, if anything does; the answer is waited for when the mover wants the last round. */
 void gantry_handover_gather_ahead(struct gantry_handover *h, struct gantry_session *s);
-/* They are not wanted any more. */
-void gantry_handover_gather_none(struct gantry_handover *h, struct gantry_session *s);
+/*
+ * @s stays: what worker @asked was asked for is taken back, and its queues go on once that is answered; until then it may be moving
+ * what stood still when it began. Another worker has nothing to take back: they go on at once.
+ */
+void gantry_handover_go_on(struct gantry_session *s, uint64_t asked);
 /* The mover is ready for the last round: another one first, or the session is held. */
 void gantry_handover_freeze(struct gantry_handover *h, struct gantry_session *s);
 /* Its queues begin nothing new; when nothing of it is with a device its worker goes, and gantry_handover_worker_gone() follows. */
 void gantry_handover_come_to_rest(struct gantry_handover *h, struct gantry_session *s);
+
+/*
+ * Its worker ends, or lets go of it where it serves others too; gantry_recover_session() follows. @s has a worker. What it
+ * has with a device is in doubt after that, or cut short.
+ */
+void gantry_handover_leave_worker(struct gantry_session *s);
 
 /* ---- handover_ties.c ---- */
 

@@ -188,7 +188,8 @@ static void look_again(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	if (s && gantry_pull_away(s, &n) > 0) {
+	/* One that is asked for may be written yet, whatever its worker has the ledger say: its place is nobody else's till then. */
+	if (s && (s->npulls || gantry_pull_away(s, &n) > 0)) {
 		/* or it ends with the session */
 		(void)gantry_timer_set(h->agent, &h->timer, LOOK_NS, look_again, h);
 		return;
@@ -273,8 +274,13 @@ void gantry_pull_worker_gone(struct gantry_session *s)
 
 void gantry_pull_forget(struct gantry_handover *h)
 {
-	gantry_list_for_each_safe(&h->pulls, struct gantry_pull, link, p)
+	struct gantry_session *s = gantry_session_find(h->agent, h->session_id);
+
+	gantry_list_for_each_safe(&h->pulls, struct gantry_pull, link, p) {
+		if (s && p->is_asked)
+			s->npulls--; /* nobody waits for what no mover brings */
 		free_pull(p);
+	}
 }
 
 void gantry_pull_end(struct gantry_handover *h, const char *why)
@@ -301,7 +307,6 @@ void gantry_pull_broken(struct gantry_handover *h)
 		gantry_list_for_each(&h->pulls, struct gantry_pull, link, p)
 			if (!p->forgotten)
 				give(s, p->slot, GANTRY_E_DEVICE_LOST);
-		s->npulls = 0;
 	}
 	gantry_pull_forget(h);
 	gantry_handover_finish(

@@ -91,7 +91,8 @@ static void gathered(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 	const Gantry__Worker__Done *done = NULL;
 
 	gantry_fd_close(fd);
-	s->ngathers--;
+	if (--s->ngathers == 0 && s->goes_on)
+		gantry_session_let_go(s);
 	if (!h || h->is_incoming || !h->gathering)
 		return; /* nobody waits any more */
 	h->gathering = false;
@@ -108,8 +109,7 @@ static void gathered(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 }
 
 /* false: it has no worker that could be asked. */
-static bool ask_to_gather(struct gantry_handover *h, struct gantry_session *s,
-			  enum gantry_gather what)
+static bool ask_worker(struct gantry_session *s, enum gantry_gather what)
 {
 	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
 	Gantry__Worker__Gather gather = GANTRY__WORKER__GATHER__INIT;
@@ -122,7 +122,15 @@ static bool ask_to_gather(struct gantry_handover *h, struct gantry_session *s,
 	    gantry_call(s->worker, &msg, NULL, 0, ANSWER_NS, gathered, s) < 0)
 		return false;
 	s->ngathers++;
-	h->gathering = what != GANTRY_GATHER_NONE;
+	return true;
+}
+
+static bool ask_to_gather(struct gantry_handover *h, struct gantry_session *s,
+			  enum gantry_gather what)
+{
+	if (!ask_worker(s, what))
+		return false;
+	h->gathering = true;
 	h->gathered_by = s->worker->id;
 	return true;
 }
@@ -139,12 +147,13 @@ void gantry_handover_gather_ahead(struct gantry_handover *h, struct gantry_sessi
 		h->naheads++;
 }
 
-void gantry_handover_gather_none(struct gantry_handover *h, struct gantry_session *s)
+void gantry_handover_go_on(struct gantry_session *s, uint64_t asked)
 {
-	if (h->naheads == 0)
-		return;
-	h->naheads = 0;
-	(void)ask_to_gather(h, s, GANTRY_GATHER_NONE); /* else there is no worker that has copies */
+	/* A worker that knows of nothing has nothing under way. */
+	if (s->worker && s->worker->id == asked && ask_worker(s, GANTRY_GATHER_NONE))
+		s->goes_on = true;
+	else
+		gantry_session_let_go(s);
 }
 
 /* ---- its queues ---- */
@@ -253,6 +262,18 @@ static void part(struct gantry_session *s)
 	(void)gantry_call(s->worker, &msg, NULL, 0, ANSWER_NS, parted, s);
 }
 
+void gantry_handover_leave_worker(struct gantry_session *s)
+{
+	if (s->worker->class.mode == GANTRY_ISOLATED) {
+		gantry_worker_kill_now(s->worker);
+		return;
+	}
+	if (s->phase !=
+	    GANTRY_PHASE_ATTACHED) /* it is being given it: that answer is nobody's now */
+		gantry_call_forget(s->worker, s);
+	part(s);
+}
+
 static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 {
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_STILL);
@@ -264,8 +285,6 @@ static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 		gantry_conn_close(s->conn);
 		gantry_vsock_keep_nonce(s);
 	}
-	if (s->worker && s->worker->class.mode == GANTRY_ISOLATED)
-		gantry_worker_kill_now(s->worker);
-	else if (s->worker)
-		part(s);
+	if (s->worker)
+		gantry_handover_leave_worker(s);
 }

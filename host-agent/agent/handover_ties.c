@@ -4,8 +4,10 @@
  * was broken into keeps its own session here, or sends it away from what it shared.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/atomic.h"
+#include "base/cleanup.h"
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/handover_out.h"
@@ -16,46 +18,87 @@ static bool is_buffer(const struct gantry_ledger_object *o)
 	return o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER;
 }
 
-/* The first of @s's buffers from @slot on with that memory; GANTRY_LEDGER_NOBJECTS: none. */
-static uint32_t find_shared(const struct gantry_session *s, uint64_t share_id, uint32_t slot)
+static bool is_shared(const struct gantry_ledger_object *o)
 {
-	for (; slot < GANTRY_LEDGER_NOBJECTS; slot++) {
-		const struct gantry_ledger_object *o = &s->ledger.objects[slot];
-
-		if (is_buffer(o) && gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_OWN &&
-		    o->buffer.share_id == share_id)
-			break;
-	}
-	return slot;
+	return is_buffer(o) && gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_OWN;
 }
 
-/* Another session that has a part of it; NULL: nobody. */
-static const struct gantry_session *sharer(const struct gantry_session *s, uint64_t share_id)
+/* A shared buffer of the session that is to go. */
+struct part {
+	uint64_t share_id;
+	uint32_t slot;
+};
+
+static int by_share_id(const void *a, const void *b)
 {
-	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other)
-		if (other != s && other->ledger.hdr &&
-		    find_shared(other, share_id, 0) < GANTRY_LEDGER_NOBJECTS)
-			return other;
+	const struct part *x = a, *y = b;
+
+	return x->share_id != y->share_id
+		       ? (x->share_id > y->share_id) - (x->share_id < y->share_id)
+		       : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+static size_t find_parts(const struct gantry_session *s, struct part *ret_parts)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		if (is_shared(&s->ledger.objects[i]))
+			ret_parts[n++] = (struct part){ s->ledger.objects[i].buffer.share_id, i };
+	if (n)
+		qsort(ret_parts, n, sizeof(*ret_parts), by_share_id);
+	return n;
+}
+
+static int compare_id(const void *share_id, const void *part)
+{
+	const uint64_t *id = share_id;
+	const struct part *p = part;
+
+	return (*id > p->share_id) - (*id < p->share_id);
+}
+
+/* The first of @parts that @other has too; NULL: none. */
+static const struct part *common(const struct gantry_session *other, const struct part *parts,
+				 size_t n)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &other->ledger.objects[i];
+		uint64_t share_id = is_shared(o) ? o->buffer.share_id : 0;
+		const struct part *part =
+			share_id ? bsearch(&share_id, parts, n, sizeof(*parts), compare_id) : NULL;
+
+		if (part)
+			return part;
+	}
 	return NULL;
 }
 
-static int tied(const struct gantry_session *s, uint32_t slot, struct gantry_err *err)
+/* Each session's objects are looked at once: sessions have thousands of them, and the agent has other things to do. */
+static int tied(const struct gantry_session *s, const struct part *parts, size_t n,
+		struct gantry_err *err)
 {
-	uint64_t share_id = s->ledger.objects[slot].buffer.share_id;
-	const struct gantry_session *other = sharer(s, share_id);
-	uint32_t twin = find_shared(s, share_id, slot + 1);
+	for (size_t i = 1; i < n; i++)
+		if (parts[i].share_id == parts[i - 1].share_id)
+			return gantry_err_set(
+				err, -ENOTSUP,
+				"session %llu cannot go to another host: its buffers %u and %u are "
+				"the same memory, adopted twice; free one of them",
+				(unsigned long long)s->id, parts[i - 1].slot, parts[i].slot);
+	if (n == 0)
+		return 0;
+	gantry_list_for_each(&s->agent->sessions, struct gantry_session, link, other) {
+		const struct part *part = other != s && other->ledger.hdr ? common(other, parts, n)
+									  : NULL;
 
-	if (other)
-		return gantry_err_set(
-			err, -ENOTSUP,
-			"session %llu cannot go to another host: its buffer %u is "
-			"shared with session %llu, which stays; free it in one of them",
-			(unsigned long long)s->id, slot, (unsigned long long)other->id);
-	if (twin < GANTRY_LEDGER_NOBJECTS)
-		return gantry_err_set(err, -ENOTSUP,
-				      "session %llu cannot go to another host: its buffers %u and "
-				      "%u are the same memory, adopted twice; free one of them",
-				      (unsigned long long)s->id, slot, twin);
+		if (part)
+			return gantry_err_set(
+				err, -ENOTSUP,
+				"session %llu cannot go to another host: its buffer %u is shared "
+				"with session %llu, which stays; free it in one of them",
+				(unsigned long long)s->id, part->slot,
+				(unsigned long long)other->id);
+	}
 	return 0;
 }
 
@@ -68,21 +111,21 @@ static bool has_known_address(const struct gantry_ledger_object *o)
 
 int gantry_handover_ties(const struct gantry_session *s, struct gantry_err *err)
 {
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+	_cleanup_free_ struct part *parts = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*parts));
 
-		if (has_known_address(o)) {
+	if (!parts) {
+		(void)gantry_err_set(err, -ENOMEM, "no memory to look for shared buffers");
+		return GANTRY_ADMIN_FAILED;
+	}
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		if (has_known_address(&s->ledger.objects[i])) {
 			(void)gantry_err_set(err, -ENOTSUP,
 					     "session %llu cannot go to another host: its buffer "
 					     "%u has a device address that its program knows",
 					     (unsigned long long)s->id, i);
 			return GANTRY_ADMIN_UNSUPPORTED;
 		}
-		if (is_buffer(o) && gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_OWN &&
-		    tied(s, i, err) < 0)
-			return GANTRY_ADMIN_UNSUPPORTED;
-	}
-	return 0;
+	return tied(s, parts, find_parts(s, parts), err) < 0 ? GANTRY_ADMIN_UNSUPPORTED : 0;
 }
 
 bool gantry_handover_settles(const struct gantry_session *s)

@@ -2,9 +2,6 @@
 #include "host-agent/agent/liveness.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -13,13 +10,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/str.h"
+#include "host-agent/agent/procstat.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5; Debian 12 has older headers */
 #endif
-#define STAT_MAX       4096u
-#define STAT_STARTTIME 22 /* proc(5): fields are counted from 1 */
 
 static uint64_t boot_now_ns(void)
 {
@@ -29,31 +24,10 @@ static uint64_t boot_now_ns(void)
 	return (uint64_t)ts.tv_sec * GANTRY_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* When @pid started, rounded down to the kernel's tick. */
-static int start_time(pid_t pid, uint64_t *ret_ns)
-{
-	_cleanup_free_ char *text = NULL;
-	uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
-	char path[32], *at;
-	int r;
-
-	(void)gantry_str_format(path, sizeof(path), "/proc/%d/stat", (int)pid); /* it fits */
-	r = gantry_file_read(path, STAT_MAX, &text, NULL);
-	if (r < 0)
-		return r;
-	at = strrchr(text, ')'); /* the name before it may hold anything */
-	for (int field = 2; at && field < STAT_STARTTIME; field++)
-		at = strchr(at + 1, ' ');
-	if (!at || hz == 0)
-		return -ENOTSUP;
-	*ret_ns = strtoull(at + 1, NULL, 10) * (GANTRY_NS_PER_S / hz);
-	return 0;
-}
-
 int gantry_liveness_open_by_pid(pid_t pid, uint64_t seen_ns, int *ret_pidfd)
 {
 	_cleanup_close_ int fd = pidfd_open(pid, 0);
-	uint64_t started_ns;
+	struct gantry_procstat stat;
 	int r;
 
 	if (fd < 0)
@@ -62,10 +36,10 @@ int gantry_liveness_open_by_pid(pid_t pid, uint64_t seen_ns, int *ret_pidfd)
 	 * After the open: if the number changes hands from here on, the descriptor tells of the end
 	 * we wait for.
 	 */
-	r = start_time(pid, &started_ns);
+	r = gantry_procstat(pid, 0, &stat);
 	if (r < 0)
-		return r == -ENOENT || r == -ESRCH ? -ESRCH : -ENOTSUP;
-	if (started_ns > seen_ns)
+		return r;
+	if (stat.started_ns > seen_ns)
 		return -ESRCH;
 	*ret_pidfd = GANTRY_TAKE_FD(fd);
 	return 0;

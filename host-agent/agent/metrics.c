@@ -70,6 +70,7 @@ COUNTER(agent_handovers_failed, counters.handovers_failed, 1)
 COUNTER(agent_handover_bytes, counters.handover_bytes, 1)
 COUNTER(agent_handover_downtime, counters.handover_downtime_ns, NS)
 COUNTER(agent_pulled_bytes, counters.pulled_bytes, 1)
+COUNTER(agent_queue_pulled_bytes, counters.queue_pulled_bytes, 1)
 COUNTER(agent_buffers_lost, counters.buffers_lost, 1)
 COUNTER(agent_vm_migrations, counters.vm_migrations, 1)
 COUNTER(agent_vm_migrations_back, counters.vm_migrations_back, 1)
@@ -230,6 +231,8 @@ static const struct family agent_families[] = {
 	  agent_migrations_failed },
 	{ "gantry_migration_bytes_total", "Bytes that migrations moved", true,
 	  agent_migrated_bytes },
+	{ "gantry_migration_pulled_bytes_total",
+	  "Bytes moved for tasks of queues that had gone lazily", true, agent_queue_pulled_bytes },
 	{ "gantry_migration_rounds_total", "Rounds of copying ahead", true,
 	  agent_migration_rounds },
 	{ "gantry_migration_pause_seconds_total",
@@ -323,9 +326,17 @@ TENANT(tenant_relay_tasks, relayed(t).sum.tasks)
 TENANT(tenant_reconnects, relayed(t).sum.reconnects)
 TENANT(tenant_channels, gantry_list_count(&t->channels))
 TENANT(tenant_wakeups, gantry_load_relaxed(&t->quota->wakes))
+TENANT(tenant_replicas, gantry_load_relaxed(&t->quota->replicas_made))
+TENANT(tenant_replicas_dropped, gantry_load_relaxed(&t->quota->replicas_dropped))
+TENANT(tenant_replica_bytes, gantry_load_relaxed(&t->quota->replica_bytes))
 #undef TENANT
 
 static const struct family tenant_families[] = {
+	{ "gantry_replicas_total", "Copies of buffers made for devices that only read", true,
+	  tenant_replicas },
+	{ "gantry_replicas_dropped_total", "Such copies that gave their memory back", true,
+	  tenant_replicas_dropped },
+	{ "gantry_replica_bytes_total", "Copied for them", true, tenant_replica_bytes },
 	{ "gantry_tenant_memory_used_bytes", "Resident device memory", false, tenant_mem_used },
 	{ "gantry_tenant_memory_limit_bytes", "Resident device memory allowed", false,
 	  tenant_mem_limit },

@@ -132,6 +132,18 @@ static void drained(struct gantry_agent *a, const struct gantry_migration_entry 
 	gantry_workers_nudge(a);
 }
 
+/* It has arrived: from now on it keeps the lane that was asked for, or none. */
+static void keep_lane(struct gantry_agent *a, const struct gantry_migration_entry *e)
+{
+	struct gantry_session *s = gantry_session_find(a, e->session_id);
+
+	if (e->error || e->dry_run || strcmp(e->kind, "queue") != 0 || !s || !s->ledger.hdr ||
+	    e->slot >= s->ledger.nqueues)
+		return;
+	gantry_store_relaxed(&s->ledger.queues[e->slot].lane,
+			     e->lane ? GANTRY_LEDGER_LANE(e->to_device, e->lane - 1) : 0u);
+}
+
 void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entry *e, int error,
 			    const char *text)
 {
@@ -145,6 +157,7 @@ void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entr
 	gantry_str_make_printable(e->text);
 	if (!e->counts.total_ns)
 		e->counts.total_ns = e->ended_ns - e->started_ns;
+	keep_lane(a, e);
 	count_end(a, e);
 	tell_end(a, e);
 	drained(a, e);
@@ -208,12 +221,27 @@ static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
 	gantry_migration_ended(a, e, sane_error(news->error), news->text);
 }
 
+/* It may come before the word that the queue has arrived. */
+static void take_pulled(struct gantry_agent *a, struct gantry_migration_entry *e,
+			const Gantry__Worker__MigrationNews *news)
+{
+	if (!e->lazy || news->pulled_bytes < e->pulled_bytes)
+		return;
+	a->counters.queue_pulled_bytes += news->pulled_bytes - e->pulled_bytes;
+	e->pulled_bytes = news->pulled_bytes;
+	e->touched_bytes = news->touched_bytes;
+}
+
 void gantry_migration_told(struct gantry_worker *w, const Gantry__Worker__MigrationNews *news)
 {
 	struct gantry_migration_entry *e = gantry_migration_find(w->agent, news->id);
 
 	/* Another's, or one that an earlier agent asked for: the ledger says where the queue is. */
-	if (e && !e->over && e->worker_id == w->id && e->session_id == news->session_id)
+	if (!e || e->worker_id != w->id || e->session_id != news->session_id)
+		return;
+	if (news->pulled_bytes)
+		take_pulled(w->agent, e, news);
+	else if (!e->over)
 		take_news(w->agent, e, news);
 }
 
@@ -297,6 +325,57 @@ static int cancel_queue(struct gantry_agent *a, struct gantry_migration_entry *e
 	return 0;
 }
 
+/* ---- lanes ---- */
+
+uint32_t gantry_queue_lane(const struct gantry_ledger_queue *led)
+{
+	uint32_t kept = gantry_load_relaxed(&led->lane);
+
+	return kept >> 16 == gantry_load_relaxed(&led->device) + 1 ? kept & 0xffff : 0;
+}
+
+static int check_lane(const struct gantry_agent_device *d, const struct gantry_ledger_queue *led,
+		      const struct gantry_queue_move *move, struct gantry_err *err)
+{
+	uint32_t nlanes = gantry_load_relaxed(&d->page->hdr.nlanes);
+
+	if (move->lane && gantry_load_relaxed(&d->page->hdr.gpu))
+		return gantry_err_set(
+			err, -EOPNOTSUPP,
+			"device %s is a GPU: its lanes are sessions', and each queue has "
+			"a stream of its own there; name the device alone",
+			d->conf.name);
+	if (move->lane > nlanes)
+		return gantry_err_set(err, -ENOENT, "device %s has no lane %u, but 0 to %u",
+				      d->conf.name, move->lane - 1, nlanes - 1);
+	if (gantry_load_relaxed(&led->device) != move->device ||
+	    gantry_queue_lane(led) != move->lane)
+		return 0;
+	if (move->lane)
+		return gantry_err_set(err, -EALREADY, "queue %u keeps lane %u of device %s already",
+				      move->slot, move->lane - 1, d->conf.name);
+	return gantry_err_set(err, -EALREADY, "queue %u is on device %s already", move->slot,
+			      d->conf.name);
+}
+
+static void name_place(char *text, size_t cap, const struct gantry_agent_device *d, uint32_t lane)
+{
+	if (lane)
+		(void)snprintf(text, cap, "%s:%u", d->conf.name, lane - 1);
+	else
+		(void)gantry_str_copy(text, cap, d->conf.name); /* it fits */
+}
+
+/*
+ * From lane to lane of a device nothing has to be moved: the ledger says which one, and its worker takes that from the next
+ * task on, once what the queue had issued on the other has finished.
+ */
+static void change_lane(struct gantry_agent *a, struct gantry_migration_entry *e)
+{
+	e->state = GANTRY_MIGRATION_DONE;
+	gantry_migration_ended(a, e, 0, NULL);
+}
+
 static int check_move(struct gantry_agent *a, struct gantry_session *s,
 		      const struct gantry_queue_move *move, struct gantry_err *err)
 {
@@ -337,10 +416,7 @@ static int check_move(struct gantry_agent *a, struct gantry_session *s,
 					      "migration %" PRIu64
 					      " is moving it; see gantryctl migration list",
 					      e->id);
-	if (gantry_load_relaxed(&led->device) == move->device)
-		return gantry_err_set(err, -EALREADY, "queue %u is on device %s already",
-				      move->slot, a->devices[move->device].conf.name);
-	return 0;
+	return check_lane(&a->devices[move->device], led, move, err);
 }
 
 static int ask_worker(struct gantry_agent *a, struct gantry_session *s,
@@ -376,6 +452,7 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 		      const struct gantry_queue_move *move,
 		      struct gantry_migration_entry **ret_entry, struct gantry_err *err)
 {
+	char here[GANTRY_CONFIG_NAME + 16], there[GANTRY_CONFIG_NAME + 16];
 	struct gantry_migration_entry *e;
 	uint32_t from;
 	int r = check_move(a, s, move, err);
@@ -383,22 +460,30 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 	if (r < 0)
 		return r;
 	from = gantry_load_relaxed(&s->ledger.queues[move->slot].device);
-	e = gantry_migration_note(a, "queue", s, a->devices[from].conf.name,
-				  a->devices[move->device].conf.name, move->why);
+	name_place(here, sizeof(here), &a->devices[from],
+		   gantry_queue_lane(&s->ledger.queues[move->slot]));
+	name_place(there, sizeof(there), &a->devices[move->device], move->lane);
+	e = gantry_migration_note(a, "queue", s, here, there, move->why);
 	if (!e)
 		return gantry_err_set(err, -ENOMEM, "no memory");
 	e->slot = move->slot;
 	e->from_device = from;
 	e->to_device = move->device;
+	e->lane = move->lane;
 	e->dry_run = move->dry_run;
+	e->lazy = move->lazy;
 	e->cancel = cancel_queue;
+	*ret_entry = e;
+	if (from == move->device) {
+		change_lane(a, e);
+		return 0;
+	}
 	r = ask_worker(a, s, move, e, err);
 	if (r < 0) {
 		gantry_list_remove(&e->link);
 		free(e);
 		return r;
 	}
-	*ret_entry = e;
 	return 0;
 }
 
@@ -407,8 +492,13 @@ int gantry_queue_migrate(struct gantry_agent *a, struct gantry_session *s, uint3
 {
 	const struct gantry_queue_move move = { .slot = slot, .device = device, .why = why };
 	struct gantry_migration_entry *e;
-	int r = gantry_queue_move(a, s, &move, &e, err);
+	int r;
 
+	/* It is there, and keeps its lane if it has one. */
+	if (slot < s->ledger.nqueues && s->ledger.hdr &&
+	    gantry_load_relaxed(&s->ledger.queues[slot].device) == device)
+		return 0;
+	r = gantry_queue_move(a, s, &move, &e, err);
 	return r == -EALREADY ? 0 : r;
 }
 

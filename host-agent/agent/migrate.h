@@ -20,6 +20,7 @@
 #include "worker.pb-c.h"
 
 struct gantry_agent;
+struct gantry_ledger_queue;
 struct gantry_session;
 struct gantry_worker;
 
@@ -36,7 +37,10 @@ struct gantry_migration_entry {
 	char to[128];
 	char why[32];
 	bool dry_run;
-	bool waits; /* for an answer of its worker's */
+	bool lazy;
+	uint64_t pulled_bytes;	/* of a lazy one: what its tasks have had moved since it arrived */
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
+	bool waits;		/* for an answer of its worker's */
 	bool over;
 	int error; /* -errno: it is where it was. 0 with over: it is there, or with dry_run it could be */
 	char text[GANTRY_ERR_TEXT_MAX];
@@ -46,6 +50,7 @@ struct gantry_migration_entry {
 	uint64_t ended_ns;
 	uint32_t from_device;
 	uint32_t to_device;
+	uint32_t lane; /* of it, + 1, that the queue keeps there; 0: any */
 	uint64_t worker_id;
 	/* Asks for the way back. NULL: it has none. 0, or -errno with a sentence. */
 	int (*cancel)(struct gantry_agent *a, struct gantry_migration_entry *e,
@@ -66,11 +71,14 @@ struct gantry_migration_entry *gantry_migration_find(struct gantry_agent *a, uin
 struct gantry_queue_move {
 	uint32_t slot;
 	uint32_t device; /* index of the agent's */
+	uint32_t lane;	 /* of it, + 1; 0: any */
 	bool dry_run;
 	bool lazy;
 	const char *why;
 };
 
+/* The lane of its device that the queue keeps, + 1; 0: any. */
+uint32_t gantry_queue_lane(const struct gantry_ledger_queue *led);
 /* Begins; the entry tells how it goes. -errno with a sentence: it has not begun, and there is no entry. */
 int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 		      const struct gantry_queue_move *move,

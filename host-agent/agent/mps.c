@@ -32,6 +32,8 @@
 #include "host-agent/agent/fault.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps_run.h"
+#include "host-agent/agent/mps_watch.h"
+#include "host-agent/agent/procstat.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
@@ -46,12 +48,11 @@
 #define RUN_NS	 (5 * GANTRY_NS_PER_S)
 #define TERMINATE_NS \
 	(2 * GANTRY_NS_PER_S) /* 9 ms measured; past it the worker is killed all the same */
-#define QUIT_NS	     (4 * GANTRY_NS_PER_S)
-#define RETRY_NS     (10 * GANTRY_NS_PER_S)
-#define PROC_EXITING 0x4u /* of the flags in proc(5)'s stat */
-#define MANY_DEATHS  3u
-#define EXPECT_NS    (400 * GANTRY_NS_PER_MS) /* clients had a fault of another within 0.3 s (H200) */
-#define SETTLE_NS    (10 * GANTRY_NS_PER_MS)
+#define QUIT_NS	    (4 * GANTRY_NS_PER_S)
+#define RETRY_NS    (10 * GANTRY_NS_PER_S)
+#define MANY_DEATHS 3u
+#define EXPECT_NS   (400 * GANTRY_NS_PER_MS) /* clients had a fault of another within 0.3 s (H200) */
+#define SETTLE_NS   (10 * GANTRY_NS_PER_MS)
 /* Servers get a second, then the daemon ends them. */
 #define SAY_QUIT "quit -t 1\n"
 
@@ -603,6 +604,7 @@ void gantry_mps_join(struct gantry_mps *m, struct gantry_worker *w)
 	if (!m)
 		return;
 	m->nclients++;
+	gantry_mps_watch(m->agent);
 	gantry_keep(m->agent, m->pidfd, "w/%" PRIx64 "/mps/%" PRIx64, w->id, m->id);
 }
 
@@ -655,33 +657,15 @@ pid_t gantry_mps_server(const struct gantry_worker *w)
 	return w->mps ? w->mps->server : 0;
 }
 
-static bool is_exiting(pid_t pid)
-{
-	char path[40], text[512] = "";
-	unsigned int flags = 0;
-	const char *after;
-	char state = 'X';
-	FILE *file;
-
-	(void)gantry_str_format(path, sizeof(path), "/proc/%d/stat", (int)pid); /* it fits */
-	file = fopen(path, "re");
-	if (!file)
-		return true;
-	if (!fgets(text, sizeof(text), file))
-		text[0] = '\0';
-	(void)fclose(file);
-	after = strrchr(text, ')'); /* of its name, which may be anything */
-	if (after)
-		(void)sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags);
-	return state == 'X' || state == 'Z' || (flags & PROC_EXITING);
-}
-
 bool gantry_mps_server_ended(const struct gantry_worker *w)
 {
 	struct pollfd p = { .fd = w->mps ? w->mps->server_fd : -EBADF, .events = POLLIN };
+	struct gantry_procstat stat;
 
+	if (p.fd < 0)
+		return false;
 	/* Its clients know before it is gone: to let go of a GPU takes a while. */
-	return p.fd >= 0 && (poll(&p, 1, 0) > 0 || is_exiting(w->mps->server));
+	return poll(&p, 1, 0) > 0 || gantry_procstat(w->mps->server, 0, &stat) < 0 || stat.ending;
 }
 
 uint32_t gantry_mps_party(const struct gantry_worker *w)
@@ -908,5 +892,6 @@ void gantry_mps_fini(struct gantry_agent *a)
 		free_mps(m);
 	}
 	gantry_mps_run_fini(a);
+	gantry_mps_watch_fini(a);
 	gantry_event_free(&a->mps_timer);
 }

@@ -8,7 +8,7 @@
  * An agent after this one finds daemons by what the monitor keeps.
  *
  * Under MPS the end of a client with a kernel in flight ends its neighbours' contexts too, unless the server was told
- * before: gantry_mps_terminate() is the way in which a packed worker is killed.
+ * before: gantry_mps_terminate() is the way in which a packed worker is killed. Whom somebody else kills, mps_watch.h sees.
  *
  * Threads: the agent's one. Blocking: never: the control program is run as a child, with a time limit.
  * Order: gantry_mps_restore() before workers are restored; gantry_mps_fini() last.

@@ -196,7 +196,7 @@ void gantry_recover(struct gantry_worker *w)
 	    WEXITSTATUS(w->status) == GANTRY_WORKER_EXIT_FAULT)
 		gantry_fault_untold(w);
 	gantry_fault_worker_died(w);
-	takes_others = w->mps && !w->faulted && gantry_mps_expects_fault(w->mps);
+	takes_others = w->took_mates || (w->mps && !w->faulted && gantry_mps_expects_fault(w->mps));
 	if (!w->unusable)
 		gantry_devices_room_again(a); /* its contexts are gone */
 	if (w->class.mode == GANTRY_WORKER_STEWARD) {

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -20,6 +19,7 @@
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/procstat.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/steward.h"
@@ -74,24 +74,13 @@ bool gantry_hold_at_rest(const struct gantry_session *s)
 	return true;
 }
 
-/* 'R', 'S', 'T', ... of one thread; 0: it is gone. */
-static char thread_state(pid_t pid, const char *tid)
+/* One that is gone does nothing either. */
+static bool is_stopped(pid_t pid, pid_t tid)
 {
-	char path[64], text[256] = "";
-	const char *end;
-	size_t n;
-	FILE *in;
+	struct gantry_procstat stat;
+	int r = gantry_procstat(pid, tid, &stat);
 
-	(void)gantry_str_format(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid,
-				tid); /* fits */
-	in = fopen(path, "re");
-	if (!in)
-		return 0;
-	n = fread(text, 1, sizeof(text) - 1, in);
-	text[n] = '\0';
-	(void)fclose(in); /* it was read */
-	end = strrchr(text, ')');
-	return end && end[1] == ' ' ? end[2] : 0;
+	return r == -ESRCH || (r == 0 && strchr("TtZX", stat.state));
 }
 
 /* A signal to stop reaches each thread when that is next on a processor. */
@@ -106,11 +95,8 @@ static bool all_threads_stopped(pid_t pid)
 	dir = opendir(path);
 	if (!dir)
 		return false;
-	while (all && (entry = readdir(dir))) {
-		char state = entry->d_name[0] == '.' ? 'T' : thread_state(pid, entry->d_name);
-
-		all = state == 'T' || state == 't' || state == 'Z' || state == 'X' || state == 0;
-	}
+	while (all && (entry = readdir(dir)))
+		all = entry->d_name[0] == '.' || is_stopped(pid, atoi(entry->d_name));
 	(void)closedir(dir); /* it was read */
 	return all;
 }

@@ -37,6 +37,7 @@
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_out.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -666,7 +667,8 @@ static void go_on(struct gantry_session *s)
 {
 	s->phase = GANTRY_PHASE_ATTACHED;
 	open_conn(s);
-	gantry_session_let_go(s);
+	/* The agent before us may have asked its worker for all of its memory. */
+	gantry_handover_go_on(s, gantry_session_is_held(s) ? s->worker->id : 0);
 	if (s->broken)
 		gantry_detach(s, GANTRY_E_INTERNAL, "the host lost a part of the session");
 	else if (s->unadopted &&

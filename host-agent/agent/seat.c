@@ -20,6 +20,7 @@
 #include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_out.h"
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
@@ -63,8 +64,8 @@ void gantry_seat_await(struct gantry_session *s)
 	}
 	gantry_adopt_expect(s, key);
 	gantry_seat_expect(s, keyed);
-	if (s->worker) /* its end comes to gantry_adopt_worker_gone() */
-		gantry_worker_kill_now(s->worker);
+	if (s->worker) /* that it is gone comes to gantry_adopt_worker_gone() */
+		gantry_handover_leave_worker(s);
 	else
 		gantry_adopt_await(s);
 }
@@ -184,32 +185,50 @@ static struct gantry_session *find_session(const struct gantry_doormem *m,
 	return NULL;
 }
 
-static int check_seat(const struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
-		      uint64_t *seen_desks, struct gantry_err *err)
-{
-	const struct gantry_session *s;
+/* The sessions of seats that were checked, by desk. */
+struct seating {
+	uint64_t desks; /* bit d: desk d has been seen */
+	struct gantry_session *sessions[GANTRY_DOORMEM_DESKS];
+};
 
-	if (seat->desk >= GANTRY_DOORMEM_DESKS || (*seen_desks >> seat->desk & 1) ||
-	    seat->host.len != GANTRY_SEAT_HOST_BYTES || !(seat->generation & 1))
+static bool has_seat(const struct seating *seen, const struct gantry_session *s)
+{
+	for (uint32_t i = 0; i < GANTRY_DOORMEM_DESKS; i++)
+		if (seen->sessions[i] == s)
+			return true;
+	return false;
+}
+
+static int check_seat(const struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
+		      struct seating *seen, struct gantry_err *err)
+{
+	struct gantry_session *s;
+
+	if (seat->desk >= GANTRY_DOORMEM_DESKS || (seen->desks >> seat->desk & 1) ||
+	    seat->host.len != GANTRY_SEAT_HOST_BYTES || !(seat->generation & 1) ||
+	    seat->bell_vector >= m->nvectors)
 		return gantry_err_set(err, -EINVAL, "desk %u is none, or taken", seat->desk);
-	*seen_desks |= 1ull << seat->desk;
+	seen->desks |= 1ull << seat->desk;
 	if (!seat->guest_session)
 		return 0;
 	s = find_session(m, seat);
 	if (!s)
 		return gantry_err_set(err, -ENOENT, "session %llu of the machine has not come",
 				      (unsigned long long)seat->guest_session);
+	if (has_seat(seen, s))
+		return gantry_err_set(err, -EINVAL, "session %llu of the machine has two seats",
+				      (unsigned long long)seat->guest_session);
 	if (seat->segment_bytes != s->shape.segment.segment_bytes ||
-	    seat->segment_off % GANTRY_SEGMENT_HEAP_ALIGN || seat->bell_vector >= m->nvectors)
+	    seat->segment_off % GANTRY_SEGMENT_HEAP_ALIGN)
 		return gantry_err_set(err, -EINVAL, "session %llu cannot sit there",
 				      (unsigned long long)seat->guest_session);
+	seen->sessions[seat->desk] = s;
 	return 0;
 }
 
 static int check(const struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
-		 struct gantry_err *err)
+		 struct seating *seen, struct gantry_err *err)
 {
-	uint64_t seen_desks = 0;
 	int r = 0;
 
 	if (!m->is_coming || m->nseating)
@@ -223,7 +242,7 @@ static int check(const struct gantry_doormem *m, const Gantry__Admin__DoorSeats 
 			(unsigned long long)seats->bytes, seats->vectors,
 			(unsigned long long)m->bytes, m->nvectors);
 	for (size_t i = 0; r == 0 && i < seats->n_seats; i++)
-		r = check_seat(m, seats->seats[i], &seen_desks, err);
+		r = check_seat(m, seats->seats[i], seen, err);
 	return r;
 }
 
@@ -334,9 +353,9 @@ static void moved_in(struct gantry_session *s, int r, const struct gantry_err *e
 	}
 }
 
-static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
+static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
+		 struct gantry_session *s)
 {
-	struct gantry_session *s = find_session(m, seat);
 	const struct gantry_session_place place = {
 		.doormem = m,
 		.desk = seat->desk,
@@ -361,7 +380,8 @@ static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
 int gantry_seats_take(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *seats,
 		      struct gantry_err *err)
 {
-	int r = check(m, seats, err);
+	struct seating seen = { 0 };
+	int r = check(m, seats, &seen, err);
 
 	if (r == 0)
 		r = claim_parts(m, seats, err);
@@ -375,7 +395,7 @@ int gantry_seats_take(struct gantry_doormem *m, const Gantry__Admin__DoorSeats *
 		if (!seats->seats[i]->guest_session)
 			continue;
 		m->nseating++;
-		seat(m, seats->seats[i]);
+		seat(m, seats->seats[i], seen.sessions[seats->seats[i]->desk]);
 	}
 	seated_one(m);
 	gantry_seat_expect_no_more(m->tenant); /* others who came meanwhile are others */

@@ -351,8 +351,17 @@ void gantry_session_let_go(struct gantry_session *s)
 
 	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
 		held |= gantry_fetch_and(&s->ledger.queues[i].paused, ~GANTRY_LEDGER_HELD);
+	s->goes_on = false;
 	if (held & GANTRY_LEDGER_HELD)
 		gantry_workers_nudge(s->agent);
+}
+
+bool gantry_session_is_held(const struct gantry_session *s)
+{
+	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
+		if (gantry_load_relaxed(&s->ledger.queues[i].paused) & GANTRY_LEDGER_HELD)
+			return true;
+	return false;
 }
 
 bool gantry_session_is_still(const struct gantry_session *s)
@@ -473,5 +482,23 @@ uint64_t gantry_session_buffers(const struct gantry_session *s)
 	for (uint32_t i = 0; s->ledger.hdr && i < GANTRY_LEDGER_NOBJECTS; i++)
 		n += s->ledger.objects[i].state == GANTRY_OBJECT_LIVE &&
 		     s->ledger.objects[i].type == GANTRY_HANDLE_BUFFER;
+	return n;
+}
+
+uint32_t gantry_session_replicas(const struct gantry_session *s, uint64_t *ret_bytes)
+{
+	uint32_t n = 0;
+
+	*ret_bytes = 0;
+	for (uint32_t i = 0; s->ledger.hdr && i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+		uint32_t copies;
+
+		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER)
+			continue;
+		copies = (uint32_t)__builtin_popcount(gantry_load_relaxed(&o->buffer.replicas));
+		n += copies;
+		*ret_bytes += copies * gantry_load_relaxed(&o->buffer.charged_bytes);
+	}
 	return n;
 }

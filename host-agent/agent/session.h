@@ -135,6 +135,7 @@ struct gantry_session {
 	uint32_t nneeds;
 	uint32_t
 		ngathers; /* its worker was asked so often to gather its memory and has not answered */
+	bool goes_on;	  /* its queues are let go when it has */
 	uint32_t npulls;   /* buffers that are being fetched for it now: no other worker gets it */
 	bool loss_told;	   /* of buffers that cannot be fetched any more */
 	uint32_t nopening; /* tokens of its that are being adopted just now */
@@ -167,6 +168,7 @@ void gantry_session_allow(struct gantry_session *s);
 /* Its queues begin nothing new until it is let go; what its devices have is finished. */
 void gantry_session_hold(struct gantry_session *s);
 void gantry_session_let_go(struct gantry_session *s);
+bool gantry_session_is_held(const struct gantry_session *s);
 /* Whether its devices have nothing of it any more. */
 bool gantry_session_is_still(const struct gantry_session *s);
 /* Is the worker's mapping of the segment elsewhere than proposed; as it says. @s has a ledger. */
@@ -175,5 +177,7 @@ bool gantry_session_translated(const struct gantry_session *s);
 bool gantry_session_guest_translated(const struct gantry_session *s);
 /* How many LIVE buffers; for lists. */
 uint64_t gantry_session_buffers(const struct gantry_session *s);
+/* Copies of its buffers in windows of devices that only read them, good or stale, and their bytes. */
+uint32_t gantry_session_replicas(const struct gantry_session *s, uint64_t *ret_bytes);
 
 #endif

@@ -123,6 +123,7 @@ static void publish_limits(struct gantry_tenant *t)
 	gantry_store_relaxed(&q->deadline_ns, t->conf.deadline_ns);
 	gantry_store_relaxed(&q->spin_ns, t->conf.spin_ns);
 	gantry_store_relaxed(&q->inflight, t->conf.inflight);
+	gantry_store_relaxed(&q->no_replicas, !t->conf.replicas);
 	gantry_store_relaxed(&q->priority_max, t->conf.priority);
 	gantry_store_relaxed(&q->nobjects, GANTRY_LEDGER_NOBJECTS);
 	for (uint32_t i = 0; i < t->agent->ndevices; i++)

@@ -168,21 +168,28 @@ static int start_process(struct gantry_worker *w, struct gantry_err *err)
 
 /* ---- the end ---- */
 
+bool gantry_worker_hear(struct gantry_worker *w)
+{
+	struct gantry_agent *a = w->agent;
+	uint64_t id = w->id;
+
+	for (int i = 0; i < LAST_WORDS_TURNS && w->ctl_event; i++) {
+		gantry_call_readable(w->ctl_fd, EV_READ, w);
+		if (gantry_worker_find(a, id) != w)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Only its pidfd says that a worker can touch nothing any more: from here its sessions may have
  * another.
  */
 static void buried(struct gantry_worker *w)
 {
-	struct gantry_agent *a = w->agent;
-	uint64_t id = w->id;
-
 	/* What it said last is among it what keeps buffers: their descriptors. */
-	for (int i = 0; i < LAST_WORDS_TURNS && w->ctl_event; i++) {
-		gantry_call_readable(w->ctl_fd, EV_READ, w);
-		if (gantry_worker_find(a, id) != w)
-			return;
-	}
+	if (!gantry_worker_hear(w))
+		return;
 	gantry_event_free(&w->timer);
 	gantry_event_free(&w->pid_event);
 	gantry_recover(w);
@@ -542,6 +549,8 @@ void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s)
 	gantry_list_remove(&s->worker_link);
 	s->worker = NULL;
 	s->ngathers = 0; /* their answers come no more */
+	if (s->goes_on)
+		gantry_session_let_go(s);
 	w->nsessions--;
 	if (w->dead || w->nsessions > 0)
 		return;

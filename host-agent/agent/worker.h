@@ -50,6 +50,8 @@ struct gantry_worker {
 	uint64_t mate_died_ns; /* when another worker of its packed group died, latest */
 	bool faulted;	       /* it said so; what was to be judged is (fault.c) */
 	uint64_t faulted_ns;   /* then */
+	bool seen_killed;      /* though its process may not be over (mps_watch.c) */
+	bool took_mates; /* it was killed, and its packed group's contexts are lost for that */
 	bool querying;	 /* lived through an agent's restart and has not yet said what it serves */
 	bool renewing;	 /* its sessions get one of another build */
 	bool renew_kept; /* that was tried */
@@ -104,6 +106,8 @@ void gantry_worker_kill_after(struct gantry_worker *w, uint64_t ns);
 void gantry_worker_kill_now(struct gantry_worker *w);
 void gantry_worker_free(struct gantry_worker *w);
 struct gantry_worker *gantry_worker_find(struct gantry_agent *a, uint64_t id);
+/* Reads what it has said, which may be its last; false: it is gone with that. */
+bool gantry_worker_hear(struct gantry_worker *w);
 void gantry_worker_exited(struct gantry_agent *a, pid_t pid, int status);
 void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s);
 void gantry_worker_enlist(struct gantry_worker *w, struct gantry_session *s);

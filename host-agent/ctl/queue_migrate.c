@@ -16,6 +16,7 @@
 #define LOOK_LAST_NS  (20 * GANTRY_NS_PER_MS)
 #define LOOK_SHARE    16u
 #define BAR_CELLS     30
+#define PLACE_TEXT    64 /* a device's name and a number */
 
 /* The one that was asked for. An agent that answers without it is not ours. */
 static const Gantry__Admin__Migration *first(const Gantry__Admin__AdminReply *reply)
@@ -178,6 +179,18 @@ static void forget_ends(struct party *p)
 	}
 }
 
+/* DEVICE, whatever lane it keeps there, or DEVICE:LANE. */
+static bool is_there(const Gantry__Admin__Queue *q, const char *to)
+{
+	char place[PLACE_TEXT];
+
+	if (strcmp(q->device, to) == 0)
+		return true;
+	(void)snprintf(place, sizeof(place), "%s:%" PRIu64, q->device,
+		       q->lane ? q->lane->value : UINT64_MAX);
+	return strcmp(place, to) == 0;
+}
+
 /* Those that are not there yet. */
 static int find_party(struct gantry_ctl *ctl, struct party *p)
 {
@@ -196,7 +209,7 @@ static int find_party(struct gantry_ctl *ctl, struct party *p)
 	for (size_t i = 0; i < reply->queues->n_queues && p->n < GANTRY_MAX_QUEUES; i++) {
 		const Gantry__Admin__Queue *q = reply->queues->queues[i];
 
-		if (q->slot != 0 && strcmp(q->device, to) != 0)
+		if (q->slot != 0 && !is_there(q, to))
 			p->slots[p->n++] = q->slot;
 	}
 	if (p->n)

@@ -33,7 +33,7 @@ static const struct gantry_verb_option queue_options[] = {
 };
 
 static const struct gantry_verb_option queue_migrate_options[] = {
-	{ "to", "DEVICE", "where the queue is to go", GANTRY_WORDS_DEVICE },
+	{ "to", "DEVICE[:LANE]", "where the queue is to go", GANTRY_WORDS_DEVICE },
 	{ "dry-run", NULL, "only say whether it could, and what it would take along" },
 	{ "lazy", NULL, "go at once; its tasks pull their buffers when they use them" },
 	{ 0 },
@@ -251,7 +251,8 @@ const struct gantry_verb gantry_verbs[] = {
 	  "Its buffers go along: they are copied while it runs, then it stands still for what was "
 	  "written meanwhile. Waits until it is there; if that cannot be, the queue stays where it "
 	  "is and the exit code says why. Without a SLOT all queues of the session go: none of them "
-	  "unless each could.",
+	  "unless each could. With a LANE (0, 1, ...) the queue keeps that lane of the device from then "
+	  "on, until it is moved again; its own device can be named for that, without one for any lane.",
 	  queue_migrate_options, GANTRY_WORDS_QUEUE, 0, 0, gantry_ctl_queue_migrate },
 
 	{ "migration", "list", "", 0, 0, "list queues and sessions that move or have moved", NULL,

@@ -118,8 +118,7 @@ static int put_page(struct walk *k, uint64_t at)
 	if (k->npages == 0)
 		k->begin = at;
 	copy = k->p->copy + k->npages * GANTRY_PAGE;
-	memcpy(copy, k->p->map + at, GANTRY_PAGE);
-	k->sums[k->npages] = gantry_sum64(copy, GANTRY_PAGE);
+	k->sums[k->npages] = gantry_sum64_copy(copy, k->p->map + at, GANTRY_PAGE);
 	k->p->sums[at / GANTRY_PAGE] = k->sums[k->npages] ^ k->sum_of_zero;
 	k->npages++;
 	k->p->end = gantry_max_u64(k->p->end, at + GANTRY_PAGE);
@@ -186,6 +185,8 @@ int gantry_pages_send_part(struct gantry_pages *p, struct gantry_image_writer *w
 	uint64_t at = from;
 	int r = 0;
 
+	if (from > to || to > p->bytes || from % GANTRY_PAGE || to % GANTRY_PAGE)
+		return -ERANGE;
 	k.sum_of_zero = gantry_sum64(zero_page, GANTRY_PAGE);
 	while (at < to && r == 0) {
 		uint64_t data = gantry_min_u64(seek(p, at, SEEK_DATA), to);

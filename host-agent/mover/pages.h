@@ -45,7 +45,7 @@ void gantry_pages_close(struct gantry_pages *p);
 int gantry_pages_send(struct gantry_pages *p, struct gantry_image_writer *w,
 		      int (*pace)(void *cookie, uint64_t bytes), void *cookie,
 		      struct gantry_pages_round *round);
-/* The same of [from, to) alone, whole pages of the region. */
+/* The same of [from, to) alone. -ERANGE: those are no whole pages of the region; nothing was written. */
 int gantry_pages_send_part(struct gantry_pages *p, struct gantry_image_writer *w,
 			   int (*pace)(void *cookie, uint64_t bytes), void *cookie,
 			   struct gantry_pages_round *round, uint64_t from, uint64_t to);

@@ -19,6 +19,7 @@
 	 GANTRY_NS_PER_S) /* a source waits for a task of the session to end, or for its machine */
 #define LET_END_NS  (500 * GANTRY_NS_PER_MS)
 #define DRAIN_BYTES (64u << 10)
+#define LOOK_EVERY  (1u << 20) /* bytes between looks at the agent while there are always more */
 
 struct receiver {
 	struct gantry_mover *m;
@@ -87,26 +88,18 @@ static int no_memory(struct gantry_err *err, int status)
 	return gantry_err_set_errno(err, status, "memory for the session's pages");
 }
 
-static int take_pages(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
+static int take_piece(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
 		      struct gantry_err *err)
 {
 	struct receiver *r = cookie;
-	struct gantry_store_item item = {
-		.off = off, .data = data, .bytes = bytes, .buf = r->reader.buf
-	};
-	void *other;
 	int status;
 
-	if (region == GANTRY_IMAGE_SEGMENT && off == 0)
+	if (region == GANTRY_IMAGE_SEGMENT && off < GANTRY_PAGE)
 		return gantry_err_set(err, -EINVAL, "the segment's header is not the guest's");
 	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PAGES);
 	/* Inside: the reader checked. Written to the file, a page that is new is neither cleared first nor mapped here. */
-	item.fd = r->fds[region];
-	status = gantry_store_put(r->store, &item, &other);
-	if (status < 0)
-		return no_memory(err, status);
-	(void)gantry_image_keep(&r->reader, other); /* the store's */
-	return 0;
+	status = gantry_store_add(r->store, r->fds[region], off, data, bytes);
+	return status < 0 ? no_memory(err, status) : 0;
 }
 
 static int take_zero(void *cookie, uint32_t region, uint64_t off, uint64_t bytes,
@@ -170,7 +163,7 @@ static const struct gantry_image_sink sink = {
 	.queue = take_queue,
 	.object = take_object,
 	.task = take_task,
-	.pages = take_pages,
+	.piece = take_piece,
 	.zero = take_zero,
 	.round = take_round,
 };
@@ -215,29 +208,46 @@ static int settle(struct receiver *r)
 	return status < 0 ? refuse_image(r, no_memory(&err, status), &err) : 0;
 }
 
+/* Whether the agent wants an end. */
+static int look_at_agent(struct receiver *r)
+{
+	return gantry_mover_pause(r->m, 0) < 0 ? refuse(r, r->m->code, r->m->err.text) : 0;
+}
+
+/* What came at once: 0, or -1 with the failure set. */
+static int take_bytes(struct receiver *r, const void *data, size_t len)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int64_t n = gantry_image_read(&r->reader, data, len, &err);
+
+	if (n >= 0 && (size_t)n < len)
+		n = gantry_err_set(&err, -EINVAL, "more came than an image");
+	return n < 0 ? refuse_image(r, n, &err) : 0;
+}
+
 static int read_image(struct receiver *r)
 {
-	while (!r->reader.ended) {
-		struct gantry_err err = GANTRY_ERR_NONE;
-		struct gantry_mover_msg msg;
-		size_t room;
-		void *at;
-		int64_t n;
+	uint64_t since_look = 0;
+	int status = 0;
 
-		gantry_image_room(&r->reader, &at, &room);
-		n = gantry_tls_recv(r->m->tls, at, room, SILENCE_NS);
-		if (n == -EINTR) {
-			if (gantry_mover_hear(r->m, &msg, NULL, 0) != -EAGAIN)
-				return refuse(r, r->m->code, r->m->err.text);
-			continue;
-		}
-		if (n < 0)
+	while (!r->reader.ended && status == 0) {
+		struct gantry_tls_packet *packet;
+		const void *data;
+		int64_t n = gantry_tls_recv_packet(r->m->tls, &packet, &data, SILENCE_NS);
+
+		if (n < 0 && n != -EINTR)
 			return gantry_mover_fail_err(r->m, (int)n);
-		n = gantry_image_read(&r->reader, at, (size_t)n, &err); /* all of it: it had room */
-		if (n < 0)
-			return refuse_image(r, n, &err);
+		if (n > 0) {
+			status = take_bytes(r, data, (size_t)n);
+			gantry_store_hold(r->store, packet);
+			since_look += (uint64_t)n;
+		}
+		if (status == 0 && (n < 0 || since_look >= LOOK_EVERY)) {
+			status = look_at_agent(r);
+			since_look = 0;
+		}
 	}
-	return 0;
+	return status;
 }
 
 /* ---- the two words ---- */
@@ -268,6 +278,11 @@ static int answer_commits(struct receiver *r)
 	}
 }
 
+static void release_packet(void *holder)
+{
+	gantry_tls_packet_free(holder);
+}
+
 static int take_image(struct receiver *r)
 {
 	static const uint32_t prepared[] = { GANTRY_MOVER_PREPARED, 0 };
@@ -275,7 +290,7 @@ static int take_image(struct receiver *r)
 	int status;
 
 	if (gantry_image_reader_init(&r->reader, &sink, r) < 0 ||
-	    gantry_store_new(GANTRY_IMAGE_BUF_BYTES, &r->store) < 0)
+	    gantry_store_new(release_packet, &r->store) < 0)
 		return gantry_mover_fail(r->m, 1, "no memory to read an image");
 	if (read_image(r) < 0 || settle(r) < 0)
 		return -1;

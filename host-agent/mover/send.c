@@ -216,12 +216,21 @@ static int send_shared(struct sender *s)
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && r == 0; i++) {
 		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+		uint64_t off = o->buffer.off;
 		uint64_t len = (o->buffer.bytes + GANTRY_PAGE - 1) & ~(uint64_t)(GANTRY_PAGE - 1);
 
-		if (gantry_image_goes_ahead(o))
+		if (!gantry_image_goes_ahead(o))
+			continue;
+		/* A worker wrote it, and nobody has checked it. */
+		if (!gantry_range_inside(off, len, s->regions[GANTRY_IMAGE_SLAB].bytes))
+			r = -ERANGE;
+		else
 			r = gantry_pages_send_part(&s->regions[GANTRY_IMAGE_SLAB], &s->writer, pace,
-						   s, &s->now, o->buffer.off, o->buffer.off + len);
+						   s, &s->now, off, off + len);
 	}
+	if (r == -ERANGE)
+		(void)gantry_err_set(&s->m->err, r,
+				     "the session's ledger has a buffer where it has no memory");
 	return r;
 }
 

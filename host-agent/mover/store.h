@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages that have come, on their way into a session's memory: a thread writes them while the next ones are decrypted.
+ * Pages that have come, on their way into a session's memory: a thread writes them, from where they came to, while the next ones are
+ * decrypted.
  *
- * Trust: whoever puts pages has checked where they go. Threads: the calls are for one thread; the store has another, from the first
- * pages on. Blocking: put() while all buffers are full, drain() until what was put is written.
- * Order: what was put earlier is written earlier, so of two contents of a page the later one stays.
+ * Trust: whoever adds pages has checked where they go. Threads: the calls are for one thread; the store has another, from the first
+ * pages on. Blocking: add() and hold() while as much waits as may, drain() until what was added is written.
+ * Order: what was added earlier is written earlier, so of two contents of a page the later one stays.
  */
 #ifndef GANTRY_HOST_AGENT_MOVER_STORE_H
 #define GANTRY_HOST_AGENT_MOVER_STORE_H
@@ -12,29 +13,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is to be written: @bytes at @data, which lies in @buf, to @off of @fd (borrowed until it is drained). */
-struct gantry_store_item {
-	int fd;
-	uint64_t off;
-	const void *data;
-	size_t bytes;
-	void *buf;
-};
+/* Frees what bytes lay in; on the caller's thread. */
+typedef void gantry_store_release_fn(void *holder);
 
 struct gantry_store;
 
-/* Buffers have @buf_bytes. -ENOMEM. */
-int gantry_store_new(size_t buf_bytes, struct gantry_store **ret_store);
-/* What was not drained may be lost. Takes NULL. */
+/* -ENOMEM. */
+int gantry_store_new(gantry_store_release_fn *release, struct gantry_store **ret_store);
+/* What was not drained may be lost, and is released. Takes NULL. */
 void gantry_store_free(struct gantry_store *s);
 
 /*
- * Takes @item with its buffer, and gives another of the same size for it. 0, or what an earlier write failed with: then @item's
- * buffer stays the caller's. Where no thread can be had it is written at once.
+ * @bytes at @data are to be written to @off of @fd (borrowed until it is drained); they stay as they are until their holder is released. 0, or
+ * what an earlier write failed with. Where no thread can be had they are written here.
  */
-int gantry_store_put(struct gantry_store *s, const struct gantry_store_item *item, void **ret_buf);
+int gantry_store_add(struct gantry_store *s, int fd, uint64_t off, const void *data, size_t bytes);
+/* All that was added since the last call lies in @holder, which is released once that is written; at once where nothing was. */
+void gantry_store_hold(struct gantry_store *s, void *holder);
 
-/* All that was put has been written: 0, or what the first write that failed did with. */
+/* All that was added is written, and its holders are released: 0, or what the first write that failed did with. */
 int gantry_store_drain(struct gantry_store *s);
 
 #endif

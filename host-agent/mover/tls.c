@@ -262,14 +262,17 @@ int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len)
 	return 0;
 }
 
-int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t timeout_ns)
+/* Into @data, or, where that is NULL, as a packet of its own. */
+static int64_t receive(struct gantry_tls *t, void *data, size_t cap, gnutls_packet_t *ret_packet,
+		       uint64_t timeout_ns)
 {
 	uint64_t deadline_ns = gantry_now_ns() + timeout_ns;
 
 	if (gantry_failpoint_io(GANTRY_FAILPOINT_LINK_RECEIVE) < 0)
 		return -ECONNRESET;
 	for (;;) {
-		ssize_t n = gnutls_record_recv(t->session, data, cap);
+		ssize_t n = data ? gnutls_record_recv(t->session, data, cap)
+				 : gnutls_record_recv_packet(t->session, ret_packet);
 		int w;
 
 		if (n > 0)
@@ -287,6 +290,32 @@ int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t t
 		if (w < 0)
 			return w;
 	}
+}
+
+int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t timeout_ns)
+{
+	return receive(t, data, cap, NULL, timeout_ns);
+}
+
+int64_t gantry_tls_recv_packet(struct gantry_tls *t, struct gantry_tls_packet **ret_packet,
+			       const void **ret_data, uint64_t timeout_ns)
+{
+	gnutls_packet_t packet = NULL;
+	gnutls_datum_t datum = { 0 };
+	int64_t n = receive(t, NULL, 0, &packet, timeout_ns);
+
+	if (n < 0)
+		return n;
+	gnutls_packet_get(packet, &datum, NULL);
+	*ret_packet = (struct gantry_tls_packet *)packet;
+	*ret_data = datum.data;
+	return (int64_t)datum.size;
+}
+
+void gantry_tls_packet_free(struct gantry_tls_packet *packet)
+{
+	if (packet)
+		gnutls_packet_deinit((gnutls_packet_t)packet);
 }
 
 void gantry_tls_bye(struct gantry_tls *t)

@@ -45,6 +45,14 @@ int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len);
 /* Something: how many bytes. -EINTR, -ECONNRESET (the end, too), -ETIMEDOUT after @timeout_ns, -EACCES: the peer does
  * not take our certificate, which a client learns only now; -EPROTO. */
 int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t timeout_ns);
+/*
+ * The same without a copy: *@ret_data are that many bytes, which lie in *@ret_packet, the caller's until gantry_tls_packet_free(), on
+ * this thread.
+ */
+struct gantry_tls_packet;
+int64_t gantry_tls_recv_packet(struct gantry_tls *t, struct gantry_tls_packet **ret_packet,
+			       const void **ret_data, uint64_t timeout_ns);
+void gantry_tls_packet_free(struct gantry_tls_packet *packet);
 /* Says goodbye, so that the other side can tell an end from a cut. */
 void gantry_tls_bye(struct gantry_tls *t);
 

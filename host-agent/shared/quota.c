@@ -94,7 +94,7 @@ void gantry_quota_refund(uint64_t *used, uint64_t bytes)
 
 /* What one object shows as charged, once: the second look finds nothing. */
 static uint64_t take_charge(struct gantry_ledger_object *obj, uint64_t most, uint32_t *ret_device,
-			    uint32_t *ret_to)
+			    uint32_t *ret_to, uint32_t *ret_replicas)
 {
 	uint64_t bytes;
 
@@ -104,9 +104,32 @@ static uint64_t take_charge(struct gantry_ledger_object *obj, uint64_t most, uin
 	bytes = gantry_load_relaxed(&obj->buffer.charged_bytes);
 	*ret_device = gantry_load_relaxed(&obj->buffer.device);
 	*ret_to = gantry_load_relaxed(&obj->buffer.to);
+	*ret_replicas = gantry_load_relaxed(&obj->buffer.replicas);
 	gantry_store_relaxed(&obj->buffer.to, 0u);
+	gantry_store_relaxed(&obj->buffer.replicas, 0u);
 	gantry_store_relaxed(&obj->buffer.charged_bytes, (uint64_t)0);
 	return GANTRY_MIN(bytes, most);
+}
+
+/* Devices whose part of a buffer's charge is not a replica's. */
+static uint32_t own_bits(uint32_t device, uint32_t to)
+{
+	return (device < 32 ? 1u << device : 0) | (to > 0 && to <= 32 ? 1u << (to - 1) : 0);
+}
+
+/* Copies that were only read, each as large as the buffer; at most @most bytes of all. Returns how many. */
+static uint64_t refund_replicas(struct gantry_share_page *const *devices, uint32_t ndevices,
+				uint32_t replicas, uint64_t bytes, uint64_t most)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < ndevices && i < 32; i++) {
+		if (!(replicas >> i & 1) || !devices[i] || bytes > most - sum)
+			continue;
+		gantry_quota_refund(&devices[i]->hdr.mem_used, bytes);
+		sum += bytes;
+	}
+	return sum;
 }
 
 void gantry_quota_settle(struct gantry_quota_page *tenant, struct gantry_share_page *const *devices,
@@ -121,9 +144,12 @@ void gantry_quota_settle(struct gantry_quota_page *tenant, struct gantry_share_p
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		uint32_t device = UINT32_MAX;
 		uint32_t to = 0;
-		uint64_t bytes = take_charge(&ledger->objects[i], left, &device, &to);
+		uint32_t replicas = 0;
+		uint64_t bytes = take_charge(&ledger->objects[i], left, &device, &to, &replicas);
 
 		left -= bytes;
+		left -= refund_replicas(devices, ndevices, replicas & ~own_bits(device, to), bytes,
+					left);
 		if (bytes > 0 && to > 0 && to - 1 != device && to <= ndevices && devices[to - 1])
 			gantry_quota_refund(&devices[to - 1]->hdr.mem_used, bytes);
 		if (bytes > 0 && device < ndevices && devices[device])

@@ -24,9 +24,9 @@ struct gantry_quota_page {
 	uint64_t deadline_ns;	/* longest run of one task; 0: none */
 	uint32_t inflight;	/* tasks taken and not finished, per session; 0: no limit */
 	int32_t priority_max;
-	uint32_t nobjects; /* handles per session */
-	uint32_t reserved0;
-	uint64_t spin_ns; /* longest wait for a device that a worker spends spinning */
+	uint32_t nobjects;    /* handles per session */
+	uint32_t no_replicas; /* 1: a buffer has one place, whoever reads it */
+	uint64_t spin_ns;     /* longest wait for a device that a worker spends spinning */
 	uint64_t
 		host_bytes; /* host memory for buffers beside pools; 0: no limit but virtual_bytes */
 	/* workers */
@@ -36,7 +36,10 @@ struct gantry_quota_page {
 	uint64_t denied; /* requests refused for a limit */
 	uint64_t host_used;
 	uint64_t wakes; /* of guests in machines, and of relays: signals and bytes sent */
-	uint8_t pad1[16];
+	/* of copies for devices that only read; they begin again at 0 */
+	uint32_t replicas_made;
+	uint32_t replicas_dropped;
+	uint64_t replica_bytes; /* that were copied for them */
 };
 static_assert(sizeof(struct gantry_quota_page) == 128, "tenant page format");
 

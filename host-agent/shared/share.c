@@ -99,6 +99,24 @@ static unsigned count_free(const struct gantry_share_page *page)
 	return nfree;
 }
 
+/* Whether a lane that this waiting session can do with is free; or, of @session, held by it. */
+static bool has_lane_for(const struct gantry_share_page *page, const struct gantry_share_session *s,
+			 uint32_t holder)
+{
+	uint64_t lanes = gantry_load_relaxed(&s->lanes);
+	uint32_t n = nlanes(page);
+
+	for (uint32_t i = 0; lanes && i < n; i++)
+		if ((lanes >> i & 1) && gantry_load_relaxed(&page->lanes[i]) == holder)
+			return true;
+	return lanes == 0;
+}
+
+static bool can_come(const struct gantry_share_page *page, const struct gantry_share_session *s)
+{
+	return has_lane_for(page, s, 0);
+}
+
 static void raise_to(uint64_t *word, uint64_t value)
 {
 	uint64_t before = gantry_load_relaxed(word);
@@ -185,7 +203,7 @@ static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfr
 	for (uint32_t i = 0; i < n; i++) {
 		struct turn turn;
 
-		if (!is_waiting(&page->sessions[i]))
+		if (!is_waiting(&page->sessions[i]) || !can_come(page, &page->sessions[i]))
 			continue;
 		turn = turn_of(page, i);
 		shortlist_add(list, &turn);
@@ -203,6 +221,7 @@ static unsigned count_before(const struct gantry_share_page *page, uint32_t sess
 		struct turn turn;
 
 		if (i == session || !is_waiting(&page->sessions[i]) ||
+		    !can_come(page, &page->sessions[i]) ||
 		    (of_party && !same_party(&page->sessions[i], &page->sessions[session])))
 			continue;
 		turn = turn_of(page, i);
@@ -684,18 +703,42 @@ bool gantry_share_is_busy(const struct gantry_share_page *page)
 
 /* ---- lanes ---- */
 
-static int claim_lane(struct gantry_share_page *page, uint32_t session)
+/* One of @lanes, bits; 0: any. */
+static int claim_lane(struct gantry_share_page *page, uint32_t session, uint64_t lanes)
 {
 	uint32_t n = nlanes(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t nobody = 0;
 
+		if (lanes && !(lanes >> i & 1))
+			continue;
 		if (gantry_load_relaxed(&page->lanes[i]) == 0 &&
 		    gantry_cas(&page->lanes[i], &nobody, session + 1))
 			return (int)i;
 	}
 	return -EAGAIN;
+}
+
+/* Lanes that others wait for who can do with no other. */
+static uint64_t lanes_of_others(const struct gantry_share_page *page, uint32_t session)
+{
+	uint32_t n = nsessions(page);
+	uint64_t lanes = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (i != session && is_waiting(&page->sessions[i]))
+			lanes |= gantry_load_relaxed(&page->sessions[i].lanes);
+	return lanes;
+}
+
+/* For whom any will do, rather one that nobody else needs. */
+static int claim_best_lane(struct gantry_share_page *page, uint32_t session, uint64_t lanes)
+{
+	uint64_t theirs = lanes ? 0 : lanes_of_others(page, session);
+	int lane = theirs && ~theirs ? claim_lane(page, session, ~theirs) : -EAGAIN;
+
+	return lane < 0 ? claim_lane(page, session, lanes) : lane;
 }
 
 static void settle_wait(struct gantry_share_session *s)
@@ -733,7 +776,7 @@ static int take_gpu(struct gantry_share_page *page, uint32_t session, bool moves
 		stand_back(page, session, count_free(page));
 		return -EAGAIN;
 	}
-	lane = claim_lane(page, session);
+	lane = claim_lane(page, session, 0);
 	if (lane < 0)
 		return lane;
 	/* Full fence: pairs with itself in the other party. At least one of two sees the other's lane. */
@@ -747,7 +790,7 @@ static int take_gpu(struct gantry_share_page *page, uint32_t session, bool moves
 	return -EAGAIN;
 }
 
-static int take(struct gantry_share_page *page, uint32_t session, bool moves)
+static int take(struct gantry_share_page *page, uint32_t session, uint64_t lanes, bool moves)
 {
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
 	unsigned nfree;
@@ -759,7 +802,7 @@ static int take(struct gantry_share_page *page, uint32_t session, bool moves)
 	if (nfree > 0 && is_gpu(page))
 		lane = take_gpu(page, session, moves);
 	else if (nfree > 0 && count_before(page, session, false) < nfree)
-		lane = claim_lane(page, session);
+		lane = claim_best_lane(page, session, lanes);
 	else if (nfree > 0)
 		stand_back(page, session, nfree);
 	if (lane < 0) {
@@ -785,12 +828,28 @@ static int take(struct gantry_share_page *page, uint32_t session, bool moves)
 
 int gantry_share_take(struct gantry_share_page *page, uint32_t session)
 {
-	return take(page, session, false);
+	return take(page, session, 0, false);
 }
 
 int gantry_share_take_to_move(struct gantry_share_page *page, uint32_t session)
 {
-	return take(page, session, true);
+	return take(page, session, 0, true);
+}
+
+int gantry_share_take_of(struct gantry_share_page *page, uint32_t session, uint64_t lanes)
+{
+	return take(page, session, lanes, false);
+}
+
+void gantry_share_accept(struct gantry_share_page *page, uint32_t session, uint64_t lanes)
+{
+	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
+
+	if (gantry_load_relaxed(&s->lanes) == lanes)
+		return;
+	gantry_store_relaxed(&s->lanes, lanes);
+	/* Holders look who waits for what. */
+	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
 }
 
 /* Frees @lane if @session holds it. */
@@ -981,17 +1040,24 @@ static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uin
 	uint32_t n = nsessions(page);
 	unsigned nwaiting = 0;
 	unsigned nowed = 0;
+	bool its_own = false; /* a lane of this session's, and no other will do */
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (i == session || !gantry_load_acquire(&page->sessions[i].wants))
+		const struct gantry_share_session *s = &page->sessions[i];
+
+		if (i == session || !gantry_load_acquire(&s->wants))
 			continue;
 		nwaiting++;
-		if (!is_absent(&page->sessions[i]))
+		if (is_absent(s))
+			continue;
+		if (can_come(page, s))
 			nowed += owes_lane(page, &mine, i);
+		else if (has_lane_for(page, s, session + 1))
+			its_own = its_own || owes_lane(page, &mine, i);
 	}
 	*ret_waits = nwaiting ? SOMEBODY_WAITS : 0;
 	/* Those that a free lane is there for need none of ours. */
-	return nowed > 0 && nowed > count_free(page);
+	return its_own || (nowed > 0 && nowed > count_free(page));
 }
 
 /* As look_who_waits(), on a GPU. */
@@ -1208,6 +1274,7 @@ static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
 	gantry_store_relaxed(&s->left_us, 0u);
 	gantry_store_relaxed(&s->stood_back, 0u);
 	gantry_store_relaxed(&s->quiet_us, 0u);
+	gantry_store_relaxed(&s->lanes, (uint64_t)0);
 	update_state(page, s);
 	return nheld;
 }
@@ -1249,6 +1316,7 @@ void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32
 	gantry_store_relaxed(&s->left_us, 0u);
 	gantry_store_relaxed(&s->stood_back, 0u);
 	gantry_store_relaxed(&s->quiet_us, 0u);
+	gantry_store_relaxed(&s->lanes, (uint64_t)0);
 	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
 	set_nsessions(page);
 }

@@ -126,7 +126,9 @@ struct gantry_share_session {
 	uint32_t left_us;    /* 0: its commands are in flight */
 	uint32_t stood_back; /* 1: it led by a slice, and comes back when it leads no more */
 	uint32_t quiet_us;   /* when it asked for quiet; 0: it does not */
-	uint8_t pad[28];
+	uint32_t reserved;
+	uint64_t lanes; /* bits: while it waits, those that it can do with; 0: any */
+	uint8_t pad[16];
 };
 static_assert(sizeof(struct gantry_share_session) == 128, "share page format");
 
@@ -213,6 +215,13 @@ bool gantry_share_tells(struct gantry_share_page *page);
  * or -EAGAIN.
  */
 int gantry_share_take(struct gantry_share_page *page, uint32_t session);
+/* The same with one of @lanes (bits; 0: any) of a device that is no GPU. */
+int gantry_share_take_of(struct gantry_share_page *page, uint32_t session, uint64_t lanes);
+/*
+ * With which lanes (bits; 0: any) the session's waiting ends; before it wants and takes one. While none of them is free nobody
+ * stands back for it, and who holds one of them does when its turn has come.
+ */
+void gantry_share_accept(struct gantry_share_page *page, uint32_t session, uint64_t lanes);
 /* The same for what moves bytes between host and GPU, and keeps nobody of its party from the processors. */
 int gantry_share_take_to_move(struct gantry_share_page *page, uint32_t session);
 /* Nothing more to do: a waiting session gives its turn up. */

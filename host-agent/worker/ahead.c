@@ -60,8 +60,8 @@ int worker_ahead_begin_locked(struct wsession *s, uint32_t slot, enum wcarry_way
 			      const void *mover)
 {
 	struct wobject *rt = &s->objects[slot];
-	bool is_there = way == CARRY_SPILL &&
-			buffer_of(s, slot)->host_copy == GANTRY_HOST_COPY_CLEAN;
+	bool is_there = way == CARRY_SPILL ? buffer_of(s, slot)->host_copy == GANTRY_HOST_COPY_CLEAN
+					   : (rt->clean >> to & 1) != 0;
 	struct wahead *ahead = calloc(1, sizeof(*ahead));
 	int status;
 
@@ -80,8 +80,8 @@ int worker_ahead_begin_locked(struct wsession *s, uint32_t slot, enum wcarry_way
 	if (way != CARRY_SPILL)
 		rt->dirty |= 1u << to;
 	rt->ahead = ahead;
-	/* From now on whoever writes it comes to the lock. What was bound before is waited for. */
-	gantry_store_relaxed(&rt->ready, rt->ready & 0xffu);
+	/* From now on whoever writes it comes to the lock, or reads a copy. What was bound before is waited for. */
+	gantry_store_relaxed(&rt->ready, rt->ready & 1u << buffer_of(s, slot)->device);
 	return GANTRY_OK;
 }
 
@@ -90,7 +90,7 @@ void worker_ahead_drop_locked(struct wsession *s, uint32_t slot)
 	struct wahead *ahead = s->objects[slot].ahead;
 
 	if (ahead->way == CARRY_SPILL) {
-		worker_move_drop_copy_locked(s, buffer_of(s, slot));
+		worker_replica_host_gone_locked(s, slot);
 	} else {
 		const struct gantry_ledger_buffer *b = buffer_of(s, slot);
 

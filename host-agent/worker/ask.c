@@ -123,14 +123,13 @@ static int memory_status(struct wsession *s, int status)
 	return worker_buffer_reap(s) || gantry_load_relaxed(&s->nwashing) ? GANTRY_E_AGAIN : status;
 }
 
-static int ask_address(struct wdevice *d, struct wquestion *q)
+/* The home thread frees buffers and gives their places to others: not while this looks. */
+static int find_address_locked(struct wdevice *d, struct wquestion *q,
+			       struct gantry_question *question,
+			       struct gantry_reply_address *answer)
 {
-	struct wsession *s = q->s;
-	struct gantry_ledger_object *obj = worker_object_get(s, q->ask.object, GANTRY_HANDLE_BUFFER,
-							     NULL, 0);
-	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
-	struct gantry_reply_address answer = { 0 };
-	int status;
+	struct gantry_ledger_object *obj = worker_object_get(q->s, q->ask.object,
+							     GANTRY_HANDLE_BUFFER, NULL, 0);
 
 	if (!obj)
 		return GANTRY_E_HANDLE;
@@ -138,14 +137,24 @@ static int ask_address(struct wdevice *d, struct wquestion *q)
 	if (obj->buffer.place != GANTRY_PLACE_HEAP && obj->buffer.place != GANTRY_PLACE_IMAGE &&
 	    !(obj->buffer.alloc_flags & GANTRY_ALLOC_FIXED))
 		return GANTRY_E_ACCESS;
-	d->binds_use = false;
-	status = worker_buffer_range(d, s, obj, 0, 0, true, &question.range);
+	answer->bytes = obj->buffer.bytes;
+	return worker_buffer_range_locked(d, q->s, obj, &question->range);
+}
+
+static int ask_address(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
+	struct gantry_reply_address answer = { 0 };
+	int status;
+
+	pthread_mutex_lock(&q->s->lock);
+	status = find_address_locked(d, q, &question, &answer);
+	pthread_mutex_unlock(&q->s->lock);
 	if (status == GANTRY_OK)
 		status = ask_backend(d, q, &question);
 	if (status != GANTRY_OK)
-		return memory_status(s, status);
+		return memory_status(q->s, status);
 	memcpy(&answer.address, q->answer, sizeof(answer.address));
-	answer.bytes = obj->buffer.bytes;
 	answer_is(q, &answer, sizeof(answer));
 	return GANTRY_OK;
 }
@@ -192,50 +201,71 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 
 /* ---- on the device's thread: variables ---- */
 
-struct letting_go {
-	struct gantry_mem *mem;
-	struct wsession *session; /* held */
+/* A variable that nobody has any more, until its device's thread has let go of it. */
+struct wvariable {
+	struct gantry_list link;  /* s->variables; under the lock */
+	struct wsession *session; /* held, where it is posted */
+	struct gantry_mem *mem;	  /* NULL: the thread has left the session before */
+	uint32_t device;
+	bool posted;
 };
 
 static void let_go(struct wdevice *d, void *arg)
 {
-	struct letting_go *it = arg;
+	struct wvariable *v = arg;
+	struct wsession *s = v->session;
 
-	/* When the thread has left the session, what it had is gone. */
-	if (it->session->joined[d->index])
-		d->device.backend->mem_free(it->mem);
-	worker_session_leave(it->session);
-	free(it);
+	pthread_mutex_lock(&s->lock);
+	gantry_list_remove(&v->link);
+	pthread_mutex_unlock(&s->lock);
+	if (v->mem)
+		d->device.backend->mem_free(v->mem);
+	free(v);
+	worker_session_leave(s);
 }
 
 void worker_variable_end_locked(struct wsession *s, uint32_t slot)
 {
 	struct wobject *rt = &s->objects[slot];
-	struct wdevice *d = s->engine->devices[s->ledger.objects[slot].buffer.device];
-	struct letting_go *it = rt->variable ? malloc(sizeof(*it)) : NULL;
+	uint32_t device = s->ledger.objects[slot].buffer.device;
+	struct wvariable *v = rt->variable ? malloc(sizeof(*v)) : NULL;
 
-	if (it) {
-		*it = (struct letting_go){ rt->variable, s };
+	if (v) {
+		*v = (struct wvariable){ .session = s, .mem = rt->variable, .device = device };
+		gantry_list_init(&v->link);
+		gantry_list_push_back(&s->variables, &v->link);
 		worker_session_hold(s);
-		if (worker_device_post(d, let_go, it) < 0) {
+		v->posted = worker_device_post(s->engine->devices[device], let_go, v) == 0;
+		if (!v->posted)			 /* it goes when the thread leaves the session */
 			worker_session_leave(s); /* never the last: the caller holds it */
-			free(it);		 /* its few bytes go with the device */
-		}
 	}
+	/* Without memory for that its few bytes go with the device. */
 	rt->variable = NULL;
 	if (rt->image)
 		worker_image_unuse_locked(rt->image);
 	rt->image = NULL;
 }
 
-void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+void worker_variables_leave_locked(struct wdevice *d, struct wsession *s)
 {
-	struct wobject *rt = &s->objects[slot];
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct wobject *rt = &s->objects[i];
 
-	if (!rt->variable || s->ledger.objects[slot].buffer.device != d->index)
-		return;
-	d->device.backend->mem_free(rt->variable);
-	rt->variable = NULL;
+		if (!rt->variable || s->ledger.objects[i].buffer.device != d->index)
+			continue;
+		d->device.backend->mem_free(rt->variable);
+		rt->variable = NULL;
+	}
+	gantry_list_for_each_safe(&s->variables, struct wvariable, link, v) {
+		if (v->device != d->index)
+			continue;
+		d->device.backend->mem_free(v->mem);
+		v->mem = NULL;
+		if (v->posted)
+			continue;
+		gantry_list_remove(&v->link);
+		free(v);
+	}
 }
 
 static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct wimage *image,

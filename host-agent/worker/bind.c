@@ -216,6 +216,9 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 		if (status != GANTRY_OK)
 			return status;
 	}
+	launch->groups = op->task_flags & GANTRY_TASK_GROUPS;
+	if (launch->groups && (!(d->device.info.caps & GANTRY_CAP_GROUPS) || !k->sig.is_raw))
+		return GANTRY_E_UNSUPPORTED;
 	memcpy(launch->grid, &op->grid_x, sizeof(launch->grid));
 	memcpy(launch->block, &op->block_x, sizeof(launch->block));
 	launch->shared_bytes = op->shared_bytes;

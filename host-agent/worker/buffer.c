@@ -18,7 +18,7 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 	uint64_t backed = worker_page_up(b->bytes);
 
 	if (b->device >= s->engine->ndevices || b->to > s->engine->ndevices ||
-	    (b->adopted && b->place != GANTRY_PLACE_OWN))
+	    b->replicas >> s->engine->ndevices || (b->adopted && b->place != GANTRY_PLACE_OWN))
 		return false;
 	if (b->host_bytes && (b->host_bytes != backed || b->adopted ||
 			      b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_HEAP))
@@ -142,6 +142,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 
 	worker_ahead_end_locked(s, slot);
 	worker_move_forget_locked(s, slot);
+	(void)worker_replica_forget_locked(s, slot);
 	if (GANTRY_PLACE_HAS_RANGE(b->place) || b->host_copy)
 		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
 	if (worker_holds_offset(b))
@@ -165,6 +166,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	gantry_store_relaxed(&rt->ready, 0u);
 	rt->users = 0;
 	rt->dirty = 0;
+	rt->clean = 0;
 	rt->for_task = 0;
 	rt->stuck = GANTRY_OK;
 	gantry_store_relaxed(&rt->queues, (uint64_t)0);
@@ -329,21 +331,26 @@ static int back_host_locked(struct wdevice *d, struct wsession *s, struct gantry
 }
 
 /* The buffer for a device that works on host memory. */
-static int bring_home_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+static int bring_home_locked(struct wdevice *d, struct wsession *s, uint32_t slot, enum wuse use)
 {
 	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
 	int status;
 
-	if (b->place == GANTRY_PLACE_WINDOW)
-		return worker_move_to_host_locked(d, s, slot);
+	if (b->place == GANTRY_PLACE_WINDOW) {
+		status = worker_replica_use_host_locked(d, s, slot, use);
+		return status == GANTRY_E_UNSUPPORTED ? worker_move_to_host_locked(d, s, slot)
+						      : status;
+	}
 	if (!s->objects[slot].ahead)
 		worker_move_forget_locked(s, slot);
 	if (!s->slab_mem[d->index])
 		return GANTRY_E_UNSUPPORTED;
 	if (b->place == GANTRY_PLACE_NONE)
 		return back_host_locked(d, s, b);
-	if (b->charged_bytes)
+	if (b->charged_bytes) {
+		worker_refund_host(s, b); /* it was to be a copy of what never left */
 		return worker_charge_move(d, s, b);
+	}
 	status = worker_charge_resident(d, s, worker_page_up(b->bytes));
 	if (status != GANTRY_OK)
 		return status;
@@ -395,7 +402,17 @@ static int back_window_locked(struct wdevice *d, struct wsession *s, struct gant
 	return status;
 }
 
-static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+/* It is elsewhere: a copy of it, or itself. */
+static int bring_elsewhere_locked(struct wdevice *d, struct wsession *s, uint32_t slot,
+				  enum wuse use)
+{
+	int status = worker_replica_use_locked(d, s, slot, use);
+
+	return status == GANTRY_E_UNSUPPORTED ? worker_move_to_window_locked(d, s, slot) : status;
+}
+
+static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t slot,
+				  enum wuse use)
 {
 	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
 	uint64_t len = worker_page_up(b->bytes);
@@ -412,7 +429,7 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 	else if (is_fixed(b))
 		return GANTRY_E_NO_DEVICE;
 	else
-		status = worker_move_to_window_locked(d, s, slot);
+		status = bring_elsewhere_locked(d, s, slot, use);
 	if (status == GANTRY_E_NO_MEMORY && is_fixed(b)) {
 		worker_move_forget_locked(s, slot);
 	} else if (status == GANTRY_E_NO_MEMORY && worker_holds_offset(b)) {
@@ -427,11 +444,11 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 }
 
 int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
-			       bool write)
+			       enum wuse use)
 {
 	struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 	struct wobject *rt = &s->objects[slot];
-	uint32_t bits = 1u << d->index | 0x100u << d->index;
+	uint32_t bits;
 	int status;
 
 	if (rt->moving)
@@ -446,24 +463,40 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 	if (obj->buffer.place == GANTRY_PLACE_OWN)
 		status = worker_back_own_locked(d, s, obj);
 	else if (worker_has_window(d))
-		status = bring_to_window_locked(d, s, slot);
+		status = bring_to_window_locked(d, s, slot, use);
 	else
-		status = bring_home_locked(d, s, slot);
+		status = bring_home_locked(d, s, slot, use);
+	if (rt->moving && d->binding) { /* since just now */
+		rt->puller = d->binding->slot;
+		rt->wanted_bytes = len;
+	}
+	/* Copies that nobody needs to have are no reason for a refusal. */
+	if ((status == GANTRY_E_LIMIT || status == GANTRY_E_NO_MEMORY) &&
+	    worker_replica_shed_locked(s, UINT32_MAX))
+		return GANTRY_E_AGAIN;
+	if (status == GANTRY_OK && use == WUSE_WRITE)
+		status = worker_replica_written_locked(d, s, slot);
 	if (status != GANTRY_OK)
 		return status;
-	/* FILLING: it is copied ahead, and what is written is marked. */
-	if (obj->buffer.host_copy == GANTRY_HOST_COPY_CLEAN && write)
-		worker_move_drop_copy_locked(s, &obj->buffer);
-	if (obj->buffer.host_copy || rt->ahead)
-		bits = 1u << d->index;
+	bits = worker_replica_ready_locked(s, slot, d->index, use == WUSE_WRITE);
 	rt->users |= 1u << d->index;
 	rt->used = ++s->clock;
-	/* Release: a thread that sees the bit finds place, offset and charge. Others ask again: the charge has moved. */
+	/* Release: a thread that sees the bit finds place, offset and charge. Others ask again, but who reads a copy. */
 	if (obj->buffer.adopted ||
 	    (obj->buffer.place == GANTRY_PLACE_OWN && obj->buffer.host_bytes))
 		bits |= rt->ready;
 	gantry_store_release(&rt->ready, bits);
 	return GANTRY_OK;
+}
+
+static int bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t off,
+			uint64_t len, bool write)
+{
+	int status = worker_buffer_bring_locked(d, s, slot, len, write ? WUSE_WRITE : WUSE_READ);
+
+	if (status == GANTRY_OK && write)
+		worker_ahead_written_locked(s, slot, off, len);
+	return status;
 }
 
 static int bring(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t off, uint64_t len,
@@ -472,9 +505,7 @@ static int bring(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t 
 	int status;
 
 	pthread_mutex_lock(&s->lock);
-	status = worker_buffer_bring_locked(d, s, slot, len, write);
-	if (status == GANTRY_OK && write)
-		worker_ahead_written_locked(s, slot, off, len);
+	status = bring_locked(d, s, slot, off, len, write);
 	pthread_mutex_unlock(&s->lock);
 	return status;
 }
@@ -504,8 +535,12 @@ static int range_elsewhere(const struct wdevice *d, struct wsession *s,
 	return GANTRY_OK;
 }
 
-int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
-			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
+/* @brings: how what is not ready is made so. */
+static int range_by(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+		    uint64_t off, uint64_t len, bool write,
+		    int (*brings)(struct wdevice *d, struct wsession *s, uint32_t slot,
+				  uint64_t off, uint64_t len, bool write),
+		    struct gantry_range *ret_range)
 {
 	struct gantry_ledger_buffer *b = &obj->buffer;
 	uint32_t slot = (uint32_t)(obj - s->ledger.objects);
@@ -534,7 +569,7 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		return range_elsewhere(d, s, b, off, len, ret_range);
 	/* Acquire: pairs with the release in worker_buffer_bring_locked(). */
 	if (!(gantry_load_acquire(ready) >> (d->index + (write ? 8 : 0)) & 1)) {
-		status = bring(d, s, slot, off, len, write);
+		status = brings(d, s, slot, off, len, write);
 		if (status != GANTRY_OK)
 			return status;
 	}
@@ -545,10 +580,24 @@ int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_led
 		*ret_range = (struct gantry_range){ NULL, off, len };
 		return worker_shared_mem(d, s, obj, &ret_range->mem);
 	}
-	*ret_range = (struct gantry_range){ place == GANTRY_PLACE_WINDOW ? s->windows[d->index]->mem
-									 : s->slab_mem[d->index],
+	/* Its own place or a copy of it: each device has what it uses at the same offset of its own memory. */
+	*ret_range = (struct gantry_range){ worker_has_window(d) ? s->windows[d->index]->mem
+								 : s->slab_mem[d->index],
 					    b->off + off, len };
 	return GANTRY_OK;
+}
+
+int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
+			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range)
+{
+	return range_by(d, s, obj, off, len, write, bring, ret_range);
+}
+
+int worker_buffer_range_locked(struct wdevice *d, struct wsession *s,
+			       struct gantry_ledger_object *obj, struct gantry_range *ret_range)
+{
+	d->binds_use = false; /* no task does */
+	return range_by(d, s, obj, 0, 0, true, bring_locked, ret_range);
 }
 
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,

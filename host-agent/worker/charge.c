@@ -34,7 +34,8 @@ void worker_charges_recover(struct wsession *s)
 		if (!worker_is_buffer(obj) || obj->buffer.adopted)
 			continue;
 		resident += obj->buffer.charged_bytes;
-		if (obj->buffer.place != GANTRY_PLACE_HEAP)
+		if (obj->buffer.place != GANTRY_PLACE_HEAP &&
+		    obj->buffer.place != GANTRY_PLACE_IMAGE)
 			virtual += obj->buffer.bytes;
 		host += obj->buffer.host_bytes;
 	}

@@ -333,6 +333,16 @@ static int32_t priority_capped(const struct wsession *s, int32_t priority)
 	return priority > max ? max : priority;
 }
 
+/* What the slot's queue before used is not the new one's: neither its kernels nor its buffers. */
+static void forget_uses(struct wsession *s, uint32_t slot)
+{
+	uint64_t bit = 1ull << slot;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		if (gantry_load_relaxed(&s->objects[i].queues) & bit)
+			(void)gantry_fetch_and(&s->objects[i].queues, ~bit);
+}
+
 static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *op,
 			 uint64_t made_by, struct gantry_reply *reply)
 {
@@ -346,6 +356,7 @@ static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *
 	if (slot == s->ledger.nqueues)
 		return refuse(reply, GANTRY_E_LIMIT, "every queue of the session is open");
 	led = &s->ledger.queues[slot];
+	forget_uses(s, slot);
 	gantry_store_relaxed(&led->priority, priority_capped(s, op->priority));
 	gantry_store_relaxed(&led->window_us, op->window_us);
 	gantry_store_relaxed(&led->device_mask, op->device_mask);
@@ -353,6 +364,7 @@ static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *
 	gantry_store_relaxed(&led->fail_stop, op->fail_stop);
 	gantry_store_relaxed(&led->broken, 0u);
 	gantry_store_relaxed(&led->guest_paused, 0u);
+	gantry_store_relaxed(&led->lane, 0u);
 	led->opened_by = made_by;
 	led->gen++;
 	if (worker_queue_place(s, &s->queues[slot]) < 0)

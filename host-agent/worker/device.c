@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -127,7 +128,8 @@ static bool needs_lane(const struct wqueue *q)
 {
 	uint16_t op = gantry_ledger_task(&q->session->ledger, q->slot, q->led->issued)->desc.op;
 
-	return op != GANTRY_OP_wait && op != GANTRY_OP_marker && !worker_doomed(q);
+	return op != GANTRY_OP_wait && op != GANTRY_OP_await && op != GANTRY_OP_marker &&
+	       !worker_doomed(q);
 }
 
 /* Whether a queue could use a lane at once, if it had one. */
@@ -154,6 +156,37 @@ static bool sibling_first(const struct wdevice *d, const struct wqueue *q)
 	return false;
 }
 
+/* The lane that the queue keeps, as a bit; 0: any will do. The agent says it, between two tasks. */
+static uint64_t lane_kept(const struct wdevice *d, const struct wqueue *q)
+{
+	uint32_t kept = gantry_load_relaxed(&q->led->lane);
+	uint32_t lane = (kept & 0xffffu) - 1;
+
+	if (kept >> 16 != d->index + 1 || lane >= GANTRY_SHARE_NLANES ||
+	    lane >= gantry_load_relaxed(&d->page->hdr.nlanes))
+		return 0;
+	return 1ull << lane;
+}
+
+/* Lanes with which some queue of the session could go on; 0: any. */
+static uint64_t lanes_wanted(const struct wdevice *d, const struct wsession *s)
+{
+	uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+	uint64_t lanes = 0;
+
+	for (; mask; mask &= mask - 1) {
+		const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
+		uint64_t kept = lane_kept(d, q);
+
+		if (!wants_lane(d, q))
+			continue;
+		if (kept == 0)
+			return 0;
+		lanes |= kept;
+	}
+	return lanes;
+}
+
 void worker_device_tell(struct wdevice *d)
 {
 	const struct gantry_engine_events *events = &d->engine->events;
@@ -164,6 +197,7 @@ void worker_device_tell(struct wdevice *d)
 
 static bool lane_take(struct wdevice *d, struct wqueue *q)
 {
+	uint64_t kept = lane_kept(d, q);
 	int lane;
 
 	if (sibling_first(d, q)) {
@@ -171,9 +205,11 @@ static bool lane_take(struct wdevice *d, struct wqueue *q)
 		return false;
 	}
 	q->session->lane_asked[d->index] = true;
+	gantry_share_accept(d->page, q->session->share_slot,
+			    kept ? lanes_wanted(d, q->session) : 0);
 	gantry_share_want(d->page, q->session->share_slot, gantry_load_relaxed(&q->led->priority));
 	worker_device_tell(d);
-	lane = gantry_share_take(d->page, q->session->share_slot);
+	lane = gantry_share_take_of(d->page, q->session->share_slot, kept);
 	if (lane < 0) {
 		d->lane_wanted = true;
 		return false;
@@ -429,11 +465,15 @@ static bool window_open(const struct wdevice *d, const struct wqueue *q)
 /* The lane for the next task: held and still ours, or taken now. */
 static bool lane_ready(struct wdevice *d, struct wqueue *q)
 {
+	uint64_t kept;
+
 	if (worker_gpu(d))
 		return worker_gpu_lane_ready(d, q);
 	if (q->lane < 0)
 		return lane_take(d, q);
-	if (!gantry_share_must_yield(d->page, q->session->share_slot, &q->share_seen))
+	kept = lane_kept(d, q);
+	if ((kept == 0 || (kept >> q->lane & 1)) &&
+	    !gantry_share_must_yield(d->page, q->session->share_slot, &q->share_seen))
 		return true;
 	if (q->led->issued == q->led->done)
 		lane_give(d, q, true);
@@ -606,6 +646,12 @@ static void queue_let_go(struct wdevice *d, struct wqueue *q)
 	(void)gantry_fetch_and(&q->session->served[d->index], ~(1ull << q->slot));
 }
 
+static void replicas_left(struct wdevice *d, struct wsession *s)
+{
+	if (gantry_load_relaxed(&s->nreplicas))
+		worker_replica_left(d, s);
+}
+
 /* The queue leaves this thread if it is closing and empty, or shall be served by another device. */
 static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 {
@@ -621,6 +667,7 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 		/* Release: pairs with the acquire in serve(); all we wrote to the queue comes first. */
 		(void)gantry_fetch_or(&s->served[target], 1ull << q->slot);
 		worker_device_wake(s->engine->devices[target]);
+		replicas_left(d, s);
 		return true;
 	}
 	if (gantry_load_acquire(&q->led->state) == GANTRY_QUEUE_CLOSING &&
@@ -629,6 +676,7 @@ static bool queue_leaves(struct wdevice *d, struct wqueue *q)
 		q->has_launched = false;
 		q->native = 0;
 		gantry_store_release(&q->led->state, GANTRY_QUEUE_CLOSED);
+		replicas_left(d, s);
 		return true;
 	}
 	return false;
@@ -892,6 +940,15 @@ static void park(struct wdevice *d)
 	park_rings(d, false);
 }
 
+/* An OpenCL device may be this machine's processors: what is watched for needs the one that watches. */
+static void let_others_run(const struct wdevice *d)
+{
+	if (d->device.info.kind == GANTRY_KIND_OPENCL)
+		(void)sched_yield();
+	else
+		gantry_cpu_relax();
+}
+
 /*
  * Watches what is in flight on a device that works by itself: to sleep and be woken costs some 40 us, more than most
  * commands take. True: something was found to do.
@@ -907,7 +964,7 @@ static bool watch_flight(struct wdevice *d)
 	do {
 		if (round_of(d) > 0 || gantry_load_acquire(&d->ncalls))
 			return true;
-		gantry_cpu_relax();
+		let_others_run(d);
 	} while (gantry_cycles() < until);
 	return false;
 }

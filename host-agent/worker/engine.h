@@ -34,6 +34,9 @@ struct gantry_engine_migration {
 	bool over;
 	int error; /* -errno of one that is over and did not end at its destination */
 	struct gantry_migration_counts counts;
+	/* Of a lazy one that has arrived, each time that a task has had a buffer moved since; then nothing above but names counts. */
+	uint64_t pulled_bytes;
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
 	char text[GANTRY_ERR_TEXT_MAX];
 };
 
@@ -147,8 +150,9 @@ int gantry_engine_detach(struct gantry_engine *engine, uint64_t session_id, int 
 /* What is to come to the session's host memory, see gather.c. */
 enum gantry_gather {
 	GANTRY_GATHER_AHEAD = 0, /* copies of what is in windows; the session works on */
-	GANTRY_GATHER_ALL = 1,	/* all of it; its queues are held, and nothing of it is in flight */
-	GANTRY_GATHER_NONE = 2, /* the copies are not wanted any more */
+	GANTRY_GATHER_ALL = 1, /* all of it; its queues are held, and nothing of it is in flight */
+	/* It stays: what was asked before ends with CANCELLED, the copies are not wanted any more. Its queues are held until the answer. */
+	GANTRY_GATHER_NONE = 2,
 };
 /* events->gathered follows, with @tag. -ENOENT: no such session; -ENOMEM. */
 int gantry_engine_gather(struct gantry_engine *engine, uint64_t session_id, enum gantry_gather what,

@@ -6,7 +6,8 @@
  *   AHEAD  while it works: a job for each window copies what lies there, as for a queue that will move (ahead.c)
  *   ALL    it stands still: what is in a window is moved out (move.c), with what was written since it was copied ahead; what is
  *          shared with nobody any more gets a place in the slab (share.c). Nothing is on its way when this is answered
- *   NONE   it stays: what was copied ahead is forgotten
+ *   NONE   it stays: whatever was asked before ends, done or not, what was copied ahead is forgotten, and what was shared can be
+ *          shared again. Its queues go on when this is answered, not before: ALL believes that they stand still
  *
  * Where the session stays after ALL its tasks bring their buffers back as they use them.
  */
@@ -23,6 +24,7 @@ struct wgather {
 	struct wsession *session;
 	uint64_t tag;
 	uint32_t njobs; /* under the lock */
+	uint32_t turn;	/* s->gather_turn when it was asked */
 	int status;
 	uint32_t slot; /* of what failed */
 };
@@ -55,6 +57,12 @@ static struct wahead *ahead_of_locked(struct wsession *s, uint32_t slot)
 	return ahead && ahead->mover == mover_of(s) ? ahead : NULL;
 }
 
+/* It was asked for before the latest NONE: the session stays. */
+static bool taken_back_locked(const struct wgather *g)
+{
+	return g->turn != g->session->gather_turn;
+}
+
 /* ---- the end ---- */
 
 static void leave(struct wgather *g)
@@ -73,7 +81,7 @@ static void leave(struct wgather *g)
 	free(g);
 }
 
-static void fail(struct wgather *g, int status, uint32_t slot)
+static void fail_locked(struct wgather *g, int status, uint32_t slot)
 {
 	if (g->status != GANTRY_OK)
 		return;
@@ -86,14 +94,14 @@ static void gather_end(struct wdevice *d, struct wjob *base)
 	struct gather_job *job = (struct gather_job *)base;
 	struct wsession *s = base->session;
 
-	if (job->carrying) {
+	if (job->carrying)
 		worker_carry_close(d, &job->carry);
-		pthread_mutex_lock(&s->lock);
+	pthread_mutex_lock(&s->lock);
+	if (job->carrying)
 		worker_ahead_carried_locked(s, job->slot, false);
-		pthread_mutex_unlock(&s->lock);
-	}
 	if (base->status != GANTRY_OK)
-		fail(job->gather, base->status, job->slot);
+		fail_locked(job->gather, base->status, job->slot);
+	pthread_mutex_unlock(&s->lock);
 	leave(job->gather);
 	free(job);
 }
@@ -128,6 +136,8 @@ static int look_ahead_locked(struct wdevice *d, struct gather_job *job)
 	struct wsession *s = job->job.session;
 	uint32_t users = 1u << d->index;
 
+	if (taken_back_locked(job->gather))
+		return GANTRY_E_CANCELLED;
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 		struct wobject *rt = &s->objects[i];
@@ -154,6 +164,8 @@ static int next_ahead_locked(struct wdevice *d, struct gather_job *job)
 	const struct gantry_ledger_buffer *b;
 	int status;
 
+	if (taken_back_locked(job->gather))
+		return GANTRY_E_CANCELLED;
 	for (; job->slot < GANTRY_LEDGER_NOBJECTS; job->slot++) {
 		struct wahead *ahead = ahead_of_locked(s, job->slot);
 
@@ -170,6 +182,18 @@ static int next_ahead_locked(struct wdevice *d, struct gather_job *job)
 		return GANTRY_OK;
 	}
 	return GANTRY_E_NOT_FOUND;
+}
+
+/* Nothing of the job is with the device. */
+static bool is_over(struct gather_job *job)
+{
+	struct wsession *s = job->job.session;
+
+	pthread_mutex_lock(&s->lock);
+	if (job->job.status == GANTRY_OK && taken_back_locked(job->gather))
+		job->job.status = GANTRY_E_CANCELLED;
+	pthread_mutex_unlock(&s->lock);
+	return job->job.status != GANTRY_OK;
 }
 
 static void carried(struct wdevice *d, struct gather_job *job)
@@ -199,7 +223,7 @@ static enum wjob_next ahead_next(struct wdevice *d, struct wjob *base, struct ga
 	}
 	if (!worker_quiet_visited(&job->quiet)) /* visitors hold the job */
 		return JOB_WAIT;
-	if (base->status != GANTRY_OK)
+	if (is_over(job))
 		return JOB_END;
 	if (!worker_quiet_reached(d, &job->quiet))
 		return JOB_WAIT;
@@ -258,6 +282,7 @@ static int gather_one_locked(struct wsession *s, uint32_t slot)
 	case GANTRY_PLACE_WINDOW:
 		return worker_move_out_locked(s, slot);
 	case GANTRY_PLACE_OWN:
+		s->has_settled = true;
 		return worker_shared_settle_locked(s, slot);
 	default:
 		worker_move_forget_locked(s, slot);
@@ -265,11 +290,31 @@ static int gather_one_locked(struct wsession *s, uint32_t slot)
 	}
 }
 
+/* Whether something is on its way yet. */
+static bool gather_all_locked(struct wsession *s, struct gather_job *job)
+{
+	int *status = &job->job.status;
+	bool waits = false;
+
+	if (taken_back_locked(job->gather))
+		*status = GANTRY_E_CANCELLED;
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && *status == GANTRY_OK; i++) {
+		int r = worker_is_buffer(&s->ledger.objects[i]) ? gather_one_locked(s, i)
+								: GANTRY_OK;
+
+		if (r == GANTRY_E_AGAIN)
+			waits = true;
+		else if (r != GANTRY_OK)
+			fail_locked(job->gather, *status = r, i);
+	}
+	return waits && *status == GANTRY_OK;
+}
+
 static enum wjob_next all_next(struct wdevice *d, struct wjob *base, struct gantry_cmd *cmd)
 {
 	struct gather_job *job = (struct gather_job *)base;
 	struct wsession *s = base->session;
-	bool waits = false;
+	bool waits;
 
 	(void)cmd;
 	if (!job->looked && base->status == GANTRY_OK) {
@@ -281,23 +326,15 @@ static enum wjob_next all_next(struct wdevice *d, struct wjob *base, struct gant
 	}
 	if (!worker_quiet_visited(&job->quiet))
 		return JOB_WAIT;
-	if (base->status != GANTRY_OK)
+	if (is_over(job))
 		return JOB_END;
 	if (!worker_quiet_reached(d, &job->quiet))
 		return JOB_WAIT;
 	(void)worker_buffer_reap(s);
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && base->status == GANTRY_OK; i++) {
-		int status = worker_is_buffer(&s->ledger.objects[i]) ? gather_one_locked(s, i)
-								     : GANTRY_OK;
-
-		if (status == GANTRY_E_AGAIN)
-			waits = true;
-		else if (status != GANTRY_OK)
-			fail(job->gather, base->status = status, i);
-	}
+	waits = gather_all_locked(s, job);
 	pthread_mutex_unlock(&s->lock);
-	return waits && base->status == GANTRY_OK ? JOB_WAIT : JOB_END;
+	return waits ? JOB_WAIT : JOB_END;
 }
 
 /* ---- none ---- */
@@ -312,6 +349,35 @@ static void forget_locked(struct wsession *s)
 	}
 }
 
+/* AGAIN: it is on its way. What there is no memory for stays as it is, and cannot be shared before the worker is another. */
+static int unsettle_one_locked(struct wsession *s, uint32_t slot)
+{
+	const struct gantry_ledger_buffer *b = buffer_of(s, slot);
+
+	if (!(b->alloc_flags & GANTRY_ALLOC_SHARED) || b->place == GANTRY_PLACE_OWN)
+		return GANTRY_OK;
+	if (s->objects[slot].moving || s->objects[slot].ahead)
+		return GANTRY_E_AGAIN;
+	if (b->place == GANTRY_PLACE_WINDOW)
+		return worker_move_out_locked(s, slot);
+	if (b->place == GANTRY_PLACE_SLAB || b->place == GANTRY_PLACE_NONE)
+		(void)worker_shared_unsettle(s, slot);
+	return GANTRY_OK;
+}
+
+/* Whether something is on its way yet. Its queues stand still since ALL. */
+static bool unsettle_locked(struct wsession *s)
+{
+	bool waits = false;
+
+	for (uint32_t i = 0; s->has_settled && i < GANTRY_LEDGER_NOBJECTS; i++)
+		if (worker_is_buffer(&s->ledger.objects[i]) &&
+		    unsettle_one_locked(s, i) == GANTRY_E_AGAIN)
+			waits = true;
+	s->has_settled = s->has_settled && waits;
+	return waits;
+}
+
 static enum wjob_next none_next(struct wdevice *d, struct wjob *base, struct gantry_cmd *cmd)
 {
 	struct wsession *s = base->session;
@@ -321,6 +387,8 @@ static enum wjob_next none_next(struct wdevice *d, struct wjob *base, struct gan
 	(void)cmd;
 	pthread_mutex_lock(&s->lock);
 	forget_locked(s);
+	if (base->status == GANTRY_OK)
+		waits = unsettle_locked(s);
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
 		waits = waits || (ahead_of_locked(s, i) && !s->objects[i].moving);
 	pthread_mutex_unlock(&s->lock);
@@ -337,11 +405,18 @@ static int start_all_locked(struct wgather *g, enum gantry_gather what)
 	if (what == GANTRY_GATHER_ALL)
 		return start_locked(g, s->home, all_next, true);
 	if (what == GANTRY_GATHER_NONE)
-		return start_locked(g, s->home, none_next, false);
+		return start_locked(g, s->home, none_next, true);
 	for (uint32_t i = 0; i < s->engine->ndevices && r == 0; i++)
 		if (s->windows[i] && s->windows[i]->mem)
 			r = start_locked(g, i, ahead_next, false);
 	return r;
+}
+
+static void take_back(struct wsession *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->gather_turn++;
+	pthread_mutex_unlock(&s->lock);
 }
 
 int gantry_engine_gather(struct gantry_engine *e, uint64_t session_id, enum gantry_gather what,
@@ -353,6 +428,8 @@ int gantry_engine_gather(struct gantry_engine *e, uint64_t session_id, enum gant
 
 	if (!s)
 		return -ENOENT;
+	if (what == GANTRY_GATHER_NONE)
+		take_back(s); /* also where there is no memory for more */
 	g = gantry_failpoint_io(GANTRY_FAILPOINT_WORKER_GATHER) < 0 ? NULL : calloc(1, sizeof(*g));
 	if (!g) {
 		worker_session_leave(s);
@@ -362,10 +439,11 @@ int gantry_engine_gather(struct gantry_engine *e, uint64_t session_id, enum gant
 	g->tag = tag;
 	pthread_mutex_lock(&s->lock);
 	g->njobs = 1; /* this call's own */
+	g->turn = s->gather_turn;
 	r = start_all_locked(g, what);
-	pthread_mutex_unlock(&s->lock);
 	if (r < 0)
-		fail(g, GANTRY_E_NO_MEMORY, 0);
+		fail_locked(g, GANTRY_E_NO_MEMORY, 0);
+	pthread_mutex_unlock(&s->lock);
 	leave(g);
 	worker_session_leave(s);
 	return 0;

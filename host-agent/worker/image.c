@@ -158,8 +158,7 @@ void worker_images_leave(struct wdevice *d, struct wsession *s)
 
 	(void)worker_images_reap(d);
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
-		worker_variable_leave_locked(d, s, i);
+	worker_variables_leave_locked(d, s);
 	gantry_list_for_each(&s->images, struct wimage, link, image) {
 		if (image->on[d->index])
 			be->image_unload(image->on[d->index]);

@@ -2,7 +2,7 @@
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
  * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
- * and marks.c (buffers that change their place), ahead.c (copies of those that a queue will move with). The rest of the
+ * and marks.c (buffers that change their place), replica.c (copies beside it), ahead.c (copies of those that a queue will move with). The rest of the
  * worker needs worker.h only.
  *
  * Functions named _locked want session->lock held; the others take it themselves where they need it.
@@ -98,6 +98,13 @@ struct wahead {
 	bool carried; /* a piece of it is being copied: it may be used, but neither moved nor released */
 };
 
+/* What a task, or a queue that moves, wants of a buffer. */
+enum wuse {
+	WUSE_READ,
+	WUSE_WRITE,
+	WUSE_OWN, /* that its place is there; nothing of it is used yet */
+};
+
 enum wjob_next {
 	JOB_COMMAND, /* *cmd is to be submitted; its tag is set */
 	JOB_WAIT,    /* not yet; whoever ends that wakes the device */
@@ -171,8 +178,8 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
 /* ---- ask.c: variables of images ---- */
 /* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
 void worker_variable_end_locked(struct wsession *s, uint32_t slot);
-/* Device @d leaves the session. Device thread. */
-void worker_variable_leave_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
+void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
 
 /* ---- move.c ---- */
 /*
@@ -194,10 +201,52 @@ int worker_move_make_room_locked(struct wdevice *d, struct wsession *s, uint64_t
 /* The buffer's bytes in host memory, beside those in its window, go: they are about to differ. */
 void worker_move_drop_copy_locked(struct wsession *s, struct gantry_ledger_buffer *b);
 
+/* Whether the task that this thread is binding may have buffers moved; @slot is kept for it then. */
+bool worker_move_claim_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* Whether the buffer was brought for another thread's task, which has not been bound yet. */
+bool worker_move_is_others_locked(const struct wdevice *d, const struct wsession *s, uint32_t slot);
+/*
+ * For replica.c: bytes of the buffer are copied to device @device's window, or from there to host memory, and it stays where it
+ * is; or device @device's copy ends. AGAIN: it has begun, the buffer is moving.
+ */
+int worker_move_copy_locked(struct wsession *s, uint32_t slot, uint32_t device,
+			    enum wcarry_way way);
+int worker_move_drop_locked(struct wsession *s, uint32_t slot, uint32_t device);
+
 /* Room at device @d for the buffer, which is elsewhere: charged, and the ledger says so. LIMIT, NO_MEMORY. */
 int worker_move_reserve_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
 /* Two windows of which one can read the other. */
 bool worker_are_peers(const struct wdevice *a, const struct wdevice *b);
+
+/* ---- replica.c: copies for devices that only read ---- */
+/* `ready`, once device @device may use the buffer in @slot: as it is, for all who may. */
+uint32_t worker_replica_ready_locked(const struct wsession *s, uint32_t slot, uint32_t device,
+				     bool write);
+/*
+ * A buffer that is not in device @d's window, or for use_host, whose device works on host memory: is in some window. OK: a copy
+ * will do, or is its place now. AGAIN: one is on its way. UNSUPPORTED: it has to move.
+ */
+int worker_replica_use_locked(struct wdevice *d, struct wsession *s, uint32_t slot, enum wuse use);
+int worker_replica_use_host_locked(struct wdevice *d, struct wsession *s, uint32_t slot,
+				   enum wuse use);
+/* A task of device @d that is being bound will write it: its copies are stale. AGAIN: who had one made comes first. */
+int worker_replica_written_locked(struct wdevice *d, struct wsession *s, uint32_t slot);
+/* The copy in host memory is worth nothing any more. */
+void worker_replica_host_gone_locked(struct wsession *s, uint32_t slot);
+/* What worker_move_copy_locked() and worker_move_drop_locked() have done. */
+void worker_replica_made_locked(struct wsession *s, uint32_t slot, uint32_t device,
+				enum wcarry_way way, uint64_t bytes);
+void worker_replica_dropped_locked(struct wsession *s, uint32_t slot, uint32_t device);
+/* The buffer is to move to device @device, whose copy's charge is that of the ledger's `to` by now. */
+void worker_replica_absorb_locked(struct wsession *s, uint32_t slot, uint32_t device);
+/* No device has a copy in its window any more, nor uses one. Those that had, as bits: slabs are still there. */
+uint32_t worker_replica_forget_locked(struct wsession *s, uint32_t slot);
+/* Another device has a good copy: it becomes the place, and the memory here goes. AGAIN: it is moving; NO_MEMORY. */
+int worker_replica_yield_locked(struct wsession *s, uint32_t slot);
+/* Copies in windows of @devices (bits) go. Whether there were any; the device is woken then. */
+bool worker_replica_shed_locked(struct wsession *s, uint32_t devices);
+/* For a second none is made. */
+void worker_replica_pause_locked(struct wsession *s);
 
 /* ---- quiet.c ---- */
 /* Threads of @devices (bits) are visited. NO_MEMORY: not all of them are; those that are have to be waited for. */
@@ -226,7 +275,14 @@ void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
 /* ---- buffer.c ---- */
 /* As a task of that device's that it binds, and that uses @len bytes, would have it brought. A status; AGAIN: it is on its way. */
 int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
-			       bool write);
+			       enum wuse use);
+
+/* ---- migrate.c ---- */
+/*
+ * A buffer has been moved for a task of queue ->puller, into @to's window, or NULL: to host memory. Where that queue came lazily it is
+ * counted and told.
+ */
+void worker_migration_pulled_locked(struct wsession *s, uint32_t slot, const struct wdevice *to);
 
 /* ---- pull.c ---- */
 /* Of a buffer AWAY or LOST that a task uses: AGAIN, it was asked for; or it is lost. */
@@ -248,7 +304,7 @@ struct wmapped;
  * way to another host; no task uses it. UNSUPPORTED: two handles name the same memory; LIMIT, NO_MEMORY.
  */
 int worker_shared_settle_locked(struct wsession *s, uint32_t slot);
-/* The other way, when a session is taken over: it has memory of its own again. -errno. */
+/* The other way, where it stays or has arrived: it has memory of its own again. Nothing uses it; under the lock. -errno. */
 int worker_shared_unsettle(struct wsession *s, uint32_t slot);
 /* The memory of a shared buffer leaves device @d, on its thread. */
 void worker_shared_unmap(struct wdevice *d, void *mapped);

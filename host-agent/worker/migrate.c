@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 
@@ -54,6 +55,33 @@ static void tell(struct wmigration *mg)
 	fill_report(mg, &report);
 	if (ev->migration)
 		ev->migration(ev->cookie, &report);
+}
+
+void worker_migration_pulled_locked(struct wsession *s, uint32_t slot, const struct wdevice *to)
+{
+	const struct gantry_engine_events *ev = &s->engine->events;
+	uint64_t bytes = worker_page_up(s->ledger.objects[slot].buffer.bytes);
+	const struct wqueue *q = &s->queues[s->objects[slot].puller];
+	struct wpulls *p = &s->queues[q->slot].pulls;
+	const struct wdevice *there = s->engine->devices[p->to];
+
+	/* A way between windows of unlike kinds goes through host memory: its end counts. */
+	if (p->id == 0 || p->gen != q->led->gen || (to ? to != there : worker_has_window(there)))
+		return;
+	p->pulled_bytes += bytes;
+	p->touched_bytes += gantry_min_u64(s->objects[slot].wanted_bytes, bytes);
+	if (ev->migration)
+		ev->migration(ev->cookie, &(struct gantry_engine_migration){
+						  .id = p->id,
+						  .session_id = s->id,
+						  .slot = q->slot,
+						  .from = p->from,
+						  .to = p->to,
+						  .state = GANTRY_MIGRATION_DONE,
+						  .over = true,
+						  .pulled_bytes = p->pulled_bytes,
+						  .touched_bytes = p->touched_bytes,
+					  });
 }
 
 static enum wjob_next migrate_next(struct wdevice *d, struct wjob *base, struct gantry_cmd *cmd)

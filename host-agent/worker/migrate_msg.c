@@ -42,6 +42,8 @@ void gantry_migration_fill(struct gantry_migration_packet *p, uint64_t tag,
 	n->longest_task_ns = c->longest_task_ns;
 	n->pause_ns = c->pause_ns;
 	n->total_ns = c->total_ns;
+	n->pulled_bytes = report->pulled_bytes;
+	n->touched_bytes = report->touched_bytes;
 	memcpy(p->round_bytes, c->round_bytes, sizeof(p->round_bytes));
 	memcpy(p->state_ns, c->state_ns, sizeof(p->state_ns));
 	n->round_bytes = p->round_bytes;

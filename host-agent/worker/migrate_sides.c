@@ -343,7 +343,7 @@ static int send_locked(struct wmigration *mg, uint32_t slot, uint64_t *ret_bytes
 	if (mg->copies && mg->way == CARRY_SPILL)
 		status = rt->moving ? GANTRY_E_AGAIN : worker_move_to_host_locked(mg->d, s, slot);
 	else
-		status = worker_buffer_bring_locked(mg->d, s, slot, 0, false);
+		status = worker_buffer_bring_locked(mg->d, s, slot, 0, WUSE_OWN);
 	*ret_bytes = !was_moving && rt->moving ? bytes : 0;
 	return status;
 }
@@ -386,6 +386,18 @@ static void give_back_mover(struct wmigration *mg)
 		worker_move_over(mg->job.session);
 }
 
+/* What the queue's tasks have moved from now on is counted. */
+static void expect_pulls(struct wmigration *mg)
+{
+	struct wsession *s = mg->job.session;
+
+	pthread_mutex_lock(&s->lock);
+	mg->q->pulls = (struct wpulls){
+		.id = mg->lazy ? mg->id : 0, .gen = mg->gen, .from = mg->from, .to = mg->to
+	};
+	pthread_mutex_unlock(&s->lock);
+}
+
 static int source_release(void *cookie, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
@@ -400,6 +412,7 @@ static int source_release(void *cookie, struct gantry_err *err)
 	if (!gantry_cas(&mg->q->target, &from, mg->to))
 		return gantry_err_set(err, -EBUSY, "the queue went to another device meanwhile");
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_RELEASED);
+	expect_pulls(mg);
 	give_back_mover(mg);
 	mg->q->native = 0; /* its thread reads it when the queue is held no more */
 	worker_session_wake(mg->job.session);

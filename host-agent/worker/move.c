@@ -23,8 +23,15 @@
 
 #define MOVER_IDLE_NS 300000000u
 
+enum move_what {
+	MOVE_ALL,  /* the buffer's place changes */
+	MOVE_COPY, /* a replica is made, and it is read meanwhile (replica.c) */
+	MOVE_DROP, /* a replica ends */
+};
+
 struct move_job {
 	struct wjob job; /* first */
+	enum move_what what;
 	uint32_t slot;
 	struct wquiet quiet;
 	struct wcarry carry;
@@ -63,6 +70,20 @@ static bool may_move_locked(struct wdevice *d, struct wsession *s)
 	}
 	s->mover_seen_ns = now;
 	return true;
+}
+
+bool worker_move_claim_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
+{
+	if (!may_move_locked(d, s))
+		return false;
+	s->objects[slot].for_task = s->mover_id;
+	return true;
+}
+
+bool worker_move_is_others_locked(const struct wdevice *d, const struct wsession *s, uint32_t slot)
+{
+	return s->mover && s->mover != d->binding && s->objects[slot].for_task == s->mover_id &&
+	       !mover_is_idle(s, gantry_now_ns());
 }
 
 void worker_move_over(struct wsession *s)
@@ -164,7 +185,7 @@ static void leave_end(struct wdevice *d, struct wjob *base)
 }
 
 /* The window it came from is another thread's. Without memory for this its slabs stay until the session ends. */
-static void leave_there_locked(struct wsession *s, const struct move_job *move)
+static void leave_there_locked(struct wsession *s, uint32_t device, const struct wcarry *carry)
 {
 	struct leave_job *job = calloc(1, sizeof(*job));
 
@@ -172,9 +193,9 @@ static void leave_there_locked(struct wsession *s, const struct move_job *move)
 		return;
 	job->job.next = leave_next;
 	job->job.end = leave_end;
-	job->off = move->carry.off;
-	job->len = move->carry.len;
-	if (worker_job_start_locked(s, move->carry.from, &job->job) < 0)
+	job->off = carry->off;
+	job->len = carry->len;
+	if (worker_job_start_locked(s, device, &job->job) < 0)
 		free(job);
 }
 
@@ -207,35 +228,75 @@ static void arrived_locked(struct wsession *s, struct gantry_ledger_buffer *b, u
 		worker_scrub_host(s, b->off, worker_page_up(b->bytes));
 }
 
+/* It was brought to host memory: copies in windows go too. Whoever used one has finished. */
+static void replicas_gone_locked(struct wsession *s, const struct move_job *job)
+{
+	uint32_t had = worker_replica_forget_locked(s, job->slot);
+
+	for (; had; had &= had - 1)
+		leave_there_locked(s, (uint32_t)__builtin_ctz(had), &job->carry);
+}
+
+static void moved_locked(struct wdevice *d, struct wsession *s, const struct move_job *job)
+{
+	struct gantry_ledger_buffer *b = buffer_of(s, job->slot);
+	struct wobject *rt = &s->objects[job->slot];
+	bool spills = job->carry.way == CARRY_SPILL;
+
+	if (job->job.status != GANTRY_OK) {
+		if (spills)
+			worker_replica_host_gone_locked(s, job->slot);
+		else
+			worker_move_forget_locked(s, job->slot);
+		rt->stuck = job->job.status;
+		return;
+	}
+	if (spills) {
+		replicas_gone_locked(s, job);
+		spilled_locked(s, b);
+	} else {
+		arrived_locked(s, b, d->index);
+		rt->dirty |= 1u << d->index;
+		if (job->carry.way == CARRY_PEER)
+			leave_there_locked(s, job->carry.from, &job->carry);
+	}
+	rt->users = 0;
+}
+
+/* The buffer is where it was; whoever wants it moves it, and hears if that cannot be either. */
+static void copy_failed_locked(struct wsession *s, const struct move_job *job)
+{
+	if (job->what == MOVE_COPY && job->carry.way == CARRY_SPILL)
+		worker_replica_host_gone_locked(s, job->slot);
+	worker_replica_pause_locked(s);
+}
+
 static void move_end(struct wdevice *d, struct wjob *base)
 {
 	struct move_job *job = (struct move_job *)base;
 	struct wsession *s = base->session;
-	struct gantry_ledger_buffer *b = buffer_of(s, job->slot);
 	struct wobject *rt = &s->objects[job->slot];
 
 	worker_carry_close(d, &job->carry);
 	pthread_mutex_lock(&s->lock);
-	if (base->status == GANTRY_OK && job->carry.way == CARRY_SPILL) {
-		spilled_locked(s, b);
-	} else if (base->status == GANTRY_OK) {
-		arrived_locked(s, b, d->index);
-		rt->dirty |= 1u << d->index;
-		if (job->carry.way == CARRY_PEER)
-			leave_there_locked(s, job);
-	} else if (job->carry.way == CARRY_SPILL) {
-		worker_move_drop_copy_locked(s, b);
-	} else {
-		worker_move_forget_locked(s, job->slot);
-	}
-	if (base->status == GANTRY_OK)
-		rt->users = 0;
+	if (job->what == MOVE_ALL)
+		moved_locked(d, s, job);
+	else if (base->status != GANTRY_OK)
+		copy_failed_locked(s, job);
+	else if (job->what == MOVE_COPY)
+		worker_replica_made_locked(s, job->slot, d->index, job->carry.way,
+					   job->carry.moved_bytes);
 	else
-		rt->stuck = base->status;
+		worker_replica_dropped_locked(s, job->slot, d->index);
+	if (base->status == GANTRY_OK && rt->puller && job->what != MOVE_DROP)
+		worker_migration_pulled_locked(s, job->slot,
+					       job->carry.way == CARRY_SPILL ? NULL : d);
+	rt->puller = 0;
 	rt->moving = false;
 	s->mover_seen_ns = gantry_now_ns();
 	pthread_mutex_unlock(&s->lock);
-	if (base->status == GANTRY_OK && job->carry.way == CARRY_SPILL)
+	if (base->status == GANTRY_OK &&
+	    (job->what == MOVE_DROP || (job->what == MOVE_ALL && job->carry.way == CARRY_SPILL)))
 		worker_window_leave_range(d, s, job->carry.off, job->carry.len);
 	free(job->ahead);
 	free(job);
@@ -262,10 +323,12 @@ static void take_ahead_locked(struct wsession *s, struct move_job *job, uint32_t
 }
 
 /* AGAIN: it has begun. */
-static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum wcarry_way way)
+static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum wcarry_way way,
+			enum move_what what)
 {
 	struct gantry_ledger_buffer *b = buffer_of(s, slot);
 	struct wobject *rt = &s->objects[slot];
+	uint32_t users = what == MOVE_DROP ? rt->users & 1u << device : rt->users;
 	struct move_job *job;
 
 	for (uint32_t i = 0; i < s->engine->ndevices; i++)
@@ -277,13 +340,14 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum
 	job->job.urgent = true;
 	job->job.next = move_next;
 	job->job.end = move_end;
+	job->what = what;
 	job->slot = slot;
 	job->carry = (struct wcarry){ .session = s,
 				      .way = way,
 				      .from = b->device,
 				      .off = b->off,
 				      .len = worker_page_up(b->bytes) };
-	if (way == CARRY_SPILL && b->host_copy == GANTRY_HOST_COPY_CLEAN)
+	if (what == MOVE_DROP || (way == CARRY_SPILL && b->host_copy == GANTRY_HOST_COPY_CLEAN))
 		job->carry.at = job->carry.len; /* the bytes are there */
 	/* Its thread may look at it at once: it comes to our lock, and finds the visits under way. */
 	job->quiet.session = s;
@@ -292,13 +356,25 @@ static int begin_locked(struct wsession *s, uint32_t slot, uint32_t device, enum
 		return GANTRY_E_NO_MEMORY;
 	}
 	rt->moving = true;
-	/* Threads that have read it already are visited; the others find it moving. */
-	gantry_store_relaxed(&rt->ready, 0u);
-	take_ahead_locked(s, job, device);
+	/* Threads that have read it already are visited; the others find it moving. A copy can be made while it is read. */
+	if (what != MOVE_DROP)
+		gantry_store_relaxed(&rt->ready, what == MOVE_ALL ? 0u : rt->ready & 0xffu);
+	if (what == MOVE_ALL)
+		take_ahead_locked(s, job, device);
 	/* Threads that may have tasks in flight which use it. */
-	if (worker_quiet_begin_locked(&job->quiet, s, rt->users, UINT64_MAX) != GANTRY_OK)
+	if (worker_quiet_begin_locked(&job->quiet, s, users, UINT64_MAX) != GANTRY_OK)
 		job->job.status = GANTRY_E_NO_MEMORY;
 	return GANTRY_E_AGAIN;
+}
+
+int worker_move_copy_locked(struct wsession *s, uint32_t slot, uint32_t device, enum wcarry_way way)
+{
+	return begin_locked(s, slot, device, way, MOVE_COPY);
+}
+
+int worker_move_drop_locked(struct wsession *s, uint32_t slot, uint32_t device)
+{
+	return begin_locked(s, slot, device, CARRY_PEER, MOVE_DROP);
 }
 
 static int spill_locked(struct wsession *s, uint32_t slot)
@@ -314,20 +390,19 @@ static int spill_locked(struct wsession *s, uint32_t slot)
 			return status;
 		gantry_store_release(&b->host_copy, (uint32_t)GANTRY_HOST_COPY_FILLING);
 	}
-	status = begin_locked(s, slot, b->device, CARRY_SPILL);
+	status = begin_locked(s, slot, b->device, CARRY_SPILL, MOVE_ALL);
 	if (status != GANTRY_E_AGAIN || !s->objects[slot].moving)
 		if (b->host_copy == GANTRY_HOST_COPY_FILLING) {
 			worker_ahead_end_locked(s, slot);
-			worker_move_drop_copy_locked(s, b);
+			worker_replica_host_gone_locked(s, slot);
 		}
 	return status;
 }
 
 int worker_move_to_host_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 {
-	if (worker_ahead_holds_locked(s, slot) || !may_move_locked(d, s))
+	if (worker_ahead_holds_locked(s, slot) || !worker_move_claim_locked(d, s, slot))
 		return GANTRY_E_AGAIN;
-	s->objects[slot].for_task = s->mover_id;
 	return spill_locked(s, slot);
 }
 
@@ -352,6 +427,12 @@ int worker_move_reserve_locked(struct wdevice *d, struct wsession *s, uint32_t s
 	if (b->to == d->index + 1)
 		return GANTRY_OK;
 	worker_move_forget_locked(s, slot);
+	if (b->replicas >> d->index & 1) {
+		/* Its memory there is charged already. */
+		gantry_store_release(&b->to, d->index + 1);
+		worker_replica_absorb_locked(s, slot, d->index);
+		return GANTRY_OK;
+	}
 	status = b->charged_bytes ? worker_charge_pool(d, len) : worker_charge_resident(d, s, len);
 	if (status != GANTRY_OK)
 		return status;
@@ -379,9 +460,8 @@ int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t
 	uint64_t len = worker_page_up(b->bytes);
 	int status;
 
-	if (worker_ahead_holds_locked(s, slot) || !may_move_locked(d, s))
+	if (worker_ahead_holds_locked(s, slot) || !worker_move_claim_locked(d, s, slot))
 		return GANTRY_E_AGAIN;
-	s->objects[slot].for_task = s->mover_id;
 	if (in_window && !worker_are_peers(d, s->engine->devices[b->device]))
 		return spill_locked(s, slot);
 	if (!gantry_range_inside(b->off, len, s->windows[d->index]->bytes))
@@ -390,7 +470,8 @@ int worker_move_to_window_locked(struct wdevice *d, struct wsession *s, uint32_t
 	if (status == GANTRY_OK)
 		status = worker_window_want_locked(s, d->index, b->off, len);
 	if (status == GANTRY_OK)
-		status = begin_locked(s, slot, d->index, in_window ? CARRY_PEER : CARRY_FETCH);
+		status = begin_locked(s, slot, d->index, in_window ? CARRY_PEER : CARRY_FETCH,
+				      MOVE_ALL);
 	return status;
 }
 
@@ -501,6 +582,8 @@ int worker_move_make_room_locked(struct wdevice *d, struct wsession *s, uint64_t
 	if (!may_move_locked(d, s))
 		return GANTRY_E_AGAIN;
 	hold_its_buffers_locked(d, s);
+	if (worker_replica_shed_locked(s, 1u << d->index))
+		return GANTRY_E_AGAIN;
 	room = look_locked(s, d->index);
 	if (room.coming || s->nwashing)
 		return GANTRY_E_AGAIN; /* when that is over it is tried again */
@@ -516,7 +599,8 @@ int worker_move_make_room_locked(struct wdevice *d, struct wsession *s, uint64_t
 
 		if (slot == GANTRY_LEDGER_NOBJECTS)
 			break;
-		status = spill_locked(s, slot);
+		status = s->objects[slot].clean ? worker_replica_yield_locked(s, slot)
+						: spill_locked(s, slot);
 		if (status != GANTRY_E_AGAIN || !s->objects[slot].moving)
 			return gone ? GANTRY_E_AGAIN : status;
 		gone += buffer_of(s, slot)->charged_bytes;

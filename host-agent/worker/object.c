@@ -72,6 +72,7 @@ int worker_object_new_locked(struct wsession *s, uint32_t type, uint32_t *ret_sl
 		obj->variant_of = 0;
 		memset(&obj->buffer, 0,
 		       sizeof(*obj) - offsetof(struct gantry_ledger_object, buffer));
+		gantry_store_relaxed(&s->objects[slot].ready, 0u);
 		*ret_slot = slot;
 		return GANTRY_OK;
 	}

@@ -250,9 +250,11 @@ int worker_shared_unsettle(struct wsession *s, uint32_t slot)
 	gantry_store_relaxed(&b->share_id, share_id);
 	gantry_store_relaxed(&b->off, (uint64_t)0);
 	gantry_store_release(&b->place, (uint32_t)GANTRY_PLACE_OWN);
+	gantry_store_relaxed(&s->objects[slot].ready, 0u);
 	if (had) {
 		worker_scrub_host(s, off, len);
-		worker_slab_put_locked(s, off, len);
+		worker_window_wash_locked(s, off, len, s->objects[slot].dirty);
+		s->objects[slot].dirty = 0;
 	}
 	return 0;
 }

@@ -119,6 +119,14 @@ int worker_slab_take_at_locked(struct wsession *s, uint64_t off, uint64_t len)
 /* What an earlier worker had begun with a buffer and not finished is undone. */
 static void settle(struct wsession *s, struct gantry_ledger_buffer *b)
 {
+	/* Copies were good as long as their worker knew of them. */
+	for (uint32_t left = b->replicas; left; left &= left - 1) {
+		uint32_t device = (uint32_t)__builtin_ctz(left);
+
+		if (device != b->device && device + 1 != b->to)
+			worker_refund_pool(s, device, worker_page_up(b->bytes));
+	}
+	b->replicas = 0;
 	/* It was on its way to a window: where it came from is still right. */
 	if (b->to && b->charged_bytes && b->to - 1 != b->device)
 		worker_refund_pool(s, b->to - 1, b->charged_bytes);
@@ -150,6 +158,13 @@ static void settle(struct wsession *s, struct gantry_ledger_buffer *b)
 	}
 }
 
+/* It has a range of the session's space of offsets, or may have been given one. Heap, images and what is shared lie elsewhere. */
+static bool may_hold_offset(const struct gantry_ledger_buffer *b)
+{
+	return b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_WINDOW ||
+	       GANTRY_PLACE_HAS_RANGE(b->place);
+}
+
 int worker_slab_recover(struct wsession *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -157,8 +172,7 @@ int worker_slab_recover(struct wsession *s)
 		struct gantry_ledger_buffer *b = &obj->buffer;
 		int r;
 
-		if (!worker_is_buffer(obj) || b->place == GANTRY_PLACE_HEAP ||
-		    b->place == GANTRY_PLACE_OWN)
+		if (!worker_is_buffer(obj) || !may_hold_offset(b))
 			continue;
 		settle(s, b);
 		if (b->place == GANTRY_PLACE_NONE)

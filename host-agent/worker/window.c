@@ -434,7 +434,8 @@ static bool is_needed_locked(const struct wsession *s, uint32_t device, const st
 		if (!worker_is_buffer(obj) || !worker_holds_offset(b) || b->off >= end_of(slab) ||
 		    b->off + worker_page_up(b->bytes) <= slab->off)
 			continue;
-		if (b->to == device + 1 || (b->device == device && b->place != GANTRY_PLACE_SLAB))
+		if (b->to == device + 1 || (b->replicas >> device & 1) ||
+		    (b->device == device && b->place != GANTRY_PLACE_SLAB))
 			return true;
 	}
 	gantry_list_for_each(&s->washing, struct washed, link, range)

@@ -96,6 +96,15 @@ struct wlength {
 	uint64_t avg_ns;
 };
 
+/* What a queue's tasks have had moved to where it went lazily. */
+struct wpulls {
+	uint64_t id;  /* of the migration; 0: none */
+	uint32_t gen; /* of the queue that it brought */
+	uint32_t from, to;
+	uint64_t pulled_bytes;
+	uint64_t touched_bytes; /* of them, what those tasks said that they use */
+};
+
 /* What the worker keeps beside a ledger object; nothing that must survive it. */
 struct wobject {
 	/*
@@ -104,15 +113,19 @@ struct wobject {
 	 */
 	uint32_t ready;
 	/* Under the lock: */
-	uint32_t users;	   /* bit d: tasks of device d may be using it */
-	int stuck;	   /* status of a move that failed, for the next task that uses it */
-	bool moving;	   /* a job has it: it is neither used nor released */
+	uint32_t users;	 /* bit d: tasks of device d may be using it */
+	int stuck;	 /* status of a move that failed, for the next task that uses it */
+	bool moving;	 /* a job has it: it is neither used nor released */
+	uint32_t puller; /* for a task of this queue, which uses so much of it; 0: for none */
+	uint64_t wanted_bytes;
 	uint32_t for_task; /* wsession.mover_id of a task that needs it where it is */
 	uint64_t
 		used; /* wsession.clock when it was last made ready: what is not ready was not used since */
 	uint32_t dirty;	 /* under the lock; bit d: device d's window may hold bytes of the buffer */
 	uint64_t queues; /* atomic; bit q: tasks of queue q have used the buffer or kernel */
 	uint64_t writer; /* atomic; ticket of the task that will have written it last */
+	uint32_t
+		clean; /* under the lock; bit d: device d's window has the same bytes (replica.c) */
 	struct wahead *ahead; /* under the lock; it is copied ahead (ahead.c) */
 	struct wkernel *kernel
 		[GANTRY_NKINDS]; /* atomic; [0]: as found by name; [k]: a variant for devices of kind k */
@@ -146,6 +159,7 @@ struct wqueue {
 	uint32_t target; /* atomic: index of the device that shall serve it */
 	uint32_t held;	 /* atomic; 1: on its way to another device, nothing is issued */
 	struct wmigration *migration; /* under the lock; that moves it */
+	struct wpulls pulls;	      /* under the lock; of the lazy one that brought it here */
 	bool has_launched;	      /* of its thread */
 	uint32_t
 		native; /* of its thread: 1 + the device it left for a kernel that this one lacked; 0: none */
@@ -253,7 +267,9 @@ struct wsession {
 	uint64_t mover_seen_ns; /* when it was last tried */
 	uint32_t mover_id;
 	uint64_t clock;
-	uint32_t nwashing; /* changed under the lock: ranges that come back soon */
+	uint32_t nreplicas;	    /* changed under the lock: copies in windows, good or stale */
+	uint64_t replicas_after_ns; /* under the lock: until then none is made */
+	uint32_t nwashing;	    /* changed under the lock: ranges that come back soon */
 	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
 	bool careful;	    /* its context failed: launches are told apart for a while */
 	uint32_t nsuspects; /* launches of which one did that */
@@ -280,11 +296,15 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
+	uint32_t gather_turn; /* grows with each NONE (gather.c) */
+	bool has_settled;     /* what could be shared may lie in the slab since ALL */
+
 	struct wstore store;
-	struct gantry_list images;  /* struct wimage; under the lock */
-	struct wload *load;	    /* the job of the control queue; whoever serves that */
-	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
-	uint64_t compile_since_ns;  /* the job's: a minute of compiling, and what was used of it */
+	struct gantry_list images;    /* struct wimage; under the lock */
+	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
+	struct wload *load;	      /* the job of the control queue; whoever serves that */
+	struct wquestion *question;   /* to a device of another thread (ask.c); likewise */
+	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
 
@@ -499,6 +519,9 @@ uint32_t worker_buffer_reap(struct wsession *s);
  */
 int worker_buffer_range(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj,
 			uint64_t off, uint64_t len, bool write, struct gantry_range *ret_range);
+/* All of @obj, to be written, under the lock: for whom no task keeps the buffer from being freed. */
+int worker_buffer_range_locked(struct wdevice *d, struct wsession *s,
+			       struct gantry_ledger_object *obj, struct gantry_range *ret_range);
 int worker_heap_range(struct wdevice *d, struct wsession *s, uint64_t off, uint64_t len,
 		      struct gantry_range *ret_range);
 int worker_slab_init(struct wsession *s, struct gantry_err *err);
@@ -527,6 +550,10 @@ void worker_windows_free(struct wsession *s);
 /* ---- move.c ---- */
 /* The task that buffers were moved for is bound, or not to be: others may move theirs. */
 void worker_move_over(struct wsession *s);
+
+/* ---- replica.c ---- */
+/* A queue has left device @d: copies of buffers there that none of the others has used go. Its thread. */
+void worker_replica_left(struct wdevice *d, struct wsession *s);
 
 /* ---- job.c ---- */
 /* Whether a command's tag is a job's; its session. */

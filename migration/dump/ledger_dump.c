@@ -88,9 +88,10 @@ static void print_object(const struct gantry_ledger_object *o, uint32_t slot)
 	       o->state == GANTRY_OBJECT_DYING ? " (dying)" : "");
 	switch (o->type) {
 	case GANTRY_HANDLE_BUFFER:
-		printf("buffer %" PRIu64 " bytes, %s at %#" PRIx64 ", %" PRIu64 " charged\n",
+		printf("buffer %" PRIu64 " bytes, %s at %#" PRIx64 ", %" PRIu64
+		       " charged, copies on devices %#x\n",
 		       o->buffer.bytes, o->buffer.place < 5 ? places[o->buffer.place] : "?",
-		       o->buffer.off, o->buffer.charged_bytes);
+		       o->buffer.off, o->buffer.charged_bytes, o->buffer.replicas);
 		break;
 	case GANTRY_HANDLE_KERNEL:
 		if (GANTRY_LEDGER_IS_OWN(&o->kernel))

@@ -5,7 +5,7 @@
  * First: a queue that owns MIB mebibytes on a cpu device with memory of its own, a tenth of which its tasks rewrite each
  * second, goes to another such device; every byte is compared afterwards. The baseline copies as many bytes into new memory of
  * the same sort. Then: MOVES forced moves between two plain cpu devices, a task between any two of them, against the same calls and
- * tasks without moves. A line a figure: NAME VALUE UNIT.
+ * tasks without moves. Then two devices that read one buffer (replicas.h). A line a figure: NAME VALUE UNIT.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/replicas.h"
 #include "tests/inproc/inproc.h"
 
 #define MIB	  (1ull << 20)
@@ -25,7 +26,7 @@
 #define MAX_PARTS 4096u
 #define CHECKED	  (16 * MIB) /* at a time */
 
-static void must(int r, const char *what)
+void bench_must(int r, const char *what)
 {
 	if (r == 0)
 		return;
@@ -33,7 +34,7 @@ static void must(int r, const char *what)
 	exit(1);
 }
 
-static void print(const char *name, double value, const char *unit)
+void bench_print(const char *name, double value, const char *unit)
 {
 	printf("%s %.6g %s\n", name, value, unit);
 	(void)fflush(stdout);
@@ -58,8 +59,8 @@ static void write_part(struct writer *w)
 	gantry_ticket t;
 
 	w->value[part] = (uint32_t)w->n;
-	must(gantry_submit_fill(w->s, w->q, w->b, part * PART, PART, w->value[part], 4, &t),
-	     "fill");
+	bench_must(gantry_submit_fill(w->s, w->q, w->b, part * PART, PART, w->value[part], 4, &t),
+		   "fill");
 }
 
 /* What is due by now. */
@@ -89,16 +90,17 @@ static uint64_t count_wrong(struct writer *w)
 	gantry_ticket t;
 	uint32_t *words;
 
-	must(gantry_alloc(w->s, CHECKED, GANTRY_ALLOC_HOST, &staged), "alloc");
+	bench_must(gantry_alloc(w->s, CHECKED, GANTRY_ALLOC_HOST, &staged), "alloc");
 	for (uint64_t off = 0; off < w->nparts * PART; off += CHECKED) {
-		must(gantry_submit_copy(w->s, w->q, staged, 0, w->b, off, CHECKED, &t), "copy");
-		must(gantry_wait(w->s, &t, 1, GANTRY_FOREVER), "wait");
-		must(gantry_map(w->s, staged, 0, CHECKED, GANTRY_R, GANTRY_FOREVER,
-				(void **)&words),
-		     "map");
+		bench_must(gantry_submit_copy(w->s, w->q, staged, 0, w->b, off, CHECKED, &t),
+			   "copy");
+		bench_must(gantry_wait(w->s, &t, 1, GANTRY_FOREVER), "wait");
+		bench_must(gantry_map(w->s, staged, 0, CHECKED, GANTRY_R, GANTRY_FOREVER,
+				      (void **)&words),
+			   "map");
 		for (uint64_t i = 0; i < CHECKED / 4; i++)
 			wrong += words[i] != w->value[(off + i * 4) / PART];
-		must(gantry_unmap(w->s, words), "unmap");
+		bench_must(gantry_unmap(w->s, words), "unmap");
 	}
 	return wrong;
 }
@@ -112,12 +114,12 @@ static double plain_copy(uint64_t bytes)
 	uint8_t *to;
 	int fd;
 
-	must(from == MAP_FAILED, "mmap");
+	bench_must(from == MAP_FAILED, "mmap");
 	memset(from, 1, bytes);
-	must(gantry_memfd_create("plain", bytes, GANTRY_MEMFD_SEALED, &fd), "memfd");
+	bench_must(gantry_memfd_create("plain", bytes, GANTRY_MEMFD_SEALED, &fd), "memfd");
 	began = gantry_now_ns();
 	to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	must(to == MAP_FAILED, "mmap");
+	bench_must(to == MAP_FAILED, "mmap");
 	memcpy(to, from, bytes);
 	began = gantry_now_ns() - began;
 	(void)munmap(from, bytes);
@@ -140,37 +142,37 @@ static void large(uint64_t mib)
 	uint32_t index;
 	double copy_s;
 
-	must(inproc_open(h, NULL, &w.s, &index), "open");
-	must(gantry_queue_open(w.s, &options, &w.q), "queue");
-	must(gantry_queue_set(w.s, w.q, GANTRY_QUEUE_DEVICE_MASK, 0), "mask");
+	bench_must(inproc_open(h, NULL, &w.s, &index), "open");
+	bench_must(gantry_queue_open(w.s, &options, &w.q), "queue");
+	bench_must(gantry_queue_set(w.s, w.q, GANTRY_QUEUE_DEVICE_MASK, 0), "mask");
 	w.nparts = mib * MIB / PART;
-	must(gantry_alloc(w.s, w.nparts * PART, GANTRY_ALLOC_DEVICE, &w.b), "alloc");
+	bench_must(gantry_alloc(w.s, w.nparts * PART, GANTRY_ALLOC_DEVICE, &w.b), "alloc");
 	for (uint64_t i = 0; i < w.nparts; i++)
 		write_part(&w);
-	must(count_wrong(&w) != 0, "before the move");
+	bench_must(count_wrong(&w) != 0, "before the move");
 	w.every_ns = 10ull * GANTRY_NS_PER_S / w.nparts; /* a tenth of it a second */
 	w.next_ns = gantry_now_ns();
 	ask.session_id = h->sessions[index].id;
 	ask.slot = GANTRY_HANDLE_SLOT(w.q);
-	must(gantry_engine_migrate(h->engine, &ask, &r, &err), "migrate");
+	bench_must(gantry_engine_migrate(h->engine, &ask, &r, &err), "migrate");
 	while (!over) {
 		write_due(&w);
 		r = report_of(h, &over);
 		(void)nanosleep(&nap, NULL); /* shorter is no harm */
 	}
-	must(r.error, r.text);
+	bench_must(r.error, r.text);
 	copy_s = plain_copy(r.counts.moved_bytes);
-	print("migrate_owned_mib", (double)(r.counts.owned_bytes >> 20), "MiB");
-	print("migrate_rounds", r.counts.nrounds, "");
-	print("migrate_moved_ratio", (double)r.counts.moved_bytes / (double)r.counts.owned_bytes,
-	      "");
-	print("migrate_pause_ms", (double)(r.counts.pause_ns - r.counts.longest_task_ns) / 1e6,
-	      "ms");
-	print("migrate_longest_task_ms", (double)r.counts.longest_task_ns / 1e6, "ms");
-	print("migrate_total_ms", (double)r.counts.total_ns / 1e6, "ms");
-	print("migrate_plain_copy_ms", copy_s * 1e3, "ms");
-	print("migrate_total_ratio", (double)r.counts.total_ns / 1e9 / copy_s, "");
-	print("migrate_wrong_words", (double)count_wrong(&w), "");
+	bench_print("migrate_owned_mib", (double)(r.counts.owned_bytes >> 20), "MiB");
+	bench_print("migrate_rounds", r.counts.nrounds, "");
+	bench_print("migrate_moved_ratio",
+		    (double)r.counts.moved_bytes / (double)r.counts.owned_bytes, "");
+	bench_print("migrate_pause_ms",
+		    (double)(r.counts.pause_ns - r.counts.longest_task_ns) / 1e6, "ms");
+	bench_print("migrate_longest_task_ms", (double)r.counts.longest_task_ns / 1e6, "ms");
+	bench_print("migrate_total_ms", (double)r.counts.total_ns / 1e6, "ms");
+	bench_print("migrate_plain_copy_ms", copy_s * 1e3, "ms");
+	bench_print("migrate_total_ratio", (double)r.counts.total_ns / 1e9 / copy_s, "");
+	bench_print("migrate_wrong_words", (double)count_wrong(&w), "");
 	gantry_close(w.s);
 	inproc_stop(h);
 }
@@ -184,13 +186,13 @@ static double alternate(struct gantry_session *s, gantry_queue q, uint64_t n, bo
 	uint64_t began;
 	gantry_ticket t;
 
-	must(gantry_kernel_find(s, "empty", NULL, &task.kernel), "kernel");
+	bench_must(gantry_kernel_find(s, "empty", NULL, &task.kernel), "kernel");
 	began = gantry_now_ns();
 	for (uint64_t i = 0; i < n; i++) {
-		must(gantry_queue_set(s, q, GANTRY_QUEUE_DEVICE_MASK, moves && i % 2 ? 2 : 1),
-		     "mask");
-		must(gantry_submit(s, q, &task, 1, &t), "submit");
-		must(gantry_wait(s, &t, 1, GANTRY_FOREVER), "wait");
+		bench_must(gantry_queue_set(s, q, GANTRY_QUEUE_DEVICE_MASK, moves && i % 2 ? 2 : 1),
+			   "mask");
+		bench_must(gantry_submit(s, q, &task, 1, &t), "submit");
+		bench_must(gantry_wait(s, &t, 1, GANTRY_FOREVER), "wait");
 	}
 	return (double)(gantry_now_ns() - began) / 1e9;
 }
@@ -206,17 +208,17 @@ static void forced(uint64_t n)
 	gantry_queue q;
 	uint32_t index;
 
-	must(inproc_open(h, NULL, &s, &index), "open");
-	must(gantry_queue_open(s, NULL, &q), "queue");
+	bench_must(inproc_open(h, NULL, &s, &index), "open");
+	bench_must(gantry_queue_open(s, NULL, &q), "queue");
 	led = &h->sessions[index].ledger.queues[GANTRY_HANDLE_SLOT(q)];
 	(void)alternate(s, q, n / 100 + 1, true);
 	without = alternate(s, q, n, false);
 	done = led->done;
 	with = alternate(s, q, n, true);
-	print("forced_moves", (double)n, "");
-	print("forced_moves_lost", (double)(n - (led->done - done) + led->nfailed), "");
-	print("forced_move_us", (with - without) / (double)n * 1e6, "us");
-	print("forced_task_us", without / (double)n * 1e6, "us");
+	bench_print("forced_moves", (double)n, "");
+	bench_print("forced_moves_lost", (double)(n - (led->done - done) + led->nfailed), "");
+	bench_print("forced_move_us", (with - without) / (double)n * 1e6, "us");
+	bench_print("forced_task_us", without / (double)n * 1e6, "us");
 	gantry_close(s);
 	inproc_stop(h);
 }
@@ -232,5 +234,6 @@ int main(int argc, char **argv)
 	}
 	large(mib);
 	forced(n);
+	bench_replicas(mib < 64 ? mib : 64, n / 2000 + 64);
 	return 0;
 }

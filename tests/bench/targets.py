@@ -37,6 +37,8 @@ TARGETS = {
     "forced_moves_lost": at_most(0),
     "forced_move_us": at_most(30),
     "forced_kinds_lost": at_most(0),
+    "replica_read_copies": at_most(1),
+    "replica_read_ratio": at_least(5),
 }
 
 # Figures that SPECIFICATION.md calls otherwise.

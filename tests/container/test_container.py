@@ -74,10 +74,11 @@ def library():
 class Runc:
     """Containers by runc, from a config.json that holds what gantryctl prints for runc."""
 
-    def __init__(self, agent):
+    def __init__(self, agent, root=None):
         if not shutil.which("runc"):
             raise harness.Skip("no runc")
         self.agent = agent
+        self.root = root or root_fs()
         self.state = str(agent.root / "runc")
         self.count = 0
         self.more = []    # for cdi generate
@@ -102,7 +103,7 @@ class Runc:
             "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "args": command, "cwd": "/",
                         "env": ["PATH=/bin"] + spec["process"]["env"], "noNewPrivileges": True,
                         "capabilities": {kind: [] for kind in ("bounding", "effective", "permitted")}},
-            "root": {"path": root_fs(), "readonly": True},
+            "root": {"path": self.root, "readonly": True},
             "hostname": "guest",
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
                        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
@@ -134,17 +135,18 @@ class Podman:
                                                                       "cgroupfs"]]
     LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
 
-    def __init__(self, agent):
+    def __init__(self, agent, root=None):
         if not shutil.which("podman"):
             raise harness.Skip("no podman")
         self.agent = agent
+        self.root = root or root_fs()
         self.folder = str(agent.root / "podman")
         self.way, self.last = self.find_way()
 
     def find_way(self):
         reason = "?"
         for way in self.WAYS:
-            ended = harness.run(self.base(way) + ["--rootfs", root_fs(), "/bin/true"], timeout=60)
+            ended = harness.run(self.base(way) + ["--rootfs", self.root, "/bin/true"], timeout=60)
             if ended.code == 0:
                 return way, None
             reason = (ended.err.strip().splitlines() or ["no reason given"])[-1][:160]
@@ -158,7 +160,7 @@ class Podman:
     def with_flags(self, tenant, command):
         flags = self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
                                "--print-flags", "podman").out.split()
-        return self.base(self.way) + flags + ["--rootfs", root_fs(), *command]
+        return self.base(self.way) + flags + ["--rootfs", self.root, *command]
 
     def with_cdi(self, tenant, command):
         """/etc/cdi is ours in a mount namespace: the host's is not touched, beyond an empty folder made for it."""
@@ -169,7 +171,7 @@ class Podman:
         if not os.path.isdir("/etc/cdi"):
             os.mkdir("/etc/cdi")
             atexit.register(os.rmdir, "/etc/cdi")
-        argv = self.base(self.way) + ["--device", f"gantry.internal/tenant={tenant}", "--rootfs", root_fs(), *command]
+        argv = self.base(self.way) + ["--device", f"gantry.internal/tenant={tenant}", "--rootfs", self.root, *command]
         return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/cdi && exec "$@"', specs, *argv]
 
 

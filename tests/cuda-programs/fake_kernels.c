@@ -84,3 +84,26 @@ FAKECUDA_KERNEL(
 			out[x * rows + y] = in[y * columns + x];
 	return 0;
 }
+
+FAKECUDA_KERNEL(
+	groups, { uint64_t out; }, FAKECUDA_P(groups, out))
+{
+	uint32_t *out = *(uint32_t **)params[0];
+
+	for (int i = 0; i < 3; i++)
+		out[i] = geometry->cluster[i] ? geometry->cluster[i] : 1;
+	out[3] = geometry->grid[0];
+	return 0;
+}
+
+/* Variables of the image, of 8 bytes each. */
+extern uint64_t fakecuda_global_factor, fakecuda_global_counter;
+uint64_t fakecuda_global_factor, fakecuda_global_counter;
+
+FAKECUDA_KERNEL(
+	stray, { uint64_t x; }, FAKECUDA_P(stray, x))
+{
+	(void)params;
+	(void)geometry;
+	return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+}

@@ -53,6 +53,25 @@ __global__ void transpose(const float *in, float *out, int rows, int columns)
 }
 }
 
+/* The size of the cluster, and how many blocks have met the others of the grid. */
+#include <cooperative_groups.h>
+extern "C" __global__ void groups(unsigned int *out)
+{
+#if __CUDA_ARCH__ >= 900
+	dim3 size = cooperative_groups::this_cluster().dim_blocks();
+#else
+	dim3 size(1, 1, 1);
+#endif
+
+	if (blockIdx.x == 0 && threadIdx.x == 0) {
+		out[0] = size.x;
+		out[1] = size.y;
+		out[2] = size.z;
+	}
+	if (threadIdx.x == 0)
+		atomicAdd(out + 3, 1u);
+}
+
 #ifndef FAKE_SO
 /* These use variables of the image, which the fake driver has not. */
 extern "C" __global__ void scale_and_count(float *x, int n)

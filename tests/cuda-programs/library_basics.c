@@ -63,6 +63,37 @@ static void on_a_stream(cublasHandle_t handle, float **d, cudaStream_t stream, c
 	printf("ok %s\n", part);
 }
 
+/* Captured, they run when the graph does, as often as it does; one whose answer is waited for cannot be captured. */
+static void in_a_graph(cublasHandle_t handle, float **d, cudaStream_t stream)
+{
+	const char *part = "graph";
+	const float one = 1;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+	float dot;
+
+	MUST(part, cublasSetStream(handle, stream) == CUBLAS_STATUS_SUCCESS);
+	MUST(part, cudaMemset(d[2], 0, sizeof(c)) == cudaSuccess);
+	MUST(part, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+	for (int i = 0; i < 2; i++)
+		MUST(part, cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &one, d[0], N,
+				       d[1], N, &one, d[2], N) == CUBLAS_STATUS_SUCCESS);
+	MUST(part, cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+	MUST(part, cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+	MUST(part, cudaGraphDestroy(graph) == cudaSuccess);
+	for (int i = 0; i < 3; i++)
+		MUST(part, cudaGraphLaunch(exec, stream) == cudaSuccess);
+	MUST(part, cudaStreamSynchronize(stream) == cudaSuccess);
+	MUST(part, cudaMemcpy(c, d[2], sizeof(c), cudaMemcpyDeviceToHost) == cudaSuccess);
+	MUST(part, is_product(c, 6));
+	MUST(part, cudaGraphExecDestroy(exec) == cudaSuccess);
+	MUST(part, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+	MUST(part, cublasSdot(handle, N, d[0], 1, d[1], 1, &dot) != CUBLAS_STATUS_SUCCESS);
+	MUST(part, cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+	(void)cudaGetLastError();
+	printf("ok %s\n", part);
+}
+
 /* A result that comes back to the host: the call waits for the ones before it. */
 static void to_the_host(cublasHandle_t handle, float **d)
 {
@@ -95,6 +126,7 @@ int main(void)
 	on_a_stream(handle, d, NULL, "default stream");
 	MUST("stream", cudaStreamCreate(&stream) == cudaSuccess);
 	on_a_stream(handle, d, stream, "stream");
+	in_a_graph(handle, d, stream);
 	to_the_host(handle, d);
 	MUST("end", cublasSetStream(handle, (cudaStream_t)0x1234560) == CUBLAS_STATUS_SUCCESS);
 	MUST("end", cublasSdot(handle, N, d[0], 1, d[1], 1, &c[0]) != CUBLAS_STATUS_SUCCESS);

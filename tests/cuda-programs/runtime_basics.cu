@@ -11,32 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels.cuh"
-
-static const char *part = "start";
-
-#define OK(call) must(call, cudaSuccess, __LINE__)
-#define IS(call, code) must(call, code, __LINE__)
-#define CHECK(what)                                                             \
-	do {                                                                    \
-		if (!(what)) {                                                  \
-			printf("FAILED %s, line %d: " #what "\n", part, __LINE__); \
-			exit(1);                                                \
-		}                                                               \
-	} while (0)
-
-static void must(cudaError_t is, cudaError_t wanted, int line)
-{
-	if (is == wanted)
-		return;
-	printf("FAILED %s, line %d: %s (%s), not %s\n", part, line, cudaGetErrorName(is),
-	       cudaGetErrorString(is), cudaGetErrorName(wanted));
-	exit(1);
-}
-
-static void end()
-{
-	printf("ok %s\n", part);
-}
+#include "runtime_parts.cuh"
 
 static void device()
 {
@@ -80,7 +55,7 @@ static void launch()
 	for (int i = 0; i < n; i++)
 		CHECK(got[i] == 100 * x[i] + y[i]);
 	saxpy<<<0, 256>>>(n, 2.0f, dx, dy);
-	IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+	IS(cudaGetLastError(), cudaErrorInvalidValue);
 	OK(cudaFree(dx));
 	OK(cudaFree(dy));
 	OK(cudaFree(nullptr));

@@ -37,6 +37,8 @@ struct fakecuda_geometry {
 	/* Nonzero once the context ends or has failed: what waits must stop. */
 	int (*ending)(void *cookie);
 	void *cookie;
+	uint32_t cluster[3]; /* 0: none was asked for */
+	int cooperative;
 };
 
 /*

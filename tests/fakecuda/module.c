@@ -529,16 +529,44 @@ CUresult cuLaunchKernel(CUfunction func, unsigned int gx, unsigned int gy, unsig
 	return launch(__func__, func, &geometry, stream, params, extra);
 }
 
+/* As many as 8 multiprocessors hold of them; clusters divide the grid. */
+static CUresult check_groups(const struct fakecuda_geometry *g)
+{
+	uint64_t nblocks = (uint64_t)g->grid[0] * g->grid[1] * g->grid[2];
+	uint64_t nthreads = (uint64_t)g->block[0] * g->block[1] * g->block[2];
+
+	if (g->cooperative && nthreads > 0 && nthreads <= 1024 && nblocks > 8 * (2048 / nthreads))
+		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+	for (unsigned int i = 0; i < 3; i++)
+		if (g->cluster[i] && g->grid[i] % g->cluster[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction func, void **params,
 			  void **extra)
 {
-	const struct fakecuda_geometry geometry = {
+	struct fakecuda_geometry geometry = {
 		{ config->gridDimX, config->gridDimY, config->gridDimZ },
 		{ config->blockDimX, config->blockDimY, config->blockDimZ },
 		config->sharedMemBytes,
 	};
+	CUresult r;
 
-	return launch(__func__, func, &geometry, config->hStream, params, extra);
+	for (unsigned int i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+
+		if (a->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+			geometry.cooperative = a->value.cooperative;
+		if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+			geometry.cluster[0] = a->value.clusterDim.x;
+			geometry.cluster[1] = a->value.clusterDim.y;
+			geometry.cluster[2] = a->value.clusterDim.z;
+		}
+	}
+	r = check_groups(&geometry);
+	return r == CUDA_SUCCESS ? launch(__func__, func, &geometry, config->hStream, params, extra)
+				 : r;
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction func, unsigned int gx, unsigned int gy,
@@ -546,11 +574,10 @@ CUresult cuLaunchCooperativeKernel(CUfunction func, unsigned int gx, unsigned in
 				   unsigned int bz, unsigned int shared, CUstream stream,
 				   void **params)
 {
-	const struct fakecuda_geometry geometry = { { gx, gy, gz }, { bx, by, bz }, shared };
-	uint64_t nblocks = (uint64_t)gx * gy * gz;
-	uint64_t nthreads = (uint64_t)bx * by * bz;
+	const struct fakecuda_geometry geometry = {
+		{ gx, gy, gz }, { bx, by, bz }, shared, .cooperative = 1
+	};
+	CUresult r = check_groups(&geometry);
 
-	if (nthreads > 0 && nthreads <= 1024 && nblocks > 8 * (2048 / nthreads))
-		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-	return launch(__func__, func, &geometry, stream, params, NULL);
+	return r == CUDA_SUCCESS ? launch(__func__, func, &geometry, stream, params, NULL) : r;
 }

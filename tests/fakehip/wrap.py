@@ -85,4 +85,5 @@ def main():
         out.write(offload_bundle.for_amd({arch: code_object(lines, arch, payload) for arch in archs}))
 
 
-main()
+if __name__ == "__main__":
+    main()

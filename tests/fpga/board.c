@@ -205,14 +205,16 @@ static void board_close(void *handle)
 	free(board);
 }
 
-static int board_open(const char *options, void **ret_board, struct gantry_board_info *ret_info,
-		      char *text, size_t cap)
+static int board_open(const char *options, const struct gantry_board_file *files, uint32_t nfiles,
+		      void **ret_board, struct gantry_board_info *ret_info, char *text, size_t cap)
 {
 	struct board *board = calloc(1, sizeof(*board));
 	char *copy = strdup(options);
 	const char *lock = NULL;
 	int r = -ENOMEM;
 
+	(void)files;
+	(void)nfiles;
 	if (board && copy) {
 		board->lock_fd = -1;
 		board->mem_bytes = MEMORY_BYTES;
@@ -295,9 +297,10 @@ static int load_model(struct region *region, int fd, char *text, size_t cap)
 	return region->state ? 0 : refuse(-ENOMEM, text, cap, "no memory for the model");
 }
 
-static int board_load(void *handle, uint32_t place, int fd, char *text, size_t cap)
+static int board_load(void *handle, const struct gantry_board_file *file, char *text, size_t cap)
 {
 	struct board *board = handle;
+	uint32_t place = file->place;
 	struct timespec delay = { .tv_sec = (time_t)(board->load_ms / 1000),
 				  .tv_nsec = (long)(board->load_ms % 1000) * 1000000 };
 	int r;
@@ -315,7 +318,7 @@ static int board_load(void *handle, uint32_t place, int fd, char *text, size_t c
 		board->fail_loads--;
 		return refuse(-EIO, text, cap, "the configuration port reports an error");
 	}
-	r = load_model(&board->regions[place], fd, text, cap);
+	r = load_model(&board->regions[place], file->fd, text, cap);
 	if (r < 0)
 		unload(&board->regions[place]);
 	return r;

@@ -21,6 +21,13 @@ static const struct gantry_board_driver *driver;
 static void *board;
 static struct gantry_board_info info;
 
+static int load_file(uint32_t region, int fd, char *text, size_t cap)
+{
+	const struct gantry_board_file file = { .place = region, .fd = fd };
+
+	return driver->load(board, &file, text, cap);
+}
+
 static void load(uint32_t region, const char *bitstream)
 {
 	char path[512], text[128] = "";
@@ -29,7 +36,7 @@ static void load(uint32_t region, const char *bitstream)
 	(void)snprintf(path, sizeof(path), "%s/%s.bit", BITSTREAMS, bitstream);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_msg(driver->load(board, region, fd, text, sizeof(text)) == 0, "%s", text);
+	ck_assert_msg(load_file(region, fd, text, sizeof(text)) == 0, "%s", text);
 	close(fd);
 }
 
@@ -43,7 +50,8 @@ static void board_open(const char *options)
 	ck_assert_ptr_nonnull(driver);
 	ck_assert_uint_eq(driver->abi, GANTRY_BOARD_ABI);
 	ck_assert_uint_eq(driver->bytes, sizeof(*driver));
-	ck_assert_msg(driver->open(options, &board, &info, text, sizeof(text)) == 0, "%s", text);
+	ck_assert_msg(driver->open(options, NULL, 0, &board, &info, text, sizeof(text)) == 0, "%s",
+		      text);
 }
 
 static uint32_t reg(uint32_t window, uint32_t off)
@@ -344,11 +352,13 @@ START_TEST(test_one_process_has_the_board)
 	(void)snprintf(options, sizeof(options), "memory=4096 lock=%s", path);
 	board_open(options);
 	ck_assert_uint_eq(info.mem_bytes, 4096);
-	ck_assert_int_eq(driver->open(options, &other, &other_info, text, sizeof(text)), -EBUSY);
+	ck_assert_int_eq(driver->open(options, NULL, 0, &other, &other_info, text, sizeof(text)),
+			 -EBUSY);
 	ck_assert_str_eq(text, "another process has the board");
 	ck_assert_ptr_null(other);
 	driver->close(board);
-	ck_assert_int_eq(driver->open(options, &other, &other_info, text, sizeof(text)), 0);
+	ck_assert_int_eq(driver->open(options, NULL, 0, &other, &other_info, text, sizeof(text)),
+			 0);
 	driver->close(other);
 	close(fd);
 	unlink(path);
@@ -365,12 +375,12 @@ START_TEST(test_faults_come_as_they_are_asked_for)
 	fd = open(BITSTREAMS "/vadd.bit", O_RDONLY | O_CLOEXEC);
 	ck_assert_int_eq(driver->mem_write(board, A, values, 64), -EIO);
 	ck_assert_int_eq(driver->mem_write(board, A, values, 64), 0);
-	ck_assert_int_eq(driver->load(board, 0, fd, text, sizeof(text)), -EIO);
+	ck_assert_int_eq(load_file(0, fd, text, sizeof(text)), -EIO);
 	ck_assert_uint_eq(driver->read(board, 0, GANTRY_BOARD_ID), UINT64_MAX);
-	ck_assert_int_eq(driver->load(board, 0, fd, text, sizeof(text)), 0);
+	ck_assert_int_eq(load_file(0, fd, text, sizeof(text)), 0);
 	fetch(A, 16);
 	ck_assert_uint_eq((uint32_t)results[15], 0xdbdbdbdb);
-	ck_assert_int_eq(driver->load(board, 0, fd, text, sizeof(text)), -ENODEV);
+	ck_assert_int_eq(load_file(0, fd, text, sizeof(text)), -ENODEV);
 	close(fd);
 	driver->close(board);
 	gantry_unit_forgive();

@@ -138,28 +138,30 @@ static int on_round(void *cookie, uint32_t number, struct gantry_err *err)
 	return 0;
 }
 
-/* At most *@len bytes through the place that the reader offers; *@len becomes how many that were. */
-static int64_t read_by_room(struct gantry_image_reader *r, const uint8_t *data, size_t *len,
-			    struct gantry_err *err)
+/* Pages that go on as they come: they lie in what was read, and one behind the other in their place. */
+static int on_piece(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
+		    struct gantry_err *err)
 {
-	size_t room;
-	void *at;
+	const uint64_t sizes[] = { session.segment_bytes, session.slab_bytes, session.store_bytes };
+	const uint8_t *p = data;
 
-	gantry_image_room(r, &at, &room);
-	assert(room > 0 && room <= GANTRY_IMAGE_BUF_BYTES);
-	*len = GANTRY_MIN(*len, room);
-	memcpy(at, data, *len);
-	return gantry_image_read(r, at, *len, err);
+	(void)cookie;
+	(void)err;
+	assert(has_session && region < GANTRY_IMAGE_NREGIONS && bytes > 0);
+	assert(off <= sizes[region] && bytes <= sizes[region] - off);
+	assert(p >= stream && p + bytes <= stream + nstream);
+	return 0;
 }
 
-static void read_all(size_t step, bool by_room)
+static void read_all(size_t step, bool in_pieces)
 {
-	static const struct gantry_image_sink sink = {
+	const struct gantry_image_sink sink = {
 		.session = on_session,
 		.queue = on_queue,
 		.object = on_object,
 		.task = on_task,
-		.pages = on_pages,
+		.pages = in_pieces ? NULL : on_pages,
+		.piece = in_pieces ? on_piece : NULL,
 		.zero = on_zero,
 		.round = on_round,
 	};
@@ -173,10 +175,7 @@ static void read_all(size_t step, bool by_room)
 	for (size_t at = 0; at < nstream && !r.ended; at += (size_t)n) {
 		size_t len = GANTRY_MIN(step, nstream - at);
 
-		if (by_room)
-			n = read_by_room(&r, stream + at, &len, &err);
-		else
-			n = gantry_image_read(&r, stream + at, len, &err);
+		n = gantry_image_read(&r, stream + at, len, &err);
 		if (n < 0) {
 			assert(err.text[0]);
 			break;

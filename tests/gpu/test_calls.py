@@ -77,7 +77,7 @@ def test_program_with_our_runtime_calls_cublas(t):
         code = guest.wait(gpu.LIMIT_S)
         lines = [line for line in guest.output().split("\n") if line.startswith(("ok ", "FAILED"))]
     t.equal(lines, [f"ok {part}" for part in
-                    ("handle", "memory", "default stream", "stream", "result on the host", "end")])
+                    ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end")])
     t.equal(code, 0, "exit status")
 
 

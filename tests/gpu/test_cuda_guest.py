@@ -10,7 +10,12 @@ import harness
 PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
+    "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
+              "streams with work are destroyed", "events recorded twice", "groups"],
+    "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
+               "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
+    "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
     "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
 }
 
@@ -37,14 +42,37 @@ def passed(t, code, lines, parts):
     t.equal(code, 0, "exit status")
 
 
+def image():
+    name = "cuda-kernels.fatbin" if gpu.REAL else "cuda-fake-kernels.cubin"
+    path = harness.find_in_build(name, os.path.exists)
+    if not path:
+        raise harness.Skip(f"the build has no {name}")
+    return path
+
+
 def test_driver_api_from_initialisation_to_use_after_the_end(t):
     library_folder()
-    image = "cuda-kernels.fatbin" if gpu.REAL else "cuda-fake-kernels.cubin"
-    path = harness.find_in_build(image, os.path.exists)
-    if not path:
-        raise harness.Skip(f"the build has no {image}")
     with gpu.world() as agent:
-        passed(t, *run(agent, "cuda-driver-basics", path), PARTS["driver"])
+        passed(t, *run(agent, "cuda-driver-basics", image()), PARTS["driver"])
+
+
+def test_driver_api_misused(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-edges", image()), PARTS["edges"])
+
+
+def test_graphs_captured_and_built(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
+
+
+def test_kernel_that_strays_beside_variables_is_told_as_such(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-fault", image()), ["fault"])
+        t.equal("cannot be" in agent.log() or "outside the slab" in agent.log(), False, agent.log())
 
 
 def test_program_of_nvcc_with_the_shared_runtime(t):
@@ -53,6 +81,12 @@ def test_program_of_nvcc_with_the_shared_runtime(t):
     parts = PARTS["runtime"] + (PARTS["runtime on a GPU"] if gpu.REAL else [])
     with gpu.world() as agent:
         passed(t, *run(agent, name), parts)
+
+
+def test_what_frameworks_want_of_the_runtime(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
 
 
 def test_gantryctl_run_brings_the_libraries(t):
@@ -86,6 +120,14 @@ def test_libraries_need_nothing_of_nvidia(t):
             raise harness.Skip("there is no readelf")
         needed = {line.split("[")[1].split("]")[0] for line in listed.stdout.split("\n") if "(NEEDED)" in line}
         t.equal({n for n in needed if not n.startswith(("libc.", "libpthread", "ld-linux", "libdl"))}, needs, name)
+
+
+def test_the_driver_with_its_thread_is_not_unloaded(t):
+    listed = subprocess.run(["readelf", "-d", os.path.join(library_folder(), "libcuda.so.1")], capture_output=True, text=True,
+                            check=False)
+    if listed.returncode != 0:
+        raise harness.Skip("there is no readelf")
+    t.equal("NODELETE" in listed.stdout, True, listed.stdout)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class World:
         """How many workers each neighbour has lost."""
         return [gpu.session_of(self.agent, made)["worker_restarts"] for made in self.neighbours]
 
+    def blamed(self):
+        """How often a failed context was held against a tenant's tasks."""
+        rows = self.agent.ctl_json("stats")["metrics"]
+        return sum(row["value"] for row in rows if row["name"] == "gantry_tenant_context_faults_total")
+
     def begin(self):
         for made in self.neighbours:
             made.ask("deep forget")
@@ -130,6 +135,7 @@ def test_worker_killed_with_a_healthy_kernel_in_flight(t, mode):
         t.equal(sum(ended.values()), 40, f"tasks accounted for: {ended}")
         t.equal(set(ended) - {"OK", "IN_DOUBT"}, set(), f"how they ended: {ended}")
         t.below(ended.get("IN_DOUBT", 0), 4, f"tasks that were with the device: {ended}")
+        t.equal(world.blamed(), 0, "times that somebody's task was blamed for the kill")
     in_a_row(t, mode, "killed", misbehave)
 
 

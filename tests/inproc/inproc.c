@@ -64,6 +64,15 @@ static void on_ended(void *cookie, uint64_t session_id, int status, const char *
 		gantry_store_release(&s->ended, status);
 }
 
+static void on_gathered(void *cookie, uint64_t tag, int status, uint32_t slot)
+{
+	struct inproc_host *h = cookie;
+
+	(void)slot;
+	assert(tag < INPROC_MAX_GATHERS && status <= 0);
+	gantry_store_release(&h->gathered[tag], status == 0 ? 1 : (uint32_t)-status);
+}
+
 static void on_migration(void *cookie, const struct gantry_engine_migration *report)
 {
 	struct inproc_host *h = cookie;
@@ -373,6 +382,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 		.drop_slab = on_drop_slab,
 		.device_fault = on_fault,
 		.migration = on_migration,
+		.gathered = on_gathered,
 		.cookie = h,
 	};
 	struct gantry_engine_conf ec = {

@@ -21,6 +21,7 @@
 
 #define INPROC_MAX_SESSIONS 16u
 #define INPROC_MAX_KEPT	    32u
+#define INPROC_MAX_GATHERS  8u
 
 /*
  * The segment, mapped once for both ends: ThreadSanitizer knows memory by its address, so it sees their races only
@@ -112,6 +113,8 @@ struct inproc_host {
 	uint32_t nmigration_news;
 	uint32_t nmigrations_over;
 	struct inproc_kept kept[INPROC_MAX_KEPT];
+	uint32_t gathered
+		[INPROC_MAX_GATHERS]; /* atomic; by tag: 1, or minus the status that it ended with */
 	struct inproc_session sessions[INPROC_MAX_SESSIONS];
 };
 

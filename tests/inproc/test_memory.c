@@ -2,7 +2,9 @@
 /* Buffers: charged exactly, given back when their last users have finished, shared with rights. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "guest-shim/device.h"
 #include "guest-shim/helpers.h"
 #include "guest-shim/session.h"
 #include "tests/inproc/fixture.h"
@@ -228,6 +230,56 @@ START_TEST(test_memory_buffers_come_and_go_while_two_devices_use_them)
 }
 END_TEST
 
+struct asking {
+	struct fixture *f;
+	uint64_t object; /* atomic */
+	uint32_t stop;	 /* atomic */
+	int wrong;	 /* an answer that cannot be */
+};
+
+static void *keep_asking(void *arg)
+{
+	struct asking *a = arg;
+	uint8_t answer[112];
+
+	while (!gantry_load_acquire(&a->stop)) {
+		int r = gantry_device_ask(a->f->s, GANTRY_ASK_ADDRESS, 1,
+					  gantry_load_acquire(&a->object),
+					  (struct gantry_ask_numbers){ { 0 } }, answer,
+					  sizeof(answer));
+
+		if (r != GANTRY_E_UNSUPPORTED && r != GANTRY_E_HANDLE && r != GANTRY_E_ACCESS)
+			a->wrong = r;
+	}
+	return NULL;
+}
+
+/* The question is answered on the other device's thread, which backs the buffer for it; the home thread frees it. */
+START_TEST(test_memory_buffer_that_is_freed_while_its_address_is_asked_is_given_back)
+{
+	struct fixture f = fixture_start(two_cpus, 2);
+	struct asking a = { .f = &f };
+	uint64_t end_ns = gantry_now_ns() + GANTRY_NS_PER_S;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, keep_asking, &a), 0);
+	while (gantry_now_ns() < end_ns) {
+		gantry_buffer b = make_buffer(&f, 4096, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED);
+
+		gantry_store_release(&a.object, b);
+		ck_ok(gantry_free(f.s, b));
+	}
+	gantry_store_release(&a.stop, 1u);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(a.wrong, 0);
+	eventually(tenant_virtual(&f) == 0);
+	ck_assert_uint_eq(tenant_mem(&f), 0);
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
+		ck_assert_uint_eq(host_session(&f)->ledger.objects[i].buffer.charged_bytes, 0);
+	fixture_end(&f);
+}
+END_TEST
+
 /* ---- sharing ---- */
 
 START_TEST(test_share_two_sessions_see_the_same_bytes)
@@ -424,6 +476,8 @@ int main(void)
 	tcase_add_test(tc, test_memory_objects_have_a_limit);
 	tcase_add_test(tc, test_memory_freed_buffer_serves_earlier_tasks_only);
 	tcase_add_test(tc, test_memory_buffers_come_and_go_while_two_devices_use_them);
+	tcase_add_test(tc,
+		       test_memory_buffer_that_is_freed_while_its_address_is_asked_is_given_back);
 	tcase_add_test(tc, test_share_two_sessions_see_the_same_bytes);
 	tcase_add_test(tc, test_share_is_charged_before_others_can_write);
 	tcase_add_test(tc, test_share_for_reading_cannot_be_written_nor_passed_on_for_writing);

@@ -322,6 +322,33 @@ START_TEST(test_recovery_counters_of_a_cut_charge_are_set_right)
 }
 END_TEST
 
+/* Variables of images have no place in the slab, and are lost with their worker. */
+START_TEST(test_recovery_variables_of_images_are_in_nobodys_way)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	gantry_buffer b = make_buffer(&f, 8192, GANTRY_ALLOC_DEVICE), variable[2];
+
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, b, N, 7)), GANTRY_OK);
+	ck_assert_uint_eq(ledger_object(&f, b)->buffer.off, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		variable[i] = make_buffer(&f, 256, GANTRY_ALLOC_DEVICE);
+	inproc_crash(f.h, f.index);
+	for (uint32_t i = 0; i < 2; i++) {
+		ledger_object(&f, variable[i])->buffer.place = GANTRY_PLACE_IMAGE;
+		ledger_object(&f, variable[i])->buffer.alloc_flags = 0;
+	}
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	ck_assert_uint_eq(f.h->quota->virtual_used, 8192); /* a variable is its image's */
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, b, N, 8)), GANTRY_OK);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, variable[0], 64, 8)), GANTRY_E_NOT_FOUND);
+	for (uint32_t i = 0; i < 2; i++)
+		ck_ok(gantry_free(f.s, variable[i]));
+	ck_ok(gantry_free(f.s, b));
+	eventually(gantry_load_acquire(&f.h->quota->virtual_used) == 0);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_recovery_variant_of_a_kernel)
 {
 	struct fixture f = fixture_start(one_cpu, 1);
@@ -483,6 +510,7 @@ int main(void)
 	tcase_add_test(tc, test_recovery_dying_buffer_is_given_back);
 	tcase_add_test(tc, test_recovery_buffer_that_was_being_backed_is_backed_anew);
 	tcase_add_test(tc, test_recovery_counters_of_a_cut_charge_are_set_right);
+	tcase_add_test(tc, test_recovery_variables_of_images_are_in_nobodys_way);
 	tcase_add_test(tc, test_recovery_variant_of_a_kernel);
 	tcase_add_test(tc, test_recovery_shared_buffer_is_found_or_lost);
 	tcase_add_loop_test(tc, test_recovery_ledger_that_lies_is_refused, 0,

@@ -442,6 +442,27 @@ START_TEST(test_road_questions_are_answered_or_refused_and_change_nothing)
 }
 END_TEST
 
+START_TEST(test_road_groups_of_blocks_are_refused_where_a_device_knows_of_none)
+{
+	struct fixture f = setup(two_cpus, 2);
+	const struct gantry_task none = { .flags = 1u << 23 };
+	struct gantry_task task = { .kernel = find(&f, "empty") };
+	gantry_ticket together, cluster, plain;
+
+	task.flags = GANTRY_TASK_TOGETHER;
+	ck_assert_int_eq(gantry_submit(f.s, f.q, &task, 1, &together), GANTRY_OK);
+	task.flags = GANTRY_TASK_CLUSTER(2, 1, 1);
+	ck_assert_int_eq(gantry_submit(f.s, f.q, &task, 1, &cluster), GANTRY_OK);
+	task.flags = 0;
+	ck_assert_int_eq(gantry_submit(f.s, f.q, &task, 1, &plain), GANTRY_OK);
+	ck_assert_int_eq(gantry_submit(f.s, f.q, &none, 1, NULL), GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_wait(f.s, &plain, 1, GANTRY_FOREVER), GANTRY_OK);
+	ck_assert_int_eq(gantry_test(f.s, together), GANTRY_E_UNSUPPORTED);
+	ck_assert_int_eq(gantry_test(f.s, cluster), GANTRY_E_UNSUPPORTED);
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("road");
@@ -451,6 +472,7 @@ int main(void)
 	tcase_add_test(tc, test_road_stamps_grow_and_a_place_past_the_heap_is_refused);
 	tcase_add_test(tc, test_road_task_behind_an_await_runs_once_the_guest_has_written_its_word);
 	tcase_add_test(tc, test_road_questions_are_answered_or_refused_and_change_nothing);
+	tcase_add_test(tc, test_road_groups_of_blocks_are_refused_where_a_device_knows_of_none);
 	tcase_add_test(tc, test_road_saxpy_on_device_buffers);
 	tcase_add_test(tc, test_road_saxpy_on_lanes_and_two_devices);
 	tcase_add_test(tc, test_road_black_scholes_with_arguments_in_the_heap);

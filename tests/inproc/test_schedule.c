@@ -4,6 +4,8 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "guest-shim/device.h"
+#include "guest-shim/session.h"
 #include "tests/inproc/fixture.h"
 
 #define N 1024u
@@ -20,6 +22,65 @@ START_TEST(test_schedule_statuses_in_order_on_two_lanes)
 	ck_assert_int_eq(outcome(&f, t[199]), GANTRY_OK);
 	for (int i = 0; i < 200; i++)
 		ck_assert_int_eq(gantry_test(f.s, t[i]), i % 3 == 0 ? GANTRY_E_KERNEL : 1);
+	fixture_end(&f);
+}
+END_TEST
+
+static void keep_lane(const struct fixture *f, gantry_queue q, uint32_t lane)
+{
+	gantry_store_relaxed(&ledger_queue(f, q)->lane, GANTRY_LEDGER_LANE(0, lane));
+}
+
+static bool holds(const struct fixture *f, uint32_t lane)
+{
+	return gantry_load_relaxed(&f->h->pages[0]->lanes[lane]) != 0;
+}
+
+START_TEST(test_schedule_queue_keeps_the_lane_that_it_is_told)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+
+	f.h->pages[0]->hdr.nlanes = 4;
+	for (uint32_t i = 0; i < 12; i++) {
+		uint32_t lane = i * 3 % 4;
+		gantry_ticket t;
+
+		keep_lane(&f, f.q, lane);
+		t = put_spin(&f, f.q, 20 * GANTRY_NS_PER_MS);
+		eventually(holds(&f, lane));
+		for (uint32_t k = 0; k < 4; k++)
+			ck_assert(k == lane || !holds(&f, k));
+		ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	}
+	/* One that the device has not is any. */
+	keep_lane(&f, f.q, 60);
+	ck_assert_int_eq(outcome(&f, put_empty(&f, f.q)), GANTRY_OK);
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_schedule_queues_change_lanes_in_mid_work_and_lose_nothing)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+	gantry_ticket t[2][400];
+	gantry_queue q[2];
+
+	f.h->pages[0]->hdr.nlanes = 2;
+	q[0] = f.q;
+	ck_ok(gantry_queue_open(f.s, NULL, &q[1]));
+	/* At times on one lane, at times on two; each change finds some in flight. */
+	for (uint32_t i = 0; i < 400; i++)
+		for (uint32_t k = 0; k < 2; k++) {
+			if (i % 16 == 5 + k)
+				keep_lane(&f, q[k], (i / 16 + k * (i / 64)) % 2);
+			t[k][i] = i % 3 == 0 ? put_fail(&f, q[k]) : put_empty(&f, q[k]);
+		}
+	for (uint32_t k = 0; k < 2; k++)
+		ck_assert_int_eq(outcome(&f, t[k][399]), GANTRY_E_KERNEL);
+	for (uint32_t i = 0; i < 400; i++)
+		for (uint32_t k = 0; k < 2; k++)
+			ck_assert_int_eq(gantry_test(f.s, t[k][i]),
+					 i % 3 == 0 ? GANTRY_E_KERNEL : 1);
 	fixture_end(&f);
 }
 END_TEST
@@ -409,6 +470,31 @@ START_TEST(test_schedule_thread_that_wants_a_lane_sleeps)
 }
 END_TEST
 
+/* What needs no device does not wait for one: another session's long kernel has the only lane. */
+START_TEST(test_schedule_satisfied_await_needs_no_lane)
+{
+	struct fixture f = fixture_start(wide_cpu, 1);
+	struct fixture g = { .h = f.h };
+	uint64_t at, *word;
+	gantry_ticket t;
+
+	gantry_store_relaxed(&f.h->pages[0]->hdr.nlanes, 1u);
+	fixture_session(&g, NULL);
+	ck_ok(gantry_map(g.s, make_buffer(&g, 64, GANTRY_ALLOC_HOST), 0, 64, GANTRY_RW,
+			 GANTRY_FOREVER, (void **)&word));
+	at = (uint64_t)((uint8_t *)word - g.s->heap_region.base);
+	gantry_store_release(word, (uint64_t)7);
+	(void)put_flags(&f, f.q, "endless", NULL, 0, 0);
+	eventually(gantry_load_acquire(&ledger_queue(&f, f.q)->issued) == 1);
+	ck_ok(gantry_submit_await(g.s, g.q, at, 7, &t));
+	ck_assert_int_eq(outcome(&g, t), GANTRY_OK);
+	ck_assert_uint_eq(gantry_load_acquire(&ledger_queue(&f, f.q)->done), 0);
+	inproc_detach(f.h, f.index);
+	gantry_close(g.s);
+	fixture_end(&f);
+}
+END_TEST
+
 /* Another session, as it seems, has the one lane; the queue's tasks run in the other. */
 static void run_beside_lane(struct fixture *f, uint32_t lane)
 {
@@ -493,6 +579,8 @@ int main(void)
 	TCase *tc = gantry_unit_case(suite, "schedule");
 
 	tcase_add_test(tc, test_schedule_statuses_in_order_on_two_lanes);
+	tcase_add_test(tc, test_schedule_queue_keeps_the_lane_that_it_is_told);
+	tcase_add_test(tc, test_schedule_queues_change_lanes_in_mid_work_and_lose_nothing);
 	tcase_add_test(tc, test_schedule_fail_stop_runs_nothing_after_the_failure);
 	tcase_add_test(tc, test_schedule_cancel_of_a_paused_queue_finishes_its_tasks);
 	tcase_add_test(tc, test_schedule_paused_queue_waits_and_others_go_on);
@@ -508,6 +596,7 @@ int main(void)
 	tcase_add_test(tc, test_schedule_many_sessions_on_one_engine);
 	tcase_add_test(tc, test_schedule_detach_ends_a_task_that_asks);
 	tcase_add_test(tc, test_schedule_thread_that_wants_a_lane_sleeps);
+	tcase_add_test(tc, test_schedule_satisfied_await_needs_no_lane);
 	tcase_add_test(tc, test_schedule_queue_goes_on_in_another_lane_when_its_own_is_taken);
 	tcase_add_test(tc, test_schedule_engine_stops_with_tasks_running);
 	tcase_add_test(tc, test_schedule_queue_slots_are_used_again);

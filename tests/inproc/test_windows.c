@@ -5,98 +5,12 @@
 
 #include "base/array.h"
 #include "base/fd.h"
-#include "tests/inproc/fixture.h"
-
-#define MIB (UINT64_C(1) << 20)
+#include "tests/inproc/bytes.h"
 
 static const char *const one_window[] = { "cpu cores=1 window=yes" };
 static const char *const two_windows[] = { "cpu cores=1 window=yes", "cpu cores=1 window=yes" };
 static const char *const cpu_and_window[] = { "cpu cores=1", "cpu cores=1 window=yes" };
 static const char *const window_and_cpu[] = { "cpu cores=2 window=yes", "cpu cores=1" };
-
-/* Word @i of a buffer painted with @seed. */
-static uint32_t word(uint32_t seed, uint64_t i)
-{
-	return (uint32_t)(i * 2654435761u) ^ seed * 0x9e3779b9u;
-}
-
-/* A buffer of the heap, through which a queue's own device reads and writes. */
-static uint32_t *stage(const struct fixture *f, uint64_t bytes, gantry_buffer *ret_stage)
-{
-	void *words;
-
-	*ret_stage = make_buffer(f, bytes, GANTRY_ALLOC_HOST);
-	ck_ok(gantry_map(f->s, *ret_stage, 0, bytes, GANTRY_RW, LONG_NS, &words));
-	return words;
-}
-
-static int try_paint(const struct fixture *f, gantry_queue q, gantry_buffer b, uint64_t bytes,
-		     uint32_t seed)
-{
-	gantry_buffer staged;
-	uint32_t *words = stage(f, bytes, &staged);
-	gantry_ticket t;
-	int status;
-
-	for (uint64_t i = 0; i < bytes / 4; i++)
-		words[i] = word(seed, i);
-	ck_ok(gantry_unmap(f->s, words));
-	ck_ok(gantry_submit_copy(f->s, q, b, 0, staged, 0, bytes, &t));
-	status = outcome(f, t);
-	ck_ok(gantry_free(f->s, staged));
-	return status;
-}
-
-static void paint(const struct fixture *f, gantry_queue q, gantry_buffer b, uint64_t bytes,
-		  uint32_t seed)
-{
-	ck_assert_int_eq(try_paint(f, q, b, bytes, seed), GANTRY_OK);
-}
-
-static void expect(const struct fixture *f, gantry_queue q, gantry_buffer b, uint64_t bytes,
-		   bool zero, uint32_t seed)
-{
-	gantry_buffer staged;
-	uint32_t *words = stage(f, bytes, &staged);
-	gantry_ticket t;
-
-	memset(words, 0xee, bytes); /* what was there must not be taken for the answer */
-	ck_ok(gantry_unmap(f->s, words));
-	ck_ok(gantry_submit_copy(f->s, q, staged, 0, b, 0, bytes, &t));
-	ck_assert_int_eq(outcome(f, t), GANTRY_OK);
-	ck_ok(gantry_map(f->s, staged, 0, bytes, GANTRY_R, LONG_NS, (void **)&words));
-	for (uint64_t i = 0; i < bytes / 4; i++)
-		if (words[i] != (zero ? 0 : word(seed, i)))
-			ck_abort_msg("word %llu is %u, seed %u", (unsigned long long)i, words[i],
-				     seed);
-	ck_ok(gantry_unmap(f->s, words));
-	ck_ok(gantry_free(f->s, staged));
-}
-
-static void check(const struct fixture *f, gantry_queue q, gantry_buffer b, uint64_t bytes,
-		  uint32_t seed)
-{
-	expect(f, q, b, bytes, false, seed);
-}
-
-static void check_zero(const struct fixture *f, gantry_queue q, gantry_buffer b, uint64_t bytes)
-{
-	expect(f, q, b, bytes, true, 0);
-}
-
-static gantry_queue queue_on(const struct fixture *f, uint32_t device)
-{
-	struct gantry_queue_options options = { .device_mask = 1ull << device };
-	gantry_queue q;
-
-	ck_ok(gantry_queue_open(f->s, &options, &q));
-	return q;
-}
-
-static struct gantry_ledger_header *header(const struct fixture *f)
-{
-	return host_session(f)->ledger.hdr;
-}
 
 START_TEST(test_buffers_of_all_sizes_keep_their_bytes)
 {
@@ -454,16 +368,6 @@ START_TEST(test_task_that_needs_more_than_the_pool_is_refused)
 	fixture_end(&f);
 }
 END_TEST
-
-/* What a death leaves when everything that was put has been answered. */
-static void crash_and_recover(const struct fixture *f)
-{
-	struct gantry_props props;
-
-	ck_ok(gantry_props_get(f->s, 0, &props)); /* after it no free is on its way */
-	inproc_crash(f->h, f->index);
-	ck_assert_int_eq(inproc_recover(f->h, f->index, 0), 0);
-}
 
 START_TEST(test_recovery_finds_buffers_in_their_slabs)
 {

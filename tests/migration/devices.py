@@ -33,6 +33,11 @@ class Mover:
         self.name = f"{self.session}:{self.slot}"
         self.history = None
 
+    def queues(self):
+        """Devices by queues' names; the session's own queue is not among them."""
+        rows = self.agent.ctl_json("queue", "list", "--session", str(self.session))["queues"]
+        return {f"{self.session}:{row['slot']}": row["device"] for row in rows}
+
     def device(self):
         return self.agent.ctl_json("queue", "show", self.name)["queue"]["device"]
 

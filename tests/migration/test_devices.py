@@ -82,8 +82,38 @@ def test_lazy_queue_goes_at_once_and_pulls(t):
         made.guest.ask(f"random b {16 * MIB} 3", 60)
         wanted = made.guest.ask(f"sum q b {16 * MIB}", 60)
         moved = agent.ctl_json("queue", "migrate", made.name, "--to", "d1", "--lazy")["migration"]
-        t.equal(moved["page_bytes"], 0)
+        t.equal([moved["page_bytes"], moved["lazy"]], [0, True])
+        made.guest.ask(f"buffer c {4 * MIB} device")  # made where the queue is: nothing of it has to move
         t.equal(made.guest.ask(f"sum q b {16 * MIB}", 60), wanted)
+        made.guest.ask(f"pattern q t c 0 {4 * MIB} 5")
+        pulled(t, agent, made, 16 * MIB, 16 * MIB)
+        metrics = {m["name"]: m["value"] for m in agent.ctl_json("stats")["metrics"]}
+        t.equal(metrics["gantry_migration_pulled_bytes_total"], 16 * MIB)
+
+
+def pulled(t, agent, made, moved, touched):
+    harness.wait_until(lambda: made.migrations()[-1]["pulled_bytes"] >= moved, "that it is counted")
+    row = made.migrations()[-1]
+    t.equal([row["pulled_bytes"], row["touched_bytes"]], [moved, touched])
+
+
+def test_lazy_queue_that_uses_parts_shows_how_much_was_moved_for_them(t):
+    for name in ("windows", "plain"):
+        with world(name) as agent:
+            made = Mover(agent)
+            made.guest.ask(f"buffer b {8 * MIB} device")
+            made.guest.ask(f"buffer c {2 * MIB} device")
+            for buffer, size in (("b", 8), ("c", 2)):
+                made.guest.ask(f"random {buffer} {size * MIB} 3", 60)
+                made.guest.ask(f"sum q {buffer} {size * MIB}", 60)
+            t.code(made.move("d1", "--lazy"), 0)
+            made.guest.ask(f"sum q b {64 * 1024}", 60)
+            made.guest.ask(f"sum q b {8 * MIB}", 60)  # it is there
+            t.equal(made.device(), "d1")
+            pulled(t, agent, made, *((8 * MIB, 64 * 1024) if name == "windows" else (0, 0)))
+            t.code(made.move("d0"), 0)
+            made.guest.ask(f"sum q c {2 * MIB}", 60)
+            t.equal([row["pulled_bytes"] for row in made.migrations()], [8 * MIB if name == "windows" else 0, 0])
 
 
 def test_bad_requests_leave_the_queue_and_say_why(t):
@@ -93,7 +123,9 @@ def test_bad_requests_leave_the_queue_and_say_why(t):
         for words, code, text in (
                 ((made.name, "--to", "gpu7"), 3, "no device gpu7"),
                 ((made.name, "--to", "gpu7:1"), 3, "no device gpu7:1"),
-                ((made.name, "--to", "d1:0"), 8, "keeps no lane"),
+                ((made.name, "--to", "d1:1"), 3, "has no lane 1, but 0 to 0"),
+                ((made.name, "--to", "d1:64"), 2, "no lane"),
+                ((made.name, "--to", "d1:one"), 2, "DEVICE:LANE"),
                 ((f"{made.session}:0", "--to", "d1"), 2, "queue 0"),
                 ((f"{made.session}:60", "--to", "d1"), 3, "no queue 60"),
                 ((f"{made.session}:4000000000", "--to", "d1"), 3, "no queue"),
@@ -118,6 +150,40 @@ def test_bad_requests_leave_the_queue_and_say_why(t):
         made.check_history(t)
 
 
+def test_queue_goes_from_lane_to_lane_and_keeps_it(t):
+    wide = {"backend": "cpu", "cores": 4, "mem": "1G"}
+    with world(more={"d0": wide, "d1": wide}) as agent:
+        made = Mover(agent)
+
+        def lane():
+            return agent.ctl_json("queue", "show", made.name)["queue"]["lane"]
+        t.equal(lane(), None)
+        made.begin_history()
+        made.put(20)
+        plan = agent.ctl_json("queue", "migrate", made.name, "--to", "d0:2", "--dry-run")["migration"]
+        t.equal((plan["state"], plan["from"], plan["to"], lane()), ("possible", "d0", "d0:2", None))
+        for to in ("d0:2", "d0:0", "d1:3", "d1:1"):
+            made.put(50)
+            t.code(made.move(to), 0, to)
+            t.equal((made.device(), lane()), (to[:2], int(to[3:])))
+            made.put(50)
+        t.equal([(row["from"], row["to"], row["state"]) for row in made.migrations() if not row["dry_run"]],
+                [("d0", "d0:2", "done"), ("d0:2", "d0:0", "done"), ("d0:0", "d1:3", "done"), ("d1:3", "d1:1", "done")])
+        ended = made.move("d1:1")
+        t.code(ended, 7)
+        t.contains(ended.err, "keeps lane 1")
+        t.contains(agent.ctl("queue", "list").out, "LANE")
+        # Another worker takes the same lane; without a lane in the words it may take any.
+        agent.kill_worker(devices.worker_of(agent, made.guest))
+        made.put(20)
+        made.check_history(t, devices.KILLED)
+        t.equal(lane(), 1)
+        t.code(made.move("d1"), 0)
+        t.equal((made.device(), lane()), ("d1", None))
+        made.put(20)
+        made.check_history(t, devices.KILLED)
+
+
 def test_no_memory_at_the_destination(t):
     with world("windows", more={"d1": dict(devices.WINDOW, mem="8M")}) as agent:
         made = Mover(agent)
@@ -140,6 +206,19 @@ def test_kernel_missing_at_the_destination(t):
         t.code(ended, 8)
         t.contains(ended.err, "spin")
         t.equal(made.device(), "d0")
+
+
+def test_queue_is_not_held_by_what_a_closed_one_used(t):
+    with world(more={"d1": {"backend": "null", "cores": None, "mem": None}}) as agent:
+        made = Mover(agent)
+        made.guest.ask("run q t spin 3 1000")
+        made.guest.ask("wait t 10000")
+        made.guest.ask("close_queue q")
+        # It has the closed one's place once that is free.
+        harness.wait_until(lambda: not made.queues(), "the queue is closed")
+        made.guest.ask("queue q")
+        t.equal(list(made.queues()), [made.name])
+        t.code(made.move(made.elsewhere()), 0)
 
 
 def test_queue_follows_a_kernel_that_its_device_lacks(t):

@@ -68,6 +68,8 @@ def runs():
     yield "combine", ["r:gray", "r:edges", "r:sharp", "w:mix", f"u64={PIXELS}", "u32=1"], ("mix", PIXELS)
     yield ("hotspot", ["r:x", "r:y", "w:z", "u32=100", "u32=100", "u32=5", "f32=0.1", "f32=2", "f32=3", "f32=4",
                        "f32=0.5"], ("z", 40000))
+    yield "nearest_neighbors", ["r:x", "w:z", "w:v", "u32=9000", "u32=300", "f32=1", "f32=1.5"], ("z", 1200)
+    yield "nearest_neighbors", ["r:x", "w:z", "w:v", "u32=9000", "u32=300", "f32=1", "f32=1.5"], ("v", 1200)
     yield "pathfinder", ["r:bytes", "w:z", "u32=40", "u32=200"], ("z", 800)
 
 

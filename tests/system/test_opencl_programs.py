@@ -99,6 +99,19 @@ def test_wrong_calls_get_the_result_that_the_standard_names(t):
         t.equal([line for line in lines(got.out) if not line.startswith("ok ")], ["done"], "lines that are not ok")
 
 
+def test_threads_that_misuse_each_others_objects_break_nothing(t):
+    with world() as agent:
+        neighbour = agent.guest("blue", [harness.program("opencl-probe"), "Gantry", "hold"], env=driver())
+        first = neighbour.read_line(WAIT_S)
+        if first.startswith("skip"):
+            raise harness.Skip(first)
+        t.equal([first, neighbour.read_line(WAIT_S)], ["ready", "working"], "the neighbour works")
+        for _ in range(3):
+            got = probe(agent, "red", "storm", "600")
+            t.equal(lines(got.out), ["ok work after the storm", "done"], f"exit {got.code}: {got.err[-300:]}")
+        t.equal(neighbour.lines[-1], "working", "the neighbour heard of nothing")
+
+
 def test_installed_kernels_run_by_name_on_a_cpu_device(t):
     with world() as agent:
         got = probe(agent, "red", "builtin", "vsquare")

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "devices/cuda/calls/run.h"
 #include "devices/cuda/module.h"
@@ -87,6 +88,17 @@ static struct gantry_calls_site *site_of(const struct gantry_cuda_calls *calls)
 	return site ? &site->site : NULL;
 }
 
+/* Where the reply goes: over the request, unless that is to stay. */
+static uint64_t reply_at(const void *request, uint64_t bytes)
+{
+	struct gantry_calls_request head;
+
+	if (bytes < sizeof(head))
+		return 0;
+	memcpy(&head, request, sizeof(head));
+	return head.flags & GANTRY_CALLS_KEEPS ? (bytes + 7) & ~7ull : 0;
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
@@ -94,6 +106,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
 	struct place place = { env, calls };
 	struct gantry_pack reply;
+	uint64_t at;
 	int r = 0;
 
 	if (!request || !site)
@@ -102,10 +115,11 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	site->cookie = &place;
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
 	gantry_calls_serve(site, gantry_calls_libraries, env->stream, request, bytes, &reply);
-	if (reply.failed || reply.len > room)
+	at = reply_at(request, bytes);
+	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
 	else
-		memcpy(box, reply.bytes, reply.len);
+		memcpy(box + at, reply.bytes, reply.len);
 	gantry_pack_fini(&reply);
 	return r;
 }

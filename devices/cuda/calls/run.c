@@ -364,7 +364,7 @@ static void serve(struct gantry_calls_run *run, const struct gantry_calls_librar
 	const struct gantry_calls_function *function;
 
 	if (bytes < sizeof(*request) || request->version != GANTRY_CALLS_VERSION ||
-	    request->reserved != 0 || request->bytes != bytes - sizeof(*request) ||
+	    (request->flags & ~GANTRY_CALLS_KEEPS) || request->bytes != bytes - sizeof(*request) ||
 	    request->reply_bytes > GANTRY_CALLS_MAX_BYTES) {
 		run->state = GANTRY_CALLS_REFUSED;
 		return;

@@ -386,3 +386,52 @@ cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peer)
 {
 	return with_peer(peer, cuCtxDisablePeerAccess);
 }
+
+cudaError_t CUDARTAPI cudaInitDevice(int ordinal, unsigned int flags, unsigned int other)
+{
+	CUresult result = other & ~(unsigned int)cudaInitDeviceFlagsAreValid
+				  ? CUDA_ERROR_INVALID_VALUE
+				  : check(ordinal);
+	CUcontext ctx;
+
+	if (result == CUDA_SUCCESS && (other & cudaInitDeviceFlagsAreValid))
+		result = cuDevicePrimaryCtxSetFlags(ordinal,
+						    flags & ~(unsigned int)cudaDeviceMapHost);
+	return rt_leave(result == CUDA_SUCCESS ? retain(ordinal, &ctx) : result);
+}
+
+cudaError_t CUDARTAPI cudaGetDeviceFlags(unsigned int *flags)
+{
+	unsigned int found = 0;
+	int active;
+	CUresult result = flags ? start() : CUDA_ERROR_INVALID_VALUE;
+
+	if (result == CUDA_SUCCESS)
+		result = cuDevicePrimaryCtxGetState(device, &found, &active);
+	if (result == CUDA_SUCCESS)
+		*flags = found | cudaDeviceMapHost;
+	return rt_leave(result);
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetCacheConfig(enum cudaFuncCache *config)
+{
+	return RT(cuCtxGetCacheConfig((CUfunc_cache *)config));
+}
+
+cudaError_t CUDARTAPI cudaDeviceSetCacheConfig(enum cudaFuncCache config)
+{
+	return RT(cuCtxSetCacheConfig((CUfunc_cache)config));
+}
+
+/* Nothing here makes profiles: there is nothing to begin or end. */
+cudaError_t CUDARTAPI cudaProfilerStart(void);
+cudaError_t CUDARTAPI cudaProfilerStart(void)
+{
+	return RT(CUDA_SUCCESS);
+}
+
+cudaError_t CUDARTAPI cudaProfilerStop(void);
+cudaError_t CUDARTAPI cudaProfilerStop(void)
+{
+	return RT(CUDA_SUCCESS);
+}

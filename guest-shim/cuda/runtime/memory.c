@@ -183,3 +183,36 @@ cudaError_t CUDARTAPI cudaGetSymbolSize(size_t *bytes, const void *symbol)
 		*bytes = found;
 	return rt_leave((CUresult)error);
 }
+
+/* Addresses say which device they are of. */
+static CUresult check_devices(int dst_device, int src_device)
+{
+	int n = 0;
+	CUresult result = cuDeviceGetCount(&n);
+
+	if (result == CUDA_SUCCESS &&
+	    (dst_device < 0 || dst_device >= n || src_device < 0 || src_device >= n))
+		result = CUDA_ERROR_INVALID_DEVICE;
+	return result;
+}
+
+cudaError_t CUDARTAPI cudaMemcpyPeer(void *dst, int dst_device, const void *src, int src_device,
+				     size_t bytes)
+{
+	cudaError_t error = RT(check_devices(dst_device, src_device));
+
+	return error == cudaSuccess ? RT(cuMemcpyDtoD((CUdeviceptr)(uintptr_t)dst,
+						      (CUdeviceptr)(uintptr_t)src, bytes))
+				    : error;
+}
+
+cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src,
+					  int src_device, size_t bytes, cudaStream_t stream)
+{
+	cudaError_t error = RT(check_devices(dst_device, src_device));
+
+	return error == cudaSuccess
+		       ? RT(cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)dst,
+					      (CUdeviceptr)(uintptr_t)src, bytes, stream))
+		       : error;
+}

@@ -156,3 +156,21 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 						       nblocks, function, nthreads, shared, flags)
 					     : (CUresult)error);
 }
+
+cudaError_t CUDARTAPI cudaFuncGetName(const char **name, const void *host)
+{
+	CUfunction function;
+	cudaError_t error = enter_function(host, &function);
+
+	return rt_leave(error == cudaSuccess ? cuFuncGetName(name, function) : (CUresult)error);
+}
+
+cudaError_t CUDARTAPI cudaFuncGetParamInfo(const void *host, size_t index, size_t *off,
+					   size_t *bytes)
+{
+	CUfunction function;
+	cudaError_t error = enter_function(host, &function);
+
+	return rt_leave(error == cudaSuccess ? cuFuncGetParamInfo(function, index, off, bytes)
+					     : (CUresult)error);
+}

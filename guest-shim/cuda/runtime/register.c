@@ -183,7 +183,9 @@ cudaError_t rt_function(const void *host, CUfunction *ret_function)
 	entry = find(host);
 	if (!entry || !entry->image || entry->kind != FUNCTION) {
 		(void)pthread_mutex_unlock(&lock);
-		return cudaErrorInvalidDeviceFunction;
+		return cuKernelGetFunction(ret_function, (CUkernel)(uintptr_t)host) == CUDA_SUCCESS
+			       ? cudaSuccess
+			       : cudaErrorInvalidDeviceFunction;
 	}
 	if (!entry->function) {
 		result = load_locked(entry->image);

@@ -26,10 +26,22 @@ cudaError_t rt_leave(CUresult result);
 /* The same for calls that tell of what others did (NOT_READY is no error to remember). */
 cudaError_t rt_unsupported_call(const char *name);
 int rt_device(void);
+/* A call of the driver's, entered and left. */
+#define RT(call)                                    \
+	({                                          \
+		cudaError_t rt_error_ = rt_enter(); \
+                                                    \
+		if (rt_error_ == cudaSuccess)       \
+			rt_error_ = rt_leave(call); \
+		rt_error_;                          \
+	})
 
-/* The function of the program's at @host, loaded now where it was not; the context is current. */
+/* The function of the program's at @host, or a kernel's handle, loaded now where it was not; the context is current. */
 cudaError_t rt_function(const void *host, CUfunction *ret_function);
 cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_bytes);
+
+/* A copy in three dimensions as the driver has it. */
+CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to);
 
 /* What <<<>>> has left for the launch that follows. */
 struct rt_call {

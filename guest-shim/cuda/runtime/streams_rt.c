@@ -26,11 +26,6 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **args, 
 		return rt_leave((CUresult)cudaErrorInvalidValue);
 	result = cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 				(unsigned int)shared, stream, args, NULL);
-	/* The Runtime API has a code of its own for a grid or block that cannot be. */
-	if (result == CUDA_ERROR_INVALID_VALUE &&
-	    (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z ||
-	     (uint64_t)block.x * block.y * block.z > 1024))
-		result = (CUresult)cudaErrorInvalidConfiguration;
 	return rt_leave(result);
 }
 
@@ -52,6 +47,46 @@ cudaError_t CUDARTAPI LAUNCH(cudaKernel_t kernel, dim3 grid, dim3 block, void **
 			     cudaStream_t stream)
 {
 	return launch((const void *)kernel, grid, block, args, shared, stream);
+}
+
+/* Attributes have the driver's names, numbers and layout. */
+cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *host,
+					  void **args)
+{
+	CUlaunchConfig own;
+	CUfunction function;
+	cudaError_t error = RT(config && config->dynamicSmemBytes <= UINT32_MAX
+				       ? (CUresult)rt_function(host, &function)
+				       : CUDA_ERROR_INVALID_VALUE);
+
+	if (error != cudaSuccess)
+		return error;
+	own = (CUlaunchConfig){ .gridDimX = config->gridDim.x,
+				.gridDimY = config->gridDim.y,
+				.gridDimZ = config->gridDim.z,
+				.blockDimX = config->blockDim.x,
+				.blockDimY = config->blockDim.y,
+				.blockDimZ = config->blockDim.z,
+				.sharedMemBytes = (unsigned int)config->dynamicSmemBytes,
+				.hStream = config->stream,
+				.attrs = (CUlaunchAttribute *)config->attrs,
+				.numAttrs = config->numAttrs };
+	return RT(cuLaunchKernelEx(&own, function, args, NULL));
+}
+
+cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
+						  void **args, size_t shared, cudaStream_t stream)
+{
+	cudaLaunchAttribute cooperative = { .id = cudaLaunchAttributeCooperative,
+					    .val = { .cooperative = 1 } };
+	const cudaLaunchConfig_t config = { .gridDim = grid,
+					    .blockDim = block,
+					    .dynamicSmemBytes = shared,
+					    .stream = stream,
+					    .attrs = &cooperative,
+					    .numAttrs = 1 };
+
+	return cudaLaunchKernelExC(&config, host, args);
 }
 
 cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
@@ -112,40 +147,40 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
 	return error == cudaSuccess ? rt_leave(copy(dst, src, bytes, kind, stream, false)) : error;
 }
 
-static CUmemorytype type_of(enum cudaMemcpyKind kind, bool is_dst)
+static CUresult copy_box(const struct cudaMemcpy3DParms *box, cudaStream_t stream, bool waits)
 {
-	switch (kind) {
-	case cudaMemcpyHostToHost:
-		return CU_MEMORYTYPE_HOST;
-	case cudaMemcpyHostToDevice:
-		return is_dst ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	case cudaMemcpyDeviceToHost:
-		return is_dst ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-	case cudaMemcpyDeviceToDevice:
-		return CU_MEMORYTYPE_DEVICE;
-	default:
-		return CU_MEMORYTYPE_UNIFIED;
-	}
+	CUDA_MEMCPY3D what;
+	CUresult result = rt_box(box, &what);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return waits ? cuMemcpy3D(&what) : cuMemcpy3DAsync(&what, stream);
 }
 
 static CUresult copy_2d(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
 			size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream,
 			bool waits)
 {
-	const CUDA_MEMCPY2D what = { .srcMemoryType = type_of(kind, false),
-				     .srcHost = src,
-				     .srcDevice = at(src),
-				     .srcPitch = src_pitch,
-				     .dstMemoryType = type_of(kind, true),
-				     .dstHost = dst,
-				     .dstDevice = at(dst),
-				     .dstPitch = dst_pitch,
-				     .WidthInBytes = width,
-				     .Height = height };
+	const struct cudaMemcpy3DParms box = {
+		.srcPtr = { (void *)(uintptr_t)src, src_pitch, width, height },
+		.dstPtr = { dst, dst_pitch, width, height },
+		.extent = { width, height, 1 },
+		.kind = kind,
+	};
 
-	if ((unsigned int)kind > cudaMemcpyDefault)
-		return (CUresult)cudaErrorInvalidMemcpyDirection;
-	return waits ? cuMemcpy2D(&what) : cuMemcpy2DAsync(&what, stream);
+	if (dst_pitch < width || src_pitch < width)
+		return (CUresult)cudaErrorInvalidPitchValue;
+	return copy_box(&box, stream, waits);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3D(const struct cudaMemcpy3DParms *box)
+{
+	return RT(copy_box(box, 0, true));
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *box, cudaStream_t stream)
+{
+	return RT(copy_box(box, stream, false));
 }
 
 cudaError_t CUDARTAPI cudaMemcpy2D(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
@@ -286,6 +321,33 @@ cudaError_t CUDARTAPI cudaMemset2DAsync(void *dst, size_t pitch, int value, size
 		       : error;
 }
 
+static CUresult fill_box(struct cudaPitchedPtr at_, int value, struct cudaExtent extent,
+			 cudaStream_t stream, bool waits)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr plane = at(at_.ptr);
+
+	if (extent.width == 0 || extent.height == 0)
+		return CUDA_SUCCESS;
+	for (size_t z = 0; z < extent.depth && result == CUDA_SUCCESS; z++) {
+		result = cuMemsetD2D8Async(plane, at_.pitch, (unsigned char)value, extent.width,
+					   extent.height, stream);
+		plane += at_.pitch * at_.ysize;
+	}
+	return result == CUDA_SUCCESS && waits ? cuStreamSynchronize(stream) : result;
+}
+
+cudaError_t CUDARTAPI cudaMemset3D(struct cudaPitchedPtr ptr, int value, struct cudaExtent extent)
+{
+	return RT(fill_box(ptr, value, extent, 0, true));
+}
+
+cudaError_t CUDARTAPI cudaMemset3DAsync(struct cudaPitchedPtr ptr, int value,
+					struct cudaExtent extent, cudaStream_t stream)
+{
+	return RT(fill_box(ptr, value, extent, stream, false));
+}
+
 /* ---- memory in the order of a stream ---- */
 
 cudaError_t CUDARTAPI cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t stream)
@@ -354,14 +416,9 @@ cudaError_t CUDARTAPI cudaStreamGetId(cudaStream_t stream, unsigned long long *i
 	return error == cudaSuccess ? rt_leave(cuStreamGetId(stream, id)) : error;
 }
 
-cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t stream,
-					    enum cudaStreamCaptureStatus *status)
+cudaError_t CUDARTAPI cudaStreamGetDevice(cudaStream_t stream, int *ordinal)
 {
-	cudaError_t error = rt_enter();
-
-	return error == cudaSuccess
-		       ? rt_leave(cuStreamIsCapturing(stream, (CUstreamCaptureStatus *)status))
-		       : error;
+	return RT(cuStreamGetDevice(stream, ordinal));
 }
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)

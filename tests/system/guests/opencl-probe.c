@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl-probe PLATFORM work|misuse|hold|builtin|bench ... */
+/* opencl-probe PLATFORM work|misuse|storm|hold|builtin|bench ... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,8 +319,12 @@ int main(int argc, char **argv)
 		probe_kernels(&w);
 		probe_programs(&w);
 		probe_events(&w);
+		probe_lifetimes(&w);
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
+		probe_bad_handles(&w);
+	} else if (strcmp(what, "storm") == 0) {
+		probe_storm(&w, argc > 3 ? (unsigned)strtoul(argv[3], NULL, 0) : 1000);
 	} else if (strcmp(what, "hold") == 0) {
 		hold(&w, argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 0) : 1000000);
 	} else if (strcmp(what, "bench") == 0) {

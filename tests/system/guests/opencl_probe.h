@@ -113,6 +113,10 @@ void probe_buffers(const struct world *w);
 void probe_kernels(const struct world *w);
 void probe_programs(const struct world *w);
 void probe_events(const struct world *w);
+void probe_lifetimes(const struct world *w);
+/* Every function that takes a handle, with handles that are none; by the driver's table: Gantry's only. */
+void probe_bad_handles(const struct world *w);
+void probe_storm(const struct world *w, unsigned turns);
 void probe_misuse(const struct world *w);
 
 #endif

@@ -216,6 +216,46 @@ static void probe_callbacks(const struct world *w, cl_mem mem)
 	show("callbacks", t.n);
 }
 
+static cl_event spin(const struct world *w, cl_command_queue q, cl_mem mem, uint32_t turns)
+{
+	cl_kernel kernel = kernel_of(w, "spin");
+	size_t one = 1;
+	cl_event event;
+
+	must(cl.SetKernelArg(kernel, 0, sizeof(mem), &mem), "clSetKernelArg");
+	must(cl.SetKernelArg(kernel, 1, sizeof(turns), &turns), "clSetKernelArg");
+	must(cl.EnqueueNDRangeKernel(q, kernel, 1, NULL, &one, &one, 0, NULL, &event),
+	     "clEnqueueNDRangeKernel");
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+	return event;
+}
+
+static uint64_t time_of(cl_event event, cl_profiling_info what)
+{
+	cl_ulong ns = 0;
+
+	must(cl.GetEventProfilingInfo(event, what, sizeof(ns), &ns, NULL),
+	     "clGetEventProfilingInfo");
+	return ns;
+}
+
+/* A kernel of 200 million dependent multiplications takes 100 ms and more on any processor; it begins when the one before has ended. */
+static void probe_durations(const struct world *w, cl_command_queue q, cl_mem mem)
+{
+	cl_event first = spin(w, q, mem, 200000000), second = spin(w, q, mem, 1);
+	uint64_t end;
+
+	must(cl.WaitForEvents(1, &second), "clWaitForEvents");
+	end = time_of(first, CL_PROFILING_COMMAND_END);
+	expect_true(end - time_of(first, CL_PROFILING_COMMAND_START) > 50000000,
+		    "the time that a kernel took");
+	expect_true(time_of(second, CL_PROFILING_COMMAND_START) >= end &&
+			    time_of(second, CL_PROFILING_COMMAND_QUEUED) < end,
+		    "a kernel begins when the one before it has ended");
+	must(cl.ReleaseEvent(first), "clReleaseEvent");
+	must(cl.ReleaseEvent(second), "clReleaseEvent");
+}
+
 static void probe_times(const struct world *w, cl_mem mem)
 {
 	cl_int result;
@@ -234,7 +274,62 @@ static void probe_times(const struct world *w, cl_mem mem)
 	expect_true(at[0] && at[0] <= at[1] && at[1] <= at[2] && at[2] <= at[3],
 		    "times are in order");
 	must(cl.ReleaseEvent(event), "clReleaseEvent");
+	probe_durations(w, q, mem);
 	must(cl.ReleaseCommandQueue(q), "clReleaseCommandQueue");
+}
+
+/* What does not block has not ended when it returns, behind a kernel of some hundred milliseconds. */
+static void probe_not_blocking(const struct world *w, cl_command_queue q)
+{
+	const uint32_t seed = 1, other = 77;
+	uint32_t word = 0;
+	cl_int result;
+	cl_mem mem = cl.CreateBuffer(w->context, CL_MEM_COPY_HOST_PTR, sizeof(seed),
+				     (void *)(uintptr_t)&seed, &result);
+	cl_event events[4];
+	uint32_t *at;
+
+	must(result, "clCreateBuffer");
+	events[0] = spin(w, q, mem, 500000000);
+	must(cl.EnqueueReadBuffer(q, mem, CL_FALSE, 0, 4, &word, 1, &events[0], &events[1]),
+	     "clEnqueueReadBuffer");
+	must(cl.EnqueueWriteBuffer(q, mem, CL_FALSE, 0, 4, &other, 1, &events[1], &events[2]),
+	     "clEnqueueWriteBuffer");
+	at = cl.EnqueueMapBuffer(q, mem, CL_FALSE, CL_MAP_READ, 0, 4, 1, &events[2], &events[3],
+				 &result);
+	must(result, "clEnqueueMapBuffer");
+	for (int i = 1; i < 4; i++)
+		expect_true(status_of(events[i]) != CL_COMPLETE, "a copy that does not block");
+	must(cl.WaitForEvents(1, &events[3]), "clWaitForEvents");
+	show("read_behind", word);
+	show("mapped_behind", *at);
+	must(cl.EnqueueUnmapMemObject(q, mem, at, 0, NULL, NULL), "clEnqueueUnmapMemObject");
+	must(cl.Finish(q), "clFinish");
+	for (int i = 0; i < 4; i++)
+		must(cl.ReleaseEvent(events[i]), "clReleaseEvent");
+	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");
+}
+
+/* Long ones are another thread's from the start. */
+static void probe_long_copies(const struct world *w, cl_command_queue q)
+{
+	const size_t bytes = 8u << 20;
+	unsigned char *from = malloc(bytes), *to = calloc(1, bytes);
+	cl_int result;
+	cl_mem mem = cl.CreateBuffer(w->context, 0, bytes, NULL, &result);
+
+	must(result, "clCreateBuffer");
+	for (size_t i = 0; i < bytes; i++)
+		from[i] = (unsigned char)(i * 11 + (i >> 12));
+	must(cl.EnqueueWriteBuffer(q, mem, CL_FALSE, 0, bytes, from, 0, NULL, NULL), "write");
+	must(cl.EnqueueFillBuffer(q, mem, "\1\2", 2, 64, 64, 0, NULL, NULL), "fill");
+	must(cl.EnqueueReadBuffer(q, mem, CL_FALSE, 0, bytes, to, 0, NULL, NULL), "read");
+	must(cl.Flush(q), "clFlush");
+	must(cl.Finish(q), "clFinish");
+	show_bytes("long_copies", to, bytes);
+	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");
+	free(from);
+	free(to);
 }
 
 /* Two queues, each other's events. */
@@ -272,6 +367,9 @@ void probe_events(const struct world *w)
 	probe_callbacks(w, mem);
 	probe_times(w, mem);
 	probe_two_queues(w, in_order, mem);
+	probe_not_blocking(w, in_order);
+	probe_not_blocking(w, free_order);
+	probe_long_copies(w, in_order);
 	must(cl.ReleaseCommandQueue(free_order), "clReleaseCommandQueue");
 	must(cl.ReleaseCommandQueue(in_order), "clReleaseCommandQueue");
 	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");

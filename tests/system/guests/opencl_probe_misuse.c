@@ -189,6 +189,27 @@ static void misuse_events(const struct world *w, cl_mem mem)
 	       CL_INVALID_EVENT_WAIT_LIST, "a list with what was released");
 }
 
+/* The order is the program's fault; nothing breaks. */
+static void misuse_maps(const struct world *w, cl_mem mem)
+{
+	cl_int result;
+	cl_event user = cl.CreateUserEvent(w->context, &result);
+	cl_command_queue q = cl.CreateCommandQueue(w->context, w->device,
+						   CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &result);
+	void *at;
+
+	must(result, "clCreateCommandQueue");
+	at = cl.EnqueueMapBuffer(q, mem, CL_FALSE, CL_MAP_WRITE, 0, 64, 1, &user, NULL, &result);
+	must(result, "clEnqueueMapBuffer");
+	must(cl.EnqueueUnmapMemObject(q, mem, at, 0, NULL, NULL), "clEnqueueUnmapMemObject");
+	expect(cl.EnqueueUnmapMemObject(q, mem, at, 0, NULL, NULL), CL_INVALID_VALUE,
+	       "unmapping twice");
+	must(cl.SetUserEventStatus(user, CL_COMPLETE), "clSetUserEventStatus");
+	expect(cl.Finish(q), CL_SUCCESS, "unmapping what waits to be mapped");
+	must(cl.ReleaseEvent(user), "clReleaseEvent");
+	must(cl.ReleaseCommandQueue(q), "clReleaseCommandQueue");
+}
+
 static void misuse_objects(const struct world *w, cl_mem mem)
 {
 	cl_int result, word = 0;
@@ -244,6 +265,7 @@ void probe_misuse(const struct world *w)
 	misuse_kernels(w, mem);
 	misuse_programs(w);
 	misuse_events(w, mem);
+	misuse_maps(w, mem);
 	misuse_objects(w, mem);
 	must(cl.Finish(w->queue), "clFinish");
 	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");

@@ -94,6 +94,7 @@ UINT(mem, 256ull << 20);
 UINT(virt, 1ull << 30);
 UINT(weight, 3);
 UINT(nsessions, 8);
+UINT(lane, 2);
 static Gantry__Admin__SInt priority = { .base = BASE(sint), .value = -2 };
 static char red_door[108] = "/run/gantry/doors/red/door",
 	    blue_door[108] = "/run/gantry/doors/blue/door";
@@ -155,6 +156,9 @@ static Gantry__Admin__TenantList tenants = { .base = BASE(tenant_list),
 static Gantry__Admin__Session session = {
 	.base = BASE(session),
 	.session_id = 7,
+	.replicas = 2,
+	.replica_bytes = 8192,
+	.moved_bytes = 12288,
 	.tenant = T("red"),
 	.program = T("evil\033[2J\nname"),
 	.pid = 4242,
@@ -191,6 +195,7 @@ static Gantry__Admin__Queue queue = {
 	.tenant = T("red"),
 	.slot = 1,
 	.device = T("cpu0"),
+	.lane = &lane,
 	.priority = -1,
 	.paused = 1,
 	.submitted = 120,

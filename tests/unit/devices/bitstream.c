@@ -87,6 +87,9 @@ START_TEST(test_bitstream_parse_of_a_whole_image_loses_memory_unless_it_says_oth
 }
 END_TEST
 
+#define BUFFERS_7  "r:i32*,r:i32*,r:i32*,r:i32*,r:i32*,r:i32*,r:i32*"
+#define BUFFERS_14 BUFFERS_7 "," BUFFERS_7
+
 static const struct {
 	const char *text;
 	const char *sentence;
@@ -126,6 +129,8 @@ static const struct {
 	{ START "kernel k\n", "line 3: write \"kernel NAME SIGNATURE window N [WORD ...]\"" },
 	{ START "kernel 2k void window 0\n", "line 3: \"2k\" is no kernel name" },
 	{ START "kernel " NAME_64 " void window 0\n", "line 3: \"" NAME_64 "\" is no kernel name" },
+	{ START "kernel k " BUFFERS_14 ",u32 window 0\n",
+	  "line 3: kernel k: more than 28 arguments (a buffer counts twice)" },
 	{ START "kernel k void\n", "line 3: kernel k has no window" },
 	{ START "kernel k void window\n", "line 3: a number is missing after \"window\"" },
 	{ START "kernel k void window 256\n", "line 3: window: \"256\" is not from 0 to 255" },

@@ -304,6 +304,48 @@ START_TEST(test_check_of_elf_follows_its_tables)
 }
 END_TEST
 
+static void put_u64(unsigned char *at, uint64_t number)
+{
+	memcpy(at, &number, sizeof(number));
+}
+
+static size_t make_xclbin(unsigned char *at)
+{
+	const size_t data = 456 + 2 * 40, n = data + 64;
+	const uint32_t nsections = 2;
+
+	memset(at, 0, n);
+	memcpy(at, "xclbin2", 8);
+	put_u64(at + 304, n);
+	memcpy(at + 448, &nsections, sizeof(nsections));
+	for (unsigned int i = 0; i < nsections; i++) {
+		put_u64(at + 456 + 40 * i + 24, data);
+		put_u64(at + 456 + 40 * i + 32, 64);
+	}
+	return n;
+}
+
+START_TEST(test_check_of_xclbin_follows_its_table)
+{
+	static unsigned char image[1024];
+	size_t n = make_xclbin(image);
+
+	ck_assert_msg(check(image, n) == 0, "%s", err.text);
+	for (size_t cut = 8; cut < n; cut++)
+		ck_assert_int_eq(check(image, cut), -ENOEXEC);
+	put_u64(image + 456 + 40 + 24, UINT64_MAX - 8);
+	ck_assert_int_eq(check(image, n), -ENOEXEC);
+	(void)make_xclbin(image);
+	put_u64(image + 456 + 32, n);
+	ck_assert_int_eq(check(image, n), -ENOEXEC);
+	(void)make_xclbin(image);
+	memset(image + 448, 0xff, 4);
+	ck_assert_int_eq(check(image, n), -ENOEXEC);
+	memset(image + 448, 0, 4);
+	ck_assert_int_eq(check(image, n), -ENOEXEC);
+}
+END_TEST
+
 START_TEST(test_sort_tells_text_from_what_is_foreign)
 {
 	static const char text[] = "__kernel void k(void) {}";
@@ -331,6 +373,7 @@ int main(void)
 	tcase_add_test(pocl, test_check_of_heads_that_lie_refuses);
 	tcase_add_test(pocl, test_strip_leaves_all_but_the_intermediate_code);
 	tcase_add_test(others, test_check_of_elf_follows_its_tables);
+	tcase_add_test(others, test_check_of_xclbin_follows_its_table);
 	tcase_add_test(others, test_sort_tells_text_from_what_is_foreign);
 	return gantry_unit_run(suite);
 }

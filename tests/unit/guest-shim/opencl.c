@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "guest-shim/opencl/calls.h"
@@ -93,6 +95,63 @@ START_TEST(test_object_place_is_not_taken_again_at_once)
 }
 END_TEST
 
+/* An event holds those that it waited for: a long chain may end at once. */
+START_TEST(test_chain_of_any_length_ends_without_a_stack_of_it)
+{
+	struct _cl_context *context = context_new();
+	struct _cl_event *last = NULL;
+
+	icd_gate_lock();
+	for (size_t i = 0; i < 500000; i++) {
+		struct _cl_event *event = icd_object_new(ICD_EVENT);
+
+		ck_assert_ptr_nonnull(event);
+		gantry_list_init(&event->waiting);
+		gantry_list_init(&event->watched);
+		gantry_list_init(&event->callbacks);
+		event->context = context;
+		icd_object_hold(context);
+		event->deps = malloc(sizeof(struct _cl_event *));
+		event->deps[0] = last;
+		event->ndeps = last != NULL;
+		if (last) {
+			icd_object_hold(last);
+			icd_object_let_go(last);
+		}
+		last = event;
+	}
+	icd_object_let_go(last);
+	ck_assert(!icd_object_any(ICD_EVENT));
+	ck_assert_uint_eq(context->object.holds, 0);
+	icd_gate_unlock();
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+}
+END_TEST
+
+/* The parent's session, thread and commands are not the child's; it may have its own. */
+START_TEST(test_child_of_a_fork_has_no_object_of_its_parent)
+{
+	struct _cl_context *context = context_new(), *own;
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		bool good = icd_clRetainContext(context) == CL_INVALID_CONTEXT &&
+			    !icd_object_any(ICD_CONTEXT);
+
+		for (int i = 0; i < 100 && good; i++) {
+			own = context_new();
+			good = own != context && icd_clReleaseContext(own) == CL_SUCCESS;
+		}
+		_exit(good ? 0 : 1);
+	}
+	ck_assert_int_gt(pid, 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(icd_clReleaseContext(context), CL_SUCCESS);
+}
+END_TEST
+
 /* ---- the thread ---- */
 
 struct noted {
@@ -134,6 +193,41 @@ START_TEST(test_pump_runs_calls_and_ends_when_the_library_goes)
 	icd_pump_end();
 	icd_pump_end();
 	icd_gate_unlock();
+}
+END_TEST
+
+static void never(struct icd_call *call)
+{
+	(void)call;
+	_exit(2);
+}
+
+START_TEST(test_child_of_a_fork_runs_none_of_its_parents_callbacks)
+{
+	struct _cl_context *context;
+	struct icd_call call = { .run = never };
+	struct noted noted = { .call.run = note };
+	int status = 0;
+	pid_t pid;
+
+	icd_gate_lock();
+	icd_pump_call(&call); /* no thread runs it here */
+	icd_gate_unlock();
+	pid = fork();
+	if (pid == 0) {
+		context = context_new();
+		icd_gate_lock();
+		if (icd_pump_need() != CL_SUCCESS)
+			_exit(3);
+		icd_pump_call(&noted.call);
+		while (!noted.done)
+			icd_gate_wait();
+		icd_gate_unlock();
+		_exit(icd_clReleaseContext(context) == CL_SUCCESS ? 0 : 4);
+	}
+	ck_assert_int_gt(pid, 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -350,6 +444,9 @@ int main(void)
 	tcase_add_test(handles, test_object_that_is_held_has_a_stale_handle_and_is_there);
 	tcase_add_test(handles, test_object_of_another_type_or_no_object_is_recognised);
 	tcase_add_test(handles, test_object_place_is_not_taken_again_at_once);
+	tcase_add_test(handles, test_chain_of_any_length_ends_without_a_stack_of_it);
+	tcase_add_test(handles, test_child_of_a_fork_has_no_object_of_its_parent);
+	tcase_add_test(handles, test_child_of_a_fork_runs_none_of_its_parents_callbacks);
 	tcase_add_test(handles, test_pump_runs_calls_and_ends_when_the_library_goes);
 	tcase_add_test(calls, test_platform_without_an_agent_is_not_there);
 	tcase_add_test(calls, test_calls_with_null_name_what_is_missing);

@@ -128,7 +128,7 @@ START_TEST(test_submit_bad_tasks_are_refused_and_put_nothing)
 				     .naccess = 1,
 				     .access = &access }; /* no such argument */
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_ARG);
-	*bad = (struct gantry_task){ .kernel = kernel, .flags = 2 };
+	*bad = (struct gantry_task){ .kernel = kernel, .flags = 1u << 23 };
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_ARG);
 	*bad = (struct gantry_task){ .kernel = kernel, .after = &unknown, .nafter = 1 };
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_HANDLE);

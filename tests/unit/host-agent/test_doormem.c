@@ -22,6 +22,7 @@
 #include "host-agent/agent/ivshmem.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/seat.h"
+#include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
 #include "proto/door.h"
@@ -590,7 +591,8 @@ static const Gantry__Admin__DoorSeat *good_seat(Gantry__Admin__DoorSeat *seat)
 	return seat;
 }
 
-static int take(Gantry__Admin__DoorSeat *seat, uint64_t bytes, uint32_t vectors_there)
+static int take_all(Gantry__Admin__DoorSeat **all_seats, size_t n, uint64_t bytes,
+		    uint32_t vectors_there)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 	Gantry__Admin__DoorSeats seats = GANTRY__ADMIN__DOOR_SEATS__INIT;
@@ -600,11 +602,16 @@ static int take(Gantry__Admin__DoorSeat *seat, uint64_t bytes, uint32_t vectors_
 	seats.bytes = bytes;
 	seats.vectors = vectors_there;
 	seats.host_peer = GANTRY_DOORMEM_HOST_PEER;
-	seats.n_seats = 1;
-	seats.seats = &seat;
+	seats.n_seats = n;
+	seats.seats = all_seats;
 	r = gantry_seats_take(mem(), &seats, &err);
 	ck_assert_msg(r == 0 || err.text[0], "%d without a sentence", r);
 	return r;
+}
+
+static int take(Gantry__Admin__DoorSeat *seat, uint64_t bytes, uint32_t vectors_there)
+{
+	return take_all(&seat, 1, bytes, vectors_there);
 }
 
 static void come_with_sessions(void)
@@ -669,12 +676,49 @@ START_TEST(test_seat_that_cannot_be_is_refused_and_nothing_is_done)
 	seat.host.len--;
 	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
 	good_seat(&seat);
+	seat.bell_vector = 2; /* of a desk without a session, too */
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
+	good_seat(&seat);
 	seat.guest_session = 5; /* which has not come */
 	ck_assert_int_eq(take(&seat, 8u << 20, 2), -ENOENT);
 	ck_assert_uint_eq(mem()->is_coming, true);
 	ck_assert_uint_ne(mem()->epoch, 77);
 	ck_assert_uint_eq(gantry_extents_used(&mem()->extents), 0);
 	ck_assert_uint_eq(mem()->nsessions, 0);
+}
+END_TEST
+
+START_TEST(test_seat_of_a_session_that_has_one_already_is_refused)
+{
+	struct gantry_session s = {
+		.agent = &agent,
+		.tenant = tenant,
+		.id = 5,
+		.attached_unix_ns = 6,
+		.unadopted = true,
+		.awaits_guest = true,
+		.phase = GANTRY_PHASE_HELD,
+		.shape.segment.segment_bytes = 2u << 20,
+	};
+	Gantry__Admin__DoorSeat seat[2], *both[] = { &seat[0], &seat[1] };
+
+	come_with_sessions();
+	gantry_list_init(&s.link);
+	gantry_list_push_back(&agent.sessions, &s.link);
+	for (uint32_t i = 0; i < 2; i++) {
+		good_seat(&seat[i]);
+		seat[i].desk = 3 + i;
+		seat[i].guest_session = 5;
+		seat[i].attached_unix_ns = 6;
+		seat[i].segment_bytes = 2u << 20;
+		seat[i].segment_off = (2u << 20) * (1 + i);
+	}
+	ck_assert_int_eq(take_all(both, 2, 8u << 20, 2), -EINVAL);
+	ck_assert_uint_eq(mem()->is_coming, true);
+	ck_assert_uint_eq(gantry_extents_used(&mem()->extents), 0);
+	ck_assert_uint_eq(mem()->nsessions, 0);
+	ck_assert(s.awaits_guest);
+	gantry_list_remove(&s.link);
 }
 END_TEST
 
@@ -753,6 +797,7 @@ int main(void)
 	tcase_add_test(tc, test_seat_machine_that_is_coming_is_neither_looked_at_nor_written);
 	tcase_add_test(tc, test_seat_taken_opens_the_door_under_the_epoch_that_the_machine_knows);
 	tcase_add_test(tc, test_seat_that_cannot_be_is_refused_and_nothing_is_done);
+	tcase_add_test(tc, test_seat_of_a_session_that_has_one_already_is_refused);
 	tcase_add_test(tc, test_seat_nobody_speaks_of_in_time_is_served_as_one_that_came_alone);
 	tcase_add_test(
 		tc,

@@ -143,6 +143,7 @@ Suite *kernels_memory_suite(void);
 Suite *kernels_particles_suite(void);
 Suite *kernels_random_suite(void);
 Suite *kernels_search_suite(void);
+Suite *kernels_spin_suite(void);
 Suite *kernels_stencil_suite(void);
 Suite *kernels_vector_suite(void);
 

@@ -30,7 +30,7 @@ static struct {
 	uint64_t task_pos;
 	uint8_t pages[4 * GANTRY_PAGE]; /* of the slab */
 	uint32_t nsessions, nqueues, nobjects, ntasks, nzero, rounds;
-	uint64_t zero_bytes;
+	uint64_t zero_bytes, npiece_bytes;
 	int refuse; /* what the sink returns for pages */
 } got;
 
@@ -201,15 +201,15 @@ static void write_whole(void)
 	ck_assert_int_eq(gantry_image_write_end(&writer), 0);
 }
 
-/* In pieces of @step bytes. */
-static int64_t read_whole(size_t step, struct gantry_err *err)
+/* Given @step bytes at a time. */
+static int64_t read_into(const struct gantry_image_sink *to, size_t step, struct gantry_err *err)
 {
 	struct gantry_image_reader r;
 	int64_t n = 0;
 	size_t at = 0;
 	bool ended;
 
-	ck_assert_int_eq(gantry_image_reader_init(&r, &sink, NULL), 0);
+	ck_assert_int_eq(gantry_image_reader_init(&r, to, NULL), 0);
 	while (at < nstream && n >= 0 && !r.ended) {
 		n = gantry_image_read(&r, stream + at, step < nstream - at ? step : nstream - at,
 				      err);
@@ -220,38 +220,33 @@ static int64_t read_whole(size_t step, struct gantry_err *err)
 	return n < 0 ? n : ended ? (int64_t)at : -EAGAIN;
 }
 
-/* By the reader's own room, at most @step at a time; each page record's buffer is kept and another given. */
-static int64_t read_by_room(size_t step, struct gantry_err *err)
+static int64_t read_whole(size_t step, struct gantry_err *err)
 {
-	struct gantry_image_reader r;
-	size_t at = 0;
+	return read_into(&sink, step, err);
+}
 
-	ck_assert_int_eq(gantry_image_reader_init(&r, &sink, NULL), 0);
-	while (at < nstream && !r.ended) {
-		void *place, *spare = malloc(GANTRY_IMAGE_BUF_BYTES);
-		size_t room;
-		int64_t n;
+/* Pages as they come; each piece has to lie in what was read, behind the one before. */
+static int got_piece(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
+		     struct gantry_err *err)
+{
+	const uint8_t *p = data;
 
-		ck_assert_ptr_nonnull(spare);
-		gantry_image_room(&r, &place, &room);
-		ck_assert_uint_gt(room, 0);
-		room = GANTRY_MIN(GANTRY_MIN(room, step), nstream - at);
-		memcpy(place, stream + at, room);
-		n = gantry_image_read(&r, place, room, err);
-		if (n < 0) {
-			free(spare);
-			gantry_image_reader_fini(&r);
-			return n;
-		}
-		ck_assert_int_eq(n, (int64_t)room);
-		at += room;
-		if (r.have == 0) /* between two records: nothing lies in the buffer */
-			spare = gantry_image_keep(&r, spare);
-		free(spare);
+	ck_assert(p >= stream && bytes > 0 && p + bytes <= stream + nstream);
+	if (region == GANTRY_IMAGE_SLAB) {
+		ck_assert_uint_eq(off, GANTRY_PAGE + got.npiece_bytes);
+		got.npiece_bytes += bytes;
 	}
-	at = r.ended ? at : SIZE_MAX;
-	gantry_image_reader_fini(&r);
-	return at == SIZE_MAX ? -EAGAIN : (int64_t)at;
+	return got_pages(cookie, region, off, data, bytes, err);
+}
+
+static int64_t read_in_pieces(size_t step, struct gantry_err *err)
+{
+	struct gantry_image_sink to = sink;
+
+	to.pages = NULL;
+	to.piece = got_piece;
+	got.npiece_bytes = 0;
+	return read_into(&to, step, err);
 }
 
 START_TEST(test_sum64_known_texts_have_the_published_sums)
@@ -272,7 +267,7 @@ START_TEST(test_image_round_trip_brings_all_that_was_written)
 	write_whole();
 	ck_assert_uint_eq(writer.nbytes, nstream);
 	for (size_t i = 0; i < 2 * sizeof(steps) / sizeof(steps[0]); i++) {
-		int64_t (*read)(size_t, struct gantry_err *) = i % 2 ? read_by_room : read_whole;
+		int64_t (*read)(size_t, struct gantry_err *) = i % 2 ? read_in_pieces : read_whole;
 
 		memset(&got, 0, sizeof(got));
 		ck_assert_msg(read(steps[i / 2], &err) == (int64_t)nstream, "%s", err.text);
@@ -290,6 +285,49 @@ START_TEST(test_image_round_trip_brings_all_that_was_written)
 		ck_assert_uint_eq(got.pages[0], 0);
 		ck_assert_uint_eq(got.zero_bytes, 2 * GANTRY_PAGE);
 		ck_assert_uint_eq(got.rounds, 1);
+	}
+}
+END_TEST
+
+START_TEST(test_sum64_copy_of_memory_gives_its_sum_and_its_bytes)
+{
+	static uint64_t from[GANTRY_PAGE / 8];
+	uint8_t to[GANTRY_PAGE + 1];
+
+	for (size_t i = 0; i < GANTRY_PAGE / 8; i++)
+		from[i] = i * 0x9e3779b97f4a7c15ull;
+	for (size_t len = 0; len <= GANTRY_PAGE; len += 32) {
+		memset(to, 0xee, sizeof(to));
+		ck_assert_uint_eq(gantry_sum64_copy(to, from, len), gantry_sum64(from, len));
+		ck_assert_mem_eq(to, from, len);
+		ck_assert_uint_eq(to[len], 0xee);
+	}
+}
+END_TEST
+
+START_TEST(test_image_pages_in_pieces_have_their_whole_place_checked_before_the_first)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	uint8_t page[2 * GANTRY_PAGE] = { 1 };
+
+	for (uint64_t at = 0; at < 3; at++) {
+		bool is_outside = at == 2;
+
+		nstream = 0;
+		writer = (struct gantry_image_writer){ .write = to_memory };
+		ck_assert_int_eq(gantry_image_write_session(&writer, &session), 0);
+		ck_assert_int_eq(gantry_image_write_pages(&writer, GANTRY_IMAGE_SLAB,
+							  is_outside
+								  ? session.slab_bytes - GANTRY_PAGE
+								  : GANTRY_PAGE,
+							  page, sizeof(page), NULL),
+				 0);
+		memset(&got, 0, sizeof(got));
+		got.refuse = at == 1 ? -ENOMEM : 0;
+		ck_assert_int_eq(read_in_pieces(64, &err), is_outside	? -EINVAL
+							   : got.refuse ? -ENOMEM
+									: -EAGAIN);
+		ck_assert_uint_eq(got.npiece_bytes > 0, !is_outside);
 	}
 }
 END_TEST
@@ -329,7 +367,6 @@ START_TEST(test_image_one_altered_bit_is_refused)
 		stream[at] ^= 0x10;
 		err.text[0] = '\0';
 		r = read_whole(4096, &err);
-		ck_assert_int_eq(r < 0, read_by_room(4096, &err) < 0);
 		/* A length that grew makes it wait for more than there is. */
 		ck_assert_msg(r < 0 || at < sizeof(struct gantry_image_header),
 			      "byte %zu altered was taken", at);
@@ -570,6 +607,9 @@ int main(void)
 	tcase_add_checked_fixture(good, setup, teardown);
 	tcase_add_checked_fixture(bad, setup, teardown);
 	tcase_add_test(good, test_sum64_known_texts_have_the_published_sums);
+	tcase_add_test(good, test_sum64_copy_of_memory_gives_its_sum_and_its_bytes);
+	tcase_add_test(bad,
+		       test_image_pages_in_pieces_have_their_whole_place_checked_before_the_first);
 	tcase_add_test(good, test_image_round_trip_brings_all_that_was_written);
 	tcase_add_test(good, test_image_bytes_after_the_end_are_left);
 	tcase_add_test(good, test_image_of_a_later_version_that_we_understand_is_read);

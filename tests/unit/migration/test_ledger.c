@@ -287,6 +287,9 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(queue_untried, QUEUE->untried_below = UINT64_MAX, "queue 1")                       \
 	R(queue_verdict_positive, QUEUE->verdict = 1, "verdict")                             \
 	R(queue_verdict_unknown, QUEUE->verdict = INT32_MIN, "verdict")                      \
+	R(queue_lane_of_no_device, QUEUE->lane = 1, "lane")                                  \
+	R(queue_lane_of_device_64, QUEUE->lane = GANTRY_LEDGER_LANE(64, 0), "lane")          \
+	R(queue_lane_64, QUEUE->lane = GANTRY_LEDGER_LANE(0, 64), "lane")                    \
 	R(queue_reserved, QUEUE->pad1[43] = 1, "reserved")                                   \
 	R(object_state, OBJECT(SLAB_A)->state = 3, "state 3")                                \
 	R(object_type_none, OBJECT(SLAB_A)->type = GANTRY_HANDLE_NONE, "type 0")             \
@@ -319,7 +322,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_rights_unknown, BUFFER(SLAB_A)->rights = GANTRY_C, "rights")                \
 	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 16, "flag")                            \
 	R(buffer_adopted, BUFFER(SLAB_A)->adopted = 2, "flag")                               \
-	R(buffer_reserved, BUFFER(SLAB_A)->reserved = 1, "flag")                             \
+	R(buffer_replicas, BUFFER(SLAB_A)->replicas = 1, "in no window")                     \
 	R(slab_overlap_by_one, BUFFER(SLAB_A)->bytes = 4097, "objects 0 and 1")              \
 	R(slab_overlap_same, BUFFER(SLAB_B)->off = 0, "lie on each other")                   \
 	R(slab_overlap_inside, BUFFER(LAST)->off = 8192, "lie on each other")                \

@@ -517,6 +517,63 @@ START_TEST(test_wait_counted_only_when_refused)
 }
 END_TEST
 
+/* Waits for lane @lane and no other. */
+static int want_lane(uint32_t session, uint32_t lane, int32_t priority)
+{
+	gantry_share_accept(page, session, 1ull << lane);
+	gantry_share_want(page, session, priority);
+	return gantry_share_take_of(page, session, 1ull << lane);
+}
+
+START_TEST(test_take_of_takes_that_lane)
+{
+	page->hdr.nlanes = 3;
+	ck_assert_int_eq(want_lane(0, 2, 0), 2);
+	ck_assert_int_eq(want_and_take(1, 0), 0);
+	ck_assert_int_eq(want_lane(2, 2, 0), -EAGAIN);
+	ck_assert_uint_eq(page->lanes[1], 0);
+	gantry_share_give(page, 0, 2, false);
+	ck_assert_int_eq(gantry_share_take_of(page, 2, 1u << 2), 2);
+}
+END_TEST
+
+START_TEST(test_take_nobody_stands_back_for_one_whose_lane_is_held)
+{
+	uint32_t ticket;
+
+	page->hdr.nlanes = 2;
+	ck_assert_int_eq(want_lane(0, 0, 0), 0);
+	ck_assert_int_eq(want_lane(2, 0, 5), -EAGAIN);
+	ticket = gantry_share_ticket(page, 2);
+	ck_assert_int_eq(want_and_take(1, 0), 1);
+	gantry_share_give(page, 1, 1, false);
+	ck_assert(!was_called(2, ticket));
+	gantry_share_give(page, 0, 0, false);
+	ck_assert(was_called(2, ticket));
+	/* Now it comes first, and others do stand back. */
+	ck_assert_int_eq(want_and_take(1, 0), 1);
+	ck_assert_int_eq(want_and_take(3, 0), -EAGAIN);
+	ck_assert_int_eq(gantry_share_take_of(page, 2, 1), 0);
+}
+END_TEST
+
+START_TEST(test_must_yield_only_who_holds_the_lane_that_is_waited_for)
+{
+	uint32_t seen[2] = { 0, 0 };
+
+	page->hdr.nlanes = 3;
+	ck_assert_int_eq(want_lane(0, 0, 0), 0);
+	ck_assert_int_eq(want_and_take(1, 0), 1);
+	ck_assert_int_eq(want_lane(2, 0, 5), -EAGAIN);
+	ck_assert(gantry_share_must_yield(page, 0, &seen[0]));
+	ck_assert(!gantry_share_must_yield(page, 1, &seen[1]));
+	/* It will do with any by now: one is free. */
+	gantry_share_accept(page, 2, 0);
+	ck_assert(!gantry_share_must_yield(page, 0, &seen[0]));
+	ck_assert_int_eq(gantry_share_take(page, 2), 2);
+}
+END_TEST
+
 START_TEST(test_sleep_after_call_returns_at_once)
 {
 	uint32_t ticket = gantry_share_ticket(page, 0);
@@ -559,6 +616,9 @@ int main(void)
 	tcase_add_test(tc, test_must_yield_session_lead_past_slice_is_true);
 	tcase_add_test(tc, test_must_yield_same_worker_shorter_slice);
 	tcase_add_test(tc, test_must_yield_lane_free_for_waiter_is_false);
+	tcase_add_test(tc, test_take_of_takes_that_lane);
+	tcase_add_test(tc, test_take_nobody_stands_back_for_one_whose_lane_is_held);
+	tcase_add_test(tc, test_must_yield_only_who_holds_the_lane_that_is_waited_for);
 	tcase_add_test(tc, test_lanes_one_session_holds_several);
 	tcase_add_test(tc, test_give_two_lanes_calls_two_waiters);
 	tcase_add_test(tc, test_bury_frees_lanes_and_calls_waiters);

@@ -19,6 +19,7 @@ struct gantry_hip_module_image gantry_hip_module = {
 	.abi = GANTRY_HIP_MODULE_ABI,
 	.code = gantry_core_hip,
 	.nfunctions = OCL_NFUNCTIONS,
+	.pace = 1 + OCL_spin,
 	.functions = functions,
 };
 

@@ -66,6 +66,9 @@ struct gantry_opencl_param ocl_of(ocl_buffer buffer);
 /* 0 or -errno. @nitems work-items or fewer, which loop; none are nothing. */
 int ocl_launch_items(struct gantry_env *env, enum ocl_function function, uint64_t nitems,
 		     const struct gantry_opencl_param *params, uint32_t nparams);
+/* @ngroups of OCL_LOCAL work-items. */
+int ocl_launch_groups(struct gantry_env *env, enum ocl_function function, uint64_t ngroups,
+		      const struct gantry_opencl_param *params, uint32_t nparams);
 /* One group, whose work-items may wait for each other. */
 int ocl_launch_group(struct gantry_env *env, enum ocl_function function,
 		     const struct gantry_opencl_param *params, uint32_t nparams);

@@ -147,6 +147,7 @@ __kernel void core_needleman(__global const uchar *from_a, __global const uchar 
 		wrong = 0;
 	barrier(CLK_LOCAL_MEM_FENCE);
 	symbols_copy(from_a, a, na, &wrong);
+	barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 	symbols_copy(from_b, b, nb, &wrong);
 	barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 	if (wrong) {
@@ -156,6 +157,7 @@ __kernel void core_needleman(__global const uchar *from_a, __global const uchar 
 	}
 	FOR_LOCALS(i, nb + 1)
 		score[i] = (int)(0u - (uint)i * (uint)penalty);
+	barrier(CLK_GLOBAL_MEM_FENCE);
 	FOR_LOCALS(i, na)
 		score[(i + 1) * stride] = (int)(0u - (uint)(i + 1) * (uint)penalty);
 	if (na == 0 || nb == 0)

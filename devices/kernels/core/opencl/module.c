@@ -18,6 +18,7 @@ struct gantry_opencl_module gantry_opencl_module = {
 	.abi = GANTRY_OPENCL_MODULE_ABI,
 	.text = gantry_core_opencl,
 	.nfunctions = OCL_NFUNCTIONS,
+	.pace = 1 + OCL_spin,
 	.functions = functions,
 };
 

@@ -1,9 +1,10 @@
 /* Random numbers by position, as core/random.c has them, and options. */
 
 /* Philox4x32-10, as core/philox.h has it. */
-static uint4 philox(ulong seed, ulong counter)
+static uint4 philox(ulong seed, ulong stream, ulong counter)
 {
-	uint c0 = (uint)counter, c1 = (uint)(counter >> 32), c2 = 0, c3 = 0;
+	uint c0 = (uint)counter, c1 = (uint)(counter >> 32);
+	uint c2 = (uint)stream, c3 = (uint)(stream >> 32);
 	uint k0 = (uint)seed, k1 = (uint)(seed >> 32);
 
 	for (int round = 0; round < 10; round++) {
@@ -42,7 +43,7 @@ static float2 words_to_normal(uint a, uint b)
 		ulong first = 4 * c - offset % 4;                  \
 		uint words[4];                                     \
                                                                    \
-		vstore4(philox(seed, (offset + first) >> 2), 0, words); \
+		vstore4(philox(seed, 0, (offset + first) >> 2), 0, words); \
 		for (uint j = 0; j < 4; j++) {                     \
 			ulong i = first + j;                       \
                                                                    \

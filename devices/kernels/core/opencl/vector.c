@@ -9,6 +9,25 @@ KERNEL(empty)
 	return LAUNCH_GROUP(env, OCL_empty, VAL(none));
 }
 
+#define NS_PER_MS 1000000u
+
+/* Rounds of a loop, as device code has no clock: what the device does for others meanwhile is not in the time. */
+KERNEL(spin)
+{
+	const struct gantry_opencl_calls *calls = ocl_calls(env);
+	uint64_t ns = call->args[0].u64, nrounds;
+	ocl_buffer verdict = calls->verdict(env);
+
+	if (!verdict)
+		return -ENOMEM;
+	/* Ages are as good as for ever. */
+	if (gantry_mul_u64(ns / NS_PER_MS, calls->rounds_per_ms, &nrounds) < 0 ||
+	    gantry_add_u64(nrounds, ns % NS_PER_MS * calls->rounds_per_ms / NS_PER_MS, &nrounds) <
+		    0)
+		nrounds = UINT64_MAX;
+	return LAUNCH_GROUP(env, OCL_spin, BUF(verdict), VAL(nrounds));
+}
+
 KERNEL(fill)
 {
 	uint64_t n = call->args[1].u64;

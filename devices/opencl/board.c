@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver "opencl" of boards: an FPGA through its vendor's OpenCL. docs/boards.md goes through the options: library,
+ * platform, device, model, memory, trial.
+ */
+#include "devices/opencl/board.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "base/str.h"
+#include "devices/opencl/container.h"
+
+#define DEFAULT_MEM_BYTES (256ull << 20)
+/* A kernel without parameters of this name, where an image has it, is run once when the image was loaded. */
+#define FIRST_KERNEL "gantry_loaded"
+
+static int say(int code, char *text, size_t cap, const struct gantry_err *err)
+{
+	(void)gantry_str_copy(text, cap, err->text); /* may be cut short */
+	return code;
+}
+
+/* ---- options ---- */
+
+static int take_trial(const char *value, bool *ret_trial, bool *ret_given, struct gantry_err *err)
+{
+	if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+		return gantry_err_set(err, -EINVAL, "trial: yes or no");
+	*ret_trial = strcmp(value, "yes") == 0;
+	*ret_given = true;
+	return 0;
+}
+
+struct options {
+	bool trial;
+	bool trial_given;
+};
+
+static int take_option(struct gantry_opencl_board *board, const char *key, const char *value,
+		       struct options *options, struct gantry_err *err)
+{
+	if (strcmp(key, "library") == 0)
+		board->work.library = value;
+	else if (strcmp(key, "platform") == 0)
+		board->work.choice.platform = value;
+	else if (strcmp(key, "device") == 0)
+		board->work.choice.device = value;
+	else if (strcmp(key, "trial") == 0)
+		return take_trial(value, &options->trial, &options->trial_given, err);
+	else if (strcmp(key, "memory") == 0)
+		return gantry_size_parse(value, &board->mem_bytes, err) < 0
+			       ? gantry_err_wrap(err, -EINVAL, "memory")
+			       : 0;
+	else if (strcmp(key, "model") == 0)
+		return !gantry_name_valid(value) || gantry_str_copy(board->model,
+								    sizeof(board->model), value) < 0
+			       ? gantry_err_set(err, -EINVAL, "model: \"%.40s\" is no name", value)
+			       : 0;
+	else
+		return gantry_err_set(err, -EINVAL,
+				      "no option \"%.40s\": there are library, platform, device, "
+				      "model, memory and trial",
+				      key);
+	return 0;
+}
+
+/* The words stay in the board's copy of them. */
+static int parse_options(struct gantry_opencl_board *board, const char *text,
+			 struct options *options, struct gantry_err *err)
+{
+	char *save = NULL;
+	int r = 0;
+
+	board->strings = strdup(text);
+	if (!board->strings)
+		return gantry_err_set(err, -ENOMEM, "no memory for a board");
+	for (char *word = strtok_r(board->strings, " ", &save); word && r == 0;
+	     word = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(word, '=');
+
+		if (!value)
+			return gantry_err_set(err, -EINVAL, "\"%.40s\" is not key=value", word);
+		*value++ = '\0';
+		r = take_option(board, word, value, options, err);
+	}
+	return r;
+}
+
+/* ---- finding it ---- */
+
+/* "pac_a10 : Arria 10 ..." is a pac-a10. */
+static void model_of_name(const char *name, char *model, size_t cap)
+{
+	size_t n = 0;
+
+	for (; *name && *name != ' ' && *name != ':' && n + 1 < cap; name++)
+		model[n++] = isalnum((unsigned char)*name) ? (char)tolower((unsigned char)*name)
+							   : '-';
+	model[n] = '\0';
+	if (!gantry_name_valid(model))
+		(void)gantry_str_copy(model, cap, "opencl");
+}
+
+static uint64_t number(const struct gantry_opencl_board *board, cl_device_info what,
+		       uint64_t otherwise)
+{
+	return gantry_opencl_number(board->cl, board->target.device, what, otherwise);
+}
+
+static int describe(struct gantry_opencl_board *board, struct gantry_err *err)
+{
+	uint64_t most = number(board, CL_DEVICE_MAX_MEM_ALLOC_SIZE, DEFAULT_MEM_BYTES);
+	uint64_t align = number(board, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 1024) / 8;
+	char name[64];
+
+	gantry_opencl_text(board->cl, board->target.device, CL_DEVICE_NAME, name, sizeof(name));
+	if (!(number(board, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_ACCELERATOR))
+		return gantry_err_set(err, -ENODEV,
+				      "%s is no accelerator to OpenCL: use backend = opencl", name);
+	if (!board->model[0])
+		model_of_name(name, board->model, sizeof(board->model));
+	board->mem_align = gantry_is_pow2(align) && align >= 64 && align <= (1u << 20)
+				   ? (uint32_t)align
+				   : 4096u;
+	if (board->mem_bytes > most)
+		return gantry_err_set(err, -EINVAL,
+				      "memory: %s has at most %llu bytes in one piece", name,
+				      (unsigned long long)most);
+	if (board->mem_bytes == 0)
+		board->mem_bytes = gantry_min_u64(most, DEFAULT_MEM_BYTES);
+	return 0;
+}
+
+static bool is_pocl(const struct gantry_opencl_board *board)
+{
+	char platform[64];
+
+	gantry_opencl_platform_text(board->cl, board->target.platform, CL_PLATFORM_NAME, platform,
+				    sizeof(platform));
+	return strcmp(platform, "Portable Computing Language") == 0;
+}
+
+static int find(struct gantry_opencl_board *board, const char *text, struct gantry_err *err)
+{
+	struct options options = { .trial = false };
+	int r = parse_options(board, text, &options, err);
+
+	if (r == 0)
+		r = gantry_opencl_driver_open(board->work.library, &board->cl, err);
+	/* Before the first call of OpenCL: it starts threads, and reads what the builder sets. */
+	if (r == 0)
+		r = gantry_opencl_builder_start(err);
+	if (r == 0)
+		r = gantry_opencl_choose(board->cl, &board->work.choice, &board->target, err);
+	if (r == 0)
+		r = describe(board, err);
+	if (r < 0)
+		return r;
+	/* PoCL's loader writes files, which a worker may not; on a real board each trial costs a loading. */
+	board->trial = options.trial_given ? options.trial : is_pocl(board);
+	return 0;
+}
+
+/* ---- images ---- */
+
+struct bytes {
+	const void *at;
+	size_t len;
+};
+
+static int map(const struct gantry_board_file *file, struct bytes *ret_bytes,
+	       struct gantry_err *err)
+{
+	struct stat st;
+	void *at;
+
+	if (fstat(file->fd, &st) < 0 || st.st_size <= 0)
+		return gantry_err_set(err, -EBADMSG, "image %s is empty", file->image);
+	at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, file->fd, 0);
+	if (at == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "image %s", file->image);
+	*ret_bytes = (struct bytes){ at, (size_t)st.st_size };
+	return 0;
+}
+
+static void unmap(const struct bytes *bytes)
+{
+	(void)munmap((void *)(uintptr_t)bytes->at, bytes->len); /* ours, so it cannot fail */
+}
+
+/* Before a vendor's loader sees it; and, where that is asked for, a loader whose process may crash. */
+static int check_file(const struct gantry_opencl_board *board, const struct gantry_board_file *file,
+		      struct gantry_err *err)
+{
+	enum gantry_opencl_sort sort = GANTRY_OPENCL_UNKNOWN;
+	struct bytes bytes;
+	int r = map(file, &bytes, err);
+
+	if (r < 0)
+		return r;
+	r = gantry_opencl_container_check(bytes.at, bytes.len, &sort, err);
+	if (r == 0 && sort == GANTRY_OPENCL_SOURCE)
+		r = gantry_err_set(err, -ENOEXEC, "a text: boards take what was compiled for them");
+	if (r == 0 && board->trial)
+		r = gantry_opencl_builder_try(&board->work, bytes.at, bytes.len, err);
+	unmap(&bytes);
+	if (r < 0)
+		return gantry_err_wrap(err, r == -ENOEXEC ? -EBADMSG : r, "image %s", file->image);
+	return 0;
+}
+
+static int check_files(const struct gantry_opencl_board *board,
+		       const struct gantry_board_file *files, uint32_t nfiles,
+		       struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < nfiles; i++) {
+		int r;
+
+		if (files[i].place != GANTRY_BOARD_PLACE_WHOLE)
+			return gantry_err_set(err, -EBADMSG,
+					      "image %s: this board has no regions: write \"load "
+					      "whole\"",
+					      files[i].image);
+		r = check_file(board, &files[i], err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* What a manifest says of @kernel's parameters, as far as OpenCL tells. */
+static int check_params(const struct gantry_opencl_board *board, struct gantry_opencl_unit *unit,
+			struct gantry_err *err)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+	cl_uint n = 0, nbuffers = 0, param = 0;
+
+	if (cl->GetKernelInfo(unit->kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL) != CL_SUCCESS)
+		return gantry_err_set(err, -EIO, "OpenCL does not tell of kernel %s",
+				      unit->def->name);
+	for (uint32_t i = 0; i < unit->def->nargs; i++)
+		nbuffers += unit->def->arg_bytes[i] == 0;
+	unit->lengths = nbuffers > 0 && n == unit->def->nargs + nbuffers;
+	if (n != unit->def->nargs && !unit->lengths)
+		return gantry_err_set(err, -EBADMSG,
+				      "kernel %s has %u parameters, in its manifest %u",
+				      unit->def->name, n, unit->def->nargs);
+	for (uint32_t i = 0; i < unit->def->nargs; i++, param++) {
+		bool buffer = unit->def->arg_bytes[i] == 0;
+		cl_kernel_arg_address_qualifier where;
+
+		if (cl->GetKernelArgInfo(unit->kernel, param, CL_KERNEL_ARG_ADDRESS_QUALIFIER,
+					 sizeof(where), &where, NULL) == CL_SUCCESS &&
+		    buffer != (where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+			       where == CL_KERNEL_ARG_ADDRESS_CONSTANT))
+			return gantry_err_set(err, -EBADMSG,
+					      "kernel %s: parameter %u is not what the manifest "
+					      "says",
+					      unit->def->name, param + 1);
+		param += buffer && unit->lengths;
+	}
+	return 0;
+}
+
+static int make_unit(struct gantry_opencl_board *board, const struct gantry_board_kernel *def,
+		     uint32_t window, struct gantry_err *err)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+	struct gantry_opencl_unit *unit = &board->units[window];
+	cl_int result = CL_SUCCESS;
+
+	memset(unit, 0, sizeof(*unit));
+	unit->board = board;
+	unit->kernel = cl->CreateKernel(board->program, def->name, &result);
+	if (result == CL_INVALID_KERNEL_NAME)
+		return gantry_err_set(err, -EBADMSG, "it has no kernel %s", def->name);
+	if (result == CL_SUCCESS)
+		unit->queue = cl->CreateCommandQueue(board->context, board->target.device,
+						     CL_QUEUE_PROFILING_ENABLE, &result);
+	unit->def = def;
+	if (result != CL_SUCCESS)
+		return gantry_opencl_err(result, "a unit's kernel and queue", err);
+	return check_params(board, unit, err);
+}
+
+/* On some boards an image is not on the board before a kernel of it runs: that is part of loading. */
+static cl_int run_first(struct gantry_opencl_board *board)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+	static const size_t one = 1;
+	cl_int result = CL_SUCCESS;
+	cl_kernel kernel = cl->CreateKernel(board->program, FIRST_KERNEL, &result);
+
+	if (result != CL_SUCCESS)
+		return CL_SUCCESS; /* it has none, which is nothing bad */
+	result = cl->EnqueueNDRangeKernel(board->copies, kernel, 1, NULL, &one, &one, 0, NULL,
+					  NULL);
+	if (result == CL_SUCCESS)
+		result = cl->Finish(board->copies);
+	(void)cl->ReleaseKernel(kernel);
+	return result;
+}
+
+/* -ENODEV: the board is gone, with what is at work there. */
+static int unload(struct gantry_opencl_board *board)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+
+	if (!gantry_opencl_board_drain(board)) {
+		board->lost = true;
+		return -ENODEV;
+	}
+	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++) {
+		struct gantry_opencl_unit *unit = &board->units[i];
+
+		if (unit->kernel)
+			(void)cl->ReleaseKernel(unit->kernel);
+		if (unit->queue)
+			(void)cl->ReleaseCommandQueue(unit->queue);
+		memset(unit, 0, sizeof(*unit));
+	}
+	if (board->memory)
+		(void)cl->ReleaseMemObject(board->memory);
+	if (board->copies)
+		(void)cl->ReleaseCommandQueue(board->copies);
+	if (board->program)
+		(void)cl->ReleaseProgram(board->program);
+	board->memory = NULL;
+	board->copies = NULL;
+	board->program = NULL;
+	return 0;
+}
+
+/* What OpenCL made of it; -ENODEV: the board is gone. */
+static int outcome(struct gantry_opencl_board *board, cl_int result, const char *what,
+		   struct gantry_err *err)
+{
+	if (result == CL_SUCCESS)
+		return 0;
+	(void)gantry_opencl_err(result, what, err);
+	board->lost = board->lost || result == CL_DEVICE_NOT_AVAILABLE;
+	return board->lost ? -ENODEV : -EIO;
+}
+
+static int make_program(struct gantry_opencl_board *board, const struct bytes *bytes,
+			struct gantry_err *err)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+	const unsigned char *at = bytes->at;
+	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
+
+	board->program = cl->CreateProgramWithBinary(board->context, 1, &board->target.device,
+						     &bytes->len, &at, &status, &result);
+	if (result == CL_SUCCESS)
+		result = status;
+	if (result != CL_SUCCESS)
+		return outcome(board, result, "clCreateProgramWithBinary", err);
+	/* It also makes OpenCL tell of parameters, where it can. */
+	result = cl->BuildProgram(board->program, 1, &board->target.device, "-cl-kernel-arg-info",
+				  NULL, NULL);
+	return outcome(board, result, "clBuildProgram", err);
+}
+
+static int make_memory(struct gantry_opencl_board *board, struct gantry_err *err)
+{
+	const struct gantry_opencl_driver *cl = board->cl;
+	cl_int result = CL_SUCCESS;
+
+	board->copies = cl->CreateCommandQueue(board->context, board->target.device, 0, &result);
+	if (result == CL_SUCCESS)
+		board->memory = cl->CreateBuffer(board->context, CL_MEM_READ_WRITE,
+						 board->mem_bytes, NULL, &result);
+	return outcome(board, result, "the board's memory", err);
+}
+
+static int load(struct gantry_opencl_board *board, const struct gantry_board_file *file,
+		struct gantry_err *err)
+{
+	struct bytes bytes;
+	int r;
+
+	if (unload(board) < 0)
+		return gantry_err_set(err, -ENODEV, "the board does not end what is at work");
+	r = map(file, &bytes, err);
+	if (r < 0)
+		return r;
+	r = make_program(board, &bytes, err);
+	unmap(&bytes);
+	if (r == 0)
+		r = make_memory(board, err);
+	for (uint32_t k = 0; k < file->nkernels && r == 0; k++)
+		for (uint32_t u = 0; u < file->kernels[k].units && r == 0; u++)
+			r = make_unit(board, &file->kernels[k], file->kernels[k].window + u, err);
+	if (r == 0)
+		r = outcome(board, run_first(board), "the first launch", err);
+	if (r < 0)
+		(void)unload(board); /* nothing is at work */
+	return r;
+}
+
+/* ---- the table ---- */
+
+static int board_load(void *handle, const struct gantry_board_file *file, char *text, size_t cap)
+{
+	struct gantry_opencl_board *board = handle;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r = load(board, file, &err);
+
+	return r < 0 ? say(r, text, cap, &err) : 0;
+}
+
+static void board_close(void *handle)
+{
+	struct gantry_opencl_board *board = handle;
+
+	if (!board)
+		return;
+	/* OpenCL may still call for launches that never end: what they need stays, as long as the process does. */
+	if (board->context && unload(board) < 0)
+		return;
+	if (board->context)
+		(void)board->cl->ReleaseContext(board->context);
+	(void)pthread_cond_destroy(&board->news);
+	(void)pthread_mutex_destroy(&board->lock);
+	free(board->strings);
+	free(board);
+}
+
+static struct gantry_opencl_board *board_new(void)
+{
+	struct gantry_opencl_board *board = calloc(1, sizeof(*board));
+	pthread_condattr_t attr;
+
+	if (!board)
+		return NULL;
+	(void)pthread_mutex_init(&board->lock, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&board->news, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	return board;
+}
+
+static int take_board(struct gantry_opencl_board *board, struct gantry_err *err)
+{
+	cl_int result = CL_SUCCESS;
+
+	board->context = board->cl->CreateContext(NULL, 1, &board->target.device, NULL, NULL,
+						  &result);
+	if (result == CL_DEVICE_NOT_AVAILABLE)
+		return gantry_err_set(err, -EBUSY, "another process has the board");
+	return result == CL_SUCCESS ? 0
+				    : (gantry_opencl_err(result, "clCreateContext", err), -ENODEV);
+}
+
+static int board_open(const char *options, const struct gantry_board_file *files, uint32_t nfiles,
+		      void **ret_board, struct gantry_board_info *ret_info, char *text, size_t cap)
+{
+	struct gantry_opencl_board *board = board_new();
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int r;
+
+	if (!board)
+		return -ENOMEM;
+	r = find(board, options, &err);
+	if (r == 0)
+		r = check_files(board, files, nfiles, &err);
+	if (r == -EBUSY)
+		(void)gantry_err_set(&err, r, "another process has the board");
+	if (r == 0)
+		r = take_board(board, &err);
+	if (r < 0) {
+		board_close(board);
+		return say(r, text, cap, &err);
+	}
+	*ret_info = (struct gantry_board_info){ .nregions = 1,
+						.mem_align = board->mem_align,
+						.mem_bytes = board->mem_bytes,
+						.clock_hz = 1000000000 };
+	(void)gantry_str_copy(ret_info->model, sizeof(ret_info->model), board->model);
+	*ret_board = board;
+	return 0;
+}
+
+extern const struct gantry_board_driver gantry_board_opencl;
+const struct gantry_board_driver gantry_board_opencl = {
+	.abi = GANTRY_BOARD_ABI,
+	.bytes = sizeof(struct gantry_board_driver),
+	.name = "opencl",
+	.open = board_open,
+	.close = board_close,
+	.load = board_load,
+	.read = gantry_opencl_board_read,
+	.write = gantry_opencl_board_write,
+	.mem_read = gantry_opencl_board_mem_read,
+	.mem_write = gantry_opencl_board_mem_write,
+	.wait = gantry_opencl_board_wait,
+	.cycles = gantry_opencl_board_cycles,
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the driver of boards that OpenCL serves (FPGAs; CL_DEVICE_TYPE_ACCELERATOR): the driver's table of
+ * devices/board/driver.h, whose one region is the whole device, whose images are programs made from binaries, and whose control
+ * windows exist here only: what is written to a unit's registers becomes arguments, and its start an enqueued kernel.
+ *
+ * A unit has a cl_kernel and a queue of its own. The board's memory is one cl_mem; a buffer of a launch is a sub-buffer of it. All of
+ * these are made anew with each image, for a vendor may take any of them along with the old one.
+ *
+ * board.c opens and loads; board_run.c has registers, launches and the memory.
+ *
+ * Threads: the board's thread; OpenCL's own threads mark what has ended, under the lock.
+ */
+#ifndef GANTRY_DEVICES_OPENCL_BOARD_H
+#define GANTRY_DEVICES_OPENCL_BOARD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "devices/board/driver.h"
+#include "devices/opencl/builder.h"
+#include "devices/opencl/driver.h"
+
+#define GANTRY_OPENCL_BOARD_WINDOWS   256u
+#define GANTRY_OPENCL_BOARD_REGISTERS (GANTRY_BOARD_WINDOW_BYTES / 8u)
+
+struct gantry_opencl_board;
+
+/* A control window. */
+struct gantry_opencl_unit {
+	struct gantry_opencl_board *board;
+	const struct gantry_board_kernel *def; /* NULL: nothing is there */
+	bool lengths; /* the kernel has a parameter behind each buffer's, its bytes (ulong) */
+	cl_kernel kernel;
+	cl_command_queue queue;
+	uint64_t registers[GANTRY_OPENCL_BOARD_REGISTERS];
+	uint64_t control; /* DONE, REFUSED, FAILED of the last launch, once it has been collected */
+	uint64_t ns;	  /* that it took */
+	cl_event event;	  /* of the launch that is at work; NULL: none is */
+	/* Under the board's lock. */
+	bool ended;
+	cl_int result;
+};
+
+struct gantry_opencl_board {
+	const struct gantry_opencl_driver *cl;
+	struct gantry_opencl_target target;
+	struct gantry_opencl_work work; /* as the builder is told; names @strings */
+	char *strings;
+	bool trial; /* each image is loaded in another process first */
+	uint64_t mem_bytes;
+	uint32_t mem_align;
+	char model[32];
+	bool lost;
+
+	cl_context context;
+	/* Of the image; NULL: none is loaded. */
+	cl_program program;
+	cl_command_queue copies;
+	cl_mem memory;
+	struct gantry_opencl_unit units[GANTRY_OPENCL_BOARD_WINDOWS];
+
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	/* Under the lock. */
+	bool something_ended;
+	uint32_t nwatched; /* launches whose end will be told */
+};
+
+/* board_run.c */
+uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off);
+void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint64_t value);
+int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len);
+int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len);
+int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns);
+uint64_t gantry_opencl_board_cycles(void *handle);
+/* Waits until nothing is at work, and OpenCL's threads are out of our functions; false: the board is gone, and they may not be. */
+bool gantry_opencl_board_drain(struct gantry_opencl_board *board);
+
+#endif

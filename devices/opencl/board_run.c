@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registers, launches and the memory of a board that OpenCL serves. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "devices/opencl/board.h"
+
+#define FIRST_ARG (GANTRY_BOARD_ARGS / 8u)
+#define LOST_S	  10 /* after clFinish() ends are told at once; longer takes only what is gone */
+
+static int errno_of(struct gantry_opencl_board *board, cl_int result)
+{
+	if (result == CL_SUCCESS)
+		return 0;
+	if (result == CL_DEVICE_NOT_AVAILABLE)
+		board->lost = true;
+	return board->lost ? -ENODEV : -EIO;
+}
+
+/* ---- launches ---- */
+
+/* A thread of OpenCL's, or the board's inside clSetEventCallback(). */
+static void CL_CALLBACK on_end(cl_event event, cl_int result, void *user)
+{
+	struct gantry_opencl_unit *unit = user;
+	struct gantry_opencl_board *board = unit->board;
+
+	(void)event;
+	(void)pthread_mutex_lock(&board->lock);
+	unit->result = result < 0 ? result : CL_SUCCESS;
+	unit->ended = true;
+	board->something_ended = true;
+	board->nwatched--;
+	(void)pthread_cond_broadcast(&board->news);
+	(void)pthread_mutex_unlock(&board->lock);
+}
+
+/* What a kernel gets for one argument of the signature: @at is its first register, moved on; @param its parameter. */
+static cl_int set_arg(struct gantry_opencl_unit *unit, uint8_t bytes, const uint64_t **at,
+		      cl_uint *param, cl_mem *ret_mem)
+{
+	struct gantry_opencl_board *board = unit->board;
+	cl_buffer_region part;
+	cl_int result = CL_SUCCESS;
+
+	if (bytes)
+		return board->cl->SetKernelArg(unit->kernel, (*param)++, bytes, (*at)++);
+	part = (cl_buffer_region){ .origin = (*at)[0], .size = (*at)[1] };
+	*at += 2;
+	if (part.size > 0)
+		*ret_mem = board->cl->CreateSubBuffer(board->memory, CL_MEM_READ_WRITE,
+						      CL_BUFFER_CREATE_TYPE_REGION, &part, &result);
+	if (result == CL_SUCCESS)
+		result = board->cl->SetKernelArg(unit->kernel, (*param)++, sizeof(*ret_mem),
+						 ret_mem);
+	if (result == CL_SUCCESS && unit->lengths) {
+		cl_ulong len = part.size;
+
+		result = board->cl->SetKernelArg(unit->kernel, (*param)++, sizeof(len), &len);
+	}
+	return result;
+}
+
+static cl_int set_args(struct gantry_opencl_unit *unit, cl_mem *mems)
+{
+	const uint64_t *at = &unit->registers[FIRST_ARG];
+	cl_int result = CL_SUCCESS;
+	cl_uint param = 0;
+
+	for (uint32_t i = 0; i < unit->def->nargs && result == CL_SUCCESS; i++)
+		result = set_arg(unit, unit->def->arg_bytes[i], &at, &param, &mems[i]);
+	return result;
+}
+
+static cl_int enqueue(struct gantry_opencl_unit *unit)
+{
+	const struct gantry_opencl_driver *cl = unit->board->cl;
+	static const size_t one = 1;
+
+	return cl->EnqueueNDRangeKernel(unit->queue, unit->kernel, 1, NULL, &one, &one, 0, NULL,
+					&unit->event);
+}
+
+/* The end of what is in @unit->event will be told. */
+static cl_int watch(struct gantry_opencl_unit *unit)
+{
+	struct gantry_opencl_board *board = unit->board;
+	cl_int result;
+
+	(void)pthread_mutex_lock(&board->lock);
+	unit->ended = false;
+	board->nwatched++;
+	(void)pthread_mutex_unlock(&board->lock);
+	result = board->cl->SetEventCallback(unit->event, CL_COMPLETE, on_end, unit);
+	if (result == CL_SUCCESS) {
+		/* What cannot be started shows in the event. */
+		(void)board->cl->Flush(unit->queue);
+		return CL_SUCCESS;
+	}
+	(void)pthread_mutex_lock(&board->lock);
+	board->nwatched--;
+	(void)pthread_mutex_unlock(&board->lock);
+	/* It is at work, and nobody will tell its end. */
+	(void)board->cl->Finish(unit->queue);
+	return result;
+}
+
+static void start(struct gantry_opencl_unit *unit)
+{
+	struct gantry_opencl_board *board = unit->board;
+	cl_mem mems[GANTRY_BOARD_MAX_ARGS] = { NULL };
+	bool refused;
+	cl_int result = set_args(unit, mems);
+
+	refused = result != CL_SUCCESS;
+	if (result == CL_SUCCESS)
+		result = enqueue(unit);
+	/* OpenCL keeps each for as long as a command uses it. */
+	for (uint32_t i = 0; i < unit->def->nargs; i++)
+		if (mems[i])
+			(void)board->cl->ReleaseMemObject(mems[i]);
+	if (result == CL_SUCCESS)
+		result = watch(unit);
+	if (result == CL_SUCCESS) {
+		unit->control = 0;
+		return;
+	}
+	if (unit->event)
+		(void)board->cl->ReleaseEvent(unit->event);
+	unit->event = NULL;
+	unit->ns = 0;
+	unit->control = GANTRY_BOARD_DONE | (refused ? GANTRY_BOARD_REFUSED : GANTRY_BOARD_FAILED);
+	(void)errno_of(board, result);
+}
+
+static uint64_t time_of(const struct gantry_opencl_unit *unit, cl_profiling_info what)
+{
+	cl_ulong ns = 0;
+
+	return unit->board->cl->GetEventProfilingInfo(unit->event, what, sizeof(ns), &ns, NULL) ==
+			       CL_SUCCESS
+		       ? ns
+		       : 0;
+}
+
+/* A launch that has ended shows in the unit's control register. */
+static void collect(struct gantry_opencl_unit *unit)
+{
+	struct gantry_opencl_board *board = unit->board;
+	uint64_t from, until;
+	cl_int result;
+	bool ended;
+
+	if (!unit->event)
+		return;
+	(void)pthread_mutex_lock(&board->lock);
+	ended = unit->ended;
+	result = unit->result;
+	(void)pthread_mutex_unlock(&board->lock);
+	if (!ended)
+		return;
+	from = time_of(unit, CL_PROFILING_COMMAND_START);
+	until = time_of(unit, CL_PROFILING_COMMAND_END);
+	unit->ns = until > from ? until - from : 0;
+	unit->control = GANTRY_BOARD_DONE | (result < 0 ? GANTRY_BOARD_FAILED : 0);
+	(void)errno_of(board, result);
+	(void)board->cl->ReleaseEvent(unit->event);
+	unit->event = NULL;
+}
+
+bool gantry_opencl_board_drain(struct gantry_opencl_board *board)
+{
+	struct timespec until;
+	bool out;
+
+	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
+		if (board->units[i].event)
+			(void)board->cl->Finish(
+				board->units[i].queue); /* what failed shows no more */
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);	/* cannot fail for this clock */
+	until.tv_sec += LOST_S;
+	(void)pthread_mutex_lock(&board->lock);
+	while (board->nwatched > 0)
+		if (pthread_cond_timedwait(&board->news, &board->lock, &until) == ETIMEDOUT)
+			break;
+	out = board->nwatched == 0;
+	(void)pthread_mutex_unlock(&board->lock);
+	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
+		collect(&board->units[i]);
+	return out;
+}
+
+/* ---- registers ---- */
+
+static struct gantry_opencl_unit *unit_at(struct gantry_opencl_board *board, uint32_t off)
+{
+	uint32_t window = off / GANTRY_BOARD_WINDOW_BYTES;
+
+	if (window >= GANTRY_OPENCL_BOARD_WINDOWS || !board->units[window].def)
+		return NULL;
+	return &board->units[window];
+}
+
+static uint32_t registers_of(const struct gantry_board_kernel *kernel)
+{
+	uint32_t n = kernel->nargs;
+
+	for (uint32_t i = 0; i < kernel->nargs; i++)
+		n += kernel->arg_bytes[i] == 0;
+	return n;
+}
+
+uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off)
+{
+	struct gantry_opencl_unit *unit = unit_at(handle, off);
+
+	if (region != 0 || !unit)
+		return UINT64_MAX;
+	switch (off % GANTRY_BOARD_WINDOW_BYTES) {
+	case GANTRY_BOARD_CONTROL:
+		collect(unit);
+		return unit->event ? 0 : unit->control | GANTRY_BOARD_IDLE;
+	case GANTRY_BOARD_ID:
+		/* Its kernel was compared with this when it was loaded. */
+		return (uint64_t)GANTRY_BOARD_IDENTITY << 32 | registers_of(unit->def);
+	case GANTRY_BOARD_CYCLES:
+		return unit->ns;
+	default:
+		return unit->registers[off % GANTRY_BOARD_WINDOW_BYTES / 8];
+	}
+}
+
+void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint64_t value)
+{
+	struct gantry_opencl_unit *unit = unit_at(handle, off);
+
+	if (region != 0 || !unit)
+		return;
+	if (off % GANTRY_BOARD_WINDOW_BYTES != GANTRY_BOARD_CONTROL)
+		unit->registers[off % GANTRY_BOARD_WINDOW_BYTES / 8] = value;
+	else if (value & GANTRY_BOARD_START && !unit->event)
+		start(unit);
+	else if (value & GANTRY_BOARD_DONE)
+		unit->control = 0;
+}
+
+/* ---- the memory ---- */
+
+int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len)
+{
+	struct gantry_opencl_board *board = handle;
+
+	if (len == 0)
+		return 0;
+	return errno_of(board, board->cl->EnqueueReadBuffer(board->copies, board->memory, CL_TRUE,
+							    at, len, to, 0, NULL, NULL));
+}
+
+int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len)
+{
+	struct gantry_opencl_board *board = handle;
+
+	if (len == 0)
+		return 0;
+	return errno_of(board, board->cl->EnqueueWriteBuffer(board->copies, board->memory, CL_TRUE,
+							     at, len, from, 0, NULL, NULL));
+}
+
+/* ---- time ---- */
+
+int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns)
+{
+	struct gantry_opencl_board *board = handle;
+	struct timespec until;
+	bool ended;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
+	until.tv_nsec += (long)(timeout_ns % GANTRY_NS_PER_S);
+	until.tv_sec += (time_t)(timeout_ns / GANTRY_NS_PER_S) + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void)pthread_mutex_lock(&board->lock);
+	while (!board->something_ended && !board->lost)
+		if (pthread_cond_timedwait(&board->news, &board->lock, &until) == ETIMEDOUT)
+			break;
+	ended = board->something_ended;
+	board->something_ended = false;
+	(void)pthread_mutex_unlock(&board->lock);
+	return board->lost ? -ENODEV : ended;
+}
+
+uint64_t gantry_opencl_board_cycles(void *handle)
+{
+	(void)handle;
+	return gantry_now_ns();
+}

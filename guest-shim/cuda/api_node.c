@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exported: nodes of each sort: added, asked, changed in graphs and in what was made of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest-shim/cuda/graph.h"
+
+/* What a program says of a node becomes work; @args has the parameters of a kernel for so long. */
+typedef CUresult make_fn(const void *params, uint8_t *args, struct cu_work *ret_work);
+
+static CUresult make_kernel(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	const CUDA_KERNEL_NODE_PARAMS *p = params;
+	const struct cu_launch launch = {
+		.func = p->func ? p->func : (CUfunction)p->kern,
+		.grid = { p->gridDimX, p->gridDimY, p->gridDimZ },
+		.block = { p->blockDimX, p->blockDimY, p->blockDimZ },
+		.shared_bytes = p->sharedMemBytes,
+		.params = p->kernelParams,
+		.extra = p->extra,
+	};
+	struct CUctx_st *ctx;
+	CUresult result = cu_ctx_current_locked(&ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!cu_handle_is_locked(launch.func, CU_KIND_FUNC))
+		return CUDA_ERROR_INVALID_HANDLE;
+	ret_work->type = CU_GRAPH_NODE_TYPE_KERNEL;
+	return cu_call_make_locked(ctx->dev, &launch, args, &ret_work->call);
+}
+
+static CUresult make_copy(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	const CUDA_MEMCPY3D *p = params;
+
+	(void)args;
+	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+		return cu_unsupported("nodes that copy CUDA arrays");
+	if (p->srcLOD || p->dstLOD)
+		return CUDA_ERROR_INVALID_VALUE;
+	ret_work->type = CU_GRAPH_NODE_TYPE_MEMCPY;
+	ret_work->copy = *p;
+	return CUDA_SUCCESS;
+}
+
+static CUresult make_fill(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	const CUDA_MEMSET_NODE_PARAMS *p = params;
+
+	(void)args;
+	if ((p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4) || !p->dst)
+		return CUDA_ERROR_INVALID_VALUE;
+	ret_work->type = CU_GRAPH_NODE_TYPE_MEMSET;
+	ret_work->fill = *p;
+	return CUDA_SUCCESS;
+}
+
+static CUresult make_host(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	(void)args;
+	ret_work->type = CU_GRAPH_NODE_TYPE_HOST;
+	ret_work->host = *(const CUDA_HOST_NODE_PARAMS *)params;
+	return ret_work->host.fn ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult make_child(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	(void)args;
+	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
+	ret_work->child = *(CUgraph const *)params;
+	return cu_handle_is_locked(ret_work->child, CU_KIND_GRAPH) ? CUDA_SUCCESS
+								   : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult make_event(const void *params, CUgraphNodeType type, struct cu_work *ret_work)
+{
+	ret_work->type = type;
+	ret_work->event = *(CUevent const *)params;
+	return cu_handle_is_locked(ret_work->event, CU_KIND_EVENT) ? CUDA_SUCCESS
+								   : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult make_record(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	(void)args;
+	return make_event(params, CU_GRAPH_NODE_TYPE_EVENT_RECORD, ret_work);
+}
+
+static CUresult make_wait(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	(void)args;
+	return make_event(params, CU_GRAPH_NODE_TYPE_WAIT_EVENT, ret_work);
+}
+
+static CUresult make_empty(const void *params, uint8_t *args, struct cu_work *ret_work)
+{
+	(void)params;
+	(void)args;
+	ret_work->type = CU_GRAPH_NODE_TYPE_EMPTY;
+	return CUDA_SUCCESS;
+}
+
+/* ---- adding ---- */
+
+static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t nafter,
+		    make_fn *make, const void *params)
+{
+	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_work work = { 0 };
+	CUresult result = node && params && (after || !nafter) ? cu_check()
+							       : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH) || graph->is_inner)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	for (size_t i = 0; i < nafter; i++)
+		if (!cu_handle_is_locked(after[i], CU_KIND_NODE) || after[i]->graph != graph)
+			return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	result = make(params, args, &work);
+	if (result == CUDA_SUCCESS)
+		result = cu_graph_add_locked(graph, after, nafter, &work, node);
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				      size_t nafter, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return add(node, graph, after, nafter, make_kernel, params);
+}
+
+CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				      size_t nafter, const CUDA_MEMCPY3D *params, CUcontext ctx)
+{
+	(void)ctx; /* addresses say which device they are of */
+	return add(node, graph, after, nafter, make_copy, params);
+}
+
+CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				      size_t nafter, const CUDA_MEMSET_NODE_PARAMS *params,
+				      CUcontext ctx)
+{
+	(void)ctx;
+	return add(node, graph, after, nafter, make_fill, params);
+}
+
+CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				    size_t nafter, const CUDA_HOST_NODE_PARAMS *params)
+{
+	return add(node, graph, after, nafter, make_host, params);
+}
+
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
+					  const CUgraphNode *after, size_t nafter, CUgraph child)
+{
+	return add(node, graph, after, nafter, make_child, &child);
+}
+
+CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				     size_t nafter)
+{
+	return add(node, graph, after, nafter, make_empty, &graph);
+}
+
+CUresult CUDAAPI cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
+					   const CUgraphNode *after, size_t nafter, CUevent event)
+{
+	return add(node, graph, after, nafter, make_record, &event);
+}
+
+CUresult CUDAAPI cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+					 size_t nafter, CUevent event)
+{
+	return add(node, graph, after, nafter, make_wait, &event);
+}
+
+/* The sort of node that @params are of, and where in them that sort's own are. */
+static make_fn *maker(const CUgraphNodeParams *params, const void **ret_params,
+		      CUDA_MEMSET_NODE_PARAMS *fill)
+{
+	switch (params->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		*ret_params = &params->kernel;
+		return make_kernel;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		*ret_params = &params->memcpy.copyParams;
+		return make_copy;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		*fill = (CUDA_MEMSET_NODE_PARAMS){ .dst = params->memset.dst,
+						   .pitch = params->memset.pitch,
+						   .value = params->memset.value,
+						   .elementSize = params->memset.elementSize,
+						   .width = params->memset.width,
+						   .height = params->memset.height };
+		*ret_params = fill;
+		return make_fill;
+	case CU_GRAPH_NODE_TYPE_HOST:
+		*ret_params = &params->host;
+		return make_host;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		*ret_params = &params->graph.graph;
+		return make_child;
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		*ret_params = params;
+		return make_empty;
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		*ret_params = &params->eventRecord.event;
+		return make_record;
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		*ret_params = &params->eventWait.event;
+		return make_wait;
+	default:
+		return NULL;
+	}
+}
+
+CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				const CUgraphEdgeData *edges, size_t nafter,
+				CUgraphNodeParams *params)
+{
+	CUDA_MEMSET_NODE_PARAMS fill;
+	const void *own;
+	make_fn *make;
+
+	(void)edges; /* what may begin sooner begins when all is done */
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	make = maker(params, &own, &fill);
+	return make ? add(node, graph, after, nafter, make, own)
+		    : cu_unsupported("cuGraphAddNode of memory, semaphores or conditions");
+}
+
+/* ---- asking ---- */
+
+/* With the lock on success. */
+static CUresult enter_node(CUgraphNode node, CUgraphNodeType type, const void *output)
+{
+	CUresult result = output ? cu_check() : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (!cu_handle_is_locked(node, CU_KIND_NODE) || node->work.type != type ||
+	    node->work.is_library)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	return CUDA_SUCCESS;
+}
+
+/* Pointers to the node's own copy of each parameter, good until the node changes. */
+CUresult CUDAAPI cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_KERNEL, params);
+	const struct cu_call *call;
+	void **list;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	call = &node->work.call;
+	if (!cu_handle_is_locked(call->func, CU_KIND_FUNC))
+		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
+	list = realloc(node->params, (call->func->nparams + 1) * sizeof(*list));
+	if (!list)
+		return cu_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	node->params = list;
+	for (uint32_t i = 0; i < call->func->nparams; i++)
+		list[i] = call->args + call->func->params[i].off;
+	*params = (CUDA_KERNEL_NODE_PARAMS){
+		.func = call->func,
+		.gridDimX = call->grid[0],
+		.gridDimY = call->grid[1],
+		.gridDimZ = call->grid[2],
+		.blockDimX = call->block[0],
+		.blockDimY = call->block[1],
+		.blockDimZ = call->block[2],
+		.sharedMemBytes = call->shared_bytes,
+		.kernelParams = list,
+	};
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEMCPY, params);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*params = node->work.copy;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEMSET, params);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*params = node->work.fill;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *params)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_HOST, params);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*params = node->work.host;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+/* The node's own copy, which stays the node's. */
+CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_GRAPH, child);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*child = node->work.child;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+static CUresult get_event(CUgraphNode node, CUgraphNodeType type, CUevent *event)
+{
+	CUresult result = enter_node(node, type, event);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*event = node->work.event;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+	return get_event(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult CUDAAPI cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
+{
+	return get_event(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+/* ---- changing ---- */
+
+/* @node, of a graph or (@exec) what was made of it, does this instead. */
+static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const void *params)
+{
+	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_work work = { 0 }, own;
+	CUresult result = params ? cu_check() : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (exec && cu_handle_is_locked(exec, CU_KIND_EXEC) && exec->nusers == 0)
+		node = cu_exec_node_locked(exec, node);
+	else if (exec || !cu_handle_is_locked(node, CU_KIND_NODE) || node->graph->is_inner)
+		node = NULL;
+	if (!node)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	result = make(params, args, &work);
+	if (result == CUDA_SUCCESS && (work.type != node->work.type || node->work.is_library))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = cu_work_copy(&work, &own);
+	if (result != CUDA_SUCCESS)
+		return cu_leave(result);
+	cu_work_free(&node->work);
+	node->work = own;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+/* What has to be something: a null one is refused before it is taken for "none". */
+static CUresult change_made(CUgraphExec exec, CUgraphNode node, make_fn *make, const void *params)
+{
+	return exec ? change(exec, node, make, params) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return change(NULL, node, make_kernel, params);
+}
+
+CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *params)
+{
+	return change(NULL, node, make_copy, params);
+}
+
+CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params)
+{
+	return change(NULL, node, make_fill, params);
+}
+
+CUresult CUDAAPI cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params)
+{
+	return change(NULL, node, make_host, params);
+}
+
+CUresult CUDAAPI cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+{
+	return change(NULL, node, make_record, &event);
+}
+
+CUresult CUDAAPI cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+{
+	return change(NULL, node, make_wait, &event);
+}
+
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return change_made(exec, node, make_kernel, params);
+}
+
+CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						const CUDA_MEMCPY3D *params, CUcontext ctx)
+{
+	(void)ctx;
+	return change_made(exec, node, make_copy, params);
+}
+
+CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						const CUDA_MEMSET_NODE_PARAMS *params,
+						CUcontext ctx)
+{
+	(void)ctx;
+	return change_made(exec, node, make_fill, params);
+}
+
+CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
+					      const CUDA_HOST_NODE_PARAMS *params)
+{
+	return change_made(exec, node, make_host, params);
+}
+
+CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						    CUgraph child)
+{
+	return change_made(exec, node, make_child, &child);
+}
+
+CUresult CUDAAPI cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
+						    CUevent event)
+{
+	return change_made(exec, node, make_record, &event);
+}
+
+CUresult CUDAAPI cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
+{
+	return change_made(exec, node, make_wait, &event);
+}
+
+static CUresult change_any(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params)
+{
+	CUDA_MEMSET_NODE_PARAMS fill;
+	const void *own;
+	make_fn *make;
+
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	make = maker(params, &own, &fill);
+	return make ? change(exec, node, make, own) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
+{
+	return change_any(NULL, node, params);
+}
+
+CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+					  CUgraphNodeParams *params)
+{
+	return exec ? change_any(exec, node, params) : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs that can be launched: a copy, with the order of its nodes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest-shim/cuda/graph.h"
+
+CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long flags,
+			    struct CUgraphExec_st **ret_exec)
+{
+	struct CUgraphExec_st *exec = calloc(1, sizeof(*exec));
+	CUresult result = exec ? cu_graph_clone_locked(graph, &exec->graph)
+			       : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (result != CUDA_SUCCESS) {
+		free(exec);
+		return result;
+	}
+	exec->graph->is_inner = true;
+	exec->flags = flags;
+	result = cu_graph_order_locked(exec->graph, &exec->order);
+	if (result == CUDA_SUCCESS && !cu_handle_add_locked(exec, CU_KIND_EXEC)) {
+		free(exec->order);
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result != CUDA_SUCCESS) {
+		cu_graph_free_locked(exec->graph);
+		free(exec);
+		return result;
+	}
+	*ret_exec = exec;
+	return CUDA_SUCCESS;
+}
+
+static void exec_free(struct CUgraphExec_st *exec)
+{
+	cu_graph_free_locked(exec->graph);
+	free(exec->order);
+	free(exec);
+}
+
+void cu_exec_end_locked(struct CUgraphExec_st *exec)
+{
+	cu_handle_remove_locked(exec);
+	exec->is_dead = true;
+	if (exec->nusers == 0)
+		exec_free(exec);
+}
+
+static CUresult wait_for_last(const struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result = cu_stream_begin_locked(stream);
+	int r;
+
+	if (result != CUDA_SUCCESS || !exec->last)
+		return result;
+	do
+		r = gantry_submit_wait(cu.session, stream->queue, &exec->last, 1, NULL);
+	while (r == GANTRY_E_AGAIN);
+	return cu_result(r);
+}
+
+static CUresult put_all(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < exec->graph->nnodes && result == CUDA_SUCCESS; i++)
+		if (!exec->order[i]->is_disabled)
+			result = cu_work_put_locked(stream, &exec->order[i]->work);
+	return result;
+}
+
+CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result;
+
+	if (stream->capture)
+		return cu_capture_work_locked(stream,
+					      &(struct cu_work){ .type = CU_GRAPH_NODE_TYPE_GRAPH,
+								 .child = exec->graph },
+					      false);
+	exec->nusers++;
+	/* Launches of one graph do not overlap. */
+	result = wait_for_last(exec, stream);
+	if (result == CUDA_SUCCESS)
+		result = put_all(exec, stream);
+	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
+		exec->last = stream->last;
+	exec->nusers--;
+	if (exec->is_dead && exec->nusers == 0)
+		exec_free(exec);
+	return result;
+}
+
+struct CUgraphNode_st *cu_exec_node_locked(const struct CUgraphExec_st *exec,
+					   const struct CUgraphNode_st *node)
+{
+	for (struct CUgraphNode_st *n = exec->graph->first; n; n = n->next)
+		if (n->copy_of == node)
+			return n;
+	return NULL;
+}
+
+/* ---- other parameters for the same nodes ---- */
+
+static CUgraphExecUpdateResult compare(const struct CUgraphNode_st *mine,
+				       const struct CUgraphNode_st *other)
+{
+	if (mine->work.type != other->work.type || mine->work.is_library != other->work.is_library)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	if (mine->after.n != other->after.n)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* Nodes are the same by the order in which they were added, as after capturing the same calls again. */
+CUresult cu_exec_update_locked(struct CUgraphExec_st *exec, struct CUgraph_st *graph,
+			       CUgraphExecUpdateResultInfo *ret_info)
+{
+	struct CUgraphNode_st *mine = exec->graph->first, *other = graph->first;
+	CUgraphExecUpdateResultInfo info = { .result = CU_GRAPH_EXEC_UPDATE_SUCCESS };
+	struct CUgraph_st *next;
+	struct CUgraphNode_st **order;
+	CUresult result;
+
+	for (; mine && other && info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	     mine = mine->next, other = other->next) {
+		info.result = compare(mine, other);
+		info.errorNode = info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? NULL : other;
+	}
+	if (info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && (mine || other)) {
+		info.result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		info.errorNode = other;
+	}
+	if (ret_info)
+		*ret_info = info;
+	if (info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS || exec->nusers)
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	result = cu_graph_clone_locked(graph, &next);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_graph_order_locked(next, &order);
+	if (result != CUDA_SUCCESS) {
+		cu_graph_free_locked(next);
+		return result;
+	}
+	/* Nodes keep the names that they had when the graph was made ready, and whether they are left out. */
+	for (mine = exec->graph->first, other = next->first; mine && other;
+	     mine = mine->next, other = other->next) {
+		other->copy_of = mine->copy_of;
+		other->is_disabled = mine->is_disabled;
+	}
+	next->is_inner = true;
+	cu_graph_free_locked(exec->graph);
+	free(exec->order);
+	exec->graph = next;
+	exec->order = order;
+	return CUDA_SUCCESS;
+}

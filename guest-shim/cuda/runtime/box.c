@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies in three dimensions: the Runtime API's words for them become the Driver API's. */
+#include "guest-shim/cuda/runtime/rt.h"
+
+static CUmemorytype type_of(enum cudaMemcpyKind kind, bool is_dst)
+{
+	switch (kind) {
+	case cudaMemcpyHostToHost:
+		return CU_MEMORYTYPE_HOST;
+	case cudaMemcpyHostToDevice:
+		return is_dst ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+	case cudaMemcpyDeviceToHost:
+		return is_dst ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+	case cudaMemcpyDeviceToDevice:
+		return CU_MEMORYTYPE_DEVICE;
+	default:
+		return CU_MEMORYTYPE_UNIFIED;
+	}
+}
+
+CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to)
+{
+	if (!from)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((unsigned int)from->kind > cudaMemcpyDefault)
+		return (CUresult)cudaErrorInvalidMemcpyDirection;
+	if (from->srcArray || from->dstArray)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*ret_to = (CUDA_MEMCPY3D){
+		.srcXInBytes = from->srcPos.x,
+		.srcY = from->srcPos.y,
+		.srcZ = from->srcPos.z,
+		.srcMemoryType = type_of(from->kind, false),
+		.srcHost = from->srcPtr.ptr,
+		.srcDevice = (CUdeviceptr)(uintptr_t)from->srcPtr.ptr,
+		.srcPitch = from->srcPtr.pitch,
+		.srcHeight = from->srcPtr.ysize,
+		.dstXInBytes = from->dstPos.x,
+		.dstY = from->dstPos.y,
+		.dstZ = from->dstPos.z,
+		.dstMemoryType = type_of(from->kind, true),
+		.dstHost = from->dstPtr.ptr,
+		.dstDevice = (CUdeviceptr)(uintptr_t)from->dstPtr.ptr,
+		.dstPitch = from->dstPtr.pitch,
+		.dstHeight = from->dstPtr.ysize,
+		.WidthInBytes = from->extent.width,
+		.Height = from->extent.height,
+		.Depth = from->extent.depth,
+	};
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a node of a graph does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest-shim/cuda/graph.h"
+#include "proto/calls.h"
+
+static void *copy_of(const void *bytes, size_t n)
+{
+	void *copy = malloc(n ? n : 1);
+
+	if (copy && n)
+		memcpy(copy, bytes, n);
+	return copy;
+}
+
+CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
+{
+	struct cu_work work = *from;
+	CUresult result;
+
+	if (work.is_library) {
+		work.library.buffer = 0;
+		work.library.message = copy_of(from->library.message, from->library.bytes);
+		if (!work.library.message)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		work.call.args = copy_of(from->call.args, from->call.func->params_bytes);
+		if (!work.call.args)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		result = cu_graph_clone_locked(from->child, &work.child);
+		if (result != CUDA_SUCCESS)
+			return result;
+		work.child->is_inner = true;
+	}
+	*ret_work = work;
+	return CUDA_SUCCESS;
+}
+
+void cu_work_free(struct cu_work *work)
+{
+	if (work->is_library) {
+		/* What was submitted keeps the memory until it is done. */
+		if (work->library.buffer)
+			(void)gantry_free(cu.session, work->library.buffer);
+		free(work->library.message);
+	} else if (work->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		free(work->call.args);
+	} else if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		cu_graph_free_locked(work->child);
+	}
+}
+
+/* ---- libraries' calls ---- */
+
+/* The answer, which nobody reads, goes behind the message: that is the same each time. */
+static int make_buffer(struct cu_library_call *call)
+{
+	struct gantry_calls_request head;
+	gantry_buffer buffer;
+	int r;
+
+	if (call->bytes < sizeof(head))
+		return GANTRY_E_ARG;
+	memcpy(&head, call->message, sizeof(head));
+	head.flags |= GANTRY_CALLS_KEEPS;
+	memcpy(call->message, &head, sizeof(head));
+	r = gantry_alloc(cu.session, call->room, GANTRY_ALLOC_HOST, &buffer);
+	if (r < 0)
+		return r;
+	r = gantry_write(cu.session, buffer, 0, call->message, call->bytes);
+	if (r < 0)
+		(void)gantry_free(cu.session, buffer); /* the first failure is the one to tell */
+	else
+		call->buffer = buffer;
+	return r;
+}
+
+static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *call)
+{
+	const uint64_t args[2] = { 0, call->bytes };
+	int r = call->buffer ? 0 : make_buffer(call);
+	const struct gantry_access access = { .buffer = call->buffer, .mode = GANTRY_RW };
+	const struct gantry_task task = { .kernel = call->kernel,
+					  .args = args,
+					  .args_bytes = sizeof(args),
+					  .naccess = 1,
+					  .access = &access };
+	CUresult result = r < 0 ? cu_result(r) : cu_stream_begin_locked(stream);
+	gantry_ticket ticket = 0;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
+	while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}
+
+/* ---- putting ---- */
+
+/* A graph inside a graph: the copy that a launched one has does not change, so an order made now is good. */
+static CUresult put_child(struct CUstream_st *stream, struct CUgraph_st *child)
+{
+	struct CUgraphNode_st **order;
+	CUresult result = cu_graph_order_locked(child, &order);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (uint32_t i = 0; result == CUDA_SUCCESS && i < child->nnodes; i++)
+		result = cu_work_put_locked(stream, &order[i]->work);
+	free(order);
+	return result;
+}
+
+static CUresult put_event(struct CUstream_st *stream, struct cu_work *work)
+{
+	if (!cu_handle_is_locked(work->event, CU_KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return work->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD
+		       ? cu_event_record_locked(work->event, stream)
+		       : cu_event_await_locked(work->event, stream);
+}
+
+CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work)
+{
+	/* The lock was given up meanwhile, and what the program destroyed is not looked into. */
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (work->is_library)
+		return put_library(stream, &work->library);
+	switch (work->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return cu_handle_is_locked(work->call.func, CU_KIND_FUNC)
+			       ? cu_call_put_locked(stream, &work->call)
+			       : CUDA_ERROR_INVALID_HANDLE;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return cu_copy_box_locked(stream, &work->copy, false);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return cu_fill_rows_locked(stream, &work->fill);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return cu_hostfn_put_locked(stream, work->host.fn, work->host.userData, NULL);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return put_event(stream, work);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return put_child(stream, work->child);
+	default:
+		return CUDA_SUCCESS; /* an empty one */
+	}
+}

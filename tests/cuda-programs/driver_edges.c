@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a careless or hostile program does with the Driver API; the image at argv[1] has the kernels of kernels.cuh. */
+#include <semaphore.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tests/cuda-programs/parts.h"
+
+static CUcontext ctx;
+static CUmodule module;
+static CUfunction saxpy;
+
+static void nothing_in_many_rows(void)
+{
+	CUDA_MEMCPY2D copy = { .Height = SIZE_MAX };
+	CUdeviceptr p;
+
+	begin("nothing in many rows");
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuMemsetD2D8(p, 16, 1, 0, SIZE_MAX));
+	OK(cuMemsetD2D32(p, 16, 1, 0, SIZE_MAX));
+	IS(cuMemsetD2D8(p, 16, 1, 16, SIZE_MAX), INVALID_VALUE);
+	copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+	copy.srcDevice = copy.dstDevice = p;
+	OK(cuMemcpy2D(&copy));
+	OK(cuMemFree(p));
+	end();
+}
+
+static size_t CUDA_CB shared_for(int nthreads)
+{
+	CUdevice dev;
+
+	return cuCtxGetDevice(&dev) == CUDA_SUCCESS ? (size_t)nthreads : 0;
+}
+
+static void functions_of_the_program_that_call_back(void)
+{
+	int grid = 0, block = 0;
+
+	begin("functions of the program that call back");
+	OK(cuOccupancyMaxPotentialBlockSize(&grid, &block, saxpy, shared_for, 0, 0));
+	CHECK(grid >= 1 && block >= 32);
+	IS(cuOccupancyMaxPotentialBlockSize(&grid, &block, saxpy, NULL, 0, -1), INVALID_VALUE);
+	IS(cuOccupancyMaxPotentialBlockSizeWithFlags(&grid, &block, saxpy, NULL, 0, 0, 64),
+	   INVALID_VALUE);
+	end();
+}
+
+/* What a context had is gone with it, and no handle of it is looked into. */
+static void after_the_context(void)
+{
+	CUevent begun, ended;
+	CUcontext other;
+	CUstream stream;
+	float ms;
+
+	begin("after the context");
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&stream, 0));
+	OK(cuEventCreate(&begun, 0));
+	OK(cuEventCreate(&ended, 0));
+	OK(cuEventRecord(begun, stream));
+	OK(cuEventRecord(ended, stream));
+	OK(cuCtxDestroy(other));
+	IS(cuEventElapsedTime(&ms, begun, ended), INVALID_HANDLE);
+	IS(cuEventQuery(begun), INVALID_HANDLE);
+	IS(cuEventDestroy(ended), INVALID_HANDLE);
+	IS(cuStreamWaitEvent(0, ended, 0), INVALID_HANDLE);
+	IS(cuStreamDestroy(stream), INVALID_HANDLE);
+	end();
+}
+
+static sem_t entered, go;
+static volatile int called;
+
+static void CUDA_CB wait_for_go(void *data)
+{
+	(void)data;
+	(void)sem_post(&entered);
+	(void)sem_wait(&go);
+	called = 1;
+}
+
+static void streams_with_work_are_destroyed(void)
+{
+	CUstream stream, other;
+	unsigned int value = 0;
+	CUdeviceptr p;
+
+	begin("streams with work are destroyed");
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuMemsetD32(p, 1, 1024));
+	OK(cuStreamSynchronize(0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuLaunchHostFunc(stream, wait_for_go, NULL));
+	OK(cuMemsetD32Async(p, 7, 1024, stream));
+	(void)sem_wait(&entered);
+	OK(cuStreamDestroy(stream));
+	CHECK(!called);
+	IS(cuStreamQuery(stream), INVALID_HANDLE);
+	/* Others go on meanwhile. */
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuMemcpyDtoHAsync(&value, p, 4, other));
+	CHECK(value == 1);
+	(void)sem_post(&go);
+	/* What was in it runs to its end. */
+	while (value != 7)
+		OK(cuMemcpyDtoHAsync(&value, p, 4, other));
+	CHECK(called);
+	OK(cuStreamDestroy(other));
+	OK(cuMemFree(p));
+	end();
+}
+
+/* The newest record counts, though an older one on another stream finishes later. */
+static void events_recorded_twice(void)
+{
+	CUstream slow, fast;
+	CUevent begun, ended;
+	float ms = -1, again = -2;
+
+	begin("events recorded twice");
+	OK(cuStreamCreate(&slow, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&fast, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&begun, 0));
+	OK(cuEventCreate(&ended, 0));
+	called = 0;
+	OK(cuEventRecord(begun, fast));
+	OK(cuLaunchHostFunc(slow, wait_for_go, NULL));
+	OK(cuEventRecord(ended, slow));
+	(void)sem_wait(&entered);
+	OK(cuEventRecord(ended, fast));
+	OK(cuEventSynchronize(ended));
+	OK(cuEventElapsedTime(&ms, begun, ended));
+	CHECK(!called && ms >= 0);
+	(void)sem_post(&go);
+	OK(cuStreamSynchronize(slow));
+	OK(cuEventElapsedTime(&again, begun, ended));
+	CHECK(again == ms);
+	OK(cuStreamDestroy(slow));
+	OK(cuStreamDestroy(fast));
+	OK(cuEventDestroy(begun));
+	OK(cuEventDestroy(ended));
+	end();
+}
+
+/* Blocks that are there all at once, and clusters of them. */
+static void groups(void)
+{
+	CUlaunchAttribute attributes[2] = {
+		{ .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = { 2, 1, 1 } },
+		{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+		  .value.programmaticStreamSerializationAllowed = 1 },
+	};
+	CUlaunchConfig config = { .gridDimX = 8,
+				  .gridDimY = 1,
+				  .gridDimZ = 1,
+				  .blockDimX = 64,
+				  .blockDimY = 1,
+				  .blockDimZ = 1,
+				  .attrs = attributes,
+				  .numAttrs = 2 };
+	unsigned int got[4];
+	CUfunction function;
+	int major, units;
+	CUdeviceptr p;
+	void *params[] = { &p };
+
+	begin("groups");
+	OK(cuModuleGetFunction(&function, module, "groups"));
+	OK(cuMemAlloc(&p, sizeof(got)));
+	OK(cuMemsetD32(p, 0, 4));
+	OK(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+	OK(cuDeviceGetAttribute(&units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+	OK(cuLaunchCooperativeKernel(function, 4, 1, 1, 64, 1, 1, 0, 0, params));
+	OK(cuMemcpyDtoH(got, p, sizeof(got)));
+	CHECK(got[0] == 1 && got[3] == 4);
+	IS(cuLaunchCooperativeKernel(function, (unsigned int)units * 64 + 1, 1, 1, 64, 1, 1, 0, 0,
+				     params),
+	   COOPERATIVE_LAUNCH_TOO_LARGE);
+	if (major >= 9) {
+		OK(cuMemsetD32(p, 0, 4));
+		OK(cuLaunchKernelEx(&config, function, params, NULL));
+		OK(cuMemcpyDtoH(got, p, sizeof(got)));
+		CHECK(got[0] == 2 && got[1] == 1 && got[2] == 1 && got[3] == 8);
+	}
+	config.gridDimX = 7;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), INVALID_CLUSTER_SIZE);
+	attributes[0].value.clusterDim.x = 17;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), INVALID_CLUSTER_SIZE);
+	attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
+	IS(cuLaunchKernelEx(&config, function, params, NULL), NOT_SUPPORTED);
+	OK(cuMemFree(p));
+	end();
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	(void)sem_init(&entered, 0, 0);
+	(void)sem_init(&go, 0, 0);
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuModuleLoad(&module, argv[1]));
+	OK(cuModuleGetFunction(&saxpy, module, "saxpy"));
+	nothing_in_many_rows();
+	functions_of_the_program_that_call_back();
+	after_the_context();
+	streams_with_work_are_destroyed();
+	events_recorded_twice();
+	groups();
+	return 0;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What frameworks want of the Runtime API besides: graphs, launches with attributes, boxes, entry points of the driver. */
+#include <cstring>
+#include <vector>
+
+#include <cuda_profiler_api.h>
+#include <cudaTypedefs.h>
+
+#include "kernels.cuh"
+#include "runtime_parts.cuh"
+
+#define N 5000
+
+static float *x, *y;
+
+static float first(const float *at)
+{
+	float value = -1;
+
+	OK(cudaMemcpy(&value, at, sizeof(value), cudaMemcpyDefault));
+	return value;
+}
+
+static void captured()
+{
+	cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	cudaStreamCaptureStatus status;
+	cudaGraphNode_t nodes[4];
+	unsigned long long id = 0;
+	cudaGraphExec_t exec;
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	size_t n = 4;
+
+	part = "captured";
+	OK(cudaThreadExchangeStreamCaptureMode(&mode));
+	OK(cudaThreadExchangeStreamCaptureMode(&mode));
+	CHECK(mode == cudaStreamCaptureModeRelaxed);
+	OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	OK(cudaStreamGetCaptureInfo(stream, &status));
+	CHECK(status == cudaStreamCaptureStatusNone);
+	OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	number<<<N / 250, 250, 0, stream>>>(pair{ x, 1, {} }, N);
+	OK(cudaMemsetAsync(y, 0, N * sizeof(float), stream));
+	saxpy<<<N / 250, 250, 0, stream>>>(N, 2.0f, x, y);
+	OK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr));
+	CHECK(status == cudaStreamCaptureStatusActive && id > 0);
+	IS(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
+	IS(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+	(void)cudaGetLastError();
+	OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	number<<<N / 250, 250, 0, stream>>>(pair{ x, 1, {} }, N);
+	OK(cudaMemsetAsync(y, 0, N * sizeof(float), stream));
+	saxpy<<<N / 250, 250, 0, stream>>>(N, 2.0f, x, y);
+	OK(cudaStreamEndCapture(stream, &graph));
+	OK(cudaGraphGetNodes(graph, nodes, &n));
+	CHECK(n == 3);
+	OK(cudaGraphInstantiate(&exec, graph));
+	for (int i = 0; i < 3; i++)
+		OK(cudaGraphLaunch(exec, stream));
+	OK(cudaStreamSynchronize(stream));
+	CHECK(first(y) == 2 && first(y + N - 1) == 2 * N);
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphDestroy(graph));
+	OK(cudaStreamDestroy(stream));
+	end();
+}
+
+static void built()
+{
+	pair p = { x, 7, {} };
+	int n = N;
+	void *args[] = { &p, &n };
+	cudaKernelNodeParams kernel = {};
+	cudaMemsetParams fill = {};
+	cudaGraphNode_t filled, ran, copied;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+	float got = 0;
+
+	part = "built";
+	kernel.func = (void *)number;
+	kernel.gridDim = dim3(N / 250);
+	kernel.blockDim = dim3(250);
+	kernel.kernelParams = args;
+	fill.dst = x;
+	fill.elementSize = 4;
+	fill.width = N;
+	fill.height = 1;
+	OK(cudaGraphCreate(&graph, 0));
+	OK(cudaGraphAddMemsetNode(&filled, graph, nullptr, 0, &fill));
+	OK(cudaGraphAddKernelNode(&ran, graph, &filled, 1, &kernel));
+	OK(cudaGraphAddMemcpyNode1D(&copied, graph, &ran, 1, &got, x, sizeof(got),
+				    cudaMemcpyDeviceToHost));
+	kernel.func = &n;
+	IS(cudaGraphAddKernelNode(&ran, graph, &filled, 1, &kernel), cudaErrorInvalidDeviceFunction);
+	(void)cudaGetLastError();
+	kernel.func = (void *)number;
+	OK(cudaGraphInstantiate(&exec, graph, 0));
+	OK(cudaGraphLaunch(exec, 0));
+	OK(cudaStreamSynchronize(0));
+	CHECK(got == 7);
+	p.first = 9;
+	OK(cudaGraphExecKernelNodeSetParams(exec, ran, &kernel));
+	OK(cudaGraphLaunch(exec, 0));
+	OK(cudaStreamSynchronize(0));
+	CHECK(got == 9);
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphDestroy(graph));
+	end();
+}
+
+static void launched_with_attributes()
+{
+	cudaLaunchAttribute priority = {};
+	cudaLaunchConfig_t config = {};
+
+	part = "launched with attributes";
+	priority.id = cudaLaunchAttributePriority;
+	config.gridDim = dim3(N / 250);
+	config.blockDim = dim3(250);
+	config.attrs = &priority;
+	config.numAttrs = 1;
+	OK(cudaLaunchKernelEx(&config, number, pair{ x, 11, {} }, (int)N));
+	CHECK(first(x) == 11);
+	IS(cudaLaunchKernelExC(nullptr, (void *)number, nullptr), cudaErrorInvalidValue);
+	(void)cudaGetLastError();
+	end();
+}
+
+static void boxes()
+{
+	const cudaExtent extent = make_cudaExtent(40, 5, 3);
+	std::vector<char> in(64 * 8 * 4), out(in.size());
+	cudaMemcpy3DParms box = {};
+	cudaPitchedPtr dev;
+
+	part = "boxes";
+	for (size_t i = 0; i < in.size(); i++)
+		in[i] = char(i * 13);
+	OK(cudaMalloc3D(&dev, make_cudaExtent(64, 8, 4)));
+	OK(cudaMemset3D(dev, 3, make_cudaExtent(64, 8, 4)));
+	box.srcPtr = make_cudaPitchedPtr(in.data(), 64, 64, 8);
+	box.srcPos = make_cudaPos(4, 2, 1);
+	box.dstPtr = dev;
+	box.extent = extent;
+	box.kind = cudaMemcpyHostToDevice;
+	OK(cudaMemcpy3D(&box));
+	box = {};
+	box.srcPtr = dev;
+	box.dstPtr = make_cudaPitchedPtr(out.data(), 64, 64, 8);
+	box.extent = make_cudaExtent(64, 8, 4);
+	box.kind = cudaMemcpyDeviceToHost;
+	OK(cudaMemcpy3DAsync(&box, 0));
+	OK(cudaStreamSynchronize(0));
+	for (size_t z = 0; z < 4; z++)
+		for (size_t r = 0; r < 8; r++)
+			for (size_t c = 0; c < 64; c++) {
+				bool inside = z < 3 && r < 5 && c < 40;
+				char wanted = inside ? in[((z + 1) * 8 + r + 2) * 64 + c + 4] : 3;
+
+				CHECK(out[(z * 8 + r) * 64 + c] == wanted);
+			}
+	OK(cudaMemcpyPeer(dev.ptr, 0, x, 0, 100));
+	OK(cudaMemcpyPeerAsync(dev.ptr, 0, x, 0, 100, 0));
+	IS(cudaMemcpyPeer(dev.ptr, 99, x, 0, 100), cudaErrorInvalidDevice);
+	(void)cudaGetLastError();
+	OK(cudaFree(dev.ptr));
+	end();
+}
+
+static void the_driver()
+{
+	cudaDriverEntryPointQueryResult status;
+	PFN_cuCtxGetDevice_v2000 device_of = nullptr;
+	CUdevice device = -1;
+	void *none = &none;
+	int version = 0, active = -1;
+
+	part = "the driver";
+	OK(cudaDriverGetVersion(&version));
+	CHECK(version >= 13000);
+	OK(cudaGetDriverEntryPointByVersion("cuCtxGetDevice", (void **)&device_of, 13000,
+					    cudaEnableDefault, &status));
+	CHECK(status == cudaDriverEntryPointSuccess && device_of);
+	CHECK(device_of(&device) == CUDA_SUCCESS && device == 0);
+	OK(cudaGetDriverEntryPointByVersion("cuNoSuchThing", &none, 13000, cudaEnableDefault,
+					    &status));
+	CHECK(status == cudaDriverEntryPointSymbolNotFound && !none);
+	OK(cudaGetDriverEntryPointByVersion("cuStreamSynchronize", &none, 13000,
+					    cudaEnablePerThreadDefaultStream, &status));
+	CHECK(none != nullptr);
+	IS(cudaGetDriverEntryPointByVersion("cuInit", &none, 13000, 77, &status),
+	   cudaErrorInvalidValue);
+	(void)cudaGetLastError();
+	OK(cudaInitDevice(0, 0, 0));
+	OK(cudaProfilerStart());
+	OK(cudaProfilerStop());
+	OK(cudaDeviceGetAttribute(&active, cudaDevAttrCooperativeLaunch, 0));
+	end();
+}
+
+int main()
+{
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	OK(cudaMalloc(&x, N * sizeof(float)));
+	OK(cudaMalloc(&y, N * sizeof(float)));
+	captured();
+	built();
+	launched_with_attributes();
+	boxes();
+	the_driver();
+	return 0;
+}

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board behind its vendor's OpenCL, through gantryd: the driver opencl over PoCL, on which tests/fpga/rules imposes what FPGAs impose.
+One process has the board, one image is on it, what changes it takes time and loses memory, and anything may fail."""
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+
+import harness
+import rules
+
+IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
+          rules.Image("scale", {"board_scale": (1, 2000)}, first=False),
+          rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)})]
+CONFIGURE_US = 2000
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
+harness.atexit.register(shutil.rmtree, FOLDER, True)
+POOLED = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
+LONG_S = 120
+
+
+def images():
+    """Made once for all tests of the file."""
+    if not (FOLDER / "pair.bitstream").exists():
+        os.chmod(FOLDER, 0o755)
+        rules.make_images(FOLDER, IMAGES, CONFIGURE_US)
+        rules.module(FOLDER, "pair", ["board_vadd", "board_scale"])
+    return FOLDER
+
+
+class World:
+    """An agent with the board, and tenants that share its worker; @device: more of its section, @more: rules."""
+
+    def __init__(self, tenants=("red", "blue"), names=None, device=None, **more):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
+        try:
+            os.chmod(self.folder, 0o755)
+            chosen = images()
+            if names:
+                chosen = self.folder
+                for name in names:
+                    for suffix in ("bin", "bitstream"):
+                        shutil.copy(FOLDER / f"{name}.{suffix}", self.folder)
+            self.images = chosen
+            self.board = rules.Board(self.folder)
+            self.agent = harness.Agent(devices={"fpga0": rules.device(chosen, **(device or {}))},
+                                       tenants={**{name: POOLED for name in tenants}, "loner": {"isolation": "isolated", "mem": "64M"}},
+                                       agent={"module_dirs": FOLDER, "warm_workers": 0},
+                                       env=self.board.environment(configure_us=CONFIGURE_US, **more))
+        except BaseException:
+            shutil.rmtree(self.folder)
+            raise
+
+    def __enter__(self):
+        self.agent.__enter__()
+        return self
+
+    def __exit__(self, *what):
+        try:
+            return self.agent.__exit__(*what)
+        finally:
+            shutil.rmtree(self.folder)
+
+    def guest(self, tenant):
+        guest = self.agent.guest(tenant, [harness.program("fpga-guest")])
+        guest.read_until("ok", LONG_S)
+        return guest
+
+
+def ask(guests, lines):
+    for guest, line in zip(guests, lines):
+        guest.write_line(line)
+    return [guest.read_line(LONG_S) for guest in guests]
+
+
+def test_tenants_share_the_board_and_an_image(t):
+    with World(("red", "blue", "green")) as world:
+        guests = [world.guest(name) for name in ("red", "blue", "green", "red")]
+        t.equal(ask(guests, ["vadd 20", "scale 20", "vadd 20", "scale 20"]), ["ok 0"] * 4)
+        # What one left on the board is no other's.
+        t.equal(ask(guests, ["scale 5", "vadd 5", "scale 5", "vadd 5"]), ["ok 0"] * 4)
+        t.equal(len([w for w in world.agent.workers() if w["sessions"] > 0]), 1)
+        t.equal(world.board["most_running"], 2, "kernels of two tenants at once")
+
+
+def change_images(t, **more):
+    """Images of one kernel only: each change takes the memory along, and what comes out is right all the same."""
+    with World(names=("vadd", "scale"), **more) as world:
+        guests = [world.guest(name) for name in ("red", "blue")]
+        before = world.board["nloads"]
+        t.equal(ask(guests, ["vadd 20", "scale 20"]), ["ok 0"] * 2)
+        t.equal(ask(guests, ["scale 3", "vadd 3"]), ["ok 0"] * 2)
+        t.true(world.board["nloads"] - before >= 2, "the board was changed")
+        t.equal(world.board["most_running"], 1)
+
+
+def test_images_are_changed_as_intels_runtime_does_it(t):
+    change_images(t)
+
+
+def test_images_are_changed_as_xilinxs_runtime_does_it(t):
+    change_images(t, vendor="xilinx")
+
+
+def test_images_are_changed_on_a_board_that_keeps_its_memory(t):
+    change_images(t, memory="kept")
+
+
+def test_worker_of_another_group_is_told_who_has_the_board(t):
+    with World() as world:
+        red = world.guest("red")
+        loner = world.agent.guest("loner", [harness.program("fpga-guest")])
+        t.equal(loner.read_line(LONG_S), "err -106 a device of the tenant has no room for another session")
+        harness.wait_until(lambda: "another process has the board" in world.agent.log(), "the reason in the log")
+        t.true(world.board["nrefused"] >= 1)
+        t.equal(ask([red], ["vadd 3"]), ["ok 0"])
+
+
+def test_worker_that_dies_gives_the_board_to_the_next(t):
+    with World() as world:
+        guests = [world.guest(name) for name in ("red", "blue")]
+        for guest, line in zip(guests, ("vadd 100", "scale 100")):
+            guest.write_line(line)
+        harness.wait_until(lambda: world.board["nlaunches"] > 10, "launches")
+        worker = [w for w in world.agent.workers() if w["sessions"] > 0][0]["pid"]
+        os.kill(worker, signal.SIGKILL)
+        t.equal([guest.read_line(LONG_S) for guest in guests], ["ok 0"] * 2)
+
+
+def test_loading_that_fails_is_tried_again(t):
+    with World() as world:
+        guests = [world.guest(name) for name in ("red", "blue")]
+        before = world.board["nloads"]
+        world.board["fail_loads"] = 2
+        t.equal(ask(guests, ["vadd 3", "scale 3"]), ["ok 0"] * 2)
+        t.equal(world.board["fail_loads"], 0)
+        t.true(world.board["nloads"] - before >= 3)
+
+
+def test_loading_that_fails_for_good_is_told_and_the_board_serves_on(t):
+    with World(names=("vadd", "scale")) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red], ["vadd 3"]), ["ok 0"])
+        world.board["fail_loads"] = 3
+        answer = ask([blue], ["scale 3"])[0]
+        t.true(answer.startswith("err -"), answer)
+        t.equal(world.board["fail_loads"], 0)
+        # The image rests; the other one comes back.
+        t.equal(ask([red], ["vadd 3"]), ["ok 0"])
+
+
+def test_copy_that_fails_is_its_tasks_affair(t):
+    with World(names=("pair",)) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red, blue], ["vadd 2", "scale 2"]), ["ok 0"] * 2)
+        world.board["fail_copies"] = 1
+        answer = ask([red], ["vadd 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        t.equal(ask([blue, red], ["scale 2", "vadd 2"]), ["ok 0"] * 2)
+
+
+def test_launch_that_the_board_ends_with_an_error_is_its_tasks_affair(t):
+    with World(names=("pair",)) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red, blue], ["vadd 2", "scale 2"]), ["ok 0"] * 2)
+        world.board["fail_launches"] = 1
+        answer = ask([red], ["vadd 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        t.equal(ask([blue, red], ["scale 2", "vadd 2"]), ["ok 0"] * 2)
+
+
+def test_board_that_is_gone_ends_its_tasks(t):
+    with World() as world:
+        red = world.guest("red")
+        t.equal(ask([red], ["vadd 2"]), ["ok 0"])
+        world.board["gone"] = 1
+        answer = ask([red], ["vadd 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        # Whoever administers it can still ask.
+        t.equal(world.agent.ctl("device", "list").code, 0)
+
+
+def refused(t, reason, names=("pair",), spoil=None):
+    """The device cannot be opened; its log says why."""
+    images()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
+    try:
+        os.chmod(folder, 0o755)
+        for name in names:
+            for suffix in ("bin", "bitstream"):
+                shutil.copy(FOLDER / f"{name}.{suffix}", folder)
+        spoil(folder)
+        board = rules.Board(folder)
+        with harness.Agent(devices={"fpga0": rules.device(folder)}, tenants={"red": POOLED},
+                           agent={"module_dirs": FOLDER, "warm_workers": 0}, env=board.environment()) as agent:
+            guest = agent.guest("red", [harness.program("fpga-guest")])
+            t.true(guest.read_line(LONG_S).startswith("err -"))
+            harness.wait_until(lambda: reason in agent.log(), reason)
+            t.equal(agent.ctl("device", "list").code, 0)
+    finally:
+        shutil.rmtree(folder)
+
+
+def rewrite(folder, bytes_of):
+    """Another file, with a manifest that stands for it: as if whoever registered it had been wrong."""
+    path = folder / "pair.bin"
+    path.write_bytes(bytes_of(path.read_bytes()))
+    rules.put_manifest(folder, IMAGES[2], CONFIGURE_US)
+
+
+def test_altered_image_is_refused(t):
+    refused(t, "is not the file that the manifest", spoil=lambda folder: (folder / "pair.bin").write_bytes(b"poclbin"))
+
+
+def test_truncated_image_never_reaches_a_vendors_loader(t):
+    refused(t, "cut short or altered", spoil=lambda folder: rewrite(folder, lambda bytes_: bytes_[:len(bytes_) // 2]))
+
+
+def test_text_is_no_image(t):
+    refused(t, "boards take what was compiled for them", spoil=lambda folder: rewrite(folder, lambda bytes_: b"__kernel void a(){}"))
+
+
+def test_manifest_that_lies_about_kernels_is_found_out_when_its_image_is_loaded(t):
+    def lie(folder):
+        (folder / "vadd.bin").write_bytes((FOLDER / "scale.bin").read_bytes())
+        rules.put_manifest(folder, IMAGES[0], CONFIGURE_US)
+
+    images()
+    with World(names=("vadd", "scale")) as world:
+        lie(world.images)
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        answer = ask([red], ["vadd 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        t.equal(ask([blue], ["scale 2"]), ["ok 0"])
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=240)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mover alone, between a test that plays its agent and one that plays a hostile host."""
+import array
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+
+import harness
+from hosts import certificates
+
+MAGIC, PROTOCOL = 0x52564f4d, 1
+START, ACCEPT, CANCEL, CONNECTED, SESSION, FAILED = 1, 2, 4, 10, 13, 15
+HELLO, ACCEPTED, IMAGE = 20, 21, 29
+RECEIVE = 2
+AGENT_FD = 3
+PAGE, CHUNK = 4096, 256 << 10
+MASK = (1 << 64) - 1
+LEDGER_MAGIC, NOBJECTS = 0x52474c59544e4147, 8192
+P1, P2, P3, P4, P5 = (0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9, 0x85ebca77c2b2ae63, 0x27d4eb2f165667c5)
+
+
+def message(kind, text="", values=(0, 0, 0, 0), code=0):
+    return struct.pack("<4I4Q16s176sQ", MAGIC, kind, code, 0, *values, bytes(16), text.encode(), 0)
+
+
+def start(role, folder):
+    words = struct.pack("<6I3Q", role, 0, 0, os.getuid(), os.getgid(), 8, 0, 0, 0)
+    return message(START) + words + struct.pack("<256s64s192s584s", b"", b"south", folder.encode(), b"")
+
+
+# --- sums of records (IMAGE.md) ---
+
+def rotate(value, bits):
+    return (value << bits | value >> (64 - bits)) & MASK
+
+
+def step(lane, value):
+    return rotate((lane + value * P2) & MASK, 31) * P1 & MASK
+
+
+def sum64(data):
+    assert len(data) % 8 == 0
+    at, left = 0, len(data)
+    total = P5
+    if left >= 32:
+        lanes = [(P1 + P2) & MASK, P2, 0, -P1 & MASK]
+        for at in range(0, left - left % 32, 32):
+            lanes = [step(lane, value) for lane, value in zip(lanes, struct.unpack_from("<4Q", data, at))]
+        at, left = left - left % 32, left % 32
+        total = sum(rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18))) & MASK
+        for lane in lanes:
+            total = ((total ^ step(0, lane)) * P1 + P4) & MASK
+    total = total + len(data) & MASK
+    for (value,) in struct.iter_unpack("<Q", data[at:at + left]):
+        total = (rotate(total ^ step(0, value), 27) * P1 + P4) & MASK
+    total = (total ^ total >> 33) * P2 & MASK
+    total = (total ^ total >> 29) * P3 & MASK
+    return total ^ total >> 32
+
+
+def record(kind, flags, payload, sums):
+    """@sums: of the payload's pages."""
+    head = struct.pack("<2I3Q", kind, flags, 0, len(payload), 0)
+    total = sum64(head)
+    for one in sums:
+        total = sum64(struct.pack("<2Q", total, one))
+    return head[:24] + struct.pack("<Q", total) + payload
+
+
+# --- the mover ---
+
+class Mover:
+    """One that receives; .agent is the end of the agent, .host the end of the other host."""
+
+    def __init__(self):
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        self.host = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+        listener.close()
+        self.agent, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def give():
+            os.dup2(theirs.fileno(), AGENT_FD)
+
+        self.process = subprocess.Popen([harness.program("gantry-mover")], preexec_fn=give, pass_fds=(AGENT_FD,),
+                                        close_fds=True)
+        theirs.close()
+        self.agent.sendmsg([start(RECEIVE, os.path.join(certificates(), "south"))],
+                           [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [near.fileno()]))])
+        near.close()
+
+    def secure(self):
+        """The other host, with a good certificate."""
+        folder = os.path.join(certificates(), "north")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_cert_chain(os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem"))
+        context.load_verify_locations(os.path.join(folder, "ca.pem"))
+        context.check_hostname = False
+        self.host = context.wrap_socket(self.host)
+        self.host.sendall(message(HELLO, "north", (PROTOCOL, 0, 0, 0)))
+        assert self.says() == (CONNECTED, 0, "north")
+
+    def says(self, timeout=30):
+        """The next word to the agent: kind, code, text."""
+        self.agent.settimeout(timeout)
+        packet = self.agent.recv(4096)
+        kind, code = struct.unpack_from("<2I", packet, 4)
+        return kind, code, packet[64:240].split(b"\0")[0].decode()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.agent.close()
+        with contextlib.suppress(OSError):
+            self.host.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+SEGMENT_BYTES, SLAB_BYTES, NQUEUES, NSLOTS = 4 << 20, 1 << 20, 4, 16
+
+
+def session_record():
+    fields = struct.pack("<4I7Q", 1, 1, NQUEUES, NSLOTS, SEGMENT_BYTES, SLAB_BYTES, 0, SLAB_BYTES, SLAB_BYTES, 1, 1)
+    payload = (fields + struct.pack("<QQII16s16s32s32s64s", 0, 0, 2, 0, b"key", b"token", b"red", b"test", b"north")).ljust(584, b"\0")
+    return record(1, 0, payload, [sum64(payload)])
+
+
+def sealed(size, content=b""):
+    made = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(made, size)
+    os.pwrite(made, content, 0)
+    fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return made
+
+
+def up(size):
+    return (size + PAGE - 1) // PAGE * PAGE
+
+
+def ledger():
+    queues, objects = 320, up(320 + NQUEUES * 192)
+    tasks = objects + NOBJECTS * 128
+    size = up(tasks + NQUEUES * NSLOTS * 256)
+    head = struct.pack("<Q4I7Q32s", LEDGER_MAGIC, 1, NQUEUES, NSLOTS, NOBJECTS, queues, objects, tasks, size, 1,
+                       SEGMENT_BYTES, SLAB_BYTES, b"red")
+    return sealed(size, head)
+
+
+def test_agent_is_heard_while_there_is_always_more_to_read(t):
+    """It may want an end, for another build or because the migration was called back, and has to get it before the image does."""
+    page = sum64(bytes(PAGE))
+    filler = record(1000, 1, bytes(CHUNK), [page] * (CHUNK // PAGE))  # of a kind that is passed over
+    with Mover() as mover:
+        mover.secure()
+        mover.host.sendall(message(IMAGE))
+        t.equal(mover.host.recv(4096)[4], HELLO)
+        mover.host.sendall(struct.pack("<Q4IQ", 0x31454741494e5447, 1, 1, 32, PAGE, 0) + session_record())
+        told = mover.says()
+        t.equal(told[0], SESSION, str(told))
+        memory = [sealed(SEGMENT_BYTES), sealed(SLAB_BYTES), ledger()]
+        mover.agent.sendmsg([message(ACCEPT)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", memory))])
+        for made in memory:
+            os.close(made)
+        t.equal(mover.host.recv(4096)[4], ACCEPTED)
+        mover.process.send_signal(signal.SIGSTOP)
+        mover.host.settimeout(20)
+        for _ in range(6):
+            mover.host.sendall(filler)
+        mover.host.sendall(record(999, 0, b"", []))  # what no reader takes, but it is too late for that
+        mover.agent.send(message(CANCEL, "enough"))
+        mover.process.send_signal(signal.SIGCONT)
+        kind, _, text = mover.says()
+        t.equal((kind, text), (FAILED, "enough"))
+
+
+harness.main(globals())
