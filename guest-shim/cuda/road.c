@@ -60,11 +60,13 @@ static int is_device(const void *address)
 {
 	CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
 	const struct cu_alloc *alloc;
+	int side;
 
 	(void)pthread_mutex_lock(&cu.lock);
 	alloc = cu_alloc_find_locked(at);
+	side = !alloc ? 0 : alloc->host ? 2 : 1;
 	(void)pthread_mutex_unlock(&cu.lock);
-	return alloc != NULL;
+	return side;
 }
 
 static int capture(void *handle, gantry_kernel kernel, const void *message, size_t bytes,

@@ -16,6 +16,8 @@
 
 /* The streams of handles, by the place that is in a handle's low bits. */
 static void *streams[PLACES];
+/* Their pointer modes. */
+static int modes[PLACES];
 /* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
 static uint64_t proven[PLACES];
 static _Thread_local int nopen;
@@ -34,6 +36,24 @@ void gantry_call_set_stream(uint64_t handle, void *stream)
 void *gantry_call_get_stream(uint64_t handle)
 {
 	return gantry_load_relaxed(&streams[handle % PLACES]);
+}
+
+void gantry_call_set_mode(uint64_t handle, int mode)
+{
+	gantry_store_relaxed(&modes[handle % PLACES], mode);
+}
+
+void gantry_call_mode(struct gantry_call *call, uint64_t handle)
+{
+	call->mode = gantry_load_relaxed(&modes[handle % PLACES]);
+}
+
+/* Whether the library is to have @at as an address of the device's. */
+static bool goes_as_address(const struct gantry_call *call, const void *at)
+{
+	int side = road->is_device(road->cookie, at);
+
+	return side == 1 || (side == 2 && call->mode != 0);
 }
 
 int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name)
@@ -65,6 +85,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	if ((flags & GANTRY_CALL_CLOSES) && nopen > 0)
 		nopen--;
 	call->refused = false;
+	call->mode = -1;
 	call->dropped = 0;
 	call->nouts = 0;
 	call->nhandles = 0;
@@ -148,7 +169,7 @@ void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes
 {
 	if (!at) {
 		gantry_pack_u64(&call->pack, GANTRY_CALLS_NOWHERE);
-	} else if (road->is_device(road->cookie, at)) {
+	} else if (goes_as_address(call, at)) {
 		gantry_pack_u64(&call->pack, GANTRY_CALLS_DEVICE);
 		gantry_call_device(call, at);
 	} else {
@@ -173,7 +194,7 @@ static void put_scalar(struct gantry_call *call, const void *at)
 
 void gantry_call_scalar(struct gantry_call *call, const void *at)
 {
-	if (!at || road->is_device(road->cookie, at)) {
+	if (!at || goes_as_address(call, at)) {
 		gantry_call_either(call, at, 0, GANTRY_CALL_IN);
 		return;
 	}
@@ -183,7 +204,7 @@ void gantry_call_scalar(struct gantry_call *call, const void *at)
 
 void gantry_call_immediate(struct gantry_call *call, const void *at)
 {
-	if (at && road->is_device(road->cookie, at)) {
+	if (at && road->is_device(road->cookie, at) == 1) {
 		call->refused = true;
 		at = NULL;
 	}
@@ -278,6 +299,7 @@ static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
 	else
 		*(uint64_t *)to = handle;
 	gantry_call_set_stream(handle, NULL);
+	gantry_call_set_mode(handle, 0);
 }
 
 /* Bytes come first, then objects and texts, each in the order of their arguments. */

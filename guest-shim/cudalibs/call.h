@@ -67,6 +67,8 @@ struct gantry_call {
 	bool waits;
 	bool refused;
 	unsigned flags; /* of the whole call */
+	/* Where the library looks for values that may lie on either side: 0 on the host; -1: it goes by the address. */
+	int mode;
 	uint64_t dropped;
 	uint32_t nouts;
 	uint32_t nhandles;
@@ -98,7 +100,8 @@ struct gantry_call_road {
 	int (*carry)(void *cookie, struct gantry_call_library *library,
 		     const struct gantry_call_route *route, const void *request, size_t bytes,
 		     void *reply, size_t reply_bytes);
-	bool (*is_device)(void *cookie, const void *address);
+	/* As road.h says. */
+	int (*is_device)(void *cookie, const void *address);
 	/* NULL: nobody wants to know. */
 	void (*unsupported)(void *cookie, const char *name);
 	void *cookie;
@@ -140,5 +143,8 @@ const char *gantry_call_finish_text(struct gantry_call *call);
 int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name);
 void gantry_call_set_stream(uint64_t handle, void *stream);
 void *gantry_call_get_stream(uint64_t handle);
+/* The library looks for scalars where @mode of @handle says; memory that both sides have counts as that side's. */
+void gantry_call_set_mode(uint64_t handle, int mode);
+void gantry_call_mode(struct gantry_call *call, uint64_t handle);
 
 #endif

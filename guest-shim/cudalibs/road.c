@@ -70,12 +70,12 @@ static const struct gantry_cuda_road *find_road(void)
 	return road;
 }
 
-static bool is_device(void *cookie, const void *address)
+static int is_device(void *cookie, const void *address)
 {
 	const struct gantry_cuda_road *road = find_road();
 
 	(void)cookie;
-	return road && road->is_device(address);
+	return road ? road->is_device(address) : 0;
 }
 
 static void unsupported(void *cookie, const char *name)

@@ -114,6 +114,17 @@ def _guest_put(call, param, kind):
     return "gantry_call_%s(&call_, (const void *)%s, %s);" % (word, name, size)
 
 
+def _guest_mode(call):
+    """Where the library looks for scalars is noted, and asked when some are sent."""
+    names = [p.name for p in call.function.params]
+    if call.name in call.library.mode_setters:
+        return ["gantry_call_set_mode((uint64_t)(uintptr_t)%s, (int)%s);" % (names[0], names[1])]
+    if not any(k.word == "scalar" or k.word in MODES for _, k in call.pairs):
+        return []
+    return ["gantry_call_mode(&call_, (uint64_t)(uintptr_t)%s);" % p.name for p in call.function.params
+            if p.base in call.library.modes and p.depth == 0]
+
+
 def _local(call):
     handle, stream = [p.name for p in call.function.params][:2]
     cast = "(uint64_t)(uint32_t)" if call.function.params[0].sort == "int" else "(uint64_t)(uintptr_t)"
@@ -154,6 +165,7 @@ def _stub(call):
         return _refusal(call)
     lines = ["\tstruct gantry_call call_;\n\n", "\tgantry_call_begin(&call_, &library, __func__, 0x%016xull, %s);\n" % (
         call.id, _flags(call))]
+    lines += ["\t%s\n" % line for line in _guest_mode(call)]
     lines += ["\t%s\n" % _guest_put(call, p, k) for p, k in call.wire]
     ended = [p.name for p, k in call.pairs if k.word == "end"]
     if ended:

@@ -127,7 +127,7 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 
 /* ---- the way ---- */
 
-static bool is_device(void *cookie, const void *address)
+static int is_device(void *cookie, const void *address)
 {
 	(void)cookie;
 	return (uintptr_t)address >> 40 == DEVICE >> 40;
