@@ -378,6 +378,8 @@ static void context_close(struct gantry_dev *dev)
 	const struct gantry_cuda_driver *driver = dev->driver;
 
 	/* None of these has a failure that anybody could act on. */
+	if (dev->stamp_base)
+		(void)driver->EventDestroy(dev->stamp_base);
 	if (dev->own)
 		(void)driver->StreamDestroy(dev->own);
 	if (dev->cells)

@@ -242,8 +242,11 @@ static int check_options(const char *options, struct gantry_err *err)
 {
 	bool is_name = false;
 
-	for (const char *at = options + strspn(options, " \t"); *at; at += strspn(at, " \t")) {
-		size_t len = strcspn(at, " \t");
+	/* A compiler may split at any of them, and would see an option that we took for a part of a word. */
+	static const char *const spaces = " \t\n\v\f\r";
+
+	for (const char *at = options + strspn(options, spaces); *at; at += strspn(at, spaces)) {
+		size_t len = strcspn(at, spaces);
 
 		if (!word_is_allowed(at, len, &is_name))
 			return gantry_err_set(err, -ENOEXEC, "option %.*s is not taken",

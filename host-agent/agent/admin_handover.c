@@ -9,6 +9,25 @@
 #include "host-agent/agent/migrate.h"
 #include "host-agent/agent/session.h"
 
+/* One agent's phases; of one that an earlier agent began, those since then. */
+static void fill_steps(const struct gantry_handover *h, Gantry__Admin__Migration *msg,
+		       uint64_t until_ns, struct gantry_answer *r)
+{
+	msg->steps = gantry_answer_take(r, h->nmarks * sizeof(*msg->steps));
+	for (uint32_t i = 0; i < h->nmarks; i++) {
+		const struct gantry_handover_mark *mark = &h->marks[i];
+		uint64_t end_ns = i + 1 < h->nmarks ? mark[1].at_ns : until_ns;
+		Gantry__Admin__MigrationStep *step = gantry_answer_take(r, sizeof(*step));
+
+		gantry__admin__migration_step__init(step);
+		step->state = gantry_answer_text(r, gantry_handover_phase_text(mark->phase));
+		step->begin_ns = mark->at_ns - h->began_ns;
+		step->ns = end_ns > mark->at_ns ? end_ns - mark->at_ns : 0;
+		step->moved_bytes = mark->page_bytes;
+		msg->steps[msg->n_steps++] = step;
+	}
+}
+
 static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struct gantry_answer *r)
 {
 	Gantry__Admin__Migration *msg = gantry_answer_take(r, sizeof(*msg));
@@ -39,6 +58,7 @@ static Gantry__Admin__Migration *describe(const struct gantry_handover *h, struc
 	msg->downtime_ns = h->downtime_ns;
 	msg->dry_run = h->is_dry;
 	msg->over = gantry_handover_is_over(h);
+	fill_steps(h, msg, until_ns, r);
 	return msg;
 }
 

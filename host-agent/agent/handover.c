@@ -67,6 +67,18 @@ static void forget_old(struct gantry_agent *a)
 	}
 }
 
+void gantry_handover_enter(struct gantry_handover *h, enum gantry_handover_phase phase)
+{
+	struct gantry_handover_mark *last = h->nmarks ? &h->marks[h->nmarks - 1] : NULL;
+
+	h->phase = phase;
+	if (last && last->phase == phase)
+		return;
+	if (h->nmarks < GANTRY_HANDOVER_MARKS)
+		last = &h->marks[h->nmarks++];
+	*last = (struct gantry_handover_mark){ phase, gantry_now_ns(), h->page_bytes };
+}
+
 struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_incoming)
 {
 	struct gantry_handover *h = calloc(1, sizeof(*h));
@@ -78,6 +90,7 @@ struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_inco
 	h->is_incoming = is_incoming;
 	h->staging_fd = -EBADF;
 	h->began_ns = gantry_now_ns();
+	gantry_handover_enter(h, GANTRY_HANDOVER_CONNECTING);
 	gantry_list_init(&h->pulls);
 	gantry_list_push_back(&a->handovers, &h->link);
 	forget_old(a);
@@ -98,7 +111,7 @@ void gantry_handover_finish(struct gantry_handover *h, int code, const char *fmt
 	(void)vsnprintf(h->text, sizeof(h->text), fmt, ap); /* cut is better than unsaid */
 	va_end(ap);
 	h->code = code;
-	h->phase = code ? GANTRY_HANDOVER_FAILED : GANTRY_HANDOVER_DONE;
+	gantry_handover_enter(h, code ? GANTRY_HANDOVER_FAILED : GANTRY_HANDOVER_DONE);
 	h->ended_ns = gantry_now_ns();
 	gantry_mover_end(h->mover);
 	h->mover = NULL;
@@ -165,7 +178,7 @@ bool gantry_handover_is_offered(const struct gantry_session *s)
 	return h && !h->is_incoming && h->state == GANTRY_SOURCE_OFFERED;
 }
 
-const char *gantry_handover_phase_name(const struct gantry_handover *h)
+const char *gantry_handover_phase_text(enum gantry_handover_phase phase)
 {
 	static const char *const names[] = {
 		[GANTRY_HANDOVER_CONNECTING] = "connecting", [GANTRY_HANDOVER_COPYING] = "copying",
@@ -175,11 +188,16 @@ const char *gantry_handover_phase_name(const struct gantry_handover *h)
 		[GANTRY_HANDOVER_FAILED] = "failed",
 	};
 
+	return names[phase];
+}
+
+const char *gantry_handover_phase_name(const struct gantry_handover *h)
+{
 	if (h->is_staged && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
 		return "prepared";
 	if (h->is_staged && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING)
 		return "ready";
-	return names[h->phase];
+	return gantry_handover_phase_text(h->phase);
 }
 
 void gantry_handovers_fini(struct gantry_agent *a)
@@ -220,7 +238,7 @@ static void restore_incoming(struct gantry_handover *h)
 {
 	struct gantry_session *s = gantry_session_find(h->agent, h->session_id);
 
-	h->phase = GANTRY_HANDOVER_DONE;
+	gantry_handover_enter(h, GANTRY_HANDOVER_DONE);
 	(void)gantry_str_copy(h->text, sizeof(h->text), "before the agent's restart"); /* fits */
 	if (s) {
 		s->guest_session = h->guest_session;
@@ -258,13 +276,13 @@ void gantry_handover_restore(struct gantry_agent *a, const struct gantry_journal
 		/* The agent before us died before it had let go of it: it is the other host's all the same. */
 		if (s)
 			s->has_moved = true;
-		h->phase = GANTRY_HANDOVER_DONE;
+		gantry_handover_enter(h, GANTRY_HANDOVER_DONE);
 		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
 					"the session has moved to %.80s", h->host);
 		return;
 	}
 	/* Offered by the agent before us: nobody here runs it until its answer is known. */
-	h->phase = GANTRY_HANDOVER_ASKING;
+	gantry_handover_enter(h, GANTRY_HANDOVER_ASKING);
 	if (gantry_session_find(a, h->session_id))
 		gantry_handover_ask(h);
 	else

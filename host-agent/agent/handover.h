@@ -44,12 +44,23 @@ enum gantry_handover_phase {
 	GANTRY_HANDOVER_FAILED,
 };
 
+/* A phase began, and what had been moved by then. */
+struct gantry_handover_mark {
+	enum gantry_handover_phase phase;
+	uint64_t at_ns;
+	uint64_t page_bytes;
+};
+
+#define GANTRY_HANDOVER_MARKS 16u /* later ones are not kept, but for the end */
+
 struct gantry_handover {
 	struct gantry_list link; /* agent->handovers */
 	struct gantry_agent *agent;
 	uint64_t id;
 	bool is_incoming;
-	enum gantry_handover_phase phase;
+	enum gantry_handover_phase phase; /* gantry_handover_enter() changes it */
+	struct gantry_handover_mark marks[GANTRY_HANDOVER_MARKS];
+	uint32_t nmarks;
 	uint32_t state;		/* enum gantry_handover_source, or _destination */
 	uint64_t session_id;	/* here */
 	uint64_t guest_session; /* as its guest knows it */
@@ -97,6 +108,8 @@ struct gantry_handover {
 /* ---- handover.c ---- */
 
 struct gantry_handover *gantry_handover_new(struct gantry_agent *a, bool is_incoming);
+/* It is in that phase from now on. */
+void gantry_handover_enter(struct gantry_handover *h, enum gantry_handover_phase phase);
 /* Its result; it stays on the list for those who ask. */
 void gantry_handover_finish(struct gantry_handover *h, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -111,6 +124,8 @@ bool gantry_handover_is_over(const struct gantry_handover *h);
 /* Another host was offered it, and nobody knows yet who has it. */
 bool gantry_handover_is_offered(const struct gantry_session *s);
 const char *gantry_handover_phase_name(const struct gantry_handover *h);
+/* The same of one that was; not every word of the former. */
+const char *gantry_handover_phase_text(enum gantry_handover_phase phase);
 /* Where a session has gone whose guest comes with @nonce; NULL: nobody here knows. */
 const struct gantry_handover *gantry_handover_gone(const struct gantry_agent *a,
 						   const uint8_t *nonce);

@@ -276,7 +276,7 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 	}
 	memcpy(h->token, h->image.token, sizeof(h->token));
 	(void)gantry_str_copy(h->tenant, sizeof(h->tenant), h->image.tenant); /* the same size */
-	h->phase = GANTRY_HANDOVER_COPYING;
+	gantry_handover_enter(h, GANTRY_HANDOVER_COPYING);
 	h->owned_bytes = h->image.resident_bytes;
 	place_again(-1, 0, h);
 }
@@ -534,7 +534,7 @@ static void arrived(struct gantry_handover *h)
 		return;
 	}
 	h->state = step.to;
-	h->phase = GANTRY_HANDOVER_STILL;
+	gantry_handover_enter(h, GANTRY_HANDOVER_STILL);
 	if (h->image.flags & GANTRY_IMAGE_LAZY)
 		gantry_pull_mark(s);
 	s->ledger.hdr->epoch = h->image.epoch;

@@ -244,7 +244,8 @@ static void stay(struct gantry_handover *h)
 	if (!s || h->is_dry)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
-	h->phase = GANTRY_HANDOVER_FAILED; /* a worker that it gets is not ours to end */
+	/* a worker that it gets is not ours to end */
+	gantry_handover_enter(h, GANTRY_HANDOVER_FAILED);
 	gantry_handover_go_on(s, h->gathered_by);
 	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
@@ -272,7 +273,7 @@ static void stay(struct gantry_handover *h)
 
 static void be_still(struct gantry_handover *h)
 {
-	h->phase = GANTRY_HANDOVER_STILL;
+	gantry_handover_enter(h, GANTRY_HANDOVER_STILL);
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
 }
 
@@ -328,10 +329,12 @@ void gantry_handover_proceed(struct gantry_handover *h, bool commit)
 		return;
 	h->may_hold = true;
 	h->may_commit |= commit;
-	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h))
+	if (!was_allowed && h->is_ready && h->phase == GANTRY_HANDOVER_COPYING && session_of(h)) {
 		gantry_handover_freeze(h, session_of(h));
-	else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL)
+	} else if (commit && h->is_prepared && h->phase == GANTRY_HANDOVER_STILL) {
+		gantry_event_free(&h->timer); /* too_late() */
 		step(h, GANTRY_HANDOVER_PREPARED);
+	}
 }
 
 bool gantry_handover_worker_gone(struct gantry_session *s)
@@ -358,7 +361,7 @@ static void release(struct gantry_handover *h)
 	h->agent->counters.handover_bytes += h->sent_bytes;
 	(void)gantry_str_format(text, sizeof(text), "the session has moved to %.80s", h->host);
 	if (h->is_lazy && h->mover) { /* which has the session's memory */
-		h->phase = GANTRY_HANDOVER_SERVING;
+		gantry_handover_enter(h, GANTRY_HANDOVER_SERVING);
 		(void)gantry_str_format(h->text, sizeof(h->text), /* it fits */
 					"%s, and fetches what it uses", text);
 		gantry_event(h->agent, "migration-serving", NULL, s, NULL, "%llu: %s",
@@ -451,7 +454,7 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 	case GANTRY_MOVER_CONNECTED:
 		gantry_failpoint(GANTRY_FAILPOINT_OUT_CONNECTED);
 		if (h->phase == GANTRY_HANDOVER_CONNECTING)
-			h->phase = GANTRY_HANDOVER_COPYING;
+			gantry_handover_enter(h, GANTRY_HANDOVER_COPYING);
 		break;
 	case GANTRY_MOVER_PROGRESS:
 		take_progress(h, msg);
@@ -546,7 +549,7 @@ void gantry_handover_ask(struct gantry_handover *h)
 			     "%llu: %.60s was offered the session and has not said whether it has "
 			     "it; it runs nowhere here until it says",
 			     (unsigned long long)h->id, h->host);
-	h->phase = GANTRY_HANDOVER_ASKING;
+	gantry_handover_enter(h, GANTRY_HANDOVER_ASKING);
 	/* or nobody asks, and an agent's restart does */
 	(void)gantry_timer_set(h->agent, &h->timer,
 			       since_ns > ASKED_OFTEN_NS ? ASK_LATER_NS : ASK_FIRST_NS, ask_now, h);

@@ -204,7 +204,7 @@ bool gantry_pull_begin(struct gantry_handover *h)
 
 	if (!s || !(h->image.flags & GANTRY_IMAGE_LAZY))
 		return false;
-	h->phase = GANTRY_HANDOVER_PULLING;
+	gantry_handover_enter(h, GANTRY_HANDOVER_PULLING);
 	h->away_bytes = gantry_pull_away(s, &n);
 	(void)gantry_timer_set(h->agent, &h->timer, LOOK_NS, look_again, h); /* as above */
 	return true;

@@ -192,7 +192,7 @@ static void look_at_queues(struct gantry_handover *h)
 
 void gantry_handover_come_to_rest(struct gantry_handover *h, struct gantry_session *s)
 {
-	h->phase = GANTRY_HANDOVER_DRAINING;
+	gantry_handover_enter(h, GANTRY_HANDOVER_DRAINING);
 	h->was_still = false;
 	gantry_session_hold(s);
 	look_at_queues(h);
@@ -278,7 +278,7 @@ static void end_worker(struct gantry_handover *h, struct gantry_session *s)
 {
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_STILL);
 	gantry_event_free(&h->timer);
-	h->phase = GANTRY_HANDOVER_STILL;
+	gantry_handover_enter(h, GANTRY_HANDOVER_STILL);
 	h->drain_ns = gantry_now_ns() - h->held_ns;
 	/* A relay's guest comes back to whoever has the session then; one that shares memory is told at the end. */
 	if (s->is_relayed && s->conn) {

@@ -138,7 +138,7 @@ static void begin(struct gantry_worker *w)
 	hold_all(w, true);
 }
 
-static void give_up(struct gantry_worker *w)
+static void keep(struct gantry_worker *w, const char *why)
 {
 	struct gantry_renew *n = &w->agent->renew;
 
@@ -148,9 +148,38 @@ static void give_up(struct gantry_worker *w)
 	w->renew_kept = true;
 	n->nkept += w->nsessions;
 	n->worker_id = 0;
-	gantry_event(w->agent, "worker-kept", NULL, NULL, w,
-		     "it goes on with its build: a task of it has not ended within %llu s",
-		     (unsigned long long)(REST_NS / GANTRY_NS_PER_S));
+	gantry_event(w->agent, "worker-kept", NULL, NULL, w, "it goes on with its build: %s", why);
+}
+
+/* Values of variables of its images are with the device and its worker only: the next would begin with those of the file. */
+static bool has_variables(const struct gantry_session *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+
+		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
+		    gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_IMAGE)
+			return true;
+	}
+	return false;
+}
+
+/* True: it is at rest, and was kept. */
+static bool keep_for_variables(struct gantry_worker *w)
+{
+	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s) {
+		char why[96];
+
+		if (!has_variables(s))
+			continue;
+		(void)gantry_str_format(
+			why, sizeof(why), /* fits */
+			"variables of session %llu's program would lose their values",
+			(unsigned long long)s->id);
+		keep(w, why);
+		return true;
+	}
+	return false;
 }
 
 static bool at_rest(const struct gantry_worker *w)
@@ -172,16 +201,25 @@ static void exchange(struct gantry_worker *w)
 	if (n->ending)
 		return;
 	if (gantry_now_ns() >= n->until_ns) {
-		give_up(w);
+		char why[64];
+
+		(void)gantry_str_format(why, sizeof(why), /* fits */
+					"a task of it has not ended within %llu s",
+					(unsigned long long)(REST_NS / GANTRY_NS_PER_S));
+		keep(w, why);
 		return;
 	}
 	if (!n->stopped) {
+		if (at_rest(w) && keep_for_variables(w))
+			return;
 		n->stopped = at_rest(w) && pidfd_send_signal(w->pidfd, SIGSTOP, NULL, 0) == 0;
 		return;
 	}
 	if (!all_threads_stopped(w->pid))
 		return;
 	if (at_rest(w)) {
+		if (keep_for_variables(w)) /* made just before it was stopped */
+			return;
 		gantry_failpoint(GANTRY_FAILPOINT_RENEW_STOPPED);
 		n->nmoved += w->nsessions;
 		n->ending = true;
@@ -223,7 +261,7 @@ static void finish(struct gantry_agent *a)
 		     gantry_build_version, n->nkept);
 	if (n->nkept > 0)
 		(void)gantry_str_format(text, sizeof(text),
-					"%u sessions keep their workers until a task ends",
+					"%u sessions keep their workers, which events say why",
 					n->nkept); /* fits */
 	gantry_upgrade_moved(a, text);
 }

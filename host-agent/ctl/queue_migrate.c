@@ -329,8 +329,14 @@ int gantry_ctl_migration_trace(struct gantry_ctl *ctl, const Gantry__Admin__Migr
 	json_object *args = json_object_new_object();
 	char name[160];
 
-	(void)snprintf(name, sizeof(name), "migration %" PRIu64 ": %s %" PRIu64 ":%u, %s to %s",
-		       m->id, m->kind, m->session_id, m->slot, m->from, m->to);
+	if (m->host[0])
+		(void)snprintf(name, sizeof(name), "migration %" PRIu64 ": %s %" PRIu64 ", %s %s",
+			       m->id, m->kind, m->session_id,
+			       strcmp(m->direction, "in") == 0 ? "from" : "to", m->host);
+	else
+		(void)snprintf(name, sizeof(name),
+			       "migration %" PRIu64 ": %s %" PRIu64 ":%u, %s to %s", m->id, m->kind,
+			       m->session_id, m->slot, m->from, m->to);
 	json_object_object_add(args, "name", json_object_new_string(name));
 	json_object_object_add(named, "args", args);
 	json_object_array_add(events, named);
@@ -344,7 +350,7 @@ int gantry_ctl_migration_trace(struct gantry_ctl *ctl, const Gantry__Admin__Migr
 void gantry_ctl_migration_steps(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 {
 	for (size_t i = 0; i < m->n_steps; i++)
-		fprintf(ctl->out, "%10.3f ms  %-8s %10.3f ms\n",
+		fprintf(ctl->out, "%10.3f ms  %-10s %10.3f ms\n",
 			(double)m->steps[i]->begin_ns / 1e6, m->steps[i]->state,
 			(double)m->steps[i]->ns / 1e6);
 }

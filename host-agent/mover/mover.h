@@ -18,13 +18,14 @@ struct gantry_mover {
 	struct gantry_mover_start start;
 	struct gantry_tls *tls;
 	int sock;
+	int agent_fd;
 	int fds[GANTRY_MOVER_MAX_FDS]; /* of START or ACCEPT: segment, slab, ledger, store */
 	unsigned int nfds;
 	int code; /* of the failure: an exit code of gantryctl */
 	struct gantry_err err;
 };
 
-/* ---- main.c: what both roles need ---- */
+/* ---- words.c: what all roles need ---- */
 
 /* Sets code and sentence; returns -1. */
 int gantry_mover_fail(struct gantry_mover *m, int code, const char *fmt, ...)

@@ -175,7 +175,7 @@ static int await_agent(struct gantry_mover *m, struct gantry_mover_msg *ret_msg)
 	static const uint32_t words[] = { GANTRY_MOVER_PULL, GANTRY_MOVER_FORGET, 0 };
 
 	for (;;) {
-		struct pollfd p[2] = { { .fd = GANTRY_MOVER_AGENT_FD, .events = POLLIN },
+		struct pollfd p[2] = { { .fd = m->agent_fd, .events = POLLIN },
 				       { .fd = m->sock, .events = POLLIN } };
 		int r = gantry_mover_hear(m, ret_msg, words, 0);
 

@@ -23,7 +23,9 @@ static_assert(sizeof(struct gantry_kernel_answer) == sizeof(struct gantry_reply_
 		      GANTRY_MAX_RAW_BYTES == GANTRY_MAX_ARGS_BYTES,
 	      "backends answer as the wire has it");
 
-#define KEEP_NS GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
+/* Of an object that no operation has been answered with: it is undone when the worker dies. */
+#define NOT_TOLD UINT64_MAX
+#define KEEP_NS	 GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
 
 struct wquestion {
 	struct wsession *s;
@@ -33,7 +35,6 @@ struct wquestion {
 		struct gantry_op_image_variable variable;
 	};
 	char name[GANTRY_MAX_SYMBOL];
-	uint64_t made_by;  /* of the operation that began it */
 	uint32_t finished; /* atomic; what follows is the device's thread's until then */
 	uint64_t finished_ns;
 	int status;
@@ -290,7 +291,7 @@ static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct w
 	s->objects[slot].variable = mem;
 	s->objects[slot].image = image;
 	image->nusers++;
-	worker_object_publish(s, slot, q->made_by);
+	worker_object_publish(s, slot, NOT_TOLD);
 	*ret_handle = worker_object_handle(s, slot);
 	return GANTRY_OK;
 }
@@ -357,10 +358,27 @@ static void answer_posted(struct wdevice *d, void *arg)
 	worker_session_leave(s);
 }
 
-static int take(struct wquestion *q, struct gantry_reply *reply)
+/* Of the operation that is answered with it, which is not always the one that began it. */
+static void tell_variable(const struct wquestion *q, uint64_t made_by)
+{
+	struct wsession *s = q->s;
+	struct gantry_reply_variable made;
+	struct gantry_ledger_object *obj;
+
+	memcpy(&made, q->answer, sizeof(made));
+	pthread_mutex_lock(&s->lock);
+	obj = worker_object_get(s, made.handle, GANTRY_HANDLE_BUFFER, NULL, 0);
+	if (obj)
+		obj->made_by = made_by;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int take(struct wquestion *q, uint64_t made_by, struct gantry_reply *reply)
 {
 	int status = q->status;
 
+	if (status == GANTRY_OK && q->op == GANTRY_OP_image_variable)
+		tell_variable(q, made_by);
 	if (status == GANTRY_OK) {
 		reply->len_bytes = q->nanswer;
 		memcpy(reply->data, q->answer, q->nanswer);
@@ -393,7 +411,7 @@ static void drop(struct wquestion *q)
 }
 
 static int ask(struct wdevice *home, struct wsession *s, uint32_t device, struct wquestion *now,
-	       struct gantry_reply *reply)
+	       uint64_t made_by, struct gantry_reply *reply)
 {
 	struct wquestion *before = s->question;
 	struct wdevice *d;
@@ -406,12 +424,12 @@ static int ask(struct wdevice *home, struct wsession *s, uint32_t device, struct
 	now->s = s;
 	if (d == home && !d->runs_here) {
 		answer(d, now);
-		return take(now, reply);
+		return take(now, made_by, reply);
 	}
 	if (before && !gantry_load_acquire(&before->finished))
 		return GANTRY_E_AGAIN;
 	if (before && is_same(before, now)) {
-		int status = take(before, reply);
+		int status = take(before, made_by, reply);
 
 		s->question = NULL;
 		free(before);
@@ -440,18 +458,18 @@ int worker_ask(struct wdevice *home, struct wsession *s, const struct gantry_op_
 	struct wquestion q = { .op = GANTRY_OP_ask };
 
 	q.ask = *op;
-	return ask(home, s, op->device, &q, reply);
+	return ask(home, s, op->device, &q, 0, reply);
 }
 
 int worker_ask_variable(struct wdevice *home, struct wsession *s,
 			const struct gantry_op_image_variable *op, const char *name,
 			uint64_t made_by, struct gantry_reply *reply)
 {
-	struct wquestion q = { .op = GANTRY_OP_image_variable, .made_by = made_by };
+	struct wquestion q = { .op = GANTRY_OP_image_variable };
 
 	q.variable = *op;
 	(void)gantry_str_copy(q.name, sizeof(q.name), name); /* it fits: the decoder saw to that */
-	return ask(home, s, op->device, &q, reply);
+	return ask(home, s, op->device, &q, made_by, reply);
 }
 
 void worker_ask_release(struct wsession *s)

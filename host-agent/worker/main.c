@@ -738,8 +738,13 @@ static void gather(struct worker *w, uint64_t tag, const Gantry__Worker__Gather 
 					       (enum gantry_gather)g->what, tag);
 
 	if (r < 0) /* else answered by say_gathered() */
-		say_done(tag, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_ARG,
-			 "its worker cannot bring its buffers to host memory: out of memory");
+		say_done(
+			tag, r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_ARG,
+			r == -ENOMEM ? "its worker cannot bring its buffers to host memory: out of "
+				       "memory"
+			: r == -ENOENT ? "its worker has not got the session (any more)"
+				       : "its worker does not know what is to come to host memory: "
+					 "it is of another build");
 }
 
 static void export(struct worker *w, uint64_t tag, const Gantry__Worker__Export *x)

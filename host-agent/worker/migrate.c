@@ -25,7 +25,19 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 
+#define TELL_PARTS 64u /* of what the queue owns: in a round each is told */
+
 /* ---- the job ---- */
+
+/* Of the round under way, what has been copied; what is with the device just now is not. */
+static uint64_t round_bytes(const struct wmigration *mg)
+{
+	uint64_t bytes = mg->round_bytes + (mg->carrying ? mg->carry.moved_bytes : 0);
+
+	if (mg->m.state != GANTRY_MIGRATION_PRECOPY || mg->phase == PHASE_LOOK)
+		return 0;
+	return mg->has_command ? bytes - mg->cmd->copy.dst.len : bytes;
+}
 
 static void fill_report(const struct wmigration *mg, struct gantry_engine_migration *r)
 {
@@ -40,6 +52,7 @@ static void fill_report(const struct wmigration *mg, struct gantry_engine_migrat
 		.error = mg->m.err.code,
 		.counts = mg->m.counts,
 	};
+	r->counts.moved_bytes += round_bytes(mg);
 	(void)snprintf(r->text, sizeof(r->text), "%s", mg->m.err.text);
 }
 
@@ -48,8 +61,12 @@ static void tell(struct wmigration *mg)
 	const struct gantry_engine_events *ev = &mg->job.session->engine->events;
 	struct gantry_engine_migration report;
 
-	if (mg->told_state == mg->m.state && mg->told_rounds == mg->m.counts.nrounds)
+	uint64_t bytes = mg->m.counts.moved_bytes + round_bytes(mg);
+
+	if (mg->told_state == mg->m.state && mg->told_rounds == mg->m.counts.nrounds &&
+	    bytes < mg->told_bytes + mg->m.counts.owned_bytes / TELL_PARTS + 1)
 		return;
+	mg->told_bytes = bytes;
 	mg->told_state = mg->m.state;
 	mg->told_rounds = mg->m.counts.nrounds;
 	fill_report(mg, &report);
@@ -101,8 +118,10 @@ static enum wjob_next migrate_next(struct wdevice *d, struct wjob *base, struct 
 	if (gantry_load_relaxed(&mg->cancel))
 		(void)gantry_migration_cancel(&mg->m, "cancelled"); /* too late is told as done */
 	r = gantry_migration_step(&mg->m, gantry_now_ns());
-	if (mg->has_command && mg->m.state == GANTRY_MIGRATION_PRECOPY)
+	if (mg->has_command && mg->m.state == GANTRY_MIGRATION_PRECOPY) {
+		tell(mg);
 		return JOB_COMMAND;
+	}
 	if (r != -EAGAIN)
 		return JOB_END;
 	tell(mg);
@@ -199,6 +218,8 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 			      &policy);
 	mg->m.counts.owned_bytes = worker_migration_owned_bytes_locked(mg);
 	fill_report(mg, ret_report);
+	if (worker_migration_pinned_locked(s, mg->from, err) < 0)
+		return -ENOTSUP;
 	if (!worker_migration_has_kernels_locked(s, q, mg->to, err))
 		return -ENOEXEC;
 	if (a->dry_run)

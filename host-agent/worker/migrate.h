@@ -40,6 +40,7 @@ struct wmigration {
 	uint64_t orphaned_ns;
 	enum gantry_migration_state told_state;
 	uint32_t told_rounds;
+	uint64_t told_bytes;
 };
 
 /* ---- migrate_sides.c ---- */
@@ -47,6 +48,9 @@ extern const struct gantry_migration_source worker_migration_source;
 extern const struct gantry_migration_sink worker_migration_sink;
 /* The session's lock is held. */
 uint64_t worker_migration_owned_bytes_locked(const struct wmigration *mg);
+/* -ENOTSUP with a sentence: its program knows addresses on @device, which a queue that goes elsewhere would leave behind. */
+int worker_migration_pinned_locked(const struct wsession *s, uint32_t device,
+				   struct gantry_err *err);
 bool worker_migration_has_kernels_locked(const struct wsession *s, const struct wqueue *q,
 					 uint32_t to, struct gantry_err *err);
 /* No copy is under way. */

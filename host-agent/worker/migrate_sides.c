@@ -18,6 +18,30 @@ static bool is_at_source(const struct wmigration *mg, const struct gantry_ledger
 	return b->place == GANTRY_PLACE_SLAB && b->device == mg->from;
 }
 
+/* Its program knows where it lies on the device. */
+static bool has_known_address(const struct gantry_ledger_buffer *b)
+{
+	return b->place == GANTRY_PLACE_IMAGE ||
+	       (b->place == GANTRY_PLACE_WINDOW && (b->alloc_flags & GANTRY_ALLOC_FIXED));
+}
+
+int worker_migration_pinned_locked(const struct wsession *s, uint32_t device,
+				   struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
+
+		if (worker_is_buffer(obj) && obj->buffer.device == device &&
+		    has_known_address(&obj->buffer))
+			return gantry_err_set(
+				err, -ENOTSUP,
+				"buffer %u of its session has an address on device %s that the "
+				"program knows, and its kernels may use it from any queue there",
+				i, s->engine->devices[device]->name);
+	}
+	return 0;
+}
+
 /* What only its tasks have used, and of the rest what they wrote last: others read that, or will write it. */
 static bool owns_locked(const struct wmigration *mg, uint32_t slot)
 {
@@ -28,7 +52,7 @@ static bool owns_locked(const struct wmigration *mg, uint32_t slot)
 	uint64_t bit = 1ull << mg->q->slot;
 
 	if (obj->state != GANTRY_OBJECT_LIVE || obj->type != GANTRY_HANDLE_BUFFER ||
-	    !(queues & bit) || !is_at_source(mg, &obj->buffer))
+	    !(queues & bit) || !is_at_source(mg, &obj->buffer) || has_known_address(&obj->buffer))
 		return false;
 	return queues == bit ||
 	       GANTRY_TICKET_QUEUE(gantry_load_relaxed(&rt->writer)) == mg->q->slot;
@@ -354,7 +378,7 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 	struct wmigration *mg = cookie;
 	struct wsession *s = mg->job.session;
 	struct wqueue *was = mg->d->binding;
-	int r = 0;
+	int r;
 
 	(void)sink;
 	(void)sink_cookie;
@@ -362,7 +386,8 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 		return gantry_err_set(err, -EIO, "copying the rest of its buffers failed");
 	mg->d->binding = mg->q;
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; !mg->lazy && i < GANTRY_LEDGER_NOBJECTS; i++) {
+	r = worker_migration_pinned_locked(s, mg->from, err); /* made since it began */
+	for (uint32_t i = 0; r != -ENOTSUP && !mg->lazy && i < GANTRY_LEDGER_NOBJECTS; i++) {
 		uint64_t bytes;
 		int one;
 

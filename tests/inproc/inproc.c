@@ -80,6 +80,8 @@ static void on_migration(void *cookie, const struct gantry_engine_migration *rep
 	pthread_mutex_lock(&h->kept_lock);
 	h->migration = *report;
 	h->nmigration_news++;
+	h->nmigration_parts += report->state == GANTRY_MIGRATION_PRECOPY &&
+			       report->counts.nrounds == 0 && report->counts.moved_bytes > 0;
 	h->nmigrations_over += report->over;
 	pthread_mutex_unlock(&h->kept_lock);
 }

@@ -111,6 +111,7 @@ struct inproc_host {
 	pthread_mutex_t kept_lock;
 	struct gantry_engine_migration migration; /* what was said last; under kept_lock */
 	uint32_t nmigration_news;
+	uint32_t nmigration_parts; /* of them, in the middle of the first round */
 	uint32_t nmigrations_over;
 	struct inproc_kept kept[INPROC_MAX_KEPT];
 	uint32_t gathered

@@ -216,6 +216,26 @@ START_TEST(test_only_what_the_queue_owns_moves)
 }
 END_TEST
 
+START_TEST(test_first_round_is_told_part_by_part)
+{
+	struct fixture f = fixture_start(host_to_window, 2);
+	gantry_queue q = queue_at(&f, 0);
+	gantry_buffer b = make_buffer(&f, 128 * MIB, GANTRY_ALLOC_DEVICE);
+	struct gantry_engine_migration end;
+	gantry_ticket t;
+
+	fill_part(&f, q, b, 0, 128 * MIB, 1, &t);
+	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	end = move(&f, q, 1);
+	ck_assert_int_eq(end.error, 0);
+	ck_assert_uint_eq(end.counts.moved_bytes, 128 * MIB);
+	/* Host memory is copied in pieces of 32 MiB. */
+	ck_assert_uint_ge(f.h->nmigration_parts, 3);
+	ck_assert_uint_le(f.h->nmigration_parts, 8);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_lazy_move_is_there_at_once_and_pulls_what_is_used)
 {
 	struct fixture f = fixture_start(windows, 2);
@@ -291,6 +311,38 @@ START_TEST(test_bad_requests_are_refused_and_the_queue_stays)
 	ck_assert_int_eq(gantry_engine_migrate_cancel(f.h->engine, 12345, 99), -ENOENT);
 	ck_assert_int_eq(outcome(&f, put_empty(&f, q)), GANTRY_OK);
 	ck_assert_uint_eq(device_of(&f, q), 0);
+	fixture_end(&f);
+}
+END_TEST
+
+/* Kernels of such programs do not say which buffers they use. */
+START_TEST(test_queue_stays_where_its_program_knows_addresses)
+{
+	struct fixture f = fixture_start(windows, 2);
+	gantry_queue q = queue_at(&f, 0), other = queue_at(&f, 1);
+	gantry_buffer fixed = make_buffer(&f, MIB, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED);
+	gantry_buffer plain = make_buffer(&f, MIB, GANTRY_ALLOC_DEVICE);
+	struct gantry_engine_migrate a = ask(&f, q, 1);
+	struct gantry_engine_migration plan;
+	struct gantry_err err = { 0 };
+	uint64_t off;
+
+	ck_assert_int_eq(outcome(&f, put_fill(&f, q, fixed, MIB / 4, 7)), GANTRY_OK);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, q, plain, MIB / 4, 7)), GANTRY_OK);
+	off = ledger_object(&f, fixed)->buffer.off;
+	ck_assert_int_eq(begin(&f, &a, &plan, &err), -ENOTSUP);
+	ck_assert_ptr_nonnull(strstr(err.text, "that the program knows"));
+	a.dry_run = true;
+	ck_assert_int_eq(begin(&f, &a, &plan, &err), -ENOTSUP);
+	ck_assert_uint_eq(device_of(&f, q), 0);
+	ck_assert_uint_eq(ledger_object(&f, fixed)->buffer.place, GANTRY_PLACE_WINDOW);
+	ck_assert_uint_eq(ledger_object(&f, fixed)->buffer.device, 0);
+	ck_assert_uint_eq(ledger_object(&f, fixed)->buffer.off, off);
+	ck_assert_int_eq(move(&f, other, 0).error, 0); /* to where they are */
+	ck_ok(gantry_free(f.s, fixed));
+	eventually(ledger_object(&f, fixed)->state == GANTRY_OBJECT_FREE);
+	ck_assert_int_eq(move(&f, q, 1).error, 0);
+	ck_assert_uint_eq(ledger_object(&f, plain)->buffer.device, 1);
 	fixture_end(&f);
 }
 END_TEST
@@ -466,9 +518,11 @@ int main(void)
 			    4);
 	tcase_add_loop_test(there, test_busy_queue_moves_to_and_fro_and_every_task_runs_once, 0, 4);
 	tcase_add_test(there, test_only_what_the_queue_owns_moves);
+	tcase_add_test(there, test_first_round_is_told_part_by_part);
 	tcase_add_test(there, test_lazy_move_is_there_at_once_and_pulls_what_is_used);
 	tcase_add_test(there, test_running_task_is_waited_for_and_told_as_the_longest);
 	tcase_add_test(back, test_bad_requests_are_refused_and_the_queue_stays);
+	tcase_add_test(back, test_queue_stays_where_its_program_knows_addresses);
 	tcase_add_test(back, test_dry_run_says_what_it_would_take_and_does_nothing);
 	tcase_add_loop_test(back, test_no_room_at_the_destination_leaves_the_queue_where_it_is, 0,
 			    4);

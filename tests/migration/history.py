@@ -17,6 +17,7 @@ class History:
         self.guest = guest
         self.tasks = 0
         self.tickets = []
+        self.is_putting = False
         guest.ask("buffer y 64 device")
         guest.ask("float y 0")
 
@@ -24,11 +25,13 @@ class History:
         """Has them put; end() waits until they are, which may take until their worker is there again."""
         name = f"h{len(self.tickets)}"
         self.guest.start(f"add q {name} y {number}")
+        self.is_putting = True
         self.tickets.append((name, number))
         self.tasks += number
 
     def end(self, timeout=60):
         answer = self.guest.answer(timeout)
+        self.is_putting = False
         if not answer.startswith("ok"):
             raise harness.Failure(f"putting tasks: {answer}")
 

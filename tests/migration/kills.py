@@ -136,22 +136,27 @@ class HostWorld:
 
     def settled(self):
         """The number of the host that serves the session + 1, once one does and nobody is in doubt; the guest is led there."""
-        sessions = [self.listed(0, "session"), self.listed(1, "session")]
+        # In this order: where nothing moves any more, sessions are where they are. The other way round a migration between the two
+        # lists would be taken for one that is over, and the guest be led to where its session was, for as long as it looks for it.
         moving = [self.listed(0, "migration"), self.listed(1, "migration")]
+        sessions = [self.listed(0, "session"), self.listed(1, "session")]
         serving = [n for n, rows in enumerate(sessions) if rows and rows[0]["state"] in ("attached", "recovering")]
         if len(serving) == 1:
             self.hosts.follow(self.agents[serving[0]])
         if None in sessions or None in moving or sum(map(len, sessions)) != 1:
             return None
-        if any(row["state"] not in ("done", "failed") for rows in moving for row in rows):
+        if not all(map(self.finished, moving)):
             return None
         return serving[0] + 1 if serving and sessions[serving[0]][0]["state"] == "attached" else None
 
+    def finished(self, rows):
+        return all(row["state"] in ("done", "failed") for row in rows)
+
     def side(self, name, chance):
         """Whose page: what leaves is of the source, what arrives of the destination."""
-        if name.startswith(("out.", "send.")):
+        if name.startswith(("out.", "send.", "serve.")):
             return self.source
-        return 1 - self.source if name.startswith(("in.", "receive.")) else chance.choice((0, 1))
+        return 1 - self.source if name.startswith(("in.", "receive.", "pull.")) else chance.choice((0, 1))
 
     def kill_other(self, chance, stalled_pid):
         """While one stands still another dies."""

@@ -6,6 +6,7 @@ import os
 import failpoints
 import harness
 import kills
+import lazy_kills
 import test_stream
 from failpoints import ALWAYS, DIE, FAIL, STALL, Points
 from history import KILLED, History
@@ -19,6 +20,10 @@ ROUNDS = int(os.environ.get("GANTRY_ROUNDS", "4"))
 
 def test_session_between_hosts_survives_what_happens_at_its_failpoints(t):
     t.note(kills.host_rounds(t, ROUNDS, SEED))
+
+
+def test_lazy_session_survives_what_happens_at_its_failpoints(t):
+    t.note(lazy_kills.rounds(t, ROUNDS, SEED))
 
 
 def test_queue_between_devices_survives_what_happens_at_its_failpoints(t):

@@ -125,6 +125,15 @@ def test_list_show_and_events_tell_of_it_on_both_sides(t):
         t.true(0 < stats["gantry_host_migration_downtime_seconds"] < 30)
         shown = hosts.north.ctl("migration", "show", str(out["migration_id"]))
         t.contains(shown.out, "has moved")
+        t.contains(shown.out, "draining")
+        for agent, row, way, phases in (
+                (hosts.north, out, "to 127.0.0.1", ["connecting", "copying", "draining", "still", "done"]),
+                (hosts.south, arrived, "from north", ["connecting", "copying", "still", "done"])):
+            trace = json.loads(agent.ctl("migration", "show", str(row["migration_id"]), "--trace").out)["traceEvents"]
+            spans = [event for event in trace if event["ph"] == "X"]
+            t.equal([span["name"] for span in spans], phases)
+            t.contains(trace[0]["args"]["name"], way)
+            t.true(abs(sum(span["dur"] for span in spans) * 1000 - row["elapsed_ns"]) < 1e6, "they make up the whole")
         kinds = [event["kind"] for event in
                  map(json.loads, hosts.south.ctl("--json", "events").out.splitlines())]
         for kind in ("session-arrived", "migration-done", "session-reconnected"):

@@ -277,6 +277,10 @@ class Guest:
         self.lines.append(line.decode(errors="replace"))
         return self.lines[-1]
 
+    def has_line(self):
+        """Whether read_line() would not wait long."""
+        return b"\n" in self.buffer or bool(select.select([self.process.stdout], [], [], 0)[0])
+
     def read_until(self, start, timeout=WAIT_S):
         """Reads lines up to one that starts with @start, and returns that."""
         end = time.monotonic() + timeout

@@ -75,6 +75,22 @@ def test_an_urgent_arrival_has_a_device_to_itself_and_gives_it_back(t):
         t.contains(agent.log(), "more urgent work is on its device")
 
 
+def test_a_tenant_keeps_as_many_devices_as_it_was_promised(t):
+    tenants = {"red": {"min_devices": 2}, "blue": {"priority": 5}}
+    with harness.Agent(devices=TWO, tenants=tenants, agent={"policy": "elastic"}) as agent:
+        low, high = fleet(agent, "red", 4), fleet(agent, "blue", 2, priority=5)
+        low.start(f"fleet 4 {WORK}")
+        harness.wait_until(lambda: count(agent, low, "cpu0") == 2, "two of four queues on each device")
+        high.start(f"fleet 2 {WORK}")
+        harness.wait_until(lambda: len(set(places(agent, high).values())) == 2, "the urgent ones on both")
+        before = done(agent, high)
+        harness.wait_until(lambda: done(agent, high) > before + 300, "some work of theirs")
+        t.equal(set(places(agent, low).values()), {"cpu0", "cpu1"}, "two devices")
+        t.code(agent.ctl("tenant", "set", "red", "--min-devices", "1"), 0)
+        harness.wait_until(lambda: len(set(places(agent, low).values())) == 1, "drawn together on one")
+        t.equal(len(set(places(agent, high).values())), 2)
+
+
 def test_a_drained_device_is_left_and_come_back_to(t):
     with harness.Agent(devices={**TWO, "cpu2": {}}, agent={"policy": "elastic"}) as agent:
         guest = fleet(agent, "red", 6)
