@@ -16,6 +16,8 @@
 
 /* The streams of handles, by the place that is in a handle's low bits. */
 static void *streams[PLACES];
+/* Their pointer modes. */
+static int modes[PLACES];
 /* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
 static uint64_t proven[PLACES];
 static _Thread_local int nopen;
@@ -36,16 +38,36 @@ void *gantry_call_get_stream(uint64_t handle)
 	return gantry_load_relaxed(&streams[handle % PLACES]);
 }
 
-int32_t gantry_call_unsupported(struct gantry_call_library *library)
+void gantry_call_set_mode(uint64_t handle, int mode)
+{
+	gantry_store_relaxed(&modes[handle % PLACES], mode);
+}
+
+void gantry_call_mode(struct gantry_call *call, uint64_t handle)
+{
+	call->mode = gantry_load_relaxed(&modes[handle % PLACES]);
+}
+
+/* Whether the library is to have @at as an address of the device's. */
+static bool goes_as_address(const struct gantry_call *call, const void *at)
+{
+	int side = road->is_device(road->cookie, at);
+
+	return side == 1 || (side == 2 && call->mode != 0);
+}
+
+int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name)
 {
 	(void)gantry_fetch_add(&library->nunsupported, 1);
+	if (road->unsupported)
+		road->unsupported(road->cookie, name);
 	return library->unsupported;
 }
 
 /* ---- putting ---- */
 
 void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,
-		       uint64_t function, unsigned flags)
+		       const char *name, uint64_t function, unsigned flags)
 {
 	const struct gantry_calls_request request = {
 		.version = GANTRY_CALLS_VERSION,
@@ -53,6 +75,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	};
 
 	call->library = library;
+	call->name = name;
 	call->stream = NULL;
 	call->has_stream = false;
 	call->flags = flags;
@@ -62,6 +85,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	if ((flags & GANTRY_CALL_CLOSES) && nopen > 0)
 		nopen--;
 	call->refused = false;
+	call->mode = -1;
 	call->dropped = 0;
 	call->nouts = 0;
 	call->nhandles = 0;
@@ -145,7 +169,7 @@ void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes
 {
 	if (!at) {
 		gantry_pack_u64(&call->pack, GANTRY_CALLS_NOWHERE);
-	} else if (road->is_device(road->cookie, at)) {
+	} else if (goes_as_address(call, at)) {
 		gantry_pack_u64(&call->pack, GANTRY_CALLS_DEVICE);
 		gantry_call_device(call, at);
 	} else {
@@ -170,7 +194,7 @@ static void put_scalar(struct gantry_call *call, const void *at)
 
 void gantry_call_scalar(struct gantry_call *call, const void *at)
 {
-	if (!at || road->is_device(road->cookie, at)) {
+	if (!at || goes_as_address(call, at)) {
 		gantry_call_either(call, at, 0, GANTRY_CALL_IN);
 		return;
 	}
@@ -180,7 +204,7 @@ void gantry_call_scalar(struct gantry_call *call, const void *at)
 
 void gantry_call_immediate(struct gantry_call *call, const void *at)
 {
-	if (at && road->is_device(road->cookie, at)) {
+	if (at && road->is_device(road->cookie, at) == 1) {
 		call->refused = true;
 		at = NULL;
 	}
@@ -275,6 +299,7 @@ static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
 	else
 		*(uint64_t *)to = handle;
 	gantry_call_set_stream(handle, NULL);
+	gantry_call_set_mode(handle, 0);
 }
 
 /* Bytes come first, then objects and texts, each in the order of their arguments. */
@@ -314,7 +339,7 @@ static int32_t answer(struct gantry_call *call, const void *bytes, size_t len, u
 	struct gantry_unpack in = { .bytes = (const uint8_t *)(reply + 1) };
 
 	if (reply->state == GANTRY_CALLS_UNKNOWN)
-		return gantry_call_unsupported(call->library);
+		return gantry_call_unsupported(call->library, call->name);
 	if (reply->state == GANTRY_CALLS_REFUSED)
 		return call->library->refused;
 	if (reply->state != GANTRY_CALLS_RAN || reply->bytes > len - sizeof(*reply))
@@ -331,6 +356,7 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
 	_cleanup_free_ void *reply = NULL;
 	const struct gantry_call_route route = {
+		.name = call->name,
 		.stream = call->stream,
 		.has_stream = call->has_stream,
 		.waits = call->waits,

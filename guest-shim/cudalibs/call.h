@@ -60,12 +60,15 @@ enum gantry_call_answer {
 
 struct gantry_call {
 	struct gantry_call_library *library;
+	const char *name;
 	struct gantry_pack pack; /* the request */
 	void *stream;
 	bool has_stream;
 	bool waits;
 	bool refused;
 	unsigned flags; /* of the whole call */
+	/* Where the library looks for values that may lie on either side: 0 on the host; -1: it goes by the address. */
+	int mode;
 	uint64_t dropped;
 	uint32_t nouts;
 	uint32_t nhandles;
@@ -81,6 +84,7 @@ struct gantry_call {
 
 /* What a call needs of its way. */
 struct gantry_call_route {
+	const char *name; /* of the function; a text for good */
 	void *stream;
 	bool has_stream;
 	bool waits;
@@ -96,7 +100,10 @@ struct gantry_call_road {
 	int (*carry)(void *cookie, struct gantry_call_library *library,
 		     const struct gantry_call_route *route, const void *request, size_t bytes,
 		     void *reply, size_t reply_bytes);
-	bool (*is_device)(void *cookie, const void *address);
+	/* As road.h says. */
+	int (*is_device)(void *cookie, const void *address);
+	/* NULL: nobody wants to know. */
+	void (*unsupported)(void *cookie, const char *name);
 	void *cookie;
 };
 /* NULL: the usual one. Before the first call, or by tests. */
@@ -106,7 +113,7 @@ extern const struct gantry_call_road gantry_call_road_session;
 /* ---- for generated code ---- */
 
 void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,
-		       uint64_t function, unsigned flags);
+		       const char *name, uint64_t function, unsigned flags);
 void gantry_call_put(struct gantry_call *call, const void *value, size_t len);
 void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags);
 void gantry_call_stream(struct gantry_call *call, void *stream);
@@ -132,8 +139,12 @@ uint64_t gantry_call_finish_value(struct gantry_call *call);
 /* A text; it lives as long as the process, and equal ones are one. "" where it could not be asked. */
 const char *gantry_call_finish_text(struct gantry_call *call);
 
-int32_t gantry_call_unsupported(struct gantry_call_library *library);
+/* @name is a text for good. */
+int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name);
 void gantry_call_set_stream(uint64_t handle, void *stream);
 void *gantry_call_get_stream(uint64_t handle);
+/* The library looks for scalars where @mode of @handle says; memory that both sides have counts as that side's. */
+void gantry_call_set_mode(uint64_t handle, int mode);
+void gantry_call_mode(struct gantry_call *call, uint64_t handle);
 
 #endif

@@ -28,6 +28,7 @@ struct box {
 	gantry_buffer buffer;
 	gantry_ticket ticket; /* 0: nothing is under way */
 	struct gantry_call_library *library;
+	const char *name; /* of the function that was called */
 	bool is_taken;
 	bool is_read; /* its answer was looked at */
 };
@@ -69,12 +70,21 @@ static const struct gantry_cuda_road *find_road(void)
 	return road;
 }
 
-static bool is_device(void *cookie, const void *address)
+static int is_device(void *cookie, const void *address)
 {
 	const struct gantry_cuda_road *road = find_road();
 
 	(void)cookie;
-	return road && road->is_device(address);
+	return road ? road->is_device(address) : 0;
+}
+
+static void unsupported(void *cookie, const char *name)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	if (road && road->unsupported)
+		road->unsupported(name);
 }
 
 /* The session is another one after a fork or an end: nothing of the old one means anything. */
@@ -111,6 +121,9 @@ static void read_late(struct box *box)
 	if (way.calls.test(way.session, box->ticket) < 0 ||
 	    way.calls.read(way.session, box->buffer, 0, &reply, sizeof(reply)) < 0)
 		gantry_store_relaxed(&box->library->late, box->library->failed);
+	else if (reply.state == GANTRY_CALLS_UNKNOWN)
+		gantry_store_relaxed(&box->library->late,
+				     gantry_call_unsupported(box->library, box->name));
 	else if (reply.state != GANTRY_CALLS_RAN)
 		gantry_store_relaxed(&box->library->late, box->library->refused);
 	else if (reply.ret != 0)
@@ -333,6 +346,7 @@ static int carry_short(const struct gantry_cuda_road *road, const struct message
 	box->is_taken = false;
 	box->ticket = message->route->waits ? 0 : ticket;
 	box->library = library;
+	box->name = message->route->name;
 	box->is_read = message->route->waits;
 	pthread_cond_signal(&way.given);
 	pthread_mutex_unlock(&way.lock);
@@ -395,4 +409,8 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	return r;
 }
 
-const struct gantry_call_road gantry_call_road_session = { .carry = carry, .is_device = is_device };
+const struct gantry_call_road gantry_call_road_session = {
+	.carry = carry,
+	.is_device = is_device,
+	.unsupported = unsupported,
+};

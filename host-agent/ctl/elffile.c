@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 
-#define PART_MAX     (64ull << 20)
+#define PART_MAX (64ull << 20)
 /* Where nvcc puts what it registers when a program begins, and the function that does so. */
 #define REGISTERED "__cudaRegisterFatBinary"
 #define SEGMENT	   ".nvFatBinSegment"

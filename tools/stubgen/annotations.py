@@ -62,6 +62,7 @@ class Library:
         self.path = path
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
         self.rules, self.notes, self.binds, self.modes = [], [], {}, {}
+        self.mode_setters = []
         self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -86,9 +87,10 @@ class Library:
         elif word == "bind":                     # bind HANDLE-TYPE SET-STREAM-FUNCTION GET-STREAM-FUNCTION
             handle, setter, getter = (rest.split() + ["", ""])[:3]
             self.binds[handle] = (setter, getter)
-        elif word == "mode":                     # mode HANDLE-TYPE FUNCTION ARGUMENTS
-            handle, function, arguments = rest.split(None, 2)
-            self.modes[handle] = (function, [a.strip() for a in arguments.split(",")])
+        elif word == "mode":                     # mode HANDLE-TYPE FUNCTION ARGUMENTS [SET-MODE-FUNCTION]
+            handle, function, arguments = rest.split()[:3]
+            self.modes[handle] = (function, arguments.split(","))
+            self.mode_setters += rest.split()[3:]
         elif word == "rule":                     # rule [in FUNCTIONS] [const|mutable] NAMES: KIND
             self._rule(rest)
         elif word == "also":                     # also ANSWER NAMES...

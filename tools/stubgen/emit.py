@@ -114,6 +114,17 @@ def _guest_put(call, param, kind):
     return "gantry_call_%s(&call_, (const void *)%s, %s);" % (word, name, size)
 
 
+def _guest_mode(call):
+    """Where the library looks for scalars is noted, and asked when some are sent."""
+    names = [p.name for p in call.function.params]
+    if call.name in call.library.mode_setters:
+        return ["gantry_call_set_mode((uint64_t)(uintptr_t)%s, (int)%s);" % (names[0], names[1])]
+    if not any(k.word == "scalar" or k.word in MODES for _, k in call.pairs):
+        return []
+    return ["gantry_call_mode(&call_, (uint64_t)(uintptr_t)%s);" % p.name for p in call.function.params
+            if p.base in call.library.modes and p.depth == 0]
+
+
 def _local(call):
     handle, stream = [p.name for p in call.function.params][:2]
     cast = "(uint64_t)(uint32_t)" if call.function.params[0].sort == "int" else "(uint64_t)(uintptr_t)"
@@ -128,8 +139,8 @@ def _refusal(call):
     unused = "".join("\t(void)%s;\n" % p.name for p in call.function.params)
     value = {"string": 'return "";', "void": "return;"}.get(call.function.ret_sort, "return 0;")
     if call.is_status:
-        return unused + "\treturn gantry_call_unsupported(&library);\n"
-    return unused + "\t(void)gantry_call_unsupported(&library);\n\t%s\n" % value
+        return unused + "\treturn gantry_call_unsupported(&library, __func__);\n"
+    return unused + "\t(void)gantry_call_unsupported(&library, __func__);\n\t%s\n" % value
 
 
 def _flags(call):
@@ -141,7 +152,7 @@ def _flags(call):
 
 def _stub_by_hand(call):
     names = ", ".join(["&call_"] + [p.name for p in call.function.params])
-    return ("\tstruct gantry_call call_;\n\n\tgantry_call_begin(&call_, &library, 0x%016xull, 0);\n"
+    return ("\tstruct gantry_call call_;\n\n\tgantry_call_begin(&call_, &library, __func__, 0x%016xull, 0);\n"
             "\tgantry_hand_%s(%s);\n\treturn (%s)gantry_call_finish(&call_);\n" % (call.id, call.name, names, call.function.ret))
 
 
@@ -152,8 +163,9 @@ def _stub(call):
         return _local(call)
     if not call.served:
         return _refusal(call)
-    lines = ["\tstruct gantry_call call_;\n\n", "\tgantry_call_begin(&call_, &library, 0x%016xull, %s);\n" % (
+    lines = ["\tstruct gantry_call call_;\n\n", "\tgantry_call_begin(&call_, &library, __func__, 0x%016xull, %s);\n" % (
         call.id, _flags(call))]
+    lines += ["\t%s\n" % line for line in _guest_mode(call)]
     lines += ["\t%s\n" % _guest_put(call, p, k) for p, k in call.wire]
     ended = [p.name for p, k in call.pairs if k.word == "end"]
     if ended:
@@ -187,8 +199,8 @@ def stubs(library, calls):
 def _unnamed(name, answer):
     """A function of which only the name is known: it can be linked, and answers one number. A header may use the name otherwise."""
     head = "__attribute__((visibility(\"default\"))) intptr_t also_%s(void)" % name
-    return "%s __asm__(\"%s\");\n%s\n{\n\t(void)gantry_call_unsupported(&library);\n\treturn %d;\n}\n\n" % (
-        head, name, head, answer)
+    return "%s __asm__(\"%s\");\n%s\n{\n\t(void)gantry_call_unsupported(&library, \"%s\");\n\treturn %d;\n}\n\n" % (
+        head, name, head, name, answer)
 
 
 def version_script(library, calls):

@@ -96,7 +96,10 @@ static uint64_t reply_at(const void *request, uint64_t bytes)
 	if (bytes < sizeof(head))
 		return 0;
 	memcpy(&head, request, sizeof(head));
-	return head.flags & GANTRY_CALLS_KEEPS ? (bytes + 7) & ~7ull : 0;
+	/* What is no request says nothing about its reply. */
+	return head.version == GANTRY_CALLS_VERSION && head.flags == GANTRY_CALLS_KEEPS
+		       ? (bytes + 7) & ~7ull
+		       : 0;
 }
 
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,

@@ -177,6 +177,8 @@ void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, boo
 			at = in ? gantry_calls_take_in(run, bytes)
 				: gantry_calls_take_out(run, bytes);
 		gantry_calls_need(run, at);
+		if (place < 32)
+			run->on_host |= 1u << place;
 		return at;
 	default:
 		refuse(run);
@@ -275,10 +277,9 @@ void gantry_calls_need(struct gantry_calls_run *run, const void *at)
 
 bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode)
 {
-	uint32_t all = run->neither >= 32 ? UINT32_MAX : (1u << run->neither) - 1;
 	bool fits = mode == 0		     ? run->on_device == 0
-		    : mode >= 1 && mode <= 3 ? run->on_device == all
-		    : mode == 4		     ? run->neither == 2 && run->on_device == 1
+		    : mode >= 1 && mode <= 3 ? run->on_host == 0
+		    : mode == 4		     ? run->on_device <= 1 && (run->on_host & 1) == 0
 					     : false;
 
 	if (!fits)

@@ -107,8 +107,9 @@ struct gantry_calls_run {
 	uint64_t ret;
 	uint64_t dropping; /* a handle that a success ends */
 	uint32_t state;	   /* enum gantry_calls_state */
-	/* Values that may lie on either side, in the order they were taken: a bit each, 1 for the device. */
+	/* Values that may lie on either side, in the order they were taken: a bit each. NULL is on none. */
 	uint32_t on_device;
+	uint32_t on_host;
 	uint32_t neither;
 	uint64_t taken_bytes; /* of the memory below */
 	uint64_t reply_bytes; /* of it that the reply is to have, with padding */

@@ -127,7 +127,7 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 
 /* ---- the way ---- */
 
-static bool is_device(void *cookie, const void *address)
+static int is_device(void *cookie, const void *address)
 {
 	(void)cookie;
 	return (uintptr_t)address >> 40 == DEVICE >> 40;
@@ -171,6 +171,14 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	return 0;
 }
 
+static const char *lacking;
+
+static void note_lacking(void *cookie, const char *name)
+{
+	(void)cookie;
+	lacking = name;
+}
+
 static uint64_t add(const char *type, uint64_t native)
 {
 	return gantry_calls_table_add(&site.table, gantry_calls_kind(type), native);
@@ -178,10 +186,13 @@ static uint64_t add(const char *type, uint64_t native)
 
 static void start(void)
 {
-	static const struct gantry_call_road road = { .carry = carry, .is_device = is_device };
+	static const struct gantry_call_road road = { .carry = carry,
+						      .is_device = is_device,
+						      .unsupported = note_lacking };
 
 	memset(&seen, 0, sizeof(seen));
 	change = 0;
+	lacking = "";
 	verdict = CUDNN_STATUS_SUCCESS;
 	site = (struct gantry_calls_site){ .symbol = find_symbol, .reaches = reaches };
 	gantry_calls_table_init(&site.table);
@@ -406,6 +417,25 @@ START_TEST(test_a_plan_is_waited_for_until_it_has_run_once)
 }
 END_TEST
 
+START_TEST(test_functions_that_are_not_there_are_told_by_name)
+{
+	int64_t number = 1;
+
+	start();
+	ck_assert_int_eq(cudnnSetCallback(0, NULL, NULL), CUDNN_STATUS_NOT_SUPPORTED);
+	ck_assert_str_eq(lacking, "cudnnSetCallback");
+	/* The worker's library has none of this name. */
+	ck_assert_int_eq(cudnnDestroyTensorDescriptor(
+				 (void *)(uintptr_t)add("cudnnTensorDescriptor_t", 0x9000)),
+			 CUDNN_STATUS_NOT_SUPPORTED);
+	ck_assert_str_eq(lacking, "cudnnDestroyTensorDescriptor");
+	lacking = "";
+	ck_assert_int_eq(set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 1, &number), 0);
+	ck_assert_str_eq(lacking, "");
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cudnn by hand");
@@ -420,6 +450,7 @@ int main(void)
 	tcase_add_test(tc, test_a_lying_count_or_address_is_refused);
 	tcase_add_test(tc, test_values_that_are_kept_have_an_end);
 	tcase_add_test(tc, test_a_finalized_descriptor_goes_on_and_what_finalizing_answers_is_told);
+	tcase_add_test(tc, test_functions_that_are_not_there_are_told_by_name);
 	tcase_add_test(tc, test_a_plan_is_waited_for_until_it_has_run_once);
 	return gantry_unit_run(suite);
 }

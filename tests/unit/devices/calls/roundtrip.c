@@ -40,6 +40,8 @@ static unsigned int nlive;
 static uint64_t bound_handle;
 static bool is_hostile, has_waited;
 static int mode, tried_mode;
+/* Host memory that the device has too: the library gets it where it looks for such values. */
+static const void *shared_memory;
 static uint8_t *request;
 static size_t request_len;
 static struct {
@@ -47,6 +49,12 @@ static struct {
 	uint64_t handle;
 } handles[MAX_HANDLES];
 static unsigned int nhandles;
+
+static bool has_modes(void)
+{
+	return strcmp(tried->name, "cublas") == 0 || strcmp(tried->name, "cublasLt") == 0 ||
+	       strcmp(tried->name, "cusparse") == 0;
+}
 
 static uint64_t next(void)
 {
@@ -263,6 +271,8 @@ void *some_memory(uint64_t len, bool either, bool may_be_null)
 	/* Exactly so long: a sanitizer sees who reads further. */
 	memory = keep(malloc(len ? len : 1));
 	random_bytes(memory, len);
+	if (either && has_modes() && next() % 2)
+		shared_memory = memory;
 	return memory;
 }
 
@@ -308,6 +318,10 @@ void clean_up(void)
 	while (nlive > 0)
 		free(live[--nlive]);
 	mode = (int)(next() % 2);
+	shared_memory = NULL;
+	/* Somebody may have set one. */
+	for (unsigned int i = 0; i < nhandles; i++)
+		gantry_call_set_mode(handles[i].handle, 0);
 }
 
 /* ---- the way between ---- */
@@ -371,10 +385,10 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	return 0;
 }
 
-static bool guess_device(void *cookie, const void *address)
+static int guess_device(void *cookie, const void *address)
 {
 	(void)cookie;
-	return is_device(address);
+	return is_device(address) ? 1 : address && address == shared_memory ? 2 : 0;
 }
 
 static void start(void)
@@ -452,12 +466,6 @@ START_TEST(test_every_function_refuses_or_bears_what_was_changed)
 	finish();
 }
 END_TEST
-
-static bool has_modes(void)
-{
-	return strcmp(tried->name, "cublas") == 0 || strcmp(tried->name, "cublasLt") == 0 ||
-	       strcmp(tried->name, "cusparse") == 0;
-}
 
 /* An address of the device that a library reads on the host ends the worker. */
 START_TEST(test_a_scalar_where_the_library_does_not_look_for_it_is_refused)
