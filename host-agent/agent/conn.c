@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-agent/agent/conn.h"
-#include "host-agent/agent/missing.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/exchange.h"
+#include "host-agent/agent/missing.h"
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
