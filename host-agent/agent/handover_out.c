@@ -587,9 +587,19 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 {
 	struct gantry_handover *h;
 	int r = movable(s, ask->is_staged, err);
+	uint32_t n;
 
 	if (r != 0)
 		return r;
+	/* An agent before this one fetched for it, or its worker died in the moment when that broke off. */
+	if (s->worker && gantry_pull_away(s, &n) > 0) {
+		gantry_pull_lost(s, "nobody fetches them any more");
+		(void)gantry_err_set(err, -EBUSY,
+				     "%u buffers of session %llu, which came lazily, cannot be "
+				     "fetched any more, and its worker is told just now; try again",
+				     n, (unsigned long long)s->id);
+		return GANTRY_ADMIN_BUSY;
+	}
 	if (ask->is_lazy && (s->is_seated || (ask->is_staged && s->doormem))) {
 		(void)gantry_err_set(
 			err, -ENOTSUP,

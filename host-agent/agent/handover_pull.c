@@ -294,6 +294,13 @@ void gantry_pull_end(struct gantry_handover *h, const char *why)
 			       (unsigned long long)(h->pulled_bytes >> 10), why);
 }
 
+void gantry_pull_lost(struct gantry_session *s, const char *why)
+{
+	tell_loss(s, why);
+	/* All that it has not got, whether it asked or not: what is lost is known, and the session may go on to other hosts. */
+	give(s, GANTRY_LEDGER_NOBJECTS, GANTRY_E_DEVICE_LOST);
+}
+
 void gantry_pull_broken(struct gantry_handover *h)
 {
 	struct gantry_session *s = gantry_session_find(h->agent, h->session_id);
@@ -303,10 +310,7 @@ void gantry_pull_broken(struct gantry_handover *h)
 	(void)gantry_str_copy(why, sizeof(why),
 			      h->text[0] ? h->text : "the mover ended"); /* fits */
 	if (s && gantry_pull_away(s, &n) > 0) {
-		tell_loss(s, why);
-		gantry_list_for_each(&h->pulls, struct gantry_pull, link, p)
-			if (!p->forgotten)
-				give(s, p->slot, GANTRY_E_DEVICE_LOST);
+		gantry_pull_lost(s, why);
 	}
 	gantry_pull_forget(h);
 	gantry_handover_finish(

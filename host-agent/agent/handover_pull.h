@@ -35,6 +35,8 @@ void gantry_pull_worker_gone(struct gantry_session *s);
 
 /* Nothing more is wanted. */
 void gantry_pull_end(struct gantry_handover *h, const char *why);
+/* Nobody can fetch what @s has elsewhere yet: that is told, and its worker hears that all of it is lost. */
+void gantry_pull_lost(struct gantry_session *s, const char *why);
 /* The mover is gone, and so is what was not fetched. */
 void gantry_pull_broken(struct gantry_handover *h);
 /* The hand-over's memory for it. */

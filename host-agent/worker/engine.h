@@ -185,7 +185,10 @@ struct gantry_engine_slabs {
  * wanted; -EINVAL; -ENOMEM: as if the message had not come.
  */
 int gantry_engine_give_slabs(struct gantry_engine *engine, const struct gantry_engine_slabs *slabs);
-/* OK: the bytes of buffer @slot are in the slab's file; else they are lost. -ENOENT, -EINVAL: it does not wait for that. */
+/*
+ * OK: the bytes of buffer @slot are in the slab's file; else they are lost. @slot GANTRY_LEDGER_NOBJECTS, not OK: all that is elsewhere
+ * yet is lost, wanted or not. -ENOENT, -EINVAL: it does not wait for that.
+ */
 int gantry_engine_give_bytes(struct gantry_engine *engine, uint64_t session_id, uint32_t slot,
 			     int status);
 /* Another agent listens: what was asked for and not answered is asked for again. */

@@ -37,6 +37,19 @@ void worker_pull_ask_again_locked(struct wsession *s)
 			ask(s, i, 0);
 }
 
+/* Nobody fetches anything for it any more, whether it was wanted or not. */
+static void lose_all_locked(struct wsession *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct gantry_ledger_buffer *b = &s->ledger.objects[i].buffer;
+
+		if (!worker_is_buffer(&s->ledger.objects[i]) || b->place != GANTRY_PLACE_AWAY)
+			continue;
+		gantry_store_release(&b->place, (uint32_t)GANTRY_PLACE_LOST);
+		s->objects[i].moving = false;
+	}
+}
+
 int gantry_engine_give_bytes(struct gantry_engine *e, uint64_t session_id, uint32_t slot,
 			     int status)
 {
@@ -55,6 +68,10 @@ int gantry_engine_give_bytes(struct gantry_engine *e, uint64_t session_id, uint3
 				     (uint32_t)(status == GANTRY_OK ? GANTRY_PLACE_SLAB
 								    : GANTRY_PLACE_LOST));
 		s->objects[slot].moving = false;
+		r = 0;
+	}
+	if (slot == GANTRY_LEDGER_NOBJECTS && status != GANTRY_OK) {
+		lose_all_locked(s);
 		r = 0;
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -250,6 +250,38 @@ def test_destinations_agent_that_dies_leaves_what_was_fetched_and_tells_of_the_r
         harness.wait_until(lambda: state(hosts, hosts.north) == "failed", "that the source has noticed", 30)
 
 
+def goes_on_with_what_nobody_used(t, hosts, guest, wanted):
+    """What was never wanted is lost as well, and keeps the session from nowhere."""
+    hosts.follow(hosts.north)
+    session = hosts.south.sessions()[0]["session_id"]
+    harness.wait_until(lambda: hosts.migrate(session, source=hosts.south).code == 0, "that it goes on", 60)
+    same(t, guest, wanted, [0])
+    lost(guest, [1, 2, 3])
+
+
+def test_session_whose_source_died_goes_on_with_what_nobody_used(t):
+    with plain() as hosts:
+        guest = guest_of(hosts)
+        wanted = own(guest)
+        go(t, hosts, guest)
+        same(t, guest, wanted, [0])
+        hosts.north.kill_agent()
+        hosts.north.wait_ready()
+        harness.wait_until(lambda: state(hosts, hosts.south) == "failed", "that it is noticed", 30)
+        goes_on_with_what_nobody_used(t, hosts, guest, wanted)
+
+
+def test_session_whose_agent_died_goes_on_with_what_nobody_used(t):
+    with plain() as hosts:
+        guest = guest_of(hosts)
+        wanted = own(guest)
+        go(t, hosts, guest)
+        same(t, guest, wanted, [0])
+        hosts.south.kill_agent()
+        hosts.south.wait_ready()
+        goes_on_with_what_nobody_used(t, hosts, guest, wanted)
+
+
 def test_lost_buffers_stay_lost_on_the_next_host(t):
     with plain() as hosts:
         guest = guest_of(hosts)
