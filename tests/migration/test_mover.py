@@ -9,6 +9,8 @@ import socket
 import ssl
 import struct
 import subprocess
+import termios
+import threading
 
 import harness
 from hosts import certificates
@@ -18,6 +20,7 @@ START, ACCEPT, CANCEL, CONNECTED, SESSION, FAILED = 1, 2, 4, 10, 13, 15
 HELLO, ACCEPTED, IMAGE = 20, 21, 29
 RECEIVE = 2
 AGENT_FD = 3
+SO_SNDBUFFORCE = 32
 PAGE, CHUNK = 4096, 256 << 10
 MASK = (1 << 64) - 1
 LEDGER_MAGIC, NOBJECTS = 0x52474c59544e4147, 8192
@@ -81,7 +84,10 @@ class Mover:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
-        self.host = socket.create_connection(listener.getsockname())
+        self.host = socket.socket()
+        with contextlib.suppress(PermissionError):  # all of what a test has to say fits
+            self.host.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20)
+        self.host.connect(listener.getsockname())
         near, _ = listener.accept()
         listener.close()
         self.agent, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -159,6 +165,16 @@ def ledger():
     return sealed(size, head)
 
 
+def pour(host, data):
+    with contextlib.suppress(OSError):  # it may hang up
+        host.sendall(data)
+
+
+def waiting(host):
+    """Bytes that the other end has not taken."""
+    return struct.unpack("i", fcntl.ioctl(host.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+
+
 def test_agent_is_heard_while_there_is_always_more_to_read(t):
     """It may want an end, for another build or because the migration was called back, and has to get it before the image does."""
     page = sum64(bytes(PAGE))
@@ -176,14 +192,16 @@ def test_agent_is_heard_while_there_is_always_more_to_read(t):
             os.close(made)
         t.equal(mover.host.recv(4096)[4], ACCEPTED)
         mover.process.send_signal(signal.SIGSTOP)
-        mover.host.settimeout(20)
-        for _ in range(6):
-            mover.host.sendall(filler)
-        mover.host.sendall(record(999, 0, b"", []))  # what no reader takes, but it is too late for that
+        # At its end is what no reader takes, but it is too late for that.
+        sending = threading.Thread(target=pour, args=(mover.host, filler * 6 + record(999, 0, b"", [])))
+        sending.start()
         mover.agent.send(message(CANCEL, "enough"))
+        harness.wait_until(lambda: not sending.is_alive() or waiting(mover.host) > CHUNK, "that the sockets are full")
         mover.process.send_signal(signal.SIGCONT)
         kind, _, text = mover.says()
         t.equal((kind, text), (FAILED, "enough"))
+        mover.agent.close()
+        sending.join()
 
 
 harness.main(globals())
