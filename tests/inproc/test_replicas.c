@@ -309,6 +309,7 @@ START_TEST(test_readers_at_once_see_what_was_written_before_them)
 	struct shared x = shared_start(two_windows, 2);
 	gantry_buffer out[2][8];
 	gantry_ticket t[2][8], w;
+	uint64_t wrong = 0;
 
 	for (uint32_t d = 0; d < 2; d++)
 		for (uint32_t i = 0; i < 8; i++)
@@ -344,11 +345,13 @@ START_TEST(test_readers_at_once_see_what_was_written_before_them)
 			ck_assert_int_eq(outcome(&x.f, w), GANTRY_OK);
 			ck_ok(gantry_map(x.f.s, staged, 0, BYTES, GANTRY_R, LONG_NS,
 					 (void **)&got));
+			/* Not an assertion a word: each of those is written down. */
 			for (uint64_t k = 0; k < words; k++)
-				ck_assert_uint_eq(got[k], 1000 + i);
+				wrong += got[k] != 1000 + i;
 			ck_ok(gantry_unmap(x.f.s, got));
 			ck_ok(gantry_free(x.f.s, staged));
 		}
+	ck_assert_uint_eq(wrong, 0);
 	fixture_end(&x.f);
 }
 END_TEST
