@@ -248,7 +248,8 @@ bool gantry_opencl_board_drain(struct gantry_opencl_board *board)
 	bool out;
 
 	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
-		if (board->units[i].event)
+		/* Also where the end was told: OpenCL may be at work on what is behind it. */
+		if (board->units[i].queue)
 			(void)board->cl->Finish(
 				board->units[i].queue); /* what failed shows no more */
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);	/* cannot fail for this clock */
