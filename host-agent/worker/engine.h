@@ -114,7 +114,8 @@ struct gantry_engine_attach {
 	uint64_t epoch;
 	uint32_t version;
 	uint32_t tenant_slot;
-	const char *tenant; /* its name, a longer one than names may be is nobody's; NULL: none. By it modules of one tenant are found */
+	const char *
+		tenant; /* its name, a longer one than names may be is nobody's; NULL: none. By it modules of one tenant are found */
 	uint32_t share_slot;
 	/*
 	 * recover: status of the oldest task in flight of each queue. The others in flight, and all of them where this

@@ -100,8 +100,9 @@ START_TEST(test_bitstream_module_has_its_kernels_and_its_tenant)
 	text = gantry_bitstream_module(b, "x.bitstream");
 	ck_assert_ptr_nonnull(text);
 	ck_assert_msg(strncmp(text, "module ", 7) == 0, "%s", text);
-	ck_assert_str_eq(strchr(text, '\n') + 1,
-			 "image fpga x.bitstream\ntenant red\nkernel k r:i32*,u64 pure\nkernel l void\n");
+	ck_assert_str_eq(
+		strchr(text, '\n') + 1,
+		"image fpga x.bitstream\ntenant red\nkernel k r:i32*,u64 pure\nkernel l void\n");
 	free(text);
 	free(b);
 }
