@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-#define GANTRY_BOARD_ABI	  2u
+#define GANTRY_BOARD_ABI	  3u
 #define GANTRY_BOARD_WINDOW_BYTES 256u
 #define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
 #define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
@@ -85,7 +85,7 @@ struct gantry_board_driver {
 	uint32_t bytes;	  /* sizeof(struct gantry_board_driver) */
 	const char *name; /* a-z, 0-9, - */
 	/*
-	 * @options: "key=value key=value", from the configuration. @files: all that load() will ever be given; a driver may look at them, or
+	 * @options: "key=value key=value", from the configuration. @files: all that load() will ever be given, unless takes_later_files; a driver may look at them, or
 	 * try them in another process, before it takes the board. -EBUSY: another process has the board; -ENODEV: there is none; -EINVAL: the
 	 * options; -EBADMSG: a file that is nothing for this board.
 	 */
@@ -93,7 +93,7 @@ struct gantry_board_driver {
 		    void **ret_board, struct gantry_board_info *ret_info, char *text, size_t cap);
 	void (*close)(void *board);
 	/*
-	 * Loads @file, one of open()'s, where it goes. Nothing is at work there. Takes as long as it takes. After a failure the region holds
+	 * Loads @file, one of open()'s or a later one, where it goes. Nothing is at work there. Takes as long as it takes. After a failure the region holds
 	 * nothing. -EBADMSG: it has not the kernels that its manifest says.
 	 */
 	int (*load)(void *board, const struct gantry_board_file *file, char *text, size_t cap);
@@ -109,6 +109,8 @@ struct gantry_board_driver {
 	int (*wait)(void *board, uint64_t timeout_ns);
 	/* Cycles since open. */
 	uint64_t (*cycles)(void *board);
+	/* Not 0: load() takes files of images, too, that were registered after open(), and open()'s may be none. */
+	uint32_t takes_later_files;
 };
 
 /* The one symbol that a driver defines. */

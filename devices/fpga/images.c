@@ -169,8 +169,14 @@ static bool is_known(const struct gantry_dev *dev, const struct gantry_bitstream
 static int register_bitstream(struct gantry_dev *dev, const char *path, struct gantry_err *err)
 {
 	struct gantry_fpga_bitstream b;
-	int r = bitstream_read(path, &b, err);
+	int r;
 
+	if (!dev->driver->takes_later_files)
+		return gantry_err_set(err, -ENOTSUP,
+				      "%s: driver %s takes a board's images when it opens the board, "
+				      "and has it open: the next worker there has this one",
+				      path, dev->driver->name);
+	r = bitstream_read(path, &b, err);
 	if (r < 0) {
 		bitstream_fini(&b);
 		return r;

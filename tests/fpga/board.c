@@ -415,4 +415,5 @@ const struct gantry_board_driver gantry_board_driver_entry = {
 	.mem_write = board_mem_write,
 	.wait = board_wait,
 	.cycles = board_cycles,
+	.takes_later_files = 1,
 };

@@ -46,7 +46,7 @@ class World:
             self.board = rules.Board(self.folder)
             self.agent = harness.Agent(devices={"fpga0": rules.device(chosen, **(device or {}))},
                                        tenants={**{name: POOLED for name in tenants}, "loner": {"isolation": "isolated", "mem": "64M"}},
-                                       agent={"module_dirs": FOLDER, "warm_workers": 0},
+                                       agent={"module_dirs": chosen, "warm_workers": 0},
                                        env=self.board.environment(configure_us=CONFIGURE_US, **more))
         except BaseException:
             shutil.rmtree(self.folder)
@@ -195,7 +195,7 @@ def refused(t, reason, names=("pair",), spoil=None):
         spoil(folder)
         board = rules.Board(folder)
         with harness.Agent(devices={"fpga0": rules.device(folder)}, tenants={"red": POOLED},
-                           agent={"module_dirs": FOLDER, "warm_workers": 0}, env=board.environment()) as agent:
+                           agent={"module_dirs": folder, "warm_workers": 0}, env=board.environment()) as agent:
             guest = agent.guest("red", [harness.program("fpga-guest")])
             t.true(guest.read_line(LONG_S).startswith("err -"))
             harness.wait_until(lambda: reason in agent.log(), reason)
