@@ -172,10 +172,11 @@ static int register_bitstream(struct gantry_dev *dev, const char *path, struct g
 	int r;
 
 	if (!dev->driver->takes_later_files)
-		return gantry_err_set(err, -ENOTSUP,
-				      "%s: driver %s takes a board's images when it opens the board, "
-				      "and has it open: the next worker there has this one",
-				      path, dev->driver->name);
+		return gantry_err_set(
+			err, -ENOTSUP,
+			"%s: driver %s takes a board's images when it opens the board, "
+			"and has it open: the next worker there has this one",
+			path, dev->driver->name);
 	r = bitstream_read(path, &b, err);
 	if (r < 0) {
 		bitstream_fini(&b);

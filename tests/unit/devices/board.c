@@ -436,9 +436,9 @@ START_TEST(test_board_retire_leaves_what_is_loaded_and_loads_it_no_more)
 	gantry_board_end(board, &unit, 0, LOAD);
 	/* Something else takes its place, and it does not come back. */
 	gantry_board_demand(board, c, 1, 1, 100 * LOAD);
-	expect(GANTRY_BOARD_SAVE, 100 * LOAD);
-	gantry_board_did(board, 0, 100 * LOAD);
-	expect(GANTRY_BOARD_LOAD, 100 * LOAD);
+	expect(GANTRY_BOARD_SAVE, 100 * LOAD + SOON);
+	gantry_board_did(board, 0, 100 * LOAD + SOON);
+	expect(GANTRY_BOARD_LOAD, 100 * LOAD + SOON);
 	gantry_board_did(board, 0, 101 * LOAD);
 	expect(GANTRY_BOARD_RESTORE, 101 * LOAD);
 	gantry_board_did(board, 0, 101 * LOAD);

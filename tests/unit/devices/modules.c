@@ -138,7 +138,8 @@ START_TEST(test_modules_rescan_keeps_what_a_bad_manifest_replaces)
 	put("a.manifest", "module a 1\nkernle k u8\n");
 	ck_assert_int_eq(rescan(), 1);
 	ck_assert_str_eq(told, "!a.manifest");
-	ck_assert_str_eq(refusal, "a.manifest: line 2: \"kernle\" is not module, image, tenant or kernel");
+	ck_assert_str_eq(refusal,
+			 "a.manifest: line 2: \"kernle\" is not module, image, tenant or kernel");
 	ck_assert_ptr_nonnull(gantry_modules_at(modules, 0));
 	ck_assert_int_eq(rescan(), 0); /* told once */
 	put("a.manifest", "module a 3\n");
