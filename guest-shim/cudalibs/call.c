@@ -145,6 +145,7 @@ static void expect(struct gantry_call *call, void *to, uint64_t bytes,
 	}
 	call->outs[call->nouts].to = to;
 	call->outs[call->nouts].bytes = bytes;
+	call->outs[call->nouts].count = NULL;
 	call->outs[call->nouts++].answer = answer;
 	/* With what padding and lengths may want. */
 	call->reply_bytes += (answer == GANTRY_CALL_TEXT ? TEXT_BYTES : bytes) +
@@ -163,6 +164,14 @@ void gantry_call_inout(struct gantry_call *call, const void *both, uint64_t byte
 	gantry_call_in(call, both, bytes);
 	if (both)
 		expect(call, (void *)(uintptr_t)both, bytes, GANTRY_CALL_BYTES);
+}
+
+void gantry_call_counted(struct gantry_call *call, const int64_t *count, uint64_t element_bytes)
+{
+	if (call->nouts == 0)
+		return;
+	call->outs[call->nouts - 1].count = count;
+	call->outs[call->nouts - 1].element_bytes = element_bytes;
 }
 
 void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes, unsigned flags)
@@ -302,6 +311,19 @@ static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
 	gantry_call_set_mode(handle, 0);
 }
 
+/* Of the bytes of an answer those that the caller is to have. */
+static uint64_t bytes_wanted(const struct gantry_call *call, uint32_t i)
+{
+	uint64_t bytes = call->outs[i].bytes, counted;
+
+	if (!call->outs[i].count)
+		return bytes;
+	if (*call->outs[i].count <= 0)
+		return 0;
+	counted = gantry_pack_span(*call->outs[i].count, call->outs[i].element_bytes);
+	return counted < bytes ? counted : bytes;
+}
+
 /* Bytes come first, then objects and texts, each in the order of their arguments. */
 static bool take_answer(struct gantry_call *call, struct gantry_unpack *in)
 {
@@ -310,7 +332,7 @@ static bool take_answer(struct gantry_call *call, struct gantry_unpack *in)
 			const void *from = gantry_unpack_bytes(in, call->outs[i].bytes);
 
 			if (from)
-				memcpy(call->outs[i].to, from, call->outs[i].bytes);
+				memcpy(call->outs[i].to, from, bytes_wanted(call, i));
 		}
 	for (uint32_t i = 0; i < call->nouts; i++) {
 		if (call->outs[i].answer == GANTRY_CALL_OBJECT) {

@@ -74,11 +74,14 @@ struct gantry_call {
 	uint32_t nhandles;
 	uint64_t handles[GANTRY_CALL_HANDLES];
 	uint64_t reply_bytes;
+	int64_t count; /* for code by hand: where an answer goes that the caller has no place for */
 	const char *text; /* what a function that returns a text returned */
 	struct {
 		void *to;
 		uint64_t bytes;
-		uint32_t answer; /* enum gantry_call_answer */
+		uint32_t answer;      /* enum gantry_call_answer */
+		const int64_t *count; /* NULL: all of the bytes are the caller's */
+		uint64_t element_bytes;
 	} outs[GANTRY_CALL_OUTS];
 };
 
@@ -121,6 +124,11 @@ void gantry_call_device(struct gantry_call *call, const void *address);
 void gantry_call_in(struct gantry_call *call, const void *from, uint64_t bytes);
 void gantry_call_out(struct gantry_call *call, const void *to, uint64_t bytes);
 void gantry_call_inout(struct gantry_call *call, const void *both, uint64_t bytes);
+/*
+ * The answer put last has as many elements of @element_bytes as *count says, which an answer before it is: the caller's
+ * memory may have no room for more, whatever it asked for.
+ */
+void gantry_call_counted(struct gantry_call *call, const int64_t *count, uint64_t element_bytes);
 void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes, unsigned flags);
 /* Up to 16 bytes from @at, no further than its page: how many count only the library knows. */
 void gantry_call_scalar(struct gantry_call *call, const void *at);

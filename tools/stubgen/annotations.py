@@ -61,7 +61,7 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
-        self.rules, self.notes, self.binds, self.modes = [], [], {}, {}
+        self.rules, self.notes, self.binds, self.modes, self.stands = [], [], {}, {}, {}
         self.mode_setters = []
         self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
@@ -93,6 +93,9 @@ class Library:
             self.mode_setters += rest.split()[3:]
         elif word == "rule":                     # rule [in FUNCTIONS] [const|mutable] NAMES: KIND
             self._rule(rest)
+        elif word == "stands":                   # stands HANDLE-TYPE OTHER-TYPE
+            other, handle = rest.split()
+            self.stands[handle] = other
         elif word == "also":                     # also ANSWER NAMES...
             answer, *names = rest.split()
             self.also += [(name, int(answer)) for name in names]

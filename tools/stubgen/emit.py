@@ -230,8 +230,10 @@ def _worker_take(call, param, kind):
         if param.base in call.library.binds:
             lines.append("id_%s = gantry_calls_peek(run);" % name)
         cast = "(%s)" % param.base if param.sort == "int" else "(void *)(uintptr_t)"
-        lines.append("%s = %sgantry_calls_take_handle(run, 0x%08xu, %s);" % (
-            name, cast, handle_kind(param.base), "true" if word == "drop" else "false"))
+        other = call.library.stands.get(param.base) if word == "handle" else None
+        lines.append("%s = %sgantry_calls_take_%s(run, 0x%08xu, %s);" % (
+            name, cast, "handle_or" if other else "handle", handle_kind(param.base),
+            "0x%08xu" % handle_kind(other) if other else "true" if word == "drop" else "false"))
         return lines + ([] if param.sort == "int" else _need(param, kind))
     if word == "stream":
         return ["%s = run->stream;" % name]
@@ -252,7 +254,7 @@ def _worker_take(call, param, kind):
     if word in MODES:
         return ["%s = gantry_calls_take_either(run, %s, %s);" % (
             name, size, ", ".join("true" if on else "false" for on in MODES[word]))]
-    return ["%s = gantry_calls_take_%s(run, %s);" % (name, word, size)]
+    return ["%s = gantry_calls_take_%s(run, %s);" % (name, "out_or_null" if word == "out" and kind.null else word, size)]
 
 
 def _need(param, kind):

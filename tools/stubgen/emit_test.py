@@ -40,7 +40,7 @@ def _note(param, kind, size, native):
         return "note_memory(%s ? gantry_plain_%s(&(%s){ 0 }, %s) : NULL, sizeof(%s));" % (name, param.base, param.base, name, param.base)
     if word in ("in", "either", "inout", "either-inout"):
         return "note_memory((const void *)%s, %s);" % (name, size)
-    if word == "out":
+    if word == "out" and not kind.null:
         return "note_u64(1); /* the library has a place in any case */"
     if word == "scratch":
         return "note_u64(0);"
@@ -139,7 +139,7 @@ def _argument(call, param, kind, counts):
 def _check(call, param, kind):
     name, word = param.name, kind.word
     if word in ("out", "inout", "either-out", "either-inout"):
-        return "\tcheck_fill(%s, %s, %s);\n" % (name, _size(call, param, kind, False), "true" if word == "out" else "false")
+        return "\tcheck_fill(%s, %s, %s);\n" % (name, _size(call, param, kind, False), "true" if word == "out" and not kind.null else "false")
     if word == "end":
         return "\tcheck_ended(place_%s);\n" % name
     if word == "new":

@@ -47,6 +47,14 @@ uint64_t gantry_calls_peek(struct gantry_calls_run *run)
 	return gantry_unpack_u64(&ahead);
 }
 
+uint64_t gantry_calls_take_handle_or(struct gantry_calls_run *run, uint32_t kind, uint32_t other)
+{
+	bool is_other = gantry_calls_table_find(&run->site->table, other, gantry_calls_peek(run)) !=
+			NULL;
+
+	return gantry_calls_take_handle(run, is_other ? other : kind, false);
+}
+
 bool gantry_calls_is_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
 {
 	const struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind,
@@ -144,6 +152,13 @@ void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
 	if (take_length(run, bytes, &null))
 		return memory(run, bytes, true);
 	return null ? memory(run, bytes, false) : NULL;
+}
+
+void *gantry_calls_take_out_or_null(struct gantry_calls_run *run, uint64_t bytes)
+{
+	bool null;
+
+	return take_length(run, bytes, &null) ? memory(run, bytes, true) : NULL;
 }
 
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes)

@@ -134,6 +134,8 @@ void gantry_calls_serve(struct gantry_calls_site *site,
 void *gantry_calls_symbol(struct gantry_calls_run *run, const char *name);
 void gantry_calls_take(struct gantry_calls_run *run, void *dst, size_t len);
 uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, bool drop);
+/* One of kind @kind, or of @other, which a library takes in its place. */
+uint64_t gantry_calls_take_handle_or(struct gantry_calls_run *run, uint32_t kind, uint32_t other);
 /* The number that gantry_calls_take_handle() takes next. */
 uint64_t gantry_calls_peek(struct gantry_calls_run *run);
 /*
@@ -147,6 +149,8 @@ void *gantry_calls_take_device(struct gantry_calls_run *run);
 void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
 /* Memory even where the guest has no place for it: what a library does without one is not known of all. */
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);
+/* Of a function to which NULL means something: none where the guest has no place. */
+void *gantry_calls_take_out_or_null(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out);
 /* A text, which ends where it says. */

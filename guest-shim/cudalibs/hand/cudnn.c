@@ -55,6 +55,8 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 	uint64_t bytes = gantry_pack_span(count, gantry_cudnn_element_bytes(type));
 
 	call->waits = true;
+	if (!ret_count)
+		ret_count = &call->count;
 	gantry_call_put(call, &name, sizeof(name));
 	gantry_call_put(call, &type, sizeof(type));
 	gantry_call_put(call, &count, sizeof(count));
@@ -65,4 +67,7 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 		gantry_call_inout(call, elements, bytes);
 	else
 		gantry_call_out(call, elements, bytes);
+	/* Programs ask for as many as there can be, into memory for as many as there are. */
+	if (elements)
+		gantry_call_counted(call, ret_count, gantry_cudnn_element_bytes(type));
 }

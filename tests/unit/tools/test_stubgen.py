@@ -55,6 +55,18 @@ class Fixture(unittest.TestCase):
         self.assertEqual(self.kinds("fixPairs"), ["handle", "in[1]", "out[1]"])
         self.assertEqual(self.kinds("fixBuffer"), ["handle", "out[bytes]", "value"])
 
+    def test_an_object_may_stand_for_another_but_not_end_it(self):
+        server = fixture("emit", "--part", "server", "fix").stdout
+        self.assertNotIn("take_handle_or", server)
+        with tempfile.TemporaryDirectory() as apis:
+            with open(os.path.join(FIXTURE, "apis", "fix.api"), encoding="utf-8") as file:
+                text = file.read()
+            with open(os.path.join(apis, "fix.api"), "w", encoding="utf-8") as file:
+                file.write(text + "stands fixOther fixHandle\n")
+            stands = fixture("emit", "--part", "server", "fix", apis=apis).stdout
+        self.assertIn("take_handle_or(run, ", stands.split("serve_fixScale(")[1].split("\n}\n")[0])
+        self.assertNotIn("take_handle_or(run, ", stands.split("serve_fixDestroy(")[1].split("\n}\n")[0])
+
     def test_a_line_for_a_function_makes_it_annotated(self):
         self.assertEqual(self.functions["fixSum"]["how"], "annotated")
         self.assertEqual(self.kinds("fixSum"), ["handle", "value", "in[n]"])

@@ -129,8 +129,6 @@ static void *take_places(struct gantry_calls_run *run, const struct attribute *a
 	elements = gantry_calls_take_inout(run, a->bytes);
 	if (elements)
 		to_natives(run, kind_of(a->type), elements, a->count);
-	else if (a->count > 0)
-		gantry_calls_refuse(run);
 	return elements;
 }
 
@@ -148,7 +146,8 @@ void gantry_hand_serve_cudnnBackendGetAttribute(struct gantry_calls_run *run)
 	elements = take_places(run, &a);
 	if (!gantry_calls_may_run(run))
 		return;
-	ret = function(a.descriptor, a.name, a.type, a.count, count, elements);
+	/* Without a place for objects only their number is asked. */
+	ret = function(a.descriptor, a.name, a.type, elements ? a.count : 0, count, elements);
 	if (ret == CUDNN_STATUS_SUCCESS && elements && kind_of(a.type))
 		to_ids(run, kind_of(a.type), elements, a.count);
 	/* Of its own memory the library tells the guest nothing. */

@@ -75,6 +75,27 @@ static cudnnStatus_t get_attribute(cudnnBackendDescriptor_t of, cudnnBackendAttr
 	return CUDNN_STATUS_SUCCESS;
 }
 
+/* A place without its descriptor, or the other way round, is a bad argument to the library. */
+static cudnnStatus_t get_weights(cudnnHandle_t with, cudnnRNNDescriptor_t rnn, int32_t layer,
+				 size_t bytes, const void *weights, int32_t id,
+				 cudnnTensorDescriptor_t matrix, void **ret_matrix,
+				 cudnnTensorDescriptor_t bias, void **ret_bias)
+{
+	(void)with;
+	(void)rnn;
+	(void)layer;
+	(void)bytes;
+	(void)weights;
+	(void)id;
+	if (!matrix != !ret_matrix || !bias != !ret_bias)
+		return CUDNN_STATUS_BAD_PARAM;
+	if (ret_matrix)
+		*ret_matrix = (void *)(uintptr_t)(DEVICE + 8);
+	if (ret_bias)
+		*ret_bias = (void *)(uintptr_t)(DEVICE + 16);
+	return CUDNN_STATUS_SUCCESS;
+}
+
 static cudnnStatus_t execute(cudnnHandle_t with, cudnnBackendDescriptor_t plan,
 			     cudnnBackendDescriptor_t pack)
 {
@@ -114,6 +135,7 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 		{ "cudnnBackendSetAttribute", (void *)set_attribute },
 		{ "cudnnBackendGetAttribute", (void *)get_attribute },
 		{ "cudnnBackendDestroyDescriptor", (void *)destroy },
+		{ "cudnnGetRNNWeightParams", (void *)get_weights },
 		{ "cudnnBackendExecute", (void *)execute },
 		{ "cudnnBackendFinalize", (void *)finalize },
 		{ "cudnnSetStream", (void *)set_stream },
@@ -325,6 +347,60 @@ START_TEST(test_how_many_there_are_can_be_asked_without_a_place_for_them)
 }
 END_TEST
 
+START_TEST(test_no_more_comes_back_than_the_attribute_has)
+{
+	int64_t count = 0, *numbers = malloc(2 * sizeof(*numbers)), more[9];
+
+	start();
+	ck_assert_ptr_nonnull(numbers);
+	memset(more, 0x5a, sizeof(more));
+	/* Asked for as many as there can be, with room for as many as there are: a sanitizer sees who writes further. */
+	ck_assert_int_eq(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS,
+						  CUDNN_TYPE_INT64, 9, &count, numbers),
+			 0);
+	ck_assert_int_eq(numbers[1], 6);
+	ck_assert_int_eq(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS,
+						  CUDNN_TYPE_INT64, 9, NULL, more),
+			 0);
+	ck_assert_int_eq(more[0], 5);
+	ck_assert_int_eq(more[1], 6);
+	for (int i = 2; i < 9; i++)
+		ck_assert_int_eq(more[i], 0x5a5a5a5a5a5a5a5a);
+	ck_assert_int_eq(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS,
+						  CUDNN_TYPE_INT64, 9, &count, NULL),
+			 0);
+	ck_assert_int_eq(count, 2);
+	/* Of objects too; how many there are is asked without any. */
+	ck_assert_int_eq(cudnnBackendGetAttribute(other, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+						  CUDNN_TYPE_BACKEND_DESCRIPTOR, 9, &count, NULL),
+			 0);
+	ck_assert_int_eq(count, 2);
+	free(numbers);
+	finish();
+}
+END_TEST
+
+START_TEST(test_one_of_an_rnns_weights_is_asked_without_the_other)
+{
+	void *address = NULL;
+	cudnnRNNDescriptor_t rnn;
+	cudnnTensorDescriptor_t tensor;
+
+	start();
+	rnn = (void *)(uintptr_t)add("cudnnRNNDescriptor_t", 0x9100);
+	tensor = (void *)(uintptr_t)add("cudnnTensorDescriptor_t", 0x9200);
+	ck_assert_int_eq(cudnnGetRNNWeightParams(handle, rnn, 0, 64, NULL, 0, tensor, &address,
+						 NULL, NULL),
+			 0);
+	ck_assert_ptr_eq(address, (void *)(uintptr_t)(DEVICE + 8));
+	ck_assert_int_eq(cudnnGetRNNWeightParams(handle, rnn, 0, 64, NULL, 0, NULL, NULL, tensor,
+						 &address),
+			 0);
+	ck_assert_ptr_eq(address, (void *)(uintptr_t)(DEVICE + 16));
+	finish();
+}
+END_TEST
+
 static void must_refuse(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
 			int64_t count, const void *elements)
 {
@@ -446,6 +522,8 @@ int main(void)
 	tcase_add_test(tc, test_addresses_go_as_they_are_and_values_of_the_host_by_content);
 	tcase_add_test(tc, test_what_an_attribute_has_comes_back);
 	tcase_add_test(tc, test_how_many_there_are_can_be_asked_without_a_place_for_them);
+	tcase_add_test(tc, test_no_more_comes_back_than_the_attribute_has);
+	tcase_add_test(tc, test_one_of_an_rnns_weights_is_asked_without_the_other);
 	tcase_add_test(tc, test_what_is_no_object_no_address_and_no_type_is_refused);
 	tcase_add_test(tc, test_a_lying_count_or_address_is_refused);
 	tcase_add_test(tc, test_values_that_are_kept_have_an_end);
