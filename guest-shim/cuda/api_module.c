@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graph.h"
 
 /* ---- modules ---- */
 
@@ -541,7 +542,7 @@ static CUresult query_locked(const struct CUevent_st *event)
 	int r = event->ticket ? gantry_test(cu.session, event->ticket) : 1;
 
 	if (event->captured)
-		return CUDA_ERROR_CAPTURED_EVENT;
+		return cu_capture_asked_locked(event);
 	return r == 0 ? CUDA_ERROR_NOT_READY : cu_result(r);
 }
 
@@ -558,7 +559,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return cu_leave(event->captured ? CUDA_ERROR_CAPTURED_EVENT
+	return cu_leave(event->captured ? cu_capture_asked_locked(event)
 					: cu_ticket_wait_locked(event->ticket));
 }
 

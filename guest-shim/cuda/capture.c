@@ -167,6 +167,24 @@ CUresult cu_capture_refuse_locked(struct CUstream_st *stream)
 	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+static struct cu_capture *capture_of(const struct CUevent_st *event)
+{
+	struct cu_capture *capture = captures;
+
+	while (capture && capture->id != event->captured)
+		capture = capture->next;
+	return capture;
+}
+
+CUresult cu_capture_asked_locked(const struct CUevent_st *event)
+{
+	struct cu_capture *capture = capture_of(event);
+
+	if (capture)
+		capture->is_invalid = true;
+	return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 /* Captures that are not relaxed of this thread, and global ones of others, as this thread's mode has it. */
 CUresult cu_capture_unsafe_locked(void)
 {
@@ -272,10 +290,8 @@ static CUresult join(struct CUstream_st *stream, struct cu_capture *capture,
 CUresult cu_capture_wait_locked(struct CUstream_st *stream, struct CUevent_st *event,
 				bool is_external)
 {
-	struct cu_capture *capture = captures;
+	struct cu_capture *capture = capture_of(event);
 
-	while (capture && capture->id != event->captured)
-		capture = capture->next;
 	if (is_external && stream->capture)
 		return cu_capture_work_locked(
 			stream,

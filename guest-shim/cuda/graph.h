@@ -152,6 +152,8 @@ void cu_capture_leave_locked(struct CUstream_st *stream);
 CUresult cu_capture_work_locked(struct CUstream_st *stream, const struct cu_work *work, bool waits);
 /* A call that must not be while @stream is captured; the capture is good for nothing from then on. */
 CUresult cu_capture_refuse_locked(struct CUstream_st *stream);
+/* An event that a capture recorded is asked for: it says nothing, and that capture is good for nothing from then on. */
+CUresult cu_capture_asked_locked(const struct CUevent_st *event);
 /* The same of any stream that this thread has to take care of, for calls that may wait for the device. */
 CUresult cu_capture_unsafe_locked(void);
 /* Any stream of @ctx. */

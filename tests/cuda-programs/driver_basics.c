@@ -148,7 +148,8 @@ static void memory(void)
 	IS(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)out, in, 10), INVALID_VALUE);
 	IS(cuMemcpyDtoH(in, (CUdeviceptr)(uintptr_t)out, 10), INVALID_VALUE);
 	IS(cuMemcpyDtoH(in, big, SIZE_MAX), INVALID_VALUE);
-	IS(cuMemsetD8(big, 1, SIZE_MAX), INVALID_VALUE);
+	if (!is_native) /* NVIDIA's driver says that it did it */
+		IS(cuMemsetD8(big, 1, SIZE_MAX), INVALID_VALUE);
 	IS(cuMemsetD32(big + 2, 1, 1), INVALID_VALUE);
 	for (int i = 0; i < 300; i++) {
 		OK(cuMemAlloc(&small[i], 100 + (size_t)i * 50));

@@ -122,7 +122,6 @@ static void forks_and_joins(void)
 	OK(cuMemsetD32Async(x, bits(3), N, one));
 	OK(cuEventRecord(forked, one));
 	OK(cuStreamWaitEvent(other, forked, 0));
-	IS(cuEventQuery(forked), CAPTURED_EVENT);
 	OK(cuMemsetD32Async(y, bits(5), N, other));
 	OK(cuEventRecord(joined, other));
 	OK(cuStreamWaitEvent(one, joined, 0));
@@ -137,6 +136,16 @@ static void forks_and_joins(void)
 	CHECK(first(y) == 11);
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
+
+	/* An event that was captured is not to be asked: the capture bears no more. */
+	for (int waits = 0; waits < 2; waits++) {
+		OK(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		OK(cuMemsetD32Async(x, bits(3), N, one));
+		OK(cuEventRecord(forked, one));
+		IS(waits ? cuEventSynchronize(forked) : cuEventQuery(forked), CAPTURED_EVENT);
+		IS(cuMemsetD32Async(y, bits(5), N, one), STREAM_CAPTURE_INVALIDATED);
+		IS(cuStreamEndCapture(one, &graph), STREAM_CAPTURE_INVALIDATED);
+	}
 
 	/* What was forked and not joined is no graph. */
 	OK(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -93,7 +93,7 @@ static void built()
 	OK(cudaGraphAddMemcpyNode1D(&copied, graph, &ran, 1, &got, x, sizeof(got),
 				    cudaMemcpyDeviceToHost));
 	kernel.func = &n;
-	IS(cudaGraphAddKernelNode(&ran, graph, &filled, 1, &kernel), cudaErrorInvalidDeviceFunction);
+	IS(cudaGraphAddKernelNode(&ran, graph, &filled, 1, &kernel), cudaErrorInvalidResourceHandle);
 	(void)cudaGetLastError();
 	kernel.func = (void *)number;
 	OK(cudaGraphInstantiate(&exec, graph, 0));

@@ -11,6 +11,9 @@ static CUresult kernel_of(const struct cudaKernelNodeParams *from, CUDA_KERNEL_N
 	CUfunction function;
 	cudaError_t error = from ? rt_function(from->func, &function) : cudaErrorInvalidValue;
 
+	/* A launch says that it is no function of a device; here it is no handle of a kernel either. */
+	if (error == cudaErrorInvalidDeviceFunction)
+		error = cudaErrorInvalidResourceHandle;
 	if (error != cudaSuccess)
 		return (CUresult)error;
 	*ret_to = (CUDA_KERNEL_NODE_PARAMS){
