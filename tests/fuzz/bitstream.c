@@ -46,6 +46,8 @@ static void use(const struct gantry_bitstream *b)
 
 		assert(number >= 0);
 		gantry_board_demand(board, (uint32_t)number, 1, 1, now_ns);
+		now_ns +=
+			b->configure_ns; /* others may come at the same time: it waits for part of that */
 		while (gantry_board_step(board, now_ns).what != GANTRY_BOARD_NOTHING)
 			gantry_board_did(board, 0, ++now_ns);
 		assert(gantry_board_begin(board, (uint32_t)number, now_ns, &unit) == 0);
