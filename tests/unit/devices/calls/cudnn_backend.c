@@ -275,8 +275,8 @@ END_TEST
 
 START_TEST(test_addresses_go_as_they_are_and_values_of_the_host_by_content)
 {
-	float scale = 0.125f;
-	void *data[] = { (void *)(uintptr_t)(DEVICE + 256), &scale, NULL };
+	float scale[4] = { 0.125f }; /* of a value up to 16 bytes are read */
+	void *data[] = { (void *)(uintptr_t)(DEVICE + 256), scale, NULL };
 	float *kept;
 
 	start();
@@ -285,8 +285,8 @@ START_TEST(test_addresses_go_as_they_are_and_values_of_the_host_by_content)
 	ck_assert_ptr_eq(seen.elements[0], data[0]);
 	ck_assert_ptr_null(seen.elements[2]);
 	kept = seen.elements[1];
-	ck_assert_ptr_ne(kept, &scale);
-	scale = 0;
+	ck_assert_ptr_ne(kept, scale);
+	scale[0] = 0;
 	/* It is there when the plan runs, and other calls do not change it. */
 	ck_assert_int_eq(set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, data),
 			 0);
@@ -455,11 +455,11 @@ END_TEST
 START_TEST(test_values_that_are_kept_have_an_end)
 {
 	static void *data[MANY];
-	float one = 1;
+	float one[4] = { 1 };
 
 	start();
 	for (int i = 0; i < MANY; i++)
-		data[i] = &one;
+		data[i] = one;
 	must_refuse(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, MANY, data);
 	finish();
 }
