@@ -41,9 +41,20 @@ static int take_trial(const char *value, bool *ret_trial, bool *ret_given, struc
 	return 0;
 }
 
+static int take_loads(const char *value, bool *ret_late, bool *ret_given, struct gantry_err *err)
+{
+	if (strcmp(value, "program") != 0 && strcmp(value, "kernel") != 0)
+		return gantry_err_set(err, -EINVAL, "loads: program or kernel");
+	*ret_late = strcmp(value, "kernel") == 0;
+	*ret_given = true;
+	return 0;
+}
+
 struct options {
 	bool trial;
 	bool trial_given;
+	bool late;
+	bool late_given;
 };
 
 static int take_option(struct gantry_opencl_board *board, const char *key, const char *value,
@@ -57,6 +68,8 @@ static int take_option(struct gantry_opencl_board *board, const char *key, const
 		board->work.choice.device = value;
 	else if (strcmp(key, "trial") == 0)
 		return take_trial(value, &options->trial, &options->trial_given, err);
+	else if (strcmp(key, "loads") == 0)
+		return take_loads(value, &options->late, &options->late_given, err);
 	else if (strcmp(key, "memory") == 0)
 		return gantry_size_parse(value, &board->mem_bytes, err) < 0
 			       ? gantry_err_wrap(err, -EINVAL, "memory")
@@ -69,7 +82,7 @@ static int take_option(struct gantry_opencl_board *board, const char *key, const
 	else
 		return gantry_err_set(err, -EINVAL,
 				      "no option \"%.40s\": there are library, platform, device, "
-				      "model, memory and trial",
+				      "model, memory, loads and trial",
 				      key);
 	return 0;
 }
@@ -137,13 +150,13 @@ static int describe(struct gantry_opencl_board *board, struct gantry_err *err)
 	return 0;
 }
 
-static bool is_pocl(const struct gantry_opencl_board *board)
+static bool is_of(const struct gantry_opencl_board *board, const char *platform)
 {
-	char platform[64];
+	char name[64];
 
-	gantry_opencl_platform_text(board->cl, board->target.platform, CL_PLATFORM_NAME, platform,
-				    sizeof(platform));
-	return strcmp(platform, "Portable Computing Language") == 0;
+	gantry_opencl_platform_text(board->cl, board->target.platform, CL_PLATFORM_NAME, name,
+				    sizeof(name));
+	return strcmp(name, platform) == 0;
 }
 
 static int find(struct gantry_opencl_board *board, const char *text, struct gantry_err *err)
@@ -163,7 +176,9 @@ static int find(struct gantry_opencl_board *board, const char *text, struct gant
 	if (r < 0)
 		return r;
 	/* PoCL's loader writes files, which a worker may not; on a real board each trial costs a loading. */
-	board->trial = options.trial_given ? options.trial : is_pocl(board);
+	board->trial = options.trial_given ? options.trial
+					   : is_of(board, "Portable Computing Language");
+	board->late = options.late_given ? options.late : !is_of(board, "Xilinx");
 	return 0;
 }
 
@@ -307,29 +322,53 @@ static int make_unit(struct gantry_opencl_board *board, const struct gantry_boar
 	return check_params(board, unit, err);
 }
 
-/* On some boards an image is not on the board before a kernel of it runs: that is part of loading. */
-static cl_int run_first(struct gantry_opencl_board *board)
+/* What OpenCL made of it; -ENODEV: the board is gone. */
+static int outcome(struct gantry_opencl_board *board, cl_int result, const char *what,
+		   struct gantry_err *err)
+{
+	if (result == CL_SUCCESS)
+		return 0;
+	(void)gantry_opencl_err(result, what, err);
+	board->lost = board->lost || result == CL_DEVICE_NOT_AVAILABLE;
+	return board->lost ? -ENODEV : -EIO;
+}
+
+static bool has_kernel(const struct gantry_opencl_board *board, const char *name)
+{
+	char names[MAX_NAMES] = "";
+
+	/* Asking for a kernel that is not there has some runtimes complain to the terminal. */
+	return board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, sizeof(names) - 1,
+					 names, NULL) == CL_SUCCESS &&
+	       strstr(names, name);
+}
+
+/*
+ * On some boards an image is not there before a kernel of it runs: that is part of loading. Nor is what lies in the
+ * board's memory there afterwards, which no task of anybody's may be the one to lose.
+ */
+static int run_first(struct gantry_opencl_board *board, struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
 	static const size_t one = 1;
-	char names[MAX_NAMES] = "";
 	cl_int result = CL_SUCCESS;
 	cl_kernel kernel;
 
-	/* Most have none, and asking for a kernel that is not there has some runtimes complain to the terminal. */
-	if (cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, sizeof(names) - 1, names,
-			       NULL) != CL_SUCCESS ||
-	    !strstr(names, FIRST_KERNEL))
-		return CL_SUCCESS;
+	if (!has_kernel(board, FIRST_KERNEL))
+		return board->late ? gantry_err_set(err, -EBADMSG,
+						    "it has no kernel " FIRST_KERNEL
+						    ", and this board loads an image when a kernel "
+						    "of it runs (loads=kernel)")
+				   : 0;
 	kernel = cl->CreateKernel(board->program, FIRST_KERNEL, &result);
-	if (result != CL_SUCCESS)
-		return CL_SUCCESS;
-	result = cl->EnqueueNDRangeKernel(board->copies, kernel, 1, NULL, &one, &one, 0, NULL,
-					  NULL);
-	if (result == CL_SUCCESS)
-		result = cl->Finish(board->copies);
-	(void)cl->ReleaseKernel(kernel);
-	return result;
+	if (result == CL_SUCCESS) {
+		result = cl->EnqueueNDRangeKernel(board->copies, kernel, 1, NULL, &one, &one, 0,
+						  NULL, NULL);
+		if (result == CL_SUCCESS)
+			result = cl->Finish(board->copies);
+		(void)cl->ReleaseKernel(kernel);
+	}
+	return outcome(board, result, "the first launch", err);
 }
 
 /* -ENODEV: the board is gone, with what is at work there. */
@@ -358,17 +397,6 @@ static int unload(struct gantry_opencl_board *board)
 	board->copies = NULL;
 	board->program = NULL;
 	return 0;
-}
-
-/* What OpenCL made of it; -ENODEV: the board is gone. */
-static int outcome(struct gantry_opencl_board *board, cl_int result, const char *what,
-		   struct gantry_err *err)
-{
-	if (result == CL_SUCCESS)
-		return 0;
-	(void)gantry_opencl_err(result, what, err);
-	board->lost = board->lost || result == CL_DEVICE_NOT_AVAILABLE;
-	return board->lost ? -ENODEV : -EIO;
 }
 
 static int make_program(struct gantry_opencl_board *board, const struct bytes *bytes,
@@ -419,7 +447,7 @@ static int load(struct gantry_opencl_board *board, const struct gantry_board_fil
 		for (uint32_t u = 0; u < file->kernels[k].units && r == 0; u++)
 			r = make_unit(board, &file->kernels[k], file->kernels[k].window + u, err);
 	if (r == 0)
-		r = outcome(board, run_first(board), "the first launch", err);
+		r = run_first(board, err);
 	if (r < 0)
 		(void)unload(board); /* nothing is at work */
 	return r;

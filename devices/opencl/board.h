@@ -57,6 +57,7 @@ struct gantry_opencl_board {
 	struct gantry_opencl_work work; /* as the builder is told; names @strings */
 	char *strings;
 	bool trial; /* each image is loaded in another process first */
+	bool late; /* an image comes to the board when a kernel of it runs, not when its program is made */
 	uint64_t mem_bytes;
 	char model[32];
 	bool lost;

@@ -13,6 +13,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/atomic.h"
@@ -24,6 +25,7 @@
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/procstat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -67,16 +69,28 @@ static bool tries(const struct gantry_session *s, uint32_t device)
 	return false;
 }
 
-/* It has ended, and as far as is known not by itself. */
+/* Nothing that it said is still to be read; who leaves by itself has said why. */
+static bool is_silent(const struct gantry_worker *w)
+{
+	char byte;
+
+	return !w->ctl_event || recv(w->ctl_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+/* It has ended, and as far as is known not by itself; its driver may still be about it, and its mates know before. */
 static bool was_killed(const struct gantry_worker *w)
 {
 	struct pollfd p = { .fd = w->pidfd, .events = POLLIN };
+	struct gantry_procstat stat;
 	siginfo_t end = { 0 };
 
 	if (w->seen_killed)
 		return true;
-	if (w->pidfd < 0 || poll(&p, 1, 0) <= 0)
+	if (w->pidfd < 0)
 		return false;
+	if (poll(&p, 1, 0) <= 0)
+		return w->state != GANTRY_WORKER_ENDING && gantry_procstat(w->pid, 0, &stat) == 0 &&
+		       stat.ending && is_silent(w);
 	/* Not reaped: its burial is on its way. Of one that is the monitor's only that knows. */
 	return !w->is_child ||
 	       waitid(P_PIDFD, (id_t)w->pidfd, &end, WEXITED | WNOHANG | WNOWAIT) < 0 ||

@@ -11,8 +11,9 @@ import harness
 import rules
 
 IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
-          rules.Image("scale", {"board_scale": (1, 2000)}, first=False),
-          rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)})]
+          rules.Image("scale", {"board_scale": (1, 2000)}),
+          rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)}),
+          rules.Image("late", {"board_scale": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
 harness.atexit.register(shutil.rmtree, FOLDER, True)
@@ -36,17 +37,15 @@ class World:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
         try:
             os.chmod(self.folder, 0o755)
-            chosen = images()
-            if names:
-                chosen = self.folder
-                for name in names:
-                    for suffix in ("bin", "bitstream"):
-                        shutil.copy(FOLDER / f"{name}.{suffix}", self.folder)
-            self.images = chosen
+            images()
+            for name in names or ("vadd", "scale", "pair"):
+                for suffix in ("bin", "bitstream"):
+                    shutil.copy(FOLDER / f"{name}.{suffix}", self.folder)
+            self.images = self.folder
             self.board = rules.Board(self.folder)
-            self.agent = harness.Agent(devices={"fpga0": rules.device(chosen, **(device or {}))},
+            self.agent = harness.Agent(devices={"fpga0": rules.device(self.folder, **(device or {}))},
                                        tenants={**{name: POOLED for name in tenants}, "loner": {"isolation": "isolated", "mem": "64M"}},
-                                       agent={"module_dirs": chosen, "warm_workers": 0},
+                                       agent={"module_dirs": self.folder, "warm_workers": 0},
                                        env=self.board.environment(configure_us=CONFIGURE_US, **more))
         except BaseException:
             shutil.rmtree(self.folder)
@@ -235,6 +234,21 @@ def test_manifest_that_lies_about_kernels_is_found_out_when_its_image_is_loaded(
         answer = ask([red], ["vadd 1"])[0]
         t.true(answer.startswith("err -"), answer)
         t.equal(ask([blue], ["scale 2"]), ["ok 0"])
+
+
+def test_image_without_a_first_kernel_is_refused_where_kernels_bring_images(t):
+    images()
+    with World(names=("vadd", "late")) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red], ["vadd 2"]), ["ok 0"])
+        answer = ask([blue], ["scale 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        harness.wait_until(lambda: "no kernel gantry_loaded" in world.agent.log(), "the log says which is missing")
+        t.equal(ask([red], ["vadd 2"]), ["ok 0"])
+    with World(names=("vadd", "late"), device={"board": f"platform={rules.PLATFORM} model={rules.MODEL} memory=16M loads=program"},
+               vendor="xilinx") as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red, blue], ["vadd 5", "scale 5"]), ["ok 0"] * 2)
 
 
 if __name__ == "__main__":

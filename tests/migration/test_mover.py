@@ -135,11 +135,12 @@ class Mover:
             raise
 
 
+LEDGER_VERSION = 2
 SEGMENT_BYTES, SLAB_BYTES, NQUEUES, NSLOTS = 4 << 20, 1 << 20, 4, 16
 
 
 def session_record():
-    fields = struct.pack("<4I7Q", 1, 1, NQUEUES, NSLOTS, SEGMENT_BYTES, SLAB_BYTES, 0, SLAB_BYTES, SLAB_BYTES, 1, 1)
+    fields = struct.pack("<4I7Q", LEDGER_VERSION, 1, NQUEUES, NSLOTS, SEGMENT_BYTES, SLAB_BYTES, 0, SLAB_BYTES, SLAB_BYTES, 1, 1)
     payload = (fields + struct.pack("<QQII16s16s32s32s64s", 0, 0, 2, 0, b"key", b"token", b"red", b"test", b"north")).ljust(584, b"\0")
     return record(1, 0, payload, [sum64(payload)])
 
@@ -160,7 +161,7 @@ def ledger():
     queues, objects = 320, up(320 + NQUEUES * 192)
     tasks = objects + NOBJECTS * 128
     size = up(tasks + NQUEUES * NSLOTS * 256)
-    head = struct.pack("<Q4I7Q32s", LEDGER_MAGIC, 1, NQUEUES, NSLOTS, NOBJECTS, queues, objects, tasks, size, 1,
+    head = struct.pack("<Q4I7Q32s", LEDGER_MAGIC, LEDGER_VERSION, NQUEUES, NSLOTS, NOBJECTS, queues, objects, tasks, size, 1,
                        SEGMENT_BYTES, SLAB_BYTES, b"red")
     return sealed(size, head)
 
