@@ -125,7 +125,8 @@ class Ground:
             ended = harness.run(["./" + program.name, *program.args], env=env, timeout=program.limit_s, cwd=folder)
             wall_s = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - started_ns) / 1e9
             told = json.loads(report.read_text(encoding="ascii")) if report.exists() else {}
-            written = {name: (folder / name).read_bytes() if (folder / name).exists() else None for name in program.outputs}
+            written = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+                       if path.is_file() and not path.is_symlink()}
             return Run(ended.code, ended.out, ended.err, started_ns, wall_s, told, written)
         finally:
             shutil.rmtree(top, ignore_errors=True)

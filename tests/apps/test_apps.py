@@ -88,10 +88,11 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(RUN.judge(program(), ran(code=2, out="no"), ran(code=2, out="no"))[0], "skipped")
 
     def test_files_that_a_program_writes_are_compared(self):
-        of_files = program(outputs=("result",))
+        of_files = program(own_files=("log",))
         self.assertEqual(RUN.judge(of_files, ran(outputs={"result": b"1"}), ran(outputs={"result": b"1"}))[0], "same")
         self.assertEqual(RUN.judge(of_files, ran(outputs={"result": b"1"}), ran(outputs={"result": b"2"}))[0], "differs")
-        self.assertEqual(RUN.judge(of_files, ran(outputs={"result": b"1"}), ran(outputs={"result": None}))[0], "differs")
+        self.assertEqual(RUN.judge(of_files, ran(outputs={"result": b"1"}), ran())[0], "differs")
+        self.assertEqual(RUN.judge(of_files, ran(outputs={"log": b"1"}), ran(outputs={"log": b"2"}))[0], "same")
 
     def test_bytes_that_copies_brought_are_compared(self):
         summed = program(sums=True)
