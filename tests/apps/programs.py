@@ -71,7 +71,6 @@ RODINIA = [
     rodinia("hotspot3D", "256", "8", "400", "power_256x8", "temp_256x8", "output.out",
             inputs={"power_256x8": "power_256x8", "temp_256x8": "temp_256x8"}),
     rodinia("huffman", "symbols.in", inputs={"symbols.in": "symbols.in"}),
-    rodinia("hybridsort", "r"),
     rodinia("lavaMD", "-boxes1d", "20", fixed_time=True),
     rodinia("lud", "-s", "2048", fixed_time=True),
     rodinia("nn", "places.txt", "-r", "5", "-lat", "30", "-lng", "90", inputs={"places.txt": "places.txt", "places.db": "places.db"}),
