@@ -2,6 +2,7 @@
 """Makes the input files of the programs: the same bytes at each call. Names are those that programs.py gives as inputs."""
 import pathlib
 import random
+import struct
 
 
 def write_lines(path, lines):
@@ -79,6 +80,37 @@ def places(path, number):
     write_lines(path, ["places.db"])
 
 
+def chunk(name, *parts):
+    """A chunk of a RIFF file."""
+    body = b"".join(parts)
+    return name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) & 1)
+
+
+def video(path, rows, columns, frames):
+    """An AVI file of grey pictures as they are, one byte a point: noise over a bright ring that moves."""
+    rnd = random.Random(9)
+    noise = rnd.randbytes(rows * columns)
+    pictures = []
+    for frame in range(frames):
+        shade = [min(255, abs((x - 372 - frame) // 2) + 40) for x in range(columns)]
+        rows_of = []
+        for y in range(rows):
+            lift = min(120, abs(y - 380 + frame) // 2)
+            line = noise[y * columns:(y + 1) * columns]
+            rows_of.append(bytes(min(255, (a + lift + (b >> 3)) & 0xff) for a, b in zip(shade, line)))
+        pictures.append(chunk(b"00db", b"".join(rows_of)))
+    size = rows * columns
+    main = struct.pack("<14I", 40000, size * 25, 0, 0x10, frames, 0, 1, size, columns, rows, 0, 0, 0, 0)
+    stream = struct.pack("<4s4s10I4H", b"vids", b"DIB ", 0, 0, 0, 1, 25, 0, frames, size, 0, 0, 0, 0, columns, rows)
+    shape = struct.pack("<IiiHHIIiiII", 40, columns, rows, 1, 8, 0, size, 0, 0, 0, 0)
+    header = chunk(b"LIST", b"hdrl", chunk(b"avih", main), chunk(b"LIST", b"strl", chunk(b"strh", stream), chunk(b"strf", shape)))
+    places, at = [], 4
+    for picture in pictures:
+        places.append(struct.pack("<4s3I", b"00db", 0x10, at, size))
+        at += len(picture)
+    path.write_bytes(chunk(b"RIFF", b"AVI ", header, chunk(b"LIST", b"movi", *pictures), chunk(b"idx1", *places)))
+
+
 MAKERS = {
     "graph.txt": lambda path: graph(path, 1 << 18, 6),
     "keys.txt": lambda path: keys(path, 200000),
@@ -91,6 +123,7 @@ MAKERS = {
     "rgb.raw": lambda path: raw_bytes(path, 1024 * 1024 * 3),
     "symbols.in": lambda path: skewed_bytes(path, 1 << 20),
     "image.pgm": lambda path: grey_picture(path, 502, 458),
+    "heart.avi": lambda path: video(path, 656, 744, 12),
     "places.txt": lambda path: places(path, 200000),
 }
 

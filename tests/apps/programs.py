@@ -66,6 +66,7 @@ RODINIA = [
     rodinia("euler3d", "mesh.txt", inputs={"mesh.txt": "mesh.txt"}),
     rodinia("dwt2d", "rgb.raw", "-d", "1024x1024", "-f", "-5", "-l", "3", inputs={"../../data/dwt2d/rgb.raw": "rgb.raw"}),
     rodinia("gaussian", "-s", "1024", "-q"),
+    rodinia("heartwall", "heart.avi", "10", inputs={"heart.avi": "heart.avi"}),
     rodinia("hotspot", "1024", "2", "4000", "temp_1024", "power_1024", "output.out",
             inputs={"temp_1024": "temp_1024", "power_1024": "power_1024"}),
     rodinia("hotspot3D", "256", "8", "400", "power_256x8", "temp_256x8", "output.out",
