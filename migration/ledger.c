@@ -228,6 +228,9 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
 		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
 				      slot);
+	if (b->address && (!(b->alloc_flags & GANTRY_ALLOC_FIXED) ||
+			   b->place != GANTRY_PLACE_WINDOW || b->address < b->off))
+		return gantry_err_set(err, -EINVAL, "object %u: an address of what has none", slot);
 	return 0;
 }
 

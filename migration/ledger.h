@@ -76,6 +76,8 @@ struct gantry_ledger_buffer {
 	 * worker knows.
 	 */
 	uint32_t replicas;
+	/* With GANTRY_ALLOC_FIXED: where on its device the guest was told that it lies, from then on for life; 0: it was not told. */
+	uint64_t address;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */
