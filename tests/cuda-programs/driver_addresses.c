@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of device memory are good for life: the worker dies while this waits for the file argv[2] to end. */
+/*
+ * Addresses of device memory are good for life: the worker dies while this waits for the file argv[2] to end. With a further argument
+ * it has a variable of its image, which has its value as long as its worker lives.
+ */
 #include <fcntl.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -33,12 +36,14 @@ static void wait_for_end(const char *path)
 
 int main(int argc, char **argv)
 {
-	CUdeviceptr large, small, out;
+	CUdeviceptr large, small, out, factor = 0;
+	uint32_t value = 0;
 	CUfunction kernel;
+	size_t bytes;
 	CUmodule module;
 	CUcontext ctx;
 
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	begin("addresses");
@@ -54,7 +59,15 @@ int main(int argc, char **argv)
 	OK(cuMemsetD32(large, 0x3f800000, N)); /* 1.0 */
 	OK(cuMemsetD32(small, 0x40000000, N)); /* 2.0 */
 	CHECK(sum(kernel, large, out) == N);
+	if (argc == 4) {
+		OK(cuModuleGetGlobal(&factor, &bytes, module, "factor"));
+		OK(cuMemsetD32(factor, 7, 1));
+	}
 	wait_for_end(argv[2]);
+	if (argc == 4) {
+		OK(cuMemcpyDtoH(&value, factor, sizeof(value)));
+		CHECK(value == 7);
+	}
 	CHECK(sum(kernel, large, out) == 2 * N);
 	CHECK(sum(kernel, small, out) == 4 * N);
 	end();
