@@ -24,7 +24,7 @@ static_assert(sizeof(struct gantry_kernel_answer) == sizeof(struct gantry_reply_
 	      "backends answer as the wire has it");
 
 /* Of an object that no operation has been answered with: it is undone when the worker dies. */
-#define NOT_TOLD UINT64_MAX
+#define NOT_TOLD GANTRY_LEDGER_POSITION_MAX
 #define KEEP_NS	 GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
 
 struct wquestion {
