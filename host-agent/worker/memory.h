@@ -79,7 +79,9 @@ struct wcarry {
 	uint64_t off;
 	uint64_t len;
 	const struct wmarks *only; /* NULL: all of it */
-	uint64_t at;		   /* so far it is copied, or with the device */
+	bool downwards;		   /* of `only`: the last first */
+	uint64_t at;   /* so far it is copied, or with the device; downwards: from here on */
+	uint64_t most; /* bytes at a time; 0: as many as there may be */
 	uint64_t moved_bytes;
 	void *base; /* the piece of the slab's file that is with the device */
 	uint64_t base_bytes;
@@ -95,6 +97,8 @@ struct wahead {
 	enum wcarry_way way;
 	uint32_t to;	     /* PEER, FETCH: the device it goes to */
 	struct wmarks dirty; /* written since it was copied, or never copied */
+	struct wmarks aging; /* as dirty, and whoever wrote it is waited for */
+	struct wmarks again; /* as dirty, of the next round: it was copied before it was written */
 	struct wmarks todo;  /* of the round under way */
 	bool carried; /* a piece of it is being copied: it may be used, but neither moved nor released */
 };
