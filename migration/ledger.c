@@ -191,7 +191,7 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 	case GANTRY_PLACE_LOST:
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
 	case GANTRY_PLACE_IMAGE:
-		return b->off == 0 && b->charged_bytes == 0;
+		return b->off == 0;
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
 		       gantry_range_inside(b->off, b->bytes, GANTRY_MAX_BUFFER_BYTES);

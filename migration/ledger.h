@@ -48,8 +48,9 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_WINDOW = 4,
 	/* its bytes are at the host that the session came from yet, and belong at off of the slab */
 	GANTRY_PLACE_AWAY = 5,
-	GANTRY_PLACE_LOST = 6,	/* they were, and cannot be had any more; off is still its own */
-	GANTRY_PLACE_IMAGE = 7, /* a variable of an image: gone with its worker */
+	GANTRY_PLACE_LOST = 6, /* they were, and cannot be had any more; off is still its own */
+	GANTRY_PLACE_IMAGE =
+		7, /* a variable of an image, an array or a texture: gone with its worker */
 };
 
 /* Whether the buffer has a range of the slab's file for its own, whatever is there by now. */

@@ -136,8 +136,8 @@ struct wobject {
 		shared; /* changed under the lock; stays while a task that uses the buffer is unfinished */
 	struct wimage *
 		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
-	struct gantry_mem
-		*variable; /* of an image, on the buffer's device; NULL: lost with a worker */
+	struct gantry_mem *
+		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };

@@ -18,6 +18,9 @@ PARTS = {
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
+    "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
+                 "wrong arrays", "many arrays"],
+    "textures on a GPU": ["filtered", "levels between"],
     "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
 }
 
@@ -136,6 +139,13 @@ def test_what_frameworks_want_of_the_runtime(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
+
+
+def test_arrays_textures_and_surfaces(t):
+    library_folder()
+    parts = PARTS["textures"] + (PARTS["textures on a GPU"] if gpu.REAL else [])
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-textures" if gpu.REAL else "cuda-runtime-textures-fake"), parts)
 
 
 def test_gantryctl_run_brings_the_libraries(t):
