@@ -4,7 +4,8 @@ may differ by a tolerance that the program's row names (0: not at all), everythi
 import math
 import re
 
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![A-Za-z_])", re.I)
+DIGITS = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?)"
+NUMBER = re.compile(DIGITS + r"|\b(?:nan|inf)\b", re.I)
 ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 # A line that tells how long or how fast says nothing of the result: its numbers are masked, its words are not.
 TIMING = re.compile(r"\b(time|times|timing|elapsed|took|speed|speedup|throughput|bandwidth|performance|latency|duration|clock|clocks|"

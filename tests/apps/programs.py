@@ -15,7 +15,7 @@ SUITES = {
 }
 # What the programs show that our libraries do: each word belongs to at least one of them.
 COVERED = ("streams", "events", "graphs", "cooperative groups", "textures", "surfaces", "atomics", "managed memory", "pinned memory",
-           "several devices", "NVRTC", "cuBLAS", "cuBLASLt", "cuFFT", "cuRAND", "cuSPARSE", "cuSOLVER", "driver API",
+           "several devices", "NVRTC", "cuBLAS", "cuFFT", "cuRAND", "cuSPARSE", "cuSOLVER", "driver API",
            "kernels", "printf", "pools", "occupancy", "tensor cores", "dynamic parallelism", "virtual memory", "threads")
 
 
@@ -169,9 +169,6 @@ SAMPLES = [
     sample("cudaCompressibleMemory", "virtual memory"),
     sample("cdpSimplePrint", "dynamic parallelism", "printf", any_order=True),
     sample("cdpSimpleQuicksort", "dynamic parallelism"),
-    sample("cdpQuadtree", "dynamic parallelism"),
-    sample("cdpAdvancedQuicksort", "dynamic parallelism"),
-    sample("cdpBezierTessellation", "dynamic parallelism"),
     sample("MersenneTwisterGP11213", "cuRAND"),
     sample("batchCUBLAS", "cuBLAS", "streams"),
     sample("conjugateGradient", "cuBLAS", "cuSPARSE", "managed memory", tolerance=1e-5),
@@ -225,7 +222,6 @@ LIBRARIES = [
     *(library(f"cuBLAS-{name}", "cuBLAS") for name in (
         "Level-1-dot", "Level-1-rot", "Level-2-gemv", "Level-2-trsv", "Level-3-gemm", "Level-3-gemmBatched", "Level-3-trsm",
         "Extensions-GemmEx", "Extensions-GemmStridedBatchedEx")),
-    *(library(f"cuBLASLt-{name}", "cuBLASLt") for name in ("LtSgemm", "LtIgemmTensor", "LtFp8Matmul", "LtHSHgemmStridedBatchSimple")),
 ]
 
 PROGRAMS = RODINIA + SAMPLES + LIBRARIES

@@ -60,6 +60,10 @@ class Texts(unittest.TestCase):
         self.assertEqual(compare.difference("Time = 3.1 ms at 0x7fff12345678", "Time = 9 ms at 0x7ffe00000000"), "")
         self.assertNotEqual(compare.difference("Time = 3.1 ms, FAILED", "Time = 3.1 ms, passed"), "")
 
+    def test_a_timing_may_have_its_unit_behind_it(self):
+        self.assertEqual(compare.difference("took 0.084s", "took 12s"), "")
+        self.assertEqual(compare.difference("Time: 1e-3ms", "Time: 0.25ms"), "")
+
     def test_a_result_is_not_taken_for_a_timing(self):
         self.assertNotEqual(compare.difference("result 5", "result 6"), "")
         self.assertNotEqual(compare.difference("sum: 5.5", "sum: 6.5"), "")
