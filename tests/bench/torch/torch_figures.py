@@ -255,7 +255,9 @@ FIGURES = {
 def more_figures():
     """Those of other files, which know this one."""
     import torch_shared  # pylint: disable=import-outside-toplevel,cyclic-import
-    return {f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")}
+    import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
+    return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
+            "keras": torch_two.keras, "nccl": torch_two.nccl}
 
 
 def record_of(figure):
