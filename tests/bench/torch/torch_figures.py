@@ -23,7 +23,7 @@ Figure = collections.namedtuple("Figure", "name value unit how target", defaults
 GIB = 1 << 30
 READY_S = 60
 ANSWER_S = 60
-TENANT = {"mem": "40G", "virtual": "60G", "heap": "256M", "sessions": "32"}
+TENANT = {"mem": "40G", "virtual": "60G", "heap": "256M", "host_mem": "4G", "sessions": "32"}
 
 
 def worker_pid(agent, guest):
