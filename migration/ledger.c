@@ -14,7 +14,6 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-/* A ticket holds 56 bits of a position. */
 /* Bits of a device mask. */
 #define NDEVICES 64u
 /* A charge is a buffer's size rounded up by an allocator. */

@@ -29,7 +29,7 @@
 #define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
 #define GANTRY_LEDGER_VERSION  2u
 #define GANTRY_LEDGER_NOBJECTS 8192u
-/* Of a task in a queue; none comes so far. */
+/* Of a task in a queue, which a ticket has 56 bits for; none comes so far. */
 #define GANTRY_LEDGER_POSITION_MAX ((1ull << 56) - GANTRY_MAX_SLOTS)
 
 /* A buffer, kernel or image of the session. 128 bytes. */
