@@ -240,10 +240,13 @@ static void fill_image(const struct gantry_handover *h, const struct gantry_sess
 static void stay(struct gantry_handover *h)
 {
 	struct gantry_session *s = session_of(h);
+	bool followed;
 
 	if (!s || h->is_dry)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
+	followed = s->is_following;
+	gantry_seat_follow(s, false);
 	/* a worker that it gets is not ours to end */
 	gantry_handover_enter(h, GANTRY_HANDOVER_FAILED);
 	gantry_handover_go_on(s, h->gathered_by);
@@ -254,7 +257,7 @@ static void stay(struct gantry_handover *h)
 	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
 	if (s->is_relayed && !s->conn)
 		gantry_vsock_await(s);
-	if (h->is_staged && s->doormem && !s->conn) { /* its machine has left, and may come back */
+	if (followed && !s->conn) { /* its machine has left, and may come back */
 		gantry_seat_await(s);
 		return;
 	}
@@ -613,6 +616,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 				     "in [agent]");
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
+	if (!ask->is_dry)
+		gantry_seat_drift_no_more(s);
 	h = gantry_handover_new(s->agent, false);
 	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token) ||
 	    getrandom(h->nonce, sizeof(h->nonce), 0) != (ssize_t)sizeof(h->nonce)) {
@@ -636,6 +641,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 	}
 	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
+	if (h->is_staged && s->doormem && !s->unadopted && !h->is_dry)
+		gantry_seat_follow(s, true);
 	if (!ask->is_dry)
 		gantry_handover_gather_ahead(h, s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);
