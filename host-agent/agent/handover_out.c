@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/atomic.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/str.h"
@@ -274,9 +275,30 @@ static void stay(struct gantry_handover *h)
 
 /* ---- held still ---- */
 
+/* A host that is slow, or means to be: not even its own guest is worth that. */
+static void still_for_long(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_handover *h = arg;
+	char limit[GANTRY_QUANTITY_MAX], text[GANTRY_MOVER_TEXT];
+
+	(void)fd;
+	(void)what;
+	gantry_duration_format_rounded(h->agent->config->agent.migration_still_ns, limit);
+	(void)gantry_str_format(text, sizeof(text), /* it fits */
+				"the rest of it was not at %.60s in %s, for which it may stand "
+				"still (migration_still)",
+				h->host, limit);
+	gantry_handover_turn_back(h, GANTRY_ADMIN_TIMEOUT, text);
+}
+
 static void be_still(struct gantry_handover *h)
 {
 	gantry_handover_enter(h, GANTRY_HANDOVER_STILL);
+	if (gantry_timer_set(h->agent, &h->timer, h->agent->config->agent.migration_still_ns,
+			     still_for_long, h) < 0) {
+		gantry_handover_turn_back(h, GANTRY_ADMIN_FAILED, "no memory for a timer");
+		return;
+	}
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
 }
 
@@ -311,6 +333,7 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
 static void prepared(struct gantry_handover *h)
 {
 	h->is_prepared = true;
+	gantry_event_free(&h->timer); /* still_for_long() */
 	if (!h->is_staged || h->may_commit)
 		step(h, GANTRY_HANDOVER_PREPARED);
 	else if (gantry_timer_set(h->agent, &h->timer, DECIDE_NS, too_late, h) < 0)
