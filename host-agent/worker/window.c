@@ -28,8 +28,6 @@
 #define HELD_MAX	 16u  /* granules that stay mapped when nobody uses them, at most ... */
 #define HELD_SHARE	 256u /* ... and this part of the device's memory */
 #define WASH_AT_ONCE	 (256ull << 20)
-/* As large as slabs get: what is copied to one need not wait for the next. */
-#define ASK_AT_ONCE (4ull << 30)
 
 static uint64_t down(const struct wwindow *w, uint64_t off)
 {
@@ -189,7 +187,7 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 
 	for (uint64_t at = gap->off; at < end_of(gap);) {
 		struct wask *ask = ask_at(w, at);
-		uint64_t end = GANTRY_MIN(end_of(gap), at + ASK_AT_ONCE);
+		uint64_t end = GANTRY_MIN(end_of(gap), at + WORKER_ASK_AT_ONCE);
 
 		if (!ask) {
 			for (uint32_t i = 0; i < w->nasks; i++)
