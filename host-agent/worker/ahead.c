@@ -109,9 +109,22 @@ int worker_ahead_want_locked(struct wsession *s, uint32_t slot)
 	const struct wahead *ahead = s->objects[slot].ahead;
 	const struct gantry_ledger_buffer *b = buffer_of(s, slot);
 
+	uint64_t left = worker_page_up(b->bytes);
+	int status = GANTRY_OK;
+
 	if (ahead->way == CARRY_SPILL)
 		return GANTRY_OK;
-	return worker_window_want_locked(s, ahead->to, b->off, worker_page_up(b->bytes));
+	/* From above, as it is copied: slabs come in the order in which they were asked for. */
+	while (left > 0) {
+		uint64_t bytes = GANTRY_MIN(left, WORKER_ASK_AT_ONCE);
+		int one = worker_window_want_locked(s, ahead->to, b->off + left - bytes, bytes);
+
+		if (one != GANTRY_OK && one != GANTRY_E_AGAIN)
+			return one;
+		status = one == GANTRY_OK ? status : one;
+		left -= bytes;
+	}
+	return status;
 }
 
 void worker_ahead_round_locked(struct wahead *ahead)

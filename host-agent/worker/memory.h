@@ -14,6 +14,8 @@
 #include "host-agent/worker/worker.h"
 
 #define WORKER_MAX_ASKS 64u /* of one window, not answered yet */
+/* As large as slabs get: what is copied to one need not wait for the next. */
+#define WORKER_ASK_AT_ONCE (4ull << 30)
 
 /* Slabs that the agent was asked for. */
 struct wask {

@@ -20,8 +20,6 @@
 
 #define RESERVE_MIN 2u /* granules mapped ahead of need ... */
 #define RESERVE_MAX 8u /* ... and an eighth of what is mapped, between these */
-/* As large as slabs get: what is copied to one need not wait for the next. */
-#define ASK_AT_ONCE (4ull << 30)
 
 /* ---- what is mapped ---- */
 
@@ -159,7 +157,7 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 
 	for (uint64_t at = gap->off; at < worker_extent_end(gap);) {
 		struct wask *ask = ask_at(w, at);
-		uint64_t end = GANTRY_MIN(worker_extent_end(gap), at + ASK_AT_ONCE);
+		uint64_t end = GANTRY_MIN(worker_extent_end(gap), at + WORKER_ASK_AT_ONCE);
 
 		if (!ask) {
 			for (uint32_t i = 0; i < w->nasks; i++)

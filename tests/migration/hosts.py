@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 import harness
 import puppet
@@ -150,6 +151,7 @@ class Wire:
     """Between the two movers: passes bytes on, and alters, cuts or holds when told."""
 
     def __init__(self, port, alter_at=None, cut_at=None):
+        self.trickles = False  # from when this is set on, a byte at a time, and seldom
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(8)
@@ -174,8 +176,10 @@ class Wire:
         self.went = 0
         while not self.end:
             for source in select.select([near, far], [], [], 0.05)[0]:
+                if self.trickles:
+                    time.sleep(0.02)  # that is how slow it is
                 try:
-                    data = bytearray(source.recv(65536))
+                    data = bytearray(source.recv(1 if self.trickles else 65536))
                 except OSError:
                     return
                 if not data:
