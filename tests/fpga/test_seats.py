@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isolated tenants on one board: its steward holds it, and each session's own worker has a seat there; through deaths of either."""
 import os
+import pathlib
 import signal
+import sys
 
 import harness
 from test_system import World, answers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system" / "upgrade"))
+import builds  # pylint: disable=wrong-import-position
 
 
 def held(tenants, board="", **keys):
@@ -91,6 +96,28 @@ def test_agent_that_is_killed_disturbs_no_launch(t):
         late = world.guest("red")
         late.write_line("vadd 3")
         t.equal(answers([late]), ["ok 0"])
+
+
+def test_upgrade_keeps_images_and_the_board_s_process(t):
+    with held(["red", "blue"], kind=builds.OwnWorkers) as world:
+        def images():
+            return sorted((row["name"], row["version"], row["problem"]) for row in world.agent.ctl_json("image", "list")["images"])
+        red, blue = world.guest("red"), world.guest("blue")
+        before, steward, old = images(), steward_pid(world), worker_pid(world, red)
+        t.equal([name for name, _, _ in before], ["pair", "scale", "stencil", "vadd"])
+        red.write_line("vadd 300")
+        blue.write_line("scale 300")
+        t.code(builds.upgrade(world.agent, "--binary", builds.next_build(world.agent), "--restart-workers"), 0)
+        t.equal(answers([red, blue]), ["ok 0"] * 2)
+        t.equal(builds.version_of(world.agent), "9.1.0")
+        t.equal(images(), before)
+        # Sessions have workers of the next build; what holds the board is the old one's, for they depend on it.
+        t.true(worker_pid(world, red) != old, "another worker")
+        t.true(harness.alive(steward), "the process that holds the board")
+        late = world.guest("blue")
+        for guest, line in ((red, "scale 3"), (late, "vadd 3")):
+            guest.write_line(line)
+        t.equal(answers([red, late]), ["ok 0"] * 2)
 
 
 def test_board_that_is_lost_ends_its_tasks_only_and_is_opened_again(t):

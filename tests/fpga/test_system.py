@@ -33,7 +33,7 @@ def install(folder):
 class World:
     """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder."""
 
-    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=()):
+    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-board-"))
         try:
             install(self.folder)
@@ -44,10 +44,10 @@ class World:
             together = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
             alone = {"isolation": "isolated", "mem": "64M"}
             kinds = {"pooled": together, "isolated": alone}
-            self.agent = harness.Agent(devices={"fpga0": device},
-                                       tenants={**{name: kinds[isolation] for name in tenants},
-                                                **{name: together for name in pooled}, "loner": alone},
-                                       agent={"module_dirs": self.folder, "warm_workers": 0})
+            self.agent = kind(devices={"fpga0": device},
+                              tenants={**{name: kinds[isolation] for name in tenants},
+                                       **{name: together for name in pooled}, "loner": alone},
+                              agent={"module_dirs": self.folder, "warm_workers": 0})
         except BaseException:
             shutil.rmtree(self.folder)
             raise
