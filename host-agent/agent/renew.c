@@ -251,9 +251,12 @@ static void finish(struct gantry_agent *a)
 	char text[96] = "";
 
 	gantry_event_free(&n->timer);
-	/* Those that serve nobody, and stewards: what these were doing is asked of the next again. */
+	/*
+	 * Those that serve nobody, and stewards: what these were doing is asked of the next again. One that holds a device of
+	 * sessions stays until they have ended.
+	 */
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
-		if (gantry_renew_is_other(w) && w->nsessions == 0)
+		if (gantry_renew_is_other(w) && w->nsessions == 0 && !gantry_steward_is_needed(w))
 			gantry_worker_quit(w);
 	gantry_warm_fill(a);
 	gantry_event(a, "workers-renewed", NULL, NULL, NULL,
