@@ -219,7 +219,7 @@ struct gantry_cmd_launch {
 	union {
 		struct gantry_range range;
 		union gantry_value value;
-		/* of type bN, local or range: the slot, where it lies in the caller's memory */
+		/* of type bN or one behind it: the slot, where it lies in the caller's memory */
 		struct gantry_raw raw;
 	} args[GANTRY_MAX_CMD_ARGS];
 };
