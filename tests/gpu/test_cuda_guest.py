@@ -18,6 +18,7 @@ PARTS = {
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
+    "memory": ["registered pages", "registered as it lies", "registered wrongly"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
@@ -117,6 +118,12 @@ def test_what_frameworks_want_of_the_runtime(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
+
+
+def test_memory_of_the_program_that_it_registers(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-memory" if gpu.REAL else "cuda-runtime-memory-fake"), PARTS["memory"])
 
 
 def test_arrays_textures_and_surfaces(t):
