@@ -13,11 +13,11 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups", "pools", "not there"],
+              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
+    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
@@ -84,7 +84,7 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
                 shown = json.loads(agent.ctl("--json", "session", "show", "--unsupported", session).out)["unsupported"]
                 return {line["name"]: line["calls"] for line in shown}
 
-            harness.wait_until(lambda: missing().get("cuCtxSetLimit") == 4, "the fourth call", timeout=gpu.LIMIT_S)
+            harness.wait_until(lambda: missing().get("cuDeviceGetLuid") == 4, "the fourth call", timeout=gpu.LIMIT_S)
             t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
             t.contains(agent.log(), "call-missing")
             t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
