@@ -29,6 +29,8 @@
 #define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
 #define GANTRY_LEDGER_VERSION  2u
 #define GANTRY_LEDGER_NOBJECTS 8192u
+/* Of a task in a queue, which a ticket has 56 bits for; none comes so far. */
+#define GANTRY_LEDGER_POSITION_MAX ((1ull << 56) - GANTRY_MAX_SLOTS)
 
 /* A buffer, kernel or image of the session. 128 bytes. */
 enum gantry_object_state {
@@ -77,6 +79,8 @@ struct gantry_ledger_buffer {
 	 * worker knows.
 	 */
 	uint32_t replicas;
+	/* With GANTRY_ALLOC_FIXED: where on its device the guest was told that it lies, from then on for life; 0: it was not told. */
+	uint64_t address;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */

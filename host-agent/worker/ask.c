@@ -31,7 +31,7 @@ static_assert(sizeof(struct gantry_wire_texture) == sizeof(struct gantry_texture
 	      "backends are asked for textures as the wire has it");
 
 /* Of an object that no operation has been answered with: it is undone when the worker dies. */
-#define NOT_TOLD UINT64_MAX
+#define NOT_TOLD GANTRY_LEDGER_POSITION_MAX
 #define KEEP_NS	 GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
 
 struct wquestion {
@@ -153,6 +153,22 @@ static int find_address_locked(struct wdevice *d, struct wquestion *q,
 	return worker_buffer_range_locked(d, q->s, obj, &question->range);
 }
 
+/* From now on its worker may be another, but not its address. Nothing is told that would not be kept. */
+static int keep_address(struct wquestion *q, uint64_t address)
+{
+	struct gantry_ledger_object *obj;
+	int status = GANTRY_OK;
+
+	pthread_mutex_lock(&q->s->lock);
+	obj = worker_object_get(q->s, q->ask.object, GANTRY_HANDLE_BUFFER, NULL, 0);
+	if (!obj)
+		status = GANTRY_E_HANDLE;
+	else if (obj->buffer.place == GANTRY_PLACE_WINDOW)
+		gantry_store_release(&obj->buffer.address, address);
+	pthread_mutex_unlock(&q->s->lock);
+	return status;
+}
+
 static int ask_address(struct wdevice *d, struct wquestion *q)
 {
 	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
@@ -167,8 +183,10 @@ static int ask_address(struct wdevice *d, struct wquestion *q)
 	if (status != GANTRY_OK)
 		return memory_status(q->s, status);
 	memcpy(&answer.address, q->answer, sizeof(answer.address));
-	answer_is(q, &answer, sizeof(answer));
-	return GANTRY_OK;
+	status = keep_address(q, answer.address);
+	if (status == GANTRY_OK)
+		answer_is(q, &answer, sizeof(answer));
+	return status;
 }
 
 static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)

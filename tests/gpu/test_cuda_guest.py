@@ -13,7 +13,8 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "not there"],
+              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
+              "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
@@ -91,6 +92,28 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
         finally:
             os.close(held)
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_addresses_are_good_after_a_worker_dies(t, mode):
+    folder = library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world({"red": {}, "blue": {}}, mode=mode) as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        # Of two in one worker, only one has the addresses that a lonely one would get.
+        guests = [agent.guest(name, [harness.program("cuda-driver-addresses"), image(), fifo], env={"LD_LIBRARY_PATH": folder})
+                  for name in ("red", "blue")]
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            for guest in guests:
+                guest.read_until("waiting", timeout=gpu.LIMIT_S)
+            for pid in {row["worker_pid"] for row in agent.sessions()}:
+                agent.kill_worker(pid)
+            harness.wait_until(lambda: agent.log().count("session-recovered") == 2, "both sessions", timeout=gpu.LIMIT_S)
+        finally:
+            os.close(held)
+        for guest in guests:
+            passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), ["addresses"])
 
 
 def test_graphs_captured_and_built(t):

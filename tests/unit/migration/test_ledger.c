@@ -321,6 +321,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 16, "flag")                              \
 	R(buffer_adopted, BUFFER(SLAB_A)->adopted = 2, "flag")                                 \
 	R(buffer_replicas, BUFFER(SLAB_A)->replicas = 1, "in no window")                       \
+	R(buffer_address_without_fixed, BUFFER(SLAB_A)->address = 4096, "of what has none")    \
 	R(slab_overlap_by_one, BUFFER(SLAB_A)->bytes = 4097, "objects 0 and 1")                \
 	R(slab_overlap_same, BUFFER(SLAB_B)->off = 0, "lie on each other")                     \
 	R(slab_overlap_inside, BUFFER(LAST)->off = 8192, "lie on each other")                  \
