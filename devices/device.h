@@ -258,6 +258,8 @@ enum gantry_question_what {
 	GANTRY_QUESTION_OCCUPANCY =
 		5,		 /* blocks of number0 threads and number1 bytes at once: uint32_t */
 	GANTRY_QUESTION_SET = 6, /* the kernel's attribute number0 is to be number1: nothing */
+	GANTRY_QUESTION_LIMIT =
+		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 };
 
 /* What a guest wants to know of a device, a kernel of its image, or its memory. Numbers are hostile. */

@@ -139,8 +139,10 @@ enum gantry_ask {
 	GANTRY_ASK_OCCUPANCY =
 		6, /* of kernel object with number0 threads, number1 bytes: uint32_t blocks */
 	GANTRY_ASK_SET = 7, /* kernel object's attribute number0 becomes number1: nothing */
+	GANTRY_ASK_LIMIT =
+		8, /* limit number0 of what kernels may take becomes number1: uint64_t, what it is now */
 };
-#define GANTRY_NASKS 8u
+#define GANTRY_NASKS 9u
 
 struct gantry_reply_device {
 	uint32_t kind;

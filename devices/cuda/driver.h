@@ -38,6 +38,8 @@
 	F(DevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2)               \
 	F(CtxSetCurrent, cuCtxSetCurrent)                                        \
 	F(CtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange)                \
+	F(CtxSetLimit, cuCtxSetLimit)                                            \
+	F(CtxGetLimit, cuCtxGetLimit)                                            \
 	F(StreamCreateWithPriority, cuStreamCreateWithPriority)                  \
 	F(StreamDestroy, cuStreamDestroy_v2)                                     \
 	F(StreamQuery, cuStreamQuery)                                            \

@@ -186,16 +186,11 @@ static CUresult capture(struct CUstream_st *stream, const struct cu_copy *copy)
 	return cu_capture_work_locked(stream, &work, copy->waits);
 }
 
-CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
+static CUresult copy_part(struct CUstream_st *stream, const struct cu_copy *copy)
 {
 	struct end dst, src;
 	CUresult result;
 
-	if (copy->bytes == 0)
-		return CUDA_SUCCESS;
-	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
-	    copy->dst + copy->bytes < copy->dst)
-		return CUDA_ERROR_INVALID_VALUE;
 	result = copy->dst_array ? look_into(copy->dst_array, copy->dst, copy->bytes, &dst)
 				 : look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
 	if (result != CUDA_SUCCESS)
@@ -222,6 +217,38 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	if (dst.buffer)
 		return copy_in(stream, &dst, src.host, copy->bytes);
 	return copy_out(stream, dst.host, &src, copy->bytes);
+}
+
+/* Of registered memory some pages are pinned, and what is beside them is not. */
+static size_t part_of(const struct cu_copy *copy)
+{
+	size_t bytes = copy->bytes;
+
+	if (!copy->dst_array)
+		bytes = cu_registered_part_locked(copy->dst, bytes);
+	if (!copy->src_array)
+		bytes = cu_registered_part_locked(copy->src, bytes);
+	return bytes;
+}
+
+CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
+{
+	struct cu_copy part = *copy;
+	CUresult result = CUDA_SUCCESS;
+	size_t left = copy->bytes;
+
+	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
+	    copy->dst + copy->bytes < copy->dst)
+		return CUDA_ERROR_INVALID_VALUE;
+	while (left > 0 && result == CUDA_SUCCESS) {
+		part.bytes = left;
+		part.bytes = part_of(&part);
+		result = copy_part(stream, &part);
+		part.dst += part.bytes;
+		part.src += part.bytes;
+		left -= part.bytes;
+	}
+	return result;
 }
 
 CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,

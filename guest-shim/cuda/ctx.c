@@ -59,6 +59,7 @@ static void set_limits(struct CUctx_st *ctx)
 	ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
 	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
 	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+	ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
 }
 
 CUresult cu_ctx_new_locked(struct cu_device *dev, unsigned int flags, struct CUctx_st **ret_ctx)

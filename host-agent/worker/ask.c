@@ -222,6 +222,9 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 		return ask_kernel(d, q, GANTRY_QUESTION_PARAMS);
 	case GANTRY_ASK_OCCUPANCY:
 		return ask_kernel(d, q, GANTRY_QUESTION_OCCUPANCY);
+	case GANTRY_ASK_LIMIT:
+		question.what = GANTRY_QUESTION_LIMIT;
+		return ask_backend(d, q, &question);
 	case GANTRY_ASK_SET:
 		return ask_kernel(d, q, GANTRY_QUESTION_SET);
 	default:

@@ -143,6 +143,7 @@ struct CUctx_st {
 	CUresult sticky;
 	bool ending;
 	uint64_t group_faults; /* when it began */
+	size_t limits[CU_LIMIT_MAX];
 	struct CUstream_st *streams;
 	struct CUstream_st *null_stream;
 };

@@ -131,6 +131,7 @@
 	CALL(cuCtxGetStreamPriorityRange) \
 	CALL(cuCtxEnablePeerAccess) \
 	CALL(cuCtxSetLimit) \
+	CALL(cuCtxGetLimit) \
 	CALL(cuCtxSetCacheConfig) \
 	CALL(cuCtxGetApiVersion) \
 	CALL(cuCtxSynchronize) \

@@ -13,11 +13,13 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups", "pools", "attached memory", "not there"],
+              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
+              "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
+    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver"],
+    "memory": ["registered pages", "registered as it lies", "registered wrongly"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
@@ -83,7 +85,7 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
                 shown = json.loads(agent.ctl("--json", "session", "show", "--unsupported", session).out)["unsupported"]
                 return {line["name"]: line["calls"] for line in shown}
 
-            harness.wait_until(lambda: missing().get("cuCtxSetLimit") == 4, "the fourth call", timeout=gpu.LIMIT_S)
+            harness.wait_until(lambda: missing().get("cuDeviceGetLuid") == 4, "the fourth call", timeout=gpu.LIMIT_S)
             t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
             t.contains(agent.log(), "call-missing")
             t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
@@ -139,6 +141,12 @@ def test_what_frameworks_want_of_the_runtime(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
+
+
+def test_memory_of_the_program_that_it_registers(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-memory" if gpu.REAL else "cuda-runtime-memory-fake"), PARTS["memory"])
 
 
 def test_arrays_textures_and_surfaces(t):

@@ -74,3 +74,54 @@ CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to)
 	};
 	return take_arrays(from, ret_to);
 }
+
+/* ---- and back ---- */
+
+static enum cudaMemcpyKind kind_of(CUmemorytype dst, CUmemorytype src)
+{
+	bool to_host = dst == CU_MEMORYTYPE_HOST, from_host = src == CU_MEMORYTYPE_HOST;
+
+	if (dst == CU_MEMORYTYPE_UNIFIED || src == CU_MEMORYTYPE_UNIFIED)
+		return cudaMemcpyDefault;
+	if (to_host)
+		return from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost;
+	return from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+}
+
+/* An array that is gone has no elements, and the copy of it no words. */
+CUresult rt_unbox(const CUDA_MEMCPY3D *from, struct cudaMemcpy3DParms *ret_to)
+{
+	bool src_is_array = from->srcMemoryType == CU_MEMORYTYPE_ARRAY;
+	bool dst_is_array = from->dstMemoryType == CU_MEMORYTYPE_ARRAY;
+	size_t src = src_is_array ? rt_element_bytes(from->srcArray) : 1;
+	size_t dst = dst_is_array ? rt_element_bytes(from->dstArray) : 1;
+
+	if (!src || !dst)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ret_to = (struct cudaMemcpy3DParms){
+		.srcPos = { from->srcXInBytes / src, from->srcY, from->srcZ },
+		.dstPos = { from->dstXInBytes / dst, from->dstY, from->dstZ },
+		.extent = { from->WidthInBytes / (src > dst ? src : dst), from->Height,
+			    from->Depth },
+		.kind = kind_of(from->dstMemoryType, from->srcMemoryType),
+	};
+	if (src_is_array)
+		ret_to->srcArray = (cudaArray_t)from->srcArray;
+	else
+		ret_to->srcPtr =
+			(struct cudaPitchedPtr){ from->srcMemoryType == CU_MEMORYTYPE_HOST
+							 ? (void *)(uintptr_t)from->srcHost
+							 : (void *)(uintptr_t)from->srcDevice,
+						 from->srcPitch, from->WidthInBytes,
+						 from->srcHeight };
+	if (dst_is_array)
+		ret_to->dstArray = (cudaArray_t)from->dstArray;
+	else
+		ret_to->dstPtr =
+			(struct cudaPitchedPtr){ from->dstMemoryType == CU_MEMORYTYPE_HOST
+							 ? from->dstHost
+							 : (void *)(uintptr_t)from->dstDevice,
+						 from->dstPitch, from->WidthInBytes,
+						 from->dstHeight };
+	return CUDA_SUCCESS;
+}
