@@ -271,8 +271,8 @@ static void *call_library(struct gantry_env *env, const char *soname)
 
 /* ---- running one ---- */
 
-static int take_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-		     union gantry_value *args)
+int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  union gantry_value *args)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
 
@@ -302,7 +302,7 @@ int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_l
 {
 	union gantry_value args[GANTRY_MAX_CMD_ARGS];
 	struct gantry_call call = { .nargs = launch->nargs, .args = args };
-	int r = take_args(stream, launch, args);
+	int r = gantry_cuda_body_args(stream, launch, args);
 
 	if (r < 0)
 		return r;
