@@ -166,6 +166,8 @@ struct gantry_stream_attr {
 	uint32_t ncareful;
 	/* Whose it is: streams of one owner share what installed modules keep. Means nothing else. */
 	const void *owner;
+	/* Nobody else's work is on this device in the process: what holds up its thread holds up this owner alone. */
+	bool is_alone;
 };
 
 /* Who else an error hurts. The core acts on this, never on vendor codes. */

@@ -6,7 +6,8 @@
  * A stream has one at a time. Until it has returned the stream takes nothing more and closes no batch, so what it
  * enqueued lies between what was submitted before and what comes after. It cannot wait for ever for what is before it:
  * that has been sent to the device when it begins. Those of one session run one after the other, in the order they were
- * submitted, whatever their streams.
+ * submitted, whatever their streams. Where the device thread is theirs alone, those of which the module knows that they are quick
+ * run on it, when none of the session's is at work elsewhere: to hand one over takes longer than it.
  *
  * While one runs nothing of its stream is on the device, perhaps; so the device's time is not counted for it, and the
  * core hears of it when it takes longer than TELL_NS.
@@ -27,7 +28,7 @@
 /* One that takes longer is told of. */
 #define TELL_NS GANTRY_NS_PER_MS
 /* An owner's thread that has nothing to do looks for so long before it sleeps. */
-#define SPIN_NS	    20000u
+#define SPIN_NS	    50000u
 #define MODULES_MAX 4u
 
 enum state {
@@ -50,8 +51,9 @@ struct gantry_cuda_reach {
 struct gantry_cuda_aside {
 	struct gantry_list link; /* gantry_cuda_owner.waiting */
 	struct gantry_dev *dev;
-	uint32_t state;	   /* enum state; release and acquire */
-	uint32_t position; /* of its command in the stream */
+	struct gantry_cuda_owner *owner; /* while it runs */
+	uint32_t state;			 /* enum state; release and acquire */
+	uint32_t position;		 /* of its command in the stream */
 	bool is_told;
 	uint64_t began; /* cycles */
 	uint64_t tag;
@@ -71,6 +73,7 @@ struct gantry_cuda_owner {
 	uint64_t number; /* unique in the process */
 	pthread_t thread;
 	struct gantry_spin spin;
+	uint32_t nflying;  /* the device thread's: posted, and not seen ended */
 	uint32_t nposted;  /* atomic; to look at without the lock */
 	uint32_t has_left; /* atomic: the thread does nothing more */
 	pthread_mutex_t lock;
@@ -415,43 +418,85 @@ bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream)
 	return stream->aside && gantry_load_relaxed(&stream->aside->state) != IDLE;
 }
 
-int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-			  uint64_t tag)
+/* Nothing of the owner's is at work: what its modules keep may be looked at here. */
+static bool may_run_here(const struct gantry_stream *stream, const struct gantry_cuda_owner *owner,
+			 const struct gantry_cuda_module *module)
 {
-	struct gantry_dev *dev = stream->dev;
-	struct gantry_cuda_aside *aside = stream->aside ? stream->aside : aside_new(stream);
-	struct gantry_cuda_owner *owner = owner_find(dev, stream->owner);
-	int r;
+	const struct gantry_cuda_aside *aside = stream->aside;
 
-	stream->aside = aside;
-	if (!owner) {
-		reap(dev);
-		owner = owner_new(dev, stream->owner);
-	}
-	if (!aside || !owner)
-		return -ENOMEM;
-	r = gantry_cuda_body_args(stream, launch, aside->args);
+	return stream->is_alone && owner->nflying == 0 && module->quick &&
+	       module->quick((struct gantry_env *)(uintptr_t)&aside->env, &aside->call);
+}
+
+static struct gantry_cuda_owner *owner_get(struct gantry_dev *dev, const void *who)
+{
+	struct gantry_cuda_owner *owner = owner_find(dev, who);
+
+	if (owner)
+		return owner;
+	reap(dev);
+	return owner_new(dev, who);
+}
+
+static int take(struct gantry_stream *stream, struct gantry_cuda_aside *aside,
+		const struct gantry_cmd_launch *launch, uint64_t tag)
+{
+	int r = gantry_cuda_body_args(stream, launch, aside->args);
+
 	if (r < 0)
 		return r;
-	aside->reach = reach_take(dev);
+	aside->reach = reach_take(stream->dev);
 	if (!aside->reach)
 		return -ENOMEM;
 	memcpy(aside->call.grid, launch->grid, sizeof(aside->call.grid));
 	memcpy(aside->call.block, launch->block, sizeof(aside->call.block));
 	aside->call.nargs = launch->nargs;
 	aside->body = launch->kernel->body;
-	aside->calls.owner = owner->number;
 	aside->tag = tag;
 	aside->position = stream->submitted;
+	return 0;
+}
+
+static void take_back(struct gantry_cuda_aside *aside)
+{
+	reach_drop(aside->reach);
+	aside->reach = NULL;
+}
+
+int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  uint64_t tag, int *ret_result)
+{
+	const struct gantry_cuda_module *module = launch->kernel->image->installed;
+	struct gantry_cuda_aside *aside = stream->aside ? stream->aside : aside_new(stream);
+	struct gantry_cuda_owner *owner = owner_get(stream->dev, stream->owner);
+	int r;
+
+	stream->aside = aside;
+	if (!aside || !owner)
+		return -ENOMEM;
+	r = take(stream, aside, launch, tag);
+	if (r < 0)
+		return r;
+	aside->owner = owner;
+	aside->calls.owner = owner->number;
+	if (may_run_here(stream, owner, module)) {
+		*ret_result = aside->body(&aside->env, &aside->call);
+		take_back(aside);
+		return 1;
+	}
+	/* What comes before is to be seen finished while this takes its time. */
+	gantry_cuda_close_batch(stream);
 	aside->began = gantry_cycles();
 	aside->is_told = false;
 	gantry_store_relaxed(&aside->state, (uint32_t)RUNNING);
-	r = post(owner, aside, launch->kernel->image->installed);
+	r = post(owner, aside, module);
 	if (r < 0) {
 		gantry_store_relaxed(&aside->state, (uint32_t)IDLE);
-		reach_drop(aside->reach);
+		take_back(aside);
+		return r;
 	}
-	return r;
+	owner->nflying++;
+	return 0;
 }
 
 /* The core is told once that it takes long, and then that it has ended. */
@@ -468,7 +513,6 @@ static void tell(struct gantry_cuda_aside *aside, bool off)
 bool gantry_cuda_aside_look(struct gantry_stream *stream)
 {
 	struct gantry_cuda_aside *aside = stream->aside;
-	struct gantry_cuda_slot *slot;
 
 	/* Acquire: pairs with the release in owner_main(). */
 	switch (aside ? gantry_load_acquire(&aside->state) : (uint32_t)IDLE) {
@@ -483,14 +527,10 @@ bool gantry_cuda_aside_look(struct gantry_stream *stream)
 		return false;
 	}
 	tell(aside, false);
-	reach_drop(aside->reach);
-	aside->reach = NULL;
+	take_back(aside);
+	aside->owner->nflying--;
 	gantry_store_relaxed(&aside->state, (uint32_t)IDLE);
-	if (aside->result == 0 || gantry_load_relaxed(&stream->dev->fault))
-		return true;
-	slot = gantry_cuda_slot_at(stream, aside->position);
-	slot->done.status = aside->result == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
-	slot->done.blast = GANTRY_BLAST_CMD;
+	gantry_cuda_body_ended(stream, gantry_cuda_slot_at(stream, aside->position), aside->result);
 	return true;
 }
 

@@ -189,6 +189,7 @@ struct gantry_stream {
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
 	const void *owner; /* gantry_stream_attr.owner */
+	bool is_alone;	   /* and is_alone */
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;
@@ -360,6 +361,8 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream);
 int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 void gantry_cuda_flush(struct gantry_stream *stream);
+/* What was submitted reaches the device, and its end is told by the word, also if more is to come. */
+void gantry_cuda_close_batch(struct gantry_stream *stream);
 /* Waits for what is in flight, some seconds at most; false when it did not end. */
 bool gantry_cuda_drain(struct gantry_dev *dev);
 /* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
@@ -434,11 +437,12 @@ int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy 
 int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
 /* aside.c */
 /*
- * Has the host function of @launch, of an image with GANTRY_CUDA_ASIDE, run as the command @tag at the stream's position. 0: accepted;
- * -EOPNOTSUPP, -ENOMEM: refused. Until gantry_cuda_aside_look() has said that it ended the stream takes nothing more.
+ * The host function of @launch, of an image with GANTRY_CUDA_ASIDE, as the command @tag at the stream's position. 1: it was
+ * quick and has run; *ret_result is what it returned. 0: it runs aside, and until gantry_cuda_aside_look() has said that it
+ * ended the stream takes nothing more. -EOPNOTSUPP, -ENOMEM: refused.
  */
 int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-			  uint64_t tag);
+			  uint64_t tag, int *ret_result);
 bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
 /* Whether one has ended since it was asked last; its status is in its slot then. */
 bool gantry_cuda_aside_look(struct gantry_stream *stream);
@@ -455,6 +459,9 @@ void gantry_cuda_owners_end(struct gantry_dev *dev);
  * uses the device until the process ends.
  */
 bool gantry_cuda_owners_abandon(struct gantry_dev *dev);
+/* body.c: what a host function that returned @result makes of its slot. */
+void gantry_cuda_body_ended(struct gantry_stream *stream, struct gantry_cuda_slot *slot,
+			    int result);
 /* body.c: the arguments of a host function. 0, or -EOPNOTSUPP. */
 int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 			  union gantry_value *ret_args);

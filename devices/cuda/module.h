@@ -36,7 +36,7 @@ extern "C" {
 
 enum gantry_cuda_module_flags {
 	/*
-	 * Its host functions may take long and wait for the device. They run one after the other on a thread of their session, which has the device's
+	 * Its host functions may take long and wait for the device. They run one after the other, mostly on a thread of their session, which has the device's
 	 * context; nothing else of their stream is begun meanwhile. The module has no functions of its own on the device: of
 	 * the calls below host, reaches and library are there, launch, set, copy and occupancy return -EINVAL, verdict and
 	 * env->scratch() NULL; what it enqueues it does with the driver or with libraries, on env->stream.
@@ -55,6 +55,11 @@ struct gantry_cuda_module {
 	uint32_t nfunctions;
 	uint32_t flags; /* enum gantry_cuda_module_flags */
 	const char *const *functions;
+	/*
+	 * With GANTRY_CUDA_ASIDE, or NULL: whether the function of this call is known to return within microseconds. It may run
+	 * on the device thread then, where that harms nobody else. On the device thread; must not block, and is no promise.
+	 */
+	bool (*quick)(struct gantry_env *env, const struct gantry_call *call);
 	/*
 	 * With GANTRY_CUDA_ASIDE, or NULL: the session that calls->owner named has ended on this device, or the module is unloaded. Frees what was kept
 	 * for it, on its thread, after its last function there. @lost: the context has failed, so that nothing on the device

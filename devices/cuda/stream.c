@@ -114,6 +114,7 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	}
 	stream->dev = dev;
 	stream->owner = attr->owner;
+	stream->is_alone = attr->is_alone;
 	stream->ncareful = attr->ncareful;
 	stream->cell = &dev->cells[stream->place];
 	gantry_store_relaxed(&stream->cell->word, 0u);
@@ -312,6 +313,18 @@ static bool is_aside(const struct gantry_cmd *cmd)
 	return module && (module->flags & GANTRY_CUDA_ASIDE);
 }
 
+/* What a host function returned is told in order, behind what it may have enqueued before it failed. */
+static int run_aside(struct gantry_stream *stream, const struct gantry_cmd *cmd,
+		     struct gantry_cuda_slot *slot)
+{
+	int result = 0;
+	int r = gantry_cuda_aside_run(stream, &cmd->launch, cmd->tag, &result);
+
+	if (r == 1)
+		gantry_cuda_body_ended(stream, slot, result);
+	return r < 0 ? r : 0;
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
@@ -325,7 +338,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
 		if (is_aside(cmd))
-			return gantry_cuda_aside_run(stream, &cmd->launch, cmd->tag);
+			return run_aside(stream, cmd, slot);
 		return gantry_cuda_body_run(stream, &cmd->launch, slot);
 	case GANTRY_CMD_COPY:
 		return gantry_cuda_copy(stream, &cmd->copy);
@@ -451,7 +464,7 @@ static void sent(struct gantry_stream *stream, bool unwritten)
 	stream->flushed = stream->submitted;
 }
 
-static void close_batch(struct gantry_stream *stream)
+void gantry_cuda_close_batch(struct gantry_stream *stream)
 {
 	if (stream->finished == stream->submitted || stream->written == stream->submitted ||
 	    gantry_load_relaxed(&stream->dev->fault) || gantry_cuda_aside_is_busy(stream))
@@ -490,10 +503,9 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH ||
 	    gantry_cuda_aside_is_busy(stream))
 		return -EAGAIN;
-	/* What comes before one that runs aside is to be seen finished while that takes its time. */
-	apart = is_apart(stream, cmd) || is_aside(cmd);
+	apart = is_apart(stream, cmd);
 	if (apart)
-		close_batch(stream);
+		gantry_cuda_close_batch(stream);
 	slot->done = (struct gantry_done){ .tag = cmd->tag };
 	slot->kernel = NULL;
 	slot->judged = false;
@@ -518,7 +530,7 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	accept(stream);
 	gantry_cuda_batch_start(stream);
 	if (apart)
-		close_batch(stream);
+		gantry_cuda_close_batch(stream);
 	else if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
 		gantry_cuda_flush(stream);
 	return 0;

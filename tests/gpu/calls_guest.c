@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls-guest FOLDER IMAGE [nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * calls-guest FOLDER IMAGE [measure N | nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
  * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
  *
  * The rest is for stand-ins: a call that takes long, handles that nobody ends, how many there are.
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cublas_v2.h>
 #include <cufftXt.h>
@@ -415,6 +416,42 @@ static void nap(const char *folder, int ms)
 	printf("napped\n");
 }
 
+static double now_us(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* that clock is always there */
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* What a call costs that is waited for, and one of many that are not. */
+static void measure(const char *folder, int n)
+{
+	static const char so[] = "libcublas.so.13";
+	const float one = 1, zero = 0;
+	cublasHandle_t handle = NULL;
+	int good = 1, version;
+	double began = 0;
+	F(so, cublasCreate_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSgemm_v2);
+
+	good = f_cublasCreate_v2(&handle) == 0;
+	for (int part = 0; part < 2; part++) {
+		/* The first ones are looked at more closely. */
+		for (int i = 0; i < n + 100 && good; i++) {
+			if (i == 100)
+				began = now_us();
+			good = part ? f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1],
+						       8, &zero, at[2], 8) == 0
+				    : f_cublasGetVersion_v2(handle, &version) == 0;
+		}
+		good = good && f_cublasGetVersion_v2(handle, &version) == 0;
+		printf("%s %.2f us\n", part ? "sent" : "answered", (now_us() - began) / n);
+	}
+	tell(good, "calls");
+}
+
 static int handles_alive(const char *folder)
 {
 	static const char so[] = "libcublas.so.13";
@@ -463,6 +500,8 @@ int main(int argc, char **argv)
 	start(argv[2]);
 	if (argc == 5 && strcmp(argv[3], "nap") == 0)
 		nap(argv[1], atoi(argv[4]));
+	else if (argc == 5 && strcmp(argv[3], "measure") == 0)
+		measure(argv[1], atoi(argv[4]));
 	else if (argc == 5 && strcmp(argv[3], "litter") == 0)
 		litter(argv[1], atoi(argv[4]));
 	else if (argc == 4 && strcmp(argv[3], "watch") == 0)

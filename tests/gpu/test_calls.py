@@ -95,6 +95,18 @@ def calls_guest(agent, tenant, *words):
     return agent.guest(tenant, [harness.program("calls-guest"), forwarding_folder(), gpu.image(gpu.WHOLE), *map(str, words)])
 
 
+def test_what_a_call_costs(t):
+    """Figures only: of a call that is answered, and of one of many that are sent."""
+    for mode in ("isolated", "pooled"):
+        with calls_world(mode=mode) as agent:
+            guest = calls_guest(agent, "red", "measure", 2000)
+            t.equal(guest.wait(gpu.LIMIT_S), 0)
+            for line in guest.lines:
+                if line.startswith(("answered ", "sent ")):
+                    what, microseconds, _ = line.split()
+                    gpu.figure(f"library_call_{what}_{mode}", float(microseconds), "us")
+
+
 def needs_stand_ins():
     if gpu.BACKEND != "fakecuda":
         raise harness.Skip("stand-ins for the toolkit's libraries play this")

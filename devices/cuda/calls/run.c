@@ -417,9 +417,9 @@ static void serve(struct gantry_calls_run *run, const struct gantry_calls_librar
 		function->serve(run);
 }
 
-void gantry_calls_serve(struct gantry_calls_site *site,
-			const struct gantry_calls_library *const *libraries, void *stream,
-			const void *request, size_t bytes, struct gantry_pack *reply)
+uint32_t gantry_calls_serve(struct gantry_calls_site *site,
+			    const struct gantry_calls_library *const *libraries, void *stream,
+			    const void *request, size_t bytes, struct gantry_pack *reply)
 {
 	struct gantry_calls_run run = {
 		.site = site,
@@ -438,6 +438,7 @@ void gantry_calls_serve(struct gantry_calls_site *site,
 	gantry_pack_fini(&run.out);
 	for (uint32_t i = 0; i < run.nouts; i++)
 		free(run.outs[i].memory);
+	return run.state;
 }
 
 /* ---- ending ---- */

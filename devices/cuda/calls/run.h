@@ -138,11 +138,11 @@ struct gantry_calls_run {
 
 /*
  * Answers the request of @bytes at @request, a private copy aligned to 8, with a header and items in @reply, which the
- * caller made with gantry_pack_init() and ends. @libraries ends with NULL. Never fails: what is wrong is the reply's.
+ * caller made with gantry_pack_init() and ends. @libraries ends with NULL. What is wrong is the reply's; returns its state.
  */
-void gantry_calls_serve(struct gantry_calls_site *site,
-			const struct gantry_calls_library *const *libraries, void *stream,
-			const void *request, size_t bytes, struct gantry_pack *reply);
+uint32_t gantry_calls_serve(struct gantry_calls_site *site,
+			    const struct gantry_calls_library *const *libraries, void *stream,
+			    const void *request, size_t bytes, struct gantry_pack *reply);
 
 /*
  * Ends every object of the site's table by its library's own function, the newest first, and frees the table. What no function ends

@@ -91,14 +91,19 @@ static void close_device(void)
 	ck_assert_int_eq(dlclose(module), 0);
 }
 
-static struct gantry_stream *new_stream(const void *owner)
+static struct gantry_stream *stream_of(const void *owner, bool is_alone)
 {
-	const struct gantry_stream_attr attr = { .owner = owner };
+	const struct gantry_stream_attr attr = { .owner = owner, .is_alone = is_alone };
 	struct gantry_stream *made;
 
 	ck_assert_msg(device.backend->stream_create(device.dev, &attr, &made, &err) == 0, "%s",
 		      err.text);
 	return made;
+}
+
+static struct gantry_stream *new_stream(const void *owner)
+{
+	return stream_of(owner, false);
 }
 
 static struct gantry_cmd launch_cmd(struct gantry_image *of, const char *name,
@@ -288,6 +293,94 @@ START_TEST(test_end_of_a_function_wakes_whoever_does_not_poll)
 }
 END_TEST
 
+/* ---- which need no thread ---- */
+
+START_TEST(test_quick_function_runs_where_it_is_submitted)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	state->is_quick = 1;
+	stream = stream_of(RED, true);
+	let_go(8);
+	for (unsigned int i = 0; i < 8; i++) {
+		ck_assert_int_eq(submit(stream, &hold, i), 0);
+		/* Without any poll(): the stream takes the next at once. */
+		ck_assert_uint_eq(gantry_load_relaxed(&state->nentered), i + 1);
+	}
+	for (unsigned int i = 0; i < 8; i++) {
+		wait_done(&done, 1);
+		ck_assert_uint_eq(done.tag, i);
+		ck_assert_int_eq(done.status, GANTRY_OK);
+	}
+	close_device();
+}
+END_TEST
+
+START_TEST(test_quick_function_waits_for_a_slow_one_of_its_session)
+{
+	struct gantry_stream *slow, *quick;
+	struct gantry_done done[2];
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	slow = stream_of(RED, true);
+	quick = stream_of(RED, true);
+	ck_assert_int_eq(submit(slow, &hold, 1), 0);
+	wait_for(&state->nwaiting, 1);
+	state->is_quick = 1;
+	/* The table that both use is the other thread's now. */
+	ck_assert_int_eq(submit(quick, &hold, 2), 0);
+	ck_assert_uint_eq(gantry_load_relaxed(&state->nentered), 1);
+	let_go(2);
+	wait_done(done, 2);
+	ck_assert_uint_eq(gantry_load_relaxed(&state->nentered), 2);
+	close_device();
+}
+END_TEST
+
+START_TEST(test_quick_function_beside_other_sessions_runs_aside)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	state->is_quick = 1;
+	stream = new_stream(RED);
+	/* On this thread it would never come back. */
+	ck_assert_int_eq(submit(stream, &hold, 1), 0);
+	wait_for(&state->nwaiting, 1);
+	let_go(1);
+	wait_done(&done, 1);
+	close_device();
+}
+END_TEST
+
+START_TEST(test_quick_function_that_fails_hurts_its_command_only)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+
+	open_device();
+	struct gantry_cmd result = launch_cmd(image, "result", "i32");
+	state->is_quick = 1;
+	stream = stream_of(RED, true);
+	result.launch.args[0].value.i32 = -EINVAL;
+	ck_assert_int_eq(submit(stream, &result, 1), 0);
+	wait_done(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_E_KERNEL);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	result.launch.args[0].value.i32 = 0;
+	ck_assert_int_eq(submit(stream, &result, 2), 0);
+	wait_done(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_OK);
+	close_device();
+}
+END_TEST
+
 /* ---- what it costs ---- */
 
 START_TEST(test_time_on_the_host_is_no_device_time_and_the_core_hears_of_it)
@@ -462,6 +555,10 @@ int main(void)
 		       test_functions_of_a_session_run_one_by_one_and_sessions_beside_each_other);
 	tcase_add_test(tc, test_what_a_function_enqueues_lies_between_its_neighbours);
 	tcase_add_test(tc, test_end_of_a_function_wakes_whoever_does_not_poll);
+	tcase_add_test(tc, test_quick_function_runs_where_it_is_submitted);
+	tcase_add_test(tc, test_quick_function_waits_for_a_slow_one_of_its_session);
+	tcase_add_test(tc, test_quick_function_beside_other_sessions_runs_aside);
+	tcase_add_test(tc, test_quick_function_that_fails_hurts_its_command_only);
 	tcase_add_test(tc, test_time_on_the_host_is_no_device_time_and_the_core_hears_of_it);
 	tcase_add_test(tc, test_function_that_fails_hurts_its_command_only);
 	tcase_add_test(tc, test_function_is_offered_what_module_h_says);

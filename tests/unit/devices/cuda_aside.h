@@ -16,6 +16,7 @@ struct aside_state {
 	uint32_t nlost;
 	uint64_t owners[ASIDE_OWNERS]; /* in the order that they left */
 	uint64_t last;		       /* who ran "hold" last */
+	uint32_t is_quick;	       /* what the module says of any call */
 	uint32_t refused;	       /* calls that are not there, of kernel "offer" */
 	uint32_t here;		       /* and those that are, and did what they should */
 };

@@ -87,6 +87,13 @@ EXPORT int gantry_kernel_offer(struct gantry_env *env, const struct gantry_call 
 	return 0;
 }
 
+static bool quick(struct gantry_env *env, const struct gantry_call *call)
+{
+	(void)env;
+	(void)call;
+	return gantry_load_relaxed(&aside_state.is_quick) != 0;
+}
+
 static void left(uint64_t owner, bool lost)
 {
 	uint32_t n = gantry_fetch_add(&aside_state.nleft, 1);
@@ -100,5 +107,6 @@ EXPORT const struct gantry_cuda_module gantry_cuda_module = {
 	.size = sizeof(struct gantry_cuda_module),
 	.abi = GANTRY_CUDA_MODULE_ABI,
 	.flags = GANTRY_CUDA_ASIDE,
+	.quick = quick,
 	.left = left,
 };
