@@ -149,6 +149,12 @@ struct gantry_device_host {
 	 */
 	int (*cancelled)(void *cookie, uint64_t tag);
 	void *cookie;
+	/*
+	 * The command @tag, the newest of its stream, is at work on the host and leaves the device to others (@off); or it goes on,
+	 * and what follows is the device's time again. Told of what takes milliseconds; by submit() and poll(), on their
+	 * thread. Optional.
+	 */
+	void (*off_device)(void *cookie, uint64_t tag, bool off);
 };
 
 struct gantry_stream_attr {
@@ -158,6 +164,10 @@ struct gantry_stream_attr {
 	 * work. For sessions whose context has failed; it costs time.
 	 */
 	uint32_t ncareful;
+	/* Whose it is: streams of one owner share what installed modules keep. Means nothing else. */
+	const void *owner;
+	/* Nobody else's work is on this device in the process: what holds up its thread holds up this owner alone. */
+	bool is_alone;
 };
 
 /* Who else an error hurts. The core acts on this, never on vendor codes. */
@@ -492,6 +502,12 @@ struct gantry_backend {
 	int (*compile)(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
 		       size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
 		       size_t log_bytes, struct gantry_err *err);
+
+	/*
+	 * No stream of @owner (gantry_stream_attr) is left, nor will one be made for who it was: what modules keep for it goes, in time.
+	 * Must not wait for that. Optional.
+	 */
+	void (*owner_left)(struct gantry_dev *dev, const void *owner);
 };
 
 #endif

@@ -152,6 +152,9 @@ struct gantry_ledger_task {
 };
 static_assert(sizeof(struct gantry_ledger_task) == 256, "ledger format");
 
+/* In place of a time: the oldest command is at work on the host, and no deadline runs for it. */
+#define GANTRY_LEDGER_OFF_DEVICE UINT64_MAX
+
 struct gantry_ledger_queue {
 	/* line 0, worker */
 	uint64_t taken;
@@ -161,7 +164,7 @@ struct gantry_ledger_queue {
 	uint64_t
 		cancel_below; /* tasks before this position that are not issued finish as cancelled */
 	uint64_t
-		issued_at_ns; /* CLOCK_MONOTONIC of the oldest command in flight; kept only under a deadline */
+		issued_at_ns; /* CLOCK_MONOTONIC of the oldest command in flight; kept only under a deadline; or GANTRY_LEDGER_OFF_DEVICE */
 	uint64_t device_ns;
 	uint32_t state; /* enum gantry_queue_state */
 	uint32_t gen;

@@ -6,7 +6,8 @@
  * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
  * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
- * launches and enqueues many in one call; time.c asks the device how long they took; watch.c wakes a device thread that sleeps; fault.c says what an error means.
+ * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
+ * fault.c says what an error means.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
  * into its word, host memory that the device writes to. poll() reads words and calls no driver.
@@ -70,7 +71,8 @@ struct gantry_cuda_occupancy {
 struct gantry_image {
 	struct gantry_list link; /* gantry_dev.images */
 	struct gantry_dev *dev;
-	void *library; /* of an installed module; else NULL */
+	void *library;				    /* of an installed module; else NULL */
+	const struct gantry_cuda_module *installed; /* its description; else NULL */
 	CUmodule module;
 	CUfunction *functions; /* of the installed module's list */
 	uint32_t nfunctions;
@@ -200,11 +202,15 @@ struct gantry_cuda_call {
 };
 
 struct gantry_cuda_batch; /* batch.c */
+struct gantry_cuda_aside; /* aside.c */
+struct gantry_cuda_reach; /* aside.c */
 
 struct gantry_stream {
 	struct gantry_list link;   /* gantry_dev.streams */
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
+	const void *owner; /* gantry_stream_attr.owner */
+	bool is_alone;	   /* and is_alone */
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;
@@ -224,6 +230,8 @@ struct gantry_stream {
 	uint64_t flying_ns;		 /* what is not seen finished is expected to take */
 	struct gantry_cuda_times times;
 	struct gantry_cuda_fills fills;
+	struct gantry_cuda_aside *aside; /* made for the first that runs so */
+	bool off_device; /* nothing but that is in flight: no device time is counted */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t seen_from; /* gantry_dev.busy_at then */
@@ -277,6 +285,8 @@ struct gantry_dev {
 
 	struct gantry_list streams;
 	struct gantry_list active;
+	struct gantry_list owners;	 /* aside.c */
+	struct gantry_cuda_reach *reach; /* aside.c; NULL: nobody has asked since it changed */
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
@@ -384,6 +394,8 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream);
 int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 void gantry_cuda_flush(struct gantry_stream *stream);
+/* What was submitted reaches the device, and its end is told by the word, also if more is to come. */
+void gantry_cuda_close_batch(struct gantry_stream *stream);
 /* Waits for what is in flight, some seconds at most; false when it did not end. */
 bool gantry_cuda_drain(struct gantry_dev *dev);
 /* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
@@ -456,6 +468,36 @@ void gantry_cuda_body_fini(struct gantry_stream *stream);
 /* move.c */
 int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
 int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* aside.c */
+/*
+ * The host function of @launch, of an image with GANTRY_CUDA_ASIDE, as the command @tag at the stream's position. 1: it was
+ * quick and has run; *ret_result is what it returned. 0: it runs aside, and until gantry_cuda_aside_look() has said that it
+ * ended the stream takes nothing more. -EOPNOTSUPP, -ENOMEM: refused.
+ */
+int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  uint64_t tag, int *ret_result);
+bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
+/* Whether one has ended since it was asked last; its status is in its slot then. */
+bool gantry_cuda_aside_look(struct gantry_stream *stream);
+/* The stream is idle. */
+void gantry_cuda_aside_fini(struct gantry_stream *stream);
+/* Memory of the device came or went. */
+void gantry_cuda_reach_changed(struct gantry_dev *dev);
+/* What modules have of @who is to go; its thread does that, and ends. */
+void gantry_cuda_owner_left(struct gantry_dev *dev, const void *who);
+/* All of them, and waits for that. */
+void gantry_cuda_owners_end(struct gantry_dev *dev);
+/*
+ * After a fault, or with a function that does not return: ends the threads that are idle, and has nothing undone. False: one is not, and
+ * uses the device until the process ends.
+ */
+bool gantry_cuda_owners_abandon(struct gantry_dev *dev);
+/* body.c: what a host function that returned @result makes of its slot. */
+void gantry_cuda_body_ended(struct gantry_stream *stream, struct gantry_cuda_slot *slot,
+			    int result);
+/* body.c: the arguments of a host function. 0, or -EOPNOTSUPP. */
+int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  union gantry_value *ret_args);
 /* fill.c */
 /* Enqueues a fill with words of @value, if it is one of many alike; false: another way is better. */
 bool gantry_cuda_fill_again(struct gantry_stream *stream, CUdeviceptr dst, uint64_t len,

@@ -178,6 +178,7 @@ struct wqueue {
 	uint64_t head_published;
 	uint64_t done_published;
 	uint64_t unpublished_ns;
+	bool off_device;       /* its newest command in flight is at work on the host */
 	uint64_t uncharged_ns; /* device time that the share page does not know yet */
 	uint64_t alone_ns;     /* GPU: of it, what is known to be the commands' own */
 	bool alone_unknown;    /* GPU: of some of them it is not known */
@@ -443,6 +444,11 @@ bool worker_gpu_has_lane(const struct wdevice *d, const struct wqueue *q);
 /* The session's lane for the queue's next task: held and still ours, or taken now. */
 bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q);
 /* Where nothing of the session is in flight. True: it had one. */
+/*
+ * The newest command in flight of the queue, which has been submitted, leaves the device to others (@off) for as long as it works on the host, or
+ * comes back. Before it is finished it came back.
+ */
+void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off);
 bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants);
 /* d->cmd is with the device; the queue's oldest command has finished, before worker_finish(). */
 void worker_gpu_submitted(struct wdevice *d, struct wqueue *q);
@@ -496,6 +502,8 @@ bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
 /* ---- complete.c ---- */
 /* The oldest task in flight (or the next one, not issued) finished. */
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
+/* The newest command in flight is at work on the host (@off), where no deadline runs, or goes on to the device. */
+void worker_off_device(struct wqueue *q, bool off);
 /* Publishes what finished; wakes who waits. */
 void worker_publish(struct wqueue *q);
 
