@@ -17,6 +17,52 @@ static void keep_status(struct wqueue *q, uint64_t pos, int status)
 	gantry_ring_set_status(&q->ring, pos, status, q->led->nfailed);
 }
 
+static uint64_t *rider_word(struct wqueue *q, uint64_t pos)
+{
+	return &q->riders[pos % WORKER_WINDOW_TASKS / 64];
+}
+
+static bool rides(struct wqueue *q, uint64_t pos)
+{
+	return q->nriders > 0 && (*rider_word(q, pos) >> (pos % 64) & 1);
+}
+
+static void alight(struct wqueue *q, uint64_t pos)
+{
+	*rider_word(q, pos) &= ~(1ull << (pos % 64));
+	q->nriders--;
+}
+
+void worker_ride(struct wqueue *q)
+{
+	uint64_t pos = q->led->issued;
+
+	*rider_word(q, pos) |= 1ull << (pos % 64);
+	q->nriders++;
+	q->est_ns[pos % WORKER_WINDOW_TASKS] = 0;
+	/* Release: as for commands, see ledger.h. A successor finds nothing to do in it. */
+	gantry_store_release(&q->led->issued, pos + 1);
+}
+
+void worker_unissue(struct wqueue *q)
+{
+	uint64_t pos = q->led->issued;
+
+	while (rides(q, pos - 1))
+		alight(q, --pos);
+	gantry_store_release(&q->led->issued, pos - 1);
+}
+
+/* Those behind the task at @pos. Returns the last. */
+static uint64_t finish_riders(struct wqueue *q, uint64_t pos)
+{
+	while (pos + 1 < q->led->issued && rides(q, pos + 1)) {
+		alight(q, ++pos);
+		keep_status(q, pos, GANTRY_OK);
+	}
+	return pos;
+}
+
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 {
 	struct gantry_ledger_queue *led = q->led;
@@ -33,6 +79,7 @@ void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 	led->device_ns += device_ns;
 	if (led->issued == pos)
 		led->issued = pos + 1;
+	pos = finish_riders(q, pos);
 	/* Release: see ledger.h, the count moves last. */
 	gantry_store_release(&led->done, pos + 1);
 	if (led->issued_at_ns)
