@@ -12,7 +12,9 @@
  * stream. Ranges of a session's heap, which is host memory everywhere, are used as they are where the device reaches
  * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.
  *
- * How a completion gets here: a callback behind each batch of commands, which the runtime calls on a thread of its own; it
+ * How a completion gets here: behind each batch of commands the GPU writes a word to pinned memory, which poll() reads; watch.c wakes a
+ * device thread that sleeps meanwhile. Where the runtime cannot (hipStreamWriteValue32() is optional, and tried before it is relied on) it
+ * is a callback behind each batch, which the runtime calls on a thread of its own; it
  * marks the batch's last slot and wakes the device thread. A batch is what was submitted until flush(), or while two before it
  * are under way: a stream stands still until a callback has returned, so there should not be one behind each command. Two events
  * around a batch tell its time, which its commands share by what each was expected to take. hipStreamAddCallback() is
@@ -25,6 +27,7 @@
 #ifndef GANTRY_DEVICES_HIP_BACKEND_H
 #define GANTRY_DEVICES_HIP_BACKEND_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -117,8 +120,13 @@ struct gantry_stream {
 	uint32_t closed;
 	uint32_t finished;
 	uint32_t told;
-	uint32_t nbatches; /* closed and not finished */
-	uint64_t open_ns;  /* what the open batch is expected to take */
+	uint32_t nbatches;	  /* closed and not finished */
+	gantry_hip_result broken; /* of a query; nothing that is under way will be told */
+	uint64_t asked_ns;	  /* when it was asked last, or had progress */
+	volatile uint32_t
+		*word;	    /* how many commands have ended; in pinned memory, behind the cells */
+	char *word_address; /* as the device has it */
+	uint64_t open_ns;   /* what the open batch is expected to take */
 
 	/* Of the command that is being enqueued. */
 	struct gantry_env env;
@@ -160,8 +168,17 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 
-	struct gantry_finished finished;
-	uint32_t lost; /* nonzero: a command failed, and all that follow will */
+	struct gantry_finished finished; /* of callbacks; unused with words */
+	/* Words: the rest is shared with the watcher, by atomic loads and stores. */
+	bool words;
+	bool words_known; /* tried */
+	bool watching;
+	pthread_t watcher;
+	uint32_t watch;
+	uint32_t nflight;   /* submitted and not told */
+	uint64_t polled_ns; /* the latest poll() */
+	uint64_t ended_ns;  /* the latest end, or when the first was submitted */
+	uint32_t lost;	    /* nonzero: a command failed, and all that follow will */
 };
 
 /* image.c */
@@ -217,6 +234,11 @@ unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, u
 void gantry_hip_streams_end(struct gantry_dev *dev);
 /* 0 or -errno of a call that enqueues. */
 int gantry_hip_outcome(gantry_hip_result result);
+
+/* watch.c: begin is called when something has come into flight. -EAGAIN: no thread. */
+int gantry_hip_watch_start(struct gantry_dev *dev, struct gantry_err *err);
+void gantry_hip_watch_begin(struct gantry_dev *dev);
+void gantry_hip_watch_stop(struct gantry_dev *dev);
 
 /* work.c: the three kinds of command. */
 int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);

@@ -7,6 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "devices/hip/backend.h"
 
 /* Expected of a kernel that never ran, and of a copy besides its bytes; bytes a nanosecond, over the bus and inside the device. */
@@ -18,11 +19,14 @@
 #define MEAN_SHIFT 3
 /* What is expected to take longer than this does not wait for more. */
 #define GATHER_NS 500000u
+/* Without progress of a stream for so long the runtime is asked whether it is well. */
+#define QUERY_NS 2000000u
 
 static int make_cells(struct gantry_stream *stream, struct gantry_err *err)
 {
 	const struct gantry_hip_driver *hip = stream->dev->hip;
-	size_t bytes = GANTRY_HIP_DEPTH * sizeof(*stream->cells);
+	size_t bytes = (GANTRY_HIP_DEPTH + 1) *
+		       sizeof(*stream->cells); /* the word is in the last */
 	void *cells = NULL, *address = NULL;
 	int r = gantry_hip_err(hip->HostMalloc(&cells, bytes, GANTRY_HIP_HOST_MAPPED),
 			       "hipHostMalloc", err);
@@ -33,7 +37,28 @@ static int make_cells(struct gantry_stream *stream, struct gantry_err *err)
 	r = gantry_hip_err(hip->HostGetDevicePointer(&address, cells, 0), "hipHostGetDevicePointer",
 			   err);
 	stream->cells_address = address;
+	stream->word = (volatile uint32_t *)&stream->cells[GANTRY_HIP_DEPTH];
+	stream->word_address = stream->cells_address + bytes - sizeof(*stream->cells);
+	*stream->word = 0;
 	return r;
+}
+
+/* Once a device: what the runtime lists it need not be able to do, on this GPU and with this memory. */
+static int try_words(struct gantry_stream *stream, struct gantry_err *err)
+{
+	const struct gantry_hip_driver *hip = stream->dev->hip;
+	struct gantry_dev *dev = stream->dev;
+
+	if (dev->words_known)
+		return 0;
+	dev->words_known = true;
+	dev->words = hip->StreamWriteValue32 && hip->StreamQuery &&
+		     hip->StreamWriteValue32(stream->native, stream->word_address, 1, 0) ==
+			     GANTRY_HIP_SUCCESS &&
+		     hip->StreamSynchronize(stream->native) == GANTRY_HIP_SUCCESS &&
+		     *stream->word == 1;
+	*stream->word = 0;
+	return dev->words ? gantry_hip_watch_start(dev, err) : 0;
 }
 
 /* HIP counts priorities downwards. */
@@ -83,6 +108,8 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 					   &stream->native, GANTRY_HIP_STREAM_NON_BLOCKING,
 					   native_priority(dev, attr->priority)),
 				   "hipStreamCreateWithPriority", err);
+	if (r == 0)
+		r = try_words(stream, err);
 	if (r < 0) {
 		stream_free(stream);
 		return r;
@@ -144,6 +171,10 @@ static void cannot_tell(struct gantry_hip_slot *last, gantry_hip_result result)
 {
 	struct gantry_dev *dev = last->stream->dev;
 
+	if (dev->words) {
+		last->stream->broken = result;
+		return;
+	}
 	last->result = result;
 	gantry_store_release(&last->finished, 1u); /* the same thread reads it */
 	gantry_finished_tell(&dev->finished, last->nbatch, dev->host);
@@ -162,6 +193,13 @@ static void close_batch(struct gantry_stream *stream)
 	stream->closed = stream->submitted;
 	stream->open_ns = 0;
 	stream->nbatches++;
+	if (dev->words) {
+		result = dev->hip->StreamWriteValue32(stream->native, stream->word_address,
+						      stream->closed, 0);
+		if (result != GANTRY_HIP_SUCCESS)
+			cannot_tell(last, result);
+		return;
+	}
 	gantry_finished_watch(&dev->finished);
 	result = dev->hip->StreamAddCallback(stream->native, on_complete, last, 0);
 	if (result == GANTRY_HIP_SUCCESS)
@@ -248,6 +286,21 @@ static void slot_begin(struct gantry_stream *stream, uint64_t tag)
 	stream->slot = slot;
 }
 
+static void count_begun(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+
+	if (!dev->words)
+		return;
+	if (stream->told + 1 == stream->submitted)
+		stream->asked_ns = gantry_now_ns();
+	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
+	if (dev->nflight > 1)
+		return;
+	gantry_store_relaxed(&dev->ended_ns, gantry_now_ns());
+	gantry_hip_watch_begin(dev);
+}
+
 int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	struct gantry_dev *dev = stream->dev;
@@ -274,6 +327,7 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 		return r;
 	stream->open_ns += stream->slot->estimate_ns;
 	stream->submitted++;
+	count_begun(stream);
 	if (apart || stream->submitted - stream->closed == GANTRY_HIP_BATCH)
 		close_batch(stream);
 	return 0;
@@ -365,14 +419,42 @@ static void pass_cancel(struct gantry_stream *stream)
 	}
 }
 
+/* A context that has failed writes no words: what is not done shows the error when it is asked for. */
+static void ask(struct gantry_stream *stream)
+{
+	uint64_t now_ns = gantry_now_ns();
+	gantry_hip_result result;
+
+	if (now_ns - stream->asked_ns < QUERY_NS)
+		return;
+	stream->asked_ns = now_ns;
+	result = stream->dev->hip->StreamQuery(stream->native);
+	if (result != GANTRY_HIP_SUCCESS && result != GANTRY_HIP_NOT_READY)
+		stream->broken = result;
+}
+
+static bool has_ended(struct gantry_stream *stream, struct gantry_hip_slot *last)
+{
+	/* Acquire: pairs with the release in on_complete(). */
+	if (!stream->dev->words)
+		return gantry_load_acquire(&last->finished);
+	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote. */
+	if ((int32_t)(gantry_load_acquire(stream->word) - stream->finished - last->nbatch) >= 0)
+		return true;
+	if (!stream->broken)
+		ask(stream);
+	last->result = stream->broken;
+	return stream->broken != GANTRY_HIP_SUCCESS;
+}
+
 static void look(struct gantry_stream *stream)
 {
 	struct gantry_hip_slot *last;
 
-	/* Acquire: pairs with the release in on_complete(). */
-	while ((last = oldest(stream)) && gantry_load_acquire(&last->finished)) {
+	while ((last = oldest(stream)) && has_ended(stream, last)) {
 		uint32_t end = stream->finished + last->nbatch;
 
+		stream->asked_ns = gantry_now_ns();
 		share_out(stream, end,
 			  batch_ns(stream->dev, slot_at(stream, stream->finished), last));
 		for (; stream->finished != end; stream->finished++)
@@ -391,6 +473,10 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 	gantry_hip_flush(stream);
 	while (count < n && stream->told != stream->finished)
 		ret_done[count++] = slot_at(stream, stream->told++)->done;
+	if (stream->dev->words && count > 0) {
+		gantry_store_relaxed(&stream->dev->nflight, stream->dev->nflight - count);
+		gantry_store_relaxed(&stream->dev->ended_ns, gantry_now_ns());
+	}
 	if (count > 0 && stream->told == stream->submitted)
 		gantry_hip_arena_trim(stream);
 	return count;
@@ -413,11 +499,17 @@ static unsigned reap_all(struct gantry_dev *dev, struct gantry_done *ret_done, u
 
 unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
-	return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
+	if (!dev->words)
+		return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
+	if (n == 0 || dev->nflight == 0)
+		return 0;
+	gantry_store_relaxed(&dev->polled_ns, gantry_now_ns());
+	return reap_all(dev, ret_done, n);
 }
 
 void gantry_hip_streams_end(struct gantry_dev *dev)
 {
+	gantry_hip_watch_stop(dev);
 	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
 		(void)dev->hip->StreamSynchronize(stream->native); /* what failed shows no more */
 	gantry_finished_drain(&dev->finished);

@@ -20,10 +20,10 @@ import torch_world  # pylint: disable=wrong-import-position
 
 Figure = collections.namedtuple("Figure", "name value unit how target", defaults=("", None))
 
-MIB = 1 << 20
+GIB = 1 << 30
 READY_S = 60
 ANSWER_S = 60
-TENANT = {"mem": "40G", "virtual": "60G", "heap": "256M", "sessions": "32"}
+TENANT = {"mem": "40G", "virtual": "60G", "heap": "256M", "host_mem": "4G", "sessions": "32"}
 
 
 def worker_pid(agent, guest):
@@ -41,12 +41,12 @@ def tasks_of(agent, guest):
 class Job:
     """A job of torch_jobs.py in one of the environments."""
 
-    def __init__(self, bench, agent, name, exact=False):
-        argv = [torch_world.PYTHON, str(HERE / "torch_jobs.py"), name] + (["exact"] if exact else [])
+    def __init__(self, bench, agent, name, *words, tenant="red", env=None):
+        argv = [torch_world.PYTHON, str(HERE / "torch_jobs.py"), name, *words]
         self.agent = agent
-        scratch = bench.scratch(name, agent is not None)
+        scratch = {**bench.scratch(name, agent is not None), "FIRST_IMAGE": bench.image, **(env or {})}
         if agent:
-            self.guest = agent.guest("red", argv, env={**bench.place.guest_env, **scratch})
+            self.guest = agent.guest(tenant, argv, env={**bench.place.guest_env, **scratch})
         else:
             self.guest = harness.Guest(argv, env={**torch_world.native_environment(), **scratch})
         self.values, self.times, self.cpu, self.steps = [], [], [], 0
@@ -61,11 +61,22 @@ class Job:
         worker = worker_pid(self.agent, self.guest) if self.agent else None
         return [harness.cpu_s(pid) for pid in pids + ([worker] if worker else [])]
 
+    def ask(self, *words):
+        self.say(*words)
+        return self.heard()
+
+    def say(self, *words):
+        self.guest.write_line(" ".join(map(str, words)))
+
+    def heard(self, limit=ANSWER_S):
+        return json.loads(self.guest.read_until("{", limit))
+
     def go(self, count, look=False):
         """Seconds of a step."""
         before = (self.cpu_now(), tasks_of(self.agent, self.guest) if self.agent else 0) if look else None
-        self.guest.write_line(str(count))
-        told = json.loads(self.guest.read_until("{", ANSWER_S))
+        told = self.ask(count)
+        if "error" in told:
+            raise harness.Failure(f"a step, {'ours' if self.agent else 'native'}: {told['error']}")
         if look:
             self.cpu = [(now - then) / count for now, then in zip(self.cpu_now(), before[0])]
             self.tasks = (tasks_of(self.agent, self.guest) - before[1]) / count if self.agent else 0
@@ -97,9 +108,9 @@ class Bench:
         folder.mkdir()
         return {key: str(folder / key) for key in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")}
 
-    def pair(self, agent, name, exact=False):
+    def pair(self, agent, name, *words):
         """(native, ours), both ready; they set up side by side."""
-        both = Job(self, None, name, exact), Job(self, agent, name, exact)
+        both = Job(self, None, name, *words), Job(self, agent, name, *words)
         for job in both:
             job.ready()
         return both
@@ -144,12 +155,15 @@ def curve(job, turns, steps):
     """Native and ours side by side, with fixed seeds and deterministic algorithms: the values of all steps are compared."""
     def measure(bench):
         with bench.place.world({"red": TENANT}) as agent:
-            native, ours = bench.pair(agent, job, exact=True)
+            native, ours = bench.pair(agent, job, "exact")
             for _ in range(turns):
                 for one in (native, ours):
-                    one.guest.write_line(str(bench.count(steps)))
+                    one.say(bench.count(steps))
                 for one in (native, ours):
-                    one.values += json.loads(one.guest.read_until("{", ANSWER_S))["values"]
+                    told = one.heard()
+                    if "error" in told:
+                        raise harness.Failure(f"{job}, {'ours' if one.agent else 'native'}: {told['error']}")
+                    one.values += told["values"]
             yield from torch_compare.curve(job, native.values, ours.values, exact=True)
     return measure
 
@@ -236,6 +250,14 @@ FIGURES = {
     "transformer_bf16": speed("transformer_bf16", 6, 20, 3),
     "transformer_compiled": speed("transformer_compiled", 6, 20, 3),
 }
+
+
+def more_figures():
+    """Those of other files, which know this one."""
+    import torch_shared  # pylint: disable=import-outside-toplevel,cyclic-import
+    import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
+    return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
+            "keras": torch_two.keras, "nccl": torch_two.nccl}
 
 
 def record_of(figure):

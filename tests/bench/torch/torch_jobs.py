@@ -2,9 +2,12 @@
 """Work for PyTorch that answers lines: torch_jobs.py JOB [exact]. Runs in PyTorch's own environment.
 
 Prints "ready" when the job has been set up and warmed. For each line with a number it makes so many steps, and answers
-{"seconds": of all of them, "values": what each step gave}. A job's values depend on nothing but its name, exact or not:
+{"seconds": of all of them, "longest": of one of them, "values": what each step gave}. "stray": a kernel writes where this
+program has nothing. "greedy BYTES": they are asked for; {"given": whether}. After an error of CUDA {"error": its text}, and
+the process ends. A job's values depend on nothing but its name, exact or not:
 of two environments they are the same curve. exact: PyTorch's deterministic algorithms.
 """
+import ctypes
 import json
 import os
 import sys
@@ -18,6 +21,7 @@ import torch_models
 
 def pictures(count, size, classes):
     """Noise around one picture for each class: there is something to learn."""
+    classes = min(classes, 10)
     labels = torch.randint(0, classes, (count,))
     kinds = torch.randn(classes, 3, size, size)
     return (kinds[labels] * 0.3 + torch.randn(count, 3, size, size)).cuda(), labels.cuda()
@@ -232,6 +236,48 @@ def numbers(values):
     return [value if isinstance(value, (int, float)) else value.item() for value in values]
 
 
+def stray():
+    """A kernel of the image that FIRST_IMAGE names writes to an address that nobody has. What follows fails."""
+    cuda, module, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    with open(os.environ["FIRST_IMAGE"], "rb") as file:
+        assert cuda.cuModuleLoadData(ctypes.byref(module), file.read()) == 0
+    assert cuda.cuModuleGetFunction(ctypes.byref(function), module, b"illegal") == 0
+    address = ctypes.c_uint64(1 << 46)
+    pointers = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(address), ctypes.c_void_p))
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, pointers, None) == 0
+    torch.cuda.synchronize()
+
+
+def greedy(size):
+    try:
+        return {"given": torch.empty(size, dtype=torch.uint8, device="cuda") is not None, "total": torch.cuda.mem_get_info()[1]}
+    except torch.cuda.OutOfMemoryError:
+        return {"given": False, "total": torch.cuda.mem_get_info()[1]}
+
+
+def steps(step, count):
+    """Of long jobs every step is waited for: the longest is a pause that a user sees."""
+    torch.cuda.synchronize()
+    begun, values, longest = time.perf_counter(), [], 0
+    waits = "waits" in sys.argv[2:]
+    for _ in range(count):
+        before = time.perf_counter() if waits else 0
+        values.append(step())
+        if waits:
+            torch.cuda.synchronize()
+            longest = max(longest, time.perf_counter() - before)
+    torch.cuda.synchronize()
+    took = time.perf_counter() - begun
+    return {"seconds": took, "longest": longest, "values": numbers(values)}
+
+
+def answer(step, line):
+    words = line.split()
+    if words[0] == "stray":
+        return stray() or {"strayed": True}
+    return greedy(int(words[1])) if words[0] == "greedy" else steps(step, int(words[0]))
+
+
 def main():
     if len(sys.argv) < 2:
         print("\n".join(JOBS))
@@ -244,12 +290,13 @@ def main():
     first = numbers([step() for _ in range(5)])
     print("ready", json.dumps({"seconds": time.perf_counter() - begun, "values": first}), flush=True)
     for line in sys.stdin:
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        values = [step() for _ in range(int(line))]
-        torch.cuda.synchronize()
-        took = time.perf_counter() - begun
-        print(json.dumps({"seconds": took, "values": numbers(values)}), flush=True)
+        try:
+            told = answer(step, line)
+        except RuntimeError as error:
+            told = {"error": str(error)[:300]}
+        print(json.dumps(told), flush=True)
+        if "error" in told:
+            break
     # What ends a library is not what is looked at here.
     if os.environ.get("GANTRY_TORCH_QUICK_END"):
         os._exit(0)

@@ -58,7 +58,7 @@ def told(tensor):
     whole = whole.resolve_conj().resolve_neg()
     double = whole.abs().double() if whole.is_complex() else whole.double().abs()
     finite = torch.nan_to_num(double, nan=3.0, posinf=5.0, neginf=7.0)
-    raw = whole.view(torch.uint8) if whole.dim() and whole.numel() else whole.reshape(-1).view(torch.uint8)
+    raw = (torch.view_as_real(whole) if whole.is_complex() else whole).reshape(-1).view(torch.uint8)
     return [f"{whole.dtype} {list(whole.shape)}", hashlib.sha1(raw.numpy().tobytes()).hexdigest()[:12], finite.sum().item()]
 
 
