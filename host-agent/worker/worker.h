@@ -197,7 +197,10 @@ struct wqueue {
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
 	uint64_t copy_bytes[WORKER_WINDOW_TASKS]; /* of them, copies over the bus */
-	struct wlength lengths[WORKER_LENGTHS];	  /* on the device of now */
+	/* Bits of tasks in flight, by position, that do nothing: each ends with the one before it. */
+	uint64_t riders[WORKER_WINDOW_TASKS / 64];
+	uint32_t nriders;
+	struct wlength lengths[WORKER_LENGTHS]; /* on the device of now */
 };
 
 /* A session on a GPU; its device thread's own. */
@@ -500,7 +503,11 @@ uint32_t worker_task_buffers(struct wqueue *q, uint64_t pos, uint64_t *ret_handl
 bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
 
 /* ---- complete.c ---- */
-/* The oldest task in flight (or the next one, not issued) finished. */
+/* The next task does nothing, and something is in flight: it is issued, and ends with the one before it. */
+void worker_ride(struct wqueue *q);
+/* The newest command in flight is as if it had not been issued, and what rode behind it. */
+void worker_unissue(struct wqueue *q);
+/* The oldest task in flight (or the next one, not issued) finished, and those that ride behind it. */
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
 /* The newest command in flight is at work on the host (@off), where no deadline runs, or goes on to the device. */
 void worker_off_device(struct wqueue *q, bool off);

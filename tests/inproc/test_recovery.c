@@ -70,6 +70,24 @@ START_TEST(test_recovery_task_in_flight_is_in_doubt)
 }
 END_TEST
 
+START_TEST(test_recovery_marker_between_tasks_in_flight_is_in_no_doubt)
+{
+	struct fixture f = paused_fixture();
+	gantry_ticket first = put_spin(&f, f.q, 1000), marker, second;
+
+	ck_ok(gantry_submit_marker(f.s, f.q, &marker));
+	second = put_spin(&f, f.q, 1000);
+	await_taken(&f, f.q, 3);
+	inproc_crash(f.h, f.index);
+	ledger_queue(&f, f.q)->issued = 3;
+	recover_running(&f, 0);
+	ck_assert_int_eq(outcome(&f, second), GANTRY_E_IN_DOUBT);
+	ck_assert_int_eq(outcome(&f, first), GANTRY_E_IN_DOUBT);
+	ck_assert_int_eq(outcome(&f, marker), GANTRY_OK);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_recovery_idempotent_task_runs_again)
 {
 	struct fixture f = paused_fixture();
@@ -516,6 +534,7 @@ int main(void)
 	tcase_add_test(tc, test_recovery_accepted_tasks_run);
 	tcase_add_test(tc, test_recovery_tasks_in_the_ring_are_taken);
 	tcase_add_test(tc, test_recovery_task_in_flight_is_in_doubt);
+	tcase_add_test(tc, test_recovery_marker_between_tasks_in_flight_is_in_no_doubt);
 	tcase_add_test(tc, test_recovery_idempotent_task_runs_again);
 	tcase_add_test(tc, test_recovery_pure_kernel_and_copy_run_again);
 	tcase_add_test(tc, test_recovery_verdict_is_for_the_oldest_task_only);
