@@ -12,9 +12,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "devices/cuda/calls/run.h"
@@ -24,6 +26,10 @@
 extern const struct gantry_calls_library *const gantry_calls_libraries[];
 
 #define EXPORT __attribute__((visibility("default")))
+
+/* Functions that are kept at hand, and where one may lie. */
+#define SYMBOLS 4096u
+#define TRIES	16u
 
 struct place {
 	struct gantry_env *env;
@@ -39,12 +45,49 @@ static void *load(const struct place *place, const struct gantry_calls_library *
 	return place->calls->library(place->env, library->soname);
 }
 
-/* dlopen() of what is loaded is a look into a list; a call to a library costs more. */
+/*
+ * What was found is kept, by the name's address: generated code has one for each use. What is missing is looked for again. To look
+ * for it takes longer than most calls, and where the folder lacks a library, some calls of the system.
+ */
+static struct known {
+	const char *name;
+	void *symbol;
+} known[SYMBOLS];
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct known *known_at_locked(const char *name)
+{
+	uint32_t at = (uint32_t)((uintptr_t)name * 0x9e3779b97f4a7c15ull >> 32);
+
+	for (uint32_t i = 0; i < TRIES; i++) {
+		struct known *one = &known[(at + i) % SYMBOLS];
+
+		if (!one->name || one->name == name)
+			return one;
+	}
+	return NULL;
+}
+
 static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
 {
-	void *loaded = load(cookie, library);
+	struct known *one;
+	void *symbol = NULL, *loaded;
 
-	return loaded ? dlsym(loaded, name) : NULL;
+	(void)pthread_mutex_lock(&known_lock);
+	one = known_at_locked(name);
+	if (one && one->name)
+		symbol = one->symbol;
+	(void)pthread_mutex_unlock(&known_lock);
+	if (symbol)
+		return symbol;
+	loaded = load(cookie, library);
+	symbol = loaded ? dlsym(loaded, name) : NULL;
+	(void)pthread_mutex_lock(&known_lock);
+	one = symbol ? known_at_locked(name) : NULL;
+	if (one && !one->name)
+		*one = (struct known){ name, symbol };
+	(void)pthread_mutex_unlock(&known_lock);
+	return symbol;
 }
 
 static bool reaches(void *cookie, void *stream, uint64_t address)
@@ -102,6 +145,20 @@ static uint64_t reply_at(const void *request, uint64_t bytes)
 		       : 0;
 }
 
+/* The header's last word comes last: who looks at it need not wait for the device. */
+static void tell(uint8_t *to, const struct gantry_pack *reply)
+{
+	struct gantry_calls_reply header;
+
+	memcpy(&header, reply->bytes, sizeof(header));
+	header.told = 0;
+	memcpy(to + sizeof(header), reply->bytes + sizeof(header), reply->len - sizeof(header));
+	memcpy(to, &header, sizeof(header));
+	/* Release: pairs with the acquire in is_told() of the guest; the reply comes first. */
+	gantry_store_release((uint32_t *)(void *)(to + offsetof(struct gantry_calls_reply, told)),
+			     GANTRY_CALLS_TOLD);
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
@@ -122,7 +179,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
 	else
-		memcpy(box + at, reply.bytes, reply.len);
+		tell(box + at, &reply);
 	gantry_pack_fini(&reply);
 	return r;
 }
@@ -140,7 +197,10 @@ int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call 
 	    bytes > GANTRY_CALLS_MAX_BYTES || span->len_bytes < sizeof(struct gantry_calls_reply))
 		return -EINVAL;
 	box = calls->host(env, span->ptr, span->len_bytes);
-	return box ? answer(env, calls, box, span->len_bytes, bytes) : -EINVAL;
+	/* The words of a header are written as words. */
+	if (!box || (uintptr_t)box % sizeof(uint64_t) != 0)
+		return -EINVAL;
+	return answer(env, calls, box, span->len_bytes, bytes);
 }
 
 EXPORT const struct gantry_cuda_module gantry_cuda_module = {
