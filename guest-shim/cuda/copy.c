@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
 
 /* One end. */
@@ -32,6 +33,17 @@ static CUresult look(CUdeviceptr address, size_t bytes, bool may_be_pageable, st
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_end = end;
 	return may_be_pageable && address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult look_into(const struct CUarray_st *array, uint64_t off, size_t bytes,
+			  struct end *ret_end)
+{
+	if (!cu_handle_is_locked(array, CU_KIND_ARRAY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!gantry_range_inside(off, bytes, cu_array_bytes(array)))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_end = (struct end){ .buffer = array->buffer, .off = off };
+	return CUDA_SUCCESS;
 }
 
 /* A stream waits for room in its ring as long as it takes. */
@@ -184,11 +196,16 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
 	    copy->dst + copy->bytes < copy->dst)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
-	if (result == CUDA_SUCCESS)
-		result = look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
+	result = copy->dst_array ? look_into(copy->dst_array, copy->dst, copy->bytes, &dst)
+				 : look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = copy->src_array ? look_into(copy->src_array, copy->src, copy->bytes, &src)
+				 : look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
 	if (result == CUDA_SUCCESS && stream->capture)
-		return capture(stream, copy);
+		return copy->dst_array || copy->src_array
+			       ? cu_unsupported("captured copies of arrays by offset")
+			       : capture(stream, copy);
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)

@@ -9,6 +9,7 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
+ *   array.h   arrays, textures and surfaces
  *   road.c    what the forwarding libraries of the toolkit use of all that
  *   api_*.c   what is exported; streams_*.c twice: the second time for a default stream per thread
  *
@@ -46,6 +47,8 @@ enum cu_kind {
 	CU_KIND_EXEC,
 	CU_KIND_USER_OBJECT,
 	CU_KIND_POOL,
+	CU_KIND_ARRAY,
+	CU_KIND_MIPMAP, /* an array with levels */
 };
 
 struct cu_device {
@@ -302,6 +305,9 @@ struct cu_copy {
 	bool dst_may_be_pageable; /* else it has to be memory of CUDA's */
 	bool src_may_be_pageable;
 	bool waits; /* for the end, where CUDA does */
+	/* An end that is an array, row after row; its address counts from the first byte. NULL: it is none. */
+	struct CUarray_st *dst_array;
+	struct CUarray_st *src_array;
 };
 CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy);
 CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/array.h"
 
 /* What the thread has pushed; a context may have ended meanwhile, so they are looked up. */
 static _Thread_local struct {
@@ -93,6 +93,7 @@ void cu_ctx_end_locked(struct CUctx_st *ctx)
 	cu_event_end_all_locked(ctx);
 	while (ctx->streams)
 		cu_stream_end_locked(ctx->streams);
+	cu_array_end_all_locked(ctx);
 	cu_free_all_locked(ctx);
 	cu_pool_forget_locked(ctx);
 	free(ctx);

@@ -258,6 +258,31 @@ static void pools(void)
 	end();
 }
 
+/* Whole allocations of managed memory, and no part of a graph. */
+static void attached_memory(void)
+{
+	CUdeviceptr managed, device;
+	CUstream stream;
+
+	begin("attached memory");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAllocManaged(&managed, 1 << 16, CU_MEM_ATTACH_HOST));
+	OK(cuMemAlloc(&device, 1 << 16));
+	OK(cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_SINGLE));
+	OK(cuStreamAttachMemAsync(stream, managed, 1 << 16, CU_MEM_ATTACH_HOST));
+	OK(cuStreamAttachMemAsync(0, managed, 0, CU_MEM_ATTACH_GLOBAL));
+	*(volatile int *)(uintptr_t)managed = 5;
+	IS(cuStreamAttachMemAsync(0, managed, 0, CU_MEM_ATTACH_SINGLE), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed, 4096, CU_MEM_ATTACH_SINGLE), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed + 4096, 0, CU_MEM_ATTACH_GLOBAL), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed, 0, 0), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, device, 0, CU_MEM_ATTACH_GLOBAL), INVALID_VALUE);
+	OK(cuStreamDestroy(stream));
+	OK(cuMemFree(managed));
+	OK(cuMemFree(device));
+	end();
+}
+
 /* The host is told at the first call, the second, the fourth, the eighth. */
 static void not_there(void)
 {
@@ -286,6 +311,7 @@ int main(int argc, char **argv)
 	events_recorded_twice();
 	groups();
 	pools();
+	attached_memory();
 	not_there();
 	if (argc == 3) {
 		/* Somebody looks at the session meanwhile. */

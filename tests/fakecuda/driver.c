@@ -369,6 +369,7 @@ void fake_ctx_end_locked(struct CUctx_st *ctx)
 	fake_streams_end_locked(ctx);
 	fake_memory_end(ctx);
 	fake_modules_end(ctx);
+	fake_textures_end(ctx);
 	ctx->nrefs = 0;
 	if (!any_context()) {
 		pthread_mutex_unlock(&fake.lock);

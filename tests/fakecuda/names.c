@@ -198,6 +198,16 @@
 	CALL(cuMemcpyDtoH) \
 	CALL(cuMemcpyDtoD) \
 	CALL(cuMemcpyPeer) \
+	CALL(cuMemcpy3DAsync) \
+	CALL(cuArray3DCreate) \
+	CALL(cuArrayDestroy) \
+	CALL(cuMipmappedArrayCreate) \
+	CALL(cuMipmappedArrayGetLevel) \
+	CALL(cuMipmappedArrayDestroy) \
+	CALL(cuTexObjectCreate) \
+	CALL(cuTexObjectDestroy) \
+	CALL(cuSurfObjectCreate) \
+	CALL(cuSurfObjectDestroy) \
 	CALL(cuMemsetD8Async) \
 	CALL(cuMemsetD16Async) \
 	CALL(cuMemsetD32Async) \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies in three dimensions: the Runtime API's words for them become the Driver API's. */
-#include "guest-shim/cuda/runtime/rt.h"
+#include "guest-shim/cuda/runtime/array.h"
 
 static CUmemorytype type_of(enum cudaMemcpyKind kind, bool is_dst)
 {
@@ -18,14 +18,39 @@ static CUmemorytype type_of(enum cudaMemcpyKind kind, bool is_dst)
 	}
 }
 
+/* Places and widths of an array are elements; without an array all of it is bytes. */
+static CUresult take_arrays(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *to)
+{
+	size_t src = from->srcArray ? rt_element_bytes(rt_array(from->srcArray)) : 1;
+	size_t dst = from->dstArray ? rt_element_bytes(rt_array(from->dstArray)) : 1;
+
+	if (!src || !dst)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (from->srcArray && from->dstArray && src != dst)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((from->srcArray && from->srcPtr.ptr) || (from->dstArray && from->dstPtr.ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_mul_overflow(to->srcXInBytes, src, &to->srcXInBytes) ||
+	    __builtin_mul_overflow(to->dstXInBytes, dst, &to->dstXInBytes) ||
+	    __builtin_mul_overflow(to->WidthInBytes, src > dst ? src : dst, &to->WidthInBytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (from->srcArray) {
+		to->srcMemoryType = CU_MEMORYTYPE_ARRAY;
+		to->srcArray = rt_array(from->srcArray);
+	}
+	if (from->dstArray) {
+		to->dstMemoryType = CU_MEMORYTYPE_ARRAY;
+		to->dstArray = rt_array(from->dstArray);
+	}
+	return CUDA_SUCCESS;
+}
+
 CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to)
 {
 	if (!from)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((unsigned int)from->kind > cudaMemcpyDefault)
 		return (CUresult)cudaErrorInvalidMemcpyDirection;
-	if (from->srcArray || from->dstArray)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	*ret_to = (CUDA_MEMCPY3D){
 		.srcXInBytes = from->srcPos.x,
 		.srcY = from->srcPos.y,
@@ -47,5 +72,5 @@ CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to)
 		.Height = from->extent.height,
 		.Depth = from->extent.depth,
 	};
-	return CUDA_SUCCESS;
+	return take_arrays(from, ret_to);
 }
