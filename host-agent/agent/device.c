@@ -98,7 +98,8 @@ static int add_device(struct gantry_agent *a, const struct gantry_device_section
 	d->mem_bytes = conf->mem_bytes;
 	gantry_keep(a, d->page_fd, "d/%u/%s", a->ndevices, conf->name);
 	a->ndevices++;
-	gantry_event(a, "device-added", NULL, NULL, NULL, "%s (%s)", conf->name, conf->backend);
+	gantry_event_device(a, "device-added", conf->name, NULL, NULL, "%s (%s)", conf->name,
+			    conf->backend);
 	return 0;
 }
 
@@ -108,7 +109,7 @@ static void remove_device(struct gantry_agent *a, struct gantry_agent_device *d)
 	d->state = GANTRY_DEVICE_DISABLED;
 	gantry_share_disable(d->page, true);
 	gantry_slabs_device_removed(a, (uint32_t)(d - a->devices));
-	gantry_event(a, "device-removed", NULL, NULL, NULL, "%s", d->conf.name);
+	gantry_event_device(a, "device-removed", d->conf.name, NULL, NULL, "%s", d->conf.name);
 }
 
 int gantry_devices_apply(struct gantry_agent *a, const struct gantry_config *config,
@@ -181,7 +182,8 @@ void gantry_agent_device_set(struct gantry_agent *a, struct gantry_agent_device 
 	 */
 	gantry_share_disable(d->page, state == GANTRY_DEVICE_DISABLED);
 	gantry_devices_allow(a);
-	gantry_event(a, "device-changed", NULL, NULL, NULL, "%s is %s", d->conf.name, names[state]);
+	gantry_event_device(a, "device-changed", d->conf.name, NULL, NULL, "%s is %s", d->conf.name,
+			    names[state]);
 	gantry_journal_touch(a);
 }
 
@@ -198,7 +200,8 @@ static void learn_text(char *dst, size_t cap, const char *src)
 static void fail_device(struct gantry_agent *a, struct gantry_agent_device *d, const char *why)
 {
 	if (d->state != GANTRY_DEVICE_FAILED)
-		gantry_event(a, "device-failed", NULL, NULL, NULL, "%s: %s", d->conf.name, why);
+		gantry_event_device(a, "device-failed", d->conf.name, NULL, NULL, "%s: %s",
+				    d->conf.name, why);
 	d->state = GANTRY_DEVICE_FAILED;
 	learn_text(d->reason, sizeof(d->reason), why);
 	gantry_devices_allow(a);
@@ -246,8 +249,9 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 		 * room.
 		 */
 		if (!d->no_room)
-			gantry_event(a, "device-full", NULL, NULL, NULL,
-				     "%s: a worker cannot open it: %s", d->conf.name, info->error);
+			gantry_event_device(a, "device-full", d->conf.name, NULL, NULL,
+					    "%s: a worker cannot open it: %s", d->conf.name,
+					    info->error);
 		d->no_room = true;
 		return false;
 	}
@@ -334,8 +338,8 @@ void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
 		return;
 	d->unhealthy = bad;
 	if (!bad)
-		gantry_event(a, "device-recovered", NULL, NULL, NULL, "%s is healthy again",
-			     d->conf.name);
+		gantry_event_device(a, "device-recovered", d->conf.name, NULL, NULL,
+				    "%s is healthy again", d->conf.name);
 	if (bad || d->state == GANTRY_DEVICE_FAILED)
 		learn_state(a, d, said->error);
 	if (bad)

@@ -23,10 +23,10 @@
 #define PROVOKED_NS  (10 * GANTRY_NS_PER_S)
 
 static const char *const provoked[] = {
-	"attach-failed",     "device-fault",	    "door-denied",	   "door-protocol-error",
-	"host-denied",	     "machine-connected",   "machine-gone",	   "machine-refused",
-	"migration-done",    "migration-failed",    "queue-placed",	   "relay-failed",
-	"session-condemned", "session-reconnected", "shared-buffers-many",
+	"attach-failed",       "call-missing",	    "device-fault",	   "door-denied",
+	"door-protocol-error", "host-denied",	    "machine-connected",   "machine-gone",
+	"machine-refused",     "migration-done",    "migration-failed",	   "queue-placed",
+	"relay-failed",	       "session-condemned", "session-reconnected", "shared-buffers-many",
 };
 
 struct budget {
@@ -89,30 +89,20 @@ static void without_controls(char *text)
 }
 
 /* Names in entries are cut where they are too long: they are for people. */
-void gantry_event(struct gantry_agent *a, const char *kind, const struct gantry_tenant *t,
-		  const struct gantry_session *s, const struct gantry_worker *w, const char *fmt,
-		  ...)
+static void add(struct gantry_agent *a, const struct gantry_event_entry *about,
+		const struct gantry_tenant *t, const char *fmt, va_list ap)
 {
 	struct gantry_event_entry *e;
 	uint32_t untold;
-	va_list ap;
 
-	if (!t && s)
-		t = s->tenant;
-	if (!within_budget(kind, t ? t->conf.name : "", &untold))
+	if (!within_budget(about->kind, t ? t->conf.name : "", &untold))
 		return;
 	e = &a->events[a->nevents++ % GANTRY_EVENTS_KEPT];
-	*e = (struct gantry_event_entry){ .unix_ns = gantry_unix_now_ns() };
-	(void)gantry_str_copy(e->kind, sizeof(e->kind), kind);
+	*e = *about;
+	e->unix_ns = gantry_unix_now_ns();
 	if (t)
 		(void)gantry_str_copy(e->tenant, sizeof(e->tenant), t->conf.name);
-	if (!w && s)
-		w = s->worker;
-	e->session_id = s ? s->id : 0;
-	e->worker_id = w ? w->id : 0;
-	va_start(ap, fmt);
 	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
-	va_end(ap);
 	if (untold)
 		(void)gantry_str_format(e->text + strlen(e->text),
 					sizeof(e->text) - strlen(e->text), " (and %u before)",
@@ -122,4 +112,41 @@ void gantry_event(struct gantry_agent *a, const char *kind, const struct gantry_
 		      e->kind, t ? " tenant=" : "", e->tenant, (unsigned long long)e->session_id,
 		      (unsigned long long)e->worker_id, e->text);
 	gantry_admin_event(a, e);
+}
+
+static struct gantry_event_entry about(const char *kind, const struct gantry_session *s,
+				       const struct gantry_worker *w)
+{
+	struct gantry_event_entry e = { .session_id = s ? s->id : 0 };
+
+	if (!w && s)
+		w = s->worker;
+	e.worker_id = w ? w->id : 0;
+	(void)gantry_str_copy(e.kind, sizeof(e.kind), kind);
+	return e;
+}
+
+void gantry_event(struct gantry_agent *a, const char *kind, const struct gantry_tenant *t,
+		  const struct gantry_session *s, const struct gantry_worker *w, const char *fmt,
+		  ...)
+{
+	struct gantry_event_entry e = about(kind, s, w);
+	va_list ap;
+
+	va_start(ap, fmt);
+	add(a, &e, !t && s ? s->tenant : t, fmt, ap);
+	va_end(ap);
+}
+
+void gantry_event_device(struct gantry_agent *a, const char *kind, const char *device,
+			 const struct gantry_session *s, const struct gantry_worker *w,
+			 const char *fmt, ...)
+{
+	struct gantry_event_entry e = about(kind, s, w);
+	va_list ap;
+
+	(void)gantry_str_copy(e.device, sizeof(e.device), device);
+	va_start(ap, fmt);
+	add(a, &e, s ? s->tenant : NULL, fmt, ap);
+	va_end(ap);
 }

@@ -33,5 +33,9 @@ struct gantry_event_entry {
 void gantry_event(struct gantry_agent *a, const char *kind, const struct gantry_tenant *t,
 		  const struct gantry_session *s, const struct gantry_worker *w, const char *fmt,
 		  ...) __attribute__((format(printf, 6, 7)));
+/* The same of device @device, by its name. */
+void gantry_event_device(struct gantry_agent *a, const char *kind, const char *device,
+			 const struct gantry_session *s, const struct gantry_worker *w,
+			 const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
 #endif

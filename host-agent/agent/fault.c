@@ -309,8 +309,10 @@ static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool l
 	a->counters.device_faults++;
 	if (d)
 		d->nfaults++;
-	gantry_event(a, "device-fault", NULL, only, w, "%s: %s", d ? d->conf.name : "a device",
-		     gantry_mps_server_ended(w) ? "the MPS server of the group ended" : text);
+	gantry_event_device(a, "device-fault", d ? d->conf.name : "", only, w, "%s: %s",
+			    d ? d->conf.name : "a device",
+			    gantry_mps_server_ended(w) ? "the MPS server of the group ended"
+						       : text);
 	judge_all(w, d ? (uint32_t)(d - a->devices) : 0, lost);
 	if (lost && d) {
 		gantry_agent_device_lost(a, d, text);

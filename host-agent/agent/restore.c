@@ -73,8 +73,8 @@ static int replace_device(struct gantry_agent *a, uint32_t idx, const char *name
 	struct gantry_agent_device *d = &a->devices[idx];
 	struct gantry_err err = GANTRY_ERR_NONE;
 
-	gantry_event(a, "device-lost", NULL, NULL, NULL, "%s is not taken over: %s", name,
-		     why->text);
+	gantry_event_device(a, "device-lost", name, NULL, NULL, "%s is not taken over: %s", name,
+			    why->text);
 	gantry_fd_close(d->page_fd);
 	*d = (struct gantry_agent_device){ .agent = a,
 					   .page_fd = -EBADF,
