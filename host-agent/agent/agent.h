@@ -138,6 +138,7 @@ struct gantry_agent {
 	struct gantry_slab_pool pools[GANTRY_AGENT_MAX_DEVICES];
 	uint64_t next_slab;
 	struct gantry_steward_tries stewards[GANTRY_AGENT_MAX_DEVICES];
+	struct gantry_steward_arrivals arrivals;
 	uint64_t health_asked_ns;
 	struct gantry_list tenants;
 	struct gantry_list sessions;

@@ -17,6 +17,25 @@ static void keep_status(struct wqueue *q, uint64_t pos, int status)
 	gantry_ring_set_status(&q->ring, pos, status, q->led->nfailed);
 }
 
+/* What the queue's oldest command is, for the agent that looks at deadlines. */
+static uint64_t oldest_began_ns(const struct wqueue *q)
+{
+	if (q->led->issued == q->led->done)
+		return 0;
+	/* What is off the device is the newest of its queue. */
+	if (q->off_device && q->led->issued - q->led->done == 1)
+		return GANTRY_LEDGER_OFF_DEVICE;
+	return gantry_now_ns();
+}
+
+void worker_off_device(struct wqueue *q, bool off)
+{
+	q->off_device = off;
+	if (q->led->issued - q->led->done == 1 &&
+	    gantry_load_relaxed(&q->session->quota->deadline_ns))
+		gantry_store_relaxed(&q->led->issued_at_ns, oldest_began_ns(q));
+}
+
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 {
 	struct gantry_ledger_queue *led = q->led;
@@ -36,8 +55,7 @@ void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 	/* Release: see ledger.h, the count moves last. */
 	gantry_store_release(&led->done, pos + 1);
 	if (led->issued_at_ns)
-		gantry_store_relaxed(&led->issued_at_ns,
-				     led->issued > led->done ? gantry_now_ns() : 0);
+		gantry_store_relaxed(&led->issued_at_ns, oldest_began_ns(q));
 	q->unpublished_ns += device_ns;
 	if (led->done - q->done_published >= WORKER_PUBLISH_BATCH ||
 	    q->unpublished_ns >= WORKER_PUBLISH_NS)

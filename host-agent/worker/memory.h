@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
- * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
+ * charge.c, buffer.c, share.c, window.c with window_slabs.c, window_open.c and wash.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
  * and marks.c (buffers that change their place), replica.c (copies beside it), ahead.c (copies of those that a queue will move with). The rest of the
  * worker needs worker.h only.
  *
@@ -32,6 +32,7 @@ struct wwindow {
 	uint64_t align;
 	uint64_t bytes;
 	uint64_t address;      /* where it is to be; 0: anywhere */
+	bool is_known;	       /* the guest knows it: nowhere else */
 	bool gone;	       /* its thread lets go: no job may begin */
 	bool unclean;	       /* slabs may hold what an earlier worker left */
 	struct wextent *slabs; /* mapped, sorted */
@@ -317,7 +318,7 @@ void worker_shared_unmap(struct wdevice *d, void *mapped);
 int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,
 		      struct gantry_mem **ret_mem);
 
-/* ---- window.c ---- */
+/* ---- window.c, wash.c, window_open.c ---- */
 /* A place for @len bytes, where slabs are mapped if possible. -ENOMEM: the slab space is full. */
 int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len,
 			       uint64_t *ret_off);
