@@ -86,7 +86,8 @@ static struct flight flight_of(const struct wdevice *d)
 
 	for (uint32_t i = 0; i < d->nsessions; i++) {
 		const struct wsession *s = d->sessions[i];
-		uint64_t mask = gantry_load_relaxed(&s->served[d->index]);
+		/* Acquire: pairs with the release in queue_leaves(), for what the thread before this one left of a queue. */
+		uint64_t mask = gantry_load_acquire(&s->served[d->index]);
 
 		for (; mask; mask &= mask - 1) {
 			const struct wqueue *q = &s->queues[__builtin_ctzll(mask)];

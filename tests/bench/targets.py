@@ -36,6 +36,8 @@ TARGETS = {
     "migrate_wrong_words": at_most(0),
     "forced_moves_lost": at_most(0),
     "forced_move_us": at_most(30),
+    "host_throughput_ratio": at_least(0.8),
+    "host_downtime_ms": at_most(200),
     "forced_kinds_lost": at_most(0),
     "replica_read_copies": at_most(1),
     "replica_read_ratio": at_least(5),
