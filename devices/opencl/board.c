@@ -276,19 +276,21 @@ static int check_params(const struct gantry_opencl_board *board, struct gantry_o
 			struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
-	cl_uint n = 0, nbuffers = 0, param = 0;
+	cl_uint n = 0, nbuffers = 0, param = 0, nargs = 0;
 
 	if (cl->GetKernelInfo(unit->kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL) != CL_SUCCESS)
 		return gantry_err_set(err, -EIO, "OpenCL does not tell of kernel %s",
 				      unit->def->name);
-	for (uint32_t i = 0; i < unit->def->nargs; i++)
+	for (uint32_t i = 0; i < unit->def->nargs; i++) {
 		nbuffers += unit->def->arg_bytes[i] == 0;
-	unit->lengths = nbuffers > 0 && n == unit->def->nargs + nbuffers;
-	if (n != unit->def->nargs && !unit->lengths)
+		nargs += unit->def->arg_bytes[i] != GANTRY_BOARD_ARG_SHAPE;
+	}
+	unit->lengths = nbuffers > 0 && n == nargs + nbuffers;
+	if (n != nargs && !unit->lengths)
 		return gantry_err_set(err, -EBADMSG,
 				      "kernel %s has %u parameters, in its manifest %u",
-				      unit->def->name, n, unit->def->nargs);
-	for (uint32_t i = 0; i < unit->def->nargs; i++, param++) {
+				      unit->def->name, n, nargs);
+	for (uint32_t i = 0; i < nargs; i++, param++) {
 		bool buffer = unit->def->arg_bytes[i] == 0;
 
 		if (is_other(board, unit->kernel, param, buffer))

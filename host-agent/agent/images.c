@@ -123,7 +123,8 @@ static int conflicts(void *cookie, const char *file, const struct gantry_bitstre
 		const struct gantry_bitstream_kernel *same = gantry_bitstream_find(other,
 										   mine->name);
 
-		if (same && !gantry_signature_same(&same->sig, &mine->sig))
+		if (same && (!gantry_signature_same(&same->sig, &mine->sig) ||
+			     same->ndrange != mine->ndrange))
 			return gantry_err_set(a->err, -EEXIST,
 					      "kernel %s has another signature in %s", mine->name,
 					      file);
