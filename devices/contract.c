@@ -495,6 +495,31 @@ static int contract_image_variable(struct gantry_image *opaque, const char *symb
 	return r;
 }
 
+static int contract_texture_make(struct gantry_dev *dev, uint32_t what,
+				 const struct gantry_texture_spec *spec, struct gantry_mem *of,
+				 struct gantry_mem **ret_mem, uint64_t *ret_len,
+				 uint64_t *ret_value, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	uint64_t len = 0, value = 0;
+	int r;
+
+	check_thread(dev, "texture_make");
+	if (of)
+		check_object(dev, of, GANTRY_OBJECT_MEM, "an array");
+	r = next->backend->texture_make(next->dev, what, spec,
+					of ? gantry_object_of(of)->next : NULL, &mem, &len, &value,
+					&inner);
+	r = mem_made(dev, "texture_make", r, mem, len, &inner, ret_mem, err);
+	if (r == 0) {
+		*ret_len = len;
+		*ret_value = value;
+	}
+	return r;
+}
+
 static int contract_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			       struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -712,6 +737,14 @@ static void contract_stream_destroy(struct gantry_stream *opaque)
 	stream->next = NULL;
 }
 
+static void contract_owner_left(struct gantry_dev *dev, const void *owner)
+{
+	struct gantry_device *next = &dev->filter.next;
+
+	check_thread(dev, "owner_left");
+	next->backend->owner_left(next->dev, owner);
+}
+
 static int contract_region_configure(struct gantry_dev *dev, uint32_t region,
 				     struct gantry_image *opaque, struct gantry_err *err)
 {
@@ -762,6 +795,22 @@ static int checked_cancelled(void *cookie, uint64_t tag)
 	return dev->host->cancelled(dev->host->cookie, tag);
 }
 
+static void checked_off_device(void *cookie, uint64_t tag, bool off)
+{
+	struct gantry_dev *dev = cookie;
+	bool known;
+
+	check_thread(dev, "off_device");
+	(void)pthread_mutex_lock(&dev->lock);
+	known = find_flight_locked(dev, tag) != NULL;
+	(void)pthread_mutex_unlock(&dev->lock);
+	if (!known)
+		violation(dev, "off_device() about tag %llu, which is not in the device",
+			  (unsigned long long)tag);
+	if (dev->host->off_device)
+		dev->host->off_device(dev->host->cookie, tag, off);
+}
+
 static void check_backend(const struct gantry_dev *dev, const struct gantry_backend *b)
 {
 	if (b->abi != GANTRY_BACKEND_ABI || b->size != sizeof(*b))
@@ -803,7 +852,8 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	if (!dev)
 		return NULL;
 	dev->host = host;
-	dev->checked_host = (struct gantry_device_host){ checked_wake, checked_cancelled, dev };
+	dev->checked_host = (struct gantry_device_host){ checked_wake, checked_cancelled, dev,
+							 checked_off_device };
 	dev->thread = pthread_self();
 	gantry_objects_init(&dev->objects);
 	gantry_list_init(&dev->flights);
@@ -823,6 +873,7 @@ static void replace_calls(struct gantry_backend *ops)
 	}
 	ops->ask = ops->ask ? contract_ask : NULL;
 	ops->image_variable = ops->image_variable ? contract_image_variable : NULL;
+	ops->texture_make = ops->texture_make ? contract_texture_make : NULL;
 	ops->mem_import = ops->mem_import ? contract_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? contract_mem_host : NULL;
@@ -840,6 +891,7 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->poll = contract_poll;
 	ops->flush = ops->flush ? contract_flush : NULL;
 	ops->region_configure = ops->region_configure ? contract_region_configure : NULL;
+	ops->owner_left = ops->owner_left ? contract_owner_left : NULL;
 }
 
 static void cover(struct gantry_dev *dev, const struct gantry_device *below,

@@ -70,6 +70,13 @@ static int pass_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	return next->backend->stream_create(next->dev, attr, ret_stream, err);
 }
 
+static void pass_owner_left(struct gantry_dev *dev, const void *owner)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	next->backend->owner_left(next->dev, owner);
+}
+
 static unsigned pass_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
 	struct gantry_device *next = &filter_of(dev)->next;
@@ -141,4 +148,5 @@ void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_devic
 	ops->poll = pass_poll;
 	ops->region_configure = ops->region_configure ? pass_region_configure : NULL;
 	ops->health = ops->health ? pass_health : NULL;
+	ops->owner_left = ops->owner_left ? pass_owner_left : NULL;
 }

@@ -3,9 +3,11 @@
  * Inside the cuda backend: a device, its streams and memory, and which file does what.
  *
  * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
- * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows; stream.c
+ * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
+ * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
- * launches and enqueues many in one call; time.c asks the device how long they took; watch.c wakes a device thread that sleeps; fault.c says what an error means.
+ * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
+ * fault.c says what an error means.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
  * into its word, host memory that the device writes to. poll() reads words and calls no driver.
@@ -69,7 +71,8 @@ struct gantry_cuda_occupancy {
 struct gantry_image {
 	struct gantry_list link; /* gantry_dev.images */
 	struct gantry_dev *dev;
-	void *library; /* of an installed module; else NULL */
+	void *library;				    /* of an installed module; else NULL */
+	const struct gantry_cuda_module *installed; /* its description; else NULL */
 	CUmodule module;
 	CUfunction *functions; /* of the installed module's list */
 	uint32_t nfunctions;
@@ -83,6 +86,25 @@ enum gantry_cuda_mem_kind {
 	GANTRY_CUDA_MEM_ALLOC,
 	GANTRY_CUDA_MEM_WINDOW,
 	GANTRY_CUDA_MEM_VARIABLE, /* of an image */
+	GANTRY_CUDA_MEM_TEXTURE,  /* an array, or what is made of one */
+};
+
+/* An array, a level of one, a texture or a surface. */
+struct gantry_cuda_texture {
+	struct gantry_list link;   /* of the array's @made; alone: of none, or that is gone */
+	struct gantry_list made;   /* what was made of it */
+	uint32_t what;		   /* enum gantry_texture_make */
+	CUarray array;		   /* NULL: it has levels, or is gone */
+	CUmipmappedArray mipmap;   /* owned */
+	unsigned long long native; /* texture or surface; 0: gone */
+	uint32_t nlevels;
+	uint64_t row_bytes; /* of an array */
+	uint64_t rows;	    /* of a plane */
+	uint64_t planes;
+	uint64_t size[3]; /* in elements, as it was asked for */
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
 };
 
 /* Of a piece of host memory. */
@@ -102,7 +124,8 @@ struct gantry_mem {
 	uint64_t piece_bytes; /* all but the last have so many */
 	CUdeviceptr address;  /* as the device has it */
 	uint64_t len;
-	struct gantry_list maps; /* of a window */
+	struct gantry_list maps;	     /* of a window */
+	struct gantry_cuda_texture *texture; /* owned; NULL: plain memory */
 };
 
 struct gantry_cuda_slot {
@@ -179,11 +202,15 @@ struct gantry_cuda_call {
 };
 
 struct gantry_cuda_batch; /* batch.c */
+struct gantry_cuda_aside; /* aside.c */
+struct gantry_cuda_reach; /* aside.c */
 
 struct gantry_stream {
 	struct gantry_list link;   /* gantry_dev.streams */
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
+	const void *owner; /* gantry_stream_attr.owner */
+	bool is_alone;	   /* and is_alone */
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;
@@ -203,6 +230,8 @@ struct gantry_stream {
 	uint64_t flying_ns;		 /* what is not seen finished is expected to take */
 	struct gantry_cuda_times times;
 	struct gantry_cuda_fills fills;
+	struct gantry_cuda_aside *aside; /* made for the first that runs so */
+	bool off_device; /* nothing but that is in flight: no device time is counted */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t seen_from; /* gantry_dev.busy_at then */
@@ -256,6 +285,8 @@ struct gantry_dev {
 
 	struct gantry_list streams;
 	struct gantry_list active;
+	struct gantry_list owners;	 /* aside.c */
+	struct gantry_cuda_reach *reach; /* aside.c; NULL: nobody has asked since it changed */
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
@@ -322,6 +353,18 @@ struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr a
 /* A memory object with nothing behind it yet, on the device's list; NULL: no memory. */
 struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len);
 
+/* texture.c */
+int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_texture_spec *spec,
+			      uint64_t *ret_bytes);
+int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
+			     const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			     struct gantry_err *err);
+/* Of gantry_cuda_mem_free(): what was made of it goes too. */
+void gantry_cuda_texture_end(struct gantry_mem *mem);
+/* A copy of which an end is an array: 0, 1 or -errno as gantry_cuda_copy(). */
+int gantry_cuda_texture_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *cmd);
+
 /* window.c */
 int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,
 			    struct gantry_err *err);
@@ -351,6 +394,8 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream);
 int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 void gantry_cuda_flush(struct gantry_stream *stream);
+/* What was submitted reaches the device, and its end is told by the word, also if more is to come. */
+void gantry_cuda_close_batch(struct gantry_stream *stream);
 /* Waits for what is in flight, some seconds at most; false when it did not end. */
 bool gantry_cuda_drain(struct gantry_dev *dev);
 /* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
@@ -423,6 +468,36 @@ void gantry_cuda_body_fini(struct gantry_stream *stream);
 /* move.c */
 int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
 int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);
+/* aside.c */
+/*
+ * The host function of @launch, of an image with GANTRY_CUDA_ASIDE, as the command @tag at the stream's position. 1: it was
+ * quick and has run; *ret_result is what it returned. 0: it runs aside, and until gantry_cuda_aside_look() has said that it
+ * ended the stream takes nothing more. -EOPNOTSUPP, -ENOMEM: refused.
+ */
+int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  uint64_t tag, int *ret_result);
+bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
+/* Whether one has ended since it was asked last; its status is in its slot then. */
+bool gantry_cuda_aside_look(struct gantry_stream *stream);
+/* The stream is idle. */
+void gantry_cuda_aside_fini(struct gantry_stream *stream);
+/* Memory of the device came or went. */
+void gantry_cuda_reach_changed(struct gantry_dev *dev);
+/* What modules have of @who is to go; its thread does that, and ends. */
+void gantry_cuda_owner_left(struct gantry_dev *dev, const void *who);
+/* All of them, and waits for that. */
+void gantry_cuda_owners_end(struct gantry_dev *dev);
+/*
+ * After a fault, or with a function that does not return: ends the threads that are idle, and has nothing undone. False: one is not, and
+ * uses the device until the process ends.
+ */
+bool gantry_cuda_owners_abandon(struct gantry_dev *dev);
+/* body.c: what a host function that returned @result makes of its slot. */
+void gantry_cuda_body_ended(struct gantry_stream *stream, struct gantry_cuda_slot *slot,
+			    int result);
+/* body.c: the arguments of a host function. 0, or -EOPNOTSUPP. */
+int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  union gantry_value *ret_args);
 /* fill.c */
 /* Enqueues a fill with words of @value, if it is one of many alike; false: another way is better. */
 bool gantry_cuda_fill_again(struct gantry_stream *stream, CUdeviceptr dst, uint64_t len,

@@ -271,8 +271,8 @@ static void *call_library(struct gantry_env *env, const char *soname)
 
 /* ---- running one ---- */
 
-static int take_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-		     union gantry_value *args)
+int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  union gantry_value *args)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
 
@@ -302,7 +302,7 @@ int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_l
 {
 	union gantry_value args[GANTRY_MAX_CMD_ARGS];
 	struct gantry_call call = { .nargs = launch->nargs, .args = args };
-	int r = take_args(stream, launch, args);
+	int r = gantry_cuda_body_args(stream, launch, args);
 
 	if (r < 0)
 		return r;
@@ -314,16 +314,19 @@ int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_l
 	r = launch->kernel->body(&stream->env, &call);
 	scratch_end(stream);
 	slot->judged = stream->judged;
-	if (r == 0 || gantry_load_relaxed(&stream->dev->fault))
-		return 0;
-	/*
-	 * Told in order, behind what it may have enqueued before it failed; the verdict of that, if there is
-	 * one, must not replace this.
-	 */
-	slot->judged = false;
-	slot->done.status = r == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
-	slot->done.blast = GANTRY_BLAST_CMD;
+	/* The verdict of what it may have enqueued, if there is one, must not replace its own. */
+	if (r != 0 && !gantry_load_relaxed(&stream->dev->fault))
+		slot->judged = false;
+	gantry_cuda_body_ended(stream, slot, r);
 	return 0;
+}
+
+void gantry_cuda_body_ended(struct gantry_stream *stream, struct gantry_cuda_slot *slot, int result)
+{
+	if (result == 0 || gantry_load_relaxed(&stream->dev->fault))
+		return;
+	slot->done.status = result == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
+	slot->done.blast = GANTRY_BLAST_CMD;
 }
 
 void gantry_cuda_body_init(struct gantry_stream *stream)

@@ -313,6 +313,7 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	gantry_list_init(&dev->sisters);
 	gantry_list_init(&dev->streams);
 	gantry_list_init(&dev->active);
+	gantry_list_init(&dev->owners);
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
 	return dev;
@@ -363,6 +364,7 @@ static int cuda_thread_enter(struct gantry_dev *dev, struct gantry_err *err)
 
 static void end_objects(struct gantry_dev *dev)
 {
+	gantry_cuda_owners_end(dev);
 	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream) {
 		stream->told = stream->submitted; /* nobody will poll() any more */
 		gantry_cuda_stream_destroy(stream);
@@ -396,6 +398,8 @@ static void context_close(struct gantry_dev *dev)
  */
 static void cuda_close(struct gantry_dev *dev)
 {
+	bool leaves = true;
+
 	if (!dev)
 		return;
 	if (dev->context && gantry_cuda_drain(dev)) {
@@ -404,10 +408,14 @@ static void cuda_close(struct gantry_dev *dev)
 		gantry_cuda_sisters_leave(dev);
 		context_close(dev);
 	} else {
+		leaves = gantry_cuda_owners_abandon(dev);
 		gantry_cuda_watch_stop(dev);
 		gantry_cuda_sisters_leave(dev);
 	}
 	gantry_cuda_nvml_close(dev->nvml);
+	if (!leaves)
+		return; /* a thread that does not come back from a library uses the rest */
+	gantry_cuda_reach_changed(dev);
 	free(dev->libraries);
 	free(dev);
 }
@@ -470,6 +478,8 @@ const struct gantry_backend gantry_backend_cuda = {
 	.kernel_get = gantry_cuda_kernel_get,
 	.ask = gantry_cuda_ask,
 	.image_variable = gantry_cuda_image_variable,
+	.texture_bytes = gantry_cuda_texture_bytes,
+	.texture_make = gantry_cuda_texture_make,
 	.mem_alloc = gantry_cuda_mem_alloc,
 	.mem_host = gantry_cuda_mem_host,
 	.mem_free = gantry_cuda_mem_free,
@@ -483,6 +493,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.submit = gantry_cuda_submit,
 	.poll = gantry_cuda_poll,
 	.flush = gantry_cuda_flush,
+	.owner_left = gantry_cuda_owner_left,
 	.health = gantry_cuda_health,
 	.image_is_text = gantry_cuda_image_is_text,
 	.compiler_open = gantry_cuda_compiler_open,

@@ -121,6 +121,12 @@ static int load_library(struct gantry_image *image, const char *path, struct gan
 		return gantry_err_set(err, -ENOEXEC,
 				      "image %s: made for another version of devices/cuda/module.h",
 				      path);
+	image->installed = module;
+	/* What other threads than the device's look at has no counts and caches of launches. */
+	if ((module->flags & GANTRY_CUDA_ASIDE) && module->nfunctions > 0)
+		return gantry_err_set(err, -ENOEXEC,
+				      "image %s: it runs aside and has device code of its own",
+				      path);
 	/* One that enqueues nothing of its own has no device code. */
 	if (!module->image && module->nfunctions == 0)
 		return 0;
@@ -192,6 +198,9 @@ void gantry_cuda_image_unload(struct gantry_image *image)
 
 	if (!image)
 		return;
+	/* Their threads may be in it, and go through it when they end. */
+	if (image->installed && (image->installed->flags & GANTRY_CUDA_ASIDE))
+		gantry_cuda_owners_end(image->dev);
 	gantry_list_for_each(&image->dev->streams, struct gantry_stream, link, stream)
 		gantry_cuda_batch_forget(stream, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {

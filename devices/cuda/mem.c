@@ -24,6 +24,7 @@ struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, ui
 	mem->len = len;
 	gantry_list_init(&mem->maps);
 	gantry_list_push_back(&dev->mems, &mem->link);
+	gantry_cuda_reach_changed(dev);
 	return mem;
 }
 
@@ -290,6 +291,8 @@ void gantry_cuda_mem_free(struct gantry_mem *mem)
 	}
 	if (mem->kind == GANTRY_CUDA_MEM_WINDOW)
 		gantry_cuda_window_close(mem);
+	gantry_cuda_texture_end(mem);
+	gantry_cuda_reach_changed(mem->dev);
 	gantry_list_remove(&mem->link);
 	free(mem);
 }

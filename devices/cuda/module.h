@@ -8,12 +8,13 @@
  * checks its arguments and enqueues work on env->stream through struct gantry_cuda_calls, which
  * env->handle(env, "cuda") gives. It never waits for the device: neither for results nor for room,
  * so how much it enqueues must not depend on a guest's numbers; loops belong into device code.
+ * Modules that say GANTRY_CUDA_ASIDE are free of that.
  *
  * Trust: as in devices/module.h. Spans hold device addresses; the host function does not follow
  *   them. Device code must bear a buffer that changes while it runs: it loads an index once, checks
  *   that copy and uses that copy, and its loops end whatever buffers hold.
- * Threads: a host function runs on the device thread; the calls here belong to the run they were
- *   given to.
+ * Threads: a host function runs on the device thread, with GANTRY_CUDA_ASIDE on a thread of its session; the calls
+ *   here belong to the run they were given to.
  * Errors: a host function returns what it refuses (-EINVAL) before it has enqueued anything, and
  *   passes on what a call returned. What device code finds (-ERANGE, -ECANCELED) it stores into
  *   the verdict.
@@ -21,6 +22,7 @@
 #ifndef GANTRY_DEVICES_CUDA_MODULE_H
 #define GANTRY_DEVICES_CUDA_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,7 +32,17 @@
 extern "C" {
 #endif
 
-#define GANTRY_CUDA_MODULE_ABI 1u
+#define GANTRY_CUDA_MODULE_ABI 2u
+
+enum gantry_cuda_module_flags {
+	/*
+	 * Its host functions may take long and wait for the device. They run one after the other, mostly on a thread of their session, which has the device's
+	 * context; nothing else of their stream is begun meanwhile. The module has no functions of its own on the device: of
+	 * the calls below host, reaches and library are there, launch, set, copy and occupancy return -EINVAL, verdict and
+	 * env->scratch() NULL; what it enqueues it does with the driver or with libraries, on env->stream.
+	 */
+	GANTRY_CUDA_ASIDE = 1 << 0,
+};
 
 /* Exported by the image under the name gantry_cuda_module. Constant; lives as long as the image. */
 struct gantry_cuda_module {
@@ -41,8 +53,19 @@ struct gantry_cuda_module {
 	uint64_t image_bytes;
 	/* Its functions that launch() can start, by index; all must be there. */
 	uint32_t nfunctions;
-	uint32_t reserved;
+	uint32_t flags; /* enum gantry_cuda_module_flags */
 	const char *const *functions;
+	/*
+	 * With GANTRY_CUDA_ASIDE, or NULL: whether the function of this call is known to return within microseconds. It may run
+	 * on the device thread then, where that harms nobody else. On the device thread; must not block, and is no promise.
+	 */
+	bool (*quick)(struct gantry_env *env, const struct gantry_call *call);
+	/*
+	 * With GANTRY_CUDA_ASIDE, or NULL: the session that calls->owner named has ended on this device, or the module is unloaded. Frees what was kept
+	 * for it, on its thread, after its last function there. @lost: the context has failed, so that nothing on the device
+	 * can be freed and libraries are better not called.
+	 */
+	void (*left)(uint64_t owner, bool lost);
 };
 
 /*
@@ -118,6 +141,8 @@ struct gantry_cuda_calls {
 	void *(*library)(struct gantry_env *env, const char *soname);
 	/* The same for all runs on one device of the worker, and another for each device; means nothing else. */
 	const void *device;
+	/* With GANTRY_CUDA_ASIDE, else 0: the session, on this device; never used again for another one. */
+	uint64_t owner;
 };
 
 /*

@@ -113,6 +113,8 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 		return r;
 	}
 	stream->dev = dev;
+	stream->owner = attr->owner;
+	stream->is_alone = attr->is_alone;
 	stream->ncareful = attr->ncareful;
 	stream->cell = &dev->cells[stream->place];
 	gantry_store_relaxed(&stream->cell->word, 0u);
@@ -141,6 +143,7 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 	gantry_cuda_time_fini(stream);
 	gantry_cuda_stamp_fini(stream);
 	gantry_cuda_fills_fini(stream);
+	gantry_cuda_aside_fini(stream);
 	gantry_cuda_body_fini(stream);
 	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
 	place_give(dev, stream->place);
@@ -170,6 +173,23 @@ static void busy_begin(struct gantry_stream *stream)
 	stream->seen_from = dev->busy_at;
 	stream->started_idle = true;
 	stream->asked_at = dev->busy_at;
+}
+
+/* A host function that runs aside is all that the stream has in flight: the device's time is the others'. */
+static void busy_pause(struct gantry_stream *stream)
+{
+	busy_advance(stream->dev);
+	stream->dev->nbusy--;
+	stream->off_device = true;
+}
+
+/* It has ended, and the device has what it enqueued. */
+static void busy_resume(struct gantry_stream *stream)
+{
+	if (!stream->off_device)
+		return;
+	stream->off_device = false;
+	busy_begin(stream);
 }
 
 /*
@@ -282,11 +302,34 @@ static bool wants_mark(const struct gantry_cmd_copy *copy)
 	return copy->dst.mem->base != NULL;
 }
 
+/* Its host function runs on a thread of the session's. */
+static bool is_aside(const struct gantry_cmd *cmd)
+{
+	const struct gantry_cuda_module *module;
+
+	if (cmd->kind != GANTRY_CMD_LAUNCH || !cmd->launch.kernel->body)
+		return false;
+	module = cmd->launch.kernel->image->installed;
+	return module && (module->flags & GANTRY_CUDA_ASIDE);
+}
+
+/* What a host function returned is told in order, behind what it may have enqueued before it failed. */
+static int run_aside(struct gantry_stream *stream, const struct gantry_cmd *cmd,
+		     struct gantry_cuda_slot *slot)
+{
+	int result = 0;
+	int r = gantry_cuda_aside_run(stream, &cmd->launch, cmd->tag, &result);
+
+	if (r == 1)
+		gantry_cuda_body_ended(stream, slot, result);
+	return r < 0 ? r : 0;
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
 	expect(cmd, slot);
-	if (stream->submitted == stream->flushed)
+	if (stream->submitted == stream->flushed && !is_aside(cmd))
 		gantry_cuda_time_begin(stream, slot->estimate_ns, cmd->kind == GANTRY_CMD_COPY);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
@@ -294,6 +337,8 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 	gantry_cuda_batch_push(stream);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
+		if (is_aside(cmd))
+			return run_aside(stream, cmd, slot);
 		return gantry_cuda_body_run(stream, &cmd->launch, slot);
 	case GANTRY_CMD_COPY:
 		return gantry_cuda_copy(stream, &cmd->copy);
@@ -316,6 +361,8 @@ static void accept(struct gantry_stream *stream)
 	stream->submitted++;
 	if (was_idle)
 		busy_begin(stream);
+	if (was_idle && gantry_cuda_aside_is_busy(stream))
+		busy_pause(stream);
 	if (!gantry_list_is_empty(&stream->active))
 		return;
 	gantry_list_push_back(&dev->active, &stream->active);
@@ -417,10 +464,10 @@ static void sent(struct gantry_stream *stream, bool unwritten)
 	stream->flushed = stream->submitted;
 }
 
-static void close_batch(struct gantry_stream *stream)
+void gantry_cuda_close_batch(struct gantry_stream *stream)
 {
 	if (stream->finished == stream->submitted || stream->written == stream->submitted ||
-	    gantry_load_relaxed(&stream->dev->fault))
+	    gantry_load_relaxed(&stream->dev->fault) || gantry_cuda_aside_is_busy(stream))
 		return;
 	if (!send(stream))
 		return;
@@ -434,7 +481,7 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 	bool marked;
 
 	if (stream->flushed == stream->submitted || gantry_load_relaxed(&stream->dev->fault) ||
-	    joins_more(stream))
+	    gantry_cuda_aside_is_busy(stream) || joins_more(stream))
 		return;
 	if (!send(stream))
 		return;
@@ -453,11 +500,12 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	bool apart;
 	int r = 0;
 
-	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH)
+	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH ||
+	    gantry_cuda_aside_is_busy(stream))
 		return -EAGAIN;
 	apart = is_apart(stream, cmd);
 	if (apart)
-		close_batch(stream);
+		gantry_cuda_close_batch(stream);
 	slot->done = (struct gantry_done){ .tag = cmd->tag };
 	slot->kernel = NULL;
 	slot->judged = false;
@@ -482,7 +530,7 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	accept(stream);
 	gantry_cuda_batch_start(stream);
 	if (apart)
-		close_batch(stream);
+		gantry_cuda_close_batch(stream);
 	else if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
 		gantry_cuda_flush(stream);
 	return 0;
@@ -520,6 +568,8 @@ static void finish(struct gantry_stream *stream, uint32_t end)
 	}
 	if (stream->finished == stream->submitted)
 		stream->dev->nbusy--;
+	else if (stream->finished == stream->submitted - 1 && gantry_cuda_aside_is_busy(stream))
+		busy_pause(stream);
 }
 
 /* The session of running work is gone: device code that asks now and then learns it. */
@@ -653,9 +703,12 @@ unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 	gantry_list_for_each_safe(&dev->active, struct gantry_stream, active, stream) {
 		if (count == n)
 			break;
+		if (gantry_cuda_aside_look(stream))
+			busy_resume(stream);
 		gantry_cuda_flush(stream);
 		look(stream);
-		if (gantry_load_relaxed(&dev->fault))
+		/* What runs aside ends, and meets the fault. */
+		if (gantry_load_relaxed(&dev->fault) && !gantry_cuda_aside_is_busy(stream))
 			fail(stream);
 		count += tell(stream, ret_done + count, n - count);
 	}

@@ -145,6 +145,7 @@ struct gantry_agent {
 	struct gantry_list workers;
 	struct gantry_list wanting;  /* sessions that wait for a worker */
 	struct gantry_list held;     /* ivshmem.c: connections that are over */
+	struct gantry_list orphans;  /* ivshmem.c, in restore: door memories without a machine */
 	struct gantry_list clearing; /* parts.c: door memories */
 	struct event *clear_timer;
 	uint64_t next_session_id;
@@ -213,8 +214,9 @@ struct gantry_agent {
 static inline void gantry_agent_blank(struct gantry_agent *a)
 {
 	struct gantry_list *const lists[] = {
-		&a->tenants,	&a->sessions, &a->workers, &a->wanting,	  &a->held, &a->clearing,
-		&a->migrations, &a->relays,   &a->movers,  &a->handovers, &a->mps,  &a->mps_runs,
+		&a->tenants,   &a->sessions, &a->workers,    &a->wanting, &a->held,
+		&a->orphans,   &a->clearing, &a->migrations, &a->relays,  &a->movers,
+		&a->handovers, &a->mps,	     &a->mps_runs,
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(lists); i++)

@@ -19,8 +19,18 @@
 
 #define SOONEST_NS GANTRY_NS_PER_MS
 
+static uint64_t first_seen_ns(struct gantry_session *s, uint32_t slot, uint64_t done,
+			      uint64_t now_ns)
+{
+	struct gantry_oldest *oldest = &s->oldest[slot];
+
+	if (oldest->seen_ns == 0 || oldest->done != done)
+		*oldest = (struct gantry_oldest){ .done = done, .seen_ns = now_ns };
+	return oldest->seen_ns;
+}
+
 /*
- * When the queue's oldest task began; 0: there is none. A worker writes that down under a deadline only: of a task that
+ * When the queue's oldest task began; 0: there is none that a deadline runs for. A worker writes that down under a deadline only: of a task that
  * was running when the tenant got one, it counts from when we first see it.
  */
 static uint64_t oldest_began_ns(struct gantry_session *s, uint32_t slot, uint64_t now_ns)
@@ -30,13 +40,12 @@ static uint64_t oldest_began_ns(struct gantry_session *s, uint32_t slot, uint64_
 	uint64_t done = gantry_load_relaxed(&led->done);
 	struct gantry_oldest *oldest = &s->oldest[slot];
 
-	if (began_ns != 0 || gantry_load_relaxed(&led->issued) == done) {
-		oldest->seen_ns = 0;
-		return began_ns;
-	}
-	if (oldest->seen_ns == 0 || oldest->done != done)
-		*oldest = (struct gantry_oldest){ .done = done, .seen_ns = now_ns };
-	return oldest->seen_ns;
+	if (began_ns == GANTRY_LEDGER_OFF_DEVICE)
+		began_ns = 0;
+	else if (began_ns == 0 && gantry_load_relaxed(&led->issued) != done)
+		return first_seen_ns(s, slot, done, now_ns);
+	oldest->seen_ns = 0;
+	return began_ns;
 }
 
 /* When the session's oldest task is due; now or earlier: it is over time. */

@@ -151,7 +151,7 @@ static void keep(struct gantry_worker *w, const char *why)
 	gantry_event(w->agent, "worker-kept", NULL, NULL, w, "it goes on with its build: %s", why);
 }
 
-/* Values of variables of its images are with the device and its worker only: the next would begin with those of the file. */
+/* Values of variables of its images and of its arrays are with the device and its worker only: the next would begin with those of the file. */
 static bool has_variables(const struct gantry_session *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -174,7 +174,7 @@ static bool keep_for_variables(struct gantry_worker *w)
 			continue;
 		(void)gantry_str_format(
 			why, sizeof(why), /* fits */
-			"variables of session %llu's program would lose their values",
+			"variables and arrays of session %llu's program would lose their values",
 			(unsigned long long)s->id);
 		keep(w, why);
 		return true;

@@ -68,6 +68,17 @@ static int host_cancelled(void *cookie, uint64_t tag)
 	return gantry_load_relaxed(&q->session->ending) != 0;
 }
 
+/* A command is at work on the host: its deadline waits, and so does its claim to the device. */
+static void host_off_device(void *cookie, uint64_t tag, bool off)
+{
+	struct wqueue *q = (struct wqueue *)(uintptr_t)tag;
+
+	if (worker_job_is(tag))
+		return;
+	worker_off_device(q, off);
+	worker_gpu_off_device(cookie, q, off);
+}
+
 /* ---- calls from the control thread ---- */
 
 struct call {
@@ -316,7 +327,7 @@ static void count_back(const struct gantry_done *failed, uint32_t nfailed)
 			continue;
 		led = ((struct wqueue *)(uintptr_t)failed[i].tag)->led;
 		if (failed[i].status == GANTRY_E_INTERRUPTED)
-			gantry_store_release(&led->issued, led->issued - 1);
+			worker_unissue((struct wqueue *)(uintptr_t)failed[i].tag);
 		gantry_store_relaxed(&led->sorted, 1u);
 	}
 }
@@ -562,9 +573,13 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 		q->blocked = true;
 		return 0;
 	case WBIND_FINISH:
-		/* In order: what is with the device finishes first. */
-		if (q->led->issued != q->led->done)
-			return 0;
+		/* In order: what is with the device finishes first. Behind what does nothing the device goes on. */
+		if (q->led->issued != q->led->done) {
+			if (status != GANTRY_OK || needs_lane(q))
+				return 0;
+			worker_ride(q);
+			return 1;
+		}
 		worker_finish(q, status, 0);
 		return 1;
 	case WBIND_COMMAND:
@@ -621,7 +636,9 @@ static unsigned turn(struct wdevice *d, struct wqueue *q)
 static bool queue_open(struct wdevice *d, struct wqueue *q)
 {
 	struct gantry_stream_attr attr = { .priority = q->led->priority,
-					   .ncareful = q->session->careful ? CAREFUL_TASKS : 0 };
+					   .ncareful = q->session->careful ? CAREFUL_TASKS : 0,
+					   .owner = q->session,
+					   .is_alone = d->engine->isolated };
 	struct gantry_err err;
 	int r;
 
@@ -755,6 +772,8 @@ static void drop(struct wdevice *d, uint32_t i)
 		if (q->open)
 			queue_let_go(d, q);
 	}
+	if (d->device.backend->owner_left)
+		d->device.backend->owner_left(d->device.dev, s);
 	(void)worker_gpu_give(d, s, false);
 	gantry_share_leave(d->page, s->share_slot);
 	(void)epoll_ctl(d->epoll_fd, EPOLL_CTL_DEL, s->bell_fd, NULL);
@@ -1061,7 +1080,8 @@ static void *device_start_main(void *arg)
 	struct wdevice *d = st->d;
 	struct gantry_device_host host = { .wake = host_wake,
 					   .cancelled = host_cancelled,
-					   .cookie = d };
+					   .cookie = d,
+					   .off_device = host_off_device };
 	struct gantry_err err = { 0 };
 	int r = gantry_device_open(st->conf, &host, &d->device, &err);
 

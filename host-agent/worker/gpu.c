@@ -114,11 +114,32 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 		q->alone_unknown = true;
 	q->uncharged_ns += device_ns;
 	g->nflying--;
-	if (q->led->issued - q->led->done > 1)
+	if (q->led->issued - q->led->done - q->nriders > 1)
 		return;
 	/* The last in flight of this queue; charged while the page still shows it. */
 	worker_gpu_charge(d, q);
 	tell_units(d, q, 0);
+}
+
+void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off)
+{
+	struct wgpu *g = gpu_of(d, q);
+
+	if (!worker_gpu(d))
+		return;
+	if (off) {
+		g->nflying--;
+		if (q->led->issued - q->led->done == 1)
+			tell_units(d, q, 0);
+		(void)worker_gpu_give(d, q->session, false);
+		return;
+	}
+	/* What it put on the device is there, whoever has lanes: it is charged for, and what follows asks for one. */
+	if (g->nflying++ == 0) {
+		g->alone = gantry_share_is_alone(d->page, q->session->share_slot);
+		g->ended_at = gantry_cycles();
+	}
+	tell_units(d, q, GANTRY_SHARE_WHOLE);
 }
 
 void worker_gpu_charge(struct wdevice *d, struct wqueue *q)

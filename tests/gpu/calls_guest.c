@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls-guest FOLDER IMAGE KIND: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * calls-guest FOLDER IMAGE [busy | measure N | nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
  * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
+ *
+ * The rest is for stand-ins: a call that takes long, handles that nobody ends, how many there are.
  *
  * It has no libcuda: it is its own gantry_cuda_road. Its buffers' addresses it learns from a kernel of IMAGE.
  */
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cublas_v2.h>
 #include <cufftXt.h>
@@ -26,6 +29,7 @@
 #define S10	10000000000ll
 
 static struct gantry_session *session;
+static gantry_image image;
 static gantry_queue queues[2];
 static gantry_buffer buffers[BUFFERS];
 static float *at[BUFFERS]; /* their addresses on the device */
@@ -143,7 +147,6 @@ static void start(const char *path)
 {
 	const struct gantry_limits limits = { .call_timeout_ns = 3 * S10 };
 	const struct gantry_queue_options options = { .kind = GANTRY_KIND_CUDA };
-	gantry_image image;
 	gantry_kernel where;
 	size_t len;
 	char *bytes = file(path, &len);
@@ -396,16 +399,147 @@ static void try_garbage(void)
 	need(gantry_free(session, box), "free");
 }
 
+/* The device is busy for a while: what a library answers from the host comes at once, and so do calls that answer nothing. */
+static void try_busy(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	const uint64_t args[1] = { 3000000000ull };
+	const struct gantry_task task = {
+		.grid = { 1, 1, 1 }, .block = { 1, 1, 1 }, .args = args, .args_bytes = sizeof(args)
+	};
+	struct gantry_task spin = task;
+	cublasHandle_t handle = NULL;
+	gantry_ticket ticket;
+	int version = 0, good;
+	F(so, cublasCreate_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSetPointerMode_v2);
+	F(so, cublasDestroy_v2);
+
+	tell(f_cublasCreate_v2(&handle) == 0, "a handle before the device is busy");
+	need(gantry_kernel_from(session, image, "spin_ns", "u64", &spin.kernel), "kernel");
+	need(gantry_submit(session, queues[0], &spin, 1, &ticket), "submit");
+	good = f_cublasGetVersion_v2(handle, &version) == 0 && version > 0;
+	/* More than there are boxes. */
+	for (int i = 0; i < 100; i++)
+		good = good && f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0;
+	tell(good && gantry_test(session, ticket) == 0, "answers while the device is busy");
+	need(gantry_wait(session, &ticket, 1, S10), "wait");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0, "an answer afterwards");
+	tell(f_cublasDestroy_v2(handle) == 0, "the handle's end");
+}
+
+/* A stand-in's function that takes @ms on the host; and, through another queue, what goes on meanwhile. */
+static void nap(const char *folder, int ms)
+{
+	static const char so[] = "libcublas.so.13";
+	cublasHandle_t handle = NULL;
+	float took = 0;
+	F(so, cublasCreate_v2);
+	F(so, cublasSasum_v2);
+
+	tell(f_cublasCreate_v2(&handle) == 0, "a handle is made");
+	printf("napping\n");
+	(void)fflush(stdout);
+	tell(f_cublasSasum_v2(handle, ms, at[0], 1, &took) == 0 && took == (float)ms,
+	     "a long call");
+	printf("napped\n");
+}
+
+static double now_us(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* that clock is always there */
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* What a call costs that is waited for, and one of many that are not. */
+static void measure(const char *folder, int n)
+{
+	static const char so[] = "libcublas.so.13";
+	const float one = 1, zero = 0;
+	cublasHandle_t handle = NULL;
+	int good = 1, version;
+	double began = 0;
+	F(so, cublasCreate_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSgemm_v2);
+
+	good = f_cublasCreate_v2(&handle) == 0;
+	for (int part = 0; part < 2; part++) {
+		/* The first ones are looked at more closely. */
+		for (int i = 0; i < n + 100 && good; i++) {
+			if (i == 100)
+				began = now_us();
+			good = part ? f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1],
+						       8, &zero, at[2], 8) == 0
+				    : f_cublasGetVersion_v2(handle, &version) == 0;
+		}
+		good = good && f_cublasGetVersion_v2(handle, &version) == 0;
+		printf("%s %.2f us\n", part ? "sent" : "answered", (now_us() - began) / n);
+	}
+	tell(good, "calls");
+}
+
+static int handles_alive(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	int n = -1;
+	F(so, cublasGetProperty);
+
+	return f_cublasGetProperty(PATCH_LEVEL, &n) == 0 ? n : -1;
+}
+
+/* Leaves @n handles to whoever looks after sessions that have ended. */
+static void litter(const char *folder, int n)
+{
+	static const char so[] = "libcublas.so.13";
+	cublasHandle_t handle;
+	F(so, cublasCreate_v2);
+
+	for (int i = 0; i < n; i++)
+		tell(f_cublasCreate_v2(&handle) == 0, "a handle is made");
+	tell(handles_alive(folder) >= n, "they are there");
+}
+
+/* For each line on standard input: how many handles the worker's library has. */
+static void watch(const char *folder)
+{
+	char line[16];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		printf("alive %d\n", handles_alive(folder));
+		(void)fflush(stdout);
+	}
+}
+
+static void try_all(const char *folder)
+{
+	try_garbage();
+	try_cublas(folder);
+	try_cufft(folder);
+	try_curand(folder);
+	try_many(folder);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return EXIT_FAILURE;
 	start(argv[2]);
-	try_garbage();
-	try_cublas(argv[1]);
-	try_cufft(argv[1]);
-	try_curand(argv[1]);
-	try_many(argv[1]);
+	if (argc == 5 && strcmp(argv[3], "nap") == 0)
+		nap(argv[1], atoi(argv[4]));
+	else if (argc == 5 && strcmp(argv[3], "measure") == 0)
+		measure(argv[1], atoi(argv[4]));
+	else if (argc == 5 && strcmp(argv[3], "litter") == 0)
+		litter(argv[1], atoi(argv[4]));
+	else if (argc == 4 && strcmp(argv[3], "busy") == 0)
+		try_busy(argv[1]);
+	else if (argc == 4 && strcmp(argv[3], "watch") == 0)
+		watch(argv[1]);
+	else
+		try_all(argv[1]);
 	printf("done\n");
 	gantry_close(session);
 	return nfailed ? EXIT_FAILURE : EXIT_SUCCESS;

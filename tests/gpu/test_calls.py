@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import tempfile
+import time
 
 import gpu
 import harness
@@ -49,13 +50,13 @@ def calls_world(**options):
     return gpu.world(device={"libraries": libraries} if libraries else {}, agent={"module_dirs": " ".join(folders)}, **options)
 
 
-def run(agent):
-    done = agent.run_guest("red", [harness.program("calls-guest"), forwarding_folder(), gpu.image(gpu.WHOLE)], timeout=120)
+def run(agent, *words):
+    done = agent.run_guest("red", [harness.program("calls-guest"), forwarding_folder(), gpu.image(gpu.WHOLE), *words], timeout=120)
     return done.code, done.out.splitlines() + done.err.splitlines()
 
 
-def check(t, agent):
-    code, lines = run(agent)
+def check(t, agent, *words):
+    code, lines = run(agent, *words)
     bad = [line for line in lines if not line.startswith("ok ") and line != "done"]
     t.equal(bad, [], "what failed")
     t.equal(lines[-1:], ["done"], "it came to its end")
@@ -64,7 +65,7 @@ def check(t, agent):
 
 def test_cublas_cufft_and_curand_of_a_guest(t):
     with calls_world() as agent:
-        check(t, agent)
+        check(t, agent, "busy")
 
 
 def test_program_with_our_runtime_calls_cublas(t):
@@ -85,6 +86,71 @@ def test_a_second_guest_finds_its_own(t):
     with calls_world() as agent:
         check(t, agent)
         check(t, agent)
+
+
+NAP_MS = 3000    # longer than all that another session does here, on a busy machine
+
+
+def calls_guest(agent, tenant, *words):
+    return agent.guest(tenant, [harness.program("calls-guest"), forwarding_folder(), gpu.image(gpu.WHOLE), *map(str, words)])
+
+
+def test_what_a_call_costs(t):
+    """Figures only: of a call that is answered, and of one of many that are sent."""
+    for mode in ("isolated", "pooled"):
+        with calls_world(mode=mode) as agent:
+            guest = calls_guest(agent, "red", "measure", 2000)
+            t.equal(guest.wait(gpu.LIMIT_S), 0)
+            for line in guest.lines:
+                if line.startswith(("answered ", "sent ")):
+                    what, microseconds, _ = line.split()
+                    gpu.figure(f"library_call_{what}_{mode}", float(microseconds), "us")
+
+
+def needs_stand_ins():
+    if gpu.BACKEND != "fakecuda":
+        raise harness.Skip("stand-ins for the toolkit's libraries play this")
+
+
+def long_call(t, mode):
+    """One session's call takes seconds of the host, longer than its deadline; another session on the same GPU does all it wants."""
+    needs_stand_ins()
+    tenants = {"red": {"deadline": "1s"}, "blue": {}}
+    with calls_world(tenants=tenants, mode=mode) as agent:
+        napping = calls_guest(agent, "red", "nap", NAP_MS)
+        napping.read_until("napping")
+        began = time.monotonic()
+        other = calls_guest(agent, "blue")
+        other.read_until("done", timeout=gpu.LIMIT_S)
+        t.equal([line for line in other.lines if line.startswith("not ok")], [])
+        took_ms = 1000 * (time.monotonic() - began)
+        gpu.figure(f"calls_beside_a_long_one_{mode}", took_ms, "ms")
+        t.true(not napping.has_line(), f"the long call was over before the others, which took {took_ms:.0f} ms")
+        t.equal(napping.read_line(timeout=gpu.LIMIT_S), "ok a long call", "its deadline is one of the device's time")
+        t.equal(napping.wait(gpu.LIMIT_S), 0)
+
+
+def test_long_call_holds_up_no_other_session_of_a_pooled_worker(t):
+    long_call(t, "pooled")
+
+
+def test_long_call_leaves_the_gpu_to_other_workers(t):
+    long_call(t, "isolated")
+
+
+def test_objects_of_a_session_end_with_it_where_the_worker_goes_on(t):
+    needs_stand_ins()
+    with calls_world(tenants={"red": {}, "blue": {}}, mode="pooled") as agent:
+        watching = calls_guest(agent, "blue", "watch")
+
+        def alive():
+            watching.write_line("?")
+            return int(watching.read_until("alive").split()[1])
+        t.equal(alive(), 0)
+        for count in (3, 5):
+            littering = calls_guest(agent, "red", "litter", count)
+            t.equal(littering.wait(gpu.LIMIT_S), 0)
+            harness.wait_until(lambda: alive() == 0, "the handles of the session that ended to end", timeout=gpu.LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
-        self.rules, self.notes, self.binds, self.modes, self.stands = [], [], {}, {}, {}
+        self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
         self.mode_setters = []
         self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
@@ -96,6 +96,8 @@ class Library:
         elif word == "stands":                   # stands HANDLE-TYPE OTHER-TYPE
             other, handle = rest.split()
             self.stands[handle] = other
+        elif word == "ends":                     # ends HANDLE-TYPE FUNCTION
+            handle, self.ends[handle] = rest.split()
         elif word == "also":                     # also ANSWER NAMES...
             answer, *names = rest.split()
             self.also += [(name, int(answer)) for name in names]

@@ -294,8 +294,8 @@ def _give(call):
     for param, kind in call.wire:
         if kind.word == "new":
             native = "(uint32_t)*(int *)%s" % param.name if param.sort == "int" else "*(uint64_t *)%s" % param.name
-            lines.append("\tif (%s)\n\t\tgantry_calls_give_object(run, 0x%08xu, %s);\n" % (
-                param.name, handle_kind(param.base), native))
+            lines.append("\tif (%s)\n\t\tgantry_calls_%s_object(run, 0x%08xu, %s);\n" % (
+                param.name, "lend" if re.search("Get[A-Z]", call.name) else "give", handle_kind(param.base), native))
         elif kind.word == "text":
             lines.append("\tif (%s)\n\t\tgantry_calls_give_text(run, *(char **)%s);\n" % (param.name, param.name))
     return "".join(lines)
@@ -337,6 +337,26 @@ def _serve(call):
     return "".join(lines)
 
 
+def enders(library, calls):
+    """Of each kind of object the function that ends one without anything else: (the type, the function, how it takes the object)."""
+    found = {}
+    for call in calls:
+        if not call.remote or call.by_hand or len(call.pairs) != 1 or call.pairs[0][1].word not in ("drop", "end"):
+            continue
+        base = rules.handle_type(call.pairs[0][0].base)
+        if library.ends.get(base, call.name) == call.name and not (base in found and base not in library.ends):
+            found[base] = call
+    return [(base, call) for base, call in found.items()]
+
+
+def _ender(base, call):
+    param, kind = call.pairs[0]
+    cast = "(%s)" % param.base if param.sort == "int" else "(%s)(uintptr_t)" % param.base
+    object_ = "\t%s object_ = %snative;\n\n" % (param.base, cast)
+    return ("static void end_%s(void *function, uint64_t native)\n{\n%s\t(void)((__typeof__(&%s))function)(%sobject_);\n}\n\n" % (
+        call.name, object_, call.name, "&" if kind.word == "end" else ""))
+
+
 def server(library, calls):
     """The worker's end."""
     remote = sorted((c for c in calls if c.remote), key=lambda c: c.id)
@@ -345,9 +365,14 @@ def server(library, calls):
     text.append("static const struct gantry_calls_function functions[] = {\n")
     text += ["\t{ 0x%016xull, \"%s\", %sserve_%s },\n" % (c.id, c.name, "gantry_hand_" if c.by_hand else "", c.name)
              for c in remote]
-    text.append("};\n\nstatic const char *const needs[] = { %sNULL };\n\n" % "".join('"%s", ' % n for n in library.needs))
+    ends = enders(library, calls)
+    text.append("};\n\n")
+    text += [_ender(base, call) for base, call in ends]
+    text.append("static const struct gantry_calls_ender enders[] = {\n")
+    text += ["\t{ 0x%08xu, \"%s\", end_%s },\n" % (handle_kind(base), call.name, call.name) for base, call in ends]
+    text.append("\t{ 0, NULL, NULL },\n};\n\nstatic const char *const needs[] = { %sNULL };\n\n" % "".join('"%s", ' % n for n in library.needs))
     text.append("const struct gantry_calls_library gantry_calls_%s = {\n\t.name = \"%s\",\n\t.soname = \"%s\",\n"
-                "\t.needs = needs,\n\t.functions = functions,\n\t.nfunctions = %d,\n};\n" % (
+                "\t.needs = needs,\n\t.functions = functions,\n\t.nfunctions = %d,\n\t.enders = enders,\n};\n" % (
                     library.library, library.library, library.soname, len(remote)))
     return "".join(text)
 

@@ -97,6 +97,13 @@ def _shape(param, kind):
     return kind
 
 
+def _ending(function, param, kind):
+    """What a rule calls an object by its name ends all the same where the function ends it."""
+    if kind.word == "handle" and param.depth == 0 and ENDS.fullmatch(function.name) and function.params[0] is param:
+        return Kind("drop")
+    return kind
+
+
 def decide(library, function):
     """A Decided: by the annotation's fn line, then its rules, then those above."""
     note = library.note(function)
@@ -112,5 +119,5 @@ def decide(library, function):
             or automatic(function, param, library.handle)
         if not kind:
             return Decided(function, "unsupported", [], "nothing says what %s is" % param.text)
-        kinds.append(_shape(param, kind))
+        kinds.append(_shape(param, _ending(function, param, kind)))
     return Decided(function, "annotated" if note else "automatic", kinds)

@@ -2,19 +2,21 @@
 /*
  * The installed module "calls": its one kernel takes a library call out of a buffer and puts the answer there.
  *
- * Unlike other host functions this one may wait for the device: the vendor's libraries do, where they answer a result
- * into host memory. It holds up the device thread of its worker, so it is the session's own affair where workers are
- * isolated, and that of its trust group where they are pooled.
+ * It runs aside (devices/cuda/module.h) but for functions that were quick so far: libraries compile, and wait for the device where they answer a result into host
+ * memory, and that holds up nobody but calls of the same session on the same device.
  *
- * One table of objects for each device of the worker, as a library's objects belong to a context: sessions that share
- * a worker share addresses too, and one that guesses another's number may use its object.
+ * One table of objects for each session and device: a number of another session's is no number. At a session's end its
+ * objects are ended by their libraries.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "devices/cuda/calls/run.h"
@@ -25,10 +27,47 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* A call that took longer is slow, and its function has to be quick so often again before it is called so. */
+#define QUICK_NS   200000u
+#define QUICK_RUNS 8u
+#define KNOWN	   4096u /* functions, by the low bits of their numbers; a power of two */
+#define SYMBOLS	   512u	 /* of a site, by where their names lie; a power of two */
+
+/* Libraries that a site keeps at hand; more are looked up each time. */
+#define LIBRARIES_MAX 16u
+
+/* How long calls of a function take. Read and written atomically; two functions in one place make each other slow at times. */
+static struct known {
+	uint64_t id;
+	uint32_t nquick; /* in a row */
+	uint32_t wanted; /* of them, to be called quick */
+} known[KNOWN];
+
+/* Whose call runs; at a session's end there is no run. */
 struct place {
 	struct gantry_env *env;
 	const struct gantry_cuda_calls *calls;
+	struct site *site;
 };
+
+/* One for each session on a device. */
+struct site {
+	struct site *next;
+	uint64_t owner;
+	struct gantry_calls_site site;
+	struct {
+		const struct gantry_calls_library *library;
+		void *loaded;
+	} loaded[LIBRARIES_MAX];
+	/* The generated code's names lie where they lie. Only what was found is kept. */
+	struct {
+		const char *name;
+		void *function;
+	} symbols[SYMBOLS];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct site *sites;
 
 static void *load(const struct place *place, const struct gantry_calls_library *library)
 {
@@ -39,12 +78,38 @@ static void *load(const struct place *place, const struct gantry_calls_library *
 	return place->calls->library(place->env, library->soname);
 }
 
-/* dlopen() of what is loaded is a look into a list; a call to a library costs more. */
+/* A library that this site has loaded; NULL: there is none, or nobody to load it. */
+static void *loaded(struct site *site, const struct place *place,
+		    const struct gantry_calls_library *library)
+{
+	for (uint32_t i = 0; i < LIBRARIES_MAX; i++) {
+		if (!site->loaded[i].library && place) {
+			site->loaded[i].loaded = load(place, library);
+			if (site->loaded[i].loaded)
+				site->loaded[i].library = library;
+			return site->loaded[i].loaded;
+		}
+		if (site->loaded[i].library == library)
+			return site->loaded[i].loaded;
+	}
+	return place ? load(place, library) : NULL;
+}
+
 static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
 {
-	void *loaded = load(cookie, library);
+	const struct place *place = cookie;
+	uint32_t i = (uint32_t)((uintptr_t)name * 0x9e3779b1u >> 8) & (SYMBOLS - 1);
+	void *found;
 
-	return loaded ? dlsym(loaded, name) : NULL;
+	if (place->site->symbols[i].name == name)
+		return place->site->symbols[i].function;
+	found = loaded(place->site, place->env ? place : NULL, library);
+	found = found ? dlsym(found, name) : NULL;
+	if (found) {
+		place->site->symbols[i].name = name;
+		place->site->symbols[i].function = found;
+	}
+	return found;
 }
 
 static bool reaches(void *cookie, void *stream, uint64_t address)
@@ -55,28 +120,19 @@ static bool reaches(void *cookie, void *stream, uint64_t address)
 	return place->calls->reaches(place->env, address);
 }
 
-/* One for each device that calls were made on; they stay, as the libraries do. */
-struct site {
-	struct site *next;
-	const void *device;
-	struct gantry_calls_site site;
-};
-
-/* Of the device of this run: used by its device thread only. NULL: no memory. */
-static struct gantry_calls_site *site_of(const struct gantry_cuda_calls *calls)
+/* Used by the owner's thread only. NULL: no memory. */
+static struct site *site_of(uint64_t owner)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct site *sites;
 	struct site *site;
 
 	pthread_mutex_lock(&lock);
 	for (site = sites; site; site = site->next)
-		if (site->device == calls->device)
+		if (site->owner == owner)
 			break;
 	if (!site) {
 		site = calloc(1, sizeof(*site));
 		if (site) {
-			site->device = calls->device;
+			site->owner = owner;
 			site->site.symbol = find_symbol;
 			site->site.reaches = reaches;
 			gantry_calls_table_init(&site->site.table);
@@ -85,7 +141,71 @@ static struct gantry_calls_site *site_of(const struct gantry_cuda_calls *calls)
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	return site ? &site->site : NULL;
+	return site;
+}
+
+static struct site *site_remove(uint64_t owner)
+{
+	struct site *site;
+
+	pthread_mutex_lock(&lock);
+	for (struct site **at = &sites; (site = *at) != NULL; at = &site->next)
+		if (site->owner == owner) {
+			*at = site->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return site;
+}
+
+static void left(uint64_t owner, bool lost)
+{
+	struct site *site = site_remove(owner);
+	struct place place = { .site = site };
+
+	if (!site)
+		return;
+	site->site.cookie = &place;
+	if (lost)
+		gantry_calls_table_fini(&site->site.table);
+	else
+		gantry_calls_end(&site->site, gantry_calls_libraries);
+	free(site);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* that clock is always there */
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct known *known_of(uint64_t id)
+{
+	return &known[(id ^ id >> 32) & (KNOWN - 1)];
+}
+
+/* What a call of function @id took. */
+static void learn(uint64_t id, uint64_t ns)
+{
+	struct known *k = known_of(id);
+	uint32_t wanted = gantry_load_relaxed(&k->wanted);
+
+	if (gantry_load_relaxed(&k->id) != id) {
+		gantry_store_relaxed(&k->nquick, 0u);
+		gantry_store_relaxed(&k->wanted, QUICK_RUNS);
+		gantry_store_relaxed(&k->id, id);
+		wanted = QUICK_RUNS;
+	}
+	if (ns <= QUICK_NS) {
+		if (gantry_load_relaxed(&k->nquick) < wanted)
+			(void)gantry_fetch_add(&k->nquick, 1);
+		return;
+	}
+	gantry_store_relaxed(&k->nquick, 0u);
+	if (wanted < UINT32_MAX / 2)
+		gantry_store_relaxed(&k->wanted, 2 * wanted);
 }
 
 /* Where the reply goes: over the request, unless that is to stay. */
@@ -102,29 +222,68 @@ static uint64_t reply_at(const void *request, uint64_t bytes)
 		       : 0;
 }
 
+/* The header's last word comes last: who looks at it need not wait for the device. */
+static void tell(uint8_t *to, const struct gantry_pack *reply)
+{
+	struct gantry_calls_reply header;
+
+	memcpy(&header, reply->bytes, sizeof(header));
+	header.told = 0;
+	memcpy(to + sizeof(header), reply->bytes + sizeof(header), reply->len - sizeof(header));
+	memcpy(to, &header, sizeof(header));
+	/* Release: pairs with the acquire in is_told() of the guest; the reply comes first. */
+	gantry_store_release((uint32_t *)(void *)(to + offsetof(struct gantry_calls_reply, told)),
+			     GANTRY_CALLS_TOLD);
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
-	struct gantry_calls_site *site = site_of(calls);
+	struct site *site = site_of(calls->owner);
 	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
-	struct place place = { env, calls };
+	struct place place = { env, calls, site };
 	struct gantry_pack reply;
-	uint64_t at;
+	uint64_t began, at;
+	uint32_t state;
 	int r = 0;
 
 	if (!request || !site)
 		return -ENOMEM;
 	memcpy(request, box, bytes);
-	site->cookie = &place;
+	site->site.cookie = &place;
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
-	gantry_calls_serve(site, gantry_calls_libraries, env->stream, request, bytes, &reply);
+	began = now_ns();
+	state = gantry_calls_serve(&site->site, gantry_calls_libraries, env->stream, request, bytes,
+				   &reply);
+	if (state == GANTRY_CALLS_RAN)
+		learn(((const struct gantry_calls_request *)request)->function, now_ns() - began);
 	at = reply_at(request, bytes);
 	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
 	else
-		memcpy(box + at, reply.bytes, reply.len);
+		tell(box + at, &reply);
 	gantry_pack_fini(&reply);
 	return r;
+}
+
+/* The guest may write another function's number there before it is read again: then it holds itself up. */
+static bool quick(struct gantry_env *env, const struct gantry_call *call)
+{
+	const struct gantry_span *span = &call->args[0].span;
+	const struct gantry_cuda_calls *calls = env->handle(env, "cuda");
+	struct gantry_calls_request head;
+	const struct known *k;
+	void *box;
+
+	if (!span->ptr || span->len_bytes < sizeof(head))
+		return false;
+	box = calls->host(env, span->ptr, sizeof(head));
+	if (!box)
+		return false;
+	memcpy(&head, box, sizeof(head));
+	k = known_of(head.function);
+	return gantry_load_relaxed(&k->id) == head.function &&
+	       gantry_load_relaxed(&k->nquick) >= gantry_load_relaxed(&k->wanted);
 }
 
 EXPORT int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call *call);
@@ -140,10 +299,16 @@ int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call 
 	    bytes > GANTRY_CALLS_MAX_BYTES || span->len_bytes < sizeof(struct gantry_calls_reply))
 		return -EINVAL;
 	box = calls->host(env, span->ptr, span->len_bytes);
-	return box ? answer(env, calls, box, span->len_bytes, bytes) : -EINVAL;
+	/* The words of a header are written as words. */
+	if (!box || (uintptr_t)box % sizeof(uint64_t) != 0)
+		return -EINVAL;
+	return answer(env, calls, box, span->len_bytes, bytes);
 }
 
 EXPORT const struct gantry_cuda_module gantry_cuda_module = {
 	.size = sizeof(gantry_cuda_module),
 	.abi = GANTRY_CUDA_MODULE_ABI,
+	.flags = GANTRY_CUDA_ASIDE,
+	.quick = quick,
+	.left = left,
 };

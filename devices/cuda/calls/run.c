@@ -331,10 +331,34 @@ void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good)
 
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
 {
+	struct gantry_calls_object *object;
+	uint64_t id;
+
 	if (run->out.failed)
 		return;
 	/* 0, where the table is full, is what the guest then has; the object lives until the worker ends. */
-	gantry_pack_u64(&run->out, gantry_calls_table_add(&run->site->table, kind, native));
+	id = gantry_calls_table_add(&run->site->table, kind, native);
+	object = gantry_calls_table_find(&run->site->table, kind, id);
+	if (object)
+		object->is_lent = false;
+	gantry_pack_u64(&run->out, id);
+}
+
+void gantry_calls_lend_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
+{
+	struct gantry_calls_table *table = &run->site->table;
+	uint64_t id = gantry_calls_table_known(table, kind, native);
+	struct gantry_calls_object *object;
+
+	if (run->out.failed)
+		return;
+	if (id == 0) {
+		id = gantry_calls_table_add(table, kind, native);
+		object = gantry_calls_table_find(table, kind, id);
+		if (object)
+			object->is_lent = true;
+	}
+	gantry_pack_u64(&run->out, id);
 }
 
 void gantry_calls_give_text(struct gantry_calls_run *run, const char *text)
@@ -393,9 +417,9 @@ static void serve(struct gantry_calls_run *run, const struct gantry_calls_librar
 		function->serve(run);
 }
 
-void gantry_calls_serve(struct gantry_calls_site *site,
-			const struct gantry_calls_library *const *libraries, void *stream,
-			const void *request, size_t bytes, struct gantry_pack *reply)
+uint32_t gantry_calls_serve(struct gantry_calls_site *site,
+			    const struct gantry_calls_library *const *libraries, void *stream,
+			    const void *request, size_t bytes, struct gantry_pack *reply)
 {
 	struct gantry_calls_run run = {
 		.site = site,
@@ -414,4 +438,39 @@ void gantry_calls_serve(struct gantry_calls_site *site,
 	gantry_pack_fini(&run.out);
 	for (uint32_t i = 0; i < run.nouts; i++)
 		free(run.outs[i].memory);
+	return run.state;
+}
+
+/* ---- ending ---- */
+
+struct ending {
+	struct gantry_calls_site *site;
+	const struct gantry_calls_library *const *libraries;
+};
+
+static void end_object(void *arg, const struct gantry_calls_object *object)
+{
+	const struct ending *ending = arg;
+
+	if (object->is_lent)
+		return;
+	for (const struct gantry_calls_library *const *l = ending->libraries; *l; l++)
+		for (const struct gantry_calls_ender *ender = (*l)->enders; ender->name; ender++) {
+			void *function;
+
+			if (ender->kind != object->kind)
+				continue;
+			function = ending->site->symbol(ending->site->cookie, *l, ender->name);
+			if (function)
+				ender->end(function, object->native);
+			return;
+		}
+}
+
+void gantry_calls_end(struct gantry_calls_site *site,
+		      const struct gantry_calls_library *const *libraries)
+{
+	struct ending ending = { site, libraries };
+
+	gantry_calls_table_end(&site->table, end_object, &ending);
 }

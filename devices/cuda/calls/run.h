@@ -36,14 +36,22 @@ struct gantry_calls_function {
 	void (*serve)(struct gantry_calls_run *run);
 };
 
-/* One vendor library. Constant but for what begins with an underscore. */
+/* What ends objects of a kind at the end of whoever had them. @function: the library's function @name. */
+struct gantry_calls_ender {
+	uint32_t kind;
+	const char *name;
+	void (*end)(void *function, uint64_t native);
+};
+
+/* One vendor library. Constant. */
 struct gantry_calls_library {
 	const char *name;
 	const char *soname;
 	const char *const *needs; /* libraries to load before, ends with NULL */
 	const struct gantry_calls_function *functions; /* by id */
 	uint32_t nfunctions;
-	int32_t success; /* what a status says when all is well: 0 */
+	const struct gantry_calls_ender *enders; /* ends with a name that is NULL */
+	int32_t success;			 /* what a status says when all is well: 0 */
 };
 
 struct gantry_calls_object {
@@ -51,7 +59,9 @@ struct gantry_calls_object {
 	uint32_t kind;
 	uint32_t generation;
 	uint32_t next_free;
+	uint32_t born; /* the table's count of objects then */
 	bool bound;
+	bool is_lent; /* another object's: whoever ends that ends it */
 	/* Values that the library reads later, by address; freed with the object. */
 	struct gantry_calls_kept *kept;
 	uint32_t nkept;
@@ -62,6 +72,7 @@ struct gantry_calls_table {
 	struct gantry_calls_object *objects;
 	uint32_t nobjects;   /* made room for */
 	uint32_t first_free; /* index + 1 */
+	uint32_t nborn;
 };
 
 void gantry_calls_table_init(struct gantry_calls_table *table);
@@ -77,6 +88,10 @@ struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *t
 void *gantry_calls_table_keep(struct gantry_calls_table *table, uint64_t id, const void *from,
 			      size_t bytes);
 void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id);
+/* Calls @each for all objects, the newest first, and forgets them all. Without memory for that in no order. */
+void gantry_calls_table_end(struct gantry_calls_table *table,
+			    void (*each)(void *arg, const struct gantry_calls_object *object),
+			    void *arg);
 
 /* What the table calls a type of objects: a sum over its name. */
 static inline uint32_t gantry_calls_kind(const char *type)
@@ -123,11 +138,18 @@ struct gantry_calls_run {
 
 /*
  * Answers the request of @bytes at @request, a private copy aligned to 8, with a header and items in @reply, which the
- * caller made with gantry_pack_init() and ends. @libraries ends with NULL. Never fails: what is wrong is the reply's.
+ * caller made with gantry_pack_init() and ends. @libraries ends with NULL. What is wrong is the reply's; returns its state.
  */
-void gantry_calls_serve(struct gantry_calls_site *site,
-			const struct gantry_calls_library *const *libraries, void *stream,
-			const void *request, size_t bytes, struct gantry_pack *reply);
+uint32_t gantry_calls_serve(struct gantry_calls_site *site,
+			    const struct gantry_calls_library *const *libraries, void *stream,
+			    const void *request, size_t bytes, struct gantry_pack *reply);
+
+/*
+ * Ends every object of the site's table by its library's own function, the newest first, and frees the table. What no function ends
+ * (what a library only lent) goes with those. The site may not be used again.
+ */
+void gantry_calls_end(struct gantry_calls_site *site,
+		      const struct gantry_calls_library *const *libraries);
 
 /* ---- for generated code ---- */
 
@@ -186,6 +208,8 @@ bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode);
 /* @good: it succeeded. What follows gives items in the order they were taken. */
 void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good);
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
+/* One that the library has in another. */
+void gantry_calls_lend_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
 void gantry_calls_give_text(struct gantry_calls_run *run, const char *text);
 
 #endif

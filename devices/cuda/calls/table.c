@@ -101,6 +101,7 @@ uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind,
 	*object = (struct gantry_calls_object){
 		.native = native,
 		.kind = kind,
+		.born = ++table->nborn,
 		.generation = (object->generation + 1) & GENERATION,
 	};
 	return number(table, object);
@@ -150,4 +151,35 @@ void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)
 	object->native = 0;
 	object->next_free = table->first_free;
 	table->first_free = (uint32_t)(object - table->objects) + 1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct gantry_calls_object *left = *(const struct gantry_calls_object *const *)a;
+	const struct gantry_calls_object *right = *(const struct gantry_calls_object *const *)b;
+
+	return left->born < right->born ? 1 : -(left->born > right->born);
+}
+
+void gantry_calls_table_end(struct gantry_calls_table *table,
+			    void (*each)(void *arg, const struct gantry_calls_object *object),
+			    void *arg)
+{
+	const struct gantry_calls_object **alive = calloc(table->nobjects + 1ul, sizeof(*alive));
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < table->nobjects; i++) {
+		if (!table->objects[i].native)
+			continue;
+		if (alive)
+			alive[n++] = &table->objects[i];
+		else
+			each(arg, &table->objects[i]);
+	}
+	if (n > 0)
+		qsort(alive, n, sizeof(*alive), newest_first);
+	for (uint32_t i = 0; i < n; i++)
+		each(arg, alive[i]);
+	free(alive);
+	gantry_calls_table_fini(table);
 }

@@ -532,6 +532,56 @@ START_TEST(test_more_than_the_reply_has_room_for_is_refused_before_the_call)
 }
 END_TEST
 
+static uint64_t ended[2 * MAX_HANDLES];
+static unsigned int nended;
+
+/* Objects are addresses or ints. */
+static int end_one(uintptr_t object)
+{
+	ended[nended++] = (uint32_t)object;
+	return 0;
+}
+
+static int end_pointed_at(const uint64_t *object)
+{
+	return end_one(*object);
+}
+
+static void *find_ender(void *cookie, const struct gantry_calls_library *library, const char *name)
+{
+	(void)cookie;
+	ck_assert_ptr_eq(library, tried);
+	return strcmp(name, "nvrtcDestroyProgram") == 0 ? (void *)end_pointed_at : (void *)end_one;
+}
+
+START_TEST(test_what_is_left_is_ended_by_its_library_the_newest_first)
+{
+	const struct gantry_calls_library *const libraries[] = { tried, NULL };
+	unsigned int n = 0;
+
+	start();
+	site.symbol = find_ender;
+	nended = 0;
+	for (unsigned int round = 0; round < 2; round++)
+		for (const struct gantry_calls_ender *e = tried->enders; e->name; e++)
+			ck_assert_uint_ne(
+				gantry_calls_table_add(&site.table, e->kind, NATIVE + n++), 0);
+	/* One that ended before, one that is another's, and one that nothing ends. */
+	if (n > 2) {
+		gantry_calls_table_drop(&site.table, 0x10001);
+		gantry_calls_table_find(&site.table, tried->enders[1].kind, 0x10002)->is_lent =
+			true;
+	}
+	ck_assert_uint_ne(gantry_calls_table_add(&site.table, 1, NATIVE + 1000), 0);
+	gantry_calls_end(&site, libraries);
+	ck_assert_uint_eq(nended, n > 2 ? n - 2 : n);
+	for (unsigned int i = 0; i < nended; i++)
+		ck_assert_uint_eq(ended[i], NATIVE + n - 1 - i);
+	ck_assert_uint_eq(site.table.nobjects, 0);
+	finish();
+}
+END_TEST
+
 START_TEST(test_a_request_that_no_library_knows_is_unknown)
 {
 	struct gantry_calls_request strange = { .version = GANTRY_CALLS_VERSION, .function = 1 };
@@ -559,6 +609,7 @@ int main(void)
 	tcase_add_test(tc, test_a_scalar_where_the_library_does_not_look_for_it_is_refused);
 	tcase_add_test(tc, test_calls_of_an_open_group_wait);
 	tcase_add_test(tc, test_more_than_the_reply_has_room_for_is_refused_before_the_call);
+	tcase_add_test(tc, test_what_is_left_is_ended_by_its_library_the_newest_first);
 	tcase_add_test(tc, test_a_request_that_no_library_knows_is_unknown);
 	return gantry_unit_run(suite);
 }
