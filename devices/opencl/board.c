@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/checked.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "devices/opencl/container.h"
 
@@ -22,7 +23,7 @@
 #define MEM_ALIGN	  64u /* of places; where bytes lie on the board is the vendor's affair */
 /* A kernel without parameters of this name, where an image has it, is run once when the image was loaded. */
 #define FIRST_KERNEL "gantry_loaded"
-#define MAX_NAMES    8192u
+#define MAX_NAMES    (1u << 20)
 
 static int say(int code, char *text, size_t cap, const struct gantry_err *err)
 {
@@ -335,14 +336,32 @@ static int outcome(struct gantry_opencl_board *board, cl_int result, const char 
 	return board->lost ? -ENODEV : -EIO;
 }
 
+/* Is it one of @names, with ';' between them? */
+static bool is_named(const char *names, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (; names; names = strchr(names, ';'), names = names ? names + 1 : NULL)
+		if (strncmp(names, name, len) == 0 && (names[len] == ';' || names[len] == '\0'))
+			return true;
+	return false;
+}
+
 static bool has_kernel(const struct gantry_opencl_board *board, const char *name)
 {
-	char names[MAX_NAMES] = "";
+	_cleanup_free_ char *names = NULL;
+	size_t bytes = 0;
 
 	/* Asking for a kernel that is not there has some runtimes complain to the terminal. */
-	return board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, sizeof(names) - 1,
-					 names, NULL) == CL_SUCCESS &&
-	       strstr(names, name);
+	if (board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) !=
+		    CL_SUCCESS ||
+	    bytes > MAX_NAMES)
+		return false;
+	names = calloc(1, bytes + 1);
+	return names &&
+	       board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, bytes, names,
+					 NULL) == CL_SUCCESS &&
+	       is_named(names, name);
 }
 
 /*

@@ -14,7 +14,7 @@ IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
           rules.Image("scale", {"board_scale": (1, 2000)}),
           rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)}),
           rules.Image("grid", {"board_grid": (1, 2000)}),
-          rules.Image("late", {"board_scale": (1, 2000)}, first=False)]
+          rules.Image("late", {"board_scale": (1, 2000), "gantry_loaded_x": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
 harness.atexit.register(shutil.rmtree, FOLDER, True)

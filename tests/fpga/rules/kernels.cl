@@ -59,6 +59,10 @@ PROGRAM(pathfinder)
 #ifdef WITH_particle
 PROGRAM(particle)
 #endif
+// Not the kernel that is run once when an image is loaded, though its name begins so.
+#ifdef WITH_gantry_loaded_x
+PROGRAM(gantry_loaded_x)
+#endif
 #ifdef WITH_hotspot
 PROGRAM(hotspot)
 #endif
