@@ -18,7 +18,7 @@
 #include "base/fd.h"
 #include "devices/board/driver.h"
 
-#define MAX_WORDS	 12u
+#define MAX_WORDS	 13u
 #define MAX_SLOWER	 1000u /* per cent */
 #define MAX_CONFIGURE_NS 600000000000u
 #define READ_BYTES	 65536u
@@ -215,10 +215,13 @@ static int parse_words(struct parser *p, struct gantry_bitstream_kernel *kernel)
 			r = parse_run(p, i, &kernel->run_ns);
 		else if (strcmp(p->words[i], "pure") == 0)
 			r = 0, used = 1, kernel->pure = true;
+		else if (strcmp(p->words[i], "ndrange") == 0)
+			r = 0, used = 1, kernel->ndrange = true;
 		else
-			r = gantry_err_set(p->err, -EINVAL,
-					   "\"%.40s\" is not window, units, slower, run or pure",
-					   p->words[i]);
+			r = gantry_err_set(
+				p->err, -EINVAL,
+				"\"%.40s\" is not window, units, slower, run, ndrange or pure",
+				p->words[i]);
 		if (r < 0)
 			return r;
 		i += used;
@@ -244,10 +247,10 @@ static int take_windows(struct parser *p, const struct gantry_bitstream_kernel *
 	return 0;
 }
 
-/* Of a control window. */
-static uint32_t registers_of(const struct gantry_signature *sig)
+uint32_t gantry_bitstream_registers(const struct gantry_bitstream_kernel *kernel)
 {
-	uint32_t n = sig->nargs;
+	const struct gantry_signature *sig = &kernel->sig;
+	uint32_t n = sig->nargs + (kernel->ndrange ? GANTRY_BOARD_SHAPE_REGISTERS : 0);
 
 	for (uint32_t i = 0; i < sig->nargs; i++)
 		n += sig->args[i].mode != 0;
@@ -275,13 +278,14 @@ static int parse_kernel(struct parser *p)
 	if (r == 0 && gantry_signature_is_opencl(&kernel.sig))
 		r = gantry_err_set(p->err, -EINVAL,
 				   "bN, local and range are for kernels of sessions' images");
-	if (r == 0 && registers_of(&kernel.sig) > GANTRY_BOARD_MAX_ARGS)
-		r = gantry_err_set(p->err, -EINVAL,
-				   "more than %u arguments (a buffer counts twice)",
-				   GANTRY_BOARD_MAX_ARGS);
 	if (r < 0)
 		return gantry_err_wrap(p->err, r, "kernel %s", kernel.name);
 	r = parse_words(p, &kernel);
+	if (r == 0 && gantry_bitstream_registers(&kernel) > GANTRY_BOARD_MAX_ARGS)
+		r = gantry_err_set(
+			p->err, -EINVAL,
+			"kernel %s: more than %u arguments (a buffer counts twice, a grid six times)",
+			kernel.name, GANTRY_BOARD_MAX_ARGS);
 	if (r == 0)
 		r = take_windows(p, &kernel);
 	if (r < 0)

@@ -15,7 +15,7 @@
  *   kernel vadd r:i32*,r:i32*,w:i32*,u64 window 0 units 2 slower 17% run 3ms pure
  *
  * "bitstream" comes first. "load whole FILE SHA256" is for an image of the whole board, which has no other. The words after
- * a kernel's signature may come in any order: the first of its control windows (one for each unit), units (1): launches of
+ * a kernel's signature may come in any order: ndrange: a launch has a grid; the first of its control windows (one for each unit), units (1): launches of
  * it at the same time; slower (0): by how much a launch takes longer than in an image with one unit of this kernel alone; run: what
  * a launch takes there, till it has been measured; pure: it may run again.
  *
@@ -49,6 +49,7 @@ struct gantry_bitstream_kernel {
 	char name[GANTRY_KERNEL_NAME_MAX + 1];
 	struct gantry_signature sig;
 	bool pure;
+	bool ndrange;	 /* a launch has a grid */
 	uint32_t window; /* of its first unit */
 	uint32_t units;	 /* 1 or more */
 	uint32_t slower; /* per cent */
@@ -85,6 +86,9 @@ int gantry_bitstream_read(const char *path, struct gantry_bitstream **ret_bitstr
  * manifest @file itself. Freed with free(). NULL: no memory.
  */
 char *gantry_bitstream_module(const struct gantry_bitstream *bitstream, const char *file);
+
+/* How many argument registers a unit of it has: a buffer takes two, a grid GANTRY_BOARD_SHAPE_REGISTERS. */
+uint32_t gantry_bitstream_registers(const struct gantry_bitstream_kernel *kernel);
 
 /* NULL if it has no such kernel. */
 const struct gantry_bitstream_kernel *gantry_bitstream_find(

@@ -97,7 +97,8 @@ static int check_kernels(const struct gantry_board *board, const struct gantry_b
 		if (known < 0)
 			n++;
 		else if (!gantry_signature_same(&board->kernels[known].def->sig,
-						&def->kernels[k].sig))
+						&def->kernels[k].sig) ||
+			 board->kernels[known].def->ndrange != def->kernels[k].ndrange)
 			return gantry_err_set(err, -EINVAL,
 					      "kernel %s has another signature in another image",
 					      def->kernels[k].name);

@@ -36,7 +36,10 @@ extern "C" {
 #define GANTRY_BOARD_WINDOW_BYTES 256u
 #define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
 #define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
-#define GANTRY_BOARD_PLACE_WHOLE  8u	      /* of load(): all regions at once */
+/* Of arg_bytes: no argument, but the registers behind all of them, with the launch's grid: its blocks in x, y and z, and what one has. */
+#define GANTRY_BOARD_ARG_SHAPE	     255u
+#define GANTRY_BOARD_SHAPE_REGISTERS 6u
+#define GANTRY_BOARD_PLACE_WHOLE     8u /* of load(): all regions at once */
 
 enum gantry_board_register {
 	GANTRY_BOARD_CONTROL = 0x00,
@@ -59,7 +62,8 @@ struct gantry_board_kernel {
 	uint32_t window; /* of its first unit */
 	uint32_t units;
 	uint32_t nargs;
-	uint8_t arg_bytes[GANTRY_BOARD_MAX_ARGS]; /* of a value: 1, 2, 4 or 8; of a buffer 0 */
+	uint8_t arg_bytes
+		[GANTRY_BOARD_MAX_ARGS]; /* of a value: 1, 2, 4 or 8; of a buffer 0; of a grid, the last, ARG_SHAPE */
 };
 
 /* A file that load() may be given. All of it is the caller's, and stays as it is until close(). */

@@ -28,6 +28,7 @@ struct gantry_kernel {
 	struct gantry_list link;
 	const struct gantry_signature *sig;
 	uint32_t number; /* the manager's */
+	bool ndrange;	 /* its launches have a grid */
 };
 
 struct gantry_image {

@@ -67,6 +67,8 @@ static void describe(struct gantry_fpga_bitstream *b)
 			if (!from->sig.args[i].mode)
 				to->arg_bytes[i] =
 					(uint8_t)gantry_arg_type_bytes(from->sig.args[i].type);
+		if (from->ndrange) /* there is room: its registers were counted */
+			to->arg_bytes[to->nargs++] = GANTRY_BOARD_ARG_SHAPE;
 	}
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
 		b->files[place] = (struct gantry_board_file){
@@ -258,7 +260,7 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 {
 	struct gantry_dev *dev = image->dev;
 	struct gantry_kernel *kernel;
-	bool same = false;
+	bool same = false, ndrange = false;
 	int number, r;
 
 	/* Under its name there may be another bitstream by now, with other kernels. */
@@ -267,9 +269,13 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 		return r;
 	(void)pthread_mutex_lock(&dev->lock);
 	number = gantry_board_kernel(dev->board, symbol);
-	if (number >= 0)
-		same = gantry_signature_same(
-			&gantry_board_kernel_at(dev->board, (uint32_t)number)->sig, sig);
+	if (number >= 0) {
+		const struct gantry_bitstream_kernel *def =
+			gantry_board_kernel_at(dev->board, (uint32_t)number);
+
+		same = gantry_signature_same(&def->sig, sig);
+		ndrange = def->ndrange;
+	}
 	(void)pthread_mutex_unlock(&dev->lock);
 	if (number < 0)
 		return gantry_err_set(err, -ENOENT, "no bitstream of the board has kernel %s",
@@ -282,21 +288,13 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
 	kernel->sig = sig;
 	kernel->number = (uint32_t)number;
+	kernel->ndrange = ndrange;
 	gantry_list_push_back(&image->kernels, &kernel->link);
 	*ret_kernel = kernel;
 	return 0;
 }
 
 /* ---- loading ---- */
-
-static uint32_t registers_of(const struct gantry_signature *sig)
-{
-	uint32_t n = sig->nargs;
-
-	for (uint32_t i = 0; i < sig->nargs; i++)
-		n += sig->args[i].mode != 0;
-	return n;
-}
 
 /* A manifest that lies about its kernels is found out here, before a launch hangs. */
 static int check_windows(struct gantry_dev *dev, uint32_t image, uint32_t place,
@@ -308,7 +306,7 @@ static int check_windows(struct gantry_dev *dev, uint32_t image, uint32_t place,
 	for (unit.kernel = 0; unit.kernel < b->nkernels; unit.kernel++) {
 		const struct gantry_bitstream_kernel *kernel = &b->kernels[unit.kernel];
 		uint64_t expected = (uint64_t)GANTRY_BOARD_IDENTITY << 32 |
-				    registers_of(&kernel->sig);
+				    gantry_bitstream_registers(kernel);
 
 		for (unit.unit = 0; unit.unit < kernel->units; unit.unit++) {
 			uint64_t id = dev->driver->read(dev->handle, gantry_fpga_region_of(place),

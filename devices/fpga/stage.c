@@ -84,6 +84,18 @@ static uint64_t value_of(const union gantry_value *value, unsigned int type)
 	}
 }
 
+/* Nobody's size is none. */
+static void write_shape(struct gantry_dev *dev, uint32_t region, uint32_t off,
+			const struct gantry_cmd_launch *cmd)
+{
+	for (unsigned int i = 0; i < 3; i++) {
+		dev->driver->write(dev->handle, region, off + 8 * i,
+				   cmd->grid[i] ? cmd->grid[i] : 1);
+		dev->driver->write(dev->handle, region, off + 8 * (3 + i),
+				   cmd->block[i] ? cmd->block[i] : 1);
+	}
+}
+
 int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			 const struct gantry_cmd_launch *cmd)
 {
@@ -118,6 +130,8 @@ int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch
 		at += aligned;
 	}
 	assert(at == launch->at + launch->bytes);
+	if (cmd->kernel->ndrange)
+		write_shape(dev, region, off, cmd);
 	return 0;
 }
 

@@ -42,10 +42,10 @@ void gantry_fpga_stream_destroy(struct gantry_stream *stream)
 	free(stream);
 }
 
-/* A board's kernels know no grid: their arguments say all. */
+/* A board's kernels know no grid, if their manifest does not say so: their arguments say all. */
 static bool has_shape(const struct gantry_cmd_launch *launch)
 {
-	for (unsigned int i = 0; i < 3; i++)
+	for (unsigned int i = 0; i < 3 && !launch->kernel->ndrange; i++)
 		if (launch->grid[i] > 1 || launch->block[i] > 1)
 			return true;
 	return launch->shared_bytes > 0;

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/checked.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "devices/opencl/container.h"
 
@@ -22,7 +23,7 @@
 #define MEM_ALIGN	  64u /* of places; where bytes lie on the board is the vendor's affair */
 /* A kernel without parameters of this name, where an image has it, is run once when the image was loaded. */
 #define FIRST_KERNEL "gantry_loaded"
-#define MAX_NAMES    8192u
+#define MAX_NAMES    (1u << 20)
 
 static int say(int code, char *text, size_t cap, const struct gantry_err *err)
 {
@@ -276,19 +277,21 @@ static int check_params(const struct gantry_opencl_board *board, struct gantry_o
 			struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
-	cl_uint n = 0, nbuffers = 0, param = 0;
+	cl_uint n = 0, nbuffers = 0, param = 0, nargs = 0;
 
 	if (cl->GetKernelInfo(unit->kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL) != CL_SUCCESS)
 		return gantry_err_set(err, -EIO, "OpenCL does not tell of kernel %s",
 				      unit->def->name);
-	for (uint32_t i = 0; i < unit->def->nargs; i++)
+	for (uint32_t i = 0; i < unit->def->nargs; i++) {
 		nbuffers += unit->def->arg_bytes[i] == 0;
-	unit->lengths = nbuffers > 0 && n == unit->def->nargs + nbuffers;
-	if (n != unit->def->nargs && !unit->lengths)
+		nargs += unit->def->arg_bytes[i] != GANTRY_BOARD_ARG_SHAPE;
+	}
+	unit->lengths = nbuffers > 0 && n == nargs + nbuffers;
+	if (n != nargs && !unit->lengths)
 		return gantry_err_set(err, -EBADMSG,
 				      "kernel %s has %u parameters, in its manifest %u",
-				      unit->def->name, n, unit->def->nargs);
-	for (uint32_t i = 0; i < unit->def->nargs; i++, param++) {
+				      unit->def->name, n, nargs);
+	for (uint32_t i = 0; i < nargs; i++, param++) {
 		bool buffer = unit->def->arg_bytes[i] == 0;
 
 		if (is_other(board, unit->kernel, param, buffer))
@@ -333,14 +336,32 @@ static int outcome(struct gantry_opencl_board *board, cl_int result, const char 
 	return board->lost ? -ENODEV : -EIO;
 }
 
+/* Is it one of @names, with ';' between them? */
+static bool is_named(const char *names, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (; names; names = strchr(names, ';'), names = names ? names + 1 : NULL)
+		if (strncmp(names, name, len) == 0 && (names[len] == ';' || names[len] == '\0'))
+			return true;
+	return false;
+}
+
 static bool has_kernel(const struct gantry_opencl_board *board, const char *name)
 {
-	char names[MAX_NAMES] = "";
+	_cleanup_free_ char *names = NULL;
+	size_t bytes = 0;
 
 	/* Asking for a kernel that is not there has some runtimes complain to the terminal. */
-	return board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, sizeof(names) - 1,
-					 names, NULL) == CL_SUCCESS &&
-	       strstr(names, name);
+	if (board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) !=
+		    CL_SUCCESS ||
+	    bytes > MAX_NAMES)
+		return false;
+	names = calloc(1, bytes + 1);
+	return names &&
+	       board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, bytes, names,
+					 NULL) == CL_SUCCESS &&
+	       is_named(names, name);
 }
 
 /*

@@ -35,6 +35,8 @@ struct gantry_opencl_unit {
 	bool lengths; /* the kernel has a parameter behind each buffer's, its bytes (ulong) */
 	cl_kernel kernel;
 	cl_command_queue queue;
+	cl_uint ndims;
+	size_t work[3], group[3]; /* of the launch; one work-item, if its manifest knows no grid */
 	uint64_t registers[GANTRY_OPENCL_BOARD_REGISTERS];
 	uint64_t control; /* DONE, REFUSED, FAILED of the last launch, once it has been collected */
 	uint64_t ns;	  /* that it took */

@@ -141,24 +141,37 @@ static cl_int set_arg(struct gantry_opencl_unit *unit, uint8_t bytes, const uint
 	return result;
 }
 
+/* Blocks, and what each has, of 32 bits both: no product wraps. */
+static void take_shape(struct gantry_opencl_unit *unit, const uint64_t *at)
+{
+	unit->ndims = at ? 3 : 1;
+	for (unsigned int i = 0; i < 3; i++) {
+		unit->group[i] = at ? (uint32_t)at[3 + i] : 1;
+		unit->work[i] = at ? (uint32_t)at[i] * unit->group[i] : 1;
+	}
+}
+
 static cl_int set_args(struct gantry_opencl_unit *unit)
 {
 	const uint64_t *at = &unit->registers[FIRST_ARG];
 	cl_int result = CL_SUCCESS;
 	cl_uint param = 0;
 
+	take_shape(unit, NULL);
 	for (uint32_t i = 0; i < unit->def->nargs && result == CL_SUCCESS; i++)
-		result = set_arg(unit, unit->def->arg_bytes[i], &at, &param);
+		if (unit->def->arg_bytes[i] == GANTRY_BOARD_ARG_SHAPE)
+			take_shape(unit, at);
+		else
+			result = set_arg(unit, unit->def->arg_bytes[i], &at, &param);
 	return result;
 }
 
 static cl_int enqueue(struct gantry_opencl_unit *unit)
 {
 	const struct gantry_opencl_driver *cl = unit->board->cl;
-	static const size_t one = 1;
 
-	return cl->EnqueueNDRangeKernel(unit->queue, unit->kernel, 1, NULL, &one, &one, 0, NULL,
-					&unit->event);
+	return cl->EnqueueNDRangeKernel(unit->queue, unit->kernel, unit->ndims, NULL, unit->work,
+					unit->group, 0, NULL, &unit->event);
 }
 
 /* The end of what is in @unit->event will be told. */
@@ -281,7 +294,10 @@ static uint32_t registers_of(const struct gantry_board_kernel *kernel)
 	uint32_t n = kernel->nargs;
 
 	for (uint32_t i = 0; i < kernel->nargs; i++)
-		n += kernel->arg_bytes[i] == 0;
+		n += kernel->arg_bytes[i] == 0 ? 1
+		     : kernel->arg_bytes[i] == GANTRY_BOARD_ARG_SHAPE
+			     ? GANTRY_BOARD_SHAPE_REGISTERS - 1
+			     : 0;
 	return n;
 }
 

@@ -141,7 +141,8 @@ static int conflicts(const struct gantry_image_entry *entry,
 		const struct gantry_bitstream_kernel *same = gantry_bitstream_find(other,
 										   mine->name);
 
-		if (same && !gantry_signature_same(&same->sig, &mine->sig))
+		if (same && (!gantry_signature_same(&same->sig, &mine->sig) ||
+			     same->ndrange != mine->ndrange))
 			return gantry_err_set(err, -EEXIST, "kernel %s has another signature in %s",
 					      mine->name, entry->file);
 	}

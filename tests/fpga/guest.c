@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT" or "scale COUNT" from standard input: so many launches of that kernel on
+ * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) from standard input: so many launches of that kernel on
  * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
 #include <inttypes.h>
@@ -40,6 +40,8 @@ static int open_session(void)
 	return answer(r, r < 0 ? 0 : props.session_id);
 }
 
+static uint32_t grid[3], block[3]; /* of launches; zeroes: none */
+
 static int submit(const char *kernel, const void *args, uint32_t args_bytes,
 		  const struct gantry_access *access, uint32_t naccess, uint32_t count)
 {
@@ -47,7 +49,11 @@ static int submit(const char *kernel, const void *args, uint32_t args_bytes,
 		.args = args, .args_bytes = args_bytes, .access = access, .naccess = naccess
 	};
 	gantry_ticket last;
-	int r = gantry_kernel_find(session, kernel, NULL, &task.kernel);
+	int r;
+
+	memcpy(task.grid, grid, sizeof(task.grid));
+	memcpy(task.block, block, sizeof(task.block));
+	r = gantry_kernel_find(session, kernel, NULL, &task.kernel);
 
 	for (uint32_t i = 0; i < count && r == 0; i++)
 		r = gantry_submit(session, queue, &task, 1, &last);
@@ -85,10 +91,37 @@ static int scale(uint32_t count)
 	return submit("board_scale", &args, sizeof(args), access, 2, count);
 }
 
+/* Of 64 x 4 blocks of 16 x 1. */
+static int run_grid(uint32_t count, uint64_t *ret_wrong)
+{
+	const struct {
+		uint64_t c;
+		int32_t factor, pad;
+	} args = { .factor = 7 };
+	const struct gantry_access access[] = { { .buffer = buffers[2], .mode = GANTRY_W } };
+	int r;
+
+	grid[0] = 64, grid[1] = 4, grid[2] = 1;
+	block[0] = 16, block[1] = 1, block[2] = 1;
+	r = submit("board_grid", &args, sizeof(args), access, 1, count);
+	memset(grid, 0, sizeof(grid));
+	memset(block, 0, sizeof(block));
+	if (r == 0)
+		r = gantry_read(session, buffers[2], 0, values[2], sizeof(values[2]));
+	*ret_wrong = 0;
+	for (uint32_t i = 0; i < N && r == 0; i++)
+		*ret_wrong += values[2][i] != (int32_t)i * 7 + 16;
+	return r;
+}
+
 static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 {
-	int is_vadd = strcmp(kernel, "vadd") == 0;
+	int is_vadd = strcmp(kernel, "scale") != 0;
 	int r = 0;
+
+	if (strcmp(kernel, "grid") == 0)
+		return run_grid(count, ret_wrong);
+	grid[0] = strcmp(kernel, "gridded") == 0 ? 2 : 0;
 
 	for (uint32_t i = 0; i < N; i++) {
 		values[0][i] = (int32_t)(i * 2654435761u);

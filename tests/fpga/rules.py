@@ -11,7 +11,8 @@ import harness
 HERE = pathlib.Path(__file__).resolve().parent
 PLATFORM = "Portable"
 MODEL = "test-board"
-SIGNATURES = {"board_vadd": "r:i32*,r:i32*,w:i32*,u64", "board_scale": "r:i32*,w:i32*,i32,u64"}
+SIGNATURES = {"board_vadd": "r:i32*,r:i32*,w:i32*,u64", "board_scale": "r:i32*,w:i32*,i32,u64", "board_grid": "w:i32*,i32"}
+NDRANGE = ("board_grid",)
 PROGRAM = "r:i32*,w:i32*,u32"
 
 
@@ -74,7 +75,7 @@ class Image:
         window = 0
         for kernel, (units, micros) in self.kernels.items():
             lines.append(f"kernel {kernel} {SIGNATURES.get(kernel, PROGRAM)} window {window} units {units} slower {self.percent()}%"
-                         f" run {micros}us pure")
+                         f" run {micros}us pure{' ndrange' if kernel in NDRANGE else ''}")
             window += units
         return "\n".join(lines) + "\n"
 

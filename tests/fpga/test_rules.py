@@ -13,7 +13,8 @@ import rules
 IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
           rules.Image("scale", {"board_scale": (1, 2000)}),
           rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)}),
-          rules.Image("late", {"board_scale": (1, 2000)}, first=False)]
+          rules.Image("grid", {"board_grid": (1, 2000)}),
+          rules.Image("late", {"board_scale": (1, 2000), "gantry_loaded_x": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
 harness.atexit.register(shutil.rmtree, FOLDER, True)
@@ -208,6 +209,15 @@ def rewrite(folder, bytes_of):
     path = folder / "pair.bin"
     path.write_bytes(bytes_of(path.read_bytes()))
     rules.put_manifest(folder, IMAGES[2], CONFIGURE_US)
+
+
+def test_kernel_with_a_grid_runs_one_and_others_refuse_it(t):
+    with World(names=("vadd", "grid")) as world:
+        red = world.guest("red")
+        # 64 x 4 blocks of 16: each element by a work-item of its own.
+        t.equal(ask([red], ["grid 3"]), ["ok 0"])
+        t.true(ask([red], ["gridded 1"])[0].startswith("err -1 "), "vadd has none")
+        t.equal(ask([red], ["vadd 3"]), ["ok 0"])
 
 
 def test_altered_image_is_refused(t):

@@ -20,6 +20,17 @@ __kernel void board_scale(__global const int *a, ulong a_bytes, __global int *c,
 }
 #endif
 
+// A work-item for each element: its manifest says ndrange.
+#ifdef WITH_board_grid
+__kernel void board_grid(__global int *c, ulong c_bytes, int factor)
+{
+	ulong i = get_global_id(0) + get_global_size(0) * get_global_id(1);
+
+	if (i < c_bytes / 4)
+		c[i] = (int)i * factor + (int)get_local_size(0);
+}
+#endif
+
 // Without lengths: whoever wrote it answers for it. The same for all programs of the workloads; what they take is a rule's affair.
 #define PROGRAM(name)                                                  \
 	__kernel void name(__global const int *a, __global int *c, uint n) \
@@ -47,6 +58,10 @@ PROGRAM(pathfinder)
 #endif
 #ifdef WITH_particle
 PROGRAM(particle)
+#endif
+// Not the kernel that is run once when an image is loaded, though its name begins so.
+#ifdef WITH_gantry_loaded_x
+PROGRAM(gantry_loaded_x)
 #endif
 #ifdef WITH_hotspot
 PROGRAM(hotspot)

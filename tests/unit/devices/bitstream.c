@@ -38,7 +38,7 @@ START_TEST(test_bitstream_parse_reads_every_statement)
 		      "load 3 pair.3.bit " BITS_HASH "\n"
 		      "configure 150ms\n"
 		      "memory kept\n"
-		      "kernel vadd r:i32*,w:i32*,u64 pure units 2 slower 17% window 4 run 3ms\n"
+		      "kernel vadd r:i32*,w:i32*,u64 pure units 2 slower 17% window 4 run 3ms ndrange\n"
 		      "kernel scale void window 0\n",
 		      &b, &err) == 0,
 		"%s", err.text);
@@ -57,6 +57,8 @@ START_TEST(test_bitstream_parse_reads_every_statement)
 	k = gantry_bitstream_find(b, "vadd");
 	ck_assert_ptr_nonnull(k);
 	ck_assert(k->pure);
+	ck_assert(k->ndrange);
+	ck_assert_uint_eq(gantry_bitstream_registers(k), 2 * 2 + 1 + 6);
 	ck_assert_uint_eq(k->window, 4);
 	ck_assert_uint_eq(k->units, 2);
 	ck_assert_uint_eq(k->slower, 17);
@@ -154,7 +156,9 @@ static const struct {
 	{ START "kernel 2k void window 0\n", "line 3: \"2k\" is no kernel name" },
 	{ START "kernel " NAME_64 " void window 0\n", "line 3: \"" NAME_64 "\" is no kernel name" },
 	{ START "kernel k " BUFFERS_14 ",u32 window 0\n",
-	  "line 3: kernel k: more than 28 arguments (a buffer counts twice)" },
+	  "line 3: kernel k: more than 28 arguments (a buffer counts twice, a grid six times)" },
+	{ START "kernel k " BUFFERS_7 ",r:i32*,r:i32*,r:i32*,r:i32*,u64 window 0 ndrange\n",
+	  "line 3: kernel k: more than 28 arguments (a buffer counts twice, a grid six times)" },
 	{ START "kernel k void\n", "line 3: kernel k has no window" },
 	{ START "kernel k void window\n", "line 3: a number is missing after \"window\"" },
 	{ START "kernel k void window 256\n", "line 3: window: \"256\" is not from 0 to 255" },
@@ -167,7 +171,7 @@ static const struct {
 	  "line 3: slower: \"1001\" is not from 0 to 1000" },
 	{ START "kernel k void window 0 run\n", "line 3: a time is missing after \"run\"" },
 	{ START "kernel k void window 0 fast\n",
-	  "line 3: \"fast\" is not window, units, slower, run or pure" },
+	  "line 3: \"fast\" is not window, units, slower, run, ndrange or pure" },
 	{ START "kernel k void window 0\nkernel k void window 1\n",
 	  "line 4: kernel k stands there twice" },
 	{ START "kernel k void window 0 units 3\nkernel l void window 2\n",
