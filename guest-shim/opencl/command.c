@@ -46,8 +46,6 @@ static bool take_deps(struct _cl_event *event, const struct icd_waits *waits)
 
 	if (waits->n == 0 && !q->barrier && !all)
 		return true;
-	if (waits->n == 0 && !q->barrier && !all)
-		return true;
 	event->deps = malloc(((size_t)waits->n + 1 + (all ? q->nwaiting : 0)) *
 			     sizeof(struct _cl_event *));
 	if (!event->deps)

@@ -208,62 +208,98 @@ static cl_int put(struct _cl_command_queue *q, cl_command_type command, struct i
 	return icd_enqueue(q, command, work, false, waits, ret_event);
 }
 
+/* From image to image: what is a slice in one may be a row in the other, where one is an array of lines. */
+static cl_int take_copy(struct icd_work *work, struct _cl_mem *from, struct _cl_mem *to,
+			const size_t *origin, const size_t *to_origin, const size_t *region)
+{
+	struct box a = { 0 }, b = { 0 };
+
+	if (!same_format(from, to))
+		return CL_IMAGE_FORMAT_MISMATCH;
+	if (box_of(from, origin, region, &a) != CL_SUCCESS ||
+	    box_of(to, to_origin, region, &b) != CL_SUCCESS)
+		return CL_INVALID_VALUE;
+	if (boxes_meet(from, &a, to, &b))
+		return CL_MEM_COPY_OVERLAP;
+	work_on(work, &a);
+	work->other_off = b.off;
+	memcpy(work->other_pitch, b.pitch, sizeof(work->other_pitch));
+	if (a.region[1] == b.region[1])
+		return CL_SUCCESS;
+	work->region[2] = 1;
+	if (a.region[1] != 1) {
+		work->other_pitch[0] = b.pitch[1];
+	} else {
+		work->region[1] = b.region[1];
+		work->pitch[0] = a.pitch[1];
+	}
+	return CL_SUCCESS;
+}
+
 cl_int CL_API_CALL icd_clEnqueueCopyImage(cl_command_queue handle, cl_mem from_handle,
 					  cl_mem to_handle, const size_t *origin,
 					  const size_t *to_origin, const size_t *region, cl_uint n,
 					  const cl_event *list, cl_event *ret_event)
 {
 	const struct icd_waits waits = { n, list };
+	struct _cl_mem *from = NULL, *to = NULL;
 	struct icd_work work = { 0 };
 	struct _cl_command_queue *q;
-	struct _cl_mem *from, *to;
-	struct box a, b;
 	cl_int result;
 
 	icd_gate_lock();
 	result = check_image(handle, from_handle, &waits, &q, &from);
 	if (result == CL_SUCCESS)
 		result = check_image(handle, to_handle, &waits, &q, &to);
-	if (result == CL_SUCCESS && !same_format(from, to))
-		result = CL_IMAGE_FORMAT_MISMATCH;
 	if (result == CL_SUCCESS)
-		result = box_of(from, origin, region, &a);
+		result = take_copy(&work, from, to, origin, to_origin, region);
 	if (result == CL_SUCCESS)
-		result = box_of(to, to_origin, region, &b);
-	/* Layers of a 1-D array go to rows of another type, and the other way: both have as many pixels in as many rows. */
-	if (result == CL_SUCCESS && boxes_meet(from, &a, to, &b))
-		result = CL_MEM_COPY_OVERLAP;
-	if (result == CL_SUCCESS) {
-		work_on(&work, &a);
-		work.other_off = b.off;
-		memcpy(work.other_pitch, b.pitch, sizeof(work.other_pitch));
-		if (a.region[1] != b.region[1]) {
-			/* What is a slice in one is a row in the other. */
-			bool from_rows = a.region[1] != 1;
-
-			work.region[1] = from_rows ? a.region[1] : b.region[1];
-			work.region[2] = 1;
-			if (from_rows)
-				work.other_pitch[0] = b.pitch[1];
-			else
-				work.pitch[0] = a.pitch[1];
-		}
 		result = put(q, CL_COMMAND_COPY_IMAGE, &work, from, to, &waits, ret_event);
-	}
 	icd_gate_unlock();
 	return result;
 }
 
 /* A box of an image, and its pixels without anything between them in a buffer. */
+static cl_int take_flat(struct icd_work *work, const struct _cl_mem *image,
+			const struct _cl_mem *buffer, bool to_image, const size_t *origin,
+			const size_t *region, size_t off)
+{
+	struct box box = { 0 };
+	size_t pitch[2];
+	uint64_t flat;
+
+	if (box_of(image, origin, region, &box) != CL_SUCCESS)
+		return CL_INVALID_VALUE;
+	flat = box.region[0] * box.region[1] * box.region[2];
+	if (icd_transfer_check_range(buffer, off, flat) != CL_SUCCESS)
+		return CL_INVALID_VALUE;
+	if (image->buffer == buffer->buffer &&
+	    spans_meet(image->origin + box.off, box.bytes, buffer->origin + off, flat))
+		return CL_MEM_COPY_OVERLAP;
+	pitch[0] = box.region[0];
+	pitch[1] = box.region[0] * box.region[1];
+	work_on(work, &box);
+	work->other_off = off;
+	memcpy(work->other_pitch, pitch, sizeof(pitch));
+	if (to_image) {
+		work->bytes = flat;
+		work->off = off;
+		work->other_off = box.off;
+		memcpy(work->pitch, pitch, sizeof(pitch));
+		memcpy(work->other_pitch, box.pitch, sizeof(pitch));
+	}
+	return CL_SUCCESS;
+}
+
 static cl_int copy_flat(cl_command_queue handle, cl_mem image_handle, cl_mem buffer_handle,
 			bool to_image, const size_t *origin, const size_t *region, size_t off,
 			const struct icd_waits *waits, cl_event *ret_event)
 {
+	cl_command_type command = to_image ? CL_COMMAND_COPY_BUFFER_TO_IMAGE
+					   : CL_COMMAND_COPY_IMAGE_TO_BUFFER;
+	struct _cl_mem *image = NULL, *buffer = NULL;
 	struct icd_work work = { 0 };
 	struct _cl_command_queue *q;
-	struct _cl_mem *image, *buffer;
-	uint64_t flat;
-	struct box box;
 	cl_int result;
 
 	icd_gate_lock();
@@ -271,33 +307,10 @@ static cl_int copy_flat(cl_command_queue handle, cl_mem image_handle, cl_mem buf
 	if (result == CL_SUCCESS)
 		result = icd_transfer_check(handle, buffer_handle, waits, &q, &buffer);
 	if (result == CL_SUCCESS)
-		result = box_of(image, origin, region, &box);
-	if (result == CL_SUCCESS) {
-		flat = box.region[0] * box.region[1] * box.region[2];
-		result = icd_transfer_check_range(buffer, off, flat);
-	}
-	if (result == CL_SUCCESS && image->buffer == buffer->buffer &&
-	    spans_meet(image->origin + box.off, box.bytes, buffer->origin + off, flat))
-		result = CL_MEM_COPY_OVERLAP;
-	if (result == CL_SUCCESS) {
-		size_t pitch[2] = { box.region[0], box.region[0] * box.region[1] };
-
-		work_on(&work, &box);
-		memcpy(work.other_pitch, pitch, sizeof(pitch));
-		work.other_off = off;
-		if (to_image) {
-			work.bytes = flat;
-			work.off = off;
-			work.other_off = box.off;
-			memcpy(work.pitch, pitch, sizeof(pitch));
-			memcpy(work.other_pitch, box.pitch, sizeof(pitch));
-		}
-		result = put(q,
-			     to_image ? CL_COMMAND_COPY_BUFFER_TO_IMAGE
-				      : CL_COMMAND_COPY_IMAGE_TO_BUFFER,
-			     &work, to_image ? buffer : image, to_image ? image : buffer, waits,
-			     ret_event);
-	}
+		result = take_flat(&work, image, buffer, to_image, origin, region, off);
+	if (result == CL_SUCCESS)
+		result = put(q, command, &work, to_image ? buffer : image,
+			     to_image ? image : buffer, waits, ret_event);
 	icd_gate_unlock();
 	return result;
 }

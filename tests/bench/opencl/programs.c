@@ -100,7 +100,8 @@ int gpu_kernel(const char *name, const char *signature, struct gpu_kernel *ret_k
 	struct gantry_err err;
 	cl_int result;
 
-	if (nkernels == MAX_KERNELS || gantry_signature_parse(signature, &ret_kernel->sig, &err) < 0) {
+	if (nkernels == MAX_KERNELS ||
+	    gantry_signature_parse(signature, &ret_kernel->sig, &err) < 0) {
 		bench_fail("%s: it has no such signature", name);
 		return -1;
 	}

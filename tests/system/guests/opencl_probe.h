@@ -22,6 +22,7 @@
 	C(GetPlatformInfo) \
 	C(GetDeviceIDs) \
 	C(GetDeviceInfo) \
+	C(CreateSubDevices) \
 	C(CreateContext) \
 	C(CreateContextFromType) \
 	C(RetainContext) \

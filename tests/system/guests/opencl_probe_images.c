@@ -411,6 +411,15 @@ static void copies(const struct world *w)
 					 (size_t[]){ 4, 3, 1 }, 0, NULL, NULL),
 	     "clEnqueueCopyBufferToImage");
 	show_image(w, s.image[2], lines, "from a buffer to lines");
+	/* Rows of a plane become lines, and lines rows. */
+	must(cl.EnqueueCopyImage(w->queue, s.image[1], s.image[2], (size_t[]){ 2, 1, 0 },
+				 (size_t[]){ 3, 1, 0 }, (size_t[]){ 6, 4, 1 }, 0, NULL, NULL),
+	     "clEnqueueCopyImage");
+	show_image(w, s.image[2], lines, "from a plane to lines");
+	must(cl.EnqueueCopyImage(w->queue, s.image[2], s.image[1], (size_t[]){ 0, 2, 0 },
+				 (size_t[]){ 5, 3, 1 }, (size_t[]){ 7, 3, 1 }, 0, NULL, NULL),
+	     "clEnqueueCopyImage");
+	show_image(w, s.image[1], volume, "from lines to a plane");
 	must(cl.ReleaseMemObject(buffer), "clReleaseMemObject");
 	free_shapes(&s);
 }
