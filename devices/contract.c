@@ -495,6 +495,31 @@ static int contract_image_variable(struct gantry_image *opaque, const char *symb
 	return r;
 }
 
+static int contract_texture_make(struct gantry_dev *dev, uint32_t what,
+				 const struct gantry_texture_spec *spec, struct gantry_mem *of,
+				 struct gantry_mem **ret_mem, uint64_t *ret_len,
+				 uint64_t *ret_value, struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem = UNTOUCHED;
+	struct gantry_err inner = GANTRY_ERR_NONE;
+	uint64_t len = 0, value = 0;
+	int r;
+
+	check_thread(dev, "texture_make");
+	if (of)
+		check_object(dev, of, GANTRY_OBJECT_MEM, "an array");
+	r = next->backend->texture_make(next->dev, what, spec,
+					of ? gantry_object_of(of)->next : NULL, &mem, &len, &value,
+					&inner);
+	r = mem_made(dev, "texture_make", r, mem, len, &inner, ret_mem, err);
+	if (r == 0) {
+		*ret_len = len;
+		*ret_value = value;
+	}
+	return r;
+}
+
 static int contract_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			       struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -848,6 +873,7 @@ static void replace_calls(struct gantry_backend *ops)
 	}
 	ops->ask = ops->ask ? contract_ask : NULL;
 	ops->image_variable = ops->image_variable ? contract_image_variable : NULL;
+	ops->texture_make = ops->texture_make ? contract_texture_make : NULL;
 	ops->mem_import = ops->mem_import ? contract_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? contract_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? contract_mem_host : NULL;

@@ -229,7 +229,7 @@ struct gantry_cmd_launch {
 	union {
 		struct gantry_range range;
 		union gantry_value value;
-		/* of type bN, local or range: the slot, where it lies in the caller's memory */
+		/* of type bN or one behind it: the slot, where it lies in the caller's memory */
 		struct gantry_raw raw;
 	} args[GANTRY_MAX_CMD_ARGS];
 };
@@ -268,6 +268,8 @@ enum gantry_question_what {
 	GANTRY_QUESTION_OCCUPANCY =
 		5,		 /* blocks of number0 threads and number1 bytes at once: uint32_t */
 	GANTRY_QUESTION_SET = 6, /* the kernel's attribute number0 is to be number1: nothing */
+	GANTRY_QUESTION_LIMIT =
+		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 };
 
 /* What a guest wants to know of a device, a kernel of its image, or its memory. Numbers are hostile. */
@@ -291,6 +293,42 @@ struct gantry_param_answer {
 	uint16_t bytes;
 };
 #define GANTRY_MAX_RAW_BYTES 4096u /* of a kernel's parameters */
+
+enum gantry_texture_make {
+	GANTRY_MAKE_ARRAY = 1,
+	GANTRY_MAKE_LEVEL = 2,
+	GANTRY_MAKE_TEXTURE = 3,
+	GANTRY_MAKE_SURFACE = 4,
+};
+/* What kernels read memory through, as a guest asks for it (proto/wire.h). Numbers are hostile. */
+struct gantry_texture_spec {
+	/* Of an array, and of linear memory: elements; a dimension that is not there is 0. */
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;	 /* layers, where it is layered */
+	uint32_t format; /* of one channel */
+	uint32_t channels;
+	uint32_t flags;	 /* of an array */
+	uint32_t levels; /* 0: an array without levels; of a level: which */
+	/* Linear memory instead of an array: rows of height, or 1 row where that is 0. */
+	uint64_t address;
+	uint64_t pitch;
+	uint32_t address_mode[3];
+	uint32_t filter;
+	uint32_t sampling; /* flags */
+	uint32_t anisotropy;
+	uint32_t level_filter;
+	float level_bias;
+	float level_min;
+	float level_max;
+	float border[4];
+	/* What of an array is seen; view_format 0: all as it is. */
+	uint32_t view_format;
+	uint32_t view_level[2]; /* first, last */
+	uint32_t view_layer[2];
+	uint32_t reserved;
+	uint64_t view[3]; /* width, height, depth */
+};
 
 struct gantry_backend {
 	uint32_t abi;  /* GANTRY_BACKEND_ABI */
@@ -353,6 +391,20 @@ struct gantry_backend {
 	int (*image_variable)(struct gantry_image *image, const char *symbol,
 			      struct gantry_mem **ret_mem, uint64_t *ret_len,
 			      struct gantry_err *err);
+
+	/*
+	 * Arrays, textures and surfaces, as a group. Optional.
+	 * texture_bytes: device memory that an array of @spec takes at most; -EINVAL, -EOPNOTSUPP: there is none such. Pure.
+	 * texture_make: @what of enum gantry_texture_make, @of the array it is made of or NULL. *ret_len: an array's bytes,
+	 * row after row and plane after plane, for copies only, and zero at first; 1 of what is not to be copied, which is refused. *ret_value:
+	 * what kernels are given. What is made of an array is of no use once that is gone; mem_free() ends either.
+	 */
+	int (*texture_bytes)(uint32_t what, const struct gantry_texture_spec *spec,
+			     uint64_t *ret_bytes);
+	int (*texture_make)(struct gantry_dev *dev, uint32_t what,
+			    const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			    struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			    struct gantry_err *err);
 
 	/*
 	 * Memory. mem_import: [off, off + len) of a descriptor that outlives the worker

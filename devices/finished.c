@@ -18,13 +18,14 @@ void gantry_finished_leave(struct gantry_finished *finished)
 	(void)gantry_fetch_sub(&finished->ncallbacks, 1);
 }
 
-void gantry_finished_tell(struct gantry_finished *finished, const struct gantry_device_host *host)
+void gantry_finished_tell(struct gantry_finished *finished, uint32_t n,
+			  const struct gantry_device_host *host)
 {
 	/*
 	 * The addition is a full barrier and pairs with the fence in poll(): either poll() sees this count, or we see what
 	 * it has reaped. A thread that still has something to reap needs no call.
 	 */
-	if (gantry_fetch_add(&finished->count, 1) == gantry_load_relaxed(&finished->reaped))
+	if (gantry_fetch_add(&finished->count, n) == gantry_load_relaxed(&finished->reaped))
 		host->wake(host->cookie);
 }
 

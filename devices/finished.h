@@ -22,8 +22,9 @@ struct gantry_finished {
 /* A callback is about to be registered, whose last act is leave(). */
 void gantry_finished_watch(struct gantry_finished *finished);
 void gantry_finished_leave(struct gantry_finished *finished);
-/* One more has finished, and is marked so. */
-void gantry_finished_tell(struct gantry_finished *finished, const struct gantry_device_host *host);
+/* @n more have finished, and are marked so. */
+void gantry_finished_tell(struct gantry_finished *finished, uint32_t n,
+			  const struct gantry_device_host *host);
 /*
  * As gantry_backend.poll(): calls @reap, which writes at most @n and returns how many, until it finds something or nothing
  * has finished meanwhile.

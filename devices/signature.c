@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/str.h"
+#include "proto/opencl.h"
 
 /* A kernel without arguments; an empty text could not stand on a manifest's line. */
 #define NO_ARGS "void"
@@ -28,6 +29,8 @@ static const struct word types[] = {
 static const struct word slots[] = {
 	{ "local", GANTRY_ARG_LOCAL, sizeof(uint64_t) },
 	{ "range", GANTRY_ARG_RANGE, sizeof(struct gantry_launch_range) },
+	{ "image", GANTRY_ARG_IMAGE, sizeof(struct gantry_launch_image) },
+	{ "sampler", GANTRY_ARG_SAMPLER, sizeof(struct gantry_launch_sampler) },
 };
 
 static const struct word modes[] = {
@@ -155,6 +158,13 @@ static int parse_arg(const char *text, size_t len, uint32_t position,
 	return 0;
 }
 
+/* What says of a buffer that it is an image stands before one. */
+static bool wants_buffer(const struct gantry_signature *sig)
+{
+	return sig->nargs && sig->args[sig->nargs - 1].type == GANTRY_ARG_IMAGE &&
+	       !sig->args[sig->nargs - 1].mode;
+}
+
 /* Appends @arg at its natural alignment. Sixty-four slots of 1 KiB and padding fill less than 16 bits. */
 static int place_arg(struct gantry_signature *sig, struct gantry_sig_arg arg,
 		     struct gantry_err *err)
@@ -164,6 +174,9 @@ static int place_arg(struct gantry_signature *sig, struct gantry_sig_arg arg,
 	if (arg.type == GANTRY_ARG_RANGE && sig->nargs != 0)
 		return gantry_err_set(err, -EINVAL, "argument %u: range comes first",
 				      sig->nargs + 1);
+	if (wants_buffer(sig) && !arg.mode)
+		return gantry_err_set(err, -EINVAL, "argument %u: image stands before a buffer",
+				      sig->nargs);
 	sig->args_bytes = (sig->args_bytes + align - 1) & ~(align - 1);
 	if (sig->args_bytes + arg.len_bytes > UINT16_MAX)
 		return gantry_err_set(err, -EINVAL, "the arguments have more than %u bytes",
@@ -201,6 +214,9 @@ int gantry_signature_parse(const char *text, struct gantry_signature *ret_sig,
 			break;
 		text += len + 1;
 	}
+	if (wants_buffer(&sig))
+		return gantry_err_set(err, -EINVAL, "argument %u: image stands before a buffer",
+				      sig.nargs);
 	sig.args_bytes = (sig.args_bytes + 7) & ~7u;
 	*ret_sig = sig;
 	return 0;

@@ -9,6 +9,8 @@
  * vector, a struct); local, local memory of as many bytes as its 8-byte slot says, or of a buffer's parameter no buffer,
  * where it says 0; and range, no parameter of the kernel but
  * 32 bytes that say more of the launch: three u64 offsets of global identifiers, a u64 with the number of dimensions.
+ * Besides: image, no parameter either but what makes an image of the buffer that comes next, a struct gantry_launch_image;
+ * and sampler, a struct gantry_launch_sampler (proto/opencl.h).
  *
  * Trust: parsed as hostile input (fuzzed): bounded, allocates nothing.
  * Threads: any; the functions keep no state.
@@ -41,6 +43,8 @@ enum gantry_arg_type {
 	GANTRY_ARG_BYTES,
 	GANTRY_ARG_LOCAL,
 	GANTRY_ARG_RANGE,
+	GANTRY_ARG_IMAGE,
+	GANTRY_ARG_SAMPLER,
 };
 
 #define GANTRY_SIGNATURE_MAX_BYTES 1024u /* N of bN */
@@ -69,7 +73,7 @@ struct gantry_signature {
 	struct gantry_sig_arg args[GANTRY_SIGNATURE_MAX_ARGS];
 };
 
-/* Size of a scalar or element; 0 for an unknown type, and for bN, local and range. */
+/* Size of a scalar or element; 0 for an unknown type, and for bN and those behind it. */
 uint32_t gantry_arg_type_bytes(unsigned type);
 
 /* Has it a type that only kernels of OpenCL images have? */

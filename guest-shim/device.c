@@ -33,34 +33,24 @@ int gantry_device_ask(struct gantry_session *s, enum gantry_ask what, uint32_t d
 	return (int)reply.len_bytes;
 }
 
-int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
-			  const char *symbol, struct gantry_reply_variable *ret_variable)
+/* Calls for a buffer that is on a device only. */
+static int call_for_buffer(struct gantry_session *s, const struct gantry_desc *desc,
+			   const void *var, uint32_t var_bytes,
+			   struct gantry_reply_variable *ret_made)
 {
-	struct gantry_op_image_variable op = { .image = image, .device = device };
-	struct gantry_buffer_info *info;
+	struct gantry_buffer_info *info = calloc(1, sizeof(*info));
 	struct gantry_reply_variable made;
 	struct gantry_reply reply;
-	struct gantry_desc desc;
-	size_t len = strnlen(symbol, GANTRY_MAX_SYMBOL);
-	int r = gantry_session_enter(s);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (len == 0 || len == GANTRY_MAX_SYMBOL)
-		return gantry_fail(GANTRY_E_ARG, "a symbol has 1 to %u characters",
-				   GANTRY_MAX_SYMBOL - 1);
-	op.name_bytes = (uint16_t)(len + 1);
-	info = calloc(1, sizeof(*info));
 	if (!info)
 		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
-	gantry_desc_put_image_variable(&desc, &op);
-	r = gantry_control_call(s, &desc, symbol, op.name_bytes, gantry_session_deadline(s),
-				&reply);
+	r = gantry_control_call(s, desc, var, var_bytes, gantry_session_deadline(s), &reply);
 	if (r == 0) {
 		memcpy(&made, reply.data, sizeof(made));
 		if (reply.len_bytes < sizeof(made) ||
 		    GANTRY_HANDLE_TYPE(made.handle) != GANTRY_HANDLE_BUFFER || made.bytes == 0)
-			r = gantry_control_bad_reply(s, "a variable that is none");
+			r = gantry_control_bad_reply(s, "a buffer that is none");
 	}
 	if (r == 0) {
 		info->handle = made.handle;
@@ -72,8 +62,40 @@ int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t
 		free(info);
 		return r;
 	}
-	*ret_variable = made;
+	*ret_made = made;
 	return 0;
+}
+
+int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry_texture_what what,
+			  gantry_buffer of, const struct gantry_wire_texture *spec,
+			  struct gantry_reply_variable *ret_made)
+{
+	const struct gantry_op_texture op = { .device = device, .what = what, .object = of };
+	struct gantry_desc desc;
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	gantry_desc_put_texture(&desc, &op);
+	return call_for_buffer(s, &desc, spec, sizeof(*spec), ret_made);
+}
+
+int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
+			  const char *symbol, struct gantry_reply_variable *ret_variable)
+{
+	struct gantry_op_image_variable op = { .image = image, .device = device };
+	struct gantry_desc desc;
+	size_t len = strnlen(symbol, GANTRY_MAX_SYMBOL);
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	if (len == 0 || len == GANTRY_MAX_SYMBOL)
+		return gantry_fail(GANTRY_E_ARG, "a symbol has 1 to %u characters",
+				   GANTRY_MAX_SYMBOL - 1);
+	op.name_bytes = (uint16_t)(len + 1);
+	gantry_desc_put_image_variable(&desc, &op);
+	return call_for_buffer(s, &desc, symbol, op.name_bytes, ret_variable);
 }
 
 int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,

@@ -36,6 +36,14 @@ int gantry_device_ask(struct gantry_session *s, enum gantry_ask what, uint32_t d
 int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
 			  const char *symbol, struct gantry_reply_variable *ret_variable);
 
+/*
+ * An array of a device, or what kernels see memory through, as @spec has it: a buffer, which the caller frees. @of: the array that it is
+ * made of, or 0. UNSUPPORTED: the device, or an older host, has none such; LIMIT, NO_MEMORY; TIMEOUT: there may be room later.
+ */
+int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry_texture_what what,
+			  gantry_buffer of, const struct gantry_wire_texture *spec,
+			  struct gantry_reply_variable *ret_made);
+
 /* When all before it has finished, the device's clock goes to the 8 aligned bytes at @heap_off of the heap: nanoseconds from some moment. */
 int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
 			gantry_ticket *ret_ticket);

@@ -14,8 +14,6 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-/* A ticket holds 56 bits of a position. */
-#define POSITION_MAX ((1ull << 56) - GANTRY_MAX_SLOTS)
 /* Bits of a device mask. */
 #define NDEVICES 64u
 /* A charge is a buffer's size rounded up by an allocator. */
@@ -140,12 +138,12 @@ static int check_header(const struct gantry_ledger_header *hdr, uint64_t bytes,
 
 static int check_cursors(const struct gantry_ledger_queue *q, uint32_t nslots)
 {
-	if (q->taken > POSITION_MAX)
+	if (q->taken > GANTRY_LEDGER_POSITION_MAX)
 		return -EINVAL;
 	if (q->done > q->issued || q->issued > q->taken || q->taken - q->done > nslots)
 		return -EINVAL;
-	if (q->doubt_below > q->taken || q->opened_by > POSITION_MAX ||
-	    q->untried_below > POSITION_MAX)
+	if (q->doubt_below > q->taken || q->opened_by > GANTRY_LEDGER_POSITION_MAX ||
+	    q->untried_below > GANTRY_LEDGER_POSITION_MAX)
 		return -EINVAL;
 	/* A failure is counted before its task is: at most all that were taken. */
 	return q->nfailed > q->taken ? -EINVAL : 0;
@@ -192,7 +190,7 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 	case GANTRY_PLACE_LOST:
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
 	case GANTRY_PLACE_IMAGE:
-		return b->off == 0 && b->charged_bytes == 0;
+		return b->off == 0;
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
 		       gantry_range_inside(b->off, b->bytes, GANTRY_MAX_BUFFER_BYTES);
@@ -228,6 +226,9 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
 		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
 				      slot);
+	if (b->address && (!(b->alloc_flags & GANTRY_ALLOC_FIXED) ||
+			   b->place != GANTRY_PLACE_WINDOW || b->address < b->off))
+		return gantry_err_set(err, -EINVAL, "object %u: an address of what has none", slot);
 	return 0;
 }
 
@@ -287,7 +288,7 @@ static int check_object(const struct gantry_ledger_object *o, uint32_t slot,
 		return gantry_err_set(err, -EINVAL, "object %u: state %u", slot, o->state);
 	if (!variant_is_possible(o))
 		return gantry_err_set(err, -EINVAL, "object %u: it cannot be a variant", slot);
-	if (o->made_by > POSITION_MAX)
+	if (o->made_by > GANTRY_LEDGER_POSITION_MAX)
 		return gantry_err_set(err, -EINVAL, "object %u: made by task %" PRIu64, slot,
 				      o->made_by);
 	switch (o->type) {

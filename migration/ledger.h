@@ -29,6 +29,8 @@
 #define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
 #define GANTRY_LEDGER_VERSION  2u
 #define GANTRY_LEDGER_NOBJECTS 8192u
+/* Of a task in a queue, which a ticket has 56 bits for; none comes so far. */
+#define GANTRY_LEDGER_POSITION_MAX ((1ull << 56) - GANTRY_MAX_SLOTS)
 
 /* A buffer, kernel or image of the session. 128 bytes. */
 enum gantry_object_state {
@@ -46,8 +48,9 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_WINDOW = 4,
 	/* its bytes are at the host that the session came from yet, and belong at off of the slab */
 	GANTRY_PLACE_AWAY = 5,
-	GANTRY_PLACE_LOST = 6,	/* they were, and cannot be had any more; off is still its own */
-	GANTRY_PLACE_IMAGE = 7, /* a variable of an image: gone with its worker */
+	GANTRY_PLACE_LOST = 6, /* they were, and cannot be had any more; off is still its own */
+	GANTRY_PLACE_IMAGE =
+		7, /* a variable of an image, an array or a texture: gone with its worker */
 };
 
 /* Whether the buffer has a range of the slab's file for its own, whatever is there by now. */
@@ -76,6 +79,8 @@ struct gantry_ledger_buffer {
 	 * worker knows.
 	 */
 	uint32_t replicas;
+	/* With GANTRY_ALLOC_FIXED: where on its device the guest was told that it lies, from then on for life; 0: it was not told. */
+	uint64_t address;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */

@@ -48,9 +48,15 @@ enum gantry_calls_state {
 	GANTRY_CALLS_UNKNOWN = 3, /* no such function there, or no such library */
 };
 
+/*
+ * The worker writes this last, with release: the rest of the reply is there, before the task that carried the call has ended, which
+ * is when the device has come there. No request has it among its flags.
+ */
+#define GANTRY_CALLS_TOLD 0x746f6c64u
+
 struct gantry_calls_reply {
 	uint32_t state; /* enum gantry_calls_state */
-	uint32_t reserved;
+	uint32_t told;	/* GANTRY_CALLS_TOLD, where the request had its flags */
 	uint64_t ret;
 	uint64_t bytes; /* of the items behind it; 0 where the library returned a failure */
 	uint64_t reserved1;

@@ -137,6 +137,8 @@ uint32_t gantry_op_var_bytes(uint16_t op, const union gantry_op_any *args)
 		return args->kernel_variant.symbol_bytes;
 	case GANTRY_OP_image_variable:
 		return args->image_variable.name_bytes;
+	case GANTRY_OP_texture:
+		return sizeof(struct gantry_wire_texture);
 	default:
 		return 0;
 	}

@@ -127,6 +127,37 @@ static int ask_of_kernel(struct gantry_dev *dev, const struct gantry_question *q
 	}
 }
 
+/*
+ * Of the context, which is one for all sessions of the worker. A stack is as large as the driver lets it be, for a kernel may have as
+ * much without asking; the others are memory that nobody is charged for, and bounded.
+ */
+static int set_limit(struct gantry_dev *dev, const uint64_t *number, void *ret_answer,
+		     struct gantry_err *err)
+{
+	static const uint64_t most[] = {
+		[CU_LIMIT_STACK_SIZE] = 512u << 10,
+		[CU_LIMIT_PRINTF_FIFO_SIZE] = 16u << 20,
+		[CU_LIMIT_MALLOC_HEAP_SIZE] = 128u << 20,
+	};
+	size_t value = 0;
+	uint64_t answer;
+	CUresult result;
+
+	if (number[0] >= sizeof(most) / sizeof(most[0]))
+		return -EOPNOTSUPP;
+	if (number[1] > most[number[0]])
+		return gantry_err_set(err, -EINVAL, "such a limit is at most %zu bytes here",
+				      (size_t)most[number[0]]);
+	result = dev->driver->CtxSetLimit((CUlimit)number[0], (size_t)number[1]);
+	if (result == CUDA_SUCCESS)
+		result = dev->driver->CtxGetLimit(&value, (CUlimit)number[0]);
+	if (result != CUDA_SUCCESS)
+		return gantry_cuda_check(dev, result, "cuCtxSetLimit", err);
+	answer = value;
+	memcpy(ret_answer, &answer, sizeof(answer));
+	return sizeof(answer);
+}
+
 int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *question,
 		    void *ret_answer, struct gantry_err *err)
 {
@@ -135,6 +166,8 @@ int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *questi
 		return ask_attributes(dev, question->number[0], ret_answer);
 	case GANTRY_QUESTION_ADDRESS:
 		return ask_address(dev, &question->range, ret_answer, err);
+	case GANTRY_QUESTION_LIMIT:
+		return set_limit(dev, question->number, ret_answer, err);
 	default:
 		return ask_of_kernel(dev, question, ret_answer, err);
 	}

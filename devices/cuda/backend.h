@@ -3,7 +3,8 @@
  * Inside the cuda backend: a device, its streams and memory, and which file does what.
  *
  * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
- * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows; stream.c
+ * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
+ * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
  * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
  * fault.c says what an error means.
@@ -85,6 +86,25 @@ enum gantry_cuda_mem_kind {
 	GANTRY_CUDA_MEM_ALLOC,
 	GANTRY_CUDA_MEM_WINDOW,
 	GANTRY_CUDA_MEM_VARIABLE, /* of an image */
+	GANTRY_CUDA_MEM_TEXTURE,  /* an array, or what is made of one */
+};
+
+/* An array, a level of one, a texture or a surface. */
+struct gantry_cuda_texture {
+	struct gantry_list link;   /* of the array's @made; alone: of none, or that is gone */
+	struct gantry_list made;   /* what was made of it */
+	uint32_t what;		   /* enum gantry_texture_make */
+	CUarray array;		   /* NULL: it has levels, or is gone */
+	CUmipmappedArray mipmap;   /* owned */
+	unsigned long long native; /* texture or surface; 0: gone */
+	uint32_t nlevels;
+	uint64_t row_bytes; /* of an array */
+	uint64_t rows;	    /* of a plane */
+	uint64_t planes;
+	uint64_t size[3]; /* in elements, as it was asked for */
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
 };
 
 /* Of a piece of host memory. */
@@ -104,7 +124,8 @@ struct gantry_mem {
 	uint64_t piece_bytes; /* all but the last have so many */
 	CUdeviceptr address;  /* as the device has it */
 	uint64_t len;
-	struct gantry_list maps; /* of a window */
+	struct gantry_list maps;	     /* of a window */
+	struct gantry_cuda_texture *texture; /* owned; NULL: plain memory */
 };
 
 struct gantry_cuda_slot {
@@ -331,6 +352,18 @@ bool gantry_cuda_mem_reach(const struct gantry_dev *dev, const struct gantry_ran
 struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr address);
 /* A memory object with nothing behind it yet, on the device's list; NULL: no memory. */
 struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len);
+
+/* texture.c */
+int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_texture_spec *spec,
+			      uint64_t *ret_bytes);
+int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
+			     const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			     struct gantry_err *err);
+/* Of gantry_cuda_mem_free(): what was made of it goes too. */
+void gantry_cuda_texture_end(struct gantry_mem *mem);
+/* A copy of which an end is an array: 0, 1 or -errno as gantry_cuda_copy(). */
+int gantry_cuda_texture_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *cmd);
 
 /* window.c */
 int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,

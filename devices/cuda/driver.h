@@ -38,6 +38,8 @@
 	F(DevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2)               \
 	F(CtxSetCurrent, cuCtxSetCurrent)                                        \
 	F(CtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange)                \
+	F(CtxSetLimit, cuCtxSetLimit)                                            \
+	F(CtxGetLimit, cuCtxGetLimit)                                            \
 	F(StreamCreateWithPriority, cuStreamCreateWithPriority)                  \
 	F(StreamDestroy, cuStreamDestroy_v2)                                     \
 	F(StreamQuery, cuStreamQuery)                                            \
@@ -82,6 +84,16 @@
 	F(MemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                                 \
 	F(MemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                                 \
 	F(MemcpyPeerAsync, cuMemcpyPeerAsync)                                    \
+	F(Memcpy3DAsync, cuMemcpy3DAsync_v2)                                     \
+	F(Array3DCreate, cuArray3DCreate_v2)                                     \
+	F(ArrayDestroy, cuArrayDestroy)                                          \
+	F(MipmappedArrayCreate, cuMipmappedArrayCreate)                          \
+	F(MipmappedArrayGetLevel, cuMipmappedArrayGetLevel)                      \
+	F(MipmappedArrayDestroy, cuMipmappedArrayDestroy)                        \
+	F(TexObjectCreate, cuTexObjectCreate)                                    \
+	F(TexObjectDestroy, cuTexObjectDestroy)                                  \
+	F(SurfObjectCreate, cuSurfObjectCreate)                                  \
+	F(SurfObjectDestroy, cuSurfObjectDestroy)                                \
 	F(MemsetD8Async, cuMemsetD8Async)                                        \
 	F(MemsetD16Async, cuMemsetD16Async)                                      \
 	F(MemsetD32Async, cuMemsetD32Async)                                      \

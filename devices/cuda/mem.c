@@ -291,6 +291,7 @@ void gantry_cuda_mem_free(struct gantry_mem *mem)
 	}
 	if (mem->kind == GANTRY_CUDA_MEM_WINDOW)
 		gantry_cuda_window_close(mem);
+	gantry_cuda_texture_end(mem);
 	gantry_cuda_reach_changed(mem->dev);
 	gantry_list_remove(&mem->link);
 	free(mem);

@@ -146,6 +146,8 @@ int gantry_cuda_copy(struct gantry_stream *stream, const struct gantry_cmd_copy 
 
 	if (dst->len == 0)
 		return 1;
+	if (dst->mem->texture || src->mem->texture)
+		return gantry_cuda_texture_copy(stream, cmd);
 	if (dst->mem->base && src->mem->base) {
 		const struct host_move move = { .dst = dst->mem->base + dst->off,
 						.src = src->mem->base + src->off,
@@ -217,6 +219,8 @@ int gantry_cuda_fill(struct gantry_stream *stream, const struct gantry_cmd_fill 
 
 	if (dst->len == 0)
 		return 1;
+	if (dst->mem->texture)
+		return -EINVAL;
 	if (dst->mem->base) {
 		const struct host_move move = { .dst = dst->mem->base + dst->off,
 						.len = dst->len,

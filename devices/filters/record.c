@@ -132,6 +132,22 @@ static int record_image_variable(struct gantry_image *opaque, const char *symbol
 	return made(dev, r, GANTRY_OBJECT_MEM, mem, ret_mem, err);
 }
 
+static int record_texture_make(struct gantry_dev *dev, uint32_t what,
+			       const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			       struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			       struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	struct gantry_mem *mem;
+	int r = next->backend->texture_make(next->dev, what, spec,
+					    of ? gantry_object_of(of)->next : NULL, &mem, ret_len,
+					    ret_value, err);
+
+	fprintf(dev->file, "%u texture_make what=%u of=%u -> %d\n", dev->objects.last_id + 1, what,
+		of ? id_of(of) : 0, r);
+	return made(dev, r, GANTRY_OBJECT_MEM, mem, ret_mem, err);
+}
+
 static int record_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			     struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -370,6 +386,7 @@ static void replace_calls(struct gantry_backend *ops)
 	}
 	ops->ask = ops->ask ? record_ask : NULL;
 	ops->image_variable = ops->image_variable ? record_image_variable : NULL;
+	ops->texture_make = ops->texture_make ? record_texture_make : NULL;
 	ops->mem_import = ops->mem_import ? record_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? record_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? record_mem_host : NULL;

@@ -186,14 +186,19 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 		     struct gantry_dev **ret_dev, struct gantry_device_info *ret_info,
 		     struct gantry_err *err)
 {
-	static const char *const keys[] = { "driver", "images",	 "board", "mode",
-					    "age",    "retries", NULL };
+	/* "holder" says who opens it, which has been heeded. */
+	static const char *const keys[] = { "driver", "images",	 "board",  "mode",
+					    "age",    "retries", "holder", NULL };
+	const char *holder = gantry_device_opt(conf, "holder");
 	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;
 	const char *images = gantry_device_opt(conf, "images");
 	int r = gantry_device_opts_check(conf, keys, err);
 
 	if (r < 0)
 		return r;
+	if (holder && strcmp(holder, "steward") != 0 && strcmp(holder, "worker") != 0)
+		return gantry_err_set(err, -EINVAL, "holder: \"%.20s\" is not worker or steward",
+				      holder);
 	if (!images)
 		return gantry_err_set(err, -EINVAL,
 				      "images: write the directory of the board's bitstreams");

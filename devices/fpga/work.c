@@ -241,6 +241,8 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 		status = GANTRY_E_KERNEL;
 	else if (control & GANTRY_BOARD_FAILED)
 		status = GANTRY_E_DEVICE_FAULT;
+	else if (dev->host->cancelled(dev->host->cookie, head_of(stream)->cmd.tag))
+		status = GANTRY_E_CANCELLED; /* nobody wants what it wrote */
 	else
 		r = gantry_fpga_stage_out(dev, launch, &head_of(stream)->cmd.launch);
 	if (r == -ENODEV)

@@ -12,9 +12,13 @@
  * stream. Ranges of a session's heap, which is host memory everywhere, are used as they are where the device reaches
  * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.
  *
- * How a completion gets here: a callback behind each command, which the runtime calls on a thread of its own; it marks the
- * slot and wakes the device thread. poll() reads slots and asks events for times. hipStreamAddCallback() is what all
- * runtimes have: hipLaunchHostFunc() is declared by ROCm 5.2 and not in its library.
+ * How a completion gets here: behind each batch of commands the GPU writes a word to pinned memory, which poll() reads; watch.c wakes a
+ * device thread that sleeps meanwhile. Where the runtime cannot (hipStreamWriteValue32() is optional, and tried before it is relied on) it
+ * is a callback behind each batch, which the runtime calls on a thread of its own; it
+ * marks the batch's last slot and wakes the device thread. A batch is what was submitted until flush(), or while two before it
+ * are under way: a stream stands still until a callback has returned, so there should not be one behind each command. Two events
+ * around a batch tell its time, which its commands share by what each was expected to take. hipStreamAddCallback() is
+ * what all runtimes have: hipLaunchHostFunc() is declared by ROCm 5.2 and not in its library.
  *
  * A bad access ends the process: the runtime aborts it. So each session has a worker of its own (GANTRY_CAP_ABORTS).
  *
@@ -23,6 +27,7 @@
 #ifndef GANTRY_DEVICES_HIP_BACKEND_H
 #define GANTRY_DEVICES_HIP_BACKEND_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,7 +40,9 @@
 #include "devices/hostmem.h"
 
 /* Commands a stream holds. A power of two. */
-#define GANTRY_HIP_DEPTH 64u
+#define GANTRY_HIP_DEPTH 128u
+/* Commands of one stream whose end is told by one callback, at most. */
+#define GANTRY_HIP_BATCH 32u
 /* Ranges and scratch buffers of one command. */
 #define GANTRY_HIP_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
 /* Arenas that were outgrown by commands in flight. */
@@ -50,6 +57,7 @@ struct gantry_kernel {
 	gantry_body *body;		      /* NULL: @function is launched as it is */
 	struct gantry_hip_function *function; /* NULL with a body */
 	uint32_t max_threads;
+	uint32_t mean_ns; /* that it took; 0: it has never ended */
 };
 
 struct gantry_image {
@@ -90,21 +98,35 @@ struct gantry_hip_cell {
 struct gantry_hip_slot {
 	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
 	struct gantry_stream *stream;
-	struct gantry_hip_event *begin, *end; /* made at its first use */
-	bool timed;
-	bool judged; /* its cell counts */
+	struct gantry_kernel *kernel; /* of a launch */
+	uint32_t estimate_ns;	      /* 0: nothing of it is on the device */
+	bool judged;		      /* its cell counts */
 	uint32_t npatterns;
+	/* Of the first of a batch, and of the last; made at their first use. */
+	struct gantry_hip_event *begin, *end;
+	/* Of the last of a batch. */
+	bool timed;
+	uint32_t nbatch;
 	int32_t result;	   /* of the runtime; written before @finished */
-	uint32_t finished; /* 1: all of it is done; written by the runtime's thread */
+	uint32_t finished; /* 1: all of the batch is done; written by the runtime's thread */
 };
 
 struct gantry_stream {
 	struct gantry_list link; /* gantry_dev.streams */
 	struct gantry_dev *dev;
 	struct gantry_hip_stream *native;
-	/* Free-running: accepted, and told by poll(). */
+	/* Free-running: accepted; of closed batches; of those that have finished; told by poll(). */
 	uint32_t submitted;
+	uint32_t closed;
+	uint32_t finished;
 	uint32_t told;
+	uint32_t nbatches;	  /* closed and not finished */
+	gantry_hip_result broken; /* of a query; nothing that is under way will be told */
+	uint64_t asked_ns;	  /* when it was asked last, or had progress */
+	volatile uint32_t
+		*word;	    /* how many commands have ended; in pinned memory, behind the cells */
+	char *word_address; /* as the device has it */
+	uint64_t open_ns;   /* what the open batch is expected to take */
 
 	/* Of the command that is being enqueued. */
 	struct gantry_env env;
@@ -146,8 +168,17 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 
-	struct gantry_finished finished;
-	uint32_t lost; /* nonzero: a command failed, and all that follow will */
+	struct gantry_finished finished; /* of callbacks; unused with words */
+	/* Words: the rest is shared with the watcher, by atomic loads and stores. */
+	bool words;
+	bool words_known; /* tried */
+	bool watching;
+	pthread_t watcher;
+	uint32_t watch;
+	uint32_t nflight;   /* submitted and not told */
+	uint64_t polled_ns; /* the latest poll() */
+	uint64_t ended_ns;  /* the latest end, or when the first was submitted */
+	uint32_t lost;	    /* nonzero: a command failed, and all that follow will */
 };
 
 /* image.c */
@@ -197,11 +228,17 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 			     struct gantry_stream **ret_stream, struct gantry_err *err);
 void gantry_hip_stream_destroy(struct gantry_stream *stream);
 int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+void gantry_hip_flush(struct gantry_stream *stream);
 unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 /* Waits for what is in flight, and for the runtime's threads to be out of our functions. */
 void gantry_hip_streams_end(struct gantry_dev *dev);
 /* 0 or -errno of a call that enqueues. */
 int gantry_hip_outcome(gantry_hip_result result);
+
+/* watch.c: begin is called when something has come into flight. -EAGAIN: no thread. */
+int gantry_hip_watch_start(struct gantry_dev *dev, struct gantry_err *err);
+void gantry_hip_watch_begin(struct gantry_dev *dev);
+void gantry_hip_watch_stop(struct gantry_dev *dev);
 
 /* work.c: the three kinds of command. */
 int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);

@@ -276,5 +276,6 @@ const struct gantry_backend gantry_backend_hip = {
 	.stream_destroy = gantry_hip_stream_destroy,
 	.submit = gantry_hip_submit,
 	.poll = gantry_hip_poll,
+	.flush = gantry_hip_flush,
 	.health = hip_health,
 };

@@ -171,6 +171,9 @@ typedef void gantry_hip_callback(struct gantry_hip_stream *stream, gantry_hip_re
 
 /* Members that are NULL where the library has none. The properties are read as bytes: see gantry_hip_arch(). */
 #define GANTRY_HIP_OPTIONAL(F)                                                                     \
+	F(StreamWriteValue32, hipStreamWriteValue32,                                               \
+	  (struct gantry_hip_stream * stream, void *address, uint32_t value, unsigned flags))      \
+	F(StreamQuery, hipStreamQuery, (struct gantry_hip_stream * stream))                        \
 	F(GetDevicePropertiesR0600, hipGetDevicePropertiesR0600, (void *properties, int device))   \
 	F(GetDeviceProperties, hipGetDeviceProperties, (void *properties, int device))             \
 	F(MemGetAllocationGranularity, hipMemGetAllocationGranularity,                             \

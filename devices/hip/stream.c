@@ -7,12 +7,26 @@
 
 #include "base/atomic.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "devices/hip/backend.h"
+
+/* Expected of a kernel that never ran, and of a copy besides its bytes; bytes a nanosecond, over the bus and inside the device. */
+#define FIRST_ESTIMATE_NS   5000u
+#define COPY_ESTIMATE_NS    1000u
+#define HOST_BYTES_PER_NS   25u
+#define DEVICE_BYTES_PER_NS 1000u
+/* A new sample counts an eighth. */
+#define MEAN_SHIFT 3
+/* What is expected to take longer than this does not wait for more. */
+#define GATHER_NS 500000u
+/* Without progress of a stream for so long the runtime is asked whether it is well. */
+#define QUERY_NS 2000000u
 
 static int make_cells(struct gantry_stream *stream, struct gantry_err *err)
 {
 	const struct gantry_hip_driver *hip = stream->dev->hip;
-	size_t bytes = GANTRY_HIP_DEPTH * sizeof(*stream->cells);
+	size_t bytes = (GANTRY_HIP_DEPTH + 1) *
+		       sizeof(*stream->cells); /* the word is in the last */
 	void *cells = NULL, *address = NULL;
 	int r = gantry_hip_err(hip->HostMalloc(&cells, bytes, GANTRY_HIP_HOST_MAPPED),
 			       "hipHostMalloc", err);
@@ -23,7 +37,28 @@ static int make_cells(struct gantry_stream *stream, struct gantry_err *err)
 	r = gantry_hip_err(hip->HostGetDevicePointer(&address, cells, 0), "hipHostGetDevicePointer",
 			   err);
 	stream->cells_address = address;
+	stream->word = (volatile uint32_t *)&stream->cells[GANTRY_HIP_DEPTH];
+	stream->word_address = stream->cells_address + bytes - sizeof(*stream->cells);
+	*stream->word = 0;
 	return r;
+}
+
+/* Once a device: what the runtime lists it need not be able to do, on this GPU and with this memory. */
+static int try_words(struct gantry_stream *stream, struct gantry_err *err)
+{
+	const struct gantry_hip_driver *hip = stream->dev->hip;
+	struct gantry_dev *dev = stream->dev;
+
+	if (dev->words_known)
+		return 0;
+	dev->words_known = true;
+	dev->words = hip->StreamWriteValue32 && hip->StreamQuery &&
+		     hip->StreamWriteValue32(stream->native, stream->word_address, 1, 0) ==
+			     GANTRY_HIP_SUCCESS &&
+		     hip->StreamSynchronize(stream->native) == GANTRY_HIP_SUCCESS &&
+		     *stream->word == 1;
+	*stream->word = 0;
+	return dev->words ? gantry_hip_watch_start(dev, err) : 0;
 }
 
 /* HIP counts priorities downwards. */
@@ -73,6 +108,8 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 					   &stream->native, GANTRY_HIP_STREAM_NON_BLOCKING,
 					   native_priority(dev, attr->priority)),
 				   "hipStreamCreateWithPriority", err);
+	if (r == 0)
+		r = try_words(stream, err);
 	if (r < 0) {
 		stream_free(stream);
 		return r;
@@ -99,37 +136,19 @@ int gantry_hip_outcome(gantry_hip_result result)
 	return r == 0 || r == -EINVAL || r == -ENOMEM ? r : -EIO;
 }
 
-/* A thread of the runtime's. */
+/* A thread of the runtime's. @user: the last slot of a batch. */
 static void on_complete(struct gantry_hip_stream *native, gantry_hip_result status, void *user)
 {
 	struct gantry_hip_slot *slot = user;
 	struct gantry_dev *dev = slot->stream->dev;
+	uint32_t n = slot->nbatch;
 
 	(void)native;
 	slot->result = status;
-	/* Releases the result to poll(), which may give the slot and its stream away at once. */
+	/* Releases the result to poll(), which may give the slots and their stream away at once. */
 	gantry_store_release(&slot->finished, 1u);
-	gantry_finished_tell(&dev->finished, dev->host);
+	gantry_finished_tell(&dev->finished, n, dev->host);
 	gantry_finished_leave(&dev->finished);
-}
-
-/* Nothing of it is on the device. */
-static void finish_at_once(struct gantry_stream *stream)
-{
-	gantry_store_release(&stream->slot->finished, 1u); /* the same thread reads it */
-	gantry_finished_tell(&stream->dev->finished, stream->dev->host);
-}
-
-static int watch(struct gantry_stream *stream)
-{
-	int r;
-
-	gantry_finished_watch(&stream->dev->finished);
-	r = gantry_hip_outcome(
-		stream->dev->hip->StreamAddCallback(stream->native, on_complete, stream->slot, 0));
-	if (r < 0)
-		gantry_finished_leave(&stream->dev->finished);
-	return r;
 }
 
 static int record(struct gantry_stream *stream, struct gantry_hip_event **event)
@@ -140,11 +159,99 @@ static int record(struct gantry_stream *stream, struct gantry_hip_event **event)
 	return r < 0 ? r : gantry_hip_outcome(hip->EventRecord(*event, stream->native));
 }
 
+static struct gantry_hip_slot *slot_at(struct gantry_stream *stream, uint32_t position)
+{
+	return &stream->slots[position % GANTRY_HIP_DEPTH];
+}
+
+/* ---- batches ---- */
+
+/* Of what has no callback nothing will ever be heard: as bad as a fault. */
+static void cannot_tell(struct gantry_hip_slot *last, gantry_hip_result result)
+{
+	struct gantry_dev *dev = last->stream->dev;
+
+	if (dev->words) {
+		last->stream->broken = result;
+		return;
+	}
+	last->result = result;
+	gantry_store_release(&last->finished, 1u); /* the same thread reads it */
+	gantry_finished_tell(&dev->finished, last->nbatch, dev->host);
+}
+
+static void close_batch(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+	struct gantry_hip_slot *last = slot_at(stream, stream->submitted - 1);
+	gantry_hip_result result;
+
+	if (stream->submitted == stream->closed)
+		return;
+	last->nbatch = stream->submitted - stream->closed;
+	last->timed = record(stream, &last->end) == 0;
+	stream->closed = stream->submitted;
+	stream->open_ns = 0;
+	stream->nbatches++;
+	if (dev->words) {
+		result = dev->hip->StreamWriteValue32(stream->native, stream->word_address,
+						      stream->closed, 0);
+		if (result != GANTRY_HIP_SUCCESS)
+			cannot_tell(last, result);
+		return;
+	}
+	gantry_finished_watch(&dev->finished);
+	result = dev->hip->StreamAddCallback(stream->native, on_complete, last, 0);
+	if (result == GANTRY_HIP_SUCCESS)
+		return;
+	gantry_finished_leave(&dev->finished);
+	cannot_tell(last, result);
+}
+
+/* While the device has enough to do for now, more is gathered: poll() closes the batch. */
+void gantry_hip_flush(struct gantry_stream *stream)
+{
+	if (stream->nbatches < 2 || stream->open_ns >= GATHER_NS)
+		close_batch(stream);
+}
+
+/* ---- submission ---- */
+
+static uint32_t range_estimate(const struct gantry_range *dst, const struct gantry_range *src)
+{
+	bool over_bus = !dst->mem || !dst->mem->is_window ||
+			(src && (!src->mem || !src->mem->is_window));
+	uint64_t ns = dst->len / (over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
+
+	return (uint32_t)gantry_min_u64(ns + COPY_ESTIMATE_NS, UINT32_MAX);
+}
+
+static uint32_t estimate(const struct gantry_cmd *cmd)
+{
+	switch (cmd->kind) {
+	case GANTRY_CMD_LAUNCH:
+		return cmd->launch.kernel->mean_ns ? cmd->launch.kernel->mean_ns
+						   : FIRST_ESTIMATE_NS;
+	case GANTRY_CMD_COPY:
+		return range_estimate(&cmd->copy.dst, &cmd->copy.src);
+	default:
+		return range_estimate(&cmd->fill.dst, NULL);
+	}
+}
+
+/* Long ones have a batch of their own, and those of which nothing is known: should they end the process, nothing else is in doubt. */
+static bool is_apart(const struct gantry_cmd *cmd)
+{
+	return cmd->kind == GANTRY_CMD_LAUNCH &&
+	       (cmd->launch.kernel->mean_ns == 0 || cmd->launch.kernel->mean_ns >= GATHER_NS);
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
-	struct gantry_hip_slot *slot = stream->slot;
-	int r = record(stream, &slot->begin), end;
+	int r = 0, end;
 
+	if (stream->submitted == stream->closed)
+		r = record(stream, &stream->slot->begin);
 	if (r < 0)
 		return r;
 	switch (cmd->kind) {
@@ -160,12 +267,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 		break;
 	}
 	end = gantry_hip_places_end(stream, r == 0);
-	if (r == 0)
-		r = end;
-	if (r == 0)
-		r = record(stream, &slot->end);
-	slot->timed = r == 0;
-	return r;
+	return r == 0 ? end : r;
 }
 
 static void slot_begin(struct gantry_stream *stream, uint64_t tag)
@@ -184,50 +286,102 @@ static void slot_begin(struct gantry_stream *stream, uint64_t tag)
 	stream->slot = slot;
 }
 
+static void count_begun(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+
+	if (!dev->words)
+		return;
+	if (stream->told + 1 == stream->submitted)
+		stream->asked_ns = gantry_now_ns();
+	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
+	if (dev->nflight > 1)
+		return;
+	gantry_store_relaxed(&dev->ended_ns, gantry_now_ns());
+	gantry_hip_watch_begin(dev);
+}
+
 int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	struct gantry_dev *dev = stream->dev;
+	bool apart = is_apart(cmd);
 	int r;
 
 	if (gantry_load_relaxed(&dev->lost))
 		return -ENODEV;
 	if (stream->submitted - stream->told == GANTRY_HIP_DEPTH)
 		return -EAGAIN;
+	if (apart)
+		close_batch(stream);
 	slot_begin(stream, cmd->tag);
 	if (dev->host->cancelled(dev->host->cookie, cmd->tag)) {
 		stream->slot->done.status = GANTRY_E_CANCELLED;
 		stream->slot->done.blast = GANTRY_BLAST_CMD;
-		finish_at_once(stream);
-		stream->submitted++;
-		return 0;
+		r = stream->submitted == stream->closed ? record(stream, &stream->slot->begin) : 0;
+	} else {
+		stream->slot->estimate_ns = estimate(cmd);
+		stream->slot->kernel = cmd->kind == GANTRY_CMD_LAUNCH ? cmd->launch.kernel : NULL;
+		r = enqueue(stream, cmd);
 	}
-	r = enqueue(stream, cmd);
-	if (r == 0)
-		r = watch(stream);
-	if (r == 0)
-		stream->submitted++;
-	return r;
+	if (r < 0)
+		return r;
+	stream->open_ns += stream->slot->estimate_ns;
+	stream->submitted++;
+	count_begun(stream);
+	if (apart || stream->submitted - stream->closed == GANTRY_HIP_BATCH)
+		close_batch(stream);
+	return 0;
 }
 
 /* ---- what has finished ---- */
 
-static uint64_t device_ns(const struct gantry_dev *dev, const struct gantry_hip_slot *slot)
+static uint64_t batch_ns(const struct gantry_dev *dev, const struct gantry_hip_slot *first,
+			 const struct gantry_hip_slot *last)
 {
 	float ms = 0;
 
-	if (!slot->timed ||
-	    dev->hip->EventElapsedTime(&ms, slot->begin, slot->end) != GANTRY_HIP_SUCCESS ||
+	if (!last->timed || last->result != GANTRY_HIP_SUCCESS ||
+	    dev->hip->EventElapsedTime(&ms, first->begin, last->end) != GANTRY_HIP_SUCCESS ||
 	    !(ms > 0))
 		return 0;
 	return (uint64_t)((double)ms * 1e6);
 }
 
-static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot)
+static void learn(struct gantry_kernel *kernel, uint64_t ns)
+{
+	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
+
+	if (kernel->mean_ns)
+		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
+				  (sample >> MEAN_SHIFT);
+	else
+		kernel->mean_ns = sample;
+}
+
+/* The batch's time among its commands. */
+static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = stream->finished; i != end; i++)
+		sum += slot_at(stream, i)->estimate_ns;
+	for (uint32_t i = stream->finished; i != end; i++) {
+		struct gantry_hip_slot *slot = slot_at(stream, i);
+
+		if (slot->estimate_ns == 0)
+			continue;
+		slot->done.device_ns = (uint64_t)((double)ns * slot->estimate_ns / (double)sum);
+		if (slot->kernel && ns)
+			learn(slot->kernel, slot->done.device_ns);
+	}
+}
+
+static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot, int32_t result)
 {
 	struct gantry_done *done = &slot->done;
 	int32_t verdict;
 
-	if (slot->result != GANTRY_HIP_SUCCESS) {
+	if (result != GANTRY_HIP_SUCCESS) {
 		done->status = GANTRY_E_DEVICE_FAULT;
 		done->blast = GANTRY_BLAST_CONTEXT;
 		gantry_store_relaxed(&stream->dev->lost, 1u);
@@ -242,31 +396,86 @@ static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot)
 	done->blast = GANTRY_BLAST_CMD;
 }
 
-/* Tells the oldest command that it should stop, if it asks. */
-static void pass_cancel(struct gantry_stream *stream, const struct gantry_hip_slot *slot)
+/* The last slot of the oldest batch that has not finished; NULL: none is closed. */
+static struct gantry_hip_slot *oldest(struct gantry_stream *stream)
+{
+	for (uint32_t i = stream->finished; i != stream->closed; i++)
+		if (slot_at(stream, i)->nbatch)
+			return slot_at(stream, i);
+	return NULL;
+}
+
+/* Tells commands that they should stop, if they ask. */
+static void pass_cancel(struct gantry_stream *stream)
 {
 	const struct gantry_device_host *host = stream->dev->host;
 
-	if (slot->judged && host->cancelled(host->cookie, slot->done.tag))
-		stream->cells[slot - stream->slots].verdict[GANTRY_OPENCL_VERDICT_CANCEL] = 1;
+	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
+		const struct gantry_hip_slot *slot = slot_at(stream, i);
+
+		if (slot->judged && host->cancelled(host->cookie, slot->done.tag))
+			stream->cells[slot - stream->slots].verdict[GANTRY_OPENCL_VERDICT_CANCEL] =
+				1;
+	}
+}
+
+/* A context that has failed writes no words: what is not done shows the error when it is asked for. */
+static void ask(struct gantry_stream *stream)
+{
+	uint64_t now_ns = gantry_now_ns();
+	gantry_hip_result result;
+
+	if (now_ns - stream->asked_ns < QUERY_NS)
+		return;
+	stream->asked_ns = now_ns;
+	result = stream->dev->hip->StreamQuery(stream->native);
+	if (result != GANTRY_HIP_SUCCESS && result != GANTRY_HIP_NOT_READY)
+		stream->broken = result;
+}
+
+static bool has_ended(struct gantry_stream *stream, struct gantry_hip_slot *last)
+{
+	/* Acquire: pairs with the release in on_complete(). */
+	if (!stream->dev->words)
+		return gantry_load_acquire(&last->finished);
+	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote. */
+	if ((int32_t)(gantry_load_acquire(stream->word) - stream->finished - last->nbatch) >= 0)
+		return true;
+	if (!stream->broken)
+		ask(stream);
+	last->result = stream->broken;
+	return stream->broken != GANTRY_HIP_SUCCESS;
+}
+
+static void look(struct gantry_stream *stream)
+{
+	struct gantry_hip_slot *last;
+
+	while ((last = oldest(stream)) && has_ended(stream, last)) {
+		uint32_t end = stream->finished + last->nbatch;
+
+		stream->asked_ns = gantry_now_ns();
+		share_out(stream, end,
+			  batch_ns(stream->dev, slot_at(stream, stream->finished), last));
+		for (; stream->finished != end; stream->finished++)
+			judge(stream, slot_at(stream, stream->finished), last->result);
+		stream->nbatches--;
+	}
+	if (last)
+		pass_cancel(stream);
 }
 
 static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *ret_done, unsigned n)
 {
 	unsigned count = 0;
 
-	while (count < n && stream->told != stream->submitted) {
-		struct gantry_hip_slot *slot = &stream->slots[stream->told % GANTRY_HIP_DEPTH];
-
-		/* Acquire: pairs with the release in on_complete(). */
-		if (!gantry_load_acquire(&slot->finished)) {
-			pass_cancel(stream, slot);
-			break;
-		}
-		slot->done.device_ns = device_ns(stream->dev, slot);
-		judge(stream, slot);
-		ret_done[count++] = slot->done;
-		stream->told++;
+	look(stream);
+	gantry_hip_flush(stream);
+	while (count < n && stream->told != stream->finished)
+		ret_done[count++] = slot_at(stream, stream->told++)->done;
+	if (stream->dev->words && count > 0) {
+		gantry_store_relaxed(&stream->dev->nflight, stream->dev->nflight - count);
+		gantry_store_relaxed(&stream->dev->ended_ns, gantry_now_ns());
 	}
 	if (count > 0 && stream->told == stream->submitted)
 		gantry_hip_arena_trim(stream);
@@ -290,11 +499,17 @@ static unsigned reap_all(struct gantry_dev *dev, struct gantry_done *ret_done, u
 
 unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
-	return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
+	if (!dev->words)
+		return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
+	if (n == 0 || dev->nflight == 0)
+		return 0;
+	gantry_store_relaxed(&dev->polled_ns, gantry_now_ns());
+	return reap_all(dev, ret_done, n);
 }
 
 void gantry_hip_streams_end(struct gantry_dev *dev)
 {
+	gantry_hip_watch_stop(dev);
 	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
 		(void)dev->hip->StreamSynchronize(stream->native); /* what failed shows no more */
 	gantry_finished_drain(&dev->finished);

@@ -4,7 +4,7 @@
  *
  * driver.c loads OpenCL; container.c looks at binaries; builder.c, builder_main.c and build.c compile and try them in
  * processes of their own; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
- * makes of its ranges what OpenCL can use; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
+ * makes of its ranges what OpenCL can use, and pixels.c images and samplers; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
  *
  * Memory is the host's: OpenCL 1.2 has no memory that outlives a process. Where the device works on host memory
  * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) a command gets buffers of
@@ -28,6 +28,7 @@
 #include "devices/opencl/builder.h"
 #include "devices/opencl/driver.h"
 #include "devices/opencl/module.h"
+#include "proto/opencl.h"
 
 /* Commands a stream holds. A power of two. */
 #define GANTRY_OPENCL_DEPTH 64u
@@ -58,7 +59,8 @@ struct gantry_image {
 	void *library; /* of an installed module; else NULL */
 	cl_program program;
 	bool of_guest;
-	char *log; /* of the compiler, of a guest's text; owned; NULL: there is none */
+	char *log;  /* of the compiler, of a guest's text; owned; NULL: there is none */
+	char *said; /* what image_say() found of its kernels; owned; NULL: it was not asked yet */
 	uint32_t nfunctions;
 	struct gantry_opencl_function
 		*functions;	       /* of the module's list, then those launched as they are */
@@ -78,6 +80,7 @@ struct gantry_opencl_place {
 	bool read_back;	     /* staged, and written by the command */
 	bool is_verdict;
 	bool is_kept; /* @mem is one of the stream's, for the next command too */
+	struct gantry_launch_image image; /* what @mem is; type 0: a buffer */
 };
 
 /* A memory object over host memory as it is: the same ranges come again and again. */
@@ -85,6 +88,7 @@ struct gantry_opencl_kept {
 	cl_mem mem; /* NULL: none */
 	unsigned char *host;
 	uint64_t len;
+	struct gantry_launch_image image; /* type 0: a buffer */
 };
 
 /* Written by device code through host memory, or copied from the device's. */
@@ -145,6 +149,8 @@ struct gantry_dev {
 	bool direct;
 	bool is_pocl;
 	bool guest_code; /* guests' own code is taken */
+	cl_sampler
+		samplers[GANTRY_SAMPLER_COUNT]; /* by gantry_sampler_index(); NULL: not made yet */
 
 	struct gantry_list streams;
 	struct gantry_list mems;
@@ -200,6 +206,10 @@ bool gantry_opencl_mem_is_direct(struct gantry_dev *dev);
  */
 int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
 			     uint32_t mode, struct gantry_opencl_place **ret_place);
+/* The same of an image, whose description was checked; NULL: of a buffer. */
+int gantry_opencl_place_image(struct gantry_stream *stream, const struct gantry_range *range,
+			      const struct gantry_launch_image *image, uint32_t mode,
+			      struct gantry_opencl_place **ret_place);
 int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
 				struct gantry_opencl_place **ret_place);
 int gantry_opencl_place_verdict(struct gantry_stream *stream,
@@ -207,6 +217,23 @@ int gantry_opencl_place_verdict(struct gantry_stream *stream,
 int gantry_opencl_places_end(struct gantry_stream *stream, bool ok);
 /* The stream ends. */
 void gantry_opencl_places_forget(struct gantry_stream *stream);
+
+/* pixels.c: images and samplers of guests' kernels */
+/* -EINVAL: @image cannot be, or is not inside @range. */
+int gantry_opencl_pixels_check(const struct gantry_launch_image *image,
+			       const struct gantry_range *range);
+/* An image; over @host where it is not NULL. */
+cl_mem gantry_opencl_pixels_make(struct gantry_dev *dev, const struct gantry_launch_image *image,
+				 cl_mem_flags flags, void *host, cl_int *ret_result);
+/* All of it from host memory, or there. */
+int gantry_opencl_pixels_write(struct gantry_stream *stream,
+			       const struct gantry_opencl_place *place);
+int gantry_opencl_pixels_read(struct gantry_stream *stream,
+			      const struct gantry_opencl_place *place);
+/* The device's own; NULL: it cannot be, or the driver refuses. */
+cl_sampler gantry_opencl_sampler(struct gantry_dev *dev,
+				 const struct gantry_launch_sampler *sampler);
+void gantry_opencl_samplers_release(struct gantry_dev *dev);
 
 /* stream.c */
 int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,

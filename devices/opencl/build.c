@@ -24,7 +24,7 @@
 #define OPTIONS_BYTES (16u << 10)
 #define MAX_KERNELS   4096u
 
-#define GUEST_CPU_S	 20u
+#define GUEST_CPU_S	 20u /* however long a busy machine takes to give it */
 #define GUEST_MEM_BYTES	 (4ull << 30)
 #define GUEST_FILE_BYTES (256ull << 20)
 

@@ -270,6 +270,7 @@ static void opencl_close(struct gantry_dev *dev)
 		gantry_opencl_image_unload(image);
 	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, host.link, mem)
 		gantry_opencl_mem_free(mem);
+	gantry_opencl_samplers_release(dev);
 	if (dev->context)
 		(void)dev->cl->ReleaseContext(dev->context);
 	free(dev->function_ids);

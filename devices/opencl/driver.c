@@ -169,6 +169,8 @@ int gantry_opencl_choose(const struct gantry_opencl_driver *driver,
 	R(CL_OUT_OF_HOST_MEMORY, ENOMEM)                     \
 	R(CL_PROFILING_INFO_NOT_AVAILABLE, EIO)              \
 	R(CL_MEM_COPY_OVERLAP, EINVAL)                       \
+	R(CL_IMAGE_FORMAT_MISMATCH, EINVAL)                  \
+	R(CL_IMAGE_FORMAT_NOT_SUPPORTED, EINVAL)             \
 	R(CL_BUILD_PROGRAM_FAILURE, ENOEXEC)                 \
 	R(CL_MISALIGNED_SUB_BUFFER_OFFSET, EINVAL)           \
 	R(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, EIO) \
@@ -183,6 +185,10 @@ int gantry_opencl_choose(const struct gantry_opencl_driver *driver,
 	R(CL_INVALID_COMMAND_QUEUE, EIO)                     \
 	R(CL_INVALID_HOST_PTR, EINVAL)                       \
 	R(CL_INVALID_MEM_OBJECT, EINVAL)                     \
+	R(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR, EINVAL)        \
+	R(CL_INVALID_IMAGE_DESCRIPTOR, EINVAL)               \
+	R(CL_INVALID_IMAGE_SIZE, EINVAL)                     \
+	R(CL_INVALID_SAMPLER, EINVAL)                        \
 	R(CL_INVALID_BINARY, ENOEXEC)                        \
 	R(CL_INVALID_BUILD_OPTIONS, EINVAL)                  \
 	R(CL_INVALID_PROGRAM, ENOEXEC)                       \

@@ -21,39 +21,45 @@
 #include "devices/device.h"
 
 /* All of OpenCL 1.2, so that they are wherever a loader is. */
-#define GANTRY_OPENCL_FUNCTIONS(F)                            \
-	F(GetPlatformIDs, clGetPlatformIDs)                   \
-	F(GetPlatformInfo, clGetPlatformInfo)                 \
-	F(GetDeviceIDs, clGetDeviceIDs)                       \
-	F(GetDeviceInfo, clGetDeviceInfo)                     \
-	F(CreateContext, clCreateContext)                     \
-	F(ReleaseContext, clReleaseContext)                   \
-	F(CreateCommandQueue, clCreateCommandQueue)           \
-	F(ReleaseCommandQueue, clReleaseCommandQueue)         \
-	F(CreateBuffer, clCreateBuffer)                       \
-	F(ReleaseMemObject, clReleaseMemObject)               \
-	F(CreateProgramWithSource, clCreateProgramWithSource) \
-	F(CreateProgramWithBinary, clCreateProgramWithBinary) \
-	F(BuildProgram, clBuildProgram)                       \
-	F(ReleaseProgram, clReleaseProgram)                   \
-	F(GetProgramInfo, clGetProgramInfo)                   \
-	F(GetProgramBuildInfo, clGetProgramBuildInfo)         \
-	F(CreateKernel, clCreateKernel)                       \
-	F(CreateKernelsInProgram, clCreateKernelsInProgram)   \
-	F(ReleaseKernel, clReleaseKernel)                     \
-	F(SetKernelArg, clSetKernelArg)                       \
-	F(GetKernelInfo, clGetKernelInfo)                     \
-	F(GetKernelArgInfo, clGetKernelArgInfo)               \
-	F(GetKernelWorkGroupInfo, clGetKernelWorkGroupInfo)   \
-	F(EnqueueNDRangeKernel, clEnqueueNDRangeKernel)       \
-	F(EnqueueReadBuffer, clEnqueueReadBuffer)             \
-	F(EnqueueWriteBuffer, clEnqueueWriteBuffer)           \
-	F(EnqueueCopyBuffer, clEnqueueCopyBuffer)             \
-	F(EnqueueFillBuffer, clEnqueueFillBuffer)             \
-	F(Flush, clFlush)                                     \
-	F(Finish, clFinish)                                   \
-	F(SetEventCallback, clSetEventCallback)               \
-	F(GetEventProfilingInfo, clGetEventProfilingInfo)     \
+#define GANTRY_OPENCL_FUNCTIONS(F)                              \
+	F(GetPlatformIDs, clGetPlatformIDs)                     \
+	F(GetPlatformInfo, clGetPlatformInfo)                   \
+	F(GetDeviceIDs, clGetDeviceIDs)                         \
+	F(GetDeviceInfo, clGetDeviceInfo)                       \
+	F(CreateContext, clCreateContext)                       \
+	F(ReleaseContext, clReleaseContext)                     \
+	F(CreateCommandQueue, clCreateCommandQueue)             \
+	F(ReleaseCommandQueue, clReleaseCommandQueue)           \
+	F(CreateBuffer, clCreateBuffer)                         \
+	F(CreateImage, clCreateImage)                           \
+	F(GetSupportedImageFormats, clGetSupportedImageFormats) \
+	F(ReleaseMemObject, clReleaseMemObject)                 \
+	F(CreateSampler, clCreateSampler)                       \
+	F(ReleaseSampler, clReleaseSampler)                     \
+	F(CreateProgramWithSource, clCreateProgramWithSource)   \
+	F(CreateProgramWithBinary, clCreateProgramWithBinary)   \
+	F(BuildProgram, clBuildProgram)                         \
+	F(ReleaseProgram, clReleaseProgram)                     \
+	F(GetProgramInfo, clGetProgramInfo)                     \
+	F(GetProgramBuildInfo, clGetProgramBuildInfo)           \
+	F(CreateKernel, clCreateKernel)                         \
+	F(CreateKernelsInProgram, clCreateKernelsInProgram)     \
+	F(ReleaseKernel, clReleaseKernel)                       \
+	F(SetKernelArg, clSetKernelArg)                         \
+	F(GetKernelInfo, clGetKernelInfo)                       \
+	F(GetKernelArgInfo, clGetKernelArgInfo)                 \
+	F(GetKernelWorkGroupInfo, clGetKernelWorkGroupInfo)     \
+	F(EnqueueNDRangeKernel, clEnqueueNDRangeKernel)         \
+	F(EnqueueReadBuffer, clEnqueueReadBuffer)               \
+	F(EnqueueWriteBuffer, clEnqueueWriteBuffer)             \
+	F(EnqueueReadImage, clEnqueueReadImage)                 \
+	F(EnqueueWriteImage, clEnqueueWriteImage)               \
+	F(EnqueueCopyBuffer, clEnqueueCopyBuffer)               \
+	F(EnqueueFillBuffer, clEnqueueFillBuffer)               \
+	F(Flush, clFlush)                                       \
+	F(Finish, clFinish)                                     \
+	F(SetEventCallback, clSetEventCallback)                 \
+	F(GetEventProfilingInfo, clGetEventProfilingInfo)       \
 	F(ReleaseEvent, clReleaseEvent)
 
 struct gantry_opencl_driver {

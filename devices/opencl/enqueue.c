@@ -59,24 +59,60 @@ static int set_local(struct gantry_stream *stream, cl_kernel kernel, uint32_t i,
 		     : set_arg(stream, kernel, i, sizeof(none), &none);
 }
 
+static int set_image(struct gantry_stream *stream, cl_kernel kernel, uint32_t i,
+		     const struct gantry_range *range, const struct gantry_raw *raw, uint32_t mode)
+{
+	struct gantry_launch_image image;
+	struct gantry_opencl_place *place;
+	int r;
+
+	memcpy(&image, raw->bytes, sizeof(image));
+	r = gantry_opencl_pixels_check(&image, range);
+	if (r == 0)
+		r = gantry_opencl_place_image(stream, range, &image, mode, &place);
+	return r < 0 ? r : set_arg(stream, kernel, i, sizeof(place->mem), &place->mem);
+}
+
+static int set_sampler(struct gantry_stream *stream, cl_kernel kernel, uint32_t i,
+		       const struct gantry_raw *raw)
+{
+	struct gantry_launch_sampler wanted;
+	cl_sampler sampler;
+
+	memcpy(&wanted, raw->bytes, sizeof(wanted));
+	sampler = gantry_opencl_sampler(stream->dev, &wanted);
+	return sampler ? set_arg(stream, kernel, i, sizeof(sampler), &sampler) : -EINVAL;
+}
+
+static bool is_image(const struct gantry_sig_arg *arg)
+{
+	return !arg->mode && arg->type == GANTRY_ARG_IMAGE;
+}
+
 static int set_args(struct gantry_stream *stream, cl_kernel kernel,
 		    const struct gantry_cmd_launch *launch)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
-	uint32_t first = gantry_opencl_first_param(sig);
+	uint32_t first = gantry_opencl_first_param(sig), to = 0;
 	int r = 0;
 
-	for (uint32_t i = first; i < launch->nargs && r == 0; i++) {
+	for (uint32_t i = first; i < launch->nargs && r == 0; i++, to++) {
 		const struct gantry_sig_arg *arg = &sig->args[i];
-		uint32_t to = i - first;
 
-		if (arg->mode)
+		/* A signature has a buffer behind each. */
+		if (is_image(arg)) {
+			r = set_image(stream, kernel, to, &launch->args[i + 1].range,
+				      &launch->args[i].raw, arg[1].mode);
+			i++;
+		} else if (arg->mode)
 			r = set_buffer(stream, kernel, to, &launch->args[i].range, arg->mode);
 		else if (arg->type == GANTRY_ARG_BYTES)
 			r = set_arg(stream, kernel, to, launch->args[i].raw.len,
 				    launch->args[i].raw.bytes);
 		else if (arg->type == GANTRY_ARG_LOCAL)
 			r = set_local(stream, kernel, to, &launch->args[i].raw);
+		else if (arg->type == GANTRY_ARG_SAMPLER)
+			r = set_sampler(stream, kernel, to, &launch->args[i].raw);
 		else
 			r = set_arg(stream, kernel, to, bytes_of(arg->type),
 				    &launch->args[i].value);

@@ -312,6 +312,7 @@ void gantry_opencl_image_unload(struct gantry_image *image)
 	}
 	free(image->functions);
 	free(image->log);
+	free(image->said);
 	if (image->program)
 		(void)image->dev->cl->ReleaseProgram(image->program);
 	if (image->library)
@@ -330,53 +331,91 @@ static const char *const type_names[] = {
 	[GANTRY_ARG_F64] = "double",
 };
 
-/* Is parameter @i what @arg says? True where OpenCL does not tell: a wrong size shows when it is set. */
-static bool param_fits(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
-		       const struct gantry_sig_arg *arg)
-{
-	cl_kernel_arg_address_qualifier where = 0;
-	char type[64] = "";
+/* What OpenCL says of a parameter. */
+struct param {
+	cl_kernel_arg_address_qualifier where;
+	cl_kernel_arg_access_qualifier access;
+	char type[64]; /* "": it does not say */
+};
 
-	if (arg->type == GANTRY_ARG_RANGE)
+/* false: it says nothing. */
+static bool param_of(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
+		     struct param *ret_param)
+{
+	*ret_param = (struct param){ .access = CL_KERNEL_ARG_ACCESS_NONE };
+	if (cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER,
+				 sizeof(ret_param->where), &ret_param->where, NULL) != CL_SUCCESS)
 		return false;
-	if (cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof(where), &where,
-				 NULL) != CL_SUCCESS)
-		return true;
-	if (arg->mode)
-		return where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
-		       where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+	(void)cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_ACCESS_QUALIFIER,
+				   sizeof(ret_param->access), &ret_param->access,
+				   NULL); /* then it is no image */
+	if (cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof(ret_param->type) - 1,
+				 ret_param->type, NULL) != CL_SUCCESS)
+		ret_param->type[0] = '\0';
+	return true;
+}
+
+/* Handles of the driver's own are never a guest's bytes: what is an image or a sampler gets nothing else. */
+static bool param_fits(const struct param *param, const struct gantry_sig_arg *arg)
+{
+	bool is_image = param->access != CL_KERNEL_ARG_ACCESS_NONE;
+	bool is_sampler = strcmp(param->type, "sampler_t") == 0;
+
+	if (arg->mode || is_image)
+		return arg->mode && !is_image &&
+		       (param->where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+			param->where == CL_KERNEL_ARG_ADDRESS_CONSTANT);
+	if (is_sampler || arg->type == GANTRY_ARG_SAMPLER)
+		return is_sampler && arg->type == GANTRY_ARG_SAMPLER;
 	/* Of a buffer's parameter it means that there is none. */
 	if (arg->type == GANTRY_ARG_LOCAL)
-		return where != CL_KERNEL_ARG_ADDRESS_PRIVATE;
-	if (arg->type == GANTRY_ARG_BYTES)
-		return where == CL_KERNEL_ARG_ADDRESS_PRIVATE;
-	if (where != CL_KERNEL_ARG_ADDRESS_PRIVATE ||
-	    cl->GetKernelArgInfo(kernel, i, CL_KERNEL_ARG_TYPE_NAME, sizeof(type) - 1, type,
-				 NULL) != CL_SUCCESS)
-		return where == CL_KERNEL_ARG_ADDRESS_PRIVATE;
+		return param->where != CL_KERNEL_ARG_ADDRESS_PRIVATE;
+	if (param->where != CL_KERNEL_ARG_ADDRESS_PRIVATE || arg->type == GANTRY_ARG_BYTES ||
+	    !param->type[0])
+		return param->where == CL_KERNEL_ARG_ADDRESS_PRIVATE;
 	return arg->type < GANTRY_ARRAY_SIZE(type_names) &&
-	       strcmp(type, type_names[arg->type]) == 0;
+	       strcmp(param->type, type_names[arg->type]) == 0;
+}
+
+/* Is parameter @i what the signature says at @arg? True where OpenCL does not tell: a wrong size shows when it is set. */
+static bool param_is(const struct gantry_opencl_driver *cl, cl_kernel kernel, cl_uint i,
+		     const struct gantry_sig_arg *arg)
+{
+	struct param param;
+
+	if (!arg->mode && arg->type == GANTRY_ARG_RANGE)
+		return false;
+	if (!param_of(cl, kernel, i, &param))
+		return true;
+	if (!arg->mode && arg->type == GANTRY_ARG_IMAGE)
+		return param.access != CL_KERNEL_ARG_ACCESS_NONE;
+	return param_fits(&param, arg);
 }
 
 static int check_params(const struct gantry_opencl_driver *cl, cl_kernel kernel, const char *symbol,
 			const struct gantry_signature *sig, struct gantry_err *err)
 {
-	uint32_t first = gantry_opencl_first_param(sig);
+	uint32_t at = gantry_opencl_first_param(sig), told = 0;
 	cl_uint n = 0;
 	cl_int result = cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(n), &n, NULL);
 
 	if (result != CL_SUCCESS)
 		return gantry_opencl_err(result, "CL_KERNEL_NUM_ARGS", err);
-	for (cl_uint i = 0; i < n && first + i < sig->nargs; i++)
-		if (!param_fits(cl, kernel, i, &sig->args[first + i]))
+	for (; at < sig->nargs; at++, told++) {
+		const struct gantry_sig_arg *arg = &sig->args[at];
+
+		if (told < n && !param_is(cl, kernel, told, arg))
 			return gantry_err_set(
 				err, -EINVAL,
 				"kernel %.100s: parameter %u is not what the signature says",
-				symbol, i + 1);
-	if (first + n != sig->nargs)
+				symbol, told + 1);
+		/* One parameter with what says that it is an image. */
+		at += !arg->mode && arg->type == GANTRY_ARG_IMAGE;
+	}
+	if (told != n)
 		return gantry_err_set(err, -EINVAL,
 				      "kernel %.100s has %u parameters, the signature %u", symbol,
-				      n, sig->nargs - first);
+				      n, told);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "devices/opencl/backend.h"
@@ -124,8 +125,11 @@ static int place_make(struct gantry_stream *stream, struct gantry_opencl_place *
 	struct gantry_dev *dev = stream->dev;
 	cl_int result = CL_SUCCESS;
 
-	place->mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | flags,
-					   place->buffer.len_bytes, host, &result);
+	if (place->image.type)
+		place->mem = gantry_opencl_pixels_make(dev, &place->image, flags, host, &result);
+	else
+		place->mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | flags,
+						   place->buffer.len_bytes, host, &result);
 	if (result != CL_SUCCESS)
 		return result == CL_INVALID_BUFFER_SIZE ? -ENOMEM
 							: gantry_opencl_outcome(stream, result);
@@ -148,7 +152,9 @@ static struct gantry_opencl_kept *find_kept(struct gantry_stream *stream,
 	for (uint32_t i = 0; i < GANTRY_OPENCL_KEPT; i++) {
 		struct gantry_opencl_kept *kept = &stream->kept[i];
 
-		if (kept->mem && kept->host == place->host && kept->len == place->buffer.len_bytes)
+		if (kept->mem && kept->host == place->host &&
+		    kept->len == place->buffer.len_bytes &&
+		    memcmp(&kept->image, &place->image, sizeof(kept->image)) == 0)
 			return kept;
 	}
 	return NULL;
@@ -177,7 +183,8 @@ static int place_direct(struct gantry_stream *stream, struct gantry_opencl_place
 	}
 	if (kept->mem)
 		(void)stream->dev->cl->ReleaseMemObject(kept->mem);
-	*kept = (struct gantry_opencl_kept){ place->mem, place->host, place->buffer.len_bytes };
+	*kept = (struct gantry_opencl_kept){ place->mem, place->host, place->buffer.len_bytes,
+					     place->image };
 	return 0;
 }
 
@@ -190,14 +197,17 @@ void gantry_opencl_places_forget(struct gantry_stream *stream)
 
 static int write_to(struct gantry_stream *stream, const struct gantry_opencl_place *place)
 {
+	if (place->image.type)
+		return gantry_opencl_pixels_write(stream, place);
 	return gantry_opencl_outcome(stream, stream->dev->cl->EnqueueWriteBuffer(
 						     stream->queue, place->mem, CL_FALSE, 0,
 						     place->buffer.len_bytes, place->host, 0, NULL,
 						     gantry_opencl_event_slot(stream)));
 }
 
-int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
-			     uint32_t mode, struct gantry_opencl_place **ret_place)
+int gantry_opencl_place_image(struct gantry_stream *stream, const struct gantry_range *range,
+			      const struct gantry_launch_image *image, uint32_t mode,
+			      struct gantry_opencl_place **ret_place)
 {
 	struct gantry_opencl_place *place = place_next(stream, range->len);
 	bool direct = stream->dev->direct;
@@ -205,6 +215,8 @@ int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_r
 
 	if (!place)
 		return -EINVAL;
+	if (image)
+		place->image = *image;
 	place->host = range->mem->host.base + range->off;
 	place->buffer.align = align_of(place->host);
 	place->read_back = !direct && mode != GANTRY_R;
@@ -215,6 +227,12 @@ int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_r
 	if (r == 0)
 		*ret_place = place;
 	return r;
+}
+
+int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
+			     uint32_t mode, struct gantry_opencl_place **ret_place)
+{
+	return gantry_opencl_place_image(stream, range, NULL, mode, ret_place);
 }
 
 int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
@@ -268,6 +286,8 @@ int gantry_opencl_place_verdict(struct gantry_stream *stream,
 
 static int read_back(struct gantry_stream *stream, const struct gantry_opencl_place *place)
 {
+	if (place->image.type)
+		return gantry_opencl_pixels_read(stream, place);
 	return gantry_opencl_outcome(
 		stream, stream->dev->cl->EnqueueReadBuffer(stream->queue, place->mem, CL_FALSE, 0,
 							   place->buffer.len_bytes, place->host, 0,

@@ -104,7 +104,7 @@ static void CL_CALLBACK on_complete(cl_event event, cl_int result, void *user)
 	slot->result = result < 0 ? result : 0;
 	/* Releases the result to poll(), which may give the slot and its stream away at once. */
 	gantry_store_release(&slot->finished, 1u);
-	gantry_finished_tell(&dev->finished, dev->host);
+	gantry_finished_tell(&dev->finished, 1, dev->host);
 	gantry_finished_leave(&dev->finished);
 }
 
@@ -113,7 +113,7 @@ static void finish_at_once(struct gantry_stream *stream)
 {
 	stream->slot->result = 0;
 	gantry_store_release(&stream->slot->finished, 1u); /* the same thread reads it */
-	gantry_finished_tell(&stream->dev->finished, stream->dev->host);
+	gantry_finished_tell(&stream->dev->finished, 1, stream->dev->host);
 }
 
 /* The last event of the command tells its end. */

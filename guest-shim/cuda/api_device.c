@@ -490,17 +490,45 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return cu_leave(CUDA_SUCCESS);
 }
 
-/* Limits are noted, so that a program reads what it has set; the host's context has its own. */
+/* How much of its cache a device keeps for what is asked for: a hint, noted so that a program reads what it has set. */
+static CUresult note_hint(struct CUctx_st *ctx, CUlimit limit, size_t value)
+{
+	size_t most =
+		limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY
+			? 128
+			: (size_t)ctx->dev
+				  ->attributes[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE];
+
+	if (most == 0)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	if (limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > most)
+		return CUDA_ERROR_INVALID_VALUE;
+	ctx->limits[limit] = GANTRY_MIN(value, most);
+	return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct CUctx_st *ctx;
+	uint64_t now;
 	CUresult result = cu_enter(&ctx);
+	int r;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	(void)value;
-	return cu_leave(limit >= CU_LIMIT_MAX ? CUDA_ERROR_INVALID_VALUE
-					      : cu_unsupported("cuCtxSetLimit"));
+	if (limit >= CU_LIMIT_MAX)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	if (limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY ||
+	    limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+		return cu_leave(note_hint(ctx, limit, value));
+	if (limit != CU_LIMIT_STACK_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE &&
+	    limit != CU_LIMIT_MALLOC_HEAP_SIZE)
+		return cu_leave(cu_unsupported("cuCtxSetLimit of launches by kernels"));
+	r = gantry_device_ask(cu.session, GANTRY_ASK_LIMIT, ctx->dev->index, 0,
+			      (struct gantry_ask_numbers){ { limit, value } }, &now, sizeof(now));
+	if (r == sizeof(now))
+		ctx->limits[limit] = now;
+	return cu_leave(r < 0 ? cu_result(r) : CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
@@ -512,7 +540,7 @@ CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
 		return result;
 	if (limit >= CU_LIMIT_MAX)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
-	if (ctx->limits[limit] == 0)
+	if (ctx->limits[limit] == 0 && limit != CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
 		return cu_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
 	*value = ctx->limits[limit];
 	return cu_leave(CUDA_SUCCESS);

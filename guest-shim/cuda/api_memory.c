@@ -130,14 +130,45 @@ CUresult CUDAAPI cuMemFreeHost(void *host)
 	return result == CUDA_SUCCESS ? cu_leave(cu_free_host_locked(host)) : result;
 }
 
+CUresult CUDAAPI cuMemHostRegister(void *host, size_t bytes, unsigned int flags)
+{
+	const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	struct CUctx_st *ctx;
+	CUresult result = host && bytes ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY))
+		result = cu_unsupported(
+			"cuMemHostRegister of a device's memory, or to be read only");
+	else if (flags & ~known)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		result = cu_register_locked(ctx, host, bytes, flags);
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuMemHostUnregister(void *host)
+{
+	struct CUctx_st *ctx;
+	CUresult result = host ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	return result == CUDA_SUCCESS ? cu_leave(cu_unregister_locked(host)) : result;
+}
+
 CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr *address, void *host, unsigned int flags)
 {
+	const struct cu_registered *registered;
 	struct CUctx_st *ctx;
 	struct cu_alloc *alloc;
 	CUresult result = address && flags == 0 ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	registered = cu_registered_find_locked((CUdeviceptr)(uintptr_t)host);
+	if (registered)
+		return cu_leave(cu_registered_device_locked(registered,
+							    (CUdeviceptr)(uintptr_t)host, address));
 	alloc = cu_alloc_find_locked((CUdeviceptr)(uintptr_t)host);
 	if (!alloc || !alloc->host)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
@@ -187,20 +218,50 @@ static int ordinal_of(const struct cu_alloc *alloc)
 	return -2; /* as of what is no memory of CUDA's */
 }
 
+/* The allocation around @address, or what was registered there as one (@registered); NULL: neither. */
+static const struct cu_alloc *about(CUdeviceptr address, struct cu_alloc *registered)
+{
+	const struct cu_registered *r = cu_registered_find_locked(address);
+
+	if (!r)
+		return cu_alloc_find_locked(address);
+	*registered = (struct cu_alloc){ .address = r->host,
+					 .bytes = r->bytes,
+					 .kind = CU_MEMORY_REGISTERED,
+					 .ctx = r->ctx,
+					 .device = r->ctx->dev->index,
+					 .host = (void *)(uintptr_t)r->host,
+					 .flags = r->flags };
+	return registered;
+}
+
+/* The device's address; 0: it has none. */
+static CUdeviceptr device_address(const struct cu_alloc *alloc, CUdeviceptr address)
+{
+	const struct cu_registered *r = alloc->kind == CU_MEMORY_REGISTERED
+						? cu_registered_find_locked(address)
+						: NULL;
+
+	if (!r)
+		return address;
+	return r->shared_bytes == r->bytes ? r->device + (address - r->shared) : 0;
+}
+
 static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 			     CUpointer_attribute attribute, void *data)
 {
+	bool is_host = alloc->kind == CU_MEMORY_PINNED || alloc->kind == CU_MEMORY_REGISTERED;
+
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)data = alloc->ctx;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned int *)data = alloc->kind == CU_MEMORY_PINNED ? CU_MEMORYTYPE_HOST
-									: CU_MEMORYTYPE_DEVICE;
+		*(unsigned int *)data = is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)data = address;
-		return CUDA_SUCCESS;
+		*(CUdeviceptr *)data = device_address(alloc, address);
+		return device_address(alloc, address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		if (!alloc->host)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -241,13 +302,14 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 				       CUdeviceptr address)
 {
-	struct cu_alloc *alloc;
+	const struct cu_alloc *alloc;
+	struct cu_alloc registered;
 	struct CUctx_st *ctx;
 	CUresult result = data ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	alloc = cu_alloc_find_locked(address);
+	alloc = about(address, &registered);
 	return cu_leave(alloc ? attribute_of(alloc, address, attribute, data)
 			      : CUDA_ERROR_INVALID_VALUE);
 }
@@ -276,13 +338,14 @@ static void attribute_of_none(CUpointer_attribute attribute, void *data)
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 					void **data, CUdeviceptr address)
 {
-	struct cu_alloc *alloc;
+	const struct cu_alloc *alloc;
+	struct cu_alloc registered;
 	struct CUctx_st *ctx;
 	CUresult result = attributes && data ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	alloc = cu_alloc_find_locked(address);
+	alloc = about(address, &registered);
 	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++) {
 		if (!data[i])
 			result = CUDA_ERROR_INVALID_VALUE;

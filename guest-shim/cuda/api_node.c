@@ -35,8 +35,11 @@ static CUresult make_copy(const void *params, uint8_t *args, struct cu_work *ret
 	const CUDA_MEMCPY3D *p = params;
 
 	(void)args;
-	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
-		return cu_unsupported("nodes that copy CUDA arrays");
+	if ((p->srcMemoryType == CU_MEMORYTYPE_ARRAY &&
+	     !cu_handle_is_locked(p->srcArray, CU_KIND_ARRAY)) ||
+	    (p->dstMemoryType == CU_MEMORYTYPE_ARRAY &&
+	     !cu_handle_is_locked(p->dstArray, CU_KIND_ARRAY)))
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (p->srcLOD || p->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
 	ret_work->type = CU_GRAPH_NODE_TYPE_MEMCPY;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies in two and three dimensions, and fills of rows: as copies and fills of rows that lie apart. */
 #include "base/checked.h"
+#include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
 
 /* One end of a copy in three dimensions. */
@@ -9,7 +10,26 @@ struct box {
 	size_t pitch;
 	size_t height;
 	bool is_host;
+	struct CUarray_st *array; /* @base counts from its beginning; NULL: addresses */
 };
+
+/* Of a box inside @array; pitch and height are its own. */
+static CUresult box_of_array(struct CUarray_st *array, const CUDA_MEMCPY3D *c, size_t x, size_t y,
+			     size_t z, struct box *ret_box)
+{
+	if (!cu_handle_is_locked(array, CU_KIND_ARRAY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (x % array->element_bytes || c->WidthInBytes % array->element_bytes ||
+	    !gantry_range_inside(x, c->WidthInBytes, array->row_bytes) ||
+	    !gantry_range_inside(y, c->Height, array->rows) ||
+	    !gantry_range_inside(z, c->Depth, array->planes))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_box = (struct box){ .base = (z * array->rows + y) * array->row_bytes + x,
+				 .pitch = array->row_bytes,
+				 .height = array->rows,
+				 .array = array };
+	return CUDA_SUCCESS;
+}
 
 static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, size_t pitch,
 		       size_t height, size_t x, size_t y, size_t z, struct box *ret_box)
@@ -30,7 +50,7 @@ static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, 
 		box.base = device;
 		break;
 	default:
-		return cu_unsupported("copies of CUDA arrays");
+		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (gantry_mul_u64(z, height, &row) < 0 || gantry_add_u64(row, y, &row) < 0 ||
 	    gantry_mul_u64(row, pitch, &off) < 0 || gantry_add_u64(off, x, &off) < 0 ||
@@ -72,7 +92,9 @@ static CUresult copy_rows(struct CUstream_st *stream, const struct box *dst, con
 				       .src = src->base + z * src->height * src->pitch,
 				       .bytes = c->WidthInBytes,
 				       .dst_may_be_pageable = dst->is_host,
-				       .src_may_be_pageable = src->is_host };
+				       .src_may_be_pageable = src->is_host,
+				       .dst_array = dst->array,
+				       .src_array = src->array };
 
 		result = copy_plane(stream, &row, c->Height, dst->pitch, src->pitch);
 	}
@@ -92,10 +114,16 @@ CUresult cu_copy_box_locked(struct CUstream_st *stream, const CUDA_MEMCPY3D *c, 
 
 	if (c->srcLOD || c->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = box_of(c->dstMemoryType, c->dstHost, c->dstDevice,
-			or_else(c->dstPitch, c->WidthInBytes), or_else(c->dstHeight, c->Height),
-			c->dstXInBytes, c->dstY, c->dstZ, &dst);
-	if (result == CUDA_SUCCESS)
+	if (c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+		result = box_of_array(c->dstArray, c, c->dstXInBytes, c->dstY, c->dstZ, &dst);
+	else
+		result = box_of(c->dstMemoryType, c->dstHost, c->dstDevice,
+				or_else(c->dstPitch, c->WidthInBytes),
+				or_else(c->dstHeight, c->Height), c->dstXInBytes, c->dstY, c->dstZ,
+				&dst);
+	if (result == CUDA_SUCCESS && c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+		result = box_of_array(c->srcArray, c, c->srcXInBytes, c->srcY, c->srcZ, &src);
+	else if (result == CUDA_SUCCESS)
 		result = box_of(c->srcMemoryType, c->srcHost, c->srcDevice,
 				or_else(c->srcPitch, c->WidthInBytes),
 				or_else(c->srcHeight, c->Height), c->srcXInBytes, c->srcY, c->srcZ,

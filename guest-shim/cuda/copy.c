@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
 
 /* One end. */
@@ -32,6 +33,17 @@ static CUresult look(CUdeviceptr address, size_t bytes, bool may_be_pageable, st
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_end = end;
 	return may_be_pageable && address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult look_into(const struct CUarray_st *array, uint64_t off, size_t bytes,
+			  struct end *ret_end)
+{
+	if (!cu_handle_is_locked(array, CU_KIND_ARRAY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!gantry_range_inside(off, bytes, cu_array_bytes(array)))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_end = (struct end){ .buffer = array->buffer, .off = off };
+	return CUDA_SUCCESS;
 }
 
 /* A stream waits for room in its ring as long as it takes. */
@@ -174,21 +186,21 @@ static CUresult capture(struct CUstream_st *stream, const struct cu_copy *copy)
 	return cu_capture_work_locked(stream, &work, copy->waits);
 }
 
-CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
+static CUresult copy_part(struct CUstream_st *stream, const struct cu_copy *copy)
 {
 	struct end dst, src;
 	CUresult result;
 
-	if (copy->bytes == 0)
-		return CUDA_SUCCESS;
-	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
-	    copy->dst + copy->bytes < copy->dst)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
-	if (result == CUDA_SUCCESS)
-		result = look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
+	result = copy->dst_array ? look_into(copy->dst_array, copy->dst, copy->bytes, &dst)
+				 : look(copy->dst, copy->bytes, copy->dst_may_be_pageable, &dst);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = copy->src_array ? look_into(copy->src_array, copy->src, copy->bytes, &src)
+				 : look(copy->src, copy->bytes, copy->src_may_be_pageable, &src);
 	if (result == CUDA_SUCCESS && stream->capture)
-		return capture(stream, copy);
+		return copy->dst_array || copy->src_array
+			       ? cu_unsupported("captured copies of arrays by offset")
+			       : capture(stream, copy);
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
@@ -205,6 +217,38 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	if (dst.buffer)
 		return copy_in(stream, &dst, src.host, copy->bytes);
 	return copy_out(stream, dst.host, &src, copy->bytes);
+}
+
+/* Of registered memory some pages are pinned, and what is beside them is not. */
+static size_t part_of(const struct cu_copy *copy)
+{
+	size_t bytes = copy->bytes;
+
+	if (!copy->dst_array)
+		bytes = cu_registered_part_locked(copy->dst, bytes);
+	if (!copy->src_array)
+		bytes = cu_registered_part_locked(copy->src, bytes);
+	return bytes;
+}
+
+CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
+{
+	struct cu_copy part = *copy;
+	CUresult result = CUDA_SUCCESS;
+	size_t left = copy->bytes;
+
+	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
+	    copy->dst + copy->bytes < copy->dst)
+		return CUDA_ERROR_INVALID_VALUE;
+	while (left > 0 && result == CUDA_SUCCESS) {
+		part.bytes = left;
+		part.bytes = part_of(&part);
+		result = copy_part(stream, &part);
+		part.dst += part.bytes;
+		part.src += part.bytes;
+		left -= part.bytes;
+	}
+	return result;
 }
 
 CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,

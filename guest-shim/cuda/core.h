@@ -9,6 +9,8 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
+ *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
+ *   array.h   arrays, textures and surfaces
  *   road.c    what the forwarding libraries of the toolkit use of all that
  *   api_*.c   what is exported; streams_*.c twice: the second time for a default stream per thread
  *
@@ -46,6 +48,8 @@ enum cu_kind {
 	CU_KIND_EXEC,
 	CU_KIND_USER_OBJECT,
 	CU_KIND_POOL,
+	CU_KIND_ARRAY,
+	CU_KIND_MIPMAP, /* an array with levels */
 };
 
 struct cu_device {
@@ -145,6 +149,7 @@ enum cu_memory {
 	CU_MEMORY_PINNED,
 	CU_MEMORY_MANAGED, /* pinned, which the program takes for managed */
 	CU_MEMORY_VARIABLE,
+	CU_MEMORY_REGISTERED, /* pages of the program's that are pinned memory now, by their own addresses */
 };
 
 struct cu_alloc {
@@ -264,6 +269,32 @@ CUresult cu_free_host_locked(void *host);
 void cu_free_all_locked(const struct CUctx_st *ctx);
 void cu_alloc_forget_locked(CUdeviceptr address);
 
+/* Any of it is memory of CUDA's. */
+bool cu_alloc_touches_locked(CUdeviceptr address, size_t bytes);
+
+/* ---- hostmem.c ---- */
+struct cu_registered {
+	struct cu_registered *next;
+	struct CUctx_st *ctx;
+	CUdeviceptr host; /* the program's address */
+	size_t bytes;
+	unsigned int flags;
+	CUdeviceptr shared;  /* pages that are pinned memory now */
+	size_t shared_bytes; /* 0: none */
+	CUdeviceptr heap;    /* what pinned memory it is */
+	CUdeviceptr device;  /* the device's address of @shared */
+};
+/* What the program has registered around @address; NULL: nothing. */
+struct cu_registered *cu_registered_find_locked(CUdeviceptr address);
+CUresult cu_register_locked(struct CUctx_st *ctx, void *host, size_t bytes, unsigned int flags);
+CUresult cu_unregister_locked(void *host);
+/* What a context had. */
+void cu_unregister_all_locked(const struct CUctx_st *ctx);
+CUresult cu_registered_device_locked(const struct cu_registered *r, CUdeviceptr host,
+				     CUdeviceptr *ret_address);
+/* How much from @address on is of one sort: pages that are shared, or what is beside them. */
+size_t cu_registered_part_locked(CUdeviceptr address, size_t bytes);
+
 /* ---- pool.c ---- */
 #define CU_POOL_MAX (256u << 10) /* larger ones have a buffer of their own */
 CUresult cu_pool_take_locked(struct CUctx_st *ctx, size_t bytes, struct cu_alloc *ret_alloc);
@@ -302,6 +333,9 @@ struct cu_copy {
 	bool dst_may_be_pageable; /* else it has to be memory of CUDA's */
 	bool src_may_be_pageable;
 	bool waits; /* for the end, where CUDA does */
+	/* An end that is an array, row after row; its address counts from the first byte. NULL: it is none. */
+	struct CUarray_st *dst_array;
+	struct CUarray_st *src_array;
 };
 CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy);
 CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/array.h"
 
 /* What the thread has pushed; a context may have ended meanwhile, so they are looked up. */
 static _Thread_local struct {
@@ -59,6 +59,7 @@ static void set_limits(struct CUctx_st *ctx)
 	ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
 	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
 	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+	ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
 }
 
 CUresult cu_ctx_new_locked(struct cu_device *dev, unsigned int flags, struct CUctx_st **ret_ctx)
@@ -93,6 +94,7 @@ void cu_ctx_end_locked(struct CUctx_st *ctx)
 	cu_event_end_all_locked(ctx);
 	while (ctx->streams)
 		cu_stream_end_locked(ctx->streams);
+	cu_array_end_all_locked(ctx);
 	cu_free_all_locked(ctx);
 	cu_pool_forget_locked(ctx);
 	free(ctx);

@@ -44,6 +44,13 @@ struct cu_alloc *cu_alloc_span_locked(CUdeviceptr address, size_t bytes, uint64_
 	return alloc;
 }
 
+bool cu_alloc_touches_locked(CUdeviceptr address, size_t bytes)
+{
+	uint32_t i = after(address);
+
+	return i < nallocs && allocs[i].address < address + bytes;
+}
+
 CUresult cu_alloc_add_locked(const struct cu_alloc *alloc)
 {
 	uint32_t i = after(alloc->address);
@@ -153,8 +160,8 @@ static struct cu_alloc *find_device(CUdeviceptr address)
 {
 	struct cu_alloc *alloc = cu_alloc_find_locked(address);
 
-	return alloc && alloc->address == address && alloc->kind != CU_MEMORY_PINNED &&
-			       alloc->kind != CU_MEMORY_VARIABLE
+	return alloc && alloc->address == address &&
+			       (alloc->kind == CU_MEMORY_DEVICE || alloc->kind == CU_MEMORY_MANAGED)
 		       ? alloc
 		       : NULL;
 }
@@ -280,8 +287,9 @@ CUresult cu_free_host_locked(void *host)
 void cu_free_all_locked(const struct CUctx_st *ctx)
 {
 	reap(ctx); /* all of it has finished */
+	cu_unregister_all_locked(ctx);
 	for (uint32_t i = 0; i < nallocs;)
-		if (allocs[i].ctx != ctx) {
+		if (allocs[i].ctx != ctx || allocs[i].kind == CU_MEMORY_REGISTERED) {
 			i++;
 		} else if (allocs[i].kind == CU_MEMORY_VARIABLE) {
 			allocs[i++].ctx = NULL; /* it stays as long as its image */

@@ -399,6 +399,29 @@ CUresult CUDAAPI cuStreamAddCallback(CUstream handle, CUstreamCallback callback,
 				      : result;
 }
 
+/* Who else may look at managed memory: here everybody always may, as it lies on the host. Only what is asked is checked. */
+CUresult CUDAAPI cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,
+					unsigned int flags)
+{
+	struct CUstream_st *stream;
+	const struct cu_alloc *alloc;
+	CUresult result = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+					  flags == CU_MEM_ATTACH_SINGLE
+				  ? enter(handle, &stream)
+				  : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (stream->capture)
+		return cu_leave(cu_capture_refuse_locked(stream));
+	alloc = cu_alloc_find_locked(address);
+	/* All of an allocation, and a stream of the program's own for a stream's. */
+	if (!alloc || alloc->kind != CU_MEMORY_MANAGED || alloc->address != address ||
+	    (bytes != 0 && bytes != alloc->bytes) || (flags == CU_MEM_ATTACH_SINGLE && !handle))
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	return cu_leave(CUDA_SUCCESS);
+}
+
 /* ---- streams ---- */
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle)

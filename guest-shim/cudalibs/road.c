@@ -4,28 +4,37 @@
  *
  * Order. A call on a stream goes to that stream's queue. Each handle remembers the last call that had it and is not on
  * a stream itself (it may have changed the object), and the last of any sort: a call on a stream runs after the former
- * of all its handles, one without runs after the latter, in the queue of the default stream.
+ * of all its handles, one without runs after the latter, in the queue of the default stream. The worker makes the calls of
+ * a queue one after the other; where the earlier call is in another queue, its answer is awaited.
  *
- * Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. What a call answered
- * that was not waited for is read when its buffer is used again.
+ * Answers. Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. They are mapped, and
+ * the worker says in them when a call has returned (GANTRY_CALLS_TOLD). The task that carried it ends later, when the
+ * device has come there: to wait for that would let the device run empty each time. What a call answered that was not
+ * waited for is read when its buffer is used again.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/atomic.h"
 #include "guest-shim/cudalibs/call.h"
 #include "guest-shim/cudalibs/road.h"
+#include "proto/wire.h"
 
-#define BOXES	  32u
+#define BOXES	  64u
 #define BOX_BYTES (16u << 10)
 #define PLACES	  65536u
-#define AFTER_MAX (2 * GANTRY_CALL_HANDLES)
+/* A call that has not returned after so many looks may be a long one: then it is looked at now and then. */
+#define LOOKS	  20000u
+#define LOOK_TASK 256u
+#define NAP_NS	  50000
 
 struct box {
 	gantry_buffer buffer;
+	uint8_t *at;	      /* where it is mapped */
 	gantry_ticket ticket; /* 0: nothing is under way */
 	struct gantry_call_library *library;
 	const char *name; /* of the function that was called */
@@ -110,6 +119,14 @@ static int enter_locked(const struct gantry_cuda_road *road)
 
 /* ---- boxes ---- */
 
+static bool is_told(const struct box *box)
+{
+	const uint8_t *word = box->at + offsetof(struct gantry_calls_reply, told);
+
+	/* Acquire: pairs with the release in tell() of the worker; the reply is there. */
+	return gantry_load_acquire((const uint32_t *)(const void *)word) == GANTRY_CALLS_TOLD;
+}
+
 /* What a call answered that nobody waited for: its failure is told later. */
 static void read_late(struct box *box)
 {
@@ -118,8 +135,8 @@ static void read_late(struct box *box)
 	if (box->is_read || !box->library)
 		return;
 	box->is_read = true;
-	if (way.calls.test(way.session, box->ticket) < 0 ||
-	    way.calls.read(way.session, box->buffer, 0, &reply, sizeof(reply)) < 0)
+	memcpy(&reply, box->at, sizeof(reply));
+	if (!is_told(box))
 		gantry_store_relaxed(&box->library->late, box->library->failed);
 	else if (reply.state == GANTRY_CALLS_UNKNOWN)
 		gantry_store_relaxed(&box->library->late,
@@ -130,17 +147,62 @@ static void read_late(struct box *box)
 		gantry_store_relaxed(&box->library->late, (int32_t)reply.ret);
 }
 
-static void sweep_locked(void)
+/* Boxes whose calls have returned are free; @ended: and those whose tasks ended without. */
+static void sweep_locked(bool ended)
 {
 	for (uint32_t i = 0; i < BOXES; i++) {
 		struct box *box = &way.boxes[i];
 
-		if (!box->is_taken && box->ticket &&
-		    way.calls.test(way.session, box->ticket) != 0) {
+		if (box->is_taken || !box->ticket)
+			continue;
+		if (is_told(box) || (ended && way.calls.test(way.session, box->ticket) != 0)) {
 			read_late(box);
 			box->ticket = 0;
 		}
 	}
+}
+
+/*
+ * Until the call in the box has returned, or its task has ended. 0; a negative status: there is no answer. The box is the
+ * caller's, or the lock is held.
+ */
+static int await(const struct box *box, gantry_ticket ticket)
+{
+	for (uint32_t i = 1; !is_told(box); i++) {
+		int r = 0;
+
+		if (i >= LOOKS)
+			r = way.calls.wait(way.session, &ticket, 1, NAP_NS);
+		else if (i % LOOK_TASK == 0)
+			r = way.calls.test(way.session, ticket);
+		else
+			gantry_cpu_relax();
+		if (r == GANTRY_E_TIMEOUT)
+			continue;
+		/* It ended between the two looks, or without an answer. */
+		if (r < 0 || i >= LOOKS || r > 0)
+			return is_told(box) ? 0 : r < 0 ? r : GANTRY_E_KERNEL;
+	}
+	return 0;
+}
+
+static int make_box(struct box *box, size_t bytes)
+{
+	void *at = NULL;
+	int r = way.calls.alloc(way.session, bytes, GANTRY_ALLOC_HOST, &box->buffer);
+
+	if (r < 0) {
+		box->buffer = 0;
+		return r;
+	}
+	r = way.calls.map(way.session, box->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &at);
+	if (r < 0) {
+		(void)way.calls.free(way.session, box->buffer); /* nothing uses it */
+		box->buffer = 0;
+		return r;
+	}
+	box->at = at;
+	return 0;
 }
 
 static struct box *free_locked(void)
@@ -157,12 +219,7 @@ static struct box *free_locked(void)
 		if (!empty)
 			empty = box;
 	}
-	if (empty &&
-	    way.calls.alloc(way.session, BOX_BYTES, GANTRY_ALLOC_HOST, &empty->buffer) < 0) {
-		empty->buffer = 0;
-		return NULL;
-	}
-	return empty;
+	return empty && make_box(empty, BOX_BYTES) == 0 ? empty : NULL;
 }
 
 /* Ticket of a call that some box waits for; 0: all boxes are in threads' hands. */
@@ -176,20 +233,22 @@ static gantry_ticket pending_locked(void)
 
 static struct box *take_locked(void)
 {
-	for (;;) {
+	for (bool ended = false;; ended = true) {
 		struct box *box;
 		gantry_ticket ticket;
 
-		sweep_locked();
+		sweep_locked(ended);
 		box = free_locked();
 		if (box) {
 			box->is_taken = true;
 			return box;
 		}
+		if (!ended)
+			continue;
 		ticket = pending_locked();
 		if (ticket) {
 			/* A failure of the task is what sweeping finds. */
-			int r = way.calls.wait(way.session, &ticket, 1, GANTRY_FOREVER);
+			int r = way.calls.wait(way.session, &ticket, 1, NAP_NS);
 
 			if (r <= -100 && r > -200)
 				return NULL;
@@ -207,27 +266,36 @@ static struct box *take_locked(void)
 
 /* ---- order ---- */
 
-static void add_after(gantry_ticket ticket, gantry_ticket *after, uint32_t *n)
+/* A call that has no box has returned. */
+static const struct box *box_of(gantry_ticket ticket)
 {
-	for (uint32_t i = 0; i < *n; i++)
-		if (after[i] == ticket)
-			return;
-	if (ticket && way.calls.test(way.session, ticket) == 0)
-		after[(*n)++] = ticket;
+	for (uint32_t i = 0; i < BOXES; i++)
+		if (way.boxes[i].ticket == ticket)
+			return &way.boxes[i];
+	return NULL;
 }
 
-static uint32_t gather_after_locked(const struct gantry_call_route *route, gantry_ticket *after)
+/* @queue, whose calls are made in their order; 0: none. A failure of the earlier call is told elsewhere. */
+static void order_locked(gantry_ticket ticket, gantry_queue queue)
 {
-	uint32_t n = 0;
+	const struct box *box;
 
+	if (!ticket || (queue && GANTRY_TICKET_QUEUE(ticket) == GANTRY_HANDLE_SLOT(queue)))
+		return;
+	box = box_of(ticket);
+	if (box)
+		(void)await(box, ticket);
+}
+
+static void order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
+{
 	for (uint32_t i = 0; i < route->nhandles; i++) {
 		const struct history *history = &way.history[route->handles[i] % PLACES];
 
-		add_after(history->changed, after, &n);
+		order_locked(history->changed, queue);
 		if (!route->has_stream)
-			add_after(history->used, after, &n);
+			order_locked(history->used, queue);
 	}
-	return n;
 }
 
 static void note_locked(const struct gantry_call_route *route, gantry_ticket ticket)
@@ -257,44 +325,43 @@ static void *stream_of(const struct gantry_call_route *route)
 }
 
 static int submit_locked(const struct gantry_cuda_road *road, const struct message *message,
-			 gantry_buffer buffer, gantry_ticket *ret_ticket)
+			 struct box *box)
 {
 	const uint64_t args[2] = { 0, message->bytes };
-	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = buffer,
+	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = box->buffer,
 								     .mode = GANTRY_RW } };
-	gantry_ticket after[AFTER_MAX];
 	struct gantry_task task = {
 		.kernel = way.kernel,
 		.args = args,
 		.args_bytes = sizeof(args),
 		.naccess = 1,
 		.access = access,
-		.after = after,
 	};
+	gantry_ticket ticket;
 	int r;
 
 	if (road->uses)
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
-	task.nafter = gather_after_locked(message->route, after);
-	r = way.calls.write(way.session, buffer, 0, message->request, message->bytes);
-	if (r == 0)
-		r = way.calls.submit(way.session, message->queue, &task, 1, ret_ticket);
+	order_all_locked(message->route, message->queue);
+	/* Whatever was told here before is over with it. */
+	memcpy(box->at, message->request, message->bytes);
+	r = way.calls.submit(way.session, message->queue, &task, 1, &ticket);
 	if (r < 0)
 		return r;
-	note_locked(message->route, *ret_ticket);
+	box->ticket = ticket;
+	note_locked(message->route, ticket);
 	if (road->put)
-		road->put(stream_of(message->route), *ret_ticket);
+		road->put(stream_of(message->route), ticket);
 	return 0;
 }
 
-static int collect(const struct message *message, gantry_buffer buffer, gantry_ticket ticket,
-		   void *reply)
+/* The reply is copied once. */
+static int collect(const struct message *message, const struct box *box, void *reply)
 {
-	int r = way.calls.wait(way.session, &ticket, 1, GANTRY_FOREVER);
-
-	if (r == 0)
-		r = way.calls.read(way.session, buffer, 0, reply, message->reply_bytes);
-	return r < 0 ? -EIO : 0;
+	if (await(box, box->ticket) < 0)
+		return -EIO;
+	memcpy(reply, box->at, message->reply_bytes);
+	return 0;
 }
 
 static size_t buffer_bytes(const struct message *message)
@@ -306,45 +373,40 @@ static size_t buffer_bytes(const struct message *message)
 static int carry_long(const struct gantry_cuda_road *road, const struct message *message,
 		      void *reply)
 {
-	gantry_buffer buffer;
-	gantry_ticket ticket;
+	struct box box = { 0 };
 	int r;
 
 	pthread_mutex_lock(&way.lock);
-	r = way.calls.alloc(way.session, buffer_bytes(message), GANTRY_ALLOC_HOST, &buffer);
-	if (r == 0) {
-		r = submit_locked(road, message, buffer, &ticket);
-		if (r < 0)
-			(void)way.calls.free(way.session, buffer); /* nothing uses it */
-	}
+	r = make_box(&box, buffer_bytes(message));
+	if (r == 0)
+		r = submit_locked(road, message, &box);
 	pthread_mutex_unlock(&way.lock);
-	if (r < 0)
-		return -EIO;
-	if (message->route->waits)
-		r = collect(message, buffer, ticket, reply);
+	if (r == 0)
+		r = message->route->waits ? collect(message, &box, reply) : await(&box, box.ticket);
 	/* What was submitted keeps the memory until it is done. */
-	(void)way.calls.free(way.session, buffer);
-	return r;
+	if (box.buffer)
+		(void)way.calls.free(way.session, box.buffer);
+	return r < 0 ? -EIO : 0;
 }
 
 static int carry_short(const struct gantry_cuda_road *road, const struct message *message,
 		       struct gantry_call_library *library, void *reply)
 {
 	struct box *box;
-	gantry_ticket ticket = 0;
 	int r;
 
 	pthread_mutex_lock(&way.lock);
 	box = take_locked();
-	r = box ? submit_locked(road, message, box->buffer, &ticket) : -ENOMEM;
+	r = box ? submit_locked(road, message, box) : -ENOMEM;
 	pthread_mutex_unlock(&way.lock);
 	if (!box)
 		return -ENOMEM;
 	if (r == 0 && message->route->waits)
-		r = collect(message, box->buffer, ticket, reply);
+		r = collect(message, box, reply);
 	pthread_mutex_lock(&way.lock);
 	box->is_taken = false;
-	box->ticket = message->route->waits ? 0 : ticket;
+	if (r < 0 || message->route->waits)
+		box->ticket = 0;
 	box->library = library;
 	box->name = message->route->name;
 	box->is_read = message->route->waits;
@@ -354,15 +416,11 @@ static int carry_short(const struct gantry_cuda_road *road, const struct message
 }
 
 /* What the handles of a call have under way: the graph knows nothing of that. */
-static int settle(const struct gantry_call_route *route)
+static void settle(const struct gantry_call_route *route)
 {
-	gantry_ticket after[AFTER_MAX];
-	uint32_t n;
-
 	pthread_mutex_lock(&way.lock);
-	n = gather_after_locked(route, after);
+	order_all_locked(route, 0);
 	pthread_mutex_unlock(&way.lock);
-	return n ? way.calls.wait(way.session, after, n, GANTRY_FOREVER) : 0;
 }
 
 /* 1: the call's stream is captured, and the call is a node now. */
@@ -375,7 +433,9 @@ static int capture(const struct gantry_cuda_road *road, const struct message *me
 		return 0;
 	r = road->capture(route->stream, way.kernel, message->request, message->bytes,
 			  ((message->bytes + 7) & ~7ul) + message->reply_bytes, route->waits);
-	return r == 1 && settle(route) < 0 ? -EIO : r < 0 ? -EIO : r;
+	if (r == 1)
+		settle(route);
+	return r < 0 ? -EIO : r;
 }
 
 static int carry(void *cookie, struct gantry_call_library *library,
@@ -403,7 +463,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 					       : carry_short(road, &message, library, reply);
 	if (r == 0 && route->waits) {
 		pthread_mutex_lock(&way.lock);
-		sweep_locked();
+		sweep_locked(false);
 		pthread_mutex_unlock(&way.lock);
 	}
 	return r;

@@ -13,7 +13,7 @@
 
 #include "guest-shim/gantry.h"
 
-#define GANTRY_CUDA_ROAD_VERSION 1u
+#define GANTRY_CUDA_ROAD_VERSION 2u
 #define GANTRY_CUDA_ROAD_SYMBOL	 "gantry_cuda_road"
 #define GANTRY_CUDA_ROAD_USES	 32u
 
@@ -22,6 +22,7 @@ struct gantry_cuda_road_calls {
 	__typeof__(&gantry_kernel_find) kernel_find;
 	__typeof__(&gantry_alloc) alloc;
 	__typeof__(&gantry_free) free;
+	__typeof__(&gantry_map) map;
 	__typeof__(&gantry_write) write;
 	__typeof__(&gantry_read) read;
 	__typeof__(&gantry_submit) submit;
@@ -32,8 +33,8 @@ struct gantry_cuda_road_calls {
 #define GANTRY_CUDA_ROAD_CALLS                                                                 \
 	{                                                                                      \
 		.kernel_find = gantry_kernel_find, .alloc = gantry_alloc, .free = gantry_free, \
-		.write = gantry_write, .read = gantry_read, .submit = gantry_submit,           \
-		.wait = gantry_wait, .test = gantry_test,                                      \
+		.map = gantry_map, .write = gantry_write, .read = gantry_read,                 \
+		.submit = gantry_submit, .wait = gantry_wait, .test = gantry_test,             \
 	}
 
 /* Sized: new members are added at the end only. */

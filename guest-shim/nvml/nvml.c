@@ -382,24 +382,31 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* Of the time since it was asked last, how much the process's work took on its devices; at first, nothing. */
+/* What was known when a device was asked last. */
+struct asked {
+	uint64_t at_ns;
+	uint64_t worked_ns;
+};
+
+/* Of the time since the device was asked last, how much the process's work took on its devices; at first, nothing. */
 EXPORT int nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, struct nvml_utilization *rates)
 {
-	static uint64_t asked_ns, worked_ns;
+	static struct asked asked[GANTRY_NVML_DEVICES];
 	struct gantry_nvml_device device;
 	struct gantry_nvml_use use;
 	uint64_t now, percent = 0;
+	struct asked *last;
 	int result = find(handle, rates, &device);
 
 	if (result != NVML_SUCCESS)
 		return result;
 	use = gantry_nvml_use();
 	now = now_ns();
+	last = &asked[device.ordinal];
 	(void)gantry_nvml_lock();
-	if (asked_ns && now > asked_ns && use.device_ns >= worked_ns)
-		percent = (use.device_ns - worked_ns) * 100 / (now - asked_ns);
-	asked_ns = now;
-	worked_ns = use.device_ns;
+	if (last->at_ns && now > last->at_ns && use.device_ns >= last->worked_ns)
+		percent = (use.device_ns - last->worked_ns) * 100 / (now - last->at_ns);
+	*last = (struct asked){ now, use.device_ns };
 	gantry_nvml_unlock();
 	rates->gpu = (unsigned int)(percent < 100 ? percent : 100);
 	rates->memory = 0;

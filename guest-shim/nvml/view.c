@@ -72,6 +72,8 @@ static const struct gantry_cuda_road *find_road(void)
 		void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
 		road = driver ? dlsym(driver, GANTRY_CUDA_ROAD_SYMBOL) : NULL;
+		if (driver)
+			(void)dlclose(driver); /* it stays: the process has it */
 	}
 	return road && road->version == GANTRY_CUDA_ROAD_VERSION && road->size >= sizeof(*road)
 		       ? road

@@ -13,7 +13,7 @@ static bool at_most_one(cl_mem_flags flags)
 	return (flags & (flags - 1)) == 0;
 }
 
-static cl_int check_flags(cl_mem_flags flags)
+cl_int icd_mem_check_flags(cl_mem_flags flags)
 {
 	if ((flags & ~(cl_mem_flags)(ACCESS | HOST_PTR | HOST_ACCESS)) ||
 	    !at_most_one(flags & ACCESS) || !at_most_one(flags & HOST_ACCESS))
@@ -24,7 +24,7 @@ static cl_int check_flags(cl_mem_flags flags)
 	return CL_SUCCESS;
 }
 
-static cl_int check_size(const struct _cl_context *context, size_t bytes)
+uint64_t icd_context_alloc_bytes(const struct _cl_context *context)
 {
 	uint64_t most = 0;
 
@@ -33,10 +33,16 @@ static cl_int check_size(const struct _cl_context *context, size_t bytes)
 
 		most = one > most ? one : most;
 	}
-	return bytes == 0 || bytes > most ? CL_INVALID_BUFFER_SIZE : CL_SUCCESS;
+	return most;
 }
 
-static struct _cl_mem *make(struct _cl_context *context, cl_mem_flags flags, size_t bytes)
+static cl_int check_size(const struct _cl_context *context, size_t bytes)
+{
+	return bytes == 0 || bytes > icd_context_alloc_bytes(context) ? CL_INVALID_BUFFER_SIZE
+								      : CL_SUCCESS;
+}
+
+struct _cl_mem *icd_mem_new(struct _cl_context *context, cl_mem_flags flags, size_t bytes)
 {
 	struct _cl_mem *mem = icd_object_new(ICD_MEM);
 
@@ -44,14 +50,14 @@ static struct _cl_mem *make(struct _cl_context *context, cl_mem_flags flags, siz
 		return NULL;
 	gantry_list_init(&mem->mappings);
 	mem->context = context;
-	mem->flags = flags;
+	mem->flags = flags & ACCESS ? flags : flags | CL_MEM_READ_WRITE;
 	mem->bytes = bytes;
 	icd_object_hold(context);
 	return mem;
 }
 
 /* Where devices work on host memory it lies there while there is room. */
-static int back(struct _cl_mem *mem, void *host_ptr)
+int icd_mem_back(struct _cl_mem *mem, void *host_ptr)
 {
 	struct gantry_session *session = mem->context->host->session;
 	int r = gantry_alloc(session, mem->bytes, 0, &mem->buffer);
@@ -74,14 +80,14 @@ cl_mem CL_API_CALL icd_clCreateBuffer(cl_context handle, cl_mem_flags flags, siz
 	icd_gate_lock();
 	context = icd_object_get(handle, ICD_CONTEXT);
 	if (context)
-		result = check_flags(flags);
+		result = icd_mem_check_flags(flags);
 	if (result == CL_SUCCESS)
 		result = check_size(context, bytes);
 	if (result == CL_SUCCESS && !host_ptr != !wants_ptr)
 		result = CL_INVALID_HOST_PTR;
 	if (result == CL_SUCCESS) {
-		mem = make(context, flags & ACCESS ? flags : flags | CL_MEM_READ_WRITE, bytes);
-		result = mem ? icd_status(back(mem, host_ptr)) : CL_OUT_OF_HOST_MEMORY;
+		mem = icd_mem_new(context, flags, bytes);
+		result = mem ? icd_status(icd_mem_back(mem, host_ptr)) : CL_OUT_OF_HOST_MEMORY;
 	}
 	if (result == CL_SUCCESS && (flags & CL_MEM_USE_HOST_PTR)) {
 		mem->host_ptr = host_ptr;
@@ -103,15 +109,27 @@ cl_mem CL_API_CALL icd_clCreateBufferWithProperties(cl_context context,
 	return icd_clCreateBuffer(context, flags, bytes, host_ptr, ret);
 }
 
+struct _cl_mem *icd_buffer_get(const void *handle)
+{
+	struct _cl_mem *mem = icd_object_get(handle, ICD_MEM);
+
+	return mem && !mem->image.type ? mem : NULL;
+}
+
+struct _cl_mem *icd_image_get(const void *handle)
+{
+	struct _cl_mem *mem = icd_object_get(handle, ICD_MEM);
+
+	return mem && mem->image.type ? mem : NULL;
+}
+
 /* ---- parts ---- */
 
-static cl_int check_part(const struct _cl_mem *parent, cl_mem_flags flags,
-			 cl_buffer_create_type type, const cl_buffer_region *region)
+cl_int icd_mem_inherit(const struct _cl_mem *parent, cl_mem_flags *flags)
 {
-	cl_mem_flags access = flags & ACCESS, host = flags & HOST_ACCESS;
+	cl_mem_flags access = *flags & ACCESS, host = *flags & HOST_ACCESS;
 
-	if (check_flags(flags) != CL_SUCCESS || (flags & HOST_PTR) ||
-	    type != CL_BUFFER_CREATE_TYPE_REGION || !region)
+	if (icd_mem_check_flags(*flags) != CL_SUCCESS || (*flags & HOST_PTR))
 		return CL_INVALID_VALUE;
 	if ((parent->flags & CL_MEM_WRITE_ONLY) && access & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY))
 		return CL_INVALID_VALUE;
@@ -119,6 +137,17 @@ static cl_int check_part(const struct _cl_mem *parent, cl_mem_flags flags,
 		return CL_INVALID_VALUE;
 	if (host && (parent->flags & HOST_ACCESS) && host != (parent->flags & HOST_ACCESS) &&
 	    host != CL_MEM_HOST_NO_ACCESS)
+		return CL_INVALID_VALUE;
+	*flags |= (access ? 0 : parent->flags & ACCESS) | (host ? 0 : parent->flags & HOST_ACCESS) |
+		  (parent->flags & HOST_PTR);
+	return CL_SUCCESS;
+}
+
+static cl_int check_part(const struct _cl_mem *parent, cl_mem_flags *flags,
+			 cl_buffer_create_type type, const cl_buffer_region *region)
+{
+	if (type != CL_BUFFER_CREATE_TYPE_REGION || !region ||
+	    icd_mem_inherit(parent, flags) != CL_SUCCESS)
 		return CL_INVALID_VALUE;
 	if (region->size == 0)
 		return CL_INVALID_BUFFER_SIZE;
@@ -141,15 +170,10 @@ static bool is_aligned(const struct _cl_context *context, size_t origin)
 static struct _cl_mem *make_part(struct _cl_mem *parent, cl_mem_flags flags,
 				 const cl_buffer_region *region)
 {
-	struct _cl_mem *mem = make(parent->context, flags, region->size);
+	struct _cl_mem *mem = icd_mem_new(parent->context, flags, region->size);
 
 	if (!mem)
 		return NULL;
-	if (!(flags & ACCESS))
-		mem->flags |= parent->flags & ACCESS;
-	if (!(flags & HOST_ACCESS))
-		mem->flags |= parent->flags & HOST_ACCESS;
-	mem->flags |= parent->flags & HOST_PTR;
 	mem->parent = parent;
 	mem->origin = region->origin;
 	mem->buffer = parent->buffer;
@@ -166,9 +190,9 @@ cl_mem CL_API_CALL icd_clCreateSubBuffer(cl_mem handle, cl_mem_flags flags,
 	cl_int result = CL_INVALID_MEM_OBJECT;
 
 	icd_gate_lock();
-	parent = icd_object_get(handle, ICD_MEM);
+	parent = icd_buffer_get(handle);
 	if (parent && !parent->parent)
-		result = check_part(parent, flags, type, info);
+		result = check_part(parent, &flags, type, info);
 	if (result == CL_SUCCESS &&
 	    !is_aligned(parent->context, ((const cl_buffer_region *)info)->origin))
 		result = CL_MISALIGNED_SUB_BUFFER_OFFSET;
@@ -265,7 +289,8 @@ static cl_int info(const struct _cl_mem *mem, cl_mem_info what, const struct icd
 {
 	switch (what) {
 	case CL_MEM_TYPE:
-		return ICD_ANSWER(to, cl_mem_object_type, CL_MEM_OBJECT_BUFFER);
+		return ICD_ANSWER(to, cl_mem_object_type,
+				  mem->image.type ? mem->image.type : CL_MEM_OBJECT_BUFFER);
 	case CL_MEM_FLAGS:
 		return ICD_ANSWER(to, cl_mem_flags, mem->flags);
 	case CL_MEM_SIZE:
@@ -281,7 +306,7 @@ static cl_int info(const struct _cl_mem *mem, cl_mem_info what, const struct icd
 	case CL_MEM_ASSOCIATED_MEMOBJECT:
 		return ICD_ANSWER(to, cl_mem, mem->parent);
 	case CL_MEM_OFFSET:
-		return ICD_ANSWER(to, size_t, mem->origin);
+		return ICD_ANSWER(to, size_t, mem->image.type ? 0 : mem->origin);
 	default:
 		return CL_INVALID_VALUE;
 	}

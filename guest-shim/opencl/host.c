@@ -147,6 +147,27 @@ static void find_builtins(struct _cl_device_id *device)
 	}
 }
 
+/* A device without formats, or one that says it has no images, has none. */
+static void find_formats(struct _cl_device_id *device)
+{
+	const char *at = icd_device_number(device, "images") ? device->about : NULL;
+	struct icd_format *more, found;
+
+	while ((at = line_of(at, "image_format")) != NULL) {
+		if (sscanf(at, "%u %u %u %u %u", &found.format.image_channel_order,
+			   &found.format.image_channel_data_type, &found.types[0], &found.types[1],
+			   &found.types[2]) != 5 ||
+		    !gantry_pixel_bytes(found.format.image_channel_order,
+					found.format.image_channel_data_type))
+			continue;
+		more = realloc(device->formats, (device->nformats + 1) * sizeof(*more));
+		if (!more)
+			return;
+		device->formats = more;
+		more[device->nformats++] = found;
+	}
+}
+
 static cl_device_type type_of(const struct _cl_device_id *device)
 {
 	cl_device_type told;
@@ -193,6 +214,8 @@ static void add_device(struct gantry_session *session, uint32_t kind)
 	device->compiles = kind == GANTRY_KIND_OPENCL && compiles &&
 			   strncmp(compiles, "yes", 3) == 0;
 	find_builtins(device);
+	if (device->compiles)
+		find_formats(device);
 	ndevices++;
 }
 

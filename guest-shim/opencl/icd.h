@@ -5,10 +5,10 @@
  *   object.c   handles: made, counted, recognised when they are stale
  *   host.c     the session, and what the tenant's devices are
  *   line.c     its queues
- *   platform.c context.c queue.c buffer.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
+ *   platform.c context.c queue.c buffer.c image.c sampler.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
  *   stamp.c    the host's times of them
- *   transfer.c map.c order.c launch.c   commands
+ *   transfer.c image_transfer.c color.c map.c order.c launch.c   commands
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
  *   dispatch.c the table that the ICD loader calls by
@@ -42,8 +42,12 @@
 
 #include "base/list.h"
 #include "guest-shim/gantry.h"
+#include "proto/opencl.h"
 
 #define GANTRY_MAX_VALUE_BYTES 1024u /* of one argument that is passed by value */
+
+#define ICD_MAX_ARGS   63u /* of a kernel: a signature has 64, and the first is the range */
+#define ICD_MAX_IMAGES (ICD_MAX_ARGS / 2) /* of these: each takes two */
 
 /* ---- object.c ---- */
 
@@ -54,6 +58,7 @@ enum icd_type {
 	ICD_PROGRAM,
 	ICD_KERNEL,
 	ICD_EVENT,
+	ICD_SAMPLER,
 	ICD_NTYPES,
 };
 
@@ -145,6 +150,12 @@ struct icd_builtin {
 	char *signature;
 };
 
+/* A format of images: for which of their types (bit: its number less the first) when they are read, written, or both. */
+struct icd_format {
+	cl_image_format format;
+	uint32_t types[3];
+};
+
 struct _cl_device_id {
 	const struct _cl_icd_dispatch *dispatch;
 	uint32_t kind; /* enum gantry_kind */
@@ -157,6 +168,8 @@ struct _cl_device_id {
 	uint64_t items[3]; /* of one work-group; UINT64_MAX: it does not say */
 	uint32_t nbuiltins;
 	struct icd_builtin *builtins;
+	uint32_t nformats; /* 0: it has no images */
+	struct icd_format *formats;
 };
 struct _cl_platform_id {
 	const struct _cl_icd_dispatch *dispatch;
@@ -215,13 +228,20 @@ struct _cl_command_queue {
 	struct _cl_event *barrier; /* held; commands after it wait for it */
 };
 
+/* What of a buffer is mapped. */
+struct icd_mapped {
+	uint64_t off; /* in the memory that it is of */
+	uint64_t bytes;
+	/* Of an image with something between its rows or slices: only these are written; region[0] 0: all of it. */
+	size_t region[3], pitch[2];
+};
+
 struct icd_mapping {
 	struct gantry_list link;
 	void *at; /* as the program has it */
 	void *mapped; /* what gantry_map() gave; NULL: @at is memory of this process, written back at the end */
-	bool is_shadow; /* @at is the driver's own */
-	uint64_t off;	/* in the buffer */
-	uint64_t bytes;
+	bool is_shadow;		/* @at is the driver's own */
+	struct icd_mapped what; /* @off is in the session's buffer */
 	cl_map_flags flags;
 	uint32_t nusers; /* its buffer's list, and commands */
 };
@@ -237,7 +257,7 @@ struct icd_mem_callback {
 struct _cl_mem {
 	struct icd_object object;
 	struct _cl_context *context; /* held */
-	struct _cl_mem *parent;	     /* held; of a sub-buffer */
+	struct _cl_mem *parent;	     /* held; of a sub-buffer, or of an image over a buffer */
 	cl_mem_flags flags;
 	size_t bytes;
 	size_t origin; /* in the parent */
@@ -246,6 +266,15 @@ struct _cl_mem {
 	struct gantry_list mappings;
 	uint32_t nmappings;
 	struct icd_mem_callback *callbacks; /* the last registered first */
+	/* How an image lies in @bytes; type 0: a buffer. */
+	struct gantry_launch_image image;
+	uint32_t pixel_bytes;
+};
+
+struct _cl_sampler {
+	struct icd_object object;
+	struct _cl_context *context; /* held */
+	struct gantry_launch_sampler what;
 };
 
 struct icd_arg {
@@ -431,11 +460,49 @@ void icd_context_end(struct _cl_context *context);
 void icd_queue_left(struct _cl_command_queue *queue);
 void icd_queue_end(struct _cl_command_queue *queue);
 void icd_mem_end(struct _cl_mem *mem);
+void icd_sampler_end(struct _cl_sampler *sampler);
 void icd_program_end(struct _cl_program *program);
 void icd_kernel_end(struct _cl_kernel *kernel);
 void icd_event_free(struct _cl_event *event);
 
 bool icd_context_has(const struct _cl_context *context, const struct _cl_device_id *device);
+
+/* ---- buffer.c, for image.c too ---- */
+cl_int icd_mem_check_flags(cl_mem_flags flags);
+/* One of the context's, without memory; @flags as the program has them. */
+struct _cl_mem *icd_mem_new(struct _cl_context *context, cl_mem_flags flags, size_t bytes);
+/* Its memory, with what is at @host_ptr where the flags say so. Status of libgantry. */
+int icd_mem_back(struct _cl_mem *mem, void *host_ptr);
+/* The most that one of the context's devices takes. */
+uint64_t icd_context_alloc_bytes(const struct _cl_context *context);
+/* A buffer of that handle; NULL: none, or an image. */
+struct _cl_mem *icd_buffer_get(const void *handle);
+struct _cl_mem *icd_image_get(const void *handle);
+/* Flags that a part, or an image over a buffer, has of what it is of. CL_INVALID_VALUE: they contradict. */
+cl_int icd_mem_inherit(const struct _cl_mem *parent, cl_mem_flags *flags);
+
+/* ---- image.c ---- */
+/* The first of the context's devices that has images; NULL: none has. */
+const struct _cl_device_id *icd_context_images(const struct _cl_context *context);
+/* A box of it in its bytes; CL_INVALID_VALUE: it has no such box. */
+cl_int icd_image_map_box(const struct _cl_mem *mem, const size_t *origin, const size_t *region,
+			 struct icd_mapped *ret_mapped);
+
+/* ---- color.c ---- */
+/* @color is what clEnqueueFillImage() takes of such an image: 16 bytes. ret_pixel: its bytes. */
+void icd_color_to_pixel(const cl_image_format *format, const void *color,
+			unsigned char ret_pixel[16]);
+/* A parameter that is an image; a device that tells no qualifiers has none. */
+static inline bool icd_arg_is_image(const struct icd_arg *arg)
+{
+	return arg->access >= CL_KERNEL_ARG_ACCESS_READ_ONLY &&
+	       arg->access <= CL_KERNEL_ARG_ACCESS_READ_WRITE;
+}
+static inline bool icd_arg_is_sampler(const struct icd_arg *arg)
+{
+	return arg->where == CL_KERNEL_ARG_ADDRESS_PRIVATE && arg->type &&
+	       __builtin_strcmp(arg->type, "sampler_t") == 0;
+}
 
 /* ---- program.c, source.c ---- */
 /* The headers that a text includes, put in their places. Malloc'd; NULL: no memory, or too deep. */

@@ -123,12 +123,48 @@ static cl_int set_buffer(const struct _cl_kernel *kernel, struct icd_value *v, s
 		return CL_INVALID_ARG_SIZE;
 	if (value) {
 		memcpy(&handle, value, sizeof(handle));
-		mem = icd_object_get(handle, ICD_MEM);
+		mem = icd_buffer_get(handle);
 		if (handle && (!mem || mem->context != kernel->program->context))
 			return CL_INVALID_MEM_OBJECT;
 	}
 	v->mem = mem;
 	v->serial = mem ? mem->object.serial : 0;
+	return CL_SUCCESS;
+}
+
+/* What OpenCL C calls images of that type. */
+static const char *type_name(uint32_t type)
+{
+	static const char *const names[GANTRY_IMAGE_NTYPES] = {
+		"image2d_t", "image3d_t",	"image2d_array_t",
+		"image1d_t", "image1d_array_t", "image1d_buffer_t",
+	};
+
+	return names[type - GANTRY_IMAGE_2D];
+}
+
+static cl_int set_image(const struct _cl_kernel *kernel, struct icd_value *v,
+			const struct icd_arg *arg, size_t size, const void *value)
+{
+	struct _cl_mem *mem;
+	cl_mem handle;
+
+	if (size != sizeof(cl_mem))
+		return CL_INVALID_ARG_SIZE;
+	if (!value)
+		return CL_INVALID_ARG_VALUE;
+	memcpy(&handle, value, sizeof(handle));
+	mem = icd_image_get(handle);
+	if (!mem || mem->context != kernel->program->context)
+		return CL_INVALID_MEM_OBJECT;
+	/* A name of the program's own for a type tells nothing. */
+	if ((strncmp(arg->type, "image", 5) == 0 &&
+	     strcmp(arg->type, type_name(mem->image.type)) != 0) ||
+	    (arg->access == CL_KERNEL_ARG_ACCESS_READ_ONLY && (mem->flags & CL_MEM_WRITE_ONLY)) ||
+	    (arg->access == CL_KERNEL_ARG_ACCESS_WRITE_ONLY && (mem->flags & CL_MEM_READ_ONLY)))
+		return CL_INVALID_ARG_VALUE;
+	v->mem = mem;
+	v->serial = mem->object.serial;
 	return CL_SUCCESS;
 }
 
@@ -153,6 +189,24 @@ static cl_int set_value(struct icd_value *v, const struct icd_arg *arg, size_t s
 	return CL_SUCCESS;
 }
 
+/* What it is counts, not the object: a launch has the numbers. */
+static cl_int set_sampler(const struct _cl_kernel *kernel, struct icd_value *v,
+			  const struct icd_arg *arg, size_t size, const void *value)
+{
+	const struct _cl_sampler *sampler;
+	cl_sampler handle;
+
+	if (size != sizeof(cl_sampler))
+		return CL_INVALID_ARG_SIZE;
+	if (!value)
+		return CL_INVALID_ARG_VALUE;
+	memcpy(&handle, value, sizeof(handle));
+	sampler = icd_object_get(handle, ICD_SAMPLER);
+	if (!sampler || sampler->context != kernel->program->context)
+		return CL_INVALID_SAMPLER;
+	return set_value(v, arg, sizeof(sampler->what), &sampler->what);
+}
+
 static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const void *value)
 {
 	const struct icd_arg *arg;
@@ -167,7 +221,7 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 	v = &kernel->values[i];
 	had_mem = v->mem != NULL;
 	had_bytes = v->bytes;
-	switch (arg->where) {
+	switch (icd_arg_is_image(arg) ? CL_KERNEL_ARG_ADDRESS_GLOBAL : arg->where) {
 	case CL_KERNEL_ARG_ADDRESS_LOCAL:
 		if (value)
 			return CL_INVALID_ARG_VALUE;
@@ -177,13 +231,12 @@ static cl_int set_arg(struct _cl_kernel *kernel, cl_uint i, size_t size, const v
 		result = CL_SUCCESS;
 		break;
 	case CL_KERNEL_ARG_ADDRESS_PRIVATE:
-		if (strcmp(arg->type, "sampler_t") == 0)
-			return size != sizeof(cl_sampler) ? CL_INVALID_ARG_SIZE
-							  : CL_INVALID_SAMPLER; /* there are none */
-		result = set_value(v, arg, size, value);
+		result = icd_arg_is_sampler(arg) ? set_sampler(kernel, v, arg, size, value)
+						 : set_value(v, arg, size, value);
 		break;
 	default:
-		result = set_buffer(kernel, v, size, value);
+		result = icd_arg_is_image(arg) ? set_image(kernel, v, arg, size, value)
+					       : set_buffer(kernel, v, size, value);
 		break;
 	}
 	v->set = v->set || result == CL_SUCCESS;

@@ -6,10 +6,9 @@
 
 #include "guest-shim/opencl/calls.h"
 
-#define MAX_ARGS	63u /* a signature has 64, and the first is the range */
 #define MAX_ACCESS	32u
 #define ARGS_BYTES	4096u
-#define SIGNATURE_ROOM	(MAX_ARGS * 8u + 16u)
+#define SIGNATURE_ROOM	(ICD_MAX_ARGS * 8u + 16u)
 #define PREFERRED_GROUP 256u
 
 /* One launch; after it its arguments. */
@@ -110,12 +109,14 @@ static cl_int take_shape(const struct _cl_kernel *kernel, const struct _cl_devic
 
 static bool is_buffer(const struct icd_arg *arg)
 {
-	return arg->where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
-	       arg->where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+	return !icd_arg_is_image(arg) && (arg->where == CL_KERNEL_ARG_ADDRESS_GLOBAL ||
+					  arg->where == CL_KERNEL_ARG_ADDRESS_CONSTANT);
 }
 
 static bool is_read_only(const struct icd_arg *arg)
 {
+	if (icd_arg_is_image(arg))
+		return arg->access == CL_KERNEL_ARG_ACCESS_READ_ONLY;
 	return arg->where == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
 	       (arg->qualifiers & CL_KERNEL_ARG_TYPE_CONST);
 }
@@ -125,7 +126,7 @@ static cl_int check_values(const struct _cl_kernel *kernel, const struct _cl_dev
 	const struct icd_kernel_info *info = kernel->info;
 	uint64_t local = info->local_bytes;
 	uint64_t most = device->local_bytes;
-	uint32_t nbuffers = 0;
+	uint32_t nbuffers = 0, nimages = 0;
 
 	for (uint32_t i = 0; i < info->nargs; i++) {
 		const struct icd_value *v = &kernel->values[i];
@@ -136,10 +137,13 @@ static cl_int check_values(const struct _cl_kernel *kernel, const struct _cl_dev
 		    (!icd_object_get(v->mem, ICD_MEM) || v->mem->object.serial != v->serial))
 			return CL_INVALID_KERNEL_ARGS; /* it is no more */
 		nbuffers += is_buffer(&info->args[i]);
+		nimages += icd_arg_is_image(&info->args[i]);
 		if (info->args[i].where == CL_KERNEL_ARG_ADDRESS_LOCAL)
 			local += v->bytes;
 	}
-	if (info->nargs > MAX_ARGS || nbuffers > MAX_ACCESS || (most && local > most))
+	/* What an image is takes the place of an argument of its own. */
+	if (info->nargs + nimages > ICD_MAX_ARGS || nbuffers + nimages > MAX_ACCESS ||
+	    (most && local > most))
 		return CL_OUT_OF_RESOURCES;
 	return CL_SUCCESS;
 }
@@ -154,7 +158,12 @@ static bool write_signature(const struct _cl_kernel *kernel, char *text, size_t 
 		const struct icd_value *v = &kernel->values[i];
 		char *at = text + len;
 
-		if (is_buffer(arg) && v->mem)
+		if (icd_arg_is_image(arg))
+			len += (size_t)snprintf(at, room - len, ",image,%s:u8*",
+						is_read_only(arg) ? "r" : "rw");
+		else if (icd_arg_is_sampler(arg))
+			len += (size_t)snprintf(at, room - len, ",sampler");
+		else if (is_buffer(arg) && v->mem)
 			len += (size_t)snprintf(at, room - len, ",%s:u8*",
 						is_read_only(arg) ? "r" : "rw");
 		else if (arg->where == CL_KERNEL_ARG_ADDRESS_PRIVATE)
@@ -232,6 +241,16 @@ static bool put_buffer(struct launch *l, const struct icd_arg *arg, struct _cl_m
 	return true;
 }
 
+/* What the buffer is, and then the buffer. */
+static bool put_image(struct launch *l, const struct icd_arg *arg, struct _cl_mem *mem)
+{
+	unsigned char *at = place(l, 8, sizeof(struct gantry_launch_image));
+
+	if (at)
+		memcpy(at, &mem->image, sizeof(struct gantry_launch_image));
+	return at && put_buffer(l, arg, mem);
+}
+
 static bool put_value(struct launch *l, const struct icd_arg *arg, const struct icd_value *v,
 		      bool is_installed)
 {
@@ -263,8 +282,9 @@ static bool put_args(struct launch *l, const struct _cl_kernel *kernel, const st
 		const struct icd_arg *arg = &kernel->info->args[i];
 		const struct icd_value *v = &kernel->values[i];
 
-		if (!(is_buffer(arg) && v->mem ? put_buffer(l, arg, v->mem)
-					       : put_value(l, arg, v, is_installed)))
+		if (!(icd_arg_is_image(arg)	 ? put_image(l, arg, v->mem)
+		      : is_buffer(arg) && v->mem ? put_buffer(l, arg, v->mem)
+						 : put_value(l, arg, v, is_installed)))
 			return false;
 	}
 	return place(l, 8, 0) != NULL;

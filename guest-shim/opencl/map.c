@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers in the program's memory: mapping, and its end. */
+/* Buffers and images in the program's memory: mapping, and its end. */
 #include <stdlib.h>
 
 #include "guest-shim/opencl/transfer.h"
@@ -9,6 +9,21 @@ static struct gantry_session *context_session(const struct _cl_mem *mem)
 	return mem->context->host->session;
 }
 
+/* Between the buffer and where the program has it; of an image only what was mapped, not what lies between. */
+static int copy(struct gantry_session *session, const struct icd_work *work, bool is_write)
+{
+	const struct icd_mapping *mapping = work->owned;
+	const struct icd_mapped *what = &mapping->what;
+
+	if (what->region[0])
+		return icd_transfer_box(session, work->mem->buffer, what, is_write, mapping->at,
+					what->pitch);
+	return is_write ? gantry_write(session, work->mem->buffer, what->off, mapping->at,
+				       what->bytes)
+			: gantry_read(session, work->mem->buffer, what->off, mapping->at,
+				      what->bytes);
+}
+
 static cl_int run_map(struct _cl_event *event, struct icd_work *work)
 {
 	struct icd_mapping *mapping = work->owned;
@@ -16,15 +31,14 @@ static cl_int run_map(struct _cl_event *event, struct icd_work *work)
 	int mode = discards ? GANTRY_W : mapping->flags & CL_MAP_WRITE ? GANTRY_RW : GANTRY_R;
 
 	if (!mapping->at) {
-		int r = gantry_map(icd_transfer_session(event), work->mem->buffer, mapping->off,
-				   mapping->bytes, mode, GANTRY_FOREVER, &mapping->mapped);
+		int r = gantry_map(icd_transfer_session(event), work->mem->buffer,
+				   mapping->what.off, mapping->what.bytes, mode, GANTRY_FOREVER,
+				   &mapping->mapped);
 
 		mapping->at = r == 0 ? mapping->mapped : NULL;
 		return icd_status(r);
 	}
-	return discards ? CL_SUCCESS
-			: icd_status(gantry_read(icd_transfer_session(event), work->mem->buffer,
-						 mapping->off, mapping->at, mapping->bytes));
+	return discards ? CL_SUCCESS : icd_status(copy(icd_transfer_session(event), work, false));
 }
 
 static cl_int run_unmap(struct _cl_event *event, struct icd_work *work)
@@ -38,8 +52,7 @@ static cl_int run_unmap(struct _cl_event *event, struct icd_work *work)
 		return icd_status(gantry_unmap(session, mapped));
 	if (!(mapping->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)))
 		return CL_SUCCESS;
-	return icd_status(gantry_write(session, work->mem->buffer, mapping->off, mapping->at,
-				       mapping->bytes));
+	return icd_status(copy(session, work, true));
 }
 
 void icd_mapping_put(struct gantry_session *session, struct icd_mapping *mapping)
@@ -59,20 +72,20 @@ static void fini(struct icd_work *work)
 	icd_mapping_put(context_session(work->mem), work->owned);
 }
 
-static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags, size_t off,
-				       size_t bytes)
+static struct icd_mapping *mapping_new(struct _cl_mem *mem, cl_map_flags flags,
+				       const struct icd_mapped *what)
 {
 	struct icd_mapping *mapping = calloc(1, sizeof(*mapping));
 
 	if (!mapping)
 		return NULL;
-	mapping->off = mem->origin + off;
-	mapping->bytes = bytes;
+	mapping->what = *what;
+	mapping->what.off += mem->origin;
 	mapping->flags = flags;
 	mapping->nusers = 1;
 	/* The standard's: such a buffer is mapped where the program has it. */
 	if (mem->host_ptr)
-		mapping->at = (char *)mem->host_ptr + off;
+		mapping->at = (char *)mem->host_ptr + what->off;
 	gantry_list_push_back(&mem->mappings, &mapping->link);
 	mem->nmappings++;
 	return mapping;
@@ -92,7 +105,7 @@ static void mapping_remove(struct _cl_mem *mem, struct icd_mapping *mapping)
 static bool give_address(struct icd_mapping *mapping)
 {
 	if (!mapping->at) {
-		mapping->at = aligned_alloc(128, (mapping->bytes + 127) & ~(size_t)127);
+		mapping->at = aligned_alloc(128, (mapping->what.bytes + 127) & ~(size_t)127);
 		mapping->is_shadow = mapping->at != NULL;
 	}
 	return mapping->at != NULL;
@@ -107,9 +120,13 @@ static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_m
 	cl_event event = NULL, mine;
 	cl_int result;
 
+	/* Written back later without what lies between rows: the device may work there meanwhile. */
+	if (mapping->what.region[0] && mapping->flags != CL_MAP_READ && !give_address(mapping))
+		return CL_MAP_FAILURE;
 	mapping->nusers++;
 	icd_transfer_use(&work, mem, NULL);
-	result = icd_enqueue(q, CL_COMMAND_MAP_BUFFER, &work, is_blocking, waits, &event);
+	result = icd_enqueue(q, mem->image.type ? CL_COMMAND_MAP_IMAGE : CL_COMMAND_MAP_BUFFER,
+			     &work, is_blocking, waits, &event);
 	if (result != CL_SUCCESS)
 		return result;
 	mine = icd_object_get(event, ICD_EVENT); /* or another thread has let go of it */
@@ -130,14 +147,12 @@ static cl_int map(struct _cl_command_queue *q, struct _cl_mem *mem, struct icd_m
 	return result;
 }
 
-static cl_int check_map(const struct _cl_mem *mem, cl_map_flags flags, size_t off, size_t bytes)
+static cl_int check_map(const struct _cl_mem *mem, cl_map_flags flags)
 {
 	const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
 
 	if ((flags & ~(CL_MAP_READ | writes)) || flags == 0 ||
 	    ((flags & CL_MAP_WRITE_INVALIDATE_REGION) && (flags & (CL_MAP_READ | CL_MAP_WRITE))))
-		return CL_INVALID_VALUE;
-	if (icd_transfer_check_range(mem, off, bytes) != CL_SUCCESS)
 		return CL_INVALID_VALUE;
 	if (((flags & CL_MAP_READ) && !icd_transfer_host_may(mem, CL_MEM_HOST_WRITE_ONLY)) ||
 	    ((flags & writes) && !icd_transfer_host_may(mem, CL_MEM_HOST_READ_ONLY)))
@@ -145,13 +160,35 @@ static cl_int check_map(const struct _cl_mem *mem, cl_map_flags flags, size_t of
 	return CL_SUCCESS;
 }
 
+/* *ret_at: where the program has it. */
+static cl_int map_part(struct _cl_command_queue *q, struct _cl_mem *mem, cl_map_flags flags,
+		       const struct icd_mapped *what, bool is_blocking,
+		       const struct icd_waits *waits, cl_event *ret_event, void **ret_at)
+{
+	struct icd_mapping *mapping = mapping_new(mem, flags, what);
+	cl_int result;
+
+	if (!mapping)
+		return CL_OUT_OF_HOST_MEMORY;
+	icd_object_hold(mem);
+	mapping->nusers++; /* this call's */
+	result = map(q, mem, mapping, is_blocking, waits, ret_event);
+	if (result == CL_SUCCESS)
+		*ret_at = mapping->at;
+	else
+		mapping_remove(mem, mapping);
+	icd_mapping_put(context_session(mem), mapping);
+	icd_object_drop(mem);
+	return result;
+}
+
 void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_handle,
 					 cl_bool is_blocking, cl_map_flags flags, size_t off,
 					 size_t bytes, cl_uint n, const cl_event *list,
 					 cl_event *ret_event, cl_int *ret)
 {
+	const struct icd_mapped what = { .off = off, .bytes = bytes };
 	const struct icd_waits waits = { n, list };
-	struct icd_mapping *mapping = NULL;
 	struct _cl_command_queue *q;
 	struct _cl_mem *mem;
 	void *at = NULL;
@@ -160,22 +197,53 @@ void *CL_API_CALL icd_clEnqueueMapBuffer(cl_command_queue handle, cl_mem mem_han
 	icd_gate_lock();
 	result = icd_transfer_check(handle, mem_handle, &waits, &q, &mem);
 	if (result == CL_SUCCESS)
-		result = check_map(mem, flags, off, bytes);
-	if (result == CL_SUCCESS) {
-		icd_object_hold(mem);
-		mapping = mapping_new(mem, flags, off, bytes);
-		if (mapping)
-			mapping->nusers++; /* this call's */
-		result = mapping ? map(q, mem, mapping, is_blocking, &waits, ret_event)
-				 : CL_OUT_OF_HOST_MEMORY;
-		if (result == CL_SUCCESS)
-			at = mapping->at;
-		else if (mapping)
-			mapping_remove(mem, mapping);
-		if (mapping)
-			icd_mapping_put(context_session(mem), mapping);
-		icd_object_drop(mem);
-	}
+		result = icd_transfer_check_range(mem, off, bytes);
+	if (result == CL_SUCCESS)
+		result = check_map(mem, flags);
+	if (result == CL_SUCCESS)
+		result = map_part(q, mem, flags, &what, is_blocking, &waits, ret_event, &at);
+	icd_gate_unlock();
+	return icd_result(ret, result, at);
+}
+
+/* The pitches that the program has to be told, which are the image's. */
+static cl_int tell_pitches(const struct gantry_launch_image *image, size_t *row, size_t *slice)
+{
+	bool has_slices = image->type == GANTRY_IMAGE_3D || gantry_image_has_layers(image->type);
+
+	if (!row || (has_slices && !slice))
+		return CL_INVALID_VALUE;
+	*row = image->row_bytes;
+	if (slice)
+		*slice = has_slices ? image->slice_bytes : 0;
+	return CL_SUCCESS;
+}
+
+void *CL_API_CALL icd_clEnqueueMapImage(cl_command_queue handle, cl_mem mem_handle,
+					cl_bool is_blocking, cl_map_flags flags,
+					const size_t *origin, const size_t *region, size_t *ret_row,
+					size_t *ret_slice, cl_uint n, const cl_event *list,
+					cl_event *ret_event, cl_int *ret)
+{
+	const struct icd_waits waits = { n, list };
+	struct _cl_command_queue *q;
+	struct icd_mapped what;
+	struct _cl_mem *mem;
+	void *at = NULL;
+	cl_int result;
+
+	icd_gate_lock();
+	result = icd_transfer_check_any(handle, mem_handle, &waits, &q, &mem);
+	if (result == CL_SUCCESS && !mem->image.type)
+		result = CL_INVALID_MEM_OBJECT;
+	if (result == CL_SUCCESS)
+		result = icd_image_map_box(mem, origin, region, &what);
+	if (result == CL_SUCCESS)
+		result = check_map(mem, flags);
+	if (result == CL_SUCCESS)
+		result = tell_pitches(&mem->image, ret_row, ret_slice);
+	if (result == CL_SUCCESS)
+		result = map_part(q, mem, flags, &what, is_blocking, &waits, ret_event, &at);
 	icd_gate_unlock();
 	return icd_result(ret, result, at);
 }
@@ -198,7 +266,7 @@ cl_int CL_API_CALL icd_clEnqueueUnmapMemObject(cl_command_queue handle, cl_mem m
 	cl_int result;
 
 	icd_gate_lock();
-	result = icd_transfer_check(handle, mem_handle, &waits, &q, &mem);
+	result = icd_transfer_check_any(handle, mem_handle, &waits, &q, &mem);
 	if (result == CL_SUCCESS) {
 		work.owned = mapping_at(mem, at);
 		result = work.owned ? CL_SUCCESS : CL_INVALID_VALUE;

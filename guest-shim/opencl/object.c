@@ -27,6 +27,7 @@ static struct pool pools[ICD_NTYPES] = {
 	[ICD_PROGRAM] = { .bytes = sizeof(struct _cl_program) },
 	[ICD_KERNEL] = { .bytes = sizeof(struct _cl_kernel) },
 	[ICD_EVENT] = { .bytes = sizeof(struct _cl_event) },
+	[ICD_SAMPLER] = { .bytes = sizeof(struct _cl_sampler) },
 };
 static uint64_t last_serial;
 /* Objects that nobody has any more: one after the other, for each may be the last to have the next. */
@@ -156,6 +157,9 @@ static void end_one(struct icd_object *object)
 		break;
 	case ICD_EVENT:
 		icd_event_free((struct _cl_event *)object);
+		break;
+	case ICD_SAMPLER:
+		icd_sampler_end((struct _cl_sampler *)object);
 		break;
 	case ICD_NTYPES:
 		break;

@@ -157,7 +157,7 @@ cl_int CL_API_CALL icd_clEnqueueMigrateMemObjects(cl_command_queue handle, cl_ui
 						    CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED)))
 		result = CL_INVALID_VALUE;
 	for (cl_uint i = 0; result == CL_SUCCESS && i < nmems; i++)
-		result = icd_transfer_check(handle, mems[i], &waits, &q, &mem);
+		result = icd_transfer_check_any(handle, mems[i], &waits, &q, &mem);
 	/* Gantry brings memory to where it is used. */
 	if (result == CL_SUCCESS)
 		result = icd_enqueue(q, CL_COMMAND_MIGRATE_MEM_OBJECTS, &work, false, &waits,

@@ -113,17 +113,14 @@ static const struct number {
 	{ CL_DEVICE_MAX_WORK_GROUP_SIZE, "work_group", 1, sizeof(size_t) },
 	{ CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, NULL, 3, 4 },
 	{ CL_DEVICE_VENDOR_ID, NULL, 0, 4 },
-	{ CL_DEVICE_IMAGE_SUPPORT, NULL, CL_FALSE, 4 },
-	{ CL_DEVICE_MAX_READ_IMAGE_ARGS, NULL, 0, 4 },
-	{ CL_DEVICE_MAX_WRITE_IMAGE_ARGS, NULL, 0, 4 },
-	{ CL_DEVICE_IMAGE2D_MAX_WIDTH, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE2D_MAX_HEIGHT, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE3D_MAX_WIDTH, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE3D_MAX_HEIGHT, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE3D_MAX_DEPTH, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE_MAX_BUFFER_SIZE, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_IMAGE_MAX_ARRAY_SIZE, NULL, 0, sizeof(size_t) },
-	{ CL_DEVICE_MAX_SAMPLERS, NULL, 0, 4 },
+	{ CL_DEVICE_IMAGE2D_MAX_WIDTH, "image2d_width", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE2D_MAX_HEIGHT, "image2d_height", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE3D_MAX_WIDTH, "image3d_width", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE3D_MAX_HEIGHT, "image3d_height", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE3D_MAX_DEPTH, "image3d_depth", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE_MAX_BUFFER_SIZE, "image_buffer", 0, sizeof(size_t) },
+	{ CL_DEVICE_IMAGE_MAX_ARRAY_SIZE, "image_array", 0, sizeof(size_t) },
+	{ CL_DEVICE_MAX_SAMPLERS, "samplers", 0, 4 },
 	{ CL_DEVICE_MAX_PARAMETER_SIZE, NULL, 1024, sizeof(size_t) },
 	{ CL_DEVICE_MEM_BASE_ADDR_ALIGN, "align_bits", 1024, 4 },
 	{ CL_DEVICE_MIN_DATA_TYPE_ALIGN_SIZE, "align_bytes", 128, 4 },
@@ -186,6 +183,7 @@ static cl_int answer_extensions(const struct _cl_device_id *device, const struct
 		"cl_khr_int64_base_atomics",
 		"cl_khr_int64_extended_atomics",
 		"cl_khr_byte_addressable_store",
+		"cl_khr_3d_image_writes",
 		"cl_khr_fp64",
 		"cl_khr_fp16",
 		"cles_khr_int64",
@@ -249,6 +247,15 @@ static cl_int answer_mem(const struct _cl_device_id *device, cl_device_info what
 			  one < LEAST_ALLOC && all >= LEAST_ALLOC ? LEAST_ALLOC : one);
 }
 
+/* Of one kernel: as many as the device takes, and a launch can say. */
+static cl_int answer_images(const struct _cl_device_id *device, const char *key,
+			    const struct icd_to *to)
+{
+	uint64_t n = device->nformats ? icd_device_number(device, key) : 0;
+
+	return ICD_ANSWER(to, cl_uint, n < ICD_MAX_IMAGES ? n : ICD_MAX_IMAGES);
+}
+
 cl_int CL_API_CALL icd_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t size,
 				       void *value, size_t *ret)
 {
@@ -287,6 +294,14 @@ cl_int CL_API_CALL icd_clGetDeviceInfo(cl_device_id device, cl_device_info what,
 	case CL_DEVICE_COMPILER_AVAILABLE:
 	case CL_DEVICE_LINKER_AVAILABLE:
 		return ICD_ANSWER(&to, cl_bool, device->compiles);
+	case CL_DEVICE_IL_VERSION:
+		return icd_answer_text(&to, ""); /* it takes none */
+	case CL_DEVICE_IMAGE_SUPPORT:
+		return ICD_ANSWER(&to, cl_bool, device->nformats > 0);
+	case CL_DEVICE_MAX_READ_IMAGE_ARGS:
+		return answer_images(device, "image_reads", &to);
+	case CL_DEVICE_MAX_WRITE_IMAGE_ARGS:
+		return answer_images(device, "image_writes", &to);
 	case CL_DEVICE_PARTITION_PROPERTIES:
 	case CL_DEVICE_PARTITION_TYPE:
 		return ICD_ANSWER(&to, cl_device_partition_property, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OpenCL has and no device here: images and samplers, native kernels, shared virtual memory, intermediate languages,
+ * What OpenCL has and no device here: native kernels, shared virtual memory, intermediate languages,
  * and what came with OpenCL 2.0 and later, which programs may call of a driver of 1.2 all the same.
  */
 #include "guest-shim/opencl/calls.h"
@@ -26,21 +26,6 @@ static void *unless_context(cl_context context, cl_int *ret)
 		ret, has(context, ICD_CONTEXT) ? CL_INVALID_OPERATION : CL_INVALID_CONTEXT, NULL);
 }
 
-cl_int CL_API_CALL icd_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags,
-						  cl_mem_object_type type, cl_uint n,
-						  cl_image_format *formats, cl_uint *ret_n)
-{
-	(void)flags;
-	(void)type;
-	if (!has(context, ICD_CONTEXT))
-		return CL_INVALID_CONTEXT;
-	if (n == 0 && formats)
-		return CL_INVALID_VALUE;
-	if (ret_n)
-		*ret_n = 0;
-	return CL_SUCCESS;
-}
-
 void *CL_API_CALL icd_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t bytes,
 				 cl_uint align)
 {
@@ -55,148 +40,6 @@ void CL_API_CALL icd_clSVMFree(cl_context context, void *at)
 {
 	(void)context;
 	(void)at;
-}
-
-cl_int CL_API_CALL icd_clGetImageInfo(cl_mem image, cl_image_info param_name,
-				      size_t param_value_size, void *param_value,
-				      size_t *param_value_size_ret)
-{
-	(void)image;
-	(void)param_name;
-	(void)param_value_size;
-	(void)param_value;
-	(void)param_value_size_ret;
-	return CL_INVALID_MEM_OBJECT;
-}
-
-cl_int CL_API_CALL icd_clRetainSampler(cl_sampler sampler)
-{
-	(void)sampler;
-	return CL_INVALID_SAMPLER;
-}
-
-cl_int CL_API_CALL icd_clReleaseSampler(cl_sampler sampler)
-{
-	(void)sampler;
-	return CL_INVALID_SAMPLER;
-}
-
-cl_int CL_API_CALL icd_clGetSamplerInfo(cl_sampler sampler, cl_sampler_info param_name,
-					size_t param_value_size, void *param_value,
-					size_t *param_value_size_ret)
-{
-	(void)sampler;
-	(void)param_name;
-	(void)param_value_size;
-	(void)param_value;
-	(void)param_value_size_ret;
-	return CL_INVALID_SAMPLER;
-}
-
-cl_int CL_API_CALL icd_clEnqueueReadImage(cl_command_queue command_queue, cl_mem image,
-					  cl_bool blocking_read, const size_t *origin,
-					  const size_t *region, size_t row_pitch,
-					  size_t slice_pitch, void *ptr,
-					  cl_uint num_events_in_wait_list,
-					  const cl_event *event_wait_list, cl_event *event)
-{
-	(void)image;
-	(void)blocking_read;
-	(void)origin;
-	(void)region;
-	(void)row_pitch;
-	(void)slice_pitch;
-	(void)ptr;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
-}
-
-cl_int CL_API_CALL icd_clEnqueueWriteImage(cl_command_queue command_queue, cl_mem image,
-					   cl_bool blocking_write, const size_t *origin,
-					   const size_t *region, size_t input_row_pitch,
-					   size_t input_slice_pitch, const void *ptr,
-					   cl_uint num_events_in_wait_list,
-					   const cl_event *event_wait_list, cl_event *event)
-{
-	(void)image;
-	(void)blocking_write;
-	(void)origin;
-	(void)region;
-	(void)input_row_pitch;
-	(void)input_slice_pitch;
-	(void)ptr;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
-}
-
-cl_int CL_API_CALL icd_clEnqueueCopyImage(cl_command_queue command_queue, cl_mem src_image,
-					  cl_mem dst_image, const size_t *src_origin,
-					  const size_t *dst_origin, const size_t *region,
-					  cl_uint num_events_in_wait_list,
-					  const cl_event *event_wait_list, cl_event *event)
-{
-	(void)src_image;
-	(void)dst_image;
-	(void)src_origin;
-	(void)dst_origin;
-	(void)region;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
-}
-
-cl_int CL_API_CALL icd_clEnqueueCopyImageToBuffer(cl_command_queue command_queue, cl_mem src_image,
-						  cl_mem dst_buffer, const size_t *src_origin,
-						  const size_t *region, size_t dst_offset,
-						  cl_uint num_events_in_wait_list,
-						  const cl_event *event_wait_list, cl_event *event)
-{
-	(void)src_image;
-	(void)dst_buffer;
-	(void)src_origin;
-	(void)region;
-	(void)dst_offset;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
-}
-
-cl_int CL_API_CALL icd_clEnqueueCopyBufferToImage(cl_command_queue command_queue, cl_mem src_buffer,
-						  cl_mem dst_image, size_t src_offset,
-						  const size_t *dst_origin, const size_t *region,
-						  cl_uint num_events_in_wait_list,
-						  const cl_event *event_wait_list, cl_event *event)
-{
-	(void)src_buffer;
-	(void)dst_image;
-	(void)src_offset;
-	(void)dst_origin;
-	(void)region;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
-}
-
-cl_int CL_API_CALL icd_clEnqueueFillImage(cl_command_queue command_queue, cl_mem image,
-					  const void *fill_color, const size_t *origin,
-					  const size_t *region, cl_uint num_events_in_wait_list,
-					  const cl_event *event_wait_list, cl_event *event)
-{
-	(void)image;
-	(void)fill_color;
-	(void)origin;
-	(void)region;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return unless_queue(command_queue, CL_INVALID_MEM_OBJECT);
 }
 
 cl_int CL_API_CALL icd_clEnqueueNativeKernel(cl_command_queue command_queue,
@@ -410,74 +253,6 @@ cl_int CL_API_CALL icd_clSetContextDestructorCallback(
 	return CL_INVALID_OPERATION;
 }
 
-cl_mem CL_API_CALL icd_clCreateImage2D(cl_context context, cl_mem_flags flags,
-				       const cl_image_format *image_format, size_t image_width,
-				       size_t image_height, size_t image_row_pitch, void *host_ptr,
-				       cl_int *errcode_ret)
-{
-	(void)flags;
-	(void)image_format;
-	(void)image_width;
-	(void)image_height;
-	(void)image_row_pitch;
-	(void)host_ptr;
-	return unless_context(context, errcode_ret);
-}
-
-cl_mem CL_API_CALL icd_clCreateImage3D(cl_context context, cl_mem_flags flags,
-				       const cl_image_format *image_format, size_t image_width,
-				       size_t image_height, size_t image_depth,
-				       size_t image_row_pitch, size_t image_slice_pitch,
-				       void *host_ptr, cl_int *errcode_ret)
-{
-	(void)flags;
-	(void)image_format;
-	(void)image_width;
-	(void)image_height;
-	(void)image_depth;
-	(void)image_row_pitch;
-	(void)image_slice_pitch;
-	(void)host_ptr;
-	return unless_context(context, errcode_ret);
-}
-
-cl_mem CL_API_CALL icd_clCreateImage(cl_context context, cl_mem_flags flags,
-				     const cl_image_format *image_format,
-				     const cl_image_desc *image_desc, void *host_ptr,
-				     cl_int *errcode_ret)
-{
-	(void)flags;
-	(void)image_format;
-	(void)image_desc;
-	(void)host_ptr;
-	return unless_context(context, errcode_ret);
-}
-
-cl_mem CL_API_CALL icd_clCreateImageWithProperties(cl_context context,
-						   const cl_mem_properties *properties,
-						   cl_mem_flags flags,
-						   const cl_image_format *image_format,
-						   const cl_image_desc *image_desc, void *host_ptr,
-						   cl_int *errcode_ret)
-{
-	(void)properties;
-	(void)flags;
-	(void)image_format;
-	(void)image_desc;
-	(void)host_ptr;
-	return unless_context(context, errcode_ret);
-}
-
-cl_sampler CL_API_CALL icd_clCreateSampler(cl_context context, cl_bool normalized_coords,
-					   cl_addressing_mode addressing_mode,
-					   cl_filter_mode filter_mode, cl_int *errcode_ret)
-{
-	(void)normalized_coords;
-	(void)addressing_mode;
-	(void)filter_mode;
-	return unless_context(context, errcode_ret);
-}
-
 cl_sampler CL_API_CALL icd_clCreateSamplerWithProperties(
 	cl_context context, const cl_sampler_properties *sampler_properties, cl_int *errcode_ret)
 {
@@ -502,25 +277,4 @@ cl_program CL_API_CALL icd_clCreateProgramWithIL(cl_context context, const void 
 	(void)il;
 	(void)length;
 	return unless_context(context, errcode_ret);
-}
-
-void *CL_API_CALL icd_clEnqueueMapImage(cl_command_queue command_queue, cl_mem image,
-					cl_bool blocking_map, cl_map_flags map_flags,
-					const size_t *origin, const size_t *region,
-					size_t *image_row_pitch, size_t *image_slice_pitch,
-					cl_uint num_events_in_wait_list,
-					const cl_event *event_wait_list, cl_event *event,
-					cl_int *errcode_ret)
-{
-	(void)image;
-	(void)blocking_map;
-	(void)map_flags;
-	(void)origin;
-	(void)region;
-	(void)image_row_pitch;
-	(void)image_slice_pitch;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
-	return icd_result(errcode_ret, unless_queue(command_queue, CL_INVALID_MEM_OBJECT), NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "guest-shim/opencl/icd.h"
+#include "proto/opencl.h"
 
 #define MAX_DEPTH 32u
 #define MAX_BYTES (16u << 20)
@@ -344,32 +345,6 @@ static bool parse_kernel(const char *at, struct icd_kernel_info *kernel)
 	return kernel->name != NULL;
 }
 
-/* Bytes of a value of a type of OpenCL C's own; 0: of another. */
-static uint32_t bytes_of_type(const char *type)
-{
-	static const struct {
-		const char *name;
-		uint32_t bytes;
-	} types[] = { { "char", 1 },  { "uchar", 1 },  { "short", 2 }, { "ushort", 2 },
-		      { "int", 4 },   { "uint", 4 },   { "long", 8 },  { "ulong", 8 },
-		      { "float", 4 }, { "double", 8 }, { "half", 2 } };
-
-	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(types); i++) {
-		size_t n = strlen(types[i].name);
-		unsigned long width;
-		char *end;
-
-		if (strncmp(type, types[i].name, n) != 0)
-			continue;
-		width = type[n] ? strtoul(type + n, &end, 10) : 1;
-		if (type[n] &&
-		    (*end || (width != 2 && width != 3 && width != 4 && width != 8 && width != 16)))
-			continue;
-		return types[i].bytes * (uint32_t)(width == 3 ? 4 : width);
-	}
-	return 0;
-}
-
 static bool parse_arg(const char *at, struct icd_kernel_info *kernel)
 {
 	struct icd_arg *args = grow(kernel->args, kernel->nargs, sizeof(*args));
@@ -385,7 +360,7 @@ static bool parse_arg(const char *at, struct icd_kernel_info *kernel)
 	arg.type = field(&at);
 	arg.name = field(&at);
 	if (arg.bytes == 0 && arg.type && arg.where == CL_KERNEL_ARG_ADDRESS_PRIVATE)
-		arg.bytes = bytes_of_type(arg.type);
+		arg.bytes = gantry_opencl_type_bytes(arg.type);
 	args[kernel->nargs++] = arg;
 	return arg.type && arg.name;
 }

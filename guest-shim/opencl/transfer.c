@@ -11,9 +11,9 @@ struct gantry_session *icd_transfer_session(const struct _cl_event *event)
 
 /* ---- what all have in common ---- */
 
-/* The queue, the buffer, and the list; *ret_mem is what the handle stands for. */
-cl_int icd_transfer_check(cl_command_queue handle, cl_mem mem_handle, const struct icd_waits *waits,
-			  struct _cl_command_queue **ret_q, struct _cl_mem **ret_mem)
+cl_int icd_transfer_check_any(cl_command_queue handle, cl_mem mem_handle,
+			      const struct icd_waits *waits, struct _cl_command_queue **ret_q,
+			      struct _cl_mem **ret_mem)
 {
 	*ret_q = icd_object_get(handle, ICD_QUEUE);
 	if (!*ret_q)
@@ -24,6 +24,14 @@ cl_int icd_transfer_check(cl_command_queue handle, cl_mem mem_handle, const stru
 	if ((*ret_mem)->context != (*ret_q)->context)
 		return CL_INVALID_CONTEXT;
 	return icd_waits_check(waits, (*ret_q)->context);
+}
+
+cl_int icd_transfer_check(cl_command_queue handle, cl_mem mem_handle, const struct icd_waits *waits,
+			  struct _cl_command_queue **ret_q, struct _cl_mem **ret_mem)
+{
+	cl_int result = icd_transfer_check_any(handle, mem_handle, waits, ret_q, ret_mem);
+
+	return result == CL_SUCCESS && (*ret_mem)->image.type ? CL_INVALID_MEM_OBJECT : result;
 }
 
 cl_int icd_transfer_check_range(const struct _cl_mem *mem, size_t off, size_t bytes)
@@ -143,29 +151,59 @@ static void copy_box(char *to, const size_t to_pitch[2], const char *from,
 			       from + z * from_pitch[1] + y * from_pitch[0], region[0]);
 }
 
-static cl_int run_box(struct _cl_event *event, struct icd_work *work, bool is_write)
+void icd_transfer_merge(size_t region[3], const size_t pitch[2], const size_t other_pitch[2])
 {
-	struct gantry_session *session = icd_transfer_session(event);
-	char *host = (char *)work->ptr + work->other_off;
-	void *at;
-	int r = gantry_map(session, work->mem->buffer, work->mem->origin + work->off, work->bytes,
-			   is_write ? GANTRY_RW : GANTRY_R, GANTRY_FOREVER, &at);
-
-	if (r < 0)
-		return icd_status(r);
-	if (is_write)
-		copy_box(at, work->pitch, host, work->other_pitch, work->region);
-	else
-		copy_box(host, work->other_pitch, at, work->pitch, work->region);
-	return icd_status(gantry_unmap(session, at));
+	for (int i = 0; i < 2; i++) {
+		if (region[1 + i] == 1)
+			continue;
+		if (region[0] != pitch[i] || region[0] != other_pitch[i] || (i && region[1] != 1))
+			return;
+		region[0] *= region[1 + i];
+		region[1 + i] = 1;
+	}
 }
 
-static cl_int run_read_box(struct _cl_event *event, struct icd_work *work)
+int icd_transfer_box(struct gantry_session *session, gantry_buffer buffer,
+		     const struct icd_mapped *what, bool is_write, char *host,
+		     const size_t host_pitch[2])
+{
+	size_t region[3];
+	void *at;
+	int r;
+
+	memcpy(region, what->region, sizeof(region));
+	icd_transfer_merge(region, what->pitch, host_pitch);
+	if (region[1] == 1 && region[2] == 1)
+		return is_write ? gantry_write(session, buffer, what->off, host, region[0])
+				: gantry_read(session, buffer, what->off, host, region[0]);
+	r = gantry_map(session, buffer, what->off, what->bytes, is_write ? GANTRY_RW : GANTRY_R,
+		       GANTRY_FOREVER, &at);
+	if (r < 0)
+		return r;
+	if (is_write)
+		copy_box(at, what->pitch, host, host_pitch, region);
+	else
+		copy_box(host, host_pitch, at, what->pitch, region);
+	return gantry_unmap(session, at);
+}
+
+static cl_int run_box(struct _cl_event *event, struct icd_work *work, bool is_write)
+{
+	struct icd_mapped what = { .off = work->mem->origin + work->off, .bytes = work->bytes };
+
+	memcpy(what.region, work->region, sizeof(what.region));
+	memcpy(what.pitch, work->pitch, sizeof(what.pitch));
+	return icd_status(icd_transfer_box(icd_transfer_session(event), work->mem->buffer, &what,
+					   is_write, (char *)work->ptr + work->other_off,
+					   work->other_pitch));
+}
+
+cl_int icd_transfer_read_box(struct _cl_event *event, struct icd_work *work)
 {
 	return run_box(event, work, false);
 }
 
-static cl_int run_write_box(struct _cl_event *event, struct icd_work *work)
+cl_int icd_transfer_write_box(struct _cl_event *event, struct icd_work *work)
 {
 	return run_box(event, work, true);
 }
@@ -195,7 +233,9 @@ static cl_int transfer_box(cl_command_queue handle, cl_mem mem_handle, bool is_b
 			   bool is_write, const struct boxes *boxes, void *ptr,
 			   const struct icd_waits *waits, cl_event *ret_event)
 {
-	struct icd_work work = { .on_host = is_write ? run_write_box : run_read_box, .ptr = ptr };
+	struct icd_work work = { .on_host = is_write ? icd_transfer_write_box
+						     : icd_transfer_read_box,
+				 .ptr = ptr };
 	struct _cl_command_queue *q;
 	struct _cl_mem *mem;
 	uint64_t other_bytes;
@@ -271,11 +311,12 @@ static int run_copy(struct _cl_event *event, struct icd_work *work, const gantry
 					  work->mem->origin + work->off, work->bytes, ret_ticket);
 }
 
-static int run_copy_box(struct _cl_event *event, struct icd_work *work, const gantry_ticket *after,
-			unsigned nafter, gantry_ticket *ret_ticket)
+int icd_transfer_copy_box(struct _cl_event *event, struct icd_work *work,
+			  const gantry_ticket *after, unsigned nafter, gantry_ticket *ret_ticket)
 {
 	int r = icd_transfer_wait(event, after, nafter);
 
+	icd_transfer_merge(work->region, work->pitch, work->other_pitch);
 	for (size_t z = 0; z < work->region[2]; z++)
 		for (size_t y = 0; y < work->region[1] && r >= 0; y++)
 			r = gantry_submit_copy(icd_transfer_session(event),
@@ -371,7 +412,7 @@ cl_int CL_API_CALL icd_clEnqueueCopyBufferRect(cl_command_queue handle, cl_mem f
 {
 	const struct boxes boxes = { origin, to_origin, region, row, slice, to_row, to_slice };
 	const struct icd_waits waits = { n, list };
-	struct icd_work work = { .on_device = run_copy_box };
+	struct icd_work work = { .on_device = icd_transfer_copy_box };
 	struct _cl_command_queue *q;
 	uint64_t to_bytes = 0;
 	cl_int result;

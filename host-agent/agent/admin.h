@@ -34,6 +34,7 @@ enum gantry_admin_code {
 	GANTRY_ADMIN_QUOTA = 6,
 	GANTRY_ADMIN_BUSY = 7,
 	GANTRY_ADMIN_UNSUPPORTED = 8,
+	GANTRY_ADMIN_TIMEOUT = 124,
 };
 
 /* An answer and the memory it points to. */

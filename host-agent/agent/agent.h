@@ -138,12 +138,14 @@ struct gantry_agent {
 	struct gantry_slab_pool pools[GANTRY_AGENT_MAX_DEVICES];
 	uint64_t next_slab;
 	struct gantry_steward_tries stewards[GANTRY_AGENT_MAX_DEVICES];
+	struct gantry_steward_arrivals arrivals;
 	uint64_t health_asked_ns;
 	struct gantry_list tenants;
 	struct gantry_list sessions;
 	struct gantry_list workers;
 	struct gantry_list wanting;  /* sessions that wait for a worker */
 	struct gantry_list held;     /* ivshmem.c: connections that are over */
+	struct gantry_list orphans;  /* ivshmem.c, in restore: door memories without a machine */
 	struct gantry_list clearing; /* parts.c: door memories */
 	struct event *clear_timer;
 	uint64_t next_session_id;
@@ -212,8 +214,9 @@ struct gantry_agent {
 static inline void gantry_agent_blank(struct gantry_agent *a)
 {
 	struct gantry_list *const lists[] = {
-		&a->tenants,	&a->sessions, &a->workers, &a->wanting,	  &a->held, &a->clearing,
-		&a->migrations, &a->relays,   &a->movers,  &a->handovers, &a->mps,  &a->mps_runs,
+		&a->tenants,   &a->sessions, &a->workers,    &a->wanting, &a->held,
+		&a->orphans,   &a->clearing, &a->migrations, &a->relays,  &a->movers,
+		&a->handovers, &a->mps,	     &a->mps_runs,
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(lists); i++)

@@ -22,13 +22,14 @@
 #include "proto/stream.h"
 
 /* inih cuts lines off past its own limit; ours is lower, so that nothing is ever cut silently. */
-#define MAX_LINE	  190u
-#define MAX_WARM_WORKERS  64u
-#define MAX_WARM_PACKED	  16u
-#define WORKER_USER	  "gantry-worker" /* packages make it */
-#define SEGMENTS_ALIGN	  (2ull << 20)
-#define ADOPTION_GRACE_NS (300 * GANTRY_NS_PER_S)
-#define VSOCK_GRACE_NS	  (10 * GANTRY_NS_PER_S)
+#define MAX_LINE	   190u
+#define MAX_WARM_WORKERS   64u
+#define MAX_WARM_PACKED	   16u
+#define WORKER_USER	   "gantry-worker" /* packages make it */
+#define SEGMENTS_ALIGN	   (2ull << 20)
+#define ADOPTION_GRACE_NS  (300 * GANTRY_NS_PER_S)
+#define MIGRATION_STILL_NS (2 * 60 * GANTRY_NS_PER_S)
+#define VSOCK_GRACE_NS	   (10 * GANTRY_NS_PER_S)
 /* Below are programs without position independence; above is the kernel. */
 #define SEGMENTS_LOWEST	 0x100000000ull
 #define SEGMENTS_HIGHEST 0x7fffffe00000ull
@@ -69,6 +70,7 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.vsock_port = GANTRY_STREAM_PORT;
 	config->agent.vsock_grace_ns = VSOCK_GRACE_NS;
 	config->agent.adoption_grace_ns = ADOPTION_GRACE_NS;
+	config->agent.migration_still_ns = MIGRATION_STILL_NS;
 	/* it fits */
 	(void)gantry_str_copy(config->agent.policy, sizeof(config->agent.policy), "static");
 	/* it fits */
@@ -399,6 +401,8 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		return parse_migration_listen(agent, value, err);
 	if (strcmp(key, "migration_certificates") == 0)
 		return parse_certificates(agent, value, err);
+	if (strcmp(key, "migration_still") == 0)
+		return parse_grace(key, value, &agent->migration_still_ns, err);
 	if (strcmp(key, "migration_name") == 0)
 		return copy_text(key, agent->migration_name, sizeof(agent->migration_name), value,
 				 err);
@@ -414,10 +418,10 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 
 /* Keys that backends and filters know; "FILTER.key" beside them. */
 static const char *const backend_keys[] = {
-	"cores",  "cpus",	"filters",   "file",	 "index",   "uuid",    "scratch",
-	"window", "numa",	"clock",     "platform", "gpu",	    "driver",  "nvrtc",
-	"nvml",	  "nvjitlink",	"libraries", "images",	 "library", "device",  "memory",
-	"cache",  "guest_code", "board",     "mode",	 "age",	    "retries", "work",
+	"cores",     "cpus",   "filters",  "file",   "index",  "uuid",	"scratch",    "window",
+	"numa",	     "clock",  "platform", "gpu",    "driver", "nvrtc", "nvml",	      "nvjitlink",
+	"libraries", "images", "library",  "device", "memory", "cache", "guest_code", "board",
+	"mode",	     "age",    "retries",  "work",   "holder",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,

@@ -83,7 +83,8 @@ struct gantry_agent_conf {
 	char policy_options[GANTRY_CONFIG_TEXT];
 	char migration_listen[GANTRY_CONFIG_TEXT]; /* "ADDRESS:PORT"; "": no session comes in */
 	char migration_certificates[GANTRY_CONFIG_TEXT]; /* folder; "": none goes out either */
-	char migration_name[64]; /* that our certificate is for; "": the host's name */
+	uint64_t migration_still_ns; /* how long a session may stand still for its last pages */
+	char migration_name[64];     /* that our certificate is for; "": the host's name */
 };
 
 enum gantry_mps_multiuser {

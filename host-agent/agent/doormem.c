@@ -23,6 +23,7 @@
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/monitor/store.h"
@@ -551,10 +552,14 @@ void gantry_doormems_end(struct gantry_tenant *t)
 /* Its machine has gone where it is about to go: it is held, until somebody says whether the machine has arrived. */
 static void let_follow(struct gantry_conn *c)
 {
-	struct gantry_handover *h = gantry_handover_staged(c->session);
+	struct gantry_session *s = c->session;
+	struct gantry_handover *h = gantry_handover_staged(s);
 
 	gantry_conn_close(c);
-	gantry_handover_proceed(h, false);
+	if (h)
+		gantry_handover_proceed(h, false);
+	else
+		gantry_seat_drift(s);
 }
 
 static void end_all(struct gantry_doormem *m, int status, const char *text)
@@ -564,7 +569,7 @@ static void end_all(struct gantry_doormem *m, int status, const char *text)
 
 		if (!m->desks[i].open)
 			continue;
-		if (m->has_hung_up && c->session && gantry_handover_staged(c->session))
+		if (m->has_hung_up && c->session && c->session->is_following)
 			let_follow(c);
 		else if (c->session)
 			gantry_detach(c->session, status, text);
@@ -609,6 +614,7 @@ static struct gantry_doormem *blank(struct gantry_tenant *t, uint64_t id, uint32
 	m->host_peer = GANTRY_DOORMEM_HOST_PEER;
 	m->state = GANTRY_DOORMEM_ABSENT; /* until the machine has it */
 	m->fd = m->seek_fd = -EBADF;
+	gantry_list_init(&m->orphan_link);
 	gantry_list_init(&m->clearing_link);
 	for (uint32_t i = 0; i < GANTRY_DOORMEM_MAX_VECTORS; i++)
 		m->bells[i] = m->vectors[i] = -EBADF;

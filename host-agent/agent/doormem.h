@@ -84,6 +84,7 @@ struct gantry_doormem {
 	struct gantry_budget claims;
 	struct gantry_extents extents;
 	uint32_t nsessions;		  /* that have an extent */
+	struct gantry_list orphan_link;	  /* agent->orphans */
 	struct gantry_list clearing_link; /* agent->clearing: extents of it are being cleared */
 	uint32_t nclearing;		  /* so many */
 	uint64_t clear_next; /* whose turn it is: the one that begins here, or after it */

@@ -145,6 +145,26 @@ static int make_store(struct gantry_session *s, int *ret_fd)
 	return 0;
 }
 
+/*
+ * How much of its slab may have pages: what its tenant may have on devices, and where one of those has memory of its own what of
+ * that may lie on the host. Twice the former: in a round what is new may come before it is told what is no more.
+ */
+static uint64_t pages_limit(const struct gantry_session *s)
+{
+	const struct gantry_agent *a = s->agent;
+	const struct gantry_quota_page *q = s->tenant->quota;
+	uint64_t host = 0;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if ((s->tenant->device_mask >> i & 1) && a->devices[i].slab_align)
+			host = gantry_load_relaxed(&q->host_bytes)
+				       ? gantry_load_relaxed(&q->host_bytes)
+				       : s->shape.slab_bytes;
+	if (host >= s->shape.slab_bytes || s->shape.mem_bytes > (s->shape.slab_bytes - host) / 2)
+		return s->shape.slab_bytes;
+	return 2 * s->shape.mem_bytes + host;
+}
+
 static int place(struct gantry_handover *h, int fds[4], unsigned int *ret_nfds,
 		 struct gantry_err *err)
 {
@@ -236,7 +256,7 @@ static void place_it(struct gantry_handover *h)
 		return;
 	}
 	gantry_failpoint(GANTRY_FAILPOINT_IN_PLACED);
-	gantry_mover_send_msg(h->mover, GANTRY_MOVER_ACCEPT, 0, h->token, NULL, fds, nfds);
+	gantry_mover_send_place(h->mover, h->token, pages_limit(session_of(h)), fds, nfds);
 }
 
 /* An agent that has only just begun learns from its first worker of what kind its devices are. */

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/atomic.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/str.h"
@@ -240,10 +241,13 @@ static void fill_image(const struct gantry_handover *h, const struct gantry_sess
 static void stay(struct gantry_handover *h)
 {
 	struct gantry_session *s = session_of(h);
+	bool followed;
 
 	if (!s || h->is_dry)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
+	followed = s->is_following;
+	gantry_seat_follow(s, false);
 	/* a worker that it gets is not ours to end */
 	gantry_handover_enter(h, GANTRY_HANDOVER_FAILED);
 	gantry_handover_go_on(s, h->gathered_by);
@@ -254,7 +258,7 @@ static void stay(struct gantry_handover *h)
 	/* Its relay was sent away before its worker was told to end, which may not have happened yet. */
 	if (s->is_relayed && !s->conn)
 		gantry_vsock_await(s);
-	if (h->is_staged && s->doormem && !s->conn) { /* its machine has left, and may come back */
+	if (followed && !s->conn) { /* its machine has left, and may come back */
 		gantry_seat_await(s);
 		return;
 	}
@@ -271,9 +275,30 @@ static void stay(struct gantry_handover *h)
 
 /* ---- held still ---- */
 
+/* A host that is slow, or means to be: not even its own guest is worth that. */
+static void still_for_long(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_handover *h = arg;
+	char limit[GANTRY_QUANTITY_MAX], text[GANTRY_MOVER_TEXT];
+
+	(void)fd;
+	(void)what;
+	gantry_duration_format_rounded(h->agent->config->agent.migration_still_ns, limit);
+	(void)gantry_str_format(text, sizeof(text), /* it fits */
+				"the rest of it was not at %.60s in %s, for which it may stand "
+				"still (migration_still)",
+				h->host, limit);
+	gantry_handover_turn_back(h, GANTRY_ADMIN_TIMEOUT, text);
+}
+
 static void be_still(struct gantry_handover *h)
 {
 	gantry_handover_enter(h, GANTRY_HANDOVER_STILL);
+	if (gantry_timer_set(h->agent, &h->timer, h->agent->config->agent.migration_still_ns,
+			     still_for_long, h) < 0) {
+		gantry_handover_turn_back(h, GANTRY_ADMIN_FAILED, "no memory for a timer");
+		return;
+	}
 	gantry_mover_send_msg(h->mover, GANTRY_MOVER_FROZEN, 0, h->token, NULL, NULL, 0);
 }
 
@@ -308,6 +333,7 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
 static void prepared(struct gantry_handover *h)
 {
 	h->is_prepared = true;
+	gantry_event_free(&h->timer); /* still_for_long() */
 	if (!h->is_staged || h->may_commit)
 		step(h, GANTRY_HANDOVER_PREPARED);
 	else if (gantry_timer_set(h->agent, &h->timer, DECIDE_NS, too_late, h) < 0)
@@ -613,6 +639,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 				     "in [agent]");
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
+	if (!ask->is_dry)
+		gantry_seat_drift_no_more(s);
 	h = gantry_handover_new(s->agent, false);
 	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token) ||
 	    getrandom(h->nonce, sizeof(h->nonce), 0) != (ssize_t)sizeof(h->nonce)) {
@@ -636,6 +664,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 	}
 	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
+	if (h->is_staged && s->doormem && !s->unadopted && !h->is_dry)
+		gantry_seat_follow(s, true);
 	if (!ask->is_dry)
 		gantry_handover_gather_ahead(h, s);
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BEGUN);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of a board's images, as upload.c and images.c see it. Threads: the agent's one. Blocking: file system calls. */
+/* The store of a board's images, as upload.c, images.c and image_users.c see it. Threads: the agent's one. Blocking: file system calls. */
 #ifndef GANTRY_HOST_AGENT_AGENT_IMAGE_STORE_H
 #define GANTRY_HOST_AGENT_AGENT_IMAGE_STORE_H
 
@@ -9,6 +9,7 @@
 
 struct gantry_agent;
 struct gantry_agent_device;
+struct gantry_session;
 
 #define GANTRY_STORE_SUFFIX    ".bitstream"
 #define GANTRY_STORE_TEMPORARY ".image-"
@@ -17,6 +18,29 @@ struct gantry_image_store {
 	struct gantry_agent_device *device;
 	const char *dir; /* the device's configuration's */
 };
+
+/* A manifest of the store. */
+struct gantry_image_entry {
+	char *file;
+	struct gantry_bitstream *bitstream; /* NULL: it cannot be read */
+	struct gantry_err why;		    /* then */
+	/* gantry_image_users_count() */
+	uint32_t nusers;
+	const struct gantry_session *first_user;
+};
+
+struct gantry_image_entries {
+	struct gantry_image_entry *list; /* by file name */
+	uint32_t n;
+};
+
+/* All that is there now. -errno: the folder cannot be read; -ENOMEM. */
+int gantry_image_store_read(const struct gantry_image_store *store,
+			    struct gantry_image_entries *ret_entries, struct gantry_err *err);
+void gantry_image_entries_free(struct gantry_image_entries *entries);
+/* How many sessions could not go on without each. Its cost does not grow with what guests do, but for one look at each of their handles. */
+void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
+			      struct gantry_image_entries *entries);
 
 /* Of device @name; "": of the only one that has images. -ENOENT, -EINVAL: there is none, or there are several. */
 int gantry_image_store_find(struct gantry_agent *a, const char *name,

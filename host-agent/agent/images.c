@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
@@ -24,6 +25,8 @@
 #define OPTION "images="
 /* What one answer holds. */
 #define LISTED_MAX 512u
+/* Of one store; a board takes fewer. */
+#define ENTRIES_MAX 1024u
 
 const char *gantry_images_dir(const struct gantry_device_section *conf)
 {
@@ -70,63 +73,77 @@ static int is_manifest(const struct dirent *entry)
 	       strcmp(entry->d_name + len - strlen(GANTRY_STORE_SUFFIX), GANTRY_STORE_SUFFIX) == 0;
 }
 
-/*
- * Calls @each with every manifest of the store, by file name, until it returns nonzero, which comes back; one that cannot be read
- * comes as NULL with the reason.
- */
-typedef int store_each(void *cookie, const char *file, const struct gantry_bitstream *bitstream,
-		       const struct gantry_err *why);
-
-static int walk(const struct gantry_image_store *store, store_each *each, void *cookie,
-		struct gantry_err *err)
+static int read_all(const struct gantry_image_store *store, struct dirent **names, uint32_t n,
+		    struct gantry_image_entries *entries)
 {
+	entries->list = calloc(n, sizeof(*entries->list));
+	for (uint32_t i = 0; entries->list && i < n; i++) {
+		struct gantry_image_entry *entry = &entries->list[entries->n];
+		char path[PATH_MAX];
+
+		if (gantry_str_format(path, sizeof(path), "%s/%s", store->dir, names[i]->d_name) <
+		    0)
+			continue;
+		entry->file = strdup(names[i]->d_name);
+		if (!entry->file)
+			return -ENOMEM;
+		entries->n++;
+		(void)gantry_bitstream_read(path, &entry->bitstream, &entry->why);
+	}
+	return entries->list || n == 0 ? 0 : -ENOMEM;
+}
+
+int gantry_image_store_read(const struct gantry_image_store *store,
+			    struct gantry_image_entries *ret_entries, struct gantry_err *err)
+{
+	struct gantry_image_entries entries = { 0 };
 	struct dirent **names;
-	int r = 0, count = scandir(store->dir, &names, is_manifest, alphasort);
+	int count = scandir(store->dir, &names, is_manifest, alphasort);
+	int r;
 
 	if (count < 0)
 		return gantry_err_set_errno(err, -errno, "%s", store->dir);
-	for (int i = 0; i < count; i++) {
-		_cleanup_free_ struct gantry_bitstream *bitstream = NULL;
-		struct gantry_err why = GANTRY_ERR_NONE;
-		char path[PATH_MAX];
-
-		if (r == 0 && gantry_str_format(path, sizeof(path), "%s/%s", store->dir,
-						names[i]->d_name) == 0) {
-			(void)gantry_bitstream_read(path, &bitstream, &why);
-			r = each(cookie, names[i]->d_name, bitstream, &why);
-		}
+	r = read_all(store, names, GANTRY_MIN((uint32_t)count, ENTRIES_MAX), &entries);
+	for (int i = 0; i < count; i++)
 		free(names[i]);
-	}
 	free(names);
-	return r;
+	if (r < 0) {
+		gantry_image_entries_free(&entries);
+		return gantry_err_set(err, r, "no memory for the list of images");
+	}
+	*ret_entries = entries;
+	return 0;
 }
 
-struct admission {
-	const struct gantry_bitstream *bitstream;
-	struct gantry_err *err;
-};
-
-static int conflicts(void *cookie, const char *file, const struct gantry_bitstream *other,
-		     const struct gantry_err *why)
+void gantry_image_entries_free(struct gantry_image_entries *entries)
 {
-	struct admission *a = cookie;
+	for (uint32_t i = 0; i < entries->n; i++) {
+		free(entries->list[i].file);
+		free(entries->list[i].bitstream);
+	}
+	free(entries->list);
+	*entries = (struct gantry_image_entries){ 0 };
+}
 
-	(void)why;
+static int conflicts(const struct gantry_image_entry *entry,
+		     const struct gantry_bitstream *bitstream, struct gantry_err *err)
+{
+	const struct gantry_bitstream *other = entry->bitstream;
+
 	if (!other)
 		return 0;
-	if (strcmp(other->name, a->bitstream->name) == 0)
-		return gantry_err_set(a->err, -EEXIST,
+	if (strcmp(other->name, bitstream->name) == 0)
+		return gantry_err_set(err, -EEXIST,
 				      "there is an image %s already: gantryctl image remove %s",
 				      other->name, other->name);
-	for (uint32_t i = 0; i < a->bitstream->nkernels; i++) {
-		const struct gantry_bitstream_kernel *mine = &a->bitstream->kernels[i];
+	for (uint32_t i = 0; i < bitstream->nkernels; i++) {
+		const struct gantry_bitstream_kernel *mine = &bitstream->kernels[i];
 		const struct gantry_bitstream_kernel *same = gantry_bitstream_find(other,
 										   mine->name);
 
 		if (same && !gantry_signature_same(&same->sig, &mine->sig))
-			return gantry_err_set(a->err, -EEXIST,
-					      "kernel %s has another signature in %s", mine->name,
-					      file);
+			return gantry_err_set(err, -EEXIST, "kernel %s has another signature in %s",
+					      mine->name, entry->file);
 	}
 	return 0;
 }
@@ -135,8 +152,9 @@ int gantry_image_store_admits(const struct gantry_image_store *store,
 			      const struct gantry_bitstream *bitstream, struct gantry_err *err)
 {
 	const struct gantry_agent_device *d = store->device;
-	struct admission admission = { bitstream, err };
+	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
 	struct stat st;
+	int r;
 
 	/* Of a device that no worker could open yet nothing is known; its worker looks again. */
 	if (d->arch[0] && strncmp(d->arch, bitstream->board, sizeof(d->arch) - 1) != 0)
@@ -149,7 +167,10 @@ int gantry_image_store_admits(const struct gantry_image_store *store,
 					      d->conf.name, d->units);
 	if (stat(store->dir, &st) == 0 && (st.st_mode & S_IWOTH))
 		return gantry_err_set(err, -EPERM, "everybody may write to %s", store->dir);
-	return walk(store, conflicts, &admission, err);
+	r = gantry_image_store_read(store, &entries, err);
+	for (uint32_t i = 0; i < entries.n && r == 0; i++)
+		r = conflicts(&entries.list[i], bitstream, err);
+	return r;
 }
 
 void gantry_image_store_refuse(struct gantry_answer *r, int code, const struct gantry_err *err)
@@ -165,81 +186,7 @@ void gantry_image_store_refuse(struct gantry_answer *r, int code, const struct g
 	gantry_answer_fail(r, said, "%s", err->text);
 }
 
-/* ---- who uses one ---- */
-
-/* Which kernel of the session is the image's and of nothing else that the store has; NULL: none. */
-struct use {
-	const struct gantry_image_store *store;
-	const struct gantry_bitstream *bitstream;
-	const char *kernel;
-};
-
-static int has_kernel(void *cookie, const char *file, const struct gantry_bitstream *other,
-		      const struct gantry_err *why)
-{
-	const struct use *use = cookie;
-
-	(void)file;
-	(void)why;
-	return other && strcmp(other->name, use->bitstream->name) != 0 &&
-	       (!other->tenant[0] || strcmp(other->tenant, use->bitstream->tenant) == 0) &&
-	       gantry_bitstream_find(other, use->kernel) != NULL;
-}
-
-static bool depends(struct use *use, const struct gantry_session *s)
-{
-	size_t len = strlen(use->bitstream->name);
-
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		struct gantry_ledger_object o = s->ledger.objects[i];
-		const char *slash;
-
-		if (o.type != GANTRY_HANDLE_KERNEL || o.state != GANTRY_OBJECT_LIVE ||
-		    GANTRY_LEDGER_IS_OWN(&o.kernel))
-			continue;
-		o.kernel.name[sizeof(o.kernel.name) - 1] = '\0';
-		slash = strchr(o.kernel.name, '/');
-		if (!slash || !gantry_bitstream_find(use->bitstream, slash + 1))
-			continue;
-		use->kernel = slash + 1;
-		if (((size_t)(slash - o.kernel.name) == len &&
-		     memcmp(o.kernel.name, use->bitstream->name, len) == 0) ||
-		    (slash == o.kernel.name && walk(use->store, has_kernel, use, NULL) == 0))
-			return true;
-	}
-	return false;
-}
-
-/* Sessions that could not go on without it; the first, or NULL. */
-static uint32_t count_users(struct gantry_agent *a, const struct gantry_image_store *store,
-			    const struct gantry_bitstream *bitstream,
-			    const struct gantry_session **ret_first)
-{
-	uint64_t bit = 1ull << (store->device - a->devices);
-	uint32_t n = 0;
-
-	*ret_first = NULL;
-	gantry_list_for_each(&a->sessions, struct gantry_session, link, s) {
-		struct use use = { .store = store, .bitstream = bitstream };
-
-		if ((bitstream->tenant[0] &&
-		     strcmp(bitstream->tenant, s->tenant->conf.name) != 0) ||
-		    !(gantry_devices_mask(a, s->tenant->conf.devices) & bit) || !depends(&use, s))
-			continue;
-		if (n++ == 0)
-			*ret_first = s;
-	}
-	return n;
-}
-
 /* ---- list ---- */
-
-struct listing {
-	struct gantry_agent *agent;
-	const struct gantry_image_store *store;
-	struct gantry_answer *answer;
-	Gantry__Admin__ImageList *list;
-};
 
 static Gantry__Admin__ImageKernel *list_kernel(struct gantry_answer *r,
 					       const struct gantry_bitstream_kernel *kernel)
@@ -260,10 +207,11 @@ static Gantry__Admin__ImageKernel *list_kernel(struct gantry_answer *r,
 	return msg;
 }
 
-static Gantry__Admin__ImageFile *list_file(const struct listing *l, uint32_t place,
+static Gantry__Admin__ImageFile *list_file(struct gantry_answer *r,
+					   const struct gantry_image_store *store, uint32_t place,
 					   const struct gantry_bitstream_file *file)
 {
-	Gantry__Admin__ImageFile *msg = gantry_answer_take(l->answer, sizeof(*msg));
+	Gantry__Admin__ImageFile *msg = gantry_answer_take(r, sizeof(*msg));
 	char hash[2 * GANTRY_SHA256_BYTES + 1] = "", path[PATH_MAX], where[16] = "whole";
 	struct stat st;
 
@@ -271,48 +219,56 @@ static Gantry__Admin__ImageFile *list_file(const struct listing *l, uint32_t pla
 	if (place != GANTRY_BOARD_WHOLE)
 		(void)gantry_str_format(where, sizeof(where), "%u", place);
 	(void)gantry_hex_encode(file->sha256, sizeof(file->sha256), hash, sizeof(hash));
-	msg->place = gantry_answer_text(l->answer, where);
-	msg->file = gantry_answer_text(l->answer, file->name);
-	msg->sha256 = gantry_answer_text(l->answer, hash);
-	if (gantry_str_format(path, sizeof(path), "%s/%s", l->store->dir, file->name) == 0 &&
+	msg->place = gantry_answer_text(r, where);
+	msg->file = gantry_answer_text(r, file->name);
+	msg->sha256 = gantry_answer_text(r, hash);
+	if (gantry_str_format(path, sizeof(path), "%s/%s", store->dir, file->name) == 0 &&
 	    lstat(path, &st) == 0)
 		msg->bytes = (uint64_t)st.st_size;
 	return msg;
 }
 
-static int list_one(void *cookie, const char *file, const struct gantry_bitstream *b,
-		    const struct gantry_err *why)
+static Gantry__Admin__Image *list_one(struct gantry_answer *r,
+				      const struct gantry_image_store *store,
+				      const struct gantry_image_entry *entry)
 {
-	struct listing *l = cookie;
-	struct gantry_answer *r = l->answer;
-	const struct gantry_session *first;
-	Gantry__Admin__Image *msg;
+	Gantry__Admin__Image *msg = gantry_answer_take(r, sizeof(*msg));
+	const struct gantry_bitstream *b = entry->bitstream;
 
-	if (l->list->n_images == LISTED_MAX)
-		return 1;
-	msg = gantry_answer_take(r, sizeof(*msg));
 	gantry__admin__image__init(msg);
-	l->list->images[l->list->n_images++] = msg;
-	msg->device = gantry_answer_text(r, l->store->device->conf.name);
-	msg->name = gantry_answer_text(r, b ? b->name : file);
+	msg->device = gantry_answer_text(r, store->device->conf.name);
+	msg->name = gantry_answer_text(r, b ? b->name : entry->file);
 	if (!b) {
-		msg->problem = gantry_answer_text(r, why->text);
-		return 0;
+		msg->problem = gantry_answer_text(r, entry->why.text);
+		return msg;
 	}
 	msg->version = b->version;
 	msg->board = gantry_answer_text(r, b->board);
 	msg->tenant = gantry_answer_text(r, b->tenant);
 	msg->configure_ns = b->configure_ns;
 	msg->memory_kept = b->keeps_memory;
-	msg->sessions = count_users(l->agent, l->store, b, &first);
+	msg->sessions = entry->nusers;
 	msg->kernels = gantry_answer_take(r, b->nkernels * sizeof(*msg->kernels));
 	for (uint32_t i = 0; i < b->nkernels; i++)
 		msg->kernels[msg->n_kernels++] = list_kernel(r, &b->kernels[i]);
 	msg->files = gantry_answer_take(r, GANTRY_BOARD_NPLACES * sizeof(*msg->files));
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++)
 		if (gantry_bitstream_fits(b, place))
-			msg->files[msg->n_files++] = list_file(l, place, &b->files[place]);
-	return 0;
+			msg->files[msg->n_files++] = list_file(r, store, place, &b->files[place]);
+	return msg;
+}
+
+static void list_store(struct gantry_agent *a, const struct gantry_image_store *store,
+		       struct gantry_answer *r, Gantry__Admin__ImageList *list)
+{
+	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
+
+	/* A folder that is not there has no images; its device's health says so. */
+	if (gantry_image_store_read(store, &entries, NULL) < 0)
+		return;
+	gantry_image_users_count(a, store, &entries);
+	for (uint32_t i = 0; i < entries.n && list->n_images < LISTED_MAX; i++)
+		list->images[list->n_images++] = list_one(r, store, &entries.list[i]);
 }
 
 void gantry_verb_image_list(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
@@ -327,11 +283,9 @@ void gantry_verb_image_list(struct gantry_agent *a, const Gantry__Admin__AdminRe
 		struct gantry_agent_device *d = &a->devices[i];
 		struct gantry_image_store store = { d,
 						    d->used ? gantry_images_dir(&d->conf) : NULL };
-		struct listing l = { a, &store, r, list };
 
-		/* A folder that is not there has no images; its device's health says so. */
 		if (store.dir)
-			(void)walk(&store, list_one, &l, NULL);
+			list_store(a, &store, r, list);
 	}
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_IMAGES;
 	r->msg.images = list;
@@ -339,55 +293,42 @@ void gantry_verb_image_list(struct gantry_agent *a, const Gantry__Admin__AdminRe
 
 /* ---- remove ---- */
 
-struct removal {
-	const char *name;
-	char file[NAME_MAX + 1]; /* of the manifest; "": not found */
-	struct gantry_bitstream bitstream;
-};
-
-static int find_named(void *cookie, const char *file, const struct gantry_bitstream *b,
-		      const struct gantry_err *why)
+static struct gantry_image_entry *find_named(const struct gantry_image_entries *entries,
+					     const char *name)
 {
-	struct removal *removal = cookie;
-
-	(void)why;
-	if (!b || strcmp(b->name, removal->name) != 0)
-		return 0;
-	(void)gantry_str_copy(removal->file, sizeof(removal->file), file); /* it fits */
-	removal->bitstream = *b;
-	return 1;
+	for (uint32_t i = 0; i < entries->n; i++)
+		if (entries->list[i].bitstream &&
+		    strcmp(entries->list[i].bitstream->name, name) == 0)
+			return &entries->list[i];
+	return NULL;
 }
 
-struct share {
-	const char *file;
-};
-
-static int names_file(void *cookie, const char *file, const struct gantry_bitstream *b,
-		      const struct gantry_err *why)
+static bool names_file(const struct gantry_image_entry *entry, const char *file)
 {
-	const struct share *share = cookie;
-
-	(void)file;
-	(void)why;
-	for (uint32_t place = 0; b && place < GANTRY_BOARD_NPLACES; place++)
-		if (strcmp(b->files[place].name, share->file) == 0)
-			return 1;
-	return 0;
+	for (uint32_t place = 0; entry->bitstream && place < GANTRY_BOARD_NPLACES; place++)
+		if (strcmp(entry->bitstream->files[place].name, file) == 0)
+			return true;
+	return false;
 }
 
 /* The manifest first: nothing names what is gone then. Files that came by hand may be others' too. */
-static int remove_files(const struct gantry_image_store *store, const struct removal *removal,
-			struct gantry_err *err)
+static int remove_files(const struct gantry_image_store *store,
+			const struct gantry_image_entries *entries,
+			const struct gantry_image_entry *removed, struct gantry_err *err)
 {
 	_cleanup_close_ int dir_fd = open(store->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (dir_fd < 0 || unlinkat(dir_fd, removal->file, 0) < 0)
-		return gantry_err_set_errno(err, -errno, "removing %s", removal->file);
+	if (dir_fd < 0 || unlinkat(dir_fd, removed->file, 0) < 0)
+		return gantry_err_set_errno(err, -errno, "removing %s", removed->file);
 	for (uint32_t place = 0; place < GANTRY_BOARD_NPLACES; place++) {
-		struct share share = { removal->bitstream.files[place].name };
+		const char *file = removed->bitstream->files[place].name;
+		bool is_shared = !file[0];
 
-		if (share.file[0] && walk(store, names_file, &share, NULL) == 0)
-			(void)unlinkat(dir_fd, share.file, 0); /* gone already for another place */
+		for (uint32_t i = 0; i < entries->n; i++)
+			is_shared = is_shared || (&entries->list[i] != removed &&
+						  names_file(&entries->list[i], file));
+		if (!is_shared)
+			(void)unlinkat(dir_fd, file, 0); /* gone already for another place */
 	}
 	return 0;
 }
@@ -395,30 +336,31 @@ static int remove_files(const struct gantry_image_store *store, const struct rem
 static int remove_image(struct gantry_agent *a, const Gantry__Admin__ImageName *ask,
 			struct gantry_err *err)
 {
-	struct removal removal = { .name = ask->name };
-	const struct gantry_session *first;
+	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
+	struct gantry_image_entry *entry;
 	struct gantry_image_store store;
-	uint32_t users;
 	int r = gantry_image_store_find(a, ask->device, &store, err);
 
 	if (r == 0)
-		r = walk(&store, find_named, &removal, err);
+		r = gantry_image_store_read(&store, &entries, err);
 	if (r < 0)
 		return r;
-	if (!removal.file[0])
+	entry = find_named(&entries, ask->name);
+	if (!entry)
 		return gantry_err_set(err, -ENOENT, "device %s has no image %.31s",
 				      store.device->conf.name, ask->name);
-	users = count_users(a, &store, &removal.bitstream, &first);
-	if (users > 0)
+	gantry_image_users_count(a, &store, &entries);
+	if (entry->nusers > 0)
 		return gantry_err_set(
 			err, -EBUSY,
 			"%u sessions have kernels that no other image has, the first is "
 			"%llu of tenant %s: end them, or add another image with these",
-			users, (unsigned long long)first->id, first->tenant->conf.name);
-	r = remove_files(&store, &removal, err);
+			entry->nusers, (unsigned long long)entry->first_user->id,
+			entry->first_user->tenant->conf.name);
+	r = remove_files(&store, &entries, entry, err);
 	if (r == 0)
 		gantry_event(a, "image-removed", NULL, NULL, NULL, "image %s of device %s",
-			     removal.bitstream.name, store.device->conf.name);
+			     entry->bitstream->name, store.device->conf.name);
 	return r;
 }
 

@@ -555,6 +555,54 @@ static int take_conn(struct gantry_agent *a, uint64_t id)
 	return gantry_store_take(&a->handed, name);
 }
 
+/* Its hypervisor is gone, and sessions in its memory go after it, or wait for it. */
+static bool leaves_sessions(const struct gantry_agent *a, unsigned long long id)
+{
+	for (size_t i = 0; i < a->handed.nentries; i++) {
+		char following[GANTRY_MONITOR_NAME_MAX], seated[GANTRY_MONITOR_NAME_MAX];
+		unsigned long long session, machine, off, bytes, generation;
+		unsigned int desk;
+
+		if (sscanf(a->handed.entries[i].name, GANTRY_KEPT_DESK, &session, &machine, &desk,
+			   &off, &bytes, &generation) != 6 ||
+		    machine != id)
+			continue;
+		/* they fit */
+		(void)gantry_str_format(following, sizeof(following), GANTRY_KEPT_FOLLOWING,
+					session);
+		(void)gantry_str_format(seated, sizeof(seated), GANTRY_KEPT_SEATED, session);
+		if (gantry_store_find(&a->handed, following) >= 0 ||
+		    gantry_store_find(&a->handed, seated) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* Until its sessions have claimed their parts it is on a list; then it is as one whose machine has just hung up. */
+static void restore_orphan(struct gantry_tenant *t, const struct kept_machine *k, int fd)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_doormem *mem;
+
+	if (gantry_doormem_restore(t, k->id, k->nvectors, k->epoch, fd, &mem, &err) < 0) {
+		gantry_event(t->agent, "machine-gone", t, NULL, NULL,
+			     "the memory of machine %llu is not taken over: %s", k->id, err.text);
+		gantry_fd_close(fd);
+		gantry_keep_drop_tree(t->agent, "m/%llx/", k->id);
+		return;
+	}
+	mem->has_hung_up = true;
+	gantry_list_push_back(&t->agent->orphans, &mem->orphan_link);
+}
+
+static void close_orphans(struct gantry_agent *a)
+{
+	gantry_list_for_each_safe(&a->orphans, struct gantry_doormem, orphan_link, mem) {
+		gantry_list_remove(&mem->orphan_link);
+		gantry_doormem_close(mem, GANTRY_E_CLOSED, "the machine is gone");
+	}
+}
+
 static void restore_machine(struct gantry_agent *a, const struct kept_machine *k, int fd)
 {
 	struct gantry_tenant *t = gantry_tenant_by_slot(a, k->tenant);
@@ -566,6 +614,11 @@ static void restore_machine(struct gantry_agent *a, const struct kept_machine *k
 
 	if (k->id >= a->next_machine_id)
 		a->next_machine_id = k->id + 1;
+	if (t && conn < 0 && k->nvectors <= GANTRY_DOORMEM_MAX_VECTORS &&
+	    leaves_sessions(a, k->id)) {
+		restore_orphan(t, k, fd);
+		return;
+	}
 	/* Without its connection nobody would ever know that it is gone. */
 	if (t && conn >= 0 && k->nvectors > 0 && k->nvectors <= GANTRY_DOORMEM_MAX_VECTORS &&
 	    gantry_doormem_restore(t, k->id, k->nvectors, k->epoch, fd, &mem, &err) == 0 &&
@@ -637,6 +690,7 @@ void gantry_ivshmem_restore(struct gantry_agent *a)
 
 void gantry_ivshmem_resume(struct gantry_agent *a)
 {
+	close_orphans(a);
 	gantry_list_for_each_safe(&a->tenants, struct gantry_tenant, link, t) {
 		bool is_closed = t->removed || !t->conf.ivshmem;
 
@@ -658,5 +712,8 @@ struct gantry_doormem *gantry_ivshmem_find(struct gantry_agent *a, uint64_t id)
 		gantry_list_for_each(&t->machines, struct gantry_machine, link, m)
 			if (m->mem->id == id)
 				return m->mem;
+	gantry_list_for_each(&a->orphans, struct gantry_doormem, orphan_link, mem)
+		if (mem->id == id)
+			return mem;
 	return NULL;
 }

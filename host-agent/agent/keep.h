@@ -38,6 +38,9 @@ struct gantry_agent;
 #define GANTRY_KEPT_SEATED "s/%llx/seated"
 #define GANTRY_KEPT_COMING "m/%llx/coming"
 
+/* A session that is about to follow its machine to another host (seat.h). */
+#define GANTRY_KEPT_FOLLOWING "s/%llx/following"
+
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 

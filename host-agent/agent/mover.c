@@ -113,33 +113,43 @@ void gantry_movers_forget(struct gantry_agent *a)
 		mover_free(m);
 }
 
+/* It reads little and seldom, and a full socket is one that is stuck: its silence ends it. */
+static void put(struct gantry_mover_process *m, struct gantry_mover_msg *msg, uint32_t kind,
+		const uint8_t *token, const int *fds, unsigned int nfds)
+{
+	if (!m || m->sock < 0)
+		return;
+	msg->magic = GANTRY_MOVER_MAGIC;
+	msg->kind = kind;
+	if (token)
+		memcpy(msg->token, token, sizeof(msg->token));
+	(void)gantry_fd_send(m->sock, msg, sizeof(*msg), fds, nfds, MSG_DONTWAIT); /* as above */
+}
+
 void gantry_mover_send_msg(struct gantry_mover_process *m, uint32_t kind, int code,
 			   const uint8_t *token, const char *text, const int *fds,
 			   unsigned int nfds)
 {
-	struct gantry_mover_msg msg = { .magic = GANTRY_MOVER_MAGIC, .kind = kind };
+	struct gantry_mover_msg msg = { .code = (uint32_t)code };
 
-	if (!m || m->sock < 0)
-		return;
-	msg.code = (uint32_t)code;
-	if (token)
-		memcpy(msg.token, token, sizeof(msg.token));
 	(void)gantry_str_copy(msg.text, sizeof(msg.text), text ? text : ""); /* cut is better */
-	/* It reads little and seldom, and a full socket is one that is stuck: its silence ends it. */
-	(void)gantry_fd_send(m->sock, &msg, sizeof(msg), fds, nfds, MSG_DONTWAIT);
+	put(m, &msg, kind, token, fds, nfds);
 }
 
 void gantry_mover_send_words(struct gantry_mover_process *m, uint32_t kind, const uint8_t *token,
 			     uint64_t first, uint64_t second)
 {
-	struct gantry_mover_msg msg = { .magic = GANTRY_MOVER_MAGIC,
-					.kind = kind,
-					.value = { first, second } };
+	struct gantry_mover_msg msg = { .value = { first, second } };
 
-	if (!m || m->sock < 0)
-		return;
-	memcpy(msg.token, token, sizeof(msg.token));
-	(void)gantry_fd_send(m->sock, &msg, sizeof(msg), NULL, 0, MSG_DONTWAIT); /* as above */
+	put(m, &msg, kind, token, NULL, 0);
+}
+
+void gantry_mover_send_place(struct gantry_mover_process *m, const uint8_t *token,
+			     uint64_t slab_pages_bytes, const int *fds, unsigned int nfds)
+{
+	struct gantry_mover_msg msg = { .value = { slab_pages_bytes } };
+
+	put(m, &msg, GANTRY_MOVER_ACCEPT, token, fds, nfds);
 }
 
 /* ---- start ---- */

@@ -38,6 +38,10 @@ void gantry_mover_send_msg(struct gantry_mover_process *m, uint32_t kind, int co
 void gantry_mover_send_words(struct gantry_mover_process *m, uint32_t kind, const uint8_t *token,
 			     uint64_t first, uint64_t second);
 
+/* ACCEPT: where the session is to go. */
+void gantry_mover_send_place(struct gantry_mover_process *m, const uint8_t *token,
+			     uint64_t slab_pages_bytes, const int *fds, unsigned int nfds);
+
 /* Closes our end: it ends by itself. Its events do not come any more. NULL is allowed. */
 void gantry_mover_end(struct gantry_mover_process *m);
 

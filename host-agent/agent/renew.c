@@ -151,7 +151,7 @@ static void keep(struct gantry_worker *w, const char *why)
 	gantry_event(w->agent, "worker-kept", NULL, NULL, w, "it goes on with its build: %s", why);
 }
 
-/* Values of variables of its images are with the device and its worker only: the next would begin with those of the file. */
+/* Values of variables of its images and of its arrays are with the device and its worker only: the next would begin with those of the file. */
 static bool has_variables(const struct gantry_session *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -174,7 +174,7 @@ static bool keep_for_variables(struct gantry_worker *w)
 			continue;
 		(void)gantry_str_format(
 			why, sizeof(why), /* fits */
-			"variables of session %llu's program would lose their values",
+			"variables and arrays of session %llu's program would lose their values",
 			(unsigned long long)s->id);
 		keep(w, why);
 		return true;
@@ -251,9 +251,12 @@ static void finish(struct gantry_agent *a)
 	char text[96] = "";
 
 	gantry_event_free(&n->timer);
-	/* Those that serve nobody, and stewards: what these were doing is asked of the next again. */
+	/*
+	 * Those that serve nobody, and stewards: what these were doing is asked of the next again. One that holds a device of
+	 * sessions stays until they have ended.
+	 */
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
-		if (gantry_renew_is_other(w) && w->nsessions == 0)
+		if (gantry_renew_is_other(w) && w->nsessions == 0 && !gantry_steward_is_needed(w))
 			gantry_worker_quit(w);
 	gantry_warm_fill(a);
 	gantry_event(a, "workers-renewed", NULL, NULL, NULL,

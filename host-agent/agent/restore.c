@@ -45,6 +45,7 @@
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/relay.h"
 #include "host-agent/agent/run.h"
+#include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
@@ -674,6 +675,8 @@ static void go_on(struct gantry_session *s)
 	else if (s->unadopted &&
 		 !s->conn) /* its program was lost with the agent before: it may come again */
 		gantry_worker_kill_now(s->worker);
+	else if (s->is_following && !s->conn)
+		gantry_seat_drift(s);
 	else if ((!s->conn && !s->awaits_guest) || gantry_load_relaxed(&s->ledger.hdr->detach))
 		gantry_detach(s, GANTRY_E_CLOSED, "the guest is gone");
 	else
@@ -742,7 +745,8 @@ static void go_on_without(struct gantry_session *s)
 	}
 	open_conn(s);
 	gantry_session_let_go(s);
-	if (s->broken || s->is_arriving || (!s->conn && !s->awaits_guest && !s->unadopted) ||
+	if (s->broken || s->is_arriving ||
+	    (!s->conn && !s->awaits_guest && !s->unadopted && !s->is_following) ||
 	    s->ledger.hdr->detach) {
 		s->phase = GANTRY_PHASE_ATTACHED;
 		gantry_detach(s, s->broken ? GANTRY_E_INTERNAL : GANTRY_E_CLOSED,
@@ -755,6 +759,10 @@ static void go_on_without(struct gantry_session *s)
 		gantry_share_dismiss(s->agent->devices[i].page, s->share_slot);
 	if (s->unadopted && !s->conn) {
 		gantry_adopt_await(s);
+		return;
+	}
+	if (s->is_following && !s->conn) {
+		gantry_seat_drift(s);
 		return;
 	}
 	if (s->awaits_guest)

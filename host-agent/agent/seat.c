@@ -35,6 +35,7 @@
 #include "proto/wire.h"
 
 #define LINE_BYTES 64u
+#define DRIFT_NS   (120 * GANTRY_NS_PER_S)
 
 static_assert(GANTRY_SEAT_HOST_BYTES == LINE_BYTES + 2 * GANTRY_DOORMEM_MESSAGE,
 	      "a host has a line and two boxes of a desk");
@@ -70,17 +71,69 @@ void gantry_seat_await(struct gantry_session *s)
 		gantry_adopt_await(s);
 }
 
+void gantry_seat_follow(struct gantry_session *s, bool on)
+{
+	if (on == s->is_following)
+		return;
+	s->is_following = on;
+	if (on)
+		gantry_keep(s->agent, s->ledger_fd, GANTRY_KEPT_FOLLOWING,
+			    (unsigned long long)s->id);
+	else
+		gantry_keep_drop(s->agent, GANTRY_KEPT_FOLLOWING, (unsigned long long)s->id);
+}
+
+static void nobody_followed(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_session *s = arg;
+
+	(void)fd;
+	(void)what;
+	gantry_seat_follow(s, false);
+	gantry_seat_await(s);
+}
+
+/* It has no guest, no way to another host, and nobody takes it over: it can only wait. */
+static bool is_adrift(const struct gantry_session *s)
+{
+	return s->is_following && !s->conn && !s->unadopted && !gantry_handover_of(s);
+}
+
+void gantry_seat_drift(struct gantry_session *s)
+{
+	gantry_event(
+		s->agent, "session-adrift", NULL, s, NULL,
+		"its machine has gone, and the agent that was to send it after is another now");
+	if (!s->worker ||
+	    gantry_timer_set(s->agent, &s->guest_timer, DRIFT_NS, nobody_followed, s) < 0)
+		nobody_followed(-1, 0, s);
+}
+
+void gantry_seat_drift_no_more(struct gantry_session *s)
+{
+	if (is_adrift(s))
+		gantry_event_free(&s->guest_timer);
+}
+
+static bool take_mark(struct gantry_session *s, const char *name)
+{
+	int fd = gantry_store_take(&s->agent->handed, name);
+
+	gantry_fd_close(fd);
+	return fd >= 0;
+}
+
 void gantry_seat_restore(struct gantry_session *s)
 {
-	char name[GANTRY_MONITOR_NAME_MAX];
-	int fd;
+	char seated[GANTRY_MONITOR_NAME_MAX], following[GANTRY_MONITOR_NAME_MAX];
+	unsigned long long id = s->id;
 
-	(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_SEATED, /* it fits */
-				(unsigned long long)s->id);
-	fd = gantry_store_take(&s->agent->handed, name);
-	gantry_fd_close(fd);
-	if (fd >= 0)
+	(void)gantry_str_format(seated, sizeof(seated), GANTRY_KEPT_SEATED, id); /* they fit */
+	(void)gantry_str_format(following, sizeof(following), GANTRY_KEPT_FOLLOWING, id);
+	if (take_mark(s, seated))
 		gantry_seat_expect(s, s->has_key && !s->unadopted);
+	if (take_mark(s, following))
+		gantry_seat_follow(s, true);
 }
 
 /* As its guest knows it. */
@@ -185,6 +238,15 @@ static struct gantry_session *find_session(const struct gantry_doormem *m,
 	return NULL;
 }
 
+/* The machine is here again, without the session's having been sent after it: whoever asks for it now finds it a moment later. */
+static void await_adrift(const struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
+{
+	gantry_list_for_each_safe(&m->agent->sessions, struct gantry_session, link, s)
+		if (s->tenant == m->tenant && is_adrift(s) && number_of(s) == seat->guest_session &&
+		    s->attached_unix_ns == seat->attached_unix_ns)
+			nobody_followed(-1, 0, s);
+}
+
 /* The sessions of seats that were checked, by desk. */
 struct seating {
 	uint64_t desks; /* bit d: desk d has been seen */
@@ -212,6 +274,8 @@ static int check_seat(const struct gantry_doormem *m, const Gantry__Admin__DoorS
 	if (!seat->guest_session)
 		return 0;
 	s = find_session(m, seat);
+	if (!s)
+		await_adrift(m, seat);
 	if (!s)
 		return gantry_err_set(err, -ENOENT, "session %llu of the machine has not come",
 				      (unsigned long long)seat->guest_session);

@@ -41,6 +41,18 @@ struct gantry_tenant;
 void gantry_seat_expect(struct gantry_session *s, bool keyed);
 /* It stays after all, and its machine is not here: it waits for it. @s may be gone afterwards. */
 void gantry_seat_await(struct gantry_session *s);
+/*
+ * It is copied ahead to go with its machine; or no more. Written down for an agent after this one, which knows nothing of the
+ * copy: its machine may have gone by then, and somebody will want the session there, or here again.
+ */
+void gantry_seat_follow(struct gantry_session *s, bool on);
+/*
+ * Its machine has hung up, and the agent that copied it ahead is no more. It is as it is, for whoever copies it again; if nobody
+ * does within two minutes, it waits for its machine. @s may be gone afterwards.
+ */
+void gantry_seat_drift(struct gantry_session *s);
+/* It is copied again. */
+void gantry_seat_drift_no_more(struct gantry_session *s);
 /* It is about to be freed. */
 void gantry_seat_forget(struct gantry_session *s);
 /* Of an earlier agent: what the monitor kept of @s. */

@@ -106,8 +106,9 @@ struct gantry_session {
 	bool is_adopted;   /* it began on another host */
 	bool awaits_guest; /* who comes with the nonce is its guest */
 	bool has_key;	   /* nonce is a key that its guest asked for; see adopt.h */
-	bool is_seated;	   /* unadopted, and its guest comes with its machine: seat.h */
-	bool unadopted;	   /* arrived, and no program has it yet: it is held, or being taken over */
+	bool is_following; /* it is copied ahead to go with its machine: should that hang up, it waits, and is not over */
+	bool is_seated; /* unadopted, and its guest comes with its machine: seat.h */
+	bool unadopted; /* arrived, and no program has it yet: it is held, or being taken over */
 	struct gantry_doormem *seating; /* that it is on its way into, to its seat: seat.c */
 	struct gantry_moving
 		*moving; /* move_in.c: its segment is on the way to where its new guest shares it */

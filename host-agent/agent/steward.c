@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -26,6 +27,8 @@
 #define HEALTH_NS      (5 * GANTRY_NS_PER_S)  /* between questions while sessions are attached */
 #define HEALTH_IDLE_NS (60 * GANTRY_NS_PER_S) /* and while none is */
 #define ANSWER_NS      (10 * GANTRY_NS_PER_S)
+/* A board that could not be opened is tried again by another steward after so long. */
+#define UNHELD_NS (2 * GANTRY_NS_PER_S)
 
 /* ---- which ---- */
 
@@ -37,10 +40,19 @@ static bool has_option(const struct gantry_device_section *conf, const char *opt
 	return false;
 }
 
+bool gantry_steward_holds(const struct gantry_device_section *conf)
+{
+	const struct gantry_backend *backend = gantry_backend_find(conf->backend);
+
+	return backend && backend->kind == GANTRY_KIND_FPGA && has_option(conf, "holder=steward");
+}
+
 bool gantry_steward_serves(const struct gantry_device_section *conf)
 {
 	const struct gantry_backend *backend = gantry_backend_find(conf->backend);
 
+	if (gantry_steward_holds(conf))
+		return true;
 	if (!backend || !backend->slab_create)
 		return false;
 	/* A cpu device's memory is the host's, unless it plays at having its own; an AMD GPU's runtime may have no other. */
@@ -147,6 +159,101 @@ void gantry_stewards_stop(struct gantry_agent *a)
 {
 	gantry_event_free(&a->steward_timer);
 	gantry_event_free(&a->health_timer);
+	while (a->arrivals.n > 0)
+		gantry_fd_close(a->arrivals.fd[--a->arrivals.n]);
+}
+
+/* ---- seats ---- */
+
+/* One of an older build or configuration, too: while it has the device no other can. NULL: none is ready. */
+static struct gantry_worker *holder_of(struct gantry_agent *a, uint32_t idx)
+{
+	struct gantry_worker *w = a->devices[idx].used ? find_any(a, a->devices[idx].conf.backend)
+						       : NULL;
+
+	return w && w->state == GANTRY_WORKER_WARM && !w->querying ? w : NULL;
+}
+
+/* Takes @fd over. Where the steward could not open the device the other end sees it close. */
+static void give_seat(struct gantry_worker *w, uint32_t idx, int fd)
+{
+	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
+	Gantry__Worker__GiveSeat give = GANTRY__WORKER__GIVE_SEAT__INIT;
+
+	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_GIVE_SEAT;
+	msg.give_seat = &give;
+	give.device = idx;
+	if (w->served >> idx & 1)
+		(void)gantry_call(w, &msg, &fd, 1, 0, NULL,
+				  NULL); /* or it is dead, as are its seats */
+	gantry_fd_close(fd);
+}
+
+int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, int *ret_fd)
+{
+	struct gantry_worker *w = holder_of(a, idx);
+	int fds[2];
+
+	if (!w && a->arrivals.n == GANTRY_STEWARD_MAX_ARRIVALS)
+		return -EMFILE;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	if (w) {
+		give_seat(w, idx, fds[0]);
+	} else {
+		a->arrivals.device[a->arrivals.n] = idx;
+		a->arrivals.fd[a->arrivals.n++] = fds[0];
+	}
+	*ret_fd = fds[1];
+	return 0;
+}
+
+/* The seats that waited for this steward. */
+static void give_seats(struct gantry_worker *w)
+{
+	struct gantry_agent *a = w->agent;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < a->arrivals.n; i++) {
+		uint32_t idx = a->arrivals.device[i];
+
+		if (holder_of(a, idx) == w) {
+			give_seat(w, idx, a->arrivals.fd[i]);
+			continue;
+		}
+		a->arrivals.device[n] = idx;
+		a->arrivals.fd[n++] = a->arrivals.fd[i];
+	}
+	a->arrivals.n = n;
+}
+
+static bool has_seat_at(const struct gantry_worker *w, const struct gantry_worker *steward)
+{
+	const struct gantry_agent *a = w->agent;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if ((w->seats >> i & 1) && !w->dead &&
+		    strcmp(a->devices[i].conf.backend, steward->class.group) == 0)
+			return true;
+	return false;
+}
+
+bool gantry_steward_is_needed(const struct gantry_worker *steward)
+{
+	if (steward->class.mode != GANTRY_WORKER_STEWARD)
+		return false;
+	gantry_list_for_each(&steward->agent->workers, struct gantry_worker, link, w)
+		if (has_seat_at(w, steward) && (w->nsessions > 0 || w->querying))
+			return true;
+	return false;
+}
+
+/* They recover on others, with seats at the next steward. */
+static void end_seats(struct gantry_worker *steward)
+{
+	gantry_list_for_each(&steward->agent->workers, struct gantry_worker, link, w)
+		if (has_seat_at(w, steward))
+			gantry_worker_kill(w);
 }
 
 /* ---- life ---- */
@@ -159,6 +266,15 @@ static void arm_health(struct gantry_agent *a)
 
 	/* without memory for a timer health is asked when somebody looks */
 	(void)gantry_timer_set(a, &a->health_timer, busy ? HEALTH_NS : HEALTH_IDLE_NS, tick, a);
+}
+
+static bool holds_any(const struct gantry_worker *w)
+{
+	for (uint32_t i = 0; i < w->agent->ndevices; i++)
+		if (w->agent->devices[i].used && gantry_steward_holds(&w->agent->devices[i].conf) &&
+		    strcmp(w->agent->devices[i].conf.backend, w->class.group) == 0)
+			return true;
+	return false;
 }
 
 void gantry_steward_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
@@ -176,8 +292,11 @@ void gantry_steward_ready(struct gantry_worker *w, const Gantry__Worker__Ready *
 		else
 			gantry_slabs_device_failed(a, (uint32_t)i);
 	}
+	give_seats(w);
 	gantry_slabs_pump(a);
 	gantry_health_ask(a, 0);
+	if (w->served == 0 && holds_any(w))
+		gantry_worker_kill_after(w, UNHELD_NS);
 }
 
 void gantry_steward_died(struct gantry_worker *w)
@@ -192,6 +311,7 @@ void gantry_steward_died(struct gantry_worker *w)
 	t->not_before_ns = 0;
 	if (!in_order)
 		failed(t);
+	end_seats(w);
 	gantry_worker_free(w);
 	gantry_stewards_fill(a);
 }
@@ -234,7 +354,14 @@ void gantry_health_ask(struct gantry_agent *a, uint64_t max_age_ns)
 
 static void tick(evutil_socket_t fd, short what, void *arg)
 {
+	struct gantry_agent *a = arg;
+
 	(void)fd;
 	(void)what;
-	gantry_health_ask(arg, 0);
+	/* Of an older build or configuration, and nobody sits there any more. */
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
+		if (w->class.mode == GANTRY_WORKER_STEWARD && w->stale &&
+		    !gantry_steward_is_needed(w))
+			gantry_worker_quit(w);
+	gantry_health_ask(a, 0);
 }

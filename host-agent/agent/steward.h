@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stewards: a worker per backend whose devices have memory apart from the host's. It takes no guest: it says what
- * its devices are before any session's worker does, makes and scrubs their slabs (slab.h), and says how they are.
+ * Stewards: a worker per backend whose devices have memory apart from the host's, or admit one process. It takes no guest: it says
+ * what its devices are before any session's worker does, makes and scrubs their slabs (slab.h), and says how they are. A device that
+ * admits one process it *holds* where that is configured (holder = steward): it alone opens it, and each worker has a seat there, a
+ * socket of which the agent gives either its end (devices/seat/seat.h). When the steward dies its seats are of no use, so their
+ * workers end, and their successors have others.
  *
  * Threads: the agent's one. Blocking: never.
  * Order: gantry_stewards_fill() after every change of devices and workers; the rest is called by worker.c and
@@ -30,6 +33,23 @@ struct gantry_steward_tries {
 	uint64_t not_before_ns;
 };
 
+/* Ends of seats for which the steward is not ready yet. */
+#define GANTRY_STEWARD_MAX_ARRIVALS 64u
+struct gantry_steward_arrivals {
+	uint32_t n;
+	uint32_t device[GANTRY_STEWARD_MAX_ARRIVALS];
+	int fd[GANTRY_STEWARD_MAX_ARRIVALS]; /* owned */
+};
+
+/* Whether the configured device is held by a steward. */
+bool gantry_steward_holds(const struct gantry_device_section *conf);
+/*
+ * A seat at held device @idx: the worker's end, which is the caller's. The steward gets the other one, as soon as it is ready; where it cannot
+ * open the device the worker sees its end close. -EMFILE: too many wait; other -errno.
+ */
+int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, int *ret_fd);
+/* Whether sessions depend on the steward's being alive. */
+bool gantry_steward_is_needed(const struct gantry_worker *steward);
 /* Whether the configured device is one of a steward's. */
 bool gantry_steward_serves(const struct gantry_device_section *conf);
 /* Starts those that are missing, now or when their back-off is over. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "base/sha256.h"
 #include "base/str.h"
 #include "devices/board/bitstream.h"
+#include "devices/opencl/container.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
@@ -275,6 +277,60 @@ static int check_sums(struct gantry_upload *u, struct gantry_err *err)
 	return 0;
 }
 
+static bool is_opencl(const struct gantry_upload *u, struct gantry_agent *a)
+{
+	const struct gantry_agent_device *d = gantry_agent_device_find(a, u->device);
+
+	for (uint32_t i = 0; d && i < d->conf.nopts; i++)
+		if (strcmp(d->conf.opts[i], "driver=opencl") == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The right sum says that the file is the one that the manifest was written for, not that it is whole: it may have been cut short before. What
+ * its container says of itself is looked at, where that is of a sort that is known; a board behind OpenCL takes no other.
+ */
+static int check_container(const struct gantry_upload *u, const struct part *part, bool opencl,
+			   struct gantry_err *err)
+{
+	_cleanup_close_ int fd = openat(u->dir_fd, part->temporary,
+					O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	enum gantry_opencl_sort sort;
+	void *bytes;
+	int r = 0;
+
+	if (fd < 0)
+		return gantry_err_set_errno(err, -errno, "reading %s", part->file->name);
+	if (part->bytes == 0)
+		return gantry_err_set(err, -EBADMSG, "%s is empty", part->file->name);
+	/* Of a file that the agent made and that only its user may write. */
+	bytes = mmap(NULL, part->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (bytes == MAP_FAILED)
+		return gantry_err_set_errno(err, -errno, "reading %s", part->file->name);
+	sort = gantry_opencl_sort(bytes, part->bytes);
+	if (opencl && sort != GANTRY_OPENCL_POCL && sort != GANTRY_OPENCL_ELF &&
+	    sort != GANTRY_OPENCL_XCLBIN)
+		r = gantry_err_set(err, -EBADMSG,
+				   "%s is no image: neither an ELF file nor an .xclbin",
+				   part->file->name);
+	else if (sort != GANTRY_OPENCL_UNKNOWN && sort != GANTRY_OPENCL_SOURCE &&
+		 gantry_opencl_container_check(bytes, part->bytes, NULL, err) < 0)
+		r = gantry_err_wrap(err, -EBADMSG, "%s", part->file->name);
+	(void)munmap(bytes, part->bytes); /* cannot fail for what mmap() returned */
+	return r;
+}
+
+static int check_containers(struct gantry_upload *u, struct gantry_agent *a, struct gantry_err *err)
+{
+	bool opencl = is_opencl(u, a);
+	int r = 0;
+
+	for (uint32_t i = 0; i < u->nparts && r == 0; i++)
+		r = check_container(u, &u->parts[i], opencl, err);
+	return r;
+}
+
 /* The manifest last: what it names is there then. */
 static int give_names(struct gantry_upload *u, struct gantry_err *err)
 {
@@ -319,6 +375,8 @@ void gantry_verb_image_end(struct gantry_agent *a, const Gantry__Admin__AdminReq
 		return;
 	a->upload = NULL;
 	code = check_sums(u, &err);
+	if (code == 0)
+		code = check_containers(u, a, &err);
 	/* Another may have come by hand, or the device may have gone meanwhile. */
 	if (code == 0)
 		code = gantry_image_store_find(a, u->device, &store, &err);

@@ -372,7 +372,7 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 		/* Of another build: it serves what it has, and what comes gets one of ours. */
 		w->stale = w->stale || gantry_renew_is_other(w);
 		gantry_restore_answered(w, ready);
-		if (w->stale && w->nsessions == 0)
+		if (w->stale && w->nsessions == 0 && !gantry_steward_is_needed(w))
 			gantry_worker_quit(w);
 		gantry_restore_settle(a);
 	}
@@ -380,8 +380,8 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 		gantry_steward_ready(w, ready);
 	if (w->unusable)
 		gantry_attach_no_room(a, w->unusable);
-	/* An MPS server that recovers from a fault refuses for a while. */
-	if (w->unusable && w->mps)
+	/* An MPS server that recovers from a fault refuses for a while; a steward may have ended. */
+	if (w->unusable && (w->mps || w->seats))
 		(void)gantry_timer_set(a, &w->timer, UNUSABLE_NS, try_another, w);
 	gantry_journal_touch(a);
 	gantry_attach_serve(a);
@@ -417,10 +417,32 @@ struct configure {
 	char *dirs[GANTRY_CONFIG_MAX_DIRS];
 	char holes[GANTRY_AGENT_MAX_DEVICES][16];
 	uint32_t nfds;
-	int fds[GANTRY_AGENT_MAX_DEVICES];
+	int fds[2 * GANTRY_AGENT_MAX_DEVICES];
+	uint32_t nseats;
+	int seats[GANTRY_AGENT_MAX_DEVICES]; /* owned */
 };
 
-static void fill_device(struct configure *c, const struct gantry_worker *w, uint32_t i,
+/* A worker without one does without the device. One that lives on from an earlier agent has its own. */
+static void fill_seat(struct configure *c, struct gantry_worker *w, uint32_t i,
+		      Gantry__Worker__Device *msg)
+{
+	int r;
+
+	w->seats |= 1ull << i;
+	if (w->querying)
+		return;
+	r = gantry_steward_make_seat(w->agent, i, &c->seats[c->nseats]);
+	if (r == 0) {
+		msg->seat = true;
+		c->nseats++;
+		return;
+	}
+	gantry_event(w->agent, "worker-failed", NULL, NULL, w, "no seat at %s: %s", msg->name,
+		     strerror(-r));
+	msg->backend = (char *)(uintptr_t) "none"; /* it reports that it cannot open this one */
+}
+
+static void fill_device(struct configure *c, struct gantry_worker *w, uint32_t i,
 			struct gantry_agent_device *d)
 {
 	Gantry__Worker__Device *msg = &c->devices[i];
@@ -453,6 +475,8 @@ static void fill_device(struct configure *c, const struct gantry_worker *w, uint
 	msg->affinity = d->conf.affinity;
 	for (uint32_t o = 0; o < d->conf.nopts; o++)
 		c->opts[i][o] = d->conf.opts[o];
+	if (!steward && gantry_steward_holds(&d->conf))
+		fill_seat(c, w, i, msg);
 }
 
 void gantry_worker_configure(struct gantry_worker *w)
@@ -480,8 +504,11 @@ void gantry_worker_configure(struct gantry_worker *w)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_CONFIGURE;
 	msg.configure = &c.msg;
 	/* -EPIPE: it died at once, which its pidfd tells. */
-	(void)gantry_call(w, &msg, c.fds, c.nfds, w->querying ? ANSWER_NS : READY_NS, configured,
-			  w);
+	memcpy(c.fds + c.nfds, c.seats, c.nseats * sizeof(c.seats[0]));
+	(void)gantry_call(w, &msg, c.fds, c.nfds + c.nseats, w->querying ? ANSWER_NS : READY_NS,
+			  configured, w);
+	for (uint32_t i = 0; i < c.nseats; i++)
+		gantry_fd_close(c.seats[i]);
 }
 
 static void spawn_failed(struct gantry_agent *a)

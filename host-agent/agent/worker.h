@@ -65,6 +65,7 @@ struct gantry_worker {
 	struct gantry_worker_class class;
 	uint64_t served;	/* a steward's devices, as bits of their indices */
 	uint64_t unusable;	/* devices in service that it could not open, likewise */
+	uint64_t seats;		/* devices that a steward holds, at which it has a seat, likewise */
 	struct gantry_mps *mps; /* the server that it is a client of */
 	bool killing;		/* it will be, once its server was told */
 	bool let_go;		/* its server has ended its work: its end hurts nobody */

@@ -86,6 +86,7 @@ static bool wants_runtime(const struct elf *elf, const Elf64_Shdr *section)
 	return false;
 }
 
+/* A file has at most one DT_RPATH. */
 static bool names_wheels(const struct elf *elf, const Elf64_Shdr *section)
 {
 	struct texts names = take_texts(elf, section->sh_link);
@@ -93,29 +94,33 @@ static bool names_wheels(const struct elf *elf, const Elf64_Shdr *section)
 	_cleanup_free_ Elf64_Dyn *entries = take(elf->fd, section->sh_offset, section->sh_size);
 
 	for (uint64_t i = 0; entries && i < section->sh_size / sizeof(*entries); i++)
-		if (entries[i].d_tag == DT_RPATH &&
-		    strstr(text_at(&names, entries[i].d_un.d_val), WHEELS))
-			return true;
+		if (entries[i].d_tag == DT_RPATH)
+			return strstr(text_at(&names, entries[i].d_un.d_val), WHEELS) != NULL;
 	return false;
+}
+
+/* The first section of that type: a file has at most one of either that is asked for. NULL: none. */
+static const Elf64_Shdr *find_section(const struct elf *elf, uint32_t type)
+{
+	for (uint32_t i = 0; i < elf->nsections; i++)
+		if (elf->sections[i].sh_type == type)
+			return &elf->sections[i];
+	return NULL;
 }
 
 static void look(const struct elf *elf, uint32_t names_at, struct gantry_elf *ret_elf)
 {
 	struct texts names = take_texts(elf, names_at);
 	_cleanup_free_ char *own = names.bytes;
-	bool is_wanted = false;
+	const Elf64_Shdr *symbols = find_section(elf, SHT_DYNSYM);
+	const Elf64_Shdr *dynamic = find_section(elf, SHT_DYNAMIC);
 
-	for (uint32_t i = 0; i < elf->nsections; i++) {
-		const Elf64_Shdr *section = &elf->sections[i];
-
-		if (strcmp(text_at(&names, section->sh_name), SEGMENT) == 0)
-			ret_elf->has_gpu_code = true;
-		if (section->sh_type == SHT_DYNSYM)
-			is_wanted = is_wanted || wants_runtime(elf, section);
-		if (section->sh_type == SHT_DYNAMIC)
-			ret_elf->names_wheels = ret_elf->names_wheels || names_wheels(elf, section);
-	}
-	ret_elf->has_static_runtime = ret_elf->has_gpu_code && !is_wanted;
+	for (uint32_t i = 0; i < elf->nsections && !ret_elf->has_gpu_code; i++)
+		ret_elf->has_gpu_code = strcmp(text_at(&names, elf->sections[i].sh_name),
+					       SEGMENT) == 0;
+	ret_elf->names_wheels = dynamic && names_wheels(elf, dynamic);
+	ret_elf->has_static_runtime = ret_elf->has_gpu_code &&
+				      !(symbols && wants_runtime(elf, symbols));
 }
 
 int gantry_elf_look(const char *path, struct gantry_elf *ret_elf)

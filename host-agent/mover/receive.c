@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -19,6 +20,9 @@
 	 GANTRY_NS_PER_S) /* a source waits for a task of the session to end, or for its machine */
 #define LET_END_NS  (500 * GANTRY_NS_PER_MS)
 #define DRAIN_BYTES (64u << 10)
+/* A look at what the slab has, so often; what is on its way to it is more than is seen, and pages may come in large ones. */
+#define COUNT_EVERY (1u << 20)
+#define COUNT_SPARE (4u << 20)
 #define LOOK_EVERY  (1u << 20) /* bytes between looks at the agent while there are always more */
 
 struct receiver {
@@ -29,6 +33,8 @@ struct receiver {
 	uint8_t *map[GANTRY_IMAGE_NREGIONS];
 	uint64_t bytes[GANTRY_IMAGE_NREGIONS];
 	int fds[GANTRY_IMAGE_NREGIONS];
+	uint64_t pages_max; /* bytes of the slab that may be there */
+	uint64_t since_count;
 	uint8_t dropped[DRAIN_BYTES]; /* what nobody wants any more */
 };
 
@@ -76,6 +82,7 @@ static int take_session(void *cookie, const struct gantry_image_session *s, stru
 	if (gantry_mover_hear(r->m, &msg, accept, ANSWER_NS) != 0)
 		return gantry_err_set(err, -ECANCELED, "%s",
 				      r->m->err.text[0] ? r->m->err.text : "no answer");
+	r->pages_max = msg.value[0];
 	status = map_regions(r, s, err);
 	if (status < 0)
 		return status;
@@ -86,6 +93,26 @@ static int take_session(void *cookie, const struct gantry_image_session *s, stru
 static int no_memory(struct gantry_err *err, int status)
 {
 	return gantry_err_set_errno(err, status, "memory for the session's pages");
+}
+
+/*
+ * The slab is address space, of which a session uses a part: what has pages is memory of this host, and the ledger, by which that
+ * is charged, comes last.
+ */
+static int count_pages(struct receiver *r, uint64_t bytes, struct gantry_err *err)
+{
+	struct stat st;
+
+	r->since_count += bytes;
+	if (r->since_count < COUNT_EVERY)
+		return 0;
+	r->since_count = 0;
+	if (fstat(r->fds[GANTRY_IMAGE_SLAB], &st) < 0)
+		return gantry_err_set_errno(err, -errno, "counting the session's pages");
+	if ((uint64_t)st.st_blocks * 512 <= r->pages_max + COUNT_SPARE)
+		return 0;
+	return gantry_err_set(err, -EDQUOT,
+			      "more pages come than the session may have there: its tenant's mem");
 }
 
 static int take_piece(void *cookie, uint32_t region, uint64_t off, const void *data, uint64_t bytes,
@@ -99,7 +126,9 @@ static int take_piece(void *cookie, uint32_t region, uint64_t off, const void *d
 	gantry_failpoint(GANTRY_FAILPOINT_RECEIVE_PAGES);
 	/* Inside: the reader checked. Written to the file, a page that is new is neither cleared first nor mapped here. */
 	status = gantry_store_add(r->store, r->fds[region], off, data, bytes);
-	return status < 0 ? no_memory(err, status) : 0;
+	if (status < 0)
+		return no_memory(err, status);
+	return region == GANTRY_IMAGE_SLAB ? count_pages(r, bytes, err) : 0;
 }
 
 static int take_zero(void *cookie, uint32_t region, uint64_t off, uint64_t bytes,
@@ -194,7 +223,10 @@ static int refuse(struct receiver *r, int code, const char *text)
 
 static int refuse_image(struct receiver *r, int64_t status, const struct gantry_err *err)
 {
-	int code = status == -ECANCELED && r->m->code ? r->m->code : status == -ENOTSUP ? 8 : 1;
+	int code = status == -ECANCELED && r->m->code ? r->m->code
+		   : status == -ENOTSUP		      ? 8
+		   : status == -EDQUOT		      ? 6
+						      : 1;
 
 	return refuse(r, code, err->text);
 }

@@ -21,8 +21,9 @@
 
 enum gantry_mover_kind {
 	/* agent to mover */
-	GANTRY_MOVER_START = 1,	 /* struct gantry_mover_start follows in the packet; descriptors */
-	GANTRY_MOVER_ACCEPT = 2, /* descriptors: where the session is to go */
+	GANTRY_MOVER_START = 1, /* struct gantry_mover_start follows in the packet; descriptors */
+	GANTRY_MOVER_ACCEPT =
+		2, /* descriptors: where the session is to go; value: bytes of the slab that may have pages */
 	GANTRY_MOVER_FROZEN = 3, /* nobody writes the session's memory or ledger any more */
 	GANTRY_MOVER_CANCEL = 4,
 	GANTRY_MOVER_AGAIN = 5, /* instead of FROZEN: another round first, there is more to send */

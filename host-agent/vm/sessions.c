@@ -211,6 +211,31 @@ static bool is_over(const Gantry__Admin__Migration *m)
 	return strcmp(m->state, "done") == 0 || strcmp(m->state, "failed") == 0;
 }
 
+/* An agent that dies is another a moment later: what it does not say now it says then. */
+static bool is_no_news(int code)
+{
+	return code == GANTRY_CTL_UNREACHABLE || code == GANTRY_CTL_FAILED;
+}
+
+/* The agent is another than that which began the migration, and does not know of it: where is the session? */
+static int find_again(struct gantry_vm_sessions *s, struct gantry_vm_session *one,
+		      enum gantry_vm_where_session from)
+{
+	int r;
+
+	one->where = from;
+	r = number(s, one);
+	if (!r && one->where == GANTRY_VM_GONE) {
+		one->where = other(from);
+		r = number(s, one);
+	}
+	if (r)
+		one->where = from;
+	else
+		one->migration = 0;
+	return is_no_news(r) ? 0 : r;
+}
+
 /* One look at one that is under way. */
 static int follow(struct gantry_vm_sessions *s, struct gantry_vm_session *one,
 		  enum gantry_vm_where_session from)
@@ -218,8 +243,10 @@ static int follow(struct gantry_vm_sessions *s, struct gantry_vm_session *one,
 	_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
 	int r = look(s->agent[from], one->migration, &reply);
 
+	if (r == GANTRY_CTL_NOT_FOUND)
+		return find_again(s, one, from);
 	if (r)
-		return r;
+		return is_no_news(r) ? 0 : r;
 	return is_over(reply->migrations->migrations[0])
 		       ? take_result(s, one, from, reply->migrations->migrations[0])
 		       : 0;
@@ -306,8 +333,40 @@ static bool has_come_to(const Gantry__Admin__Migration *m, const char *state)
 	return strcmp(m->state, state) == 0;
 }
 
+static int proceed(struct gantry_vm_sessions *s, const struct gantry_vm_session *one, bool commit)
+{
+	_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__MigrationProceed body = GANTRY__ADMIN__MIGRATION_PROCEED__INIT;
+
+	body.id = one->migration;
+	body.commit = commit;
+	request.body_case = REQUEST(MIGRATION_PROCEED);
+	request.migration_proceed = &body;
+	return gantry_ctl_ask(s->agent[GANTRY_VM_HERE], &request, -1, &reply);
+}
+
+/* Its agent does not know of the migration any more: it is copied once more, if it is still here. */
+static int stage_again(struct gantry_vm_sessions *s, struct gantry_vm_session *one, bool hold,
+		       uint64_t deadline_ns)
+{
+	int r = find_again(s, one, GANTRY_VM_HERE);
+
+	if (r || one->migration || one->where != GANTRY_VM_HERE)
+		return r;
+	do {
+		r = begin_when_possible(s, one, false, deadline_ns);
+		if (is_no_news(r))
+			gantry_vm_turn(s->vm, LOOK_MS);
+	} while (is_no_news(r) && !gantry_deadline_passed(deadline_ns) && !gantry_vm_interrupted());
+	if (!r && hold && one->migration)
+		(void)proceed(s, one, false); /* who waits for it sees */
+	return r;
+}
+
 /* Until all are @state; the first that has ended instead ends it. */
-static int await_state(struct gantry_vm_sessions *s, const char *state, uint64_t deadline_ns)
+static int await_state(struct gantry_vm_sessions *s, const char *state, bool hold,
+		       uint64_t deadline_ns)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		struct gantry_vm_session *one = &s->list[i];
@@ -316,11 +375,15 @@ static int await_state(struct gantry_vm_sessions *s, const char *state, uint64_t
 			_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
 			int r = look(s->agent[GANTRY_VM_HERE], one->migration, &reply);
 
-			if (!r && has_come_to(reply->migrations->migrations[0], state))
+			if (r == GANTRY_CTL_NOT_FOUND)
+				r = stage_again(s, one, hold, deadline_ns);
+			else if (!r && has_come_to(reply->migrations->migrations[0], state))
 				break;
-			if (!r && is_over(reply->migrations->migrations[0]))
+			else if (!r && is_over(reply->migrations->migrations[0]))
 				r = take_result(s, one, GANTRY_VM_HERE,
 						reply->migrations->migrations[0]);
+			else if (is_no_news(r))
+				r = 0;
 			if (!r && gantry_vm_interrupted())
 				r = fail_late(s, GANTRY_VM_HERE);
 			else if (!r && gantry_deadline_passed(deadline_ns))
@@ -337,24 +400,11 @@ static int await_state(struct gantry_vm_sessions *s, const char *state, uint64_t
 	return 0;
 }
 
-static int proceed(struct gantry_vm_sessions *s, const struct gantry_vm_session *one, bool commit)
-{
-	_cleanup_(gantry_client_reply_freep) reply_t *reply = NULL;
-	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	Gantry__Admin__MigrationProceed body = GANTRY__ADMIN__MIGRATION_PROCEED__INIT;
-
-	body.id = one->migration;
-	body.commit = commit;
-	request.body_case = REQUEST(MIGRATION_PROCEED);
-	request.migration_proceed = &body;
-	return gantry_ctl_ask(s->agent[GANTRY_VM_HERE], &request, -1, &reply);
-}
-
 int gantry_vm_sessions_stage(struct gantry_vm_sessions *s, uint64_t deadline_ns)
 {
 	int r = begin_all(s, GANTRY_VM_HERE, false, deadline_ns);
 
-	return r ? r : await_state(s, "ready", deadline_ns);
+	return r ? r : await_state(s, "ready", false, deadline_ns);
 }
 
 void gantry_vm_sessions_hold(struct gantry_vm_sessions *s)
@@ -367,20 +417,55 @@ void gantry_vm_sessions_hold(struct gantry_vm_sessions *s)
 int gantry_vm_sessions_await_held(struct gantry_vm_sessions *s, uint64_t deadline_ns)
 {
 	gantry_vm_sessions_hold(s);
-	return await_state(s, "prepared", deadline_ns);
+	return await_state(s, "prepared", true, deadline_ns);
 }
 
-int gantry_vm_sessions_go(struct gantry_vm_sessions *s, uint64_t deadline_ns)
+static int go_once(struct gantry_vm_sessions *s, uint64_t deadline_ns)
 {
 	size_t left = 0;
 	int r = 0;
 
-	for (size_t i = 0; !r && i < s->n; i++)
+	for (size_t i = 0; !r && i < s->n; i++) {
 		if (s->list[i].migration)
 			r = proceed(s, &s->list[i], true);
+		if (r == GANTRY_CTL_NOT_FOUND || is_no_news(r))
+			r = 0; /* who follows it sees what has become of it */
+	}
 	if (!r)
 		r = follow_all(s, GANTRY_VM_HERE, true, deadline_ns, &left);
 	return !r && left ? fail_late(s, GANTRY_VM_HERE) : r;
+}
+
+/* Those that are here after all: an agent has died that knew of their migration. */
+static int stage_rest(struct gantry_vm_sessions *s, uint64_t deadline_ns, size_t *ret_n)
+{
+	int r = 0;
+
+	*ret_n = 0;
+	for (size_t i = 0; !r && i < s->n; i++) {
+		struct gantry_vm_session *one = &s->list[i];
+
+		if (one->where != GANTRY_VM_HERE || one->stays)
+			continue;
+		r = stage_again(s, one, true, deadline_ns);
+		*ret_n += one->migration != 0;
+	}
+	return r;
+}
+
+int gantry_vm_sessions_go(struct gantry_vm_sessions *s, uint64_t deadline_ns)
+{
+	size_t n = 0;
+	int r;
+
+	do {
+		r = go_once(s, deadline_ns);
+		if (!r)
+			r = stage_rest(s, deadline_ns, &n);
+		if (!r && n)
+			r = gantry_vm_sessions_await_held(s, deadline_ns);
+	} while (!r && n);
+	return r;
 }
 
 void gantry_vm_sessions_cancel(struct gantry_vm_sessions *s)

@@ -3,7 +3,9 @@
  * Buffers that are copied ahead of a queue that will move, while it runs. A buffer is used where it is; threads no
  * longer write it by a look at `ready` alone, but come to the lock and mark what they will write. The marks of a round are
  * taken first; then what was bound before is waited for (quiet.c), so that it has written; then they are copied. Who writes
- * meanwhile has marked it for the next round. A move to the same place takes the last marks along (move.c).
+ * meanwhile has marked it for the next round, unless all of that turns out to have finished before its place was copied in this
+ * one: such marks age, from one look between two pieces to a later one. Programs write upwards more often than not, so
+ * that the copy goes downwards, and meets them once. A move to the same place takes the last marks along (move.c).
  */
 #include "host-agent/worker/ahead.h"
 
@@ -77,6 +79,8 @@ int worker_ahead_begin_locked(struct wsession *s, uint32_t slot, enum wcarry_way
 	ahead->to = to;
 	worker_marks_init(&ahead->dirty, worker_page_up(buffer_of(s, slot)->bytes), !is_there);
 	worker_marks_init(&ahead->todo, ahead->dirty.len_bytes, false);
+	worker_marks_init(&ahead->aging, ahead->dirty.len_bytes, false);
+	worker_marks_init(&ahead->again, ahead->dirty.len_bytes, false);
 	if (way != CARRY_SPILL)
 		rt->dirty |= 1u << to;
 	rt->ahead = ahead;
@@ -105,9 +109,49 @@ int worker_ahead_want_locked(struct wsession *s, uint32_t slot)
 	const struct wahead *ahead = s->objects[slot].ahead;
 	const struct gantry_ledger_buffer *b = buffer_of(s, slot);
 
+	uint64_t left = worker_page_up(b->bytes);
+	int status = GANTRY_OK;
+
 	if (ahead->way == CARRY_SPILL)
 		return GANTRY_OK;
-	return worker_window_want_locked(s, ahead->to, b->off, worker_page_up(b->bytes));
+	/* From above, as it is copied: slabs come in the order in which they were asked for. */
+	while (left > 0) {
+		uint64_t bytes = GANTRY_MIN(left, WORKER_ASK_AT_ONCE);
+		int one = worker_window_want_locked(s, ahead->to, b->off + left - bytes, bytes);
+
+		if (one != GANTRY_OK && one != GANTRY_E_AGAIN)
+			return one;
+		status = one == GANTRY_OK ? status : one;
+		left -= bytes;
+	}
+	return status;
+}
+
+void worker_ahead_round_locked(struct wahead *ahead)
+{
+	worker_marks_take(&ahead->todo, &ahead->dirty);
+	worker_marks_take(&ahead->todo, &ahead->aging);
+	worker_marks_take(&ahead->todo, &ahead->again);
+}
+
+void worker_ahead_age_locked(struct wahead *ahead)
+{
+	worker_marks_take(&ahead->aging, &ahead->dirty);
+}
+
+void worker_ahead_settle_locked(struct wahead *ahead, const struct wcarry *carry)
+{
+	worker_marks_forget(&ahead->aging, &ahead->todo, carry ? carry->at : UINT64_MAX);
+	worker_marks_take(&ahead->again, &ahead->aging);
+}
+
+uint64_t worker_ahead_dirty_bytes(const struct wahead *ahead)
+{
+	struct wmarks all = ahead->dirty, aging = ahead->aging, again = ahead->again;
+
+	worker_marks_take(&all, &aging);
+	worker_marks_take(&all, &again);
+	return worker_marks_bytes(&all);
 }
 
 struct wcarry worker_ahead_carry_locked(struct wsession *s, uint32_t slot)
@@ -121,7 +165,9 @@ struct wcarry worker_ahead_carry_locked(struct wsession *s, uint32_t slot)
 				.from = b->device,
 				.off = b->off,
 				.len = worker_page_up(b->bytes),
-				.only = &ahead->todo };
+				.only = &ahead->todo,
+				.downwards = true,
+				.at = worker_page_up(b->bytes) };
 }
 
 void worker_ahead_carried_locked(struct wsession *s, uint32_t slot, bool arrived)

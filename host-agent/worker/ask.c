@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Questions of a guest to a device of its session: addresses of its memory, parameters and limits of its kernels, variables
- * of its images. They are answered on the device's thread. Where that is the one that serves the control queue, at once;
+ * of its images, arrays and textures. They are answered on the device's thread. Where that is the one that serves the control queue, at once;
  * else the operation is answered with AGAIN, and the guest puts the same one again, which takes the answer.
  */
 #include <errno.h>
@@ -23,8 +23,15 @@ static_assert(sizeof(struct gantry_kernel_answer) == sizeof(struct gantry_reply_
 		      GANTRY_MAX_RAW_BYTES == GANTRY_MAX_ARGS_BYTES,
 	      "backends answer as the wire has it");
 
+static_assert(sizeof(struct gantry_wire_texture) == sizeof(struct gantry_texture_spec) &&
+		      offsetof(struct gantry_wire_texture, view) ==
+			      offsetof(struct gantry_texture_spec, view) &&
+		      GANTRY_TEXTURE_ARRAY == (int)GANTRY_MAKE_ARRAY &&
+		      GANTRY_TEXTURE_SURFACE == (int)GANTRY_MAKE_SURFACE,
+	      "backends are asked for textures as the wire has it");
+
 /* Of an object that no operation has been answered with: it is undone when the worker dies. */
-#define NOT_TOLD UINT64_MAX
+#define NOT_TOLD GANTRY_LEDGER_POSITION_MAX
 #define KEEP_NS	 GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
 
 struct wquestion {
@@ -33,8 +40,12 @@ struct wquestion {
 	union {
 		struct gantry_op_ask ask;
 		struct gantry_op_image_variable variable;
+		struct gantry_op_texture texture;
 	};
-	char name[GANTRY_MAX_SYMBOL];
+	union {
+		char name[GANTRY_MAX_SYMBOL];	 /* of a variable */
+		struct gantry_texture_spec spec; /* of a texture */
+	};
 	uint32_t finished; /* atomic; what follows is the device's thread's until then */
 	uint64_t finished_ns;
 	int status;
@@ -142,6 +153,22 @@ static int find_address_locked(struct wdevice *d, struct wquestion *q,
 	return worker_buffer_range_locked(d, q->s, obj, &question->range);
 }
 
+/* From now on its worker may be another, but not its address. Nothing is told that would not be kept. */
+static int keep_address(struct wquestion *q, uint64_t address)
+{
+	struct gantry_ledger_object *obj;
+	int status = GANTRY_OK;
+
+	pthread_mutex_lock(&q->s->lock);
+	obj = worker_object_get(q->s, q->ask.object, GANTRY_HANDLE_BUFFER, NULL, 0);
+	if (!obj)
+		status = GANTRY_E_HANDLE;
+	else if (obj->buffer.place == GANTRY_PLACE_WINDOW)
+		gantry_store_release(&obj->buffer.address, address);
+	pthread_mutex_unlock(&q->s->lock);
+	return status;
+}
+
 static int ask_address(struct wdevice *d, struct wquestion *q)
 {
 	struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS };
@@ -156,8 +183,10 @@ static int ask_address(struct wdevice *d, struct wquestion *q)
 	if (status != GANTRY_OK)
 		return memory_status(q->s, status);
 	memcpy(&answer.address, q->answer, sizeof(answer.address));
-	answer_is(q, &answer, sizeof(answer));
-	return GANTRY_OK;
+	status = keep_address(q, answer.address);
+	if (status == GANTRY_OK)
+		answer_is(q, &answer, sizeof(answer));
+	return status;
 }
 
 static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)
@@ -193,6 +222,9 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 		return ask_kernel(d, q, GANTRY_QUESTION_PARAMS);
 	case GANTRY_ASK_OCCUPANCY:
 		return ask_kernel(d, q, GANTRY_QUESTION_OCCUPANCY);
+	case GANTRY_ASK_LIMIT:
+		question.what = GANTRY_QUESTION_LIMIT;
+		return ask_backend(d, q, &question);
 	case GANTRY_ASK_SET:
 		return ask_kernel(d, q, GANTRY_QUESTION_SET);
 	default:
@@ -269,8 +301,10 @@ void worker_variables_leave_locked(struct wdevice *d, struct wsession *s)
 	}
 }
 
+/* @image: of a variable; NULL of what is made for a texture, which has @charged bytes. */
 static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct wimage *image,
-				struct gantry_mem *mem, uint64_t bytes, uint64_t *ret_handle)
+				struct gantry_mem *mem, uint64_t bytes, uint64_t charged,
+				uint64_t *ret_handle)
 {
 	struct wsession *s = q->s;
 	struct gantry_ledger_buffer *b;
@@ -278,7 +312,7 @@ static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct w
 	int status;
 
 	/* Unloaded meanwhile by the thread of the control queue. It is not gone before this thread has let go of it. */
-	if (image->nusers == 0)
+	if (image && image->nusers == 0)
 		return GANTRY_E_HANDLE;
 	status = worker_object_new_locked(s, GANTRY_HANDLE_BUFFER, &slot);
 	if (status != GANTRY_OK)
@@ -288,9 +322,11 @@ static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct w
 	b->rights = GANTRY_RW;
 	b->device = d->index;
 	b->place = GANTRY_PLACE_IMAGE;
+	gantry_store_relaxed(&b->charged_bytes, charged);
 	s->objects[slot].variable = mem;
 	s->objects[slot].image = image;
-	image->nusers++;
+	if (image)
+		image->nusers++;
 	worker_object_publish(s, slot, NOT_TOLD);
 	*ret_handle = worker_object_handle(s, slot);
 	return GANTRY_OK;
@@ -324,7 +360,7 @@ static int answer_variable(struct wdevice *d, struct wquestion *q)
 	if (r == sizeof(answer.address)) {
 		memcpy(&answer.address, q->answer, sizeof(answer.address));
 		pthread_mutex_lock(&s->lock);
-		status = make_variable_locked(d, q, image, mem, answer.bytes, &answer.handle);
+		status = make_variable_locked(d, q, image, mem, answer.bytes, 0, &answer.handle);
 		pthread_mutex_unlock(&s->lock);
 	} else {
 		status = status_of(r);
@@ -337,12 +373,85 @@ static int answer_variable(struct wdevice *d, struct wquestion *q)
 	return GANTRY_OK;
 }
 
+/* ---- on the device's thread: arrays and textures ---- */
+
+/* The array that a texture is made of: only this thread lets go of it. */
+static int find_array(const struct wdevice *d, const struct wquestion *q,
+		      struct gantry_mem **ret_of)
+{
+	struct wsession *s = q->s;
+	struct gantry_ledger_object *obj;
+	int status = GANTRY_OK;
+
+	*ret_of = NULL;
+	if (q->texture.object == 0)
+		return GANTRY_OK;
+	pthread_mutex_lock(&s->lock);
+	obj = worker_object_get(s, q->texture.object, GANTRY_HANDLE_BUFFER, NULL, 0);
+	if (!obj)
+		status = GANTRY_E_HANDLE;
+	else if (obj->buffer.place != GANTRY_PLACE_IMAGE)
+		status = GANTRY_E_ACCESS;
+	else if (obj->buffer.device != d->index)
+		status = GANTRY_E_NO_DEVICE;
+	else
+		*ret_of = s->objects[GANTRY_HANDLE_SLOT(q->texture.object)].variable;
+	pthread_mutex_unlock(&s->lock);
+	return status == GANTRY_OK && !*ret_of ? GANTRY_E_NOT_FOUND : status;
+}
+
+static int make_texture(struct wdevice *d, struct wquestion *q, uint64_t charged)
+{
+	struct gantry_reply_variable answer = { 0 };
+	struct wsession *s = q->s;
+	struct gantry_mem *of, *mem;
+	int status = find_array(d, q, &of);
+	int r;
+
+	if (status != GANTRY_OK)
+		return status;
+	r = d->device.backend->texture_make(d->device.dev, q->texture.what, &q->spec, of, &mem,
+					    &answer.bytes, &answer.address, &q->err);
+	if (r < 0)
+		return status_of(r);
+	pthread_mutex_lock(&s->lock);
+	status = make_variable_locked(d, q, NULL, mem, answer.bytes, charged, &answer.handle);
+	pthread_mutex_unlock(&s->lock);
+	if (status != GANTRY_OK) {
+		d->device.backend->mem_free(mem);
+		return status;
+	}
+	answer_is(q, &answer, sizeof(answer));
+	return GANTRY_OK;
+}
+
+static int answer_texture(struct wdevice *d, struct wquestion *q)
+{
+	const struct gantry_backend *be = d->device.backend;
+	uint64_t bytes = 0;
+	int status, r;
+
+	if (!be->texture_make)
+		return GANTRY_E_UNSUPPORTED;
+	r = be->texture_bytes(q->texture.what, &q->spec, &bytes);
+	if (r < 0)
+		return status_of(r);
+	status = worker_charge_resident(d, q->s, bytes);
+	if (status != GANTRY_OK)
+		return memory_status(q->s, status);
+	status = make_texture(d, q, bytes);
+	if (status != GANTRY_OK)
+		worker_refund_resident(q->s, d->index, bytes);
+	return status;
+}
+
 /* ---- from the control queue to the thread and back ---- */
 
 static void answer(struct wdevice *d, struct wquestion *q)
 {
 	q->status = !q->s->joined[d->index]		? GANTRY_E_AGAIN
 		    : q->op == GANTRY_OP_image_variable ? answer_variable(d, q)
+		    : q->op == GANTRY_OP_texture	? answer_texture(d, q)
 							: answer_ask(d, q);
 	q->finished_ns = gantry_now_ns();
 	/* Release: pairs with the acquire in look(). */
@@ -356,6 +465,11 @@ static void answer_posted(struct wdevice *d, void *arg)
 
 	answer(d, q);
 	worker_session_leave(s);
+}
+
+static bool makes_buffer(const struct wquestion *q)
+{
+	return q->op == GANTRY_OP_image_variable || q->op == GANTRY_OP_texture;
 }
 
 /* Of the operation that is answered with it, which is not always the one that began it. */
@@ -377,7 +491,7 @@ static int take(struct wquestion *q, uint64_t made_by, struct gantry_reply *repl
 {
 	int status = q->status;
 
-	if (status == GANTRY_OK && q->op == GANTRY_OP_image_variable)
+	if (status == GANTRY_OK && makes_buffer(q))
 		tell_variable(q, made_by);
 	if (status == GANTRY_OK) {
 		reply->len_bytes = q->nanswer;
@@ -391,11 +505,15 @@ static int take(struct wquestion *q, uint64_t made_by, struct gantry_reply *repl
 
 static bool is_same(const struct wquestion *a, const struct wquestion *b)
 {
-	if (a->op != b->op || strcmp(a->name, b->name) != 0)
+	if (a->op != b->op)
 		return false;
-	return a->op == GANTRY_OP_ask
-		       ? memcmp(&a->ask, &b->ask, sizeof(a->ask)) == 0
-		       : memcmp(&a->variable, &b->variable, sizeof(a->variable)) == 0;
+	if (a->op == GANTRY_OP_ask)
+		return memcmp(&a->ask, &b->ask, sizeof(a->ask)) == 0;
+	if (a->op == GANTRY_OP_texture)
+		return memcmp(&a->texture, &b->texture, sizeof(a->texture)) == 0 &&
+		       memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0;
+	return strcmp(a->name, b->name) == 0 &&
+	       memcmp(&a->variable, &b->variable, sizeof(a->variable)) == 0;
 }
 
 /* An answer that nobody came for; a variable in it ends. */
@@ -403,7 +521,7 @@ static void drop(struct wquestion *q)
 {
 	struct gantry_reply_variable made;
 
-	if (q && q->op == GANTRY_OP_image_variable && q->finished && q->status == GANTRY_OK) {
+	if (q && makes_buffer(q) && q->finished && q->status == GANTRY_OK) {
 		memcpy(&made, q->answer, sizeof(made));
 		(void)worker_buffer_free(q->s, made.handle); /* or with the session */
 	}
@@ -469,6 +587,16 @@ int worker_ask_variable(struct wdevice *home, struct wsession *s,
 
 	q.variable = *op;
 	(void)gantry_str_copy(q.name, sizeof(q.name), name); /* it fits: the decoder saw to that */
+	return ask(home, s, op->device, &q, made_by, reply);
+}
+
+int worker_ask_texture(struct wdevice *home, struct wsession *s, const struct gantry_op_texture *op,
+		       const uint8_t *spec, uint64_t made_by, struct gantry_reply *reply)
+{
+	struct wquestion q = { .op = GANTRY_OP_texture };
+
+	q.texture = *op;
+	memcpy(&q.spec, spec, sizeof(q.spec));
 	return ask(home, s, op->device, &q, made_by, reply);
 }
 

@@ -204,7 +204,9 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 	status = kernel_get(q->session, op->kernel, d->device.info.kind, &k);
 	if (status != GANTRY_OK)
 		return status;
-	status = worker_kernel_on(d, k, &launch->kernel);
+	status = worker_windows_known(q->session);
+	if (status == GANTRY_OK)
+		status = worker_kernel_on(d, k, &launch->kernel);
 	if (status != GANTRY_OK)
 		return status;
 	note_kernel(q, op->kernel);

@@ -42,7 +42,7 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 		       b->off % GANTRY_PAGE == 0 &&
 		       gantry_range_inside(b->off, backed, s->windows[b->device]->bytes);
 	case GANTRY_PLACE_IMAGE:
-		return b->charged_bytes == 0 && b->host_bytes == 0;
+		return b->host_bytes == 0; /* an array is charged what it may take */
 	case GANTRY_PLACE_OWN:
 		return b->off == 0 &&
 		       (b->charged_bytes == 0 || (b->charged_bytes == backed && !b->adopted));
@@ -154,6 +154,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	}
 	if (b->place == GANTRY_PLACE_IMAGE) {
 		worker_variable_end_locked(s, slot);
+		worker_refund_resident(s, b->device, b->charged_bytes);
 	} else if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
 		worker_refund_host(s, b);

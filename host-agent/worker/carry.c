@@ -50,6 +50,10 @@ static bool next_part(const struct wcarry *c, uint64_t *ret_at, uint64_t *ret_by
 {
 	uint64_t most = c->way == CARRY_PEER ? PEER_PIECE_BYTES : PIECE_BYTES;
 
+	if (c->most)
+		most = GANTRY_MIN(most, c->most);
+	if (c->only && c->downwards)
+		return worker_marks_last(c->only, c->at, most, ret_at, ret_bytes);
 	if (c->only)
 		return worker_marks_next(c->only, c->at, most, ret_at, ret_bytes);
 	*ret_at = c->at;
@@ -90,7 +94,7 @@ int worker_carry_next(struct wdevice *d, struct wcarry *c, struct gantry_cmd *cm
 	cmd->kind = GANTRY_CMD_COPY;
 	cmd->copy.dst = c->way == CARRY_SPILL ? there : here;
 	cmd->copy.src = c->way == CARRY_SPILL ? here : there;
-	c->at = at + bytes;
+	c->at = c->downwards ? at : at + bytes;
 	c->moved_bytes += bytes;
 	gantry_count_add(&s->ledger.hdr->moved_bytes, bytes);
 	return GANTRY_OK;

@@ -17,13 +17,59 @@ static void keep_status(struct wqueue *q, uint64_t pos, int status)
 	gantry_ring_set_status(&q->ring, pos, status, q->led->nfailed);
 }
 
+static uint64_t *rider_word(struct wqueue *q, uint64_t pos)
+{
+	return &q->riders[pos % WORKER_WINDOW_TASKS / 64];
+}
+
+static bool rides(struct wqueue *q, uint64_t pos)
+{
+	return q->nriders > 0 && (*rider_word(q, pos) >> (pos % 64) & 1);
+}
+
+static void alight(struct wqueue *q, uint64_t pos)
+{
+	*rider_word(q, pos) &= ~(1ull << (pos % 64));
+	q->nriders--;
+}
+
+void worker_ride(struct wqueue *q)
+{
+	uint64_t pos = q->led->issued;
+
+	*rider_word(q, pos) |= 1ull << (pos % 64);
+	q->nriders++;
+	q->est_ns[pos % WORKER_WINDOW_TASKS] = 0;
+	/* Release: as for commands, see ledger.h. A successor finds nothing to do in it. */
+	gantry_store_release(&q->led->issued, pos + 1);
+}
+
+void worker_unissue(struct wqueue *q)
+{
+	uint64_t pos = q->led->issued;
+
+	while (rides(q, pos - 1))
+		alight(q, --pos);
+	gantry_store_release(&q->led->issued, pos - 1);
+}
+
+/* Those behind the task at @pos. Returns the last. */
+static uint64_t finish_riders(struct wqueue *q, uint64_t pos)
+{
+	while (pos + 1 < q->led->issued && rides(q, pos + 1)) {
+		alight(q, ++pos);
+		keep_status(q, pos, GANTRY_OK);
+	}
+	return pos;
+}
+
 /* What the queue's oldest command is, for the agent that looks at deadlines. */
 static uint64_t oldest_began_ns(const struct wqueue *q)
 {
 	if (q->led->issued == q->led->done)
 		return 0;
-	/* What is off the device is the newest of its queue. */
-	if (q->off_device && q->led->issued - q->led->done == 1)
+	/* What is off the device is the newest of its queue, but for those that ride behind it. */
+	if (q->off_device && q->led->issued - q->led->done - q->nriders == 1)
 		return GANTRY_LEDGER_OFF_DEVICE;
 	return gantry_now_ns();
 }
@@ -31,7 +77,7 @@ static uint64_t oldest_began_ns(const struct wqueue *q)
 void worker_off_device(struct wqueue *q, bool off)
 {
 	q->off_device = off;
-	if (q->led->issued - q->led->done == 1 &&
+	if (q->led->issued - q->led->done - q->nriders == 1 &&
 	    gantry_load_relaxed(&q->session->quota->deadline_ns))
 		gantry_store_relaxed(&q->led->issued_at_ns, oldest_began_ns(q));
 }
@@ -52,6 +98,7 @@ void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 	led->device_ns += device_ns;
 	if (led->issued == pos)
 		led->issued = pos + 1;
+	pos = finish_riders(q, pos);
 	/* Release: see ledger.h, the count moves last. */
 	gantry_store_release(&led->done, pos + 1);
 	if (led->issued_at_ns)

@@ -704,6 +704,8 @@ static int run(struct wdevice *d, struct wsession *s, const struct gantry_ledger
 		return worker_ask(d, s, &args.ask, reply);
 	case GANTRY_OP_image_variable:
 		return op_image_variable(d, s, &args.image_variable, var, len, made_by, reply);
+	case GANTRY_OP_texture:
+		return worker_ask_texture(d, s, &args.texture, var, made_by, reply);
 	case GANTRY_OP_queue_next:
 		return op_queue_next(s, &args.queue_next, reply);
 	default:

@@ -327,7 +327,7 @@ static void count_back(const struct gantry_done *failed, uint32_t nfailed)
 			continue;
 		led = ((struct wqueue *)(uintptr_t)failed[i].tag)->led;
 		if (failed[i].status == GANTRY_E_INTERRUPTED)
-			gantry_store_release(&led->issued, led->issued - 1);
+			worker_unissue((struct wqueue *)(uintptr_t)failed[i].tag);
 		gantry_store_relaxed(&led->sorted, 1u);
 	}
 }
@@ -573,9 +573,13 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 		q->blocked = true;
 		return 0;
 	case WBIND_FINISH:
-		/* In order: what is with the device finishes first. */
-		if (q->led->issued != q->led->done)
-			return 0;
+		/* In order: what is with the device finishes first. Behind what does nothing the device goes on. */
+		if (q->led->issued != q->led->done) {
+			if (status != GANTRY_OK || needs_lane(q))
+				return 0;
+			worker_ride(q);
+			return 1;
+		}
 		worker_finish(q, status, 0);
 		return 1;
 	case WBIND_COMMAND:

@@ -151,7 +151,7 @@ static int look_ahead_locked(struct wdevice *d, struct gather_job *job)
 			continue;
 		if (!ahead_of_locked(s, i))
 			continue;
-		worker_marks_take(&rt->ahead->todo, &rt->ahead->dirty);
+		worker_ahead_round_locked(rt->ahead);
 		users |= rt->users;
 	}
 	return worker_quiet_begin_locked(&job->quiet, s, users, UINT64_MAX);

@@ -114,7 +114,7 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 		q->alone_unknown = true;
 	q->uncharged_ns += device_ns;
 	g->nflying--;
-	if (q->led->issued - q->led->done > 1)
+	if (q->led->issued - q->led->done - q->nriders > 1)
 		return;
 	/* The last in flight of this queue; charged while the page still shows it. */
 	worker_gpu_charge(d, q);

@@ -113,6 +113,8 @@ void worker_load_release(struct wsession *s);
  */
 int worker_ask(struct wdevice *home, struct wsession *s, const struct gantry_op_ask *op,
 	       struct gantry_reply *reply);
+int worker_ask_texture(struct wdevice *home, struct wsession *s, const struct gantry_op_texture *op,
+		       const uint8_t *spec, uint64_t made_by, struct gantry_reply *reply);
 int worker_ask_variable(struct wdevice *home, struct wsession *s,
 			const struct gantry_op_image_variable *op, const char *name,
 			uint64_t made_by, struct gantry_reply *reply);

@@ -524,6 +524,21 @@ static int start_compiler(struct worker *w, const struct gantry_engine_conf *con
 	return worker_compiler_start(conf->devices, conf->ndevices, &limits, &w->compiler, err);
 }
 
+struct seat_opt {
+	char text[32];
+	const char *list[1];
+};
+
+/* The steward has the device open: what the device's own options say is its affair. The backend takes a copy of @fd. */
+static void take_seat(struct gantry_device_conf *conf, struct seat_opt *opt, int fd)
+{
+	(void)snprintf(opt->text, sizeof(opt->text), "seat=%d", fd);
+	opt->list[0] = opt->text;
+	conf->backend = "seat";
+	conf->nopts = 1;
+	conf->opts = opt->list;
+}
+
 static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, const int *fds,
 			const struct gantry_engine_events *events, struct gantry_err *err)
 {
@@ -539,9 +554,11 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 		.events = events,
 		.isolated = c->mode == MODE_ISOLATED,
 	};
+	struct seat_opt seats[GANTRY_ENGINE_MAX_DEVICES];
+	const int *seat_fd = fds + c->n_devices;
 	int r;
 
-	for (size_t i = 0; i < c->n_devices; i++)
+	for (size_t i = 0; i < c->n_devices; i++) {
 		devices[i] = (struct gantry_device_conf){
 			.name = c->devices[i]->name,
 			.backend = c->devices[i]->backend,
@@ -551,6 +568,9 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 			.opts = (const char *const *)c->devices[i]->opts,
 			.affinity = c->devices[i]->affinity,
 		};
+		if (c->devices[i]->seat)
+			take_seat(&devices[i], &seats[i], *seat_fd++);
+	}
 	/* Now: this process has one thread, no device, and may still fork. */
 	r = start_compiler(w, &conf, c->confine, err);
 	if (r < 0)
@@ -576,6 +596,15 @@ static void forget_gathered(struct worker *w)
 	for (uint32_t i = 0; i < n && i < GANTRY_ENGINE_MAX_SESSIONS; i++)
 		/* without memory for that they go with the session */
 		(void)gantry_engine_gather(w->engine, ids[i], GANTRY_GATHER_NONE, 0);
+}
+
+static size_t count_seats(const Gantry__Worker__Configure *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n_devices; i++)
+		n += c->devices[i]->seat;
+	return n;
 }
 
 static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Configure *c,
@@ -608,9 +637,10 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		w->quit = true;
 		return;
 	}
-	if (c->protocol != 1 || c->n_devices != nfds || nfds == 0 ||
-	    nfds > GANTRY_ENGINE_MAX_DEVICES) {
-		say_done(tag, GANTRY_E_ARG, "Configure does not carry one share page per device");
+	if (c->protocol != 1 || c->n_devices + count_seats(c) != nfds || nfds == 0 ||
+	    c->n_devices > GANTRY_ENGINE_MAX_DEVICES) {
+		say_done(tag, GANTRY_E_ARG,
+			 "Configure does not carry one share page per device and its seats");
 		return;
 	}
 	w->id = c->worker_id;

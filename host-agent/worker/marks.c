@@ -69,6 +69,37 @@ bool worker_marks_next(const struct wmarks *m, uint64_t at, uint64_t most, uint6
 	return true;
 }
 
+bool worker_marks_last(const struct wmarks *m, uint64_t before, uint64_t most, uint64_t *ret_off,
+		       uint64_t *ret_len)
+{
+	uint64_t i = (GANTRY_MIN(before, m->len_bytes) + m->chunk_bytes - 1) / m->chunk_bytes;
+	uint64_t off, end;
+
+	while (i > 0 && !is_marked(m, i - 1))
+		i--;
+	if (i == 0)
+		return false;
+	end = GANTRY_MIN(GANTRY_MIN(before, m->len_bytes), i * m->chunk_bytes);
+	while (i > 0 && is_marked(m, i - 1) && end - (i - 1) * m->chunk_bytes <= most)
+		i--;
+	off = i * m->chunk_bytes;
+	if (off >= end) /* one chunk is more than @most */
+		off = end - most;
+	*ret_off = off;
+	*ret_len = end - off;
+	return true;
+}
+
+void worker_marks_forget(struct wmarks *m, const struct wmarks *of, uint64_t before)
+{
+	uint64_t n = before >= m->len_bytes ? count_of(m) : before / m->chunk_bytes;
+
+	assert(m->len_bytes == of->len_bytes);
+	for (uint64_t i = 0; i < n; i++)
+		if (is_marked(of, i))
+			m->bits[i / 64] &= ~(1ull << (i % 64));
+}
+
 uint64_t worker_marks_bytes(const struct wmarks *m)
 {
 	uint64_t n = count_of(m);

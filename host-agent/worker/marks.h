@@ -27,6 +27,11 @@ void worker_marks_take(struct wmarks *m, struct wmarks *from);
 /* The first run of marked bytes at @at or after it, at most @most bytes of it. false: there is none. */
 bool worker_marks_next(const struct wmarks *m, uint64_t at, uint64_t most, uint64_t *ret_off,
 		       uint64_t *ret_len);
+/* The same from above: the last run that ends at @before or below it, at most @most bytes of it, its end. */
+bool worker_marks_last(const struct wmarks *m, uint64_t before, uint64_t most, uint64_t *ret_off,
+		       uint64_t *ret_len);
+/* Unmarks what is marked in @of, too, and lies whole below @before. */
+void worker_marks_forget(struct wmarks *m, const struct wmarks *of, uint64_t before);
 /* How many bytes are marked. */
 uint64_t worker_marks_bytes(const struct wmarks *m);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
- * charge.c, buffer.c, share.c, window.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
+ * charge.c, buffer.c, share.c, window.c with window_slabs.c, window_open.c and wash.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
  * and marks.c (buffers that change their place), replica.c (copies beside it), ahead.c (copies of those that a queue will move with). The rest of the
  * worker needs worker.h only.
  *
@@ -14,6 +14,8 @@
 #include "host-agent/worker/worker.h"
 
 #define WORKER_MAX_ASKS 64u /* of one window, not answered yet */
+/* As large as slabs get: what is copied to one need not wait for the next. */
+#define WORKER_ASK_AT_ONCE (4ull << 30)
 
 /* Slabs that the agent was asked for. */
 struct wask {
@@ -30,6 +32,7 @@ struct wwindow {
 	uint64_t align;
 	uint64_t bytes;
 	uint64_t address;      /* where it is to be; 0: anywhere */
+	bool is_known;	       /* the guest knows it: nowhere else */
 	bool gone;	       /* its thread lets go: no job may begin */
 	bool unclean;	       /* slabs may hold what an earlier worker left */
 	struct wextent *slabs; /* mapped, sorted */
@@ -78,7 +81,9 @@ struct wcarry {
 	uint64_t off;
 	uint64_t len;
 	const struct wmarks *only; /* NULL: all of it */
-	uint64_t at;		   /* so far it is copied, or with the device */
+	bool downwards;		   /* of `only`: the last first */
+	uint64_t at;   /* so far it is copied, or with the device; downwards: from here on */
+	uint64_t most; /* bytes at a time; 0: as many as there may be */
 	uint64_t moved_bytes;
 	void *base; /* the piece of the slab's file that is with the device */
 	uint64_t base_bytes;
@@ -94,6 +99,8 @@ struct wahead {
 	enum wcarry_way way;
 	uint32_t to;	     /* PEER, FETCH: the device it goes to */
 	struct wmarks dirty; /* written since it was copied, or never copied */
+	struct wmarks aging; /* as dirty, and whoever wrote it is waited for */
+	struct wmarks again; /* as dirty, of the next round: it was copied before it was written */
 	struct wmarks todo;  /* of the round under way */
 	bool carried; /* a piece of it is being copied: it may be used, but neither moved nor released */
 };
@@ -311,7 +318,7 @@ void worker_shared_unmap(struct wdevice *d, void *mapped);
 int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry_ledger_object *obj,
 		      struct gantry_mem **ret_mem);
 
-/* ---- window.c ---- */
+/* ---- window.c, wash.c, window_open.c ---- */
 /* A place for @len bytes, where slabs are mapped if possible. -ENOMEM: the slab space is full. */
 int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len,
 			       uint64_t *ret_off);

@@ -110,7 +110,7 @@ static enum wjob_next migrate_next(struct wdevice *d, struct wjob *base, struct 
 	mg->cmd = cmd;
 	mg->has_command = false;
 	if (base->status == GANTRY_E_DETACHED) /* nothing is to be told, and nobody will run it */
-		return worker_quiet_visited(&mg->quiet) ? JOB_END : JOB_WAIT;
+		return worker_migration_is_alone(mg) ? JOB_END : JOB_WAIT;
 	if (base->status != GANTRY_OK) {
 		gantry_migration_fail(&mg->m, -EIO, "a copy failed on the device");
 		base->status = GANTRY_OK;

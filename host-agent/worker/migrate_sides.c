@@ -42,8 +42,7 @@ int worker_migration_pinned_locked(const struct wsession *s, uint32_t device,
 	return 0;
 }
 
-/* What only its tasks have used, and of the rest what they wrote last: others read that, or will write it. */
-static bool owns_locked(const struct wmigration *mg, uint32_t slot)
+bool worker_migration_owns_locked(const struct wmigration *mg, uint32_t slot)
 {
 	const struct wsession *s = mg->job.session;
 	const struct gantry_ledger_object *obj = &s->ledger.objects[slot];
@@ -63,20 +62,19 @@ uint64_t worker_migration_owned_bytes_locked(const struct wmigration *mg)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
-		if (owns_locked(mg, i))
+		if (worker_migration_owns_locked(mg, i))
 			bytes += worker_page_up(mg->job.session->ledger.objects[i].buffer.bytes);
 	return bytes;
 }
 
-/* Those that are copied ahead for this move. */
-static struct wahead *ahead_of_locked(const struct wmigration *mg, uint32_t slot)
+struct wahead *worker_migration_ahead_locked(const struct wmigration *mg, uint32_t slot)
 {
 	struct wahead *ahead = mg->job.session->objects[slot].ahead;
 
 	return ahead && ahead->mover == mg ? ahead : NULL;
 }
 
-static int error_of(int status, struct gantry_err *err)
+int worker_migration_error(int status, struct gantry_err *err)
 {
 	switch (status) {
 	case GANTRY_OK:
@@ -147,142 +145,11 @@ static int check_queue(const struct wmigration *mg, struct gantry_err *err)
 	return 0;
 }
 
-/* What it owns by now is copied ahead from now on; the marks of this round are taken. */
-static int look_locked(struct wmigration *mg)
-{
-	struct wsession *s = mg->job.session;
-	uint32_t users = 1u << mg->from;
-
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		struct wobject *rt = &s->objects[i];
-		int status;
-
-		if (!owns_locked(mg, i) || rt->moving || (rt->ahead && rt->ahead->mover != mg))
-			continue;
-		if (!rt->ahead) {
-			status = worker_ahead_begin_locked(s, i, mg->way, mg->to, mg);
-			if (status != GANTRY_OK)
-				return status;
-			/* The memory of all is on its way while the first is copied. */
-			status = worker_ahead_want_locked(s, i);
-			if (status != GANTRY_OK && status != GANTRY_E_AGAIN)
-				return status;
-		}
-		worker_marks_take(&rt->ahead->todo, &rt->ahead->dirty);
-		users |= rt->users;
-	}
-	return worker_quiet_begin_locked(&mg->quiet, s, users, UINT64_MAX);
-}
-
-/* Memory for the next copy, where it goes. 0 also where nothing is left to copy. */
-static int next_memory_locked(const struct wmigration *mg, const struct wcarry *carry,
-			      struct gantry_err *err)
-{
-	uint64_t off, bytes;
-
-	if (carry->way == CARRY_SPILL || !worker_carry_peek(carry, &off, &bytes))
-		return 0;
-	return error_of(worker_window_want_locked(mg->job.session, mg->to, off, bytes), err);
-}
-
-/* The next buffer of the round that has memory for its first copy. 1: it is mg->slot; 0: that was the last. */
-static int next_buffer_locked(struct wmigration *mg, struct gantry_err *err)
-{
-	struct wsession *s = mg->job.session;
-
-	for (; mg->slot < GANTRY_LEDGER_NOBJECTS; mg->slot++) {
-		struct wahead *ahead = ahead_of_locked(mg, mg->slot);
-		int r;
-
-		if (!ahead || s->objects[mg->slot].moving || worker_marks_bytes(&ahead->todo) == 0)
-			continue;
-		mg->carry = worker_ahead_carry_locked(s, mg->slot);
-		r = next_memory_locked(mg, &mg->carry, err);
-		if (r == 0) {
-			mg->carrying = true;
-			return 1;
-		}
-		worker_ahead_carried_locked(s, mg->slot, false);
-		if (r != -EAGAIN)
-			return r;
-		mg->waits = true;
-	}
-	if (!mg->waits)
-		return 0;
-	/* From the start: what has been copied is marked no more. */
-	mg->waits = false;
-	mg->slot = 0;
-	return -EAGAIN;
-}
-
-void worker_migration_stop_carrying(struct wmigration *mg, bool arrived)
-{
-	struct wsession *s = mg->job.session;
-
-	if (!mg->carrying)
-		return;
-	worker_carry_close(mg->d, &mg->carry);
-	pthread_mutex_lock(&s->lock);
-	worker_ahead_carried_locked(s, mg->slot, arrived);
-	pthread_mutex_unlock(&s->lock);
-	mg->carrying = false;
-	mg->round_bytes += mg->carry.moved_bytes;
-	mg->slot++;
-	worker_session_wake(s); /* who wants to move or free it may */
-}
-
-static int carry_on(struct wmigration *mg, struct gantry_err *err)
-{
-	struct wsession *s = mg->job.session;
-	bool more;
-	int r;
-
-	for (;;) {
-		if (!mg->carrying) {
-			pthread_mutex_lock(&s->lock);
-			r = next_buffer_locked(mg, err);
-			pthread_mutex_unlock(&s->lock);
-			if (r <= 0)
-				return r;
-		}
-		pthread_mutex_lock(&s->lock);
-		r = next_memory_locked(mg, &mg->carry, err);
-		pthread_mutex_unlock(&s->lock);
-		if (r < 0)
-			return r;
-		r = error_of(worker_carry_next(mg->d, &mg->carry, mg->cmd, &more), err);
-		if (r < 0)
-			return r;
-		if (more) {
-			mg->has_command = true;
-			return -EAGAIN;
-		}
-		worker_migration_stop_carrying(mg, true);
-	}
-}
-
-static uint64_t dirty_bytes(struct wmigration *mg)
-{
-	struct wsession *s = mg->job.session;
-	uint64_t bytes = 0;
-
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct wahead *ahead = ahead_of_locked(mg, i);
-
-		if (ahead)
-			bytes += worker_marks_bytes(&ahead->dirty);
-	}
-	pthread_mutex_unlock(&s->lock);
-	return bytes;
-}
-
 static int source_round(void *cookie, uint32_t round, const struct gantry_migration_sink *sink,
 			void *sink_cookie, uint64_t *ret_bytes, uint64_t *ret_dirty,
 			struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
-	struct wsession *s = mg->job.session;
 	int r = check_queue(mg, err);
 
 	(void)round;
@@ -290,31 +157,7 @@ static int source_round(void *cookie, uint32_t round, const struct gantry_migrat
 	(void)sink_cookie;
 	if (r == 0 && gantry_failpoint_io(GANTRY_FAILPOINT_MOVE_ROUND) < 0)
 		r = gantry_err_set(err, -EIO, "copying its buffers ahead failed");
-	if (r < 0)
-		return r;
-	if (mg->phase == PHASE_LOOK) {
-		pthread_mutex_lock(&s->lock);
-		r = error_of(look_locked(mg), err);
-		pthread_mutex_unlock(&s->lock);
-		if (r < 0)
-			return r == -EAGAIN ? -EIO : r;
-		mg->waits = false;
-		mg->phase = PHASE_QUIET;
-		mg->round_bytes = 0;
-		mg->slot = 0;
-	}
-	if (mg->phase == PHASE_QUIET) {
-		if (!worker_quiet_reached(mg->d, &mg->quiet))
-			return -EAGAIN;
-		mg->phase = PHASE_CARRY;
-	}
-	r = carry_on(mg, err);
-	if (r < 0)
-		return r;
-	mg->phase = PHASE_LOOK;
-	*ret_bytes = mg->round_bytes;
-	*ret_dirty = dirty_bytes(mg);
-	return 0;
+	return r < 0 ? r : worker_migration_round(mg, ret_bytes, ret_dirty, err);
 }
 
 static int source_orphan(void *cookie, struct gantry_err *err)
@@ -334,8 +177,8 @@ static int source_orphan(void *cookie, struct gantry_err *err)
 	gantry_store_release(&mg->q->held, 1u);
 	mg->orphaned_ns = gantry_now_ns();
 	pthread_mutex_lock(&s->lock);
-	r = error_of(worker_quiet_begin_locked(&mg->quiet, s, 1u << mg->from, 1ull << mg->q->slot),
-		     err);
+	r = worker_migration_error(
+		worker_quiet_begin_locked(&mg->quiet, s, 1u << mg->from, 1ull << mg->q->slot), err);
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
@@ -362,8 +205,7 @@ static int send_locked(struct wmigration *mg, uint32_t slot, uint64_t *ret_bytes
 	int status;
 
 	if (rt->ahead)
-		bytes = worker_marks_bytes(&rt->ahead->dirty) +
-			worker_marks_bytes(&rt->ahead->todo);
+		bytes = worker_ahead_dirty_bytes(rt->ahead) + worker_marks_bytes(&rt->ahead->todo);
 	if (mg->copies && mg->way == CARRY_SPILL)
 		status = rt->moving ? GANTRY_E_AGAIN : worker_move_to_host_locked(mg->d, s, slot);
 	else
@@ -391,9 +233,9 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 		uint64_t bytes;
 		int one;
 
-		if (!owns_locked(mg, i))
+		if (!worker_migration_owns_locked(mg, i))
 			continue;
-		one = error_of(send_locked(mg, i, &bytes), err);
+		one = worker_migration_error(send_locked(mg, i, &bytes), err);
 		mg->round_bytes += bytes;
 		if (one < 0 && (r == 0 || r == -EAGAIN))
 			r = one;
@@ -451,7 +293,7 @@ static int source_resume(void *cookie, struct gantry_err *err)
 	struct wsession *s = mg->job.session;
 
 	(void)err;
-	if (!worker_quiet_visited(&mg->quiet))
+	if (!worker_migration_is_alone(mg))
 		return -EAGAIN;
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_RESUME);
 	worker_migration_stop_carrying(mg, false);
@@ -514,7 +356,7 @@ void worker_migration_drop_copies(struct wmigration *mg)
 
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
-		if (ahead_of_locked(mg, i))
+		if (worker_migration_ahead_locked(mg, i))
 			worker_ahead_drop_locked(s, i);
 	pthread_mutex_unlock(&s->lock);
 }
@@ -525,7 +367,7 @@ static int sink_discard(void *cookie, struct gantry_err *err)
 	struct wmigration *mg = cookie;
 
 	(void)err;
-	if (!worker_quiet_visited(&mg->quiet))
+	if (!worker_migration_is_alone(mg))
 		return -EAGAIN;
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DISCARD);
 	worker_migration_stop_carrying(mg, false);

@@ -314,6 +314,8 @@ static void take_ahead_locked(struct wsession *s, struct move_job *job, uint32_t
 	rt->ahead = NULL;
 	if (ahead && ahead->way == job->carry.way &&
 	    (ahead->way == CARRY_SPILL || ahead->to == device)) {
+		worker_marks_take(&ahead->dirty, &ahead->aging);
+		worker_marks_take(&ahead->dirty, &ahead->again);
 		worker_marks_take(&ahead->dirty, &ahead->todo);
 		job->carry.only = &ahead->dirty;
 		job->ahead = ahead;

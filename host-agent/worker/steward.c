@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/str.h"
 #include "devices/registry.h"
+#include "devices/seat/holder.h"
 #include "proto/vocab.h"
 
 struct request {
@@ -29,6 +30,7 @@ struct sdevice {
 	struct gantry_device_conf conf;
 	struct gantry_device device;
 	struct gantry_steward_device *ret; /* while it opens */
+	struct gantry_seat_holder *holder; /* NULL: it makes slabs */
 	bool usable;
 	bool runs; /* its thread is to be joined */
 	pthread_t thread;
@@ -116,15 +118,24 @@ static struct request *next_request(struct sdevice *d)
 	return link ? gantry_list_entry(link, struct request, link) : NULL;
 }
 
+static bool is_held(const struct gantry_device_conf *conf)
+{
+	const char *holder = gantry_device_opt(conf, "holder");
+
+	return holder && strcmp(holder, "steward") == 0;
+}
+
 static int open_device(struct sdevice *d, struct gantry_err *err)
 {
-	int r = gantry_device_open(&d->conf, &host, &d->device, err);
+	const struct gantry_device_host *with = d->holder ? gantry_seat_holder_host(d->holder)
+							  : &host;
+	int r = gantry_device_open(&d->conf, with, &d->device, err);
 
 	if (r < 0)
 		return r;
 	if (d->device.backend->thread_enter)
 		r = d->device.backend->thread_enter(d->device.dev, err);
-	if (r == 0 && !(d->device.info.caps & GANTRY_CAP_WINDOW))
+	if (r == 0 && !d->holder && !(d->device.info.caps & GANTRY_CAP_WINDOW))
 		r = gantry_err_set(err, -ENOTSUP, "%s has no memory apart from the host's",
 				   d->conf.name);
 	if (r < 0)
@@ -152,6 +163,8 @@ static void *run(void *arg)
 	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return NULL;
+	if (d->holder && gantry_seat_holder_run(d->holder, &d->device) == -ENODEV)
+		d->steward->events.lost(d->steward->events.cookie, d->conf.name);
 	while ((q = next_request(d))) {
 		serve(d, q);
 		free_request(q);
@@ -166,6 +179,11 @@ static int start_device(struct sdevice *d, struct gantry_steward_device *ret,
 	int r;
 
 	d->ret = ret;
+	if (is_held(&d->conf)) {
+		d->holder = gantry_seat_holder_new(gantry_device_opt(&d->conf, "images"));
+		if (!d->holder)
+			return gantry_err_set(err, -ENOMEM, "no memory to hold %s", d->conf.name);
+	}
 	r = pthread_create(&d->thread, NULL, run, d);
 	if (r != 0)
 		return gantry_err_set_errno(err, -r, "starting a steward's thread");
@@ -231,10 +249,13 @@ void gantry_steward_stop(struct gantry_steward *s)
 		d->stop = true;
 		pthread_cond_broadcast(&d->cond);
 		pthread_mutex_unlock(&d->lock);
+		if (d->holder)
+			gantry_seat_holder_stop(d->holder);
 		if (d->runs)
 			pthread_join(d->thread, NULL);
 		while ((link = gantry_list_pop_front(&d->waiting)))
 			free_request(gantry_list_entry(link, struct request, link));
+		gantry_seat_holder_free(d->holder);
 		pthread_cond_destroy(&d->cond);
 		pthread_mutex_destroy(&d->lock);
 	}
@@ -247,7 +268,7 @@ static int put(struct gantry_steward *s, uint32_t device, uint64_t bytes, int fd
 	struct sdevice *d;
 	int r = 0;
 
-	if (device >= s->ndevices || !s->devices[device].usable)
+	if (device >= s->ndevices || !s->devices[device].usable || s->devices[device].holder)
 		return -ENODEV;
 	d = &s->devices[device];
 	q = malloc(sizeof(*q));
@@ -278,6 +299,14 @@ int gantry_steward_scrub(struct gantry_steward *s, uint32_t device, uint64_t byt
 			 uint64_t tag)
 {
 	return fd < 0 ? -EBADF : put(s, device, bytes, fd, tag);
+}
+
+int gantry_steward_seat(struct gantry_steward *s, uint32_t device, int sock)
+{
+	if (device < s->ndevices && s->devices[device].usable && s->devices[device].holder)
+		return gantry_seat_holder_add(s->devices[device].holder, sock);
+	gantry_fd_close(sock);
+	return -ENODEV;
 }
 
 void gantry_steward_health(struct gantry_steward *s, uint32_t device,

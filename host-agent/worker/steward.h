@@ -21,8 +21,9 @@
 
 struct gantry_steward;
 
-/* From a device's thread. @fd is the callee's from the call on; -1: none. */
+/* From a device's thread. @fd is the callee's from the call on; -1: none. lost: a device that the steward holds; it should end. */
 struct gantry_steward_events {
+	void (*lost)(void *cookie, const char *device);
 	void (*made)(void *cookie, uint64_t tag, int status, const char *text, int fd);
 	void (*scrubbed)(void *cookie, uint64_t tag, int status, const char *text);
 	void *cookie;
@@ -39,7 +40,8 @@ struct gantry_steward_health {
 };
 
 /*
- * Opens those of @confs that have a name. One that fails to open, or offers no slabs, is told in @ret_devices.
+ * Opens those of @confs that have a name. One with the option "holder=steward" is held: it serves workers' seats, and makes no
+ * slabs. One that fails to open, or offers no slabs, is told in @ret_devices.
  * -ENOMEM, -EAGAIN (threads).
  */
 int gantry_steward_start(const struct gantry_device_conf *confs, uint32_t n,
@@ -57,6 +59,8 @@ int gantry_steward_make(struct gantry_steward *steward, uint32_t device, uint64_
 			uint64_t tag);
 int gantry_steward_scrub(struct gantry_steward *steward, uint32_t device, uint64_t bytes, int fd,
 			 uint64_t tag);
+/* A seat at a held device: the holder's end of a socket, taken over also after a failure. -ENODEV, -EMFILE, -ENOMEM. */
+int gantry_steward_seat(struct gantry_steward *steward, uint32_t device, int sock);
 /* How device @device is, at once: a device's health() may be asked by any thread. */
 void gantry_steward_health(struct gantry_steward *steward, uint32_t device,
 			   struct gantry_steward_health *ret_health);

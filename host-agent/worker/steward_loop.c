@@ -75,6 +75,14 @@ static void on_scrubbed(void *cookie, uint64_t tag, int status, const char *text
 	say_done(cookie, tag, status, text);
 }
 
+/* Workers have heard it, and end. The board may be there again for another process. */
+static void on_lost(void *cookie, const char *device)
+{
+	(void)cookie;
+	gantry_log(GANTRY_LOG_WARN, "the steward ends: device %s is lost", device);
+	_exit(1);
+}
+
 static void say_ready(struct loop *l, uint64_t tag)
 {
 	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
@@ -162,6 +170,7 @@ static int start(struct loop *l, const Gantry__Worker__Configure *c, struct gant
 	const struct gantry_steward_events events = {
 		.made = on_made,
 		.scrubbed = on_scrubbed,
+		.lost = on_lost,
 		.cookie = l,
 	};
 
@@ -226,6 +235,11 @@ static bool obey(struct loop *l, const Gantry__Worker__ToWorker *msg, int fd)
 		break;
 	case GANTRY__WORKER__TO_WORKER__BODY_SCRUB_SLAB:
 		scrub(l, msg->tag, msg->scrub_slab, fd);
+		return true;
+	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_SEAT:
+		/* One that cannot have it sees its socket close. */
+		if (fd >= 0)
+			(void)gantry_steward_seat(l->steward, msg->give_seat->device, fd);
 		return true;
 	case GANTRY__WORKER__TO_WORKER__BODY_ASK_HEALTH:
 		say_health(l, msg->tag);

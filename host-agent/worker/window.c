@@ -11,61 +11,27 @@
  * it, elsewhere with it. Everything else is under the lock.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "base/fd.h"
-#include "host-agent/worker/memory.h"
+#include "host-agent/worker/window.h"
 
-#define WINDOW_SPACING	 (1ull << 40) /* between the windows of a session's devices */
-#define RESERVE_MIN	 2u	      /* granules mapped ahead of need ... */
-#define RESERVE_MAX	 8u	      /* ... and an eighth of what is mapped, between these */
-#define RESERVE_RETRY_NS 1000000000u  /* after a refusal */
-#define HELD_MAX	 16u  /* granules that stay mapped when nobody uses them, at most ... */
-#define HELD_SHARE	 256u /* ... and this part of the device's memory */
-#define WASH_AT_ONCE	 (256ull << 20)
-/* As large as slabs get: what is copied to one need not wait for the next. */
-#define ASK_AT_ONCE (4ull << 30)
-
-static uint64_t down(const struct wwindow *w, uint64_t off)
-{
-	return off & ~(w->align - 1);
-}
-
-static uint64_t up(const struct wwindow *w, uint64_t off)
-{
-	return (off + w->align - 1) & ~(w->align - 1);
-}
-
-static uint64_t end_of(const struct wextent *e)
-{
-	return e->off + e->len;
-}
-
-/* A range on its way back, and the windows that it is still washed in. */
-struct washed {
-	struct gantry_list link; /* wsession.washing */
-	struct wextent part;
-	uint32_t left;
-	bool again; /* a slab came meanwhile that may hold anything */
-	bool lost;  /* it could not be washed, and stays out of use as long as the session lives */
-};
+#define RESERVE_MIN 2u /* granules mapped ahead of need ... */
+#define RESERVE_MAX 8u /* ... and an eighth of what is mapped, between these */
 
 /* ---- what is mapped ---- */
 
 /* The first slab that ends past @off. */
-static uint32_t slab_after(const struct wwindow *w, uint64_t off)
+uint32_t worker_window_slab_after(const struct wwindow *w, uint64_t off)
 {
 	uint32_t lo = 0, hi = w->nslabs;
 
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 
-		if (end_of(&w->slabs[mid]) > off)
+		if (worker_extent_end(&w->slabs[mid]) > off)
 			hi = mid;
 		else
 			lo = mid + 1;
@@ -74,17 +40,17 @@ static uint32_t slab_after(const struct wwindow *w, uint64_t off)
 }
 
 /* The first part of [off, end) behind which slabs are mapped. */
-static bool next_mapped(const struct wwindow *w, uint64_t off, uint64_t end,
-			struct wextent *ret_part)
+bool worker_window_next_mapped(const struct wwindow *w, uint64_t off, uint64_t end,
+			       struct wextent *ret_part)
 {
-	uint32_t i = slab_after(w, off);
+	uint32_t i = worker_window_slab_after(w, off);
 	uint64_t stop;
 
 	if (off >= end || i == w->nslabs || w->slabs[i].off >= end)
 		return false;
 	ret_part->off = GANTRY_MAX(off, w->slabs[i].off);
-	for (stop = end_of(&w->slabs[i]); ++i < w->nslabs && w->slabs[i].off == stop;)
-		stop = end_of(&w->slabs[i]);
+	for (stop = worker_extent_end(&w->slabs[i]); ++i < w->nslabs && w->slabs[i].off == stop;)
+		stop = worker_extent_end(&w->slabs[i]);
 	ret_part->len = GANTRY_MIN(end, stop) - ret_part->off;
 	return true;
 }
@@ -95,7 +61,7 @@ static bool next_gap(const struct wwindow *w, uint64_t off, uint64_t end, struct
 	struct wextent mapped;
 
 	while (off < end) {
-		if (!next_mapped(w, off, end, &mapped)) {
+		if (!worker_window_next_mapped(w, off, end, &mapped)) {
 			*ret_part = (struct wextent){ off, end - off };
 			return true;
 		}
@@ -103,22 +69,23 @@ static bool next_gap(const struct wwindow *w, uint64_t off, uint64_t end, struct
 			*ret_part = (struct wextent){ off, mapped.off - off };
 			return true;
 		}
-		off = end_of(&mapped);
+		off = worker_extent_end(&mapped);
 	}
 	return false;
 }
 
 /* Mapped granules that no buffer touches. */
-static uint64_t spare_bytes_locked(const struct wsession *s, const struct wwindow *w)
+uint64_t worker_window_spare_locked(const struct wsession *s, const struct wwindow *w)
 {
 	struct wextent part;
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < s->nextents; i++) {
-		uint64_t at = up(w, s->extents[i].off);
-		uint64_t end = down(w, end_of(&s->extents[i]));
+		uint64_t at = worker_window_up(w, s->extents[i].off);
+		uint64_t end = worker_window_down(w, worker_extent_end(&s->extents[i]));
 
-		for (; at < end && next_mapped(w, at, end, &part); at = end_of(&part))
+		for (; at < end && worker_window_next_mapped(w, at, end, &part);
+		     at = worker_extent_end(&part))
 			bytes += part.len;
 	}
 	return bytes;
@@ -135,15 +102,16 @@ static uint64_t reserve_bytes(const struct wwindow *w)
  * So much stays mapped that nobody uses. Far more than is asked for ahead of need: to map a slab and to take it away
  * again costs a hundred launches, and who frees a buffer mostly makes another.
  */
-static uint64_t held_bytes(const struct wwindow *w)
+uint64_t worker_window_held_bytes(const struct wwindow *w)
 {
 	return GANTRY_MAX(w->held_bytes, 2 * reserve_bytes(w));
 }
 
-static bool is_free_locked(const struct wsession *s, const struct wextent *part)
+bool worker_window_is_free_locked(const struct wsession *s, const struct wextent *part)
 {
 	for (uint32_t i = 0; i < s->nextents; i++)
-		if (s->extents[i].off <= part->off && end_of(&s->extents[i]) >= end_of(part))
+		if (s->extents[i].off <= part->off &&
+		    worker_extent_end(&s->extents[i]) >= worker_extent_end(part))
 			return true;
 	return false;
 }
@@ -158,7 +126,7 @@ static struct wask *ask_at(struct wwindow *w, uint64_t off)
 	return NULL;
 }
 
-static void forget_ask(struct wwindow *w, struct wask *ask)
+void worker_window_forget_ask(struct wwindow *w, struct wask *ask)
 {
 	*ask = w->asks[--w->nasks];
 }
@@ -187,9 +155,9 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 {
 	struct wwindow *w = s->windows[device];
 
-	for (uint64_t at = gap->off; at < end_of(gap);) {
+	for (uint64_t at = gap->off; at < worker_extent_end(gap);) {
 		struct wask *ask = ask_at(w, at);
-		uint64_t end = GANTRY_MIN(end_of(gap), at + ASK_AT_ONCE);
+		uint64_t end = GANTRY_MIN(worker_extent_end(gap), at + WORKER_ASK_AT_ONCE);
 
 		if (!ask) {
 			for (uint32_t i = 0; i < w->nasks; i++)
@@ -202,11 +170,11 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 		if (ask->status != GANTRY_OK) {
 			int status = ask->status;
 
-			forget_ask(w, ask);
+			worker_window_forget_ask(w, ask);
 			return status;
 		}
 		ask->ahead = ask->given_up = false;
-		at = end_of(&ask->part);
+		at = worker_extent_end(&ask->part);
 	}
 	return GANTRY_E_AGAIN;
 }
@@ -214,11 +182,12 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off, uint64_t len)
 {
 	struct wwindow *w = s->windows[device];
-	uint64_t end = up(w, off + len);
+	uint64_t end = worker_window_up(w, off + len);
 	struct wextent gap;
 	int status = GANTRY_OK;
 
-	for (off = down(w, off); next_gap(w, off, end, &gap); off = end_of(&gap)) {
+	for (off = worker_window_down(w, off); next_gap(w, off, end, &gap);
+	     off = worker_extent_end(&gap)) {
 		status = ask_for_gap_locked(s, device, &gap);
 		if (status != GANTRY_E_AGAIN)
 			break;
@@ -228,14 +197,14 @@ int worker_window_want_locked(struct wsession *s, uint32_t device, uint64_t off,
 
 static bool touches(const struct wask *ask, uint64_t off, uint64_t len)
 {
-	return ask->part.off < off + len && end_of(&ask->part) > off;
+	return ask->part.off < off + len && worker_extent_end(&ask->part) > off;
 }
 
 static void forget_refused(struct wwindow *w, uint64_t off, uint64_t len)
 {
 	for (uint32_t i = 0; i < w->nasks;)
 		if (w->asks[i].status != GANTRY_OK && touches(&w->asks[i], off, len))
-			forget_ask(w, &w->asks[i]);
+			worker_window_forget_ask(w, &w->asks[i]);
 		else
 			i++;
 }
@@ -255,35 +224,36 @@ static bool find_hole_locked(const struct wsession *s, struct wwindow *w, uint64
 			     struct wextent *ret_hole)
 {
 	for (uint32_t i = 0; i < s->nextents; i++) {
-		uint64_t at = up(w, s->extents[i].off);
-		uint64_t stop = GANTRY_MIN(down(w, end_of(&s->extents[i])), w->bytes);
+		uint64_t at = worker_window_up(w, s->extents[i].off);
+		uint64_t stop = GANTRY_MIN(worker_window_down(w, worker_extent_end(&s->extents[i])),
+					   w->bytes);
 
 		while (at < stop && stop - at >= want) {
 			struct wextent blocker = { stop, 0 };
 			struct wextent mapped;
 
-			if (next_mapped(w, at, stop, &mapped))
+			if (worker_window_next_mapped(w, at, stop, &mapped))
 				blocker = mapped;
 			for (uint32_t k = 0; k < w->nasks; k++)
-				if (end_of(&w->asks[k].part) > at &&
+				if (worker_extent_end(&w->asks[k].part) > at &&
 				    w->asks[k].part.off < blocker.off)
 					blocker = w->asks[k].part;
 			if (blocker.off > at && blocker.off - at >= want) {
 				*ret_hole = (struct wextent){ at, blocker.off - at };
 				return true;
 			}
-			at = GANTRY_MAX(end_of(&blocker), at + w->align);
+			at = GANTRY_MAX(worker_extent_end(&blocker), at + w->align);
 		}
 	}
 	return false;
 }
 
 /* Keeps some memory mapped that is nobody's yet. */
-static void reserve_locked(struct wsession *s, uint32_t device)
+void worker_window_reserve_locked(struct wsession *s, uint32_t device)
 {
 	struct wwindow *w = s->windows[device];
 	uint64_t want = reserve_bytes(w);
-	uint64_t have = spare_bytes_locked(s, w);
+	uint64_t have = worker_window_spare_locked(s, w);
 	struct wextent hole;
 
 	for (uint32_t i = 0; i < w->nasks; i++)
@@ -347,11 +317,14 @@ static bool find_mapped_locked(const struct wsession *s, const struct wwindow *w
 
 	for (uint32_t i = 0; i < s->nextents; i++) {
 		uint64_t at = s->extents[i].off;
-		uint64_t stop = end_of(&s->extents[i]);
+		uint64_t stop = worker_extent_end(&s->extents[i]);
 
-		for (; at < stop && next_mapped(w, at, stop, &part); at = end_of(&part)) {
-			uint64_t from = len < w->align ? part.off : up(w, part.off);
-			uint64_t room = end_of(&part) > from ? end_of(&part) - from : 0;
+		for (; at < stop && worker_window_next_mapped(w, at, stop, &part);
+		     at = worker_extent_end(&part)) {
+			uint64_t from = len < w->align ? part.off : worker_window_up(w, part.off);
+			uint64_t room = worker_extent_end(&part) > from
+						? worker_extent_end(&part) - from
+						: 0;
 
 			if (room >= len && room < best) {
 				best = room;
@@ -381,7 +354,7 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 
 	if (find_mapped_locked(s, w, len, &off))
 		;
-	else if (find_hole_locked(s, w, up(w, len), &hole))
+	else if (find_hole_locked(s, w, worker_window_up(w, len), &hole))
 		off = hole.off;
 	else if (!find_any_locked(s, w, len, &off))
 		return -ENOMEM;
@@ -393,7 +366,7 @@ int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len
 
 void worker_window_placed_locked(struct wsession *s, uint32_t device)
 {
-	reserve_locked(s, device);
+	worker_window_reserve_locked(s, device);
 }
 
 /* ---- giving slabs back ---- */
@@ -402,16 +375,17 @@ void worker_window_placed_locked(struct wsession *s, uint32_t device)
  * An answer that is on its way may bring the slab again. Were it given back before that comes, it might be another's by
  * the time it is mapped.
  */
-static bool may_come_again(const struct wwindow *w, const struct wextent *slab)
+bool worker_window_may_come_again(const struct wwindow *w, const struct wextent *slab)
 {
 	for (uint32_t i = 0; i < w->nasks; i++)
-		if (w->asks[i].status == GANTRY_OK && w->asks[i].part.off < end_of(slab) &&
-		    end_of(&w->asks[i].part) > slab->off)
+		if (w->asks[i].status == GANTRY_OK &&
+		    w->asks[i].part.off < worker_extent_end(slab) &&
+		    worker_extent_end(&w->asks[i].part) > slab->off)
 			return true;
 	return false;
 }
 
-static void drop_slab_locked(struct wdevice *d, struct wsession *s, uint32_t i)
+void worker_window_drop_slab_locked(struct wdevice *d, struct wsession *s, uint32_t i)
 {
 	const struct gantry_engine_events *ev = &s->engine->events;
 	struct wwindow *w = s->windows[d->index];
@@ -431,7 +405,8 @@ static bool is_needed_locked(const struct wsession *s, uint32_t device, const st
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 		const struct gantry_ledger_buffer *b = &obj->buffer;
 
-		if (!worker_is_buffer(obj) || !worker_holds_offset(b) || b->off >= end_of(slab) ||
+		if (!worker_is_buffer(obj) || !worker_holds_offset(b) ||
+		    b->off >= worker_extent_end(slab) ||
 		    b->off + worker_page_up(b->bytes) <= slab->off)
 			continue;
 		if (b->to == device + 1 || (b->replicas >> device & 1) ||
@@ -439,7 +414,8 @@ static bool is_needed_locked(const struct wsession *s, uint32_t device, const st
 			return true;
 	}
 	gantry_list_for_each(&s->washing, struct washed, link, range)
-		if (range->part.off < end_of(slab) && end_of(&range->part) > slab->off)
+		if (range->part.off < worker_extent_end(slab) &&
+		    worker_extent_end(&range->part) > slab->off)
 			return true;
 	return false;
 }
@@ -451,463 +427,32 @@ void worker_window_leave_range(struct wdevice *d, struct wsession *s, uint64_t o
 
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = w->nslabs; i-- > 0;)
-		if (w->slabs[i].off < end_of(&range) && end_of(&w->slabs[i]) > range.off &&
-		    !may_come_again(w, &w->slabs[i]) &&
+		if (w->slabs[i].off < worker_extent_end(&range) &&
+		    worker_extent_end(&w->slabs[i]) > range.off &&
+		    !worker_window_may_come_again(w, &w->slabs[i]) &&
 		    !is_needed_locked(s, d->index, &w->slabs[i]))
-			drop_slab_locked(d, s, i);
+			worker_window_drop_slab_locked(d, s, i);
 	pthread_mutex_unlock(&s->lock);
 }
 
 bool worker_window_trim_locked(struct wdevice *d, struct wsession *s, bool all)
 {
 	struct wwindow *w = s->windows[d->index];
-	uint64_t most = all ? 0 : held_bytes(w);
+	uint64_t most = all ? 0 : worker_window_held_bytes(w);
 	uint64_t keep = most / 2;
-	uint64_t spare = spare_bytes_locked(s, w);
+	uint64_t spare = worker_window_spare_locked(s, w);
 	bool any = false;
 
 	/* More than is needed, so that the next buffer is not too much again. From the top: the used keeps together. */
 	if (spare <= most)
 		return false;
 	for (uint32_t i = w->nslabs; i-- > 0;)
-		if (spare >= keep + w->slabs[i].len && is_free_locked(s, &w->slabs[i]) &&
-		    !may_come_again(w, &w->slabs[i])) {
+		if (spare >= keep + w->slabs[i].len &&
+		    worker_window_is_free_locked(s, &w->slabs[i]) &&
+		    !worker_window_may_come_again(w, &w->slabs[i])) {
 			spare -= w->slabs[i].len;
-			drop_slab_locked(d, s, i);
+			worker_window_drop_slab_locked(d, s, i);
 			any = true;
 		}
 	return any;
-}
-
-/* ---- washing ---- */
-
-struct wash_job {
-	struct wjob job; /* first */
-	struct washed *range;
-	uint64_t at;
-	bool begun;
-};
-
-/* Slabs that lie in the range wholly need no washing if they are given back, where the agent has it done. */
-static void drop_inside(struct wdevice *d, struct wsession *s, const struct washed *range)
-{
-	struct wwindow *w = s->windows[d->index];
-	uint64_t spare;
-
-	pthread_mutex_lock(&s->lock);
-	spare = spare_bytes_locked(s, w);
-	for (uint32_t i = w->nslabs; i-- > 0;) {
-		const struct wextent *slab = &w->slabs[i];
-
-		if (slab->off < range->part.off || end_of(slab) > end_of(&range->part))
-			continue;
-		if (may_come_again(w, slab))
-			continue;
-		if (spare + slab->len <= held_bytes(w))
-			spare += slab->len;
-		else
-			drop_slab_locked(d, s, i);
-	}
-	pthread_mutex_unlock(&s->lock);
-}
-
-static enum wjob_next wash_next(struct wdevice *d, struct wjob *base, struct gantry_cmd *cmd)
-{
-	struct wash_job *job = (struct wash_job *)base;
-	struct wwindow *w = base->session->windows[d->index];
-	struct wextent part;
-
-	if (base->status != GANTRY_OK)
-		return JOB_END;
-	if (!job->begun)
-		drop_inside(d, base->session, job->range);
-	job->begun = true;
-	if (!next_mapped(w, job->at, end_of(&job->range->part), &part))
-		return JOB_END;
-	part.len = GANTRY_MIN(part.len, WASH_AT_ONCE);
-	job->at = end_of(&part);
-	gantry_count_add(&base->session->ledger.hdr->scrubbed_bytes, part.len);
-	cmd->kind = GANTRY_CMD_FILL;
-	cmd->fill.dst = (struct gantry_range){ w->mem, part.off, part.len };
-	cmd->fill.pattern = 0;
-	cmd->fill.pattern_bytes = 8;
-	return JOB_COMMAND;
-}
-
-static void wash_end(struct wdevice *d, struct wjob *base)
-{
-	struct wash_job *job = (struct wash_job *)base;
-	struct wsession *s = base->session;
-	struct washed *range = job->range;
-	bool last;
-
-	pthread_mutex_lock(&s->lock);
-	range->lost = range->lost || base->status != GANTRY_OK;
-	last = --range->left == 0 && !range->lost;
-	if (last) {
-		gantry_list_remove(&range->link);
-		s->nwashing--;
-		if (range->again)
-			worker_window_wash_locked(s, range->part.off, range->part.len, UINT32_MAX);
-		else
-			worker_slab_put_locked(s, range->part.off, range->part.len);
-		free(range);
-	}
-	if (!gantry_load_acquire(&s->ending))
-		(void)worker_window_trim_locked(d, s, false);
-	pthread_mutex_unlock(&s->lock);
-	free(job);
-	if (last) /* somebody may wait for room */
-		worker_session_wake(s);
-}
-
-static int wash_start_locked(struct wsession *s, uint32_t device, struct washed *range)
-{
-	struct wash_job *job = calloc(1, sizeof(*job));
-
-	if (!job)
-		return -ENOMEM;
-	job->job.next = wash_next;
-	job->job.end = wash_end;
-	job->range = range;
-	job->at = range->part.off;
-	if (worker_job_start_locked(s, device, &job->job) < 0) {
-		free(job);
-		return -ENOMEM;
-	}
-	range->left++;
-	return 0;
-}
-
-void worker_window_wash_locked(struct wsession *s, uint64_t off, uint64_t len, uint32_t windows)
-{
-	struct washed *range = NULL;
-	struct wextent part;
-
-	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
-		const struct wwindow *w = s->windows[i];
-
-		if (!(windows >> i & 1) || !w || !w->mem || w->gone ||
-		    !next_mapped(w, off, off + len, &part))
-			continue;
-		if (!range) {
-			range = calloc(1, sizeof(*range));
-			if (!range)
-				return; /* out of use: nobody may see what is there */
-			range->part = (struct wextent){ off, len };
-			gantry_list_init(&range->link);
-			gantry_list_push_back(&s->washing, &range->link);
-			s->nwashing++;
-		}
-		if (wash_start_locked(s, i, range) < 0)
-			range->lost = true;
-	}
-	if (!range)
-		worker_slab_put_locked(s, off, len);
-}
-
-/* ---- slabs that come ---- */
-
-static int insert_locked(struct wwindow *w, const struct wextent *slab)
-{
-	uint32_t i = slab_after(w, slab->off);
-
-	if (w->nslabs == w->cap) {
-		uint32_t cap = w->cap ? 2 * w->cap : 16;
-		struct wextent *more = realloc(w->slabs, cap * sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		w->slabs = more;
-		w->cap = cap;
-	}
-	memmove(&w->slabs[i + 1], &w->slabs[i], (w->nslabs++ - i) * sizeof(*slab));
-	w->slabs[i] = *slab;
-	w->mapped_bytes += slab->len;
-	return 0;
-}
-
-/*
- * What an earlier worker left in a slab: bytes of buffers that live there are theirs, all else is washed before
- * anyone gets it, at once where nobody has it now, else when it is freed.
- */
-static void clean_locked(struct wsession *s, uint32_t device, const struct wextent *slab)
-{
-	gantry_list_for_each(&s->washing, struct washed, link, range)
-		if (range->part.off < end_of(slab) && end_of(&range->part) > slab->off)
-			range->again = true;
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
-		const struct gantry_ledger_buffer *b = &obj->buffer;
-
-		if (!worker_is_buffer(obj) || !worker_holds_offset(b) || b->off >= end_of(slab) ||
-		    b->off + worker_page_up(b->bytes) <= slab->off)
-			continue;
-		s->objects[i].dirty |= 1u << device;
-		/* One that waits for its first memory waits for some that is clean. */
-		if (b->place == GANTRY_PLACE_NONE)
-			worker_move_forget_locked(s, i);
-	}
-	for (uint32_t i = 0; i < s->nextents; i++) {
-		uint64_t from = GANTRY_MAX(s->extents[i].off, slab->off);
-		uint64_t end = GANTRY_MIN(end_of(&s->extents[i]), end_of(slab));
-
-		if (from >= end)
-			continue;
-		(void)worker_slab_take_at_locked(s, from,
-						 end - from); /* it is free: that was seen */
-		worker_window_wash_locked(s, from, end - from, 1u << device);
-		i = UINT32_MAX; /* extents moved: from the start, with less that is free */
-	}
-}
-
-static bool overlaps_mapped(const struct wwindow *w, const struct wextent *slab)
-{
-	struct wextent part;
-
-	return next_mapped(w, slab->off, end_of(slab), &part);
-}
-
-static bool slab_fits(const struct wwindow *w, const struct wextent *slab)
-{
-	return slab->len && slab->off % w->align == 0 && slab->len % w->align == 0 &&
-	       gantry_range_inside(slab->off, slab->len, w->bytes);
-}
-
-/* The @idx-th slab of @give, mapped. */
-static int take_slab(struct wdevice *d, struct wsession *s, const struct wgive *give, uint32_t idx)
-{
-	const struct wextent *slab = &give->slabs[idx];
-	const struct gantry_engine_events *ev = &s->engine->events;
-	struct wwindow *w = s->windows[d->index];
-	struct gantry_err err;
-	int r;
-
-	if (!slab_fits(w, slab) || slab->off >= give->off + give->bytes ||
-	    end_of(slab) <= give->off)
-		return GANTRY_E_INTERNAL;
-	if (overlaps_mapped(w, slab))
-		return GANTRY_OK; /* it came twice: asked for again while the answer was on its way */
-	r = d->device.backend->window_map(w->mem, slab->off, slab->len, give->fds[idx], &err);
-	if (r == 0) {
-		pthread_mutex_lock(&s->lock);
-		r = insert_locked(w, slab);
-		if (r == 0) {
-			gantry_count_add(&s->ledger.hdr->window_bytes, slab->len);
-			if (w->unclean && !give->fresh[idx])
-				clean_locked(s, d->index, slab);
-		}
-		pthread_mutex_unlock(&s->lock);
-		if (r < 0)
-			d->device.backend->window_unmap(w->mem, slab->off, slab->len);
-	}
-	if (r == 0)
-		return GANTRY_OK;
-	ev->drop_slab(ev->cookie, s->id, d->index, slab->off, slab->len);
-	return GANTRY_E_NO_MEMORY;
-}
-
-static bool was_asked(struct wsession *s, const struct wwindow *w, const struct wgive *give)
-{
-	bool asked = false;
-
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 0; i < w->nasks; i++)
-		if (w->asks[i].part.off == give->off && w->asks[i].part.len == give->bytes)
-			asked = true;
-	pthread_mutex_unlock(&s->lock);
-	return asked;
-}
-
-/*
- * The answer to an ask is complete. A refusal stays until the buffer that needs the place hears it. True: nobody waits
- * for it any more, and what has come is to be given back.
- */
-static bool answered_locked(struct wsession *s, struct wwindow *w, const struct wgive *give,
-			    int status)
-{
-	for (uint32_t i = 0; i < w->nasks; i++) {
-		struct wask *ask = &w->asks[i];
-		bool given_up = ask->given_up;
-
-		if (ask->part.off != give->off || ask->part.len != give->bytes)
-			continue;
-		if (status != GANTRY_OK && ask->ahead)
-			w->reserve_after_ns = gantry_now_ns() + RESERVE_RETRY_NS;
-		if (status == GANTRY_OK || ask->ahead || is_free_locked(s, &ask->part))
-			forget_ask(w, ask);
-		else
-			ask->status = status;
-		return given_up;
-	}
-	return false;
-}
-
-static void give_free(struct wgive *give)
-{
-	for (uint32_t i = 0; i < give->nslabs; i++)
-		gantry_fd_close(give->fds[i]);
-	free(give);
-}
-
-static void take_slabs(struct wdevice *d, void *arg)
-{
-	struct wgive *give = arg;
-	struct wsession *s = give->session;
-	struct wwindow *w = s->windows[d->index];
-	int status = give->status;
-	bool unwanted = false;
-
-	if (s->joined[d->index] && w->mem && !w->gone && was_asked(s, w, give)) {
-		for (uint32_t i = 0; i < give->nslabs; i++) {
-			int r = take_slab(d, s, give, i);
-
-			if (status == GANTRY_OK)
-				status = r;
-		}
-		pthread_mutex_lock(&s->lock);
-		if (give->last || status != GANTRY_OK)
-			unwanted = answered_locked(s, w, give, status);
-		pthread_mutex_unlock(&s->lock);
-		if (unwanted)
-			worker_window_leave_range(d, s, give->off, give->bytes);
-	}
-	if (gantry_load_relaxed(&s->njobs)) /* a move on another thread may wait for them */
-		worker_session_wake(s);
-	give_free(give);
-	worker_session_leave(s);
-}
-
-int gantry_engine_give_slabs(struct gantry_engine *e, const struct gantry_engine_slabs *slabs)
-{
-	struct wgive *give;
-	struct wsession *s;
-
-	if (slabs->device >= e->ndevices || slabs->nslabs > GANTRY_ENGINE_MAX_SLABS)
-		return -EINVAL;
-	s = worker_session_get(e, slabs->session_id);
-	if (!s)
-		return -ENOENT;
-	give = calloc(1, sizeof(*give));
-	if (!give || !s->windows[slabs->device])
-		goto fail;
-	*give = (struct wgive){ .session = s,
-				.off = slabs->off,
-				.bytes = slabs->bytes,
-				.last = slabs->last,
-				.status = slabs->status };
-	for (uint32_t i = 0; i < slabs->nslabs; i++) {
-		int fd = fcntl(slabs->slabs[i].fd, F_DUPFD_CLOEXEC, 0);
-
-		if (fd < 0)
-			goto fail;
-		give->slabs[i] = (struct wextent){ slabs->slabs[i].off, slabs->slabs[i].bytes };
-		give->fresh[i] = slabs->slabs[i].fresh != 0;
-		give->fds[give->nslabs++] = fd;
-	}
-	if (worker_device_post(e->devices[slabs->device], take_slabs, give) < 0)
-		goto fail;
-	return 0;
-
-fail:
-	if (give)
-		give_free(give);
-	worker_session_leave(s);
-	return -ENOMEM; /* or a descriptor that is none, a device without windows: nothing is lost but this message */
-}
-
-/* ---- coming and going ---- */
-
-int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a,
-			struct gantry_err *err)
-{
-	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
-		const struct wdevice *d = s->engine->devices[i];
-		struct wwindow *w;
-
-		if (!(s->device_mask >> i & 1) || !d->usable ||
-		    !(d->device.info.caps & GANTRY_CAP_WINDOW))
-			continue;
-		w = calloc(1, sizeof(*w));
-		if (!w)
-			return gantry_err_set(err, -ENOMEM, "no memory for the session's windows");
-		w->align = d->device.info.slab_align;
-		w->bytes = GANTRY_MIN(s->slab_bytes, WINDOW_SPACING) & ~(w->align - 1);
-		w->address = a->window_address ? a->window_address + i * WINDOW_SPACING : 0;
-		w->held_bytes = GANTRY_MIN(d->device.info.mem_bytes / HELD_SHARE,
-					   HELD_MAX * w->align);
-		w->unclean = a->recover;
-		s->windows[i] = w;
-		s->nwindows++;
-	}
-	gantry_store_relaxed(&s->ledger.hdr->window_bytes, (uint64_t)0);
-	return 0;
-}
-
-int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err *err)
-{
-	const struct gantry_backend *be = d->device.backend;
-	struct wwindow *w = s->windows[d->index];
-	struct gantry_mem *mem;
-	int r;
-
-	if (!w || w->bytes == 0)
-		return 0;
-	r = be->window_open(d->device.dev, w->address, w->bytes, &mem, err);
-	/* As the segment: somewhere else where the place is taken. */
-	if (r == -EADDRINUSE && w->address)
-		r = be->window_open(d->device.dev, 0, w->bytes, &mem, err);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&s->lock);
-	w->mem = mem;
-	reserve_locked(s, d->index);
-	pthread_mutex_unlock(&s->lock);
-	return 0;
-}
-
-bool worker_windows_close(struct wdevice *d, struct wsession *s)
-{
-	struct wwindow *w = s->windows[d->index];
-	bool idle;
-
-	pthread_mutex_lock(&s->lock);
-	idle = gantry_load_acquire(&s->njobs) == 0;
-	if (idle && w)
-		w->gone = true;
-	pthread_mutex_unlock(&s->lock);
-	return idle;
-}
-
-void worker_window_leave(struct wdevice *d, struct wsession *s)
-{
-	struct wwindow *w = s->windows[d->index];
-	struct gantry_mem *mem;
-
-	if (!w)
-		return;
-	pthread_mutex_lock(&s->lock);
-	mem = w->mem;
-	w->mem = NULL;
-	w->gone = true;
-	w->nslabs = 0;
-	pthread_mutex_unlock(&s->lock);
-	if (w->stream)
-		d->device.backend->stream_destroy(w->stream);
-	w->stream = NULL;
-	if (mem)
-		d->device.backend->mem_free(mem);
-}
-
-void worker_windows_free(struct wsession *s)
-{
-	gantry_list_for_each_safe(&s->washing, struct washed, link, range) {
-		gantry_list_remove(&range->link);
-		free(range);
-	}
-	for (uint32_t i = 0; i < GANTRY_ENGINE_MAX_DEVICES; i++) {
-		if (s->windows[i])
-			free(s->windows[i]->slabs);
-		free(s->windows[i]);
-	}
 }

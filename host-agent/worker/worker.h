@@ -136,8 +136,8 @@ struct wobject {
 		shared; /* changed under the lock; stays while a task that uses the buffer is unfinished */
 	struct wimage *
 		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
-	struct gantry_mem
-		*variable; /* of an image, on the buffer's device; NULL: lost with a worker */
+	struct gantry_mem *
+		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };
@@ -197,7 +197,10 @@ struct wqueue {
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
 	uint64_t copy_bytes[WORKER_WINDOW_TASKS]; /* of them, copies over the bus */
-	struct wlength lengths[WORKER_LENGTHS];	  /* on the device of now */
+	/* Bits of tasks in flight, by position, that do nothing: each ends with the one before it. */
+	uint64_t riders[WORKER_WINDOW_TASKS / 64];
+	uint32_t nriders;
+	struct wlength lengths[WORKER_LENGTHS]; /* on the device of now */
 };
 
 /* A session on a GPU; its device thread's own. */
@@ -263,6 +266,11 @@ struct wsession {
 	struct gantry_mem *slab_mem[GANTRY_ENGINE_MAX_DEVICES];
 	struct wwindow *windows[GANTRY_ENGINE_MAX_DEVICES]; /* of devices that have them */
 	uint32_t nwindows;
+	/*
+	 * Bits, changed under the lock: windows where programs have addresses, and whose slabs have not all come to this worker, since there
+	 * was one before. No kernel begins before.
+	 */
+	uint32_t known_away;
 	uint32_t
 		njobs; /* atomic: of all devices (job.c); nobody leaves before the last has ended */
 	struct gantry_list washing; /* under the lock: those ranges */
@@ -495,7 +503,11 @@ uint32_t worker_task_buffers(struct wqueue *q, uint64_t pos, uint64_t *ret_handl
 bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
 
 /* ---- complete.c ---- */
-/* The oldest task in flight (or the next one, not issued) finished. */
+/* The next task does nothing, and something is in flight: it is issued, and ends with the one before it. */
+void worker_ride(struct wqueue *q);
+/* The newest command in flight is as if it had not been issued, and what rode behind it. */
+void worker_unissue(struct wqueue *q);
+/* The oldest task in flight (or the next one, not issued) finished, and those that ride behind it. */
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
 /* The newest command in flight is at work on the host (@off), where no deadline runs, or goes on to the device. */
 void worker_off_device(struct wqueue *q, bool off);
@@ -552,12 +564,14 @@ void worker_memory_release(struct wsession *s);
 /* Memory of device @d that the session holds, before the thread lets go. Device thread. */
 void worker_memory_leave(struct wdevice *d, struct wsession *s);
 
-/* ---- window.c ---- */
+/* ---- window_open.c, window_slabs.c ---- */
 /* The session's windows, as tables; before the ledger's buffers are looked at. */
 int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a,
 			struct gantry_err *err);
 /* The session's window of this device, if it has windows. Device thread. */
 int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err *err);
+/* OK: wherever the session's programs have addresses there is what was there. AGAIN: it is on its way. Else why it does not come. */
+int worker_windows_known(struct wsession *s);
 /* Whether the thread may let go: no job is left, and none can begin that needs it. Device thread. */
 bool worker_windows_close(struct wdevice *d, struct wsession *s);
 void worker_windows_free(struct wsession *s);

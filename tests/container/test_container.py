@@ -6,14 +6,13 @@ tool or a permission, is named and the tests that need it are skipped.
 """
 import atexit
 import functools
-import json
 import os
 import pathlib
 import re
 import shutil
 import stat
-import tempfile
 
+import containers
 import harness
 
 MIB = 1 << 20
@@ -22,43 +21,12 @@ TENANTS = {"red": {"mem": "64M", "virtual": "64M", "door_mode": "0666"}, "blue":
 
 # --- the root file system -----------------------------------------------------------------------------
 
-def libraries_of(path):
-    """What the dynamic linker would load, from the host: (name, path)."""
-    found = []
-    for line in harness.run(["ldd", path]).out.splitlines():
-        match = re.match(r"\s*(?:(\S+) => )?(/\S+) \(", line)
-        if match:
-            found.append((match.group(2), os.path.realpath(match.group(2))))
-    return found
-
-
 @functools.lru_cache(None)
 def root_fs():
     """Made once. Holds no configuration, no device, nothing of the host's /run."""
-    busybox = shutil.which("busybox")
-    if not busybox or "statically linked" not in harness.run(["file", "-L", busybox]).out:
-        raise harness.Skip("no static busybox (package busybox-static)")
-    root = tempfile.mkdtemp(prefix="gantry-root-")
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    os.chmod(root, 0o755)
-    for folder in ("bin", "proc", "sys", "dev", "tmp", "etc", "run/gantry", "usr/lib"):
-        os.makedirs(os.path.join(root, folder))
-    shutil.copy(busybox, root + "/bin/busybox")
-    for name in ("sh", "ls", "cat", "sleep", "true", "env"):
-        os.symlink("busybox", f"{root}/bin/{name}")
-    guest = harness.program("container-guest")
-    shutil.copy(guest, root + "/bin/guest")
-    for name, path in libraries_of(guest):
-        if "libgantry" in name:
-            continue
-        os.makedirs(os.path.dirname(root + name), exist_ok=True)
-        shutil.copy(path, root + name)
-    # A mount needs something to be mounted on.
-    open(root + "/usr/lib/libgantry.so.0", "w", encoding="ascii").close()
-    # Engines write these themselves when they are missing: have them belong to the image.
-    for name in ("resolv.conf", "hosts", "hostname"):
-        open(f"{root}/etc/{name}", "w", encoding="ascii").close()
-    return root
+    root = containers.Root()
+    root.add_program(harness.program("container-guest"), "/bin/guest")
+    return root.path
 
 
 def agent_with_doors():
@@ -71,58 +39,9 @@ def library():
 
 # --- runc ---------------------------------------------------------------------------------------------
 
-class Runc:
-    """Containers by runc, from a config.json that holds what gantryctl prints for runc."""
-
+class Runc(containers.Runc):
     def __init__(self, agent, root=None):
-        if not shutil.which("runc"):
-            raise harness.Skip("no runc")
-        self.agent = agent
-        self.root = root or root_fs()
-        self.state = str(agent.root / "runc")
-        self.count = 0
-        self.more = []    # for cdi generate
-        problem = self.problem(agent.root)
-        if problem:
-            raise harness.Skip("runc cannot start containers here: " + problem)
-
-    def problem(self, folder):
-        ended = harness.run(self.argv("red", ["/bin/true"], plain=True))
-        shutil.rmtree(folder / "plain", ignore_errors=True)
-        return None if ended.code == 0 else (ended.err.strip().splitlines() or ["no reason given"])[-1][:160]
-
-    def bundle(self, tenant, command, plain):
-        spec = {"process": {"env": []}, "mounts": []}
-        if not plain:
-            spec = json.loads(self.agent.ctl("cdi", "generate", "--tenant", tenant, "--library", library(),
-                                             "--print-flags", "runc", *self.more).out)
-        folder = self.agent.root / ("plain" if plain else f"bundle{self.count}")
-        folder.mkdir()
-        config = {
-            "ociVersion": "1.0.2",
-            "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "args": command, "cwd": "/",
-                        "env": ["PATH=/bin"] + spec["process"]["env"], "noNewPrivileges": True,
-                        "capabilities": {kind: [] for kind in ("bounding", "effective", "permitted")}},
-            "root": {"path": self.root, "readonly": True},
-            "hostname": "guest",
-            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
-                       {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-                       ] + spec["mounts"],
-            "linux": {"namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")]},
-        }
-        (folder / "config.json").write_text(json.dumps(config))
-        return folder
-
-    def argv(self, tenant, command, plain=False):
-        self.count += 1
-        self.name = f"gantry-test-{os.getpid()}-{self.count}"
-        return ["runc", "--root", self.state, "run", "-b", str(self.bundle(tenant, command, plain)), self.name]
-
-    def kill(self):
-        return harness.run(["runc", "--root", self.state, "kill", self.name, "KILL"])
-
-    def exec_argv(self, command):
-        return ["runc", "--root", self.state, "exec", "-e", "GANTRY_DOOR=unix:/run/gantry/door", self.name, *command]
+        super().__init__(agent, root or root_fs(), library=library())
 
 
 # --- podman -------------------------------------------------------------------------------------------
@@ -175,11 +94,6 @@ class Podman:
         return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/cdi && exec "$@"', specs, *argv]
 
 
-def need_root():
-    if os.geteuid() != 0:
-        raise harness.Skip("starting containers this way needs root")
-
-
 # --- tests --------------------------------------------------------------------------------------------
 
 def check_work(t, argv):
@@ -189,19 +103,19 @@ def check_work(t, argv):
 
 
 def test_runc_guest_works(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         check_work(t, Runc(agent).argv("red", ["/bin/guest", "work"]))
 
 
 def test_podman_guest_works_with_flags(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         check_work(t, Podman(agent).with_flags("red", ["/bin/guest", "work"]))
 
 
 def test_podman_guest_works_with_cdi(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         podman = Podman(agent)
         probe = harness.run(["unshare", "-m", "true"])
@@ -212,7 +126,7 @@ def test_podman_guest_works_with_cdi(t):
 
 def test_libraries_of_cuda_take_the_place_of_those_in_wheels(t):
     """In a container whose image has PyTorch's wheels, which name the folders of NVIDIA's themselves."""
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         ours = agent.root / "cuda"
         ours.mkdir()
@@ -234,7 +148,7 @@ def test_libraries_of_cuda_take_the_place_of_those_in_wheels(t):
 
 
 def test_container_sees_one_door_and_no_device(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         runc = Runc(agent)
         ended = harness.run(runc.argv("red", ["/bin/sh", "-c", "ls /run/gantry; echo --; ls /dev; echo --; env"]))
@@ -247,7 +161,7 @@ def test_container_sees_one_door_and_no_device(t):
 
 
 def test_container_cannot_change_the_door_folder(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         ended = harness.run(Runc(agent).argv("red", ["/bin/sh", "-c", "echo x >/run/gantry/y; ls /run/gantry"]))
         t.contains(ended.err + ended.out, "Read-only")
@@ -255,7 +169,7 @@ def test_container_cannot_change_the_door_folder(t):
 
 
 def test_session_is_its_tenants_whatever_it_says(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         runc = Runc(agent)
         guest = harness.Guest(runc.argv("blue", ["/bin/guest", "loop"]))
@@ -268,7 +182,7 @@ def test_session_is_its_tenants_whatever_it_says(t):
 
 
 def test_request_over_limit_is_refused_inside(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         runc = Runc(agent)
         t.code(harness.run(runc.argv("red", ["/bin/guest", "greedy", str(65 * MIB)])), 0)
@@ -276,7 +190,7 @@ def test_request_over_limit_is_refused_inside(t):
 
 
 def test_killed_container_leaves_nothing_and_others_go_on(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         victim, other = Runc(agent), Runc(agent)
         other.count = 100
@@ -295,7 +209,7 @@ def test_killed_container_leaves_nothing_and_others_go_on(t):
 
 
 def test_agent_restart_reaches_a_running_container(t):
-    need_root()
+    containers.need_root()
     with agent_with_doors() as agent:
         runc = Runc(agent)
         sleeper = harness.Guest(runc.argv("red", ["/bin/sh", "-c", "echo ready; sleep 1000"]))

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 
+import containers
 import harness
 import test_container
 import test_opencl_programs
@@ -19,7 +20,7 @@ def root():
     driver = harness.find_in_build("libgantry-opencl.so.1", lambda found: True)
     if not driver:
         raise harness.Skip("the build has no libgantry-opencl: there were no OpenCL headers")
-    loader = shutil.which("clinfo") and dict(test_container.libraries_of(shutil.which("clinfo")))
+    loader = shutil.which("clinfo") and dict(containers.libraries_of(shutil.which("clinfo")))
     found = [path for path in loader or {} if "libOpenCL.so.1" in path]
     if not found:
         raise harness.Skip("no clinfo with an ICD loader (packages clinfo, ocl-icd-libopencl1)")
@@ -32,7 +33,7 @@ def root():
         shutil.copy(path, f"{folder}/bin/{name}")
     # The probe looks the loader up when it runs.
     for path in [*programs.values(), driver, found[0]]:
-        for name, source in [*test_container.libraries_of(path), (found[0], os.path.realpath(found[0]))]:
+        for name, source in [*containers.libraries_of(path), (found[0], os.path.realpath(found[0]))]:
             os.makedirs(os.path.dirname(folder + name), exist_ok=True)
             shutil.copy(source, folder + name)
     shutil.copy(driver, folder + "/usr/lib/libgantry-opencl.so.1")
@@ -47,7 +48,7 @@ def files_of(folder):
 
 
 def world():
-    test_container.need_root()
+    containers.need_root()
     red = {"mem": "256M", "isolation": "isolated", "door_mode": "0666"}
     return harness.Agent(devices={"cpu0": {}, "opencl0": test_opencl_programs.test_opencl.device(guest_code="yes")},
                          tenants={"red": red})

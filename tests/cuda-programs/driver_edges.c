@@ -258,12 +258,62 @@ static void pools(void)
 	end();
 }
 
+static void limits(void)
+{
+	size_t value = 0;
+
+	begin("limits");
+	OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 8192));
+	OK(cuCtxGetLimit(&value, CU_LIMIT_STACK_SIZE));
+	CHECK(value >= 8192 && value < 16384);
+	IS(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, (size_t)1 << 40), INVALID_VALUE);
+	OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 << 20));
+	OK(cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
+	CHECK(value >= 16 << 20);
+	BAD(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, (size_t)1 << 40), INVALID_VALUE);
+	OK(cuCtxSetLimit(CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 128));
+	OK(cuCtxGetLimit(&value, CU_LIMIT_MAX_L2_FETCH_GRANULARITY));
+	CHECK(value == 128);
+	OK(cuCtxGetLimit(&value, CU_LIMIT_PERSISTING_L2_CACHE_SIZE));
+	IS(cuCtxSetLimit(CU_LIMIT_MAX, 1), INVALID_VALUE);
+	IS(cuCtxGetLimit(NULL, CU_LIMIT_STACK_SIZE), INVALID_VALUE);
+	end();
+}
+
+/* Whole allocations of managed memory, and no part of a graph. */
+static void attached_memory(void)
+{
+	CUdeviceptr managed, device;
+	CUstream stream;
+
+	begin("attached memory");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAllocManaged(&managed, 1 << 16, CU_MEM_ATTACH_HOST));
+	OK(cuMemAlloc(&device, 1 << 16));
+	OK(cuStreamAttachMemAsync(stream, managed, 0, CU_MEM_ATTACH_SINGLE));
+	OK(cuStreamAttachMemAsync(stream, managed, 1 << 16, CU_MEM_ATTACH_HOST));
+	OK(cuStreamAttachMemAsync(0, managed, 0, CU_MEM_ATTACH_GLOBAL));
+	*(volatile int *)(uintptr_t)managed = 5;
+	IS(cuStreamAttachMemAsync(0, managed, 0, CU_MEM_ATTACH_SINGLE), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed, 4096, CU_MEM_ATTACH_SINGLE), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed + 4096, 0, CU_MEM_ATTACH_GLOBAL), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, managed, 0, 0), INVALID_VALUE);
+	IS(cuStreamAttachMemAsync(stream, device, 0, CU_MEM_ATTACH_GLOBAL), INVALID_VALUE);
+	OK(cuStreamDestroy(stream));
+	OK(cuMemFree(managed));
+	OK(cuMemFree(device));
+	end();
+}
+
 /* The host is told at the first call, the second, the fourth, the eighth. */
 static void not_there(void)
 {
+	unsigned int mask;
+	char luid[8];
+
 	begin("not there");
 	for (int i = 0; i < 4; i++)
-		IS(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096), NOT_SUPPORTED);
+		BAD(cuDeviceGetLuid(luid, &mask, 0), NOT_SUPPORTED);
 	end();
 }
 
@@ -286,6 +336,8 @@ int main(int argc, char **argv)
 	events_recorded_twice();
 	groups();
 	pools();
+	limits();
+	attached_memory();
 	not_there();
 	if (argc == 3) {
 		/* Somebody looks at the session meanwhile. */

@@ -107,3 +107,62 @@ FAKECUDA_KERNEL(
 	(void)geometry;
 	return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
 }
+
+/* ---- of runtime_textures.cu ---- */
+
+#define FAKE_READ(name)                                                                           \
+	FAKECUDA_KERNEL(                                                                          \
+		name,                                                                             \
+		{                                                                                 \
+			uint64_t texture;                                                         \
+			uint64_t out;                                                             \
+			int32_t size[3];                                                          \
+			int32_t shift;                                                            \
+		},                                                                                \
+		FAKECUDA_P(name, texture), FAKECUDA_P(name, out), FAKECUDA_P(name, size),         \
+		FAKECUDA_P(name, shift))                                                          \
+	{                                                                                         \
+		const int32_t *size = params[2];                                                  \
+		float *out = *(float **)params[1];                                                \
+                                                                                                  \
+		for (int32_t z = 0; z < size[2]; z++)                                             \
+			for (int32_t y = 0; y < size[1]; y++)                                     \
+				for (int32_t x = 0; x < size[0]; x++) {                           \
+					float element[4];                                         \
+                                                                                                  \
+					if (!geometry->texture_read(*(uint64_t *)params[0],       \
+								    x + *(int32_t *)params[3], y, \
+								    z, element))                  \
+						return 716;                                       \
+					*out++ = element[0];                                      \
+				}                                                                 \
+		return 0;                                                                         \
+	}
+FAKE_READ(read_linear)
+FAKE_READ(read_plane)
+FAKE_READ(read_space)
+FAKE_READ(read_layers)
+
+FAKECUDA_KERNEL(
+	twice,
+	{
+		uint64_t surface;
+		int32_t width;
+		int32_t height;
+	},
+	FAKECUDA_P(twice, surface), FAKECUDA_P(twice, width), FAKECUDA_P(twice, height))
+{
+	uint64_t surface = *(uint64_t *)params[0];
+
+	for (int32_t y = 0; y < *(int32_t *)params[2]; y++)
+		for (int32_t x = 0; x < *(int32_t *)params[1]; x++) {
+			float element[4];
+
+			if (!geometry->texture_read(surface, x, y, 0, element))
+				return 716;
+			element[0] *= 2;
+			if (!geometry->surface_write(surface, x, y, 0, element))
+				return 716;
+		}
+	return 0;
+}

@@ -110,6 +110,76 @@ static void built()
 	end();
 }
 
+/* Nodes say what they were made of, in the Runtime API's words. */
+static void asked()
+{
+	const cudaExtent extent = make_cudaExtent(5, 4, 3);
+	cudaChannelFormatDesc channel = cudaCreateChannelDesc<float2>();
+	cudaMemsetParams fill = {}, filled = {};
+	cudaKernelNodeParams kernel = {}, ran = {};
+	cudaMemcpy3DParms box = {}, boxed = {};
+	cudaGraphNode_t a, b, c, d, e;
+	cudaEvent_t event, other, is;
+	cudaGraph_t graph, inner, child;
+	pair p = { x, 7, {} };
+	int n = N;
+	void *args[] = { &p, &n };
+	cudaArray_t array;
+
+	part = "asked";
+	OK(cudaMalloc3DArray(&array, &channel, make_cudaExtent(8, 8, 8)));
+	OK(cudaEventCreate(&event));
+	OK(cudaEventCreate(&other));
+	OK(cudaGraphCreate(&graph, 0));
+	OK(cudaGraphCreate(&inner, 0));
+	kernel.func = (void *)number;
+	kernel.gridDim = dim3(N / 250, 1, 1);
+	kernel.blockDim = dim3(250, 1, 1);
+	kernel.kernelParams = args;
+	OK(cudaGraphAddKernelNode(&a, graph, nullptr, 0, &kernel));
+	OK(cudaGraphKernelNodeGetParams(a, &ran));
+	CHECK(ran.func == (void *)number && ran.gridDim.x == N / 250 && ran.blockDim.x == 250);
+	CHECK(((pair *)ran.kernelParams[0])->first == 7 && *(int *)ran.kernelParams[1] == N);
+	fill.dst = x;
+	fill.elementSize = 4;
+	fill.value = 3;
+	fill.width = 17;
+	fill.height = 1;
+	OK(cudaGraphAddMemsetNode(&b, graph, nullptr, 0, &fill));
+	OK(cudaGraphMemsetNodeGetParams(b, &filled));
+	CHECK(filled.dst == x && filled.value == 3 && filled.width == 17);
+	box.srcPtr = make_cudaPitchedPtr(x, 64, 8, 4);
+	box.dstArray = array;
+	box.dstPos = make_cudaPos(1, 2, 3);
+	box.extent = extent;
+	box.kind = cudaMemcpyDeviceToDevice;
+	OK(cudaGraphAddMemcpyNode(&c, graph, nullptr, 0, &box));
+	OK(cudaGraphMemcpyNodeGetParams(c, &boxed));
+	CHECK(boxed.srcPtr.ptr == x && boxed.dstArray == array && !boxed.dstPtr.ptr);
+	CHECK(boxed.dstPos.x == 1 && boxed.dstPos.z == 3 && boxed.extent.width == 5);
+	CHECK(boxed.kind == cudaMemcpyDeviceToDevice);
+	OK(cudaGraphMemcpyNodeSetParams1D(c, y, x, 40, cudaMemcpyDeviceToDevice));
+	OK(cudaGraphMemcpyNodeGetParams(c, &boxed));
+	CHECK(boxed.dstPtr.ptr == y && boxed.extent.width == 40 && !boxed.dstArray);
+	OK(cudaGraphAddEventRecordNode(&d, graph, nullptr, 0, event));
+	OK(cudaGraphEventRecordNodeGetEvent(d, &is));
+	CHECK(is == event);
+	OK(cudaGraphEventRecordNodeSetEvent(d, other));
+	OK(cudaGraphEventRecordNodeGetEvent(d, &is));
+	CHECK(is == other);
+	OK(cudaGraphAddChildGraphNode(&e, graph, nullptr, 0, inner));
+	OK(cudaGraphChildGraphNodeGetGraph(e, &child));
+	CHECK(child && child != inner);
+	IS(cudaGraphMemsetNodeGetParams(a, &filled), cudaErrorInvalidValue);
+	(void)cudaGetLastError();
+	OK(cudaGraphDestroy(graph));
+	OK(cudaGraphDestroy(inner));
+	OK(cudaEventDestroy(event));
+	OK(cudaEventDestroy(other));
+	OK(cudaFreeArray(array));
+	end();
+}
+
 static void launched_with_attributes()
 {
 	cudaLaunchAttribute priority = {};
@@ -207,6 +277,7 @@ int main()
 	OK(cudaMalloc(&y, N * sizeof(float)));
 	captured();
 	built();
+	asked();
 	launched_with_attributes();
 	boxes();
 	the_driver();

@@ -369,6 +369,7 @@ void fake_ctx_end_locked(struct CUctx_st *ctx)
 	fake_streams_end_locked(ctx);
 	fake_memory_end(ctx);
 	fake_modules_end(ctx);
+	fake_textures_end(ctx);
 	ctx->nrefs = 0;
 	if (!any_context()) {
 		pthread_mutex_unlock(&fake.lock);
@@ -582,10 +583,25 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct CUctx_st *ctx;
+	CUresult r = fake_enter_ctx(__func__, &ctx);
 
-	(void)limit;
-	(void)value;
-	return fake_enter_ctx(__func__, &ctx);
+	if (r == CUDA_SUCCESS && limit >= CU_LIMIT_MAX)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		ctx->limits[limit] = (value + 15) & ~(size_t)15;
+	return r;
+}
+
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	struct CUctx_st *ctx;
+	CUresult r = fake_enter_ctx(__func__, &ctx);
+
+	if (r == CUDA_SUCCESS && limit >= CU_LIMIT_MAX)
+		r = CUDA_ERROR_INVALID_VALUE;
+	if (r == CUDA_SUCCESS)
+		*value = ctx->limits[limit];
+	return r;
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config)

@@ -82,6 +82,7 @@ enum fake_cmd_kind {
 	FAKE_AWAIT_EVENT,
 	FAKE_CALL,
 	FAKE_FREE,
+	FAKE_BOX,
 };
 
 struct fake_cmd {
@@ -116,6 +117,7 @@ struct fake_cmd {
 			void *data;
 		} call;
 		uint64_t free_at;
+		CUDA_MEMCPY3D box;
 	};
 };
 
@@ -141,6 +143,7 @@ struct CUctx_st {
 	CUresult sticky;
 	bool ending;
 	uint64_t group_faults; /* when it began */
+	size_t limits[CU_LIMIT_MAX];
 	struct CUstream_st *streams;
 	struct CUstream_st *null_stream;
 };
@@ -189,6 +192,31 @@ struct CUfunc_st {
 	char name[128];
 };
 
+/* Elements row after row and plane after plane; with levels, each is an array of its own. */
+struct CUarray_st {
+	struct CUarray_st *next;
+	struct CUctx_st *ctx;
+	struct CUmipmappedArray_st *of; /* a level: ended with it */
+	CUDA_ARRAY3D_DESCRIPTOR desc;	/* dimensions that are not there are 1 */
+	uint64_t element_bytes;
+	uint64_t len;
+	unsigned char *bytes;
+};
+
+struct CUmipmappedArray_st {
+	unsigned int nlevels;
+	struct CUarray_st *levels[32];
+};
+
+struct fake_texture {
+	struct fake_texture *next;
+	struct CUctx_st *ctx;
+	unsigned long long number;
+	bool is_surface;
+	CUDA_RESOURCE_DESC resource;
+	CUDA_TEXTURE_DESC sampling;
+};
+
 struct fake {
 	pthread_mutex_t lock;
 	bool cut; /* the server ends our work: kernels stop, and what is behind them goes on */
@@ -205,6 +233,9 @@ struct fake {
 	struct CUctx_st *created;
 	struct fake_range *ranges;
 	struct CUmod_st *modules;
+	struct CUarray_st *arrays;
+	struct fake_texture *textures;
+	unsigned long long next_texture;
 };
 
 extern struct fake fake;
@@ -245,6 +276,15 @@ void fake_range_drop(struct fake_range *range);
 bool fake_reaches(uint64_t addr, uint64_t len, uint32_t devices);
 void fake_memory_end(struct CUctx_st *ctx);
 CUresult fake_charge(CUdevice ordinal, uint64_t len);
+
+/* texture.c */
+CUresult fake_run_box(const CUDA_MEMCPY3D *box);
+unsigned int fake_texture_read(unsigned long long texture, int64_t x, int64_t y, int64_t z,
+			       void *ret_element);
+unsigned int fake_surface_write(unsigned long long surface, int64_t x, int64_t y, int64_t z,
+				const void *element);
+/* With the lock: what @ctx has. */
+void fake_textures_end(struct CUctx_st *ctx);
 
 /* stream.c; with the lock where it says so. */
 /* NULL means the context's own stream. */

@@ -39,6 +39,16 @@ struct fakecuda_geometry {
 	void *cookie;
 	uint32_t cluster[3]; /* 0: none was asked for */
 	int cooperative;
+	/*
+	 * Of a texture or surface that the program made: the element at @x, @y and @z or layer, in elements from 0, as it is stored;
+	 * outside as the texture's address modes say (clamped, wrapped, or its border), without filtering. Returns its bytes, 16 at
+	 * most; 0: there is no such texture, or outside of a surface.
+	 */
+	unsigned int (*texture_read)(unsigned long long texture, int64_t x, int64_t y, int64_t z,
+				     void *ret_element);
+	/* 0: there is no such surface, or outside. */
+	unsigned int (*surface_write)(unsigned long long surface, int64_t x, int64_t y, int64_t z,
+				      const void *element);
 };
 
 /*

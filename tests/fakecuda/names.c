@@ -131,6 +131,7 @@
 	CALL(cuCtxGetStreamPriorityRange) \
 	CALL(cuCtxEnablePeerAccess) \
 	CALL(cuCtxSetLimit) \
+	CALL(cuCtxGetLimit) \
 	CALL(cuCtxSetCacheConfig) \
 	CALL(cuCtxGetApiVersion) \
 	CALL(cuCtxSynchronize) \
@@ -198,6 +199,16 @@
 	CALL(cuMemcpyDtoH) \
 	CALL(cuMemcpyDtoD) \
 	CALL(cuMemcpyPeer) \
+	CALL(cuMemcpy3DAsync) \
+	CALL(cuArray3DCreate) \
+	CALL(cuArrayDestroy) \
+	CALL(cuMipmappedArrayCreate) \
+	CALL(cuMipmappedArrayGetLevel) \
+	CALL(cuMipmappedArrayDestroy) \
+	CALL(cuTexObjectCreate) \
+	CALL(cuTexObjectDestroy) \
+	CALL(cuSurfObjectCreate) \
+	CALL(cuSurfObjectDestroy) \
 	CALL(cuMemsetD8Async) \
 	CALL(cuMemsetD16Async) \
 	CALL(cuMemsetD32Async) \

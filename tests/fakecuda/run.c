@@ -95,6 +95,8 @@ static CUresult run_launch(struct CUstream_st *stream, struct fake_cmd *cmd)
 		return run_endless(stream);
 	cmd->launch.geometry.ending = ending;
 	cmd->launch.geometry.cookie = stream;
+	cmd->launch.geometry.texture_read = fake_texture_read;
+	cmd->launch.geometry.surface_write = fake_surface_write;
 	return (CUresult)func->fn(cmd->launch.params, &cmd->launch.geometry);
 }
 
@@ -206,6 +208,8 @@ CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd)
 	case FAKE_FREE:
 		run_free(cmd);
 		break;
+	case FAKE_BOX:
+		return fake_run_box(&cmd->box);
 	}
 	return r;
 }

@@ -115,11 +115,15 @@ static gantry_hip_result context_of(int gpu, CUcontext *ret_context)
 /* Before each call: the driver is there, and the thread's GPU has its context. */
 static gantry_hip_result enter(void)
 {
-	CUcontext context;
-	gantry_hip_result r = start();
+	static _Thread_local CUcontext context;
+	static _Thread_local int of = -1;
+	gantry_hip_result r = GANTRY_HIP_SUCCESS;
 
-	if (r == GANTRY_HIP_SUCCESS)
+	if (of != current)
+		r = start();
+	if (of != current && r == GANTRY_HIP_SUCCESS)
 		r = context_of(current, &context);
+	of = r == GANTRY_HIP_SUCCESS ? current : -1;
 	return r == GANTRY_HIP_SUCCESS ? (gantry_hip_result)state.cu.CtxSetCurrent(context) : r;
 }
 
@@ -487,6 +491,19 @@ gantry_hip_result hipStreamAddCallback(struct gantry_hip_stream *stream, gantry_
 	if (r != GANTRY_HIP_SUCCESS)
 		free(callback);
 	return r;
+}
+
+gantry_hip_result hipStreamWriteValue32(struct gantry_hip_stream *stream, void *address,
+					uint32_t value, unsigned flags)
+{
+	(void)flags;
+	CALL(state.cu.StreamWriteValue32(STREAM(stream), PTR(address), value,
+					 CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
+gantry_hip_result hipStreamQuery(struct gantry_hip_stream *stream)
+{
+	CALL(state.cu.StreamQuery(STREAM(stream)));
 }
 
 gantry_hip_result hipEventCreateWithFlags(struct gantry_hip_event **event, unsigned flags)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Code objects for the stand-ins: ELF files as those for AMD GPUs, with their metadata, but in place of the machine code a
- * note "GANTRY" of type 1 that says what runs instead: for the CPU the path of a shared object, for the CUDA driver PTX.
+ * note "GANTRY" of type 1 that says what runs instead: for the CPU the path of a shared object, for the CUDA driver PTX, or an
+ * image with machine code.
  * wrap.py makes them.
  */
 #ifndef GANTRY_TESTS_FAKEHIP_PAYLOAD_H

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fpga backend over the test board, under the contract checker: results, sharing, changes of images, and boards that fail. */
+/*
+ * The fpga backend over the test board, under the contract checker: results, sharing, changes of images, and boards that fail.
+ * With GANTRY_TEST_SEATED=1 the same through a seat at another thread's device, as workers have it.
+ */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -16,6 +21,7 @@
 #include "base/sha256.h"
 #include "base/str.h"
 #include "devices/registry.h"
+#include "devices/seat/holder.h"
 #include "tests/unit/runner.h"
 
 #define VADD	"kernel vadd r:i32*,r:i32*,w:i32*,u64 window 0 run 100us pure\n"
@@ -120,8 +126,8 @@ static void put_three(void)
 
 /* ---- the device ---- */
 
-static int try_open(const char *board, const char *more, struct gantry_device *ret_device,
-		    struct gantry_err *err)
+static int try_open_with(const struct gantry_device_host *with, const char *board, const char *more,
+			 struct gantry_device *ret_device, struct gantry_err *err)
 {
 	char board_opt[160];
 	const char *opts[] = { "filters=contract", "driver=" DRIVER, images_opt, board_opt, more };
@@ -130,13 +136,80 @@ static int try_open(const char *board, const char *more, struct gantry_device *r
 	};
 
 	(void)snprintf(board_opt, sizeof(board_opt), "board=%s", board);
-	return gantry_device_open(&conf, &host, ret_device, err);
+	return gantry_device_open(&conf, with, ret_device, err);
+}
+
+static int try_open(const char *board, const char *more, struct gantry_device *ret_device,
+		    struct gantry_err *err)
+{
+	return try_open_with(&host, board, more, ret_device, err);
+}
+
+/* The process that holds the board, as a thread. */
+static struct {
+	struct gantry_seat_holder *holder;
+	pthread_t thread;
+	const char *board, *more;
+	struct gantry_device device;
+} held;
+
+static bool is_seated(void)
+{
+	return getenv("GANTRY_TEST_SEATED") != NULL;
+}
+
+static void *hold(void *arg)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	(void)arg;
+	ck_assert_msg(try_open_with(gantry_seat_holder_host(held.holder), held.board, held.more,
+				    &held.device, &err) == 0,
+		      "%s", err.text);
+	(void)gantry_seat_holder_run(held.holder,
+				     &held.device); /* a test may have the board lost */
+	gantry_device_close(&held.device);
+	return NULL;
+}
+
+static void device_open_seated(const char *board, const char *more)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	char seat_opt[32];
+	const char *opts[] = { "filters=contract", seat_opt };
+	const struct gantry_device_conf conf = {
+		.name = "fpga0", .backend = "seat", .nopts = 2, .opts = opts
+	};
+	int socks[2];
+
+	held.board = board;
+	held.more = more;
+	held.holder = gantry_seat_holder_new(folder);
+	ck_assert_ptr_nonnull(held.holder);
+	ck_assert_int_eq(pthread_create(&held.thread, NULL, hold, NULL), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks), 0);
+	ck_assert_int_eq(gantry_seat_holder_add(held.holder, socks[0]), 0);
+	(void)snprintf(seat_opt, sizeof(seat_opt), "seat=%d", socks[1]);
+	ck_assert_msg(gantry_device_open(&conf, &host, &device, &err) == 0, "%s", err.text);
+	gantry_fd_close(socks[1]);
+	ck_assert(!(device.info.caps & (GANTRY_CAP_EXCLUSIVE | GANTRY_CAP_DRIVER)));
+}
+
+static int health_of_board(struct gantry_device_health *ret_health, struct gantry_err *err)
+{
+	const struct gantry_device *d = is_seated() ? &held.device : &device;
+
+	return d->backend->health(d->dev, ret_health, err);
 }
 
 static void device_open(const char *board, const char *more)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 
+	if (is_seated()) {
+		device_open_seated(board, more);
+		return;
+	}
 	ck_assert_msg(try_open(board, more, &device, &err) == 0, "%s", err.text);
 	if (device.backend->thread_enter)
 		ck_assert_int_eq(device.backend->thread_enter(device.dev, &err), 0);
@@ -145,6 +218,11 @@ static void device_open(const char *board, const char *more)
 static void device_close(void)
 {
 	gantry_device_close(&device);
+	if (is_seated()) {
+		gantry_seat_holder_stop(held.holder);
+		(void)pthread_join(held.thread, NULL);
+		gantry_seat_holder_free(held.holder);
+	}
 	drop_all();
 	gantry_unit_forgive(); /* what the driver keeps */
 }
@@ -367,7 +445,8 @@ START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
 	device_open("", NULL);
 	stream = stream_of(0);
 	fill_inputs();
-	ck_assert_int_eq(gantry_memfd_create("fpga", sizeof(in_a), 0, &fd), 0);
+	ck_assert_int_eq(
+		gantry_memfd_create("fpga", sizeof(in_a), _i ? GANTRY_MEMFD_SEALED : 0, &fd), 0);
 	ck_assert_int_eq(device.backend->mem_import(device.dev, fd, 0, sizeof(in_a), &mem, NULL),
 			 0);
 	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N - 1);
@@ -562,7 +641,7 @@ START_TEST(test_failed_loading_is_tried_again)
 	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
 	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_OK);
 	check_vadd(out[0], N);
-	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_int_eq(health_of_board(&health, &err), 0);
 	ck_assert_uint_eq(health.nfaults, 0);
 	device_close();
 }
@@ -583,7 +662,7 @@ START_TEST(test_image_that_does_not_load_is_reported_and_others_go_on)
 	done = run(stream_of(0), &cmd);
 	ck_assert_int_eq(done.status, GANTRY_E_IMAGE);
 	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
-	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_int_eq(health_of_board(&health, &err), 0);
 	ck_assert_uint_eq(health.nfaults, 2);
 	ck_assert_ptr_nonnull(strstr(err.text, "bitstream vadd did not load at "));
 	ck_assert_ptr_nonnull(strstr(err.text, "the configuration port reports an error"));
@@ -615,7 +694,7 @@ START_TEST(test_manifest_that_lies_about_its_kernels_is_found_out)
 		cmd = scale_of(kernel_of("scale", "scale", "r:i32*,w:i32*,i32,u64"), out[0], 7);
 	}
 	ck_assert_int_eq(run(stream_of(0), &cmd).status, GANTRY_E_IMAGE);
-	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
+	ck_assert_int_eq(health_of_board(&health, &err), 0);
 	ck_assert_ptr_nonnull(strstr(err.text, "holds no kernel scale"));
 	device_close();
 }
@@ -669,7 +748,7 @@ START_TEST(test_lost_board_ends_everything_and_takes_nothing_more)
 		ck_assert_int_eq(done[i].status, GANTRY_E_DEVICE_LOST);
 		ck_assert_uint_eq(done[i].blast, GANTRY_BLAST_DEVICE);
 	}
-	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), -EIO);
+	ck_assert_int_eq(health_of_board(&health, &err), -EIO);
 	ck_assert_str_eq(err.text, "the board is gone");
 	device_close();
 }
@@ -713,14 +792,16 @@ int main(void)
 	Suite *suite = suite_create("fpga backend");
 	TCase *tc = gantry_unit_case(suite, "backend");
 
-	tcase_add_test(tc, test_open_says_what_is_wrong);
-	tcase_add_test(tc, test_one_process_has_the_board);
-	tcase_add_test(tc, test_kernel_works_on_memory_behind_a_descriptor);
+	if (!is_seated()) {
+		tcase_add_test(tc, test_open_says_what_is_wrong);
+		tcase_add_test(tc, test_one_process_has_the_board);
+		tcase_add_test(tc, test_grid_is_refused);
+	}
+	tcase_add_loop_test(tc, test_kernel_works_on_memory_behind_a_descriptor, 0, 2);
 	tcase_add_test(tc, test_copies_and_fills_keep_their_order_with_launches);
 	tcase_add_loop_test(tc, test_streams_of_several_kernels_share_the_board, 0,
 			    (int)GANTRY_ARRAY_SIZE(mixes));
 	tcase_add_test(tc, test_refused_arguments_hurt_their_command_only);
-	tcase_add_test(tc, test_grid_is_refused);
 	tcase_add_test(tc, test_kernel_get_knows_names_and_arguments);
 	tcase_add_test(tc,
 		       test_launch_that_no_board_has_room_for_says_so_and_others_wait_for_theirs);

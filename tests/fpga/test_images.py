@@ -50,9 +50,10 @@ class World:
         finally:
             shutil.rmtree(self.folder)
 
-    def make(self, name, kernels, bits="vadd.bit", board="two-regions", region=0, change=lambda data: data, extra=""):
-        """A manifest, for the file as it is, and that file as @change makes it."""
-        data = (BUILD / bits).read_bytes()
+    def make(self, name, kernels, bits="vadd.bit", board="two-regions", region=0, change=lambda data: data, extra="",
+             before=lambda data: data):
+        """A manifest, for the file as @before makes it, and that file as @change makes it then."""
+        data = before((BUILD / bits).read_bytes())
         (self.made / f"{name}.bit").write_bytes(change(data))
         path = self.made / f"{name}.bitstream"
         path.write_text(f"bitstream {name} 1\nboard {board}\nload {region} {name}.bit {hashlib.sha256(data).hexdigest()}\n"
@@ -109,9 +110,11 @@ def test_image_that_a_session_depends_on_stays(t):
         ended = world.ctl("remove", "sum")
         t.code(ended, 7)
         t.contains(ended.err, "of tenant red")
-        # Another one with the kernel, and it is free.
+        # Another one with the kernel, and it is free, while its launches are under way.
         t.code(world.ctl("add", world.make("pair", [VADD, SCALE.replace("window 0", "window 1")], bits="pair.bit", region=1)), 0)
+        red.write_line("vadd 300")
         t.code(world.ctl("remove", "sum"), 0)
+        t.equal(red.read_line(90), "ok 0")
         t.equal(world.files(), ["pair.bit", "pair.bitstream"])
         t.equal([told(red, line) for line in ("vadd 3", "scale 3")], ["ok 0"] * 2)
         t.code(world.ctl("remove", "pair"), 7)
@@ -146,6 +149,11 @@ def test_bad_images_are_refused_and_leave_nothing(t):
             "longer": (world.make("longer", [VADD], change=lambda data: data + b"x"), "is not the file"),
             "altered": (world.make("altered", [VADD], change=lambda data: data[:999] + b"\0\1" + data[1001:]), "is not the file"),
             "empty": (world.make("empty", [VADD], change=lambda data: b""), "is not the file"),
+            # As these were when their manifests were written.
+            "short": (world.make("short", [VADD], before=lambda data: data[:len(data) // 2]), "short.bit: "),
+            "head": (world.make("head", [VADD], before=lambda data: data[:40]), "head.bit: "),
+            "nothing": (world.make("nothing", [VADD], before=lambda data: b""), "nothing.bit is empty"),
+            "tables": (world.make("tables", [VADD], before=lambda data: data[:40] + b"\xff" * 8 + data[48:]), "tables.bit: "),
             "foreign": (world.make("foreign", [VADD], board="four-regions"), "for boards four-regions"),
             "region": (world.make("region", [VADD], region=5), "region 5"),
             "other": (world.make("other", [other]), "another signature"),

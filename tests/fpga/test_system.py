@@ -31,20 +31,23 @@ def install(folder):
 
 
 class World:
-    """An agent with the board, and tenants that share a worker, whose the board is."""
+    """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder."""
 
-    def __init__(self, tenants, board=""):
+    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-board-"))
         try:
             install(self.folder)
             (self.folder / "lock").touch()
             os.chmod(self.folder / "lock", 0o666)
             device = {"backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so",
-                      "images": self.folder, "board": f"lock={self.folder / 'lock'} load_ms=2 {board}"}
-            tenant = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
+                      "images": self.folder, "board": f"lock={self.folder / 'lock'} load_ms=2 {board}", "holder": holder}
+            together = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
             alone = {"isolation": "isolated", "mem": "64M"}
-            self.agent = harness.Agent(devices={"fpga0": device}, tenants={**{name: tenant for name in tenants}, "loner": alone},
-                                       agent={"module_dirs": self.folder, "warm_workers": 0})
+            kinds = {"pooled": together, "isolated": alone}
+            self.agent = kind(devices={"fpga0": device},
+                              tenants={**{name: kinds[isolation] for name in tenants},
+                                       **{name: together for name in pooled}, "loner": alone},
+                              agent={"module_dirs": self.folder, "warm_workers": 0})
         except BaseException:
             shutil.rmtree(self.folder)
             raise

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls-guest FOLDER IMAGE [measure N | nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * calls-guest FOLDER IMAGE [busy | measure N | nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
  * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
  *
  * The rest is for stand-ins: a call that takes long, handles that nobody ends, how many there are.
@@ -29,6 +29,7 @@
 #define S10	10000000000ll
 
 static struct gantry_session *session;
+static gantry_image image;
 static gantry_queue queues[2];
 static gantry_buffer buffers[BUFFERS];
 static float *at[BUFFERS]; /* their addresses on the device */
@@ -146,7 +147,6 @@ static void start(const char *path)
 {
 	const struct gantry_limits limits = { .call_timeout_ns = 3 * S10 };
 	const struct gantry_queue_options options = { .kind = GANTRY_KIND_CUDA };
-	gantry_image image;
 	gantry_kernel where;
 	size_t len;
 	char *bytes = file(path, &len);
@@ -399,6 +399,36 @@ static void try_garbage(void)
 	need(gantry_free(session, box), "free");
 }
 
+/* The device is busy for a while: what a library answers from the host comes at once, and so do calls that answer nothing. */
+static void try_busy(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	const uint64_t args[1] = { 3000000000ull };
+	const struct gantry_task task = {
+		.grid = { 1, 1, 1 }, .block = { 1, 1, 1 }, .args = args, .args_bytes = sizeof(args)
+	};
+	struct gantry_task spin = task;
+	cublasHandle_t handle = NULL;
+	gantry_ticket ticket;
+	int version = 0, good;
+	F(so, cublasCreate_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSetPointerMode_v2);
+	F(so, cublasDestroy_v2);
+
+	tell(f_cublasCreate_v2(&handle) == 0, "a handle before the device is busy");
+	need(gantry_kernel_from(session, image, "spin_ns", "u64", &spin.kernel), "kernel");
+	need(gantry_submit(session, queues[0], &spin, 1, &ticket), "submit");
+	good = f_cublasGetVersion_v2(handle, &version) == 0 && version > 0;
+	/* More than there are boxes. */
+	for (int i = 0; i < 100; i++)
+		good = good && f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0;
+	tell(good && gantry_test(session, ticket) == 0, "answers while the device is busy");
+	need(gantry_wait(session, &ticket, 1, S10), "wait");
+	tell(f_cublasGetVersion_v2(handle, &version) == 0, "an answer afterwards");
+	tell(f_cublasDestroy_v2(handle) == 0, "the handle's end");
+}
+
 /* A stand-in's function that takes @ms on the host; and, through another queue, what goes on meanwhile. */
 static void nap(const char *folder, int ms)
 {
@@ -504,6 +534,8 @@ int main(int argc, char **argv)
 		measure(argv[1], atoi(argv[4]));
 	else if (argc == 5 && strcmp(argv[3], "litter") == 0)
 		litter(argv[1], atoi(argv[4]));
+	else if (argc == 4 && strcmp(argv[3], "busy") == 0)
+		try_busy(argv[1]);
 	else if (argc == 4 && strcmp(argv[3], "watch") == 0)
 		watch(argv[1]);
 	else

@@ -95,7 +95,7 @@ def wrong(nvml, device):
 
 def use(nvml, device, cuda):
     """What the process has is seen once it works with CUDA, and not before."""
-    memory, count, infos, rates = Memory(), ctypes.c_uint(4), (Process * 4)(), Rates()
+    memory, count, infos = Memory(), ctypes.c_uint(4), (Process * 4)()
     must(nvml("DeviceGetMemoryInfo", device, ctypes.byref(memory)), SUCCESS, "memory")
     must(memory.total > 0 and memory.used == 0 and memory.free == memory.total, True, "nothing is used yet")
     must(nvml("DeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), infos), SUCCESS, "processes")
@@ -118,10 +118,25 @@ def use(nvml, device, cuda):
     count.value = 4
     must(nvml("DeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), infos), SUCCESS, "processes")
     must((count.value, infos[0].pid, infos[0].used), (1, os.getpid(), memory.used), "it is this one")
-    must(nvml("DeviceGetUtilizationRates", device, ctypes.byref(rates)), SUCCESS, "utilisation")
-    must(nvml("DeviceGetUtilizationRates", device, ctypes.byref(rates)), SUCCESS, "utilisation")
-    must(rates.gpu <= 100, True, f"{rates.gpu} %")
     print("ok use")
+
+
+def work(nvml, cuda):
+    """Each device is asked in turn, as tools do, and tells of the time since it was asked itself."""
+    count, address, rates = ctypes.c_uint(), ctypes.c_uint64(), Rates()
+    must(nvml("DeviceGetCount_v2", ctypes.byref(count)), SUCCESS, "count")
+    handles = [ctypes.c_void_p() for _ in range(count.value)]
+    for index, handle in enumerate(handles):
+        must(nvml("DeviceGetHandleByIndex_v2", index, ctypes.byref(handle)), SUCCESS, "a device")
+        must(nvml("DeviceGetUtilizationRates", handle, ctypes.byref(rates)), SUCCESS, "utilisation")
+    must(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64 << 20)), 0, "allocation")
+    for value in range(20):
+        must(cuda.cuMemsetD8_v2(address, value, ctypes.c_size_t(64 << 20)), 0, "work")
+        must(cuda.cuCtxSynchronize(), 0, "its end")
+    for handle in handles:
+        must(nvml("DeviceGetUtilizationRates", handle, ctypes.byref(rates)), SUCCESS, "utilisation")
+        must(0 < rates.gpu <= 100, True, f"{rates.gpu} %")
+    print("ok work")
 
 
 def main():
@@ -133,7 +148,9 @@ def main():
     before_and_after(nvml)
     device = devices(nvml)
     wrong(nvml, device)
-    use(nvml, device, ctypes.CDLL(sys.argv[2]))
+    cuda = ctypes.CDLL(sys.argv[2])
+    use(nvml, device, cuda)
+    work(nvml, cuda)
     must(nvml("Shutdown"), SUCCESS, "the end")
     print("ok end")
 

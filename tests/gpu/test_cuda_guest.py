@@ -13,11 +13,16 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
                "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups", "pools", "not there"],
+              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
+              "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "launched with attributes", "boxes", "the driver"],
+    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver"],
+    "memory": ["registered pages", "registered as it lies", "registered wrongly"],
+    "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
+                 "wrong arrays", "many arrays"],
+    "textures on a GPU": ["filtered", "levels between"],
     "runtime on a GPU": ["variables", "shared memory", "managed memory", "fault"],
 }
 
@@ -80,13 +85,35 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
                 shown = json.loads(agent.ctl("--json", "session", "show", "--unsupported", session).out)["unsupported"]
                 return {line["name"]: line["calls"] for line in shown}
 
-            harness.wait_until(lambda: missing().get("cuCtxSetLimit") == 4, "the fourth call", timeout=gpu.LIMIT_S)
+            harness.wait_until(lambda: missing().get("cuDeviceGetLuid") == 4, "the fourth call", timeout=gpu.LIMIT_S)
             t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
             t.contains(agent.log(), "call-missing")
             t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
         finally:
             os.close(held)
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_addresses_are_good_after_a_worker_dies(t, mode):
+    folder = library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world({"red": {}, "blue": {}}, mode=mode) as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        # Of two in one worker, only one has the addresses that a lonely one would get.
+        guests = [agent.guest(name, [harness.program("cuda-driver-addresses"), image(), fifo], env={"LD_LIBRARY_PATH": folder})
+                  for name in ("red", "blue")]
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            for guest in guests:
+                guest.read_until("waiting", timeout=gpu.LIMIT_S)
+            for pid in {row["worker_pid"] for row in agent.sessions()}:
+                agent.kill_worker(pid)
+            harness.wait_until(lambda: agent.log().count("session-recovered") == 2, "both sessions", timeout=gpu.LIMIT_S)
+        finally:
+            os.close(held)
+        for guest in guests:
+            passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), ["addresses"])
 
 
 def test_graphs_captured_and_built(t):
@@ -114,6 +141,19 @@ def test_what_frameworks_want_of_the_runtime(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
+
+
+def test_memory_of_the_program_that_it_registers(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-memory" if gpu.REAL else "cuda-runtime-memory-fake"), PARTS["memory"])
+
+
+def test_arrays_textures_and_surfaces(t):
+    library_folder()
+    parts = PARTS["textures"] + (PARTS["textures on a GPU"] if gpu.REAL else [])
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-textures" if gpu.REAL else "cuda-runtime-textures-fake"), parts)
 
 
 def test_gantryctl_run_brings_the_libraries(t):

@@ -80,12 +80,12 @@ static uint64_t next_random(uint64_t *state)
 /* Mostly sense, so that it gets past the first check. */
 static void random_desc(uint64_t *state, uint32_t ring, struct gantry_desc *desc)
 {
-	static const uint16_t control[] = { GANTRY_OP_buf_alloc,     GANTRY_OP_buf_free,
-					    GANTRY_OP_kernel_get,    GANTRY_OP_kernel_variant,
-					    GANTRY_OP_image_load,    GANTRY_OP_object_free,
-					    GANTRY_OP_queue_cancel,  GANTRY_OP_props,
-					    GANTRY_OP_stats,	     GANTRY_OP_ask,
-					    GANTRY_OP_image_variable };
+	static const uint16_t control[] = { GANTRY_OP_buf_alloc,      GANTRY_OP_buf_free,
+					    GANTRY_OP_kernel_get,     GANTRY_OP_kernel_variant,
+					    GANTRY_OP_image_load,     GANTRY_OP_object_free,
+					    GANTRY_OP_queue_cancel,   GANTRY_OP_props,
+					    GANTRY_OP_stats,	      GANTRY_OP_ask,
+					    GANTRY_OP_image_variable, GANTRY_OP_texture };
 	/* Not await: one that nobody ends holds its queue up for good, as it should. */
 	static const uint16_t task[] = { GANTRY_OP_marker, GANTRY_OP_launch, GANTRY_OP_copy,
 					 GANTRY_OP_fill,   GANTRY_OP_write,  GANTRY_OP_read,

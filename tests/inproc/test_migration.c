@@ -229,9 +229,43 @@ START_TEST(test_first_round_is_told_part_by_part)
 	end = move(&f, q, 1);
 	ck_assert_int_eq(end.error, 0);
 	ck_assert_uint_eq(end.counts.moved_bytes, 128 * MIB);
-	/* Host memory is copied in pieces of 32 MiB. */
+	/* A round has several pieces. */
 	ck_assert_uint_ge(f.h->nmigration_parts, 3);
 	ck_assert_uint_le(f.h->nmigration_parts, 8);
+	fixture_end(&f);
+}
+END_TEST
+
+/* The copy begins at the end: what is written meanwhile at the start has not been copied yet. */
+START_TEST(test_what_is_written_before_its_place_is_copied_goes_once)
+{
+	const uint64_t bytes = 128 * MIB;
+	struct fixture f = fixture_start(windows, 2);
+	gantry_queue q = queue_at(&f, 0);
+	gantry_buffer b = make_buffer(&f, bytes, GANTRY_ALLOC_DEVICE);
+	struct gantry_engine_migrate a = ask(&f, q, 1);
+	struct gantry_engine_migration end;
+	struct gantry_err err;
+	gantry_ticket t;
+	uint64_t sum;
+
+	fill_part(&f, q, b, 0, bytes, 1, &t);
+	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	inproc_pause_slabs(f.h, true);
+	ck_assert_int_eq(begin(&f, &a, &end, &err), 0);
+	eventually(gantry_load_relaxed(&ledger_object(&f, b)->buffer.to) == 2);
+	fill_part(&f, q, b, MIB, 8 * MIB, 2, &t);
+	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	inproc_pause_slabs(f.h, false);
+	end = last_word(&f, 1);
+	ck_assert_int_eq(end.error, 0);
+	ck_assert_uint_eq(end.counts.owned_bytes, bytes);
+	ck_assert_uint_eq(end.counts.moved_bytes, bytes);
+	ck_assert_uint_eq(end.counts.nrounds, 1);
+	sum = sum_of(&f, q, b, 16 * MIB);
+	fill_part(&f, q, b, 0, bytes, 1, &t);
+	fill_part(&f, q, b, MIB, 8 * MIB, 2, &t);
+	ck_assert_uint_eq(sum_of(&f, q, b, 16 * MIB), sum);
 	fixture_end(&f);
 }
 END_TEST
@@ -509,16 +543,19 @@ int main(void)
 {
 	Suite *suite = suite_create("migration");
 	TCase *there = gantry_unit_case(suite, "there");
+	TCase *rounds = gantry_unit_case(suite, "rounds");
 	TCase *back = gantry_unit_case(suite, "back");
 	TCase *kernels = gantry_unit_case(suite, "kernels");
 
 	tcase_set_timeout(there, 120);
+	tcase_set_timeout(rounds, 120);
 	tcase_set_timeout(back, 120);
 	tcase_add_loop_test(there, test_queue_moves_with_its_bytes_between_devices_of_all_sorts, 0,
 			    4);
 	tcase_add_loop_test(there, test_busy_queue_moves_to_and_fro_and_every_task_runs_once, 0, 4);
 	tcase_add_test(there, test_only_what_the_queue_owns_moves);
 	tcase_add_test(there, test_first_round_is_told_part_by_part);
+	tcase_add_test(rounds, test_what_is_written_before_its_place_is_copied_goes_once);
 	tcase_add_test(there, test_lazy_move_is_there_at_once_and_pulls_what_is_used);
 	tcase_add_test(there, test_running_task_is_waited_for_and_told_as_the_longest);
 	tcase_add_test(back, test_bad_requests_are_refused_and_the_queue_stays);

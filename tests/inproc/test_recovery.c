@@ -70,6 +70,24 @@ START_TEST(test_recovery_task_in_flight_is_in_doubt)
 }
 END_TEST
 
+START_TEST(test_recovery_marker_between_tasks_in_flight_is_in_no_doubt)
+{
+	struct fixture f = paused_fixture();
+	gantry_ticket first = put_spin(&f, f.q, 1000), marker, second;
+
+	ck_ok(gantry_submit_marker(f.s, f.q, &marker));
+	second = put_spin(&f, f.q, 1000);
+	await_taken(&f, f.q, 3);
+	inproc_crash(f.h, f.index);
+	ledger_queue(&f, f.q)->issued = 3;
+	recover_running(&f, 0);
+	ck_assert_int_eq(outcome(&f, second), GANTRY_E_IN_DOUBT);
+	ck_assert_int_eq(outcome(&f, first), GANTRY_E_IN_DOUBT);
+	ck_assert_int_eq(outcome(&f, marker), GANTRY_OK);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_recovery_idempotent_task_runs_again)
 {
 	struct fixture f = paused_fixture();
@@ -349,6 +367,25 @@ START_TEST(test_recovery_variables_of_images_are_in_nobodys_way)
 }
 END_TEST
 
+/* Its device's thread had made it, and the control queue had not come for it. */
+START_TEST(test_recovery_variable_that_nobody_was_told_of_is_undone)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	struct gantry_ledger_object *variable;
+
+	inproc_crash(f.h, f.index);
+	variable = half_made(&f, 4000, GANTRY_HANDLE_BUFFER);
+	variable->made_by = GANTRY_LEDGER_POSITION_MAX;
+	variable->buffer.bytes = 8;
+	variable->buffer.rights = GANTRY_RW;
+	variable->buffer.place = GANTRY_PLACE_IMAGE;
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	eventually(gantry_load_acquire(&variable->state) == GANTRY_OBJECT_FREE);
+	ck_assert_uint_eq(f.h->quota->virtual_used, 0);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_recovery_variant_of_a_kernel)
 {
 	struct fixture f = fixture_start(one_cpu, 1);
@@ -497,6 +534,7 @@ int main(void)
 	tcase_add_test(tc, test_recovery_accepted_tasks_run);
 	tcase_add_test(tc, test_recovery_tasks_in_the_ring_are_taken);
 	tcase_add_test(tc, test_recovery_task_in_flight_is_in_doubt);
+	tcase_add_test(tc, test_recovery_marker_between_tasks_in_flight_is_in_no_doubt);
 	tcase_add_test(tc, test_recovery_idempotent_task_runs_again);
 	tcase_add_test(tc, test_recovery_pure_kernel_and_copy_run_again);
 	tcase_add_test(tc, test_recovery_verdict_is_for_the_oldest_task_only);
@@ -511,6 +549,7 @@ int main(void)
 	tcase_add_test(tc, test_recovery_buffer_that_was_being_backed_is_backed_anew);
 	tcase_add_test(tc, test_recovery_counters_of_a_cut_charge_are_set_right);
 	tcase_add_test(tc, test_recovery_variables_of_images_are_in_nobodys_way);
+	tcase_add_test(tc, test_recovery_variable_that_nobody_was_told_of_is_undone);
 	tcase_add_test(tc, test_recovery_variant_of_a_kernel);
 	tcase_add_test(tc, test_recovery_shared_buffer_is_found_or_lost);
 	tcase_add_loop_test(tc, test_recovery_ledger_that_lies_is_refused, 0,

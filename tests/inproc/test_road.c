@@ -408,6 +408,40 @@ START_TEST(test_road_task_behind_an_await_runs_once_the_guest_has_written_its_wo
 }
 END_TEST
 
+/* Completions are seen late, as those of a device that works by itself. */
+static const char *const late_cpu[] = { "cpu cores=1 filters=delay delay.time=3s" };
+
+static gantry_ticket put_spin(struct fixture *f, uint64_t ns)
+{
+	struct gantry_task task = { .kernel = find(f, "spin"), .args = &ns, .args_bytes = 8 };
+	gantry_ticket t;
+
+	ck_assert_int_eq(gantry_submit(f->s, f->q, &task, 1, &t), GANTRY_OK);
+	return t;
+}
+
+START_TEST(test_road_task_behind_a_marker_is_with_the_device_before_those_before_have_ended)
+{
+	struct fixture f = setup(late_cpu, 1);
+	const struct gantry_ledger_queue *led =
+		&f.h->sessions[f.index].ledger.queues[GANTRY_HANDLE_SLOT(f.q)];
+	gantry_ticket first = put_spin(&f, 1000), marker, second, last;
+
+	ck_assert_int_eq(gantry_submit_marker(f.s, f.q, &marker), GANTRY_OK);
+	second = put_spin(&f, 1000);
+	ck_assert_int_eq(gantry_submit_marker(f.s, f.q, &last), GANTRY_OK);
+	while (gantry_load_acquire(&led->issued) < 4)
+		sched_yield();
+	ck_assert_uint_eq(gantry_load_acquire(&led->done), 0);
+	ck_assert_int_eq(gantry_test(f.s, marker), 0);
+	ck_assert_int_eq(gantry_wait(f.s, &last, 1, 20000000000), GANTRY_OK);
+	ck_assert_int_eq(gantry_test(f.s, first), 1);
+	ck_assert_int_eq(gantry_test(f.s, marker), 1);
+	ck_assert_int_eq(gantry_test(f.s, second), 1);
+	teardown(&f);
+}
+END_TEST
+
 static int ask(struct fixture *f, enum gantry_ask what, uint32_t device, uint64_t object)
 {
 	uint8_t answer[112];
@@ -479,6 +513,9 @@ int main(void)
 	tcase_add_test(tc, test_road_access_waits_for_the_buffers_own_tasks);
 	tcase_add_test(tc, test_road_control_operations_do_not_wait_for_a_long_kernel);
 	tcase_add_test(tc, test_road_many_empty_tasks_finish_in_order);
+	tcase_add_test(
+		tc,
+		test_road_task_behind_a_marker_is_with_the_device_before_those_before_have_ended);
 	tcase_add_test(tc, test_road_failures_have_statuses_by_ticket);
 	tcase_add_test(tc, test_road_tickets_order_two_queues);
 	tcase_add_test(tc, test_road_two_sessions_share_one_device);

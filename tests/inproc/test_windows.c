@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of devices with windows: slabs come and go, bytes stay whole, charges are exact. */
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -395,6 +397,66 @@ START_TEST(test_recovery_finds_buffers_in_their_slabs)
 }
 END_TEST
 
+/* Addresses for the session's window, which nothing has at the moment. */
+static void *window_place(const struct fixture *f)
+{
+	void *place = mmap(NULL, header(f)->slab_bytes, PROT_NONE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	ck_assert_ptr_ne(place, MAP_FAILED);
+	return place;
+}
+
+/* As if the device of the worker that is gone had told the guest so. */
+static void told_address(const struct fixture *f, gantry_buffer b, const void *window)
+{
+	struct gantry_ledger_buffer *led = &ledger_object(f, b)->buffer;
+
+	led->address = (uintptr_t)window + led->off;
+}
+
+START_TEST(test_recovery_opens_a_window_where_its_program_knows_it)
+{
+	struct fixture f = fixture_start(one_window, 1);
+	gantry_buffer b = make_buffer(&f, MIB, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED);
+	void *nearest, *place;
+
+	paint(&f, f.q, b, MIB, 3);
+	inproc_crash(f.h, f.index);
+	/* Not where the kernel would put it by itself. */
+	nearest = window_place(&f);
+	place = window_place(&f);
+	ck_assert_int_eq(munmap(nearest, header(&f)->slab_bytes), 0);
+	ck_assert_int_eq(munmap(place, header(&f)->slab_bytes), 0);
+	told_address(&f, b, place);
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	check(&f, f.q, b, MIB, 3);
+	ck_assert_ptr_eq(mmap(place, GANTRY_PAGE, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+			 MAP_FAILED);
+	ck_assert_int_eq(errno, EEXIST);
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_recovery_ends_a_session_whose_addresses_are_taken)
+{
+	struct fixture f = fixture_start(one_window, 1);
+	gantry_buffer b = make_buffer(&f, MIB, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED);
+	void *place;
+
+	paint(&f, f.q, b, MIB, 3);
+	inproc_crash(f.h, f.index);
+	place = window_place(&f);
+	told_address(&f, b, place);
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	eventually(gantry_load_acquire((uint32_t *)&host_session(&f)->ended));
+	ck_assert_int_eq(host_session(&f)->ended, GANTRY_E_INTERNAL);
+	ck_assert_int_eq(munmap(place, header(&f)->slab_bytes), 0);
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_recovery_finds_spilled_buffers)
 {
 	struct fixture f = { .h = inproc_start(one_window, 1) };
@@ -529,6 +591,8 @@ int main(void)
 	tcase_add_test(moves, test_task_that_needs_more_than_the_pool_is_refused);
 	tcase_add_test(moves, test_session_may_end_in_the_middle_of_moves);
 	tcase_add_test(recovery, test_recovery_finds_buffers_in_their_slabs);
+	tcase_add_test(recovery, test_recovery_opens_a_window_where_its_program_knows_it);
+	tcase_add_test(recovery, test_recovery_ends_a_session_whose_addresses_are_taken);
 	tcase_add_test(recovery, test_recovery_finds_spilled_buffers);
 	return gantry_unit_run(suite);
 }

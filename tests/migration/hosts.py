@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on one machine: an agent each, with certificates for each other, and a guest behind a stream that follows."""
+"""Two hosts on one machine: an agent each, with certificates for each other, and a guest behind a stream that follows. Both are
+at the machine's own address, or, as root, each in a network namespace of its own, with one link between them."""
 import contextlib
 import functools
 import os
@@ -9,12 +10,16 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 import harness
 import puppet
 from streamproxy import Proxy
 
 MAKE_CERTIFICATES = harness.SOURCE / "deploy" / "make-certificates"
+HERE = "127.0.0.1"
+APART = {"north": "10.213.7.1", "south": "10.213.7.2"}  # in namespaces of their own
+PORT = 16601  # the agent's, unless told otherwise
 
 
 @functools.lru_cache(maxsize=None)
@@ -25,12 +30,51 @@ def certificates():
     folder = tempfile.mkdtemp(prefix="gantry-certs-")
     import atexit
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for path, hosts in ((folder, ["north=127.0.0.1", "south=127.0.0.1", "elsewhere"]),
-                        (os.path.join(folder, "strangers"), ["north=127.0.0.1", "south=127.0.0.1"])):
+    known = [f"{name}={HERE},{address}" for name, address in APART.items()]
+    for path, hosts in ((folder, [*known, "elsewhere"]), (os.path.join(folder, "strangers"), known)):
         made = subprocess.run([str(MAKE_CERTIFICATES), path, *hosts], capture_output=True, text=True)
         if made.returncode:
             raise harness.Failure(f"make-certificates: {made.stderr}")
     return folder
+
+
+def ip(*words):
+    try:
+        ended = subprocess.run(["ip", *words], capture_output=True, text=True)
+    except OSError as why:
+        raise harness.Skip(f"network namespaces need iproute2: {why}") from why
+    if ended.returncode:
+        raise harness.Skip(f"no network namespaces here: ip {' '.join(words)}: {ended.stderr.strip()}")
+
+
+class Link:
+    """Two namespaces, .nets by host, and a link between them, whose .ends have the addresses APART."""
+
+    def __init__(self, stack):
+        if os.geteuid() != 0:
+            raise harness.Skip("network namespaces need root")
+        self.nets = {name: f"gantry-{os.getpid()}-{name}" for name in APART}
+        self.ends = {name: f"gh{os.getpid() % 100000}{name[0]}" for name in APART}
+        for net in self.nets.values():
+            ip("netns", "add", net)
+            stack.callback(subprocess.run, ["ip", "netns", "del", net], check=False)
+        ip("link", "add", self.ends["north"], "netns", self.nets["north"], "type", "veth", "peer", "name", self.ends["south"],
+           "netns", self.nets["south"])
+        for name, net in self.nets.items():
+            ip("-n", net, "addr", "add", f"{APART[name]}/24", "dev", self.ends[name])
+            ip("-n", net, "link", "set", self.ends[name], "up")
+            ip("-n", net, "link", "set", "lo", "up")
+
+
+class Far(harness.Agent):
+    """An agent whose processes are in network namespace @net; None: in ours."""
+
+    def __init__(self, net, **options):
+        self.net = net
+        super().__init__(**options)
+
+    def argv(self):
+        return (["ip", "netns", "exec", self.net] if self.net else []) + super().argv()
 
 
 class Hosts:
@@ -54,7 +98,7 @@ class Hosts:
         """gantryctl session migrate, to its end."""
         source = source or self.north
         target = self.south if source is self.north else self.north
-        return source.ctl("session", "migrate", str(session), "--to", to or f"127.0.0.1:{target.port}", *args,
+        return source.ctl("session", "migrate", str(session), "--to", to or f"{target.address}:{target.port}", *args,
                           timeout=timeout)
 
     def migrations(self, agent):
@@ -64,29 +108,34 @@ class Hosts:
         self.proxy.close()
 
 
-def agent_of(name, folder, keys, tenant, devices=None, env=None, others=()):
-    port = harness.free_port()
+def agent_of(name, folder, keys, tenant, devices=None, env=None, others=(), link=None):
+    address, port = (APART[name], PORT) if link else (HERE, harness.free_port())
     stream = os.path.join(folder, name)
-    made = {"migration_listen": f"127.0.0.1:{port}", "migration_name": name,
+    made = {"migration_listen": f"{address}:{port}", "migration_name": name,
             "migration_certificates": os.path.join(certificates(), name), "vsock_grace": "60s", **keys}
     tenants = {"red": {"vsock_path": stream, **tenant}, **{other: {} for other in others}}
-    agent = harness.Agent(devices=devices, tenants=tenants,
-                          agent={key: value for key, value in made.items() if value is not None}, env=env)
-    agent.vsock, agent.port = stream, port
+    agent = Far(link and link.nets[name], devices=devices, tenants=tenants,
+                agent={key: value for key, value in made.items() if value is not None}, env=env)
+    agent.vsock, agent.address, agent.port = stream, address, port
     harness.wait_until(lambda: os.path.exists(stream), "the stream socket")
     return agent
 
 
 @contextlib.contextmanager
 def two(north=None, south=None, north_tenant=None, south_tenant=None, devices=None, north_env=None, south_env=None,
-        others=()):
-    """north, south: keys of [agent] that differ; *_tenant: of tenant red; devices: of both; *_env: of its processes; others: tenants."""
+        others=(), apart=False):
+    """north, south: keys of [agent] that differ; *_tenant: of tenant red; devices: of both; *_env: of its processes; others: tenants;
+    apart: in namespaces (.link)."""
     folder = tempfile.mkdtemp(prefix="gh-")
     try:
         with contextlib.ExitStack() as stack:
-            first = stack.enter_context(agent_of("north", folder, north or {}, north_tenant or {}, devices, north_env, others))
-            second = stack.enter_context(agent_of("south", folder, south or {}, south_tenant or {}, devices, south_env, others))
+            link = Link(stack) if apart else None
+            first = stack.enter_context(agent_of("north", folder, north or {}, north_tenant or {}, devices, north_env, others,
+                                                 link))
+            second = stack.enter_context(agent_of("south", folder, south or {}, south_tenant or {}, devices, south_env, others,
+                                                  link))
             hosts = Hosts(first, second, folder)
+            hosts.link = link
             stack.callback(hosts.close)
             yield hosts
     finally:
@@ -102,6 +151,7 @@ class Wire:
     """Between the two movers: passes bytes on, and alters, cuts or holds when told."""
 
     def __init__(self, port, alter_at=None, cut_at=None):
+        self.trickles = False  # from when this is set on, a byte at a time, and seldom
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(8)
@@ -126,8 +176,10 @@ class Wire:
         self.went = 0
         while not self.end:
             for source in select.select([near, far], [], [], 0.05)[0]:
+                if self.trickles:
+                    time.sleep(0.02)  # that is how slow it is
                 try:
-                    data = bytearray(source.recv(65536))
+                    data = bytearray(source.recv(1 if self.trickles else 65536))
                 except OSError:
                     return
                 if not data:

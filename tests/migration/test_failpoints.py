@@ -10,7 +10,7 @@ import lazy_kills
 import test_stream
 from failpoints import ALWAYS, DIE, FAIL, STALL, Points
 from history import KILLED, History
-from hosts import two
+from hosts import Wire, two
 from scripted import Scripted, events
 
 BYE = 37  # of proto/stream.h
@@ -133,6 +133,26 @@ def test_session_whose_worker_does_not_start_again_waits_for_one(t):
         points.clear()
         history.put(20)
         history.check(t, KILLED)
+
+
+def test_session_stands_still_no_longer_than_it_may_for_a_host_that_takes_a_byte_now_and_then(t):
+    with Points() as points, two(north={"migration_still": "2s"}, north_env=points.env) as hosts, Wire(hosts.south.port) as wire:
+        guest = follower(hosts)
+        history = History(guest)
+        history.put(20)
+        points.arm("send.rest", STALL)
+        t.code(hosts.migrate(guest.session(), "--no-wait", to=f"127.0.0.1:{wire.port}"), 0)
+        points.wait_stalled("send.rest")
+        wire.trickles = True
+        points.clear()
+        harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["state"] == "failed", "that it is given up", 60)
+        row = hosts.migrations(hosts.north)[0]
+        t.equal(row["code"], 124, str(row))
+        t.contains(row["text"], "(migration_still); the session stays here")
+        history.put(20)
+        history.check(t)
+        wire.trickles = False
+        harness.wait_until(lambda: not hosts.south.sessions(), "that the other host lets go")
 
 
 def test_guest_that_never_had_a_worker_is_told_so(t):

@@ -66,9 +66,9 @@ def sum64(data):
     return total ^ total >> 32
 
 
-def record(kind, flags, payload, sums):
+def record(kind, flags, payload, sums, at=0):
     """@sums: of the payload's pages."""
-    head = struct.pack("<2I3Q", kind, flags, 0, len(payload), 0)
+    head = struct.pack("<2I3Q", kind, flags, at, len(payload), 0)
     total = sum64(head)
     for one in sums:
         total = sum64(struct.pack("<2Q", total, one))
@@ -139,8 +139,8 @@ LEDGER_VERSION = 2
 SEGMENT_BYTES, SLAB_BYTES, NQUEUES, NSLOTS = 4 << 20, 1 << 20, 4, 16
 
 
-def session_record():
-    fields = struct.pack("<4I7Q", LEDGER_VERSION, 1, NQUEUES, NSLOTS, SEGMENT_BYTES, SLAB_BYTES, 0, SLAB_BYTES, SLAB_BYTES, 1, 1)
+def session_record(slab):
+    fields = struct.pack("<4I7Q", LEDGER_VERSION, 1, NQUEUES, NSLOTS, SEGMENT_BYTES, slab, 0, slab, slab, 1, 1)
     payload = (fields + struct.pack("<QQII16s16s32s32s64s", 0, 0, 2, 0, b"key", b"token", b"red", b"test", b"north")).ljust(584, b"\0")
     return record(1, 0, payload, [sum64(payload)])
 
@@ -157,12 +157,12 @@ def up(size):
     return (size + PAGE - 1) // PAGE * PAGE
 
 
-def ledger():
+def ledger(slab=SLAB_BYTES):
     queues, objects = 320, up(320 + NQUEUES * 192)
     tasks = objects + NOBJECTS * 128
     size = up(tasks + NQUEUES * NSLOTS * 256)
     head = struct.pack("<Q4I7Q32s", LEDGER_MAGIC, LEDGER_VERSION, NQUEUES, NSLOTS, NOBJECTS, queues, objects, tasks, size, 1,
-                       SEGMENT_BYTES, SLAB_BYTES, b"red")
+                       SEGMENT_BYTES, slab, b"red")
     return sealed(size, head)
 
 
@@ -176,22 +176,32 @@ def waiting(host):
     return struct.unpack("i", fcntl.ioctl(host.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
 
 
+def accept(mover, memory, pages):
+    """The agent gives memory, of whose slab @pages bytes may be used; the image may go on."""
+    mover.agent.sendmsg([message(ACCEPT, values=(pages, 0, 0, 0))],
+                        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", memory))])
+    for made in memory:
+        os.close(made)
+    assert mover.host.recv(4096)[4] == ACCEPTED
+
+
+def begin(mover, slab=SLAB_BYTES):
+    """An image's start; the session is told to the agent."""
+    mover.secure()
+    mover.host.sendall(message(IMAGE))
+    assert mover.host.recv(4096)[4] == HELLO
+    mover.host.sendall(struct.pack("<Q4IQ", 0x31454741494e5447, 1, 1, 32, PAGE, 0) + session_record(slab))
+    told = mover.says()
+    assert told[0] == SESSION, str(told)
+
+
 def test_agent_is_heard_while_there_is_always_more_to_read(t):
     """It may want an end, for another build or because the migration was called back, and has to get it before the image does."""
     page = sum64(bytes(PAGE))
     filler = record(1000, 1, bytes(CHUNK), [page] * (CHUNK // PAGE))  # of a kind that is passed over
     with Mover() as mover:
-        mover.secure()
-        mover.host.sendall(message(IMAGE))
-        t.equal(mover.host.recv(4096)[4], HELLO)
-        mover.host.sendall(struct.pack("<Q4IQ", 0x31454741494e5447, 1, 1, 32, PAGE, 0) + session_record())
-        told = mover.says()
-        t.equal(told[0], SESSION, str(told))
-        memory = [sealed(SEGMENT_BYTES), sealed(SLAB_BYTES), ledger()]
-        mover.agent.sendmsg([message(ACCEPT)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", memory))])
-        for made in memory:
-            os.close(made)
-        t.equal(mover.host.recv(4096)[4], ACCEPTED)
+        begin(mover)
+        accept(mover, [sealed(SEGMENT_BYTES), sealed(SLAB_BYTES), ledger()], SLAB_BYTES)
         mover.process.send_signal(signal.SIGSTOP)
         # At its end is what no reader takes, but it is too late for that.
         sending = threading.Thread(target=pour, args=(mover.host, filler * 6 + record(999, 0, b"", [])))
@@ -203,6 +213,26 @@ def test_agent_is_heard_while_there_is_always_more_to_read(t):
         t.equal((kind, text), (FAILED, "enough"))
         mover.agent.close()
         sending.join()
+
+
+def test_pages_beyond_what_the_session_may_have_are_refused(t):
+    """The slab is address space, and its size no bound for memory; what is charged for is told at the end."""
+    slab, limit = 64 << 20, 2 << 20
+    with Mover() as mover:
+        begin(mover, slab)
+        memory = sealed(slab)
+        accept(mover, [sealed(SEGMENT_BYTES), os.dup(memory), ledger(slab)], limit)
+        page = sum64(b"x" * PAGE)
+        pages = b"".join(record(5, 0, b"x" * CHUNK, [page] * (CHUNK // PAGE), 1 << 56 | at) for at in range(0, slab, CHUNK))
+        sending = threading.Thread(target=pour, args=(mover.host, pages))
+        sending.start()
+        kind, code, text = mover.says()
+        t.equal((kind, code), (FAILED, 6), text)
+        t.contains(text, "more pages come than the session may have")
+        sending.join()
+        mover.process.wait(30)
+        t.true(os.fstat(memory).st_blocks * 512 <= limit + (8 << 20), f"{os.fstat(memory).st_blocks * 512} bytes came")
+        os.close(memory)
 
 
 harness.main(globals())

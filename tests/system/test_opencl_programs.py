@@ -99,6 +99,18 @@ def test_wrong_calls_get_the_result_that_the_standard_names(t):
         t.equal([line for line in lines(got.out) if not line.startswith("ok ")], ["done"], "lines that are not ok")
 
 
+def test_images_and_samplers_give_what_they_give_on_pocl_itself(t):
+    want = lines(native("images").out)
+    t.equal(want[-1:], ["done"], "on PoCL")
+    # Images in the session's heap, where PoCL works on them as they are; without room there, and copied to images of the device's.
+    for heap, memory in (("64M", "direct"), ("1M", "staged")):
+        device = test_opencl.device(guest_code="yes", memory=memory)
+        tenants = {"red": {"mem": "256M", "isolation": "isolated", "heap": heap}}
+        driver()
+        with harness.Agent(devices={"opencl0": device}, tenants=tenants) as agent:
+            t.equal(lines(probe(agent, "red", "images").out), want, f"heap {heap}, memory {memory}")
+
+
 def test_kernel_that_prints_writes_no_line_of_the_agents_log(t):
     with world() as agent:
         t.equal(lines(probe(agent, "red", "say").out), ["said 3", "done"], "the kernel ran")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gantryctl vm migrate with the device in the machine: its programs do nothing of their own, and notice a pause."""
 import json
+import os
 
 import harness
 import puppet
@@ -124,6 +125,24 @@ def test_machine_stays_with_its_sessions_where_a_step_fails(t):
         done = world.go()
         t.equal((done["way"], done["sessions"]), ("attached", 1))
         wait_for_work(world.host())
+        end_pipeline(t, guest)
+
+
+@two_hosts.emulated
+def test_agent_here_that_dies_once_the_machine_stands_still_has_another_send_the_sessions_after_it(t):
+    """It knew alone of what was copied, and where it is restarted the machine's QEMU has ended."""
+    with WORLD() as world:
+        guest = world.pipeline(door=DOOR)
+        for point in ("out.hold", "out.prepared", "out.offered")[:int(os.environ.get("GANTRY_TEST_POINTS", "2"))]:
+            here, there = world.host(), world.other()
+            wait_for_work(here)
+            world.points.arm(point, failpoints.DIE)
+            done = world.go()
+            world.points.wait_fired(point)
+            t.equal((done["way"], done["sessions"]), ("attached", 1))
+            t.equal((here.machines(), here.agent.sessions(), len(there.agent.sessions())), ([], [], 1))
+            t.note(f"{point}: sessions stood still for {done['pause_ns'] / 1e6:.0f} ms")
+            wait_for_work(there)
         end_pipeline(t, guest)
 
 

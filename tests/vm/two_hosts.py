@@ -96,7 +96,7 @@ class World:
     """.north has the machine at first; .machine is it."""
 
     lost_machine = False  # as the latest that failed was left
-    env = None            # of south's agent
+    env = None            # of the agents
     attached = False      # the machine has a shared-memory door from the start, which QEMU migrates
 
     def __init__(self):
@@ -107,7 +107,7 @@ class World:
         self.north = self.south = None
         self.trips = 0
         try:
-            self.north = Host("north", str(self.folder))
+            self.north = Host("north", str(self.folder), self.env)
             self.south = Host("south", str(self.folder), self.env)
             self.machine = self.boot()
             self.boot_id = self.ask_boot_id()

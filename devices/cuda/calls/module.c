@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -221,6 +222,20 @@ static uint64_t reply_at(const void *request, uint64_t bytes)
 		       : 0;
 }
 
+/* The header's last word comes last: who looks at it need not wait for the device. */
+static void tell(uint8_t *to, const struct gantry_pack *reply)
+{
+	struct gantry_calls_reply header;
+
+	memcpy(&header, reply->bytes, sizeof(header));
+	header.told = 0;
+	memcpy(to + sizeof(header), reply->bytes + sizeof(header), reply->len - sizeof(header));
+	memcpy(to, &header, sizeof(header));
+	/* Release: pairs with the acquire in is_told() of the guest; the reply comes first. */
+	gantry_store_release((uint32_t *)(void *)(to + offsetof(struct gantry_calls_reply, told)),
+			     GANTRY_CALLS_TOLD);
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
@@ -246,7 +261,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
 	else
-		memcpy(box + at, reply.bytes, reply.len);
+		tell(box + at, &reply);
 	gantry_pack_fini(&reply);
 	return r;
 }
@@ -284,7 +299,10 @@ int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call 
 	    bytes > GANTRY_CALLS_MAX_BYTES || span->len_bytes < sizeof(struct gantry_calls_reply))
 		return -EINVAL;
 	box = calls->host(env, span->ptr, span->len_bytes);
-	return box ? answer(env, calls, box, span->len_bytes, bytes) : -EINVAL;
+	/* The words of a header are written as words. */
+	if (!box || (uintptr_t)box % sizeof(uint64_t) != 0)
+		return -EINVAL;
+	return answer(env, calls, box, span->len_bytes, bytes);
 }
 
 EXPORT const struct gantry_cuda_module gantry_cuda_module = {

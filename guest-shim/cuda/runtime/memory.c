@@ -84,6 +84,17 @@ cudaError_t CUDARTAPI cudaFreeHost(void *ptr)
 	return rt_leave(cuMemFreeHost(ptr));
 }
 
+/* Flags have the driver's numbers. */
+cudaError_t CUDARTAPI cudaHostRegister(void *ptr, size_t bytes, unsigned int flags)
+{
+	return RT(cuMemHostRegister(ptr, bytes, flags));
+}
+
+cudaError_t CUDARTAPI cudaHostUnregister(void *ptr)
+{
+	return RT(cuMemHostUnregister(ptr));
+}
+
 cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned int flags)
 {
 	cudaError_t error = rt_enter();
@@ -132,18 +143,20 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *ret
 	cudaError_t error = rt_enter();
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
 	unsigned int type = 0, managed = 0;
+	CUdeviceptr device = 0;
 	int ordinal = -2;
 	CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 					CU_POINTER_ATTRIBUTE_IS_MANAGED,
-					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
-	void *values[] = { &type, &managed, &ordinal };
+					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+					CU_POINTER_ATTRIBUTE_DEVICE_POINTER };
+	void *values[] = { &type, &managed, &ordinal, &device };
 	CUresult result;
 
 	if (error != cudaSuccess)
 		return error;
 	if (!ret)
 		return rt_leave(CUDA_ERROR_INVALID_VALUE);
-	result = cuPointerGetAttributes(3, which, values, address);
+	result = cuPointerGetAttributes(4, which, values, address);
 	if (result != CUDA_SUCCESS)
 		return rt_leave(result);
 	memset(ret, 0, sizeof(*ret));
@@ -152,7 +165,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *ret
 		    : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
 						   : cudaMemoryTypeUnregistered;
 	ret->device = ret->type == cudaMemoryTypeUnregistered ? cudaInvalidDeviceId : ordinal;
-	ret->devicePointer = type ? (void *)(uintptr_t)address : NULL;
+	ret->devicePointer = (void *)(uintptr_t)device;
 	ret->hostPointer = type == CU_MEMORYTYPE_DEVICE && !managed ? NULL
 								    : (void *)(uintptr_t)address;
 	return cudaSuccess;

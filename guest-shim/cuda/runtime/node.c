@@ -198,6 +198,15 @@ cudaError_t CUDARTAPI cudaGraphMemcpyNodeSetParams(cudaGraphNode_t node,
 	return error == cudaSuccess ? RT(cuGraphMemcpyNodeSetParams(node, &own)) : error;
 }
 
+cudaError_t CUDARTAPI cudaGraphMemcpyNodeSetParams1D(cudaGraphNode_t node, void *dst,
+						     const void *src, size_t bytes,
+						     enum cudaMemcpyKind kind)
+{
+	const struct cudaMemcpy3DParms params = line_of(dst, src, bytes, kind);
+
+	return cudaGraphMemcpyNodeSetParams(node, &params);
+}
+
 cudaError_t CUDARTAPI cudaGraphMemsetNodeSetParams(cudaGraphNode_t node,
 						   const struct cudaMemsetParams *params)
 {

@@ -199,6 +199,19 @@ cudaError_t rt_function(const void *host, CUfunction *ret_function)
 					      : (cudaError_t)result;
 }
 
+const void *rt_host_of(CUfunction function)
+{
+	const void *host = function;
+
+	(void)pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < nentries; i++)
+		if (entries[i].host && entries[i].image && entries[i].function == function &&
+		    entries[i].kind == FUNCTION)
+			host = entries[i].host;
+	(void)pthread_mutex_unlock(&lock);
+	return host;
+}
+
 cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_bytes)
 {
 	CUresult result;

@@ -38,10 +38,13 @@ int rt_device(void);
 
 /* The function of the program's at @host, or a kernel's handle, loaded now where it was not; the context is current. */
 cudaError_t rt_function(const void *host, CUfunction *ret_function);
+/* And back: the host function of @function, or that itself where there is none. */
+const void *rt_host_of(CUfunction function);
 cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_bytes);
 
 /* A copy in three dimensions as the driver has it. */
 CUresult rt_box(const struct cudaMemcpy3DParms *from, CUDA_MEMCPY3D *ret_to);
+CUresult rt_unbox(const CUDA_MEMCPY3D *from, struct cudaMemcpy3DParms *ret_to);
 
 /* What <<<>>> has left for the launch that follows. */
 struct rt_call {

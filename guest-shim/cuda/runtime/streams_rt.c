@@ -428,6 +428,12 @@ cudaError_t CUDARTAPI cudaStreamGetId(cudaStream_t stream, unsigned long long *i
 	return error == cudaSuccess ? rt_leave(cuStreamGetId(stream, id)) : error;
 }
 
+cudaError_t CUDARTAPI cudaStreamAttachMemAsync(cudaStream_t stream, void *address, size_t bytes,
+					       unsigned int flags)
+{
+	return RT(cuStreamAttachMemAsync(stream, at(address), bytes, flags));
+}
+
 cudaError_t CUDARTAPI cudaStreamGetDevice(cudaStream_t stream, int *ordinal)
 {
 	return RT(cuStreamGetDevice(stream, ordinal));

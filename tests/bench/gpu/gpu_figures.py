@@ -320,7 +320,14 @@ def moves(bench):
         yield Figure(*figure)
 
 
+# --- backend hip, on the same GPU ---------------------------------------------------------------------------
+
+def hip(bench):
+    import gpu_hip  # pylint: disable=import-outside-toplevel
+    yield from gpu_hip.hip_over_cuda(bench)
+
+
 FIGURES = {
     "launch": launch, "copies": copies, "memory": memory, "attach": attach, "apps": apps, "weights": weights,
-    "priority": priority, "sharing": sharing, "lanes": lanes, "moves": moves,
+    "priority": priority, "sharing": sharing, "lanes": lanes, "moves": moves, "hip": hip,
 }

@@ -19,6 +19,7 @@ class Bench:
     def __init__(self, options):
         self.scale = options.scale
         self.driver = options.driver
+        self.hip_image = options.hip_image
         self.image = options.image or harness.find_in_build("bench-gpu.fatbin", os.path.exists)
         if not self.image:
             raise SystemExit("gpu-bench: the build has no bench-gpu.fatbin: it was made without CUDA's compiler")
@@ -48,7 +49,7 @@ class Bench:
 
     # Gantry
 
-    def agent(self, tenants=None, agent=None, devices=None, gpus=1):
+    def agent(self, tenants=None, agent=None, devices=None, gpus=1, env=None):
         """tenants: name -> keys; every one may use all GPUs."""
         if devices is None:
             devices = {}
@@ -57,7 +58,7 @@ class Bench:
                                            "cores": None, "mem": None}
         keys = {"mem": "40G", "virtual": "40G", "heap": HEAP, "host_mem": "12G", "sessions": 16}
         tenants = {name: dict(keys, **more) for name, more in (tenants or {"red": {}}).items()}
-        return harness.Agent(devices=devices, tenants=tenants, agent=dict({"warm_workers": 4}, **(agent or {})))
+        return harness.Agent(devices=devices, tenants=tenants, agent=dict({"warm_workers": 4}, **(agent or {})), env=env)
 
     def guest(self, agent, tenant="red", opened=True, priority=0):
         guest = Commanded(agent.guest(tenant, [harness.program("bench-gpu-guest")]))

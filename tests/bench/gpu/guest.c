@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same as native.c through libgantry: a session at $GANTRY_DOOR, one queue on a CUDA device. */
+/*
+ * The same as native.c through libgantry: a session at $GANTRY_DOOR, one queue on a CUDA device, or on an AMD GPU's where
+ * $BENCH_GPU_KIND is hip.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +17,7 @@ static struct gantry_session *session;
 static gantry_queue queue;
 static gantry_image image;
 static gantry_ticket last; /* of the newest task */
+static int kind = GANTRY_KIND_CUDA;
 
 static int failed(const char *what)
 {
@@ -37,17 +41,21 @@ static int load_image(const char *path)
 		bench_fail("cannot read %s", path);
 		return -1;
 	}
-	r = gantry_image_load(session, GANTRY_KIND_CUDA, bytes, nbytes, &image);
+	r = gantry_image_load(session, kind, bytes, nbytes, &image);
 	free(bytes);
 	return r < 0 ? failed("gantry_image_load") : 0;
 }
 
 int gpu_open(const char *image_path, int priority, uint64_t *ret_ns)
 {
-	struct gantry_queue_options options = { .priority = priority, .kind = GANTRY_KIND_CUDA };
+	struct gantry_queue_options options = { .priority = priority };
+	const char *wanted = getenv("BENCH_GPU_KIND");
 	uint64_t start = gantry_now_ns();
 	struct gpu_kernel k;
 
+	if (wanted && strcmp(wanted, "hip") == 0)
+		kind = GANTRY_KIND_HIP;
+	options.kind = kind;
 	TRY(gantry_open, NULL, NULL, &session);
 	TRY(gantry_queue_open, session, &options, &queue);
 	if (load_image(image_path) < 0 || gpu_kernel("empty", "void", &k) < 0 ||

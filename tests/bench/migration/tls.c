@@ -2,12 +2,16 @@
 /*
  * The baseline of migrations: a bare TLS stream with a mover's settings, from one process to another over TCP.
  *
- *   bench-tls FOLDER HOST BYTES      prints bytes a second
+ *   bench-tls FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second
+ *
+ * HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +64,22 @@ static void receive(const char *folder, int listener, uint64_t bytes)
 	_exit(0);
 }
 
+/* A socket stays in the namespace in which it was made. */
+static int socket_in(const char *namespace)
+{
+	int fd = namespace ? open(namespace, O_RDONLY | O_CLOEXEC) : -1;
+	int sock;
+
+	if (namespace && (fd < 0 || setns(fd, CLONE_NEWNET) < 0))
+		fail("no such network namespace");
+	sock = socket(AF_INET, SOCK_STREAM, 0);
+	if (sock < 0)
+		fail("no socket");
+	if (fd >= 0)
+		(void)close(fd);
+	return sock;
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET };
@@ -68,17 +88,16 @@ int main(int argc, char **argv)
 	struct gantry_tls *t;
 	int listener, sock;
 
-	if (argc != 4)
-		fail("FOLDER HOST BYTES");
+	if ((argc != 4 && argc != 6) || inet_pton(AF_INET, argv[2], &addr.sin_addr) != 1)
+		fail("FOLDER HOST BYTES [LISTENER SENDER]");
 	bytes = strtoull(argv[3], NULL, 10);
-	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
+	listener = socket_in(argc == 6 ? argv[4] : NULL);
 	if (bind(listener, (struct sockaddr *)&addr, len) < 0 || listen(listener, 1) < 0 ||
 	    getsockname(listener, (struct sockaddr *)&addr, &len) < 0)
 		fail("no socket");
 	if (fork() == 0)
 		receive(argv[1], listener, bytes);
-	sock = socket(AF_INET, SOCK_STREAM, 0);
+	sock = socket_in(argc == 6 ? argv[5] : NULL);
 	if (connect(sock, (struct sockaddr *)&addr, len) < 0)
 		fail("no connection");
 	t = secure(argv[1], false, sock, argv[2]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl-probe PLATFORM work|misuse|say|storm|hold|builtin|bench ... */
+/* opencl-probe PLATFORM work|images|misuse|say|storm|hold|builtin|bench ... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,8 +339,11 @@ int main(int argc, char **argv)
 		probe_programs(&w);
 		probe_events(&w);
 		probe_lifetimes(&w);
+	} else if (strcmp(what, "images") == 0) {
+		probe_images(&w);
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
+		probe_image_misuse(&w);
 		probe_bad_handles(&w);
 	} else if (strcmp(what, "say") == 0) {
 		say(&w);

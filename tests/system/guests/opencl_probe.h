@@ -7,6 +7,7 @@
 #define OPENCL_PROBE_H
 
 #define CL_TARGET_OPENCL_VERSION 120
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include <CL/cl.h>
 #include <CL/cl_icd.h>
 
@@ -37,6 +38,13 @@
 	C(GetMemObjectInfo) \
 	C(SetMemObjectDestructorCallback) \
 	C(CreateImage) \
+	C(CreateImage2D) \
+	C(GetSupportedImageFormats) \
+	C(GetImageInfo) \
+	C(CreateSampler) \
+	C(RetainSampler) \
+	C(ReleaseSampler) \
+	C(GetSamplerInfo) \
 	C(CreateProgramWithSource) \
 	C(CreateProgramWithBinary) \
 	C(CreateProgramWithBuiltInKernels) \
@@ -73,6 +81,13 @@
 	C(EnqueueFillBuffer) \
 	C(EnqueueCopyBuffer) \
 	C(EnqueueMapBuffer) \
+	C(EnqueueMapImage) \
+	C(EnqueueReadImage) \
+	C(EnqueueWriteImage) \
+	C(EnqueueCopyImage) \
+	C(EnqueueFillImage) \
+	C(EnqueueCopyImageToBuffer) \
+	C(EnqueueCopyBufferToImage) \
 	C(EnqueueUnmapMemObject) \
 	C(EnqueueMigrateMemObjects) \
 	C(EnqueueNDRangeKernel) \
@@ -114,6 +129,8 @@ void probe_kernels(const struct world *w);
 void probe_programs(const struct world *w);
 void probe_events(const struct world *w);
 void probe_lifetimes(const struct world *w);
+void probe_images(const struct world *w);
+void probe_image_misuse(const struct world *w);
 /* Every function that takes a handle, with handles that are none; by the driver's table: Gantry's only. */
 void probe_bad_handles(const struct world *w);
 void probe_storm(const struct world *w, unsigned turns);

@@ -217,10 +217,6 @@ static void misuse_objects(const struct world *w, cl_mem mem)
 	cl_command_queue q;
 	const cl_context_properties twice[] = { CL_CONTEXT_PLATFORM, 0, 0 },
 				    unknown[] = { 0x7777, 1, 0 };
-	const cl_image_format format = { CL_RGBA, CL_UNSIGNED_INT8 };
-	const cl_image_desc desc = { .image_type = CL_MEM_OBJECT_IMAGE2D,
-				     .image_width = 4,
-				     .image_height = 4 };
 
 	must(result, "clCreateContext");
 	q = cl.CreateCommandQueue(other, w->device, 0, &result);
@@ -243,8 +239,6 @@ static void misuse_objects(const struct world *w, cl_mem mem)
 	       "a question that is none");
 	expect(cl.GetDeviceIDs(w->platform, 0, 1, &(cl_device_id){ NULL }, NULL),
 	       CL_INVALID_DEVICE_TYPE, "devices of no type");
-	(void)cl.CreateImage(w->context, 0, &format, &desc, NULL, &result);
-	expect(result, CL_INVALID_OPERATION, "an image where devices have none");
 	/* A handle of another type: the loader passes it on as it is. */
 	expect(cl.GetKernelInfo((cl_kernel)(uintptr_t)mem, CL_KERNEL_NUM_ARGS, sizeof(word), &word,
 				NULL),

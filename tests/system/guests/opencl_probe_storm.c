@@ -17,7 +17,7 @@ static const struct _cl_icd_dispatch *d;
 /* Other arguments that are right, or as near to it as one call can have them. */
 static char bytes[4096];
 static size_t size;
-static const size_t region[3] = { 4, 2, 1 }, zero[3], one = 1;
+static const size_t region[3] = { 4, 2, 1 }, below[3] = { 0, 2, 0 }, zero[3], one = 1;
 static cl_uint number;
 static cl_int number_of; /* a binary's status */
 static cl_device_id device;
@@ -48,6 +48,8 @@ enum kind {
 	PROGRAM,
 	KERNEL,
 	EVENT,
+	IMAGE,
+	SAMPLER,
 	NKINDS
 };
 
@@ -106,6 +108,19 @@ enum kind {
 	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueFillImage, d->clEnqueueFillImage(h, mem, bytes, zero, region, 0, NULL, NULL)) \
 	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueCopyImageToBuffer, d->clEnqueueCopyImageToBuffer(h, mem, mem, zero, region, 0, 0, NULL, NULL)) \
 	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueCopyBufferToImage, d->clEnqueueCopyBufferToImage(h, mem, mem, 0, zero, region, 0, NULL, NULL)) \
+	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueMapImage, map_image_and_unmap(h, mem)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clGetImageInfo of it, d->clGetImageInfo(h, CL_IMAGE_WIDTH, 64, bytes, &size)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueReadImage of it, d->clEnqueueReadImage(queue, h, CL_TRUE, zero, region, 0, 0, bytes, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueWriteImage of it, d->clEnqueueWriteImage(queue, h, CL_FALSE, zero, region, 0, 0, bytes, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueCopyImage of it, d->clEnqueueCopyImage(queue, h, h, zero, below, region, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueFillImage of it, d->clEnqueueFillImage(queue, h, bytes, zero, region, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueCopyImageToBuffer of it, d->clEnqueueCopyImageToBuffer(queue, h, mem, zero, region, 0, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueCopyBufferToImage to it, d->clEnqueueCopyBufferToImage(queue, mem, h, 0, zero, region, 0, NULL, NULL)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clEnqueueMapImage of it, map_image_and_unmap(queue, h)) \
+	R(IMAGE, CL_INVALID_MEM_OBJECT, clReleaseMemObject of an image, d->clReleaseMemObject(h)) \
+	R(SAMPLER, CL_INVALID_SAMPLER, clRetainSampler, d->clRetainSampler(h)) \
+	R(SAMPLER, CL_INVALID_SAMPLER, clReleaseSampler, d->clReleaseSampler(h)) \
+	R(SAMPLER, CL_INVALID_SAMPLER, clGetSamplerInfo, d->clGetSamplerInfo(h, CL_SAMPLER_FILTER_MODE, 64, bytes, NULL)) \
 	R(MEM, CL_INVALID_MEM_OBJECT, clRetainMemObject, d->clRetainMemObject(h)) \
 	R(MEM, CL_INVALID_MEM_OBJECT, clReleaseMemObject, d->clReleaseMemObject(h)) \
 	R(MEM, CL_INVALID_MEM_OBJECT, clGetMemObjectInfo, d->clGetMemObjectInfo(h, CL_MEM_SIZE, 64, bytes, &size)) \
@@ -145,6 +160,18 @@ static cl_int map_and_unmap(cl_command_queue q, cl_mem mem)
 {
 	cl_int r = CL_SUCCESS;
 	void *at = d->clEnqueueMapBuffer(q, mem, CL_TRUE, CL_MAP_READ, 0, 64, 0, NULL, NULL, &r);
+
+	if (at && r == CL_SUCCESS)
+		(void)d->clEnqueueUnmapMemObject(q, mem, at, 0, NULL, NULL);
+	return r;
+}
+
+static cl_int map_image_and_unmap(cl_command_queue q, cl_mem mem)
+{
+	cl_int r = CL_SUCCESS;
+	size_t row, slice;
+	void *at = d->clEnqueueMapImage(q, mem, CL_TRUE, CL_MAP_READ, zero, region, &row, &slice, 0,
+					NULL, NULL, &r);
 
 	if (at && r == CL_SUCCESS)
 		(void)d->clEnqueueUnmapMemObject(q, mem, at, 0, NULL, NULL);
@@ -222,6 +249,11 @@ static void *object_new(enum kind kind, cl_context context, cl_command_queue que
 		return d->clCreateProgramWithSource(context, 1, &text, NULL, &r);
 	case KERNEL:
 		return kernel_new();
+	case IMAGE:
+		return d->clCreateImage(context, 0, &format, &desc, NULL, &r);
+	case SAMPLER:
+		return d->clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST,
+					  &r);
 	default:
 		return event_new(context, queue, seed % 2);
 	}
@@ -237,6 +269,7 @@ static void release(enum kind kind, void *h)
 		(void)d->clReleaseCommandQueue(h);
 		break;
 	case MEM:
+	case IMAGE:
 		(void)d->clReleaseMemObject(h);
 		break;
 	case PROGRAM:
@@ -244,6 +277,9 @@ static void release(enum kind kind, void *h)
 		break;
 	case KERNEL:
 		(void)d->clReleaseKernel(h);
+		break;
+	case SAMPLER:
+		(void)d->clReleaseSampler(h);
 		break;
 	default:
 		(void)d->clReleaseEvent(h);

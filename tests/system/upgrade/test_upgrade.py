@@ -5,6 +5,7 @@ and not at all where it could not."""
 import json
 import os
 import shutil
+import tempfile
 
 import harness
 import ivpeer
@@ -367,6 +368,36 @@ def test_upgrade_with_workers_of_a_gpu(t):
             for actor in guests:
                 t.equal(actor.statuses(1), {0: 300}, f"{mode}: how its tasks ended")
                 test_cuda_faults.works(t, actor)
+
+
+def test_upgrade_leaves_a_program_the_worker_that_has_its_variables(t):
+    """Of a program of CUDA; one without variables gets another, and its addresses are good there."""
+    library = harness.find_in_build("libcudart.so.13", os.path.exists)
+    if not library:
+        raise harness.Skip("the build has no libcudart for guests: it had no headers of CUDA 13")
+    image = harness.find_in_build("cuda-fake-kernels.cubin", os.path.exists)
+    with OwnWorkerFile() as worker, test_cuda_faults.world(tenants=("red", "blue"), heap="64M", virtual="1G") as agent, \
+            tempfile.TemporaryDirectory() as folder:
+        fifo = os.path.join(folder, "until")
+        os.mkfifo(fifo)
+        command = [harness.program("cuda-driver-addresses"), image, fifo]
+        guests = {name: agent.guest(name, command + more, env={"LD_LIBRARY_PATH": os.path.dirname(library)})
+                  for name, more in (("red", ["with variables"]), ("blue", []))}
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            for guest in guests.values():
+                guest.read_until("waiting", timeout=90)
+            old = {row["tenant"]: row["worker_pid"] for row in agent.sessions()}
+            worker.replace()
+            t.code(upgrade(agent, "--binary", Builds(agent).copy("gantryd-next"), "--restart-workers"), 0)
+            new = {row["tenant"]: row["worker_pid"] for row in agent.sessions()}
+            t.equal(new["red"], old["red"], "the worker that has variables")
+            t.true(new["blue"] != old["blue"], "another worker")
+            t.equal(["variables of session" in event["text"] for event in events(agent, "worker-kept")], [True])
+        finally:
+            os.close(held)
+        for name, guest in guests.items():
+            t.equal(guest.wait(90), 0, f"{name}: {guest.output()}")
 
 
 if __name__ == "__main__":

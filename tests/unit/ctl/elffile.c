@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "host-agent/ctl/elffile.h"
 #include "tests/unit/runner.h"
 
@@ -156,6 +157,43 @@ START_TEST(test_files_that_lie_are_borne)
 }
 END_TEST
 
+/* A file may have as many sections as it likes, each of them large, and all of it be a hole. */
+START_TEST(test_large_files_that_lie_are_looked_at_soon)
+{
+	enum {
+		MANY = 4000
+	};
+	const uint64_t large = 64ull << 20;
+	struct file file = a_program();
+	uint64_t began_ns = gantry_now_ns();
+	struct gantry_elf elf;
+	FILE *out = fopen(path, "w");
+
+	ck_assert_ptr_nonnull(out);
+	file.header.e_shnum = MANY;
+	file.header.e_shoff = 4 * large;
+	ck_assert_uint_eq(fwrite(&file, 1, sizeof(file), out), sizeof(file));
+	ck_assert_int_eq(fseek(out, (long)(4 * large), SEEK_SET), 0);
+	for (uint32_t i = 0; i < MANY; i++) {
+		Elf64_Shdr section = { .sh_type = i % 2 ? SHT_DYNSYM : SHT_DYNAMIC,
+				       .sh_offset = large,
+				       .sh_size = large,
+				       .sh_link = STRINGS };
+
+		if (i == NAMES || i == STRINGS)
+			section = (Elf64_Shdr){ .sh_type = SHT_STRTAB,
+						.sh_offset = 2 * large,
+						.sh_size = large };
+		ck_assert_uint_eq(fwrite(&section, 1, sizeof(section), out), sizeof(section));
+	}
+	ck_assert_int_eq(fclose(out), 0);
+	ck_assert_int_eq(gantry_elf_look(path, &elf), 0);
+	ck_assert(elf.is_elf && !elf.has_gpu_code && !elf.names_wheels);
+	/* Half a second; a quarter of an hour when all were read. */
+	ck_assert_uint_lt(gantry_now_ns() - began_ns, 20 * GANTRY_NS_PER_S);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("elf");
@@ -169,6 +207,7 @@ int main(void)
 	tcase_add_test(tc, test_folders_of_wheels_count_where_they_come_first);
 	tcase_add_test(tc, test_what_is_no_elf_file_says_nothing);
 	tcase_add_test(tc, test_files_that_lie_are_borne);
+	tcase_add_test(tc, test_large_files_that_lie_are_looked_at_soon);
 	failed = gantry_unit_run(suite);
 	unlink(path);
 	return failed;

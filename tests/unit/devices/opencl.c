@@ -11,9 +11,11 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "devices/opencl/backend.h"
 #include "devices/opencl/builder.h"
 #include "devices/opencl/container.h"
 #include "devices/registry.h"
+#include "proto/opencl.h"
 #include "tests/unit/runner.h"
 
 #define TIMEOUT_S 120 /* compilers take their time on a busy machine */
@@ -35,15 +37,26 @@ static int cancelled(void *cookie, uint64_t tag)
 
 static const struct gantry_device_host host = { wake, cancelled, NULL };
 
-static int open_with(const char *option)
+static int open_with_two(const char *option, const char *other)
 {
-	const char *opts[] = { "platform=Portable Computing Language", option };
-	const struct gantry_device_conf conf = {
-		.name = "test", .backend = "opencl", .nopts = option ? 2 : 1, .opts = opts
-	};
+	const char *opts[] = { "platform=Portable Computing Language", option, other };
+	const struct gantry_device_conf conf = { .name = "test",
+						 .backend = "opencl",
+						 .nopts = option ? other ? 3 : 2 : 1,
+						 .opts = opts };
 
 	err = (struct gantry_err)GANTRY_ERR_NONE;
 	return gantry_device_open(&conf, &host, &device, &err);
+}
+
+static int open_with(const char *option)
+{
+	return open_with_two(option, NULL);
+}
+
+static int open_for_guests_with(const char *option)
+{
+	return open_with_two("guest_code=yes", option);
 }
 
 /* A device that takes guests' code; the test is skipped where there is no PoCL. */
@@ -252,6 +265,220 @@ START_TEST(test_kernel_with_a_shape_of_its_own_is_refused)
 }
 END_TEST
 
+/* ---- images of pixels ---- */
+
+static const char pixels_text[] =
+	"__kernel void k(read_only image2d_t in, sampler_t s, __global uint4 *out)\n"
+	"{ int2 at = (int2)(get_global_id(0), get_global_id(1)); out[at.y * 4 + at.x] = read_imageui(in, s, at); }";
+
+/* Sixteen pixels of four bytes, and what a kernel reads of them. */
+struct pixels {
+	unsigned char in[64 + 16] __attribute__((aligned(64)));
+	uint32_t out[64];
+	struct gantry_launch_image image;
+	struct gantry_launch_sampler sampler;
+	struct gantry_stream *stream;
+	struct gantry_mem *mem[2];
+	struct gantry_cmd cmd;
+	struct gantry_signature sig;
+};
+
+static struct pixels px;
+
+static void pixels_init(void)
+{
+	const struct gantry_stream_attr attr = { 0 };
+	const struct gantry_backend *be = device.backend;
+	struct gantry_image *image;
+
+	for (size_t i = 0; i < sizeof(px.in); i++)
+		px.in[i] = (unsigned char)(3 * i + 1);
+	px.image = (struct gantry_launch_image){
+		GANTRY_IMAGE_2D, 0x10B5, 0x10DA, 0, 4, 4, 1, 1, 16, 64
+	};
+	px.sampler = (struct gantry_launch_sampler){ 0, GANTRY_SAMPLER_ADDRESSING + 2,
+						     GANTRY_SAMPLER_FILTER, 0 };
+	ck_assert_msg(load(pixels_text, sizeof(pixels_text) - 1, &image) == 0, "%s", err.text);
+	ck_assert_int_eq(gantry_signature_parse("image,r:u8*,sampler,w:u8*", &px.sig, &err), 0);
+	px.cmd = (struct gantry_cmd){ .kind = GANTRY_CMD_LAUNCH, .tag = 9 };
+	ck_assert_msg(be->kernel_get(image, "k", &px.sig, &px.cmd.launch.kernel, &err) == 0, "%s",
+		      err.text);
+	ck_assert_int_eq(be->mem_host(device.dev, px.in, sizeof(px.in), &px.mem[0], &err), 0);
+	ck_assert_int_eq(be->mem_host(device.dev, px.out, sizeof(px.out), &px.mem[1], &err), 0);
+	ck_assert_int_eq(be->stream_create(device.dev, &attr, &px.stream, &err), 0);
+	for (int i = 0; i < 3; i++) {
+		px.cmd.launch.grid[i] = 1;
+		px.cmd.launch.block[i] = i < 2 ? 4 : 1;
+	}
+	px.cmd.launch.nargs = 4;
+	px.cmd.launch.args[0].raw = (struct gantry_raw){ &px.image, sizeof(px.image) };
+	px.cmd.launch.args[1].range = (struct gantry_range){ px.mem[0], 0, 64 };
+	px.cmd.launch.args[2].raw = (struct gantry_raw){ &px.sampler, sizeof(px.sampler) };
+	px.cmd.launch.args[3].range = (struct gantry_range){ px.mem[1], 0, sizeof(px.out) };
+}
+
+static void pixels_run(void)
+{
+	uint64_t deadline = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S);
+	struct gantry_done done;
+
+	memset(px.out, 0xff, sizeof(px.out));
+	ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), 0);
+	while (device.backend->poll(device.dev, &done, 1) == 0)
+		ck_assert(!gantry_deadline_passed(deadline));
+	ck_assert_int_eq(done.status, GANTRY_OK);
+	for (size_t i = 0; i < 64; i++)
+		ck_assert_uint_eq(px.out[i], px.in[px.cmd.launch.args[1].range.off + i]);
+}
+
+static const char *const memories[] = { "memory=direct", "memory=staged" };
+
+/* A guest's description is nobody's word. */
+START_TEST(test_image_that_is_not_what_it_says_is_refused)
+{
+	static const struct {
+		size_t off;
+		uint64_t value;
+	} wrong[] = {
+		{ offsetof(struct gantry_launch_image, width), 5 },
+		{ offsetof(struct gantry_launch_image, height), 5 },
+		{ offsetof(struct gantry_launch_image, height), 1ull << 60 },
+		{ offsetof(struct gantry_launch_image, depth), 2 },
+		{ offsetof(struct gantry_launch_image, row_bytes), 15 },
+		{ offsetof(struct gantry_launch_image, row_bytes), UINT64_MAX },
+		{ offsetof(struct gantry_launch_image, slice_bytes), 80 },
+	};
+
+	open_for_guests();
+	gantry_device_close(&device);
+	ck_assert_int_eq(open_for_guests_with(memories[_i]), 0);
+	pixels_init();
+	pixels_run();
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
+		uint64_t *at = (uint64_t *)(void *)((char *)&px.image + wrong[i].off), was = *at;
+
+		*at = wrong[i].value;
+		ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), -EINVAL);
+		*at = was;
+	}
+	px.cmd.launch.args[1].range.len = 63; /* a byte less than it takes */
+	ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), -EINVAL);
+	px.cmd.launch.args[1].range = (struct gantry_range){ px.mem[0], 2,
+							     64 }; /* within a pixel */
+	ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), -EINVAL);
+	px.cmd.launch.args[1].range = (struct gantry_range){ 0 }; /* no buffer at all */
+	ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), -EINVAL);
+	px.cmd.launch.args[1].range = (struct gantry_range){ px.mem[0], 12, 64 };
+	px.sampler.filter = 7;
+	ck_assert_int_eq(device.backend->submit(px.stream, &px.cmd), -EINVAL);
+	px.sampler.filter = GANTRY_SAMPLER_FILTER;
+	pixels_run(); /* nothing of what was refused is left */
+	device.backend->stream_destroy(px.stream);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* Bytes of a guest's never become a handle of the driver's. */
+START_TEST(test_image_or_sampler_under_another_type_is_refused)
+{
+	static const char *const wrong[] = { "r:u8*,sampler,w:u8*",
+					     "b8,sampler,w:u8*",
+					     "local,sampler,w:u8*",
+					     "image,r:u8*,u64,w:u8*",
+					     "image,r:u8*,b8,w:u8*",
+					     "image,r:u8*,b16,w:u8*",
+					     "image,r:u8*,sampler,image,w:u8*",
+					     "sampler,sampler,w:u8*",
+					     "image,r:u8*,sampler" };
+	struct gantry_image *image;
+	struct gantry_kernel *kernel;
+	struct gantry_signature sig;
+
+	open_for_guests();
+	ck_assert_msg(load(pixels_text, sizeof(pixels_text) - 1, &image) == 0, "%s", err.text);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
+		ck_assert_int_eq(gantry_signature_parse(wrong[i], &sig, &err), 0);
+		ck_assert_msg(device.backend->kernel_get(image, "k", &sig, &kernel, &err) ==
+				      -EINVAL,
+			      "%s", wrong[i]);
+	}
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* ---- what is said of an image ---- */
+
+#define NKERNELS 24u
+
+static unsigned ntrials;
+
+/* A driver that takes four bytes and nothing else. */
+static cl_int CL_API_CALL takes_four(cl_kernel kernel, cl_uint i, size_t n, const void *value)
+{
+	(void)kernel;
+	(void)i;
+	(void)value;
+	ntrials++;
+	return n == 4 ? CL_SUCCESS : CL_INVALID_ARG_SIZE;
+}
+
+/* Sizes of types that a text names itself are found by trying: not of as many as a stranger's text has. */
+START_TEST(test_what_is_tried_for_an_image_is_bounded_and_said_once)
+{
+	static char text[16384], said[65536], again[65536];
+	struct gantry_opencl_driver strict;
+	struct gantry_image *image;
+	size_t len;
+
+	len = (size_t)snprintf(text, sizeof(text), "typedef int s;\n");
+	for (unsigned i = 0; i < NKERNELS; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"__kernel void k%02u(s a, float3 v, s b) { }\n", i);
+	open_for_guests();
+	ck_assert_msg(load(text, len, &image) == 0, "%s", err.text);
+	strict = *device.dev->cl;
+	strict.SetKernelArg = takes_four;
+	device.dev->cl = &strict;
+	device.backend->image_say(device.dev, image, said, sizeof(said));
+	ck_assert_uint_le(ntrials, 8192);
+	ck_assert_msg(strstr(said, "\t4\ts\ta\n") != NULL, "%s", said);
+	ck_assert_msg(strstr(said, "\t16\tfloat3\tv\n") != NULL, "%s", said);
+	ck_assert_msg(strstr(said, "\t0\ts\tb\n") != NULL, "all %u were tried", 2 * NKERNELS);
+	device.backend->image_say(device.dev, image, again, sizeof(again));
+	ck_assert_str_eq(said, again);
+	ck_assert_uint_le(ntrials, 8192);
+	/* Cut short: no half of a line, and no end. */
+	device.backend->image_say(device.dev, image, again, 100);
+	ck_assert_uint_lt(strlen(again), 100);
+	ck_assert_ptr_null(strstr(again, "\nend\n"));
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* What did not fit when it was asked is not asked for the rest. */
+START_TEST(test_what_does_not_fit_of_an_image_is_not_tried)
+{
+	static char text[16384], said[256];
+	struct gantry_opencl_driver strict;
+	struct gantry_image *image;
+	size_t len = 0;
+
+	for (unsigned i = 0; i < NKERNELS; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"typedef int t%02u; __kernel void k%02u(t%02u a) { }\n", i,
+					i, i);
+	open_for_guests();
+	ck_assert_msg(load(text, len, &image) == 0, "%s", err.text);
+	strict = *device.dev->cl;
+	strict.SetKernelArg = takes_four;
+	device.dev->cl = &strict;
+	device.backend->image_say(device.dev, image, said, sizeof(said));
+	ck_assert_uint_ge(ntrials, 1);
+	ck_assert_uint_lt(ntrials, NKERNELS / 2 * 258);
+	gantry_device_close(&device);
+}
+END_TEST
+
 START_TEST(test_folder_goes_with_the_process)
 {
 	char folder[256];
@@ -304,5 +531,10 @@ int main(void)
 	tcase_add_test(guests, test_text_that_does_not_compile_is_refused_with_the_complaint);
 	tcase_add_test(guests, test_guest_text_reads_no_file_of_the_host);
 	tcase_add_test(guests, test_kernel_with_a_shape_of_its_own_is_refused);
+	tcase_add_loop_test(guests, test_image_that_is_not_what_it_says_is_refused, 0,
+			    GANTRY_ARRAY_SIZE(memories));
+	tcase_add_test(guests, test_image_or_sampler_under_another_type_is_refused);
+	tcase_add_test(guests, test_what_is_tried_for_an_image_is_bounded_and_said_once);
+	tcase_add_test(guests, test_what_does_not_fit_of_an_image_is_not_tried);
 	return gantry_unit_run(suite);
 }

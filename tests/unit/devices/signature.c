@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "proto/opencl.h"
 #include "tests/unit/runner.h"
 
 static const char *const round_trips[] = {
@@ -127,8 +128,34 @@ START_TEST(test_signature_parse_takes_what_opencl_images_have)
 }
 END_TEST
 
-static const char *const refused[] = { "b0",	   "b",	    "b01",	 "b1025",  "b99999", "b-1",
-				       "u8,range", "r:b4*", "rw:local*", "range*", "b4x" };
+START_TEST(test_signature_parse_takes_images_and_samplers)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_signature sig;
+	char text[GANTRY_SIGNATURE_TEXT_MAX];
+
+	ck_assert_int_eq(gantry_signature_parse("range,image,r:u8*,sampler,u32", &sig, &err), 0);
+	ck_assert_uint_eq(sig.nargs, 5);
+	ck_assert_uint_eq(sig.args[1].off_bytes, 32);
+	ck_assert_uint_eq(sig.args[1].len_bytes, sizeof(struct gantry_launch_image));
+	ck_assert_uint_eq(sig.args[2].off_bytes, 96);
+	ck_assert_uint_eq(sig.args[3].off_bytes, 104);
+	ck_assert_uint_eq(sig.args[3].len_bytes, sizeof(struct gantry_launch_sampler));
+	ck_assert_uint_eq(sig.args_bytes, 128);
+	ck_assert(gantry_signature_is_opencl(&sig));
+	ck_assert_int_eq(gantry_signature_format(&sig, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "range,image,r:u8*,sampler,u32");
+}
+END_TEST
+
+static const char *const refused[] = { "b0",	    "b",
+				       "b01",	    "b1025",
+				       "b99999",    "b-1",
+				       "u8,range",  "r:b4*",
+				       "rw:local*", "range*",
+				       "b4x",	    "image",
+				       "image,u32", "image,image,r:u8*",
+				       "r:image*",  "image,sampler" };
 
 START_TEST(test_signature_parse_refuses_what_opencl_images_have_not)
 {
@@ -163,6 +190,7 @@ int main(void)
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(tc, test_signature_format_refuses_what_does_not_exist);
 	tcase_add_test(tc, test_signature_parse_takes_what_opencl_images_have);
+	tcase_add_test(tc, test_signature_parse_takes_images_and_samplers);
 	tcase_add_loop_test(tc, test_signature_parse_refuses_what_opencl_images_have_not, 0,
 			    GANTRY_ARRAY_SIZE(refused));
 	tcase_add_test(tc, test_arg_type_bytes_knows_every_type);

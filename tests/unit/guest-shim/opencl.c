@@ -433,6 +433,59 @@ START_TEST(test_installed_kernel_has_the_arguments_of_its_signature)
 }
 END_TEST
 
+/* ---- colours ---- */
+
+#define F(x)                        \
+	{                           \
+		.f = { x, x, x, x } \
+	}
+
+static const struct {
+	cl_image_format format;
+	union {
+		float f[4];
+		int32_t i[4];
+		uint32_t u[4];
+	} color;
+	unsigned char pixel[16];
+} colors[] = {
+	/* Ties go to the even number, and what does not fit to the end of the range. */
+	{ { CL_RGBA, CL_UNORM_INT8 }, { .f = { 0.5f, 0.25f, 2, -1 } }, { 128, 64, 255, 0 } },
+	{ { CL_RGBA, CL_SNORM_INT8 }, { .f = { 0.5f, -0.25f, -1, -3 } }, { 64, 0xe0, 0x81, 0x80 } },
+	{ { CL_BGRA, CL_UNORM_INT8 }, { .f = { 1, 0.2f, 0.4f, 0.6f } }, { 102, 51, 255, 153 } },
+	{ { CL_ARGB, CL_UNSIGNED_INT8 }, { .u = { 1, 2, 3, 400 } }, { 255, 1, 2, 3 } },
+	{ { CL_A, CL_SIGNED_INT8 }, { .i = { 1, 2, 3, -400 } }, { 0x80 } },
+	{ { CL_RG, CL_SIGNED_INT16 }, { .i = { -2, 70000, 3, 4 } }, { 0xfe, 0xff, 0xff, 0x7f } },
+	{ { CL_RA, CL_UNSIGNED_INT16 }, { .u = { 0x102, 7, 7, 0x10000 } }, { 2, 1, 0xff, 0xff } },
+	{ { CL_R, CL_UNORM_INT16 }, { .f = { 0.5f } }, { 0x00, 0x80 } },
+	{ { CL_R, CL_UNSIGNED_INT32 }, { .u = { 0x01020304 } }, { 4, 3, 2, 1 } },
+	{ { CL_R, CL_FLOAT }, { .f = { 1 } }, { 0, 0, 0x80, 0x3f } },
+	/* Halves: one, a tie, the largest, too large, the least, half of it, less; no number. */
+	{ { CL_R, CL_HALF_FLOAT }, F(1.0f), { 0x00, 0x3c } },
+	{ { CL_R, CL_HALF_FLOAT }, F(1.00048828125f), { 0x00, 0x3c } },
+	{ { CL_R, CL_HALF_FLOAT }, F(1.00146484375f), { 0x02, 0x3c } },
+	{ { CL_R, CL_HALF_FLOAT }, F(-65504.0f), { 0xff, 0xfb } },
+	{ { CL_R, CL_HALF_FLOAT }, F(65520.0f), { 0x00, 0x7c } },
+	{ { CL_R, CL_HALF_FLOAT }, F(0x1p-24f), { 0x01, 0x00 } },
+	{ { CL_R, CL_HALF_FLOAT }, F(0x1p-25f), { 0x00, 0x00 } },
+	{ { CL_R, CL_HALF_FLOAT }, F(0x1.8p-25f), { 0x01, 0x00 } },
+	{ { CL_R, CL_HALF_FLOAT }, F(-0x1p-30f), { 0x00, 0x80 } },
+	{ { CL_R, CL_HALF_FLOAT }, F(0x1.ffcp-15f), { 0x00, 0x04 } },
+	{ { CL_R, CL_HALF_FLOAT }, F(__builtin_inff()), { 0x00, 0x7c } },
+	{ { CL_R, CL_HALF_FLOAT }, F(__builtin_nanf("")), { 0x00, 0x7e } },
+	{ { CL_R, CL_UNORM_INT8 }, F(__builtin_nanf("")), { 0 } },
+};
+
+START_TEST(test_color_becomes_the_pixel_that_the_standard_prefers)
+{
+	unsigned char pixel[16];
+
+	memset(pixel, 0xaa, sizeof(pixel));
+	icd_color_to_pixel(&colors[_i].format, &colors[_i].color, pixel);
+	ck_assert_mem_eq(pixel, colors[_i].pixel, sizeof(pixel));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("opencl");
@@ -459,5 +512,7 @@ int main(void)
 	tcase_add_test(texts, test_kernels_are_read_as_the_host_says_them);
 	tcase_add_loop_test(texts, test_kernels_cut_short_are_refused, 0, GANTRY_ARRAY_SIZE(cut));
 	tcase_add_test(texts, test_installed_kernel_has_the_arguments_of_its_signature);
+	tcase_add_loop_test(texts, test_color_becomes_the_pixel_that_the_standard_prefers, 0,
+			    GANTRY_ARRAY_SIZE(colors));
 	return gantry_unit_run(suite);
 }

@@ -85,6 +85,66 @@ START_TEST(test_marks_take_moves_them)
 }
 END_TEST
 
+/* As walk(), downwards. */
+static uint64_t climb_down(uint64_t most, uint8_t *seen)
+{
+	uint64_t before = m.len_bytes, off, len, bytes = 0;
+
+	for (unsigned n = 0; worker_marks_last(&m, before, most, &off, &len); n++) {
+		ck_assert_uint_lt(n, 100000);
+		ck_assert_uint_gt(len, 0);
+		ck_assert_uint_le(len, most);
+		ck_assert_uint_le(off + len, before);
+		memset(seen + off, 1, len);
+		bytes += len;
+		before = off;
+	}
+	return bytes;
+}
+
+START_TEST(test_marks_last_goes_down_over_what_next_goes_up_over)
+{
+	static const uint64_t mosts[] = { 1000, 4096, 65536, 100000, 1 << 20, UINT64_MAX / 4 };
+	const uint64_t len = (3 << 20) + 4096;
+	uint8_t *up = malloc(len), *down = malloc(len);
+
+	srandom(2);
+	for (unsigned round = 0; round < 60; round++) {
+		worker_marks_init(&m, len, round == 0);
+		for (unsigned i = 0; i < round; i++)
+			worker_marks_add(&m, (uint64_t)random() % len, 1);
+		memset(up, 0, len);
+		memset(down, 0, len);
+		ck_assert_uint_eq(walk(mosts[round % 6], up), worker_marks_bytes(&m));
+		ck_assert_uint_eq(climb_down(mosts[round % 6], down), worker_marks_bytes(&m));
+		ck_assert_mem_eq(up, down, len);
+	}
+	free(up);
+	free(down);
+}
+END_TEST
+
+START_TEST(test_marks_forget_leaves_what_the_other_lacks_and_what_lies_above)
+{
+	struct wmarks of;
+	const uint64_t chunk = WMARKS_CHUNK_BYTES;
+
+	worker_marks_init(&m, 10 * chunk + 1, true);
+	worker_marks_init(&of, 10 * chunk + 1, false);
+	worker_marks_add(&of, 0, 1);
+	worker_marks_add(&of, 5 * chunk, 2 * chunk);
+	worker_marks_forget(&m, &of, 6 * chunk + chunk / 2); /* the half one stays */
+	ck_assert_uint_eq(worker_marks_bytes(&m), 8 * chunk + 1);
+	worker_marks_forget(&m, &of, 7 * chunk);
+	ck_assert_uint_eq(worker_marks_bytes(&m), 7 * chunk + 1);
+	worker_marks_add(&of, 10 * chunk, 1);
+	worker_marks_forget(&m, &of, 10 * chunk);
+	ck_assert_uint_eq(worker_marks_bytes(&m), 7 * chunk + 1);
+	worker_marks_forget(&m, &of, 10 * chunk + 1); /* the last is a part of one */
+	ck_assert_uint_eq(worker_marks_bytes(&m), 7 * chunk);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("marks");
@@ -93,5 +153,7 @@ int main(void)
 	tcase_add_test(tc, test_marks_next_ends_behind_a_partial_last_chunk);
 	tcase_add_test(tc, test_marks_add_marks_what_is_written_and_little_more);
 	tcase_add_test(tc, test_marks_take_moves_them);
+	tcase_add_test(tc, test_marks_last_goes_down_over_what_next_goes_up_over);
+	tcase_add_test(tc, test_marks_forget_leaves_what_the_other_lacks_and_what_lies_above);
 	return gantry_unit_run(suite);
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the backend of a seat: a device that another process holds. client.c has its life, memory and images, run.c its commands.
+ *
+ * Order of a stream. Launches go to the holder, whose device keeps their order. Copies and fills are done here, by poll(), once all
+ * before them has ended; so are launches handed over whose buffers lie in memory without a descriptor that the holder may map: such a
+ * *private* buffer is copied to memory that it has (the stream's bounce) and back, and nothing follows until then.
+ *
+ * Threads: the device thread's, except where a member says otherwise. One thread of the backend waits for the holder's bell.
+ */
+#ifndef GANTRY_DEVICES_SEAT_CLIENT_H
+#define GANTRY_DEVICES_SEAT_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "devices/hostmem.h"
+#include "devices/seat/seat.h"
+
+#define GANTRY_SEAT_DEPTH 32u /* commands of a stream; a power of two */
+
+struct gantry_kernel {
+	struct gantry_list link;
+	const struct gantry_signature *sig;
+	uint32_t id;
+};
+
+struct gantry_image {
+	struct gantry_list link;
+	struct gantry_dev *dev;
+	struct gantry_list kernels;
+	uint32_t id;
+};
+
+struct gantry_mem {
+	struct gantry_hostmem host; /* first */
+	struct gantry_dev *dev;
+	uint32_t id; /* 0: private */
+};
+
+enum gantry_seat_state {
+	GANTRY_SEAT_WAITS = 0,
+	GANTRY_SEAT_HANDED, /* to the holder */
+	GANTRY_SEAT_ENDED,
+};
+
+struct gantry_seat_slot {
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+	enum gantry_seat_state state;
+	uint32_t task; /* HANDED: in the page */
+	bool bounced;
+};
+
+struct gantry_stream {
+	struct gantry_list link;
+	struct gantry_dev *dev;
+	uint32_t id;
+	/* Free-running: accepted; ended, in order; told by poll(); looked at first by the next pass. */
+	uint32_t submitted;
+	uint32_t ended;
+	uint32_t told;
+	uint32_t next;
+	/* For private buffers. */
+	unsigned char *bounce;
+	uint64_t bounce_bytes;
+	uint32_t bounce_id;
+	struct gantry_seat_slot slots[GANTRY_SEAT_DEPTH];
+};
+
+struct gantry_dev {
+	const struct gantry_device_host *host;
+	int sock;
+	int bell; /* the holder's */
+	int told; /* ours */
+	int stop; /* of the thread */
+	struct gantry_seat_page *page;
+	uint32_t mem_align;
+	pthread_t thread;
+	bool started;
+	uint32_t lost; /* atomic: enum gantry_seat_loss */
+
+	struct gantry_list streams;
+	struct gantry_list mems;
+	struct gantry_list images;
+	uint32_t put;
+	uint32_t ended;
+	struct gantry_seat_slot *tasks[GANTRY_SEAT_TASKS]; /* NULL: free */
+	struct gantry_stream *owners[GANTRY_SEAT_TASKS];
+};
+
+enum gantry_seat_loss {
+	GANTRY_SEAT_KEPT = 0,
+	GANTRY_SEAT_HOLDER_GONE, /* the agent ends this process */
+	GANTRY_SEAT_REFUSED,	 /* the holder has taken the seat away */
+};
+
+/* Asks the holder and waits for its answer; the caller owns *@ret_fds. */
+int gantry_seat_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, int fd,
+		    struct gantry_seat_answer *ret_answer, int *ret_fds, unsigned int nfds,
+		    struct gantry_err *err);
+/* Says something that has no answer. */
+void gantry_seat_say(struct gantry_dev *dev, uint32_t what, uint32_t id);
+
+/* run.c */
+int gantry_seat_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
+			      struct gantry_stream **ret_stream, struct gantry_err *err);
+void gantry_seat_stream_destroy(struct gantry_stream *stream);
+int gantry_seat_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+unsigned gantry_seat_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
+
+#endif

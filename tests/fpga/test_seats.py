@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Isolated tenants on one board: its steward holds it, and each session's own worker has a seat there; through deaths of either."""
+import os
+import pathlib
+import signal
+import sys
+
+import harness
+from test_system import World, answers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system" / "upgrade"))
+import builds  # pylint: disable=wrong-import-position
+
+
+def held(tenants, board="", **keys):
+    return World(tenants, board=board, isolation="isolated", holder="steward", **keys)
+
+
+def worker_pid(world, guest):
+    def find():
+        for session in world.agent.sessions():
+            if session["pid"] == guest.process.pid and session["worker_pid"]:
+                return session["worker_pid"]
+        return None
+    return harness.wait_until(find, "a worker for the guest")
+
+
+def steward_pid(world, but=None):
+    def find():
+        for worker in world.agent.workers():
+            if worker["mode"] == "steward" and worker["pid"] != but and worker["state"] == "warm":
+                return worker["pid"]
+        return None
+    return harness.wait_until(find, "the board's steward")
+
+
+def busy(world, tenant):
+    """Device time of a tenant, in seconds."""
+    return sum(row["value"] for row in world.agent.ctl_json("stats")["metrics"]
+               if row["name"] == "gantry_tenant_device_seconds_total" and f'tenant="{tenant}"' in row["labels"])
+
+
+def test_isolated_and_pooled_tenants_share_the_board_at_once(t):
+    with held(["red", "blue"], pooled=["green", "pink"]) as world:
+        guests = [world.guest(name) for name in ("red", "blue", "red", "green", "pink")]
+        for count in (40, 4):
+            for guest, kernel in zip(guests, ("vadd", "scale", "scale", "vadd", "scale")):
+                guest.write_line(f"{kernel} {count if guest in (guests[0], guests[2]) else 4}")
+            t.equal(answers(guests), ["ok 0"] * 5)
+        pids = [worker_pid(world, guest) for guest in guests]
+        t.equal(len(set(pids)), 4, "a worker for each isolated session, one for the group")
+        t.equal(pids[3], pids[4], "the group's")
+        t.true(steward_pid(world) not in pids, "and the board's is none of them")
+        # Who had ten times as many launches had more of the board, by whoever's process they went.
+        harness.wait_until(lambda: busy(world, "blue") > 0 and busy(world, "green") > 0, "device time of all")
+        t.true(busy(world, "red") > 3 * busy(world, "blue"), f"red {busy(world, 'red')}, blue {busy(world, 'blue')}")
+
+
+def test_killed_worker_loses_nothing_of_its_neighbours(t):
+    with held(["red", "blue"]) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        steward, untouched = steward_pid(world), worker_pid(world, blue)
+        for _ in range(2):
+            red.write_line("vadd 200")
+            blue.write_line("scale 200")
+            os.kill(worker_pid(world, red), signal.SIGKILL)
+            # What red had in flight may run again: both see nothing of it.
+            t.equal(answers([red, blue]), ["ok 0"] * 2)
+        t.equal(worker_pid(world, blue), untouched, "blue's worker")
+        t.equal(steward_pid(world), steward, "the board's process")
+
+
+def test_killed_holder_is_followed_by_another_and_sessions_recover(t):
+    with held(["red", "blue"]) as world:
+        guests = [world.guest(name) for name in ("red", "blue")]
+        steward = steward_pid(world)
+        for guest, line in zip(guests, ("vadd 300", "scale 300")):
+            guest.write_line(line)
+        os.kill(steward, signal.SIGKILL)
+        t.equal(answers(guests), ["ok 0"] * 2)
+        t.true(steward_pid(world, but=steward) != steward, "another holds the board")
+        guests[0].write_line("scale 5")
+        t.equal(answers(guests[:1]), ["ok 0"])
+
+
+def test_agent_that_is_killed_disturbs_no_launch(t):
+    with held(["red", "blue"]) as world:
+        guests = [world.guest(name) for name in ("red", "blue")]
+        steward = steward_pid(world)
+        for guest, line in zip(guests, ("vadd 300", "scale 300")):
+            guest.write_line(line)
+        world.agent.kill_agent()
+        t.equal(answers(guests), ["ok 0"] * 2)
+        t.equal(steward_pid(world), steward, "the same process holds the board")
+        # Seats given by the next agent work as well.
+        late = world.guest("red")
+        late.write_line("vadd 3")
+        t.equal(answers([late]), ["ok 0"])
+
+
+def test_upgrade_keeps_images_and_the_board_s_process(t):
+    with held(["red", "blue"], kind=builds.OwnWorkers) as world:
+        def images():
+            return sorted((row["name"], row["version"], row["problem"]) for row in world.agent.ctl_json("image", "list")["images"])
+        red, blue = world.guest("red"), world.guest("blue")
+        before, steward, old = images(), steward_pid(world), worker_pid(world, red)
+        t.equal([name for name, _, _ in before], ["pair", "scale", "stencil", "vadd"])
+        red.write_line("vadd 300")
+        blue.write_line("scale 300")
+        t.code(builds.upgrade(world.agent, "--binary", builds.next_build(world.agent), "--restart-workers"), 0)
+        t.equal(answers([red, blue]), ["ok 0"] * 2)
+        t.equal(builds.version_of(world.agent), "9.1.0")
+        t.equal(images(), before)
+        # Sessions have workers of the next build; what holds the board is the old one's, for they depend on it.
+        t.true(worker_pid(world, red) != old, "another worker")
+        t.true(harness.alive(steward), "the process that holds the board")
+        late = world.guest("blue")
+        for guest, line in ((red, "scale 3"), (late, "vadd 3")):
+            guest.write_line(line)
+        t.equal(answers([red, late]), ["ok 0"] * 2)
+
+
+def test_board_that_is_lost_ends_its_tasks_only_and_is_opened_again(t):
+    with held(["red"], board="lost_after=0") as world:
+        red = world.guest("red")
+        steward = steward_pid(world)
+        red.write_line("vadd 20")
+        t.true(answers([red])[0].startswith("err "), "the task says so")
+        steward_pid(world, but=steward)
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=150)

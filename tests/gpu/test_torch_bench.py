@@ -1,0 +1,124 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""run-gpu-torch itself, without PyTorch: an interpreter that plays its part over the fake driver, and comparisons."""
+import json
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+
+import gpu
+import harness
+
+BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench" / "torch"
+sys.path.insert(0, str(BENCH))
+import torch_compare  # pylint: disable=wrong-import-position
+
+# Answers as torch_jobs.py and torch_ops.py do. Natively one operation fails, with a door another one ends the process,
+# a third differs, and so do the values of steps.
+PLAYER = '''#!/bin/sh
+case "$1" in -c) echo SITE; exit;; esac
+exec PYTHON - "$@" 3<&0 <<'END'
+import ctypes, json, os, sys, time
+job, door = os.path.basename(sys.argv[1]), "GANTRY_DOOR" in os.environ
+lines = os.fdopen(3)
+def say(**what):
+    print(json.dumps(what), flush=True)
+if job == "torch_jobs.py":
+    cuda = ctypes.CDLL("libcuda.so.1")
+    assert cuda.cuInit(0) == 0
+    print("ready", json.dumps({"seconds": 0.1, "values": [2.0]}), flush=True)
+    for line in iter(lines.readline, ""):
+        print("something else", flush=True)
+        say(seconds=0.001 * int(line) * (2 if door else 1), values=[1.0 + 0.5 * door] * int(line))
+else:
+    over = set(lines.read().split("\\n"))
+    for number in range(40):
+        name = f"op{number}"
+        if number % int(sys.argv[3]) != int(sys.argv[2]) or name in over:
+            continue
+        say(begins=name)
+        if number == 5 and door:
+            os._exit(9)
+        if number == 6 and not door:
+            say(op=name, error="no")
+        else:
+            say(op=name, results=[[["shape", str(number + (number == 9 and door)), 1.0 + (number == 9 and door)]]])
+    say(end=True)
+END
+'''
+
+
+def player(folder):
+    site = folder / "site"
+    (site / "torch" / "lib").mkdir(parents=True)
+    (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
+    path = folder / "python"
+    path.write_text(PLAYER.replace("SITE", str(site)).replace("PYTHON", sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def measured(folder, *names):
+    """{name: record} of a run."""
+    if gpu.BACKEND != "fakecuda":
+        raise harness.Skip("the part of PyTorch is played over the fake driver")
+    out = folder / "figures.json"
+    env = dict(os.environ, GANTRY_TORCH_PYTHON=player(folder), GANTRY_BUILD=str(harness.build_dir()),
+               LD_LIBRARY_PATH=os.path.dirname(gpu.fake_libraries()["driver"]))
+    words = [word for name in names for word in ("--only", name)]
+    done = harness.run([sys.executable, str(BENCH / "run"), "--scale", "10", "--json", str(out), "--log", str(folder / "log"), *words],
+                       env=env, timeout=gpu.LIMIT_S)
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    return done, {record["name"]: record for record in records}
+
+
+def test_figures_are_taken_by_turns_and_misses_are_told(t):
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        done, found = measured(pathlib.Path(folder), "inference", "curve_streams")
+        t.code(done, 0)
+        t.equal(round(found["inference_overhead"]["value"]), 100, str(done))
+        t.equal(found["inference_overhead"]["met"], False, "a target that is missed")
+        t.equal((found["streams_exact_curve"]["value"], found["streams_exact_curve"]["met"]), (0.25, False), "a curve that is another")
+        t.contains(done.out, "missed: inference_overhead")
+
+
+def test_operations_are_counted_against_those_that_pass_natively(t):
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        done, found = measured(pathlib.Path(folder), "operations")
+        t.code(done, 0)
+        t.equal(found["operations_passed"]["how"], "37 equal bit by bit, 0 close, 2 not, of 39 that pass natively; "
+                "1 fail natively, 0 were not reached here", str(done))
+        log = pathlib.Path(folder, "log").read_text()
+        t.contains(log, "op5: the process ended, status 9")
+        t.contains(log, "op9: differs")
+
+
+def test_an_interpreter_without_pytorch_is_told(t):
+    done = harness.run([sys.executable, str(BENCH / "run")],
+                       env=dict(os.environ, GANTRY_TORCH_PYTHON="/bin/false", GANTRY_BUILD=str(harness.build_dir())))
+    t.equal(done.code, 1, str(done))
+    t.contains(done.err, "has no PyTorch")
+
+
+def test_results_agree_only_where_types_shapes_and_numbers_do(t):
+    one = {"results": [[["float32 [2]", "aa", 5.0]]]}
+
+    def told(row):
+        return torch_compare.agree(one, {"results": [[row]]})
+    t.equal(told(["float32 [2]", "aa", 5.0]), "equal")
+    t.equal(told(["float32 [2]", "bb", 5.0001]), "close")
+    t.contains(told(["float32 [2]", "bb", 5.1]), "differs")
+    t.contains(told(["float32 [3]", "aa", 5.0]), "other types")
+    t.contains(told(["float32 [2]", "bb", float("nan")]), "differs")
+    t.equal(torch_compare.agree(one, {"error": "no"}), "no")
+
+
+def test_curves_with_what_is_no_number_are_not_equal(t):
+    found = list(torch_compare.curve("x", [1.0, float("nan")], [1.0, float("nan")], True))
+    t.equal(found[0].value, float("inf"))
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=gpu.LIMIT_S)

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which sessions an image of a board is for, as gantryctl image list has it, and what that costs the agent. */
+#include "host-agent/agent/images.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
+#include "tests/unit/runner.h"
+
+#define ZEROES	 "0000000000000000000000000000000000000000000000000000000000000000"
+#define SESSIONS 16u
+#define IMAGES	 16u
+
+static struct gantry_agent agent;
+static struct gantry_tenant red, blue;
+static struct gantry_ledger_header header;
+static struct gantry_session *sessions[SESSIONS];
+static char folder[] = "/tmp/gantry-unit-images-XXXXXX";
+static struct gantry_answer answer;
+
+static void add_image(const char *name, const char *words)
+{
+	char path[128];
+	FILE *file;
+
+	ck_assert_int_eq(gantry_str_format(path, sizeof(path), "%s/%s.bitstream", folder, name), 0);
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	fprintf(file, "bitstream %s 1\nboard b\nload whole %s.bit " ZEROES "\nconfigure 1ms\n%s",
+		name, name, words);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
+static void remove_image(const char *name)
+{
+	char path[128];
+
+	ck_assert_int_eq(gantry_str_format(path, sizeof(path), "%s/%s.bitstream", folder, name), 0);
+	ck_assert_int_eq(unlink(path), 0);
+}
+
+static void set_up(void)
+{
+	struct gantry_agent_device *d = &agent.devices[0];
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gantry_list_init(&agent.sessions);
+	agent.ndevices = 1;
+	d->used = true;
+	(void)gantry_str_copy(d->conf.name, sizeof(d->conf.name), "fpga0");
+	(void)gantry_str_copy(d->conf.backend, sizeof(d->conf.backend), "fpga");
+	(void)gantry_str_format(d->conf.opts[0], sizeof(d->conf.opts[0]), "images=%s", folder);
+	d->conf.nopts = 1;
+	(void)gantry_str_copy(red.conf.name, sizeof(red.conf.name), "red");
+	(void)gantry_str_copy(red.conf.devices, sizeof(red.conf.devices), "all");
+	(void)gantry_str_copy(blue.conf.name, sizeof(blue.conf.name), "blue");
+	(void)gantry_str_copy(blue.conf.devices, sizeof(blue.conf.devices), "all");
+	for (uint32_t i = 0; i < SESSIONS; i++) {
+		struct gantry_session *s = calloc(1, sizeof(*s));
+
+		s->agent = &agent;
+		s->id = i + 1;
+		s->tenant = &red;
+		s->ledger.hdr = &header;
+		s->ledger.objects = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*s->ledger.objects));
+		gantry_list_init(&s->link);
+		gantry_list_push_back(&agent.sessions, &s->link);
+		sessions[i] = s;
+	}
+	gantry_answer_init(&answer, 1);
+}
+
+static void tear_down(void)
+{
+	gantry_answer_fini(&answer);
+	for (uint32_t i = 0; i < SESSIONS; i++) {
+		free(sessions[i]->ledger.objects);
+		free(sessions[i]);
+	}
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+
+/* A handle of session @session's for an installed kernel: "MODULE/NAME", or "/NAME". */
+static void has(uint32_t session, uint32_t slot, const char *name)
+{
+	struct gantry_ledger_object *o = &sessions[session]->ledger.objects[slot];
+
+	*o = (struct gantry_ledger_object){ .state = GANTRY_OBJECT_LIVE,
+					    .type = GANTRY_HANDLE_KERNEL };
+	(void)gantry_str_copy(o->kernel.name, sizeof(o->kernel.name), name);
+}
+
+/* How many sessions could not go on without the image. */
+static uint32_t users_of(const char *image)
+{
+	Gantry__Admin__AdminRequest q = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+
+	gantry_answer_fini(&answer);
+	gantry_answer_init(&answer, 1);
+	gantry_verb_image_list(&agent, &q, &answer);
+	ck_assert_int_eq(answer.msg.code, 0);
+	for (size_t i = 0; i < answer.msg.images->n_images; i++) {
+		ck_assert_str_eq(answer.msg.images->images[i]->problem, "");
+		if (strcmp(answer.msg.images->images[i]->name, image) == 0)
+			return answer.msg.images->images[i]->sessions;
+	}
+	ck_abort_msg("no image %s is listed", image);
+	return 0;
+}
+
+START_TEST(test_images_are_used_by_sessions_with_kernels_that_no_other_image_has)
+{
+	add_image("sum", "kernel vadd r:i32*,u64 window 0\nkernel vsum r:i32*,u64 window 1\n");
+	add_image("also", "kernel vadd r:i32*,u64 window 0\n");
+	ck_assert_uint_eq(users_of("sum"), 0);
+	has(0, 5, "/vadd"); /* either has it */
+	ck_assert_uint_eq(users_of("sum"), 0);
+	has(0, GANTRY_LEDGER_NOBJECTS - 1, "/vsum");
+	has(1, 0, "/vsum");
+	has(1, 1, "/vsum");
+	has(2, 0, "sum/vadd"); /* it was asked for by the image's name */
+	has(3, 0, "other/vsum");
+	has(4, 0, "/nothing");
+	has(5, 0, "vsum");
+	ck_assert_uint_eq(users_of("sum"), 3);
+	ck_assert_uint_eq(users_of("also"), 0);
+	sessions[1]->ledger.objects[0].state = GANTRY_OBJECT_DYING;
+	sessions[1]->ledger.objects[1].type = GANTRY_HANDLE_IMAGE;
+	ck_assert_uint_eq(users_of("sum"), 2);
+	remove_image("sum");
+	remove_image("also");
+}
+END_TEST
+
+START_TEST(test_images_of_one_tenant_are_used_by_its_sessions_only)
+{
+	sessions[1]->tenant = &blue;
+	add_image("mine", "tenant red\nkernel vadd r:i32*,u64 window 0\n");
+	add_image("theirs", "tenant blue\nkernel vadd r:i32*,u64 window 0\n");
+	add_image("ours", "kernel vsum r:i32*,u64 window 0\n");
+	has(0, 0, "/vadd"); /* blue's is not there for red */
+	has(1, 0, "/vsum");
+	ck_assert_uint_eq(users_of("mine"), 1);
+	ck_assert_uint_eq(users_of("theirs"), 0);
+	ck_assert_uint_eq(users_of("ours"), 1);
+	remove_image("mine");
+	remove_image("theirs");
+	remove_image("ours");
+}
+END_TEST
+
+/* The agent has one thread, and guests have as many handles as they like of kernels that several images have. */
+START_TEST(test_images_are_listed_soon_whatever_handles_guests_have)
+{
+	char name[32];
+	uint64_t began_ns;
+
+	for (uint32_t i = 0; i < IMAGES; i++) {
+		(void)gantry_str_format(name, sizeof(name), "image%u", i);
+		add_image(name, "kernel vadd r:i32*,u64 window 0\n");
+	}
+	for (uint32_t i = 0; i < SESSIONS; i++)
+		for (uint32_t slot = 0; slot < GANTRY_LEDGER_NOBJECTS; slot++)
+			has(i, slot, "/vadd");
+	began_ns = gantry_now_ns();
+	ck_assert_uint_eq(users_of("image0"), 0);
+	/* Some milliseconds; minutes while the store was read for each handle. */
+	ck_assert_uint_lt(gantry_now_ns() - began_ns, 10 * GANTRY_NS_PER_S);
+	for (uint32_t i = 0; i < IMAGES; i++) {
+		(void)gantry_str_format(name, sizeof(name), "image%u", i);
+		remove_image(name);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("images");
+	TCase *tc = gantry_unit_case(suite, "images");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_images_are_used_by_sessions_with_kernels_that_no_other_image_has);
+	tcase_add_test(tc, test_images_of_one_tenant_are_used_by_its_sessions_only);
+	tcase_add_test(tc, test_images_are_listed_soon_whatever_handles_guests_have);
+	return gantry_unit_run(suite);
+}
