@@ -500,6 +500,9 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	bool apart;
 	int r = 0;
 
+	/* Whoever sleeps when a round found nothing must not sleep past its end. */
+	if (gantry_cuda_aside_look(stream))
+		busy_resume(stream);
 	if (stream->submitted - stream->told == GANTRY_CUDA_DEPTH ||
 	    gantry_cuda_aside_is_busy(stream))
 		return -EAGAIN;

@@ -13,6 +13,8 @@
 #define SCALAR_BYTES 16u
 #define TEXT_BYTES   4096u
 #define PLACES	     65536u
+/* In the caller's memory; numbers of objects are below it, addresses too. */
+#define PLACED_MAGIC 0x9e3779b97f4a7c15ull
 
 /* The streams of handles, by the place that is in a handle's low bits. */
 static void *streams[PLACES];
@@ -256,14 +258,51 @@ void gantry_call_text(struct gantry_call *call, void *to)
 		expect(call, to, sizeof(char *), GANTRY_CALL_TEXT);
 }
 
+void gantry_call_table(struct gantry_call *call, void *to, uint64_t bytes)
+{
+	gantry_pack_u64(&call->pack, to ? 1 : 0);
+	if (to)
+		expect(call, to, bytes, GANTRY_CALL_TABLE);
+}
+
+/* ---- objects in the caller's memory ---- */
+
+void gantry_call_place(void *at, size_t bytes, uint64_t number)
+{
+	const struct gantry_call_placed placed = { PLACED_MAGIC, number, (uintptr_t)at, 0 };
+
+	memset(at, 0, bytes);
+	memcpy(at, &placed, sizeof(placed));
+}
+
+bool gantry_call_is_placed(const void *at)
+{
+	struct gantry_call_placed placed;
+
+	memcpy(&placed, at, sizeof(placed));
+	return placed.magic == PLACED_MAGIC && placed.at == (uintptr_t)at;
+}
+
+uint64_t gantry_call_number(const void *object)
+{
+	struct gantry_call_placed placed;
+
+	if ((uintptr_t)object <= INT32_MAX)
+		return (uintptr_t)object;
+	memcpy(&placed, object, sizeof(placed));
+	return placed.magic == PLACED_MAGIC ? placed.number : (uintptr_t)object;
+}
+
 /* ---- the answer ---- */
 
-/* Texts that stubs returned: programs keep them, so they are never freed, but equal ones are one. */
+/* Texts and tables that stubs returned: programs keep them, so they are never freed, but equal ones are one. */
 struct text {
 	struct text *next;
-	char bytes[];
+	size_t len;
+	_Alignas(16) char bytes[];
 };
 
+/* NULL: no memory. */
 static const char *keep(const char *bytes, size_t len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -272,18 +311,19 @@ static const char *keep(const char *bytes, size_t len)
 
 	pthread_mutex_lock(&lock);
 	for (text = texts; text; text = text->next)
-		if (strcmp(text->bytes, bytes) == 0)
+		if (text->len == len && memcmp(text->bytes, bytes, len) == 0)
 			break;
 	if (!text) {
 		text = malloc(sizeof(*text) + len);
 		if (text) {
 			memcpy(text->bytes, bytes, len);
+			text->len = len;
 			text->next = texts;
 			texts = text;
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	return text ? text->bytes : "";
+	return text ? text->bytes : NULL;
 }
 
 static const char *take_text(struct gantry_unpack *in)
@@ -295,6 +335,15 @@ static const char *take_text(struct gantry_unpack *in)
 		return NULL;
 	text = gantry_unpack_bytes(in, len);
 	return text && text[len - 1] == 0 ? keep(text, len) : NULL;
+}
+
+/* The length, and then what it is of: exactly what was asked for. */
+static const char *take_table(struct gantry_unpack *in, uint64_t bytes)
+{
+	uint64_t len = gantry_unpack_u64(in);
+	const char *table = len == bytes ? gantry_unpack_bytes(in, bytes) : NULL;
+
+	return table ? keep(table, bytes) : NULL;
 }
 
 static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
@@ -337,6 +386,8 @@ static bool take_answer(struct gantry_call *call, struct gantry_unpack *in)
 	for (uint32_t i = 0; i < call->nouts; i++) {
 		if (call->outs[i].answer == GANTRY_CALL_OBJECT) {
 			take_object(in, call->outs[i].to, call->outs[i].bytes);
+		} else if (call->outs[i].answer == GANTRY_CALL_TABLE) {
+			*(const char **)call->outs[i].to = take_table(in, call->outs[i].bytes);
 		} else if (call->outs[i].answer == GANTRY_CALL_TEXT) {
 			const char *text = take_text(in);
 
@@ -427,6 +478,8 @@ uint64_t gantry_call_finish(struct gantry_call *call)
 	if (!failed && ret == 0 && call->dropped)
 		gantry_call_set_stream(call->dropped, NULL);
 	gantry_pack_fini(&call->pack);
+	if (gantry_load_relaxed(&call->library->log.mask))
+		gantry_call_log(call->library, call->name, failed ? failed : (int32_t)ret);
 	return failed ? (uint64_t)(int64_t)failed : ret;
 }
 

@@ -9,7 +9,7 @@
  * Order: a call with a handle that has a stream runs in that stream's order. One without runs behind the calls that
  * used its handles. Streams are noted here (gantry_call_set_stream()) and go along with each call.
  *
- * Threads: any, one for each call object. Nothing here prints, exits, or keeps a thread.
+ * Threads: any, one for each call object. Nothing here prints, exits, or keeps a thread; a log goes where the program says (log.c).
  */
 #ifndef GANTRY_GUEST_SHIM_CUDALIBS_CALL_H
 #define GANTRY_GUEST_SHIM_CUDALIBS_CALL_H
@@ -17,12 +17,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/pack.h"
 #include "proto/calls.h"
 
 #define GANTRY_CALL_OUTS    24u
 #define GANTRY_CALL_HANDLES 16u
+
+typedef void gantry_call_logger(int level, const char *function, const char *message);
+
+/* Where a library's log goes; under the lock of log.c but for @mask. */
+struct gantry_call_log {
+	uint32_t mask; /* atomic: what is wanted, as the vendor's bits */
+	bool has_ended;
+	bool is_ours; /* @file was opened here */
+	gantry_call_logger *callback;
+	FILE *file;
+};
 
 /* A library's words for what goes wrong on this side. One object for each library, not constant. */
 struct gantry_call_library {
@@ -33,6 +45,7 @@ struct gantry_call_library {
 	/* Read and written atomically. */
 	int32_t late;	       /* failure of a call that was not waited for; 0: none */
 	uint64_t nunsupported; /* calls of functions that are not forwarded */
+	struct gantry_call_log log;
 };
 
 enum gantry_call_flags {
@@ -56,6 +69,7 @@ enum gantry_call_answer {
 	GANTRY_CALL_BYTES,
 	GANTRY_CALL_OBJECT, /* a handle of so many bytes */
 	GANTRY_CALL_TEXT,
+	GANTRY_CALL_TABLE, /* bytes that stay */
 };
 
 struct gantry_call {
@@ -140,12 +154,41 @@ void gantry_call_null(struct gantry_call *call, const void *at);
 /* @handle_bytes: 4 or 8. */
 void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes);
 void gantry_call_text(struct gantry_call *call, void *to);
+/* The library's own memory: @to gets the address of a copy, which lives as long as the process; equal ones are one. */
+void gantry_call_table(struct gantry_call *call, void *to, uint64_t bytes);
 /* The function's result, or one of the library's words as int32_t; ends @call. */
 uint64_t gantry_call_finish(struct gantry_call *call);
 /* A function that returns no status: 0 where it could not be asked. */
 uint64_t gantry_call_finish_value(struct gantry_call *call);
 /* A text; it lives as long as the process, and equal ones are one. "" where it could not be asked. */
 const char *gantry_call_finish_text(struct gantry_call *call);
+
+/*
+ * An object in memory of the caller's: what the worker calls it, and where it was put, for copies of it are the same object
+ * and do not end it.
+ */
+struct gantry_call_placed {
+	uint64_t magic;
+	uint64_t number;
+	uint64_t at;
+	uint64_t reserved;
+};
+/* Puts object @number into @bytes of memory @at. */
+void gantry_call_place(void *at, size_t bytes, uint64_t number);
+/* Whether that was done to this memory before. */
+bool gantry_call_is_placed(const void *at);
+/* The number of an object that may be a number or lie in the caller's memory. */
+uint64_t gantry_call_number(const void *object);
+
+/* log.c: false: no such level or mask, or the file cannot be opened. Until the log has ended: then nothing is logged any more. */
+void gantry_call_log_callback(struct gantry_call_library *library, gantry_call_logger *callback);
+void gantry_call_log_file(struct gantry_call_library *library, FILE *file);
+bool gantry_call_log_open(struct gantry_call_library *library, const char *path);
+bool gantry_call_log_level(struct gantry_call_library *library, int level);
+bool gantry_call_log_mask(struct gantry_call_library *library, int mask);
+void gantry_call_log_end(struct gantry_call_library *library);
+/* A call returned @ret, a status. */
+void gantry_call_log(struct gantry_call_library *library, const char *function, int32_t ret);
 
 /* @name is a text for good. */
 int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name);

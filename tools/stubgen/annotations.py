@@ -4,7 +4,8 @@ import dataclasses
 import re
 
 KINDS = {"plain", "immediate", "end", "text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
-SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list"}
+SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list", "table"}
+TYPED = {"handle", "new", "drop"}    # [TYPE]: of objects that the header calls void *
 KIND = re.compile(r"([a-z-]+?)(-or-null)?(?:\[(.+)\])?$")
 
 
@@ -28,9 +29,9 @@ def kind(text):
     match = KIND.match(text)
     if not match or match[1] not in KINDS | SIZED:
         raise ValueError("no kind of parameter: %s" % text)
-    if match[3] and match[1] not in SIZED:
+    if match[3] and match[1] not in SIZED | TYPED:
         raise ValueError("%s has no size" % match[1])
-    if not match[3] and match[1] in {"handles", "strings", "list", "scratch"}:
+    if not match[3] and match[1] in {"handles", "strings", "list", "scratch", "table"}:
         raise ValueError("%s wants a size" % match[1])
     return Kind(match[1], match[3] or ("1" if match[1] in SIZED else ""), bool(match[2]))
 
@@ -82,7 +83,7 @@ class Library:
         word, rest = (line.split(None, 1) + [""])[:2]
         if word in ("include", "needs", "handle", "waits", "proves", "opens", "closes"):
             self.words[word] += rest.split()
-        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads"):
+        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed"):
             self.words[word] = rest
         elif word == "bind":                     # bind HANDLE-TYPE SET-STREAM-FUNCTION GET-STREAM-FUNCTION
             handle, setter, getter = (rest.split() + ["", ""])[:3]
@@ -154,9 +155,9 @@ class Library:
         for rule in self.rules:
             if rule.sort and (rule.sort == "const") != param.const:
                 continue
-            if rule.kind.word not in ("handle", "new", "value", "drop", "end") and (param.depth == 0 or param.sort == "handle"):
+            if rule.kind.word not in ("handle", "new", "value", "drop", "end", "table") and (param.depth == 0 or param.sort == "handle"):
                 continue
-            if rule.kind.word in ("handle", "drop") and param.depth != 0:
+            if rule.kind.word in ("handle", "drop") and param.depth != (1 if rule.kind.count else 0):
                 continue
             if re.fullmatch(rule.name, param.name) and re.fullmatch(rule.functions, function.name):
                 rule.used += 1

@@ -17,7 +17,7 @@ def _note(param, kind, size, native):
     if word in ("handle", "drop"):
         cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
         if not native:
-            return "note_u64(native_of(0x%08xu, %s%s));" % (emit.handle_kind(param.base), cast, name)
+            return "note_u64(native_of(0x%08xu, %s%s));" % (emit.kind_of(param, kind), cast, name)
         may_be_null = kind.null or param.sort == "int"
         return "note_%s(%s%s);" % ("u64" if may_be_null else "object", cast, name)
     if word == "end":
@@ -66,6 +66,8 @@ def _answer(call, param, kind):
         return "\tif (%s)\n\t\tnew_handle(%s, sizeof(*%s));\n" % (name, name, name)
     if word == "text":
         return "\tif (%s)\n\t\t*%s = mock_text();\n" % (name, name)
+    if word == "table":
+        return "\tif (%s)\n\t\t*%s = mock_table(%s);\n" % (name, name, call.bytes(param, kind, None))
     if word == "scratch":
         return "\tif (%s)\n\t\tmemset(%s, 0x5a, %s);\n" % (name, name, _size(call, param, kind, True))
     return ""
@@ -112,8 +114,9 @@ def _argument(call, param, kind, counts):
             return "\t%s %s = (%s)small();\n" % (param.base, name, param.base)
         return "\t%s %s;\n\trandom_bytes(&%s, sizeof(%s));\n" % (param.base, name, name, name)
     if word in ("handle", "drop"):
-        cast = "(%s)" % param.base if param.sort == "int" else "(%s)(uintptr_t)" % param.base
-        return "\t%s %s = %ssome_handle(0x%08xu, %s);\n" % (param.base, name, cast, emit.handle_kind(param.base), null)
+        c_type = "void *" if kind.count else param.base
+        cast = "(%s)" % c_type if param.sort == "int" else "(%s)(uintptr_t)" % c_type
+        return "\t%s %s = %ssome_handle(0x%08xu, %s);\n" % (c_type, name, cast, emit.kind_of(param, kind), null)
     if word == "end":
         return "\t%s place_%s = (%s)(uintptr_t)some_handle(0x%08xu, false), *%s = &place_%s;\n" % (
             param.base, name, param.base, emit.handle_kind(param.base), name, name)
@@ -128,7 +131,10 @@ def _argument(call, param, kind, counts):
     if word == "strings":
         return "\tvoid *%s = some_texts((int64_t)(%s), %s);\n" % (name, kind.count, null)
     if word == "new":
-        return "\t%s place_%s = 0, *%s = &place_%s;\n" % (param.base, name, name, name)
+        c_type = "void *" if kind.count else param.base + " "
+        return "\t%splace_%s = 0, *%s%s = &place_%s;\n" % (c_type, name, "*" if kind.count else "", name, name)
+    if word == "table":
+        return "\t%s *place_%s = NULL, **%s = &place_%s;\n" % (param.base, name, name, name)
     if word == "text":
         return "\tconst char *place_%s = NULL, **%s = &place_%s;\n" % (name, name, name)
     size = "16" if word in ("scalar", "immediate") else "sizeof(%s)" % param.base if word == "plain" else _size(call, param, kind, False)
@@ -144,7 +150,9 @@ def _check(call, param, kind):
         return "\tcheck_ended(place_%s);\n" % name
     if word == "new":
         cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"
-        return "\tcheck_new(0x%08xu, %splace_%s, sizeof(place_%s));\n" % (emit.handle_kind(param.base), cast, name, name)
+        return "\tcheck_new(0x%08xu, %splace_%s, sizeof(place_%s));\n" % (emit.kind_of(param, kind), cast, name, name)
+    if word == "table":
+        return "\tcheck_table(place_%s, %s);\n" % (name, call.bytes(param, kind, None))
     return "\tcheck_text(place_%s);\n" % name if word == "text" else ""
 
 

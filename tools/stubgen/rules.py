@@ -10,6 +10,10 @@ COMPLEX = {"cuComplex", "cuDoubleComplex", "cuFloatComplex", "cufftComplex", "cu
 ANSWERS = re.compile(r".*(version|[sS]ize(InBytes|Ret)?|[cC]ount|value|[bB]ytes|sizeWritten|capacity|major|minor|nbDims)")
 # Parameters that say how long an array beside them is.
 COUNTS = re.compile(r"nbDims|nbDimsRequested|rank|arrayLength(Requested)?|count|num\w+|requestedAlgoCount|n\w*Count")
+# Where the library's own log goes: the guest's stubs have one of their own.
+LOGGER = re.compile(r"\w+Logger(SetCallback|SetFile|OpenFile|SetLevel|SetMask|ForceDisable)")
+# Makes an object in memory of the caller's.
+PLACED = re.compile(r"(\w+)Init_internal")
 # What ends its first object. A finalized one is whole, or wants to be destroyed still.
 ENDS = re.compile(r".*([dD]estroy|Abort).*")
 
@@ -26,6 +30,11 @@ class Decided:
     def pairs(self):
         """(parameter, kind)"""
         return list(zip(self.function.params, self.kinds))
+
+
+def local(function):
+    """How a function is answered in the guest alone, whatever the library: "log", "place", or ""."""
+    return "log" if LOGGER.fullmatch(function.name) else "place" if PLACED.fullmatch(function.name) else ""
 
 
 def handle_type(name):
@@ -70,6 +79,8 @@ def _integers(function, param):
 def _pointer(function, param, is_handle):
     """Of a pointer to something that is none."""
     if is_handle or param.sort == "handle":
+        if ENDS.fullmatch(function.name) and function.params[0] is param:
+            return Kind("end")
         return None if param.const or param.array else Kind("new")
     if param.sort == "char":
         return Kind("string") if param.const else None
@@ -85,6 +96,9 @@ def automatic(function, param, handles):
     is_handle = param.base in handles
     if param.depth == 0:
         return _plain(function, param, is_handle)
+    # A text that the library has.
+    if param.depth == 2 and param.sort == "char" and param.const and not param.array and len(function.params) > 1:
+        return Kind("text") if function.params[-1] is param else None
     return _pointer(function, param, is_handle) if param.depth == 1 else None
 
 
@@ -111,6 +125,8 @@ def decide(library, function):
         return Decided(function, "unsupported", [], note.unsupported)
     if note and note.by_hand:
         return Decided(function, "by-hand", [], note.by_hand)
+    if local(function):
+        return Decided(function, "automatic", [Kind("value")] * len(function.params))
     if function.ret_sort == "pointer":
         return Decided(function, "unsupported", [], "returns a pointer")
     kinds = []

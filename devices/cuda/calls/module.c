@@ -27,11 +27,13 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A call that took longer is slow, and its function has to be quick so often again before it is called so. */
+/* A call that took longer is slow, and its function has to be quick twice as often as before until it is called so again. */
 #define QUICK_NS   200000u
 #define QUICK_RUNS 8u
-#define KNOWN	   4096u /* functions, by the low bits of their numbers; a power of two */
-#define SYMBOLS	   512u	 /* of a site, by where their names lie; a power of two */
+/* At most: a busy machine makes any call slow now and then. */
+#define QUICK_RUNS_MAX 64u
+#define KNOWN	       4096u /* functions, by the low bits of their numbers; a power of two */
+#define SYMBOLS	       512u  /* of a site, by where their names lie; a power of two */
 
 /* Libraries that a site keeps at hand; more are looked up each time. */
 #define LIBRARIES_MAX 16u
@@ -204,7 +206,7 @@ static void learn(uint64_t id, uint64_t ns)
 		return;
 	}
 	gantry_store_relaxed(&k->nquick, 0u);
-	if (wanted < UINT32_MAX / 2)
+	if (wanted < QUICK_RUNS_MAX)
 		gantry_store_relaxed(&k->wanted, 2 * wanted);
 }
 

@@ -284,6 +284,22 @@ void *gantry_calls_take_place(struct gantry_calls_run *run)
 	return wanted == 1 ? memory(run, sizeof(uint64_t), false) : NULL;
 }
 
+void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes)
+{
+	void *place = gantry_calls_take_place(run);
+
+	if (!place)
+		return NULL;
+	/* With its length before it. */
+	if (run->out.max - run->reply_bytes < sizeof(uint64_t) ||
+	    bytes > run->out.max - run->reply_bytes - sizeof(uint64_t)) {
+		refuse(run);
+		return NULL;
+	}
+	run->reply_bytes += bytes + sizeof(uint64_t);
+	return place;
+}
+
 void gantry_calls_need(struct gantry_calls_run *run, const void *at)
 {
 	if (!at)
@@ -370,6 +386,13 @@ void gantry_calls_give_text(struct gantry_calls_run *run, const char *text)
 	room = text ? gantry_pack_room(&run->out, len + 1) : NULL;
 	if (room)
 		memcpy(room, text, len); /* the room is zero */
+}
+
+void gantry_calls_give_table(struct gantry_calls_run *run, const void *table, uint64_t bytes)
+{
+	gantry_pack_u64(&run->out, table ? bytes : GANTRY_CALLS_NULL);
+	if (table)
+		gantry_pack_bytes(&run->out, table, bytes);
 }
 
 /* ---- serving ---- */

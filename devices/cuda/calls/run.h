@@ -185,6 +185,9 @@ void *gantry_calls_take_null(struct gantry_calls_run *run);
 /* Where the library puts an object or a text: 8 bytes, or NULL where the guest has no place for it. */
 void *gantry_calls_take_place(struct gantry_calls_run *run);
 
+/* As take_place, for the address of @bytes of the library's memory, which the reply is to have. */
+void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes);
+
 /* Refuses the request where @at is NULL: libraries do not all look. */
 void gantry_calls_need(struct gantry_calls_run *run, const void *at);
 
@@ -211,5 +214,6 @@ void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint6
 /* One that the library has in another. */
 void gantry_calls_lend_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
 void gantry_calls_give_text(struct gantry_calls_run *run, const char *text);
+void gantry_calls_give_table(struct gantry_calls_run *run, const void *table, uint64_t bytes);
 
 #endif

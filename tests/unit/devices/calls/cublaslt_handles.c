@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs give cuBLAS's handle to cuBLASLt: the vendor says that they may. */
+/* What programs do with cuBLASLt's objects: cuBLAS's handle for its own, descriptors in their own memory, and its log. */
 #include <cublasLt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "devices/cuda/calls/run.h"
 #include "guest-shim/cudalibs/call.h"
@@ -46,13 +48,47 @@ static cublasStatus_t destroy(cublasLtHandle_t handle)
 	return CUBLAS_STATUS_SUCCESS;
 }
 
+static unsigned int nlayouts;
+
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *ret_layout, cudaDataType type,
+				    uint64_t rows, uint64_t cols, int64_t ld)
+{
+	(void)type;
+	(void)cols;
+	if (ld < (int64_t)rows)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	*ret_layout = (cublasLtMatrixLayout_t)(uintptr_t)(0x9000 + 16 * ++nlayouts);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout)
+{
+	ck_assert_uint_gt((uintptr_t)layout, 0x9000);
+	nlayouts--;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_get(cublasLtMatrixLayout_t layout,
+				 cublasLtMatrixLayoutAttribute_t attribute, void *buf, size_t size,
+				 size_t *ret_written)
+{
+	(void)attribute;
+	memset(buf, 0, size);
+	seen = (uintptr_t)layout;
+	*ret_written = size;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
 static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
 {
 	(void)cookie;
 	(void)library;
-	return strcmp(name, "cublasLtMatmulAlgoGetHeuristic") == 0 ? (void *)heuristic
-	       : strcmp(name, "cublasLtDestroy") == 0		   ? (void *)destroy
-								   : NULL;
+	return strcmp(name, "cublasLtMatmulAlgoGetHeuristic") == 0     ? (void *)heuristic
+	       : strcmp(name, "cublasLtDestroy") == 0		       ? (void *)destroy
+	       : strcmp(name, "cublasLtMatrixLayoutCreate") == 0       ? (void *)layout_create
+	       : strcmp(name, "cublasLtMatrixLayoutDestroy") == 0      ? (void *)layout_destroy
+	       : strcmp(name, "cublasLtMatrixLayoutGetAttribute") == 0 ? (void *)layout_get
+								       : NULL;
 }
 
 static int is_device(void *cookie, const void *address)
@@ -140,11 +176,130 @@ START_TEST(test_cublas_handle_stands_for_cublaslts)
 }
 END_TEST
 
+static void begin(void)
+{
+	static const struct gantry_call_road road = { .carry = carry, .is_device = is_device };
+
+	site = (struct gantry_calls_site){ .symbol = find_symbol, .reaches = reaches };
+	gantry_calls_table_init(&site.table);
+	gantry_call_road_set(&road);
+	nlayouts = 0;
+	seen = 0;
+}
+
+static void end(void)
+{
+	gantry_calls_table_fini(&site.table);
+	gantry_call_road_set(NULL);
+}
+
+static cublasStatus_t look_at(cublasLtMatrixLayout_t layout)
+{
+	uint64_t rows;
+	size_t written;
+
+	seen = 0;
+	return cublasLtMatrixLayoutGetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_ROWS, &rows,
+						sizeof(rows), &written);
+}
+
+START_TEST(test_descriptor_in_the_programs_memory_is_an_object_of_the_worker)
+{
+	cublasLtMatrixLayoutOpaque_t layout, copy, never;
+
+	begin();
+	memset(&layout, 0x5a, sizeof(layout));
+	memset(&never, 0x5a, sizeof(never));
+	ck_assert_int_eq(cublasLtMatrixLayoutInit(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_int_eq(look_at(&layout), 0);
+	ck_assert_uint_eq(seen, 0x9010);
+	/* A copy is the same object, and making another of it leaves the first. */
+	copy = layout;
+	ck_assert_int_eq(look_at(&copy), 0);
+	ck_assert_uint_eq(seen, 0x9010);
+	ck_assert_int_eq(cublasLtMatrixLayoutInit(&copy, CUDA_R_32F, 4, 4, 4), 0);
+	ck_assert_uint_eq(nlayouts, 2);
+	ck_assert_int_eq(look_at(&layout), 0);
+	ck_assert_uint_eq(seen, 0x9010);
+	/* One made again in its place takes the first's place. */
+	ck_assert_int_eq(cublasLtMatrixLayoutInit(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_uint_eq(nlayouts, 2);
+	/* What is none, and one that could not be made. */
+	ck_assert_int_eq(look_at(&never), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_uint_eq(seen, 0);
+	ck_assert_int_eq(cublasLtMatrixLayoutInit(&never, CUDA_R_32F, 8, 8, 4),
+			 CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(look_at(&never), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(cublasLtMatrixLayoutInit_internal(&layout, 8, CUDA_R_32F, 8, 8, 8),
+			 CUBLAS_STATUS_INVALID_VALUE);
+	end();
+}
+END_TEST
+
+static unsigned int nlogged;
+static int last_level;
+static char last_function[64], last_message[64];
+
+static void logger(int level, const char *function, const char *message)
+{
+	nlogged++;
+	last_level = level;
+	(void)snprintf(last_function, sizeof(last_function), "%s", function);
+	(void)snprintf(last_message, sizeof(last_message), "%s", message);
+}
+
+START_TEST(test_log_tells_what_was_called_to_whom_the_program_says)
+{
+	char path[] = "/tmp/gantry-unit-log-XXXXXX", line[128] = "";
+	cublasLtMatrixLayout_t layout;
+	FILE *file;
+
+	begin();
+	ck_assert_int_eq(cublasLtLoggerSetCallback(logger), 0);
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_uint_eq(nlogged, 0);
+	/* Failures alone. */
+	ck_assert_int_eq(cublasLtLoggerSetLevel(1), 0);
+	ck_assert_int_eq(look_at(layout), 0);
+	ck_assert_uint_eq(nlogged, 0);
+	ck_assert_int_ne(look_at((cublasLtMatrixLayout_t)0x77), 0);
+	ck_assert_uint_eq(nlogged, 1);
+	ck_assert_int_eq(last_level, 1);
+	ck_assert_str_eq(last_function, "cublasLtMatrixLayoutGetAttribute");
+	ck_assert_str_eq(last_message, "returned 7");
+	/* All calls, into a file too. */
+	close(mkstemp(path));
+	ck_assert_int_eq(cublasLtLoggerSetMask(16), 0);
+	ck_assert_int_eq(cublasLtLoggerOpenFile(path), 0);
+	ck_assert_int_eq(look_at(layout), 0);
+	ck_assert_uint_eq(nlogged, 2);
+	ck_assert_int_eq(last_level, 5);
+	/* What is no level, no mask and no file changes nothing. */
+	ck_assert_int_ne(cublasLtLoggerSetLevel(6), 0);
+	ck_assert_int_ne(cublasLtLoggerSetMask(-1), 0);
+	ck_assert_int_ne(cublasLtLoggerOpenFile("/nonexistent/log"), 0);
+	ck_assert_int_eq(cublasLtLoggerForceDisable(), 0);
+	ck_assert_int_eq(cublasLtLoggerSetLevel(5), 0);
+	ck_assert_int_eq(look_at(layout), 0);
+	ck_assert_uint_eq(nlogged, 2);
+	file = fopen(path, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_str_eq(line, "[cublasLt][5][cublasLtMatrixLayoutGetAttribute] returned 0\n");
+	ck_assert_ptr_null(fgets(line, sizeof(line), file));
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cublasLt handles");
 	TCase *tc = gantry_unit_case(suite, "handles");
 
 	tcase_add_test(tc, test_cublas_handle_stands_for_cublaslts);
+	tcase_add_test(tc, test_descriptor_in_the_programs_memory_is_an_object_of_the_worker);
+	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
 	return gantry_unit_run(suite);
 }

@@ -164,6 +164,16 @@ const char *mock_text(void)
 	return TEXT;
 }
 
+void *mock_table(uint64_t len)
+{
+	static uint8_t table[12 << 20];
+
+	ck_assert_uint_le(len, sizeof(table));
+	for (uint64_t i = 0; i < len; i += 61)
+		table[i] = (uint8_t)i;
+	return table;
+}
+
 /* ---- the caller ---- */
 
 void expect(const char *name)
@@ -306,6 +316,13 @@ void check_ended(const void *object)
 void check_text(const char *text)
 {
 	ck_assert_str_eq(text, TEXT);
+}
+
+void check_table(const void *table, uint64_t len)
+{
+	ck_assert_ptr_nonnull(table);
+	ck_assert_ptr_ne(table, mock_table(len));
+	ck_assert_mem_eq(table, mock_table(len), len);
 }
 
 void check_ret(uint64_t ret, uint64_t expected)

@@ -47,6 +47,7 @@ int mock_mode(void);
 void fill(void *at, uint64_t len);
 void new_handle(void *to, size_t len);
 const char *mock_text(void);
+void *mock_table(uint64_t len);
 
 /* The caller. */
 void expect(const char *name);
@@ -68,6 +69,7 @@ void check_fill(const void *at, uint64_t len, bool always);
 void check_ended(const void *object);
 void check_new(uint32_t kind, uint64_t handle, size_t len);
 void check_text(const char *text);
+void check_table(const void *table, uint64_t len);
 void check_ret(uint64_t ret, uint64_t wanted);
 void clean_up(void);
 
