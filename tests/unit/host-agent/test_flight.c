@@ -34,6 +34,42 @@ static void fly(uint64_t est_ns, uint64_t flown_ns)
 			      flown_ns * gantry_cycles_per_us() / GANTRY_NS_PER_US;
 }
 
+START_TEST(test_riders_end_with_the_command_before_them)
+{
+	struct wqueue *q = &queues[1];
+
+	fly(1000, 0);
+	worker_ride(q);
+	worker_ride(q);
+	ck_assert_uint_eq(led.issued, 3);
+	ck_assert_uint_eq(led.done, 0);
+	worker_finish(q, GANTRY_OK, 0);
+	ck_assert_uint_eq(led.done, 3);
+	ck_assert_uint_eq(led.issued, 3);
+	ck_assert_uint_eq(q->nriders, 0);
+}
+END_TEST
+
+START_TEST(test_riders_behind_a_command_that_never_began_are_issued_again)
+{
+	struct wqueue *q = &queues[1];
+
+	fly(1000, 0);
+	worker_ride(q);
+	led.issued++; /* a second command */
+	worker_ride(q);
+	worker_unissue(q);
+	ck_assert_uint_eq(led.issued, 2);
+	ck_assert_uint_eq(q->nriders, 1);
+	worker_finish(q, GANTRY_OK, 0);
+	ck_assert_uint_eq(led.done, 2);
+	led.issued++; /* the second again; nothing of before rides behind it */
+	led.issued++;
+	worker_finish(q, GANTRY_OK, 0);
+	ck_assert_uint_eq(led.done, 3);
+}
+END_TEST
+
 START_TEST(test_nothing_in_flight_is_not_watched)
 {
 	fly(1000, 0);
@@ -171,6 +207,8 @@ int main(void)
 	tcase_add_test(tc, test_length_of_a_kernel_is_what_it_took_in_the_queue_then_anywhere);
 	tcase_add_test(tc, test_queue_forgets_the_length_of_the_kernel_that_shares_a_place);
 	tcase_add_test(tc, test_suspects_of_one_device_are_stepped_through_whatever_another_does);
+	tcase_add_test(tc, test_riders_end_with_the_command_before_them);
+	tcase_add_test(tc, test_riders_behind_a_command_that_never_began_are_issued_again);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);
