@@ -64,8 +64,11 @@ def step_cupy():
 
 
 def step_numba():
-    from numba import cuda  # pylint: disable=import-outside-toplevel,import-error
     import numpy  # pylint: disable=import-outside-toplevel,import-error
+    # numba-cuda wants a name that NumPy 2.5 no longer has.
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack
+    from numba import cuda  # pylint: disable=import-outside-toplevel,import-error
 
     print("devices", [str(device.name) for device in cuda.gpus])
     device = cuda.to_device(numpy.arange(1000, dtype=numpy.float64))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of CUDA inside a virtual machine, which has our libraries and a door and nothing of NVIDIA's. The fake driver
+is on the host, with the worker."""
+import os
+import sys
+
+os.environ["GANTRY_GPU_BACKEND"] = "fakecuda"
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
+import doors  # pylint: disable=wrong-import-position
+import gpu  # pylint: disable=wrong-import-position
+import harness  # pylint: disable=wrong-import-position
+import shared  # pylint: disable=wrong-import-position
+import test_cuda_guest  # pylint: disable=wrong-import-position
+
+AT = "/usr/lib/gantry/cuda"
+RUN_S = 240
+
+
+class World:
+    """A gantryd with a GPU, and a machine of red's at both doors."""
+
+    def __init__(self):
+        folder = test_cuda_guest.library_folder()
+        self.agent = gpu.world({"red": dict(doors.TENANT, heap="32M", ivshmem_size="128M", mem="512M", virtual="1G")}, start=False)
+        self.agent.set_tenant("red", vsock_path=doors.vsock_path(self.agent, "red"))
+        try:
+            self.agent.start()
+            libraries = {f"{AT[1:]}/{name}": os.path.join(folder, name) for name in ("libcuda.so.1", "libcudart.so.13")}
+            self.machine = doors.Machine(self.agent, "red", 43, programs=["gantry-guest", "cuda-runtime-basics-fake", "cuda-driver-basics"],
+                                         files={**libraries, "opt/kernels.cubin": test_cuda_guest.image()})
+        except BaseException:
+            self.agent.close()
+            raise
+
+    def run(self, door, *argv):
+        ended = self.machine.run([*argv], env={"GANTRY_DOOR": door, "LD_LIBRARY_PATH": AT}, user="guest", timeout=RUN_S)
+        return ended.code, ended.out.splitlines()
+
+    def restore(self):
+        self.machine.do("gantry-guest reap >/dev/null")
+        harness.wait_until(lambda: not self.agent.sessions(), "the sessions end")
+
+    def report(self):
+        self.machine.report()
+        self.agent.report()
+
+    def close(self):
+        self.machine.close()
+        self.agent.close()
+
+
+WORLD = shared.Shared(World)
+
+
+def test_program_of_nvcc_in_a_machine(t):
+    with WORLD() as world:
+        test_cuda_guest.passed(t, *world.run("ivshmem:", "cuda-runtime-basics-fake"), test_cuda_guest.PARTS["runtime"])
+        t.equal(world.machine.do("ls /dev | grep -c nvidia || true").strip(), "0")
+
+
+def test_driver_api_in_a_machine(t):
+    with WORLD() as world:
+        test_cuda_guest.passed(t, *world.run("ivshmem:", "cuda-driver-basics", "/opt/kernels.cubin"), test_cuda_guest.PARTS["driver"])
+
+
+def test_a_door_that_is_a_stream_has_no_cuda_and_says_so(t):
+    with WORLD() as world:
+        code, lines = world.run("vsock:", "cuda-runtime-basics-fake")
+        t.equal(code, 1, str(lines))
+        t.true(any("NotSupported" in line for line in lines), str(lines))
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=400)
