@@ -10,6 +10,12 @@ def write_lines(path, lines):
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
+def commands(path, lines):
+    """What the B+ tree is told. It takes the whole file for a string: without the 0 it would go on with bytes that it never set."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("\n".join(lines).encode("ascii") + b"\n\0")
+
+
 def graph(path, nodes, degree):
     """A graph for breadth-first search: node table, source, edge table."""
     rnd = random.Random(1)
@@ -114,7 +120,7 @@ def video(path, rows, columns, frames):
 MAKERS = {
     "graph.txt": lambda path: graph(path, 1 << 18, 6),
     "keys.txt": lambda path: keys(path, 200000),
-    "command.txt": lambda path: write_lines(path, ["j 6000 3000", "k 10000"]),
+    "command.txt": lambda path: commands(path, ["j 6000 3000", "k 10000"]),
     "temp_1024": lambda path: floats(path, 1 << 20, 320, 345),
     "power_1024": lambda path: floats(path, 1 << 20, 0.0, 0.01),
     "temp_256x8": lambda path: floats(path, 256 * 256 * 8, 320, 345),

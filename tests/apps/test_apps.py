@@ -131,6 +131,15 @@ class Lists(unittest.TestCase):
     def test_every_word_has_a_program(self):
         self.assertEqual(set(programs.COVERED) - {word for one in programs.PROGRAMS for word in one.covers}, set())
 
+    def test_timings_without_a_word_of_time_are_masked(self):
+        how = {one.name: one for one in programs.PROGRAMS}
+        for name, seen, other in (("simpleStreams", "memcopy:\t2.11\n4 streams:\t1.28", "memcopy:\t1.25\n4 streams:\t1.32"),
+                                  ("immaTensorCoreGemm", "TOPS: 30.24", "TOPS: 206.76"),
+                                  ("UnifiedMemoryStreams", "Task [1], thread [3] executing on device (500)\nAll Done!",
+                                   "Task [1], thread [2] executing on host (91)\nAll Done!")):
+            self.assertEqual(compare.difference(seen, other, masks=how[name].masks, drop=how[name].drop), "", name)
+            self.assertNotEqual(compare.difference(seen, other + "\nFAILED", masks=how[name].masks, drop=how[name].drop), "", name)
+
     def test_every_input_has_a_maker(self):
         for one in programs.PROGRAMS:
             for name in one.inputs.values():
@@ -150,6 +159,10 @@ class Inputs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
             for name in ("command.txt", "image.pgm"):
                 self.assertEqual(inputs.make(name, one).read_bytes(), inputs.make(name, two).read_bytes())
+
+    def test_commands_end_as_a_string_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(inputs.make("command.txt", folder).read_bytes(), b"j 6000 3000\nk 10000\n\0")
 
     def test_records_of_places_are_as_long_as_their_reader_wants(self):
         with tempfile.TemporaryDirectory() as folder:
