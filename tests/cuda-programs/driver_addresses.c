@@ -18,7 +18,8 @@ static float sum(CUfunction kernel, CUdeviceptr x, CUdeviceptr out)
 	void *params[] = { &x, &n, &out };
 	float result = 0;
 
-	OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, params, NULL));
+	OK(cuLaunchKernel(kernel, 1, 1, 1, N, 1, 1, 0, 0, params,
+			  NULL)); /* one thread for each of them */
 	OK(cuMemcpyDtoH(&result, out, sizeof(result)));
 	return result;
 }
