@@ -3,24 +3,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "guest-shim/cuda/array.h"
 
 static struct cu_texture *textures;
 
-static CUresult linear(const CUDA_RESOURCE_DESC *resource, struct gantry_wire_texture *spec)
+#define MAX_LINEAR \
+	(1u        \
+	 << 28) /* elements, of CUDA's table of compute capabilities: of devices that tell none of their own */
+
+static CUresult linear(const struct cu_device *dev, const CUDA_RESOURCE_DESC *resource,
+		       struct gantry_wire_texture *spec)
 {
 	uint32_t element = cu_element_bytes(resource->res.linear.format,
 					    resource->res.linear.numChannels);
-	uint64_t off;
+	const struct cu_alloc *alloc = cu_alloc_find_locked(resource->res.linear.devPtr);
+	int32_t most = dev->attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
+	uint64_t bytes;
 
-	if (!element || resource->res.linear.sizeInBytes < element ||
-	    !cu_alloc_span_locked(resource->res.linear.devPtr, resource->res.linear.sizeInBytes,
-				  &off))
+	if (!element || !alloc ||
+	    resource->res.linear.sizeInBytes / element > (most > 0 ? (uint32_t)most : MAX_LINEAR))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* CUDA takes one that is longer than its memory. Here it ends with that: what lies behind it is nobody's, and reads as 0. */
+	bytes = gantry_min_u64(resource->res.linear.sizeInBytes,
+			       alloc->bytes - (resource->res.linear.devPtr - alloc->address));
+	if (bytes < element)
 		return CUDA_ERROR_INVALID_VALUE;
 	spec->address = resource->res.linear.devPtr;
 	spec->format = resource->res.linear.format;
 	spec->channels = resource->res.linear.numChannels;
-	spec->width = resource->res.linear.sizeInBytes / element;
+	spec->width = bytes / element;
 	return CUDA_SUCCESS;
 }
 
@@ -67,7 +79,8 @@ static CUresult take_resource(const struct cu_texture *asked, gantry_buffer *ret
 		*ret_of = mipmap->buffer;
 		return CUDA_SUCCESS;
 	case CU_RESOURCE_TYPE_LINEAR:
-		return asked->is_surface ? CUDA_ERROR_INVALID_VALUE : linear(resource, spec);
+		return asked->is_surface ? CUDA_ERROR_INVALID_VALUE
+					 : linear(asked->ctx->dev, resource, spec);
 	case CU_RESOURCE_TYPE_PITCH2D:
 		return asked->is_surface ? CUDA_ERROR_INVALID_VALUE : rows(resource, spec);
 	default:

@@ -70,10 +70,16 @@ static void there_and_back(unsigned char *host, size_t bytes)
 	std::vector<unsigned char> before(host, host + bytes);
 	unsigned char *device;
 	cudaStream_t stream;
+	cudaError_t registered = cudaHostRegister(host, bytes, cudaHostRegisterDefault);
 
+	/* Not every driver takes parts of pages, or every kind of memory: ours does. */
+	if (is_native && registered != cudaSuccess) {
+		(void)cudaGetLastError();
+		return;
+	}
+	OK(registered);
 	OK(cudaMalloc(&device, bytes));
 	OK(cudaStreamCreate(&stream));
-	OK(cudaHostRegister(host, bytes, cudaHostRegisterDefault));
 	CHECK(memcmp(host, before.data(), bytes) == 0);
 	for (size_t i = 0; i < bytes; i++)
 		host[i] = (unsigned char)(i * 11 + 1);

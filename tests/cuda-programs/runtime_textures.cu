@@ -236,6 +236,15 @@ static void linear_memory()
 	fetch(row);
 	CHECK(memcmp(got.data(), in.data(), W * H * 4) == 0);
 	OK(cudaDestroyTextureObject(texture));
+	/* One longer than its memory, as some programs make. */
+	resource.res.linear.sizeInBytes = 2 * W * H * 4;
+	texture = texture_of(resource);
+	read_linear<<<blocks(row), 32>>>(texture, out, row, 0);
+	fetch(row);
+	CHECK(memcmp(got.data(), in.data(), W * H * 4) == 0);
+	OK(cudaGetTextureObjectResourceDesc(&resource, texture));
+	CHECK(resource.res.linear.sizeInBytes == 2 * W * H * 4);
+	OK(cudaDestroyTextureObject(texture));
 	OK(cudaFree(memory));
 	OK(cudaMallocPitch(&memory, &pitch, 16 * 4, H));
 	OK(cudaMemcpy2D(memory, pitch, in.data(), W * 4, 16 * 4, H, cudaMemcpyHostToDevice));
@@ -281,8 +290,13 @@ static void surfaces()
 	CHECK(resource.res.array.array == array);
 	OK(cudaDestroySurfaceObject(surface));
 	resource = resource_of(plain);
-	IS(cudaCreateSurfaceObject(&surface, &resource), cudaErrorInvalidValue);
-	(void)cudaGetLastError();
+	/* CUDA makes one of an array that is not for it; reading through it is undefined. */
+	if (!is_native) {
+		IS(cudaCreateSurfaceObject(&surface, &resource), cudaErrorInvalidValue);
+		(void)cudaGetLastError();
+	} else if (cudaCreateSurfaceObject(&surface, &resource) == cudaSuccess) {
+		OK(cudaDestroySurfaceObject(surface));
+	}
 	OK(cudaFreeArray(plain));
 	OK(cudaFreeArray(array));
 	end();
@@ -461,6 +475,12 @@ static float between(cudaTextureObject_t texture, float x, float level)
 	return value;
 }
 
+/* The fraction by which the device takes either neighbour has 8 bits, and what it reads 16. */
+static bool is_near(float value, float wanted)
+{
+	return value >= wanted - 0.01f && value <= wanted + 0.01f;
+}
+
 static void filtered()
 {
 	cudaChannelFormatDesc channel = cudaCreateChannelDesc<unsigned char>();
@@ -479,8 +499,8 @@ static void filtered()
 	how.readMode = cudaReadModeNormalizedFloat;
 	how.normalizedCoords = 1;
 	OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
-	CHECK(between(texture, 0.125f, -1) == 0 && between(texture, 0.375f, -1) == 1);
-	CHECK(between(texture, 0.25f, -1) == 0.5f && between(texture, 1.25f, -1) == 0.5f);
+	CHECK(is_near(between(texture, 0.125f, -1), 0) && is_near(between(texture, 0.375f, -1), 1));
+	CHECK(is_near(between(texture, 0.25f, -1), 0.5f) && is_near(between(texture, 1.25f, -1), 0.5f));
 	OK(cudaDestroyTextureObject(texture));
 	OK(cudaFreeArray(array));
 	end();
@@ -511,8 +531,8 @@ static void levels_between()
 	how.normalizedCoords = 1;
 	how.maxMipmapLevelClamp = 1;
 	OK(cudaCreateTextureObject(&texture, &resource, &how, nullptr));
-	CHECK(between(texture, 0.5f, 0) == 1 && between(texture, 0.5f, 1) == 3);
-	CHECK(between(texture, 0.5f, 0.5f) == 2);
+	CHECK(is_near(between(texture, 0.5f, 0), 1) && is_near(between(texture, 0.5f, 1), 3));
+	CHECK(is_near(between(texture, 0.5f, 0.5f), 2));
 	OK(cudaDestroyTextureObject(texture));
 	OK(cudaFreeMipmappedArray(mipmap));
 	end();
