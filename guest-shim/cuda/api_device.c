@@ -546,6 +546,15 @@ CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit)
 	return cu_leave(CUDA_SUCCESS);
 }
 
+/* Tenants share the cache, so no window that a program has said is given lines to keep: there are none to take back. */
+CUresult CUDAAPI cuCtxResetPersistingL2Cache(void)
+{
+	struct CUctx_st *ctx;
+	CUresult result = cu_enter(&ctx);
+
+	return result == CUDA_SUCCESS ? cu_leave(CUDA_SUCCESS) : result;
+}
+
 /* A hint, and not ours to give. */
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *config)
 {

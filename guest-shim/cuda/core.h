@@ -82,6 +82,14 @@ struct cu_nodes {
 	uint32_t cap;
 };
 
+/* What the program has said of a stream, and reads back; nothing is done with it here. */
+struct cu_stream_hints {
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy waits;
+	CUlaunchMemSyncDomain domain;
+	CUlaunchMemSyncDomainMap domains;
+};
+
 struct CUstream_st {
 	struct CUstream_st *next; /* of the context */
 	struct CUctx_st *ctx;
@@ -98,6 +106,7 @@ struct CUstream_st {
 	gantry_ticket after_legacy; /* the legacy stream's task that it has waited for */
 	struct cu_capture *capture; /* NULL: what is put into it runs */
 	struct cu_nodes tips;	    /* what the next captured node comes after */
+	struct cu_stream_hints hints;
 };
 
 struct cu_cell; /* event.c */

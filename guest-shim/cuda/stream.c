@@ -94,6 +94,8 @@ CUresult cu_stream_new_locked(struct CUctx_st *ctx, unsigned int flags, int prio
 	stream->flags = flags;
 	stream->priority = priority;
 	stream->is_blocking = !(flags & CU_STREAM_NON_BLOCKING);
+	stream->hints.waits = CU_SYNC_POLICY_AUTO;
+	stream->hints.domains.remote = 1;
 	stream->id = ++cu.next_id;
 	result = open_queue(ctx, stream);
 	if (result == CUDA_SUCCESS && !cu_handle_add_locked(stream, CU_KIND_STREAM)) {

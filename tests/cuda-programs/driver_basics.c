@@ -241,6 +241,98 @@ static void planes(void)
 	end();
 }
 
+static void planes_of_arrays(void)
+{
+	static int in[20][30], out[20][30];
+	const CUDA_ARRAY_DESCRIPTOR desc = {
+		.Width = 30, .Height = 20, .Format = CU_AD_FORMAT_SIGNED_INT32, .NumChannels = 1
+	};
+	CUDA_MEMCPY2D copy = { .srcMemoryType = CU_MEMORYTYPE_HOST,
+			       .srcHost = in,
+			       .srcPitch = sizeof(in[0]),
+			       .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+			       .WidthInBytes = sizeof(in[0]),
+			       .Height = 20 };
+	CUarray array, other;
+
+	begin("planes of arrays");
+	for (int y = 0; y < 20; y++)
+		for (int x = 0; x < 30; x++)
+			in[y][x] = y * 100 + x;
+	OK(cuArrayCreate(&array, &desc));
+	OK(cuArrayCreate(&other, &desc));
+	copy.dstArray = array;
+	OK(cuMemcpy2D(&copy));
+	copy = (CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_ARRAY,
+				.srcArray = array,
+				.srcXInBytes = 8,
+				.srcY = 1,
+				.dstMemoryType = CU_MEMORYTYPE_ARRAY,
+				.dstArray = other,
+				.WidthInBytes = 40,
+				.Height = 19 };
+	OK(cuMemcpy2DAsync(&copy, 0));
+	copy = (CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_ARRAY,
+				.srcArray = other,
+				.dstMemoryType = CU_MEMORYTYPE_HOST,
+				.dstHost = out,
+				.dstPitch = sizeof(out[0]),
+				.WidthInBytes = 40,
+				.Height = 19 };
+	OK(cuMemcpy2DUnaligned(&copy));
+	for (int y = 0; y < 19; y++)
+		for (int x = 0; x < 10; x++)
+			CHECK(out[y][x] == (y + 1) * 100 + x + 2);
+	CHECK(out[0][10] == 0);
+	OK(cuArrayDestroy(other));
+	OK(cuArrayDestroy(array));
+	end();
+}
+
+static void attributes_of_streams(void)
+{
+	CUstreamAttrValue value = { .accessPolicyWindow = {
+					    .hitRatio = 0.5f,
+					    .hitProp = CU_ACCESS_PROPERTY_PERSISTING,
+					    .missProp = CU_ACCESS_PROPERTY_STREAMING } };
+	CUstream one, other;
+	int priority;
+
+	begin("attributes of streams");
+	OK(cuStreamCreate(&one, CU_STREAM_DEFAULT));
+	OK(cuStreamCreate(&other, CU_STREAM_DEFAULT));
+	OK(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	value.accessPolicyWindow.missProp = CU_ACCESS_PROPERTY_PERSISTING;
+	IS(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value),
+	   INVALID_VALUE);
+	value.accessPolicyWindow.missProp = CU_ACCESS_PROPERTY_NORMAL;
+	value.accessPolicyWindow.hitRatio = 1.5f;
+	IS(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value),
+	   INVALID_VALUE);
+	IS(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, NULL),
+	   INVALID_VALUE);
+	OK(cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
+	CHECK(value.syncPolicy == CU_SYNC_POLICY_AUTO);
+	value.syncPolicy = CU_SYNC_POLICY_YIELD;
+	OK(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
+	OK(cuStreamCopyAttributes(other, one));
+	OK(cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value));
+	CHECK(value.syncPolicy == CU_SYNC_POLICY_YIELD);
+	OK(cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	CHECK(value.accessPolicyWindow.hitRatio == 0.5f);
+	CHECK(value.accessPolicyWindow.missProp == CU_ACCESS_PROPERTY_STREAMING);
+	OK(cuStreamGetPriority(one, &priority));
+	OK(cuStreamGetAttribute(one, CU_STREAM_ATTRIBUTE_PRIORITY, &value));
+	CHECK(value.priority == priority);
+	OK(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_PRIORITY, &value));
+	IS(cuStreamGetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), INVALID_VALUE);
+	OK(cuCtxResetPersistingL2Cache());
+	OK(cuStreamDestroy(other));
+	OK(cuStreamDestroy(one));
+	BAD(cuStreamSetAttribute(one, CU_STREAM_ATTRIBUTE_PRIORITY, &value), INVALID_HANDLE);
+	end();
+}
+
 static float *numbers(float first)
 {
 	float *made = malloc(N * sizeof(*made));
@@ -459,9 +551,11 @@ int main(int argc, char **argv)
 	modules(argv[1]);
 	memory();
 	planes();
+	planes_of_arrays();
 	launches();
 	streams();
 	many_streams();
+	attributes_of_streams();
 	entry_points();
 	unloaded();
 	return 0;

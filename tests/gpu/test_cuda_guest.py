@@ -10,8 +10,8 @@ import gpu
 import harness
 
 PARTS = {
-    "driver": ["devices", "contexts", "modules", "memory", "planes", "launches", "streams", "many streams", "entry points",
-               "use after the end"],
+    "driver": ["devices", "contexts", "modules", "memory", "planes", "planes of arrays", "launches", "streams",
+               "many streams", "attributes of streams", "entry points", "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
               "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
               "not there"],

@@ -344,6 +344,13 @@ cudaError_t CUDARTAPI cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
 	return error == cudaSuccess ? rt_leave(cuCtxSetLimit((CUlimit)limit, value)) : error;
 }
 
+cudaError_t CUDARTAPI cudaCtxResetPersistingL2Cache(void)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuCtxResetPersistingL2Cache()) : error;
+}
+
 cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags)
 {
 	CUresult result = start();

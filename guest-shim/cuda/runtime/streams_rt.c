@@ -421,6 +421,35 @@ cudaError_t CUDARTAPI cudaStreamGetPriority(cudaStream_t stream, int *priority)
 	return error == cudaSuccess ? rt_leave(cuStreamGetPriority(stream, priority)) : error;
 }
 
+/* The Runtime API's attributes and their values are the driver's. */
+cudaError_t CUDARTAPI cudaStreamSetAttribute(cudaStream_t stream, enum cudaLaunchAttributeID which,
+					     const union cudaLaunchAttributeValue *value)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess
+		       ? rt_leave(cuStreamSetAttribute(stream, (CUstreamAttrID)which,
+						       (const CUstreamAttrValue *)value))
+		       : error;
+}
+
+cudaError_t CUDARTAPI cudaStreamGetAttribute(cudaStream_t stream, enum cudaLaunchAttributeID which,
+					     union cudaLaunchAttributeValue *value)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuStreamGetAttribute(stream, (CUstreamAttrID)which,
+								    (CUstreamAttrValue *)value))
+				    : error;
+}
+
+cudaError_t CUDARTAPI cudaStreamCopyAttributes(cudaStream_t dst, cudaStream_t src)
+{
+	cudaError_t error = rt_enter();
+
+	return error == cudaSuccess ? rt_leave(cuStreamCopyAttributes(dst, src)) : error;
+}
+
 cudaError_t CUDARTAPI cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
 {
 	cudaError_t error = rt_enter();
