@@ -366,8 +366,8 @@ struct gantry_backend {
 	void (*image_unload)(struct gantry_image *image);
 	/*
 	 * -ENOENT: no such symbol; -EINVAL: its parameters are not those of @sig (a guest's image; the
-	 * sentence names the first that differs). @sig stays valid as long as the kernel; the kernel
-	 * goes with its image.
+	 * sentence names the first that differs); -EOPNOTSUPP: they are more than a launch can carry.
+	 * @sig stays valid as long as the kernel; the kernel goes with its image.
 	 */
 	int (*kernel_get)(struct gantry_image *image, const char *symbol,
 			  const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,

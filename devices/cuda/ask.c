@@ -226,7 +226,7 @@ int gantry_cuda_layout_take(struct gantry_kernel *kernel, struct gantry_err *err
 		if (dev->driver->FuncGetParamInfo(kernel->function, i, &off, &size) != CUDA_SUCCESS)
 			return gantry_err_set(err, -EINVAL, "parameters that change");
 		if (off > GANTRY_MAX_RAW_BYTES || size > GANTRY_MAX_RAW_BYTES - off)
-			return gantry_err_set(err, -EINVAL,
+			return gantry_err_set(err, -EOPNOTSUPP,
 					      "the kernel's parameters take more than %u bytes",
 					      GANTRY_MAX_RAW_BYTES);
 		kernel->layout[i] = (struct gantry_param_answer){ (uint16_t)off, (uint16_t)size };

@@ -111,7 +111,7 @@ CUresult cu_array_new_locked(struct CUctx_st *ctx, const CUDA_ARRAY3D_DESCRIPTOR
 			     struct CUarray_st **ret_array)
 {
 	const struct gantry_wire_texture spec = spec_of(desc, 0);
-	struct gantry_reply_variable made;
+	struct gantry_reply_variable made = { 0 };
 	CUresult result = check(desc);
 
 	if (result == CUDA_SUCCESS)

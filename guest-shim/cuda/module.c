@@ -159,7 +159,7 @@ static CUresult take_params(const struct CUctx_st *ctx, struct CUfunc_st *func)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (answer.nparams > GANTRY_MAX_ARGS_BYTES || answer.params_bytes > GANTRY_MAX_ARGS_BYTES)
-		return CUDA_ERROR_UNKNOWN;
+		return CUDA_ERROR_NOT_SUPPORTED;
 	func->nparams = answer.nparams;
 	func->params_bytes = answer.params_bytes;
 	memcpy(func->attributes, answer.attributes, sizeof(func->attributes));
@@ -205,6 +205,8 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 			    : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
 		result = take_params(ctx, func);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		result = cu_unsupported("kernels with more than 4096 bytes of parameters");
 	if (result == CUDA_SUCCESS && !cu_handle_add_locked(func, CU_KIND_FUNC))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {

@@ -209,6 +209,8 @@ static int kernel_status(int r)
 		return GANTRY_E_NO_KERNEL;
 	case -EINVAL:
 		return GANTRY_E_SIGNATURE;
+	case -EOPNOTSUPP:
+		return GANTRY_E_UNSUPPORTED;
 	case -ENOMEM:
 		return GANTRY_E_NO_MEMORY;
 	default:

@@ -310,10 +310,12 @@ static void not_there(void)
 {
 	unsigned int mask;
 	char luid[8];
+	CUfunction wide;
 
 	begin("not there");
 	for (int i = 0; i < 4; i++)
 		BAD(cuDeviceGetLuid(luid, &mask, 0), NOT_SUPPORTED);
+	BAD(cuModuleGetFunction(&wide, module, "wide"), NOT_SUPPORTED);
 	end();
 }
 

@@ -45,6 +45,23 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+struct many {
+	int numbers[1200];
+};
+
+FAKECUDA_KERNEL(
+	wide,
+	{
+		struct many m;
+		uint64_t out;
+	},
+	FAKECUDA_P(wide, m), FAKECUDA_P(wide, out))
+{
+	(void)geometry;
+	**(int **)params[1] = ((const struct many *)params[0])->numbers[0];
+	return 0;
+}
+
 FAKECUDA_KERNEL(
 	sum,
 	{

@@ -36,6 +36,16 @@ __global__ void number(struct pair p, int n)
 		p.x[i] = (float)(p.first + i);
 }
 
+/* More than our wire takes. */
+struct many {
+	int numbers[1200];
+};
+
+__global__ void wide(struct many m, int *out)
+{
+	*out = m.numbers[threadIdx.x];
+}
+
 __global__ void sum(const float *x, int n, float *out)
 {
 	int i = blockIdx.x * blockDim.x + threadIdx.x;

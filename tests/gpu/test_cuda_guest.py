@@ -87,8 +87,9 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
 
             harness.wait_until(lambda: missing().get("cuDeviceGetLuid") == 4, "the fourth call", timeout=gpu.LIMIT_S)
             t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
+            t.contains(agent.ctl("session", "show", "--unsupported", session).out, "kernels with more than 4096 bytes")
             t.contains(agent.log(), "call-missing")
-            t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
+            t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 6')
         finally:
             os.close(held)
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
