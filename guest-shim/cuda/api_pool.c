@@ -12,7 +12,9 @@ struct CUmemPoolHandle_st {
 	int reuse[3]; /* noted: nothing is reused before the work that freed it has finished */
 	uint64_t threshold;
 	uint64_t used;
+	/* The most that was used since the program last set it back; what is reserved is what is used. */
 	uint64_t used_high;
+	uint64_t reserved_high;
 	uint64_t max_bytes; /* 0: what the tenant may have */
 	uint64_t nallocs;
 	uint64_t peers; /* devices that were given access to it, as they have anyway */
@@ -28,6 +30,8 @@ CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes)
 	pool->nallocs++;
 	if (pool->used > pool->used_high)
 		pool->used_high = pool->used;
+	if (pool->used > pool->reserved_high)
+		pool->reserved_high = pool->used;
 	return CUDA_SUCCESS;
 }
 
@@ -197,7 +201,10 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute at
 		/* High water marks are set back, and not to anything else. */
 		if (*(cuuint64_t *)value != 0)
 			return cu_leave(CUDA_ERROR_INVALID_VALUE);
-		pool->used_high = pool->used;
+		if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+			pool->used_high = pool->used;
+		else
+			pool->reserved_high = pool->used;
 		break;
 	default:
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
@@ -227,6 +234,8 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute at
 		*(cuuint64_t *)value = pool->used;
 		break;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		*(cuuint64_t *)value = pool->reserved_high;
+		break;
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
 		*(cuuint64_t *)value = pool->used_high;
 		break;

@@ -45,11 +45,12 @@ void cu_userobj_destroy(void)
 	(void)pthread_mutex_unlock(&cu.lock);
 	while (list) {
 		struct CUuserObject_st *object = list;
+		bool was_in_callback = cu_in_callback;
 
 		list = object->next;
 		cu_in_callback = true;
 		object->destroy(object->data);
-		cu_in_callback = false;
+		cu_in_callback = was_in_callback;
 		free(object);
 	}
 }

@@ -236,6 +236,12 @@ static void pools(void)
 	OK(cuMemAlloc(&r, 10000));
 	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
 	CHECK(called && used == 0);
+	/* Each mark is set back by itself. */
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &used));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &used));
+	CHECK(used == 0);
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &used));
+	CHECK(used >= 10000);
 	OK(cuMemFree(q));
 	OK(cuMemFree(r));
 	/* One of the program's own, with a bound; it lives as long as what is in it. */

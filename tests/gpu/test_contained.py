@@ -157,7 +157,7 @@ def test_pytorch_in_a_container(t):
         nvidia = places(agent.root, site, ours)
         mounts = mounts_of(about, site, nvidia)
         engine = containers.engine(agent, root.path, more=["--cuda", str(ours), "--wheels", str(site)], mounts=mounts,
-                                   env=["PYTHONDONTWRITEBYTECODE=1", "GANTRY_TORCH_QUICK_END=1", "HOME=/tmp"])
+                                   env=["PYTHONDONTWRITEBYTECODE=1", "GANTRY_TORCH_QUICK_END=1", "HOME=/tmp", "USER=app"])
         # A library of ours that NVIDIA's wheels do not have needs a place too.
         for path in map(pathlib.Path, destinations(engine)):
             if path.is_relative_to(site / "nvidia") and path.suffix != "" and ".so" in path.name:
@@ -169,7 +169,7 @@ def test_pytorch_in_a_container(t):
         for step in STEPS:
             ended = harness.run(engine.argv("red", [torch_world.PYTHON, STEPS_AT, step]), timeout=60)
             good = ended.code == 0 and f"ok {step}" in ended.out
-            print(f"# contained {step}: {'ok' if good else ended}"[:600], flush=True)
+            print(f"# contained {step}: {'ok' if good else (ended.code, ended.out[-300:], ended.err[-900:])}", flush=True)
             failed += [] if good else [step]
         print(f"# served by {type(engine).__name__}", flush=True)
         t.equal(failed, [], "steps")
