@@ -14,6 +14,8 @@
  *   bytes in       their length or GANTRY_CALLS_NULL, then they
  *   bytes out      their length or GANTRY_CALLS_NULL; the reply has them
  *   in either      enum gantry_calls_place, then an address or bytes in, bytes out
+ *   new object     0: no place for it; 1: the reply has its number; else its number, which the guest gives: of a free place
+ *                  from GANTRY_CALLS_CHOSEN to twice that less 1 in the low 16 bits, and 15 bits of generation above
  */
 #ifndef GANTRY_PROTO_CALLS_H
 #define GANTRY_PROTO_CALLS_H
@@ -23,6 +25,8 @@
 
 #define GANTRY_CALLS_VERSION 1u
 #define GANTRY_CALLS_NULL    UINT64_MAX
+/* Of places in the table of objects the guest has so many for itself, from that one on. */
+#define GANTRY_CALLS_CHOSEN 0x8000u
 /* Of one request or reply. */
 #define GANTRY_CALLS_MAX_BYTES (64ull << 20)
 /* The kernel of installed module "calls", and its signature: the buffer, and the bytes of it that the request has. */

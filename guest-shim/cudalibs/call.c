@@ -22,6 +22,13 @@ static void *streams[PLACES];
 static int modes[PLACES];
 /* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
 static uint64_t proven[PLACES];
+/* Numbers that were given here, by place: one that is alive, or 0. Read atomically, written under the lock. */
+static struct {
+	pthread_mutex_t lock;
+	uint64_t alive[GANTRY_CALLS_CHOSEN];
+	uint16_t generation[GANTRY_CALLS_CHOSEN];
+	uint32_t first; /* no place before it is free */
+} choice = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static _Thread_local int nopen;
 static const struct gantry_call_road *road = &gantry_call_road_session;
 
@@ -58,6 +65,49 @@ static bool goes_as_address(const struct gantry_call *call, const void *at)
 	return side == 1 || (side == 2 && call->mode != 0);
 }
 
+/* ---- numbers given here ---- */
+
+static bool is_chosen(uint64_t handle)
+{
+	return handle <= INT32_MAX && (handle & GANTRY_CALLS_CHOSEN);
+}
+
+static uint64_t *chosen_place(uint64_t handle)
+{
+	return &choice.alive[handle % GANTRY_CALLS_CHOSEN];
+}
+
+/* 0: all are taken. */
+static uint64_t choose(void)
+{
+	uint64_t number = 0;
+
+	pthread_mutex_lock(&choice.lock);
+	for (uint32_t i = choice.first; i < GANTRY_CALLS_CHOSEN && number == 0; i++) {
+		choice.first = i + 1;
+		if (choice.alive[i])
+			continue;
+		choice.generation[i] = (uint16_t)(choice.generation[i] + 1u) & INT16_MAX;
+		number = (uint64_t)choice.generation[i] << 16 | GANTRY_CALLS_CHOSEN | i;
+		gantry_store_relaxed(&choice.alive[i], number);
+	}
+	pthread_mutex_unlock(&choice.lock);
+	return number;
+}
+
+static void give_up(uint64_t number)
+{
+	uint32_t i = number % GANTRY_CALLS_CHOSEN;
+
+	pthread_mutex_lock(&choice.lock);
+	if (choice.alive[i] == number) {
+		gantry_store_relaxed(&choice.alive[i], 0);
+		if (i < choice.first)
+			choice.first = i;
+	}
+	pthread_mutex_unlock(&choice.lock);
+}
+
 int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name)
 {
 	(void)gantry_fetch_add(&library->nunsupported, 1);
@@ -89,6 +139,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	call->refused = false;
 	call->mode = -1;
 	call->dropped = 0;
+	call->chosen = 0;
 	call->nouts = 0;
 	call->nhandles = 0;
 	call->reply_bytes = 0;
@@ -102,6 +153,14 @@ void gantry_call_put(struct gantry_call *call, const void *value, size_t len)
 	gantry_pack_bytes(&call->pack, value, len);
 }
 
+static void note_handle(struct gantry_call *call, uint64_t handle)
+{
+	if (call->nhandles < GANTRY_CALL_HANDLES)
+		call->handles[call->nhandles++] = handle;
+	else
+		call->refused = true;
+}
+
 void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags)
 {
 	gantry_pack_u64(&call->pack, handle);
@@ -109,14 +168,16 @@ void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flag
 		call->refused |= !(flags & GANTRY_CALL_OR_NULL);
 		return;
 	}
-	if (call->nhandles < GANTRY_CALL_HANDLES)
-		call->handles[call->nhandles++] = handle;
-	else
+	note_handle(call, handle);
+	/* What has ended is known here, and nothing of it has to be asked. */
+	if (is_chosen(handle) && gantry_load_relaxed(chosen_place(handle)) != handle)
 		call->refused = true;
 	if (flags & GANTRY_CALL_BOUND)
 		gantry_call_stream(call, gantry_call_get_stream(handle));
-	if (flags & GANTRY_CALL_DROPS)
+	if (flags & GANTRY_CALL_DROPS) {
 		call->dropped = handle;
+		call->waits |= !is_chosen(handle);
+	}
 }
 
 void gantry_call_stream(struct gantry_call *call, void *stream)
@@ -249,6 +310,21 @@ void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes)
 	gantry_pack_u64(&call->pack, to ? 1 : 0);
 	if (to)
 		expect(call, to, handle_bytes, GANTRY_CALL_OBJECT);
+}
+
+void gantry_call_chosen(struct gantry_call *call, void *to, size_t handle_bytes)
+{
+	uint64_t number = to && handle_bytes == sizeof(uint64_t) ? choose() : 0;
+
+	if (number == 0) {
+		gantry_call_object(call, to, handle_bytes);
+		return;
+	}
+	gantry_pack_u64(&call->pack, number);
+	/* Calls with it run behind this one. */
+	note_handle(call, number);
+	call->chosen = number;
+	call->chosen_to = to;
 }
 
 void gantry_call_text(struct gantry_call *call, void *to)
@@ -463,6 +539,23 @@ static uint64_t unproven(const struct gantry_call *call)
 	return gantry_load_relaxed(&proven[object % PLACES]) == object ? 0 : object;
 }
 
+/* The numbers given here: of an object that the call has made, and of one that it has ended. */
+static void settle_numbers(struct gantry_call *call, bool good)
+{
+	if (call->chosen && good) {
+		memcpy(call->chosen_to, &call->chosen, sizeof(call->chosen));
+		gantry_call_set_stream(call->chosen, NULL);
+		gantry_call_set_mode(call->chosen, 0);
+	} else if (call->chosen) {
+		give_up(call->chosen);
+	}
+	if (call->dropped && good) {
+		gantry_call_set_stream(call->dropped, NULL);
+		if (is_chosen(call->dropped))
+			give_up(call->dropped);
+	}
+}
+
 uint64_t gantry_call_finish(struct gantry_call *call)
 {
 	uint64_t object = unproven(call);
@@ -473,10 +566,9 @@ uint64_t gantry_call_finish(struct gantry_call *call)
 	failed = carry(call, &ret);
 	if (!failed && ret == 0 && object)
 		gantry_store_relaxed(&proven[object % PLACES], object);
+	settle_numbers(call, !failed && ret == 0);
 	if (!failed && ret == 0 && call->waits)
 		failed = late_failure(call->library);
-	if (!failed && ret == 0 && call->dropped)
-		gantry_call_set_stream(call->dropped, NULL);
 	gantry_pack_fini(&call->pack);
 	if (gantry_load_relaxed(&call->library->log.mask))
 		gantry_call_log(call->library, call->name, failed ? failed : (int32_t)ret);

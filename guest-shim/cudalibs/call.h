@@ -84,6 +84,8 @@ struct gantry_call {
 	/* Where the library looks for values that may lie on either side: 0 on the host; -1: it goes by the address. */
 	int mode;
 	uint64_t dropped;
+	uint64_t chosen; /* number of the object that the call makes; 0: the worker gives it one */
+	void *chosen_to;
 	uint32_t nouts;
 	uint32_t nhandles;
 	uint64_t handles[GANTRY_CALL_HANDLES];
@@ -153,6 +155,11 @@ void gantry_call_strings(struct gantry_call *call, const char *const *texts, int
 void gantry_call_null(struct gantry_call *call, const void *at);
 /* @handle_bytes: 4 or 8. */
 void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes);
+/*
+ * The same of an object that gets its number here: the call is not waited for, and where it fails the calls with the object
+ * fail. Without a free number the worker gives one.
+ */
+void gantry_call_chosen(struct gantry_call *call, void *to, size_t handle_bytes);
 void gantry_call_text(struct gantry_call *call, void *to);
 /* The library's own memory: @to gets the address of a copy, which lives as long as the process; equal ones are one. */
 void gantry_call_table(struct gantry_call *call, void *to, uint64_t bytes);

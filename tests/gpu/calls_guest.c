@@ -19,6 +19,7 @@
 #include <curand.h>
 
 #include "base/array.h"
+#include "base/atomic.h"
 #include "guest-shim/cudalibs/road.h"
 #include "proto/calls.h"
 
@@ -399,17 +400,40 @@ static void try_garbage(void)
 	need(gantry_free(session, box), "free");
 }
 
-/* The device is busy for a while: what a library answers from the host comes at once, and so do calls that answer nothing. */
+/* The device is busy until *word is written, by a task that is @ret_ticket's. */
+static gantry_buffer keep_busy(uint64_t **ret_word, gantry_ticket *ret_ticket)
+{
+	const uint64_t args[1] = { 0 };
+	struct gantry_access access = { .mode = GANTRY_RW };
+	struct gantry_task task = { .grid = { 1, 1, 1 },
+				    .block = { 1, 1, 1 },
+				    .args = args,
+				    .args_bytes = sizeof(args),
+				    .naccess = 1,
+				    .access = &access };
+	void *mapped;
+
+	need(gantry_alloc(session, sizeof(uint64_t), GANTRY_ALLOC_HOST, &access.buffer), "alloc");
+	need(gantry_map(session, access.buffer, 0, sizeof(uint64_t), GANTRY_RW, S10, &mapped),
+	     "map");
+	*ret_word = mapped;
+	gantry_store_release(*ret_word, 0);
+	need(gantry_kernel_from(session, image, "until", "rw:u64*", &task.kernel), "kernel");
+	need(gantry_submit(session, queues[0], &task, 1, ret_ticket), "submit");
+	return access.buffer;
+}
+
+/*
+ * The device is busy until the calls have returned: what a library answers from the host comes at once, and so do calls
+ * that answer nothing.
+ */
 static void try_busy(const char *folder)
 {
 	static const char so[] = "libcublas.so.13";
-	const uint64_t args[1] = { 3000000000ull };
-	const struct gantry_task task = {
-		.grid = { 1, 1, 1 }, .block = { 1, 1, 1 }, .args = args, .args_bytes = sizeof(args)
-	};
-	struct gantry_task spin = task;
 	cublasHandle_t handle = NULL;
 	gantry_ticket ticket;
+	gantry_buffer buffer;
+	uint64_t *word;
 	int version = 0, good;
 	F(so, cublasCreate_v2);
 	F(so, cublasGetVersion_v2);
@@ -417,16 +441,17 @@ static void try_busy(const char *folder)
 	F(so, cublasDestroy_v2);
 
 	tell(f_cublasCreate_v2(&handle) == 0, "a handle before the device is busy");
-	need(gantry_kernel_from(session, image, "spin_ns", "u64", &spin.kernel), "kernel");
-	need(gantry_submit(session, queues[0], &spin, 1, &ticket), "submit");
+	buffer = keep_busy(&word, &ticket);
 	good = f_cublasGetVersion_v2(handle, &version) == 0 && version > 0;
 	/* More than there are boxes. */
 	for (int i = 0; i < 100; i++)
 		good = good && f_cublasSetPointerMode_v2(handle, CUBLAS_POINTER_MODE_HOST) == 0;
 	tell(good && gantry_test(session, ticket) == 0, "answers while the device is busy");
+	gantry_store_release(word, 1);
 	need(gantry_wait(session, &ticket, 1, S10), "wait");
 	tell(f_cublasGetVersion_v2(handle, &version) == 0, "an answer afterwards");
 	tell(f_cublasDestroy_v2(handle) == 0, "the handle's end");
+	need(gantry_free(session, buffer), "free");
 }
 
 /* A stand-in's function that takes @ms on the host; and, through another queue, what goes on meanwhile. */

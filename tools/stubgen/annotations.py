@@ -61,7 +61,8 @@ class Library:
 
     def __init__(self, path):
         self.path = path
-        self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": []}
+        self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": [],
+                      "chosen": []}
         self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
         self.mode_setters = []
         self.also = []       # (name, what it answers): exported, and in no header
@@ -81,7 +82,7 @@ class Library:
 
     def _line(self, line):
         word, rest = (line.split(None, 1) + [""])[:2]
-        if word in ("include", "needs", "handle", "waits", "proves", "opens", "closes"):
+        if word in ("include", "needs", "handle", "waits", "proves", "opens", "closes", "chosen"):
             self.words[word] += rest.split()
         elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed"):
             self.words[word] = rest

@@ -44,18 +44,22 @@ class Call:
         self.function = decided.function
         self.name, self.pairs = decided.function.name, decided.pairs
         self.by_hand = decided.how == "by-hand"
+        self.is_status = decided.function.ret == library.status
         self.served = decided.how in ("automatic", "annotated", "by-hand")
         setters = {s for s, _ in library.binds.values()}
         getters = {g for _, g in library.binds.values()}
         self.local = "set" if self.name in setters else "get" if self.name in getters else rules.local(decided.function)
-        self.is_status = decided.function.ret == library.status
-        shape = ", ".join("%s %s" % (p.text, k) for p, k in self.pairs)
+        shape = ", ".join("%s %s%s" % (p.text, "chosen " if k.word == "new" and self.chooses(p, k) else "", k) for p, k in self.pairs)
         self.id = number("%s: %s %s(%s)" % (library.library, decided.function.ret, self.name, shape))
         if self.by_hand:
             self.id = number("%s: %s by hand, %s" % (library.library, decided.function.declaration, decided.why))
         self.wire = sorted(self.pairs, key=lambda pair: ORDER.get(pair[1].word, 3))
-        self.waits = not self.is_status or library.says("waits", decided.function) or any(k.word in ANSWERED - set(MODES) or k.word in ("new", "drop", "end", "table")
-                                               for _, k in self.pairs)
+        self.waits = not self.is_status or library.says("waits", decided.function) or any(
+            k.word in ANSWERED - set(MODES) | {"drop", "end"} and not self.chooses(p, k) for p, k in self.pairs)
+
+    def chooses(self, param, kind):
+        """Whether the guest gives the object its number, so that neither its beginning nor its end is waited for."""
+        return kind.word in ("new", "drop") and param.base in self.library.chosen and self.is_status
 
     @property
     def remote(self):
@@ -117,7 +121,7 @@ def _guest_put(call, param, kind):
         cast = "(const void *)" if word in ("device", "scalar", "immediate") else ""
         return "gantry_call_%s(&call_, %s%s);" % (word, cast, name)
     if word == "new":
-        return "gantry_call_object(&call_, %s, sizeof(*%s));" % (name, name)
+        return "gantry_call_%s(&call_, %s, sizeof(*%s));" % ("chosen" if call.chooses(param, kind) else "object", name, name)
     if word == "table":
         return "gantry_call_table(&call_, %s, %s);" % (name, call.bytes(param, kind, None))
     if word == "scratch":

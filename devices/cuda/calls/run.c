@@ -279,9 +279,14 @@ void *gantry_calls_take_place(struct gantry_calls_run *run)
 {
 	uint64_t wanted = gantry_unpack_u64(&run->in);
 
-	if (wanted > 1)
-		refuse(run);
-	return wanted == 1 ? memory(run, sizeof(uint64_t), false) : NULL;
+	if (wanted > 1) {
+		if (run->chosen || !gantry_calls_table_is_free(&run->site->table, wanted)) {
+			refuse(run);
+			return NULL;
+		}
+		run->chosen = wanted;
+	}
+	return wanted ? memory(run, sizeof(uint64_t), false) : NULL;
 }
 
 void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes)
@@ -352,6 +357,14 @@ void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint6
 
 	if (run->out.failed)
 		return;
+	if (run->chosen) {
+		/* Without memory the guest's next call with it is refused; the object lives until the worker ends. */
+		if (native)
+			(void)gantry_calls_table_add_as(&run->site->table, kind, native,
+							run->chosen);
+		run->chosen = 0;
+		return;
+	}
 	/* 0, where the table is full, is what the guest then has; the object lives until the worker ends. */
 	id = gantry_calls_table_add(&run->site->table, kind, native);
 	object = gantry_calls_table_find(&run->site->table, kind, id);

@@ -22,8 +22,8 @@
 #include "base/pack.h"
 #include "proto/calls.h"
 
-/* Objects alive at once; the guest's numbers have 16 bits for the place. */
-#define GANTRY_CALLS_MAX_OBJECTS 65535u
+/* Objects alive at once that have a number of the worker's; the places above are the guest's (proto/calls.h). */
+#define GANTRY_CALLS_MAX_OBJECTS (GANTRY_CALLS_CHOSEN - 1u)
 #define GANTRY_CALLS_MAX_OUTS	 24u
 /* Values of the host's that an object may have. */
 #define GANTRY_CALLS_MAX_KEPT 256u
@@ -61,7 +61,8 @@ struct gantry_calls_object {
 	uint32_t next_free;
 	uint32_t born; /* the table's count of objects then */
 	bool bound;
-	bool is_lent; /* another object's: whoever ends that ends it */
+	bool is_chosen; /* its number is the guest's choice */
+	bool is_lent;	/* another object's: whoever ends that ends it */
 	/* Values that the library reads later, by address; freed with the object. */
 	struct gantry_calls_kept *kept;
 	uint32_t nkept;
@@ -70,7 +71,9 @@ struct gantry_calls_object {
 
 struct gantry_calls_table {
 	struct gantry_calls_object *objects;
-	uint32_t nobjects;   /* made room for */
+	struct gantry_calls_object *chosen; /* whose numbers the guest gave */
+	uint32_t nobjects;		    /* made room for */
+	uint32_t nchosen;
 	uint32_t first_free; /* index + 1 */
 	uint32_t nborn;
 };
@@ -79,6 +82,11 @@ void gantry_calls_table_init(struct gantry_calls_table *table);
 void gantry_calls_table_fini(struct gantry_calls_table *table);
 /* The number that the guest gets for @native, the same while it is there; 0: no room. */
 uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
+/* Whether the guest may give a new object that number. */
+bool gantry_calls_table_is_free(const struct gantry_calls_table *table, uint64_t id);
+/* @native, not 0, gets number @id of the guest's, which is free. False: no memory. */
+bool gantry_calls_table_add_as(struct gantry_calls_table *table, uint32_t kind, uint64_t native,
+			       uint64_t id);
 /* The number that @native has; 0: none. */
 uint64_t gantry_calls_table_known(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
 /* NULL: there is none of this kind. */
@@ -121,6 +129,7 @@ struct gantry_calls_run {
 	struct gantry_pack out;
 	uint64_t ret;
 	uint64_t dropping; /* a handle that a success ends */
+	uint64_t chosen;   /* number that the guest gave what the call makes; 0: none */
 	uint32_t state;	   /* enum gantry_calls_state */
 	/* Values that may lie on either side, in the order they were taken: a bit each. NULL is on none. */
 	uint32_t on_device;

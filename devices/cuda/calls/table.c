@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A number is the place, from 1, and above its 16 bits 15 of generation: some libraries' handles are ints, and none
- * may be negative.
+ * may be negative. Places from GANTRY_CALLS_CHOSEN are an array of their own: there the guest says what an object's number is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,10 @@ void gantry_calls_table_fini(struct gantry_calls_table *table)
 {
 	for (uint32_t i = 0; i < table->nobjects; i++)
 		forget(&table->objects[i]);
+	for (uint32_t i = 0; i < table->nchosen; i++)
+		forget(&table->chosen[i]);
 	free(table->objects);
+	free(table->chosen);
 	gantry_calls_table_init(table);
 }
 
@@ -66,7 +69,11 @@ static bool grow(struct gantry_calls_table *table)
 static uint64_t number(const struct gantry_calls_table *table,
 		       const struct gantry_calls_object *object)
 {
-	return (uint64_t)(object - table->objects + 1) | (uint64_t)object->generation << PLACE_BITS;
+	uint64_t place = object->is_chosen
+				 ? (uint64_t)(object - table->chosen) + GANTRY_CALLS_CHOSEN
+				 : (uint64_t)(object - table->objects) + 1;
+
+	return place | (uint64_t)object->generation << PLACE_BITS;
 }
 
 /* Getters answer with objects that the guest has a number for: few are alive, and such calls are rare. */
@@ -76,6 +83,9 @@ static struct gantry_calls_object *find_native(struct gantry_calls_table *table,
 	for (uint32_t i = 0; i < table->nobjects; i++)
 		if (table->objects[i].native == native && table->objects[i].kind == kind)
 			return &table->objects[i];
+	for (uint32_t i = 0; i < table->nchosen; i++)
+		if (table->chosen[i].native == native && table->chosen[i].kind == kind)
+			return &table->chosen[i];
 	return NULL;
 }
 
@@ -107,22 +117,74 @@ uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind,
 	return number(table, object);
 }
 
+/* NULL: there is no such place. */
+static struct gantry_calls_object *at(struct gantry_calls_table *table, uint64_t id)
+{
+	uint64_t place = id & ((1u << PLACE_BITS) - 1);
+
+	if (place >= GANTRY_CALLS_CHOSEN)
+		return place - GANTRY_CALLS_CHOSEN < table->nchosen
+			       ? &table->chosen[place - GANTRY_CALLS_CHOSEN]
+			       : NULL;
+	return place > 0 && place <= table->nobjects ? &table->objects[place - 1] : NULL;
+}
+
+bool gantry_calls_table_is_free(const struct gantry_calls_table *table, uint64_t id)
+{
+	uint64_t i = id % GANTRY_CALLS_CHOSEN;
+
+	return id <= INT32_MAX && (id & GANTRY_CALLS_CHOSEN) &&
+	       (i >= table->nchosen || !table->chosen[i].native);
+}
+
+static bool grow_chosen(struct gantry_calls_table *table, uint32_t i)
+{
+	uint32_t n = table->nchosen ? table->nchosen : FIRST;
+	struct gantry_calls_object *objects;
+
+	if (i < table->nchosen)
+		return true;
+	while (n <= i)
+		n *= 2;
+	objects = realloc(table->chosen, n * sizeof(*objects));
+	if (!objects)
+		return false;
+	memset(objects + table->nchosen, 0, (n - table->nchosen) * sizeof(*objects));
+	table->chosen = objects;
+	table->nchosen = n;
+	return true;
+}
+
+bool gantry_calls_table_add_as(struct gantry_calls_table *table, uint32_t kind, uint64_t native,
+			       uint64_t id)
+{
+	uint32_t i = id % GANTRY_CALLS_CHOSEN;
+	uint64_t known;
+
+	if (!grow_chosen(table, i))
+		return false;
+	/* What is made now was not there before: that number is of an object that has ended. */
+	known = gantry_calls_table_known(table, kind, native);
+	if (known)
+		gantry_calls_table_drop(table, known);
+	table->chosen[i] = (struct gantry_calls_object){
+		.native = native,
+		.kind = kind,
+		.born = ++table->nborn,
+		.generation = (uint32_t)(id >> PLACE_BITS),
+		.is_chosen = true,
+	};
+	return true;
+}
+
 struct gantry_calls_object *gantry_calls_table_find(struct gantry_calls_table *table, uint32_t kind,
 						    uint64_t id)
 {
-	uint64_t place = id & ((1u << PLACE_BITS) - 1);
-	struct gantry_calls_object *object;
+	struct gantry_calls_object *object = at(table, id);
 
-	if (place == 0 || place > table->nobjects)
-		return NULL;
-	object = &table->objects[place - 1];
-	return object->native && object->kind == kind && number(table, object) == id ? object
-										     : NULL;
-}
-
-static struct gantry_calls_object *at(struct gantry_calls_table *table, uint64_t id)
-{
-	return &table->objects[(id & ((1u << PLACE_BITS) - 1)) - 1];
+	return object && object->native && object->kind == kind && number(table, object) == id
+		       ? object
+		       : NULL;
 }
 
 void *gantry_calls_table_keep(struct gantry_calls_table *table, uint64_t id, const void *from,
@@ -149,6 +211,8 @@ void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)
 
 	forget(object);
 	object->native = 0;
+	if (object->is_chosen)
+		return;
 	object->next_free = table->first_free;
 	table->first_free = (uint32_t)(object - table->objects) + 1;
 }
@@ -161,21 +225,32 @@ static int newest_first(const void *a, const void *b)
 	return left->born < right->born ? 1 : -(left->born > right->born);
 }
 
+/* Those of @objects that are alive go to @alive[n] and on, or to @each without such; how many there are then. */
+static uint32_t end_some(const struct gantry_calls_object *objects, uint32_t nobjects,
+			 const struct gantry_calls_object **alive, uint32_t n,
+			 void (*each)(void *arg, const struct gantry_calls_object *object),
+			 void *arg)
+{
+	for (uint32_t i = 0; i < nobjects; i++) {
+		if (!objects[i].native)
+			continue;
+		if (alive)
+			alive[n++] = &objects[i];
+		else
+			each(arg, &objects[i]);
+	}
+	return n;
+}
+
 void gantry_calls_table_end(struct gantry_calls_table *table,
 			    void (*each)(void *arg, const struct gantry_calls_object *object),
 			    void *arg)
 {
-	const struct gantry_calls_object **alive = calloc(table->nobjects + 1ul, sizeof(*alive));
-	uint32_t n = 0;
+	const struct gantry_calls_object **alive =
+		calloc((size_t)table->nobjects + table->nchosen + 1, sizeof(*alive));
+	uint32_t n = end_some(table->objects, table->nobjects, alive, 0, each, arg);
 
-	for (uint32_t i = 0; i < table->nobjects; i++) {
-		if (!table->objects[i].native)
-			continue;
-		if (alive)
-			alive[n++] = &table->objects[i];
-		else
-			each(arg, &table->objects[i]);
-	}
+	n = end_some(table->chosen, table->nchosen, alive, n, each, arg);
 	if (n > 0)
 		qsort(alive, n, sizeof(*alive), newest_first);
 	for (uint32_t i = 0; i < n; i++)

@@ -18,6 +18,18 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 					  cudnnBackendAttributeName_t name,
 					  cudnnBackendAttributeType_t type, int64_t count,
 					  int64_t *ret_count, void *elements);
+void gantry_hand_cudnnBackendFinalize(struct gantry_call *call,
+				      cudnnBackendDescriptor_t descriptor);
+
+/* What a descriptor has for a mode: it is a pack of addresses, made for each run of a plan. */
+#define IS_PACK 1
+
+static bool is_of_pack(cudnnBackendAttributeName_t name)
+{
+	return name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS ||
+	       name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS ||
+	       name == CUDNN_ATTR_VARIANT_PACK_WORKSPACE;
+}
 
 /* An address of the device as it is; a value of the host's, which the library takes when the plan runs, by content. */
 static void put_address(struct gantry_call *call, const void *at)
@@ -33,6 +45,8 @@ void gantry_hand_cudnnBackendSetAttribute(struct gantry_call *call,
 {
 	uint64_t bytes = gantry_pack_span(count, gantry_cudnn_element_bytes(type));
 
+	if (is_of_pack(name))
+		gantry_call_set_mode((uint64_t)(uintptr_t)descriptor, IS_PACK);
 	gantry_call_put(call, &name, sizeof(name));
 	gantry_call_put(call, &type, sizeof(type));
 	gantry_call_put(call, &count, sizeof(count));
@@ -70,4 +84,12 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 	/* Programs ask for as many as there can be, into memory for as many as there are. */
 	if (elements)
 		gantry_call_counted(call, ret_count, gantry_cudnn_element_bytes(type));
+}
+
+/* Whether a plan can be had programs ask by finalizing it; of a pack they know. */
+void gantry_hand_cudnnBackendFinalize(struct gantry_call *call, cudnnBackendDescriptor_t descriptor)
+{
+	gantry_call_handle(call, (uint64_t)(uintptr_t)descriptor, 0);
+	gantry_call_mode(call, (uint64_t)(uintptr_t)descriptor);
+	call->waits |= call->mode != IS_PACK;
 }

@@ -62,6 +62,18 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+FAKECUDA_KERNEL(
+	until, { uint64_t word; }, FAKECUDA_P(until, word))
+{
+	const struct timespec pause = { .tv_nsec = 100000 };
+
+	/* Acquire: it waits for the writer and for all that the writer did before. */
+	while (__atomic_load_n(P(0, const uint64_t *), __ATOMIC_ACQUIRE) == 0 &&
+	       !geometry->ending(geometry->cookie))
+		(void)nanosleep(&pause, NULL); /* cut short is a shorter pause */
+	return 0;
+}
+
 extern const struct fakecuda_param fakecuda_params_nothing[];
 const struct fakecuda_param fakecuda_params_nothing[] = { { 0, 0 } };
 fakecuda_kernel fakecuda_nothing;

@@ -49,6 +49,13 @@ extern "C" __global__ void spin_ns(u64 ns)
 	while (now - start < ns);
 }
 
+/* Until somebody writes something there: host memory. */
+extern "C" __global__ void until(const u64 *word)
+{
+	while (*(const volatile u64 *)word == 0)
+		;
+}
+
 /* More threads a block than any device has: used with a block that is out of range. */
 extern "C" __global__ void nothing(void)
 {

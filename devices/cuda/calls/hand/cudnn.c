@@ -16,6 +16,7 @@
 
 void gantry_hand_serve_cudnnBackendSetAttribute(struct gantry_calls_run *run);
 void gantry_hand_serve_cudnnBackendGetAttribute(struct gantry_calls_run *run);
+void gantry_hand_serve_cudnnBackendFinalize(struct gantry_calls_run *run);
 
 #define SCALAR_BYTES 16u
 
@@ -154,5 +155,20 @@ void gantry_hand_serve_cudnnBackendGetAttribute(struct gantry_calls_run *run)
 	if (elements && a.type == CUDNN_TYPE_VOID_PTR)
 		for (int64_t i = 0; i < a.count; i++)
 			((void **)elements)[i] = gantry_calls_reaches(run, ((void **)elements)[i]);
+	gantry_calls_ran(run, (uint64_t)ret, ret == CUDNN_STATUS_SUCCESS);
+}
+
+void gantry_hand_serve_cudnnBackendFinalize(struct gantry_calls_run *run)
+{
+	__typeof__(&cudnnBackendFinalize) function =
+		(__typeof__(&cudnnBackendFinalize))gantry_calls_symbol(run, "cudnnBackendFinalize");
+	void *descriptor = (void *)(uintptr_t)gantry_calls_take_handle(
+		run, gantry_calls_kind("cudnnBackendDescriptor_t"), false);
+	cudnnStatus_t ret;
+
+	gantry_calls_need(run, descriptor);
+	if (!gantry_calls_may_run(run))
+		return;
+	ret = function(descriptor);
 	gantry_calls_ran(run, (uint64_t)ret, ret == CUDNN_STATUS_SUCCESS);
 }

@@ -227,8 +227,7 @@ START_TEST(test_descriptor_in_the_programs_memory_is_an_object_of_the_worker)
 	/* What is none, and one that could not be made. */
 	ck_assert_int_eq(look_at(&never), CUBLAS_STATUS_INVALID_VALUE);
 	ck_assert_uint_eq(seen, 0);
-	ck_assert_int_eq(cublasLtMatrixLayoutInit(&never, CUDA_R_32F, 8, 8, 4),
-			 CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(cublasLtMatrixLayoutInit(&never, CUDA_R_32F, 8, 8, 4), 0);
 	ck_assert_int_eq(look_at(&never), CUBLAS_STATUS_INVALID_VALUE);
 	ck_assert_int_eq(cublasLtMatrixLayoutInit_internal(&layout, 8, CUDA_R_32F, 8, 8, 8),
 			 CUBLAS_STATUS_INVALID_VALUE);

@@ -11,6 +11,7 @@
 #define DEVICE	   0x200000000000ull
 #define DESCRIPTOR 0x7000u /* what the library calls its objects */
 #define OTHER	   0x7100u
+#define MADE	   0x7700000u
 #define HANDLE	   0x8000u
 #define MANY	   1000
 
@@ -124,6 +125,13 @@ static cudnnStatus_t destroy(cudnnBackendDescriptor_t of)
 	return CUDNN_STATUS_SUCCESS;
 }
 
+static cudnnStatus_t create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *ret)
+{
+	if (verdict == CUDNN_STATUS_SUCCESS)
+		*ret = (void *)(uintptr_t)(MADE + (unsigned int)type);
+	return verdict;
+}
+
 static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
 {
 	(void)cookie;
@@ -134,6 +142,7 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 	} symbols[] = {
 		{ "cudnnBackendSetAttribute", (void *)set_attribute },
 		{ "cudnnBackendGetAttribute", (void *)get_attribute },
+		{ "cudnnBackendCreateDescriptor", (void *)create },
 		{ "cudnnBackendDestroyDescriptor", (void *)destroy },
 		{ "cudnnGetRNNWeightParams", (void *)get_weights },
 		{ "cudnnBackendExecute", (void *)execute },
@@ -512,6 +521,104 @@ START_TEST(test_functions_that_are_not_there_are_told_by_name)
 }
 END_TEST
 
+/* Made and sent on; @state is what the worker made of it. */
+static cudnnBackendDescriptor_t made(cudnnBackendDescriptorType_t type, uint32_t state)
+{
+	cudnnBackendDescriptor_t descriptor_ = NULL;
+
+	answered = 0;
+	ck_assert_int_eq(cudnnBackendCreateDescriptor(type, &descriptor_), 0);
+	ck_assert(!waited);
+	ck_assert_uint_eq(answered, state);
+	return descriptor_;
+}
+
+START_TEST(test_a_pack_of_addresses_is_made_used_and_ended_without_an_answer)
+{
+	void *data[] = { (void *)(uintptr_t)DEVICE };
+	cudnnBackendDescriptor_t before = NULL;
+
+	start();
+	/* More than there are places: each is free again. */
+	for (int i = 0; i < 40000; i++) {
+		descriptor = made(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, GANTRY_CALLS_RAN);
+		ck_assert_ptr_ne(descriptor, before);
+		ck_assert_int_eq(set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 1,
+				     data),
+				 0);
+		ck_assert(!waited);
+		ck_assert_uint_eq(answered, GANTRY_CALLS_RAN);
+		ck_assert_ptr_eq(seen.descriptor,
+				 (void *)(uintptr_t)(MADE + CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
+		ck_assert_int_eq(cudnnBackendFinalize(descriptor), 0);
+		ck_assert(!waited);
+		ck_assert_int_eq(cudnnBackendDestroyDescriptor(descriptor), 0);
+		ck_assert(!waited);
+		before = descriptor;
+	}
+	/* What has ended the guest's side knows. */
+	answered = 0;
+	ck_assert_int_eq(cudnnBackendDestroyDescriptor(before), CUDNN_STATUS_BAD_PARAM);
+	ck_assert_int_eq(cudnnBackendFinalize(before), CUDNN_STATUS_BAD_PARAM);
+	ck_assert_uint_eq(answered, 0);
+	finish();
+}
+END_TEST
+
+START_TEST(test_a_descriptor_in_the_place_of_a_pack_is_asked_again)
+{
+	start();
+	descriptor = made(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, GANTRY_CALLS_RAN);
+	ck_assert_int_eq(
+		set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 0, &descriptor), 0);
+	ck_assert_int_eq(cudnnBackendDestroyDescriptor(descriptor), 0);
+	descriptor = made(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, GANTRY_CALLS_RAN);
+	verdict = CUDNN_STATUS_NOT_SUPPORTED;
+	ck_assert_int_eq(cudnnBackendFinalize(descriptor), CUDNN_STATUS_NOT_SUPPORTED);
+	ck_assert(waited);
+	verdict = CUDNN_STATUS_SUCCESS;
+	ck_assert_int_eq(cudnnBackendDestroyDescriptor(descriptor), 0);
+	finish();
+}
+END_TEST
+
+START_TEST(test_what_could_not_be_made_is_no_object_of_the_worker)
+{
+	start();
+	verdict = CUDNN_STATUS_NOT_SUPPORTED;
+	descriptor = made(CUDNN_BACKEND_ENGINE_DESCRIPTOR, GANTRY_CALLS_RAN);
+	verdict = CUDNN_STATUS_SUCCESS;
+	ck_assert_int_eq(cudnnBackendFinalize(descriptor), CUDNN_STATUS_BAD_PARAM);
+	ck_assert_uint_eq(answered, GANTRY_CALLS_REFUSED);
+	ck_assert_int_eq(cudnnBackendDestroyDescriptor(descriptor), 0);
+	finish();
+}
+END_TEST
+
+START_TEST(test_a_number_that_is_not_the_guests_to_give_is_refused)
+{
+	static const uint64_t bad[] = {
+		2, 0x10001, 0x1ffff & 0x17fff, 1ull << 31 | 0x8001, 1ull << 40 | 0x18001, UINT64_MAX
+	};
+
+	start();
+	change = 8; /* behind the type */
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		change_to = bad[i];
+		(void)made(CUDNN_BACKEND_ENGINE_DESCRIPTOR, GANTRY_CALLS_REFUSED);
+	}
+	ck_assert_uint_eq(site.table.nchosen, 0);
+	/* The last place is one, and taken then whatever the generation. */
+	change_to = 0x1ffff;
+	(void)made(CUDNN_BACKEND_ENGINE_DESCRIPTOR, GANTRY_CALLS_RAN);
+	(void)made(CUDNN_BACKEND_ENGINE_DESCRIPTOR, GANTRY_CALLS_REFUSED);
+	change_to = 0x2ffff;
+	(void)made(CUDNN_BACKEND_ENGINE_DESCRIPTOR, GANTRY_CALLS_REFUSED);
+	ck_assert_uint_eq(site.table.nchosen, 32768);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cudnn by hand");
@@ -530,5 +637,9 @@ int main(void)
 	tcase_add_test(tc, test_a_finalized_descriptor_goes_on_and_what_finalizing_answers_is_told);
 	tcase_add_test(tc, test_functions_that_are_not_there_are_told_by_name);
 	tcase_add_test(tc, test_a_plan_is_waited_for_until_it_has_run_once);
+	tcase_add_test(tc, test_a_pack_of_addresses_is_made_used_and_ended_without_an_answer);
+	tcase_add_test(tc, test_a_descriptor_in_the_place_of_a_pack_is_asked_again);
+	tcase_add_test(tc, test_what_could_not_be_made_is_no_object_of_the_worker);
+	tcase_add_test(tc, test_a_number_that_is_not_the_guests_to_give_is_refused);
 	return gantry_unit_run(suite);
 }
