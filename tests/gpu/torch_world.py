@@ -22,12 +22,14 @@ OURS = ("libcublasLt.so.13", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so
 
 
 def site_packages():
-    if gpu.BACKEND == "cpu" or not PYTHON:
-        raise harness.Skip("GANTRY_TORCH_PYTHON names no interpreter with PyTorch, or there is no GPU")
+    if not PYTHON:
+        raise harness.Skip("GANTRY_TORCH_PYTHON names no interpreter with PyTorch")
     code = "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('torch').submodule_search_locations[0]))"
     done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
         raise harness.Skip(f"{PYTHON} has no PyTorch: {done.stderr.strip()[-200:]}")
+    if gpu.BACKEND == "cpu":
+        raise harness.Skip("PyTorch wants a GPU")
     return pathlib.Path(done.stdout.strip())
 
 
