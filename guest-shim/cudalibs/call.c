@@ -95,6 +95,29 @@ static uint64_t choose(void)
 	return number;
 }
 
+/*
+ * Objects that a graph's nodes name: a node is carried again with the numbers that it was captured with, so these live on when the
+ * program ends them, as what a library has put into a graph does natively. Their numbers are not given again.
+ */
+static uint64_t in_graphs[PLACES];
+
+static bool is_in_graph(uint64_t handle)
+{
+	return gantry_load_relaxed(&in_graphs[handle % PLACES]) == handle;
+}
+
+static void note_in_graph(const struct gantry_call *call)
+{
+	for (uint32_t i = 0; i < call->nhandles; i++)
+		gantry_store_relaxed(&in_graphs[call->handles[i] % PLACES], call->handles[i]);
+}
+
+/* Ended for the program, and there for graphs. */
+static void retire(uint64_t number)
+{
+	gantry_store_relaxed(chosen_place(number), UINT64_MAX);
+}
+
 static void give_up(uint64_t number)
 {
 	uint32_t i = number % GANTRY_CALLS_CHOSEN;
@@ -518,6 +541,8 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	*ret_ret = 0;
 	if (call->refused || call->pack.failed || call->reply_bytes > GANTRY_CALLS_MAX_BYTES)
 		return call->library->refused;
+	if (call->dropped && is_in_graph(call->dropped))
+		return 0;
 	request->bytes = call->pack.len - sizeof(*request);
 	request->reply_bytes = call->reply_bytes;
 	reply = call->waits ? calloc(1, len) : NULL;
@@ -526,6 +551,10 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	r = road->carry(road->cookie, call->library, &route, request, call->pack.len, reply, len);
 	if (r < 0)
 		return call->library->failed;
+	if (r == 1) {
+		note_in_graph(call);
+		return 0;
+	}
 	return call->waits ? answer(call, reply, len, ret_ret) : 0;
 }
 
@@ -551,7 +580,9 @@ static void settle_numbers(struct gantry_call *call, bool good)
 	}
 	if (call->dropped && good) {
 		gantry_call_set_stream(call->dropped, NULL);
-		if (is_chosen(call->dropped))
+		if (is_chosen(call->dropped) && is_in_graph(call->dropped))
+			retire(call->dropped);
+		else if (is_chosen(call->dropped))
 			give_up(call->dropped);
 	}
 }

@@ -112,7 +112,8 @@ struct gantry_call_route {
 };
 
 /*
- * How calls get to the worker. carry: 0, with @reply written where route->waits; -errno. failure: the
+ * How calls get to the worker. carry: 0, with @reply written where route->waits; 1: the stream is captured, and the call is a node
+ * now; -errno. failure: the
  * status of an earlier call of @library that was not waited for, or 0.
  */
 struct gantry_call_road {

@@ -458,7 +458,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	if (r == 0 && road->queue(stream_of(route), &message.queue) < 0)
 		r = -EIO;
 	if (r != 0)
-		return r < 0 ? r : 0;
+		return r;
 	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply)
 					       : carry_short(road, &message, library, reply);
 	if (r == 0 && route->waits) {

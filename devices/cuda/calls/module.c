@@ -238,6 +238,20 @@ static void tell(uint8_t *to, const struct gantry_pack *reply)
 			     GANTRY_CALLS_TOLD);
 }
 
+/* Nobody reads what a node of a graph returned: its task fails instead. Functions with a stream return a status, 0 for success. */
+static bool failed_in_graph(const void *request, uint64_t bytes, const struct gantry_pack *reply)
+{
+	struct gantry_calls_request head;
+	struct gantry_calls_reply said;
+
+	if (bytes < sizeof(head))
+		return false;
+	memcpy(&head, request, sizeof(head));
+	memcpy(&said, reply->bytes, sizeof(said));
+	return head.version == GANTRY_CALLS_VERSION && head.flags == GANTRY_CALLS_KEEPS &&
+	       (said.state != GANTRY_CALLS_RAN || said.ret != 0);
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
@@ -264,6 +278,8 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 		r = -ENOMEM;
 	else
 		tell(box + at, &reply);
+	if (r == 0 && failed_in_graph(request, bytes, &reply))
+		r = -EIO;
 	gantry_pack_fini(&reply);
 	return r;
 }

@@ -106,6 +106,9 @@ static bool reaches(void *cookie, void *stream, uint64_t address)
 	return false;
 }
 
+static bool is_captured; /* calls become nodes of a graph */
+static unsigned int ncarried;
+
 static int carry(void *cookie, struct gantry_call_library *library,
 		 const struct gantry_call_route *route, const void *request, size_t bytes,
 		 void *reply, size_t reply_bytes)
@@ -115,6 +118,9 @@ static int carry(void *cookie, struct gantry_call_library *library,
 
 	(void)cookie;
 	(void)library;
+	ncarried++;
+	if (is_captured)
+		return 1;
 	gantry_pack_init(&out, GANTRY_CALLS_MAX_BYTES);
 	gantry_calls_serve(&site, libraries, NULL, request, bytes, &out);
 	if (route->waits) {
@@ -235,6 +241,35 @@ START_TEST(test_descriptor_in_the_programs_memory_is_an_object_of_the_worker)
 }
 END_TEST
 
+/* A graph's node is carried again when the program has long ended what the node names. */
+START_TEST(test_what_a_graph_names_lives_on)
+{
+	cublasLtMatrixLayout_t layout, other, next;
+	unsigned int before;
+
+	begin();
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&other, CUDA_R_32F, 8, 8, 8), 0);
+	is_captured = true;
+	ck_assert_int_eq(look_at(layout), 0);
+	is_captured = false;
+	ck_assert_uint_eq(seen, 0);
+	before = ncarried;
+	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(layout), 0);
+	ck_assert_uint_eq(ncarried, before);
+	ck_assert_uint_eq(nlayouts, 2);
+	/* The program has it no longer, and nothing else gets its number. */
+	ck_assert_int_eq(look_at(layout), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&next, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_uint_ne((uint16_t)(uintptr_t)next, (uint16_t)(uintptr_t)layout);
+	ck_assert_uint_eq(nlayouts, 3);
+	/* What no graph names ends as ever. */
+	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(other), 0);
+	ck_assert_uint_eq(nlayouts, 2);
+	end();
+}
+END_TEST
+
 static unsigned int nlogged;
 static int last_level;
 static char last_function[64], last_message[64];
@@ -299,6 +334,7 @@ int main(void)
 
 	tcase_add_test(tc, test_cublas_handle_stands_for_cublaslts);
 	tcase_add_test(tc, test_descriptor_in_the_programs_memory_is_an_object_of_the_worker);
+	tcase_add_test(tc, test_what_a_graph_names_lives_on);
 	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
 	return gantry_unit_run(suite);
 }
