@@ -393,7 +393,7 @@ def test_upgrade_leaves_a_program_the_worker_that_has_its_variables(t):
             new = {row["tenant"]: row["worker_pid"] for row in agent.sessions()}
             t.equal(new["red"], old["red"], "the worker that has variables")
             t.true(new["blue"] != old["blue"], "another worker")
-            t.equal(["variables of session" in event["text"] for event in events(agent, "worker-kept")], [True])
+            t.equal(["variables and arrays of session" in event["text"] for event in events(agent, "worker-kept")], [True])
         finally:
             os.close(held)
         for name, guest in guests.items():
