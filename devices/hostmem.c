@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 int gantry_hostmem_map(int fd, uint64_t off, uint64_t len, void **ret_base, struct gantry_err *err)
@@ -58,4 +59,32 @@ void gantry_hostmem_free(struct gantry_hostmem *mem)
 	if (mem->mapped)
 		(void)munmap(mem->base, mem->len); /* cannot fail for what mmap() returned */
 	free(mem);
+}
+
+static unsigned char *bytes_of(const struct gantry_range *range)
+{
+	/* Every such backend's objects begin with one. */
+	const struct gantry_hostmem *mem = (const struct gantry_hostmem *)range->mem;
+
+	return mem->base + range->off;
+}
+
+static void fill(const struct gantry_cmd_fill *cmd)
+{
+	unsigned char *to = bytes_of(&cmd->dst);
+
+	if (cmd->pattern_bytes == 1) {
+		memset(to, (int)(cmd->pattern & 0xff), cmd->dst.len);
+		return;
+	}
+	for (uint64_t off = 0; off < cmd->dst.len; off += cmd->pattern_bytes)
+		memcpy(to + off, &cmd->pattern, cmd->pattern_bytes);
+}
+
+void gantry_hostmem_move(const struct gantry_cmd *cmd)
+{
+	if (cmd->kind == GANTRY_CMD_COPY)
+		memmove(bytes_of(&cmd->copy.dst), bytes_of(&cmd->copy.src), cmd->copy.dst.len);
+	else
+		fill(&cmd->fill);
 }

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "devices/device.h"
 
 struct gantry_hostmem {
 	struct gantry_list link; /* of the device's memory objects */
@@ -35,5 +36,8 @@ int gantry_hostmem_import(size_t object_bytes, struct gantry_list *mems, int fd,
 			  uint64_t len, struct gantry_hostmem **ret_mem, struct gantry_err *err);
 /* Unmaps, leaves the list and frees the object. NULL is allowed. */
 void gantry_hostmem_free(struct gantry_hostmem *mem);
+
+/* Does a copy or a fill, by this thread, before it returns. The ranges of a copy may overlap. */
+void gantry_hostmem_move(const struct gantry_cmd *cmd);
 
 #endif

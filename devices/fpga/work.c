@@ -125,31 +125,11 @@ static int change(struct gantry_dev *dev, bool *ret_changed)
 
 /* ---- commands ---- */
 
-static unsigned char *bytes_of(const struct gantry_range *range)
-{
-	return range->mem->host.base + range->off;
-}
-
-static void fill(const struct gantry_cmd_fill *cmd)
-{
-	unsigned char *to = bytes_of(&cmd->dst);
-
-	if (cmd->pattern_bytes == 1) {
-		memset(to, (int)(cmd->pattern & 0xff), cmd->dst.len);
-		return;
-	}
-	for (uint64_t off = 0; off < cmd->dst.len; off += cmd->pattern_bytes)
-		memcpy(to + off, &cmd->pattern, cmd->pattern_bytes);
-}
-
 static void move(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	uint64_t began_ns = gantry_now_ns();
 
-	if (cmd->kind == GANTRY_CMD_COPY)
-		memmove(bytes_of(&cmd->copy.dst), bytes_of(&cmd->copy.src), cmd->copy.dst.len);
-	else
-		fill(&cmd->fill);
+	gantry_hostmem_move(cmd);
 	gantry_fpga_finish(stream, GANTRY_OK, GANTRY_BLAST_NONE, gantry_now_ns() - began_ns);
 }
 

@@ -261,32 +261,12 @@ static bool hand(struct gantry_stream *stream, struct gantry_seat_slot *slot)
 
 /* ---- what is done here ---- */
 
-static unsigned char *bytes_of(const struct gantry_range *range)
-{
-	return range->mem->host.base + range->off;
-}
-
-static void fill(const struct gantry_cmd_fill *cmd)
-{
-	unsigned char *to = bytes_of(&cmd->dst);
-
-	if (cmd->pattern_bytes == 1) {
-		memset(to, (int)(cmd->pattern & 0xff), cmd->dst.len);
-		return;
-	}
-	for (uint64_t off = 0; off < cmd->dst.len; off += cmd->pattern_bytes)
-		memcpy(to + off, &cmd->pattern, cmd->pattern_bytes);
-}
-
 static void move(struct gantry_seat_slot *slot)
 {
 	const struct gantry_cmd *cmd = &slot->cmd;
 	uint64_t began_ns = gantry_now_ns();
 
-	if (cmd->kind == GANTRY_CMD_COPY)
-		memmove(bytes_of(&cmd->copy.dst), bytes_of(&cmd->copy.src), cmd->copy.dst.len);
-	else
-		fill(&cmd->fill);
+	gantry_hostmem_move(cmd);
 	end_here(slot, GANTRY_OK, gantry_now_ns() - began_ns);
 }
 
