@@ -17,7 +17,6 @@
 #ifndef GANTRY_DEVICES_CUDA_BACKEND_H
 #define GANTRY_DEVICES_CUDA_BACKEND_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +25,7 @@
 #include "devices/cuda/libraries.h"
 #include "devices/cuda/module.h"
 #include "devices/device.h"
+#include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
 #define GANTRY_CUDA_DEPTH 128u
@@ -302,15 +302,11 @@ struct gantry_dev {
 	uint32_t nbusy;	  /* streams at work */
 	int32_t lost;	  /* after a fault: the whole device is gone (1), or not (-1) */
 
-	/* watch.c. Written by the one, read by the other, without a lock. */
-	pthread_t watcher;
-	bool watching;	     /* the thread runs */
-	uint32_t fault;	     /* CUresult; set once, by whoever meets it */
-	uint32_t watch;	     /* what the watcher does; it sleeps on this word */
-	uint32_t nplaces;    /* places that were ever in use */
-	uint32_t nflight;    /* streams with commands in flight */
-	uint32_t nunwritten; /* of them, those whose end no word will tell, but poll() only */
-	uint64_t polled_at;  /* cycles of the last poll() */
+	/* Shared with the watcher (watch.c), by atomic loads and stores. */
+	uint32_t fault;		   /* CUresult; set once, by whoever meets it */
+	struct gantry_watch watch; /* in flight: streams; polled_at: cycles */
+	uint32_t nplaces;	   /* places that were ever in use */
+	uint32_t nunwritten; /* streams in flight whose end no word will tell, but poll() only */
 	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
 };
 
@@ -516,10 +512,7 @@ static inline struct gantry_cuda_slot *gantry_cuda_slot_at(struct gantry_stream 
 }
 
 /* watch.c */
-int gantry_cuda_watch_start(struct gantry_dev *dev, struct gantry_err *err);
-void gantry_cuda_watch_stop(struct gantry_dev *dev);
-/* There is something in flight again. */
-void gantry_cuda_watch_begin(struct gantry_dev *dev);
+extern const struct gantry_watch_ops gantry_cuda_watch_ops;
 
 /* health.c. @pci and @uuid name the device; NULL where NVML is missing or does not know it. */
 struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci, const char *uuid);

@@ -366,10 +366,10 @@ static void accept(struct gantry_stream *stream)
 	if (!gantry_list_is_empty(&stream->active))
 		return;
 	gantry_list_push_back(&dev->active, &stream->active);
-	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
-	if (dev->nflight == 1) {
-		gantry_store_relaxed(&dev->polled_at, gantry_cycles());
-		gantry_cuda_watch_begin(dev);
+	gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight + 1);
+	if (dev->watch.nflight == 1) {
+		gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
+		gantry_watch_begin(&dev->watch);
 	}
 }
 
@@ -594,7 +594,7 @@ static void pass_cancel(struct gantry_stream *stream)
 static void ask(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
-	uint64_t now = gantry_load_relaxed(&dev->polled_at);
+	uint64_t now = gantry_load_relaxed(&dev->watch.polled_at);
 	CUresult result;
 
 	if ((int64_t)(now - stream->asked_at) < (int64_t)(QUERY_US * gantry_cycles_per_us()))
@@ -691,7 +691,7 @@ static unsigned tell(struct gantry_stream *stream, struct gantry_done *ret_done,
 		ret_done[count++] = gantry_cuda_slot_at(stream, stream->told++)->done;
 	if (stream->told == stream->submitted) {
 		gantry_list_remove(&stream->active);
-		gantry_store_relaxed(&dev->nflight, dev->nflight - 1);
+		gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight - 1);
 	}
 	return count;
 }
@@ -702,7 +702,7 @@ unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 
 	if (n == 0 || gantry_list_is_empty(&dev->active))
 		return 0;
-	gantry_store_relaxed(&dev->polled_at, gantry_cycles());
+	gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
 	gantry_list_for_each_safe(&dev->active, struct gantry_stream, active, stream) {
 		if (count == n)
 			break;
