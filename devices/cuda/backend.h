@@ -477,6 +477,8 @@ bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
 bool gantry_cuda_aside_look(struct gantry_stream *stream);
 /* The stream is idle. */
 void gantry_cuda_aside_fini(struct gantry_stream *stream);
+/* By poll() alone, of what runs: the core hears once that it takes long. */
+void gantry_cuda_aside_tell(struct gantry_stream *stream);
 /* Memory of the device came or went. */
 void gantry_cuda_reach_changed(struct gantry_dev *dev);
 /* What modules have of @who is to go; its thread does that, and ends. */

@@ -563,8 +563,9 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	int status;
 	int r;
 
-	q->blocked = false;
-	if (!window_open(d, q))
+	/* Until the call has ended nothing is submitted behind it: a lane would be held for nothing, and not paid for. */
+	q->blocked = q->off_device && needs_lane(q);
+	if (q->blocked || !window_open(d, q))
 		return 0;
 	if (needs_lane(q) && !lane_ready(d, q))
 		return 0;
