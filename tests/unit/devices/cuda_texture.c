@@ -307,6 +307,59 @@ START_TEST(test_making_an_array_fails_where_a_filter_says_so)
 }
 END_TEST
 
+/* The driver takes whole elements only: what cannot be done wholly is not begun. */
+START_TEST(test_parts_of_elements_are_refused_before_anything_is_copied)
+{
+	static const struct {
+		uint64_t off, len;
+	} parts[] = { { 0, WIDTH * ELEMENT + 1 },
+		      { 1, ELEMENT },
+		      { ELEMENT, WIDTH * HEIGHT * ELEMENT + 3 } };
+	const struct gantry_texture_spec spec = box();
+	const unsigned char zero[LEN] = { 0 };
+	struct gantry_mem *array, *other;
+
+	begin();
+	number();
+	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	other = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_int_eq(copy(other, 0, of_there, 0, LEN), GANTRY_OK);
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
+		uint64_t off = parts[i].off, len = parts[i].len;
+
+		ck_assert_int_eq(copy(array, off, of_there, 0, len), -EINVAL);
+		ck_assert_int_eq(copy(array, off, plain, 0, len), -EINVAL);
+		ck_assert_int_eq(copy(array, off, other, off, len), -EINVAL);
+		ck_assert_int_eq(copy(of_here, 0, other, off, len), -EINVAL);
+		ck_assert_int_eq(here[0], 0xee);
+	}
+	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
+	ck_assert_mem_eq(here, zero, LEN);
+	device.backend->mem_free(array);
+	device.backend->mem_free(other);
+	end();
+}
+END_TEST
+
+/* The first box is with the device: the command ends when that has. */
+START_TEST(test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn)
+{
+	const struct gantry_texture_spec spec = box();
+	struct gantry_mem *array;
+
+	/* The first clears the array. */
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemcpy3DAsync:3:2", 1), 0);
+	begin();
+	number();
+	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_int_eq(copy(array, 0, of_there, 0, (WIDTH + 1) * ELEMENT), GANTRY_E_NO_MEMORY);
+	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
+	ck_assert_mem_eq(here, there, WIDTH * ELEMENT);
+	device.backend->mem_free(array);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_texture");
@@ -318,5 +371,9 @@ int main(void)
 	tcase_add_test(textures, test_hostile_numbers_are_refused);
 	tcase_add_loop_test(textures, test_arrays_are_made_and_copied_under_each_filter, 0, 3);
 	tcase_add_test(textures, test_making_an_array_fails_where_a_filter_says_so);
+	tcase_add_test(textures, test_parts_of_elements_are_refused_before_anything_is_copied);
+	tcase_add_test(
+		textures,
+		test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn);
 	return gantry_unit_run(suite);
 }
