@@ -137,7 +137,8 @@ struct wobject {
 	struct wimage *
 		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
 	struct gantry_mem *
-		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker */
+		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker, or ended */
+	bool ends; /* under the lock; the device's thread has been told to let go of the variable */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };
@@ -313,10 +314,9 @@ struct wsession {
 	bool has_settled;     /* what could be shared may lie in the slab since ALL */
 
 	struct wstore store;
-	struct gantry_list images;    /* struct wimage; under the lock */
-	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
-	struct wload *load;	      /* the job of the control queue; whoever serves that */
-	struct wquestion *question;   /* to a device of another thread (ask.c); likewise */
+	struct gantry_list images;  /* struct wimage; under the lock */
+	struct wload *load;	    /* the job of the control queue; whoever serves that */
+	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
 	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
