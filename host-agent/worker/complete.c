@@ -56,6 +56,34 @@ void worker_unissue(struct wqueue *q)
 	gantry_store_release(&q->led->issued, pos - 1);
 }
 
+/* The queue of a command that failed with its context; NULL: it was a job. */
+static struct wqueue *queue_of(const struct gantry_done *failed)
+{
+	return worker_job_is(failed->tag) ? NULL : (struct wqueue *)(uintptr_t)failed->tag;
+}
+
+void worker_count_back(const struct gantry_done *failed, uint32_t nfailed)
+{
+	struct wqueue *q;
+
+	for (uint32_t i = 0; i < nfailed; i++)
+		if ((q = queue_of(&failed[i])))
+			q->ntold++;
+	/* Without all of a queue's it is not known where the newest is: one may be at work beside the device. */
+	for (uint32_t i = 0; i < nfailed; i++)
+		if ((q = queue_of(&failed[i])) &&
+		    q->ntold == q->led->issued - q->led->done - q->nriders)
+			gantry_store_relaxed(&q->led->sorted, 1u);
+	for (uint32_t i = 0; i < nfailed; i++) {
+		q = queue_of(&failed[i]);
+		if (!q)
+			continue;
+		q->ntold = 0;
+		if (q->led->sorted && failed[i].status == GANTRY_E_INTERRUPTED)
+			worker_unissue(q);
+	}
+}
+
 /* Those behind the task at @pos. Returns the last. */
 static uint64_t finish_riders(struct wqueue *q, uint64_t pos)
 {

@@ -176,6 +176,7 @@ struct wqueue {
 	uint64_t window_ns;  /* estimated device time in flight */
 	uint32_t nunknown;   /* in flight without an estimate */
 	uint32_t nunflushed; /* submitted since the last flush */
+	uint32_t ntold;	     /* worker_count_back()'s own */
 	uint64_t head_published;
 	uint64_t done_published;
 	uint64_t unpublished_ns;
@@ -507,6 +508,11 @@ bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
 void worker_ride(struct wqueue *q);
 /* The newest command in flight is as if it had not been issued, and what rode behind it. */
 void worker_unissue(struct wqueue *q);
+/*
+ * Of those that failed with the context the ones that certainly never began, the newest of their queues, are as if they had not been
+ * issued: in each queue of which all is told.
+ */
+void worker_count_back(const struct gantry_done *failed, uint32_t nfailed);
 /* The oldest task in flight (or the next one, not issued) finished, and those that ride behind it. */
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
 /* The newest command in flight is at work on the host (@off), where no deadline runs, or goes on to the device. */
