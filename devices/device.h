@@ -151,8 +151,8 @@ struct gantry_device_host {
 	void *cookie;
 	/*
 	 * The command @tag, the newest of its stream, is at work on the host and leaves the device to others (@off); or it goes on,
-	 * and what follows is the device's time again. Told of what takes milliseconds; by submit() and poll(), on their
-	 * thread. Optional.
+	 * and what follows is the device's time again. Told of what takes milliseconds, on the device's thread: by poll(), and
+	 * that it goes on by submit() too. Whoever is submitting has counted one command more than there is. Optional.
 	 */
 	void (*off_device)(void *cookie, uint64_t tag, bool off);
 };

@@ -98,7 +98,8 @@ struct gantry_cuda_texture {
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
 	uint32_t nlevels;
-	uint64_t row_bytes; /* of an array */
+	uint32_t element;   /* bytes, of an array */
+	uint64_t row_bytes;
 	uint64_t rows;	    /* of a plane */
 	uint64_t planes;
 	uint64_t size[3]; /* in elements, as it was asked for */
@@ -290,6 +291,7 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
+	CUdeviceptr zeroes; /* texture.c; 0: nobody has needed any */
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
@@ -475,6 +477,8 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
 /* Whether one has ended since it was asked last; its status is in its slot then. */
 bool gantry_cuda_aside_look(struct gantry_stream *stream);
+/* By poll() alone, of what runs: the core hears once that it takes long. */
+void gantry_cuda_aside_tell(struct gantry_stream *stream);
 /* The stream is idle. */
 void gantry_cuda_aside_fini(struct gantry_stream *stream);
 /* Memory of the device came or went. */

@@ -727,6 +727,8 @@ unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 			break;
 		if (gantry_cuda_aside_look(stream))
 			busy_resume(stream);
+		else
+			gantry_cuda_aside_tell(stream);
 		gantry_cuda_flush(stream);
 		look(stream);
 		/* What runs aside ends, and meets the fault. */
