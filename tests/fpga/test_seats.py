@@ -187,5 +187,21 @@ def test_second_board_is_tried_again_while_the_first_is_used(t):
         t.equal(worker_pid(world, red), untouched, "red's worker")
 
 
+def test_reload_disturbs_no_launch(t):
+    with held(["red"]) as world:
+        red = world.guest("red")
+        steward, untouched = steward_pid(world), worker_pid(world, red)
+        red.write_line("vadd 300")
+        world.agent.sections["devices"]["cpu9"] = {"backend": "cpu", "cores": 1, "mem": "64M"}
+        world.agent.write_config()
+        t.code(world.agent.reload(), 0)
+        t.equal(answers([red]), ["ok 0"])
+        t.equal(steward_pid(world), steward, "the board's process")
+        t.equal(worker_pid(world, red), untouched, "red's worker")
+        late = world.guest("red")
+        late.write_line("scale 3")
+        t.equal(answers([late]), ["ok 0"])
+
+
 if __name__ == "__main__":
     harness.main(globals(), limit_s=150)
