@@ -183,6 +183,35 @@ static void busy_pause(struct gantry_stream *stream)
 	stream->off_device = true;
 }
 
+static void learn(struct gantry_kernel *kernel, uint64_t ns)
+{
+	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
+
+	if (kernel->mean_ns)
+		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
+				  (sample >> MEAN_SHIFT);
+	else
+		kernel->mean_ns = sample;
+}
+
+/*
+ * The host function that ran aside has left nothing on the device, as those that answer from the host do: its time is known, and
+ * how late somebody looks for its end is not part of it.
+ */
+static void note_nothing(struct gantry_stream *stream)
+{
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->finished);
+
+	if (slot->estimate_ns == 0 ||
+	    stream->dev->driver->StreamQuery(stream->native) != CUDA_SUCCESS)
+		return;
+	stream->flying_ns -= slot->estimate_ns;
+	slot->estimate_ns = 0;
+	slot->done.device_ns = FLOOR_NS;
+	if (slot->kernel)
+		learn(slot->kernel, FLOOR_NS);
+}
+
 /* It has ended, and the device has what it enqueued. */
 static void busy_resume(struct gantry_stream *stream)
 {
@@ -190,6 +219,7 @@ static void busy_resume(struct gantry_stream *stream)
 		return;
 	stream->off_device = false;
 	busy_begin(stream);
+	note_nothing(stream);
 }
 
 /*
@@ -212,17 +242,6 @@ static uint64_t busy_take_ns(struct gantry_stream *stream, double *ret_part)
 		cycles = cycles > dev->idle_cycles ? cycles - dev->idle_cycles : 0;
 	stream->started_idle = false;
 	return cycles * GANTRY_NS_PER_US / gantry_cycles_per_us();
-}
-
-static void learn(struct gantry_kernel *kernel, uint64_t ns)
-{
-	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
-
-	if (kernel->mean_ns)
-		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
-				  (sample >> MEAN_SHIFT);
-	else
-		kernel->mean_ns = sample;
 }
 
 /* @ns among the commands from @from up to @end. */

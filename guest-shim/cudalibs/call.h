@@ -130,6 +130,12 @@ struct gantry_call_road {
 void gantry_call_road_set(const struct gantry_call_road *road);
 extern const struct gantry_call_road gantry_call_road_session;
 
+/*
+ * The process has another session: what was noted of the last one's objects (that graphs name them, that they have succeeded) is
+ * not true of those that get their numbers now. Any thread; by the road, before it carries the first call of the session.
+ */
+void gantry_call_session_began(void);
+
 /* ---- for generated code ---- */
 
 void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *library,

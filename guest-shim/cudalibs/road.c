@@ -108,6 +108,7 @@ static int enter_locked(const struct gantry_cuda_road *road)
 		return 0;
 	memset(way.boxes, 0, sizeof(way.boxes));
 	memset(way.history, 0, sizeof(way.history));
+	gantry_call_session_began();
 	way.calls = road->calls;
 	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
 				  &way.kernel);
