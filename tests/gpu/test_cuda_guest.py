@@ -20,7 +20,7 @@ PARTS = {
                "a graph as text"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
-    "memory": ["registered pages", "registered as it lies", "registered wrongly"],
+    "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
