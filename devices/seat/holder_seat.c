@@ -56,6 +56,7 @@ static void mem_end(struct gantry_seat *seat, struct gantry_seat_memory *m)
 {
 	seat->device->backend->mem_free(m->mem);
 	(void)munmap(m->base, m->len); /* cannot fail for what mmap() returned */
+	gantry_seat_holder_refuge_end(seat->holder);
 	*m = (struct gantry_seat_memory){ 0 };
 }
 
@@ -67,12 +68,14 @@ void gantry_seat_leave(struct gantry_seat *seat)
 	seat->sock = gantry_fd_close(seat->sock);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		gantry_store_release(&seat->entries[i].cancelled, 1u);
-	/* In one step for whoever is writing there: the device's threads go on, into memory that is nobody's. */
+	/*
+	 * In one step for whoever is writing there: the device's threads go on, into memory that is nobody's. It is there already, shared
+	 * and so accounted to nobody, and the mapping takes the place of one that is as long: nothing is left that could be short.
+	 */
 	for (uint32_t i = 0; i < GANTRY_SEAT_MAX_MEMS; i++)
 		if (seat->mems[i].base &&
 		    mmap(seat->mems[i].base, seat->mems[i].len, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-			 0) == MAP_FAILED)
+			 MAP_SHARED | MAP_FIXED, seat->mems[i].refuge, 0) == MAP_FAILED)
 			abort(); /* without it another process's memory would be written to */
 }
 
@@ -161,18 +164,24 @@ static int take_memory(struct gantry_seat *seat, const struct gantry_seat_ask *a
 		return gantry_err_set(err, -EPROTO, "memory without a descriptor, or of no size");
 	r = gantry_memfd_check(fd, end);
 	if (r < 0)
-		return gantry_err_set_errno(err, -EPERM, "memory that could be cut short");
+		return gantry_err_set_errno(err, -EPERM,
+					    "memory that could be cut short, or not backed");
 	while (m < seat->mems + GANTRY_SEAT_MAX_MEMS && m->base)
 		m++;
 	if (m == seat->mems + GANTRY_SEAT_MAX_MEMS)
 		return gantry_err_set(err, -ENOMEM, "the seat has its %u pieces of memory",
 				      GANTRY_SEAT_MAX_MEMS);
-	r = gantry_hostmem_map(fd, ask->off, ask->len, &base, err);
+	r = gantry_seat_holder_refuge(seat->holder, ask->len, &m->refuge);
 	if (r < 0)
-		return r;
-	r = backend->mem_host(seat->device->dev, base, ask->len, &m->mem, err);
+		return gantry_err_set_errno(err, r, "the device's holder has its pieces of memory");
+	r = gantry_hostmem_map(fd, ask->off, ask->len, &base, err);
+	if (r == 0) {
+		r = backend->mem_host(seat->device->dev, base, ask->len, &m->mem, err);
+		if (r < 0)
+			(void)munmap(base, ask->len); /* cannot fail for what mmap() returned */
+	}
 	if (r < 0) {
-		(void)munmap(base, ask->len); /* cannot fail for what mmap() returned */
+		gantry_seat_holder_refuge_end(seat->holder);
 		return r;
 	}
 	m->base = base;

@@ -17,6 +17,7 @@ struct gantry_seat_memory {
 	unsigned char *base; /* NULL: unused */
 	uint64_t len;
 	struct gantry_mem *mem;
+	int refuge;	 /* the holder's: mapped there when the worker is gone */
 	uint32_t nusers; /* launches under way */
 };
 
@@ -68,6 +69,12 @@ struct gantry_seat {
 
 /* The holder's: seats whose worker has ended leave, now. */
 void gantry_seat_holder_see_ends(struct gantry_seat_holder *holder);
+/*
+ * The holder's, for all seats: before a piece of memory is mapped, that what launches still write when its worker is gone has a place
+ * (a descriptor of the holder's, at least @len bytes long); and one less. -ENOMEM: the holder has all the pieces it can take away again.
+ */
+int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, int *ret_fd);
+void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder);
 
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,

@@ -4,6 +4,7 @@
  * Honest workers, and what launches compute: tests/fpga, "fpga backend from a seat".
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -448,6 +449,24 @@ START_TEST(test_memory_that_can_be_cut_short_is_refused)
 }
 END_TEST
 
+/* No huge page need be there for it to be made and mapped; who touches it then gets SIGBUS, and nothing can be mapped over a part. */
+START_TEST(test_memory_on_huge_pages_is_refused)
+{
+	struct worker w = sit();
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+	if (fd >= 0) {
+		ck_assert_int_eq(ftruncate(fd, 16 << 20), 0);
+		ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+				 0);
+		ck_assert_int_eq(give_memory(&w, fd, 4096).r, -EPERM);
+	}
+	gantry_fd_close(fd);
+	leave(&w);
+	check_others();
+}
+END_TEST
+
 START_TEST(test_image_outside_the_store_is_refused)
 {
 	static const char *const paths[] = { "/etc/passwd",    "/store",      "/store/",
@@ -622,6 +641,7 @@ int main(void)
 	tcase_add_test(tc, test_worker_that_does_not_say_hello_loses_its_seat);
 	tcase_add_loop_test(tc, test_message_that_is_none_loses_the_seat, 0, 2);
 	tcase_add_test(tc, test_memory_that_can_be_cut_short_is_refused);
+	tcase_add_test(tc, test_memory_on_huge_pages_is_refused);
 	tcase_add_test(tc, test_image_outside_the_store_is_refused);
 	tcase_add_loop_test(tc, test_task_that_lies_reaches_no_device_and_loses_the_seat, 0,
 			    (int)GANTRY_ARRAY_SIZE(lies));
