@@ -27,7 +27,7 @@
 struct gantry_seat_holder {
 	struct gantry_device_host host;
 	const char *images;
-	int bell; /* of seats, of the device, and of stop() */
+	int bell; /* of the device, and of add() and stop(); no worker has it */
 	struct gantry_list seats;
 	uint32_t nseats; /* under the lock; those that wait count */
 	uint32_t nflight;
@@ -138,8 +138,7 @@ static bool admit(struct gantry_seat_holder *holder, const struct gantry_device 
 	(void)pthread_mutex_lock(&holder->lock);
 	while (holder->narrived > 0) {
 		int sock = holder->arrived[--holder->narrived];
-		struct gantry_seat *seat = gantry_seat_new(holder, device, holder->images, sock,
-							   holder->bell);
+		struct gantry_seat *seat = gantry_seat_new(holder, device, holder->images, sock);
 
 		if (seat) {
 			gantry_list_push_back(&holder->seats, &seat->link);
@@ -380,13 +379,9 @@ static bool collect(struct gantry_seat_holder *holder, const struct gantry_devic
 
 static void tell_all(struct gantry_seat_holder *holder)
 {
-	uint64_t one = 1;
-
-	gantry_list_for_each(&holder->seats, struct gantry_seat, link, seat) {
-		if (seat->has_news && !seat->gone)
-			(void)!write(seat->told, &one, sizeof(one));
-		seat->has_news = false;
-	}
+	gantry_list_for_each(&holder->seats, struct gantry_seat, link, seat)
+		if (seat->has_news)
+			gantry_seat_tell(seat);
 }
 
 /* ---- the loop ---- */
