@@ -170,7 +170,7 @@ def test_memory_that_is_mapped_in_another_way_still_is_mapped_in_two_parts(t):
     door alone. Rings begin at 2 MiB here, the heap at 4. What a library would choose here depends on what it measures: so a few."""
     with WORLD() as world:
         machine, inside = world.machine, world.inside["ivshmem:"]
-        holders = [mapped(world, "resource2_wc", 4, 5)]
+        holders = [mapped(world, "resource2", 2, 4), mapped(world, "resource2_wc", 4, 5)]
         for _ in range(ATTACHES):
             guest = inside.puppet()
             shown, = world.agent.sessions()
