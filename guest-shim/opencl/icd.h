@@ -475,6 +475,8 @@ void icd_sampler_end(struct _cl_sampler *sampler);
 void icd_program_end(struct _cl_program *program);
 void icd_kernel_end(struct _cl_kernel *kernel);
 void icd_event_free(struct _cl_event *event);
+/* The program has let go of it. */
+void icd_event_left(struct _cl_event *event);
 
 bool icd_context_has(const struct _cl_context *context, const struct _cl_device_id *device);
 

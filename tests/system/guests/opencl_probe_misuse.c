@@ -182,6 +182,26 @@ static void misuse_programs(const struct world *w)
 	must(cl.ReleaseProgram(program), "clReleaseProgram");
 }
 
+/* Whose status nobody can set any more. */
+static void misuse_forgotten_event(const struct world *w)
+{
+	cl_int result, status = CL_COMPLETE;
+	cl_event event = cl.CreateUserEvent(w->context, &result), marker;
+
+	must(result, "clCreateUserEvent");
+	must(cl.EnqueueMarkerWithWaitList(w->queue, 1, &event, &marker),
+	     "clEnqueueMarkerWithWaitList");
+	must(cl.ReleaseEvent(event), "clReleaseEvent");
+	expect(cl.WaitForEvents(1, &marker), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+	       "waiting for what waits for an event that nobody has");
+	must(cl.GetEventInfo(marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
+			     NULL),
+	     "CL_EVENT_COMMAND_EXECUTION_STATUS");
+	expect_true(status < 0, "its status is an error");
+	expect(cl.Finish(w->queue), CL_SUCCESS, "and its queue goes on");
+	must(cl.ReleaseEvent(marker), "clReleaseEvent");
+}
+
 static void misuse_events(const struct world *w, cl_mem mem)
 {
 	cl_int result;
@@ -298,6 +318,7 @@ void probe_misuse(const struct world *w)
 	misuse_wanted_shape(w, mem);
 	misuse_programs(w);
 	misuse_events(w, mem);
+	misuse_forgotten_event(w);
 	misuse_maps(w, mem);
 	misuse_objects(w, mem);
 	must(cl.Finish(w->queue), "clFinish");
