@@ -275,6 +275,7 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 		.reaches = call_reaches,
 		.library = call_library,
 		.device = stream->dev,
+		.ordinal = stream->dev->device,
 	};
 	aside->call.args = aside->args;
 	return aside;
