@@ -7,7 +7,7 @@
  * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
  * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
- * fault.c says what an error means.
+ * fault.c says what an error means; output.c has the driver write what kernels printed.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
  * into its word, host memory that the device writes to. poll() reads words and calls no driver.
@@ -233,6 +233,7 @@ struct gantry_stream {
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
 	bool off_device; /* nothing but that is in flight: no device time is counted */
+	bool launched;	 /* kernels that may have printed, since the driver was asked last */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t seen_from; /* gantry_dev.busy_at then */
@@ -324,6 +325,12 @@ bool gantry_cuda_fault_is_earlier(CUresult result);
 /* gantry_cuda_err(), and notes what is sticky. */
 int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 		      struct gantry_err *err);
+
+/*
+ * output.c: what the kernels of @stream have printed goes to the standard output of the process, where the session wants
+ * that, before it is told that they have finished.
+ */
+void gantry_cuda_output_tell(struct gantry_stream *stream);
 
 /* image.c */
 int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,

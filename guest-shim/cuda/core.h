@@ -9,6 +9,7 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
+ *   output.c  what kernels print
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
  *   road.c    what the forwarding libraries of the toolkit use of all that
@@ -319,6 +320,20 @@ CUresult cu_mempool_of_locked(struct cu_device *dev, struct CUmemPoolHandle_st *
 CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 void cu_mempool_put_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 
+/* ---- output.c; without the lock where nothing else is said ---- */
+/* Before @image is loaded: what its kernels print is to come here. */
+void cu_output_want(const void *image, size_t bytes);
+/* Under the lock or without: this thread's call is one at which CUDA shows what kernels have printed. */
+void cu_output_due(void);
+/* The end of a call. */
+void cu_output_leave(void);
+/* At once. */
+void cu_output_show(void);
+/* Something may. */
+bool cu_output_comes(void);
+/* What ended the device's context; an illegal address where nobody knows. Any time. */
+CUresult cu_output_fault(void);
+
 /* ---- stage.c ---- */
 struct cu_piece {
 	gantry_buffer buffer;
@@ -363,6 +378,8 @@ CUresult cu_hints_get(const struct cu_hints *hints, CUlaunchAttributeID which,
 		      CUlaunchAttributeValue *ret_value);
 
 /* ---- module.c ---- */
+/* Some part of a fatbin is, or makes no sense. */
+bool cu_image_is_compressed(const void *image, size_t bytes);
 CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module);
 void cu_module_end_locked(struct CUmod_st *module);
 CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,

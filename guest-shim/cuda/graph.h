@@ -122,9 +122,15 @@ CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work);
 /* Whether blocks may be grouped so. */
 CUresult cu_call_check_groups_locked(const struct cu_device *dev, const struct cu_call *call,
 				     uint32_t groups);
-/* Checks, and packs the parameters into @args (GANTRY_MAX_ARGS_BYTES), which *ret_call points to. */
+/* Room for packed parameters: those of most functions lie with the caller. */
+struct cu_args {
+	uint8_t *bytes;
+	uint8_t few[1024];
+};
+/* Checks, and packs the parameters into @args, which *ret_call points to; on success they are to be put back. */
 CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
-			     uint8_t *args, struct cu_call *ret_call);
+			     struct cu_args *args, struct cu_call *ret_call);
+void cu_args_put(struct cu_args *args); /* zeroed ones too */
 CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *call);
 
 /* ---- graph.c ---- */

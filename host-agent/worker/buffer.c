@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
+#include "host-agent/worker/output.h"
 
 bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b)
 {
@@ -81,6 +82,8 @@ static int alloc_locked(struct wsession *s, const struct gantry_op_buf_alloc *ar
 		b->share_id = worker_share_id(s, slot);
 	}
 	worker_object_publish(s, slot, made_by);
+	if (args->alloc_flags & GANTRY_ALLOC_OUTPUT)
+		worker_output_is_at(s, slot);
 	*ret_slot = slot;
 	return GANTRY_OK;
 }
@@ -94,7 +97,10 @@ int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *ar
 	void *ptr;
 	int status;
 
-	if (host && args->alloc_flags != GANTRY_ALLOC_HOST)
+	if (host && (args->alloc_flags & ~GANTRY_ALLOC_OUTPUT) != GANTRY_ALLOC_HOST)
+		return GANTRY_E_ARG;
+	if ((args->alloc_flags & GANTRY_ALLOC_OUTPUT) &&
+	    (!host || args->bytes < GANTRY_OUTPUT_MIN_BYTES))
 		return GANTRY_E_ARG;
 	/* Memory of a shared buffer is the host's, and has no device address. */
 	if ((args->alloc_flags & GANTRY_ALLOC_FIXED) && (args->alloc_flags & GANTRY_ALLOC_SHARED))

@@ -25,6 +25,7 @@
 #include "base/str.h"
 #include "host-agent/worker/affinity.h"
 #include "host-agent/worker/image.h"
+#include "host-agent/worker/output.h"
 
 #define IDLE_TURNS_WITH_LANE 64u /* empty rounds, some 2 us, after which lanes are given back */
 #define VAIN_RINGS	     64u /* in a row, after which bells are heard once in a pause */
@@ -77,6 +78,20 @@ static void host_off_device(void *cookie, uint64_t tag, bool off)
 		return;
 	worker_off_device(q, off);
 	worker_gpu_off_device(cookie, q, off);
+}
+
+static bool host_print_begin(void *cookie, uint64_t tag)
+{
+	const struct wdevice *d = cookie;
+
+	return !worker_job_is(tag) &&
+	       worker_output_begin(d, ((struct wqueue *)(uintptr_t)tag)->session);
+}
+
+static void host_print_end(void *cookie, uint64_t tag, uint32_t fault)
+{
+	(void)cookie;
+	worker_output_end(((struct wqueue *)(uintptr_t)tag)->session, fault);
 }
 
 /* ---- calls from the control thread ---- */
@@ -1067,7 +1082,9 @@ static void *device_start_main(void *arg)
 	struct gantry_device_host host = { .wake = host_wake,
 					   .cancelled = host_cancelled,
 					   .cookie = d,
-					   .off_device = host_off_device };
+					   .off_device = host_off_device,
+					   .print_begin = host_print_begin,
+					   .print_end = host_print_end };
 	struct gantry_err err = { 0 };
 	int r = gantry_device_open(st->conf, &host, &d->device, &err);
 
