@@ -283,6 +283,7 @@ struct gantry_dev {
 		pin_refused; /* why host memory could not be pinned the last time; CUDA_SUCCESS: it could */
 	uint64_t
 		idle_cycles; /* from submitting to an idle stream to seeing it finished, for nothing */
+	char *link_log;	     /* owned; NULL: nothing was linked since anybody asked */
 	struct gantry_list sisters; /* of the process; under the lock of window.c */
 
 	struct gantry_list streams;
@@ -336,6 +337,18 @@ void gantry_cuda_output_tell(struct gantry_stream *stream);
 int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
 			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
 void gantry_cuda_image_unload(struct gantry_image *image);
+/* Device code that was checked, or that the driver itself has made. */
+int gantry_cuda_code_load(struct gantry_dev *dev, const void *bytes, CUmodule *ret_module,
+			  struct gantry_err *err);
+
+/* link.c: images that are still to be linked */
+/* -ENOEXEC with a sentence; any thread. */
+int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *err);
+int gantry_cuda_link(struct gantry_dev *dev, const void *bytes, size_t nbytes, CUmodule *ret_module,
+		     struct gantry_err *err);
+/* What the linker said of the last one. */
+void gantry_cuda_image_say(struct gantry_dev *dev, struct gantry_image *image, char *text,
+			   size_t cap);
 int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err);

@@ -418,6 +418,7 @@ static void cuda_close(struct gantry_dev *dev)
 	if (!leaves)
 		return; /* a thread that does not come back from a library uses the rest */
 	gantry_cuda_reach_changed(dev);
+	free(dev->link_log);
 	free(dev->libraries);
 	free(dev);
 }
@@ -478,6 +479,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.image_load = gantry_cuda_image_load,
 	.image_unload = gantry_cuda_image_unload,
 	.kernel_get = gantry_cuda_kernel_get,
+	.image_say = gantry_cuda_image_say,
 	.ask = gantry_cuda_ask,
 	.image_variable = gantry_cuda_image_variable,
 	.texture_bytes = gantry_cuda_texture_bytes,

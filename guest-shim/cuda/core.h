@@ -9,7 +9,7 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
- *   output.c  what kernels print
+ *   output.c  what kernels print; link.c images that are linked on the spot
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
  *   road.c    what the forwarding libraries of the toolkit use of all that
@@ -51,6 +51,7 @@ enum cu_kind {
 	CU_KIND_POOL,
 	CU_KIND_ARRAY,
 	CU_KIND_MIPMAP, /* an array with levels */
+	CU_KIND_LINK,
 };
 
 struct cu_device {
