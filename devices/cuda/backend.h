@@ -273,6 +273,7 @@ struct gantry_dev {
 	uint32_t max_grid[3];
 	uint32_t max_block[3];
 	uint32_t max_threads; /* of a block */
+	uint32_t nresident;   /* threads that the device can hold at once */
 	uint32_t max_shared;  /* of a block, static and dynamic */
 	int least_priority;   /* the driver's: greater numbers are less */
 	int greatest_priority;
@@ -294,6 +295,7 @@ struct gantry_dev {
 	struct gantry_list images;
 	uint64_t mem_used;
 	CUdeviceptr zeroes; /* texture.c; 0: nobody has needed any */
+	uint64_t limits[3]; /* ask.c: of the context, as they were at first; 0: nobody has asked */
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
