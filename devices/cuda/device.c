@@ -386,6 +386,8 @@ static void context_close(struct gantry_dev *dev)
 		(void)driver->StreamDestroy(dev->own);
 	if (dev->cells)
 		(void)driver->MemFreeHost(dev->cells);
+	if (dev->zeroes)
+		(void)driver->MemFree(dev->zeroes);
 	if (dev->context) {
 		(void)driver->CtxSetCurrent(NULL);
 		(void)driver->DevicePrimaryCtxRelease(dev->device);

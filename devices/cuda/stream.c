@@ -348,6 +348,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
 	expect(cmd, slot);
+	stream->launched = stream->launched || cmd->kind == GANTRY_CMD_LAUNCH;
 	if (stream->submitted == stream->flushed && !is_aside(cmd))
 		gantry_cuda_time_begin(stream, slot->estimate_ns, cmd->kind == GANTRY_CMD_COPY);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
@@ -727,11 +728,15 @@ unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 			break;
 		if (gantry_cuda_aside_look(stream))
 			busy_resume(stream);
+		else
+			gantry_cuda_aside_tell(stream);
 		gantry_cuda_flush(stream);
 		look(stream);
 		/* What runs aside ends, and meets the fault. */
 		if (gantry_load_relaxed(&dev->fault) && !gantry_cuda_aside_is_busy(stream))
 			fail(stream);
+		if (stream->launched && stream->told != stream->finished)
+			gantry_cuda_output_tell(stream);
 		count += tell(stream, ret_done + count, n - count);
 	}
 	/* The next call begins with another stream, so that a small @n starves none. */

@@ -109,6 +109,18 @@ static void order(void)
 		gantry_session_order(cu.session);
 }
 
+static int device(void)
+{
+	struct CUctx_st *ctx;
+	int ordinal;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return -1;
+	ordinal = (int)cu_device_ordinal(ctx->dev);
+	(void)cu_leave(CUDA_SUCCESS);
+	return ordinal;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -122,4 +134,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.stats = stats,
 	.unsupported = unsupported,
 	.order = order,
+	.device = device,
 };

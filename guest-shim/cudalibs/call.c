@@ -235,6 +235,12 @@ void gantry_call_immediate(struct gantry_call *call, const void *at)
 		gantry_call_in(call, NULL, 0);
 }
 
+bool gantry_call_is_own_device(const int *devices, int64_t n)
+{
+	return devices && n == 1 && road->device && *devices >= 0 &&
+	       road->device(road->cookie) == *devices;
+}
+
 void gantry_call_string(struct gantry_call *call, const char *text)
 {
 	gantry_call_in(call, text, text ? strlen(text) + 1 : 0);

@@ -99,6 +99,14 @@ static void unsupported(void *cookie, const char *name)
 		road->unsupported(name);
 }
 
+static int device(void *cookie)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	return road && road->device ? road->device() : -1;
+}
+
 /* The session is another one after a fork or an end: nothing of the old one means anything. */
 static int enter_locked(const struct gantry_cuda_road *road)
 {
@@ -533,4 +541,5 @@ const struct gantry_call_road gantry_call_road_session = {
 	.carry = carry,
 	.is_device = is_device,
 	.unsupported = unsupported,
+	.device = device,
 };

@@ -387,6 +387,49 @@ START_TEST(test_log_tells_what_was_called_to_whom_the_program_says)
 }
 END_TEST
 
+static char last_line[128];
+
+static void line_logger(const char *line)
+{
+	nlogged++;
+	(void)snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+/* cuBLAS's: on or off, and whole lines. */
+START_TEST(test_log_of_lines_is_on_when_the_program_says_so)
+{
+	struct gantry_call_library blas = { .name = "cublas" };
+	char path[] = "/tmp/gantry-unit-log-XXXXXX", line[128] = "";
+	FILE *file;
+
+	nlogged = 0;
+	close(mkstemp(path));
+	ck_assert_ptr_null((void *)gantry_call_log_get_lines(&blas));
+	gantry_call_log_lines(&blas, line_logger);
+	ck_assert_ptr_eq((void *)gantry_call_log_get_lines(&blas), (void *)line_logger);
+	gantry_call_log(&blas, "cublasCreate_v2", 0);
+	ck_assert_uint_eq(nlogged, 0);
+	ck_assert(!gantry_call_log_configure(&blas, 1, 0, 0, "/nonexistent/log"));
+	ck_assert(gantry_call_log_configure(&blas, 1, 0, 0, path));
+	gantry_call_log(&blas, "cublasCreate_v2", 0);
+	ck_assert_uint_eq(nlogged, 1);
+	ck_assert_str_eq(last_line, "[cublas][5][cublasCreate_v2] returned 0\n");
+	gantry_call_log(&blas, "cublasCreate_v2", 7);
+	ck_assert_str_eq(last_line, "[cublas][1][cublasCreate_v2] returned 7\n");
+	ck_assert(gantry_call_log_configure(&blas, 0, 0, 0, NULL));
+	gantry_call_log(&blas, "cublasCreate_v2", 7);
+	ck_assert_uint_eq(nlogged, 2);
+	file = fopen(path, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_str_eq(line, "[cublas][5][cublasCreate_v2] returned 0\n");
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_ptr_null(fgets(line, sizeof(line), file));
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cublasLt handles");
@@ -398,5 +441,6 @@ int main(void)
 	tcase_add_test(tc, test_handle_that_a_graph_names_is_at_an_end_for_the_program);
 	tcase_add_test(tc, test_another_session_knows_nothing_of_the_last_ones_graphs);
 	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
+	tcase_add_test(tc, test_log_of_lines_is_on_when_the_program_says_so);
 	return gantry_unit_run(suite);
 }
