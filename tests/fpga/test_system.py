@@ -42,7 +42,7 @@ class World:
             device = {"backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so",
                       "images": self.folder, "board": f"lock={self.folder / 'lock'} load_ms=2 {board}", "holder": holder}
             together = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
-            alone = {"isolation": "isolated", "mem": "64M"}
+            alone = {"isolation": "isolated", "mem": "64M", "queues": 63}
             kinds = {"pooled": together, "isolated": alone}
             self.agent = kind(devices={"fpga0": device},
                               tenants={**{name: kinds[isolation] for name in tenants},
