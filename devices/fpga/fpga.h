@@ -20,9 +20,9 @@
 #include "devices/device.h"
 #include "devices/hostmem.h"
 
-#define GANTRY_FPGA_DEPTH	32u /* commands of a stream; a power of two */
-#define GANTRY_FPGA_MAX_STREAMS 256u
-#define GANTRY_FPGA_MAX_RUNNING 64u /* launches on the board at once */
+#define GANTRY_FPGA_DEPTH	32u   /* commands of a stream; a power of two */
+#define GANTRY_FPGA_MAX_STREAMS 8192u /* those of all seats (devices/seat) */
+#define GANTRY_FPGA_MAX_RUNNING 64u   /* launches on the board at once */
 
 struct gantry_kernel {
 	struct gantry_list link;
@@ -57,6 +57,7 @@ struct gantry_stream {
 	uint32_t reaped;    /* the device thread's */
 	bool running;	    /* the board thread's: the slot at @finished is on the board */
 	uint64_t served;    /* the board thread's: when it last had a turn */
+	uint64_t made;	    /* after so many others */
 	struct gantry_fpga_slot slots[GANTRY_FPGA_DEPTH];
 };
 
@@ -99,6 +100,7 @@ struct gantry_dev {
 	/* Under the lock. */
 	struct gantry_list streams;
 	uint32_t nstreams;
+	uint64_t nmade;
 	bool stopping;
 	bool lost;
 	/* One that the device thread wants added, and is waiting for; the board thread makes it NULL. */

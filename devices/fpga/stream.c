@@ -23,6 +23,7 @@ int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	(void)pthread_mutex_lock(&dev->lock);
 	gantry_list_push_back(&dev->streams, &stream->link);
 	dev->nstreams++;
+	stream->made = dev->nmade++;
 	(void)pthread_mutex_unlock(&dev->lock);
 	*ret_stream = stream;
 	return 0;

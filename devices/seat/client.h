@@ -58,10 +58,17 @@ struct gantry_seat_slot {
 	bool bounced;
 };
 
+/* A stream of the holder's. A seat has few: when they are gone, queues share them, and their launches keep one order. */
+struct gantry_seat_line {
+	uint32_t id; /* 0: unused */
+	int32_t priority;
+	uint32_t nusers;
+};
+
 struct gantry_stream {
 	struct gantry_list link;
 	struct gantry_dev *dev;
-	uint32_t id;
+	struct gantry_seat_line *line;
 	/* Free-running: accepted; ended, in order; told by poll(); looked at first by the next pass. */
 	uint32_t submitted;
 	uint32_t ended;
@@ -101,6 +108,7 @@ struct gantry_dev {
 	uint32_t ended;
 	struct gantry_seat_slot *tasks[GANTRY_SEAT_TASKS]; /* NULL: free */
 	struct gantry_stream *owners[GANTRY_SEAT_TASKS];
+	struct gantry_seat_line lines[GANTRY_SEAT_MAX_STREAMS];
 	uint32_t npieces;	     /* of memory that the holder has for this seat */
 	uint64_t bounce_bytes;	     /* of all streams */
 	struct gantry_stream *waits; /* for a bounce, before all others; NULL: nobody */

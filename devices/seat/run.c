@@ -21,23 +21,69 @@ static struct gantry_seat_slot *slot_at(struct gantry_stream *stream, uint32_t p
 
 /* ---- life ---- */
 
+/* Of its priority if there is one, and with few others. NULL: the seat has none. */
+static struct gantry_seat_line *line_to_share(struct gantry_dev *dev, int32_t priority)
+{
+	struct gantry_seat_line *best = NULL;
+
+	for (uint32_t i = 0; i < GANTRY_SEAT_MAX_STREAMS; i++) {
+		struct gantry_seat_line *line = &dev->lines[i];
+
+		if (!line->id)
+			continue;
+		if (!best || (line->priority == priority) > (best->priority == priority) ||
+		    ((line->priority == priority) == (best->priority == priority) &&
+		     line->nusers < best->nusers))
+			best = line;
+	}
+	return best;
+}
+
+static int line_take(struct gantry_dev *dev, int32_t priority, struct gantry_seat_line **ret_line,
+		     struct gantry_err *err)
+{
+	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_STREAM, .number = priority };
+	struct gantry_seat_answer answer;
+	struct gantry_seat_line *line = dev->lines;
+	int r = -EAGAIN;
+
+	while (line < dev->lines + GANTRY_SEAT_MAX_STREAMS && line->id)
+		line++;
+	if (line < dev->lines + GANTRY_SEAT_MAX_STREAMS)
+		r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
+	if (r == 0)
+		*line = (struct gantry_seat_line){ .id = answer.id, .priority = priority };
+	else if (r == -EAGAIN)
+		line = line_to_share(dev, priority);
+	if (r < 0 && (r != -EAGAIN || !line))
+		return r;
+	line->nusers++;
+	*ret_line = line;
+	return 0;
+}
+
+static void line_put(struct gantry_dev *dev, struct gantry_seat_line *line)
+{
+	if (--line->nusers > 0)
+		return;
+	gantry_seat_say(dev, GANTRY_SEAT_STREAM_END, line->id);
+	line->id = 0;
+}
+
 int gantry_seat_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			      struct gantry_stream **ret_stream, struct gantry_err *err)
 {
-	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_STREAM, .number = attr->priority };
-	struct gantry_seat_answer answer;
 	struct gantry_stream *stream = calloc(1, sizeof(*stream));
 	int r;
 
 	if (!stream)
 		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
-	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
+	r = line_take(dev, attr->priority, &stream->line, err);
 	if (r < 0) {
 		free(stream);
 		return r;
 	}
 	stream->dev = dev;
-	stream->id = answer.id;
 	gantry_list_push_back(&dev->streams, &stream->link);
 	*ret_stream = stream;
 	return 0;
@@ -66,8 +112,8 @@ void gantry_seat_stream_destroy(struct gantry_stream *stream)
 	assert(stream->told == stream->submitted);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		if (dev->owners[i] == stream)
-			dev->owners[i] = NULL;
-	gantry_seat_say(dev, GANTRY_SEAT_STREAM_END, stream->id);
+			dev->owners[i] = NULL, dev->tasks[i] = NULL;
+	line_put(dev, stream->line);
 	bounce_end(stream);
 	if (dev->waits == stream)
 		dev->waits = NULL;
@@ -218,7 +264,7 @@ static void fill_task(struct gantry_stream *stream, const struct gantry_cmd_laun
 	const struct gantry_signature *sig = launch->kernel->sig;
 	uint64_t at;
 
-	task->stream = stream->id;
+	task->stream = stream->line->id;
 	task->kernel = launch->kernel->id;
 	memcpy(task->grid, launch->grid, sizeof(task->grid));
 	memcpy(task->block, launch->block, sizeof(task->block));

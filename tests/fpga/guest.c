@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) or "huge COUNT" (grid, without end) from standard input: so many launches of that kernel on
+ * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) or "huge COUNT" (grid, without end), or
+ * "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
  * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
 #include <inttypes.h>
@@ -117,11 +118,25 @@ static int run_grid(uint32_t count, bool is_huge, uint64_t *ret_wrong)
 	return r;
 }
 
+static int open_queues(uint32_t count)
+{
+	const struct gantry_queue_options options = { .kind = GANTRY_KIND_FPGA };
+	gantry_queue more;
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = gantry_queue_open(session, &options, &more);
+	return r;
+}
+
 static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 {
 	int is_vadd = strcmp(kernel, "scale") != 0;
 	int r = 0;
 
+	*ret_wrong = 0;
+	if (strcmp(kernel, "queues") == 0)
+		return open_queues(count);
 	if (strcmp(kernel, "grid") == 0 || strcmp(kernel, "huge") == 0)
 		return run_grid(count, strcmp(kernel, "huge") == 0, ret_wrong);
 	grid[0] = strcmp(kernel, "gridded") == 0 ? 2 : 0;

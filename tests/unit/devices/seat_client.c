@@ -52,8 +52,10 @@ static struct {
 	uint32_t
 		condemn_behind; /* atomic: enum gantry_seat_what; the answer is followed by the end */
 	uint32_t nids;
-	uint32_t nmems;	 /* atomic: pieces that it was given */
-	uint64_t nbytes; /* atomic: of the last of them */
+	uint32_t nstreams; /* atomic: asks for them */
+	uint32_t full;	   /* atomic: from so many asks on there are none */
+	uint32_t nmems;	   /* atomic: pieces that it was given */
+	uint64_t nbytes;   /* atomic: of the last of them */
 } hand;
 
 static void say(const struct gantry_seat_answer *answer, int fd)
@@ -82,6 +84,9 @@ static void answer_one(const struct gantry_seat_ask *ask)
 		(void)gantry_futex_wake(&hand.nunanswered, 1);
 		return;
 	}
+	if (ask->what == GANTRY_SEAT_STREAM &&
+	    gantry_fetch_add(&hand.nstreams, 1) >= gantry_load_acquire(&hand.full))
+		answer.r = -EAGAIN;
 	say(&answer, ask->what == GANTRY_SEAT_HELLO ? hand.page : -EBADF);
 	if (ask->what != gantry_load_acquire(&hand.condemn_behind))
 		return;
@@ -121,6 +126,7 @@ static void open_seat(const char *patience)
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks), 0);
 	hand.sock = socks[0];
+	hand.full = UINT32_MAX;
 	ck_assert_int_eq(gantry_memfd_create("page", sizeof(struct gantry_seat_page),
 					     GANTRY_MEMFD_SEALED, &hand.page),
 			 0);
@@ -242,7 +248,7 @@ START_TEST(test_answer_that_comes_too_late_is_nobody_s)
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_mem *mem = NULL;
 
-	open_seat("answer_ms=200");
+	open_seat("answer_ms=4000");
 	gantry_store_release(&hand.silent_for, (uint32_t)GANTRY_SEAT_MEM);
 	ck_assert_int_eq(import(&mem, &err), -EIO);
 	ck_assert_ptr_nonnull(strstr(err.text, "does not answer"));
@@ -263,7 +269,7 @@ START_TEST(test_seat_dropped_without_a_word_ends_its_launches)
 	struct gantry_done done;
 	struct gantry_cmd cmd;
 
-	open_seat("answer_ms=500");
+	open_seat("answer_ms=4000");
 	stream = stream_of();
 	ck_assert_int_eq(import(&mem, &err), 0);
 	cmd = launch(mem);
@@ -412,6 +418,57 @@ START_TEST(test_memory_beyond_what_a_seat_takes_is_private)
 }
 END_TEST
 
+/* With a holder that has as many as a seat may have, and with one that has fewer. */
+START_TEST(test_queues_beyond_the_seat_s_streams_share_them)
+{
+	const struct gantry_stream_attr low = { .priority = -5 };
+	uint32_t seen[GANTRY_SEAT_TASKS] = { 0 }, limit = _i ? 3 : GANTRY_SEAT_MAX_STREAMS;
+	struct gantry_stream *streams[60], *last;
+	struct gantry_seat_page *page;
+	struct gantry_mem *mem;
+	struct gantry_cmd cmd;
+	struct gantry_err err;
+
+	open_seat("answer_ms=30000");
+	if (_i)
+		gantry_store_release(&hand.full, limit);
+	page = page_of();
+	ck_assert_int_eq(import(&mem, &err), 0);
+	cmd = launch(mem);
+	for (uint32_t i = 0; i < 60; i++) {
+		streams[i] = stream_of();
+		cmd.tag = 1000 + i;
+		ck_assert_int_eq(device.backend->submit(streams[i], &cmd), 0);
+	}
+	poll_nothing();
+	ck_assert_int_eq(device.backend->stream_create(device.dev, &low, &last, &err), 0);
+	ck_assert_uint_eq(gantry_load_acquire(&page->worker.put), 60);
+	for (uint32_t i = 0; i < 60; i++) {
+		uint32_t id = page->worker.tasks[page->worker.queue[i]].stream;
+		uint32_t j = 0;
+
+		while (j < limit && seen[j] && seen[j] != id)
+			j++;
+		ck_assert_uint_lt(j, limit);
+		seen[j] = id;
+		end_task(page, i);
+	}
+	ck_assert_uint_ne(seen[limit - 1], 0);
+	for (uint32_t i = 0; i < 60; i++)
+		ck_assert_int_eq(await_end().status, GANTRY_OK);
+	device.backend->stream_destroy(last);
+	for (uint32_t i = 0; i < 60; i++)
+		device.backend->stream_destroy(streams[i]);
+	/* Those that nobody shares any more are there again. */
+	gantry_store_release(&hand.full, UINT32_MAX);
+	limit = gantry_load_acquire(&hand.nstreams);
+	last = stream_of();
+	ck_assert_uint_eq(gantry_load_acquire(&hand.nstreams), limit + 1);
+	(void)munmap(page, sizeof(*page));
+	close_seat();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("seat client");
@@ -424,5 +481,6 @@ int main(void)
 	tcase_add_test(tc, test_buffer_that_is_two_arguments_is_bounced_once);
 	tcase_add_test(tc, test_bounces_together_are_no_larger_than_the_board);
 	tcase_add_test(tc, test_memory_beyond_what_a_seat_takes_is_private);
+	tcase_add_loop_test(tc, test_queues_beyond_the_seat_s_streams_share_them, 0, 2);
 	return gantry_unit_run(suite);
 }
