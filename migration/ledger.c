@@ -203,7 +203,7 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 			const struct gantry_ledger_header *hdr, struct gantry_err *err)
 {
 	const uint32_t known_flags = GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-				     GANTRY_ALLOC_FIXED;
+				     GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT;
 
 	if (b->bytes == 0 || b->bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_err_set(err, -EINVAL, "object %u: a buffer of %" PRIu64 " bytes",
@@ -223,6 +223,10 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 ||
 	    b->host_copy > GANTRY_HOST_COPY_CLEAN)
 		return gantry_err_set(err, -EINVAL, "object %u: an unknown flag", slot);
+	if ((b->alloc_flags & GANTRY_ALLOC_OUTPUT) &&
+	    (b->place != GANTRY_PLACE_HEAP || b->bytes < GANTRY_OUTPUT_MIN_BYTES))
+		return gantry_err_set(err, -EINVAL, "object %u: output of kernels outside the heap",
+				      slot);
 	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
 		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
 				      slot);

@@ -31,6 +31,11 @@ static struct CUctx_st *current(void)
 	return stack.depth ? stack.ctx[stack.depth - 1] : NULL;
 }
 
+struct CUctx_st *fake_ctx_current(void)
+{
+	return current();
+}
+
 static uint64_t env_number(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
@@ -348,6 +353,9 @@ static CUresult begin_ctx_locked(struct CUctx_st *ctx)
 
 	ctx->sticky = CUDA_SUCCESS;
 	ctx->ending = false;
+	ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
+	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
 	if (group_path(path, sizeof(path)) && !fake_in_group()) {
 		int r;
 
@@ -370,6 +378,7 @@ void fake_ctx_end_locked(struct CUctx_st *ctx)
 	fake_memory_end(ctx);
 	fake_modules_end(ctx);
 	fake_textures_end(ctx);
+	fake_print_flush_locked(ctx);
 	ctx->nrefs = 0;
 	if (!any_context()) {
 		pthread_mutex_unlock(&fake.lock);
@@ -640,6 +649,7 @@ CUresult cuCtxSynchronize(void)
 		r = fake_drain_locked(s);
 	if (r == CUDA_SUCCESS)
 		r = ctx->sticky;
+	fake_print_flush_locked(ctx);
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }

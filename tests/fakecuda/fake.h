@@ -39,6 +39,7 @@
 #define FAKE_GRANULARITY (2ull << 20)
 #define FAKE_MAX_PARAMS	 64
 #define FAKE_MAX_NODES	 256
+#define FAKE_MAX_SOS	 8
 #define FAKE_ARCH_MAJOR	 9
 #define FAKE_ARCH_MINOR	 0
 
@@ -144,6 +145,10 @@ struct CUctx_st {
 	bool ending;
 	uint64_t group_faults; /* when it began */
 	size_t limits[CU_LIMIT_MAX];
+	char *fifo; /* what kernels have printed; NULL: nothing */
+	size_t fifo_bytes;
+	uint64_t printed; /* free-running */
+	bool assert_told;
 	struct CUstream_st *streams;
 	struct CUstream_st *null_stream;
 };
@@ -177,7 +182,8 @@ struct CUgraphExec_st {
 
 struct CUmod_st {
 	struct CUmod_st *next;
-	void *so;
+	void *sos[FAKE_MAX_SOS]; /* of what was linked, several */
+	unsigned int nsos;
 	struct CUfunc_st *funcs;
 	struct CUctx_st *ctx;
 };
@@ -246,6 +252,8 @@ uint64_t fake_now_ns(void);
 CUresult fake_enter(const char *call);
 /* The same, and a context is current. */
 CUresult fake_enter_ctx(const char *call, struct CUctx_st **ret_ctx);
+/* NULL: none. */
+struct CUctx_st *fake_ctx_current(void);
 bool fake_is_lost(CUdevice ordinal);
 /* With the lock: @ctx and, in a group, everybody's fail from now on. */
 void fake_fail_locked(struct CUctx_st *ctx, CUresult code);
@@ -300,13 +308,20 @@ CUresult fake_drain_locked(struct CUstream_st *stream);
 void fake_streams_end_locked(struct CUctx_st *ctx);
 void fake_event_unref_locked(struct CUevent_st *event);
 
+/* print.c */
+void fake_print(void *cookie, const char *text); /* a stream's kernel; without the lock */
+void fake_print_flush(void);			 /* of the current context; without the lock */
+void fake_print_flush_locked(struct CUctx_st *ctx);
+
 /* run.c */
 CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd);
 
 /* module.c; with the lock. */
 void fake_modules_end(struct CUctx_st *ctx);
-/* Finds the line of an image in @bytes; 0 or the CUresult. */
-CUresult fake_image_read(const void *bytes, char *ret_so, size_t so_bytes);
+/* Finds the line of an image in @bytes, the first or one that follows; 0 or the CUresult. */
+CUresult fake_image_read(const void *bytes, unsigned int index, char *ret_so, size_t so_bytes);
+/* Of any of its objects. */
+void *fake_module_symbol(const struct CUmod_st *mod, const char *name);
 CUresult fake_params_copy(const struct CUfunc_st *func, void **params, void **extra,
 			  struct fake_cmd *cmd);
 /* A launch that is no stream's yet. */
