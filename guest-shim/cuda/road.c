@@ -121,6 +121,31 @@ static int device(void)
 	return ordinal;
 }
 
+static int apart(gantry_queue *ret_queue)
+{
+	struct CUctx_st *ctx;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	*ret_queue = ctx->legacy->queue;
+	(void)cu_leave(CUDA_SUCCESS);
+	return 0;
+}
+
+static int captures(void *handle)
+{
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+	int is = 0;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return 0;
+	if (cu_stream_get_locked(ctx, handle, false, &stream) == CUDA_SUCCESS)
+		is = stream->capture != NULL;
+	(void)cu_leave(CUDA_SUCCESS);
+	return is;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -135,4 +160,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.unsupported = unsupported,
 	.order = order,
 	.device = device,
+	.apart = apart,
+	.captures = captures,
 };

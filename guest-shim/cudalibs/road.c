@@ -403,7 +403,7 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		return r;
 	box->ticket = ticket;
 	note_locked(message->route, ticket);
-	if (road->put)
+	if (road->put && !message->route->is_apart)
 		road->put(stream_of(message->route), ticket);
 	return 0;
 }
@@ -491,6 +491,21 @@ static int capture(const struct gantry_cuda_road *road, const struct message *me
 	return r < 0 ? -EIO : r;
 }
 
+static int queue_for(const struct gantry_cuda_road *road, const struct gantry_call_route *route,
+		     gantry_queue *ret_queue)
+{
+	if (route->is_apart && road->apart)
+		return road->apart(ret_queue);
+	return road->queue(stream_of(route), ret_queue);
+}
+
+/* What asks in a captured stream is no part of the graph, as natively: it goes behind the calls that used its handles. */
+static bool asks_beside(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
+{
+	return route->asks && route->has_stream && road->captures && road->apart &&
+	       road->captures(route->stream);
+}
+
 /* A child has no session, and none of the threads that may have had the lock. */
 static void in_child(void)
 {
@@ -505,17 +520,23 @@ static void watch_forks(void)
 }
 
 static int carry(void *cookie, struct gantry_call_library *library,
-		 const struct gantry_call_route *route, const void *request, size_t bytes,
+		 const struct gantry_call_route *asked, const void *request, size_t bytes,
 		 void *reply, size_t reply_bytes)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct gantry_cuda_road *road = find_road();
+	struct gantry_call_route beside = *asked;
+	const struct gantry_call_route *route = &beside;
 	struct message message = { .route = route, .request = request, .bytes = bytes };
 	int r;
 
 	(void)cookie;
 	if (!road)
 		return -ENODEV;
+	if (asks_beside(road, asked)) {
+		beside.has_stream = false;
+		beside.is_apart = true;
+	}
 	(void)pthread_once(&once, watch_forks);
 	message.reply_bytes = reply ? reply_bytes : sizeof(struct gantry_calls_reply);
 	pthread_mutex_lock(&way.lock);
@@ -523,7 +544,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	pthread_mutex_unlock(&way.lock);
 	if (r == 0)
 		r = capture(road, &message);
-	if (r == 0 && road->queue(stream_of(route), &message.queue) < 0)
+	if (r == 0 && queue_for(road, route, &message.queue) < 0)
 		r = -EIO;
 	if (r != 0)
 		return r;

@@ -70,6 +70,13 @@ struct gantry_cuda_road {
 	void (*order)(void);
 	/* The calling thread's device, as CUDA numbers the process's; negative: it has none. NULL: nobody knows. */
 	int (*device)(void);
+	/*
+	 * The queue of the default stream, for calls that are no part of what streams do: nothing of its order is kept, and no stream that is
+	 * captured is concerned. 0, or a status. NULL: they go as calls of the default stream.
+	 */
+	int (*apart)(gantry_queue *ret_queue);
+	/* Whether @stream is captured. NULL: none ever is. */
+	int (*captures)(void *stream);
 };
 
 #endif
