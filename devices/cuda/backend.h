@@ -17,7 +17,6 @@
 #ifndef GANTRY_DEVICES_CUDA_BACKEND_H
 #define GANTRY_DEVICES_CUDA_BACKEND_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +25,7 @@
 #include "devices/cuda/libraries.h"
 #include "devices/cuda/module.h"
 #include "devices/device.h"
+#include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
 #define GANTRY_CUDA_DEPTH 128u
@@ -98,7 +98,8 @@ struct gantry_cuda_texture {
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
 	uint32_t nlevels;
-	uint64_t row_bytes; /* of an array */
+	uint32_t element;   /* bytes, of an array */
+	uint64_t row_bytes;
 	uint64_t rows;	    /* of a plane */
 	uint64_t planes;
 	uint64_t size[3]; /* in elements, as it was asked for */
@@ -272,6 +273,7 @@ struct gantry_dev {
 	uint32_t max_grid[3];
 	uint32_t max_block[3];
 	uint32_t max_threads; /* of a block */
+	uint32_t nresident;   /* threads that the device can hold at once */
 	uint32_t max_shared;  /* of a block, static and dynamic */
 	int least_priority;   /* the driver's: greater numbers are less */
 	int greatest_priority;
@@ -292,6 +294,8 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
+	CUdeviceptr zeroes; /* texture.c; 0: nobody has needed any */
+	uint64_t limits[3]; /* ask.c: of the context, as they were at first; 0: nobody has asked */
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
@@ -304,15 +308,11 @@ struct gantry_dev {
 	uint32_t nbusy;	  /* streams at work */
 	int32_t lost;	  /* after a fault: the whole device is gone (1), or not (-1) */
 
-	/* watch.c. Written by the one, read by the other, without a lock. */
-	pthread_t watcher;
-	bool watching;	     /* the thread runs */
-	uint32_t fault;	     /* CUresult; set once, by whoever meets it */
-	uint32_t watch;	     /* what the watcher does; it sleeps on this word */
-	uint32_t nplaces;    /* places that were ever in use */
-	uint32_t nflight;    /* streams with commands in flight */
-	uint32_t nunwritten; /* of them, those whose end no word will tell, but poll() only */
-	uint64_t polled_at;  /* cycles of the last poll() */
+	/* Shared with the watcher (watch.c), by atomic loads and stores. */
+	uint32_t fault;		   /* CUresult; set once, by whoever meets it */
+	struct gantry_watch watch; /* in flight: streams; polled_at: cycles */
+	uint32_t nplaces;	   /* places that were ever in use */
+	uint32_t nunwritten; /* streams in flight whose end no word will tell, but poll() only */
 	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
 };
 
@@ -499,6 +499,8 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
 /* Whether one has ended since it was asked last; its status is in its slot then. */
 bool gantry_cuda_aside_look(struct gantry_stream *stream);
+/* By poll() alone, of what runs: the core hears once that it takes long. */
+void gantry_cuda_aside_tell(struct gantry_stream *stream);
 /* The stream is idle. */
 void gantry_cuda_aside_fini(struct gantry_stream *stream);
 /* Memory of the device came or went. */
@@ -536,10 +538,7 @@ static inline struct gantry_cuda_slot *gantry_cuda_slot_at(struct gantry_stream 
 }
 
 /* watch.c */
-int gantry_cuda_watch_start(struct gantry_dev *dev, struct gantry_err *err);
-void gantry_cuda_watch_stop(struct gantry_dev *dev);
-/* There is something in flight again. */
-void gantry_cuda_watch_begin(struct gantry_dev *dev);
+extern const struct gantry_watch_ops gantry_cuda_watch_ops;
 
 /* health.c. @pci and @uuid name the device; NULL where NVML is missing or does not know it. */
 struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci, const char *uuid);

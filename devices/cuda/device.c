@@ -145,6 +145,9 @@ static void read_limits(struct gantry_dev *dev)
 		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
 	dev->units = (uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	dev->units = dev->units ? dev->units : 1;
+	dev->nresident =
+		dev->units *
+		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
 	dev->pageable = attribute(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
 	dev->pins_in_place =
 		attribute(dev, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
@@ -340,7 +343,7 @@ static int cuda_open(const struct gantry_device_conf *conf, const struct gantry_
 	if (r == 0)
 		r = memory_open(dev, conf, err);
 	if (r == 0)
-		r = gantry_cuda_watch_start(dev, err);
+		r = gantry_watch_start(&dev->watch, &gantry_cuda_watch_ops, dev, dev->host, err);
 	if (r < 0)
 		return r;
 	names_of(dev->driver, dev->device, "GPU-", uuid, pci);
@@ -386,6 +389,8 @@ static void context_close(struct gantry_dev *dev)
 		(void)driver->StreamDestroy(dev->own);
 	if (dev->cells)
 		(void)driver->MemFreeHost(dev->cells);
+	if (dev->zeroes)
+		(void)driver->MemFree(dev->zeroes);
 	if (dev->context) {
 		(void)driver->CtxSetCurrent(NULL);
 		(void)driver->DevicePrimaryCtxRelease(dev->device);
@@ -404,12 +409,12 @@ static void cuda_close(struct gantry_dev *dev)
 		return;
 	if (dev->context && gantry_cuda_drain(dev)) {
 		end_objects(dev);
-		gantry_cuda_watch_stop(dev);
+		gantry_watch_stop(&dev->watch);
 		gantry_cuda_sisters_leave(dev);
 		context_close(dev);
 	} else {
 		leaves = gantry_cuda_owners_abandon(dev);
-		gantry_cuda_watch_stop(dev);
+		gantry_watch_stop(&dev->watch);
 		gantry_cuda_sisters_leave(dev);
 	}
 	gantry_cuda_nvml_close(dev->nvml);

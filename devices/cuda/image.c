@@ -302,6 +302,16 @@ static int find_function(struct gantry_kernel *kernel, const char *symbol, struc
 	return r < 0 ? r : take_limits(kernel, err);
 }
 
+/* What runs aside has its arguments when the caller's memory is another command's: values only, no places there. */
+static int check_aside(const struct gantry_image *image, const struct gantry_signature *sig,
+		       struct gantry_err *err)
+{
+	if (!image->installed || !(image->installed->flags & GANTRY_CUDA_ASIDE) ||
+	    !gantry_signature_is_opencl(sig))
+		return 0;
+	return gantry_err_set(err, -EINVAL, "what runs aside takes numbers and buffers only");
+}
+
 int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err)
@@ -314,7 +324,9 @@ int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 	kernel->image = image;
 	kernel->sig = sig;
 	kernel->body = gantry_installed_body(image->library, symbol);
-	if (!kernel->body)
+	if (kernel->body)
+		r = check_aside(image, sig, err);
+	else
 		r = find_function(kernel, symbol, err);
 	if (r < 0) {
 		free(kernel->layout);

@@ -27,8 +27,9 @@
 struct gantry_kernel {
 	struct gantry_list link;
 	const struct gantry_signature *sig;
-	uint32_t number; /* the manager's */
-	bool ndrange;	 /* its launches have a grid */
+	uint32_t number;    /* the manager's */
+	bool ndrange;	    /* its launches have a grid */
+	uint64_t max_items; /* of so many work-items at most */
 };
 
 struct gantry_image {
@@ -66,6 +67,7 @@ struct gantry_fpga_launch {
 	uint64_t at; /* its part of the board's memory */
 	uint64_t bytes;
 	uint64_t began_ns;
+	uint64_t unwanted_ns; /* since when nobody waits for it; 0: somebody does */
 };
 
 /* A bitstream of the directory, and its files. */
@@ -84,6 +86,7 @@ struct gantry_dev {
 	const struct gantry_board_driver *driver;
 	void *handle;
 	struct gantry_board_info info;
+	uint64_t stuck_ns; /* so long may a launch that nobody waits for take to end */
 
 	/* The device thread's. */
 	struct gantry_list mems;

@@ -238,6 +238,21 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	return 0;
 }
 
+/*
+ * A launch cannot be taken off its board. One that nobody waits for any more, and that does not end either, would keep its region from
+ * everybody for ever: then the board is lost, and whoever opens it next begins anew.
+ */
+static bool is_stuck(const struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+{
+	uint64_t now_ns = gantry_now_ns();
+
+	if (!dev->host->cancelled(dev->host->cookie, head_of(launch->stream)->cmd.tag))
+		return false;
+	if (launch->unwanted_ns == 0)
+		launch->unwanted_ns = now_ns;
+	return now_ns - launch->unwanted_ns > dev->stuck_ns;
+}
+
 /* Launches that have ended; a count, or -ENODEV. */
 static int reap(struct gantry_dev *dev)
 {
@@ -255,8 +270,10 @@ static int reap(struct gantry_dev *dev)
 		control = dev->driver->read(dev->handle, gantry_fpga_region_of(launch->unit.place),
 					    gantry_fpga_window_of(dev, &launch->unit) +
 						    GANTRY_BOARD_CONTROL);
-		if (!(control & GANTRY_BOARD_DONE))
+		if (!(control & GANTRY_BOARD_DONE)) {
+			r = is_stuck(dev, launch) ? -ENODEV : r;
 			continue;
+		}
 		r = end(dev, launch, control);
 		count++;
 	}

@@ -347,6 +347,19 @@ CUresult CUDAAPI cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
 
 /* ---- changing ---- */
 
+/* Parameters that are set anew leave a node its attributes. */
+static CUresult keep_attributes(struct cu_call *call, const struct cu_call *had)
+{
+	struct CUctx_st *ctx;
+	CUresult result = cu_ctx_current_locked(&ctx);
+
+	if (result == CUDA_SUCCESS)
+		result = cu_call_check_groups_locked(ctx->dev, call, had->groups);
+	call->groups = had->groups;
+	call->said = had->said;
+	return result;
+}
+
 /* @node, of a graph or (@exec) what was made of it, does this instead. */
 static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const void *params)
 {
@@ -366,6 +379,8 @@ static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const 
 	result = make(params, &args, &work);
 	if (result == CUDA_SUCCESS && (work.type != node->work.type || node->work.is_library))
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && work.type == CU_GRAPH_NODE_TYPE_KERNEL)
+		result = keep_attributes(&work.call, &node->work.call);
 	if (result == CUDA_SUCCESS)
 		result = cu_work_copy(&work, &own);
 	cu_args_put(&args);

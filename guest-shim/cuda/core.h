@@ -84,8 +84,8 @@ struct cu_nodes {
 	uint32_t cap;
 };
 
-/* What the program has said of a stream, and reads back; nothing is done with it here. */
-struct cu_stream_hints {
+/* What the program has said of a stream or of a graph's kernel, and reads back; nothing is done with it here (attr.c). */
+struct cu_hints {
 	CUaccessPolicyWindow window;
 	CUsynchronizationPolicy waits;
 	CUlaunchMemSyncDomain domain;
@@ -108,7 +108,7 @@ struct CUstream_st {
 	gantry_ticket after_legacy; /* the legacy stream's task that it has waited for */
 	struct cu_capture *capture; /* NULL: what is put into it runs */
 	struct cu_nodes tips;	    /* what the next captured node comes after */
-	struct cu_stream_hints hints;
+	struct cu_hints hints;
 };
 
 struct cu_cell; /* event.c */
@@ -370,6 +370,13 @@ CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pa
 CUresult cu_copy_box_locked(struct CUstream_st *stream, const CUDA_MEMCPY3D *what, bool waits);
 /* Pitch and height count where there are several rows. */
 CUresult cu_fill_rows_locked(struct CUstream_st *stream, const CUDA_MEMSET_NODE_PARAMS *rows);
+
+/* ---- attr.c ---- */
+/* INVALID_VALUE: no such hint, or not its value. */
+CUresult cu_hints_set(struct cu_hints *hints, const struct cu_device *dev,
+		      CUlaunchAttributeID which, const CUlaunchAttributeValue *value);
+CUresult cu_hints_get(const struct cu_hints *hints, CUlaunchAttributeID which,
+		      CUlaunchAttributeValue *ret_value);
 
 /* ---- module.c ---- */
 /* Some part of a fatbin is, or makes no sense. */

@@ -134,6 +134,18 @@ static CUresult check_groups(const struct cu_device *dev, const struct cu_launch
 	return result;
 }
 
+CUresult cu_call_check_groups_locked(const struct cu_device *dev, const struct cu_call *call,
+				     uint32_t groups)
+{
+	return check_groups(
+		dev,
+		&(struct cu_launch){ .func = call->func,
+				     .grid = { call->grid[0], call->grid[1], call->grid[2] },
+				     .block = { call->block[0], call->block[1], call->block[2] },
+				     .shared_bytes = call->shared_bytes,
+				     .groups = groups });
+}
+
 void cu_args_put(struct cu_args *args)
 {
 	if (args->bytes != args->few)

@@ -6,6 +6,7 @@
 #include "guest-shim/cudalibs/road.h"
 
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/session.h"
 
 static struct gantry_session *the_session(void)
 {
@@ -102,6 +103,24 @@ static void unsupported(const char *name)
 	(void)cu_unsupported(name); /* what it answers is the caller's affair */
 }
 
+static void order(void)
+{
+	if (cu.session)
+		gantry_session_order(cu.session);
+}
+
+static int device(void)
+{
+	struct CUctx_st *ctx;
+	int ordinal;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return -1;
+	ordinal = (int)cu_device_ordinal(ctx->dev);
+	(void)cu_leave(CUDA_SUCCESS);
+	return ordinal;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -114,4 +133,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.capture = capture,
 	.stats = stats,
 	.unsupported = unsupported,
+	.order = order,
+	.device = device,
 };

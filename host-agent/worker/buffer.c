@@ -11,6 +11,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/fd.h"
+#include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
 #include "host-agent/worker/output.h"
 
@@ -159,7 +160,6 @@ static void release_locked(struct wsession *s, uint32_t slot)
 		worker_shared_close(s, rt);
 	}
 	if (b->place == GANTRY_PLACE_IMAGE) {
-		worker_variable_end_locked(s, slot);
 		worker_refund_resident(s, b->device, b->charged_bytes);
 	} else if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
@@ -169,6 +169,10 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
 		}
 	}
+	if (rt->image)
+		worker_image_unuse_locked(rt->image);
+	rt->image = NULL;
+	rt->ends = false;
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
 	gantry_store_relaxed(&rt->ready, 0u);
 	rt->users = 0;
@@ -249,7 +253,7 @@ uint32_t worker_buffer_reap(struct wsession *s)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; i < s->ndying; i++) {
-		if (users_finished(s, s->dying[i]))
+		if (users_finished(s, s->dying[i]) && worker_variable_gone_locked(s, s->dying[i]))
 			release_locked(s, s->dying[i]);
 		else
 			s->dying[left++] = s->dying[i];

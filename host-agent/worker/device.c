@@ -332,21 +332,6 @@ static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char
 	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
 }
 
-/* Those that certainly never began, the newest of their queues, are as if they had not been issued. */
-static void count_back(const struct gantry_done *failed, uint32_t nfailed)
-{
-	for (uint32_t i = 0; i < nfailed; i++) {
-		struct gantry_ledger_queue *led;
-
-		if (worker_job_is(failed[i].tag))
-			continue;
-		led = ((struct wqueue *)(uintptr_t)failed[i].tag)->led;
-		if (failed[i].status == GANTRY_E_INTERRUPTED)
-			worker_unissue((struct wqueue *)(uintptr_t)failed[i].tag);
-		gantry_store_relaxed(&led->sorted, 1u);
-	}
-}
-
 /* What is told of all of them: the fault, which may be of others if none of these had begun. */
 static int32_t worst(const struct gantry_done *failed, uint32_t nfailed)
 {
@@ -404,8 +389,8 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 	while (!d->runs_here && d->nactive > nfailed &&
 	       (n = d->device.backend->poll(d->device.dev, more, GANTRY_ARRAY_SIZE(more))) > 0)
 		nfailed = sort_out(d, more, n, failed, nfailed);
-	if (!d->runs_here && nfailed == d->nactive)
-		count_back(failed, nfailed);
+	if (!d->runs_here)
+		worker_count_back(failed, nfailed);
 	status = worst(failed, nfailed);
 	tell_fault(d, failed[0].blast, status, gantry_status_text(status));
 	for (uint32_t i = 0; i < nfailed; i++)
@@ -578,8 +563,9 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	int status;
 	int r;
 
-	q->blocked = false;
-	if (!window_open(d, q))
+	/* Until the call has ended nothing is submitted behind it: a lane would be held for nothing, and not paid for. */
+	q->blocked = q->off_device && needs_lane(q);
+	if (q->blocked || !window_open(d, q))
 		return 0;
 	if (needs_lane(q) && !lane_ready(d, q))
 		return 0;

@@ -183,8 +183,11 @@ void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
 int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
 
 /* ---- ask.c: variables of images ---- */
-/* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
-void worker_variable_end_locked(struct wsession *s, uint32_t slot);
+/*
+ * Whether the buffer in @slot, which nobody has any more, may end: it is no variable, or the device has let go of that. Else its
+ * thread does so soon, and ends the buffer: until then it is there, and charged for.
+ */
+bool worker_variable_gone_locked(struct wsession *s, uint32_t slot);
 /* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
 void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
 

@@ -601,7 +601,6 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	pthread_mutex_init(&s->lock, NULL);
 	gantry_list_init(&s->link);
 	gantry_list_init(&s->images);
-	gantry_list_init(&s->variables);
 	s->store.fd = -EBADF;
 	gantry_list_init(&s->washing);
 	s->engine = e;

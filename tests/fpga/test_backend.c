@@ -432,8 +432,10 @@ START_TEST(test_one_process_has_the_board)
 }
 END_TEST
 
+/* Of all of it, or of a part that begins where the board's memory could not have it begin. */
 START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
 {
+	uint64_t off = _i == 2 ? 4 : 0;
 	struct gantry_stream *stream;
 	struct gantry_cmd cmd;
 	struct gantry_done done;
@@ -445,20 +447,22 @@ START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
 	device_open("", NULL);
 	stream = stream_of(0);
 	fill_inputs();
-	ck_assert_int_eq(
-		gantry_memfd_create("fpga", sizeof(in_a), _i ? GANTRY_MEMFD_SEALED : 0, &fd), 0);
-	ck_assert_int_eq(device.backend->mem_import(device.dev, fd, 0, sizeof(in_a), &mem, NULL),
+	ck_assert_int_eq(gantry_memfd_create("fpga", 2 * sizeof(in_a), _i ? GANTRY_MEMFD_SEALED : 0,
+					     &fd),
 			 0);
+	ck_assert_int_eq(
+		device.backend->mem_import(device.dev, fd, 0, 2 * sizeof(in_a), &mem, NULL), 0);
 	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N - 1);
-	arg(&cmd, 2, mem, 0, sizeof(in_a));
+	arg(&cmd, 2, mem, off, sizeof(in_a));
 	done = run(stream, &cmd);
 	ck_assert_int_eq(done.status, GANTRY_OK);
 	ck_assert_uint_gt(done.device_ns, 0);
-	seen = mmap(NULL, sizeof(in_a), PROT_READ, MAP_SHARED, fd, 0);
+	seen = mmap(NULL, 2 * sizeof(in_a), PROT_READ, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(seen, MAP_FAILED);
-	check_vadd(seen, N - 1);
-	ck_assert_int_eq(seen[N - 1], 0); /* what the kernel does not write stays */
-	munmap(seen, sizeof(in_a));
+	check_vadd(seen + off / 4, N - 1);
+	/* What the kernel does not write stays. */
+	ck_assert_int_eq(seen[off / 4 + N - 1], 0);
+	munmap(seen, 2 * sizeof(in_a));
 	gantry_fd_close(fd);
 	device_close();
 }
@@ -754,6 +758,41 @@ START_TEST(test_lost_board_ends_everything_and_takes_nothing_more)
 }
 END_TEST
 
+/* A board has no way to take one off it, and others wait for the region. */
+START_TEST(test_cancelled_launch_that_does_not_end_loses_the_board)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("hang=1", "stuck=200ms");
+	fill_inputs();
+	stream = stream_of(0);
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	/* One that was cancelled before it was on the board just ends; so the next is given longer to get there. */
+	for (uint64_t ms = 50; ms < 20000; ms *= 2) {
+		uint64_t until_ns = gantry_now_ns() + ms * GANTRY_NS_PER_MS;
+
+		ck_assert_int_eq(submit(stream, &cmd), 0);
+		while (gantry_now_ns() < until_ns) {
+			uint32_t seen = gantry_load_acquire(&nwakes);
+
+			ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 0);
+			(void)gantry_futex_wait(&nwakes, seen, until_ns);
+		}
+		gantry_store_release(&cancel, 1u);
+		wait_for(&done, 1);
+		if (done.status != GANTRY_E_CANCELLED)
+			break;
+		gantry_store_release(&cancel, 0u);
+	}
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_LOST);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_DEVICE);
+	device_close();
+}
+END_TEST
+
 START_TEST(test_cancelled_launch_changes_nothing)
 {
 	struct gantry_cmd cmd;
@@ -797,7 +836,7 @@ int main(void)
 		tcase_add_test(tc, test_one_process_has_the_board);
 		tcase_add_test(tc, test_grid_is_refused);
 	}
-	tcase_add_loop_test(tc, test_kernel_works_on_memory_behind_a_descriptor, 0, 2);
+	tcase_add_loop_test(tc, test_kernel_works_on_memory_behind_a_descriptor, 0, 3);
 	tcase_add_test(tc, test_copies_and_fills_keep_their_order_with_launches);
 	tcase_add_loop_test(tc, test_streams_of_several_kernels_share_the_board, 0,
 			    (int)GANTRY_ARRAY_SIZE(mixes));
@@ -810,6 +849,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
 	tcase_add_test(tc, test_failed_copy_to_the_board_fails_its_launch_only);
 	tcase_add_test(tc, test_lost_board_ends_everything_and_takes_nothing_more);
+	tcase_add_test(tc, test_cancelled_launch_that_does_not_end_loses_the_board);
 	tcase_add_test(tc, test_cancelled_launch_changes_nothing);
 	tcase_add_test(tc, test_close_does_not_wait_for_what_is_queued);
 	return gantry_unit_run(suite);
