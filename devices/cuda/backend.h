@@ -98,9 +98,9 @@ struct gantry_cuda_texture {
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
 	uint32_t nlevels;
-	uint32_t element;   /* bytes, of an array */
+	uint32_t element; /* bytes, of an array */
 	uint64_t row_bytes;
-	uint64_t rows;	    /* of a plane */
+	uint64_t rows; /* of a plane */
 	uint64_t planes;
 	uint64_t size[3]; /* in elements, as it was asked for */
 	uint32_t format;

@@ -293,13 +293,19 @@ static void let_go(struct wdevice *d, void *arg)
 bool worker_variable_gone_locked(struct wsession *s, uint32_t slot)
 {
 	struct wobject *rt = &s->objects[slot];
-	uint32_t device = s->ledger.objects[slot].buffer.device;
-	struct ending *ending = rt->variable && !rt->ends ? malloc(sizeof(*ending)) : NULL;
+	struct wdevice *d = s->engine->devices[s->ledger.objects[slot].buffer.device];
+	struct ending *ending;
 
+	/* On that thread at once: whoever asks then how much memory there is counts on it. */
+	if (rt->variable && !rt->ends && pthread_equal(pthread_self(), d->thread)) {
+		d->device.backend->mem_free(rt->variable);
+		rt->variable = NULL;
+	}
+	ending = rt->variable && !rt->ends ? malloc(sizeof(*ending)) : NULL;
 	if (ending) {
 		*ending = (struct ending){ .session = s, .slot = slot };
 		worker_session_hold(s);
-		rt->ends = worker_device_post(s->engine->devices[device], let_go, ending) == 0;
+		rt->ends = worker_device_post(d, let_go, ending) == 0;
 	}
 	if (ending && !rt->ends) {
 		worker_session_leave(s); /* never the last: the caller holds it */
