@@ -138,6 +138,8 @@ struct wobject {
 		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
 	struct gantry_mem *
 		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker */
+	bool mapped;	/* under the lock; it lies in the range that its ledger names */
+	int not_mapped; /* why it does not, for good; 0: it may yet */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };
