@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -44,14 +46,17 @@ int gantry_memfd_create(const char *name, uint64_t bytes, unsigned int flags, in
 int gantry_memfd_check(int fd, uint64_t min_bytes)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs fs;
 	struct stat st;
 
 	if (seals < 0)
 		return -errno;
 	if (!(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW))
 		return -EPERM;
-	if (fstat(fd, &st) < 0)
+	if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
 		return -errno;
+	if (fs.f_type != TMPFS_MAGIC)
+		return -EMEDIUMTYPE;
 	return (uint64_t)st.st_size < min_bytes ? -ERANGE : 0;
 }
 

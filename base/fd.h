@@ -43,8 +43,8 @@ int gantry_memfd_create(const char *name, uint64_t bytes, unsigned int flags, in
 
 /*
  * 0 when @fd is sealed against shrinking and growing and holds at least @min_bytes, so that no peer
- * can cause a SIGBUS in a mapping of that size. -EPERM: a seal is missing; -ERANGE: too small;
- * other -errno: not a memfd.
+ * can cause a SIGBUS in a mapping of that size. -EPERM: a seal is missing; -ERANGE: too small; -EMEDIUMTYPE: on huge pages, of
+ * which the machine may have none when a mapping is touched; other -errno: not a memfd.
  */
 int gantry_memfd_check(int fd, uint64_t min_bytes);
 

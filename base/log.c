@@ -21,9 +21,11 @@ static struct {
 	const char *program;
 	gantry_log_sink_fn sink;
 	void *sink_arg;
+	int fd;
 } the_log = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.level = GANTRY_LOG_INFO,
+	.fd = STDERR_FILENO,
 };
 
 static const struct {
@@ -102,6 +104,13 @@ int gantry_log_level_parse(const char *text, enum gantry_log_level *ret_level)
 	return -EINVAL;
 }
 
+void gantry_log_fd_set(int fd)
+{
+	pthread_mutex_lock(&the_log.lock);
+	the_log.fd = fd;
+	pthread_mutex_unlock(&the_log.lock);
+}
+
 void gantry_log_sink_set(gantry_log_sink_fn sink, void *arg)
 {
 	pthread_mutex_lock(&the_log.lock);
@@ -110,7 +119,7 @@ void gantry_log_sink_set(gantry_log_sink_fn sink, void *arg)
 	pthread_mutex_unlock(&the_log.lock);
 }
 
-static void write_stderr_locked(enum gantry_log_level level, const char *text)
+static void write_fd_locked(enum gantry_log_level level, const char *text)
 {
 	char line[GANTRY_LOG_LINE_MAX + 64];
 	int len;
@@ -126,7 +135,7 @@ static void write_stderr_locked(enum gantry_log_level level, const char *text)
 		len = sizeof(line) - 2;
 	line[len] = '\n';
 	/* A log that cannot be written has nowhere to complain. */
-	if (write(STDERR_FILENO, line, (size_t)len + 1) < 0)
+	if (write(the_log.fd, line, (size_t)len + 1) < 0)
 		return;
 }
 
@@ -135,7 +144,7 @@ static void emit_locked(enum gantry_log_level level, const char *text)
 	if (the_log.sink)
 		the_log.sink(the_log.sink_arg, level, text);
 	else
-		write_stderr_locked(level, text);
+		write_fd_locked(level, text);
 }
 
 /* May this site write a line now? Reports what an earlier window suppressed. */

@@ -61,6 +61,9 @@ void gantry_log_format_set(enum gantry_log_format format);
 /* "err", "warn", "info" or "debug". 0 or -EINVAL. */
 int gantry_log_level_parse(const char *text, enum gantry_log_level *ret_level);
 
+/* Lines go to descriptor @fd, which stays the caller's, rather than to standard error. */
+void gantry_log_fd_set(int fd);
+
 /* Send lines to @sink instead of stderr; NULL goes back. @arg must live as long. */
 void gantry_log_sink_set(gantry_log_sink_fn sink, void *arg);
 

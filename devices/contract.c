@@ -861,6 +861,29 @@ static void checked_off_device(void *cookie, uint64_t tag, bool off)
 		dev->host->off_device(dev->host->cookie, tag, off);
 }
 
+static bool checked_print_begin(void *cookie, uint64_t tag)
+{
+	struct gantry_dev *dev = cookie;
+	bool known;
+
+	check_thread(dev, "print_begin");
+	(void)pthread_mutex_lock(&dev->lock);
+	known = find_flight_locked(dev, tag) != NULL;
+	(void)pthread_mutex_unlock(&dev->lock);
+	if (!known)
+		violation(dev, "print_begin() about tag %llu, which is not in the device",
+			  (unsigned long long)tag);
+	return dev->host->print_begin && dev->host->print_begin(dev->host->cookie, tag);
+}
+
+static void checked_print_end(void *cookie, uint64_t tag, uint32_t fault)
+{
+	struct gantry_dev *dev = cookie;
+
+	check_thread(dev, "print_end");
+	dev->host->print_end(dev->host->cookie, tag, fault);
+}
+
 static void check_backend(const struct gantry_dev *dev, const struct gantry_backend *b)
 {
 	if (b->abi != GANTRY_BACKEND_ABI || b->size != sizeof(*b))
@@ -904,8 +927,10 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	if (!dev)
 		return NULL;
 	dev->host = host;
-	dev->checked_host = (struct gantry_device_host){ checked_wake, checked_cancelled, dev,
-							 checked_off_device };
+	dev->checked_host = (struct gantry_device_host){
+		checked_wake,	    checked_cancelled,	 dev,
+		checked_off_device, checked_print_begin, checked_print_end
+	};
 	dev->thread = pthread_self();
 	gantry_objects_init(&dev->objects);
 	gantry_list_init(&dev->flights);

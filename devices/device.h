@@ -151,10 +151,18 @@ struct gantry_device_host {
 	void *cookie;
 	/*
 	 * The command @tag, the newest of its stream, is at work on the host and leaves the device to others (@off); or it goes on,
-	 * and what follows is the device's time again. Told of what takes milliseconds; by submit() and poll(), on their
-	 * thread. Optional.
+	 * and what follows is the device's time again. Told of what takes milliseconds, on the device's thread: by poll(), and
+	 * that it goes on by submit() too. Whoever is submitting has counted one command more than there is. Optional.
 	 */
 	void (*off_device)(void *cookie, uint64_t tag, bool off);
+	/*
+	 * For devices whose driver writes what kernels have printed to the process's standard output and error when it is asked to
+	 * synchronise. Before it is told that @tag, a command, has finished: whether its session wants that now. True: the driver
+	 * is asked then, and print_end() is called, on the same thread, whatever came of it. @fault: the driver's number of what
+	 * has ended the context; 0: nothing. By poll(). Optional, both or neither.
+	 */
+	bool (*print_begin)(void *cookie, uint64_t tag);
+	void (*print_end)(void *cookie, uint64_t tag, uint32_t fault);
 };
 
 struct gantry_stream_attr {
@@ -292,7 +300,7 @@ struct gantry_param_answer {
 	uint16_t off;
 	uint16_t bytes;
 };
-#define GANTRY_MAX_RAW_BYTES 4096u /* of a kernel's parameters */
+#define GANTRY_MAX_RAW_BYTES 32768u /* of a kernel's parameters */
 
 enum gantry_texture_make {
 	GANTRY_MAKE_ARRAY = 1,

@@ -38,6 +38,17 @@ static int pass_ask(struct gantry_dev *dev, const struct gantry_question *questi
 	return next->backend->ask(next->dev, question, ret_answer, err);
 }
 
+static int pass_texture_make(struct gantry_dev *dev, uint32_t what,
+			     const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			     struct gantry_err *err)
+{
+	struct gantry_device *next = &filter_of(dev)->next;
+
+	return next->backend->texture_make(next->dev, what, spec, of, ret_mem, ret_len, ret_value,
+					   err);
+}
+
 static int pass_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			   struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -138,6 +149,7 @@ void gantry_filter_init(struct gantry_filter_dev *dev, const struct gantry_devic
 	ops->image_load = ops->image_load ? pass_image_load : NULL;
 	ops->image_say = ops->image_say ? pass_image_say : NULL;
 	ops->ask = ops->ask ? pass_ask : NULL;
+	ops->texture_make = ops->texture_make ? pass_texture_make : NULL;
 	ops->mem_import = ops->mem_import ? pass_mem_import : NULL;
 	ops->mem_alloc = ops->mem_alloc ? pass_mem_alloc : NULL;
 	ops->mem_host = ops->mem_host ? pass_mem_host : NULL;

@@ -36,58 +36,94 @@ static int check_welcome(const struct gantry_door_welcome *w)
 	return 0;
 }
 
-/* Where the heap begins, as the segment says; 0 if that makes no sense. Checked again with the rest. */
-static uint64_t look_for_heap(const struct gantry_attachment *a)
+/* Where the heap begins, as the segment says. Checked again with the rest. -errno. */
+static int look_for_heap(const struct gantry_attachment *a, uint64_t *ret_off)
 {
 	struct gantry_segment_header h;
-	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ, MAP_SHARED, a->segment_fd,
-			  (off_t)a->segment_off);
+	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ, MAP_SHARED, a->rings_fd,
+			  (off_t)a->split_off);
 
 	if (page == MAP_FAILED)
-		return 0;
+		return -errno;
 	gantry_region_copy_out(&h, page, sizeof(h));
 	(void)munmap(page, GANTRY_PAGE); /* cannot fail for a mapping of ours */
-	return h.heap_off % GANTRY_PAGE || h.heap_off >= a->welcome.segment_bytes ? 0 : h.heap_off;
+	if (h.heap_off == 0 || h.heap_off % GANTRY_PAGE || h.heap_off >= a->welcome.segment_bytes)
+		return -EBADMSG;
+	*ret_off = h.heap_off;
+	return 0;
 }
 
 /*
  * Rings from one descriptor, heap from the other, side by side. Their ranges must not overlap at any time: a kernel
  * gives a range of device memory one way of caching.
  */
-static void *map_split(const struct gantry_attachment *a, void *wanted, int flags)
+static int map_split(const struct gantry_attachment *a, void *wanted, int flags, void **ret_base)
 {
-	uint64_t heap_off = look_for_heap(a);
-	uint64_t bytes = a->welcome.segment_bytes;
+	uint64_t bytes = a->welcome.segment_bytes, heap_off = 0;
 	int prot = PROT_READ | PROT_WRITE;
+	int r = look_for_heap(a, &heap_off);
 	uint8_t *base;
 
-	if (heap_off == 0) {
-		errno = EINVAL;
-		return MAP_FAILED;
-	}
+	if (r < 0)
+		return r;
 	base = mmap(wanted, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags,
 		    -1, 0);
 	if (base == MAP_FAILED)
-		return MAP_FAILED;
-	if (mmap(base, heap_off, prot, MAP_SHARED | MAP_FIXED, a->segment_fd,
-		 (off_t)a->segment_off) == MAP_FAILED ||
+		return -errno;
+	if (mmap(base, heap_off, prot, MAP_SHARED | MAP_FIXED, a->rings_fd, (off_t)a->split_off) ==
+		    MAP_FAILED ||
 	    mmap(base + heap_off, bytes - heap_off, prot, MAP_SHARED | MAP_FIXED, a->heap_fd,
-		 (off_t)(a->segment_off + heap_off)) == MAP_FAILED) {
-		int errnum = errno;
-
+		 (off_t)(a->split_off + heap_off)) == MAP_FAILED) {
+		r = -errno;
 		(void)munmap(base, bytes); /* cannot fail for a mapping of ours */
-		errno = errnum;
-		return MAP_FAILED;
+		return r;
 	}
-	return base;
+	*ret_base = base;
+	return 0;
 }
 
-static void *map_at(const struct gantry_attachment *a, void *wanted, int flags)
+static int map_whole(const struct gantry_attachment *a, void *wanted, int flags, void **ret_base)
 {
-	if (a->is_split)
-		return map_split(a, wanted, flags);
-	return mmap(wanted, a->welcome.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags,
-		    a->segment_fd, (off_t)a->segment_off);
+	void *base = mmap(wanted, a->welcome.segment_bytes, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | flags, a->segment_fd, (off_t)a->segment_off);
+
+	if (base == MAP_FAILED)
+		return -errno;
+	*ret_base = base;
+	return 0;
+}
+
+/*
+ * The way that was chosen, else the other: where the same memory is mapped still, by a session that a program has not closed,
+ * x86's kernel refuses (-EINVAL) a range that would be cached in another way than a part of it is there.
+ */
+static int map_at(const struct gantry_attachment *a, void *wanted, int flags, void **ret_base,
+		  bool *ret_is_split)
+{
+	bool is_split = a->is_split;
+	int r = is_split ? map_split(a, wanted, flags, ret_base)
+			 : map_whole(a, wanted, flags, ret_base);
+
+	if (r == -EINVAL && a->can_split) {
+		is_split = !is_split;
+		r = is_split ? map_split(a, wanted, flags, ret_base)
+			     : map_whole(a, wanted, flags, ret_base);
+	}
+	if (r == 0)
+		*ret_is_split = is_split;
+	return r;
+}
+
+static int cannot_map(int r)
+{
+	if (r == -EINVAL)
+		return gantry_fail(
+			GANTRY_E_AGAIN,
+			"the session's memory is mapped here in another way still: close "
+			"the sessions that have ended (gantry_close) first");
+	if (r == -EBADMSG)
+		return bad("the heap's place");
+	return gantry_fail_errno(GANTRY_E_NO_MEMORY, -r, "mapping the segment");
 }
 
 /*
@@ -97,7 +133,8 @@ static int map_segment(struct gantry_session *s, const struct gantry_attachment 
 {
 	void *wanted = (void *)(uintptr_t)a->welcome.address;
 	size_t bytes = a->welcome.segment_bytes;
-	void *base = MAP_FAILED;
+	void *base = NULL;
+	int r = -EEXIST;
 
 	if (a->mapped) {
 		s->segment = (struct gantry_region){ a->mapped, bytes };
@@ -105,13 +142,12 @@ static int map_segment(struct gantry_session *s, const struct gantry_attachment 
 		return 0;
 	}
 	if (wanted)
-		base = map_at(a, wanted, MAP_FIXED_NOREPLACE);
-	if (base == MAP_FAILED)
-		base = map_at(a, NULL, 0);
-	if (base == MAP_FAILED)
-		return gantry_fail_errno(GANTRY_E_NO_MEMORY, errno, "mapping the segment");
+		r = map_at(a, wanted, MAP_FIXED_NOREPLACE, &base, &s->heap_is_loose);
+	if (r < 0)
+		r = map_at(a, NULL, 0, &base, &s->heap_is_loose);
+	if (r < 0)
+		return cannot_map(r);
 	s->segment = (struct gantry_region){ base, bytes };
-	s->heap_is_loose = a->is_split;
 	if (wanted && base != wanted) /* also by kernels that take MAP_FIXED_NOREPLACE for a hint */
 		s->props |= GANTRY_PROP_TRANSLATED;
 
@@ -213,7 +249,7 @@ int gantry_session_map(struct gantry_session *s, const struct gantry_attachment 
 		s->props = (s->props & ~GANTRY_PROP_HOST_DIRECT) | GANTRY_PROP_TRANSLATED;
 	gantry_store_relaxed(&s->header->props, s->props & GANTRY_PROP_TRANSLATED);
 	if (s->transport->mapped)
-		s->transport->mapped(s->cookie, s->header);
+		s->transport->mapped(s->cookie, s->header, s->heap_is_loose);
 	s->session_id = w->session_id;
 	s->nqueues = w->nqueues;
 	s->nslots = w->nslots;

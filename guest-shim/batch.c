@@ -9,11 +9,11 @@
 #include "guest-shim/ranges.h"
 #include "guest-shim/wait.h"
 
-/* Holds a dozen of the largest records, hundreds of common ones. */
+/* Holds hundreds of common records, and one of the largest. */
 #define ARENA_BYTES	(64u << 10)
-#define ARENA_MIN_BYTES (8u << 10) /* more than one of the largest: GANTRY_MAX_VAR_BYTES */
+#define ARENA_MIN_BYTES (8u << 10) /* more than one of most */
 
-static_assert(ARENA_MIN_BYTES >= GANTRY_MAX_VAR_BYTES, "the smallest arena holds every record");
+static_assert(ARENA_BYTES >= GANTRY_MAX_VAR_BYTES, "an arena with room holds every record");
 
 static uint64_t deadline_of(struct gantry_batch *b)
 {
@@ -95,20 +95,34 @@ int gantry_batch_wait_room(struct gantry_batch *b)
 	return look_for_room(b);
 }
 
-/* The queue's first big record. A crowded heap gives a small arena. */
-static int open_arena(struct gantry_batch *b)
+/* A small arena, and a record that it never holds: its tasks end first. */
+static int close_arena(struct gantry_batch *b)
+{
+	struct gantry_queue_end *q = b->queue;
+	int r = q->arena.range ? wait_for(b, gantry_batch_seq(b)) : 0;
+
+	if (r == 0 && q->arena.range)
+		gantry_range_put(b->session, gantry_arena_fini(&q->arena));
+	return r;
+}
+
+/* The queue's first big record, of @len_bytes. A crowded heap gives a small arena. */
+static int open_arena(struct gantry_batch *b, uint32_t len_bytes)
 {
 	struct gantry_session *s = b->session;
 	struct gantry_queue_end *q = b->queue;
-	uint64_t bytes = GANTRY_MAX(ARENA_MIN_BYTES,
-				    GANTRY_MIN(ARENA_BYTES, s->heap_region.bytes / 16));
+	uint64_t least = GANTRY_MAX(ARENA_MIN_BYTES, ((uint64_t)len_bytes + GANTRY_LINE - 1) /
+							     GANTRY_LINE * GANTRY_LINE);
+	uint64_t bytes = GANTRY_MAX(least, GANTRY_MIN(ARENA_BYTES, s->heap_region.bytes / 16));
 	struct gantry_range *range;
-	int r;
+	int r = close_arena(b);
 
+	if (r < 0)
+		return r;
 	gantry_batch_flush(b); /* what is waited for may be among it */
 	r = gantry_range_take(s, bytes, GANTRY_LINE, deadline_of(b), &range);
-	if (r < 0 && bytes > ARENA_MIN_BYTES) {
-		bytes = ARENA_MIN_BYTES;
+	if (r < 0 && bytes > least) {
+		bytes = least;
 		r = gantry_range_take(s, bytes, GANTRY_LINE, deadline_of(b), &range);
 	}
 	if (r < 0)
@@ -128,7 +142,7 @@ int gantry_batch_slot_record(struct gantry_batch *b, uint32_t len_bytes,
 	struct gantry_queue_end *q = b->queue;
 	struct gantry_inline *inl;
 	uint64_t oldest;
-	int r = q->arena.range ? 0 : open_arena(b);
+	int r = q->arena.range && len_bytes <= q->arena.bytes ? 0 : open_arena(b, len_bytes);
 
 	if (r == 0)
 		r = gantry_batch_reserve(b);

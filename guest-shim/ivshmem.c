@@ -34,6 +34,7 @@ struct door {
 	struct gantry_channel channel;
 	pthread_mutex_t notice_lock; /* whoever looks at the notice box */
 	struct gantry_door_refuse notice;
+	struct gantry_view view; /* as chosen; then as mapped */
 	uint32_t bell_vector;
 	uint32_t tag;
 };
@@ -145,17 +146,7 @@ static int bad(const char *what)
 	return gantry_fail(GANTRY_E_PROTOCOL, "the agent's welcome makes no sense: %s", what);
 }
 
-/* For the administrator's eyes, who sees it in the session's list. */
-static void tell_view(struct door *d, const struct gantry_view *view)
-{
-	struct gantry_doormem_desk *desk = d->desk.desk;
-
-	gantry_store_relaxed(&desk->read_mib_per_s, view->read_mib_per_s);
-	gantry_store_relaxed(&desk->write_mib_per_s, view->write_mib_per_s);
-	gantry_store_relaxed(&desk->mapping, (uint32_t)view->kind);
-}
-
-static int take_welcome(struct door *d, const struct gantry_door_welcome *welcome,
+static int take_welcome(struct door *d, const struct gantry_door_welcome *welcome, bool is_fresh,
 			struct gantry_attachment *ret_attachment)
 {
 	const struct gantry_doormem_header *h = &d->dev.header;
@@ -163,7 +154,6 @@ static int take_welcome(struct door *d, const struct gantry_door_welcome *welcom
 	uint32_t bell_vector = gantry_load_relaxed(&d->desk.desk->bell_vector);
 	uint32_t host_wake = gantry_load_relaxed(&d->desk.desk->host_wake);
 	struct gantry_attachment attachment = { .welcome = *welcome };
-	struct gantry_view view;
 	int r;
 
 	if (welcome->segment_bytes < GANTRY_SEGMENT_MIN_BYTES ||
@@ -174,10 +164,10 @@ static int take_welcome(struct door *d, const struct gantry_door_welcome *welcom
 		return bad("where the segment lies");
 	if (bell_vector >= h->nvectors)
 		return bad("the session's doorbell");
-	r = gantry_view_open(&d->dev, segment_off, welcome->segment_bytes, &attachment, &view);
+	r = gantry_view_open(&d->dev, segment_off, welcome->segment_bytes, is_fresh, &attachment,
+			     &d->view);
 	if (r < 0)
 		return r;
-	tell_view(d, &view);
 	if (host_wake != GANTRY_WAKE_MSIX)
 		gantry_interrupt_close(&d->interrupt);
 	if (host_wake != GANTRY_WAKE_BYTE)
@@ -216,15 +206,32 @@ static int ivshmem_handshake(void *cookie, const struct gantry_door_hello *hello
 	if (r < 0)
 		return gantry_handshake_failed(r);
 	r = gantry_handshake_answer(&answer, kind);
-	return r != 0 ? r : take_welcome(d, &answer.welcome, ret_attachment);
+	if (r != 0)
+		return r;
+	return take_welcome(d, &answer.welcome, !(hello->flags & GANTRY_HELLO_ADOPT),
+			    ret_attachment);
 }
 
 /* ---- beside the segment ---- */
 
-static void ivshmem_mapped(void *cookie, struct gantry_segment_header *header)
+/* For the administrator's eyes, who sees it in the session's list. */
+static void tell_view(struct door *d, bool is_split)
+{
+	struct gantry_doormem_desk *desk = d->desk.desk;
+
+	if (is_split != (d->view.kind == GANTRY_MAPPING_RESOURCE_WC)) /* not as was chosen */
+		d->view = (struct gantry_view){ .kind = is_split ? GANTRY_MAPPING_RESOURCE_WC
+								 : GANTRY_MAPPING_RESOURCE };
+	gantry_store_relaxed(&desk->read_mib_per_s, d->view.read_mib_per_s);
+	gantry_store_relaxed(&desk->write_mib_per_s, d->view.write_mib_per_s);
+	gantry_store_relaxed(&desk->mapping, (uint32_t)d->view.kind);
+}
+
+static void ivshmem_mapped(void *cookie, struct gantry_segment_header *header, bool is_split)
 {
 	struct door *d = cookie;
 
+	tell_view(d, is_split);
 	gantry_channel_use(&d->channel, &header->listening);
 }
 

@@ -64,15 +64,20 @@ static int check_alloc(uint64_t bytes, unsigned flags)
 		return gantry_fail(GANTRY_E_ARG, "a buffer has 1 to %llu bytes",
 				   GANTRY_MAX_BUFFER_BYTES);
 	if (flags & ~(GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-		      GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE))
+		      GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE))
 		return gantry_fail(GANTRY_E_ARG, "unknown flags 0x%x", flags);
 	if ((flags & GANTRY_ALLOC_WHOLE) && !(flags & GANTRY_ALLOC_FIXED))
 		return gantry_fail(GANTRY_E_ARG, "memory that can be mapped is of a fixed address");
 	if ((flags & GANTRY_ALLOC_FIXED) && (flags & GANTRY_ALLOC_SHARED))
 		return gantry_fail(GANTRY_E_ARG,
 				   "shared memory is the host's, and has no device address");
-	if ((flags & GANTRY_ALLOC_HOST) && flags != GANTRY_ALLOC_HOST)
+	if ((flags & GANTRY_ALLOC_HOST) && (flags & ~GANTRY_ALLOC_OUTPUT) != GANTRY_ALLOC_HOST)
 		return gantry_fail(GANTRY_E_ARG, "host memory is neither device memory nor shared");
+	if ((flags & GANTRY_ALLOC_OUTPUT) &&
+	    (!(flags & GANTRY_ALLOC_HOST) || bytes < GANTRY_OUTPUT_MIN_BYTES))
+		return gantry_fail(GANTRY_E_ARG,
+				   "output of kernels goes to host memory, of %u bytes at least",
+				   GANTRY_OUTPUT_MIN_BYTES);
 	return 0;
 }
 
@@ -84,7 +89,10 @@ static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint
 	/* Where no memory is shared, what is mapped is a copy, whatever it was asked to be. */
 	if (info->flags == GANTRY_ALLOC_HOST && s->transport->is_pumped)
 		info->flags = GANTRY_ALLOC_DEVICE;
-	if (info->flags == GANTRY_ALLOC_HOST)
+	if ((info->flags & GANTRY_ALLOC_OUTPUT) && s->transport->is_pumped)
+		return gantry_fail(GANTRY_E_UNSUPPORTED,
+				   "output of kernels comes through shared memory only");
+	if (info->flags & GANTRY_ALLOC_HOST)
 		return gantry_range_take(s, info->bytes, align, deadline_ns, &info->range);
 	if (info->flags != 0)
 		return 0;

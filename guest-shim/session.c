@@ -299,8 +299,10 @@ static int attach(struct gantry_session *s, const struct gantry_door_hello *hell
 		return r;
 	r = gantry_session_map(s, &attachment);
 	gantry_fd_close(attachment.segment_fd);
-	if (attachment.is_split)
+	if (attachment.can_split) {
+		gantry_fd_close(attachment.rings_fd);
 		gantry_fd_close(attachment.heap_fd);
+	}
 	return r;
 }
 

@@ -25,8 +25,16 @@ struct gantry_attachment {
 	struct gantry_door_welcome welcome;
 	int segment_fd;	      /* the receiver's, who closes it once it is mapped */
 	uint64_t segment_off; /* where the segment starts in it, a multiple of a page */
-	bool is_split; /* the heap, to the segment's end, is mapped from heap_fd, at the same offset */
-	int heap_fd;  /* the receiver's; write-combining memory: stores to it are fenced */
+	/*
+	 * can_split: it may as well be mapped from two files, rings from rings_fd and the heap, to the segment's end, from heap_fd,
+	 * which is write-combining memory: stores to it are fenced. Both are the receiver's. What other mappings of the same
+	 * memory stand decides which way a kernel allows; is_split: this one is tried first.
+	 */
+	bool can_split;
+	bool is_split;
+	int rings_fd;
+	int heap_fd;
+	uint64_t split_off; /* where the segment starts in them */
 	void *mapped; /* not NULL: it is mapped here, by a transport inside one process, and stays */
 };
 
@@ -44,8 +52,8 @@ struct gantry_transport_ops {
 	int (*handshake)(void *cookie, const struct gantry_door_hello *hello, uint64_t deadline_ns,
 			 struct gantry_attachment *ret_attachment);
 
-	/* The segment is mapped, with this header, until after close. NULL: nothing is done about it. */
-	void (*mapped)(void *cookie, struct gantry_segment_header *header);
+	/* The segment is mapped, with this header, until after close; from two files, or one. NULL: nothing is done about it. */
+	void (*mapped)(void *cookie, struct gantry_segment_header *header, bool is_split);
 
 	/* Wakes the host. Never blocks, never fails: a full bell is a bell that rings already. */
 	void (*kick)(void *cookie);

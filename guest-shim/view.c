@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "guest-shim/error.h"
 #include "guest-shim/sockets.h"
 
@@ -90,16 +91,17 @@ static uint32_t measure(void (*step)(volatile uint64_t *words), uint8_t *sample,
 
 /* The end of the segment, where a heap's last bytes are; twice, because the first look brings pages. */
 static int measure_file(const struct file *file, uint64_t segment_off, uint64_t bytes,
-			struct gantry_view_speed *ret_speed)
+			bool is_fresh, struct gantry_view_speed *ret_speed)
 {
 	uint64_t n = GANTRY_MIN(bytes, SAMPLE_BYTES) / STEP_BYTES * STEP_BYTES;
-	uint8_t *sample = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd,
-			       (off_t)(file->base + segment_off + bytes - n));
+	uint8_t *sample = mmap(NULL, n, is_fresh ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+			       file->fd, (off_t)(file->base + segment_off + bytes - n));
 
 	if (sample == MAP_FAILED)
 		return -errno;
 	for (int i = 0; i < 2; i++) {
-		ret_speed->write_mib_per_s = measure(write_step, sample, n);
+		if (is_fresh)
+			ret_speed->write_mib_per_s = measure(write_step, sample, n);
 		ret_speed->read_mib_per_s = measure(read_step, sample, n);
 	}
 	(void)munmap(sample, n); /* cannot fail for a mapping of ours */
@@ -110,7 +112,7 @@ static int measure_file(const struct file *file, uint64_t segment_off, uint64_t 
 
 static bool beats(uint32_t a, uint32_t b)
 {
-	return (uint64_t)a * 4 >= (uint64_t)b * WORTH_IT;
+	return a > 0 && (uint64_t)a * 4 >= (uint64_t)b * WORTH_IT;
 }
 
 enum gantry_doormem_mapping gantry_view_choose(
@@ -129,40 +131,55 @@ enum gantry_doormem_mapping gantry_view_choose(
 	return GANTRY_MAPPING_RESOURCE;
 }
 
+static void open_files(const struct gantry_pcidev *dev, struct file files[GANTRY_MAPPING_VFIO])
+{
+	for (int i = 0; i < GANTRY_MAPPING_VFIO; i++)
+		if (open_file(dev, i, &files[i]) < 0)
+			files[i].fd = -EBADF;
+	if (files[GANTRY_MAPPING_DEVMEM].fd >= 0 &&
+	    !is_door_memory(dev, &files[GANTRY_MAPPING_DEVMEM]))
+		files[GANTRY_MAPPING_DEVMEM].fd = gantry_fd_close(files[GANTRY_MAPPING_DEVMEM].fd);
+}
+
+/* Plain memory or resource2 for the whole; where there is a write-combining file, resource2 and it for two parts. */
+static void give_files(const struct gantry_pcidev *dev, struct file files[GANTRY_MAPPING_VFIO],
+		       enum gantry_doormem_mapping kind, uint64_t segment_off,
+		       struct gantry_attachment *attachment)
+{
+	struct file *plain = &files[kind == GANTRY_MAPPING_DEVMEM ? GANTRY_MAPPING_DEVMEM
+								  : GANTRY_MAPPING_RESOURCE];
+
+	attachment->segment_off = plain->base + segment_off;
+	attachment->segment_fd = GANTRY_TAKE_FD(plain->fd);
+	if (files[GANTRY_MAPPING_RESOURCE_WC].fd < 0 || attachment->segment_fd < 0)
+		return;
+	attachment->rings_fd = gantry_pcidev_file(dev, "resource2");
+	if (attachment->rings_fd < 0)
+		return;
+	attachment->split_off = segment_off;
+	attachment->heap_fd = GANTRY_TAKE_FD(files[GANTRY_MAPPING_RESOURCE_WC].fd);
+	attachment->can_split = true;
+	attachment->is_split = kind == GANTRY_MAPPING_RESOURCE_WC;
+}
+
 int gantry_view_open(const struct gantry_pcidev *dev, uint64_t segment_off, uint64_t bytes,
-		     struct gantry_attachment *attachment, struct gantry_view *ret_view)
+		     bool is_fresh, struct gantry_attachment *attachment,
+		     struct gantry_view *ret_view)
 {
 	struct gantry_view_speed speeds[GANTRY_MAPPING_VFIO] = { 0 };
-	struct file files[GANTRY_MAPPING_VFIO];
+	struct file files[GANTRY_MAPPING_VFIO] = { 0 };
 	enum gantry_doormem_mapping kind;
 
-	for (int i = 0; i < GANTRY_MAPPING_VFIO; i++) {
-		if (open_file(dev, i, &files[i]) < 0) {
-			files[i].fd = -EBADF;
-			continue;
-		}
-		if (i == GANTRY_MAPPING_DEVMEM && !is_door_memory(dev, &files[i]))
-			continue;
-		(void)measure_file(&files[i], segment_off, bytes, &speeds[i]); /* then it stays 0 */
-	}
+	open_files(dev, files);
+	for (int i = 0; i < GANTRY_MAPPING_VFIO; i++)
+		if (files[i].fd >= 0) /* where it fails its speed stays 0 */
+			(void)measure_file(&files[i], segment_off, bytes, is_fresh, &speeds[i]);
 	kind = gantry_view_choose(speeds);
-	if (kind == GANTRY_MAPPING_DEVMEM) {
-		attachment->segment_fd = GANTRY_TAKE_FD(files[GANTRY_MAPPING_DEVMEM].fd);
-		segment_off += files[GANTRY_MAPPING_DEVMEM].base;
-	} else {
-		attachment->segment_fd = GANTRY_TAKE_FD(files[GANTRY_MAPPING_RESOURCE].fd);
-	}
-	attachment->segment_off = segment_off;
-	attachment->is_split = kind == GANTRY_MAPPING_RESOURCE_WC;
-	if (attachment->is_split)
-		attachment->heap_fd = GANTRY_TAKE_FD(files[GANTRY_MAPPING_RESOURCE_WC].fd);
+	give_files(dev, files, kind, segment_off, attachment);
 	for (int i = 0; i < GANTRY_MAPPING_VFIO; i++)
 		gantry_fd_close(files[i].fd);
-	if (attachment->segment_fd < 0) {
-		if (attachment->is_split)
-			gantry_fd_close(attachment->heap_fd);
+	if (attachment->segment_fd < 0)
 		return gantry_fail(GANTRY_E_NO_AGENT, "the device's resource2 cannot be opened");
-	}
 	*ret_view = (struct gantry_view){
 		.kind = kind,
 		.read_mib_per_s = speeds[kind].read_mib_per_s,

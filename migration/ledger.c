@@ -222,7 +222,7 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 			const struct gantry_ledger_header *hdr, struct gantry_err *err)
 {
 	const uint32_t known_flags = GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-				     GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE;
+				     GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE;
 
 	if (b->bytes == 0 || b->bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_err_set(err, -EINVAL, "object %u: a buffer of %" PRIu64 " bytes",

@@ -10,13 +10,14 @@
 #include <string.h>
 
 /* What a function answers with that says how long another's answer is: behind its last argument. */
-#define gantry_length(function)			gantry_length_##function
-#define gantry_length_nvrtcGetNumSupportedArchs int
-#define gantry_length_nvrtcGetPTXSize		size_t
-#define gantry_length_nvrtcGetCUBINSize		size_t
-#define gantry_length_nvrtcGetLTOIRSize		size_t
-#define gantry_length_nvrtcGetOptiXIRSize	size_t
-#define gantry_length_nvrtcGetProgramLogSize	size_t
+#define gantry_length(function)				gantry_length_##function
+#define gantry_length_nvrtcGetNumSupportedArchs		int
+#define gantry_length_nvrtcGetPTXSize			size_t
+#define gantry_length_nvrtcGetCUBINSize			size_t
+#define gantry_length_nvrtcGetLTOIRSize			size_t
+#define gantry_length_nvrtcGetOptiXIRSize		size_t
+#define gantry_length_nvrtcGetProgramLogSize		size_t
+#define gantry_length_cusolverSpXcsrperm_bufferSizeHost size_t
 
 __extension__ typedef __int128 gantry_wide;
 
@@ -38,6 +39,23 @@ static inline int64_t gantry_span(gantry_wide n_wide, gantry_wide inc_wide, gant
 	    __builtin_mul_overflow(gaps + 1, elem_bytes, &bytes))
 		return INT64_MAX;
 	return bytes;
+}
+
+/* Of a matrix by columns that lie @ld elements apart. */
+static inline int64_t gantry_matrix_span(gantry_wide rows_wide, gantry_wide cols_wide,
+					 gantry_wide ld_wide, gantry_wide elem_wide)
+{
+	int64_t rows = (int64_t)rows_wide, cols = (int64_t)cols_wide, ld = (int64_t)ld_wide;
+	int64_t elem_bytes = (int64_t)elem_wide, count;
+
+	/* Columns that overlap no library takes. */
+	if (rows <= 0 || cols <= 0 || elem_bytes <= 0 || ld < rows)
+		return 0;
+	if (__builtin_mul_overflow(cols - 1, ld, &count) ||
+	    __builtin_add_overflow(count, rows, &count) ||
+	    __builtin_mul_overflow(count, elem_bytes, &count))
+		return INT64_MAX;
+	return count;
 }
 
 static inline int64_t gantry_limit(gantry_wide value, int64_t max)

@@ -113,8 +113,10 @@ enum gantry_handle_type {
 #define GANTRY_ALLOC_DEVICE 2u /* in device memory, backed at first use */
 #define GANTRY_ALLOC_SHARED 4u /* device memory of its own that gantry_share() can give away */
 #define GANTRY_ALLOC_FIXED  8u /* device memory that keeps its device address for life */
+#define GANTRY_ALLOC_OUTPUT \
+	16u /* with HOST: what kernels print comes here (struct gantry_output) */
 #define GANTRY_ALLOC_WHOLE \
-	16u /* with FIXED: granules of its own, which can be mapped into ranges */
+	32u /* with FIXED: granules of its own, which can be mapped into ranges */
 
 /* Task flags. */
 #define GANTRY_TASK_IDEMPOTENT 1u /* may run again after a fault that interrupted it */

@@ -28,15 +28,15 @@ extern "C" {
 #define GANTRY_MAX_SLOTS	 4096u
 #define GANTRY_DEFAULT_SLOTS	 256u
 #define GANTRY_MAX_ACCESSES	 32u	/* per task */
-#define GANTRY_MAX_ARGS_BYTES	 4096u	/* packed arguments of one launch */
+#define GANTRY_MAX_ARGS_BYTES	 32768u /* packed arguments of one launch */
 #define GANTRY_MAX_NAME		 96u	/* kernel, module and symbol names, with NUL */
 #define GANTRY_MAX_SYMBOL	 1024u	/* of a kernel in a guest's image, with NUL */
 #define GANTRY_MAX_IMAGE_LOG	 65536u /* of a compiler's log that a guest can have */
 #define GANTRY_MAX_SIGNATURE	 512u	/* with NUL */
 #define GANTRY_MAX_BUFFER_BYTES	 (1ull << 46)
 #define GANTRY_MAX_IMAGE_BYTES	 (1ull << 30)
-#define GANTRY_MAX_VAR_BYTES	 8192u /* variable part of one descriptor */
-#define GANTRY_INLINE_BYTES	 192u  /* variable part that fits beside its descriptor */
+#define GANTRY_MAX_VAR_BYTES	 33792u /* variable part of one descriptor: accesses and arguments */
+#define GANTRY_INLINE_BYTES	 192u	/* variable part that fits beside its descriptor */
 #define GANTRY_SEGMENT_MIN_BYTES (1ull << 20)
 #define GANTRY_SEGMENT_MAX_BYTES (1ull << 40)
 #define GANTRY_LINE		 64u
@@ -187,6 +187,24 @@ struct gantry_reply_variable {
 	uint64_t address;
 	uint64_t bytes;
 };
+
+/*
+ * At the start of a buffer with GANTRY_ALLOC_OUTPUT: what kernels of the session have printed by the end of the tasks that are
+ * done. Behind it lie two rings of equal size, whole lines of memory each, of standard output and of standard error; byte i of what
+ * came lies at i modulo that size. The host never waits for its reader: the newest stay.
+ */
+struct gantry_output {
+	uint64_t put[2]; /* bytes that ever came; written last, with release */
+	uint64_t lost;	 /* bytes of them that did not fit when they came */
+	uint32_t
+		fault; /* what ended the device's context, as its driver numbers it; 0: nothing has */
+	uint32_t reserved[9];
+};
+static_assert(sizeof(struct gantry_output) == GANTRY_LINE, "gantry_output is a line");
+#define GANTRY_OUTPUT_MIN_BYTES 4096u
+/* Of each ring. */
+#define GANTRY_OUTPUT_RING(bytes) \
+	(((bytes) - sizeof(struct gantry_output)) / 2 / GANTRY_LINE * GANTRY_LINE)
 
 /* What a `texture` makes. Numbers of formats and modes are those of the device's backend. */
 enum gantry_texture_what {

@@ -275,6 +275,7 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 		.reaches = call_reaches,
 		.library = call_library,
 		.device = stream->dev,
+		.ordinal = stream->dev->device,
 	};
 	aside->call.args = aside->args;
 	return aside;
@@ -510,22 +511,22 @@ static void tell(struct gantry_cuda_aside *aside, bool off)
 	host->off_device(host->cookie, aside->tag, off);
 }
 
+void gantry_cuda_aside_tell(struct gantry_stream *stream)
+{
+	struct gantry_cuda_aside *aside = stream->aside;
+
+	if (aside && gantry_load_relaxed(&aside->state) == RUNNING &&
+	    gantry_cycles() - aside->began > TELL_NS / GANTRY_NS_PER_US * gantry_cycles_per_us())
+		tell(aside, true);
+}
+
 bool gantry_cuda_aside_look(struct gantry_stream *stream)
 {
 	struct gantry_cuda_aside *aside = stream->aside;
 
 	/* Acquire: pairs with the release in owner_main(). */
-	switch (aside ? gantry_load_acquire(&aside->state) : (uint32_t)IDLE) {
-	case RAN:
-		break;
-	case RUNNING:
-		if (gantry_cycles() - aside->began >
-		    TELL_NS / GANTRY_NS_PER_US * gantry_cycles_per_us())
-			tell(aside, true);
+	if (!aside || gantry_load_acquire(&aside->state) != RAN)
 		return false;
-	default:
-		return false;
-	}
 	tell(aside, false);
 	take_back(aside);
 	aside->owner->nflying--;

@@ -7,7 +7,7 @@
  * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
  * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
- * fault.c says what an error means.
+ * fault.c says what an error means; output.c has the driver write what kernels printed.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
  * into its word, host memory that the device writes to. poll() reads words and calls no driver.
@@ -17,7 +17,6 @@
 #ifndef GANTRY_DEVICES_CUDA_BACKEND_H
 #define GANTRY_DEVICES_CUDA_BACKEND_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +25,7 @@
 #include "devices/cuda/libraries.h"
 #include "devices/cuda/module.h"
 #include "devices/device.h"
+#include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
 #define GANTRY_CUDA_DEPTH 128u
@@ -98,8 +98,9 @@ struct gantry_cuda_texture {
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
 	uint32_t nlevels;
-	uint64_t row_bytes; /* of an array */
-	uint64_t rows;	    /* of a plane */
+	uint32_t element; /* bytes, of an array */
+	uint64_t row_bytes;
+	uint64_t rows; /* of a plane */
 	uint64_t planes;
 	uint64_t size[3]; /* in elements, as it was asked for */
 	uint32_t format;
@@ -232,6 +233,7 @@ struct gantry_stream {
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
 	bool off_device; /* nothing but that is in flight: no device time is counted */
+	bool launched;	 /* kernels that may have printed, since the driver was asked last */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t seen_from; /* gantry_dev.busy_at then */
@@ -290,6 +292,7 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
+	CUdeviceptr zeroes;			   /* texture.c; 0: nobody has needed any */
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
@@ -302,15 +305,11 @@ struct gantry_dev {
 	uint32_t nbusy;	  /* streams at work */
 	int32_t lost;	  /* after a fault: the whole device is gone (1), or not (-1) */
 
-	/* watch.c. Written by the one, read by the other, without a lock. */
-	pthread_t watcher;
-	bool watching;	     /* the thread runs */
-	uint32_t fault;	     /* CUresult; set once, by whoever meets it */
-	uint32_t watch;	     /* what the watcher does; it sleeps on this word */
-	uint32_t nplaces;    /* places that were ever in use */
-	uint32_t nflight;    /* streams with commands in flight */
-	uint32_t nunwritten; /* of them, those whose end no word will tell, but poll() only */
-	uint64_t polled_at;  /* cycles of the last poll() */
+	/* Shared with the watcher (watch.c), by atomic loads and stores. */
+	uint32_t fault;		   /* CUresult; set once, by whoever meets it */
+	struct gantry_watch watch; /* in flight: streams; polled_at: cycles */
+	uint32_t nplaces;	   /* places that were ever in use */
+	uint32_t nunwritten; /* streams in flight whose end no word will tell, but poll() only */
 	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
 };
 
@@ -326,6 +325,12 @@ bool gantry_cuda_fault_is_earlier(CUresult result);
 /* gantry_cuda_err(), and notes what is sticky. */
 int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 		      struct gantry_err *err);
+
+/*
+ * output.c: what the kernels of @stream have printed goes to the standard output of the process, where the session wants
+ * that, before it is told that they have finished.
+ */
+void gantry_cuda_output_tell(struct gantry_stream *stream);
 
 /* image.c */
 int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
@@ -483,6 +488,8 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 bool gantry_cuda_aside_is_busy(const struct gantry_stream *stream);
 /* Whether one has ended since it was asked last; its status is in its slot then. */
 bool gantry_cuda_aside_look(struct gantry_stream *stream);
+/* By poll() alone, of what runs: the core hears once that it takes long. */
+void gantry_cuda_aside_tell(struct gantry_stream *stream);
 /* The stream is idle. */
 void gantry_cuda_aside_fini(struct gantry_stream *stream);
 /* Memory of the device came or went. */
@@ -520,10 +527,7 @@ static inline struct gantry_cuda_slot *gantry_cuda_slot_at(struct gantry_stream 
 }
 
 /* watch.c */
-int gantry_cuda_watch_start(struct gantry_dev *dev, struct gantry_err *err);
-void gantry_cuda_watch_stop(struct gantry_dev *dev);
-/* There is something in flight again. */
-void gantry_cuda_watch_begin(struct gantry_dev *dev);
+extern const struct gantry_watch_ops gantry_cuda_watch_ops;
 
 /* health.c. @pci and @uuid name the device; NULL where NVML is missing or does not know it. */
 struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci, const char *uuid);

@@ -353,6 +353,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.reaches = call_reaches,
 		.library = call_library,
 		.device = stream->dev,
+		.ordinal = stream->dev->device,
 	};
 }
 

@@ -340,7 +340,7 @@ static int cuda_open(const struct gantry_device_conf *conf, const struct gantry_
 	if (r == 0)
 		r = memory_open(dev, conf, err);
 	if (r == 0)
-		r = gantry_cuda_watch_start(dev, err);
+		r = gantry_watch_start(&dev->watch, &gantry_cuda_watch_ops, dev, dev->host, err);
 	if (r < 0)
 		return r;
 	names_of(dev->driver, dev->device, "GPU-", uuid, pci);
@@ -386,6 +386,8 @@ static void context_close(struct gantry_dev *dev)
 		(void)driver->StreamDestroy(dev->own);
 	if (dev->cells)
 		(void)driver->MemFreeHost(dev->cells);
+	if (dev->zeroes)
+		(void)driver->MemFree(dev->zeroes);
 	if (dev->context) {
 		(void)driver->CtxSetCurrent(NULL);
 		(void)driver->DevicePrimaryCtxRelease(dev->device);
@@ -404,12 +406,12 @@ static void cuda_close(struct gantry_dev *dev)
 		return;
 	if (dev->context && gantry_cuda_drain(dev)) {
 		end_objects(dev);
-		gantry_cuda_watch_stop(dev);
+		gantry_watch_stop(&dev->watch);
 		gantry_cuda_sisters_leave(dev);
 		context_close(dev);
 	} else {
 		leaves = gantry_cuda_owners_abandon(dev);
-		gantry_cuda_watch_stop(dev);
+		gantry_watch_stop(&dev->watch);
 		gantry_cuda_sisters_leave(dev);
 	}
 	gantry_cuda_nvml_close(dev->nvml);

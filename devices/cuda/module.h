@@ -143,6 +143,8 @@ struct gantry_cuda_calls {
 	const void *device;
 	/* With GANTRY_CUDA_ASIDE, else 0: the session, on this device; never used again for another one. */
 	uint64_t owner;
+	/* The device's number, as the driver and libraries count devices in this process. */
+	int32_t ordinal;
 };
 
 /*

@@ -183,6 +183,35 @@ static void busy_pause(struct gantry_stream *stream)
 	stream->off_device = true;
 }
 
+static void learn(struct gantry_kernel *kernel, uint64_t ns)
+{
+	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
+
+	if (kernel->mean_ns)
+		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
+				  (sample >> MEAN_SHIFT);
+	else
+		kernel->mean_ns = sample;
+}
+
+/*
+ * The host function that ran aside has left nothing on the device, as those that answer from the host do: its time is known, and
+ * how late somebody looks for its end is not part of it.
+ */
+static void note_nothing(struct gantry_stream *stream)
+{
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->finished);
+
+	if (slot->estimate_ns == 0 ||
+	    stream->dev->driver->StreamQuery(stream->native) != CUDA_SUCCESS)
+		return;
+	stream->flying_ns -= slot->estimate_ns;
+	slot->estimate_ns = 0;
+	slot->done.device_ns = FLOOR_NS;
+	if (slot->kernel)
+		learn(slot->kernel, FLOOR_NS);
+}
+
 /* It has ended, and the device has what it enqueued. */
 static void busy_resume(struct gantry_stream *stream)
 {
@@ -190,6 +219,7 @@ static void busy_resume(struct gantry_stream *stream)
 		return;
 	stream->off_device = false;
 	busy_begin(stream);
+	note_nothing(stream);
 }
 
 /*
@@ -212,17 +242,6 @@ static uint64_t busy_take_ns(struct gantry_stream *stream, double *ret_part)
 		cycles = cycles > dev->idle_cycles ? cycles - dev->idle_cycles : 0;
 	stream->started_idle = false;
 	return cycles * GANTRY_NS_PER_US / gantry_cycles_per_us();
-}
-
-static void learn(struct gantry_kernel *kernel, uint64_t ns)
-{
-	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
-
-	if (kernel->mean_ns)
-		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
-				  (sample >> MEAN_SHIFT);
-	else
-		kernel->mean_ns = sample;
 }
 
 /* @ns among the commands from @from up to @end. */
@@ -329,6 +348,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
 	expect(cmd, slot);
+	stream->launched = stream->launched || cmd->kind == GANTRY_CMD_LAUNCH;
 	if (stream->submitted == stream->flushed && !is_aside(cmd))
 		gantry_cuda_time_begin(stream, slot->estimate_ns, cmd->kind == GANTRY_CMD_COPY);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
@@ -366,10 +386,10 @@ static void accept(struct gantry_stream *stream)
 	if (!gantry_list_is_empty(&stream->active))
 		return;
 	gantry_list_push_back(&dev->active, &stream->active);
-	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
-	if (dev->nflight == 1) {
-		gantry_store_relaxed(&dev->polled_at, gantry_cycles());
-		gantry_cuda_watch_begin(dev);
+	gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight + 1);
+	if (dev->watch.nflight == 1) {
+		gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
+		gantry_watch_begin(&dev->watch);
 	}
 }
 
@@ -594,7 +614,7 @@ static void pass_cancel(struct gantry_stream *stream)
 static void ask(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
-	uint64_t now = gantry_load_relaxed(&dev->polled_at);
+	uint64_t now = gantry_load_relaxed(&dev->watch.polled_at);
 	CUresult result;
 
 	if ((int64_t)(now - stream->asked_at) < (int64_t)(QUERY_US * gantry_cycles_per_us()))
@@ -691,7 +711,7 @@ static unsigned tell(struct gantry_stream *stream, struct gantry_done *ret_done,
 		ret_done[count++] = gantry_cuda_slot_at(stream, stream->told++)->done;
 	if (stream->told == stream->submitted) {
 		gantry_list_remove(&stream->active);
-		gantry_store_relaxed(&dev->nflight, dev->nflight - 1);
+		gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight - 1);
 	}
 	return count;
 }
@@ -702,17 +722,21 @@ unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 
 	if (n == 0 || gantry_list_is_empty(&dev->active))
 		return 0;
-	gantry_store_relaxed(&dev->polled_at, gantry_cycles());
+	gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
 	gantry_list_for_each_safe(&dev->active, struct gantry_stream, active, stream) {
 		if (count == n)
 			break;
 		if (gantry_cuda_aside_look(stream))
 			busy_resume(stream);
+		else
+			gantry_cuda_aside_tell(stream);
 		gantry_cuda_flush(stream);
 		look(stream);
 		/* What runs aside ends, and meets the fault. */
 		if (gantry_load_relaxed(&dev->fault) && !gantry_cuda_aside_is_busy(stream))
 			fail(stream);
+		if (stream->launched && stream->told != stream->finished)
+			gantry_cuda_output_tell(stream);
 		count += tell(stream, ret_done + count, n - count);
 	}
 	/* The next call begins with another stream, so that a small @n starves none. */

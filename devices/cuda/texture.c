@@ -153,6 +153,7 @@ static void shape(struct gantry_cuda_texture *texture, uint32_t level, uint32_t 
 	bool layered = texture->flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
 	uint64_t depth = layered ? texture->size[2] : texture->size[2] >> level;
 
+	texture->element = element;
 	texture->row_bytes = at_least_one(texture->size[0] >> level) * element;
 	texture->rows = at_least_one(texture->size[1] >> level);
 	texture->planes = at_least_one(depth);
@@ -176,7 +177,7 @@ static CUresult create(struct gantry_dev *dev, struct gantry_cuda_texture *textu
 
 static CUresult copy_span(const struct gantry_cuda_driver *driver, CUstream native,
 			  const struct gantry_cuda_texture *texture, uint64_t off,
-			  CUDA_MEMCPY3D other, uint64_t len, bool in);
+			  CUDA_MEMCPY3D other, uint64_t len, bool in, bool *begun);
 
 static CUresult clean_one(struct gantry_dev *dev, const struct gantry_cuda_texture *texture,
 			  CUdeviceptr zeroes)
@@ -184,10 +185,11 @@ static CUresult clean_one(struct gantry_dev *dev, const struct gantry_cuda_textu
 	const CUDA_MEMCPY3D from = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = zeroes };
 	uint64_t all = array_bytes(texture), len;
 	CUresult result = CUDA_SUCCESS;
+	bool begun;
 
 	for (uint64_t off = 0; off < all && result == CUDA_SUCCESS; off += len) {
 		len = gantry_min_u64(all - off, CLEAN_BYTES);
-		result = copy_span(dev->driver, dev->own, texture, off, from, len, true);
+		result = copy_span(dev->driver, dev->own, texture, off, from, len, true, &begun);
 	}
 	return result;
 }
@@ -213,16 +215,16 @@ static CUresult clean_all(struct gantry_dev *dev, struct gantry_cuda_texture *te
 static CUresult clean(struct gantry_dev *dev, struct gantry_cuda_texture *texture, uint32_t element)
 {
 	const struct gantry_cuda_driver *driver = dev->driver;
-	CUdeviceptr zeroes;
-	CUresult result = driver->MemAlloc(&zeroes, CLEAN_BYTES), ended;
+	CUresult result = CUDA_SUCCESS, ended;
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = driver->MemsetD8Async(zeroes, 0, CLEAN_BYTES, dev->own);
+	/* It is kept: to free memory waits for all that runs. But guests' kernels reach it: it is made zero each time. */
+	if (!dev->zeroes)
+		result = driver->MemAlloc(&dev->zeroes, CLEAN_BYTES);
 	if (result == CUDA_SUCCESS)
-		result = clean_all(dev, texture, element, zeroes);
+		result = driver->MemsetD8Async(dev->zeroes, 0, CLEAN_BYTES, dev->own);
+	if (result == CUDA_SUCCESS)
+		result = clean_all(dev, texture, element, dev->zeroes);
 	ended = driver->StreamSynchronize(dev->own);
-	(void)driver->MemFree(zeroes); /* after a fault the end of the process does it */
 	return result == CUDA_SUCCESS ? ended : result;
 }
 
@@ -497,10 +499,10 @@ static uint64_t next_box(const struct gantry_cuda_texture *texture, uint64_t off
 	return box->WidthInBytes * box->Height * box->Depth;
 }
 
-/* @other says where the other end is; @in: into the array. */
+/* @other says where the other end is; @in: into the array. *begun: some of it is with the device. */
 static CUresult copy_span(const struct gantry_cuda_driver *driver, CUstream native,
 			  const struct gantry_cuda_texture *texture, uint64_t off,
-			  CUDA_MEMCPY3D other, uint64_t len, bool in)
+			  CUDA_MEMCPY3D other, uint64_t len, bool in, bool *begun)
 {
 	CUresult result = CUDA_SUCCESS;
 	uint64_t at[3], n;
@@ -527,6 +529,7 @@ static CUresult copy_span(const struct gantry_cuda_driver *driver, CUstream nati
 			box.dstHeight = box.Height;
 		}
 		result = driver->Memcpy3DAsync(&box, native);
+		*begun = *begun || result == CUDA_SUCCESS;
 		other.srcDevice += in && other.srcMemoryType == CU_MEMORYTYPE_DEVICE ? n : 0;
 		other.dstDevice += !in && other.dstMemoryType == CU_MEMORYTYPE_DEVICE ? n : 0;
 		if (other.srcHost)
@@ -539,7 +542,7 @@ static CUresult copy_span(const struct gantry_cuda_driver *driver, CUstream nati
 
 /* One end is an array; of the other as much as one piece of pinned memory has. */
 static CUresult copy_plain(struct gantry_stream *stream, const struct gantry_range *array,
-			   const struct gantry_range *plain, bool in)
+			   const struct gantry_range *plain, bool in, bool *begun)
 {
 	CUresult result = CUDA_SUCCESS;
 	uint64_t len;
@@ -563,17 +566,14 @@ static CUresult copy_plain(struct gantry_stream *stream, const struct gantry_ran
 			*(in ? &other.srcDevice : &other.dstDevice) = plain->mem->address + off;
 		}
 		result = copy_span(stream->dev->driver, stream->native, array->mem->texture,
-				   array->off + done, other, len, in);
-		/* The command is refused: nothing of it may be under way. */
-		if (result != CUDA_SUCCESS && done > 0)
-			(void)stream->dev->driver->StreamSynchronize(stream->native);
+				   array->off + done, other, len, in, begun);
 	}
 	return result;
 }
 
 /* Their rows need not be as long: by way of memory that has none. */
 static CUresult copy_arrays(struct gantry_stream *stream, const struct gantry_range *dst,
-			    const struct gantry_range *src)
+			    const struct gantry_range *src, bool *begun)
 {
 	const struct gantry_cuda_driver *driver = stream->dev->driver;
 	CUDA_MEMCPY3D to = { .dstMemoryType = CU_MEMORYTYPE_DEVICE },
@@ -589,35 +589,55 @@ static CUresult copy_arrays(struct gantry_stream *stream, const struct gantry_ra
 	for (uint64_t done = 0; done < dst->len && result == CUDA_SUCCESS; done += len) {
 		len = gantry_min_u64(dst->len - done, step);
 		result = copy_span(driver, stream->native, src->mem->texture, src->off + done, to,
-				   len, false);
+				   len, false, begun);
 		if (result == CUDA_SUCCESS)
 			result = copy_span(driver, stream->native, dst->mem->texture,
-					   dst->off + done, from, len, true);
+					   dst->off + done, from, len, true, begun);
 	}
 	(void)driver->MemFreeAsync(between,
 				   stream->native); /* the first failure is the one to tell */
 	return result;
 }
 
-static bool is_gone(const struct gantry_range *range)
+/* An array that is gone has no elements; the driver refuses parts of one, and not before it has begun with what is whole. */
+static bool is_possible(const struct gantry_range *range)
 {
-	return range->mem->texture && !range->mem->texture->array;
+	const struct gantry_cuda_texture *texture = range->mem->texture;
+
+	return !texture || (texture->array && range->off % texture->element == 0 &&
+			    range->len % texture->element == 0);
+}
+
+/*
+ * A command that is refused has not begun. One whose later boxes are refused is taken, and fails in its turn: the device has
+ * its first ones by then.
+ */
+static int outcome(struct gantry_stream *stream, CUresult result, bool begun)
+{
+	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->submitted);
+	int r = gantry_cuda_check(stream->dev, result, "", NULL);
+
+	if (gantry_cuda_sticky(result)) /* told by poll() */
+		return 0;
+	if (r == 0 || !begun)
+		return r;
+	slot->done.status = r == -ENOMEM ? GANTRY_E_NO_MEMORY : GANTRY_E_INTERNAL;
+	slot->done.blast = GANTRY_BLAST_CMD;
+	return 0;
 }
 
 int gantry_cuda_texture_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *cmd)
 {
+	bool begun = false;
 	CUresult result;
-	int r;
 
-	if (is_gone(&cmd->dst) || is_gone(&cmd->src))
+	if (!is_possible(&cmd->dst) || !is_possible(&cmd->src))
 		return -EINVAL;
 	if (!cmd->src.mem->texture)
-		result = copy_plain(stream, &cmd->dst, &cmd->src, true);
+		result = copy_plain(stream, &cmd->dst, &cmd->src, true, &begun);
 	else if (!cmd->dst.mem->texture)
-		result = copy_plain(stream, &cmd->src, &cmd->dst, false);
+		result = copy_plain(stream, &cmd->src, &cmd->dst, false, &begun);
 	else
-		result = copy_arrays(stream, &cmd->dst, &cmd->src);
-	/* A sticky error is told by poll(). */
-	r = gantry_cuda_check(stream->dev, result, "", NULL);
-	return gantry_cuda_sticky(result) ? 0 : r;
+		result = copy_arrays(stream, &cmd->dst, &cmd->src, &begun);
+	return outcome(stream, result, begun);
 }

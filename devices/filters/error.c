@@ -3,8 +3,8 @@
  * The error filter: makes chosen calls fail.
  *
  * Options: error.CALL=WHEN:WHAT, where CALL is open, image, import, alloc, host, slab (slab_create),
- * scrub (slab_scrub), window (window_open), stream, submit or done; WHEN counts calls from 1: "5" the
- * fifth, "5+" the fifth and all later ones, "5%" each with that probability; WHAT is an errno
+ * scrub (slab_scrub), window (window_open), texture (texture_make), stream, submit or done; WHEN counts
+ * calls from 1: "5" the fifth, "5+" the fifth and all later ones, "5%" each with that probability; WHAT is an errno
  * ("ENOMEM"), or for done a status ("DEVICE_LOST"). error.seed=N makes other coincidences. A failed
  * call does not reach the device. A failed "done" did run: only its outcome is another.
  */
@@ -28,15 +28,17 @@ enum call {
 	CALL_SLAB,
 	CALL_SCRUB,
 	CALL_WINDOW,
+	CALL_TEXTURE,
 	CALL_STREAM,
 	CALL_SUBMIT,
 	CALL_DONE
 };
-#define NCALLS 11u
+#define NCALLS 12u
 
 static const char *const call_keys[NCALLS] = {
-	"error.open",  "error.image",  "error.import", "error.alloc",  "error.host", "error.slab",
-	"error.scrub", "error.window", "error.stream", "error.submit", "error.done",
+	"error.open",	 "error.image",	 "error.import", "error.alloc",
+	"error.host",	 "error.slab",	 "error.scrub",	 "error.window",
+	"error.texture", "error.stream", "error.submit", "error.done",
 };
 
 struct rule {
@@ -238,6 +240,19 @@ static int error_window_open(struct gantry_dev *dev, uint64_t address, uint64_t 
 	return r < 0 ? r : next->backend->window_open(next->dev, address, len, ret_mem, err);
 }
 
+static int error_texture_make(struct gantry_dev *dev, uint32_t what,
+			      const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			      struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
+			      struct gantry_err *err)
+{
+	struct gantry_device *next = &dev->filter.next;
+	int r = strike_err(dev, CALL_TEXTURE, err);
+
+	return r < 0 ? r
+		     : next->backend->texture_make(next->dev, what, spec, of, ret_mem, ret_len,
+						   ret_value, err);
+}
+
 static int error_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			       struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -325,6 +340,7 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->slab_create = ops->slab_create ? error_slab_create : NULL;
 	ops->slab_scrub = ops->slab_scrub ? error_slab_scrub : NULL;
 	ops->window_open = ops->window_open ? error_window_open : NULL;
+	ops->texture_make = ops->texture_make ? error_texture_make : NULL;
 	ops->stream_create = error_stream_create;
 	ops->stream_destroy = error_stream_destroy;
 	ops->submit = error_submit;

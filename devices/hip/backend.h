@@ -27,7 +27,6 @@
 #ifndef GANTRY_DEVICES_HIP_BACKEND_H
 #define GANTRY_DEVICES_HIP_BACKEND_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -38,6 +37,7 @@
 #include "devices/hip/driver.h"
 #include "devices/hip/module.h"
 #include "devices/hostmem.h"
+#include "devices/watch.h"
 
 /* Commands a stream holds. A power of two. */
 #define GANTRY_HIP_DEPTH 128u
@@ -171,14 +171,10 @@ struct gantry_dev {
 	struct gantry_finished finished; /* of callbacks; unused with words */
 	/* Words: the rest is shared with the watcher, by atomic loads and stores. */
 	bool words;
-	bool words_known; /* tried */
-	bool watching;
-	pthread_t watcher;
-	uint32_t watch;
-	uint32_t nflight;   /* submitted and not told */
-	uint64_t polled_ns; /* the latest poll() */
-	uint64_t ended_ns;  /* the latest end, or when the first was submitted */
-	uint32_t lost;	    /* nonzero: a command failed, and all that follow will */
+	bool words_known;	   /* tried */
+	struct gantry_watch watch; /* in flight: submitted and not told; polled_at: nanoseconds */
+	uint64_t ended_ns;	   /* the latest end, or when the first was submitted */
+	uint32_t lost;		   /* nonzero: a command failed, and all that follow will */
 };
 
 /* image.c */
@@ -235,10 +231,8 @@ void gantry_hip_streams_end(struct gantry_dev *dev);
 /* 0 or -errno of a call that enqueues. */
 int gantry_hip_outcome(gantry_hip_result result);
 
-/* watch.c: begin is called when something has come into flight. -EAGAIN: no thread. */
-int gantry_hip_watch_start(struct gantry_dev *dev, struct gantry_err *err);
-void gantry_hip_watch_begin(struct gantry_dev *dev);
-void gantry_hip_watch_stop(struct gantry_dev *dev);
+/* watch.c */
+extern const struct gantry_watch_ops gantry_hip_watch_ops;
 
 /* work.c: the three kinds of command. */
 int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);

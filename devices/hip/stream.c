@@ -58,7 +58,9 @@ static int try_words(struct gantry_stream *stream, struct gantry_err *err)
 		     hip->StreamSynchronize(stream->native) == GANTRY_HIP_SUCCESS &&
 		     *stream->word == 1;
 	*stream->word = 0;
-	return dev->words ? gantry_hip_watch_start(dev, err) : 0;
+	return dev->words
+		       ? gantry_watch_start(&dev->watch, &gantry_hip_watch_ops, dev, dev->host, err)
+		       : 0;
 }
 
 /* HIP counts priorities downwards. */
@@ -294,11 +296,11 @@ static void count_begun(struct gantry_stream *stream)
 		return;
 	if (stream->told + 1 == stream->submitted)
 		stream->asked_ns = gantry_now_ns();
-	gantry_store_relaxed(&dev->nflight, dev->nflight + 1);
-	if (dev->nflight > 1)
+	gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight + 1);
+	if (dev->watch.nflight > 1)
 		return;
 	gantry_store_relaxed(&dev->ended_ns, gantry_now_ns());
-	gantry_hip_watch_begin(dev);
+	gantry_watch_begin(&dev->watch);
 }
 
 int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
@@ -474,7 +476,8 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 	while (count < n && stream->told != stream->finished)
 		ret_done[count++] = slot_at(stream, stream->told++)->done;
 	if (stream->dev->words && count > 0) {
-		gantry_store_relaxed(&stream->dev->nflight, stream->dev->nflight - count);
+		gantry_store_relaxed(&stream->dev->watch.nflight,
+				     stream->dev->watch.nflight - count);
 		gantry_store_relaxed(&stream->dev->ended_ns, gantry_now_ns());
 	}
 	if (count > 0 && stream->told == stream->submitted)
@@ -501,15 +504,15 @@ unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, u
 {
 	if (!dev->words)
 		return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
-	if (n == 0 || dev->nflight == 0)
+	if (n == 0 || dev->watch.nflight == 0)
 		return 0;
-	gantry_store_relaxed(&dev->polled_ns, gantry_now_ns());
+	gantry_store_relaxed(&dev->watch.polled_at, gantry_now_ns());
 	return reap_all(dev, ret_done, n);
 }
 
 void gantry_hip_streams_end(struct gantry_dev *dev)
 {
-	gantry_hip_watch_stop(dev);
+	gantry_watch_stop(&dev->watch);
 	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
 		(void)dev->hip->StreamSynchronize(stream->native); /* what failed shows no more */
 	gantry_finished_drain(&dev->finished);

@@ -3,7 +3,7 @@
  * Inside the opencl backend: a device, its streams and memory, and which file does what.
  *
  * driver.c loads OpenCL; container.c looks at binaries; builder.c, builder_main.c and build.c compile and try them in
- * processes of their own; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
+ * processes of their own, and fit.c and fitted.c for sizes of work-groups; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
  * makes of its ranges what OpenCL can use, and pixels.c images and samplers; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
  *
  * Memory is the host's: OpenCL 1.2 has no memory that outlives a process. Where the device works on host memory
@@ -45,12 +45,21 @@ struct gantry_kernel {
 	gantry_body *body;  /* NULL: @function is launched as it is */
 	uint32_t function;  /* place in gantry_image.functions; of no use with a body */
 	uint64_t max_local; /* work-items of a work-group */
+	uint32_t only[3];   /* the one size of a work-group that it has code for; 0: any */
 };
 
 /* One kernel of a program. Each stream has a cl_kernel of its own for it: setting arguments is no call for two. */
 struct gantry_opencl_function {
 	const char *name; /* owned by the image */
 	uint32_t id;	  /* place in gantry_stream.kernels, unique in the device */
+};
+
+/* A size of work-groups that code of a kernel was made for, or could not be. */
+struct gantry_opencl_fitted {
+	uint32_t function; /* place in gantry_image.functions */
+	uint32_t local[3];
+	uint32_t breadth; /* enum gantry_opencl_breadth */
+	int32_t r;	  /* 0 or -errno */
 };
 
 struct gantry_image {
@@ -66,6 +75,10 @@ struct gantry_image {
 		*functions;	       /* of the module's list, then those launched as they are */
 	uint64_t rounds_per_ms;	       /* gantry_opencl_calls' */
 	struct gantry_kernel *kernels; /* owned */
+	void *whole; /* of a guest's: with intermediate code; owned; NULL: there is none, or it is not wanted */
+	size_t nwhole;
+	uint32_t nfitted;
+	struct gantry_opencl_fitted *fitted; /* owned */
 };
 
 struct gantry_mem {
@@ -149,6 +162,7 @@ struct gantry_dev {
 	bool direct;
 	bool is_pocl;
 	bool guest_code; /* guests' own code is taken */
+	bool fits;	 /* and compiled for sizes of work-groups */
 	cl_sampler
 		samplers[GANTRY_SAMPLER_COUNT]; /* by gantry_sampler_index(); NULL: not made yet */
 
@@ -181,6 +195,17 @@ static inline uint32_t gantry_opencl_first_param(const struct gantry_signature *
 /* The stream's own cl_kernel of @image's function @index; NULL: no memory, or the driver refuses. */
 cl_kernel gantry_opencl_kernel_of(struct gantry_stream *stream, const struct gantry_image *image,
 				  uint32_t index);
+
+/* fitted.c: what a guest asks for: "NAME", or with code for one size of work-groups "NAME@X,Y,Z" or "NAME@X,Y,Z,wide" */
+struct gantry_opencl_wish {
+	char name[GANTRY_OPENCL_FIT_NAME];
+	uint32_t local[3]; /* 0: none */
+	uint32_t breadth;  /* enum gantry_opencl_breadth */
+};
+int gantry_opencl_wish_parse(const char *symbol, struct gantry_opencl_wish *ret_wish);
+/* Has code made of @kernel, which is called @name, once; -errno: there is none, and the code for all sizes serves. */
+int gantry_opencl_fit(struct gantry_kernel *kernel, const char *name, const uint32_t local[3],
+		      uint32_t breadth, struct gantry_err *err);
 
 /* cache.c: binaries of installed modules, by what they were made of and for. */
 int gantry_opencl_binary_of(struct gantry_dev *dev, const char *text, size_t nbytes,

@@ -141,7 +141,7 @@ static int compile_apart(const char *folder, struct gantry_err *err)
 {
 	char apart[256];
 
-	if (gantry_str_format(apart, sizeof(apart), "%s/made", folder) < 0 ||
+	if (gantry_str_format(apart, sizeof(apart), "%s/" GANTRY_OPENCL_APART, folder) < 0 ||
 	    (mkdir(apart, 0700) < 0 && errno != EEXIST) || setenv("POCL_CACHE_DIR", apart, 1) < 0)
 		return gantry_err_set(err, -EIO, "making a folder in %s", folder);
 	return 0;
@@ -275,8 +275,8 @@ static int read_options(const char *text, size_t len, char ret_options[OPTIONS_B
 	return check_options(ret_options, err);
 }
 
-static int put_binary(const struct job *job, const char *keep, int out, uint64_t *ret_nbytes,
-		      struct gantry_err *err)
+static int put_binary(const struct job *job, const struct gantry_opencl_builder_request *req,
+		      int out, uint64_t *ret_nbytes, struct gantry_err *err)
 {
 	enum gantry_opencl_sort sort;
 	unsigned char *binary;
@@ -302,12 +302,12 @@ static int put_binary(const struct job *job, const char *keep, int out, uint64_t
 	/* A compiler that a text has broken into may say anything. */
 	if (gantry_opencl_container_check(binary, n, &sort, err) < 0)
 		return -ENOEXEC;
-	if (sort == GANTRY_OPENCL_POCL)
+	if (sort == GANTRY_OPENCL_POCL && !req->of_guest)
 		n = gantry_opencl_pocl_strip(binary, n, binary);
 	if (gantry_write_all(out, binary, n) < 0)
 		return gantry_err_set(err, -ENOMEM, "no memory for what was compiled");
-	if (keep[0])
-		(void)gantry_file_replace(keep, binary, n,
+	if (req->keep[0])
+		(void)gantry_file_replace(req->keep, binary, n,
 					  0600); /* else it is compiled again next time */
 	*ret_nbytes = n;
 	return 0;
@@ -328,33 +328,50 @@ static int compile(struct job *job, const struct gantry_opencl_builder_request *
 	r = gantry_opencl_err(result, "clCreateProgramWithSource", err);
 	if (r == 0)
 		r = build(job, options, err);
-	return r < 0 ? r : put_binary(job, req->keep, out, ret_nbytes, err);
+	return r < 0 ? r : put_binary(job, req, out, ret_nbytes, err);
+}
+
+static int load(struct job *job, const void *bytes, size_t nbytes, struct gantry_err *err)
+{
+	const unsigned char *binary = bytes;
+	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
+
+	job->program = job->cl->CreateProgramWithBinary(job->context, 1, &job->target.device,
+							&nbytes, &binary, &status, &result);
+	if (result == CL_SUCCESS)
+		result = status;
+	return result == CL_SUCCESS
+		       ? build(job, OPTIONS, err)
+		       : gantry_err_set(err, -ENOEXEC, "the device refuses the binary: %s",
+					gantry_opencl_error(result));
 }
 
 static int try(struct job *job, const void *bytes, size_t nbytes, struct gantry_err *err)
 {
-	const unsigned char *binary = bytes;
 	cl_kernel *kernels = calloc(MAX_KERNELS, sizeof(*kernels));
-	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
 	cl_uint n = 0;
 	int r;
 
 	if (!kernels)
 		return gantry_err_set(err, -ENOMEM, "no memory to try a binary");
-	job->program = job->cl->CreateProgramWithBinary(job->context, 1, &job->target.device,
-							&nbytes, &binary, &status, &result);
-	if (result == CL_SUCCESS)
-		result = status;
-	r = result == CL_SUCCESS
-		    ? build(job, OPTIONS, err)
-		    : gantry_err_set(err, -ENOEXEC, "the device refuses the binary: %s",
-				     gantry_opencl_error(result));
+	r = load(job, bytes, nbytes, err);
 	if (r == 0 && (job->cl->CreateKernelsInProgram(job->program, MAX_KERNELS, kernels, &n) !=
 			       CL_SUCCESS ||
 		       n == 0))
 		r = gantry_err_set(err, -ENOEXEC, "the binary holds no kernel");
 	free(kernels);
 	return r;
+}
+
+static int fit(struct job *job, const struct gantry_opencl_builder_request *req, const void *bytes,
+	       struct gantry_err *err)
+{
+	int r = load(job, bytes, req->nbytes, err);
+
+	return r < 0 ? r
+		     : gantry_opencl_fit_make(job->cl, job->target.device, job->context,
+					      job->program, &req->fit, getenv("POCL_CACHE_DIR"),
+					      err);
 }
 
 void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in, int out,
@@ -372,12 +389,14 @@ void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in
 		r = gantry_err_set(&err, -EINVAL, "nothing to work on");
 	if (r == 0 && req->of_guest)
 		r = give_up(folder, &err);
-	if (r == 0 && req->op == GANTRY_OPENCL_COMPILE)
+	if (r == 0 && req->op != GANTRY_OPENCL_TRY)
 		r = compile_apart(folder, &err);
 	if (r == 0)
 		r = begin(&job, req, &err);
 	if (r == 0 && req->op == GANTRY_OPENCL_COMPILE)
 		r = compile(&job, req, bytes, out, &nbytes, &err);
+	else if (r == 0 && req->op == GANTRY_OPENCL_FIT)
+		r = fit(&job, req, bytes, &err);
 	else if (r == 0)
 		r = try(&job, bytes, req->nbytes, &err);
 	answer->nbytes = r < 0 ? 0 : nbytes;

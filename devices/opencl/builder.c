@@ -169,9 +169,10 @@ static void take_log(int out, const struct gantry_opencl_builder_answer *answer,
 	log[n > 0 ? n : 0] = '\0';
 }
 
+/* @fit: of GANTRY_OPENCL_FIT, else NULL. */
 static int work_on(const struct gantry_opencl_work *work, enum gantry_opencl_builder_op op,
-		   const void *bytes, size_t nbytes, int *ret_out, uint64_t *ret_nbytes, char *log,
-		   struct gantry_err *err)
+		   const void *bytes, size_t nbytes, const struct gantry_opencl_fit *fit,
+		   int *ret_out, uint64_t *ret_nbytes, char *log, struct gantry_err *err)
 {
 	struct gantry_opencl_builder_request req;
 	struct gantry_opencl_builder_answer answer = { 0 };
@@ -180,6 +181,8 @@ static int work_on(const struct gantry_opencl_work *work, enum gantry_opencl_bui
 
 	if (r < 0)
 		return r;
+	if (fit)
+		req.fit = *fit;
 	r = make_input(bytes, nbytes, &in);
 	if (r == 0)
 		r = gantry_memfd_create("opencl-out", 0, 0, &out);
@@ -210,7 +213,7 @@ int gantry_opencl_builder_compile(const struct gantry_opencl_work *work, const v
 
 	if (log)
 		log[0] = '\0';
-	r = work_on(work, GANTRY_OPENCL_COMPILE, text, nbytes, &out, &n, log, err);
+	r = work_on(work, GANTRY_OPENCL_COMPILE, text, nbytes, NULL, &out, &n, log, err);
 
 	if (r < 0)
 		return r;
@@ -235,5 +238,15 @@ int gantry_opencl_builder_try(const struct gantry_opencl_work *work, const void 
 	_cleanup_close_ int out = -EBADF;
 	uint64_t n = 0;
 
-	return work_on(work, GANTRY_OPENCL_TRY, binary, nbytes, &out, &n, NULL, err);
+	return work_on(work, GANTRY_OPENCL_TRY, binary, nbytes, NULL, &out, &n, NULL, err);
+}
+
+int gantry_opencl_builder_fit(const struct gantry_opencl_work *work, const void *binary,
+			      size_t nbytes, const struct gantry_opencl_fit *fit,
+			      struct gantry_err *err)
+{
+	_cleanup_close_ int out = -EBADF;
+	uint64_t n = 0;
+
+	return work_on(work, GANTRY_OPENCL_FIT, binary, nbytes, fit, &out, &n, NULL, err);
 }

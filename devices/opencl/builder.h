@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "devices/opencl/driver.h"
+#include "devices/opencl/fit.h"
 
 /* Starts the process's builder unless it runs. Before any call of OpenCL in this process. */
 int gantry_opencl_builder_start(struct gantry_err *err);
@@ -34,7 +35,8 @@ struct gantry_opencl_work {
 };
 
 /*
- * Text to a binary of that device; *ret_binary comes from malloc(). -ENOEXEC: it does not compile, with the compiler's
+ * Text to a binary of that device; *ret_binary comes from malloc(). Of a guest's text it is whole, for gantry_opencl_builder_fit():
+ * a device's process strips it before it loads it. -ENOEXEC: it does not compile, with the compiler's
  * first complaint. -ETIMEDOUT: it took too long. A text whose first line begins with GANTRY_OPENCL_OPTIONS is compiled with
  * the options that follow there: -D NAME[=VALUE], -U NAME, -cl-..., -w, -Werror. @log (NULL: no) gets what the compiler had to
  * say, in either case, cut to GANTRY_OPENCL_LOG_BYTES and terminated.
@@ -48,6 +50,14 @@ int gantry_opencl_builder_compile(const struct gantry_opencl_work *work, const v
 int gantry_opencl_builder_try(const struct gantry_opencl_work *work, const void *binary,
 			      size_t nbytes, struct gantry_err *err);
 
+/*
+ * Has @binary, a PoCL container with the program's intermediate code, give code for @fit, which this process then loads when it
+ * launches such a work-group for the first time. The kernel runs in the child, with arguments that mean nothing.
+ */
+int gantry_opencl_builder_fit(const struct gantry_opencl_work *work, const void *binary,
+			      size_t nbytes, const struct gantry_opencl_fit *fit,
+			      struct gantry_err *err);
+
 /* ---- between the two processes ---- */
 
 #define GANTRY_OPENCL_BUILDER_MAGIC 0x444c4243u
@@ -55,6 +65,7 @@ int gantry_opencl_builder_try(const struct gantry_opencl_work *work, const void 
 enum gantry_opencl_builder_op {
 	GANTRY_OPENCL_COMPILE = 1,
 	GANTRY_OPENCL_TRY = 2,
+	GANTRY_OPENCL_FIT = 3,
 };
 
 /* With two descriptors: what to work on, and a memfd for what comes of it. */
@@ -68,6 +79,7 @@ struct gantry_opencl_builder_request {
 	char platform[128];
 	char device[128];
 	char keep[256]; /* "": NULL */
+	struct gantry_opencl_fit fit;
 };
 
 struct gantry_opencl_builder_answer {
@@ -80,6 +92,9 @@ struct gantry_opencl_builder_answer {
 
 /* The builder's whole life: in the forked process, never returns. @folder goes with it. */
 _Noreturn void gantry_opencl_builder_main(int sock, const char *folder);
+
+/* Where what is compiled lies apart from what is loaded, below the folder. */
+#define GANTRY_OPENCL_APART "made"
 
 /* build.c: one piece of work, in a process made for it. */
 void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in, int out,

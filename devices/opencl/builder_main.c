@@ -91,6 +91,19 @@ static void wait_for(pid_t pid, int limit_ms, struct gantry_opencl_builder_answe
 		say(answer, -ENOEXEC, "the vendor's compiler or loader ended its process");
 }
 
+/* What the child has made counts, however it ended: a kernel may crash where its arguments mean nothing. */
+static void take_fit(const struct gantry_opencl_fit *fit, const char *folder,
+		     struct gantry_opencl_builder_answer *answer)
+{
+	char apart[256];
+	int r = gantry_str_format(apart, sizeof(apart), "%s/" GANTRY_OPENCL_APART, folder);
+
+	if (r == 0)
+		r = gantry_opencl_fit_take(fit, apart, folder);
+	if (r == 0 || answer->r == 0)
+		say(answer, r, r == 0 ? "" : "OpenCL made no code for this size of a work-group");
+}
+
 static void work(const struct gantry_opencl_builder_request *req, const int *fds,
 		 const char *folder)
 {
@@ -110,6 +123,8 @@ static void work(const struct gantry_opencl_builder_request *req, const int *fds
 			say(answer, -EAGAIN, "no process to compile in");
 		else
 			wait_for(pid, req->of_guest ? GUEST_LIMIT_MS : LIMIT_MS, answer);
+		if (pid >= 0 && req->op == GANTRY_OPENCL_FIT)
+			take_fit(&req->fit, folder, answer);
 		/* A copy: whoever is left of a child may still write to it. */
 		none = *answer;
 		none.magic = GANTRY_OPENCL_BUILDER_MAGIC;
@@ -158,6 +173,7 @@ void gantry_opencl_builder_main(int sock, const char *folder)
 		req.platform[sizeof(req.platform) - 1] = '\0';
 		req.device[sizeof(req.device) - 1] = '\0';
 		req.keep[sizeof(req.keep) - 1] = '\0';
+		req.fit.kernel[sizeof(req.fit.kernel) - 1] = '\0';
 		if (n == sizeof(req) && req.magic == GANTRY_OPENCL_BUILDER_MAGIC && nfds == 2)
 			work(&req, fds, folder);
 		for (unsigned int i = 0; i < nfds; i++)

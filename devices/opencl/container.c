@@ -17,7 +17,6 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -86,11 +85,11 @@ static bool is_word(char c)
 	       c == '_';
 }
 
-static bool is_identifier(const char *text, uint32_t len)
+bool gantry_opencl_is_identifier(const char *text, size_t len)
 {
 	if (!text || len == 0 || len > POCL_MAX_NAME)
 		return false;
-	for (uint32_t i = 0; i < len; i++)
+	for (size_t i = 0; i < len; i++)
 		if (!is_word(text[i]))
 			return false;
 	return true;
@@ -173,7 +172,8 @@ static int check_kernel(struct reader *whole, struct gantry_err *err)
 	name = take_text(&r, &name_len);
 	nargs = (uint32_t)take_number(&r, 4);
 	nlocals = (uint32_t)take_number(&r, 4);
-	if (!is_identifier(name, name_len) || nargs > POCL_MAX_ARGS || nlocals > POCL_MAX_LOCALS)
+	if (!gantry_opencl_is_identifier(name, name_len) || nargs > POCL_MAX_ARGS ||
+	    nlocals > POCL_MAX_LOCALS)
 		return bad(err, "the head of a kernel");
 	(void)take(&r, 3 * 8 + 8ull * nlocals);
 	(void)take_text(&r, &len);
@@ -193,12 +193,19 @@ static int check_kernel(struct reader *whole, struct gantry_err *err)
 }
 
 /* PoCL makes a folder of this name below its own: "XX/" and letters. */
-static bool is_folder(const uint8_t *name)
+bool gantry_opencl_pocl_is_folder(const char *name, size_t cap)
 {
-	for (unsigned int i = 0; name && i < POCL_FOLDER - 1; i++)
+	if (!name || cap < POCL_FOLDER || name[POCL_FOLDER - 1] != '\0')
+		return false;
+	for (unsigned int i = 0; i < POCL_FOLDER - 1; i++)
 		if (i == 2 ? name[i] != '/' : name[i] < 'A' || name[i] > 'Z')
 			return false;
-	return name && name[POCL_FOLDER - 1] == '\0';
+	return true;
+}
+
+const char *gantry_opencl_pocl_folder(const void *bytes)
+{
+	return (const char *)bytes + POCL_ROOT_OFF - POCL_FOLDER;
 }
 
 static int check_pocl(struct reader r, struct gantry_err *err)
@@ -218,7 +225,8 @@ static int check_pocl(struct reader r, struct gantry_err *err)
 	nkernels = take_number(&r, 4);
 	(void)take(&r, 8);
 	nroot = take_number(&r, 4);
-	if (!is_folder(take(&r, POCL_FOLDER)) || nkernels == 0 || nkernels > POCL_MAX_KERNELS)
+	if (!gantry_opencl_pocl_is_folder((const char *)take(&r, POCL_FOLDER), POCL_FOLDER) ||
+	    nkernels == 0 || nkernels > POCL_MAX_KERNELS)
 		return bad(err, "its head");
 	root_bytes = take_number(&r, 8);
 	root = (struct reader){ .at = take(&r, root_bytes), .left = root_bytes };

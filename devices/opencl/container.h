@@ -12,6 +12,7 @@
 #ifndef GANTRY_DEVICES_OPENCL_CONTAINER_H
 #define GANTRY_DEVICES_OPENCL_CONTAINER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,5 +42,11 @@ int gantry_opencl_container_check(const void *bytes, size_t nbytes,
  * @dst, which has room for @nbytes and may be @bytes. Returns the new length.
  */
 size_t gantry_opencl_pocl_strip(const void *bytes, size_t nbytes, void *dst);
+
+/* Of a PoCL container that was checked: what PoCL calls the program's folder, terminated. */
+const char *gantry_opencl_pocl_folder(const void *bytes);
+/* Is @name, of @cap bytes, such a name, terminated? Is @text a name as OpenCL C has them? Neither leads anywhere else in a path. */
+bool gantry_opencl_pocl_is_folder(const char *name, size_t cap);
+bool gantry_opencl_is_identifier(const char *text, size_t len);
 
 #endif

@@ -41,7 +41,8 @@ static int parse_yes(const struct gantry_device_conf *conf, const char *key, boo
 
 	if (text && strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
 		return gantry_err_set(err, -EINVAL, "%s: yes or no", key);
-	*ret_yes = text && strcmp(text, "yes") == 0;
+	if (text)
+		*ret_yes = strcmp(text, "yes") == 0;
 	return 0;
 }
 
@@ -98,8 +99,8 @@ static int keep_strings(const struct gantry_device_conf *conf, struct gantry_dev
 static int parse_options(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			 struct gantry_err *err)
 {
-	static const char *const keys[] = { "library", "platform", "device",	 "memory",
-					    "scratch", "cache",	   "guest_code", NULL };
+	static const char *const keys[] = { "library", "platform",   "device", "memory", "scratch",
+					    "cache",   "guest_code", "fitted", NULL };
 	const char *text = gantry_device_opt(conf, "scratch");
 	int r = gantry_device_opts_check(conf, keys, err);
 
@@ -107,6 +108,9 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 		r = keep_strings(conf, dev, err);
 	if (r == 0)
 		r = parse_yes(conf, "guest_code", &dev->guest_code, err);
+	dev->fits = true;
+	if (r == 0)
+		r = parse_yes(conf, "fitted", &dev->fits, err);
 	dev->scratch_bytes = DEFAULT_SCRATCH_BYTES;
 	if (r == 0 && text && gantry_size_parse(text, &dev->scratch_bytes, err) < 0)
 		r = gantry_err_wrap(err, -EINVAL, "scratch");

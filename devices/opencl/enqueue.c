@@ -160,6 +160,8 @@ static int shape_of(const struct gantry_cmd_launch *launch, struct shape *shape)
 			return -EINVAL;
 		if (i >= shape->ndims && (global != 1 || shape->offset[i] != 0))
 			return -EINVAL;
+		if (launch->kernel->only[0] && launch->block[i] != launch->kernel->only[i])
+			return -EINVAL;
 		shape->global[i] = global;
 		shape->local[i] = launch->block[i];
 	}

@@ -233,6 +233,29 @@ static int load_installed(struct gantry_image *image, const char *path, struct g
 	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
 }
 
+/* The intermediate code is only for the builder: see gantry_opencl_pocl_strip(). Takes @whole, and gives what is loaded. */
+static int keep_whole(struct gantry_image *image, void *whole, size_t *n, void **ret_made,
+		      struct gantry_err *err)
+{
+	void *made = malloc(*n);
+	size_t len;
+
+	if (!made) {
+		free(whole);
+		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	}
+	len = gantry_opencl_pocl_strip(whole, *n, made);
+	if (len < *n && image->dev->fits && image->dev->is_pocl) {
+		image->whole = whole;
+		image->nwhole = *n;
+	} else {
+		free(whole);
+	}
+	*n = len;
+	*ret_made = made;
+	return 0;
+}
+
 static int load_guest(struct gantry_image *image, const void *bytes, size_t nbytes,
 		      struct gantry_err *err)
 {
@@ -254,16 +277,15 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 						  err);
 		/* The process that made it had seen a guest's text. */
 		if (r == 0)
-			r = gantry_opencl_container_check(made, n, NULL, err);
+			r = gantry_opencl_container_check(made, n, &sort, err);
 	} else if (r == 0) {
 		made = malloc(nbytes);
 		if (!made)
 			return gantry_err_set(err, -ENOMEM, "no memory for an image");
-		if (sort == GANTRY_OPENCL_POCL)
-			n = gantry_opencl_pocl_strip(bytes, nbytes, made);
-		else
-			memcpy(made, bytes, nbytes);
+		memcpy(made, bytes, nbytes);
 	}
+	if (r == 0 && sort == GANTRY_OPENCL_POCL)
+		r = keep_whole(image, GANTRY_TAKE_PTR(made), &n, &made, err);
 	if (r == 0)
 		r = gantry_opencl_builder_try(&work, made, n, err);
 	if (r == 0)
@@ -311,6 +333,8 @@ void gantry_opencl_image_unload(struct gantry_image *image)
 		free((void *)(uintptr_t)image->functions[i].name);
 	}
 	free(image->functions);
+	free(image->fitted);
+	free(image->whole);
 	free(image->log);
 	free(image->said);
 	if (image->program)
@@ -419,8 +443,7 @@ static int check_params(const struct gantry_opencl_driver *cl, cl_kernel kernel,
 	return 0;
 }
 
-static int take_limits(struct gantry_kernel *to, cl_kernel kernel, const char *symbol,
-		       struct gantry_err *err)
+static void take_limits(struct gantry_kernel *to, cl_kernel kernel)
 {
 	const struct gantry_dev *dev = to->image->dev;
 	size_t most = 0, wanted[3] = { 0 };
@@ -430,38 +453,55 @@ static int take_limits(struct gantry_kernel *to, cl_kernel kernel, const char *s
 	    most == 0)
 		most = dev->max_local;
 	to->max_local = most;
-	/* Its binary has that one shape, which PoCL looks for where only a compiler puts it. */
-	if (dev->is_pocl &&
-	    dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device,
+	if (dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device,
 					    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(wanted),
-					    wanted, NULL) == CL_SUCCESS &&
-	    wanted[0] != 0)
-		return gantry_err_set(
-			err, -EINVAL,
-			"kernel %.100s has reqd_work_group_size, which this device does "
-			"not serve: leave it out",
-			symbol);
-	return 0;
+					    wanted, NULL) != CL_SUCCESS)
+		return; /* it wants none */
+	for (unsigned int i = 0; i < 3; i++)
+		to->only[i] = (uint32_t)wanted[i];
+}
+
+/* PoCL has no code for all sizes of a kernel that wants one, and ends the process where it finds none at a launch. */
+static int fit_wanted(struct gantry_kernel *to, const char *name, struct gantry_err *err)
+{
+	int r;
+
+	if (!to->image->dev->is_pocl || to->only[0] == 0)
+		return 0;
+	r = gantry_opencl_fit(to, name, to->only, GANTRY_OPENCL_ANY, err);
+	return r < 0 ? gantry_err_wrap(err, -EOPNOTSUPP,
+				       "kernel %.60s has reqd_work_group_size, and no code for it",
+				       name)
+		     : 0;
 }
 
 static int find_function(struct gantry_kernel *to, const char *symbol, struct gantry_err *err)
 {
 	struct gantry_image *image = to->image;
 	const struct gantry_opencl_driver *cl = image->dev->cl;
-	cl_int result = CL_SUCCESS;
-	cl_kernel kernel = cl->CreateKernel(image->program, symbol, &result);
+	struct gantry_opencl_wish wish;
+	cl_int result = CL_INVALID_KERNEL_NAME;
+	cl_kernel kernel = NULL;
+	struct gantry_err why;
 	int r;
 
+	if (gantry_opencl_wish_parse(symbol, &wish) == 0)
+		kernel = cl->CreateKernel(image->program, wish.name, &result);
 	if (result == CL_INVALID_KERNEL_NAME)
 		return gantry_err_set(err, -ENOENT, "the image has no kernel %.100s", symbol);
 	if (result != CL_SUCCESS)
 		return gantry_opencl_err(result, "clCreateKernel", err);
-	r = check_params(cl, kernel, symbol, to->sig, err);
+	r = check_params(cl, kernel, wish.name, to->sig, err);
 	if (r == 0)
-		r = take_limits(to, kernel, symbol, err);
+		take_limits(to, kernel);
 	(void)cl->ReleaseKernel(kernel);
-	if (r == 0 && function_add(image, symbol, &to->function) < 0)
+	if (r == 0 && function_add(image, wish.name, &to->function) < 0)
 		r = gantry_err_set(err, -ENOMEM, "no memory for a kernel");
+	if (r == 0)
+		r = fit_wanted(to, wish.name, err);
+	/* A wish: without that code the one for all sizes serves. */
+	if (r == 0 && wish.local[0] && !to->only[0])
+		(void)gantry_opencl_fit(to, wish.name, wish.local, wish.breadth, &why);
 	return r;
 }
 

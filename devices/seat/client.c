@@ -2,16 +2,12 @@
 /* The backend of a seat: its life, its memory, and the images and kernels that it asks its holder for. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <time.h>
 
-#include "base/atomic.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -20,145 +16,24 @@
 
 /* A board may be loading, which takes up to a minute, and its holder may be starting. */
 #define ANSWER_MS 90000
-/* An agent that is there ends workers of a dead steward within milliseconds; one that starts within seconds. */
-#define END_MS 20000
 
 static void seat_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, seat_close);
 
-/* ---- loss ---- */
-
-/* Any thread; the first word counts. */
-static void lose(struct gantry_dev *dev, uint32_t loss)
-{
-	uint32_t kept = GANTRY_SEAT_KEPT;
-
-	(void)gantry_cas(&dev->lost, &kept, loss);
-}
-
-/* ---- asking ---- */
-
-/*
- * The agent ends this process, and its sessions go on in another: until then there is no answer, for a refusal would end them.
- */
-static int gone(struct gantry_dev *dev, struct gantry_err *err)
-{
-	struct pollfd p = { .fd = dev->stop, .events = POLLIN };
-
-	if (dev->page && gantry_load_acquire(&dev->lost) != GANTRY_SEAT_REFUSED)
-		(void)poll(&p, 1, END_MS);
-	return gantry_err_set(err, -ENODEV, "the process that holds the device has ended");
-}
-
-int gantry_seat_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, int fd,
-		    struct gantry_seat_answer *ret_answer, int *ret_fds, unsigned int nfds,
-		    struct gantry_err *err)
-{
-	struct pollfd p = { .fd = dev->sock, .events = POLLIN };
-	unsigned int count = 0;
-	ssize_t n;
-	int r;
-
-	if (gantry_load_acquire(&dev->lost))
-		return gone(dev, err);
-	if (gantry_fd_send(dev->sock, ask, sizeof(*ask), &fd, fd >= 0 ? 1 : 0, 0) < 0)
-		return gone(dev, err);
-	while ((r = poll(&p, 1, ANSWER_MS)) < 0 && errno == EINTR)
-		;
-	if (r <= 0)
-		return gantry_err_set(err, -EIO,
-				      "the process that holds the device does not answer");
-	n = gantry_fd_recv(dev->sock, ret_answer, sizeof(*ret_answer), ret_fds, nfds, &count, 0);
-	if (n != (ssize_t)sizeof(*ret_answer))
-		return gone(dev, err);
-	ret_answer->text[sizeof(ret_answer->text) - 1] = '\0';
-	if (ret_answer->what == GANTRY_SEAT_CONDEMNED)
-		lose(dev, GANTRY_SEAT_REFUSED);
-	r = ret_answer->what == ask->what ? ret_answer->r : -EIO;
-	if (r < 0 || count != nfds) {
-		while (count > 0)
-			gantry_fd_close(ret_fds[--count]);
-		return gantry_err_set(err, r < 0 ? r : -EIO, "%s",
-				      ret_answer->text[0] ? ret_answer->text : strerror(-r));
-	}
-	return 0;
-}
-
-void gantry_seat_say(struct gantry_dev *dev, uint32_t what, uint32_t id)
-{
-	struct gantry_seat_ask ask = { .what = what, .id = id };
-
-	/* A holder that is gone has nothing to end. */
-	(void)gantry_fd_send(dev->sock, &ask, sizeof(ask), NULL, 0, 0);
-}
-
-/* ---- the bell ---- */
-
-/* The answers are the device thread's to read, but for what comes unasked when the seat is taken away. */
-static void look_why(struct gantry_dev *dev)
-{
-	struct gantry_seat_answer last;
-	ssize_t n = gantry_fd_recv(dev->sock, &last, sizeof(last), NULL, 0, NULL, MSG_DONTWAIT);
-
-	lose(dev, n == (ssize_t)sizeof(last) && last.what == GANTRY_SEAT_CONDEMNED
-			  ? GANTRY_SEAT_REFUSED
-			  : GANTRY_SEAT_HOLDER_GONE);
-}
-
-static void *listen_to_bell(void *arg)
-{
-	struct gantry_dev *dev = arg;
-	struct pollfd p[3] = { { .fd = dev->told, .events = POLLIN },
-			       { .fd = dev->stop, .events = POLLIN },
-			       { .fd = dev->sock, .events = POLLRDHUP } };
-	nfds_t n = 3;
-
-	for (;;) {
-		uint64_t count;
-
-		if (poll(p, n, -1) < 0 && errno != EINTR)
-			return NULL;
-		if (p[1].revents)
-			return NULL;
-		if (p[0].revents)
-			(void)!read(dev->told, &count, sizeof(count));
-		if (n == 3 && p[2].revents) {
-			look_why(dev);
-			n = 2;
-		}
-		dev->host->wake(dev->host->cookie);
-	}
-}
-
-static int start_thread(struct gantry_dev *dev, struct gantry_err *err)
-{
-	sigset_t all, before;
-	int r;
-
-	/* Signals are the device thread's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&dev->thread, NULL, listen_to_bell, dev);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r != 0)
-		return gantry_err_set_errno(err, -r, "a thread for the seat's bell");
-	dev->started = true;
-	return 0;
-}
-
 /* ---- life ---- */
 
-static int take_page(struct gantry_dev *dev, const int *fds, struct gantry_err *err)
+static int take_page(struct gantry_dev *dev, int fd, struct gantry_err *err)
 {
 	void *page;
-	int r = gantry_hostmem_map(fds[0], 0, sizeof(*dev->page), &page, err);
+	int r = gantry_hostmem_map(fd, 0, sizeof(*dev->page), &page, err);
 
-	gantry_fd_close(fds[0]);
-	dev->bell = fds[1];
-	dev->told = fds[2];
-	if (r == 0)
-		dev->page = page;
-	return r;
+	gantry_fd_close(fd);
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&dev->lock);
+	dev->page = page;
+	(void)pthread_mutex_unlock(&dev->lock);
+	return 0;
 }
 
 static int hello(struct gantry_dev *dev, const struct gantry_device_conf *conf,
@@ -166,11 +41,11 @@ static int hello(struct gantry_dev *dev, const struct gantry_device_conf *conf,
 {
 	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_HELLO, .version = GANTRY_SEAT_VERSION };
 	struct gantry_seat_answer answer;
-	int fds[3];
-	int r = gantry_seat_ask(dev, &ask, -EBADF, &answer, fds, 3, err);
+	int fd;
+	int r = gantry_seat_ask(dev, &ask, -EBADF, &answer, &fd, err);
 
 	if (r == 0)
-		r = take_page(dev, fds, err);
+		r = take_page(dev, fd, err);
 	if (r < 0)
 		return r;
 	*ret_info = answer.info;
@@ -202,32 +77,61 @@ static int take_socket(struct gantry_dev *dev, const char *seat, struct gantry_e
 	dev->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (dev->stop < 0)
 		return gantry_err_set_errno(err, -errno, "seat");
-	return gantry_fd_nonblock(dev->sock, false);
+	return 0;
+}
+
+/* How long the holder may take for an answer; tests have less patience. */
+static int take_patience(struct gantry_dev *dev, const char *text, struct gantry_err *err)
+{
+	uint64_t ms = ANSWER_MS;
+
+	if (text && gantry_u64_parse(text, 1, INT32_MAX, &ms, NULL) < 0)
+		return gantry_err_set(err, -EINVAL, "answer_ms: %s is no number of milliseconds",
+				      text);
+	dev->answer_ms = (uint32_t)ms;
+	return 0;
+}
+
+static struct gantry_dev *dev_new(const struct gantry_device_host *host)
+{
+	struct gantry_dev *dev = calloc(1, sizeof(*dev));
+	pthread_condattr_t attr;
+
+	if (!dev)
+		return NULL;
+	dev->host = host;
+	dev->sock = dev->stop = dev->answer_fd = -EBADF;
+	gantry_list_init(&dev->streams);
+	gantry_list_init(&dev->mems);
+	gantry_list_init(&dev->images);
+	(void)pthread_mutex_init(&dev->lock, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&dev->changed, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	return dev;
 }
 
 static int seat_open(const struct gantry_device_conf *conf, const struct gantry_device_host *host,
 		     struct gantry_dev **ret_dev, struct gantry_device_info *ret_info,
 		     struct gantry_err *err)
 {
-	static const char *const keys[] = { "seat", NULL };
+	static const char *const keys[] = { "seat", "answer_ms", NULL };
 	_cleanup_(seat_closep) struct gantry_dev *dev = NULL;
 	int r = gantry_device_opts_check(conf, keys, err);
 
 	if (r < 0)
 		return r;
-	dev = calloc(1, sizeof(*dev));
+	dev = dev_new(host);
 	if (!dev)
 		return gantry_err_set(err, -ENOMEM, "no memory for a seat");
-	dev->host = host;
-	dev->sock = dev->bell = dev->told = dev->stop = -EBADF;
-	gantry_list_init(&dev->streams);
-	gantry_list_init(&dev->mems);
-	gantry_list_init(&dev->images);
 	r = take_socket(dev, gantry_device_opt(conf, "seat"), err);
 	if (r == 0)
-		r = hello(dev, conf, ret_info, err);
+		r = take_patience(dev, gantry_device_opt(conf, "answer_ms"), err);
 	if (r == 0)
-		r = start_thread(dev, err);
+		r = gantry_seat_link_start(dev, err);
+	if (r == 0)
+		r = hello(dev, conf, ret_info, err);
 	if (r < 0)
 		return r;
 	*ret_dev = GANTRY_TAKE_PTR(dev);
@@ -237,21 +141,11 @@ static int seat_open(const struct gantry_device_conf *conf, const struct gantry_
 static void seat_mem_free(struct gantry_mem *mem);
 static void seat_image_unload(struct gantry_image *image);
 
-static void stop_thread(struct gantry_dev *dev)
-{
-	uint64_t one = 1;
-
-	if (!dev->started)
-		return;
-	(void)!write(dev->stop, &one, sizeof(one));
-	(void)pthread_join(dev->thread, NULL);
-}
-
 static void seat_close(struct gantry_dev *dev)
 {
 	if (!dev)
 		return;
-	stop_thread(dev);
+	gantry_seat_link_stop(dev);
 	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream) {
 		stream->told = stream->submitted; /* what is under way ends with the seat */
 		gantry_seat_stream_destroy(stream);
@@ -264,9 +158,9 @@ static void seat_close(struct gantry_dev *dev)
 		(void)munmap(dev->page,
 			     sizeof(*dev->page)); /* cannot fail for what mmap() returned */
 	gantry_fd_close(dev->sock);
-	gantry_fd_close(dev->bell);
-	gantry_fd_close(dev->told);
 	gantry_fd_close(dev->stop);
+	(void)pthread_cond_destroy(&dev->changed);
+	(void)pthread_mutex_destroy(&dev->lock);
 	free(dev);
 }
 
@@ -283,7 +177,7 @@ static int hand_over(struct gantry_mem *mem, int fd, uint64_t off, uint64_t len,
 
 	if (__builtin_add_overflow(off, len, &end) || gantry_memfd_check(fd, end) < 0)
 		return 0;
-	r = gantry_seat_ask(mem->dev, &ask, fd, &answer, NULL, 0, err);
+	r = gantry_seat_ask(mem->dev, &ask, fd, &answer, NULL, err);
 	if (r == 0)
 		mem->id = answer.id;
 	return r;
@@ -348,7 +242,7 @@ static int seat_image_load(struct gantry_dev *dev, const char *path, const void 
 	image = calloc(1, sizeof(*image));
 	if (!image)
 		return gantry_err_set(err, -ENOMEM, "no memory for an image");
-	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, 0, err);
+	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
 	if (r < 0) {
 		free(image);
 		return r;
@@ -391,7 +285,7 @@ static int seat_kernel_get(struct gantry_image *image, const char *symbol,
 	kernel = calloc(1, sizeof(*kernel));
 	if (!kernel)
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
-	r = gantry_seat_ask(image->dev, &ask, -EBADF, &answer, NULL, 0, err);
+	r = gantry_seat_ask(image->dev, &ask, -EBADF, &answer, NULL, err);
 	if (r < 0) {
 		free(kernel);
 		return r;

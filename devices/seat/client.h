@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the backend of a seat: a device that another process holds. client.c has its life, memory and images, run.c its commands.
+ * Inside the backend of a seat: a device that another process holds. client.c has its life, memory and images, run.c its commands, link.c
+ * its socket.
  *
  * Order of a stream. Launches go to the holder, whose device keeps their order. Copies and fills are done here, by poll(), once all
  * before them has ended; so are launches handed over whose buffers lie in memory without a descriptor that the holder may map: such a
  * *private* buffer is copied to memory that it has (the stream's bounce) and back, and nothing follows until then.
  *
- * Threads: the device thread's, except where a member says otherwise. One thread of the backend waits for the holder's bell.
+ * Threads: the device thread's, except where a member says otherwise. One thread of the backend reads the holder's socket.
  */
 #ifndef GANTRY_DEVICES_SEAT_CLIENT_H
 #define GANTRY_DEVICES_SEAT_CLIENT_H
@@ -72,14 +73,21 @@ struct gantry_stream {
 struct gantry_dev {
 	const struct gantry_device_host *host;
 	int sock;
-	int bell; /* the holder's */
-	int told; /* ours */
-	int stop; /* of the thread */
-	struct gantry_seat_page *page;
+	int stop;		       /* of the thread */
+	struct gantry_seat_page *page; /* set under the lock */
 	uint32_t mem_align;
 	pthread_t thread;
 	bool started;
 	uint32_t lost; /* atomic: enum gantry_seat_loss */
+	uint32_t answer_ms;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* Under the lock. */
+	uint32_t asked; /* enum gantry_seat_what; 0: nothing, or answered */
+	struct gantry_seat_answer answer;
+	int answer_fd;
+	char why[sizeof(
+		((struct gantry_seat_answer *)0)->text)]; /* the holder took the seat away */
 
 	struct gantry_list streams;
 	struct gantry_list mems;
@@ -92,16 +100,24 @@ struct gantry_dev {
 
 enum gantry_seat_loss {
 	GANTRY_SEAT_KEPT = 0,
-	GANTRY_SEAT_HOLDER_GONE, /* the agent ends this process */
-	GANTRY_SEAT_REFUSED,	 /* the holder has taken the seat away */
+	GANTRY_SEAT_HOLDER_GONE, /* the agent ends this process; if it does not, the seat counts as refused */
+	GANTRY_SEAT_REFUSED, /* the holder has taken the seat away */
 };
 
-/* Asks the holder and waits for its answer; the caller owns *@ret_fds. */
+/* link.c */
+/* With the socket and the patience; stop() also after a start that failed. */
+int gantry_seat_link_start(struct gantry_dev *dev, struct gantry_err *err);
+void gantry_seat_link_stop(struct gantry_dev *dev);
+/*
+ * Asks the holder and waits for its answer, and the descriptor that comes with it, the caller's. The holder's -errno; -EIO: the seat
+ * is lost, also because no answer came in time; -ENODEV: the holder is gone.
+ */
 int gantry_seat_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, int fd,
-		    struct gantry_seat_answer *ret_answer, int *ret_fds, unsigned int nfds,
-		    struct gantry_err *err);
+		    struct gantry_seat_answer *ret_answer, int *ret_fd, struct gantry_err *err);
 /* Says something that has no answer. */
 void gantry_seat_say(struct gantry_dev *dev, uint32_t what, uint32_t id);
+/* Wakes the holder. */
+void gantry_seat_ring(struct gantry_dev *dev);
 
 /* run.c */
 int gantry_seat_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,

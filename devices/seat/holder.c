@@ -16,7 +16,9 @@
 #include "base/fd.h"
 #include "devices/seat/holder_seat.h"
 
-#define DONE_MAX   32u
+#define DONE_MAX 32u
+/* Pieces of memory of all seats: half of the mappings that a process has by Linux's defaults, so that each can be taken away again. */
+#define MAX_PIECES 32768u
 #define BUSY_SEATS 8u /* messages of one seat in a pass */
 /* When the device is lost workers hear how their launches ended, and end; so long they have for it. */
 #define LOST_NS (2 * GANTRY_NS_PER_S)
@@ -25,10 +27,14 @@
 struct gantry_seat_holder {
 	struct gantry_device_host host;
 	const char *images;
-	int bell; /* of seats, of the device, and of stop() */
+	int bell; /* of the device, and of add() and stop(); no worker has it */
 	struct gantry_list seats;
 	uint32_t nseats; /* under the lock; those that wait count */
 	uint32_t nflight;
+	/* Where launches write whose worker is gone; nobody else reads or writes it. Sparse, and as long as the longest piece. */
+	int refuge;
+	uint64_t refuge_bytes;
+	uint32_t npieces;
 	uint64_t lost_ns; /* when it was seen that the device takes no more; 0: it does */
 
 	pthread_mutex_t lock;
@@ -65,7 +71,9 @@ struct gantry_seat_holder *gantry_seat_holder_new(const char *images)
 	if (!holder)
 		return NULL;
 	holder->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (holder->bell < 0) {
+	holder->refuge = -EBADF;
+	if (holder->bell < 0 || gantry_memfd_create("gantry-refuge", 0, 0, &holder->refuge) < 0) {
+		gantry_fd_close(holder->bell);
 		free(holder);
 		return NULL;
 	}
@@ -85,6 +93,7 @@ void gantry_seat_holder_free(struct gantry_seat_holder *holder)
 	for (uint32_t i = 0; i < holder->narrived; i++)
 		gantry_fd_close(holder->arrived[i]);
 	gantry_fd_close(holder->bell);
+	gantry_fd_close(holder->refuge);
 	(void)pthread_mutex_destroy(&holder->lock);
 	free(holder);
 }
@@ -129,8 +138,7 @@ static bool admit(struct gantry_seat_holder *holder, const struct gantry_device 
 	(void)pthread_mutex_lock(&holder->lock);
 	while (holder->narrived > 0) {
 		int sock = holder->arrived[--holder->narrived];
-		struct gantry_seat *seat = gantry_seat_new(holder, device, holder->images, sock,
-							   holder->bell);
+		struct gantry_seat *seat = gantry_seat_new(holder, device, holder->images, sock);
 
 		if (seat) {
 			gantry_list_push_back(&holder->seats, &seat->link);
@@ -156,6 +164,31 @@ static void bury(struct gantry_seat_holder *holder)
 	}
 }
 
+/* ---- memory of workers that are gone ---- */
+
+int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, int *ret_fd)
+{
+	if (holder->npieces == MAX_PIECES || len > INT64_MAX)
+		return -ENOMEM;
+	if (len > holder->refuge_bytes) {
+		if (ftruncate(holder->refuge, (off_t)len) < 0)
+			return -ENOMEM;
+		holder->refuge_bytes = len;
+	}
+	holder->npieces++;
+	*ret_fd = holder->refuge;
+	return 0;
+}
+
+/* What dead launches wrote is given back when the last piece is. */
+void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder)
+{
+	if (--holder->npieces > 0)
+		return;
+	if (ftruncate(holder->refuge, 0) == 0)
+		holder->refuge_bytes = 0;
+}
+
 /* ---- from a page to the device ---- */
 
 /* A buffer as the worker says it; false: it is not its own, or not all of it is there. */
@@ -171,8 +204,8 @@ static bool take_range(const struct gantry_seat *seat, const struct gantry_seat_
 	if (arg->mem > GANTRY_SEAT_MAX_MEMS)
 		return false;
 	m = &seat->mems[arg->mem - 1];
-	if (!m->base || gantry_add_u64(arg->off, arg->len, &end) < 0 || end > m->len ||
-	    arg->off % seat->device->info.mem_align != 0)
+	/* A part begins where its guest says: no rule of the page's is broken by that. */
+	if (!m->base || gantry_add_u64(arg->off, arg->len, &end) < 0 || end > m->len)
 		return false;
 	*ret_range = (struct gantry_range){ m->mem, arg->off, arg->len };
 	return true;
@@ -346,13 +379,9 @@ static bool collect(struct gantry_seat_holder *holder, const struct gantry_devic
 
 static void tell_all(struct gantry_seat_holder *holder)
 {
-	uint64_t one = 1;
-
-	gantry_list_for_each(&holder->seats, struct gantry_seat, link, seat) {
-		if (seat->has_news && !seat->gone)
-			(void)!write(seat->told, &one, sizeof(one));
-		seat->has_news = false;
-	}
+	gantry_list_for_each(&holder->seats, struct gantry_seat, link, seat)
+		if (seat->has_news)
+			gantry_seat_tell(seat);
 }
 
 /* ---- the loop ---- */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,11 +15,9 @@
 #include "base/str.h"
 #include "devices/hostmem.h"
 
-#define NEW_FDS 3u
-
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,
-				    int sock, int bell)
+				    int sock)
 {
 	struct gantry_seat *seat = calloc(1, sizeof(*seat));
 
@@ -30,8 +27,6 @@ struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 	seat->device = device;
 	seat->images = images;
 	seat->sock = sock;
-	seat->bell = bell;
-	seat->told = -EBADF;
 	gantry_list_init(&seat->link);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		seat->entries[i].seat = seat;
@@ -56,6 +51,7 @@ static void mem_end(struct gantry_seat *seat, struct gantry_seat_memory *m)
 {
 	seat->device->backend->mem_free(m->mem);
 	(void)munmap(m->base, m->len); /* cannot fail for what mmap() returned */
+	gantry_seat_holder_refuge_end(seat->holder);
 	*m = (struct gantry_seat_memory){ 0 };
 }
 
@@ -67,12 +63,14 @@ void gantry_seat_leave(struct gantry_seat *seat)
 	seat->sock = gantry_fd_close(seat->sock);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		gantry_store_release(&seat->entries[i].cancelled, 1u);
-	/* In one step for whoever is writing there: the device's threads go on, into memory that is nobody's. */
+	/*
+	 * In one step for whoever is writing there: the device's threads go on, into memory that is nobody's. It is there already, shared
+	 * and so accounted to nobody, and the mapping takes the place of one that is as long: nothing is left that could be short.
+	 */
 	for (uint32_t i = 0; i < GANTRY_SEAT_MAX_MEMS; i++)
 		if (seat->mems[i].base &&
 		    mmap(seat->mems[i].base, seat->mems[i].len, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-			 0) == MAP_FAILED)
+			 MAP_SHARED | MAP_FIXED, seat->mems[i].refuge, 0) == MAP_FAILED)
 			abort(); /* without it another process's memory would be written to */
 }
 
@@ -102,14 +100,13 @@ void gantry_seat_free(struct gantry_seat *seat)
 			mem_end(seat, &seat->mems[i]);
 	if (seat->page)
 		(void)munmap(seat->page, sizeof(*seat->page)); /* as above */
-	gantry_fd_close(seat->told);
 	gantry_list_remove(&seat->link);
 	free(seat);
 }
 
 /* ---- asks; each answers 0 or -errno ---- */
 
-static int make_page(struct gantry_seat *seat, int *ret_fds, struct gantry_err *err)
+static int make_page(struct gantry_seat *seat, int *ret_fd, struct gantry_err *err)
 {
 	void *page;
 	int fd;
@@ -118,22 +115,17 @@ static int make_page(struct gantry_seat *seat, int *ret_fds, struct gantry_err *
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "a seat's page");
 	r = gantry_hostmem_map(fd, 0, sizeof(*seat->page), &page, err);
-	seat->told = r == 0 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -EBADF;
-	if (r == 0 && seat->told < 0)
-		r = gantry_err_set_errno(err, -errno, "a seat's bell");
 	if (r < 0) {
 		gantry_fd_close(fd);
 		return r;
 	}
 	seat->page = page;
-	ret_fds[0] = fd; /* the caller's */
-	ret_fds[1] = seat->bell;
-	ret_fds[2] = seat->told;
+	*ret_fd = fd; /* the caller's */
 	return 0;
 }
 
 static int hello(struct gantry_seat *seat, const struct gantry_seat_ask *ask,
-		 struct gantry_seat_answer *answer, int *ret_fds, struct gantry_err *err)
+		 struct gantry_seat_answer *answer, int *ret_fd, struct gantry_err *err)
 {
 	if (ask->version != GANTRY_SEAT_VERSION)
 		return gantry_err_set(
@@ -143,7 +135,7 @@ static int hello(struct gantry_seat *seat, const struct gantry_seat_ask *ask,
 		return gantry_err_set(err, -EPROTO, "it has said hello before");
 	answer->info = seat->device->info;
 	answer->info.about = NULL;
-	return make_page(seat, ret_fds, err);
+	return make_page(seat, ret_fd, err);
 }
 
 static int take_memory(struct gantry_seat *seat, const struct gantry_seat_ask *ask, int fd,
@@ -161,18 +153,24 @@ static int take_memory(struct gantry_seat *seat, const struct gantry_seat_ask *a
 		return gantry_err_set(err, -EPROTO, "memory without a descriptor, or of no size");
 	r = gantry_memfd_check(fd, end);
 	if (r < 0)
-		return gantry_err_set_errno(err, -EPERM, "memory that could be cut short");
+		return gantry_err_set_errno(err, -EPERM,
+					    "memory that could be cut short, or not backed");
 	while (m < seat->mems + GANTRY_SEAT_MAX_MEMS && m->base)
 		m++;
 	if (m == seat->mems + GANTRY_SEAT_MAX_MEMS)
 		return gantry_err_set(err, -ENOMEM, "the seat has its %u pieces of memory",
 				      GANTRY_SEAT_MAX_MEMS);
-	r = gantry_hostmem_map(fd, ask->off, ask->len, &base, err);
+	r = gantry_seat_holder_refuge(seat->holder, ask->len, &m->refuge);
 	if (r < 0)
-		return r;
-	r = backend->mem_host(seat->device->dev, base, ask->len, &m->mem, err);
+		return gantry_err_set_errno(err, r, "the device's holder has its pieces of memory");
+	r = gantry_hostmem_map(fd, ask->off, ask->len, &base, err);
+	if (r == 0) {
+		r = backend->mem_host(seat->device->dev, base, ask->len, &m->mem, err);
+		if (r < 0)
+			(void)munmap(base, ask->len); /* cannot fail for what mmap() returned */
+	}
 	if (r < 0) {
-		(void)munmap(base, ask->len); /* cannot fail for what mmap() returned */
+		gantry_seat_holder_refuge_end(seat->holder);
 		return r;
 	}
 	m->base = base;
@@ -294,14 +292,34 @@ static bool end_image(struct gantry_seat *seat, uint32_t id)
 
 /* ---- messages ---- */
 
+/*
+ * One bell lies in the socket at most, so that there is room for answers; who hears it looks at the page afterwards. One that does
+ * not fit is not missed either: any message wakes.
+ */
+void gantry_seat_tell(struct gantry_seat *seat)
+{
+	const uint8_t byte = 0;
+	uint32_t heard;
+
+	seat->has_news = false;
+	if (seat->gone)
+		return;
+	gantry_fence_full(); /* pairs with the fence of a worker that has heard */
+	heard = gantry_load_relaxed(&seat->page->worker.heard);
+	if (seat->is_rung && heard == seat->heard)
+		return;
+	seat->is_rung = gantry_fd_send(seat->sock, &byte, sizeof(byte), NULL, 0, MSG_DONTWAIT) == 1;
+	seat->heard = heard;
+}
+
 static void answer_ask(struct gantry_seat *seat, const struct gantry_seat_ask *ask, int fd)
 {
 	struct gantry_seat_answer answer = { .what = ask->what };
 	struct gantry_err err = GANTRY_ERR_NONE;
-	int fds[NEW_FDS] = { -EBADF, -EBADF, -EBADF };
+	int page = -EBADF;
 
 	if (ask->what == GANTRY_SEAT_HELLO)
-		answer.r = hello(seat, ask, &answer, fds, &err);
+		answer.r = hello(seat, ask, &answer, &page, &err);
 	else if (ask->what == GANTRY_SEAT_MEM)
 		answer.r = take_memory(seat, ask, fd, &answer.id, &err);
 	else if (ask->what == GANTRY_SEAT_STREAM)
@@ -315,10 +333,10 @@ static void answer_ask(struct gantry_seat *seat, const struct gantry_seat_ask *a
 	if (answer.r == -EPROTO)
 		gantry_seat_condemn(seat, err.text);
 	/* A worker that asks and does not read has no seat to lose but its own. */
-	else if (gantry_fd_send(seat->sock, &answer, sizeof(answer), fds, fds[0] >= 0 ? NEW_FDS : 0,
+	else if (gantry_fd_send(seat->sock, &answer, sizeof(answer), &page, page >= 0,
 				MSG_DONTWAIT) < 0)
-		gantry_seat_leave(seat);
-	gantry_fd_close(fds[0]);
+		gantry_seat_condemn(seat, "it does not hear its answers");
+	gantry_fd_close(page);
 }
 
 static void obey(struct gantry_seat *seat, struct gantry_seat_ask *ask, int fd)
@@ -367,8 +385,12 @@ bool gantry_seat_hear(struct gantry_seat *seat)
 	n = gantry_fd_recv(seat->sock, &ask, sizeof(ask), &fd, 1, &nfds, MSG_DONTWAIT);
 	if (n == -EAGAIN)
 		return false;
-	if (n <= 0)
+	if (n == 0)
 		gantry_seat_leave(seat);
+	else if (n < 0)
+		gantry_seat_condemn(seat, "a message that the holder could not take");
+	else if (n == 1)
+		; /* a bell: it has woken, which is all */
 	else if (n != (ssize_t)sizeof(ask))
 		gantry_seat_condemn(seat, "a message of another size");
 	else

@@ -17,6 +17,7 @@ struct gantry_seat_memory {
 	unsigned char *base; /* NULL: unused */
 	uint64_t len;
 	struct gantry_mem *mem;
+	int refuge;	 /* the holder's: mapped there when the worker is gone */
 	uint32_t nusers; /* launches under way */
 };
 
@@ -50,14 +51,14 @@ struct gantry_seat {
 	const struct gantry_device *device;
 	const char *images;
 	int sock;
-	int bell; /* the holder's, as the worker has it */
-	int told; /* the worker's */
 	bool gone;
 	struct gantry_seat_page *page; /* NULL before HELLO */
 	uint32_t taken;
 	uint32_t ended;
 	bool has_news; /* ends that the worker was not told of yet */
-	bool stuck;    /* the device had no room for its next task, and nothing has ended since */
+	bool is_rung;  /* and it has not heard it, if it has heard @heard still */
+	uint32_t heard;
+	bool stuck; /* the device had no room for its next task, and nothing has ended since */
 	uint32_t nflight;
 	struct gantry_seat_memory mems[GANTRY_SEAT_MAX_MEMS];
 	struct gantry_seat_stream streams[GANTRY_SEAT_MAX_STREAMS];
@@ -68,16 +69,24 @@ struct gantry_seat {
 
 /* The holder's: seats whose worker has ended leave, now. */
 void gantry_seat_holder_see_ends(struct gantry_seat_holder *holder);
+/*
+ * The holder's, for all seats: before a piece of memory is mapped, that what launches still write when its worker is gone has a place
+ * (a descriptor of the holder's, at least @len bytes long); and one less. -ENOMEM: the holder has all the pieces it can take away again.
+ */
+int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, int *ret_fd);
+void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder);
 
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,
-				    int sock, int bell);
+				    int sock);
 /* It broke the rules: it is told @why, and gone. */
 void gantry_seat_condemn(struct gantry_seat *seat, const char *why);
 /* Nobody is there any more: nothing that its launches still do reaches its memory. */
 void gantry_seat_leave(struct gantry_seat *seat);
 /* Of one that is gone, without launches under way. */
 void gantry_seat_free(struct gantry_seat *seat);
+/* Tells it that something is new in its page. */
+void gantry_seat_tell(struct gantry_seat *seat);
 /* Reads one message, if there is one, and answers it. false: there was none. */
 bool gantry_seat_hear(struct gantry_seat *seat);
 

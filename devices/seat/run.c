@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
@@ -32,7 +31,7 @@ int gantry_seat_stream_create(struct gantry_dev *dev, const struct gantry_stream
 
 	if (!stream)
 		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
-	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, 0, err);
+	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
 	if (r < 0) {
 		free(stream);
 		return r;
@@ -118,7 +117,7 @@ static int bounce_ready(struct gantry_stream *stream, uint64_t bytes)
 	r = gantry_hostmem_map(fd, 0, len, &base, &err);
 	ask.len = len;
 	if (r == 0) {
-		r = gantry_seat_ask(stream->dev, &ask, fd, &answer, NULL, 0, &err);
+		r = gantry_seat_ask(stream->dev, &ask, fd, &answer, NULL, &err);
 		if (r < 0)
 			(void)munmap(base, len); /* cannot fail for what mmap() returned */
 	}
@@ -202,11 +201,9 @@ static void copy_back(struct gantry_stream *stream, const struct gantry_cmd_laun
 
 static void ring(struct gantry_dev *dev)
 {
-	uint64_t one = 1;
-
 	gantry_fence_full(); /* pairs with the fence of a holder that goes to sleep */
 	if (gantry_load_relaxed(&dev->page->holder.asleep))
-		(void)!write(dev->bell, &one, sizeof(one));
+		gantry_seat_ring(dev);
 }
 
 static void end_here(struct gantry_seat_slot *slot, int status, uint64_t device_ns)
@@ -357,7 +354,6 @@ static void take_ends(struct gantry_dev *dev)
 
 static void pass_cancels(struct gantry_dev *dev)
 {
-	uint64_t one = 1;
 	bool any = false;
 
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++) {
@@ -370,7 +366,7 @@ static void pass_cancels(struct gantry_dev *dev)
 		any = true;
 	}
 	if (any) /* whether it sleeps or not: it looks at these when something wakes it */
-		(void)!write(dev->bell, &one, sizeof(one));
+		gantry_seat_ring(dev);
 }
 
 /* The holder has taken the seat away: what it had may or may not have run. */

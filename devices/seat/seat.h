@@ -4,7 +4,8 @@
  * what they say.
  *
  * A worker has a *seat* at the device: a socket to its holder, given by the agent, and a page of memory with rings, made by the
- * holder. No guest ever has either. The worker checks what guests ask, copies and fills in its own process, and puts launches
+ * holder. No guest ever has either. A message of one byte on the socket is a bell, either way: whether one end waits is its own affair,
+ * where an eventfd would be one file whose flags and count either could change for both. The worker checks what guests ask, copies and fills in its own process, and puts launches
  * into the page; the holder submits them to the device and says there how they ended. Buffers are memory behind descriptors, which
  * the worker hands over the socket; what a guest's segment holds stays with the worker, which copies it.
  *
@@ -20,7 +21,7 @@
 #include "devices/device.h"
 #include "devices/signature.h"
 
-#define GANTRY_SEAT_VERSION	1u  /* of all that follows: a holder of another one refuses */
+#define GANTRY_SEAT_VERSION	2u  /* of all that follows: a holder of another one refuses */
 #define GANTRY_SEAT_TASKS	64u /* under way at once; a power of two */
 #define GANTRY_SEAT_MAX_MEMS	256u
 #define GANTRY_SEAT_MAX_STREAMS 256u
@@ -63,6 +64,7 @@ struct gantry_seat_page {
 		uint32_t put; /* slots queued so far */
 		uint32_t queue[GANTRY_SEAT_TASKS];
 		uint32_t cancel[GANTRY_SEAT_TASKS]; /* by slot; 1: its session is gone */
+		uint32_t heard; /* changes when messages were read: the holder may ring again */
 		struct gantry_seat_task tasks[GANTRY_SEAT_TASKS];
 	} worker __attribute__((aligned(64)));
 	struct {
@@ -73,9 +75,8 @@ struct gantry_seat_page {
 };
 
 enum gantry_seat_what {
-	GANTRY_SEAT_HELLO =
-		1,	 /* version; answered with the page, the holder's bell and the worker's */
-	GANTRY_SEAT_MEM, /* with a descriptor: off, len */
+	GANTRY_SEAT_HELLO = 1,	/* version; answered with the page */
+	GANTRY_SEAT_MEM,	/* with a descriptor: off, len */
 	GANTRY_SEAT_MEM_END,	/* id; as all ENDs without an answer */
 	GANTRY_SEAT_STREAM,	/* number: its priority */
 	GANTRY_SEAT_STREAM_END, /* id */

@@ -153,6 +153,24 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 	return result;
 }
 
+/* What is not known of a connection (how fast it is, whether atomics cross it) is not there. */
+CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute which, CUdevice dev,
+					 CUdevice peer)
+{
+	CUresult result;
+	int can = 0;
+
+	if (!value || which < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+	    which > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = cuDeviceCanAccessPeer(&can, dev, peer);
+	if (result == CUDA_SUCCESS && dev == peer)
+		result = CUDA_ERROR_INVALID_DEVICE;
+	if (result == CUDA_SUCCESS)
+		*value = which == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED && can;
+	return result;
+}
+
 CUresult CUDAAPI cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 {
 	struct cu_device *d;

@@ -316,6 +316,37 @@ CUresult CUDAAPI cuFuncGetModule(CUmodule *module, CUfunction func)
 	return cu_leave(CUDA_SUCCESS);
 }
 
+CUresult CUDAAPI cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
+{
+	struct CUmod_st *module;
+	CUresult result = library ? cuFuncGetModule(&module, (CUfunction)kernel)
+				  : CUDA_ERROR_INVALID_VALUE;
+
+	if (result == CUDA_SUCCESS)
+		*library = (CUlibrary)module;
+	return result;
+}
+
+/* What has a handle is loaded. */
+CUresult CUDAAPI cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction func)
+{
+	struct CUctx_st *ctx;
+	CUresult result = state ? enter_func(func, &ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*state = CU_FUNCTION_LOADING_STATE_LOADED;
+	return cu_leave(CUDA_SUCCESS);
+}
+
+CUresult CUDAAPI cuFuncLoad(CUfunction func)
+{
+	struct CUctx_st *ctx;
+	CUresult result = enter_func(func, &ctx);
+
+	return result == CUDA_SUCCESS ? cu_leave(CUDA_SUCCESS) : result;
+}
+
 static CUresult get_name(const char **name, struct CUfunc_st *func)
 {
 	struct CUctx_st *ctx;

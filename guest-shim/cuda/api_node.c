@@ -6,9 +6,9 @@
 #include "guest-shim/cuda/graph.h"
 
 /* What a program says of a node becomes work; @args has the parameters of a kernel for so long. */
-typedef CUresult make_fn(const void *params, uint8_t *args, struct cu_work *ret_work);
+typedef CUresult make_fn(const void *params, struct cu_args *args, struct cu_work *ret_work);
 
-static CUresult make_kernel(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_kernel(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	const CUDA_KERNEL_NODE_PARAMS *p = params;
 	const struct cu_launch launch = {
@@ -30,7 +30,7 @@ static CUresult make_kernel(const void *params, uint8_t *args, struct cu_work *r
 	return cu_call_make_locked(ctx->dev, &launch, args, &ret_work->call);
 }
 
-static CUresult make_copy(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_copy(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	const CUDA_MEMCPY3D *p = params;
 
@@ -47,7 +47,7 @@ static CUresult make_copy(const void *params, uint8_t *args, struct cu_work *ret
 	return CUDA_SUCCESS;
 }
 
-static CUresult make_fill(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_fill(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	const CUDA_MEMSET_NODE_PARAMS *p = params;
 
@@ -59,7 +59,7 @@ static CUresult make_fill(const void *params, uint8_t *args, struct cu_work *ret
 	return CUDA_SUCCESS;
 }
 
-static CUresult make_host(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_host(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	(void)args;
 	ret_work->type = CU_GRAPH_NODE_TYPE_HOST;
@@ -67,7 +67,7 @@ static CUresult make_host(const void *params, uint8_t *args, struct cu_work *ret
 	return ret_work->host.fn ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult make_child(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_child(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	(void)args;
 	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
@@ -84,19 +84,19 @@ static CUresult make_event(const void *params, CUgraphNodeType type, struct cu_w
 								   : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult make_record(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_record(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	(void)args;
 	return make_event(params, CU_GRAPH_NODE_TYPE_EVENT_RECORD, ret_work);
 }
 
-static CUresult make_wait(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_wait(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	(void)args;
 	return make_event(params, CU_GRAPH_NODE_TYPE_WAIT_EVENT, ret_work);
 }
 
-static CUresult make_empty(const void *params, uint8_t *args, struct cu_work *ret_work)
+static CUresult make_empty(const void *params, struct cu_args *args, struct cu_work *ret_work)
 {
 	(void)params;
 	(void)args;
@@ -109,7 +109,7 @@ static CUresult make_empty(const void *params, uint8_t *args, struct cu_work *re
 static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t nafter,
 		    make_fn *make, const void *params)
 {
-	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_args args = { .bytes = NULL };
 	struct cu_work work = { 0 };
 	CUresult result = node && params && (after || !nafter) ? cu_check()
 							       : CUDA_ERROR_INVALID_VALUE;
@@ -122,9 +122,10 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, 
 	for (size_t i = 0; i < nafter; i++)
 		if (!cu_handle_is_locked(after[i], CU_KIND_NODE) || after[i]->graph != graph)
 			return cu_leave(CUDA_ERROR_INVALID_VALUE);
-	result = make(params, args, &work);
+	result = make(params, &args, &work);
 	if (result == CUDA_SUCCESS)
 		result = cu_graph_add_locked(graph, after, nafter, &work, node);
+	cu_args_put(&args);
 	return cu_leave(result);
 }
 
@@ -346,10 +347,23 @@ CUresult CUDAAPI cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
 
 /* ---- changing ---- */
 
+/* Parameters that are set anew leave a node its attributes. */
+static CUresult keep_attributes(struct cu_call *call, const struct cu_call *had)
+{
+	struct CUctx_st *ctx;
+	CUresult result = cu_ctx_current_locked(&ctx);
+
+	if (result == CUDA_SUCCESS)
+		result = cu_call_check_groups_locked(ctx->dev, call, had->groups);
+	call->groups = had->groups;
+	call->said = had->said;
+	return result;
+}
+
 /* @node, of a graph or (@exec) what was made of it, does this instead. */
 static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const void *params)
 {
-	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_args args = { .bytes = NULL };
 	struct cu_work work = { 0 }, own;
 	CUresult result = params ? cu_check() : CUDA_ERROR_INVALID_VALUE;
 
@@ -362,11 +376,14 @@ static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const 
 		node = NULL;
 	if (!node)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
-	result = make(params, args, &work);
+	result = make(params, &args, &work);
 	if (result == CUDA_SUCCESS && (work.type != node->work.type || node->work.is_library))
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && work.type == CU_GRAPH_NODE_TYPE_KERNEL)
+		result = keep_attributes(&work.call, &node->work.call);
 	if (result == CUDA_SUCCESS)
 		result = cu_work_copy(&work, &own);
+	cu_args_put(&args);
 	if (result != CUDA_SUCCESS)
 		return cu_leave(result);
 	cu_work_free(&node->work);

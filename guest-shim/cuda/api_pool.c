@@ -130,6 +130,53 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
 	return cu_leave(CUDA_SUCCESS);
 }
 
+/* ---- of a place ---- */
+
+/* The device that @location names. Pools of the host's memory, and of managed memory, there are none. */
+static CUresult device_at(const CUmemLocation *location, CUmemAllocationType type,
+			  CUdevice *ret_ordinal)
+{
+	if (!location ||
+	    (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+		return cu_unsupported("pools of managed memory");
+	if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
+	    location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+		return cu_unsupported("pools of the host's memory");
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_ordinal = location->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+					CUmemAllocationType type)
+{
+	CUdevice ordinal = 0;
+	CUresult result = device_at(location, type, &ordinal);
+
+	return result == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(pool, ordinal) : result;
+}
+
+CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+				 CUmemAllocationType type)
+{
+	CUdevice ordinal = 0;
+	CUresult result = device_at(location, type, &ordinal);
+
+	return result == CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ordinal) : result;
+}
+
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+				 CUmemoryPool pool)
+{
+	CUdevice ordinal = 0;
+	CUresult result = device_at(location, type, &ordinal);
+
+	return result == CUDA_SUCCESS ? cuDeviceSetMemPool(ordinal, pool) : result;
+}
+
 /* ---- life ---- */
 
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)

@@ -66,7 +66,7 @@ static CUresult lasting(int status)
 {
 	switch (status) {
 	case GANTRY_E_DEVICE_FAULT:
-		return CUDA_ERROR_ILLEGAL_ADDRESS;
+		return cu_output_fault();
 	case GANTRY_E_IN_DOUBT:
 	case GANTRY_E_INTERRUPTED:
 		return CUDA_ERROR_LAUNCH_FAILED;
@@ -292,5 +292,6 @@ CUresult cu_enter(struct CUctx_st **ret_ctx)
 CUresult cu_leave(CUresult result)
 {
 	(void)pthread_mutex_unlock(&cu.lock);
+	cu_output_leave();
 	return result;
 }

@@ -9,6 +9,7 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
+ *   output.c  what kernels print
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
  *   vmm.h     addresses and memory apart from each other
@@ -85,8 +86,8 @@ struct cu_nodes {
 	uint32_t cap;
 };
 
-/* What the program has said of a stream, and reads back; nothing is done with it here. */
-struct cu_stream_hints {
+/* What the program has said of a stream or of a graph's kernel, and reads back; nothing is done with it here (attr.c). */
+struct cu_hints {
 	CUaccessPolicyWindow window;
 	CUsynchronizationPolicy waits;
 	CUlaunchMemSyncDomain domain;
@@ -109,7 +110,7 @@ struct CUstream_st {
 	gantry_ticket after_legacy; /* the legacy stream's task that it has waited for */
 	struct cu_capture *capture; /* NULL: what is put into it runs */
 	struct cu_nodes tips;	    /* what the next captured node comes after */
-	struct cu_stream_hints hints;
+	struct cu_hints hints;
 };
 
 struct cu_cell; /* event.c */
@@ -325,6 +326,20 @@ CUresult cu_mempool_of_locked(struct cu_device *dev, struct CUmemPoolHandle_st *
 CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 void cu_mempool_put_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 
+/* ---- output.c; without the lock where nothing else is said ---- */
+/* Before @image is loaded: what its kernels print is to come here. */
+void cu_output_want(const void *image, size_t bytes);
+/* Under the lock or without: this thread's call is one at which CUDA shows what kernels have printed. */
+void cu_output_due(void);
+/* The end of a call. */
+void cu_output_leave(void);
+/* At once. */
+void cu_output_show(void);
+/* Something may. */
+bool cu_output_comes(void);
+/* What ended the device's context; an illegal address where nobody knows. Any time. */
+CUresult cu_output_fault(void);
+
 /* ---- stage.c ---- */
 struct cu_piece {
 	gantry_buffer buffer;
@@ -361,7 +376,16 @@ CUresult cu_copy_box_locked(struct CUstream_st *stream, const CUDA_MEMCPY3D *wha
 /* Pitch and height count where there are several rows. */
 CUresult cu_fill_rows_locked(struct CUstream_st *stream, const CUDA_MEMSET_NODE_PARAMS *rows);
 
+/* ---- attr.c ---- */
+/* INVALID_VALUE: no such hint, or not its value. */
+CUresult cu_hints_set(struct cu_hints *hints, const struct cu_device *dev,
+		      CUlaunchAttributeID which, const CUlaunchAttributeValue *value);
+CUresult cu_hints_get(const struct cu_hints *hints, CUlaunchAttributeID which,
+		      CUlaunchAttributeValue *ret_value);
+
 /* ---- module.c ---- */
+/* Some part of a fatbin is, or makes no sense. */
+bool cu_image_is_compressed(const void *image, size_t bytes);
 CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module);
 void cu_module_end_locked(struct CUmod_st *module);
 CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,

@@ -7,7 +7,8 @@
  *   exec.c     graphs that can be launched
  *   capture.c  streams that take nodes down rather than run them
  *   userobj.c  objects of the program's that live as long as graphs
- *   api_graph.c, api_node.c, streams_graph.c  exported
+ *   dot.c      a graph as a text for Graphviz
+ *   api_graph.c, api_node.c, api_node_attr.c, streams_graph.c  exported
  *
  * A graph stays in the guest. A launch of it puts its nodes into the stream one after the other, in an order that its edges
  * allow: the ring takes hundreds at a time, and the host makes rows of kernels into one call again (devices/cuda/batch.c).
@@ -19,6 +20,14 @@
 
 #include "guest-shim/cuda/core.h"
 
+/* What a program has said of a node, and reads back. */
+struct cu_node_hints {
+	struct cu_hints hints;
+	int priority;
+	CUclusterSchedulingPolicy policy;
+	unsigned int carveout;
+};
+
 /* A launch with its parameters as the image lays them out. */
 struct cu_call {
 	struct CUfunc_st *func;
@@ -27,6 +36,7 @@ struct cu_call {
 	uint32_t shared_bytes;
 	uint32_t groups; /* of GANTRY_TASK_GROUPS */
 	uint8_t *args;
+	struct cu_node_hints said;
 };
 
 /* A call of a forwarding library's: a launch of one of the host's kernels on a message. */
@@ -109,9 +119,18 @@ void cu_work_free(struct cu_work *work);
 CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work);
 
 /* ---- launch.c ---- */
-/* Checks, and packs the parameters into @args (GANTRY_MAX_ARGS_BYTES), which *ret_call points to. */
+/* Whether blocks may be grouped so. */
+CUresult cu_call_check_groups_locked(const struct cu_device *dev, const struct cu_call *call,
+				     uint32_t groups);
+/* Room for packed parameters: those of most functions lie with the caller. */
+struct cu_args {
+	uint8_t *bytes;
+	uint8_t few[1024];
+};
+/* Checks, and packs the parameters into @args, which *ret_call points to; on success they are to be put back. */
 CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
-			     uint8_t *args, struct cu_call *ret_call);
+			     struct cu_args *args, struct cu_call *ret_call);
+void cu_args_put(struct cu_args *args); /* zeroed ones too */
 CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *call);
 
 /* ---- graph.c ---- */
@@ -169,6 +188,11 @@ struct cu_capture_state {
 	struct CUgraph_st *graph;
 };
 void cu_capture_state_locked(const struct CUstream_st *stream, struct cu_capture_state *ret_state);
+
+/* ---- dot.c ---- */
+/* @flags: CU_GRAPH_DEBUG_DOT_FLAGS_*. The caller frees *ret_text in every case. */
+CUresult cu_dot_text_locked(const struct CUgraph_st *graph, unsigned int flags, char **ret_text,
+			    size_t *ret_len);
 
 /* ---- userobj.c ---- */
 CUresult cu_userobj_new_locked(void *data, CUhostFn destroy, unsigned int nrefs,

@@ -52,6 +52,7 @@ static void call_it(const struct call *call, int status)
 {
 	CUresult result = cu_result(status);
 
+	cu_output_show();
 	cu_in_callback = true;
 	if (call->callback)
 		call->callback(call->stream, result, call->data);

@@ -101,7 +101,7 @@ static CUresult end(struct cu_registered **at)
 	struct cu_registered *r = *at;
 
 	if (r->shared_bytes) {
-		if (cu_pages_unshare((void *)(uintptr_t)r->shared, r->shared_bytes) < 0)
+		if (cu_pages_unshare((void *)(uintptr_t)r->shared) < 0)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		cu_alloc_forget_locked(r->shared);
 		(void)cu_free_host_locked((void *)(uintptr_t)r->heap);
@@ -128,11 +128,26 @@ CUresult cu_unregister_locked(void *host)
 	return result == CUDA_SUCCESS ? end(at) : result;
 }
 
+/* Without memory for pages of its own the program keeps those it has, which outlive their context and are nobody else's. */
+static void leave(struct cu_registered **at)
+{
+	struct cu_registered *r = *at;
+	struct cu_alloc *behind = cu_alloc_find_locked(r->heap);
+
+	if (behind)
+		behind->ctx = NULL;
+	cu_alloc_forget_locked(r->shared);
+	*at = r->next;
+	free(r);
+}
+
 void cu_unregister_all_locked(const struct CUctx_st *ctx)
 {
 	for (struct cu_registered **at = &registrations; *at;)
-		if ((*at)->ctx != ctx || end(at) != CUDA_SUCCESS)
+		if ((*at)->ctx != ctx)
 			at = &(*at)->next;
+		else if (end(at) != CUDA_SUCCESS)
+			leave(at);
 }
 
 CUresult cu_registered_device_locked(const struct cu_registered *r, CUdeviceptr host,

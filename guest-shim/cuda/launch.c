@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Launches: what CUDA refuses at the call is refused here, and the parameters are packed as the image lays them out. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -133,15 +134,48 @@ static CUresult check_groups(const struct cu_device *dev, const struct cu_launch
 	return result;
 }
 
+CUresult cu_call_check_groups_locked(const struct cu_device *dev, const struct cu_call *call,
+				     uint32_t groups)
+{
+	return check_groups(
+		dev,
+		&(struct cu_launch){ .func = call->func,
+				     .grid = { call->grid[0], call->grid[1], call->grid[2] },
+				     .block = { call->block[0], call->block[1], call->block[2] },
+				     .shared_bytes = call->shared_bytes,
+				     .groups = groups });
+}
+
+void cu_args_put(struct cu_args *args)
+{
+	if (args->bytes != args->few)
+		free(args->bytes);
+	args->bytes = NULL;
+}
+
+static CUresult args_take(struct cu_args *args, const struct cu_launch *launch)
+{
+	size_t bytes = launch->func->params_bytes;
+	CUresult result;
+
+	args->bytes = bytes <= sizeof(args->few) ? args->few : malloc(bytes);
+	if (!args->bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = pack(launch, args->bytes);
+	if (result != CUDA_SUCCESS)
+		cu_args_put(args);
+	return result;
+}
+
 CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch *launch,
-			     uint8_t *args, struct cu_call *ret_call)
+			     struct cu_args *args, struct cu_call *ret_call)
 {
 	CUresult result = check(dev, launch);
 
 	if (result == CUDA_SUCCESS)
 		result = check_groups(dev, launch);
 	if (result == CUDA_SUCCESS)
-		result = pack(launch, args);
+		result = args_take(args, launch);
 	if (result != CUDA_SUCCESS)
 		return result;
 	*ret_call = (struct cu_call){
@@ -150,7 +184,7 @@ CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch
 		.block = { launch->block[0], launch->block[1], launch->block[2] },
 		.shared_bytes = launch->shared_bytes,
 		.groups = launch->groups,
-		.args = args,
+		.args = args->bytes,
 	};
 	return CUDA_SUCCESS;
 }
@@ -170,6 +204,7 @@ CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *ca
 	CUresult result = cu_stream_begin_locked(stream);
 	int r;
 
+	cu_output_due();
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
@@ -180,12 +215,14 @@ CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *ca
 
 CUresult cu_launch_locked(struct CUstream_st *stream, const struct cu_launch *launch)
 {
-	uint8_t args[GANTRY_MAX_ARGS_BYTES];
+	struct cu_args args;
 	struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL };
-	CUresult result = cu_call_make_locked(stream->ctx->dev, launch, args, &work.call);
+	CUresult result = cu_call_make_locked(stream->ctx->dev, launch, &args, &work.call);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return stream->capture ? cu_capture_work_locked(stream, &work, false)
-			       : cu_call_put_locked(stream, &work.call);
+	result = stream->capture ? cu_capture_work_locked(stream, &work, false)
+				 : cu_call_put_locked(stream, &work.call);
+	cu_args_put(&args);
+	return result;
 }

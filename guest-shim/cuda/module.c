@@ -43,6 +43,39 @@ static uint64_t image_bytes(const void *image)
 	return GANTRY_MAX(end, elf.e_phoff + (uint64_t)elf.e_phnum * elf.e_phentsize);
 }
 
+/* As devices/cuda/format.c knows parts of fatbins. */
+struct part {
+	uint16_t kind;
+	uint16_t version;
+	uint32_t header_bytes;
+	uint64_t bytes; /* of the contents, as they lie here */
+	uint32_t compressed_bytes;
+	uint32_t reserved;
+};
+
+bool cu_image_is_compressed(const void *image, size_t bytes)
+{
+	struct fatbin fatbin;
+	struct part part;
+
+	if (bytes < sizeof(fatbin))
+		return false;
+	memcpy(&fatbin, image, sizeof(fatbin));
+	if (fatbin.magic != FATBIN_MAGIC)
+		return false;
+	for (size_t off = fatbin.header_bytes; off < bytes;
+	     off += part.header_bytes + (size_t)part.bytes) {
+		if (!gantry_range_inside(off, sizeof(part), bytes))
+			return true;
+		memcpy(&part, (const char *)image + off, sizeof(part));
+		if (part.compressed_bytes != 0 || part.header_bytes < sizeof(part) ||
+		    !gantry_range_inside(off, part.header_bytes, bytes) ||
+		    !gantry_range_inside(off + part.header_bytes, part.bytes, bytes))
+			return true;
+	}
+	return false;
+}
+
 /* The driver compiles no source: what is not one of its formats is refused here, as there. */
 static bool is_ptx(const char *text)
 {
@@ -87,6 +120,8 @@ CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **re
 	module = calloc(1, sizeof(*module));
 	if (!module)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	cu_output_show();
+	cu_output_want(image, bytes);
 	module->is_library = is_library;
 	r = gantry_image_load(cu.session, GANTRY_KIND_CUDA, image, bytes, &module->image);
 	if (r < 0) {
@@ -117,6 +152,7 @@ static void func_free(struct CUfunc_st *func)
 void cu_module_end_locked(struct CUmod_st *module)
 {
 	cu_handle_remove_locked(module);
+	cu_output_due();
 	while (module->funcs) {
 		struct CUfunc_st *func = module->funcs;
 
@@ -206,7 +242,7 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 	if (result == CUDA_SUCCESS)
 		result = take_params(ctx, func);
 	if (result == CUDA_ERROR_NOT_SUPPORTED)
-		result = cu_unsupported("kernels with more than 4096 bytes of parameters");
+		result = cu_unsupported("kernels with more than 32764 bytes of parameters");
 	if (result == CUDA_SUCCESS && !cu_handle_add_locked(func, CU_KIND_FUNC))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {

@@ -15,9 +15,15 @@
 
 /* The program can read and write all of it. */
 int cu_pages_are_there(const void *at, size_t bytes);
-/* @at gets the pages at @shared; both whole pages. */
+/*
+ * @at gets the pages at @shared, which stays mapped until they are unshared; both whole pages. A child of fork() gets a copy of its own at
+ * @at: shared memory is not its.
+ */
 int cu_pages_share(void *at, void *shared, size_t bytes);
-/* And pages of its own again. -ENOMEM: they stay shared. */
-int cu_pages_unshare(void *at, size_t bytes);
+/*
+ * And pages of its own again, as far as they are there: what the program has unmapped meanwhile stays so, and what it has mapped instead is
+ * left alone. -ENOMEM: they stay shared.
+ */
+int cu_pages_unshare(void *at);
 
 #endif

@@ -102,6 +102,18 @@ static void unsupported(const char *name)
 	(void)cu_unsupported(name); /* what it answers is the caller's affair */
 }
 
+static int device(void)
+{
+	struct CUctx_st *ctx;
+	int ordinal;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return -1;
+	ordinal = (int)cu_device_ordinal(ctx->dev);
+	(void)cu_leave(CUDA_SUCCESS);
+	return ordinal;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -114,4 +126,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.capture = capture,
 	.stats = stats,
 	.unsupported = unsupported,
+	.device = device,
 };

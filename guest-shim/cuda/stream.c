@@ -8,10 +8,13 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "guest-shim/cuda/graph.h"
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
+/* So often a call that waits looks for what kernels have printed. */
+#define OUTPUT_LOOK_NS (10 * (int64_t)GANTRY_NS_PER_MS)
 
 /* ---- life ---- */
 
@@ -281,10 +284,18 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket)
 {
 	int r;
 
+	cu_output_due();
 	if (ticket == 0)
 		return CUDA_SUCCESS;
 	(void)pthread_mutex_unlock(&cu.lock);
-	r = gantry_wait(cu.session, &ticket, 1, GANTRY_FOREVER);
+	/* What kernels print while this waits must not fill the room that there is for it. */
+	do {
+		r = gantry_wait(cu.session, &ticket, 1,
+				cu_output_comes() ? OUTPUT_LOOK_NS : GANTRY_FOREVER);
+		if (r == GANTRY_E_TIMEOUT)
+			cu_output_show();
+	} while (r == GANTRY_E_TIMEOUT);
+	cu_output_due();
 	(void)pthread_mutex_lock(&cu.lock);
 	return cu_result(r);
 }
@@ -316,6 +327,8 @@ CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
 	CUresult result = CUDA_SUCCESS;
 	gantry_ticket lasts[GANTRY_MAX_QUEUES];
 	uint32_t n = 0;
+
+	cu_output_due();
 
 	/* Of streams that share a queue the newest. */
 	for (const struct CUstream_st *s = ctx->streams; s; s = s->next) {

@@ -8,6 +8,7 @@
 
 #include "base/atomic.h"
 #include "base/cleanup.h"
+#include "guest-shim/cudalibs/numbers.h"
 
 #define PAGE	     4096u
 #define SCALAR_BYTES 16u
@@ -20,15 +21,6 @@
 static void *streams[PLACES];
 /* Their pointer modes. */
 static int modes[PLACES];
-/* Objects that GANTRY_CALL_PROVES has seen succeed, by the same place. */
-static uint64_t proven[PLACES];
-/* Numbers that were given here, by place: one that is alive, or 0. Read atomically, written under the lock. */
-static struct {
-	pthread_mutex_t lock;
-	uint64_t alive[GANTRY_CALLS_CHOSEN];
-	uint16_t generation[GANTRY_CALLS_CHOSEN];
-	uint32_t first; /* no place before it is free */
-} choice = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static _Thread_local int nopen;
 static const struct gantry_call_road *road = &gantry_call_road_session;
 
@@ -63,72 +55,6 @@ static bool goes_as_address(const struct gantry_call *call, const void *at)
 	int side = road->is_device(road->cookie, at);
 
 	return side == 1 || (side == 2 && call->mode != 0);
-}
-
-/* ---- numbers given here ---- */
-
-static bool is_chosen(uint64_t handle)
-{
-	return handle <= INT32_MAX && (handle & GANTRY_CALLS_CHOSEN);
-}
-
-static uint64_t *chosen_place(uint64_t handle)
-{
-	return &choice.alive[handle % GANTRY_CALLS_CHOSEN];
-}
-
-/* 0: all are taken. */
-static uint64_t choose(void)
-{
-	uint64_t number = 0;
-
-	pthread_mutex_lock(&choice.lock);
-	for (uint32_t i = choice.first; i < GANTRY_CALLS_CHOSEN && number == 0; i++) {
-		choice.first = i + 1;
-		if (choice.alive[i])
-			continue;
-		choice.generation[i] = (uint16_t)(choice.generation[i] + 1u) & INT16_MAX;
-		number = (uint64_t)choice.generation[i] << 16 | GANTRY_CALLS_CHOSEN | i;
-		gantry_store_relaxed(&choice.alive[i], number);
-	}
-	pthread_mutex_unlock(&choice.lock);
-	return number;
-}
-
-/*
- * Objects that a graph's nodes name: a node is carried again with the numbers that it was captured with, so these live on when the
- * program ends them, as what a library has put into a graph does natively. Their numbers are not given again.
- */
-static uint64_t in_graphs[PLACES];
-
-static bool is_in_graph(uint64_t handle)
-{
-	return gantry_load_relaxed(&in_graphs[handle % PLACES]) == handle;
-}
-
-static void note_in_graph(const struct gantry_call *call)
-{
-	for (uint32_t i = 0; i < call->nhandles; i++)
-		gantry_store_relaxed(&in_graphs[call->handles[i] % PLACES], call->handles[i]);
-}
-
-/* Ended for the program, and there for graphs. */
-static void retire(uint64_t number)
-{
-	gantry_store_relaxed(chosen_place(number), UINT64_MAX);
-}
-
-static void give_up(uint64_t number)
-{
-	uint32_t i = number % GANTRY_CALLS_CHOSEN;
-
-	pthread_mutex_lock(&choice.lock);
-	if (choice.alive[i] == number) {
-		gantry_store_relaxed(&choice.alive[i], 0);
-		if (i < choice.first)
-			choice.first = i;
-	}
-	pthread_mutex_unlock(&choice.lock);
 }
 
 int32_t gantry_call_unsupported(struct gantry_call_library *library, const char *name)
@@ -193,13 +119,13 @@ void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flag
 	}
 	note_handle(call, handle);
 	/* What has ended is known here, and nothing of it has to be asked. */
-	if (is_chosen(handle) && gantry_load_relaxed(chosen_place(handle)) != handle)
+	if (gantry_call_number_has_ended(handle))
 		call->refused = true;
 	if (flags & GANTRY_CALL_BOUND)
 		gantry_call_stream(call, gantry_call_get_stream(handle));
 	if (flags & GANTRY_CALL_DROPS) {
 		call->dropped = handle;
-		call->waits |= !is_chosen(handle);
+		call->waits |= !gantry_call_number_is_chosen(handle);
 	}
 }
 
@@ -309,6 +235,12 @@ void gantry_call_immediate(struct gantry_call *call, const void *at)
 		gantry_call_in(call, NULL, 0);
 }
 
+bool gantry_call_is_own_device(const int *devices, int64_t n)
+{
+	return devices && n == 1 && road->device && *devices >= 0 &&
+	       road->device(road->cookie) == *devices;
+}
+
 void gantry_call_string(struct gantry_call *call, const char *text)
 {
 	gantry_call_in(call, text, text ? strlen(text) + 1 : 0);
@@ -337,7 +269,7 @@ void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes)
 
 void gantry_call_chosen(struct gantry_call *call, void *to, size_t handle_bytes)
 {
-	uint64_t number = to && handle_bytes == sizeof(uint64_t) ? choose() : 0;
+	uint64_t number = to && handle_bytes == sizeof(uint64_t) ? gantry_call_number_choose() : 0;
 
 	if (number == 0) {
 		gantry_call_object(call, to, handle_bytes);
@@ -541,7 +473,7 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	*ret_ret = 0;
 	if (call->refused || call->pack.failed || call->reply_bytes > GANTRY_CALLS_MAX_BYTES)
 		return call->library->refused;
-	if (call->dropped && is_in_graph(call->dropped))
+	if (call->dropped && gantry_call_number_is_in_graph(call->dropped))
 		return 0;
 	request->bytes = call->pack.len - sizeof(*request);
 	request->reply_bytes = call->reply_bytes;
@@ -552,7 +484,8 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 	if (r < 0)
 		return call->library->failed;
 	if (r == 1) {
-		note_in_graph(call);
+		for (uint32_t i = 0; i < call->nhandles; i++)
+			gantry_call_number_in_graph(call->handles[i]);
 		return 0;
 	}
 	return call->waits ? answer(call, reply, len, ret_ret) : 0;
@@ -565,7 +498,7 @@ static uint64_t unproven(const struct gantry_call *call)
 
 	if (!(call->flags & GANTRY_CALL_PROVES) || object == 0)
 		return 0;
-	return gantry_load_relaxed(&proven[object % PLACES]) == object ? 0 : object;
+	return gantry_call_number_is_proven(object) ? 0 : object;
 }
 
 /* The numbers given here: of an object that the call has made, and of one that it has ended. */
@@ -576,14 +509,11 @@ static void settle_numbers(struct gantry_call *call, bool good)
 		gantry_call_set_stream(call->chosen, NULL);
 		gantry_call_set_mode(call->chosen, 0);
 	} else if (call->chosen) {
-		give_up(call->chosen);
+		gantry_call_number_give_up(call->chosen);
 	}
 	if (call->dropped && good) {
 		gantry_call_set_stream(call->dropped, NULL);
-		if (is_chosen(call->dropped) && is_in_graph(call->dropped))
-			retire(call->dropped);
-		else if (is_chosen(call->dropped))
-			give_up(call->dropped);
+		gantry_call_number_end(call->dropped);
 	}
 }
 
@@ -596,7 +526,7 @@ uint64_t gantry_call_finish(struct gantry_call *call)
 	call->waits |= object != 0;
 	failed = carry(call, &ret);
 	if (!failed && ret == 0 && object)
-		gantry_store_relaxed(&proven[object % PLACES], object);
+		gantry_call_number_prove(object);
 	settle_numbers(call, !failed && ret == 0);
 	if (!failed && ret == 0 && call->waits)
 		failed = late_failure(call->library);

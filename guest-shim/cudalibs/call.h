@@ -26,6 +26,7 @@
 #define GANTRY_CALL_HANDLES 16u
 
 typedef void gantry_call_logger(int level, const char *function, const char *message);
+typedef void gantry_call_line_logger(const char *line);
 
 /* Where a library's log goes; under the lock of log.c but for @mask. */
 struct gantry_call_log {
@@ -33,7 +34,9 @@ struct gantry_call_log {
 	bool has_ended;
 	bool is_ours; /* @file was opened here */
 	gantry_call_logger *callback;
+	gantry_call_line_logger *lines;
 	FILE *file;
+	bool to_out, to_error; /* the program's standard streams, too */
 };
 
 /* A library's words for what goes wrong on this side. One object for each library, not constant. */
@@ -124,11 +127,19 @@ struct gantry_call_road {
 	int (*is_device)(void *cookie, const void *address);
 	/* NULL: nobody wants to know. */
 	void (*unsupported)(void *cookie, const char *name);
+	/* As road.h says. */
+	int (*device)(void *cookie);
 	void *cookie;
 };
 /* NULL: the usual one. Before the first call, or by tests. */
 void gantry_call_road_set(const struct gantry_call_road *road);
 extern const struct gantry_call_road gantry_call_road_session;
+
+/*
+ * The process has another session: what was noted of the last one's objects (that graphs name them, that they have succeeded) is
+ * not true of those that get their numbers now. Any thread; by the road, before it carries the first call of the session.
+ */
+void gantry_call_session_began(void);
 
 /* ---- for generated code ---- */
 
@@ -151,6 +162,8 @@ void gantry_call_either(struct gantry_call *call, const void *at, uint64_t bytes
 void gantry_call_scalar(struct gantry_call *call, const void *at);
 /* The same where a device address cannot be. */
 void gantry_call_immediate(struct gantry_call *call, const void *at);
+/* Whether the @n numbers of devices are the calling thread's alone: what works on others is another worker's. */
+bool gantry_call_is_own_device(const int *devices, int64_t n);
 void gantry_call_string(struct gantry_call *call, const char *text);
 void gantry_call_strings(struct gantry_call *call, const char *const *texts, int64_t count);
 void gantry_call_null(struct gantry_call *call, const void *at);
@@ -192,6 +205,11 @@ uint64_t gantry_call_number(const void *object);
 void gantry_call_log_callback(struct gantry_call_library *library, gantry_call_logger *callback);
 void gantry_call_log_file(struct gantry_call_library *library, FILE *file);
 bool gantry_call_log_open(struct gantry_call_library *library, const char *path);
+/* cuBLAS's: whether there is a log, where else it goes, and a function that gets whole lines. */
+bool gantry_call_log_configure(struct gantry_call_library *library, int on, int to_out,
+			       int to_error, const char *path);
+void gantry_call_log_lines(struct gantry_call_library *library, gantry_call_line_logger *lines);
+gantry_call_line_logger *gantry_call_log_get_lines(struct gantry_call_library *library);
 bool gantry_call_log_level(struct gantry_call_library *library, int level);
 bool gantry_call_log_mask(struct gantry_call_library *library, int mask);
 void gantry_call_log_end(struct gantry_call_library *library);

@@ -2,7 +2,7 @@
 /*
  * The log that a program asks its library for. The vendor's library is on the host, and so is its log, which is not the
  * guest's to see; this is the log of the stubs: what was called, and what came back. It goes to the program's function
- * or file, and where it gave neither, nowhere.
+ * or file, or to its own streams where it says so, and where it gave none, nowhere.
  *
  * Levels are the vendor's: 1 failures, 5 all calls; the others have nothing here. A mask has a bit for each.
  */
@@ -14,6 +14,7 @@
 #define LEVEL_FAILED 1
 #define LEVEL_CALLS  5
 #define ALL_LEVELS   ((1 << LEVEL_CALLS) - 1)
+#define LINE_BYTES   256
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -64,6 +65,37 @@ bool gantry_call_log_mask(struct gantry_call_library *library, int mask)
 	return true;
 }
 
+void gantry_call_log_lines(struct gantry_call_library *library, gantry_call_line_logger *lines)
+{
+	pthread_mutex_lock(&lock);
+	library->log.lines = lines;
+	pthread_mutex_unlock(&lock);
+}
+
+gantry_call_line_logger *gantry_call_log_get_lines(struct gantry_call_library *library)
+{
+	gantry_call_line_logger *lines;
+
+	pthread_mutex_lock(&lock);
+	lines = library->log.lines;
+	pthread_mutex_unlock(&lock);
+	return lines;
+}
+
+bool gantry_call_log_configure(struct gantry_call_library *library, int on, int to_out,
+			       int to_error, const char *path)
+{
+	if (path && !gantry_call_log_open(library, path))
+		return false;
+	if (!path)
+		gantry_call_log_file(library, NULL);
+	pthread_mutex_lock(&lock);
+	library->log.to_out = to_out != 0;
+	library->log.to_error = to_error != 0;
+	pthread_mutex_unlock(&lock);
+	return gantry_call_log_mask(library, on ? ALL_LEVELS : 0);
+}
+
 bool gantry_call_log_level(struct gantry_call_library *library, int level)
 {
 	return level >= 0 && level <= LEVEL_CALLS &&
@@ -85,19 +117,30 @@ void gantry_call_log(struct gantry_call_library *library, const char *function, 
 	int level = ret != 0 && (mask & 1u << (LEVEL_FAILED - 1)) ? LEVEL_FAILED
 		    : mask & 1u << (LEVEL_CALLS - 1)		  ? LEVEL_CALLS
 								  : 0;
+	gantry_call_line_logger *lines;
 	gantry_call_logger *callback;
-	char message[32];
+	FILE *places[3];
+	char message[32], line[LINE_BYTES];
 
 	if (level == 0)
 		return;
 	(void)snprintf(message, sizeof(message), "returned %d", ret); /* fits */
+	/* Names of functions are shorter. */
+	(void)snprintf(line, sizeof(line), "[%s][%d][%s] %s\n", library->name, level, function,
+		       message);
 	pthread_mutex_lock(&lock);
 	callback = library->log.callback;
-	if (library->log.file)
-		(void)fprintf(library->log.file, "[%s][%d][%s] %s\n", library->name, level,
-			      function, message);
+	lines = library->log.lines;
+	places[0] = library->log.file;
+	places[1] = library->log.to_out ? stdout : NULL;
+	places[2] = library->log.to_error ? stderr : NULL;
+	for (unsigned int i = 0; i < 3; i++)
+		if (places[i])
+			(void)fputs(line, places[i]);
 	pthread_mutex_unlock(&lock);
-	/* It may call the library. */
+	/* They may call the library. */
 	if (callback)
 		callback(level, function, message);
+	if (lines)
+		lines(line);
 }

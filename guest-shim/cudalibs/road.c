@@ -96,6 +96,14 @@ static void unsupported(void *cookie, const char *name)
 		road->unsupported(name);
 }
 
+static int device(void *cookie)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	return road && road->device ? road->device() : -1;
+}
+
 /* The session is another one after a fork or an end: nothing of the old one means anything. */
 static int enter_locked(const struct gantry_cuda_road *road)
 {
@@ -108,6 +116,7 @@ static int enter_locked(const struct gantry_cuda_road *road)
 		return 0;
 	memset(way.boxes, 0, sizeof(way.boxes));
 	memset(way.history, 0, sizeof(way.history));
+	gantry_call_session_began();
 	way.calls = road->calls;
 	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
 				  &way.kernel);
@@ -473,4 +482,5 @@ const struct gantry_call_road gantry_call_road_session = {
 	.carry = carry,
 	.is_device = is_device,
 	.unsupported = unsupported,
+	.device = device,
 };

@@ -66,6 +66,8 @@ struct gantry_cuda_road {
 	int (*stats)(struct gantry_stats *ret_stats);
 	/* A function was called that is not there: it is counted, and the agent told. @name stays as long as the process. */
 	void (*unsupported)(const char *name);
+	/* The calling thread's device, as CUDA numbers the process's; negative: it has none. NULL: nobody knows. */
+	int (*device)(void);
 };
 
 #endif

@@ -36,16 +36,36 @@ static int status_of(int r)
 	}
 }
 
-EXPORT int nvmlInitWithFlags(unsigned int flags)
+/* Where somebody else has begun and not ended. */
+static bool begin_again(void)
 {
 	struct gantry_nvml_view *view = gantry_nvml_lock();
-	int result = NVML_SUCCESS;
+	bool is_begun = view->nusers > 0;
+
+	if (is_begun)
+		view->nusers++;
+	gantry_nvml_unlock();
+	return is_begun;
+}
+
+EXPORT int nvmlInitWithFlags(unsigned int flags)
+{
+	struct gantry_nvml_view seen;
+	struct gantry_nvml_view *view;
+	int result;
 
 	(void)flags; /* that no GPU is well enough, or that none shall be attached */
-	if (view->nusers == 0)
-		result = status_of(gantry_nvml_look(view));
-	if (result == NVML_SUCCESS)
-		view->nusers++;
+	if (begin_again())
+		return NVML_SUCCESS;
+	/* Not under the lock, for which a fork waits: to look takes as long as the agent does. */
+	result = status_of(gantry_nvml_look(&seen));
+	if (result != NVML_SUCCESS)
+		return result;
+	view = gantry_nvml_lock();
+	if (view->nusers++ == 0) {
+		view->ndevices = seen.ndevices;
+		memcpy(view->devices, seen.devices, sizeof(seen.devices[0]) * seen.ndevices);
+	}
 	gantry_nvml_unlock();
 	return result;
 }

@@ -28,6 +28,17 @@ void gantry_nvml_unlock(void)
 	(void)pthread_mutex_unlock(&lock);
 }
 
+static void before_fork(void)
+{
+	(void)gantry_nvml_lock();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	/* Without memory for it a child may hang. The C library takes the handlers back when this one is unloaded. */
+	(void)pthread_atfork(before_fork, gantry_nvml_unlock, gantry_nvml_unlock);
+}
+
 static int take_devices(struct gantry_session *session, struct gantry_nvml_view *view)
 {
 	view->ndevices = 0;

@@ -6,7 +6,8 @@
  * A session is opened to look and closed again: none is held, so a process that only counts devices takes nobody's
  * place, and may fork before it begins with CUDA.
  *
- * Threads: any; the caller holds the lock that gantry_nvml_lock() takes for whatever it reads.
+ * Threads: any; the caller holds the lock that gantry_nvml_lock() takes for whatever it reads of the one view, and does nothing else
+ * meanwhile: a fork waits for that lock.
  */
 #ifndef GANTRY_GUEST_SHIM_NVML_VIEW_H
 #define GANTRY_GUEST_SHIM_NVML_VIEW_H
@@ -39,7 +40,7 @@ struct gantry_nvml_use {
 struct gantry_nvml_view *gantry_nvml_lock(void);
 void gantry_nvml_unlock(void);
 
-/* Fills the devices of @view. 0, or a status of vocab.h. */
+/* Fills the devices of @view, which is the caller's own: it may take long. 0, or a status of vocab.h. */
 int gantry_nvml_look(struct gantry_nvml_view *view);
 struct gantry_nvml_use gantry_nvml_use(void);
 

@@ -133,6 +133,13 @@ void icd_event_end(struct _cl_event *event, cl_int status)
 		icd_object_drop(event);
 }
 
+/* A user event whose status nobody can set any more: what waits for it would do so for ever. */
+void icd_event_left(struct _cl_event *event)
+{
+	if (event->command == CL_COMMAND_USER && event->state != ICD_ENDED)
+		icd_event_end(event, CL_INVALID_EVENT);
+}
+
 /* As libgantry's of its ticket: 0 where it is not done. */
 static int test(const struct _cl_event *event)
 {

@@ -9,6 +9,7 @@
  *   command.c  the order of commands: what starts when, and where
  *   stamp.c    the host's times of them
  *   transfer.c image_transfer.c color.c map.c order.c launch.c   commands
+ *   fitted.c   code for work-groups of one size
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
  *   dispatch.c the table that the ICD loader calls by
@@ -312,6 +313,8 @@ struct _cl_program {
 	uint32_t nkernels;
 	struct icd_kernel_info *kernels;
 	uint32_t nmade; /* kernel objects of it */
+	uint32_t nfitted;
+	struct icd_fitted *fitted; /* owned; of this build: fitted.c */
 	bool building;
 };
 
@@ -454,6 +457,14 @@ void icd_pump_forget(void);
 /* The library goes: returns when it has ended, or is in a callback that does not return. Gate held, let go meanwhile. */
 void icd_pump_end(void);
 
+/* ---- fitted.c ---- */
+/*
+ * Before a launch of a kernel that the host has found: code for work-groups of that size, asked for once. true: it let the gate go
+ * meanwhile, so what was checked is to be checked again.
+ */
+bool icd_fit(struct _cl_kernel *kernel, const uint64_t offset[3], const uint64_t global[3],
+	     const uint64_t local[3]);
+
 /* ---- ends of objects, when nobody has them any more; gate held ---- */
 void icd_context_end(struct _cl_context *context);
 /* The program has let go of it. */
@@ -464,6 +475,8 @@ void icd_sampler_end(struct _cl_sampler *sampler);
 void icd_program_end(struct _cl_program *program);
 void icd_kernel_end(struct _cl_kernel *kernel);
 void icd_event_free(struct _cl_event *event);
+/* The program has let go of it. */
+void icd_event_left(struct _cl_event *event);
 
 bool icd_context_has(const struct _cl_context *context, const struct _cl_device_id *device);
 

@@ -66,10 +66,12 @@ static cl_int check_local(const struct icd_kernel_info *info, const struct _cl_d
 		if (s->local[i] > device->items[i])
 			return CL_INVALID_WORK_ITEM_SIZE;
 		if (s->global[i] % s->local[i] != 0 ||
-		    __builtin_mul_overflow(all, s->local[i], &all) ||
-		    (info->compiled[0] && s->local[i] != info->compiled[i]))
+		    __builtin_mul_overflow(all, s->local[i], &all))
 			return CL_INVALID_WORK_GROUP_SIZE;
 	}
+	for (cl_uint i = 0; i < 3 && info->compiled[0]; i++)
+		if (s->local[i] != info->compiled[i])
+			return CL_INVALID_WORK_GROUP_SIZE;
 	return info->work_group && all > info->work_group ? CL_INVALID_WORK_GROUP_SIZE : CL_SUCCESS;
 }
 
@@ -365,18 +367,33 @@ static cl_int put(struct _cl_command_queue *q, struct _cl_kernel *kernel, const 
 		  cl_command_type command, const struct icd_waits *waits, cl_event *ret_event)
 {
 	struct icd_work work = { .on_device = run, .fini = fini };
-	struct launch *l;
-	int r = find_kernel(kernel);
+	struct launch *l = launch_new(kernel, s);
 
-	if (r < 0)
-		return r == GANTRY_E_SIGNATURE ? CL_OUT_OF_RESOURCES : icd_status(r);
-	l = launch_new(kernel, s);
 	if (!l)
 		return CL_OUT_OF_RESOURCES;
 	work.owned = l;
 	work.mems = l->mems;
 	work.nmems = l->task.naccess;
 	return icd_enqueue(q, command, &work, false, waits, ret_event);
+}
+
+/* All that a launch needs: what it is about, and the host's kernel. */
+static cl_int prepare(cl_command_queue q_handle, cl_kernel kernel_handle,
+		      const struct icd_waits *waits, const size_t *offset, const size_t *global,
+		      const size_t *local, struct shape *s, struct _cl_command_queue **ret_q,
+		      struct _cl_kernel **ret_kernel)
+{
+	cl_int result = check(q_handle, kernel_handle, waits, ret_q, ret_kernel);
+	int r;
+
+	if (result == CL_SUCCESS)
+		result = check_values(*ret_kernel, (*ret_q)->device);
+	if (result == CL_SUCCESS)
+		result = take_shape(*ret_kernel, (*ret_q)->device, offset, global, local, s);
+	if (result != CL_SUCCESS)
+		return result;
+	r = find_kernel(*ret_kernel);
+	return r == GANTRY_E_SIGNATURE ? CL_OUT_OF_RESOURCES : icd_status(r);
 }
 
 static cl_int enqueue(cl_command_queue q_handle, cl_kernel kernel_handle, cl_command_type command,
@@ -389,11 +406,12 @@ static cl_int enqueue(cl_command_queue q_handle, cl_kernel kernel_handle, cl_com
 	cl_int result;
 
 	icd_gate_lock();
-	result = check(q_handle, kernel_handle, waits, &q, &kernel);
-	if (result == CL_SUCCESS)
-		result = check_values(kernel, q->device);
-	if (result == CL_SUCCESS)
-		result = take_shape(kernel, q->device, offset, global, local, &shape);
+	result = prepare(q_handle, kernel_handle, waits, offset, global, local, &shape, &q,
+			 &kernel);
+	/* Another thread may have changed anything meanwhile. */
+	if (result == CL_SUCCESS && icd_fit(kernel, shape.offset, shape.global, shape.local))
+		result = prepare(q_handle, kernel_handle, waits, offset, global, local, &shape, &q,
+				 &kernel);
 	if (result == CL_SUCCESS)
 		result = put(q, kernel, &shape, command, waits, ret_event);
 	icd_gate_unlock();

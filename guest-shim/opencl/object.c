@@ -228,14 +228,17 @@ cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwi
 	return result;
 }
 
-/* What a queue has of its last barrier would keep both for ever. */
+/* What a queue has of its last barrier would keep both for ever, and a user event what waits for it. */
 void icd_object_let_go(void *object)
 {
 	struct icd_object *o = object;
 
 	o->holds++;
-	if (--o->refs == 0 && o->type == ICD_QUEUE)
+	o->refs--;
+	if (o->refs == 0 && o->type == ICD_QUEUE)
 		icd_queue_left(object);
+	if (o->refs == 0 && o->type == ICD_EVENT)
+		icd_event_left(object);
 	icd_object_drop(object);
 }
 

@@ -15,6 +15,9 @@ static void forget_build(struct _cl_program *program)
 	if (program->image)
 		(void)gantry_image_free(program->context->host->session, program->image);
 	program->image = 0;
+	free(program->fitted);
+	program->fitted = NULL;
+	program->nfitted = 0;
 	icd_kernel_infos_free(program->kernels, program->nkernels);
 	program->kernels = NULL;
 	program->nkernels = 0;

@@ -312,7 +312,8 @@ void gantry_devices_room_again(struct gantry_agent *a)
 	if (!full)
 		return;
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w)
-		if (w->state == GANTRY_WORKER_WARM && w->nsessions == 0 && (w->unusable & full))
+		if (w->state == GANTRY_WORKER_WARM && w->nsessions == 0 && (w->unusable & full) &&
+		    !gantry_steward_is_needed(w))
 			gantry_worker_quit(w);
 }
 

@@ -639,8 +639,6 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 				     "in [agent]");
 		return GANTRY_ADMIN_UNSUPPORTED;
 	}
-	if (!ask->is_dry)
-		gantry_seat_drift_no_more(s);
 	h = gantry_handover_new(s->agent, false);
 	if (!h || getrandom(h->token, sizeof(h->token), 0) != (ssize_t)sizeof(h->token) ||
 	    getrandom(h->nonce, sizeof(h->nonce), 0) != (ssize_t)sizeof(h->nonce)) {
@@ -662,6 +660,8 @@ int gantry_handover_begin(struct gantry_session *s, const struct gantry_handover
 		gantry_handover_finish(h, GANTRY_ADMIN_FAILED, "%.150s", err->text);
 		return GANTRY_ADMIN_FAILED;
 	}
+	if (!h->is_dry)
+		gantry_seat_drift_no_more(s);
 	if (s->unadopted && !h->is_dry)
 		gantry_adopt_withhold(s);
 	if (h->is_staged && s->doormem && !s->unadopted && !h->is_dry)

@@ -132,16 +132,47 @@ static void drained(struct gantry_agent *a, const struct gantry_migration_entry 
 	gantry_workers_nudge(a);
 }
 
-/* It has arrived: from now on it keeps the lane that was asked for, or none. */
-static void keep_lane(struct gantry_agent *a, const struct gantry_migration_entry *e)
+/* ---- lanes that queues keep ---- */
+
+/*
+ * A lane is asked for before its queue sets out: the word names the device too, so it means nothing where the queue is
+ * yet, and an agent that dies on the way forgets nothing. The worker writes 0 where a queue is opened anew,
+ * which is why words are replaced that are as they were, and no others.
+ */
+static uint32_t lane_word(const struct gantry_migration_entry *e)
+{
+	return e->lane ? GANTRY_LEDGER_LANE(e->to_device, e->lane - 1) : 0u;
+}
+
+static uint32_t *lane_of(struct gantry_agent *a, const struct gantry_migration_entry *e)
 {
 	struct gantry_session *s = gantry_session_find(a, e->session_id);
 
-	if (e->error || e->dry_run || strcmp(e->kind, "queue") != 0 || !s || !s->ledger.hdr ||
+	if (e->dry_run || strcmp(e->kind, "queue") != 0 || !s || !s->ledger.hdr ||
 	    e->slot >= s->ledger.nqueues)
+		return NULL;
+	return &s->ledger.queues[e->slot].lane;
+}
+
+static void ask_lane(struct gantry_agent *a, struct gantry_migration_entry *e)
+{
+	uint32_t *lane = lane_of(a, e);
+
+	if (!lane)
 		return;
-	gantry_store_relaxed(&s->ledger.queues[e->slot].lane,
-			     e->lane ? GANTRY_LEDGER_LANE(e->to_device, e->lane - 1) : 0u);
+	e->lane_before = gantry_load_relaxed(lane);
+	if (e->lane)
+		gantry_store_relaxed(lane, lane_word(e));
+}
+
+/* It has arrived, and keeps the lane that was asked for, or none; or it stays, and keeps what it had. */
+static void settle_lane(struct gantry_agent *a, const struct gantry_migration_entry *e)
+{
+	uint32_t *lane = lane_of(a, e);
+	uint32_t seen = e->lane ? lane_word(e) : e->lane_before;
+
+	if (lane)
+		(void)gantry_cas(lane, &seen, e->error ? e->lane_before : lane_word(e));
 }
 
 void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entry *e, int error,
@@ -157,7 +188,7 @@ void gantry_migration_ended(struct gantry_agent *a, struct gantry_migration_entr
 	gantry_str_make_printable(e->text);
 	if (!e->counts.total_ns)
 		e->counts.total_ns = e->ended_ns - e->started_ns;
-	keep_lane(a, e);
+	settle_lane(a, e);
 	count_end(a, e);
 	tell_end(a, e);
 	drained(a, e);
@@ -474,12 +505,15 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 	e->lazy = move->lazy;
 	e->cancel = cancel_queue;
 	*ret_entry = e;
+	ask_lane(a, e);
 	if (from == move->device) {
 		change_lane(a, e);
 		return 0;
 	}
 	r = ask_worker(a, s, move, e, err);
 	if (r < 0) {
+		e->error = r;
+		settle_lane(a, e);
 		gantry_list_remove(&e->link);
 		free(e);
 		return r;

@@ -50,7 +50,8 @@ struct gantry_migration_entry {
 	uint64_t ended_ns;
 	uint32_t from_device;
 	uint32_t to_device;
-	uint32_t lane; /* of it, + 1, that the queue keeps there; 0: any */
+	uint32_t lane;	      /* of it, + 1, that the queue keeps there; 0: any */
+	uint32_t lane_before; /* the ledger's word when it set out */
 	uint64_t worker_id;
 	/* Asks for the way back. NULL: it has none. 0, or -errno with a sentence. */
 	int (*cancel)(struct gantry_agent *a, struct gantry_migration_entry *e,

@@ -165,12 +165,12 @@ static int load_config(struct gantry_agent *a, struct gantry_config **ret_config
 	return 0;
 }
 
-/* Idle workers of another configuration go; busy ones finish what they serve. */
+/* Idle workers of another configuration go; busy ones finish what they serve, and so do those at whom they have seats. */
 static void retire_workers(struct gantry_agent *a)
 {
 	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
 		w->stale = true;
-		if (w->nsessions == 0)
+		if (w->nsessions == 0 && !gantry_steward_is_needed(w))
 			gantry_worker_quit(w);
 	}
 }

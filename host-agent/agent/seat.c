@@ -93,10 +93,15 @@ static void nobody_followed(evutil_socket_t fd, short what, void *arg)
 	gantry_seat_await(s);
 }
 
-/* It has no guest, no way to another host, and nobody takes it over: it can only wait. */
+/* It has no guest, and nobody takes it over: without a way to another host it can only wait. */
+static bool is_alone(const struct gantry_session *s)
+{
+	return s->is_following && !s->conn && !s->unadopted;
+}
+
 static bool is_adrift(const struct gantry_session *s)
 {
-	return s->is_following && !s->conn && !s->unadopted && !gantry_handover_of(s);
+	return is_alone(s) && !gantry_handover_of(s);
 }
 
 void gantry_seat_drift(struct gantry_session *s)
@@ -111,7 +116,7 @@ void gantry_seat_drift(struct gantry_session *s)
 
 void gantry_seat_drift_no_more(struct gantry_session *s)
 {
-	if (is_adrift(s))
+	if (is_alone(s))
 		gantry_event_free(&s->guest_timer);
 }
 

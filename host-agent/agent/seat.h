@@ -51,7 +51,7 @@ void gantry_seat_follow(struct gantry_session *s, bool on);
  * does within two minutes, it waits for its machine. @s may be gone afterwards.
  */
 void gantry_seat_drift(struct gantry_session *s);
-/* It is copied again. */
+/* It is copied again: a way to another host has just begun, whose end says what becomes of it. */
 void gantry_seat_drift_no_more(struct gantry_session *s);
 /* It is about to be freed. */
 void gantry_seat_forget(struct gantry_session *s);

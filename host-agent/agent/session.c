@@ -42,7 +42,9 @@
 void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class)
 {
 	if (s->apart)
-		*ret_class = (struct gantry_worker_class){ .mode = GANTRY_ISOLATED };
+		*ret_class = (struct gantry_worker_class){
+			.mode = GANTRY_ISOLATED, .seats = gantry_tenant_seats(s->tenant)
+		};
 	else
 		gantry_tenant_class(s->tenant, ret_class);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -919,6 +920,16 @@ void gantry_slabs_need(struct gantry_worker *w, const Gantry__Worker__NeedSlabs 
 	pump(w->agent, like.device);
 }
 
+/* A session's, which goes on without it. */
+static void give_back(struct gantry_slab *slab)
+{
+	gantry_keep_drop(slab->agent, GANTRY_KEPT_SLAB, (unsigned long long)slab->session->id,
+			 slab->device, (unsigned long long)slab->off,
+			 (unsigned long long)slab->bytes);
+	pool_of(slab)->session_bytes -= slab->bytes;
+	into_dirty(slab);
+}
+
 void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *msg)
 {
 	struct gantry_session *s = gantry_session_find(w->agent, msg->session_id);
@@ -929,11 +940,7 @@ void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *
 		if (slab->device != msg->device || slab->off != msg->off ||
 		    slab->bytes != msg->bytes || slab->state != SLAB_HELD)
 			continue;
-		gantry_keep_drop(w->agent, GANTRY_KEPT_SLAB, (unsigned long long)s->id,
-				 slab->device, (unsigned long long)slab->off,
-				 (unsigned long long)slab->bytes);
-		pool_of(slab)->session_bytes -= slab->bytes;
-		into_dirty(slab);
+		give_back(slab);
 		pump(w->agent, msg->device);
 		return;
 	}
@@ -941,10 +948,38 @@ void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *
 
 /* ---- ends ---- */
 
-void gantry_slabs_worker_gone(struct gantry_session *s)
+static void forget_needs(struct gantry_session *s)
 {
 	gantry_list_for_each_safe(&s->needs, struct need, link, n)
 		free_need(s, n);
+}
+
+/* The ledger is the session's own: what it says wrongly costs that session bytes, and nobody else. */
+static bool is_lived_in(const struct gantry_session *s, const struct gantry_slab *slab)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+
+		const struct gantry_ledger_buffer *b = &o->buffer;
+
+		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER ||
+		    b->place != GANTRY_PLACE_WINDOW || b->device != slab->device)
+			continue;
+		if (b->off < slab->off ? slab->off - b->off < b->bytes
+				       : b->off - slab->off < slab->bytes)
+			return true;
+	}
+	return false;
+}
+
+void gantry_slabs_worker_gone(struct gantry_session *s)
+{
+	forget_needs(s);
+	/* A successor asks for the places of its buffers, so nobody would ever speak of the others again. */
+	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab)
+		if (s->ledger.hdr && slab->state == SLAB_HELD && !is_lived_in(s, slab))
+			give_back(slab);
+	gantry_slabs_pump(s->agent);
 }
 
 static void take_back(struct gantry_slab *slab)
@@ -970,7 +1005,7 @@ static void take_back(struct gantry_slab *slab)
 
 void gantry_slabs_session_gone(struct gantry_session *s)
 {
-	gantry_slabs_worker_gone(s);
+	forget_needs(s);
 	if (gantry_list_is_empty(&s->slabs))
 		return;
 	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab)

@@ -60,7 +60,10 @@ void gantry_slabs_fini(struct gantry_agent *a);
 
 void gantry_slabs_need(struct gantry_worker *w, const Gantry__Worker__NeedSlabs *msg);
 void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *msg);
-/* The session's worker is dead: nobody waits for what it asked for. */
+/*
+ * The session's worker is gone, and has none of its slabs: nobody waits for what it asked for, and slabs in which no buffer
+ * lives, as those of its replicas, go back to the pool.
+ */
 void gantry_slabs_worker_gone(struct gantry_session *s);
 /* The session is over and no worker maps anything of it; its names at the monitor are dropped already. */
 void gantry_slabs_session_gone(struct gantry_session *s);

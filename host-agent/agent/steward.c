@@ -61,11 +61,33 @@ bool gantry_steward_serves(const struct gantry_device_section *conf)
 	return backend->kind != GANTRY_KIND_HIP || !has_option(conf, "memory=staged");
 }
 
-static struct gantry_worker *find_any(struct gantry_agent *a, const char *backend)
+/* What its steward is for, as that one's group: a board that is lost, or cannot be opened, is no other board's affair. */
+static void name_steward(const struct gantry_device_section *conf, char *name, size_t cap)
+{
+	/* it fits */
+	(void)gantry_str_format(name, cap, "%s%s", gantry_steward_holds(conf) ? "held:" : "",
+				gantry_steward_holds(conf) ? conf->name : conf->backend);
+}
+
+bool gantry_steward_is_for(const struct gantry_worker *steward,
+			   const struct gantry_device_section *conf)
+{
+	char name[sizeof(steward->class.group)];
+
+	static_assert(sizeof(name) >= sizeof("held:") - 1 + sizeof(conf->name), "it fits");
+	if (steward->class.mode != GANTRY_WORKER_STEWARD || !gantry_steward_serves(conf))
+		return false;
+	name_steward(conf, name, sizeof(name));
+	/* One that an agent of an earlier version left holds all boards of its backend. */
+	return strcmp(steward->class.group, name) == 0 ||
+	       strcmp(steward->class.group, conf->backend) == 0;
+}
+
+static struct gantry_worker *find_any(struct gantry_agent *a,
+				      const struct gantry_device_section *conf)
 {
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		if (w->class.mode == GANTRY_WORKER_STEWARD && !w->dead &&
-		    strcmp(w->class.group, backend) == 0)
+		if (!w->dead && gantry_steward_is_for(w, conf))
 			return w;
 	return NULL;
 }
@@ -73,9 +95,7 @@ static struct gantry_worker *find_any(struct gantry_agent *a, const char *backen
 struct gantry_worker *gantry_steward_find(struct gantry_agent *a, uint32_t idx)
 {
 	const struct gantry_agent_device *d = &a->devices[idx];
-	struct gantry_worker *w = d->used && gantry_steward_serves(&d->conf)
-					  ? find_any(a, d->conf.backend)
-					  : NULL;
+	struct gantry_worker *w = d->used ? find_any(a, &d->conf) : NULL;
 
 	return w && w->state == GANTRY_WORKER_WARM && !w->querying && !w->stale &&
 			       (w->served >> idx & 1)
@@ -83,19 +103,18 @@ struct gantry_worker *gantry_steward_find(struct gantry_agent *a, uint32_t idx)
 		       : NULL;
 }
 
-static struct gantry_steward_tries *tries_of(struct gantry_agent *a, const char *backend)
+static struct gantry_steward_tries *tries_of(struct gantry_agent *a, const char *what)
 {
 	for (uint32_t i = 0; i < GANTRY_AGENT_MAX_DEVICES; i++) {
 		struct gantry_steward_tries *t = &a->stewards[i];
 
-		if (t->backend[0] == '\0')
+		if (t->what[0] == '\0')
 			/* the same size */
-			(void)gantry_str_copy(t->backend, sizeof(t->backend), backend);
-		if (strcmp(t->backend, backend) == 0)
+			(void)gantry_str_copy(t->what, sizeof(t->what), what);
+		if (strcmp(t->what, what) == 0)
 			return t;
 	}
-	return &a->stewards
-			[0]; /* more backends than devices, over the years: they share a back-off */
+	return &a->stewards[0]; /* more than devices, over the years: they share a back-off */
 }
 
 /* ---- start ---- */
@@ -109,22 +128,24 @@ static void failed(struct gantry_steward_tries *t)
 }
 
 /* When to try again: 0 at once. */
-static uint64_t fill_one(struct gantry_agent *a, const char *backend)
+static uint64_t fill_one(struct gantry_agent *a, const struct gantry_device_section *conf)
 {
-	struct gantry_steward_tries *t = tries_of(a, backend);
 	struct gantry_err err = GANTRY_ERR_NONE;
 	uint64_t now_ns = gantry_now_ns();
 	struct gantry_worker_class class = { .mode = GANTRY_WORKER_STEWARD };
+	struct gantry_steward_tries *t;
 	struct gantry_worker *w;
 
-	if (find_any(a, backend))
+	if (find_any(a, conf))
 		return UINT64_MAX;
+	name_steward(conf, class.group, sizeof(class.group));
+	t = tries_of(a, class.group);
 	if (now_ns < t->not_before_ns)
 		return t->not_before_ns - now_ns;
-	(void)gantry_str_copy(class.group, sizeof(class.group), backend); /* it fits */
 	if (gantry_worker_spawn(a, &class, &w, &err) == 0)
 		return UINT64_MAX;
-	gantry_event(a, "worker-failed", NULL, NULL, NULL, "steward of %s: %s", backend, err.text);
+	gantry_event(a, "worker-failed", NULL, NULL, NULL, "steward of %s: %s",
+		     gantry_steward_holds(conf) ? conf->name : conf->backend, err.text);
 	failed(t);
 	return t->not_before_ns - now_ns;
 }
@@ -147,7 +168,7 @@ void gantry_stewards_fill(struct gantry_agent *a)
 
 		if (!a->devices[i].used || !gantry_steward_serves(&a->devices[i].conf))
 			continue;
-		ns = fill_one(a, a->devices[i].conf.backend);
+		ns = fill_one(a, &a->devices[i].conf);
 		wait_ns = ns < wait_ns ? ns : wait_ns;
 	}
 	if (wait_ns != UINT64_MAX)
@@ -168,8 +189,7 @@ void gantry_stewards_stop(struct gantry_agent *a)
 /* One of an older build or configuration, too: while it has the device no other can. NULL: none is ready. */
 static struct gantry_worker *holder_of(struct gantry_agent *a, uint32_t idx)
 {
-	struct gantry_worker *w = a->devices[idx].used ? find_any(a, a->devices[idx].conf.backend)
-						       : NULL;
+	struct gantry_worker *w = a->devices[idx].used ? find_any(a, &a->devices[idx].conf) : NULL;
 
 	return w && w->state == GANTRY_WORKER_WARM && !w->querying ? w : NULL;
 }
@@ -227,23 +247,37 @@ static void give_seats(struct gantry_worker *w)
 	a->arrivals.n = n;
 }
 
-static bool has_seat_at(const struct gantry_worker *w, const struct gantry_worker *steward)
+/* Devices that the steward holds; of one that an earlier agent left and that has not said so yet, all that it may. */
+static uint64_t held_by(const struct gantry_worker *steward)
 {
-	const struct gantry_agent *a = w->agent;
+	const struct gantry_agent *a = steward->agent;
+	uint64_t mask = 0;
 
 	for (uint32_t i = 0; i < a->ndevices; i++)
-		if ((w->seats >> i & 1) && !w->dead &&
-		    strcmp(a->devices[i].conf.backend, steward->class.group) == 0)
-			return true;
-	return false;
+		if (gantry_steward_is_for(steward, &a->devices[i].conf) &&
+		    (steward->querying || (steward->served >> i & 1)))
+			mask |= 1ull << i;
+	return mask;
+}
+
+static uint64_t configured(const struct gantry_agent *a)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		mask |= a->devices[i].used ? 1ull << i : 0;
+	return mask;
 }
 
 bool gantry_steward_is_needed(const struct gantry_worker *steward)
 {
-	if (steward->class.mode != GANTRY_WORKER_STEWARD)
-		return false;
+	/* At one that was removed, or changed, nobody gets a turn any more. */
+	uint64_t held = steward->class.mode == GANTRY_WORKER_STEWARD
+				? held_by(steward) & configured(steward->agent)
+				: 0;
+
 	gantry_list_for_each(&steward->agent->workers, struct gantry_worker, link, w)
-		if (has_seat_at(w, steward) && (w->nsessions > 0 || w->querying))
+		if (!w->dead && (w->seats & held) && (w->nsessions > 0 || w->querying))
 			return true;
 	return false;
 }
@@ -251,9 +285,26 @@ bool gantry_steward_is_needed(const struct gantry_worker *steward)
 /* They recover on others, with seats at the next steward. */
 static void end_seats(struct gantry_worker *steward)
 {
+	uint64_t held = held_by(steward);
+
 	gantry_list_for_each(&steward->agent->workers, struct gantry_worker, link, w)
-		if (has_seat_at(w, steward))
+		if (!w->dead && (w->seats & held))
 			gantry_worker_kill(w);
+}
+
+/* They came when nobody had the device open: those that follow them have seats. */
+static void replace_seatless(struct gantry_worker *steward)
+{
+	uint64_t held = held_by(steward);
+
+	gantry_list_for_each_safe(&steward->agent->workers, struct gantry_worker, link, w) {
+		if (w->dead || w->state == GANTRY_WORKER_STARTING ||
+		    !(w->class.seats & ~w->seats & held))
+			continue;
+		w->stale = true; /* it serves whom it has */
+		if (w->nsessions == 0)
+			gantry_worker_quit(w);
+	}
 }
 
 /* ---- life ---- */
@@ -272,12 +323,12 @@ static bool holds_any(const struct gantry_worker *w)
 {
 	for (uint32_t i = 0; i < w->agent->ndevices; i++)
 		if (w->agent->devices[i].used && gantry_steward_holds(&w->agent->devices[i].conf) &&
-		    strcmp(w->agent->devices[i].conf.backend, w->class.group) == 0)
+		    gantry_steward_is_for(w, &w->agent->devices[i].conf))
 			return true;
 	return false;
 }
 
-void gantry_steward_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
+void gantry_steward_learn(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
 {
 	struct gantry_agent *a = w->agent;
 
@@ -292,7 +343,14 @@ void gantry_steward_ready(struct gantry_worker *w, const Gantry__Worker__Ready *
 		else
 			gantry_slabs_device_failed(a, (uint32_t)i);
 	}
+}
+
+void gantry_steward_ready(struct gantry_worker *w)
+{
+	struct gantry_agent *a = w->agent;
+
 	give_seats(w);
+	replace_seatless(w);
 	gantry_slabs_pump(a);
 	gantry_health_ask(a, 0);
 	if (w->served == 0 && holds_any(w))

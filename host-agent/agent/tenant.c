@@ -22,6 +22,7 @@
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/relay.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/shared/quota.h"
@@ -68,23 +69,42 @@ uint32_t gantry_tenant_mode(const struct gantry_tenant *t)
 	return t->conf.isolation;
 }
 
+uint64_t gantry_tenant_seats(const struct gantry_tenant *t)
+{
+	const struct gantry_agent *a = t->agent;
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if ((t->device_mask >> i & 1) && a->devices[i].used &&
+		    gantry_steward_holds(&a->devices[i].conf))
+			mask |= 1ull << i;
+	return mask;
+}
+
+static const char *trust_of(const struct gantry_tenant *t)
+{
+	return t->conf.trust_group[0] ? t->conf.trust_group : t->conf.name;
+}
+
 /* "@" keeps a tenant that names no group apart from every group's name. */
 void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_class *ret_class)
 {
 	uint32_t mode = gantry_tenant_mode(t);
 
-	*ret_class = (struct gantry_worker_class){ .mode = mode };
+	*ret_class = (struct gantry_worker_class){ .mode = mode, .seats = gantry_tenant_seats(t) };
 	if (mode == GANTRY_ISOLATED)
 		return;
+	gantry_list_for_each(&t->agent->tenants, struct gantry_tenant, link, other)
+		if (!other->removed && gantry_tenant_mode(other) == mode &&
+		    strcmp(trust_of(other), trust_of(t)) == 0)
+			ret_class->seats |= gantry_tenant_seats(other);
 	if (mode == GANTRY_PACKED) {
 		ret_class->percent = t->conf.compute_percent;
 		/* Streams know nothing below their usual priority: their process has to be it as a whole. */
 		ret_class->mps_priority = t->conf.priority < 0;
 	}
 	(void)gantry_str_format(ret_class->group, sizeof(ret_class->group), "%s%s",
-				t->conf.trust_group[0] ? "" : "@",
-				/* it fits */
-				t->conf.trust_group[0] ? t->conf.trust_group : t->conf.name);
+				t->conf.trust_group[0] ? "" : "@", trust_of(t)); /* it fits */
 }
 
 bool gantry_tenant_faulted(struct gantry_tenant *t)

@@ -99,6 +99,8 @@ void gantry_tenant_free(struct gantry_tenant *t);
 /* One with nothing in it. */
 void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a);
 uint32_t gantry_tenant_mode(const struct gantry_tenant *t); /* enum gantry_isolation in force */
+/* Devices that it may use and a steward holds, as bits of their indices: whose worker has no seat there loses nothing with the steward. */
+uint64_t gantry_tenant_seats(const struct gantry_tenant *t);
 /* Of the workers that serve its sessions. */
 void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_class *ret_class);
 /* Notes a fault of one of its workers; true: that was one too many for one that is not isolated. */

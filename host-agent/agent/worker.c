@@ -44,6 +44,8 @@
 #define LAST_WORDS_TURNS  16
 #define WORKER_CONTROL_FD 3
 #define READY_NS	  (60 * GANTRY_NS_PER_S) /* drivers of real devices take their time */
+#define SEATED_READY_NS \
+	(180 * GANTRY_NS_PER_S) /* and who waits for a seat waits for another's driver first */
 #define ANSWER_NS	  (3 * GANTRY_NS_PER_S)
 #define QUIT_NS		  (3 * GANTRY_NS_PER_S)
 #define RESCAN_NS	  (10 * GANTRY_NS_PER_S)
@@ -64,7 +66,8 @@ bool gantry_worker_class_equal(const struct gantry_worker_class *a,
 			       const struct gantry_worker_class *b)
 {
 	return a->mode == b->mode && a->percent == b->percent &&
-	       a->mps_priority == b->mps_priority && strcmp(a->group, b->group) == 0;
+	       a->mps_priority == b->mps_priority && a->seats == b->seats &&
+	       strcmp(a->group, b->group) == 0;
 }
 
 struct gantry_worker *gantry_worker_new(struct gantry_agent *a, uint64_t id, uint32_t owner,
@@ -344,6 +347,21 @@ static void rescan(struct gantry_worker *w)
 	(void)gantry_call(w, &msg, NULL, 0, RESCAN_NS, rescanned, w);
 }
 
+/* A seat that was closed is none. */
+static void keep_seats(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
+{
+	uint64_t opened = 0;
+
+	for (size_t i = 0; i < ready->n_devices; i++) {
+		const struct gantry_agent_device *d =
+			gantry_agent_device_find(w->agent, ready->devices[i]->name);
+
+		if (d && ready->devices[i]->error[0] == '\0')
+			opened |= 1ull << (d - w->agent->devices);
+	}
+	w->seats &= opened;
+}
+
 static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *ready)
 {
 	struct gantry_agent *a = w->agent;
@@ -367,8 +385,12 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	w->rescan_due = false;
 	w->unusable = gantry_devices_learn(a, ready, !w->querying,
 					   w->class.mode == GANTRY_WORKER_STEWARD);
+	keep_seats(w, ready);
+	if (w->class.mode == GANTRY_WORKER_STEWARD)
+		gantry_steward_learn(w, ready);
 	if (w->querying) {
 		w->querying = false;
+		w->class.seats = w->seats; /* which of them it was to have nobody remembers */
 		/* Of another build: it serves what it has, and what comes gets one of ours. */
 		w->stale = w->stale || gantry_renew_is_other(w);
 		gantry_restore_answered(w, ready);
@@ -377,11 +399,11 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 		gantry_restore_settle(a);
 	}
 	if (w->class.mode == GANTRY_WORKER_STEWARD)
-		gantry_steward_ready(w, ready);
+		gantry_steward_ready(w);
 	if (w->unusable)
 		gantry_attach_no_room(a, w->unusable);
 	/* An MPS server that recovers from a fault refuses for a while; a steward may have ended. */
-	if (w->unusable && (w->mps || w->seats))
+	if (w->unusable && (w->mps || w->class.seats))
 		(void)gantry_timer_set(a, &w->timer, UNUSABLE_NS, try_another, w);
 	gantry_journal_touch(a);
 	gantry_attach_serve(a);
@@ -428,11 +450,13 @@ static void fill_seat(struct configure *c, struct gantry_worker *w, uint32_t i,
 {
 	int r;
 
-	w->seats |= 1ull << i;
-	if (w->querying)
+	if (w->querying) {
+		w->seats |= 1ull << i; /* until it says which it has */
 		return;
+	}
 	r = gantry_steward_make_seat(w->agent, i, &c->seats[c->nseats]);
 	if (r == 0) {
+		w->seats |= 1ull << i;
 		msg->seat = true;
 		c->nseats++;
 		return;
@@ -447,21 +471,23 @@ static void fill_device(struct configure *c, struct gantry_worker *w, uint32_t i
 {
 	Gantry__Worker__Device *msg = &c->devices[i];
 	bool steward = w->class.mode == GANTRY_WORKER_STEWARD;
+	bool held;
 
 	gantry__worker__device__init(msg);
 	c->device_list[i] = msg;
-	if (steward && (!d->used || !gantry_steward_serves(&d->conf) ||
-			strcmp(d->conf.backend, w->class.group) != 0))
+	if (steward && (!d->used || !gantry_steward_is_for(w, &d->conf)))
 		return; /* no name: another's */
 	if (!steward)
 		c->fds[c->nfds++] = d->page_fd;
-	if (!d->used) {
+	held = !steward && d->used && gantry_steward_holds(&d->conf);
+	if (!d->used || (held && !w->querying && !(w->class.seats >> i & 1))) {
 		/*
-		 * Indices are for ever; the worker reports that it cannot open this one, and does
-		 * without.
+		 * Indices are for ever; the worker reports that it cannot open this one, and does without: it is gone, or
+		 * held by a steward and nobody's who will be served here.
 		 */
 		/* it fits */
-		(void)gantry_str_format(c->holes[i], sizeof(c->holes[i]), "removed-%u", i);
+		(void)gantry_str_format(c->holes[i], sizeof(c->holes[i]), "%s-%u",
+					d->used ? "no-seat" : "removed", i);
 		msg->name = c->holes[i];
 		msg->backend = c->holes[i];
 		return;
@@ -475,7 +501,7 @@ static void fill_device(struct configure *c, struct gantry_worker *w, uint32_t i
 	msg->affinity = d->conf.affinity;
 	for (uint32_t o = 0; o < d->conf.nopts; o++)
 		c->opts[i][o] = d->conf.opts[o];
-	if (!steward && gantry_steward_holds(&d->conf))
+	if (held)
 		fill_seat(c, w, i, msg);
 }
 
@@ -503,9 +529,12 @@ void gantry_worker_configure(struct gantry_worker *w)
 	c.msg.module_dirs = c.dirs;
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_CONFIGURE;
 	msg.configure = &c.msg;
-	/* -EPIPE: it died at once, which its pidfd tells. */
 	memcpy(c.fds + c.nfds, c.seats, c.nseats * sizeof(c.seats[0]));
-	(void)gantry_call(w, &msg, c.fds, c.nfds + c.nseats, w->querying ? ANSWER_NS : READY_NS,
+	/* -EPIPE: it died at once, which its pidfd tells. */
+	(void)gantry_call(w, &msg, c.fds, c.nfds + c.nseats,
+			  w->querying	 ? ANSWER_NS
+			  : c.nseats > 0 ? SEATED_READY_NS
+					 : READY_NS,
 			  configured, w);
 	for (uint32_t i = 0; i < c.nseats; i++)
 		gantry_fd_close(c.seats[i]);

@@ -32,10 +32,13 @@ enum gantry_worker_state {
 
 /* What is decided before a worker's driver starts, and for good: a session is served by one of its tenant's class. */
 struct gantry_worker_class {
-	uint32_t mode;			    /* enum gantry_isolation, or GANTRY_WORKER_STEWARD */
-	uint32_t percent;		    /* packed: of a GPU's multiprocessors; 0: all */
-	uint32_t mps_priority;		    /* packed: the client's, as MPS counts: 1 is below 0 */
-	char group[GANTRY_CONFIG_NAME + 8]; /* packed and pooled: the trust group; else "" */
+	uint32_t mode;	       /* enum gantry_isolation, or GANTRY_WORKER_STEWARD */
+	uint32_t percent;      /* packed: of a GPU's multiprocessors; 0: all */
+	uint32_t mps_priority; /* packed: the client's, as MPS counts: 1 is below 0 */
+	char group[GANTRY_CONFIG_NAME +
+		   8]; /* packed and pooled: the trust group; a steward: what for; else "" */
+	uint64_t
+		seats; /* devices that a steward holds and its tenants may use, as bits of their indices */
 };
 
 struct gantry_worker {
@@ -63,9 +66,9 @@ struct gantry_worker {
 	int status;	 /* as of waitpid() */
 	uint32_t owner;	 /* entry in the share pages */
 	struct gantry_worker_class class;
-	uint64_t served;	/* a steward's devices, as bits of their indices */
-	uint64_t unusable;	/* devices in service that it could not open, likewise */
-	uint64_t seats;		/* devices that a steward holds, at which it has a seat, likewise */
+	uint64_t served;   /* a steward's devices, as bits of their indices */
+	uint64_t unusable; /* devices in service that it could not open, likewise */
+	uint64_t seats;	   /* of its class's, those at which it has one, or soon will; likewise */
 	struct gantry_mps *mps; /* the server that it is a client of */
 	bool killing;		/* it will be, once its server was told */
 	bool let_go;		/* its server has ended its work: its end hurts nobody */

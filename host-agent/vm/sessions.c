@@ -311,16 +311,28 @@ static int fail_late(struct gantry_vm_sessions *s, enum gantry_vm_where_session 
 					 s->host[other(from)]);
 }
 
+static bool any_to_go(const struct gantry_vm_sessions *s, enum gantry_vm_where_session from)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->list[i].where == from && !s->list[i].stays)
+			return true;
+	return false;
+}
+
 int gantry_vm_sessions_send(struct gantry_vm_sessions *s, enum gantry_vm_where_session from,
 			    uint64_t deadline_ns)
 {
 	size_t left = 0;
-	int r = begin_all(s, from, false, deadline_ns);
+	int r = 0;
 
-	if (!r)
-		r = follow_all(s, from, true, deadline_ns, &left);
-	if (!r && left)
-		r = fail_late(s, from);
+	/* More than once where an agent has died that knew of their migration: they are there after all. */
+	while (!r && any_to_go(s, from)) {
+		r = begin_all(s, from, false, deadline_ns);
+		if (!r)
+			r = follow_all(s, from, true, deadline_ns, &left);
+		if (!r && (left || (gantry_deadline_passed(deadline_ns) && any_to_go(s, from))))
+			r = fail_late(s, from);
+	}
 	if (r)
 		call_all_back(s, from);
 	return r;

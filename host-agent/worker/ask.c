@@ -246,49 +246,51 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 
 /* ---- on the device's thread: variables ---- */
 
-/* A variable that nobody has any more, until its device's thread has let go of it. */
-struct wvariable {
-	struct gantry_list link;  /* s->variables; under the lock */
-	struct wsession *session; /* held, where it is posted */
-	struct gantry_mem *mem;	  /* NULL: the thread has left the session before */
-	uint32_t device;
-	bool posted;
+/* A variable or an array that nobody has any more. */
+struct ending {
+	struct wsession *session; /* held */
+	uint32_t slot;
 };
 
 static void let_go(struct wdevice *d, void *arg)
 {
-	struct wvariable *v = arg;
-	struct wsession *s = v->session;
+	struct ending *ending = arg;
+	struct wsession *s = ending->session;
+	struct wobject *rt = &s->objects[ending->slot];
+	bool ours;
 
+	/* If the thread has left the session before, it did this; and another buffer may be in this place. */
 	pthread_mutex_lock(&s->lock);
-	gantry_list_remove(&v->link);
+	ours = rt->ends && rt->variable &&
+	       s->ledger.objects[ending->slot].buffer.device == d->index;
 	pthread_mutex_unlock(&s->lock);
-	if (v->mem)
-		d->device.backend->mem_free(v->mem);
-	free(v);
+	if (ours) {
+		d->device.backend->mem_free(rt->variable);
+		pthread_mutex_lock(&s->lock);
+		rt->variable = NULL;
+		pthread_mutex_unlock(&s->lock);
+		(void)worker_buffer_reap(s);
+	}
+	free(ending);
 	worker_session_leave(s);
 }
 
-void worker_variable_end_locked(struct wsession *s, uint32_t slot)
+bool worker_variable_gone_locked(struct wsession *s, uint32_t slot)
 {
 	struct wobject *rt = &s->objects[slot];
 	uint32_t device = s->ledger.objects[slot].buffer.device;
-	struct wvariable *v = rt->variable ? malloc(sizeof(*v)) : NULL;
+	struct ending *ending = rt->variable && !rt->ends ? malloc(sizeof(*ending)) : NULL;
 
-	if (v) {
-		*v = (struct wvariable){ .session = s, .mem = rt->variable, .device = device };
-		gantry_list_init(&v->link);
-		gantry_list_push_back(&s->variables, &v->link);
+	if (ending) {
+		*ending = (struct ending){ .session = s, .slot = slot };
 		worker_session_hold(s);
-		v->posted = worker_device_post(s->engine->devices[device], let_go, v) == 0;
-		if (!v->posted)			 /* it goes when the thread leaves the session */
-			worker_session_leave(s); /* never the last: the caller holds it */
+		rt->ends = worker_device_post(s->engine->devices[device], let_go, ending) == 0;
 	}
-	/* Without memory for that its few bytes go with the device. */
-	rt->variable = NULL;
-	if (rt->image)
-		worker_image_unuse_locked(rt->image);
-	rt->image = NULL;
+	if (ending && !rt->ends) {
+		worker_session_leave(s); /* never the last: the caller holds it */
+		free(ending);
+	}
+	return !rt->variable;
 }
 
 void worker_variables_leave_locked(struct wdevice *d, struct wsession *s)
@@ -300,16 +302,6 @@ void worker_variables_leave_locked(struct wdevice *d, struct wsession *s)
 			continue;
 		d->device.backend->mem_free(rt->variable);
 		rt->variable = NULL;
-	}
-	gantry_list_for_each_safe(&s->variables, struct wvariable, link, v) {
-		if (v->device != d->index)
-			continue;
-		d->device.backend->mem_free(v->mem);
-		v->mem = NULL;
-		if (v->posted)
-			continue;
-		gantry_list_remove(&v->link);
-		free(v);
 	}
 }
 
@@ -418,12 +410,17 @@ static int make_texture(struct wdevice *d, struct wquestion *q, uint64_t charged
 	struct wsession *s = q->s;
 	struct gantry_mem *of, *mem;
 	int status = find_array(d, q, &of);
+	uint64_t began_ns;
 	int r;
 
 	if (status != GANTRY_OK)
 		return status;
+	began_ns = gantry_now_ns();
 	r = d->device.backend->texture_make(d->device.dev, q->texture.what, &q->spec, of, &mem,
 					    &answer.bytes, &answer.address, &q->err);
+	/* The device clears what has memory, with or without a turn of the session's. */
+	if (charged)
+		gantry_share_charge(d->page, s->share_slot, gantry_now_ns() - began_ns);
 	if (r < 0)
 		return worker_device_status(r);
 	pthread_mutex_lock(&s->lock);

@@ -11,7 +11,9 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/fd.h"
+#include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
+#include "host-agent/worker/output.h"
 
 bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b)
 {
@@ -84,6 +86,8 @@ static int alloc_locked(struct wsession *s, const struct gantry_op_buf_alloc *ar
 		b->share_id = worker_share_id(s, slot);
 	}
 	worker_object_publish(s, slot, made_by);
+	if (args->alloc_flags & GANTRY_ALLOC_OUTPUT)
+		worker_output_is_at(s, slot);
 	*ret_slot = slot;
 	return GANTRY_OK;
 }
@@ -97,7 +101,10 @@ int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *ar
 	void *ptr;
 	int status;
 
-	if (host && args->alloc_flags != GANTRY_ALLOC_HOST)
+	if (host && (args->alloc_flags & ~GANTRY_ALLOC_OUTPUT) != GANTRY_ALLOC_HOST)
+		return GANTRY_E_ARG;
+	if ((args->alloc_flags & GANTRY_ALLOC_OUTPUT) &&
+	    (!host || args->bytes < GANTRY_OUTPUT_MIN_BYTES))
 		return GANTRY_E_ARG;
 	/* Memory of a shared buffer is the host's, and has no device address. */
 	if ((args->alloc_flags & GANTRY_ALLOC_FIXED) && (args->alloc_flags & GANTRY_ALLOC_SHARED))
@@ -158,8 +165,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 		worker_shared_close(s, rt);
 	}
-	if (b->place == GANTRY_PLACE_IMAGE || b->place == GANTRY_PLACE_RANGE) {
-		worker_variable_end_locked(s, slot);
+	if (b->place == GANTRY_PLACE_IMAGE) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
 	} else if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
@@ -169,6 +175,10 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
 		}
 	}
+	if (rt->image)
+		worker_image_unuse_locked(rt->image);
+	rt->image = NULL;
+	rt->ends = false;
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
 	gantry_store_relaxed(&rt->ready, 0u);
 	rt->users = 0;
@@ -251,7 +261,7 @@ uint32_t worker_buffer_reap(struct wsession *s)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; i < s->ndying; i++) {
-		if (users_finished(s, s->dying[i]))
+		if (users_finished(s, s->dying[i]) && worker_variable_gone_locked(s, s->dying[i]))
 			release_locked(s, s->dying[i]);
 		else
 			s->dying[left++] = s->dying[i];

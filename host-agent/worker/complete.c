@@ -40,6 +40,9 @@ void worker_ride(struct wqueue *q)
 	*rider_word(q, pos) |= 1ull << (pos % 64);
 	q->nriders++;
 	q->est_ns[pos % WORKER_WINDOW_TASKS] = 0;
+	/* What was in this place before may be gone, with its image. */
+	q->inflight_kernel[pos % WORKER_WINDOW_TASKS] = NULL;
+	q->copy_bytes[pos % WORKER_WINDOW_TASKS] = 0;
 	/* Release: as for commands, see ledger.h. A successor finds nothing to do in it. */
 	gantry_store_release(&q->led->issued, pos + 1);
 }
@@ -51,6 +54,34 @@ void worker_unissue(struct wqueue *q)
 	while (rides(q, pos - 1))
 		alight(q, --pos);
 	gantry_store_release(&q->led->issued, pos - 1);
+}
+
+/* The queue of a command that failed with its context; NULL: it was a job. */
+static struct wqueue *queue_of(const struct gantry_done *failed)
+{
+	return worker_job_is(failed->tag) ? NULL : (struct wqueue *)(uintptr_t)failed->tag;
+}
+
+void worker_count_back(const struct gantry_done *failed, uint32_t nfailed)
+{
+	struct wqueue *q;
+
+	for (uint32_t i = 0; i < nfailed; i++)
+		if ((q = queue_of(&failed[i])))
+			q->ntold++;
+	/* Without all of a queue's it is not known where the newest is: one may be at work beside the device. */
+	for (uint32_t i = 0; i < nfailed; i++)
+		if ((q = queue_of(&failed[i])) &&
+		    q->ntold == q->led->issued - q->led->done - q->nriders)
+			gantry_store_relaxed(&q->led->sorted, 1u);
+	for (uint32_t i = 0; i < nfailed; i++) {
+		q = queue_of(&failed[i]);
+		if (!q)
+			continue;
+		q->ntold = 0;
+		if (q->led->sorted && failed[i].status == GANTRY_E_INTERRUPTED)
+			worker_unissue(q);
+	}
 }
 
 /* Those behind the task at @pos. Returns the last. */

@@ -9,6 +9,7 @@
 #include <seccomp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -104,6 +105,7 @@ static const int allowed_to_all[] = {
 	SCMP_SYS(writev),
 	SCMP_SYS(close),
 	SCMP_SYS(fstat),
+	SCMP_SYS(fstatfs),
 	SCMP_SYS(lseek),
 	SCMP_SYS(mmap),
 	SCMP_SYS(mprotect),
@@ -143,12 +145,12 @@ static const int allowed_to_all[] = {
  * process. Beside allowed_to_all.
  */
 static const int allowed_to_workers[] = {
-	SCMP_SYS(pread64),    SCMP_SYS(dup),	      SCMP_SYS(sendmsg),    SCMP_SYS(recvmsg),
-	SCMP_SYS(poll),	      SCMP_SYS(epoll_ctl),    SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),
-	SCMP_SYS(newfstatat), SCMP_SYS(statx),	      SCMP_SYS(getdents64), SCMP_SYS(readlink),
-	SCMP_SYS(readlinkat), SCMP_SYS(access),	      SCMP_SYS(faccessat),  SCMP_SYS(faccessat2),
-	SCMP_SYS(getcwd),     SCMP_SYS(memfd_create), SCMP_SYS(ftruncate),  SCMP_SYS(fallocate),
-	SCMP_SYS(getuid),     SCMP_SYS(geteuid),      SCMP_SYS(getgid),	    SCMP_SYS(getegid),
+	SCMP_SYS(pread64),    SCMP_SYS(dup),	   SCMP_SYS(sendmsg),	 SCMP_SYS(recvmsg),
+	SCMP_SYS(poll),	      SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait),
+	SCMP_SYS(newfstatat), SCMP_SYS(statx),	   SCMP_SYS(getdents64), SCMP_SYS(readlink),
+	SCMP_SYS(readlinkat), SCMP_SYS(access),	   SCMP_SYS(faccessat),	 SCMP_SYS(faccessat2),
+	SCMP_SYS(getcwd),     SCMP_SYS(ftruncate), SCMP_SYS(fallocate),	 SCMP_SYS(getuid),
+	SCMP_SYS(geteuid),    SCMP_SYS(getgid),	   SCMP_SYS(getegid),
 };
 
 /*
@@ -237,6 +239,10 @@ static int add_rules(scmp_filter_ctx ctx)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
 				     SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC,
 					     O_RDONLY));
+	if (r ==
+	    0) /* the machine's huge pages are nobody's to take, and memory on them not to be handed over */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(memfd_create), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, MFD_HUGETLB, 0));
 	/*
 	 * Nothing is made. PoCL asks for its folders again with each program, all of them from the root on, and gives up at any
 	 * other answer; its builder has made them.

@@ -25,6 +25,7 @@
 #include "base/str.h"
 #include "host-agent/worker/affinity.h"
 #include "host-agent/worker/image.h"
+#include "host-agent/worker/output.h"
 
 #define IDLE_TURNS_WITH_LANE 64u /* empty rounds, some 2 us, after which lanes are given back */
 #define VAIN_RINGS	     64u /* in a row, after which bells are heard once in a pause */
@@ -77,6 +78,20 @@ static void host_off_device(void *cookie, uint64_t tag, bool off)
 		return;
 	worker_off_device(q, off);
 	worker_gpu_off_device(cookie, q, off);
+}
+
+static bool host_print_begin(void *cookie, uint64_t tag)
+{
+	const struct wdevice *d = cookie;
+
+	return !worker_job_is(tag) &&
+	       worker_output_begin(d, ((struct wqueue *)(uintptr_t)tag)->session);
+}
+
+static void host_print_end(void *cookie, uint64_t tag, uint32_t fault)
+{
+	(void)cookie;
+	worker_output_end(((struct wqueue *)(uintptr_t)tag)->session, fault);
 }
 
 /* ---- calls from the control thread ---- */
@@ -317,21 +332,6 @@ static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char
 	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
 }
 
-/* Those that certainly never began, the newest of their queues, are as if they had not been issued. */
-static void count_back(const struct gantry_done *failed, uint32_t nfailed)
-{
-	for (uint32_t i = 0; i < nfailed; i++) {
-		struct gantry_ledger_queue *led;
-
-		if (worker_job_is(failed[i].tag))
-			continue;
-		led = ((struct wqueue *)(uintptr_t)failed[i].tag)->led;
-		if (failed[i].status == GANTRY_E_INTERRUPTED)
-			worker_unissue((struct wqueue *)(uintptr_t)failed[i].tag);
-		gantry_store_relaxed(&led->sorted, 1u);
-	}
-}
-
 /* What is told of all of them: the fault, which may be of others if none of these had begun. */
 static int32_t worst(const struct gantry_done *failed, uint32_t nfailed)
 {
@@ -389,8 +389,8 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 	while (!d->runs_here && d->nactive > nfailed &&
 	       (n = d->device.backend->poll(d->device.dev, more, GANTRY_ARRAY_SIZE(more))) > 0)
 		nfailed = sort_out(d, more, n, failed, nfailed);
-	if (!d->runs_here && nfailed == d->nactive)
-		count_back(failed, nfailed);
+	if (!d->runs_here)
+		worker_count_back(failed, nfailed);
 	status = worst(failed, nfailed);
 	tell_fault(d, failed[0].blast, status, gantry_status_text(status));
 	for (uint32_t i = 0; i < nfailed; i++)
@@ -563,8 +563,9 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 	int status;
 	int r;
 
-	q->blocked = false;
-	if (!window_open(d, q))
+	/* Until the call has ended nothing is submitted behind it: a lane would be held for nothing, and not paid for. */
+	q->blocked = q->off_device && needs_lane(q);
+	if (q->blocked || !window_open(d, q))
 		return 0;
 	if (needs_lane(q) && !lane_ready(d, q))
 		return 0;
@@ -1081,7 +1082,9 @@ static void *device_start_main(void *arg)
 	struct gantry_device_host host = { .wake = host_wake,
 					   .cancelled = host_cancelled,
 					   .cookie = d,
-					   .off_device = host_off_device };
+					   .off_device = host_off_device,
+					   .print_begin = host_print_begin,
+					   .print_end = host_print_end };
 	struct gantry_err err = { 0 };
 	int r = gantry_device_open(st->conf, &host, &d->device, &err);
 

@@ -129,7 +129,7 @@ void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off)
 		return;
 	if (off) {
 		g->nflying--;
-		if (q->led->issued - q->led->done == 1)
+		if (q->led->issued - q->led->done - q->nriders == 1)
 			tell_units(d, q, 0);
 		(void)worker_gpu_give(d, q->session, false);
 		return;

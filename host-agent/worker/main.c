@@ -28,6 +28,7 @@
 #include "host-agent/worker/confine.h"
 #include "host-agent/worker/engine.h"
 #include "host-agent/worker/migrate_msg.h"
+#include "host-agent/worker/output.h"
 #include "host-agent/worker/probe.h"
 #include "host-agent/worker/steward_loop.h"
 #include "worker.pb-c.h"
@@ -576,7 +577,9 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 	if (r < 0)
 		return r;
 	conf.compiler = w->compiler;
-	return gantry_engine_start(&conf, &w->engine, w->devices, err);
+	/* Behind the compiler, whose children have no part in it, and before a driver could keep what it finds. */
+	r = worker_output_open(err);
+	return r < 0 ? r : gantry_engine_start(&conf, &w->engine, w->devices, err);
 }
 
 static bool has_driver(const struct worker *w)

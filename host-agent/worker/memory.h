@@ -195,8 +195,11 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
 #define WORKER_NOT_TOLD GANTRY_LEDGER_POSITION_MAX
 /* What a backend's -errno is to a guest that asked. */
 int worker_device_status(int r);
-/* The buffer in @slot, a variable of an image, ends: its thread lets go of it. */
-void worker_variable_end_locked(struct wsession *s, uint32_t slot);
+/*
+ * Whether the buffer in @slot, which nobody has any more, may end: it is no variable, or the device has let go of that. Else its
+ * thread does so soon, and ends the buffer: until then it is there, and charged for.
+ */
+bool worker_variable_gone_locked(struct wsession *s, uint32_t slot);
 /* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
 void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
 

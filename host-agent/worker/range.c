@@ -110,22 +110,13 @@ static int open_anywhere(struct wdevice *d, uint64_t align, uint64_t bytes,
 				       ret_mem, err);
 }
 
-static int open_at(struct wdevice *d, struct wsession *s, uint64_t address, uint64_t align,
-		   uint64_t bytes, struct gantry_mem **ret_mem, struct gantry_err *err)
+static int open_at(struct wdevice *d, uint64_t address, uint64_t align, uint64_t bytes,
+		   struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	int r = address ? d->device.backend->window_open(d->device.dev, address, bytes, ret_mem,
 							 err)
 			: -EADDRINUSE;
-	bool closing = false;
 
-	if (address && r == -EADDRINUSE) {
-		/* One that was there before may be on its way out. */
-		pthread_mutex_lock(&s->lock);
-		closing = !gantry_list_is_empty(&s->variables);
-		pthread_mutex_unlock(&s->lock);
-	}
-	if (closing)
-		return GANTRY_E_AGAIN;
 	if (r == -EADDRINUSE)
 		r = open_anywhere(d, align, bytes, ret_mem, err);
 	return r < 0 ? worker_device_status(r) : GANTRY_OK;
@@ -190,7 +181,7 @@ int worker_range_make(struct wdevice *d, struct wsession *s, const struct gantry
 	wish = status == GANTRY_OK ? choose_locked(s, d->index, op, align) : 0;
 	pthread_mutex_unlock(&s->lock);
 	if (status == GANTRY_OK)
-		status = open_at(d, s, wish, align, op->bytes, &mem, err);
+		status = open_at(d, wish, align, op->bytes, &mem, err);
 	if (status != GANTRY_OK)
 		return status;
 	status = find_address(d, mem, op->bytes, &made.address, err) < 0 ? GANTRY_E_INTERNAL

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
+#include "host-agent/worker/output.h"
 #include "proto/segment.h"
 
 /* ---- placement of queues ---- */
@@ -486,6 +487,8 @@ static int take_objects(struct wsession *s, const struct gantry_engine_attach *a
 			if (obj->state == GANTRY_OBJECT_DYING || half_made(s, obj)) {
 				obj->state = GANTRY_OBJECT_LIVE;
 				(void)worker_buffer_free(s, worker_object_handle(s, i));
+			} else if (obj->buffer.alloc_flags & GANTRY_ALLOC_OUTPUT) {
+				worker_output_is_at(s, i);
 			}
 		}
 	}
@@ -598,7 +601,6 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	pthread_mutex_init(&s->lock, NULL);
 	gantry_list_init(&s->link);
 	gantry_list_init(&s->images);
-	gantry_list_init(&s->variables);
 	s->store.fd = -EBADF;
 	gantry_list_init(&s->washing);
 	s->engine = e;

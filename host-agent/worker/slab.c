@@ -165,6 +165,13 @@ static bool may_hold_offset(const struct gantry_ledger_buffer *b)
 	       GANTRY_PLACE_HAS_RANGE(b->place);
 }
 
+/* A variable or an array went with its worker: what the guest still has is a name. */
+static void settle_lost(struct wsession *s, struct gantry_ledger_buffer *b)
+{
+	worker_refund_pool(s, b->device, b->charged_bytes);
+	b->charged_bytes = 0;
+}
+
 int worker_slab_recover(struct wsession *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -172,6 +179,8 @@ int worker_slab_recover(struct wsession *s)
 		struct gantry_ledger_buffer *b = &obj->buffer;
 		int r;
 
+		if (worker_is_buffer(obj) && b->place == GANTRY_PLACE_IMAGE)
+			settle_lost(s, b);
 		if (!worker_is_buffer(obj) || !may_hold_offset(b))
 			continue;
 		settle(s, b);

@@ -137,7 +137,8 @@ struct wobject {
 	struct wimage *
 		image; /* under the lock; of a guest's image, and of kernels and variables made from it */
 	struct gantry_mem *
-		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker */
+		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker, or ended */
+	bool ends; /* under the lock; the device's thread has been told to let go of the variable */
 	bool mapped;	/* under the lock; it lies in the range that its ledger names */
 	int not_mapped; /* why it does not, for good; 0: it may yet */
 	uint64_t *
@@ -177,6 +178,7 @@ struct wqueue {
 	uint64_t window_ns;  /* estimated device time in flight */
 	uint32_t nunknown;   /* in flight without an estimate */
 	uint32_t nunflushed; /* submitted since the last flush */
+	uint32_t ntold;	     /* worker_count_back()'s own */
 	uint64_t head_published;
 	uint64_t done_published;
 	uint64_t unpublished_ns;
@@ -315,10 +317,10 @@ struct wsession {
 	bool has_settled;     /* what could be shared may lie in the slab since ALL */
 
 	struct wstore store;
-	struct gantry_list images;    /* struct wimage; under the lock */
-	struct gantry_list variables; /* ask.c's; under the lock: those that are let go of */
-	struct wload *load;	      /* the job of the control queue; whoever serves that */
-	struct wquestion *question;   /* to a device of another thread (ask.c); likewise */
+	struct gantry_list images;  /* struct wimage; under the lock */
+	struct wload *load;	    /* the job of the control queue; whoever serves that */
+	struct wquestion *question; /* to a device of another thread (ask.c); likewise */
+	uint32_t output; /* atomic: slot and 1 of the buffer for what kernels print; 0: none */
 	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
@@ -509,6 +511,11 @@ bool worker_replay_reads_the_same(struct wqueue *q, uint64_t pos);
 void worker_ride(struct wqueue *q);
 /* The newest command in flight is as if it had not been issued, and what rode behind it. */
 void worker_unissue(struct wqueue *q);
+/*
+ * Of those that failed with the context the ones that certainly never began, the newest of their queues, are as if they had not been
+ * issued: in each queue of which all is told.
+ */
+void worker_count_back(const struct gantry_done *failed, uint32_t nfailed);
 /* The oldest task in flight (or the next one, not issued) finished, and those that ride behind it. */
 void worker_finish(struct wqueue *q, int status, uint64_t device_ns);
 /* The newest command in flight is at work on the host (@off), where no deadline runs, or goes on to the device. */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of public suites that tests/apps/run compares with themselves: natively and over our libraries.
 
-Their sources are not here, and nothing here fetches or builds them: sources.json says from which files, by hash, the
-programs have been made whose results docs/results tells. A program is looked for as NAME/NAME in the folder that the
+Their sources are not here, and nothing fetches them: sources.json says by hash from which files tests/apps/build makes
+the programs whose results docs/results tells. A program is looked for as NAME/NAME in the folder that the
 runner is given, with its data files beside it; what is absent is skipped by name. It has to ask for libcudart.so.13.
 """
 import dataclasses

@@ -1,11 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """What decides whether two runs of a program are the same, and the list of programs."""
+import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -147,11 +151,76 @@ class Lists(unittest.TestCase):
 
     def test_every_program_has_hashes_of_its_sources_and_none_else(self):
         self.assertEqual(set(SOURCES["programs"]), {one.name for one in programs.PROGRAMS})
-        for name, files in SOURCES["programs"].items():
-            self.assertTrue(files, name)
-            for path, digest in files.items():
-                self.assertRegex(digest, re.compile("^[0-9a-f]{64}$"), path)
+        for name, about in SOURCES["programs"].items():
+            self.assertTrue(about["sources"], name)
+            for kind in ("sources", "kernel", "beside"):
+                for path, digest in about.get(kind, {}).items():
+                    self.assertRegex(digest, re.compile("^[0-9a-f]{64}$"), path)
         self.assertEqual(set(SOURCES["commits"]), set(programs.SUITES))
+
+
+class Build(unittest.TestCase):
+    """tests/apps/build, with a compiler that writes down its words."""
+
+    SAYS = "#!/bin/sh\nwhile [ $# -gt 0 ]; do echo \"$1\"; [ \"$1\" = -o ] && out=$2; shift; done > words\ncp words \"$out\"\n"
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        tools = self.folder / "toolkit" / "bin"
+        tools.mkdir(parents=True)
+        for name, text in (("nvcc", self.SAYS), ("strip", "#!/bin/sh\n")):
+            (tools / name).write_text(text, encoding="ascii")
+            (tools / name).chmod(0o755)
+        self.env = {**os.environ, "CUDA_HOME": str(tools.parent), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+        # The builder, with a list of its own: the suite's real files are not here.
+        self.here = self.folder / "apps"
+        self.here.mkdir()
+        for name in ("build", "programs.py"):
+            shutil.copy(HERE / name, self.here / name)
+        about = {name: {"folder": "none", "sources": {"none.cu": "0" * 64}} for name in SOURCES["programs"]}
+        about["matrixMulDrv"] = {"folder": "Samples/drv", "libraries": ["cuda"], "flags": ["-I{folder}/inc"],
+                                 "sources": {"main.cpp": self.file("Samples/drv/main.cpp", b"host")},
+                                 "kernel": {"kernel.cu": self.file("Samples/drv/kernel.cu", b"device")},
+                                 "beside": {"words.h": self.file("Samples/drv/words.h", b"header")}}
+        self.file("Samples/drv/data/picture.pgm", b"P5")
+        (self.here / "sources.json").write_text(json.dumps({"programs": about}), encoding="ascii")
+
+    def file(self, name, content):
+        path = self.folder / "suites" / "cuda-samples" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return hashlib.sha256(content).hexdigest()
+
+    def run_build(self, *words):
+        return subprocess.run([str(self.here / "build"), str(self.folder / "suites"), str(self.folder / "out"), *words],
+                              env=self.env, capture_output=True, text=True, check=False)
+
+    def test_builds_a_program_its_kernel_and_what_lies_beside(self):
+        ended = self.run_build("--only", "matrixMulDrv")
+        self.assertEqual((ended.returncode, ended.stdout), (0, "matrixMulDrv\n1 built, 0 failed\n"), ended.stderr)
+        out = self.folder / "out" / "matrixMulDrv"
+        words = (out / "matrixMulDrv").read_text(encoding="utf-8").split("\n")
+        inside = self.folder.resolve() / "suites" / "cuda-samples" / "Samples" / "drv"
+        for word in ("-cudart", "shared", "-lcuda", f"-I{inside}/inc", str(inside / "main.cpp")):
+            self.assertIn(word, words)
+        self.assertIn("-fatbin", (out / "kernel64.fatbin").read_text(encoding="utf-8").split("\n"))
+        self.assertEqual((out / "words.h").read_bytes(), b"header")
+        self.assertEqual((out / "data" / "picture.pgm").read_bytes(), b"P5")
+
+    def test_another_file_than_the_listed_one_is_refused(self):
+        self.file("Samples/drv/main.cpp", b"changed")
+        ended = self.run_build("--only", "matrixMulDrv")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("main.cpp is another file than the one of sources.json", ended.stdout)
+        self.assertFalse((self.folder / "out" / "matrixMulDrv").exists())
+
+    def test_absent_sources_and_programs_are_named(self):
+        ended = self.run_build("--only", "asyncAPI")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("none.cu is missing", ended.stdout)
+        ended = self.run_build("--only", "nothing-like-it")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("no such programs", ended.stderr)
 
 
 class Inputs(unittest.TestCase):

@@ -13,6 +13,10 @@ def at_least(limit):
     return Target(limit, None)
 
 
+def of(sign, limit):
+    return at_most(limit) if sign == "<=" else at_least(limit)
+
+
 TARGETS = {
     "rtt_ratio_raw": at_most(4),
     "rtt_parked_ratio": at_most(1.5),

@@ -311,17 +311,81 @@ static void attached_memory(void)
 	end();
 }
 
+#define WIDE   1200
+#define WIDEST 8188
+
+/* Parameters of 4808 bytes, and of 32760: four more are the most that there may be. */
+static void wide_parameters(void)
+{
+	static int numbers[WIDEST + 2];
+	CUfunction functions[2];
+	CUdeviceptr p;
+	size_t off, bytes, len;
+	int got = 0;
+	CUstream stream;
+	CUgraph graph;
+	CUgraphExec exec;
+	void *params[] = { numbers, &p };
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, numbers, CU_LAUNCH_PARAM_BUFFER_SIZE,
+			  &len, CU_LAUNCH_PARAM_END };
+
+	begin("wide parameters");
+	OK(cuModuleGetFunction(&functions[0], module, "wide"));
+	OK(cuModuleGetFunction(&functions[1], module, "widest"));
+	OK(cuFuncGetParamInfo(functions[1], 1, &off, &bytes));
+	CHECK(off == WIDEST * sizeof(int) && bytes == 8);
+	OK(cuMemAlloc(&p, 4));
+	numbers[0] = 17;
+	OK(cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, 0, params, NULL));
+	OK(cuMemcpyDtoH(&got, p, 4));
+	CHECK(got == 17);
+	/* Each launch has its own, however many are on their way. */
+	for (int i = 0; i < 20; i++) {
+		numbers[WIDEST - 1] = i;
+		OK(cuLaunchKernel(functions[1], 1, 1, 1, 1, 1, 1, 0, 0, params, NULL));
+		if (i % 7 == 0) {
+			OK(cuMemcpyDtoH(&got, p, 4));
+			CHECK(got == i);
+		}
+	}
+	OK(cuMemcpyDtoH(&got, p, 4));
+	CHECK(got == 19);
+	numbers[WIDEST - 1] = 33;
+	memcpy(&numbers[WIDEST], &p, sizeof(p));
+	len = sizeof(numbers);
+	OK(cuLaunchKernel(functions[1], 1, 1, 1, 1, 1, 1, 0, 0, NULL, extra));
+	OK(cuMemcpyDtoH(&got, p, 4));
+	CHECK(got == 33);
+	len--;
+	IS(cuLaunchKernel(functions[1], 1, 1, 1, 1, 1, 1, 0, 0, NULL, extra), INVALID_VALUE);
+	/* A graph keeps a copy of them. */
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	numbers[WIDEST - 1] = 44;
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(cuLaunchKernel(functions[1], 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+	OK(cuStreamEndCapture(stream, &graph));
+	numbers[WIDEST - 1] = 55;
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemcpyDtoH(&got, p, 4));
+	CHECK(got == 44);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	OK(cuStreamDestroy(stream));
+	OK(cuMemFree(p));
+	end();
+}
+
 /* The host is told at the first call, the second, the fourth, the eighth. */
 static void not_there(void)
 {
 	unsigned int mask;
 	char luid[8];
-	CUfunction wide;
 
 	begin("not there");
 	for (int i = 0; i < 4; i++)
 		BAD(cuDeviceGetLuid(luid, &mask, 0), NOT_SUPPORTED);
-	BAD(cuModuleGetFunction(&wide, module, "wide"), NOT_SUPPORTED);
 	end();
 }
 
@@ -346,6 +410,7 @@ int main(int argc, char **argv)
 	pools();
 	limits();
 	attached_memory();
+	wide_parameters();
 	not_there();
 	if (argc == 3) {
 		/* Somebody looks at the session meanwhile. */

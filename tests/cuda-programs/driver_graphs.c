@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/cuda-programs/parts.h"
 
@@ -392,6 +393,127 @@ static void a_thousand_nodes(void)
 	end();
 }
 
+/* What is set is read back, goes along with copies and stays when parameters change; what is wrong is refused. */
+static void attributes_of_nodes(void)
+{
+	CUDA_KERNEL_NODE_PARAMS kernel = { .func = saxpy,
+					   .gridDimX = 4,
+					   .gridDimY = 1,
+					   .gridDimZ = 1,
+					   .blockDimX = 64,
+					   .blockDimY = 1,
+					   .blockDimZ = 1,
+					   .kernelParams = params };
+	CUDA_MEMSET_NODE_PARAMS fill = { .dst = y, .elementSize = 4, .width = N, .height = 1 };
+	CUkernelNodeAttrValue value = { .cooperative = 1 }, got;
+	CUgraphNode one, other, filled, copied;
+	CUgraph graph, clone;
+	CUgraphExec exec;
+
+	begin("attributes of nodes");
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphAddKernelNode(&one, graph, NULL, 0, &kernel));
+	OK(cuGraphAddKernelNode(&other, graph, NULL, 0, &kernel));
+	OK(cuGraphAddMemsetNode(&filled, graph, NULL, 0, &fill, ctx));
+	OK(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got));
+	CHECK(got.cooperative == 0);
+	OK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value));
+	value.priority = -1;
+	OK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	memset(&value, 0, sizeof(value));
+	value.accessPolicyWindow.hitRatio = .5f;
+	value.accessPolicyWindow.num_bytes = 4096;
+	value.accessPolicyWindow.hitProp = CU_ACCESS_PROPERTY_STREAMING;
+	OK(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value));
+	value.accessPolicyWindow.hitRatio = 2;
+	IS(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, &value),
+	   INVALID_VALUE);
+	OK(cuGraphKernelNodeCopyAttributes(other, one));
+	kernel.gridDimX = 8;
+	OK(cuGraphKernelNodeSetParams(other, &kernel));
+	OK(cuGraphKernelNodeGetAttribute(other, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got));
+	CHECK(got.cooperative == 1);
+	OK(cuGraphKernelNodeGetAttribute(other, CU_LAUNCH_ATTRIBUTE_PRIORITY, &got));
+	CHECK(got.priority == -1);
+	OK(cuGraphKernelNodeGetAttribute(other, CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, &got));
+	CHECK(got.accessPolicyWindow.hitRatio == .5f && got.accessPolicyWindow.num_bytes == 4096);
+	OK(cuGraphClone(&clone, graph));
+	OK(cuGraphNodeFindInClone(&copied, other, clone));
+	OK(cuGraphKernelNodeGetAttribute(copied, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got));
+	CHECK(got.cooperative == 1);
+	/* More blocks than the device holds at once cannot wait for each other. */
+	kernel.gridDimX = 1u << 24;
+	IS(cuGraphKernelNodeSetParams(other, &kernel), COOPERATIVE_LAUNCH_TOO_LARGE);
+	IS(cuGraphKernelNodeSetAttribute(filled, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value),
+	   INVALID_VALUE);
+	IS(cuGraphKernelNodeCopyAttributes(one, filled), INVALID_VALUE);
+	IS(cuGraphKernelNodeSetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, NULL),
+	   INVALID_VALUE);
+	IS(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got),
+	   INVALID_VALUE);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, NULL));
+	OK(cuCtxSynchronize());
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(clone));
+	OK(cuGraphDestroy(graph));
+	BAD(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got),
+	    INVALID_VALUE);
+	end();
+}
+
+/* How often @word stands in the file. */
+static int times(const char *path, const char *word)
+{
+	static char text[65536];
+	FILE *file = fopen(path, "re");
+	size_t len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	int found = 0;
+
+	if (file)
+		(void)fclose(file);
+	text[len] = '\0';
+	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+		found++;
+	return found;
+}
+
+static void a_graph_as_text(void)
+{
+	CUDA_MEMSET_NODE_PARAMS fill = { .dst = y, .elementSize = 4, .width = N, .height = 1 };
+	char path[] = "/tmp/gantry-dot-XXXXXX";
+	CUgraph graph, inner;
+	CUgraphNode a, b, c;
+	int fd = mkstemp(path);
+
+	begin("a graph as text");
+	CHECK(fd >= 0);
+	(void)close(fd);
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphCreate(&inner, 0));
+	OK(cuGraphAddMemsetNode(&a, inner, NULL, 0, &fill, ctx));
+	OK(cuGraphAddMemsetNode(&a, graph, NULL, 0, &fill, ctx));
+	OK(cuGraphAddEmptyNode(&b, graph, &a, 1));
+	OK(cuGraphAddChildGraphNode(&c, graph, &b, 1, inner));
+	OK(cuGraphDebugDotPrint(graph, path, 0));
+	CHECK(times(path, "digraph") == 1);
+	if (!is_native) {
+		CHECK(times(path, "shape=box") == 4 && times(path, "->") == 3);
+		CHECK(times(path, "MEMSET") == 2 && times(path, "pitch") == 0);
+		OK(cuGraphDebugDotPrint(graph, path, CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS));
+		CHECK(times(path, "pitch") == 2 && times(path, "node 0x") == 0);
+		OK(cuGraphDebugDotPrint(graph, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
+		CHECK(times(path, "node 0x") == 4);
+		IS(cuGraphDebugDotPrint(graph, "/nonexistent/there", 0), OPERATING_SYSTEM);
+	}
+	IS(cuGraphDebugDotPrint(graph, NULL, 0), INVALID_VALUE);
+	(void)unlink(path);
+	OK(cuGraphDestroy(inner));
+	OK(cuGraphDestroy(graph));
+	BAD(cuGraphDebugDotPrint(graph, path, 0), INVALID_VALUE);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2 && argc != 3)
@@ -411,5 +533,7 @@ int main(int argc, char **argv)
 	built_and_changed();
 	objects_live_as_long_as_graphs();
 	a_thousand_nodes();
+	attributes_of_nodes();
+	a_graph_as_text();
 	return 0;
 }

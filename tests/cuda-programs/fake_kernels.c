@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kernels.cuh does, for the fake driver. */
 #include <stdint.h>
+#include <stdio.h>
 
 #include "tests/fakecuda/kernel.h"
 
@@ -59,6 +60,23 @@ FAKECUDA_KERNEL(
 {
 	(void)geometry;
 	**(int **)params[1] = ((const struct many *)params[0])->numbers[0];
+	return 0;
+}
+
+struct most {
+	int numbers[8188];
+};
+
+FAKECUDA_KERNEL(
+	widest,
+	{
+		struct most m;
+		uint64_t out;
+	},
+	FAKECUDA_P(widest, m), FAKECUDA_P(widest, out))
+{
+	(void)geometry;
+	**(int **)params[1] = ((const struct most *)params[0])->numbers[8187];
 	return 0;
 }
 
@@ -182,4 +200,28 @@ FAKECUDA_KERNEL(
 				return 716;
 		}
 	return 0;
+}
+
+FAKECUDA_KERNEL(
+	speak,
+	{
+		int32_t from;
+		int32_t n;
+	},
+	FAKECUDA_P(speak, from), FAKECUDA_P(speak, n))
+{
+	for (int32_t i = 0; i < *(int32_t *)params[1]; i++) {
+		char line[64];
+
+		(void)snprintf(line, sizeof(line), "kernel line %d\n", *(int32_t *)params[0] + i);
+		geometry->print(geometry->cookie, line);
+	}
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	must_be, { int32_t value; }, FAKECUDA_P(must_be, value))
+{
+	(void)geometry;
+	return *(int32_t *)params[0] ? 0 : 710;
 }

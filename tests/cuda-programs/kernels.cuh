@@ -36,7 +36,7 @@ __global__ void number(struct pair p, int n)
 		p.x[i] = (float)(p.first + i);
 }
 
-/* More than our wire takes. */
+/* More than 4096 bytes, which is what kernels could have before CUDA 12.1. */
 struct many {
 	int numbers[1200];
 };

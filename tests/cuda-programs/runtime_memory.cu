@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels.cuh"
@@ -157,6 +158,67 @@ static void registered_wrongly()
 	end();
 }
 
+/* Of the child's too it was, as it was; that it has no CUDA is no reason to lose memory. */
+static void registered_and_forked()
+{
+	const size_t bytes = 40 * PAGE;
+	unsigned char *mine = (unsigned char *)malloc(bytes), *device, last;
+	int status;
+	pid_t pid;
+
+	part = "registered and forked";
+	memset(mine, 7, bytes);
+	OK(cudaHostRegister(mine, bytes, 0));
+	OK(cudaMalloc(&device, bytes));
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		for (size_t i = 0; i < bytes; i++)
+			if (mine[i] != 7)
+				_exit(1);
+		memset(mine, 8, bytes);
+		free(mine);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(mine[0] == 7 && mine[bytes - 1] == 7);
+	mine[bytes - 1] = 9;
+	OK(cudaMemcpy(device, mine, bytes, cudaMemcpyHostToDevice));
+	OK(cudaMemcpy(&last, device + bytes - 1, 1, cudaMemcpyDeviceToHost));
+	CHECK(last == 9);
+	OK(cudaFree(device));
+	OK(cudaHostUnregister(mine));
+	free(mine);
+	end();
+}
+
+/* The last: it ends the device's context, and with it what is registered there. */
+static void registered_and_unmapped()
+{
+	unsigned char *gone = pages(4 * PAGE), *replaced = pages(4 * PAGE), *kept = pages(4 * PAGE), *file_too;
+	FILE *file = tmpfile();
+
+	part = "registered and unmapped";
+	CHECK(file && ftruncate(fileno(file), 4 * PAGE) == 0);
+	file_too = pages(4 * PAGE, fileno(file));
+	memset(kept, 3, 4 * PAGE);
+	for (unsigned char *host : { gone, replaced, kept })
+		OK(cudaHostRegister(host, 4 * PAGE, 0));
+	CHECK(munmap(gone, 4 * PAGE) == 0);
+	OK(cudaHostUnregister(gone));
+	CHECK(mmap(gone, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == gone);
+	OK(cudaHostRegister(gone, 4 * PAGE, 0));
+	CHECK(munmap(gone, 4 * PAGE) == 0);
+	CHECK(mmap(replaced, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fileno(file), 0) == replaced);
+	OK(cudaDeviceReset());
+	replaced[0] = 11;
+	CHECK(file_too[0] == 11 && kept[0] == 3 && kept[4 * PAGE - 1] == 3);
+	kept[0] = 4;
+	CHECK(munmap(replaced, 4 * PAGE) == 0 && munmap(kept, 4 * PAGE) == 0 && munmap(file_too, 4 * PAGE) == 0);
+	(void)fclose(file);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
@@ -166,5 +228,8 @@ int main(int argc, char **argv)
 	registered_pages();
 	registered_as_it_lies();
 	registered_wrongly();
+	registered_and_forked();
+	if (!is_native)
+		registered_and_unmapped();
 	return 0;
 }

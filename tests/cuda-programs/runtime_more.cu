@@ -6,6 +6,9 @@
 #include <cuda_profiler_api.h>
 #include <cudaTypedefs.h>
 
+/* Of banks: programs still say it. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 #include "kernels.cuh"
 #include "runtime_parts.cuh"
 
@@ -270,6 +273,103 @@ static void the_driver()
 	end();
 }
 
+/* Nodes that copy to a variable of the program's and from it, and are given other ends. */
+static void copies_of_variables()
+{
+	static int from = 41, other = 42, to, elsewhere;
+	cudaGraphNode_t in, out;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+
+	part = "copies of variables";
+	OK(cudaGraphCreate(&graph, 0));
+	OK(cudaGraphAddMemcpyNodeToSymbol(&in, graph, nullptr, 0, counter, &from, sizeof(from), 0,
+					  cudaMemcpyHostToDevice));
+	OK(cudaGraphAddMemcpyNodeFromSymbol(&out, graph, &in, 1, &to, counter, sizeof(to), 0,
+					    cudaMemcpyDeviceToHost));
+	OK(cudaGraphInstantiate(&exec, graph, 0));
+	OK(cudaGraphLaunch(exec, 0));
+	OK(cudaStreamSynchronize(0));
+	CHECK(to == 41);
+	OK(cudaGraphExecMemcpyNodeSetParamsToSymbol(exec, in, counter, &other, sizeof(other), 0,
+						    cudaMemcpyHostToDevice));
+	OK(cudaGraphExecMemcpyNodeSetParamsFromSymbol(exec, out, &elsewhere, counter, sizeof(to), 0,
+						      cudaMemcpyDeviceToHost));
+	OK(cudaGraphLaunch(exec, 0));
+	OK(cudaStreamSynchronize(0));
+	CHECK(to == 41 && elsewhere == 42);
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphMemcpyNodeSetParamsToSymbol(in, counter, &other, sizeof(other), 0, cudaMemcpyHostToDevice));
+	OK(cudaGraphMemcpyNodeSetParamsFromSymbol(out, &to, counter, sizeof(to), 0, cudaMemcpyDeviceToHost));
+	OK(cudaGraphInstantiate(&exec, graph, 0));
+	OK(cudaGraphLaunch(exec, 0));
+	OK(cudaStreamSynchronize(0));
+	CHECK(to == 42);
+	IS(cudaGraphMemcpyNodeSetParamsToSymbol(in, &from, &other, sizeof(other), 0, cudaMemcpyHostToDevice),
+	   cudaErrorInvalidSymbol);
+	IS(cudaGraphMemcpyNodeSetParamsToSymbol(in, counter, &other, sizeof(other), 6, cudaMemcpyHostToDevice),
+	   cudaErrorInvalidValue);
+	IS(cudaGraphAddMemcpyNodeToSymbol(&in, graph, nullptr, 0, counter, &from, sizeof(from), 0,
+					  cudaMemcpyDeviceToHost),
+	   cudaErrorInvalidMemcpyDirection);
+	(void)cudaGetLastError();
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphDestroy(graph));
+	end();
+}
+
+/* Pools of devices by their places. */
+static void places()
+{
+	cudaMemLocation here = {};
+	cudaMemPool_t pool, same;
+
+	part = "places";
+	here.type = cudaMemLocationTypeDevice;
+	OK(cudaMemGetDefaultMemPool(&pool, &here, cudaMemAllocationTypePinned));
+	OK(cudaDeviceGetDefaultMemPool(&same, 0));
+	CHECK(pool == same);
+	OK(cudaMemSetMemPool(&here, cudaMemAllocationTypePinned, pool));
+	OK(cudaMemGetMemPool(&same, &here, cudaMemAllocationTypePinned));
+	CHECK(pool == same);
+	here.id = 99;
+	CHECK(cudaMemGetMemPool(&same, &here, cudaMemAllocationTypePinned) != cudaSuccess);
+	IS(cudaMemGetMemPool(&same, nullptr, cudaMemAllocationTypePinned), cudaErrorInvalidValue);
+	IS(cudaMemGetMemPool(&same, &here, (cudaMemAllocationType)77), cudaErrorInvalidValue);
+	(void)cudaGetLastError();
+	end();
+}
+
+static void devices_chosen()
+{
+	cudaSharedMemConfig banks = cudaSharedMemBankSizeDefault;
+	cudaDeviceProp prop = {};
+	int device = 77, count = 0, valid[] = { 0, 99 };
+
+	part = "devices chosen";
+	OK(cudaGetDeviceCount(&count));
+	OK(cudaGetDeviceProperties(&prop, 0));
+	OK(cudaChooseDevice(&device, &prop));
+	CHECK(device == 0);
+	IS(cudaChooseDevice(nullptr, &prop), cudaErrorInvalidValue);
+	OK(cudaSetValidDevices(valid, 1));
+	OK(cudaGetDevice(&device));
+	CHECK(device == 0);
+	OK(cudaSetValidDevices(nullptr, 0));
+	IS(cudaSetValidDevices(nullptr, 1), cudaErrorInvalidValue);
+	IS(cudaSetValidDevices(valid, count + 1), cudaErrorInvalidValue);
+	IS(cudaSetValidDevices(valid + 1, 1), cudaErrorInvalidDevice);
+	IS(cudaDeviceGetP2PAttribute(&device, cudaDevP2PAttrAccessSupported, 0, 0), cudaErrorInvalidDevice);
+	IS(cudaDeviceGetP2PAttribute(nullptr, cudaDevP2PAttrAccessSupported, 0, 0), cudaErrorInvalidValue);
+	OK(cudaDeviceGetSharedMemConfig(&banks));
+	CHECK(banks == cudaSharedMemBankSizeFourByte);
+	OK(cudaDeviceSetSharedMemConfig(cudaSharedMemBankSizeEightByte));
+	IS(cudaDeviceSetSharedMemConfig((cudaSharedMemConfig)9), cudaErrorInvalidValue);
+	OK(cudaFuncSetSharedMemConfig((const void *)saxpy, cudaSharedMemBankSizeDefault));
+	(void)cudaGetLastError();
+	end();
+}
+
 int main()
 {
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
@@ -281,5 +381,8 @@ int main()
 	launched_with_attributes();
 	boxes();
 	the_driver();
+	copies_of_variables();
+	places();
+	devices_chosen();
 	return 0;
 }

@@ -31,6 +31,11 @@ static struct CUctx_st *current(void)
 	return stack.depth ? stack.ctx[stack.depth - 1] : NULL;
 }
 
+struct CUctx_st *fake_ctx_current(void)
+{
+	return current();
+}
+
 static uint64_t env_number(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
@@ -370,6 +375,7 @@ void fake_ctx_end_locked(struct CUctx_st *ctx)
 	fake_memory_end(ctx);
 	fake_modules_end(ctx);
 	fake_textures_end(ctx);
+	fake_print_flush_locked(ctx);
 	ctx->nrefs = 0;
 	if (!any_context()) {
 		pthread_mutex_unlock(&fake.lock);
@@ -640,6 +646,7 @@ CUresult cuCtxSynchronize(void)
 		r = fake_drain_locked(s);
 	if (r == CUDA_SUCCESS)
 		r = ctx->sticky;
+	fake_print_flush_locked(ctx);
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }

@@ -144,6 +144,10 @@ struct CUctx_st {
 	bool ending;
 	uint64_t group_faults; /* when it began */
 	size_t limits[CU_LIMIT_MAX];
+	char *fifo; /* what kernels have printed; NULL: nothing */
+	size_t fifo_bytes;
+	uint64_t printed; /* free-running */
+	bool assert_told;
 	struct CUstream_st *streams;
 	struct CUstream_st *null_stream;
 };
@@ -246,6 +250,8 @@ uint64_t fake_now_ns(void);
 CUresult fake_enter(const char *call);
 /* The same, and a context is current. */
 CUresult fake_enter_ctx(const char *call, struct CUctx_st **ret_ctx);
+/* NULL: none. */
+struct CUctx_st *fake_ctx_current(void);
 bool fake_is_lost(CUdevice ordinal);
 /* With the lock: @ctx and, in a group, everybody's fail from now on. */
 void fake_fail_locked(struct CUctx_st *ctx, CUresult code);
@@ -299,6 +305,11 @@ void fake_cmd_free(struct fake_cmd *cmd);
 CUresult fake_drain_locked(struct CUstream_st *stream);
 void fake_streams_end_locked(struct CUctx_st *ctx);
 void fake_event_unref_locked(struct CUevent_st *event);
+
+/* print.c */
+void fake_print(void *cookie, const char *text); /* a stream's kernel; without the lock */
+void fake_print_flush(void);			 /* of the current context; without the lock */
+void fake_print_flush_locked(struct CUctx_st *ctx);
 
 /* run.c */
 CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd);

@@ -49,6 +49,8 @@ struct fakecuda_geometry {
 	/* 0: there is no such surface, or outside. */
 	unsigned int (*surface_write)(unsigned long long surface, int64_t x, int64_t y, int64_t z,
 				      const void *element);
+	void (*print)(void *cookie,
+		      const char *text); /* printf() of a kernel, with @cookie above */
 };
 
 /*

@@ -99,6 +99,7 @@ CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned in
 
 	if (r != CUDA_SUCCESS)
 		return r;
+	fake_print_flush();
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = fake_image_read(image, path, sizeof(path));
@@ -515,6 +516,7 @@ static CUresult launch(const char *call, CUfunction func, const struct fakecuda_
 	struct CUctx_st *ctx;
 	CUresult r = fake_enter_ctx(call, &ctx);
 
+	fake_print_flush();
 	if (r == CUDA_SUCCESS)
 		r = fake_launch_new(func, geometry, params, extra, &cmd);
 	return r == CUDA_SUCCESS ? fake_put(stream, ctx, cmd) : r;

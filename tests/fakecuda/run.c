@@ -88,6 +88,7 @@ static CUresult run_launch(struct CUstream_st *stream, struct fake_cmd *cmd)
 {
 	const struct CUfunc_st *func = cmd->launch.func;
 
+	cmd->launch.geometry.print = fake_print;
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		if (strcmp(func->name, faults[i].name) == 0)
 			return faults[i].code;

@@ -274,10 +274,13 @@ CUresult cuStreamSynchronize(CUstream stream)
 	struct CUctx_st *ctx;
 	CUresult r = fake_enter_ctx(__func__, &ctx);
 
-	if (r != CUDA_SUCCESS)
+	if (r != CUDA_SUCCESS) {
+		fake_print_flush();
 		return r;
+	}
 	pthread_mutex_lock(&fake.lock);
 	r = fake_drain_locked(fake_stream_locked(ctx, stream));
+	fake_print_flush_locked(ctx);
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }
@@ -440,6 +443,7 @@ CUresult cuEventSynchronize(CUevent event)
 	while (event->done < seq && event->ctx->sticky == CUDA_SUCCESS && !event->ctx->ending)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	r = event->ctx->sticky;
+	fake_print_flush_locked(event->ctx);
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fakecuda-wrap OUTPUT SO [ARCH]: writes an image for the fake driver, as a cubin (OUTPUT ends with .cubin), a fatbin
- * (.fatbin) or PTX.
+ * fakecuda-wrap OUTPUT SO [ARCH [SYMBOLS]]: writes an image for the fake driver, as a cubin (OUTPUT ends with .cubin), a fatbin
+ * (.fatbin) or PTX. SYMBOLS, a text, lie behind it, as names of what it calls do in a real one.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -38,12 +38,30 @@ static char *compile(const char *so, const char *arch, int cubin, size_t *ret_by
 	return image;
 }
 
+/* Of a fatbin with one part, a cubin that is not compressed. */
+static void write_heads(FILE *out, uint64_t nbytes, const char *arch)
+{
+	/* Magic, version 1, a header of 16 bytes, and the length of what follows. */
+	const uint32_t head[] = { 0xba55ed50u, 0x00100001u };
+	/* Kind 2, version 1.1, a header of 32 bytes; then what the part has. */
+	const uint32_t part[] = { 0x01010002u, 32 };
+	const uint32_t rest[] = { 0, 0, 0, (uint32_t)atoi(arch + strlen("sm_")) };
+	const uint64_t len = nbytes + sizeof(part) + sizeof(nbytes) + sizeof(rest);
+
+	(void)fwrite(head, sizeof(head), 1, out);
+	(void)fwrite(&len, sizeof(len), 1, out);
+	(void)fwrite(part, sizeof(part), 1, out);
+	(void)fwrite(&nbytes, sizeof(nbytes), 1, out);
+	(void)fwrite(rest, sizeof(rest), 1, out);
+}
+
 int main(int argc, char **argv)
 {
 	size_t nbytes = 0;
 	char *image;
 	FILE *out;
 	int cubin;
+	const char *symbols = argc > 4 ? argv[4] : "";
 
 	if (argc < 3)
 		return EXIT_FAILURE;
@@ -52,15 +70,10 @@ int main(int argc, char **argv)
 	out = image ? fopen(argv[1], "we") : NULL;
 	if (!out)
 		return EXIT_FAILURE;
-	if (ends_with(argv[1], ".fatbin")) {
-		/* Magic, version 1, a header of 16 bytes, and the length of what follows. */
-		const uint32_t head[] = { 0xba55ed50u, 0x00100001u };
-		const uint64_t len = nbytes;
-
-		(void)fwrite(head, sizeof(head), 1, out);
-		(void)fwrite(&len, sizeof(len), 1, out);
-	}
+	if (ends_with(argv[1], ".fatbin"))
+		write_heads(out, nbytes + strlen(symbols), argc > 3 ? argv[3] : "sm_90");
 	(void)fwrite(image, 1, nbytes, out);
+	(void)fwrite(symbols, 1, strlen(symbols), out);
 	free(image);
 	return fclose(out) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -432,8 +432,10 @@ START_TEST(test_one_process_has_the_board)
 }
 END_TEST
 
+/* Of all of it, or of a part that begins where the board's memory could not have it begin. */
 START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
 {
+	uint64_t off = _i == 2 ? 4 : 0;
 	struct gantry_stream *stream;
 	struct gantry_cmd cmd;
 	struct gantry_done done;
@@ -445,20 +447,22 @@ START_TEST(test_kernel_works_on_memory_behind_a_descriptor)
 	device_open("", NULL);
 	stream = stream_of(0);
 	fill_inputs();
-	ck_assert_int_eq(
-		gantry_memfd_create("fpga", sizeof(in_a), _i ? GANTRY_MEMFD_SEALED : 0, &fd), 0);
-	ck_assert_int_eq(device.backend->mem_import(device.dev, fd, 0, sizeof(in_a), &mem, NULL),
+	ck_assert_int_eq(gantry_memfd_create("fpga", 2 * sizeof(in_a), _i ? GANTRY_MEMFD_SEALED : 0,
+					     &fd),
 			 0);
+	ck_assert_int_eq(
+		device.backend->mem_import(device.dev, fd, 0, 2 * sizeof(in_a), &mem, NULL), 0);
 	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N - 1);
-	arg(&cmd, 2, mem, 0, sizeof(in_a));
+	arg(&cmd, 2, mem, off, sizeof(in_a));
 	done = run(stream, &cmd);
 	ck_assert_int_eq(done.status, GANTRY_OK);
 	ck_assert_uint_gt(done.device_ns, 0);
-	seen = mmap(NULL, sizeof(in_a), PROT_READ, MAP_SHARED, fd, 0);
+	seen = mmap(NULL, 2 * sizeof(in_a), PROT_READ, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(seen, MAP_FAILED);
-	check_vadd(seen, N - 1);
-	ck_assert_int_eq(seen[N - 1], 0); /* what the kernel does not write stays */
-	munmap(seen, sizeof(in_a));
+	check_vadd(seen + off / 4, N - 1);
+	/* What the kernel does not write stays. */
+	ck_assert_int_eq(seen[off / 4 + N - 1], 0);
+	munmap(seen, 2 * sizeof(in_a));
 	gantry_fd_close(fd);
 	device_close();
 }
@@ -797,7 +801,7 @@ int main(void)
 		tcase_add_test(tc, test_one_process_has_the_board);
 		tcase_add_test(tc, test_grid_is_refused);
 	}
-	tcase_add_loop_test(tc, test_kernel_works_on_memory_behind_a_descriptor, 0, 2);
+	tcase_add_loop_test(tc, test_kernel_works_on_memory_behind_a_descriptor, 0, 3);
 	tcase_add_test(tc, test_copies_and_fills_keep_their_order_with_launches);
 	tcase_add_loop_test(tc, test_streams_of_several_kernels_share_the_board, 0,
 			    (int)GANTRY_ARRAY_SIZE(mixes));

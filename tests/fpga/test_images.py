@@ -173,6 +173,21 @@ def test_bad_images_are_refused_and_leave_nothing(t):
         t.equal([name for name in world.files() if not name.startswith(".image-")], before)
 
 
+def test_image_that_is_longer_than_any_is_not_sent(t):
+    with World() as world:
+        path = world.make("huge", [VADD])
+        os.truncate(world.made / "huge.bit", (512 << 20) + 1)  # a hole
+        ended = world.ctl("add", path)
+        t.true(ended.code == 2 and "has more than 536870912 bytes" in ended.err, f"huge: {ended}")
+        t.equal(world.images(), {})
+        # Put into the store by hand it keeps the board from being opened, by name, and is not read.
+        shutil.move(world.made / "huge.bit", world.store)
+        shutil.copy(path, world.store)
+        guest = world.agent.guest("red", [harness.program("fpga-guest")])
+        t.true(guest.read_line(90).startswith("err "), "the board is not there")
+        harness.wait_until(lambda: "huge.bit has more than 536870912 bytes" in world.agent.log(), "the reason")
+
+
 def test_manifest_that_lies_about_its_kernels_is_found_out(t):
     with World() as world:
         t.code(world.ctl("add", world.make("sum", [VADD])), 0)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isolated tenants on one board: its steward holds it, and each session's own worker has a seat there; through deaths of either."""
+import contextlib
+import fcntl
 import os
 import pathlib
 import signal
 import sys
 
 import harness
+from scripted import Scripted
 from test_system import World, answers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system" / "upgrade"))
@@ -25,13 +28,25 @@ def worker_pid(world, guest):
     return harness.wait_until(find, "a worker for the guest")
 
 
-def steward_pid(world, but=None):
+def steward_pid(world, but=None, board="fpga0"):
     def find():
         for worker in world.agent.workers():
-            if worker["mode"] == "steward" and worker["pid"] != but and worker["state"] == "warm":
+            if worker["mode"] == "steward" and worker["trust_group"] == f"held:{board}" and worker["pid"] != but and worker["state"] == "warm":
                 return worker["pid"]
         return None
     return harness.wait_until(find, "the board's steward")
+
+
+@contextlib.contextmanager
+def taken(path):
+    """Another process, this one, has the board of that lock."""
+    with open(path, "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def is_open(world, board):
+    return [row["state"] for row in world.agent.ctl_json("device", "list")["devices"] if row["name"] == board] == ["enabled"]
 
 
 def busy(world, tenant):
@@ -127,6 +142,65 @@ def test_board_that_is_lost_ends_its_tasks_only_and_is_opened_again(t):
         red.write_line("vadd 20")
         t.true(answers([red])[0].startswith("err "), "the task says so")
         steward_pid(world, but=steward)
+
+
+def test_board_that_cannot_be_opened_is_no_affair_of_tenants_without_it(t):
+    with held(["red"], plain=["green"], start=False) as world:
+        with taken(world.lock()):
+            world.agent.start()
+            green = Scripted(world.agent, "green")
+            steward, untouched = None, worker_pid(world, green)
+            for _ in range(3):
+                steward = steward_pid(world, but=steward)
+                harness.wait_until(lambda pid=steward: not harness.alive(pid), "the end of one that has no board")
+            t.equal(worker_pid(world, green), untouched, "green's worker")
+        # Whoever comes then has the board.
+        harness.wait_until(lambda: is_open(world, "fpga0"), "the board")
+        red = world.guest("red")
+        red.write_line("vadd 3")
+        t.equal(answers([red]), ["ok 0"])
+        # Nor is the death of who held it.
+        steward = steward_pid(world)
+        os.kill(steward, signal.SIGKILL)
+        steward_pid(world, but=steward)
+        red.write_line("vadd 3")
+        t.equal(answers([red]), ["ok 0"])
+        green.ask("buffer 0 65536")
+        t.equal(worker_pid(world, green), untouched, "green's worker")
+
+
+def test_second_board_is_tried_again_while_the_first_is_used(t):
+    with held(["red"], boards=2, start=False) as world:
+        with taken(world.lock(1)):
+            world.agent.start()
+            first = steward_pid(world)
+            red = world.guest("red")
+            red.write_line("vadd 3")
+            t.equal(answers([red]), ["ok 0"])
+            untouched = worker_pid(world, red)
+            second = steward_pid(world, board="fpga1")
+            harness.wait_until(lambda: not harness.alive(second), "the end of one that has no board")
+        harness.wait_until(lambda: is_open(world, "fpga1"), "the second board")
+        t.equal(steward_pid(world), first, "the first one's process")
+        red.write_line("vadd 3")
+        t.equal(answers([red]), ["ok 0"])
+        t.equal(worker_pid(world, red), untouched, "red's worker")
+
+
+def test_reload_disturbs_no_launch(t):
+    with held(["red"]) as world:
+        red = world.guest("red")
+        steward, untouched = steward_pid(world), worker_pid(world, red)
+        red.write_line("vadd 300")
+        world.agent.sections["devices"]["cpu9"] = {"backend": "cpu", "cores": 1, "mem": "64M"}
+        world.agent.write_config()
+        t.code(world.agent.reload(), 0)
+        t.equal(answers([red]), ["ok 0"])
+        t.equal(steward_pid(world), steward, "the board's process")
+        t.equal(worker_pid(world, red), untouched, "red's worker")
+        late = world.guest("red")
+        late.write_line("scale 3")
+        t.equal(answers([late]), ["ok 0"])
 
 
 if __name__ == "__main__":

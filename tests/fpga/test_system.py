@@ -31,26 +31,39 @@ def install(folder):
 
 
 class World:
-    """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder."""
+    """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder. Tenants @plain have a cpu
+    device instead; there are @boards, fpga0 and so on, and whoever locks lock(NUMBER) before the agent does has that one."""
 
-    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent):
+    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent, plain=(), boards=1, start=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-board-"))
         try:
             install(self.folder)
-            (self.folder / "lock").touch()
-            os.chmod(self.folder / "lock", 0o666)
-            device = {"backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so",
-                      "images": self.folder, "board": f"lock={self.folder / 'lock'} load_ms=2 {board}", "holder": holder}
+            devices = {}
+            for number in range(boards):
+                self.lock(number).touch()
+                os.chmod(self.lock(number), 0o666)
+                devices[f"fpga{number}"] = {
+                    "backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so",
+                    "images": self.folder, "board": f"lock={self.lock(number)} load_ms=2 {board}", "holder": holder}
+            everywhere = ", ".join(devices)
+            if plain:
+                devices["cpu0"] = {}
             together = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
             alone = {"isolation": "isolated", "mem": "64M"}
+            for keys in (together, alone):
+                keys["devices"] = everywhere
             kinds = {"pooled": together, "isolated": alone}
-            self.agent = kind(devices={"fpga0": device},
+            self.agent = kind(devices=devices, start=start,
                               tenants={**{name: kinds[isolation] for name in tenants},
-                                       **{name: together for name in pooled}, "loner": alone},
+                                       **{name: together for name in pooled},
+                                       **{name: {**alone, "devices": "cpu0"} for name in plain}, "loner": alone},
                               agent={"module_dirs": self.folder, "warm_workers": 0})
         except BaseException:
             shutil.rmtree(self.folder)
             raise
+
+    def lock(self, number=0):
+        return self.folder / f"lock{number}"
 
     def __enter__(self):
         self.agent.__enter__()

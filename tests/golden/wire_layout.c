@@ -61,6 +61,11 @@ static void print_ring(void)
 	F(gantry_wire_access, mode);
 	F(gantry_wire_access, arg_off);
 	F(gantry_wire_access, reserved);
+	STRUCT(gantry_output);
+	F(gantry_output, put);
+	F(gantry_output, lost);
+	F(gantry_output, fault);
+	F(gantry_output, reserved);
 	STRUCT(gantry_wire_texture);
 	F(gantry_wire_texture, width);
 	F(gantry_wire_texture, height);
@@ -296,6 +301,8 @@ static void print_words(void)
 	NUMBER(GANTRY_ALLOC_HOST);
 	NUMBER(GANTRY_ALLOC_DEVICE);
 	NUMBER(GANTRY_ALLOC_SHARED);
+	NUMBER(GANTRY_ALLOC_FIXED);
+	NUMBER(GANTRY_ALLOC_OUTPUT);
 	NUMBER(GANTRY_TASK_IDEMPOTENT);
 	NUMBER(GANTRY_TASK_TOGETHER);
 	NUMBER(GANTRY_TASK_CLUSTER(1, 2, 3));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls-guest FOLDER IMAGE [busy | measure N | nap MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * calls-guest FOLDER IMAGE [busy | measure N | nap MS | crowd MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
  * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
  *
  * The rest is for stand-ins: a call that takes long, handles that nobody ends, how many there are.
@@ -471,6 +471,29 @@ static void nap(const char *folder, int ms)
 	printf("napped\n");
 }
 
+/* One that nobody waits for, and work that has been put behind it. */
+static void crowd(const char *folder, int ms)
+{
+	static const char so[] = "libcublas.so.13";
+	const float one = 1, zero = 0;
+	cublasHandle_t handle = NULL;
+	int good, version;
+	F(so, cublasCreate_v2);
+	F(so, cublasGetVersion_v2);
+	F(so, cublasSgemm_v2);
+	F(so, cublasSscal_v2);
+
+	tell(f_cublasCreate_v2(&handle) == 0, "a handle is made");
+	good = f_cublasSscal_v2(handle, ms, &one, at[0], 1) == 0;
+	for (int i = 0; i < 8; i++)
+		good = good && f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1], 8,
+						&zero, at[2], 8) == 0;
+	printf("napping\n");
+	(void)fflush(stdout);
+	tell(good && f_cublasGetVersion_v2(handle, &version) == 0, "a long call");
+	printf("napped\n");
+}
+
 static double now_us(void)
 {
 	struct timespec now;
@@ -555,6 +578,8 @@ int main(int argc, char **argv)
 	start(argv[2]);
 	if (argc == 5 && strcmp(argv[3], "nap") == 0)
 		nap(argv[1], atoi(argv[4]));
+	else if (argc == 5 && strcmp(argv[3], "crowd") == 0)
+		crowd(argv[1], atoi(argv[4]));
 	else if (argc == 5 && strcmp(argv[3], "measure") == 0)
 		measure(argv[1], atoi(argv[4]));
 	else if (argc == 5 && strcmp(argv[3], "litter") == 0)

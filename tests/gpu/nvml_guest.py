@@ -3,7 +3,9 @@
 """A guest that asks our libnvidia-ml.so.1: nvml_guest.py NVML [LIBCUDA]. Prints "ok PART" for each part."""
 import ctypes
 import os
+import signal
 import sys
+import threading
 
 SUCCESS, UNINITIALIZED, INVALID, NOT_SUPPORTED, NOT_FOUND, TOO_SMALL, NO_DRIVER = 0, 1, 2, 3, 6, 7, 9
 
@@ -53,6 +55,31 @@ def before_and_after(nvml):
     must(nvml("InitWithFlags", 0), SUCCESS, "a second one")
     must(nvml("Shutdown"), SUCCESS, "one end")
     print("ok beginning")
+
+
+def forks(nvml):
+    """Children look, though another thread of their parent was about it when they came."""
+    done = threading.Event()
+
+    def look():
+        while not done.is_set():
+            must(nvml("Init_v2"), SUCCESS, "a look")
+            must(nvml("Shutdown"), SUCCESS, "its end")
+
+    must(nvml("Shutdown"), SUCCESS, "the end: else nobody looks")
+    other = threading.Thread(target=look, daemon=True)
+    other.start()
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # one that hangs is ended
+            ended = nvml("Init_v2")
+            os._exit(ended if ended == SUCCESS else 1)
+        must(os.waitpid(child, 0)[1], 0, "a child's look")
+    done.set()
+    other.join()
+    must(nvml("Init_v2"), SUCCESS, "beginning again")
+    print("ok forks")
 
 
 def devices(nvml):
@@ -146,6 +173,7 @@ def main():
         print("ok no driver")
         return
     before_and_after(nvml)
+    forks(nvml)
     device = devices(nvml)
     wrong(nvml, device)
     cuda = ctypes.CDLL(sys.argv[2])

@@ -112,19 +112,20 @@ def needs_stand_ins():
         raise harness.Skip("stand-ins for the toolkit's libraries play this")
 
 
-def long_call(t, mode):
-    """One session's call takes seconds of the host, longer than its deadline; another session on the same GPU does all it wants."""
+def long_call(t, mode, how="nap"):
+    """One session's call takes seconds of the host, longer than its deadline; another session on the same GPU does all it wants.
+    In a crowd the session's next commands lie behind it."""
     needs_stand_ins()
     tenants = {"red": {"deadline": "1s"}, "blue": {}}
     with calls_world(tenants=tenants, mode=mode) as agent:
-        napping = calls_guest(agent, "red", "nap", NAP_MS)
+        napping = calls_guest(agent, "red", how, NAP_MS)
         napping.read_until("napping")
         began = time.monotonic()
         other = calls_guest(agent, "blue")
         other.read_until("done", timeout=gpu.LIMIT_S)
         t.equal([line for line in other.lines if line.startswith("not ok")], [])
         took_ms = 1000 * (time.monotonic() - began)
-        gpu.figure(f"calls_beside_a_long_one_{mode}", took_ms, "ms")
+        gpu.figure(f"calls_beside_a_long_one_{how}_{mode}", took_ms, "ms")
         t.true(not napping.has_line(), f"the long call was over before the others, which took {took_ms:.0f} ms")
         t.equal(napping.read_line(timeout=gpu.LIMIT_S), "ok a long call", "its deadline is one of the device's time")
         t.equal(napping.wait(gpu.LIMIT_S), 0)
@@ -136,6 +137,14 @@ def test_long_call_holds_up_no_other_session_of_a_pooled_worker(t):
 
 def test_long_call_leaves_the_gpu_to_other_workers(t):
     long_call(t, "isolated")
+
+
+def test_long_call_with_work_behind_it_holds_up_no_other_session_of_a_pooled_worker(t):
+    long_call(t, "pooled", "crowd")
+
+
+def test_long_call_with_work_behind_it_leaves_the_gpu_to_other_workers(t):
+    long_call(t, "isolated", "crowd")
 
 
 def test_objects_of_a_session_end_with_it_where_the_worker_goes_on(t):

@@ -14,13 +14,14 @@ PARTS = {
                "many streams", "attributes of streams", "entry points", "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
               "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
-              "not there"],
+              "wide parameters", "not there"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
-               "objects live as long as graphs", "a thousand nodes"],
+               "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
+               "a graph as text"],
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver"],
-    "memory": ["registered pages", "registered as it lies", "registered wrongly"],
+    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
+    "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
@@ -50,8 +51,8 @@ def passed(t, code, lines, parts):
     t.equal(code, 0, "exit status")
 
 
-def image():
-    name = "cuda-kernels.fatbin" if gpu.REAL else "cuda-fake-kernels.cubin"
+def image(fake="cuda-fake-kernels.cubin"):
+    name = "cuda-kernels.fatbin" if gpu.REAL else fake
     path = harness.find_in_build(name, os.path.exists)
     if not path:
         raise harness.Skip(f"the build has no {name}")
@@ -88,9 +89,8 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
 
             harness.wait_until(lambda: missing().get("cuDeviceGetLuid") == 4, "the fourth call", timeout=gpu.LIMIT_S)
             t.contains(agent.ctl("session", "show", "--unsupported", session).out, "cuLaunchKernelEx with events")
-            t.contains(agent.ctl("session", "show", "--unsupported", session).out, "kernels with more than 4096 bytes")
             t.contains(agent.log(), "call-missing")
-            t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 6')
+            t.contains(agent.ctl("stats", "--prometheus").out, 'gantry_tenant_calls_missing_total{tenant="red"} 5')
         finally:
             os.close(held)
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
@@ -151,6 +151,79 @@ def test_kernel_that_strays_beside_variables_is_told_as_such(t):
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-fault", image()), ["fault"])
         t.equal("cannot be" in agent.log() or "outside the slab" in agent.log(), False, agent.log())
+
+
+# The one that says of itself that its kernels print.
+SPEAKING = "cuda-fake-kernels.fatbin"
+
+
+def kernel_lines(*numbers):
+    return [f"kernel line {n}" for n in numbers]
+
+
+def test_what_kernels_print_comes_among_what_the_program_prints(t):
+    library_folder()
+    with gpu.world() as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "order")
+        t.equal(lines, ["program 1", *kernel_lines(1, 2), "program 2", *kernel_lines(3), "program 3", *kernel_lines(4),
+                             "program 4", *kernel_lines(5), "program 5", *kernel_lines(6), "function 1", "program 6", "ok order"],
+                "lines")
+        t.equal(code, 0, "exit status")
+
+
+def test_what_many_kernels_print_comes_whole(t):
+    library_folder()
+    with gpu.world() as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "much")
+        t.equal(lines == [*kernel_lines(*range(10000)), "ok much"], True, f"{len(lines)} lines, {lines[:2]}")
+        t.equal(code, 0, "exit status")
+
+
+def test_the_limit_of_what_kernels_print_is_the_drivers(t):
+    library_folder()
+    with gpu.world() as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "limit")
+        t.equal(lines[-2:], ["kernel line 999", "ok limit"], "the newest")
+        t.equal(0 < len(lines) < 500, True, f"{len(lines)} lines")
+        t.equal(code, 0, "exit status")
+
+
+def test_what_kernels_print_in_a_worker_of_several_sessions_is_dropped_and_told(t):
+    library_folder()
+    with gpu.world(mode="pooled") as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "nobody")
+        t.equal(lines, ["program 1", "ok nobody"], "lines")
+        t.equal(code, 0, "exit status")
+        t.contains(agent.log(), "what kernels print is dropped")
+        t.equal("kernel line" in agent.log(), False, "nothing of it is in the log")
+
+
+def test_kernels_print_also_after_their_worker_has_died(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world() as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        guest = agent.guest("red", [harness.program("cuda-driver-output"), image(SPEAKING), "twice", fifo],
+                            env={"LD_LIBRARY_PATH": library_folder()})
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            guest.read_until("waiting", timeout=gpu.LIMIT_S)
+            agent.kill_worker(agent.sessions()[0]["worker_pid"])
+            harness.wait_until(lambda: "session-recovered" in agent.log(), "the session", timeout=gpu.LIMIT_S)
+        finally:
+            os.close(held)
+        t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+        t.equal(guest.output().split("\n"), ["kernel line 1", "waiting", "kernel line 2", "ok twice"], "lines")
+
+
+def test_failed_assertion_is_told_as_such_and_says_where(t):
+    library_folder()
+    with gpu.world() as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "assert")
+        t.equal([line for line in lines if "Assertion" not in line], ["kernel line 1", "program 1", "ok assert"], "lines")
+        t.equal(len([line for line in lines if "Assertion" in line]), 1, "assertions")
+        t.equal("Assertion" in agent.log(), False, "nothing of it is in the log")
+        t.equal(code, 0, "exit status")
 
 
 def test_program_of_nvcc_with_the_shared_runtime(t):

@@ -28,7 +28,7 @@ def ran(t, done, parts):
 def test_a_guest_sees_its_devices_and_what_it_uses_itself(t):
     with gpu.world(count=gpu.GPUS) as agent:
         done = agent.run_guest("red", [sys.executable, GUEST, ours("libnvidia-ml.so.1"), ours("libcuda.so.1")], timeout=gpu.LIMIT_S)
-    ran(t, done, ("beginning", "devices", "wrong calls", "use", "work", "end"))
+    ran(t, done, ("beginning", "forks", "devices", "wrong calls", "use", "work", "end"))
 
 
 def test_without_an_agent_there_is_no_driver(t):

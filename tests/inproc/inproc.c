@@ -373,7 +373,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 	struct gantry_device_conf conf[GANTRY_ENGINE_MAX_DEVICES];
 	struct gantry_engine_device info[GANTRY_ENGINE_MAX_DEVICES];
 	char names[GANTRY_ENGINE_MAX_DEVICES][16];
-	char backends[GANTRY_ENGINE_MAX_DEVICES][256];
+	char backends[GANTRY_ENGINE_MAX_DEVICES][512];
 	const char *opts[GANTRY_ENGINE_MAX_DEVICES][4];
 	const char *dir = getenv(MODULE_DIR_ENV);
 	const struct gantry_engine_events events = {

@@ -2,6 +2,7 @@
 /* What a hostile guest puts into its rings: only it notices. */
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "proto/ring.h"
 #include "proto/segment.h"
@@ -114,12 +115,97 @@ static void random_desc(uint64_t *state, uint32_t ring, struct gantry_desc *desc
 		}
 	}
 	memcpy(desc, words, sizeof(*desc));
-	desc->op = ring == 0 ? control[next_random(state) % 11] : task[next_random(state) % 7];
+	desc->op = ring == 0 ? control[next_random(state) % GANTRY_ARRAY_SIZE(control)]
+			     : task[next_random(state) % GANTRY_ARRAY_SIZE(task)];
 	desc->flags = next_random(state) % 4 == 0 ? (uint16_t)next_random(state)
 						  : next_random(state) % 2;
 	desc->len_bytes = next_random(state) % 2 ? 0 : (uint32_t)(next_random(state) % 300);
 	desc->off_bytes = desc->flags & GANTRY_DESC_INLINE || !desc->len_bytes ? 0
 									       : desc->off_bytes;
+}
+
+/* Handles of buffers that were told, some of them freed since; and how many arrays and textures there were among them. */
+static uint64_t told[16];
+static uint32_t ntold, nmade;
+
+static void remember(const uint8_t *inl)
+{
+	uint64_t words[sizeof(struct gantry_reply) / 8];
+	struct gantry_reply reply;
+
+	memcpy(&reply, inl, sizeof(reply));
+	nmade += reply.status == GANTRY_OK &&
+		 reply.len_bytes == sizeof(struct gantry_reply_variable);
+	memcpy(words, inl, sizeof(words));
+	for (uint32_t i = 0; i < GANTRY_ARRAY_SIZE(words); i++)
+		if (GANTRY_HANDLE_TYPE(words[i]) == GANTRY_HANDLE_BUFFER &&
+		    GANTRY_HANDLE_SLOT(words[i]) < GANTRY_LEDGER_NOBJECTS)
+			told[ntold++ % GANTRY_ARRAY_SIZE(told)] = words[i];
+}
+
+static uint64_t one_told(uint64_t *state)
+{
+	return told[next_random(state) % GANTRY_ARRAY_SIZE(told)];
+}
+
+/* Arrays, and textures of what may be one: mostly such as a device takes. */
+static struct gantry_op_texture random_texture(uint64_t *state,
+					       struct gantry_wire_texture *ret_spec)
+{
+	static const uint32_t formats[] = { 1, 2, 3, 8, 9, 10, 16, 32, 77 };
+	const struct gantry_op_texture op = {
+		.device = (uint32_t)(next_random(state) % 3),
+		.what = 1 + (uint32_t)(next_random(state) % 4),
+		.object = next_random(state) % 2 ? 0 : one_told(state),
+	};
+	uint64_t wild = next_random(state);
+
+	*ret_spec = (struct gantry_wire_texture){
+		.width = next_random(state) % 64,
+		.height = next_random(state) % 64,
+		.depth = next_random(state) % 4,
+		.format = formats[next_random(state) % GANTRY_ARRAY_SIZE(formats)],
+		.channels = 1u << next_random(state) % 3,
+		.flags = next_random(state) % 4 ? 0 : (uint32_t)(next_random(state) % 64),
+		.levels = next_random(state) % 2 ? 0 : (uint32_t)(next_random(state) % 4),
+	};
+	if (next_random(state) % 3 == 0)
+		memcpy((uint8_t *)ret_spec + next_random(state) % (sizeof(*ret_spec) / 8) * 8,
+		       &wild, 8);
+	return op;
+}
+
+/* What a device of another thread is asked has to be asked again to be answered. */
+static void put_texture(uint64_t *state, struct gantry_desc *desc, uint8_t *inl)
+{
+	static struct gantry_op_texture op;
+	static struct gantry_wire_texture spec;
+
+	if (op.what == 0 || next_random(state) % 4 == 0)
+		op = random_texture(state, &spec);
+	gantry_desc_put_texture(desc, &op);
+	desc->flags = GANTRY_DESC_INLINE;
+	desc->len_bytes = sizeof(spec);
+	memcpy(inl, &spec, sizeof(spec));
+}
+
+static void random_free(uint64_t *state, struct gantry_desc *desc)
+{
+	const struct gantry_op_buf_free op = { .buffer = one_told(state) };
+
+	gantry_desc_put_buf_free(desc, &op);
+}
+
+/* Between two that are, or were, perhaps arrays. */
+static void random_copy(uint64_t *state, struct gantry_desc *desc)
+{
+	const struct gantry_op_copy op = { .dst = one_told(state),
+					   .dst_off = next_random(state) % 4096,
+					   .src = one_told(state),
+					   .src_off = next_random(state) % 4096,
+					   .bytes = next_random(state) % 8192 };
+
+	gantry_desc_put_copy(desc, &op);
 }
 
 static void storm(struct hostile *x, uint32_t rounds, uint64_t state)
@@ -136,13 +222,21 @@ static void storm(struct hostile *x, uint32_t rounds, uint64_t state)
 			sched_yield();
 			ck_assert_int_eq(ended(x), 0);
 		}
-		random_desc(&state, ring, gantry_ring_desc(p, 0));
 		inl = gantry_ring_inline(p, 0)->bytes;
+		if (ring == 0 && p->tail >= NSLOTS)
+			remember(inl);
+		random_desc(&state, ring, gantry_ring_desc(p, 0));
 		for (unsigned k = 0; k < GANTRY_INLINE_BYTES; k += 8) {
 			uint64_t r = next_random(&state);
 
 			memcpy(inl + k, &r, 8);
 		}
+		if (ring == 0 && next_random(&state) % 4 == 0)
+			put_texture(&state, gantry_ring_desc(p, 0), inl);
+		else if (ring == 0 && next_random(&state) % 4 == 0)
+			random_free(&state, gantry_ring_desc(p, 0));
+		else if (ring != 0 && next_random(&state) % 4 == 0)
+			random_copy(&state, gantry_ring_desc(p, 0));
 		(void)gantry_ring_publish(p, 1);
 	}
 	bell(x);
@@ -172,6 +266,28 @@ START_TEST(test_hostile_random_descriptors_on_two_devices)
 	hostile_end(&x);
 }
 END_TEST
+
+#ifdef FAKE_DRIVER
+#define FAKE_GPU "cuda driver=" FAKE_DRIVER " nvml=none"
+static const char *const cpu_and_gpu[] = { "cpu cores=1", FAKE_GPU };
+static const char *const gpu_and_cpu[] = { FAKE_GPU, "cpu cores=1" };
+
+/* Questions to a device of another thread, or of the one that serves the control queue. */
+START_TEST(test_hostile_random_descriptors_beside_a_gpu)
+{
+	struct hostile x = hostile_start(_i ? gpu_and_cpu : cpu_and_gpu, 2);
+	const struct gantry_queue_options on_cpu = { .kind = GANTRY_KIND_CPU };
+
+	ck_ok(gantry_queue_open(x.witness.s, &on_cpu, &x.witness.q));
+	gantry_store_relaxed(&x.f.h->quota->virtual_bytes, (uint64_t)(64u << 20));
+	gantry_store_relaxed(&x.f.h->quota->mem_bytes, (uint64_t)(16u << 20));
+	storm(&x, 30000, 0xd1342543de82ef95ull);
+	/* Of another thread's answers, many are asked for and not fetched. */
+	ck_assert_uint_ge(nmade, _i ? 20 : 0);
+	hostile_end(&x);
+}
+END_TEST
+#endif
 
 static const uint64_t tails[] = { NSLOTS + 1, UINT64_MAX, 1ull << 32, 1ull << 63 };
 
@@ -265,6 +381,9 @@ int main(void)
 
 	tcase_add_test(tc, test_hostile_random_descriptors_end_with_statuses);
 	tcase_add_test(tc, test_hostile_random_descriptors_on_two_devices);
+#ifdef FAKE_DRIVER
+	tcase_add_loop_test(tc, test_hostile_random_descriptors_beside_a_gpu, 0, 2);
+#endif
 	tcase_add_loop_test(tc, test_hostile_tail_that_makes_no_sense_ends_the_session, 0,
 			    (int)(sizeof(tails) / sizeof(tails[0])));
 	tcase_add_test(tc, test_hostile_lower_tail_frees_no_buffer_in_use);

@@ -12,7 +12,7 @@
 #define GRANULE (2 * MIB)
 #define WHOLE	(GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE)
 
-static const char *const one_gpu[] = { "cuda gpu=0 driver=" FAKECUDA_DRIVER };
+static const char *const one_gpu[] = { "cuda gpu=0 driver=" FAKE_DRIVER };
 static const char *const one_cpu_window[] = { "cpu cores=1 window=yes" };
 
 /* Slabs of one granule each: nothing is one piece. */

@@ -6,6 +6,7 @@ import json
 import devices
 import harness
 from devices import MIB, Mover, world
+from failpoints import DIE, FAIL, Points
 from scripted import Scripted
 
 
@@ -182,6 +183,40 @@ def test_queue_goes_from_lane_to_lane_and_keeps_it(t):
         t.equal((made.device(), lane()), ("d1", None))
         made.put(20)
         made.check_history(t, devices.KILLED)
+
+
+def test_queue_keeps_the_lane_it_was_sent_to_though_the_agent_dies(t):
+    wide = {"backend": "cpu", "cores": 4, "mem": "1G"}
+    with Points() as points, world(more={"d0": wide, "d1": wide}, env=points.env) as agent:
+        made = Mover(agent)
+
+        def lane():
+            return agent.ctl_json("queue", "show", made.name)["queue"]["lane"]
+        made.begin_history()
+        made.put(5)
+        points.arm("queue.told", DIE)
+        t.true(made.move("d1:3").code != 0, "the agent died before it knew")
+        agent.wait_ready()
+        harness.wait_until(lambda: made.device() == "d1", "the queue has arrived", 60)
+        t.equal(lane(), 3)
+        made.put(5)
+        made.check_history(t)
+
+
+def test_queue_that_is_called_back_keeps_its_lane(t):
+    wide = {"backend": "cpu", "cores": 4, "mem": "1G"}
+    with Points() as points, world(more={"d0": wide, "d1": wide}, env=points.env) as agent:
+        made = Mover(agent)
+
+        def lane():
+            return agent.ctl_json("queue", "show", made.name)["queue"]["lane"]
+        made.begin_history()
+        t.code(made.move("d0:2"), 0)
+        points.arm("move.release", FAIL)
+        t.true(made.move("d1:3").code != 0, "called off")
+        t.equal((made.device(), lane()), ("d0", 2))
+        made.put(5)
+        made.check_history(t)
 
 
 def test_no_memory_at_the_destination(t):

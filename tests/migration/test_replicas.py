@@ -97,6 +97,29 @@ def test_readers_on_two_devices_copy_a_buffer_once(t):
                            "all memory of devices is back", 30)
 
 
+def test_memory_of_copies_that_died_with_their_worker_is_the_pools(t):
+    size = 64 * MIB
+    with harness.Agent(devices={"d0": dict(WINDOW), "d1": dict(WINDOW)},
+                       tenants={"red": {"mem": "512M", "virtual": "2G"}}) as agent:
+        made = Readers(agent, ("d0", "d1"))
+        made.buffer("b", size)
+        made.buffer("out", MIB)
+        made.write(0, "b", 0, size, 5)
+        t.equal([made.read(index, "b", 0, MIB, 5) for index in (0, 1)], [0, 0])
+
+        def slabs():
+            return sum(row["slab_bytes"] for row in agent.ctl_json("device", "list")["devices"])
+
+        t.true(slabs() >= 2 * size, f"slabs of the buffer and its copy: {slabs()}")
+        pid = worker_of(agent, made.guest)
+        agent.kill_worker(pid)
+        harness.wait_until(lambda: worker_of(agent, made.guest) not in (None, 0, pid), "a successor serves it", 60)
+        t.equal(made.read(0, "b", 0, MIB, 5), 0)
+        t.true(size <= slabs() < 2 * size, f"slabs of the buffer: {slabs()}")
+        harness.wait_until(lambda: all(row["slab_dirty_bytes"] == 0 for row in agent.ctl_json("device", "list")["devices"]),
+                           "the copy's slabs are zeroed", 30)
+
+
 def test_without_replicas_the_buffer_goes_to_and_fro(t):
     size = 16 * MIB
     with harness.Agent(devices={"d0": dict(WINDOW), "d1": dict(WINDOW)},

@@ -200,7 +200,8 @@ def test_successor_of_a_killed_worker_has_the_same_bytes(t):
             harness.wait_until(lambda: session_worker(agent, puppet) not in (None, 0, pid), "a successor serves it")
             expect(t, puppet, 0, 3 * UNIT)
             expect(t, puppet, 1, UNIT, 7)
-        t.equal(device(agent)["slab_bytes"], before, "bytes in slabs")
+        # What was reserved ahead went back to the pool.
+        t.true(4 * UNIT <= device(agent)["slab_bytes"] <= before, "bytes in slabs")
 
 
 def test_agent_killed_knows_whose_slabs_are(t):
@@ -211,7 +212,8 @@ def test_agent_killed_knows_whose_slabs_are(t):
         agent.kill_agent()
         agent.wait_ready()
         steward(agent)
-        t.equal(device(agent)["slab_bytes"], before, "bytes in slabs")
+        # What was reserved ahead went back to the pool.
+        t.true(4 * UNIT <= device(agent)["slab_bytes"] <= before, "bytes in slabs")
         expect(t, puppet, 0, 3 * UNIT)
         hold(puppet, 1, 9 * UNIT, 9)
         pid = session_worker(agent, puppet)

@@ -9,14 +9,25 @@ import puppet
 import shared
 import two_hosts
 from two_hosts import end_pipeline, hosts, wait_for_work
+import failpoints  # of tests/migration, where two_hosts looks  pylint: disable=wrong-import-order
 
 FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, QUOTA, BUSY, UNSUPPORTED, HALF, TIMEOUT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 124
 E_DETACHED, E_NO_AGENT = -101, -103
 
 
 class World(two_hosts.World):
+    def __init__(self):
+        self.points = failpoints.Points()
+        self.env = self.points.env
+        super().__init__()
+
+    def close(self):
+        super().close()
+        self.points.close()
+
     def restore(self):
         """The machine has no door and no sessions; on which host it is does not matter."""
+        self.points.clear()
         for host in (self.north, self.south):
             host.tunnel.hold.clear()
             harness.wait_until(lambda h=host: not h.agent.sessions(), f"no sessions are left at {host.name}")
@@ -134,6 +145,22 @@ def test_guest_that_takes_its_time_is_told_of_and_comes_later(t):
         there.tunnel.hold.clear()
         t.equal(hosts.run_chain(guest), 2 * puppet.chain_value(40))
         guest.do("close")
+
+
+@two_hosts.emulated
+def test_agent_that_dies_while_it_sends_the_sessions_has_another_send_them(t):
+    """It knew alone of their migration: the machine does not go without them."""
+    with WORLD() as world:
+        here, there = world.host(), world.other()
+        guest = world.pipeline()
+        wait_for_work(here)
+        world.points.arm("out.hold", failpoints.DIE)
+        done = world.go("--return", "80s")
+        world.points.wait_fired("out.hold")
+        t.equal((done["sessions"], done["missing"]), (1, 0))
+        t.equal((here.agent.sessions(), len(there.agent.sessions())), ([], 1))
+        wait_for_work(there)
+        end_pipeline(t, guest)
 
 
 def come_back(world, guest, key, held):

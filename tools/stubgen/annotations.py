@@ -3,8 +3,8 @@
 import dataclasses
 import re
 
-KINDS = {"plain", "immediate", "end", "text", "value", "device", "devices", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent"}
-SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list", "table"}
+KINDS = {"plain", "immediate", "end", "text", "value", "device", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent", "work"}
+SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list", "table", "addresses", "devices"}
 TYPED = {"handle", "new", "drop"}    # [TYPE]: of objects that the header calls void *
 KIND = re.compile(r"([a-z-]+?)(-or-null)?(?:\[(.+)\])?$")
 
@@ -31,7 +31,7 @@ def kind(text):
         raise ValueError("no kind of parameter: %s" % text)
     if match[3] and match[1] not in SIZED | TYPED:
         raise ValueError("%s has no size" % match[1])
-    if not match[3] and match[1] in {"handles", "strings", "list", "scratch", "table"}:
+    if not match[3] and match[1] in {"handles", "strings", "list", "scratch", "table", "addresses", "devices"}:
         raise ValueError("%s wants a size" % match[1])
     return Kind(match[1], match[3] or ("1" if match[1] in SIZED else ""), bool(match[2]))
 
@@ -65,6 +65,7 @@ class Library:
                       "chosen": []}
         self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
         self.mode_setters = []
+        self.functions = {}  # of its headers, by name, once they are read
         self.also = []       # (name, what it answers): exported, and in no header
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):

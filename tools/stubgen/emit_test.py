@@ -5,6 +5,7 @@ Both sides note each argument in the order of the declaration, and a test compar
 sent, and what the library answered is where the caller wanted it.
 """
 import emit
+import host
 
 SMALL = 7    # elements of an array, at most
 
@@ -42,15 +43,21 @@ def _note(param, kind, size, native):
         return "note_memory((const void *)%s, %s);" % (name, size)
     if word == "out" and not kind.null:
         return "note_u64(1); /* the library has a place in any case */"
-    if word == "scratch":
+    if word in ("scratch", "work"):
         return "note_u64(0);"
+    if word == "devices":
+        return "note_u64((uint64_t)*(const int *)%s);" % name
+    if word == "addresses":
+        return "note_memory((const void *)%s, %s);" % (name, size)
     return "note_u64(%s ? 1 : 0);" % name
 
 
 def _size(call, param, kind, native):
     if kind.word == "strings":
         return kind.count
-    if kind.word in ("out", "in", "inout", "either", "either-out", "either-inout", "scratch"):
+    if kind.word == "work":
+        return "MOCK_LENGTH"
+    if kind.word in ("out", "in", "inout", "either", "either-out", "either-inout", "scratch", "addresses"):
         if "$" in kind.count:
             return "MOCK_LENGTH" if param.pointee == "char" else "gantry_pack_span(MOCK_LENGTH, sizeof(%s))" % param.pointee
         return call.bytes(param, kind, None)
@@ -68,7 +75,7 @@ def _answer(call, param, kind):
         return "\tif (%s)\n\t\t*%s = mock_text();\n" % (name, name)
     if word == "table":
         return "\tif (%s)\n\t\t*%s = mock_table(%s);\n" % (name, name, call.bytes(param, kind, None))
-    if word == "scratch":
+    if word in ("scratch", "work"):
         return "\tif (%s)\n\t\tmemset(%s, 0x5a, %s);\n" % (name, name, _size(call, param, kind, True))
     return ""
 
@@ -100,7 +107,9 @@ def _mock(call, lengths):
 
 def _count_names(call):
     """Parameters that lengths depend on: they must be small."""
-    text = " ".join(k.count for _, k in call.pairs)
+    # Those of devices: there is one.
+    text = " ".join(k.count for _, k in call.pairs if k.word != "devices")
+    text += "".join(" %s" % m.ncolumns for m in host.matrices(call.pairs)) + (" m n nnzA" if call.step else "")
     return {p.name for p in call.function.params if p.name in text.replace("(", " ").replace(")", " ").replace(
         ",", " ").replace("*", " ").replace("+", " ").split()}
 
@@ -110,8 +119,11 @@ def _argument(call, param, kind, counts):
     name, word = param.name, kind.word
     null = "true" if kind.null or word == "out" else "false"
     if word == "value":
+        if any(param.name in k.count.split("*") for _, k in call.pairs if k.word == "devices"):
+            return "\t%s %s = 1;\n" % (param.base, name)
         if param.name in counts:
-            return "\t%s %s = (%s)small();\n" % (param.base, name, param.base)
+            # There is room for what a matrix has in it.
+            return "\t%s %s = (%s)(%ssmall());\n" % (param.base, name, param.base, "1 + " if call.step or host.matrices(call.pairs) else "")
         return "\t%s %s;\n\trandom_bytes(&%s, sizeof(%s));\n" % (param.base, name, name, name)
     if word in ("handle", "drop"):
         c_type = "void *" if kind.count else param.base
@@ -124,8 +136,12 @@ def _argument(call, param, kind, counts):
         return "\t%s %s = (%s)some_stream();\n" % (param.base, name, param.base)
     if word == "device":
         return "\tvoid *%s = some_device();\n" % name
-    if word in ("null", "scratch"):
+    if word in ("null", "scratch", "work"):
         return "\tvoid *%s = NULL;\n" % name
+    if word == "devices":
+        return "\tvoid *%s = own_devices();\n" % name
+    if word == "addresses":
+        return "\tvoid *%s = some_addresses(%s);\n" % (name, kind.count)
     if word == "string":
         return "\tconst char *%s = some_text();\n" % name
     if word == "strings":
@@ -156,6 +172,18 @@ def _check(call, param, kind):
     return "\tcheck_text(place_%s);\n" % name if word == "text" else ""
 
 
+def _contents(call):
+    """What has to lie in host memory, and what has to have gone before."""
+    lines = ["\tsome_matrix(%s, %s, %s, %s, %s, %s);\n" % (m.rows, m.ends, m.nrows, m.columns, m.ncolumns, m.nonzeros)
+             for m in host.matrices(call.pairs)]
+    lines += ["\tsome_permutation(%s, %s);\n" % pair for pair in host.permutations(call.pairs)]
+    if call.step:
+        param = host.stepped(call.function)
+        lines.append("\tgo_before(0x%08xu, (uint64_t)(uintptr_t)%s, &(const struct gantry_calls_step)%s);\n" % (
+            emit.kind_of(param, emit.rules.Kind("handle")), param.name, call.step))
+    return ["\n"] + lines if lines else []
+
+
 def _try(call):
     counts = _count_names(call)
     text = ["static void try_%s(void)\n{\n" % call.name]
@@ -164,6 +192,7 @@ def _try(call):
     if call.function.ret_sort != "void":
         text.append("\t%s ret_;\n" % call.function.ret)
     bound = [p for p, k in call.pairs if k.word in ("handle", "drop") and p.base in call.library.binds]
+    text += _contents(call)
     text.append("\n\texpect(\"%s\");\n" % call.name)
     for param in bound:
         cast = "(uint64_t)(uint32_t)" if param.sort == "int" else "(uint64_t)(uintptr_t)"

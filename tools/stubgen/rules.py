@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import host
 from annotations import Kind
 
 COMPLEX = {"cuComplex", "cuDoubleComplex", "cuFloatComplex", "cufftComplex", "cufftDoubleComplex", "float2", "double2"}
@@ -11,7 +12,11 @@ ANSWERS = re.compile(r".*(version|[sS]ize(InBytes|Ret)?|[cC]ount|value|[bB]ytes|
 # Parameters that say how long an array beside them is.
 COUNTS = re.compile(r"nbDims|nbDimsRequested|rank|arrayLength(Requested)?|count|num\w+|requestedAlgoCount|n\w*Count")
 # Where the library's own log goes: the guest's stubs have one of their own.
-LOGGER = re.compile(r"\w+Logger(SetCallback|SetFile|OpenFile|SetLevel|SetMask|ForceDisable)")
+LOGGER = re.compile(r"\w+Logger(SetCallback|SetFile|OpenFile|SetLevel|SetMask|ForceDisable|Configure)|\w+?([SG]etLoggerCallback)")
+# One address of device memory for each GPU, in an array of the host's; the objects of a session have one GPU.
+ADDRESSES = re.compile(r"array_d_\w+")
+# Which GPUs something is to work on.
+DEVICES = re.compile(r"deviceIds?")
 # Makes an object in memory of the caller's.
 PLACED = re.compile(r"(\w+)Init_internal")
 # What ends its first object. A finalized one is whole, or wants to be destroyed still.
@@ -42,6 +47,12 @@ def handle_type(name):
     return re.sub(r"Const(?=[A-Z])", "", name)
 
 
+def log_word(function):
+    """What a LOGGER does: SetCallback, SetLevel and so on."""
+    match = LOGGER.fullmatch(function.name)
+    return match[1] or match[2]
+
+
 def _length_beside(function, param):
     index = function.params.index(param)
     near = [p for p in reversed(function.params[:index]) if p.depth == 0 and p.sort == "int" and COUNTS.fullmatch(p.name)]
@@ -66,7 +77,16 @@ def _array(function, param):
     return Kind("in" if param.const else "out", length) if length else None
 
 
+def _devices(function, param):
+    """As many as the counts of devices before it multiply to."""
+    before = function.params[:function.params.index(param)]
+    counts = [p.name for p in before if p.depth == 0 and p.sort == "int" and re.fullmatch(r"n\w*Devices", p.name)]
+    return Kind("devices", "*".join(counts)) if counts else None
+
+
 def _integers(function, param):
+    if DEVICES.fullmatch(param.name):
+        return _devices(function, param)
     if param.array:
         return _array(function, param)
     if re.match(r"d_|dev|d[A-Z]", param.name):
@@ -91,15 +111,19 @@ def _pointer(function, param, is_handle):
     return _integers(function, param) if param.sort == "int" else None
 
 
-def automatic(function, param, handles):
-    """The kind of @param, or None: somebody has to say."""
+def automatic(function, param, handles, others):
+    """The kind of @param, or None: somebody has to say. @others: the library's functions by name."""
     is_handle = param.base in handles
     if param.depth == 0:
         return _plain(function, param, is_handle)
     # A text that the library has.
     if param.depth == 2 and param.sort == "char" and param.const and not param.array and len(function.params) > 1:
         return Kind("text") if function.params[-1] is param else None
-    return _pointer(function, param, is_handle) if param.depth == 1 else None
+    if param.depth == 2 and ADDRESSES.fullmatch(param.name):
+        return Kind("addresses", "1")
+    if param.depth == 1 and host.is_buffer(function, param):
+        return host.buffer(function, others)
+    return host.array(function, param) or _pointer(function, param, is_handle) if param.depth == 1 else None
 
 
 def _shape(param, kind):
@@ -132,7 +156,7 @@ def decide(library, function):
     kinds = []
     for param in function.params:
         kind = (note.params.get(param.name) if note else None) or library.rule(function, param) \
-            or automatic(function, param, library.handle)
+            or automatic(function, param, library.handle, library.functions)
         if not kind:
             return Decided(function, "unsupported", [], "nothing says what %s is" % param.text)
         kinds.append(_shape(param, _ending(function, param, kind)))

@@ -122,6 +122,13 @@ static bool reaches(void *cookie, void *stream, uint64_t address)
 	return place->calls->reaches(place->env, address);
 }
 
+static int32_t device_of(void *cookie)
+{
+	const struct place *place = cookie;
+
+	return place->calls->ordinal;
+}
+
 /* Used by the owner's thread only. NULL: no memory. */
 static struct site *site_of(uint64_t owner)
 {
@@ -137,6 +144,7 @@ static struct site *site_of(uint64_t owner)
 			site->owner = owner;
 			site->site.symbol = find_symbol;
 			site->site.reaches = reaches;
+			site->site.device = device_of;
 			gantry_calls_table_init(&site->site.table);
 			site->next = sites;
 			sites = site;

@@ -305,6 +305,32 @@ void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes)
 	return place;
 }
 
+void *gantry_calls_take_devices(struct gantry_calls_run *run, int64_t count)
+{
+	int32_t *devices = NULL;
+
+	if (count != 1 || !run->site->device)
+		refuse(run);
+	else
+		devices = memory(run, sizeof(*devices), false);
+	if (devices)
+		*devices = run->site->device(run->site->cookie);
+	return devices;
+}
+
+void *gantry_calls_take_addresses(struct gantry_calls_run *run, uint64_t bytes)
+{
+	void *addresses = gantry_calls_take_in(run, bytes);
+
+	for (uint64_t i = 0; addresses && i < bytes / sizeof(uint64_t); i++) {
+		uint64_t address;
+
+		memcpy(&address, (const uint8_t *)addresses + i * sizeof(address), sizeof(address));
+		(void)check_device(run, address);
+	}
+	return addresses;
+}
+
 void gantry_calls_need(struct gantry_calls_run *run, const void *at)
 {
 	if (!at)
@@ -459,6 +485,7 @@ uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 {
 	struct gantry_calls_run run = {
 		.site = site,
+		.libraries = libraries,
 		.stream = stream,
 		.state = GANTRY_CALLS_UNKNOWN,
 	};

@@ -66,7 +66,8 @@ struct gantry_calls_object {
 	/* Values that the library reads later, by address; freed with the object. */
 	struct gantry_calls_kept *kept;
 	uint32_t nkept;
-	void *stream; /* that the library works on for it, where it is bound */
+	struct gantry_calls_steps *steps; /* NULL: none was made */
+	void *stream;			  /* that the library works on for it, where it is bound */
 };
 
 struct gantry_calls_table {
@@ -118,11 +119,14 @@ struct gantry_calls_site {
 	void *(*symbol)(void *cookie, const struct gantry_calls_library *library, const char *name);
 	/* Whether @address is the session's on this device. */
 	bool (*reaches)(void *cookie, void *stream, uint64_t address);
+	/* The device's number, as libraries count them in this process. */
+	int32_t (*device)(void *cookie);
 	void *cookie;
 };
 
 struct gantry_calls_run {
 	struct gantry_calls_site *site;
+	const struct gantry_calls_library *const *libraries;
 	const struct gantry_calls_library *library;
 	void *stream; /* that the call's queue is on */
 	struct gantry_unpack in;
@@ -197,8 +201,65 @@ void *gantry_calls_take_place(struct gantry_calls_run *run);
 /* As take_place, for the address of @bytes of the library's memory, which the reply is to have. */
 void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes);
 
+/* The numbers of @count devices to work on: there is one, the call's. */
+void *gantry_calls_take_devices(struct gantry_calls_run *run, int64_t count);
+/* An array of the host's, of @bytes, with addresses of the device's. */
+void *gantry_calls_take_addresses(struct gantry_calls_run *run, uint64_t bytes);
+
 /* Refuses the request where @at is NULL: libraries do not all look. */
 void gantry_calls_need(struct gantry_calls_run *run, const void *at);
+
+/* ---- of functions that work on the host: host.c ---- */
+
+/* A sparse matrix in the request. NULL is allowed for all of them, and refused elsewhere. */
+struct gantry_calls_matrix {
+	const int32_t *rows; /* where each row begins: @nrows, and the end of the last */
+	const int32_t *ends; /* or where each ends; NULL: where the next begins */
+	int64_t nrows;
+	const int32_t *columns;
+	int64_t ncolumns;
+	int64_t nonzeros;
+	int base; /* what is counted from: 0, 1; -1: nobody says, so from what the first row says */
+};
+
+/* Refuses what a library would follow out of the request's memory. */
+void gantry_calls_need_matrix(struct gantry_calls_run *run,
+			      const struct gantry_calls_matrix *matrix);
+void gantry_calls_need_permutation(struct gantry_calls_run *run, const int32_t *at, int64_t n);
+/* What a descriptor of cuSPARSE's counts from; -1: nobody says. */
+int gantry_calls_index_base(struct gantry_calls_run *run, void *descriptor);
+
+/*
+ * Objects that are gone through step by step: the library does not look whether a step comes in its order and with the numbers and
+ * the pattern of the first, and writes where it must not. What a call leaves out is -1, or NULL.
+ */
+enum gantry_calls_step_what {
+	GANTRY_CALLS_ANALYSE = 1,
+	GANTRY_CALLS_MEASURE = 2, /* says how much memory the next want */
+	GANTRY_CALLS_SET_UP = 3,
+	GANTRY_CALLS_FACTOR = 4,
+	GANTRY_CALLS_USE = 5, /* of what was factored */
+};
+
+struct gantry_calls_step {
+	uint32_t what; /* enum gantry_calls_step_what */
+	char letter;   /* S, D, C, Z: what is computed with; X: any */
+	bool wants_setup;
+	int64_t m, n, nonzeros;
+	const int32_t *rows;
+	const int32_t *columns;
+	struct gantry_calls_steps *steps; /* of the object, once it was looked at */
+};
+
+/* Whether object @id has come to @step; refuses the request if not. */
+void gantry_calls_need_step(struct gantry_calls_run *run, uint32_t kind, uint64_t id,
+			    struct gantry_calls_step *step);
+/* Bytes that the library wants to work in. */
+uint64_t gantry_calls_work(struct gantry_calls_run *run, const struct gantry_calls_step *step);
+/* The step has been done; @work_bytes: what a measuring one said. */
+void gantry_calls_note_step(struct gantry_calls_run *run, const struct gantry_calls_step *step,
+			    uint64_t work_bytes);
+void gantry_calls_steps_free(struct gantry_calls_steps *steps);
 
 /* ---- for code by hand besides ---- */
 

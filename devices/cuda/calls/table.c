@@ -31,6 +31,8 @@ static void forget(struct gantry_calls_object *object)
 		object->kept = next;
 	}
 	object->nkept = 0;
+	gantry_calls_steps_free(object->steps);
+	object->steps = NULL;
 }
 
 void gantry_calls_table_fini(struct gantry_calls_table *table)

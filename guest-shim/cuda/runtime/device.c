@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "guest-shim/cuda/runtime/rt.h"
 #include "guest-shim/cudalibs/road.h"
 
@@ -13,10 +14,11 @@ extern const struct gantry_cuda_road gantry_cuda_road; /* of libcuda.so.1 */
 #define RUNTIME_VERSION 13000
 
 static _Thread_local cudaError_t last;
-static _Thread_local int device;  /* the thread's */
+static _Thread_local int device;  /* 1 + the thread's; 0: it has chosen none */
 static _Thread_local int entered; /* 1 + the device whose context this thread had last */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUcontext primary[MAX_DEVICES];
+static int first; /* the device of threads that have chosen none */
 
 static CUresult retain(int ordinal, CUcontext *ret_ctx)
 {
@@ -43,13 +45,13 @@ static CUresult enter(void)
 	}
 	if (result != CUDA_SUCCESS || (now && !entered))
 		return result;
-	if (now && entered == device + 1)
+	if (now && entered == rt_device() + 1)
 		return CUDA_SUCCESS;
-	result = retain(device, &mine);
+	result = retain(rt_device(), &mine);
 	if (result == CUDA_SUCCESS && now != mine)
 		result = cuCtxSetCurrent(mine);
 	if (result == CUDA_SUCCESS)
-		entered = device + 1;
+		entered = rt_device() + 1;
 	return result;
 }
 
@@ -72,7 +74,7 @@ cudaError_t rt_leave(CUresult result)
 
 int rt_device(void)
 {
-	return device;
+	return device ? device - 1 : gantry_load_relaxed(&first);
 }
 
 int rt_unsupported(const char *name);
@@ -173,7 +175,7 @@ cudaError_t CUDARTAPI cudaSetDevice(int ordinal)
 	if (result == CUDA_SUCCESS)
 		result = cuCtxSetCurrent(ctx);
 	if (result == CUDA_SUCCESS) {
-		device = ordinal;
+		device = ordinal + 1;
 		entered = ordinal + 1;
 	}
 	return rt_leave(result);
@@ -183,8 +185,56 @@ cudaError_t CUDARTAPI cudaGetDevice(int *ordinal)
 {
 	if (!ordinal)
 		return rt_leave(CUDA_ERROR_INVALID_VALUE);
-	*ordinal = device;
+	*ordinal = rt_device();
 	return cudaSuccess;
+}
+
+/* Any of them works, so the first is the one; threads that have chosen theirs keep it. */
+cudaError_t CUDARTAPI cudaSetValidDevices(int *devices, int n)
+{
+	int count = 0;
+	CUresult result = start();
+
+	if (result == CUDA_SUCCESS)
+		result = cuDeviceGetCount(&count);
+	if (result == CUDA_SUCCESS && (n < 0 || n > count || (n && !devices)))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < n && result == CUDA_SUCCESS; i++)
+		result = check(devices[i]);
+	if (result == CUDA_SUCCESS)
+		gantry_store_relaxed(&first, n ? devices[0] : 0);
+	return rt_leave(result);
+}
+
+/* How much of what @prop asks for device @ordinal has: its architecture counts most. */
+static int suits(int ordinal, const struct cudaDeviceProp *prop)
+{
+	struct cudaDeviceProp own;
+
+	if (cudaGetDeviceProperties(&own, ordinal) != cudaSuccess)
+		return -1;
+	return 4 * (own.major > prop->major ||
+		    (own.major == prop->major && own.minor >= prop->minor)) +
+	       2 * (own.totalGlobalMem >= prop->totalGlobalMem) +
+	       (own.multiProcessorCount >= prop->multiProcessorCount);
+}
+
+cudaError_t CUDARTAPI cudaChooseDevice(int *ordinal, const struct cudaDeviceProp *prop)
+{
+	int count = 0, best = -1;
+	CUresult result = ordinal && prop ? start() : CUDA_ERROR_INVALID_VALUE;
+
+	if (result == CUDA_SUCCESS)
+		result = cuDeviceGetCount(&count);
+	for (int i = 0; i < count && i < MAX_DEVICES && result == CUDA_SUCCESS; i++) {
+		int now = suits(i, prop);
+
+		if (now > best) {
+			best = now;
+			*ordinal = i;
+		}
+	}
+	return rt_leave(result);
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void)
@@ -201,9 +251,9 @@ cudaError_t CUDARTAPI cudaDeviceReset(void)
 	if (result != CUDA_SUCCESS)
 		return rt_leave(result);
 	(void)pthread_mutex_lock(&lock);
-	if (primary[device]) {
-		result = cuDevicePrimaryCtxReset(device);
-		primary[device] = NULL;
+	if (primary[rt_device()]) {
+		result = cuDevicePrimaryCtxReset(rt_device());
+		primary[rt_device()] = NULL;
 	}
 	(void)pthread_mutex_unlock(&lock);
 	(void)cuCtxSetCurrent(NULL); /* the next call finds the new one */
@@ -357,7 +407,7 @@ cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags)
 
 	return rt_leave(result == CUDA_SUCCESS
 				? cuDevicePrimaryCtxSetFlags(
-					  device, flags & ~(unsigned int)cudaDeviceMapHost)
+					  rt_device(), flags & ~(unsigned int)cudaDeviceMapHost)
 				: result);
 }
 
@@ -381,6 +431,18 @@ static cudaError_t with_peer(int peer, CUresult (*change)(CUcontext ctx))
 	if (result == CUDA_SUCCESS)
 		result = retain(peer, &ctx);
 	return rt_leave(result == CUDA_SUCCESS ? change(ctx) : result);
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr which,
+						int ordinal, int peer)
+{
+	CUresult result = check(ordinal);
+
+	/* The numbers are the same. */
+	return rt_leave(result == CUDA_SUCCESS
+				? cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)which,
+							  ordinal, peer)
+				: result);
 }
 
 static CUresult enable(CUcontext ctx)
@@ -418,7 +480,7 @@ cudaError_t CUDARTAPI cudaGetDeviceFlags(unsigned int *flags)
 	CUresult result = flags ? start() : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
-		result = cuDevicePrimaryCtxGetState(device, &found, &active);
+		result = cuDevicePrimaryCtxGetState(rt_device(), &found, &active);
 	if (result == CUDA_SUCCESS)
 		*flags = found | cudaDeviceMapHost;
 	return rt_leave(result);
@@ -432,6 +494,35 @@ cudaError_t CUDARTAPI cudaDeviceGetCacheConfig(enum cudaFuncCache *config)
 cudaError_t CUDARTAPI cudaDeviceSetCacheConfig(enum cudaFuncCache config)
 {
 	return RT(cuCtxSetCacheConfig((CUfunc_cache)config));
+}
+
+/* Banks of four bytes, as all devices have that the toolkit still knows: there a program's choice changes nothing. */
+cudaError_t CUDARTAPI cudaDeviceGetSharedMemConfig(enum cudaSharedMemConfig *config)
+{
+	cudaError_t error = config ? rt_enter() : rt_leave(CUDA_ERROR_INVALID_VALUE);
+
+	if (error == cudaSuccess)
+		*config = cudaSharedMemBankSizeFourByte;
+	return error;
+}
+
+static CUresult check_banks(enum cudaSharedMemConfig config)
+{
+	return (unsigned int)config <= cudaSharedMemBankSizeEightByte ? CUDA_SUCCESS
+								      : CUDA_ERROR_INVALID_VALUE;
+}
+
+cudaError_t CUDARTAPI cudaDeviceSetSharedMemConfig(enum cudaSharedMemConfig config)
+{
+	return RT(check_banks(config));
+}
+
+cudaError_t CUDARTAPI cudaFuncSetSharedMemConfig(const void *func, enum cudaSharedMemConfig config)
+{
+	CUfunction function;
+	cudaError_t error = RT(check_banks(config));
+
+	return error == cudaSuccess ? RT((CUresult)rt_function(func, &function)) : error;
 }
 
 /* Nothing here makes profiles: there is nothing to begin or end. */

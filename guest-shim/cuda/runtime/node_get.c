@@ -113,3 +113,34 @@ cudaError_t CUDARTAPI cudaGraphExecEventWaitNodeSetEvent(cudaGraphExec_t exec, c
 {
 	return RT(cuGraphExecEventWaitNodeSetEvent(exec, node, event));
 }
+
+/* ---- attributes, and a look at a graph ---- */
+
+cudaError_t CUDARTAPI cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node,
+						      cudaLaunchAttributeID which,
+						      const cudaLaunchAttributeValue *value)
+{
+	_Static_assert(sizeof(*value) == sizeof(CUkernelNodeAttrValue), "both have the same size");
+	return RT(cuGraphKernelNodeSetAttribute(node, (CUkernelNodeAttrID)which,
+						(const CUkernelNodeAttrValue *)value));
+}
+
+cudaError_t CUDARTAPI cudaGraphKernelNodeGetAttribute(cudaGraphNode_t node,
+						      cudaLaunchAttributeID which,
+						      cudaLaunchAttributeValue *value)
+{
+	return RT(cuGraphKernelNodeGetAttribute(node, (CUkernelNodeAttrID)which,
+						(CUkernelNodeAttrValue *)value));
+}
+
+cudaError_t CUDARTAPI cudaGraphKernelNodeCopyAttributes(cudaGraphNode_t dst, cudaGraphNode_t src)
+{
+	return RT(cuGraphKernelNodeCopyAttributes(dst, src));
+}
+
+/* The flags have the same numbers. */
+cudaError_t CUDARTAPI cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path,
+					     unsigned int flags)
+{
+	return RT(cuGraphDebugDotPrint(graph, path, flags));
+}

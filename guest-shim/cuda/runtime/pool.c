@@ -56,3 +56,25 @@ cudaError_t CUDARTAPI cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaM
 {
 	return RT(cuMemPoolGetAccess((CUmemAccess_flags *)flags, pool, (CUmemLocation *)location));
 }
+
+/* ---- of a place ---- */
+
+cudaError_t CUDARTAPI cudaMemGetDefaultMemPool(cudaMemPool_t *pool,
+					       struct cudaMemLocation *location,
+					       enum cudaMemAllocationType type)
+{
+	return RT(
+		cuMemGetDefaultMemPool(pool, (CUmemLocation *)location, (CUmemAllocationType)type));
+}
+
+cudaError_t CUDARTAPI cudaMemGetMemPool(cudaMemPool_t *pool, struct cudaMemLocation *location,
+					enum cudaMemAllocationType type)
+{
+	return RT(cuMemGetMemPool(pool, (CUmemLocation *)location, (CUmemAllocationType)type));
+}
+
+cudaError_t CUDARTAPI cudaMemSetMemPool(struct cudaMemLocation *location,
+					enum cudaMemAllocationType type, cudaMemPool_t pool)
+{
+	return RT(cuMemSetMemPool((CUmemLocation *)location, (CUmemAllocationType)type, pool));
+}

@@ -231,6 +231,27 @@ cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_
 	return result == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol : (cudaError_t)result;
 }
 
+static bool goes(enum cudaMemcpyKind kind, bool to)
+{
+	return kind == (to ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost) ||
+	       kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
+}
+
+cudaError_t rt_symbol(const void *host, size_t bytes, size_t off, enum cudaMemcpyKind kind, bool to,
+		      CUdeviceptr *ret_address)
+{
+	cudaError_t error = goes(kind, to) ? rt_enter() : cudaErrorInvalidMemcpyDirection;
+	size_t size = 0;
+
+	if (error == cudaSuccess)
+		error = rt_variable(host, ret_address, &size);
+	if (error == cudaSuccess && (off > size || bytes > size - off))
+		error = cudaErrorInvalidValue;
+	if (error == cudaSuccess)
+		*ret_address += off;
+	return error;
+}
+
 /* ---- <<<>>> ---- */
 
 /* A kernel's call may have calls in its arguments. */

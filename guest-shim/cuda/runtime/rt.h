@@ -40,6 +40,12 @@ int rt_device(void);
 cudaError_t rt_function(const void *host, CUfunction *ret_function);
 /* And back: the host function of @function, or that itself where there is none. */
 const void *rt_host_of(CUfunction function);
+/*
+ * Where @bytes from @off on of the variable at @host are, for a copy of @kind to it or from it: enters too.
+ * InvalidMemcpyDirection: no such copy; InvalidValue: the variable is not so long.
+ */
+cudaError_t rt_symbol(const void *host, size_t bytes, size_t off, enum cudaMemcpyKind kind, bool to,
+		      CUdeviceptr *ret_address);
 cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_bytes);
 
 /* A copy in three dimensions as the driver has it. */

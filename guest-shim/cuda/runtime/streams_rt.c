@@ -206,38 +206,11 @@ cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void 
 
 /* ---- symbols ---- */
 
-static cudaError_t symbol(const void *which, size_t bytes, size_t off, CUdeviceptr *ret_address)
-{
-	cudaError_t error = rt_enter();
-	size_t size = 0;
-
-	if (error == cudaSuccess)
-		error = rt_variable(which, ret_address, &size);
-	if (error == cudaSuccess && (off > size || bytes > size - off))
-		error = cudaErrorInvalidValue;
-	if (error == cudaSuccess)
-		*ret_address += off;
-	return error;
-}
-
-static bool to_symbol(enum cudaMemcpyKind kind)
-{
-	return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
-	       kind == cudaMemcpyDefault;
-}
-
-static bool from_symbol(enum cudaMemcpyKind kind)
-{
-	return kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
-	       kind == cudaMemcpyDefault;
-}
-
 static cudaError_t copy_to(const void *which, const void *src, size_t bytes, size_t off,
 			   enum cudaMemcpyKind kind, cudaStream_t stream, bool waits)
 {
 	CUdeviceptr address = 0;
-	cudaError_t error = to_symbol(kind) ? symbol(which, bytes, off, &address)
-					    : cudaErrorInvalidMemcpyDirection;
+	cudaError_t error = rt_symbol(which, bytes, off, kind, true, &address);
 
 	return rt_leave(error == cudaSuccess
 				? copy((void *)(uintptr_t)address, src, bytes, kind, stream, waits)
@@ -248,8 +221,7 @@ static cudaError_t copy_from(void *dst, const void *which, size_t bytes, size_t 
 			     enum cudaMemcpyKind kind, cudaStream_t stream, bool waits)
 {
 	CUdeviceptr address = 0;
-	cudaError_t error = from_symbol(kind) ? symbol(which, bytes, off, &address)
-					      : cudaErrorInvalidMemcpyDirection;
+	cudaError_t error = rt_symbol(which, bytes, off, kind, false, &address);
 
 	return rt_leave(error == cudaSuccess ? copy(dst, (const void *)(uintptr_t)address, bytes,
 						    kind, stream, waits)

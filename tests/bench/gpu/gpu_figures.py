@@ -15,19 +15,6 @@ APPS = ("hotspot", "hotspot3d", "pathfinder", "gaussian", "nn", "bfs", "nw", "la
 ROUNDS = 3
 
 
-def record_of(figure):
-    record = {"name": figure.name, "value": figure.value, "unit": figure.unit}
-    if isinstance(figure.value, float):
-        record["value"] = float(f"{figure.value:.6g}")
-    if figure.how:
-        record["how"] = figure.how
-    if figure.target and figure.value is not None:
-        sign, limit = figure.target
-        record["target"] = f"{sign} {limit:g}"
-        record["met"] = figure.value <= limit if sign == "<=" else figure.value >= limit
-    return record
-
-
 def median(values):
     return statistics.median(values)
 

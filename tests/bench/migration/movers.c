@@ -37,7 +37,7 @@ struct end {
 	uint64_t cpu_ns;
 };
 
-static uint64_t first_bytes, first_ns;
+static uint64_t slab_bytes, first_bytes, first_ns;
 static struct end source, destination;
 
 static void fail(const char *what)
@@ -175,6 +175,7 @@ static void answer(const struct end *e, const struct gantry_mover_msg *in, uint3
 	bool gives = kind == GANTRY_MOVER_ACCEPT;
 
 	memcpy(msg.token, in->token, sizeof(msg.token));
+	msg.value[0] = gives ? slab_bytes : 0; /* what it may have */
 	if (gantry_fd_send(e->sock, &msg, sizeof(msg), gives ? e->fds : NULL, gives ? 3 : 0, 0) < 0)
 		fail("a mover is gone");
 }
@@ -232,15 +233,13 @@ static bool hear(struct end *e)
 
 int main(int argc, char **argv)
 {
-	uint64_t bytes;
-
 	if (argc != 4)
 		fail("MOVER CERTIFICATES BYTES");
-	bytes = strtoull(argv[3], NULL, 10);
-	make_memory(&source, bytes);
-	make_memory(&destination, bytes);
-	fill(source.fds[1], bytes);
-	connect_both(argv[1], argv[2], bytes);
+	slab_bytes = strtoull(argv[3], NULL, 10);
+	make_memory(&source, slab_bytes);
+	make_memory(&destination, slab_bytes);
+	fill(source.fds[1], slab_bytes);
+	connect_both(argv[1], argv[2], slab_bytes);
 	while (source.sock >= 0 || destination.sock >= 0) {
 		struct pollfd p[2] = { { .fd = source.sock, .events = POLLIN },
 				       { .fd = destination.sock, .events = POLLIN } };

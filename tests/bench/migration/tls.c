@@ -2,7 +2,8 @@
 /*
  * The baseline of migrations: a bare TLS stream with a mover's settings, from one process to another over TCP.
  *
- *   bench-tls FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second
+ *   bench-tls FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second, then nanoseconds of processor time per byte of the
+ *                                                      sender and of the receiver, handshakes included
  *
  * HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
  */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +66,16 @@ static void receive(const char *folder, int listener, uint64_t bytes)
 	_exit(0);
 }
 
+static double cpu_ns(int whose)
+{
+	struct rusage usage;
+
+	if (getrusage(whose, &usage) < 0)
+		fail("no processor time");
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e9 +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e3;
+}
+
 /* A socket stays in the namespace in which it was made. */
 static int socket_in(const char *namespace)
 {
@@ -109,8 +121,9 @@ int main(int argc, char **argv)
 	if (gantry_tls_recv(t, chunk, 1, TIME_NS) != 1)
 		fail("no answer came");
 	took_ns = gantry_now_ns() - start_ns;
-	printf("%" PRIu64 "\n", (uint64_t)((double)bytes * 1e9 / (double)took_ns));
 	gantry_tls_free(t);
 	(void)wait(NULL);
+	printf("%" PRIu64 " %.3f %.3f\n", (uint64_t)((double)bytes * 1e9 / (double)took_ns),
+	       cpu_ns(RUSAGE_SELF) / (double)bytes, cpu_ns(RUSAGE_CHILDREN) / (double)bytes);
 	return 0;
 }

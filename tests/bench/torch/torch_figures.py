@@ -258,16 +258,3 @@ def more_figures():
     import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
     return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
             "keras": torch_two.keras, "nccl": torch_two.nccl}
-
-
-def record_of(figure):
-    record = {"name": figure.name, "value": figure.value, "unit": figure.unit}
-    if isinstance(figure.value, float):
-        record["value"] = float(f"{figure.value:.6g}")
-    if figure.how:
-        record["how"] = figure.how
-    if figure.target and figure.value is not None:
-        sign, limit = figure.target
-        record["target"] = f"{sign} {limit:g}"
-        record["met"] = figure.value <= limit if sign == "<=" else figure.value >= limit
-    return record

@@ -26,6 +26,8 @@ static const char text[] =
 	"__kernel void values(__global float *out, float4 v, char c, short2 s, double d, struct pair p, __constant int *k)\n"
 	"{ out[0] = v.x; out[1] = v.w; out[2] = c; out[3] = s.y; out[4] = d; out[5] = p.a; out[6] = p.b; out[7] = k[1]; }\n"
 	"__kernel void maybe(__global int *out, __global const int *in) { out[0] = in ? in[0] : -7; }\n"
+	"__kernel __attribute__((reqd_work_group_size(8, 2, 1))) void wants(__global uint *out)\n"
+	"{ out[get_global_id(1) * get_global_size(0) + get_global_id(0)] = get_local_id(0) + 10 * get_local_size(1); }\n"
 	"__kernel void spin(__global uint *data, uint n)\n"
 	"{ uint v = data[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; data[0] = v; }\n"
 	"__kernel void say(__global int *out) { printf(\"words of a kernel\\n\"); out[0] = 3; }\n";

@@ -65,6 +65,30 @@ static void misuse_buffers(const struct world *w, cl_mem mem)
 	expect(result, CL_INVALID_VALUE, "mapping past the end");
 }
 
+static void misuse_wanted_shape(const struct world *w, cl_mem mem)
+{
+	const size_t global[2] = { 16, 8 }, turned[2] = { 2, 8 }, half[2] = { 8, 1 },
+		     wanted[2] = { 8, 2 }, odd[2] = { 20, 8 };
+	cl_kernel kernel = kernel_of(w, "wants");
+
+	must(cl.SetKernelArg(kernel, 0, sizeof(mem), &mem), "clSetKernelArg");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 2, NULL, global, NULL, 0, NULL, NULL),
+	       CL_INVALID_WORK_GROUP_SIZE, "no size of groups for a kernel that wants one");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 2, NULL, global, turned, 0, NULL, NULL),
+	       CL_INVALID_WORK_GROUP_SIZE, "another size than a kernel wants");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 2, NULL, global, half, 0, NULL, NULL),
+	       CL_INVALID_WORK_GROUP_SIZE, "a smaller size than a kernel wants");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 1, NULL, global, wanted, 0, NULL, NULL),
+	       CL_INVALID_WORK_GROUP_SIZE, "fewer dimensions than a kernel wants");
+	expect(cl.EnqueueTask(w->queue, kernel, 0, NULL, NULL), CL_INVALID_WORK_GROUP_SIZE,
+	       "a task of a kernel that wants groups");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 2, NULL, odd, wanted, 0, NULL, NULL),
+	       CL_INVALID_WORK_GROUP_SIZE, "a size that the wanted one does not divide");
+	expect(cl.EnqueueNDRangeKernel(w->queue, kernel, 2, NULL, global, wanted, 0, NULL, NULL),
+	       CL_SUCCESS, "the size that a kernel wants");
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+}
+
 static void misuse_kernels(const struct world *w, cl_mem mem)
 {
 	size_t global = 64, local = 7, zero = 0, most = SIZE_MAX, one = 1, many = (size_t)1 << 20;
@@ -156,6 +180,26 @@ static void misuse_programs(const struct world *w)
 						 &result);
 	expect(result, CL_INVALID_VALUE, "an installed kernel that is not there");
 	must(cl.ReleaseProgram(program), "clReleaseProgram");
+}
+
+/* Whose status nobody can set any more. */
+static void misuse_forgotten_event(const struct world *w)
+{
+	cl_int result, status = CL_COMPLETE;
+	cl_event event = cl.CreateUserEvent(w->context, &result), marker;
+
+	must(result, "clCreateUserEvent");
+	must(cl.EnqueueMarkerWithWaitList(w->queue, 1, &event, &marker),
+	     "clEnqueueMarkerWithWaitList");
+	must(cl.ReleaseEvent(event), "clReleaseEvent");
+	expect(cl.WaitForEvents(1, &marker), CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+	       "waiting for what waits for an event that nobody has");
+	must(cl.GetEventInfo(marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
+			     NULL),
+	     "CL_EVENT_COMMAND_EXECUTION_STATUS");
+	expect_true(status < 0, "its status is an error");
+	expect(cl.Finish(w->queue), CL_SUCCESS, "and its queue goes on");
+	must(cl.ReleaseEvent(marker), "clReleaseEvent");
 }
 
 static void misuse_events(const struct world *w, cl_mem mem)
@@ -271,8 +315,10 @@ void probe_misuse(const struct world *w)
 	must(result, "clCreateBuffer");
 	misuse_buffers(w, mem);
 	misuse_kernels(w, mem);
+	misuse_wanted_shape(w, mem);
 	misuse_programs(w);
 	misuse_events(w, mem);
+	misuse_forgotten_event(w);
 	misuse_maps(w, mem);
 	misuse_objects(w, mem);
 	must(cl.Finish(w->queue), "clFinish");

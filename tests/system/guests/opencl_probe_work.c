@@ -216,6 +216,26 @@ static void probe_shapes(const struct world *w)
 	must(cl.ReleaseMemObject(out), "clReleaseMemObject");
 }
 
+/* A kernel that says of which size its work-groups are. */
+static void probe_wanted_shape(const struct world *w)
+{
+	const size_t global[2] = { 16, 8 }, offset[2] = { 0, 0 }, local[2] = { 8, 2 };
+	cl_kernel kernel = kernel_of(w, "wants");
+	cl_mem out = buffer(w, 0, 512, NULL);
+	size_t wanted[3] = { 0 };
+
+	must(cl.GetKernelWorkGroupInfo(kernel, w->device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
+				       sizeof(wanted), wanted, NULL),
+	     "CL_KERNEL_COMPILE_WORK_GROUP_SIZE");
+	for (int i = 0; i < 3; i++)
+		show("wanted", wanted[i]);
+	set(kernel, 0, sizeof(out), &out);
+	run(w, kernel, 2, offset, global, local);
+	show_buffer(w, "wanted_shape", out, 512);
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+	must(cl.ReleaseMemObject(out), "clReleaseMemObject");
+}
+
 static void probe_local(const struct world *w)
 {
 	size_t global = 256, local = 32;
@@ -314,6 +334,7 @@ void probe_kernels(const struct world *w)
 {
 	probe_add(w);
 	probe_shapes(w);
+	probe_wanted_shape(w);
 	probe_local(w);
 	probe_values(w);
 	probe_arg_info(w);

@@ -54,6 +54,19 @@ START_TEST(test_memfd_create_bad_arguments_leave_result_alone)
 }
 END_TEST
 
+/* A mapping of it ends a process that touches it when the machine has no such page left. */
+START_TEST(test_memfd_check_huge_pages_are_refused)
+{
+	_cleanup_close_ int fd = memfd_create("t", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+	if (fd < 0)
+		return; /* a kernel without them has nothing to refuse */
+	ck_assert_int_eq(ftruncate(fd, 16 << 20), 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+	ck_assert_int_eq(gantry_memfd_check(fd, 4096), -EMEDIUMTYPE);
+}
+END_TEST
+
 START_TEST(test_memfd_check_pipe_is_refused)
 {
 	int ends[2];
@@ -126,6 +139,7 @@ int main(void)
 	tcase_add_test(tc, test_memfd_create_sealed_cannot_be_resized);
 	tcase_add_test(tc, test_memfd_create_unsealed_can_be_resized_and_fails_check);
 	tcase_add_test(tc, test_memfd_create_bad_arguments_leave_result_alone);
+	tcase_add_test(tc, test_memfd_check_huge_pages_are_refused);
 	tcase_add_test(tc, test_memfd_check_pipe_is_refused);
 	tcase_add_test(tc, test_fd_nonblock_and_cloexec_set_and_clear);
 	tcase_add_test(tc, test_fd_peer_cred_own_socketpair_is_me);

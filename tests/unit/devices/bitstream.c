@@ -290,6 +290,27 @@ START_TEST(test_bitstream_open_file_refuses_what_the_manifest_was_not_written_fo
 }
 END_TEST
 
+/* A file with a hole: nothing of it is read. */
+START_TEST(test_bitstream_open_file_refuses_what_is_longer_than_any_image)
+{
+	struct gantry_bitstream *b = of_bits();
+	struct gantry_err err = GANTRY_ERR_NONE;
+	char path[128];
+	int fd = -7;
+
+	put("f.bit", "bits");
+	(void)snprintf(path, sizeof(path), "%s/f.bit", folder);
+	ck_assert_int_eq(truncate(path, (off_t)GANTRY_BITSTREAM_MAX_FILE_BYTES + 1), 0);
+	ck_assert_int_eq(gantry_bitstream_open_file(b, folder, 1, &fd, &err), -EFBIG);
+	ck_assert_msg(strstr(err.text, "f.bit has more than 536870912 bytes") != NULL, "%s",
+		      err.text);
+	ck_assert_int_eq(fd, -7);
+	drop("f.bit");
+	rmdir(folder);
+	free(b);
+}
+END_TEST
+
 START_TEST(test_bitstream_open_file_follows_no_link_and_waits_for_no_fifo)
 {
 	struct gantry_bitstream *b = of_bits();
@@ -346,6 +367,7 @@ int main(void)
 	tc = gantry_unit_case(suite, "file");
 	tcase_add_test(tc, test_bitstream_open_file_gives_a_copy_that_nothing_changes);
 	tcase_add_test(tc, test_bitstream_open_file_refuses_what_the_manifest_was_not_written_for);
+	tcase_add_test(tc, test_bitstream_open_file_refuses_what_is_longer_than_any_image);
 	tcase_add_test(tc, test_bitstream_open_file_follows_no_link_and_waits_for_no_fifo);
 	tcase_add_test(tc, test_bitstream_read_names_the_file);
 	return gantry_unit_run(suite);

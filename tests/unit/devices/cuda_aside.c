@@ -271,6 +271,15 @@ START_TEST(test_what_a_function_enqueues_lies_between_its_neighbours)
 }
 END_TEST
 
+/* Until the device thread has been woken since @before. */
+static void wait_for_wake(uint32_t before)
+{
+	while (gantry_load_acquire(&nwakes) == before)
+		ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
+						   gantry_deadline_ns((int64_t)WAIT_NS)),
+				 -ETIMEDOUT);
+}
+
 START_TEST(test_end_of_a_function_wakes_whoever_does_not_poll)
 {
 	struct gantry_stream *stream;
@@ -284,11 +293,72 @@ START_TEST(test_end_of_a_function_wakes_whoever_does_not_poll)
 	wait_for(&state->nwaiting, 1);
 	before = gantry_load_acquire(&nwakes);
 	let_go(1);
-	while (gantry_load_acquire(&nwakes) == before)
-		ck_assert_int_ne(gantry_futex_wait(&nwakes, before,
-						   gantry_deadline_ns((int64_t)WAIT_NS)),
-				 -ETIMEDOUT);
+	wait_for_wake(before);
 	wait_done(&done, 1);
+	close_device();
+}
+END_TEST
+
+/* Whoever comes late to look makes nothing of what was there before: estimates hold further calls back. */
+START_TEST(test_function_that_leaves_nothing_on_the_device_has_no_time_of_it)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+	uint32_t before;
+	uint64_t late;
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	stream = new_stream(RED);
+	ck_assert_int_eq(submit(stream, &hold, 1), 0);
+	wait_for(&state->nwaiting, 1);
+	before = gantry_load_acquire(&nwakes);
+	let_go(1);
+	wait_for_wake(before);
+	/* The round that sees it ended; what it told the device is told back later. */
+	if (device.backend->poll(device.dev, &done, 1) == 0) {
+		late = gantry_deadline_ns((int64_t)LONG_MS * (int64_t)GANTRY_NS_PER_MS);
+		while (!gantry_deadline_passed(late))
+			gantry_cpu_relax();
+		wait_done(&done, 1);
+	}
+	ck_assert_uint_eq(done.tag, 1);
+	ck_assert_uint_gt(done.device_ns, 0);
+	ck_assert_uint_lt(done.device_ns, GANTRY_NS_PER_US);
+	close_device();
+}
+END_TEST
+
+static void wait_without_poll(const uint32_t *word, uint32_t value)
+{
+	uint64_t deadline = gantry_deadline_ns((int64_t)WAIT_NS);
+
+	while (gantry_load_acquire(word) != value)
+		ck_assert(!gantry_deadline_passed(deadline));
+}
+
+/* Whoever submits has counted the new command already, and would take the call for another one than the newest. */
+START_TEST(test_core_hears_from_poll_alone_that_a_function_takes_long)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+	uint64_t long_since;
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	stream = new_stream(RED);
+	ck_assert_int_eq(submit(stream, &hold, 1), 0);
+	wait_without_poll(&state->nwaiting, 1);
+	long_since = gantry_deadline_ns(5 * (int64_t)GANTRY_NS_PER_MS);
+	while (!gantry_deadline_passed(long_since))
+		gantry_cpu_relax();
+	ck_assert_int_eq(submit(stream, &hold, 2), -EAGAIN);
+	ck_assert_uint_eq(noff, 0);
+	ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 0);
+	ck_assert_uint_eq(noff, 1);
+	let_go(1);
+	wait_done(&done, 1);
+	ck_assert_uint_eq(nback, 1);
 	close_device();
 }
 END_TEST
@@ -555,6 +625,8 @@ int main(void)
 		       test_functions_of_a_session_run_one_by_one_and_sessions_beside_each_other);
 	tcase_add_test(tc, test_what_a_function_enqueues_lies_between_its_neighbours);
 	tcase_add_test(tc, test_end_of_a_function_wakes_whoever_does_not_poll);
+	tcase_add_test(tc, test_function_that_leaves_nothing_on_the_device_has_no_time_of_it);
+	tcase_add_test(tc, test_core_hears_from_poll_alone_that_a_function_takes_long);
 	tcase_add_test(tc, test_quick_function_runs_where_it_is_submitted);
 	tcase_add_test(tc, test_quick_function_waits_for_a_slow_one_of_its_session);
 	tcase_add_test(tc, test_quick_function_beside_other_sessions_runs_aside);

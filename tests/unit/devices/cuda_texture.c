@@ -39,12 +39,12 @@ static int cancelled(void *cookie, uint64_t tag)
 
 static const struct gantry_device_host host = { wake, cancelled, NULL };
 
-static void begin(void)
+static void begin_under(const char *filters)
 {
-	static const char *const opts[] = { "driver=" FAKE_DRIVER, "nvml=none",
-					    "filters=contract" };
+	const char *const opts[] = { "driver=" FAKE_DRIVER, "nvml=none", filters,
+				     "record.file=/dev/null", "error.texture=1000000:EIO" };
 	const struct gantry_device_conf conf = {
-		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = GANTRY_ARRAY_SIZE(opts)
+		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = strchr(filters, ',') ? 5 : 3
 	};
 	const struct gantry_stream_attr attr = { 0 };
 
@@ -55,6 +55,11 @@ static void begin(void)
 	ck_assert_int_eq(device.backend->mem_host(device.dev, there, LEN, &of_there, &err), 0);
 	ck_assert_int_eq(device.backend->mem_host(device.dev, here, LEN, &of_here, &err), 0);
 	ck_assert_int_eq(device.backend->mem_alloc(device.dev, LEN, &plain, &err), 0);
+}
+
+static void begin(void)
+{
+	begin_under("filters=contract");
 }
 
 static void end(void)
@@ -262,6 +267,99 @@ START_TEST(test_hostile_numbers_are_refused)
 }
 END_TEST
 
+START_TEST(test_arrays_are_made_and_copied_under_each_filter)
+{
+	static const char *const each[] = { "filters=contract,delay,contract",
+					    "filters=contract,record,error,contract",
+					    "filters=contract,record,delay,error,contract" };
+	const struct gantry_texture_spec spec = box();
+	struct gantry_mem *array;
+
+	begin_under(each[_i]);
+	number();
+	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_int_eq(copy(array, 0, of_there, 0, LEN), GANTRY_OK);
+	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
+	ck_assert_mem_eq(here, there, LEN);
+	device.backend->mem_free(array);
+	end();
+}
+END_TEST
+
+START_TEST(test_making_an_array_fails_where_a_filter_says_so)
+{
+	static const char *const opts[] = { "driver=" FAKE_DRIVER, "nvml=none", "filters=error",
+					    "error.texture=1:ENOMEM" };
+	const struct gantry_device_conf conf = {
+		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = GANTRY_ARRAY_SIZE(opts)
+	};
+	const struct gantry_texture_spec spec = box();
+	struct gantry_mem *mem = NULL;
+	uint64_t len;
+
+	ck_assert_msg(gantry_device_open(&conf, &host, &device, &err) == 0, "%s", err.text);
+	ck_assert_int_eq(device.backend->thread_enter(device.dev, &err), 0);
+	ck_assert_int_eq(try_make(GANTRY_MAKE_ARRAY, &spec, NULL, &mem, &len), -ENOMEM);
+	ck_assert_ptr_null(mem);
+	ck_assert_int_eq(try_make(GANTRY_MAKE_ARRAY, &spec, NULL, &mem, &len), 0);
+	device.backend->mem_free(mem);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* The driver takes whole elements only: what cannot be done wholly is not begun. */
+START_TEST(test_parts_of_elements_are_refused_before_anything_is_copied)
+{
+	static const struct {
+		uint64_t off, len;
+	} parts[] = { { 0, WIDTH * ELEMENT + 1 },
+		      { 1, ELEMENT },
+		      { ELEMENT, WIDTH * HEIGHT * ELEMENT + 3 } };
+	const struct gantry_texture_spec spec = box();
+	const unsigned char zero[LEN] = { 0 };
+	struct gantry_mem *array, *other;
+
+	begin();
+	number();
+	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	other = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_int_eq(copy(other, 0, of_there, 0, LEN), GANTRY_OK);
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
+		uint64_t off = parts[i].off, len = parts[i].len;
+
+		ck_assert_int_eq(copy(array, off, of_there, 0, len), -EINVAL);
+		ck_assert_int_eq(copy(array, off, plain, 0, len), -EINVAL);
+		ck_assert_int_eq(copy(array, off, other, off, len), -EINVAL);
+		ck_assert_int_eq(copy(of_here, 0, other, off, len), -EINVAL);
+		ck_assert_int_eq(here[0], 0xee);
+	}
+	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
+	ck_assert_mem_eq(here, zero, LEN);
+	device.backend->mem_free(array);
+	device.backend->mem_free(other);
+	end();
+}
+END_TEST
+
+/* The first box is with the device: the command ends when that has. */
+START_TEST(test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn)
+{
+	const struct gantry_texture_spec spec = box();
+	struct gantry_mem *array;
+
+	/* The first clears the array. */
+	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemcpy3DAsync:3:2", 1), 0);
+	begin();
+	number();
+	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_int_eq(copy(array, 0, of_there, 0, (WIDTH + 1) * ELEMENT), GANTRY_E_NO_MEMORY);
+	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
+	ck_assert_mem_eq(here, there, WIDTH * ELEMENT);
+	device.backend->mem_free(array);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_texture");
@@ -271,5 +369,11 @@ int main(void)
 	tcase_add_test(textures, test_levels_are_arrays_until_theirs_is_gone);
 	tcase_add_test(textures, test_textures_end_with_their_array_or_before);
 	tcase_add_test(textures, test_hostile_numbers_are_refused);
+	tcase_add_loop_test(textures, test_arrays_are_made_and_copied_under_each_filter, 0, 3);
+	tcase_add_test(textures, test_making_an_array_fails_where_a_filter_says_so);
+	tcase_add_test(textures, test_parts_of_elements_are_refused_before_anything_is_copied);
+	tcase_add_test(
+		textures,
+		test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn);
 	return gantry_unit_run(suite);
 }

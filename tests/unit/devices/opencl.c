@@ -136,7 +136,7 @@ START_TEST(test_open_with_a_wrong_option_names_it)
 	static const char *const wrong[][2] = {
 		{ "memory=never", "memory" }, { "guest_code=maybe", "guest_code" },
 		{ "cache=here", "cache" },    { "scratch=x", "scratch" },
-		{ "colour=red", "colour" },
+		{ "colour=red", "colour" },   { "fitted=1", "fitted" },
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
@@ -244,23 +244,6 @@ START_TEST(test_guest_text_reads_no_file_of_the_host)
 	ck_assert_int_eq(load(text, strlen(text), &image), -ENOEXEC);
 	(void)unlink(path);
 	ck_assert_msg(strstr(err.text, "found-the-secret") == NULL, "%s", err.text);
-	gantry_device_close(&device);
-}
-END_TEST
-
-START_TEST(test_kernel_with_a_shape_of_its_own_is_refused)
-{
-	static const char text[] = "__kernel __attribute__((reqd_work_group_size(4, 1, 1)))\n"
-				   "void k(__global int *x) { x[get_global_id(0)] = 1; }";
-	struct gantry_image *image;
-	struct gantry_kernel *kernel;
-	struct gantry_signature sig;
-
-	open_for_guests();
-	ck_assert_msg(load(text, sizeof(text) - 1, &image) == 0, "%s", err.text);
-	ck_assert_int_eq(gantry_signature_parse("w:i32*", &sig, &err), 0);
-	ck_assert_int_eq(device.backend->kernel_get(image, "k", &sig, &kernel, &err), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(err.text, "reqd_work_group_size"));
 	gantry_device_close(&device);
 }
 END_TEST
@@ -530,7 +513,6 @@ int main(void)
 	tcase_add_test(guests, test_guest_binary_cut_or_foreign_is_refused);
 	tcase_add_test(guests, test_text_that_does_not_compile_is_refused_with_the_complaint);
 	tcase_add_test(guests, test_guest_text_reads_no_file_of_the_host);
-	tcase_add_test(guests, test_kernel_with_a_shape_of_its_own_is_refused);
 	tcase_add_loop_test(guests, test_image_that_is_not_what_it_says_is_refused, 0,
 			    GANTRY_ARRAY_SIZE(memories));
 	tcase_add_test(guests, test_image_or_sampler_under_another_type_is_refused);

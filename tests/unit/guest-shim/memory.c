@@ -84,7 +84,15 @@ START_TEST(test_alloc_bad_arguments_are_refused)
 
 	ck_assert_int_eq(gantry_alloc(session, 0, 0, &buffer), GANTRY_E_ARG);
 	ck_assert_int_eq(gantry_alloc(session, UINT64_MAX, 0, &buffer), GANTRY_E_ARG);
-	ck_assert_int_eq(gantry_alloc(session, 1, 16, &buffer), GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_alloc(session, 1, 32, &buffer), GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_alloc(session, 1 << 20, GANTRY_ALLOC_OUTPUT, &buffer),
+			 GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_alloc(session, 1 << 20, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_OUTPUT,
+				      &buffer),
+			 GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_alloc(session, GANTRY_OUTPUT_MIN_BYTES - 1,
+				      GANTRY_ALLOC_HOST | GANTRY_ALLOC_OUTPUT, &buffer),
+			 GANTRY_E_ARG);
 	ck_assert_int_eq(gantry_alloc(session, 1, GANTRY_ALLOC_HOST | GANTRY_ALLOC_SHARED, &buffer),
 			 GANTRY_E_ARG);
 	ck_assert_int_eq(gantry_alloc(session, 1, 0, NULL), GANTRY_E_ARG);

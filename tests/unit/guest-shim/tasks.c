@@ -120,7 +120,9 @@ START_TEST(test_submit_bad_tasks_are_refused_and_put_nothing)
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_HANDLE);
 	*bad = (struct gantry_task){ .kernel = kernel, .naccess = 33, .access = &access };
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_ARG);
-	*bad = (struct gantry_task){ .kernel = kernel, .args_bytes = 4097, .args = tasks };
+	*bad = (struct gantry_task){ .kernel = kernel,
+				     .args_bytes = GANTRY_MAX_ARGS_BYTES + 1,
+				     .args = tasks };
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_ARG);
 	*bad = (struct gantry_task){ .kernel = kernel, .args_bytes = 8 };
 	ck_assert_int_eq(gantry_submit(session, queue, tasks, 2, &ticket), GANTRY_E_ARG);
@@ -442,6 +444,64 @@ START_TEST(test_submit_large_arguments_go_through_the_heap_many_times)
 }
 END_TEST
 
+static int submit_bytes(uint32_t n, gantry_ticket *ret_ticket)
+{
+	static uint8_t args[GANTRY_MAX_ARGS_BYTES + 1];
+	const struct gantry_task task = { .kernel = kernel, .args = args, .args_bytes = n };
+
+	memset(args, (int)(n % 251), n);
+	return gantry_submit(session, queue, &task, 1, ret_ticket);
+}
+
+static void check_bytes(gantry_ticket ticket, uint32_t n)
+{
+	const struct fake_seen *seen;
+
+	ck_assert_int_eq(gantry_wait(session, &ticket, 1, GANTRY_FOREVER), 0);
+	seen = fake_host_last(&host, GANTRY_OP_launch);
+	ck_assert_uint_eq(seen->desc.len_bytes, n);
+	ck_assert_uint_eq(seen->var[511], n % 251);
+}
+
+START_TEST(test_submit_the_largest_arguments_find_room_in_a_crowded_heap)
+{
+	const uint64_t left = 48 << 10;
+	gantry_ticket ticket;
+	gantry_buffer most;
+
+	ck_assert_int_eq(submit_bytes(GANTRY_MAX_ARGS_BYTES + 1, &ticket), GANTRY_E_ARG);
+	ck_assert_int_eq(gantry_alloc(session, session->heap.free_bytes - left, GANTRY_ALLOC_HOST,
+				      &most),
+			 0);
+	/* The piece of the heap for such is small at first, and grows when that is too small. */
+	for (uint32_t i = 0; i < 40; i++) {
+		uint32_t n = i % 8 == 7 ? GANTRY_MAX_ARGS_BYTES - i : 600 + i;
+
+		ck_assert_int_eq(submit_bytes(n, &ticket), 0);
+		if (i % 4 == 3)
+			check_bytes(ticket, n);
+	}
+	ck_assert_int_eq(gantry_queue_close(session, queue), 0);
+	ck_assert_uint_eq(session->heap.free_bytes, left);
+}
+END_TEST
+
+START_TEST(test_submit_arguments_that_the_heap_has_no_room_for_are_refused_and_others_go_on)
+{
+	gantry_ticket ticket;
+	gantry_buffer most;
+
+	ck_assert_int_eq(gantry_alloc(session, session->heap.free_bytes - (16 << 10),
+				      GANTRY_ALLOC_HOST, &most),
+			 0);
+	ck_assert_int_eq(submit_bytes(600, &ticket), 0);
+	check_bytes(ticket, 600);
+	ck_assert_int_eq(submit_bytes(GANTRY_MAX_ARGS_BYTES, NULL), GANTRY_E_NO_MEMORY);
+	ck_assert_int_eq(submit_bytes(700, &ticket), 0);
+	check_bytes(ticket, 700);
+}
+END_TEST
+
 /* ---- queues ---- */
 
 START_TEST(test_queue_close_keeps_tickets_and_reuse_goes_on_counting)
@@ -687,6 +747,10 @@ int main(void)
 	tcase_add_test(tc, test_submit_after_puts_as_few_waits_as_needed);
 	tcase_add_test(tc, test_submit_wait_finished_tickets_needs_no_operation);
 	tcase_add_test(tc, test_submit_large_arguments_go_through_the_heap_many_times);
+	tcase_add_test(tc, test_submit_the_largest_arguments_find_room_in_a_crowded_heap);
+	tcase_add_test(
+		tc,
+		test_submit_arguments_that_the_heap_has_no_room_for_are_refused_and_others_go_on);
 	tcase_add_test(tc, test_queue_close_keeps_tickets_and_reuse_goes_on_counting);
 	tcase_add_test(tc, test_queue_open_beyond_limit_says_what_the_host_said);
 	tcase_add_test(tc, test_queue_calls_check_their_arguments);

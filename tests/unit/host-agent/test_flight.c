@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long commands in flight are watched, when they are slept through, and what is learnt of copies. */
+#include <string.h>
+
 #include "base/clock.h"
+#include "base/fd.h"
 #include "host-agent/worker/worker.h"
 #include "tests/unit/runner.h"
 
@@ -67,6 +70,72 @@ START_TEST(test_riders_behind_a_command_that_never_began_are_issued_again)
 	led.issued++;
 	worker_finish(q, GANTRY_OK, 0);
 	ck_assert_uint_eq(led.done, 3);
+}
+END_TEST
+
+/* An image that has ended takes its kernels along: what is looked for in flight has to be in flight. */
+START_TEST(test_rider_has_no_kernel_of_an_earlier_lap)
+{
+	struct wqueue *q = &queues[1];
+	static struct wkernel gone;
+
+	fly(1000, 0);
+	q->inflight_kernel[1] = &gone;
+	q->copy_bytes[1] = MIB;
+	worker_ride(q);
+	ck_assert_ptr_null(q->inflight_kernel[1]);
+	ck_assert_uint_eq(q->copy_bytes[1], 0);
+}
+END_TEST
+
+START_TEST(test_call_off_the_device_fills_none_of_it_whatever_rides_behind)
+{
+	struct wqueue *q = &queues[1];
+	int fd;
+
+	fly(1000, 0);
+	ck_assert_int_eq(gantry_share_create("gpu0", 1, 0, &device.page, &fd, NULL), 0);
+	gantry_share_set_gpu(device.page, true, 0);
+	gantry_share_set_tenant(device.page, 0, GANTRY_SHARE_WEIGHT_DEFAULT);
+	gantry_share_admit(device.page, 0, 0, 0);
+	device.cmd.kind = GANTRY_CMD_COPY;
+	worker_gpu_submitted(&device, q);
+	ck_assert_uint_gt(device.page->sessions[0].units, 0);
+	worker_ride(q);
+	worker_gpu_off_device(&device, q, true);
+	ck_assert_uint_eq(device.page->sessions[0].units, 0);
+	worker_gpu_off_device(&device, q, false);
+	ck_assert_uint_gt(device.page->sessions[0].units, 0);
+	gantry_share_close(device.page);
+	device.page = NULL;
+	gantry_fd_close(fd);
+}
+END_TEST
+
+/* What is at work beside the device is not told with the fault: its queue stays as it is, and is alone in that. */
+START_TEST(test_what_never_began_is_counted_back_in_each_queue_that_was_told)
+{
+	static struct gantry_ledger_queue leds[2];
+	struct gantry_done failed[4];
+
+	memset(queues, 0, sizeof(queues));
+	for (int i = 0; i < 2; i++) {
+		leds[i] = (struct gantry_ledger_queue){ .done = 4, .issued = 7 };
+		queues[i] = (struct wqueue){ .session = &session, .led = &leds[i] };
+	}
+	worker_ride(&queues[0]);
+	for (int i = 0; i < 4; i++)
+		failed[i] = (struct gantry_done){
+			.tag = (uint64_t)(uintptr_t)&queues[i == 1],
+			.status = i < 2 ? GANTRY_E_DEVICE_FAULT : GANTRY_E_INTERRUPTED,
+			.blast = GANTRY_BLAST_CONTEXT,
+		};
+	worker_count_back(failed, 4);
+	ck_assert_uint_eq(leds[0].issued, 5);
+	ck_assert_uint_eq(leds[0].sorted, 1);
+	ck_assert_uint_eq(queues[0].nriders, 0);
+	ck_assert_uint_eq(leds[1].issued, 7);
+	ck_assert_uint_eq(leds[1].sorted, 0);
 }
 END_TEST
 
@@ -209,6 +278,9 @@ int main(void)
 	tcase_add_test(tc, test_suspects_of_one_device_are_stepped_through_whatever_another_does);
 	tcase_add_test(tc, test_riders_end_with_the_command_before_them);
 	tcase_add_test(tc, test_riders_behind_a_command_that_never_began_are_issued_again);
+	tcase_add_test(tc, test_rider_has_no_kernel_of_an_earlier_lap);
+	tcase_add_test(tc, test_call_off_the_device_fills_none_of_it_whatever_rides_behind);
+	tcase_add_test(tc, test_what_never_began_is_counted_back_in_each_queue_that_was_told);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);

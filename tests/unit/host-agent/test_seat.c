@@ -12,9 +12,15 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/agent/admin.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
+#include "host-agent/agent/config.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/handover.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
 #include "tests/unit/runner.h"
 
@@ -113,6 +119,44 @@ START_TEST(test_seat_await_leaves_a_worker_to_those_who_share_it)
 }
 END_TEST
 
+static bool has_time(void)
+{
+	return session.guest_timer && event_pending(session.guest_timer, EV_TIMEOUT, NULL);
+}
+
+/* Nobody else would look after it: it has no guest and no machine. */
+START_TEST(test_handover_begin_that_is_refused_leaves_a_session_adrift_its_time)
+{
+	static struct gantry_tenant red = { .conf.name = "red" };
+	static struct gantry_ledger_object objects[GANTRY_LEDGER_NOBJECTS];
+	const struct gantry_handover_ask ask = { .to = "there:0" };
+	uint64_t id = 77;
+
+	gantry_list_init(&agent.handovers);
+	gantry_list_init(&agent.movers);
+	agent.events = calloc(GANTRY_EVENTS_KEPT, sizeof(*agent.events));
+	agent.config = gantry_config_new();
+	(void)gantry_str_copy(agent.config->agent.migration_certificates,
+			      sizeof(agent.config->agent.migration_certificates), "/nowhere");
+	session.tenant = &red;
+	session.ledger.objects = objects;
+	session.has_key = true;
+	worker.class.mode = GANTRY_ISOLATED;
+	gantry_seat_follow(&session, true);
+	gantry_seat_drift(&session);
+	ck_assert(has_time());
+	ck_assert_int_eq(gantry_handover_begin(&session, &ask, &id, NULL), GANTRY_ADMIN_USAGE);
+	ck_assert_uint_eq(id, 77);
+	ck_assert(has_time());
+	gantry_seat_drift_no_more(&session);
+	ck_assert(!has_time());
+	gantry_seat_follow(&session, false);
+	gantry_handovers_fini(&agent);
+	gantry_config_free(agent.config);
+	free(agent.events);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("seat");
@@ -121,5 +165,6 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_seat_await_ends_a_worker_that_has_nothing_else);
 	tcase_add_loop_test(tc, test_seat_await_leaves_a_worker_to_those_who_share_it, 0, 2);
+	tcase_add_test(tc, test_handover_begin_that_is_refused_leaves_a_session_adrift_its_time);
 	return gantry_unit_run(suite);
 }

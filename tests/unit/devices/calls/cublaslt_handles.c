@@ -270,6 +270,66 @@ START_TEST(test_what_a_graph_names_lives_on)
 }
 END_TEST
 
+static cublasStatus_t name_in_graph(void *handle)
+{
+	int ids[1], count;
+
+	return cublasLtMatmulAlgoGetIds(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F,
+					CUDA_R_32F, CUDA_R_32F, CUDA_R_32F, 1, ids, &count);
+}
+
+/* The same of objects whose numbers the worker gives. */
+START_TEST(test_handle_that_a_graph_names_is_at_an_end_for_the_program)
+{
+	void *lt;
+
+	begin();
+	ncalls = 0;
+	lt = add("cublasLtHandle_t", OF_LT);
+	is_captured = true;
+	ck_assert_int_eq(name_in_graph(lt), 0);
+	is_captured = false;
+	ck_assert_int_eq(cublasLtDestroy(lt), 0);
+	ck_assert_uint_eq(ncalls, 0);
+	ck_assert_int_eq(ask(lt), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(cublasLtDestroy(lt), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_uint_eq(ncalls, 0);
+	end();
+}
+END_TEST
+
+/* In another session the same numbers are of other objects, which no graph names. */
+START_TEST(test_another_session_knows_nothing_of_the_last_ones_graphs)
+{
+	cublasLtMatrixLayout_t layout, next;
+	void *lt;
+
+	begin();
+	ncalls = 0;
+	lt = add("cublasLtHandle_t", OF_LT);
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	is_captured = true;
+	ck_assert_int_eq(name_in_graph(lt), 0);
+	ck_assert_int_eq(look_at(layout), 0);
+	is_captured = false;
+	ck_assert_int_eq(cublasLtDestroy(lt), 0);
+	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(layout), 0);
+	end();
+	begin();
+	gantry_call_session_began();
+	ck_assert_ptr_eq(add("cublasLtHandle_t", OF_LT), lt);
+	ck_assert_int_eq(ask(lt), 0);
+	/* It ends now, and the place of what was kept for a graph is free again. */
+	ck_assert_int_eq(cublasLtDestroy(lt), 0);
+	ck_assert_uint_eq(ncalls, 2);
+	ck_assert_int_eq(look_at(layout), CUBLAS_STATUS_INVALID_VALUE);
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&next, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_uint_eq((uint16_t)(uintptr_t)next, (uint16_t)(uintptr_t)layout);
+	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(next), 0);
+	end();
+}
+END_TEST
+
 static unsigned int nlogged;
 static int last_level;
 static char last_function[64], last_message[64];
@@ -327,6 +387,49 @@ START_TEST(test_log_tells_what_was_called_to_whom_the_program_says)
 }
 END_TEST
 
+static char last_line[128];
+
+static void line_logger(const char *line)
+{
+	nlogged++;
+	(void)snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+/* cuBLAS's: on or off, and whole lines. */
+START_TEST(test_log_of_lines_is_on_when_the_program_says_so)
+{
+	struct gantry_call_library blas = { .name = "cublas" };
+	char path[] = "/tmp/gantry-unit-log-XXXXXX", line[128] = "";
+	FILE *file;
+
+	nlogged = 0;
+	close(mkstemp(path));
+	ck_assert_ptr_null((void *)gantry_call_log_get_lines(&blas));
+	gantry_call_log_lines(&blas, line_logger);
+	ck_assert_ptr_eq((void *)gantry_call_log_get_lines(&blas), (void *)line_logger);
+	gantry_call_log(&blas, "cublasCreate_v2", 0);
+	ck_assert_uint_eq(nlogged, 0);
+	ck_assert(!gantry_call_log_configure(&blas, 1, 0, 0, "/nonexistent/log"));
+	ck_assert(gantry_call_log_configure(&blas, 1, 0, 0, path));
+	gantry_call_log(&blas, "cublasCreate_v2", 0);
+	ck_assert_uint_eq(nlogged, 1);
+	ck_assert_str_eq(last_line, "[cublas][5][cublasCreate_v2] returned 0\n");
+	gantry_call_log(&blas, "cublasCreate_v2", 7);
+	ck_assert_str_eq(last_line, "[cublas][1][cublasCreate_v2] returned 7\n");
+	ck_assert(gantry_call_log_configure(&blas, 0, 0, 0, NULL));
+	gantry_call_log(&blas, "cublasCreate_v2", 7);
+	ck_assert_uint_eq(nlogged, 2);
+	file = fopen(path, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_str_eq(line, "[cublas][5][cublasCreate_v2] returned 0\n");
+	ck_assert_ptr_nonnull(fgets(line, sizeof(line), file));
+	ck_assert_ptr_null(fgets(line, sizeof(line), file));
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cublasLt handles");
@@ -335,6 +438,9 @@ int main(void)
 	tcase_add_test(tc, test_cublas_handle_stands_for_cublaslts);
 	tcase_add_test(tc, test_descriptor_in_the_programs_memory_is_an_object_of_the_worker);
 	tcase_add_test(tc, test_what_a_graph_names_lives_on);
+	tcase_add_test(tc, test_handle_that_a_graph_names_is_at_an_end_for_the_program);
+	tcase_add_test(tc, test_another_session_knows_nothing_of_the_last_ones_graphs);
 	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
+	tcase_add_test(tc, test_log_of_lines_is_on_when_the_program_says_so);
 	return gantry_unit_run(suite);
 }

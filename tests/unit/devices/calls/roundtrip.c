@@ -19,6 +19,7 @@
 #define MAX_LIVE     64u
 #define NATIVE	     0x100000u
 #define TEXT	     "what the library says"
+#define OWN_DEVICE   3
 
 /* Nobody takes the usual road here. */
 const struct gantry_call_road gantry_call_road_session = { 0 };
@@ -38,6 +39,7 @@ static uint8_t filled, checked;
 static void *live[MAX_LIVE];
 static unsigned int nlive;
 static uint64_t bound_handle;
+static const char *tried_name = "";
 static bool is_hostile, has_waited;
 static int mode, tried_mode;
 /* Host memory that the device has too: the library gets it where it looks for such values. */
@@ -286,6 +288,70 @@ void *some_memory(uint64_t len, bool either, bool may_be_null)
 	return memory;
 }
 
+void *own_devices(void)
+{
+	int *devices = keep(malloc(sizeof(*devices)));
+
+	*devices = OWN_DEVICE;
+	return devices;
+}
+
+void *some_addresses(int64_t n)
+{
+	void **addresses = keep(malloc((size_t)n * sizeof(*addresses)));
+
+	for (int64_t i = 0; i < n; i++)
+		addresses[i] = some_device();
+	return addresses;
+}
+
+void some_matrix(void *rows, void *ends, int64_t nrows, void *columns, int64_t ncolumns,
+		 int64_t nonzeros)
+{
+	int32_t base = (int32_t)(next() % 2), at = base, *begins = rows, *of_it = columns;
+
+	/* The library's own, which cannot ask what it counts from, counts from 0. */
+	if (strncmp(tried_name, "cusolverRf", 10) == 0)
+		at = base = 0;
+	for (int64_t i = 0; i < nrows; i++) {
+		begins[i] = at;
+		at += (int32_t)(next() % (uint64_t)(nonzeros + base - at + 1));
+		if (ends)
+			((int32_t *)ends)[i] = at;
+	}
+	begins[nrows] = (int32_t)nonzeros + base;
+	for (int64_t i = 0; i < nonzeros; i++)
+		of_it[i] = (int32_t)(next() % (uint64_t)ncolumns) + base;
+}
+
+void some_permutation(void *at, int64_t n)
+{
+	int32_t *numbers = at, offset = (int32_t)(next() % 8);
+
+	for (int64_t i = 0; i < n; i++)
+		numbers[i] = (int32_t)((i + offset) % n);
+}
+
+void go_before(uint32_t kind, uint64_t handle, const struct gantry_calls_step *step)
+{
+	static int32_t rows[9], columns[8];
+	struct gantry_calls_run run = { .site = &site };
+	struct gantry_calls_step before = *step;
+
+	/* What the call leaves out was there in the first. */
+	before.n = step->n >= 0 ? step->n : 8;
+	before.nonzeros = step->nonzeros >= 0 ? step->nonzeros : 0;
+	before.rows = step->rows ? step->rows : rows;
+	before.columns = step->columns ? step->columns : columns;
+	ck_assert_int_le(before.m >= 0 ? before.m : before.n, 8);
+	ck_assert_int_le(before.nonzeros, 8);
+	for (before.what = GANTRY_CALLS_ANALYSE; before.what < step->what; before.what++) {
+		gantry_calls_need_step(&run, kind, handle, &before);
+		ck_assert(!run.in.failed);
+		gantry_calls_note_step(&run, &before, MOCK_LENGTH);
+	}
+}
+
 void check_notes(void)
 {
 	ck_assert_uint_eq(found.len, wanted.len);
@@ -394,12 +460,24 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	request = malloc(len);
 	request_len = len;
 	memcpy(request, bytes, len);
-	ck_assert_uint_eq(serve(bytes, len, route->stream, reply, reply_bytes), GANTRY_CALLS_RAN);
+	ck_assert_msg(serve(bytes, len, route->stream, reply, reply_bytes) == GANTRY_CALLS_RAN,
+		      "%s was refused", tried_name);
 	if (bound_handle) {
 		ck_assert(route->has_stream);
 		ck_assert_ptr_eq(route->stream, gantry_call_get_stream(bound_handle));
 	}
 	return 0;
+}
+
+static int32_t own_device(void *cookie)
+{
+	(void)cookie;
+	return OWN_DEVICE;
+}
+
+static int guests_device(void *cookie)
+{
+	return own_device(cookie);
 }
 
 static int guess_device(void *cookie, const void *address)
@@ -410,9 +488,13 @@ static int guess_device(void *cookie, const void *address)
 
 static void start(void)
 {
-	static const struct gantry_call_road road = { .carry = carry, .is_device = guess_device };
+	static const struct gantry_call_road road = { .carry = carry,
+						      .is_device = guess_device,
+						      .device = guests_device };
 
-	site = (struct gantry_calls_site){ .symbol = find_mock, .reaches = reaches };
+	site = (struct gantry_calls_site){ .symbol = find_mock,
+					   .reaches = reaches,
+					   .device = own_device };
 	gantry_calls_table_init(&site.table);
 	gantry_call_road_set(&road);
 }
@@ -425,12 +507,18 @@ static void finish(void)
 	gantry_call_road_set(NULL);
 }
 
+static void try_one(const struct attempt *attempt)
+{
+	tried_name = attempt->name;
+	attempt->run();
+}
+
 START_TEST(test_every_function_arrives_as_it_was_called)
 {
 	start();
 	for (unsigned int round = 0; round < ROUNDS; round++)
 		for (const struct attempt *attempt = attempts; attempt->name; attempt++)
-			attempt->run();
+			try_one(attempt);
 	finish();
 }
 END_TEST
@@ -463,7 +551,7 @@ START_TEST(test_every_function_refuses_or_bears_what_was_changed)
 
 	start();
 	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
-		attempt->run();
+		try_one(attempt);
 		is_hostile = true;
 		for (unsigned int i = 0; i < MUTATIONS; i++) {
 			uint8_t *copy = malloc(request_len);
@@ -491,7 +579,7 @@ START_TEST(test_a_scalar_where_the_library_does_not_look_for_it_is_refused)
 
 	start();
 	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
-		attempt->run();
+		try_one(attempt);
 		mode = tried_mode;
 		is_hostile = true;
 		if (serve(request, request_len, some_stream(), NULL, 0) == GANTRY_CALLS_RAN) {
@@ -510,7 +598,7 @@ static bool waits(const char *name)
 {
 	for (const struct attempt *attempt = attempts; attempt->name; attempt++)
 		if (strcmp(attempt->name, name) == 0)
-			attempt->run();
+			try_one(attempt);
 	return has_waited;
 }
 
@@ -535,7 +623,7 @@ START_TEST(test_more_than_the_reply_has_room_for_is_refused_before_the_call)
 
 	start();
 	for (const struct attempt *attempt = attempts; attempt->name; attempt++) {
-		attempt->run();
+		try_one(attempt);
 		((struct gantry_calls_request *)request)->reply_bytes = 0;
 		mode = tried_mode;
 		found.len = 0;

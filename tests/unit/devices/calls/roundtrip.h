@@ -63,6 +63,14 @@ const char *some_text(void);
 void *some_texts(int64_t count, bool may_be_null);
 /* At times NULL where it may be; device memory where @either and mock_mode() says so. */
 void *some_memory(uint64_t len, bool either, bool may_be_null);
+void *own_devices(void);
+void *some_addresses(int64_t n);
+/* What a library takes for a sparse matrix; what it takes for a permutation. */
+void some_matrix(void *rows, void *ends, int64_t nrows, void *columns, int64_t ncolumns,
+		 int64_t nonzeros);
+void some_permutation(void *at, int64_t n);
+/* Takes the object through the steps before @step. */
+void go_before(uint32_t kind, uint64_t handle, const struct gantry_calls_step *step);
 void check_notes(void);
 /* @always: the library wrote even where the caller had no place for it. */
 void check_fill(const void *at, uint64_t len, bool always);

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arrays of a GPU, over the fake driver: what they are charged, as memory and as time, and until when. The session is served
+ * by a cpu device's thread, so that the GPU's can be held up.
+ */
+#include <cuda.h>
+
+#include "guest-shim/device.h"
+#include "host-agent/worker/worker.h"
+#include "tests/inproc/fixture.h"
+
+#define GPU 1u
+
+static const char *const cpu_and_gpu[] = { "cpu cores=1",
+					   "cuda driver=" FAKE_DRIVER " nvml=none" };
+static const struct gantry_wire_texture mebibyte = {
+	.width = 1024, .height = 1024, .format = CU_AD_FORMAT_UNSIGNED_INT8, .channels = 1
+};
+
+static gantry_buffer make_array(const struct fixture *f)
+{
+	struct gantry_reply_variable made;
+
+	ck_ok(gantry_device_texture(f->s, GPU, GANTRY_TEXTURE_ARRAY, 0, &mebibyte, &made));
+	return made.handle;
+}
+
+static uint64_t tenants(const struct fixture *f)
+{
+	return gantry_load_acquire(&f->h->quota->mem_used);
+}
+
+static uint64_t pools(const struct fixture *f)
+{
+	return gantry_load_acquire(&f->h->pages[GPU]->hdr.mem_used);
+}
+
+/* ---- the device's thread, held up ---- */
+
+static uint32_t stands, may_go;
+
+static void stand(struct wdevice *d, void *arg)
+{
+	(void)d;
+	(void)arg;
+	gantry_store_release(&stands, 1u);
+	eventually(gantry_load_acquire(&may_go));
+}
+
+static void hold_up(const struct fixture *f)
+{
+	gantry_store_relaxed(&stands, 0u);
+	gantry_store_relaxed(&may_go, 0u);
+	ck_assert_int_eq(worker_device_post(f->h->engine->devices[GPU], stand, NULL), 0);
+	eventually(gantry_load_acquire(&stands));
+}
+
+START_TEST(test_freed_array_is_charged_until_the_device_has_let_go_of_it)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	gantry_buffer array = make_array(&f);
+	uint64_t charged = tenants(&f);
+	struct gantry_props props;
+
+	ck_assert_uint_ge(charged, 1u << 20);
+	ck_assert_uint_eq(pools(&f), charged);
+	hold_up(&f);
+	ck_ok(gantry_free(f.s, array));
+	ck_ok(gantry_props_get(f.s, 0, &props)); /* after it no free is on its way */
+	ck_assert_uint_eq(tenants(&f), charged);
+	ck_assert_uint_eq(pools(&f), charged);
+	gantry_store_release(&may_go, 1u);
+	eventually(tenants(&f) == 0 && pools(&f) == 0);
+	fixture_end(&f);
+}
+END_TEST
+
+/* What is on its way back is waited for: a limit of one array is enough for one after the other. */
+START_TEST(test_arrays_one_after_the_other_need_room_for_one)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	gantry_buffer array = make_array(&f);
+
+	gantry_store_relaxed(&f.h->quota->mem_bytes, tenants(&f));
+	for (int i = 0; i < 100; i++) {
+		ck_ok(gantry_free(f.s, array));
+		array = make_array(&f);
+	}
+	ck_ok(gantry_free(f.s, array));
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_time_in_which_an_array_is_made_is_the_sessions)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	const struct gantry_share_session *share;
+
+	share = &f.h->pages[GPU]->sessions[f.index];
+	ck_assert_uint_eq(gantry_load_relaxed(&share->device_ns), 0);
+	(void)make_array(&f);
+	ck_assert_uint_gt(gantry_load_acquire(&share->device_ns), 0);
+	fixture_end(&f);
+}
+END_TEST
+
+START_TEST(test_array_lost_with_its_worker_is_charged_to_nobody)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	gantry_buffer array = make_array(&f);
+	struct gantry_reply_variable made;
+
+	inproc_crash(f.h, f.index);
+	ck_assert_uint_gt(tenants(&f), 0);
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	ck_assert_uint_eq(tenants(&f), 0);
+	ck_assert_uint_eq(pools(&f), 0);
+	/* Its name is there until the guest frees it, and leads to nothing. */
+	ck_assert_int_eq(gantry_device_texture(f.s, GPU, GANTRY_TEXTURE_SURFACE, array, &mebibyte,
+					       &made),
+			 GANTRY_E_NOT_FOUND);
+	ck_ok(gantry_free(f.s, array));
+	ck_ok(gantry_free(f.s, make_array(&f)));
+	fixture_end(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("textures");
+	TCase *tc = gantry_unit_case(suite, "textures");
+
+	tcase_add_test(tc, test_freed_array_is_charged_until_the_device_has_let_go_of_it);
+	tcase_add_test(tc, test_arrays_one_after_the_other_need_room_for_one);
+	tcase_add_test(tc, test_time_in_which_an_array_is_made_is_the_sessions);
+	tcase_add_test(tc, test_array_lost_with_its_worker_is_charged_to_nobody);
+	return gantry_unit_run(suite);
+}
