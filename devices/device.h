@@ -279,6 +279,7 @@ enum gantry_question_what {
 	GANTRY_QUESTION_LIMIT =
 		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 };
+#define GANTRY_QUESTION_LIMITS 8u /* numbers of limits are below it */
 
 /* What a guest wants to know of a device, a kernel of its image, or its memory. Numbers are hostile. */
 struct gantry_question {
@@ -287,6 +288,9 @@ struct gantry_question {
 	struct gantry_kernel *kernel; /* or NULL */
 	struct gantry_range range;
 	uint64_t number[3];
+	/* Of a limit, and from the core: what others want it to be at least, and what it may cost the device in all. */
+	uint64_t at_least;
+	uint64_t mem_bytes; /* 0: not known */
 };
 #define GANTRY_ANSWER_BYTES 112u
 /* Answers, as the guest gets them too (proto/wire.h). */

@@ -242,6 +242,10 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if ((b->alloc_flags & ~known_flags) || b->adopted > 1 ||
 	    b->host_copy > GANTRY_HOST_COPY_CLEAN)
 		return gantry_err_set(err, -EINVAL, "object %u: an unknown flag", slot);
+	if ((b->alloc_flags & GANTRY_ALLOC_OUTPUT) &&
+	    (b->place != GANTRY_PLACE_HEAP || b->bytes < GANTRY_OUTPUT_MIN_BYTES))
+		return gantry_err_set(err, -EINVAL, "object %u: output of kernels outside the heap",
+				      slot);
 	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
 		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
 				      slot);

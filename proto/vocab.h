@@ -109,14 +109,12 @@ enum gantry_handle_type {
 #define GANTRY_TICKET_SEQ(t)	       ((t)&0xffffffffffffffu)
 
 /* gantry_alloc() flags. 0: the library chooses; host memory where all devices work on it directly. */
-#define GANTRY_ALLOC_HOST   1u /* in the session's segment: gantry_map() copies nothing */
-#define GANTRY_ALLOC_DEVICE 2u /* in device memory, backed at first use */
-#define GANTRY_ALLOC_SHARED 4u /* device memory of its own that gantry_share() can give away */
-#define GANTRY_ALLOC_FIXED  8u /* device memory that keeps its device address for life */
-#define GANTRY_ALLOC_OUTPUT \
-	16u /* with HOST: what kernels print comes here (struct gantry_output) */
-#define GANTRY_ALLOC_WHOLE \
-	32u /* with FIXED: granules of its own, which can be mapped into ranges */
+#define GANTRY_ALLOC_HOST   1u	/* in the session's segment: gantry_map() copies nothing */
+#define GANTRY_ALLOC_DEVICE 2u	/* in device memory, backed at first use */
+#define GANTRY_ALLOC_SHARED 4u	/* device memory of its own that gantry_share() can give away */
+#define GANTRY_ALLOC_FIXED  8u	/* device memory that keeps its device address for life */
+#define GANTRY_ALLOC_OUTPUT 16u /* with HOST: kernels print here: gantry_output */
+#define GANTRY_ALLOC_WHOLE  32u /* with FIXED: own granules, for ranges */
 
 /* Task flags. */
 #define GANTRY_TASK_IDEMPOTENT 1u /* may run again after a fault that interrupted it */

@@ -195,6 +195,20 @@ static int parse_run(struct parser *p, unsigned int i, uint64_t *ret_ns)
 	return 0;
 }
 
+/* "ndrange", and how many work-items a launch may have at most. Returns how many words that were. */
+static int parse_ndrange(struct parser *p, unsigned int i, struct gantry_bitstream_kernel *kernel)
+{
+	const char *word = i + 1 < p->nwords ? p->words[i + 1] : "";
+
+	kernel->ndrange = true;
+	kernel->max_items = GANTRY_BITSTREAM_ITEMS;
+	if (word[0] < '0' || word[0] > '9')
+		return 1;
+	if (gantry_u64_parse(word, 1, UINT64_MAX, &kernel->max_items, p->err) < 0)
+		return gantry_err_wrap(p->err, -EINVAL, "ndrange");
+	return 2;
+}
+
 /* The words after the signature. */
 static int parse_words(struct parser *p, struct gantry_bitstream_kernel *kernel)
 {
@@ -216,7 +230,7 @@ static int parse_words(struct parser *p, struct gantry_bitstream_kernel *kernel)
 		else if (strcmp(p->words[i], "pure") == 0)
 			r = 0, used = 1, kernel->pure = true;
 		else if (strcmp(p->words[i], "ndrange") == 0)
-			r = 0, used = 1, kernel->ndrange = true;
+			r = parse_ndrange(p, i, kernel), used = r < 0 ? 0 : (unsigned int)r;
 		else
 			r = gantry_err_set(
 				p->err, -EINVAL,

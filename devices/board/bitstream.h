@@ -40,6 +40,7 @@
 #define GANTRY_BITSTREAM_MAX_KERNELS	32u
 #define GANTRY_BITSTREAM_MAX_UNITS	32u /* of one kernel */
 #define GANTRY_BITSTREAM_MAX_WINDOWS	256u
+#define GANTRY_BITSTREAM_ITEMS		(1ull << 28) /* of a launch, if the manifest does not say */
 #define GANTRY_BOARD_MAX_REGIONS	8u
 /* Places where an image may be loaded: a region, by its number, or the whole board. */
 #define GANTRY_BOARD_WHOLE   GANTRY_BOARD_MAX_REGIONS
@@ -49,11 +50,12 @@ struct gantry_bitstream_kernel {
 	char name[GANTRY_KERNEL_NAME_MAX + 1];
 	struct gantry_signature sig;
 	bool pure;
-	bool ndrange;	 /* a launch has a grid */
-	uint32_t window; /* of its first unit */
-	uint32_t units;	 /* 1 or more */
-	uint32_t slower; /* per cent */
-	uint64_t run_ns; /* 0: not known */
+	bool ndrange;	    /* a launch has a grid */
+	uint64_t max_items; /* of one, in work-items */
+	uint32_t window;    /* of its first unit */
+	uint32_t units;	    /* 1 or more */
+	uint32_t slower;    /* per cent */
+	uint64_t run_ns;    /* 0: not known */
 };
 
 struct gantry_bitstream_file {

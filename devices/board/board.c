@@ -98,7 +98,8 @@ static int check_kernels(const struct gantry_board *board, const struct gantry_b
 			n++;
 		else if (!gantry_signature_same(&board->kernels[known].def->sig,
 						&def->kernels[k].sig) ||
-			 board->kernels[known].def->ndrange != def->kernels[k].ndrange)
+			 board->kernels[known].def->ndrange != def->kernels[k].ndrange ||
+			 board->kernels[known].def->max_items != def->kernels[k].max_items)
 			return gantry_err_set(err, -EINVAL,
 					      "kernel %s has another signature in another image",
 					      def->kernels[k].name);

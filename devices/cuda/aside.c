@@ -570,7 +570,9 @@ bool gantry_cuda_owners_abandon(struct gantry_dev *dev)
 		}
 		(void)pthread_mutex_lock(&owner->lock);
 		runs = owner->runs || owner->leaves || !gantry_list_is_empty(&owner->waiting);
-		memset(owner->modules, 0, sizeof(owner->modules));
+		/* One that leaves goes through them already. */
+		if (!runs)
+			memset(owner->modules, 0, sizeof(owner->modules));
 		(void)pthread_mutex_unlock(&owner->lock);
 		if (runs) {
 			all = false;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What guests ask: of the device, of kernels and variables of their images, of their memory. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,30 +128,63 @@ static int ask_of_kernel(struct gantry_dev *dev, const struct gantry_question *q
 	}
 }
 
+#define NLIMITS 3u
+static_assert(NLIMITS == sizeof(((struct gantry_dev *)0)->limits) / sizeof(uint64_t) &&
+		      NLIMITS <= GANTRY_QUESTION_LIMITS,
+	      "a device notes each limit that may be set");
+
 /*
- * Of the context, which is one for all sessions of the worker. A stack is as large as the driver lets it be, for a kernel may have as
- * much without asking; the others are memory that nobody is charged for, and bounded.
+ * Whether the session may ask for it. A stack is as large as the driver lets it be, but the device has one for each thread that it
+ * can hold, and nobody is charged for them; the others are bounded by a number.
  */
-static int set_limit(struct gantry_dev *dev, const uint64_t *number, void *ret_answer,
-		     struct gantry_err *err)
+static int check_limit(const struct gantry_dev *dev, const struct gantry_question *question,
+		       struct gantry_err *err)
 {
-	static const uint64_t most[] = {
+	static const uint64_t most[NLIMITS] = {
 		[CU_LIMIT_STACK_SIZE] = 512u << 10,
 		[CU_LIMIT_PRINTF_FIFO_SIZE] = 16u << 20,
 		[CU_LIMIT_MALLOC_HEAP_SIZE] = 128u << 20,
 	};
-	size_t value = 0;
-	uint64_t answer;
-	CUresult result;
+	uint64_t which = question->number[0], asked = question->number[1];
 
-	if (number[0] >= sizeof(most) / sizeof(most[0]))
-		return -EOPNOTSUPP;
-	if (number[1] > most[number[0]])
+	if (asked > most[which])
 		return gantry_err_set(err, -EINVAL, "such a limit is at most %zu bytes here",
-				      (size_t)most[number[0]]);
-	result = dev->driver->CtxSetLimit((CUlimit)number[0], (size_t)number[1]);
+				      (size_t)most[which]);
+	/* No product overflows: see above. */
+	if (which == CU_LIMIT_STACK_SIZE && question->mem_bytes && asked > dev->limits[which] &&
+	    asked * dev->nresident > question->mem_bytes)
+		return gantry_err_set(err, -EINVAL,
+				      "%u stacks of %zu bytes are more than the session's memory",
+				      dev->nresident, (size_t)asked);
+	return 0;
+}
+
+/* Of the context, which is one for all sessions of the worker: below what others want it is not set, nor below what it was at first. */
+static int set_limit(struct gantry_dev *dev, const struct gantry_question *question,
+		     void *ret_answer, struct gantry_err *err)
+{
+	uint64_t which = question->number[0], wanted, answer;
+	size_t value = 0;
+	CUresult result;
+	int r;
+
+	if (which >= NLIMITS)
+		return -EOPNOTSUPP;
+	result = dev->driver->CtxGetLimit(&value, (CUlimit)which);
+	if (result != CUDA_SUCCESS)
+		return gantry_cuda_check(dev, result, "cuCtxGetLimit", err);
+	if (!dev->limits[which])
+		dev->limits[which] = value;
+	r = check_limit(dev, question, err);
+	if (r < 0)
+		return r;
+	wanted = gantry_max_u64(question->number[1], question->at_least);
+	wanted = gantry_max_u64(wanted, dev->limits[which]);
+	/* To set one may wait for all that runs. */
+	if (wanted != value)
+		result = dev->driver->CtxSetLimit((CUlimit)which, wanted);
 	if (result == CUDA_SUCCESS)
-		result = dev->driver->CtxGetLimit(&value, (CUlimit)number[0]);
+		result = dev->driver->CtxGetLimit(&value, (CUlimit)which);
 	if (result != CUDA_SUCCESS)
 		return gantry_cuda_check(dev, result, "cuCtxSetLimit", err);
 	answer = value;
@@ -167,7 +201,7 @@ int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *questi
 	case GANTRY_QUESTION_ADDRESS:
 		return ask_address(dev, &question->range, ret_answer, err);
 	case GANTRY_QUESTION_LIMIT:
-		return set_limit(dev, question->number, ret_answer, err);
+		return set_limit(dev, question, ret_answer, err);
 	default:
 		return ask_of_kernel(dev, question, ret_answer, err);
 	}

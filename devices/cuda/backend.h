@@ -273,6 +273,7 @@ struct gantry_dev {
 	uint32_t max_grid[3];
 	uint32_t max_block[3];
 	uint32_t max_threads; /* of a block */
+	uint32_t nresident;   /* threads that the device can hold at once */
 	uint32_t max_shared;  /* of a block, static and dynamic */
 	int least_priority;   /* the driver's: greater numbers are less */
 	int greatest_priority;
@@ -283,6 +284,7 @@ struct gantry_dev {
 		pin_refused; /* why host memory could not be pinned the last time; CUDA_SUCCESS: it could */
 	uint64_t
 		idle_cycles; /* from submitting to an idle stream to seeing it finished, for nothing */
+	char *link_log;	     /* owned; NULL: nothing was linked since anybody asked */
 	struct gantry_list sisters; /* of the process; under the lock of window.c */
 
 	struct gantry_list streams;
@@ -292,7 +294,8 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
-	CUdeviceptr zeroes;			   /* texture.c; 0: nobody has needed any */
+	CUdeviceptr zeroes; /* texture.c; 0: nobody has needed any */
+	uint64_t limits[3]; /* ask.c: of the context, as they were at first; 0: nobody has asked */
 	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
@@ -336,6 +339,18 @@ void gantry_cuda_output_tell(struct gantry_stream *stream);
 int gantry_cuda_image_load(struct gantry_dev *dev, const char *path, const void *bytes,
 			   size_t nbytes, struct gantry_image **ret_image, struct gantry_err *err);
 void gantry_cuda_image_unload(struct gantry_image *image);
+/* Device code that was checked, or that the driver itself has made. */
+int gantry_cuda_code_load(struct gantry_dev *dev, const void *bytes, CUmodule *ret_module,
+			  struct gantry_err *err);
+
+/* link.c: images that are still to be linked */
+/* -ENOEXEC with a sentence; any thread. */
+int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *err);
+int gantry_cuda_link(struct gantry_dev *dev, const void *bytes, size_t nbytes, CUmodule *ret_module,
+		     struct gantry_err *err);
+/* What the linker said of the last one. */
+void gantry_cuda_image_say(struct gantry_dev *dev, struct gantry_image *image, char *text,
+			   size_t cap);
 int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err);

@@ -365,6 +365,8 @@ bool gantry_cuda_image_is_text(const void *bytes, size_t nbytes)
 {
 	enum gantry_cuda_image_sort sort = gantry_cuda_image_sort(bytes, nbytes);
 
+	if (gantry_cuda_link_is(bytes, nbytes))
+		return false;
 	return sort == GANTRY_CUDA_SOURCE || sort == GANTRY_CUDA_PTX;
 }
 

@@ -30,6 +30,9 @@ enum gantry_cuda_image_sort {
 /* What @bytes look like. Any thread. */
 enum gantry_cuda_image_sort gantry_cuda_image_sort(const void *bytes, size_t nbytes);
 
+/* An image that is still to be linked (proto/cuda_link.h), which is none of those sorts. Any thread. */
+bool gantry_cuda_link_is(const void *bytes, size_t nbytes);
+
 /*
  * Whether cuModuleLoadData() may be given @bytes: what headers announce lies inside, PTX ends with a NUL. -ENOEXEC
  * with a sentence: cut short, another architecture's (@arch "sm_90"; NULL: any), or not an image at all.

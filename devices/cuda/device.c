@@ -145,6 +145,9 @@ static void read_limits(struct gantry_dev *dev)
 		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
 	dev->units = (uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	dev->units = dev->units ? dev->units : 1;
+	dev->nresident =
+		dev->units *
+		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
 	dev->pageable = attribute(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
 	dev->pins_in_place =
 		attribute(dev, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
@@ -418,6 +421,7 @@ static void cuda_close(struct gantry_dev *dev)
 	if (!leaves)
 		return; /* a thread that does not come back from a library uses the rest */
 	gantry_cuda_reach_changed(dev);
+	free(dev->link_log);
 	free(dev->libraries);
 	free(dev);
 }
@@ -478,6 +482,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.image_load = gantry_cuda_image_load,
 	.image_unload = gantry_cuda_image_unload,
 	.kernel_get = gantry_cuda_kernel_get,
+	.image_say = gantry_cuda_image_say,
 	.ask = gantry_cuda_ask,
 	.image_variable = gantry_cuda_image_variable,
 	.texture_bytes = gantry_cuda_texture_bytes,

@@ -61,6 +61,10 @@
 	F(GraphExecDestroy, cuGraphExecDestroy)                                  \
 	F(GraphLaunch, cuGraphLaunch)                                            \
 	F(ModuleLoadDataEx, cuModuleLoadDataEx)                                  \
+	F(LinkCreate, cuLinkCreate_v2)                                           \
+	F(LinkAddData, cuLinkAddData_v2)                                         \
+	F(LinkComplete, cuLinkComplete)                                          \
+	F(LinkDestroy, cuLinkDestroy)                                            \
 	F(ModuleUnload, cuModuleUnload)                                          \
 	F(ModuleGetFunction, cuModuleGetFunction)                                \
 	F(ModuleGetGlobal, cuModuleGetGlobal_v2)                                 \

@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "devices/cuda/compile.h"
+#include "proto/cuda_link.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
 
@@ -265,6 +266,12 @@ enum gantry_cuda_image_sort gantry_cuda_image_sort(const void *bytes, size_t nby
 	if (nbytes >= SELFMAG && memcmp(bytes, ELFMAG, SELFMAG) == 0)
 		return GANTRY_CUDA_CUBIN;
 	return is_ptx(bytes, nbytes) ? GANTRY_CUDA_PTX : GANTRY_CUDA_SOURCE;
+}
+
+bool gantry_cuda_link_is(const void *bytes, size_t nbytes)
+{
+	return nbytes >= GANTRY_LINK_MAGIC_BYTES &&
+	       memcmp(bytes, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES) == 0;
 }
 
 int gantry_cuda_image_check(const void *bytes, size_t nbytes, const char *arch,

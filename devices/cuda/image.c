@@ -62,8 +62,8 @@ static int load_failed(struct gantry_dev *dev, CUresult result, char *log, struc
 	return r;
 }
 
-static int load_code(struct gantry_dev *dev, const void *bytes, CUmodule *ret_module,
-		     struct gantry_err *err)
+int gantry_cuda_code_load(struct gantry_dev *dev, const void *bytes, CUmodule *ret_module,
+			  struct gantry_err *err)
 {
 	char log[LOG_BYTES] = "";
 	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
@@ -76,10 +76,14 @@ static int load_code(struct gantry_dev *dev, const void *bytes, CUmodule *ret_mo
 static int load_bytes(struct gantry_image *image, const void *bytes, size_t nbytes,
 		      struct gantry_err *err)
 {
-	/* The driver takes no length and believes the headers: they are checked first. */
-	int r = gantry_cuda_image_check(bytes, nbytes, image->dev->arch, err);
+	int r;
 
-	return r < 0 ? r : load_code(image->dev, bytes, &image->module, err);
+	if (gantry_cuda_link_is(bytes, nbytes))
+		return gantry_cuda_link(image->dev, bytes, nbytes, &image->module, err);
+	/* The driver takes no length and believes the headers: they are checked first. */
+	r = gantry_cuda_image_check(bytes, nbytes, image->dev->arch, err);
+
+	return r < 0 ? r : gantry_cuda_code_load(image->dev, bytes, &image->module, err);
 }
 
 /* ---- installed modules ---- */
@@ -132,7 +136,7 @@ static int load_library(struct gantry_image *image, const char *path, struct gan
 		return 0;
 	r = gantry_cuda_image_check(module->image, module->image_bytes, image->dev->arch, err);
 	if (r == 0)
-		r = load_code(image->dev, module->image, &image->module, err);
+		r = gantry_cuda_code_load(image->dev, module->image, &image->module, err);
 	if (r == 0)
 		r = take_functions(image, module, err);
 	return r < 0 ? gantry_err_wrap(err, r, "image %s", path) : 0;
@@ -298,6 +302,16 @@ static int find_function(struct gantry_kernel *kernel, const char *symbol, struc
 	return r < 0 ? r : take_limits(kernel, err);
 }
 
+/* What runs aside has its arguments when the caller's memory is another command's: values only, no places there. */
+static int check_aside(const struct gantry_image *image, const struct gantry_signature *sig,
+		       struct gantry_err *err)
+{
+	if (!image->installed || !(image->installed->flags & GANTRY_CUDA_ASIDE) ||
+	    !gantry_signature_is_opencl(sig))
+		return 0;
+	return gantry_err_set(err, -EINVAL, "what runs aside takes numbers and buffers only");
+}
+
 int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 			   const struct gantry_signature *sig, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err)
@@ -310,7 +324,9 @@ int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 	kernel->image = image;
 	kernel->sig = sig;
 	kernel->body = gantry_installed_body(image->library, symbol);
-	if (!kernel->body)
+	if (kernel->body)
+		r = check_aside(image, sig, err);
+	else
 		r = find_function(kernel, symbol, err);
 	if (r < 0) {
 		free(kernel->layout);

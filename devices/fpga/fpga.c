@@ -14,8 +14,10 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/str.h"
 
+#define STUCK_NS	(60 * GANTRY_NS_PER_S)
 #define DEFAULT_RETRIES 2u
 #define MAX_RETRIES	100u
 #define LANES_A_REGION	2u
@@ -81,8 +83,9 @@ static int open_board(struct gantry_dev *dev, const char *options, struct gantry
 }
 
 static int parse_manager(const struct gantry_device_conf *conf, struct gantry_board_conf *manager,
-			 struct gantry_err *err)
+			 uint64_t *ret_stuck_ns, struct gantry_err *err)
 {
+	const char *stuck = gantry_device_opt(conf, "stuck");
 	const char *mode = gantry_device_opt(conf, "mode");
 	const char *age = gantry_device_opt(conf, "age");
 	const char *retries = gantry_device_opt(conf, "retries");
@@ -96,6 +99,8 @@ static int parse_manager(const struct gantry_device_conf *conf, struct gantry_bo
 		return gantry_err_wrap(err, -EINVAL, "age");
 	if (retries && gantry_u64_parse(retries, 0, MAX_RETRIES, &nretries, err) < 0)
 		return gantry_err_wrap(err, -EINVAL, "retries");
+	if (stuck && gantry_duration_parse(stuck, ret_stuck_ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "stuck");
 	manager->mode = (enum gantry_plan_mode)m;
 	manager->nretries = (uint32_t)nretries;
 	return 0;
@@ -107,7 +112,10 @@ static int make_manager(struct gantry_dev *dev, const struct gantry_device_conf 
 	const struct gantry_bitstream *manifests[GANTRY_BOARD_MAX_IMAGES];
 	struct gantry_board_conf manager = { .model = dev->info.model,
 					     .nregions = dev->info.nregions };
-	int r = parse_manager(conf, &manager, err);
+	int r;
+
+	dev->stuck_ns = STUCK_NS;
+	r = parse_manager(conf, &manager, &dev->stuck_ns, err);
 
 	if (r < 0)
 		return r;
@@ -187,8 +195,8 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 		     struct gantry_err *err)
 {
 	/* "holder" says who opens it, which has been heeded. */
-	static const char *const keys[] = { "driver", "images",	 "board",  "mode",
-					    "age",    "retries", "holder", NULL };
+	static const char *const keys[] = { "driver",  "images", "board",  "mode", "age",
+					    "retries", "stuck",	 "holder", NULL };
 	const char *holder = gantry_device_opt(conf, "holder");
 	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;
 	const char *images = gantry_device_opt(conf, "images");

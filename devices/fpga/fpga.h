@@ -20,15 +20,16 @@
 #include "devices/device.h"
 #include "devices/hostmem.h"
 
-#define GANTRY_FPGA_DEPTH	32u /* commands of a stream; a power of two */
-#define GANTRY_FPGA_MAX_STREAMS 256u
-#define GANTRY_FPGA_MAX_RUNNING 64u /* launches on the board at once */
+#define GANTRY_FPGA_DEPTH	32u   /* commands of a stream; a power of two */
+#define GANTRY_FPGA_MAX_STREAMS 8192u /* those of all seats (devices/seat) */
+#define GANTRY_FPGA_MAX_RUNNING 64u   /* launches on the board at once */
 
 struct gantry_kernel {
 	struct gantry_list link;
 	const struct gantry_signature *sig;
-	uint32_t number; /* the manager's */
-	bool ndrange;	 /* its launches have a grid */
+	uint32_t number;    /* the manager's */
+	bool ndrange;	    /* its launches have a grid */
+	uint64_t max_items; /* of so many work-items at most */
 };
 
 struct gantry_image {
@@ -56,6 +57,7 @@ struct gantry_stream {
 	uint32_t reaped;    /* the device thread's */
 	bool running;	    /* the board thread's: the slot at @finished is on the board */
 	uint64_t served;    /* the board thread's: when it last had a turn */
+	uint64_t made;	    /* after so many others */
 	struct gantry_fpga_slot slots[GANTRY_FPGA_DEPTH];
 };
 
@@ -66,6 +68,7 @@ struct gantry_fpga_launch {
 	uint64_t at; /* its part of the board's memory */
 	uint64_t bytes;
 	uint64_t began_ns;
+	uint64_t unwanted_ns; /* since when nobody waits for it; 0: somebody does */
 };
 
 /* A bitstream of the directory, and its files. */
@@ -84,6 +87,7 @@ struct gantry_dev {
 	const struct gantry_board_driver *driver;
 	void *handle;
 	struct gantry_board_info info;
+	uint64_t stuck_ns; /* so long may a launch that nobody waits for take to end */
 
 	/* The device thread's. */
 	struct gantry_list mems;
@@ -96,6 +100,7 @@ struct gantry_dev {
 	/* Under the lock. */
 	struct gantry_list streams;
 	uint32_t nstreams;
+	uint64_t nmade;
 	bool stopping;
 	bool lost;
 	/* One that the device thread wants added, and is waiting for; the board thread makes it NULL. */

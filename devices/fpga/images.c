@@ -261,6 +261,7 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 	struct gantry_dev *dev = image->dev;
 	struct gantry_kernel *kernel;
 	bool same = false, ndrange = false;
+	uint64_t max_items = 0;
 	int number, r;
 
 	/* Under its name there may be another bitstream by now, with other kernels. */
@@ -275,6 +276,7 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 
 		same = gantry_signature_same(&def->sig, sig);
 		ndrange = def->ndrange;
+		max_items = def->max_items;
 	}
 	(void)pthread_mutex_unlock(&dev->lock);
 	if (number < 0)
@@ -289,6 +291,7 @@ int gantry_fpga_kernel_get(struct gantry_image *image, const char *symbol,
 	kernel->sig = sig;
 	kernel->number = (uint32_t)number;
 	kernel->ndrange = ndrange;
+	kernel->max_items = max_items;
 	gantry_list_push_back(&image->kernels, &kernel->link);
 	*ret_kernel = kernel;
 	return 0;

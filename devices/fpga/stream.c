@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "devices/fpga/fpga.h"
 
 int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
@@ -22,6 +23,7 @@ int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	(void)pthread_mutex_lock(&dev->lock);
 	gantry_list_push_back(&dev->streams, &stream->link);
 	dev->nstreams++;
+	stream->made = dev->nmade++;
 	(void)pthread_mutex_unlock(&dev->lock);
 	*ret_stream = stream;
 	return 0;
@@ -51,12 +53,25 @@ static bool has_shape(const struct gantry_cmd_launch *launch)
 	return launch->shared_bytes > 0;
 }
 
+/* What cannot be taken off a board has to end. */
+static bool is_too_large(const struct gantry_cmd_launch *launch)
+{
+	uint64_t items = 1;
+
+	for (unsigned int i = 0; i < 3 && launch->kernel->ndrange; i++)
+		if (gantry_mul_u64(items, launch->grid[i] ? launch->grid[i] : 1, &items) < 0 ||
+		    gantry_mul_u64(items, launch->block[i] ? launch->block[i] : 1, &items) < 0)
+			return true;
+	return launch->kernel->ndrange && items > launch->kernel->max_items;
+}
+
 int gantry_fpga_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	struct gantry_dev *dev = stream->dev;
 	int r = 0;
 
-	if (cmd->kind == GANTRY_CMD_LAUNCH && has_shape(&cmd->launch))
+	if (cmd->kind == GANTRY_CMD_LAUNCH &&
+	    (has_shape(&cmd->launch) || is_too_large(&cmd->launch)))
 		return -EINVAL;
 	(void)pthread_mutex_lock(&dev->lock);
 	if (dev->lost) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The board's thread: it alone calls the driver and the manager of bitstreams, and runs what is at the heads of streams. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -25,29 +26,28 @@ static struct gantry_fpga_slot *head_of(struct gantry_stream *stream)
 }
 
 /* The more urgent first, then who had no turn for longest. */
-static void add_ready(struct round *round, struct gantry_stream *stream)
+static int in_order(const void *a, const void *b)
 {
-	uint32_t i = round->nready++;
+	const struct gantry_stream *x = *(struct gantry_stream *const *)a,
+				   *y = *(struct gantry_stream *const *)b;
 
-	for (; i > 0; i--) {
-		const struct gantry_stream *other = round->ready[i - 1];
-
-		if (other->priority > stream->priority ||
-		    (other->priority == stream->priority && other->served <= stream->served))
-			break;
-		round->ready[i] = round->ready[i - 1];
-	}
-	round->ready[i] = stream;
+	if (x->priority != y->priority)
+		return x->priority > y->priority ? -1 : 1;
+	if (x->served != y->served)
+		return x->served < y->served ? -1 : 1;
+	return x->made < y->made ? -1 : x->made > y->made;
 }
 
 static void collect_locked(struct gantry_dev *dev, struct round *round)
 {
-	memset(round, 0, sizeof(*round));
+	round->nready = 0;
+	memset(round->ntasks, 0, sizeof(round->ntasks));
+	memset(round->nheads, 0, sizeof(round->nheads));
 	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream) {
 		uint32_t first = stream->finished + stream->running;
 
 		if (!stream->running && first != stream->submitted)
-			add_ready(round, stream);
+			round->ready[round->nready++] = stream;
 		for (uint32_t at = first; at != stream->submitted; at++) {
 			const struct gantry_cmd *cmd = &stream->slots[at % GANTRY_FPGA_DEPTH].cmd;
 
@@ -58,6 +58,8 @@ static void collect_locked(struct gantry_dev *dev, struct round *round)
 				round->nheads[cmd->launch.kernel->number]++;
 		}
 	}
+	if (round->nready > 1)
+		qsort(round->ready, round->nready, sizeof(*round->ready), in_order);
 }
 
 /* ---- the end of the board ---- */
@@ -238,6 +240,21 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	return 0;
 }
 
+/*
+ * A launch cannot be taken off its board. One that nobody waits for any more, and that does not end either, would keep its region from
+ * everybody for ever: then the board is lost, and whoever opens it next begins anew.
+ */
+static bool is_stuck(const struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+{
+	uint64_t now_ns = gantry_now_ns();
+
+	if (!dev->host->cancelled(dev->host->cookie, head_of(launch->stream)->cmd.tag))
+		return false;
+	if (launch->unwanted_ns == 0)
+		launch->unwanted_ns = now_ns;
+	return now_ns - launch->unwanted_ns > dev->stuck_ns;
+}
+
 /* Launches that have ended; a count, or -ENODEV. */
 static int reap(struct gantry_dev *dev)
 {
@@ -255,8 +272,10 @@ static int reap(struct gantry_dev *dev)
 		control = dev->driver->read(dev->handle, gantry_fpga_region_of(launch->unit.place),
 					    gantry_fpga_window_of(dev, &launch->unit) +
 						    GANTRY_BOARD_CONTROL);
-		if (!(control & GANTRY_BOARD_DONE))
+		if (!(control & GANTRY_BOARD_DONE)) {
+			r = is_stuck(dev, launch) ? -ENODEV : r;
 			continue;
+		}
 		r = end(dev, launch, control);
 		count++;
 	}

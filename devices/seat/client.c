@@ -59,6 +59,7 @@ static int hello(struct gantry_dev *dev, const struct gantry_device_conf *conf,
 	if (conf->lanes)
 		ret_info->lanes = conf->lanes;
 	dev->mem_align = ret_info->mem_align;
+	dev->mem_bytes = answer.info.mem_bytes;
 	return 0;
 }
 
@@ -166,7 +167,7 @@ static void seat_close(struct gantry_dev *dev)
 
 /* ---- memory ---- */
 
-/* What the holder may not map, because a peer could cut it short, is private. */
+/* What the holder may not map, because a peer could cut it short, is private; so is what it has no place for. */
 static int hand_over(struct gantry_mem *mem, int fd, uint64_t off, uint64_t len,
 		     struct gantry_err *err)
 {
@@ -175,12 +176,17 @@ static int hand_over(struct gantry_mem *mem, int fd, uint64_t off, uint64_t len,
 	uint64_t end;
 	int r;
 
-	if (__builtin_add_overflow(off, len, &end) || gantry_memfd_check(fd, end) < 0)
+	if (__builtin_add_overflow(off, len, &end) || gantry_memfd_check(fd, end) < 0 ||
+	    mem->dev->npieces >= GANTRY_SEAT_MAX_IMPORTS)
 		return 0;
 	r = gantry_seat_ask(mem->dev, &ask, fd, &answer, NULL, err);
-	if (r == 0)
-		mem->id = answer.id;
-	return r;
+	if (r == -ENOMEM)
+		return 0; /* it works all the same */
+	if (r < 0)
+		return r;
+	mem->id = answer.id;
+	mem->dev->npieces++;
+	return 0;
 }
 
 static int seat_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
@@ -219,8 +225,10 @@ static void seat_mem_free(struct gantry_mem *mem)
 {
 	if (!mem)
 		return;
-	if (mem->id)
+	if (mem->id) {
 		gantry_seat_say(mem->dev, GANTRY_SEAT_MEM_END, mem->id);
+		mem->dev->npieces--;
+	}
 	gantry_hostmem_free(&mem->host);
 }
 

@@ -5,7 +5,9 @@
  *
  * Order of a stream. Launches go to the holder, whose device keeps their order. Copies and fills are done here, by poll(), once all
  * before them has ended; so are launches handed over whose buffers lie in memory without a descriptor that the holder may map: such a
- * *private* buffer is copied to memory that it has (the stream's bounce) and back, and nothing follows until then.
+ * *private* buffer is copied to memory that it has (the stream's bounce) and back, and nothing follows until then. All bounces together
+ * are no larger than the board's memory, for launches that need more could not be on it at once: others wait, in the order in which they
+ * asked, and what the bounces of idle streams hold is given back for them.
  *
  * Threads: the device thread's, except where a member says otherwise. One thread of the backend reads the holder's socket.
  */
@@ -19,7 +21,9 @@
 #include "devices/hostmem.h"
 #include "devices/seat/seat.h"
 
-#define GANTRY_SEAT_DEPTH 32u /* commands of a stream; a power of two */
+/* Pieces that are left to bounces: no more launches can be under way. What is imported beyond is private. */
+#define GANTRY_SEAT_MAX_IMPORTS (GANTRY_SEAT_MAX_MEMS - GANTRY_SEAT_TASKS)
+#define GANTRY_SEAT_DEPTH	32u /* commands of a stream; a power of two */
 
 struct gantry_kernel {
 	struct gantry_list link;
@@ -54,10 +58,17 @@ struct gantry_seat_slot {
 	bool bounced;
 };
 
+/* A stream of the holder's. A seat has few: when they are gone, queues share them, and their launches keep one order. */
+struct gantry_seat_line {
+	uint32_t id; /* 0: unused */
+	int32_t priority;
+	uint32_t nusers;
+};
+
 struct gantry_stream {
 	struct gantry_list link;
 	struct gantry_dev *dev;
-	uint32_t id;
+	struct gantry_seat_line *line;
 	/* Free-running: accepted; ended, in order; told by poll(); looked at first by the next pass. */
 	uint32_t submitted;
 	uint32_t ended;
@@ -76,6 +87,7 @@ struct gantry_dev {
 	int stop;		       /* of the thread */
 	struct gantry_seat_page *page; /* set under the lock */
 	uint32_t mem_align;
+	uint64_t mem_bytes; /* the board's */
 	pthread_t thread;
 	bool started;
 	uint32_t lost; /* atomic: enum gantry_seat_loss */
@@ -96,6 +108,10 @@ struct gantry_dev {
 	uint32_t ended;
 	struct gantry_seat_slot *tasks[GANTRY_SEAT_TASKS]; /* NULL: free */
 	struct gantry_stream *owners[GANTRY_SEAT_TASKS];
+	struct gantry_seat_line lines[GANTRY_SEAT_MAX_STREAMS];
+	uint32_t npieces;	     /* of memory that the holder has for this seat */
+	uint64_t bounce_bytes;	     /* of all streams */
+	struct gantry_stream *waits; /* for a bounce, before all others; NULL: nobody */
 };
 
 enum gantry_seat_loss {

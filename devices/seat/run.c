@@ -21,23 +21,69 @@ static struct gantry_seat_slot *slot_at(struct gantry_stream *stream, uint32_t p
 
 /* ---- life ---- */
 
+/* Of its priority if there is one, and with few others. NULL: the seat has none. */
+static struct gantry_seat_line *line_to_share(struct gantry_dev *dev, int32_t priority)
+{
+	struct gantry_seat_line *best = NULL;
+
+	for (uint32_t i = 0; i < GANTRY_SEAT_MAX_STREAMS; i++) {
+		struct gantry_seat_line *line = &dev->lines[i];
+
+		if (!line->id)
+			continue;
+		if (!best || (line->priority == priority) > (best->priority == priority) ||
+		    ((line->priority == priority) == (best->priority == priority) &&
+		     line->nusers < best->nusers))
+			best = line;
+	}
+	return best;
+}
+
+static int line_take(struct gantry_dev *dev, int32_t priority, struct gantry_seat_line **ret_line,
+		     struct gantry_err *err)
+{
+	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_STREAM, .number = priority };
+	struct gantry_seat_answer answer;
+	struct gantry_seat_line *line = dev->lines;
+	int r = -EAGAIN;
+
+	while (line < dev->lines + GANTRY_SEAT_MAX_STREAMS && line->id)
+		line++;
+	if (line < dev->lines + GANTRY_SEAT_MAX_STREAMS)
+		r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
+	if (r == 0)
+		*line = (struct gantry_seat_line){ .id = answer.id, .priority = priority };
+	else if (r == -EAGAIN)
+		line = line_to_share(dev, priority);
+	if (r < 0 && (r != -EAGAIN || !line))
+		return r;
+	line->nusers++;
+	*ret_line = line;
+	return 0;
+}
+
+static void line_put(struct gantry_dev *dev, struct gantry_seat_line *line)
+{
+	if (--line->nusers > 0)
+		return;
+	gantry_seat_say(dev, GANTRY_SEAT_STREAM_END, line->id);
+	line->id = 0;
+}
+
 int gantry_seat_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			      struct gantry_stream **ret_stream, struct gantry_err *err)
 {
-	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_STREAM, .number = attr->priority };
-	struct gantry_seat_answer answer;
 	struct gantry_stream *stream = calloc(1, sizeof(*stream));
 	int r;
 
 	if (!stream)
 		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
-	r = gantry_seat_ask(dev, &ask, -EBADF, &answer, NULL, err);
+	r = line_take(dev, attr->priority, &stream->line, err);
 	if (r < 0) {
 		free(stream);
 		return r;
 	}
 	stream->dev = dev;
-	stream->id = answer.id;
 	gantry_list_push_back(&dev->streams, &stream->link);
 	*ret_stream = stream;
 	return 0;
@@ -48,6 +94,8 @@ static void bounce_end(struct gantry_stream *stream)
 	if (!stream->bounce)
 		return;
 	gantry_seat_say(stream->dev, GANTRY_SEAT_MEM_END, stream->bounce_id);
+	stream->dev->npieces--;
+	stream->dev->bounce_bytes -= stream->bounce_bytes;
 	(void)munmap(stream->bounce,
 		     stream->bounce_bytes); /* cannot fail for what mmap() returned */
 	stream->bounce = NULL;
@@ -64,9 +112,11 @@ void gantry_seat_stream_destroy(struct gantry_stream *stream)
 	assert(stream->told == stream->submitted);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		if (dev->owners[i] == stream)
-			dev->owners[i] = NULL;
-	gantry_seat_say(dev, GANTRY_SEAT_STREAM_END, stream->id);
+			dev->owners[i] = NULL, dev->tasks[i] = NULL;
+	line_put(dev, stream->line);
 	bounce_end(stream);
+	if (dev->waits == stream)
+		dev->waits = NULL;
 	gantry_list_remove(&stream->link);
 	free(stream);
 }
@@ -78,55 +128,121 @@ static bool is_private(const struct gantry_range *range)
 	return range->mem && range->mem->id == 0 && range->len > 0;
 }
 
-static int bounced_bytes(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
-			 uint64_t *ret_bytes)
+/* A buffer that is several arguments is bounced once. */
+static bool is_same(const struct gantry_range *a, const struct gantry_range *b)
+{
+	return a->mem == b->mem && a->off == b->off && a->len == b->len;
+}
+
+/* Where in the bounce argument @arg lies, if it lies there; with all arguments counted, how long the bounce is. -EOVERFLOW. */
+static int place_of(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
+		    uint32_t arg, uint64_t *ret_at)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
-	uint64_t sum = 0, len;
+	uint64_t at = 0, len;
 
-	for (uint32_t i = 0; i < launch->nargs; i++) {
-		if (!sig->args[i].mode || !is_private(&launch->args[i].range))
-			continue;
-		if (gantry_align_up(launch->args[i].range.len, dev->mem_align, &len) < 0 ||
-		    gantry_add_u64(sum, len, &sum) < 0)
+	for (uint32_t i = 0; i < arg; i++) {
+		const struct gantry_range *range = &launch->args[i].range;
+		bool is_new = sig->args[i].mode && is_private(range);
+
+		if (is_new && arg < launch->nargs && is_same(range, &launch->args[arg].range))
+			break;
+		for (uint32_t j = 0; j < i && is_new; j++)
+			is_new = !sig->args[j].mode || !is_same(range, &launch->args[j].range);
+		if (is_new && (gantry_align_up(range->len, dev->mem_align, &len) < 0 ||
+			       gantry_add_u64(at, len, &at) < 0))
 			return -EOVERFLOW;
 	}
-	*ret_bytes = sum;
+	*ret_at = at;
 	return 0;
 }
 
-/* The stream's bounce has room for @bytes; nothing uses it. */
-static int bounce_ready(struct gantry_stream *stream, uint64_t bytes)
+static uint64_t bounced_at(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
+			   uint32_t arg)
 {
-	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_MEM };
+	uint64_t at = 0;
+
+	(void)place_of(dev, launch, arg, &at); /* all of it was counted */
+	return at;
+}
+
+static bool has_private(const struct gantry_cmd_launch *launch)
+{
+	const struct gantry_signature *sig = launch->kernel->sig;
+
+	for (uint32_t i = 0; i < launch->nargs; i++)
+		if (sig->args[i].mode && is_private(&launch->args[i].range))
+			return true;
+	return false;
+}
+
+static bool bounce_fits(const struct gantry_dev *dev, uint64_t bytes)
+{
+	/* Together no more than the board has, which one alone does not exceed. */
+	return dev->npieces < GANTRY_SEAT_MAX_MEMS &&
+	       (dev->bounce_bytes == 0 || dev->bounce_bytes + bytes <= dev->mem_bytes);
+}
+
+/* What streams that use none keep. */
+static void give_back_idle(struct gantry_dev *dev, uint64_t bytes)
+{
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, other) {
+		if (bounce_fits(dev, bytes))
+			return;
+		if (other->ended == other->next)
+			bounce_end(other);
+	}
+}
+
+static int bounce_new(struct gantry_stream *stream, uint64_t bytes)
+{
+	struct gantry_seat_ask ask = { .what = GANTRY_SEAT_MEM, .len = bytes };
 	struct gantry_seat_answer answer;
 	struct gantry_err err;
-	uint64_t len = BOUNCE_MIN;
 	void *base;
 	int fd, r;
 
-	if (bytes <= stream->bounce_bytes)
-		return 0;
-	while (len < bytes)
-		if (gantry_mul_u64(len, 2, &len) < 0)
-			return -ENOMEM;
-	bounce_end(stream);
-	r = gantry_memfd_create("gantry-bounce", len, GANTRY_MEMFD_SEALED, &fd);
+	r = gantry_memfd_create("gantry-bounce", bytes, GANTRY_MEMFD_SEALED, &fd);
 	if (r < 0)
 		return r;
-	r = gantry_hostmem_map(fd, 0, len, &base, &err);
-	ask.len = len;
+	r = gantry_hostmem_map(fd, 0, bytes, &base, &err);
 	if (r == 0) {
 		r = gantry_seat_ask(stream->dev, &ask, fd, &answer, NULL, &err);
 		if (r < 0)
-			(void)munmap(base, len); /* cannot fail for what mmap() returned */
+			(void)munmap(base, bytes); /* cannot fail for what mmap() returned */
 	}
 	gantry_fd_close(fd);
 	if (r < 0)
 		return r;
 	stream->bounce = base;
-	stream->bounce_bytes = len;
+	stream->bounce_bytes = bytes;
 	stream->bounce_id = answer.id;
+	stream->dev->npieces++;
+	stream->dev->bounce_bytes += bytes;
+	return 0;
+}
+
+/* The stream's bounce has room for @bytes; nothing uses it. -EAGAIN: others have to end first. */
+static int bounce_ready(struct gantry_stream *stream, uint64_t bytes)
+{
+	struct gantry_dev *dev = stream->dev;
+	uint64_t len;
+
+	if (bytes > dev->mem_bytes || gantry_align_up(bytes, BOUNCE_MIN, &len) < 0)
+		return -ENOMEM; /* the board would refuse it, after all the copying */
+	if (dev->waits && dev->waits != stream)
+		return -EAGAIN;
+	if (bytes > stream->bounce_bytes) {
+		bounce_end(stream);
+		give_back_idle(dev, len);
+		if (!bounce_fits(dev, len)) {
+			dev->waits = stream;
+			return -EAGAIN;
+		}
+		dev->waits = NULL;
+		return bounce_new(stream, len);
+	}
+	dev->waits = NULL;
 	return 0;
 }
 
@@ -146,9 +262,9 @@ static void fill_task(struct gantry_stream *stream, const struct gantry_cmd_laun
 		      struct gantry_seat_task *task)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
-	uint64_t at = 0, len = 0;
+	uint64_t at;
 
-	task->stream = stream->id;
+	task->stream = stream->line->id;
 	task->kernel = launch->kernel->id;
 	memcpy(task->grid, launch->grid, sizeof(task->grid));
 	memcpy(task->block, launch->block, sizeof(task->block));
@@ -172,19 +288,16 @@ static void fill_task(struct gantry_stream *stream, const struct gantry_cmd_laun
 			continue;
 		}
 		/* Also what is only written: what the kernel leaves comes back as it was. */
+		at = bounced_at(stream->dev, launch, i);
 		memcpy(stream->bounce + at, range->mem->host.base + range->off, range->len);
 		arg->mem = stream->bounce_id;
 		arg->off = at;
-		(void)gantry_align_up(range->len, stream->dev->mem_align,
-				      &len); /* it was counted */
-		at += len;
 	}
 }
 
 static void copy_back(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
 	const struct gantry_signature *sig = launch->kernel->sig;
-	uint64_t at = 0, len = 0;
 
 	for (uint32_t i = 0; i < launch->nargs; i++) {
 		const struct gantry_range *range = &launch->args[i].range;
@@ -192,10 +305,8 @@ static void copy_back(struct gantry_stream *stream, const struct gantry_cmd_laun
 		if (!sig->args[i].mode || !is_private(range))
 			continue;
 		if (sig->args[i].mode != GANTRY_R)
-			memcpy(range->mem->host.base + range->off, stream->bounce + at, range->len);
-		(void)gantry_align_up(range->len, stream->dev->mem_align,
-				      &len); /* it was counted */
-		at += len;
+			memcpy(range->mem->host.base + range->off,
+			       stream->bounce + bounced_at(stream->dev, launch, i), range->len);
 	}
 }
 
@@ -227,15 +338,17 @@ static bool hand(struct gantry_stream *stream, struct gantry_seat_slot *slot)
 	struct gantry_seat_task *task;
 	uint64_t bytes = 0;
 	uint32_t number;
-	int r = bounced_bytes(dev, launch, &bytes);
+	int r = place_of(dev, launch, launch->nargs, &bytes);
 
 	if (r == 0 && bytes && stream->ended != stream->next)
 		return false;
 	task = free_task(dev, &number);
 	if (!task)
 		return false;
-	if (r == 0)
+	if (r == 0 && bytes)
 		r = bounce_ready(stream, bytes);
+	if (r == -EAGAIN)
+		return false;
 	if (r < 0 && gantry_load_acquire(&dev->lost))
 		return false;
 	if (r < 0) {
@@ -295,6 +408,8 @@ static bool advance(struct gantry_stream *stream)
 		return false;
 	if (host->cancelled(host->cookie, slot->done.tag)) {
 		end_here(slot, GANTRY_E_CANCELLED, 0);
+		if (stream->dev->waits == stream)
+			stream->dev->waits = NULL;
 	} else if (slot->cmd.kind != GANTRY_CMD_LAUNCH) {
 		if (stream->ended != stream->next)
 			return false;
@@ -319,8 +434,9 @@ int gantry_seat_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	slot = slot_at(stream, stream->submitted);
 	*slot = (struct gantry_seat_slot){ .cmd = *cmd, .done = { .tag = cmd->tag } };
 	stream->submitted++;
-	/* What is done here is poll()'s: submitting takes no time. */
-	if (cmd->kind == GANTRY_CMD_LAUNCH && stream->next + 1 == stream->submitted)
+	/* What is copied here is poll()'s: submitting takes no time. */
+	if (cmd->kind == GANTRY_CMD_LAUNCH && stream->next + 1 == stream->submitted &&
+	    !has_private(&cmd->launch))
 		(void)advance(stream);
 	if (stream->next != stream->submitted || stream->ended == stream->submitted)
 		dev->host->wake(dev->host->cookie);
@@ -372,6 +488,11 @@ static void pass_cancels(struct gantry_dev *dev)
 /* The holder has taken the seat away: what it had may or may not have run. */
 static void refuse_all(struct gantry_stream *stream)
 {
+	struct gantry_dev *dev = stream->dev;
+
+	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
+		if (dev->owners[i] == stream)
+			dev->owners[i] = NULL, dev->tasks[i] = NULL;
 	for (; stream->ended != stream->submitted; stream->ended++) {
 		struct gantry_seat_slot *slot = slot_at(stream, stream->ended);
 

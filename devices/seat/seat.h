@@ -24,7 +24,7 @@
 #define GANTRY_SEAT_VERSION	2u  /* of all that follows: a holder of another one refuses */
 #define GANTRY_SEAT_TASKS	64u /* under way at once; a power of two */
 #define GANTRY_SEAT_MAX_MEMS	256u
-#define GANTRY_SEAT_MAX_STREAMS 256u
+#define GANTRY_SEAT_MAX_STREAMS 32u /* so all seats' fit a board; queues beyond share them */
 #define GANTRY_SEAT_MAX_IMAGES	64u
 #define GANTRY_SEAT_MAX_KERNELS 512u
 #define GANTRY_SEAT_PATH_MAX	512u

@@ -9,7 +9,7 @@
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what
- *   output.c  what kernels print
+ *   output.c  what kernels print; link.c images that are linked on the spot
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
  *   vmm.h     addresses and memory apart from each other
@@ -51,7 +51,8 @@ enum cu_kind {
 	CU_KIND_USER_OBJECT,
 	CU_KIND_POOL,
 	CU_KIND_ARRAY,
-	CU_KIND_MIPMAP,	  /* an array with levels */
+	CU_KIND_MIPMAP, /* an array with levels */
+	CU_KIND_LINK,
 	CU_KIND_PHYSICAL, /* memory without an address */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "guest-shim/cuda/core.h"
+#include "proto/cuda_link.h"
 
 #define WRAPPER_MAGIC 0x466243b1u /* fatbinary.h: what nvcc leaves around a fatbin */
 #define FATBIN_MAGIC  0xba55ed50u
@@ -24,13 +25,24 @@ struct fatbin {
 	uint64_t bytes;
 };
 
+/* What cuLinkComplete() has made. */
+static bool is_link(const void *image)
+{
+	return strncmp(image, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES) == 0;
+}
+
 /* Programs give no length: as the driver does, this believes the headers. 0: no image. */
 static uint64_t image_bytes(const void *image)
 {
 	struct fatbin fatbin;
 	Elf64_Ehdr elf;
+	struct gantry_link_header link;
 	uint64_t end;
 
+	if (is_link(image)) {
+		memcpy(&link, image, sizeof(link));
+		return link.bytes;
+	}
 	memcpy(&fatbin.magic, image, sizeof(fatbin.magic));
 	if (fatbin.magic == FATBIN_MAGIC) {
 		memcpy(&fatbin, image, sizeof(fatbin));
@@ -115,7 +127,8 @@ CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **re
 	if (bytes == 0 || bytes > GANTRY_MAX_IMAGE_BYTES)
 		return CUDA_ERROR_INVALID_IMAGE;
 	memcpy(&wrapper.magic, image, sizeof(wrapper.magic));
-	if (wrapper.magic != FATBIN_MAGIC && memcmp(image, ELFMAG, SELFMAG) != 0 && !is_ptx(image))
+	if (wrapper.magic != FATBIN_MAGIC && memcmp(image, ELFMAG, SELFMAG) != 0 &&
+	    !is_link(image) && !is_ptx(image))
 		return CUDA_ERROR_INVALID_IMAGE;
 	module = calloc(1, sizeof(*module));
 	if (!module)

@@ -6,6 +6,7 @@
 #include "guest-shim/cudalibs/road.h"
 
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/session.h"
 
 static struct gantry_session *the_session(void)
 {
@@ -102,6 +103,12 @@ static void unsupported(const char *name)
 	(void)cu_unsupported(name); /* what it answers is the caller's affair */
 }
 
+static void order(void)
+{
+	if (cu.session)
+		gantry_session_order(cu.session);
+}
+
 static int device(void)
 {
 	struct CUctx_st *ctx;
@@ -112,6 +119,31 @@ static int device(void)
 	ordinal = (int)cu_device_ordinal(ctx->dev);
 	(void)cu_leave(CUDA_SUCCESS);
 	return ordinal;
+}
+
+static int apart(gantry_queue *ret_queue)
+{
+	struct CUctx_st *ctx;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	*ret_queue = ctx->legacy->queue;
+	(void)cu_leave(CUDA_SUCCESS);
+	return 0;
+}
+
+static int captures(void *handle)
+{
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+	int is = 0;
+
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return 0;
+	if (cu_stream_get_locked(ctx, handle, false, &stream) == CUDA_SUCCESS)
+		is = stream->capture != NULL;
+	(void)cu_leave(CUDA_SUCCESS);
+	return is;
 }
 
 extern const struct gantry_cuda_road gantry_cuda_road;
@@ -126,5 +158,8 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.capture = capture,
 	.stats = stats,
 	.unsupported = unsupported,
+	.order = order,
 	.device = device,
+	.apart = apart,
+	.captures = captures,
 };

@@ -464,6 +464,8 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 		.stream = call->stream,
 		.has_stream = call->has_stream,
 		.waits = call->waits,
+		.is_apart = call->flags & GANTRY_CALL_APART,
+		.asks = call->flags & GANTRY_CALL_ASKS,
 		.nhandles = call->nhandles,
 		.handles = call->handles,
 	};

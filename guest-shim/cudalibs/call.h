@@ -62,6 +62,8 @@ enum gantry_call_flags {
 	GANTRY_CALL_OPENS =
 		1 << 7, /* until the thread closes what it opened all of its calls wait */
 	GANTRY_CALL_CLOSES = 1 << 8,
+	GANTRY_CALL_APART = 1 << 9,   /* no part of what streams do: no order of theirs is kept */
+	GANTRY_CALL_ASKS = 1 << 10,   /* answered from the host: in a captured stream it is apart */
 	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
 	GANTRY_CALL_IN = 1 << 3,
@@ -110,6 +112,8 @@ struct gantry_call_route {
 	void *stream;
 	bool has_stream;
 	bool waits;
+	bool is_apart; /* of what streams do */
+	bool asks;     /* is apart where its stream is captured */
 	uint32_t nhandles;
 	const uint64_t *handles;
 };

@@ -31,6 +31,8 @@
 #define LOOKS	  20000u
 #define LOOK_TASK 256u
 #define NAP_NS	  50000
+/* So many looks' time between two that need the lock. */
+#define LOOK_LOCKED 16u
 
 struct box {
 	gantry_buffer buffer;
@@ -51,6 +53,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t given;
 	struct gantry_cuda_road_calls calls;
+	void (*order)(void);
 	struct gantry_session *session;
 	gantry_kernel kernel;
 	struct box boxes[BOXES];
@@ -118,6 +121,7 @@ static int enter_locked(const struct gantry_cuda_road *road)
 	memset(way.history, 0, sizeof(way.history));
 	gantry_call_session_began();
 	way.calls = road->calls;
+	way.order = road->order;
 	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
 				  &way.kernel);
 	if (r < 0)
@@ -133,19 +137,25 @@ static bool is_told(const struct box *box)
 	const uint8_t *word = box->at + offsetof(struct gantry_calls_reply, told);
 
 	/* Acquire: pairs with the release in tell() of the worker; the reply is there. */
-	return gantry_load_acquire((const uint32_t *)(const void *)word) == GANTRY_CALLS_TOLD;
+	if (gantry_load_acquire((const uint32_t *)(const void *)word) != GANTRY_CALLS_TOLD)
+		return false;
+	if (way.order)
+		way.order();
+	return true;
 }
 
 /* What a call answered that nobody waited for: its failure is told later. */
 static void read_late(struct box *box)
 {
 	struct gantry_calls_reply reply;
+	bool told;
 
 	if (box->is_read || !box->library)
 		return;
 	box->is_read = true;
+	told = is_told(box);
 	memcpy(&reply, box->at, sizeof(reply));
-	if (!is_told(box))
+	if (!told)
 		gantry_store_relaxed(&box->library->late, box->library->failed);
 	else if (reply.state == GANTRY_CALLS_UNKNOWN)
 		gantry_store_relaxed(&box->library->late,
@@ -171,10 +181,7 @@ static void sweep_locked(bool ended)
 	}
 }
 
-/*
- * Until the call in the box has returned, or its task has ended. 0; a negative status: there is no answer. The box is the
- * caller's, or the lock is held.
- */
+/* Until the call in the box, the caller's, has returned, or its task has ended. 0; a negative status: there is no answer. */
 static int await(const struct box *box, gantry_ticket ticket)
 {
 	for (uint32_t i = 1; !is_told(box); i++) {
@@ -256,10 +263,14 @@ static struct box *take_locked(void)
 			continue;
 		ticket = pending_locked();
 		if (ticket) {
-			/* A failure of the task is what sweeping finds. */
-			int r = way.calls.wait(way.session, &ticket, 1, NAP_NS);
+			struct gantry_session *session = way.session;
+			int r;
 
-			if (r <= -100 && r > -200)
+			(void)pthread_mutex_unlock(&way.lock);
+			r = way.calls.wait(session, &ticket, 1, NAP_NS);
+			(void)pthread_mutex_lock(&way.lock);
+			/* A failure of the task is what sweeping finds. */
+			if ((r <= -100 && r > -200) || way.session != session)
 				return NULL;
 		} else {
 			bool any = false;
@@ -284,27 +295,59 @@ static const struct box *box_of(gantry_ticket ticket)
 	return NULL;
 }
 
-/* @queue, whose calls are made in their order; 0: none. A failure of the earlier call is told elsewhere. */
-static void order_locked(gantry_ticket ticket, gantry_queue queue)
+static bool is_under_way_locked(gantry_ticket ticket)
 {
-	const struct box *box;
+	const struct box *box = box_of(ticket);
 
-	if (!ticket || (queue && GANTRY_TICKET_QUEUE(ticket) == GANTRY_HANDLE_SLOT(queue)))
-		return;
-	box = box_of(ticket);
-	if (box)
-		(void)await(box, ticket);
+	return box && !is_told(box);
 }
 
-static void order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
+/* Some time without the lock. Whether the task of @ticket has ended, where that was looked at. */
+static bool pause_unlocked(struct gantry_session *session, gantry_ticket ticket, uint32_t round)
 {
-	for (uint32_t i = 0; i < route->nhandles; i++) {
-		const struct history *history = &way.history[route->handles[i] % PLACES];
+	if (round >= LOOKS / LOOK_LOCKED)
+		return way.calls.wait(session, &ticket, 1, NAP_NS) != GANTRY_E_TIMEOUT;
+	if (round % (LOOK_TASK / LOOK_LOCKED) == 0)
+		return way.calls.test(session, ticket) != 0;
+	for (uint32_t i = 0; i < LOOK_LOCKED; i++)
+		gantry_cpu_relax();
+	return false;
+}
 
-		order_locked(history->changed, queue);
-		if (!route->has_stream)
-			order_locked(history->used, queue);
+/*
+ * @queue, whose calls are made in their order; 0: none. The earlier call may take long, and others have nothing to do with it: the lock is
+ * given up meanwhile. Its failure is told elsewhere. -ENODEV: the session has ended.
+ */
+static int order_locked(gantry_ticket ticket, gantry_queue queue)
+{
+	struct gantry_session *session = way.session;
+	bool over = false;
+
+	if (!ticket || (queue && GANTRY_TICKET_QUEUE(ticket) == GANTRY_HANDLE_SLOT(queue)))
+		return 0;
+	for (uint32_t round = 1; !over && is_under_way_locked(ticket); round++) {
+		(void)pthread_mutex_unlock(&way.lock);
+		over = pause_unlocked(session, ticket, round);
+		(void)pthread_mutex_lock(&way.lock);
+		if (way.session != session)
+			return -ENODEV;
 	}
+	return 0;
+}
+
+static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < route->nhandles; i++) {
+		/* What comes behind it meanwhile, by another thread, has no order with this one. */
+		const struct history history = way.history[route->handles[i] % PLACES];
+
+		r = order_locked(history.changed, queue);
+		if (r == 0 && !route->has_stream)
+			r = order_locked(history.used, queue);
+	}
+	return r;
 }
 
 static void note_locked(const struct gantry_call_route *route, gantry_ticket ticket)
@@ -347,11 +390,12 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		.access = access,
 	};
 	gantry_ticket ticket;
-	int r;
+	int r = order_all_locked(message->route, message->queue);
 
+	if (r < 0)
+		return r;
 	if (road->uses)
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
-	order_all_locked(message->route, message->queue);
 	/* Whatever was told here before is over with it. */
 	memcpy(box->at, message->request, message->bytes);
 	r = way.calls.submit(way.session, message->queue, &task, 1, &ticket);
@@ -359,7 +403,7 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		return r;
 	box->ticket = ticket;
 	note_locked(message->route, ticket);
-	if (road->put)
+	if (road->put && !message->route->is_apart)
 		road->put(stream_of(message->route), ticket);
 	return 0;
 }
@@ -428,7 +472,7 @@ static int carry_short(const struct gantry_cuda_road *road, const struct message
 static void settle(const struct gantry_call_route *route)
 {
 	pthread_mutex_lock(&way.lock);
-	order_all_locked(route, 0);
+	(void)order_all_locked(route, 0); /* with its session the graph has ended, too */
 	pthread_mutex_unlock(&way.lock);
 }
 
@@ -447,24 +491,60 @@ static int capture(const struct gantry_cuda_road *road, const struct message *me
 	return r < 0 ? -EIO : r;
 }
 
+static int queue_for(const struct gantry_cuda_road *road, const struct gantry_call_route *route,
+		     gantry_queue *ret_queue)
+{
+	if (route->is_apart && road->apart)
+		return road->apart(ret_queue);
+	return road->queue(stream_of(route), ret_queue);
+}
+
+/* What asks in a captured stream is no part of the graph, as natively: it goes behind the calls that used its handles. */
+static bool asks_beside(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
+{
+	return route->asks && route->has_stream && road->captures && road->apart &&
+	       road->captures(route->stream);
+}
+
+/* A child has no session, and none of the threads that may have had the lock. */
+static void in_child(void)
+{
+	(void)pthread_mutex_init(&way.lock, NULL);
+	(void)pthread_cond_init(&way.given, NULL);
+	way.session = NULL;
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(NULL, NULL, in_child); /* or a child may hang */
+}
+
 static int carry(void *cookie, struct gantry_call_library *library,
-		 const struct gantry_call_route *route, const void *request, size_t bytes,
+		 const struct gantry_call_route *asked, const void *request, size_t bytes,
 		 void *reply, size_t reply_bytes)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct gantry_cuda_road *road = find_road();
+	struct gantry_call_route beside = *asked;
+	const struct gantry_call_route *route = &beside;
 	struct message message = { .route = route, .request = request, .bytes = bytes };
 	int r;
 
 	(void)cookie;
 	if (!road)
 		return -ENODEV;
+	if (asks_beside(road, asked)) {
+		beside.has_stream = false;
+		beside.is_apart = true;
+	}
+	(void)pthread_once(&once, watch_forks);
 	message.reply_bytes = reply ? reply_bytes : sizeof(struct gantry_calls_reply);
 	pthread_mutex_lock(&way.lock);
 	r = enter_locked(road);
 	pthread_mutex_unlock(&way.lock);
 	if (r == 0)
 		r = capture(road, &message);
-	if (r == 0 && road->queue(stream_of(route), &message.queue) < 0)
+	if (r == 0 && queue_for(road, route, &message.queue) < 0)
 		r = -EIO;
 	if (r != 0)
 		return r;

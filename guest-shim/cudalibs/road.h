@@ -66,8 +66,17 @@ struct gantry_cuda_road {
 	int (*stats)(struct gantry_stats *ret_stats);
 	/* A function was called that is not there: it is counted, and the agent told. @name stays as long as the process. */
 	void (*unsupported)(const char *name);
+	/* What is read of the session's heap after this is not older than what was seen there before: gantry_session_order(). NULL: so it is. */
+	void (*order)(void);
 	/* The calling thread's device, as CUDA numbers the process's; negative: it has none. NULL: nobody knows. */
 	int (*device)(void);
+	/*
+	 * The queue of the default stream, for calls that are no part of what streams do: nothing of its order is kept, and no stream that is
+	 * captured is concerned. 0, or a status. NULL: they go as calls of the default stream.
+	 */
+	int (*apart)(gantry_queue *ret_queue);
+	/* Whether @stream is captured. NULL: none ever is. */
+	int (*captures)(void *stream);
 };
 
 #endif

@@ -142,7 +142,7 @@ static int conflicts(const struct gantry_image_entry *entry,
 										   mine->name);
 
 		if (same && (!gantry_signature_same(&same->sig, &mine->sig) ||
-			     same->ndrange != mine->ndrange))
+			     same->ndrange != mine->ndrange || same->max_items != mine->max_items))
 			return gantry_err_set(err, -EEXIST, "kernel %s has another signature in %s",
 					      mine->name, entry->file);
 	}

@@ -4,13 +4,14 @@
  * neither what a guest nor what a device thread writes can be seen from here.
  *
  * Trust: others write the memory meanwhile: each page that goes is copied once, and the copy is summed and sent.
- * Threads: one.
+ * Threads: one; while it sends much, another of its own looks ahead for what goes next.
  */
 #ifndef GANTRY_HOST_AGENT_MOVER_PAGES_H
 #define GANTRY_HOST_AGENT_MOVER_PAGES_H
 
 #include <stdint.h>
 
+#include "host-agent/mover/runs.h"
 #include "migration/image.h"
 
 struct gantry_pages {
@@ -23,7 +24,7 @@ struct gantry_pages {
 	const uint8_t *map; /* owned */
 	uint64_t *
 		sums; /* owned; of the page as the other host has it, against a zero page's: 0: zero */
-	uint8_t *copy; /* owned; a record's pages */
+	struct gantry_runs runs; /* on their way */
 };
 
 /* What a round did. */

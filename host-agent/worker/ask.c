@@ -76,16 +76,23 @@ static void uuid_of(const struct wdevice *d, const struct wsession *s, uint8_t r
 	memcpy(ret_uuid, hash, 16);
 }
 
+/* Memory of the device that the session may have. */
+static uint64_t memory_of(const struct wdevice *d, const struct wsession *s)
+{
+	uint64_t mem = GANTRY_MIN(s->ledger.hdr->mem_bytes,
+				  gantry_load_relaxed(&s->quota->mem_bytes));
+
+	return GANTRY_MIN(mem, d->device.info.mem_bytes);
+}
+
 static int ask_device(const struct wdevice *d, struct wquestion *q)
 {
 	const struct gantry_device_info *info = &d->device.info;
 	struct wsession *s = q->s;
-	uint64_t mem = GANTRY_MIN(s->ledger.hdr->mem_bytes,
-				  gantry_load_relaxed(&s->quota->mem_bytes));
 	struct gantry_reply_device answer = {
 		.kind = info->kind,
 		.lanes = info->lanes,
-		.mem_bytes = GANTRY_MIN(mem, info->mem_bytes),
+		.mem_bytes = memory_of(d, s),
 	};
 
 	uuid_of(d, s, answer.uuid);
@@ -117,6 +124,7 @@ static int ask_backend(struct wdevice *d, struct wquestion *q, struct gantry_que
 
 	if (!d->device.backend->ask)
 		return GANTRY_E_UNSUPPORTED;
+	/* As the guest has put them. */
 	question->number[0] = q->ask.number0;
 	question->number[1] = q->ask.number1;
 	question->number[2] = q->ask.number2;
@@ -215,6 +223,26 @@ static int ask_granule(const struct wdevice *d, struct wquestion *q)
 	return GANTRY_OK;
 }
 
+/* The device's is the greatest that one of its sessions has asked for: what one wants does not take from another's. */
+static int ask_limit(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_LIMIT,
+					    .mem_bytes = memory_of(d, q->s) };
+	uint64_t which = q->ask.number0;
+	int status;
+
+	if (which >= GANTRY_QUESTION_LIMITS)
+		return GANTRY_E_UNSUPPORTED;
+	for (uint32_t i = 0; i < d->nsessions; i++)
+		if (d->sessions[i] != q->s)
+			question.at_least = GANTRY_MAX(question.at_least,
+						       d->sessions[i]->limits[d->index][which]);
+	status = ask_backend(d, q, &question);
+	if (status == GANTRY_OK)
+		q->s->limits[d->index][which] = q->ask.number1;
+	return status;
+}
+
 static int answer_ask(struct wdevice *d, struct wquestion *q)
 {
 	struct gantry_question question = { .what = GANTRY_QUESTION_ATTRIBUTES };
@@ -233,8 +261,7 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 	case GANTRY_ASK_OCCUPANCY:
 		return ask_kernel(d, q, GANTRY_QUESTION_OCCUPANCY);
 	case GANTRY_ASK_LIMIT:
-		question.what = GANTRY_QUESTION_LIMIT;
-		return ask_backend(d, q, &question);
+		return ask_limit(d, q);
 	case GANTRY_ASK_SET:
 		return ask_kernel(d, q, GANTRY_QUESTION_SET);
 	case GANTRY_ASK_GRANULE:

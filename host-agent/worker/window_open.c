@@ -133,7 +133,7 @@ int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err 
 	w->mem = mem;
 	worker_window_reserve_locked(s, d->index);
 	pthread_mutex_unlock(&s->lock);
-	if (s->known_away)
+	if (gantry_load_relaxed(&s->known_away))
 		worker_session_wake(s); /* tasks of other threads may wait for it */
 	return 0;
 }

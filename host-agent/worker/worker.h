@@ -288,6 +288,8 @@ struct wsession {
 	uint64_t replicas_after_ns; /* under the lock: until then none is made */
 	uint32_t nwashing;	    /* changed under the lock: ranges that come back soon */
 	struct wgpu gpu[GANTRY_ENGINE_MAX_DEVICES];
+	/* What it has asked for of each limit of the device's context; each device's thread its own. */
+	uint64_t limits[GANTRY_ENGINE_MAX_DEVICES][GANTRY_QUESTION_LIMITS];
 	bool careful;	    /* its context failed: launches are told apart for a while */
 	uint32_t nsuspects; /* launches of which one did that */
 	uint32_t
@@ -450,12 +452,12 @@ bool worker_gpu(const struct wdevice *d);
 bool worker_gpu_has_lane(const struct wdevice *d, const struct wqueue *q);
 /* The session's lane for the queue's next task: held and still ours, or taken now. */
 bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q);
-/* Where nothing of the session is in flight. True: it had one. */
 /*
  * The newest command in flight of the queue, which has been submitted, leaves the device to others (@off) for as long as it works on the host, or
  * comes back. Before it is finished it came back.
  */
 void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off);
+/* Where nothing of the session is in flight. True: it had one. */
 bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants);
 /* d->cmd is with the device; the queue's oldest command has finished, before worker_finish(). */
 void worker_gpu_submitted(struct wdevice *d, struct wqueue *q);

@@ -225,3 +225,11 @@ FAKECUDA_KERNEL(
 	(void)geometry;
 	return *(int32_t *)params[0] ? 0 : 710;
 }
+
+FAKECUDA_KERNEL(
+	linked, { uint64_t out; }, FAKECUDA_P(linked, out))
+{
+	(void)geometry;
+	**(int **)params[0] = 42;
+	return 0;
+}

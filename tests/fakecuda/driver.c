@@ -353,6 +353,9 @@ static CUresult begin_ctx_locked(struct CUctx_st *ctx)
 
 	ctx->sticky = CUDA_SUCCESS;
 	ctx->ending = false;
+	ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
+	ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+	ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
 	if (group_path(path, sizeof(path)) && !fake_in_group()) {
 		int r;
 

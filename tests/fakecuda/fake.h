@@ -39,6 +39,7 @@
 #define FAKE_GRANULARITY (2ull << 20)
 #define FAKE_MAX_PARAMS	 64
 #define FAKE_MAX_NODES	 256
+#define FAKE_MAX_SOS	 8
 #define FAKE_ARCH_MAJOR	 9
 #define FAKE_ARCH_MINOR	 0
 
@@ -181,7 +182,8 @@ struct CUgraphExec_st {
 
 struct CUmod_st {
 	struct CUmod_st *next;
-	void *so;
+	void *sos[FAKE_MAX_SOS]; /* of what was linked, several */
+	unsigned int nsos;
 	struct CUfunc_st *funcs;
 	struct CUctx_st *ctx;
 };
@@ -316,8 +318,10 @@ CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd);
 
 /* module.c; with the lock. */
 void fake_modules_end(struct CUctx_st *ctx);
-/* Finds the line of an image in @bytes; 0 or the CUresult. */
-CUresult fake_image_read(const void *bytes, char *ret_so, size_t so_bytes);
+/* Finds the line of an image in @bytes, the first or one that follows; 0 or the CUresult. */
+CUresult fake_image_read(const void *bytes, unsigned int index, char *ret_so, size_t so_bytes);
+/* Of any of its objects. */
+void *fake_module_symbol(const struct CUmod_st *mod, const char *name);
 CUresult fake_params_copy(const struct CUfunc_st *func, void **params, void **extra,
 			  struct fake_cmd *cmd);
 /* A launch that is no stream's yet. */

@@ -50,7 +50,7 @@ static CUresult check_arch(const char *line)
 							    : CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
-CUresult fake_image_read(const void *image, char *ret_so, size_t so_bytes)
+CUresult fake_image_read(const void *image, unsigned int index, char *ret_so, size_t so_bytes)
 {
 	static const char key[] = "FAKECUDA so=";
 	size_t bytes = image_bytes(image);
@@ -58,6 +58,11 @@ CUresult fake_image_read(const void *image, char *ret_so, size_t so_bytes)
 	char line[PATH_MAX + 64];
 	size_t len;
 
+	for (; at && index > 0; index--) {
+		const char *next = at + strlen(key);
+
+		at = memmem(next, bytes - (size_t)(next - (const char *)image), key, strlen(key));
+	}
 	if (!at)
 		return CUDA_ERROR_INVALID_IMAGE;
 	len = bytes - (size_t)(at - (const char *)image);
@@ -89,6 +94,28 @@ static void tell_log(unsigned int nopts, CUjit_option *opts, void **values, cons
 		(void)snprintf(log, bytes, "%s", text);
 }
 
+static void module_free(struct CUmod_st *mod)
+{
+	while (mod->funcs) {
+		struct CUfunc_st *func = mod->funcs;
+
+		mod->funcs = func->next;
+		free(func);
+	}
+	while (mod->nsos > 0)
+		(void)dlclose(mod->sos[--mod->nsos]);
+	free(mod);
+}
+
+void *fake_module_symbol(const struct CUmod_st *mod, const char *name)
+{
+	void *at = NULL;
+
+	for (unsigned int i = 0; i < mod->nsos && !at; i++)
+		at = dlsym(mod->sos[i], name);
+	return at;
+}
+
 CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned int nopts,
 			    CUjit_option *opts, void **values)
 {
@@ -102,7 +129,7 @@ CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned in
 	fake_print_flush();
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = fake_image_read(image, path, sizeof(path));
+	r = fake_image_read(image, 0, path, sizeof(path));
 	if (r != CUDA_SUCCESS) {
 		tell_log(nopts, opts, values, "fake ptxas: no FAKECUDA line for this device");
 		return memcmp(image, ".version", 8) == 0 && r == CUDA_ERROR_INVALID_IMAGE
@@ -113,11 +140,15 @@ CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned in
 	if (!mod)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	mod->ctx = ctx;
-	mod->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!mod->so) {
-		free(mod);
-		return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
-	}
+	do {
+		mod->sos[mod->nsos] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		if (!mod->sos[mod->nsos]) {
+			module_free(mod);
+			return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+		}
+		mod->nsos++;
+	} while (mod->nsos < FAKE_MAX_SOS &&
+		 fake_image_read(image, mod->nsos, path, sizeof(path)) == CUDA_SUCCESS);
 	pthread_mutex_lock(&fake.lock);
 	mod->next = fake.modules;
 	fake.modules = mod;
@@ -151,18 +182,6 @@ CUresult cuModuleLoad(CUmodule *ret_module, const char *path)
 	free(image);
 	(void)close(fd);
 	return r;
-}
-
-static void module_free(struct CUmod_st *mod)
-{
-	while (mod->funcs) {
-		struct CUfunc_st *func = mod->funcs;
-
-		mod->funcs = func->next;
-		free(func);
-	}
-	(void)dlclose(mod->so);
-	free(mod);
 }
 
 void fake_modules_end(struct CUctx_st *ctx)
@@ -219,11 +238,11 @@ static CUresult find_symbols(struct CUfunc_st *func)
 	static const struct fakecuda_param none[1];
 
 	(void)snprintf(symbol, sizeof(symbol), "fakecuda_%s", func->name);
-	*(void **)&func->fn = dlsym(func->mod->so, symbol);
+	*(void **)&func->fn = fake_module_symbol(func->mod, symbol);
 	if (!func->fn && !is_fault(func->name))
 		return CUDA_ERROR_NOT_FOUND;
 	(void)snprintf(symbol, sizeof(symbol), "fakecuda_params_%s", func->name);
-	func->params = dlsym(func->mod->so, symbol);
+	func->params = fake_module_symbol(func->mod, symbol);
 	if (!func->params)
 		func->params = none;
 	while (func->nparams < FAKE_MAX_PARAMS && func->params[func->nparams].size) {
@@ -281,7 +300,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr *ret_ptr, size_t *ret_bytes, CUmodule mod
 	if (r != CUDA_SUCCESS)
 		return r;
 	(void)snprintf(symbol, sizeof(symbol), "fakecuda_global_%s", name);
-	at = dlsym(mod->so, symbol);
+	at = fake_module_symbol(mod, symbol);
 	if (!at)
 		return CUDA_ERROR_NOT_FOUND;
 	if (ret_ptr)
@@ -395,7 +414,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret_blocks, CUfunction
 	if (!func || threads < 1 || threads > 1024)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_blocks = 2048 / threads < 32 ? 2048 / threads : 32;
-	most = dlsym(func->mod->so, "fakecuda_occupancy");
+	most = fake_module_symbol(func->mod, "fakecuda_occupancy");
 	if (most && *most < *ret_blocks)
 		*ret_blocks = *most;
 	if (shared > 0 && (int)(233472 / shared) < *ret_blocks)

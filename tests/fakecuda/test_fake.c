@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake driver behaves as cuda.h documents the real one, as far as other tests rely on it. */
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -304,6 +306,80 @@ START_TEST(test_lost_device_answers_nothing_more)
 }
 END_TEST
 
+/* What is in the file that standard output is meanwhile. */
+static size_t printed(int fd, char text[256])
+{
+	ssize_t n;
+
+	(void)fflush(stdout);
+	n = pread(fd, text, 255, 0);
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	return (size_t)n;
+}
+
+START_TEST(test_what_kernels_print_waits_for_a_synchronisation_and_keeps_the_newest)
+{
+	int was = dup(STDOUT_FILENO), fd = memfd_create("out", MFD_CLOEXEC);
+	CUfunction print;
+	CUstream stream;
+	char text[256];
+
+	begin();
+	print = function("print");
+	OK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+	(void)fflush(stdout);
+	ck_assert_int_ge(dup2(fd, STDOUT_FILENO), 0);
+	launch(print, stream, NULL);
+	while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+		(void)sched_yield();
+	ck_assert_uint_eq(printed(fd, text), 0);
+	OK(cuStreamSynchronize(stream));
+	ck_assert_uint_eq(printed(fd, text), 16);
+	ck_assert_str_eq(text, "a kernel prints\n");
+	/* The buffer is as long as it was told to be. */
+	OK(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 16));
+	launch(print, stream, NULL);
+	OK(cuCtxSynchronize());
+	ck_assert_uint_eq(printed(fd, text), 32);
+	(void)fflush(stdout);
+	ck_assert_int_ge(dup2(was, STDOUT_FILENO), 0);
+	(void)close(was);
+	(void)close(fd);
+	end();
+}
+END_TEST
+
+START_TEST(test_link_joins_the_objects_of_its_inputs)
+{
+	static char wrong[] = ".version 8.0\n";
+	static char needs[] = FAKECUDA_PTX(TEST_KERNELS, "sm_90") "// NEEDS fakecuda_nothing\n";
+	static char image[] = FAKECUDA_PTX(TEST_KERNELS, "sm_90");
+	char log[256] = "";
+	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { log, (void *)(uintptr_t)sizeof(log) };
+	CUlinkState link;
+	CUmodule module;
+	CUfunction func;
+	void *cubin;
+
+	begin();
+	OK(cuLinkCreate(2, options, values, &link));
+	ck_assert_int_eq(cuLinkAddData(link, CU_JIT_INPUT_PTX, wrong, sizeof(wrong), "w", 0, NULL,
+				       NULL),
+			 CUDA_ERROR_INVALID_PTX);
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, image, sizeof(image), "i", 0, NULL, NULL));
+	OK(cuLinkComplete(link, &cubin, NULL));
+	OK(cuModuleLoadData(&module, cubin));
+	OK(cuModuleGetFunction(&func, module, "step"));
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, needs, sizeof(needs), "n", 0, NULL, NULL));
+	ck_assert_int_eq(cuLinkComplete(link, &cubin, NULL), CUDA_ERROR_INVALID_IMAGE);
+	ck_assert_ptr_nonnull(strstr(log, "fakecuda_nothing"));
+	OK(cuLinkDestroy(link));
+	end();
+}
+END_TEST
+
 /* A client of the group in a process of its own; it launches kernel @name once @go is readable. */
 static pid_t client(const char *name, int go)
 {
@@ -397,6 +473,9 @@ int main(void)
 	tcase_add_test(tc, test_memory_past_the_device_is_refused);
 	tcase_add_test(tc, test_image_for_another_device_is_refused);
 	tcase_add_test(tc, test_lost_device_answers_nothing_more);
+	tcase_add_test(tc,
+		       test_what_kernels_print_waits_for_a_synchronisation_and_keeps_the_newest);
+	tcase_add_test(tc, test_link_joins_the_objects_of_its_inputs);
 	tcase_add_loop_test(tc, test_clients_of_a_group_share_faults_and_killed_kernels, 0, 2);
 	return gantry_unit_run(suite);
 }

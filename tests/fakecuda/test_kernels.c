@@ -29,3 +29,10 @@ FAKECUDA_KERNEL(
 	}
 	return 0;
 }
+
+FAKECUDA_KERNEL(print, { uint32_t none; }, { 0, 0 })
+{
+	(void)params;
+	geometry->print(geometry->cookie, "a kernel prints\n");
+	return 0;
+}

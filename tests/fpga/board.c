@@ -5,7 +5,7 @@
  * of cycles is exact and the same on every run.
  *
  * Options: lock=PATH (one process has the board), memory=BYTES, and for tests load_ms=N (loading takes so long), fail_loads=N (the
- * next N fail), fail_copies=N, lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory).
+ * next N fail), fail_copies=N, hang=1 (no launch ends), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -61,7 +61,7 @@ struct board {
 	uint32_t turn; /* whose request is taken first */
 	int lock_fd;
 	uint64_t load_ms, fail_loads, fail_copies, lost_after, nloads;
-	bool has_lost_after, memory_lost;
+	bool has_lost_after, memory_lost, hang;
 	struct region regions[NREGIONS];
 	struct answer answers[LATENCY];
 };
@@ -166,6 +166,8 @@ static int parse_options(struct board *board, const char *options, const char **
 			board->fail_copies = n;
 		else if (strcmp(word, "lost_after") == 0)
 			board->lost_after = n, board->has_lost_after = true;
+		else if (strcmp(word, "hang") == 0)
+			board->hang = n != 0;
 		else if (strcmp(word, "memory_lost") == 0)
 			board->memory_lost = n != 0;
 		else
@@ -340,6 +342,8 @@ static uint64_t board_read(void *handle, uint32_t r, uint32_t off)
 	address(region, off);
 	region->port.answer = 0;
 	region->model->settle(region->state, &region->port);
+	if (board->hang && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
+		return region->port.rd_data & ~(uint64_t)GANTRY_BOARD_DONE;
 	return region->port.rd_data;
 }
 

@@ -758,6 +758,41 @@ START_TEST(test_lost_board_ends_everything_and_takes_nothing_more)
 }
 END_TEST
 
+/* A board has no way to take one off it, and others wait for the region. */
+START_TEST(test_cancelled_launch_that_does_not_end_loses_the_board)
+{
+	struct gantry_stream *stream;
+	struct gantry_done done;
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("hang=1", "stuck=200ms");
+	fill_inputs();
+	stream = stream_of(0);
+	cmd = vadd_of(kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64"), out[0], N);
+	/* One that was cancelled before it was on the board just ends; so the next is given longer to get there. */
+	for (uint64_t ms = 50; ms < 20000; ms *= 2) {
+		uint64_t until_ns = gantry_now_ns() + ms * GANTRY_NS_PER_MS;
+
+		ck_assert_int_eq(submit(stream, &cmd), 0);
+		while (gantry_now_ns() < until_ns) {
+			uint32_t seen = gantry_load_acquire(&nwakes);
+
+			ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 0);
+			(void)gantry_futex_wait(&nwakes, seen, until_ns);
+		}
+		gantry_store_release(&cancel, 1u);
+		wait_for(&done, 1);
+		if (done.status != GANTRY_E_CANCELLED)
+			break;
+		gantry_store_release(&cancel, 0u);
+	}
+	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_LOST);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_DEVICE);
+	device_close();
+}
+END_TEST
+
 START_TEST(test_cancelled_launch_changes_nothing)
 {
 	struct gantry_cmd cmd;
@@ -814,6 +849,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
 	tcase_add_test(tc, test_failed_copy_to_the_board_fails_its_launch_only);
 	tcase_add_test(tc, test_lost_board_ends_everything_and_takes_nothing_more);
+	tcase_add_test(tc, test_cancelled_launch_that_does_not_end_loses_the_board);
 	tcase_add_test(tc, test_cancelled_launch_changes_nothing);
 	tcase_add_test(tc, test_close_does_not_wait_for_what_is_queued);
 	return gantry_unit_run(suite);

@@ -71,6 +71,20 @@ def test_isolated_and_pooled_tenants_share_the_board_at_once(t):
         t.true(busy(world, "red") > 3 * busy(world, "blue"), f"red {busy(world, 'red')}, blue {busy(world, 'blue')}")
 
 
+def test_tenant_with_very_many_queues_takes_no_stream_from_others(t):
+    with held(["red", "blue"]) as world:
+        many = [world.guest("red") for _ in range(5)]
+        for guest in many:
+            guest.write_line("queues 60")
+        t.equal(answers(many), ["ok 0"] * 5)
+        for guest in many:
+            guest.write_line("vadd 2")
+        t.equal(answers(many), ["ok 0"] * 5)
+        blue = world.guest("blue")
+        blue.write_line("scale 4")
+        t.equal(answers([blue]), ["ok 0"])
+
+
 def test_killed_worker_loses_nothing_of_its_neighbours(t):
     with held(["red", "blue"]) as world:
         red, blue = world.guest("red"), world.guest("blue")

@@ -49,7 +49,7 @@ class World:
             if plain:
                 devices["cpu0"] = {}
             together = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
-            alone = {"isolation": "isolated", "mem": "64M"}
+            alone = {"isolation": "isolated", "mem": "64M", "queues": 63}
             for keys in (together, alone):
                 keys["devices"] = everywhere
             kinds = {"pooled": together, "isolated": alone}

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest that asks our libnvidia-ml.so.1: nvml_guest.py NVML [LIBCUDA]. Prints "ok PART" for each part."""
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -167,6 +168,7 @@ def work(nvml, cuda):
 
 
 def main():
+    faulthandler.enable()  # says where, of parents and children
     nvml = Nvml(sys.argv[1])
     if len(sys.argv) < 3:
         must(nvml("Init_v2"), NO_DRIVER, "without an agent")

@@ -15,6 +15,7 @@ PARTS = {
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
               "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
               "wide parameters", "not there"],
+    "link": ["linked", "what does not link"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
@@ -224,6 +225,56 @@ def test_failed_assertion_is_told_as_such_and_says_where(t):
         t.equal(len([line for line in lines if "Assertion" in line]), 1, "assertions")
         t.equal("Assertion" in agent.log(), False, "nothing of it is in the log")
         t.equal(code, 0, "exit status")
+
+
+# Of the second the first has what it calls; the fake driver's name an object each, and one a symbol of the other's.
+PTX = {
+    "a": """.visible .func (.param .b32 r) answer()
+{
+    .reg .b32 %r1;
+    mov.b32 %r1, 42;
+    st.param.b32 [r], %r1;
+    ret;
+}
+""",
+    "b": """.extern .func (.param .b32 r) answer();
+.visible .entry linked(.param .u64 out)
+{
+    .reg .b32 %r1;
+    .reg .u64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd2, %rd1;
+    {
+        .param .b32 r;
+        call (r), answer, ();
+        ld.param.b32 %r1, [r];
+    }
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+""",
+}
+FAKE_PTX = {"a": ("tests/fakecuda/fakecuda-kernels.so", ""),
+            "b": ("tests/cuda-programs/cuda-fake-kernels.so", "// NEEDS fakecuda_step\n")}
+
+
+def write_ptx(folder, name):
+    path = os.path.join(folder, f"{name}.ptx")
+    with open(path, "w", encoding="ascii") as out:
+        out.write(".version 7.0\n.target sm_80\n.address_size 64\n" if gpu.REAL else ".version 7.0\n")
+        if gpu.REAL:
+            out.write(PTX[name])
+        else:
+            so, needs = FAKE_PTX[name]
+            out.write(f"// FAKECUDA so={harness.find_in_build(os.path.basename(so), os.path.exists)} arch=sm_90\n{needs}")
+    return path
+
+
+def test_images_linked_on_the_spot(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world() as agent:
+        also = [] if gpu.REAL else ["step"]
+        passed(t, *run(agent, "cuda-driver-link", write_ptx(folder, "a"), write_ptx(folder, "b"), *also), PARTS["link"])
 
 
 def test_program_of_nvcc_with_the_shared_runtime(t):

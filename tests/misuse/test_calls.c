@@ -409,10 +409,16 @@ START_TEST(test_variable_part_of_a_wrong_length_or_place_is_refused)
 		uint16_t flags;
 		uint32_t len;
 		uint64_t off;
-	} parts[] = {
-		{ 1, 16, 0 }, { 1, 193, 0 },  { 1, 8, 8 },	    { 0, 8, 4 }, { 0, 0, 64 },
-		{ 2, 8, 0 },  { 0, 8193, 0 }, { 0, UINT32_MAX, 0 }, { 1, 0, 0 }, { 0, 0, 0 }
-	};
+	} parts[] = { { 1, 16, 0 },
+		      { 1, 193, 0 },
+		      { 1, 8, 8 },
+		      { 0, 8, 4 },
+		      { 0, 0, 64 },
+		      { 2, 8, 0 },
+		      { 0, GANTRY_MAX_VAR_BYTES + 1, 0 },
+		      { 0, UINT32_MAX, 0 },
+		      { 1, 0, 0 },
+		      { 0, 0, 0 } };
 
 	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
 		gantry_desc_put_launch(&desc, &op);
@@ -481,6 +487,13 @@ START_TEST(test_allocation_over_the_limit_is_refused)
 	       GANTRY_E_LIMIT);
 	expect(hostile_buffer(&h, 64, GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE, &b), GANTRY_E_ARG);
 	expect(hostile_buffer(&h, 64, 0x80, &b), GANTRY_E_ARG);
+	/* Output of kernels comes to the heap, and needs room for its counts. */
+	expect(hostile_buffer(&h, 8192, GANTRY_ALLOC_OUTPUT, &b), GANTRY_E_ARG);
+	expect(hostile_buffer(&h, 8192, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_OUTPUT, &b),
+	       GANTRY_E_ARG);
+	expect(hostile_buffer(&h, GANTRY_OUTPUT_MIN_BYTES - 64,
+			      GANTRY_ALLOC_HOST | GANTRY_ALLOC_OUTPUT, &b),
+	       GANTRY_E_ARG);
 }
 END_TEST
 

@@ -46,6 +46,8 @@ class Call:
         self.function = decided.function
         self.name, self.pairs = decided.function.name, decided.pairs
         self.by_hand = decided.how == "by-hand"
+        self.is_apart = rules.is_apart(decided, library.binds)
+        self.asks = bool(rules.ASKS.fullmatch(self.name)) and any(p.base in library.binds for p, k in self.pairs if k.word == "handle")
         self.is_status = decided.function.ret == library.status
         self.served = decided.how in ("automatic", "annotated", "by-hand")
         setters = {s for s, _ in library.binds.values()}
@@ -209,7 +211,7 @@ def _refusal(call):
 def _flags(call):
     """Of the whole call."""
     words = {"opens": "GANTRY_CALL_OPENS", "closes": "GANTRY_CALL_CLOSES", "proves": "GANTRY_CALL_PROVES"}
-    flags = ["GANTRY_CALL_WAITS"] * call.waits + [f for w, f in words.items() if call.library.says(w, call.function)]
+    flags = ["GANTRY_CALL_WAITS"] * call.waits + ["GANTRY_CALL_APART"] * call.is_apart + ["GANTRY_CALL_ASKS"] * call.asks + [f for w, f in words.items() if call.library.says(w, call.function)]
     return " | ".join(flags) or "0"
 
 

@@ -19,6 +19,11 @@ ADDRESSES = re.compile(r"array_d_\w+")
 DEVICES = re.compile(r"deviceIds?")
 # Makes an object in memory of the caller's.
 PLACED = re.compile(r"(\w+)Init_internal")
+# Answers from the host, whatever it takes.
+ASKS = re.compile(r"\w+?(Get[A-Z]\w*|_bufferSize\w*|BufferSize\w*)")
+# Says something of an object, addresses perhaps, and looks at nothing that lies there.
+DESCRIBES = re.compile(r"\w+?(Create|Destroy|Set[A-Z]|Get[A-Z])\w*")
+TOUCHES = {"device", "addresses", "scalar", "either", "either-out", "either-inout"}
 # What ends its first object. A finalized one is whole, or wants to be destroyed still.
 ENDS = re.compile(r".*([dD]estroy|Abort).*")
 
@@ -40,6 +45,14 @@ class Decided:
 def local(function):
     """How a function is answered in the guest alone, whatever the library: "log", "place", or ""."""
     return "log" if LOGGER.fullmatch(function.name) else "place" if PLACED.fullmatch(function.name) else ""
+
+
+def is_apart(decided, binds):
+    """Whether it is no part of what streams do: without a stream, and without a look at device memory."""
+    words = {k.word for k in decided.kinds}
+    if "stream" in words or any(p.base in binds and k.word != "new" for p, k in decided.pairs):
+        return False
+    return not words & TOUCHES or bool(words & {"handle", "new", "drop", "end"} and DESCRIBES.fullmatch(decided.function.name))
 
 
 def handle_type(name):

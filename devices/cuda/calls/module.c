@@ -30,6 +30,7 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 /* A call that took longer is slow, and its function has to be quick twice as often as before until it is called so again. */
 #define QUICK_NS   200000u
 #define QUICK_RUNS 8u
+#define QUICK_BYTES (64u << 10) /* larger requests take their time, whatever they ask */
 /* At most: a busy machine makes any call slow now and then. */
 #define QUICK_RUNS_MAX 64u
 #define KNOWN	       4096u /* functions, by the low bits of their numbers; a power of two */
@@ -260,20 +261,39 @@ static bool failed_in_graph(const void *request, uint64_t bytes, const struct ga
 	       (said.state != GANTRY_CALLS_RAN || said.ret != 0);
 }
 
+/*
+ * The function that quick() has let this thread run next; the guest may write another one's number there before the request is
+ * copied. 0: any.
+ */
+static _Thread_local uint64_t only;
+
+static bool asks_for(const void *request, uint64_t bytes, uint64_t function)
+{
+	struct gantry_calls_request head;
+
+	if (bytes < sizeof(head))
+		return false;
+	memcpy(&head, request, sizeof(head));
+	return head.function == function;
+}
+
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
 		  uint64_t room, uint64_t bytes)
 {
 	struct site *site = site_of(calls->owner);
 	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
 	struct place place = { env, calls, site };
+	uint64_t began, at, wanted = only;
 	struct gantry_pack reply;
-	uint64_t began, at;
 	uint32_t state;
 	int r = 0;
 
+	only = 0;
 	if (!request || !site)
 		return -ENOMEM;
 	memcpy(request, box, bytes);
+	if (wanted && !asks_for(request, bytes, wanted))
+		return -EINVAL;
 	site->site.cookie = &place;
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
 	began = now_ns();
@@ -292,7 +312,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	return r;
 }
 
-/* The guest may write another function's number there before it is read again: then it holds itself up. */
+/* The thread is the device's, and whoever waits for the device's lane waits for it. */
 static bool quick(struct gantry_env *env, const struct gantry_call *call)
 {
 	const struct gantry_span *span = &call->args[0].span;
@@ -301,15 +321,18 @@ static bool quick(struct gantry_env *env, const struct gantry_call *call)
 	const struct known *k;
 	void *box;
 
-	if (!span->ptr || span->len_bytes < sizeof(head))
+	if (!span->ptr || span->len_bytes < sizeof(head) || call->args[1].u64 > QUICK_BYTES)
 		return false;
 	box = calls->host(env, span->ptr, sizeof(head));
 	if (!box)
 		return false;
 	memcpy(&head, box, sizeof(head));
 	k = known_of(head.function);
-	return gantry_load_relaxed(&k->id) == head.function &&
-	       gantry_load_relaxed(&k->nquick) >= gantry_load_relaxed(&k->wanted);
+	if (gantry_load_relaxed(&k->id) != head.function ||
+	    gantry_load_relaxed(&k->nquick) < gantry_load_relaxed(&k->wanted))
+		return false;
+	only = head.function;
+	return true;
 }
 
 EXPORT int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call *call);

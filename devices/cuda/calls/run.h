@@ -23,6 +23,7 @@
 #include "proto/calls.h"
 
 /* Objects alive at once that have a number of the worker's; the places above are the guest's (proto/calls.h). */
+#define GANTRY_CALLS_BUCKETS	 4096u /* a power of two */
 #define GANTRY_CALLS_MAX_OBJECTS (GANTRY_CALLS_CHOSEN - 1u)
 #define GANTRY_CALLS_MAX_OUTS	 24u
 /* Values of the host's that an object may have. */
@@ -59,6 +60,7 @@ struct gantry_calls_object {
 	uint32_t kind;
 	uint32_t generation;
 	uint32_t next_free;
+	uint32_t next_named; /* place; of those whose names lie in the same bucket */
 	uint32_t born; /* the table's count of objects then */
 	bool bound;
 	bool is_chosen; /* its number is the guest's choice */
@@ -77,6 +79,7 @@ struct gantry_calls_table {
 	uint32_t nchosen;
 	uint32_t first_free; /* index + 1 */
 	uint32_t nborn;
+	uint32_t buckets[GANTRY_CALLS_BUCKETS]; /* places, by what the library calls them; 0: none */
 };
 
 void gantry_calls_table_init(struct gantry_calls_table *table);

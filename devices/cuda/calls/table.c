@@ -78,16 +78,59 @@ static uint64_t number(const struct gantry_calls_table *table,
 	return place | (uint64_t)object->generation << PLACE_BITS;
 }
 
-/* Getters answer with objects that the guest has a number for: few are alive, and such calls are rare. */
+/* NULL: there is no such place. */
+static struct gantry_calls_object *at(struct gantry_calls_table *table, uint64_t id)
+{
+	uint64_t place = id & ((1u << PLACE_BITS) - 1);
+
+	if (place >= GANTRY_CALLS_CHOSEN)
+		return place - GANTRY_CALLS_CHOSEN < table->nchosen
+			       ? &table->chosen[place - GANTRY_CALLS_CHOSEN]
+			       : NULL;
+	return place > 0 && place <= table->nobjects ? &table->objects[place - 1] : NULL;
+}
+
+/* ---- by the library's own name of it ---- */
+
+static uint32_t *bucket_of(struct gantry_calls_table *table, uint64_t native)
+{
+	return &table->buckets[native * 0x9e3779b97f4a7c15ull >> 32 & (GANTRY_CALLS_BUCKETS - 1)];
+}
+
+static uint32_t place_of(const struct gantry_calls_table *table,
+			 const struct gantry_calls_object *object)
+{
+	return (uint32_t)(number(table, object) & ((1u << PLACE_BITS) - 1));
+}
+
+static void name(struct gantry_calls_table *table, struct gantry_calls_object *object)
+{
+	uint32_t *bucket = bucket_of(table, object->native);
+
+	object->next_named = *bucket;
+	*bucket = place_of(table, object);
+}
+
+static void unname(struct gantry_calls_table *table, struct gantry_calls_object *object)
+{
+	uint32_t *link = bucket_of(table, object->native);
+	uint32_t place = place_of(table, object);
+
+	while (*link != place)
+		link = &at(table, *link)->next_named;
+	*link = object->next_named;
+}
+
 static struct gantry_calls_object *find_native(struct gantry_calls_table *table, uint32_t kind,
 					       uint64_t native)
 {
-	for (uint32_t i = 0; i < table->nobjects; i++)
-		if (table->objects[i].native == native && table->objects[i].kind == kind)
-			return &table->objects[i];
-	for (uint32_t i = 0; i < table->nchosen; i++)
-		if (table->chosen[i].native == native && table->chosen[i].kind == kind)
-			return &table->chosen[i];
+	struct gantry_calls_object *object;
+
+	for (uint32_t place = *bucket_of(table, native); place; place = object->next_named) {
+		object = at(table, place);
+		if (object->native == native && object->kind == kind)
+			return object;
+	}
 	return NULL;
 }
 
@@ -116,19 +159,8 @@ uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind,
 		.born = ++table->nborn,
 		.generation = (object->generation + 1) & GENERATION,
 	};
+	name(table, object);
 	return number(table, object);
-}
-
-/* NULL: there is no such place. */
-static struct gantry_calls_object *at(struct gantry_calls_table *table, uint64_t id)
-{
-	uint64_t place = id & ((1u << PLACE_BITS) - 1);
-
-	if (place >= GANTRY_CALLS_CHOSEN)
-		return place - GANTRY_CALLS_CHOSEN < table->nchosen
-			       ? &table->chosen[place - GANTRY_CALLS_CHOSEN]
-			       : NULL;
-	return place > 0 && place <= table->nobjects ? &table->objects[place - 1] : NULL;
 }
 
 bool gantry_calls_table_is_free(const struct gantry_calls_table *table, uint64_t id)
@@ -169,6 +201,8 @@ bool gantry_calls_table_add_as(struct gantry_calls_table *table, uint32_t kind, 
 	known = gantry_calls_table_known(table, kind, native);
 	if (known)
 		gantry_calls_table_drop(table, known);
+	if (table->chosen[i].native)
+		gantry_calls_table_drop(table, number(table, &table->chosen[i]));
 	table->chosen[i] = (struct gantry_calls_object){
 		.native = native,
 		.kind = kind,
@@ -176,6 +210,7 @@ bool gantry_calls_table_add_as(struct gantry_calls_table *table, uint32_t kind, 
 		.generation = (uint32_t)(id >> PLACE_BITS),
 		.is_chosen = true,
 	};
+	name(table, &table->chosen[i]);
 	return true;
 }
 
@@ -212,6 +247,8 @@ void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)
 	struct gantry_calls_object *object = at(table, id);
 
 	forget(object);
+	if (object->native)
+		unname(table, object);
 	object->native = 0;
 	if (object->is_chosen)
 		return;

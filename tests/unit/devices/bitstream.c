@@ -39,7 +39,8 @@ START_TEST(test_bitstream_parse_reads_every_statement)
 		      "configure 150ms\n"
 		      "memory kept\n"
 		      "kernel vadd r:i32*,w:i32*,u64 pure units 2 slower 17% window 4 run 3ms ndrange\n"
-		      "kernel scale void window 0\n",
+		      "kernel scale void window 0\n"
+		      "kernel grid void window 7 ndrange 4096 pure\n",
 		      &b, &err) == 0,
 		"%s", err.text);
 	ck_assert_str_eq(b->name, "pair");
@@ -47,8 +48,8 @@ START_TEST(test_bitstream_parse_reads_every_statement)
 	ck_assert_str_eq(b->board, "two-regions");
 	ck_assert_uint_eq(b->configure_ns, 150000000);
 	ck_assert(b->keeps_memory);
-	ck_assert_uint_eq(b->nkernels, 2);
-	ck_assert_uint_eq(b->nunits, 3);
+	ck_assert_uint_eq(b->nkernels, 3);
+	ck_assert_uint_eq(b->nunits, 4);
 	ck_assert(gantry_bitstream_fits(b, 0) && gantry_bitstream_fits(b, 3));
 	ck_assert(!gantry_bitstream_fits(b, 1) && !gantry_bitstream_fits(b, GANTRY_BOARD_WHOLE));
 	ck_assert(!gantry_bitstream_fits(b, GANTRY_BOARD_NPLACES));
@@ -58,13 +59,18 @@ START_TEST(test_bitstream_parse_reads_every_statement)
 	ck_assert_ptr_nonnull(k);
 	ck_assert(k->pure);
 	ck_assert(k->ndrange);
+	ck_assert_uint_eq(k->max_items, 1 << 28);
 	ck_assert_uint_eq(gantry_bitstream_registers(k), 2 * 2 + 1 + 6);
 	ck_assert_uint_eq(k->window, 4);
 	ck_assert_uint_eq(k->units, 2);
 	ck_assert_uint_eq(k->slower, 17);
 	ck_assert_uint_eq(k->run_ns, 3000000);
 	ck_assert_uint_eq(k->sig.nargs, 3);
+	k = gantry_bitstream_find(b, "grid");
+	ck_assert(k->ndrange && k->pure);
+	ck_assert_uint_eq(k->max_items, 4096);
 	k = gantry_bitstream_find(b, "scale");
+	ck_assert_uint_eq(k->max_items, 0);
 	ck_assert(!k->pure);
 	ck_assert_uint_eq(k->units, 1);
 	ck_assert_uint_eq(k->slower, 0);
@@ -170,6 +176,8 @@ static const struct {
 	{ START "kernel k void window 0 slower 1001%\n",
 	  "line 3: slower: \"1001\" is not from 0 to 1000" },
 	{ START "kernel k void window 0 run\n", "line 3: a time is missing after \"run\"" },
+	{ START "kernel k void window 0 ndrange 0\n",
+	  "line 3: ndrange: \"0\" is not from 1 to 18446744073709551615" },
 	{ START "kernel k void window 0 fast\n",
 	  "line 3: \"fast\" is not window, units, slower, run, ndrange or pure" },
 	{ START "kernel k void window 0\nkernel k void window 1\n",

@@ -363,6 +363,24 @@ START_TEST(test_core_hears_from_poll_alone_that_a_function_takes_long)
 }
 END_TEST
 
+/* It runs when the memory of whoever submitted it is another command's. */
+START_TEST(test_function_aside_takes_no_arguments_that_are_places)
+{
+	static const char *const texts[] = { "b16", "u32,b8" };
+	struct gantry_signature sig;
+	struct gantry_kernel *kernel = NULL;
+
+	open_device();
+	for (unsigned int i = 0; i < 2; i++) {
+		ck_assert_int_eq(gantry_signature_parse_own(texts[i], &sig, &err), 0);
+		ck_assert_int_eq(device.backend->kernel_get(image, "hold", &sig, &kernel, &err),
+				 -EINVAL);
+		ck_assert_ptr_null(kernel);
+	}
+	close_device();
+}
+END_TEST
+
 /* ---- which need no thread ---- */
 
 START_TEST(test_quick_function_runs_where_it_is_submitted)
@@ -627,6 +645,7 @@ int main(void)
 	tcase_add_test(tc, test_end_of_a_function_wakes_whoever_does_not_poll);
 	tcase_add_test(tc, test_function_that_leaves_nothing_on_the_device_has_no_time_of_it);
 	tcase_add_test(tc, test_core_hears_from_poll_alone_that_a_function_takes_long);
+	tcase_add_test(tc, test_function_aside_takes_no_arguments_that_are_places);
 	tcase_add_test(tc, test_quick_function_runs_where_it_is_submitted);
 	tcase_add_test(tc, test_quick_function_waits_for_a_slow_one_of_its_session);
 	tcase_add_test(tc, test_quick_function_beside_other_sessions_runs_aside);

@@ -150,6 +150,89 @@ START_TEST(test_pages_send_of_pages_that_are_none_writes_nothing)
 }
 END_TEST
 
+static int fail_at_third(void *cookie, uint64_t bytes)
+{
+	uint32_t *calls = cookie;
+
+	(void)bytes;
+	return ++*calls < 3 ? 0 : -ECANCELED;
+}
+
+/* Who looks ahead is stopped where it is, full or not, and nothing more is written. */
+START_TEST(test_pages_send_that_is_ended_by_its_pace_ends_at_once)
+{
+	uint8_t *bytes = malloc(BYTES), *other = calloc(1, BYTES);
+	struct wire w = { .memory = other };
+	struct gantry_image_writer writer = { .write = take, .cookie = &w };
+	struct gantry_pages_round round = { 0 };
+	struct gantry_pages p;
+	uint32_t calls = 0;
+	int fd = make(&p, bytes);
+
+	ck_assert_int_eq(gantry_pages_send(&p, &writer, fail_at_third, &calls, &round), -ECANCELED);
+	ck_assert_uint_eq(calls, 3);
+	ck_assert_uint_eq(round.bytes, w.npages * GANTRY_PAGE);
+	ck_assert_uint_lt(w.npages, NPAGES - 3);
+	gantry_pages_close(&p);
+	close(fd);
+	free(bytes);
+	free(other);
+}
+END_TEST
+
+static int refuse(void *cookie, const void *data, size_t len)
+{
+	(void)cookie;
+	(void)data;
+	(void)len;
+	return -ECONNRESET;
+}
+
+START_TEST(test_pages_send_on_a_broken_link_says_so)
+{
+	uint8_t *bytes = malloc(BYTES);
+	struct gantry_image_writer writer = { .write = refuse };
+	struct gantry_pages_round round = { 0 };
+	struct gantry_pages p;
+	int fd = make(&p, bytes);
+
+	ck_assert_int_eq(gantry_pages_send(&p, &writer, no_pace, NULL, &round), -ECONNRESET);
+	ck_assert_int_eq(gantry_pages_send_part(&p, &writer, no_pace, NULL, &round, 0, GANTRY_PAGE),
+			 0); /* it counts as sent: a round that failed is the last */
+	ck_assert_int_eq(gantry_pages_send_part(&p, &writer, no_pace, NULL, &round,
+						BYTES - GANTRY_PAGE, BYTES),
+			 -ECONNRESET);
+	gantry_pages_close(&p);
+	close(fd);
+	free(bytes);
+}
+END_TEST
+
+/* Each other page is zero where something else was: pages and zeros by turns, more of them than there are runs. */
+START_TEST(test_pages_send_of_pages_and_zeros_by_turns_keeps_both_apart)
+{
+	uint8_t *bytes = malloc(BYTES), *other = calloc(1, BYTES);
+	struct wire w = { .memory = other };
+	struct gantry_pages p;
+	int fd = make(&p, bytes);
+
+	ck_assert_int_eq(send_part(&p, &w, 0, BYTES), 0);
+	for (uint64_t i = 20; i < NPAGES; i++)
+		if (i % 2)
+			memset(bytes + i * GANTRY_PAGE, 0, GANTRY_PAGE);
+		else
+			bytes[i * GANTRY_PAGE + 1] ^= 1;
+	ck_assert_int_eq(gantry_write_all_at(fd, bytes, BYTES, 0), 0);
+	ck_assert_int_eq(send_part(&p, &w, 0, BYTES), 0);
+	ck_assert_mem_eq(bytes, other, BYTES);
+	ck_assert_uint_eq(w.nzero, (NPAGES - 20) / 2);
+	gantry_pages_close(&p);
+	close(fd);
+	free(bytes);
+	free(other);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pages");
@@ -157,5 +240,8 @@ int main(void)
 
 	tcase_add_test(tc, test_pages_send_in_rounds_gives_what_is_there_each_page_once);
 	tcase_add_test(tc, test_pages_send_of_pages_that_are_none_writes_nothing);
+	tcase_add_test(tc, test_pages_send_that_is_ended_by_its_pace_ends_at_once);
+	tcase_add_test(tc, test_pages_send_on_a_broken_link_says_so);
+	tcase_add_test(tc, test_pages_send_of_pages_and_zeros_by_turns_keeps_both_apart);
 	return gantry_unit_run(suite);
 }

@@ -333,6 +333,8 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_rights_none, BUFFER(SLAB_A)->rights = 0, "rights")                            \
 	R(buffer_rights_unknown, BUFFER(SLAB_A)->rights = GANTRY_C, "rights")                  \
 	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 64, "flag")                              \
+	R(buffer_output_elsewhere, BUFFER(SLAB_A)->alloc_flags = GANTRY_ALLOC_OUTPUT,          \
+	  "output of kernels")                                                                 \
 	R(buffer_adopted, BUFFER(SLAB_A)->adopted = 2, "flag")                                 \
 	R(buffer_replicas, BUFFER(SLAB_A)->replicas = 1, "in no window")                       \
 	R(buffer_address_without_fixed, BUFFER(SLAB_A)->address = 4096, "of what has none")    \

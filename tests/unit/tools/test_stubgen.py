@@ -237,6 +237,15 @@ class Toolkit(unittest.TestCase):
         factor = server.split("serve_cusolverSpDcsrqrFactorHost(")[1].split("\n}\n")[0]
         self.assertIn(".wants_setup = true", factor)
 
+    def test_what_says_or_asks_something_of_objects_is_no_part_of_a_stream(self):
+        stubs = stubgen("emit", "--part", "stubs", "cusparse").stdout + stubgen("emit", "--part", "stubs", "cublas").stdout
+        for name, flag in (("cusparseCreate", "APART"), ("cusparseCreateDnMat", "APART"), ("cusparseSpMatGetSize", "APART"),
+                           ("cusparseSetMatIndexBase", "APART"), ("cusparseSpMM_bufferSize", "ASKS"), ("cusparseGetVersion", "ASKS"),
+                           ("cublasGetProperty", "APART"), ("cusparseSpMM", ""), ("cusparseDestroy", ""), ("cublasSetVector", ""),
+                           ("cublasGetMatrix", ""), ("cublasGetVectorAsync", ""), ("cublasSdot_v2", "")):
+            begin = stubs.split(" %s(" % name)[1].split("gantry_call_begin(")[1].split(";")[0]
+            self.assertEqual([f for f in ("APART", "ASKS") if "GANTRY_CALL_" + f in begin], [flag] if flag else [], name)
+
     def test_whoever_names_devices_has_one(self):
         kinds = self.kinds("cusolverMg")
         self.assertEqual(kinds["cusolverMgDeviceSelect"]["deviceId"], "devices[nbDevices]")

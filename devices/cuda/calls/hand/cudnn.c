@@ -19,6 +19,7 @@ void gantry_hand_serve_cudnnBackendGetAttribute(struct gantry_calls_run *run);
 void gantry_hand_serve_cudnnBackendFinalize(struct gantry_calls_run *run);
 
 #define SCALAR_BYTES 16u
+#define MAX_COUNT    65536 /* elements of an attribute; the largest that are documented have some thousand */
 
 struct attribute {
 	cudnnBackendAttributeName_t name;
@@ -46,6 +47,8 @@ static void take_attribute(struct gantry_calls_run *run, struct attribute *a)
 	a->descriptor = (void *)(uintptr_t)gantry_calls_take_handle(
 		run, gantry_calls_kind("cudnnBackendDescriptor_t"), false);
 	gantry_calls_need(run, a->descriptor);
+	if (a->count < 0 || a->count > MAX_COUNT)
+		gantry_calls_refuse(run);
 	a->bytes = gantry_pack_span(a->count, gantry_cudnn_element_bytes(a->type));
 	/* A type that came after this was made; or what the library takes for addresses, called something else. */
 	if (gantry_cudnn_element_bytes(a->type) == 0 ||

@@ -389,6 +389,25 @@ START_TEST(test_no_more_comes_back_than_the_attribute_has)
 }
 END_TEST
 
+/* Each is looked up, by a thread that others may wait for. */
+START_TEST(test_more_elements_than_attributes_have_are_refused)
+{
+	int64_t *numbers = calloc(65537, sizeof(*numbers));
+	int64_t count = 0;
+
+	start();
+	ck_assert_ptr_nonnull(numbers);
+	ck_assert_int_eq(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS,
+						  CUDNN_TYPE_INT64, 65536, &count, numbers),
+			 0);
+	ck_assert_int_ne(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS,
+						  CUDNN_TYPE_INT64, 65537, &count, numbers),
+			 0);
+	free(numbers);
+	finish();
+}
+END_TEST
+
 START_TEST(test_one_of_an_rnns_weights_is_asked_without_the_other)
 {
 	void *address = NULL;
@@ -630,6 +649,7 @@ int main(void)
 	tcase_add_test(tc, test_what_an_attribute_has_comes_back);
 	tcase_add_test(tc, test_how_many_there_are_can_be_asked_without_a_place_for_them);
 	tcase_add_test(tc, test_no_more_comes_back_than_the_attribute_has);
+	tcase_add_test(tc, test_more_elements_than_attributes_have_are_refused);
 	tcase_add_test(tc, test_one_of_an_rnns_weights_is_asked_without_the_other);
 	tcase_add_test(tc, test_what_is_no_object_no_address_and_no_type_is_refused);
 	tcase_add_test(tc, test_a_lying_count_or_address_is_refused);

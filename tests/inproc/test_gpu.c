@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays of a GPU, over the fake driver: what they are charged, as memory and as time, and until when. The session is served
- * by a cpu device's thread, so that the GPU's can be held up.
+ * What a session has of a GPU besides its buffers, over the fake driver: arrays, what they are charged as memory and as time, and
+ * until when; limits of the context. The session is served by a cpu device's thread, so that the GPU's can be held up.
  */
 #include <cuda.h>
 
@@ -125,14 +125,67 @@ START_TEST(test_array_lost_with_its_worker_is_charged_to_nobody)
 }
 END_TEST
 
+static int ask_stack(struct gantry_session *s, uint64_t bytes, uint64_t *ret_now)
+{
+	return gantry_device_ask(s, GANTRY_ASK_LIMIT, GPU, 0,
+				 (struct gantry_ask_numbers){ { CU_LIMIT_STACK_SIZE, bytes } },
+				 ret_now, sizeof(*ret_now));
+}
+
+static uint64_t stack_of(struct gantry_session *s, uint64_t bytes)
+{
+	uint64_t now = 0;
+
+	ck_assert_int_eq(ask_stack(s, bytes, &now), sizeof(now));
+	return now;
+}
+
+START_TEST(test_limit_is_the_greatest_that_a_session_there_wants)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2), other = { .h = f.h };
+
+	fixture_session(&other, NULL);
+	ck_assert_uint_eq(stack_of(f.s, 4096), 4096);
+	ck_assert_uint_eq(stack_of(other.s, 8192), 8192);
+	/* A neighbour's kernels may need it by now. */
+	ck_assert_uint_eq(stack_of(f.s, 2048), 8192);
+	gantry_close(other.s);
+	inproc_detach(f.h, other.index);
+	ck_assert_uint_eq(stack_of(f.s, 2048), 2048);
+	/* Whoever never asked counts on what it was at first. */
+	ck_assert_uint_eq(stack_of(f.s, 16), 1024);
+	fixture_end(&f);
+}
+END_TEST
+
+/* The fake GPU holds 16384 threads. */
+START_TEST(test_stacks_of_all_threads_fit_the_sessions_memory)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	uint64_t now = 7;
+
+	gantry_store_relaxed(&f.h->quota->mem_bytes, (uint64_t)(64u << 20));
+	ck_assert_uint_eq(stack_of(f.s, 4096), 4096);
+	ck_assert_int_eq(ask_stack(f.s, 4112, &now), GANTRY_E_ARG);
+	ck_assert_uint_eq(now, 7);
+	ck_assert_ptr_nonnull(strstr(gantry_last_error(), "the session's memory"));
+	gantry_store_relaxed(&f.h->quota->mem_bytes, (uint64_t)(1u << 20));
+	/* What all have is not refused. */
+	ck_assert_uint_eq(stack_of(f.s, 1024), 1024);
+	fixture_end(&f);
+}
+END_TEST
+
 int main(void)
 {
-	Suite *suite = suite_create("textures");
-	TCase *tc = gantry_unit_case(suite, "textures");
+	Suite *suite = suite_create("gpu");
+	TCase *tc = gantry_unit_case(suite, "gpu");
 
 	tcase_add_test(tc, test_freed_array_is_charged_until_the_device_has_let_go_of_it);
 	tcase_add_test(tc, test_arrays_one_after_the_other_need_room_for_one);
 	tcase_add_test(tc, test_time_in_which_an_array_is_made_is_the_sessions);
 	tcase_add_test(tc, test_array_lost_with_its_worker_is_charged_to_nobody);
+	tcase_add_test(tc, test_limit_is_the_greatest_that_a_session_there_wants);
+	tcase_add_test(tc, test_stacks_of_all_threads_fit_the_sessions_memory);
 	return gantry_unit_run(suite);
 }

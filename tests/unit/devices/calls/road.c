@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The road of library calls, between a program's threads and a session that is played here. */
+#include "guest-shim/cudalibs/road.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "guest-shim/cudalibs/call.h"
+#include "proto/wire.h"
+#include "tests/unit/runner.h"
+
+#define NBUFFERS 80u
+#define BYTES	 (16u << 10)
+#define LATE	 7
+
+static uint8_t session; /* its address is all that is known of it */
+static bool gone;
+static uint8_t *buffers[NBUFFERS];
+static uint32_t nbuffers, ntasks, nlooks;
+static struct gantry_calls_reply
+	*told_late; /* of a write-combining heap: its words are seen before what they tell of */
+
+static struct gantry_call_library library = { .name = "played", .refused = 1, .failed = 2 };
+
+/* ---- the session ---- */
+
+static int kernel_find(struct gantry_session *s, const char *name, const char *signature,
+		       gantry_kernel *ret_kernel)
+{
+	(void)s;
+	(void)name;
+	(void)signature;
+	*ret_kernel = 1;
+	return GANTRY_OK;
+}
+
+static int alloc(struct gantry_session *s, uint64_t len_bytes, unsigned int flags,
+		 gantry_buffer *ret_buffer)
+{
+	(void)s;
+	(void)flags;
+	ck_assert_uint_lt(nbuffers, NBUFFERS);
+	ck_assert_uint_le(len_bytes, BYTES);
+	buffers[nbuffers] = calloc(1, BYTES);
+	*ret_buffer = ++nbuffers;
+	return GANTRY_OK;
+}
+
+static int map(struct gantry_session *s, gantry_buffer buffer, uint64_t off, uint64_t len, int mode,
+	       int64_t timeout_ns, void **ret_ptr)
+{
+	(void)s;
+	(void)off;
+	(void)len;
+	(void)mode;
+	(void)timeout_ns;
+	*ret_ptr = buffers[buffer - 1];
+	return GANTRY_OK;
+}
+
+/* Tickets are places of buffers, in queues. */
+static int submit(struct gantry_session *s, gantry_queue queue, const struct gantry_task *tasks,
+		  uint32_t count, gantry_ticket *ret_last)
+{
+	struct gantry_calls_reply *reply =
+		(struct gantry_calls_reply *)(void *)buffers[tasks->access[0].buffer - 1];
+
+	(void)s;
+	(void)count;
+	gantry_store_relaxed(&reply->told, 0u);
+	*ret_last = (uint64_t)GANTRY_HANDLE_SLOT(queue) << 56 | (gantry_fetch_add(&ntasks, 1u) + 1);
+	ck_assert_uint_eq(GANTRY_TICKET_QUEUE(*ret_last), GANTRY_HANDLE_SLOT(queue));
+	return GANTRY_OK;
+}
+
+static int under_way(struct gantry_session *s, const gantry_ticket *tickets, uint32_t count,
+		     int64_t timeout_ns)
+{
+	(void)s;
+	(void)tickets;
+	(void)count;
+	(void)timeout_ns;
+	(void)gantry_fetch_add(&nlooks, 1u);
+	(void)sched_yield();
+	return GANTRY_E_TIMEOUT;
+}
+
+static int test(struct gantry_session *s, gantry_ticket ticket)
+{
+	(void)s;
+	(void)ticket;
+	(void)gantry_fetch_add(&nlooks, 1u);
+	return 0;
+}
+
+static struct gantry_session *the_session(void)
+{
+	return gone ? NULL : (struct gantry_session *)(void *)&session;
+}
+
+/* A stream is the number of its queue. */
+static int queue_of(void *stream, gantry_queue *ret_queue)
+{
+	*ret_queue = (gantry_queue)(uintptr_t)stream;
+	return 0;
+}
+
+static void order(void)
+{
+	if (told_late)
+		told_late->ret = LATE;
+}
+
+extern const struct gantry_cuda_road gantry_cuda_road;
+const struct gantry_cuda_road gantry_cuda_road = {
+	.size = sizeof(gantry_cuda_road),
+	.version = GANTRY_CUDA_ROAD_VERSION,
+	.calls = { .kernel_find = kernel_find,
+		   .alloc = alloc,
+		   .map = map,
+		   .submit = submit,
+		   .wait = under_way,
+		   .test = test },
+	.session = the_session,
+	.queue = queue_of,
+	.order = order,
+};
+
+/* ---- who calls ---- */
+
+static int call(uint64_t handle, uintptr_t stream, bool waits, struct gantry_calls_reply *ret)
+{
+	const struct gantry_call_route route = { .name = "call",
+						 .stream = (void *)stream,
+						 .has_stream = stream != 0,
+						 .waits = waits,
+						 .nhandles = 1,
+						 .handles = &handle };
+	struct gantry_calls_reply request = { .state = GANTRY_CALLS_RAN };
+
+	return gantry_call_road_session.carry(NULL, &library, &route, &request, sizeof(request),
+					      ret, waits ? sizeof(*ret) : 0);
+}
+
+static void tell(uint32_t buffer)
+{
+	struct gantry_calls_reply *reply = (struct gantry_calls_reply *)(void *)buffers[buffer];
+
+	reply->state = GANTRY_CALLS_RAN;
+	/* Release: as the worker's, for is_told(). */
+	gantry_store_release(&reply->told, GANTRY_CALLS_TOLD);
+}
+
+static void await_count(const uint32_t *count, uint32_t least)
+{
+	while (gantry_load_acquire(count) < least)
+		(void)sched_yield();
+}
+
+/* Of object 1, on a stream: after the call that changed it. */
+static void *call_later(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	return NULL;
+}
+
+/* A long call of object 1, and a thread that waits for it. */
+static pthread_t begin(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(call(1, 0, false, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_later, NULL), 0);
+	await_count(&nlooks, 1);
+	return thread;
+}
+
+static void finish(pthread_t thread)
+{
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+
+START_TEST(test_thread_that_waits_for_an_earlier_call_holds_nobody_up)
+{
+	pthread_t thread = begin();
+
+	for (uint64_t handle = 2; handle < 10; handle++)
+		ck_assert_int_eq(call(handle, 3, false, NULL), 0);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks),
+			  9); /* the waiting one's is not among them */
+	/* Long enough for looks to become rare. */
+	await_count(&nlooks, 200);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks), 9);
+	tell(0);
+	await_count(&ntasks, 10);
+	finish(thread);
+}
+END_TEST
+
+START_TEST(test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_session)
+{
+	pthread_t thread = begin();
+
+	for (int i = 0; i < 50; i++) {
+		int status;
+		pid_t pid = fork();
+
+		ck_assert_int_ge(pid, 0);
+		if (pid == 0) {
+			gone = true;
+			(void)alarm(10);
+			_exit(call(2, 3, false, NULL) == -ENODEV ? 0 : 1);
+		}
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(status, 0);
+	}
+	tell(0);
+	finish(thread);
+}
+END_TEST
+
+static void *tell_later(void *arg)
+{
+	(void)arg;
+	await_count(&ntasks, 1);
+	told_late = (struct gantry_calls_reply *)(void *)buffers[0];
+	tell(0);
+	return NULL;
+}
+
+START_TEST(test_reply_is_read_after_the_heap_was_put_in_order)
+{
+	struct gantry_calls_reply reply;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, tell_later, NULL), 0);
+	ck_assert_int_eq(call(1, 1, true, &reply), 0);
+	ck_assert_uint_eq(reply.ret, LATE);
+	finish(thread);
+}
+END_TEST
+
+START_TEST(test_failure_that_nobody_waited_for_is_read_after_the_heap_was_put_in_order)
+{
+	ck_assert_int_eq(call(1, 1, false, NULL), 0);
+	told_late = (struct gantry_calls_reply *)(void *)buffers[0];
+	tell(0);
+	ck_assert_int_eq(call(2, 1, false, NULL), 0); /* looks through what has returned */
+	ck_assert_int_eq(gantry_load_relaxed(&library.late), LATE);
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("road");
+	TCase *tc = gantry_unit_case(suite, "road");
+
+	tcase_add_test(tc, test_thread_that_waits_for_an_earlier_call_holds_nobody_up);
+	tcase_add_test(tc,
+		       test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_session);
+	tcase_add_test(tc, test_reply_is_read_after_the_heap_was_put_in_order);
+	tcase_add_test(tc,
+		       test_failure_that_nobody_waited_for_is_read_after_the_heap_was_put_in_order);
+	return gantry_unit_run(suite);
+}
