@@ -394,6 +394,10 @@ int gantry_cuda_window_open(struct gantry_dev *dev, uint64_t address, uint64_t l
 int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
 			   struct gantry_err *err);
 void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
+int gantry_cuda_window_alias(struct gantry_mem *range, uint64_t off, struct gantry_mem *window,
+			     uint64_t from, uint64_t len, struct gantry_err *err);
+int gantry_cuda_window_rights(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
+			      struct gantry_err *err);
 /* What is left mapped, and the addresses. */
 void gantry_cuda_window_close(struct gantry_mem *window);
 /*
