@@ -16,6 +16,7 @@ ROOMS = ("base", "proto", "guest-shim", "host-agent", "devices", "migration")
 ALLOWED = {
     "devices/fpga/work.c": "a condition that was made with the monotonic clock",
     "devices/opencl/board_run.c": "likewise",
+    "devices/seat/link.c": "likewise",
     "host-agent/agent/run.c": "gantry_unix_now_ns(): times in events and lists",
     "host-agent/worker/confine.c": "a name in the list of allowed system calls",
     "host-agent/ctl/top.c": "the time at the top of a screen",
