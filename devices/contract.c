@@ -27,12 +27,13 @@ struct flight {
 	struct gantry_object *uses[MAX_USES];
 };
 
-/* What one window_map() mapped. */
+/* What one window_map() or window_alias() mapped. */
 struct slab {
 	struct gantry_list link; /* gantry_dev.slabs */
 	struct gantry_object *window;
 	uint64_t off;
 	uint64_t len;
+	bool is_alias;
 };
 
 struct gantry_dev {
@@ -637,6 +638,15 @@ static struct gantry_object *check_window(const struct gantry_mem *opaque, const
 	return window;
 }
 
+static void check_unmapped(struct gantry_dev *dev, const struct gantry_object *window,
+			   const char *call, uint64_t off, uint64_t len)
+{
+	gantry_list_for_each(&dev->slabs, struct slab, link, other)
+		if (other->window == window && off < other->off + other->len &&
+		    other->off < off + len)
+			violation(dev, "%s() where a slab is mapped", call);
+}
+
 static int contract_window_map(struct gantry_mem *opaque, uint64_t off, uint64_t len, int fd,
 			       struct gantry_err *err)
 {
@@ -645,10 +655,7 @@ static int contract_window_map(struct gantry_mem *opaque, uint64_t off, uint64_t
 	struct slab *slab;
 	int r;
 
-	gantry_list_for_each(&dev->slabs, struct slab, link, other)
-		if (other->window == window && off < other->off + other->len &&
-		    other->off < off + len)
-			violation(dev, "window_map() where a slab is mapped");
+	check_unmapped(dev, window, "window_map", off, len);
 	slab = calloc(1, sizeof(*slab));
 	if (!slab)
 		return gantry_err_set(err, -ENOMEM, "no memory for the checker");
@@ -676,6 +683,49 @@ static void contract_window_unmap(struct gantry_mem *opaque, uint64_t off, uint6
 	free(slab);
 	/* Commands that used it may be in flight in other parts: what follows them is checked by its range. */
 	dev->filter.next.backend->window_unmap(window->next, off, len);
+}
+
+static int contract_window_alias(struct gantry_mem *opaque, uint64_t off, struct gantry_mem *from,
+				 uint64_t from_off, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_object *range = check_window(opaque, "window_alias", off, len);
+	struct gantry_object *window = check_window(from, "window_alias", from_off, len);
+	struct gantry_dev *dev = range->dev;
+	const struct slab *of = slab_at(dev, window, from_off);
+	struct slab *slab;
+	int r;
+
+	if (window == range || window->dev != dev)
+		violation(dev, "window_alias() of a window in itself, or of another device's");
+	if (!of || of->is_alias || of->off != from_off || of->len != len)
+		violation(dev, "window_alias() of what no window_map() mapped");
+	check_unmapped(dev, range, "window_alias", off, len);
+	slab = calloc(1, sizeof(*slab));
+	if (!slab)
+		return gantry_err_set(err, -ENOMEM, "no memory for the checker");
+	r = dev->filter.next.backend->window_alias(range->next, off, window->next, from_off, len,
+						   err);
+	if (r < 0) {
+		free(slab);
+		return r;
+	}
+	*slab = (struct slab){ .window = range, .off = off, .len = len, .is_alias = true };
+	gantry_list_push_back(&dev->slabs, &slab->link);
+	return 0;
+}
+
+static int contract_window_rights(struct gantry_mem *opaque, uint64_t off, uint64_t len,
+				  uint32_t rights, struct gantry_err *err)
+{
+	struct gantry_object *range = check_window(opaque, "window_rights", off, len);
+	struct gantry_dev *dev = range->dev;
+	const struct slab *slab = slab_at(dev, range, off);
+
+	if (!slab || !slab->is_alias || slab->off != off || slab->len != len)
+		violation(dev, "window_rights() of what no window_alias() mapped");
+	if (rights != 0 && rights != GANTRY_R && rights != GANTRY_RW)
+		violation(dev, "window_rights() of %u", rights);
+	return dev->filter.next.backend->window_rights(range->next, off, len, rights, err);
 }
 
 static void forget_slabs(struct gantry_dev *dev, const struct gantry_object *window)
@@ -845,6 +895,8 @@ static void check_backend(const struct gantry_dev *dev, const struct gantry_back
 	if (!b->window_open != !b->slab_create || !b->window_open != !b->slab_scrub ||
 	    !b->window_open != !b->window_map || !b->window_open != !b->window_unmap)
 		violation(dev, "the members for slabs and windows come together");
+	if (!b->window_alias != !b->window_rights || (b->window_alias && !b->window_open))
+		violation(dev, "window_alias and window_rights come together, and with windows");
 	if (!b->image_load != !b->image_unload || !b->image_load != !b->kernel_get)
 		violation(dev, "image_load, image_unload and kernel_get come together");
 	if (!b->image_is_text != !b->compile || !b->compiler_open != !b->compile)
@@ -909,6 +961,8 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->window_open = contract_window_open;
 		ops->window_map = contract_window_map;
 		ops->window_unmap = contract_window_unmap;
+		ops->window_alias = ops->window_alias ? contract_window_alias : NULL;
+		ops->window_rights = ops->window_rights ? contract_window_rights : NULL;
 	}
 	ops->stream_create = contract_stream_create;
 	ops->stream_destroy = contract_stream_destroy;

@@ -455,6 +455,18 @@ struct gantry_backend {
 	int (*window_map)(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
 			  struct gantry_err *err);
 	void (*window_unmap)(struct gantry_mem *window, uint64_t off, uint64_t len);
+	/*
+	 * A slab behind more than one address, as a pair. Optional, with windows only.
+	 * window_alias: what one window_map mapped at [@from, @from + @len) of @window lies at @off of @range too, another window of the
+	 * device, where nothing is mapped; kernels may neither read nor write it there yet. It lives until window_unmap of exactly that, or
+	 * mem_free of @range, whatever becomes of @window.
+	 * window_rights: what kernels of this device, and of those that reach its windows, may do with what exactly one window_alias
+	 * mapped: 0, GANTRY_R or GANTRY_RW.
+	 */
+	int (*window_alias)(struct gantry_mem *range, uint64_t off, struct gantry_mem *window,
+			    uint64_t from, uint64_t len, struct gantry_err *err);
+	int (*window_rights)(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
+			     struct gantry_err *err);
 
 	/* Streams: in order inside one, free across. -EAGAIN: no more streams. */
 	int (*stream_create)(struct gantry_dev *dev, const struct gantry_stream_attr *attr,

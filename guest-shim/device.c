@@ -80,6 +80,33 @@ int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry
 	return call_for_buffer(s, &desc, spec, sizeof(*spec), ret_made);
 }
 
+int gantry_device_range(struct gantry_session *s, uint32_t device, uint64_t bytes, uint64_t align,
+			uint64_t address, struct gantry_reply_variable *ret_range)
+{
+	const struct gantry_op_reserve op = {
+		.device = device, .bytes = bytes, .align = align, .address = address
+	};
+	struct gantry_desc desc;
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	gantry_desc_put_reserve(&desc, &op);
+	return call_for_buffer(s, &desc, NULL, 0, ret_range);
+}
+
+int gantry_device_map(struct gantry_session *s, const struct gantry_op_map *op)
+{
+	struct gantry_reply reply;
+	struct gantry_desc desc;
+	int r = gantry_session_enter(s);
+
+	if (r < 0)
+		return r;
+	gantry_desc_put_map(&desc, op);
+	return gantry_control_call(s, &desc, NULL, 0, gantry_session_deadline(s), &reply);
+}
+
 int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t device,
 			  const char *symbol, struct gantry_reply_variable *ret_variable)
 {

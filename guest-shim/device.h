@@ -44,6 +44,18 @@ int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry
 			  gantry_buffer of, const struct gantry_wire_texture *spec,
 			  struct gantry_reply_variable *ret_made);
 
+/*
+ * Addresses of a device with nothing behind them, as a buffer that the caller frees: whole granules (GANTRY_ASK_GRANULE), from a multiple of
+ * @align on (a power of two), at @address if that is free. UNSUPPORTED: the device, or an older host, has none such; LIMIT, NO_MEMORY.
+ */
+int gantry_device_range(struct gantry_session *s, uint32_t device, uint64_t bytes, uint64_t align,
+			uint64_t address, struct gantry_reply_variable *ret_range);
+/*
+ * What lies in a range, as @op has it: memory of GANTRY_ALLOC_WHOLE that has been asked for its address. Nothing that is unmapped is in use.
+ * ACCESS: the buffer is mapped elsewhere, or something else is there.
+ */
+int gantry_device_map(struct gantry_session *s, const struct gantry_op_map *op);
+
 /* When all before it has finished, the device's clock goes to the 8 aligned bytes at @heap_off of the heap: nanoseconds from some moment. */
 int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
 			gantry_ticket *ret_ticket);

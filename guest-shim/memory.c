@@ -64,8 +64,10 @@ static int check_alloc(uint64_t bytes, unsigned flags)
 		return gantry_fail(GANTRY_E_ARG, "a buffer has 1 to %llu bytes",
 				   GANTRY_MAX_BUFFER_BYTES);
 	if (flags & ~(GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-		      GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT))
+		      GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE))
 		return gantry_fail(GANTRY_E_ARG, "unknown flags 0x%x", flags);
+	if ((flags & GANTRY_ALLOC_WHOLE) && !(flags & GANTRY_ALLOC_FIXED))
+		return gantry_fail(GANTRY_E_ARG, "memory that can be mapped is of a fixed address");
 	if ((flags & GANTRY_ALLOC_FIXED) && (flags & GANTRY_ALLOC_SHARED))
 		return gantry_fail(GANTRY_E_ARG,
 				   "shared memory is the host's, and has no device address");

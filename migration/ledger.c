@@ -191,6 +191,8 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 		return gantry_range_inside(b->off, b->bytes, hdr->slab_bytes);
 	case GANTRY_PLACE_IMAGE:
 		return b->off == 0;
+	case GANTRY_PLACE_RANGE:
+		return b->off == 0 && b->address && b->address <= UINT64_MAX - b->bytes;
 	case GANTRY_PLACE_OWN:
 		return b->share_id != 0 &&
 		       gantry_range_inside(b->off, b->bytes, GANTRY_MAX_BUFFER_BYTES);
@@ -199,11 +201,28 @@ static bool place_is_inside(const struct gantry_ledger_buffer *b,
 	}
 }
 
+/* Whether its range is one and has room for it is its worker's to see. */
+static bool mapping_is_possible(const struct gantry_ledger_buffer *b)
+{
+	if (b->reserved)
+		return false;
+	/* Its handle is written last, and taken away first. */
+	if (!b->range)
+		return true;
+	return (b->alloc_flags & GANTRY_ALLOC_WHOLE) && b->address &&
+	       b->place == GANTRY_PLACE_WINDOW &&
+	       GANTRY_HANDLE_TYPE(b->range) == GANTRY_HANDLE_BUFFER &&
+	       GANTRY_HANDLE_SLOT(b->range) < GANTRY_LEDGER_NOBJECTS &&
+	       b->range_off <= GANTRY_MAX_BUFFER_BYTES &&
+	       (b->range_rights == 0 || b->range_rights == GANTRY_R ||
+		b->range_rights == GANTRY_RW);
+}
+
 static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 			const struct gantry_ledger_header *hdr, struct gantry_err *err)
 {
 	const uint32_t known_flags = GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-				     GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT;
+				     GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE;
 
 	if (b->bytes == 0 || b->bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_err_set(err, -EINVAL, "object %u: a buffer of %" PRIu64 " bytes",
@@ -230,9 +249,12 @@ static int check_buffer(const struct gantry_ledger_buffer *b, uint32_t slot,
 	if (b->replicas && b->place != GANTRY_PLACE_WINDOW)
 		return gantry_err_set(err, -EINVAL, "object %u: copies of what is in no window",
 				      slot);
-	if (b->address && (!(b->alloc_flags & GANTRY_ALLOC_FIXED) ||
-			   b->place != GANTRY_PLACE_WINDOW || b->address < b->off))
+	if (b->address && b->place != GANTRY_PLACE_RANGE &&
+	    (!(b->alloc_flags & GANTRY_ALLOC_FIXED) || b->place != GANTRY_PLACE_WINDOW ||
+	     b->address < b->off))
 		return gantry_err_set(err, -EINVAL, "object %u: an address of what has none", slot);
+	if (!mapping_is_possible(b))
+		return gantry_err_set(err, -EINVAL, "object %u: it cannot be mapped so", slot);
 	return 0;
 }
 

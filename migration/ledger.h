@@ -51,6 +51,8 @@ enum gantry_buffer_place {
 	GANTRY_PLACE_LOST = 6, /* they were, and cannot be had any more; off is still its own */
 	GANTRY_PLACE_IMAGE =
 		7, /* a variable of an image, an array or a texture: gone with its worker */
+	GANTRY_PLACE_RANGE =
+		8, /* no memory: addresses of a device, from `address` on, where others are mapped */
 };
 
 /* Whether the buffer has a range of the slab's file for its own, whatever is there by now. */
@@ -81,6 +83,11 @@ struct gantry_ledger_buffer {
 	uint32_t replicas;
 	/* With GANTRY_ALLOC_FIXED: where on its device the guest was told that it lies, from then on for life; 0: it was not told. */
 	uint64_t address;
+	/* With GANTRY_ALLOC_WHOLE: handle of the range where it is mapped too, at range_off; 0: none. */
+	uint64_t range;
+	uint64_t range_off;
+	uint32_t range_rights; /* what kernels may do there: 0, GANTRY_R, GANTRY_RW */
+	uint32_t reserved;
 };
 
 /* Of a buffer in a window: what the slab's file has at its offset. */

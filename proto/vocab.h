@@ -114,6 +114,7 @@ enum gantry_handle_type {
 #define GANTRY_ALLOC_SHARED 4u	/* device memory of its own that gantry_share() can give away */
 #define GANTRY_ALLOC_FIXED  8u	/* device memory that keeps its device address for life */
 #define GANTRY_ALLOC_OUTPUT 16u /* with HOST: kernels print here: gantry_output */
+#define GANTRY_ALLOC_WHOLE  32u /* with FIXED: own granules, for ranges */
 
 /* Task flags. */
 #define GANTRY_TASK_IDEMPOTENT 1u /* may run again after a fault that interrupted it */

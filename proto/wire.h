@@ -141,8 +141,18 @@ enum gantry_ask {
 	GANTRY_ASK_SET = 7, /* kernel object's attribute number0 becomes number1: nothing */
 	GANTRY_ASK_LIMIT =
 		8, /* limit number0 of what kernels may take becomes number1: uint64_t, what it is now */
+	GANTRY_ASK_GRANULE = 9, /* of ranges and what is mapped there: uint64_t bytes */
 };
-#define GANTRY_NASKS 9u
+#define GANTRY_NASKS 10u
+
+/* What a `map` does. */
+enum gantry_map_what {
+	GANTRY_MAP_MAP =
+		1, /* the buffer lies at off of the range too; nobody may use it there yet */
+	GANTRY_MAP_UNMAP = 2,  /* nowhere but at its own address */
+	GANTRY_MAP_RIGHTS = 3, /* what kernels may do where it is mapped: 0, GANTRY_R, GANTRY_RW */
+};
+#define GANTRY_NMAPS 4u
 
 struct gantry_reply_device {
 	uint32_t kind;

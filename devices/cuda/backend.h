@@ -98,9 +98,9 @@ struct gantry_cuda_texture {
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
 	uint32_t nlevels;
-	uint32_t element;   /* bytes, of an array */
+	uint32_t element; /* bytes, of an array */
 	uint64_t row_bytes;
-	uint64_t rows;	    /* of a plane */
+	uint64_t rows; /* of a plane */
 	uint64_t planes;
 	uint64_t size[3]; /* in elements, as it was asked for */
 	uint32_t format;
@@ -394,6 +394,10 @@ int gantry_cuda_window_open(struct gantry_dev *dev, uint64_t address, uint64_t l
 int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len, int fd,
 			   struct gantry_err *err);
 void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
+int gantry_cuda_window_alias(struct gantry_mem *range, uint64_t off, struct gantry_mem *window,
+			     uint64_t from, uint64_t len, struct gantry_err *err);
+int gantry_cuda_window_rights(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
+			      struct gantry_err *err);
 /* What is left mapped, and the addresses. */
 void gantry_cuda_window_close(struct gantry_mem *window);
 /*

@@ -145,9 +145,9 @@ static void read_limits(struct gantry_dev *dev)
 		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
 	dev->units = (uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	dev->units = dev->units ? dev->units : 1;
-	dev->nresident =
-		dev->units *
-		(uint32_t)attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+	dev->nresident = dev->units *
+			 (uint32_t)attribute(dev,
+					     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
 	dev->pageable = attribute(dev, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
 	dev->pins_in_place =
 		attribute(dev, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
@@ -495,6 +495,8 @@ const struct gantry_backend gantry_backend_cuda = {
 	.window_open = gantry_cuda_window_open,
 	.window_map = gantry_cuda_window_map,
 	.window_unmap = gantry_cuda_window_unmap,
+	.window_alias = gantry_cuda_window_alias,
+	.window_rights = gantry_cuda_window_rights,
 	.stream_create = gantry_cuda_stream_create,
 	.stream_destroy = gantry_cuda_stream_destroy,
 	.submit = gantry_cuda_submit,

@@ -16,11 +16,13 @@
 
 #define SLAB_ALIGN (2ull << 20)
 
-/* What one window_map() mapped. */
+/* What one window_map() or window_alias() mapped. */
 struct map {
 	struct gantry_list link; /* gantry_mem.maps */
 	uint64_t off;
 	uint64_t len;
+	CUmemGenericAllocationHandle
+		handle; /* of a slab, to map it elsewhere too; 0: of an alias */
 };
 
 /* The open devices of the process: what one of them maps, the others may be able to reach. */
@@ -80,16 +82,16 @@ bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *it
 	       can_access(mine->dev->driver, its->dev->device, mine->dev->device);
 }
 
-/* This device may read and write there, and so may its sisters that can. */
-static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, bool sisters_too,
-		 struct gantry_err *err)
+/* What this device may do there, and so may its sisters that can. */
+static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, CUmemAccess_flags flags,
+		 bool sisters_too, struct gantry_err *err)
 {
 	CUmemAccessDesc access[MAX_SISTERS];
 	size_t count = 0;
 
 	access[count++] = (CUmemAccessDesc){
 		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->device },
-		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+		.flags = flags,
 	};
 	(void)pthread_mutex_lock(&sisters_lock);
 	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister) {
@@ -113,7 +115,7 @@ static int map_handle(struct gantry_dev *dev, CUmemGenericAllocationHandle handl
 
 	if (r < 0)
 		return r;
-	r = allow(dev, address, len, sisters_too, err);
+	r = allow(dev, address, len, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, sisters_too, err);
 	if (r < 0)
 		(void)dev->driver->MemUnmap(address,
 					    len); /* the first failure is the one to tell */
@@ -266,33 +268,83 @@ int gantry_cuda_window_map(struct gantry_mem *window, uint64_t off, uint64_t len
 	r = import(dev, fd, &handle, err);
 	if (r == 0) {
 		r = map_handle(dev, handle, window->address + off, len, true, err);
-		/* The mapping holds the memory from here on. */
-		(void)dev->driver->MemRelease(handle);
+		if (r < 0)
+			(void)dev->driver->MemRelease(
+				handle); /* the first failure is the one to tell */
 	}
 	if (r < 0) {
 		free(map);
 		return r;
 	}
+	/* It lives as long as the mapping does. */
+	map->handle = handle;
 	gantry_list_push_back(&window->maps, &map->link);
 	return 0;
 }
 
+static struct map *find_map(const struct gantry_mem *window, uint64_t off, uint64_t len)
+{
+	gantry_list_for_each(&window->maps, struct map, link, map)
+		if (map->off == off && map->len == len)
+			return map;
+	return NULL;
+}
+
+int gantry_cuda_window_alias(struct gantry_mem *range, uint64_t off, struct gantry_mem *window,
+			     uint64_t from, uint64_t len, struct gantry_err *err)
+{
+	const struct map *slab = find_map(window, from, len);
+	struct gantry_dev *dev = range->dev;
+	struct map *map;
+	int r;
+
+	if (!slab || !slab->handle)
+		return gantry_err_set(err, -EINVAL,
+				      "no slab of %zu bytes lies at %#zx of the window",
+				      (size_t)len, (size_t)from);
+	map = calloc(1, sizeof(*map));
+	if (!map)
+		return gantry_err_set(err, -ENOMEM, "no memory for a mapping");
+	*map = (struct map){ .off = off, .len = len };
+	r = gantry_cuda_check(dev,
+			      dev->driver->MemMap(range->address + off, len, 0, slab->handle, 0),
+			      "cuMemMap", err);
+	if (r < 0) {
+		free(map);
+		return r;
+	}
+	gantry_list_push_back(&range->maps, &map->link);
+	return 0;
+}
+
+int gantry_cuda_window_rights(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
+			      struct gantry_err *err)
+{
+	return allow(range->dev, range->address + off, len,
+		     rights == GANTRY_RW  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+		     : rights == GANTRY_R ? CU_MEM_ACCESS_FLAGS_PROT_READ
+					  : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+		     true, err);
+}
+
 static void unmap(struct gantry_mem *window, struct map *map)
 {
+	const struct gantry_cuda_driver *driver = window->dev->driver;
+
 	/* Refused after a fault only, when the end of the process does it. */
-	(void)window->dev->driver->MemUnmap(window->address + map->off, map->len);
+	(void)driver->MemUnmap(window->address + map->off, map->len);
+	if (map->handle)
+		(void)driver->MemRelease(map->handle);
 	gantry_list_remove(&map->link);
 	free(map);
 }
 
 void gantry_cuda_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len)
 {
-	gantry_list_for_each(&window->maps, struct map, link, map) {
-		if (map->off == off && map->len == len) {
-			unmap(window, map);
-			return;
-		}
-	}
+	struct map *map = find_map(window, off, len);
+
+	if (map)
+		unmap(window, map);
 }
 
 void gantry_cuda_window_close(struct gantry_mem *window)

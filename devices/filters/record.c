@@ -244,6 +244,32 @@ static void record_window_unmap(struct gantry_mem *opaque, uint64_t off, uint64_
 	mem->dev->filter.next.backend->window_unmap(mem->next, off, len);
 }
 
+static int record_window_alias(struct gantry_mem *opaque, uint64_t off, struct gantry_mem *window,
+			       uint64_t from, uint64_t len, struct gantry_err *err)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+	const struct gantry_object *of = gantry_object_of(window);
+	int r = mem->dev->filter.next.backend->window_alias(mem->next, off, of->next, from, len,
+							    err);
+
+	fprintf(mem->dev->file,
+		"window_alias %u off=%" PRIu64 " of=%u from=%" PRIu64 " len=%" PRIu64 " -> %d\n",
+		mem->id, off, of->id, from, len, r);
+	return r;
+}
+
+static int record_window_rights(struct gantry_mem *opaque, uint64_t off, uint64_t len,
+				uint32_t rights, struct gantry_err *err)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+	int r = mem->dev->filter.next.backend->window_rights(mem->next, off, len, rights, err);
+
+	fprintf(mem->dev->file,
+		"window_rights %u off=%" PRIu64 " len=%" PRIu64 " rights=%u -> %d\n", mem->id, off,
+		len, rights, r);
+	return r;
+}
+
 static int record_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 				struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -397,6 +423,8 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->window_open = record_window_open;
 		ops->window_map = record_window_map;
 		ops->window_unmap = record_window_unmap;
+		ops->window_alias = ops->window_alias ? record_window_alias : NULL;
+		ops->window_rights = ops->window_rights ? record_window_rights : NULL;
 	}
 	ops->stream_create = record_stream_create;
 	ops->stream_destroy = record_stream_destroy;

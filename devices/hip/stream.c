@@ -49,18 +49,22 @@ static int try_words(struct gantry_stream *stream, struct gantry_err *err)
 	const struct gantry_hip_driver *hip = stream->dev->hip;
 	struct gantry_dev *dev = stream->dev;
 
+	int r = 0;
+
 	if (dev->words_known)
 		return 0;
-	dev->words_known = true;
 	dev->words = hip->StreamWriteValue32 && hip->StreamQuery &&
 		     hip->StreamWriteValue32(stream->native, stream->word_address, 1, 0) ==
 			     GANTRY_HIP_SUCCESS &&
 		     hip->StreamSynchronize(stream->native) == GANTRY_HIP_SUCCESS &&
 		     *stream->word == 1;
 	*stream->word = 0;
-	return dev->words
-		       ? gantry_watch_start(&dev->watch, &gantry_hip_watch_ops, dev, dev->host, err)
-		       : 0;
+	if (dev->words)
+		r = gantry_watch_start(&dev->watch, &gantry_hip_watch_ops, dev, dev->host, err);
+	/* Without who watches them the next stream tries again. */
+	dev->words = dev->words && r == 0;
+	dev->words_known = r == 0;
+	return r;
 }
 
 /* HIP counts priorities downwards. */

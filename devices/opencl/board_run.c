@@ -204,8 +204,13 @@ static void start(struct gantry_opencl_unit *unit)
 	cl_int result = set_args(unit);
 	bool refused = result != CL_SUCCESS;
 
-	if (result == CL_SUCCESS)
+	if (result == CL_SUCCESS) {
 		result = enqueue(unit);
+		/* The grid is the guest's. */
+		refused = result == CL_INVALID_WORK_GROUP_SIZE ||
+			  result == CL_INVALID_WORK_ITEM_SIZE ||
+			  result == CL_INVALID_GLOBAL_WORK_SIZE;
+	}
 	if (result == CL_SUCCESS)
 		result = watch(unit);
 	if (result == CL_SUCCESS) {

@@ -62,7 +62,8 @@ static bool hear(struct gantry_dev *dev)
 	}
 	if (nfds)
 		gantry_fd_close(fd);
-	return n > 0 || n == -EAGAIN;
+	/* A holder that left with a bell unread: the kernel tells that before what it said last. */
+	return n > 0 || n == -EAGAIN || n == -ECONNRESET;
 }
 
 /* Whoever waits for an answer looks again, and the device thread at its page. */

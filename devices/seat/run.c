@@ -488,6 +488,11 @@ static void pass_cancels(struct gantry_dev *dev)
 /* The holder has taken the seat away: what it had may or may not have run. */
 static void refuse_all(struct gantry_stream *stream)
 {
+	struct gantry_dev *dev = stream->dev;
+
+	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
+		if (dev->owners[i] == stream)
+			dev->owners[i] = NULL, dev->tasks[i] = NULL;
 	for (; stream->ended != stream->submitted; stream->ended++) {
 		struct gantry_seat_slot *slot = slot_at(stream, stream->ended);
 

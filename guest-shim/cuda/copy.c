@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/vmm.h"
 
 /* One end. */
 struct end {
@@ -25,6 +26,11 @@ static CUresult look(CUdeviceptr address, size_t bytes, bool may_be_pageable, st
 		end.buffer = alloc->buffer;
 		if (!alloc->host)
 			end.host = NULL;
+		*ret_end = end;
+		return CUDA_SUCCESS;
+	}
+	/* Of several mappings, which is for captures: the parts are found when it runs. */
+	if (cu_mapped_bytes_locked(address, bytes) == bytes) {
 		*ret_end = end;
 		return CUDA_SUCCESS;
 	}
@@ -219,8 +225,11 @@ static CUresult copy_part(struct CUstream_st *stream, const struct cu_copy *copy
 	return copy_out(stream, dst.host, &src, copy->bytes);
 }
 
-/* Of registered memory some pages are pinned, and what is beside them is not. */
-static size_t part_of(const struct cu_copy *copy)
+/*
+ * Of registered memory some pages are pinned, and what is beside them is not. What was mapped piece by piece is as many buffers; captured it is
+ * one copy.
+ */
+static size_t part_of(const struct CUstream_st *stream, const struct cu_copy *copy)
 {
 	size_t bytes = copy->bytes;
 
@@ -228,7 +237,21 @@ static size_t part_of(const struct cu_copy *copy)
 		bytes = cu_registered_part_locked(copy->dst, bytes);
 	if (!copy->src_array)
 		bytes = cu_registered_part_locked(copy->src, bytes);
+	if (!copy->dst_array && !stream->capture)
+		bytes = cu_mapped_part_locked(copy->dst, bytes);
+	if (!copy->src_array && !stream->capture)
+		bytes = cu_mapped_part_locked(copy->src, bytes);
 	return bytes;
+}
+
+/* Nothing is copied where not all may be. */
+static bool is_allowed(const struct CUstream_st *stream, const struct cu_copy *copy)
+{
+	uint32_t ordinal = cu_device_ordinal(stream->ctx->dev);
+
+	return (copy->dst_array ||
+		cu_mapped_allows_locked(copy->dst, copy->bytes, ordinal, true)) &&
+	       (copy->src_array || cu_mapped_allows_locked(copy->src, copy->bytes, ordinal, false));
 }
 
 CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
@@ -240,9 +263,11 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	if (copy->bytes > GANTRY_MAX_BUFFER_BYTES || copy->src + copy->bytes < copy->src ||
 	    copy->dst + copy->bytes < copy->dst)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!is_allowed(stream, copy))
+		return CUDA_ERROR_INVALID_VALUE;
 	while (left > 0 && result == CUDA_SUCCESS) {
 		part.bytes = left;
-		part.bytes = part_of(&part);
+		part.bytes = part_of(stream, &part);
 		result = copy_part(stream, &part);
 		part.dst += part.bytes;
 		part.src += part.bytes;
@@ -251,8 +276,8 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	return result;
 }
 
-CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
-			unsigned int width, size_t count)
+static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
+			  unsigned int width, size_t bytes)
 {
 	gantry_ticket ticket = 0;
 	struct cu_alloc *alloc;
@@ -260,19 +285,36 @@ CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pa
 	uint64_t off;
 	int r;
 
-	if (count == 0)
-		return CUDA_SUCCESS;
-	if (dst % width || count > GANTRY_MAX_BUFFER_BYTES / width)
-		return CUDA_ERROR_INVALID_VALUE;
-	alloc = cu_alloc_span_locked(dst, count * width, &off);
+	alloc = cu_alloc_span_locked(dst, bytes, &off);
 	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	do
-		r = gantry_submit_fill(cu.session, stream->queue, alloc->buffer, off, count * width,
+		r = gantry_submit_fill(cu.session, stream->queue, alloc->buffer, off, bytes,
 				       pattern, width, &ticket);
 	while (r == GANTRY_E_AGAIN);
 	return cu_stream_put_locked(stream, r, ticket);
+}
+
+CUresult cu_fill_locked(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
+			unsigned int width, size_t count)
+{
+	CUresult result = CUDA_SUCCESS;
+	size_t left;
+
+	if (dst % width || count > GANTRY_MAX_BUFFER_BYTES / width)
+		return CUDA_ERROR_INVALID_VALUE;
+	left = count * width;
+	if (!cu_mapped_allows_locked(dst, left, cu_device_ordinal(stream->ctx->dev), true))
+		return CUDA_ERROR_INVALID_VALUE;
+	while (left > 0 && result == CUDA_SUCCESS) {
+		size_t bytes = cu_mapped_part_locked(dst, left);
+
+		result = fill_part(stream, dst, pattern, width, bytes);
+		dst += bytes;
+		left -= bytes;
+	}
+	return result;
 }

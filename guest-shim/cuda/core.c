@@ -7,6 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/checked.h"
+#include "guest-shim/cuda/vmm.h"
 #include "guest-shim/session.h"
 
 struct cu cu = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -145,7 +146,6 @@ static const CUdevice_attribute lacking[] = {
 	CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
 	CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
 	CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
-	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
 	CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
@@ -170,6 +170,9 @@ static void mend_attributes(struct cu_device *dev)
 	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++)
 		dev->attributes[lacking[i]] = 0;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = (int32_t)cu_device_ordinal(dev) + 1;
+	dev->granule = cu_granule(dev);
+	dev->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = dev->granule !=
+										   0;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;

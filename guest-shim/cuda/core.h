@@ -12,6 +12,7 @@
  *   output.c  what kernels print; link.c images that are linked on the spot
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
+ *   vmm.h     addresses and memory apart from each other
  *   road.c    what the forwarding libraries of the toolkit use of all that
  *   api_*.c   what is exported; streams_*.c twice: the second time for a default stream per thread
  *
@@ -52,6 +53,7 @@ enum cu_kind {
 	CU_KIND_ARRAY,
 	CU_KIND_MIPMAP, /* an array with levels */
 	CU_KIND_LINK,
+	CU_KIND_PHYSICAL, /* memory without an address */
 };
 
 struct cu_device {
@@ -63,6 +65,7 @@ struct cu_device {
 	unsigned int primary_flags;
 	struct CUmemPoolHandle_st *default_pool; /* NULL: nobody has asked */
 	struct CUmemPoolHandle_st *pool;	 /* NULL: the default one */
+	uint64_t granule; /* of what is reserved and mapped; 0: that is not to be had */
 };
 
 struct CUctx_st {
@@ -161,6 +164,7 @@ enum cu_memory {
 	CU_MEMORY_MANAGED, /* pinned, which the program takes for managed */
 	CU_MEMORY_VARIABLE,
 	CU_MEMORY_REGISTERED, /* pages of the program's that are pinned memory now, by their own addresses */
+	CU_MEMORY_MAPPED, /* device memory that the program has put there */
 };
 
 struct cu_alloc {
@@ -169,13 +173,15 @@ struct cu_alloc {
 	gantry_buffer buffer;
 	uint64_t off; /* in the buffer */
 	enum cu_memory kind;
-	struct CUctx_st *ctx; /* NULL: it has ended, of variables */
+	struct CUctx_st *ctx; /* NULL: it has ended, of variables; of mapped memory */
 	uint32_t device;
 	void *host;			 /* of pinned memory: here */
 	struct cu_chunk *chunk;		 /* of small ones */
 	struct CUmemPoolHandle_st *pool; /* that it is counted in; NULL: none */
 	uint64_t id;
 	unsigned int flags;
+	struct cu_physical *physical; /* of mapped memory */
+	uint32_t access;	      /* of that: two bits of CUmemAccess_flags for each device */
 };
 
 struct cu {
@@ -312,7 +318,7 @@ CUresult cu_pool_take_locked(struct CUctx_st *ctx, size_t bytes, struct cu_alloc
 /* Nothing uses it any more. */
 void cu_pool_put_locked(const struct cu_alloc *alloc);
 void cu_pool_forget_locked(const struct CUctx_st *ctx);
-CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned int flags,
+CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigned int flags,
 			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address);
 
 /* ---- api_pool.c ---- */

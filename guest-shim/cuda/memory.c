@@ -85,7 +85,7 @@ void cu_alloc_forget_locked(CUdeviceptr address)
 
 /* ---- device memory ---- */
 
-CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned int flags,
+CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigned int flags,
 			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address)
 {
 	struct gantry_reply_address answer;
@@ -94,7 +94,7 @@ CUresult cu_buffer_new_locked(const struct CUctx_st *ctx, size_t bytes, unsigned
 
 	if (r < 0)
 		return r == GANTRY_E_TIMEOUT ? CUDA_ERROR_OUT_OF_MEMORY : cu_result(r);
-	r = gantry_device_ask(cu.session, GANTRY_ASK_ADDRESS, ctx->dev->index, buffer,
+	r = gantry_device_ask(cu.session, GANTRY_ASK_ADDRESS, dev->index, buffer,
 			      (struct gantry_ask_numbers){ { 0 } }, &answer, sizeof(answer));
 	if (r != sizeof(answer)) {
 		(void)gantry_free(cu.session, buffer); /* the first failure is the one to tell */
@@ -131,7 +131,8 @@ CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmem
 	if (bytes <= CU_POOL_MAX)
 		result = cu_pool_take_locked(ctx, bytes, &alloc);
 	else
-		result = cu_buffer_new_locked(ctx, bytes, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
+		result = cu_buffer_new_locked(ctx->dev, bytes,
+					      GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
 					      &alloc.buffer, &alloc.address);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -256,7 +257,8 @@ CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory
 
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cu_buffer_new_locked(ctx, bytes, GANTRY_ALLOC_HOST, &alloc.buffer, &alloc.address);
+	result = cu_buffer_new_locked(ctx->dev, bytes, GANTRY_ALLOC_HOST, &alloc.buffer,
+				      &alloc.address);
 	if (result != CUDA_SUCCESS)
 		return result;
 	r = gantry_map(cu.session, alloc.buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &alloc.host);

@@ -61,8 +61,9 @@ static CUresult chunk_new(struct CUctx_st *ctx, struct cu_chunk **ret_chunk)
 
 	if (!chunk)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = cu_buffer_new_locked(ctx, CHUNK_BYTES, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
-				      &chunk->buffer, &chunk->address);
+	result = cu_buffer_new_locked(ctx->dev, CHUNK_BYTES,
+				      GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED, &chunk->buffer,
+				      &chunk->address);
 	if (result != CUDA_SUCCESS) {
 		free(chunk);
 		return result;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "guest-shim/cuda/array.h"
+#include "guest-shim/cuda/vmm.h"
 
 static struct cu_texture *textures;
 
@@ -25,8 +26,11 @@ static CUresult linear(const struct cu_device *dev, const CUDA_RESOURCE_DESC *re
 	    resource->res.linear.sizeInBytes / element > (most > 0 ? (uint32_t)most : MAX_LINEAR))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* CUDA takes one that is longer than its memory. Here it ends with that: what lies behind it is nobody's, and reads as 0. */
-	bytes = gantry_min_u64(resource->res.linear.sizeInBytes,
-			       alloc->bytes - (resource->res.linear.devPtr - alloc->address));
+	bytes = alloc->kind == CU_MEMORY_MAPPED
+			? cu_mapped_bytes_locked(resource->res.linear.devPtr,
+						 resource->res.linear.sizeInBytes)
+			: alloc->bytes - (resource->res.linear.devPtr - alloc->address);
+	bytes = gantry_min_u64(resource->res.linear.sizeInBytes, bytes);
 	if (bytes < element)
 		return CUDA_ERROR_INVALID_VALUE;
 	spec->address = resource->res.linear.devPtr;

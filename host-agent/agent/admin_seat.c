@@ -42,10 +42,11 @@ void gantry_verb_door_seats(struct gantry_agent *a, const Gantry__Admin__AdminRe
 
 	if (!m)
 		return;
-	m->leaves_until_ns =
-		body->limit_ns
-			? gantry_deadline_ns((int64_t)gantry_min_u64(body->limit_ns, INT64_MAX))
-			: 0;
+	if (body->limit_ns)
+		m->leaves_until_ns =
+			gantry_deadline_ns((int64_t)gantry_min_u64(body->limit_ns, INT64_MAX));
+	else
+		gantry_seats_stay(m);
 	msg = gantry_answer_take(r, sizeof(*msg));
 	gantry_seats_read(m, r, msg);
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_SEATS;

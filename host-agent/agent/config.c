@@ -28,6 +28,7 @@
 #define WORKER_USER	   "gantry-worker" /* packages make it */
 #define SEGMENTS_ALIGN	   (2ull << 20)
 #define ADOPTION_GRACE_NS  (300 * GANTRY_NS_PER_S)
+#define MACHINE_GRACE_NS   (120 * GANTRY_NS_PER_S)
 #define MIGRATION_STILL_NS (2 * 60 * GANTRY_NS_PER_S)
 #define VSOCK_GRACE_NS	   (10 * GANTRY_NS_PER_S)
 /* Below are programs without position independence; above is the kernel. */
@@ -70,6 +71,7 @@ struct gantry_config *gantry_config_new(void)
 	config->agent.vsock_port = GANTRY_STREAM_PORT;
 	config->agent.vsock_grace_ns = VSOCK_GRACE_NS;
 	config->agent.adoption_grace_ns = ADOPTION_GRACE_NS;
+	config->agent.machine_grace_ns = MACHINE_GRACE_NS;
 	config->agent.migration_still_ns = MIGRATION_STILL_NS;
 	/* it fits */
 	(void)gantry_str_copy(config->agent.policy, sizeof(config->agent.policy), "static");
@@ -392,6 +394,8 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 		return parse_grace(key, value, &agent->vsock_grace_ns, err);
 	if (strcmp(key, "adoption_grace") == 0)
 		return parse_grace(key, value, &agent->adoption_grace_ns, err);
+	if (strcmp(key, "machine_grace") == 0)
+		return parse_grace(key, value, &agent->machine_grace_ns, err);
 	if (strcmp(key, "policy") == 0)
 		return copy_text(key, agent->policy, sizeof(agent->policy), value, err);
 	if (strcmp(key, "policy_options") == 0)

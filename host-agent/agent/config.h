@@ -77,8 +77,10 @@ struct gantry_agent_conf {
 	uint32_t mps_clients;	      /* of one MPS server */
 	uint32_t mps_multiuser;	      /* enum gantry_mps_multiuser */
 	uint32_t vsock_port;
-	uint64_t vsock_grace_ns;	 /* how long a session outlives its stream */
-	uint64_t adoption_grace_ns;	 /* how long one that has arrived waits to be adopted */
+	uint64_t vsock_grace_ns;    /* how long a session outlives its stream */
+	uint64_t adoption_grace_ns; /* how long one that has arrived waits to be adopted */
+	uint64_t
+		machine_grace_ns; /* how long one whose machine has left waits to be sent after it */
 	char policy[GANTRY_CONFIG_NAME]; /* of devices and tenants without a group */
 	char policy_options[GANTRY_CONFIG_TEXT];
 	char migration_listen[GANTRY_CONFIG_TEXT]; /* "ADDRESS:PORT"; "": no session comes in */

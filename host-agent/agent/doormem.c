@@ -333,8 +333,7 @@ static void take_message(struct gantry_desk *d, uint32_t posted)
 	gantry_conn_message(&d->conn, buf, h->len_bytes < sizeof(buf) ? h->len_bytes : sizeof(buf));
 }
 
-/* It goes to another host in the next moments, and whoever claims now is better served there. */
-static bool is_leaving(struct gantry_doormem *m)
+bool gantry_doormem_is_leaving(struct gantry_doormem *m)
 {
 	if (m->leaves_until_ns && gantry_deadline_passed(m->leaves_until_ns))
 		m->leaves_until_ns = 0;
@@ -350,7 +349,8 @@ static bool look_at(struct gantry_desk *d)
 	uint32_t posted;
 
 	if (generation != d->seen) {
-		bool welcome = d->mem->state == GANTRY_DOORMEM_OPEN && !is_leaving(d->mem);
+		bool welcome = d->mem->state == GANTRY_DOORMEM_OPEN &&
+			       !gantry_doormem_is_leaving(d->mem);
 
 		if ((claimed && !welcome && !d->open) || !budget_take(&d->mem->dealings))
 			return false;

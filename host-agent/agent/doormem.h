@@ -125,6 +125,8 @@ void gantry_doormems_end(struct gantry_tenant *t);
 
 /* ---- machines that bring their sessions along: seat.h ---- */
 
+/* It goes to another host in the next moments, and whoever claims now is better served there. */
+bool gantry_doormem_is_leaving(struct gantry_doormem *m);
 /* It is COMING, until gantry_doormem_came(), or @until_ns: then it is served as one that has come with nothing. */
 void gantry_doormem_await(struct gantry_doormem *m, uint64_t until_ns);
 /* It has been another host's under this epoch, which its machine knows. */

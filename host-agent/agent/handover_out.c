@@ -20,6 +20,7 @@
 #include "host-agent/agent/attach.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/conn.h"
+#include "host-agent/agent/doormem.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/handover_out.h"
@@ -42,7 +43,6 @@
 #define ASK_FIRST_NS   (200 * GANTRY_NS_PER_MS)
 #define ASK_LATER_NS   (10 * GANTRY_NS_PER_S)
 #define ASKED_OFTEN_NS (30 * GANTRY_NS_PER_S)
-#define DECIDE_NS      (120 * GANTRY_NS_PER_S) /* who knows of its machine says whether it is there */
 
 static void step(struct gantry_handover *h, enum gantry_handover_event event);
 
@@ -247,7 +247,9 @@ static void stay(struct gantry_handover *h)
 		return;
 	gantry_failpoint(GANTRY_FAILPOINT_OUT_BACK);
 	followed = s->is_following;
-	gantry_seat_follow(s, false);
+	/* Its machine may have stopped by now, to leave without it and come back: until it is said that it stays, too. */
+	if (!s->conn || !s->doormem || !gantry_doormem_is_leaving(s->doormem))
+		gantry_seat_follow(s, false);
 	/* a worker that it gets is not ours to end */
 	gantry_handover_enter(h, GANTRY_HANDOVER_FAILED);
 	gantry_handover_go_on(s, h->gathered_by);
@@ -319,14 +321,16 @@ void gantry_handover_hold(struct gantry_handover *h)
 static void too_late(evutil_socket_t fd, short what, void *arg)
 {
 	struct gantry_handover *h = arg;
+	char limit[GANTRY_QUANTITY_MAX];
 
 	(void)fd;
 	(void)what;
+	gantry_duration_format_rounded(h->agent->config->agent.machine_grace_ns, limit);
 	h->code = GANTRY_ADMIN_FAILED;
 	(void)gantry_str_format(
 		h->text, sizeof(h->text), /* it fits */
-		"nobody has said within %u s whether its machine is at the other host",
-		(unsigned int)(DECIDE_NS / GANTRY_NS_PER_S));
+		"nobody has said within %s whether its machine is at the other host (machine_grace)",
+		limit);
 	step(h, GANTRY_HANDOVER_CANCEL);
 }
 
@@ -336,7 +340,8 @@ static void prepared(struct gantry_handover *h)
 	gantry_event_free(&h->timer); /* still_for_long() */
 	if (!h->is_staged || h->may_commit)
 		step(h, GANTRY_HANDOVER_PREPARED);
-	else if (gantry_timer_set(h->agent, &h->timer, DECIDE_NS, too_late, h) < 0)
+	else if (gantry_timer_set(h->agent, &h->timer, h->agent->config->agent.machine_grace_ns,
+				  too_late, h) < 0)
 		step(h, GANTRY_HANDOVER_CANCEL);
 }
 

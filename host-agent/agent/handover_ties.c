@@ -105,7 +105,9 @@ static int tied(const struct gantry_session *s, const struct part *parts, size_t
 /* Its address is in the program's hands, and in memory: another host would have to have it free. */
 static bool has_known_address(const struct gantry_ledger_object *o)
 {
-	return is_buffer(o) && (gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_IMAGE ||
+	uint32_t place = is_buffer(o) ? gantry_load_relaxed(&o->buffer.place) : GANTRY_PLACE_NONE;
+
+	return is_buffer(o) && (place == GANTRY_PLACE_IMAGE || place == GANTRY_PLACE_RANGE ||
 				(o->buffer.alloc_flags & GANTRY_ALLOC_FIXED));
 }
 

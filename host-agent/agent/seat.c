@@ -35,7 +35,6 @@
 #include "proto/wire.h"
 
 #define LINE_BYTES 64u
-#define DRIFT_NS   (120 * GANTRY_NS_PER_S)
 
 static_assert(GANTRY_SEAT_HOST_BYTES == LINE_BYTES + 2 * GANTRY_DOORMEM_MESSAGE,
 	      "a host has a line and two boxes of a desk");
@@ -106,11 +105,11 @@ static bool is_adrift(const struct gantry_session *s)
 
 void gantry_seat_drift(struct gantry_session *s)
 {
-	gantry_event(
-		s->agent, "session-adrift", NULL, s, NULL,
-		"its machine has gone, and the agent that was to send it after is another now");
+	gantry_event(s->agent, "session-adrift", NULL, s, NULL,
+		     "its machine has gone, and nobody is about to send it after");
 	if (!s->worker ||
-	    gantry_timer_set(s->agent, &s->guest_timer, DRIFT_NS, nobody_followed, s) < 0)
+	    gantry_timer_set(s->agent, &s->guest_timer, s->agent->config->agent.machine_grace_ns,
+			     nobody_followed, s) < 0)
 		nobody_followed(-1, 0, s);
 }
 
@@ -202,6 +201,14 @@ void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
 		read_seat(m, i, r, seat);
 		ret_seats->seats[ret_seats->n_seats++] = seat;
 	}
+}
+
+void gantry_seats_stay(struct gantry_doormem *m)
+{
+	m->leaves_until_ns = 0;
+	gantry_list_for_each(&m->agent->sessions, struct gantry_session, link, s)
+		if (s->doormem == m && s->conn && !gantry_handover_of(s))
+			gantry_seat_follow(s, false);
 }
 
 /* ---- the door that is come to ---- */

@@ -48,7 +48,7 @@ void gantry_seat_await(struct gantry_session *s);
 void gantry_seat_follow(struct gantry_session *s, bool on);
 /*
  * Its machine has hung up, and the agent that copied it ahead is no more. It is as it is, for whoever copies it again; if nobody
- * does within two minutes, it waits for its machine. @s may be gone afterwards.
+ * does within machine_grace, it waits for its machine. @s may be gone afterwards.
  */
 void gantry_seat_drift(struct gantry_session *s);
 /* It is copied again: a way to another host has just begun, whose end says what becomes of it. */
@@ -63,6 +63,9 @@ void gantry_seat_restore(struct gantry_session *s);
 /* Where the programs of @m sit, into @ret_seats, whose memory is the answer's. */
 void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
 		       Gantry__Admin__DoorSeats *ret_seats);
+
+/* The machine stays, and with it who was about to follow it and is not on the way. */
+void gantry_seats_stay(struct gantry_doormem *m);
 
 /* ---- the door that is come to ---- */
 

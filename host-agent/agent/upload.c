@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An image on its way into its store: the manifest first, then the files' bytes, then the names. One at a time. */
 #include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -287,6 +288,14 @@ static bool is_opencl(const struct gantry_upload *u, struct gantry_agent *a)
 	return false;
 }
 
+/* Another driver's files are its own affair (a program for a soft processor is an ELF file of 32 bits), but for the usual sorts. */
+static bool is_usual(const unsigned char *bytes, size_t nbytes, enum gantry_opencl_sort sort)
+{
+	return sort == GANTRY_OPENCL_XCLBIN ||
+	       (sort == GANTRY_OPENCL_ELF && nbytes > EI_DATA && bytes[EI_CLASS] == ELFCLASS64 &&
+		bytes[EI_DATA] == ELFDATA2LSB);
+}
+
 /*
  * The right sum says that the file is the one that the manifest was written for, not that it is whole: it may have been cut short before. What
  * its container says of itself is looked at, where that is of a sort that is known; a board behind OpenCL takes no other.
@@ -314,7 +323,7 @@ static int check_container(const struct gantry_upload *u, const struct part *par
 		r = gantry_err_set(err, -EBADMSG,
 				   "%s is no image: neither an ELF file nor an .xclbin",
 				   part->file->name);
-	else if (sort != GANTRY_OPENCL_UNKNOWN && sort != GANTRY_OPENCL_SOURCE &&
+	else if ((opencl || is_usual(bytes, part->bytes, sort)) &&
 		 gantry_opencl_container_check(bytes, part->bytes, NULL, err) < 0)
 		r = gantry_err_wrap(err, -EBADMSG, "%s", part->file->name);
 	(void)munmap(bytes, part->bytes); /* cannot fail for what mmap() returned */

@@ -47,25 +47,30 @@ struct gantry_run *gantry_runs_fill(struct gantry_runs *r)
 	return run;
 }
 
-static void tell(struct gantry_runs *r, uint32_t *count, bool *flag, pthread_cond_t *cond)
+static void count(struct gantry_runs *r, uint32_t *counter, pthread_cond_t *cond)
 {
 	pthread_mutex_lock(&r->lock);
-	if (count)
-		(*count)++;
-	else
-		*flag = true;
+	(*counter)++;
+	pthread_cond_signal(cond);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void set_flag(struct gantry_runs *r, bool *flag, pthread_cond_t *cond)
+{
+	pthread_mutex_lock(&r->lock);
+	*flag = true;
 	pthread_cond_signal(cond);
 	pthread_mutex_unlock(&r->lock);
 }
 
 void gantry_runs_put(struct gantry_runs *r)
 {
-	tell(r, &r->nput, NULL, &r->put);
+	count(r, &r->nput, &r->put);
 }
 
 void gantry_runs_end(struct gantry_runs *r)
 {
-	tell(r, NULL, &r->is_ended, &r->put);
+	set_flag(r, &r->is_ended, &r->put);
 }
 
 const struct gantry_run *gantry_runs_take(struct gantry_runs *r)
@@ -82,10 +87,10 @@ const struct gantry_run *gantry_runs_take(struct gantry_runs *r)
 
 void gantry_runs_done(struct gantry_runs *r)
 {
-	tell(r, &r->ndone, NULL, &r->taken);
+	count(r, &r->ndone, &r->taken);
 }
 
 void gantry_runs_stop(struct gantry_runs *r)
 {
-	tell(r, NULL, &r->is_stopped, &r->taken);
+	set_flag(r, &r->is_stopped, &r->taken);
 }

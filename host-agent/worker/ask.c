@@ -30,9 +30,7 @@ static_assert(sizeof(struct gantry_wire_texture) == sizeof(struct gantry_texture
 		      GANTRY_TEXTURE_SURFACE == (int)GANTRY_MAKE_SURFACE,
 	      "backends are asked for textures as the wire has it");
 
-/* Of an object that no operation has been answered with: it is undone when the worker dies. */
-#define NOT_TOLD GANTRY_LEDGER_POSITION_MAX
-#define KEEP_NS	 GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
+#define KEEP_NS GANTRY_NS_PER_S /* an answer for the guest that has not asked again yet */
 
 struct wquestion {
 	struct wsession *s;
@@ -41,6 +39,8 @@ struct wquestion {
 		struct gantry_op_ask ask;
 		struct gantry_op_image_variable variable;
 		struct gantry_op_texture texture;
+		struct gantry_op_reserve reserve;
+		struct gantry_op_map map;
 	};
 	union {
 		char name[GANTRY_MAX_SYMBOL];	 /* of a variable */
@@ -102,7 +102,7 @@ static int ask_device(const struct wdevice *d, struct wquestion *q)
 	return GANTRY_OK;
 }
 
-static int status_of(int r)
+int worker_device_status(int r)
 {
 	switch (r) {
 	case -EINVAL:
@@ -130,7 +130,7 @@ static int ask_backend(struct wdevice *d, struct wquestion *q, struct gantry_que
 	question->number[2] = q->ask.number2;
 	r = d->device.backend->ask(d->device.dev, question, q->answer, &q->err);
 	if (r < 0)
-		return status_of(r);
+		return worker_device_status(r);
 	q->nanswer = (uint32_t)r;
 	return GANTRY_OK;
 }
@@ -213,6 +213,16 @@ static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)
 	return status == GANTRY_OK ? ask_backend(d, q, &question) : status;
 }
 
+static int ask_granule(const struct wdevice *d, struct wquestion *q)
+{
+	uint64_t bytes = d->device.info.slab_align;
+
+	if (!worker_has_ranges(d, q->s))
+		return GANTRY_E_UNSUPPORTED;
+	answer_is(q, &bytes, sizeof(bytes));
+	return GANTRY_OK;
+}
+
 /* The device's is the greatest that one of its sessions has asked for: what one wants does not take from another's. */
 static int ask_limit(struct wdevice *d, struct wquestion *q)
 {
@@ -254,6 +264,8 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 		return ask_limit(d, q);
 	case GANTRY_ASK_SET:
 		return ask_kernel(d, q, GANTRY_QUESTION_SET);
+	case GANTRY_ASK_GRANULE:
+		return ask_granule(d, q);
 	default:
 		return GANTRY_E_ARG;
 	}
@@ -293,13 +305,19 @@ static void let_go(struct wdevice *d, void *arg)
 bool worker_variable_gone_locked(struct wsession *s, uint32_t slot)
 {
 	struct wobject *rt = &s->objects[slot];
-	uint32_t device = s->ledger.objects[slot].buffer.device;
-	struct ending *ending = rt->variable && !rt->ends ? malloc(sizeof(*ending)) : NULL;
+	struct wdevice *d = s->engine->devices[s->ledger.objects[slot].buffer.device];
+	struct ending *ending;
 
+	/* On that thread at once: whoever asks then how much memory there is counts on it. */
+	if (rt->variable && !rt->ends && pthread_equal(pthread_self(), d->thread)) {
+		d->device.backend->mem_free(rt->variable);
+		rt->variable = NULL;
+	}
+	ending = rt->variable && !rt->ends ? malloc(sizeof(*ending)) : NULL;
 	if (ending) {
 		*ending = (struct ending){ .session = s, .slot = slot };
 		worker_session_hold(s);
-		rt->ends = worker_device_post(s->engine->devices[device], let_go, ending) == 0;
+		rt->ends = worker_device_post(d, let_go, ending) == 0;
 	}
 	if (ending && !rt->ends) {
 		worker_session_leave(s); /* never the last: the caller holds it */
@@ -346,7 +364,7 @@ static int make_variable_locked(struct wdevice *d, struct wquestion *q, struct w
 	s->objects[slot].image = image;
 	if (image)
 		image->nusers++;
-	worker_object_publish(s, slot, NOT_TOLD);
+	worker_object_publish(s, slot, WORKER_NOT_TOLD);
 	*ret_handle = worker_object_handle(s, slot);
 	return GANTRY_OK;
 }
@@ -371,7 +389,7 @@ static int answer_variable(struct wdevice *d, struct wquestion *q)
 	r = d->device.backend->image_variable(image->on[d->index], q->name, &mem, &answer.bytes,
 					      &q->err);
 	if (r < 0)
-		return status_of(r);
+		return worker_device_status(r);
 	question.range = (struct gantry_range){ mem, 0, answer.bytes };
 	r = d->device.backend->ask
 		    ? d->device.backend->ask(d->device.dev, &question, q->answer, &q->err)
@@ -382,7 +400,7 @@ static int answer_variable(struct wdevice *d, struct wquestion *q)
 		status = make_variable_locked(d, q, image, mem, answer.bytes, 0, &answer.handle);
 		pthread_mutex_unlock(&s->lock);
 	} else {
-		status = status_of(r);
+		status = worker_device_status(r);
 	}
 	if (status != GANTRY_OK) {
 		d->device.backend->mem_free(mem);
@@ -437,7 +455,7 @@ static int make_texture(struct wdevice *d, struct wquestion *q, uint64_t charged
 	if (charged)
 		gantry_share_charge(d->page, s->share_slot, gantry_now_ns() - began_ns);
 	if (r < 0)
-		return status_of(r);
+		return worker_device_status(r);
 	pthread_mutex_lock(&s->lock);
 	status = make_variable_locked(d, q, NULL, mem, answer.bytes, charged, &answer.handle);
 	pthread_mutex_unlock(&s->lock);
@@ -459,7 +477,7 @@ static int answer_texture(struct wdevice *d, struct wquestion *q)
 		return GANTRY_E_UNSUPPORTED;
 	r = be->texture_bytes(q->texture.what, &q->spec, &bytes);
 	if (r < 0)
-		return status_of(r);
+		return worker_device_status(r);
 	status = worker_charge_resident(d, q->s, bytes);
 	if (status != GANTRY_OK)
 		return memory_status(q->s, status);
@@ -471,12 +489,35 @@ static int answer_texture(struct wdevice *d, struct wquestion *q)
 
 /* ---- from the control queue to the thread and back ---- */
 
+static int answer_reserve(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_reply_variable made;
+	int status = worker_range_make(d, q->s, &q->reserve, &made, &q->err);
+
+	if (status == GANTRY_OK)
+		answer_is(q, &made, sizeof(made));
+	return status;
+}
+
+static int answer_any(struct wdevice *d, struct wquestion *q)
+{
+	switch (q->op) {
+	case GANTRY_OP_image_variable:
+		return answer_variable(d, q);
+	case GANTRY_OP_texture:
+		return answer_texture(d, q);
+	case GANTRY_OP_reserve:
+		return answer_reserve(d, q);
+	case GANTRY_OP_map:
+		return worker_range_map(d, q->s, &q->map, &q->err);
+	default:
+		return answer_ask(d, q);
+	}
+}
+
 static void answer(struct wdevice *d, struct wquestion *q)
 {
-	q->status = !q->s->joined[d->index]		? GANTRY_E_AGAIN
-		    : q->op == GANTRY_OP_image_variable ? answer_variable(d, q)
-		    : q->op == GANTRY_OP_texture	? answer_texture(d, q)
-							: answer_ask(d, q);
+	q->status = q->s->joined[d->index] ? answer_any(d, q) : GANTRY_E_AGAIN;
 	q->finished_ns = gantry_now_ns();
 	/* Release: pairs with the acquire in look(). */
 	gantry_store_release(&q->finished, 1u);
@@ -493,7 +534,8 @@ static void answer_posted(struct wdevice *d, void *arg)
 
 static bool makes_buffer(const struct wquestion *q)
 {
-	return q->op == GANTRY_OP_image_variable || q->op == GANTRY_OP_texture;
+	return q->op == GANTRY_OP_image_variable || q->op == GANTRY_OP_texture ||
+	       q->op == GANTRY_OP_reserve;
 }
 
 /* Of the operation that is answered with it, which is not always the one that began it. */
@@ -533,6 +575,10 @@ static bool is_same(const struct wquestion *a, const struct wquestion *b)
 		return false;
 	if (a->op == GANTRY_OP_ask)
 		return memcmp(&a->ask, &b->ask, sizeof(a->ask)) == 0;
+	if (a->op == GANTRY_OP_reserve)
+		return memcmp(&a->reserve, &b->reserve, sizeof(a->reserve)) == 0;
+	if (a->op == GANTRY_OP_map)
+		return memcmp(&a->map, &b->map, sizeof(a->map)) == 0;
 	if (a->op == GANTRY_OP_texture)
 		return memcmp(&a->texture, &b->texture, sizeof(a->texture)) == 0 &&
 		       memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0;
@@ -622,6 +668,24 @@ int worker_ask_texture(struct wdevice *home, struct wsession *s, const struct ga
 	q.texture = *op;
 	memcpy(&q.spec, spec, sizeof(q.spec));
 	return ask(home, s, op->device, &q, made_by, reply);
+}
+
+int worker_ask_reserve(struct wdevice *home, struct wsession *s, const struct gantry_op_reserve *op,
+		       uint64_t made_by, struct gantry_reply *reply)
+{
+	struct wquestion q = { .op = GANTRY_OP_reserve };
+
+	q.reserve = *op;
+	return ask(home, s, op->device, &q, made_by, reply);
+}
+
+int worker_ask_map(struct wdevice *home, struct wsession *s, const struct gantry_op_map *op,
+		   struct gantry_reply *reply)
+{
+	struct wquestion q = { .op = GANTRY_OP_map };
+
+	q.map = *op;
+	return ask(home, s, op->device, &q, 0, reply);
 }
 
 void worker_ask_release(struct wsession *s)

@@ -25,6 +25,8 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 	if (b->host_bytes && (b->host_bytes != backed || b->adopted ||
 			      b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_HEAP))
 		return false;
+	if (b->range && (b->to || b->replicas || b->host_bytes))
+		return false;
 	switch (b->place) {
 	case GANTRY_PLACE_NONE:
 		return b->charged_bytes == 0 ||
@@ -45,6 +47,8 @@ bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger
 		       gantry_range_inside(b->off, backed, s->windows[b->device]->bytes);
 	case GANTRY_PLACE_IMAGE:
 		return b->host_bytes == 0; /* an array is charged what it may take */
+	case GANTRY_PLACE_RANGE:
+		return s->windows[b->device] && b->charged_bytes == 0 && b->host_bytes == 0;
 	case GANTRY_PLACE_OWN:
 		return b->off == 0 &&
 		       (b->charged_bytes == 0 || (b->charged_bytes == backed && !b->adopted));
@@ -105,6 +109,8 @@ int worker_buffer_alloc(struct wsession *s, const struct gantry_op_buf_alloc *ar
 	/* Memory of a shared buffer is the host's, and has no device address. */
 	if ((args->alloc_flags & GANTRY_ALLOC_FIXED) && (args->alloc_flags & GANTRY_ALLOC_SHARED))
 		return GANTRY_E_ARG;
+	if ((args->alloc_flags & GANTRY_ALLOC_WHOLE) && !(args->alloc_flags & GANTRY_ALLOC_FIXED))
+		return GANTRY_E_ARG;
 	if (!host && args->heap_off != 0)
 		return GANTRY_E_ARG;
 	if (host &&
@@ -164,7 +170,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	} else if (!b->adopted) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
 		worker_refund_host(s, b);
-		if (b->place != GANTRY_PLACE_HEAP) {
+		if (worker_is_virtual(b)) {
 			gantry_quota_refund(&s->quota->virtual_used, b->bytes);
 			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
 		}
@@ -210,6 +216,8 @@ static int free_locked(struct wsession *s, uint64_t handle)
 
 	if (!worker_object_get(s, handle, GANTRY_HANDLE_BUFFER, NULL, 0))
 		return GANTRY_E_HANDLE;
+	if (worker_range_holds_locked(s, slot))
+		return GANTRY_E_ACCESS;
 	if (s->ndying >= WORKER_MAX_DYING)
 		return GANTRY_E_AGAIN;
 	tails = calloc(s->ledger.nqueues, sizeof(*tails));
@@ -393,10 +401,14 @@ static int back_window_locked(struct wdevice *d, struct wsession *s, struct gant
 	int status;
 
 	if (!b->charged_bytes) {
+		bool whole = b->alloc_flags & GANTRY_ALLOC_WHOLE;
+
+		if (whole && len % s->windows[d->index]->align)
+			return GANTRY_E_ARG;
 		status = worker_charge_resident(d, s, len);
 		if (status != GANTRY_OK)
 			return make_room_locked(d, s, b, status);
-		if (worker_window_place_locked(s, d->index, len, &off) < 0) {
+		if (worker_window_place_locked(s, d->index, len, whole, &off) < 0) {
 			worker_refund_resident(s, d->index, len);
 			return s->nwashing ? GANTRY_E_AGAIN : GANTRY_E_NO_MEMORY;
 		}
@@ -462,6 +474,8 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
 	uint32_t bits;
 	int status;
 
+	if (obj->buffer.place == GANTRY_PLACE_RANGE)
+		return GANTRY_E_ACCESS; /* what is mapped there has a name of its own */
 	if (rt->moving)
 		return GANTRY_E_AGAIN;
 	if (rt->stuck) {

@@ -34,8 +34,7 @@ void worker_charges_recover(struct wsession *s)
 		if (!worker_is_buffer(obj) || obj->buffer.adopted)
 			continue;
 		resident += obj->buffer.charged_bytes;
-		if (obj->buffer.place != GANTRY_PLACE_HEAP &&
-		    obj->buffer.place != GANTRY_PLACE_IMAGE)
+		if (worker_is_virtual(&obj->buffer))
 			virtual += obj->buffer.bytes;
 		host += obj->buffer.host_bytes;
 	}

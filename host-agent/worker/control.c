@@ -706,6 +706,10 @@ static int run(struct wdevice *d, struct wsession *s, const struct gantry_ledger
 		return op_image_variable(d, s, &args.image_variable, var, len, made_by, reply);
 	case GANTRY_OP_texture:
 		return worker_ask_texture(d, s, &args.texture, var, made_by, reply);
+	case GANTRY_OP_reserve:
+		return worker_ask_reserve(d, s, &args.reserve, made_by, reply);
+	case GANTRY_OP_map:
+		return worker_ask_map(d, s, &args.map, reply);
 	case GANTRY_OP_queue_next:
 		return op_queue_next(s, &args.queue_next, reply);
 	default:

@@ -115,6 +115,10 @@ int worker_ask(struct wdevice *home, struct wsession *s, const struct gantry_op_
 	       struct gantry_reply *reply);
 int worker_ask_texture(struct wdevice *home, struct wsession *s, const struct gantry_op_texture *op,
 		       const uint8_t *spec, uint64_t made_by, struct gantry_reply *reply);
+int worker_ask_reserve(struct wdevice *home, struct wsession *s, const struct gantry_op_reserve *op,
+		       uint64_t made_by, struct gantry_reply *reply);
+int worker_ask_map(struct wdevice *home, struct wsession *s, const struct gantry_op_map *op,
+		   struct gantry_reply *reply);
 int worker_ask_variable(struct wdevice *home, struct wsession *s,
 			const struct gantry_op_image_variable *op, const char *name,
 			uint64_t made_by, struct gantry_reply *reply);

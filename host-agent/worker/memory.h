@@ -32,6 +32,7 @@ struct wwindow {
 	uint64_t align;
 	uint64_t bytes;
 	uint64_t address;      /* where it is to be; 0: anywhere */
+	uint64_t ranges;       /* where ranges of the session's lie, if possible; 0: anywhere */
 	bool is_known;	       /* the guest knows it: nowhere else */
 	bool gone;	       /* its thread lets go: no job may begin */
 	bool unclean;	       /* slabs may hold what an earlier worker left */
@@ -154,6 +155,13 @@ static inline bool worker_holds_offset(const struct gantry_ledger_buffer *b)
 	       (b->place == GANTRY_PLACE_NONE && b->charged_bytes);
 }
 
+/* Whether it counts as virtual memory of the session: ranges are but addresses. */
+static inline bool worker_is_virtual(const struct gantry_ledger_buffer *b)
+{
+	return b->place != GANTRY_PLACE_HEAP && b->place != GANTRY_PLACE_IMAGE &&
+	       b->place != GANTRY_PLACE_RANGE;
+}
+
 /* ---- slab.c ---- */
 /* The pages of [off, off + len) go back to the kernel, which clears them before anyone sees them again. */
 void worker_scrub_host(struct wsession *s, uint64_t off, uint64_t len);
@@ -183,6 +191,10 @@ void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
 int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
 
 /* ---- ask.c: variables of images ---- */
+/* What a new object has for made_by until an operation is answered with it: it is undone when the worker dies before. */
+#define WORKER_NOT_TOLD GANTRY_LEDGER_POSITION_MAX
+/* What a backend's -errno is to a guest that asked. */
+int worker_device_status(int r);
 /*
  * Whether the buffer in @slot, which nobody has any more, may end: it is no variable, or the device has let go of that. Else its
  * thread does so soon, and ends the buffer: until then it is there, and charged for.
@@ -190,6 +202,23 @@ int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_
 bool worker_variable_gone_locked(struct wsession *s, uint32_t slot);
 /* Device @d leaves the session: all that it has there, of buffers and of those that ended, before the images go. Device thread. */
 void worker_variables_leave_locked(struct wdevice *d, struct wsession *s);
+
+/* ---- range.c: addresses where memory of the session lies too ---- */
+/* The device has such for the session. */
+bool worker_has_ranges(const struct wdevice *d, const struct wsession *s);
+/* Something is mapped in the range in @slot, or the buffer there is mapped: it is not to be freed. */
+bool worker_range_holds_locked(const struct wsession *s, uint32_t slot);
+/* The ranges of the ledger are where they were, with nothing in them yet; -errno with a sentence. Device thread. */
+int worker_ranges_open(struct wdevice *d, struct wsession *s, struct gantry_err *err);
+/* What was mapped in ranges before the worker died is again, if its slabs have come. Device thread. */
+void worker_ranges_again_locked(struct wdevice *d, struct wsession *s);
+/* OK: the buffer in @slot is mapped where its ledger says. AGAIN: not yet. Else why it cannot be. */
+int worker_range_known_locked(const struct wsession *s, uint32_t slot);
+/* `reserve` and `map` on the device's thread: a status. */
+int worker_range_make(struct wdevice *d, struct wsession *s, const struct gantry_op_reserve *op,
+		      struct gantry_reply_variable *ret_made, struct gantry_err *err);
+int worker_range_map(struct wdevice *d, struct wsession *s, const struct gantry_op_map *op,
+		     struct gantry_err *err);
 
 /* ---- move.c ---- */
 /*
@@ -322,8 +351,10 @@ int worker_shared_mem(struct wdevice *d, struct wsession *s, const struct gantry
 		      struct gantry_mem **ret_mem);
 
 /* ---- window.c, wash.c, window_open.c ---- */
-/* A place for @len bytes, where slabs are mapped if possible. -ENOMEM: the slab space is full. */
-int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len,
+/*
+ * A place for @len bytes, where slabs are mapped if possible; @whole: the slabs there are its own, whole granules. -ENOMEM: the slab space is full.
+ */
+int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len, bool whole,
 			       uint64_t *ret_off);
 /* After something was placed: asks for what the next one may want. */
 void worker_window_placed_locked(struct wsession *s, uint32_t device);

@@ -21,7 +21,7 @@ static bool is_at_source(const struct wmigration *mg, const struct gantry_ledger
 /* Its program knows where it lies on the device. */
 static bool has_known_address(const struct gantry_ledger_buffer *b)
 {
-	return b->place == GANTRY_PLACE_IMAGE ||
+	return b->place == GANTRY_PLACE_IMAGE || b->place == GANTRY_PLACE_RANGE ||
 	       (b->place == GANTRY_PLACE_WINDOW && (b->alloc_flags & GANTRY_ALLOC_FIXED));
 }
 

@@ -346,17 +346,38 @@ static bool find_any_locked(const struct wsession *s, const struct wwindow *w, u
 	return false;
 }
 
-int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len, uint64_t *ret_off)
+/* Slabs that nobody uses, one after the other, that end where @len does. */
+static bool find_slabs_locked(const struct wsession *s, const struct wwindow *w, uint64_t len,
+			      uint64_t *ret_off)
+{
+	for (uint32_t first = 0; first < w->nslabs; first++) {
+		struct wextent run = w->slabs[first];
+
+		for (uint32_t i = first + 1; i < w->nslabs && run.len < len; i++) {
+			if (w->slabs[i].off != worker_extent_end(&run))
+				break;
+			run.len += w->slabs[i].len;
+		}
+		if (run.len == len && worker_window_is_free_locked(s, &run)) {
+			*ret_off = run.off;
+			return true;
+		}
+	}
+	return false;
+}
+
+int worker_window_place_locked(struct wsession *s, uint32_t device, uint64_t len, bool whole,
+			       uint64_t *ret_off)
 {
 	struct wwindow *w = s->windows[device];
 	struct wextent hole;
 	uint64_t off;
 
-	if (find_mapped_locked(s, w, len, &off))
+	if (whole ? find_slabs_locked(s, w, len, &off) : find_mapped_locked(s, w, len, &off))
 		;
 	else if (find_hole_locked(s, w, worker_window_up(w, len), &hole))
 		off = hole.off;
-	else if (!find_any_locked(s, w, len, &off))
+	else if (whole || !find_any_locked(s, w, len, &off))
 		return -ENOMEM;
 	/* Refusals that nobody has heard are of buffers that were here before. */
 	forget_refused(w, off, len);

@@ -10,6 +10,10 @@
 
 #include "host-agent/worker/memory.h"
 
+/* Between the windows of a session's devices. */
+#define WORKER_WINDOW_SPACING (1ull << 40)
+/* Behind them, in the same order, what its ranges have of each device. */
+#define WORKER_RANGES_BYTES (4ull << 40)
 /* Before another slab is asked for ahead of need, after a refusal. */
 #define WORKER_WINDOW_RETRY_NS 1000000000u
 

@@ -7,9 +7,15 @@
 #include "base/checked.h"
 #include "host-agent/worker/window.h"
 
-#define WINDOW_SPACING (1ull << 40) /* between the windows of a session's devices */
-#define HELD_MAX       16u  /* granules that stay mapped when nobody uses them, at most ... */
-#define HELD_SHARE     256u /* ... and this part of the device's memory */
+#define HELD_MAX   16u	/* granules that stay mapped when nobody uses them, at most ... */
+#define HELD_SHARE 256u /* ... and this part of the device's memory */
+
+/* Whether the guest knows where the buffer's own memory lies in its device's window. */
+static bool has_address(const struct gantry_ledger_object *obj)
+{
+	return worker_is_buffer(obj) && obj->buffer.address &&
+	       obj->buffer.place != GANTRY_PLACE_RANGE;
+}
 
 /* The window is where it was when the guest was told of an address in it, and tasks may use what lies there without naming it. */
 static void find_known(struct wsession *s, uint32_t device, struct wwindow *w)
@@ -17,8 +23,7 @@ static void find_known(struct wsession *s, uint32_t device, struct wwindow *w)
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
-		if (!worker_is_buffer(obj) || obj->buffer.address == 0 ||
-		    obj->buffer.device != device)
+		if (!has_address(obj) || obj->buffer.device != device)
 			continue;
 		w->address = obj->buffer.address - obj->buffer.off;
 		w->is_known = true;
@@ -37,12 +42,14 @@ static int want_known_locked(struct wsession *s, uint32_t windows)
 		const struct gantry_ledger_buffer *b = &obj->buffer;
 		int one;
 
-		if (!worker_is_buffer(obj) || b->address == 0 || !(windows >> b->device & 1))
+		if (!has_address(obj) || !(windows >> b->device & 1))
 			continue;
 		one = s->windows[b->device]->mem
 			      ? worker_window_want_locked(s, b->device, b->off,
 							  worker_page_up(b->bytes))
 			      : GANTRY_E_AGAIN;
+		if (one == GANTRY_OK)
+			one = worker_range_known_locked(s, i);
 		if (one != GANTRY_OK && (status == GANTRY_OK || one != GANTRY_E_AGAIN))
 			status = one;
 	}
@@ -77,8 +84,13 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 		if (!w)
 			return gantry_err_set(err, -ENOMEM, "no memory for the session's windows");
 		w->align = d->device.info.slab_align;
-		w->bytes = GANTRY_MIN(s->slab_bytes, WINDOW_SPACING) & ~(w->align - 1);
-		w->address = a->window_address ? a->window_address + i * WINDOW_SPACING : 0;
+		w->bytes = GANTRY_MIN(s->slab_bytes, WORKER_WINDOW_SPACING) & ~(w->align - 1);
+		w->address = a->window_address ? a->window_address + i * WORKER_WINDOW_SPACING : 0;
+		w->ranges = a->window_address
+				    ? a->window_address +
+					      GANTRY_ENGINE_MAX_DEVICES * WORKER_WINDOW_SPACING +
+					      i * WORKER_RANGES_BYTES
+				    : 0;
 		w->held_bytes = GANTRY_MIN(d->device.info.mem_bytes / HELD_SHARE,
 					   HELD_MAX * w->align);
 		w->unclean = a->recover;
@@ -112,6 +124,11 @@ int worker_window_open(struct wdevice *d, struct wsession *s, struct gantry_err 
 		r = be->window_open(d->device.dev, 0, w->bytes, &mem, err);
 	if (r < 0)
 		return r;
+	r = worker_ranges_open(d, s, err);
+	if (r < 0) {
+		be->mem_free(mem);
+		return r;
+	}
 	pthread_mutex_lock(&s->lock);
 	w->mem = mem;
 	worker_window_reserve_locked(s, d->index);

@@ -173,13 +173,15 @@ static void take_slabs(struct wdevice *d, void *arg)
 				status = r;
 		}
 		pthread_mutex_lock(&s->lock);
+		worker_ranges_again_locked(d, s);
 		if (give->last || status != GANTRY_OK)
 			unwanted = answered_locked(s, w, give, status);
 		pthread_mutex_unlock(&s->lock);
 		if (unwanted)
 			worker_window_leave_range(d, s, give->off, give->bytes);
 	}
-	if (gantry_load_relaxed(&s->njobs)) /* a move on another thread may wait for them */
+	/* Moves and tasks of other threads may wait for them. */
+	if (gantry_load_relaxed(&s->njobs) || gantry_load_relaxed(&s->known_away))
 		worker_session_wake(s);
 	give_free(give);
 	worker_session_leave(s);

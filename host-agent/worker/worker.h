@@ -139,6 +139,8 @@ struct wobject {
 	struct gantry_mem *
 		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker, or ended */
 	bool ends; /* under the lock; the device's thread has been told to let go of the variable */
+	bool mapped;	/* under the lock; it lies in the range that its ledger names */
+	int not_mapped; /* why it does not, for good; 0: it may yet */
 	uint64_t *
 		tails; /* under the lock; dying buffer: what every queue had been given when it was freed */
 };

@@ -82,7 +82,8 @@ static void print_queue(const struct gantry_ledger *l, uint32_t slot, bool verbo
 
 static void print_object(const struct gantry_ledger_object *o, uint32_t slot)
 {
-	static const char *const places[] = { "nowhere", "heap", "slab", "own", "window" };
+	static const char *const places[] = { "nowhere", "heap", "slab",  "own",  "window",
+					      "away",	 "lost", "image", "range" };
 
 	printf("  %" PRIx64 "%s ", GANTRY_HANDLE(o->type, o->gen, slot),
 	       o->state == GANTRY_OBJECT_DYING ? " (dying)" : "");
@@ -90,7 +91,10 @@ static void print_object(const struct gantry_ledger_object *o, uint32_t slot)
 	case GANTRY_HANDLE_BUFFER:
 		printf("buffer %" PRIu64 " bytes, %s at %#" PRIx64 ", %" PRIu64
 		       " charged, copies on devices %#x\n",
-		       o->buffer.bytes, o->buffer.place < 5 ? places[o->buffer.place] : "?",
+		       o->buffer.bytes,
+		       o->buffer.place < sizeof(places) / sizeof(places[0])
+			       ? places[o->buffer.place]
+			       : "?",
 		       o->buffer.off, o->buffer.charged_bytes, o->buffer.replicas);
 		break;
 	case GANTRY_HANDLE_KERNEL:

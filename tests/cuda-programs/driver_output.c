@@ -49,7 +49,7 @@ static void in_order(void)
 	OK(cuMemcpyDtoH(&value, p, 4));
 	printf("program 5\n");
 	say(6, 1, stream);
-	OK(cuLaunchHostFunc(stream, told, (void *)(uintptr_t)"1"));
+	OK(cuLaunchHostFunc(stream, told, (void *)(uintptr_t) "1"));
 	OK(cuStreamSynchronize(stream));
 	printf("program 6\n");
 	OK(cuEventDestroy(event));

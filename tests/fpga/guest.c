@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) or "huge COUNT" (grid, without end), or
+ * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) "huge COUNT" (grid, without end) or "wide COUNT" (grid, with a block larger than any), or
  * "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
  * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
@@ -94,7 +94,7 @@ static int scale(uint32_t count)
 }
 
 /* Of 64 x 4 blocks of 16 x 1. */
-static int run_grid(uint32_t count, bool is_huge, uint64_t *ret_wrong)
+static int run_grid(uint32_t count, bool is_huge, bool is_wide, uint64_t *ret_wrong)
 {
 	const struct {
 		uint64_t c;
@@ -107,6 +107,8 @@ static int run_grid(uint32_t count, bool is_huge, uint64_t *ret_wrong)
 	block[0] = 16, block[1] = 1, block[2] = 1;
 	for (int i = 0; i < 3 && is_huge; i++)
 		grid[i] = UINT32_MAX;
+	if (is_wide)
+		block[0] = 1u << 20, grid[0] = grid[1] = 1;
 	r = submit("board_grid", &args, sizeof(args), access, 1, count);
 	memset(grid, 0, sizeof(grid));
 	memset(block, 0, sizeof(block));
@@ -137,8 +139,10 @@ static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 	*ret_wrong = 0;
 	if (strcmp(kernel, "queues") == 0)
 		return open_queues(count);
-	if (strcmp(kernel, "grid") == 0 || strcmp(kernel, "huge") == 0)
-		return run_grid(count, strcmp(kernel, "huge") == 0, ret_wrong);
+	if (strcmp(kernel, "grid") == 0 || strcmp(kernel, "huge") == 0 ||
+	    strcmp(kernel, "wide") == 0)
+		return run_grid(count, strcmp(kernel, "huge") == 0, strcmp(kernel, "wide") == 0,
+				ret_wrong);
 	grid[0] = strcmp(kernel, "gridded") == 0 ? 2 : 0;
 
 	for (uint32_t i = 0; i < N; i++) {

@@ -138,6 +138,14 @@ def test_private_image_is_found_by_its_tenant_only(t):
         t.equal([told(guest, "vadd 3") for guest in (red, world.guest("blue"))], ["ok 0"] * 2)
 
 
+def test_files_of_other_sorts_are_their_drivers_affair(t):
+    with World() as world:
+        # A program for a soft processor: an ELF file of 32 bits, the other way round.
+        soft = world.make("soft", [VADD], before=lambda data: data[:4] + b"\1\2\1" + data[7:64])
+        t.code(world.ctl("add", soft), 0)
+        t.code(world.ctl("remove", "soft"), 0)
+
+
 def test_bad_images_are_refused_and_leave_nothing(t):
     with World() as world:
         t.code(world.ctl("add", world.make("sum", [VADD])), 0)

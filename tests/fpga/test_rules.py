@@ -219,6 +219,7 @@ def test_kernel_with_a_grid_runs_one_and_others_refuse_it(t):
         t.true(ask([red], ["gridded 1"])[0].startswith("err -1 "), "vadd has none")
         # Nor may one be so large that nobody would have the board again.
         t.true(ask([red], ["huge 1"])[0].startswith("err -1 "), "the manifest bounds it")
+        t.true(ask([red], ["wide 1"])[0].startswith("err -14 "), "the board takes no such block")
         t.equal(ask([red], ["grid 1"]), ["ok 0"])
         t.equal(ask([red], ["vadd 3"]), ["ok 0"])
 

@@ -19,6 +19,7 @@ PARTS = {
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
+    "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
@@ -96,14 +97,36 @@ def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
 
 
+def used(agent, name="red"):
+    row = agent.ctl_json("tenant", "show", name)["tenant"]
+    return row["mem_used"], row["virtual_used"]
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_memory_is_mapped_where_the_program_reserved_addresses(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-vmm", image()), PARTS["vmm"])
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+
+
 @gpu.each_mode(globals(), "isolated", "pooled")
 def test_addresses_are_good_after_a_worker_dies(t, mode):
+    worker_dies(t, mode, "cuda-driver-addresses", ["addresses"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_mapped_memory_is_where_it_was_after_a_worker_dies(t, mode):
+    worker_dies(t, mode, "cuda-driver-vmm", ["announced", "outlived"])
+
+
+def worker_dies(t, mode, program, parts):
     folder = library_folder()
     with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world({"red": {}, "blue": {}}, mode=mode) as agent:
         fifo = os.path.join(folder_of_its_own, "until")
         os.mkfifo(fifo)
         # Of two in one worker, only one has the addresses that a lonely one would get.
-        guests = [agent.guest(name, [harness.program("cuda-driver-addresses"), image(), fifo], env={"LD_LIBRARY_PATH": folder})
+        guests = [agent.guest(name, [harness.program(program), image(), fifo], env={"LD_LIBRARY_PATH": folder})
                   for name in ("red", "blue")]
         held = os.open(fifo, os.O_RDWR)
         try:
@@ -115,7 +138,7 @@ def test_addresses_are_good_after_a_worker_dies(t, mode):
         finally:
             os.close(held)
         for guest in guests:
-            passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), ["addresses"])
+            passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), parts)
 
 
 def test_graphs_captured_and_built(t):

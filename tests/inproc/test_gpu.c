@@ -11,11 +11,11 @@
 
 #define GPU 1u
 
-static const char *const cpu_and_gpu[] = { "cpu cores=1",
-					   "cuda driver=" FAKE_DRIVER " nvml=none" };
-static const struct gantry_wire_texture mebibyte = {
-	.width = 1024, .height = 1024, .format = CU_AD_FORMAT_UNSIGNED_INT8, .channels = 1
-};
+static const char *const cpu_and_gpu[] = { "cpu cores=1", "cuda driver=" FAKE_DRIVER " nvml=none" };
+static const struct gantry_wire_texture mebibyte = { .width = 1024,
+						     .height = 1024,
+						     .format = CU_AD_FORMAT_UNSIGNED_INT8,
+						     .channels = 1 };
 
 static gantry_buffer make_array(const struct fixture *f)
 {

@@ -113,6 +113,13 @@ def test_machine_stays_with_its_sessions_where_a_step_fails(t):
         stays(t, world, world.ctl("--limit", "1s", "--bandwidth", "64K"), TIMEOUT, "copy:", "not ready", "all is as it was")
         stays(t, world, world.ctl("--limit", "300ms", "--bandwidth", "16M"), TIMEOUT, "--limit", "all is as it was")
 
+        # The mover here ends once the machine stands still: it goes there and comes back, and the session never left.
+        here = world.host()
+        world.points.arm("send.rest", failpoints.DIE)
+        ended = world.ctl()
+        world.machine.moved(here.libvirtd)
+        stays(t, world, ended, FAILED, "the mover ended", "all is as it was")
+
         # The machine is there already when the other agent dies before it has taken the session: both come back.
         here, there = world.host(), world.other()
         world.points.arm("in.commit", failpoints.DIE)

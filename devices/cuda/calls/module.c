@@ -28,8 +28,8 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 #define EXPORT __attribute__((visibility("default")))
 
 /* A call that took longer is slow, and its function has to be quick twice as often as before until it is called so again. */
-#define QUICK_NS   200000u
-#define QUICK_RUNS 8u
+#define QUICK_NS    200000u
+#define QUICK_RUNS  8u
 #define QUICK_BYTES (64u << 10) /* larger requests take their time, whatever they ask */
 /* At most: a busy machine makes any call slow now and then. */
 #define QUICK_RUNS_MAX 64u

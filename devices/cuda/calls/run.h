@@ -61,7 +61,7 @@ struct gantry_calls_object {
 	uint32_t generation;
 	uint32_t next_free;
 	uint32_t next_named; /* place; of those whose names lie in the same bucket */
-	uint32_t born; /* the table's count of objects then */
+	uint32_t born;	     /* the table's count of objects then */
 	bool bound;
 	bool is_chosen; /* its number is the guest's choice */
 	bool is_lent;	/* another object's: whoever ends that ends it */
@@ -79,7 +79,8 @@ struct gantry_calls_table {
 	uint32_t nchosen;
 	uint32_t first_free; /* index + 1 */
 	uint32_t nborn;
-	uint32_t buckets[GANTRY_CALLS_BUCKETS]; /* places, by what the library calls them; 0: none */
+	uint32_t
+		buckets[GANTRY_CALLS_BUCKETS]; /* places, by what the library calls them; 0: none */
 };
 
 void gantry_calls_table_init(struct gantry_calls_table *table);

@@ -271,6 +271,41 @@ START_TEST(test_range_may_cross_slabs_and_unmapping_one_leaves_the_other)
 }
 END_TEST
 
+START_TEST(test_slab_lies_at_two_addresses)
+{
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_mem *window, *range;
+	const struct gantry_backend *be;
+	uint64_t align;
+
+	open_working_row(_i);
+	need_windows();
+	be = dut->device.backend;
+	if (!be->window_alias)
+		gantry_unit_skip("a slab has one address on this device");
+	align = dut->device.info.slab_align;
+	window = dut_window(dut, 4);
+	range = dut_window(dut, 8);
+	gantry_fd_close(dut_slab(dut, window, 1, 2));
+	paint(window, align + 64, 64, 0x31);
+	ck_assert_msg(be->window_alias(range, 5 * align, window, align, 2 * align, &err) == 0, "%s",
+		      err.text);
+	ck_assert_int_eq(be->window_rights(range, 5 * align, 2 * align, GANTRY_R, &err), 0);
+	ck_assert_uint_eq(peek(range, 5 * align + 64, 1)[0], 0x31);
+	ck_assert_int_eq(be->window_rights(range, 5 * align, 2 * align, GANTRY_RW, &err), 0);
+	paint(range, 7 * align - 64, 64, 0x32);
+	ck_assert_uint_eq(peek(window, 3 * align - 1, 1)[0], 0x32);
+	/* Gone from one, and there at the other. */
+	be->window_unmap(window, align, 2 * align);
+	ck_assert_uint_eq(peek(range, 5 * align + 64, 1)[0], 0x31);
+	be->window_unmap(range, 5 * align, 2 * align);
+	gantry_fd_close(dut_slab(dut, range, 5, 2));
+	ck_assert_uint_eq(peek(range, 5 * align + 64, 1)[0], 0);
+	be->mem_free(range);
+	dut_close(dut);
+}
+END_TEST
+
 START_TEST(test_scrubbed_slab_is_zero)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
@@ -926,6 +961,7 @@ int main(void)
 	add(data, test_alloc_past_the_pool_is_refused);
 	add(windows, test_slab_is_zero_and_keeps_its_bytes_from_window_to_window);
 	add(windows, test_range_may_cross_slabs_and_unmapping_one_leaves_the_other);
+	add(windows, test_slab_lies_at_two_addresses);
 	add(windows, test_scrubbed_slab_is_zero);
 	add(windows, test_kernels_work_on_a_window);
 	add(windows, test_window_lies_where_it_was_asked_for_or_is_refused);

@@ -564,6 +564,68 @@ START_TEST(test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor)
 }
 END_TEST
 
+START_TEST(test_slab_of_a_window_lies_in_a_range_too)
+{
+	static unsigned char back[64], expected[64];
+
+	open_device(NULL);
+	int fd = new_slab(4 * MIB);
+	struct gantry_mem *window = new_window(0, 64 * MIB), *range = new_window(0, 64 * MIB);
+	struct gantry_mem *out = host_mem(back, 64);
+	const struct gantry_backend *be = device.backend;
+
+	map(window, 8 * MIB, 4 * MIB, fd);
+	gantry_fd_close(fd); /* nobody needs it for that */
+	run_ok(fill_cmd(window, 8 * MIB, 64, 0x77, 1));
+	memset(expected, 0x77, 64);
+	ck_assert_int_eq(be->window_alias(range, 0, window, 8 * MIB, 4 * MIB, &err), 0);
+	ck_assert_int_eq(be->window_rights(range, 0, 4 * MIB, GANTRY_R, &err), 0);
+	run_ok(copy_cmd(out, 0, range, 0, 64));
+	ck_assert_mem_eq(back, expected, 64);
+	be->window_unmap(window, 8 * MIB, 4 * MIB);
+	run_ok(copy_cmd(out, 0, range, 0, 64)); /* its memory lives on there */
+	ck_assert_mem_eq(back, expected, 64);
+	ck_assert_int_eq(be->window_rights(range, 0, 4 * MIB, 0, &err), 0);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_record_writes_what_lies_in_a_range_too)
+{
+	static const char expected[] = "window_alias 2 off=0 of=1 from=2097152 len=2097152 -> 0\n"
+				       "window_rights 2 off=0 len=2097152 rights=1 -> 0\n"
+				       "window_unmap 2 off=0 len=2097152\n";
+	char path[] = "/tmp/gantry-record.XXXXXX", file[64];
+	const char *opts[] = { "driver=" FAKE_DRIVER, "nvml=" FAKE_NVML,
+			       "filters=contract,record,contract", file };
+	const struct gantry_device_conf conf = {
+		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = 4
+	};
+	struct gantry_mem *window, *range;
+	const struct gantry_backend *be;
+	char *text;
+
+	gantry_fd_close(mkstemp(path));
+	snprintf(file, sizeof(file), "record.file=%s", path);
+	ck_assert_msg(gantry_device_open(&conf, &host, &device, &err) == 0, "%s", err.text);
+	be = device.backend;
+	ck_assert_int_eq(be->thread_enter(device.dev, &err), 0);
+	int fd = new_slab(2 * MIB);
+	window = new_window(0, 4 * MIB);
+	range = new_window(0, 4 * MIB);
+	map(window, 2 * MIB, 2 * MIB, fd);
+	gantry_fd_close(fd);
+	ck_assert_int_eq(be->window_alias(range, 0, window, 2 * MIB, 2 * MIB, &err), 0);
+	ck_assert_int_eq(be->window_rights(range, 0, 2 * MIB, GANTRY_R, &err), 0);
+	be->window_unmap(range, 0, 2 * MIB);
+	gantry_device_close(&device);
+	ck_assert_int_eq(gantry_file_read(path, 4096, &text, NULL), 0);
+	ck_assert_msg(strstr(text, expected) != NULL, "%s", text);
+	free(text);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
 START_TEST(test_slab_survives_the_device_that_made_it)
 {
 	static unsigned char back[64], expected[64];
@@ -1603,6 +1665,8 @@ int main(void)
 	tcase_add_test(memory, test_kernel_on_host_memory_that_it_cannot_reach_is_refused);
 	tcase_add_test(memory, test_alloc_is_clean_and_keeps_to_the_pool);
 	tcase_add_test(memory, test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor);
+	tcase_add_test(memory, test_slab_of_a_window_lies_in_a_range_too);
+	tcase_add_test(memory, test_record_writes_what_lies_in_a_range_too);
 	tcase_add_test(memory, test_slab_survives_the_device_that_made_it);
 	tcase_add_test(memory, test_window_at_an_address_that_is_taken_is_refused);
 	tcase_add_test(memory, test_slab_past_the_memory_is_refused);

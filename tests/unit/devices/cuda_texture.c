@@ -43,9 +43,10 @@ static void begin_under(const char *filters)
 {
 	const char *const opts[] = { "driver=" FAKE_DRIVER, "nvml=none", filters,
 				     "record.file=/dev/null", "error.texture=1000000:EIO" };
-	const struct gantry_device_conf conf = {
-		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = strchr(filters, ',') ? 5 : 3
-	};
+	const struct gantry_device_conf conf = { .name = "cuda0",
+						 .backend = "cuda",
+						 .opts = opts,
+						 .nopts = strchr(filters, ',') ? 5 : 3 };
 	const struct gantry_stream_attr attr = { 0 };
 
 	ck_assert_int_eq(setenv("FAKECUDA_DIRTY", "1", 1), 0);
@@ -372,8 +373,7 @@ int main(void)
 	tcase_add_loop_test(textures, test_arrays_are_made_and_copied_under_each_filter, 0, 3);
 	tcase_add_test(textures, test_making_an_array_fails_where_a_filter_says_so);
 	tcase_add_test(textures, test_parts_of_elements_are_refused_before_anything_is_copied);
-	tcase_add_test(
-		textures,
-		test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn);
+	tcase_add_test(textures,
+		       test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn);
 	return gantry_unit_run(suite);
 }

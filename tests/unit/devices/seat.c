@@ -221,7 +221,10 @@ static ssize_t hear_any(struct worker *w, struct gantry_seat_answer *ret, int *f
 	ssize_t n;
 
 	ck_assert_int_eq(poll(&p, 1, ANSWER_MS), 1);
-	n = gantry_fd_recv(w->sock, ret, sizeof(*ret), fd, fd ? 1 : 0, fd ? &nfds : NULL, 0);
+	do
+		n = gantry_fd_recv(w->sock, ret, sizeof(*ret), fd, fd ? 1 : 0, fd ? &nfds : NULL,
+				   0);
+	while (n == -ECONNRESET);
 	ck_assert_int_gt(n, 0);
 	ck_assert(n == 1 || nfds == (fd ? 1 : 0));
 	w->nbells += n == 1;
@@ -262,7 +265,8 @@ static void check_condemned(struct worker *w, const char *why)
 
 	ck_assert_uint_eq(last.what, GANTRY_SEAT_CONDEMNED);
 	ck_assert_ptr_nonnull(strstr(last.text, why));
-	ck_assert_int_eq(recv(w->sock, &byte, 1, 0), 0);
+	/* Or it left with a bell of ours unread, which the kernel tells as well. */
+	ck_assert(recv(w->sock, &byte, 1, 0) == 0 || errno == ECONNRESET);
 }
 
 static struct worker arrive(void)

@@ -109,6 +109,8 @@ START_TEST(test_ties_of_addresses_that_a_program_knows)
 	sessions[0]->ledger.objects[6].buffer.alloc_flags = 0;
 	sessions[0]->ledger.objects[6].buffer.place = GANTRY_PLACE_IMAGE;
 	ck_assert_int_eq(ties(), GANTRY_ADMIN_UNSUPPORTED);
+	sessions[0]->ledger.objects[6].buffer.place = GANTRY_PLACE_RANGE;
+	ck_assert_int_eq(ties(), GANTRY_ADMIN_UNSUPPORTED);
 }
 END_TEST
 

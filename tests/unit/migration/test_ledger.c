@@ -88,6 +88,20 @@ static void teardown(void)
 	ledger_fd = gantry_fd_close(ledger_fd);
 }
 
+#define RANGE_HANDLE GANTRY_HANDLE(GANTRY_HANDLE_BUFFER, 1, DYING)
+
+/* SLAB_B, in its window, lies in a range too. */
+static void mapped(void)
+{
+	struct gantry_ledger_buffer *b = &ledger.objects[SLAB_B].buffer;
+
+	b->alloc_flags = GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE;
+	b->address = 1ull << 40;
+	b->range = RANGE_HANDLE;
+	b->range_off = 4096;
+	b->range_rights = GANTRY_RW;
+}
+
 static int check(struct gantry_err *err)
 {
 	return gantry_ledger_check(ledger.hdr, ledger.bytes, err);
@@ -303,7 +317,7 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_empty, BUFFER(SLAB_A)->bytes = 0, "0 bytes")                                  \
 	R(buffer_huge, BUFFER(VIRTUAL)->bytes = GANTRY_MAX_BUFFER_BYTES + 1, "bytes")          \
 	R(buffer_charge, BUFFER(SLAB_A)->charged_bytes = UINT64_MAX, "charged")                \
-	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_IMAGE + 1, "nowhere")             \
+	R(buffer_place, BUFFER(SLAB_A)->place = GANTRY_PLACE_RANGE + 1, "nowhere")             \
 	R(buffer_variable_placed,                                                              \
 	  (BUFFER(SLAB_A)->place = GANTRY_PLACE_IMAGE, BUFFER(SLAB_A)->off = 4096), "nowhere") \
 	R(buffer_host_charge, BUFFER(SLAB_A)->host_bytes = UINT64_MAX, "charged")              \
@@ -318,12 +332,22 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(buffer_device, BUFFER(SLAB_A)->device = 64, "device")                                \
 	R(buffer_rights_none, BUFFER(SLAB_A)->rights = 0, "rights")                            \
 	R(buffer_rights_unknown, BUFFER(SLAB_A)->rights = GANTRY_C, "rights")                  \
-	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 32, "flag")                              \
+	R(buffer_flags, BUFFER(SLAB_A)->alloc_flags = 64, "flag")                              \
 	R(buffer_output_elsewhere, BUFFER(SLAB_A)->alloc_flags = GANTRY_ALLOC_OUTPUT,          \
 	  "output of kernels")                                                                 \
 	R(buffer_adopted, BUFFER(SLAB_A)->adopted = 2, "flag")                                 \
 	R(buffer_replicas, BUFFER(SLAB_A)->replicas = 1, "in no window")                       \
 	R(buffer_address_without_fixed, BUFFER(SLAB_A)->address = 4096, "of what has none")    \
+	R(range_nowhere, BUFFER(SLAB_A)->place = GANTRY_PLACE_RANGE, "nowhere")                \
+	R(range_wraps,                                                                         \
+	  (BUFFER(SLAB_A)->place = GANTRY_PLACE_RANGE, BUFFER(SLAB_A)->off = 0,                \
+	   BUFFER(SLAB_A)->address = UINT64_MAX),                                              \
+	  "nowhere")                                                                           \
+	R(mapped_without_slabs, BUFFER(SLAB_A)->range = RANGE_HANDLE, "mapped so")             \
+	R(mapped_nowhere, (mapped(), BUFFER(SLAB_B)->range = 1), "mapped so")                  \
+	R(mapped_past_all, (mapped(), BUFFER(SLAB_B)->range_off = UINT64_MAX), "mapped so")    \
+	R(mapped_rights, (mapped(), BUFFER(SLAB_B)->range_rights = 2), "mapped so")            \
+	R(mapped_reserved, (mapped(), BUFFER(SLAB_B)->reserved = 1), "mapped so")              \
 	R(slab_overlap_by_one, BUFFER(SLAB_A)->bytes = 4097, "objects 0 and 1")                \
 	R(slab_overlap_same, BUFFER(SLAB_B)->off = 0, "lie on each other")                     \
 	R(slab_overlap_inside, BUFFER(LAST)->off = 8192, "lie on each other")                  \

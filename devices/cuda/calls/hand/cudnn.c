@@ -19,7 +19,8 @@ void gantry_hand_serve_cudnnBackendGetAttribute(struct gantry_calls_run *run);
 void gantry_hand_serve_cudnnBackendFinalize(struct gantry_calls_run *run);
 
 #define SCALAR_BYTES 16u
-#define MAX_COUNT    65536 /* elements of an attribute; the largest that are documented have some thousand */
+#define MAX_COUNT \
+	65536 /* elements of an attribute; the largest that are documented have some thousand */
 
 struct attribute {
 	cudnnBackendAttributeName_t name;
