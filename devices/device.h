@@ -156,9 +156,9 @@ struct gantry_device_host {
 	 */
 	void (*off_device)(void *cookie, uint64_t tag, bool off);
 	/*
-	 * For devices whose driver writes what kernels have printed to the process's standard output and error when it is asked to
-	 * synchronise. Before it is told that @tag, a command, has finished: whether its session wants that now. True: the driver
-	 * is asked then, and print_end() is called, on the same thread, whatever came of it. @fault: the driver's number of what
+	 * For devices whose driver writes what kernels have printed to the process's standard output and error: when it is asked to
+	 * synchronise, or at any time until they have finished. Before it is told that @tag, a command, has finished: whether its
+	 * session wants that now. True: the driver is asked then, where it wants to be asked, and print_end() is called, on the same thread, whatever came of it. @fault: the driver's number of what
 	 * has ended the context; 0: nothing. By poll(). Optional, both or neither.
 	 */
 	bool (*print_begin)(void *cookie, uint64_t tag);

@@ -115,6 +115,7 @@ struct gantry_opencl_slot {
 	cl_event events[GANTRY_OPENCL_EVENTS];
 	uint32_t nevents;
 	bool judged;	   /* its cell counts */
+	bool launched;	   /* a kernel, which may have printed */
 	int32_t result;	   /* of its last event; written before @finished */
 	uint32_t finished; /* 1: all of it is done; written by OpenCL's thread */
 };

@@ -169,7 +169,9 @@ int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *
 		return -ENODEV;
 	if (stream->submitted - stream->told == GANTRY_OPENCL_DEPTH)
 		return -EAGAIN;
-	*slot = (struct gantry_opencl_slot){ .done = { .tag = cmd->tag }, .stream = stream };
+	*slot = (struct gantry_opencl_slot){ .done = { .tag = cmd->tag },
+					     .stream = stream,
+					     .launched = cmd->kind == GANTRY_CMD_LAUNCH };
 	stream->slot = slot;
 	stream->nplaces = 0;
 	stream->scratch_used = 0;
@@ -249,8 +251,18 @@ static void pass_cancel(struct gantry_stream *stream, const struct gantry_opencl
 		stream->cells[slot - stream->slots].words[GANTRY_OPENCL_VERDICT_CANCEL] = 1;
 }
 
+/* What kernels print the driver has written by the time that they have finished. */
+static void tell_printed(const struct gantry_dev *dev, uint64_t tag)
+{
+	const struct gantry_device_host *host = dev->host;
+
+	if (host->print_begin && host->print_begin(host->cookie, tag))
+		host->print_end(host->cookie, tag, 0);
+}
+
 static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *ret_done, unsigned n)
 {
+	bool launched = false;
 	unsigned count = 0;
 
 	while (count < n && stream->told != stream->submitted) {
@@ -265,9 +277,12 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 		slot->done.device_ns = device_ns(stream->dev, slot);
 		judge(stream, slot);
 		release_events(stream, slot);
+		launched = launched || slot->launched;
 		ret_done[count++] = slot->done;
 		stream->told++;
 	}
+	if (launched)
+		tell_printed(stream->dev, ret_done[count - 1].tag);
 	return count;
 }
 

@@ -336,8 +336,8 @@ void cu_output_due(void);
 void cu_output_leave(void);
 /* At once. */
 void cu_output_show(void);
-/* Something may. */
-bool cu_output_comes(void);
+/* For a task, however long it takes; shows what is printed meanwhile, and makes it due. As gantry_wait(). */
+int cu_output_wait(gantry_ticket ticket);
 /* What ended the device's context; an illegal address where nobody knows. Any time. */
 CUresult cu_output_fault(void);
 

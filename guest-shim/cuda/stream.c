@@ -14,7 +14,6 @@
 
 #define WAIT_GROUP 32u
 /* So often a call that waits looks for what kernels have printed. */
-#define OUTPUT_LOOK_NS (10 * (int64_t)GANTRY_NS_PER_MS)
 
 /* ---- life ---- */
 
@@ -288,14 +287,7 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket)
 	if (ticket == 0)
 		return CUDA_SUCCESS;
 	(void)pthread_mutex_unlock(&cu.lock);
-	/* What kernels print while this waits must not fill the room that there is for it. */
-	do {
-		r = gantry_wait(cu.session, &ticket, 1,
-				cu_output_comes() ? OUTPUT_LOOK_NS : GANTRY_FOREVER);
-		if (r == GANTRY_E_TIMEOUT)
-			cu_output_show();
-	} while (r == GANTRY_E_TIMEOUT);
-	cu_output_due();
+	r = cu_output_wait(ticket);
 	(void)pthread_mutex_lock(&cu.lock);
 	return cu_result(r);
 }

@@ -146,7 +146,7 @@ static bool deps_failed(const struct _cl_event *event)
 /* On this thread: its place in the queue is kept until it has ended. */
 static void run_on_host(struct _cl_event *event, struct ready *ready)
 {
-	struct gantry_session *session = event->context->host->session;
+	struct icd_host *host = event->context->host;
 	struct _cl_command_queue *q = event->queue;
 	cl_int result = CL_SUCCESS;
 
@@ -156,7 +156,7 @@ static void run_on_host(struct _cl_event *event, struct ready *ready)
 		ready->tickets[ready->n++] = q->last;
 	icd_gate_unlock();
 	if (ready->n)
-		(void)gantry_wait(session, ready->tickets, ready->n, GANTRY_FOREVER);
+		(void)gantry_printed_wait(&host->printed, host->session, ready->tickets, ready->n);
 	icd_gate_lock();
 	if (deps_failed(event))
 		result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
@@ -367,6 +367,8 @@ static cl_int outcome(struct _cl_event *event, bool is_blocking)
 {
 	if (event->state != ICD_ENDED && is_blocking)
 		(void)icd_event_wait(event);
+	if (is_blocking)
+		icd_output_pass_on(event->context->host);
 	if (event->state != ICD_ENDED || event->status >= 0)
 		return CL_SUCCESS;
 	return !is_blocking && event->status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST

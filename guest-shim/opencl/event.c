@@ -204,7 +204,7 @@ cl_int icd_event_watch(struct _cl_event *event)
 
 cl_int icd_event_wait(struct _cl_event *event)
 {
-	struct gantry_session *session = event->context->host->session;
+	struct icd_host *host = event->context->host;
 	gantry_ticket ticket;
 	cl_int status;
 
@@ -216,7 +216,7 @@ cl_int icd_event_wait(struct _cl_event *event)
 		}
 		ticket = event->end_ticket ? event->end_ticket : event->ticket;
 		icd_gate_unlock();
-		(void)gantry_wait(session, &ticket, 1, GANTRY_FOREVER);
+		(void)gantry_printed_wait(&host->printed, host->session, &ticket, 1);
 		icd_gate_lock();
 	}
 	status = event->status;
@@ -241,11 +241,12 @@ cl_int CL_API_CALL icd_clWaitForEvents(cl_uint n, const cl_event *list)
 	for (cl_uint i = 0; result == CL_SUCCESS && i < n; i++)
 		icd_object_hold(list[i]);
 	if (result == CL_SUCCESS) {
-		for (cl_uint i = 0; i < n; i++) {
+		for (cl_uint i = 0; i < n; i++)
 			if (icd_event_wait(list[i]) < 0)
 				result = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+		icd_output_pass_on(list[0]->context->host);
+		for (cl_uint i = 0; i < n; i++)
 			icd_object_drop(list[i]);
-		}
 	}
 	icd_gate_unlock();
 	return result;

@@ -22,6 +22,7 @@ static void host_free(struct icd_host *host)
 {
 	gantry_close(host->session);
 	icd_lines_free(host);
+	(void)pthread_mutex_destroy(&host->printed.lock);
 	free(host);
 }
 
@@ -59,6 +60,7 @@ cl_int icd_host_take(struct icd_host **ret_host)
 			return icd_status(r);
 		}
 		gantry_list_init(&current->lines);
+		current->printed = (struct gantry_printed)GANTRY_PRINTED_INIT;
 		current->nusers = 1;
 		current->pid = getpid();
 	}

@@ -10,6 +10,7 @@
  *   stamp.c    the host's times of them
  *   transfer.c image_transfer.c color.c map.c order.c launch.c   commands
  *   fitted.c   code for work-groups of one size
+ *   output.c   what kernels print
  *   pump.c     the driver's one thread
  *   refused.c  what OpenCL has and this driver does not
  *   dispatch.c the table that the ICD loader calls by
@@ -43,6 +44,7 @@
 
 #include "base/list.h"
 #include "guest-shim/gantry.h"
+#include "guest-shim/output.h"
 #include "proto/opencl.h"
 
 #define GANTRY_MAX_VALUE_BYTES 1024u /* of one argument that is passed by value */
@@ -130,6 +132,7 @@ struct icd_host {
 	struct gantry_list lines; /* struct icd_line: all of the session */
 	uint32_t nspare;
 	struct icd_freed *freed;
+	struct gantry_printed printed;
 	/* stamp.c */
 	struct icd_cell *free_cells, *put_cells, *cell_blocks;
 };
@@ -456,6 +459,12 @@ extern struct gantry_list icd_watched;
 void icd_pump_forget(void);
 /* The library goes: returns when it has ended, or is in a callback that does not return. Gate held, let go meanwhile. */
 void icd_pump_end(void);
+
+/* ---- output.c ---- */
+/* A program of this text is about to be loaded: what its kernels print, if they do, is to come here. Without the gate. */
+void icd_output_expect(struct icd_host *host, const void *text, size_t bytes);
+/* What was printed by what the program now knows to be done becomes its output. Gate held, let go meanwhile. */
+void icd_output_pass_on(struct icd_host *host);
 
 /* ---- fitted.c ---- */
 /*

@@ -85,8 +85,9 @@ static bool is_without_kernels(const char *log)
 }
 
 /* Without the gate. Status of libgantry. */
-static int load(struct gantry_session *session, struct load *l)
+static int load(struct icd_host *host, struct load *l)
 {
+	struct gantry_session *session = host->session;
 	const char *rest = "";
 	char *text = calloc(1, LOG_BYTES);
 	int r;
@@ -97,6 +98,7 @@ static int load(struct gantry_session *session, struct load *l)
 	l->kernels = NULL;
 	if (!text)
 		return GANTRY_E_NO_MEMORY;
+	icd_output_expect(host, l->bytes, l->nbytes);
 	r = gantry_image_load_log(session, GANTRY_KIND_OPENCL, l->bytes, l->nbytes, text, LOG_BYTES,
 				  &l->image);
 	if (r < 0) {
@@ -172,7 +174,7 @@ cl_int icd_program_build_from(struct _cl_program *program, const void *bytes, si
 	program->status = CL_BUILD_IN_PROGRESS;
 	icd_object_hold(program);
 	icd_gate_unlock();
-	r = load(program->context->host->session, &l);
+	r = load(program->context->host, &l);
 	icd_gate_lock();
 	program->building = false;
 	if (r == GANTRY_E_IMAGE && made == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT &&

@@ -149,7 +149,7 @@ cl_int CL_API_CALL icd_clFlush(cl_command_queue handle)
 /* A task that failed has its result in its event; only a session that is gone fails this call. */
 static cl_int finish(struct _cl_command_queue *q)
 {
-	struct gantry_session *session = q->context->host->session;
+	struct icd_host *host = q->context->host;
 	gantry_ticket last;
 	int r = 0;
 
@@ -158,8 +158,9 @@ static cl_int finish(struct _cl_command_queue *q)
 	last = q->last;
 	icd_gate_unlock();
 	if (last)
-		r = gantry_wait(session, &last, 1, GANTRY_FOREVER);
+		r = gantry_printed_wait(&host->printed, host->session, &last, 1);
 	icd_gate_lock();
+	icd_output_pass_on(host);
 	return r <= GANTRY_E_PROTOCOL && r > GANTRY_E_DEVICE_FAULT ? icd_status(r) : CL_SUCCESS;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/fd.h"
@@ -18,22 +19,33 @@
 /* Nobody's output is looked at once in so many finished batches. */
 #define DROP_EVERY 256u
 
+/*
+ * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is standard output: the other
+ * takes its place first, and what somebody was just then writing to the one before is taken before it is used again.
+ */
+struct file {
+	int fd;
+	uint64_t taken; /* from its start */
+};
+
 /* Of the process, as standard output is. */
 static struct {
 	pthread_mutex_t lock; /* from begin() to end() */
 	bool is_open;	      /* set before sessions are */
 	int was[2];	      /* standard output and error, before; the log goes to the second */
-	int files[2];	      /* that standard output is, and that standard error is meanwhile */
+	struct file files
+		[3]; /* standard output is the first or second, by turns; standard error meanwhile the third */
+	unsigned int turn; /* which of the first two it is */
 	bool swapped;
 	uint32_t nskipped; /* atomic */
 	uint64_t dropped;  /* bytes that were nobody's */
 	uint8_t chunk[CHUNK_BYTES];
 } output = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	     .was = { -EBADF, -EBADF },
-	     .files = { -EBADF, -EBADF } };
+	     .files = { { .fd = -EBADF }, { .fd = -EBADF }, { .fd = -EBADF } } };
 
 /* Of a size that does not change, whatever is written. */
-static int file_new(void)
+static int memory_new(void)
 {
 	int fd = memfd_create("gantry-output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -49,20 +61,39 @@ static int file_new(void)
 	return fd;
 }
 
+/* Opened by name: then threads that write at the same time have a place each (what memfd_create() gives does not see to that). */
+static int file_new(void)
+{
+	char path[32];
+	int fd = memory_new(), again;
+
+	if (fd < 0)
+		return fd;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	again = open(path, O_RDWR | O_CLOEXEC);
+	if (again < 0)
+		return fd;
+	gantry_fd_close(fd);
+	return again;
+}
+
 int worker_output_open(struct gantry_err *err)
 {
-	for (int i = 0; i < 2; i++) {
-		output.files[i] = file_new();
-		if (output.files[i] < 0)
-			return gantry_err_set(err, output.files[i],
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(output.files); i++) {
+		output.files[i] = (struct file){ .fd = file_new() };
+		if (output.files[i].fd < 0)
+			return gantry_err_set(err, output.files[i].fd,
 					      "no file for what kernels print");
+	}
+	for (int i = 0; i < 2; i++) {
 		/* Above the three that have a meaning. */
 		output.was[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 		if (output.was[i] < 0)
 			return gantry_err_set(err, -errno, "standard output and error are closed");
 	}
 	(void)fflush(stdout);
-	if (dup2(output.files[0], STDOUT_FILENO) < 0)
+	output.turn = 0;
+	if (dup2(output.files[0].fd, STDOUT_FILENO) < 0)
 		return gantry_err_set(err, -errno, "standard output cannot be a file in memory");
 	gantry_log_fd_set(output.was[1]);
 	output.is_open = true;
@@ -77,10 +108,13 @@ void worker_output_close(void)
 		gantry_log_fd_set(STDERR_FILENO);
 	}
 	output.is_open = false;
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(output.files); i++) {
+		gantry_fd_close(output.files[i].fd);
+		output.files[i].fd = -EBADF;
+	}
 	for (unsigned int i = 0; i < 2; i++) {
-		gantry_fd_close(output.files[i]);
 		gantry_fd_close(output.was[i]);
-		output.files[i] = output.was[i] = -EBADF;
+		output.was[i] = -EBADF;
 	}
 }
 
@@ -140,58 +174,81 @@ static void put(const struct place *place, unsigned int which, uint64_t *at, con
 	}
 }
 
-/* How much has been written to a file; the next begins at its start again. */
-static uint64_t take_count(int fd)
+/* How far a file has been written. */
+static uint64_t end_of(const struct file *file)
 {
-	off_t n = lseek(fd, 0, SEEK_CUR);
+	off_t n = lseek(file->fd, 0, SEEK_CUR);
 
-	if (n <= 0)
-		return 0;
-	(void)lseek(fd, 0, SEEK_SET);
-	return gantry_min_u64((uint64_t)n, WORKER_OUTPUT_BYTES);
+	return n < 0 ? file->taken : gantry_min_u64((uint64_t)n, WORKER_OUTPUT_BYTES);
 }
 
-/* A large one has its pages taken back. */
-static void give_back(int fd, uint64_t n)
+/* What is new in a file, to @place (NULL: nobody's) as its stream @which. A large one has its pages taken back. ret_lost grows. */
+static uint64_t move(struct file *file, const struct place *place, unsigned int which,
+		     uint64_t *ret_lost)
 {
-	if (n > CHUNK_BYTES)
-		(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				WORKER_OUTPUT_BYTES);
-}
+	uint64_t end = end_of(file), n = end > file->taken ? end - file->taken : 0;
+	uint64_t at, lost;
 
-static uint64_t move(const struct place *place, unsigned int which)
-{
-	int fd = output.files[which];
-	uint64_t n = take_count(fd), at = gantry_load_relaxed(&place->head->put[which]);
-	uint64_t lost = n > place->bytes ? n - place->bytes : 0;
+	if (n > 0 && place) {
+		lost = n > place->bytes ? n - place->bytes : 0;
+		at = gantry_load_relaxed(&place->head->put[which]) + lost;
+		for (uint64_t off = file->taken + lost; off < end;) {
+			ssize_t got = pread(file->fd, output.chunk,
+					    gantry_min_u64(end - off, CHUNK_BYTES), (off_t)off);
 
-	if (n == 0)
-		return 0;
-	at += lost;
-	for (uint64_t off = lost; off < n;) {
-		ssize_t got = pread(fd, output.chunk, gantry_min_u64(n - off, CHUNK_BYTES),
-				    (off_t)off);
-
-		if (got <= 0)
-			break;
-		put(place, which, &at, output.chunk, (uint64_t)got);
-		off += (uint64_t)got;
+			if (got <= 0)
+				break;
+			put(place, which, &at, output.chunk, (uint64_t)got);
+			off += (uint64_t)got;
+		}
+		/* Release: pairs with the guest's acquire; the bytes are there. */
+		gantry_store_release(&place->head->put[which], at);
+		*ret_lost += lost;
 	}
-	give_back(fd, n);
-	/* Release: pairs with the guest's acquire; the bytes are there. */
-	gantry_store_release(&place->head->put[which], at);
-	return lost;
+	file->taken += n;
+	if (n > CHUNK_BYTES)
+		(void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				(off_t)file->taken);
+	return n;
+}
+
+static void rewind_file(struct file *file)
+{
+	(void)lseek(file->fd, 0, SEEK_SET);
+	file->taken = 0;
+}
+
+/* Standard output, of which both files have a part. Returns how much it was. */
+static uint64_t move_stdout(const struct place *place, uint64_t *ret_lost)
+{
+	struct file *now = &output.files[output.turn], *next = &output.files[!output.turn];
+	uint64_t n = move(next, place, 0, ret_lost);
+
+	if (end_of(now) == now->taken)
+		return n;
+	rewind_file(next);
+	if (dup2(next->fd, STDOUT_FILENO) >= 0)
+		output.turn = !output.turn;
+	return n + move(now, place, 0, ret_lost);
+}
+
+static void move_stderr(const struct place *place, uint64_t *ret_lost)
+{
+	struct file *file = &output.files[2];
+
+	if (move(file, place, 1, ret_lost) > 0)
+		rewind_file(file);
 }
 
 /* ---- on device threads ---- */
 
 static void drop_locked(void)
 {
-	uint64_t n;
+	uint64_t n, lost = 0;
 
 	(void)fflush(stdout);
-	n = take_count(output.files[0]);
-	give_back(output.files[0], n);
+	n = move_stdout(NULL, &lost);
+	move_stderr(NULL, &lost);
 	if (ferror(stdout))
 		clearerr(stdout);
 	if (n == 0)
@@ -219,7 +276,7 @@ bool worker_output_begin(const struct wdevice *d, struct wsession *s)
 		return false;
 	}
 	pthread_mutex_lock(&output.lock);
-	output.swapped = dup2(output.files[1], STDERR_FILENO) >= 0;
+	output.swapped = dup2(output.files[2].fd, STDERR_FILENO) >= 0;
 	return true;
 }
 
@@ -236,8 +293,8 @@ void worker_output_end(struct wsession *s, uint32_t fault)
 		lost++;
 	}
 	if (place_of(s, &place)) {
-		for (unsigned int i = 0; i < 2; i++)
-			lost += move(&place, i);
+		(void)move_stdout(&place, &lost);
+		move_stderr(&place, &lost);
 		if (lost)
 			gantry_store_relaxed(&place.head->lost,
 					     gantry_load_relaxed(&place.head->lost) + lost);

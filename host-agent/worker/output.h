@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What kernels print. A driver writes that to this process's standard output, and of failed assertions to standard error,
- * and says not whose it is. So standard output is a bounded file in memory here, and what a worker of one session finds there when
+ * on threads of its own too, and says not whose it is. So standard output is a bounded file in memory here, and what a worker of one session finds there when
  * a task has finished goes to the buffer that the session has for it (struct gantry_output). In a worker of several sessions it is
  * dropped, counted, and told in the log. Guests decide what is in it: it goes nowhere else.
  *

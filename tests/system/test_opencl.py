@@ -135,9 +135,9 @@ def test_worker_with_opencl_is_confined_and_may_die(t):
         still_honest(neighbour)
 
 
-def own_code(guest):
+def own_code(guest, source=SOURCE):
     with tempfile.NamedTemporaryFile("w", suffix=".cl") as file:
-        file.write(SOURCE)
+        file.write(source)
         file.flush()
         return guest.tell(f"image own {OPENCL} {file.name}", SLOW_S)
 
@@ -167,6 +167,23 @@ def test_sessions_own_code_runs_for_isolated_tenants_only(t):
     with world() as agent:
         answer = own_code(opened(agent, "red"))
         t.true(answer.startswith("error UNSUPPORTED") and "installed" in answer, answer)
+
+
+def test_what_kernels_print_for_a_session_that_does_not_take_it_is_dropped_and_told(t):
+    source = '__kernel void say(__global uint *out) { printf("words of a kernel\\n"); out[0] = 3; }'
+    with world(opencl={"guest_code": "yes"}, red={"isolation": "isolated"}) as agent:
+        guest = opened(agent, "red")
+        answer = own_code(guest, source)
+        if "Landlock" in answer:
+            raise harness.Skip(answer)
+        t.true(answer.startswith("ok"), answer)
+        guest.ask("kernel say own say rw:u32*")
+        guest.ask("queue q 0 0 4")
+        guest.ask("buffer a 4096 device")
+        guest.ask("launch q done say 1 1 1 0 rw:a", SLOW_S)
+        guest.ask(f"wait done {SLOW_S * 1000}", SLOW_S)
+        harness.wait_until(lambda: "what kernels print is dropped, 18 bytes so far" in agent.log(), "the log's line")
+        t.true("words of a kernel" not in agent.log(), "what a tenant's kernel prints is in the log")
 
 
 if __name__ == "__main__":

@@ -111,10 +111,22 @@ def test_images_and_samplers_give_what_they_give_on_pocl_itself(t):
             t.equal(lines(probe(agent, "red", "images").out), want, f"heap {heap}, memory {memory}")
 
 
-def test_kernel_that_prints_writes_no_line_of_the_agents_log(t):
+SAID = "words of a kernel"
+
+
+def test_what_a_kernel_prints_is_the_programs_output_and_no_line_of_the_agents_log(t):
     with world() as agent:
-        t.equal(lines(probe(agent, "red", "say").out), ["said 3", "done"], "the kernel ran")
-        t.true("words of a kernel" not in agent.log(), "what a tenant's kernel prints is in the log")
+        want = [*[SAID] * 5, "finished", SAID, "waited", SAID, "said 3", "done"]
+        t.equal(lines(native("say", "5").out), want, "on PoCL itself")
+        t.equal(lines(probe(agent, "red", "say", "5").out), want, "each line, before what waits for it returns")
+        # Of more than is kept for it the newest comes, and nothing is held up.
+        many = 100000
+        got = lines(probe(agent, "blue", "say", str(many)).out)
+        at = got.index("finished")
+        t.true(2000 < at < many, f"{at} lines of {many}")
+        t.equal(set(got[1:at]), {SAID}, "whole lines, but the first")
+        t.equal(got[at + 1:], [SAID, "waited", SAID, "said 3", "done"], "and what is printed later is there")
+        t.true(SAID not in agent.log(), "what a tenant's kernel prints is in the log")
 
 
 def test_threads_that_misuse_each_others_objects_break_nothing(t):

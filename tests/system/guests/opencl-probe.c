@@ -29,7 +29,9 @@ static const char text[] =
 	"__kernel __attribute__((reqd_work_group_size(8, 2, 1))) void wants(__global uint *out)\n"
 	"{ out[get_global_id(1) * get_global_size(0) + get_global_id(0)] = get_local_id(0) + 10 * get_local_size(1); }\n"
 	"__kernel void spin(__global uint *data, uint n)\n"
-	"{ uint v = data[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; data[0] = v; }\n"
+	"{ uint v = data[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; data[0] = v; }\n";
+
+static const char saying[] =
 	"__kernel void say(__global int *out) { printf(\"words of a kernel\\n\"); out[0] = 3; }\n";
 
 void must(cl_int result, const char *what)
@@ -182,14 +184,28 @@ static void hold(struct world *w, uint32_t turns)
 
 /* ---- printing ---- */
 
-static void say(const struct world *w)
+/* @n work-items that print a line each: before a blocking read, clFinish() and clWaitForEvents() return. */
+static void say(struct world *w, size_t n)
 {
-	cl_kernel kernel = kernel_of(w, "say");
+	const size_t one = 1;
+	cl_event event;
+	cl_kernel kernel;
 	cl_int result, three = 0;
 	cl_mem mem = cl.CreateBuffer(w->context, 0, 64, NULL, &result);
 
 	must(result, "clCreateBuffer");
+	must(cl.ReleaseProgram(w->program), "clReleaseProgram");
+	w->program = program_of(w, saying, "-cl-kernel-arg-info");
+	kernel = kernel_of(w, "say");
 	must(cl.SetKernelArg(kernel, 0, sizeof(mem), &mem), "clSetKernelArg");
+	must(cl.EnqueueNDRangeKernel(w->queue, kernel, 1, NULL, &n, &one, 0, NULL, NULL), "say");
+	must(cl.Finish(w->queue), "clFinish");
+	printf("finished\n");
+	must(cl.EnqueueNDRangeKernel(w->queue, kernel, 1, NULL, &one, &one, 0, NULL, &event),
+	     "say");
+	must(cl.WaitForEvents(1, &event), "clWaitForEvents");
+	must(cl.ReleaseEvent(event), "clReleaseEvent");
+	printf("waited\n");
 	must(cl.EnqueueTask(w->queue, kernel, 0, NULL, NULL), "clEnqueueTask");
 	must(cl.EnqueueReadBuffer(w->queue, mem, CL_TRUE, 0, sizeof(three), &three, 0, NULL, NULL),
 	     "clEnqueueReadBuffer");
@@ -348,7 +364,7 @@ int main(int argc, char **argv)
 		probe_image_misuse(&w);
 		probe_bad_handles(&w);
 	} else if (strcmp(what, "say") == 0) {
-		say(&w);
+		say(&w, argc > 3 ? strtoul(argv[3], NULL, 0) : 1);
 	} else if (strcmp(what, "storm") == 0) {
 		probe_storm(&w, argc > 3 ? (unsigned)strtoul(argv[3], NULL, 0) : 1000);
 	} else if (strcmp(what, "hold") == 0) {

@@ -3,11 +3,13 @@
  * What kernels print, on its way from the standard output of a worker to the buffer of its session. Each test is a process of its
  * own, which is the worker: what it writes to standard output is what a driver would.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "host-agent/worker/output.h"
 #include "host-agent/worker/worker.h"
 #include "tests/unit/runner.h"
@@ -179,6 +181,41 @@ START_TEST(test_output_where_several_sessions_are_is_nobodys)
 }
 END_TEST
 
+/* ---- drivers that print on threads of their own ---- */
+
+#define NTHREADS 4u
+#define NLINES	 3000u
+static const char line[32] = "a line of one of the threads...";
+static uint32_t nwriting = NTHREADS;
+
+static void *print_lines(void *unused)
+{
+	(void)unused;
+	for (unsigned int i = 0; i < NLINES; i++)
+		if (write(STDOUT_FILENO, line, sizeof(line)) != (ssize_t)sizeof(line))
+			abort();
+	(void)gantry_fetch_add(&nwriting, -1u);
+	return NULL;
+}
+
+START_TEST(test_output_written_while_it_is_taken_comes_whole)
+{
+	pthread_t threads[NTHREADS];
+
+	for (unsigned int i = 0; i < NTHREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, print_lines, NULL), 0);
+	while (gantry_load_acquire(&nwriting) > 0)
+		flush(0);
+	for (unsigned int i = 0; i < NTHREADS; i++)
+		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+	flush(0);
+	ck_assert_uint_eq(head->put[0], (uint64_t)NTHREADS * NLINES * sizeof(line));
+	for (uint64_t off = 0; off < ring_bytes(); off += sizeof(line))
+		ck_assert_mem_eq(ring(0) + off, line, sizeof(line));
+	check_guards();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("output");
@@ -190,6 +227,7 @@ int main(void)
 	tcase_add_test(tc, test_output_longer_than_the_file_is_bounded_and_what_follows_comes);
 	tcase_add_test(tc, test_output_to_a_hostile_buffer_stays_inside);
 	tcase_add_test(tc, test_output_of_a_buffer_that_is_none_is_dropped);
+	tcase_add_test(tc, test_output_written_while_it_is_taken_comes_whole);
 	tcase_add_test(tc, test_output_where_several_sessions_are_is_nobodys);
 	return gantry_unit_run(suite);
 }

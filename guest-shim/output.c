@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest-shim/output.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "proto/wire.h"
+
+#define BYTES_MAX (1u << 20)
+#define BYTES_MIN (64u << 10)
+#define CHUNK	  2048u
+#define LOOK_NS	  (10 * (int64_t)GANTRY_NS_PER_MS)
+
+/* ---- the buffer ---- */
+
+static int make_locked(struct gantry_printed *p, struct gantry_session *s, uint64_t bytes)
+{
+	gantry_buffer buffer;
+	void *at;
+	int r = gantry_alloc(s, bytes, GANTRY_ALLOC_HOST | GANTRY_ALLOC_OUTPUT, &buffer);
+
+	if (r < 0)
+		return r;
+	r = gantry_map(s, buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &at);
+	if (r < 0) {
+		(void)gantry_free(s, buffer);
+		return r;
+	}
+	p->bytes = GANTRY_OUTPUT_RING(bytes);
+	for (unsigned int i = 0; i < 2; i++) {
+		p->ring[i] = (const uint8_t *)at + sizeof(struct gantry_output) + i * p->bytes;
+		p->shown[i] = gantry_load_relaxed(&((struct gantry_output *)at)->put[i]);
+	}
+	gantry_store_release(&p->head, (struct gantry_output *)at);
+	return 0;
+}
+
+void gantry_printed_want(struct gantry_printed *p, struct gantry_session *s)
+{
+	(void)pthread_mutex_lock(&p->lock);
+	if (!p->is_wanted)
+		for (uint64_t n = BYTES_MAX; n >= BYTES_MIN && make_locked(p, s, n) < 0; n /= 4)
+			;
+	p->is_wanted = true;
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+bool gantry_printed_is_wanted(struct gantry_printed *p)
+{
+	bool is_wanted;
+
+	(void)pthread_mutex_lock(&p->lock);
+	is_wanted = p->is_wanted;
+	(void)pthread_mutex_unlock(&p->lock);
+	return is_wanted;
+}
+
+/* ---- showing ---- */
+
+/* The newest that the ring holds of what came from *at on; the host may be writing over it just now. */
+static size_t take_chunk(const struct gantry_printed *p, unsigned int which, uint64_t *at,
+			 uint64_t put, uint8_t chunk[CHUNK])
+{
+	for (;;) {
+		uint64_t off, now;
+		size_t n;
+
+		if (put - *at > p->bytes)
+			*at = put - p->bytes;
+		off = *at % p->bytes;
+		n = (size_t)GANTRY_MIN(GANTRY_MIN(put - *at, p->bytes - off), CHUNK);
+		memcpy(chunk, p->ring[which] + off, n);
+		/* Acquire: the bytes have been read. */
+		now = gantry_load_acquire(&p->head->put[which]);
+		if (now - *at <= p->bytes) {
+			*at += n;
+			return n;
+		}
+		put = now;
+	}
+}
+
+static void show_locked(struct gantry_printed *p, unsigned int which, FILE *to)
+{
+	/* Acquire: pairs with the host's release; the bytes are there. */
+	uint64_t put = gantry_load_acquire(&p->head->put[which]);
+	uint8_t chunk[CHUNK];
+	uint64_t at = gantry_load_relaxed(&p->shown[which]);
+
+	while (at < put) {
+		size_t n = take_chunk(p, which, &at, put, chunk);
+
+		gantry_store_relaxed(&p->shown[which], at);
+		/* Where the program has no output any more, it goes nowhere, as with the driver. */
+		(void)!fwrite(chunk, 1, n, to);
+	}
+}
+
+bool gantry_printed_comes(const struct gantry_printed *p)
+{
+	return gantry_load_acquire(&p->head) != NULL;
+}
+
+bool gantry_printed_is_news(const struct gantry_printed *p)
+{
+	const struct gantry_output *head = gantry_load_acquire(&p->head);
+
+	for (unsigned int i = 0; head && i < 2; i++)
+		if (gantry_load_relaxed(&head->put[i]) != gantry_load_relaxed(&p->shown[i]))
+			return true;
+	return false;
+}
+
+void gantry_printed_show(struct gantry_printed *p)
+{
+	if (!gantry_printed_is_news(p))
+		return;
+	(void)pthread_mutex_lock(&p->lock);
+	show_locked(p, 0, stdout);
+	show_locked(p, 1, stderr);
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+int gantry_printed_wait(struct gantry_printed *p, struct gantry_session *s,
+			const gantry_ticket *tickets, unsigned int n)
+{
+	int r;
+
+	do {
+		r = gantry_wait(s, tickets, n, gantry_printed_comes(p) ? LOOK_NS : GANTRY_FOREVER);
+		if (r == GANTRY_E_TIMEOUT)
+			gantry_printed_show(p);
+	} while (r == GANTRY_E_TIMEOUT);
+	return r;
+}
+
+uint32_t gantry_printed_fault(const struct gantry_printed *p)
+{
+	const struct gantry_output *head = gantry_load_acquire(&p->head);
+
+	return head ? gantry_load_relaxed(&head->fault) : 0;
+}
