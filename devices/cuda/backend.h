@@ -232,8 +232,9 @@ struct gantry_stream {
 	struct gantry_cuda_times times;
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
-	bool off_device; /* nothing but that is in flight: no device time is counted */
-	bool launched;	 /* kernels that may have printed, since the driver was asked last */
+	bool off_device;     /* nothing but that is in flight: no device time is counted */
+	bool launched;	     /* kernels that may have printed, since the driver was asked last */
+	uint64_t printed_at; /* cycles, when it was */
 	bool started_idle;
 	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
 	uint64_t seen_from; /* gantry_dev.busy_at then */

@@ -5,7 +5,20 @@
  * synchronises otherwise, so the driver is asked to, where the session wants it.
  */
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "devices/cuda/backend.h"
+
+/* While a stream has more to do, the driver is asked so often at most. */
+#define PRINT_US 10000u
+
+/* Whether it is time; to ask takes some microseconds of the thread that all launches wait for. */
+static bool is_due(const struct gantry_stream *stream, bool idle)
+{
+	uint64_t now = gantry_load_relaxed(&stream->dev->watch.polled_at);
+
+	return idle ||
+	       (int64_t)(now - stream->printed_at) >= (int64_t)(PRINT_US * gantry_cycles_per_us());
+}
 
 void gantry_cuda_output_tell(struct gantry_stream *stream)
 {
@@ -15,6 +28,9 @@ void gantry_cuda_output_tell(struct gantry_stream *stream)
 	bool idle = stream->finished == stream->submitted;
 	CUresult result;
 
+	if (!is_due(stream, idle))
+		return;
+	stream->printed_at = gantry_load_relaxed(&dev->watch.polled_at);
 	stream->launched = !idle;
 	if (!host->print_begin || !host->print_begin(host->cookie, tag))
 		return;
