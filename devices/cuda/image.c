@@ -78,6 +78,8 @@ static int load_bytes(struct gantry_image *image, const void *bytes, size_t nbyt
 {
 	int r;
 
+	/* Of an image that nobody asked for its log, of another session's maybe. */
+	gantry_cuda_link_forget(image->dev);
 	if (gantry_cuda_link_is(bytes, nbytes))
 		return gantry_cuda_link(image->dev, bytes, nbytes, &image->module, err);
 	/* The driver takes no length and believes the headers: they are checked first. */

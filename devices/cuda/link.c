@@ -238,11 +238,16 @@ int gantry_cuda_link(struct gantry_dev *dev, const void *bytes, size_t nbytes, C
 	return r;
 }
 
+void gantry_cuda_link_forget(struct gantry_dev *dev)
+{
+	free(dev->link_log);
+	dev->link_log = NULL;
+}
+
 void gantry_cuda_image_say(struct gantry_dev *dev, struct gantry_image *image, char *text,
 			   size_t cap)
 {
 	(void)image;
 	(void)gantry_str_copy(text, cap, dev->link_log ? dev->link_log : ""); /* may be cut */
-	free(dev->link_log);
-	dev->link_log = NULL;
+	gantry_cuda_link_forget(dev);
 }

@@ -20,6 +20,18 @@ static bool is_due(const struct gantry_stream *stream, bool idle)
 	       (int64_t)(now - stream->printed_at) >= (int64_t)(PRINT_US * gantry_cycles_per_us());
 }
 
+/* Of a stream that has nothing to do: nobody waits. A kernel can say of itself that it has finished, and go on. */
+static CUresult synchronise(const struct gantry_dev *dev, CUstream native)
+{
+	CUresult result;
+
+	if (gantry_load_relaxed(&dev->fault))
+		native = dev->own;
+	result = dev->driver->StreamQuery(native);
+	/* After a fault too: what a failed assertion says comes then. */
+	return result == CUDA_ERROR_NOT_READY ? result : dev->driver->StreamSynchronize(native);
+}
+
 void gantry_cuda_output_tell(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
@@ -34,9 +46,7 @@ void gantry_cuda_output_tell(struct gantry_stream *stream)
 	stream->launched = !idle;
 	if (!host->print_begin || !host->print_begin(host->cookie, tag))
 		return;
-	/* Neither waits: the one has finished what it had, the other has nothing. */
-	result = dev->driver->StreamSynchronize(
-		idle && !gantry_load_relaxed(&dev->fault) ? stream->native : dev->own);
+	result = synchronise(dev, idle ? stream->native : dev->own);
 	if (gantry_cuda_sticky(result))
 		gantry_cuda_fault_note(dev, result);
 	host->print_end(host->cookie, tag, gantry_load_relaxed(&dev->fault));

@@ -23,8 +23,12 @@ static CUresult enter(CUgraphNode node, bool changes, struct CUctx_st **ret_ctx)
 
 static CUresult set_groups(struct cu_call *call, const struct cu_device *dev, uint32_t groups)
 {
-	CUresult result = cu_call_check_groups_locked(dev, call, groups);
+	CUresult result;
 
+	/* Its module may have been unloaded. */
+	if (!cu_handle_is_locked(call->func, CU_KIND_FUNC))
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = cu_call_check_groups_locked(dev, call, groups);
 	if (result == CUDA_SUCCESS)
 		call->groups = groups;
 	return result;

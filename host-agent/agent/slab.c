@@ -954,31 +954,66 @@ static void forget_needs(struct gantry_session *s)
 		free_need(s, n);
 }
 
-/* The ledger is the session's own: what it says wrongly costs that session bytes, and nobody else. */
-static bool is_lived_in(const struct gantry_session *s, const struct gantry_slab *slab)
+/* Where a buffer lies in a device's window. */
+struct lived {
+	uint32_t device;
+	uint64_t off;
+	uint64_t end;
+};
+
+static int by_place(const void *one, const void *other)
 {
+	const struct lived *a = one, *b = other;
+
+	if (a->device != b->device)
+		return a->device < b->device ? -1 : 1;
+	return (a->off > b->off) - (a->off < b->off);
+}
+
+/* The ledger is the session's own: what it says wrongly costs that session bytes, and nobody else. */
+static size_t find_lived(const struct gantry_session *s, struct lived *ret_lived)
+{
+	size_t n = 0;
+
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *o = &s->ledger.objects[i];
-
 		const struct gantry_ledger_buffer *b = &o->buffer;
 
-		if (o->state == GANTRY_OBJECT_FREE || o->type != GANTRY_HANDLE_BUFFER ||
-		    b->place != GANTRY_PLACE_WINDOW || b->device != slab->device)
-			continue;
-		if (b->off < slab->off ? slab->off - b->off < b->bytes
-				       : b->off - slab->off < slab->bytes)
-			return true;
+		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
+		    b->place == GANTRY_PLACE_WINDOW)
+			ret_lived[n++] = (struct lived){ b->device, b->off, b->off + b->bytes };
 	}
-	return false;
+	qsort(ret_lived, n, sizeof(*ret_lived), by_place);
+	return n;
+}
+
+/* Both in the order of devices and offsets. Buffers do not overlap; should a ledger say so, a slab may go that holds one. */
+static void give_back_others(struct gantry_session *s, const struct lived *lived, size_t n)
+{
+	size_t i = 0;
+
+	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab) {
+		while (i < n && (lived[i].device < slab->device ||
+				 (lived[i].device == slab->device && lived[i].end <= slab->off)))
+			i++;
+		if (slab->state == SLAB_HELD && (i == n || lived[i].device != slab->device ||
+						 lived[i].off >= slab->off + slab->bytes))
+			give_back(slab);
+	}
 }
 
 void gantry_slabs_worker_gone(struct gantry_session *s)
 {
+	struct lived *lived;
+
 	forget_needs(s);
+	if (!s->ledger.hdr || gantry_list_is_empty(&s->slabs))
+		return;
 	/* A successor asks for the places of its buffers, so nobody would ever speak of the others again. */
-	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab)
-		if (s->ledger.hdr && slab->state == SLAB_HELD && !is_lived_in(s, slab))
-			give_back(slab);
+	lived = malloc(GANTRY_LEDGER_NOBJECTS * sizeof(*lived));
+	if (lived) /* else they stay until the session ends */
+		give_back_others(s, lived, find_lived(s, lived));
+	free(lived);
 	gantry_slabs_pump(s->agent);
 }
 

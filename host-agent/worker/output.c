@@ -20,8 +20,9 @@
 #define DROP_EVERY 256u
 
 /*
- * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is standard output: the other
- * takes its place first, and what somebody was just then writing to the one before is taken before it is used again.
+ * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is standard output, but
+ * when it is half full the other takes its place; what somebody was just then writing to the one before is taken whenever
+ * somebody looks, long before it is used again.
  */
 struct file {
 	int fd;
@@ -39,6 +40,7 @@ static struct {
 	bool swapped;
 	uint32_t nskipped; /* atomic */
 	uint64_t dropped;  /* bytes that were nobody's */
+	uint64_t told;	   /* so many of them the log has been told of */
 	uint8_t chunk[CHUNK_BYTES];
 } output = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	     .was = { -EBADF, -EBADF },
@@ -224,11 +226,11 @@ static uint64_t move_stdout(const struct place *place, uint64_t *ret_lost)
 	struct file *now = &output.files[output.turn], *next = &output.files[!output.turn];
 	uint64_t n = move(next, place, 0, ret_lost);
 
-	if (end_of(now) == now->taken)
-		return n;
-	rewind_file(next);
-	if (dup2(next->fd, STDOUT_FILENO) >= 0)
-		output.turn = !output.turn;
+	if (end_of(now) > WORKER_OUTPUT_BYTES / 2) {
+		rewind_file(next);
+		if (dup2(next->fd, STDOUT_FILENO) >= 0)
+			output.turn = !output.turn;
+	}
 	return n + move(now, place, 0, ret_lost);
 }
 
@@ -254,6 +256,10 @@ static void drop_locked(void)
 	if (n == 0)
 		return;
 	output.dropped += n;
+	/* Kernels decide how often: the log is told when it is twice as much. */
+	if (output.dropped < 2 * output.told)
+		return;
+	output.told = output.dropped;
 	gantry_log(
 		GANTRY_LOG_WARN,
 		"what kernels print is dropped, %llu bytes so far: it is nobody's in a worker of "
@@ -301,6 +307,8 @@ void worker_output_end(struct wsession *s, uint32_t fault)
 		if (fault)
 			gantry_store_relaxed(&place.head->fault, fault);
 	} else {
+		/* The buffer is gone: what comes is nobody's until there is another. */
+		gantry_store_relaxed(&s->output, 0);
 		drop_locked();
 	}
 	pthread_mutex_unlock(&output.lock);

@@ -271,6 +271,17 @@ static int map_slabs_locked(struct wdevice *d, struct wsession *s,
 	return worker_device_status(r);
 }
 
+/* What has no rights is not mapped: nobody would take it away again, and its slabs may be somebody else's then. */
+static int settle_rights_locked(struct wdevice *d, struct wsession *s,
+				const struct gantry_ledger_buffer *b)
+{
+	int status = give_rights_locked(d, s, b, b->range_rights, NULL);
+
+	if (status != GANTRY_OK)
+		unmap_slabs_locked(d, s, b, UINT32_MAX);
+	return status;
+}
+
 /* Its slabs are there, and it lies where its ledger says. */
 static int settle_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 {
@@ -283,7 +294,7 @@ static int settle_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 	if (rt->not_mapped == GANTRY_OK) {
 		rt->not_mapped = map_slabs_locked(d, s, b, NULL);
 		if (rt->not_mapped == GANTRY_OK)
-			rt->not_mapped = give_rights_locked(d, s, b, b->range_rights, NULL);
+			rt->not_mapped = settle_rights_locked(d, s, b);
 		rt->mapped = rt->not_mapped == GANTRY_OK;
 	}
 	return rt->not_mapped;

@@ -9,6 +9,7 @@
 
 #define N 1000
 
+static const char *image;
 static CUcontext ctx;
 static CUmodule module;
 static CUfunction saxpy;
@@ -456,6 +457,18 @@ static void attributes_of_nodes(void)
 	OK(cuCtxSynchronize());
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(clone));
+	if (!is_native) {
+		CUmodule gone;
+
+		OK(cuModuleLoad(&gone, image));
+		OK(cuModuleGetFunction(&kernel.func, gone, "saxpy"));
+		kernel.gridDimX = 4;
+		OK(cuGraphAddKernelNode(&copied, graph, NULL, 0, &kernel));
+		OK(cuModuleUnload(gone));
+		IS(cuGraphKernelNodeSetAttribute(copied, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value),
+		   INVALID_HANDLE);
+		IS(cuGraphKernelNodeCopyAttributes(copied, one), INVALID_HANDLE);
+	}
 	OK(cuGraphDestroy(graph));
 	BAD(cuGraphKernelNodeGetAttribute(one, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got),
 	    INVALID_VALUE);
@@ -519,6 +532,7 @@ int main(int argc, char **argv)
 	if (argc != 2 && argc != 3)
 		return 2;
 	is_native = argc == 3;
+	image = argv[1];
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	OK(cuInit(0));
 	OK(cuDevicePrimaryCtxRetain(&ctx, 0));

@@ -71,6 +71,11 @@ class Call:
         """Whether the worker is asked."""
         return self.served and not self.local
 
+    def wide(self, kind):
+        """The count of @kind, wide enough for sums and products of any two numbers: they are the guest's."""
+        values = {p.name for p in self.function.params if p.depth == 0 and p.sort == "int"}
+        return re.sub(r"\b[A-Za-z_]\w*\b", lambda m: "(__int128)" + m[0] if m[0] in values else m[0], kind.count)
+
     def bytes(self, param, kind, companion):
         """The expression for what @kind says of a length. @companion writes $F(x) down."""
         if kind.word == "table":
@@ -79,9 +84,7 @@ class Call:
         if "$" in kind.count:
             count = re.sub(r"\$(\w+)\(([^)]*)\)", lambda m: companion(m[1], m[2]), kind.count)
         else:
-            # Wide enough for sums and products of any two of them: they are the guest's numbers.
-            values = {p.name for p in self.function.params if p.depth == 0 and p.sort == "int"}
-            count = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: "(__int128)" + m[0] if m[0] in values else m[0], kind.count)
+            count = self.wide(kind)
         return "gantry_pack_span(gantry_count(%s), %s)" % (count, element)
 
 
@@ -232,7 +235,7 @@ def _stub(call):
         call.id, _flags(call))]
     # Another device's work is another worker's.
     lines[1:1] = ["\tif (!gantry_call_is_own_device(%s, gantry_count(%s)))\n\t\treturn gantry_call_unsupported(&library, __func__);\n" % (
-        p.name, k.count) for p, k in call.pairs if k.word == "devices"]
+        p.name, call.wide(k)) for p, k in call.pairs if k.word == "devices"]
     lines += ["\t%s\n" % line for line in _guest_mode(call)]
     lines += ["\t%s\n" % _guest_put(call, p, k) for p, k in call.wire]
     ended = [p.name for p, k in call.pairs if k.word == "end"]
@@ -321,7 +324,7 @@ def _worker_take(call, param, kind):
     if word == "table":
         return ["%s = gantry_calls_take_table(run, %s);" % (name, call.bytes(param, kind, None))]
     if word == "devices":
-        return ["%s = gantry_calls_take_devices(run, gantry_count(%s));" % (name, kind.count)]
+        return ["%s = gantry_calls_take_devices(run, gantry_count(%s));" % (name, call.wide(kind))]
     if word == "addresses":
         return ["%s = gantry_calls_take_addresses(run, %s);" % (name, call.bytes(param, kind, None))]
     if word == "work":

@@ -111,7 +111,7 @@ def step(function, pairs, others):
         return None
     match = STEP.fullmatch(function.name)
     fields = [".what = GANTRY_CALLS_%s" % STEPS.get(match[2], "USE"), ".letter = '%s'" % match[1]]
-    fields += [".%s = %s" % (field, name if _has(function, name) else "-1") for field, name in
+    fields += [".%s = %s" % (field, name if _has(function, name) else "GANTRY_CALLS_LEFT_OUT") for field, name in
                (("m", "m"), ("n", "n"), ("nonzeros", "nnzA"))]
     for matrix in matrices(pairs):
         fields += [".rows = %s" % matrix.rows, ".columns = %s" % matrix.columns]

@@ -92,7 +92,7 @@ static uint32_t bit(uint32_t what)
 
 static bool fits(int64_t begun, int64_t now)
 {
-	return now < 0 || now == begun;
+	return now == GANTRY_CALLS_LEFT_OUT || now == begun;
 }
 
 static size_t row_bytes(const struct gantry_calls_steps *steps)
@@ -123,7 +123,8 @@ static bool may_step(const struct gantry_calls_steps *steps, const struct gantry
 	uint32_t wanted = bit(GANTRY_CALLS_ANALYSE);
 
 	if (step->what == GANTRY_CALLS_ANALYSE)
-		return step->n >= 0 && step->nonzeros >= 0 && step->rows && step->columns;
+		return (step->m == GANTRY_CALLS_LEFT_OUT || step->m >= 0) && step->n >= 0 &&
+		       step->nonzeros >= 0 && step->rows && step->columns;
 	if (step->what == GANTRY_CALLS_SET_UP || step->what == GANTRY_CALLS_FACTOR)
 		wanted |= bit(GANTRY_CALLS_MEASURE);
 	if (step->what == GANTRY_CALLS_FACTOR && step->wants_setup)
@@ -134,6 +135,21 @@ static bool may_step(const struct gantry_calls_steps *steps, const struct gantry
 		return false;
 	return step->what == GANTRY_CALLS_MEASURE || step->letter == 'X' ||
 	       step->letter == steps->letter;
+}
+
+/* What the library is about to change is not known again before it has said that it did. */
+static void unlearn(struct gantry_calls_steps *steps, const struct gantry_calls_step *step)
+{
+	const uint32_t factor = bit(GANTRY_CALLS_FACTOR), set_up = bit(GANTRY_CALLS_SET_UP);
+
+	if (step->what == GANTRY_CALLS_ANALYSE)
+		steps->done = 0;
+	else if (step->what == GANTRY_CALLS_MEASURE)
+		steps->done &= ~(bit(GANTRY_CALLS_MEASURE) | set_up | factor);
+	else if (step->what == GANTRY_CALLS_SET_UP)
+		steps->done &= ~(set_up | factor);
+	else if (step->what == GANTRY_CALLS_FACTOR)
+		steps->done &= ~factor;
 }
 
 void gantry_calls_need_step(struct gantry_calls_run *run, uint32_t kind, uint64_t id,
@@ -148,6 +164,8 @@ void gantry_calls_need_step(struct gantry_calls_run *run, uint32_t kind, uint64_
 		step->steps = object->steps;
 	if (!step->steps || !may_step(step->steps, step))
 		gantry_calls_refuse(run);
+	else
+		unlearn(step->steps, step);
 }
 
 uint64_t gantry_calls_work(struct gantry_calls_run *run, const struct gantry_calls_step *step)

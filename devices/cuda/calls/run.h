@@ -245,6 +245,9 @@ enum gantry_calls_step_what {
 	GANTRY_CALLS_USE = 5, /* of what was factored */
 };
 
+/* A size that the function has not: no number of a guest's, which have 32 bits. */
+#define GANTRY_CALLS_LEFT_OUT INT64_MIN
+
 struct gantry_calls_step {
 	uint32_t what; /* enum gantry_calls_step_what */
 	char letter;   /* S, D, C, Z: what is computed with; X: any */

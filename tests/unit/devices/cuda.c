@@ -15,6 +15,7 @@
 #include "base/futex.h"
 #include "devices/cuda/backend.h"
 #include "devices/registry.h"
+#include "proto/cuda_link.h"
 #include "tests/fakecuda/kernel.h"
 #include "tests/unit/runner.h"
 
@@ -458,6 +459,44 @@ START_TEST(test_images_of_a_guest_are_checked_first)
 						 &err) == 0,
 		      "%s", err.text);
 	ck_assert_int_eq(try_kernel(image, "step", "rw:u32*,u32", &kernel), 0);
+	device.backend->image_unload(image);
+	gantry_device_close(&device);
+}
+END_TEST
+
+/* A link's log that nobody asked for, of another session's maybe, is not the next image's. */
+START_TEST(test_log_of_a_link_is_its_own)
+{
+	static const char text[] = FAKECUDA_PTX(CUDA_KERNELS, "sm_90");
+	static const char wrong[] = ".version 7.0\n.target sm_80\n";
+	struct {
+		struct gantry_link_header header;
+		struct gantry_link_input input;
+		char bytes[sizeof(wrong)];
+	} link = {
+		.header = { .version = GANTRY_LINK_VERSION, .ninputs = 1, .bytes = sizeof(link) },
+		.input = { .type = CU_JIT_INPUT_PTX, .bytes = sizeof(wrong), .name = "wrong" }
+	};
+	struct gantry_image *image = NULL;
+	char said[512];
+
+	memcpy(link.header.magic, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES);
+	memcpy(link.bytes, wrong, sizeof(wrong));
+	link.input.off = (uint64_t)((char *)link.bytes - (char *)&link);
+	open_device(NULL);
+	ck_assert_int_eq(device.backend->image_load(device.dev, NULL, &link, sizeof(link), &image,
+						    &err),
+			 -ENOEXEC);
+	device.backend->image_say(device.dev, NULL, said, sizeof(said));
+	ck_assert_str_ne(said, "");
+	ck_assert_int_eq(device.backend->image_load(device.dev, NULL, &link, sizeof(link), &image,
+						    &err),
+			 -ENOEXEC);
+	ck_assert_msg(device.backend->image_load(device.dev, NULL, text, sizeof(text), &image,
+						 &err) == 0,
+		      "%s", err.text);
+	device.backend->image_say(device.dev, image, said, sizeof(said));
+	ck_assert_str_eq(said, "");
 	device.backend->image_unload(image);
 	gantry_device_close(&device);
 }
@@ -1684,6 +1723,7 @@ int main(void)
 	tcase_add_test(kernels, test_kernel_get_compares_the_signature);
 	tcase_add_test(kernels, test_image_that_is_none_is_refused);
 	tcase_add_test(kernels, test_images_of_a_guest_are_checked_first);
+	tcase_add_test(kernels, test_log_of_a_link_is_its_own);
 	tcase_add_test(kernels, test_host_function_enqueues_in_order);
 	tcase_add_test(kernels, test_host_function_is_offered_what_module_h_says);
 	tcase_add_test(kernels, test_verdict_of_device_code_is_the_status);

@@ -117,7 +117,7 @@ static uint64_t object;
 
 static const struct gantry_calls_step analyse = { .what = GANTRY_CALLS_ANALYSE,
 						  .letter = 'X',
-						  .m = -1,
+						  .m = GANTRY_CALLS_LEFT_OUT,
 						  .n = 2,
 						  .nonzeros = 3,
 						  .rows = rows,
@@ -142,6 +142,8 @@ static uint64_t work(void)
 	struct gantry_calls_run run = { .site = &site };
 	struct gantry_calls_step step = analyse;
 
+	step.what = GANTRY_CALLS_FACTOR;
+	step.letter = 'D';
 	gantry_calls_need_step(&run, KIND, object, &step);
 	return gantry_calls_work(&run, &step);
 }
@@ -154,7 +156,9 @@ static void begin(void)
 
 START_TEST(test_steps_come_in_their_order)
 {
-	struct gantry_calls_step use = { .m = -1, .n = 2, .nonzeros = -1 };
+	struct gantry_calls_step use = { .m = GANTRY_CALLS_LEFT_OUT,
+					 .n = 2,
+					 .nonzeros = GANTRY_CALLS_LEFT_OUT };
 
 	begin();
 	ck_assert(!steps(use, GANTRY_CALLS_USE, 'D'));
@@ -172,6 +176,59 @@ START_TEST(test_steps_come_in_their_order)
 	ck_assert(steps(analyse, GANTRY_CALLS_ANALYSE, 'X'));
 	ck_assert_uint_eq(work(), 0);
 	ck_assert(!steps(use, GANTRY_CALLS_USE, 'D'));
+	gantry_calls_table_fini(&site.table);
+}
+END_TEST
+
+/* A number that is given counts, whatever it is: only what a function has not is left out. */
+START_TEST(test_steps_with_negative_numbers_are_refused)
+{
+	struct gantry_calls_step use = { .m = GANTRY_CALLS_LEFT_OUT,
+					 .n = -1,
+					 .nonzeros = GANTRY_CALLS_LEFT_OUT };
+	struct gantry_calls_step step = analyse;
+
+	begin();
+	step.m = -1;
+	ck_assert(!steps(step, GANTRY_CALLS_ANALYSE, 'X'));
+	ck_assert(steps(analyse, GANTRY_CALLS_ANALYSE, 'X'));
+	step = analyse;
+	step.nonzeros = -1;
+	ck_assert(!steps(step, GANTRY_CALLS_MEASURE, 'D'));
+	ck_assert(steps(analyse, GANTRY_CALLS_MEASURE, 'D'));
+	ck_assert(steps(analyse, GANTRY_CALLS_FACTOR, 'D'));
+	ck_assert(!steps(use, GANTRY_CALLS_USE, 'D'));
+	use.n = 2;
+	use.m = -1;
+	ck_assert(!steps(use, GANTRY_CALLS_USE, 'D'));
+	gantry_calls_table_fini(&site.table);
+}
+END_TEST
+
+/* The library may have been half-way through it. */
+START_TEST(test_a_step_that_fails_takes_away_what_it_would_have_changed)
+{
+	struct gantry_calls_step use = { .m = GANTRY_CALLS_LEFT_OUT,
+					 .n = 2,
+					 .nonzeros = GANTRY_CALLS_LEFT_OUT };
+	const uint32_t order[] = { GANTRY_CALLS_ANALYSE, GANTRY_CALLS_MEASURE,
+				   GANTRY_CALLS_FACTOR };
+
+	begin();
+	for (uint32_t failing = 0; failing < 3; failing++) {
+		struct gantry_calls_run run = { .site = &site };
+		struct gantry_calls_step step = analyse;
+
+		for (uint32_t i = 0; i < 3; i++)
+			ck_assert(steps(analyse, order[i], 'D'));
+		ck_assert(steps(use, GANTRY_CALLS_USE, 'D'));
+		step.what = order[failing];
+		step.letter = 'D';
+		gantry_calls_need_step(&run, KIND, object, &step);
+		ck_assert(!run.in.failed);
+		ck_assert(!steps(use, GANTRY_CALLS_USE, 'D'));
+		ck_assert(failing == 2 || !steps(analyse, GANTRY_CALLS_FACTOR, 'D'));
+	}
 	gantry_calls_table_fini(&site.table);
 }
 END_TEST
@@ -316,6 +373,8 @@ int main(void)
 	tcase_add_test(tc, test_matrix_that_is_not_there_is_refused);
 	tcase_add_test(tc, test_permutation_has_each_number_once);
 	tcase_add_test(tc, test_steps_come_in_their_order);
+	tcase_add_test(tc, test_steps_with_negative_numbers_are_refused);
+	tcase_add_test(tc, test_a_step_that_fails_takes_away_what_it_would_have_changed);
 	tcase_add_test(tc, test_steps_are_with_the_same_numbers_and_the_same_pattern);
 	tcase_add_test(tc, test_what_wants_to_be_set_up_is_not_factored_before);
 	tcase_add_test(tc, test_object_that_is_none_takes_no_step);
