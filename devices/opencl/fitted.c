@@ -120,6 +120,9 @@ int gantry_opencl_fit(struct gantry_kernel *kernel, const char *name, const uint
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel's code");
 	image->fitted = fitted;
 	r = make(kernel, name, local, breadth, err);
+	/* That may go another time. */
+	if (r == -EAGAIN || r == -ENOMEM)
+		return r;
 	fitted += image->nfitted++;
 	*fitted = (struct gantry_opencl_fitted){ .function = kernel->function,
 						 .breadth = breadth,

@@ -18,6 +18,17 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The program's files may be slow, so no fork waits for them; a child has nobody who is writing there. */
+static void in_child(void)
+{
+	(void)pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	(void)pthread_atfork(NULL, NULL, in_child); /* or a child may hang */
+}
+
 static void let_go_locked(struct gantry_call_log *log)
 {
 	if (log->is_ours)

@@ -27,11 +27,27 @@ static bool is_chosen(uint64_t number)
 	return number <= INT32_MAX && (number & GANTRY_CALLS_CHOSEN);
 }
 
+static void lock_choice(void)
+{
+	(void)pthread_mutex_lock(&choice.lock);
+}
+
+static void unlock_choice(void)
+{
+	(void)pthread_mutex_unlock(&choice.lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	/* Nothing waits under the lock. The C library takes the handlers back when this one is unloaded. */
+	(void)pthread_atfork(lock_choice, unlock_choice, unlock_choice); /* or a child may hang */
+}
+
 uint64_t gantry_call_number_choose(void)
 {
 	uint64_t number = 0;
 
-	pthread_mutex_lock(&choice.lock);
+	lock_choice();
 	for (uint32_t i = choice.first; i < GANTRY_CALLS_CHOSEN && number == 0; i++) {
 		choice.first = i + 1;
 		if (choice.alive[i])
@@ -40,7 +56,7 @@ uint64_t gantry_call_number_choose(void)
 		number = (uint64_t)choice.generation[i] << 16 | GANTRY_CALLS_CHOSEN | i;
 		gantry_store_relaxed(&choice.alive[i], number);
 	}
-	pthread_mutex_unlock(&choice.lock);
+	unlock_choice();
 	return number;
 }
 
@@ -53,13 +69,13 @@ void gantry_call_number_give_up(uint64_t number)
 {
 	uint32_t i = number % GANTRY_CALLS_CHOSEN;
 
-	pthread_mutex_lock(&choice.lock);
+	lock_choice();
 	if (choice.alive[i] == number) {
 		gantry_store_relaxed(&choice.alive[i], 0);
 		if (i < choice.first)
 			choice.first = i;
 	}
-	pthread_mutex_unlock(&choice.lock);
+	unlock_choice();
 }
 
 bool gantry_call_number_has_ended(uint64_t number)
@@ -101,12 +117,14 @@ bool gantry_call_number_is_in_graph(uint64_t number)
 void gantry_call_session_began(void)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
-		uint64_t number = gantry_load_relaxed(&retired[i]);
-
 		gantry_store_relaxed(&in_graphs[i], 0);
 		gantry_store_relaxed(&retired[i], 0);
 		gantry_store_relaxed(&proven[i], 0);
-		if (number && is_chosen(number))
-			gantry_call_number_give_up(number);
 	}
+	/* Nothing of the last session is alive; its numbers are not given again before all others of their places were. */
+	lock_choice();
+	for (uint32_t i = 0; i < GANTRY_CALLS_CHOSEN; i++)
+		gantry_store_relaxed(&choice.alive[i], 0);
+	choice.first = 0;
+	unlock_choice();
 }

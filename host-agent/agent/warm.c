@@ -150,9 +150,12 @@ static void retire_needless(struct gantry_agent *a)
 		gantry_list_for_each(&a->tenants, struct gantry_tenant, link, t) {
 			struct gantry_worker_class class;
 
+			if (needed)
+				break;
+			if (t->removed)
+				continue;
 			gantry_tenant_class(t, &class);
-			needed = needed ||
-				 (!t->removed && gantry_worker_class_equal(&w->class, &class));
+			needed = gantry_worker_class_equal(&w->class, &class);
 		}
 		if (!needed)
 			gantry_worker_quit(w);

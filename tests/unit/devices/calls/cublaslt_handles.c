@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What programs do with cuBLASLt's objects: cuBLAS's handle for its own, descriptors in their own memory, and its log. */
 #include <cublasLt.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "devices/cuda/calls/run.h"
 #include "guest-shim/cudalibs/call.h"
+#include "guest-shim/cudalibs/numbers.h"
 #include "tests/unit/runner.h"
 
 #define OF_BLAS	  0x8000u /* what the libraries call their objects */
@@ -301,10 +305,11 @@ END_TEST
 /* In another session the same numbers are of other objects, which no graph names. */
 START_TEST(test_another_session_knows_nothing_of_the_last_ones_graphs)
 {
-	cublasLtMatrixLayout_t layout, next;
+	cublasLtMatrixLayout_t layout, next, left;
 	void *lt;
 
 	begin();
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&left, CUDA_R_32F, 8, 8, 8), 0);
 	ncalls = 0;
 	lt = add("cublasLtHandle_t", OF_LT);
 	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8), 0);
@@ -324,9 +329,44 @@ START_TEST(test_another_session_knows_nothing_of_the_last_ones_graphs)
 	ck_assert_uint_eq(ncalls, 2);
 	ck_assert_int_eq(look_at(layout), CUBLAS_STATUS_INVALID_VALUE);
 	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&next, CUDA_R_32F, 8, 8, 8), 0);
-	ck_assert_uint_eq((uint16_t)(uintptr_t)next, (uint16_t)(uintptr_t)layout);
+	/* Nor is what it left without an end. */
+	ck_assert_uint_eq((uint16_t)(uintptr_t)next, (uint16_t)(uintptr_t)left);
+	ck_assert_int_eq(look_at(left), CUBLAS_STATUS_INVALID_VALUE);
 	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(next), 0);
 	end();
+}
+END_TEST
+
+static bool is_over;
+
+static void *make_and_end(void *unused)
+{
+	(void)unused;
+	while (!gantry_load_relaxed(&is_over))
+		gantry_call_number_give_up(gantry_call_number_choose());
+	return NULL;
+}
+
+/* Whatever another thread of its parent's was about when it came. */
+START_TEST(test_child_of_a_fork_makes_numbers)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, make_and_end, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		int status;
+		pid_t pid = fork();
+
+		ck_assert_int_ge(pid, 0);
+		if (pid == 0) {
+			(void)alarm(20);
+			_exit(gantry_call_number_choose() ? 0 : 1);
+		}
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(status, 0);
+	}
+	gantry_store_relaxed(&is_over, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 END_TEST
 
@@ -440,6 +480,7 @@ int main(void)
 	tcase_add_test(tc, test_what_a_graph_names_lives_on);
 	tcase_add_test(tc, test_handle_that_a_graph_names_is_at_an_end_for_the_program);
 	tcase_add_test(tc, test_another_session_knows_nothing_of_the_last_ones_graphs);
+	tcase_add_test(tc, test_child_of_a_fork_makes_numbers);
 	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
 	tcase_add_test(tc, test_log_of_lines_is_on_when_the_program_says_so);
 	return gantry_unit_run(suite);
