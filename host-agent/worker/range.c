@@ -271,6 +271,38 @@ static int map_slabs_locked(struct wdevice *d, struct wsession *s,
 	return worker_device_status(r);
 }
 
+/* Whether a buffer other than that in @slot is mapped in @range between @off and @off + @bytes. */
+static bool is_taken_locked(const struct wsession *s, uint32_t slot, uint64_t range, uint64_t off,
+			    uint64_t bytes)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_buffer *b = &s->ledger.objects[i].buffer;
+
+		if (i != slot && worker_is_buffer(&s->ledger.objects[i]) && b->range == range &&
+		    b->range_off < off + bytes && off < b->range_off + b->bytes)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the buffer may lie there: a guest asks for it, or a ledger says so that another worker wrote. */
+static int check_place_locked(const struct wdevice *d, struct wsession *s, uint32_t slot,
+			      uint64_t handle, uint64_t off)
+{
+	const struct gantry_ledger_object *range = worker_object_get(s, handle,
+								     GANTRY_HANDLE_BUFFER, NULL, 0);
+	uint64_t bytes = s->ledger.objects[slot].buffer.bytes;
+
+	if (!range)
+		return GANTRY_E_HANDLE;
+	if (!is_range(range, d->index))
+		return GANTRY_E_ACCESS;
+	if (off % s->windows[d->index]->align ||
+	    !gantry_range_inside(off, bytes, range->buffer.bytes))
+		return GANTRY_E_SPAN;
+	return is_taken_locked(s, slot, handle, off, bytes) ? GANTRY_E_ACCESS : GANTRY_OK;
+}
+
 /* What has no rights is not mapped: nobody would take it away again, and its slabs may be somebody else's then. */
 static int settle_rights_locked(struct wdevice *d, struct wsession *s,
 				const struct gantry_ledger_buffer *b)
@@ -292,7 +324,9 @@ static int settle_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 	if (status != GANTRY_OK || !b->range || rt->mapped)
 		return status;
 	if (rt->not_mapped == GANTRY_OK) {
-		rt->not_mapped = map_slabs_locked(d, s, b, NULL);
+		rt->not_mapped = check_place_locked(d, s, slot, b->range, b->range_off);
+		if (rt->not_mapped == GANTRY_OK)
+			rt->not_mapped = map_slabs_locked(d, s, b, NULL);
 		if (rt->not_mapped == GANTRY_OK)
 			rt->not_mapped = settle_rights_locked(d, s, b);
 		rt->mapped = rt->not_mapped == GANTRY_OK;
@@ -315,40 +349,19 @@ static int unmap_locked(struct wdevice *d, struct wsession *s, uint32_t slot)
 	return GANTRY_OK;
 }
 
-/* Another buffer that is mapped in @range between @off and @off + @bytes. */
-static bool is_taken_locked(const struct wsession *s, uint64_t range, uint64_t off, uint64_t bytes)
-{
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_buffer *b = &s->ledger.objects[i].buffer;
-
-		if (worker_is_buffer(&s->ledger.objects[i]) && b->range == range &&
-		    b->range_off < off + bytes && off < b->range_off + b->bytes)
-			return true;
-	}
-	return false;
-}
-
 static int map_locked(struct wdevice *d, struct wsession *s, uint32_t slot,
 		      const struct gantry_op_map *op, struct gantry_err *err)
 {
 	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
-	const struct gantry_ledger_object *range = worker_object_get(s, op->range,
-								     GANTRY_HANDLE_BUFFER, NULL, 0);
 	struct gantry_ledger_buffer then = *b;
-	int status;
+	int status = check_place_locked(d, s, slot, op->range, op->off);
 
-	if (!range)
-		return GANTRY_E_HANDLE;
-	if (!is_range(range, d->index))
-		return GANTRY_E_ACCESS;
+	if (status == GANTRY_OK && b->range && (b->range != op->range || b->range_off != op->off))
+		status = GANTRY_E_ACCESS;
+	if (status != GANTRY_OK)
+		return status;
 	if (b->range) /* the worker before may have done it and not said so */
-		return b->range == op->range && b->range_off == op->off ? settle_locked(d, s, slot)
-									: GANTRY_E_ACCESS;
-	if (op->off % s->windows[d->index]->align ||
-	    !gantry_range_inside(op->off, b->bytes, range->buffer.bytes))
-		return GANTRY_E_SPAN;
-	if (is_taken_locked(s, op->range, op->off, b->bytes))
-		return GANTRY_E_ACCESS;
+		return settle_locked(d, s, slot);
 	status = settle_locked(d, s, slot);
 	if (status != GANTRY_OK)
 		return status;
@@ -423,7 +436,7 @@ bool worker_range_holds_locked(const struct wsession *s, uint32_t slot)
 
 	if (b->place != GANTRY_PLACE_RANGE)
 		return b->range != 0;
-	return is_taken_locked(s, worker_object_handle(s, slot), 0, b->bytes);
+	return is_taken_locked(s, slot, worker_object_handle(s, slot), 0, b->bytes);
 }
 
 /* ---- after another worker ---- */

@@ -298,6 +298,47 @@ START_TEST(test_range_is_where_it_was_after_a_worker_with_what_lay_there)
 }
 END_TEST
 
+/* What the worker before wrote is checked as what a guest asks for: that worker may have been broken into. */
+START_TEST(test_places_that_a_ledger_makes_up_are_not_mapped)
+{
+	struct fixture f = begin();
+	struct gantry_reply_variable range = reserve(&f, 8 * GRANULE);
+	gantry_buffer b = make_whole(&f, 3 * GRANULE), c = make_whole(&f, GRANULE);
+
+	paint(&f, f.q, b, 3 * GRANULE, 1);
+	ck_ok(map(&f, b, range.handle, GRANULE));
+	ck_ok(map(&f, c, range.handle, 4 * GRANULE));
+	for (uint32_t i = 0; i < 6; i++) {
+		struct gantry_ledger_buffer *made_up = &ledger_object(&f, b)->buffer, was;
+
+		inproc_crash(f.h, f.index);
+		was = *made_up;
+		if (i == 0)
+			made_up->range_off = 6 * GRANULE; /* beyond its end */
+		else if (i == 1)
+			made_up->range_off = GRANULE + 4096;
+		else if (i == 2)
+			made_up->range_off = 2 * GRANULE; /* where the other is */
+		else if (i == 3)
+			made_up->range = c;
+		else if (i == 4)
+			made_up->range = range.handle + (1ull << 24); /* an older one's */
+		ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+		ck_assert((rights(&f, b, GANTRY_R) == 0) == (i == 5));
+		ck_assert(!is_readable(range.address + 8 * GRANULE));
+		if (i == 5)
+			break;
+		inproc_crash(f.h, f.index);
+		*made_up = was;
+		ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	}
+	look(range.address + GRANULE, 3 * GRANULE, 1);
+	ck_ok(unmap(&f, c));
+	ck_ok(unmap(&f, b));
+	fixture_end(&f);
+}
+END_TEST
+
 START_TEST(test_range_that_nobody_was_told_of_is_undone_in_recovery)
 {
 	struct fixture f = begin();
@@ -359,6 +400,7 @@ int main(void)
 	tcase_add_test(tc, test_range_wrong_requests_are_refused);
 	tcase_add_test(tc, test_range_and_memory_that_is_mapped_are_not_freed);
 	tcase_add_test(tc, test_range_is_where_it_was_after_a_worker_with_what_lay_there);
+	tcase_add_test(tc, test_places_that_a_ledger_makes_up_are_not_mapped);
 	tcase_add_test(tc, test_range_that_nobody_was_told_of_is_undone_in_recovery);
 	tcase_add_test(tc, test_recovery_ends_a_session_whose_reserved_addresses_are_taken);
 	tcase_add_test(tc, test_range_of_a_device_that_has_none_is_not_supported);
