@@ -269,8 +269,13 @@ void gantry_call_object(struct gantry_call *call, void *to, size_t handle_bytes)
 
 void gantry_call_chosen(struct gantry_call *call, void *to, size_t handle_bytes)
 {
-	uint64_t number = to && handle_bytes == sizeof(uint64_t) ? gantry_call_number_choose() : 0;
+	uint64_t number = 0;
 
+	/* A session that begins with this very call must not take the number for one of the last session's. */
+	if (road->enter)
+		road->enter(road->cookie);
+	if (to && handle_bytes == sizeof(uint64_t))
+		number = gantry_call_number_choose();
 	if (number == 0) {
 		gantry_call_object(call, to, handle_bytes);
 		return;

@@ -124,6 +124,8 @@ struct gantry_call_route {
  * status of an earlier call of @library that was not waited for, or 0.
  */
 struct gantry_call_road {
+	/* The session that calls would go to now has begun (gantry_call_session_began()). NULL: there is but one. */
+	void (*enter)(void *cookie);
 	int (*carry)(void *cookie, struct gantry_call_library *library,
 		     const struct gantry_call_route *route, const void *request, size_t bytes,
 		     void *reply, size_t reply_bytes);

@@ -519,11 +519,31 @@ static void watch_forks(void)
 	(void)pthread_atfork(NULL, NULL, in_child); /* or a child may hang */
 }
 
+static int enter_session(const struct gantry_cuda_road *road)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int r;
+
+	(void)pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&way.lock);
+	r = enter_locked(road);
+	pthread_mutex_unlock(&way.lock);
+	return r;
+}
+
+static void enter(void *cookie)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	if (road)
+		(void)enter_session(road); /* the call that follows says why there is none */
+}
+
 static int carry(void *cookie, struct gantry_call_library *library,
 		 const struct gantry_call_route *asked, const void *request, size_t bytes,
 		 void *reply, size_t reply_bytes)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct gantry_cuda_road *road = find_road();
 	struct gantry_call_route beside = *asked;
 	const struct gantry_call_route *route = &beside;
@@ -537,11 +557,8 @@ static int carry(void *cookie, struct gantry_call_library *library,
 		beside.has_stream = false;
 		beside.is_apart = true;
 	}
-	(void)pthread_once(&once, watch_forks);
 	message.reply_bytes = reply ? reply_bytes : sizeof(struct gantry_calls_reply);
-	pthread_mutex_lock(&way.lock);
-	r = enter_locked(road);
-	pthread_mutex_unlock(&way.lock);
+	r = enter_session(road);
 	if (r == 0)
 		r = capture(road, &message);
 	if (r == 0 && queue_for(road, route, &message.queue) < 0)
@@ -559,6 +576,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 }
 
 const struct gantry_call_road gantry_call_road_session = {
+	.enter = enter,
 	.carry = carry,
 	.is_device = is_device,
 	.unsupported = unsupported,

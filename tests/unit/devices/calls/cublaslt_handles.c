@@ -337,6 +337,42 @@ START_TEST(test_another_session_knows_nothing_of_the_last_ones_graphs)
 }
 END_TEST
 
+static bool has_begun;
+
+static void enter_once(void *cookie)
+{
+	(void)cookie;
+	if (!has_begun)
+		gantry_call_session_began();
+	has_begun = true;
+}
+
+static int carry_in_session(void *cookie, struct gantry_call_library *library,
+			    const struct gantry_call_route *route, const void *request,
+			    size_t bytes, void *reply, size_t reply_bytes)
+{
+	enter_once(cookie);
+	return carry(cookie, library, route, request, bytes, reply, reply_bytes);
+}
+
+/* The very first call makes a descriptor, as PyTorch's products do: its number is the new session's. */
+START_TEST(test_session_begins_with_the_making_of_a_descriptor)
+{
+	static const struct gantry_call_road road = { .enter = enter_once,
+						      .carry = carry_in_session,
+						      .is_device = is_device };
+	cublasLtMatrixLayout_t layout;
+
+	begin();
+	gantry_call_road_set(&road);
+	has_begun = false;
+	ck_assert_int_eq(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8), 0);
+	ck_assert_int_eq(look_at(layout), 0);
+	ck_assert_int_eq(cublasLtMatrixLayoutDestroy(layout), 0);
+	end();
+}
+END_TEST
+
 static bool is_over;
 
 static void *make_and_end(void *unused)
@@ -480,6 +516,7 @@ int main(void)
 	tcase_add_test(tc, test_what_a_graph_names_lives_on);
 	tcase_add_test(tc, test_handle_that_a_graph_names_is_at_an_end_for_the_program);
 	tcase_add_test(tc, test_another_session_knows_nothing_of_the_last_ones_graphs);
+	tcase_add_test(tc, test_session_begins_with_the_making_of_a_descriptor);
 	tcase_add_test(tc, test_child_of_a_fork_makes_numbers);
 	tcase_add_test(tc, test_log_tells_what_was_called_to_whom_the_program_says);
 	tcase_add_test(tc, test_log_of_lines_is_on_when_the_program_says_so);
