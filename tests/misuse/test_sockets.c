@@ -78,19 +78,29 @@ static bool hung_up(int fd, unsigned int timeout_ms)
 /* A version request, by hand: field 2 (tag) is 7, field 10 an empty message. */
 static const uint8_t version_request[] = { 4, 0, 0, 0, 0x10, 7, 0x52, 0 };
 
-static void admin_answers(void)
+static bool admin_answered(void)
 {
 	uint8_t answer[4096];
 	struct pollfd p;
 	int fd = connect_to(admin, SOCK_STREAM);
+	bool answered;
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(send(fd, version_request, sizeof(version_request), MSG_NOSIGNAL),
-			 sizeof(version_request));
+	(void)!send(fd, version_request, sizeof(version_request), MSG_NOSIGNAL);
 	p = (struct pollfd){ .fd = fd, .events = POLLIN };
 	ck_assert_int_eq(poll(&p, 1, 5000), 1);
-	ck_assert_int_gt(recv(fd, answer, sizeof(answer), 0), 4);
+	answered = recv(fd, answer, sizeof(answer), 0) > 4;
 	close(fd);
+	return answered;
+}
+
+/* It has so many connections at most, and hangs up on one more until it has seen that others were closed. */
+static void admin_answers(void)
+{
+	uint64_t deadline = gantry_deadline_ns(5 * (int64_t)GANTRY_NS_PER_S);
+
+	while (!admin_answered())
+		ck_assert(!gantry_deadline_passed(deadline));
 }
 
 START_TEST(test_socket_length_that_is_huge_ends_that_connection)
