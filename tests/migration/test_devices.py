@@ -48,7 +48,7 @@ def test_queue_with_memory_of_its_own_moves_with_what_it_owns(t):
         t.true(plan["owned_bytes"] >= size, f"owned: {plan}")
         moved = agent.ctl_json("queue", "migrate", made.name, "--to", "d1")["migration"]
         t.equal((moved["state"], moved["from"], moved["to"]), ("done", "d0", "d1"))
-        t.equal(moved["page_bytes"], plan["owned_bytes"], "an idle queue's bytes are copied once")
+        t.equal(moved["page_bytes"], moved["owned_bytes"], "an idle queue's bytes are copied once")
         t.equal(made.guest.ask(f"sum q b {size}", 60), wanted)
         t.equal(made.device(), "d1")
 
