@@ -245,6 +245,13 @@ static void *call_library(struct gantry_env *env, const char *soname)
 	return gantry_cuda_libraries_load(aside_of(env)->dev->libraries, soname);
 }
 
+static int call_settle(struct gantry_env *env)
+{
+	const struct gantry_cuda_aside *aside = aside_of(env);
+
+	return aside->dev->driver->StreamSynchronize(env->stream) == CUDA_SUCCESS ? 0 : -EIO;
+}
+
 static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 {
 	struct gantry_cuda_aside *aside = calloc(1, sizeof(*aside));
@@ -276,6 +283,7 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 		.library = call_library,
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
+		.settle = call_settle,
 	};
 	aside->call.args = aside->args;
 	return aside;

@@ -269,6 +269,12 @@ static void *call_library(struct gantry_env *env, const char *soname)
 	return gantry_cuda_libraries_load(stream_of(env)->dev->libraries, soname);
 }
 
+static int no_settle(struct gantry_env *env)
+{
+	(void)env;
+	return -EINVAL;
+}
+
 /* ---- running one ---- */
 
 int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
@@ -354,6 +360,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.library = call_library,
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
+		.settle = no_settle,
 	};
 }
 

@@ -145,6 +145,8 @@ struct gantry_cuda_calls {
 	uint64_t owner;
 	/* The device's number, as the driver and libraries count devices in this process. */
 	int32_t ordinal;
+	/* With GANTRY_CUDA_ASIDE, else -EINVAL: waits until env->stream has done all that it has. 0, or -EIO. */
+	int (*settle)(struct gantry_env *env);
 };
 
 /*

@@ -327,8 +327,49 @@ static void try_curand(const char *folder)
 	for (int i = 0; i < N; i++)
 		good = good && first[i] > 0 && first[i] <= 1 && first[i] == second[i];
 	tell(good, "the same seed gives the same");
-	tell(f_curandCreateGeneratorHost(&generator, CURAND_RNG_PSEUDO_DEFAULT) != 0,
-	     "a generator for host memory is not supported");
+}
+
+/* Generators that fill memory of the program's: each side takes its own memory and no other. */
+static void try_curand_on_the_host(const char *folder)
+{
+	static const char so[] = "libcurand.so.10";
+	static float first[2 * N], second[N];
+	curandGenerator_t host = NULL, device = NULL;
+	int good = 1;
+	F(so, curandCreateGenerator);
+	F(so, curandCreateGeneratorHost);
+	F(so, curandDestroyGenerator);
+	F(so, curandSetPseudoRandomGeneratorSeed);
+	F(so, curandSetStream);
+	F(so, curandGenerateUniform);
+
+	for (int round = 0; round < 2; round++) {
+		good = good &&
+		       f_curandCreateGeneratorHost(&host, CURAND_RNG_PSEUDO_PHILOX4_32_10) == 0 &&
+		       f_curandSetPseudoRandomGeneratorSeed(host, 42) == 0 &&
+		       f_curandSetStream(host, round ? STREAM : NULL) == 0 &&
+		       f_curandGenerateUniform(host, round ? second : first, N) == 0;
+		if (round == 0)
+			good = good && f_curandDestroyGenerator(host) == 0;
+	}
+	for (int i = 0; i < N; i++)
+		good = good && first[i] > 0 && first[i] <= 1 && first[i] == second[i] &&
+		       first[N + i] == 0;
+	tell(good, "random numbers are made on the host, the same on any stream");
+	tell(f_curandGenerateUniform(host, at[0], N) == CURAND_STATUS_OUT_OF_RANGE,
+	     "a generator of the host's gets no device memory");
+	tell(f_curandGenerateUniform(host, NULL, N) == CURAND_STATUS_OUT_OF_RANGE,
+	     "nor nothing to fill");
+	tell(f_curandGenerateUniform(host, first, 1ull << 40) == CURAND_STATUS_OUT_OF_RANGE,
+	     "nor more than a call carries");
+	tell(f_curandGenerateUniform(host, first, N) == 0 && first[N - 1] > 0,
+	     "and goes on after that");
+	tell(f_curandCreateGenerator(&device, CURAND_RNG_PSEUDO_DEFAULT) == 0 &&
+		     f_curandGenerateUniform(device, first, N) == CURAND_STATUS_OUT_OF_RANGE,
+	     "one of the device's gets no host memory");
+	tell(f_curandDestroyGenerator(host) == 0 && f_curandDestroyGenerator(device) == 0 &&
+		     f_curandGenerateUniform(host, first, N) != 0,
+	     "they end, and are none then");
 }
 
 /* More calls than are kept under way. */
@@ -568,6 +609,7 @@ static void try_all(const char *folder)
 	try_cublas(folder);
 	try_cufft(folder);
 	try_curand(folder);
+	try_curand_on_the_host(folder);
 	try_many(folder);
 }
 

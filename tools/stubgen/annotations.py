@@ -64,6 +64,7 @@ class Library:
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "opens": [], "closes": [],
                       "chosen": []}
         self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
+        self.hosted = {}     # type of objects: the function that makes those which work on host memory
         self.mode_setters = []
         self.functions = {}  # of its headers, by name, once they are read
         self.also = []       # (name, what it answers): exported, and in no header
@@ -101,6 +102,8 @@ class Library:
             self.stands[handle] = other
         elif word == "ends":                     # ends HANDLE-TYPE FUNCTION
             handle, self.ends[handle] = rest.split()
+        elif word == "hosted":                   # hosted HANDLE-TYPE FUNCTION
+            handle, self.hosted[handle] = rest.split()
         elif word == "also":                     # also ANSWER NAMES...
             answer, *names = rest.split()
             self.also += [(name, int(answer)) for name in names]

@@ -158,7 +158,7 @@ def _guest_mode(call):
     if not any(k.word == "scalar" or k.word in MODES for _, k in call.pairs):
         return []
     return ["gantry_call_mode(&call_, %s);" % _number(call, p) for p in call.function.params
-            if p.base in call.library.modes and p.depth == 0]
+            if (p.base in call.library.modes or p.base in call.library.hosted) and p.depth == 0]
 
 
 def _log(call):
@@ -224,6 +224,13 @@ def _stub_by_hand(call):
             "\tgantry_hand_%s(%s);\n\treturn (%s)gantry_call_finish(&call_);\n" % (call.id, call.name, names, call.function.ret))
 
 
+def _afterwards(call):
+    """What a success changes in the guest: an object that has ended is none, and most look for memory on the device's side."""
+    lines = ["*%s = NULL;" % p.name for p, k in call.pairs if k.word == "end"]
+    return lines + ["gantry_call_set_mode((uint64_t)(uintptr_t)*%s, 1);" % p.name for p, k in call.pairs
+                    if k.word == "new" and call.library.hosted.get(p.base, call.name) != call.name]
+
+
 def _stub(call):
     if call.by_hand:
         return _stub_by_hand(call)
@@ -238,11 +245,11 @@ def _stub(call):
         p.name, call.wide(k)) for p, k in call.pairs if k.word == "devices"]
     lines += ["\t%s\n" % line for line in _guest_mode(call)]
     lines += ["\t%s\n" % _guest_put(call, p, k) for p, k in call.wire]
-    ended = [p.name for p, k in call.pairs if k.word == "end"]
-    if ended:
+    after = _afterwards(call)
+    if after:
         lines[0] = lines[0][:-1] + "\t%s ret_;\n\n" % call.function.ret
         lines.append("\tret_ = (%s)gantry_call_finish(&call_);\n" % call.function.ret)
-        lines += ["\tif (ret_ == 0)\n\t\t*%s = NULL;\n" % name for name in ended]
+        lines += ["\tif (ret_ == 0)\n\t\t%s\n" % line for line in after]
         lines.append("\treturn ret_;\n")
     elif call.function.ret_sort == "string":
         lines.append("\treturn gantry_call_finish_text(&call_);\n")
@@ -380,6 +387,12 @@ def _mode(call, param):
                 ", ".join({"handle": param.name, "&mode": "(void *)&mode_"}.get(a, a) for a in arguments)))
 
 
+def _side(call, param):
+    """The same of objects of which each works on one side for good."""
+    return ("\tif (!gantry_calls_fits_mode(run, gantry_calls_is_hosted(run, 0x%08xu, id_%s) ? 0 : 1))\n\t\treturn;\n" % (
+        handle_kind(param.base), param.name))
+
+
 def _bind(call, param):
     setter = call.library.binds[param.base][0]
     kind = handle_kind(param.base)
@@ -397,6 +410,8 @@ def _give(call):
             native = "(uint32_t)*(int *)%s" % param.name if param.sort == "int" else "*(uint64_t *)%s" % param.name
             lines.append("\tif (%s)\n\t\tgantry_calls_%s_object(run, 0x%08xu, %s);\n" % (
                 param.name, "lend" if re.search("Get[A-Z]", call.name) else "give", kind_of(param, kind), native))
+            if call.library.hosted.get(param.base) == call.name:
+                lines.append("\tif (%s)\n\t\tgantry_calls_note_hosted(run, 0x%08xu, %s);\n" % (param.name, kind_of(param, kind), native))
         elif kind.word == "table":
             lines.append("\tif (%s)\n\t\tgantry_calls_give_table(run, *(void **)%s, %s);\n" % (
                 param.name, param.name, call.bytes(param, kind, None)))
@@ -408,7 +423,7 @@ def _give(call):
 def _identified(call):
     """Objects whose numbers are wanted besides."""
     stepped = host.stepped(call.function) if call.step else None
-    return [p for p, k in call.pairs if k.word in ("handle", "drop") and (p.base in call.library.binds or p is stepped)]
+    return [p for p, k in call.pairs if k.word in ("handle", "drop") and (p.base in call.library.binds or p.base in call.library.hosted or p is stepped)]
 
 
 def _measured(call):
@@ -439,8 +454,11 @@ def _serve(call):
             lines += ["\t%s\n" % line for line in _need(param, kind)]
     lines += ["\t%s\n" % line for line in checks]
     lines.append("\tif (!gantry_calls_may_run(run))\n\t\treturn;\n")
+    hosted = []
     if any(k.word == "scalar" or k.word in MODES for _, k in call.pairs):
         lines += [_mode(call, p) for p, _ in call.pairs if p.base in call.library.modes]
+        hosted = [_side(call, p) for p, k in call.pairs if p.base in call.library.hosted and k.word == "handle"]
+    lines += hosted
     lines += [_bind(call, p) for p in bound]
     call_text = "function_(%s)" % ", ".join(p.name for p in call.function.params)
     if call.function.ret_sort == "void":
@@ -448,8 +466,10 @@ def _serve(call):
     elif call.function.ret_sort == "string":
         lines.append("\tret_ = %s;\n\tgantry_calls_ran(run, 0, true);\n" % call_text)
     else:
-        lines.append("\tret_ = %s;\n\tgantry_calls_ran(run, (uint64_t)ret_, %s);\n" % (
-            call_text, "ret_ == 0" if call.is_status else "true"))
+        # It may have left the work to the stream.
+        settle = "\tif (ret_ == 0 && !gantry_calls_settle(run))\n\t\tret_ = %s;\n" % call.library.failed if hosted else ""
+        lines.append("\tret_ = %s;\n%s\tgantry_calls_ran(run, (uint64_t)ret_, %s);\n" % (
+            call_text, settle, "ret_ == 0" if call.is_status else "true"))
     if call.step:
         lines.append("\tif (ret_ == 0)\n\t\tgantry_calls_note_step(run, &step_, %s);\n" % _measured(call))
     gives = _give(call)

@@ -192,6 +192,8 @@ def _try(call):
     if call.function.ret_sort != "void":
         text.append("\t%s ret_;\n" % call.function.ret)
     bound = [p for p, k in call.pairs if k.word in ("handle", "drop") and p.base in call.library.binds]
+    text += ["\tsome_side(0x%08xu, (uint64_t)(uintptr_t)%s);\n" % (emit.kind_of(p, k), p.name) for p, k in call.pairs
+             if k.word == "handle" and p.base in call.library.hosted]
     text += _contents(call)
     text.append("\n\texpect(\"%s\");\n" % call.name)
     for param in bound:

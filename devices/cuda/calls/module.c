@@ -130,6 +130,13 @@ static int32_t device_of(void *cookie)
 	return place->calls->ordinal;
 }
 
+static int settle(void *cookie)
+{
+	const struct place *place = cookie;
+
+	return place->calls->settle(place->env);
+}
+
 /* Used by the owner's thread only. NULL: no memory. */
 static struct site *site_of(uint64_t owner)
 {
@@ -146,6 +153,7 @@ static struct site *site_of(uint64_t owner)
 			site->site.symbol = find_symbol;
 			site->site.reaches = reaches;
 			site->site.device = device_of;
+			site->site.settle = settle;
 			gantry_calls_table_init(&site->site.table);
 			site->next = sites;
 			sites = site;

@@ -361,6 +361,29 @@ bool gantry_calls_may_run(struct gantry_calls_run *run)
 	return true;
 }
 
+bool gantry_calls_is_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
+{
+	const struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind,
+									   id);
+
+	return object && object->is_hosted;
+}
+
+void gantry_calls_note_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
+{
+	struct gantry_calls_table *table = &run->site->table;
+	uint64_t id = gantry_calls_table_known(table, kind, native);
+	struct gantry_calls_object *object = gantry_calls_table_find(table, kind, id);
+
+	if (object)
+		object->is_hosted = true;
+}
+
+bool gantry_calls_settle(struct gantry_calls_run *run)
+{
+	return run->on_host == 0 || !run->site->settle || run->site->settle(run->site->cookie) == 0;
+}
+
 /* ---- giving ---- */
 
 void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good)
@@ -395,7 +418,7 @@ void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint6
 	id = gantry_calls_table_add(&run->site->table, kind, native);
 	object = gantry_calls_table_find(&run->site->table, kind, id);
 	if (object)
-		object->is_lent = false;
+		object->is_lent = object->is_hosted = false;
 	gantry_pack_u64(&run->out, id);
 }
 

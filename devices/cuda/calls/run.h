@@ -65,6 +65,7 @@ struct gantry_calls_object {
 	bool bound;
 	bool is_chosen; /* its number is the guest's choice */
 	bool is_lent;	/* another object's: whoever ends that ends it */
+	bool is_hosted; /* works on host memory, as others of its kind do on the device's */
 	/* Values that the library reads later, by address; freed with the object. */
 	struct gantry_calls_kept *kept;
 	uint32_t nkept;
@@ -125,6 +126,8 @@ struct gantry_calls_site {
 	bool (*reaches)(void *cookie, void *stream, uint64_t address);
 	/* The device's number, as libraries count them in this process. */
 	int32_t (*device)(void *cookie);
+	/* Until the call's stream has done all that it has: 0, or -errno. NULL: nothing is left to streams. */
+	int (*settle)(void *cookie);
 	void *cookie;
 };
 
@@ -285,6 +288,14 @@ bool gantry_calls_may_run(struct gantry_calls_run *run);
  * gantry_calls_may_run().
  */
 bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode);
+/* Of object @id, whether it works on host memory; and that the new one @native does. */
+bool gantry_calls_is_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
+void gantry_calls_note_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
+/*
+ * What the library wrote to host memory is there: it may have left that to the stream, which would write to memory that is free by then.
+ * False: the device has failed.
+ */
+bool gantry_calls_settle(struct gantry_calls_run *run);
 /* @good: it succeeded. What follows gives items in the order they were taken. */
 void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good);
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);

@@ -2,6 +2,7 @@
 /* Numbers that are random enough for a test, the same for the same seed. */
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <curand.h>
 
@@ -10,7 +11,17 @@
 struct curandGenerator_st {
 	cudaStream_t stream;
 	uint64_t state;
+	int is_host; /* its numbers go to host memory, and come when the stream has done what it had */
 };
+
+curandStatus_t curandCreateGeneratorHost(curandGenerator_t *generator, curandRngType_t rng_type)
+{
+	curandStatus_t status = curandCreateGenerator(generator, rng_type);
+
+	if (status == CURAND_STATUS_SUCCESS)
+		(*generator)->is_host = 1;
+	return status;
+}
 
 curandStatus_t curandCreateGenerator(curandGenerator_t *generator, curandRngType_t rng_type)
 {
@@ -41,6 +52,7 @@ curandStatus_t curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator,
 }
 
 struct uniform {
+	int is_host;
 	uint64_t state;
 	float *out;
 	size_t n;
@@ -49,7 +61,10 @@ struct uniform {
 static void uniform(void *args)
 {
 	struct uniform *u = args;
+	/* Whoever does not wait for it sees that it is not there. */
+	const struct timespec nap = { 0, u->is_host ? 20000000 : 0 };
 
+	(void)nanosleep(&nap, NULL); /* cut short is a shorter nap */
 	for (size_t i = 0; i < u->n; i++) {
 		u->state = u->state * 6364136223846793005u + 1442695040888963407u;
 		u->out[i] = ((float)(u->state >> 40) + 1) / (1 << 24);
@@ -62,7 +77,7 @@ curandStatus_t curandGenerateUniform(curandGenerator_t generator, float *outputP
 
 	if (!generator)
 		return CURAND_STATUS_NOT_INITIALIZED;
-	args = (struct uniform){ generator->state, outputPtr, num };
+	args = (struct uniform){ generator->is_host, generator->state, outputPtr, num };
 	return fake_enqueue(generator->stream, uniform, &args, sizeof(args))
 		       ? CURAND_STATUS_LAUNCH_FAILURE
 		       : CURAND_STATUS_SUCCESS;

@@ -51,11 +51,16 @@ static struct {
 	uint64_t handle;
 } handles[MAX_HANDLES];
 static unsigned int nhandles;
+/* An object that works on the side that the mode says, as long as it lives. */
+static struct {
+	uint32_t kind;
+	uint64_t handle;
+} sided;
 
 static bool has_modes(void)
 {
 	return strcmp(tried->name, "cublas") == 0 || strcmp(tried->name, "cublasLt") == 0 ||
-	       strcmp(tried->name, "cusparse") == 0;
+	       strcmp(tried->name, "cusparse") == 0 || strcmp(tried->name, "curand") == 0;
 }
 
 static uint64_t next(void)
@@ -232,6 +237,13 @@ uint64_t some_handle(uint32_t kind, bool may_be_null)
 	handles[nhandles].handle = gantry_calls_table_add(&site.table, kind, ++natives);
 	ck_assert_uint_ne(handles[nhandles].handle, 0);
 	return handles[nhandles++].handle;
+}
+
+void some_side(uint32_t kind, uint64_t handle)
+{
+	sided.kind = kind;
+	sided.handle = handle;
+	gantry_call_set_mode(handle, mode);
 }
 
 void *some_stream(void)
@@ -436,6 +448,9 @@ static uint32_t serve(const void *bytes, size_t len, void *stream, void *reply, 
 
 	ck_assert_ptr_nonnull(copy);
 	memcpy(copy, bytes, len);
+	if (gantry_calls_table_find(&site.table, sided.kind, sided.handle))
+		gantry_calls_table_find(&site.table, sided.kind, sided.handle)->is_hosted = mode ==
+											    0;
 	gantry_pack_init(&out, GANTRY_CALLS_MAX_BYTES + sizeof(*header));
 	gantry_calls_serve(&site, libraries, stream, copy, len, &out);
 	header = (const struct gantry_calls_reply *)out.bytes;

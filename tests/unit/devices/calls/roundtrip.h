@@ -57,6 +57,8 @@ uint64_t native_of(uint32_t kind, uint64_t handle);
 void random_bytes(void *to, size_t len);
 int small(void);
 uint64_t some_handle(uint32_t kind, bool may_be_null);
+/* The object works on host memory or the device's, as values lie this time. */
+void some_side(uint32_t kind, uint64_t handle);
 void *some_stream(void);
 void *some_device(void);
 const char *some_text(void);
