@@ -5,8 +5,8 @@
  * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
  * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
  * through them; stream.c
- * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c gathers
- * launches and enqueues many in one call; aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
+ * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c has the
+ * calls for rows of launches (devices/rows.h); aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
  * fault.c says what an error means; output.c has the driver write what kernels printed.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
@@ -25,6 +25,7 @@
 #include "devices/cuda/libraries.h"
 #include "devices/cuda/module.h"
 #include "devices/device.h"
+#include "devices/rows.h"
 #include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
@@ -32,7 +33,7 @@
 /* Streams of one device. */
 #define GANTRY_CUDA_STREAMS 1024u
 /* Commands after which a stream is flushed without being asked: a write costs a quarter of a launch. */
-#define GANTRY_CUDA_BATCH 32u
+#define GANTRY_CUDA_BATCH GANTRY_ROWS_MAX
 
 struct gantry_cuda_nvml;
 
@@ -189,20 +190,6 @@ struct gantry_cuda_times {
 	bool open; /* the batch that is gathered has its beginning */
 };
 
-/* A launch as the driver takes it. What is behind the last argument is never looked at. */
-struct gantry_cuda_call {
-	CUfunction function;
-	const struct gantry_image *image; /* whose function it is */
-	const struct gantry_kernel
-		*raw; /* its parameters lie in @args as it lays them out; NULL: one in each */
-	uint32_t grid[3];
-	uint32_t block[3];
-	uint32_t shared_bytes;
-	uint32_t nargs;			    /* of @args */
-	uint64_t args[GANTRY_MAX_CMD_ARGS]; /* the bytes of a shorter one come first */
-};
-
-struct gantry_cuda_batch; /* batch.c */
 struct gantry_cuda_aside; /* aside.c */
 struct gantry_cuda_reach; /* aside.c */
 
@@ -227,8 +214,8 @@ struct gantry_stream {
 	bool mark_next;	   /* the newest command is a copy that is better followed by a mark */
 	bool unwritten;	   /* the newest batch in flight has a mark only */
 	struct gantry_cuda_marks marks;
-	struct gantry_cuda_batch *batch; /* made for the first launch */
-	uint64_t flying_ns;		 /* what is not seen finished is expected to take */
+	struct gantry_rows *rows; /* made for the first launch */
+	uint64_t flying_ns;	  /* what is not seen finished is expected to take */
 	struct gantry_cuda_times times;
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
@@ -443,7 +430,7 @@ int gantry_cuda_image_variable(struct gantry_image *image, const char *symbol,
 /* Takes the layout of a raw kernel's parameters. */
 int gantry_cuda_layout_take(struct gantry_kernel *kernel, struct gantry_err *err);
 /* The addresses of @call's parameters; @ret_params has room for GANTRY_MAX_CMD_ARGS. */
-void gantry_cuda_call_params(const struct gantry_cuda_call *call, void **ret_params);
+void gantry_cuda_call_params(const struct gantry_rows_call *call, void **ret_params);
 
 /* mark.c */
 /* Records an event behind all that was submitted. False: that cannot be now. */
@@ -470,23 +457,11 @@ void gantry_cuda_time_fini(struct gantry_stream *stream);
  * @slot; -errno when it is refused. A sticky error is noted as a fault, and 0.
  */
 /* launch.c */
-CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call);
+CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_rows_call *call);
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot);
 /* batch.c */
-/* Where the launch that is submitted now is to be written so that it can wait for others; NULL: no memory. */
-struct gantry_cuda_call *gantry_cuda_batch_room(struct gantry_stream *stream);
-/* What was written there is the next command of the stream. */
-void gantry_cuda_batch_keep(struct gantry_stream *stream);
-/* Where the device has nothing else of the stream to do, a few are enough. After each command. */
-void gantry_cuda_batch_start(struct gantry_stream *stream);
-/* All that waits goes to the device: before anything else does, and before a mark. */
-void gantry_cuda_batch_push(struct gantry_stream *stream);
-/* What waits goes nowhere: the context has failed. Returns the position of the first of it, or of the next command. */
-uint32_t gantry_cuda_batch_drop(struct gantry_stream *stream);
-/* Functions of @image are going to end: no graph may know one that looks like another that comes later. */
-void gantry_cuda_batch_forget(struct gantry_stream *stream, const struct gantry_image *image);
-void gantry_cuda_batch_fini(struct gantry_stream *stream);
+extern const struct gantry_rows_driver gantry_cuda_rows;
 /* body.c */
 int gantry_cuda_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 			 struct gantry_cuda_slot *slot);

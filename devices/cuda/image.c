@@ -208,7 +208,7 @@ void gantry_cuda_image_unload(struct gantry_image *image)
 	if (image->installed && (image->installed->flags & GANTRY_CUDA_ASIDE))
 		gantry_cuda_owners_end(image->dev);
 	gantry_list_for_each(&image->dev->streams, struct gantry_stream, link, stream)
-		gantry_cuda_batch_forget(stream, image);
+		gantry_rows_forget(stream->rows, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
 		next = kernel->next;
 		free(kernel->layout);

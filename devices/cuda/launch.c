@@ -52,11 +52,11 @@ static int allow_shared(struct gantry_dev *dev, struct gantry_kernel *kernel, ui
 /* Many or long parameters as they are: none of the calls that are kept has room for them. */
 static bool is_long(const struct gantry_cmd_launch *launch)
 {
-	return launch->raw_bytes > sizeof(((struct gantry_cuda_call *)0)->args) ||
+	return launch->raw_bytes > sizeof(((struct gantry_rows_call *)0)->args) ||
 	       launch->kernel->nparams > GANTRY_MAX_CMD_ARGS;
 }
 
-static int take_raw(const struct gantry_cmd_launch *launch, struct gantry_cuda_call *ret_call)
+static int take_raw(const struct gantry_cmd_launch *launch, struct gantry_rows_call *ret_call)
 {
 	const struct gantry_kernel *kernel = launch->kernel;
 
@@ -92,7 +92,7 @@ static int take_args(const struct gantry_dev *dev, const struct gantry_cmd_launc
 }
 
 static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
-		     struct gantry_cuda_call *ret_call)
+		     struct gantry_rows_call *ret_call)
 {
 	struct gantry_kernel *kernel = launch->kernel;
 	int r = check_geometry(dev, kernel, launch);
@@ -117,7 +117,7 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 	return 0;
 }
 
-CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda_call *call)
+CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_rows_call *call)
 {
 	void *params[GANTRY_MAX_CMD_ARGS];
 
@@ -128,7 +128,7 @@ CUresult gantry_cuda_call(struct gantry_stream *stream, const struct gantry_cuda
 						 params, NULL);
 }
 
-void gantry_cuda_call_params(const struct gantry_cuda_call *call, void **ret_params)
+void gantry_cuda_call_params(const struct gantry_rows_call *call, void **ret_params)
 {
 	const struct gantry_kernel *raw = call->raw;
 
@@ -165,7 +165,7 @@ static int attributes_of(uint32_t groups, CUlaunchAttribute *ret_attributes)
 /* Launched at once, from the caller's bytes: long parameters, and what a kept call has no room to say. */
 static int launch_now(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
-	struct gantry_cuda_call call;
+	struct gantry_rows_call call;
 	size_t bytes = launch->raw_bytes;
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)launch->raw,
 			  CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END };
@@ -186,7 +186,7 @@ static int launch_now(struct gantry_stream *stream, const struct gantry_cmd_laun
 	config.blockDimZ = call.block[2];
 	config.sharedMemBytes = call.shared_bytes;
 	config.numAttrs = (unsigned int)n;
-	gantry_cuda_batch_push(stream);
+	gantry_rows_push(stream->rows);
 	result = stream->dev->driver->LaunchKernelEx(&config, call.function, NULL,
 						     bytes ? extra : NULL);
 	r = gantry_cuda_check(stream->dev, result, "", NULL);
@@ -196,23 +196,25 @@ static int launch_now(struct gantry_stream *stream, const struct gantry_cmd_laun
 int gantry_cuda_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 		       struct gantry_cuda_slot *slot)
 {
-	struct gantry_cuda_call *kept;
-	struct gantry_cuda_call now;
+	struct gantry_rows_call *kept;
+	struct gantry_rows_call now;
 	CUresult result;
 	int r;
 
 	(void)slot; /* nothing is known of the outcome yet */
 	if (launch->kernel->sig->is_raw && (launch->groups || is_long(launch)))
 		return launch_now(stream, launch);
-	kept = gantry_cuda_batch_room(stream);
+	if (!stream->rows)
+		stream->rows = gantry_rows_create(&gantry_cuda_rows, stream, true);
+	kept = gantry_rows_room(stream->rows);
 	r = make_call(stream->dev, launch, kept ? kept : &now);
 	if (r < 0)
 		return r;
 	if (kept) {
-		gantry_cuda_batch_keep(stream);
+		gantry_rows_keep(stream->rows, stream->submitted);
 		return 0;
 	}
-	gantry_cuda_batch_push(stream);
+	gantry_rows_push(stream->rows);
 	result = gantry_cuda_call(stream, &now);
 	r = gantry_cuda_check(stream->dev, result, "", NULL);
 	return gantry_cuda_sticky(result) ? 0 : r;

@@ -139,7 +139,7 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 	    !gantry_load_relaxed(&dev->fault))
 		(void)dev->driver->StreamSynchronize(stream->native); /* fails with the context */
 	gantry_cuda_mark_fini(stream);
-	gantry_cuda_batch_fini(stream);
+	gantry_rows_free(stream->rows);
 	gantry_cuda_time_fini(stream);
 	gantry_cuda_stamp_fini(stream);
 	gantry_cuda_fills_fini(stream);
@@ -354,7 +354,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
-	gantry_cuda_batch_push(stream);
+	gantry_rows_push(stream->rows);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
 		if (is_aside(cmd))
@@ -470,7 +470,7 @@ static bool is_apart(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 /* Everything goes to the device: what follows tells its end. False: the context has failed, and nothing may tell that. */
 static bool send(struct gantry_stream *stream)
 {
-	gantry_cuda_batch_push(stream);
+	gantry_rows_push(stream->rows);
 	if (gantry_load_relaxed(&stream->dev->fault))
 		return false;
 	gantry_cuda_time_end(stream);
@@ -551,7 +551,7 @@ int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 		slot->estimate_ns = 0;
 	stream->njudged += slot->judged;
 	accept(stream);
-	gantry_cuda_batch_start(stream);
+	gantry_rows_start(stream->rows, stream->finished);
 	if (apart)
 		gantry_cuda_close_batch(stream);
 	else if (stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
@@ -678,7 +678,7 @@ static void fail(struct gantry_stream *stream)
 	if (stream->finished == stream->submitted)
 		return;
 	gantry_cuda_mark_drop(stream);
-	kept = gantry_cuda_batch_drop(stream);
+	kept = gantry_rows_drop(stream->rows, stream->submitted);
 	set_unwritten(stream, false);
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);

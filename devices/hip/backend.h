@@ -4,7 +4,7 @@
  *
  * driver.c loads AMD's runtime; container.c (with pack.c) looks at code; device.c opens devices; image.c takes modules and
  * guests' code; window.c has memory behind descriptors, mem.c host memory and what commands use of either; stream.c takes
- * commands and tells what has finished; work.c and body.c hand them on.
+ * commands and tells what has finished; work.c and body.c hand them on, rows.c many launches at once (devices/rows.h).
  *
  * Memory is of two kinds, as configured. With ROCm 6 and newer, memory of the device lies behind descriptors, in
  * *windows*, and outlives the process. Where the runtime has no such (*staged*) sessions' memory is the host's, and a command gets device
@@ -37,12 +37,13 @@
 #include "devices/hip/driver.h"
 #include "devices/hip/module.h"
 #include "devices/hostmem.h"
+#include "devices/rows.h"
 #include "devices/watch.h"
 
 /* Commands a stream holds. A power of two. */
 #define GANTRY_HIP_DEPTH 128u
-/* Commands of one stream whose end is told by one callback, at most. */
-#define GANTRY_HIP_BATCH 32u
+/* Commands of one stream whose end is told together, at most. */
+#define GANTRY_HIP_BATCH GANTRY_ROWS_MAX
 /* Ranges and scratch buffers of one command. */
 #define GANTRY_HIP_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
 /* Arenas that were outgrown by commands in flight. */
@@ -101,6 +102,7 @@ struct gantry_hip_slot {
 	struct gantry_kernel *kernel; /* of a launch */
 	uint32_t estimate_ns;	      /* 0: nothing of it is on the device */
 	bool judged;		      /* its cell counts */
+	bool unsent;		      /* it never got to the runtime, as something had failed */
 	uint32_t npatterns;
 	/* Of the first of a batch, and of the last; made at their first use. */
 	struct gantry_hip_event *begin, *end;
@@ -127,6 +129,7 @@ struct gantry_stream {
 		*word;	    /* how many commands have ended; in pinned memory, behind the cells */
 	char *word_address; /* as the device has it */
 	uint64_t open_ns;   /* what the open batch is expected to take */
+	struct gantry_rows *rows; /* of launches that use memory in place; made for the first */
 
 	/* Of the command that is being enqueued. */
 	struct gantry_env env;
@@ -162,6 +165,7 @@ struct gantry_dev {
 	uint32_t max_threads; /* of a block */
 	uint32_t max_shared;  /* bytes */
 	bool windows;
+	bool graphs;		       /* rows of launches go as graphs */
 	struct gantry_hip_stream *own; /* for clearing */
 
 	struct gantry_list streams;
@@ -219,6 +223,13 @@ int gantry_hip_window_map(struct gantry_mem *window, uint64_t off, uint64_t len,
 void gantry_hip_window_unmap(struct gantry_mem *window, uint64_t off, uint64_t len);
 void gantry_hip_window_close(struct gantry_mem *window);
 
+/* The slot of position @position. */
+static inline struct gantry_hip_slot *gantry_hip_slot_at(struct gantry_stream *stream,
+							 uint32_t position)
+{
+	return &stream->slots[position % GANTRY_HIP_DEPTH];
+}
+
 /* stream.c */
 int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			     struct gantry_stream **ret_stream, struct gantry_err *err);
@@ -234,7 +245,14 @@ int gantry_hip_outcome(gantry_hip_result result);
 /* watch.c */
 extern const struct gantry_watch_ops gantry_hip_watch_ops;
 
+/* rows.c */
+/* Keeps @launch for the open batch, and returns 1; 0: it must go at once, as what it uses has to be staged; or -errno. */
+int gantry_hip_keep(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
+
 /* work.c: the three kinds of command. */
+/* -EINVAL: the device, or the function on it, cannot do that. */
+int gantry_hip_check_shape(const struct gantry_stream *stream,
+			   const struct gantry_cmd_launch *launch);
 int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);
 int gantry_hip_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy);
 int gantry_hip_fill(struct gantry_stream *stream, const struct gantry_cmd_fill *fill);

@@ -3,7 +3,7 @@
  * The hip backend: AMD GPUs through AMD's runtime.
  *
  * Options: gpu=N (its number to the runtime; 0), memory=window|staged (window), scratch=SIZE (of a
- * command; 256M), library=PATH (instead of libamdhip64).
+ * command; 256M), graphs=yes|no (rows of launches as graphs; yes), library=PATH (instead of libamdhip64).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -37,10 +37,22 @@ static int parse_memory(const struct gantry_device_conf *conf, struct gantry_dev
 	return 0;
 }
 
+/* What is asked for; whether the runtime has them is seen later. */
+static int parse_graphs(const struct gantry_device_conf *conf, struct gantry_dev *dev,
+			struct gantry_err *err)
+{
+	const char *text = gantry_device_opt(conf, "graphs");
+
+	dev->graphs = !text || strcmp(text, "yes") == 0;
+	if (!dev->graphs && strcmp(text, "no") != 0)
+		return gantry_err_set(err, -EINVAL, "graphs: yes or no");
+	return 0;
+}
+
 static int parse_options(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			 struct gantry_err *err)
 {
-	static const char *const keys[] = { "gpu", "memory", "scratch", "library", NULL };
+	static const char *const keys[] = { "gpu", "memory", "scratch", "graphs", "library", NULL };
 	const char *gpu = gantry_device_opt(conf, "gpu");
 	const char *scratch = gantry_device_opt(conf, "scratch");
 	uint64_t number = 0;
@@ -48,6 +60,8 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 
 	if (r == 0)
 		r = parse_memory(conf, dev, err);
+	if (r == 0)
+		r = parse_graphs(conf, dev, err);
 	if (r == 0 && gpu && gantry_u64_parse(gpu, 0, MAX_GPUS - 1, &number, err) < 0)
 		r = gantry_err_wrap(err, -EINVAL, "gpu");
 	dev->device = (int)number;
@@ -114,6 +128,7 @@ static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *
 {
 	int r = gantry_hip_driver_open(gantry_device_opt(conf, "library"), &dev->hip, err);
 
+	dev->graphs = dev->graphs && r == 0 && gantry_hip_has_graphs(dev->hip);
 	if (r == 0)
 		r = choose_gpu(dev, err);
 	if (r == 0)

@@ -161,6 +161,13 @@ bool gantry_hip_has_windows(const struct gantry_hip_driver *driver, int device)
 	       gantry_hip_attribute(driver, device, GANTRY_HIP_ATTR_VIRTUAL_MEMORY, 0) != 0;
 }
 
+bool gantry_hip_has_graphs(const struct gantry_hip_driver *driver)
+{
+	return driver->GraphCreate && driver->GraphDestroy && driver->GraphAddKernelNode &&
+	       driver->GraphInstantiate && driver->GraphExecDestroy &&
+	       driver->GraphExecKernelNodeSetParams && driver->GraphLaunch;
+}
+
 gantry_hip_result gantry_hip_import(const struct gantry_hip_driver *driver, int fd,
 				    struct gantry_hip_handle **ret_handle)
 {
@@ -193,7 +200,9 @@ gantry_hip_result gantry_hip_import(const struct gantry_hip_driver *driver, int 
 	R(GANTRY_HIP_NOT_READY, "NotReady", EIO)                                           \
 	R(GANTRY_HIP_ILLEGAL_ADDRESS, "IllegalAddress", EIO)                               \
 	R(GANTRY_HIP_LAUNCH_OUT_OF_RESOURCES, "LaunchOutOfResources", EINVAL)              \
+	R(GANTRY_HIP_LAUNCH_TIMED_OUT, "LaunchTimeOut", EIO)                               \
 	R(GANTRY_HIP_PEER_ACCESS_ALREADY_ENABLED, "PeerAccessAlreadyEnabled", EIO)         \
+	R(GANTRY_HIP_ASSERT, "Assert", EIO)                                                \
 	R(GANTRY_HIP_HOST_MEMORY_ALREADY_REGISTERED, "HostMemoryAlreadyRegistered", EBUSY) \
 	R(GANTRY_HIP_LAUNCH_FAILURE, "LaunchFailure", EIO)                                 \
 	R(GANTRY_HIP_NOT_SUPPORTED, "NotSupported", EOPNOTSUPP)                            \
@@ -210,6 +219,12 @@ const char *gantry_hip_error(gantry_hip_result result)
 	default:
 		return "a HIP error";
 	}
+}
+
+bool gantry_hip_sticky(gantry_hip_result result)
+{
+	return result == GANTRY_HIP_ILLEGAL_ADDRESS || result == GANTRY_HIP_LAUNCH_TIMED_OUT ||
+	       result == GANTRY_HIP_ASSERT || result == GANTRY_HIP_LAUNCH_FAILURE;
 }
 
 int gantry_hip_errno(gantry_hip_result result)

@@ -44,7 +44,9 @@ enum gantry_hip_error {
 	GANTRY_HIP_NOT_READY = 600,
 	GANTRY_HIP_ILLEGAL_ADDRESS = 700,
 	GANTRY_HIP_LAUNCH_OUT_OF_RESOURCES = 701,
+	GANTRY_HIP_LAUNCH_TIMED_OUT = 702,
 	GANTRY_HIP_PEER_ACCESS_ALREADY_ENABLED = 704,
+	GANTRY_HIP_ASSERT = 710,
 	GANTRY_HIP_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	GANTRY_HIP_LAUNCH_FAILURE = 719,
 	GANTRY_HIP_NOT_SUPPORTED = 801,
@@ -98,12 +100,29 @@ struct gantry_hip_access {
 	int flags;
 };
 
+/* dim3, hipKernelNodeParams */
+struct gantry_hip_size {
+	unsigned x, y, z;
+};
+
+struct gantry_hip_kernel_node {
+	struct gantry_hip_size block;
+	void **extra;
+	void *function; /* as a module has it; older runtimes refuse that */
+	struct gantry_hip_size grid;
+	void **params;
+	unsigned shared_bytes;
+};
+
 /* hipIpcMemHandle_t and what else is opaque to us */
 struct gantry_hip_stream;
 struct gantry_hip_event;
 struct gantry_hip_module;
 struct gantry_hip_function;
 struct gantry_hip_handle;
+struct gantry_hip_graph;
+struct gantry_hip_node;
+struct gantry_hip_exec;
 
 typedef int gantry_hip_result;
 typedef void gantry_hip_callback(struct gantry_hip_stream *stream, gantry_hip_result status,
@@ -174,6 +193,21 @@ typedef void gantry_hip_callback(struct gantry_hip_stream *stream, gantry_hip_re
 	F(StreamWriteValue32, hipStreamWriteValue32,                                               \
 	  (struct gantry_hip_stream * stream, void *address, uint32_t value, unsigned flags))      \
 	F(StreamQuery, hipStreamQuery, (struct gantry_hip_stream * stream))                        \
+	F(GraphCreate, hipGraphCreate, (struct gantry_hip_graph * *graph, unsigned flags))         \
+	F(GraphDestroy, hipGraphDestroy, (struct gantry_hip_graph * graph))                        \
+	F(GraphAddKernelNode, hipGraphAddKernelNode,                                               \
+	  (struct gantry_hip_node * *node, struct gantry_hip_graph * graph,                        \
+	   struct gantry_hip_node *const *after, size_t nafter,                                    \
+	   const struct gantry_hip_kernel_node *params))                                           \
+	F(GraphInstantiate, hipGraphInstantiate,                                                   \
+	  (struct gantry_hip_exec * *exec, struct gantry_hip_graph * graph,                        \
+	   struct gantry_hip_node * *at, char *log, size_t log_bytes))                             \
+	F(GraphExecDestroy, hipGraphExecDestroy, (struct gantry_hip_exec * exec))                  \
+	F(GraphExecKernelNodeSetParams, hipGraphExecKernelNodeSetParams,                           \
+	  (struct gantry_hip_exec * exec, struct gantry_hip_node * node,                           \
+	   const struct gantry_hip_kernel_node *params))                                           \
+	F(GraphLaunch, hipGraphLaunch,                                                             \
+	  (struct gantry_hip_exec * exec, struct gantry_hip_stream * stream))                      \
 	F(GetDevicePropertiesR0600, hipGetDevicePropertiesR0600, (void *properties, int device))   \
 	F(GetDeviceProperties, hipGetDeviceProperties, (void *properties, int device))             \
 	F(MemGetAllocationGranularity, hipMemGetAllocationGranularity,                             \
@@ -218,6 +252,8 @@ int gantry_hip_driver_open(const char *path, const struct gantry_hip_driver **re
  */
 int gantry_hip_arch(const struct gantry_hip_driver *driver, int device, char *arch, size_t cap,
 		    struct gantry_err *err);
+/* Can rows of kernels be launched as graphs? */
+bool gantry_hip_has_graphs(const struct gantry_hip_driver *driver);
 /* Does @device have memory behind descriptors? */
 bool gantry_hip_has_windows(const struct gantry_hip_driver *driver, int device);
 /* hipMemImportFromShareableHandle() with a descriptor, which runtimes before 7.1 take by address. */
@@ -227,6 +263,8 @@ gantry_hip_result gantry_hip_import(const struct gantry_hip_driver *driver, int 
 int gantry_hip_attribute(const struct gantry_hip_driver *driver, int device, int attribute,
 			 int otherwise);
 
+/* Does @result say that something has failed that ran before, and that all that follows fails too? */
+bool gantry_hip_sticky(gantry_hip_result result);
 /* "hipErrorInvalidValue"; "a HIP error" for others than those above. */
 const char *gantry_hip_error(gantry_hip_result result);
 /* 0 or the -errno nearest to @result. */

@@ -149,6 +149,8 @@ void gantry_hip_image_unload(struct gantry_image *image)
 
 	if (!image)
 		return;
+	gantry_list_for_each(&image->dev->streams, struct gantry_stream, link, stream)
+		gantry_rows_forget(stream->rows, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
 		next = kernel->next;
 		free(kernel);

@@ -89,6 +89,7 @@ static void stream_free(struct gantry_stream *stream)
 		if (stream->slots[i].end)
 			(void)hip->EventDestroy(stream->slots[i].end);
 	}
+	gantry_rows_free(stream->rows);
 	gantry_hip_arena_end(stream);
 	if (stream->native)
 		(void)hip->StreamDestroy(stream->native);
@@ -165,11 +166,6 @@ static int record(struct gantry_stream *stream, struct gantry_hip_event **event)
 	return r < 0 ? r : gantry_hip_outcome(hip->EventRecord(*event, stream->native));
 }
 
-static struct gantry_hip_slot *slot_at(struct gantry_stream *stream, uint32_t position)
-{
-	return &stream->slots[position % GANTRY_HIP_DEPTH];
-}
-
 /* ---- batches ---- */
 
 /* Of what has no callback nothing will ever be heard: as bad as a fault. */
@@ -177,10 +173,9 @@ static void cannot_tell(struct gantry_hip_slot *last, gantry_hip_result result)
 {
 	struct gantry_dev *dev = last->stream->dev;
 
-	if (dev->words) {
-		last->stream->broken = result;
+	last->stream->broken = result;
+	if (dev->words)
 		return;
-	}
 	last->result = result;
 	gantry_store_release(&last->finished, 1u); /* the same thread reads it */
 	gantry_finished_tell(&dev->finished, last->nbatch, dev->host);
@@ -189,16 +184,22 @@ static void cannot_tell(struct gantry_hip_slot *last, gantry_hip_result result)
 static void close_batch(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
-	struct gantry_hip_slot *last = slot_at(stream, stream->submitted - 1);
+	struct gantry_hip_slot *last = gantry_hip_slot_at(stream, stream->submitted - 1);
 	gantry_hip_result result;
 
 	if (stream->submitted == stream->closed)
 		return;
+	gantry_rows_push(stream->rows);
 	last->nbatch = stream->submitted - stream->closed;
 	last->timed = record(stream, &last->end) == 0;
 	stream->closed = stream->submitted;
 	stream->open_ns = 0;
 	stream->nbatches++;
+	/* A row met the end of the context; a word that is written all the same would tell of what was not sent. */
+	if (stream->broken) {
+		cannot_tell(last, stream->broken);
+		return;
+	}
 	if (dev->words) {
 		result = dev->hip->StreamWriteValue32(stream->native, stream->word_address,
 						      stream->closed, 0);
@@ -258,8 +259,11 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 
 	if (stream->submitted == stream->closed)
 		r = record(stream, &stream->slot->begin);
-	if (r < 0)
-		return r;
+	if (r == 0 && cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
+		r = gantry_hip_keep(stream, &cmd->launch);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	gantry_rows_push(stream->rows);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
 		r = gantry_hip_launch(stream, &cmd->launch);
@@ -334,6 +338,7 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 	stream->open_ns += stream->slot->estimate_ns;
 	stream->submitted++;
 	count_begun(stream);
+	gantry_rows_start(stream->rows, stream->finished);
 	if (apart || stream->submitted - stream->closed == GANTRY_HIP_BATCH)
 		close_batch(stream);
 	return 0;
@@ -370,9 +375,9 @@ static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
 	uint64_t sum = 0;
 
 	for (uint32_t i = stream->finished; i != end; i++)
-		sum += slot_at(stream, i)->estimate_ns;
+		sum += gantry_hip_slot_at(stream, i)->estimate_ns;
 	for (uint32_t i = stream->finished; i != end; i++) {
-		struct gantry_hip_slot *slot = slot_at(stream, i);
+		struct gantry_hip_slot *slot = gantry_hip_slot_at(stream, i);
 
 		if (slot->estimate_ns == 0)
 			continue;
@@ -388,7 +393,7 @@ static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot, in
 	int32_t verdict;
 
 	if (result != GANTRY_HIP_SUCCESS) {
-		done->status = GANTRY_E_DEVICE_FAULT;
+		done->status = slot->unsent ? GANTRY_E_INTERRUPTED : GANTRY_E_DEVICE_FAULT;
 		done->blast = GANTRY_BLAST_CONTEXT;
 		gantry_store_relaxed(&stream->dev->lost, 1u);
 		return;
@@ -406,8 +411,8 @@ static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot, in
 static struct gantry_hip_slot *oldest(struct gantry_stream *stream)
 {
 	for (uint32_t i = stream->finished; i != stream->closed; i++)
-		if (slot_at(stream, i)->nbatch)
-			return slot_at(stream, i);
+		if (gantry_hip_slot_at(stream, i)->nbatch)
+			return gantry_hip_slot_at(stream, i);
 	return NULL;
 }
 
@@ -417,7 +422,7 @@ static void pass_cancel(struct gantry_stream *stream)
 	const struct gantry_device_host *host = stream->dev->host;
 
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
-		const struct gantry_hip_slot *slot = slot_at(stream, i);
+		const struct gantry_hip_slot *slot = gantry_hip_slot_at(stream, i);
 
 		if (slot->judged && host->cancelled(host->cookie, slot->done.tag))
 			stream->cells[slot - stream->slots].verdict[GANTRY_OPENCL_VERDICT_CANCEL] =
@@ -462,9 +467,10 @@ static void look(struct gantry_stream *stream)
 
 		stream->asked_ns = gantry_now_ns();
 		share_out(stream, end,
-			  batch_ns(stream->dev, slot_at(stream, stream->finished), last));
+			  batch_ns(stream->dev, gantry_hip_slot_at(stream, stream->finished),
+				   last));
 		for (; stream->finished != end; stream->finished++)
-			judge(stream, slot_at(stream, stream->finished), last->result);
+			judge(stream, gantry_hip_slot_at(stream, stream->finished), last->result);
 		stream->nbatches--;
 	}
 	if (last)
@@ -478,7 +484,7 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 	look(stream);
 	gantry_hip_flush(stream);
 	while (count < n && stream->told != stream->finished)
-		ret_done[count++] = slot_at(stream, stream->told++)->done;
+		ret_done[count++] = gantry_hip_slot_at(stream, stream->told++)->done;
 	if (stream->dev->words && count > 0) {
 		gantry_store_relaxed(&stream->dev->watch.nflight,
 				     stream->dev->watch.nflight - count);

@@ -12,7 +12,8 @@
 
 /* ---- launches ---- */
 
-static int check_shape(const struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
+int gantry_hip_check_shape(const struct gantry_stream *stream,
+			   const struct gantry_cmd_launch *launch)
 {
 	uint64_t nthreads = 1;
 
@@ -61,7 +62,7 @@ int gantry_hip_launch(struct gantry_stream *stream, const struct gantry_cmd_laun
 	assert(launch->nargs == launch->kernel->sig->nargs);
 	if (launch->kernel->body)
 		return gantry_hip_body_run(stream, launch);
-	r = check_shape(stream, launch);
+	r = gantry_hip_check_shape(stream, launch);
 	if (r == 0)
 		r = take_params(stream, launch, addresses, params);
 	if (r < 0)

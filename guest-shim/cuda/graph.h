@@ -11,7 +11,7 @@
  *   api_graph.c, api_node.c, api_node_attr.c, streams_graph.c  exported
  *
  * A graph stays in the guest. A launch of it puts its nodes into the stream one after the other, in an order that its edges
- * allow: the ring takes hundreds at a time, and the host makes rows of kernels into one call again (devices/cuda/batch.c).
+ * allow: the ring takes hundreds at a time, and the host makes rows of kernels into one call again (devices/rows.c).
  *
  * Threads and errors: as core.h.
  */

@@ -567,3 +567,70 @@ gantry_hip_result hipModuleLaunchKernel(struct gantry_hip_function *function, un
 	CALL(state.cu.LaunchKernel((CUfunction)function, grid_x, grid_y, grid_z, block_x, block_y,
 				   block_z, shared_bytes, STREAM(stream), params, NULL));
 }
+
+/* ---- graphs ---- */
+
+static CUDA_KERNEL_NODE_PARAMS node_of(const struct gantry_hip_kernel_node *node)
+{
+	return (CUDA_KERNEL_NODE_PARAMS){
+		.func = (CUfunction)node->function,
+		.gridDimX = node->grid.x,
+		.gridDimY = node->grid.y,
+		.gridDimZ = node->grid.z,
+		.blockDimX = node->block.x,
+		.blockDimY = node->block.y,
+		.blockDimZ = node->block.z,
+		.sharedMemBytes = node->shared_bytes,
+		.kernelParams = node->params,
+		.extra = node->extra,
+	};
+}
+
+gantry_hip_result hipGraphCreate(struct gantry_hip_graph **graph, unsigned flags)
+{
+	CALL(state.cu.GraphCreate((CUgraph *)graph, flags));
+}
+
+gantry_hip_result hipGraphDestroy(struct gantry_hip_graph *graph)
+{
+	CALL(state.cu.GraphDestroy((CUgraph)graph));
+}
+
+gantry_hip_result hipGraphAddKernelNode(struct gantry_hip_node **node,
+					struct gantry_hip_graph *graph,
+					struct gantry_hip_node *const *after, size_t nafter,
+					const struct gantry_hip_kernel_node *params)
+{
+	CUDA_KERNEL_NODE_PARAMS wanted = node_of(params);
+
+	CALL(state.cu.GraphAddKernelNode((CUgraphNode *)node, (CUgraph)graph,
+					 (const CUgraphNode *)after, nafter, &wanted));
+}
+
+gantry_hip_result hipGraphInstantiate(struct gantry_hip_exec **exec, struct gantry_hip_graph *graph,
+				      struct gantry_hip_node **at, char *log, size_t log_bytes)
+{
+	(void)at;
+	(void)log;
+	(void)log_bytes;
+	CALL(state.cu.GraphInstantiate((CUgraphExec *)exec, (CUgraph)graph, 0));
+}
+
+gantry_hip_result hipGraphExecDestroy(struct gantry_hip_exec *exec)
+{
+	CALL(state.cu.GraphExecDestroy((CUgraphExec)exec));
+}
+
+gantry_hip_result hipGraphExecKernelNodeSetParams(struct gantry_hip_exec *exec,
+						  struct gantry_hip_node *node,
+						  const struct gantry_hip_kernel_node *params)
+{
+	CUDA_KERNEL_NODE_PARAMS wanted = node_of(params);
+
+	CALL(state.cu.GraphExecKernelNodeSetParams((CUgraphExec)exec, (CUgraphNode)node, &wanted));
+}
+
+gantry_hip_result hipGraphLaunch(struct gantry_hip_exec *exec, struct gantry_hip_stream *stream)
+{
+	CALL(state.cu.GraphLaunch((CUgraphExec)exec, STREAM(stream)));
+}

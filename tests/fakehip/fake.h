@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the stand-in for AMD's runtime that works on the CPU: a library with the binary interface of libamdhip64, as far
- * as devices/hip calls it. device.c has GPUs and errors, memory.c memory and windows, module.c code, stream.c streams and
+ * as devices/hip calls it. device.c has GPUs and errors, memory.c memory and windows, module.c code, graph.c graphs, stream.c streams and
  * events, which are threads here.
  *
  * Like the real one it ends the process at a bad access. What of the environment it reads: FAKEHIP_GPUS (1), FAKEHIP_ARCH
  * ("gfx90a:sramecc+:xnack-"), FAKEHIP_VERSION (60240092; from 70100000 on descriptors are taken by value). The library of
- * ROCm 5 is built of the same files with FAKEHIP_ROCM5: it has the old layout of properties, and no windows.
+ * ROCm 5 is built of the same files with FAKEHIP_ROCM5: it has the old layout of properties, no
+ * windows, and graphs that take no function of a module.
  */
 #ifndef GANTRY_TESTS_FAKEHIP_FAKE_H
 #define GANTRY_TESTS_FAKEHIP_FAKE_H
@@ -70,5 +71,10 @@ bool fake_reaches(const void *address, uint64_t len);
 /* stream.c: a zeroed one; put: queues and owns it. */
 struct fake_op *fake_op_new(void (*run)(struct gantry_hip_stream *stream, struct fake_op *op));
 gantry_hip_result fake_put(struct gantry_hip_stream *stream, struct fake_op *op);
+
+/* module.c: a launch that is not queued yet. */
+gantry_hip_result fake_launch_new(const struct gantry_hip_function *function,
+				  struct gantry_hip_size grid, struct gantry_hip_size block,
+				  unsigned shared_bytes, void **params, struct fake_op **ret_op);
 
 #endif

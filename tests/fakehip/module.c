@@ -121,28 +121,44 @@ static void run_launch(struct gantry_hip_stream *stream, struct fake_op *op)
 		fake_fault(op->function->name, NULL);
 }
 
-gantry_hip_result hipModuleLaunchKernel(struct gantry_hip_function *function, unsigned grid_x,
-					unsigned grid_y, unsigned grid_z, unsigned block_x,
-					unsigned block_y, unsigned block_z, unsigned shared_bytes,
-					struct gantry_hip_stream *stream, void **params,
-					void **extra)
+gantry_hip_result fake_launch_new(const struct gantry_hip_function *function,
+				  struct gantry_hip_size grid, struct gantry_hip_size block,
+				  unsigned shared_bytes, void **params, struct fake_op **ret_op)
 {
+	uint64_t nthreads = (uint64_t)block.x * block.y * block.z;
 	struct fake_op *op;
 
-	if (extra || (uint64_t)block_x * block_y * block_z > FAKE_THREADS ||
-	    (uint64_t)block_x * block_y * block_z == 0 || grid_x == 0 || grid_y == 0 || grid_z == 0)
+	if (nthreads > FAKE_THREADS || nthreads == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0)
 		return GANTRY_HIP_INVALID_VALUE;
 	op = fake_op_new(run_launch);
 	if (!op)
 		return GANTRY_HIP_OUT_OF_MEMORY;
 	op->function = function;
 	op->geometry = (struct fakecuda_geometry){
-		.grid = { grid_x, grid_y, grid_z },
-		.block = { block_x, block_y, block_z },
+		.grid = { grid.x, grid.y, grid.z },
+		.block = { block.x, block.y, block.z },
 		.shared_bytes = shared_bytes,
 		.ending = never_ends,
 	};
 	for (size_t i = 0; function->params[i].size; i++)
 		memcpy(op->args + function->params[i].offset, params[i], function->params[i].size);
-	return fake_put(stream, op);
+	*ret_op = op;
+	return GANTRY_HIP_SUCCESS;
+}
+
+gantry_hip_result hipModuleLaunchKernel(struct gantry_hip_function *function, unsigned grid_x,
+					unsigned grid_y, unsigned grid_z, unsigned block_x,
+					unsigned block_y, unsigned block_z, unsigned shared_bytes,
+					struct gantry_hip_stream *stream, void **params,
+					void **extra)
+{
+	const struct gantry_hip_size grid = { grid_x, grid_y, grid_z };
+	const struct gantry_hip_size block = { block_x, block_y, block_z };
+	struct fake_op *op;
+	gantry_hip_result r;
+
+	if (extra)
+		return GANTRY_HIP_INVALID_VALUE;
+	r = fake_launch_new(function, grid, block, shared_bytes, params, &op);
+	return r == GANTRY_HIP_SUCCESS ? fake_put(stream, op) : r;
 }
