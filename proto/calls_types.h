@@ -90,6 +90,54 @@ static inline int64_t gantry_bytes_of(cudaDataType type)
 #endif
 
 #if defined(CUBLAS_API_H_)
+/* Elements of a matrix by columns; INT64_MAX where no library takes it: that is more than can be sent. */
+static inline int64_t gantry_columns_span(gantry_wide rows, gantry_wide columns, gantry_wide ld)
+{
+	if (rows <= 0 || columns <= 0)
+		return 0;
+	if (ld < rows || ld > UINT32_MAX || columns > UINT32_MAX)
+		return INT64_MAX;
+	return gantry_matrix_span(rows, columns, ld, 1);
+}
+
+/* Of one that has @rows rows when @op has turned it. */
+static inline int64_t gantry_turned_span(cublasOperation_t op, gantry_wide rows,
+					 gantry_wide columns, gantry_wide ld)
+{
+	switch (op) {
+	case CUBLAS_OP_N:
+		return gantry_columns_span(rows, columns, ld);
+	case CUBLAS_OP_T:
+	case CUBLAS_OP_C:
+		return gantry_columns_span(columns, rows, ld);
+	default:
+		return INT64_MAX;
+	}
+}
+
+/* Rows of a square one on that side of one of @m rows and @n columns; negative: there is no such side. */
+static inline gantry_wide gantry_rows_of_side(cublasSideMode_t side, gantry_wide m, gantry_wide n)
+{
+	return side == CUBLAS_SIDE_LEFT ? m : side == CUBLAS_SIDE_RIGHT ? n : -1;
+}
+
+static inline int64_t gantry_sided_span(cublasSideMode_t side, gantry_wide m, gantry_wide n,
+					gantry_wide ld)
+{
+	gantry_wide rows = gantry_rows_of_side(side, m, n);
+
+	return rows < 0 ? INT64_MAX : gantry_columns_span(rows, rows, ld);
+}
+
+/* Of which one half is there. */
+static inline int64_t gantry_packed_span(cublasSideMode_t side, gantry_wide m, gantry_wide n)
+{
+	gantry_wide rows = gantry_rows_of_side(side, m, n);
+
+	/* Of so many the half is more than can be sent. */
+	return rows < 0 || rows > UINT32_MAX ? INT64_MAX : (int64_t)(rows * (rows + 1) / 2);
+}
+
 /* Of a scalar of a product computed so. */
 static inline int64_t gantry_bytes_of_compute(cublasComputeType_t type, cudaDataType of)
 {

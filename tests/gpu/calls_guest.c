@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <cublasXt.h>
 #include <cublas_v2.h>
 #include <cufftXt.h>
 #include <curand.h>
@@ -66,6 +67,11 @@ static uint32_t uses(struct gantry_access *ret_access, uint32_t n)
 	return BUFFERS;
 }
 
+static int device(void)
+{
+	return 0;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -75,6 +81,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.queue = queue_of,
 	.is_device = is_device,
 	.uses = uses,
+	.device = device,
 };
 
 /* ---- helpers ---- */
@@ -271,6 +278,51 @@ static void try_cublas(const char *folder)
 	tell(f_cublasDestroy_v2(handle) != 0, "and does not end twice");
 }
 
+/* Matrices of the program's and of the device's, and what no call carries. */
+static void try_cublas_xt(const char *folder)
+{
+	static const char so[] = "libcublas.so.13";
+	const float one = 1, zero = 0;
+	int first[1] = { 0 }, second[1] = { 1 }, both[2] = { 0, 1 };
+	cublasXtHandle_t handle = NULL;
+	F(so, cublasXtCreate);
+	F(so, cublasXtDestroy);
+	F(so, cublasXtDeviceSelect);
+	F(so, cublasXtSgemm);
+
+	tell(f_cublasXtCreate(&handle) == 0 && handle, "a handle of cublasXt is made");
+	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, a, N, b, N, &zero, c, N) != 0,
+	     "it works on no device yet");
+	tell(f_cublasXtDeviceSelect(handle, 1, second) == CUBLAS_STATUS_NOT_SUPPORTED &&
+		     f_cublasXtDeviceSelect(handle, 2, both) == CUBLAS_STATUS_NOT_SUPPORTED &&
+		     f_cublasXtDeviceSelect(handle, 1, NULL) == CUBLAS_STATUS_NOT_SUPPORTED,
+	     "others' devices are not supported");
+	tell(f_cublasXtDeviceSelect(handle, 1, first) == 0, "it gets the device");
+	memset(c, 0, sizeof(c));
+	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, a, N, b, N, &zero, c, N) == 0 &&
+		     is_product(1, 0, NULL),
+	     "a product of the program's memory");
+	memset(c, 0, sizeof(c));
+	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, at[0], N, b, N, &zero, c, N) == 0 &&
+		     is_product(1, 0, NULL),
+	     "a product of memory on both sides");
+	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, at[0], N, at[1], N, &zero, at[2], N) == 0,
+	     "a product of device memory");
+	need(gantry_read(session, buffers[2], 0, c, sizeof(c)), "read");
+	tell(is_product(1, 0, NULL), "it is right");
+	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, a, N - 1, b, N, &zero, c, N) ==
+			     CUBLAS_STATUS_INVALID_VALUE &&
+		     f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, NULL, N, b, N, &zero, c, N) ==
+			     CUBLAS_STATUS_INVALID_VALUE &&
+		     f_cublasXtSgemm(handle, 0, 0, SIZE_MAX, SIZE_MAX, SIZE_MAX, &one, a, SIZE_MAX,
+				     b, SIZE_MAX, &zero, c,
+				     SIZE_MAX) == CUBLAS_STATUS_INVALID_VALUE &&
+		     f_cublasXtSgemm(handle, 9, 0, N, N, N, &one, a, N, b, N, &zero, c, N) ==
+			     CUBLAS_STATUS_INVALID_VALUE,
+	     "sizes that are none are refused");
+	tell(f_cublasXtDestroy(handle) == 0 && f_cublasXtDestroy(handle) != 0, "it ends once");
+}
+
 static void try_cufft(const char *folder)
 {
 	static const char so[] = "libcufft.so.12";
@@ -308,7 +360,6 @@ static void try_curand(const char *folder)
 	curandGenerator_t generator = NULL;
 	int good = 1;
 	F(so, curandCreateGenerator);
-	F(so, curandCreateGeneratorHost);
 	F(so, curandDestroyGenerator);
 	F(so, curandSetPseudoRandomGeneratorSeed);
 	F(so, curandGenerateUniform);
@@ -608,6 +659,7 @@ static void try_all(const char *folder)
 	try_garbage();
 	try_cublas(folder);
 	try_cufft(folder);
+	try_cublas_xt(folder);
 	try_curand(folder);
 	try_curand_on_the_host(folder);
 	try_many(folder);

@@ -157,6 +157,8 @@ def _guest_mode(call):
         return ["gantry_call_set_mode(%s, (int)%s);" % (_number(call, call.function.params[0]), names[1])]
     if not any(k.word == "scalar" or k.word in MODES for _, k in call.pairs):
         return []
+    if call.library.says("settles", call.function):
+        return ["call_.mode = 0; /* what both sides have goes by content */"]
     return ["gantry_call_mode(&call_, %s);" % _number(call, p) for p in call.function.params
             if (p.base in call.library.modes or p.base in call.library.hosted) and p.depth == 0]
 
@@ -460,6 +462,8 @@ def _serve(call):
         hosted = [_side(call, p) for p, k in call.pairs if p.base in call.library.hosted and k.word == "handle"]
     lines += hosted
     lines += [_bind(call, p) for p in bound]
+    if call.library.says("settles", call.function):
+        lines.append("\tif (!gantry_calls_settle(run)) {\n\t\tgantry_calls_ran(run, (uint64_t)%s, false);\n\t\treturn;\n\t}\n" % call.library.failed)
     call_text = "function_(%s)" % ", ".join(p.name for p in call.function.params)
     if call.function.ret_sort == "void":
         lines.append("\t%s;\n\tgantry_calls_ran(run, 0, true);\n" % call_text)
@@ -467,7 +471,7 @@ def _serve(call):
         lines.append("\tret_ = %s;\n\tgantry_calls_ran(run, 0, true);\n" % call_text)
     else:
         # It may have left the work to the stream.
-        settle = "\tif (ret_ == 0 && !gantry_calls_settle(run))\n\t\tret_ = %s;\n" % call.library.failed if hosted else ""
+        settle = "\tif (ret_ == 0 && run->on_host && !gantry_calls_settle(run))\n\t\tret_ = %s;\n" % call.library.failed if hosted else ""
         lines.append("\tret_ = %s;\n%s\tgantry_calls_ran(run, (uint64_t)ret_, %s);\n" % (
             call_text, settle, "ret_ == 0" if call.is_status else "true"))
     if call.step:

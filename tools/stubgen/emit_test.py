@@ -122,6 +122,10 @@ def _argument(call, param, kind, counts):
         if any(param.name in k.count.split("*") for _, k in call.pairs if k.word == "devices"):
             return "\t%s %s = 1;\n" % (param.base, name)
         if param.name in counts:
+            if param.base in ("cublasOperation_t", "cublasSideMode_t"):
+                return "\t%s %s = (%s)(small() %% 2);\n" % (param.base, name, param.base)
+            if any("turned_span" in k.count or "sided_span" in k.count for _, k in call.pairs) and name.startswith("ld"):
+                return "\t%s %s = (%s)(7 + small());\n" % (param.base, name, param.base)
             # There is room for what a matrix has in it.
             return "\t%s %s = (%s)(%ssmall());\n" % (param.base, name, param.base, "1 + " if call.step or host.matrices(call.pairs) else "")
         return "\t%s %s;\n\trandom_bytes(&%s, sizeof(%s));\n" % (param.base, name, name, name)

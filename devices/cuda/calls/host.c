@@ -168,6 +168,11 @@ void gantry_calls_need_step(struct gantry_calls_run *run, uint32_t kind, uint64_
 		unlearn(step->steps, step);
 }
 
+int64_t gantry_calls_step_columns(const struct gantry_calls_step *step)
+{
+	return step->steps ? step->steps->n : 0;
+}
+
 uint64_t gantry_calls_work(struct gantry_calls_run *run, const struct gantry_calls_step *step)
 {
 	return run->in.failed || !step->steps ? 0 : step->steps->work_bytes;

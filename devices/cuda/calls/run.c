@@ -381,7 +381,7 @@ void gantry_calls_note_hosted(struct gantry_calls_run *run, uint32_t kind, uint6
 
 bool gantry_calls_settle(struct gantry_calls_run *run)
 {
-	return run->on_host == 0 || !run->site->settle || run->site->settle(run->site->cookie) == 0;
+	return !run->site->settle || run->site->settle(run->site->cookie) == 0;
 }
 
 /* ---- giving ---- */

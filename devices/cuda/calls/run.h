@@ -264,6 +264,8 @@ struct gantry_calls_step {
 /* Whether object @id has come to @step; refuses the request if not. */
 void gantry_calls_need_step(struct gantry_calls_run *run, uint32_t kind, uint64_t id,
 			    struct gantry_calls_step *step);
+/* Of the matrix that the object began with; 0: it has not begun. */
+int64_t gantry_calls_step_columns(const struct gantry_calls_step *step);
 /* Bytes that the library wants to work in. */
 uint64_t gantry_calls_work(struct gantry_calls_run *run, const struct gantry_calls_step *step);
 /* The step has been done; @work_bytes: what a measuring one said. */
@@ -292,8 +294,8 @@ bool gantry_calls_fits_mode(struct gantry_calls_run *run, int mode);
 bool gantry_calls_is_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
 void gantry_calls_note_hosted(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
 /*
- * What the library wrote to host memory is there: it may have left that to the stream, which would write to memory that is free by then.
- * False: the device has failed.
+ * Until the call's stream has done all that it has: what the library is to find is there, and so is what it left to the stream, which would
+ * write to host memory that is free by then. False: the device has failed.
  */
 bool gantry_calls_settle(struct gantry_calls_run *run);
 /* @good: it succeeded. What follows gives items in the order they were taken. */

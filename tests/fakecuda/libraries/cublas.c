@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <cublasXt.h>
 #include <cublas_v2.h>
 
 #include "tests/fakecuda/libraries/fake.h"
@@ -163,5 +164,45 @@ cublasStatus_t cublasSdot_v2(cublasHandle_t handle, int n, const float *x, int i
 	for (int i = 0; i < n; i++)
 		sum += x[i * incx] * y[i * incy];
 	*result = sum;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- cublasXt: of matrices on either side, on one device, and done when it returns ---- */
+
+struct cublasXtContext {
+	int has_device;
+};
+
+cublasStatus_t cublasXtCreate(cublasXtHandle_t *handle)
+{
+	*handle = calloc(1, sizeof(**handle));
+	return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasXtDestroy(cublasXtHandle_t handle)
+{
+	free(handle);
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasXtDeviceSelect(cublasXtHandle_t handle, int nbDevices, int deviceId[])
+{
+	if (nbDevices != 1 || deviceId[0] != 0)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	handle->has_device = 1;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasXtSgemm(cublasXtHandle_t handle, cublasOperation_t transa,
+			     cublasOperation_t transb, size_t m, size_t n, size_t k,
+			     const float *alpha, const float *A, size_t lda, const float *B,
+			     size_t ldb, const float *beta, float *C, size_t ldc)
+{
+	struct gemm args = { transa, transb, (int)m, (int)n, (int)k, (int)lda, (int)ldb, (int)ldc,
+			     *alpha, *beta,  NULL,   NULL,   A,	     B,	       C };
+
+	if (!handle->has_device)
+		return CUBLAS_STATUS_NOT_INITIALIZED;
+	gemm(&args);
 	return CUBLAS_STATUS_SUCCESS;
 }
