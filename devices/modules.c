@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,28 @@ static bool unchanged(const struct scan *scan, const struct entry *entry)
 	return true;
 }
 
+/* A file beside the manifest says so. */
+static bool is_leaving(const struct scan *scan, const struct entry *entry)
+{
+	char mark[NAME_MAX + 1];
+
+	return ends_in(entry->file, BITSTREAM) &&
+	       gantry_str_format(mark, sizeof(mark), "%s" GANTRY_BITSTREAM_LEAVING, entry->file) ==
+		       0 &&
+	       faccessat(scan->dir_fd, mark, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Whether it leaves by now, or stays after all. */
+static void look_for_mark(struct scan *scan, struct entry *entry)
+{
+	bool leaving = is_leaving(scan, entry);
+
+	if (!entry->module || entry->module->leaving == leaving)
+		return;
+	entry->module->leaving = leaving;
+	scan->nchanges++;
+}
+
 static void tell(struct scan *scan, const struct entry *entry, enum gantry_module_change_kind kind,
 		 const struct gantry_err *err)
 {
@@ -391,8 +414,10 @@ int gantry_modules_rescan(struct gantry_modules *modules, gantry_module_changed 
 	free_names(names, count);
 	if (r < 0)
 		return r;
-	for (unsigned int i = 0; i < modules->nentries; i++)
+	for (unsigned int i = 0; i < modules->nentries; i++) {
 		scan_entry(&scan, &modules->entries[i]);
+		look_for_mark(&scan, &modules->entries[i]);
+	}
 	return scan.nchanges;
 }
 

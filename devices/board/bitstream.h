@@ -37,11 +37,13 @@
 
 #define GANTRY_BITSTREAM_MAX_BYTES	(64u * 1024u)
 #define GANTRY_BITSTREAM_MAX_FILE_BYTES (512u * 1024u * 1024u)
-#define GANTRY_BITSTREAM_MAX_KERNELS	32u
-#define GANTRY_BITSTREAM_MAX_UNITS	32u /* of one kernel */
-#define GANTRY_BITSTREAM_MAX_WINDOWS	256u
-#define GANTRY_BITSTREAM_ITEMS		(1ull << 28) /* of a launch, if the manifest does not say */
-#define GANTRY_BOARD_MAX_REGIONS	8u
+/* A file of the manifest's name with this behind it: the image is about to go (gantryctl image remove). */
+#define GANTRY_BITSTREAM_LEAVING     ".leaving"
+#define GANTRY_BITSTREAM_MAX_KERNELS 32u
+#define GANTRY_BITSTREAM_MAX_UNITS   32u /* of one kernel */
+#define GANTRY_BITSTREAM_MAX_WINDOWS 256u
+#define GANTRY_BITSTREAM_ITEMS	     (1ull << 28) /* of a launch, if the manifest does not say */
+#define GANTRY_BOARD_MAX_REGIONS     8u
 /* Places where an image may be loaded: a region, by its number, or the whole board. */
 #define GANTRY_BOARD_WHOLE   GANTRY_BOARD_MAX_REGIONS
 #define GANTRY_BOARD_NPLACES (GANTRY_BOARD_MAX_REGIONS + 1u)

@@ -27,6 +27,11 @@ struct gantry_image_entry {
 	/* gantry_image_users_count() */
 	uint32_t nusers;
 	const struct gantry_session *first_user;
+	bool leaving; /* its manifest has a mark */
+	/* gantry_image_users_count(), of one that leaves: tasks that were accepted and have not ended, and whose they are */
+	uint64_t ntasks;
+	uint32_t nwaited;
+	const struct gantry_session *first_waited;
 };
 
 struct gantry_image_entries {
@@ -48,6 +53,13 @@ int gantry_image_store_find(struct gantry_agent *a, const char *name,
 /* Is it for this board, and at odds with nothing that is there? -EINVAL, -EEXIST. */
 int gantry_image_store_admits(const struct gantry_image_store *store,
 			      const struct gantry_bitstream *bitstream, struct gantry_err *err);
+/* Its manifest, its mark, and the files that no other names. */
+int gantry_image_store_remove(const struct gantry_image_store *store,
+			      const struct gantry_image_entries *entries,
+			      const struct gantry_image_entry *removed, struct gantry_err *err);
+/* Puts the mark beside its manifest, or takes it away, and tells everybody who looks. */
+int gantry_image_leave(struct gantry_agent *a, const struct gantry_image_store *store,
+		       const struct gantry_image_entry *entry, bool leave, struct gantry_err *err);
 /* @code, -errno with a sentence, as an answer. */
 void gantry_image_store_refuse(struct gantry_answer *r, int code, const struct gantry_err *err);
 

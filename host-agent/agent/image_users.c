@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/cleanup.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/image_store.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "proto/codec.h"
 
 /* A kernel of an image. */
 struct offer {
@@ -146,6 +148,82 @@ static void look_at(const struct gantry_session *s, const struct offers *offers,
 	}
 }
 
+/* ---- what is left of those that leave ---- */
+
+static bool depends(const struct gantry_session *s, const struct offers *offers, const char *name,
+		    const struct gantry_image_entry *image)
+{
+	const char *slash = strchr(name, '/');
+	size_t len = slash ? (size_t)(slash - name) : 0;
+
+	for (size_t i = slash ? find(offers, slash + 1) : offers->n;
+	     i < offers->n && has(offers, i, slash + 1); i++) {
+		const struct offer *offer = &offers->list[i];
+
+		if (offer->image == image && is_for(image->bitstream, s) &&
+		    (len ? is_named(image->bitstream, name, len) : offer->is_only))
+			return true;
+	}
+	return false;
+}
+
+/* Slots of handles whose launches need @image: of its kernels, or of those that have a form in it. */
+static void mark_handles(const struct gantry_session *s, const struct offers *offers,
+			 const struct gantry_image_entry *image, bool *handles)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		struct gantry_ledger_object o;
+
+		if (s->ledger.objects[i].type != GANTRY_HANDLE_KERNEL)
+			continue;
+		o = s->ledger.objects[i]; /* a worker writes there */
+		if (o.type != GANTRY_HANDLE_KERNEL || GANTRY_LEDGER_IS_OWN(&o.kernel))
+			continue;
+		o.kernel.name[sizeof(o.kernel.name) - 1] = '\0';
+		if (!depends(s, offers, o.kernel.name, image))
+			continue;
+		handles[i] = true;
+		if (o.variant_of)
+			handles[GANTRY_HANDLE_SLOT(o.variant_of) % GANTRY_LEDGER_NOBJECTS] = true;
+	}
+}
+
+static uint64_t tasks_of_queue(const struct gantry_session *s, uint32_t slot, const bool *handles)
+{
+	const struct gantry_ledger_queue *led = &s->ledger.queues[slot];
+	uint64_t done = gantry_load_relaxed(&led->done);
+	/* Acquire: pairs with the release in worker_intake(). */
+	uint64_t taken = gantry_load_acquire(&led->taken);
+	uint64_t n = 0;
+
+	for (uint64_t pos = done; pos < taken && pos - done < s->ledger.nslots; pos++) {
+		struct gantry_desc desc = gantry_ledger_task(&s->ledger, slot, pos)->desc;
+		union gantry_op_any args;
+
+		n += desc.op == GANTRY_OP_launch &&
+		     gantry_desc_decode(&desc, false, s->version, &args) == GANTRY_OK &&
+		     args.launch.kernel &&
+		     handles[GANTRY_HANDLE_SLOT(args.launch.kernel) % GANTRY_LEDGER_NOBJECTS];
+	}
+	return n;
+}
+
+static void count_tasks(const struct gantry_session *s, const struct offers *offers,
+			struct gantry_image_entry *image)
+{
+	_cleanup_free_ bool *handles = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*handles));
+	uint64_t n = 0;
+
+	if (!handles)
+		abort(); /* as below */
+	mark_handles(s, offers, image, handles);
+	for (uint32_t slot = 1; slot < s->ledger.nqueues; slot++)
+		n += tasks_of_queue(s, slot, handles);
+	if (n > 0 && image->nwaited++ == 0)
+		image->first_waited = s;
+	image->ntasks += n;
+}
+
 void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
 			      struct gantry_image_entries *entries)
 {
@@ -165,6 +243,8 @@ void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_
 				continue;
 			if (entries->list[i].nusers++ == 0)
 				entries->list[i].first_user = s;
+			if (entries->list[i].leaving)
+				count_tasks(s, &offers, &entries->list[i]);
 		}
 	}
 	free(offers.list);

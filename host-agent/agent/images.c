@@ -89,6 +89,10 @@ static int read_all(const struct gantry_image_store *store, struct dirent **name
 			return -ENOMEM;
 		entries->n++;
 		(void)gantry_bitstream_read(path, &entry->bitstream, &entry->why);
+		entry->leaving = gantry_str_format(path, sizeof(path),
+						   "%s/%s" GANTRY_BITSTREAM_LEAVING, store->dir,
+						   entry->file) == 0 &&
+				 access(path, F_OK) == 0;
 	}
 	return entries->list || n == 0 ? 0 : -ENOMEM;
 }
@@ -132,6 +136,11 @@ static int conflicts(const struct gantry_image_entry *entry,
 
 	if (!other)
 		return 0;
+	if (strcmp(other->name, bitstream->name) == 0 && entry->leaving)
+		return gantry_err_set(err, -EBUSY,
+				      "image %s is being removed: wait until it is gone, or "
+				      "gantryctl image remove --now %s",
+				      other->name, other->name);
 	if (strcmp(other->name, bitstream->name) == 0)
 		return gantry_err_set(err, -EEXIST,
 				      "there is an image %s already: gantryctl image remove %s",
@@ -229,6 +238,15 @@ static Gantry__Admin__ImageFile *list_file(struct gantry_answer *r,
 	return msg;
 }
 
+static char *name_session(struct gantry_answer *r, const struct gantry_session *s)
+{
+	char text[GANTRY_NAME_LEN_MAX + 64];
+
+	(void)gantry_str_format(text, sizeof(text), "session %llu of tenant %s",
+				(unsigned long long)s->id, s->tenant->conf.name); /* it fits */
+	return gantry_answer_text(r, text);
+}
+
 static Gantry__Admin__Image *list_one(struct gantry_answer *r,
 				      const struct gantry_image_store *store,
 				      const struct gantry_image_entry *entry)
@@ -249,6 +267,11 @@ static Gantry__Admin__Image *list_one(struct gantry_answer *r,
 	msg->configure_ns = b->configure_ns;
 	msg->memory_kept = b->keeps_memory;
 	msg->sessions = entry->nusers;
+	msg->leaving = entry->leaving;
+	msg->tasks = entry->ntasks;
+	msg->waits_for = entry->nwaited;
+	if (entry->first_waited)
+		msg->waits_first = name_session(r, entry->first_waited);
 	msg->kernels = gantry_answer_take(r, b->nkernels * sizeof(*msg->kernels));
 	for (uint32_t i = 0; i < b->nkernels; i++)
 		msg->kernels[msg->n_kernels++] = list_kernel(r, &b->kernels[i]);
@@ -313,11 +336,12 @@ static bool names_file(const struct gantry_image_entry *entry, const char *file)
 }
 
 /* The manifest first: nothing names what is gone then. Files that came by hand may be others' too. */
-static int remove_files(const struct gantry_image_store *store,
-			const struct gantry_image_entries *entries,
-			const struct gantry_image_entry *removed, struct gantry_err *err)
+int gantry_image_store_remove(const struct gantry_image_store *store,
+			      const struct gantry_image_entries *entries,
+			      const struct gantry_image_entry *removed, struct gantry_err *err)
 {
 	_cleanup_close_ int dir_fd = open(store->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char mark[NAME_MAX + 1];
 
 	if (dir_fd < 0 || unlinkat(dir_fd, removed->file, 0) < 0)
 		return gantry_err_set_errno(err, -errno, "removing %s", removed->file);
@@ -331,48 +355,76 @@ static int remove_files(const struct gantry_image_store *store,
 		if (!is_shared)
 			(void)unlinkat(dir_fd, file, 0); /* gone already for another place */
 	}
+	if (gantry_str_format(mark, sizeof(mark), "%s" GANTRY_BITSTREAM_LEAVING, removed->file) ==
+	    0)
+		(void)unlinkat(dir_fd, mark, 0); /* mostly there is none */
 	return 0;
 }
 
+/* It is used, or may be: it leaves. Who asks again is told the same again. */
+static int let_leave(struct gantry_agent *a, const struct gantry_image_store *store,
+		     struct gantry_image_entry *entry, struct gantry_answer *r,
+		     struct gantry_err *err)
+{
+	Gantry__Admin__ImageList *list = gantry_answer_take(r, sizeof(*list));
+	int code = gantry_image_leave(a, store, entry, true, err);
+
+	if (code < 0)
+		return code;
+	entry->leaving = true;
+	gantry__admin__image_list__init(list);
+	list->images = gantry_answer_take(r, sizeof(*list->images));
+	list->images[list->n_images++] = list_one(r, store, entry);
+	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_IMAGES;
+	r->msg.images = list;
+	return 0;
+}
+
+static int stay(struct gantry_agent *a, const struct gantry_image_store *store,
+		const struct gantry_image_entry *entry, struct gantry_err *err)
+{
+	if (!entry->leaving)
+		return gantry_err_set(err, -EINVAL, "image %s is not being removed",
+				      entry->bitstream->name);
+	return gantry_image_leave(a, store, entry, false, err);
+}
+
 static int remove_image(struct gantry_agent *a, const Gantry__Admin__ImageName *ask,
-			struct gantry_err *err)
+			struct gantry_answer *r, struct gantry_err *err)
 {
 	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
 	struct gantry_image_entry *entry;
 	struct gantry_image_store store;
-	int r = gantry_image_store_find(a, ask->device, &store, err);
+	int code = gantry_image_store_find(a, ask->device, &store, err);
 
-	if (r == 0)
-		r = gantry_image_store_read(&store, &entries, err);
-	if (r < 0)
-		return r;
+	if (code == 0)
+		code = gantry_image_store_read(&store, &entries, err);
+	if (code < 0)
+		return code;
 	entry = find_named(&entries, ask->name);
 	if (!entry)
 		return gantry_err_set(err, -ENOENT, "device %s has no image %.31s",
 				      store.device->conf.name, ask->name);
+	if (ask->cancel)
+		return stay(a, &store, entry, err);
 	gantry_image_users_count(a, &store, &entries);
-	if (entry->nusers > 0)
-		return gantry_err_set(
-			err, -EBUSY,
-			"%u sessions have kernels that no other image has, the first is "
-			"%llu of tenant %s: end them, or add another image with these",
-			entry->nusers, (unsigned long long)entry->first_user->id,
-			entry->first_user->tenant->conf.name);
-	r = remove_files(&store, &entries, entry, err);
-	if (r == 0)
-		gantry_event(a, "image-removed", NULL, NULL, NULL, "image %s of device %s",
-			     entry->bitstream->name, store.device->conf.name);
-	return r;
+	if (!ask->now && entry->nusers > 0)
+		return let_leave(a, &store, entry, r, err);
+	code = gantry_image_store_remove(&store, &entries, entry, err);
+	if (code == 0)
+		gantry_event(a, "image-removed", NULL, NULL, NULL, "image %s of device %s%s",
+			     entry->bitstream->name, store.device->conf.name,
+			     entry->nusers > 0 ? ", at once" : "");
+	gantry_kernels_rescan(a);
+	return code;
 }
 
 void gantry_verb_image_remove(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			      struct gantry_answer *r)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
-	int code = remove_image(a, q->image_remove, &err);
+	int code = remove_image(a, q->image_remove, r, &err);
 
 	if (code < 0)
 		gantry_image_store_refuse(r, code, &err);
-	else
-		gantry_kernels_rescan(a);
 }

@@ -24,6 +24,10 @@ const char *gantry_images_dir(const struct gantry_device_section *conf);
 gantry_verb_fn gantry_verb_image_add, gantry_verb_image_data, gantry_verb_image_end,
 	gantry_verb_image_list, gantry_verb_image_remove;
 
+/* Goes on with images that were leaving under an earlier agent; and lets go of the timer. After the workers are known. */
+void gantry_images_start(struct gantry_agent *a);
+void gantry_images_stop(struct gantry_agent *a);
+
 /* Forgets what had only begun to come. NULL is allowed. */
 void gantry_upload_free(struct gantry_upload *upload);
 

@@ -227,7 +227,8 @@ static bool module_has(const struct gantry_module *m, const char *name, uint64_t
 	const char *slash = strchr(name, '/');
 	size_t len = slash ? (size_t)(slash - name) : 0;
 
-	if (!slash ||
+	/* An image that leaves is not there for whoever comes. */
+	if (!slash || m->leaving ||
 	    (len > 0 && (strncmp(m->manifest->module, name, len) != 0 || m->manifest->module[len])))
 		return false;
 	for (uint32_t i = 0; i < m->manifest->nkernels; i++) {

@@ -417,6 +417,7 @@ static int start(struct gantry_agent *a, struct gantry_err *err)
 	if (r < 0)
 		return r;
 	(void)gantry_kernels_start(a); /* it tells what it cannot watch */
+	gantry_images_start(a);
 	drop_unclaimed(a);
 	return 0;
 }
@@ -464,6 +465,7 @@ void gantry_agent_stop(struct gantry_agent *a)
 
 static void free_all(struct gantry_agent *a)
 {
+	gantry_images_stop(a);
 	gantry_kernels_stop(a);
 	gantry_placement_stop(a);
 	gantry_metrics_stop(a);

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,7 +344,7 @@ static int check_containers(struct gantry_upload *u, struct gantry_agent *a, str
 /* The manifest last: what it names is there then. */
 static int give_names(struct gantry_upload *u, struct gantry_err *err)
 {
-	char name[GANTRY_FILE_NAME_MAX + 1], temporary[64];
+	char name[GANTRY_FILE_NAME_MAX + 1], mark[NAME_MAX + 1], temporary[64];
 	_cleanup_close_ int fd = -EBADF;
 	int r;
 
@@ -361,6 +362,9 @@ static int give_names(struct gantry_upload *u, struct gantry_err *err)
 	fd = openat(u->dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 		    MODE);
 	r = fd < 0 ? -errno : gantry_write_all(fd, u->manifest, strlen(u->manifest));
+	/* Of one of the name that was removed, by an agent that died at it. */
+	if (gantry_str_format(mark, sizeof(mark), "%s" GANTRY_BITSTREAM_LEAVING, name) == 0)
+		(void)unlinkat(u->dir_fd, mark, 0);
 	if (r == 0 && renameat2(u->dir_fd, temporary, u->dir_fd, name, RENAME_NOREPLACE) < 0)
 		r = -errno;
 	if (r == 0)

@@ -331,6 +331,7 @@ static void rescanned(void *arg, const Gantry__Worker__FromWorker *answer, int f
 	struct gantry_worker *w = arg;
 
 	gantry_fd_close(fd);
+	w->nrescans--;
 	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DONE &&
 	    answer->done->status < 0)
 		gantry_event(w->agent, "module-problem", NULL, NULL, w, "%s", answer->done->text);
@@ -344,7 +345,8 @@ static void rescan(struct gantry_worker *w)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_RESCAN;
 	msg.rescan = &what;
 	/* a dead one is buried soon */
-	(void)gantry_call(w, &msg, NULL, 0, RESCAN_NS, rescanned, w);
+	if (gantry_call(w, &msg, NULL, 0, RESCAN_NS, rescanned, w) == 0)
+		w->nrescans++;
 }
 
 /* A seat that was closed is none. */
@@ -639,4 +641,12 @@ void gantry_workers_rescan(struct gantry_agent *a)
 			 (w->state == GANTRY_WORKER_WARM && w->class.mode != GANTRY_WORKER_STEWARD))
 			rescan(w);
 	}
+}
+
+bool gantry_workers_have_rescanned(const struct gantry_agent *a)
+{
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
+		if (w->rescan_due || w->nrescans > 0)
+			return false;
+	return true;
 }

@@ -61,10 +61,11 @@ struct gantry_worker {
 	uint64_t
 		program; /* which file it was started from (gantry_file_identity()); 0: not known */
 	char version[32];
-	bool rescan_due; /* modules changed while it started */
-	bool stale;	 /* of an older configuration: serves what it has, gets nothing new */
-	int status;	 /* as of waitpid() */
-	uint32_t owner;	 /* entry in the share pages */
+	bool rescan_due;   /* modules changed while it started */
+	uint32_t nrescans; /* that it was told of, and has not answered */
+	bool stale;	   /* of an older configuration: serves what it has, gets nothing new */
+	int status;	   /* as of waitpid() */
+	uint32_t owner;	   /* entry in the share pages */
 	struct gantry_worker_class class;
 	uint64_t served;   /* a steward's devices, as bits of their indices */
 	uint64_t unusable; /* devices in service that it could not open, likewise */
@@ -117,5 +118,7 @@ void gantry_worker_release(struct gantry_worker *w, struct gantry_session *s);
 void gantry_worker_enlist(struct gantry_worker *w, struct gantry_session *s);
 void gantry_workers_nudge(struct gantry_agent *a);
 void gantry_workers_rescan(struct gantry_agent *a);
+/* Have all workers that live seen the modules as they were at the latest rescan? */
+bool gantry_workers_have_rescanned(const struct gantry_agent *a);
 
 #endif

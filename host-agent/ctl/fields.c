@@ -273,6 +273,10 @@ static const struct gantry_field image_list[] = {
 	{ "configure_ns", "LOADING", GANTRY_FIELD_NS, IMAGE(configure_ns) },
 	{ "memory_kept", NULL, GANTRY_FIELD_BOOL, IMAGE(memory_kept) },
 	{ "sessions", "SESSIONS", GANTRY_FIELD_U32, IMAGE(sessions) },
+	{ "leaving", "LEAVING", GANTRY_FIELD_BOOL, IMAGE(leaving) },
+	{ "tasks", NULL, GANTRY_FIELD_U64, IMAGE(tasks) },
+	{ "waits_for", NULL, GANTRY_FIELD_U32, IMAGE(waits_for) },
+	{ "waits_first", NULL, GANTRY_FIELD_TEXT, IMAGE(waits_first) },
 	{ "problem", "PROBLEM", GANTRY_FIELD_TEXT, IMAGE(problem) },
 };
 FIELDS(gantry_image_fields, "image", "images", image_list);

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "devices/board/bitstream.h"
@@ -20,6 +22,7 @@
 /* With what is around them, parts fit the frame of a request. */
 #define PART_BYTES     (60u * 1024u)
 #define MANIFEST_BYTES (60u * 1024u)
+#define LOOK_NS	       (100 * GANTRY_NS_PER_MS)
 
 static int ask_list(struct gantry_ctl *ctl, Gantry__Admin__AdminReply **ret_reply)
 {
@@ -51,6 +54,16 @@ int gantry_ctl_image_list(struct gantry_ctl *ctl)
 
 /* ---- show ---- */
 
+static const Gantry__Admin__Image *find_image(const Gantry__Admin__AdminReply *reply,
+					      const char *name, const char *device)
+{
+	for (size_t i = 0; i < reply->images->n_images; i++)
+		if (strcmp(reply->images->images[i]->name, name) == 0 &&
+		    (!device[0] || strcmp(reply->images->images[i]->device, device) == 0))
+			return reply->images->images[i];
+	return NULL;
+}
+
 static int show_json(struct gantry_ctl *ctl, const Gantry__Admin__Image *image)
 {
 	const void *const one[] = { image };
@@ -75,15 +88,12 @@ int gantry_ctl_image_show(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	const char *device = text_option(ctl, "device");
-	const Gantry__Admin__Image *image = NULL;
+	const Gantry__Admin__Image *image;
 	int r = ask_list(ctl, &reply);
 
 	if (r)
 		return r;
-	for (size_t i = 0; i < reply->images->n_images && !image; i++)
-		if (strcmp(reply->images->images[i]->name, ctl->args[0]) == 0 &&
-		    (!device[0] || strcmp(reply->images->images[i]->device, device) == 0))
-			image = reply->images->images[i];
+	image = find_image(reply, ctl->args[0], device);
 	if (!image)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_NOT_FOUND,
 				       "there is no image %s; see gantryctl image list",
@@ -183,14 +193,99 @@ int gantry_ctl_image_add(struct gantry_ctl *ctl)
 	return gantry_ctl_change(ctl, &request, "%s: registered", ctl->args[0]);
 }
 
+/* ---- remove ---- */
+
+/* On a terminal one line that is written over, else a line for each change. */
+static void tell_left(struct gantry_ctl *ctl, const Gantry__Admin__Image *image, uint64_t *told)
+{
+	bool is_terminal = isatty(fileno(ctl->err));
+
+	if (ctl->json || (image->tasks == *told && !is_terminal))
+		return;
+	*told = image->tasks;
+	fprintf(ctl->err,
+		"%simage %s: %" PRIu64 " accepted tasks have not ended, of %u sessions%s%s%s",
+		is_terminal ? "\r" : "", image->name, image->tasks, image->waits_for,
+		image->waits_first[0] ? ", the first is " : "", image->waits_first,
+		is_terminal ? "    " : "\n");
+	(void)fflush(ctl->err); /* a terminal that is gone shows at the end */
+}
+
+/* Until it is gone, or stays after all. --timeout, where it was given, ends the waiting and not the removal. */
+static int await_removal(struct gantry_ctl *ctl, const char *name, const char *device)
+{
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	uint64_t deadline_ns = ctl->timeout_given ? gantry_ctl_deadline(ctl)
+						  : GANTRY_DEADLINE_NEVER;
+	uint64_t told = UINT64_MAX;
+
+	for (;;) {
+		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+		const Gantry__Admin__Image *image;
+		int r = ask_list(ctl, &reply);
+
+		if (r)
+			return r;
+		image = find_image(reply, name, device);
+		if (image && image->leaving)
+			tell_left(ctl, image, &told);
+		else if (told != UINT64_MAX && isatty(fileno(ctl->err)))
+			fputc('\n', ctl->err);
+		if (!image)
+			return 0;
+		if (!image->leaving)
+			return gantry_ctl_fail(ctl, GANTRY_CTL_FAILED,
+					       "image %s: it stays, somebody asked for that", name);
+		if (gantry_now_ns() >= deadline_ns)
+			return gantry_ctl_fail(ctl, GANTRY_CTL_TIMEOUT,
+					       "image %s is removed once %" PRIu64
+					       " tasks have ended; see gantryctl image list",
+					       name, image->tasks);
+		(void)nanosleep(&pause, NULL); /* shorter is no harm */
+	}
+}
+
+static int say_outcome(struct gantry_ctl *ctl, const char *name, const char *outcome)
+{
+	json_object *object;
+	char text[256];
+
+	(void)gantry_str_format(text, sizeof(text), "image %s: %s", name, outcome); /* or cut */
+	if (!ctl->json) {
+		fprintf(ctl->out, "%s\n", text);
+		return 0;
+	}
+	object = gantry_ctl_json_new();
+	json_object_object_add(object, "ok", json_object_new_boolean(true));
+	json_object_object_add(object, "text", json_object_new_string(text));
+	return gantry_ctl_json_print(ctl, object);
+}
+
 int gantry_ctl_image_remove(struct gantry_ctl *ctl)
 {
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
 	Gantry__Admin__ImageName name = GANTRY__ADMIN__IMAGE_NAME__INIT;
+	bool leaves;
+	int r;
 
 	name.name = ctl->args[0];
 	name.device = text_option(ctl, "device");
+	name.now = gantry_ctl_option(ctl, "now") != NULL;
+	name.cancel = gantry_ctl_option(ctl, "cancel") != NULL;
+	if (name.cancel && (name.now || gantry_ctl_option(ctl, "no-wait")))
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "--cancel goes with neither --now nor --no-wait");
 	request.body_case = REQUEST(IMAGE_REMOVE);
 	request.image_remove = &name;
-	return gantry_ctl_change(ctl, &request, "image %s: removed", name.name);
+	r = gantry_ctl_ask(ctl, &request, -1, &reply);
+	if (r)
+		return r;
+	if (name.cancel)
+		return say_outcome(ctl, name.name, "it stays");
+	leaves = reply->body_case == REPLY(IMAGES) && reply->images->n_images > 0;
+	if (leaves && gantry_ctl_option(ctl, "no-wait"))
+		return say_outcome(ctl, name.name, "it is removed once what was queued has ended");
+	r = leaves ? await_removal(ctl, name.name, name.device) : 0;
+	return r ? r : say_outcome(ctl, name.name, "removed");
 }

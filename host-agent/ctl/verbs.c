@@ -209,6 +209,15 @@ static const struct gantry_verb_option image_options[] = {
 	{ 0 },
 };
 
+static const struct gantry_verb_option image_remove_options[] = {
+	{ "device", "DEVICE", "whose store (default: the one device that has images)",
+	  GANTRY_WORDS_DEVICE },
+	{ "now", NULL, "do not wait: queued tasks fail that nothing on the board serves" },
+	{ "no-wait", NULL, "return at once; it goes when what was queued has ended" },
+	{ "cancel", NULL, "keep an image that is being removed" },
+	{ 0 },
+};
+
 static const struct gantry_verb_option image_add_options[] = {
 	{ "device", "DEVICE", "whose store (default: the one device that has images)",
 	  GANTRY_WORDS_DEVICE },
@@ -307,9 +316,11 @@ const struct gantry_verb gantry_verbs[] = {
 	  "The manifest (*.bitstream) and the files that it names, which lie beside it, are copied into the "
 	  "device's store. What is not what the manifest was written for is refused.",
 	  image_add_options, GANTRY_WORDS_FILE, 0, 0, gantry_ctl_image_add },
-	{ "image", "remove", "IMAGE", 1, 1, "forget an image, which no session depends on",
-	  "What of it is on the board stays there until another takes its place.", image_options, 0,
-	  0, 0, gantry_ctl_image_remove },
+	{ "image", "remove", "IMAGE", 1, 1, "forget an image, once what was queued has ended",
+	  "From now on nobody finds kernels that no other image has, and new launches of them fail with NO_KERNEL; "
+	  "accepted ones run. Waits until it is gone, and tells how many tasks are left. What of it is on "
+	  "the board stays there until another takes its place.",
+	  image_remove_options, 0, 0, 0, gantry_ctl_image_remove },
 
 	{ "stats", NULL, "", 0, 0, "print the agent's counters", NULL, stats_options, 0, 0, 0,
 	  gantry_ctl_stats },

@@ -204,6 +204,8 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 	status = kernel_get(q->session, op->kernel, d->device.info.kind, &k);
 	if (status != GANTRY_OK)
 		return status;
+	if (worker_kernel_came_too_late(k, q, d->device.info.kind))
+		return GANTRY_E_NO_KERNEL;
 	status = worker_windows_known(q->session);
 	if (status == GANTRY_OK)
 		status = worker_kernel_on(d, k, &launch->kernel);

@@ -133,7 +133,11 @@ static int find_installed(struct wsession *s, const char *module, const char *na
 	struct gantry_err err;
 
 	if (!k)
-		return refuse(reply, GANTRY_E_NO_KERNEL, "no installed module has this kernel");
+		return refuse(
+			reply, GANTRY_E_NO_KERNEL,
+			worker_kernel_is_leaving(s->engine, s->tenant, module, name)
+				? "the only image of a board with this kernel is being removed"
+				: "no installed module has this kernel");
 	if (sig[0]) {
 		if (gantry_signature_parse(sig, &parsed, &err) < 0)
 			return refuse(reply, GANTRY_E_SIGNATURE, err.text);
@@ -175,7 +179,7 @@ static uint32_t kinds_of(const struct wkernel *k)
 	if (k->image)
 		return 1u << k->image->kind;
 	for (uint32_t kind = 0; kind < GANTRY_NKINDS; kind++)
-		if (k->image_paths[kind])
+		if (gantry_load_relaxed(&k->image_paths[kind]))
 			kinds |= 1u << kind;
 	return kinds;
 }
@@ -223,7 +227,7 @@ static int find_variant(struct wsession *s, const char *module, const char *symb
 {
 	struct wkernel *k = worker_kernel_find(s->engine, s->tenant, module, symbol);
 
-	if (!k || !k->image_paths[kind])
+	if (!k || !gantry_load_relaxed(&k->image_paths[kind]))
 		return refuse(reply, GANTRY_E_NO_KERNEL,
 			      "the image has no such symbol for this kind of device");
 	if (memcmp(sig, &k->sig, sizeof(*sig)) != 0)

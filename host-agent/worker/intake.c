@@ -31,6 +31,7 @@ int worker_intake(struct wqueue *q)
 
 	if (ready <= 0)
 		return (int)ready;
+	worker_queue_hear_of_drains(q);
 	if (q->slot != 0) {
 		uint64_t limit = inflight_room(q->session);
 

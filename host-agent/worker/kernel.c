@@ -13,9 +13,16 @@ struct image_entry {
 	struct gantry_image *image;
 };
 
+/* The path that was a kernel's image before. */
+struct old_path {
+	struct gantry_list link;
+	char *path;
+};
+
 int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf *conf,
 			struct gantry_err *err)
 {
+	gantry_store_relaxed(&e->ndrains, 1u);
 	for (uint32_t i = 0; i < conf->nmodule_dirs; i++) {
 		int r;
 
@@ -31,23 +38,16 @@ int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf
 	return 0;
 }
 
-int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&e->module_lock);
-	for (uint32_t i = 0; i < e->nmodules && r >= 0; i++)
-		r = gantry_modules_rescan(e->modules[i], NULL, NULL, err);
-	pthread_mutex_unlock(&e->module_lock);
-	return r < 0 ? r : 0;
-}
-
 static void kernel_free(struct wkernel *k)
 {
 	if (!k)
 		return;
 	for (uint32_t i = 0; i < GANTRY_NKINDS; i++)
 		free(k->image_paths[i]);
+	gantry_list_for_each_safe(&k->old_paths, struct old_path, link, old) {
+		free(old->path);
+		free(old);
+	}
 	free(k->module);
 	free(k->name);
 	free(k->tenant);
@@ -104,8 +104,9 @@ static int kernel_add(struct wkernel *k, const char *tenant, const struct gantry
 	return 0;
 }
 
+/* @leaving: also of images that are about to go. */
 static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *tenant,
-					  const char *module, const char *name)
+					  const char *module, const char *name, bool leaving)
 {
 	struct wkernel *k = calloc(1, sizeof(*k));
 	const struct gantry_module *m;
@@ -113,11 +114,13 @@ static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *t
 	if (!k)
 		return NULL;
 	gantry_list_init(&k->link);
+	gantry_list_init(&k->old_paths);
 	k->any_module = module == NULL;
 	k->name = strdup(name);
 	for (uint32_t i = 0; k->name && i < e->nmodules; i++) {
 		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++) {
-			if (module && strcmp(m->manifest->module, module) != 0)
+			if ((m->leaving && !leaving) ||
+			    (module && strcmp(m->manifest->module, module) != 0))
 				continue;
 			if (kernel_add(k, tenant, m) == 0)
 				continue;
@@ -131,27 +134,175 @@ static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *t
 	return NULL;
 }
 
-struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *tenant, const char *module,
-				   const char *name)
+/* ---- images that leave ---- */
+
+/* A module that stays, with the kernel as @k has it, for all who have @k. */
+static const struct gantry_module *staying_locked(const struct gantry_engine *e,
+						  const struct wkernel *k)
 {
-	struct wkernel *k = NULL;
+	const struct gantry_module *m;
+
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++) {
+			const struct gantry_kernel_def *def = gantry_manifest_find(m->manifest,
+										   k->name);
+
+			if (!m->leaving && m->images[GANTRY_KIND_FPGA] && def &&
+			    is_for(m, k->tenant ? k->tenant : "") &&
+			    (k->any_module || strcmp(m->manifest->module, k->module) == 0) &&
+			    strcmp(def->sig_text, k->sig_text) == 0)
+				return m;
+		}
+	return NULL;
+}
+
+/* The image that it was found in may go while another has the kernel; which of a board's images runs it is not asked here. */
+static void change_path(struct wkernel *k, const char *path)
+{
+	char *before = k->image_paths[GANTRY_KIND_FPGA];
+	struct old_path *old;
+	char *now;
+
+	if (strcmp(before, path) == 0)
+		return;
+	old = malloc(sizeof(*old));
+	now = strdup(path);
+	if (!old || !now) { /* as it was: it works where it was used before */
+		free(old);
+		free(now);
+		return;
+	}
+	old->path = before;
+	gantry_list_push_back(&k->old_paths, &old->link);
+	/* Release: pairs with the acquire in worker_kernel_on(). */
+	gantry_store_release(&k->image_paths[GANTRY_KIND_FPGA], now);
+}
+
+/* Kernels of boards that no image has any more, but those that leave, leave; true: some have begun to. */
+static bool see_leaving_locked(struct gantry_engine *e, struct wkernel *k)
+{
+	const struct gantry_module *m;
+	uint32_t leaves = gantry_load_relaxed(&k->leaves);
+
+	if (!k->image_paths[GANTRY_KIND_FPGA])
+		return false;
+	m = staying_locked(e, k);
+	if (m)
+		change_path(k, m->images[GANTRY_KIND_FPGA]);
+	if (!m == !!leaves)
+		return false;
+	/* Release: pairs with the acquire in worker_kernel_came_too_late(). */
+	gantry_store_release(&k->leaves, m ? 0 : gantry_load_relaxed(&e->ndrains) + 1);
+	return m == NULL;
+}
+
+static void look_for_leaving_locked(struct gantry_engine *e)
+{
+	bool any = false;
+
+	gantry_list_for_each(&e->kernels, struct wkernel, link, k)
+		any = see_leaving_locked(e, k) || any;
+	/* Release: pairs with the acquire in worker_queue_hear_of_drains(). */
+	if (any)
+		gantry_store_release(&e->ndrains, gantry_load_relaxed(&e->ndrains) + 1);
+}
+
+int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err)
+{
+	int r = 0;
 
 	pthread_mutex_lock(&e->module_lock);
+	for (uint32_t i = 0; i < e->nmodules && r >= 0; i++)
+		r = gantry_modules_rescan(e->modules[i], NULL, NULL, err);
+	look_for_leaving_locked(e);
+	pthread_mutex_unlock(&e->module_lock);
+	return r < 0 ? r : 0;
+}
+
+static void hear_of(struct wqueue *q, uint32_t drain)
+{
+	if (q->drain_seen >= drain)
+		return;
+	q->drain_seen = drain;
+	q->accepted_below = q->led->taken;
+}
+
+void worker_queue_hear_of_drains(struct wqueue *q)
+{
+	hear_of(q, gantry_load_acquire(&q->session->engine->ndrains));
+}
+
+bool worker_kernel_came_too_late(const struct wkernel *k, struct wqueue *q, uint32_t kind)
+{
+	uint32_t leaves = kind == GANTRY_KIND_FPGA ? gantry_load_acquire(&k->leaves) : 0;
+
+	if (leaves == 0)
+		return false;
+	hear_of(q, leaves);
+	return q->led->issued >= q->accepted_below;
+}
+
+/* ---- finding ---- */
+
+static struct wkernel *find_locked(struct gantry_engine *e, const char *tenant, const char *module,
+				   const char *name, bool leaving)
+{
+	struct wkernel *k;
+
 	gantry_list_for_each(&e->kernels, struct wkernel, link, known)
 		if (strcmp(known->name, name) == 0 &&
 		    (!known->tenant || strcmp(known->tenant, tenant) == 0) &&
+		    (leaving || !gantry_load_relaxed(&known->leaves)) &&
 		    (module ? !known->any_module && strcmp(known->module, module) == 0
-			    : known->any_module)) {
-			k = known;
-			break;
-		}
-	if (!k) {
-		k = kernel_make_locked(e, tenant, module, name);
-		if (k)
-			gantry_list_push_back(&e->kernels, &k->link);
+			    : known->any_module))
+			return known;
+	k = kernel_make_locked(e, tenant, module, name, leaving);
+	if (k) {
+		gantry_list_push_back(&e->kernels, &k->link);
+		if (k->image_paths[GANTRY_KIND_FPGA] && !staying_locked(e, k))
+			gantry_store_release(&k->leaves, gantry_load_relaxed(&e->ndrains));
 	}
+	return k;
+}
+
+struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *tenant, const char *module,
+				   const char *name)
+{
+	struct wkernel *k;
+
+	pthread_mutex_lock(&e->module_lock);
+	k = find_locked(e, tenant, module, name, false);
 	pthread_mutex_unlock(&e->module_lock);
 	return k;
+}
+
+struct wkernel *worker_kernel_find_again(struct gantry_engine *e, const char *tenant,
+					 const char *module, const char *name)
+{
+	struct wkernel *k;
+
+	pthread_mutex_lock(&e->module_lock);
+	k = find_locked(e, tenant, module, name, false);
+	if (!k)
+		k = find_locked(e, tenant, module, name, true);
+	pthread_mutex_unlock(&e->module_lock);
+	return k;
+}
+
+bool worker_kernel_is_leaving(struct gantry_engine *e, const char *tenant, const char *module,
+			      const char *name)
+{
+	const struct gantry_module *m;
+	bool found = false;
+
+	pthread_mutex_lock(&e->module_lock);
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+			found = found || (m->leaving && is_for(m, tenant) &&
+					  (!module || strcmp(m->manifest->module, module) == 0) &&
+					  gantry_manifest_find(m->manifest, name));
+	pthread_mutex_unlock(&e->module_lock);
+	return found;
 }
 
 void worker_kernels_each(struct gantry_engine *e, const char *tenant, uint32_t kind,
@@ -162,8 +313,9 @@ void worker_kernels_each(struct gantry_engine *e, const char *tenant, uint32_t k
 	pthread_mutex_lock(&e->module_lock);
 	for (uint32_t i = 0; i < e->nmodules; i++)
 		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
-			for (uint32_t k = 0;
-			     m->images[kind] && is_for(m, tenant) && k < m->manifest->nkernels; k++)
+			for (uint32_t k = 0; m->images[kind] && !m->leaving && is_for(m, tenant) &&
+					     k < m->manifest->nkernels;
+			     k++)
 				fn(cookie, m->manifest->kernels[k].name,
 				   m->manifest->kernels[k].sig_text);
 	pthread_mutex_unlock(&e->module_lock);
@@ -229,7 +381,8 @@ void worker_images_free(struct wdevice *d)
 
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel)
 {
-	const char *path = k->image_paths[d->device.info.kind];
+	/* Acquire: pairs with the release in change_path(). */
+	const char *path = gantry_load_acquire(&k->image_paths[d->device.info.kind]);
 	struct gantry_image *image;
 	struct gantry_err err;
 	int status;
@@ -260,5 +413,8 @@ bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t ki
 		k = gantry_load_acquire(&rt->kernel[0]);
 	if (!k)
 		return false;
-	return k->image ? k->image->kind == kind : k->image_paths[kind] != NULL;
+	if (k->image)
+		return k->image->kind == kind;
+	return gantry_load_relaxed(&k->image_paths[kind]) &&
+	       !(kind == GANTRY_KIND_FPGA && gantry_load_relaxed(&k->leaves));
 }

@@ -375,7 +375,7 @@ static struct wkernel *installed_kernel(struct wsession *s, const struct gantry_
 		return NULL;
 	(void)gantry_str_copy(module, sizeof(module), led->name);
 	module[name - led->name] = '\0';
-	k = worker_kernel_find(s->engine, s->tenant, module[0] ? module : NULL, name + 1);
+	k = worker_kernel_find_again(s->engine, s->tenant, module[0] ? module : NULL, name + 1);
 	return k && led->sig_hash && worker_kernel_sig_hash(k) != led->sig_hash ? NULL : k;
 }
 

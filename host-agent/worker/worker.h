@@ -84,7 +84,10 @@ struct wkernel {
 	char *tenant; /* whose view of the modules it is, where some of them are a tenant's own; else NULL */
 	uint32_t flags;
 	struct gantry_signature sig;
-	char *image_paths[GANTRY_NKINDS];
+	char *image_paths
+		[GANTRY_NKINDS];      /* atomic: a board's changes where another image takes over */
+	struct gantry_list old_paths; /* of those before, which threads may still read */
+	uint32_t leaves; /* atomic: the drain with which its form for boards goes; 0: it stays */
 	struct gantry_kernel
 		*on[GANTRY_ENGINE_MAX_DEVICES];	    /* set by that device's thread on first use */
 	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
@@ -167,6 +170,9 @@ struct wqueue {
 	struct wmigration *migration; /* under the lock; that moves it */
 	struct wpulls pulls;	      /* under the lock; of the lazy one that brought it here */
 	bool has_launched;	      /* of its thread */
+	uint32_t
+		drain_seen; /* of its thread: the latest drain of images that it knows of, and ... */
+	uint64_t accepted_below; /* ... what it had accepted then: these tasks run */
 	uint32_t
 		native; /* of its thread: 1 + the device it left for a kernel that this one lacked; 0: none */
 	struct gantry_ring_consumer ring;
@@ -390,6 +396,7 @@ struct gantry_engine {
 	struct gantry_modules *modules[WORKER_MAX_MODULE_DIRS]; /* under module_lock */
 	uint32_t nmodules;
 	struct gantry_list kernels; /* every struct wkernel */
+	uint32_t ndrains; /* atomic: how often kernels of images have begun to leave; from 1 */
 	pthread_mutex_t session_lock;
 	struct gantry_list sessions;
 
@@ -606,9 +613,22 @@ unsigned worker_jobs_run(struct wdevice *d);
 void worker_job_done(struct wdevice *d, const struct gantry_done *done);
 
 /* ---- kernel.c ---- */
-/* The engine's kernel of that name ("" or NULL module: any) for @tenant, newest scan first. NULL: none. */
+/*
+ * The engine's kernel of that name (NULL module: any) for @tenant, for a new handle: what only images have that leave is
+ * not found any more. NULL: none.
+ */
 struct wkernel *worker_kernel_find(struct gantry_engine *e, const char *tenant, const char *module,
 				   const char *name);
+/* The same for a handle that there was before: images that leave have it for its tasks that were accepted. */
+struct wkernel *worker_kernel_find_again(struct gantry_engine *e, const char *tenant,
+					 const char *module, const char *name);
+/* Whether an image that leaves has such a kernel, which is why it was not found. */
+bool worker_kernel_is_leaving(struct gantry_engine *e, const char *tenant, const char *module,
+			      const char *name);
+/* Whether @k's form for @kind is about to go, or gone, and the queue's next task to be bound came too late for it. The queue's thread. */
+bool worker_kernel_came_too_late(const struct wkernel *k, struct wqueue *q, uint32_t kind);
+/* The queue hears of images that leave: what it has accepted so far still runs. Its thread, before it accepts more. */
+void worker_queue_hear_of_drains(struct wqueue *q);
 /* Tells one signature from another; never 0 for a signature there is. */
 uint64_t worker_kernel_sig_hash(const struct wkernel *k);
 /* Calls @fn for each kernel of modules for @tenant that has a form for @kind, under the modules' lock. Any thread. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) "huge COUNT" (grid, without end) or "wide COUNT" (grid, with a block larger than any), or
- * "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
+ * "find 0": vadd, kept; "start COUNT": launches of it, not waited for; "finish 0": waits for them, "before 0": for those of the start before; "held COUNT": both. "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
  * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
 #include <inttypes.h>
@@ -120,6 +120,51 @@ static int run_grid(uint32_t count, bool is_huge, bool is_wide, uint64_t *ret_wr
 	return r;
 }
 
+static gantry_kernel held;
+static gantry_ticket last_held, last_before; /* of the latest start, and of the one before */
+
+/* Of the kernel that was found before. */
+static int start(uint32_t count)
+{
+	const struct {
+		uint64_t a, b, c, n;
+	} args = { .n = N };
+	const struct gantry_access access[] = {
+		{ .buffer = buffers[0], .mode = GANTRY_R, .arg_off = 0 },
+		{ .buffer = buffers[1], .mode = GANTRY_R, .arg_off = 8 },
+		{ .buffer = buffers[2], .mode = GANTRY_W, .arg_off = 16 },
+	};
+	const struct gantry_task task = { .kernel = held,
+					  .args = &args,
+					  .args_bytes = sizeof(args),
+					  .access = access,
+					  .naccess = 3 };
+	int r = 0;
+
+	last_before = last_held;
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = gantry_submit(session, queue, &task, 1, &last_held);
+	return r;
+}
+
+/* true: @command is one of these, and *@ret_r what came of it. */
+static bool run_held(const char *command, uint32_t count, int *ret_r)
+{
+	if (strcmp(command, "find") == 0)
+		*ret_r = gantry_kernel_find(session, "board_vadd", NULL, &held);
+	else if (strcmp(command, "start") == 0)
+		*ret_r = start(count);
+	else if (strcmp(command, "finish") == 0)
+		*ret_r = gantry_wait(session, &last_held, 1, GANTRY_FOREVER);
+	else if (strcmp(command, "before") == 0)
+		*ret_r = gantry_wait(session, &last_before, 1, GANTRY_FOREVER);
+	else if (strcmp(command, "held") == 0 && (*ret_r = start(count)) == 0)
+		*ret_r = gantry_wait(session, &last_held, 1, GANTRY_FOREVER);
+	else
+		return strcmp(command, "held") == 0;
+	return true;
+}
+
 static int open_queues(uint32_t count)
 {
 	const struct gantry_queue_options options = { .kind = GANTRY_KIND_FPGA };
@@ -137,6 +182,8 @@ static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 	int r = 0;
 
 	*ret_wrong = 0;
+	if (run_held(kernel, count, &r))
+		return r;
 	if (strcmp(kernel, "queues") == 0)
 		return open_queues(count);
 	if (strcmp(kernel, "grid") == 0 || strcmp(kernel, "huge") == 0 ||

@@ -101,28 +101,132 @@ def test_image_is_used_by_sessions_that_were_there_before_it(t):
         t.equal(told(red, "scale 2"), "ok 0")
 
 
-def test_image_that_a_session_depends_on_stays(t):
+
+def paused_queue(world):
+    """The only queue of the only session that has one, which issues nothing from now on."""
+    queue = next(f"{row['session_id']}:{row['slot']}" for row in world.agent.ctl_json("queue", "list")["queues"] if row["slot"])
+    world.agent.ctl("queue", "pause", queue)
+    return queue
+
+
+def accepted(world, count):
+    """Until so many tasks of a queue are the host's."""
+    harness.wait_until(lambda: any(row["taken"] - row["done"] >= count for row in world.agent.ctl_json("queue", "list")["queues"]),
+                       "they are accepted")
+
+
+def leaving(world, name):
+    return world.images().get(name, {}).get("leaving")
+
+
+def test_image_that_nobody_has_queued_work_for_is_removed(t):
     with World() as world:
         t.code(world.ctl("add", world.make("sum", [VADD])), 0)
         red = world.guest("red")
-        t.equal(told(red, "vadd 2"), "ok 0")
+        t.equal([told(red, line) for line in ("find 0", "held 2")], ["ok 0"] * 2)
         t.equal(world.images()["sum"]["sessions"], 1)
         ended = world.ctl("remove", "sum")
-        t.code(ended, 7)
-        t.contains(ended.err, "of tenant red")
-        # Another one with the kernel, and it is free, while its launches are under way.
-        t.code(world.ctl("add", world.make("pair", [VADD, SCALE.replace("window 0", "window 1")], bits="pair.bit", region=1)), 0)
-        red.write_line("vadd 300")
-        t.code(world.ctl("remove", "sum"), 0)
-        t.equal(red.read_line(90), "ok 0")
-        t.equal(world.files(), ["pair.bit", "pair.bitstream"])
-        t.equal([told(red, line) for line in ("vadd 3", "scale 3")], ["ok 0"] * 2)
-        t.code(world.ctl("remove", "pair"), 7)
-        red.end()
-        harness.wait_until(lambda: world.images()["pair"]["sessions"] == 0, "red is gone")
-        t.code(world.ctl("remove", "pair"), 0)
-        t.code(world.ctl("remove", "pair"), 3)
+        t.code(ended, 0)
+        t.contains(ended.out, "sum: removed")
         t.equal(world.files(), [])
+        # Neither by the handle of before nor by a new one, and nothing of the session's is lost.
+        t.true(told(red, "held 1").startswith(f"err {NO_KERNEL} "), "a launch by the handle of before")
+        t.true(told(red, "find 0").startswith(f"err {NO_KERNEL} "), "a new handle")
+        t.code(world.ctl("remove", "sum"), 3)
+        # Another one of the name, and the old handle works again.
+        t.code(world.ctl("add", world.make("sum", [VADD], region=1)), 0)
+        t.equal([told(red, line) for line in ("held 2", "vadd 3")], ["ok 0"] * 2)
+        t.equal([event["text"] for event in events(world.agent, "image-removed")], ["image sum of device fpga0"])
+
+
+def test_image_with_queued_work_leaves_when_that_has_ended(t):
+    with World() as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        red = world.guest("red")
+        t.equal([told(red, line) for line in ("find 0", "held 1")], ["ok 0"] * 2)
+        queue = paused_queue(world)
+        t.equal(told(red, "start 5"), "ok 0")
+        accepted(world, 5)
+        ended = world.ctl("remove", "sum", "--no-wait")
+        t.code(ended, 0)
+        image = world.images()["sum"]
+        t.equal((image["leaving"], image["tasks"], image["waits_for"]), (True, 5, 1))
+        t.contains(image["waits_first"], "of tenant red")
+        # A second removal waits for the same; nobody finds its kernels, and no image takes its name.
+        t.code(world.ctl("remove", "sum", "--timeout", "300ms"), 124)
+        answer = told(world.guest("blue"), "vadd 1")
+        t.true(answer.startswith(f"err {NO_KERNEL} ") and "is being removed" in answer, answer)
+        again = world.ctl("add", world.make("sum", [VADD], region=1))
+        t.true(again.code == 7 and "is being removed" in again.err, f"{again}")
+        t.equal(len(events(world.agent, "image-leaving")), 1)
+        # Its work outlives the worker and the agent, and so does its leaving.
+        world.agent.kill_agent()
+        world.agent.wait_ready()
+        t.true(leaving(world, "sum"), "after the agent's death")
+        t.equal(told(red, "start 1"), "ok 0")
+        t.code(world.agent.ctl("queue", "resume", queue), 0)
+        harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
+        t.true(told(red, "finish 0").startswith(f"err {NO_KERNEL} "), "what came after the removal had begun")
+        t.equal(told(red, "before 0"), "ok 0")
+        t.equal(world.files(), [])
+
+
+def test_image_that_leaves_may_stay_after_all_or_go_at_once(t):
+    with World() as world:
+        for name, region in (("sum", 0), ("spare", 1)):
+            t.code(world.ctl("add", world.make(name, [VADD if name == "sum" else SCALE], bits="vadd.bit" if name == "sum" else "scale.bit",
+                                               region=region)), 0)
+        red = world.guest("red")
+        t.equal(told(red, "find 0"), "ok 0")
+        queue = paused_queue(world)
+        t.equal(told(red, "start 3"), "ok 0")
+        accepted(world, 3)
+        t.code(world.ctl("remove", "sum", "--cancel"), 2)
+        t.code(world.ctl("remove", "sum", "--no-wait"), 0)
+        t.code(world.ctl("remove", "sum", "--cancel", "--now"), 2)
+        t.code(world.ctl("remove", "sum", "--cancel"), 0)
+        t.equal(leaving(world, "sum"), False)
+        t.equal(told(red, "start 2"), "ok 0")
+        # It never was on the board: what was queued fails, and the queue goes on.
+        t.code(world.ctl("remove", "sum", "--no-wait"), 0)
+        t.code(world.ctl("remove", "sum", "--now"), 0)
+        t.equal(sorted(world.images()), ["spare"])
+        t.code(world.agent.ctl("queue", "resume", queue), 0)
+        answer = told(red, "finish 0")
+        t.true(answer.startswith(f"err {IMAGE} "), answer)
+        t.equal(told(red, "scale 2"), "ok 0")
+
+
+def test_removal_is_told_of_while_it_waits(t):
+    with World() as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        red = world.guest("red")
+        t.equal(told(red, "find 0"), "ok 0")
+        paused_queue(world)
+        t.equal(told(red, "start 4"), "ok 0")
+        accepted(world, 4)
+        ended = world.ctl("remove", "sum", "--timeout", "300ms")
+        t.code(ended, 124)
+        t.contains(ended.err, "image sum: 4 accepted tasks have not ended, of 1 sessions, the first is session")
+        # Whoever they were of is gone: nothing is left to wait for.
+        red.kill()
+        harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
+
+
+def test_image_of_whose_kernels_another_has_each_goes_unnoticed(t):
+    with World() as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        red, green = world.guest("red"), world.guest("blue")
+        t.equal(told(red, "find 0"), "ok 0")
+        t.equal(told(green, "vadd 2"), "ok 0")
+        t.code(world.ctl("add", world.make("pair", [VADD, SCALE.replace("window 0", "window 1")], bits="pair.bit", region=1)), 0)
+        green.write_line("vadd 300")
+        t.code(world.ctl("remove", "sum"), 0)
+        t.equal(green.read_line(90), "ok 0")
+        t.equal(world.files(), ["pair.bit", "pair.bitstream"])
+        # Also by a handle that had been found in the one, and never used.
+        t.equal([told(red, line) for line in ("held 3", "vadd 3", "scale 3")], ["ok 0"] * 3)
+        t.equal(told(red, "vadd 2"), "ok 0")
 
 
 def test_private_image_is_found_by_its_tenant_only(t):
@@ -205,9 +309,8 @@ def test_manifest_that_lies_about_its_kernels_is_found_out(t):
         answer = told(red, "scale 1")
         t.true(answer.startswith(f"err {IMAGE} "), answer)
         t.equal(told(blue, "vadd 3"), "ok 0")
-        red.end()
-        harness.wait_until(lambda: world.images()["liar"]["sessions"] == 0, "red is gone")
         t.code(world.ctl("remove", "liar"), 0)
+        t.true(told(red, "scale 1").startswith(f"err {NO_KERNEL} "), "it is gone")
         t.equal(told(blue, "vadd 3"), "ok 0")
 
 

@@ -235,6 +235,27 @@ START_TEST(test_modules_bitstream_is_a_module_with_its_kernels)
 }
 END_TEST
 
+START_TEST(test_modules_image_with_a_mark_beside_it_leaves_until_the_mark_is_gone)
+{
+	put("b.bitstream", "bitstream image 3\nboard b\nload 0 b.bit " ZEROES
+			   "\nconfigure 1s\nkernel k r:u8* window 0\n");
+	put("a.manifest", "module a 1\n");
+	put("a.manifest.leaving", "");
+	open_modules();
+	ck_assert(!gantry_modules_at(modules, 0)->leaving); /* no image of a board */
+	ck_assert(!gantry_modules_at(modules, 1)->leaving);
+	put("b.bitstream.leaving", "");
+	ck_assert_int_eq(rescan(), 1);
+	ck_assert_str_eq(told, "");
+	ck_assert(gantry_modules_at(modules, 1)->leaving);
+	ck_assert_ptr_nonnull(gantry_modules_find(modules, "k", GANTRY_KIND_FPGA, NULL));
+	ck_assert_int_eq(rescan(), 0);
+	ck_assert_int_eq(unlink(path_of("b.bitstream.leaving")), 0);
+	ck_assert_int_eq(rescan(), 1);
+	ck_assert(!gantry_modules_at(modules, 1)->leaving);
+}
+END_TEST
+
 START_TEST(test_modules_kernel_with_another_signature_is_refused)
 {
 	put("a.so", "x");
@@ -274,6 +295,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, make_dir, remove_dir);
 	tcase_add_test(tc, test_modules_open_finds_manifests_and_images);
 	tcase_add_test(tc, test_modules_bitstream_is_a_module_with_its_kernels);
+	tcase_add_test(tc, test_modules_image_with_a_mark_beside_it_leaves_until_the_mark_is_gone);
 	tcase_add_test(tc, test_modules_rescan_of_nothing_new_tells_nothing);
 	tcase_add_test(tc, test_modules_rescan_tells_added_changed_and_removed);
 	tcase_add_test(tc, test_modules_rescan_notices_a_new_image);

@@ -2,6 +2,7 @@
 /* Which sessions an image of a board is for, as gantryctl image list has it, and what that costs the agent. */
 #include "host-agent/agent/images.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "proto/codec.h"
 #include "tests/unit/runner.h"
 
 #define ZEROES	 "0000000000000000000000000000000000000000000000000000000000000000"
@@ -157,6 +159,76 @@ START_TEST(test_images_of_one_tenant_are_used_by_its_sessions_only)
 }
 END_TEST
 
+/* Two queues of eight slots for session 0. */
+static struct gantry_ledger_queue queues[2];
+static struct gantry_ledger_task tasks[16];
+
+/* @kernel: the slot of its handle; 0: no kernel. */
+static void put_launch(uint32_t slot, uint64_t pos, uint64_t kernel)
+{
+	const struct gantry_op_launch args = {
+		.kernel = kernel ? GANTRY_HANDLE(GANTRY_HANDLE_KERNEL, 1, kernel) : 0
+	};
+
+	gantry_desc_put_launch(&gantry_ledger_task(&sessions[0]->ledger, slot, pos)->desc, &args);
+}
+
+static const Gantry__Admin__Image *listed(const char *image)
+{
+	(void)users_of(image);
+	for (size_t i = 0; i < answer.msg.images->n_images; i++)
+		if (strcmp(answer.msg.images->images[i]->name, image) == 0)
+			return answer.msg.images->images[i];
+	return NULL;
+}
+
+START_TEST(test_image_that_leaves_waits_for_accepted_launches_of_its_kernels)
+{
+	struct gantry_ledger *ledger = &sessions[0]->ledger;
+	const Gantry__Admin__Image *sum;
+	char mark[128];
+	int fd;
+
+	add_image("sum", "kernel vadd r:i32*,u64 window 0\nkernel vsum r:i32*,u64 window 1\n");
+	add_image("also", "kernel vadd r:i32*,u64 window 0\n");
+	has(0, 3, "/vsum");
+	has(0, 4, "/vadd");
+	sessions[0]->version = 1;
+	ledger->queues = queues;
+	ledger->tasks = tasks;
+	ledger->nqueues = 2;
+	ledger->nslots = 8;
+	queues[1] = (struct gantry_ledger_queue){ .taken = 12, .issued = 7, .done = 6 };
+	put_launch(1, 5, 3);  /* has ended */
+	put_launch(1, 6, 3);  /* runs */
+	put_launch(1, 7, 4);  /* another image has it */
+	put_launch(1, 8, 99); /* no kernel */
+	put_launch(1, 9, 3);
+	put_launch(1, 10, 0);
+	put_launch(1, 11, 3);
+	put_launch(1, 12, 3); /* not accepted */
+	sum = listed("sum");
+	ck_assert(!sum->leaving);
+	ck_assert_uint_eq(sum->tasks, 0);
+	(void)gantry_str_format(mark, sizeof(mark), "%s/sum.bitstream.leaving", folder);
+	fd = open(mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(close(fd), 0);
+	sum = listed("sum");
+	ck_assert(sum->leaving);
+	ck_assert_uint_eq(sum->tasks, 3);
+	ck_assert_uint_eq(sum->waits_for, 1);
+	ck_assert_str_eq(sum->waits_first, "session 1 of tenant red");
+	ck_assert(!listed("also")->leaving);
+	/* A ledger that lies about how many there are costs no more than there is room for. */
+	queues[1].taken = UINT64_MAX;
+	ck_assert_uint_le(listed("sum")->tasks, ledger->nslots);
+	ck_assert_int_eq(unlink(mark), 0);
+	remove_image("sum");
+	remove_image("also");
+}
+END_TEST
+
 /* The agent has one thread, and guests have as many handles as they like of kernels that several images have. */
 START_TEST(test_images_are_listed_soon_whatever_handles_guests_have)
 {
@@ -189,6 +261,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_images_are_used_by_sessions_with_kernels_that_no_other_image_has);
 	tcase_add_test(tc, test_images_of_one_tenant_are_used_by_its_sessions_only);
+	tcase_add_test(tc, test_image_that_leaves_waits_for_accepted_launches_of_its_kernels);
 	tcase_add_test(tc, test_images_are_listed_soon_whatever_handles_guests_have);
 	return gantry_unit_run(suite);
 }

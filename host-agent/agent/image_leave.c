@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Images that leave: marked in their store, where everybody sees it who looks there, and gone when what was queued has ended.
+ *
+ *	mark ──► workers look again: no new handle, no new task ──► all have, and no task is left ──► removed
+ *	  └── remove --cancel: the mark goes
+ *
+ * The store says all: an agent after this one, or one that takes over, goes on from there.
+ */
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "host-agent/agent/agent.h"
+#include "host-agent/agent/device.h"
+#include "host-agent/agent/events.h"
+#include "host-agent/agent/image_store.h"
+#include "host-agent/agent/images.h"
+#include "host-agent/agent/kernels.h"
+#include "host-agent/agent/run.h"
+#include "host-agent/agent/worker.h"
+
+#define LOOK_NS (100 * GANTRY_NS_PER_MS)
+#define MODE	0644
+
+static void look(evutil_socket_t fd, short what, void *arg);
+
+static void look_soon(struct gantry_agent *a)
+{
+	/* Without memory for a timer they are looked at when the next is asked to leave. */
+	(void)gantry_timer_set(a, &a->leaving, LOOK_NS, look, a);
+}
+
+static int set_mark(const struct gantry_image_store *store, const struct gantry_image_entry *entry,
+		    bool leave, struct gantry_err *err)
+{
+	_cleanup_close_ int fd = -EBADF;
+	char path[PATH_MAX];
+
+	if (gantry_str_format(path, sizeof(path), "%s/%s" GANTRY_BITSTREAM_LEAVING, store->dir,
+			      entry->file) < 0)
+		return gantry_err_set(err, -EINVAL, "%s: the path is too long", entry->file);
+	if (!leave)
+		return unlink(path) < 0 ? gantry_err_set_errno(err, -errno, "%s", path) : 0;
+	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, MODE);
+	return fd < 0 ? gantry_err_set_errno(err, -errno, "%s", path) : 0;
+}
+
+/* Nobody waits for it any more, and no worker is left that would take a task for it. */
+static bool is_free(const struct gantry_agent *a, const struct gantry_image_entry *entry)
+{
+	return entry->ntasks == 0 && gantry_workers_have_rescanned(a);
+}
+
+/* Returns whether some still leave. */
+static bool look_at(struct gantry_agent *a, const struct gantry_image_store *store,
+		    bool *ret_removed)
+{
+	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
+	bool any = false;
+
+	if (gantry_image_store_read(store, &entries, NULL) < 0)
+		return false;
+	gantry_image_users_count(a, store, &entries);
+	for (uint32_t i = 0; i < entries.n; i++) {
+		struct gantry_image_entry *entry = &entries.list[i];
+		struct gantry_err err = GANTRY_ERR_NONE;
+
+		if (!entry->leaving || !entry->bitstream)
+			continue;
+		if (!is_free(a, entry)) {
+			any = true;
+		} else if (gantry_image_store_remove(store, &entries, entry, &err) < 0) {
+			/* Its folder may be read-only by now: told once, and not tried for ever. */
+			(void)set_mark(store, entry, false, NULL);
+			gantry_event(a, "image-stays", NULL, NULL, NULL,
+				     "image %s of device %s: %s", entry->bitstream->name,
+				     store->device->conf.name, err.text);
+		} else {
+			*ret_removed = true;
+			gantry_event(a, "image-removed", NULL, NULL, NULL, "image %s of device %s",
+				     entry->bitstream->name, store->device->conf.name);
+		}
+	}
+	return any;
+}
+
+static void look(evutil_socket_t fd, short what, void *arg)
+{
+	struct gantry_agent *a = arg;
+	bool any = false, removed = false;
+
+	(void)fd;
+	(void)what;
+	for (uint32_t i = 0; i < a->ndevices; i++) {
+		struct gantry_agent_device *d = &a->devices[i];
+		struct gantry_image_store store = { d,
+						    d->used ? gantry_images_dir(&d->conf) : NULL };
+
+		if (store.dir)
+			any = look_at(a, &store, &removed) || any;
+	}
+	if (removed)
+		gantry_kernels_rescan(a);
+	if (any)
+		look_soon(a);
+}
+
+int gantry_image_leave(struct gantry_agent *a, const struct gantry_image_store *store,
+		       const struct gantry_image_entry *entry, bool leave, struct gantry_err *err)
+{
+	int r;
+
+	if (entry->leaving == leave)
+		return 0;
+	r = set_mark(store, entry, leave, err);
+	if (r < 0)
+		return r;
+	gantry_event(a, leave ? "image-leaving" : "image-stays", NULL, NULL, NULL,
+		     "image %s of device %s", entry->bitstream->name, store->device->conf.name);
+	gantry_kernels_rescan(a);
+	if (leave)
+		look_soon(a);
+	return 0;
+}
+
+void gantry_images_start(struct gantry_agent *a)
+{
+	/* Workers may not have heard of what the agent before this one was at. */
+	for (uint32_t i = 0; i < a->ndevices; i++)
+		if (a->devices[i].used && gantry_images_dir(&a->devices[i].conf)) {
+			gantry_workers_rescan(a);
+			look_soon(a);
+			return;
+		}
+}
+
+void gantry_images_stop(struct gantry_agent *a)
+{
+	gantry_event_free(&a->leaving);
+}
