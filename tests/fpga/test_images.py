@@ -18,7 +18,7 @@ NO_KERNEL, IMAGE = "-4", "-7"
 class World:
     """An agent whose board has no images yet, tenants red and blue who share its worker, and a folder where images are made."""
 
-    def __init__(self):
+    def __init__(self, load_ms=2):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-images-"))
         os.chmod(self.folder, 0o755)
         self.store = self.folder / "store"
@@ -33,7 +33,7 @@ class World:
             (self.folder / "lock").touch()
             os.chmod(self.folder / "lock", 0o666)
             device = {"backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so", "images": self.store,
-                      "board": f"lock={self.folder / 'lock'} load_ms=2"}
+                      "board": f"lock={self.folder / 'lock'} load_ms={load_ms}"}
             tenant = {"isolation": "pooled", "trust_group": "board", "mem": "64M"}
             self.agent = harness.Agent(devices={"fpga0": device}, tenants={"red": tenant, "blue": tenant}, agent={"warm_workers": 0})
         except BaseException:
@@ -211,6 +211,22 @@ def test_removal_is_told_of_while_it_waits(t):
         # Whoever they were of is gone: nothing is left to wait for.
         red.kill()
         harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
+
+
+def test_image_leaves_while_the_board_loads_it_and_while_its_guest_goes_on_asking(t):
+    with World(load_ms=300) as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        t.code(world.ctl("add", world.make("times", [SCALE], bits="scale.bit")), 0)
+        red, blue = world.guest("red"), world.guest("blue")
+        t.equal([told(red, "find 0"), told(blue, "scale 1")], ["ok 0"] * 2)
+        t.equal(told(red, "start 3"), "ok 0")  # the region has to be loaded first
+        accepted(world, 3)
+        t.code(world.ctl("remove", "sum", "--no-wait"), 0)
+        for _ in range(3):
+            t.equal(told(red, "start 20"), "ok 0")
+        t.true(told(red, "finish 0").startswith(f"err {NO_KERNEL} "), "what came too late")
+        harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
+        t.equal([told(blue, "scale 2"), told(red, "scale 2")], ["ok 0"] * 2)
 
 
 def test_image_of_whose_kernels_another_has_each_goes_unnoticed(t):
