@@ -307,13 +307,16 @@ def test_agent_killed_guests_never_notice(t):
     with two_tenants() as agent:
         neighbour = honest(agent)
         victim = busy(agent, n=300, ms=5)
-        before = {row["session_id"]: (row["pid"], row["worker_pid"], row["tenant"]) for row in agent.sessions()}
+        def who():
+            return {row["session_id"]: (row["pid"], row["worker_pid"], row["tenant"]) for row in agent.sessions()}
+        before = who()
         old = agent.agent_pid()
         agent.kill_agent()
         still_honest(neighbour)  # whether or not another agent is there yet
         agent_again(agent, old)
-        after = {row["session_id"]: (row["pid"], row["worker_pid"], row["tenant"]) for row in agent.sessions()}
-        t.equal(after, before, "sessions, their guests and workers")
+        # It answers before its workers have said whom they serve: until then a session has neither.
+        harness.wait_until(lambda: all(pid and worker for pid, worker, _ in who().values()), "workers that answer", 15)
+        t.equal(who(), before, "sessions, their guests and workers")
         victim.ask("run q t spin 5 1000")
         victim.ask("wait t 20000")
         still_honest(neighbour)
