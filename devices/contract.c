@@ -327,6 +327,15 @@ static void contract_flush(struct gantry_stream *opaque)
 	stream->dev->filter.next.backend->flush(stream->next);
 }
 
+static void contract_boundary(struct gantry_stream *opaque)
+{
+	struct gantry_object *stream = gantry_object_of(opaque);
+
+	check_thread(stream->dev, "boundary");
+	check_object(stream->dev, stream, GANTRY_OBJECT_STREAM, "a stream");
+	stream->dev->filter.next.backend->boundary(stream->next);
+}
+
 /*
  * After a call that can fail: the return value, the sentence and the output must agree. Wraps the
  * output and returns @r. A backend tells what it lacks, so -ENOMEM of our own needs no undo here:
@@ -969,6 +978,7 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->submit = contract_submit;
 	ops->poll = contract_poll;
 	ops->flush = ops->flush ? contract_flush : NULL;
+	ops->boundary = ops->boundary ? contract_boundary : NULL;
 	ops->region_configure = ops->region_configure ? contract_region_configure : NULL;
 	ops->owner_left = ops->owner_left ? contract_owner_left : NULL;
 }

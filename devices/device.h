@@ -493,6 +493,11 @@ struct gantry_backend {
 	 * that finished. Optional: submission is immediate.
 	 */
 	void (*flush)(struct gantry_stream *stream);
+	/*
+	 * Somebody may wait for the newest submission: it is not kept back, nor its end to be told with that of much that
+	 * follows. Optional: nothing is kept back for long.
+	 */
+	void (*boundary)(struct gantry_stream *stream);
 
 	/*
 	 * Boards that hold one image per region: makes @image resident in @region, which is idle;

@@ -216,6 +216,7 @@ struct gantry_stream {
 	struct gantry_cuda_marks marks;
 	struct gantry_rows *rows; /* made for the first launch */
 	uint64_t flying_ns;	  /* what is not seen finished is expected to take */
+	uint64_t gathered_ns;	  /* at most; what is not flushed was expected to */
 	struct gantry_cuda_times times;
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
@@ -408,6 +409,7 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream);
 int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 unsigned gantry_cuda_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 void gantry_cuda_flush(struct gantry_stream *stream);
+void gantry_cuda_boundary(struct gantry_stream *stream);
 /* What was submitted reaches the device, and its end is told by the word, also if more is to come. */
 void gantry_cuda_close_batch(struct gantry_stream *stream);
 /* Waits for what is in flight, some seconds at most; false when it did not end. */

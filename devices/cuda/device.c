@@ -502,6 +502,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.submit = gantry_cuda_submit,
 	.poll = gantry_cuda_poll,
 	.flush = gantry_cuda_flush,
+	.boundary = gantry_cuda_boundary,
 	.owner_left = gantry_cuda_owner_left,
 	.health = gantry_cuda_health,
 	.image_is_text = gantry_cuda_image_is_text,

@@ -37,8 +37,16 @@
  */
 #define APART_NS 500000u
 
-/* While more than this is in flight nothing is gathered: the device thread may sleep, and poll() comes late. */
-#define GATHER_NS 500000u
+/*
+ * From here on the device thread may sleep, and poll() comes late: what is gathered is worth an eighth of what is in flight, and
+ * no more than GATHERED_NS, for a write behind each kernel costs the device more than a microsecond; and behind the oldest batch
+ * the device has work for as long as somebody may look late: a sixteenth of the wait (watch.c) and LATE_NS.
+ */
+#define GATHER_NS     500000u
+#define GATHERED_PART 8u
+#define GATHERED_NS   200000u
+#define LATE_PART     16u
+#define LATE_NS	      200000u
 
 /* The least that a command which enqueued something is said to have taken. */
 #define FLOOR_NS 100u
@@ -378,6 +386,7 @@ static void accept(struct gantry_stream *stream)
 	bool was_idle = stream->finished == stream->submitted;
 
 	stream->flying_ns += gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns;
+	stream->gathered_ns += gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns;
 	stream->submitted++;
 	if (was_idle)
 		busy_begin(stream);
@@ -426,15 +435,37 @@ static void set_unwritten(struct gantry_stream *stream, bool unwritten)
 	gantry_store_relaxed(&dev->nunwritten, dev->nunwritten + (unwritten ? 1u : -1u));
 }
 
+/* What the device has behind the oldest batch. */
+static uint64_t behind_ns(struct gantry_stream *stream)
+{
+	uint64_t oldest_ns = 0;
+	uint32_t i = stream->finished;
+
+	for (; i != stream->flushed; i++) {
+		const struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
+
+		oldest_ns += slot->estimate_ns;
+		if (slot->closed)
+			break;
+	}
+	oldest_ns += oldest_ns / LATE_PART + stream->gathered_ns;
+	return stream->flying_ns > oldest_ns ? stream->flying_ns - oldest_ns : 0;
+}
+
 /*
  * Two batches are with the device. While the older one runs, soon to end, what comes is gathered: fewer and larger batches
  * cost less, and the other one keeps the device busy meanwhile.
  */
-static bool joins_more(const struct gantry_stream *stream)
+static bool joins_more(struct gantry_stream *stream)
 {
-	return (int32_t)(stream->flushed_before - stream->finished) > 0 &&
-	       stream->submitted - stream->flushed < GANTRY_CUDA_BATCH &&
-	       stream->flying_ns < GATHER_NS;
+	if ((int32_t)(stream->flushed_before - stream->finished) <= 0 ||
+	    stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
+		return false;
+	if (stream->flying_ns < GATHER_NS)
+		return true;
+	return stream->gathered_ns <
+		       gantry_min_u64(stream->flying_ns / GATHERED_PART, GATHERED_NS) &&
+	       behind_ns(stream) >= LATE_NS;
 }
 
 /* Without the write nothing of the stream may ever be seen to finish: as bad as a fault. */
@@ -482,6 +513,7 @@ static void sent(struct gantry_stream *stream, bool unwritten)
 	set_unwritten(stream, unwritten);
 	stream->flushed_before = stream->flushed;
 	stream->flushed = stream->submitted;
+	stream->gathered_ns = 0;
 }
 
 void gantry_cuda_close_batch(struct gantry_stream *stream)
@@ -511,6 +543,13 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 		marked = false;
 	}
 	sent(stream, marked);
+}
+
+/* What is in flight is seen to end soon enough where it is little. */
+void gantry_cuda_boundary(struct gantry_stream *stream)
+{
+	if (stream->flying_ns >= GATHER_NS)
+		gantry_cuda_close_batch(stream);
 }
 
 int gantry_cuda_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
@@ -698,6 +737,7 @@ static void fail(struct gantry_stream *stream)
 	stream->flushed = stream->submitted;
 	stream->finished = stream->submitted;
 	stream->flying_ns = 0;
+	stream->gathered_ns = 0;
 	stream->njudged = 0;
 	dev->nbusy--;
 }

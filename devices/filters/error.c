@@ -293,6 +293,11 @@ static void error_flush(struct gantry_stream *stream)
 	stream->dev->filter.next.backend->flush(stream->next);
 }
 
+static void error_boundary(struct gantry_stream *stream)
+{
+	stream->dev->filter.next.backend->boundary(stream->next);
+}
+
 /* Whom a status of a real device would hurt. */
 static uint32_t blast_of(int status)
 {
@@ -345,6 +350,7 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->stream_destroy = error_stream_destroy;
 	ops->submit = error_submit;
 	ops->flush = ops->flush ? error_flush : NULL;
+	ops->boundary = ops->boundary ? error_boundary : NULL;
 	ops->poll = error_poll;
 }
 

@@ -379,6 +379,14 @@ static void record_flush(struct gantry_stream *opaque)
 	stream->dev->filter.next.backend->flush(stream->next);
 }
 
+static void record_boundary(struct gantry_stream *opaque)
+{
+	struct gantry_object *stream = gantry_object_of(opaque);
+
+	fprintf(stream->dev->file, "boundary stream=%u\n", stream->id);
+	stream->dev->filter.next.backend->boundary(stream->next);
+}
+
 static int record_region_configure(struct gantry_dev *dev, uint32_t region,
 				   struct gantry_image *opaque, struct gantry_err *err)
 {
@@ -431,6 +439,7 @@ static void replace_calls(struct gantry_backend *ops)
 	ops->submit = record_submit;
 	ops->poll = record_poll;
 	ops->flush = ops->flush ? record_flush : NULL;
+	ops->boundary = ops->boundary ? record_boundary : NULL;
 	ops->region_configure = ops->region_configure ? record_region_configure : NULL;
 }
 

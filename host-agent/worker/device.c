@@ -579,6 +579,9 @@ static int issue_one(struct wdevice *d, struct wqueue *q)
 			if (status != GANTRY_OK || needs_lane(q))
 				return 0;
 			worker_ride(q);
+			/* An event perhaps, that somebody waits for. */
+			if (d->device.backend->boundary)
+				d->device.backend->boundary(q->stream);
 			return 1;
 		}
 		worker_finish(q, status, 0);

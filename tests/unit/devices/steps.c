@@ -103,21 +103,17 @@ static struct gantry_mem *device_mem(void)
 	return mem;
 }
 
-void steps_begin(enum steps_backend backend, const char *fail, const char *opt)
+/* @opts end with a NULL. */
+static void begin(enum steps_backend backend, const char *const *opts)
 {
-	const char *opts[] = { backends[backend].opts[0], backends[backend].opts[1],
-			       "filters=contract", opt };
-	const struct gantry_device_conf conf = {
-		.name = "dut0",
-		.backend = backends[backend].name,
-		.opts = opts,
-		.nopts = GANTRY_ARRAY_SIZE(opts) - !opt,
-	};
+	struct gantry_device_conf conf = { .name = "dut0",
+					   .backend = backends[backend].name,
+					   .opts = opts };
 	const struct gantry_stream_attr attr = { 0 };
 	const struct gantry_backend *be;
 
-	if (fail)
-		ck_assert_int_eq(setenv("FAKECUDA_FAIL", fail, 1), 0);
+	while (opts[conf.nopts])
+		conf.nopts++;
 	ck_assert_int_eq(setenv("HIPCUDA_DRIVER", FAKE_DRIVER, 1), 0);
 	ck_assert_msg(gantry_device_open(&conf, &host, &steps.device, &steps.err) == 0, "%s",
 		      steps.err.text);
@@ -131,6 +127,23 @@ void steps_begin(enum steps_backend backend, const char *fail, const char *opt)
 			 0);
 	if (backend == STEPS_HIP)
 		gantry_unit_forgive(); /* a runtime is never unloaded */
+}
+
+void steps_begin(enum steps_backend backend, const char *fail, const char *opt)
+{
+	const char *opts[] = { backends[backend].opts[0], backends[backend].opts[1],
+			       "filters=contract", opt, NULL };
+
+	if (fail)
+		ck_assert_int_eq(setenv("FAKECUDA_FAIL", fail, 1), 0);
+	begin(backend, opts);
+}
+
+void steps_begin_bare(enum steps_backend backend)
+{
+	const char *opts[] = { backends[backend].opts[0], backends[backend].opts[1], NULL };
+
+	begin(backend, opts);
 }
 
 void steps_end(void)
