@@ -115,16 +115,24 @@ void gantry_vm_machine_fini(struct gantry_vm_machine *machine)
 	machine->domain = NULL;
 }
 
+char *gantry_vm_ask_qemu(const struct gantry_vm_machine *machine, const char *command)
+{
+	char *answer = NULL;
+
+	if (machine->vm->lib.virDomainQemuMonitorCommand(
+		    machine->domain, command, &answer, VIR_DOMAIN_QEMU_MONITOR_COMMAND_DEFAULT) < 0)
+		return NULL;
+	return answer;
+}
+
 int gantry_vm_read_pci(const struct gantry_vm_machine *machine, const char *id,
 		       struct gantry_vm_pci *ret_pci, struct gantry_err *err)
 {
-	struct gantry_vm *vm = machine->vm;
-	_cleanup_free_ char *answer = NULL;
+	_cleanup_free_ char *answer = gantry_vm_ask_qemu(machine, "{\"execute\":\"query-pci\"}");
 
-	if (vm->lib.virDomainQemuMonitorCommand(machine->domain, "{\"execute\":\"query-pci\"}",
-						&answer,
-						VIR_DOMAIN_QEMU_MONITOR_COMMAND_DEFAULT) < 0)
-		return gantry_err_set(err, -EIO, "asking its QEMU: %s", gantry_vm_error(vm));
+	if (!answer)
+		return gantry_err_set(err, -EIO, "asking its QEMU: %s",
+				      gantry_vm_error(machine->vm));
 	return gantry_vm_pci_parse(answer, id, ret_pci, err);
 }
 

@@ -267,6 +267,8 @@ static int report(const struct gantry_vm_trip *t, struct gantry_ctl *ctl, bool d
 	describe(t, dry, text, sizeof(text));
 	if (!ctl->json) {
 		fprintf(ctl->out, "%s\n", text);
+		if (t->caution.text[0])
+			fprintf(ctl->out, "%s: %s\n", t->domain, t->caution.text);
 		return 0;
 	}
 	object = gantry_ctl_json_new();
@@ -288,6 +290,7 @@ static int report(const struct gantry_vm_trip *t, struct gantry_ctl *ctl, bool d
 	json_object_object_add(object, "way",
 			       json_object_new_string(t->attached ? "attached" : "detached"));
 	json_object_object_add(object, "why", json_object_new_string(t->why_detached.text));
+	json_object_object_add(object, "caution", json_object_new_string(t->caution.text));
 	json_object_object_add(object, "memory_bytes", json_object_new_uint64(t->moved.bytes));
 	json_object_object_add(object, "steps_ns", steps);
 	return gantry_ctl_json_print(ctl, object);

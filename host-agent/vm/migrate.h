@@ -68,6 +68,7 @@ struct gantry_vm_trip {
 	enum gantry_vm_way asked_way;
 	bool attached;
 	struct gantry_err why_detached; /* where nobody has asked for it */
+	struct gantry_err caution;	/* what its QEMU may do to it on the way; else empty */
 	bool has_tried_seats;		/* and this became of it */
 	int seat_code;
 	struct gantry_err seat_why;

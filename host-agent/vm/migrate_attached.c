@@ -34,7 +34,6 @@
 /* libvirt 9.0 takes role='master' for a doorbell device, and does not tell QEMU. */
 static bool is_master_to_qemu(const struct gantry_vm_machine *m, const struct gantry_vm_door *door)
 {
-	struct gantry_vm *vm = m->vm;
 	_cleanup_free_ char *answer = NULL;
 	char command[2 * GANTRY_VM_TEXT];
 	json_object *object, *value;
@@ -44,10 +43,8 @@ static bool is_master_to_qemu(const struct gantry_vm_machine *m, const struct ga
 				"{\"execute\":\"qom-get\",\"arguments\":{\"path\":"
 				"\"/machine/peripheral/%s\",\"property\":\"master\"}}",
 				door->alias);
-	if (vm->lib.virDomainQemuMonitorCommand(m->domain, command, &answer,
-						VIR_DOMAIN_QEMU_MONITOR_COMMAND_DEFAULT) < 0)
-		return false;
-	object = json_tokener_parse(answer);
+	answer = gantry_vm_ask_qemu(m, command);
+	object = answer ? json_tokener_parse(answer) : NULL;
 	is = object && json_object_object_get_ex(object, "return", &value) &&
 	     strcmp(json_object_get_string(value), "on") == 0;
 	json_object_put(object);

@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "host-agent/vm/door.h"
+#include "host-agent/vm/emulated.h"
 #include "host-agent/vm/migrate.h"
 
 static int check_machine(struct gantry_vm_trip *t, struct gantry_err *err)
@@ -210,6 +211,19 @@ static int check_sessions(struct gantry_vm_trip *t, struct gantry_err *err)
 	return 0;
 }
 
+static void look_for_cautions(struct gantry_vm_trip *t)
+{
+	const struct gantry_vm_machine *m = &t->here.machine;
+	_cleanup_free_ char *kvm = gantry_vm_ask_qemu(m, "{\"execute\":\"query-kvm\"}");
+	_cleanup_free_ char *version = gantry_vm_ask_qemu(m, "{\"execute\":\"query-version\"}");
+	_cleanup_free_ char *memory =
+		gantry_vm_ask_qemu(m, "{\"execute\":\"query-memory-size-summary\"}");
+	const struct gantry_vm_emulation answers = { kvm, version, memory };
+
+	t->caution = (struct gantry_err)GANTRY_ERR_NONE;
+	(void)gantry_vm_loses_writes(&answers, &t->caution);
+}
+
 int gantry_vm_trip_check(void *arg, struct gantry_err *err)
 {
 	struct gantry_vm_trip *t = arg;
@@ -217,6 +231,8 @@ int gantry_vm_trip_check(void *arg, struct gantry_err *err)
 
 	if (!r)
 		r = check_machine(t, err);
+	if (!r)
+		look_for_cautions(t);
 	for (size_t i = 0; !r && i < t->here.machine.live.ndoors; i++)
 		if (t->here.machine.live.doors[i].transport == GANTRY_VM_IVSHMEM)
 			r = find_luggage(t, &t->here.machine.live.doors[i], err);

@@ -55,6 +55,8 @@ int gantry_vm_find(struct gantry_vm *vm, const char *name, struct gantry_vm_mach
 int gantry_vm_read(struct gantry_vm *vm, virDomainPtr domain,
 		   struct gantry_vm_machine *ret_machine);
 void gantry_vm_machine_fini(struct gantry_vm_machine *machine);
+/* Its QEMU's answer to @command of QMP, a JSON text; the caller frees it. NULL: none, and libvirt has said why. */
+char *gantry_vm_ask_qemu(const struct gantry_vm_machine *machine, const char *command);
 /* What the guest has made of its PCI buses, and of the device @id (may be NULL). -errno with a sentence. */
 int gantry_vm_read_pci(const struct gantry_vm_machine *machine, const char *id,
 		       struct gantry_vm_pci *ret_pci, struct gantry_err *err);

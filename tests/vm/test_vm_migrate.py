@@ -91,6 +91,26 @@ def test_machine_goes_there_and_back_and_its_pipeline_stays_exact(t):
                 t.true(kind in kinds, f"{kind} not in {kinds}")
 
 
+def test_machine_whose_qemu_would_lose_its_writes_is_told_of(t):
+    with WORLD() as world:
+        dry = world.ctl("--dry-run", before=["--json"])
+        t.code(dry, 0)
+        t.equal(dry.json()["caution"], "")  # two_hosts.TRACKED_MEMORY
+        lossy = world.host().libvirtd.machine("lossy", boot=False)
+        try:
+            world.host().libvirtd.must("start", "lossy")
+            words = harness.run([lossy.libvirtd.qemu, "--version"]).out.split()
+            dry = world.ctl("--dry-run", before=["--json"], domain="lossy")
+            t.code(dry, 0)
+            if int(words[words.index("version") + 1].split(".")[0]) < 9:
+                t.contains(dry.json()["caution"], "without KVM, and may lose what it writes")
+                t.contains(world.ctl("--dry-run", domain="lossy").out, "lossy: QEMU")
+            else:
+                t.equal(dry.json()["caution"], "")
+        finally:
+            lossy.remove()
+
+
 @two_hosts.emulated
 def test_machine_stays_with_its_sessions_where_a_step_fails(t):
     with WORLD() as world:

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "host-agent/vm/emulated.h"
 #include "host-agent/vm/place.h"
 #include "host-agent/vm/row.h"
 #include "host-agent/vm/socket.h"
@@ -415,6 +416,48 @@ START_TEST(test_host_of_a_uri_is_what_its_connection_goes_to)
 }
 END_TEST
 
+/* --- emulated machines --- */
+
+#define NO_KVM	 "{\"return\":{\"enabled\":false,\"present\":true},\"id\":\"libvirt-7\"}"
+#define KVM	 "{\"return\":{\"enabled\":true,\"present\":true},\"id\":\"libvirt-7\"}"
+#define QEMU_7_2 "{\"return\":{\"qemu\":{\"micro\":22,\"minor\":2,\"major\":7},\"package\":\"\"}}"
+#define QEMU_9_0 "{\"return\":{\"qemu\":{\"micro\":0,\"minor\":0,\"major\":9},\"package\":\"\"}}"
+#define EVEN	 "{\"return\":{\"base-memory\":268435456,\"plugged-memory\":0}}"
+#define ODD	 "{\"return\":{\"base-memory\":268443648,\"plugged-memory\":0}}"
+
+START_TEST(test_emulated_machine_of_an_old_qemu_loses_writes_where_its_memory_is_even)
+{
+	static const struct gantry_vm_emulation loses = { NO_KVM, QEMU_7_2, EVEN };
+	struct gantry_err caution = GANTRY_ERR_NONE;
+
+	ck_assert(gantry_vm_loses_writes(&loses, &caution));
+	ck_assert_msg(strstr(caution.text, "QEMU 7.2 ") && strstr(caution.text, "9.0"), "%s",
+		      caution.text);
+}
+END_TEST
+
+START_TEST(test_emulated_machine_that_loses_nothing_or_of_which_nothing_is_known_gets_no_caution)
+{
+	static const struct gantry_vm_emulation others[] = {
+		{ KVM, QEMU_7_2, EVEN },
+		{ NO_KVM, QEMU_9_0, EVEN },
+		{ NO_KVM, QEMU_7_2, ODD },
+		{ NULL, QEMU_7_2, EVEN },
+		{ NO_KVM, NULL, EVEN },
+		{ NO_KVM, QEMU_7_2, NULL },
+		{ "{", "[]", "7" },
+		{ "{\"return\":{\"enabled\":0}}", QEMU_7_2, EVEN },
+		{ NO_KVM, "{\"return\":{\"qemu\":\"7.2\"}}", EVEN },
+		{ NO_KVM, QEMU_7_2, "{\"return\":[268435456]}" },
+	};
+	struct gantry_err caution = GANTRY_ERR_NONE;
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		ck_assert_msg(!gantry_vm_loses_writes(&others[i], &caution), "row %zu", i);
+	ck_assert_str_eq(caution.text, "");
+}
+END_TEST
+
 /* Where libvirt's libraries are not installed, only what needs none of them is tested. */
 static void add_domain_tests(Suite *suite)
 {
@@ -439,6 +482,13 @@ int main(void)
 	TCase *pci = gantry_unit_case(suite, "pci");
 	TCase *door = gantry_unit_case(suite, "door");
 
+	TCase *emulated = gantry_unit_case(suite, "emulated");
+
+	tcase_add_test(emulated,
+		       test_emulated_machine_of_an_old_qemu_loses_writes_where_its_memory_is_even);
+	tcase_add_test(
+		emulated,
+		test_emulated_machine_that_loses_nothing_or_of_which_nothing_is_known_gets_no_caution);
 	if (gantry_libraries_load(&lib, NULL) == 0)
 		add_domain_tests(suite);
 	tcase_add_test(pci, test_pci_of_a_guest_that_has_the_device);
