@@ -90,8 +90,7 @@ static bool host_print_begin(void *cookie, uint64_t tag)
 
 static void host_print_end(void *cookie, uint64_t tag, uint32_t fault)
 {
-	(void)cookie;
-	worker_output_end(((struct wqueue *)(uintptr_t)tag)->session, fault);
+	worker_output_end(cookie, ((struct wqueue *)(uintptr_t)tag)->session, fault);
 }
 
 /* ---- calls from the control thread ---- */
@@ -329,6 +328,8 @@ static void publish_all(struct wdevice *d)
 static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char *why)
 {
 	publish_all(d);
+	/* What the driver said of it; the agent may end this process at once. */
+	worker_output_look();
 	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
 }
 

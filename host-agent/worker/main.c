@@ -579,6 +579,8 @@ static int start_engine(struct worker *w, const Gantry__Worker__Configure *c, co
 	conf.compiler = w->compiler;
 	/* Behind the compiler, whose children have no part in it, and before a driver could keep what it finds. */
 	r = worker_output_open(err);
+	if (r == 0 && atexit(worker_output_rest) != 0)
+		r = gantry_err_set(err, -ENOMEM, "no memory for what is done at the end");
 	return r < 0 ? r : gantry_engine_start(&conf, &w->engine, w->devices, err);
 }
 
@@ -910,7 +912,7 @@ static void hear(struct worker *w)
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
-/* Kernels of guests may print (printf() of OpenCL C and of CUDA), and a driver does it for them: the agent's log is not theirs to write. */
+/* Kernels of guests may print (printf() of OpenCL C and of CUDA), and a driver does it for them: the agent's log is not theirs to write. Until there is a place. */
 static bool print_nowhere(void)
 {
 	int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -951,7 +953,9 @@ int main(int argc, char **argv)
 			send_news(&w);
 		if (p[0].revents)
 			hear(&w);
+		worker_output_look();
 	}
+	worker_output_rest();
 	/* Device contexts go with the process; tearing them down in order gains nobody anything. */
 	_exit(0);
 }

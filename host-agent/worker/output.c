@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,12 +19,14 @@
 #include "host-agent/worker/worker.h"
 
 #define CHUNK_BYTES (64u << 10)
-/* Nobody's output is looked at once in so many finished batches. */
+/* Nobody's output is asked for, and looked at, once in so many finished batches. */
 #define DROP_EVERY 256u
+/* Of what drivers say on standard error the log gets so much at a time; also of what a process says that ends itself. */
+#define LOG_BYTES 4096u
 
 /*
- * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is standard output, but
- * when it is half full the other takes its place; what somebody was just then writing to the one before is taken whenever
+ * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is the standard stream,
+ * but when it is half full the other takes its place; what somebody was just then writing to the one before is taken whenever
  * somebody looks, long before it is used again.
  */
 struct file {
@@ -29,22 +34,30 @@ struct file {
 	uint64_t taken; /* from its start */
 };
 
-/* Of the process, as standard output is. */
+struct stream {
+	struct file files[2]; /* by turns */
+	unsigned int turn;    /* which of them it is now */
+};
+
+/* Of the process, as its standard streams are. The first is standard output, the second standard error, in all that has two. */
 static struct {
-	pthread_mutex_t lock; /* from begin() to end() */
-	bool is_open;	      /* set before sessions are */
-	int was[2];	      /* standard output and error, before; the log goes to the second */
-	struct file files
-		[3]; /* standard output is the first or second, by turns; standard error meanwhile the third */
-	unsigned int turn; /* which of the first two it is */
-	bool swapped;
+	pthread_mutex_t lock;
+	bool is_open; /* set before sessions are */
+	int was[2];   /* the log goes to the second */
+	struct stream streams[2];
+	uint32_t
+		wanted; /* atomic: a session of a worker of its own takes both, standard error is not the log's */
 	uint32_t nskipped; /* atomic */
 	uint64_t dropped;  /* bytes that were nobody's */
 	uint64_t told;	   /* so many of them the log has been told of */
 	uint8_t chunk[CHUNK_BYTES];
 } output = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	     .was = { -EBADF, -EBADF },
-	     .files = { { .fd = -EBADF }, { .fd = -EBADF }, { .fd = -EBADF } } };
+	     .streams = { { .files = { { .fd = -EBADF }, { .fd = -EBADF } } },
+			  { .files = { { .fd = -EBADF }, { .fd = -EBADF } } } } };
+
+/* A sanitizer's: what it finds is told whoever has standard error. */
+__attribute__((weak)) void __sanitizer_set_report_fd(void *fd);
 
 /* Of a size that does not change, whatever is written. */
 static int memory_new(void)
@@ -79,25 +92,106 @@ static int file_new(void)
 	return again;
 }
 
-int worker_output_open(struct gantry_err *err)
+/* ---- what nobody comes to take ---- */
+
+static struct file *file_now(unsigned int which)
 {
-	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(output.files); i++) {
-		output.files[i] = (struct file){ .fd = file_new() };
-		if (output.files[i].fd < 0)
-			return gantry_err_set(err, output.files[i].fd,
+	return &output.streams[which].files[output.streams[which].turn];
+}
+
+/* How far a file has been written. */
+static uint64_t end_of(const struct file *file)
+{
+	off_t n = lseek(file->fd, 0, SEEK_CUR);
+
+	return n < 0 ? file->taken : gantry_min_u64((uint64_t)n, WORKER_OUTPUT_BYTES);
+}
+
+static uint64_t new_bytes(const struct file *file)
+{
+	uint64_t end = end_of(file);
+
+	return end > file->taken ? end - file->taken : 0;
+}
+
+/*
+ * abort() is told of on standard error first, by assert() and by the C library: the end of that goes where the log goes. In a signal's
+ * handler, whatever holds the lock.
+ */
+static void say_last_words(int sig)
+{
+	const struct file *file = file_now(1);
+	uint64_t n_new = new_bytes(file), n_told = gantry_min_u64(n_new, LOG_BYTES);
+	char text[LOG_BYTES];
+	ssize_t n = pread(file->fd, text, n_told, (off_t)(file->taken + n_new - n_told));
+
+	(void)sig;
+	for (ssize_t i = 0; i < n; i++)
+		if (((unsigned char)text[i] < 0x20 && text[i] != '\n') || text[i] == 0x7f)
+			text[i] = ' ';
+	if (n > 0)
+		(void)!write(output.was[1], text, (size_t)n);
+}
+
+/* ---- opening ---- */
+
+static void report_fd_set(int fd)
+{
+	if (__sanitizer_set_report_fd)
+		__sanitizer_set_report_fd((void *)(intptr_t)fd);
+}
+
+static int stream_open(struct stream *stream, unsigned int which, struct gantry_err *err)
+{
+	int target = STDOUT_FILENO + (int)which;
+
+	stream->turn = 0;
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(stream->files); i++) {
+		stream->files[i] = (struct file){ .fd = file_new() };
+		if (stream->files[i].fd < 0)
+			return gantry_err_set(err, stream->files[i].fd,
 					      "no file for what kernels print");
 	}
-	for (int i = 0; i < 2; i++) {
-		/* Above the three that have a meaning. */
-		output.was[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		if (output.was[i] < 0)
-			return gantry_err_set(err, -errno, "standard output and error are closed");
+	/* Above the three that have a meaning. */
+	output.was[which] = fcntl(target, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (output.was[which] < 0)
+		return gantry_err_set(err, -errno, "standard output and error are closed");
+	if (which == 1) {
+		gantry_log_fd_set(output.was[1]);
+		report_fd_set(output.was[1]);
 	}
-	(void)fflush(stdout);
-	output.turn = 0;
-	if (dup2(output.files[0].fd, STDOUT_FILENO) < 0)
+	if (dup2(stream->files[0].fd, target) < 0)
 		return gantry_err_set(err, -errno, "standard output cannot be a file in memory");
-	gantry_log_fd_set(output.was[1]);
+	return 0;
+}
+
+static void stream_close(struct stream *stream, unsigned int which)
+{
+	if (output.was[which] >= 0)
+		(void)dup2(output.was[which], STDOUT_FILENO + (int)which);
+	if (which == 1) {
+		gantry_log_fd_set(STDERR_FILENO);
+		report_fd_set(STDERR_FILENO);
+	}
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(stream->files); i++) {
+		gantry_fd_close(stream->files[i].fd);
+		stream->files[i].fd = -EBADF;
+	}
+	gantry_fd_close(output.was[which]);
+	output.was[which] = -EBADF;
+}
+
+int worker_output_open(struct gantry_err *err)
+{
+	struct sigaction on_abort = { .sa_handler = say_last_words, .sa_flags = SA_RESETHAND };
+	int r = 0;
+
+	(void)fflush(stdout);
+	for (unsigned int i = 0; i < 2 && r == 0; i++)
+		r = stream_open(&output.streams[i], i, err);
+	if (r < 0)
+		return r;
+	(void)sigaction(SIGABRT, &on_abort, NULL);
 	output.is_open = true;
 	return 0;
 }
@@ -106,23 +200,20 @@ void worker_output_close(void)
 {
 	(void)fflush(stdout);
 	if (output.is_open) {
-		(void)dup2(output.was[0], STDOUT_FILENO);
-		gantry_log_fd_set(STDERR_FILENO);
+		worker_output_rest();
+		(void)signal(SIGABRT, SIG_DFL);
 	}
 	output.is_open = false;
-	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(output.files); i++) {
-		gantry_fd_close(output.files[i].fd);
-		output.files[i].fd = -EBADF;
-	}
-	for (unsigned int i = 0; i < 2; i++) {
-		gantry_fd_close(output.was[i]);
-		output.was[i] = -EBADF;
-	}
+	gantry_store_relaxed(&output.wanted, 0u);
+	for (unsigned int i = 0; i < 2; i++)
+		stream_close(&output.streams[i], i);
 }
 
 void worker_output_is_at(struct wsession *s, uint32_t slot)
 {
 	gantry_store_relaxed(&s->output, slot + 1);
+	if (s->engine->isolated)
+		gantry_store_relaxed(&output.wanted, 1u);
 }
 
 /* ---- where it goes ---- */
@@ -176,19 +267,11 @@ static void put(const struct place *place, unsigned int which, uint64_t *at, con
 	}
 }
 
-/* How far a file has been written. */
-static uint64_t end_of(const struct file *file)
-{
-	off_t n = lseek(file->fd, 0, SEEK_CUR);
-
-	return n < 0 ? file->taken : gantry_min_u64((uint64_t)n, WORKER_OUTPUT_BYTES);
-}
-
 /* What is new in a file, to @place (NULL: nobody's) as its stream @which. A large one has its pages taken back. ret_lost grows. */
 static uint64_t move(struct file *file, const struct place *place, unsigned int which,
 		     uint64_t *ret_lost)
 {
-	uint64_t end = end_of(file), n = end > file->taken ? end - file->taken : 0;
+	uint64_t n = new_bytes(file), end = file->taken + n;
 	uint64_t at, lost;
 
 	if (n > 0 && place) {
@@ -220,39 +303,38 @@ static void rewind_file(struct file *file)
 	file->taken = 0;
 }
 
-/* Standard output, of which both files have a part. Returns how much it was. */
-static uint64_t move_stdout(const struct place *place, uint64_t *ret_lost)
+/* What is new in a stream, of which both files have a part. Returns how much it was. */
+static uint64_t move_stream(unsigned int which, const struct place *place, uint64_t *ret_lost)
 {
-	struct file *now = &output.files[output.turn], *next = &output.files[!output.turn];
-	uint64_t n = move(next, place, 0, ret_lost);
+	struct stream *stream = &output.streams[which];
+	struct file *now = &stream->files[stream->turn], *next = &stream->files[!stream->turn];
+	uint64_t n = move(next, place, which, ret_lost);
 
 	if (end_of(now) > WORKER_OUTPUT_BYTES / 2) {
 		rewind_file(next);
-		if (dup2(next->fd, STDOUT_FILENO) >= 0)
-			output.turn = !output.turn;
+		if (dup2(next->fd, STDOUT_FILENO + (int)which) >= 0)
+			stream->turn = !stream->turn;
 	}
-	return n + move(now, place, 0, ret_lost);
+	return n + move(now, place, which, ret_lost);
 }
 
-static void move_stderr(const struct place *place, uint64_t *ret_lost)
+/* What this process itself has in its buffer for standard output, as drivers do. */
+static uint64_t flush_stdout(void)
 {
-	struct file *file = &output.files[2];
-
-	if (move(file, place, 1, ret_lost) > 0)
-		rewind_file(file);
-}
-
-/* ---- on device threads ---- */
-
-static void drop_locked(void)
-{
-	uint64_t n, lost = 0;
-
 	(void)fflush(stdout);
-	n = move_stdout(NULL, &lost);
-	move_stderr(NULL, &lost);
-	if (ferror(stdout))
-		clearerr(stdout);
+	if (!ferror(stdout))
+		return 0;
+	clearerr(stdout);
+	return 1;
+}
+
+/* ---- nobody's ---- */
+
+static void drop_stdout_locked(void)
+{
+	uint64_t n, lost = flush_stdout();
+
+	n = move_stream(0, NULL, &lost);
 	if (n == 0)
 		return;
 	output.dropped += n;
@@ -267,49 +349,92 @@ static void drop_locked(void)
 		(unsigned long long)output.dropped);
 }
 
-bool worker_output_begin(const struct wdevice *d, struct wsession *s)
+/* What drivers and libraries say, and what failed assertions do: a line of it is one of the log, as far as the log takes them. */
+static void log_part(const struct file *file)
 {
-	bool is_one = d->engine->isolated && d->nsessions == 1;
+	uint64_t n = gantry_min_u64(new_bytes(file), LOG_BYTES);
+	char text[LOG_BYTES + 1], *rest = text, *line;
+	ssize_t got = pread(file->fd, text, n, (off_t)file->taken);
 
-	if (!output.is_open)
-		return false;
-	if (!is_one || gantry_load_relaxed(&s->output) == 0) {
-		if (gantry_fetch_add(&output.nskipped, 1) % DROP_EVERY != 0)
-			return false;
-		pthread_mutex_lock(&output.lock);
-		drop_locked();
-		pthread_mutex_unlock(&output.lock);
-		return false;
-	}
-	pthread_mutex_lock(&output.lock);
-	output.swapped = dup2(output.files[2].fd, STDERR_FILENO) >= 0;
-	return true;
+	if (got <= 0)
+		return;
+	text[got] = '\0';
+	while ((line = strsep(&rest, "\n")))
+		if (*line)
+			gantry_log(GANTRY_LOG_WARN, "standard error: %s", line);
 }
 
-void worker_output_end(struct wsession *s, uint32_t fault)
+static void log_stderr_locked(void)
 {
-	struct place place;
+	struct stream *stream = &output.streams[1];
 	uint64_t lost = 0;
 
-	(void)fflush(stdout);
-	if (output.swapped)
-		(void)dup2(output.was[1], STDERR_FILENO);
-	if (ferror(stdout)) {
-		clearerr(stdout);
-		lost++;
-	}
-	if (place_of(s, &place)) {
-		(void)move_stdout(&place, &lost);
-		move_stderr(&place, &lost);
-		if (lost)
-			gantry_store_relaxed(&place.head->lost,
-					     gantry_load_relaxed(&place.head->lost) + lost);
-		if (fault)
-			gantry_store_relaxed(&place.head->fault, fault);
+	log_part(&stream->files[!stream->turn]);
+	log_part(&stream->files[stream->turn]);
+	(void)move_stream(1, NULL, &lost);
+}
+
+void worker_output_look(void)
+{
+	if (!output.is_open || gantry_load_relaxed(&output.wanted))
+		return;
+	pthread_mutex_lock(&output.lock);
+	log_stderr_locked();
+	pthread_mutex_unlock(&output.lock);
+}
+
+void worker_output_rest(void)
+{
+	if (!output.is_open)
+		return;
+	pthread_mutex_lock(&output.lock);
+	drop_stdout_locked();
+	log_stderr_locked();
+	pthread_mutex_unlock(&output.lock);
+}
+
+/* ---- on device threads ---- */
+
+static bool takes(const struct wdevice *d, const struct wsession *s)
+{
+	return d->engine->isolated && d->nsessions == 1 && gantry_load_relaxed(&s->output) != 0;
+}
+
+bool worker_output_begin(const struct wdevice *d, struct wsession *s)
+{
+	if (!output.is_open)
+		return false;
+	return takes(d, s) || gantry_fetch_add(&output.nskipped, 1) % DROP_EVERY == 0;
+}
+
+static void give_locked(const struct place *place, uint32_t fault)
+{
+	uint64_t lost = flush_stdout();
+
+	for (unsigned int i = 0; i < 2; i++)
+		(void)move_stream(i, place, &lost);
+	if (lost)
+		gantry_store_relaxed(&place->head->lost,
+				     gantry_load_relaxed(&place->head->lost) + lost);
+	if (fault)
+		gantry_store_relaxed(&place->head->fault, fault);
+}
+
+void worker_output_end(const struct wdevice *d, struct wsession *s, uint32_t fault)
+{
+	bool is_taken = takes(d, s);
+	struct place place;
+
+	pthread_mutex_lock(&output.lock);
+	if (is_taken && place_of(s, &place)) {
+		give_locked(&place, fault);
 	} else {
-		/* The buffer is gone: what comes is nobody's until there is another. */
-		gantry_store_relaxed(&s->output, 0);
-		drop_locked();
+		drop_stdout_locked();
+		if (is_taken) {
+			/* The buffer is gone: what comes is nobody's until there is another. */
+			gantry_store_relaxed(&s->output, 0);
+			gantry_store_relaxed(&output.wanted, 0u);
+		}
 	}
 	pthread_mutex_unlock(&output.lock);
 }

@@ -122,6 +122,19 @@ static void asserted(void)
 	printf("program 1\n");
 }
 
+/* The same where nobody can tell whose it is, nor what it was that failed. */
+static void asserted_for_nobody(void)
+{
+	CUfunction must_be;
+	int value = 0;
+	void *params[] = { &value };
+
+	OK(cuModuleGetFunction(&must_be, module, "must_be"));
+	OK(cuLaunchKernel(must_be, 1, 1, 1, 1, 1, 1, 0, 0, params, NULL));
+	CHECK(cuCtxSynchronize() != CUDA_SUCCESS);
+	printf("program 1\n");
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext ctx;
@@ -144,6 +157,8 @@ int main(int argc, char **argv)
 		for_nobody();
 	else if (strcmp(argv[2], "assert") == 0)
 		asserted();
+	else if (strcmp(argv[2], "assert-nobody") == 0)
+		asserted_for_nobody();
 	else if (argc > 3)
 		twice(argv[3]);
 	end();

@@ -99,6 +99,7 @@ CUresult fake_enter(const char *call)
 	if (ctx->sticky == CUDA_SUCCESS && fake_is_lost(ctx->ordinal))
 		fake_fail_locked(ctx, CUDA_ERROR_UNKNOWN);
 	r = ctx->sticky;
+	fake_print_assert_locked(ctx);
 	pthread_mutex_unlock(&fake.lock);
 	return r;
 }

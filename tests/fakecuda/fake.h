@@ -311,6 +311,7 @@ void fake_event_unref_locked(struct CUevent_st *event);
 /* print.c */
 void fake_print(void *cookie, const char *text); /* a stream's kernel; without the lock */
 void fake_print_flush(void);			 /* of the current context; without the lock */
+void fake_print_assert_locked(struct CUctx_st *ctx);
 void fake_print_flush_locked(struct CUctx_st *ctx);
 
 /* run.c */

@@ -2,7 +2,7 @@
 /*
  * What kernels print, as the Programming Guide has it: kept in a ring of the context's (CU_LIMIT_PRINTF_FIFO_SIZE), where the
  * newest replaces the oldest, and written to standard output by launches, synchronisations, blocking copies, loading of modules
- * and the end of the context. What a failed assertion says is written to standard error by the next synchronisation.
+ * and the end of the context. What a failed assertion says is written to standard error by the first call that sees the fault, a query too.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,14 +47,20 @@ static void flush_locked(struct CUctx_st *ctx)
 	ctx->fifo_bytes = 0;
 }
 
-void fake_print_flush_locked(struct CUctx_st *ctx)
+/* Whoever asks first learns of it, also where nothing is waited for. */
+void fake_print_assert_locked(struct CUctx_st *ctx)
 {
-	flush_locked(ctx);
 	if (ctx->sticky == CUDA_ERROR_ASSERT && !ctx->assert_told) {
 		ctx->assert_told = true;
 		(void)fprintf(stderr, "fake.cu:1: void assert(): block: [0,0,0], thread: [0,0,0] "
 				      "Assertion `false` failed.\n");
 	}
+}
+
+void fake_print_flush_locked(struct CUctx_st *ctx)
+{
+	flush_locked(ctx);
+	fake_print_assert_locked(ctx);
 }
 
 void fake_print_flush(void)

@@ -195,9 +195,7 @@ def test_what_kernels_print_in_a_worker_of_several_sessions_is_dropped_and_told(
         code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "nobody")
         t.equal(lines, ["program 1", "ok nobody"], "lines")
         t.equal(code, 0, "exit status")
-        # Nobody asks NVIDIA's driver for it there, so of a few lines it may print none before the worker's end.
-        if not gpu.REAL:
-            t.contains(agent.log(), "what kernels print is dropped")
+        t.contains(agent.log(), "what kernels print is dropped")
         t.equal("kernel line" in agent.log(), False, "nothing of it is in the log")
 
 
@@ -227,6 +225,17 @@ def test_failed_assertion_is_told_as_such_and_says_where(t):
         t.equal(len([line for line in lines if "Assertion" in line]), 1, "assertions")
         t.equal("Assertion" in agent.log(), False, "nothing of it is in the log")
         t.equal(code, 0, "exit status")
+
+
+def test_failed_assertion_in_a_worker_of_several_sessions_is_the_logs(t):
+    library_folder()
+    with gpu.world(mode="pooled") as agent:
+        code, lines = run(agent, "cuda-driver-output", image(SPEAKING), "assert-nobody")
+        t.equal(lines, ["program 1", "ok assert-nobody"], "lines")
+        t.equal(code, 0, "exit status")
+        harness.wait_until(lambda: "Assertion" in agent.log(), "the log has it", gpu.LIMIT_S)
+        line = [line for line in agent.log().split("\n") if "Assertion" in line][0]
+        t.contains(line, "standard error: ")
 
 
 # Of the second the first has what it calls; the fake driver's name an object each, and one a symbol of the other's.

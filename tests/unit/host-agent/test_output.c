@@ -4,12 +4,15 @@
  * own, which is the worker: what it writes to standard output is what a driver would.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/log.h"
 #include "host-agent/worker/output.h"
 #include "host-agent/worker/worker.h"
 #include "tests/unit/runner.h"
@@ -35,10 +38,24 @@ static const uint8_t *ring(unsigned int which)
 	return (const uint8_t *)(head + 1) + which * ring_bytes();
 }
 
+/* What the log has, of this process alone. */
+static char logged[16384];
+
+static void note(void *unused, enum gantry_log_level level, const char *text)
+{
+	size_t len = strlen(logged);
+
+	(void)unused;
+	(void)level;
+	(void)snprintf(logged + len, sizeof(logged) - len, "%s\n", text);
+}
+
 static void open_all(void)
 {
 	struct gantry_err err;
 
+	gantry_log_sink_set(note, NULL);
+	session.engine = &engine;
 	memset(heap, 0xee, sizeof(heap));
 	memset(head, 0, sizeof(*head));
 	session.heap = (struct gantry_region){ heap, sizeof(heap) };
@@ -64,7 +81,17 @@ static void check_guards(void)
 static void flush(uint32_t fault)
 {
 	ck_assert(worker_output_begin(&device, &session));
-	worker_output_end(&session, fault);
+	worker_output_end(&device, &session, fault);
+}
+
+/* So often of @n times something is asked for though nobody has a place for it. */
+static unsigned int begun_of(unsigned int n)
+{
+	unsigned int count = 0;
+
+	while (n-- > 0)
+		count += worker_output_begin(&device, &session);
+	return count;
 }
 
 START_TEST(test_output_of_both_sorts_comes_to_the_sessions_buffer)
@@ -72,7 +99,7 @@ START_TEST(test_output_of_both_sorts_comes_to_the_sessions_buffer)
 	ck_assert(worker_output_begin(&device, &session));
 	(void)fputs("said", stdout);
 	ck_assert_int_eq(write(STDERR_FILENO, "failed", 6), 6);
-	worker_output_end(&session, 710);
+	worker_output_end(&device, &session, 710);
 	ck_assert_uint_eq(head->put[0], 4);
 	ck_assert_uint_eq(head->put[1], 6);
 	ck_assert_mem_eq(ring(0), "said", 4);
@@ -161,8 +188,9 @@ START_TEST(test_output_of_a_buffer_that_is_none_is_dropped)
 		flush(0);
 		objects[SLOT] = was;
 		/* Nothing more is taken for it: each time would be a line of the host's log. */
-		ck_assert(!worker_output_begin(&device, &session));
+		ck_assert_uint_eq(session.output, 0);
 	}
+	ck_assert_uint_le(begun_of(1000), 4);
 	ck_assert_uint_eq(head->put[0], 0);
 	worker_output_is_at(&session, SLOT);
 	flush(0);
@@ -171,17 +199,109 @@ START_TEST(test_output_of_a_buffer_that_is_none_is_dropped)
 }
 END_TEST
 
+/* Whoever has no place for it does not take it, and the driver is asked for it now and then, so that somebody is told. */
 START_TEST(test_output_where_several_sessions_are_is_nobodys)
 {
 	device.nsessions = 2;
-	ck_assert(!worker_output_begin(&device, &session));
+	ck_assert(worker_output_begin(&device, &session));
+	(void)fputs("nobody's", stdout);
+	worker_output_end(&device, &session, 0);
+	ck_assert_ptr_nonnull(strstr(logged, "what kernels print is dropped, 8 bytes so far"));
+	ck_assert_uint_le(begun_of(1000), 4);
 	device.nsessions = 1;
 	engine.isolated = false;
-	ck_assert(!worker_output_begin(&device, &session));
+	ck_assert_uint_le(begun_of(1000), 4);
 	engine.isolated = true;
 	session.output = 0;
-	ck_assert(!worker_output_begin(&device, &session));
+	ck_assert_uint_le(begun_of(1000), 4);
 	ck_assert_uint_eq(head->put[0], 0);
+}
+END_TEST
+
+/* ---- standard error ---- */
+
+/* NVIDIA's driver tells of an assertion when it is first asked for anything after it, which is not when somebody waits for that. */
+START_TEST(test_stderr_written_at_any_time_is_the_sessions)
+{
+	ck_assert_int_eq(write(STDERR_FILENO, "failed", 6), 6);
+	worker_output_look();
+	flush(710);
+	ck_assert_uint_eq(head->put[1], 6);
+	ck_assert_mem_eq(ring(1), "failed", 6);
+	ck_assert_str_eq(logged, "");
+}
+END_TEST
+
+START_TEST(test_stderr_longer_than_the_file_is_bounded_and_what_follows_comes)
+{
+	static char block[64 << 10];
+
+	memset(block, 'x', sizeof(block));
+	for (unsigned int i = 0; i < 2 * WORKER_OUTPUT_BYTES / sizeof(block); i++)
+		(void)!write(STDERR_FILENO, block, sizeof(block));
+	flush(0);
+	ck_assert_uint_eq(head->put[1], WORKER_OUTPUT_BYTES);
+	ck_assert_int_eq(write(STDERR_FILENO, "next", 4), 4);
+	flush(0);
+	ck_assert_uint_eq(head->put[1], WORKER_OUTPUT_BYTES + 4);
+	check_guards();
+}
+END_TEST
+
+START_TEST(test_stderr_that_no_session_takes_is_the_logs_line_by_line)
+{
+	static const char text[] = "a library\nsays\033[2J\n";
+
+	session.output = 0;
+	engine.isolated = false;
+	worker_output_close();
+	open_all();
+	ck_assert_int_eq(write(STDERR_FILENO, text, sizeof(text) - 1), sizeof(text) - 1);
+	worker_output_look();
+	ck_assert_str_eq(logged, "standard error: a library\nstandard error: says [2J\n");
+	worker_output_look();
+	worker_output_rest();
+	ck_assert_str_eq(logged, "standard error: a library\nstandard error: says [2J\n");
+	engine.isolated = true;
+}
+END_TEST
+
+/* Guests decide how much it is. */
+START_TEST(test_stderr_that_no_session_takes_is_bounded_in_the_log)
+{
+	engine.isolated = false;
+	worker_output_close();
+	open_all();
+	for (unsigned int i = 0; i < 100000; i++)
+		(void)!write(STDERR_FILENO, "a line of it\n", 13);
+	for (unsigned int i = 0; i < 100; i++)
+		worker_output_look();
+	ck_assert_uint_lt(strlen(logged), 1000);
+	engine.isolated = true;
+}
+END_TEST
+
+START_TEST(test_stderr_before_an_abort_is_the_logs)
+{
+	char text[256] = { 0 };
+	int ends[2], status;
+	pid_t child;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		worker_output_close();
+		(void)dup2(ends[1], STDERR_FILENO);
+		open_all();
+		(void)!write(STDERR_FILENO, "what\033 cannot be\n", 16);
+		abort();
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	ck_assert_int_gt(close(ends[1]) + read(ends[0], text, sizeof(text) - 1), 0);
+	(void)close(ends[0]);
+	ck_assert_str_eq(text, "what  cannot be\n");
 }
 END_TEST
 
@@ -233,5 +353,10 @@ int main(void)
 	tcase_add_test(tc, test_output_of_a_buffer_that_is_none_is_dropped);
 	tcase_add_test(tc, test_output_written_while_it_is_taken_comes_whole);
 	tcase_add_test(tc, test_output_where_several_sessions_are_is_nobodys);
+	tcase_add_test(tc, test_stderr_written_at_any_time_is_the_sessions);
+	tcase_add_test(tc, test_stderr_longer_than_the_file_is_bounded_and_what_follows_comes);
+	tcase_add_test(tc, test_stderr_that_no_session_takes_is_the_logs_line_by_line);
+	tcase_add_test(tc, test_stderr_that_no_session_takes_is_bounded_in_the_log);
+	tcase_add_test(tc, test_stderr_before_an_abort_is_the_logs);
 	return gantry_unit_run(suite);
 }
