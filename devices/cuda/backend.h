@@ -333,8 +333,6 @@ int gantry_cuda_code_load(struct gantry_dev *dev, const void *bytes, CUmodule *r
 			  struct gantry_err *err);
 
 /* link.c: images that are still to be linked */
-/* -ENOEXEC with a sentence; any thread. */
-int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *err);
 /* What the last link said, if nobody asked: it is nobody's any more. */
 void gantry_cuda_link_forget(struct gantry_dev *dev);
 int gantry_cuda_link(struct gantry_dev *dev, const void *bytes, size_t nbytes, CUmodule *ret_module,

@@ -5,6 +5,7 @@
  */
 #include "devices/cuda/compile.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -12,14 +13,22 @@
 
 #include "base/array.h"
 #include "base/str.h"
+#include "proto/cuda_link.h"
 
 #define MAX_ARCHS 64
 #define PATH_ROOM 4096u
 
+/* Of all devices that there are drivers for (CUDA C++ Programming Guide, technical specifications). */
+#define REGISTERS_OF_BLOCK  65536u
+#define REGISTERS_OF_THREAD 255u
+
 typedef struct _nvrtcProgram *nvrtc_program;
 typedef struct nvJitLink *nvjitlink_handle;
 
-#define NVJITLINK_INPUT_PTX 2
+#define NVJITLINK_INPUT_CUBIN  1
+#define NVJITLINK_INPUT_PTX    2
+#define NVJITLINK_INPUT_FATBIN 4
+#define NVJITLINK_PTX_COMPILE  4 /* a result */
 
 struct nvrtc {
 	int (*create)(nvrtc_program *program, const char *source, const char *name, int nheaders,
@@ -43,6 +52,8 @@ struct nvjitlink {
 	int (*complete)(nvjitlink_handle handle);
 	int (*error_log_size)(nvjitlink_handle handle, size_t *ret_size);
 	int (*error_log)(nvjitlink_handle handle, char *log);
+	int (*info_log_size)(nvjitlink_handle handle, size_t *ret_size);
+	int (*info_log)(nvjitlink_handle handle, char *log);
 	int (*cubin_size)(nvjitlink_handle handle, size_t *ret_size);
 	int (*cubin)(nvjitlink_handle handle, void *cubin);
 };
@@ -111,6 +122,8 @@ static bool open_nvjitlink(const char *path, const char *nvrtc_path)
 		{ "nvJitLinkComplete", &nvjitlink.complete },
 		{ "nvJitLinkGetErrorLogSize", &nvjitlink.error_log_size },
 		{ "nvJitLinkGetErrorLog", &nvjitlink.error_log },
+		{ "nvJitLinkGetInfoLogSize", &nvjitlink.info_log_size },
+		{ "nvJitLinkGetInfoLog", &nvjitlink.info_log },
 		{ "nvJitLinkGetLinkedCubinSize", &nvjitlink.cubin_size },
 		{ "nvJitLinkGetLinkedCubin", &nvjitlink.cubin },
 	};
@@ -298,39 +311,26 @@ static int compile_source(const char *archs, const char *source, void **ret_imag
 
 /* ---- nvJitLink ---- */
 
-static void take_nvjitlink_log(nvjitlink_handle handle, char *log, size_t log_bytes)
+static void take_nvjitlink_log(nvjitlink_handle handle, bool errors, char *log, size_t log_bytes)
 {
 	size_t n = 0;
 	char *text;
 
-	if (nvjitlink.error_log_size(handle, &n) != 0 || n == 0)
+	if ((errors ? nvjitlink.error_log_size : nvjitlink.info_log_size)(handle, &n) != 0 ||
+	    n == 0)
 		return;
 	text = calloc(1, n + 1);
-	if (text && nvjitlink.error_log(handle, text) == 0)
+	if (text && (errors ? nvjitlink.error_log : nvjitlink.info_log)(handle, text) == 0)
 		copy_log(log, log_bytes, text, n);
 	free(text);
 }
 
-static int link_ptx(int arch, const char *ptx, void **ret_image, size_t *ret_nbytes, char *log,
-		    size_t log_bytes, struct gantry_err *err)
+static int take_nvjitlink_output(nvjitlink_handle handle, void **ret_image, size_t *ret_nbytes,
+				 struct gantry_err *err)
 {
-	char option[32];
-	const char *options[] = { option };
-	nvjitlink_handle handle;
 	size_t n = 0;
 	void *image;
-	int r;
 
-	(void)gantry_str_format(option, sizeof(option), "-arch=sm_%d", arch); /* it fits */
-	if (nvjitlink.create(&handle, 1, options) != 0)
-		return gantry_err_set(err, -EOPNOTSUPP, "nvJitLink knows no sm_%d", arch);
-	r = nvjitlink.add(handle, NVJITLINK_INPUT_PTX, ptx, strlen(ptx) + 1, "image.ptx");
-	if (r == 0)
-		r = nvjitlink.complete(handle);
-	if (r != 0) {
-		take_nvjitlink_log(handle, log, log_bytes);
-		return refuse(err, log, "the PTX does not assemble");
-	}
 	if (nvjitlink.cubin_size(handle, &n) != 0 || n == 0)
 		return gantry_err_set(err, -ENOEXEC, "nvJitLink gives no code");
 	image = malloc(n);
@@ -345,15 +345,78 @@ static int link_ptx(int arch, const char *ptx, void **ret_image, size_t *ret_nby
 	return 0;
 }
 
+/* What a guest may ask for; 0: nothing of the kind. */
+struct wishes {
+	uint32_t registers; /* of a thread, at most */
+	bool is_plain;	    /* nothing is optimized */
+	bool debug;
+	bool line_info;
+	bool verbose;
+};
+
+/* -EOPNOTSUPP: it does not know the architecture. */
+static int jitlink_open(int arch, const struct wishes *wishes, nvjitlink_handle *ret_handle,
+			struct gantry_err *err)
+{
+	char target[32], registers[32];
+	const char *options[6] = { target };
+	uint32_t n = 1;
+
+	(void)gantry_str_format(target, sizeof(target), "-arch=sm_%d", arch);
+	(void)gantry_str_format(registers, sizeof(registers), "-maxrregcount=%u",
+				wishes->registers); /* both fit */
+	if (nvjitlink.create(ret_handle, n, options) != 0)
+		return gantry_err_set(err, -EOPNOTSUPP, "nvJitLink knows no sm_%d", arch);
+	if (wishes->registers)
+		options[n++] = registers;
+	if (wishes->is_plain)
+		options[n++] = "-O0";
+	if (wishes->debug)
+		options[n++] = "-g";
+	if (wishes->line_info)
+		options[n++] = "-lineinfo";
+	if (wishes->verbose)
+		options[n++] = "-verbose";
+	/* The process ends after this: the other one is not given back. */
+	if (n > 1 && nvjitlink.create(ret_handle, n, options) != 0)
+		return gantry_err_set(err, -ENOEXEC, "the link's options do not go together");
+	return 0;
+}
+
+static int assemble(int arch, const char *ptx, void **ret_image, size_t *ret_nbytes, char *log,
+		    size_t log_bytes, struct gantry_err *err)
+{
+	nvjitlink_handle handle;
+	int r = jitlink_open(arch, &(struct wishes){ 0 }, &handle, err);
+
+	if (r < 0)
+		return r;
+	r = nvjitlink.add(handle, NVJITLINK_INPUT_PTX, ptx, strlen(ptx) + 1, "image.ptx");
+	if (r == 0)
+		r = nvjitlink.complete(handle);
+	if (r != 0) {
+		take_nvjitlink_log(handle, true, log, log_bytes);
+		return refuse(err, log, "the PTX does not assemble");
+	}
+	return take_nvjitlink_output(handle, ret_image, ret_nbytes, err);
+}
+
+static bool can_link_for(const char *archs, int *ret_arch)
+{
+	bool several;
+
+	*ret_arch = lowest_arch(archs, &several);
+	return has_nvjitlink && !several && *ret_arch > 0;
+}
+
 static int compile_ptx(const char *archs, char *ptx, void **ret_image, size_t *ret_nbytes,
 		       char *log, size_t log_bytes, struct gantry_err *err)
 {
-	bool several;
-	int arch = lowest_arch(archs, &several);
 	int r = -EOPNOTSUPP;
+	int arch;
 
-	if (has_nvjitlink && !several && arch > 0)
-		r = link_ptx(arch, ptx, ret_image, ret_nbytes, log, log_bytes, err);
+	if (can_link_for(archs, &arch))
+		r = assemble(arch, ptx, ret_image, ret_nbytes, log, log_bytes, err);
 	if (r != -EOPNOTSUPP)
 		return r;
 	*ret_nbytes = strlen(ptx) + 1;
@@ -361,24 +424,158 @@ static int compile_ptx(const char *archs, char *ptx, void **ret_image, size_t *r
 	return *ret_image ? 0 : gantry_err_set(err, -ENOMEM, "no memory for an image");
 }
 
+/* ---- links ---- */
+
+static void want_registers(struct wishes *wishes, uint32_t n)
+{
+	if (n > 0 && n < REGISTERS_OF_THREAD && (wishes->registers == 0 || n < wishes->registers))
+		wishes->registers = n;
+}
+
+/* What CUDA's options are to nvJitLink, which knows no optimization and all of it. */
+static void wish(struct wishes *wishes, const struct gantry_link_option *option)
+{
+	switch (option->option) {
+	case CU_JIT_MAX_REGISTERS:
+		want_registers(wishes, option->value);
+		return;
+	case CU_JIT_THREADS_PER_BLOCK:
+		/* A block of so many threads can be launched, as far as registers go. */
+		if (option->value)
+			want_registers(wishes, REGISTERS_OF_BLOCK / option->value & ~7u);
+		return;
+	case CU_JIT_OPTIMIZATION_LEVEL:
+		wishes->is_plain = option->value == 0;
+		return;
+	case CU_JIT_GENERATE_DEBUG_INFO:
+		wishes->debug = option->value;
+		return;
+	case CU_JIT_LOG_VERBOSE:
+		wishes->verbose = option->value;
+		return;
+	case CU_JIT_GENERATE_LINE_INFO:
+		wishes->line_info = option->value;
+		return;
+	default:
+		return;
+	}
+}
+
+static int jitlink_input(uint32_t type)
+{
+	switch (type) {
+	case CU_JIT_INPUT_PTX:
+		return NVJITLINK_INPUT_PTX;
+	case CU_JIT_INPUT_FATBINARY:
+		return NVJITLINK_INPUT_FATBIN;
+	default:
+		return NVJITLINK_INPUT_CUBIN;
+	}
+}
+
+/* Both logs, as gantry_cuda_image_say() gives them where the driver links. */
+static void take_link_logs(nvjitlink_handle handle, char *log, size_t log_bytes)
+{
+	size_t len;
+
+	take_nvjitlink_log(handle, false, log, log_bytes - 1);
+	len = strlen(log);
+	log[len++] = GANTRY_LINK_LOGS_APART;
+	log[len] = '\0';
+	take_nvjitlink_log(handle, true, log + len, log_bytes - len);
+}
+
+static int link_with(nvjitlink_handle handle, const void *bytes,
+		     const struct gantry_link_header *header)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < header->ninputs && r == 0; i++) {
+		const struct gantry_link_input input = gantry_cuda_link_input(bytes, header, i);
+
+		r = nvjitlink.add(handle, jitlink_input(input.type),
+				  (const char *)bytes + input.off, input.bytes, input.name);
+	}
+	return r == 0 ? nvjitlink.complete(handle) : r;
+}
+
+static int refuse_link(int r, const char *log, struct gantry_err *err)
+{
+	const char *what = r == NVJITLINK_PTX_COMPILE ? "PTX does not assemble"
+						      : "it does not link";
+
+	(void)refuse(err, strchr(log, GANTRY_LINK_LOGS_APART) + 1, "nvJitLink does not say why");
+	return gantry_err_wrap(err, -ENOEXEC, "%s", what);
+}
+
+static int link_all(int arch, const void *bytes, void **ret_image, size_t *ret_nbytes, char *log,
+		    size_t log_bytes, struct gantry_err *err)
+{
+	struct gantry_link_header header;
+	struct wishes wishes = { 0 };
+	nvjitlink_handle handle;
+	int r;
+
+	memcpy(&header, bytes, sizeof(header));
+	for (uint32_t i = 0; i < header.noptions; i++) {
+		const struct gantry_link_option option = gantry_cuda_link_option(bytes, i);
+
+		wish(&wishes, &option);
+	}
+	r = jitlink_open(arch, &wishes, &handle, err);
+	if (r < 0)
+		return r;
+	r = link_with(handle, bytes, &header);
+	take_link_logs(handle, log, log_bytes);
+	return r != 0 ? refuse_link(r, log, err)
+		      : take_nvjitlink_output(handle, ret_image, ret_nbytes, err);
+}
+
+/* What it cannot do for these devices the driver does, when the image is loaded. */
+static int compile_link(const char *archs, const void *bytes, size_t nbytes, void **ret_image,
+			size_t *ret_nbytes, char *log, size_t log_bytes, struct gantry_err *err)
+{
+	int r = gantry_cuda_link_check(bytes, nbytes, err);
+	int arch;
+
+	if (r < 0)
+		return r;
+	r = -EOPNOTSUPP;
+	if (can_link_for(archs, &arch))
+		r = link_all(arch, bytes, ret_image, ret_nbytes, log, log_bytes, err);
+	if (r != -EOPNOTSUPP)
+		return r;
+	*ret_image = malloc(nbytes);
+	if (!*ret_image)
+		return gantry_err_set(err, -ENOMEM, "no memory for an image");
+	memcpy(*ret_image, bytes, nbytes);
+	*ret_nbytes = nbytes;
+	return 0;
+}
+
+/* ---- members of the table ---- */
+
 bool gantry_cuda_image_is_text(const void *bytes, size_t nbytes)
 {
 	enum gantry_cuda_image_sort sort = gantry_cuda_image_sort(bytes, nbytes);
 
-	if (gantry_cuda_link_is(bytes, nbytes))
-		return false;
-	return sort == GANTRY_CUDA_SOURCE || sort == GANTRY_CUDA_PTX;
+	return gantry_cuda_link_is(bytes, nbytes) || sort == GANTRY_CUDA_SOURCE ||
+	       sort == GANTRY_CUDA_PTX;
 }
 
 int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch, const void *bytes,
 			size_t nbytes, void **ret_image, size_t *ret_nbytes, char *log,
 			size_t log_bytes, struct gantry_err *err)
 {
-	char *text = malloc(nbytes + 1);
+	char *text;
 	int r;
 
 	(void)conf;
 	log[0] = '\0';
+	if (gantry_cuda_link_is(bytes, nbytes))
+		return compile_link(arch, bytes, nbytes, ret_image, ret_nbytes, log, log_bytes,
+				    err);
+	text = malloc(nbytes + 1);
 	if (!text)
 		return gantry_err_set(err, -ENOMEM, "no memory for a text");
 	memcpy(text, bytes, nbytes);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compilers for guest images: CUDA C++ source through NVRTC, PTX through nvJitLink, both to a cubin. The members
+ * Compilers for guest images: CUDA C++ source through NVRTC, PTX and what is still to be linked through nvJitLink, all to a cubin. The members
  * image_is_text, compiler_open and compile of the backend's table.
  *
  * Trust: the text is hostile. It meets NVRTC and nvJitLink in a process of its own, which can open no file: so
  *   source includes none, and no error message shows one.
  * Libraries: "nvrtc=PATH" and "nvjitlink=PATH" of the device, else the sonames of CUDA 13 and 12 as dlopen() finds
- *   them; nvJitLink is looked for beside an NVRTC that was named. Neither needs a driver. Without nvJitLink, PTX comes
- *   back as it is, and the driver compiles it at image_load().
+ *   them; nvJitLink is looked for beside an NVRTC that was named. Neither needs a driver. Without nvJitLink, PTX and links come
+ *   back as they are, and the driver compiles them at image_load(), on the device's thread.
  * What is no text goes to image_load() as it is. The driver takes no length and believes the headers:
  *   gantry_cuda_image_check() looks at them first.
  */
@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "devices/device.h"
+#include "proto/cuda_link.h"
 
 enum gantry_cuda_image_sort {
 	GANTRY_CUDA_SOURCE = 1, /* anything that is none of the others */
@@ -32,6 +33,13 @@ enum gantry_cuda_image_sort gantry_cuda_image_sort(const void *bytes, size_t nby
 
 /* An image that is still to be linked (proto/cuda_link.h), which is none of those sorts. Any thread. */
 bool gantry_cuda_link_is(const void *bytes, size_t nbytes);
+/* Whether a linker may be given them: of known options, and inputs that are what they say and pass as images. 0 or -ENOEXEC with a sentence. */
+int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *err);
+/* The @index-th of one that has passed. */
+struct gantry_link_option gantry_cuda_link_option(const void *bytes, uint32_t index);
+struct gantry_link_input gantry_cuda_link_input(const void *bytes,
+						const struct gantry_link_header *header,
+						uint32_t index);
 
 /*
  * Whether cuModuleLoadData() may be given @bytes: what headers announce lies inside, PTX ends with a NUL. -ENOEXEC

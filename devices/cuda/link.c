@@ -35,7 +35,7 @@ static bool is_option(uint32_t option)
 }
 
 /* At @index of the tables behind the header. */
-static struct gantry_link_option option_at(const void *bytes, uint32_t index)
+struct gantry_link_option gantry_cuda_link_option(const void *bytes, uint32_t index)
 {
 	struct gantry_link_option option;
 
@@ -45,8 +45,9 @@ static struct gantry_link_option option_at(const void *bytes, uint32_t index)
 	return option;
 }
 
-static struct gantry_link_input input_at(const void *bytes, const struct gantry_link_header *header,
-					 uint32_t index)
+struct gantry_link_input gantry_cuda_link_input(const void *bytes,
+						const struct gantry_link_header *header,
+						uint32_t index)
 {
 	struct gantry_link_input input;
 
@@ -98,11 +99,11 @@ int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *
 	if (header.bytes != nbytes || tables_bytes > nbytes)
 		return gantry_err_set(err, -ENOEXEC, "the link is cut short");
 	for (uint32_t i = 0; i < header.noptions; i++)
-		if (!is_option(option_at(bytes, i).option))
+		if (!is_option(gantry_cuda_link_option(bytes, i).option))
 			return gantry_err_set(err, -ENOEXEC, "a link with option %u",
-					      option_at(bytes, i).option);
+					      gantry_cuda_link_option(bytes, i).option);
 	for (uint32_t i = 0; i < header.ninputs; i++) {
-		const struct gantry_link_input input = input_at(bytes, &header, i);
+		const struct gantry_link_input input = gantry_cuda_link_input(bytes, &header, i);
 		int r = check_input(bytes, &header, tables_bytes, &input, err);
 
 		if (r < 0)
@@ -157,7 +158,7 @@ static CUresult begin(struct linking *l, const void *bytes, const struct gantry_
 	values[2] = l->error;
 	values[3] = (void *)(uintptr_t)(sizeof(l->error) - 1);
 	for (uint32_t i = 0; i < header->noptions; i++) {
-		const struct gantry_link_option option = option_at(bytes, i);
+		const struct gantry_link_option option = gantry_cuda_link_option(bytes, i);
 
 		options[n] = (CUjit_option)option.option;
 		values[n++] = (void *)(uintptr_t)option.value;
@@ -169,7 +170,7 @@ static int add_all(struct linking *l, const void *bytes, const struct gantry_lin
 		   struct gantry_err *err)
 {
 	for (uint32_t i = 0; i < header->ninputs; i++) {
-		const struct gantry_link_input input = input_at(bytes, header, i);
+		const struct gantry_link_input input = gantry_cuda_link_input(bytes, header, i);
 		CUresult result = l->dev->driver->LinkAddData(
 			l->state, (CUjitInputType)input.type,
 			(void *)(uintptr_t)((const char *)bytes + input.off), input.bytes,

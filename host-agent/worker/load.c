@@ -25,7 +25,7 @@
 
 #define KEEP_NS		  GANTRY_NS_PER_S /* a result for the guest that has not asked yet */
 #define LOOK_NS		  (50 * GANTRY_NS_PER_MS)
-#define TEXT_MAX_BYTES	  (16ull << 20)
+#define TEXT_MAX_BYTES	  (64ull << 20)
 #define COMPILE_PERIOD_NS (60 * GANTRY_NS_PER_S)
 #define COMPILE_BUDGET_NS (40 * GANTRY_NS_PER_S)
 #define STACK_BYTES	  (256u << 10)
@@ -356,7 +356,10 @@ static void try_image(struct wdevice *d, void *arg)
 	struct wload *l = arg;
 
 	l->status = worker_image_on(d, l->image, &l->err);
-	if (d->device.backend->image_say && !l->log && (l->log = calloc(1, LOG_BYTES)) != NULL)
+	/* A compiler that gave the text back as it was had nothing to say of it. */
+	if (!l->log)
+		l->log = calloc(1, LOG_BYTES);
+	if (d->device.backend->image_say && l->log && l->log[0] == '\0')
 		d->device.backend->image_say(d->device.dev, l->image->on[d->index], l->log,
 					     LOG_BYTES);
 	gantry_store_release(&l->tried, 1u);

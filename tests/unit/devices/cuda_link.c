@@ -57,13 +57,14 @@ static int check(size_t nbytes)
 	return r;
 }
 
-START_TEST(test_link_that_is_whole_passes_and_is_no_text)
+START_TEST(test_link_that_is_whole_passes_and_is_compiled_first)
 {
 	fill();
 	ck_assert(gantry_cuda_link_is(&image, sizeof(image)));
 	ck_assert(!gantry_cuda_link_is(&image, GANTRY_LINK_MAGIC_BYTES - 1));
 	ck_assert(!gantry_cuda_link_is(ptx, sizeof(ptx)));
-	ck_assert(!gantry_cuda_image_is_text(&image, sizeof(image)));
+	/* What a stranger has assembled costs the device's thread nothing. */
+	ck_assert(gantry_cuda_image_is_text(&image, sizeof(image)));
 	ck_assert_int_eq(check(sizeof(image)), 0);
 }
 END_TEST
@@ -149,7 +150,7 @@ int main(void)
 	Suite *suite = suite_create("cuda link");
 	TCase *tc = gantry_unit_case(suite, "link");
 
-	tcase_add_test(tc, test_link_that_is_whole_passes_and_is_no_text);
+	tcase_add_test(tc, test_link_that_is_whole_passes_and_is_compiled_first);
 	tcase_add_test(tc, test_link_cut_short_is_refused_at_any_length);
 	tcase_add_test(tc, test_link_with_wild_numbers_is_refused);
 	tcase_add_test(tc, test_link_with_what_the_driver_must_not_get_is_refused);

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
+#include "proto/cuda_link.h"
 #include "proto/vocab.h"
 #include "tests/unit/runner.h"
 
@@ -37,10 +38,11 @@ static void stop(void)
 	worker_compiler_stop(compiler);
 }
 
-static int compile(uint32_t device, const char *arch, const char *text, char first[8])
+static int compile_bytes(uint32_t device, const char *arch, const void *text, size_t text_bytes,
+			 char first[8])
 {
 	const struct worker_compilation what = {
-		.device = device, .arch = arch, .text = text, .nbytes = strlen(text)
+		.device = device, .arch = arch, .text = text, .nbytes = text_bytes
 	};
 	uint64_t nbytes = 0;
 	int fd = -EBADF;
@@ -55,6 +57,11 @@ static int compile(uint32_t device, const char *arch, const char *text, char fir
 		gantry_fd_close(fd);
 	}
 	return status;
+}
+
+static int compile(uint32_t device, const char *arch, const char *text, char first[8])
+{
+	return compile_bytes(device, arch, text, strlen(text), first);
 }
 
 START_TEST(test_compile_text_can_open_no_file)
@@ -158,6 +165,110 @@ START_TEST(test_compile_ptx_that_does_not_assemble_gives_the_log)
 }
 END_TEST
 
+/* ---- links ---- */
+
+#define HEAD   ".version 7.0\n.target sm_80\n.address_size 64\n"
+#define ANSWER HEAD ".visible .func (.param .b32 r) answer() { st.param.b32 [r], 42; ret; }\n"
+#define ASKS                                                                     \
+	HEAD ".extern .func (.param .b32 r) answer();\n"                         \
+	     ".visible .entry linked(.param .u64 out) {\n"                       \
+	     ".reg .b32 %r1; .reg .u64 %rd1; ld.param.u64 %rd1, [out];\n"        \
+	     "{ .param .b32 r; call (r), answer, (); ld.param.b32 %r1, [r]; }\n" \
+	     "st.global.u32 [%rd1], %r1; ret; }\n"
+#define BROKEN HEAD "nonsense;\n"
+
+/* As a guest's library makes one, of PTX. */
+static struct {
+	struct gantry_link_header header;
+	struct gantry_link_option options[5];
+	struct gantry_link_input inputs[2];
+	char bytes[2][1024];
+} image;
+
+/* CUjit_option's numbers: registers, threads, optimization, verbosity; the first again. */
+static int compile_link(const char *arch, const char *a, const char *b, uint32_t value,
+			char first[8])
+{
+	static const uint32_t options[] = { 0, 1, 7, 12, 0 };
+	const char *const texts[] = { a, b };
+
+	memset(&image, 0, sizeof(image));
+	memcpy(image.header.magic, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES);
+	image.header.version = GANTRY_LINK_VERSION;
+	image.header.noptions = 5;
+	image.header.ninputs = 2;
+	image.header.bytes = sizeof(image);
+	for (unsigned int i = 0; i < 5; i++)
+		image.options[i] = (struct gantry_link_option){ options[i], value };
+	for (unsigned int i = 0; i < 2; i++) {
+		(void)strcpy(image.bytes[i], texts[i]);
+		image.inputs[i] = (struct gantry_link_input){
+			.type = 1,
+			.off = (uint64_t)((char *)image.bytes[i] - (char *)&image),
+			.bytes = strlen(texts[i]) + 1,
+			.name = "x",
+		};
+	}
+	return compile_bytes(1, arch, &image, sizeof(image), first);
+}
+
+/* False where the machine has no nvJitLink: then it goes to the driver as it is. */
+static bool nvjitlink_is_here(void)
+{
+	char first[8];
+	int status = compile(1, "sm_90", BROKEN, first);
+
+	return status == GANTRY_E_IMAGE;
+}
+
+START_TEST(test_compile_link_to_a_cubin_whatever_numbers_its_options_have)
+{
+	static const uint32_t values[] = { 0, 1, 3, 64, 1024, 65536, UINT32_MAX };
+	char first[8] = { 0 };
+
+	if (!nvjitlink_is_here())
+		return;
+	for (unsigned int i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+		ck_assert_msg(compile_link("sm_90", ASKS, ANSWER, values[i], first) == GANTRY_OK,
+			      "%u: %s", values[i], err.text);
+		ck_assert_mem_eq(first, "\177ELF", 4);
+		ck_assert_ptr_nonnull(strchr(log_text, GANTRY_LINK_LOGS_APART));
+	}
+	/* What the linker says, and no error. */
+	ck_assert_int_ne(log_text[0], GANTRY_LINK_LOGS_APART);
+	ck_assert_str_eq(strchr(log_text, GANTRY_LINK_LOGS_APART) + 1, "");
+}
+END_TEST
+
+START_TEST(test_compile_link_that_does_not_assemble_or_link_gives_the_log)
+{
+	char first[8];
+
+	if (!nvjitlink_is_here())
+		return;
+	ck_assert_int_eq(compile_link("sm_90", ANSWER, BROKEN, 1, first), GANTRY_E_IMAGE);
+	ck_assert_ptr_nonnull(strstr(err.text, "PTX does not assemble: "));
+	ck_assert_ptr_nonnull(strstr(strchr(log_text, GANTRY_LINK_LOGS_APART), "error"));
+	ck_assert_int_eq(compile_link("sm_90", ASKS, HEAD, 1, first), GANTRY_E_IMAGE);
+	ck_assert_ptr_nonnull(strstr(err.text, "it does not link: "));
+	ck_assert_ptr_nonnull(strstr(strchr(log_text, GANTRY_LINK_LOGS_APART), "ndefined"));
+}
+END_TEST
+
+/* What nvJitLink cannot do for all of them the driver does, as with PTX. */
+START_TEST(test_compile_link_for_devices_that_differ_comes_back_as_it_is)
+{
+	char first[8];
+
+	if (!nvjitlink_is_here())
+		return;
+	ck_assert_int_eq(compile_link("sm_90,sm_80", ASKS, ANSWER, 1, first), GANTRY_OK);
+	ck_assert_mem_eq(first, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES);
+	image.header.reserved = 1;
+	ck_assert_int_eq(compile_bytes(1, "sm_90", &image, sizeof(image), first), GANTRY_E_IMAGE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("compile");
@@ -171,5 +282,8 @@ int main(void)
 	tcase_add_test(tc, test_compile_cuda_source_with_errors_gives_the_log);
 	tcase_add_test(tc, test_compile_cuda_source_sees_no_file_of_the_host);
 	tcase_add_test(tc, test_compile_ptx_that_does_not_assemble_gives_the_log);
+	tcase_add_test(tc, test_compile_link_to_a_cubin_whatever_numbers_its_options_have);
+	tcase_add_test(tc, test_compile_link_that_does_not_assemble_or_link_gives_the_log);
+	tcase_add_test(tc, test_compile_link_for_devices_that_differ_comes_back_as_it_is);
 	return gantry_unit_run(suite);
 }
