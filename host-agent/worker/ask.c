@@ -515,10 +515,21 @@ static int answer_any(struct wdevice *d, struct wquestion *q)
 	}
 }
 
+/* What the driver does there may take long, with or without a turn of the session's. */
+static bool takes_device(const struct wquestion *q)
+{
+	return q->op == GANTRY_OP_reserve || q->op == GANTRY_OP_map ||
+	       (q->op == GANTRY_OP_ask && q->ask.what == GANTRY_ASK_LIMIT);
+}
+
 static void answer(struct wdevice *d, struct wquestion *q)
 {
+	uint64_t began_ns = gantry_now_ns();
+
 	q->status = q->s->joined[d->index] ? answer_any(d, q) : GANTRY_E_AGAIN;
 	q->finished_ns = gantry_now_ns();
+	if (takes_device(q))
+		gantry_share_charge(d->page, q->s->share_slot, q->finished_ns - began_ns);
 	/* Release: pairs with the acquire in look(). */
 	gantry_store_release(&q->finished, 1u);
 }

@@ -175,6 +175,8 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			gantry_quota_refund(&s->ledger.hdr->virtual_used, b->bytes);
 		}
 	}
+	if (b->place == GANTRY_PLACE_RANGE)
+		gantry_store_relaxed(&s->range_bytes, s->range_bytes - b->bytes);
 	if (rt->image)
 		worker_image_unuse_locked(rt->image);
 	rt->image = NULL;

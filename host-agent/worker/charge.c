@@ -31,6 +31,8 @@ void worker_charges_recover(struct wsession *s)
 		if (obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_IMAGE &&
 		    GANTRY_LEDGER_IS_OWN(&obj->image))
 			virtual += obj->image.own.bytes;
+		if (worker_is_buffer(obj) && obj->buffer.place == GANTRY_PLACE_RANGE)
+			s->range_bytes += obj->buffer.bytes;
 		if (!worker_is_buffer(obj) || obj->buffer.adopted)
 			continue;
 		resident += obj->buffer.charged_bytes;

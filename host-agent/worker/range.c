@@ -56,6 +56,17 @@ static uint64_t reserved_bytes_locked(const struct wsession *s, uint32_t device)
 	return bytes;
 }
 
+/* Of all sessions here that are of the same tenant, on all devices. Whoever reserves on another device just now is seen the next time. */
+static uint64_t reserved_by_tenant(const struct wdevice *d, const struct wsession *s)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < d->nsessions; i++)
+		if (strcmp(d->sessions[i]->tenant, s->tenant) == 0)
+			bytes += gantry_load_relaxed(&d->sessions[i]->range_bytes);
+	return bytes;
+}
+
 /* Where the guest wants it, or the lowest place; 0: the device chooses. */
 static uint64_t choose_locked(const struct wsession *s, uint32_t device,
 			      const struct gantry_op_reserve *op, uint64_t align)
@@ -139,15 +150,16 @@ static int publish_locked(struct wdevice *d, struct wsession *s, struct gantry_m
 	b->address = made->address;
 	s->objects[slot].variable = mem;
 	worker_object_publish(s, slot, WORKER_NOT_TOLD);
+	gantry_store_relaxed(&s->range_bytes, s->range_bytes + made->bytes);
 	made->handle = worker_object_handle(s, slot);
 	return GANTRY_OK;
 }
 
-static int check_range(const struct wsession *s, uint32_t device,
+static int check_range(const struct wdevice *d, const struct wsession *s,
 		       const struct gantry_op_reserve *op, struct gantry_err *err)
 {
-	uint64_t granule = s->windows[device]->align;
-	uint64_t reserved = reserved_bytes_locked(s, device);
+	uint64_t granule = s->windows[d->index]->align;
+	uint64_t reserved = reserved_bytes_locked(s, d->index), all;
 
 	if (op->bytes % granule) {
 		(void)gantry_err_set(err, -EINVAL, "a range is whole granules of %zu bytes",
@@ -160,6 +172,15 @@ static int check_range(const struct wsession *s, uint32_t device,
 			err, -ENOMEM,
 			"a session reserves at most %zu bytes of addresses on a device",
 			(size_t)WORKER_RANGES_BYTES);
+		return GANTRY_E_LIMIT;
+	}
+	/* Where sessions of others have the same addresses. */
+	all = d->engine->isolated ? 0 : reserved_by_tenant(d, s);
+	if (all > WORKER_RANGES_OF_TENANT ||
+	    GANTRY_MAX(op->bytes, op->align) > WORKER_RANGES_OF_TENANT - all) {
+		(void)gantry_err_set(err, -ENOMEM,
+				     "a tenant has %zu TiB of addresses in a shared worker",
+				     (size_t)(WORKER_RANGES_OF_TENANT >> 40));
 		return GANTRY_E_LIMIT;
 	}
 	return GANTRY_OK;
@@ -177,7 +198,7 @@ int worker_range_make(struct wdevice *d, struct wsession *s, const struct gantry
 		return GANTRY_E_UNSUPPORTED;
 	align = GANTRY_MAX(op->align, s->windows[d->index]->align);
 	pthread_mutex_lock(&s->lock);
-	status = check_range(s, d->index, op, err);
+	status = check_range(d, s, op, err);
 	wish = status == GANTRY_OK ? choose_locked(s, d->index, op, align) : 0;
 	pthread_mutex_unlock(&s->lock);
 	if (status == GANTRY_OK)

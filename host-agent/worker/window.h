@@ -14,6 +14,8 @@
 #define WORKER_WINDOW_SPACING (1ull << 40)
 /* Behind them, in the same order, what its ranges have of each device. */
 #define WORKER_RANGES_BYTES (4ull << 40)
+/* What all sessions of a tenant may have in a worker that others share: a process has 128 TiB. */
+#define WORKER_RANGES_OF_TENANT (8ull << 40)
 /* Before another slab is asked for ahead of need, after a refusal. */
 #define WORKER_WINDOW_RETRY_NS 1000000000u
 

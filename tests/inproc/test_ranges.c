@@ -176,6 +176,68 @@ START_TEST(test_range_charges_are_those_of_the_memory_alone)
 }
 END_TEST
 
+static uint64_t device_ns(const struct fixture *f)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < GANTRY_SHARE_NSESSIONS; i++)
+		sum += gantry_load_relaxed(&f->h->pages[0]->sessions[i].device_ns);
+	return sum;
+}
+
+/* No lane is taken for it, but the driver's time is the session's. */
+START_TEST(test_range_operations_are_charged_as_device_time)
+{
+	struct fixture f = begin();
+	gantry_buffer b = make_whole(&f, 8 * GRANULE);
+	uint64_t ns = device_ns(&f);
+	struct gantry_reply_variable range = reserve(&f, 8 * GRANULE);
+
+	ck_assert_uint_gt(device_ns(&f), ns);
+	ns = device_ns(&f);
+	ck_ok(map(&f, b, range.handle, 0));
+	ck_assert_uint_gt(device_ns(&f), ns);
+	ns = device_ns(&f);
+	ck_ok(rights(&f, b, GANTRY_RW));
+	ck_assert_uint_gt(device_ns(&f), ns);
+	ns = device_ns(&f);
+	ck_ok(unmap(&f, b));
+	ck_assert_uint_gt(device_ns(&f), ns);
+	/* What takes none is not. */
+	ns = device_ns(&f);
+	ck_assert_int_eq(locate(&f, b), sizeof(struct gantry_reply_address));
+	ck_assert_uint_eq(device_ns(&f), ns);
+	fixture_end(&f);
+}
+END_TEST
+
+/* A worker of a trust group: what one tenant's sessions reserve leaves addresses to others. */
+START_TEST(test_range_of_one_tenants_many_sessions_leaves_addresses_to_others)
+{
+	struct fixture f[4] = { begin() };
+	struct gantry_reply_variable range, none;
+
+	for (unsigned int i = 1; i < 4; i++) {
+		f[i].h = f[0].h;
+		if (i == 3)
+			f[0].h->next_tenant = 1;
+		fixture_session(&f[i], NULL);
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		range = reserve(&f[i], 4ull << 40);
+	ck_assert_int_eq(gantry_device_range(f[2].s, 0, GRANULE, GRANULE, 0, &none),
+			 GANTRY_E_LIMIT);
+	ck_assert_msg(strstr(gantry_last_error(), "in a shared worker") != NULL, "%s",
+		      gantry_last_error());
+	(void)reserve(&f[3], 4ull << 40);
+	ck_ok(gantry_free(f[1].s, range.handle));
+	(void)reserve(&f[2], 4ull << 40);
+	for (unsigned int i = 1; i < 4; i++)
+		gantry_close(f[i].s);
+	fixture_end(&f[0]);
+}
+END_TEST
+
 /* Whatever a guest asks for, the answer is a status, and the session goes on. */
 START_TEST(test_range_wrong_requests_are_refused)
 {
@@ -396,6 +458,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_range_memory_lies_at_both_its_addresses);
 	tcase_add_test(tc, test_range_begins_where_it_was_asked_for);
+	tcase_add_test(tc, test_range_operations_are_charged_as_device_time);
+	tcase_add_test(tc, test_range_of_one_tenants_many_sessions_leaves_addresses_to_others);
 	tcase_add_test(tc, test_range_charges_are_those_of_the_memory_alone);
 	tcase_add_test(tc, test_range_wrong_requests_are_refused);
 	tcase_add_test(tc, test_range_and_memory_that_is_mapped_are_not_freed);
