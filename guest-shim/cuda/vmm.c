@@ -11,6 +11,9 @@
 
 #include "base/checked.h"
 
+/* Places that are tried for one reservation. */
+#define RANGE_TRIES 8u
+
 struct cu_reservation {
 	struct cu_reservation *next;
 	CUdeviceptr address;
@@ -44,6 +47,30 @@ static bool keep_clear(CUdeviceptr address, size_t bytes)
 	return got == at;
 }
 
+/*
+ * A range where the program has nothing: what it has at one place, the host does not know of. Those that will not do are kept until one
+ * does, or the host would choose the same again.
+ */
+static int find_range(const struct cu_device *dev, size_t bytes, size_t align, CUdeviceptr wish,
+		      struct gantry_reply_variable *ret_range)
+{
+	struct gantry_reply_variable ranges[RANGE_TRIES];
+	unsigned int n = 0;
+	bool found = false;
+	int r;
+
+	do {
+		r = gantry_device_range(cu.session, dev->index, bytes, align, wish, &ranges[n]);
+		found = r == 0 && keep_clear(ranges[n].address, bytes);
+		n += r == 0;
+	} while (r == 0 && !found && n < RANGE_TRIES);
+	if (found)
+		*ret_range = ranges[--n];
+	while (n > 0)
+		(void)gantry_free(cu.session, ranges[--n].handle); /* nothing is there */
+	return found ? 0 : r < 0 ? r : GANTRY_E_NO_MEMORY;
+}
+
 CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CUdeviceptr wish,
 			   CUdeviceptr *ret_address)
 {
@@ -57,12 +84,7 @@ CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CU
 		free(new);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	r = gantry_device_range(cu.session, dev->index, reserved, GANTRY_MAX(align, dev->granule),
-				wish, &range);
-	if (r == 0 && !keep_clear(range.address, reserved)) {
-		(void)gantry_free(cu.session, range.handle); /* nothing is there */
-		r = GANTRY_E_NO_MEMORY;
-	}
+	r = find_range(dev, reserved, GANTRY_MAX(align, dev->granule), wish, &range);
 	if (r < 0) {
 		free(new);
 		return cu_result(r);

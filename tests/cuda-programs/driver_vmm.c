@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/cuda-programs/parts.h"
@@ -88,6 +89,7 @@ static void announced(void)
 static void reserved(void)
 {
 	CUdeviceptr a, b, c;
+	void *own;
 
 	begin("reserved");
 	OK(cuMemAddressReserve(&a, 1024 * MIB, 0, 0, 0));
@@ -107,6 +109,14 @@ static void reserved(void)
 	IS(cuMemAddressFree(a + granule, 1024 * MIB - granule), INVALID_VALUE);
 	OK(cuMemAddressFree(a, 1024 * MIB));
 	IS(cuMemAddressFree(a, 1024 * MIB), INVALID_VALUE);
+	/* Where the program has something of its own meanwhile, another place will do. */
+	own = mmap((void *)(uintptr_t)a, granule, PROT_NONE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	CHECK(own == (void *)(uintptr_t)a);
+	OK(cuMemAddressReserve(&c, 1024 * MIB, 0, 0, 0));
+	CHECK(c >= a + granule || c + 1024 * MIB <= a);
+	OK(cuMemAddressFree(c, 1024 * MIB));
+	CHECK(munmap(own, granule) == 0);
 	OK(cuMemAddressFree(b, 64 * MIB));
 	end();
 }
