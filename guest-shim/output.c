@@ -44,18 +44,14 @@ void gantry_printed_want(struct gantry_printed *p, struct gantry_session *s)
 	if (!p->is_wanted)
 		for (uint64_t n = BYTES_MAX; n >= BYTES_MIN && make_locked(p, s, n) < 0; n /= 4)
 			;
-	p->is_wanted = true;
+	/* Release: pairs with the acquire in gantry_printed_is_wanted(). */
+	gantry_store_release(&p->is_wanted, 1u);
 	(void)pthread_mutex_unlock(&p->lock);
 }
 
-bool gantry_printed_is_wanted(struct gantry_printed *p)
+bool gantry_printed_is_wanted(const struct gantry_printed *p)
 {
-	bool is_wanted;
-
-	(void)pthread_mutex_lock(&p->lock);
-	is_wanted = p->is_wanted;
-	(void)pthread_mutex_unlock(&p->lock);
-	return is_wanted;
+	return gantry_load_acquire(&p->is_wanted) != 0;
 }
 
 /* ---- showing ---- */
@@ -83,13 +79,20 @@ static size_t take_chunk(const struct gantry_printed *p, unsigned int which, uin
 	}
 }
 
-static void show_locked(struct gantry_printed *p, unsigned int which, FILE *to)
+/*
+ * The stream's own lock comes first: a thread of the program that has it may be on its way here, and would wait for one that waits for it. What is
+ * written under ours waits for the reader of the program's output only.
+ */
+static void show(struct gantry_printed *p, unsigned int which, FILE *to)
 {
-	/* Acquire: pairs with the host's release; the bytes are there. */
-	uint64_t put = gantry_load_acquire(&p->head->put[which]);
 	uint8_t chunk[CHUNK];
-	uint64_t at = gantry_load_relaxed(&p->shown[which]);
+	uint64_t put, at;
 
+	flockfile(to);
+	(void)pthread_mutex_lock(&p->lock);
+	/* Acquire: pairs with the host's release; the bytes are there. */
+	put = gantry_load_acquire(&p->head->put[which]);
+	at = gantry_load_relaxed(&p->shown[which]);
 	while (at < put) {
 		size_t n = take_chunk(p, which, &at, put, chunk);
 
@@ -97,6 +100,15 @@ static void show_locked(struct gantry_printed *p, unsigned int which, FILE *to)
 		/* Where the program has no output any more, it goes nowhere, as with the driver. */
 		(void)!fwrite(chunk, 1, n, to);
 	}
+	(void)pthread_mutex_unlock(&p->lock);
+	funlockfile(to);
+}
+
+/* Unless there is news of it, a stream is left alone: another thread of the program may have it, and wait for one that this has. */
+static bool is_new(const struct gantry_printed *p, const struct gantry_output *head,
+		   unsigned int which)
+{
+	return gantry_load_relaxed(&head->put[which]) != gantry_load_relaxed(&p->shown[which]);
 }
 
 bool gantry_printed_comes(const struct gantry_printed *p)
@@ -108,20 +120,17 @@ bool gantry_printed_is_news(const struct gantry_printed *p)
 {
 	const struct gantry_output *head = gantry_load_acquire(&p->head);
 
-	for (unsigned int i = 0; head && i < 2; i++)
-		if (gantry_load_relaxed(&head->put[i]) != gantry_load_relaxed(&p->shown[i]))
-			return true;
-	return false;
+	return head && (is_new(p, head, 0) || is_new(p, head, 1));
 }
 
 void gantry_printed_show(struct gantry_printed *p)
 {
-	if (!gantry_printed_is_news(p))
-		return;
-	(void)pthread_mutex_lock(&p->lock);
-	show_locked(p, 0, stdout);
-	show_locked(p, 1, stderr);
-	(void)pthread_mutex_unlock(&p->lock);
+	const struct gantry_output *head = gantry_load_acquire(&p->head);
+
+	if (head && is_new(p, head, 0))
+		show(p, 0, stdout);
+	if (head && is_new(p, head, 1))
+		show(p, 1, stderr);
 }
 
 int gantry_printed_wait(struct gantry_printed *p, struct gantry_session *s,

@@ -22,8 +22,8 @@ struct gantry_output;
 
 /* Of one session, and no longer there than it. */
 struct gantry_printed {
-	pthread_mutex_t lock;	    /* also keeps what is written in order */
-	bool is_wanted;		    /* a buffer was asked for: it is there, or cannot be */
+	pthread_mutex_t lock;	    /* also keeps what is written in order; behind a stream's own */
+	uint32_t is_wanted;	    /* atomic; a buffer was asked for: it is there, or cannot be */
 	struct gantry_output *head; /* atomic; NULL: there is none */
 	const uint8_t *ring[2];
 	uint64_t bytes;	   /* of a ring */
@@ -39,7 +39,7 @@ struct gantry_printed {
  * behind a stream there is none: then what they print is lost. Waits for the host.
  */
 void gantry_printed_want(struct gantry_printed *p, struct gantry_session *s);
-bool gantry_printed_is_wanted(struct gantry_printed *p);
+bool gantry_printed_is_wanted(const struct gantry_printed *p);
 /* There is a buffer: something may come. */
 bool gantry_printed_comes(const struct gantry_printed *p);
 /* Something has come that was not shown. */
