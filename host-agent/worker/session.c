@@ -465,6 +465,22 @@ static bool was_settled(const struct gantry_ledger_buffer *b)
 	       (b->place == GANTRY_PLACE_SLAB || b->place == GANTRY_PLACE_NONE);
 }
 
+/* The buffer for what kernels print is the one that was made last, as it was before. */
+static void take_output(struct wsession *s)
+{
+	uint64_t made_by = 0;
+
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
+
+		if (!worker_is_buffer(obj) || obj->state != GANTRY_OBJECT_LIVE ||
+		    !(obj->buffer.alloc_flags & GANTRY_ALLOC_OUTPUT) || obj->made_by < made_by)
+			continue;
+		made_by = obj->made_by;
+		worker_output_is_at(s, i);
+	}
+}
+
 static int take_objects(struct wsession *s, const struct gantry_engine_attach *a,
 			struct gantry_err *err)
 {
@@ -487,11 +503,10 @@ static int take_objects(struct wsession *s, const struct gantry_engine_attach *a
 			if (obj->state == GANTRY_OBJECT_DYING || half_made(s, obj)) {
 				obj->state = GANTRY_OBJECT_LIVE;
 				(void)worker_buffer_free(s, worker_object_handle(s, i));
-			} else if (obj->buffer.alloc_flags & GANTRY_ALLOC_OUTPUT) {
-				worker_output_is_at(s, i);
 			}
 		}
 	}
+	take_output(s);
 	worker_images_recovered(s);
 	return 0;
 }
