@@ -987,36 +987,6 @@ static size_t find_lived(const struct gantry_session *s, struct lived *ret_lived
 	return n;
 }
 
-/* Both in the order of devices and offsets. Buffers do not overlap; should a ledger say so, a slab may go that holds one. */
-static void give_back_others(struct gantry_session *s, const struct lived *lived, size_t n)
-{
-	size_t i = 0;
-
-	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab) {
-		while (i < n && (lived[i].device < slab->device ||
-				 (lived[i].device == slab->device && lived[i].end <= slab->off)))
-			i++;
-		if (slab->state == SLAB_HELD && (i == n || lived[i].device != slab->device ||
-						 lived[i].off >= slab->off + slab->bytes))
-			give_back(slab);
-	}
-}
-
-void gantry_slabs_worker_gone(struct gantry_session *s)
-{
-	struct lived *lived;
-
-	forget_needs(s);
-	if (!s->ledger.hdr || gantry_list_is_empty(&s->slabs))
-		return;
-	/* A successor asks for the places of its buffers, so nobody would ever speak of the others again. */
-	lived = malloc(GANTRY_LEDGER_NOBJECTS * sizeof(*lived));
-	if (lived) /* else they stay until the session ends */
-		give_back_others(s, lived, find_lived(s, lived));
-	free(lived);
-	gantry_slabs_pump(s->agent);
-}
-
 static void take_back(struct gantry_slab *slab)
 {
 	struct gantry_slab_pool *pool = pool_of(slab);
@@ -1036,6 +1006,40 @@ static void take_back(struct gantry_slab *slab)
 		free_slab(slab);
 		break;
 	}
+}
+
+/* Both in the order of devices and offsets. Buffers do not overlap; should a ledger say so, a slab may go that holds one. */
+static void give_back_others(struct gantry_session *s, const struct lived *lived, size_t n)
+{
+	size_t i = 0;
+
+	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab) {
+		while (i < n && (lived[i].device < slab->device ||
+				 (lived[i].device == slab->device && lived[i].end <= slab->off)))
+			i++;
+		if (i < n && lived[i].device == slab->device &&
+		    lived[i].off < slab->off + slab->bytes)
+			continue;
+		if (slab->state == SLAB_HELD)
+			give_back(slab);
+		else /* it is not there yet */
+			take_back(slab);
+	}
+}
+
+void gantry_slabs_worker_gone(struct gantry_session *s)
+{
+	struct lived *lived;
+
+	forget_needs(s);
+	if (!s->ledger.hdr || gantry_list_is_empty(&s->slabs))
+		return;
+	/* A successor asks for the places of its buffers, so nobody would ever speak of the others again. */
+	lived = malloc(GANTRY_LEDGER_NOBJECTS * sizeof(*lived));
+	if (lived) /* else they stay until the session ends */
+		give_back_others(s, lived, find_lived(s, lived));
+	free(lived);
+	gantry_slabs_pump(s->agent);
 }
 
 void gantry_slabs_session_gone(struct gantry_session *s)

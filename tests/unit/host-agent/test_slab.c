@@ -361,6 +361,52 @@ START_TEST(test_successor_gets_the_same_slabs_and_no_others)
 }
 END_TEST
 
+/* Its successor asks for the places of its buffers, and nobody speaks of the others again. */
+START_TEST(test_slabs_in_the_making_of_a_worker_that_died_are_the_pools)
+{
+	struct gantry_ledger_header hdr = { 0 };
+	struct gantry_ledger_object *objects = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*objects));
+	uint64_t first, second;
+
+	begin();
+	a->devices[0].conf.slab_pool_bytes = 0;
+	session->ledger.hdr = &hdr;
+	session->ledger.objects = objects;
+	objects[5] = (struct gantry_ledger_object){
+		.state = GANTRY_OBJECT_LIVE,
+		.type = GANTRY_HANDLE_BUFFER,
+		.buffer = { .place = GANTRY_PLACE_WINDOW, .off = 8 * UNIT, .bytes = UNIT }
+	};
+	need(4 * UNIT, UNIT); /* ahead of need */
+	need(8 * UNIT, UNIT);
+	for (uint64_t i = 0; i < 6; i++) /* more than the steward is asked for at once */
+		need((20 + 4 * i) * UNIT, UNIT);
+	first = asked_make(UNIT);
+	second = asked_make(UNIT);
+	(void)asked_make(UNIT);
+	(void)asked_make(UNIT);
+	ck_assert(silent(steward_end));
+	gantry_slabs_worker_gone(session);
+	ck_assert_uint_eq(a->pools[0].session_bytes, UNIT);
+	ck_assert_uint_eq(a->pools[0].making_bytes, 3 * UNIT);
+	say_made(first, GANTRY_OK);
+	ck_assert_uint_eq(kept("s/7/m/"), 0);
+	ck_assert_uint_eq(gantry_slabs_of(session, NULL), UNIT);
+	say_made(second, GANTRY_OK);
+	ck_assert_uint_eq(gantry_slabs_of(session, NULL), UNIT);
+	ck_assert_uint_eq(kept("s/7/m/"), 1);
+	ck_assert_uint_eq(kept("s/7/m/0/1000000/200000"), 1);
+	ck_assert_uint_eq(a->pools[0].making_bytes, 2 * UNIT);
+	ck_assert_uint_eq(a->pools[0].session_bytes, UNIT);
+	/* Nobody needs the rest. */
+	ck_assert(silent(steward_end));
+	session->ledger.hdr = NULL;
+	session->ledger.objects = NULL;
+	finish();
+	free(objects);
+}
+END_TEST
+
 START_TEST(test_answer_takes_as_many_packets_as_descriptors_need)
 {
 	struct given g;
@@ -766,6 +812,7 @@ int main(void)
 	tcase_add_test(tc, test_need_is_answered_when_all_of_it_was_made);
 	tcase_add_test(tc, test_need_of_what_is_there_is_answered_at_once);
 	tcase_add_test(tc, test_successor_gets_the_same_slabs_and_no_others);
+	tcase_add_test(tc, test_slabs_in_the_making_of_a_worker_that_died_are_the_pools);
 	tcase_add_test(tc, test_answer_takes_as_many_packets_as_descriptors_need);
 	tc = gantry_unit_case(suite, "refuse");
 	tcase_add_test(tc, test_need_past_a_limit_is_refused_and_changes_nothing);
