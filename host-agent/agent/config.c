@@ -347,6 +347,19 @@ static int parse_grace(const char *key, const char *value, uint64_t *ret_ns, str
 	return 0;
 }
 
+/* In no time nothing can be sent: every session would stay. */
+static int parse_still(const char *key, const char *value, uint64_t *ret_ns, struct gantry_err *err)
+{
+	uint64_t ns = 0;
+	int r = parse_grace(key, value, &ns, err);
+
+	if (r == 0 && ns < GANTRY_NS_PER_MS)
+		return gantry_err_set(err, -EINVAL, "%s is 1 ms at least", key);
+	if (r == 0)
+		*ret_ns = ns;
+	return r;
+}
+
 static int parse_count(const char *key, const char *value, uint64_t min, uint64_t max,
 		       uint32_t *ret_count, struct gantry_err *err)
 {
@@ -406,7 +419,7 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 	if (strcmp(key, "migration_certificates") == 0)
 		return parse_certificates(agent, value, err);
 	if (strcmp(key, "migration_still") == 0)
-		return parse_grace(key, value, &agent->migration_still_ns, err);
+		return parse_still(key, value, &agent->migration_still_ns, err);
 	if (strcmp(key, "migration_name") == 0)
 		return copy_text(key, agent->migration_name, sizeof(agent->migration_name), value,
 				 err);

@@ -204,6 +204,8 @@ static const struct {
 	{ "[tenant a]\npriority = --1\n", "t.conf:2", "priority" },
 	{ "[tenant a]\nqueues = 64\n", "t.conf:2", "queues" },
 	{ "[tenant a]\ndeadline = soon\n", "t.conf:2", "deadline" },
+	{ "[agent]\nmigration_still = 0\n", "t.conf:2", "migration_still is 1 ms at least" },
+	{ "[agent]\nmigration_still = 2h\n", "t.conf:2", "at most an hour" },
 	{ "[tenant a]\nisolation = none\n", "t.conf:2", "isolation is" },
 	{ "[tenant a]\nisolation = steward\n", "t.conf:2", "isolation is" },
 	{ "[tenant a]\ncompute_percent = 101\n", "t.conf:2", "compute_percent" },
