@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/fd.h"
+#include "host-agent/worker/worker.h"
 #include "tests/inproc/fixture.h"
 
 #define N 1024u
@@ -526,11 +527,40 @@ START_TEST(test_settle_refunds_at_most_the_sessions_own_limit)
 }
 END_TEST
 
+/* A program has one, as a rule; of several, what kernels print goes to the newest, wherever the ledger has it. */
+START_TEST(test_recovery_prints_to_the_buffer_that_was_made_last)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	gantry_buffer other = make_buffer(&f, 4096, GANTRY_ALLOC_HOST), first, last = 0;
+	struct wsession *s;
+
+	f.h->quota->nobjects = 16;
+	ck_ok(gantry_alloc(f.s, GANTRY_OUTPUT_MIN_BYTES, GANTRY_ALLOC_HOST | GANTRY_ALLOC_OUTPUT,
+			   &first));
+	ck_ok(gantry_free(f.s, other));
+	/* Places are used in turn. */
+	do {
+		if (last)
+			ck_ok(gantry_free(f.s, last));
+		ck_ok(gantry_alloc(f.s, GANTRY_OUTPUT_MIN_BYTES,
+				   GANTRY_ALLOC_HOST | GANTRY_ALLOC_OUTPUT, &last));
+	} while (GANTRY_HANDLE_SLOT(last) > GANTRY_HANDLE_SLOT(first));
+	inproc_crash(f.h, f.index);
+	ck_assert_int_eq(inproc_recover(f.h, f.index, 0), 0);
+	s = worker_session_get(f.h->engine, host_session(&f)->id);
+	ck_assert_ptr_nonnull(s);
+	ck_assert_uint_eq(gantry_load_relaxed(&s->output), GANTRY_HANDLE_SLOT(last) + 1);
+	worker_session_leave(s);
+	fixture_end(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("recovery");
 	TCase *tc = gantry_unit_case(suite, "recovery");
 
+	tcase_add_test(tc, test_recovery_prints_to_the_buffer_that_was_made_last);
 	tcase_add_test(tc, test_recovery_accepted_tasks_run);
 	tcase_add_test(tc, test_recovery_tasks_in_the_ring_are_taken);
 	tcase_add_test(tc, test_recovery_task_in_flight_is_in_doubt);
