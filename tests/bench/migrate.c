@@ -234,6 +234,6 @@ int main(int argc, char **argv)
 	}
 	large(mib);
 	forced(n);
-	bench_replicas(mib < 64 ? mib : 64, n / 2000 + 64);
+	bench_replicas(mib < 64 ? mib : 64, n / 20000 + 32);
 	return 0;
 }
