@@ -46,6 +46,8 @@ struct cu_library_call {
 	size_t bytes;	      /* of it */
 	size_t room;	      /* what its buffer has to have */
 	gantry_buffer buffer; /* with the message; 0: not made yet */
+	struct gantry_cuda_road_answer *answers;
+	uint32_t nanswers;
 };
 
 struct cu_work {

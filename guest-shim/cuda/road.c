@@ -68,15 +68,11 @@ static int is_device(const void *address)
 	return alloc != NULL;
 }
 
-static int capture(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
-		   size_t room, int waits)
+static int capture_call(void *handle, const struct cu_library_call *call, int waits)
 {
 	const struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL,
 				      .is_library = true,
-				      .library = { .kernel = kernel,
-						   .message = (uint8_t *)(uintptr_t)message,
-						   .bytes = bytes,
-						   .room = room } };
+				      .library = *call };
 	struct CUstream_st *stream;
 	struct CUctx_st *ctx;
 	CUresult result = enter(&ctx);
@@ -90,6 +86,32 @@ static int capture(void *handle, gantry_kernel kernel, const void *message, size
 	}
 	result = cu_leave(cu_capture_work_locked(stream, &work, waits));
 	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
+}
+
+static int capture(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
+		   size_t room, int waits)
+{
+	const struct cu_library_call call = { .kernel = kernel,
+					      .message = (uint8_t *)(uintptr_t)message,
+					      .bytes = bytes,
+					      .room = room };
+
+	return capture_call(handle, &call, waits);
+}
+
+static int capture_answers(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
+			   size_t room, const struct gantry_cuda_road_answer *answers, uint32_t n)
+{
+	const struct cu_library_call call = {
+		.kernel = kernel,
+		.message = (uint8_t *)(uintptr_t)message,
+		.bytes = bytes,
+		.room = room,
+		.answers = (struct gantry_cuda_road_answer *)(uintptr_t)answers,
+		.nanswers = n,
+	};
+
+	return capture_call(handle, &call, false);
 }
 
 static int stats(struct gantry_stats *ret_stats)
@@ -162,4 +184,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.device = device,
 	.apart = apart,
 	.captures = captures,
+	.capture_answers = capture_answers,
 };

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cudalibs/road.h"
 #include "proto/calls.h"
 
 static void *copy_of(const void *bytes, size_t n)
@@ -15,6 +17,24 @@ static void *copy_of(const void *bytes, size_t n)
 	return copy;
 }
 
+static CUresult copy_library(const struct cu_library_call *from, struct cu_work *ret_work)
+{
+	struct cu_library_call call = *from;
+
+	call.message = copy_of(from->message, from->bytes);
+	call.answers = copy_of(from->answers, from->nanswers * sizeof(*from->answers));
+	call.buffer = 0;
+	if (!call.message || !call.answers) {
+		free(call.message);
+		free(call.answers);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ret_work = (struct cu_work){ .type = CU_GRAPH_NODE_TYPE_KERNEL,
+				      .is_library = true,
+				      .library = call };
+	return CUDA_SUCCESS;
+}
+
 CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 {
 	struct cu_work work = *from;
@@ -22,19 +42,16 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 	uint8_t *bytes = NULL;
 
 	if (work.is_library)
-		bytes = copy_of(from->library.message, from->library.bytes);
-	else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL)
+		return copy_library(&from->library, ret_work);
+	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		bytes = copy_of(from->call.args, from->call.func->params_bytes);
 	else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH)
 		result = cu_graph_clone_locked(from->child, &work.child);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!bytes && (work.is_library || work.type == CU_GRAPH_NODE_TYPE_KERNEL))
+	if (!bytes && work.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (work.is_library) {
-		work.library.message = bytes;
-		work.library.buffer = 0;
-	} else if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		work.call.args = bytes;
 	} else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		work.child->is_inner = true;
@@ -50,6 +67,7 @@ void cu_work_free(struct cu_work *work)
 		if (work->library.buffer)
 			(void)gantry_free(cu.session, work->library.buffer);
 		free(work->library.message);
+		free(work->library.answers);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		free(work->call.args);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
@@ -59,7 +77,7 @@ void cu_work_free(struct cu_work *work)
 
 /* ---- libraries' calls ---- */
 
-/* The answer, which nobody reads, goes behind the message: that is the same each time. */
+/* The answer goes behind the message: that is the same each time. Of most calls nobody reads it. */
 static int make_buffer(struct cu_library_call *call)
 {
 	struct gantry_calls_request head;
@@ -82,6 +100,38 @@ static int make_buffer(struct cu_library_call *call)
 	return r;
 }
 
+/* As a copy to memory of the program's that is not pinned, it is there when the launch returns. */
+static CUresult take_answers(const struct cu_library_call *call, gantry_ticket ticket)
+{
+	const size_t at = (call->bytes + 7) & ~7ul;
+	const struct gantry_calls_reply *reply;
+	CUresult result = cu_ticket_wait_locked(ticket);
+	_cleanup_free_ uint8_t *bytes = NULL;
+	size_t taken = sizeof(*reply);
+	int r;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	bytes = malloc(call->room - at);
+	if (!bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = gantry_read(cu.session, call->buffer, at, bytes, call->room - at);
+	if (r < 0)
+		return cu_result(r);
+	reply = (const struct gantry_calls_reply *)(const void *)bytes;
+	for (uint32_t i = 0; i < call->nanswers; i++) {
+		const struct gantry_cuda_road_answer *answer = &call->answers[i];
+
+		/* The worker's word for how much there is counts no further than the buffer goes. */
+		if (taken - sizeof(*reply) + answer->bytes > reply->bytes ||
+		    taken + answer->bytes > call->room - at)
+			return CUDA_ERROR_UNKNOWN;
+		memcpy(answer->to, bytes + taken, answer->bytes);
+		taken += (answer->bytes + 7) & ~7ul;
+	}
+	return CUDA_SUCCESS;
+}
+
 static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *call)
 {
 	const uint64_t args[2] = { 0, call->bytes };
@@ -100,7 +150,8 @@ static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *
 	do
 		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
 	while (r == GANTRY_E_AGAIN);
-	return cu_stream_put_locked(stream, r, ticket);
+	result = cu_stream_put_locked(stream, r, ticket);
+	return result == CUDA_SUCCESS && call->nanswers ? take_answers(call, ticket) : result;
 }
 
 /* ---- putting ---- */

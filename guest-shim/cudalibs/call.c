@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/cleanup.h"
 #include "guest-shim/cudalibs/numbers.h"
+#include "guest-shim/cudalibs/road.h"
 
 #define PAGE	     4096u
 #define SCALAR_BYTES 16u
@@ -460,8 +461,24 @@ static int32_t answer(struct gantry_call *call, const void *bytes, size_t len, u
 	return 0;
 }
 
+/* Of a call whose answers may come later: how many, and where they go. 0: it is waited for, or answers nothing. */
+static uint32_t answers_of(const struct gantry_call *call,
+			   struct gantry_cuda_road_answer answers[GANTRY_CALL_OUTS])
+{
+	if (!(call->flags & GANTRY_CALL_LATER) || nopen > 0)
+		return 0;
+	for (uint32_t i = 0; i < call->nouts; i++) {
+		if (call->outs[i].answer != GANTRY_CALL_BYTES || call->outs[i].count)
+			return 0;
+		answers[i] = (struct gantry_cuda_road_answer){ call->outs[i].to,
+							       call->outs[i].bytes };
+	}
+	return call->nouts;
+}
+
 static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 {
+	struct gantry_cuda_road_answer answers[GANTRY_CALL_OUTS];
 	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
 	_cleanup_free_ void *reply = NULL;
 	const struct gantry_call_route route = {
@@ -473,6 +490,8 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 		.asks = call->flags & GANTRY_CALL_ASKS,
 		.nhandles = call->nhandles,
 		.handles = call->handles,
+		.nanswers = answers_of(call, answers),
+		.answers = answers,
 	};
 	struct gantry_calls_request *request = (struct gantry_calls_request *)call->pack.bytes;
 	int r;

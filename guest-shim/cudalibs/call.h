@@ -63,6 +63,7 @@ enum gantry_call_flags {
 		1 << 7, /* until the thread closes what it opened all of its calls wait */
 	GANTRY_CALL_CLOSES = 1 << 8,
 	GANTRY_CALL_APART = 1 << 9,   /* no part of what streams do: no order of theirs is kept */
+	GANTRY_CALL_LATER = 1 << 11,  /* what it answers into host memory comes with its stream */
 	GANTRY_CALL_ASKS = 1 << 10,   /* answered from the host: in a captured stream it is apart */
 	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
@@ -106,6 +107,8 @@ struct gantry_call {
 	} outs[GANTRY_CALL_OUTS];
 };
 
+struct gantry_cuda_road_answer; /* of road.h */
+
 /* What a call needs of its way. */
 struct gantry_call_route {
 	const char *name; /* of the function; a text for good */
@@ -116,6 +119,9 @@ struct gantry_call_route {
 	bool asks;     /* is apart where its stream is captured */
 	uint32_t nhandles;
 	const uint64_t *handles;
+	/* Where its answers go each time, if the call may become a node of a graph all the same as it waits. */
+	uint32_t nanswers;
+	const struct gantry_cuda_road_answer *answers;
 };
 
 /*

@@ -480,12 +480,17 @@ static void settle(const struct gantry_call_route *route)
 static int capture(const struct gantry_cuda_road *road, const struct message *message)
 {
 	const struct gantry_call_route *route = message->route;
+	size_t room = ((message->bytes + 7) & ~7ul) + message->reply_bytes;
 	int r;
 
 	if (!road->capture || !route->has_stream)
 		return 0;
-	r = road->capture(route->stream, way.kernel, message->request, message->bytes,
-			  ((message->bytes + 7) & ~7ul) + message->reply_bytes, route->waits);
+	if (route->nanswers && road->capture_answers)
+		r = road->capture_answers(route->stream, way.kernel, message->request,
+					  message->bytes, room, route->answers, route->nanswers);
+	else
+		r = road->capture(route->stream, way.kernel, message->request, message->bytes, room,
+				  route->waits);
 	if (r == 1)
 		settle(route);
 	return r < 0 ? -EIO : r;

@@ -37,6 +37,12 @@ struct gantry_cuda_road_calls {
 		.submit = gantry_submit, .wait = gantry_wait, .test = gantry_test,             \
 	}
 
+/* Bytes of a reply, in their order there, and the program's memory for them. */
+struct gantry_cuda_road_answer {
+	void *to;
+	uint64_t bytes;
+};
+
 /* Sized: new members are added at the end only. */
 struct gantry_cuda_road {
 	uint32_t size;
@@ -77,6 +83,13 @@ struct gantry_cuda_road {
 	int (*apart)(gantry_queue *ret_queue);
 	/* Whether @stream is captured. NULL: none ever is. */
 	int (*captures)(void *stream);
+	/*
+	 * As capture, for a call that answers into the program's memory: each time the graph runs the @n answers are written there before
+	 * its launch returns. NULL: such a call is refused.
+	 */
+	int (*capture_answers)(void *stream, gantry_kernel kernel, const void *message,
+			       size_t bytes, size_t room,
+			       const struct gantry_cuda_road_answer *answers, uint32_t n);
 };
 
 #endif

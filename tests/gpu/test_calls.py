@@ -68,18 +68,27 @@ def test_cublas_cufft_and_curand_of_a_guest(t):
         check(t, agent, "busy")
 
 
-def test_program_with_our_runtime_calls_cublas(t):
+def parts_of(t, program, parts):
+    """A program with our runtime prints a line for each of its parts."""
     runtime = harness.find_in_build("libcudart.so.13", os.path.exists)
     if not runtime:
         raise harness.Skip("the build has no libcudart for guests")
     folders = {os.path.dirname(runtime), forwarding_folder()}
     with calls_world() as agent:
-        guest = agent.guest("red", [harness.program("cuda-library-basics")], env={"LD_LIBRARY_PATH": ":".join(folders)})
+        guest = agent.guest("red", [harness.program(program)], env={"LD_LIBRARY_PATH": ":".join(folders)})
         code = guest.wait(gpu.LIMIT_S)
         lines = [line for line in guest.output().split("\n") if line.startswith(("ok ", "FAILED"))]
-    t.equal(lines, [f"ok {part}" for part in
-                    ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end")])
+    t.equal(lines, [f"ok {part}" for part in parts])
     t.equal(code, 0, "exit status")
+
+
+def test_program_with_our_runtime_calls_cublas(t):
+    parts_of(t, "cuda-library-basics", ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end"))
+
+
+def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
+    parts_of(t, "cuda-library-sparse",
+             ("vectors", "at once", "on a stream", "graph, result on the host", "graph, result on the device", "end"))
 
 
 def test_a_second_guest_finds_its_own(t):

@@ -215,7 +215,7 @@ def _refusal(call):
 
 def _flags(call):
     """Of the whole call."""
-    words = {"opens": "GANTRY_CALL_OPENS", "closes": "GANTRY_CALL_CLOSES", "proves": "GANTRY_CALL_PROVES"}
+    words = {"opens": "GANTRY_CALL_OPENS", "closes": "GANTRY_CALL_CLOSES", "proves": "GANTRY_CALL_PROVES", "later": "GANTRY_CALL_LATER"}
     flags = ["GANTRY_CALL_WAITS"] * call.waits + ["GANTRY_CALL_APART"] * call.is_apart + ["GANTRY_CALL_ASKS"] * call.asks + [f for w, f in words.items() if call.library.says(w, call.function)]
     return " | ".join(flags) or "0"
 
@@ -471,7 +471,8 @@ def _serve(call):
         lines.append("\tret_ = %s;\n\tgantry_calls_ran(run, 0, true);\n" % call_text)
     else:
         # It may have left the work to the stream.
-        settle = "\tif (ret_ == 0 && run->on_host && !gantry_calls_settle(run))\n\t\tret_ = %s;\n" % call.library.failed if hosted else ""
+        leaves = hosted or call.library.says("later", call.function)
+        settle = "\tif (ret_ == 0 && run->on_host && !gantry_calls_settle(run))\n\t\tret_ = %s;\n" % call.library.failed if leaves else ""
         lines.append("\tret_ = %s;\n%s\tgantry_calls_ran(run, (uint64_t)ret_, %s);\n" % (
             call_text, settle, "ret_ == 0" if call.is_status else "true"))
     if call.step:
