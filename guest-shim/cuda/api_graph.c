@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
 
 /* ---- entering; with the lock on success ---- */
 
@@ -59,7 +59,11 @@ CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
 {
 	CUresult result = enter_handle(graph, CU_KIND_GRAPH, clone);
 
-	return result == CUDA_SUCCESS ? leave_graph(cu_graph_clone_locked(graph, clone)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* Addresses are one graph's. */
+	return leave_graph(cu_graph_has_memory_locked(graph) ? CUDA_ERROR_INVALID_VALUE
+							     : cu_graph_clone_locked(graph, clone));
 }
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *ret_node, CUgraphNode node, CUgraph clone)
@@ -213,7 +217,8 @@ static CUresult change_edges(CUgraph graph, const CUgraphNode *from, const CUgra
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!are_of(graph, from, n) || !are_of(graph, to, n))
+	/* Which allocation lies where is decided by what comes after what. */
+	if (!are_of(graph, from, n) || !are_of(graph, to, n) || (!adds && graph->memory))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	for (size_t i = 0; i < n; i++) {
 		struct cu_nodes *after = &to[i]->after;
@@ -251,7 +256,7 @@ CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode node)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (node->graph->ncaptures || node->graph->is_inner)
+	if (node->graph->ncaptures || node->graph->is_inner || node->graph->memory)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	cu_graph_remove_locked(node);
 	return leave_graph(CUDA_SUCCESS);
@@ -273,7 +278,8 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 		return result;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return cu_leave(cu_unsupported("cuGraphInstantiate for launches by the device"));
-	if (flags & ~FLAGS)
+	/* One that was moved into a node is launched with it. */
+	if ((flags & ~FLAGS) || (graph->is_inner && cu_graph_has_memory_locked(graph)))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	return leave_graph(cu_exec_new_locked(graph, flags, exec));
 }
@@ -406,43 +412,4 @@ CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, un
 	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	return leave_graph(cu_held_drop_locked(graph, object, n));
-}
-
-/* ---- memory of graphs: none has any ---- */
-
-CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute,
-					      void *value)
-{
-	struct cu_device *dev;
-	CUresult result = value ? cu_check() : CUDA_ERROR_INVALID_VALUE;
-
-	if (result == CUDA_SUCCESS)
-		result = cu_device_get(ordinal, &dev);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if ((unsigned int)attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		return CUDA_ERROR_INVALID_VALUE;
-	*(cuuint64_t *)value = 0;
-	return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute,
-					      void *value)
-{
-	cuuint64_t now;
-
-	if (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH &&
-	    attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		return CUDA_ERROR_INVALID_VALUE;
-	/* High water marks are set to 0, which they are. */
-	if (!value || *(cuuint64_t *)value != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	return cuDeviceGetGraphMemAttribute(ordinal, attribute, &now);
-}
-
-CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice ordinal)
-{
-	cuuint64_t now;
-
-	return cuDeviceGetGraphMemAttribute(ordinal, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &now);
 }

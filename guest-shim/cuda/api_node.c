@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
 
 /* What a program says of a node becomes work; @args has the parameters of a kernel for so long. */
 typedef CUresult make_fn(const void *params, struct cu_args *args, struct cu_work *ret_work);
@@ -72,8 +72,26 @@ static CUresult make_child(const void *params, struct cu_args *args, struct cu_w
 	(void)args;
 	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
 	ret_work->child = *(CUgraph const *)params;
-	return cu_handle_is_locked(ret_work->child, CU_KIND_GRAPH) ? CUDA_SUCCESS
-								   : CUDA_ERROR_INVALID_VALUE;
+	/* What allocates is not copied. */
+	return cu_handle_is_locked(ret_work->child, CU_KIND_GRAPH) &&
+			       !cu_graph_has_memory_locked(ret_work->child)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A graph of the program's that nobody else has, nor anything that was made of it. */
+static CUresult make_moved(const void *params, struct cu_args *args, struct cu_work *ret_work)
+{
+	const struct CUgraph_st *child = *(CUgraph const *)params;
+
+	(void)args;
+	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
+	ret_work->child = *(CUgraph const *)params;
+	ret_work->is_moved = true;
+	return cu_handle_is_locked(child, CU_KIND_GRAPH) && !child->is_inner &&
+			       child->ncaptures == 0 && !(child->memory && child->memory->has_exec)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult make_event(const void *params, CUgraphNodeType type, struct cu_work *ret_work)
@@ -123,6 +141,8 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, 
 		if (!cu_handle_is_locked(after[i], CU_KIND_NODE) || after[i]->graph != graph)
 			return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	result = make(params, &args, &work);
+	if (result == CUDA_SUCCESS && work.is_moved && work.child == graph)
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = cu_graph_add_locked(graph, after, nafter, &work, node);
 	cu_args_put(&args);
@@ -205,7 +225,8 @@ static make_fn *maker(const CUgraphNodeParams *params, const void **ret_params,
 		return make_host;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		*ret_params = &params->graph.graph;
-		return make_child;
+		return params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE ? make_moved
+										      : make_child;
 	case CU_GRAPH_NODE_TYPE_EMPTY:
 		*ret_params = params;
 		return make_empty;
@@ -220,6 +241,20 @@ static make_fn *maker(const CUgraphNodeParams *params, const void **ret_params,
 	}
 }
 
+static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t nafter,
+			  CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS own = { .poolProps = params->poolProps,
+					   .accessDescs = params->accessDescs,
+					   .accessDescCount = params->accessDescCount,
+					   .bytesize = params->bytesize };
+	CUresult result = cuGraphAddMemAllocNode(node, graph, after, nafter, &own);
+
+	if (result == CUDA_SUCCESS)
+		params->dptr = own.dptr;
+	return result;
+}
+
 CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
 				const CUgraphEdgeData *edges, size_t nafter,
 				CUgraphNodeParams *params)
@@ -231,9 +266,13 @@ CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 	(void)edges; /* what may begin sooner begins when all is done */
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return add_alloc(node, graph, after, nafter, &params->alloc);
+	if (params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+		return cuGraphAddMemFreeNode(node, graph, after, nafter, params->free.dptr);
 	make = maker(params, &own, &fill);
 	return make ? add(node, graph, after, nafter, make, own)
-		    : cu_unsupported("cuGraphAddNode of memory, semaphores or conditions");
+		    : cu_unsupported("cuGraphAddNode of semaphores or conditions");
 }
 
 /* ---- asking ---- */
@@ -480,7 +519,8 @@ static CUresult change_any(CUgraphExec exec, CUgraphNode node, const CUgraphNode
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
 	make = maker(params, &own, &fill);
-	return make ? change(exec, node, make, own) : CUDA_ERROR_INVALID_VALUE;
+	return make && make != make_moved ? change(exec, node, make, own)
+					  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)

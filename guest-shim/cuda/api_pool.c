@@ -35,6 +35,11 @@ CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
+const struct cu_device *cu_mempool_device(const struct CUmemPoolHandle_st *pool)
+{
+	return pool->dev;
+}
+
 void cu_mempool_put_locked(struct CUmemPoolHandle_st *pool, size_t bytes)
 {
 	pool->used -= bytes;

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
 
 struct cu_capture {
 	struct cu_capture *next;
@@ -15,6 +15,8 @@ struct cu_capture {
 	CUstreamCaptureMode mode;
 	pthread_t thread; /* that began it */
 	bool owns_graph;  /* nobody else had it when it began */
+	struct cu_nodes
+		left; /* what streams ended with that are gone: it has to be joined as well */
 	bool is_invalid;
 };
 
@@ -91,6 +93,14 @@ static struct CUstream_st *next_stream(const struct cu_capture *capture, uint32_
 	return NULL;
 }
 
+static bool are_marked(const struct cu_nodes *nodes)
+{
+	for (uint32_t i = 0; i < nodes->n; i++)
+		if (!nodes->node[i]->is_marked)
+			return false;
+	return true;
+}
+
 /* What was put into the other streams has to come before something in the one where it began. */
 static bool is_joined(const struct cu_capture *capture)
 {
@@ -103,8 +113,8 @@ static bool is_joined(const struct cu_capture *capture)
 	for (uint32_t i = 0; i < tips->n; i++)
 		cu_graph_mark_locked(tips->node[i]);
 	while ((stream = next_stream(capture, &at)))
-		for (uint32_t i = 0; i < stream->tips.n; i++)
-			joined = joined && stream->tips.node[i]->is_marked;
+		joined = joined && are_marked(&stream->tips);
+	joined = joined && are_marked(&capture->left);
 	cu_graph_unmark_locked(capture->graph);
 	return joined;
 }
@@ -124,6 +134,7 @@ static void end(struct cu_capture *capture, bool keeps_graph)
 	capture->graph->ncaptures--;
 	if (!keeps_graph && capture->owns_graph)
 		cu_graph_free_locked(capture->graph);
+	free(capture->left.node);
 	free(capture);
 }
 
@@ -154,8 +165,9 @@ void cu_capture_leave_locked(struct CUstream_st *stream)
 {
 	if (stream->capture && stream->capture->origin == stream)
 		end(stream->capture, false);
-	else if (stream->capture)
-		stream->capture->is_invalid = true;
+	for (uint32_t i = 0; stream->capture && i < stream->tips.n; i++)
+		if (!cu_nodes_add(&stream->capture->left, stream->tips.node[i]))
+			stream->capture->is_invalid = true;
 	put_into(stream, NULL);
 }
 
@@ -228,6 +240,16 @@ void cu_capture_state_locked(const struct CUstream_st *stream, struct cu_capture
 
 /* ---- nodes ---- */
 
+/* What is captured next comes after @node, which was added with that @result. */
+static CUresult step_to(struct CUstream_st *stream, struct CUgraphNode_st *node, CUresult result)
+{
+	if (result == CUDA_SUCCESS && !cu_nodes_set(&stream->tips, &node, 1))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (result != CUDA_SUCCESS)
+		stream->capture->is_invalid = true;
+	return result;
+}
+
 CUresult cu_capture_work_locked(struct CUstream_st *stream, const struct cu_work *work, bool waits)
 {
 	struct cu_capture *capture = stream->capture;
@@ -240,11 +262,31 @@ CUresult cu_capture_work_locked(struct CUstream_st *stream, const struct cu_work
 		return cu_capture_refuse_locked(stream);
 	result = cu_graph_add_locked(capture->graph, stream->tips.node, stream->tips.n, work,
 				     &node);
-	if (result == CUDA_SUCCESS && !cu_nodes_set(&stream->tips, &node, 1))
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (result != CUDA_SUCCESS)
-		capture->is_invalid = true;
-	return result;
+	return step_to(stream, node, result);
+}
+
+CUresult cu_capture_alloc_locked(struct CUstream_st *stream, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+	struct CUgraphNode_st *node = NULL;
+	CUresult result;
+
+	if (stream->capture->is_invalid)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	result = cu_graph_add_alloc_locked(stream->capture->graph, stream->tips.node,
+					   stream->tips.n, params, &node);
+	return step_to(stream, node, result);
+}
+
+CUresult cu_capture_free_locked(struct CUstream_st *stream, CUdeviceptr address)
+{
+	struct CUgraphNode_st *node = NULL;
+	CUresult result;
+
+	if (stream->capture->is_invalid)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	result = cu_graph_add_free_locked(stream->capture->graph, stream->tips.node, stream->tips.n,
+					  address, &node);
+	return step_to(stream, node, result);
 }
 
 CUresult cu_capture_record_locked(struct CUstream_st *stream, struct CUevent_st *event,

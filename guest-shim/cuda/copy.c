@@ -12,7 +12,7 @@
 
 /* One end. */
 struct end {
-	gantry_buffer buffer; /* 0: pageable */
+	gantry_buffer buffer; /* 0: pageable, or a graph's without memory */
 	uint64_t off;
 	uint8_t *host; /* of pinned and pageable memory */
 };
@@ -207,6 +207,9 @@ static CUresult copy_part(struct CUstream_st *stream, const struct cu_copy *copy
 		return copy->dst_array || copy->src_array
 			       ? cu_unsupported("captured copies of arrays by offset")
 			       : capture(stream, copy);
+	/* What a graph allocates is nowhere before the graph is launched. */
+	if (result == CUDA_SUCCESS && ((!dst.buffer && !dst.host) || (!src.buffer && !src.host)))
+		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
@@ -286,7 +289,7 @@ static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t 
 	int r;
 
 	alloc = cu_alloc_span_locked(dst, bytes, &off);
-	if (!alloc)
+	if (!alloc || !alloc->buffer)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)

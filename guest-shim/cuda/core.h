@@ -8,7 +8,7 @@
  *   memory.c  allocations; pool.c small ones; stage.c pieces of pinned memory that pageable copies go through; copy.c copies
  *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
  *   box.c     copies in two and three dimensions, fills of rows
- *   graph.h   graphs and captures: which of those files does what
+ *   graph.h   graphs and captures: which of those files does what; graphmem.h memory that graphs allocate
  *   output.c  what kernels print; link.c images that are linked on the spot
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
  *   array.h   arrays, textures and surfaces
@@ -165,6 +165,7 @@ enum cu_memory {
 	CU_MEMORY_VARIABLE,
 	CU_MEMORY_REGISTERED, /* pages of the program's that are pinned memory now, by their own addresses */
 	CU_MEMORY_MAPPED, /* device memory that the program has put there */
+	CU_MEMORY_GRAPH,  /* of a graph; without a buffer while no memory lies there */
 };
 
 struct cu_alloc {
@@ -173,7 +174,7 @@ struct cu_alloc {
 	gantry_buffer buffer;
 	uint64_t off; /* in the buffer */
 	enum cu_memory kind;
-	struct CUctx_st *ctx; /* NULL: it has ended, of variables; of mapped memory */
+	struct CUctx_st *ctx; /* NULL: it has ended, of variables; of mapped memory and graphs' */
 	uint32_t device;
 	void *host;			 /* of pinned memory: here */
 	struct cu_chunk *chunk;		 /* of small ones */
@@ -181,6 +182,7 @@ struct cu_alloc {
 	uint64_t id;
 	unsigned int flags;
 	struct cu_physical *physical; /* of mapped memory */
+	struct cu_spot *spot;	      /* of a graph's */
 	uint32_t access;	      /* of that: two bits of CUmemAccess_flags for each device */
 };
 
@@ -324,6 +326,7 @@ CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigne
 /* ---- api_pool.c ---- */
 /* The pool that memory of @dev is allocated from where none is named. */
 CUresult cu_mempool_of_locked(struct cu_device *dev, struct CUmemPoolHandle_st **ret_pool);
+const struct cu_device *cu_mempool_device(const struct CUmemPoolHandle_st *pool);
 CUresult cu_mempool_take_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 void cu_mempool_put_locked(struct CUmemPoolHandle_st *pool, size_t bytes);
 

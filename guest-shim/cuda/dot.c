@@ -82,6 +82,14 @@ static void write_event(const struct dot *dot, const char *name, const struct CU
 		(void)fprintf(dot->out, "\\nevent %p", (const void *)event);
 }
 
+static void write_alloc(const struct dot *dot, const CUDA_MEM_ALLOC_NODE_PARAMS *alloc)
+{
+	(void)fputs("MEM_ALLOC", dot->out);
+	if (says(dot, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_ALLOC_NODE_PARAMS))
+		(void)fprintf(dot->out, "\\n%zu bytes at %#llx", alloc->bytesize,
+			      (unsigned long long)alloc->dptr);
+}
+
 static void write_label(const struct dot *dot, const struct cu_work *work)
 {
 	if (work->is_library) {
@@ -113,6 +121,14 @@ static void write_label(const struct dot *dot, const struct cu_work *work)
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		(void)fputs("CHILD_GRAPH", dot->out);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		write_alloc(dot, &work->alloc);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		(void)fputs("MEM_FREE", dot->out);
+		if (says(dot, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS))
+			(void)fprintf(dot->out, "\\n%#llx", (unsigned long long)work->freed);
 		break;
 	default:
 		(void)fputs("EMPTY", dot->out);

@@ -3,7 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
+
+static void exec_free(struct CUgraphExec_st *exec)
+{
+	cu_exec_memory_free_locked(exec->memory);
+	cu_graph_free_locked(exec->graph);
+	free(exec->order);
+	free(exec);
+}
 
 CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long flags,
 			    struct CUgraphExec_st **ret_exec)
@@ -19,24 +27,16 @@ CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long f
 	exec->graph->is_inner = true;
 	exec->flags = flags;
 	result = cu_graph_order_locked(exec->graph, &exec->order);
-	if (result == CUDA_SUCCESS && !cu_handle_add_locked(exec, CU_KIND_EXEC)) {
-		free(exec->order);
+	if (result == CUDA_SUCCESS)
+		result = cu_exec_memory_new_locked(graph, exec->graph, &exec->memory);
+	if (result == CUDA_SUCCESS && !cu_handle_add_locked(exec, CU_KIND_EXEC))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
-	}
 	if (result != CUDA_SUCCESS) {
-		cu_graph_free_locked(exec->graph);
-		free(exec);
+		exec_free(exec);
 		return result;
 	}
 	*ret_exec = exec;
 	return CUDA_SUCCESS;
-}
-
-static void exec_free(struct CUgraphExec_st *exec)
-{
-	cu_graph_free_locked(exec->graph);
-	free(exec->order);
-	free(exec);
 }
 
 void cu_exec_end_locked(struct CUgraphExec_st *exec)
@@ -70,10 +70,26 @@ static CUresult put_all(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 	return result;
 }
 
+static CUresult put_with_memory(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result = cu_exec_memory_begin_locked(
+		exec->memory, stream,
+		exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = put_all(exec, stream);
+	cu_exec_memory_end_locked(exec->memory, stream);
+	return result;
+}
+
 CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
 	CUresult result;
 
+	/* What allocates is not copied into another graph. */
+	if (stream->capture && exec->memory)
+		return cu_capture_refuse_locked(stream);
 	if (stream->capture)
 		return cu_capture_work_locked(stream,
 					      &(struct cu_work){ .type = CU_GRAPH_NODE_TYPE_GRAPH,
@@ -83,9 +99,25 @@ CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *
 	/* Launches of one graph do not overlap. */
 	result = wait_for_last(exec, stream);
 	if (result == CUDA_SUCCESS)
-		result = put_all(exec, stream);
+		result = exec->memory ? put_with_memory(exec, stream) : put_all(exec, stream);
 	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
 		exec->last = stream->last;
+	exec->nusers--;
+	if (exec->is_dead && exec->nusers == 0)
+		exec_free(exec);
+	return result;
+}
+
+CUresult cu_exec_upload_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result;
+
+	if (stream->capture)
+		return cu_capture_refuse_locked(stream);
+	if (!exec->memory)
+		return CUDA_SUCCESS;
+	exec->nusers++;
+	result = cu_exec_memory_upload_locked(exec->memory, stream);
 	exec->nusers--;
 	if (exec->is_dead && exec->nusers == 0)
 		exec_free(exec);
@@ -108,6 +140,12 @@ static CUgraphExecUpdateResult compare(const struct CUgraphNode_st *mine,
 {
 	if (mine->work.type != other->work.type || mine->work.is_library != other->work.is_library)
 		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	/* What allocates is one graph's, with the addresses that it has. */
+	if (mine->work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+	    mine->work.type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+	    (mine->work.type == CU_GRAPH_NODE_TYPE_GRAPH && !mine->work.is_library &&
+	     cu_graph_has_memory_locked(other->work.child)))
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
 	if (mine->after.n != other->after.n)
 		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 	return CU_GRAPH_EXEC_UPDATE_SUCCESS;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
 
 /* ---- sets of nodes ---- */
 
@@ -87,6 +87,7 @@ void cu_graph_free_locked(struct CUgraph_st *graph)
 		node_free(node);
 	}
 	cu_held_drop_all_locked(graph);
+	cu_graph_memory_put_locked(graph->memory);
 	free(graph);
 }
 

@@ -53,6 +53,7 @@ struct cu_library_call {
 struct cu_work {
 	CUgraphNodeType type;
 	bool is_library; /* a kernel node that is a library's call */
+	bool is_moved;	 /* a graph inside a node becomes the node's rather than being copied */
 	union {
 		struct cu_call call;
 		struct cu_library_call library;
@@ -61,6 +62,8 @@ struct cu_work {
 		CUDA_HOST_NODE_PARAMS host;
 		struct CUevent_st *event;
 		struct CUgraph_st *child; /* owned */
+		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+		CUdeviceptr freed;
 	};
 };
 
@@ -91,10 +94,12 @@ struct CUgraph_st {
 	uint32_t ncaptures; /* that go into it: it is not to be destroyed */
 	bool is_inner; /* of a node, or of a graph that can be launched: not the program's to destroy */
 	struct cu_held *held;
+	struct cu_graph_memory *memory; /* NULL: none of its own nodes allocates or frees */
 };
 
 struct CUgraphExec_st {
-	struct CUgraph_st *graph; /* its own copy */
+	struct CUgraph_st *graph;      /* its own copy */
+	struct cu_exec_memory *memory; /* NULL: it has no need of any */
 	struct CUgraphNode_st **order;
 	unsigned long long flags;
 	gantry_ticket last; /* of the newest launch: the next comes after it */
@@ -156,6 +161,8 @@ CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long f
 			    struct CUgraphExec_st **ret_exec);
 void cu_exec_end_locked(struct CUgraphExec_st *exec);
 CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream);
+/* Memory for the next launch, where it wants any. */
+CUresult cu_exec_upload_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream);
 /* Its node that was made of @node; NULL: none. */
 struct CUgraphNode_st *cu_exec_node_locked(const struct CUgraphExec_st *exec,
 					   const struct CUgraphNode_st *node);
@@ -171,6 +178,9 @@ CUresult cu_capture_end_locked(struct CUstream_st *stream, struct CUgraph_st **r
 void cu_capture_leave_locked(struct CUstream_st *stream);
 /* @work becomes a node rather than being done; refused where the program @waits for it, or it cannot be a node. */
 CUresult cu_capture_work_locked(struct CUstream_st *stream, const struct cu_work *work, bool waits);
+/* Memory that the graph allocates and frees; *@params gets the address. */
+CUresult cu_capture_alloc_locked(struct CUstream_st *stream, CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult cu_capture_free_locked(struct CUstream_st *stream, CUdeviceptr address);
 /* A call that must not be while @stream is captured; the capture is good for nothing from then on. */
 CUresult cu_capture_refuse_locked(struct CUstream_st *stream);
 /* An event that a capture recorded is asked for: it says nothing, and that capture is good for nothing from then on. */

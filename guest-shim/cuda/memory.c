@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/graphmem.h"
 
 /* Sorted by address; no two overlap. */
 static struct cu_alloc *allocs;
@@ -85,8 +85,8 @@ void cu_alloc_forget_locked(CUdeviceptr address)
 
 /* ---- device memory ---- */
 
-CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigned int flags,
-			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address)
+static CUresult buffer_new(const struct cu_device *dev, size_t bytes, unsigned int flags,
+			   gantry_buffer *ret_buffer, CUdeviceptr *ret_address)
 {
 	struct gantry_reply_address answer;
 	gantry_buffer buffer;
@@ -104,6 +104,18 @@ CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigne
 	*ret_buffer = buffer;
 	*ret_address = answer.address;
 	return CUDA_SUCCESS;
+}
+
+/* What graphs keep for their next launch makes room for what is wanted now. */
+CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigned int flags,
+			      gantry_buffer *ret_buffer, CUdeviceptr *ret_address)
+{
+	CUresult result = buffer_new(dev, bytes, flags, ret_buffer, ret_address);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && (flags & GANTRY_ALLOC_DEVICE) &&
+	    cu_backing_trim_locked(dev))
+		result = buffer_new(dev, bytes, flags, ret_buffer, ret_address);
+	return result;
 }
 
 static void give_back(const struct cu_alloc *alloc)
@@ -162,7 +174,8 @@ static struct cu_alloc *find_device(CUdeviceptr address)
 	struct cu_alloc *alloc = cu_alloc_find_locked(address);
 
 	return alloc && alloc->address == address &&
-			       (alloc->kind == CU_MEMORY_DEVICE || alloc->kind == CU_MEMORY_MANAGED)
+			       (alloc->kind == CU_MEMORY_DEVICE ||
+				alloc->kind == CU_MEMORY_MANAGED || alloc->kind == CU_MEMORY_GRAPH)
 		       ? alloc
 		       : NULL;
 }
@@ -177,6 +190,8 @@ CUresult cu_free_device_locked(CUdeviceptr address)
 	alloc = find_device(address);
 	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->kind == CU_MEMORY_GRAPH)
+		return cu_spot_free_now_locked(address);
 	/* Whoever gets a small piece next may use it on another stream at once. */
 	if (alloc->chunk) {
 		uint64_t id = alloc->id;
@@ -209,6 +224,8 @@ CUresult cu_free_behind_locked(CUdeviceptr address, const struct CUstream_st *st
 	alloc = find_device(address);
 	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc->kind == CU_MEMORY_GRAPH)
+		return cu_spot_free_locked(alloc->spot, stream);
 	if (!alloc->chunk || !stream->last || gantry_test(cu.session, stream->last) != 0) {
 		end(alloc);
 		return CUDA_SUCCESS;

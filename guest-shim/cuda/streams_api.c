@@ -228,10 +228,20 @@ CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int 
 
 /* ---- memory in the order of a stream ---- */
 
-static CUresult no_memory_nodes(struct CUstream_st *stream)
+static CUresult alloc_captured(struct CUstream_st *stream, const struct cu_device *dev,
+			       size_t bytes, CUdeviceptr *ret_address)
 {
-	(void)cu_capture_refuse_locked(stream);
-	return cu_unsupported("memory allocated or freed by a graph");
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {
+		.poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+					     .id = (int)cu_device_ordinal(dev) } },
+		.bytesize = bytes,
+	};
+	CUresult result = cu_capture_alloc_locked(stream, &params);
+
+	if (result == CUDA_SUCCESS)
+		*ret_address = params.dptr;
+	return result;
 }
 
 /* From the device's pool where @pool is NULL; there sooner than it has to be. */
@@ -242,15 +252,15 @@ static CUresult alloc_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (stream->capture)
-		return cu_leave(no_memory_nodes(stream));
 	if (pool && !cu_handle_is_locked(pool, CU_KIND_POOL))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	if (!pool)
 		result = cu_mempool_of_locked(stream->ctx->dev, &pool);
-	return cu_leave(result == CUDA_SUCCESS
-				? cu_alloc_device_locked(stream->ctx, bytes, pool, address)
-				: result);
+	if (result == CUDA_SUCCESS)
+		result = stream->capture
+				 ? alloc_captured(stream, cu_mempool_device(pool), bytes, address)
+				 : cu_alloc_device_locked(stream->ctx, bytes, pool, address);
+	return cu_leave(result);
 }
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
@@ -271,9 +281,8 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (stream->capture)
-		return cu_leave(no_memory_nodes(stream));
-	return cu_leave(cu_free_behind_locked(address, stream));
+	return cu_leave(stream->capture ? cu_capture_free_locked(stream, address)
+					: cu_free_behind_locked(address, stream));
 }
 
 /* ---- launches ---- */

@@ -2,7 +2,7 @@
 /* Exported: capturing streams, and launching graphs into them. Compiled twice, as streams_api.c. */
 #include <stdlib.h>
 
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/graphmem.h"
 #include "guest-shim/cuda/streams.h"
 
 CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
@@ -193,7 +193,7 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream handle)
 	return result;
 }
 
-/* Nothing of it is on the device before it is launched. */
+/* Nothing of it is on the device before it is launched, but memory. */
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream handle)
 {
 	struct CUstream_st *stream;
@@ -201,8 +201,9 @@ CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return cu_leave(cu_handle_is_locked(exec, CU_KIND_EXEC) ? CUDA_SUCCESS
-								: CUDA_ERROR_INVALID_VALUE);
+	if (!cu_handle_is_locked(exec, CU_KIND_EXEC))
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	return cu_leave(cu_exec_upload_locked(exec, stream));
 }
 
 CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph graph,

@@ -71,23 +71,38 @@ static int find_range(const struct cu_device *dev, size_t bytes, size_t align, C
 	return found ? 0 : r < 0 ? r : GANTRY_E_NO_MEMORY;
 }
 
+CUresult cu_range_new_locked(const struct cu_device *dev, uint64_t bytes, uint64_t align,
+			     CUdeviceptr wish, struct gantry_reply_variable *ret_range)
+{
+	return cu_result(find_range(dev, bytes, GANTRY_MAX(align, dev->granule), wish, ret_range));
+}
+
+CUresult cu_range_end_locked(gantry_buffer range, CUdeviceptr address, uint64_t bytes)
+{
+	int r = gantry_free(cu.session, range);
+
+	if (r == 0)
+		(void)munmap((void *)(uintptr_t)address, bytes);
+	return cu_result(r);
+}
+
 CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CUdeviceptr wish,
 			   CUdeviceptr *ret_address)
 {
 	struct cu_reservation *new = calloc(1, sizeof(*new));
 	struct gantry_reply_variable range;
+	CUresult result;
 	uint64_t reserved;
-	int r;
 
 	if (!new || gantry_align_up(bytes, dev->granule, &reserved) < 0 ||
 	    reserved > GANTRY_MAX_BUFFER_BYTES || align > GANTRY_MAX_BUFFER_BYTES) {
 		free(new);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	r = find_range(dev, reserved, GANTRY_MAX(align, dev->granule), wish, &range);
-	if (r < 0) {
+	result = cu_range_new_locked(dev, reserved, align, wish, &range);
+	if (result != CUDA_SUCCESS) {
 		free(new);
-		return cu_result(r);
+		return result;
 	}
 	*new = (struct cu_reservation){ .next = reservations,
 					.address = range.address,
@@ -103,17 +118,16 @@ CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CU
 CUresult cu_unreserve_locked(CUdeviceptr address, size_t bytes)
 {
 	struct cu_reservation **at = &reservations, *found;
-	int r;
+	CUresult result;
 
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
 	found = *at;
 	if (!found || found->bytes != bytes || cu_alloc_touches_locked(address, found->reserved))
 		return CUDA_ERROR_INVALID_VALUE;
-	r = gantry_free(cu.session, found->range);
-	if (r < 0)
-		return cu_result(r);
-	(void)munmap((void *)(uintptr_t)address, found->reserved);
+	result = cu_range_end_locked(found->range, address, found->reserved);
+	if (result != CUDA_SUCCESS)
+		return result;
 	*at = found->next;
 	free(found);
 	return CUDA_SUCCESS;
@@ -188,17 +202,23 @@ void cu_physical_release_locked(struct cu_physical *physical)
 
 /* ---- which lies where ---- */
 
-static int tell(const struct cu_physical *physical, enum gantry_map_what what, gantry_buffer range,
-		uint64_t off, uint32_t rights)
+int cu_map_tell(const struct cu_device *dev, gantry_buffer buffer, enum gantry_map_what what,
+		gantry_buffer range, uint64_t off, uint32_t rights)
 {
-	const struct gantry_op_map op = { .device = physical->dev->index,
+	const struct gantry_op_map op = { .device = dev->index,
 					  .what = what,
-					  .buffer = physical->buffer,
+					  .buffer = buffer,
 					  .range = range,
 					  .off = off,
 					  .rights = rights };
 
 	return gantry_device_map(cu.session, &op);
+}
+
+static int tell(const struct cu_physical *physical, enum gantry_map_what what, gantry_buffer range,
+		uint64_t off, uint32_t rights)
+{
+	return cu_map_tell(physical->dev, physical->buffer, what, range, off, rights);
 }
 
 CUresult cu_map_locked(CUdeviceptr address, size_t bytes, struct cu_physical *physical)

@@ -23,6 +23,15 @@ struct cu_physical {
 /* Of reservations and memory of @dev, in bytes; 0: there are none. Asks the host. */
 uint64_t cu_granule(const struct cu_device *dev);
 
+/* Addresses of @dev alone: whole granules, of which the program's own memory keeps clear. */
+CUresult cu_range_new_locked(const struct cu_device *dev, uint64_t bytes, uint64_t align,
+			     CUdeviceptr wish, struct gantry_reply_variable *ret_range);
+/* Nothing lies there any more. */
+CUresult cu_range_end_locked(gantry_buffer range, CUdeviceptr address, uint64_t bytes);
+/* The worker is told where a buffer of whole granules lies too; a status of Gantry's. */
+int cu_map_tell(const struct cu_device *dev, gantry_buffer buffer, enum gantry_map_what what,
+		gantry_buffer range, uint64_t off, uint32_t rights);
+
 /* @align: a power of two, or 0. @wish: where, if that is free; 0: anywhere. */
 CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CUdeviceptr wish,
 			   CUdeviceptr *ret_address);

@@ -45,16 +45,23 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 		return copy_library(&from->library, ret_work);
 	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		bytes = copy_of(from->call.args, from->call.func->params_bytes);
-	else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH)
+	else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH && !work.is_moved)
 		result = cu_graph_clone_locked(from->child, &work.child);
+	else if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		bytes = copy_of(from->alloc.accessDescs,
+				from->alloc.accessDescCount * sizeof(CUmemAccessDesc));
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!bytes && work.type == CU_GRAPH_NODE_TYPE_KERNEL)
+	if (!bytes &&
+	    (work.type == CU_GRAPH_NODE_TYPE_KERNEL || work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		work.call.args = bytes;
 	} else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		work.child->is_inner = true;
+		work.is_moved = false;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+		work.alloc.accessDescs = (const CUmemAccessDesc *)(const void *)bytes;
 	}
 	*ret_work = work;
 	return CUDA_SUCCESS;
@@ -72,6 +79,8 @@ void cu_work_free(struct cu_work *work)
 		free(work->call.args);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		cu_graph_free_locked(work->child);
+	} else if (work->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+		free((void *)(uintptr_t)work->alloc.accessDescs);
 	}
 }
 
@@ -203,6 +212,6 @@ CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work)
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return put_child(stream, work->child);
 	default:
-		return CUDA_SUCCESS; /* an empty one */
+		return CUDA_SUCCESS; /* an empty one, or one that the launch has seen to (exec_memory.c) */
 	}
 }

@@ -114,6 +114,88 @@ static void built()
 }
 
 /* Nodes say what they were made of, in the Runtime API's words. */
+static cudaMemAllocNodeParams memory_of(size_t bytes)
+{
+	cudaMemAllocNodeParams params = {};
+
+	params.poolProps.allocType = cudaMemAllocationTypePinned;
+	params.poolProps.location.type = cudaMemLocationTypeDevice;
+	params.bytesize = bytes;
+	return params;
+}
+
+static void allocated_by_graphs()
+{
+	cudaMemAllocNodeParams params = memory_of(N * sizeof(float)), told = {};
+	cudaGraphNode_t alloc, kernel, copy, freed;
+	cudaKernelNodeParams launch = {};
+	cudaGraphNodeParams any = {};
+	float *inner = nullptr, *captured = nullptr;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+	cudaStream_t stream;
+	size_t used = 0;
+	void *at = nullptr;
+	int n = N;
+
+	part = "allocated by graphs";
+	OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	OK(cudaGraphCreate(&graph, 0));
+	OK(cudaGraphAddMemAllocNode(&alloc, graph, nullptr, 0, &params));
+	inner = (float *)params.dptr;
+	pair p = { inner, 7, {} };
+	void *args[] = { &p, &n };
+	launch.func = (void *)number;
+	launch.gridDim = dim3(N / 250);
+	launch.blockDim = dim3(250);
+	launch.kernelParams = args;
+	OK(cudaGraphAddKernelNode(&kernel, graph, &alloc, 1, &launch));
+	OK(cudaGraphAddMemcpyNode1D(&copy, graph, &kernel, 1, x, inner, N * sizeof(float), cudaMemcpyDefault));
+	OK(cudaGraphAddMemFreeNode(&freed, graph, &copy, 1, inner));
+	OK(cudaGraphMemAllocNodeGetParams(alloc, &told));
+	CHECK(told.dptr == inner && told.bytesize == N * sizeof(float));
+	OK(cudaGraphMemFreeNodeGetParams(freed, &at));
+	CHECK(at == inner);
+	IS(cudaGraphMemFreeNodeGetParams(freed, nullptr), cudaErrorInvalidValue);
+	IS(cudaGraphAddMemAllocNode(&alloc, graph, nullptr, 0, nullptr), cudaErrorInvalidValue);
+	IS(cudaGraphAddMemFreeNode(&freed, graph, nullptr, 0, x), cudaErrorInvalidValue);
+	/* The same by the general call: what is not freed is the program's afterwards. */
+	any.type = cudaGraphNodeTypeMemAlloc;
+	memcpy(&any.alloc, &params, sizeof(any.alloc));
+	OK(cudaGraphAddNode(&alloc, graph, nullptr, nullptr, 0, &any));
+	CHECK(any.alloc.dptr != nullptr && any.alloc.dptr != inner);
+	OK(cudaGraphInstantiate(&exec, graph, 0));
+	OK(cudaGraphLaunch(exec, stream));
+	OK(cudaStreamSynchronize(stream));
+	CHECK(first(x) == 7 && first(x + N - 1) == N + 6);
+	OK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &used));
+	CHECK(used >= 2 * N * sizeof(float));
+	IS(cudaGraphLaunch(exec, stream), cudaErrorInvalidValue);
+	OK(cudaFree(any.alloc.dptr));
+	OK(cudaGraphLaunch(exec, stream));
+	OK(cudaFreeAsync(any.alloc.dptr, stream));
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphDestroy(graph));
+	OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	OK(cudaMallocAsync(&captured, N * sizeof(float), stream));
+	number<<<N / 250, 250, 0, stream>>>(pair{ captured, 3, {} }, N);
+	OK(cudaMemcpyAsync(x, captured, N * sizeof(float), cudaMemcpyDefault, stream));
+	OK(cudaFreeAsync(captured, stream));
+	OK(cudaStreamEndCapture(stream, &graph));
+	OK(cudaGraphInstantiateWithFlags(&exec, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+	OK(cudaGraphLaunch(exec, stream));
+	OK(cudaStreamSynchronize(stream));
+	CHECK(first(x + 1) == 4);
+	OK(cudaGraphExecDestroy(exec));
+	OK(cudaGraphDestroy(graph));
+	OK(cudaDeviceGraphMemTrim(0));
+	OK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrReservedMemCurrent, &used));
+	CHECK(used == 0);
+	OK(cudaStreamDestroy(stream));
+	(void)cudaGetLastError();
+	end();
+}
+
 static void asked()
 {
 	const cudaExtent extent = make_cudaExtent(5, 4, 3);
@@ -377,6 +459,7 @@ int main()
 	OK(cudaMalloc(&y, N * sizeof(float)));
 	captured();
 	built();
+	allocated_by_graphs();
 	asked();
 	launched_with_attributes();
 	boxes();

@@ -19,9 +19,11 @@ PARTS = {
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
+    "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
+                     "captured", "misused", "moved into another", "small ones", "exhausted"],
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
+    "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
@@ -145,6 +147,14 @@ def test_graphs_captured_and_built(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_graphs_that_allocate_and_free(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-graph-memory", image()), PARTS["graph memory"])
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
 
 
 def test_kernel_that_strays_beside_variables_is_told_as_such(t):

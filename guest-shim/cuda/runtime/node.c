@@ -136,6 +136,31 @@ cudaError_t CUDARTAPI cudaGraphAddEventWaitNode(cudaGraphNode_t *node, cudaGraph
 	return RT(cuGraphAddEventWaitNode(node, graph, after, nafter, event));
 }
 
+/* Both APIs lay these out the same. */
+cudaError_t CUDARTAPI cudaGraphAddMemAllocNode(cudaGraphNode_t *node, cudaGraph_t graph,
+					       const cudaGraphNode_t *after, size_t nafter,
+					       struct cudaMemAllocNodeParams *params)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS own;
+	cudaError_t error;
+
+	_Static_assert(sizeof(*params) == sizeof(own), "both have the same size");
+	if (params)
+		memcpy(&own, params, sizeof(own));
+	error = RT(cuGraphAddMemAllocNode(node, graph, after, nafter, params ? &own : NULL));
+	if (error == cudaSuccess)
+		params->dptr = (void *)(uintptr_t)own.dptr;
+	return error;
+}
+
+cudaError_t CUDARTAPI cudaGraphAddMemFreeNode(cudaGraphNode_t *node, cudaGraph_t graph,
+					      const cudaGraphNode_t *after, size_t nafter,
+					      void *address)
+{
+	return RT(
+		cuGraphAddMemFreeNode(node, graph, after, nafter, (CUdeviceptr)(uintptr_t)address));
+}
+
 /* What both APIs lay out the same is passed on; of these three the words differ. */
 static cudaError_t params_of(const struct cudaGraphNodeParams *params, CUgraphNodeParams *ret_own)
 {
@@ -172,10 +197,12 @@ cudaError_t CUDARTAPI cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph,
 	CUgraphNodeParams own;
 	cudaError_t error = params_of(params, &own);
 
-	return error == cudaSuccess
-		       ? RT(cuGraphAddNode(node, graph, after, (const CUgraphEdgeData *)edges,
-					   nafter, &own))
-		       : error;
+	if (error == cudaSuccess)
+		error = RT(cuGraphAddNode(node, graph, after, (const CUgraphEdgeData *)edges,
+					  nafter, &own));
+	if (error == cudaSuccess && params->type == cudaGraphNodeTypeMemAlloc)
+		params->alloc.dptr = (void *)(uintptr_t)own.alloc.dptr;
+	return error;
 }
 
 /* ---- changing ---- */

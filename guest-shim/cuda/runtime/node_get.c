@@ -53,6 +53,27 @@ cudaError_t CUDARTAPI cudaGraphMemsetNodeGetParams(cudaGraphNode_t node,
 	return RT(get_fill(node, params));
 }
 
+cudaError_t CUDARTAPI cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node,
+						     struct cudaMemAllocNodeParams *params)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS own;
+	cudaError_t error = RT(cuGraphMemAllocNodeGetParams(node, params ? &own : NULL));
+
+	if (error == cudaSuccess)
+		memcpy(params, &own, sizeof(own));
+	return error;
+}
+
+cudaError_t CUDARTAPI cudaGraphMemFreeNodeGetParams(cudaGraphNode_t node, void *ret_address)
+{
+	CUdeviceptr own;
+	cudaError_t error = RT(cuGraphMemFreeNodeGetParams(node, ret_address ? &own : NULL));
+
+	if (error == cudaSuccess)
+		memcpy(ret_address, &own, sizeof(own));
+	return error;
+}
+
 static CUresult get_copy(cudaGraphNode_t node, struct cudaMemcpy3DParms *params)
 {
 	CUDA_MEMCPY3D own;
