@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/managed.h"
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
 {
@@ -104,7 +105,7 @@ CUresult CUDAAPI cuMemAllocHost(void **host, size_t bytes)
 
 /*
  * The device reaches it where it lies, in pinned memory: right, and as slow as the bus. It does not move to the device,
- * which the attributes say (no concurrent access, no prefetching).
+ * which the attributes say (no concurrent access).
  */
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
@@ -191,21 +192,44 @@ CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *host)
 	return cu_leave(CUDA_SUCCESS);
 }
 
-/* Advice changes nothing that a program can see but speed. */
+/* Advice changes nothing that a program can see but what it reads back. */
 CUresult CUDAAPI cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
 			     CUmemLocation location)
 {
 	struct CUctx_st *ctx;
-	uint64_t off;
 	CUresult result = cu_enter(&ctx);
+
+	return result == CUDA_SUCCESS
+		       ? cu_leave(cu_managed_advise_locked(address, bytes, advice, &location))
+		       : result;
+}
+
+CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t data_bytes,
+					CUmem_range_attribute attribute, CUdeviceptr address,
+					size_t bytes)
+{
+	struct CUctx_st *ctx;
+	CUresult result = cu_enter(&ctx);
+
+	return result == CUDA_SUCCESS ? cu_leave(cu_managed_get_locked(data, data_bytes, attribute,
+								       address, bytes))
+				      : result;
+}
+
+CUresult CUDAAPI cuMemRangeGetAttributes(void **data, size_t *data_bytes,
+					 CUmem_range_attribute *attributes, size_t n,
+					 CUdeviceptr address, size_t bytes)
+{
+	struct CUctx_st *ctx;
+	CUresult result = data && data_bytes && attributes && n ? cu_enter(&ctx)
+								: CUDA_ERROR_INVALID_VALUE;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	(void)location;
-	if (!cu_alloc_span_locked(address, bytes, &off) || advice < CU_MEM_ADVISE_SET_READ_MOSTLY ||
-	    advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-		return cu_leave(CUDA_ERROR_INVALID_VALUE);
-	return cu_leave(CUDA_SUCCESS);
+	for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++)
+		result = cu_managed_get_locked(data[i], data_bytes[i], attributes[i], address,
+					       bytes);
+	return cu_leave(result);
 }
 
 /* ---- what is known of a pointer ---- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "guest-shim/cuda/graphmem.h"
+#include "guest-shim/cuda/memop.h"
 
 /* What a program says of a node becomes work; @args has the parameters of a kernel for so long. */
 typedef CUresult make_fn(const void *params, struct cu_args *args, struct cu_work *ret_work);
@@ -122,6 +123,16 @@ static CUresult make_empty(const void *params, struct cu_args *args, struct cu_w
 	return CUDA_SUCCESS;
 }
 
+static CUresult make_memops(const void *params, struct cu_args *args, struct cu_work *ret_work)
+{
+	const CUDA_BATCH_MEM_OP_NODE_PARAMS *p = params;
+
+	(void)args;
+	ret_work->type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	ret_work->memops = *p;
+	return cu_memops_check(p->paramArray, p->count, p->flags);
+}
+
 /* ---- adding ---- */
 
 static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t nafter,
@@ -200,6 +211,13 @@ CUresult CUDAAPI cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const
 	return add(node, graph, after, nafter, make_wait, &event);
 }
 
+CUresult CUDAAPI cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph,
+					  const CUgraphNode *after, size_t nafter,
+					  const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+	return add(node, graph, after, nafter, make_memops, params);
+}
+
 /* The sort of node that @params are of, and where in them that sort's own are. */
 static make_fn *maker(const CUgraphNodeParams *params, const void **ret_params,
 		      CUDA_MEMSET_NODE_PARAMS *fill)
@@ -227,6 +245,9 @@ static make_fn *maker(const CUgraphNodeParams *params, const void **ret_params,
 		*ret_params = &params->graph.graph;
 		return params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE ? make_moved
 										      : make_child;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		*ret_params = &params->memOp; /* laid out the same */
+		return make_memops;
 	case CU_GRAPH_NODE_TYPE_EMPTY:
 		*ret_params = params;
 		return make_empty;
@@ -353,6 +374,18 @@ CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAM
 	return cu_leave(CUDA_SUCCESS);
 }
 
+/* The node's own operations, good until the node changes. */
+CUresult CUDAAPI cuGraphBatchMemOpNodeGetParams(CUgraphNode node,
+						CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*params = node->work.memops;
+	return cu_leave(CUDA_SUCCESS);
+}
+
 /* The node's own copy, which stays the node's. */
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
 {
@@ -399,6 +432,16 @@ static CUresult keep_attributes(struct cu_call *call, const struct cu_call *had)
 	return result;
 }
 
+/* What can be launched keeps as many operations, of the same sorts. */
+static bool are_alike(const CUDA_BATCH_MEM_OP_NODE_PARAMS *a,
+		      const CUDA_BATCH_MEM_OP_NODE_PARAMS *b)
+{
+	for (unsigned int i = 0; i < a->count && a->count == b->count; i++)
+		if (a->paramArray[i].operation != b->paramArray[i].operation)
+			return false;
+	return a->count == b->count;
+}
+
 /* @node, of a graph or (@exec) what was made of it, does this instead. */
 static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const void *params)
 {
@@ -417,6 +460,9 @@ static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const 
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	result = make(params, &args, &work);
 	if (result == CUDA_SUCCESS && (work.type != node->work.type || node->work.is_library))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && exec && work.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP &&
+	    !are_alike(&work.memops, &node->work.memops))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS && work.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		result = keep_attributes(&work.call, &node->work.call);
@@ -464,6 +510,18 @@ CUresult CUDAAPI cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
 CUresult CUDAAPI cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	return change(NULL, node, make_wait, &event);
+}
+
+CUresult CUDAAPI cuGraphBatchMemOpNodeSetParams(CUgraphNode node,
+						const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+	return change(NULL, node, make_memops, params);
+}
+
+CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+	return change_made(exec, node, make_memops, params);
 }
 
 CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,

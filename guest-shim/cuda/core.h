@@ -11,6 +11,8 @@
  *   graph.h   graphs and captures: which of those files does what; graphmem.h memory that graphs allocate
  *   output.c  what kernels print; link.c images that are linked on the spot
  *   hostmem.c memory of the program's that it registers; pages.h how its pages become pinned memory
+ *   managed.h what is said of managed memory
+ *   memop.h   words that a stream writes or waits for
  *   array.h   arrays, textures and surfaces
  *   vmm.h     addresses and memory apart from each other
  *   road.c    what the forwarding libraries of the toolkit use of all that

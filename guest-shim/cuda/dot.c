@@ -122,6 +122,11 @@ static void write_label(const struct dot *dot, const struct cu_work *work)
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		(void)fputs("CHILD_GRAPH", dot->out);
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		(void)fputs("BATCH_MEM_OP", dot->out);
+		if (says(dot, CU_GRAPH_DEBUG_DOT_FLAGS_BATCH_MEM_OP_NODE_PARAMS))
+			(void)fprintf(dot->out, "\\n%u operations", work->memops.count);
+		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		write_alloc(dot, &work->alloc);
 		break;

@@ -64,6 +64,7 @@ struct cu_work {
 		struct CUgraph_st *child; /* owned */
 		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
 		CUdeviceptr freed;
+		CUDA_BATCH_MEM_OP_NODE_PARAMS memops;
 	};
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "guest-shim/cuda/graphmem.h"
+#include "guest-shim/cuda/managed.h"
 
 /* Sorted by address; no two overlap. */
 static struct cu_alloc *allocs;
@@ -165,6 +166,8 @@ static void end(const struct cu_alloc *alloc)
 	struct cu_alloc copy = *alloc;
 
 	remove_at((uint32_t)(alloc - allocs));
+	if (copy.kind == CU_MEMORY_MANAGED)
+		cu_managed_forget_locked(copy.address, copy.bytes);
 	give_back(&copy);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/memop.h"
 #include "guest-shim/cudalibs/road.h"
 #include "proto/calls.h"
 
@@ -50,10 +50,14 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 	else if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		bytes = copy_of(from->alloc.accessDescs,
 				from->alloc.accessDescCount * sizeof(CUmemAccessDesc));
+	else if (work.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+		bytes = copy_of(from->memops.paramArray,
+				from->memops.count * sizeof(*from->memops.paramArray));
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!bytes &&
-	    (work.type == CU_GRAPH_NODE_TYPE_KERNEL || work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC))
+	    (work.type == CU_GRAPH_NODE_TYPE_KERNEL || work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+	     work.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		work.call.args = bytes;
@@ -62,6 +66,8 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 		work.is_moved = false;
 	} else if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
 		work.alloc.accessDescs = (const CUmemAccessDesc *)(const void *)bytes;
+	} else if (work.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+		work.memops.paramArray = (CUstreamBatchMemOpParams *)(void *)bytes;
 	}
 	*ret_work = work;
 	return CUDA_SUCCESS;
@@ -81,6 +87,8 @@ void cu_work_free(struct cu_work *work)
 		cu_graph_free_locked(work->child);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
 		free((void *)(uintptr_t)work->alloc.accessDescs);
+	} else if (work->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+		free(work->memops.paramArray);
 	}
 }
 
@@ -209,6 +217,8 @@ CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work)
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return put_event(stream, work);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return cu_memops_put_locked(stream, work->memops.paramArray, work->memops.count);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return put_child(stream, work->child);
 	default:

@@ -422,6 +422,49 @@ static void places()
 	end();
 }
 
+static void many_in_one_call()
+{
+	cudaMemcpyAttributes attributes = {};
+	cudaMemcpy3DBatchOp op = {};
+	cudaMemLocation gpu = { cudaMemLocationTypeDevice, 0 };
+	float here[2] = { 5, 6 }, back[2] = {};
+	void *dsts[] = { x, y };
+	const void *srcs[] = { here, here + 1 };
+	size_t sizes[] = { 4, 4 }, from = 0;
+	cudaStream_t stream;
+	float *managed;
+	int value = -1;
+
+	part = "many in one call";
+	OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	attributes.srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
+	OK(cudaMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &from, 1, stream));
+	OK(cudaStreamSynchronize(stream));
+	CHECK(first(x) == 5 && first(y) == 6);
+	IS(cudaMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &from, 1, nullptr), cudaErrorInvalidValue);
+	op.src.type = op.dst.type = cudaMemcpyOperandTypePointer;
+	op.src.op.ptr.ptr = y;
+	op.dst.op.ptr.ptr = back;
+	op.extent = { 4, 1, 1 };
+	op.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+	OK(cudaMemcpy3DBatchAsync(1, &op, 0, stream));
+	OK(cudaStreamSynchronize(stream));
+	CHECK(back[0] == 6 && back[1] == 0);
+	IS(cudaMemcpy3DBatchAsync(1, &op, 1, stream), cudaErrorInvalidValue);
+	OK(cudaMallocManaged(&managed, 8192));
+	OK(cudaMemAdvise(managed, 8192, cudaMemAdviseSetReadMostly, gpu));
+	OK(cudaMemPrefetchAsync(managed, 8192, gpu, 0, stream));
+	OK(cudaMemRangeGetAttribute(&value, sizeof(value), cudaMemRangeAttributeReadMostly, managed, 8192));
+	CHECK(value == 1);
+	OK(cudaMemRangeGetAttribute(&value, sizeof(value), cudaMemRangeAttributeLastPrefetchLocation, managed, 8192));
+	CHECK(value == 0);
+	IS(cudaMemAdvise(x, 4096, cudaMemAdviseSetReadMostly, gpu), cudaErrorInvalidValue);
+	OK(cudaFree(managed));
+	OK(cudaStreamDestroy(stream));
+	(void)cudaGetLastError();
+	end();
+}
+
 static void devices_chosen()
 {
 	cudaSharedMemConfig banks = cudaSharedMemBankSizeDefault;
@@ -466,6 +509,7 @@ int main()
 	the_driver();
 	copies_of_variables();
 	places();
+	many_in_one_call();
 	devices_chosen();
 	return 0;
 }

@@ -21,9 +21,11 @@ PARTS = {
                "a graph as text"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted"],
+    "memops": ["announced", "written", "waited for here", "waited for there", "by another thread", "batches", "nodes of graphs", "misused"],
+    "batches": ["bytes in one call", "bytes misused", "boxes in one call", "said of managed memory"],
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
-    "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "devices chosen"],
+    "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "many in one call", "devices chosen"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
@@ -155,6 +157,33 @@ def test_graphs_that_allocate_and_free(t, mode):
     with gpu.world(mode=mode) as agent:
         passed(t, *run(agent, "cuda-driver-graph-memory", image()), PARTS["graph memory"])
         harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+
+
+def test_copies_in_batches_and_advice_on_managed_memory(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-batches"), PARTS["batches"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_words_that_streams_write_and_wait_for(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-memops", image()), PARTS["memops"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_endless_wait_for_a_word_is_nobody_elses(t, mode):
+    folder = library_folder()
+    with gpu.world({"red": {}, "blue": {}}, mode=mode) as agent:
+        waiting = agent.guest("blue", [harness.program("cuda-driver-memops"), image(), "endless"],
+                              env={"LD_LIBRARY_PATH": folder})
+        waiting.read_until("ok endless", timeout=gpu.LIMIT_S)
+        passed(t, *run(agent, "cuda-driver-memops", image()), PARTS["memops"])
+        waiting.kill()
+        harness.wait_until(lambda: used(agent, "blue") == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+        # The worker is as it was.
+        passed(t, *run(agent, "cuda-driver-memops", image()), PARTS["memops"])
 
 
 def test_kernel_that_strays_beside_variables_is_told_as_such(t):

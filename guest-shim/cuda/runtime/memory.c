@@ -229,3 +229,30 @@ cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void *dst, int dst_device, const void 
 					      (CUdeviceptr)(uintptr_t)src, bytes, stream))
 		       : error;
 }
+
+/* ---- what is said of managed memory; numbers are the Driver API's ---- */
+
+cudaError_t CUDARTAPI cudaMemAdvise(const void *address, size_t bytes, enum cudaMemoryAdvise advice,
+				    struct cudaMemLocation location)
+{
+	return RT(cuMemAdvise((CUdeviceptr)(uintptr_t)address, bytes, (CUmem_advise)advice,
+			      (CUmemLocation){ .type = (CUmemLocationType)location.type,
+					       .id = location.id }));
+}
+
+cudaError_t CUDARTAPI cudaMemRangeGetAttribute(void *data, size_t data_bytes,
+					       enum cudaMemRangeAttribute attribute,
+					       const void *address, size_t bytes)
+{
+	return RT(cuMemRangeGetAttribute(data, data_bytes, (CUmem_range_attribute)attribute,
+					 (CUdeviceptr)(uintptr_t)address, bytes));
+}
+
+cudaError_t CUDARTAPI cudaMemRangeGetAttributes(void **data, size_t *data_bytes,
+						enum cudaMemRangeAttribute *attributes, size_t n,
+						const void *address, size_t bytes)
+{
+	return RT(cuMemRangeGetAttributes(data, data_bytes,
+					  (CUmem_range_attribute *)(void *)attributes, n,
+					  (CUdeviceptr)(uintptr_t)address, bytes));
+}
