@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/watch.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/futex.h"
 
@@ -15,6 +17,45 @@ enum {
 };
 
 #define LINGER_NS (10 * GANTRY_NS_PER_MS) /* with nothing in flight, before going to sleep */
+
+#define TICK_MIN_NS  (50 * GANTRY_NS_PER_US)
+#define TICK_BUSY_NS (200 * GANTRY_NS_PER_US) /* while the device thread polls by itself */
+#define TICK_MAX_NS  (500 * GANTRY_NS_PER_US)
+#define PATIENCE_NS  (4 * GANTRY_NS_PER_MS) /* of a device thread that sleeps, between two polls */
+
+/* Or may have: only poll() can tell of copies, which are to take a millisecond at most. */
+static bool anything_finished(const struct gantry_watch *watch)
+{
+	uint32_t nplaces = gantry_load_relaxed(&watch->nplaces);
+
+	if (gantry_load_relaxed(&watch->nunwritten))
+		return true;
+	for (uint32_t i = 0; i < nplaces; i++) {
+		const uint32_t *word = (const uint32_t *)(watch->words + i * watch->stride);
+
+		if (gantry_load_relaxed(word) != gantry_load_relaxed(&watch->seen[i]))
+			return true;
+	}
+	return false;
+}
+
+static uint64_t unpolled_ns(const struct gantry_watch *watch)
+{
+	uint64_t polled_at = gantry_load_relaxed(&watch->polled_at);
+	uint64_t now = gantry_cycles();
+
+	return now > polled_at ? (now - polled_at) * GANTRY_NS_PER_US / gantry_cycles_per_us() : 0;
+}
+
+/* A sixteenth of the wait. */
+static uint64_t tick_of(const struct gantry_watch *watch)
+{
+	uint64_t gap_ns = unpolled_ns(watch);
+
+	if (gap_ns < TICK_MIN_NS)
+		return TICK_BUSY_NS;
+	return gantry_clamp_u64(gap_ns / 16, TICK_MIN_NS, TICK_MAX_NS);
+}
 
 /* Until there is something in flight. */
 static void sleep_long(struct gantry_watch *watch)
@@ -38,13 +79,13 @@ static void sleep_long(struct gantry_watch *watch)
 static void watch_flight(struct gantry_watch *watch)
 {
 	uint64_t polled_at = gantry_load_relaxed(&watch->polled_at);
-	uint64_t tick_ns = watch->ops->tick_ns(watch->dev);
+	uint64_t tick_ns = tick_of(watch);
 
 	/* Woken early only to stop. */
 	(void)gantry_futex_wait(&watch->state, AWAKE, gantry_deadline_ns((int64_t)tick_ns));
 	if (gantry_load_relaxed(&watch->polled_at) != polled_at)
 		return;
-	if (watch->ops->worth(watch->dev))
+	if (anything_finished(watch) || unpolled_ns(watch) >= PATIENCE_NS)
 		watch->host->wake(watch->host->cookie);
 }
 
@@ -74,6 +115,10 @@ void gantry_watch_begin(struct gantry_watch *watch)
 {
 	uint32_t asleep = ASLEEP;
 
+	gantry_store_relaxed(&watch->nflight, watch->nflight + 1);
+	if (watch->nflight > 1)
+		return;
+	gantry_store_relaxed(&watch->polled_at, gantry_cycles());
 	/* Full fence: pairs with the one in sleep_long(); it sees nflight, or we see it asleep. */
 	gantry_fence_full();
 	if (gantry_load_relaxed(&watch->state) == ASLEEP &&
@@ -81,15 +126,42 @@ void gantry_watch_begin(struct gantry_watch *watch)
 		(void)gantry_futex_wake(&watch->state, 1);
 }
 
-int gantry_watch_start(struct gantry_watch *watch, const struct gantry_watch_ops *ops,
-		       const struct gantry_dev *dev, const struct gantry_device_host *host,
-		       struct gantry_err *err)
+void gantry_watch_end(struct gantry_watch *watch)
+{
+	gantry_store_relaxed(&watch->nflight, watch->nflight - 1);
+}
+
+int gantry_watch_place_take(struct gantry_watch *watch, uint32_t *ret_place)
+{
+	for (uint32_t i = 0; i < GANTRY_WATCH_PLACES / 64; i++) {
+		uint32_t place;
+
+		if (~watch->places[i] == 0)
+			continue;
+		place = 64 * i + (uint32_t)__builtin_ctzll(~watch->places[i]);
+		watch->places[i] |= 1ull << (place % 64);
+		gantry_store_relaxed(&watch->seen[place], 0u);
+		if (place >= watch->nplaces)
+			gantry_store_relaxed(&watch->nplaces, place + 1);
+		*ret_place = place;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+void gantry_watch_place_give(struct gantry_watch *watch, uint32_t place)
+{
+	watch->places[place / 64] &= ~(1ull << (place % 64));
+}
+
+int gantry_watch_start(struct gantry_watch *watch, const void *words, size_t stride,
+		       const struct gantry_device_host *host, struct gantry_err *err)
 {
 	sigset_t all, before;
 	int r;
 
-	watch->ops = ops;
-	watch->dev = dev;
+	watch->words = words;
+	watch->stride = stride;
 	watch->host = host;
 	watch->state = AWAKE;
 	/* Signals are the device thread's. */

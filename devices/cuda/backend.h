@@ -6,7 +6,7 @@
  * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
  * through them; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c has the
- * calls for rows of launches (devices/rows.h); aside.c runs host functions that take long; time.c asks the device how long they took; watch.c wakes a device thread that sleeps;
+ * calls for rows of launches (devices/rows.h); aside.c runs host functions that take long; time.c has the events for device time (devices/devtime.h);
  * fault.c says what an error means; output.c has the driver write what kernels printed.
  *
  * How a completion gets here: after a batch of commands flush() enqueues one write of the stream's count
@@ -25,13 +25,12 @@
 #include "devices/cuda/libraries.h"
 #include "devices/cuda/module.h"
 #include "devices/device.h"
+#include "devices/devtime.h"
 #include "devices/rows.h"
 #include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
 #define GANTRY_CUDA_DEPTH 128u
-/* Streams of one device. */
-#define GANTRY_CUDA_STREAMS 1024u
 /* Commands after which a stream is flushed without being asked: a write costs a quarter of a launch. */
 #define GANTRY_CUDA_BATCH GANTRY_ROWS_MAX
 
@@ -176,20 +175,6 @@ struct gantry_cuda_fills {
 	CUgraphNode node;
 };
 
-#define GANTRY_CUDA_SPANS 4u
-/* Batches timed by events (time.c); oldest first, free-running. */
-struct gantry_cuda_times {
-	struct gantry_cuda_span {
-		CUevent begin; /* both made when first used */
-		CUevent end;
-		uint32_t from; /* commands of the stream */
-		uint32_t to;
-	} spans[GANTRY_CUDA_SPANS];
-	uint32_t first;
-	uint32_t next;
-	bool open; /* the batch that is gathered has its beginning */
-};
-
 struct gantry_cuda_aside; /* aside.c */
 struct gantry_cuda_reach; /* aside.c */
 
@@ -217,15 +202,12 @@ struct gantry_stream {
 	struct gantry_rows *rows; /* made for the first launch */
 	uint64_t flying_ns;	  /* what is not seen finished is expected to take */
 	uint64_t gathered_ns;	  /* at most; what is not flushed was expected to */
-	struct gantry_cuda_times times;
+	struct gantry_devtime_stream time;
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */
 	bool off_device;     /* nothing but that is in flight: no device time is counted */
 	bool launched;	     /* kernels that may have printed, since the driver was asked last */
 	uint64_t printed_at; /* cycles, when it was */
-	bool started_idle;
-	uint64_t busy_from; /* gantry_dev.busy when what is in flight began */
-	uint64_t seen_from; /* gantry_dev.busy_at then */
 	uint64_t asked_at; /* cycles when there was progress last, or the driver was asked for it */
 
 	/* Of the body that runs now. */
@@ -271,9 +253,7 @@ struct gantry_dev {
 	bool pins_in_place; /* pinned memory has the host's addresses on the device */
 	CUresult
 		pin_refused; /* why host memory could not be pinned the last time; CUDA_SUCCESS: it could */
-	uint64_t
-		idle_cycles; /* from submitting to an idle stream to seeing it finished, for nothing */
-	char *link_log;	     /* owned; NULL: nothing was linked since anybody asked */
+	char *link_log;		    /* owned; NULL: nothing was linked since anybody asked */
 	struct gantry_list sisters; /* of the process; under the lock of window.c */
 
 	struct gantry_list streams;
@@ -285,24 +265,14 @@ struct gantry_dev {
 	uint64_t mem_used;
 	CUdeviceptr zeroes; /* texture.c; 0: nobody has needed any */
 	uint64_t limits[3]; /* ask.c: of the context, as they were at first; 0: nobody has asked */
-	uint64_t places[GANTRY_CUDA_STREAMS / 64]; /* bit set: taken */
 	CUevent stamp_base; /* what stamps count from; NULL: there was none yet */
 	uint64_t stamp_base_ns;
-	/*
-	 * Device time: while n streams are at work, each of them has a nth of it, so that overlap counts
-	 * once. In cycles of the time stamp counter.
-	 */
-	uint64_t busy;
-	uint64_t busy_at; /* cycles when @busy was brought up to date */
-	uint32_t nbusy;	  /* streams at work */
-	int32_t lost;	  /* after a fault: the whole device is gone (1), or not (-1) */
+	struct gantry_devtime time;
+	int32_t lost; /* after a fault: the whole device is gone (1), or not (-1) */
 
 	/* Shared with the watcher (watch.c), by atomic loads and stores. */
-	uint32_t fault;		   /* CUresult; set once, by whoever meets it */
-	struct gantry_watch watch; /* in flight: streams; polled_at: cycles */
-	uint32_t nplaces;	   /* places that were ever in use */
-	uint32_t nunwritten; /* streams in flight whose end no word will tell, but poll() only */
-	uint32_t seen[GANTRY_CUDA_STREAMS]; /* by place: the word as poll() last saw it */
+	uint32_t fault; /* CUresult; set once, by whoever meets it */
+	struct gantry_watch watch;
 };
 
 /* fault.c: what met the context. The first sticky result stays; others are ignored. Any thread. */
@@ -412,7 +382,7 @@ void gantry_cuda_boundary(struct gantry_stream *stream);
 void gantry_cuda_close_batch(struct gantry_stream *stream);
 /* Waits for what is in flight, some seconds at most; false when it did not end. */
 bool gantry_cuda_drain(struct gantry_dev *dev);
-/* Learns gantry_dev.mem_ops and idle_cycles; before the first stream. */
+/* Learns gantry_dev.mem_ops and how long nothing takes; before the first stream. */
 void gantry_cuda_stream_calibrate(struct gantry_dev *dev);
 
 /* stamp.c */
@@ -442,15 +412,7 @@ void gantry_cuda_mark_drop(struct gantry_stream *stream);
 void gantry_cuda_mark_fini(struct gantry_stream *stream);
 
 /* time.c */
-/* A batch begins, with a command that is expected to take so long; @copies: it is a copy. */
-void gantry_cuda_time_begin(struct gantry_stream *stream, uint32_t estimate_ns, bool copies);
-/* It ends with what was enqueued last. */
-void gantry_cuda_time_end(struct gantry_stream *stream);
-/* The next batch with a time of its own, of those that ended before command @end: [*ret_from, *ret_to). */
-bool gantry_cuda_time_next(struct gantry_stream *stream, uint32_t end, uint32_t *ret_from,
-			   uint32_t *ret_to, uint64_t *ret_ns);
-void gantry_cuda_time_drop(struct gantry_stream *stream);
-void gantry_cuda_time_fini(struct gantry_stream *stream);
+extern const struct gantry_devtime_driver gantry_cuda_devtime;
 
 /*
  * What enqueues a command returns 0; 1 when it is finished with nothing enqueued, with its status in
@@ -518,9 +480,6 @@ static inline struct gantry_cuda_slot *gantry_cuda_slot_at(struct gantry_stream 
 {
 	return &stream->slots[position % GANTRY_CUDA_DEPTH];
 }
-
-/* watch.c */
-extern const struct gantry_watch_ops gantry_cuda_watch_ops;
 
 /* health.c. @pci and @uuid name the device; NULL where NVML is missing or does not know it. */
 struct gantry_cuda_nvml *gantry_cuda_nvml_open(const char *path, const char *pci, const char *uuid);

@@ -270,7 +270,7 @@ static int context_open(struct gantry_dev *dev, struct gantry_err *err)
 /* Device code gets the addresses of cells as the host has them. */
 static int cells_open(struct gantry_dev *dev, struct gantry_err *err)
 {
-	size_t bytes = GANTRY_CUDA_STREAMS * sizeof(*dev->cells);
+	size_t bytes = GANTRY_WATCH_PLACES * sizeof(*dev->cells);
 	CUdeviceptr address = 0;
 	void *cells;
 	int r;
@@ -343,7 +343,8 @@ static int cuda_open(const struct gantry_device_conf *conf, const struct gantry_
 	if (r == 0)
 		r = memory_open(dev, conf, err);
 	if (r == 0)
-		r = gantry_watch_start(&dev->watch, &gantry_cuda_watch_ops, dev, dev->host, err);
+		r = gantry_watch_start(&dev->watch, dev->cells, sizeof(*dev->cells), dev->host,
+				       err);
 	if (r < 0)
 		return r;
 	names_of(dev->driver, dev->device, "GPU-", uuid, pci);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of the cuda backend: commands in, batches closed by a write, words read, device time shared out.
- *
- * The device thread sees when a batch has finished, not when each of its commands has; of long ones the device says how
- * long they took (time.c). A batch's time goes to its commands by what each was expected to take; expectations of kernels follow what they were given,
- * so in batches of one kernel, which most are, they become its mean.
+ * Streams of the cuda backend: commands in, batches closed by a write, words read. Whose the device's time was is found in
+ * devices/devtime.c.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,15 +14,9 @@
 #include "base/clock.h"
 #include "devices/cuda/backend.h"
 
-/* Expected of a kernel that never ran, and of any command besides its bytes. */
-#define FIRST_ESTIMATE_NS 5000u
-#define COPY_ESTIMATE_NS  1000u
 /* Bytes a nanosecond, roughly: over the bus, and inside the device. */
 #define HOST_BYTES_PER_NS   50u
 #define DEVICE_BYTES_PER_NS 1500u
-/* A new sample counts an eighth. */
-#define MEAN_SHIFT 3
-
 /* Copies in are followed by a mark (mark.c) from so many bytes on, where something runs before them. */
 #define MARK_IN_BYTES (256u << 10)
 /* Who waits longer than this may sleep, and the word wakes it: both are put then. */
@@ -48,40 +39,11 @@
 #define LATE_PART     16u
 #define LATE_NS	      200000u
 
-/* The least that a command which enqueued something is said to have taken. */
-#define FLOOR_NS 100u
-
 /* Without progress of a stream for so long the driver is asked whether the context is well. */
 #define QUERY_US 2000u
 
-#define CALIBRATIONS	   16u
-#define CALIBRATION_MAX_US 10u
-#define DRAIN_NS	   (5 * GANTRY_NS_PER_S)
-#define DRAIN_SLEEP_US	   50u
-
-/* ---- places ---- */
-
-static int place_take(struct gantry_dev *dev, uint32_t *ret_place)
-{
-	for (uint32_t i = 0; i < GANTRY_CUDA_STREAMS / 64; i++) {
-		uint32_t place;
-
-		if (~dev->places[i] == 0)
-			continue;
-		place = 64 * i + (uint32_t)__builtin_ctzll(~dev->places[i]);
-		dev->places[i] |= 1ull << (place % 64);
-		if (place >= dev->nplaces)
-			gantry_store_relaxed(&dev->nplaces, place + 1);
-		*ret_place = place;
-		return 0;
-	}
-	return -EAGAIN;
-}
-
-static void place_give(struct gantry_dev *dev, uint32_t place)
-{
-	dev->places[place / 64] &= ~(1ull << (place % 64));
-}
+#define DRAIN_NS       (5 * GANTRY_NS_PER_S)
+#define DRAIN_SLEEP_US 50u
 
 /* ---- life ---- */
 
@@ -108,25 +70,26 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 
 	if (!stream)
 		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
-	r = place_take(dev, &stream->place);
+	r = gantry_watch_place_take(&dev->watch, &stream->place);
 	if (r < 0) {
 		free(stream);
 		return gantry_err_set(err, r, "all %u streams of the device are in use",
-				      GANTRY_CUDA_STREAMS);
+				      GANTRY_WATCH_PLACES);
 	}
 	r = native_create(dev, attr->priority, &stream->native, err);
 	if (r < 0) {
-		place_give(dev, stream->place);
+		gantry_watch_place_give(&dev->watch, stream->place);
 		free(stream);
 		return r;
 	}
 	stream->dev = dev;
+	stream->time.of = &dev->time;
+	stream->time.stream = stream;
 	stream->owner = attr->owner;
 	stream->is_alone = attr->is_alone;
 	stream->ncareful = attr->ncareful;
 	stream->cell = &dev->cells[stream->place];
 	gantry_store_relaxed(&stream->cell->word, 0u);
-	gantry_store_relaxed(&dev->seen[stream->place], 0u);
 	gantry_cuda_body_init(stream);
 	gantry_list_init(&stream->active);
 	gantry_list_push_back(&dev->streams, &stream->link);
@@ -148,13 +111,13 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 		(void)dev->driver->StreamSynchronize(stream->native); /* fails with the context */
 	gantry_cuda_mark_fini(stream);
 	gantry_rows_free(stream->rows);
-	gantry_cuda_time_fini(stream);
+	gantry_devtime_fini(&stream->time);
 	gantry_cuda_stamp_fini(stream);
 	gantry_cuda_fills_fini(stream);
 	gantry_cuda_aside_fini(stream);
 	gantry_cuda_body_fini(stream);
 	(void)dev->driver->StreamDestroy(stream->native); /* idle; refused after a fault only */
-	place_give(dev, stream->place);
+	gantry_watch_place_give(&dev->watch, stream->place);
 	gantry_list_remove(&stream->active);
 	gantry_list_remove(&stream->link);
 	free(stream);
@@ -162,44 +125,17 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 
 /* ---- device time ---- */
 
-static void busy_advance(struct gantry_dev *dev)
-{
-	uint64_t now = gantry_cycles();
-
-	if (dev->nbusy)
-		dev->busy += (now - dev->busy_at) / dev->nbusy;
-	dev->busy_at = now;
-}
-
 static void busy_begin(struct gantry_stream *stream)
 {
-	struct gantry_dev *dev = stream->dev;
-
-	busy_advance(dev);
-	dev->nbusy++;
-	stream->busy_from = dev->busy;
-	stream->seen_from = dev->busy_at;
-	stream->started_idle = true;
-	stream->asked_at = dev->busy_at;
+	gantry_devtime_start(&stream->time);
+	stream->asked_at = stream->dev->time.busy_at;
 }
 
 /* A host function that runs aside is all that the stream has in flight: the device's time is the others'. */
 static void busy_pause(struct gantry_stream *stream)
 {
-	busy_advance(stream->dev);
-	stream->dev->nbusy--;
+	gantry_devtime_pause(&stream->time);
 	stream->off_device = true;
-}
-
-static void learn(struct gantry_kernel *kernel, uint64_t ns)
-{
-	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
-
-	if (kernel->mean_ns)
-		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
-				  (sample >> MEAN_SHIFT);
-	else
-		kernel->mean_ns = sample;
 }
 
 /*
@@ -215,9 +151,9 @@ static void note_nothing(struct gantry_stream *stream)
 		return;
 	stream->flying_ns -= slot->estimate_ns;
 	slot->estimate_ns = 0;
-	slot->done.device_ns = FLOOR_NS;
+	slot->done.device_ns = GANTRY_DEVTIME_FLOOR_NS;
 	if (slot->kernel)
-		learn(slot->kernel, FLOOR_NS);
+		gantry_devtime_learn(&slot->kernel->mean_ns, GANTRY_DEVTIME_FLOOR_NS);
 }
 
 /* It has ended, and the device has what it enqueued. */
@@ -230,77 +166,14 @@ static void busy_resume(struct gantry_stream *stream)
 	note_nothing(stream);
 }
 
-/*
- * What the stream had of the device since it was last asked. *ret_part: of each nanosecond so much, as others had the
- * rest.
- */
-static uint64_t busy_take_ns(struct gantry_stream *stream, double *ret_part)
-{
-	struct gantry_dev *dev = stream->dev;
-	uint64_t cycles, seen;
-
-	busy_advance(dev);
-	cycles = dev->busy - stream->busy_from;
-	seen = dev->busy_at - stream->seen_from;
-	*ret_part = seen ? (double)cycles / (double)seen : 1;
-	stream->busy_from = dev->busy;
-	stream->seen_from = dev->busy_at;
-	/* The way to the device and back is nobody's device time; behind other work it does not show. */
-	if (stream->started_idle)
-		cycles = cycles > dev->idle_cycles ? cycles - dev->idle_cycles : 0;
-	stream->started_idle = false;
-	return cycles * GANTRY_NS_PER_US / gantry_cycles_per_us();
-}
-
-/* @ns among the commands from @from up to @end. */
-static void share_out(struct gantry_stream *stream, uint32_t from, uint32_t end, uint64_t ns)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = from; i != end; i++)
-		sum += gantry_cuda_slot_at(stream, i)->estimate_ns;
-	if (sum == 0)
-		return;
-	for (uint32_t i = from; i != end; i++) {
-		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
-
-		if (slot->estimate_ns == 0)
-			continue; /* it never reached the device */
-		slot->done.device_ns = gantry_max_u64(
-			FLOOR_NS, (uint64_t)((double)ns * slot->estimate_ns / (double)sum));
-		if (slot->kernel)
-			learn(slot->kernel, slot->done.device_ns);
-	}
-}
-
-/* What has finished up to @end gets its time: from the device where it said so, the others what is left of what was seen. */
-static void account(struct gantry_stream *stream, uint32_t end)
-{
-	uint32_t from = stream->finished;
-	uint32_t first, past;
-	double part;
-	uint64_t seen_ns = busy_take_ns(stream, &part);
-	uint64_t ns;
-
-	while (gantry_cuda_time_next(stream, end, &first, &past, &ns)) {
-		ns = (uint64_t)((double)ns * part);
-		/* Nothing lies before it mostly: that had its word, or was seen together with it. */
-		share_out(stream, from, first, seen_ns > ns ? seen_ns - ns : 0);
-		share_out(stream, first, past, ns);
-		seen_ns = 0;
-		from = past;
-	}
-	share_out(stream, from, end, seen_ns);
-}
-
 /* ---- submission ---- */
 
 static uint32_t range_estimate(const struct gantry_range *dst, const struct gantry_range *src)
 {
 	bool over_bus = dst->mem->base || (src && src->mem->base);
-	uint64_t ns = dst->len / (over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
 
-	return (uint32_t)gantry_min_u64(ns + COPY_ESTIMATE_NS, UINT32_MAX);
+	return gantry_devtime_of_bytes(dst->len,
+				       over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
 }
 
 /* Commands that turn out to need no device, or are refused, are expected to take nothing after all. */
@@ -309,8 +182,7 @@ static void expect(const struct gantry_cmd *cmd, struct gantry_cuda_slot *slot)
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
 		slot->kernel = cmd->launch.kernel;
-		slot->estimate_ns = slot->kernel->mean_ns ? slot->kernel->mean_ns
-							  : FIRST_ESTIMATE_NS;
+		slot->estimate_ns = gantry_devtime_of_kernel(slot->kernel->mean_ns);
 		break;
 	case GANTRY_CMD_COPY:
 		slot->estimate_ns = range_estimate(&cmd->copy.dst, &cmd->copy.src);
@@ -358,7 +230,9 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 	expect(cmd, slot);
 	stream->launched = stream->launched || cmd->kind == GANTRY_CMD_LAUNCH;
 	if (stream->submitted == stream->flushed && !is_aside(cmd))
-		gantry_cuda_time_begin(stream, slot->estimate_ns, cmd->kind == GANTRY_CMD_COPY);
+		gantry_devtime_open(&stream->time, stream->submitted, slot->estimate_ns,
+				    cmd->kind == GANTRY_CMD_COPY,
+				    stream->finished == stream->submitted);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
@@ -395,11 +269,7 @@ static void accept(struct gantry_stream *stream)
 	if (!gantry_list_is_empty(&stream->active))
 		return;
 	gantry_list_push_back(&dev->active, &stream->active);
-	gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight + 1);
-	if (dev->watch.nflight == 1) {
-		gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
-		gantry_watch_begin(&dev->watch);
-	}
+	gantry_watch_begin(&dev->watch);
 }
 
 /* Runs on a thread of the driver, in the order of the stream. */
@@ -432,7 +302,8 @@ static void set_unwritten(struct gantry_stream *stream, bool unwritten)
 	if (stream->unwritten == unwritten)
 		return;
 	stream->unwritten = unwritten;
-	gantry_store_relaxed(&dev->nunwritten, dev->nunwritten + (unwritten ? 1u : -1u));
+	gantry_store_relaxed(&dev->watch.nunwritten,
+			     dev->watch.nunwritten + (unwritten ? 1u : -1u));
 }
 
 /* What the device has behind the oldest batch. */
@@ -504,7 +375,7 @@ static bool send(struct gantry_stream *stream)
 	gantry_rows_push(stream->rows);
 	if (gantry_load_relaxed(&stream->dev->fault))
 		return false;
-	gantry_cuda_time_end(stream);
+	gantry_devtime_close(&stream->time, stream->submitted);
 	return true;
 }
 
@@ -617,8 +488,8 @@ static void judge(struct gantry_stream *stream, uint32_t position)
 
 static void finish(struct gantry_stream *stream, uint32_t end)
 {
-	account(stream, end);
-	stream->asked_at = stream->dev->busy_at;
+	gantry_devtime_account(&stream->time, stream->finished, end);
+	stream->asked_at = stream->dev->time.busy_at;
 	for (; stream->finished != end; stream->finished++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->finished);
 
@@ -629,7 +500,7 @@ static void finish(struct gantry_stream *stream, uint32_t end)
 			gantry_cuda_stamp_read(stream, slot);
 	}
 	if (stream->finished == stream->submitted)
-		stream->dev->nbusy--;
+		gantry_devtime_stop(&stream->time);
 	else if (stream->finished == stream->submitted - 1 && gantry_cuda_aside_is_busy(stream))
 		busy_pause(stream);
 }
@@ -669,7 +540,7 @@ static void note_seen(struct gantry_stream *stream, uint32_t word)
 {
 	if ((int32_t)(stream->finished - stream->written) >= 0)
 		word = stream->written;
-	gantry_store_relaxed(&stream->dev->seen[stream->place], word);
+	gantry_store_relaxed(&stream->dev->watch.seen[stream->place], word);
 	if (stream->finished == stream->flushed)
 		set_unwritten(stream, false);
 }
@@ -732,14 +603,14 @@ static void fail(struct gantry_stream *stream)
 			slot->done.status = GANTRY_E_INTERRUPTED;
 		began = began && !slot->closed;
 	}
-	gantry_cuda_time_drop(stream);
-	account(stream, stream->submitted);
+	gantry_devtime_drop(&stream->time);
+	gantry_devtime_account(&stream->time, stream->finished, stream->submitted);
 	stream->flushed = stream->submitted;
 	stream->finished = stream->submitted;
 	stream->flying_ns = 0;
 	stream->gathered_ns = 0;
 	stream->njudged = 0;
-	dev->nbusy--;
+	gantry_devtime_stop(&stream->time);
 }
 
 static unsigned tell(struct gantry_stream *stream, struct gantry_done *ret_done, unsigned n)
@@ -751,7 +622,7 @@ static unsigned tell(struct gantry_stream *stream, struct gantry_done *ret_done,
 		ret_done[count++] = gantry_cuda_slot_at(stream, stream->told++)->done;
 	if (stream->told == stream->submitted) {
 		gantry_list_remove(&stream->active);
-		gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight - 1);
+		gantry_watch_end(&dev->watch);
 	}
 	return count;
 }
@@ -801,29 +672,20 @@ bool gantry_cuda_drain(struct gantry_dev *dev)
 	return !gantry_load_relaxed(&dev->fault);
 }
 
-/* The shortest of several tries: other work of the machine only adds to it. */
+static bool write_number(void *cookie, uint32_t number)
+{
+	const struct gantry_dev *dev = cookie;
+
+	return dev->driver->StreamWriteValue32(dev->own,
+					       (CUdeviceptr)(uintptr_t)&dev->cells[0].word, number,
+					       CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+}
+
 void gantry_cuda_stream_calibrate(struct gantry_dev *dev)
 {
-	uint64_t max = CALIBRATION_MAX_US * gantry_cycles_per_us();
-	uint32_t *word = &dev->cells[0].word;
-	uint64_t best = max;
-
-	for (uint32_t i = 1; i <= CALIBRATIONS; i++) {
-		uint64_t start;
-
-		dev->mem_ops = dev->driver->StreamWriteValue32(dev->own,
-							       (CUdeviceptr)(uintptr_t)word, i,
-							       CU_STREAM_WRITE_VALUE_DEFAULT) ==
-			       CUDA_SUCCESS;
-		if (!dev->mem_ops)
-			break;
-		start = gantry_cycles();
-		while (gantry_load_acquire(word) != i && gantry_cycles() - start < 100 * max)
-			gantry_cpu_relax();
-		best = gantry_min_u64(best, gantry_cycles() - start);
-	}
+	dev->time.driver = &gantry_cuda_devtime;
+	dev->mem_ops = gantry_devtime_calibrate(&dev->time, write_number, dev, &dev->cells[0].word);
 	(void)dev->driver->StreamSynchronize(
 		dev->own); /* a write that comes late finds no stream there */
-	gantry_store_relaxed(word, 0u);
-	dev->idle_cycles = best == max ? 0 : best;
+	gantry_store_relaxed(&dev->cells[0].word, 0u);
 }

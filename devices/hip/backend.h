@@ -4,7 +4,7 @@
  *
  * driver.c loads AMD's runtime; container.c (with pack.c) looks at code; device.c opens devices; image.c takes modules and
  * guests' code; window.c has memory behind descriptors, mem.c host memory and what commands use of either; stream.c takes
- * commands and tells what has finished; work.c and body.c hand them on, rows.c many launches at once (devices/rows.h).
+ * commands and tells what has finished; work.c and body.c hand them on, rows.c many launches at once (devices/rows.h); time.c has events (devices/devtime.h).
  *
  * Memory is of two kinds, as configured. With ROCm 6 and newer, memory of the device lies behind descriptors, in
  * *windows*, and outlives the process. Where the runtime has no such (*staged*) sessions' memory is the host's, and a command gets device
@@ -12,12 +12,11 @@
  * stream. Ranges of a session's heap, which is host memory everywhere, are used as they are where the device reaches
  * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.
  *
- * How a completion gets here: behind each batch of commands the GPU writes a word to pinned memory, which poll() reads; watch.c wakes a
+ * How a completion gets here: behind each batch of commands the GPU writes a word to pinned memory, which poll() reads; devices/watch.h wakes a
  * device thread that sleeps meanwhile. Where the runtime cannot (hipStreamWriteValue32() is optional, and tried before it is relied on) it
- * is a callback behind each batch, which the runtime calls on a thread of its own; it
- * marks the batch's last slot and wakes the device thread. A batch is what was submitted until flush(), or while two before it
- * are under way: a stream stands still until a callback has returned, so there should not be one behind each command. Two events
- * around a batch tell its time, which its commands share by what each was expected to take. hipStreamAddCallback() is
+ * is a callback behind each batch, which the runtime calls on a thread of its own; it writes the word and wakes the device
+ * thread. A batch is what was submitted until flush(), or while two before it are under way: a stream stands still until a
+ * callback has returned, so there should not be one behind each command. hipStreamAddCallback() is
  * what all runtimes have: hipLaunchHostFunc() is declared by ROCm 5.2 and not in its library.
  *
  * A bad access ends the process: the runtime aborts it. So each session has a worker of its own (GANTRY_CAP_ABORTS).
@@ -32,6 +31,7 @@
 
 #include "base/list.h"
 #include "devices/device.h"
+#include "devices/devtime.h"
 #include "devices/finished.h"
 #include "devices/hip/container.h"
 #include "devices/hip/driver.h"
@@ -96,6 +96,12 @@ struct gantry_hip_cell {
 	uint64_t patterns[GANTRY_HIP_PATTERNS];
 } __attribute__((aligned(128)));
 
+/* Pinned host memory of a stream, apart from others'. */
+struct gantry_hip_word {
+	uint32_t word; /* commands of the stream that have finished; free-running */
+	uint32_t reserved[15];
+};
+
 struct gantry_hip_slot {
 	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
 	struct gantry_stream *stream;
@@ -104,32 +110,31 @@ struct gantry_hip_slot {
 	bool judged;		      /* its cell counts */
 	bool unsent;		      /* it never got to the runtime, as something had failed */
 	uint32_t npatterns;
-	/* Of the first of a batch, and of the last; made at their first use. */
-	struct gantry_hip_event *begin, *end;
-	/* Of the last of a batch. */
-	bool timed;
+	/* Of the last of a batch, where a callback tells its end: how many commands it has, and which is the next. */
 	uint32_t nbatch;
-	int32_t result;	   /* of the runtime; written before @finished */
-	uint32_t finished; /* 1: all of the batch is done; written by the runtime's thread */
+	uint32_t end;
 };
 
 struct gantry_stream {
-	struct gantry_list link; /* gantry_dev.streams */
+	struct gantry_list link;   /* gantry_dev.streams */
+	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
 	struct gantry_hip_stream *native;
 	/* Free-running: accepted; of closed batches; of those that have finished; told by poll(). */
 	uint32_t submitted;
 	uint32_t closed;
+	uint32_t closed_before; /* @closed as it was one batch ago */
 	uint32_t finished;
 	uint32_t told;
-	uint32_t nbatches;	  /* closed and not finished */
-	gantry_hip_result broken; /* of a query; nothing that is under way will be told */
-	uint64_t asked_ns;	  /* when it was asked last, or had progress */
-	volatile uint32_t
-		*word;	    /* how many commands have ended; in pinned memory, behind the cells */
-	char *word_address; /* as the device has it */
-	uint64_t open_ns;   /* what the open batch is expected to take */
+	uint32_t njudged;	  /* in flight, with a verdict */
+	gantry_hip_result broken; /* nothing that is under way will be told; also a callback's */
+	uint64_t asked_at;	  /* cycles when it was asked last, or had progress */
+	uint32_t place;
+	uint32_t *word;		  /* how many commands have ended */
+	char *word_address;	  /* as the device has it */
+	uint64_t open_ns;	  /* what the open batch is expected to take */
 	struct gantry_rows *rows; /* of launches that use memory in place; made for the first */
+	struct gantry_devtime_stream time;
 
 	/* Of the command that is being enqueued. */
 	struct gantry_env env;
@@ -172,12 +177,13 @@ struct gantry_dev {
 	struct gantry_list mems;
 	struct gantry_list images;
 
+	struct gantry_list active;
 	struct gantry_finished finished; /* of callbacks; unused with words */
-	/* Words: the rest is shared with the watcher, by atomic loads and stores. */
-	bool words;
-	bool words_known;	   /* tried */
-	struct gantry_watch watch; /* in flight: submitted and not told; polled_at: nanoseconds */
-	uint64_t ended_ns;	   /* the latest end, or when the first was submitted */
+	struct gantry_hip_word *words;	 /* pinned; by place */
+	char *words_address;		 /* as the device has them */
+	bool writes;			 /* the GPU writes them; else callbacks do */
+	struct gantry_devtime time;
+	struct gantry_watch watch; /* runs where the GPU writes words */
 	uint32_t lost;		   /* nonzero: a command failed, and all that follow will */
 };
 
@@ -231,6 +237,8 @@ static inline struct gantry_hip_slot *gantry_hip_slot_at(struct gantry_stream *s
 }
 
 /* stream.c */
+/* What all streams share; before the first of them. */
+int gantry_hip_streams_begin(struct gantry_dev *dev, struct gantry_err *err);
 int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			     struct gantry_stream **ret_stream, struct gantry_err *err);
 void gantry_hip_stream_destroy(struct gantry_stream *stream);
@@ -242,8 +250,8 @@ void gantry_hip_streams_end(struct gantry_dev *dev);
 /* 0 or -errno of a call that enqueues. */
 int gantry_hip_outcome(gantry_hip_result result);
 
-/* watch.c */
-extern const struct gantry_watch_ops gantry_hip_watch_ops;
+/* time.c */
+extern const struct gantry_devtime_driver gantry_hip_devtime;
 
 /* rows.c */
 /* Keeps @launch for the open batch, and returns 1; 0: it must go at once, as what it uses has to be staged; or -errno. */

@@ -139,6 +139,8 @@ static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *
 		r = gantry_hip_err(dev->hip->StreamCreateWithPriority(
 					   &dev->own, GANTRY_HIP_STREAM_NON_BLOCKING, 0),
 				   "hipStreamCreateWithPriority", err);
+	if (r == 0)
+		r = gantry_hip_streams_begin(dev, err);
 	return r;
 }
 
@@ -186,6 +188,7 @@ static int hip_open(const struct gantry_device_conf *conf, const struct gantry_d
 	memset(dev, 0, sizeof(*dev));
 	dev->host = host;
 	gantry_list_init(&dev->streams);
+	gantry_list_init(&dev->active);
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
 	r = parse_options(conf, dev, err);

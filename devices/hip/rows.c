@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "devices/hip/backend.h"
 
 /* Of the context's end the word behind the batch tells, or that it cannot be written. */
@@ -13,7 +14,7 @@ static int result_of(struct gantry_stream *stream, gantry_hip_result result)
 {
 	if (!gantry_hip_sticky(result))
 		return gantry_hip_outcome(result);
-	stream->broken = result;
+	gantry_store_relaxed(&stream->broken, result);
 	return GANTRY_ROWS_EARLIER;
 }
 

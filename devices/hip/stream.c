@@ -10,62 +10,69 @@
 #include "base/clock.h"
 #include "devices/hip/backend.h"
 
-/* Expected of a kernel that never ran, and of a copy besides its bytes; bytes a nanosecond, over the bus and inside the device. */
-#define FIRST_ESTIMATE_NS   5000u
-#define COPY_ESTIMATE_NS    1000u
+/* Bytes a nanosecond, roughly: over the bus, and inside the device. */
 #define HOST_BYTES_PER_NS   25u
 #define DEVICE_BYTES_PER_NS 1000u
-/* A new sample counts an eighth. */
-#define MEAN_SHIFT 3
-/* What is expected to take longer than this does not wait for more. */
+/* What is expected to take longer than this does not wait for more, and has a batch of its own. */
 #define GATHER_NS 500000u
 /* Without progress of a stream for so long the runtime is asked whether it is well. */
-#define QUERY_NS 2000000u
+#define QUERY_US 2000u
 
-static int make_cells(struct gantry_stream *stream, struct gantry_err *err)
+/* ---- words ---- */
+
+static int host_memory(const struct gantry_hip_driver *hip, size_t bytes, void **ret_memory,
+		       char **ret_address, struct gantry_err *err)
 {
-	const struct gantry_hip_driver *hip = stream->dev->hip;
-	size_t bytes = (GANTRY_HIP_DEPTH + 1) *
-		       sizeof(*stream->cells); /* the word is in the last */
-	void *cells = NULL, *address = NULL;
-	int r = gantry_hip_err(hip->HostMalloc(&cells, bytes, GANTRY_HIP_HOST_MAPPED),
+	void *address = NULL;
+	int r = gantry_hip_err(hip->HostMalloc(ret_memory, bytes, GANTRY_HIP_HOST_MAPPED),
 			       "hipHostMalloc", err);
 
 	if (r < 0)
 		return r;
-	stream->cells = cells;
-	r = gantry_hip_err(hip->HostGetDevicePointer(&address, cells, 0), "hipHostGetDevicePointer",
-			   err);
-	stream->cells_address = address;
-	stream->word = (volatile uint32_t *)&stream->cells[GANTRY_HIP_DEPTH];
-	stream->word_address = stream->cells_address + bytes - sizeof(*stream->cells);
-	*stream->word = 0;
+	memset(*ret_memory, 0, bytes);
+	r = gantry_hip_err(hip->HostGetDevicePointer(&address, *ret_memory, 0),
+			   "hipHostGetDevicePointer", err);
+	*ret_address = address;
 	return r;
 }
 
-/* Once a device: what the runtime lists it need not be able to do, on this GPU and with this memory. */
-static int try_words(struct gantry_stream *stream, struct gantry_err *err)
+static bool write_number(void *cookie, uint32_t number)
 {
-	const struct gantry_hip_driver *hip = stream->dev->hip;
-	struct gantry_dev *dev = stream->dev;
+	const struct gantry_dev *dev = cookie;
 
-	int r = 0;
-
-	if (dev->words_known)
-		return 0;
-	dev->words = hip->StreamWriteValue32 && hip->StreamQuery &&
-		     hip->StreamWriteValue32(stream->native, stream->word_address, 1, 0) ==
-			     GANTRY_HIP_SUCCESS &&
-		     hip->StreamSynchronize(stream->native) == GANTRY_HIP_SUCCESS &&
-		     *stream->word == 1;
-	*stream->word = 0;
-	if (dev->words)
-		r = gantry_watch_start(&dev->watch, &gantry_hip_watch_ops, dev, dev->host, err);
-	/* Without who watches them the next stream tries again. */
-	dev->words = dev->words && r == 0;
-	dev->words_known = r == 0;
-	return r;
+	return dev->hip->StreamWriteValue32(dev->own, dev->words_address, number, 0) ==
+	       GANTRY_HIP_SUCCESS;
 }
+
+/* What the runtime lists it need not be able to do, on this GPU and with this memory. */
+static bool can_write_words(struct gantry_dev *dev)
+{
+	bool can = dev->hip->StreamWriteValue32 && dev->hip->StreamQuery &&
+		   gantry_devtime_calibrate(&dev->time, write_number, dev, &dev->words->word) &&
+		   dev->hip->StreamSynchronize(dev->own) == GANTRY_HIP_SUCCESS &&
+		   gantry_load_acquire(&dev->words->word) != 0;
+
+	gantry_store_relaxed(&dev->words->word, 0u);
+	return can;
+}
+
+int gantry_hip_streams_begin(struct gantry_dev *dev, struct gantry_err *err)
+{
+	void *words = NULL;
+	int r = host_memory(dev->hip, GANTRY_WATCH_PLACES * sizeof(*dev->words), &words,
+			    &dev->words_address, err);
+
+	dev->words = words;
+	dev->time.driver = &gantry_hip_devtime;
+	if (r < 0)
+		return r;
+	dev->writes = can_write_words(dev);
+	if (!dev->writes)
+		return 0;
+	return gantry_watch_start(&dev->watch, dev->words, sizeof(*dev->words), dev->host, err);
+}
+
+/* ---- life ---- */
 
 /* HIP counts priorities downwards. */
 static int native_priority(const struct gantry_dev *dev, int32_t priority)
@@ -83,18 +90,15 @@ static void stream_free(struct gantry_stream *stream)
 {
 	const struct gantry_hip_driver *hip = stream->dev->hip;
 
-	for (uint32_t i = 0; i < GANTRY_HIP_DEPTH; i++) {
-		if (stream->slots[i].begin)
-			(void)hip->EventDestroy(stream->slots[i].begin);
-		if (stream->slots[i].end)
-			(void)hip->EventDestroy(stream->slots[i].end);
-	}
+	gantry_devtime_fini(&stream->time);
 	gantry_rows_free(stream->rows);
 	gantry_hip_arena_end(stream);
 	if (stream->native)
 		(void)hip->StreamDestroy(stream->native);
 	if (stream->cells)
 		(void)hip->HostFree(stream->cells);
+	gantry_watch_place_give(&stream->dev->watch, stream->place);
+	gantry_list_remove(&stream->active);
 	gantry_list_remove(&stream->link);
 	free(stream);
 }
@@ -103,20 +107,33 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 			     struct gantry_stream **ret_stream, struct gantry_err *err)
 {
 	struct gantry_stream *stream = calloc(1, sizeof(*stream));
+	void *cells = NULL;
 	int r;
 
 	if (!stream)
 		return gantry_err_set(err, -ENOMEM, "no memory for a stream");
+	r = gantry_watch_place_take(&dev->watch, &stream->place);
+	if (r < 0) {
+		free(stream);
+		return gantry_err_set(err, r, "all %u streams of the device are in use",
+				      GANTRY_WATCH_PLACES);
+	}
 	stream->dev = dev;
+	stream->time.of = &dev->time;
+	stream->time.stream = stream;
+	stream->word = &dev->words[stream->place].word;
+	stream->word_address = dev->words_address + stream->place * sizeof(*dev->words);
+	gantry_store_relaxed(stream->word, 0u);
+	gantry_list_init(&stream->active);
 	gantry_list_push_back(&dev->streams, &stream->link);
-	r = make_cells(stream, err);
+	r = host_memory(dev->hip, GANTRY_HIP_DEPTH * sizeof(*stream->cells), &cells,
+			&stream->cells_address, err);
+	stream->cells = cells;
 	if (r == 0)
 		r = gantry_hip_err(dev->hip->StreamCreateWithPriority(
 					   &stream->native, GANTRY_HIP_STREAM_NON_BLOCKING,
 					   native_priority(dev, attr->priority)),
 				   "hipStreamCreateWithPriority", err);
-	if (r == 0)
-		r = try_words(stream, err);
 	if (r < 0) {
 		stream_free(stream);
 		return r;
@@ -143,82 +160,73 @@ int gantry_hip_outcome(gantry_hip_result result)
 	return r == 0 || r == -EINVAL || r == -ENOMEM ? r : -EIO;
 }
 
-/* A thread of the runtime's. @user: the last slot of a batch. */
+/* A thread of the runtime's, where it writes no words. @user: the last slot of a batch. */
 static void on_complete(struct gantry_hip_stream *native, gantry_hip_result status, void *user)
 {
-	struct gantry_hip_slot *slot = user;
-	struct gantry_dev *dev = slot->stream->dev;
+	const struct gantry_hip_slot *slot = user;
+	struct gantry_stream *stream = slot->stream;
+	struct gantry_dev *dev = stream->dev;
 	uint32_t n = slot->nbatch;
 
 	(void)native;
-	slot->result = status;
-	/* Releases the result to poll(), which may give the slots and their stream away at once. */
-	gantry_store_release(&slot->finished, 1u);
+	if (status != GANTRY_HIP_SUCCESS)
+		gantry_store_relaxed(&stream->broken, status);
+	/* Release: pairs with the acquire in look(), which may give the slots and their stream away at once. */
+	gantry_store_release(stream->word, slot->end);
 	gantry_finished_tell(&dev->finished, n, dev->host);
 	gantry_finished_leave(&dev->finished);
 }
 
-static int record(struct gantry_stream *stream, struct gantry_hip_event **event)
-{
-	const struct gantry_hip_driver *hip = stream->dev->hip;
-	int r = *event ? 0 : gantry_hip_outcome(hip->EventCreateWithFlags(event, 0));
-
-	return r < 0 ? r : gantry_hip_outcome(hip->EventRecord(*event, stream->native));
-}
-
 /* ---- batches ---- */
 
-/* Of what has no callback nothing will ever be heard: as bad as a fault. */
-static void cannot_tell(struct gantry_hip_slot *last, gantry_hip_result result)
-{
-	struct gantry_dev *dev = last->stream->dev;
-
-	last->stream->broken = result;
-	if (dev->words)
-		return;
-	last->result = result;
-	gantry_store_release(&last->finished, 1u); /* the same thread reads it */
-	gantry_finished_tell(&dev->finished, last->nbatch, dev->host);
-}
-
-static void close_batch(struct gantry_stream *stream)
+static gantry_hip_result ask_for_callback(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
 	struct gantry_hip_slot *last = gantry_hip_slot_at(stream, stream->submitted - 1);
 	gantry_hip_result result;
 
-	if (stream->submitted == stream->closed)
-		return;
-	gantry_rows_push(stream->rows);
 	last->nbatch = stream->submitted - stream->closed;
-	last->timed = record(stream, &last->end) == 0;
-	stream->closed = stream->submitted;
-	stream->open_ns = 0;
-	stream->nbatches++;
-	/* A row met the end of the context; a word that is written all the same would tell of what was not sent. */
-	if (stream->broken) {
-		cannot_tell(last, stream->broken);
-		return;
-	}
-	if (dev->words) {
-		result = dev->hip->StreamWriteValue32(stream->native, stream->word_address,
-						      stream->closed, 0);
-		if (result != GANTRY_HIP_SUCCESS)
-			cannot_tell(last, result);
-		return;
-	}
+	last->end = stream->submitted;
 	gantry_finished_watch(&dev->finished);
 	result = dev->hip->StreamAddCallback(stream->native, on_complete, last, 0);
 	if (result == GANTRY_HIP_SUCCESS)
-		return;
+		return result;
 	gantry_finished_leave(&dev->finished);
-	cannot_tell(last, result);
+	gantry_finished_tell(&dev->finished, last->nbatch, dev->host);
+	return result;
+}
+
+static void close_batch(struct gantry_stream *stream)
+{
+	struct gantry_dev *dev = stream->dev;
+	gantry_hip_result result = GANTRY_HIP_SUCCESS;
+
+	if (stream->submitted == stream->closed)
+		return;
+	gantry_rows_push(stream->rows);
+	gantry_devtime_close(&stream->time, stream->submitted);
+	/* A row may have met the end of the context: a word that is written all the same would tell of what was not sent. */
+	if (gantry_load_relaxed(&stream->broken))
+		gantry_finished_tell(&dev->finished, stream->submitted - stream->closed, dev->host);
+	else if (dev->writes)
+		result = dev->hip->StreamWriteValue32(stream->native, stream->word_address,
+						      stream->submitted, 0);
+	else
+		result = ask_for_callback(stream);
+	/* Of what nothing tells the end nothing will ever be heard: as bad as a fault. */
+	if (result != GANTRY_HIP_SUCCESS)
+		gantry_store_relaxed(&stream->broken, result);
+	stream->closed_before = stream->closed;
+	stream->closed = stream->submitted;
+	stream->open_ns = 0;
 }
 
 /* While the device has enough to do for now, more is gathered: poll() closes the batch. */
 void gantry_hip_flush(struct gantry_stream *stream)
 {
-	if (stream->nbatches < 2 || stream->open_ns >= GATHER_NS)
+	bool two = (int32_t)(stream->closed_before - stream->finished) > 0;
+
+	if (!two || stream->open_ns >= GATHER_NS)
 		close_batch(stream);
 }
 
@@ -228,17 +236,16 @@ static uint32_t range_estimate(const struct gantry_range *dst, const struct gant
 {
 	bool over_bus = !dst->mem || !dst->mem->is_window ||
 			(src && (!src->mem || !src->mem->is_window));
-	uint64_t ns = dst->len / (over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
 
-	return (uint32_t)gantry_min_u64(ns + COPY_ESTIMATE_NS, UINT32_MAX);
+	return gantry_devtime_of_bytes(dst->len,
+				       over_bus ? HOST_BYTES_PER_NS : DEVICE_BYTES_PER_NS);
 }
 
 static uint32_t estimate(const struct gantry_cmd *cmd)
 {
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
-		return cmd->launch.kernel->mean_ns ? cmd->launch.kernel->mean_ns
-						   : FIRST_ESTIMATE_NS;
+		return gantry_devtime_of_kernel(cmd->launch.kernel->mean_ns);
 	case GANTRY_CMD_COPY:
 		return range_estimate(&cmd->copy.dst, &cmd->copy.src);
 	default:
@@ -258,8 +265,10 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 	int r = 0, end;
 
 	if (stream->submitted == stream->closed)
-		r = record(stream, &stream->slot->begin);
-	if (r == 0 && cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
+		gantry_devtime_open(&stream->time, stream->submitted, stream->slot->estimate_ns,
+				    cmd->kind != GANTRY_CMD_LAUNCH,
+				    stream->finished == stream->submitted);
+	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
 		r = gantry_hip_keep(stream, &cmd->launch);
 	if (r != 0)
 		return r < 0 ? r : 0;
@@ -288,26 +297,25 @@ static void slot_begin(struct gantry_stream *stream, uint64_t tag)
 	*slot = (struct gantry_hip_slot){
 		.done = { .tag = tag },
 		.stream = stream,
-		.begin = slot->begin,
-		.end = slot->end,
 	};
 	stream->cells[at].verdict[GANTRY_OPENCL_VERDICT_STATUS] = 0;
 	stream->cells[at].verdict[GANTRY_OPENCL_VERDICT_CANCEL] = 0;
 	stream->slot = slot;
 }
 
-static void count_begun(struct gantry_stream *stream)
+static void accept(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
 
-	if (!dev->words)
+	stream->open_ns += stream->slot->estimate_ns;
+	stream->njudged += stream->slot->judged;
+	if (stream->finished == stream->submitted++) {
+		gantry_devtime_start(&stream->time);
+		stream->asked_at = dev->time.busy_at;
+	}
+	if (!gantry_list_is_empty(&stream->active))
 		return;
-	if (stream->told + 1 == stream->submitted)
-		stream->asked_ns = gantry_now_ns();
-	gantry_store_relaxed(&dev->watch.nflight, dev->watch.nflight + 1);
-	if (dev->watch.nflight > 1)
-		return;
-	gantry_store_relaxed(&dev->ended_ns, gantry_now_ns());
+	gantry_list_push_back(&dev->active, &stream->active);
 	gantry_watch_begin(&dev->watch);
 }
 
@@ -315,7 +323,7 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 {
 	struct gantry_dev *dev = stream->dev;
 	bool apart = is_apart(cmd);
-	int r;
+	int r = 0;
 
 	if (gantry_load_relaxed(&dev->lost))
 		return -ENODEV;
@@ -327,7 +335,6 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 	if (dev->host->cancelled(dev->host->cookie, cmd->tag)) {
 		stream->slot->done.status = GANTRY_E_CANCELLED;
 		stream->slot->done.blast = GANTRY_BLAST_CMD;
-		r = stream->submitted == stream->closed ? record(stream, &stream->slot->begin) : 0;
 	} else {
 		stream->slot->estimate_ns = estimate(cmd);
 		stream->slot->kernel = cmd->kind == GANTRY_CMD_LAUNCH ? cmd->launch.kernel : NULL;
@@ -335,9 +342,7 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 	}
 	if (r < 0)
 		return r;
-	stream->open_ns += stream->slot->estimate_ns;
-	stream->submitted++;
-	count_begun(stream);
+	accept(stream);
 	gantry_rows_start(stream->rows, stream->finished);
 	if (apart || stream->submitted - stream->closed == GANTRY_HIP_BATCH)
 		close_batch(stream);
@@ -346,74 +351,41 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 
 /* ---- what has finished ---- */
 
-static uint64_t batch_ns(const struct gantry_dev *dev, const struct gantry_hip_slot *first,
-			 const struct gantry_hip_slot *last)
-{
-	float ms = 0;
-
-	if (!last->timed || last->result != GANTRY_HIP_SUCCESS ||
-	    dev->hip->EventElapsedTime(&ms, first->begin, last->end) != GANTRY_HIP_SUCCESS ||
-	    !(ms > 0))
-		return 0;
-	return (uint64_t)((double)ms * 1e6);
-}
-
-static void learn(struct gantry_kernel *kernel, uint64_t ns)
-{
-	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);
-
-	if (kernel->mean_ns)
-		kernel->mean_ns = kernel->mean_ns - (kernel->mean_ns >> MEAN_SHIFT) +
-				  (sample >> MEAN_SHIFT);
-	else
-		kernel->mean_ns = sample;
-}
-
-/* The batch's time among its commands. */
-static void share_out(struct gantry_stream *stream, uint32_t end, uint64_t ns)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = stream->finished; i != end; i++)
-		sum += gantry_hip_slot_at(stream, i)->estimate_ns;
-	for (uint32_t i = stream->finished; i != end; i++) {
-		struct gantry_hip_slot *slot = gantry_hip_slot_at(stream, i);
-
-		if (slot->estimate_ns == 0)
-			continue;
-		slot->done.device_ns = (uint64_t)((double)ns * slot->estimate_ns / (double)sum);
-		if (slot->kernel && ns)
-			learn(slot->kernel, slot->done.device_ns);
-	}
-}
-
-static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot, int32_t result)
+static void judge(struct gantry_stream *stream, struct gantry_hip_slot *slot)
 {
 	struct gantry_done *done = &slot->done;
 	int32_t verdict;
 
-	if (result != GANTRY_HIP_SUCCESS) {
-		done->status = slot->unsent ? GANTRY_E_INTERRUPTED : GANTRY_E_DEVICE_FAULT;
-		done->blast = GANTRY_BLAST_CONTEXT;
-		gantry_store_relaxed(&stream->dev->lost, 1u);
-		return;
-	}
 	if (!slot->judged)
 		return;
 	verdict = stream->cells[slot - stream->slots].verdict[GANTRY_OPENCL_VERDICT_STATUS];
+	stream->njudged--;
 	if (verdict == 0)
 		return;
 	done->status = verdict == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
 	done->blast = GANTRY_BLAST_CMD;
 }
 
-/* The last slot of the oldest batch that has not finished; NULL: none is closed. */
-static struct gantry_hip_slot *oldest(struct gantry_stream *stream)
+static void fail(struct gantry_stream *stream, struct gantry_hip_slot *slot)
 {
-	for (uint32_t i = stream->finished; i != stream->closed; i++)
-		if (gantry_hip_slot_at(stream, i)->nbatch)
-			return gantry_hip_slot_at(stream, i);
-	return NULL;
+	slot->done.status = slot->unsent ? GANTRY_E_INTERRUPTED : GANTRY_E_DEVICE_FAULT;
+	slot->done.blast = GANTRY_BLAST_CONTEXT;
+	stream->njudged -= slot->judged;
+	gantry_store_relaxed(&stream->dev->lost, 1u);
+}
+
+static void finish(struct gantry_stream *stream, uint32_t end, bool failed)
+{
+	gantry_devtime_account(&stream->time, stream->finished, end);
+	stream->asked_at = stream->dev->time.busy_at;
+	for (; stream->finished != end; stream->finished++) {
+		if (failed)
+			fail(stream, gantry_hip_slot_at(stream, stream->finished));
+		else
+			judge(stream, gantry_hip_slot_at(stream, stream->finished));
+	}
+	if (stream->finished == stream->submitted)
+		gantry_devtime_stop(&stream->time);
 }
 
 /* Tells commands that they should stop, if they ask. */
@@ -433,48 +405,36 @@ static void pass_cancel(struct gantry_stream *stream)
 /* A context that has failed writes no words: what is not done shows the error when it is asked for. */
 static void ask(struct gantry_stream *stream)
 {
-	uint64_t now_ns = gantry_now_ns();
+	struct gantry_dev *dev = stream->dev;
+	uint64_t now = gantry_load_relaxed(&dev->watch.polled_at);
 	gantry_hip_result result;
 
-	if (now_ns - stream->asked_ns < QUERY_NS)
+	if (!dev->writes ||
+	    (int64_t)(now - stream->asked_at) < (int64_t)(QUERY_US * gantry_cycles_per_us()))
 		return;
-	stream->asked_ns = now_ns;
-	result = stream->dev->hip->StreamQuery(stream->native);
+	stream->asked_at = now;
+	result = dev->hip->StreamQuery(stream->native);
 	if (result != GANTRY_HIP_SUCCESS && result != GANTRY_HIP_NOT_READY)
-		stream->broken = result;
-}
-
-static bool has_ended(struct gantry_stream *stream, struct gantry_hip_slot *last)
-{
-	/* Acquire: pairs with the release in on_complete(). */
-	if (!stream->dev->words)
-		return gantry_load_acquire(&last->finished);
-	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote. */
-	if ((int32_t)(gantry_load_acquire(stream->word) - stream->finished - last->nbatch) >= 0)
-		return true;
-	if (!stream->broken)
-		ask(stream);
-	last->result = stream->broken;
-	return stream->broken != GANTRY_HIP_SUCCESS;
+		gantry_store_relaxed(&stream->broken, result);
 }
 
 static void look(struct gantry_stream *stream)
 {
-	struct gantry_hip_slot *last;
+	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote, or with the release in on_complete(). */
+	uint32_t word = gantry_load_acquire(stream->word);
+	bool broken = gantry_load_relaxed(&stream->broken) != GANTRY_HIP_SUCCESS;
 
-	while ((last = oldest(stream)) && has_ended(stream, last)) {
-		uint32_t end = stream->finished + last->nbatch;
-
-		stream->asked_ns = gantry_now_ns();
-		share_out(stream, end,
-			  batch_ns(stream->dev, gantry_hip_slot_at(stream, stream->finished),
-				   last));
-		for (; stream->finished != end; stream->finished++)
-			judge(stream, gantry_hip_slot_at(stream, stream->finished), last->result);
-		stream->nbatches--;
-	}
-	if (last)
+	/* Code of a guest's can write here too, and harms its own worker only. */
+	if (!broken && word != stream->finished &&
+	    word - stream->finished <= stream->closed - stream->finished)
+		finish(stream, word, false);
+	else if (broken && stream->finished != stream->closed)
+		finish(stream, stream->closed, true);
+	else if (stream->njudged)
 		pass_cancel(stream);
+	gantry_store_relaxed(&stream->dev->watch.seen[stream->place], word);
+	if (stream->finished != stream->closed)
+		ask(stream);
 }
 
 static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *ret_done, unsigned n)
@@ -483,15 +443,15 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 
 	look(stream);
 	gantry_hip_flush(stream);
+	if (gantry_load_relaxed(&stream->broken))
+		look(stream); /* what was closed now has ended, too */
 	while (count < n && stream->told != stream->finished)
 		ret_done[count++] = gantry_hip_slot_at(stream, stream->told++)->done;
-	if (stream->dev->words && count > 0) {
-		gantry_store_relaxed(&stream->dev->watch.nflight,
-				     stream->dev->watch.nflight - count);
-		gantry_store_relaxed(&stream->dev->ended_ns, gantry_now_ns());
-	}
-	if (count > 0 && stream->told == stream->submitted)
-		gantry_hip_arena_trim(stream);
+	if (stream->told != stream->submitted)
+		return count;
+	gantry_list_remove(&stream->active);
+	gantry_watch_end(&stream->dev->watch);
+	gantry_hip_arena_trim(stream);
 	return count;
 }
 
@@ -499,24 +459,24 @@ static unsigned reap_all(struct gantry_dev *dev, struct gantry_done *ret_done, u
 {
 	unsigned count = 0;
 
-	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream) {
+	gantry_list_for_each_safe(&dev->active, struct gantry_stream, active, stream) {
 		if (count == n)
 			break;
 		count += reap_stream(stream, ret_done + count, n - count);
 	}
 	/* The next call begins with another stream, so that a small @n starves none. */
-	if (count > 0)
-		gantry_list_push_back(&dev->streams, gantry_list_pop_front(&dev->streams));
+	if (count > 0 && !gantry_list_is_empty(&dev->active))
+		gantry_list_push_back(&dev->active, gantry_list_pop_front(&dev->active));
 	return count;
 }
 
 unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
-	if (!dev->words)
-		return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
-	if (n == 0 || dev->watch.nflight == 0)
+	if (n == 0 || gantry_list_is_empty(&dev->active))
 		return 0;
-	gantry_store_relaxed(&dev->watch.polled_at, gantry_now_ns());
+	gantry_store_relaxed(&dev->watch.polled_at, gantry_cycles());
+	if (!dev->writes)
+		return gantry_finished_poll(&dev->finished, reap_all, dev, ret_done, n);
 	return reap_all(dev, ret_done, n);
 }
 
@@ -528,4 +488,6 @@ void gantry_hip_streams_end(struct gantry_dev *dev)
 	gantry_finished_drain(&dev->finished);
 	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream)
 		stream_free(stream);
+	if (dev->words)
+		(void)dev->hip->HostFree(dev->words);
 }
