@@ -31,6 +31,7 @@
 #include "base/err.h"
 #include "devices/manifest.h"
 #include "devices/module.h"
+#include "proto/asked.h"
 #include "proto/vocab.h"
 
 #define GANTRY_BACKEND_ABI  1u
@@ -270,9 +271,9 @@ enum gantry_question_what {
 		1, /* int32_t each: the device's, from its number0 on, as many as fit */
 	GANTRY_QUESTION_ADDRESS =
 		2, /* of range, which is backed; kernels reach it from now on: uint64_t */
-	GANTRY_QUESTION_KERNEL = 3, /* struct gantry_kernel_answer */
+	GANTRY_QUESTION_KERNEL = 3, /* struct gantry_reply_function */
 	GANTRY_QUESTION_PARAMS =
-		4, /* struct gantry_param_answer each, from number0 on, as many as fit */
+		4, /* struct gantry_reply_param each, from number0 on, as many as fit */
 	GANTRY_QUESTION_OCCUPANCY =
 		5,		 /* blocks of number0 threads and number1 bytes at once: uint32_t */
 	GANTRY_QUESTION_SET = 6, /* the kernel's attribute number0 is to be number1: nothing */
@@ -292,55 +293,8 @@ struct gantry_question {
 	uint64_t at_least;
 	uint64_t mem_bytes; /* 0: not known */
 };
-#define GANTRY_ANSWER_BYTES 112u
-/* Answers, as the guest gets them too (proto/wire.h). */
-#define GANTRY_KERNEL_ATTRIBUTES 16u
-struct gantry_kernel_answer {
-	uint32_t nparams;
-	uint32_t params_bytes;
-	int32_t attributes[GANTRY_KERNEL_ATTRIBUTES];
-};
-struct gantry_param_answer {
-	uint16_t off;
-	uint16_t bytes;
-};
+#define GANTRY_ANSWER_BYTES  112u
 #define GANTRY_MAX_RAW_BYTES 32768u /* of a kernel's parameters */
-
-enum gantry_texture_make {
-	GANTRY_MAKE_ARRAY = 1,
-	GANTRY_MAKE_LEVEL = 2,
-	GANTRY_MAKE_TEXTURE = 3,
-	GANTRY_MAKE_SURFACE = 4,
-};
-/* What kernels read memory through, as a guest asks for it (proto/wire.h). Numbers are hostile. */
-struct gantry_texture_spec {
-	/* Of an array, and of linear memory: elements; a dimension that is not there is 0. */
-	uint64_t width;
-	uint64_t height;
-	uint64_t depth;	 /* layers, where it is layered */
-	uint32_t format; /* of one channel */
-	uint32_t channels;
-	uint32_t flags;	 /* of an array */
-	uint32_t levels; /* 0: an array without levels; of a level: which */
-	/* Linear memory instead of an array: rows of height, or 1 row where that is 0. */
-	uint64_t address;
-	uint64_t pitch;
-	uint32_t address_mode[3];
-	uint32_t filter;
-	uint32_t sampling; /* flags */
-	uint32_t anisotropy;
-	uint32_t level_filter;
-	float level_bias;
-	float level_min;
-	float level_max;
-	float border[4];
-	/* What of an array is seen; view_format 0: all as it is. */
-	uint32_t view_format;
-	uint32_t view_level[2]; /* first, last */
-	uint32_t view_layer[2];
-	uint32_t reserved;
-	uint64_t view[3]; /* width, height, depth */
-};
 
 struct gantry_backend {
 	uint32_t abi;  /* GANTRY_BACKEND_ABI */
@@ -407,14 +361,14 @@ struct gantry_backend {
 	/*
 	 * Arrays, textures and surfaces, as a group. Optional.
 	 * texture_bytes: device memory that an array of @spec takes at most; -EINVAL, -EOPNOTSUPP: there is none such. Pure.
-	 * texture_make: @what of enum gantry_texture_make, @of the array it is made of or NULL. *ret_len: an array's bytes,
+	 * texture_make: @what of enum gantry_texture_what, @of the array it is made of or NULL. *ret_len: an array's bytes,
 	 * row after row and plane after plane, for copies only, and zero at first; 1 of what is not to be copied, which is refused. *ret_value:
 	 * what kernels are given. What is made of an array is of no use once that is gone; mem_free() ends either.
 	 */
-	int (*texture_bytes)(uint32_t what, const struct gantry_texture_spec *spec,
+	int (*texture_bytes)(uint32_t what, const struct gantry_wire_texture *spec,
 			     uint64_t *ret_bytes);
 	int (*texture_make)(struct gantry_dev *dev, uint32_t what,
-			    const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			    const struct gantry_wire_texture *spec, struct gantry_mem *of,
 			    struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
 			    struct gantry_err *err);
 

@@ -46,10 +46,10 @@ static int ask_address(struct gantry_dev *dev, const struct gantry_range *range,
 static int ask_kernel(struct gantry_dev *dev, const struct gantry_kernel *kernel, void *ret_answer,
 		      struct gantry_err *err)
 {
-	struct gantry_kernel_answer answer = { .nparams = kernel->nparams,
-					       .params_bytes = kernel->params_bytes };
+	struct gantry_reply_function answer = { .nparams = kernel->nparams,
+						.params_bytes = kernel->params_bytes };
 
-	for (int i = 0; i < (int)GANTRY_KERNEL_ATTRIBUTES && i < CU_FUNC_ATTRIBUTE_MAX; i++) {
+	for (int i = 0; i < (int)GANTRY_FUNCTION_ATTRIBUTES && i < CU_FUNC_ATTRIBUTE_MAX; i++) {
 		CUresult result = dev->driver->FuncGetAttribute(
 			&answer.attributes[i], (CUfunction_attribute)i, kernel->function);
 
@@ -263,7 +263,7 @@ int gantry_cuda_layout_take(struct gantry_kernel *kernel, struct gantry_err *err
 			return gantry_err_set(err, -EOPNOTSUPP,
 					      "the kernel's parameters take more than %u bytes",
 					      GANTRY_MAX_RAW_BYTES);
-		kernel->layout[i] = (struct gantry_param_answer){ (uint16_t)off, (uint16_t)size };
+		kernel->layout[i] = (struct gantry_reply_param){ (uint16_t)off, (uint16_t)size };
 		if (off + size > kernel->params_bytes)
 			kernel->params_bytes = (uint32_t)(off + size);
 	}

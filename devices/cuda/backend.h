@@ -48,9 +48,9 @@ struct gantry_kernel {
 	struct gantry_kernel *next; /* of the image */
 	struct gantry_image *image;
 	const struct gantry_signature *sig;
-	gantry_body *body;		    /* NULL: @function is launched as it is */
-	CUfunction function;		    /* NULL with a body */
-	struct gantry_param_answer *layout; /* of a raw kernel's parameters; else NULL */
+	gantry_body *body;		   /* NULL: @function is launched as it is */
+	CUfunction function;		   /* NULL with a body */
+	struct gantry_reply_param *layout; /* of a raw kernel's parameters; else NULL */
 	uint32_t nparams;
 	uint32_t params_bytes;
 	uint32_t max_threads;
@@ -93,7 +93,7 @@ enum gantry_cuda_mem_kind {
 struct gantry_cuda_texture {
 	struct gantry_list link;   /* of the array's @made; alone: of none, or that is gone */
 	struct gantry_list made;   /* what was made of it */
-	uint32_t what;		   /* enum gantry_texture_make */
+	uint32_t what;		   /* enum gantry_texture_what */
 	CUarray array;		   /* NULL: it has levels, or is gone */
 	CUmipmappedArray mipmap;   /* owned */
 	unsigned long long native; /* texture or surface; 0: gone */
@@ -275,7 +275,10 @@ struct gantry_dev {
 	struct gantry_watch watch;
 };
 
-/* fault.c: what met the context. The first sticky result stays; others are ignored. Any thread. */
+/* fault.c */
+/* Does every later call on the context fail as well? Then the process is of no use any more. */
+bool gantry_cuda_sticky(CUresult result);
+/* What met the context. The first sticky result stays; others are ignored. Any thread. */
 void gantry_cuda_fault_note(struct gantry_dev *dev, CUresult result);
 /* The gantry_done of commands in flight, of the fault that was noted. Device thread. */
 void gantry_cuda_fault_done(struct gantry_dev *dev, struct gantry_done *done);
@@ -333,10 +336,10 @@ struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr a
 struct gantry_mem *gantry_cuda_mem_new(struct gantry_dev *dev, uint32_t kind, uint64_t len);
 
 /* texture.c */
-int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_texture_spec *spec,
+int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_wire_texture *spec,
 			      uint64_t *ret_bytes);
 int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
-			     const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			     const struct gantry_wire_texture *spec, struct gantry_mem *of,
 			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
 			     struct gantry_err *err);
 /* Of gantry_cuda_mem_free(): what was made of it goes too. */

@@ -66,7 +66,7 @@ static uint64_t at_least_one(uint64_t n)
 	return n ? n : 1;
 }
 
-static int check_array(const struct gantry_texture_spec *spec, uint32_t *ret_element)
+static int check_array(const struct gantry_wire_texture *spec, uint32_t *ret_element)
 {
 	if (spec->width == 0 || spec->width > MAX_EXTENT || spec->height > MAX_EXTENT ||
 	    spec->depth > MAX_EXTENT || spec->levels > MAX_LEVELS)
@@ -76,7 +76,7 @@ static int check_array(const struct gantry_texture_spec *spec, uint32_t *ret_ele
 	return element_bytes(spec->format, spec->channels, ret_element);
 }
 
-int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_texture_spec *spec,
+int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_wire_texture *spec,
 			      uint64_t *ret_bytes)
 {
 	uint64_t bytes = 0, rows = 0;
@@ -84,7 +84,7 @@ int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_texture_spec *s
 	int r;
 
 	*ret_bytes = 0;
-	if (what != GANTRY_MAKE_ARRAY)
+	if (what != GANTRY_TEXTURE_ARRAY)
 		return 0;
 	r = check_array(spec, &element);
 	if (r < 0)
@@ -107,7 +107,7 @@ static bool is_float(float value)
 	return value == value && value - value == 0; /* finite */
 }
 
-static bool sampling_fits(const struct gantry_texture_spec *spec)
+static bool sampling_fits(const struct gantry_wire_texture *spec)
 {
 	for (int i = 0; i < 3; i++)
 		if (spec->address_mode[i] > CU_TR_ADDRESS_MODE_BORDER)
@@ -228,7 +228,7 @@ static CUresult clean(struct gantry_dev *dev, struct gantry_cuda_texture *textur
 	return result == CUDA_SUCCESS ? ended : result;
 }
 
-static int make_array(struct gantry_dev *dev, const struct gantry_texture_spec *spec,
+static int make_array(struct gantry_dev *dev, const struct gantry_wire_texture *spec,
 		      struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	struct gantry_cuda_texture *texture;
@@ -238,7 +238,7 @@ static int make_array(struct gantry_dev *dev, const struct gantry_texture_spec *
 
 	if (r < 0)
 		return gantry_err_set(err, r, "the device has no such array");
-	mem = mem_new(dev, GANTRY_MAKE_ARRAY);
+	mem = mem_new(dev, GANTRY_TEXTURE_ARRAY);
 	if (!mem)
 		return gantry_err_set(err, -ENOMEM, "no memory for an array");
 	texture = mem->texture;
@@ -261,7 +261,7 @@ static int make_array(struct gantry_dev *dev, const struct gantry_texture_spec *
 	return 0;
 }
 
-static int make_level(struct gantry_dev *dev, const struct gantry_texture_spec *spec,
+static int make_level(struct gantry_dev *dev, const struct gantry_wire_texture *spec,
 		      struct gantry_cuda_texture *of, struct gantry_mem **ret_mem,
 		      struct gantry_err *err)
 {
@@ -269,9 +269,9 @@ static int make_level(struct gantry_dev *dev, const struct gantry_texture_spec *
 	uint32_t element;
 	int r;
 
-	if (!of || of->what != GANTRY_MAKE_ARRAY || !of->mipmap || spec->levels >= of->nlevels)
+	if (!of || of->what != GANTRY_TEXTURE_ARRAY || !of->mipmap || spec->levels >= of->nlevels)
 		return gantry_err_set(err, -EINVAL, "the array has no such level");
-	mem = mem_new(dev, GANTRY_MAKE_LEVEL);
+	mem = mem_new(dev, GANTRY_TEXTURE_LEVEL);
 	if (!mem)
 		return gantry_err_set(err, -ENOMEM, "no memory for an array");
 	memcpy(mem->texture->size, of->size, sizeof(of->size));
@@ -306,7 +306,7 @@ static bool reaches(const struct gantry_dev *dev, uint64_t address, uint64_t byt
 	return false;
 }
 
-static int resource_linear(const struct gantry_dev *dev, const struct gantry_texture_spec *spec,
+static int resource_linear(const struct gantry_dev *dev, const struct gantry_wire_texture *spec,
 			   CUDA_RESOURCE_DESC *ret_desc)
 {
 	uint64_t bytes;
@@ -339,7 +339,7 @@ static int resource_linear(const struct gantry_dev *dev, const struct gantry_tex
 	return reaches(dev, spec->address, bytes) ? 0 : -EINVAL;
 }
 
-static int resource_of(const struct gantry_dev *dev, const struct gantry_texture_spec *spec,
+static int resource_of(const struct gantry_dev *dev, const struct gantry_wire_texture *spec,
 		       const struct gantry_cuda_texture *of, CUDA_RESOURCE_DESC *ret_desc)
 {
 	*ret_desc = (CUDA_RESOURCE_DESC){ 0 };
@@ -356,7 +356,7 @@ static int resource_of(const struct gantry_dev *dev, const struct gantry_texture
 }
 
 static CUresult create_texture(const struct gantry_cuda_driver *driver,
-			       const struct gantry_texture_spec *spec,
+			       const struct gantry_wire_texture *spec,
 			       const CUDA_RESOURCE_DESC *resource, CUtexObject *ret_texture)
 {
 	const CUDA_TEXTURE_DESC sampling = {
@@ -389,7 +389,7 @@ static CUresult create_texture(const struct gantry_cuda_driver *driver,
 }
 
 static int make_object(struct gantry_dev *dev, uint32_t what,
-		       const struct gantry_texture_spec *spec, struct gantry_cuda_texture *of,
+		       const struct gantry_wire_texture *spec, struct gantry_cuda_texture *of,
 		       struct gantry_mem **ret_mem, struct gantry_err *err)
 {
 	CUDA_RESOURCE_DESC resource;
@@ -397,9 +397,9 @@ static int make_object(struct gantry_dev *dev, uint32_t what,
 	CUresult result;
 	int r;
 
-	if (what == GANTRY_MAKE_TEXTURE ? !sampling_fits(spec) : !of || of->mipmap)
+	if (what == GANTRY_TEXTURE_TEXTURE ? !sampling_fits(spec) : !of || of->mipmap)
 		return gantry_err_set(err, -EINVAL, "no way to see an array");
-	if (of && of->what != GANTRY_MAKE_ARRAY && of->what != GANTRY_MAKE_LEVEL)
+	if (of && of->what != GANTRY_TEXTURE_ARRAY && of->what != GANTRY_TEXTURE_LEVEL)
 		return gantry_err_set(err, -EINVAL, "what is seen is no array");
 	r = resource_of(dev, spec, of, &resource);
 	if (r < 0)
@@ -407,7 +407,7 @@ static int make_object(struct gantry_dev *dev, uint32_t what,
 	mem = mem_new(dev, what);
 	if (!mem)
 		return gantry_err_set(err, -ENOMEM, "no memory for a texture");
-	result = what == GANTRY_MAKE_SURFACE
+	result = what == GANTRY_TEXTURE_SURFACE
 			 ? dev->driver->SurfObjectCreate(&mem->texture->native, &resource)
 			 : create_texture(dev->driver, spec, &resource, &mem->texture->native);
 	r = gantry_cuda_check(dev, result, "making a texture", err);
@@ -422,7 +422,7 @@ static int make_object(struct gantry_dev *dev, uint32_t what,
 }
 
 int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
-			     const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			     const struct gantry_wire_texture *spec, struct gantry_mem *of,
 			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
 			     struct gantry_err *err)
 {
@@ -431,9 +431,9 @@ int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
 
 	if (of && !parent)
 		return gantry_err_set(err, -EINVAL, "what is seen is no array");
-	if (what == GANTRY_MAKE_ARRAY)
+	if (what == GANTRY_TEXTURE_ARRAY)
 		r = make_array(dev, spec, ret_mem, err);
-	else if (what == GANTRY_MAKE_LEVEL)
+	else if (what == GANTRY_TEXTURE_LEVEL)
 		r = make_level(dev, spec, parent, ret_mem, err);
 	else
 		r = make_object(dev, what, spec, parent, ret_mem, err);
@@ -453,13 +453,13 @@ static void end(const struct gantry_cuda_driver *driver, struct gantry_cuda_text
 		end(driver, made);
 	gantry_list_remove(&texture->link);
 	gantry_list_init(&texture->link);
-	if (texture->native && texture->what == GANTRY_MAKE_TEXTURE)
+	if (texture->native && texture->what == GANTRY_TEXTURE_TEXTURE)
 		(void)driver->TexObjectDestroy(texture->native);
 	else if (texture->native)
 		(void)driver->SurfObjectDestroy(texture->native);
 	if (texture->mipmap)
 		(void)driver->MipmappedArrayDestroy(texture->mipmap);
-	else if (texture->array && texture->what == GANTRY_MAKE_ARRAY)
+	else if (texture->array && texture->what == GANTRY_TEXTURE_ARRAY)
 		(void)driver->ArrayDestroy(texture->array);
 	texture->native = 0;
 	texture->mipmap = NULL;

@@ -133,7 +133,7 @@ static int record_image_variable(struct gantry_image *opaque, const char *symbol
 }
 
 static int record_texture_make(struct gantry_dev *dev, uint32_t what,
-			       const struct gantry_texture_spec *spec, struct gantry_mem *of,
+			       const struct gantry_wire_texture *spec, struct gantry_mem *of,
 			       struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
 			       struct gantry_err *err)
 {

@@ -72,7 +72,7 @@ static void end(void)
 	gantry_device_close(&device);
 }
 
-static int try_make(uint32_t what, const struct gantry_texture_spec *spec, struct gantry_mem *of,
+static int try_make(uint32_t what, const struct gantry_wire_texture *spec, struct gantry_mem *of,
 		    struct gantry_mem **ret_mem, uint64_t *ret_len)
 {
 	uint64_t value;
@@ -81,9 +81,9 @@ static int try_make(uint32_t what, const struct gantry_texture_spec *spec, struc
 					    &err);
 }
 
-static struct gantry_texture_spec box(void)
+static struct gantry_wire_texture box(void)
 {
-	return (struct gantry_texture_spec){ .width = WIDTH,
+	return (struct gantry_wire_texture){ .width = WIDTH,
 					     .height = HEIGHT,
 					     .depth = DEPTH,
 					     .format = CU_AD_FORMAT_UNSIGNED_INT8,
@@ -91,7 +91,7 @@ static struct gantry_texture_spec box(void)
 					     .flags = CUDA_ARRAY3D_SURFACE_LDST };
 }
 
-static struct gantry_mem *make(uint32_t what, const struct gantry_texture_spec *spec,
+static struct gantry_mem *make(uint32_t what, const struct gantry_wire_texture *spec,
 			       struct gantry_mem *of)
 {
 	struct gantry_mem *mem;
@@ -129,14 +129,15 @@ static void number(void)
 
 START_TEST(test_array_is_zero_and_takes_any_span_of_its_bytes)
 {
-	const struct gantry_texture_spec spec = box();
+	const struct gantry_wire_texture spec = box();
 	struct gantry_mem *array, *other;
 	unsigned char wanted[LEN];
 	uint64_t len;
 
 	begin();
-	ck_assert_msg(try_make(GANTRY_MAKE_ARRAY, &spec, NULL, &array, &len) == 0, "%s", err.text);
-	other = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	ck_assert_msg(try_make(GANTRY_TEXTURE_ARRAY, &spec, NULL, &array, &len) == 0, "%s",
+		      err.text);
+	other = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
 	ck_assert_uint_eq(len, LEN);
 	number();
 	memset(wanted, 0, LEN);
@@ -166,19 +167,19 @@ END_TEST
 
 START_TEST(test_levels_are_arrays_until_theirs_is_gone)
 {
-	struct gantry_texture_spec spec = box(), level = { .levels = 1 };
+	struct gantry_wire_texture spec = box(), level = { .levels = 1 };
 	struct gantry_mem *array, *mem;
 	uint64_t len;
 
 	begin();
 	number();
 	spec.levels = 3;
-	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	array = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
 	ck_assert_int_eq(copy(array, 0, of_there, 0, 1), -EINVAL);
 	level.levels = 3;
-	ck_assert_int_eq(try_make(GANTRY_MAKE_LEVEL, &level, array, &mem, &len), -EINVAL);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_LEVEL, &level, array, &mem, &len), -EINVAL);
 	level.levels = 1;
-	ck_assert_int_eq(try_make(GANTRY_MAKE_LEVEL, &level, array, &mem, &len), 0);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_LEVEL, &level, array, &mem, &len), 0);
 	ck_assert_uint_eq(len, 6 * 3 * 2 * ELEMENT);
 	ck_assert_int_eq(copy(of_here, 0, mem, 0, len), GANTRY_OK);
 	for (uint64_t i = 0; i < len; i++)
@@ -195,19 +196,19 @@ END_TEST
 
 START_TEST(test_textures_end_with_their_array_or_before)
 {
-	const struct gantry_texture_spec spec = box(), none = { 0 };
+	const struct gantry_wire_texture spec = box(), none = { 0 };
 	struct gantry_mem *array, *first, *second, *mem;
 	uint64_t len;
 
 	begin();
 	number();
-	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
-	first = make(GANTRY_MAKE_TEXTURE, &none, array);
-	second = make(GANTRY_MAKE_SURFACE, &none, array);
+	array = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
+	first = make(GANTRY_TEXTURE_TEXTURE, &none, array);
+	second = make(GANTRY_TEXTURE_SURFACE, &none, array);
 	/* They are no memory, and no arrays. */
 	ck_assert_int_eq(copy(first, 0, of_there, 0, 1), -EINVAL);
-	ck_assert_int_eq(try_make(GANTRY_MAKE_TEXTURE, &none, first, &mem, &len), -EINVAL);
-	ck_assert_int_eq(try_make(GANTRY_MAKE_LEVEL, &none, array, &mem, &len), -EINVAL);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_TEXTURE, &none, first, &mem, &len), -EINVAL);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_LEVEL, &none, array, &mem, &len), -EINVAL);
 	device.backend->mem_free(first);
 	device.backend->mem_free(array);
 	device.backend->mem_free(second);
@@ -217,13 +218,13 @@ END_TEST
 
 START_TEST(test_hostile_numbers_are_refused)
 {
-	const struct gantry_texture_spec good = box();
-	struct gantry_texture_spec spec;
+	const struct gantry_wire_texture good = box();
+	struct gantry_wire_texture spec;
 	struct gantry_mem *array, *mem = NULL;
 	uint64_t len = 0, bytes = 0;
 
 	begin();
-	array = make(GANTRY_MAKE_ARRAY, &good, NULL);
+	array = make(GANTRY_TEXTURE_ARRAY, &good, NULL);
 #define REFUSED(what, of, change, code)                                        \
 	do {                                                                   \
 		spec = good;                                                   \
@@ -231,37 +232,38 @@ START_TEST(test_hostile_numbers_are_refused)
 		ck_assert_int_eq(try_make(what, &spec, of, &mem, &len), code); \
 		ck_assert_ptr_null(mem);                                       \
 	} while (0)
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.width = 0, -EINVAL);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.width = UINT64_MAX, -EINVAL);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.depth = UINT64_MAX, -EINVAL);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.format = 77, -EOPNOTSUPP);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.channels = 3, -EINVAL);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.flags = CUDA_ARRAY3D_SPARSE, -EOPNOTSUPP);
-	REFUSED(GANTRY_MAKE_ARRAY, NULL, spec.levels = 33, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, array, spec.filter = 9, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, array, spec.address_mode[2] = 9, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, array, spec.sampling = 0x8000, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, array, spec.border[3] = NAN, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, array, spec.level_max = INFINITY, -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, plain, spec.width = 1, -EINVAL);
-	REFUSED(GANTRY_MAKE_SURFACE, NULL, spec.width = 1, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.width = 0, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.width = UINT64_MAX, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.depth = UINT64_MAX, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.format = 77, -EOPNOTSUPP);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.channels = 3, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.flags = CUDA_ARRAY3D_SPARSE, -EOPNOTSUPP);
+	REFUSED(GANTRY_TEXTURE_ARRAY, NULL, spec.levels = 33, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, array, spec.filter = 9, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, array, spec.address_mode[2] = 9, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, array, spec.sampling = 0x8000, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, array, spec.border[3] = NAN, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, array, spec.level_max = INFINITY, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, plain, spec.width = 1, -EINVAL);
+	REFUSED(GANTRY_TEXTURE_SURFACE, NULL, spec.width = 1, -EINVAL);
 	/* Linear memory that is nobody's, or more than there is. */
-	REFUSED(GANTRY_MAKE_TEXTURE, NULL, (spec.address = 4096, spec.height = 0), -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, NULL,
+	REFUSED(GANTRY_TEXTURE_TEXTURE, NULL, (spec.address = 4096, spec.height = 0), -EINVAL);
+	REFUSED(GANTRY_TEXTURE_TEXTURE, NULL,
 		(spec.address = (uintptr_t)there, spec.width = LEN, spec.height = 0), -EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, NULL,
+	REFUSED(GANTRY_TEXTURE_TEXTURE, NULL,
 		(spec.address = (uintptr_t)there, spec.width = 1, spec.height = 1ull << 28,
 		 spec.pitch = 1ull << 28),
 		-EINVAL);
-	REFUSED(GANTRY_MAKE_TEXTURE, NULL,
+	REFUSED(GANTRY_TEXTURE_TEXTURE, NULL,
 		(spec.address = (uintptr_t)there, spec.pitch = WIDTH * ELEMENT - 1), -EINVAL);
 #undef REFUSED
 	spec = good;
 	spec.width = spec.height = spec.depth = 1ull << 28;
-	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_MAKE_ARRAY, &spec, &bytes), -EINVAL);
-	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_MAKE_TEXTURE, &spec, &bytes), 0);
+	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_TEXTURE_ARRAY, &spec, &bytes),
+			 -EINVAL);
+	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_TEXTURE_TEXTURE, &spec, &bytes), 0);
 	ck_assert_uint_eq(bytes, 0);
-	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_MAKE_ARRAY, &good, &bytes), 0);
+	ck_assert_int_eq(device.backend->texture_bytes(GANTRY_TEXTURE_ARRAY, &good, &bytes), 0);
 	ck_assert_uint_ge(bytes, LEN);
 	device.backend->mem_free(array);
 	end();
@@ -273,12 +275,12 @@ START_TEST(test_arrays_are_made_and_copied_under_each_filter)
 	static const char *const each[] = { "filters=contract,delay,contract",
 					    "filters=contract,record,error,contract",
 					    "filters=contract,record,delay,error,contract" };
-	const struct gantry_texture_spec spec = box();
+	const struct gantry_wire_texture spec = box();
 	struct gantry_mem *array;
 
 	begin_under(each[_i]);
 	number();
-	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	array = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
 	ck_assert_int_eq(copy(array, 0, of_there, 0, LEN), GANTRY_OK);
 	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
 	ck_assert_mem_eq(here, there, LEN);
@@ -294,15 +296,15 @@ START_TEST(test_making_an_array_fails_where_a_filter_says_so)
 	const struct gantry_device_conf conf = {
 		.name = "cuda0", .backend = "cuda", .opts = opts, .nopts = GANTRY_ARRAY_SIZE(opts)
 	};
-	const struct gantry_texture_spec spec = box();
+	const struct gantry_wire_texture spec = box();
 	struct gantry_mem *mem = NULL;
 	uint64_t len;
 
 	ck_assert_msg(gantry_device_open(&conf, &host, &device, &err) == 0, "%s", err.text);
 	ck_assert_int_eq(device.backend->thread_enter(device.dev, &err), 0);
-	ck_assert_int_eq(try_make(GANTRY_MAKE_ARRAY, &spec, NULL, &mem, &len), -ENOMEM);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_ARRAY, &spec, NULL, &mem, &len), -ENOMEM);
 	ck_assert_ptr_null(mem);
-	ck_assert_int_eq(try_make(GANTRY_MAKE_ARRAY, &spec, NULL, &mem, &len), 0);
+	ck_assert_int_eq(try_make(GANTRY_TEXTURE_ARRAY, &spec, NULL, &mem, &len), 0);
 	device.backend->mem_free(mem);
 	gantry_device_close(&device);
 }
@@ -316,14 +318,14 @@ START_TEST(test_parts_of_elements_are_refused_before_anything_is_copied)
 	} parts[] = { { 0, WIDTH * ELEMENT + 1 },
 		      { 1, ELEMENT },
 		      { ELEMENT, WIDTH * HEIGHT * ELEMENT + 3 } };
-	const struct gantry_texture_spec spec = box();
+	const struct gantry_wire_texture spec = box();
 	const unsigned char zero[LEN] = { 0 };
 	struct gantry_mem *array, *other;
 
 	begin();
 	number();
-	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
-	other = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	array = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
+	other = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
 	ck_assert_int_eq(copy(other, 0, of_there, 0, LEN), GANTRY_OK);
 	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
 		uint64_t off = parts[i].off, len = parts[i].len;
@@ -345,14 +347,14 @@ END_TEST
 /* The first box is with the device: the command ends when that has. */
 START_TEST(test_copy_that_fails_behind_its_first_box_is_taken_and_fails_in_its_turn)
 {
-	const struct gantry_texture_spec spec = box();
+	const struct gantry_wire_texture spec = box();
 	struct gantry_mem *array;
 
 	/* The first clears the array. */
 	ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemcpy3DAsync:3:2", 1), 0);
 	begin();
 	number();
-	array = make(GANTRY_MAKE_ARRAY, &spec, NULL);
+	array = make(GANTRY_TEXTURE_ARRAY, &spec, NULL);
 	ck_assert_int_eq(copy(array, 0, of_there, 0, (WIDTH + 1) * ELEMENT), GANTRY_E_NO_MEMORY);
 	ck_assert_int_eq(copy(of_here, 0, array, 0, LEN), GANTRY_OK);
 	ck_assert_mem_eq(here, there, WIDTH * ELEMENT);
