@@ -44,3 +44,50 @@ void gantry_installed_serial(struct gantry_env *env, uint64_t n, uint64_t grain,
 	if (n > 0)
 		fn(arg, 0, n);
 }
+
+static int take_args(struct gantry_stream *stream, const struct gantry_signature *sig,
+		     const struct gantry_cmd_launch *launch, gantry_installed_take *take,
+		     union gantry_value *ret_args)
+{
+	struct gantry_opencl_buffer *buffer;
+	int r;
+
+	for (uint32_t i = 0; i < launch->nargs; i++) {
+		const struct gantry_range *range = &launch->args[i].range;
+
+		if (!sig->args[i].mode) {
+			ret_args[i] = launch->args[i].value;
+			continue;
+		}
+		ret_args[i].span = (struct gantry_span){ NULL, 0 };
+		if (!range->mem || range->len == 0)
+			continue;
+		r = take(stream, range, sig->args[i].mode, &buffer);
+		if (r < 0)
+			return r;
+		ret_args[i].span = (struct gantry_span){ buffer, range->len };
+	}
+	return 0;
+}
+
+int gantry_installed_run(struct gantry_stream *stream, struct gantry_env *env, gantry_body *body,
+			 const struct gantry_signature *sig, const struct gantry_cmd_launch *launch,
+			 gantry_installed_take *take, int *ret_result)
+{
+	union gantry_value args[GANTRY_MAX_CMD_ARGS];
+	struct gantry_call call = { .nargs = launch->nargs, .args = args };
+	int r = take_args(stream, sig, launch, take, args);
+
+	if (r < 0)
+		return r;
+	memcpy(call.grid, launch->grid, sizeof(call.grid));
+	memcpy(call.block, launch->block, sizeof(call.block));
+	*ret_result = body(env, &call);
+	return 0;
+}
+
+void gantry_installed_ended(struct gantry_done *done, int result)
+{
+	done->status = result == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
+	done->blast = GANTRY_BLAST_CMD;
+}

@@ -29,6 +29,18 @@ struct gantry_link_header {
 	uint64_t bytes; /* of all */
 };
 
+/*
+ * The options that are numbers and change what is made; none of them has the driver read or write memory. Names of cuda.h's,
+ * for those who have it: @O is done for each.
+ */
+#define GANTRY_LINK_OPTIONS(O)        \
+	O(CU_JIT_MAX_REGISTERS)       \
+	O(CU_JIT_THREADS_PER_BLOCK)   \
+	O(CU_JIT_OPTIMIZATION_LEVEL)  \
+	O(CU_JIT_GENERATE_DEBUG_INFO) \
+	O(CU_JIT_LOG_VERBOSE)         \
+	O(CU_JIT_GENERATE_LINE_INFO)
+
 /* Numbers are CUjit_option's. */
 struct gantry_link_option {
 	uint32_t option;

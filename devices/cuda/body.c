@@ -331,8 +331,7 @@ void gantry_cuda_body_ended(struct gantry_stream *stream, struct gantry_cuda_slo
 {
 	if (result == 0 || gantry_load_relaxed(&stream->dev->fault))
 		return;
-	slot->done.status = result == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
-	slot->done.blast = GANTRY_BLAST_CMD;
+	gantry_installed_ended(&slot->done, result);
 }
 
 void gantry_cuda_body_init(struct gantry_stream *stream)

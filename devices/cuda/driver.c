@@ -129,37 +129,6 @@ int gantry_cuda_errno(CUresult result)
 	}
 }
 
-bool gantry_cuda_sticky(CUresult result)
-{
-	switch ((int)result) {
-	case CUDA_ERROR_DEINITIALIZED:
-	case CUDA_ERROR_DEVICE_UNAVAILABLE:
-	case CUDA_ERROR_NO_DEVICE:
-	case CUDA_ERROR_INVALID_DEVICE:
-	case CUDA_ERROR_ECC_UNCORRECTABLE:
-	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-	case 226: /* CUDA_ERROR_CONTAINED, since 12.8 */
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-	case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK, since 12.8 */
-	case CUDA_ERROR_MPS_RPC_FAILURE:
-	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
-	case CUDA_ERROR_EXTERNAL_DEVICE:
-	case CUDA_ERROR_UNKNOWN:
-		return true;
-	default:
-		return false;
-	}
-}
-
 int gantry_cuda_err(const struct gantry_cuda_driver *driver, CUresult result, const char *what,
 		    struct gantry_err *err)
 {

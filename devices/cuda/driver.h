@@ -130,8 +130,6 @@ int gantry_cuda_driver_open(const char *path, const char *visible,
 
 /* 0 or the -errno nearest to @result. */
 int gantry_cuda_errno(CUresult result);
-/* Does every later call on the context fail as well? Then the process is of no use any more. */
-bool gantry_cuda_sticky(CUresult result);
 /*
  * As gantry_err_set(), of a call of the driver that failed: "@what: CUDA_ERROR_...: sentence".
  * Returns gantry_cuda_errno(@result); 0 for success, with @err untouched.

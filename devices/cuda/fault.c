@@ -1,7 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong on a device, whom it hurts, and how it is told. */
+#include "base/array.h"
 #include "base/atomic.h"
 #include "devices/cuda/backend.h"
+
+/* What a result of the driver's that stays tells of the device. */
+enum device {
+	ASK, /* it may be gone, which shows as one of several results that mean something else too */
+	THERE, /* it can only come from what a kernel did, or a neighbour */
+	GONE,
+};
+
+/* Every later call on the context fails as well. */
+static const struct fault {
+	int result;
+	bool of_kernel; /* a kernel has failed: what the call that says so was to enqueue is not with the device */
+	enum device device;
+} faults[] = {
+	{ CUDA_ERROR_DEINITIALIZED, false, ASK },
+	{ CUDA_ERROR_DEVICE_UNAVAILABLE, false, GONE },
+	{ CUDA_ERROR_NO_DEVICE, false, GONE },
+	{ CUDA_ERROR_INVALID_DEVICE, false, GONE },
+	{ CUDA_ERROR_ECC_UNCORRECTABLE, false, ASK },
+	{ CUDA_ERROR_NVLINK_UNCORRECTABLE, false, ASK },
+	{ 226 /* CUDA_ERROR_CONTAINED, since 12.8 */, false, ASK },
+	{ CUDA_ERROR_ILLEGAL_ADDRESS, true, THERE },
+	{ CUDA_ERROR_LAUNCH_TIMEOUT, true, ASK },
+	{ CUDA_ERROR_CONTEXT_IS_DESTROYED, false, ASK },
+	{ CUDA_ERROR_ASSERT, true, THERE },
+	{ CUDA_ERROR_HARDWARE_STACK_ERROR, true, THERE },
+	{ CUDA_ERROR_ILLEGAL_INSTRUCTION, true, THERE },
+	{ CUDA_ERROR_MISALIGNED_ADDRESS, true, THERE },
+	{ CUDA_ERROR_INVALID_ADDRESS_SPACE, true, THERE },
+	{ CUDA_ERROR_INVALID_PC, true, THERE },
+	{ CUDA_ERROR_LAUNCH_FAILED, true, ASK },
+	{ 721 /* CUDA_ERROR_TENSOR_MEMORY_LEAK, since 12.8 */, false, ASK },
+	{ CUDA_ERROR_MPS_RPC_FAILURE, false, ASK },
+	{ CUDA_ERROR_MPS_CLIENT_TERMINATED, false, THERE },
+	{ CUDA_ERROR_EXTERNAL_DEVICE, false, ASK },
+	{ CUDA_ERROR_UNKNOWN, false, ASK },
+};
+
+/* NULL: the call failed, and others need not. */
+static const struct fault *fault_of(CUresult result)
+{
+	for (size_t i = 0; result != CUDA_SUCCESS && i < GANTRY_ARRAY_SIZE(faults); i++)
+		if (faults[i].result == (int)result)
+			return &faults[i];
+	return NULL;
+}
+
+bool gantry_cuda_sticky(CUresult result)
+{
+	return fault_of(result) != NULL;
+}
+
+bool gantry_cuda_fault_is_earlier(CUresult result)
+{
+	const struct fault *fault = fault_of(result);
+
+	return fault && fault->of_kernel;
+}
 
 void gantry_cuda_fault_note(struct gantry_dev *dev, CUresult result)
 {
@@ -18,47 +77,13 @@ int gantry_cuda_check(struct gantry_dev *dev, CUresult result, const char *what,
 	return gantry_cuda_err(dev->driver, result, what, err);
 }
 
-bool gantry_cuda_fault_is_earlier(CUresult result)
-{
-	switch ((int)result) {
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/*
- * A device that fell off the bus shows as one of several results that mean something else too, so NVML is asked. The
- * rest can only come from what a kernel did: it ends this context, and nobody need wait for NVML.
- */
 static bool is_lost(const struct gantry_dev *dev, CUresult result)
 {
-	switch ((int)result) {
-	case CUDA_ERROR_DEVICE_UNAVAILABLE:
-	case CUDA_ERROR_NO_DEVICE:
-	case CUDA_ERROR_INVALID_DEVICE:
-		return true;
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
-		return false;
-	default:
-		return gantry_cuda_nvml_lost(dev->nvml);
-	}
+	const struct fault *fault = fault_of(result);
+
+	if (fault && fault->device != ASK)
+		return fault->device == GONE;
+	return gantry_cuda_nvml_lost(dev->nvml);
 }
 
 void gantry_cuda_fault_done(struct gantry_dev *dev, struct gantry_done *done)

@@ -18,20 +18,11 @@
 
 /* ---- checks ---- */
 
-/* Those that are numbers and change what is made; none of them has the driver read or write memory. */
 static bool is_option(uint32_t option)
 {
-	switch (option) {
-	case CU_JIT_MAX_REGISTERS:
-	case CU_JIT_THREADS_PER_BLOCK:
-	case CU_JIT_OPTIMIZATION_LEVEL:
-	case CU_JIT_GENERATE_DEBUG_INFO:
-	case CU_JIT_LOG_VERBOSE:
-	case CU_JIT_GENERATE_LINE_INFO:
-		return true;
-	default:
-		return false;
-	}
+#define IS(name) || option == name
+	return false GANTRY_LINK_OPTIONS(IS);
+#undef IS
 }
 
 /* At @index of the tables behind the header. */

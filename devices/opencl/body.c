@@ -107,51 +107,31 @@ static struct gantry_opencl_buffer *call_verdict(struct gantry_env *env)
 
 /* ---- running one ---- */
 
-static int take_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
-		     union gantry_value *args)
+static int take(struct gantry_stream *stream, const struct gantry_range *range, uint32_t mode,
+		struct gantry_opencl_buffer **ret_buffer)
 {
-	const struct gantry_signature *sig = launch->kernel->sig;
 	struct gantry_opencl_place *place;
-	int r;
+	int r = gantry_opencl_place_take(stream, range, mode, &place);
 
-	for (uint32_t i = 0; i < launch->nargs; i++) {
-		const struct gantry_range *range = &launch->args[i].range;
-
-		if (!sig->args[i].mode) {
-			args[i] = launch->args[i].value;
-			continue;
-		}
-		args[i].span = (struct gantry_span){ NULL, 0 };
-		if (!range->mem || range->len == 0)
-			continue;
-		r = gantry_opencl_place_take(stream, range, sig->args[i].mode, &place);
-		if (r < 0)
-			return r;
-		args[i].span = (struct gantry_span){ &place->buffer, range->len };
-	}
-	return 0;
+	if (r == 0)
+		*ret_buffer = &place->buffer;
+	return r;
 }
 
 int gantry_opencl_body_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
-	union gantry_value args[GANTRY_MAX_CMD_ARGS];
-	struct gantry_call call = { .nargs = launch->nargs, .args = args };
-	struct gantry_opencl_slot *slot = stream->slot;
-	int r = take_args(stream, launch, args);
+	const struct gantry_kernel *kernel = launch->kernel;
+	int result, r;
 
-	if (r < 0)
-		return r;
-	memcpy(call.grid, launch->grid, sizeof(call.grid));
-	memcpy(call.block, launch->block, sizeof(call.block));
-	stream->image = launch->kernel->image;
+	stream->image = kernel->image;
 	stream->calls.rounds_per_ms = stream->image->rounds_per_ms;
-	r = launch->kernel->body(&stream->env, &call);
-	if (r == 0)
-		return 0;
+	r = gantry_installed_run(stream, &stream->env, kernel->body, kernel->sig, launch, take,
+				 &result);
+	if (r < 0 || result == 0)
+		return r;
 	/* Told in order, behind what it may have enqueued before it failed, whose verdict must not replace this. */
-	slot->judged = false;
-	slot->done.status = r == -ECANCELED ? GANTRY_E_CANCELLED : GANTRY_E_KERNEL;
-	slot->done.blast = GANTRY_BLAST_CMD;
+	stream->slot->judged = false;
+	gantry_installed_ended(&stream->slot->done, result);
 	return 0;
 }
 

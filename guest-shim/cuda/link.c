@@ -64,12 +64,9 @@ static CUresult take_option(struct CUlinkState_st *link, CUjit_option option, vo
 	case CU_JIT_WALL_TIME:
 		link->ret_ms = value;
 		return CUDA_SUCCESS;
-	case CU_JIT_MAX_REGISTERS:
-	case CU_JIT_THREADS_PER_BLOCK:
-	case CU_JIT_OPTIMIZATION_LEVEL:
-	case CU_JIT_GENERATE_DEBUG_INFO:
-	case CU_JIT_LOG_VERBOSE:
-	case CU_JIT_GENERATE_LINE_INFO:
+#define CASE(name) case name:
+		GANTRY_LINK_OPTIONS(CASE)
+#undef CASE
 		if (link->noptions == GANTRY_LINK_MAX_OPTIONS)
 			return CUDA_ERROR_INVALID_VALUE;
 		link->options[link->noptions++] =

@@ -5,7 +5,7 @@
  *
  * The driver is loaded at run time: libcuda.so.1, or what HIPCUDA_DRIVER names. It says that each GPU is a gfx90a; a code
  * object for it has PTX in place of AMD's machine code (payload.h). HIP's errors have the driver's numbers. HIP has a GPU for
- * each thread and no contexts: a primary context is made for each GPU, and made current in each call.
+ * each thread and no contexts: a primary context is made for each GPU, and made current where a thread calls for it first.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -112,19 +112,25 @@ static gantry_hip_result context_of(int gpu, CUcontext *ret_context)
 	return (gantry_hip_result)r;
 }
 
-/* Before each call: the driver is there, and the thread's GPU has its context. */
+/*
+ * Before each call: the driver is there, and the thread's GPU has its context. Nothing else of the process sets one on a thread
+ * that has called this library: a call of the driver's for each of ours would be the stand-in's cost, and none of HIP's.
+ */
 static gantry_hip_result enter(void)
 {
-	static _Thread_local CUcontext context;
 	static _Thread_local int of = -1;
-	gantry_hip_result r = GANTRY_HIP_SUCCESS;
+	CUcontext context;
+	gantry_hip_result r;
 
-	if (of != current)
-		r = start();
-	if (of != current && r == GANTRY_HIP_SUCCESS)
+	if (of == current)
+		return GANTRY_HIP_SUCCESS;
+	r = start();
+	if (r == GANTRY_HIP_SUCCESS)
 		r = context_of(current, &context);
+	if (r == GANTRY_HIP_SUCCESS)
+		r = (gantry_hip_result)state.cu.CtxSetCurrent(context);
 	of = r == GANTRY_HIP_SUCCESS ? current : -1;
-	return r == GANTRY_HIP_SUCCESS ? (gantry_hip_result)state.cu.CtxSetCurrent(context) : r;
+	return r;
 }
 
 #define CALL(call)                                \
