@@ -67,6 +67,9 @@ int worker_windows_known(struct wsession *s)
 	if (status == GANTRY_OK)
 		gantry_store_relaxed(&s->known_away, 0u);
 	pthread_mutex_unlock(&s->lock);
+	/* The thread whose slabs were the last may find nothing away any more, and wake nobody. */
+	if (status == GANTRY_OK)
+		worker_session_wake(s);
 	return status;
 }
 
