@@ -81,9 +81,9 @@ ATTEMPTS = 3
 
 
 def emulated(test):
-    """A test that may run again, in a new world, where its machine was reset or ended under it: QEMU 7.2 without KVM does that
-    to one in some eighty that libvirt migrates, without any device or program of ours, too. What fails in a machine that runs
-    has failed."""
+    """A test that may run again, in a new world, where its machine was reset or ended under it: QEMU 7.2 without KVM did that
+    to one in some eighty that libvirt migrated, without any device or program of ours, too, before TRACKED_MEMORY; the shared memory of a
+    device is still such. What fails in a machine that runs has failed."""
     @functools.wraps(test)
     def attempts(t):
         for left in reversed(range(ATTEMPTS)):
