@@ -125,16 +125,6 @@ int gantry_image_variable(struct gantry_session *s, gantry_image image, uint32_t
 	return call_for_buffer(s, &desc, symbol, op.name_bytes, ret_variable);
 }
 
-int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
-		     uint64_t value)
-{
-	uint64_t *word = (uint64_t *)(session->heap_region.base + heap_off);
-
-	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
-	gantry_store_release(word, value);
-	return gantry_submit_marker(session, other, NULL);
-}
-
 int gantry_session_missing(struct gantry_session *session, const char *name, uint64_t calls)
 {
 	struct gantry_door_missing msg = { .calls = calls };

@@ -11,12 +11,19 @@
 #ifndef GANTRY_GUEST_SHIM_DEVICE_H
 #define GANTRY_GUEST_SHIM_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "guest-shim/gantry.h"
 #include "proto/wire.h"
 
 #define GANTRY_RAW "raw"
+
+/*
+ * With GANTRY_ALLOC_HOST: it is host memory also where no memory is shared with the host; what is written and read there goes to it. Not on
+ * the wire.
+ */
+#define GANTRY_ALLOC_KEPT (1u << 31)
 
 struct gantry_ask_numbers {
 	uint64_t number[3];
@@ -61,12 +68,20 @@ int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint
 			gantry_ticket *ret_ticket);
 
 /*
+ * Between a buffer and @heap_off of the heap, in the order of the queue: where no memory is shared, what goes from and to the program. The
+ * range is left alone until the task has finished.
+ */
+int gantry_submit_transfer(struct gantry_session *session, gantry_queue queue, bool is_write,
+			   gantry_buffer buffer, uint64_t off, uint64_t heap_off, uint64_t bytes,
+			   gantry_ticket *ret_ticket);
+
+/*
  * What follows in the queue waits until the 8 aligned bytes at @heap_off of the heap hold @value or more, which this process writes with
  * gantry_await_end().
  */
 int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
 			uint64_t value, gantry_ticket *ret_ticket);
-/* Writes @value and tells the host, by a marker in @other: any queue whose tasks are not behind such a wait. */
+/* Writes @value and tells the host, by a task in @other: any queue whose tasks are not behind such a wait. */
 int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
 		     uint64_t value);
 

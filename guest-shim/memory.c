@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "guest-shim/control.h"
 #include "guest-shim/copy.h"
+#include "guest-shim/device.h"
 #include "guest-shim/error.h"
 #include "guest-shim/memory.h"
 #include "guest-shim/ranges.h"
@@ -56,6 +57,12 @@ static void end_buffer(struct gantry_session *s, struct gantry_buffer_info *info
 	gantry_range_put(s, range);
 }
 
+/* Its memory is the program's, too: host memory that is shared. */
+static bool is_here(const struct gantry_session *s, const struct gantry_buffer_info *info)
+{
+	return info->range && !s->transport->is_pumped;
+}
+
 /* ---- alloc ---- */
 
 static int check_alloc(uint64_t bytes, unsigned flags)
@@ -63,15 +70,19 @@ static int check_alloc(uint64_t bytes, unsigned flags)
 	if (bytes == 0 || bytes > GANTRY_MAX_BUFFER_BYTES)
 		return gantry_fail(GANTRY_E_ARG, "a buffer has 1 to %llu bytes",
 				   GANTRY_MAX_BUFFER_BYTES);
-	if (flags & ~(GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED |
-		      GANTRY_ALLOC_FIXED | GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE))
+	if (flags &
+	    ~(GANTRY_ALLOC_HOST | GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_SHARED | GANTRY_ALLOC_FIXED |
+	      GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_WHOLE | GANTRY_ALLOC_KEPT))
 		return gantry_fail(GANTRY_E_ARG, "unknown flags 0x%x", flags);
+	if ((flags & GANTRY_ALLOC_KEPT) && !(flags & GANTRY_ALLOC_HOST))
+		return gantry_fail(GANTRY_E_ARG, "what is kept at the host is host memory");
 	if ((flags & GANTRY_ALLOC_WHOLE) && !(flags & GANTRY_ALLOC_FIXED))
 		return gantry_fail(GANTRY_E_ARG, "memory that can be mapped is of a fixed address");
 	if ((flags & GANTRY_ALLOC_FIXED) && (flags & GANTRY_ALLOC_SHARED))
 		return gantry_fail(GANTRY_E_ARG,
 				   "shared memory is the host's, and has no device address");
-	if ((flags & GANTRY_ALLOC_HOST) && (flags & ~GANTRY_ALLOC_OUTPUT) != GANTRY_ALLOC_HOST)
+	if ((flags & GANTRY_ALLOC_HOST) &&
+	    (flags & ~(GANTRY_ALLOC_OUTPUT | GANTRY_ALLOC_KEPT)) != GANTRY_ALLOC_HOST)
 		return gantry_fail(GANTRY_E_ARG, "host memory is neither device memory nor shared");
 	if ((flags & GANTRY_ALLOC_OUTPUT) &&
 	    (!(flags & GANTRY_ALLOC_HOST) || bytes < GANTRY_OUTPUT_MIN_BYTES))
@@ -86,8 +97,11 @@ static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint
 {
 	uint64_t align = info->bytes < GANTRY_PAGE ? GANTRY_LINE : GANTRY_PAGE;
 
+	bool is_kept = info->flags & GANTRY_ALLOC_KEPT;
+
+	info->flags &= ~GANTRY_ALLOC_KEPT;
 	/* Where no memory is shared, what is mapped is a copy, whatever it was asked to be. */
-	if (info->flags == GANTRY_ALLOC_HOST && s->transport->is_pumped)
+	if (info->flags == GANTRY_ALLOC_HOST && s->transport->is_pumped && !is_kept)
 		info->flags = GANTRY_ALLOC_DEVICE;
 	if ((info->flags & GANTRY_ALLOC_OUTPUT) && s->transport->is_pumped)
 		return gantry_fail(GANTRY_E_UNSUPPORTED,
@@ -232,8 +246,8 @@ int gantry_map(struct gantry_session *session, gantry_buffer buffer, uint64_t of
 		return gantry_fail_plain(GANTRY_E_NO_MEMORY);
 	*m = (struct gantry_mapping){ .buffer = buffer, .off = off, .len = len, .mode = mode };
 	deadline_ns = gantry_deadline_ns(timeout_ns);
-	r = info.range ? map_host(session, &info, m, timeout_ns == 0 ? 0 : deadline_ns)
-		       : map_device(session, m, deadline_ns);
+	r = is_here(session, &info) ? map_host(session, &info, m, timeout_ns == 0 ? 0 : deadline_ns)
+				    : map_device(session, m, deadline_ns);
 	if (r < 0) {
 		mapping_free(session, m);
 		return r;
@@ -323,7 +337,7 @@ int gantry_write(struct gantry_session *session, gantry_buffer buffer, uint64_t 
 
 	if (r < 0 || len == 0)
 		return r;
-	if (!info.range)
+	if (!is_here(session, &info))
 		return gantry_copy_in(session, buffer, off, src, len);
 	r = gantry_uses_wait(session, buffer, gantry_session_deadline(session));
 	if (r == 0)
@@ -340,7 +354,7 @@ static int read_span(struct gantry_session *session, gantry_buffer buffer, uint6
 
 	if (r < 0 || len == 0)
 		return r;
-	if (!info.range)
+	if (!is_here(session, &info))
 		return gantry_copy_out(session, buffer, off, dst, len);
 	r = gantry_uses_wait(session, buffer, gantry_session_deadline(session));
 	if (r == 0)

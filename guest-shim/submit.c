@@ -374,6 +374,41 @@ int gantry_submit_stamp(struct gantry_session *session, gantry_queue queue, uint
 	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
 }
 
+int gantry_submit_transfer(struct gantry_session *session, gantry_queue queue, bool is_write,
+			   gantry_buffer buffer, uint64_t off, uint64_t heap_off, uint64_t bytes,
+			   gantry_ticket *ret_ticket)
+{
+	struct gantry_desc desc;
+	int r = gantry_session_enter(session);
+
+	if (r == 0)
+		r = check_buffer(buffer);
+	if (r < 0)
+		return r;
+	if (is_write)
+		gantry_desc_put_write(&desc, &(struct gantry_op_write){ .buffer = buffer,
+									.off = off,
+									.heap_off = heap_off,
+									.bytes = bytes });
+	else
+		gantry_desc_put_read(&desc, &(struct gantry_op_read){ .buffer = buffer,
+								      .off = off,
+								      .heap_off = heap_off,
+								      .bytes = bytes });
+	return submit_one(session, queue, &desc, buffer, 0, ret_ticket);
+}
+
+/* The host sees a word of the heap where memory is shared; else it goes there with a task that does nothing. */
+static int submit_word(struct gantry_session *s, gantry_queue queue, uint64_t heap_off)
+{
+	const struct gantry_op_launch args = { .args_bytes = sizeof(uint64_t) };
+	struct gantry_desc desc;
+
+	gantry_desc_put_launch(&desc, &args);
+	gantry_desc_set_heap(&desc, heap_off, sizeof(uint64_t));
+	return submit_one(s, queue, &desc, 0, 0, NULL);
+}
+
 int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint64_t heap_off,
 			uint64_t value, gantry_ticket *ret_ticket)
 {
@@ -382,9 +417,28 @@ int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint
 
 	if (r < 0)
 		return r;
+	/* What is there at the host may be of another's. */
+	if (session->transport->is_pumped)
+		r = submit_word(session, queue, heap_off);
+	if (r < 0)
+		return r;
 	gantry_desc_put_await(&desc,
 			      &(struct gantry_op_await){ .heap_off = heap_off, .value = value });
 	return submit_one(session, queue, &desc, 0, 0, ret_ticket);
+}
+
+int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
+		     uint64_t value)
+{
+	uint64_t *word = (uint64_t *)(session->heap_region.base + heap_off);
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
+	gantry_store_release(word, value);
+	return session->transport->is_pumped ? submit_word(session, other, heap_off)
+					     : gantry_submit_marker(session, other, NULL);
 }
 
 int gantry_submit_wait(struct gantry_session *session, gantry_queue queue,

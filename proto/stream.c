@@ -92,8 +92,13 @@ unsigned int gantry_stream_writes(const struct gantry_desc *desc, int status, ui
 				  struct gantry_stream_range *ret_range)
 {
 	struct gantry_op_read read;
+	struct gantry_op_stamp stamp;
 	struct gantry_op_image_load image;
 
+	if (desc->op == GANTRY_OP_stamp && status == GANTRY_OK) {
+		memcpy(&stamp, desc->imm, sizeof(stamp));
+		return add_range(ret_range, 0, stamp.heap_off, sizeof(uint64_t), heap_bytes);
+	}
 	if (desc->op == GANTRY_OP_read && status == GANTRY_OK) {
 		memcpy(&read, desc->imm, sizeof(read));
 		return add_range(ret_range, 0, read.heap_off, read.bytes, heap_bytes);

@@ -173,6 +173,9 @@ CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr *address, void *host, uns
 	alloc = cu_alloc_find_locked((CUdeviceptr)(uintptr_t)host);
 	if (!alloc || !alloc->host)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	if (cu_alloc_is_far(alloc))
+		return cu_leave(
+			cu_unsupported("device addresses of pinned memory through a stream"));
 	*address = (CUdeviceptr)(uintptr_t)host;
 	return cu_leave(CUDA_SUCCESS);
 }
@@ -267,7 +270,7 @@ static CUdeviceptr device_address(const struct cu_alloc *alloc, CUdeviceptr addr
 						: NULL;
 
 	if (!r)
-		return address;
+		return cu_alloc_is_far(alloc) ? 0 : address;
 	return r->shared_bytes == r->bytes ? r->device + (address - r->shared) : 0;
 }
 

@@ -12,7 +12,8 @@
 
 /* One end. */
 struct end {
-	gantry_buffer buffer; /* 0: pageable, or a graph's without memory */
+	gantry_buffer
+		buffer; /* 0: pageable, pinned that no device reaches, or a graph's without memory */
 	uint64_t off;
 	uint8_t *host; /* of pinned and pageable memory */
 };
@@ -69,6 +70,21 @@ static CUresult put_copy(struct CUstream_st *stream, gantry_buffer dst, uint64_t
 	return cu_stream_put_locked(stream, r, ticket);
 }
 
+static CUresult put_piece(struct CUstream_st *stream, const struct cu_piece *piece, bool is_write,
+			  const struct end *end, size_t at, size_t bytes)
+{
+	gantry_ticket ticket = 0;
+	int r;
+
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM)) /* as above */
+		return CUDA_ERROR_INVALID_HANDLE;
+	do
+		r = cu_stage_submit(stream, piece, is_write, end->buffer, end->off + at, bytes,
+				    &ticket);
+	while (r == GANTRY_E_AGAIN);
+	return cu_stream_put_locked(stream, r, ticket);
+}
+
 static CUresult copy_in(struct CUstream_st *stream, const struct end *dst, const uint8_t *src,
 			size_t bytes)
 {
@@ -83,7 +99,7 @@ static CUresult copy_in(struct CUstream_st *stream, const struct end *dst, const
 			break;
 		n = GANTRY_MIN(bytes - at, piece->bytes);
 		memcpy(piece->host, src + at, n);
-		result = put_copy(stream, dst->buffer, dst->off + at, piece->buffer, piece->off, n);
+		result = put_piece(stream, piece, true, dst, at, n);
 		if (result == CUDA_SUCCESS)
 			piece->ticket = stream->last;
 		cu_stage_put_locked(piece);
@@ -106,8 +122,7 @@ static CUresult ask_for(struct CUstream_st *stream, struct out *out, struct cu_p
 			const struct end *src, size_t at, size_t bytes)
 {
 	size_t n = GANTRY_MIN(bytes - at, piece->bytes);
-	CUresult result = put_copy(stream, piece->buffer, piece->off, src->buffer, src->off + at,
-				   n);
+	CUresult result = put_piece(stream, piece, false, src, at, n);
 
 	if (result != CUDA_SUCCESS) {
 		cu_stage_put_locked(piece);
@@ -279,6 +294,17 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 	return result;
 }
 
+/* Pinned memory that no device reaches: the stream's turn has to come. */
+static CUresult fill_here(struct CUstream_st *stream, uint8_t *dst, uint64_t pattern,
+			  unsigned int width, size_t bytes)
+{
+	CUresult result = cu_stream_wait_locked(stream);
+
+	for (size_t at = 0; at < bytes && result == CUDA_SUCCESS; at += width)
+		memcpy(dst + at, &pattern, width);
+	return result;
+}
+
 static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t pattern,
 			  unsigned int width, size_t bytes)
 {
@@ -289,11 +315,13 @@ static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t 
 	int r;
 
 	alloc = cu_alloc_span_locked(dst, bytes, &off);
-	if (!alloc || !alloc->buffer)
+	if (!alloc || (!alloc->buffer && !cu_alloc_is_far(alloc)))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (cu_alloc_is_far(alloc))
+		return fill_here(stream, (uint8_t *)(uintptr_t)dst, pattern, width, bytes);
 	do
 		r = gantry_submit_fill(cu.session, stream->queue, alloc->buffer, off, bytes,
 				       pattern, width, &ticket);

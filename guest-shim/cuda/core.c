@@ -168,6 +168,11 @@ static const CUdevice_attribute lacking[] = {
 	CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
 };
 
+bool cu_is_far(void)
+{
+	return cu.session->transport->is_pumped;
+}
+
 static void mend_attributes(struct cu_device *dev)
 {
 	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++)
@@ -177,11 +182,11 @@ static void mend_attributes(struct cu_device *dev)
 	dev->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = dev->granule !=
 										   0;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1;
-	dev->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
+	dev->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = !cu_is_far();
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
-	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1;
-	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] = 1;
-	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR] = 1;
+	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = !cu_is_far();
+	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] = !cu_is_far();
+	dev->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR] = !cu_is_far();
 	dev->attributes[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1;
 }
 
@@ -237,8 +242,6 @@ static CUresult start_locked(void)
 {
 	int r = gantry_open(NULL, NULL, &cu.session);
 
-	if (r == 0 && cu.session->transport->is_pumped)
-		r = GANTRY_E_UNSUPPORTED; /* kernels have to reach memory that the program has */
 	if (r == 0)
 		r = gantry_props_get(cu.session, GANTRY_KIND_CUDA, &cu.props);
 	if (r == 0)

@@ -173,8 +173,8 @@ enum cu_memory {
 struct cu_alloc {
 	CUdeviceptr address;
 	size_t bytes;
-	gantry_buffer buffer;
-	uint64_t off; /* in the buffer */
+	gantry_buffer buffer; /* 0: of pinned memory that no device has an address of */
+	uint64_t off;	      /* in the buffer */
 	enum cu_memory kind;
 	struct CUctx_st *ctx; /* NULL: it has ended, of variables; of mapped memory and graphs' */
 	uint32_t device;
@@ -207,6 +207,8 @@ CUresult cu_check(void);
 /* The same, with cu.lock held on success and the thread's context, which is alive. */
 CUresult cu_enter(struct CUctx_st **ret_ctx);
 CUresult cu_leave(CUresult result);
+/* The session is behind a stream: memory of the host's is not the device's, and what goes to and from the program is sent. */
+bool cu_is_far(void);
 /* Of a call's status; statuses of tasks that have failed for good stay. */
 CUresult cu_result(int status);
 /* What is not there, by name, which is static: counted, and the agent is told (gantryctl session show --unsupported). Any time. */
@@ -269,6 +271,11 @@ CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *dat
 			      CUstreamCallback callback);
 
 /* ---- memory.c ---- */
+/* Pinned memory that no device reaches, for the session is behind a stream: copies treat it as pageable. */
+static inline bool cu_alloc_is_far(const struct cu_alloc *alloc)
+{
+	return alloc->host && !alloc->buffer;
+}
 /* The allocation around @address; NULL: none. */
 struct cu_alloc *cu_alloc_find_locked(CUdeviceptr address);
 /* The same, if all @bytes lie in it; *ret_off from the beginning of its buffer. */
@@ -348,7 +355,7 @@ CUresult cu_output_fault(void);
 
 /* ---- stage.c ---- */
 struct cu_piece {
-	gantry_buffer buffer;
+	gantry_buffer buffer; /* 0: bytes of the heap, which are sent */
 	uint64_t off;
 	uint8_t *host;
 	size_t bytes;
@@ -360,6 +367,9 @@ CUresult cu_stage_take_locked(struct cu_piece **ret_piece);
 /* NULL: none is free just now. Never waits. */
 struct cu_piece *cu_stage_try_locked(void);
 void cu_stage_put_locked(struct cu_piece *piece);
+/* Puts a copy between @off of @buffer and the first @bytes of the piece (@is_write: from it). As gantry_submit_copy(). */
+int cu_stage_submit(const struct CUstream_st *stream, const struct cu_piece *piece, bool is_write,
+		    gantry_buffer buffer, uint64_t off, size_t bytes, gantry_ticket *ret_ticket);
 
 /* ---- copy.c ---- */
 struct cu_copy {

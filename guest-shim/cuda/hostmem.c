@@ -38,8 +38,8 @@ static CUresult share(struct cu_registered *r)
 	void *heap;
 	CUresult result;
 
-	/* Of memory that is not the guest's own kind, mapped by a device, there is no second name. */
-	if (cu.session->heap_is_loose)
+	/* Of memory that is not the guest's own kind, mapped by a device, there is no second name; none reaches far memory. */
+	if (cu.session->heap_is_loose || cu_is_far())
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = cu_alloc_host_locked(r->ctx, r->shared_bytes + CU_PAGE, CU_MEMORY_PINNED, 0,
 				      &heap);

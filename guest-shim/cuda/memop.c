@@ -21,6 +21,8 @@ static size_t bytes_of(CUstreamBatchMemOpType type)
 
 static CUresult check_wait(const struct CUstreamMemOpWaitValueParams_st *op)
 {
+	if (cu_is_far())
+		return cu_unsupported("waits for values through a stream");
 	if (op->flags & CU_STREAM_WAIT_VALUE_FLUSH)
 		return cu_unsupported("waits for values that flush remote writes");
 	return op->flags > CU_STREAM_WAIT_VALUE_NOR || !op->address ||

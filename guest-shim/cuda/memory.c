@@ -2,6 +2,7 @@
 /* Allocations, by address. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "guest-shim/cuda/graphmem.h"
@@ -121,6 +122,10 @@ CUresult cu_buffer_new_locked(const struct cu_device *dev, size_t bytes, unsigne
 
 static void give_back(const struct cu_alloc *alloc)
 {
+	if (cu_alloc_is_far(alloc)) {
+		(void)munmap(alloc->host, alloc->bytes); /* a mapping of ours, which no task uses */
+		return;
+	}
 	if (alloc->pool)
 		cu_mempool_put_locked(alloc->pool, alloc->bytes);
 	if (alloc->chunk)
@@ -266,6 +271,38 @@ void cu_alloc_reap_locked(void)
 
 /* ---- pinned memory ---- */
 
+/* Behind a stream: the program's own memory, which every copy has left, or filled, by the time it returns. */
+static CUresult alloc_far(struct cu_alloc *alloc)
+{
+	void *host;
+
+	if (alloc->kind == CU_MEMORY_MANAGED)
+		return cu_unsupported("managed memory through a stream");
+	host = mmap(NULL, alloc->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (host == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc->host = host;
+	alloc->address = (CUdeviceptr)(uintptr_t)host;
+	return CUDA_SUCCESS;
+}
+
+static CUresult alloc_near(struct cu_alloc *alloc)
+{
+	CUresult result = cu_buffer_new_locked(alloc->ctx->dev, alloc->bytes, GANTRY_ALLOC_HOST,
+					       &alloc->buffer, &alloc->address);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_result(gantry_map(cu.session, alloc->buffer, 0, alloc->bytes, GANTRY_RW,
+				      GANTRY_FOREVER, &alloc->host));
+	if (result == CUDA_SUCCESS && (CUdeviceptr)(uintptr_t)alloc->host != alloc->address)
+		/* One pointer for both is what programs count on. */
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (result != CUDA_SUCCESS)
+		give_back(alloc);
+	return result;
+}
+
 CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory kind,
 			      unsigned int flags, void **ret_host)
 {
@@ -273,23 +310,15 @@ CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory
 		.bytes = bytes, .kind = kind, .ctx = ctx, .device = ctx->dev->index, .flags = flags
 	};
 	CUresult result;
-	int r;
 
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = cu_buffer_new_locked(ctx->dev, bytes, GANTRY_ALLOC_HOST, &alloc.buffer,
-				      &alloc.address);
+	result = cu_is_far() ? alloc_far(&alloc) : alloc_near(&alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
-	r = gantry_map(cu.session, alloc.buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &alloc.host);
-	result = cu_result(r);
-	if (result == CUDA_SUCCESS && (CUdeviceptr)(uintptr_t)alloc.host != alloc.address)
-		/* One pointer for both is what programs count on. */
-		result = CUDA_ERROR_NOT_SUPPORTED;
-	if (result == CUDA_SUCCESS)
-		result = cu_alloc_add_locked(&alloc);
+	result = cu_alloc_add_locked(&alloc);
 	if (result != CUDA_SUCCESS) {
-		(void)gantry_free(cu.session, alloc.buffer);
+		give_back(&alloc);
 		return result;
 	}
 	*ret_host = alloc.host;

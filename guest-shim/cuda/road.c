@@ -61,11 +61,13 @@ static int is_device(const void *address)
 {
 	CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
 	const struct cu_alloc *alloc;
+	bool is;
 
 	(void)pthread_mutex_lock(&cu.lock);
 	alloc = cu_alloc_find_locked(at);
+	is = alloc && !cu_alloc_is_far(alloc); /* else pinned memory that no device reaches */
 	(void)pthread_mutex_unlock(&cu.lock);
-	return alloc != NULL;
+	return is;
 }
 
 static int capture_call(void *handle, const struct cu_library_call *call, int waits)
@@ -168,6 +170,11 @@ static int captures(void *handle)
 	return is;
 }
 
+static int is_far(void)
+{
+	return cu_is_far();
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -185,4 +192,5 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.apart = apart,
 	.captures = captures,
 	.capture_answers = capture_answers,
+	.is_far = is_far,
 };

@@ -5,6 +5,7 @@
  */
 #include "base/checked.h"
 #include "guest-shim/cuda/core.h"
+#include "guest-shim/ranges.h"
 
 #define PIECE_MAX (1u << 20)
 #define PIECE_MIN (64u << 10)
@@ -15,32 +16,67 @@ static uint32_t npieces; /* 0: not made yet */
 static uint32_t next;
 static pthread_cond_t put = PTHREAD_COND_INITIALIZER;
 
+/* All of them in one: a buffer that is mapped, or a part of the heap. */
+static int make_whole(size_t bytes, struct cu_piece *ret_whole)
+{
+	struct gantry_range *range;
+	void *host;
+	int r;
+
+	*ret_whole = (struct cu_piece){ .bytes = bytes };
+	if (cu_is_far()) {
+		r = gantry_range_take(cu.session, bytes, GANTRY_PAGE, 0, &range);
+		if (r < 0)
+			return r;
+		ret_whole->off = range->off;
+		ret_whole->host = gantry_range_ptr(cu.session, range);
+		return 0;
+	}
+	r = gantry_alloc(cu.session, bytes, GANTRY_ALLOC_HOST, &ret_whole->buffer);
+	if (r == 0)
+		r = gantry_map(cu.session, ret_whole->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER,
+			       &host);
+	if (r == 0)
+		ret_whole->host = host;
+	else if (ret_whole->buffer)
+		(void)gantry_free(cu.session, ret_whole->buffer); /* nothing uses it */
+	return r;
+}
+
 /* As large as the heap has room for. */
 static CUresult make(void)
 {
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-	gantry_buffer buffer;
-	void *host;
+	struct cu_piece whole;
 
-	for (uint32_t bytes = PIECE_MAX; bytes >= PIECE_MIN; bytes /= 2) {
-		int r = gantry_alloc(cu.session, NPIECES * bytes, GANTRY_ALLOC_HOST, &buffer);
+	for (size_t bytes = PIECE_MAX; bytes >= PIECE_MIN; bytes /= 2) {
+		int r = make_whole(NPIECES * bytes, &whole);
 
-		if (r == 0)
-			r = gantry_map(cu.session, buffer, 0, NPIECES * bytes, GANTRY_RW,
-				       GANTRY_FOREVER, &host);
 		result = cu_result(r);
 		if (r < 0)
 			continue;
 		for (npieces = 0; npieces < NPIECES; npieces++)
 			pieces[npieces] = (struct cu_piece){
-				.buffer = buffer,
-				.off = (uint64_t)npieces * bytes,
-				.host = (uint8_t *)host + (size_t)npieces * bytes,
+				.buffer = whole.buffer,
+				.off = whole.off + npieces * bytes,
+				.host = whole.host + npieces * bytes,
 				.bytes = bytes,
 			};
 		return CUDA_SUCCESS;
 	}
 	return result;
+}
+
+int cu_stage_submit(const struct CUstream_st *stream, const struct cu_piece *piece, bool is_write,
+		    gantry_buffer buffer, uint64_t off, size_t bytes, gantry_ticket *ret_ticket)
+{
+	if (!piece->buffer)
+		return gantry_submit_transfer(cu.session, stream->queue, is_write, buffer, off,
+					      piece->off, bytes, ret_ticket);
+	return is_write ? gantry_submit_copy(cu.session, stream->queue, buffer, off, piece->buffer,
+					     piece->off, bytes, ret_ticket)
+			: gantry_submit_copy(cu.session, stream->queue, piece->buffer, piece->off,
+					     buffer, off, bytes, ret_ticket);
 }
 
 static bool is_idle(const struct cu_piece *piece)

@@ -22,7 +22,7 @@ static CUresult linear(const struct cu_device *dev, const CUDA_RESOURCE_DESC *re
 	int32_t most = dev->attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
 	uint64_t bytes;
 
-	if (!element || !alloc ||
+	if (!element || !alloc || cu_alloc_is_far(alloc) ||
 	    resource->res.linear.sizeInBytes / element > (most > 0 ? (uint32_t)most : MAX_LINEAR))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* CUDA takes one that is longer than its memory. Here it ends with that: what lies behind it is nobody's, and reads as 0. */
@@ -44,10 +44,11 @@ static CUresult rows(const CUDA_RESOURCE_DESC *resource, struct gantry_wire_text
 {
 	uint32_t element = cu_element_bytes(resource->res.pitch2D.format,
 					    resource->res.pitch2D.numChannels);
+	const struct cu_alloc *alloc = cu_alloc_find_locked(resource->res.pitch2D.devPtr);
 
 	/* The host looks whether all of it is the session's. */
 	if (!element || resource->res.pitch2D.height == 0 || resource->res.pitch2D.width == 0 ||
-	    !cu_alloc_find_locked(resource->res.pitch2D.devPtr))
+	    !alloc || cu_alloc_is_far(alloc))
 		return CUDA_ERROR_INVALID_VALUE;
 	spec->address = resource->res.pitch2D.devPtr;
 	spec->format = resource->res.pitch2D.format;

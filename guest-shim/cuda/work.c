@@ -106,7 +106,7 @@ static int make_buffer(struct cu_library_call *call)
 	memcpy(&head, call->message, sizeof(head));
 	head.flags |= GANTRY_CALLS_KEEPS;
 	memcpy(call->message, &head, sizeof(head));
-	r = gantry_alloc(cu.session, call->room, GANTRY_ALLOC_HOST, &buffer);
+	r = gantry_alloc(cu.session, call->room, GANTRY_ALLOC_HOST | GANTRY_ALLOC_KEPT, &buffer);
 	if (r < 0)
 		return r;
 	r = gantry_write(cu.session, buffer, 0, call->message, call->bytes);

@@ -11,6 +11,9 @@
  * the worker says in them when a call has returned (GANTRY_CALLS_TOLD). The task that carried it ends later, when the
  * device has come there: to wait for that would let the device run empty each time. What a call answered that was not
  * waited for is read when its buffer is used again.
+ *
+ * Far. Behind a stream the buffers are the host's; what is mapped is a copy of ours. A call is written before it is put, and its answer is
+ * read when its task has ended: two round trips more.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,6 +25,7 @@
 #include "base/atomic.h"
 #include "guest-shim/cudalibs/call.h"
 #include "guest-shim/cudalibs/road.h"
+#include "guest-shim/device.h"
 #include "proto/wire.h"
 
 #define BOXES	  64u
@@ -36,12 +40,14 @@
 
 struct box {
 	gantry_buffer buffer;
-	uint8_t *at;	      /* where it is mapped */
+	uint8_t *at; /* where it is mapped; far: a copy */
+	size_t bytes;
 	gantry_ticket ticket; /* 0: nothing is under way */
 	struct gantry_call_library *library;
 	const char *name; /* of the function that was called */
 	bool is_taken;
-	bool is_read; /* its answer was looked at */
+	bool is_read;	 /* its answer was looked at */
+	bool is_fetched; /* far: the answer is in the copy */
 };
 
 struct history {
@@ -51,14 +57,18 @@ struct history {
 
 static struct {
 	pthread_mutex_t lock;
+	pthread_mutex_t fetching; /* inside the other, where both are held */
 	pthread_cond_t given;
 	struct gantry_cuda_road_calls calls;
 	void (*order)(void);
+	bool is_far;
 	struct gantry_session *session;
 	gantry_kernel kernel;
 	struct box boxes[BOXES];
 	struct history history[PLACES];
-} way = { .lock = PTHREAD_MUTEX_INITIALIZER, .given = PTHREAD_COND_INITIALIZER };
+} way = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	  .fetching = PTHREAD_MUTEX_INITIALIZER,
+	  .given = PTHREAD_COND_INITIALIZER };
 
 /* ---- whose memory and streams ---- */
 
@@ -117,11 +127,14 @@ static int enter_locked(const struct gantry_cuda_road *road)
 		return -ENODEV;
 	if (session == way.session)
 		return 0;
+	for (uint32_t i = 0; way.is_far && i < BOXES; i++)
+		free(way.boxes[i].at);
 	memset(way.boxes, 0, sizeof(way.boxes));
 	memset(way.history, 0, sizeof(way.history));
 	gantry_call_session_began();
 	way.calls = road->calls;
 	way.order = road->order;
+	way.is_far = road->is_far && road->is_far();
 	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
 				  &way.kernel);
 	if (r < 0)
@@ -132,9 +145,24 @@ static int enter_locked(const struct gantry_cuda_road *road)
 
 /* ---- boxes ---- */
 
-static bool is_told(const struct box *box)
+/* Far: brings what the host has said once the task has ended. */
+static void fetch(struct box *box)
+{
+	pthread_mutex_lock(&way.fetching); /* whose box it is looks without the lock */
+	if (!box->is_fetched && box->ticket && way.calls.test(way.session, box->ticket) != 0) {
+		/* Where it fails nothing was told. */
+		(void)way.calls.read(way.session, box->buffer, 0, box->at, box->bytes);
+		box->is_fetched = true;
+	}
+	pthread_mutex_unlock(&way.fetching);
+}
+
+static bool is_told(struct box *box)
 {
 	const uint8_t *word = box->at + offsetof(struct gantry_calls_reply, told);
+
+	if (way.is_far)
+		fetch(box);
 
 	/* Acquire: pairs with the release in tell() of the worker; the reply is there. */
 	if (gantry_load_acquire((const uint32_t *)(const void *)word) != GANTRY_CALLS_TOLD)
@@ -182,9 +210,9 @@ static void sweep_locked(bool ended)
 }
 
 /* Until the call in the box, the caller's, has returned, or its task has ended. 0; a negative status: there is no answer. */
-static int await(const struct box *box, gantry_ticket ticket)
+static int await(struct box *box, gantry_ticket ticket)
 {
-	for (uint32_t i = 1; !is_told(box); i++) {
+	for (uint32_t i = way.is_far ? LOOKS : 1; !is_told(box); i++) {
 		int r = 0;
 
 		if (i >= LOOKS)
@@ -205,19 +233,25 @@ static int await(const struct box *box, gantry_ticket ticket)
 static int make_box(struct box *box, size_t bytes)
 {
 	void *at = NULL;
-	int r = way.calls.alloc(way.session, bytes, GANTRY_ALLOC_HOST, &box->buffer);
+	int r = way.calls.alloc(way.session, bytes, GANTRY_ALLOC_HOST | GANTRY_ALLOC_KEPT,
+				&box->buffer);
 
 	if (r < 0) {
 		box->buffer = 0;
 		return r;
 	}
-	r = way.calls.map(way.session, box->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER, &at);
+	if (!way.is_far)
+		r = way.calls.map(way.session, box->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER,
+				  &at);
+	else if (!(at = calloc(1, bytes)))
+		r = GANTRY_E_NO_MEMORY;
 	if (r < 0) {
 		(void)way.calls.free(way.session, box->buffer); /* nothing uses it */
 		box->buffer = 0;
 		return r;
 	}
 	box->at = at;
+	box->bytes = bytes;
 	return 0;
 }
 
@@ -287,7 +321,7 @@ static struct box *take_locked(void)
 /* ---- order ---- */
 
 /* A call that has no box has returned. */
-static const struct box *box_of(gantry_ticket ticket)
+static struct box *box_of(gantry_ticket ticket)
 {
 	for (uint32_t i = 0; i < BOXES; i++)
 		if (way.boxes[i].ticket == ticket)
@@ -297,7 +331,7 @@ static const struct box *box_of(gantry_ticket ticket)
 
 static bool is_under_way_locked(gantry_ticket ticket)
 {
-	const struct box *box = box_of(ticket);
+	struct box *box = box_of(ticket);
 
 	return box && !is_told(box);
 }
@@ -398,6 +432,11 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
 	/* Whatever was told here before is over with it. */
 	memcpy(box->at, message->request, message->bytes);
+	box->is_fetched = false;
+	if (way.is_far)
+		r = way.calls.write(way.session, box->buffer, 0, box->at, message->bytes);
+	if (r < 0)
+		return r;
 	r = way.calls.submit(way.session, message->queue, &task, 1, &ticket);
 	if (r < 0)
 		return r;
@@ -409,7 +448,7 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 }
 
 /* The reply is copied once. */
-static int collect(const struct message *message, const struct box *box, void *reply)
+static int collect(const struct message *message, struct box *box, void *reply)
 {
 	if (await(box, box->ticket) < 0)
 		return -EIO;
@@ -439,6 +478,8 @@ static int carry_long(const struct gantry_cuda_road *road, const struct message 
 	/* What was submitted keeps the memory until it is done. */
 	if (box.buffer)
 		(void)way.calls.free(way.session, box.buffer);
+	if (way.is_far)
+		free(box.at);
 	return r < 0 ? -EIO : 0;
 }
 
@@ -515,6 +556,7 @@ static bool asks_beside(const struct gantry_cuda_road *road, const struct gantry
 static void in_child(void)
 {
 	(void)pthread_mutex_init(&way.lock, NULL);
+	(void)pthread_mutex_init(&way.fetching, NULL);
 	(void)pthread_cond_init(&way.given, NULL);
 	way.session = NULL;
 }

@@ -90,6 +90,8 @@ struct gantry_cuda_road {
 	int (*capture_answers)(void *stream, gantry_kernel kernel, const void *message,
 			       size_t bytes, size_t room,
 			       const struct gantry_cuda_road_answer *answers, uint32_t n);
+	/* Whether the host's memory is not the program's: a session behind a stream. NULL: it is. */
+	int (*is_far)(void);
 };
 
 #endif

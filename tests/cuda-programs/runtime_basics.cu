@@ -122,7 +122,7 @@ static void streams()
 	cudaStream_t one, two;
 	cudaEvent_t begun, ended;
 	float *pinned, *x, ms = -1;
-	int calls = 0;
+	int calls = 0, maps = 0;
 
 	part = "streams";
 	OK(cudaStreamCreate(&one));
@@ -143,10 +143,12 @@ static void streams()
 	CHECK(calls == 1);
 	OK(cudaEventElapsedTime(&ms, begun, ended));
 	CHECK(ms >= 0);
-	/* Kernels work on pinned memory where it lies. */
-	number<<<n / 256, 256, 0, one>>>(pair{ pinned, 1000, {} }, n);
+	/* Kernels work on pinned memory where it lies, but for devices that have no address for it. */
+	OK(cudaDeviceGetAttribute(&maps, cudaDevAttrCanMapHostMemory, 0));
+	if (maps)
+		number<<<n / 256, 256, 0, one>>>(pair{ pinned, 1000, {} }, n);
 	OK(cudaStreamSynchronize(one));
-	CHECK(pinned[5] == 1005);
+	CHECK(pinned[5] == (maps ? 1005 : 6));
 	OK(cudaStreamDestroy(one));
 	OK(cudaStreamDestroy(two));
 	OK(cudaEventDestroy(begun));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the toolkit's libraries from a guest, to the worker's: real ones on GPUs, stand-ins over the fake driver."""
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -68,27 +69,40 @@ def test_cublas_cufft_and_curand_of_a_guest(t):
         check(t, agent, "busy")
 
 
-def parts_of(t, program, parts):
-    """A program with our runtime prints a line for each of its parts."""
+def parts_of(t, program, parts, agent=None, **env):
+    """A program with our runtime prints a line for each of its parts; in a world of its own, or of @agent's."""
     runtime = harness.find_in_build("libcudart.so.13", os.path.exists)
     if not runtime:
         raise harness.Skip("the build has no libcudart for guests")
     folders = {os.path.dirname(runtime), forwarding_folder()}
-    with calls_world() as agent:
-        guest = agent.guest("red", [harness.program(program)], env={"LD_LIBRARY_PATH": ":".join(folders)})
+    with contextlib.nullcontext(agent) if agent else calls_world() as serving:
+        guest = serving.guest("red", [harness.program(program)], env={"LD_LIBRARY_PATH": ":".join(folders), **env})
         code = guest.wait(gpu.LIMIT_S)
         lines = [line for line in guest.output().split("\n") if line.startswith(("ok ", "FAILED"))]
     t.equal(lines, [f"ok {part}" for part in parts])
     t.equal(code, 0, "exit status")
 
 
+BASICS = ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end")
+SPARSE = ("vectors", "at once", "on a stream", "graph, result on the host", "graph, result on the device", "end")
+
+
 def test_program_with_our_runtime_calls_cublas(t):
-    parts_of(t, "cuda-library-basics", ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end"))
+    parts_of(t, "cuda-library-basics", BASICS)
 
 
 def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
-    parts_of(t, "cuda-library-sparse",
-             ("vectors", "at once", "on a stream", "graph, result on the host", "graph, result on the device", "end"))
+    parts_of(t, "cuda-library-sparse", SPARSE)
+
+
+def test_programs_behind_a_stream_call_cublas_and_cusparse(t):
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "v")
+        with calls_world(tenants={"red": {"vsock_path": path}}) as agent:
+            harness.wait_until(lambda: os.path.exists(path), "the stream socket")
+            parts_of(t, "cuda-library-basics", BASICS, agent, GANTRY_DOOR="stream:" + path)
+            parts_of(t, "cuda-library-sparse", SPARSE, agent, GANTRY_DOOR="stream:" + path)
 
 
 def test_a_second_guest_finds_its_own(t):

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs of CUDA in a guest that has our libcuda and libcudart, and nothing of NVIDIA's."""
+import contextlib
 import json
 import os
 import subprocess
@@ -27,6 +28,7 @@ PARTS = {
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "many in one call", "devices chosen"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
+    "far": ["announced", "refused", "copied", "copied in rows", "registered", "timed", "called back", "captured"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
@@ -54,6 +56,26 @@ def run(agent, name, *args):
 def passed(t, code, lines, parts):
     t.equal([line for line in lines if line.startswith(("ok ", "FAILED"))], [f"ok {part}" for part in parts], "parts")
     t.equal(code, 0, "exit status")
+
+
+@contextlib.contextmanager
+def far_world(**options):
+    """A world whose tenant red is behind a stream, at .vsock."""
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "v")
+        with gpu.world({"red": {"vsock_path": path}}, **options) as agent:
+            agent.vsock = path
+            harness.wait_until(lambda: os.path.exists(path), "the stream socket")
+            yield agent
+
+
+def run_far(agent, name, *args):
+    """As run(), behind the stream: no memory is shared."""
+    guest = agent.guest("red", [harness.program(name), *args],
+                        env={"LD_LIBRARY_PATH": library_folder(), "GANTRY_DOOR": "stream:" + agent.vsock})
+    code = guest.wait(gpu.LIMIT_S)
+    return code, guest.output().split("\n")
 
 
 def image(fake="cuda-fake-kernels.cubin"):
@@ -143,6 +165,45 @@ def worker_dies(t, mode, program, parts):
             os.close(held)
         for guest in guests:
             passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), parts)
+
+
+def test_behind_a_stream_pinned_memory_is_what_copies_go_through(t):
+    library_folder()
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-driver-far", image()), PARTS["far"])
+        harness.wait_until(lambda: not agent.sessions(), "the session ends", gpu.LIMIT_S)
+        t.equal(used(agent), (0, 0), "nothing of it is left")
+
+
+def test_driver_api_behind_a_stream(t):
+    library_folder()
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-driver-basics", image()), PARTS["driver"])
+
+
+def test_mapped_addresses_behind_a_stream(t):
+    library_folder()
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-driver-vmm", image()), PARTS["vmm"])
+
+
+def test_graphs_behind_a_stream(t):
+    library_folder()
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
+
+
+def test_arrays_textures_and_surfaces_behind_a_stream(t):
+    library_folder()
+    parts = PARTS["textures"] + (PARTS["textures on a GPU"] if gpu.REAL else [])
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-runtime-textures" if gpu.REAL else "cuda-runtime-textures-fake"), parts)
+
+
+def test_what_frameworks_want_of_the_runtime_behind_a_stream(t):
+    library_folder()
+    with far_world() as agent:
+        passed(t, *run_far(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
 
 
 def test_graphs_captured_and_built(t):

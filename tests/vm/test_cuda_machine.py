@@ -26,7 +26,7 @@ class World:
         try:
             self.agent.start()
             libraries = {f"{AT[1:]}/{name}": os.path.join(folder, name) for name in ("libcuda.so.1", "libcudart.so.13")}
-            self.machine = doors.Machine(self.agent, "red", 43, programs=["gantry-guest", "cuda-runtime-basics-fake", "cuda-driver-basics"],
+            self.machine = doors.Machine(self.agent, "red", 43, programs=["gantry-guest", "cuda-runtime-basics-fake", "cuda-driver-basics", "cuda-driver-far"],
                                          files={**libraries, "opt/kernels.cubin": test_cuda_guest.image()})
         except BaseException:
             self.agent.close()
@@ -63,11 +63,19 @@ def test_driver_api_in_a_machine(t):
         test_cuda_guest.passed(t, *world.run("ivshmem:", "cuda-driver-basics", "/opt/kernels.cubin"), test_cuda_guest.PARTS["driver"])
 
 
-def test_a_door_that_is_a_stream_has_no_cuda_and_says_so(t):
+def test_program_of_nvcc_in_a_machine_behind_vsock(t):
     with WORLD() as world:
-        code, lines = world.run("vsock:", "cuda-runtime-basics-fake")
-        t.equal(code, 1, str(lines))
-        t.true(any("NotSupported" in line for line in lines), str(lines))
+        test_cuda_guest.passed(t, *world.run("vsock:", "cuda-runtime-basics-fake"), test_cuda_guest.PARTS["runtime"])
+
+
+def test_driver_api_in_a_machine_behind_vsock(t):
+    with WORLD() as world:
+        test_cuda_guest.passed(t, *world.run("vsock:", "cuda-driver-basics", "/opt/kernels.cubin"), test_cuda_guest.PARTS["driver"])
+
+
+def test_pinned_memory_in_a_machine_behind_vsock(t):
+    with WORLD() as world:
+        test_cuda_guest.passed(t, *world.run("vsock:", "cuda-driver-far", "/opt/kernels.cubin"), test_cuda_guest.PARTS["far"])
 
 
 if __name__ == "__main__":

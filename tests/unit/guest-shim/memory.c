@@ -8,6 +8,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "guest-shim/device.h"
 #include "guest-shim/session.h"
 #include "tests/unit/guest-shim/fake_host.h"
 #include "tests/unit/runner.h"
@@ -101,6 +102,30 @@ START_TEST(test_alloc_bad_arguments_are_refused)
 	ck_assert_uint_eq(buffer, 5);
 	ck_assert_int_eq(gantry_free(session, 5), GANTRY_E_HANDLE);
 	ck_assert_int_eq(gantry_free(session, 0), GANTRY_E_HANDLE);
+}
+END_TEST
+
+/* Also where what is mapped is a copy: the host has it in its heap, and what is written and read goes there. */
+START_TEST(test_alloc_kept_is_host_memory_at_any_door)
+{
+	gantry_buffer buffer = alloc(BIG, GANTRY_ALLOC_HOST | GANTRY_ALLOC_KEPT), none = 7;
+	uint8_t *src = pattern(BIG, 3), *dst = calloc(1, BIG);
+
+	ck_assert(fake_host_buffer(&host, buffer)->is_heap);
+	ck_assert_int_eq(gantry_write(session, buffer, 0, src, BIG), 0);
+	settle();
+	ck_assert_int_eq(memcmp(fake_host_buffer(&host, buffer)->mem, src, BIG), 0);
+	memset(fake_host_buffer(&host, buffer)->mem + 1000, 0x77, 5000);
+	memset(src + 1000, 0x77, 5000);
+	ck_assert_int_eq(gantry_read(session, buffer, 0, dst, BIG), 0);
+	ck_assert_int_eq(memcmp(src, dst, BIG), 0);
+	ck_assert_int_eq(gantry_alloc(session, 4096, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_KEPT,
+				      &none),
+			 GANTRY_E_ARG);
+	ck_assert_uint_eq(none, 7);
+	ck_assert_int_eq(gantry_free(session, buffer), 0);
+	free(src);
+	free(dst);
 }
 END_TEST
 
@@ -467,6 +492,7 @@ int main(void)
 		tcase_add_test(tc, test_alloc_flags_zero_prefers_host_then_device);
 	if (fake_host_shares_memory())
 		tcase_add_test(tc, test_alloc_bad_arguments_are_refused);
+	tcase_add_test(tc, test_alloc_kept_is_host_memory_at_any_door);
 	tcase_add_test(tc, test_alloc_again_is_retried);
 	if (fake_host_shares_memory())
 		tcase_add_test(tc, test_free_host_memory_is_reused_only_after_tasks_before_it);

@@ -22,6 +22,9 @@
 #define HEAP_BYTES (4u << 20)
 #define BULK_BYTES 150000u /* more than two chunks */
 #define NEVER	   UINT64_MAX
+#define STAMPED	   0x5A
+#define STAMP_OFF  16384u
+#define WORD_OFF   20480u
 
 struct world {
 	struct gantry_segment_layout layout;
@@ -176,8 +179,18 @@ static int run_task(struct world *w, const struct gantry_desc *desc)
 	uint8_t *heap = w->bridge->heap.base;
 	struct gantry_op_read read;
 	struct gantry_op_write write;
+	struct gantry_op_stamp stamp;
 
 	switch (desc->op) {
+	case GANTRY_OP_stamp:
+		memcpy(&stamp, desc->imm, sizeof(stamp));
+		memset(heap + stamp.heap_off, STAMPED, sizeof(uint64_t));
+		return GANTRY_OK;
+	case GANTRY_OP_launch:
+		for (uint64_t i = 0; !(desc->flags & GANTRY_DESC_INLINE) && i < desc->len_bytes;
+		     i++)
+			ck_assert_uint_eq(heap[desc->off_bytes + i], pattern(i));
+		return GANTRY_OK;
 	case GANTRY_OP_read:
 		memcpy(&read, desc->imm, sizeof(read));
 		for (uint64_t i = 0; i < read.bytes; i++)
@@ -354,6 +367,33 @@ static void put_launch(struct world *w, uint32_t slot, uint32_t len)
 	put(w, slot, &desc);
 }
 
+static void put_stamp(struct world *w, uint32_t slot)
+{
+	struct gantry_desc desc;
+
+	gantry_desc_put_stamp(&desc, &(struct gantry_op_stamp){ .heap_off = STAMP_OFF });
+	put(w, slot, &desc);
+}
+
+static void check_stamp(const struct world *w)
+{
+	for (uint64_t i = 0; i < 2 * sizeof(uint64_t); i++)
+		ck_assert_uint_eq(w->link.heap.base[STAMP_OFF + i],
+				  i < sizeof(uint64_t) ? STAMPED : 0);
+}
+
+/* A word of the heap that the host is to see. */
+static void put_word(struct world *w, uint32_t slot)
+{
+	struct gantry_desc desc;
+
+	gantry_desc_put_launch(&desc, &(struct gantry_op_launch){ .args_bytes = sizeof(uint64_t) });
+	for (uint32_t i = 0; i < sizeof(uint64_t); i++)
+		w->link.heap.base[WORD_OFF + i] = pattern(i);
+	gantry_desc_set_heap(&desc, WORD_OFF, sizeof(uint64_t));
+	put(w, slot, &desc);
+}
+
 static void put_fill(struct world *w, uint32_t slot)
 {
 	struct gantry_desc desc;
@@ -378,7 +418,7 @@ static void put_props(struct world *w)
 	put(w, 0, &desc);
 }
 
-/* One of each sort, on three queues. */
+/* One of each sort, on four queues. */
 static void put_mixture(struct world *w)
 {
 	put_marker(w, 1);
@@ -387,6 +427,8 @@ static void put_mixture(struct world *w)
 	put_fill(w, 1);
 	put_read(w, 2, 8192, 5000);
 	put_wait(w, 2, GANTRY_TICKET(1, 3));
+	put_stamp(w, 2);
+	put_word(w, 3);
 	put_props(w);
 }
 
@@ -396,14 +438,16 @@ static void check_mixture(const struct world *w)
 					 GANTRY_OP_fill };
 
 	ck_assert_uint_eq(done(w, 1), 4);
-	ck_assert_uint_eq(done(w, 2), 2);
+	ck_assert_uint_eq(done(w, 2), 3);
+	ck_assert_uint_eq(done(w, 3), 1);
 	ck_assert_uint_eq(done(w, 0), 1);
 	ck_assert_mem_eq(w->ran[1], ops, sizeof(ops));
-	ck_assert_uint_eq(w->ran[1][4] | w->ran[2][2] | w->ran[0][1], 0);
+	ck_assert_uint_eq(w->ran[1][4] | w->ran[2][3] | w->ran[0][1], 0);
 	ck_assert_int_eq(gantry_ring_status(&w->guest[1].map, 2), GANTRY_OK);
 	ck_assert_int_eq(gantry_ring_status(&w->guest[1].map, 3), GANTRY_E_SPAN);
 	ck_assert_uint_eq(gantry_ring_nfailed(&w->guest[1].map), 1);
 	check_read(w, 8192, 5000);
+	check_stamp(w);
 	ck_assert_str_eq(((struct gantry_reply *)w->guest[0].map.inl[0].bytes)->text, "reply 0");
 }
 
