@@ -103,7 +103,7 @@ static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint
 	/* Where no memory is shared, what is mapped is a copy, whatever it was asked to be. */
 	if (info->flags == GANTRY_ALLOC_HOST && s->transport->is_pumped && !is_kept)
 		info->flags = GANTRY_ALLOC_DEVICE;
-	if ((info->flags & GANTRY_ALLOC_OUTPUT) && s->transport->is_pumped)
+	if ((info->flags & GANTRY_ALLOC_OUTPUT) && s->transport->is_pumped && !is_kept)
 		return gantry_fail(GANTRY_E_UNSUPPORTED,
 				   "output of kernels comes through shared memory only");
 	if (info->flags & GANTRY_ALLOC_HOST)

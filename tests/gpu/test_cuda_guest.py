@@ -272,6 +272,22 @@ def test_what_kernels_print_comes_among_what_the_program_prints(t):
         t.equal(code, 0, "exit status")
 
 
+def test_what_kernels_print_behind_a_stream(t):
+    library_folder()
+    with far_world() as agent:
+        code, lines = run_far(agent, "cuda-driver-output", image(SPEAKING), "order")
+        t.equal(lines, ["program 1", *kernel_lines(1, 2), "program 2", *kernel_lines(3), "program 3", *kernel_lines(4),
+                             "program 4", *kernel_lines(5), "program 5", *kernel_lines(6), "function 1", "program 6", "ok order"],
+                "lines")
+        t.equal(code, 0, "exit status")
+        code, lines = run_far(agent, "cuda-driver-output", image(SPEAKING), "much")
+        t.equal(lines == [*kernel_lines(*range(10000)), "ok much"], True, f"{len(lines)} lines, {lines[:2]}")
+        t.equal(code, 0, "exit status")
+        code, lines = run_far(agent, "cuda-driver-output", image(SPEAKING), "assert")
+        t.equal([line for line in lines if "Assertion" not in line], ["kernel line 1", "program 1", "ok assert"], "lines")
+        t.equal(code, 0, "exit status")
+
+
 def test_what_many_kernels_print_comes_whole(t):
     library_folder()
     with gpu.world() as agent:
