@@ -69,6 +69,8 @@ STEPS = [
     Script("torch", "PyTorch's wheel over our libraries, step by step (GANTRY_TORCH_PYTHON)", "test_torch.py", 580, backends=("cuda",)),
     Script("contained", "CUDA and PyTorch in containers without anything of NVIDIA's (GANTRY_TORCH_PYTHON)", "test_contained.py", 400,
            backends=("cuda", "fakecuda")),
+    Script("machine", "CUDA in a virtual machine over ivshmem and vsock (./dev machine-kit)", "../vm/test_cuda_machine.py", 580,
+           least_s=200, backends=("cuda", "fakecuda")),
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
     Script("two", "two GPUs", "test_two.py", 200),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a test's virtual machine boots: Debian's kernel, uncompressed, and an initramfs made here.
 
-kernel() and base_image() are made once per build folder and kept in it (tests/vm/cache): the kernel comes from /boot
+kernel() and base_image() are made once per build folder and kept in it (tests/vm/cache): the kernel comes from what
+tools/make-machine-kit made, where that is there, else from /boot
 where there is one, else out of the linux-image package, which apt-get downloads and nobody installs. An image is a
 cpio archive of the base (busybox, vm-agent, modules) followed by one of what a test wants in addition; the guest's
 kernel unpacks one over the other.
@@ -42,8 +43,20 @@ def run(*argv, timeout=300, **options):
     return ended.out
 
 
+@functools.lru_cache(None)
+def kit():
+    """What tools/make-machine-kit made, on a machine that has it, or None."""
+    named = os.environ.get("GANTRY_MACHINE")
+    bundle = HERE.parents[1]
+    for folder in [named] if named else [bundle / "machine", bundle.parent / "machine"] if (bundle / "bundle.json").exists() else []:
+        if os.path.isdir(f"{folder}/kernel/lib/modules"):
+            return pathlib.Path(folder)
+    return None
+
+
 def need(tool, package):
-    path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin")
+    path = kit() and shutil.which(tool, path=str(kit() / "bin"))
+    path = path or shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin")
     if not path:
         raise harness.Skip(f"no {tool} (package {package})")
     return path
@@ -137,7 +150,7 @@ def copy_installed(folder):
 def kernel():
     """(path of vmlinux, folder with lib/modules/VERSION, VERSION)."""
     with locked():
-        home = cache() / "kernel"
+        home = (kit() or cache()) / "kernel"
         if not home.exists():
             depmod = need("depmod", "kmod")
             with tempfile.TemporaryDirectory(dir=cache()) as work:
