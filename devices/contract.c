@@ -737,6 +737,23 @@ static int contract_window_rights(struct gantry_mem *opaque, uint64_t off, uint6
 	return dev->filter.next.backend->window_rights(range->next, off, len, rights, err);
 }
 
+/* Its device's thread is another; it is asked for nothing there meanwhile. */
+static int contract_window_swap(struct gantry_mem *opaque, struct gantry_mem *other,
+				struct gantry_err *err)
+{
+	struct gantry_object *mine = check_window(opaque, "window_swap", 0,
+						   gantry_object_of(opaque)->len);
+	struct gantry_object *its = gantry_object_of(other);
+	struct gantry_dev *dev = mine->dev;
+
+	if (its->dev == dev || !its->is_window || its->len != mine->len)
+		violation(dev, "window_swap() with what is no such window of another device");
+	gantry_list_for_each(&dev->slabs, struct slab, link, slab)
+		if (slab->window == mine && slab->is_alias)
+			violation(dev, "window_swap() of a range");
+	return dev->filter.next.backend->window_swap(mine->next, its->next, err);
+}
+
 static void forget_slabs(struct gantry_dev *dev, const struct gantry_object *window)
 {
 	gantry_list_for_each_safe(&dev->slabs, struct slab, link, slab) {
@@ -972,6 +989,7 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->window_unmap = contract_window_unmap;
 		ops->window_alias = ops->window_alias ? contract_window_alias : NULL;
 		ops->window_rights = ops->window_rights ? contract_window_rights : NULL;
+		ops->window_swap = ops->window_swap ? contract_window_swap : NULL;
 	}
 	ops->stream_create = contract_stream_create;
 	ops->stream_destroy = contract_stream_destroy;

@@ -422,6 +422,14 @@ struct gantry_backend {
 	int (*window_rights)(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
 			     struct gantry_err *err);
 
+	/*
+	 * Two windows of one length, opened on two devices of the process that reach each other's (GANTRY_CAP_PEER), exchange their
+	 * addresses: what one window_map mapped in one of them lies at the same offset of it, elsewhere. No command uses either, and
+	 * nothing lies in a range too (window_alias). On the thread of @mine's device; the other's does nothing with @its meanwhile.
+	 * Optional. -ENOTRECOVERABLE: what they have mapped is nowhere; after other errors all is as it was.
+	 */
+	int (*window_swap)(struct gantry_mem *mine, struct gantry_mem *its, struct gantry_err *err);
+
 	/* Streams: in order inside one, free across. -EAGAIN: no more streams. */
 	int (*stream_create)(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 			     struct gantry_stream **ret_stream, struct gantry_err *err);

@@ -83,6 +83,36 @@ static bool is_terminated(const char *text, size_t cap)
 	return memchr(text, '\0', cap) != NULL;
 }
 
+/* ---- numbers of devices ---- */
+
+uint64_t gantry_ledger_exchange(uint64_t places, uint32_t a, uint32_t b)
+{
+	uint64_t then = 0;
+
+	for (uint32_t number = 0; number < GANTRY_LEDGER_NUMBERS; number++) {
+		uint32_t device = gantry_ledger_device(places, number);
+
+		device = device == a ? b : device == b ? a : device;
+		then |= (uint64_t)(number ^ device) << 4 * number;
+	}
+	return then;
+}
+
+/* Each number has one device and each device a number; who hands over, and to whom, are two of them. */
+static bool numbering_is_possible(uint64_t places)
+{
+	uint32_t from = GANTRY_LEDGER_HANDS_FROM(places), to = GANTRY_LEDGER_HANDS_TO(places);
+	uint32_t seen = 0;
+
+	for (uint32_t number = 0; number < GANTRY_LEDGER_NUMBERS; number++)
+		seen |= 1u << gantry_ledger_device(places, number);
+	if (seen != (1u << GANTRY_LEDGER_NUMBERS) - 1)
+		return false;
+	return places >> 32 == 0 ||
+	       (places >> 48 == 0 && from < GANTRY_LEDGER_NUMBERS && to < GANTRY_LEDGER_NUMBERS &&
+		from != to);
+}
+
 /* ---- the checks: each gets a private copy, so that what was checked is what was read ---- */
 
 static int check_shape(const struct gantry_ledger_header *hdr, uint64_t bytes,
@@ -130,8 +160,10 @@ static int check_header(const struct gantry_ledger_header *hdr, uint64_t bytes,
 		return gantry_err_set(err, -EINVAL, "condemned for %" PRIu64, hdr->condemned);
 	if (hdr->address % GANTRY_PAGE || hdr->translated > 1)
 		return gantry_err_set(err, -EINVAL, "the segment's address makes no sense");
+	if (!numbering_is_possible(hdr->places))
+		return gantry_err_set(err, -EINVAL, "the numbers of devices make no sense");
 	if (hdr->reserved0 || hdr->reserved1 || !all_zero(hdr->pad0, sizeof(hdr->pad0)) ||
-	    !all_zero(hdr->pad1, sizeof(hdr->pad1)) || !all_zero(hdr->pad2, sizeof(hdr->pad2)))
+	    !all_zero(hdr->pad1, sizeof(hdr->pad1)))
 		return gantry_err_set(err, -EINVAL, "a reserved field of the header is in use");
 	return 0;
 }

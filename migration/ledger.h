@@ -259,9 +259,44 @@ struct gantry_ledger_header {
 	uint64_t
 		host_used; /* host memory charged for buffers: spilled, copies, shared ones beside windows */
 	uint64_t moved_bytes; /* between host and windows, or from one to another */
-	uint64_t pad2[1];
+	/*
+	 * Which devices do the work of those that the guest knows: see gantry_ledger_device(). Bits 32 on: all work is being
+	 * handed from one device to another, and its buffers in windows count as there (worker/migrate_whole.c).
+	 */
+	uint64_t places;
 };
 static_assert(sizeof(struct gantry_ledger_header) == 320, "ledger format");
+
+/*
+ * Devices as the guest numbers them: number n, of these few, is the engine's device n XOR what bits 4n to 4n + 3 of `places` say.
+ * All that the ledger says of devices is of the engine's.
+ */
+#define GANTRY_LEDGER_NUMBERS 8u
+
+static inline uint32_t gantry_ledger_device(uint64_t places, uint32_t number)
+{
+	return number < GANTRY_LEDGER_NUMBERS ? number ^ (uint32_t)(places >> 4 * number & 15)
+					      : number;
+}
+
+/* The number that the guest has for the engine's device. */
+static inline uint32_t gantry_ledger_number(uint64_t places, uint32_t device)
+{
+	for (uint32_t number = 0; number < GANTRY_LEDGER_NUMBERS; number++)
+		if (gantry_ledger_device(places, number) == device)
+			return number;
+	return device;
+}
+
+/* In `places`: all work goes from one of the engine's devices to another. */
+#define GANTRY_LEDGER_HANDS_OVER(from, to) \
+	((uint64_t)((from) + 1u) << 32 | (uint64_t)((to) + 1u) << 40)
+#define GANTRY_LEDGER_HANDS_FROM(places) ((uint32_t)((places) >> 32 & 255) - 1u)
+#define GANTRY_LEDGER_HANDS_TO(places)	 ((uint32_t)((places) >> 40 & 255) - 1u)
+#define GANTRY_LEDGER_NUMBERING(places)	 ((places) & UINT32_MAX)
+
+/* The numbering after the devices have changed places. */
+uint64_t gantry_ledger_exchange(uint64_t places, uint32_t a, uint32_t b);
 
 /*
  * A mapped ledger. nqueues and nslots are as they were when it was checked: unlike those in hdr, a worker

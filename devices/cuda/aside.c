@@ -111,8 +111,14 @@ void gantry_cuda_reach_changed(struct gantry_dev *dev)
 /* Its memory as it is now, with a reference; NULL: no memory. */
 static struct gantry_cuda_reach *reach_take(struct gantry_dev *dev)
 {
-	struct gantry_cuda_reach *reach = dev->reach;
+	struct gantry_cuda_reach *reach;
 
+	/* Acquire: the addresses were written before. */
+	if (gantry_load_acquire(&dev->reach_is_old)) {
+		gantry_store_relaxed(&dev->reach_is_old, 0u);
+		gantry_cuda_reach_changed(dev);
+	}
+	reach = dev->reach;
 	if (!reach) {
 		size_t n = gantry_list_count(&dev->mems);
 

@@ -260,6 +260,7 @@ struct gantry_dev {
 	struct gantry_list active;
 	struct gantry_list owners;	 /* aside.c */
 	struct gantry_cuda_reach *reach; /* aside.c; NULL: nobody has asked since it changed */
+	uint32_t reach_is_old; /* atomic: 1: addresses of its memory have changed since */
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;
@@ -360,6 +361,8 @@ int gantry_cuda_window_alias(struct gantry_mem *range, uint64_t off, struct gant
 			     uint64_t from, uint64_t len, struct gantry_err *err);
 int gantry_cuda_window_rights(struct gantry_mem *range, uint64_t off, uint64_t len, uint32_t rights,
 			      struct gantry_err *err);
+int gantry_cuda_window_swap(struct gantry_mem *mine, struct gantry_mem *its,
+			    struct gantry_err *err);
 /* What is left mapped, and the addresses. */
 void gantry_cuda_window_close(struct gantry_mem *window);
 /*

@@ -498,6 +498,7 @@ const struct gantry_backend gantry_backend_cuda = {
 	.window_unmap = gantry_cuda_window_unmap,
 	.window_alias = gantry_cuda_window_alias,
 	.window_rights = gantry_cuda_window_rights,
+	.window_swap = gantry_cuda_window_swap,
 	.stream_create = gantry_cuda_stream_create,
 	.stream_destroy = gantry_cuda_stream_destroy,
 	.submit = gantry_cuda_submit,

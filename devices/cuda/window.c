@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/fd.h"
 #include "devices/cuda/backend.h"
@@ -325,6 +326,88 @@ int gantry_cuda_window_rights(struct gantry_mem *range, uint64_t off, uint64_t l
 		     : rights == GANTRY_R ? CU_MEM_ACCESS_FLAGS_PROT_READ
 					  : CU_MEM_ACCESS_FLAGS_PROT_NONE,
 		     true, err);
+}
+
+/* ---- windows that exchange their addresses ---- */
+
+/* The slabs of @window at @address; how many of them are there. */
+static uint32_t lay(struct gantry_mem *window, CUdeviceptr address, int *ret_r,
+		    struct gantry_err *err)
+{
+	uint32_t n = 0;
+
+	*ret_r = 0;
+	gantry_list_for_each(&window->maps, struct map, link, map) {
+		*ret_r = map_handle(window->dev, map->handle, address + map->off, map->len, true,
+				    err);
+		if (*ret_r < 0)
+			break;
+		n++;
+	}
+	return n;
+}
+
+/* The first @n of them lie at @address no more, and live on by their handles. */
+static void lift(const struct gantry_mem *window, CUdeviceptr address, uint32_t n)
+{
+	gantry_list_for_each(&window->maps, struct map, link, map)
+		if (n-- == 0)
+			break;
+		else /* was mapped there, and nothing runs that uses it */
+			(void)window->dev->driver->MemUnmap(address + map->off, map->len);
+}
+
+/* Both at each other's addresses, or neither anywhere. */
+static int lay_both(struct gantry_mem *a, CUdeviceptr of_a, struct gantry_mem *b, CUdeviceptr of_b,
+		    struct gantry_err *err)
+{
+	uint32_t na, nb;
+	int r;
+
+	na = lay(a, of_a, &r, err);
+	if (r == 0) {
+		nb = lay(b, of_b, &r, err);
+		if (r == 0)
+			return 0;
+		lift(b, of_b, nb);
+	}
+	lift(a, of_a, na);
+	return r;
+}
+
+static bool has_aliases(const struct gantry_mem *window)
+{
+	gantry_list_for_each(&window->maps, struct map, link, map)
+		if (!map->handle)
+			return true;
+	return false;
+}
+
+int gantry_cuda_window_swap(struct gantry_mem *mine, struct gantry_mem *its, struct gantry_err *err)
+{
+	CUdeviceptr was = mine->address;
+	struct gantry_err again = GANTRY_ERR_NONE;
+	int r;
+
+	if (mine->len != its->len || has_aliases(mine) || has_aliases(its) ||
+	    !gantry_cuda_sees(mine, its))
+		return gantry_err_set(err, -EINVAL,
+				      "these windows cannot have each other's addresses");
+	lift(mine, mine->address, UINT32_MAX);
+	lift(its, its->address, UINT32_MAX);
+	r = lay_both(mine, its->address, its, was, err);
+	if (r == 0) {
+		mine->address = its->address;
+		its->address = was;
+		/* Its thread, which made the list of what is where, finds that out when it needs it. */
+		gantry_store_release(&mine->dev->reach_is_old, 1u);
+		gantry_store_release(&its->dev->reach_is_old, 1u);
+		return 0;
+	}
+	if (lay_both(mine, was, its, its->address, &again) < 0)
+		return gantry_err_set(err, -ENOTRECOVERABLE,
+				      "windows that lost their addresses: %.150s", again.text);
+	return r;
 }
 
 static void unmap(struct gantry_mem *window, struct map *map)

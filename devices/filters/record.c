@@ -270,6 +270,17 @@ static int record_window_rights(struct gantry_mem *opaque, uint64_t off, uint64_
 	return r;
 }
 
+static int record_window_swap(struct gantry_mem *opaque, struct gantry_mem *other,
+			      struct gantry_err *err)
+{
+	struct gantry_object *mem = gantry_object_of(opaque);
+	int r = mem->dev->filter.next.backend->window_swap(
+		mem->next, gantry_object_of(other)->next, err);
+
+	fprintf(mem->dev->file, "window_swap %u -> %d\n", mem->id, r);
+	return r;
+}
+
 static int record_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 				struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -433,6 +444,7 @@ static void replace_calls(struct gantry_backend *ops)
 		ops->window_unmap = record_window_unmap;
 		ops->window_alias = ops->window_alias ? record_window_alias : NULL;
 		ops->window_rights = ops->window_rights ? record_window_rights : NULL;
+		ops->window_swap = ops->window_swap ? record_window_swap : NULL;
 	}
 	ops->stream_create = record_stream_create;
 	ops->stream_destroy = record_stream_destroy;

@@ -224,7 +224,7 @@ void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__Admi
 	struct gantry_err err = GANTRY_ERR_NONE;
 	int result;
 
-	if (ask->slot == 0) {
+	if (ask->slot == 0 && !ask->whole) {
 		gantry_answer_fail(r, GANTRY_ADMIN_USAGE,
 				   "queue 0 carries the session's control calls, it has no device");
 		return;
@@ -240,7 +240,14 @@ void gantry_verb_queue_migrate(struct gantry_agent *a, const Gantry__Admin__Admi
 		return;
 	}
 	move.device = (uint32_t)(d - a->devices);
-	result = gantry_queue_move(a, s, &move, &e, &err);
+	if (ask->whole && move.lane)
+		result = gantry_err_set(&err, -EINVAL, "a session goes to a device, not to a lane");
+	else if (ask->whole && !s->ledger.hdr)
+		result = gantry_err_set(&err, -EBUSY, "the session is not attached yet");
+	else if (ask->whole)
+		result = gantry_session_move(a, s, move.device, move.dry_run, &e, &err);
+	else
+		result = gantry_queue_move(a, s, &move, &e, &err);
 	if (result < 0)
 		gantry_answer_fail(r, code_of(result), "%s", err.text);
 	else

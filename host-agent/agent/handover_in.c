@@ -373,6 +373,8 @@ static int settle_ledger(struct gantry_handover *h, struct gantry_session *s,
 	int r = 0;
 
 	map_devices(h, s->tenant, map);
+	/* What played which of its devices there means nothing here. */
+	gantry_store_relaxed(&s->ledger.hdr->places, (uint64_t)0);
 	for (uint32_t i = 0; i < s->ledger.nqueues && r == 0; i++)
 		r = settle_queue(&s->ledger.queues[i], map, i, err);
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && r == 0; i++)

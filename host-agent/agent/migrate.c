@@ -77,22 +77,33 @@ struct gantry_migration_entry *gantry_migration_find(struct gantry_agent *a, uin
 	return NULL;
 }
 
+/* "queue 3", "session 7" */
+static const char *name_of(const struct gantry_migration_entry *e, char *text, size_t cap)
+{
+	bool is_queue = strcmp(e->kind, "queue") == 0;
+
+	(void)snprintf(text, cap, "%s %" PRIu64, e->kind, is_queue ? e->slot : e->session_id);
+	return text;
+}
+
 static void tell_end(struct gantry_agent *a, const struct gantry_migration_entry *e)
 {
 	const struct gantry_session *s = gantry_session_find(a, e->session_id);
 	const struct gantry_migration_counts *c = &e->counts;
+	char name[40];
 
 	if (e->dry_run)
 		return;
+	(void)name_of(e, name, sizeof(name));
 	if (e->error)
 		gantry_event(a, "migration-failed", NULL, s, NULL,
-			     "%" PRIu64 ": %s %u stays on %.32s: %.90s", e->id, e->kind, e->slot,
-			     e->from, e->text);
+			     "%" PRIu64 ": %s stays on %.32s: %.90s", e->id, name, e->from,
+			     e->text);
 	else
 		gantry_event(a, "migration-done", NULL, s, NULL,
-			     "%" PRIu64 ": %s %u, %.24s to %.24s: %" PRIu64 " KiB in %" PRIu64
+			     "%" PRIu64 ": %s, %.24s to %.24s: %" PRIu64 " KiB in %" PRIu64
 			     " us, still for %" PRIu64 " us, a task's %" PRIu64,
-			     e->id, e->kind, e->slot, e->from, e->to, c->moved_bytes >> 10,
+			     e->id, name, e->from, e->to, c->moved_bytes >> 10,
 			     (uint64_t)(c->total_ns / GANTRY_NS_PER_US),
 			     (uint64_t)(c->pause_ns / GANTRY_NS_PER_US),
 			     (uint64_t)(c->longest_task_ns / GANTRY_NS_PER_US));
@@ -303,6 +314,11 @@ static void answered(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 		return;
 	}
 	news = answer->migration_news;
+	if (e->is_whole && news->from < a->ndevices && a->devices[news->from].used) {
+		e->from_device = news->from;
+		/* Cut, for people. */
+		(void)gantry_str_copy(e->from, sizeof(e->from), a->devices[news->from].conf.name);
+	}
 	if (e->over) /* its last word has overtaken the answer */
 		return;
 	take_counts(&e->counts, news);
@@ -313,28 +329,41 @@ static void answered(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 /* Where the ledger says that the queue is by now. */
 static bool has_arrived(const struct gantry_session *s, const struct gantry_migration_entry *e)
 {
+	if (e->is_whole)
+		return GANTRY_LEDGER_NUMBERING(gantry_load_acquire(&s->ledger.hdr->places)) !=
+		       e->numbering;
 	return e->slot < s->ledger.nqueues &&
 	       gantry_load_relaxed(&s->ledger.queues[e->slot].device) == e->to_device;
+}
+
+/* What its worker carries out, and so ends with it. */
+static bool is_workers(const struct gantry_migration_entry *e)
+{
+	return e->is_whole || strcmp(e->kind, "queue") == 0;
 }
 
 void gantry_migrations_worker_died(struct gantry_session *s)
 {
 	gantry_list_for_each(&s->agent->migrations, struct gantry_migration_entry, link, e) {
-		if (e->over || e->session_id != s->id || strcmp(e->kind, "queue") != 0)
+		if (e->over || e->session_id != s->id || !is_workers(e))
 			continue;
 		if (has_arrived(s, e))
 			gantry_migration_ended(s->agent, e, 0,
-					       "its worker died after the queue had arrived");
+					       e->is_whole
+						       ? "its worker died after it had arrived"
+						       : "its worker died after the queue had arrived");
 		else
 			gantry_migration_ended(s->agent, e, -EPIPE,
-					       "its worker died; the queue is where it was");
+					       e->is_whole
+						       ? "its worker died; the session is where it was"
+						       : "its worker died; the queue is where it was");
 	}
 }
 
 void gantry_migrations_session_gone(struct gantry_session *s)
 {
 	gantry_list_for_each(&s->agent->migrations, struct gantry_migration_entry, link, e)
-		if (!e->over && e->session_id == s->id && strcmp(e->kind, "queue") == 0)
+		if (!e->over && e->session_id == s->id && is_workers(e))
 			gantry_migration_ended(s->agent, e, -ESHUTDOWN, "the session has ended");
 }
 
@@ -407,47 +436,66 @@ static void change_lane(struct gantry_agent *a, struct gantry_migration_entry *e
 	gantry_migration_ended(a, e, 0, NULL);
 }
 
-static int check_move(struct gantry_agent *a, struct gantry_session *s,
-		      const struct gantry_queue_move *move, struct gantry_err *err)
+/* What its worker is to move, to device @device, it may move there. */
+static int check_device(struct gantry_agent *a, const struct gantry_session *s, uint32_t device,
+			struct gantry_err *err)
 {
-	const struct gantry_ledger_queue *led;
-
-	if (move->slot == 0 || move->slot >= s->ledger.nqueues ||
-	    gantry_load_relaxed(&s->ledger.queues[move->slot].state) != GANTRY_QUEUE_OPEN)
-		return gantry_err_set(err, -ENOENT, "session %" PRIu64 " has no queue %u", s->id,
-				      move->slot);
 	if (gantry_upgrade_settles(a))
 		return gantry_err_set(err, -EBUSY,
 				      "another build of the agent takes over; try again in a "
 				      "moment");
-	led = &s->ledger.queues[move->slot];
-	if (move->device >= a->ndevices || !a->devices[move->device].used)
+	if (device >= a->ndevices || !a->devices[device].used)
 		return gantry_err_set(err, -ENOENT, "there is no such device");
 	if (!s->worker || s->phase != GANTRY_PHASE_ATTACHED)
 		return gantry_err_set(err, -EBUSY,
 				      "session %" PRIu64
 				      " is between two workers; try again when it is attached",
 				      s->id);
-	if (!(s->tenant->device_mask >> move->device & 1))
+	if (!(s->tenant->device_mask >> device & 1))
 		return gantry_err_set(err, -ENODEV, "tenant %s may not use device %s",
-				      s->tenant->conf.name, a->devices[move->device].conf.name);
-	if (a->devices[move->device].state != GANTRY_DEVICE_ENABLED)
+				      s->tenant->conf.name, a->devices[device].conf.name);
+	if (a->devices[device].state != GANTRY_DEVICE_ENABLED)
 		return gantry_err_set(err, -ENODEV,
 				      "device %s is not in service; see gantryctl device list",
-				      a->devices[move->device].conf.name);
-	if (s->worker->unusable >> move->device & 1)
+				      a->devices[device].conf.name);
+	if (s->worker->unusable >> device & 1)
 		return gantry_err_set(err, -ENODEV, "the session's worker could not open %s",
-				      a->devices[move->device].conf.name);
-	if (gantry_load_relaxed(&led->device) >= a->ndevices)
-		return gantry_err_set(err, -EIO, "the queue is at no device");
+				      a->devices[device].conf.name);
+	return 0;
+}
+
+/* Whether something else moves it; @slot 0: any of the session's queues. */
+static int check_others(const struct gantry_agent *a, const struct gantry_session *s, uint32_t slot,
+			struct gantry_err *err)
+{
 	gantry_list_for_each(&a->migrations, struct gantry_migration_entry, link, e)
 		if (!e->over && e->session_id == s->id &&
-		    (e->slot == move->slot || strcmp(e->kind, "queue") != 0))
+		    (slot == 0 || e->slot == slot || strcmp(e->kind, "queue") != 0))
 			return gantry_err_set(err, -EBUSY,
 					      "migration %" PRIu64
 					      " is moving it; see gantryctl migration list",
 					      e->id);
-	return check_lane(&a->devices[move->device], led, move, err);
+	return 0;
+}
+
+static int check_move(struct gantry_agent *a, struct gantry_session *s,
+		      const struct gantry_queue_move *move, struct gantry_err *err)
+{
+	const struct gantry_ledger_queue *led;
+	int r;
+
+	if (move->slot == 0 || move->slot >= s->ledger.nqueues ||
+	    gantry_load_relaxed(&s->ledger.queues[move->slot].state) != GANTRY_QUEUE_OPEN)
+		return gantry_err_set(err, -ENOENT, "session %" PRIu64 " has no queue %u", s->id,
+				      move->slot);
+	led = &s->ledger.queues[move->slot];
+	r = check_device(a, s, move->device, err);
+	if (r < 0)
+		return r;
+	if (gantry_load_relaxed(&led->device) >= a->ndevices)
+		return gantry_err_set(err, -EIO, "the queue is at no device");
+	r = check_others(a, s, move->slot, err);
+	return r < 0 ? r : check_lane(&a->devices[move->device], led, move, err);
 }
 
 static int ask_worker(struct gantry_agent *a, struct gantry_session *s,
@@ -466,6 +514,7 @@ static int ask_worker(struct gantry_agent *a, struct gantry_session *s,
 	ask.slot = move->slot;
 	ask.device = move->device;
 	ask.lazy = move->lazy;
+	ask.whole = move->slot == 0;
 	ask.dry_run = move->dry_run;
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_MIGRATE;
 	msg.migrate = &ask;
@@ -518,6 +567,38 @@ int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 		free(e);
 		return r;
 	}
+	return 0;
+}
+
+int gantry_session_move(struct gantry_agent *a, struct gantry_session *s, uint32_t device,
+			bool dry_run, struct gantry_migration_entry **ret_entry,
+			struct gantry_err *err)
+{
+	const struct gantry_queue_move move = { .device = device, .dry_run = dry_run };
+	struct gantry_migration_entry *e;
+	int r = check_device(a, s, device, err);
+
+	if (r == 0)
+		r = check_others(a, s, 0, err);
+	if (r < 0)
+		return r;
+	/* Where it comes from its worker says. */
+	e = gantry_migration_note(a, "session", s, "", a->devices[device].conf.name,
+				  "administrator");
+	if (!e)
+		return gantry_err_set(err, -ENOMEM, "no memory");
+	e->is_whole = true;
+	e->numbering = GANTRY_LEDGER_NUMBERING(gantry_load_acquire(&s->ledger.hdr->places));
+	e->to_device = device;
+	e->dry_run = dry_run;
+	e->cancel = cancel_queue;
+	r = ask_worker(a, s, &move, e, err);
+	if (r < 0) {
+		gantry_list_remove(&e->link);
+		free(e);
+		return r;
+	}
+	*ret_entry = e;
 	return 0;
 }
 

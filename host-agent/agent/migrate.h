@@ -38,6 +38,8 @@ struct gantry_migration_entry {
 	char why[32];
 	bool dry_run;
 	bool lazy;
+	bool is_whole;	    /* a session that goes to another device of this host */
+	uint64_t numbering; /* of its devices, when it set out */
 	uint64_t pulled_bytes;	/* of a lazy one: what its tasks have had moved since it arrived */
 	uint64_t touched_bytes; /* of them, what those tasks said that they use */
 	bool waits;		/* for an answer of its worker's */
@@ -84,6 +86,10 @@ uint32_t gantry_queue_lane(const struct gantry_ledger_queue *led);
 int gantry_queue_move(struct gantry_agent *a, struct gantry_session *s,
 		      const struct gantry_queue_move *move,
 		      struct gantry_migration_entry **ret_entry, struct gantry_err *err);
+/* The same of all that a session works on, with the addresses that its program knows. */
+int gantry_session_move(struct gantry_agent *a, struct gantry_session *s, uint32_t device,
+			bool dry_run, struct gantry_migration_entry **ret_entry,
+			struct gantry_err *err);
 /*
  * The same for policies: 0, it has begun, or the queue is there; -EBUSY, it is being moved; else refused. The end shows in the
  * ledger's queue.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions to other hosts: begun here, watched until they are there or stay. */
+/* Sessions to other hosts: begun here, watched until they are there or stay. (To devices of this one: queue_migrate.c.) */
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -251,6 +251,24 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 	}
 }
 
+/* A device of this host comes before a host of that name, which goes by its address too. */
+static int names_device(struct gantry_ctl *ctl, const char *name, bool *ret_is)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	Gantry__Admin__Empty empty = GANTRY__ADMIN__EMPTY__INIT;
+	int r;
+
+	request.body_case = REQUEST(DEVICE_LIST);
+	request.device_list = &empty;
+	r = gantry_ctl_ask(ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_DEVICES, &reply);
+	*ret_is = false;
+	for (size_t i = 0; !r && i < reply->devices->n_devices; i++)
+		if (strcmp(reply->devices->devices[i]->name, name) == 0)
+			*ret_is = true;
+	return r;
+}
+
 int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -258,6 +276,7 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 	Gantry__Admin__SessionMigrate body = GANTRY__ADMIN__SESSION_MIGRATE__INIT;
 	const char *bandwidth = gantry_ctl_option(ctl, "bandwidth");
 	struct gantry_err err = GANTRY_ERR_NONE;
+	bool is_device = false;
 	int r = parse_id(ctl, "session", ctl->args[0], &body.session_id);
 
 	if (r)
@@ -265,7 +284,17 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 	body.host = (char *)gantry_ctl_option(ctl, "to");
 	if (!body.host)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
-				       "session migrate: where to? --to HOST names it");
+				       "session migrate: where to? --to HOST or --to DEVICE names it");
+	r = names_device(ctl, body.host, &is_device);
+	if (r)
+		return r;
+	if (is_device && (bandwidth || gantry_ctl_option(ctl, "lazy")))
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "session migrate: --bandwidth and --lazy are for hosts, and "
+				       "%s is a device of this one",
+				       body.host);
+	if (is_device)
+		return gantry_ctl_session_to_device(ctl, body.session_id);
 	if (bandwidth && gantry_size_parse(bandwidth, &body.bandwidth, &err) < 0)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", bandwidth,
 				       err.text);

@@ -24,6 +24,12 @@ static const Gantry__Admin__Migration *first(const Gantry__Admin__AdminReply *re
 	return reply->migrations->n_migrations ? reply->migrations->migrations[0] : NULL;
 }
 
+/* Whether all that a session works on moves, rather than a queue. */
+static bool is_session(const Gantry__Admin__Migration *m)
+{
+	return strcmp(m->kind, "session") == 0;
+}
+
 /* ---- progress ---- */
 
 static void draw(const struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
@@ -50,7 +56,19 @@ static int print_outcome(struct gantry_ctl *ctl, const Gantry__Admin__Migration 
 {
 	if (ctl->json)
 		return gantry_print_one(ctl, &gantry_migration_fields, m);
-	if (strcmp(m->state, "possible") == 0)
+	if (strcmp(m->state, "possible") == 0 && is_session(m))
+		fprintf(ctl->out,
+			"session %" PRIu64 " could go from %s to %s and would take %" PRIu64
+			" KiB along\n",
+			m->session_id, m->from, m->to, m->owned_bytes >> 10);
+	else if (is_session(m))
+		fprintf(ctl->out,
+			"session %" PRIu64 ": from %s to %s in %.1f ms, still for %.3f ms (%.3f of "
+			"them until its tasks had ended); %" PRIu64 " KiB moved\n",
+			m->session_id, m->from, m->to, (double)m->elapsed_ns / 1e6,
+			(double)m->downtime_ns / 1e6, (double)m->drain_ns / 1e6,
+			m->page_bytes >> 10);
+	else if (strcmp(m->state, "possible") == 0)
 		fprintf(ctl->out,
 			"queue %" PRIu64 ":%u could go from %s to %s and would take %" PRIu64
 			" KiB along\n",
@@ -104,9 +122,9 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 			end_line(ctl);
 			if (m->code)
 				return gantry_ctl_fail(ctl, gantry_ctl_code(m->code),
-						       "migration %" PRIu64
-						       ": %s; the queue is on %s",
-						       id, m->text, m->from);
+						       "migration %" PRIu64 ": %s; the %s is on %s",
+						       id, m->text, m->kind,
+						       m->from[0] ? m->from : "its device");
 			*ret_reply = GANTRY_TAKE_PTR(reply);
 			return 0;
 		}
@@ -121,6 +139,7 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 
 /* ---- one queue, or all of a session ---- */
 
+/* @slot 0: all of the session's work. */
 static int begin(struct gantry_ctl *ctl, uint64_t session_id, uint32_t slot, bool dry_run,
 		 uint64_t *ret_id)
 {
@@ -132,6 +151,7 @@ static int begin(struct gantry_ctl *ctl, uint64_t session_id, uint32_t slot, boo
 
 	move.session_id = session_id;
 	move.slot = slot;
+	move.whole = slot == 0;
 	move.device = (char *)gantry_ctl_option(ctl, "to");
 	move.dry_run = dry_run;
 	move.lazy = gantry_ctl_option(ctl, "lazy") != NULL;
@@ -155,8 +175,26 @@ static int move_one(struct gantry_ctl *ctl)
 	uint32_t slot;
 	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &session_id, &slot);
 
+	if (!r && slot == 0)
+		r = gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				    "queue 0 carries the session's control calls, it has no device");
 	if (!r)
 		r = begin(ctl, session_id, slot, gantry_ctl_option(ctl, "dry-run") != NULL, &id);
+	if (!r)
+		r = watch(ctl, id, &reply);
+	return r ? r : print_outcome(ctl, first(reply));
+}
+
+int gantry_ctl_session_to_device(struct gantry_ctl *ctl, uint64_t session_id)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	uint64_t id = 0;
+	int r = begin(ctl, session_id, 0, gantry_ctl_option(ctl, "dry-run") != NULL, &id);
+
+	if (!r && gantry_ctl_option(ctl, "no-wait")) {
+		fprintf(ctl->out, "%" PRIu64 "\n", id);
+		return 0;
+	}
 	if (!r)
 		r = watch(ctl, id, &reply);
 	return r ? r : print_outcome(ctl, first(reply));

@@ -56,7 +56,8 @@ static const struct gantry_verb_option kick_options[] = {
 };
 
 static const struct gantry_verb_option migrate_options[] = {
-	{ "to", "HOST[:PORT]", "where its agent listens (default port: 16601)" },
+	{ "to", "HOST[:PORT]|DEVICE",
+	  "where its agent listens (default port: 16601); or a device of this host" },
 	{ "bandwidth", "RATE",
 	  "at most so many bytes a second, such as 100M (default: all there is)" },
 	{ "dry-run", NULL, "ask whether it could go; it stays" },
@@ -261,9 +262,10 @@ const struct gantry_verb gantry_verbs[] = {
 	{ "session", "kick", "SESSION", 1, 1, "end a session", NULL, kick_options,
 	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_kick },
 
-	{ "session", "migrate", "SESSION", 1, 1, "move a session to another host while it works",
+	{ "session", "migrate", "SESSION", 1, 1, "move a session to another host, or GPU, while it works",
 	  "A guest behind a stream (vsock) follows by itself. Where anything fails the session stays here, and "
-	  "the last line says why.",
+	  "the last line says why. To another device of this host, of the same model, goes all that a program of "
+	  "CUDA works on, at the addresses that it knows; it notices a pause.",
 	  migrate_options, GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_migrate },
 	{ "queue", "list", "", 0, 0, "list queues with their progress", NULL, queue_options, 0, 0,
 	  0, gantry_ctl_queue_list },

@@ -103,6 +103,8 @@ int gantry_ctl_migration_look(struct gantry_ctl *ctl, uint64_t id,
 int gantry_ctl_migration_cancel(struct gantry_ctl *ctl);
 
 /* queue_migrate.c */
+/* session migrate to a device of this host, which --to names. */
+int gantry_ctl_session_to_device(struct gantry_ctl *ctl, uint64_t session_id);
 int gantry_ctl_queue_migrate(struct gantry_ctl *ctl);
 /* The steps of a migration as a trace, or one a line. */
 int gantry_ctl_migration_trace(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m);

@@ -54,6 +54,7 @@ static void answer_is(struct wquestion *q, const void *data, uint32_t len)
 
 static void uuid_of(const struct wdevice *d, const struct wsession *s, uint8_t ret_uuid[16])
 {
+	uint32_t number = worker_number_of(s, d->index);
 	uint8_t hash[GANTRY_SHA256_BYTES];
 	struct gantry_sha256 sha;
 
@@ -61,7 +62,7 @@ static void uuid_of(const struct wdevice *d, const struct wsession *s, uint8_t r
 	gantry_sha256_init(&sha);
 	gantry_sha256_add(&sha, "gantry", sizeof("gantry"));
 	gantry_sha256_add(&sha, s->ledger.hdr->tenant, strnlen(s->ledger.hdr->tenant, 32));
-	gantry_sha256_add(&sha, &d->index, sizeof(d->index));
+	gantry_sha256_add(&sha, &number, sizeof(number));
 	gantry_sha256_end(&sha, hash);
 	memcpy(ret_uuid, hash, 16);
 }
@@ -605,6 +606,7 @@ static int ask(struct wdevice *home, struct wsession *s, uint32_t device, struct
 	struct wquestion *before = s->question;
 	struct wdevice *d;
 
+	device = worker_device_numbered(s, device);
 	if (device >= s->engine->ndevices || !(s->device_mask >> device & 1))
 		return GANTRY_E_NO_DEVICE;
 	d = s->engine->devices[device];

@@ -363,7 +363,7 @@ static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *
 	forget_uses(s, slot);
 	gantry_store_relaxed(&led->priority, priority_capped(s, op->priority));
 	gantry_store_relaxed(&led->window_us, op->window_us);
-	gantry_store_relaxed(&led->device_mask, op->device_mask);
+	gantry_store_relaxed(&led->device_mask, worker_devices_numbered(s, op->device_mask));
 	led->kind = op->kind;
 	gantry_store_relaxed(&led->fail_stop, op->fail_stop);
 	gantry_store_relaxed(&led->broken, 0u);
@@ -409,7 +409,7 @@ static int op_queue_set(struct wsession *s, const struct gantry_op_queue_set *op
 		gantry_store_relaxed(&q->led->priority, priority_capped(s, (int32_t)op->value));
 		return GANTRY_OK;
 	case GANTRY_QUEUE_DEVICE_MASK:
-		gantry_store_relaxed(&q->led->device_mask, op->value);
+		gantry_store_relaxed(&q->led->device_mask, worker_devices_numbered(s, op->value));
 		if (worker_queue_place(s, q) < 0)
 			return refuse(reply, GANTRY_E_NO_DEVICE,
 				      "no device the tenant may use fits this queue");
@@ -735,6 +735,9 @@ int worker_control(struct wdevice *d, struct wsession *s)
 	int n = 0;
 	int r;
 
+	/* Acquire: what it holds still is as it was, or all moved. */
+	if (gantry_load_acquire(&s->still))
+		return 0;
 	r = worker_intake(q);
 	if (r < 0)
 		return r;

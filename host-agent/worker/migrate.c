@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A queue moves from one device of its session to another: both sides of the state machine of migration/migrate.h.
+ * A queue moves from one device of its session to another, or all its work does (migrate_whole.c): both sides of the state machine of migration/migrate.h.
  *
  * It is a job (job.c) of the thread that does the copying: that of the device it goes to, or where only the device it
  * comes from can read its memory, of that one. Each round of the thread takes the machine as far as it gets.
@@ -34,7 +34,9 @@ static uint64_t round_bytes(const struct wmigration *mg)
 {
 	uint64_t bytes = mg->round_bytes + (mg->carrying ? mg->carry.moved_bytes : 0);
 
-	if (mg->m.state != GANTRY_MIGRATION_PRECOPY || mg->phase == PHASE_LOOK)
+	if (mg->q && (mg->m.state != GANTRY_MIGRATION_PRECOPY || mg->phase == PHASE_LOOK))
+		return 0;
+	if (!mg->q && mg->m.state != GANTRY_MIGRATION_COPY)
 		return 0;
 	return mg->has_command ? bytes - mg->cmd->copy.dst.len : bytes;
 }
@@ -44,7 +46,7 @@ static void fill_report(const struct wmigration *mg, struct gantry_engine_migrat
 	*r = (struct gantry_engine_migration){
 		.id = mg->id,
 		.session_id = mg->job.session->id,
-		.slot = mg->q->slot,
+		.slot = mg->q ? mg->q->slot : 0,
 		.from = mg->from,
 		.to = mg->to,
 		.state = mg->m.state,
@@ -118,7 +120,7 @@ static enum wjob_next migrate_next(struct wdevice *d, struct wjob *base, struct 
 	if (gantry_load_relaxed(&mg->cancel))
 		(void)gantry_migration_cancel(&mg->m, "cancelled"); /* too late is told as done */
 	r = gantry_migration_step(&mg->m, gantry_now_ns());
-	if (mg->has_command && mg->m.state == GANTRY_MIGRATION_PRECOPY) {
+	if (mg->has_command && (!mg->q || mg->m.state == GANTRY_MIGRATION_PRECOPY)) {
 		tell(mg);
 		return JOB_COMMAND;
 	}
@@ -133,12 +135,18 @@ static void migrate_end(struct wdevice *d, struct wjob *base)
 	struct wmigration *mg = (struct wmigration *)base;
 	struct wsession *s = base->session;
 
-	(void)d;
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_END);
-	worker_migration_stop_carrying(mg, false);
-	worker_migration_drop_copies(mg);
+	if (mg->q) {
+		worker_migration_stop_carrying(mg, false);
+		worker_migration_drop_copies(mg);
+	} else {
+		worker_carry_close(d, &mg->carry);
+	}
 	pthread_mutex_lock(&s->lock);
-	mg->q->migration = NULL;
+	if (mg->q)
+		mg->q->migration = NULL;
+	else
+		s->whole = NULL;
 	pthread_mutex_unlock(&s->lock);
 	worker_session_wake(s); /* what waited for the queue to be gone */
 	if (base->status == GANTRY_E_DETACHED) {
@@ -198,13 +206,8 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 {
 	struct gantry_migration_policy policy = a->policy;
 
-	if (q->migration)
+	if (q->migration || s->whole)
 		return gantry_err_set(err, -EBUSY, "the queue is on its way to another device");
-	mg->job.session = s;
-	mg->job.urgent = true;
-	mg->job.next = migrate_next;
-	mg->job.end = migrate_end;
-	mg->id = a->id;
 	mg->q = q;
 	mg->gen = q->led->gen;
 	mg->from = gantry_load_relaxed(&q->target);
@@ -231,23 +234,61 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 	return 1;
 }
 
+/* All of the session's work. */
+static int begin_whole_locked(struct wsession *s, struct wmigration *mg,
+			      const struct gantry_engine_migrate *a,
+			      struct gantry_engine_migration *ret_report, struct gantry_err *err)
+{
+	const struct gantry_migration_policy policy = { .no_precopy = true };
+	int r;
+
+	for (uint32_t i = 0; i < s->ledger.nqueues; i++)
+		if (s->queues[i].migration || s->whole)
+			return gantry_err_set(err, -EBUSY,
+					      "some of it is on its way to another device");
+	gantry_migration_init(&mg->m, &worker_whole_source, mg, &worker_whole_sink, mg, &policy);
+	r = worker_migration_whole_locked(mg, a->device, err);
+	fill_report(mg, ret_report);
+	if (r < 0 || a->dry_run)
+		return r;
+	(void)gantry_migration_start(&mg->m, gantry_now_ns());
+	if (worker_job_start_locked(s, mg->d->index, &mg->job) < 0)
+		return gantry_err_set(err, -ENOMEM, "no memory for a migration");
+	s->whole = mg;
+	return 1;
+}
+
+static int begin(struct wsession *s, struct wmigration *mg, const struct gantry_engine_migrate *a,
+		 struct gantry_engine_migration *ret_report, struct gantry_err *err)
+{
+	struct wqueue *q = NULL;
+	int r = a->whole ? 0 : check_request(s, a, &q, err);
+
+	if (r < 0)
+		return r;
+	mg->job.session = s;
+	mg->job.urgent = true;
+	mg->job.next = migrate_next;
+	mg->job.end = migrate_end;
+	mg->id = a->id;
+	pthread_mutex_lock(&s->lock);
+	r = a->whole ? begin_whole_locked(s, mg, a, ret_report, err)
+		     : begin_locked(s, q, mg, a, ret_report, err);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 int gantry_engine_migrate(struct gantry_engine *e, const struct gantry_engine_migrate *a,
 			  struct gantry_engine_migration *ret_report, struct gantry_err *err)
 {
 	struct wsession *s = worker_session_get(e, a->session_id);
 	struct wmigration *mg;
-	struct wqueue *q = NULL;
 	int r;
 
 	if (!s)
 		return gantry_err_set(err, -ENOENT, "the worker has no such session");
 	mg = calloc(1, sizeof(*mg));
-	r = mg ? check_request(s, a, &q, err) : gantry_err_set(err, -ENOMEM, "no memory");
-	if (r == 0) {
-		pthread_mutex_lock(&s->lock);
-		r = begin_locked(s, q, mg, a, ret_report, err);
-		pthread_mutex_unlock(&s->lock);
-	}
+	r = mg ? begin(s, mg, a, ret_report, err) : gantry_err_set(err, -ENOMEM, "no memory");
 	if (r <= 0)
 		free(mg);
 	worker_session_leave(s);
@@ -262,8 +303,8 @@ int gantry_engine_migrate_cancel(struct gantry_engine *e, uint64_t session_id, u
 	if (!s)
 		return r;
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = 1; i < s->ledger.nqueues; i++) {
-		struct wmigration *mg = s->queues[i].migration;
+	for (uint32_t i = 0; i < s->ledger.nqueues; i++) {
+		struct wmigration *mg = i ? s->queues[i].migration : s->whole;
 
 		if (!mg || mg->id != id)
 			continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Queues of a session move between the worker's devices: migrate.c, the job and how it begins; migrate_sides.c, source and sink of
- * the state machine; migrate_rounds.c, copying ahead. What others call is the engine's, engine.h has its rules.
+ * the state machine; migrate_rounds.c, copying ahead; migrate_whole.c, all work of a session with its addresses. What others call is the engine's, engine.h has its rules.
  */
 #ifndef GANTRY_HOST_AGENT_WORKER_MIGRATE_H
 #define GANTRY_HOST_AGENT_WORKER_MIGRATE_H
@@ -21,7 +21,7 @@ struct wmigration {
 	struct gantry_migration m;
 	uint64_t id;
 	struct wdevice *d; /* whose thread this runs on */
-	struct wqueue *q;
+	struct wqueue *q; /* NULL: all of the session's work (migrate_whole.c) */
 	uint32_t gen;
 	uint32_t from;
 	uint32_t to;
@@ -65,6 +65,12 @@ bool worker_migration_has_kernels_locked(const struct wsession *s, const struct 
 					 uint32_t to, struct gantry_err *err);
 /* What was copied ahead and has not gone. */
 void worker_migration_drop_copies(struct wmigration *mg);
+
+/* ---- migrate_whole.c ---- */
+extern const struct gantry_migration_source worker_whole_source;
+extern const struct gantry_migration_sink worker_whole_sink;
+/* Whether all of the session's work could go to device @to; fills in from where, and how much that is. -errno with a sentence. */
+int worker_migration_whole_locked(struct wmigration *mg, uint32_t to, struct gantry_err *err);
 
 /* ---- migrate_rounds.c ---- */
 /* 0, *ret_bytes copied and *ret_dirty marked since; -EAGAIN; another error with a sentence. */

@@ -13,6 +13,7 @@ struct gantry_engine_migrate gantry_migrate_of_msg(const Gantry__Worker__Migrate
 		.slot = msg->slot,
 		.device = msg->device,
 		.lazy = msg->lazy,
+		.whole = msg->whole,
 		.dry_run = msg->dry_run,
 		.policy = { .pause_ns = msg->pause_ns, .max_rounds = msg->max_rounds },
 	};

@@ -557,6 +557,8 @@ static int session_fill(struct wsession *s, const struct gantry_engine_attach *a
 	if (r < 0)
 		return gantry_err_wrap(err, r, "ledger of session %llu",
 				       (unsigned long long)a->session_id);
+	if (worker_places_recover(s) < 0)
+		return gantry_err_set(err, -EINVAL, "the ledger names devices that there are not");
 	r = gantry_quota_open(a->quota_fd, &s->quota, err);
 	if (r == 0)
 		r = map_segment(s, a, err);

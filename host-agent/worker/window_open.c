@@ -78,6 +78,7 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 {
 	for (uint32_t i = 0; i < s->engine->ndevices; i++) {
 		const struct wdevice *d = s->engine->devices[i];
+		uint32_t number = worker_number_of(s, i);
 		struct wwindow *w;
 
 		if (!(s->device_mask >> i & 1) || !d->usable ||
@@ -88,11 +89,11 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 			return gantry_err_set(err, -ENOMEM, "no memory for the session's windows");
 		w->align = d->device.info.slab_align;
 		w->bytes = GANTRY_MIN(s->slab_bytes, WORKER_WINDOW_SPACING) & ~(w->align - 1);
-		w->address = a->window_address ? a->window_address + i * WORKER_WINDOW_SPACING : 0;
+		w->address = a->window_address ? a->window_address + number * WORKER_WINDOW_SPACING : 0;
 		w->ranges = a->window_address
 				    ? a->window_address +
 					      GANTRY_ENGINE_MAX_DEVICES * WORKER_WINDOW_SPACING +
-					      i * WORKER_RANGES_BYTES
+					      number * WORKER_RANGES_BYTES
 				    : 0;
 		w->held_bytes = GANTRY_MIN(d->device.info.mem_bytes / HELD_SHARE,
 					   HELD_MAX * w->align);

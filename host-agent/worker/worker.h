@@ -321,6 +321,8 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
+	uint32_t still; /* atomic; 1: all its work goes to another device, no operation of queue 0 begins */
+	struct wmigration *whole; /* under the lock; that moves it */
 	uint32_t gather_turn; /* grows with each NONE (gather.c) */
 	bool has_settled;     /* what could be shared may lie in the slab since ALL */
 
@@ -656,6 +658,12 @@ void worker_condemn(struct wsession *s, int status, const char *text);
 uint64_t worker_queue_tail(const struct wqueue *q);
 /* The thread that serves a queue changes to its device's. */
 int worker_queue_place(struct wsession *s, struct wqueue *q);
+/* Devices as the guest numbers them, and the engine's: migrate_whole.c lets them change places. */
+uint32_t worker_device_numbered(const struct wsession *s, uint32_t number);
+uint64_t worker_devices_numbered(const struct wsession *s, uint64_t numbers);
+uint32_t worker_number_of(const struct wsession *s, uint32_t device);
+/* At a recovery, before anything looks at devices: a handing over that was decided is done. -EINVAL: it cannot be. */
+int worker_places_recover(struct wsession *s);
 /* Whether the queue may be served by that device: the tenant's, usable, in service, and of those it asked for. */
 bool worker_queue_fits(const struct wsession *s, const struct wqueue *q, uint32_t device);
 /* One more holds the session; the caller does already, or keeps those who do from letting go. */

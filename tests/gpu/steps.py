@@ -74,6 +74,8 @@ STEPS = [
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
     Script("two", "two GPUs", "test_two.py", 200),
+    Script("moves", "programs of CUDA that go from one GPU to another while they run", "test_moves.py", 200,
+           backends=("cuda", "fakecuda")),
     Script("faults", "illegal address, trap, endless, killed; three neighbours, by mode", "test_faults.py", 420),
     Script("hundred", "faults in a row beside three neighbours, by mode", "test_hundred.py", 480),
 ]

@@ -629,6 +629,124 @@ START_TEST(test_slab_of_a_window_lies_in_a_range_too)
 }
 END_TEST
 
+/* Two windows, each with a slab of its own device's: of device 0 at 8 MiB, of device 1 at 16 MiB. */
+struct pair {
+	struct gantry_device device[2];
+	struct gantry_mem *window[2];
+	uint64_t address[2];
+	int fd[2];
+};
+
+static uint64_t address_in(const struct gantry_device *of, struct gantry_mem *window)
+{
+	const struct gantry_question question = { .what = GANTRY_QUESTION_ADDRESS,
+						  .range = { window, 0, 64 * MIB } };
+	uint8_t answer[GANTRY_ANSWER_BYTES];
+	uint64_t address;
+
+	ck_assert_int_gt(of->backend->ask(of->dev, &question, answer, &err), 0);
+	memcpy(&address, answer, sizeof(address));
+	return address;
+}
+
+/* @failing: of the driver's calls; the first four cuMemMap() are over when this returns. */
+static void open_pair(struct pair *pair, const char *failing)
+{
+	const char *gpu[2][2] = { { "gpu=0", NULL }, { "gpu=1", NULL } };
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	if (failing)
+		ck_assert_int_eq(setenv("FAKECUDA_FAIL", failing, 1), 0);
+	for (uint64_t i = 0; i < 2; i++) {
+		struct gantry_device *d = &pair->device[i];
+
+		ck_assert_msg(open_with(d, gpu[i]) == 0, "%s", err.text);
+		ck_assert_int_eq(d->backend->thread_enter(d->dev, &err), 0);
+		ck_assert_int_eq(d->backend->slab_create(d->dev, 4 * MIB, &pair->fd[i], &err), 0);
+		ck_assert_int_eq(
+			d->backend->window_open(d->dev, 0, 64 * MIB, &pair->window[i], &err), 0);
+		ck_assert_int_eq(d->backend->window_map(pair->window[i], (i + 1) * 8 * MIB, 4 * MIB,
+							pair->fd[i], &err),
+				 0);
+		pair->address[i] = address_in(d, pair->window[i]);
+		memset((void *)(uintptr_t)(pair->address[i] + (i + 1) * 8 * MIB), 0x70 + (int)i,
+		       64);
+	}
+}
+
+/* The bytes of window @i lie at its offset from @address, and nothing where the other's would. */
+static void expect_at(const struct pair *pair, uint64_t i, uint64_t address)
+{
+	unsigned char expected[64];
+
+	memset(expected, 0x70 + (int)i, sizeof(expected));
+	ck_assert_uint_eq(address_in(&pair->device[i], pair->window[i]), address);
+	ck_assert_mem_eq((const void *)(uintptr_t)(address + (i + 1) * 8 * MIB), expected,
+			 sizeof(expected));
+}
+
+static void close_pair(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		gantry_fd_close(pair->fd[i]);
+		gantry_device_close(&pair->device[i]);
+	}
+}
+
+START_TEST(test_windows_of_two_devices_exchange_their_addresses)
+{
+	struct pair pair;
+
+	open_pair(&pair, NULL);
+	for (int n = 0; n < 3; n++) {
+		const struct gantry_device *d = &pair.device[n % 2];
+
+		ck_assert_msg(d->backend->window_swap(pair.window[n % 2], pair.window[1 - n % 2],
+						      &err) == 0,
+			      "%s", err.text);
+		expect_at(&pair, 0, pair.address[1 - n % 2]);
+		expect_at(&pair, 1, pair.address[n % 2]);
+	}
+	/* What is mapped can be taken away, and other slabs come. */
+	pair.device[0].backend->window_unmap(pair.window[0], 8 * MIB, 4 * MIB);
+	ck_assert_int_eq(pair.device[0].backend->window_map(pair.window[0], 32 * MIB, 4 * MIB,
+							    pair.fd[0], &err),
+			 0);
+	ck_assert_uint_eq(*(const uint8_t *)(uintptr_t)(pair.address[1] + 32 * MIB), 0x70);
+	close_pair(&pair);
+}
+END_TEST
+
+START_TEST(test_exchange_of_addresses_that_fails_leaves_all_as_it_was)
+{
+	static const char *const failing[] = { "cuMemMap:5", "cuMemMap:6", "cuMemSetAccess:6" };
+	struct pair pair;
+
+	open_pair(&pair, failing[_i]);
+	ck_assert_int_lt(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
+			 0);
+	ck_assert_int_ne(err.code, -ENOTRECOVERABLE);
+	expect_at(&pair, 0, pair.address[0]);
+	expect_at(&pair, 1, pair.address[1]);
+	ck_assert_int_eq(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
+			 0);
+	expect_at(&pair, 0, pair.address[1]);
+	close_pair(&pair);
+}
+END_TEST
+
+START_TEST(test_exchange_of_addresses_without_a_way_back_says_so)
+{
+	struct pair pair;
+
+	open_pair(&pair, "cuMemMap:5+");
+	ck_assert_int_eq(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
+			 -ENOTRECOVERABLE);
+	ck_assert_int_eq(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
+			 -ENOTRECOVERABLE);
+}
+END_TEST
+
 START_TEST(test_record_writes_what_lies_in_a_range_too)
 {
 	static const char expected[] = "window_alias 2 off=0 of=1 from=2097152 len=2097152 -> 0\n"
@@ -1706,6 +1824,10 @@ int main(void)
 	tcase_add_test(memory, test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor);
 	tcase_add_test(memory, test_slab_of_a_window_lies_in_a_range_too);
 	tcase_add_test(memory, test_record_writes_what_lies_in_a_range_too);
+	tcase_add_test(memory, test_windows_of_two_devices_exchange_their_addresses);
+	tcase_add_loop_test(memory, test_exchange_of_addresses_that_fails_leaves_all_as_it_was, 0,
+			    3);
+	tcase_add_test(memory, test_exchange_of_addresses_without_a_way_back_says_so);
 	tcase_add_test(memory, test_slab_survives_the_device_that_made_it);
 	tcase_add_test(memory, test_window_at_an_address_that_is_taken_is_refused);
 	tcase_add_test(memory, test_slab_past_the_memory_is_refused);

@@ -239,6 +239,35 @@ END_TEST
 #define OBJECT(slot) (&ledger.objects[slot])
 #define BUFFER(slot) (&ledger.objects[slot].buffer)
 
+START_TEST(test_devices_that_change_places_keep_their_numbers_apart)
+{
+	uint64_t places = 0;
+
+	for (uint32_t i = 0; i < 10; i++)
+		ck_assert_uint_eq(gantry_ledger_device(0, i), i);
+	places = gantry_ledger_exchange(places, 0, 1);
+	ck_assert_uint_eq(gantry_ledger_device(places, 0), 1);
+	ck_assert_uint_eq(gantry_ledger_device(places, 1), 0);
+	ck_assert_uint_eq(gantry_ledger_device(places, 2), 2);
+	ck_assert_uint_eq(gantry_ledger_number(places, 1), 0);
+	/* On from there: what the guest calls 0 is at 7 now, and 1 stays where it went. */
+	places = gantry_ledger_exchange(places, 1, 7);
+	ck_assert_uint_eq(gantry_ledger_device(places, 0), 7);
+	ck_assert_uint_eq(gantry_ledger_device(places, 1), 0);
+	ck_assert_uint_eq(gantry_ledger_device(places, 7), 1);
+	for (uint32_t i = 0; i < 10; i++)
+		ck_assert_uint_eq(gantry_ledger_number(places, gantry_ledger_device(places, i)), i);
+	HDR->places = places | GANTRY_LEDGER_HANDS_OVER(1, 7);
+	ck_assert_int_eq(check(NULL), 0);
+	ck_assert_uint_eq(GANTRY_LEDGER_HANDS_FROM(HDR->places), 1);
+	ck_assert_uint_eq(GANTRY_LEDGER_HANDS_TO(HDR->places), 7);
+	ck_assert_uint_eq(GANTRY_LEDGER_NUMBERING(HDR->places), places);
+	/* And all the way back. */
+	places = gantry_ledger_exchange(gantry_ledger_exchange(places, 7, 1), 1, 0);
+	ck_assert_uint_eq(places, 0);
+}
+END_TEST
+
 static __typeof__(((struct gantry_ledger_image *)0)->own) *own_image(uint64_t off, uint64_t bytes)
 {
 	struct gantry_ledger_image *image = &OBJECT(IMAGE)->image;
@@ -283,7 +312,13 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(tenant_path, strcpy(HDR->tenant, "../red"), "tenant")                                \
 	R(detach, HDR->detach = 2, "detach")                                                   \
 	R(condemned, HDR->condemned = UINT64_MAX, "condemned")                                 \
-	R(header_reserved, HDR->pad2[0] = 1, "reserved")                                       \
+	R(numbers_twice, HDR->places = 1, "numbers")                                           \
+	R(numbers_past_all, HDR->places = 8, "numbers")                                        \
+	R(hands_over_from_nowhere, HDR->places = 1ull << 40, "numbers")                        \
+	R(hands_over_to_itself, HDR->places = GANTRY_LEDGER_HANDS_OVER(2, 2), "numbers")       \
+	R(hands_over_past_all, HDR->places = GANTRY_LEDGER_HANDS_OVER(0, 8), "numbers")        \
+	R(hands_over_rest, HDR->places = 1ull << 63, "numbers")                                \
+	R(header_reserved, HDR->pad1[0] = 1, "reserved")                                       \
 	R(cursor_done_past_issued, QUEUE->done = QUEUE->issued + 1, "queue 1")                 \
 	R(cursor_issued_past_taken, QUEUE->issued = QUEUE->taken + 1, "queue 1")               \
 	R(cursor_taken_past_ring, QUEUE->taken++, "queue 1")                                   \
@@ -528,6 +563,7 @@ int main(void)
 	tcase_add_test(tc, test_open_tiny_or_huge_memfd_refused);
 #define ADD_REFUSED(name, statement, words) tcase_add_test(tc, test_check_##name##_refused);
 	REFUSED_LIST(ADD_REFUSED)
+	tcase_add_test(tc, test_devices_that_change_places_keep_their_numbers_apart);
 	tcase_add_test(tc, test_check_free_slot_may_hold_anything);
 	tcase_add_test(tc, test_check_images_of_guests_accepted);
 	tcase_add_test(tc, test_check_variant_of_kernel_accepted);

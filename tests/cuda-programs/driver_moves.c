@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
+ * argv[3] says it has besides: "variable", "reserved" and "array" belong to a device; "both" works on two.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/cuda-programs/parts.h"
+
+#define N	65536
+#define CHECKED 16 /* rounds until results are looked at */
+
+struct work {
+	CUmodule module;
+	CUfunction saxpy;
+	CUstream streams[2];
+	CUevent first;
+	CUdeviceptr ones, x, y; /* x grows by 1 each round, y by x */
+	float *seen;		/* pinned */
+	CUgraphExec graph;
+	uint64_t rounds;
+	double expected; /* of each of y */
+};
+
+static void add(const struct work *w, CUstream stream, CUdeviceptr from, CUdeviceptr to)
+{
+	float a = 1;
+	int32_t n = N;
+	CUdeviceptr x = from, y = to;
+	void *params[] = { &n, &a, &x, &y };
+
+	OK(cuLaunchKernel(w->saxpy, N / 256, 1, 1, 256, 1, 1, 0, stream, params, NULL));
+}
+
+static void load(struct work *w, const char *path)
+{
+	OK(cuModuleLoad(&w->module, path));
+	OK(cuModuleGetFunction(&w->saxpy, w->module, "saxpy"));
+}
+
+/* What a round does, as a graph: its addresses are in it. */
+static void capture(struct work *w)
+{
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(w->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	add(w, w->streams[0], w->ones, w->x);
+	OK(cuStreamEndCapture(w->streams[0], &graph));
+	OK(cuGraphInstantiate(&w->graph, graph, 0));
+	OK(cuGraphDestroy(graph));
+}
+
+static void start(struct work *w, const char *path)
+{
+	load(w, path);
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamCreate(&w->streams[i], CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&w->first, CU_EVENT_DEFAULT));
+	OK(cuMemAlloc(&w->ones, N * sizeof(float)));
+	OK(cuMemAlloc(&w->x, N * sizeof(float)));
+	OK(cuMemAlloc(&w->y, N * sizeof(float)));
+	OK(cuMemHostAlloc((void **)&w->seen, N * sizeof(float), 0));
+	OK(cuMemsetD32(w->ones, 0x3f800000, N));
+	OK(cuMemsetD32(w->x, 0, N));
+	OK(cuMemsetD32(w->y, 0, N));
+	capture(w);
+}
+
+/* A small whole number of rounds at a time, so that floats stay exact: then x and y begin anew. */
+static void step(struct work *w)
+{
+	OK(cuGraphLaunch(w->graph, w->streams[0]));
+	OK(cuEventRecord(w->first, w->streams[0]));
+	OK(cuStreamWaitEvent(w->streams[1], w->first, 0));
+	add(w, w->streams[1], w->x, w->y);
+	OK(cuEventRecord(w->first, w->streams[1]));
+	OK(cuStreamWaitEvent(w->streams[0], w->first, 0));
+	w->rounds++;
+	w->expected += (double)w->rounds;
+	if (w->rounds % CHECKED)
+		return;
+	OK(cuMemcpyDtoHAsync(w->seen, w->y, N * sizeof(float), w->streams[1]));
+	OK(cuStreamSynchronize(w->streams[1]));
+	for (int i = 0; i < N; i++)
+		CHECK((double)w->seen[i] == w->expected);
+	if (w->rounds < 64 * CHECKED)
+		return;
+	OK(cuMemsetD32Async(w->x, 0, N, w->streams[1]));
+	OK(cuMemsetD32Async(w->y, 0, N, w->streams[1]));
+	OK(cuStreamSynchronize(w->streams[1]));
+	w->rounds = 0;
+	w->expected = 0;
+}
+
+/* Memory that comes and goes, and a stream, as allocators of frameworks do. */
+static void churn(void)
+{
+	CUdeviceptr some;
+	CUstream stream;
+	uint32_t word = 0;
+
+	OK(cuMemAlloc(&some, 3 << 20));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD32Async(some + (2 << 20), 0x12345678, 1, stream));
+	OK(cuMemcpyDtoHAsync(&word, some + (2 << 20), sizeof(word), stream));
+	OK(cuStreamSynchronize(stream));
+	CHECK(word == 0x12345678);
+	OK(cuStreamDestroy(stream));
+	OK(cuMemFree(some));
+}
+
+struct seen_device {
+	char name[100];
+	CUuuid uuid;
+	size_t bytes;
+	int major, count;
+};
+
+static struct seen_device look(void)
+{
+	struct seen_device seen;
+
+	memset(&seen, 0, sizeof(seen));
+	OK(cuDeviceGetCount(&seen.count));
+	OK(cuDeviceGetName(seen.name, sizeof(seen.name), 0));
+	OK(cuDeviceGetUuid_v2(&seen.uuid, 0));
+	OK(cuDeviceTotalMem(&seen.bytes, 0));
+	OK(cuDeviceGetAttribute(&seen.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+	return seen;
+}
+
+static void have(const struct work *w, const char *what)
+{
+	CUDA_ARRAY_DESCRIPTOR plane = { 16, 16, CU_AD_FORMAT_FLOAT, 1 };
+	CUdeviceptr variable, reserved;
+	CUcontext other, mine;
+	CUarray array;
+	size_t bytes;
+
+	if (strcmp(what, "variable") == 0) {
+		OK(cuModuleGetGlobal(&variable, &bytes, w->module, "factor"));
+	} else if (strcmp(what, "reserved") == 0) {
+		OK(cuMemAddressReserve(&reserved, 64 << 20, 0, 0, 0));
+	} else if (strcmp(what, "array") == 0) {
+		OK(cuArrayCreate(&array, &plane));
+	} else if (strcmp(what, "both") == 0) {
+		OK(cuCtxGetCurrent(&mine));
+		OK(cuDevicePrimaryCtxRetain(&other, 1));
+		OK(cuCtxSetCurrent(other));
+		OK(cuMemAlloc(&variable, 4096));
+		OK(cuCtxSetCurrent(mine));
+	}
+}
+
+/* Whether its other end has been closed. */
+static int has_ended(int fd)
+{
+	char byte;
+	ssize_t n = read(fd, &byte, 1);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+int main(int argc, char **argv)
+{
+	struct work w = { 0 };
+	struct seen_device before, after;
+	CUcontext ctx;
+	int fd;
+
+	if (argc < 3)
+		return 2;
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	begin("moves");
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuCtxSetCurrent(ctx));
+	before = look();
+	start(&w, argv[1]);
+	if (argc > 3)
+		have(&w, argv[3]);
+	fd = open(argv[2], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	CHECK(fd >= 0);
+	for (int n = 0; !has_ended(fd); n++) {
+		step(&w);
+		if (n % CHECKED == 3)
+			churn();
+		if (n == CHECKED)
+			printf("working\n");
+	}
+	after = look();
+	CHECK(memcmp(&before, &after, sizeof(before)) == 0);
+	/* What is loaded now is of the device of now. */
+	OK(cuModuleUnload(w.module));
+	load(&w, argv[1]);
+	w.rounds = 0;
+	w.expected = 0;
+	OK(cuCtxSynchronize());
+	OK(cuMemsetD32(w.x, 0, N));
+	OK(cuMemsetD32(w.y, 0, N));
+	capture(&w);
+	for (int n = 0; n < 2 * CHECKED; n++)
+		step(&w);
+	OK(cuCtxSynchronize());
+	end();
+	return 0;
+}

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of CUDA that go from one GPU to another while they run: gantryctl session migrate SESSION --to DEVICE."""
+import contextlib
+import json
+import os
+import tempfile
+
+import gpu
+import harness
+import test_cuda_guest as cuda_guest
+import test_two as two_gpus
+
+failpoints = two_gpus.failpoints
+
+
+class Program:
+    """A guest that works on its device 0 until it is told to end, and checks every result."""
+
+    def __init__(self, agent, program, *args, image=None, tenant="red"):
+        folder = cuda_guest.library_folder()
+        self.agent = agent
+        self.folder = tempfile.TemporaryDirectory()
+        fifo = os.path.join(self.folder.name, "until")
+        os.mkfifo(fifo)
+        self.held = os.open(fifo, os.O_RDWR)
+        self.guest = agent.guest(tenant, [harness.program(program), image or cuda_guest.image(), fifo, *args],
+                                 env={"LD_LIBRARY_PATH": folder})
+        self.guest.read_until("working", timeout=gpu.LIMIT_S)
+        self.session = gpu.session_of(agent, self.guest)["session_id"]
+
+    def devices(self):
+        rows = self.agent.ctl_json("queue", "list", "--session", str(self.session))["queues"]
+        return {row["device"] for row in rows if row["slot"]}
+
+    def move(self, to, *options):
+        return self.agent.ctl("--json", "session", "migrate", str(self.session), "--to", to, *options)
+
+    def moved(self, t, to, *options):
+        ended = self.move(to, *options)
+        t.code(ended, 0, ended.err)
+        return json.loads(ended.out)["migration"]
+
+    def passed(self, t, part="moves"):
+        self.let_go()
+        code = self.guest.wait(gpu.LIMIT_S)
+        t.equal(self.guest.output().split("\n")[-1], f"ok {part}", self.guest.output())
+        t.equal(code, 0, "exit status")
+
+    def let_go(self):
+        if self.held is not None:
+            os.close(self.held)
+        self.held = None
+
+    def close(self):
+        self.let_go()
+        self.folder.cleanup()
+
+
+@contextlib.contextmanager
+def working(agent, *args, **keys):
+    program = Program(agent, "cuda-driver-moves", *args, **keys)
+    try:
+        yield program
+    finally:
+        program.close()
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_program_goes_to_and_fro_while_it_works(t, mode):
+    with two_gpus.two(mode=mode) as agent, working(agent) as program:
+        source = program.devices()
+        t.equal(len(source), 1, "it works on one device")
+        for number in range(4):
+            source = program.devices().pop()
+            to = "gpu1" if source == "gpu0" else "gpu0"
+            plan = program.moved(t, to, "--dry-run")
+            t.equal((plan["state"], plan["from"], plan["to"]), ("possible", source, to))
+            t.true(plan["owned_bytes"] >= 3 * 65536 * 4, plan)
+            moved = program.moved(t, to)
+            t.equal((moved["state"], moved["kind"], moved["from"], moved["to"]), ("done", "session", source, to))
+            t.true(moved["page_bytes"] >= 3 * 65536 * 4 and moved["downtime_ns"] > 0, moved)
+            t.equal(program.devices(), {to}, f"its queues after move {number}")
+
+            def follows(source=source, to=to):
+                seen = two_gpus.rows(agent)
+                return seen[to]["mem_used"] > 0 and seen[source]["mem_used"] == 0
+            harness.wait_until(follows, "its memory follows", 30)
+        gpu.figure("session_move_pause", moved["downtime_ns"] / 1e6, "ms")
+        gpu.figure("session_move", moved["elapsed_ns"] / 1e6, "ms")
+        t.contains(agent.log(), "migration-done")
+        t.code(program.move(to), 7, "it is there")
+        program.passed(t)
+        harness.wait_until(lambda: all(row["mem_used"] == 0 for row in two_gpus.rows(agent).values()), "nothing is left", 30)
+
+
+def test_what_stays_where_it_is_says_why(t):
+    cases = [("variable", "address of a variable"), ("reserved", "reserved addresses"), ("array", "arrays or textures"),
+             ("both", "works on devices")]
+    with two_gpus.two() as agent:
+        for has, why in cases:
+            with working(agent, has) as program:
+                before = program.devices()
+                for options in ((), ("--dry-run",)):
+                    ended = program.move("gpu1", *options)
+                    t.code(ended, 8, f"{has}: {ended.err}")
+                    t.contains(ended.err, why, has)
+                t.equal(program.devices(), before, has)
+                program.passed(t)
+
+
+def test_words_that_are_wrong(t):
+    with two_gpus.two(tenants={"red": {}, "blue": {"devices": "gpu0"}}) as agent:
+        with working(agent) as program:
+            t.code(agent.ctl("session", "migrate", "999", "--to", "gpu1"), 3, "no such session")
+            t.code(program.move("gpu1", "--lazy"), 2, "lazily")
+            t.code(agent.ctl("session", "migrate", str(program.session), "--to", "gpu1", "--bandwidth", "1M"), 2)
+            t.code(agent.ctl("queue", "migrate", f"{program.session}:0", "--to", "gpu1"), 2, "queue 0")
+            t.code(agent.ctl("device", "disable", "gpu1"), 0)
+            t.code(program.move("gpu1"), 8, "out of service")
+            t.code(agent.ctl("device", "enable", "gpu1"), 0)
+            program.passed(t)
+        with working(agent, tenant="blue") as program:
+            ended = program.move("gpu1")
+            t.code(ended, 8, "not the tenant's")
+            t.contains(ended.err, "may not use")
+            program.passed(t)
+
+
+def test_move_that_fails_at_any_step_leaves_the_program_where_it_was(t):
+    points = failpoints()
+    with points, two_gpus.two(env=points.env) as agent, working(agent) as program:
+        for name in ("move.copy", "move.release"):
+            before = program.devices().pop()
+            to = "gpu1" if before == "gpu0" else "gpu0"
+            points.arm(name, points.FAIL)
+            t.code(program.move(to), 1, name)
+            t.equal((points.fired(name), program.devices()), (1, {before}), name)
+            harness.wait_until(lambda at=to: two_gpus.rows(agent)[at]["mem_used"] == 0, f"what was begun is undone: {name}", 30)
+            program.moved(t, to)
+        program.passed(t)
+
+
+def test_worker_that_dies_at_any_step_of_a_move(t):
+    points = failpoints()
+    with points, two_gpus.two(env=points.env) as agent:
+        for name in ("move.begin", "move.orphan", "move.drained", "move.copy", "move.release", "move.released", "move.adopt", "move.end"):
+            with working(agent) as program:
+                before = program.devices().pop()
+                points.arm(name, points.DIE)
+                program.move("gpu1" if before == "gpu0" else "gpu0")  # there or not: its bytes are whole either way
+                t.equal(points.fired(name), 1, name)
+                harness.wait_until(lambda: agent.sessions()[0]["state"] == "attached", f"a worker after {name}", 60)
+                points.clear()
+                now = program.devices()
+                t.equal(len(now), 1, f"all of it is in one place after {name}: {now}")
+                t.equal(now == {before}, name not in ("move.released", "move.adopt", "move.end"), f"where it is after {name}")
+
+                def charged_once(at=now.pop()):
+                    return all((row["mem_used"] > 0) == (device == at) for device, row in two_gpus.rows(agent).items())
+                harness.wait_until(charged_once, f"memory is charged where it is after {name}", 30)
+                # Tasks in flight when a worker dies by itself may be in doubt: what is moved has none.
+                if name in ("move.begin", "move.orphan"):
+                    program.let_go()
+                    program.guest.wait(gpu.LIMIT_S)
+                else:
+                    program.moved(t, "gpu0" if program.devices() == {"gpu1"} else "gpu1")
+                    program.passed(t)
+
+
+if __name__ == "__main__":
+    harness.main(globals(), limit_s=gpu.LIMIT_S)
