@@ -742,7 +742,7 @@ static int contract_window_swap(struct gantry_mem *opaque, struct gantry_mem *ot
 				struct gantry_err *err)
 {
 	struct gantry_object *mine = check_window(opaque, "window_swap", 0,
-						   gantry_object_of(opaque)->len);
+						  gantry_object_of(opaque)->len);
 	struct gantry_object *its = gantry_object_of(other);
 	struct gantry_dev *dev = mine->dev;
 

@@ -108,9 +108,8 @@ static bool numbering_is_possible(uint64_t places)
 		seen |= 1u << gantry_ledger_device(places, number);
 	if (seen != (1u << GANTRY_LEDGER_NUMBERS) - 1)
 		return false;
-	return places >> 32 == 0 ||
-	       (places >> 48 == 0 && from < GANTRY_LEDGER_NUMBERS && to < GANTRY_LEDGER_NUMBERS &&
-		from != to);
+	return places >> 32 == 0 || (places >> 48 == 0 && from < GANTRY_LEDGER_NUMBERS &&
+				     to < GANTRY_LEDGER_NUMBERS && from != to);
 }
 
 /* ---- the checks: each gets a private copy, so that what was checked is what was read ---- */

@@ -293,7 +293,18 @@ static inline uint32_t gantry_ledger_number(uint64_t places, uint32_t device)
 	((uint64_t)((from) + 1u) << 32 | (uint64_t)((to) + 1u) << 40)
 #define GANTRY_LEDGER_HANDS_FROM(places) ((uint32_t)((places) >> 32 & 255) - 1u)
 #define GANTRY_LEDGER_HANDS_TO(places)	 ((uint32_t)((places) >> 40 & 255) - 1u)
-#define GANTRY_LEDGER_NUMBERING(places)	 ((places) & UINT32_MAX)
+#define GANTRY_LEDGER_NUMBERING(places)	 ((places)&UINT32_MAX)
+
+/* Where the buffer counts as being: one that was on its way when all work was handed over has arrived. */
+static inline uint32_t gantry_ledger_whereabouts(uint64_t places,
+						 const struct gantry_ledger_buffer *b)
+{
+	return places >> 32 && b->place == GANTRY_PLACE_WINDOW &&
+			       (b->alloc_flags & GANTRY_ALLOC_FIXED) &&
+			       b->to == GANTRY_LEDGER_HANDS_TO(places) + 1
+		       ? GANTRY_LEDGER_HANDS_TO(places)
+		       : b->device;
+}
 
 /* The numbering after the devices have changed places. */
 uint64_t gantry_ledger_exchange(uint64_t places, uint32_t a, uint32_t b);

@@ -260,7 +260,7 @@ struct gantry_dev {
 	struct gantry_list active;
 	struct gantry_list owners;	 /* aside.c */
 	struct gantry_cuda_reach *reach; /* aside.c; NULL: nobody has asked since it changed */
-	uint32_t reach_is_old; /* atomic: 1: addresses of its memory have changed since */
+	uint32_t reach_is_old;		 /* atomic: 1: addresses of its memory have changed since */
 	struct gantry_list mems;
 	struct gantry_list images;
 	uint64_t mem_used;

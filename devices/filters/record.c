@@ -274,8 +274,8 @@ static int record_window_swap(struct gantry_mem *opaque, struct gantry_mem *othe
 			      struct gantry_err *err)
 {
 	struct gantry_object *mem = gantry_object_of(opaque);
-	int r = mem->dev->filter.next.backend->window_swap(
-		mem->next, gantry_object_of(other)->next, err);
+	int r = mem->dev->filter.next.backend->window_swap(mem->next, gantry_object_of(other)->next,
+							   err);
 
 	fprintf(mem->dev->file, "window_swap %u -> %d\n", mem->id, r);
 	return r;

@@ -348,15 +348,15 @@ void gantry_migrations_worker_died(struct gantry_session *s)
 		if (e->over || e->session_id != s->id || !is_workers(e))
 			continue;
 		if (has_arrived(s, e))
-			gantry_migration_ended(s->agent, e, 0,
-					       e->is_whole
-						       ? "its worker died after it had arrived"
-						       : "its worker died after the queue had arrived");
+			gantry_migration_ended(
+				s->agent, e, 0,
+				e->is_whole ? "its worker died after it had arrived"
+					    : "its worker died after the queue had arrived");
 		else
-			gantry_migration_ended(s->agent, e, -EPIPE,
-					       e->is_whole
-						       ? "its worker died; the session is where it was"
-						       : "its worker died; the queue is where it was");
+			gantry_migration_ended(
+				s->agent, e, -EPIPE,
+				e->is_whole ? "its worker died; the session is where it was"
+					    : "its worker died; the queue is where it was");
 	}
 }
 

@@ -38,8 +38,8 @@ struct gantry_migration_entry {
 	char why[32];
 	bool dry_run;
 	bool lazy;
-	bool is_whole;	    /* a session that goes to another device of this host */
-	uint64_t numbering; /* of its devices, when it set out */
+	bool is_whole;		/* a session that goes to another device of this host */
+	uint64_t numbering;	/* of its devices, when it set out */
 	uint64_t pulled_bytes;	/* of a lazy one: what its tasks have had moved since it arrived */
 	uint64_t touched_bytes; /* of them, what those tasks said that they use */
 	bool waits;		/* for an answer of its worker's */

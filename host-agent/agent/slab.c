@@ -973,6 +973,7 @@ static int by_place(const void *one, const void *other)
 /* The ledger is the session's own: what it says wrongly costs that session bytes, and nobody else. */
 static size_t find_lived(const struct gantry_session *s, struct lived *ret_lived)
 {
+	uint64_t places = gantry_load_acquire(&s->ledger.hdr->places);
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
@@ -981,7 +982,8 @@ static size_t find_lived(const struct gantry_session *s, struct lived *ret_lived
 
 		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
 		    b->place == GANTRY_PLACE_WINDOW)
-			ret_lived[n++] = (struct lived){ b->device, b->off, b->off + b->bytes };
+			ret_lived[n++] = (struct lived){ gantry_ledger_whereabouts(places, b),
+							 b->off, b->off + b->bytes };
 	}
 	qsort(ret_lived, n, sizeof(*ret_lived), by_place);
 	return n;

@@ -283,8 +283,9 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 		return r;
 	body.host = (char *)gantry_ctl_option(ctl, "to");
 	if (!body.host)
-		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
-				       "session migrate: where to? --to HOST or --to DEVICE names it");
+		return gantry_ctl_fail(
+			ctl, GANTRY_CTL_USAGE,
+			"session migrate: where to? --to HOST or --to DEVICE names it");
 	r = names_device(ctl, body.host, &is_device);
 	if (r)
 		return r;

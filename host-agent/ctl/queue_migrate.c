@@ -176,8 +176,9 @@ static int move_one(struct gantry_ctl *ctl)
 	int r = gantry_ctl_parse_queue(ctl, ctl->args[0], &session_id, &slot);
 
 	if (!r && slot == 0)
-		r = gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
-				    "queue 0 carries the session's control calls, it has no device");
+		r = gantry_ctl_fail(
+			ctl, GANTRY_CTL_USAGE,
+			"queue 0 carries the session's control calls, it has no device");
 	if (!r)
 		r = begin(ctl, session_id, slot, gantry_ctl_option(ctl, "dry-run") != NULL, &id);
 	if (!r)

@@ -262,7 +262,8 @@ const struct gantry_verb gantry_verbs[] = {
 	{ "session", "kick", "SESSION", 1, 1, "end a session", NULL, kick_options,
 	  GANTRY_WORDS_SESSION, 0, 0, gantry_ctl_session_kick },
 
-	{ "session", "migrate", "SESSION", 1, 1, "move a session to another host, or GPU, while it works",
+	{ "session", "migrate", "SESSION", 1, 1,
+	  "move a session to another host, or GPU, while it works",
 	  "A guest behind a stream (vsock) follows by itself. Where anything fails the session stays here, and "
 	  "the last line says why. To another device of this host, of the same model, goes all that a program of "
 	  "CUDA works on, at the addresses that it knows; it notices a pause.",

@@ -207,8 +207,8 @@ struct gantry_engine_migrate {
 	uint32_t slot;	 /* of the queue, not 0 */
 	uint32_t device; /* where it is to go */
 	int lazy;	 /* at once; its tasks pull their buffers */
-	int whole;	 /* instead of a queue all that the session works on, with the addresses that its program knows */
-	int dry_run;	 /* look whether it could, and what it would take along */
+	int whole; /* instead of a queue all that the session works on, with the addresses that its program knows */
+	int dry_run; /* look whether it could, and what it would take along */
 	struct gantry_migration_policy policy;
 };
 

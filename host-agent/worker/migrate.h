@@ -21,7 +21,7 @@ struct wmigration {
 	struct gantry_migration m;
 	uint64_t id;
 	struct wdevice *d; /* whose thread this runs on */
-	struct wqueue *q; /* NULL: all of the session's work (migrate_whole.c) */
+	struct wqueue *q;  /* NULL: all of the session's work (migrate_whole.c) */
 	uint32_t gen;
 	uint32_t from;
 	uint32_t to;

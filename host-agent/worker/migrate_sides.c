@@ -36,7 +36,8 @@ int worker_migration_pinned_locked(const struct wsession *s, uint32_t device,
 			return gantry_err_set(
 				err, -ENOTSUP,
 				"buffer %u of its session has an address on device %s that the "
-				"program knows, and its kernels may use it from any queue there",
+				"program knows, and its kernels may use it from any queue there: gantryctl "
+				"session migrate moves all of it",
 				i, s->engine->devices[device]->name);
 	}
 	return 0;

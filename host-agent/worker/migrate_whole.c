@@ -358,12 +358,15 @@ static int source_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_
 	return 0;
 }
 
-/* Memory on its way back to the session, and other jobs of it, come to an end by themselves: until then this is asked again. */
+/*
+ * Memory on its way back to the session, and other jobs of it, come to an end by themselves: until then this is asked again. (Buffers that
+ * were freed and have tasks ahead of them yet go along.)
+ */
 static bool is_settled_locked(struct wmigration *mg)
 {
 	const struct wsession *s = mg->job.session;
 
-	if (s->ndying == 0 && s->nwashing == 0 && gantry_load_acquire(&s->njobs) == 1)
+	if (s->nwashing == 0 && gantry_load_acquire(&s->njobs) == 1)
 		return true;
 	worker_device_wake(mg->d);
 	return false;
@@ -670,12 +673,6 @@ const struct gantry_migration_sink worker_whole_sink = {
 
 /* ---- after a death ---- */
 
-/* Whether it was on its way, or was handed over already: either way it is there, and @from's pool is to have its charge back. */
-static bool was_going(const struct gantry_ledger_object *obj, uint32_t to)
-{
-	return lies_fixed(obj) && obj->buffer.to == to + 1;
-}
-
 int worker_places_recover(struct wsession *s)
 {
 	struct gantry_ledger_header *hdr = s->ledger.hdr;
@@ -695,7 +692,8 @@ int worker_places_recover(struct wsession *s)
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
-		if (!was_going(obj, to))
+		if (!worker_is_buffer(obj) || obj->buffer.to == 0 ||
+		    gantry_ledger_whereabouts(places, &obj->buffer) != to)
 			continue;
 		obj->buffer.device = to;
 		/* As what had begun to go back: its charge there goes (slab.c). */

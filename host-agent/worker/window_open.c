@@ -89,7 +89,8 @@ int worker_windows_init(struct wsession *s, const struct gantry_engine_attach *a
 			return gantry_err_set(err, -ENOMEM, "no memory for the session's windows");
 		w->align = d->device.info.slab_align;
 		w->bytes = GANTRY_MIN(s->slab_bytes, WORKER_WINDOW_SPACING) & ~(w->align - 1);
-		w->address = a->window_address ? a->window_address + number * WORKER_WINDOW_SPACING : 0;
+		w->address = a->window_address ? a->window_address + number * WORKER_WINDOW_SPACING
+					       : 0;
 		w->ranges = a->window_address
 				    ? a->window_address +
 					      GANTRY_ENGINE_MAX_DEVICES * WORKER_WINDOW_SPACING +

@@ -321,10 +321,11 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
-	uint32_t still; /* atomic; 1: all its work goes to another device, no operation of queue 0 begins */
+	uint32_t
+		still; /* atomic; 1: all its work goes to another device, no operation of queue 0 begins */
 	struct wmigration *whole; /* under the lock; that moves it */
-	uint32_t gather_turn; /* grows with each NONE (gather.c) */
-	bool has_settled;     /* what could be shared may lie in the slab since ALL */
+	uint32_t gather_turn;	  /* grows with each NONE (gather.c) */
+	bool has_settled;	  /* what could be shared may lie in the slab since ALL */
 
 	struct wstore store;
 	struct gantry_list images;  /* struct wimage; under the lock */

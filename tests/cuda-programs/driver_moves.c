@@ -67,6 +67,7 @@ static void start(struct work *w, const char *path)
 	OK(cuMemsetD32(w->ones, 0x3f800000, N));
 	OK(cuMemsetD32(w->x, 0, N));
 	OK(cuMemsetD32(w->y, 0, N));
+	OK(cuCtxSynchronize()); /* streams that do not block wait for no fill */
 	capture(w);
 }
 
@@ -195,13 +196,14 @@ int main(int argc, char **argv)
 	after = look();
 	CHECK(memcmp(&before, &after, sizeof(before)) == 0);
 	/* What is loaded now is of the device of now. */
+	OK(cuCtxSynchronize());
 	OK(cuModuleUnload(w.module));
 	load(&w, argv[1]);
 	w.rounds = 0;
 	w.expected = 0;
-	OK(cuCtxSynchronize());
 	OK(cuMemsetD32(w.x, 0, N));
 	OK(cuMemsetD32(w.y, 0, N));
+	OK(cuCtxSynchronize());
 	capture(&w);
 	for (int n = 0; n < 2 * CHECKED; n++)
 		step(&w);
