@@ -719,7 +719,8 @@ END_TEST
 
 START_TEST(test_exchange_of_addresses_that_fails_leaves_all_as_it_was)
 {
-	static const char *const failing[] = { "cuMemMap:5", "cuMemMap:6", "cuMemSetAccess:6" };
+	static const char *const failing[] = { "cuMemMap:5:2", "cuMemMap:6:2",
+					       "cuMemSetAccess:6:2" };
 	struct pair pair;
 
 	open_pair(&pair, failing[_i]);
@@ -739,11 +740,12 @@ START_TEST(test_exchange_of_addresses_without_a_way_back_says_so)
 {
 	struct pair pair;
 
-	open_pair(&pair, "cuMemMap:5+");
+	open_pair(&pair, "cuMemMap:5+:2");
 	ck_assert_int_eq(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
 			 -ENOTRECOVERABLE);
 	ck_assert_int_eq(pair.device[1].backend->window_swap(pair.window[1], pair.window[0], &err),
 			 -ENOTRECOVERABLE);
+	close_pair(&pair);
 }
 END_TEST
 
