@@ -175,6 +175,8 @@ struct gantry_stream_attr {
 	uint32_t ncareful;
 	/* Whose it is: streams of one owner share what installed modules keep. Means nothing else. */
 	const void *owner;
+	/* Where installed modules keep what makes their things of this owner anew (devices/keep.h); outlives the stream. NULL: nowhere. */
+	const struct gantry_keep *keep;
 	/* Nobody else's work is on this device in the process: what holds up its thread holds up this owner alone. */
 	bool is_alone;
 };
@@ -280,6 +282,7 @@ enum gantry_question_what {
 	GANTRY_QUESTION_LIMIT =
 		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 };
+struct gantry_keep;
 #define GANTRY_QUESTION_LIMITS 8u /* numbers of limits are below it */
 
 /* What a guest wants to know of a device, a kernel of its image, or its memory. Numbers are hostile. */

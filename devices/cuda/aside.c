@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/spin.h"
 #include "devices/cuda/backend.h"
+#include "devices/keep.h"
 
 /* One that takes longer is told of. */
 #define TELL_NS GANTRY_NS_PER_MS
@@ -494,6 +495,11 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 		return r;
 	aside->owner = owner;
 	aside->calls.owner = owner->number;
+	if (stream->keep) {
+		/* Acquire: the memory is there. */
+		aside->calls.keep = gantry_load_acquire(&stream->keep->base);
+		aside->calls.keep_bytes = stream->keep->bytes;
+	}
 	if (may_run_here(stream, owner, module)) {
 		*ret_result = aside->body(&aside->env, &aside->call);
 		take_back(aside);

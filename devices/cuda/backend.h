@@ -183,6 +183,7 @@ struct gantry_stream {
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
 	const void *owner; /* gantry_stream_attr.owner */
+	const struct gantry_keep *keep; /* and keep */
 	bool is_alone;	   /* and is_alone */
 	CUstream native;
 	uint32_t place; /* of its cell */

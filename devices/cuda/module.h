@@ -147,6 +147,12 @@ struct gantry_cuda_calls {
 	int32_t ordinal;
 	/* With GANTRY_CUDA_ASIDE, else -EINVAL: waits until env->stream has done all that it has. 0, or -EIO. */
 	int (*settle)(struct gantry_env *env);
+	/*
+	 * With GANTRY_CUDA_ASIDE: memory of the session's for what makes anew, on another device, what the module keeps for it here
+	 * (devices/keep.h). NULL: there is none.
+	 */
+	void *keep;
+	uint64_t keep_bytes;
 };
 
 /*

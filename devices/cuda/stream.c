@@ -86,6 +86,7 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	stream->time.of = &dev->time;
 	stream->time.stream = stream;
 	stream->owner = attr->owner;
+	stream->keep = attr->keep;
 	stream->is_alone = attr->is_alone;
 	stream->ncareful = attr->ncareful;
 	stream->cell = &dev->cells[stream->place];

@@ -643,6 +643,7 @@ static bool queue_open(struct wdevice *d, struct wqueue *q)
 	struct gantry_stream_attr attr = { .priority = q->led->priority,
 					   .ncareful = q->session->careful ? CAREFUL_TASKS : 0,
 					   .owner = q->session,
+					   .keep = worker_keep_of(q->session, d->index),
 					   .is_alone = d->engine->isolated };
 	struct gantry_err err;
 	int r;

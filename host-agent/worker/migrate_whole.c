@@ -181,21 +181,23 @@ static int check_objects_locked(const struct wsession *s, uint32_t from, struct 
 	return 0;
 }
 
-/* Objects of NVIDIA's libraries are in the device's context. */
-static int check_libraries_locked(const struct wsession *s, struct gantry_err *err)
+/* What makes its objects of NVIDIA's libraries anew is written down, unless they cannot be. */
+static int check_libraries_locked(const struct wsession *s, uint32_t from, struct gantry_err *err)
 {
+	const char *why = NULL;
+
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
 		if (obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_KERNEL &&
-		    !GANTRY_LEDGER_IS_OWN(&obj->kernel) &&
-		    strncmp(obj->kernel.name, "calls/", 6) == 0 &&
-		    gantry_load_relaxed(&s->objects[i].queues))
-			return gantry_err_set(err, -EOPNOTSUPP,
-					      "its program has called libraries of NVIDIA's, whose "
-					      "objects belong to their device");
+		    worker_keeps(obj) && gantry_load_relaxed(&s->objects[i].queues))
+			why = worker_keep_barred(s, from);
 	}
-	return 0;
+	return why ? gantry_err_set(err, -EOPNOTSUPP,
+				    "its program has used %s: what that left in a library of "
+				    "NVIDIA's cannot be made anew on another device",
+				    why)
+		   : 0;
 }
 
 static int check_locked(const struct wsession *s, uint32_t from, uint32_t to,
@@ -205,7 +207,7 @@ static int check_locked(const struct wsession *s, uint32_t from, uint32_t to,
 
 	if (r == 0)
 		r = check_objects_locked(s, from, err);
-	return r == 0 ? check_libraries_locked(s, err) : r;
+	return r == 0 ? check_libraries_locked(s, from, err) : r;
 }
 
 int worker_migration_whole_locked(struct wmigration *mg, uint32_t to, struct gantry_err *err)
@@ -583,6 +585,10 @@ static void leave_behind(struct wdevice *d, void *arg)
 
 	if (s->joined[d->index])
 		worker_window_leave_range(d, s, 0, s->slab_bytes);
+	/* Its objects of libraries are made anew where it is now, from what is kept; if it has come back meanwhile, these are its own. */
+	if (s->joined[d->index] && d->device.backend->owner_left &&
+	    gantry_load_acquire(&s->served[d->index]) == 0)
+		d->device.backend->owner_left(d->device.dev, s);
 	worker_session_leave(s);
 }
 

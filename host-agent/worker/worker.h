@@ -22,6 +22,7 @@
 
 #include "base/list.h"
 #include "base/spin.h"
+#include "devices/keep.h"
 #include "devices/modules.h"
 #include "devices/registry.h"
 #include "host-agent/shared/quota.h"
@@ -327,6 +328,8 @@ struct wsession {
 	uint32_t gather_turn;	  /* grows with each NONE (gather.c) */
 	bool has_settled;	  /* what could be shared may lie in the slab since ALL */
 
+	/* By the numbers that the guest has for devices: what makes anew what installed modules keep for it there. */
+	struct gantry_keep keeps[GANTRY_LEDGER_NUMBERS];
 	struct wstore store;
 	struct gantry_list images;  /* struct wimage; under the lock */
 	struct wload *load;	    /* the job of the control queue; whoever serves that */
@@ -650,6 +653,17 @@ int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf
 int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err);
 void worker_modules_free(struct gantry_engine *e);
 void worker_images_free(struct wdevice *d);
+
+/* ---- keep.c ---- */
+/* A kernel of the installed module that calls libraries. */
+bool worker_keeps(const struct gantry_ledger_object *obj);
+/* The session has found a kernel that may keep something: from now on there is memory for what makes it anew. */
+void worker_keeps_open(struct wsession *s);
+void worker_keeps_close(struct wsession *s);
+/* For a stream of the session's on device @device; NULL: devices so far up have none. */
+const struct gantry_keep *worker_keep_of(const struct wsession *s, uint32_t device);
+/* What stands against making it anew elsewhere; NULL: nothing does. */
+const char *worker_keep_barred(const struct wsession *s, uint32_t device);
 
 /* ---- session.c ---- */
 /* The session, held until worker_session_leave(); NULL: there is none, or its last thread just let go. */

@@ -5,9 +5,11 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 
 import gpu
 import harness
+import test_calls as calls
 import test_cuda_guest as cuda_guest
 import test_two as two_gpus
 
@@ -92,6 +94,36 @@ def test_program_goes_to_and_fro_while_it_works(t, mode):
         t.code(program.move(to), 7, "it is there")
         program.passed(t)
         harness.wait_until(lambda: all(row["mem_used"] == 0 for row in two_gpus.rows(agent).values()), "nothing is left", 30)
+
+
+def library_world():
+    return calls.calls_world(count=2)
+
+
+def test_program_with_objects_of_libraries_goes_to_and_fro(t):
+    with library_world() as agent:
+        program = Program(agent, "cuda-library-moves")
+        try:
+            for _ in range(3):
+                to = "gpu1" if program.devices() == {"gpu0"} else "gpu0"
+                moved = program.moved(t, to)
+                t.equal((moved["state"], program.devices()), ("done", {to}))
+                time.sleep(0.3)  # it works there
+            program.passed(t, "products")
+        finally:
+            program.close()
+
+
+def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
+    with library_world() as agent:
+        program = Program(agent, "cuda-library-moves", "generator")
+        try:
+            ended = program.move("gpu1")
+            t.code(ended, 8, ended.err)
+            t.contains(ended.err, "curandGenerateUniform")
+            program.passed(t, "products")
+        finally:
+            program.close()
 
 
 def test_what_stays_where_it_is_says_why(t):

@@ -292,6 +292,24 @@ def version_script(library, calls):
 
 # ---- the worker ----
 
+def recipe(call):
+    """What a call that succeeded means to whoever is to make its objects anew: enum gantry_calls_recipe, without its prefix."""
+    words = {k.word for _, k in call.pairs}
+    if call.library.says("bars", call.function) or call.step:
+        return "BARS"
+    if call.by_hand:
+        return rules.RECIPES_BY_HAND.get(call.name, "NONE")
+    if words & {"drop", "end"}:
+        return "ENDS"
+    if "new" in words:
+        return "MAKES"
+    if "handle" not in words or not call.is_status or not rules.SETS.fullmatch(call.name) or rules.ASKS.fullmatch(call.name):
+        return "NONE"
+    if words & rules.TOUCHES and not call.is_apart and not rules.WORKSPACES.fullmatch(call.name):
+        return "NONE"
+    return "SETS_ONE" if any(rules.NAMES_ONE.fullmatch(p.name) for p, k in call.pairs if k.word == "value") else "SETS"
+
+
 def _worker_scratch(name, args):
     """How much a library works in has to be known."""
     return _worker_companion(name, args, "(gantry_calls_refuse(run), 0)")
@@ -513,7 +531,7 @@ def server(library, calls):
     text = [includes(library, "devices/cuda/calls/run.h", "proto/calls_types.h")]
     text += ["void gantry_hand_serve_%s(struct gantry_calls_run *run);\n" % c.name if c.by_hand else _serve(c) for c in remote]
     text.append("static const struct gantry_calls_function functions[] = {\n")
-    text += ["\t{ 0x%016xull, \"%s\", %sserve_%s },\n" % (c.id, c.name, "gantry_hand_" if c.by_hand else "", c.name)
+    text += ["\t{ 0x%016xull, \"%s\", %sserve_%s, GANTRY_RECIPE_%s },\n" % (c.id, c.name, "gantry_hand_" if c.by_hand else "", c.name, recipe(c))
              for c in remote]
     ends = enders(library, calls)
     text.append("};\n\n")

@@ -23,6 +23,13 @@ PLACED = re.compile(r"(\w+)Init_internal")
 ASKS = re.compile(r"\w+?(Get[A-Z]\w*|_bufferSize\w*|BufferSize\w*)")
 # Says something of an object, addresses perhaps, and looks at nothing that lies there.
 DESCRIBES = re.compile(r"\w+?(Create|Destroy|Set[A-Z]|Get[A-Z])\w*")
+# Changes what an object is. Copies between the sides have such names too.
+SETS = re.compile(r"(?!cublasSet(Vector|Matrix))\w+?(Set[A-Z]|MakePlan|Finalize|[a-z]Init$)\w*|cudnnDerive\w+|cufftReset\w+")
+# Its first value says what of an object it sets; another call with another one takes nothing from that.
+NAMES_ONE = re.compile(r"attr\w*|attribute\w*|name|option|param|configParam|property|which")
+# Says where something may work, and looks at nothing there.
+WORKSPACES = re.compile(r"cublasSetWorkspace\w*|cufftSetWorkArea")
+RECIPES_BY_HAND = {"cudnnBackendSetAttribute": "SETS_ONE", "cudnnBackendGetAttribute": "FILLS", "cudnnBackendFinalize": "SETS"}
 TOUCHES = {"device", "addresses", "scalar", "either", "either-out", "either-inout"}
 # What ends its first object. A finalized one is whole, or wants to be destroyed still.
 ENDS = re.compile(r".*([dD]estroy|Abort).*")

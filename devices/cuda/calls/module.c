@@ -19,7 +19,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "devices/cuda/calls/run.h"
+#include "devices/cuda/calls/recipe.h"
 #include "devices/cuda/module.h"
 
 /* Generated of list.c.in; NULL at the end. */
@@ -58,6 +58,8 @@ struct site {
 	struct site *next;
 	uint64_t owner;
 	struct gantry_calls_site site;
+	struct gantry_recipes recipes;
+	bool looked; /* what was kept for the session has been looked at */
 	struct {
 		const struct gantry_calls_library *library;
 		void *loaded;
@@ -227,6 +229,50 @@ static void learn(uint64_t id, uint64_t ns)
 		gantry_store_relaxed(&k->wanted, 2 * wanted);
 }
 
+/* ---- what the session had elsewhere ---- */
+
+struct remaking {
+	struct site *site;
+	void *stream;
+	uint32_t nfailed;
+};
+
+/* Goes on where one fails: the others are of use. */
+static bool remake(void *arg, const uint32_t *subjects, uint32_t nsubjects, const void *request,
+		   size_t bytes)
+{
+	struct remaking *r = arg;
+
+	r->nfailed += !gantry_calls_remake(&r->site->site, gantry_calls_libraries, r->stream,
+					   subjects, nsubjects, request, bytes);
+	return true;
+}
+
+/* On the thread of its calls, before the first on this device. Where not all can be made anew the session begins without any. */
+static void inherit(struct site *site, const struct gantry_cuda_calls *calls, void *stream)
+{
+	struct remaking r = { .site = site, .stream = stream };
+
+	if (site->looked)
+		return;
+	site->looked = true;
+	if (calls->size <
+	    offsetof(struct gantry_cuda_calls, keep_bytes) + sizeof(calls->keep_bytes))
+		return;
+	gantry_recipes_init(&site->recipes, calls->keep, calls->keep_bytes);
+	if (!site->recipes.head)
+		return;
+	if (gantry_load_acquire(&site->recipes.head->barred)) {
+		gantry_recipes_clear(&site->recipes);
+	} else {
+		if (!gantry_recipes_each(&site->recipes, remake, &r) || r.nfailed)
+			gantry_recipes_bar(&site->recipes,
+					   "a call that did not succeed when it was made again");
+		gantry_calls_table_settle(&site->site.table);
+	}
+	site->site.recipes = &site->recipes;
+}
+
 /* Where the reply goes: over the request, unless that is to stay. */
 static uint64_t reply_at(const void *request, uint64_t bytes)
 {
@@ -303,6 +349,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	if (wanted && !asks_for(request, bytes, wanted))
 		return -EINVAL;
 	site->site.cookie = &place;
+	inherit(site, calls, env->stream);
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
 	began = now_ns();
 	state = gantry_calls_serve(&site->site, gantry_calls_libraries, env->stream, request, bytes,

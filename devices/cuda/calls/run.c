@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "devices/cuda/calls/run.h"
+#include "devices/cuda/calls/recipe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,28 @@
 static void refuse(struct gantry_calls_run *run)
 {
 	run->in.failed = true;
+}
+
+/* ---- noting ---- */
+
+static void note(struct gantry_calls_notes *notes, uint32_t *ids, uint32_t *n, uint64_t id)
+{
+	if (*n == GANTRY_RECIPE_IDS)
+		notes->failed = true;
+	else
+		ids[(*n)++] = (uint32_t)id;
+}
+
+void gantry_calls_note_taken(struct gantry_calls_run *run, uint64_t id)
+{
+	if (run->notes)
+		note(run->notes, run->notes->others, &run->notes->nothers, id);
+}
+
+void gantry_calls_note_filled(struct gantry_calls_run *run, uint64_t id)
+{
+	if (run->notes)
+		note(run->notes, run->notes->subjects, &run->notes->nsubjects, id);
 }
 
 /* ---- taking ---- */
@@ -37,6 +59,7 @@ uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, b
 	}
 	if (drop)
 		run->dropping = id;
+	gantry_calls_note_taken(run, id);
 	return object->native;
 }
 
@@ -390,6 +413,7 @@ void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good)
 {
 	run->state = GANTRY_CALLS_RAN;
 	run->ret = ret;
+	run->good = good;
 	if (!good)
 		run->out.failed = true; /* what the library left half written is nobody's */
 	else if (run->dropping)
@@ -397,6 +421,26 @@ void gantry_calls_ran(struct gantry_calls_run *run, uint64_t ret, bool good)
 	for (uint32_t i = 0; i < run->nouts; i++)
 		if (run->outs[i].to_guest)
 			gantry_pack_bytes(&run->out, run->outs[i].memory, run->outs[i].bytes);
+}
+
+/* A new one, or that which it had. */
+static uint64_t give_number(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
+{
+	struct gantry_calls_table *table = &run->site->table;
+	uint64_t id = 0;
+
+	if (!run->remade)
+		id = gantry_calls_table_add(table, kind, native);
+	else if (run->nremade && native &&
+		 gantry_calls_table_put(table, kind, native, *run->remade))
+		id = *run->remade;
+	if (run->remade && run->nremade) {
+		run->remade++;
+		run->nremade--;
+	}
+	if (id)
+		gantry_calls_note_filled(run, id);
+	return id;
 }
 
 void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native)
@@ -408,14 +452,14 @@ void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint6
 		return;
 	if (run->chosen) {
 		/* Without memory the guest's next call with it is refused; the object lives until the worker ends. */
-		if (native)
-			(void)gantry_calls_table_add_as(&run->site->table, kind, native,
-							run->chosen);
+		if (native &&
+		    gantry_calls_table_add_as(&run->site->table, kind, native, run->chosen))
+			gantry_calls_note_filled(run, run->chosen);
 		run->chosen = 0;
 		return;
 	}
 	/* 0, where the table is full, is what the guest then has; the object lives until the worker ends. */
-	id = gantry_calls_table_add(&run->site->table, kind, native);
+	id = give_number(run, kind, native);
 	object = gantry_calls_table_find(&run->site->table, kind, id);
 	if (object)
 		object->is_lent = object->is_hosted = false;
@@ -431,7 +475,7 @@ void gantry_calls_lend_object(struct gantry_calls_run *run, uint32_t kind, uint6
 	if (run->out.failed)
 		return;
 	if (id == 0) {
-		id = gantry_calls_table_add(table, kind, native);
+		id = give_number(run, kind, native);
 		object = gantry_calls_table_find(table, kind, id);
 		if (object)
 			object->is_lent = true;
@@ -498,8 +542,51 @@ static void serve(struct gantry_calls_run *run, const struct gantry_calls_librar
 	run->in = (struct gantry_unpack){ .bytes = (const uint8_t *)(request + 1),
 					  .len = request->bytes };
 	function = find(libraries, request->function, &run->library);
+	run->function = function;
 	if (function && gantry_calls_symbol(run, function->name))
 		function->serve(run);
+}
+
+/* Of what sets an object, that is the first one; what ends one takes no other. */
+static void settle_notes(const struct gantry_calls_run *run)
+{
+	struct gantry_calls_notes *notes = run->notes;
+	uint32_t recipe = run->function->recipe;
+
+	if (recipe == GANTRY_RECIPE_ENDS) {
+		notes->subjects[0] = (uint32_t)run->dropping;
+		notes->nsubjects = run->dropping ? 1 : 0;
+	} else if ((recipe == GANTRY_RECIPE_SETS || recipe == GANTRY_RECIPE_SETS_ONE) &&
+		   notes->nothers > 0) {
+		notes->subjects[0] = notes->others[0];
+		notes->nsubjects = 1;
+		memmove(notes->others, notes->others + 1, --notes->nothers * sizeof(uint32_t));
+	}
+}
+
+static void end_outs(struct gantry_calls_run *run)
+{
+	gantry_pack_fini(&run->out);
+	for (uint32_t i = 0; i < run->nouts; i++)
+		free(run->outs[i].memory);
+}
+
+bool gantry_calls_remake(struct gantry_calls_site *site,
+			 const struct gantry_calls_library *const *libraries, void *stream,
+			 const uint32_t *ids, uint32_t nids, const void *request, size_t bytes)
+{
+	struct gantry_calls_run run = {
+		.site = site,
+		.libraries = libraries,
+		.stream = stream,
+		.remade = ids,
+		.nremade = nids,
+	};
+
+	gantry_pack_init(&run.out, 0);
+	serve(&run, libraries, request, bytes);
+	end_outs(&run);
+	return run.state == GANTRY_CALLS_RAN && run.good;
 }
 
 uint32_t gantry_calls_serve(struct gantry_calls_site *site,
@@ -513,17 +600,23 @@ uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 		.state = GANTRY_CALLS_UNKNOWN,
 	};
 	struct gantry_calls_reply header = { 0 };
+	struct gantry_calls_notes notes;
 
+	notes.nsubjects = notes.nothers = 0;
+	notes.failed = false;
+	run.notes = site->recipes ? &notes : NULL;
 	gantry_pack_init(&run.out, 0);
 	serve(&run, libraries, request, bytes);
+	if (run.notes && run.good && run.function->recipe) {
+		settle_notes(&run);
+		gantry_recipes_note(site->recipes, run.function, &notes, request, bytes);
+	}
 	header.state = run.state;
 	header.ret = run.ret;
 	header.bytes = run.out.failed ? 0 : run.out.len;
 	gantry_pack_bytes(reply, &header, sizeof(header));
 	gantry_pack_bytes(reply, run.out.bytes, header.bytes);
-	gantry_pack_fini(&run.out);
-	for (uint32_t i = 0; i < run.nouts; i++)
-		free(run.outs[i].memory);
+	end_outs(&run);
 	return run.state;
 }
 

@@ -30,11 +30,24 @@
 #define GANTRY_CALLS_MAX_KEPT 256u
 
 struct gantry_calls_run;
+struct gantry_recipes;
+
+/* What a call that succeeded means to whoever is to make its objects anew (recipe.h). */
+enum gantry_calls_recipe {
+	GANTRY_RECIPE_NONE = 0,
+	GANTRY_RECIPE_MAKES = 1,
+	GANTRY_RECIPE_SETS = 2,	    /* its first object; the next such call takes its place */
+	GANTRY_RECIPE_SETS_ONE = 3, /* one of several things, which its first value names */
+	GANTRY_RECIPE_FILLS = 4,    /* those objects that the code by hand says */
+	GANTRY_RECIPE_ENDS = 5,
+	GANTRY_RECIPE_BARS = 6, /* it leaves something that nobody can make anew */
+};
 
 struct gantry_calls_function {
 	uint64_t id;
 	const char *name;
 	void (*serve)(struct gantry_calls_run *run);
+	uint32_t recipe; /* enum gantry_calls_recipe */
 };
 
 /* What ends objects of a kind at the end of whoever had them. @function: the library's function @name. */
@@ -93,6 +106,13 @@ bool gantry_calls_table_is_free(const struct gantry_calls_table *table, uint64_t
 /* @native, not 0, gets number @id of the guest's, which is free. False: no memory. */
 bool gantry_calls_table_add_as(struct gantry_calls_table *table, uint32_t kind, uint64_t native,
 			       uint64_t id);
+/*
+ * @native, not 0, gets number @id of the worker's, in a table of which nothing was ever dropped since it had another from
+ * gantry_calls_table_add(); gantry_calls_table_settle() comes before the next of those. False: it is no such number, or taken.
+ */
+bool gantry_calls_table_put(struct gantry_calls_table *table, uint32_t kind, uint64_t native,
+			    uint64_t id);
+void gantry_calls_table_settle(struct gantry_calls_table *table);
 /* The number that @native has; 0: none. */
 uint64_t gantry_calls_table_known(struct gantry_calls_table *table, uint32_t kind, uint64_t native);
 /* NULL: there is none of this kind. */
@@ -129,6 +149,19 @@ struct gantry_calls_site {
 	/* Until the call's stream has done all that it has: 0, or -errno. NULL: nothing is left to streams. */
 	int (*settle)(void *cookie);
 	void *cookie;
+	struct gantry_recipes *recipes; /* NULL: nothing is written down */
+};
+
+/* Objects of one request. */
+#define GANTRY_RECIPE_IDS 1024u
+
+/* What a run notes of them: those that it makes, sets or ends, and the others that it takes. */
+struct gantry_calls_notes {
+	uint32_t nsubjects;
+	uint32_t nothers;
+	bool failed; /* there were too many */
+	uint32_t subjects[GANTRY_RECIPE_IDS];
+	uint32_t others[GANTRY_RECIPE_IDS];
 };
 
 struct gantry_calls_run {
@@ -139,6 +172,11 @@ struct gantry_calls_run {
 	struct gantry_unpack in;
 	struct gantry_pack out;
 	uint64_t ret;
+	const struct gantry_calls_function *function;
+	bool good;
+	struct gantry_calls_notes *notes; /* NULL: nothing is noted */
+	const uint32_t *remade; /* numbers that what the call makes is to have; NULL: new ones */
+	uint32_t nremade;
 	uint64_t dropping; /* a handle that a success ends */
 	uint64_t chosen;   /* number that the guest gave what the call makes; 0: none */
 	uint32_t state;	   /* enum gantry_calls_state */
@@ -163,6 +201,14 @@ struct gantry_calls_run {
 uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 			    const struct gantry_calls_library *const *libraries, void *stream,
 			    const void *request, size_t bytes, struct gantry_pack *reply);
+
+/*
+ * Serves once more a request that made, set or ended objects, in a table that is to become as it was: what it makes gets the numbers
+ * @ids. False: it did not succeed. Then gantry_calls_table_settle().
+ */
+bool gantry_calls_remake(struct gantry_calls_site *site,
+			 const struct gantry_calls_library *const *libraries, void *stream,
+			 const uint32_t *ids, uint32_t nids, const void *request, size_t bytes);
 
 /*
  * Ends every object of the site's table by its library's own function, the newest first, and frees the table. What no function ends
@@ -276,6 +322,9 @@ void gantry_calls_steps_free(struct gantry_calls_steps *steps);
 /* ---- for code by hand besides ---- */
 
 void gantry_calls_refuse(struct gantry_calls_run *run);
+/* The call takes object @id, or it is one of those that it fills. */
+void gantry_calls_note_taken(struct gantry_calls_run *run, uint64_t id);
+void gantry_calls_note_filled(struct gantry_calls_run *run, uint64_t id);
 /* Device memory, NULL, or *ret_on_host: @bytes of the request. Not subject to gantry_calls_fits_mode(). */
 void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host);
 /* A copy of @bytes at @from (16 at most) that lives as long as object @id; refuses what is too much. */

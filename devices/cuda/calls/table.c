@@ -163,6 +163,41 @@ uint64_t gantry_calls_table_add(struct gantry_calls_table *table, uint32_t kind,
 	return number(table, object);
 }
 
+bool gantry_calls_table_put(struct gantry_calls_table *table, uint32_t kind, uint64_t native,
+			    uint64_t id)
+{
+	uint64_t place = id & ((1u << PLACE_BITS) - 1);
+	struct gantry_calls_object *object;
+
+	if (id > INT32_MAX || place == 0 || place >= GANTRY_CALLS_CHOSEN)
+		return false;
+	while (place > table->nobjects)
+		if (!grow(table))
+			return false;
+	object = &table->objects[place - 1];
+	if (object->native || find_native(table, kind, native))
+		return false;
+	*object = (struct gantry_calls_object){
+		.native = native,
+		.kind = kind,
+		.born = ++table->nborn,
+		.generation = (uint32_t)(id >> PLACE_BITS),
+	};
+	name(table, object);
+	return true;
+}
+
+void gantry_calls_table_settle(struct gantry_calls_table *table)
+{
+	table->first_free = 0;
+	for (uint32_t i = table->nobjects; i-- > 0;) {
+		if (table->objects[i].native)
+			continue;
+		table->objects[i].next_free = table->first_free;
+		table->first_free = i + 1;
+	}
+}
+
 bool gantry_calls_table_is_free(const struct gantry_calls_table *table, uint64_t id)
 {
 	uint64_t i = id % GANTRY_CALLS_CHOSEN;

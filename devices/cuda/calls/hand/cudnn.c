@@ -58,9 +58,9 @@ static void take_attribute(struct gantry_calls_run *run, struct attribute *a)
 		gantry_calls_refuse(run);
 }
 
-/* Numbers of the table become objects, in place. 0 stays. */
+/* Numbers of the table become objects, in place. 0 stays. @fills: the call writes to them. */
 static void to_natives(struct gantry_calls_run *run, uint32_t kind, uint64_t *elements,
-		       int64_t count)
+		       int64_t count, bool fills)
 {
 	for (int64_t i = 0; i < count && !run->in.failed; i++) {
 		const struct gantry_calls_object *object;
@@ -68,6 +68,10 @@ static void to_natives(struct gantry_calls_run *run, uint32_t kind, uint64_t *el
 		if (elements[i] == 0)
 			continue;
 		object = gantry_calls_table_find(&run->site->table, kind, elements[i]);
+		if (fills)
+			gantry_calls_note_filled(run, elements[i]);
+		else
+			gantry_calls_note_taken(run, elements[i]);
 		if (object)
 			elements[i] = object->native;
 		else
@@ -116,7 +120,7 @@ void gantry_hand_serve_cudnnBackendSetAttribute(struct gantry_calls_run *run)
 	} else {
 		elements = gantry_calls_take_in(run, a.bytes);
 		if (elements && kind_of(a.type))
-			to_natives(run, kind_of(a.type), elements, a.count);
+			to_natives(run, kind_of(a.type), elements, a.count, false);
 	}
 	gantry_calls_need(run, elements);
 	if (!gantry_calls_may_run(run))
@@ -133,7 +137,7 @@ static void *take_places(struct gantry_calls_run *run, const struct attribute *a
 		return gantry_calls_take_out(run, a->bytes);
 	elements = gantry_calls_take_inout(run, a->bytes);
 	if (elements)
-		to_natives(run, kind_of(a->type), elements, a->count);
+		to_natives(run, kind_of(a->type), elements, a->count, true);
 	return elements;
 }
 

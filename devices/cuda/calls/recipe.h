@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recipes: requests that made and set objects of libraries, kept so that another device, or the worker after this one, has the objects
+ * again, with their numbers. What is written down, the generator says of each function (enum gantry_calls_recipe).
+ *
+ * An entry has subjects, the objects that it makes, sets or ends, and others that it takes. When there is no more room it is looked at
+ * which entries are needed yet: those of objects that are alive, and of what those were made of; of calls that set the same anew the last.
+ *
+ * Trust: as devices/keep.h has it; a request out of it is served like one of the guest's.
+ * Threads: the site's one.
+ */
+#ifndef GANTRY_DEVICES_CUDA_CALLS_RECIPE_H
+#define GANTRY_DEVICES_CUDA_CALLS_RECIPE_H
+
+#include "devices/cuda/calls/run.h"
+#include "devices/keep.h"
+
+struct gantry_recipes {
+	struct gantry_keep_head *head; /* NULL: nothing is kept */
+	uint64_t half_bytes;
+};
+
+/* @bytes at @base, or none at all. */
+void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes);
+/* A call of @function succeeded. */
+void gantry_recipes_note(struct gantry_recipes *recipes,
+			 const struct gantry_calls_function *function,
+			 const struct gantry_calls_notes *notes, const void *request, size_t bytes);
+/* From now on not all can be made anew. */
+void gantry_recipes_bar(struct gantry_recipes *recipes, const char *why);
+/* Nothing is kept, and nothing barred. */
+void gantry_recipes_clear(struct gantry_recipes *recipes);
+/* Calls @each for every entry, in their order; false: it is no entry, or @each said so. */
+bool gantry_recipes_each(const struct gantry_recipes *recipes,
+			 bool (*each)(void *arg, const uint32_t *subjects, uint32_t nsubjects,
+				      const void *request, size_t bytes),
+			 void *arg);
+/* For tests: makes room now. */
+void gantry_recipes_compact(struct gantry_recipes *recipes);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory for what installed modules keep of a session, so that the device to which it moves has it again (devices/keep.h). It belongs to the
+ * number that the guest has for a device: when devices change places it is the other one's. Lost with the worker, as what it is of is.
+ *
+ * Pages are taken as they are written, so a session that uses no such module takes none; one that does at most KEEP_BYTES for each device.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "host-agent/worker/worker.h"
+
+#define KEEP_BYTES (4ull << 20)
+
+bool worker_keeps(const struct gantry_ledger_object *obj)
+{
+	return !GANTRY_LEDGER_IS_OWN(&obj->kernel) && strncmp(obj->kernel.name, "calls/", 6) == 0;
+}
+
+void worker_keeps_open(struct wsession *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
+		void *base;
+
+		if (s->keeps[i].base || !(s->device_mask >> worker_device_numbered(s, i) & 1))
+			continue;
+		base = mmap(NULL, KEEP_BYTES, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (base == MAP_FAILED)
+			continue; /* then it cannot move, and is told so */
+		s->keeps[i].bytes = KEEP_BYTES;
+		/* Release: the rest is there. */
+		gantry_store_release(&s->keeps[i].base, base);
+	}
+}
+
+void worker_keeps_close(struct wsession *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
+		if (s->keeps[i].base)
+			(void)munmap(s->keeps[i].base, s->keeps[i].bytes);
+		s->keeps[i] = (struct gantry_keep){ 0 };
+	}
+}
+
+const struct gantry_keep *worker_keep_of(const struct wsession *s, uint32_t device)
+{
+	uint32_t number = worker_number_of(s, device);
+
+	return number < GANTRY_LEDGER_NUMBERS ? &s->keeps[number] : NULL;
+}
+
+const char *worker_keep_barred(const struct wsession *s, uint32_t device)
+{
+	const struct gantry_keep *keep = worker_keep_of(s, device);
+	const struct gantry_keep_head *head = keep ? gantry_load_acquire(&keep->base) : NULL;
+
+	if (!head)
+		return "more libraries than there is memory to write down";
+	return gantry_load_acquire(&head->barred) ? head->why : NULL;
+}

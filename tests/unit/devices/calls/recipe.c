@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recipes: a library that the test plays makes, sets and ends objects, as a guest's requests say; what was written down makes a second
+ * table what the first one is.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/cuda/calls/recipe.h"
+#include "tests/unit/runner.h"
+
+#define KIND  7u
+#define SMALL (16u << 10) /* of the memory */
+
+/* What the library has of an object; its name is 0x1000 and on. */
+struct thing {
+	bool alive;
+	uint64_t made_of; /* native */
+	uint64_t mode;
+	uint64_t values[4];
+};
+
+enum {
+	MAKE = 1,
+	SET_MODE,
+	SET_VALUE,
+	END,
+	SPOIL,
+	LAST
+};
+
+struct world {
+	struct thing things[1 << 16];
+	uint32_t nthings;
+	bool fails;
+	struct gantry_calls_site site;
+	struct gantry_recipes recipes;
+};
+
+static struct world *at; /* of the call that runs */
+
+static struct thing *thing(uint64_t native)
+{
+	return &at->things[(native - 0x1000) / 16];
+}
+
+/* The object to make it of or 0, then where it goes. */
+static void serve_make(struct gantry_calls_run *run)
+{
+	uint64_t of = gantry_calls_take_handle(run, KIND, false);
+	uint64_t *place = gantry_calls_take_place(run);
+	uint64_t native = 0x1000 + at->nthings * 16;
+
+	gantry_calls_need(run, place);
+	if (!gantry_calls_may_run(run))
+		return;
+	if (!at->fails)
+		at->things[at->nthings++] = (struct thing){ .alive = true, .made_of = of };
+	gantry_calls_ran(run, 0, !at->fails);
+	gantry_calls_give_object(run, KIND, native);
+}
+
+static void serve_mode(struct gantry_calls_run *run)
+{
+	uint64_t mode, object;
+
+	gantry_calls_take(run, &mode, sizeof(mode));
+	object = gantry_calls_take_handle(run, KIND, false);
+	if (!gantry_calls_may_run(run))
+		return;
+	thing(object)->mode = mode;
+	gantry_calls_ran(run, 0, true);
+}
+
+static void serve_value(struct gantry_calls_run *run)
+{
+	uint64_t which, value, object;
+
+	gantry_calls_take(run, &which, sizeof(which));
+	gantry_calls_take(run, &value, sizeof(value));
+	object = gantry_calls_take_handle(run, KIND, false);
+	if (which >= 4)
+		gantry_calls_refuse(run);
+	if (!gantry_calls_may_run(run))
+		return;
+	thing(object)->values[which] = value;
+	gantry_calls_ran(run, 0, true);
+}
+
+static void serve_end(struct gantry_calls_run *run)
+{
+	uint64_t object = gantry_calls_take_handle(run, KIND, true);
+
+	if (!gantry_calls_may_run(run))
+		return;
+	thing(object)->alive = false;
+	gantry_calls_ran(run, 0, true);
+}
+
+static void serve_spoil(struct gantry_calls_run *run)
+{
+	(void)gantry_calls_take_handle(run, KIND, false);
+	if (gantry_calls_may_run(run))
+		gantry_calls_ran(run, 0, true);
+}
+
+static const struct gantry_calls_function functions[] = {
+	{ MAKE, "make", serve_make, GANTRY_RECIPE_MAKES },
+	{ SET_MODE, "setMode", serve_mode, GANTRY_RECIPE_SETS },
+	{ SET_VALUE, "setValue", serve_value, GANTRY_RECIPE_SETS_ONE },
+	{ END, "end", serve_end, GANTRY_RECIPE_ENDS },
+	{ SPOIL, "spoil", serve_spoil, GANTRY_RECIPE_BARS },
+};
+static const struct gantry_calls_ender no_enders[] = { { 0, NULL, NULL } };
+static const char *const no_needs[] = { NULL };
+static const struct gantry_calls_library library = { .name = "played",
+						     .soname = "none",
+						     .needs = no_needs,
+						     .functions = functions,
+						     .nfunctions = LAST - 1,
+						     .enders = no_enders };
+static const struct gantry_calls_library *const libraries[] = { &library, NULL };
+
+static void *symbol(void *cookie, const struct gantry_calls_library *l, const char *name)
+{
+	(void)l;
+	(void)name;
+	return cookie;
+}
+
+static bool reaches(void *cookie, void *stream, uint64_t address)
+{
+	(void)cookie;
+	(void)stream;
+	(void)address;
+	return true;
+}
+
+static struct world *new_world(void *memory, size_t bytes)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	ck_assert_ptr_nonnull(w);
+	gantry_calls_table_init(&w->site.table);
+	w->site.symbol = symbol;
+	w->site.reaches = reaches;
+	w->site.cookie = w;
+	gantry_recipes_init(&w->recipes, memory, bytes);
+	return w;
+}
+
+static void end_world(struct world *w)
+{
+	gantry_calls_table_fini(&w->site.table);
+	free(w);
+}
+
+static uint8_t *new_memory(size_t bytes)
+{
+	uint8_t *memory = calloc(1, bytes);
+
+	ck_assert_ptr_nonnull(memory);
+	return memory;
+}
+
+/* A call with @words; the first word of its reply, or 0. */
+static uint64_t call(struct world *w, uint64_t function, const uint64_t *words, uint32_t n,
+		     uint32_t wanted)
+{
+	struct {
+		struct gantry_calls_request head;
+		uint64_t words[4];
+	} request = { .head = { .version = GANTRY_CALLS_VERSION,
+				.function = function,
+				.bytes = n * sizeof(uint64_t),
+				.reply_bytes = 64 } };
+	struct gantry_pack reply;
+	uint64_t first = 0;
+
+	memcpy(request.words, words, n * sizeof(uint64_t));
+	at = w;
+	w->site.recipes = &w->recipes;
+	gantry_pack_init(&reply, 4096);
+	ck_assert_uint_eq(gantry_calls_serve(&w->site, libraries, NULL, &request,
+					     sizeof(request.head) + n * sizeof(uint64_t), &reply),
+			  wanted);
+	if (reply.len >= sizeof(struct gantry_calls_reply) + sizeof(first))
+		memcpy(&first, reply.bytes + sizeof(struct gantry_calls_reply), sizeof(first));
+	gantry_pack_fini(&reply);
+	return first;
+}
+
+static uint64_t make(struct world *w, uint64_t of)
+{
+	return call(w, MAKE, (uint64_t[]){ of, 1 }, 2, GANTRY_CALLS_RAN);
+}
+
+static void set_mode(struct world *w, uint64_t id, uint64_t mode)
+{
+	(void)call(w, SET_MODE, (uint64_t[]){ mode, id }, 2, GANTRY_CALLS_RAN);
+}
+
+static void set_value(struct world *w, uint64_t id, uint64_t which, uint64_t value)
+{
+	(void)call(w, SET_VALUE, (uint64_t[]){ which, value, id }, 3, GANTRY_CALLS_RAN);
+}
+
+static void end_one(struct world *w, uint64_t id)
+{
+	(void)call(w, END, &id, 1, GANTRY_CALLS_RAN);
+}
+
+struct again {
+	struct world *w;
+	uint32_t nfailed;
+};
+
+static bool again(void *arg, const uint32_t *subjects, uint32_t nsubjects, const void *request,
+		  size_t bytes)
+{
+	struct again *a = arg;
+
+	at = a->w;
+	a->nfailed += !gantry_calls_remake(&a->w->site, libraries, NULL, subjects, nsubjects,
+					   request, bytes);
+	return true;
+}
+
+/* Another world out of what @from has written down. */
+static struct world *remade(const struct world *from)
+{
+	struct again a = { .w = new_world(NULL, 0) };
+
+	ck_assert(gantry_recipes_each(&from->recipes, again, &a));
+	ck_assert_uint_eq(a.nfailed, 0);
+	gantry_calls_table_settle(&a.w->site.table);
+	return a.w;
+}
+
+static const struct thing *found(struct world *w, uint64_t id)
+{
+	const struct gantry_calls_object *object = gantry_calls_table_find(&w->site.table, KIND,
+									   id);
+
+	at = w;
+	return object ? thing(object->native) : NULL;
+}
+
+static void same(struct world *a, struct world *b, const uint64_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct thing *x = found(a, ids[i]), *y = found(b, ids[i]);
+
+		ck_assert_int_eq(!x, !y);
+		if (!x)
+			continue;
+		ck_assert(y->alive);
+		ck_assert_uint_eq(x->mode, y->mode);
+		ck_assert_mem_eq(x->values, y->values, sizeof(x->values));
+	}
+}
+
+START_TEST(test_objects_are_again_what_they_were_under_their_numbers)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL), *other;
+	uint64_t chosen = GANTRY_CALLS_CHOSEN | 5 | 3ull << 16, ids[5];
+
+	ids[0] = make(w, 0);
+	ids[1] = make(w, ids[0]);
+	ids[2] = make(w, ids[1]);
+	(void)call(w, MAKE, (uint64_t[]){ ids[2], chosen }, 2, GANTRY_CALLS_RAN);
+	ids[3] = chosen;
+	set_mode(w, ids[0], 1);
+	set_value(w, ids[2], 0, 10);
+	set_value(w, ids[2], 1, 11);
+	set_mode(w, ids[0], 2);
+	set_value(w, ids[2], 0, 12);
+	set_value(w, chosen, 3, 13);
+	end_one(w, ids[1]);  /* what was made of it lives on */
+	ids[4] = make(w, 0); /* in its place, under another number */
+	ck_assert_uint_ne(ids[4], ids[1]);
+	for (int turn = 0; turn < 2; turn++) {
+		other = remade(w);
+		same(w, other, ids, 5);
+		ck_assert_ptr_null(found(other, ids[1]));
+		ck_assert_uint_eq(
+			found(other, ids[3])->made_of,
+			gantry_calls_table_find(&other->site.table, KIND, ids[2])->native);
+		/* What is made next has a number of nobody's. */
+		for (int i = 0; i < 5; i++)
+			ck_assert_uint_ne(make(other, 0), ids[i]);
+		end_world(other);
+		gantry_recipes_compact(&w->recipes); /* and again, of what is left of it */
+	}
+	ck_assert_uint_eq(w->recipes.head->barred, 0);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_what_comes_and_goes_takes_no_room_for_good)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL), *other;
+	uint64_t ids[2] = { make(w, 0), 0 };
+
+	ids[1] = make(w, ids[0]);
+	for (uint64_t i = 0; i < 5000; i++) {
+		uint64_t passing = make(w, ids[0]);
+
+		set_value(w, passing, i % 4, i);
+		set_mode(w, ids[0], i);
+		set_value(w, ids[1], i % 4, i);
+		end_one(w, passing);
+	}
+	ck_assert_uint_eq(w->recipes.head->barred, 0);
+	other = remade(w);
+	same(w, other, ids, 2);
+	ck_assert_uint_eq(found(other, ids[0])->mode, 4999);
+	end_world(other);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_more_than_there_is_room_for_bars)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL);
+
+	for (int i = 0; i < 1000; i++)
+		(void)make(w, 0);
+	ck_assert_uint_eq(w->recipes.head->barred, 1);
+	ck_assert_ptr_nonnull(strstr(w->recipes.head->why, "more objects"));
+	gantry_recipes_clear(&w->recipes);
+	ck_assert_uint_eq(w->recipes.head->barred, 0);
+	ck_assert_uint_ne(make(w, 0), 0);
+	ck_assert_uint_ne(w->recipes.head->used[0], 0);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_what_cannot_be_made_anew_bars_and_says_its_name)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL);
+	uint64_t id = make(w, 0);
+
+	(void)call(w, SPOIL, &id, 1, GANTRY_CALLS_RAN);
+	ck_assert_uint_eq(w->recipes.head->barred, 1);
+	ck_assert_str_eq(w->recipes.head->why, "spoil");
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_calls_that_fail_or_are_refused_are_not_written_down)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL);
+	uint64_t id = make(w, 0), used = w->recipes.head->used[0];
+
+	w->fails = true;
+	(void)call(w, MAKE, (uint64_t[]){ 0, 1 }, 2, GANTRY_CALLS_RAN);
+	w->fails = false;
+	(void)call(w, SET_VALUE, (uint64_t[]){ 9, 1, id }, 3, GANTRY_CALLS_REFUSED);
+	(void)call(w, END, (uint64_t[]){ id + 1 }, 1, GANTRY_CALLS_REFUSED);
+	ck_assert_uint_eq(w->recipes.head->used[0], used);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+/* Memory that anybody may have written to harms nobody who reads it. */
+START_TEST(test_garbage_is_looked_at_and_no_more)
+{
+	uint8_t *memory = new_memory(SMALL);
+
+	srand(5);
+	for (int round = 0; round < 3000; round++) {
+		struct world *w = new_world(memory, SMALL);
+		struct again a = { .w = new_world(NULL, 0) };
+		uint64_t id = make(w, 0);
+
+		set_value(w, make(w, id), 1, 2);
+		for (int i = rand() % 6; i > 0; i--)
+			memory[(uint32_t)rand() % 512] = (uint8_t)rand();
+		(void)gantry_recipes_each(&w->recipes, again, &a);
+		gantry_calls_table_settle(&a.w->site.table);
+		gantry_recipes_compact(&w->recipes);
+		(void)make(w, 0);
+		end_world(a.w);
+		end_world(w);
+		memset(memory, 0, SMALL);
+	}
+	free(memory);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("recipes");
+	TCase *tc = gantry_unit_case(suite, "recipes");
+
+	tcase_add_test(tc, test_objects_are_again_what_they_were_under_their_numbers);
+	tcase_add_test(tc, test_what_comes_and_goes_takes_no_room_for_good);
+	tcase_add_test(tc, test_more_than_there_is_room_for_bars);
+	tcase_add_test(tc, test_what_cannot_be_made_anew_bars_and_says_its_name);
+	tcase_add_test(tc, test_calls_that_fail_or_are_refused_are_not_written_down);
+	tcase_add_test(tc, test_garbage_is_looked_at_and_no_more);
+	return gantry_unit_run(suite);
+}
