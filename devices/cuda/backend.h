@@ -182,9 +182,9 @@ struct gantry_stream {
 	struct gantry_list link;   /* gantry_dev.streams */
 	struct gantry_list active; /* gantry_dev.active, while commands are in flight */
 	struct gantry_dev *dev;
-	const void *owner; /* gantry_stream_attr.owner */
+	const void *owner;		/* gantry_stream_attr.owner */
 	const struct gantry_keep *keep; /* and keep */
-	bool is_alone;	   /* and is_alone */
+	bool is_alone;			/* and is_alone */
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;

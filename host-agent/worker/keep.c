@@ -10,12 +10,16 @@
 
 #include "base/atomic.h"
 #include "host-agent/worker/worker.h"
+#include "proto/calls.h"
 
 #define KEEP_BYTES (4ull << 20)
 
 bool worker_keeps(const struct gantry_ledger_object *obj)
 {
-	return !GANTRY_LEDGER_IS_OWN(&obj->kernel) && strncmp(obj->kernel.name, "calls/", 6) == 0;
+	const char *name = GANTRY_LEDGER_IS_OWN(&obj->kernel) ? NULL
+							      : strchr(obj->kernel.name, '/');
+
+	return name && strcmp(name + 1, GANTRY_CALLS_KERNEL) == 0;
 }
 
 void worker_keeps_open(struct wsession *s)

@@ -19,8 +19,8 @@ failpoints = two_gpus.failpoints
 class Program:
     """A guest that works on its device 0 until it is told to end, and checks every result."""
 
-    def __init__(self, agent, program, *args, image=None, tenant="red"):
-        folder = cuda_guest.library_folder()
+    def __init__(self, agent, program, *args, image=None, tenant="red", folders=()):
+        folder = ":".join([cuda_guest.library_folder(), *folders])
         self.agent = agent
         self.folder = tempfile.TemporaryDirectory()
         fifo = os.path.join(self.folder.name, "until")
@@ -102,7 +102,7 @@ def library_world():
 
 def test_program_with_objects_of_libraries_goes_to_and_fro(t):
     with library_world() as agent:
-        program = Program(agent, "cuda-library-moves")
+        program = Program(agent, "cuda-library-moves", folders=[calls.forwarding_folder()])
         try:
             for _ in range(3):
                 to = "gpu1" if program.devices() == {"gpu0"} else "gpu0"
@@ -116,7 +116,7 @@ def test_program_with_objects_of_libraries_goes_to_and_fro(t):
 
 def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
     with library_world() as agent:
-        program = Program(agent, "cuda-library-moves", "generator")
+        program = Program(agent, "cuda-library-moves", "generator", folders=[calls.forwarding_folder()])
         try:
             ended = program.move("gpu1")
             t.code(ended, 8, ended.err)

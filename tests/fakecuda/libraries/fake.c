@@ -47,6 +47,13 @@ int fake_enqueue(void *stream, void (*work)(void *args), const void *args, size_
 	return r;
 }
 
+int fake_wait_all(void)
+{
+	CUresult (*wait)(void) = (CUresult(*)(void))driver("cuCtxSynchronize");
+
+	return wait ? (int)wait() : 1;
+}
+
 int fake_wait(void *stream)
 {
 	CUresult (*wait)(CUstream) = (CUresult(*)(CUstream))driver("cuStreamSynchronize");
