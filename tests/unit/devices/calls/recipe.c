@@ -9,8 +9,9 @@
 #include "devices/cuda/calls/recipe.h"
 #include "tests/unit/runner.h"
 
-#define KIND  7u
-#define SMALL (16u << 10) /* of the memory */
+#define KIND	7u
+#define NTHINGS 6000u
+#define SMALL	(16u << 10) /* of the memory */
 
 /* What the library has of an object; its name is 0x1000 and on. */
 struct thing {
