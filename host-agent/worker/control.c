@@ -87,7 +87,7 @@ static int make_kernel(struct wsession *s, struct wkernel *k, uint64_t image, ui
 		struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 
 		write_recipe(obj, k, image);
-	keep_for(s, obj);
+		keep_for(s, obj);
 		if (k->image) {
 			s->objects[slot].image = k->image;
 			k->image->nusers++;
