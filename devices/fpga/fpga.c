@@ -82,10 +82,24 @@ static int open_board(struct gantry_dev *dev, const char *options, struct gantry
 	return 0;
 }
 
-static int parse_manager(const struct gantry_device_conf *conf, struct gantry_board_conf *manager,
-			 uint64_t *ret_stuck_ns, struct gantry_err *err)
+/* How long launches may take. */
+static int parse_bounds(const struct gantry_device_conf *conf, struct gantry_dev *dev,
+			struct gantry_err *err)
 {
 	const char *stuck = gantry_device_opt(conf, "stuck");
+	const char *longest = gantry_device_opt(conf, "longest");
+
+	dev->stuck_ns = STUCK_NS;
+	if (stuck && gantry_duration_parse(stuck, &dev->stuck_ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "stuck");
+	if (longest && gantry_duration_parse(longest, &dev->longest_ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "longest");
+	return 0;
+}
+
+static int parse_manager(const struct gantry_device_conf *conf, struct gantry_board_conf *manager,
+			 struct gantry_err *err)
+{
 	const char *mode = gantry_device_opt(conf, "mode");
 	const char *age = gantry_device_opt(conf, "age");
 	const char *retries = gantry_device_opt(conf, "retries");
@@ -99,8 +113,6 @@ static int parse_manager(const struct gantry_device_conf *conf, struct gantry_bo
 		return gantry_err_wrap(err, -EINVAL, "age");
 	if (retries && gantry_u64_parse(retries, 0, MAX_RETRIES, &nretries, err) < 0)
 		return gantry_err_wrap(err, -EINVAL, "retries");
-	if (stuck && gantry_duration_parse(stuck, ret_stuck_ns, err) < 0)
-		return gantry_err_wrap(err, -EINVAL, "stuck");
 	manager->mode = (enum gantry_plan_mode)m;
 	manager->nretries = (uint32_t)nretries;
 	return 0;
@@ -114,9 +126,9 @@ static int make_manager(struct gantry_dev *dev, const struct gantry_device_conf 
 					     .nregions = dev->info.nregions };
 	int r;
 
-	dev->stuck_ns = STUCK_NS;
-	r = parse_manager(conf, &manager, &dev->stuck_ns, err);
-
+	r = parse_bounds(conf, dev, err);
+	if (r == 0)
+		r = parse_manager(conf, &manager, err);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < dev->nbitstreams; i++)
@@ -196,7 +208,7 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 {
 	/* "holder" says who opens it, which has been heeded. */
 	static const char *const keys[] = { "driver",  "images", "board",  "mode", "age",
-					    "retries", "stuck",	 "holder", NULL };
+					    "retries", "stuck",	 "longest", "holder", NULL };
 	const char *holder = gantry_device_opt(conf, "holder");
 	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;
 	const char *images = gantry_device_opt(conf, "images");
@@ -273,7 +285,7 @@ static int fpga_health(struct gantry_dev *dev, struct gantry_device_health *ret_
 	(void)pthread_mutex_lock(&dev->lock);
 	*ret_health = (struct gantry_device_health){ .known = GANTRY_HEALTH_FAULTS,
 						     .nfaults = dev->ngiven_up };
-	if (dev->lost)
+	if (dev->lost && !dev->endless)
 		r = gantry_err_set(err, -EIO, "the board is gone");
 	else if (err)
 		*err = dev->last;

@@ -87,7 +87,8 @@ struct gantry_dev {
 	const struct gantry_board_driver *driver;
 	void *handle;
 	struct gantry_board_info info;
-	uint64_t stuck_ns; /* so long may a launch that nobody waits for take to end */
+	uint64_t stuck_ns;   /* so long may a launch that nobody waits for take to end */
+	uint64_t longest_ns; /* and any launch; 0: as long as it likes */
 
 	/* The device thread's. */
 	struct gantry_list mems;
@@ -102,7 +103,8 @@ struct gantry_dev {
 	uint32_t nstreams;
 	uint64_t nmade;
 	bool stopping;
-	bool lost;
+	bool lost;    /* nothing is taken any more ... */
+	bool endless; /* ... for a launch does not end; the board itself may be well */
 	/* One that the device thread wants added, and is waiting for; the board thread makes it NULL. */
 	struct gantry_fpga_bitstream *adding;
 	int added; /* what came of it */

@@ -75,7 +75,8 @@ int gantry_fpga_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 		return -EINVAL;
 	(void)pthread_mutex_lock(&dev->lock);
 	if (dev->lost) {
-		r = -ENODEV;
+		/* Of a launch that did not end poll() tells, and what has not begun begins elsewhere. */
+		r = dev->endless ? -EAGAIN : -ENODEV;
 	} else if (stream->submitted - stream->reaped == GANTRY_FPGA_DEPTH) {
 		r = -EAGAIN;
 	} else {

@@ -64,8 +64,24 @@ static void collect_locked(struct gantry_dev *dev, struct round *round)
 
 /* ---- the end of the board ---- */
 
-/* Everything that was submitted ends; submit() refuses from now on. */
-static void lose(struct gantry_dev *dev)
+/* With the board; or, where one launch has cost it, that one by its own fault and the others by none of theirs. */
+static void end_lost(struct gantry_stream *stream, const struct gantry_stream *endless)
+{
+	if (!endless)
+		gantry_fpga_finish(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE, 0);
+	else
+		gantry_fpga_finish(stream,
+				   !stream->running	? GANTRY_E_INTERRUPTED
+				   : stream == endless ? GANTRY_E_DEADLINE
+							: GANTRY_E_DEVICE_FAULT,
+				   GANTRY_BLAST_CONTEXT, 0);
+}
+
+/*
+ * Everything that was submitted ends; submit() refuses from now on. @endless: whose launch is the reason, for it does not end; NULL: the
+ * board is gone.
+ */
+static void lose(struct gantry_dev *dev, const struct gantry_stream *endless)
 {
 	struct gantry_stream *stream;
 
@@ -73,6 +89,7 @@ static void lose(struct gantry_dev *dev)
 	dev->nrunning = 0;
 	(void)pthread_mutex_lock(&dev->lock);
 	dev->lost = true;
+	dev->endless = endless != NULL;
 	do {
 		stream = NULL;
 		gantry_list_for_each(&dev->streams, struct gantry_stream, link, s)
@@ -80,7 +97,7 @@ static void lose(struct gantry_dev *dev)
 				stream = s;
 		(void)pthread_mutex_unlock(&dev->lock);
 		if (stream)
-			gantry_fpga_finish(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE, 0);
+			end_lost(stream, endless);
 		(void)pthread_mutex_lock(&dev->lock);
 	} while (stream);
 	(void)pthread_mutex_unlock(&dev->lock);
@@ -241,13 +258,15 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 }
 
 /*
- * A launch cannot be taken off its board. One that nobody waits for any more, and that does not end either, would keep its region from
- * everybody for ever: then the board is lost, and whoever opens it next begins anew.
+ * A launch cannot be taken off its board. One that nobody waits for any more, or that takes longer than any may, and that does not end
+ * either, would keep its region from everybody for ever: then the board is opened anew.
  */
 static bool is_stuck(const struct gantry_dev *dev, struct gantry_fpga_launch *launch)
 {
 	uint64_t now_ns = gantry_now_ns();
 
+	if (dev->longest_ns && now_ns - launch->began_ns > dev->longest_ns)
+		return true;
 	if (!dev->host->cancelled(dev->host->cookie, head_of(launch->stream)->cmd.tag))
 		return false;
 	if (launch->unwanted_ns == 0)
@@ -255,8 +274,8 @@ static bool is_stuck(const struct gantry_dev *dev, struct gantry_fpga_launch *la
 	return now_ns - launch->unwanted_ns > dev->stuck_ns;
 }
 
-/* Launches that have ended; a count, or -ENODEV. */
-static int reap(struct gantry_dev *dev)
+/* Launches that have ended; a count, or -ENODEV. -ETIME: the one of *@ret_endless does not. */
+static int reap(struct gantry_dev *dev, struct gantry_stream **ret_endless)
 {
 	int count = 0, r = 0;
 
@@ -273,8 +292,10 @@ static int reap(struct gantry_dev *dev)
 					    gantry_fpga_window_of(dev, &launch->unit) +
 						    GANTRY_BOARD_CONTROL);
 		if (!(control & GANTRY_BOARD_DONE)) {
-			r = is_stuck(dev, launch) ? -ENODEV : r;
-			continue;
+			if (!is_stuck(dev, launch))
+				continue;
+			*ret_endless = launch->stream;
+			return -ETIME;
 		}
 		r = end(dev, launch, control);
 		count++;
@@ -284,8 +305,9 @@ static int reap(struct gantry_dev *dev)
 
 /* ---- the loop ---- */
 
-/* One pass over all there is to do; 1: something came of it, 0: nothing, -ENODEV. */
-static int pass(struct gantry_dev *dev, const struct round *round)
+/* One pass over all there is to do; 1: something came of it, 0: nothing; errors as reap()'s. */
+static int pass(struct gantry_dev *dev, const struct round *round,
+		struct gantry_stream **ret_endless)
 {
 	bool progress = false, lost = false;
 	int r;
@@ -298,7 +320,7 @@ static int pass(struct gantry_dev *dev, const struct round *round)
 		return r;
 	for (uint32_t i = 0; i < round->nready && !lost; i++)
 		progress = serve(dev, round->ready[i], &lost) || progress;
-	r = lost ? -ENODEV : reap(dev);
+	r = lost ? -ENODEV : reap(dev, ret_endless);
 	return r < 0 ? r : progress || r > 0;
 }
 
@@ -326,6 +348,7 @@ void *gantry_fpga_work(void *arg)
 {
 	struct gantry_dev *dev = arg;
 	static _Thread_local struct round round;
+	struct gantry_stream *endless;
 	int r = 0;
 
 	(void)pthread_mutex_lock(&dev->lock);
@@ -341,9 +364,10 @@ void *gantry_fpga_work(void *arg)
 			continue;
 		}
 		(void)pthread_mutex_unlock(&dev->lock);
-		r = pass(dev, &round);
+		endless = NULL;
+		r = pass(dev, &round, &endless);
 		if (r < 0)
-			lose(dev);
+			lose(dev, endless);
 		(void)pthread_mutex_lock(&dev->lock);
 	}
 	(void)pthread_mutex_unlock(&dev->lock);

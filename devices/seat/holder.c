@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "devices/seat/holder_seat.h"
 
 #define DONE_MAX 32u
@@ -36,12 +37,21 @@ struct gantry_seat_holder {
 	uint64_t refuge_bytes;
 	uint32_t npieces;
 	uint64_t lost_ns; /* when it was seen that the device takes no more; 0: it does */
+	struct {
+		bool is_known; /* a launch is why, for it does not end */
+		struct gantry_seat *told; /* that is being told so; NULL: nobody */
+		uint64_t worker;
+		char kernel[GANTRY_KERNEL_NAME_MAX + 1];
+	} endless;
 
 	pthread_mutex_t lock;
 	/* Under the lock. */
 	bool stopping;
 	uint32_t narrived;
-	int arrived[GANTRY_SEAT_MAX_SEATS];
+	struct {
+		int sock;
+		uint64_t worker;
+	} arrived[GANTRY_SEAT_MAX_SEATS];
 };
 
 /* ---- what the device calls; any thread ---- */
@@ -91,7 +101,7 @@ void gantry_seat_holder_free(struct gantry_seat_holder *holder)
 	if (!holder)
 		return;
 	for (uint32_t i = 0; i < holder->narrived; i++)
-		gantry_fd_close(holder->arrived[i]);
+		gantry_fd_close(holder->arrived[i].sock);
 	gantry_fd_close(holder->bell);
 	gantry_fd_close(holder->refuge);
 	(void)pthread_mutex_destroy(&holder->lock);
@@ -103,7 +113,17 @@ const struct gantry_device_host *gantry_seat_holder_host(struct gantry_seat_hold
 	return &holder->host;
 }
 
-int gantry_seat_holder_add(struct gantry_seat_holder *holder, int sock)
+bool gantry_seat_holder_blames(const struct gantry_seat_holder *holder, uint64_t *ret_worker,
+			       const char **ret_kernel)
+{
+	if (!holder->endless.is_known)
+		return false;
+	*ret_worker = holder->endless.worker;
+	*ret_kernel = holder->endless.kernel;
+	return true;
+}
+
+int gantry_seat_holder_add(struct gantry_seat_holder *holder, int sock, uint64_t worker)
 {
 	int r = 0;
 
@@ -111,7 +131,8 @@ int gantry_seat_holder_add(struct gantry_seat_holder *holder, int sock)
 	if (holder->nseats == GANTRY_SEAT_MAX_SEATS) {
 		r = -EMFILE;
 	} else {
-		holder->arrived[holder->narrived++] = sock;
+		holder->arrived[holder->narrived].sock = sock;
+		holder->arrived[holder->narrived++].worker = worker;
 		holder->nseats++;
 	}
 	(void)pthread_mutex_unlock(&holder->lock);
@@ -137,8 +158,10 @@ static bool admit(struct gantry_seat_holder *holder, const struct gantry_device 
 
 	(void)pthread_mutex_lock(&holder->lock);
 	while (holder->narrived > 0) {
-		int sock = holder->arrived[--holder->narrived];
-		struct gantry_seat *seat = gantry_seat_new(holder, device, holder->images, sock);
+		int sock = holder->arrived[--holder->narrived].sock;
+		struct gantry_seat *seat =
+			gantry_seat_new(holder, device, holder->images, sock,
+					holder->arrived[holder->narrived].worker);
 
 		if (seat) {
 			gantry_list_push_back(&holder->seats, &seat->link);
@@ -157,6 +180,8 @@ static void bury(struct gantry_seat_holder *holder)
 	gantry_list_for_each_safe(&holder->seats, struct gantry_seat, link, seat) {
 		if (!seat->gone || seat->nflight > 0)
 			continue;
+		if (holder->endless.told == seat)
+			holder->endless.told = NULL;
 		gantry_seat_free(seat);
 		(void)pthread_mutex_lock(&holder->lock);
 		holder->nseats--;
@@ -347,7 +372,8 @@ static bool serve(struct gantry_seat_holder *holder, struct gantry_seat *seat)
 		count++;
 	if (seat->gone || !seat->page)
 		return count > 0;
-	while (count < GANTRY_SEAT_TASKS && !seat->gone && take_one(holder, seat))
+	while (count < GANTRY_SEAT_TASKS && !seat->gone && !holder->endless.is_known &&
+	       take_one(holder, seat))
 		count++;
 	if (!seat->gone && seat->nflight)
 		pass_cancels(seat);
@@ -355,6 +381,34 @@ static bool serve(struct gantry_seat_holder *holder, struct gantry_seat *seat)
 }
 
 /* ---- from the device to pages ---- */
+
+/* Its launch did not end, which costs all others the device: it is told; nobody else is, for their launches did nothing wrong. */
+static void blame(struct gantry_seat_holder *holder, const struct gantry_seat_entry *entry)
+{
+	struct gantry_seat *seat = entry->seat;
+
+	holder->endless.worker = seat->worker;
+	(void)gantry_str_copy(holder->endless.kernel, sizeof(holder->endless.kernel),
+			      seat->kernels[entry->kernel]->name); /* as long */
+	holder->endless.told = seat->gone ? NULL : seat;
+}
+
+/* How one ended whose device has no future; false: its worker's successor finds out. */
+static bool is_told_of_loss(struct gantry_seat_holder *holder, struct gantry_done *done)
+{
+	const struct gantry_seat_entry *entry = (void *)(uintptr_t)done->tag;
+
+	if (!holder->lost_ns)
+		holder->lost_ns = gantry_now_ns();
+	if (done->blast >= GANTRY_BLAST_DEVICE)
+		return true;
+	holder->endless.is_known = true;
+	if (done->status != GANTRY_E_DEADLINE)
+		return false;
+	blame(holder, entry);
+	done->blast = GANTRY_BLAST_CMD;
+	return true;
+}
 
 static bool collect(struct gantry_seat_holder *holder, const struct gantry_device *device)
 {
@@ -364,12 +418,12 @@ static bool collect(struct gantry_seat_holder *holder, const struct gantry_devic
 	for (unsigned i = 0; i < n; i++) {
 		struct gantry_seat_entry *entry = (void *)(uintptr_t)done[i].tag;
 		struct gantry_seat *seat = entry->seat;
+		bool is_told = done[i].blast < GANTRY_BLAST_CONTEXT ||
+			       is_told_of_loss(holder, &done[i]);
 
 		entry_end(seat, entry);
 		holder->nflight--;
-		if (done[i].blast >= GANTRY_BLAST_CONTEXT && !holder->lost_ns)
-			holder->lost_ns = gantry_now_ns();
-		if (!seat->gone)
+		if (is_told && !seat->gone)
 			tell(seat, entry->slot, &done[i]);
 	}
 	gantry_list_for_each(&holder->seats, struct gantry_seat, link, s)
@@ -395,6 +449,8 @@ static void set_asleep(struct gantry_seat_holder *holder, uint32_t asleep)
 
 static bool has_tasks(struct gantry_seat_holder *holder)
 {
+	if (holder->endless.is_known)
+		return false;
 	gantry_list_for_each(&holder->seats, struct gantry_seat, link, seat)
 		if (seat->page && !seat->gone && !seat->stuck &&
 		    gantry_load_acquire(&seat->page->worker.put) != seat->taken)
@@ -468,8 +524,10 @@ static void end_all(struct gantry_seat_holder *holder, const struct gantry_devic
 
 static bool is_over(const struct gantry_seat_holder *holder)
 {
-	return holder->lost_ns && (gantry_list_is_empty(&holder->seats) ||
-				   gantry_now_ns() - holder->lost_ns > LOST_NS);
+	bool waits = holder->endless.is_known ? holder->endless.told != NULL
+					      : !gantry_list_is_empty(&holder->seats);
+
+	return holder->lost_ns && (!waits || gantry_now_ns() - holder->lost_ns > LOST_NS);
 }
 
 int gantry_seat_holder_run(struct gantry_seat_holder *holder, const struct gantry_device *device)

@@ -29,11 +29,14 @@ const struct gantry_device_host *gantry_seat_holder_host(struct gantry_seat_hold
 
 /*
  * Serves seats of @device until stop(), and then ends them all; the device stays open. 0; -ENODEV: the device is lost, which
- * all seats have been told.
+ * all seats have been told; or a launch did not end, which its seat has been told and no other: what they had is settled by who follows.
  */
 int gantry_seat_holder_run(struct gantry_seat_holder *holder, const struct gantry_device *device);
-/* A seat: the holder's end of a SOCK_SEQPACKET pair, which it takes over, also when it fails. 0, -EMFILE: too many; -ENOMEM. */
-int gantry_seat_holder_add(struct gantry_seat_holder *holder, int sock);
+/* A seat for worker @worker: the holder's end of a SOCK_SEQPACKET pair, which it takes over, also when it fails. 0, -EMFILE: too many; -ENOMEM. */
+int gantry_seat_holder_add(struct gantry_seat_holder *holder, int sock, uint64_t worker);
+/* After run() has returned -ENODEV: whose launch, of which kernel, did not end, so that the device has to be opened anew. false: it was no launch. */
+bool gantry_seat_holder_blames(const struct gantry_seat_holder *holder, uint64_t *ret_worker,
+			       const char **ret_kernel);
 void gantry_seat_holder_stop(struct gantry_seat_holder *holder);
 
 #endif

@@ -17,7 +17,7 @@
 
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,
-				    int sock)
+				    int sock, uint64_t worker)
 {
 	struct gantry_seat *seat = calloc(1, sizeof(*seat));
 
@@ -27,6 +27,7 @@ struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 	seat->device = device;
 	seat->images = images;
 	seat->sock = sock;
+	seat->worker = worker;
 	gantry_list_init(&seat->link);
 	for (uint32_t i = 0; i < GANTRY_SEAT_TASKS; i++)
 		seat->entries[i].seat = seat;
@@ -244,6 +245,8 @@ static int get_kernel(struct gantry_seat *seat, const struct gantry_seat_ask *as
 	if (!k)
 		return gantry_err_set(err, -ENOMEM, "no memory for a kernel");
 	k->image = ask->id - 1;
+	(void)gantry_str_copy(k->name, sizeof(k->name), ask->text); /* for people */
+	gantry_str_make_printable(k->name);
 	r = gantry_signature_parse(ask->signature, &k->sig, err);
 	if (r == 0)
 		r = seat->device->backend->kernel_get(seat->images_of[k->image], ask->text, &k->sig,

@@ -28,6 +28,7 @@ struct gantry_seat_stream {
 
 struct gantry_seat_kernel {
 	struct gantry_kernel *kernel; /* NULL: unused, or its image is gone */
+	char name[GANTRY_KERNEL_NAME_MAX + 1];
 	uint32_t image;
 	uint32_t nusers;
 	struct gantry_signature sig;
@@ -50,6 +51,7 @@ struct gantry_seat {
 	struct gantry_seat_holder *holder;
 	const struct gantry_device *device;
 	const char *images;
+	uint64_t worker; /* whose it is */
 	int sock;
 	bool gone;
 	struct gantry_seat_page *page; /* NULL before HELLO */
@@ -78,7 +80,7 @@ void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder);
 
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,
-				    int sock);
+				    int sock, uint64_t worker);
 /* It broke the rules: it is told @why, and gone. */
 void gantry_seat_condemn(struct gantry_seat *seat, const char *why);
 /* Nobody is there any more: nothing that its launches still do reaches its memory. */

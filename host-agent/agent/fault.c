@@ -250,13 +250,21 @@ static int32_t verdict_of(struct gantry_session *s, uint32_t device, enum cause 
 	return GANTRY_E_DEVICE_FAULT;
 }
 
-static void judge_all(struct gantry_worker *w, uint32_t device, bool lost)
+static enum cause cause_of(const struct gantry_worker *w, int status)
+{
+	if (status == GANTRY_E_DEVICE_LOST)
+		return CAUSE_DEVICE;
+	/* Whose launch it was that did not end has been told so: the others had no part in it. */
+	if (status == GANTRY_E_DEADLINE || gantry_mps_server_ended(w) || mate_was_killed(w))
+		return CAUSE_KILL;
+	return CAUSE_TASK;
+}
+
+static void judge_all(struct gantry_worker *w, uint32_t device, int status)
 {
 	struct gantry_agent *a = w->agent;
 	struct suspects suspects = find_suspects(w, device);
-	enum cause cause = lost						      ? CAUSE_DEVICE
-			   : gantry_mps_server_ended(w) || mate_was_killed(w) ? CAUSE_KILL
-									      : CAUSE_TASK;
+	enum cause cause = cause_of(w, status);
 
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s) {
 		if (!s->worker || !shares_fate(w, s->worker) || s->judged)
@@ -294,7 +302,8 @@ static void mark_orphans(struct gantry_worker *w, uint32_t device)
 				      (s->tenant->device_mask & gantry_devices_serving(a)) == 0;
 }
 
-static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool lost,
+/* @status: of tasks in flight. */
+static void fault(struct gantry_worker *w, struct gantry_agent_device *d, int status,
 		  const char *text)
 {
 	struct gantry_agent *a = w->agent;
@@ -313,21 +322,54 @@ static void fault(struct gantry_worker *w, struct gantry_agent_device *d, bool l
 			    d ? d->conf.name : "a device",
 			    gantry_mps_server_ended(w) ? "the MPS server of the group ended"
 						       : text);
-	judge_all(w, d ? (uint32_t)(d - a->devices) : 0, lost);
-	if (lost && d) {
+	judge_all(w, d ? (uint32_t)(d - a->devices) : 0, status);
+	if (status == GANTRY_E_DEVICE_LOST && d) {
 		gantry_agent_device_lost(a, d, text);
 		mark_orphans(w, (uint32_t)(d - a->devices));
 	}
 }
 
+/* A launch cost a held board its steward, which ends by itself; the others' sessions recover. */
+static void blame_at_board(const struct gantry_worker *steward, struct gantry_agent_device *d,
+			   uint64_t worker_id, const char *text)
+{
+	struct gantry_agent *a = steward->agent;
+	struct gantry_worker *culprit = NULL;
+	struct gantry_session *only = NULL;
+
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
+		if (w->id == worker_id)
+			culprit = w;
+	/* Of several in one worker nobody knows which it was. */
+	if (culprit && culprit->nsessions == 1)
+		only = gantry_list_entry(culprit->sessions.next, struct gantry_session,
+					 worker_link);
+	a->counters.device_faults++;
+	if (d)
+		d->nfaults++;
+	gantry_event_device(a, "launch-endless", d ? d->conf.name : "", only, culprit,
+			    "%s: %s: of worker %llu%s; it is opened anew",
+			    d ? d->conf.name : "a device", text, (unsigned long long)worker_id,
+			    culprit ? "" : ", which has ended");
+	if (only)
+		gantry_fault_blame(only);
+}
+
 void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg)
 {
 	struct gantry_agent_device *d = gantry_agent_device_find(w->agent, msg->device);
+	int status = msg->blast == GANTRY_BLAST_DEVICE ? GANTRY_E_DEVICE_LOST
+		     : msg->status == GANTRY_E_DEADLINE ? GANTRY_E_DEADLINE
+							: GANTRY_E_DEVICE_FAULT;
 	char text[160];
 
 	(void)gantry_str_copy(text, sizeof(text), msg->text); /* for people */
 	gantry_str_make_printable(text);
-	fault(w, d, msg->blast == GANTRY_BLAST_DEVICE, text);
+	if (w->class.mode == GANTRY_WORKER_STEWARD) {
+		blame_at_board(w, d, msg->worker_id, text);
+		return;
+	}
+	fault(w, d, status, text);
 	/*
 	 * Nothing of it runs there any more, and the thread that said so says and does nothing else: others have their turn,
 	 * while it takes the driver its time to let the process go. Its memory stays its own until then.
@@ -345,5 +387,5 @@ void gantry_fault_untold(struct gantry_worker *w)
 	for (uint32_t i = 0; i < w->agent->ndevices; i++)
 		if (w->agent->devices[i].used)
 			d = d ? d : &w->agent->devices[i];
-	fault(w, d, false, "its context is lost");
+	fault(w, d, GANTRY_E_DEVICE_FAULT, "its context is lost");
 }

@@ -195,7 +195,7 @@ static struct gantry_worker *holder_of(struct gantry_agent *a, uint32_t idx)
 }
 
 /* Takes @fd over. Where the steward could not open the device the other end sees it close. */
-static void give_seat(struct gantry_worker *w, uint32_t idx, int fd)
+static void give_seat(struct gantry_worker *w, uint32_t idx, uint64_t worker, int fd)
 {
 	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
 	Gantry__Worker__GiveSeat give = GANTRY__WORKER__GIVE_SEAT__INIT;
@@ -203,13 +203,14 @@ static void give_seat(struct gantry_worker *w, uint32_t idx, int fd)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_GIVE_SEAT;
 	msg.give_seat = &give;
 	give.device = idx;
+	give.worker_id = worker;
 	if (w->served >> idx & 1)
 		(void)gantry_call(w, &msg, &fd, 1, 0, NULL,
 				  NULL); /* or it is dead, as are its seats */
 	gantry_fd_close(fd);
 }
 
-int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, int *ret_fd)
+int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, uint64_t worker, int *ret_fd)
 {
 	struct gantry_worker *w = holder_of(a, idx);
 	int fds[2];
@@ -219,9 +220,10 @@ int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, int *ret_fd)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return -errno;
 	if (w) {
-		give_seat(w, idx, fds[0]);
+		give_seat(w, idx, worker, fds[0]);
 	} else {
 		a->arrivals.device[a->arrivals.n] = idx;
+		a->arrivals.worker[a->arrivals.n] = worker;
 		a->arrivals.fd[a->arrivals.n++] = fds[0];
 	}
 	*ret_fd = fds[1];
@@ -238,10 +240,11 @@ static void give_seats(struct gantry_worker *w)
 		uint32_t idx = a->arrivals.device[i];
 
 		if (holder_of(a, idx) == w) {
-			give_seat(w, idx, a->arrivals.fd[i]);
+			give_seat(w, idx, a->arrivals.worker[i], a->arrivals.fd[i]);
 			continue;
 		}
 		a->arrivals.device[n] = idx;
+		a->arrivals.worker[n] = a->arrivals.worker[i];
 		a->arrivals.fd[n++] = a->arrivals.fd[i];
 	}
 	a->arrivals.n = n;

@@ -38,6 +38,7 @@ struct gantry_steward_tries {
 struct gantry_steward_arrivals {
 	uint32_t n;
 	uint32_t device[GANTRY_STEWARD_MAX_ARRIVALS];
+	uint64_t worker[GANTRY_STEWARD_MAX_ARRIVALS]; /* whose */
 	int fd[GANTRY_STEWARD_MAX_ARRIVALS]; /* owned */
 };
 
@@ -47,7 +48,7 @@ bool gantry_steward_holds(const struct gantry_device_section *conf);
  * A seat at held device @idx: the worker's end, which is the caller's. The steward gets the other one, as soon as it is ready; where it cannot
  * open the device the worker sees its end close. -EMFILE: too many wait; other -errno.
  */
-int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, int *ret_fd);
+int gantry_steward_make_seat(struct gantry_agent *a, uint32_t idx, uint64_t worker, int *ret_fd);
 /* Whether the configured device is one of @steward's. */
 bool gantry_steward_is_for(const struct gantry_worker *steward,
 			   const struct gantry_device_section *conf);

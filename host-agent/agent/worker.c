@@ -456,7 +456,7 @@ static void fill_seat(struct configure *c, struct gantry_worker *w, uint32_t i,
 		w->seats |= 1ull << i; /* until it says which it has */
 		return;
 	}
-	r = gantry_steward_make_seat(w->agent, i, &c->seats[c->nseats]);
+	r = gantry_steward_make_seat(w->agent, i, w->id, &c->seats[c->nseats]);
 	if (r == 0) {
 		w->seats |= 1ull << i;
 		msg->seat = true;

@@ -333,9 +333,11 @@ static void tell_fault(struct wdevice *d, uint32_t blast, int status, const char
 	d->engine->events.device_fault(d->engine->events.cookie, d->name, blast, status, why);
 }
 
-/* What is told of all of them: the fault, which may be of others if none of these had begun. */
-static int32_t worst(const struct gantry_done *failed, uint32_t nfailed)
+/* What is told of all of them: the fault, which may be of others if none of these had begun. @endless: that is known to be one launch's. */
+static int32_t worst(const struct gantry_done *failed, uint32_t nfailed, bool endless)
 {
+	if (endless)
+		return GANTRY_E_DEADLINE;
 	for (uint32_t i = 0; i < nfailed; i++)
 		if (failed[i].status != GANTRY_E_INTERRUPTED)
 			return failed[i].status;
@@ -356,12 +358,19 @@ static void tell_unusable(struct wdevice *d, const char *why)
 		tell_fault(d, GANTRY_BLAST_CONTEXT, GANTRY_E_DEVICE_FAULT, why);
 }
 
+/* A launch that a device could not end: it has cost the context, and nobody need ask whose fault that is. */
+static bool is_endless(const struct gantry_done *done)
+{
+	return done->blast == GANTRY_BLAST_CONTEXT && done->status == GANTRY_E_DEADLINE;
+}
+
 /* Finished ones are finished; the others are kept in @failed. Returns how many it keeps then. */
 static uint32_t sort_out(struct wdevice *d, const struct gantry_done *done, unsigned n,
-			 struct gantry_done *failed, uint32_t nfailed)
+			 struct gantry_done *failed, uint32_t nfailed, bool *endless)
 {
 	for (unsigned i = 0; i < n; i++) {
-		if (done[i].blast >= GANTRY_BLAST_CONTEXT)
+		*endless = *endless || is_endless(&done[i]);
+		if (done[i].blast >= GANTRY_BLAST_CONTEXT && !is_endless(&done[i]))
 			failed[nfailed++] = done[i];
 		else
 			any_done(d, &done[i]);
@@ -378,6 +387,7 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 {
 	struct gantry_done *failed = calloc(d->nactive, sizeof(*failed));
 	struct gantry_done more[16];
+	bool endless = false;
 	uint32_t nfailed;
 	int32_t status;
 
@@ -385,15 +395,16 @@ static void context_failed(struct wdevice *d, const struct gantry_done *done, un
 		tell_fault(d, GANTRY_BLAST_CONTEXT, GANTRY_E_DEVICE_FAULT, "a task failed");
 		return;
 	}
-	nfailed = sort_out(d, done, n, failed, 0);
+	nfailed = sort_out(d, done, n, failed, 0, &endless);
 	/* What finished before the fault and was not told yet. A device that works here has nothing of the kind. */
 	while (!d->runs_here && d->nactive > nfailed &&
 	       (n = d->device.backend->poll(d->device.dev, more, GANTRY_ARRAY_SIZE(more))) > 0)
-		nfailed = sort_out(d, more, n, failed, nfailed);
+		nfailed = sort_out(d, more, n, failed, nfailed, &endless);
 	if (!d->runs_here)
 		worker_count_back(failed, nfailed);
-	status = worst(failed, nfailed);
-	tell_fault(d, failed[0].blast, status, gantry_status_text(status));
+	status = worst(failed, nfailed, endless);
+	tell_fault(d, endless ? GANTRY_BLAST_CONTEXT : failed[0].blast, status,
+		   endless ? "a launch did not end" : gantry_status_text(status));
 	for (uint32_t i = 0; i < nfailed; i++)
 		any_done(d, &failed[i]);
 	free(failed);

@@ -143,6 +143,20 @@ static int open_device(struct sdevice *d, struct gantry_err *err)
 	return r;
 }
 
+static void tell_loss(const struct sdevice *d)
+{
+	const struct gantry_steward_events *events = &d->steward->events;
+	uint64_t worker = 0;
+	const char *kernel;
+	char text[128];
+
+	if (!gantry_seat_holder_blames(d->holder, &worker, &kernel))
+		(void)gantry_str_copy(text, sizeof(text), "it takes no more");
+	else /* it fits */
+		(void)gantry_str_format(text, sizeof(text), "a launch of %s did not end", kernel);
+	events->lost(events->cookie, d->conf.name, worker, text);
+}
+
 static void *run(void *arg)
 {
 	struct sdevice *d = arg;
@@ -164,7 +178,7 @@ static void *run(void *arg)
 	if (r < 0)
 		return NULL;
 	if (d->holder && gantry_seat_holder_run(d->holder, &d->device) == -ENODEV)
-		d->steward->events.lost(d->steward->events.cookie, d->conf.name);
+		tell_loss(d);
 	while ((q = next_request(d))) {
 		serve(d, q);
 		free_request(q);
@@ -301,10 +315,10 @@ int gantry_steward_scrub(struct gantry_steward *s, uint32_t device, uint64_t byt
 	return fd < 0 ? -EBADF : put(s, device, bytes, fd, tag);
 }
 
-int gantry_steward_seat(struct gantry_steward *s, uint32_t device, int sock)
+int gantry_steward_seat(struct gantry_steward *s, uint32_t device, int sock, uint64_t worker)
 {
 	if (device < s->ndevices && s->devices[device].usable && s->devices[device].holder)
-		return gantry_seat_holder_add(s->devices[device].holder, sock);
+		return gantry_seat_holder_add(s->devices[device].holder, sock, worker);
 	gantry_fd_close(sock);
 	return -ENODEV;
 }

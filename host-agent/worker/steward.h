@@ -21,9 +21,12 @@
 
 struct gantry_steward;
 
-/* From a device's thread. @fd is the callee's from the call on; -1: none. lost: a device that the steward holds; it should end. */
+/*
+ * From a device's thread. @fd is the callee's from the call on; -1: none. lost: a device that the steward holds; it should end. @worker:
+ * whose launch is why; 0: no launch.
+ */
 struct gantry_steward_events {
-	void (*lost)(void *cookie, const char *device);
+	void (*lost)(void *cookie, const char *device, uint64_t worker, const char *why);
 	void (*made)(void *cookie, uint64_t tag, int status, const char *text, int fd);
 	void (*scrubbed)(void *cookie, uint64_t tag, int status, const char *text);
 	void *cookie;
@@ -59,8 +62,8 @@ int gantry_steward_make(struct gantry_steward *steward, uint32_t device, uint64_
 			uint64_t tag);
 int gantry_steward_scrub(struct gantry_steward *steward, uint32_t device, uint64_t bytes, int fd,
 			 uint64_t tag);
-/* A seat at a held device: the holder's end of a socket, taken over also after a failure. -ENODEV, -EMFILE, -ENOMEM. */
-int gantry_steward_seat(struct gantry_steward *steward, uint32_t device, int sock);
+/* A seat of worker @worker at a held device: the holder's end of a socket, taken over also after a failure. -ENODEV, -EMFILE, -ENOMEM. */
+int gantry_steward_seat(struct gantry_steward *steward, uint32_t device, int sock, uint64_t worker);
 /* How device @device is, at once: a device's health() may be asked by any thread. */
 void gantry_steward_health(struct gantry_steward *steward, uint32_t device,
 			   struct gantry_steward_health *ret_health);

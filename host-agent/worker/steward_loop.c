@@ -75,11 +75,22 @@ static void on_scrubbed(void *cookie, uint64_t tag, int status, const char *text
 	say_done(cookie, tag, status, text);
 }
 
-/* Workers have heard it, and end. The board may be there again for another process. */
-static void on_lost(void *cookie, const char *device)
+/* Workers have heard it, and end, or will with this process. The board may be there again for another one. */
+static void on_lost(void *cookie, const char *device, uint64_t worker, const char *why)
 {
-	(void)cookie;
-	gantry_log(GANTRY_LOG_WARN, "the steward ends: device %s is lost", device);
+	Gantry__Worker__DeviceFault fault = GANTRY__WORKER__DEVICE_FAULT__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	fault.device = (char *)(uintptr_t)device;
+	fault.blast = GANTRY_BLAST_CONTEXT;
+	fault.status = GANTRY_E_DEADLINE;
+	fault.text = (char *)(uintptr_t)why;
+	fault.worker_id = worker;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_DEVICE_FAULT;
+	msg.device_fault = &fault;
+	if (worker)
+		say(cookie, &msg, -EBADF);
+	gantry_log(GANTRY_LOG_WARN, "the steward ends: device %s is lost: %s", device, why);
 	_exit(1);
 }
 
@@ -239,7 +250,8 @@ static bool obey(struct loop *l, const Gantry__Worker__ToWorker *msg, int fd)
 	case GANTRY__WORKER__TO_WORKER__BODY_GIVE_SEAT:
 		/* One that cannot have it sees its socket close. */
 		if (fd >= 0)
-			(void)gantry_steward_seat(l->steward, msg->give_seat->device, fd);
+			(void)gantry_steward_seat(l->steward, msg->give_seat->device, fd,
+						  msg->give_seat->worker_id);
 		return true;
 	case GANTRY__WORKER__TO_WORKER__BODY_ASK_HEALTH:
 		say_health(l, msg->tag);

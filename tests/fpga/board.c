@@ -5,7 +5,7 @@
  * of cycles is exact and the same on every run.
  *
  * Options: lock=PATH (one process has the board), memory=BYTES, and for tests load_ms=N (loading takes so long), fail_loads=N (the
- * next N fail), fail_copies=N, hang=1 (no launch ends), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory).
+ * next N fail), fail_copies=N, hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -48,10 +48,13 @@ struct library {
 static struct library libraries[MAX_LIBRARIES];
 static unsigned int nlibraries;
 
+#define VADD_N (GANTRY_BOARD_ARGS + 8u * 6u) /* behind three buffers of two registers */
+
 struct region {
 	const struct model *model;
 	void *state;
 	struct model_port port;
+	uint32_t hung; /* windows whose launch does not end */
 };
 
 struct board {
@@ -60,6 +63,7 @@ struct board {
 	uint64_t cycles;
 	uint32_t turn; /* whose request is taken first */
 	int lock_fd;
+	uint64_t hang_n; /* 0: none */
 	uint64_t load_ms, fail_loads, fail_copies, lost_after, nloads;
 	bool has_lost_after, memory_lost, hang;
 	struct region regions[NREGIONS];
@@ -168,6 +172,8 @@ static int parse_options(struct board *board, const char *options, const char **
 			board->lost_after = n, board->has_lost_after = true;
 		else if (strcmp(word, "hang") == 0)
 			board->hang = n != 0;
+		else if (strcmp(word, "hang_n") == 0)
+			board->hang_n = n;
 		else if (strcmp(word, "memory_lost") == 0)
 			board->memory_lost = n != 0;
 		else
@@ -342,7 +348,8 @@ static uint64_t board_read(void *handle, uint32_t r, uint32_t off)
 	address(region, off);
 	region->port.answer = 0;
 	region->model->settle(region->state, &region->port);
-	if (board->hang && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
+	if ((board->hang || (region->hung >> off / GANTRY_BOARD_WINDOW_BYTES & 1)) &&
+	    off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
 		return region->port.rd_data & ~(uint64_t)GANTRY_BOARD_DONE;
 	return region->port.rd_data;
 }
@@ -355,6 +362,12 @@ static void board_write(void *handle, uint32_t r, uint32_t off, uint64_t value)
 
 	if (r >= NREGIONS || !region->state)
 		return;
+	if (board->hang_n && off % GANTRY_BOARD_WINDOW_BYTES == VADD_N) {
+		uint32_t window = 1u << off / GANTRY_BOARD_WINDOW_BYTES;
+
+		region->hung = value == board->hang_n ? region->hung | window
+						      : region->hung & ~window;
+	}
 	address(region, off);
 	region->port.wr_valid = 1;
 	region->port.wr_data = value;

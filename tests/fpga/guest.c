@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) "huge COUNT" (grid, without end) or "wide COUNT" (grid, with a block larger than any), or
- * "find 0": vadd, kept; "start COUNT": launches of it, not waited for; "finish 0": waits for them, "before 0": for those of the start before; "held COUNT": both. "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
+ * "find 0": vadd, kept; "start COUNT": launches of it, not waited for; "finish 0": waits for them, "before 0": for those of the start before; "held COUNT": both; "endless COUNT": vadd of fewer elements, which the test board may be told not to end. "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
  * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
 #include <inttypes.h>
@@ -11,7 +11,8 @@
 
 #include "guest-shim/gantry.h"
 
-#define N 4096u
+#define N	  4096u
+#define ENDLESS_N 100u
 
 static struct gantry_session *session;
 static gantry_queue queue;
@@ -64,11 +65,11 @@ static int submit(const char *kernel, const void *args, uint32_t args_bytes,
 	return r;
 }
 
-static int vadd(uint32_t count)
+static int vadd(uint32_t count, uint64_t n)
 {
 	const struct {
 		uint64_t a, b, c, n;
-	} args = { .n = N };
+	} args = { .n = n };
 	const struct gantry_access access[] = {
 		{ .buffer = buffers[0], .mode = GANTRY_R, .arg_off = 0 },
 		{ .buffer = buffers[1], .mode = GANTRY_R, .arg_off = 8 },
@@ -184,6 +185,8 @@ static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 	*ret_wrong = 0;
 	if (run_held(kernel, count, &r))
 		return r;
+	if (strcmp(kernel, "endless") == 0)
+		return vadd(count, ENDLESS_N);
 	if (strcmp(kernel, "queues") == 0)
 		return open_queues(count);
 	if (strcmp(kernel, "grid") == 0 || strcmp(kernel, "huge") == 0 ||
@@ -199,7 +202,7 @@ static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 	for (int i = 0; i < 2 && r == 0; i++)
 		r = gantry_write(session, buffers[i], 0, values[i], sizeof(values[i]));
 	if (r == 0)
-		r = is_vadd ? vadd(count) : scale(count);
+		r = is_vadd ? vadd(count, N) : scale(count);
 	if (r == 0)
 		r = gantry_read(session, buffers[2], 0, values[2], sizeof(values[2]));
 	*ret_wrong = 0;

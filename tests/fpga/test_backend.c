@@ -188,7 +188,7 @@ static void device_open_seated(const char *board, const char *more)
 	ck_assert_ptr_nonnull(held.holder);
 	ck_assert_int_eq(pthread_create(&held.thread, NULL, hold, NULL), 0);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks), 0);
-	ck_assert_int_eq(gantry_seat_holder_add(held.holder, socks[0]), 0);
+	ck_assert_int_eq(gantry_seat_holder_add(held.holder, socks[0], 1), 0);
 	(void)snprintf(seat_opt, sizeof(seat_opt), "seat=%d", socks[1]);
 	ck_assert_msg(gantry_device_open(&conf, &host, &device, &err) == 0, "%s", err.text);
 	gantry_fd_close(socks[1]);
@@ -758,8 +758,26 @@ START_TEST(test_lost_board_ends_everything_and_takes_nothing_more)
 }
 END_TEST
 
+/* It is told of its launch; what cannot know is a successor's affair, from whom a seat hears nothing. */
+static void check_endless(const struct gantry_done *done)
+{
+	struct gantry_device_health health;
+	struct gantry_err err;
+	uint64_t worker = 0;
+	const char *kernel = "";
+
+	ck_assert_int_eq(done->status, GANTRY_E_DEADLINE);
+	ck_assert_uint_eq(done->blast, is_seated() ? GANTRY_BLAST_CMD : GANTRY_BLAST_CONTEXT);
+	ck_assert_int_eq(health_of_board(&health, &err), 0); /* the board itself is well */
+	if (!is_seated())
+		return;
+	ck_assert(gantry_seat_holder_blames(held.holder, &worker, &kernel));
+	ck_assert_uint_eq(worker, 1);
+	ck_assert_str_eq(kernel, "vadd");
+}
+
 /* A board has no way to take one off it, and others wait for the region. */
-START_TEST(test_cancelled_launch_that_does_not_end_loses_the_board)
+START_TEST(test_cancelled_launch_that_does_not_end_costs_the_board)
 {
 	struct gantry_stream *stream;
 	struct gantry_done done;
@@ -787,8 +805,33 @@ START_TEST(test_cancelled_launch_that_does_not_end_loses_the_board)
 			break;
 		gantry_store_release(&cancel, 0u);
 	}
-	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_LOST);
-	ck_assert_uint_eq(done.blast, GANTRY_BLAST_DEVICE);
+	check_endless(&done);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_launch_that_takes_longer_than_any_may_ends_and_nobody_else_is_told_of_a_fault)
+{
+	const char *of_vadd = "r:i32*,r:i32*,w:i32*,u64";
+	struct gantry_stream *endless, *other;
+	struct gantry_kernel *vadd;
+	struct gantry_done done;
+	struct gantry_cmd cmd;
+
+	put_three();
+	device_open("hang_n=100", "longest=300ms");
+	fill_inputs();
+	vadd = kernel_of("vadd", "vadd", of_vadd);
+	endless = stream_of(0);
+	other = stream_of(0);
+	cmd = vadd_of(vadd, out[1], N);
+	ck_assert_int_eq(submit(other, &cmd), 0);
+	wait_for(&done, 1);
+	ck_assert_int_eq(done.status, GANTRY_OK);
+	cmd = vadd_of(vadd, out[0], 100);
+	ck_assert_int_eq(submit(endless, &cmd), 0);
+	wait_for(&done, 1);
+	check_endless(&done);
 	device_close();
 }
 END_TEST
@@ -849,7 +892,10 @@ int main(void)
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
 	tcase_add_test(tc, test_failed_copy_to_the_board_fails_its_launch_only);
 	tcase_add_test(tc, test_lost_board_ends_everything_and_takes_nothing_more);
-	tcase_add_test(tc, test_cancelled_launch_that_does_not_end_loses_the_board);
+	tcase_add_test(tc, test_cancelled_launch_that_does_not_end_costs_the_board);
+	tcase_add_test(
+		tc,
+		test_launch_that_takes_longer_than_any_may_ends_and_nobody_else_is_told_of_a_fault);
 	tcase_add_test(tc, test_cancelled_launch_changes_nothing);
 	tcase_add_test(tc, test_close_does_not_wait_for_what_is_queued);
 	return gantry_unit_run(suite);

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import harness
-from scripted import Scripted
+from scripted import Scripted, events
 from test_system import World, answers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system" / "upgrade"))
@@ -199,6 +199,45 @@ def test_second_board_is_tried_again_while_the_first_is_used(t):
         red.write_line("vadd 3")
         t.equal(answers([red]), ["ok 0"])
         t.equal(worker_pid(world, red), untouched, "red's worker")
+
+
+def test_endless_launch_is_its_tenants_fault_and_the_board_is_opened_anew_for_all(t):
+    with held(["red", "blue"], board="hang_n=100", device={"longest": "700ms"}) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        red.write_line("vadd 3")
+        t.equal(answers([red]), ["ok 0"])
+        before = steward_pid(world)
+        blue.write_line("scale 400")
+        red.write_line("endless 1")
+        answer, = answers([red])
+        t.true(answer.startswith("err -202 "), answer)  # DEADLINE
+        # Blue's ran again where they were in flight: nothing of it shows.
+        t.equal(answers([blue]), ["ok 0"])
+        t.true(steward_pid(world, but=before) != before, "another steward")
+        for guest, line in ((red, "vadd 3"), (blue, "scale 3")):
+            guest.write_line(line)
+        t.equal(answers([red, blue]), ["ok 0"] * 2)
+        told, = events(world.agent, "launch-endless")
+        t.equal(told["tenant"], "red")
+        t.contains(told["text"], "a launch of board_vadd did not end")
+        faults = {row["labels"]: row["value"] for row in world.agent.ctl_json("stats")["metrics"] if row["name"] == "gantry_tenant_context_faults_total"}
+        t.equal(sorted(value for labels, value in faults.items() if 'tenant="red"' in labels or 'tenant="blue"' in labels), [0, 1])
+
+
+def test_endless_launch_that_nobody_waits_for_is_no_fault_of_those_who_are_there(t):
+    with held(["red", "blue"], board="hang_n=100", device={"stuck": "300ms"}) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        before = steward_pid(world)
+        red.write_line("endless 1")
+        harness.wait_until(lambda: any(row["issued"] > row["done"] for row in world.agent.ctl_json("queue", "list")["queues"] if row["slot"]),
+                           "it is on its way")
+        blue.write_line("scale 400")
+        red.kill()
+        t.equal(answers([blue]), ["ok 0"])
+        t.true(steward_pid(world, but=before) != before, "another steward")
+        blue.write_line("vadd 3")
+        t.equal(answers([blue]), ["ok 0"])
+        t.contains(events(world.agent, "launch-endless")[0]["text"], "which has ended")
 
 
 def test_reload_disturbs_no_launch(t):

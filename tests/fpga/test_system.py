@@ -34,7 +34,8 @@ class World:
     """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder. Tenants @plain have a cpu
     device instead; there are @boards, fpga0 and so on, and whoever locks lock(NUMBER) before the agent does has that one."""
 
-    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent, plain=(), boards=1, start=True):
+    def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent, plain=(), boards=1, start=True,
+                 device=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-board-"))
         try:
             install(self.folder)
@@ -44,7 +45,7 @@ class World:
                 os.chmod(self.lock(number), 0o666)
                 devices[f"fpga{number}"] = {
                     "backend": "fpga", "cores": None, "mem": "64M", "driver": self.folder / "two-regions.so",
-                    "images": self.folder, "board": f"lock={self.lock(number)} load_ms=2 {board}", "holder": holder}
+                    "images": self.folder, "board": f"lock={self.lock(number)} load_ms=2 {board}", "holder": holder, **(device or {})}
             everywhere = ", ".join(devices)
             if plain:
                 devices["cpu0"] = {}
@@ -119,6 +120,21 @@ def test_worker_of_another_group_is_told_who_has_the_board(t):
         # The board serves on where it is.
         red.write_line("vadd 3")
         t.equal(answers([red]), ["ok 0"])
+
+
+def test_endless_launch_ends_for_its_own_session_only(t):
+    with World(["red", "blue"], board="hang_n=100", device={"longest": "700ms"}) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        red.write_line("vadd 3")
+        t.equal(answers([red]), ["ok 0"])
+        blue.write_line("scale 400")
+        red.write_line("endless 1")
+        answer, = answers([red])
+        t.true(answer.startswith("err -202 "), answer)  # DEADLINE
+        t.equal(answers([blue]), ["ok 0"])
+        for guest, line in ((red, "vadd 3"), (blue, "scale 3")):
+            guest.write_line(line)
+        t.equal(answers([red, blue]), ["ok 0"] * 2)
 
 
 def test_failed_loading_is_no_tenants_affair(t):

@@ -275,7 +275,7 @@ static struct worker arrive(void)
 	int socks[2];
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks), 0);
-	ck_assert_int_eq(gantry_seat_holder_add(holder, socks[0]), 0);
+	ck_assert_int_eq(gantry_seat_holder_add(holder, socks[0], 7), 0);
 	w.sock = socks[1];
 	return w;
 }
