@@ -207,7 +207,7 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 		     struct gantry_err *err)
 {
 	/* "holder" says who opens it, which has been heeded. */
-	static const char *const keys[] = { "driver",  "images", "board",  "mode", "age",
+	static const char *const keys[] = { "driver",  "images", "board",   "mode",   "age",
 					    "retries", "stuck",	 "longest", "holder", NULL };
 	const char *holder = gantry_device_opt(conf, "holder");
 	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;

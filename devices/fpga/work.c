@@ -71,9 +71,9 @@ static void end_lost(struct gantry_stream *stream, const struct gantry_stream *e
 		gantry_fpga_finish(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE, 0);
 	else
 		gantry_fpga_finish(stream,
-				   !stream->running	? GANTRY_E_INTERRUPTED
+				   !stream->running    ? GANTRY_E_INTERRUPTED
 				   : stream == endless ? GANTRY_E_DEADLINE
-							: GANTRY_E_DEVICE_FAULT,
+						       : GANTRY_E_DEVICE_FAULT,
 				   GANTRY_BLAST_CONTEXT, 0);
 }
 

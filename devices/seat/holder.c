@@ -38,7 +38,7 @@ struct gantry_seat_holder {
 	uint32_t npieces;
 	uint64_t lost_ns; /* when it was seen that the device takes no more; 0: it does */
 	struct {
-		bool is_known; /* a launch is why, for it does not end */
+		bool is_known;		  /* a launch is why, for it does not end */
 		struct gantry_seat *told; /* that is being told so; NULL: nobody */
 		uint64_t worker;
 		char kernel[GANTRY_KERNEL_NAME_MAX + 1];

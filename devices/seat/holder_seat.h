@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "devices/seat/holder.h"
 #include "devices/seat/seat.h"
+#include "devices/statements.h"
 
 struct gantry_seat_memory {
 	unsigned char *base; /* NULL: unused */

@@ -435,10 +435,11 @@ static int agent_key(struct gantry_agent_conf *agent, const char *key, const cha
 
 /* Keys that backends and filters know; "FILTER.key" beside them. */
 static const char *const backend_keys[] = {
-	"cores",     "cpus",   "filters",  "file",    "index",	"uuid",	 "scratch",    "window",
-	"numa",	     "clock",  "platform", "gpu",     "driver", "nvrtc", "nvml",       "nvjitlink",
-	"libraries", "images", "library",  "device",  "memory", "cache", "guest_code", "fitted",
-	"board",     "mode",   "age",	   "retries", "stuck",	"work",	 "holder",
+	"cores",  "cpus",	"filters",   "file",	 "index",   "uuid",   "scratch",
+	"window", "numa",	"clock",     "platform", "gpu",	    "driver", "nvrtc",
+	"nvml",	  "nvjitlink",	"libraries", "images",	 "library", "device", "memory",
+	"cache",  "guest_code", "fitted",    "board",	 "mode",    "age",    "retries",
+	"stuck",  "longest",	"work",	     "holder",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,

@@ -358,7 +358,7 @@ static void blame_at_board(const struct gantry_worker *steward, struct gantry_ag
 void gantry_fault_told(struct gantry_worker *w, const Gantry__Worker__DeviceFault *msg)
 {
 	struct gantry_agent_device *d = gantry_agent_device_find(w->agent, msg->device);
-	int status = msg->blast == GANTRY_BLAST_DEVICE ? GANTRY_E_DEVICE_LOST
+	int status = msg->blast == GANTRY_BLAST_DEVICE	? GANTRY_E_DEVICE_LOST
 		     : msg->status == GANTRY_E_DEADLINE ? GANTRY_E_DEADLINE
 							: GANTRY_E_DEVICE_FAULT;
 	char text[160];

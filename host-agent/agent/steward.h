@@ -39,7 +39,7 @@ struct gantry_steward_arrivals {
 	uint32_t n;
 	uint32_t device[GANTRY_STEWARD_MAX_ARRIVALS];
 	uint64_t worker[GANTRY_STEWARD_MAX_ARRIVALS]; /* whose */
-	int fd[GANTRY_STEWARD_MAX_ARRIVALS]; /* owned */
+	int fd[GANTRY_STEWARD_MAX_ARRIVALS];	      /* owned */
 };
 
 /* Whether the configured device is held by a steward. */
