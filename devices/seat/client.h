@@ -130,7 +130,7 @@ void gantry_seat_link_stop(struct gantry_dev *dev);
  */
 int gantry_seat_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, int fd,
 		    struct gantry_seat_answer *ret_answer, int *ret_fd, struct gantry_err *err);
-/* Says something that has no answer. */
+/* Says something that has no answer; where there is no room it waits, and the seat is lost after as long as an answer may take. */
 void gantry_seat_say(struct gantry_dev *dev, uint32_t what, uint32_t id);
 /* Wakes the holder. */
 void gantry_seat_ring(struct gantry_dev *dev);

@@ -114,6 +114,16 @@ static void *listen_to_holder(void *arg)
 
 /* ---- asking; the device thread ---- */
 
+/*
+ * Waits for room as long as for an answer. A holder that does not read for so long has the seat no longer: what it was not told to end would
+ * stay in use, and numbers would mean one thing here and another there. The bell's thread sees the end.
+ */
+static void send_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, int fd)
+{
+	if (gantry_fd_send(dev->sock, ask, sizeof(*ask), &fd, fd >= 0 ? 1 : 0, 0) < 0)
+		(void)shutdown(dev->sock, SHUT_RDWR);
+}
+
 static void deadline_in(uint64_t ms, struct timespec *ret)
 {
 	uint64_t at_ns = gantry_now_ns() + ms * GANTRY_NS_PER_MS;
@@ -164,9 +174,8 @@ int gantry_seat_ask(struct gantry_dev *dev, const struct gantry_seat_ask *ask, i
 	dev->asked = ask->what;
 	dev->answer_fd = -EBADF;
 	(void)pthread_mutex_unlock(&dev->lock);
-	if (!gantry_load_acquire(&dev->lost) &&
-	    gantry_fd_send(dev->sock, ask, sizeof(*ask), &fd, fd >= 0 ? 1 : 0, 0) < 0)
-		(void)shutdown(dev->sock, SHUT_RDWR); /* the bell's thread sees the end */
+	if (!gantry_load_acquire(&dev->lost))
+		send_ask(dev, ask, fd);
 	(void)pthread_mutex_lock(&dev->lock);
 	await_locked(dev);
 	if (dev->asked)
@@ -193,7 +202,8 @@ void gantry_seat_say(struct gantry_dev *dev, uint32_t what, uint32_t id)
 	struct gantry_seat_ask ask = { .what = what, .id = id };
 
 	/* A holder that is gone has nothing to end. */
-	(void)gantry_fd_send(dev->sock, &ask, sizeof(ask), NULL, 0, 0);
+	if (!gantry_load_acquire(&dev->lost))
+		send_ask(dev, &ask, -EBADF);
 }
 
 void gantry_seat_ring(struct gantry_dev *dev)

@@ -19,6 +19,7 @@
 
 #define BYTES	    8192u
 #define BOARD_BYTES (1u << 20)
+#define PIECES	    (GANTRY_SEAT_MAX_MEMS - GANTRY_SEAT_TASKS) /* that a seat imports */
 #define TIMEOUT_NS  (40 * GANTRY_NS_PER_S)
 
 static struct gantry_device device;
@@ -56,6 +57,8 @@ static struct {
 	uint32_t full;	   /* atomic: from so many asks on there are none */
 	uint32_t nmems;	   /* atomic: pieces that it was given */
 	uint64_t nbytes;   /* atomic: of the last of them */
+	uint32_t deaf;	   /* atomic; a futex: it reads nothing */
+	uint32_t ended;	   /* atomic; a futex: it has read that there is no more */
 } hand;
 
 static void say(const struct gantry_seat_answer *answer, int fd)
@@ -102,16 +105,22 @@ static void *serve(void *arg)
 	for (;;) {
 		unsigned int nfds = 0;
 		int fd = -EBADF;
-		ssize_t n = gantry_fd_recv(hand.sock, &ask, sizeof(ask), &fd, 1, &nfds, 0);
+		ssize_t n;
 
+		while (gantry_load_acquire(&hand.deaf))
+			(void)gantry_futex_wait(&hand.deaf, 1, GANTRY_DEADLINE_NEVER);
+		n = gantry_fd_recv(hand.sock, &ask, sizeof(ask), &fd, 1, &nfds, 0);
 		if (nfds)
 			gantry_fd_close(fd);
 		if (n <= 0)
-			return NULL;
+			break;
 		if (n == (ssize_t)sizeof(ask) && ask.what != GANTRY_SEAT_MEM_END &&
 		    ask.what != GANTRY_SEAT_STREAM_END && ask.what != GANTRY_SEAT_IMAGE_END)
 			answer_one(&ask);
 	}
+	gantry_store_release(&hand.ended, 1u);
+	(void)gantry_futex_wake(&hand.ended, 1);
+	return NULL;
 }
 
 static void open_seat(const char *patience)
@@ -418,6 +427,31 @@ START_TEST(test_memory_beyond_what_a_seat_takes_is_private)
 }
 END_TEST
 
+/* What it is not told to end it would keep for ever: then rather the whole seat. */
+START_TEST(test_holder_that_does_not_read_what_is_to_end_loses_the_seat)
+{
+	uint64_t deadline_ns = gantry_now_ns() + TIMEOUT_NS;
+	struct gantry_mem *mems[PIECES];
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	open_seat("answer_ms=1500");
+	for (uint32_t i = 0; i < PIECES; i++)
+		ck_assert_int_eq(import(&mems[i], &err), 0);
+	gantry_store_release(&hand.deaf, 1u);
+	/* More than a socket holds. */
+	for (uint32_t i = 0; i < PIECES; i++)
+		device.backend->mem_free(mems[i]);
+	gantry_store_release(&hand.deaf, 0u);
+	(void)gantry_futex_wake(&hand.deaf, 1);
+	while (!gantry_load_acquire(&hand.ended)) {
+		ck_assert_msg(gantry_now_ns() < deadline_ns, "the socket is open still");
+		(void)gantry_futex_wait(&hand.ended, 0, deadline_ns);
+	}
+	ck_assert_int_eq(import(&mems[0], &err), -EIO);
+	close_seat();
+}
+END_TEST
+
 /* With a holder that has as many as a seat may have, and with one that has fewer. */
 START_TEST(test_queues_beyond_the_seat_s_streams_share_them)
 {
@@ -481,6 +515,7 @@ int main(void)
 	tcase_add_test(tc, test_buffer_that_is_two_arguments_is_bounced_once);
 	tcase_add_test(tc, test_bounces_together_are_no_larger_than_the_board);
 	tcase_add_test(tc, test_memory_beyond_what_a_seat_takes_is_private);
+	tcase_add_test(tc, test_holder_that_does_not_read_what_is_to_end_loses_the_seat);
 	tcase_add_loop_test(tc, test_queues_beyond_the_seat_s_streams_share_them, 0, 2);
 	return gantry_unit_run(suite);
 }
