@@ -24,6 +24,7 @@
 /* A kernel without parameters of this name, where an image has it, is run once when the image was loaded. */
 #define FIRST_KERNEL "gantry_loaded"
 #define MAX_NAMES    (1u << 20)
+#define MAX_DEVICES  64u
 
 static int say(int code, char *text, size_t cap, const struct gantry_err *err)
 {
@@ -51,6 +52,16 @@ static int take_loads(const char *value, bool *ret_late, bool *ret_given, struct
 	return 0;
 }
 
+static int take_regions(const char *value, uint32_t *ret_nregions, struct gantry_err *err)
+{
+	uint64_t n;
+
+	if (gantry_u64_parse(value, 1, GANTRY_OPENCL_BOARD_REGIONS, &n, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "regions");
+	*ret_nregions = (uint32_t)n;
+	return 0;
+}
+
 struct options {
 	bool trial;
 	bool trial_given;
@@ -75,6 +86,8 @@ static int take_option(struct gantry_opencl_board *board, const char *key, const
 		return gantry_size_parse(value, &board->mem_bytes, err) < 0
 			       ? gantry_err_wrap(err, -EINVAL, "memory")
 			       : 0;
+	else if (strcmp(key, "regions") == 0)
+		return take_regions(value, &board->nregions, err);
 	else if (strcmp(key, "model") == 0)
 		return !gantry_name_valid(value) || gantry_str_copy(board->model,
 								    sizeof(board->model), value) < 0
@@ -83,7 +96,7 @@ static int take_option(struct gantry_opencl_board *board, const char *key, const
 	else
 		return gantry_err_set(err, -EINVAL,
 				      "no option \"%.40s\": there are library, platform, device, "
-				      "model, memory, loads and trial",
+				      "model, memory, regions, loads and trial",
 				      key);
 	return 0;
 }
@@ -160,6 +173,31 @@ static bool is_of(const struct gantry_opencl_board *board, const char *platform)
 	return strcmp(name, platform) == 0;
 }
 
+/* The device that was chosen, and those behind it. */
+static int find_regions(struct gantry_opencl_board *board, struct gantry_err *err)
+{
+	cl_device_id devices[MAX_DEVICES];
+	cl_uint n = 0, first = 0;
+
+	board->regions[0].device = board->target.device;
+	if (board->nregions == 1)
+		return 0;
+	if (board->cl->GetDeviceIDs(board->target.platform, CL_DEVICE_TYPE_ALL, MAX_DEVICES,
+				    devices, &n) != CL_SUCCESS)
+		n = 0;
+	n = n < MAX_DEVICES ? n : MAX_DEVICES;
+	while (first < n && devices[first] != board->target.device)
+		first++;
+	if (n - first < board->nregions)
+		return gantry_err_set(err, -ENODEV,
+				      "regions: the platform has %u devices from the chosen one "
+				      "on, %u are wanted",
+				      n - first, board->nregions);
+	for (uint32_t i = 0; i < board->nregions; i++)
+		board->regions[i].device = devices[first + i];
+	return 0;
+}
+
 static int find(struct gantry_opencl_board *board, const char *text, struct gantry_err *err)
 {
 	struct options options = { .trial = false };
@@ -174,6 +212,8 @@ static int find(struct gantry_opencl_board *board, const char *text, struct gant
 		r = gantry_opencl_choose(board->cl, &board->work.choice, &board->target, err);
 	if (r == 0)
 		r = describe(board, err);
+	if (r == 0)
+		r = find_regions(board, err);
 	if (r < 0)
 		return r;
 	/* PoCL's loader writes files, which a worker may not; on a real board each trial costs a loading. */
@@ -238,11 +278,16 @@ static int check_files(const struct gantry_opencl_board *board,
 	for (uint32_t i = 0; i < nfiles; i++) {
 		int r;
 
-		if (files[i].place != GANTRY_BOARD_PLACE_WHOLE)
+		if (board->nregions == 1 && files[i].place != GANTRY_BOARD_PLACE_WHOLE)
 			return gantry_err_set(err, -EBADMSG,
 					      "image %s: this board has no regions: write \"load "
 					      "whole\"",
 					      files[i].image);
+		if (board->nregions > 1 && files[i].place >= board->nregions)
+			return gantry_err_set(err, -EBADMSG,
+					      "image %s: this board has %u regions, and images for "
+					      "one of them only: write \"load 0\"",
+					      files[i].image, board->nregions);
 		r = check_file(board, &files[i], err);
 		if (r < 0)
 			return r;
@@ -304,20 +349,21 @@ static int check_params(const struct gantry_opencl_board *board, struct gantry_o
 	return 0;
 }
 
-static int make_unit(struct gantry_opencl_board *board, const struct gantry_board_kernel *def,
-		     uint32_t window, struct gantry_err *err)
+static int make_unit(struct gantry_opencl_board *board, struct gantry_opencl_region *region,
+		     const struct gantry_board_kernel *def, uint32_t window, struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
-	struct gantry_opencl_unit *unit = &board->units[window];
+	struct gantry_opencl_unit *unit = &region->units[window];
 	cl_int result = CL_SUCCESS;
 
 	memset(unit, 0, sizeof(*unit));
 	unit->board = board;
-	unit->kernel = cl->CreateKernel(board->program, def->name, &result);
+	unit->region = region;
+	unit->kernel = cl->CreateKernel(region->program, def->name, &result);
 	if (result == CL_INVALID_KERNEL_NAME)
 		return gantry_err_set(err, -EBADMSG, "it has no kernel %s", def->name);
 	if (result == CL_SUCCESS)
-		unit->queue = cl->CreateCommandQueue(board->context, board->target.device,
+		unit->queue = cl->CreateCommandQueue(board->context, region->device,
 						     CL_QUEUE_PROFILING_ENABLE, &result);
 	unit->def = def;
 	if (result != CL_SUCCESS)
@@ -347,19 +393,20 @@ static bool is_named(const char *names, const char *name)
 	return false;
 }
 
-static bool has_kernel(const struct gantry_opencl_board *board, const char *name)
+static bool has_kernel(const struct gantry_opencl_board *board, cl_program program,
+		       const char *name)
 {
 	_cleanup_free_ char *names = NULL;
 	size_t bytes = 0;
 
 	/* Asking for a kernel that is not there has some runtimes complain to the terminal. */
-	if (board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) !=
+	if (board->cl->GetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &bytes) !=
 		    CL_SUCCESS ||
 	    bytes > MAX_NAMES)
 		return false;
 	names = calloc(1, bytes + 1);
 	return names &&
-	       board->cl->GetProgramInfo(board->program, CL_PROGRAM_KERNEL_NAMES, bytes, names,
+	       board->cl->GetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, bytes, names,
 					 NULL) == CL_SUCCESS &&
 	       is_named(names, name);
 }
@@ -368,41 +415,42 @@ static bool has_kernel(const struct gantry_opencl_board *board, const char *name
  * On some boards an image is not there before a kernel of it runs: that is part of loading. Nor is what lies in the
  * board's memory there afterwards, which no task of anybody's may be the one to lose.
  */
-static int run_first(struct gantry_opencl_board *board, struct gantry_err *err)
+static int run_first(struct gantry_opencl_board *board, struct gantry_opencl_region *region,
+		     struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
 	static const size_t one = 1;
 	cl_int result = CL_SUCCESS;
 	cl_kernel kernel;
 
-	if (!has_kernel(board, FIRST_KERNEL))
+	if (!has_kernel(board, region->program, FIRST_KERNEL))
 		return board->late ? gantry_err_set(err, -EBADMSG,
 						    "it has no kernel " FIRST_KERNEL
 						    ", and this board loads an image when a kernel "
 						    "of it runs (loads=kernel)")
 				   : 0;
-	kernel = cl->CreateKernel(board->program, FIRST_KERNEL, &result);
+	kernel = cl->CreateKernel(region->program, FIRST_KERNEL, &result);
 	if (result == CL_SUCCESS) {
-		result = cl->EnqueueNDRangeKernel(board->copies, kernel, 1, NULL, &one, &one, 0,
+		result = cl->EnqueueNDRangeKernel(region->copies, kernel, 1, NULL, &one, &one, 0,
 						  NULL, NULL);
 		if (result == CL_SUCCESS)
-			result = cl->Finish(board->copies);
+			result = cl->Finish(region->copies);
 		(void)cl->ReleaseKernel(kernel);
 	}
 	return outcome(board, result, "the first launch", err);
 }
 
 /* -ENODEV: the board is gone, with what is at work there. */
-static int unload(struct gantry_opencl_board *board)
+static int unload(struct gantry_opencl_board *board, struct gantry_opencl_region *region)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
 
-	if (!gantry_opencl_board_drain(board)) {
+	if (!gantry_opencl_board_drain(board, region)) {
 		board->lost = true;
 		return -ENODEV;
 	}
 	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++) {
-		struct gantry_opencl_unit *unit = &board->units[i];
+		struct gantry_opencl_unit *unit = &region->units[i];
 
 		if (unit->kernel)
 			(void)cl->ReleaseKernel(unit->kernel);
@@ -410,67 +458,77 @@ static int unload(struct gantry_opencl_board *board)
 			(void)cl->ReleaseCommandQueue(unit->queue);
 		memset(unit, 0, sizeof(*unit));
 	}
-	gantry_opencl_board_forget(board);
-	if (board->copies)
-		(void)cl->ReleaseCommandQueue(board->copies);
-	if (board->program)
-		(void)cl->ReleaseProgram(board->program);
-	board->copies = NULL;
-	board->program = NULL;
+	/* Other regions' launches have some of it. */
+	if (board->nregions == 1)
+		gantry_opencl_board_forget(board);
+	if (region->copies)
+		(void)cl->ReleaseCommandQueue(region->copies);
+	if (region->program)
+		(void)cl->ReleaseProgram(region->program);
+	region->copies = NULL;
+	region->program = NULL;
 	return 0;
 }
 
-static int make_program(struct gantry_opencl_board *board, const struct bytes *bytes,
-			struct gantry_err *err)
+static int make_program(struct gantry_opencl_board *board, struct gantry_opencl_region *region,
+			const struct bytes *bytes, struct gantry_err *err)
 {
 	const struct gantry_opencl_driver *cl = board->cl;
 	const unsigned char *at = bytes->at;
 	cl_int result = CL_SUCCESS, status = CL_SUCCESS;
 
-	board->program = cl->CreateProgramWithBinary(board->context, 1, &board->target.device,
-						     &bytes->len, &at, &status, &result);
+	region->program = cl->CreateProgramWithBinary(board->context, 1, &region->device,
+						      &bytes->len, &at, &status, &result);
 	if (result == CL_SUCCESS)
 		result = status;
 	if (result != CL_SUCCESS)
 		return outcome(board, result, "clCreateProgramWithBinary", err);
 	/* It also makes OpenCL tell of parameters, where it can. */
-	result = cl->BuildProgram(board->program, 1, &board->target.device, "-cl-kernel-arg-info",
-				  NULL, NULL);
+	result = cl->BuildProgram(region->program, 1, &region->device, "-cl-kernel-arg-info", NULL,
+				  NULL);
 	return outcome(board, result, "clBuildProgram", err);
 }
 
 /* For copies. */
-static int make_queue(struct gantry_opencl_board *board, struct gantry_err *err)
+static int make_queue(struct gantry_opencl_board *board, struct gantry_opencl_region *region,
+		      struct gantry_err *err)
 {
 	cl_int result = CL_SUCCESS;
 
-	board->copies = board->cl->CreateCommandQueue(board->context, board->target.device, 0,
-						      &result);
+	region->copies = board->cl->CreateCommandQueue(board->context, region->device, 0, &result);
 	return outcome(board, result, "clCreateCommandQueue", err);
+}
+
+static struct gantry_opencl_region *region_of(struct gantry_opencl_board *board,
+					      const struct gantry_board_file *file)
+{
+	return &board->regions[file->place == GANTRY_BOARD_PLACE_WHOLE ? 0 : file->place];
 }
 
 static int load(struct gantry_opencl_board *board, const struct gantry_board_file *file,
 		struct gantry_err *err)
 {
+	struct gantry_opencl_region *region = region_of(board, file);
 	struct bytes bytes;
 	int r;
 
-	if (unload(board) < 0)
+	if (unload(board, region) < 0)
 		return gantry_err_set(err, -ENODEV, "the board does not end what is at work");
 	r = map(file, &bytes, err);
 	if (r < 0)
 		return r;
-	r = make_program(board, &bytes, err);
+	r = make_program(board, region, &bytes, err);
 	unmap(&bytes);
 	if (r == 0)
-		r = make_queue(board, err);
+		r = make_queue(board, region, err);
 	for (uint32_t k = 0; k < file->nkernels && r == 0; k++)
 		for (uint32_t u = 0; u < file->kernels[k].units && r == 0; u++)
-			r = make_unit(board, &file->kernels[k], file->kernels[k].window + u, err);
+			r = make_unit(board, region, &file->kernels[k], file->kernels[k].window + u,
+				      err);
 	if (r == 0)
-		r = run_first(board, err);
+		r = run_first(board, region, err);
 	if (r < 0)
-		(void)unload(board); /* nothing is at work */
+		(void)unload(board, region); /* nothing is at work */
 	return r;
 }
 
@@ -492,8 +550,10 @@ static void board_close(void *handle)
 	if (!board)
 		return;
 	/* OpenCL may still call for launches that never end: what they need stays, as long as the process does. */
-	if (board->context && unload(board) < 0)
-		return;
+	for (uint32_t i = 0; board->context && i < board->nregions; i++)
+		if (unload(board, &board->regions[i]) < 0)
+			return;
+	gantry_opencl_board_forget(board);
 	if (board->context)
 		(void)board->cl->ReleaseContext(board->context);
 	(void)pthread_cond_destroy(&board->news);
@@ -510,6 +570,7 @@ static struct gantry_opencl_board *board_new(void)
 
 	if (!board)
 		return NULL;
+	board->nregions = 1;
 	(void)pthread_mutex_init(&board->lock, NULL);
 	(void)pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -520,9 +581,12 @@ static struct gantry_opencl_board *board_new(void)
 
 static int take_board(struct gantry_opencl_board *board, struct gantry_err *err)
 {
+	cl_device_id devices[GANTRY_OPENCL_BOARD_REGIONS];
 	cl_int result = CL_SUCCESS;
 
-	board->context = board->cl->CreateContext(NULL, 1, &board->target.device, NULL, NULL,
+	for (uint32_t i = 0; i < board->nregions; i++)
+		devices[i] = board->regions[i].device;
+	board->context = board->cl->CreateContext(NULL, board->nregions, devices, NULL, NULL,
 						  &result);
 	if (result == CL_DEVICE_NOT_AVAILABLE)
 		return gantry_err_set(err, -EBUSY, "another process has the board");
@@ -550,7 +614,7 @@ static int board_open(const char *options, const struct gantry_board_file *files
 		board_close(board);
 		return say(r, text, cap, &err);
 	}
-	*ret_info = (struct gantry_board_info){ .nregions = 1,
+	*ret_info = (struct gantry_board_info){ .nregions = board->nregions,
 						.mem_align = MEM_ALIGN,
 						.mem_bytes = board->mem_bytes,
 						.clock_hz = 1000000000 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the driver of boards that OpenCL serves (FPGAs; CL_DEVICE_TYPE_ACCELERATOR): the driver's table of
- * devices/board/driver.h, whose one region is the whole device, whose images are programs made from binaries, and whose control
- * windows exist here only: what is written to a unit's registers becomes arguments, and its start an enqueued kernel.
+ * devices/board/driver.h, whose images are programs made from binaries, and whose control windows exist here only: what is written to
+ * a unit's registers becomes arguments, and its start an enqueued kernel. Its one region is the whole device; or, where a runtime shows
+ * the regions of a board as devices of their own (regions=N), each of these is one, and all are in one context, whose buffers they share.
  *
  * A unit has a cl_kernel and a queue of its own. What is written to the board's memory becomes a cl_mem of its own, a *piece*, so that the
  * vendor may put it into whichever bank the kernel is connected to. All of these go with their image, for a vendor may take any
@@ -23,14 +24,17 @@
 #include "devices/opencl/builder.h"
 #include "devices/opencl/driver.h"
 
+#define GANTRY_OPENCL_BOARD_REGIONS   8u
 #define GANTRY_OPENCL_BOARD_WINDOWS   256u
 #define GANTRY_OPENCL_BOARD_REGISTERS (GANTRY_BOARD_WINDOW_BYTES / 8u)
 
 struct gantry_opencl_board;
+struct gantry_opencl_region;
 
 /* A control window. */
 struct gantry_opencl_unit {
 	struct gantry_opencl_board *board;
+	struct gantry_opencl_region *region;
 	const struct gantry_board_kernel *def; /* NULL: nothing is there */
 	bool lengths; /* the kernel has a parameter behind each buffer's, its bytes (ulong) */
 	cl_kernel kernel;
@@ -53,9 +57,18 @@ struct gantry_opencl_piece {
 	uint64_t len;
 };
 
+struct gantry_opencl_region {
+	cl_device_id device;
+	/* Of the image; NULL: none is loaded. */
+	cl_program program;
+	cl_command_queue copies;
+	struct gantry_opencl_unit units[GANTRY_OPENCL_BOARD_WINDOWS];
+	uint32_t nwatched; /* under the board's lock: launches whose end will be told */
+};
+
 struct gantry_opencl_board {
 	const struct gantry_opencl_driver *cl;
-	struct gantry_opencl_target target;
+	struct gantry_opencl_target target; /* the first region's */
 	struct gantry_opencl_work work; /* as the builder is told; names @strings */
 	char *strings;
 	bool trial; /* each image is loaded in another process first */
@@ -65,19 +78,16 @@ struct gantry_opencl_board {
 	bool lost;
 
 	cl_context context;
-	/* Of the image; NULL: none is loaded. */
-	cl_program program;
-	cl_command_queue copies;
 	uint32_t npieces;
 	uint32_t max_pieces;
 	struct gantry_opencl_piece *pieces; /* owned; disjoint */
-	struct gantry_opencl_unit units[GANTRY_OPENCL_BOARD_WINDOWS];
+	uint32_t nregions;
+	struct gantry_opencl_region regions[GANTRY_OPENCL_BOARD_REGIONS];
 
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	/* Under the lock. */
 	bool something_ended;
-	uint32_t nwatched; /* launches whose end will be told */
 };
 
 /* board_run.c */
@@ -89,7 +99,8 @@ int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns);
 uint64_t gantry_opencl_board_cycles(void *handle);
 /* All that was written is gone. */
 void gantry_opencl_board_forget(struct gantry_opencl_board *board);
-/* Waits until nothing is at work, and OpenCL's threads are out of our functions; false: the board is gone, and they may not be. */
-bool gantry_opencl_board_drain(struct gantry_opencl_board *board);
+/* Waits until nothing is at work in the region, and OpenCL's threads are out of our functions; false: the board is gone, and they may not be. */
+bool gantry_opencl_board_drain(struct gantry_opencl_board *board,
+			       struct gantry_opencl_region *region);
 
 #endif

@@ -86,16 +86,26 @@ int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, u
 	return errno_of(board, result);
 }
 
+/* Of any region that has an image: a buffer is all regions', and whoever wrote it has ended. */
+static cl_command_queue queue_for_copies(const struct gantry_opencl_board *board)
+{
+	for (uint32_t i = 0; i < board->nregions; i++)
+		if (board->regions[i].copies)
+			return board->regions[i].copies;
+	return NULL;
+}
+
 int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len)
 {
 	struct gantry_opencl_board *board = handle;
 	const struct gantry_opencl_piece *piece = find_piece(board, at, len);
+	cl_command_queue copies = queue_for_copies(board);
 
 	if (len == 0)
 		return 0;
-	if (!piece)
+	if (!piece || !copies)
 		return -EIO;
-	return errno_of(board, board->cl->EnqueueReadBuffer(board->copies, piece->mem, CL_TRUE, 0,
+	return errno_of(board, board->cl->EnqueueReadBuffer(copies, piece->mem, CL_TRUE, 0,
 							    len, to, 0, NULL, NULL));
 }
 
@@ -112,7 +122,7 @@ static void CL_CALLBACK on_end(cl_event event, cl_int result, void *user)
 	unit->result = result < 0 ? result : CL_SUCCESS;
 	unit->ended = true;
 	board->something_ended = true;
-	board->nwatched--;
+	unit->region->nwatched--;
 	(void)pthread_cond_broadcast(&board->news);
 	(void)pthread_mutex_unlock(&board->lock);
 }
@@ -182,7 +192,7 @@ static cl_int watch(struct gantry_opencl_unit *unit)
 
 	(void)pthread_mutex_lock(&board->lock);
 	unit->ended = false;
-	board->nwatched++;
+	unit->region->nwatched++;
 	(void)pthread_mutex_unlock(&board->lock);
 	result = board->cl->SetEventCallback(unit->event, CL_COMPLETE, on_end, unit);
 	if (result == CL_SUCCESS) {
@@ -191,7 +201,7 @@ static cl_int watch(struct gantry_opencl_unit *unit)
 		return CL_SUCCESS;
 	}
 	(void)pthread_mutex_lock(&board->lock);
-	board->nwatched--;
+	unit->region->nwatched--;
 	(void)pthread_mutex_unlock(&board->lock);
 	/* It is at work, and nobody will tell its end. */
 	(void)board->cl->Finish(unit->queue);
@@ -260,38 +270,41 @@ static void collect(struct gantry_opencl_unit *unit)
 	unit->event = NULL;
 }
 
-bool gantry_opencl_board_drain(struct gantry_opencl_board *board)
+bool gantry_opencl_board_drain(struct gantry_opencl_board *board,
+			       struct gantry_opencl_region *region)
 {
 	struct timespec until;
 	bool out;
 
 	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
 		/* Also where the end was told: OpenCL may be at work on what is behind it. */
-		if (board->units[i].queue)
+		if (region->units[i].queue)
 			(void)board->cl->Finish(
-				board->units[i].queue); /* what failed shows no more */
+				region->units[i].queue); /* what failed shows no more */
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);	/* cannot fail for this clock */
 	until.tv_sec += LOST_S;
 	(void)pthread_mutex_lock(&board->lock);
-	while (board->nwatched > 0)
+	while (region->nwatched > 0)
 		if (pthread_cond_timedwait(&board->news, &board->lock, &until) == ETIMEDOUT)
 			break;
-	out = board->nwatched == 0;
+	out = region->nwatched == 0;
 	(void)pthread_mutex_unlock(&board->lock);
 	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
-		collect(&board->units[i]);
+		collect(&region->units[i]);
 	return out;
 }
 
 /* ---- registers ---- */
 
-static struct gantry_opencl_unit *unit_at(struct gantry_opencl_board *board, uint32_t off)
+static struct gantry_opencl_unit *unit_at(struct gantry_opencl_board *board, uint32_t region,
+					  uint32_t off)
 {
 	uint32_t window = off / GANTRY_BOARD_WINDOW_BYTES;
 
-	if (window >= GANTRY_OPENCL_BOARD_WINDOWS || !board->units[window].def)
+	if (region >= board->nregions || window >= GANTRY_OPENCL_BOARD_WINDOWS ||
+	    !board->regions[region].units[window].def)
 		return NULL;
-	return &board->units[window];
+	return &board->regions[region].units[window];
 }
 
 static uint32_t registers_of(const struct gantry_board_kernel *kernel)
@@ -308,9 +321,9 @@ static uint32_t registers_of(const struct gantry_board_kernel *kernel)
 
 uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off)
 {
-	struct gantry_opencl_unit *unit = unit_at(handle, off);
+	struct gantry_opencl_unit *unit = unit_at(handle, region, off);
 
-	if (region != 0 || !unit)
+	if (!unit)
 		return UINT64_MAX;
 	switch (off % GANTRY_BOARD_WINDOW_BYTES) {
 	case GANTRY_BOARD_CONTROL:
@@ -328,9 +341,9 @@ uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off)
 
 void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint64_t value)
 {
-	struct gantry_opencl_unit *unit = unit_at(handle, off);
+	struct gantry_opencl_unit *unit = unit_at(handle, region, off);
 
-	if (region != 0 || !unit)
+	if (!unit)
 		return;
 	if (off % GANTRY_BOARD_WINDOW_BYTES != GANTRY_BOARD_CONTROL)
 		unit->registers[off % GANTRY_BOARD_WINDOW_BYTES / 8] = value;

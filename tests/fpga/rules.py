@@ -28,7 +28,7 @@ class Board:
     """struct board_file of rules.h, to look at and to write into while the board is in use."""
 
     WORDS = {"fail_loads": 0, "fail_copies": 4, "fail_launches": 8, "gone": 12, "nloads": 16, "nrefused": 20, "nlaunches": 24,
-             "most_running": 32, "free_loads": 36}
+             "most_running": 32, "free_loads": 36, "nbeside": 56}
     LONGS = {"first_load_ns": 40, "last_load_ns": 48}
 
     def __init__(self, folder):
@@ -52,10 +52,11 @@ class Board:
 
 
 class Image:
-    """An image: kernels as {name: (units, microseconds of a launch)}. @slower: per cent; None: as the paper's are, by the number of units."""
+    """An image: kernels as {name: (units, microseconds of a launch)}. @slower: per cent; None: as the paper's are, by the number of units.
+    @regions: where it may go; none: it is the whole board's."""
 
-    def __init__(self, name, kernels, slower=None, first=True):
-        self.name, self.kernels, self.slower, self.first = name, kernels, slower, first
+    def __init__(self, name, kernels, slower=None, first=True, regions=()):
+        self.name, self.kernels, self.slower, self.first, self.regions = name, kernels, slower, first, regions
 
     def units(self):
         return sum(units for units, _ in self.kernels.values())
@@ -70,8 +71,8 @@ class Image:
         return "//gantry-options: " + " ".join(options) + "\n" + (HERE / "rules" / "kernels.cl").read_text()
 
     def manifest(self, digest, configure_us):
-        lines = [f"bitstream {self.name} 1", f"board {MODEL}", f"load whole {self.name}.bin {digest}", f"configure {configure_us}us",
-                 "memory lost"]
+        lines = [f"bitstream {self.name} 1", f"board {MODEL}", f"configure {configure_us}us", f"memory {'kept' if self.regions else 'lost'}"]
+        lines += [f"load {place} {self.name}.bin {digest}" for place in self.regions or ("whole",)]
         window = 0
         for kernel, (units, micros) in self.kernels.items():
             lines.append(f"kernel {kernel} {SIGNATURES.get(kernel, PROGRAM)} window {window} units {units} slower {self.percent()}%"
@@ -109,7 +110,7 @@ def module(folder, image, kernels):
     (pathlib.Path(folder) / "test-board.manifest").write_text("\n".join(lines) + "\n")
 
 
-def device(folder, **more):
-    """The section of the board's device."""
+def device(folder, words="", **more):
+    """The section of the board's device; @words: more for the driver."""
     return {"backend": "fpga", "cores": None, "mem": "64M", "driver": "opencl", "images": folder,
-            "board": f"platform={PLATFORM} model={MODEL} memory=16M", **more}
+            "board": f"platform={PLATFORM} model={MODEL} memory=16M {words}", **more}

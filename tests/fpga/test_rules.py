@@ -14,6 +14,10 @@ IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
           rules.Image("scale", {"board_scale": (1, 2000)}),
           rules.Image("pair", {"board_vadd": (1, 2000), "board_scale": (1, 2000)}),
           rules.Image("grid", {"board_grid": (1, 2000)}),
+          rules.Image("vadd-0", {"board_vadd": (1, 2000)}, regions=[0]),
+          rules.Image("grid-0", {"board_grid": (1, 2000)}, regions=[0]),
+          rules.Image("scale-1", {"board_scale": (1, 150000)}, regions=[1]),
+          rules.Image("scale-01", {"board_scale": (1, 2000)}, regions=[0, 1]),
           rules.Image("late", {"board_scale": (1, 2000), "gantry_loaded_x": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
@@ -34,7 +38,7 @@ def images():
 class World:
     """An agent with the board, and tenants that share its worker; @device: more of its section, @more: rules."""
 
-    def __init__(self, tenants=("red", "blue"), names=None, device=None, **more):
+    def __init__(self, tenants=("red", "blue"), names=None, device=None, env=None, **more):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
         try:
             os.chmod(self.folder, 0o755)
@@ -47,7 +51,7 @@ class World:
             self.agent = harness.Agent(devices={"fpga0": rules.device(self.folder, **(device or {}))},
                                        tenants={**{name: POOLED for name in tenants}, "loner": {"isolation": "isolated", "mem": "64M"}},
                                        agent={"module_dirs": self.folder, "warm_workers": 0},
-                                       env=self.board.environment(configure_us=CONFIGURE_US, **more))
+                                       env={**self.board.environment(configure_us=CONFIGURE_US, **more), **(env or {})})
         except BaseException:
             shutil.rmtree(self.folder)
             raise
@@ -105,6 +109,50 @@ def test_images_are_changed_as_xilinxs_runtime_does_it(t):
 
 def test_images_are_changed_on_a_board_that_keeps_its_memory(t):
     change_images(t, memory="kept")
+
+
+def two_regions(names, **more):
+    """A board whose two regions are devices to OpenCL."""
+    return World(names=names, device={"words": "regions=2"}, memory="kept", env={"POCL_DEVICES": "pthread pthread"}, **more)
+
+
+def change_one_region(t, **more):
+    with two_regions(("vadd-0", "grid-0", "scale-1"), **more) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        t.equal(ask([red, blue], ["vadd 1", "scale 1"]), ["ok 0"] * 2)
+        t.equal(world.board["most_running"], 2, "both regions at once")
+        before, beside = world.board["nloads"], world.board["nbeside"]
+        # Region 0 has two images by turns, region 1 one, whose launches take long.
+        blue.write_line("scale 12")
+        for _ in range(3):
+            t.equal(ask([red] * 2, ["grid 1", "vadd 1"]), ["ok 0"] * 2)
+        t.equal(blue.read_line(LONG_S), "ok 0")
+        t.true(world.board["nloads"] - before >= 5, f"{world.board['nloads'] - before} loadings")
+        t.true(world.board["nbeside"] - beside >= 3, f"{world.board['nbeside'] - beside} while the other region was at work")
+
+
+def test_one_region_is_changed_as_intels_runtime_does_it_while_the_other_works(t):
+    change_one_region(t)
+
+
+def test_one_region_is_changed_as_xilinxs_runtime_does_it_while_the_other_works(t):
+    change_one_region(t, vendor="xilinx")
+
+
+def test_image_for_either_region_is_where_there_is_room(t):
+    with two_regions(("vadd-0", "scale-01")) as world:
+        guests = [world.guest(name) for name in ("red", "blue", "red")]
+        t.equal(ask(guests, ["vadd 20", "scale 20", "scale 20"]), ["ok 0"] * 3)
+        t.equal(ask(guests, ["scale 5", "vadd 5", "vadd 5"]), ["ok 0"] * 3)
+
+
+def test_board_with_regions_takes_no_image_of_the_whole_and_one_without_none_of_a_region(t):
+    for names, words, why in ((("vadd-0", "pair"), "regions=2", "images for one of them only"), (("vadd-0",), "", "this board has no regions"),
+                              (("vadd-0",), "regions=3", "the platform has 2 devices"), (("vadd-0",), "regions=9", "regions")):
+        with World(names=names, device={"words": words}, env={"POCL_DEVICES": "pthread pthread"}) as world:
+            guest = world.agent.guest("red", [harness.program("fpga-guest")])
+            t.true(guest.read_line(LONG_S).startswith("err "), f"{names} {words}")
+            harness.wait_until(lambda: why in world.agent.log(), why)
 
 
 def test_worker_of_another_group_is_told_who_has_the_board(t):

@@ -16,6 +16,7 @@
 
 #define MAX_OBJECTS  4096u
 #define MAX_PROGRAMS 64u
+#define MAX_REGIONS  8u
 #define LOST_BYTE    0xdb
 #define NS_PER_S     1000000000ull
 
@@ -35,10 +36,15 @@ static pthread_mutex_t objects = PTHREAD_MUTEX_INITIALIZER;
 static int board_fd = -1;
 static unsigned int ncontexts;
 static struct board_file *board;
-static struct rules_image *resident;
+/* Each device of the board is a region with an image of its own. */
+static struct region {
+	cl_device_id device;
+	struct rules_image *resident;
+} regions[MAX_REGIONS];
 
 struct program {
 	cl_program id;
+	struct region *region;
 	struct rules_image image;
 };
 static struct program
@@ -51,7 +57,10 @@ static struct {
 static unsigned int nkernels;
 static cl_mem mems[MAX_OBJECTS];
 static unsigned int nmems;
-static cl_command_queue queues[MAX_OBJECTS];
+static struct {
+	cl_command_queue id;
+	cl_device_id device;
+} queues[MAX_OBJECTS];
 static unsigned int nqueues;
 
 static uint64_t now_ns(void)
@@ -89,6 +98,18 @@ static bool is_gone(void)
 	return true;
 }
 
+/* NULL: the board has no more. */
+static struct region *region_of(cl_device_id device)
+{
+	for (unsigned int i = 0; i < MAX_REGIONS; i++) {
+		if (!regions[i].device)
+			regions[i].device = device;
+		if (regions[i].device == device)
+			return &regions[i];
+	}
+	return NULL;
+}
+
 /* ---- the board has one process ---- */
 
 static cl_int take_board(void)
@@ -119,7 +140,8 @@ static void give_board(void)
 {
 	if (--ncontexts > 0)
 		return;
-	resident = NULL;
+	for (unsigned int i = 0; i < MAX_REGIONS; i++)
+		regions[i].resident = NULL;
 	close(board_fd);
 	board_fd = -1;
 }
@@ -228,24 +250,34 @@ static void lose_memory(void)
 
 		below->clGetMemObjectInfo(mems[i], CL_MEM_SIZE, sizeof(len), &len, NULL);
 		if (len > 0)
-			below->clEnqueueFillBuffer(queues[0], mems[i], &lost, 1, 0, len, 0, NULL,
+			below->clEnqueueFillBuffer(queues[0].id, mems[i], &lost, 1, 0, len, 0, NULL,
 						   NULL);
-		below->clFinish(queues[0]);
+		below->clFinish(queues[0].id);
 	}
 }
 
-/* With one_load held: so that nothing is enqueued meanwhile. */
-static cl_int load(struct rules_image *image)
+/* A launch of another region is at work. */
+static bool runs_beside(void)
 {
+	return __atomic_load_n(&board->nrunning, __ATOMIC_SEQ_CST) > 0;
+}
+
+/* With one_load held: so that nothing is enqueued meanwhile. What is at work in other regions goes on. */
+static cl_int load(struct rules_image *image, struct region *region)
+{
+	bool beside;
+
 	struct timespec delay = { .tv_sec = (time_t)(rules.configure_ns / NS_PER_S),
 				  .tv_nsec = (long)(rules.configure_ns % NS_PER_S) };
 
 	if (is_gone())
 		return CL_DEVICE_NOT_AVAILABLE;
 	for (unsigned int i = 0; i < nqueues; i++)
-		below->clFinish(queues[i]);
+		if (queues[i].device == region->device)
+			below->clFinish(queues[i].id);
 	__atomic_fetch_add(&board->nloads, 1, __ATOMIC_SEQ_CST);
-	resident = NULL;
+	region->resident = NULL;
+	beside = runs_beside();
 	if (!use_up(&board->free_loads))
 		nanosleep(&delay, NULL);
 	if (!rules.keeps_memory)
@@ -254,7 +286,8 @@ static cl_int load(struct rules_image *image)
 		return CL_DEVICE_NOT_AVAILABLE;
 	if (use_up(&board->fail_loads))
 		return CL_OUT_OF_RESOURCES;
-	resident = image;
+	region->resident = image;
+	board->nbeside += beside && runs_beside();
 	board->last_load_ns = now_ns();
 	if (board->first_load_ns == 0)
 		board->first_load_ns = board->last_load_ns;
@@ -270,8 +303,10 @@ static uint64_t sum_of(const unsigned char *bytes, size_t len)
 	return sum;
 }
 
-static struct program *program_add(cl_program id, uint64_t sum)
+static struct program *program_add(cl_program id, uint64_t sum, struct region *region)
 {
+	if (!region)
+		return NULL;
 	for (unsigned int i = 0; i < MAX_PROGRAMS; i++) {
 		if (programs[i] && programs[i]->id)
 			continue;
@@ -279,6 +314,7 @@ static struct program *program_add(cl_program id, uint64_t sum)
 		programs[i] = calloc(1, sizeof(*programs[i]));
 		if (programs[i]) {
 			programs[i]->id = id;
+			programs[i]->region = region;
 			programs[i]->image.sum = sum;
 		}
 		return programs[i];
@@ -297,7 +333,8 @@ static struct program *program_find(cl_program id)
 static bool another_is_alive(const struct program *program)
 {
 	for (unsigned int i = 0; i < MAX_PROGRAMS; i++)
-		if (programs[i] && programs[i]->id && programs[i] != program)
+		if (programs[i] && programs[i]->id && programs[i] != program &&
+		    programs[i]->region == program->region)
 			return true;
 	return false;
 }
@@ -316,13 +353,13 @@ static cl_program CL_API_CALL create_with_binary(cl_context context, cl_uint n,
 		return NULL;
 	pthread_mutex_lock(&one_load);
 	pthread_mutex_lock(&objects);
-	program = program_add(id, sum_of(binaries[0], lens[0]));
+	program = program_add(id, sum_of(binaries[0], lens[0]), region_of(devices[0]));
 	if (!program)
 		result = CL_OUT_OF_HOST_MEMORY;
 	else if (rules.xilinx && another_is_alive(program))
 		result = CL_OUT_OF_RESOURCES;
-	else if (rules.xilinx || !resident)
-		result = load(&program->image);
+	else if (rules.xilinx || !program->region->resident)
+		result = load(&program->image, program->region);
 	if (result != CL_SUCCESS && program)
 		program->id = NULL;
 	pthread_mutex_unlock(&objects);
@@ -461,11 +498,13 @@ static cl_int CL_API_CALL release_mem(cl_mem mem)
 	return below->clReleaseMemObject(mem);
 }
 
-static cl_command_queue queue_add(cl_command_queue queue)
+static cl_command_queue queue_add(cl_command_queue queue, cl_device_id device)
 {
 	pthread_mutex_lock(&objects);
-	if (queue && nqueues < MAX_OBJECTS)
-		queues[nqueues++] = queue;
+	if (queue && nqueues < MAX_OBJECTS) {
+		queues[nqueues].device = device;
+		queues[nqueues++].id = queue;
+	}
 	pthread_mutex_unlock(&objects);
 	return queue;
 }
@@ -474,7 +513,8 @@ static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_i
 						 cl_command_queue_properties properties,
 						 cl_int *ret_result)
 {
-	return queue_add(below->clCreateCommandQueue(context, device, properties, ret_result));
+	return queue_add(below->clCreateCommandQueue(context, device, properties, ret_result),
+			 device);
 }
 
 static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_device_id device,
@@ -482,14 +522,15 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 						      cl_int *ret_result)
 {
 	return queue_add(
-		below->clCreateCommandQueueWithProperties(context, device, properties, ret_result));
+		below->clCreateCommandQueueWithProperties(context, device, properties, ret_result),
+		device);
 }
 
 static cl_int CL_API_CALL release_queue(cl_command_queue queue)
 {
 	pthread_mutex_lock(&objects);
 	for (unsigned int i = 0; i < nqueues; i++)
-		if (queues[i] == queue)
+		if (queues[i].id == queue)
 			queues[i] = queues[--nqueues];
 	pthread_mutex_unlock(&objects);
 	return below->clReleaseCommandQueue(queue);
@@ -509,10 +550,11 @@ static cl_int need_image(cl_kernel kernel, struct program **ret_program, const c
 		*ret_program = kernels[i].program;
 		*ret_name = kernels[i].name;
 		result = CL_SUCCESS;
-		if (resident == &kernels[i].program->image)
+		if (kernels[i].program->region->resident == &kernels[i].program->image)
 			break;
 		result = rules.xilinx ? CL_INVALID_PROGRAM_EXECUTABLE
-				      : load(&kernels[i].program->image);
+				      : load(&kernels[i].program->image,
+					     kernels[i].program->region);
 		break;
 	}
 	pthread_mutex_unlock(&objects);

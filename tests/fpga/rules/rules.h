@@ -11,6 +11,8 @@
  *   configure_us=N    loading takes so long (0); everything that was enqueued ends before
  *   memory=lost|kept  what loading does to buffers (lost)
  *
+ * Where the platform below has several devices each is a region of the board, with an image of its own: the others go on while it is loaded.
+ *
  * What an image does is said by the name of a kernel in it that nobody runs: rules, and for each kernel __KERNEL_uUNITS_tMICROSECONDS
  * [_sPERCENT]: launches of KERNEL take so long, so many at once. Without _s they are slower by the number of units in the image, as
  * section 4.2 of the Arax paper has it: 17 % where there are two, 52 % where there are four. A kernel without a rule has one unit and takes
@@ -45,6 +47,7 @@ struct board_file {
 	uint64_t
 		first_load_ns; /* when the first loading ended: the clock CLOCK_MONOTONIC; 0: none did. Tests may clear it */
 	uint64_t last_load_ns;
+	uint32_t nbeside; /* loadings that a launch of another region was at work before and after */
 };
 
 #define RULES_MAX_KERNELS 32u
