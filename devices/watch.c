@@ -2,13 +2,13 @@
 #include "devices/watch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/futex.h"
+#include "devices/thread.h"
 
 enum {
 	ASLEEP = 0,
@@ -157,18 +157,13 @@ void gantry_watch_place_give(struct gantry_watch *watch, uint32_t place)
 int gantry_watch_start(struct gantry_watch *watch, const void *words, size_t stride,
 		       const struct gantry_device_host *host, struct gantry_err *err)
 {
-	sigset_t all, before;
 	int r;
 
 	watch->words = words;
 	watch->stride = stride;
 	watch->host = host;
 	watch->state = AWAKE;
-	/* Signals are the device thread's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = -pthread_create(&watch->thread, NULL, watch_main, watch);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	r = gantry_thread_start(&watch->thread, watch_main, watch);
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "starting the thread that watches the device");
 	watch->running = true;

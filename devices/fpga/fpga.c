@@ -7,7 +7,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "devices/thread.h"
 
 #define STUCK_NS	(60 * GANTRY_NS_PER_S)
 #define DEFAULT_RETRIES 2u
@@ -139,16 +139,10 @@ static int make_manager(struct gantry_dev *dev, const struct gantry_device_conf 
 
 static int start_thread(struct gantry_dev *dev, struct gantry_err *err)
 {
-	sigset_t all, before;
-	int r;
+	int r = gantry_thread_start(&dev->thread, gantry_fpga_work, dev);
 
-	/* Signals are the device thread's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&dev->thread, NULL, gantry_fpga_work, dev);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r != 0)
-		return gantry_err_set_errno(err, -r, "a thread for the board");
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "a thread for the board");
 	dev->started = true;
 	return 0;
 }
@@ -156,7 +150,6 @@ static int start_thread(struct gantry_dev *dev, struct gantry_err *err)
 static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 {
 	struct gantry_dev *dev = calloc(1, sizeof(*dev));
-	pthread_condattr_t attr;
 
 	if (!dev)
 		return NULL;
@@ -165,11 +158,8 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	gantry_list_init(&dev->images);
 	gantry_list_init(&dev->streams);
 	(void)pthread_mutex_init(&dev->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&dev->work, &attr);
-	(void)pthread_cond_init(&dev->done, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	gantry_cond_init(&dev->work);
+	gantry_cond_init(&dev->done);
 	return dev;
 }
 

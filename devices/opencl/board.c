@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "devices/opencl/container.h"
+#include "devices/thread.h"
 
 #define DEFAULT_MEM_BYTES (256ull << 20)
 #define MEM_ALIGN	  64u /* of places; where bytes lie on the board is the vendor's affair */
@@ -406,8 +407,8 @@ static bool has_kernel(const struct gantry_opencl_board *board, cl_program progr
 		return false;
 	names = calloc(1, bytes + 1);
 	return names &&
-	       board->cl->GetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, bytes, names,
-					 NULL) == CL_SUCCESS &&
+	       board->cl->GetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, bytes, names, NULL) ==
+		       CL_SUCCESS &&
 	       is_named(names, name);
 }
 
@@ -566,16 +567,12 @@ static void board_close(void *handle)
 static struct gantry_opencl_board *board_new(void)
 {
 	struct gantry_opencl_board *board = calloc(1, sizeof(*board));
-	pthread_condattr_t attr;
 
 	if (!board)
 		return NULL;
 	board->nregions = 1;
 	(void)pthread_mutex_init(&board->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&board->news, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	gantry_cond_init(&board->news);
 	return board;
 }
 

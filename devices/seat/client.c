@@ -6,13 +6,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "devices/seat/client.h"
+#include "devices/thread.h"
 
 /* A board may be loading, which takes up to a minute, and its holder may be starting. */
 #define ANSWER_MS 90000
@@ -96,7 +96,6 @@ static int take_patience(struct gantry_dev *dev, const char *text, struct gantry
 static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 {
 	struct gantry_dev *dev = calloc(1, sizeof(*dev));
-	pthread_condattr_t attr;
 
 	if (!dev)
 		return NULL;
@@ -106,10 +105,7 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
 	(void)pthread_mutex_init(&dev->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&dev->changed, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	gantry_cond_init(&dev->changed);
 	return dev;
 }
 

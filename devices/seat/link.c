@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -17,6 +16,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "devices/seat/client.h"
+#include "devices/thread.h"
 
 /* An agent that is there ends workers of a dead steward within milliseconds; one that starts within seconds. */
 #define END_MS 20000
@@ -218,16 +218,10 @@ void gantry_seat_ring(struct gantry_dev *dev)
 
 static int start_thread(struct gantry_dev *dev, struct gantry_err *err)
 {
-	sigset_t all, before;
-	int r;
+	int r = gantry_thread_start(&dev->thread, listen_to_holder, dev);
 
-	/* Signals are the device thread's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&dev->thread, NULL, listen_to_holder, dev);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r != 0)
-		return gantry_err_set_errno(err, -r, "a thread for the seat's socket");
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "a thread for the seat's socket");
 	dev->started = true;
 	return 0;
 }

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/thread.h"
+
+#include <signal.h>
+#include <time.h>
+
+int gantry_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, before;
+	int r;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(ret_thread, NULL, fn, arg);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -r;
+}
+
+void gantry_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	/* None of these can fail for what they are given. */
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads of backends beside the device thread, and what they wait for each other with. Threads: any. Blocking: never. */
+#ifndef GANTRY_DEVICES_THREAD_H
+#define GANTRY_DEVICES_THREAD_H
+
+#include <pthread.h>
+
+/* A thread that takes no signal: these are the program's own threads'. 0 or -errno of pthread_create(). */
+int gantry_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg);
+/* A condition whose times are CLOCK_MONOTONIC's. */
+void gantry_cond_init(pthread_cond_t *cond);
+
+#endif
