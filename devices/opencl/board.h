@@ -69,7 +69,7 @@ struct gantry_opencl_region {
 struct gantry_opencl_board {
 	const struct gantry_opencl_driver *cl;
 	struct gantry_opencl_target target; /* the first region's */
-	struct gantry_opencl_work work; /* as the builder is told; names @strings */
+	struct gantry_opencl_work work;	    /* as the builder is told; names @strings */
 	char *strings;
 	bool trial; /* each image is loaded in another process first */
 	bool late; /* an image comes to the board when a kernel of it runs, not when its program is made */

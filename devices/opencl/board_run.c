@@ -105,8 +105,8 @@ int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t l
 		return 0;
 	if (!piece || !copies)
 		return -EIO;
-	return errno_of(board, board->cl->EnqueueReadBuffer(copies, piece->mem, CL_TRUE, 0,
-							    len, to, 0, NULL, NULL));
+	return errno_of(board, board->cl->EnqueueReadBuffer(copies, piece->mem, CL_TRUE, 0, len, to,
+							    0, NULL, NULL));
 }
 
 /* ---- launches ---- */
@@ -281,7 +281,7 @@ bool gantry_opencl_board_drain(struct gantry_opencl_board *board,
 		if (region->units[i].queue)
 			(void)board->cl->Finish(
 				region->units[i].queue); /* what failed shows no more */
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);	/* cannot fail for this clock */
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);	 /* cannot fail for this clock */
 	until.tv_sec += LOST_S;
 	(void)pthread_mutex_lock(&board->lock);
 	while (region->nwatched > 0)

@@ -120,13 +120,13 @@ def change_one_region(t, **more):
     with two_regions(("vadd-0", "grid-0", "scale-1"), **more) as world:
         red, blue = world.guest("red"), world.guest("blue")
         t.equal(ask([red, blue], ["vadd 1", "scale 1"]), ["ok 0"] * 2)
-        t.equal(world.board["most_running"], 2, "both regions at once")
         before, beside = world.board["nloads"], world.board["nbeside"]
         # Region 0 has two images by turns, region 1 one, whose launches take long.
         blue.write_line("scale 12")
         for _ in range(3):
             t.equal(ask([red] * 2, ["grid 1", "vadd 1"]), ["ok 0"] * 2)
         t.equal(blue.read_line(LONG_S), "ok 0")
+        t.equal(world.board["most_running"], 2, "both regions at once")
         t.true(world.board["nloads"] - before >= 5, f"{world.board['nloads'] - before} loadings")
         t.true(world.board["nbeside"] - beside >= 3, f"{world.board['nbeside'] - beside} while the other region was at work")
 

@@ -521,9 +521,9 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 						      const cl_queue_properties *properties,
 						      cl_int *ret_result)
 {
-	return queue_add(
-		below->clCreateCommandQueueWithProperties(context, device, properties, ret_result),
-		device);
+	return queue_add(below->clCreateCommandQueueWithProperties(context, device, properties,
+								   ret_result),
+			 device);
 }
 
 static cl_int CL_API_CALL release_queue(cl_command_queue queue)
@@ -552,9 +552,9 @@ static cl_int need_image(cl_kernel kernel, struct program **ret_program, const c
 		result = CL_SUCCESS;
 		if (kernels[i].program->region->resident == &kernels[i].program->image)
 			break;
-		result = rules.xilinx ? CL_INVALID_PROGRAM_EXECUTABLE
-				      : load(&kernels[i].program->image,
-					     kernels[i].program->region);
+		result = rules.xilinx
+				 ? CL_INVALID_PROGRAM_EXECUTABLE
+				 : load(&kernels[i].program->image, kernels[i].program->region);
 		break;
 	}
 	pthread_mutex_unlock(&objects);

@@ -47,7 +47,8 @@ struct board_file {
 	uint64_t
 		first_load_ns; /* when the first loading ended: the clock CLOCK_MONOTONIC; 0: none did. Tests may clear it */
 	uint64_t last_load_ns;
-	uint32_t nbeside; /* loadings that a launch of another region was at work before and after */
+	uint32_t
+		nbeside; /* loadings that a launch of another region was at work before and after */
 };
 
 #define RULES_MAX_KERNELS 32u
