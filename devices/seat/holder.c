@@ -20,6 +20,9 @@
 #define DONE_MAX 32u
 /* Pieces of memory of all seats: half of the mappings that a process has by Linux's defaults, so that each can be taken away again. */
 #define MAX_PIECES 32768u
+/* Of these each seat can count on so many, whatever others have; what is over is for whoever comes first. */
+#define SHARE	   112u
+#define MAX_EXTRAS (MAX_PIECES - GANTRY_SEAT_MAX_SEATS * SHARE)
 #define BUSY_SEATS 8u /* messages of one seat in a pass */
 /* When the device is lost workers hear how their launches ended, and end; so long they have for it. */
 #define LOST_NS (2 * GANTRY_NS_PER_S)
@@ -36,6 +39,7 @@ struct gantry_seat_holder {
 	int refuge;
 	uint64_t refuge_bytes;
 	uint32_t npieces;
+	uint32_t nextras; /* of them, beyond their seats' shares */
 	uint64_t lost_ns; /* when it was seen that the device takes no more; 0: it does */
 	struct {
 		bool is_known;		  /* a launch is why, for it does not end */
@@ -191,9 +195,12 @@ static void bury(struct gantry_seat_holder *holder)
 
 /* ---- memory of workers that are gone ---- */
 
-int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, int *ret_fd)
+int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, struct gantry_seat *seat,
+			      uint64_t len, int *ret_fd)
 {
-	if (holder->npieces == MAX_PIECES || len > INT64_MAX)
+	bool extra = seat->npieces >= SHARE;
+
+	if ((extra && holder->nextras == MAX_EXTRAS) || len > INT64_MAX)
 		return -ENOMEM;
 	if (len > holder->refuge_bytes) {
 		if (ftruncate(holder->refuge, (off_t)len) < 0)
@@ -201,13 +208,17 @@ int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, i
 		holder->refuge_bytes = len;
 	}
 	holder->npieces++;
+	holder->nextras += extra;
+	seat->npieces++;
 	*ret_fd = holder->refuge;
 	return 0;
 }
 
 /* What dead launches wrote is given back when the last piece is. */
-void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder)
+void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder, struct gantry_seat *seat)
 {
+	holder->nextras -= seat->npieces > SHARE;
+	seat->npieces--;
 	if (--holder->npieces > 0)
 		return;
 	if (ftruncate(holder->refuge, 0) == 0)

@@ -52,7 +52,7 @@ static void mem_end(struct gantry_seat *seat, struct gantry_seat_memory *m)
 {
 	seat->device->backend->mem_free(m->mem);
 	(void)munmap(m->base, m->len); /* cannot fail for what mmap() returned */
-	gantry_seat_holder_refuge_end(seat->holder);
+	gantry_seat_holder_refuge_end(seat->holder, seat);
 	*m = (struct gantry_seat_memory){ 0 };
 }
 
@@ -161,7 +161,7 @@ static int take_memory(struct gantry_seat *seat, const struct gantry_seat_ask *a
 	if (m == seat->mems + GANTRY_SEAT_MAX_MEMS)
 		return gantry_err_set(err, -ENOMEM, "the seat has its %u pieces of memory",
 				      GANTRY_SEAT_MAX_MEMS);
-	r = gantry_seat_holder_refuge(seat->holder, ask->len, &m->refuge);
+	r = gantry_seat_holder_refuge(seat->holder, seat, ask->len, &m->refuge);
 	if (r < 0)
 		return gantry_err_set_errno(err, r, "the device's holder has its pieces of memory");
 	r = gantry_hostmem_map(fd, ask->off, ask->len, &base, err);
@@ -171,7 +171,7 @@ static int take_memory(struct gantry_seat *seat, const struct gantry_seat_ask *a
 			(void)munmap(base, ask->len); /* cannot fail for what mmap() returned */
 	}
 	if (r < 0) {
-		gantry_seat_holder_refuge_end(seat->holder);
+		gantry_seat_holder_refuge_end(seat->holder, seat);
 		return r;
 	}
 	m->base = base;

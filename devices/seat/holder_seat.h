@@ -63,6 +63,7 @@ struct gantry_seat {
 	uint32_t heard;
 	bool stuck; /* the device had no room for its next task, and nothing has ended since */
 	uint32_t nflight;
+	uint32_t npieces; /* of memory, as the holder counts them */
 	struct gantry_seat_memory mems[GANTRY_SEAT_MAX_MEMS];
 	struct gantry_seat_stream streams[GANTRY_SEAT_MAX_STREAMS];
 	struct gantry_image *images_of[GANTRY_SEAT_MAX_IMAGES];
@@ -73,11 +74,13 @@ struct gantry_seat {
 /* The holder's: seats whose worker has ended leave, now. */
 void gantry_seat_holder_see_ends(struct gantry_seat_holder *holder);
 /*
- * The holder's, for all seats: before a piece of memory is mapped, that what launches still write when its worker is gone has a place
- * (a descriptor of the holder's, at least @len bytes long); and one less. -ENOMEM: the holder has all the pieces it can take away again.
+ * The holder's, for all seats: before a piece of memory of @seat's is mapped, that what launches still write when its worker is gone has
+ * a place (a descriptor of the holder's, at least @len bytes long); and one less. -ENOMEM: the holder has all the pieces it can take away
+ * again, but for those that each seat can count on.
  */
-int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, uint64_t len, int *ret_fd);
-void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder);
+int gantry_seat_holder_refuge(struct gantry_seat_holder *holder, struct gantry_seat *seat,
+			      uint64_t len, int *ret_fd);
+void gantry_seat_holder_refuge_end(struct gantry_seat_holder *holder, struct gantry_seat *seat);
 
 struct gantry_seat *gantry_seat_new(struct gantry_seat_holder *holder,
 				    const struct gantry_device *device, const char *images,

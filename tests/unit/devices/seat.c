@@ -676,6 +676,38 @@ START_TEST(test_launch_of_a_dead_worker_writes_nothing_any_more)
 }
 END_TEST
 
+#define GREEDY 30u /* seats that take all there is beyond the shares of 256 */
+#define SHARE  112u
+
+START_TEST(test_seats_that_take_all_they_get_leave_others_their_share)
+{
+	static struct worker greedy[GREEDY];
+	uint32_t n = 0, least = UINT32_MAX;
+	struct worker last;
+
+	for (uint32_t i = 0; i < GREEDY; i++) {
+		greedy[i] = sit();
+		n = 1; /* which it sat down with */
+		while (give_memory(&greedy[i], greedy[i].fd, MEM_BYTES).r == 0)
+			n++;
+		least = n < least ? n : least;
+	}
+	ck_assert_uint_lt(least, GANTRY_SEAT_MAX_MEMS); /* there was an end to it */
+	ck_assert_uint_ge(least, SHARE);
+	last = sit();
+	for (n = 1; n < SHARE; n++)
+		ck_assert_int_eq(give_memory(&last, last.fd, MEM_BYTES).r, 0);
+	ck_assert_int_eq(give_memory(&last, last.fd, MEM_BYTES).r, -ENOMEM);
+	/* And what one gives back another has. */
+	say(&greedy[0], &(struct gantry_seat_ask){ .what = GANTRY_SEAT_MEM_END, .id = 2 }, -1);
+	(void)ask(&greedy[0], &(struct gantry_seat_ask){ .what = GANTRY_SEAT_STREAM }, -1);
+	ck_assert_int_eq(give_memory(&last, last.fd, MEM_BYTES).r, 0);
+	leave(&last);
+	for (uint32_t i = 0; i < GREEDY; i++)
+		leave(&greedy[i]);
+}
+END_TEST
+
 START_TEST(test_cancelled_task_is_told_to_the_device)
 {
 	struct gantry_seat_task task = right_task();
@@ -705,6 +737,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_launch_goes_to_the_device_and_its_end_comes_back);
+	tcase_add_test(tc, test_seats_that_take_all_they_get_leave_others_their_share);
 	tcase_add_test(tc, test_part_that_begins_anywhere_costs_no_seat);
 	tcase_add_test(tc, test_holder_of_another_build_refuses_and_says_so);
 	tcase_add_test(tc, test_worker_that_does_not_say_hello_loses_its_seat);
