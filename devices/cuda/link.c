@@ -53,13 +53,14 @@ static int check_input(const void *bytes, const struct gantry_link_header *heade
 		       uint64_t tables_bytes, const struct gantry_link_input *input,
 		       struct gantry_err *err)
 {
-	const char *at = (const char *)bytes + input->off;
 	enum gantry_cuda_image_sort sort;
+	const char *at;
 
 	if (input->reserved || input->off < tables_bytes || input->off % 8 || input->bytes == 0 ||
 	    !gantry_range_inside(input->off, input->bytes, header->bytes) ||
 	    !memchr(input->name, '\0', sizeof(input->name)))
 		return gantry_err_set(err, -ENOEXEC, "an input of the link lies nowhere");
+	at = (const char *)bytes + input->off;
 	sort = gantry_cuda_image_sort(at, input->bytes);
 	if (!(input->type == CU_JIT_INPUT_PTX && sort == GANTRY_CUDA_PTX) &&
 	    !(input->type == CU_JIT_INPUT_CUBIN && sort == GANTRY_CUDA_CUBIN) &&

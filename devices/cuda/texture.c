@@ -185,7 +185,7 @@ static CUresult clean_one(struct gantry_dev *dev, const struct gantry_cuda_textu
 	const CUDA_MEMCPY3D from = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = zeroes };
 	uint64_t all = array_bytes(texture), len;
 	CUresult result = CUDA_SUCCESS;
-	bool begun;
+	bool begun = false;
 
 	for (uint64_t off = 0; off < all && result == CUDA_SUCCESS; off += len) {
 		len = gantry_min_u64(all - off, CLEAN_BYTES);
