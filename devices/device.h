@@ -279,6 +279,10 @@ enum gantry_question_what {
 	GANTRY_QUESTION_OCCUPANCY =
 		5,		 /* blocks of number0 threads and number1 bytes at once: uint32_t */
 	GANTRY_QUESTION_SET = 6, /* the kernel's attribute number0 is to be number1: nothing */
+	GANTRY_QUESTION_CLUSTERS =
+		8, /* clusters of blocks at once, as GANTRY_ASK_CLUSTERS has it: uint32_t */
+	GANTRY_QUESTION_TENSOR =
+		9, /* part number0 of what kernels copy parts of tensor with: GANTRY_TENSOR_PART_BYTES */
 	GANTRY_QUESTION_LIMIT =
 		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 };
@@ -292,6 +296,7 @@ struct gantry_question {
 	struct gantry_kernel *kernel; /* or NULL */
 	struct gantry_range range;
 	uint64_t number[3];
+	const struct gantry_wire_tensor *tensor; /* or NULL */
 	/* Of a limit, and from the core: what others want it to be at least, and what it may cost the device in all. */
 	uint64_t at_least;
 	uint64_t mem_bytes; /* 0: not known */

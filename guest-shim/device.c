@@ -80,6 +80,32 @@ int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry
 	return call_for_buffer(s, &desc, spec, sizeof(*spec), ret_made);
 }
 
+int gantry_device_tensor(struct gantry_session *s, uint32_t device,
+			 const struct gantry_wire_tensor *tensor, void *ret_bytes)
+{
+	uint8_t bytes[GANTRY_TENSOR_PARTS * GANTRY_TENSOR_PART_BYTES];
+	int r = gantry_session_enter(s);
+
+	for (uint32_t i = 0; i < GANTRY_TENSOR_PARTS && r == 0; i++) {
+		const struct gantry_op_texture op = { .device = device,
+						      .what = GANTRY_TEXTURE_TENSOR + i };
+		struct gantry_reply reply;
+		struct gantry_desc desc;
+
+		gantry_desc_put_texture(&desc, &op);
+		r = gantry_control_call(s, &desc, tensor, sizeof(*tensor),
+					gantry_session_deadline(s), &reply);
+		if (r == 0 && reply.len_bytes != GANTRY_TENSOR_PART_BYTES)
+			r = gantry_control_bad_reply(s, "a descriptor of another length");
+		if (r == 0)
+			memcpy(bytes + i * GANTRY_TENSOR_PART_BYTES, reply.data,
+			       GANTRY_TENSOR_PART_BYTES);
+	}
+	if (r == 0)
+		memcpy(ret_bytes, bytes, sizeof(bytes));
+	return r;
+}
+
 int gantry_device_range(struct gantry_session *s, uint32_t device, uint64_t bytes, uint64_t align,
 			uint64_t address, struct gantry_reply_variable *ret_range)
 {

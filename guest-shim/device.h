@@ -52,6 +52,13 @@ int gantry_device_texture(struct gantry_session *s, uint32_t device, enum gantry
 			  struct gantry_reply_variable *ret_made);
 
 /*
+ * What kernels of a device copy parts of a tensor with: GANTRY_TENSOR_PARTS of GANTRY_TENSOR_PART_BYTES each, as the device's driver has it. ARG: there
+ * can be no such tensor; UNSUPPORTED: the device, or an older host, has none such.
+ */
+int gantry_device_tensor(struct gantry_session *s, uint32_t device,
+			 const struct gantry_wire_tensor *tensor, void *ret_bytes);
+
+/*
  * Addresses of a device with nothing behind them, as a buffer that the caller frees: whole granules (GANTRY_ASK_GRANULE), from a multiple of
  * @align on (a power of two), at @address if that is free. UNSUPPORTED: the device, or an older host, has none such; LIMIT, NO_MEMORY.
  */

@@ -33,8 +33,14 @@ enum gantry_texture_what {
 	GANTRY_TEXTURE_TEXTURE =
 		3, /* of an array or of linear memory, for kernels to read through */
 	GANTRY_TEXTURE_SURFACE = 4, /* of an array, to write too */
+	/*
+	 * Nothing is made; variable part: struct gantry_wire_tensor. GANTRY_TENSOR_PART_BYTES of what kernels copy parts of such a tensor with:
+	 * the first, and with the next number the rest.
+	 */
+	GANTRY_TEXTURE_TENSOR = 5,
+	GANTRY_TEXTURE_TENSOR_REST = 6,
 };
-#define GANTRY_NTEXTURES 5u
+#define GANTRY_NTEXTURES 7u
 
 struct gantry_wire_texture {
 	/* Of an array, and of linear memory: elements; a dimension that is not there is 0. */
@@ -65,6 +71,33 @@ struct gantry_wire_texture {
 	uint64_t view[3]; /* width, height, depth */
 };
 static_assert(sizeof(struct gantry_wire_texture) == 160, "gantry_wire_texture is wire format");
+
+#define GANTRY_TENSOR_RANK	 5u
+#define GANTRY_TENSOR_PARTS	 2u
+#define GANTRY_TENSOR_PART_BYTES 64u
+enum gantry_tensor_mode {
+	GANTRY_TENSOR_TILED = 0,
+	GANTRY_TENSOR_IM2COL = 1,
+};
+/* A tensor in linear memory; numbers of types and modes are those of the device's backend. */
+struct gantry_wire_tensor {
+	uint64_t address;
+	uint64_t dims[GANTRY_TENSOR_RANK];	  /* elements, the innermost first */
+	uint64_t strides[GANTRY_TENSOR_RANK - 1]; /* bytes */
+	uint32_t mode;				  /* enum gantry_tensor_mode */
+	uint32_t type;
+	uint32_t rank;
+	uint32_t steps[GANTRY_TENSOR_RANK];
+	int32_t box[6]; /* of a tile; else the lower corner, and the upper one */
+	uint32_t channels;
+	uint32_t pixels;
+	uint32_t interleave;
+	uint32_t swizzle;
+	uint32_t promotion;
+	uint32_t fill;
+};
+static_assert(sizeof(struct gantry_wire_tensor) == sizeof(struct gantry_wire_texture),
+	      "both are the variable part of a texture operation");
 
 #ifdef __cplusplus
 }

@@ -143,8 +143,11 @@ enum gantry_ask {
 	GANTRY_ASK_LIMIT =
 		8, /* limit number0 of what kernels may take becomes number1: uint64_t, what it is now */
 	GANTRY_ASK_GRANULE = 9, /* of ranges and what is mapped there: uint64_t bytes */
+	GANTRY_ASK_CLUSTERS =
+		10, /* of kernel object with blocks GANTRY_ASK_BLOCK() number0, number1 bytes, in clusters GANTRY_ASK_BLOCK() number2: uint32_t at once; number2 0: blocks of a cluster at most */
 };
-#define GANTRY_NASKS 10u
+#define GANTRY_NASKS		  11u
+#define GANTRY_ASK_BLOCK(x, y, z) ((uint64_t)(x) | (uint64_t)(y) << 16 | (uint64_t)(z) << 32)
 
 /* What a `map` does. */
 enum gantry_map_what {

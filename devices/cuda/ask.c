@@ -8,6 +8,8 @@
 #include "base/checked.h"
 #include "devices/cuda/backend.h"
 
+#define MAX_CLUSTER 16u /* blocks */
+
 /* Attributes that the driver does not know are 0; numbers end where those of its header do. */
 static int ask_attributes(struct gantry_dev *dev, uint64_t first, int32_t *ret_values)
 {
@@ -92,6 +94,53 @@ static int ask_occupancy(struct gantry_dev *dev, const struct gantry_kernel *ker
 	return sizeof(answer);
 }
 
+static uint32_t side(uint64_t block, unsigned int i)
+{
+	return (uint32_t)(block >> (16 * i)) & 0xffff;
+}
+
+static uint64_t threads(uint64_t block)
+{
+	return block >> 48 ? 0 : (uint64_t)side(block, 0) * side(block, 1) * side(block, 2);
+}
+
+/* A grid of one cluster is as good as any: how many of them there are in a launch does not matter to how many there can be. */
+static int ask_clusters(struct gantry_dev *dev, const struct gantry_kernel *kernel,
+			const uint64_t *number, void *ret_answer, struct gantry_err *err)
+{
+	uint64_t block = number[0], cluster = number[2];
+	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+					.value.clusterDim = { side(cluster, 0), side(cluster, 1),
+							      side(cluster, 2) } };
+	CUlaunchConfig config = { .gridDimX = cluster ? side(cluster, 0) : MAX_CLUSTER,
+				  .gridDimY = cluster ? side(cluster, 1) : 1,
+				  .gridDimZ = cluster ? side(cluster, 2) : 1,
+				  .blockDimX = side(block, 0),
+				  .blockDimY = side(block, 1),
+				  .blockDimZ = side(block, 2),
+				  .sharedMemBytes = (unsigned int)number[1],
+				  .attrs = &attribute,
+				  .numAttrs = cluster != 0 };
+	uint32_t answer;
+	CUresult result;
+	int n = 0;
+
+	if (threads(block) == 0 || threads(block) > dev->max_threads ||
+	    number[1] > dev->max_shared ||
+	    (cluster && (threads(cluster) == 0 || threads(cluster) > MAX_CLUSTER)))
+		return -EINVAL;
+	result = cluster ? dev->driver->OccupancyMaxActiveClusters(&n, kernel->function, &config)
+			 : dev->driver->OccupancyMaxPotentialClusterSize(&n, kernel->function,
+									 &config);
+	if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CLUSTER_SIZE)
+		return -EINVAL;
+	if (result != CUDA_SUCCESS)
+		return gantry_cuda_check(dev, result, "occupancy of clusters", err);
+	answer = (uint32_t)n;
+	memcpy(ret_answer, &answer, sizeof(answer));
+	return sizeof(answer);
+}
+
 static int set_attribute(struct gantry_dev *dev, struct gantry_kernel *kernel,
 			 const uint64_t *number, struct gantry_err *err)
 {
@@ -121,6 +170,8 @@ static int ask_of_kernel(struct gantry_dev *dev, const struct gantry_question *q
 		return ask_params(q->kernel, q->number[0], ret_answer);
 	case GANTRY_QUESTION_OCCUPANCY:
 		return ask_occupancy(dev, q->kernel, q->number, ret_answer, err);
+	case GANTRY_QUESTION_CLUSTERS:
+		return ask_clusters(dev, q->kernel, q->number, ret_answer, err);
 	case GANTRY_QUESTION_SET:
 		return set_attribute(dev, q->kernel, q->number, err);
 	default:
@@ -202,6 +253,8 @@ int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *questi
 		return ask_address(dev, &question->range, ret_answer, err);
 	case GANTRY_QUESTION_LIMIT:
 		return set_limit(dev, question, ret_answer, err);
+	case GANTRY_QUESTION_TENSOR:
+		return gantry_cuda_ask_tensor(dev, question, ret_answer, err);
 	default:
 		return ask_of_kernel(dev, question, ret_answer, err);
 	}

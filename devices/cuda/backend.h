@@ -331,6 +331,8 @@ void gantry_cuda_mem_free(struct gantry_mem *mem);
  */
 uint64_t gantry_cuda_mem_use(struct gantry_mem *mem, uint64_t off, uint64_t len);
 /* The same of all its pieces, and of any memory: whether kernels on @dev may use the range. */
+/* All of it is memory of the device's that has addresses. */
+bool gantry_cuda_mem_is(const struct gantry_dev *dev, uint64_t address, uint64_t bytes);
 bool gantry_cuda_mem_reach(const struct gantry_dev *dev, const struct gantry_range *range);
 /* The host memory that @address lies in; NULL: none. */
 struct gantry_mem *gantry_cuda_mem_host_at(struct gantry_dev *dev, CUdeviceptr address);
@@ -399,6 +401,9 @@ void gantry_cuda_stamp_read(struct gantry_stream *stream, struct gantry_cuda_slo
 void gantry_cuda_stamp_fini(struct gantry_stream *stream);
 
 /* ask.c */
+/* tensor.c */
+int gantry_cuda_ask_tensor(struct gantry_dev *dev, const struct gantry_question *question,
+			   void *ret_answer, struct gantry_err *err);
 int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *question,
 		    void *ret_answer, struct gantry_err *err);
 int gantry_cuda_image_variable(struct gantry_image *image, const char *symbol,

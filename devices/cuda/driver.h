@@ -75,6 +75,10 @@
 	F(LaunchKernelEx, cuLaunchKernelEx)                                      \
 	F(LaunchCooperativeKernel, cuLaunchCooperativeKernel)                    \
 	F(OccupancyMaxActiveBlocks, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+	F(OccupancyMaxActiveClusters, cuOccupancyMaxActiveClusters)              \
+	F(OccupancyMaxPotentialClusterSize, cuOccupancyMaxPotentialClusterSize)  \
+	F(TensorMapEncodeTiled, cuTensorMapEncodeTiled)                          \
+	F(TensorMapEncodeIm2col, cuTensorMapEncodeIm2col)                        \
 	F(MemAlloc, cuMemAlloc_v2)                                               \
 	F(MemFree, cuMemFree_v2)                                                 \
 	F(MemAllocAsync, cuMemAllocAsync)                                        \

@@ -198,6 +198,15 @@ static bool reach_host(struct gantry_mem *mem, uint64_t off, uint64_t len)
 	return true;
 }
 
+bool gantry_cuda_mem_is(const struct gantry_dev *dev, uint64_t address, uint64_t bytes)
+{
+	gantry_list_for_each(&dev->mems, struct gantry_mem, link, mem)
+		if (mem->kind != GANTRY_CUDA_MEM_TEXTURE && address >= mem->address &&
+		    gantry_range_inside(address - mem->address, bytes, mem->len))
+			return true;
+	return false;
+}
+
 bool gantry_cuda_mem_reach(const struct gantry_dev *dev, const struct gantry_range *range)
 {
 	struct gantry_mem *mem = range->mem;

@@ -296,16 +296,6 @@ static int make_level(struct gantry_dev *dev, const struct gantry_wire_texture *
 
 /* ---- textures and surfaces ---- */
 
-/* Where linear memory of the session's has to be. */
-static bool reaches(const struct gantry_dev *dev, uint64_t address, uint64_t bytes)
-{
-	gantry_list_for_each(&dev->mems, struct gantry_mem, link, mem)
-		if (mem->kind != GANTRY_CUDA_MEM_TEXTURE && address >= mem->address &&
-		    gantry_range_inside(address - mem->address, bytes, mem->len))
-			return true;
-	return false;
-}
-
 static int resource_linear(const struct gantry_dev *dev, const struct gantry_wire_texture *spec,
 			   CUDA_RESOURCE_DESC *ret_desc)
 {
@@ -336,7 +326,7 @@ static int resource_linear(const struct gantry_dev *dev, const struct gantry_wir
 		ret_desc->res.linear.numChannels = spec->channels;
 		ret_desc->res.linear.sizeInBytes = bytes;
 	}
-	return reaches(dev, spec->address, bytes) ? 0 : -EINVAL;
+	return gantry_cuda_mem_is(dev, spec->address, bytes) ? 0 : -EINVAL;
 }
 
 static int resource_of(const struct gantry_dev *dev, const struct gantry_wire_texture *spec,

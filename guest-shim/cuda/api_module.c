@@ -430,6 +430,62 @@ CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *nbloc
 	return cuOccupancyMaxActiveBlocksPerMultiprocessor(nblocks, func, nthreads, shared);
 }
 
+/* Clusters as the launch has them, or as the kernel was compiled for; one block each where neither says. */
+static uint64_t cluster_of(const struct CUfunc_st *func, const CUlaunchConfig *config)
+{
+	const int32_t *has = func->attributes;
+
+	for (unsigned int i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			return GANTRY_ASK_BLOCK(config->attrs[i].value.clusterDim.x & 0xffff,
+						config->attrs[i].value.clusterDim.y & 0xffff,
+						config->attrs[i].value.clusterDim.z & 0xffff);
+	if (has[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] <= 0)
+		return GANTRY_ASK_BLOCK(1, 1, 1);
+	return GANTRY_ASK_BLOCK(has[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH],
+				has[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT],
+				has[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH]);
+}
+
+static CUresult ask_clusters(int *ret_n, CUfunction func, const CUlaunchConfig *config, bool size)
+{
+	struct gantry_ask_numbers numbers;
+	struct CUctx_st *ctx;
+	uint32_t n = 0;
+	CUresult result = ret_n && config && (config->attrs || !config->numAttrs) &&
+					  config->blockDimX <= 1024 && config->blockDimY <= 1024 &&
+					  config->blockDimZ <= 1024
+				  ? enter_func(func, &ctx)
+				  : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	numbers.number[0] = GANTRY_ASK_BLOCK(config->blockDimX, config->blockDimY,
+					     config->blockDimZ);
+	numbers.number[1] = config->sharedMemBytes;
+	numbers.number[2] = size ? 0 : cluster_of(func, config);
+	result = numbers.number[2] || size
+			 ? cu_result(gantry_device_ask(cu.session, GANTRY_ASK_CLUSTERS,
+						       ctx->dev->index, func->kernel, numbers, &n,
+						       sizeof(n)))
+			 : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	if (result == CUDA_SUCCESS)
+		*ret_n = (int)n;
+	return cu_leave(result);
+}
+
+CUresult CUDAAPI cuOccupancyMaxActiveClusters(int *nclusters, CUfunction func,
+					      const CUlaunchConfig *config)
+{
+	return ask_clusters(nclusters, func, config, false);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(int *nblocks, CUfunction func,
+						    const CUlaunchConfig *config)
+{
+	return ask_clusters(nblocks, func, config, true);
+}
+
 /* The block size, in whole warps, with which most threads are at work on a multiprocessor. */
 static CUresult best_block(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize shared_of,
 			   size_t shared, int limit)

@@ -35,6 +35,7 @@ struct wquestion {
 	union {
 		char name[GANTRY_MAX_SYMBOL];	 /* of a variable */
 		struct gantry_wire_texture spec; /* of a texture */
+		struct gantry_wire_tensor tensor;
 	};
 	uint32_t finished; /* atomic; what follows is the device's thread's until then */
 	uint64_t finished_ns;
@@ -251,6 +252,8 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 		return ask_kernel(d, q, GANTRY_QUESTION_PARAMS);
 	case GANTRY_ASK_OCCUPANCY:
 		return ask_kernel(d, q, GANTRY_QUESTION_OCCUPANCY);
+	case GANTRY_ASK_CLUSTERS:
+		return ask_kernel(d, q, GANTRY_QUESTION_CLUSTERS);
 	case GANTRY_ASK_LIMIT:
 		return ask_limit(d, q);
 	case GANTRY_ASK_SET:
@@ -458,12 +461,40 @@ static int make_texture(struct wdevice *d, struct wquestion *q, uint64_t charged
 	return GANTRY_OK;
 }
 
+static bool is_tensor(const struct wquestion *q)
+{
+	return q->op == GANTRY_OP_texture && q->texture.what >= GANTRY_TEXTURE_TENSOR;
+}
+
+/* Of numbers alone: nothing is made, and nothing is charged. */
+static int answer_tensor(struct wdevice *d, struct wquestion *q)
+{
+	const struct gantry_question question = {
+		.what = GANTRY_QUESTION_TENSOR,
+		.number = { q->texture.what - GANTRY_TEXTURE_TENSOR },
+		.tensor = &q->tensor,
+	};
+	int r;
+
+	if (q->texture.object)
+		return GANTRY_E_ARG;
+	if (!d->device.backend->ask)
+		return GANTRY_E_UNSUPPORTED;
+	r = d->device.backend->ask(d->device.dev, &question, q->answer, &q->err);
+	if (r < 0)
+		return worker_device_status(r);
+	q->nanswer = (uint32_t)r;
+	return GANTRY_OK;
+}
+
 static int answer_texture(struct wdevice *d, struct wquestion *q)
 {
 	const struct gantry_backend *be = d->device.backend;
 	uint64_t bytes = 0;
 	int status, r;
 
+	if (is_tensor(q))
+		return answer_tensor(d, q);
 	if (!be->texture_make)
 		return GANTRY_E_UNSUPPORTED;
 	r = be->texture_bytes(q->texture.what, &q->spec, &bytes);
@@ -536,8 +567,8 @@ static void answer_posted(struct wdevice *d, void *arg)
 
 static bool makes_buffer(const struct wquestion *q)
 {
-	return q->op == GANTRY_OP_image_variable || q->op == GANTRY_OP_texture ||
-	       q->op == GANTRY_OP_reserve;
+	return q->op == GANTRY_OP_image_variable || q->op == GANTRY_OP_reserve ||
+	       (q->op == GANTRY_OP_texture && !is_tensor(q));
 }
 
 /* Of the operation that is answered with it, which is not always the one that began it. */

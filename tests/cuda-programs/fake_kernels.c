@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tests/fakecuda/kernel.h"
+#include "tests/fakecuda/tensor.h"
 
 FAKECUDA_KERNEL(
 	saxpy,
@@ -43,6 +44,35 @@ FAKECUDA_KERNEL(
 	(void)geometry;
 	for (int32_t i = 0; i < *(int32_t *)params[1]; i++)
 		p->x[i] = (float)(p->first + i);
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	tile,
+	{
+		struct fakecuda_tensor map;
+		int32_t x;
+		int32_t y;
+		uint64_t out;
+	},
+	FAKECUDA_P(tile, map), FAKECUDA_P(tile, x), FAKECUDA_P(tile, y), FAKECUDA_P(tile, out))
+{
+	const struct fakecuda_tensor *map = params[0];
+	float *out = *(float **)params[3];
+
+	(void)geometry;
+	if (map->magic != FAKECUDA_TENSOR || map->kind != FAKECUDA_TENSOR_TILED || map->rank != 2)
+		return 700;
+	for (int32_t row = 0; row < map->box[1]; row++)
+		for (int32_t column = 0; column < map->box[0]; column++) {
+			int64_t y = *(int32_t *)params[2] + row, x = *(int32_t *)params[1] + column;
+			const char *from = (const char *)(uintptr_t)map->address +
+					   y * (int64_t)map->strides[0] + x * 4;
+
+			*out++ = x >= 0 && y >= 0 && x <= map->dims[0] && y <= map->dims[1]
+					 ? *(const float *)(const void *)from
+					 : 0;
+		}
 	return 0;
 }
 

@@ -6,6 +6,8 @@
 #ifndef GANTRY_TESTS_CUDA_PROGRAMS_KERNELS_CUH
 #define GANTRY_TESTS_CUDA_PROGRAMS_KERNELS_CUH
 
+#include <cuda.h>
+
 struct pair {
 	float *x; /* a pointer inside a structure, as programs have them */
 	int first;
@@ -44,6 +46,39 @@ struct many {
 __global__ void wide(struct many m, int *out)
 {
 	*out = m.numbers[threadIdx.x];
+}
+
+/* 16 x 8 numbers from column x and row y on, as the descriptor has them; devices before 9.0 have no such thing. */
+__global__ void tile(const __grid_constant__ CUtensorMap map, int x, int y, float *out)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	__shared__ alignas(128) float part[8 * 16];
+	__shared__ alignas(8) unsigned long long barrier;
+	unsigned int at = (unsigned int)__cvta_generic_to_shared(&barrier);
+	unsigned int into = (unsigned int)__cvta_generic_to_shared(part);
+
+	if (threadIdx.x == 0) {
+		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+	}
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at),
+			     "r"((unsigned int)sizeof(part))
+			     : "memory");
+		asm volatile(
+			"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+				into),
+			"l"(&map), "r"(x), "r"(y), "r"(at)
+			: "memory");
+	}
+	asm volatile("{\n.reg .pred done;\nagain%=:\n"
+		     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+		     "@!done bra again%=;\n}" ::"r"(at)
+		     : "memory");
+	for (int i = threadIdx.x; i < 8 * 16; i += blockDim.x)
+		out[i] = part[i];
+#endif
 }
 
 __global__ void sum(const float *x, int n, float *out)

@@ -430,6 +430,50 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *ret_blocks, C
 	return cuOccupancyMaxActiveBlocksPerMultiprocessor(ret_blocks, func, threads, shared);
 }
 
+/* Clusters of 8 fit everywhere, and larger ones nowhere. */
+#define MOST_CLUSTER 8u
+#define UNITS	     8
+
+CUresult cuOccupancyMaxActiveClusters(int *ret_clusters, CUfunction func,
+				      const CUlaunchConfig *config)
+{
+	unsigned int blocks = 1;
+	int per_unit;
+	CUresult r;
+
+	if (!ret_clusters || !config)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			blocks = config->attrs[i].value.clusterDim.x *
+				 config->attrs[i].value.clusterDim.y *
+				 config->attrs[i].value.clusterDim.z;
+	if (blocks < 1 || blocks > MOST_CLUSTER)
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	r = cuOccupancyMaxActiveBlocksPerMultiprocessor(
+		&per_unit, func, (int)(config->blockDimX * config->blockDimY * config->blockDimZ),
+		config->sharedMemBytes);
+	if (r == CUDA_SUCCESS)
+		*ret_clusters = per_unit * UNITS / (int)blocks;
+	return r;
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *ret_blocks, CUfunction func,
+					    const CUlaunchConfig *config)
+{
+	int per_unit;
+	CUresult r;
+
+	if (!ret_blocks || !config)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = cuOccupancyMaxActiveBlocksPerMultiprocessor(
+		&per_unit, func, (int)(config->blockDimX * config->blockDimY * config->blockDimZ),
+		config->sharedMemBytes);
+	if (r == CUDA_SUCCESS)
+		*ret_blocks = (int)MOST_CLUSTER;
+	return r;
+}
+
 CUresult cuOccupancyMaxPotentialBlockSize(int *ret_grid, int *ret_block, CUfunction func,
 					  CUoccupancyB2DSize shared_of, size_t shared, int limit)
 {

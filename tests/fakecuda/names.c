@@ -236,6 +236,10 @@
 	CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
 	CALL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
 	CALL(cuOccupancyMaxPotentialBlockSize) \
+	CALL(cuOccupancyMaxActiveClusters) \
+	CALL(cuOccupancyMaxPotentialClusterSize) \
+	CALL(cuTensorMapEncodeTiled) \
+	CALL(cuTensorMapEncodeIm2col) \
 	CALL(cuLaunchKernel) \
 	CALL(cuLaunchKernelEx) \
 	CALL(cuLaunchCooperativeKernel) \

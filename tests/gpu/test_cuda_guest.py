@@ -24,6 +24,7 @@ PARTS = {
                      "captured", "misused", "moved into another", "small ones", "exhausted"],
     "memops": ["announced", "written", "waited for here", "waited for there", "by another thread", "batches", "nodes of graphs", "misused"],
     "batches": ["bytes in one call", "bytes misused", "boxes in one call", "said of managed memory"],
+    "tensors": ["tiles", "many", "columns of images", "misused", "clusters"],
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "many in one call", "devices chosen"],
@@ -224,6 +225,13 @@ def test_copies_in_batches_and_advice_on_managed_memory(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-batches"), PARTS["batches"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_descriptors_of_tensors_and_clusters(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-tensors", image()), PARTS["tensors"])
 
 
 @gpu.each_mode(globals(), "isolated", "pooled")

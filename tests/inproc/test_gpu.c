@@ -7,6 +7,7 @@
 
 #include "guest-shim/device.h"
 #include "host-agent/worker/worker.h"
+#include "tests/fakecuda/tensor.h"
 #include "tests/inproc/fixture.h"
 
 #define GPU 1u
@@ -125,6 +126,47 @@ START_TEST(test_array_lost_with_its_worker_is_charged_to_nobody)
 }
 END_TEST
 
+START_TEST(test_descriptor_of_a_tensor_is_of_the_sessions_memory_and_costs_nothing)
+{
+	struct fixture f = fixture_start(cpu_and_gpu, 2);
+	struct gantry_wire_tensor tensor = { .dims = { 128, 64 },
+					     .strides = { 1024 },
+					     .type = 7, /* float */
+					     .rank = 2,
+					     .steps = { 1, 1 },
+					     .box = { 64, 8 } };
+	struct gantry_reply_address at;
+	uint8_t bytes[128], none[128];
+	struct fakecuda_tensor made;
+	gantry_buffer buffer;
+	uint64_t used;
+
+	ck_ok(gantry_alloc(f.s, 1u << 20, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED, &buffer));
+	ck_assert_int_eq(gantry_device_ask(f.s, GANTRY_ASK_ADDRESS, GPU, buffer,
+					   (struct gantry_ask_numbers){ { 0 } }, &at, sizeof(at)),
+			 sizeof(at));
+	used = tenants(&f);
+	tensor.address = at.address;
+	ck_ok(gantry_device_tensor(f.s, GPU, &tensor, bytes));
+	memcpy(&made, bytes, sizeof(made));
+	ck_assert(made.magic == FAKECUDA_TENSOR && made.address == at.address && made.box[0] == 64);
+	ck_assert_uint_eq(tenants(&f), used);
+	memset(none, 0x11, sizeof(none));
+	memcpy(bytes, none, sizeof(none));
+	tensor.address = 4096;
+	ck_assert_int_eq(gantry_device_tensor(f.s, GPU, &tensor, bytes), GANTRY_E_ARG);
+	tensor.address = at.address;
+	tensor.rank = 77;
+	ck_assert_int_eq(gantry_device_tensor(f.s, GPU, &tensor, bytes), GANTRY_E_ARG);
+	tensor.rank = 2;
+	ck_assert_int_eq(gantry_device_tensor(f.s, 0, &tensor, bytes), GANTRY_E_UNSUPPORTED);
+	ck_assert_int_eq(gantry_device_tensor(f.s, 9, &tensor, bytes), GANTRY_E_NO_DEVICE);
+	ck_assert_mem_eq(bytes, none, sizeof(none));
+	ck_ok(gantry_free(f.s, buffer));
+	fixture_end(&f);
+}
+END_TEST
+
 static int ask_stack(struct gantry_session *s, uint64_t bytes, uint64_t *ret_now)
 {
 	return gantry_device_ask(s, GANTRY_ASK_LIMIT, GPU, 0,
@@ -181,6 +223,7 @@ int main(void)
 	Suite *suite = suite_create("gpu");
 	TCase *tc = gantry_unit_case(suite, "gpu");
 
+	tcase_add_test(tc, test_descriptor_of_a_tensor_is_of_the_sessions_memory_and_costs_nothing);
 	tcase_add_test(tc, test_freed_array_is_charged_until_the_device_has_let_go_of_it);
 	tcase_add_test(tc, test_arrays_one_after_the_other_need_room_for_one);
 	tcase_add_test(tc, test_time_in_which_an_array_is_made_is_the_sessions);

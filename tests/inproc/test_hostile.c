@@ -155,7 +155,7 @@ static struct gantry_op_texture random_texture(uint64_t *state,
 	static const uint32_t formats[] = { 1, 2, 3, 8, 9, 10, 16, 32, 77 };
 	const struct gantry_op_texture op = {
 		.device = (uint32_t)(next_random(state) % 3),
-		.what = 1 + (uint32_t)(next_random(state) % 4),
+		.what = 1 + (uint32_t)(next_random(state) % (GANTRY_NTEXTURES - 1)),
 		.object = next_random(state) % 2 ? 0 : one_told(state),
 	};
 	uint64_t wild = next_random(state);

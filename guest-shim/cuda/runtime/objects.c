@@ -157,6 +157,52 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 					     : (CUresult)error);
 }
 
+/* Attributes have the driver's names, numbers and layout. */
+static CUresult config_of(const cudaLaunchConfig_t *config, CUlaunchConfig *ret_own)
+{
+	if (!config || config->dynamicSmemBytes > UINT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_own = (CUlaunchConfig){ .gridDimX = config->gridDim.x,
+				     .gridDimY = config->gridDim.y,
+				     .gridDimZ = config->gridDim.z,
+				     .blockDimX = config->blockDim.x,
+				     .blockDimY = config->blockDim.y,
+				     .blockDimZ = config->blockDim.z,
+				     .sharedMemBytes = (unsigned int)config->dynamicSmemBytes,
+				     .hStream = config->stream,
+				     .attrs = (CUlaunchAttribute *)config->attrs,
+				     .numAttrs = config->numAttrs };
+	return CUDA_SUCCESS;
+}
+
+cudaError_t CUDARTAPI cudaOccupancyMaxActiveClusters(int *nclusters, const void *host,
+						     const cudaLaunchConfig_t *config)
+{
+	CUlaunchConfig own;
+	CUfunction function;
+	CUresult result = (CUresult)enter_function(host, &function);
+
+	if (result == CUDA_SUCCESS)
+		result = config_of(config, &own);
+	return rt_leave(result == CUDA_SUCCESS
+				? cuOccupancyMaxActiveClusters(nclusters, function, &own)
+				: result);
+}
+
+cudaError_t CUDARTAPI cudaOccupancyMaxPotentialClusterSize(int *nblocks, const void *host,
+							   const cudaLaunchConfig_t *config)
+{
+	CUlaunchConfig own;
+	CUfunction function;
+	CUresult result = (CUresult)enter_function(host, &function);
+
+	if (result == CUDA_SUCCESS)
+		result = config_of(config, &own);
+	return rt_leave(result == CUDA_SUCCESS
+				? cuOccupancyMaxPotentialClusterSize(nblocks, function, &own)
+				: result);
+}
+
 cudaError_t CUDARTAPI cudaFuncGetName(const char **name, const void *host)
 {
 	CUfunction function;
