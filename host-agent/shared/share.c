@@ -14,21 +14,17 @@
 #include "host-agent/shared/share.h"
 
 #include <errno.h>
-#include <sys/mman.h>
+#include <stddef.h>
 
-#include "base/atomic.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/futex.h"
-#include "base/str.h"
+#include "host-agent/shared/share_parts.h"
 
-#define ARRIVAL	       4u /* arrivals is a multiple, so that ... */
-#define SOMEBODY_WAITS 1u /* ... with this bit a holder's copy never equals it */
+/* In a holder's copy of arrivals. */
+#define SOMEBODY_WAITS 1u
 #define CROWDED	       2u /* of a holder on a GPU: what it puts in flight keeps others waiting */
 #define NOT_ARRIVALS   (SOMEBODY_WAITS | CROWDED)
 #define PAUSE_LAG_NS   (2ull * GANTRY_SHARE_SLICE_NS) /* the most that is kept over a pause */
-#define CHARGE_MAX_NS  (1ull << 50)		      /* 13 days: times a weight it still fits */
 
 /* What decides whose turn it is. Read once: others' virtual times move. */
 struct turn {
@@ -46,52 +42,11 @@ struct shortlist {
 	unsigned n;
 };
 
-/* ---- numbers from the page, bounded ---- */
-
-static uint32_t nlanes(const struct gantry_share_page *page)
-{
-	uint32_t n = gantry_load_relaxed(&page->hdr.nlanes);
-
-	return n > GANTRY_SHARE_NLANES ? GANTRY_SHARE_NLANES : n;
-}
-
-static uint32_t nsessions(const struct gantry_share_page *page)
-{
-	/* Acquire: pairs with the release in set_nsessions(); the entries below are filled. */
-	uint32_t n = gantry_load_acquire(&page->hdr.nsessions);
-
-	return n > GANTRY_SHARE_NSESSIONS ? GANTRY_SHARE_NSESSIONS : n;
-}
-
-static uint32_t tenant_of(const struct gantry_share_session *s)
-{
-	return gantry_load_relaxed(&s->tenant) % GANTRY_SHARE_NTENANTS;
-}
-
-static uint32_t worker_of(const struct gantry_share_session *s)
-{
-	return gantry_load_relaxed(&s->worker) % GANTRY_SHARE_NWORKERS;
-}
-
-static uint32_t weight_of(const struct gantry_share_tenant *t)
-{
-	uint32_t weight = gantry_load_relaxed(&t->weight);
-
-	if (weight < 1)
-		return GANTRY_SHARE_WEIGHT_DEFAULT;
-	return weight > GANTRY_SHARE_WEIGHT_MAX ? GANTRY_SHARE_WEIGHT_MAX : weight;
-}
-
-static bool is_active(const struct gantry_share_session *s)
-{
-	uint32_t state = gantry_load_relaxed(&s->state);
-
-	return state == GANTRY_SHARE_WAITING || state == GANTRY_SHARE_RUNNING;
-}
+/* ---- what is free ---- */
 
 static unsigned count_free(const struct gantry_share_page *page)
 {
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 	unsigned nfree = 0;
 
 	for (uint32_t i = 0; i < n; i++)
@@ -104,7 +59,7 @@ static bool has_lane_for(const struct gantry_share_page *page, const struct gant
 			 uint32_t holder)
 {
 	uint64_t lanes = gantry_load_relaxed(&s->lanes);
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 
 	for (uint32_t i = 0; lanes && i < n; i++)
 		if ((lanes >> i & 1) && gantry_load_relaxed(&page->lanes[i]) == holder)
@@ -115,14 +70,6 @@ static bool has_lane_for(const struct gantry_share_page *page, const struct gant
 static bool can_come(const struct gantry_share_page *page, const struct gantry_share_session *s)
 {
 	return has_lane_for(page, s, 0);
-}
-
-static void raise_to(uint64_t *word, uint64_t value)
-{
-	uint64_t before = gantry_load_relaxed(word);
-
-	while (before < value && !gantry_cas(word, &before, value))
-		;
 }
 
 /* ---- whose turn it is ---- */
@@ -149,7 +96,7 @@ static bool is_waiting(const struct gantry_share_session *s)
 static struct turn turn_of(const struct gantry_share_page *page, uint32_t session)
 {
 	const struct gantry_share_session *s = &page->sessions[session];
-	uint32_t tenant = tenant_of(s);
+	uint32_t tenant = share_tenant_of(s);
 
 	return (struct turn){
 		.session = session,
@@ -187,16 +134,11 @@ static void shortlist_add(struct shortlist *list, const struct turn *turn)
 	list->turns[i] = *turn;
 }
 
-static bool same_party(const struct gantry_share_session *a, const struct gantry_share_session *b)
-{
-	return gantry_load_relaxed(&a->party) == gantry_load_relaxed(&b->party);
-}
-
 /* As many of the best waiters as there are free lanes. */
 static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfree,
 			      struct shortlist *list)
 {
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 
 	list->n = 0;
 	list->max = nfree;
@@ -214,7 +156,7 @@ static void shortlist_waiters(const struct gantry_share_page *page, unsigned nfr
 static unsigned count_before(const struct gantry_share_page *page, uint32_t session, bool of_party)
 {
 	struct turn mine = turn_of(page, session);
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 	unsigned nbefore = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -222,7 +164,7 @@ static unsigned count_before(const struct gantry_share_page *page, uint32_t sess
 
 		if (i == session || !is_waiting(&page->sessions[i]) ||
 		    !can_come(page, &page->sessions[i]) ||
-		    (of_party && !same_party(&page->sessions[i], &page->sessions[session])))
+		    (of_party && !share_same_party(&page->sessions[i], &page->sessions[session])))
 			continue;
 		turn = turn_of(page, i);
 		nbefore += comes_before(&turn, &mine);
@@ -235,13 +177,6 @@ static unsigned count_before(const struct gantry_share_page *page, uint32_t sess
 static bool is_gpu(const struct gantry_share_page *page)
 {
 	return gantry_load_relaxed(&page->hdr.gpu) != 0;
-}
-
-static uint32_t units_of(const struct gantry_share_session *s)
-{
-	uint32_t units = gantry_load_relaxed(&s->units);
-
-	return units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units;
 }
 
 /* Between two batches of its guest's: see GANTRY_SHARE_PAUSE_US. */
@@ -261,7 +196,7 @@ static bool in_pause(const struct gantry_share_session *s)
 /* What it has in flight; and of who fills the device, what it had before its pause. */
 static uint32_t claim_of(const struct gantry_share_session *s)
 {
-	uint32_t units = units_of(s);
+	uint32_t units = share_units_of(s);
 
 	if (units == 0 && gantry_load_relaxed(&s->filled) >= GANTRY_SHARE_WHOLE && in_pause(s))
 		return GANTRY_SHARE_WHOLE;
@@ -280,7 +215,7 @@ static const struct gantry_share_session *find_holder(const struct gantry_share_
 						      const struct gantry_share_session *mine,
 						      bool of_party)
 {
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t holder = gantry_load_relaxed(&page->lanes[i]);
@@ -289,7 +224,7 @@ static const struct gantry_share_session *find_holder(const struct gantry_share_
 		if (holder == 0)
 			continue;
 		s = &page->sessions[(holder - 1) % GANTRY_SHARE_NSESSIONS];
-		if (s != mine && same_party(s, mine) == of_party)
+		if (s != mine && share_same_party(s, mine) == of_party)
 			return s;
 	}
 	return NULL;
@@ -298,23 +233,23 @@ static const struct gantry_share_session *find_holder(const struct gantry_share_
 /* What the party of @session has in flight beside it, in units. */
 static uint32_t units_beside(const struct gantry_share_page *page, uint32_t session)
 {
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 	uint32_t units = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (i != session && same_party(&page->sessions[i], &page->sessions[session]))
-			units += units_of(&page->sessions[i]);
+		if (i != session && share_same_party(&page->sessions[i], &page->sessions[session]))
+			units += share_units_of(&page->sessions[i]);
 	return units;
 }
 
 /* The same with who is in a pause. */
 static uint32_t claims_beside(const struct gantry_share_page *page, uint32_t session)
 {
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 	uint32_t units = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (i != session && same_party(&page->sessions[i], &page->sessions[session]))
+		if (i != session && share_same_party(&page->sessions[i], &page->sessions[session]))
 			units += claim_of(&page->sessions[i]);
 	return units;
 }
@@ -339,7 +274,7 @@ static bool is_throttled(const struct gantry_share_page *page, uint32_t session,
 			 uint64_t slice_ns)
 {
 	struct turn mine = turn_of(page, session);
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 
 	if (claims_beside(page, session) + units < GANTRY_SHARE_WHOLE)
 		return false;
@@ -347,7 +282,8 @@ static bool is_throttled(const struct gantry_share_page *page, uint32_t session,
 		const struct gantry_share_session *s = &page->sessions[i];
 		struct turn theirs;
 
-		if (i == session || !same_party(s, &page->sessions[session]) || claim_of(s) == 0)
+		if (i == session || !share_same_party(s, &page->sessions[session]) ||
+		    claim_of(s) == 0)
 			continue;
 		theirs = turn_of(page, i);
 		if (stands_back(&mine, &theirs, slice_ns))
@@ -367,12 +303,12 @@ static bool asks_quiet(const struct gantry_share_session *s)
 static bool is_hushed(const struct gantry_share_page *page, uint32_t session)
 {
 	const struct gantry_share_session *me = &page->sessions[session];
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gantry_share_session *s = &page->sessions[i];
 
-		if (i != session && gantry_load_relaxed(&s->quiet_us) && same_party(s, me) &&
+		if (i != session && gantry_load_relaxed(&s->quiet_us) && share_same_party(s, me) &&
 		    asks_quiet(s))
 			return gantry_load_relaxed(&me->priority) <=
 			       gantry_load_relaxed(&s->priority);
@@ -384,13 +320,13 @@ static bool is_hushed(const struct gantry_share_page *page, uint32_t session)
 static bool another_party_first(const struct gantry_share_page *page, uint32_t session)
 {
 	struct turn mine = turn_of(page, session);
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gantry_share_session *s = &page->sessions[i];
 		struct turn turn;
 
-		if (i == session || same_party(s, &page->sessions[session]) || !is_waiting(s))
+		if (i == session || share_same_party(s, &page->sessions[session]) || !is_waiting(s))
 			continue;
 		turn = turn_of(page, i);
 		if (comes_before(&turn, &mine))
@@ -403,9 +339,9 @@ void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t
 {
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
 
-	if (units == 0 && units_of(s)) {
+	if (units == 0 && share_units_of(s)) {
 		gantry_store_relaxed(&s->left_us, now_us());
-	} else if (units && units_of(s) == 0) {
+	} else if (units && share_units_of(s) == 0) {
 		if (!in_pause(s))
 			gantry_store_relaxed(&s->busy_us, now_us());
 		gantry_store_relaxed(&s->left_us, 0u);
@@ -428,8 +364,9 @@ bool gantry_share_is_alone(const struct gantry_share_page *page, uint32_t sessio
 bool gantry_share_ask_quiet(struct gantry_share_page *page, uint32_t session)
 {
 	session %= GANTRY_SHARE_NSESSIONS;
-	for (uint32_t i = 0; i < nsessions(page); i++)
-		if (i != session && same_party(&page->sessions[i], &page->sessions[session]) &&
+	for (uint32_t i = 0; i < share_nsessions(page); i++)
+		if (i != session &&
+		    share_same_party(&page->sessions[i], &page->sessions[session]) &&
 		    asks_quiet(&page->sessions[i]))
 			return false;
 	gantry_store_relaxed(&page->sessions[session].quiet_us, now_us());
@@ -473,7 +410,7 @@ void gantry_share_sleep(struct gantry_share_page *page, uint32_t worker, uint32_
 static void call_party(struct gantry_share_page *page)
 {
 	const struct gantry_share_session *first = NULL;
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 
 	for (uint32_t i = 0; i < n && !first; i++) {
 		uint32_t holder = gantry_load_relaxed(&page->lanes[i]);
@@ -489,14 +426,14 @@ static void call_party(struct gantry_share_page *page)
 			return;
 		first = &page->sessions[list.turns[0].session];
 	}
-	n = nsessions(page);
+	n = share_nsessions(page);
 	for (uint32_t i = 0; i < n; i++)
-		if (is_waiting(&page->sessions[i]) && same_party(&page->sessions[i], first))
-			gantry_share_nudge(page, worker_of(&page->sessions[i]));
+		if (is_waiting(&page->sessions[i]) && share_same_party(&page->sessions[i], first))
+			gantry_share_nudge(page, share_worker_of(&page->sessions[i]));
 }
 
 /* Calls as many of the best waiters as there are free lanes. */
-static void call_waiters(struct gantry_share_page *page)
+void share_call_waiters(struct gantry_share_page *page)
 {
 	unsigned nfree = count_free(page);
 	struct shortlist list;
@@ -509,7 +446,7 @@ static void call_waiters(struct gantry_share_page *page)
 		return;
 	shortlist_waiters(page, nfree, &list);
 	for (unsigned i = 0; i < list.n; i++)
-		gantry_share_nudge(page, worker_of(&page->sessions[list.turns[i].session]));
+		gantry_share_nudge(page, share_worker_of(&page->sessions[list.turns[i].session]));
 }
 
 /* @session stands back from a free lane: those it does so for are called, and get a time to come in. */
@@ -526,7 +463,7 @@ static void stand_back(struct gantry_share_page *page, uint32_t session, unsigne
 		if (list.turns[i].session != session)
 			(void)gantry_cas(&s->called_us, &never, now);
 		/* Our own worker too: things moved since it was refused, and it must not sleep on that. */
-		gantry_share_nudge(page, worker_of(s));
+		gantry_share_nudge(page, share_worker_of(s));
 	}
 }
 
@@ -536,18 +473,19 @@ void gantry_share_end_quiet(struct gantry_share_page *page, uint32_t session)
 	gantry_store_relaxed(&page->sessions[session].quiet_us, 0u);
 	/* Full fence: as in gantry_share_take(). Who was refused meanwhile sees it, or is called. */
 	gantry_fence_full();
-	for (uint32_t i = 0; i < nsessions(page); i++)
-		if (i != session && same_party(&page->sessions[i], &page->sessions[session]) &&
+	for (uint32_t i = 0; i < share_nsessions(page); i++)
+		if (i != session &&
+		    share_same_party(&page->sessions[i], &page->sessions[session]) &&
 		    is_waiting(&page->sessions[i]))
-			gantry_share_nudge(page, worker_of(&page->sessions[i]));
+			gantry_share_nudge(page, share_worker_of(&page->sessions[i]));
 }
 
 /* ---- a session's state ---- */
 
-static void update_state(struct gantry_share_page *page, struct gantry_share_session *s)
+void share_update_state(struct gantry_share_page *page, struct gantry_share_session *s)
 {
-	struct gantry_share_tenant *t = &page->tenants[tenant_of(s)];
-	bool was_active = is_active(s);
+	struct gantry_share_tenant *t = &page->tenants[share_tenant_of(s)];
+	bool was_active = share_is_active(s);
 	bool active;
 
 	if (gantry_load_relaxed(&s->nheld))
@@ -556,7 +494,7 @@ static void update_state(struct gantry_share_page *page, struct gantry_share_ses
 		gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_WAITING);
 	else
 		gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
-	active = is_active(s);
+	active = share_is_active(s);
 	if (active && !was_active)
 		gantry_count_add(&t->nactive, 1);
 	if (!active && was_active)
@@ -572,20 +510,20 @@ static uint64_t less(uint64_t a, uint64_t b)
 static void forget_idleness(struct gantry_share_page *page, uint32_t session)
 {
 	struct gantry_share_session *me = &page->sessions[session];
-	uint32_t tenant = tenant_of(me);
+	uint32_t tenant = share_tenant_of(me);
 	struct gantry_share_tenant *mine = &page->tenants[tenant];
 	uint64_t tenant_least = UINT64_MAX;
 	uint64_t session_least = UINT64_MAX;
 	uint64_t lag_ns = in_pause(me) ? PAUSE_LAG_NS : 0;
 	bool tenant_idle = true;
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gantry_share_session *s = &page->sessions[i];
-		uint32_t other = tenant_of(s);
+		uint32_t other = share_tenant_of(s);
 		uint64_t vtime_ns;
 
-		if (i == session || !is_active(s) || is_absent(s))
+		if (i == session || !share_is_active(s) || is_absent(s))
 			continue;
 		if (other == tenant) {
 			tenant_idle = false;
@@ -598,12 +536,12 @@ static void forget_idleness(struct gantry_share_page *page, uint32_t session)
 	}
 	if (session_least == UINT64_MAX)
 		session_least = gantry_load_relaxed(&mine->session_vtime_ns);
-	raise_to(&me->vtime_ns, less(session_least, lag_ns));
+	share_raise_to(&me->vtime_ns, less(session_least, lag_ns));
 	if (!tenant_idle)
 		return;
 	if (tenant_least == UINT64_MAX)
 		tenant_least = gantry_load_relaxed(&page->hdr.vtime_ns);
-	raise_to(&mine->vtime_ns, less(tenant_least, lag_ns));
+	share_raise_to(&mine->vtime_ns, less(tenant_least, lag_ns));
 }
 
 /* It comes: whoever stood back for it need not wait longer. */
@@ -625,7 +563,7 @@ static void announce(struct gantry_share_page *page, struct gantry_share_session
 	gantry_store_relaxed(&s->called_us, 0u);
 	/* Release: pairs with the acquire in is_waiting(). */
 	gantry_store_release(&s->wants, (uint16_t)1);
-	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+	(void)gantry_fetch_add(&page->hdr.arrivals, SHARE_ARRIVAL);
 	/* Full fence: pairs with the one after a lane is freed. We see it free or we are called. */
 	gantry_fence_full();
 }
@@ -653,15 +591,15 @@ void gantry_share_want(struct gantry_share_page *page, uint32_t session, int32_t
 	answer_call(page, session);
 	if (gantry_load_relaxed(&s->wants)) {
 		if (changed) /* holders compare again */
-			(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+			(void)gantry_fetch_add(&page->hdr.arrivals, SHARE_ARRIVAL);
 		return;
 	}
-	if (!is_active(s))
+	if (!share_is_active(s))
 		forget_idleness(page, session);
 	if (is_gpu(page))
 		note_urgency(page, priority);
 	announce(page, s);
-	update_state(page, s);
+	share_update_state(page, s);
 }
 
 bool gantry_share_tells(struct gantry_share_page *page)
@@ -682,13 +620,13 @@ void gantry_share_watch(struct gantry_share_page *page)
 void gantry_share_count(const struct gantry_share_page *page, uint32_t *ret_held,
 			uint32_t *ret_waiting)
 {
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 
 	*ret_held = 0;
 	*ret_waiting = 0;
 	for (uint32_t i = 0; i < n; i++)
 		*ret_held += gantry_load_relaxed(&page->lanes[i]) != 0;
-	n = nsessions(page);
+	n = share_nsessions(page);
 	for (uint32_t i = 0; i < n; i++)
 		*ret_waiting += gantry_load_relaxed(&page->sessions[i].wants) != 0;
 }
@@ -706,7 +644,7 @@ bool gantry_share_is_busy(const struct gantry_share_page *page)
 /* One of @lanes, bits; 0: any. */
 static int claim_lane(struct gantry_share_page *page, uint32_t session, uint64_t lanes)
 {
-	uint32_t n = nlanes(page);
+	uint32_t n = share_nlanes(page);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t nobody = 0;
@@ -723,7 +661,7 @@ static int claim_lane(struct gantry_share_page *page, uint32_t session, uint64_t
 /* Lanes that others wait for who can do with no other. */
 static uint64_t lanes_of_others(const struct gantry_share_page *page, uint32_t session)
 {
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 	uint64_t lanes = 0;
 
 	for (uint32_t i = 0; i < n; i++)
@@ -786,7 +724,7 @@ static int take_gpu(struct gantry_share_page *page, uint32_t session, bool moves
 	(void)gantry_cas(&page->lanes[lane], &holder, 0u);
 	/* Full fence: pairs with the one in announce(). */
 	gantry_fence_full();
-	call_waiters(page);
+	share_call_waiters(page);
 	return -EAGAIN;
 }
 
@@ -814,7 +752,7 @@ static int take(struct gantry_share_page *page, uint32_t session, uint64_t lanes
 		settle_wait(s);
 	gantry_store_relaxed(&s->wants, (uint16_t)0);
 	gantry_store_relaxed(&s->nheld, gantry_load_relaxed(&s->nheld) + 1);
-	update_state(page, s);
+	share_update_state(page, s);
 	/*
 	 * Full fence: who came after us and counted us as waiting stood back from a lane we did not
 	 * take; or a giver called us to a second one. We see them waiting, or they see that we no
@@ -822,7 +760,7 @@ static int take(struct gantry_share_page *page, uint32_t session, uint64_t lanes
 	 */
 	gantry_fence_full();
 	if (!is_gpu(page)) /* others of the party need no call, and other parties have to wait */
-		call_waiters(page);
+		share_call_waiters(page);
 	return lane;
 }
 
@@ -849,7 +787,7 @@ void gantry_share_accept(struct gantry_share_page *page, uint32_t session, uint6
 		return;
 	gantry_store_relaxed(&s->lanes, lanes);
 	/* Holders look who waits for what. */
-	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
+	(void)gantry_fetch_add(&page->hdr.arrivals, SHARE_ARRIVAL);
 }
 
 /* Frees @lane if @session holds it. */
@@ -860,7 +798,7 @@ static bool free_lane(struct gantry_share_page *page, uint32_t session, uint32_t
 	return gantry_cas(&page->lanes[lane], &holder, 0u);
 }
 
-static unsigned free_lanes_of(struct gantry_share_page *page, uint32_t session)
+unsigned share_free_lanes_of(struct gantry_share_page *page, uint32_t session)
 {
 	unsigned nheld = 0;
 
@@ -881,10 +819,10 @@ void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lan
 		announce(page, s);
 	if (free_lane(page, session, (uint32_t)lane) && nheld > 0)
 		gantry_store_relaxed(&s->nheld, nheld - 1);
-	update_state(page, s);
+	share_update_state(page, s);
 	/* Full fence: pairs with the one in announce(). */
 	gantry_fence_full();
-	call_waiters(page);
+	share_call_waiters(page);
 }
 
 void gantry_share_leave(struct gantry_share_page *page, uint32_t session)
@@ -895,121 +833,10 @@ void gantry_share_leave(struct gantry_share_page *page, uint32_t session)
 		return;
 	gantry_store_relaxed(&s->wants, (uint16_t)0);
 	gantry_store_relaxed(&s->called_us, 0u);
-	update_state(page, s);
+	share_update_state(page, s);
 	/* Full fence: as in gantry_share_take(). The turn it gives up is the next one's. */
 	gantry_fence_full();
-	call_waiters(page);
-}
-
-void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns)
-{
-	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
-	struct gantry_share_tenant *t = &page->tenants[tenant_of(s)];
-	uint64_t ns = device_ns > CHARGE_MAX_NS ? CHARGE_MAX_NS : device_ns;
-	uint64_t weighted_ns = ns * GANTRY_SHARE_WEIGHT_DEFAULT / weight_of(t);
-
-	gantry_count_add(&t->device_ns, ns);
-	gantry_count_add(&s->device_ns, ns);
-	raise_to(&t->session_vtime_ns, gantry_fetch_add(&s->vtime_ns, ns) + ns);
-	raise_to(&page->hdr.vtime_ns, gantry_fetch_add(&t->vtime_ns, weighted_ns) + weighted_ns);
-}
-
-/* What a party has in flight beside one session. */
-struct beside {
-	uint32_t units;	     /* of all */
-	uint32_t units_open; /* of those whose part is not known */
-	uint32_t part;	     /* thousandths of the device, of the others */
-	bool others_wait;    /* of another party */
-};
-
-static struct beside look_beside(const struct gantry_share_page *page, uint32_t session)
-{
-	const struct gantry_share_session *me = &page->sessions[session];
-	struct beside b = { 0 };
-	uint32_t n = nsessions(page);
-
-	for (uint32_t i = 0; i < n; i++) {
-		const struct gantry_share_session *s = &page->sessions[i];
-		uint32_t part = gantry_load_relaxed(&s->part);
-
-		if (i == session)
-			continue;
-		if (!same_party(s, me)) {
-			b.others_wait = b.others_wait || gantry_load_relaxed(&s->wants);
-			continue;
-		}
-		b.units += units_of(s);
-		if (units_of(s) == 0)
-			continue;
-		if (part == 0)
-			b.units_open += units_of(s);
-		b.part += part > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : part;
-	}
-	return b;
-}
-
-/* Of a full device, in thousandths of the observed time. */
-static uint64_t part_of(const struct beside *b, uint64_t observed_ns, uint64_t alone_ns,
-			uint32_t units)
-{
-	uint32_t whole = GANTRY_SHARE_WHOLE;
-	/* A guest can make its commands take longer beside others than alone: not for nothing. */
-	uint64_t least = (uint64_t)units * whole / (units + b->units) / 16;
-	uint64_t part;
-
-	if (alone_ns && alone_ns < observed_ns)
-		part = (uint64_t)((double)alone_ns / (double)observed_ns * units);
-	else if (alone_ns)
-		part = units;
-	else
-		part = b->part >= whole
-			       ? 0
-			       : (uint64_t)(whole - b->part) * units / (units + b->units_open);
-	return part > least ? part : least;
-}
-
-/* A mean, without what was in flight when another came, or ends when it has gone: that had another part. */
-static void note_part(struct gantry_share_session *me, uint64_t part, bool known, bool crowded)
-{
-	uint32_t before = gantry_load_relaxed(&me->part);
-	bool throughout = crowded && gantry_load_relaxed(&me->crowded);
-
-	gantry_store_relaxed(&me->crowded, crowded ? 1u : 0u);
-	if (!known)
-		gantry_store_relaxed(&me->part, 0u);
-	if (!known || !throughout)
-		return;
-	if (before)
-		gantry_store_relaxed(&me->part, (uint32_t)((before * 7ull + part + 7) / 8));
-	else
-		gantry_store_relaxed(&me->part, (uint32_t)part);
-}
-
-void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
-			       uint64_t observed_ns, uint64_t alone_ns, uint32_t units)
-{
-	uint64_t ns = observed_ns > CHARGE_MAX_NS ? CHARGE_MAX_NS : observed_ns;
-	struct gantry_share_session *me;
-	struct beside b;
-	uint64_t part;
-	bool crowded;
-
-	session %= GANTRY_SHARE_NSESSIONS;
-	me = &page->sessions[session];
-	units = units > GANTRY_SHARE_WHOLE ? GANTRY_SHARE_WHOLE : units ? units : 1;
-	b = look_beside(page, session);
-	crowded = units + b.units > GANTRY_SHARE_WHOLE;
-	/* The others have gone since it began: it waited for them, too. */
-	if (!crowded && gantry_load_relaxed(&me->crowded) && alone_ns && alone_ns < ns)
-		ns = alone_ns;
-	if (crowded)
-		part = part_of(&b, observed_ns, alone_ns, units);
-	else /* while another party waits, all of the device is this one's, filled or not */
-		part = b.others_wait ? (uint64_t)units * GANTRY_SHARE_WHOLE / (units + b.units)
-				     : units;
-	note_part(me, part, alone_ns != 0, crowded);
-	gantry_share_charge(page, session,
-			    (uint64_t)((double)ns * (double)part / GANTRY_SHARE_WHOLE));
+	share_call_waiters(page);
 }
 
 /* ---- handing over ---- */
@@ -1023,8 +850,8 @@ static bool leads_by(uint64_t mine_ns, uint64_t theirs_ns, uint64_t slice_ns)
 static bool owes_lane(const struct gantry_share_page *page, const struct turn *mine, uint32_t other)
 {
 	struct turn theirs = turn_of(page, other);
-	bool same_worker = worker_of(&page->sessions[mine->session]) ==
-			   worker_of(&page->sessions[other]);
+	bool same_worker = share_worker_of(&page->sessions[mine->session]) ==
+			   share_worker_of(&page->sessions[other]);
 	uint64_t slice_ns = same_worker ? GANTRY_SHARE_SLICE_SAME_WORKER_NS : GANTRY_SHARE_SLICE_NS;
 
 	if (theirs.priority != mine->priority)
@@ -1037,7 +864,7 @@ static bool owes_lane(const struct gantry_share_page *page, const struct turn *m
 static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uint32_t *ret_waits)
 {
 	struct turn mine = turn_of(page, session);
-	uint32_t n = nsessions(page);
+	uint32_t n = share_nsessions(page);
 	unsigned nwaiting = 0;
 	unsigned nowed = 0;
 	bool its_own = false; /* a lane of this session's, and no other will do */
@@ -1066,8 +893,8 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, bool m
 {
 	struct gantry_share_session *me = &page->sessions[session];
 	struct turn mine = turn_of(page, session);
-	uint32_t n = nsessions(page);
-	uint32_t claims = units_of(me);
+	uint32_t n = share_nsessions(page);
+	uint32_t claims = share_units_of(me);
 	uint32_t npeers = 0;
 	unsigned nowed = 0;
 	bool owed = false;
@@ -1079,11 +906,11 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, bool m
 		bool waits = gantry_load_acquire(&s->wants);
 		struct turn theirs;
 
-		if (i == session || (!is_active(s) && claim_of(s) == 0))
+		if (i == session || (!share_is_active(s) && claim_of(s) == 0))
 			continue;
 		*ret_waits |= SOMEBODY_WAITS;
 		theirs = turn_of(page, i);
-		if (!same_party(s, me)) {
+		if (!share_same_party(s, me)) {
 			*ret_waits |= CROWDED;
 			owed = owed || (waits && !is_absent(s) && owes_lane(page, &mine, i));
 			continue;
@@ -1093,7 +920,7 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, bool m
 		nowed += waits && !is_absent(s) && owes_lane(page, &mine, i);
 		/* One that stood back for us and need not any more. */
 		if (waits && !stands_back(&theirs, &mine, 0))
-			gantry_share_nudge(page, worker_of(s));
+			gantry_share_nudge(page, share_worker_of(s));
 	}
 	if (npeers > 0 && claims >= GANTRY_SHARE_WHOLE)
 		*ret_waits |= CROWDED;
@@ -1104,7 +931,8 @@ static bool look_at_gpu(struct gantry_share_page *page, uint32_t session, bool m
 	}
 	if (moves)
 		return owed;
-	leads = npeers > 0 && is_throttled(page, session, units_of(me), GANTRY_SHARE_SLICE_NS);
+	leads = npeers > 0 &&
+		is_throttled(page, session, share_units_of(me), GANTRY_SHARE_SLICE_NS);
 	leads = leads && !asks_quiet(me);
 	gantry_store_relaxed(&me->stood_back, leads ? 1u : 0u);
 	return owed || leads || (npeers > 0 && is_hushed(page, session));
@@ -1158,206 +986,4 @@ bool gantry_share_must_yield_to_move(struct gantry_share_page *page, uint32_t se
 				     uint32_t *seen)
 {
 	return must_yield(page, session, true, seen);
-}
-
-/* ---- agent ---- */
-
-static int map_page(int fd, struct gantry_share_page **ret_page, struct gantry_err *err)
-{
-	void *page = mmap(NULL, sizeof(struct gantry_share_page), PROT_READ | PROT_WRITE,
-			  MAP_SHARED, fd, 0);
-
-	if (page == MAP_FAILED)
-		return gantry_err_set_errno(err, -errno, "mapping a share page");
-	*ret_page = page;
-	return 0;
-}
-
-int gantry_share_create(const char *device, uint32_t nlanes, uint64_t mem_bytes,
-			struct gantry_share_page **ret_page, int *ret_fd, struct gantry_err *err)
-{
-	_cleanup_close_ int fd = -EBADF;
-	struct gantry_share_page *page = NULL;
-	char name[64];
-	int r;
-
-	if (nlanes < 1 || nlanes > GANTRY_SHARE_NLANES)
-		return gantry_err_set(err, -EINVAL, "device %s: %u lanes, not 1 to %u", device,
-				      nlanes, GANTRY_SHARE_NLANES);
-	(void)gantry_str_format(name, sizeof(name), "gantry-share-%s",
-				device); /* cut: display only */
-	r = gantry_memfd_create(name, sizeof(*page), GANTRY_MEMFD_SEALED, &fd);
-	if (r < 0)
-		return gantry_err_set_errno(err, r, "making the share page of %s", device);
-	r = map_page(fd, &page, err);
-	if (r < 0)
-		return gantry_err_wrap(err, r, "device %s", device);
-	page->hdr.magic = GANTRY_SHARE_MAGIC;
-	page->hdr.nlanes = nlanes;
-	page->hdr.mem_bytes = mem_bytes;
-	page->hdr.arrivals = ARRIVAL; /* not 0: a new holder looks once */
-	*ret_page = page;
-	*ret_fd = GANTRY_TAKE_FD(fd);
-	return 0;
-}
-
-int gantry_share_open(int fd, struct gantry_share_page **ret_page, struct gantry_err *err)
-{
-	struct gantry_share_page *page = NULL;
-	uint32_t lanes;
-	int r;
-
-	r = gantry_memfd_check(fd, sizeof(*page));
-	if (r < 0)
-		return gantry_err_set_errno(err, r, "looking at a share page's descriptor");
-	r = map_page(fd, &page, err);
-	if (r < 0)
-		return r;
-	lanes = gantry_load_relaxed(&page->hdr.nlanes);
-	if (gantry_load_relaxed(&page->hdr.magic) != GANTRY_SHARE_MAGIC || lanes < 1 ||
-	    lanes > GANTRY_SHARE_NLANES) {
-		gantry_share_close(page);
-		return gantry_err_set(err, -EINVAL, "this is no share page");
-	}
-	*ret_page = page;
-	return 0;
-}
-
-void gantry_share_close(struct gantry_share_page *page)
-{
-	if (page)
-		(void)munmap(page, sizeof(*page)); /* fails only for an address that is not ours */
-}
-
-void gantry_share_set_tenant(struct gantry_share_page *page, uint32_t tenant, uint32_t weight)
-{
-	struct gantry_share_tenant *t = &page->tenants[tenant % GANTRY_SHARE_NTENANTS];
-
-	if (weight > GANTRY_SHARE_WEIGHT_MAX)
-		weight = GANTRY_SHARE_WEIGHT_MAX;
-	gantry_store_relaxed(&t->weight, weight);
-	if (weight > 0) {
-		gantry_store_relaxed(&t->used, 1u);
-		return;
-	}
-	/* Given up: the next tenant of this entry starts with nothing. */
-	gantry_store_relaxed(&t->used, 0u);
-	gantry_store_relaxed(&t->vtime_ns, (uint64_t)0);
-	gantry_store_relaxed(&t->session_vtime_ns, (uint64_t)0);
-	gantry_store_relaxed(&t->device_ns, (uint64_t)0);
-	gantry_store_relaxed(&t->nactive, 0u);
-}
-
-/* One past the highest entry in use. */
-static void set_nsessions(struct gantry_share_page *page)
-{
-	uint32_t n = GANTRY_SHARE_NSESSIONS;
-
-	while (n > 0 && gantry_load_relaxed(&page->sessions[n - 1].state) == GANTRY_SHARE_FREE)
-		n--;
-	/* Release: pairs with the acquire in nsessions(). */
-	gantry_store_release(&page->hdr.nsessions, n);
-}
-
-/* Nobody serves this session: it holds and wants nothing. Returns how many lanes it had. */
-static unsigned clear_session(struct gantry_share_page *page, uint32_t session)
-{
-	struct gantry_share_session *s = &page->sessions[session];
-	unsigned nheld;
-
-	gantry_store_relaxed(&s->wants, (uint16_t)0);
-	gantry_store_relaxed(&s->called_us, 0u);
-	nheld = free_lanes_of(page, session);
-	gantry_store_relaxed(&s->nheld, 0u);
-	gantry_store_relaxed(&s->units, 0u);
-	gantry_store_relaxed(&s->filled, 0u);
-	gantry_store_relaxed(&s->left_us, 0u);
-	gantry_store_relaxed(&s->stood_back, 0u);
-	gantry_store_relaxed(&s->quiet_us, 0u);
-	gantry_store_relaxed(&s->lanes, (uint64_t)0);
-	update_state(page, s);
-	return nheld;
-}
-
-void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu, uint32_t most)
-{
-	gantry_store_relaxed(&page->hdr.gpu, gpu ? 1u : 0u);
-	if (gpu)
-		gantry_store_relaxed(&page->hdr.nlanes, most >= 1 && most < GANTRY_SHARE_NLANES
-								? most
-								: GANTRY_SHARE_NLANES);
-}
-
-void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party)
-{
-	gantry_store_relaxed(&page->sessions[session % GANTRY_SHARE_NSESSIONS].party, party);
-}
-
-void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32_t tenant,
-			uint32_t worker)
-{
-	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
-
-	gantry_store_relaxed(&s->tenant, tenant % GANTRY_SHARE_NTENANTS);
-	gantry_store_relaxed(&s->worker, worker % GANTRY_SHARE_NWORKERS);
-	/* Moved to another worker, it keeps what it used; only a new one starts at nothing. */
-	if (gantry_load_relaxed(&s->state) != GANTRY_SHARE_FREE)
-		return;
-	gantry_store_relaxed(&s->priority, 0);
-	gantry_store_relaxed(&s->vtime_ns, (uint64_t)0);
-	gantry_store_relaxed(&s->device_ns, (uint64_t)0);
-	gantry_store_relaxed(&s->wait_ns, (uint64_t)0);
-	gantry_store_relaxed(&s->waits, 0u);
-	gantry_store_relaxed(&s->nheld, 0u);
-	gantry_store_relaxed(&s->wants, (uint16_t)0);
-	gantry_store_relaxed(&s->called_us, 0u);
-	gantry_store_relaxed(&s->units, 0u);
-	gantry_store_relaxed(&s->filled, 0u);
-	gantry_store_relaxed(&s->left_us, 0u);
-	gantry_store_relaxed(&s->stood_back, 0u);
-	gantry_store_relaxed(&s->quiet_us, 0u);
-	gantry_store_relaxed(&s->lanes, (uint64_t)0);
-	gantry_store_relaxed(&s->state, (uint32_t)GANTRY_SHARE_IDLE);
-	set_nsessions(page);
-}
-
-void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session)
-{
-	session %= GANTRY_SHARE_NSESSIONS;
-	(void)clear_session(page, session);
-	gantry_store_relaxed(&page->sessions[session].state, (uint32_t)GANTRY_SHARE_FREE);
-	set_nsessions(page);
-	/* Full fence: pairs with the one in announce(). */
-	gantry_fence_full();
-	call_waiters(page);
-}
-
-unsigned gantry_share_bury(struct gantry_share_page *page, uint32_t worker)
-{
-	uint32_t n = nsessions(page);
-	unsigned nheld = 0;
-
-	worker %= GANTRY_SHARE_NWORKERS;
-	for (uint32_t i = 0; i < n; i++) {
-		const struct gantry_share_session *s = &page->sessions[i];
-
-		if (gantry_load_relaxed(&s->state) != GANTRY_SHARE_FREE && worker_of(s) == worker)
-			nheld += clear_session(page, i);
-	}
-	gantry_store_relaxed(&page->workers[worker].asleep, 0u);
-	/* Full fence: pairs with the one in announce(). */
-	gantry_fence_full();
-	call_waiters(page);
-	return nheld;
-}
-
-void gantry_share_disable(struct gantry_share_page *page, bool disabled)
-{
-	gantry_store_relaxed(&page->hdr.disabled, disabled ? 1u : 0u);
-	/* Release: holders that see the new arrivals see disabled too. */
-	(void)gantry_fetch_add(&page->hdr.arrivals, ARRIVAL);
-	/* Full fence: pairs with the one in announce(). */
-	gantry_fence_full();
-	if (!disabled)
-		call_waiters(page);
 }
