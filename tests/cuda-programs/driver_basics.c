@@ -518,6 +518,10 @@ static void entry_points(void)
 	CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
 	OK(alloc(&p, 64));
 	OK(cuMemFree(p));
+	OK(cuGetProcAddress("cuProfilerStart", &fn, 13000, 0, &status));
+	OK(((CUresult(*)(void))fn)());
+	OK(cuGetProcAddress("cuProfilerStop", &fn, 4000, 0, &status));
+	OK(((CUresult(*)(void))fn)());
 	OK(cuGetProcAddress("cuNoSuchThing", &fn, 13000, 0, &status));
 	CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND && !fn);
 	OK(cuGetProcAddress("cuLibraryLoadData", &fn, 2000, 0, &status));

@@ -290,6 +290,8 @@ static void try_cublas_xt(const char *folder)
 	F(so, cublasXtDeviceSelect);
 	F(so, cublasXtSgemm);
 
+	need(gantry_write(session, buffers[0], 0, a, sizeof(a)), "write");
+	need(gantry_write(session, buffers[1], 0, b, sizeof(b)), "write");
 	tell(f_cublasXtCreate(&handle) == 0 && handle, "a handle of cublasXt is made");
 	tell(f_cublasXtSgemm(handle, 0, 0, N, N, N, &one, a, N, b, N, &zero, c, N) != 0,
 	     "it works on no device yet");
@@ -353,6 +355,60 @@ static void try_cufft(const char *folder)
 	tell(f_cufftDestroy(plan) == 0 && f_cufftDestroy(plan) != 0, "a plan ends once");
 }
 
+/* Code that a plan is linked with, and plans over GPUs that a session has not. */
+static void try_cufft_callbacks(const char *folder)
+{
+	static const char so[] = "libcufft.so.12";
+	static char code[4096];
+	int own[1] = { 0 }, both[2] = { 0, 1 }, version;
+	int is_stand_in;
+	cufftHandle plan = 0, other = 0;
+	size_t work[1] = { 0 };
+	F(so, cufftCreate);
+	F(so, cufftDestroy);
+	F(so, cufftGetVersion);
+	F(so, cufftMakePlan1d);
+	F(so, cufftXtSetGPUs);
+	F(so, cufftXtSetJITCallback);
+
+	is_stand_in = f_cufftGetVersion(&version) != 0;
+	tell(f_cufftCreate(&plan) == 0 && f_cufftCreate(&other) == 0, "plans are made");
+	tell(f_cufftXtSetGPUs(plan, 1, own) == CUFFT_INVALID_VALUE,
+	     "one GPU is too few for a plan over several, as natively");
+	tell(f_cufftXtSetGPUs(plan, 2, both) == CUFFT_NOT_SUPPORTED, "two are not supported");
+	memset(code, 'x', sizeof(code));
+	tell(f_cufftXtSetJITCallback(plan, "load", code, sizeof(code), CUFFT_CB_LD_COMPLEX, NULL) !=
+			     0 ||
+		     f_cufftMakePlan1d(plan, N, CUFFT_C2C, 1, work) != 0,
+	     "code that is none is not linked");
+	tell(f_cufftXtSetJITCallback(plan, NULL, code, 1, CUFFT_CB_LD_COMPLEX, NULL) ==
+			     CUFFT_INVALID_VALUE &&
+		     f_cufftXtSetJITCallback(plan, "load", NULL, 1, CUFFT_CB_LD_COMPLEX, NULL) ==
+			     CUFFT_INVALID_VALUE &&
+		     f_cufftXtSetJITCallback(plan, "load", code, SIZE_MAX, CUFFT_CB_LD_COMPLEX,
+					     NULL) == CUFFT_INVALID_VALUE,
+	     "nor is nothing, or more than there is");
+	/* It is read later than the call that brought it. */
+	if (is_stand_in) {
+		void *info[1] = { at[0] }, *wrong[1] = { (void *)0xdead0000000000 };
+
+		tell(f_cufftXtSetJITCallback(other, "store", "storestorestore", 15,
+					     CUFFT_CB_ST_COMPLEX, info) == 0,
+		     "code is taken");
+		tell(f_cufftXtSetJITCallback(plan, "load", "loadloadload", 12, CUFFT_CB_LD_COMPLEX,
+					     NULL) == 0,
+		     "and other code");
+		tell(f_cufftMakePlan1d(other, N, CUFFT_C2C, 1, work) == 0 &&
+			     f_cufftMakePlan1d(plan, N, CUFFT_C2C, 1, work) == 0,
+		     "plans are linked with theirs");
+		tell(f_cufftXtSetJITCallback(plan, "load", "loadloadload", 12, CUFFT_CB_LD_COMPLEX,
+					     wrong) == CUFFT_INVALID_VALUE,
+		     "an address outside all memory is refused");
+	}
+	(void)f_cufftDestroy(plan);
+	tell(f_cufftDestroy(other) == 0, "they end");
+}
+
 static void try_curand(const char *folder)
 {
 	static const char so[] = "libcurand.so.10";
@@ -407,9 +463,12 @@ static void try_curand_on_the_host(const char *folder)
 		good = good && first[i] > 0 && first[i] <= 1 && first[i] == second[i] &&
 		       first[N + i] == 0;
 	tell(good, "random numbers are made on the host, the same on any stream");
-	tell(f_curandGenerateUniform(host, at[0], N) == CURAND_STATUS_OUT_OF_RANGE,
+	/* What is not waited for is told later, and once. */
+	(void)f_curandGenerateUniform(host, at[0], N);
+	tell(f_curandGenerateUniform(host, first, N) == CURAND_STATUS_OUT_OF_RANGE,
 	     "a generator of the host's gets no device memory");
-	tell(f_curandGenerateUniform(host, NULL, N) == CURAND_STATUS_OUT_OF_RANGE,
+	(void)f_curandGenerateUniform(host, NULL, N);
+	tell(f_curandGenerateUniform(host, first, N) == CURAND_STATUS_OUT_OF_RANGE,
 	     "nor nothing to fill");
 	tell(f_curandGenerateUniform(host, first, 1ull << 40) == CURAND_STATUS_OUT_OF_RANGE,
 	     "nor more than a call carries");
@@ -660,6 +719,7 @@ static void try_all(const char *folder)
 	try_cublas(folder);
 	try_cufft(folder);
 	try_cublas_xt(folder);
+	try_cufft_callbacks(folder);
 	try_curand(folder);
 	try_curand_on_the_host(folder);
 	try_many(folder);

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 
@@ -103,6 +104,50 @@ def test_programs_behind_a_stream_call_cublas_and_cusparse(t):
             harness.wait_until(lambda: os.path.exists(path), "the stream socket")
             parts_of(t, "cuda-library-basics", BASICS, agent, GANTRY_DOOR="stream:" + path)
             parts_of(t, "cuda-library-sparse", SPARSE, agent, GANTRY_DOOR="stream:" + path)
+
+
+def where_it_was():
+    """What a recording was made with."""
+    if gpu.BACKEND == "fakecuda":
+        return "stand-ins over the fake driver"
+    with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+        return file.readline().strip()
+
+
+def replayed(tape):
+    """Without an agent, a device or a session."""
+    return subprocess.run([harness.program("calls-tape"), "replay", forwarding_folder(), tape],
+                          capture_output=True, text=True, timeout=gpu.LIMIT_S, check=False)
+
+
+def test_calls_are_recorded_and_replayed(t):
+    """GANTRY_CALLS_TAPE=FILE keeps the recording there."""
+    runtime = harness.find_in_build("libcudart.so.13", os.path.exists)
+    if not runtime:
+        raise harness.Skip("the build has no libcudart for guests")
+    path = ":".join({os.path.dirname(runtime), forwarding_folder()})
+    with tempfile.TemporaryDirectory(prefix="gantry-tape-") as folder:
+        tape = os.path.join(folder, "tape")
+        with calls_world() as agent:
+            done = agent.run_guest("red", [harness.program("calls-tape"), "record", forwarding_folder(), tape, where_it_was()],
+                                   env={"LD_LIBRARY_PATH": path}, timeout=gpu.LIMIT_S)
+        t.equal(done.code, 0, done.out + done.err)
+        again = replayed(tape)
+        t.equal(again.returncode, 0, again.stdout)
+        t.equal(again.stdout.splitlines()[-1], done.out.splitlines()[-1], "as many requests")
+        if os.environ.get("GANTRY_CALLS_TAPE"):
+            shutil.copy(tape, os.environ["GANTRY_CALLS_TAPE"])
+        with open(tape, "rb") as file:
+            whole = file.read()
+        # Another answer is seen, and so is a recording that ends early or is none.
+        at = whole.index(b"a product of vectors") + len(b"a product of vectors") + 4
+        other = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
+        for wrong in (other, whole[:len(whole) // 16 * 8], whole[:-16], whole[8:], b""):
+            with open(tape, "wb") as file:
+                file.write(wrong)
+            bad = replayed(tape)
+            t.equal(bad.returncode, 1, bad.stdout)
+            t.true("not ok 1 - " in bad.stdout, bad.stdout)
 
 
 def test_a_second_guest_finds_its_own(t):

@@ -465,11 +465,15 @@ def _serve(call):
         lines.append("\t%s ret_;\n" % ret)
     lines.append("\n")
     checks = _checks(call)
+    keeps = call.library.says("keeps", call.function)
     for param, kind in call.wire:
         if kind.word in ("scratch", "work"):
             lines += ["\t%s\n" % line for line in checks]
             checks = []
         lines += ["\t%s\n" % line for line in _worker_take(call, param, kind)]
+        if keeps and kind.word == "handle":
+            lines.append("\tgantry_calls_keep_rest(run, 0x%08xu, id_%s);\n" % (kind_of(param, kind), param.name))
+            keeps = False
         if kind.word not in ("handle", "drop", "end"):
             lines += ["\t%s\n" % line for line in _need(param, kind)]
     lines += ["\t%s\n" % line for line in checks]

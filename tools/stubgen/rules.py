@@ -16,7 +16,7 @@ LOGGER = re.compile(r"\w+Logger(SetCallback|SetFile|OpenFile|SetLevel|SetMask|Fo
 # One address of device memory for each GPU, in an array of the host's; the objects of a session have one GPU.
 ADDRESSES = re.compile(r"array_d_\w+")
 # Which GPUs something is to work on.
-DEVICES = re.compile(r"deviceIds?")
+DEVICES = re.compile(r"deviceIds?|whichGPUs")
 # Makes an object in memory of the caller's.
 PLACED = re.compile(r"(\w+)Init_internal")
 # Answers from the host, whatever it takes.
@@ -100,7 +100,7 @@ def _array(function, param):
 def _devices(function, param):
     """As many as the counts of devices before it multiply to."""
     before = function.params[:function.params.index(param)]
-    counts = [p.name for p in before if p.depth == 0 and p.sort == "int" and re.fullmatch(r"n\w*Devices", p.name)]
+    counts = [p.name for p in before if p.depth == 0 and p.sort == "int" and re.fullmatch(r"n\w*(Devices|GPUs)", p.name)]
     return Kind("devices", "*".join(counts)) if counts else None
 
 

@@ -249,6 +249,18 @@ void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *f
 	return kept;
 }
 
+void gantry_calls_keep_rest(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
+{
+	const void *kept = NULL;
+
+	if (!run->in.failed && gantry_calls_table_find(&run->site->table, kind, id))
+		kept = gantry_calls_table_keep(&run->site->table, id, run->in.bytes, run->in.len);
+	if (kept)
+		run->in.bytes = kept;
+	else
+		refuse(run);
+}
+
 void *gantry_calls_take_string(struct gantry_calls_run *run)
 {
 	uint64_t len = gantry_unpack_u64(&run->in);

@@ -28,6 +28,8 @@
 #define GANTRY_CALLS_MAX_OUTS	 24u
 /* Values of the host's that an object may have. */
 #define GANTRY_CALLS_MAX_KEPT 256u
+/* Of all objects of a table together. */
+#define GANTRY_CALLS_MAX_KEPT_BYTES GANTRY_CALLS_MAX_BYTES
 
 struct gantry_calls_run;
 struct gantry_recipes;
@@ -93,6 +95,7 @@ struct gantry_calls_table {
 	uint32_t nchosen;
 	uint32_t first_free; /* index + 1 */
 	uint32_t nborn;
+	uint64_t kept_bytes;
 	uint32_t
 		buckets[GANTRY_CALLS_BUCKETS]; /* places, by what the library calls them; 0: none */
 };
@@ -262,6 +265,9 @@ void *gantry_calls_take_addresses(struct gantry_calls_run *run, uint64_t bytes);
 /* Refuses the request where @at is NULL: libraries do not all look. */
 void gantry_calls_need(struct gantry_calls_run *run, const void *at);
 
+/* What is taken from here on stays as long as object @id: the library reads it later. */
+void gantry_calls_keep_rest(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
+
 /* ---- of functions that work on the host: host.c ---- */
 
 /* A sparse matrix in the request. NULL is allowed for all of them, and refused elsewhere. */
@@ -327,7 +333,7 @@ void gantry_calls_note_taken(struct gantry_calls_run *run, uint64_t id);
 void gantry_calls_note_filled(struct gantry_calls_run *run, uint64_t id);
 /* Device memory, NULL, or *ret_on_host: @bytes of the request. Not subject to gantry_calls_fits_mode(). */
 void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host);
-/* A copy of @bytes at @from (16 at most) that lives as long as object @id; refuses what is too much. */
+/* A copy of @bytes at @from that lives as long as object @id; refuses what is too much. */
 void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *from, size_t bytes);
 /* @address where it is the guest's device memory, else NULL. */
 void *gantry_calls_reaches(struct gantry_calls_run *run, void *address);

@@ -14,7 +14,8 @@
 
 struct gantry_calls_kept {
 	struct gantry_calls_kept *next;
-	uint64_t value[2];
+	size_t bytes;
+	_Alignas(16) uint8_t value[];
 };
 
 void gantry_calls_table_init(struct gantry_calls_table *table)
@@ -22,11 +23,12 @@ void gantry_calls_table_init(struct gantry_calls_table *table)
 	*table = (struct gantry_calls_table){ 0 };
 }
 
-static void forget(struct gantry_calls_object *object)
+static void forget(struct gantry_calls_table *table, struct gantry_calls_object *object)
 {
 	while (object->kept) {
 		struct gantry_calls_kept *next = object->kept->next;
 
+		table->kept_bytes -= object->kept->bytes;
 		free(object->kept);
 		object->kept = next;
 	}
@@ -38,9 +40,9 @@ static void forget(struct gantry_calls_object *object)
 void gantry_calls_table_fini(struct gantry_calls_table *table)
 {
 	for (uint32_t i = 0; i < table->nobjects; i++)
-		forget(&table->objects[i]);
+		forget(table, &table->objects[i]);
 	for (uint32_t i = 0; i < table->nchosen; i++)
-		forget(&table->chosen[i]);
+		forget(table, &table->chosen[i]);
 	free(table->objects);
 	free(table->chosen);
 	gantry_calls_table_init(table);
@@ -265,11 +267,14 @@ void *gantry_calls_table_keep(struct gantry_calls_table *table, uint64_t id, con
 	struct gantry_calls_object *object = at(table, id);
 	struct gantry_calls_kept *kept;
 
-	if (object->nkept == GANTRY_CALLS_MAX_KEPT || bytes > sizeof(kept->value))
+	if (object->nkept == GANTRY_CALLS_MAX_KEPT ||
+	    bytes > GANTRY_CALLS_MAX_KEPT_BYTES - table->kept_bytes)
 		return NULL;
-	kept = calloc(1, sizeof(*kept));
+	kept = malloc(sizeof(*kept) + bytes);
 	if (!kept)
 		return NULL;
+	kept->bytes = bytes;
+	table->kept_bytes += bytes;
 	memcpy(kept->value, from, bytes);
 	kept->next = object->kept;
 	object->kept = kept;
@@ -281,7 +286,7 @@ void gantry_calls_table_drop(struct gantry_calls_table *table, uint64_t id)
 {
 	struct gantry_calls_object *object = at(table, id);
 
-	forget(object);
+	forget(table, object);
 	if (object->native)
 		unname(table, object);
 	object->native = 0;

@@ -3,8 +3,9 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include <cufft.h>
+#include <cufftXt.h>
 
 #include "tests/fakecuda/libraries/fake.h"
 
@@ -14,6 +15,9 @@ static struct plan {
 	bool is_used;
 	int n, batch;
 	cudaStream_t stream;
+	/* Read when the plan is made, where the caller has them. */
+	const char *callback, *code;
+	size_t code_bytes;
 } plans[PLANS];
 
 static struct plan *find(cufftHandle handle)
@@ -28,11 +32,59 @@ cufftResult cufftPlan1d(cufftHandle *plan, int nx, cufftType type, int batch)
 		return CUFFT_INVALID_VALUE;
 	for (int i = 0; i < PLANS; i++)
 		if (!plans[i].is_used) {
-			plans[i] = (struct plan){ true, nx, batch, NULL };
+			plans[i] = (struct plan){ .is_used = true, .n = nx, .batch = batch };
 			*plan = i + 1;
 			return CUFFT_SUCCESS;
 		}
 	return CUFFT_ALLOC_FAILED;
+}
+
+cufftResult cufftCreate(cufftHandle *plan)
+{
+	return cufftPlan1d(plan, 1, CUFFT_C2C, 1);
+}
+
+/* The real one wants two or more. */
+cufftResult cufftXtSetGPUs(cufftHandle plan, int nGPUs, int *whichGPUs)
+{
+	(void)whichGPUs;
+	if (!find(plan))
+		return CUFFT_INVALID_PLAN;
+	return nGPUs < 2 ? CUFFT_INVALID_VALUE : CUFFT_INVALID_DEVICE;
+}
+
+cufftResult cufftXtSetJITCallback(cufftHandle plan, const char *name, const void *code,
+				  size_t code_bytes, cufftXtCallbackType type, void **info)
+{
+	struct plan *p = find(plan);
+
+	(void)info;
+	if (!p || type == CUFFT_CB_UNDEFINED)
+		return CUFFT_INVALID_VALUE;
+	p->callback = name;
+	p->code = code;
+	p->code_bytes = code_bytes;
+	return CUFFT_SUCCESS;
+}
+
+/* Code is its callback's name, three times. */
+cufftResult cufftMakePlan1d(cufftHandle plan, int nx, cufftType type, int batch, size_t *work)
+{
+	struct plan *p = find(plan);
+	size_t len;
+
+	if (!p)
+		return CUFFT_INVALID_PLAN;
+	if (nx <= 0 || batch <= 0 || type != CUFFT_C2C)
+		return CUFFT_INVALID_VALUE;
+	len = p->callback ? strlen(p->callback) : 0;
+	for (size_t i = 0; len > 0 && i < 3; i++)
+		if (p->code_bytes != 3 * len || memcmp(p->code + i * len, p->callback, len) != 0)
+			return CUFFT_NVJITLINK_FAILURE;
+	p->n = nx;
+	p->batch = batch;
+	*work = 0;
+	return CUFFT_SUCCESS;
 }
 
 cufftResult cufftDestroy(cufftHandle plan)

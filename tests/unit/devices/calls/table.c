@@ -98,6 +98,37 @@ START_TEST(test_table_of_all_places_is_filled_and_emptied)
 }
 END_TEST
 
+START_TEST(test_what_is_kept_stays_with_its_object_and_has_a_limit)
+{
+	const size_t half = GANTRY_CALLS_MAX_KEPT_BYTES / 2;
+	uint8_t *bytes = calloc(1, half);
+	uint64_t first, second;
+	const uint8_t *kept;
+
+	ck_assert_ptr_nonnull(bytes);
+	gantry_calls_table_init(&table);
+	first = gantry_calls_table_add(&table, 1, 0x1000);
+	second = gantry_calls_table_add(&table, 1, 0x2000);
+	bytes[half - 1] = 7;
+	kept = gantry_calls_table_keep(&table, first, bytes, half);
+	bytes[half - 1] = 0;
+	ck_assert_uint_eq(kept[half - 1], 7);
+	ck_assert_uint_eq((uintptr_t)kept % 16, 0);
+	/* The limit is of all objects together, and what has ended makes room. */
+	ck_assert_ptr_nonnull(gantry_calls_table_keep(&table, second, bytes, half - 1));
+	ck_assert_ptr_null(gantry_calls_table_keep(&table, second, bytes, 2));
+	ck_assert_ptr_nonnull(gantry_calls_table_keep(&table, second, bytes, 1));
+	gantry_calls_table_drop(&table, first);
+	ck_assert_ptr_nonnull(gantry_calls_table_keep(&table, second, bytes, half));
+	for (unsigned int i = 3; i < GANTRY_CALLS_MAX_KEPT; i++)
+		ck_assert_ptr_nonnull(gantry_calls_table_keep(&table, second, bytes, 0));
+	ck_assert_ptr_null(gantry_calls_table_keep(&table, second, bytes, 0));
+	gantry_calls_table_fini(&table);
+	ck_assert_uint_eq(table.kept_bytes, 0);
+	free(bytes);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("table");
@@ -105,5 +136,6 @@ int main(void)
 
 	tcase_add_test(tc, test_table_knows_what_is_there_by_both_names);
 	tcase_add_test(tc, test_table_of_all_places_is_filled_and_emptied);
+	tcase_add_test(tc, test_what_is_kept_stays_with_its_object_and_has_a_limit);
 	return gantry_unit_run(suite);
 }
