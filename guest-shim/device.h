@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "guest-shim/gantry.h"
+#include "proto/door.h"
 #include "proto/wire.h"
 
 #define GANTRY_RAW "raw"
@@ -91,6 +92,16 @@ int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint
 /* Writes @value and tells the host, by a task in @other: any queue whose tasks are not behind such a wait. */
 int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
 		     uint64_t value);
+
+/*
+ * A token for a buffer, device memory with an address (GANTRY_ALLOC_FIXED) too: the tenant's other sessions may show it to have that as a
+ * buffer of theirs, freed as any. UNSUPPORTED: neither such memory nor shared. And: NOT_FOUND: no such token, or what it was for is gone.
+ * Both wait for the agent.
+ */
+int gantry_device_share(struct gantry_session *session, gantry_buffer buffer, int mode,
+			uint8_t ret_token[GANTRY_DOOR_TOKEN]);
+int gantry_device_adopt(struct gantry_session *session, const uint8_t token[GANTRY_DOOR_TOKEN],
+			gantry_buffer *ret_buffer, uint64_t *ret_bytes);
 
 /*
  * Tells the agent that the program has called @name, which there is not, @calls times by now: for the administrator's eyes, and

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "guest-shim/control.h"
+#include "guest-shim/device.h"
 #include "guest-shim/error.h"
 #include "guest-shim/memory.h"
 
@@ -50,12 +51,28 @@ static int make_file(const struct share_file *file, int *ret_fd)
 	return 0;
 }
 
-int gantry_share(struct gantry_session *session, gantry_buffer buffer, int mode, int *ret_fd)
+int gantry_device_share(struct gantry_session *session, gantry_buffer buffer, int mode,
+			uint8_t ret_token[GANTRY_DOOR_TOKEN])
 {
 	struct gantry_door_share msg = { .buffer = buffer, .mode = (uint32_t)mode };
+	struct gantry_door_shared answer;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	gantry_door_header_init(&msg.h, GANTRY_DOOR_SHARE, 0);
+	r = gantry_session_request(session, &msg, GANTRY_DOOR_SHARED, &answer);
+	if (r == 0)
+		r = answered(answer.status);
+	if (r == 0)
+		memcpy(ret_token, answer.token, sizeof(answer.token));
+	return r;
+}
+
+int gantry_share(struct gantry_session *session, gantry_buffer buffer, int mode, int *ret_fd)
+{
 	struct share_file file = { .magic = SHARE_MAGIC, .version = SHARE_VERSION };
 	struct gantry_buffer_info info;
-	struct gantry_door_shared answer;
 	int r = gantry_session_enter(session);
 
 	if (r < 0)
@@ -68,13 +85,9 @@ int gantry_share(struct gantry_session *session, gantry_buffer buffer, int mode,
 	if (!(info.flags & GANTRY_ALLOC_SHARED))
 		return gantry_fail(GANTRY_E_ARG,
 				   "the buffer was not made with GANTRY_ALLOC_SHARED");
-	gantry_door_header_init(&msg.h, GANTRY_DOOR_SHARE, 0);
-	r = gantry_session_request(session, &msg, GANTRY_DOOR_SHARED, &answer);
-	if (r == 0)
-		r = answered(answer.status);
+	r = gantry_device_share(session, buffer, mode, file.token);
 	if (r < 0)
 		return r;
-	memcpy(file.token, answer.token, sizeof(file.token));
 	r = make_file(&file, ret_fd);
 	return r < 0 ? gantry_fail_errno(GANTRY_E_NO_MEMORY, -r, "a descriptor for the share") : 0;
 }
@@ -119,20 +132,17 @@ static int add_adopted(struct gantry_session *s, const struct gantry_door_adopte
 	return r;
 }
 
-int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buffer,
-		 uint64_t *ret_bytes)
+int gantry_device_adopt(struct gantry_session *session, const uint8_t token[GANTRY_DOOR_TOKEN],
+			gantry_buffer *ret_buffer, uint64_t *ret_bytes)
 {
 	struct gantry_door_adopt msg;
 	struct gantry_door_adopted answer;
-	struct share_file file;
 	int r = gantry_session_enter(session);
 
 	if (r < 0)
 		return r;
-	if (!ret_buffer || read_file(fd, &file) < 0)
-		return gantry_fail(GANTRY_E_ARG, "the descriptor is none that gantry_share() made");
 	gantry_door_header_init(&msg.h, GANTRY_DOOR_ADOPT, 0);
-	memcpy(msg.token, file.token, sizeof(msg.token));
+	memcpy(msg.token, token, sizeof(msg.token));
 	r = gantry_session_request(session, &msg, GANTRY_DOOR_ADOPTED, &answer);
 	if (r == 0)
 		r = answered(answer.status);
@@ -144,4 +154,17 @@ int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buff
 	if (ret_bytes)
 		*ret_bytes = answer.bytes;
 	return 0;
+}
+
+int gantry_adopt(struct gantry_session *session, int fd, gantry_buffer *ret_buffer,
+		 uint64_t *ret_bytes)
+{
+	struct share_file file;
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
+	if (!ret_buffer || read_file(fd, &file) < 0)
+		return gantry_fail(GANTRY_E_ARG, "the descriptor is none that gantry_share() made");
+	return gantry_device_adopt(session, file.token, ret_buffer, ret_bytes);
 }

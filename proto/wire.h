@@ -145,8 +145,10 @@ enum gantry_ask {
 	GANTRY_ASK_GRANULE = 9, /* of ranges and what is mapped there: uint64_t bytes */
 	GANTRY_ASK_CLUSTERS =
 		10, /* of kernel object with blocks GANTRY_ASK_BLOCK() number0, number1 bytes, in clusters GANTRY_ASK_BLOCK() number2: uint32_t at once; number2 0: blocks of a cluster at most */
+	GANTRY_ASK_MANAGED =
+		11, /* of buffer object, a variable of an image: uint32_t, whether programs are to see it where it is */
 };
-#define GANTRY_NASKS		  11u
+#define GANTRY_NASKS		  12u
 #define GANTRY_ASK_BLOCK(x, y, z) ((uint64_t)(x) | (uint64_t)(y) << 16 | (uint64_t)(z) << 32)
 
 /* What a `map` does. */

@@ -45,6 +45,24 @@ static int ask_address(struct gantry_dev *dev, const struct gantry_range *range,
 	return sizeof(address);
 }
 
+static int ask_managed(struct gantry_dev *dev, const struct gantry_range *range, void *ret_answer,
+		       struct gantry_err *err)
+{
+	unsigned int is_managed = 0;
+	uint32_t answer;
+	CUresult result;
+
+	if (!range->mem || range->mem->kind != GANTRY_CUDA_MEM_VARIABLE)
+		return -EINVAL;
+	result = dev->driver->PointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+						  range->mem->address);
+	if (gantry_cuda_sticky(result))
+		return gantry_cuda_check(dev, result, "cuPointerGetAttribute", err);
+	answer = result == CUDA_SUCCESS && is_managed;
+	memcpy(ret_answer, &answer, sizeof(answer));
+	return sizeof(answer);
+}
+
 static int ask_kernel(struct gantry_dev *dev, const struct gantry_kernel *kernel, void *ret_answer,
 		      struct gantry_err *err)
 {
@@ -251,6 +269,8 @@ int gantry_cuda_ask(struct gantry_dev *dev, const struct gantry_question *questi
 		return ask_attributes(dev, question->number[0], ret_answer);
 	case GANTRY_QUESTION_ADDRESS:
 		return ask_address(dev, &question->range, ret_answer, err);
+	case GANTRY_QUESTION_MANAGED:
+		return ask_managed(dev, &question->range, ret_answer, err);
 	case GANTRY_QUESTION_LIMIT:
 		return set_limit(dev, question, ret_answer, err);
 	case GANTRY_QUESTION_TENSOR:

@@ -68,6 +68,7 @@
 	F(ModuleUnload, cuModuleUnload)                                          \
 	F(ModuleGetFunction, cuModuleGetFunction)                                \
 	F(ModuleGetGlobal, cuModuleGetGlobal_v2)                                 \
+	F(PointerGetAttribute, cuPointerGetAttribute)                            \
 	F(FuncGetAttribute, cuFuncGetAttribute)                                  \
 	F(FuncSetAttribute, cuFuncSetAttribute)                                  \
 	F(FuncGetParamInfo, cuFuncGetParamInfo)                                  \

@@ -298,7 +298,7 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 		*(unsigned long long *)data = alloc->id;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(unsigned int *)data = alloc->kind == CU_MEMORY_MANAGED;
+		*(unsigned int *)data = cu_alloc_is_managed(alloc);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)data = ordinal_of(alloc);
@@ -315,8 +315,10 @@ static CUresult attribute_of(const struct cu_alloc *alloc, CUdeviceptr address,
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		*(int *)data = 1;
 		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(int *)data = cu_ipc_is_capable(alloc);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(int *)data = 0;

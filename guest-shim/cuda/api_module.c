@@ -8,6 +8,8 @@
 #include "base/checked.h"
 #include "guest-shim/cuda/core.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/ipc.h"
+#include "guest-shim/cuda/mirror.h"
 
 /* ---- modules ---- */
 
@@ -134,7 +136,7 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, cons
 }
 
 static CUresult get_variable(CUdeviceptr *address, size_t *bytes, struct CUmod_st *module,
-			     const char *name)
+			     const char *name, bool is_managed)
 {
 	struct cu_variable *variable;
 	struct CUctx_st *ctx;
@@ -143,6 +145,8 @@ static CUresult get_variable(CUdeviceptr *address, size_t *bytes, struct CUmod_s
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = cu_variable_get_locked(ctx, module, name, &variable);
+	if (result == CUDA_SUCCESS && is_managed && !variable->is_managed)
+		result = CUDA_ERROR_NOT_FOUND;
 	if (result == CUDA_SUCCESS && address)
 		*address = variable->address;
 	if (result == CUDA_SUCCESS && bytes)
@@ -153,7 +157,7 @@ static CUresult get_variable(CUdeviceptr *address, size_t *bytes, struct CUmod_s
 CUresult CUDAAPI cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule module,
 				   const char *name)
 {
-	return get_variable(address, bytes, module, name);
+	return get_variable(address, bytes, module, name, false);
 }
 
 /* ---- libraries ---- */
@@ -206,7 +210,15 @@ CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
 CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
 				    const char *name)
 {
-	return get_variable(address, bytes, (struct CUmod_st *)library, name);
+	return get_variable(address, bytes, (struct CUmod_st *)library, name, false);
+}
+
+CUresult CUDAAPI cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library,
+				     const char *name)
+{
+	if (!address && !bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	return get_variable(address, bytes, (struct CUmod_st *)library, name, true);
 }
 
 CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
@@ -577,13 +589,14 @@ CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags)
 {
-	const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+	const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING |
+				   CU_EVENT_INTERPROCESS;
 	struct CUevent_st *made;
 	struct CUctx_st *ctx;
 	CUresult result;
 
-	if (flags & CU_EVENT_INTERPROCESS)
-		return cu_unsupported("cuEventCreate for other processes");
+	if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING))
+		return CUDA_ERROR_INVALID_VALUE;
 	result = event && !(flags & ~known) ? cu_enter(&ctx) : CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -598,8 +611,13 @@ CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags)
 	}
 	made->ctx = ctx;
 	made->flags = flags;
-	*event = made;
-	return cu_leave(CUDA_SUCCESS);
+	if (flags & CU_EVENT_INTERPROCESS)
+		result = cu_shared_event_new_locked(ctx, made);
+	if (result != CUDA_SUCCESS)
+		cu_event_end_locked(made);
+	else
+		*event = made;
+	return cu_leave(result);
 }
 
 /* With the lock on success. */
@@ -630,7 +648,9 @@ static CUresult query_locked(const struct CUevent_st *event)
 
 	if (event->captured)
 		return cu_capture_asked_locked(event);
-	return r == 0 ? CUDA_ERROR_NOT_READY : cu_result(r);
+	if (cu_event_is_anothers(event))
+		return cu_mirror_pull_locked(cu_shared_event_query_locked(event));
+	return r == 0 ? CUDA_ERROR_NOT_READY : cu_mirror_pull_locked(cu_result(r));
 }
 
 CUresult CUDAAPI cuEventQuery(CUevent event)
@@ -646,8 +666,11 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return cu_leave(event->captured ? cu_capture_asked_locked(event)
-					: cu_ticket_wait_locked(event->ticket));
+	if (event->captured)
+		return cu_leave(cu_capture_asked_locked(event));
+	result = cu_event_is_anothers(event) ? cu_shared_event_wait_locked(event)
+					     : cu_ticket_wait_locked(event->ticket);
+	return cu_leave(cu_mirror_pull_locked(result));
 }
 
 static CUresult elapsed(float *ms, CUevent start, CUevent end)

@@ -334,6 +334,8 @@ CUresult cu_capture_wait_locked(struct CUstream_st *stream, struct CUevent_st *e
 {
 	struct cu_capture *capture = capture_of(event);
 
+	if (cu_event_is_anothers(event) && stream->capture)
+		return cu_unsupported("captured waits for events of other processes");
 	if (is_external && stream->capture)
 		return cu_capture_work_locked(
 			stream,

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/mirror.h"
 #include "guest-shim/cuda/vmm.h"
 
 /* One end. */
@@ -291,7 +292,11 @@ CUresult cu_copy_locked(struct CUstream_st *stream, const struct cu_copy *copy)
 		part.src += part.bytes;
 		left -= part.bytes;
 	}
-	return result;
+	/* The program is to find there what was copied. */
+	if (result == CUDA_SUCCESS && copy->waits && !stream->capture && !copy->dst_array &&
+	    cu_mirror_touches_locked(copy->dst, copy->bytes))
+		return cu_stream_wait_locked(stream);
+	return copy->waits ? cu_mirror_pull_locked(result) : result;
 }
 
 /* Pinned memory that no device reaches: the stream's turn has to come. */

@@ -14,7 +14,9 @@
  *   managed.h what is said of managed memory
  *   memop.h   words that a stream writes or waits for
  *   array.h   arrays, textures and surfaces
+ *   mirror.h  variables that program and kernels have both
  *   vmm.h     addresses and memory apart from each other
+ *   ipc.h     memory and events of other processes; aside.h copies beside all streams
  *   road.c    what the forwarding libraries of the toolkit use of all that
  *   api_*.c   what is exported; streams_*.c twice: the second time for a default stream per thread
  *
@@ -123,9 +125,10 @@ struct CUevent_st {
 	unsigned int flags;
 	gantry_ticket ticket; /* 0: not recorded, or nothing was to be waited for */
 	bool is_recorded;
-	struct cu_cell *cell; /* NULL: without timing */
-	uint64_t captured;    /* by which capture it was recorded last; 0: by none */
-	struct cu_nodes tips; /* where, then */
+	struct cu_cell *cell;		/* NULL: without timing */
+	uint64_t captured;		/* by which capture it was recorded last; 0: by none */
+	struct cu_nodes tips;		/* where, then */
+	struct cu_shared_event *shared; /* NULL: this process's alone (ipc.h) */
 };
 
 struct cu_variable {
@@ -135,6 +138,7 @@ struct cu_variable {
 	gantry_buffer buffer;
 	CUdeviceptr address;
 	size_t bytes;
+	bool is_managed; /* the program has it too (mirror.h) */
 };
 
 struct CUmod_st {
@@ -168,6 +172,7 @@ enum cu_memory {
 	CU_MEMORY_REGISTERED, /* pages of the program's that are pinned memory now, by their own addresses */
 	CU_MEMORY_MAPPED, /* device memory that the program has put there */
 	CU_MEMORY_GRAPH,  /* of a graph; without a buffer while no memory lies there */
+	CU_MEMORY_OPENED, /* device memory of another process */
 };
 
 struct cu_alloc {
@@ -249,6 +254,8 @@ CUresult cu_stream_put_locked(struct CUstream_st *stream, int status, gantry_tic
 CUresult cu_stream_wait_locked(struct CUstream_st *stream);
 CUresult cu_stream_query_locked(struct CUstream_st *stream);
 CUresult cu_ctx_wait_locked(struct CUctx_st *ctx);
+/* Nothing that was put into its streams is under way. */
+bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx);
 /* Waits for one ticket with the lock given up. */
 CUresult cu_ticket_wait_locked(gantry_ticket ticket);
 
@@ -281,6 +288,12 @@ struct cu_alloc *cu_alloc_find_locked(CUdeviceptr address);
 /* The same, if all @bytes lie in it; *ret_off from the beginning of its buffer. */
 struct cu_alloc *cu_alloc_span_locked(CUdeviceptr address, size_t bytes, uint64_t *ret_off);
 CUresult cu_alloc_add_locked(const struct cu_alloc *alloc);
+/* Program and device may use it at one address: allocated so, or a variable. */
+static inline bool cu_alloc_is_managed(const struct cu_alloc *alloc)
+{
+	return alloc->kind == CU_MEMORY_MANAGED ||
+	       (alloc->kind == CU_MEMORY_VARIABLE && alloc->host);
+}
 /* Counted in @pool, or in none (NULL). */
 CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmemPoolHandle_st *pool,
 				CUdeviceptr *ret_address);
@@ -299,6 +312,14 @@ void cu_alloc_forget_locked(CUdeviceptr address);
 
 /* Any of it is memory of CUDA's. */
 bool cu_alloc_touches_locked(CUdeviceptr address, size_t bytes);
+
+/* ---- ipc.c and ipc_event.c ---- */
+/* Made by another process. */
+bool cu_event_is_anothers(const struct CUevent_st *event);
+/* Other processes can have it. */
+bool cu_ipc_is_capable(const struct cu_alloc *alloc);
+/* What a context had of other processes; nothing of its is under way. */
+void cu_ipc_close_all_locked(const struct CUctx_st *ctx);
 
 /* ---- hostmem.c ---- */
 struct cu_registered {
@@ -408,6 +429,8 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 			    struct CUfunc_st **ret_func);
 CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
 				struct cu_variable **ret_variable);
+/* Kernels of it may: not where another device has a managed variable of it. */
+bool cu_module_runs_on(const struct CUmod_st *module, const struct cu_device *dev);
 CUresult cu_func_ask(const struct cu_device *dev, const struct CUfunc_st *func,
 		     enum gantry_ask what, uint64_t number0, uint64_t number1, void *ret_answer,
 		     size_t bytes);

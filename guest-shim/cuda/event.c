@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/ipc.h"
 #include "guest-shim/ranges.h"
 
 #define PER_RANGE 512u
@@ -106,10 +107,13 @@ static CUresult renew(struct CUevent_st *event)
 
 CUresult cu_event_record_locked(struct CUevent_st *event, struct CUstream_st *stream)
 {
-	CUresult result = cu_stream_begin_locked(stream);
 	gantry_ticket ticket = 0;
+	CUresult result;
 	int r;
 
+	if (event->shared)
+		return cu_shared_event_record_locked(event, stream);
+	result = cu_stream_begin_locked(stream);
 	if (result == CUDA_SUCCESS)
 		result = renew(event);
 	if (result != CUDA_SUCCESS)
@@ -133,6 +137,9 @@ CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *str
 	gantry_ticket ticket = 0;
 	int r;
 
+	/* What follows comes after it, whatever waits: this call does. */
+	if (cu_event_is_anothers(event))
+		return cu_shared_event_wait_locked(event);
 	if (!event->ticket)
 		return CUDA_SUCCESS;
 	do
@@ -149,6 +156,7 @@ CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *str
 void cu_event_end_locked(struct CUevent_st *event)
 {
 	cu_handle_remove_locked(event);
+	cu_shared_event_end_locked(event);
 	cu_cell_put_locked(event->cell, event->ticket);
 	free(event->tips.node);
 	free(event);

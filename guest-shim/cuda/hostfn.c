@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/mirror.h"
 
 #define LOOK_NS 200000 /* how often others are looked at while the oldest is not due */
 
@@ -53,12 +54,14 @@ static void call_it(const struct call *call, int status)
 	CUresult result = cu_result(status);
 
 	cu_output_show();
+	cu_mirror_before_function();
 	cu_in_callback = true;
 	if (call->callback)
 		call->callback(call->stream, result, call->data);
 	else if (result == CUDA_SUCCESS)
 		call->fn(call->data);
 	cu_in_callback = false;
+	cu_mirror_behind_function();
 }
 
 static void *thread_main(void *arg)

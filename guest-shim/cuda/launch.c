@@ -201,10 +201,15 @@ CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *ca
 		.flags = call->groups,
 	};
 	gantry_ticket ticket = 0;
-	CUresult result = cu_stream_begin_locked(stream);
+	CUresult result = CUDA_SUCCESS;
 	int r;
 
 	cu_output_due();
+	if (!cu_module_runs_on(call->func->module, stream->ctx->dev))
+		result = cu_unsupported(
+			"kernels of one image with managed variables on two devices");
+	if (result == CUDA_SUCCESS)
+		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	do

@@ -97,7 +97,7 @@ static bool is_managed(CUdeviceptr address, size_t bytes)
 	uint64_t off;
 	const struct cu_alloc *alloc = cu_alloc_span_locked(address, bytes, &off);
 
-	return bytes && alloc && alloc->kind == CU_MEMORY_MANAGED;
+	return bytes && alloc && cu_alloc_is_managed(alloc);
 }
 
 static CUresult check_place(const CUmemLocation *place, bool of_nodes)

@@ -339,6 +339,7 @@ void cu_free_all_locked(const struct CUctx_st *ctx)
 {
 	reap(ctx); /* all of it has finished */
 	cu_unregister_all_locked(ctx);
+	cu_ipc_close_all_locked(ctx);
 	for (uint32_t i = 0; i < nallocs;)
 		if (allocs[i].ctx != ctx || allocs[i].kind == CU_MEMORY_REGISTERED) {
 			i++;

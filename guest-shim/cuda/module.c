@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "guest-shim/cuda/core.h"
+#include "guest-shim/cuda/managed.h"
+#include "guest-shim/cuda/mirror.h"
 #include "proto/cuda_link.h"
 
 #define WRAPPER_MAGIC 0x466243b1u /* fatbinary.h: what nvcc leaves around a fatbin */
@@ -177,6 +178,9 @@ void cu_module_end_locked(struct CUmod_st *module)
 		struct cu_variable *variable = module->variables;
 
 		module->variables = variable->next;
+		cu_mirror_remove_locked(variable);
+		if (variable->is_managed)
+			cu_managed_forget_locked(variable->address, variable->bytes);
 		cu_alloc_forget_locked(variable->address);
 		(void)gantry_free(cu.session, variable->buffer);
 		free(variable->name);
@@ -272,14 +276,40 @@ CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const
 
 static CUresult variable_add(struct CUctx_st *ctx, struct cu_variable *variable)
 {
-	const struct cu_alloc alloc = { .address = variable->address,
-					.bytes = variable->bytes,
-					.buffer = variable->buffer,
-					.kind = CU_MEMORY_VARIABLE,
-					.ctx = ctx,
-					.device = variable->device };
+	struct cu_alloc alloc = { .address = variable->address,
+				  .bytes = variable->bytes,
+				  .buffer = variable->buffer,
+				  .kind = CU_MEMORY_VARIABLE,
+				  .ctx = ctx,
+				  .device = variable->device };
+	CUresult result = cu_mirror_add_locked(variable);
 
-	return cu_alloc_add_locked(&alloc);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (variable->is_managed)
+		alloc.host = (void *)(uintptr_t)variable->address;
+	result = cu_alloc_add_locked(&alloc);
+	if (result != CUDA_SUCCESS)
+		cu_mirror_remove_locked(variable);
+	return result;
+}
+
+/* A managed one is the same for all devices, the one where it was looked for first. */
+static struct cu_variable *find_variable(const struct CUctx_st *ctx, const struct CUmod_st *module,
+					 const char *name)
+{
+	for (struct cu_variable *v = module->variables; v; v = v->next)
+		if ((v->is_managed || v->device == ctx->dev->index) && strcmp(v->name, name) == 0)
+			return v;
+	return NULL;
+}
+
+bool cu_module_runs_on(const struct CUmod_st *module, const struct cu_device *dev)
+{
+	for (const struct cu_variable *v = module->variables; v; v = v->next)
+		if (v->is_managed && v->device != dev->index)
+			return false;
+	return true;
 }
 
 CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
@@ -289,11 +319,11 @@ CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, c
 	struct cu_variable *variable;
 	CUresult result;
 
-	for (variable = module->variables; variable; variable = variable->next)
-		if (variable->device == ctx->dev->index && strcmp(variable->name, name) == 0) {
-			*ret_variable = variable;
-			return CUDA_SUCCESS;
-		}
+	variable = find_variable(ctx, module, name);
+	if (variable) {
+		*ret_variable = variable;
+		return CUDA_SUCCESS;
+	}
 	result = cu_result(
 		gantry_image_variable(cu.session, module->image, ctx->dev->index, name, &made));
 	if (result != CUDA_SUCCESS)
@@ -305,11 +335,13 @@ CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, c
 						  .buffer = made.handle,
 						  .address = made.address,
 						  .bytes = made.bytes };
-	if (!variable || !variable->name || variable_add(ctx, variable) != CUDA_SUCCESS) {
+	result = variable && variable->name ? variable_add(ctx, variable)
+					    : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result != CUDA_SUCCESS) {
 		(void)gantry_free(cu.session, made.handle);
 		free(variable ? variable->name : NULL);
 		free(variable);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return result;
 	}
 	variable->next = module->variables;
 	module->variables = variable;

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/mirror.h"
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
@@ -231,8 +232,11 @@ static bool is_implied(const struct CUstream_st *legacy)
 CUresult cu_stream_begin_locked(struct CUstream_st *stream)
 {
 	struct CUstream_st *legacy = stream->ctx->legacy;
+	CUresult result = cu_mirror_push_locked();
 	int r = 0;
 
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (stream == legacy) {
 		if (is_implied(legacy))
 			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -300,7 +304,7 @@ CUresult cu_stream_wait_locked(struct CUstream_st *stream)
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
 		return result; /* another thread has destroyed it */
 	before = judge(stream, last);
-	return before != CUDA_SUCCESS ? before : result;
+	return cu_mirror_pull_locked(before != CUDA_SUCCESS ? before : result);
 }
 
 CUresult cu_stream_query_locked(struct CUstream_st *stream)
@@ -311,7 +315,15 @@ CUresult cu_stream_query_locked(struct CUstream_st *stream)
 	if (r == 0)
 		return CUDA_ERROR_NOT_READY;
 	result = judge(stream, stream->last);
-	return result == CUDA_SUCCESS ? cu_result(r) : result;
+	return cu_mirror_pull_locked(result == CUDA_SUCCESS ? cu_result(r) : result);
+}
+
+bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx)
+{
+	for (const struct CUstream_st *s = ctx->streams; s; s = s->next)
+		if (!is_done(s->last))
+			return false;
+	return true;
 }
 
 CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
@@ -349,5 +361,5 @@ CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
 
 		result = result == CUDA_SUCCESS ? one : result;
 	}
-	return result;
+	return cu_mirror_pull_locked(result);
 }

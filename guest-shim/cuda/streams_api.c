@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/mirror.h"
 #include "guest-shim/cuda/streams.h"
 
 /* ---- copies ---- */
@@ -146,7 +147,7 @@ CUresult CUDAAPI cuMemcpy3DAsync(const CUDA_MEMCPY3D *what, CUstream stream)
 /* ---- fills ---- */
 
 static CUresult fill(CUstream handle, CUdeviceptr dst, unsigned int pattern, unsigned int width,
-		     size_t pitch, size_t count, size_t height)
+		     size_t pitch, size_t count, size_t height, bool waits)
 {
 	const CUDA_MEMSET_NODE_PARAMS rows = { .dst = dst,
 					       .pitch = pitch,
@@ -154,76 +155,83 @@ static CUresult fill(CUstream handle, CUdeviceptr dst, unsigned int pattern, uns
 					       .elementSize = width,
 					       .width = count,
 					       .height = height };
+	const struct cu_alloc *alloc;
 	struct CUstream_st *stream;
 	CUresult result = enter(handle, &stream);
 
-	return result == CUDA_SUCCESS ? cu_leave(cu_fill_rows_locked(stream, &rows)) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cu_fill_rows_locked(stream, &rows);
+	/* What the program can read it may read now. */
+	alloc = result == CUDA_SUCCESS && waits ? cu_alloc_find_locked(dst) : NULL;
+	return cu_leave(alloc && alloc->host && !stream->capture ? cu_stream_wait_locked(stream)
+								 : result);
 }
 
 CUresult CUDAAPI cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t n)
 {
-	return fill(0, dst, value, 1, 0, n, 1);
+	return fill(0, dst, value, 1, 0, n, 1, true);
 }
 
 CUresult CUDAAPI cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t n)
 {
-	return fill(0, dst, value, 2, 0, n, 1);
+	return fill(0, dst, value, 2, 0, n, 1, true);
 }
 
 CUresult CUDAAPI cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t n)
 {
-	return fill(0, dst, value, 4, 0, n, 1);
+	return fill(0, dst, value, 4, 0, n, 1, true);
 }
 
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t n, CUstream stream)
 {
-	return fill(stream, dst, value, 1, 0, n, 1);
+	return fill(stream, dst, value, 1, 0, n, 1, false);
 }
 
 CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t n, CUstream stream)
 {
-	return fill(stream, dst, value, 2, 0, n, 1);
+	return fill(stream, dst, value, 2, 0, n, 1, false);
 }
 
 CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t n, CUstream stream)
 {
-	return fill(stream, dst, value, 4, 0, n, 1);
+	return fill(stream, dst, value, 4, 0, n, 1, false);
 }
 
 CUresult CUDAAPI cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
 			      size_t height)
 {
-	return fill(0, dst, value, 1, pitch, width, height);
+	return fill(0, dst, value, 1, pitch, width, height, true);
 }
 
 CUresult CUDAAPI cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
 			       size_t height)
 {
-	return fill(0, dst, value, 2, pitch, width, height);
+	return fill(0, dst, value, 2, pitch, width, height, true);
 }
 
 CUresult CUDAAPI cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
 			       size_t height)
 {
-	return fill(0, dst, value, 4, pitch, width, height);
+	return fill(0, dst, value, 4, pitch, width, height, true);
 }
 
 CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
 				   size_t height, CUstream stream)
 {
-	return fill(stream, dst, value, 1, pitch, width, height);
+	return fill(stream, dst, value, 1, pitch, width, height, false);
 }
 
 CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value,
 				    size_t width, size_t height, CUstream stream)
 {
-	return fill(stream, dst, value, 2, pitch, width, height);
+	return fill(stream, dst, value, 2, pitch, width, height, false);
 }
 
 CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
 				    size_t height, CUstream stream)
 {
-	return fill(stream, dst, value, 4, pitch, width, height);
+	return fill(stream, dst, value, 4, pitch, width, height, false);
 }
 
 /* ---- memory in the order of a stream ---- */
@@ -427,9 +435,11 @@ CUresult CUDAAPI cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, si
 		return cu_leave(cu_capture_refuse_locked(stream));
 	alloc = cu_alloc_find_locked(address);
 	/* All of an allocation, and a stream of the program's own for a stream's. */
-	if (!alloc || alloc->kind != CU_MEMORY_MANAGED || alloc->address != address ||
+	if (!alloc || alloc->address != address || !cu_alloc_is_managed(alloc) ||
 	    (bytes != 0 && bytes != alloc->bytes) || (flags == CU_MEM_ATTACH_SINGLE && !handle))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	if (alloc->kind != CU_MEMORY_MANAGED)
+		cu_mirror_attach_locked();
 	return cu_leave(CUDA_SUCCESS);
 }
 

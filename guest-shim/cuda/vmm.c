@@ -35,8 +35,7 @@ uint64_t cu_granule(const struct cu_device *dev)
 
 /* ---- addresses ---- */
 
-/* The program's own memory must never be where a device's is: a pointer says which of both it means. */
-static bool keep_clear(CUdeviceptr address, size_t bytes)
+bool cu_keep_clear(CUdeviceptr address, size_t bytes)
 {
 	void *at = (void *)(uintptr_t)address;
 	void *got = mmap(at, bytes, PROT_NONE,
@@ -45,6 +44,11 @@ static bool keep_clear(CUdeviceptr address, size_t bytes)
 	if (got != MAP_FAILED && got != at)
 		(void)munmap(got, bytes);
 	return got == at;
+}
+
+void cu_give_up_clear(CUdeviceptr address, size_t bytes)
+{
+	(void)munmap((void *)(uintptr_t)address, bytes);
 }
 
 /*
@@ -61,7 +65,7 @@ static int find_range(const struct cu_device *dev, size_t bytes, size_t align, C
 
 	do {
 		r = gantry_device_range(cu.session, dev->index, bytes, align, wish, &ranges[n]);
-		found = r == 0 && keep_clear(ranges[n].address, bytes);
+		found = r == 0 && cu_keep_clear(ranges[n].address, bytes);
 		n += r == 0;
 	} while (r == 0 && !found && n < RANGE_TRIES);
 	if (found)
@@ -82,7 +86,7 @@ CUresult cu_range_end_locked(gantry_buffer range, CUdeviceptr address, uint64_t 
 	int r = gantry_free(cu.session, range);
 
 	if (r == 0)
-		(void)munmap((void *)(uintptr_t)address, bytes);
+		cu_give_up_clear(address, bytes);
 	return cu_result(r);
 }
 

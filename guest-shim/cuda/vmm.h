@@ -31,6 +31,12 @@ CUresult cu_range_end_locked(gantry_buffer range, CUdeviceptr address, uint64_t 
 /* The worker is told where a buffer of whole granules lies too; a status of Gantry's. */
 int cu_map_tell(const struct cu_device *dev, gantry_buffer buffer, enum gantry_map_what what,
 		gantry_buffer range, uint64_t off, uint32_t rights);
+/*
+ * The program's own memory must never be where a device's is: a pointer says which of both it means. false: it has some there. And: it may
+ * be there again.
+ */
+bool cu_keep_clear(CUdeviceptr address, size_t bytes);
+void cu_give_up_clear(CUdeviceptr address, size_t bytes);
 
 /* @align: a power of two, or 0. @wish: where, if that is free; 0: anywhere. */
 CUresult cu_reserve_locked(struct cu_device *dev, size_t bytes, size_t align, CUdeviceptr wish,

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -24,10 +26,13 @@
 #include "host-agent/agent/handover.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/loan.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/token.h"
 #include "host-agent/agent/worker.h"
+#include "host-agent/control/packet.h"
 #include "host-agent/monitor/store.h"
 #include "proto/door.h"
 
@@ -40,7 +45,8 @@ struct exchange {
 	uint32_t tag;
 	uint32_t mode;
 	struct gantry_token token; /* of ADOPT */
-	int fd;			   /* the adopter's copy */
+	int fd;			   /* the adopter's copy; none of device memory */
+	bool is_loan;
 };
 
 /* ---- kept descriptors ---- */
@@ -120,6 +126,8 @@ void gantry_exchange_keep(struct gantry_worker *w, const Gantry__Worker__Keep *m
 		gantry_fd_close(fd);
 		return;
 	}
+	if (fd < 0)
+		gantry_loan_end(s, msg->share_id);
 	if (fd >= 0 && (find_kept(s, msg->share_id) >= 0 || count_kept(s) < SHARED_PER_SESSION)) {
 		(void)keep_buffer(s, msg->share_id, msg->bytes, fd); /* it tells */
 		return;
@@ -205,6 +213,48 @@ static void answer_adopt(struct gantry_conn *c, uint32_t tag, int status, uint32
 	(void)gantry_conn_send(c, &msg, sizeof(msg));
 }
 
+/*
+ * Where device memory lies that its session's worker has exported. The ledger is the session's own, and the slabs are found by what it
+ * says: what is wrong there lends what is the session's.
+ */
+static int find_lent(const struct gantry_session *owner, uint64_t share_id, uint64_t bytes,
+		     struct gantry_lent *ret_lent)
+{
+	uint32_t slot = share_id & (GANTRY_LEDGER_NOBJECTS - 1);
+	const struct gantry_ledger_object *o;
+	struct gantry_lent lent = { .owner = owner->id };
+
+	static_assert((GANTRY_LEDGER_NOBJECTS & (GANTRY_LEDGER_NOBJECTS - 1)) == 0 &&
+			      GANTRY_LEDGER_NOBJECTS <= 1u << 13,
+		      "a share id ends with a slot");
+	if (!owner->ledger.hdr)
+		return GANTRY_E_AGAIN;
+	o = &owner->ledger.objects[slot];
+	lent.device = gantry_load_relaxed(&o->buffer.device);
+	lent.off = gantry_load_relaxed(&o->buffer.off);
+	lent.bytes = gantry_load_relaxed(&o->buffer.bytes);
+	if (gantry_load_acquire(&o->state) != GANTRY_OBJECT_LIVE ||
+	    o->type != GANTRY_HANDLE_BUFFER ||
+	    (o->gen & 0x7ffffffu) != (share_id >> 13 & 0x7ffffffu) ||
+	    gantry_load_relaxed(&o->buffer.place) != GANTRY_PLACE_WINDOW ||
+	    !gantry_load_relaxed(&o->buffer.address) || lent.bytes != bytes || bytes == 0 ||
+	    !gantry_range_inside(lent.off, bytes, owner->shape.slab_bytes) ||
+	    lent.device >= owner->agent->ndevices)
+		return GANTRY_E_NOT_FOUND;
+	*ret_lent = lent;
+	return GANTRY_OK;
+}
+
+/* Device memory that was freed since: nobody told us, and its token opens nothing. */
+static bool is_stale(const struct gantry_token *token, void *arg)
+{
+	struct gantry_session *owner = gantry_session_find(arg, token->session_id);
+	struct gantry_lent lent;
+
+	return owner && find_kept(owner, token->share_id) < 0 &&
+	       find_lent(owner, token->share_id, token->buffer_bytes, &lent) == GANTRY_E_NOT_FOUND;
+}
+
 static int make_token(struct exchange *x, struct gantry_session *s,
 		      const Gantry__Worker__Exported *exported, uint8_t token[GANTRY_DOOR_TOKEN])
 {
@@ -216,6 +266,9 @@ static int make_token(struct exchange *x, struct gantry_session *s,
 		.mode = x->mode,
 	};
 	int r = gantry_tokens_add(&x->agent->tokens, &like, token);
+
+	if (r == -EDQUOT && gantry_tokens_sweep(&x->agent->tokens, is_stale, x->agent))
+		r = gantry_tokens_add(&x->agent->tokens, &like, token);
 
 	/* Before the answer: once a guest holds a token, the next agent must know it too. */
 	if (r == 0)
@@ -235,9 +288,15 @@ static void exported(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 				 ? GANTRY_OK
 				 : gantry_status_of_worker(answer->exported->status,
 							   GANTRY_E_INTERNAL);
-	if (c && status == GANTRY_OK && fd < 0)
-		status = GANTRY_E_INTERNAL;
-	if (c && status == GANTRY_OK) {
+	if (c && status == GANTRY_OK && fd < 0) {
+		struct gantry_lent lent;
+
+		/* Device memory, whose slabs are ours anyway. */
+		status = find_lent(c->session, answer->exported->share_id, answer->exported->bytes,
+				   &lent);
+		if (status == GANTRY_OK)
+			status = make_token(x, c->session, answer->exported, token);
+	} else if (c && status == GANTRY_OK) {
 		status = keep_buffer(c->session, answer->exported->share_id,
 				     answer->exported->bytes, GANTRY_TAKE_FD(fd));
 		if (status == GANTRY_OK)
@@ -278,6 +337,17 @@ void gantry_exchange_share(struct gantry_conn *c, const struct gantry_door_share
 	}
 }
 
+/* One that could not be mapped. Whose worker died meanwhile has none any more. */
+static void end_failed_loan(const struct exchange *x, const Gantry__Worker__FromWorker *answer)
+{
+	struct gantry_session *s = gantry_session_find(x->agent, x->session_id);
+
+	if (s && answer &&
+	    (answer->body_case != GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED ||
+	     answer->imported->status != GANTRY_OK))
+		gantry_loan_end(s, x->token.share_id);
+}
+
 static void imported(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
 {
 	struct exchange *x = arg;
@@ -287,6 +357,8 @@ static void imported(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 
 	gantry_fd_close(fd);
 	opened(x);
+	if (x->is_loan)
+		end_failed_loan(x, answer);
 	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED) {
 		status = answer->imported->status == GANTRY_OK
 				 ? GANTRY_OK
@@ -294,7 +366,7 @@ static void imported(void *arg, const Gantry__Worker__FromWorker *answer, int fd
 							   GANTRY_E_INTERNAL);
 		buffer = answer->imported->buffer;
 	}
-	if (c && status == GANTRY_OK)
+	if (c && status == GANTRY_OK && !x->is_loan)
 		(void)keep_buffer(c->session, x->token.share_id, x->token.buffer_bytes,
 				  GANTRY_TAKE_FD(x->fd)); /* it tells; the buffer works without */
 	if (c)
@@ -318,14 +390,56 @@ static int open_token(struct gantry_conn *c, struct exchange *x,
 	if (count_kept(c->session) >= SHARED_PER_SESSION)
 		return GANTRY_E_LIMIT;
 	x->token = *token;
+	x->is_loan = find_kept(owner, token->share_id) < 0;
+	if (x->is_loan) /* its slabs are found when they are sent */
+		return owner->tenant == c->session->tenant ? GANTRY_OK : GANTRY_E_NOT_FOUND;
 	x->fd = fcntl(find_kept(owner, token->share_id), F_DUPFD_CLOEXEC, 0);
 	if (x->fd < 0)
 		return errno == EBADF ? GANTRY_E_NOT_FOUND : GANTRY_E_AGAIN;
 	return GANTRY_OK;
 }
 
+/* What rides with an Import of device memory. */
+struct loan_packet {
+	Gantry__Worker__Slab slabs[GANTRY_PACKET_MAX_FDS];
+	Gantry__Worker__Slab *list[GANTRY_PACKET_MAX_FDS];
+	int fds[GANTRY_PACKET_MAX_FDS];
+	uint32_t n;
+};
+
+static int lend(struct gantry_session *to, const struct gantry_token *token,
+		Gantry__Worker__Import *import, struct loan_packet *p)
+{
+	struct gantry_session *owner = gantry_session_find(to->agent, token->session_id);
+	struct gantry_slab_lent slabs[GANTRY_PACKET_MAX_FDS];
+	struct gantry_lent lent;
+	int status = find_lent(owner, token->share_id, token->buffer_bytes, &lent);
+
+	if (status == GANTRY_OK && gantry_loans_of(to) >= SHARED_PER_SESSION)
+		status = GANTRY_E_LIMIT;
+	if (status == GANTRY_OK)
+		status = gantry_slabs_lend(owner, &lent, slabs, GANTRY_PACKET_MAX_FDS, &p->n);
+	if (status == GANTRY_OK && gantry_loan_begin(to, token->share_id, &lent) < 0)
+		status = GANTRY_E_NO_MEMORY;
+	if (status != GANTRY_OK)
+		return status;
+	for (uint32_t i = 0; i < p->n; i++) {
+		gantry__worker__slab__init(&p->slabs[i]);
+		p->slabs[i].off = slabs[i].off;
+		p->slabs[i].bytes = slabs[i].bytes;
+		p->list[i] = &p->slabs[i];
+		p->fds[i] = slabs[i].fd;
+	}
+	import->device = lent.device;
+	import->skip = lent.off - slabs[0].off;
+	import->slabs = p->list;
+	import->n_slabs = p->n;
+	return GANTRY_OK;
+}
+
 void gantry_exchange_adopt(struct gantry_conn *c, const struct gantry_door_adopt *msg)
 {
+	static struct loan_packet packet; /* static: large */
 	Gantry__Worker__ToWorker request = GANTRY__WORKER__TO_WORKER__INIT;
 	Gantry__Worker__Import import = GANTRY__WORKER__IMPORT__INIT;
 	struct gantry_session *s = c->session;
@@ -334,6 +448,8 @@ void gantry_exchange_adopt(struct gantry_conn *c, const struct gantry_door_adopt
 			     ? open_token(c, x, msg->token)
 			     : GANTRY_E_AGAIN;
 
+	if (status == GANTRY_OK && x->is_loan)
+		status = lend(s, &x->token, &import, &packet);
 	if (status == GANTRY_OK) {
 		import.session_id = s->id;
 		import.share_id = x->token.share_id;
@@ -342,12 +458,15 @@ void gantry_exchange_adopt(struct gantry_conn *c, const struct gantry_door_adopt
 		request.body_case = GANTRY__WORKER__TO_WORKER__BODY_IMPORT;
 		request.import = &import;
 		c->noutstanding++;
-		if (gantry_call(s->worker, &request, &x->fd, 1, EXCHANGE_NS, imported, x) == 0) {
+		if (gantry_call(s->worker, &request, x->is_loan ? packet.fds : &x->fd,
+				x->is_loan ? packet.n : 1, EXCHANGE_NS, imported, x) == 0) {
 			gantry_session_find(c->agent, x->token.session_id)->nopening++;
 			return;
 		}
 		c->noutstanding--;
 		status = GANTRY_E_AGAIN;
+		if (x->is_loan)
+			gantry_loan_end(s, x->token.share_id);
 	}
 	if (x)
 		gantry_fd_close(x->fd);

@@ -41,6 +41,9 @@ struct gantry_agent;
 /* A session that is about to follow its machine to another host (seat.h). */
 #define GANTRY_KEPT_FOLLOWING "s/%llx/following"
 
+/* Beside the name of a session's slab, and of the same parts: it was lent to other sessions (loan.h). */
+#define GANTRY_KEPT_LENT "s/%llx/l/%u/%llx/%llx"
+
 /* A door memory: machine, tenant's slot, vectors, epoch. */
 #define GANTRY_KEPT_DOORMEM "m/%llx/memory/%u/%u/%llx"
 

@@ -20,6 +20,7 @@
 #include "host-agent/agent/device.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/keep.h"
+#include "host-agent/agent/loan.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab_plan.h"
 #include "host-agent/agent/steward.h"
@@ -39,6 +40,7 @@
 #define KEPT_POOL	"m/%u/%llx/%llx"
 #define KEPT_DIRTY	"z/%u/%llx/%llx"
 #define KEPT_OF_SESSION "s/%llx/m/"
+#define LENT_MAX	1024u /* of the host: the monitor has each twice */
 
 enum slab_state {
 	SLAB_WANTED, /* a session's: to be made */
@@ -62,6 +64,7 @@ struct gantry_slab {
 	uint64_t serial;
 	int fd;
 	bool fresh; /* the session's, and no worker has had it */
+	bool lent;  /* other sessions may have it mapped: it is never anybody else's */
 };
 
 /* A worker's NeedSlabs that waits for some slab to be made. */
@@ -176,6 +179,8 @@ static void add_held(const struct gantry_session *s, uint32_t device, struct hel
 static struct held tenant_held(const struct gantry_tenant *t, uint32_t device)
 {
 	struct held held = { 0 };
+
+	held.here = gantry_loans_held(t, device, &held.all);
 
 	gantry_list_for_each(&t->agent->sessions, struct gantry_session, link, s)
 		if (s->tenant == t)
@@ -920,6 +925,21 @@ void gantry_slabs_need(struct gantry_worker *w, const Gantry__Worker__NeedSlabs 
 	pump(w->agent, like.device);
 }
 
+/* The driver has it back when the last who has it mapped lets go, and clears it for nobody: the next slab is cleared when it is made. */
+static void let_out(struct gantry_slab *slab)
+{
+	struct gantry_agent *a = slab->agent;
+	const struct gantry_lent lent = { slab->session->id, slab->device, slab->off, slab->bytes };
+
+	gantry_keep_drop(a, GANTRY_KEPT_LENT, (unsigned long long)lent.owner, lent.device,
+			 (unsigned long long)lent.off, (unsigned long long)lent.bytes);
+	pool_of(slab)->is_short = pool_of(slab)->is_short &&
+				  !gantry_list_is_empty(&pool_of(slab)->wanted);
+	free_slab(slab);
+	gantry_loans_orphan(a, &lent);
+	gantry_devices_room_again(a);
+}
+
 /* A session's, which goes on without it. */
 static void give_back(struct gantry_slab *slab)
 {
@@ -927,7 +947,10 @@ static void give_back(struct gantry_slab *slab)
 			 slab->device, (unsigned long long)slab->off,
 			 (unsigned long long)slab->bytes);
 	pool_of(slab)->session_bytes -= slab->bytes;
-	into_dirty(slab);
+	if (slab->lent)
+		let_out(slab);
+	else
+		into_dirty(slab);
 }
 
 void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *msg)
@@ -944,6 +967,51 @@ void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *
 		pump(w->agent, msg->device);
 		return;
 	}
+}
+
+/* ---- to other sessions ---- */
+
+static uint32_t host_lent(const struct gantry_agent *a)
+{
+	uint32_t n = 0;
+
+	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
+		gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab)
+			n += slab->lent;
+	return n;
+}
+
+static void mark_lent(struct gantry_slab *slab)
+{
+	if (slab->lent)
+		return;
+	slab->lent = true;
+	/* First of all: an agent after us must not have it cleared for somebody else. */
+	gantry_keep(slab->agent, slab->fd, GANTRY_KEPT_LENT, (unsigned long long)slab->session->id,
+		    slab->device, (unsigned long long)slab->off, (unsigned long long)slab->bytes);
+}
+
+int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
+		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n)
+{
+	uint64_t at = what->off, end = what->off + what->bytes;
+	uint32_t n = 0;
+
+	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab) {
+		if (slab->device != what->device || slab->off + slab->bytes <= at || at >= end)
+			continue;
+		if (slab->off > at || slab->state != SLAB_HELD)
+			return GANTRY_E_NOT_FOUND;
+		if (n == max || host_lent(s->agent) >= LENT_MAX)
+			return GANTRY_E_LIMIT;
+		mark_lent(slab);
+		ret_slabs[n++] = (struct gantry_slab_lent){ slab->off, slab->bytes, slab->fd };
+		at = slab->off + slab->bytes;
+	}
+	if (at < end)
+		return GANTRY_E_NOT_FOUND;
+	*ret_n = n;
+	return GANTRY_OK;
 }
 
 /* ---- ends ---- */
@@ -994,6 +1062,10 @@ static void take_back(struct gantry_slab *slab)
 	struct gantry_slab_pool *pool = pool_of(slab);
 
 	pool->session_bytes -= slab->bytes;
+	if (slab->lent) {
+		let_out(slab);
+		return;
+	}
 	slab->session = NULL;
 	switch (slab->state) {
 	case SLAB_HELD:
@@ -1034,6 +1106,7 @@ void gantry_slabs_worker_gone(struct gantry_session *s)
 	struct lived *lived;
 
 	forget_needs(s);
+	gantry_loans_end(s);
 	if (!s->ledger.hdr || gantry_list_is_empty(&s->slabs))
 		return;
 	/* A successor asks for the places of its buffers, so nobody would ever speak of the others again. */
@@ -1047,6 +1120,7 @@ void gantry_slabs_worker_gone(struct gantry_session *s)
 void gantry_slabs_session_gone(struct gantry_session *s)
 {
 	forget_needs(s);
+	gantry_loans_end(s);
 	if (gantry_list_is_empty(&s->slabs))
 		return;
 	gantry_list_for_each_safe(&s->slabs, struct gantry_slab, link, slab)
@@ -1096,6 +1170,7 @@ static void free_list(struct gantry_list *list)
 
 void gantry_slabs_fini(struct gantry_agent *a)
 {
+	gantry_loans_fini(a);
 	for (uint32_t i = 0; i < GANTRY_AGENT_MAX_DEVICES; i++) {
 		free_list(&a->pools[i].clean);
 		free_list(&a->pools[i].dirty);
@@ -1104,6 +1179,33 @@ void gantry_slabs_fini(struct gantry_agent *a)
 }
 
 /* ---- after an agent that died ---- */
+
+/* Whether the slab of that name was lent; that name stays kept. */
+static bool was_lent(struct gantry_agent *a, const char *kept, char name[GANTRY_MONITOR_NAME_MAX])
+{
+	unsigned long long id, off, bytes;
+	unsigned int device;
+
+	if (sscanf(kept, GANTRY_KEPT_SLAB, &id, &device, &off, &bytes) != 4)
+		return false;
+	(void)gantry_str_format(name, GANTRY_MONITOR_NAME_MAX, GANTRY_KEPT_LENT, id, device, off,
+				bytes); /* it fits */
+	for (size_t i = 0; i < a->handed.nentries; i++)
+		if (strcmp(a->handed.entries[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* And has no such name any more. */
+static bool take_lent(struct gantry_agent *a, const char *kept)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+
+	if (!was_lent(a, kept, name))
+		return false;
+	gantry_fd_close(gantry_store_take(&a->handed, name));
+	return true;
+}
 
 void gantry_slabs_restore_session(struct gantry_session *s)
 {
@@ -1131,17 +1233,21 @@ void gantry_slabs_restore_session(struct gantry_session *s)
 		give_to(slab, s, off);
 		slab->fresh = false; /* nobody knows who had it */
 		hold(slab);
+		if (take_lent(a, name))
+			mark_lent(slab);
 	}
 }
 
 static void restore_pooled(struct gantry_agent *a, const char *name, uint32_t device,
 			   uint64_t bytes, bool clean)
 {
+	char marker[GANTRY_MONITOR_NAME_MAX];
+	bool lent = was_lent(a, name, marker); /* forget_lent() takes that name */
 	int fd = gantry_store_take(&a->handed, name);
 	struct gantry_slab *slab = NULL;
 
 	gantry_keep_drop(a, "%s", name);
-	if (device < a->ndevices && a->devices[device].used && bytes > 0)
+	if (device < a->ndevices && a->devices[device].used && bytes > 0 && !lent)
 		slab = new_slab(a, device, bytes, fd);
 	if (!slab) {
 		gantry_fd_close(fd);
@@ -1168,6 +1274,27 @@ static void learn_serials(struct gantry_agent *a)
 	}
 }
 
+/* What was lent of sessions that are gone, and of slabs that were just let go of: the driver has that memory, or its users. */
+static void forget_lent(struct gantry_agent *a)
+{
+	size_t i = 0;
+
+	while (i < a->handed.nentries) {
+		char name[GANTRY_MONITOR_NAME_MAX];
+		unsigned long long id, off, bytes;
+		unsigned int device;
+
+		/* the same size */
+		(void)gantry_str_copy(name, sizeof(name), a->handed.entries[i].name);
+		if (sscanf(name, GANTRY_KEPT_LENT, &id, &device, &off, &bytes) != 4) {
+			i++;
+			continue;
+		}
+		gantry_fd_close(gantry_store_take(&a->handed, name));
+		gantry_keep_drop(a, "%s", name);
+	}
+}
+
 void gantry_slabs_restore(struct gantry_agent *a)
 {
 	size_t i = 0;
@@ -1190,4 +1317,5 @@ void gantry_slabs_restore(struct gantry_agent *a)
 		else
 			i++;
 	}
+	forget_lent(a);
 }

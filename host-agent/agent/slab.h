@@ -6,6 +6,7 @@
  *   s/SESSION/m/DEVICE/OFF/BYTES   behind that part of the session's window
  *   m/DEVICE/BYTES/SERIAL          all zero, nobody's: the device's pool
  *   z/DEVICE/BYTES/SERIAL          somebody had it: to be scrubbed before anybody else has
+ *   s/SESSION/l/DEVICE/OFF/BYTES   beside the first: other sessions of the tenant have it mapped too, or had (loan.h)
  *
  * A name is dropped before the descriptor gets its next one: an agent that dies in between loses the descriptor, and
  * with it the memory, rather than have one slab under two names.
@@ -72,6 +73,19 @@ void gantry_slabs_session_gone(struct gantry_session *s);
 void gantry_slabs_restore_session(struct gantry_session *s);
 /* The pools, and what sessions had that were not restored. After all sessions. */
 void gantry_slabs_restore(struct gantry_agent *a);
+
+struct gantry_slab_lent {
+	uint64_t off; /* of the window */
+	uint64_t bytes;
+	int fd; /* the agent's, for as long as the session has the slab */
+};
+struct gantry_lent;
+/*
+ * The slabs in which @what lies, in their order, for another session of the tenant. From now on they go back to the driver when the
+ * session needs them no more, never to the pool. NOT_FOUND: not all of it is there; LIMIT: they are more than @max, or too many are lent.
+ */
+int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
+		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n);
 
 /* What can be done with the stewards there are: make for sessions, scrub, fill pools. */
 void gantry_slabs_pump(struct gantry_agent *a);

@@ -83,3 +83,17 @@ void gantry_tokens_drop_session(struct gantry_tokens *table, uint64_t session_id
 			i++;
 	}
 }
+
+bool gantry_tokens_sweep(struct gantry_tokens *table,
+			 bool (*fn)(const struct gantry_token *token, void *arg), void *arg)
+{
+	size_t before = table->ntokens, i = 0;
+
+	while (i < table->ntokens) {
+		if (fn(&table->tokens[i], arg))
+			table->tokens[i] = table->tokens[--table->ntokens];
+		else
+			i++;
+	}
+	return table->ntokens < before;
+}

@@ -11,6 +11,7 @@
 #ifndef GANTRY_HOST_AGENT_AGENT_TOKEN_H
 #define GANTRY_HOST_AGENT_AGENT_TOKEN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,10 @@ int gantry_tokens_restore(struct gantry_tokens *table, const struct gantry_token
 /* NULL: no such token. Valid until the table changes. */
 const struct gantry_token *gantry_tokens_find(const struct gantry_tokens *table,
 					      const uint8_t bytes[GANTRY_DOOR_TOKEN]);
+
+/* Those of which @fn says that they open nothing any more. Whether there were any. */
+bool gantry_tokens_sweep(struct gantry_tokens *table,
+			 bool (*fn)(const struct gantry_token *token, void *arg), void *arg);
 
 /* The owner's session ended. */
 void gantry_tokens_drop_session(struct gantry_tokens *table, uint64_t session_id);

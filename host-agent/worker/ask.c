@@ -189,6 +189,24 @@ static int ask_address(struct wdevice *d, struct wquestion *q)
 	return status;
 }
 
+static int ask_managed(struct wdevice *d, struct wquestion *q)
+{
+	struct gantry_question question = { .what = GANTRY_QUESTION_MANAGED };
+	struct gantry_ledger_object *obj;
+	int status = GANTRY_OK;
+
+	pthread_mutex_lock(&q->s->lock);
+	obj = worker_object_get(q->s, q->ask.object, GANTRY_HANDLE_BUFFER, NULL, 0);
+	if (!obj)
+		status = GANTRY_E_HANDLE;
+	else if (obj->buffer.place != GANTRY_PLACE_IMAGE)
+		status = GANTRY_E_ACCESS;
+	else
+		status = worker_buffer_range_locked(d, q->s, obj, &question.range);
+	pthread_mutex_unlock(&q->s->lock);
+	return status == GANTRY_OK ? ask_backend(d, q, &question) : status;
+}
+
 static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)
 {
 	struct gantry_question question = { .what = what };
@@ -258,6 +276,8 @@ static int answer_ask(struct wdevice *d, struct wquestion *q)
 		return ask_limit(d, q);
 	case GANTRY_ASK_SET:
 		return ask_kernel(d, q, GANTRY_QUESTION_SET);
+	case GANTRY_ASK_MANAGED:
+		return ask_managed(d, q);
 	case GANTRY_ASK_GRANULE:
 		return ask_granule(d, q);
 	default:

@@ -165,6 +165,9 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 		worker_shared_close(s, rt);
 	}
+	/* Of another session's device memory: it is mapped no more. */
+	if (b->place == GANTRY_PLACE_IMAGE && b->adopted)
+		s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 	if (b->place == GANTRY_PLACE_IMAGE) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
 	} else if (!b->adopted) {
@@ -180,6 +183,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	if (rt->image)
 		worker_image_unuse_locked(rt->image);
 	rt->image = NULL;
+	rt->skip = 0;
 	rt->ends = false;
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
 	gantry_store_relaxed(&rt->ready, 0u);
@@ -585,7 +589,8 @@ static int range_by(struct wdevice *d, struct wsession *s, struct gantry_ledger_
 		return GANTRY_OK;
 	}
 	if (gantry_load_relaxed(&b->place) == GANTRY_PLACE_IMAGE) {
-		*ret_range = (struct gantry_range){ s->objects[slot].variable, off, len };
+		*ret_range = (struct gantry_range){ s->objects[slot].variable,
+						    s->objects[slot].skip + off, len };
 		return b->device != d->index ? GANTRY_E_NO_DEVICE
 		       : ret_range->mem	     ? GANTRY_OK
 					     : GANTRY_E_NOT_FOUND;

@@ -71,6 +71,8 @@ struct gantry_engine_events {
 	 */
 	void (*need_bytes)(void *cookie, uint64_t session_id, uint32_t slot,
 			   uint64_t touched_bytes);
+	/* What gantry_engine_borrow() began is over: a status, and the session's handle. NULL: nothing is borrowed. */
+	void (*borrowed)(void *cookie, uint64_t tag, int status, uint64_t buffer);
 	/* What gantry_engine_gather() began is over. @status not OK: buffer @slot could not be gathered. NULL: nobody asks. */
 	void (*gathered)(void *cookie, uint64_t tag, int status, uint32_t slot);
 	/* A migration has come a step further; with report->over it is the last word of it. NULL: nobody wants to know. */
@@ -195,7 +197,26 @@ int gantry_engine_give_bytes(struct gantry_engine *engine, uint64_t session_id, 
 /* Another agent listens: what was asked for and not answered is asked for again. */
 void gantry_engine_ask_again(struct gantry_engine *engine);
 
-/* Statuses, not errnos. *ret_fd is the caller's. ACCESS: @mode is more than the session itself may. */
+/*
+ * Device memory of another session: the slabs in which it lies, whose descriptors stay the caller's. A status; OK: events->borrowed()
+ * tells how it went.
+ */
+struct gantry_engine_loan {
+	uint64_t tag; /* the caller's */
+	uint64_t session_id;
+	uint64_t share_id;
+	uint64_t bytes;
+	uint64_t skip; /* where it begins in the first slab */
+	uint32_t device;
+	uint32_t nslabs;
+};
+int gantry_engine_borrow(struct gantry_engine *engine, const struct gantry_engine_loan *loan,
+			 const struct gantry_engine_slab *slabs);
+
+/*
+ * Statuses, not errnos. *ret_fd is the caller's; of device memory there is none, for its slabs are behind others. ACCESS: @mode is more
+ * than the session itself may.
+ */
 int gantry_engine_export(struct gantry_engine *engine, uint64_t session_id, uint64_t buffer,
 			 uint32_t mode, int *ret_fd, uint64_t *ret_bytes, uint64_t *ret_share_id);
 int gantry_engine_import(struct gantry_engine *engine, uint64_t session_id, uint64_t share_id,

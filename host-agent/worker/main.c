@@ -56,6 +56,7 @@ struct news {
 		NEWS_MIGRATION,
 		NEWS_GATHERED,
 		NEWS_NEED_BYTES,
+		NEWS_BORROWED,
 	} kind;
 	uint64_t session_id;
 	uint64_t tag; /* of the request that this answers */
@@ -65,6 +66,7 @@ struct news {
 	uint64_t off;
 	uint32_t index; /* of a device, or of a buffer */
 	int status;
+	uint64_t buffer; /* a handle */
 	char text[160];
 	struct gantry_engine_migration *migration; /* owned */
 };
@@ -126,6 +128,15 @@ static void on_ended(void *cookie, uint64_t session_id, int status, const char *
 
 	(void)snprintf(n.text, sizeof(n.text), "%s", text);
 	post_news(cookie, &n);
+}
+
+static void on_borrowed(void *cookie, uint64_t tag, int status, uint64_t buffer)
+{
+	post_news(cookie, &(struct news){ .kind = NEWS_BORROWED,
+					  .tag = tag,
+					  .status = status,
+					  .buffer = buffer,
+					  .fd = -EBADF });
 }
 
 struct keep_packet {
@@ -294,6 +305,19 @@ static void say(const from_worker *msg, const int *fds, unsigned int nfds)
 		gantry_log(GANTRY_LOG_WARN, "a message to the agent was lost: %s", strerror(-r));
 }
 
+static void say_imported(uint64_t tag, int status, uint64_t buffer)
+{
+	Gantry__Worker__Imported answer = GANTRY__WORKER__IMPORTED__INIT;
+	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+
+	answer.status = status;
+	answer.buffer = buffer;
+	msg.tag = tag;
+	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED;
+	msg.imported = &answer;
+	say(&msg, NULL, 0);
+}
+
 static void say_done(uint64_t tag, int status, const char *text)
 {
 	Gantry__Worker__Done done = GANTRY__WORKER__DONE__INIT;
@@ -458,6 +482,9 @@ static void send_news(struct worker *w)
 			break;
 		case NEWS_NEED_BYTES:
 			say_need_bytes(n);
+			break;
+		case NEWS_BORROWED:
+			say_imported(n->tag, n->status, n->buffer);
 			break;
 		}
 		gantry_fd_close(n->fd);
@@ -626,6 +653,7 @@ static void configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		.migration = on_migration,
 		.gathered = on_gathered,
 		.need_bytes = on_need_bytes,
+		.borrowed = on_borrowed,
 		.cookie = w,
 	};
 	struct gantry_err err = { 0 };
@@ -798,19 +826,41 @@ static void export(struct worker *w, uint64_t tag, const Gantry__Worker__Export 
 	say(&msg, &fd, fd >= 0 ? 1 : 0);
 }
 
+static int borrow(struct worker *w, uint64_t tag, const Gantry__Worker__Import *m, const int *fds,
+		  unsigned int nfds)
+{
+	struct gantry_engine_slab slabs[GANTRY_ENGINE_MAX_SLABS];
+	const struct gantry_engine_loan loan = { .tag = tag,
+						 .session_id = m->session_id,
+						 .share_id = m->share_id,
+						 .bytes = m->bytes,
+						 .skip = m->skip,
+						 .device = m->device,
+						 .nslabs = nfds };
+
+	if (m->n_slabs != nfds || nfds > GANTRY_ENGINE_MAX_SLABS)
+		return GANTRY_E_ARG;
+	for (unsigned int i = 0; i < nfds; i++)
+		slabs[i] = (struct gantry_engine_slab){ .bytes = m->slabs[i]->bytes, .fd = fds[i] };
+	return gantry_engine_borrow(w->engine, &loan, slabs);
+}
+
 static void import(struct worker *w, uint64_t tag, const Gantry__Worker__Import *m, const int *fds,
 		   unsigned int nfds)
 {
-	Gantry__Worker__Imported answer = GANTRY__WORKER__IMPORTED__INIT;
-	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
+	uint64_t buffer = 0;
+	int status;
 
-	answer.status = nfds == 1 ? gantry_engine_import(w->engine, m->session_id, m->share_id,
-							 m->bytes, m->mode, fds[0], &answer.buffer)
-				  : GANTRY_E_ARG;
-	msg.tag = tag;
-	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED;
-	msg.imported = &answer;
-	say(&msg, NULL, 0);
+	if (m->n_slabs > 0) {
+		status = borrow(w, tag, m, fds, nfds);
+		if (status == GANTRY_OK)
+			return; /* answered by on_borrowed() */
+	} else {
+		status = nfds == 1 ? gantry_engine_import(w->engine, m->session_id, m->share_id,
+							  m->bytes, m->mode, fds[0], &buffer)
+				   : GANTRY_E_ARG;
+	}
+	say_imported(tag, status, buffer);
 }
 
 static void migrate(struct worker *w, uint64_t tag, const Gantry__Worker__Migrate *m)

@@ -329,6 +329,11 @@ int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes
 /* Another agent listens. */
 void worker_pull_ask_again_locked(struct wsession *s);
 
+/* ---- loan.c ---- */
+/* Whether the buffer is device memory that other sessions may borrow; UNSUPPORTED. */
+int worker_loan_export_locked(const struct wsession *s, uint64_t handle, uint32_t mode,
+			      uint64_t *ret_bytes, uint64_t *ret_share_id);
+
 /* ---- share.c ---- */
 uint64_t worker_share_id(const struct wsession *s, uint32_t slot);
 /* Memory of its own for the buffer in @slot: @fd, which becomes its, or new where that is negative. A status. */

@@ -297,8 +297,10 @@ static int export_locked(struct wsession *s, uint64_t handle, uint32_t mode, int
 
 	if (!obj)
 		return GANTRY_E_HANDLE;
-	if (!shared)
-		return GANTRY_E_UNSUPPORTED;
+	if (!shared) {
+		*ret_fd = -EBADF;
+		return worker_loan_export_locked(s, handle, mode, ret_bytes, ret_share_id);
+	}
 	if (mode & ~obj->buffer.rights)
 		return GANTRY_E_ACCESS;
 	/* Others will write to it without asking us: its pages are taken and charged before they can. */

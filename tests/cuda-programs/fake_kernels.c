@@ -165,6 +165,65 @@ FAKECUDA_KERNEL(
 extern uint64_t fakecuda_global_factor, fakecuda_global_counter;
 uint64_t fakecuda_global_factor, fakecuda_global_counter;
 
+/* Managed ones, with their sizes. They have their first values when they are asked for after the object was loaded anew. */
+#define TABLE 20000
+extern int fakecuda_global_managed_count;
+extern double fakecuda_global_managed_table[TABLE];
+extern int *fakecuda_global_managed_pointer;
+extern const uint64_t fakecuda_managed_managed_count, fakecuda_managed_managed_table,
+	fakecuda_managed_managed_pointer;
+int fakecuda_global_managed_count = 7;
+double fakecuda_global_managed_table[TABLE];
+int *fakecuda_global_managed_pointer;
+const uint64_t fakecuda_managed_managed_count = sizeof(fakecuda_global_managed_count);
+const uint64_t fakecuda_managed_managed_table = sizeof(fakecuda_global_managed_table);
+const uint64_t fakecuda_managed_managed_pointer = sizeof(fakecuda_global_managed_pointer);
+
+FAKECUDA_KERNEL(
+	managed_bump, { int32_t by; }, FAKECUDA_P(managed_bump, by))
+{
+	(void)geometry;
+	fakecuda_global_managed_count += *(int32_t *)params[0];
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	managed_scale,
+	{
+		int32_t from;
+		int32_t n;
+		double by;
+	},
+	FAKECUDA_P(managed_scale, from), FAKECUDA_P(managed_scale, n),
+	FAKECUDA_P(managed_scale, by))
+{
+	int32_t from = *(int32_t *)params[0];
+
+	(void)geometry;
+	for (int32_t i = 0; i < *(int32_t *)params[1]; i++)
+		fakecuda_global_managed_table[from + i] *= *(double *)params[2];
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	managed_where, { uint64_t out; }, FAKECUDA_P(managed_where, out))
+{
+	uint64_t *out = *(uint64_t **)params[0];
+
+	(void)geometry;
+	out[0] = (uintptr_t)&fakecuda_global_managed_count;
+	out[1] = (uintptr_t)fakecuda_global_managed_table;
+	return 0;
+}
+
+FAKECUDA_KERNEL(
+	managed_follow, { int32_t value; }, FAKECUDA_P(managed_follow, value))
+{
+	(void)geometry;
+	*fakecuda_global_managed_pointer = *(int32_t *)params[0];
+	return 0;
+}
+
 FAKECUDA_KERNEL(
 	stray, { uint64_t x; }, FAKECUDA_P(stray, x))
 {

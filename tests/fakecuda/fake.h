@@ -278,6 +278,8 @@ void fake_group_busy(int delta);
 struct fake_range *fake_range_add(enum fake_range_kind kind, uint64_t base, uint64_t len,
 				  struct CUctx_st *ctx);
 struct fake_range *fake_range_at(enum fake_range_kind kind, uint64_t base);
+/* What is asked of its beginning from now on is that it is managed. */
+void fake_managed_add(uint64_t addr);
 struct fake_range *fake_range_around(enum fake_range_kind kind, uint64_t addr);
 void fake_range_drop(struct fake_range *range);
 /* No part lies in a reservation without memory behind it that one of @devices (bits) may use. */

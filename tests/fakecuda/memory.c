@@ -334,6 +334,30 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *ret_ptr, void *ptr, unsigned int
 	return CUDA_SUCCESS;
 }
 
+#define NMANAGED 64u
+static uint64_t managed[NMANAGED];
+
+void fake_managed_add(uint64_t addr)
+{
+	unsigned int i = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	while (i < NMANAGED && managed[i] && managed[i] != addr)
+		i++;
+	if (i < NMANAGED)
+		managed[i] = addr;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static bool is_managed(uint64_t addr)
+{
+	bool is = false;
+
+	for (unsigned int i = 0; i < NMANAGED && managed[i]; i++)
+		is |= managed[i] == addr;
+	return is;
+}
+
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attr, CUdeviceptr ptr)
 {
 	static const enum fake_range_kind kinds[] = { FAKE_ALLOC, FAKE_MAP, FAKE_HOST,
@@ -346,7 +370,9 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attr, CUdeviceptr
 	pthread_mutex_lock(&fake.lock);
 	for (unsigned int i = 0; i < 4 && !range; i++)
 		range = fake_range_around(kinds[i], ptr);
-	if (!range) {
+	if (attr == CU_POINTER_ATTRIBUTE_IS_MANAGED) {
+		*(unsigned int *)data = is_managed(ptr);
+	} else if (!range) {
 		r = CUDA_ERROR_INVALID_VALUE;
 	} else if (attr == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
 		*(unsigned int *)data = range->kind == FAKE_ALLOC || range->kind == FAKE_MAP

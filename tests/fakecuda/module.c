@@ -289,12 +289,16 @@ CUresult cuModuleGetFunction(CUfunction *ret_func, CUmodule mod, const char *nam
 	return CUDA_SUCCESS;
 }
 
-/* fakecuda_global_NAME is the variable's place, its size is not known: 8 bytes. */
+/*
+ * fakecuda_global_NAME is the variable's place, its size is not known: 8 bytes. It is a managed one where there is a uint64_t
+ * fakecuda_managed_NAME, which is its size.
+ */
 CUresult cuModuleGetGlobal(CUdeviceptr *ret_ptr, size_t *ret_bytes, CUmodule mod, const char *name)
 {
 	char symbol[160];
 	struct CUctx_st *ctx;
 	CUresult r = fake_enter_ctx(__func__, &ctx);
+	const uint64_t *managed;
 	void *at;
 
 	if (r != CUDA_SUCCESS)
@@ -303,10 +307,14 @@ CUresult cuModuleGetGlobal(CUdeviceptr *ret_ptr, size_t *ret_bytes, CUmodule mod
 	at = fake_module_symbol(mod, symbol);
 	if (!at)
 		return CUDA_ERROR_NOT_FOUND;
+	(void)snprintf(symbol, sizeof(symbol), "fakecuda_managed_%s", name);
+	managed = fake_module_symbol(mod, symbol);
+	if (managed)
+		fake_managed_add((uintptr_t)at);
 	if (ret_ptr)
 		*ret_ptr = (uintptr_t)at;
 	if (ret_bytes)
-		*ret_bytes = sizeof(uint64_t);
+		*ret_bytes = managed ? *managed : sizeof(uint64_t);
 	return CUDA_SUCCESS;
 }
 

@@ -25,11 +25,14 @@ PARTS = {
     "memops": ["announced", "written", "waited for here", "waited for there", "by another thread", "batches", "nodes of graphs", "misused"],
     "batches": ["bytes in one call", "bytes misused", "boxes in one call", "said of managed memory"],
     "tensors": ["tiles", "many", "columns of images", "misused", "clusters"],
+    "ipc": {"made", "refused", "misused", "opened", "seen by both", "closed", "given back", "events made",
+            "events recorded often", "events opened"},
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "many in one call", "devices chosen"],
     "memory": ["registered pages", "registered as it lies", "registered wrongly", "registered and forked", "registered and unmapped"],
     "far": ["announced", "refused", "copied", "copied in rows", "registered", "timed", "called back", "captured"],
+    "managed": ["one address", "to and fro", "tables", "pointers", "functions of the program", "copies", "graphs", "attached"],
     "textures": ["planes", "spaces and layers", "linear memory", "surfaces", "levels", "between arrays", "captured",
                  "wrong arrays", "many arrays"],
     "textures on a GPU": ["filtered", "levels between"],
@@ -79,8 +82,8 @@ def run_far(agent, name, *args):
     return code, guest.output().split("\n")
 
 
-def image(fake="cuda-fake-kernels.cubin"):
-    name = "cuda-kernels.fatbin" if gpu.REAL else fake
+def image(fake="cuda-fake-kernels.cubin", real="cuda-kernels.fatbin"):
+    name = real if gpu.REAL else fake
     path = harness.find_in_build(name, os.path.exists)
     if not path:
         raise harness.Skip(f"the build has no {name}")
@@ -205,6 +208,126 @@ def test_what_frameworks_want_of_the_runtime_behind_a_stream(t):
     library_folder()
     with far_world() as agent:
         passed(t, *run_far(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_memory_is_shared_by_processes_of_a_tenant(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        code, lines = run(agent, "cuda-driver-ipc", image())
+        t.equal({line for line in lines if line.startswith(("ok ", "FAILED"))}, {f"ok {part}" for part in PARTS["ipc"]}, "parts")
+        t.equal(code, 0, "exit status")
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+
+
+class Sharing:
+    """One process that has made memory, and what others do with its handle."""
+
+    def __init__(self, agent, folder, what="make"):
+        self.agent, self.file = agent, os.path.join(folder, "handle")
+        self.maker = self.start(what)
+        self.maker.read_until("made", timeout=gpu.LIMIT_S)
+
+    def start(self, what, tenant="red"):
+        return self.agent.guest(tenant, [harness.program("cuda-driver-ipc"), image(), what, self.file],
+                                env={"LD_LIBRARY_PATH": library_folder()})
+
+    def opened(self, what="open"):
+        guest = self.start(what)
+        guest.read_until("opened", timeout=gpu.LIMIT_S)
+        return guest
+
+
+def let_go(t, guest, part):
+    guest.process.stdin.close()
+    t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+    t.contains(guest.output(), f"ok {part}")
+
+
+def test_handle_of_memory_opens_nothing_for_another_tenant(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world({"red": {}, "blue": {}}) as agent:
+        sharing = Sharing(agent, folder)
+        stranger = sharing.start("none", "blue")
+        t.equal(stranger.wait(gpu.LIMIT_S), 0, stranger.output())
+        friend = sharing.opened()
+        let_go(t, friend, "outlived")
+        let_go(t, sharing.maker, "made")
+        # Nor for anybody, once its maker is gone.
+        late = sharing.start("none")
+        t.equal(late.wait(gpu.LIMIT_S), 0, late.output())
+
+
+def test_memory_outlives_its_maker_while_another_has_it(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world({"red": {}, "blue": {}}) as agent:
+        sharing = Sharing(agent, folder)
+        users = [sharing.opened(), sharing.opened()]
+        sharing.maker.process.kill()
+        harness.wait_until(lambda: len(agent.sessions()) == 2, "the maker's session is over", timeout=gpu.LIMIT_S)
+        # Whoever comes next gets other memory, and clean.
+        other = agent.guest("blue", [harness.program("cuda-driver-basics"), image()], env={"LD_LIBRARY_PATH": library_folder()})
+        passed(t, other.wait(gpu.LIMIT_S), other.output().split("\n"), PARTS["driver"])
+        for user in users:
+            let_go(t, user, "outlived")
+            t.equal(agent.log().count("session-condemned"), 0, agent.log())
+
+
+def test_event_of_a_process_that_has_ended_is_not_waited_for(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world() as agent:
+        sharing = Sharing(agent, folder, "promise")
+        waits = sharing.opened("await")
+        sharing.maker.process.kill()
+        let_go(t, waits, "given up")
+
+
+def test_memory_that_makers_leave_to_others_counts_for_their_tenant(t):
+    library_folder()
+    # 16 MiB each, of 64 and what slabs may be beyond that.
+    with tempfile.TemporaryDirectory() as folder, gpu.world({"red": {"mem": "64M"}}) as agent:
+        users = []
+        for _ in range(12):
+            try:
+                sharing = Sharing(agent, folder)
+            except harness.Failure:
+                break
+            users.append(sharing.opened())
+            sharing.maker.process.kill()
+            harness.wait_until(lambda: len(agent.sessions()) == len(users), "the maker's session is over", timeout=gpu.LIMIT_S)
+        t.equal(4 <= len(users) < 8, True, f"{len(users)} of 16 MiB each")
+        t.contains(agent.log(), "allowed")
+        for user in users:
+            let_go(t, user, "outlived")
+        harness.wait_until(lambda: not agent.sessions(), "all are gone", timeout=gpu.LIMIT_S)
+        let_go(t, Sharing(agent, folder).maker, "made")
+
+
+def test_memory_of_another_process_is_good_after_its_makers_worker_has_died(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world() as agent:
+        sharing = Sharing(agent, folder)
+        user = sharing.opened()
+        maker = gpu.session_of(agent, sharing.maker)
+        agent.kill_worker(maker["worker_pid"])
+        harness.wait_until(lambda: agent.log().count("session-recovered") == 1, "the maker's session", timeout=gpu.LIMIT_S)
+        let_go(t, user, "outlived")
+        let_go(t, sharing.maker, "made")
+
+
+def test_memory_that_was_shared_is_not_the_next_tenants_after_the_agent_has_died(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world({"red": {}, "blue": {}}) as agent:
+        sharing = Sharing(agent, folder)
+        user = sharing.opened()
+        agent.kill_agent()
+        harness.wait_until(lambda: "agent-restarted" in agent.log(), "the next agent", timeout=gpu.LIMIT_S)
+        # It knows which of the maker's slabs others have: they are not cleared under them.
+        sharing.maker.process.kill()
+        harness.wait_until(lambda: len(agent.sessions()) == 1, "the maker's session is over", timeout=gpu.LIMIT_S)
+        other = agent.guest("blue", [harness.program("cuda-driver-basics"), image()], env={"LD_LIBRARY_PATH": library_folder()})
+        passed(t, other.wait(gpu.LIMIT_S), other.output().split("\n"), PARTS["driver"])
+        let_go(t, user, "outlived")
 
 
 def test_graphs_captured_and_built(t):
@@ -430,6 +553,48 @@ def test_memory_of_the_program_that_it_registers(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-runtime-memory" if gpu.REAL else "cuda-runtime-memory-fake"), PARTS["memory"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_managed_variables_are_the_programs_and_the_kernels(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-runtime-managed" if gpu.REAL else "cuda-runtime-managed-fake"), PARTS["managed"])
+
+
+def test_managed_variables_stay_on_their_device(t):
+    library_folder()
+    with gpu.world(count=2) as agent:
+        passed(t, *run(agent, "cuda-runtime-managed" if gpu.REAL else "cuda-runtime-managed-fake", "two"), ["two devices"])
+
+
+def test_managed_variables_by_the_driver_api(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-managed", image(real="cuda-managed.fatbin")), ["looked up", "unloaded"])
+
+
+def test_managed_variable_where_the_program_has_other_memory_is_refused(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-driver-managed", image(real="cuda-managed.fatbin"), "taken"), ["taken"])
+
+
+def test_managed_variables_are_not_forged_after_their_worker_has_died(t):
+    folder = library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world() as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        guest = agent.guest("red", [harness.program("cuda-driver-managed"), image(real="cuda-managed.fatbin"), fifo],
+                            env={"LD_LIBRARY_PATH": folder})
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            guest.read_until("waiting", timeout=gpu.LIMIT_S)
+            agent.kill_worker(agent.sessions()[0]["worker_pid"])
+            harness.wait_until(lambda: "session-recovered" in agent.log(), "the session", timeout=gpu.LIMIT_S)
+        finally:
+            os.close(held)
+        passed(t, guest.wait(gpu.LIMIT_S), guest.output().split("\n"), ["lost"])
 
 
 def test_arrays_textures_and_surfaces(t):

@@ -464,6 +464,10 @@ START_TEST(test_road_questions_are_answered_or_refused_and_change_nothing)
 	ck_assert_int_eq(ask(&f, GANTRY_ASK_KERNEL, 0, 0), GANTRY_E_HANDLE);
 	ck_assert_int_eq(gantry_alloc(f.s, 4096, GANTRY_ALLOC_DEVICE, &moves), GANTRY_OK);
 	ck_assert_int_eq(ask(&f, GANTRY_ASK_ADDRESS, 0, moves), GANTRY_E_ACCESS);
+	/* Only variables of images are managed or not. */
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_MANAGED, 0, moves), GANTRY_E_ACCESS);
+	ck_assert_int_eq(ask(&f, GANTRY_ASK_MANAGED, 0, 0), GANTRY_E_HANDLE);
+	ck_assert_int_eq(ask(&f, GANTRY_NASKS, 0, moves), GANTRY_E_ARG);
 	ck_assert_int_eq(gantry_alloc(f.s, 4096, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED, &fixed),
 			 GANTRY_OK);
 	/* The cpu device has no addresses to tell. */

@@ -42,6 +42,17 @@ cudaError_t CUDARTAPI cudaLibraryGetGlobal(void **ptr, size_t *bytes, cudaLibrar
 	return error;
 }
 
+cudaError_t CUDARTAPI cudaLibraryGetManaged(void **ptr, size_t *bytes, cudaLibrary_t library,
+					    const char *name)
+{
+	CUdeviceptr address = 0;
+	cudaError_t error = RT(cuLibraryGetManaged(ptr ? &address : NULL, bytes, library, name));
+
+	if (error == cudaSuccess && ptr)
+		*ptr = (void *)(uintptr_t)address;
+	return error;
+}
+
 cudaError_t CUDARTAPI cudaKernelSetAttributeForDevice(cudaKernel_t kernel,
 						      enum cudaFuncAttribute attribute, int value,
 						      int ordinal)

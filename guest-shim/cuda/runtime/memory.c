@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, but for what goes into streams. */
+#include <assert.h>
 #include <string.h>
 
 #include "guest-shim/cuda/runtime/rt.h"
@@ -255,4 +256,49 @@ cudaError_t CUDARTAPI cudaMemRangeGetAttributes(void **data, size_t *data_bytes,
 	return RT(cuMemRangeGetAttributes(data, data_bytes,
 					  (CUmem_range_attribute *)(void *)attributes, n,
 					  (CUdeviceptr)(uintptr_t)address, bytes));
+}
+
+/* ---- of other processes ---- */
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUipcMemHandle), "both are the driver's bytes");
+
+cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
+{
+	return RT(cuIpcGetMemHandle((CUipcMemHandle *)handle, (CUdeviceptr)(uintptr_t)memory));
+}
+
+cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle,
+					   unsigned int flags)
+{
+	CUdeviceptr address = 0;
+	CUipcMemHandle of_driver;
+	cudaError_t error;
+
+	memcpy(&of_driver, &handle, sizeof(of_driver));
+	error = RT(memory ? cuIpcOpenMemHandle(&address, of_driver, flags)
+			  : CUDA_ERROR_INVALID_VALUE);
+	if (error == cudaSuccess)
+		*memory = (void *)(uintptr_t)address;
+	return error;
+}
+
+cudaError_t CUDARTAPI cudaIpcCloseMemHandle(void *memory)
+{
+	return RT(cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)memory));
+}
+
+static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(CUipcEventHandle),
+	      "both are the driver's bytes");
+
+cudaError_t CUDARTAPI cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
+{
+	return RT(cuIpcGetEventHandle((CUipcEventHandle *)handle, event));
+}
+
+cudaError_t CUDARTAPI cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
+{
+	CUipcEventHandle of_driver;
+
+	memcpy(&of_driver, &handle, sizeof(of_driver));
+	return RT(cuIpcOpenEventHandle(event, of_driver));
 }

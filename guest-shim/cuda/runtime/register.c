@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nvcc's code registers before main(): images, and the functions and variables in them, by their host addresses. */
+/*
+ * What nvcc's code registers before main(): images, and the functions and variables in them, by their host addresses. A managed
+ * variable has none: the program has a pointer to it, which is set when the program is about to use it the first time.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +28,15 @@ struct entry {
 	CUfunction function;
 };
 
+struct managed {
+	struct managed *next;
+	struct image *image;
+	void **pointer; /* the program's; NULL in it: not set yet */
+	const char *name;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct managed *all_managed;
 static struct entry *entries;
 static size_t nentries; /* a power of two */
 static size_t nused;
@@ -86,6 +97,20 @@ static void add(struct entry entry)
 	(void)pthread_mutex_unlock(&lock);
 }
 
+static void forget_managed(const struct image *image)
+{
+	for (struct managed **at = &all_managed; *at;) {
+		struct managed *m = *at;
+
+		if (m->image != image) {
+			at = &m->next;
+			continue;
+		}
+		*at = m->next;
+		free(m);
+	}
+}
+
 /* ---- what nvcc's code calls ---- */
 
 void **CUDARTAPI __cudaRegisterFatBinary(void *fatbin);
@@ -115,6 +140,7 @@ void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
 	for (size_t i = 0; i < nentries; i++)
 		if (entries[i].host && entries[i].image == image)
 			entries[i].image = NULL; /* the place stays taken, for those behind it */
+	forget_managed(image);
 	(void)pthread_mutex_unlock(&lock);
 	if (image->library)
 		(void)cuLibraryUnload(image->library); /* the process may be at its end */
@@ -159,13 +185,28 @@ void CUDARTAPI __cudaRegisterVar(void **handle, char *host, char *device, const 
 				    .kind = VARIABLE });
 }
 
-char CUDARTAPI __cudaInitModule(void **handle);
-char CUDARTAPI __cudaInitModule(void **handle)
+void CUDARTAPI __cudaRegisterManagedVar(void **handle, void **pointer, char *device,
+					const char *name, int ext, size_t bytes, int constant,
+					int global);
+void CUDARTAPI __cudaRegisterManagedVar(void **handle, void **pointer, char *device,
+					const char *name, int ext, size_t bytes, int constant,
+					int global)
 {
-	return handle != NULL;
-}
+	struct managed *m = handle && pointer ? calloc(1, sizeof(*m)) : NULL;
 
-/* ---- use ---- */
+	(void)device;
+	(void)ext;
+	(void)bytes;
+	(void)constant;
+	(void)global;
+	if (!m)
+		return;
+	*m = (struct managed){ .image = (struct image *)handle, .pointer = pointer, .name = name };
+	(void)pthread_mutex_lock(&lock);
+	m->next = all_managed;
+	all_managed = m;
+	(void)pthread_mutex_unlock(&lock);
+}
 
 static CUresult load_locked(struct image *image)
 {
@@ -173,6 +214,41 @@ static CUresult load_locked(struct image *image)
 		return CUDA_SUCCESS;
 	return cuLibraryLoadData(&image->library, image->bytes, NULL, NULL, 0, NULL, NULL, 0);
 }
+
+static CUresult place_managed_locked(struct image *image)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr address;
+	size_t bytes;
+
+	for (const struct managed *m = all_managed; m && result == CUDA_SUCCESS; m = m->next) {
+		if (m->image != image || *m->pointer)
+			continue;
+		result = load_locked(image);
+		if (result == CUDA_SUCCESS)
+			result = cuLibraryGetManaged(&address, &bytes, image->library, m->name);
+		if (result == CUDA_SUCCESS)
+			*m->pointer = (void *)(uintptr_t)address;
+	}
+	return result;
+}
+
+/* The program is about to use a managed variable. What fails is the thread's last error; the program has a NULL then. */
+char CUDARTAPI __cudaInitModule(void **handle);
+char CUDARTAPI __cudaInitModule(void **handle)
+{
+	cudaError_t error = handle ? rt_enter() : cudaErrorInvalidResourceHandle;
+	CUresult result;
+
+	if (error != cudaSuccess)
+		return 0;
+	(void)pthread_mutex_lock(&lock);
+	result = place_managed_locked((struct image *)handle);
+	(void)pthread_mutex_unlock(&lock);
+	return rt_leave(result) == cudaSuccess;
+}
+
+/* ---- use ---- */
 
 cudaError_t rt_function(const void *host, CUfunction *ret_function)
 {
@@ -212,21 +288,38 @@ const void *rt_host_of(CUfunction function)
 	return host;
 }
 
+/* The image that has the variable at @host, and its name there; NULL: none. */
+static struct image *image_of(const void *host, const char **ret_name)
+{
+	const struct entry *entry = find(host);
+
+	if (entry && entry->kind == VARIABLE) {
+		*ret_name = entry->name;
+		return entry->image;
+	}
+	for (const struct managed *m = all_managed; m; m = m->next)
+		if (host && *m->pointer == host) {
+			*ret_name = m->name;
+			return m->image;
+		}
+	return NULL;
+}
+
 cudaError_t rt_variable(const void *host, CUdeviceptr *ret_address, size_t *ret_bytes)
 {
+	const char *name = NULL;
+	struct image *image;
 	CUresult result;
-	struct entry *entry;
 
 	(void)pthread_mutex_lock(&lock);
-	entry = find(host);
-	if (!entry || !entry->image || entry->kind != VARIABLE) {
+	image = image_of(host, &name);
+	if (!image) {
 		(void)pthread_mutex_unlock(&lock);
 		return cudaErrorInvalidSymbol;
 	}
-	result = load_locked(entry->image);
+	result = load_locked(image);
 	if (result == CUDA_SUCCESS)
-		result = cuLibraryGetGlobal(ret_address, ret_bytes, entry->image->library,
-					    entry->name);
+		result = cuLibraryGetGlobal(ret_address, ret_bytes, image->library, name);
 	(void)pthread_mutex_unlock(&lock);
 	return result == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol : (cudaError_t)result;
 }

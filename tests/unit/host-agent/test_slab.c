@@ -18,6 +18,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/loan.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
 #include "host-agent/agent/steward.h"
@@ -804,6 +805,138 @@ START_TEST(test_slabs_of_lost_sessions_are_scrubbed_before_anybody_gets_them)
 }
 END_TEST
 
+/* ---- to other sessions of the tenant ---- */
+
+static const struct gantry_lent middle = { 7, 0, UNIT / 2, UNIT };
+
+/* The two slabs in which that is. */
+static void lend(void)
+{
+	struct gantry_slab_lent slabs[2];
+	uint32_t n = 0;
+
+	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 2, &n), GANTRY_OK);
+	ck_assert_uint_eq(n, 2);
+	ck_assert_uint_eq(slabs[0].off, 0);
+	ck_assert_uint_eq(slabs[1].off, UNIT);
+	ck_assert_int_ge(slabs[0].fd, 0);
+}
+
+static void make_three(void)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		need(i * UNIT, UNIT);
+		make(UNIT);
+		expect_given(i * UNIT, UNIT, 1, GANTRY_OK);
+	}
+}
+
+START_TEST(test_lent_slab_is_let_go_of_and_nobody_elses)
+{
+	struct gantry_session *borrower;
+
+	begin();
+	borrower = new_session(8);
+	make_three();
+	lend();
+	ck_assert_uint_eq(kept("s/7/l/"), 2);
+	ck_assert_int_eq(gantry_loan_begin(borrower, 99, &middle), 0);
+	ck_assert_uint_eq(gantry_loans_of(borrower), 1);
+	drop(0, UNIT);
+	ck_assert_uint_eq(kept("s/7/l/"), 1);
+	ck_assert_uint_eq(kept("s/7/m/"), 2);
+	ck_assert_uint_eq(kept("z/"), 0);
+	ck_assert(silent(steward_end)); /* it is not cleared under who has it */
+	ck_assert_uint_eq(a->pools[0].nslabs, 2);
+	/* It counts until the borrower lets go. */
+	ck_assert_uint_eq(a->pools[0].session_bytes, 3 * UNIT);
+	gantry_loan_end(borrower, 98); /* not this one */
+	ck_assert_uint_eq(a->pools[0].session_bytes, 3 * UNIT);
+	gantry_loan_end(borrower, 99);
+	ck_assert_uint_eq(a->pools[0].session_bytes, 2 * UNIT);
+	/* The other is its owner's; the third was never lent. */
+	gantry_worker_release(worker, session);
+	gantry_session_free(session);
+	ck_assert_uint_eq(kept("s/"), 0);
+	ck_assert_uint_eq(kept("z/"), 1);
+	ck_assert_uint_eq(a->pools[0].session_bytes, 0);
+	say_scrubbed(asked_scrub(UNIT), GANTRY_OK);
+	finish();
+}
+END_TEST
+
+START_TEST(test_what_its_lender_left_counts_for_the_tenant_once)
+{
+	struct gantry_session *one, *two;
+	uint64_t all = 0;
+
+	begin();
+	one = new_session(8);
+	two = new_session(9);
+	make_three();
+	lend();
+	ck_assert_int_eq(gantry_loan_begin(one, 99, &middle), 0);
+	ck_assert_int_eq(gantry_loan_begin(two, 99, &middle), 0);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 0);
+	gantry_worker_release(worker, session);
+	gantry_session_free(session);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 2 * UNIT);
+	ck_assert_uint_eq(all, 2 * UNIT);
+	ck_assert_uint_eq(a->pools[0].session_bytes, 2 * UNIT);
+	gantry_slabs_worker_gone(one); /* whoever else has it counts it now */
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 2 * UNIT);
+	ck_assert_uint_eq(gantry_loans_held(&red, 1, &all), 0);
+	gantry_session_free(two);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 0);
+	ck_assert_uint_eq(a->pools[0].session_bytes, 0);
+	say_scrubbed(asked_scrub(UNIT), GANTRY_OK);
+	finish();
+}
+END_TEST
+
+START_TEST(test_only_what_is_there_is_lent)
+{
+	const struct gantry_lent beyond = { 7, 0, 2 * UNIT, 2 * UNIT };
+	const struct gantry_lent elsewhere = { 7, 1, 0, UNIT };
+	struct gantry_slab_lent slabs[2];
+	uint32_t n = 7;
+
+	begin();
+	make_three();
+	ck_assert_int_eq(gantry_slabs_lend(session, &beyond, slabs, 2, &n), GANTRY_E_NOT_FOUND);
+	ck_assert_int_eq(gantry_slabs_lend(session, &elsewhere, slabs, 2, &n), GANTRY_E_NOT_FOUND);
+	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 1, &n), GANTRY_E_LIMIT);
+	ck_assert_uint_eq(n, 7);
+	finish();
+}
+END_TEST
+
+START_TEST(test_restored_slabs_that_were_lent_stay_so)
+{
+	begin();
+	hand("s/7/l/0/400000/200000");
+	hand("s/7/m/0/400000/200000");
+	hand("s/7/m/0/0/400000");
+	hand("s/9/m/0/0/200000"); /* of a session that is gone */
+	hand("s/9/l/0/0/200000");
+	hand("s/9/l/0/200000/200000"); /* and its slab was let go of already */
+	gantry_slabs_restore_session(session);
+	gantry_slabs_restore(a);
+	ck_assert_uint_eq(a->handed.nentries, 0);
+	ck_assert_uint_eq(kept("s/7/l/"), 1);
+	ck_assert_uint_eq(kept("s/9/"), 0);
+	ck_assert_uint_eq(kept("z/"), 0);
+	ck_assert_uint_eq(a->pools[0].nslabs, 2);
+	drop(2 * UNIT, UNIT);
+	ck_assert_uint_eq(kept("s/7/l/"), 0);
+	ck_assert_uint_eq(kept("z/"), 0);
+	drop(0, 2 * UNIT);
+	ck_assert_uint_eq(kept("z/"), 1);
+	say_scrubbed(asked_scrub(2 * UNIT), GANTRY_OK);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("slab");
@@ -836,5 +969,10 @@ int main(void)
 	tc = gantry_unit_case(suite, "restore");
 	tcase_add_test(tc, test_restored_slabs_are_whose_they_were);
 	tcase_add_test(tc, test_slabs_of_lost_sessions_are_scrubbed_before_anybody_gets_them);
+	tcase_add_test(tc, test_restored_slabs_that_were_lent_stay_so);
+	tc = gantry_unit_case(suite, "lend");
+	tcase_add_test(tc, test_lent_slab_is_let_go_of_and_nobody_elses);
+	tcase_add_test(tc, test_what_its_lender_left_counts_for_the_tenant_once);
+	tcase_add_test(tc, test_only_what_is_there_is_lent);
 	return gantry_unit_run(suite);
 }
