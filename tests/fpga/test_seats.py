@@ -202,7 +202,7 @@ def test_second_board_is_tried_again_while_the_first_is_used(t):
 
 
 def test_endless_launch_is_its_tenants_fault_and_the_board_is_opened_anew_for_all(t):
-    with held(["red", "blue"], board="hang_n=100", device={"longest": "700ms"}) as world:
+    with held(["red", "blue"], board="hang_n=100", device={"longest": "3s"}) as world:
         red, blue = world.guest("red"), world.guest("blue")
         red.write_line("vadd 3")
         t.equal(answers([red]), ["ok 0"])

@@ -123,7 +123,7 @@ def test_worker_of_another_group_is_told_who_has_the_board(t):
 
 
 def test_endless_launch_ends_for_its_own_session_only(t):
-    with World(["red", "blue"], board="hang_n=100", device={"longest": "700ms"}) as world:
+    with World(["red", "blue"], board="hang_n=100", device={"longest": "3s"}) as world:
         red, blue = world.guest("red"), world.guest("blue")
         red.write_line("vadd 3")
         t.equal(answers([red]), ["ok 0"])
