@@ -34,6 +34,8 @@ int cu_aside_open(uint32_t device)
 
 	if (!queue)
 		return GANTRY_E_NO_DEVICE;
+	if (cu_is_far())
+		return GANTRY_E_UNSUPPORTED; /* the piece would not be the device's too */
 	if (!buffer)
 		r = gantry_alloc(cu.session, CU_ASIDE_BYTES, GANTRY_ALLOC_HOST, &buffer);
 	if (r == 0 && !piece) {

@@ -14,7 +14,7 @@
 
 void cu_aside_enter(void);
 void cu_aside_leave(void);
-/* Between the two. The piece, and the queue of device @device (as the session numbers it), are there: a status. */
+/* Between the two. The piece, and the queue of device @device (as the session numbers it), are there: a status. UNSUPPORTED behind a stream. */
 int cu_aside_open(uint32_t device);
 uint8_t *cu_aside_piece(void);
 /* The first @bytes of the piece go to @off of @buffer, or come from there: a status, when that has happened. Opened before. */

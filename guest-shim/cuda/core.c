@@ -179,7 +179,8 @@ static void mend_attributes(struct cu_device *dev)
 	dev->granule = cu_granule(dev);
 	dev->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = dev->granule !=
 										   0;
-	dev->attributes[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] = dev->granule != 0;
+	dev->attributes[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] = dev->granule != 0 &&
+								   !cu_is_far();
 	dev->attributes[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1;
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = !cu_is_far();
 	dev->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;

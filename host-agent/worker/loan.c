@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/fd.h"
 #include "host-agent/worker/window.h"
@@ -93,6 +94,12 @@ static int publish_locked(struct wdevice *d, const struct borrowing *b, struct g
 	return GANTRY_OK;
 }
 
+/* Its program has other numbers for the devices than others have, or is about to. */
+static bool has_moved(const struct wsession *s)
+{
+	return gantry_load_acquire(&s->ledger.hdr->places) != 0;
+}
+
 static int borrow(struct wdevice *d, const struct borrowing *b, uint64_t *ret_handle)
 {
 	struct wsession *s = b->session;
@@ -101,7 +108,7 @@ static int borrow(struct wdevice *d, const struct borrowing *b, uint64_t *ret_ha
 	int status, r;
 
 	/* The thread may have left the session since. */
-	if (!worker_has_ranges(d, s) || s->windows[d->index]->gone)
+	if (has_moved(s) || !worker_has_ranges(d, s) || s->windows[d->index]->gone)
 		return GANTRY_E_UNSUPPORTED;
 	r = map_slabs(d, b, &mem, &err);
 	if (r < 0)
@@ -173,17 +180,18 @@ int gantry_engine_borrow(struct gantry_engine *e, const struct gantry_engine_loa
 	return status;
 }
 
-int worker_loan_export_locked(const struct wsession *s, uint64_t handle, uint32_t mode,
+int worker_loan_export_locked(struct wsession *s, uint64_t handle, uint32_t mode,
 			      uint64_t *ret_bytes, uint64_t *ret_share_id)
 {
 	uint32_t slot = GANTRY_HANDLE_SLOT(handle);
-	const struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
+	struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
 
 	/* Its address was told, so it stays where it is; and others can be told theirs. Nobody could keep them from writing. */
-	if (mode != GANTRY_RW || b->place != GANTRY_PLACE_WINDOW || !b->address ||
+	if (has_moved(s) || mode != GANTRY_RW || b->place != GANTRY_PLACE_WINDOW || !b->address ||
 	    b->rights != GANTRY_RW || !worker_has_ranges(s->engine->devices[b->device], s))
 		return GANTRY_E_UNSUPPORTED;
 	*ret_bytes = b->bytes;
 	*ret_share_id = worker_share_id(s, slot);
+	gantry_store_relaxed(&b->share_id, *ret_share_id);
 	return GANTRY_OK;
 }

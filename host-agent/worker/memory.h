@@ -330,8 +330,14 @@ int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes
 void worker_pull_ask_again_locked(struct wsession *s);
 
 /* ---- loan.c ---- */
+/* The buffer is another session's, or others may have it: what is there stays there. */
+static inline bool worker_loan_ties(const struct gantry_ledger_buffer *b)
+{
+	return (b->place == GANTRY_PLACE_WINDOW || b->place == GANTRY_PLACE_IMAGE) &&
+	       b->share_id != 0;
+}
 /* Whether the buffer is device memory that other sessions may borrow; UNSUPPORTED. */
-int worker_loan_export_locked(const struct wsession *s, uint64_t handle, uint32_t mode,
+int worker_loan_export_locked(struct wsession *s, uint64_t handle, uint32_t mode,
 			      uint64_t *ret_bytes, uint64_t *ret_share_id);
 
 /* ---- share.c ---- */

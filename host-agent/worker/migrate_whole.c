@@ -168,6 +168,11 @@ static int check_objects_locked(const struct wsession *s, uint32_t from, struct 
 					      "its program has reserved addresses on device %s "
 					      "(cuMemAddressReserve)",
 					      name);
+		if (worker_loan_ties(&obj->buffer))
+			return gantry_err_set(err, -EOPNOTSUPP,
+					      "its program has memory on device %s that processes "
+					      "share (cudaIpcGetMemHandle)",
+					      name);
 		if (obj->buffer.place != GANTRY_PLACE_IMAGE)
 			continue;
 		return gantry_err_set(
@@ -564,7 +569,9 @@ static int source_release(void *cookie, struct gantry_err *err)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&s->lock);
-	r = is_settled_locked(mg) ? hand_over_locked(mg, err) : -EAGAIN;
+	r = is_settled_locked(mg) ? check_objects_locked(s, mg->from, err) : -EAGAIN;
+	if (r == 0)
+		r = hand_over_locked(mg, err);
 	pthread_mutex_unlock(&s->lock);
 	if (r == 0)
 		worker_session_wake(s);

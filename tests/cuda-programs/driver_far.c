@@ -30,6 +30,7 @@ static void announced(void)
 	begin("announced");
 	CHECK(attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0);
 	CHECK(attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) == 0);
+	CHECK(attribute(CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED) == 0);
 	CHECK(attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0);
 	CHECK(attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 1);
 	CHECK(attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) == 1);
@@ -45,9 +46,12 @@ static void refused(void)
 	CUdeviceptr address = 7, device = 7;
 	unsigned int type = 7, flags = 0;
 	void *pinned, *host = NULL, *data[] = { &device, &host, &type };
+	CUevent event = NULL;
 
 	begin("refused");
 	IS(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL), NOT_SUPPORTED);
+	IS(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING), NOT_SUPPORTED);
+	CHECK(!event);
 	OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
 	IS(cuMemHostGetDevicePointer(&address, pinned, 0), NOT_SUPPORTED);
 	CHECK(address == 7);

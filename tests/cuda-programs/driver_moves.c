@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
- * argv[3] says it has besides: "variable", "reserved" and "array" belong to a device; "both" works on two.
+ * argv[3] says it has besides: "variable", "reserved", "shared" and "array" belong to a device; "both" works on two.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -138,6 +138,7 @@ static void have(const struct work *w, const char *what)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = { 16, 16, CU_AD_FORMAT_FLOAT, 1 };
 	CUdeviceptr variable, reserved;
+	CUipcMemHandle handle;
 	CUcontext other, mine;
 	CUarray array;
 	size_t bytes;
@@ -146,6 +147,9 @@ static void have(const struct work *w, const char *what)
 		OK(cuModuleGetGlobal(&variable, &bytes, w->module, "factor"));
 	} else if (strcmp(what, "reserved") == 0) {
 		OK(cuMemAddressReserve(&reserved, 64 << 20, 0, 0, 0));
+	} else if (strcmp(what, "shared") == 0) {
+		OK(cuMemAlloc(&variable, 4096));
+		OK(cuIpcGetMemHandle(&handle, variable));
 	} else if (strcmp(what, "array") == 0) {
 		OK(cuArrayCreate(&array, &plane));
 	} else if (strcmp(what, "both") == 0) {

@@ -128,7 +128,7 @@ def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
 
 def test_what_stays_where_it_is_says_why(t):
     cases = [("variable", "address of a variable"), ("reserved", "reserved addresses"), ("array", "arrays or textures"),
-             ("both", "works on devices")]
+             ("shared", "processes share"), ("both", "works on devices")]
     with two_gpus.two() as agent:
         for has, why in cases:
             with working(agent, has) as program:
