@@ -10,6 +10,8 @@
 
 /* While a stream has more to do, the driver is asked so often at most. */
 #define PRINT_US 10000u
+/* How long after its word the end of a stream's work may come. */
+#define MOMENT_US 100u
 
 /* Whether it is time; to ask takes some microseconds of the thread that all launches wait for. */
 static bool is_due(const struct gantry_stream *stream, bool idle)
@@ -20,14 +22,21 @@ static bool is_due(const struct gantry_stream *stream, bool idle)
 	       (int64_t)(now - stream->printed_at) >= (int64_t)(PRINT_US * gantry_cycles_per_us());
 }
 
-/* Of a stream that has nothing to do: nobody waits. A kernel can say of itself that it has finished, and go on. */
+/*
+ * Of a stream that has nothing to do: nobody waits. The driver may learn of the end a moment after the word that tells it. A kernel
+ * can say of itself that it has finished, and go on: so the moment is short.
+ */
 static CUresult synchronise(const struct gantry_dev *dev, CUstream native)
 {
+	uint64_t began = gantry_cycles();
 	CUresult result;
 
 	if (gantry_load_relaxed(&dev->fault))
 		native = dev->own;
-	result = dev->driver->StreamQuery(native);
+	do
+		result = dev->driver->StreamQuery(native);
+	while (result == CUDA_ERROR_NOT_READY &&
+	       gantry_cycles() - began < MOMENT_US * gantry_cycles_per_us());
 	/* After a fault too: what a failed assertion says comes then. */
 	return result == CUDA_ERROR_NOT_READY ? result : dev->driver->StreamSynchronize(native);
 }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "host-agent/worker/memory.h"
 #include "host-agent/worker/worker.h"
 #include "proto/calls.h"
 
@@ -22,8 +23,27 @@ bool worker_keeps(const struct gantry_ledger_object *obj)
 	return name && strcmp(name + 1, GANTRY_CALLS_KERNEL) == 0;
 }
 
+/* Whether there are two devices of the session's that could change places: else nothing ever goes anywhere, and writing it down costs each call. */
+static bool may_go(const struct wsession *s)
+{
+	const struct gantry_engine *engine = s->engine;
+
+	for (uint32_t i = 0; i < engine->ndevices; i++) {
+		const struct wdevice *a = engine->devices[i];
+
+		if (!(s->device_mask >> i & 1) || !a->device.backend->window_swap)
+			continue;
+		for (uint32_t k = i + 1; k < engine->ndevices; k++)
+			if ((s->device_mask >> k & 1) && worker_are_peers(a, engine->devices[k]))
+				return true;
+	}
+	return false;
+}
+
 void worker_keeps_open(struct wsession *s)
 {
+	if (!may_go(s))
+		return;
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
 		void *base;
 
