@@ -6,7 +6,7 @@
 CUresult CUDAAPI cuStreamBatchMemOp(CUstream handle, unsigned int n, CUstreamBatchMemOpParams *ops,
 				    unsigned int flags)
 {
-	struct CUstream_st *stream;
+	struct CUstream_st *stream = NULL;
 	CUresult result = cu_memops_check(ops, n, flags);
 
 	if (result == CUDA_SUCCESS)

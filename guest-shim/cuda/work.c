@@ -19,19 +19,20 @@ static void *copy_of(const void *bytes, size_t n)
 
 static CUresult copy_library(const struct cu_library_call *from, struct cu_work *ret_work)
 {
-	struct cu_library_call call = *from;
+	void *message = copy_of(from->message, from->bytes);
+	void *answers = copy_of(from->answers, from->nanswers * sizeof(*from->answers));
 
-	call.message = copy_of(from->message, from->bytes);
-	call.answers = copy_of(from->answers, from->nanswers * sizeof(*from->answers));
-	call.buffer = 0;
-	if (!call.message || !call.answers) {
-		free(call.message);
-		free(call.answers);
+	if (!message || !answers) {
+		free(message);
+		free(answers);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ret_work = (struct cu_work){ .type = CU_GRAPH_NODE_TYPE_KERNEL,
 				      .is_library = true,
-				      .library = call };
+				      .library = *from };
+	ret_work->library.message = message;
+	ret_work->library.answers = answers;
+	ret_work->library.buffer = 0;
 	return CUDA_SUCCESS;
 }
 

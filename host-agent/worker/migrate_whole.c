@@ -144,9 +144,9 @@ static int check_devices(const struct wsession *s, uint32_t from, uint32_t to,
 				      "device %s is a %s and %s a %s: a program sees one model as "
 				      "long as it runs",
 				      a->name, a->device.info.name, b->name, b->device.info.name);
+	static_assert(GANTRY_ENGINE_MAX_DEVICES <= GANTRY_LEDGER_NUMBERS, "each has a number");
 	if (!worker_are_peers(a, b) || !s->windows[from] || !s->windows[to] ||
-	    !a->device.backend->window_swap || from >= GANTRY_LEDGER_NUMBERS ||
-	    to >= GANTRY_LEDGER_NUMBERS)
+	    !a->device.backend->window_swap)
 		return gantry_err_set(err, -EOPNOTSUPP,
 				      "devices %s and %s do not reach each other's memory", a->name,
 				      b->name);
