@@ -16,7 +16,8 @@ struct gantry_keep_head {
 		barred; /* atomic; 1: not all of it can be made anew, and @why has what stands against it */
 	uint32_t active;  /* atomic; which of the two halves behind this counts */
 	uint64_t used[2]; /* atomic; bytes of each */
-	char why[104];	  /* ends with a NUL */
+	uint64_t writer;  /* atomic; who writes: no two at a time have the same. 0: nobody yet */
+	char why[96];	  /* ends with a NUL */
 };
 
 struct gantry_keep {

@@ -59,7 +59,7 @@ struct site {
 	uint64_t owner;
 	struct gantry_calls_site site;
 	struct gantry_recipes recipes;
-	bool looked; /* what was kept for the session has been looked at */
+	uint32_t looked; /* atomic; what was kept for the session has been looked at */
 	struct {
 		const struct gantry_calls_library *library;
 		void *loaded;
@@ -139,15 +139,23 @@ static int settle(void *cookie)
 	return place->calls->settle(place->env);
 }
 
+/* @lock is held. NULL: there is none. */
+static struct site *find_site_locked(uint64_t owner)
+{
+	struct site *site = sites;
+
+	while (site && site->owner != owner)
+		site = site->next;
+	return site;
+}
+
 /* Used by the owner's thread only. NULL: no memory. */
 static struct site *site_of(uint64_t owner)
 {
 	struct site *site;
 
 	pthread_mutex_lock(&lock);
-	for (site = sites; site; site = site->next)
-		if (site->owner == owner)
-			break;
+	site = find_site_locked(owner);
 	if (!site) {
 		site = calloc(1, sizeof(*site));
 		if (site) {
@@ -163,6 +171,20 @@ static struct site *site_of(uint64_t owner)
 	}
 	pthread_mutex_unlock(&lock);
 	return site;
+}
+
+/* Until then the owner's first call makes all that was kept, which takes as long as it takes. Any thread. */
+static bool has_looked(uint64_t owner)
+{
+	const struct site *site;
+	bool looked;
+
+	pthread_mutex_lock(&lock);
+	site = find_site_locked(owner);
+	/* Acquire: pairs with the release in inherit(). */
+	looked = site && gantry_load_acquire(&site->looked);
+	pthread_mutex_unlock(&lock);
+	return looked;
 }
 
 static struct site *site_remove(uint64_t owner)
@@ -248,29 +270,52 @@ static bool remake(void *arg, const uint32_t *subjects, uint32_t nsubjects, cons
 	return true;
 }
 
-/* On the thread of its calls, before the first on this device. Where not all can be made anew the session begins without any. */
-static void inherit(struct site *site, const struct gantry_cuda_calls *calls, void *stream)
+static void make_again(struct site *site, void *stream)
 {
 	struct remaking r = { .site = site, .stream = stream };
 
-	if (site->looked)
-		return;
-	site->looked = true;
-	if (calls->size <
-	    offsetof(struct gantry_cuda_calls, keep_bytes) + sizeof(calls->keep_bytes))
-		return;
-	gantry_recipes_init(&site->recipes, calls->keep, calls->keep_bytes);
-	if (!site->recipes.head)
-		return;
 	if (gantry_load_acquire(&site->recipes.head->barred)) {
 		gantry_recipes_clear(&site->recipes);
-	} else {
-		if (!gantry_recipes_each(&site->recipes, remake, &r) || r.nfailed)
-			gantry_recipes_bar(&site->recipes,
-					   "a call that did not succeed when it was made again");
-		gantry_calls_table_settle(&site->site.table);
+		return;
 	}
-	site->site.recipes = &site->recipes;
+	if (!gantry_recipes_each(&site->recipes, remake, &r) || r.nfailed)
+		gantry_recipes_bar(&site->recipes,
+				   "a call that did not succeed when it was made again");
+	gantry_calls_table_settle(&site->site.table);
+}
+
+/*
+ * On the thread of its calls, before the first on this device. Where not all can be made anew the session begins without any.
+ * Other memory than before: the device has another number for the session, and what was here is its old number's.
+ */
+static void inherit(struct site *site, const struct gantry_cuda_calls *calls, void *stream)
+{
+	bool looked = gantry_load_relaxed(&site->looked);
+
+	if (calls->size <
+		    offsetof(struct gantry_cuda_calls, keep_bytes) + sizeof(calls->keep_bytes) ||
+	    (looked && calls->keep == (void *)site->recipes.head)) {
+		gantry_store_release(&site->looked, 1u);
+		return;
+	}
+	if (looked && site->recipes.head) {
+		gantry_calls_end(&site->site, gantry_calls_libraries);
+		gantry_calls_table_init(&site->site.table);
+		looked = false;
+	}
+	site->site.recipes = NULL; /* nothing is written down while it is made again */
+	gantry_recipes_init(&site->recipes, calls->keep, calls->keep_bytes);
+	if (site->recipes.head) {
+		gantry_recipes_take_over(&site->recipes);
+		if (looked)
+			gantry_recipes_bar(&site->recipes,
+					   "libraries before there was where to write that down");
+		else
+			make_again(site, stream);
+		site->site.recipes = &site->recipes;
+	}
+	/* Release: has_looked() on another thread. */
+	gantry_store_release(&site->looked, 1u);
 }
 
 /* Where the reply goes: over the request, unless that is to stay. */
@@ -376,7 +421,8 @@ static bool quick(struct gantry_env *env, const struct gantry_call *call)
 	const struct known *k;
 	void *box;
 
-	if (!span->ptr || span->len_bytes < sizeof(head) || call->args[1].u64 > QUICK_BYTES)
+	if (!span->ptr || span->len_bytes < sizeof(head) || call->args[1].u64 > QUICK_BYTES ||
+	    !has_looked(calls->owner))
 		return false;
 	box = calls->host(env, span->ptr, sizeof(head));
 	if (!box)

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/atomic.h"
-#include "base/cleanup.h"
 
 /* Of the memory, behind the head: @nids numbers, padded to 8 bytes, then the request, padded likewise. */
 struct entry {
@@ -65,20 +64,59 @@ void gantry_recipes_clear(struct gantry_recipes *recipes)
 	gantry_store_release(&recipes->head->barred, 0u);
 }
 
+/* Those who write at the same time are at different places. */
+static uint64_t writer_of(const struct gantry_recipes *recipes)
+{
+	return (uint64_t)(uintptr_t)recipes;
+}
+
+void gantry_recipes_take_over(struct gantry_recipes *recipes)
+{
+	if (!recipes->head)
+		return;
+	gantry_store_release(&recipes->head->writer, writer_of(recipes));
+	/* Pairs with the one in append(): who wrote just now is seen, or sees this. */
+	gantry_fence_full();
+}
+
+/* Another writes there: what each has made the other does not know. */
+static bool is_another_s(struct gantry_recipes *recipes)
+{
+	uint64_t writer = gantry_load_acquire(&recipes->head->writer);
+
+	if (writer == 0)
+		gantry_recipes_take_over(recipes);
+	if (writer == 0 || writer == writer_of(recipes))
+		return false;
+	gantry_recipes_bar(recipes, "libraries on two devices at once, as it went to the other");
+	return true;
+}
+
 /* ---- looking at entries ---- */
 
-/* A half as it is, in memory that nobody writes meanwhile. */
+/* A private copy of a half. */
 struct view {
-	const uint8_t *at;
+	uint8_t *at; /* NULL: there is no memory */
 	uint64_t bytes;
+	uint32_t half;
 };
 
-static struct view view_of(const struct gantry_recipes *r)
+static uint64_t used_of(const struct gantry_recipes *r, uint32_t which)
 {
-	uint32_t active = gantry_load_acquire(&r->head->active) & 1;
-	uint64_t used = gantry_load_acquire(&r->head->used[active]);
+	uint64_t used = gantry_load_acquire(&r->head->used[which]);
 
-	return (struct view){ half(r, active), used <= r->half_bytes ? used : 0 };
+	return used <= r->half_bytes ? used : 0;
+}
+
+static struct view view_copy(const struct gantry_recipes *r)
+{
+	struct view v = { .half = gantry_load_acquire(&r->head->active) & 1 };
+
+	v.bytes = used_of(r, v.half);
+	v.at = malloc(v.bytes ? v.bytes : 1);
+	if (v.at)
+		memcpy(v.at, half(r, v.half), v.bytes);
+	return v;
 }
 
 /* The entry at @off; NULL: there is none that could be. */
@@ -101,104 +139,173 @@ bool gantry_recipes_each(const struct gantry_recipes *recipes,
 				      const void *request, size_t bytes),
 			 void *arg)
 {
-	_cleanup_free_ uint8_t *copy = NULL;
 	const struct entry *e;
+	bool all = true;
 	struct view v;
 
 	if (!recipes->head)
 		return true;
-	v = view_of(recipes);
-	copy = malloc(v.bytes ? v.bytes : 1);
-	if (!copy)
+	v = view_copy(recipes);
+	if (!v.at)
 		return false;
-	memcpy(copy, v.at, v.bytes);
-	v.at = copy;
-	for (uint64_t off = 0; off < v.bytes; off += e->bytes) {
+	for (uint64_t off = 0; all && off < v.bytes; off += e->bytes) {
 		e = entry_at(&v, off);
-		if (!e || !each(arg, ids_of(e), e->nsubjects, request_of(e), e->request_bytes))
-			return false;
+		all = e && each(arg, ids_of(e), e->nsubjects, request_of(e), e->request_bytes);
+		if (!all)
+			break;
 	}
-	return true;
+	free(v.at);
+	return all;
 }
 
 /* ---- what is needed yet ---- */
+
+/* An entry of which an object is a subject. */
+struct link {
+	uint32_t entry;
+	uint32_t next; /* index + 1 */
+};
 
 struct known {
 	uint32_t id; /* 0: free */
 	bool ended;
 	bool needed;
+	uint32_t links;	 /* index + 1 of the first */
+	uint32_t waiter; /* index + 1 of the object to look at after it */
 };
 
+/* A compaction. All of it is private: the view's memory too. */
 struct table {
+	struct view v;
+	uint32_t n;
+	uint32_t *offs; /* of the @n entries */
+	bool *stays;
+	uint64_t *sums;
+	uint64_t sums_mask;
 	struct known *of;
-	uint32_t mask;
+	uint32_t shift; /* of a product's upper bits that say where an object's place is */
+	uint64_t odd;	/* nobody outside knows it: who chose numbers cannot choose their places */
+	struct link *links;
+	uint32_t nlinks;
+	uint32_t waiting; /* index + 1 of objects that are needed and have not been looked at */
+	uint64_t nlooked;
 };
+
+static uint64_t size_of(const struct table *t)
+{
+	return 1ull << (64 - t->shift);
+}
+
+static const struct entry *entry_of(const struct table *t, uint32_t i)
+{
+	return (const void *)(t->v.at + t->offs[i]);
+}
 
 static struct known *find(const struct table *t, uint32_t id)
 {
-	uint32_t i = id * 0x9e3779b1u & t->mask;
+	uint64_t i = id * t->odd >> t->shift;
 
 	while (t->of[i].id && t->of[i].id != id)
-		i = (i + 1) & t->mask;
+		i = (i + 1) & (size_of(t) - 1);
 	t->of[i].id = id;
 	return &t->of[i];
 }
 
-static bool table_init(struct table *t, uint64_t n)
+/* Where entries are, and how many objects they name. False: not all of it is entries. */
+static bool table_measure(struct table *t, uint64_t *ret_nids)
 {
-	uint64_t size = 64;
+	const struct entry *e;
+	uint64_t off;
 
-	while (size < 2 * n + 2)
-		size *= 2;
-	t->of = size <= 1u << 28 ? calloc(size, sizeof(*t->of)) : NULL;
-	t->mask = (uint32_t)size - 1;
-	return t->of;
+	*ret_nids = 0;
+	for (off = 0; (e = entry_at(&t->v, off)) != NULL; off += e->bytes, t->n++) {
+		*ret_nids += e->nids;
+		if (t->offs)
+			t->offs[t->n] = (uint32_t)off;
+	}
+	return off == t->v.bytes;
 }
 
-static bool concerns_needed(const struct table *t, const struct entry *e)
+static bool table_init(struct table *t)
 {
-	for (uint32_t i = 0; i < e->nsubjects; i++)
-		if (find(t, ids_of(e)[i])->needed)
-			return true;
-	return false;
+	uint64_t nids, size = 64;
+
+	/* No entry is smaller than its head. */
+	t->offs = calloc(t->v.bytes / sizeof(struct entry) + 1, sizeof(*t->offs));
+	if (!t->v.at || t->v.bytes > UINT32_MAX || !t->offs || !table_measure(t, &nids))
+		return false;
+	t->shift = 64 - 6;
+	while (size_of(t) < 2 * nids + 2)
+		t->shift--;
+	while (size < 2ull * t->n + 2)
+		size *= 2;
+	t->sums_mask = size - 1;
+	t->of = calloc(size_of(t), sizeof(*t->of));
+	t->links = calloc(nids + 1, sizeof(*t->links));
+	t->stays = calloc(t->n + 1, sizeof(*t->stays));
+	t->sums = calloc(size, sizeof(*t->sums));
+	t->odd = (uint64_t)(uintptr_t)t->of * 0x9e3779b97f4a7c15ull | 1;
+	return t->of && t->links && t->stays && t->sums;
+}
+
+static void table_fini(struct table *t)
+{
+	free(t->v.at);
+	free(t->offs);
+	free(t->of);
+	free(t->links);
+	free(t->stays);
+	free(t->sums);
+}
+
+static void need(struct table *t, struct known *k)
+{
+	if (k->needed)
+		return;
+	k->needed = true;
+	k->waiter = t->waiting;
+	t->waiting = (uint32_t)(k - t->of) + 1;
 }
 
 /* Whatever was ended is as gone as its last entry says. */
-static void find_alive(const struct table *t, const struct view *v)
+static void find_alive(struct table *t)
 {
-	const struct entry *e;
+	for (uint32_t n = 0; n < t->n; n++) {
+		const struct entry *e = entry_of(t, n);
 
-	for (uint64_t off = 0; (e = entry_at(v, off)) != NULL; off += e->bytes)
 		for (uint32_t i = 0; i < e->nids; i++) {
 			struct known *k = find(t, ids_of(e)[i]);
 
-			if (i < e->nsubjects && e->what == GANTRY_RECIPE_ENDS)
-				k->ended = true;
-			else if (i < e->nsubjects && e->what == GANTRY_RECIPE_MAKES)
-				k->ended = false;
+			if (i >= e->nsubjects)
+				continue;
+			if (e->what == GANTRY_RECIPE_ENDS || e->what == GANTRY_RECIPE_MAKES)
+				k->ended = e->what == GANTRY_RECIPE_ENDS;
+			t->links[t->nlinks++] = (struct link){ n, k->links };
+			k->links = t->nlinks;
 		}
-	for (uint64_t i = 0; i <= t->mask; i++)
-		t->of[i].needed = t->of[i].id && !t->of[i].ended;
+	}
+	for (uint64_t i = 0; i < size_of(t); i++)
+		if (t->of[i].id && !t->of[i].ended)
+			need(t, &t->of[i]);
 }
 
-/* What needed objects were made of and set with is needed too. */
-static void find_needed(const struct table *t, const struct view *v)
+/* What needed objects were made of and set with is needed too. Each entry is looked at once, however they follow each other. */
+static void find_needed(struct table *t)
 {
-	bool again = true;
+	while (t->waiting) {
+		struct known *k = &t->of[t->waiting - 1];
 
-	while (again) {
-		const struct entry *e;
+		t->waiting = k->waiter;
+		for (uint32_t l = k->links; l; l = t->links[l - 1].next) {
+			uint32_t n = t->links[l - 1].entry;
+			const struct entry *e = entry_of(t, n);
 
-		again = false;
-		for (uint64_t off = 0; (e = entry_at(v, off)) != NULL; off += e->bytes) {
-			if (!concerns_needed(t, e))
+			if (t->stays[n])
 				continue;
-			for (uint32_t i = 0; i < e->nids; i++) {
-				struct known *k = find(t, ids_of(e)[i]);
-
-				again = again || !k->needed;
-				k->needed = true;
-			}
+			t->stays[n] = true;
+			t->nlooked++;
+			for (uint32_t i = 0; i < e->nids; i++)
+				need(t, find(t, ids_of(e)[i]));
 		}
 	}
 }
@@ -224,117 +331,102 @@ static bool replaces(const struct entry *e)
 	       e->request_bytes >= sizeof(struct gantry_calls_request);
 }
 
-/* Offsets of those of @offs that stay; from the last on, so that of the same the last one does. */
-static uint32_t drop_replaced(const struct view *v, uint32_t *offs, uint32_t n, uint64_t *sums,
-			      uint64_t mask)
+/* From the last on, so that of the same the last one stays. */
+static void drop_replaced(struct table *t)
 {
-	uint32_t left = n;
+	for (uint32_t n = t->n; n-- > 0;) {
+		const struct entry *e = entry_of(t, n);
+		uint64_t sum = t->stays[n] && replaces(e) ? sum_of(e) : 0;
+		uint64_t at = (sum * t->odd >> 32) & t->sums_mask;
 
-	for (uint32_t i = n; i-- > 0;) {
-		const struct entry *e = (const void *)(v->at + offs[i]);
-		uint64_t sum = replaces(e) ? sum_of(e) : 0, at = sum & mask;
-
-		while (sum && sums[at] && sums[at] != sum)
-			at = (at + 1) & mask;
-		if (sum && sums[at] == sum)
-			continue;
+		while (sum && t->sums[at] && t->sums[at] != sum)
+			at = (at + 1) & t->sums_mask;
+		if (sum && t->sums[at] == sum)
+			t->stays[n] = false;
 		if (sum)
-			sums[at] = sum;
-		offs[--left] = offs[i];
+			t->sums[at] = sum;
 	}
-	memmove(offs, offs + left, (n - left) * sizeof(*offs));
-	return n - left;
 }
 
-static uint64_t copy_those(const struct view *v, const uint32_t *offs, uint32_t n, uint8_t *to)
+/* Entries only move down in the copy; so many bytes are left of it. */
+static uint64_t close_ranks(struct table *t)
 {
 	uint64_t used = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		const struct entry *e = (const void *)(v->at + offs[i]);
+	for (uint32_t n = 0; n < t->n; n++) {
+		uint32_t bytes = entry_of(t, n)->bytes;
 
-		memcpy(to + used, e, e->bytes);
-		used += e->bytes;
+		if (!t->stays[n])
+			continue;
+		memmove(t->v.at + used, entry_of(t, n), bytes);
+		used += bytes;
 	}
 	return used;
 }
 
-static void take_other(struct gantry_recipes *r, uint64_t used)
+static void write_other(struct gantry_recipes *r, const struct view *v, uint64_t used)
 {
-	uint32_t other = !(gantry_load_relaxed(&r->head->active) & 1);
+	uint32_t other = !v->half;
 
+	memcpy(half(r, other), v->at, used);
 	gantry_store_release(&r->head->used[other], used);
 	/* Release: whoever comes after our death reads the one or the other, whole. */
 	gantry_store_release(&r->head->active, other);
 }
 
-void gantry_recipes_compact(struct gantry_recipes *recipes)
+bool gantry_recipes_compact(struct gantry_recipes *recipes, struct gantry_recipes_work *ret_work)
 {
-	struct view v = view_of(recipes);
-	_cleanup_free_ uint32_t *offs = NULL;
-	_cleanup_free_ uint64_t *sums = NULL;
-	struct table t = { 0 };
-	const struct entry *e;
-	uint64_t n = 0, nids = 0, size = 64, off;
+	struct table t = { .v = view_copy(recipes) };
+	bool done = table_init(&t);
 
-	for (off = 0; (e = entry_at(&v, off)) != NULL; off += e->bytes, n++)
-		nids += e->nids;
-	while (size < 2 * n + 2)
-		size *= 2;
-	offs = calloc(n + 1, sizeof(*offs));
-	sums = calloc(size, sizeof(*sums));
-	if (off == v.bytes && offs && sums && table_init(&t, nids)) {
-		uint32_t kept = 0;
-
-		find_alive(&t, &v);
-		find_needed(&t, &v);
-		for (off = 0; (e = entry_at(&v, off)) != NULL; off += e->bytes)
-			if (concerns_needed(&t, e))
-				offs[kept++] = (uint32_t)off;
-		kept = drop_replaced(&v, offs, kept, sums, size - 1);
-		take_other(recipes,
-			   copy_those(&v, offs, kept, half(recipes, !(recipes->head->active & 1))));
+	if (done) {
+		find_alive(&t);
+		find_needed(&t);
+		drop_replaced(&t);
+		/* No more than was copied out of a half. */
+		write_other(recipes, &t.v, close_ranks(&t));
 	}
-	free(t.of);
+	if (ret_work)
+		*ret_work = (struct gantry_recipes_work){ t.n, t.nlooked };
+	table_fini(&t);
+	return done;
 }
 
 /* ---- writing down ---- */
 
-static void write_ids(uint32_t *to, const struct gantry_calls_notes *notes)
-{
-	memcpy(to, notes->subjects, notes->nsubjects * sizeof(*to));
-	memcpy(to + notes->nsubjects, notes->others, notes->nothers * sizeof(*to));
-}
-
 static bool append(struct gantry_recipes *r, uint32_t what, const struct gantry_calls_notes *notes,
 		   const void *request, size_t bytes)
 {
-	uint32_t active = gantry_load_relaxed(&r->head->active) & 1, nids;
+	uint32_t active = gantry_load_relaxed(&r->head->active) & 1;
 	uint64_t used = gantry_load_relaxed(&r->head->used[active]);
-	struct entry *e = (void *)(half(r, active) + used);
-	uint64_t wants;
+	uint32_t nids = notes->nsubjects + notes->nothers;
+	struct entry e = { .what = (uint16_t)what,
+			   .nsubjects = (uint16_t)notes->nsubjects,
+			   .nids = nids,
+			   .request_bytes = (uint32_t)bytes };
+	uint64_t wants = sizeof(e) + pad(nids * sizeof(uint32_t)) + pad(bytes);
+	uint8_t *to = half(r, active) + used, *ids = to + sizeof(e);
 
-	nids = notes->nsubjects + notes->nothers;
-	wants = sizeof(*e) + pad(nids * sizeof(uint32_t)) + pad(bytes);
 	if (used > r->half_bytes || used % 8 || wants > r->half_bytes - used)
 		return false;
-	memset(e, 0, wants);
-	*e = (struct entry){ .bytes = (uint32_t)wants,
-			     .what = (uint16_t)what,
-			     .nsubjects = (uint16_t)notes->nsubjects,
-			     .nids = nids,
-			     .request_bytes = (uint32_t)bytes };
-	write_ids((uint32_t *)(e + 1), notes);
-	memcpy((uint8_t *)(uintptr_t)request_of(e), request, bytes);
+	e.bytes = (uint32_t)wants;
+	memset(to, 0, wants);
+	memcpy(to, &e, sizeof(e));
+	memcpy(ids, notes->subjects, notes->nsubjects * sizeof(uint32_t));
+	memcpy(ids + notes->nsubjects * sizeof(uint32_t), notes->others,
+	       notes->nothers * sizeof(uint32_t));
+	memcpy(ids + pad(nids * sizeof(uint32_t)), request, bytes);
 	/* Release: it is whole. */
 	gantry_store_release(&r->head->used[active], used + wants);
+	gantry_fence_full(); /* pairs with the one in gantry_recipes_take_over() */
+	(void)is_another_s(r);
 	return true;
 }
 
 /* What is needed fills most of it: soon it would be looked at for every call. */
 static bool is_crowded(const struct gantry_recipes *r)
 {
-	return view_of(r).bytes > r->half_bytes / 8 * 7;
+	return used_of(r, gantry_load_relaxed(&r->head->active) & 1) > r->half_bytes / 8 * 7;
 }
 
 void gantry_recipes_note(struct gantry_recipes *recipes,
@@ -348,12 +440,12 @@ void gantry_recipes_note(struct gantry_recipes *recipes,
 		gantry_recipes_bar(recipes, function->name);
 		return;
 	}
-	if (notes->nsubjects == 0 && !notes->failed)
+	if ((notes->nsubjects == 0 && !notes->failed) || is_another_s(recipes))
 		return;
 	if (!notes->failed && append(recipes, function->recipe, notes, request, bytes))
 		return;
 	if (!notes->failed)
-		gantry_recipes_compact(recipes);
+		(void)gantry_recipes_compact(recipes, NULL);
 	if (notes->failed || is_crowded(recipes) ||
 	    !append(recipes, function->recipe, notes, request, bytes))
 		gantry_recipes_bar(recipes, "more objects of libraries than are written down");

@@ -6,8 +6,9 @@
  * An entry has subjects, the objects that it makes, sets or ends, and others that it takes. When there is no more room it is looked at
  * which entries are needed yet: those of objects that are alive, and of what those were made of; of calls that set the same anew the last.
  *
- * Trust: as devices/keep.h has it; a request out of it is served like one of the guest's.
- * Threads: the site's one.
+ * Trust: as devices/keep.h has it; a request out of it is served like one of the guest's. What is read is a private copy.
+ * Threads: the site's one. One site writes, the last that took the memory over; another's that comes with something to write bars
+ * it instead, as not all is in it then.
  */
 #ifndef GANTRY_DEVICES_CUDA_CALLS_RECIPE_H
 #define GANTRY_DEVICES_CUDA_CALLS_RECIPE_H
@@ -20,8 +21,16 @@ struct gantry_recipes {
 	uint64_t half_bytes;
 };
 
+/* For tests: of a compaction. */
+struct gantry_recipes_work {
+	uint64_t nentries;
+	uint64_t nlooked; /* times that an entry was looked at for what it needs */
+};
+
 /* @bytes at @base, or none at all. */
 void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes);
+/* From now on it is @recipes, which stay where they are, that write there. */
+void gantry_recipes_take_over(struct gantry_recipes *recipes);
 /* A call of @function succeeded. */
 void gantry_recipes_note(struct gantry_recipes *recipes,
 			 const struct gantry_calls_function *function,
@@ -35,7 +44,7 @@ bool gantry_recipes_each(const struct gantry_recipes *recipes,
 			 bool (*each)(void *arg, const uint32_t *subjects, uint32_t nsubjects,
 				      const void *request, size_t bytes),
 			 void *arg);
-/* For tests: makes room now. */
-void gantry_recipes_compact(struct gantry_recipes *recipes);
+/* For tests: makes room now. False: it could not, and all is as it was. */
+bool gantry_recipes_compact(struct gantry_recipes *recipes, struct gantry_recipes_work *ret_work);
 
 #endif

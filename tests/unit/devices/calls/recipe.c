@@ -3,9 +3,11 @@
  * Recipes: a library that the test plays makes, sets and ends objects, as a guest's requests say; what was written down makes a second
  * table what the first one is.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "devices/cuda/calls/recipe.h"
 #include "tests/unit/runner.h"
 
@@ -292,7 +294,8 @@ START_TEST(test_objects_are_again_what_they_were_under_their_numbers)
 		for (int i = 0; i < 5; i++)
 			ck_assert_uint_ne(make(other, 0), ids[i]);
 		end_world(other);
-		gantry_recipes_compact(&w->recipes); /* and again, of what is left of it */
+		(void)gantry_recipes_compact(&w->recipes,
+					     NULL); /* and again, of what is left of it */
 	}
 	ck_assert_uint_eq(w->recipes.head->barred, 0);
 	end_world(w);
@@ -390,7 +393,7 @@ START_TEST(test_garbage_is_looked_at_and_no_more)
 			memory[(uint32_t)rand() % 512] = (uint8_t)rand();
 		(void)gantry_recipes_each(&w->recipes, again, &a);
 		gantry_calls_table_settle(&a.w->site.table);
-		gantry_recipes_compact(&w->recipes);
+		(void)gantry_recipes_compact(&w->recipes, NULL);
 		(void)make(w, 0);
 		end_world(a.w);
 		end_world(w);
@@ -399,6 +402,109 @@ START_TEST(test_garbage_is_looked_at_and_no_more)
 	free(memory);
 }
 END_TEST
+
+/* Each is needed by the next alone, in whichever order: once it took a look at all of them for each. */
+START_TEST(test_a_long_chain_is_gone_through_once)
+{
+	const uint32_t n = 5000, bytes = 4u << 20;
+	uint8_t *memory = new_memory(bytes);
+	struct world *w = new_world(memory, bytes), *other;
+	struct gantry_recipes_work work;
+	uint64_t *ids = calloc(n, sizeof(*ids));
+
+	ck_assert_ptr_nonnull(ids);
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = make(w, i ? ids[i - 1] : 0);
+	for (uint32_t i = 0; i + 1 < n; i++)
+		end_one(w, i % 2 ? ids[i] : ids[n - 2 - i / 2 * 2]);
+	ck_assert(gantry_recipes_compact(&w->recipes, &work));
+	ck_assert_uint_eq(work.nentries, 2 * n - 1);
+	ck_assert_uint_le(work.nlooked, work.nentries);
+	ck_assert_uint_eq(w->recipes.head->barred, 0);
+	other = remade(w);
+	same(w, other, &ids[n - 1], 1);
+	ck_assert_uint_eq(other->nthings, n);
+	end_world(other);
+	end_world(w);
+	free(ids);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_one_who_finds_that_another_writes_bars_and_does_not_write)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL), *after = new_world(memory, SMALL);
+	uint64_t used;
+
+	(void)make(w, 0);
+	gantry_recipes_take_over(&after->recipes);
+	(void)make(after, 0);
+	used = after->recipes.head->used[0];
+	ck_assert_uint_eq(after->recipes.head->barred, 0);
+	(void)make(w, 0);
+	ck_assert_uint_eq(after->recipes.head->used[0], used);
+	ck_assert_uint_eq(after->recipes.head->barred, 1);
+	ck_assert_ptr_nonnull(strstr(after->recipes.head->why, "two devices"));
+	end_world(after);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+#ifndef GANTRY_ATOMIC_UNDER_TSAN /* it would rightly say that they race */
+struct spoiler {
+	uint8_t *memory;
+	uint32_t stop;
+};
+
+static void *spoil_on(void *arg)
+{
+	struct spoiler *s = arg;
+	uint32_t x = 7;
+
+	while (!gantry_load_relaxed(&s->stop)) {
+		x = x * 1664525u + 1013904223u;
+		/* Entries get longer, shorter, more and fewer, and name other objects. */
+		gantry_store_relaxed(&s->memory[sizeof(struct gantry_keep_head) + (x >> 8) % 2048],
+				     (uint8_t)((x >> 24) % 3 ? 0 : x >> 20));
+	}
+	return NULL;
+}
+
+/* Two may think that it is theirs, for as long as it takes to see. */
+START_TEST(test_memory_that_changes_meanwhile_is_looked_at_and_no_more)
+{
+	uint8_t *memory = new_memory(SMALL), *whole = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL);
+	struct spoiler spoiler = { .memory = memory };
+	pthread_t thread;
+
+	for (int i = 0; i < 40; i++)
+		set_value(w, make(w, 0), 1, 2);
+	memcpy(whole, memory, SMALL);
+	ck_assert_int_eq(pthread_create(&thread, NULL, spoil_on, &spoiler), 0);
+	for (int round = 0; round < 1000; round++) {
+		struct again a = { .w = new_world(NULL, 0) };
+
+		memcpy(memory, whole, SMALL);
+		(void)gantry_recipes_compact(&w->recipes, NULL);
+		(void)gantry_recipes_each(&w->recipes, again, &a);
+		gantry_calls_table_settle(&a.w->site.table);
+		ck_assert_uint_le(w->recipes.head->used[0], w->recipes.half_bytes);
+		ck_assert_uint_le(w->recipes.head->used[1], w->recipes.half_bytes);
+		end_world(a.w);
+	}
+	gantry_store_relaxed(&spoiler.stop, 1u);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	memcpy(memory, whole, SMALL);
+	ck_assert(gantry_recipes_compact(&w->recipes, NULL));
+	end_world(w);
+	free(whole);
+	free(memory);
+}
+END_TEST
+#endif
 
 int main(void)
 {
@@ -411,5 +517,10 @@ int main(void)
 	tcase_add_test(tc, test_what_cannot_be_made_anew_bars_and_says_its_name);
 	tcase_add_test(tc, test_calls_that_fail_or_are_refused_are_not_written_down);
 	tcase_add_test(tc, test_garbage_is_looked_at_and_no_more);
+	tcase_add_test(tc, test_a_long_chain_is_gone_through_once);
+	tcase_add_test(tc, test_one_who_finds_that_another_writes_bars_and_does_not_write);
+#ifndef GANTRY_ATOMIC_UNDER_TSAN
+	tcase_add_test(tc, test_memory_that_changes_meanwhile_is_looked_at_and_no_more);
+#endif
 	return gantry_unit_run(suite);
 }
