@@ -26,6 +26,9 @@
 #include "base/log.h"
 #include "host-agent/worker/migrate.h"
 
+/* As long as a program may be held before its memory is copied: a kernel of more than that goes on where it is. */
+#define STILL_MAX_NS (10 * GANTRY_NS_PER_S)
+
 /* ---- numbers of devices ---- */
 
 static uint64_t places_of(const struct wsession *s)
@@ -244,11 +247,16 @@ static int reserve_one_locked(struct wmigration *mg, uint32_t slot)
 {
 	struct wsession *s = mg->job.session;
 	const struct gantry_ledger_buffer *b = &s->ledger.objects[slot].buffer;
-	int status = worker_move_reserve_locked(mg->d, s, slot);
+	int status = worker_move_reserve_locked(mg->d, s, slot), source;
 
-	return status == GANTRY_OK
-		       ? worker_window_want_locked(s, mg->to, b->off, worker_page_up(b->bytes))
-		       : status;
+	if (status != GANTRY_OK)
+		return status;
+	status = worker_window_want_locked(s, mg->to, b->off, worker_page_up(b->bytes));
+	if (status != GANTRY_OK && status != GANTRY_E_AGAIN)
+		return status;
+	/* After a recovery the slabs that it comes from may not be mapped yet. */
+	source = worker_window_want_locked(s, mg->from, b->off, worker_page_up(b->bytes));
+	return source == GANTRY_OK ? status : source;
 }
 
 /* All is asked for before any is waited for. -EAGAIN: slabs are on their way; whoever brings them wakes the device. */
@@ -353,27 +361,48 @@ static int source_orphan(void *cookie, struct gantry_err *err)
 	return r;
 }
 
+/*
+ * The program waits, and what is waited for may be waiting for the program: a kernel for one that is held. Until the copies begin it can
+ * be left as it was. (Each sleep of the thread ends, so this is asked again.)
+ */
+static int wait_on(const struct wmigration *mg, const char *what, struct gantry_err *err)
+{
+	if (gantry_now_ns() - mg->orphaned_ns < STILL_MAX_NS)
+		return -EAGAIN;
+	return gantry_err_set(err, -ETIMEDOUT, "%s for more than %u s while it was held", what,
+			      (unsigned int)(STILL_MAX_NS / GANTRY_NS_PER_S));
+}
+
 static int source_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
 
-	(void)err;
 	if (!worker_quiet_reached(mg->d, &mg->quiet))
-		return -EAGAIN;
+		return wait_on(mg, "a task of its program has run", err);
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DRAINED);
 	*ret_longest_ns = gantry_now_ns() - mg->orphaned_ns;
 	return 0;
 }
 
+/* Slabs of an answer are mapped by their device's thread, and not under the lock: until it has said so nobody exchanges addresses. */
+static bool is_answered_locked(const struct wwindow *w)
+{
+	for (uint32_t i = 0; i < w->nasks; i++)
+		if (w->asks[i].status == GANTRY_OK)
+			return false;
+	return true;
+}
+
 /*
- * Memory on its way back to the session, and other jobs of it, come to an end by themselves: until then this is asked again. (Buffers that
- * were freed and have tasks ahead of them yet go along.)
+ * Memory on its way to and from the session, and other jobs of it, come to an end by themselves: until then this is asked again. (Buffers
+ * that were freed and have tasks ahead of them yet go along.)
  */
 static bool is_settled_locked(struct wmigration *mg)
 {
 	const struct wsession *s = mg->job.session;
 
-	if (s->nwashing == 0 && gantry_load_acquire(&s->njobs) == 1)
+	if (s->nwashing == 0 && gantry_load_acquire(&s->njobs) == 1 &&
+	    is_answered_locked(s->windows[mg->from]) && is_answered_locked(s->windows[mg->to]))
 		return true;
 	worker_device_wake(mg->d);
 	return false;
@@ -454,6 +483,8 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 		if (r == 0)
 			r = reserve_locked(mg, err);
 		pthread_mutex_unlock(&s->lock);
+		if (r == -EAGAIN)
+			return wait_on(mg, "memory of its program has been on its way", err);
 		if (r < 0)
 			return r;
 		mg->phase = PHASE_CARRY;

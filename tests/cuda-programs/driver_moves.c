@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
- * argv[3] says it has besides: "variable", "reserved", "shared" and "array" belong to a device; "both" works on two.
+ * argv[3] says it has besides: "variable", "reserved", "shared" and "array" belong to a device; "both" works on two; with
+ * "long" a kernel of argv[4], an image, runs for 14 seconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -114,6 +115,21 @@ static void churn(void)
 	OK(cuMemFree(some));
 }
 
+/* Beside the rest, until long after a move has begun. */
+static void run_long(const char *path)
+{
+	uint64_t ns = 14000000000u;
+	void *params[] = { &ns };
+	CUfunction spin;
+	CUmodule module;
+	CUstream stream;
+
+	OK(cuModuleLoad(&module, path));
+	OK(cuModuleGetFunction(&spin, module, "spin_ns"));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
 struct seen_device {
 	char name[100];
 	CUuuid uuid;
@@ -186,7 +202,9 @@ int main(int argc, char **argv)
 	OK(cuCtxSetCurrent(ctx));
 	before = look();
 	start(&w, argv[1]);
-	if (argc > 3)
+	if (argc > 4 && strcmp(argv[3], "long") == 0)
+		run_long(argv[4]);
+	else if (argc > 3)
 		have(&w, argv[3]);
 	fd = open(argv[2], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	CHECK(fd >= 0);

@@ -141,6 +141,16 @@ def test_what_stays_where_it_is_says_why(t):
                 program.passed(t)
 
 
+def test_work_that_takes_long_goes_on_where_it_is(t):
+    with two_gpus.two() as agent, working(agent, "long", gpu.image(gpu.WHOLE)) as program:
+        before = program.devices()
+        ended = program.move("gpu1" if "gpu0" in before else "gpu0")
+        t.equal(ended.code == 0, False, ended.out)
+        t.contains(ended.err, "a task of its program has run for more than 10 s while it was held", "why")
+        t.equal(program.devices(), before, "where it is")
+        program.passed(t)
+
+
 def test_words_that_are_wrong(t):
     with two_gpus.two(tenants={"red": {}, "blue": {"devices": "gpu0"}}) as agent:
         with working(agent) as program:
