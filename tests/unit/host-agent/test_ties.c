@@ -114,6 +114,16 @@ START_TEST(test_ties_of_addresses_that_a_program_knows)
 }
 END_TEST
 
+START_TEST(test_ties_of_devices_that_have_each_other_s_numbers)
+{
+	header.places = gantry_ledger_exchange(0, 0, 1);
+	ck_assert_int_eq(ties(), GANTRY_ADMIN_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(err.text, "numbers are exchanged"));
+	header.places = gantry_ledger_exchange(header.places, 0, 1);
+	ck_assert_int_eq(ties(), 0);
+}
+END_TEST
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -152,6 +162,7 @@ int main(void)
 	tcase_add_test(tc, test_ties_name_the_buffer_and_the_session_that_stays);
 	tcase_add_test(tc, test_ties_of_memory_adopted_twice_name_both_buffers);
 	tcase_add_test(tc, test_ties_of_addresses_that_a_program_knows);
+	tcase_add_test(tc, test_ties_of_devices_that_have_each_other_s_numbers);
 	tcase_add_test(tc, test_ties_of_thousands_of_buffers_beside_many_sessions_take_no_time);
 	return gantry_unit_run(suite);
 }
