@@ -189,18 +189,31 @@ static int check_objects_locked(const struct wsession *s, uint32_t from, struct 
 	return 0;
 }
 
-/* What makes its objects of NVIDIA's libraries anew is written down, unless they cannot be. */
-static int check_libraries_locked(const struct wsession *s, uint32_t from, struct gantry_err *err)
+/*
+ * What makes its objects of NVIDIA's libraries anew is written down, unless they cannot be. Calls of a queue that is on the other device,
+ * where nothing takes it from, would write where those that come do.
+ */
+static int check_libraries_locked(const struct wsession *s, uint32_t from, uint32_t to,
+				  struct gantry_err *err)
 {
-	const char *why = NULL;
+	uint64_t callers = 0;
+	const char *why;
 
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
 		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
 
 		if (obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_KERNEL &&
-		    worker_keeps(obj) && gantry_load_relaxed(&s->objects[i].queues))
-			why = worker_keep_barred(s, from);
+		    worker_keeps(obj))
+			callers |= gantry_load_relaxed(&s->objects[i].queues);
 	}
+	if (callers == 0)
+		return 0;
+	if (callers & gantry_load_acquire(&s->served[to]))
+		return gantry_err_set(err, -EBUSY,
+				      "a queue of its program that calls libraries of NVIDIA's is "
+				      "on device %s by now",
+				      s->engine->devices[to]->name);
+	why = worker_keep_barred(s, from);
 	return why ? gantry_err_set(err, -EOPNOTSUPP,
 				    "its program has used %s: what that left in a library of "
 				    "NVIDIA's cannot be made anew on another device",
@@ -215,7 +228,7 @@ static int check_locked(const struct wsession *s, uint32_t from, uint32_t to,
 
 	if (r == 0)
 		r = check_objects_locked(s, from, err);
-	return r == 0 ? check_libraries_locked(s, from, err) : r;
+	return r == 0 ? check_libraries_locked(s, from, to, err) : r;
 }
 
 int worker_migration_whole_locked(struct wmigration *mg, uint32_t to, struct gantry_err *err)
