@@ -1196,15 +1196,20 @@ static bool was_lent(struct gantry_agent *a, const char *kept, char name[GANTRY_
 	return false;
 }
 
-/* And has no such name any more. */
-static bool take_lent(struct gantry_agent *a, const char *kept)
+/* Once nobody walks over the entries, which move. */
+static void take_markers(struct gantry_session *s)
 {
-	char name[GANTRY_MONITOR_NAME_MAX];
+	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab) {
+		char name[GANTRY_MONITOR_NAME_MAX];
 
-	if (!was_lent(a, kept, name))
-		return false;
-	gantry_fd_close(gantry_store_take(&a->handed, name));
-	return true;
+		if (!slab->lent)
+			continue;
+		(void)gantry_str_format(name, sizeof(name), GANTRY_KEPT_LENT, /* it fits */
+					(unsigned long long)s->id, slab->device,
+					(unsigned long long)slab->off,
+					(unsigned long long)slab->bytes);
+		gantry_fd_close(gantry_store_take(&s->agent->handed, name));
+	}
 }
 
 void gantry_slabs_restore_session(struct gantry_session *s)
@@ -1213,7 +1218,7 @@ void gantry_slabs_restore_session(struct gantry_session *s)
 	size_t i = 0;
 
 	while (i < a->handed.nentries) {
-		char name[GANTRY_MONITOR_NAME_MAX];
+		char name[GANTRY_MONITOR_NAME_MAX], marker[GANTRY_MONITOR_NAME_MAX];
 		unsigned long long id, off, bytes;
 		struct gantry_slab *slab;
 		unsigned int device;
@@ -1233,9 +1238,10 @@ void gantry_slabs_restore_session(struct gantry_session *s)
 		give_to(slab, s, off);
 		slab->fresh = false; /* nobody knows who had it */
 		hold(slab);
-		if (take_lent(a, name))
+		if (was_lent(a, name, marker))
 			mark_lent(slab);
 	}
+	take_markers(s);
 }
 
 static void restore_pooled(struct gantry_agent *a, const char *name, uint32_t device,

@@ -937,6 +937,25 @@ START_TEST(test_restored_slabs_that_were_lent_stay_so)
 }
 END_TEST
 
+/* Names are in no order, and move as others are taken. */
+START_TEST(test_restored_slab_is_found_wherever_the_names_of_what_was_lent_are)
+{
+	begin();
+	hand("s/7/l/0/0/200000");
+	hand("s/7/m/0/0/200000");
+	hand("s/7/l/0/400000/200000");
+	hand("s/7/m/0/200000/200000");
+	hand("s/7/m/0/400000/200000");
+	gantry_slabs_restore_session(session);
+	ck_assert_uint_eq(a->handed.nentries, 0);
+	gantry_slabs_restore(a);
+	ck_assert_uint_eq(kept("s/7/m/"), 3);
+	ck_assert_uint_eq(kept("s/7/l/"), 2);
+	ck_assert_uint_eq(kept("z/"), 0);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("slab");
@@ -970,6 +989,7 @@ int main(void)
 	tcase_add_test(tc, test_restored_slabs_are_whose_they_were);
 	tcase_add_test(tc, test_slabs_of_lost_sessions_are_scrubbed_before_anybody_gets_them);
 	tcase_add_test(tc, test_restored_slabs_that_were_lent_stay_so);
+	tcase_add_test(tc, test_restored_slab_is_found_wherever_the_names_of_what_was_lent_are);
 	tc = gantry_unit_case(suite, "lend");
 	tcase_add_test(tc, test_lent_slab_is_let_go_of_and_nobody_elses);
 	tcase_add_test(tc, test_what_its_lender_left_counts_for_the_tenant_once);
