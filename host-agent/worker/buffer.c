@@ -15,12 +15,19 @@
 #include "host-agent/worker/memory.h"
 #include "host-agent/worker/output.h"
 
+/* Another's memory is charged where it was made: of its own shared memory, or of another session's device (loan.c). */
+static bool adopted_possible(const struct gantry_ledger_buffer *b)
+{
+	return b->place == GANTRY_PLACE_OWN ||
+	       (b->place == GANTRY_PLACE_IMAGE && b->charged_bytes == 0 && b->share_id);
+}
+
 bool worker_buffer_possible(const struct wsession *s, const struct gantry_ledger_buffer *b)
 {
 	uint64_t backed = worker_page_up(b->bytes);
 
 	if (b->device >= s->engine->ndevices || b->to > s->engine->ndevices ||
-	    b->replicas >> s->engine->ndevices || (b->adopted && b->place != GANTRY_PLACE_OWN))
+	    b->replicas >> s->engine->ndevices || (b->adopted && !adopted_possible(b)))
 		return false;
 	if (b->host_bytes && (b->host_bytes != backed || b->adopted ||
 			      b->place == GANTRY_PLACE_NONE || b->place == GANTRY_PLACE_HEAP))
@@ -165,8 +172,11 @@ static void release_locked(struct wsession *s, uint32_t slot)
 			s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 		worker_shared_close(s, rt);
 	}
-	/* Of another session's device memory: it is mapped no more. */
-	if (b->place == GANTRY_PLACE_IMAGE && b->adopted)
+	/*
+	 * Of another session's device memory: it is mapped no more. What a worker before this one had is over since its
+	 * end, and there may be another loan of the same memory by now.
+	 */
+	if (rt->borrowed)
 		s->engine->events.keep(s->engine->events.cookie, s->id, b->share_id, 0, -1);
 	if (b->place == GANTRY_PLACE_IMAGE) {
 		worker_refund_resident(s, b->device, b->charged_bytes);
@@ -184,6 +194,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 		worker_image_unuse_locked(rt->image);
 	rt->image = NULL;
 	rt->skip = 0;
+	rt->borrowed = false;
 	rt->ends = false;
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
 	gantry_store_relaxed(&rt->ready, 0u);

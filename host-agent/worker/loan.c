@@ -89,6 +89,7 @@ static int publish_locked(struct wdevice *d, const struct borrowing *b, struct g
 	buffer->adopted = 1;
 	s->objects[slot].variable = mem;
 	s->objects[slot].skip = b->loan.skip;
+	s->objects[slot].borrowed = true;
 	worker_object_publish(s, slot, 0);
 	*ret_handle = worker_object_handle(s, slot);
 	return GANTRY_OK;

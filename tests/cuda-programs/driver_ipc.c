@@ -5,6 +5,7 @@
  *   driver_ipc IMAGE            two processes of its own: what one makes the other opens
  *   driver_ipc IMAGE make FILE  writes the handle of some memory to FILE and waits for the end of its input
  *   driver_ipc IMAGE open FILE  opens that, says "opened", waits for the end of its input, and looks again
+ *   driver_ipc IMAGE lose FILE  opens that, says "opened", waits for the end of its input, has lost it, and opens it again
  *   driver_ipc IMAGE none FILE  must not open it
  *   driver_ipc IMAGE promise FILE  writes the handle of an event that does not come while its input has not ended
  *   driver_ipc IMAGE await FILE    waits for that, of which only its maker's end is heard
@@ -385,6 +386,31 @@ static void open_it(const char *file)
 	end();
 }
 
+/* Its worker dies meanwhile: what it had opened is gone, and what it has made is not. */
+static void lose(const char *file)
+{
+	CUipcMemHandle handle = read_handle(file);
+	CUdeviceptr at, own;
+	float x[N];
+
+	begin("opened again");
+	OK(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	holds(at, 11);
+	OK(cuMemAlloc(&own, SMALL));
+	OK(cuMemsetD32(own, bits(5), N));
+	OK(cuCtxSynchronize());
+	printf("opened\n");
+	wait_for_end();
+	IS(cuMemcpyDtoH(x, at, sizeof(x)), NOT_FOUND);
+	holds(own, 5);
+	(void)cuIpcCloseMemHandle(at); /* it may tell of that copy once more, and closes */
+	OK(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	holds(at, 11);
+	OK(cuIpcCloseMemHandle(at));
+	OK(cuMemFree(own));
+	end();
+}
+
 static void open_none(const char *file)
 {
 	CUdeviceptr at;
@@ -451,6 +477,8 @@ int main(int argc, char **argv)
 		make(argv[3]);
 	else if (strcmp(argv[2], "open") == 0)
 		open_it(argv[3]);
+	else if (strcmp(argv[2], "lose") == 0)
+		lose(argv[3]);
 	else if (strcmp(argv[2], "promise") == 0)
 		promise(argv[3]);
 	else if (strcmp(argv[2], "await") == 0)

@@ -315,6 +315,17 @@ def test_memory_of_another_process_is_good_after_its_makers_worker_has_died(t):
         let_go(t, sharing.maker, "made")
 
 
+def test_memory_of_another_process_is_lost_with_ones_own_worker_and_opened_again(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world() as agent:
+        sharing = Sharing(agent, folder)
+        user = sharing.opened("lose")
+        agent.kill_worker(gpu.session_of(agent, user)["worker_pid"])
+        harness.wait_until(lambda: agent.log().count("session-recovered") == 1, "the session of who opened it", timeout=gpu.LIMIT_S)
+        let_go(t, user, "opened again")
+        let_go(t, sharing.maker, "made")
+
+
 def test_memory_that_was_shared_is_not_the_next_tenants_after_the_agent_has_died(t):
     library_folder()
     with tempfile.TemporaryDirectory() as folder, gpu.world({"red": {}, "blue": {}}) as agent:
