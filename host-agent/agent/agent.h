@@ -142,7 +142,8 @@ struct gantry_agent {
 	uint64_t health_asked_ns;
 	struct gantry_list tenants;
 	struct gantry_list sessions;
-	struct gantry_list loans; /* loan.c */
+	struct gantry_list loans;      /* loan.c */
+	struct gantry_list left_slabs; /* loan.c */
 	struct gantry_list workers;
 	struct gantry_list wanting;  /* sessions that wait for a worker */
 	struct gantry_list held;     /* ivshmem.c: connections that are over */
@@ -216,9 +217,9 @@ struct gantry_agent {
 static inline void gantry_agent_blank(struct gantry_agent *a)
 {
 	struct gantry_list *const lists[] = {
-		&a->tenants, &a->sessions,  &a->loans,	  &a->workers,	  &a->wanting,
-		&a->held,    &a->orphans,   &a->clearing, &a->migrations, &a->relays,
-		&a->movers,  &a->handovers, &a->mps,	  &a->mps_runs,
+		&a->tenants, &a->sessions, &a->loans,	  &a->left_slabs, &a->workers,
+		&a->wanting, &a->held,	   &a->orphans,	  &a->clearing,	  &a->migrations,
+		&a->relays,  &a->movers,   &a->handovers, &a->mps,	  &a->mps_runs,
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(lists); i++)

@@ -412,14 +412,15 @@ static int lend(struct gantry_session *to, const struct gantry_token *token,
 {
 	struct gantry_session *owner = gantry_session_find(to->agent, token->session_id);
 	struct gantry_slab_lent slabs[GANTRY_PACKET_MAX_FDS];
-	struct gantry_lent lent;
+	struct gantry_lent lent, whole;
 	int status = find_lent(owner, token->share_id, token->buffer_bytes, &lent);
 
 	if (status == GANTRY_OK && gantry_loans_of(to) >= SHARED_PER_SESSION)
 		status = GANTRY_E_LIMIT;
 	if (status == GANTRY_OK)
-		status = gantry_slabs_lend(owner, &lent, slabs, GANTRY_PACKET_MAX_FDS, &p->n);
-	if (status == GANTRY_OK && gantry_loan_begin(to, token->share_id, &lent) < 0)
+		status = gantry_slabs_lend(owner, &lent, slabs, GANTRY_PACKET_MAX_FDS, &p->n,
+					   &whole);
+	if (status == GANTRY_OK && gantry_loan_begin(to, token->share_id, &whole) < 0)
 		status = GANTRY_E_NO_MEMORY;
 	if (status != GANTRY_OK)
 		return status;
@@ -431,7 +432,7 @@ static int lend(struct gantry_session *to, const struct gantry_token *token,
 		p->fds[i] = slabs[i].fd;
 	}
 	import->device = lent.device;
-	import->skip = lent.off - slabs[0].off;
+	import->skip = lent.off - whole.off;
 	import->slabs = p->list;
 	import->n_slabs = p->n;
 	return GANTRY_OK;

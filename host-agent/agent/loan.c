@@ -16,8 +16,14 @@ struct loan {
 	struct gantry_tenant *tenant;
 	uint64_t borrower;
 	uint64_t share_id;
+	struct gantry_lent what; /* whole slabs: a worker that has part of one has all of it */
+};
+
+/* A slab that its lender has let go of while others had it. */
+struct orphan {
+	struct gantry_list link; /* agent->left_slabs */
+	struct gantry_tenant *tenant;
 	struct gantry_lent what;
-	uint64_t orphan_bytes; /* of slabs that its lender has let go of, counted here */
 };
 
 void gantry_loans_fini(struct gantry_agent *a)
@@ -25,6 +31,10 @@ void gantry_loans_fini(struct gantry_agent *a)
 	gantry_list_for_each_safe(&a->loans, struct loan, link, loan) {
 		gantry_list_remove(&loan->link);
 		free(loan);
+	}
+	gantry_list_for_each_safe(&a->left_slabs, struct orphan, link, orphan) {
+		gantry_list_remove(&orphan->link);
+		free(orphan);
 	}
 }
 
@@ -50,7 +60,7 @@ static bool overlaps(const struct gantry_lent *a, const struct gantry_lent *b)
 	       b->off < a->off + a->bytes;
 }
 
-static struct loan *another(struct gantry_agent *a, const struct gantry_lent *what)
+static struct loan *borrowed(struct gantry_agent *a, const struct gantry_lent *what)
 {
 	gantry_list_for_each(&a->loans, struct loan, link, loan)
 		if (overlaps(&loan->what, what))
@@ -58,21 +68,21 @@ static struct loan *another(struct gantry_agent *a, const struct gantry_lent *wh
 	return NULL;
 }
 
-/* Who else has borrowed it counts it now. */
 static void end(struct gantry_agent *a, struct loan *loan)
 {
-	struct loan *heir;
-
 	gantry_list_remove(&loan->link);
-	heir = loan->orphan_bytes ? another(a, &loan->what) : NULL;
-	if (heir)
-		heir->orphan_bytes += loan->orphan_bytes;
-	else if (loan->orphan_bytes) {
-		a->pools[loan->what.device].session_bytes -= loan->orphan_bytes;
-		a->pools[loan->what.device].is_short = false;
+	free(loan);
+	gantry_list_for_each_safe(&a->left_slabs, struct orphan, link, orphan) {
+		struct gantry_slab_pool *pool = &a->pools[orphan->what.device];
+
+		if (borrowed(a, &orphan->what))
+			continue;
+		pool->session_bytes -= orphan->what.bytes;
+		pool->is_short = false;
+		gantry_list_remove(&orphan->link);
+		free(orphan);
 		gantry_devices_room_again(a);
 	}
-	free(loan);
 }
 
 void gantry_loan_end(struct gantry_session *borrower, uint64_t share_id)
@@ -102,11 +112,14 @@ uint32_t gantry_loans_of(const struct gantry_session *borrower)
 
 void gantry_loans_orphan(struct gantry_agent *a, const struct gantry_lent *slab)
 {
-	struct loan *loan = another(a, slab);
+	const struct loan *loan = borrowed(a, slab);
+	struct orphan *orphan = loan ? malloc(sizeof(*orphan)) : NULL;
 
-	if (!loan)
+	if (!orphan) /* nobody has it; or the host has no memory to count it */
 		return;
-	loan->orphan_bytes += slab->bytes;
+	*orphan = (struct orphan){ .tenant = loan->tenant, .what = *slab };
+	gantry_list_init(&orphan->link);
+	gantry_list_push_back(&a->left_slabs, &orphan->link);
 	a->pools[slab->device].session_bytes += slab->bytes;
 }
 
@@ -114,11 +127,11 @@ uint64_t gantry_loans_held(const struct gantry_tenant *t, uint32_t device, uint6
 {
 	uint64_t here = 0, all = 0;
 
-	gantry_list_for_each(&t->agent->loans, struct loan, link, loan) {
-		if (loan->tenant != t)
+	gantry_list_for_each(&t->agent->left_slabs, struct orphan, link, orphan) {
+		if (orphan->tenant != t)
 			continue;
-		all += loan->orphan_bytes;
-		here += loan->what.device == device ? loan->orphan_bytes : 0;
+		all += orphan->what.bytes;
+		here += orphan->what.device == device ? orphan->what.bytes : 0;
 	}
 	*ret_all = all;
 	return here;

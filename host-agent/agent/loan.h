@@ -2,7 +2,7 @@
 /*
  * Device memory that one session of a tenant has of another: the lender's slabs, which the borrower's worker maps too. A loan is one such
  * buffer in one borrower. While the lender has the slabs they count as its; those that it lets go of meanwhile live on with the borrower's
- * mappings, and count here until its loan ends: for the tenant, once however many have borrowed them, and for the device.
+ * mappings, and count here until the last loan that has them ends: for the tenant, once however many have borrowed them, and for the device.
  *
  * Slabs that were ever lent go back to the driver and not to the pool (slab.h): nobody can tell whether a worker that let go of a loan
  * really did. An agent after this one knows which they are, and no more which loans there were: until they end it counts nothing of those.
@@ -27,7 +27,7 @@ struct gantry_lent {
 };
 
 void gantry_loans_fini(struct gantry_agent *a);
-/* Before the borrower's worker hears of it. -ENOMEM. */
+/* Before the borrower's worker hears of it; @what: all of the slabs that it gets (gantry_slabs_lend()). -ENOMEM. */
 int gantry_loan_begin(struct gantry_session *borrower, uint64_t share_id,
 		      const struct gantry_lent *what);
 /* The borrower's worker has let go of one loan of that buffer; of all, for it is gone. */

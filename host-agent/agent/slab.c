@@ -992,7 +992,8 @@ static void mark_lent(struct gantry_slab *slab)
 }
 
 int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
-		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n)
+		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n,
+		      struct gantry_lent *ret_whole)
 {
 	uint64_t at = what->off, end = what->off + what->bytes;
 	uint32_t n = 0;
@@ -1011,6 +1012,9 @@ int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
 	if (at < end)
 		return GANTRY_E_NOT_FOUND;
 	*ret_n = n;
+	*ret_whole = *what;
+	ret_whole->off = ret_slabs[0].off;
+	ret_whole->bytes = at - ret_slabs[0].off;
 	return GANTRY_OK;
 }
 

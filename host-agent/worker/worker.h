@@ -143,7 +143,7 @@ struct wobject {
 	struct gantry_mem *
 		variable; /* of an image, or an array or texture, on the buffer's device; NULL: lost with a worker, or ended */
 	uint64_t skip;	  /* where a buffer of another session's begins in it (loan.c) */
-	bool borrowed;	  /* under the lock; it is that, and of this worker's life: its end is told */
+	bool borrowed; /* under the lock; it is that, and of this worker's life: its end is told */
 	bool ends; /* under the lock; the device's thread has been told to let go of the variable */
 	bool mapped;	/* under the lock; it lies in the range that its ledger names */
 	int not_mapped; /* why it does not, for good; 0: it may yet */

@@ -813,10 +813,14 @@ static const struct gantry_lent middle = { 7, 0, UNIT / 2, UNIT };
 static void lend(void)
 {
 	struct gantry_slab_lent slabs[2];
+	struct gantry_lent whole;
 	uint32_t n = 0;
 
-	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 2, &n), GANTRY_OK);
+	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 2, &n, &whole), GANTRY_OK);
 	ck_assert_uint_eq(n, 2);
+	ck_assert_uint_eq(whole.owner, 7);
+	ck_assert_uint_eq(whole.off, 0);
+	ck_assert_uint_eq(whole.bytes, 2 * UNIT);
 	ck_assert_uint_eq(slabs[0].off, 0);
 	ck_assert_uint_eq(slabs[1].off, UNIT);
 	ck_assert_int_ge(slabs[0].fd, 0);
@@ -894,18 +898,59 @@ START_TEST(test_what_its_lender_left_counts_for_the_tenant_once)
 }
 END_TEST
 
+/* Two buffers of one slab, and a third beyond: whoever has the slab counts it, however the loans lie. */
+START_TEST(test_slab_that_was_left_counts_until_the_last_who_has_any_of_it_ends)
+{
+	const struct gantry_lent parts[] = {
+		{ 7, 0, UNIT / 2, UNIT }, /* of two slabs */
+		{ 7, 0, 0, UNIT / 4 },
+		{ 7, 0, UNIT + UNIT / 2 + UNIT / 4, UNIT / 4 },
+	};
+	struct gantry_slab_lent slabs[2];
+	struct gantry_session *users[3];
+	struct gantry_lent whole;
+	uint64_t all = 0;
+	uint32_t n;
+
+	begin();
+	make_three();
+	for (uint32_t i = 0; i < 3; i++) {
+		users[i] = new_session(8 + i);
+		ck_assert_int_eq(gantry_slabs_lend(session, &parts[i], slabs, 2, &n, &whole),
+				 GANTRY_OK);
+		ck_assert_int_eq(gantry_loan_begin(users[i], 99 + i, &whole), 0);
+	}
+	gantry_worker_release(worker, session);
+	gantry_session_free(session);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 2 * UNIT);
+	gantry_loans_end(users[0]);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 2 * UNIT);
+	gantry_loans_end(users[1]);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), UNIT);
+	ck_assert_uint_eq(a->pools[0].session_bytes, UNIT);
+	gantry_loans_end(users[2]);
+	ck_assert_uint_eq(gantry_loans_held(&red, 0, &all), 0);
+	ck_assert_uint_eq(a->pools[0].session_bytes, 0);
+	say_scrubbed(asked_scrub(UNIT), GANTRY_OK);
+	finish();
+}
+END_TEST
+
 START_TEST(test_only_what_is_there_is_lent)
 {
 	const struct gantry_lent beyond = { 7, 0, 2 * UNIT, 2 * UNIT };
 	const struct gantry_lent elsewhere = { 7, 1, 0, UNIT };
 	struct gantry_slab_lent slabs[2];
+	struct gantry_lent whole;
 	uint32_t n = 7;
 
 	begin();
 	make_three();
-	ck_assert_int_eq(gantry_slabs_lend(session, &beyond, slabs, 2, &n), GANTRY_E_NOT_FOUND);
-	ck_assert_int_eq(gantry_slabs_lend(session, &elsewhere, slabs, 2, &n), GANTRY_E_NOT_FOUND);
-	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 1, &n), GANTRY_E_LIMIT);
+	ck_assert_int_eq(gantry_slabs_lend(session, &beyond, slabs, 2, &n, &whole),
+			 GANTRY_E_NOT_FOUND);
+	ck_assert_int_eq(gantry_slabs_lend(session, &elsewhere, slabs, 2, &n, &whole),
+			 GANTRY_E_NOT_FOUND);
+	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 1, &n, &whole), GANTRY_E_LIMIT);
 	ck_assert_uint_eq(n, 7);
 	finish();
 }
@@ -993,6 +1038,7 @@ int main(void)
 	tc = gantry_unit_case(suite, "lend");
 	tcase_add_test(tc, test_lent_slab_is_let_go_of_and_nobody_elses);
 	tcase_add_test(tc, test_what_its_lender_left_counts_for_the_tenant_once);
+	tcase_add_test(tc, test_slab_that_was_left_counts_until_the_last_who_has_any_of_it_ends);
 	tcase_add_test(tc, test_only_what_is_there_is_lent);
 	return gantry_unit_run(suite);
 }
