@@ -222,14 +222,26 @@ void gantry_keep_stop(struct gantry_agent *a)
 	gantry_store_fini(&a->kept);
 }
 
-static void tell(struct gantry_agent *a, uint32_t op, const char *name, int fd)
+/* 0 also while there is none: the next one gets all that is kept. */
+static int tell(struct gantry_agent *a, uint32_t op, const char *name, int fd)
 {
-	if (a->monitor_fd < 0)
-		return;
-	if (send_monitor(a, op, 0, name, fd) < 0) {
+	int r = a->monitor_fd < 0 ? 0 : send_monitor(a, op, 0, name, fd);
+
+	if (r < 0) {
 		a->counters.keep_errors++;
 		gantry_log(GANTRY_LOG_WARN, "the monitor does not take %s", name);
 	}
+	return r;
+}
+
+static int keep(struct gantry_agent *a, int fd, const char *name)
+{
+	int r = gantry_store_put(&a->kept, name, fd);
+	int told = tell(a, GANTRY_MONITOR_STORE, name, fd);
+
+	if (r < 0)
+		a->counters.keep_errors++;
+	return r < 0 ? r : told;
 }
 
 void gantry_keep(struct gantry_agent *a, int fd, const char *fmt, ...)
@@ -240,9 +252,22 @@ void gantry_keep(struct gantry_agent *a, int fd, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(name, sizeof(name), fmt, ap); /* our names are short */
 	va_end(ap);
-	if (gantry_store_put(&a->kept, name, fd) < 0)
-		a->counters.keep_errors++;
-	tell(a, GANTRY_MONITOR_STORE, name, fd);
+	(void)keep(a, fd, name); /* it counts and tells */
+}
+
+int gantry_keep_surely(struct gantry_agent *a, int fd, const char *fmt, ...)
+{
+	char name[GANTRY_MONITOR_NAME_MAX];
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(name, sizeof(name), fmt, ap); /* our names are short */
+	va_end(ap);
+	r = keep(a, fd, name);
+	if (r < 0)
+		gantry_keep_drop(a, "%s", name);
+	return r;
 }
 
 void gantry_keep_drop(struct gantry_agent *a, const char *fmt, ...)
@@ -254,7 +279,7 @@ void gantry_keep_drop(struct gantry_agent *a, const char *fmt, ...)
 	(void)vsnprintf(name, sizeof(name), fmt, ap); /* our names are short */
 	va_end(ap);
 	gantry_store_drop(&a->kept, name);
-	tell(a, GANTRY_MONITOR_DROP, name, -EBADF);
+	(void)tell(a, GANTRY_MONITOR_DROP, name, -EBADF);
 }
 
 void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
@@ -266,7 +291,7 @@ void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
 	(void)vsnprintf(name, sizeof(name), fmt, ap); /* our names are short */
 	va_end(ap);
 	gantry_store_drop_tree(&a->kept, name);
-	tell(a, GANTRY_MONITOR_DROP_TREE, name, -EBADF);
+	(void)tell(a, GANTRY_MONITOR_DROP_TREE, name, -EBADF);
 }
 
 void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int fd)

@@ -70,6 +70,9 @@ void gantry_keep_stop(struct gantry_agent *a);
  */
 void gantry_keep(struct gantry_agent *a, int fd, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same for what must not be unknown to an agent after us: 0, or -errno and it is not kept. */
+int gantry_keep_surely(struct gantry_agent *a, int fd, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void gantry_keep_drop(struct gantry_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)

@@ -26,6 +26,7 @@
 #include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
+#include "host-agent/control/packet.h"
 #include "host-agent/monitor/store.h"
 #include "proto/vocab.h"
 
@@ -41,6 +42,7 @@
 #define KEPT_DIRTY	"z/%u/%llx/%llx"
 #define KEPT_OF_SESSION "s/%llx/m/"
 #define LENT_MAX	1024u /* of the host: the monitor has each twice */
+#define LENT_PER_TENANT (LENT_MAX / 4)
 
 enum slab_state {
 	SLAB_WANTED, /* a session's: to be made */
@@ -971,50 +973,81 @@ void gantry_slabs_drop(struct gantry_worker *w, const Gantry__Worker__DropSlab *
 
 /* ---- to other sessions ---- */
 
-static uint32_t host_lent(const struct gantry_agent *a)
+static uint32_t lent_of(const struct gantry_agent *a, const struct gantry_tenant *tenant)
 {
 	uint32_t n = 0;
 
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)
-		gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab)
-			n += slab->lent;
+		if (!tenant || s->tenant == tenant)
+			gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab)
+				n += slab->lent;
 	return n;
 }
 
-static void mark_lent(struct gantry_slab *slab)
+static bool may_lend(const struct gantry_session *s, uint32_t n)
+{
+	return n == 0 || (lent_of(s->agent, s->tenant) + n <= LENT_PER_TENANT &&
+			  lent_of(s->agent, NULL) + n <= LENT_MAX);
+}
+
+/* What a next agent does not hear of it would have cleared for somebody else. */
+static int mark_lent(struct gantry_slab *slab)
 {
 	if (slab->lent)
-		return;
+		return GANTRY_OK;
+	if (gantry_keep_surely(slab->agent, slab->fd, GANTRY_KEPT_LENT,
+			       (unsigned long long)slab->session->id, slab->device,
+			       (unsigned long long)slab->off, (unsigned long long)slab->bytes) < 0)
+		return GANTRY_E_AGAIN;
 	slab->lent = true;
-	/* First of all: an agent after us must not have it cleared for somebody else. */
-	gantry_keep(slab->agent, slab->fd, GANTRY_KEPT_LENT, (unsigned long long)slab->session->id,
-		    slab->device, (unsigned long long)slab->off, (unsigned long long)slab->bytes);
+	return GANTRY_OK;
+}
+
+/* The slabs behind @what; @ret_nnew of them were never lent. */
+static int find_behind(const struct gantry_session *s, const struct gantry_lent *what,
+		       struct gantry_slab **ret_slabs, uint32_t max, uint32_t *ret_n,
+		       uint32_t *ret_nnew)
+{
+	uint64_t at = what->off, end = what->off + what->bytes;
+	uint32_t n = 0;
+
+	*ret_nnew = 0;
+	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab) {
+		if (slab->device != what->device || slab->off + slab->bytes <= at || at >= end)
+			continue;
+		if (slab->off > at || slab->state != SLAB_HELD)
+			return GANTRY_E_NOT_FOUND;
+		if (n == max)
+			return GANTRY_E_LIMIT;
+		*ret_nnew += !slab->lent;
+		ret_slabs[n++] = slab;
+		at = slab->off + slab->bytes;
+	}
+	*ret_n = n;
+	return at < end ? GANTRY_E_NOT_FOUND : GANTRY_OK;
 }
 
 int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
 		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n,
 		      struct gantry_lent *ret_whole)
 {
-	uint64_t at = what->off, end = what->off + what->bytes;
-	uint32_t n = 0;
+	struct gantry_slab *slabs[GANTRY_PACKET_MAX_FDS];
+	uint32_t n, nnew;
+	int status = find_behind(s, what, slabs, GANTRY_MIN(max, GANTRY_PACKET_MAX_FDS), &n, &nnew);
 
-	gantry_list_for_each(&s->slabs, struct gantry_slab, link, slab) {
-		if (slab->device != what->device || slab->off + slab->bytes <= at || at >= end)
-			continue;
-		if (slab->off > at || slab->state != SLAB_HELD)
-			return GANTRY_E_NOT_FOUND;
-		if (n == max || host_lent(s->agent) >= LENT_MAX)
-			return GANTRY_E_LIMIT;
-		mark_lent(slab);
-		ret_slabs[n++] = (struct gantry_slab_lent){ slab->off, slab->bytes, slab->fd };
-		at = slab->off + slab->bytes;
+	if (status == GANTRY_OK && !may_lend(s, nnew))
+		status = GANTRY_E_LIMIT;
+	for (uint32_t i = 0; status == GANTRY_OK && i < n; i++) {
+		status = mark_lent(slabs[i]);
+		ret_slabs[i] = (struct gantry_slab_lent){ slabs[i]->off, slabs[i]->bytes,
+							  slabs[i]->fd };
 	}
-	if (at < end)
-		return GANTRY_E_NOT_FOUND;
+	if (status != GANTRY_OK)
+		return status;
 	*ret_n = n;
 	*ret_whole = *what;
-	ret_whole->off = ret_slabs[0].off;
-	ret_whole->bytes = at - ret_slabs[0].off;
+	ret_whole->off = slabs[0]->off;
+	ret_whole->bytes = slabs[n - 1]->off + slabs[n - 1]->bytes - slabs[0]->off;
 	return GANTRY_OK;
 }
 
@@ -1242,8 +1275,9 @@ void gantry_slabs_restore_session(struct gantry_session *s)
 		give_to(slab, s, off);
 		slab->fresh = false; /* nobody knows who had it */
 		hold(slab);
-		if (was_lent(a, name, marker))
-			mark_lent(slab);
+		slab->lent = was_lent(a, name, marker);
+		if (slab->lent)
+			gantry_keep(a, slab->fd, "%s", marker);
 	}
 	take_markers(s);
 }

@@ -83,7 +83,8 @@ struct gantry_lent;
 /*
  * The slabs in which @what lies, in their order, for another session of the tenant. From now on they go back to the driver when the
  * session needs them no more, never to the pool. @ret_whole is all that they have, from the first's begin to the last's end.
- * NOT_FOUND: not all of it is there; LIMIT: they are more than @max, or too many of the tenant's, or of the host's, are lent.
+ * NOT_FOUND: not all of it is there; LIMIT: they are more than @max, or too many of the tenant's, or of the host's, are lent; AGAIN: the
+ * monitor does not take their names, without which the agent after this one would clear them for others.
  */
 int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
 		      struct gantry_slab_lent *ret_slabs, uint32_t max, uint32_t *ret_n,

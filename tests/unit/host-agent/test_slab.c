@@ -18,6 +18,7 @@
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/call.h"
 #include "host-agent/agent/events.h"
+#include "host-agent/agent/keep.h"
 #include "host-agent/agent/loan.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -956,6 +957,57 @@ START_TEST(test_only_what_is_there_is_lent)
 }
 END_TEST
 
+START_TEST(test_slab_whose_name_the_monitor_does_not_take_is_not_lent)
+{
+	const struct timeval soon = { .tv_usec = 1000 };
+	struct gantry_slab_lent slabs[2];
+	struct gantry_lent whole;
+	uint32_t n = 0;
+	int fds[2];
+
+	begin();
+	make_three();
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	ck_assert_int_eq(setsockopt(fds[0], SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon)), 0);
+	a->monitor_fd = fds[0];
+	while (!a->monitor_room) /* nobody reads */
+		gantry_keep_tell(a, GANTRY_MONITOR_READY, -EBADF);
+	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 2, &n, &whole), GANTRY_E_AGAIN);
+	drop(0, UNIT);
+	ck_assert_uint_eq(kept("z/"), 1); /* it is the pool's, as any */
+	say_scrubbed(asked_scrub(UNIT), GANTRY_OK);
+	gantry_event_free(&a->monitor_room);
+	gantry_fd_close(fds[0]);
+	gantry_fd_close(fds[1]);
+	a->monitor_fd = -EBADF;
+	finish();
+}
+END_TEST
+
+/* A quarter of what the host may lend; what was lent before may be lent again. */
+START_TEST(test_one_tenant_does_not_lend_all_that_may_be_lent)
+{
+	struct gantry_lent one = { 7, 0, 0, UNIT }, whole;
+	struct gantry_slab_lent slab;
+	uint32_t n = 0;
+	int status = GANTRY_OK;
+
+	begin();
+	a->devices[0].mem_bytes = 2048 * MIB;
+	for (one.off = 0; status == GANTRY_OK && one.off < 300 * UNIT; one.off += UNIT) {
+		need(one.off, UNIT);
+		make(UNIT);
+		expect_given(one.off, UNIT, 1, GANTRY_OK);
+		status = gantry_slabs_lend(session, &one, &slab, 1, &n, &whole);
+	}
+	ck_assert_int_eq(status, GANTRY_E_LIMIT);
+	ck_assert_uint_eq(one.off, 257 * UNIT);
+	one.off = 0;
+	ck_assert_int_eq(gantry_slabs_lend(session, &one, &slab, 1, &n, &whole), GANTRY_OK);
+	finish();
+}
+END_TEST
+
 START_TEST(test_restored_slabs_that_were_lent_stay_so)
 {
 	begin();
@@ -1040,5 +1092,7 @@ int main(void)
 	tcase_add_test(tc, test_what_its_lender_left_counts_for_the_tenant_once);
 	tcase_add_test(tc, test_slab_that_was_left_counts_until_the_last_who_has_any_of_it_ends);
 	tcase_add_test(tc, test_only_what_is_there_is_lent);
+	tcase_add_test(tc, test_slab_whose_name_the_monitor_does_not_take_is_not_lent);
+	tcase_add_test(tc, test_one_tenant_does_not_lend_all_that_may_be_lent);
 	return gantry_unit_run(suite);
 }
