@@ -19,8 +19,9 @@
 #define LATEST	   8u
 #define NSLOTS	   (PAGE_BYTES / sizeof(struct slot))
 #define LOOK_NS	   50000l
-#define ALIVE_NS \
-	(GANTRY_NS_PER_S / 2) /* so often a maker is asked for while its event does not come */
+/* So often a maker is asked for while its event does not come: its memory is mapped once more, and let go of. */
+#define ALIVE_NS     (GANTRY_NS_PER_S / 2)
+#define ALIVE_MAX_NS (8 * GANTRY_NS_PER_S)
 
 struct slot {
 	uint32_t recorded;
@@ -35,13 +36,14 @@ struct page {
 	uint32_t device;
 	bool is_taken[NSLOTS];
 	uint32_t recorded[NSLOTS]; /* goes on where a slot has another event */
+	gantry_ticket tickets[NSLOTS]
+			     [LATEST]; /* and so does the order of those that share a word */
 };
 static struct page *pages;
 
 struct cu_shared_event {
 	struct page *page; /* NULL: another process's */
 	uint32_t index;
-	gantry_ticket tickets[LATEST];
 	struct cu_opened *opened;
 	uint64_t off;
 };
@@ -155,11 +157,11 @@ void cu_shared_event_end_locked(struct CUevent_st *event)
 
 /* ---- what its maker does ---- */
 
-/* The record that had this word before comes first, on whatever stream it was. */
+/* The record that had this word before comes first, on whatever stream and of whichever event of the slot it was. */
 static int put_word(struct CUstream_st *stream, struct cu_shared_event *shared, uint32_t n,
 		    gantry_ticket *ret_ticket)
 {
-	gantry_ticket before = shared->tickets[n % LATEST];
+	gantry_ticket before = shared->page->tickets[shared->index][n % LATEST];
 	uint64_t off = off_of(shared->index) + offsetof(struct slot, done) +
 		       n % LATEST * sizeof(uint32_t);
 	int r = 0;
@@ -195,7 +197,7 @@ CUresult cu_shared_event_record_locked(struct CUevent_st *event, struct CUstream
 	if (result != CUDA_SUCCESS)
 		return result;
 	shared->page->recorded[shared->index] = slot.recorded;
-	shared->tickets[slot.recorded % LATEST] = ticket;
+	shared->page->tickets[shared->index][slot.recorded % LATEST] = ticket;
 	event->ticket = ticket;
 	event->is_recorded = true;
 	event->captured = 0;
@@ -296,12 +298,25 @@ CUresult cu_shared_event_query_locked(const struct CUevent_st *event)
 	return is_reached(&slot, slot.recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+/* When a maker is asked for, and how long it is until then: longer each time. */
+struct alive {
+	uint64_t next_ns;
+	uint64_t pause_ns;
+};
+
+static void ask_later(struct alive *alive)
+{
+	alive->pause_ns = alive->pause_ns ? GANTRY_MIN(2 * alive->pause_ns, ALIVE_MAX_NS)
+					  : ALIVE_NS;
+	alive->next_ns = gantry_now_ns() + alive->pause_ns;
+}
+
 /* Its maker's end is no end of the task, but nobody will write the word. */
-static CUresult pause_locked(const struct cu_shared_event *shared, uint64_t *alive_ns)
+static CUresult pause_locked(const struct cu_shared_event *shared, struct alive *alive)
 {
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
 	uint8_t token[GANTRY_DOOR_TOKEN];
-	bool asks = gantry_now_ns() - *alive_ns > ALIVE_NS, is_alive = true;
+	bool asks = gantry_now_ns() >= alive->next_ns, is_alive = true;
 
 	memcpy(token, shared->opened->token, sizeof(token));
 	(void)pthread_mutex_unlock(&cu.lock);
@@ -311,20 +326,21 @@ static CUresult pause_locked(const struct cu_shared_event *shared, uint64_t *ali
 		(void)nanosleep(&pause, NULL);
 	(void)pthread_mutex_lock(&cu.lock);
 	if (asks)
-		*alive_ns = gantry_now_ns();
+		ask_later(alive);
 	return is_alive ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }
 
 CUresult cu_shared_event_wait_locked(struct CUevent_st *event)
 {
-	uint64_t alive_ns = gantry_now_ns();
+	struct alive alive = { 0 };
 	struct slot slot;
 	CUresult result = look(event->shared, &slot);
 	uint32_t n = slot.recorded;
 
+	ask_later(&alive);
 	cu_output_due();
 	while (result == CUDA_SUCCESS && !is_reached(&slot, n)) {
-		result = pause_locked(event->shared, &alive_ns);
+		result = pause_locked(event->shared, &alive);
 		/* Another thread may have let go of it. */
 		if (!cu_handle_is_locked(event, CU_KIND_EVENT))
 			return CUDA_ERROR_INVALID_HANDLE;
