@@ -224,6 +224,11 @@ void gantry_devtime_account(struct gantry_devtime_stream *time, uint32_t from, u
 	uint64_t ns;
 
 	while (next_span(time, end, &span, &ns)) {
+		/* Device code of a guest can have the word say that a batch has ended in its middle. */
+		if ((int32_t)(span.to - from) <= 0)
+			continue;
+		if ((int32_t)(span.from - from) < 0)
+			span.from = from;
 		ns = (uint64_t)((double)ns * part);
 		/* Nothing lies before it mostly: that had its word, or was seen together with it. */
 		share_out(time, from, span.from, seen_ns > ns ? seen_ns - ns : 0);
