@@ -170,9 +170,11 @@ int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream
 void gantry_fpga_stream_destroy(struct gantry_stream *stream);
 int gantry_fpga_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 unsigned gantry_fpga_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
-/* The command at the head has ended. Board thread, without the lock. */
+/* The command at the head has ended. Board thread; without the lock, or with it, and then the caller wakes the host. */
 void gantry_fpga_finish(struct gantry_stream *stream, int status, uint32_t blast,
 			uint64_t device_ns);
+void gantry_fpga_finish_locked(struct gantry_stream *stream, int status, uint32_t blast,
+			       uint64_t device_ns);
 
 /* work.c: the board thread's main(). */
 void *gantry_fpga_work(void *arg);

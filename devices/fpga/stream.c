@@ -102,19 +102,26 @@ unsigned gantry_fpga_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 	return count;
 }
 
-void gantry_fpga_finish(struct gantry_stream *stream, int status, uint32_t blast,
-			uint64_t device_ns)
+void gantry_fpga_finish_locked(struct gantry_stream *stream, int status, uint32_t blast,
+			       uint64_t device_ns)
 {
-	struct gantry_dev *dev = stream->dev;
-	const struct gantry_device_host *host = dev->host;
 	struct gantry_fpga_slot *slot = &stream->slots[stream->finished % GANTRY_FPGA_DEPTH];
 
 	slot->done = (struct gantry_done){
 		.tag = slot->cmd.tag, .status = status, .blast = blast, .device_ns = device_ns
 	};
 	stream->running = false;
-	(void)pthread_mutex_lock(&dev->lock);
 	stream->finished++;
+}
+
+void gantry_fpga_finish(struct gantry_stream *stream, int status, uint32_t blast,
+			uint64_t device_ns)
+{
+	struct gantry_dev *dev = stream->dev;
+	const struct gantry_device_host *host = dev->host;
+
+	(void)pthread_mutex_lock(&dev->lock);
+	gantry_fpga_finish_locked(stream, status, blast, device_ns);
 	(void)pthread_mutex_unlock(&dev->lock);
 	/* The stream may be gone by now. */
 	host->wake(host->cookie);

@@ -64,43 +64,42 @@ static void collect_locked(struct gantry_dev *dev, struct round *round)
 
 /* ---- the end of the board ---- */
 
-/* With the board; or, where one launch has cost it, that one by its own fault and the others by none of theirs. */
-static void end_lost(struct gantry_stream *stream, const struct gantry_stream *endless)
+/* All of a stream's: with the board; or, where one launch has cost it, that one by its own fault and the others by none of theirs. */
+static void end_lost_locked(struct gantry_stream *stream, const struct gantry_stream *endless)
 {
-	if (!endless)
-		gantry_fpga_finish(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE, 0);
-	else
-		gantry_fpga_finish(stream,
-				   !stream->running    ? GANTRY_E_INTERRUPTED
-				   : stream == endless ? GANTRY_E_DEADLINE
-						       : GANTRY_E_DEVICE_FAULT,
-				   GANTRY_BLAST_CONTEXT, 0);
+	while (stream->finished != stream->submitted)
+		if (!endless)
+			gantry_fpga_finish_locked(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE,
+						  0);
+		else
+			gantry_fpga_finish_locked(stream,
+						  !stream->running    ? GANTRY_E_INTERRUPTED
+						  : stream == endless ? GANTRY_E_DEADLINE
+								      : GANTRY_E_DEVICE_FAULT,
+						  GANTRY_BLAST_CONTEXT, 0);
 }
 
 /*
- * Everything that was submitted ends; submit() refuses from now on. @endless: whose launch is the reason, for it does not end; NULL: the
- * board is gone.
+ * Everything that was submitted ends at once, and submit() refuses from now on. @endless: whose launch is the reason, for it does not end, of
+ * which poll() tells first; NULL: the board is gone.
  */
-static void lose(struct gantry_dev *dev, const struct gantry_stream *endless)
+static void lose(struct gantry_dev *dev, struct gantry_stream *endless)
 {
-	struct gantry_stream *stream;
+	const struct gantry_device_host *host = dev->host;
 
 	memset(dev->launches, 0, sizeof(dev->launches));
 	dev->nrunning = 0;
 	(void)pthread_mutex_lock(&dev->lock);
 	dev->lost = true;
 	dev->endless = endless != NULL;
-	do {
-		stream = NULL;
-		gantry_list_for_each(&dev->streams, struct gantry_stream, link, s)
-			if (s->finished != s->submitted)
-				stream = s;
-		(void)pthread_mutex_unlock(&dev->lock);
-		if (stream)
-			end_lost(stream, endless);
-		(void)pthread_mutex_lock(&dev->lock);
-	} while (stream);
+	if (endless) {
+		gantry_list_remove(&endless->link);
+		gantry_list_push_front(&dev->streams, &endless->link);
+	}
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
+		end_lost_locked(stream, endless);
 	(void)pthread_mutex_unlock(&dev->lock);
+	host->wake(host->cookie);
 }
 
 /* ---- changes ---- */

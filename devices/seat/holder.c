@@ -43,6 +43,7 @@ struct gantry_seat_holder {
 	uint64_t lost_ns; /* when it was seen that the device takes no more; 0: it does */
 	struct {
 		bool is_known;		  /* a launch is why, for it does not end */
+		bool is_blamed;		  /* and that one has ended; others may end before it */
 		struct gantry_seat *told; /* that is being told so; NULL: nobody */
 		uint64_t worker;
 		char kernel[GANTRY_KERNEL_NAME_MAX + 1];
@@ -120,7 +121,7 @@ const struct gantry_device_host *gantry_seat_holder_host(struct gantry_seat_hold
 bool gantry_seat_holder_blames(const struct gantry_seat_holder *holder, uint64_t *ret_worker,
 			       const char **ret_kernel)
 {
-	if (!holder->endless.is_known)
+	if (!holder->endless.is_blamed)
 		return false;
 	*ret_worker = holder->endless.worker;
 	*ret_kernel = holder->endless.kernel;
@@ -398,6 +399,7 @@ static void blame(struct gantry_seat_holder *holder, const struct gantry_seat_en
 {
 	struct gantry_seat *seat = entry->seat;
 
+	holder->endless.is_blamed = true;
 	holder->endless.worker = seat->worker;
 	(void)gantry_str_copy(holder->endless.kernel, sizeof(holder->endless.kernel),
 			      seat->kernels[entry->kernel]->name); /* as long */
@@ -533,10 +535,12 @@ static void end_all(struct gantry_seat_holder *holder, const struct gantry_devic
 	bury(holder);
 }
 
+/* Of a launch that does not end its own worker is told, whose end may come behind others'; else every worker is. */
 static bool is_over(const struct gantry_seat_holder *holder)
 {
-	bool waits = holder->endless.is_known ? holder->endless.told != NULL
-					      : !gantry_list_is_empty(&holder->seats);
+	bool waits = !holder->endless.is_known	 ? !gantry_list_is_empty(&holder->seats)
+		     : holder->endless.is_blamed ? holder->endless.told != NULL
+						 : holder->nflight > 0;
 
 	return holder->lost_ns && (!waits || gantry_now_ns() - holder->lost_ns > LOST_NS);
 }

@@ -48,6 +48,8 @@ static struct gantry_cmd kept[16];
 static uint32_t nsubmitted; /* atomic; a futex */
 static uint32_t nreleased;  /* atomic: so many of them may end */
 static uint32_t ntold;
+static struct gantry_done how[GANTRY_ARRAY_SIZE(kept)]; /* each is to end; all zeroes: well */
+static int how_run_ends;	 /* holder's thread; and the test's before and behind it */
 static uint32_t ncancelled;	 /* atomic */
 static uint32_t nstreams, nmems; /* alive; the holder's thread's until it has ended */
 static char last_path[512];
@@ -133,7 +135,9 @@ static unsigned fake_poll(struct gantry_dev *dev, struct gantry_done *ret_done, 
 		if (host_of_device->cancelled(host_of_device->cookie, cmd->tag))
 			gantry_fetch_add(&ncancelled, 1);
 		memset(range->mem->base + range->off, MARK, range->len);
-		ret_done[count++] = (struct gantry_done){ .tag = cmd->tag, .device_ns = 7 };
+		ret_done[count] = how[(ntold - 1) % GANTRY_ARRAY_SIZE(how)];
+		ret_done[count].tag = cmd->tag;
+		ret_done[count++].device_ns = 7;
 	}
 	return count;
 }
@@ -163,8 +167,13 @@ static pthread_t thread;
 static void *run(void *arg)
 {
 	(void)arg;
-	ck_assert_int_eq(gantry_seat_holder_run(holder, &fake_device), 0);
+	ck_assert_int_eq(gantry_seat_holder_run(holder, &fake_device), how_run_ends);
 	return NULL;
+}
+
+static void *run_nothing(void *arg)
+{
+	return arg;
 }
 
 static void setup(void)
@@ -708,6 +717,42 @@ START_TEST(test_seats_that_take_all_they_get_leave_others_their_share)
 }
 END_TEST
 
+/* Others' launches may end before that one. */
+START_TEST(test_launch_that_does_not_end_is_told_behind_others_too)
+{
+	struct gantry_seat_task task = right_task();
+	struct worker other = sit(), w = sit();
+	const char *kernel = "";
+	uint64_t worker = 0;
+
+	how_run_ends = -ENODEV;
+	put(&other, 0, &task);
+	await_submitted(1);
+	put(&w, 3, &task);
+	await_submitted(2);
+	how[0] = (struct gantry_done){ .status = GANTRY_E_DEVICE_FAULT,
+				       .blast = GANTRY_BLAST_CONTEXT };
+	how[1] = (struct gantry_done){ .status = GANTRY_E_DEADLINE, .blast = GANTRY_BLAST_CONTEXT };
+	release(1);
+	(void)usleep(200000); /* the holder sees that one alone */
+	ck_assert_uint_eq(gantry_load_acquire(&w.page->holder.ended), 0);
+	release(1);
+	await_ends(&w, 1);
+	ck_assert_uint_eq(w.page->holder.ends[0].slot, 3);
+	ck_assert_int_eq(w.page->holder.ends[0].status, GANTRY_E_DEADLINE);
+	ck_assert_uint_eq(w.page->holder.ends[0].blast, GANTRY_BLAST_CMD);
+	ck_assert_uint_eq(gantry_load_acquire(&other.page->holder.ended), 0);
+	leave(&w);
+	(void)pthread_join(thread, NULL);
+	ck_assert(gantry_seat_holder_blames(holder, &worker, &kernel));
+	ck_assert_uint_eq(worker, 7);
+	ck_assert_str_eq(kernel, "k");
+	leave(&other);
+	how_run_ends = 0;
+	ck_assert_int_eq(pthread_create(&thread, NULL, run_nothing, NULL), 0); /* for teardown() */
+}
+END_TEST
+
 START_TEST(test_cancelled_task_is_told_to_the_device)
 {
 	struct gantry_seat_task task = right_task();
@@ -754,5 +799,6 @@ int main(void)
 	tcase_add_loop_test(tc, test_what_is_not_there_cannot_be_ended, 0, 3);
 	tcase_add_test(tc, test_launch_of_a_dead_worker_writes_nothing_any_more);
 	tcase_add_test(tc, test_cancelled_task_is_told_to_the_device);
+	tcase_add_test(tc, test_launch_that_does_not_end_is_told_behind_others_too);
 	return gantry_unit_run(suite);
 }
