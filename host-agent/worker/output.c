@@ -23,6 +23,8 @@
 #define DROP_EVERY 256u
 /* Of what drivers say on standard error the log gets so much at a time; also of what a process says that ends itself. */
 #define LOG_BYTES 4096u
+/* Before the latter. */
+#define LAST_WORDS "standard error: "
 
 /*
  * Drivers may print on threads of their own while what has come is taken. So a file is not rewound while it is the standard stream,
@@ -122,15 +124,21 @@ static void say_last_words(int sig)
 {
 	const struct file *file = file_now(1);
 	uint64_t n_new = new_bytes(file), n_told = gantry_min_u64(n_new, LOG_BYTES);
-	char text[LOG_BYTES];
+	char line[sizeof(LAST_WORDS) + LOG_BYTES] = LAST_WORDS;
+	char *text = line + sizeof(LAST_WORDS) - 1;
 	ssize_t n = pread(file->fd, text, n_told, (off_t)(file->taken + n_new - n_told));
 
 	(void)sig;
+	while (n > 0 && text[n - 1] == '\n')
+		n--;
+	if (n <= 0)
+		return;
+	/* One line: what kernels print comes here too, and is no record of the log's. */
 	for (ssize_t i = 0; i < n; i++)
-		if (((unsigned char)text[i] < 0x20 && text[i] != '\n') || text[i] == 0x7f)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
 			text[i] = ' ';
-	if (n > 0)
-		(void)!write(output.was[1], text, (size_t)n);
+	text[n] = '\n';
+	(void)!write(output.was[1], line, (size_t)(text + n + 1 - line));
 }
 
 /* ---- opening ---- */
