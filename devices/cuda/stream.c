@@ -76,6 +76,9 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 		return gantry_err_set(err, r, "all %u streams of the device are in use",
 				      GANTRY_WATCH_PLACES);
 	}
+	/* Before anything else can fail: the watcher takes a word that is not as it was seen for news. */
+	stream->cell = &dev->cells[stream->place];
+	gantry_store_relaxed(&stream->cell->word, 0u);
 	r = native_create(dev, attr->priority, &stream->native, err);
 	if (r < 0) {
 		gantry_watch_place_give(&dev->watch, stream->place);
@@ -89,8 +92,6 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	stream->keep = attr->keep;
 	stream->is_alone = attr->is_alone;
 	stream->ncareful = attr->ncareful;
-	stream->cell = &dev->cells[stream->place];
-	gantry_store_relaxed(&stream->cell->word, 0u);
 	gantry_cuda_body_init(stream);
 	gantry_list_init(&stream->active);
 	gantry_list_push_back(&dev->streams, &stream->link);

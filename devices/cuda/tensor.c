@@ -61,6 +61,9 @@ static int check(const struct gantry_dev *dev, const struct gantry_wire_tensor *
 	if (spec->rank < 1 || spec->rank > GANTRY_TENSOR_RANK || !element_bits(spec->type) ||
 	    spec->mode > GANTRY_TENSOR_IM2COL)
 		return gantry_err_set(err, -EINVAL, "no such tensor");
+	/* Corners are of its dimensions but two. */
+	if (spec->mode == GANTRY_TENSOR_IM2COL && spec->rank < 3)
+		return gantry_err_set(err, -EINVAL, "im2col takes tensors of rank 3 to 5");
 	for (uint32_t i = 0; i < spec->rank; i++)
 		if (spec->dims[i] == 0 || spec->dims[i] > 1ull << 32)
 			return gantry_err_set(err, -EINVAL, "a tensor's side is 1 to 2^32");
