@@ -209,6 +209,7 @@ struct gantry_agent {
 	struct gantry_kernels *kernels;
 	struct gantry_upload *upload; /* images.h: an image on its way in; NULL: none */
 	struct event *leaving; /* images.h: looks whether images that leave are in use still */
+	uint64_t leaving_ns;   /* how long it waited for that */
 	struct gantry_placement *placement;
 	struct gantry_cgroups *cgroups; /* NULL: not started, or no memory */
 };

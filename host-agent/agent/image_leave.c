@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -26,15 +27,18 @@
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/worker.h"
 
-#define LOOK_NS (100 * GANTRY_NS_PER_MS)
-#define MODE	0644
+/* Ever more seldom while none goes. */
+#define LOOK_NS	    (100 * GANTRY_NS_PER_MS)
+#define MAX_LOOK_NS (2 * GANTRY_NS_PER_S)
+#define MODE	    0644
 
 static void look(evutil_socket_t fd, short what, void *arg);
 
-static void look_soon(struct gantry_agent *a)
+static void look_in(struct gantry_agent *a, uint64_t ns)
 {
+	a->leaving_ns = ns;
 	/* Without memory for a timer they are looked at when the next is asked to leave. */
-	(void)gantry_timer_set(a, &a->leaving, LOOK_NS, look, a);
+	(void)gantry_timer_set(a, &a->leaving, ns, look, a);
 }
 
 static int set_mark(const struct gantry_image_store *store, const struct gantry_image_entry *entry,
@@ -58,7 +62,7 @@ static bool is_free(const struct gantry_agent *a, const struct gantry_image_entr
 	return entry->ntasks == 0 && gantry_workers_have_rescanned(a);
 }
 
-/* Returns whether some still leave. */
+/* Returns whether some still leave, or may: a store that cannot be read now is looked at again. */
 static bool look_at(struct gantry_agent *a, const struct gantry_image_store *store,
 		    bool *ret_removed)
 {
@@ -66,7 +70,7 @@ static bool look_at(struct gantry_agent *a, const struct gantry_image_store *sto
 	bool any = false;
 
 	if (gantry_image_store_read(store, &entries, NULL) < 0)
-		return false;
+		return true;
 	gantry_image_users_count(a, store, &entries);
 	for (uint32_t i = 0; i < entries.n; i++) {
 		struct gantry_image_entry *entry = &entries.list[i];
@@ -109,7 +113,7 @@ static void look(evutil_socket_t fd, short what, void *arg)
 	if (removed)
 		gantry_kernels_rescan(a);
 	if (any)
-		look_soon(a);
+		look_in(a, removed ? LOOK_NS : gantry_min_u64(2 * a->leaving_ns, MAX_LOOK_NS));
 }
 
 int gantry_image_leave(struct gantry_agent *a, const struct gantry_image_store *store,
@@ -126,7 +130,7 @@ int gantry_image_leave(struct gantry_agent *a, const struct gantry_image_store *
 		     "image %s of device %s", entry->bitstream->name, store->device->conf.name);
 	gantry_kernels_rescan(a);
 	if (leave)
-		look_soon(a);
+		look_in(a, LOOK_NS);
 	return 0;
 }
 
@@ -136,7 +140,7 @@ void gantry_images_start(struct gantry_agent *a)
 	for (uint32_t i = 0; i < a->ndevices; i++)
 		if (a->devices[i].used && gantry_images_dir(&a->devices[i].conf)) {
 			gantry_workers_rescan(a);
-			look_soon(a);
+			look_in(a, LOOK_NS);
 			return;
 		}
 }

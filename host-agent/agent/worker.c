@@ -49,6 +49,7 @@
 #define ANSWER_NS	  (3 * GANTRY_NS_PER_S)
 #define QUIT_NS		  (3 * GANTRY_NS_PER_S)
 #define RESCAN_NS	  (10 * GANTRY_NS_PER_S)
+#define RESCAN_AGAIN_NS	  (60 * GANTRY_NS_PER_S)
 #define UNUSABLE_NS	  (100 * GANTRY_NS_PER_MS) /* before another is tried */
 #define STATUS_WAIT_NS	  (200 * GANTRY_NS_PER_MS)
 #define BACKOFF_MIN_NS	  (50 * GANTRY_NS_PER_MS)
@@ -326,18 +327,23 @@ static void try_another(evutil_socket_t fd, short what, void *arg)
 		(void)gantry_timer_set(w->agent, &w->timer, UNUSABLE_NS, try_another, w);
 }
 
+static void rescan(struct gantry_worker *w, uint64_t timeout_ns);
+
 static void rescanned(void *arg, const Gantry__Worker__FromWorker *answer, int fd)
 {
 	struct gantry_worker *w = arg;
 
 	gantry_fd_close(fd);
 	w->nrescans--;
+	/* One that lives and has not answered in time may not have looked: it is asked again, and has longer for it. */
+	if (!answer && !w->dead && w->state != GANTRY_WORKER_ENDING)
+		rescan(w, RESCAN_AGAIN_NS);
 	if (answer && answer->body_case == GANTRY__WORKER__FROM_WORKER__BODY_DONE &&
 	    answer->done->status < 0)
 		gantry_event(w->agent, "module-problem", NULL, NULL, w, "%s", answer->done->text);
 }
 
-static void rescan(struct gantry_worker *w)
+static void rescan(struct gantry_worker *w, uint64_t timeout_ns)
 {
 	Gantry__Worker__ToWorker msg = GANTRY__WORKER__TO_WORKER__INIT;
 	Gantry__Worker__Rescan what = GANTRY__WORKER__RESCAN__INIT;
@@ -345,7 +351,7 @@ static void rescan(struct gantry_worker *w)
 	msg.body_case = GANTRY__WORKER__TO_WORKER__BODY_RESCAN;
 	msg.rescan = &what;
 	/* a dead one is buried soon */
-	if (gantry_call(w, &msg, NULL, 0, RESCAN_NS, rescanned, w) == 0)
+	if (gantry_call(w, &msg, NULL, 0, timeout_ns, rescanned, w) == 0)
 		w->nrescans++;
 }
 
@@ -383,7 +389,7 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 	gantry_mps_ready(w);
 	a->spawn_failures = 0;
 	if (w->rescan_due && w->class.mode != GANTRY_WORKER_STEWARD)
-		rescan(w);
+		rescan(w, RESCAN_NS);
 	w->rescan_due = false;
 	w->unusable = gantry_devices_learn(a, ready, !w->querying,
 					   w->class.mode == GANTRY_WORKER_STEWARD);
@@ -639,7 +645,7 @@ void gantry_workers_rescan(struct gantry_agent *a)
 			w->rescan_due = true; /* it may have looked before the change */
 		else if (w->state == GANTRY_WORKER_BUSY ||
 			 (w->state == GANTRY_WORKER_WARM && w->class.mode != GANTRY_WORKER_STEWARD))
-			rescan(w);
+			rescan(w, RESCAN_NS);
 	}
 }
 

@@ -4,7 +4,9 @@ import hashlib
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
+import time
 
 import harness
 from scripted import events
@@ -169,6 +171,39 @@ def test_image_with_queued_work_leaves_when_that_has_ended(t):
         t.true(told(red, "finish 0").startswith(f"err {NO_KERNEL} "), "what came after the removal had begun")
         t.equal(told(red, "before 0"), "ok 0")
         t.equal(world.files(), [])
+
+
+def test_image_leaves_also_where_its_store_could_not_be_read_for_a_while(t):
+    with World() as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        red = world.guest("red")
+        t.equal([told(red, line) for line in ("find 0", "held 1")], ["ok 0"] * 2)
+        queue = paused_queue(world)
+        t.equal(told(red, "start 5"), "ok 0")
+        accepted(world, 5)
+        t.code(world.ctl("remove", "sum", "--no-wait"), 0)
+        world.store.rename(world.folder / "elsewhere")
+        time.sleep(1)
+        (world.folder / "elsewhere").rename(world.store)
+        t.code(world.agent.ctl("queue", "resume", queue), 0)
+        harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
+
+
+def test_image_stays_while_a_worker_has_not_said_that_it_looked(t):
+    with World() as world:
+        t.code(world.ctl("add", world.make("sum", [VADD])), 0)
+        red = world.guest("red")
+        t.equal(told(red, "vadd 1"), "ok 0")
+        worker = next(session["worker_pid"] for session in world.agent.sessions() if session["worker_pid"])
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            t.code(world.ctl("remove", "sum", "--no-wait"), 0)
+            harness.wait_until(lambda: events(world.agent, "worker-silent"), "it has not answered", 30)
+            time.sleep(3)
+            t.true(leaving(world, "sum"), "a worker may still take tasks for it")
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
 
 
 def test_image_that_leaves_may_stay_after_all_or_go_at_once(t):
