@@ -26,7 +26,7 @@ struct waiting {
 	struct cu_cell *cell;
 	uint32_t place;	     /* where a device's word is copied to */
 	gantry_ticket asked; /* by what; 0: nothing is under way */
-	bool is_vain;
+	bool is_over;	     /* the word was seen */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +66,7 @@ static uint64_t read_word(const void *at, bool is_wide)
 }
 
 /* A device's word, when its copy has come. */
-static bool look_there(struct waiting *w)
+static bool look_there(struct waiting *w, bool *ret_vain)
 {
 	gantry_queue queue = copying[cu_device_ordinal(w->word.dev)];
 	int r;
@@ -82,16 +82,26 @@ static bool look_there(struct waiting *w)
 	r = gantry_submit_copy(cu.session, queue, places_buffer, w->place * sizeof(uint64_t),
 			       w->word.buffer, w->word.off,
 			       w->word.is_wide ? sizeof(uint64_t) : sizeof(uint32_t), &w->asked);
-	w->is_vain = r < 0 && r != GANTRY_E_AGAIN;
+	*ret_vain = r < 0 && r != GANTRY_E_AGAIN;
 	return false;
 }
 
-static bool is_over(struct waiting *w)
+static bool is_over(struct waiting *w, bool *ret_vain)
 {
-	if (w->is_vain || (w->after && gantry_test(cu.session, w->after) == 0))
+	if (w->is_over)
+		return true;
+	if (w->after && gantry_test(cu.session, w->after) == 0)
 		return false;
 	w->after = 0;
-	return w->word.host ? holds(w, read_word(w->word.host, w->word.is_wide)) : look_there(w);
+	return w->word.host ? holds(w, read_word(w->word.host, w->word.is_wide))
+			    : look_there(w, ret_vain);
+}
+
+/* False: not now. */
+static bool let_go_on(const struct waiting *w)
+{
+	/* Fails with the session, and then nothing waits. */
+	return gantry_await_end(cu.session, bell, cu_cell_off(w->cell), 1) != GANTRY_E_AGAIN;
 }
 
 /* Whether something has come of it. */
@@ -102,16 +112,17 @@ static bool look_at_all_locked(void)
 
 	while (*at) {
 		struct waiting *w = *at;
+		bool is_vain = false;
 
-		if (!is_over(w)) {
+		w->is_over = is_over(w, &is_vain);
+		/* What waits in vain is not looked at again, and its stream stays where it is. */
+		if (!is_vain && (!w->is_over || !let_go_on(w))) {
 			at = &w->next;
 			continue;
 		}
 		*at = w->next;
 		if (!w->word.host)
 			is_taken[w->place] = false;
-		/* Fails with the session, and then nothing waits. */
-		(void)gantry_await_end(cu.session, bell, cu_cell_off(w->cell), 1);
 		free(w);
 		some = true;
 	}

@@ -81,8 +81,10 @@ static void *thread_main(void *arg)
 		(void)pthread_mutex_unlock(&calls_lock);
 		if (call) {
 			call_it(call, status);
-			/* Fails with the session, and then nothing waits. */
-			(void)gantry_await_end(cu.session, bell, cu_cell_off(call->cell), 1);
+			/* Fails with the session, and then nothing waits; else the stream does, until the word is there. */
+			while (gantry_await_end(cu.session, bell, cu_cell_off(call->cell), 1) ==
+			       GANTRY_E_AGAIN)
+				;
 		} else {
 			(void)gantry_wait(cu.session, &after, 1, LOOK_NS);
 		}
