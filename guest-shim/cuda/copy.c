@@ -59,11 +59,15 @@ static CUresult put_copy(struct CUstream_st *stream, gantry_buffer dst, uint64_t
 			 gantry_buffer src, uint64_t src_off, size_t bytes)
 {
 	gantry_ticket ticket = 0;
+	CUresult result;
 	int r;
 
 	/* The lock was given up meanwhile. */
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
+	result = cu_stream_room_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	do
 		r = gantry_submit_copy(cu.session, stream->queue, dst, dst_off, src, src_off, bytes,
 				       &ticket);
@@ -75,10 +79,14 @@ static CUresult put_piece(struct CUstream_st *stream, const struct cu_piece *pie
 			  const struct end *end, size_t at, size_t bytes)
 {
 	gantry_ticket ticket = 0;
+	CUresult result;
 	int r;
 
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM)) /* as above */
 		return CUDA_ERROR_INVALID_HANDLE;
+	result = cu_stream_room_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	do
 		r = cu_stage_submit(stream, piece, is_write, end->buffer, end->off + at, bytes,
 				    &ticket);
@@ -319,6 +327,9 @@ static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t 
 	uint64_t off;
 	int r;
 
+	result = cu_stream_room_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	alloc = cu_alloc_span_locked(dst, bytes, &off);
 	if (!alloc || (!alloc->buffer && !cu_alloc_is_far(alloc)))
 		return CUDA_ERROR_INVALID_VALUE;

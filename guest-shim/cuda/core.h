@@ -258,6 +258,11 @@ CUresult cu_ctx_wait_locked(struct CUctx_st *ctx);
 bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx);
 /* Waits for one ticket with the lock given up. */
 CUresult cu_ticket_wait_locked(gantry_ticket ticket);
+/*
+ * Waits until the stream's ring has room for what a call puts, with the lock given up: what ends a task there may be another thread's call. INVALID_HANDLE:
+ * the stream is gone since.
+ */
+CUresult cu_stream_room_locked(struct CUstream_st *stream);
 
 /* ---- event.c ---- */
 struct cu_cell *cu_cell_take_locked(void);

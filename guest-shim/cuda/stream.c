@@ -7,13 +7,17 @@
  */
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "guest-shim/cuda/graph.h"
 #include "guest-shim/cuda/mirror.h"
+#include "guest-shim/queue.h"
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
+/* A call puts no more than this part of a ring: of the smallest, which has 16 slots, two. */
+#define ROOM_PART 8u
 /* So often a call that waits looks for what kernels have printed. */
 
 /* ---- life ---- */
@@ -294,6 +298,38 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket)
 	r = cu_output_wait(ticket);
 	(void)pthread_mutex_lock(&cu.lock);
 	return cu_result(r);
+}
+
+/* What has to end before there is room; 0: there is. */
+static gantry_ticket lack_of_room(const struct CUstream_st *stream)
+{
+	uint32_t slot = GANTRY_TICKET_QUEUE(stream->last);
+	const struct gantry_queue_end *q = &cu.session->queues[slot];
+	uint64_t nslots = q->ring.map.nslots, wanted = nslots / ROOM_PART, tail;
+
+	if (stream->last == 0)
+		return 0;
+	tail = gantry_load_acquire(&q->tail);
+	/* The host's word of how far it is costs, and is not asked for while what it last said will do. */
+	if (tail + wanted <= q->room_end || tail + wanted <= gantry_queue_done(q) + nslots)
+		return 0;
+	return GANTRY_TICKET(slot, tail - nslots / 2);
+}
+
+CUresult cu_stream_room_locked(struct CUstream_st *stream)
+{
+	gantry_ticket ticket;
+
+	while ((ticket = lack_of_room(stream)) != 0) {
+		CUresult result = cu_ticket_wait_locked(ticket);
+
+		if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+			return CUDA_ERROR_INVALID_HANDLE;
+		/* A task that failed has ended too; and where all have, the call finds out. */
+		if (result != CUDA_SUCCESS)
+			break;
+	}
+	return CUDA_SUCCESS;
 }
 
 CUresult cu_stream_wait_locked(struct CUstream_st *stream)

@@ -302,6 +302,10 @@ static CUresult launch(const struct cu_launch *what, CUstream handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (!stream->capture)
+		result = cu_stream_room_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return cu_leave(result);
 	if (!cu_handle_is_locked(what->func, CU_KIND_FUNC))
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
 	return cu_leave(cu_launch_locked(stream, what));

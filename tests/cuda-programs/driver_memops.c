@@ -187,6 +187,47 @@ static void by_another_thread(void)
 	end();
 }
 
+static void *write_from_a_stream(void *arg)
+{
+	const struct timespec later = { .tv_nsec = 300000000 };
+
+	(void)arg;
+	OK(cuCtxSetCurrent(ctx));
+	(void)nanosleep(&later, NULL); /* the other thread waits for room by then */
+	OK(cuStreamWriteValue32(two, device, 1, 0));
+	return NULL;
+}
+
+/* More than a stream has room for, behind a wait that another thread's call ends. */
+static void more_than_there_is_room_for(void)
+{
+	struct {
+		CUdeviceptr x;
+		int32_t first;
+		char pad[3];
+	} pair = { device + 64, 3, { 0 } };
+	int32_t n = 1;
+	void *params[] = { &pair, &n };
+	pthread_t thread;
+
+	begin("more than there is room for");
+	for (int what = 0; what < 3; what++) {
+		clear();
+		OK(cuStreamWaitValue32(one, device, 1, CU_STREAM_WAIT_VALUE_EQ));
+		CHECK(pthread_create(&thread, NULL, write_from_a_stream, NULL) == 0);
+		for (int i = 0; i < 2000; i++)
+			if (what == 0)
+				OK(cuLaunchKernel(number, 1, 1, 1, 1, 1, 1, 0, one, params, NULL));
+			else if (what == 1)
+				OK(cuMemcpyDtoDAsync(device + 128, device + 256, 4, one));
+			else
+				OK(cuMemsetD32Async(device + 128, 1, 1, one));
+		OK(cuStreamSynchronize(one));
+		(void)pthread_join(thread, NULL);
+	}
+	end();
+}
+
 static void batches(void)
 {
 	CUstreamBatchMemOpParams ops[256];
@@ -370,6 +411,7 @@ int main(int argc, char **argv)
 	waited_for_here();
 	waited_for_there();
 	by_another_thread();
+	more_than_there_is_room_for();
 	batches();
 	nodes_of_graphs();
 	misused();
