@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/cuda-programs/parts.h"
@@ -110,6 +111,34 @@ static void hold_stream(void *data)
 	hear(*(int *)data, &byte, 1);
 }
 
+/* An event is destroyed before its record is reached, and another is recorded meanwhile, which may lie where that one did. */
+static void made_after_another(CUstream stream, int to)
+{
+	const struct timespec while_held = { .tv_nsec = 50000000 };
+	CUipcEventHandle handle;
+	CUevent before, after;
+	CUstream other;
+	int held[2];
+	char byte = 0;
+
+	begin("events one after the other");
+	CHECK(pipe(held) == 0);
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&before, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	OK(cuLaunchHostFunc(stream, hold_stream, &held[0]));
+	OK(cuEventRecord(before, stream));
+	OK(cuEventDestroy(before));
+	OK(cuEventCreate(&after, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < 8; i++)
+		OK(cuEventRecord(after, other));
+	(void)nanosleep(&while_held, NULL);
+	say(held[1], &byte, 1);
+	OK(cuCtxSynchronize());
+	OK(cuIpcGetEventHandle(&handle, after));
+	say(to, &handle, sizeof(handle));
+	end();
+}
+
 static void events_of_one(int from, int to)
 {
 	int let_go[2] = { from, 0 };
@@ -148,13 +177,14 @@ static void events_of_one(int from, int to)
 		OK(cuEventRecord(event, i % 2 ? stream : 0));
 	OK(cuCtxSynchronize());
 	say(to, &byte, 1);
+	end();
+	made_after_another(stream, to);
 	hear(from, &byte, 1);
 	OK(cuEventDestroy(plain));
 	OK(cuEventDestroy(spare));
 	OK(cuEventDestroy(event));
 	OK(cuStreamDestroy(stream));
 	OK(cuMemFree(at));
-	end();
 }
 
 static void events_of_other(int from, int to)
@@ -193,6 +223,10 @@ static void events_of_other(int from, int to)
 	hear(from, &byte, 1);
 	OK(cuEventQuery(event)); /* it has come, and is not recorded any more */
 	OK(cuEventSynchronize(event));
+	hear(from, &shared.spare, sizeof(shared.spare));
+	OK(cuIpcOpenEventHandle(&none, shared.spare));
+	OK(cuEventQuery(none)); /* the other made after one that was reached later */
+	OK(cuEventDestroy(none));
 	OK(cuEventDestroy(event));
 	OK(cuEventDestroy(spare));
 	BAD(cuEventQuery(event), INVALID_HANDLE);

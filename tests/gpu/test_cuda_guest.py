@@ -27,7 +27,7 @@ PARTS = {
     "batches": ["bytes in one call", "bytes misused", "boxes in one call", "said of managed memory"],
     "tensors": ["tiles", "many", "columns of images", "misused", "clusters"],
     "ipc": {"made", "refused", "misused", "opened", "seen by both", "closed", "given back", "events made",
-            "events recorded often", "events opened"},
+            "events recorded often", "events one after the other", "events opened"},
     "vmm": ["announced", "reserved", "grown", "granted", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
     "more": ["captured", "built", "allocated by graphs", "asked", "launched with attributes", "boxes", "the driver", "copies of variables", "places", "many in one call", "devices chosen"],
