@@ -286,7 +286,7 @@ enum gantry_question_what {
 	GANTRY_QUESTION_LIMIT =
 		7, /* limit number0 of kernels is to be number1: uint64_t, what it is now. For all that the device runs */
 	GANTRY_QUESTION_MANAGED =
-		8, /* of range, a variable of an image: uint32_t, whether the program is to see it at its address */
+		10, /* of range, a variable of an image: uint32_t, whether the program is to see it at its address */
 };
 struct gantry_keep;
 #define GANTRY_QUESTION_LIMITS 8u /* numbers of limits are below it */
