@@ -31,7 +31,8 @@ class World:
         try:
             self.agent.start()
             libraries = {f"{AT[1:]}/{name}": os.path.join(folder, name) for name in ("libcuda.so.1", "libcudart.so.13")}
-            self.machine = doors.Machine(self.agent, "red", 43, programs=["gantry-guest", PROGRAM, "cuda-driver-basics", "cuda-driver-far"],
+            self.machine = doors.Machine(self.agent, "red", 43, memory="768M",  # half of it holds the files
+                                     programs=["gantry-guest", PROGRAM, "cuda-driver-basics", "cuda-driver-far"],
                                          files={**libraries, IMAGE[1:]: test_cuda_guest.image()})
         except BaseException:
             self.agent.close()
