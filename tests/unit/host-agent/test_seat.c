@@ -129,6 +129,7 @@ START_TEST(test_handover_begin_that_is_refused_leaves_a_session_adrift_its_time)
 {
 	static struct gantry_tenant red = { .conf.name = "red" };
 	static struct gantry_ledger_object objects[GANTRY_LEDGER_NOBJECTS];
+	static struct gantry_ledger_header header;
 	const struct gantry_handover_ask ask = { .to = "there:0" };
 	uint64_t id = 77;
 
@@ -139,6 +140,7 @@ START_TEST(test_handover_begin_that_is_refused_leaves_a_session_adrift_its_time)
 	(void)gantry_str_copy(agent.config->agent.migration_certificates,
 			      sizeof(agent.config->agent.migration_certificates), "/nowhere");
 	session.tenant = &red;
+	session.ledger.hdr = &header;
 	session.ledger.objects = objects;
 	session.has_key = true;
 	worker.class.mode = GANTRY_ISOLATED;
