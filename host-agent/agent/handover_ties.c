@@ -111,23 +111,29 @@ static bool has_known_address(const struct gantry_ledger_object *o)
 				(o->buffer.alloc_flags & GANTRY_ALLOC_FIXED));
 }
 
+/* The other host would take its device 0 for its own device 0. */
+static int check_numbers(const struct gantry_session *s, struct gantry_err *err)
+{
+	if (!gantry_load_acquire(&s->ledger.hdr->places))
+		return 0;
+	(void)gantry_err_set(err, -ENOTSUP,
+			     "session %llu cannot go to another host: its program has gone "
+			     "from GPU to GPU, and the devices' numbers are exchanged for it; "
+			     "move it back first",
+			     (unsigned long long)s->id);
+	return GANTRY_ADMIN_UNSUPPORTED;
+}
+
 int gantry_handover_ties(const struct gantry_session *s, struct gantry_err *err)
 {
 	_cleanup_free_ struct part *parts = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*parts));
+	int r = check_numbers(s, err);
 
+	if (r != 0)
+		return r;
 	if (!parts) {
 		(void)gantry_err_set(err, -ENOMEM, "no memory to look for shared buffers");
 		return GANTRY_ADMIN_FAILED;
-	}
-	/* The other host would take its device 0 for its own device 0. */
-	if (gantry_load_acquire(&s->ledger.hdr->places)) {
-		(void)gantry_err_set(
-			err, -ENOTSUP,
-			"session %llu cannot go to another host: its program has gone "
-			"from GPU to GPU, and the devices' numbers are exchanged for it; "
-			"move it back first",
-			(unsigned long long)s->id);
-		return GANTRY_ADMIN_UNSUPPORTED;
 	}
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++)
 		if (has_known_address(&s->ledger.objects[i])) {
