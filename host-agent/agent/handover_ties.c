@@ -126,11 +126,12 @@ static int check_numbers(const struct gantry_session *s, struct gantry_err *err)
 
 int gantry_handover_ties(const struct gantry_session *s, struct gantry_err *err)
 {
-	_cleanup_free_ struct part *parts = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*parts));
+	_cleanup_free_ struct part *parts = NULL;
 	int r = check_numbers(s, err);
 
 	if (r != 0)
 		return r;
+	parts = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*parts));
 	if (!parts) {
 		(void)gantry_err_set(err, -ENOMEM, "no memory to look for shared buffers");
 		return GANTRY_ADMIN_FAILED;
