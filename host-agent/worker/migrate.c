@@ -9,7 +9,7 @@
  *   ORPHAN   queue->held: its thread issues nothing more
  *   DRAIN    quiet.c: what it had issued has finished
  *   COPY     move.c: its buffers go, those copied ahead with what was written since. Where both work on host memory: charges
- *   ADOPT    queue->target: its thread hands it to the other's (device.c). That store is the commit
+ *   ADOPT    queue->target: its thread hands it to the other's (join.c). That store is the commit
  *
  * One process runs both sides, so that they die together: the ledger's `device` says where the queue is, and each buffer's
  * place where its bytes are, whichever step was the last.

@@ -9,7 +9,7 @@
  *   DRAIN    quiet.c
  *   COPY     all that has an address, to the same offsets of the other device's window
  *   ADOPT    the two windows exchange their addresses, and the devices their numbers: what the guest calls its device 0 is the other
- *            one from now on, and each address leads to the bytes that it led to. Then the queues are handed over (device.c)
+ *            one from now on, and each address leads to the bytes that it led to. Then the queues are handed over (join.c)
  *
  * The ledger's `places` decides, with one store: until then each buffer is where it was, from then on where it was copied to. A worker
  * that finds such a decision half carried out carries it out (worker_places_recover()). The windows' places are not written

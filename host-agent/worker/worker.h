@@ -4,7 +4,7 @@
  *
  *   intake.c    ring -> ledger          takes, copies
  *   bind.c      ledger -> command       checks, resolves, backs memory
- *   device.c    the device thread       turns, lanes, submission, polling, parking
+ *   device.c    the device thread       join.c, lane.c, issue.c, reap.c, park.c: thread.h
  *   faults.c    what a board could not load
  *   flight.c    how long it watches what is in flight
  *   complete.c  done -> segment         statuses, publication   wake.c    wake-ups of the guest
@@ -424,7 +424,7 @@ struct gantry_engine {
 	uint64_t check_cycles;
 };
 
-/* ---- device.c ---- */
+/* ---- device.c, join.c, lane.c ---- */
 int worker_device_start(struct gantry_engine *e, uint32_t index,
 			const struct gantry_device_conf *conf, int share_fd, uint32_t owner,
 			uint64_t spin_ns, struct wdevice **ret_dev, struct gantry_err *err);
