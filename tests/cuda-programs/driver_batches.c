@@ -270,15 +270,11 @@ static void said_of_managed_memory(void)
 
 int main(int argc, char **argv)
 {
-	CUcontext ctx;
 	void *memory;
 
 	(void)argv;
 	is_native = argc == 2;
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	(void)set_out();
 	OK(cuMemAlloc(&device, 16 * N));
 	OK(cuMemAllocHost(&memory, 4 * N));
 	pinned = memory;

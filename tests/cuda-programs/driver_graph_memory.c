@@ -635,10 +635,7 @@ int main(int argc, char **argv)
 	if (argc != 2 && argc != 3)
 		return 2;
 	is_native = argc == 3;
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	ctx = set_out();
 	OK(cuModuleLoad(&module, argv[1]));
 	OK(cuModuleGetFunction(&saxpy, module, "saxpy"));
 	OK(cuMemAlloc(&x, N * sizeof(float)));

@@ -533,10 +533,7 @@ int main(int argc, char **argv)
 		return 2;
 	is_native = argc == 3;
 	image = argv[1];
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	ctx = set_out();
 	OK(cuModuleLoad(&module, argv[1]));
 	OK(cuModuleGetFunction(&saxpy, module, "saxpy"));
 	OK(cuMemAlloc(&x, N * sizeof(float)));

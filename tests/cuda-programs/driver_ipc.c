@@ -28,12 +28,7 @@ static CUfunction saxpy;
 
 static void start(const char *path)
 {
-	CUcontext ctx;
-
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	(void)set_out();
 	OK(cuModuleLoad(&module, path));
 	OK(cuModuleGetFunction(&saxpy, module, "saxpy"));
 }

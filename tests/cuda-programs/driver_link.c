@@ -147,14 +147,9 @@ static void what_does_not_link(const char *b)
 
 int main(int argc, char **argv)
 {
-	CUcontext ctx;
-
 	if (argc < 3)
 		return 2;
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	(void)set_out();
 	linked(argv[1], argv[2], argc > 3 ? argv[3] : NULL);
 	what_does_not_link(argv[2]);
 	return 0;

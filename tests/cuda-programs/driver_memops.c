@@ -390,10 +390,7 @@ int main(int argc, char **argv)
 	if (argc != 2 && argc != 3)
 		return 2;
 	is_native = argc == 3 && strcmp(argv[2], "native") == 0;
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	ctx = set_out();
 	OK(cuModuleLoad(&module, argv[1]));
 	OK(cuModuleGetFunction(&number, module, "number"));
 	OK(cuMemAlloc(&device, 4096));

@@ -199,15 +199,11 @@ static void clusters(void)
 int main(int argc, char **argv)
 {
 	CUmodule module;
-	CUcontext ctx;
 
 	if (argc != 2 && argc != 3)
 		return 2;
 	is_native = argc == 3;
-	(void)setvbuf(stdout, NULL, _IOLBF, 0);
-	OK(cuInit(0));
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
+	(void)set_out();
 	OK(cuModuleLoad(&module, argv[1]));
 	OK(cuModuleGetFunction(&tile, module, "tile"));
 	OK(cuModuleGetFunction(&saxpy, module, "saxpy"));

@@ -41,6 +41,18 @@ static void check(int holds, const char *what, int line)
 }
 #define CHECK(what) check(what, #what, __LINE__)
 
+/* First of all: lines come out one by one, and the first device's context is current. */
+static inline CUcontext set_out(void)
+{
+	CUcontext ctx;
+
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuCtxSetCurrent(ctx));
+	return ctx;
+}
+
 static void begin(const char *name)
 {
 	part = name;
