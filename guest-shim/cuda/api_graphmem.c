@@ -40,22 +40,10 @@ CUresult CUDAAPI cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const C
 		       : result;
 }
 
-static CUresult enter_node(CUgraphNode node, CUgraphNodeType type, const void *output)
-{
-	CUresult result = output ? cu_check() : CUDA_ERROR_INVALID_VALUE;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	(void)pthread_mutex_lock(&cu.lock);
-	return cu_handle_is_locked(node, CU_KIND_NODE) && node->work.type == type
-		       ? CUDA_SUCCESS
-		       : cu_leave(CUDA_ERROR_INVALID_VALUE);
-}
-
 /* What the descriptors are is the node's own. */
 CUresult CUDAAPI cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -65,7 +53,7 @@ CUresult CUDAAPI cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_N
 
 CUresult CUDAAPI cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEM_FREE, address);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_MEM_FREE, address);
 
 	if (result != CUDA_SUCCESS)
 		return result;

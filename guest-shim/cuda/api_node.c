@@ -298,8 +298,7 @@ CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 
 /* ---- asking ---- */
 
-/* With the lock on success. */
-static CUresult enter_node(CUgraphNode node, CUgraphNodeType type, const void *output)
+CUresult cu_node_enter(CUgraphNode node, CUgraphNodeType type, const void *output)
 {
 	CUresult result = output ? cu_check() : CUDA_ERROR_INVALID_VALUE;
 
@@ -315,7 +314,7 @@ static CUresult enter_node(CUgraphNode node, CUgraphNodeType type, const void *o
 /* Pointers to the node's own copy of each parameter, good until the node changes. */
 CUresult CUDAAPI cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_KERNEL, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_KERNEL, params);
 	const struct cu_call *call;
 	void **list;
 
@@ -346,7 +345,7 @@ CUresult CUDAAPI cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_P
 
 CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEMCPY, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_MEMCPY, params);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -356,7 +355,7 @@ CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *par
 
 CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_MEMSET, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_MEMSET, params);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -366,7 +365,7 @@ CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_P
 
 CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_HOST, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_HOST, params);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -378,7 +377,7 @@ CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAM
 CUresult CUDAAPI cuGraphBatchMemOpNodeGetParams(CUgraphNode node,
 						CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -389,7 +388,7 @@ CUresult CUDAAPI cuGraphBatchMemOpNodeGetParams(CUgraphNode node,
 /* The node's own copy, which stays the node's. */
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
 {
-	CUresult result = enter_node(node, CU_GRAPH_NODE_TYPE_GRAPH, child);
+	CUresult result = cu_node_enter(node, CU_GRAPH_NODE_TYPE_GRAPH, child);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -399,7 +398,7 @@ CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
 
 static CUresult get_event(CUgraphNode node, CUgraphNodeType type, CUevent *event)
 {
-	CUresult result = enter_node(node, type, event);
+	CUresult result = cu_node_enter(node, type, event);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -120,6 +120,10 @@ bool cu_nodes_add(struct cu_nodes *nodes, struct CUgraphNode_st *node); /* false
 bool cu_nodes_set(struct cu_nodes *nodes, struct CUgraphNode_st *const *from, size_t n);
 bool cu_nodes_have(const struct cu_nodes *nodes, const struct CUgraphNode_st *node);
 
+/* ---- api_node.c ---- */
+/* The beginning of a call that asks a node of @type, not of a library's, for what goes to @output: with the lock on success. */
+CUresult cu_node_enter(CUgraphNode node, CUgraphNodeType type, const void *output);
+
 /* ---- work.c ---- */
 /* Of what is not owned by @from, such as arguments on the stack. */
 CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work);

@@ -157,8 +157,7 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 					     : (CUresult)error);
 }
 
-/* Attributes have the driver's names, numbers and layout. */
-static CUresult config_of(const cudaLaunchConfig_t *config, CUlaunchConfig *ret_own)
+CUresult rt_config(const cudaLaunchConfig_t *config, CUlaunchConfig *ret_own)
 {
 	if (!config || config->dynamicSmemBytes > UINT32_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -183,7 +182,7 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveClusters(int *nclusters, const void 
 	CUresult result = (CUresult)enter_function(host, &function);
 
 	if (result == CUDA_SUCCESS)
-		result = config_of(config, &own);
+		result = rt_config(config, &own);
 	return rt_leave(result == CUDA_SUCCESS
 				? cuOccupancyMaxActiveClusters(nclusters, function, &own)
 				: result);
@@ -197,7 +196,7 @@ cudaError_t CUDARTAPI cudaOccupancyMaxPotentialClusterSize(int *nblocks, const v
 	CUresult result = (CUresult)enter_function(host, &function);
 
 	if (result == CUDA_SUCCESS)
-		result = config_of(config, &own);
+		result = rt_config(config, &own);
 	return rt_leave(result == CUDA_SUCCESS
 				? cuOccupancyMaxPotentialClusterSize(nblocks, function, &own)
 				: result);

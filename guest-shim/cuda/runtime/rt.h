@@ -38,6 +38,8 @@ int rt_device(void);
 
 /* The function of the program's at @host, or a kernel's handle, loaded now where it was not; the context is current. */
 cudaError_t rt_function(const void *host, CUfunction *ret_function);
+/* The same for the driver, which has the attributes' names, numbers and layout too: they stay the caller's. INVALID_VALUE. */
+CUresult rt_config(const cudaLaunchConfig_t *config, CUlaunchConfig *ret_own);
 /* And back: the host function of @function, or that itself where there is none. */
 const void *rt_host_of(CUfunction function);
 /*

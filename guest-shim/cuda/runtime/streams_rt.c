@@ -49,28 +49,17 @@ cudaError_t CUDARTAPI LAUNCH(cudaKernel_t kernel, dim3 grid, dim3 block, void **
 	return launch((const void *)kernel, grid, block, args, shared, stream);
 }
 
-/* Attributes have the driver's names, numbers and layout. */
 cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *host,
 					  void **args)
 {
 	CUlaunchConfig own;
 	CUfunction function;
-	cudaError_t error = RT(config && config->dynamicSmemBytes <= UINT32_MAX
-				       ? (CUresult)rt_function(host, &function)
-				       : CUDA_ERROR_INVALID_VALUE);
+	CUresult result = rt_config(config, &own);
+	cudaError_t error = RT(result == CUDA_SUCCESS ? (CUresult)rt_function(host, &function)
+						      : result);
 
 	if (error != cudaSuccess)
 		return error;
-	own = (CUlaunchConfig){ .gridDimX = config->gridDim.x,
-				.gridDimY = config->gridDim.y,
-				.gridDimZ = config->gridDim.z,
-				.blockDimX = config->blockDim.x,
-				.blockDimY = config->blockDim.y,
-				.blockDimZ = config->blockDim.z,
-				.sharedMemBytes = (unsigned int)config->dynamicSmemBytes,
-				.hStream = config->stream,
-				.attrs = (CUlaunchAttribute *)config->attrs,
-				.numAttrs = config->numAttrs };
 	return RT(cuLaunchKernelEx(&own, function, args, NULL));
 }
 
