@@ -211,11 +211,9 @@ static uint64_t tasks_of_queue(const struct gantry_session *s, uint32_t slot, co
 static void count_tasks(const struct gantry_session *s, const struct offers *offers,
 			struct gantry_image_entry *image)
 {
-	_cleanup_free_ bool *handles = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*handles));
+	bool handles[GANTRY_LEDGER_NOBJECTS] = { false };
 	uint64_t n = 0;
 
-	if (!handles)
-		abort(); /* as below */
 	mark_handles(s, offers, image, handles);
 	for (uint32_t slot = 1; slot < s->ledger.nqueues; slot++)
 		n += tasks_of_queue(s, slot, handles);
