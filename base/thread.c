@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "devices/thread.h"
+#include "base/thread.h"
 
 #include <signal.h>
 #include <time.h>

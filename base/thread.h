@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of backends beside the device thread, and what they wait for each other with. Threads: any. Blocking: never. */
-#ifndef GANTRY_DEVICES_THREAD_H
-#define GANTRY_DEVICES_THREAD_H
+/* Threads of libraries, in programs that know nothing of them; and what they wait for each other with. Threads: any. Blocking: never. */
+#ifndef GANTRY_BASE_THREAD_H
+#define GANTRY_BASE_THREAD_H
 
 #include <pthread.h>
 

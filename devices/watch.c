@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/futex.h"
-#include "devices/thread.h"
+#include "base/thread.h"
 
 enum {
 	ASLEEP = 0,

@@ -92,6 +92,8 @@ int gantry_submit_await(struct gantry_session *session, gantry_queue queue, uint
 /* Writes @value and tells the host, by a task in @other: any queue whose tasks are not behind such a wait. */
 int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_t heap_off,
 		     uint64_t value);
+/* After AGAIN of that, without writing the word once more: who waited for it may have seen it, and the word be another's by now. */
+int gantry_await_again(struct gantry_session *session, gantry_queue other, uint64_t heap_off);
 
 /*
  * A token for a buffer, device memory with an address (GANTRY_ALLOC_FIXED) too: the tenant's other sessions may show it to have that as a

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "base/atomic.h"
 #include "base/fd.h"
+#include "base/thread.h"
 
 struct helper {
 	pthread_t thread;
@@ -32,17 +32,10 @@ static void *helper_main(void *arg)
 /* Starts what can be started: returns how many, the first ones. */
 static unsigned int start(struct helper *helpers, unsigned int n)
 {
-	sigset_t all, before;
-	unsigned int i;
+	unsigned int i = 0;
 
-	/* Inherited: the program's handlers run on its own threads. */
-	(void)sigfillset(&all);
-	if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-		return 0;
-	for (i = 0; i < n; i++)
-		if (pthread_create(&helpers[i].thread, NULL, helper_main, &helpers[i]) != 0)
-			break;
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	while (i < n && gantry_thread_start(&helpers[i].thread, helper_main, &helpers[i]) == 0)
+		i++;
 	return i;
 }
 

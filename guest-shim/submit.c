@@ -437,6 +437,15 @@ int gantry_await_end(struct gantry_session *session, gantry_queue other, uint64_
 		return r;
 	/* Release: pairs with the acquire in bind_await() of the host; what was written before comes first. */
 	gantry_store_release(word, value);
+	return gantry_await_again(session, other, heap_off);
+}
+
+int gantry_await_again(struct gantry_session *session, gantry_queue other, uint64_t heap_off)
+{
+	int r = gantry_session_enter(session);
+
+	if (r < 0)
+		return r;
 	return session->transport->is_pumped ? submit_word(session, other, heap_off)
 					     : gantry_submit_marker(session, other, NULL);
 }

@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "devices/thread.h"
+#include "base/thread.h"
 
 #define STUCK_NS	(60 * GANTRY_NS_PER_S)
 #define DEFAULT_RETRIES 2u

@@ -17,8 +17,8 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "devices/opencl/container.h"
-#include "devices/thread.h"
 
 #define DEFAULT_MEM_BYTES (256ull << 20)
 #define MEM_ALIGN	  64u /* of places; where bytes lie on the board is the vendor's affair */

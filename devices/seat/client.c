@@ -11,8 +11,8 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "devices/seat/client.h"
-#include "devices/thread.h"
 
 /* A board may be loading, which takes up to a minute, and its holder may be starting. */
 #define ANSWER_MS 90000

@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "devices/seat/client.h"
-#include "devices/thread.h"
 
 /* An agent that is there ends workers of a dead steward within milliseconds; one that starts within seconds. */
 #define END_MS 20000

@@ -5,7 +5,6 @@
  *
  * A word whose memory is freed meanwhile is waited for in vain, as it is where freeing waits for the stream. A lock of its own, as in hostfn.c.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -27,13 +26,13 @@ struct waiting {
 	uint32_t place;	     /* where a device's word is copied to */
 	gantry_ticket asked; /* by what; 0: nothing is under way */
 	bool is_over;	     /* the word was seen */
+	bool is_told;	     /* to its stream, or there was no room to */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t come = PTHREAD_COND_INITIALIZER;
 static struct waiting *all;
-static bool runs;
-static gantry_queue bell; /* nothing in it ever waits */
+static struct cu_bell bell;
 static gantry_queue copying[CU_MAX_DEVICES];
 static gantry_buffer places_buffer;
 static uint64_t *places;
@@ -98,10 +97,12 @@ static bool is_over(struct waiting *w, bool *ret_vain)
 }
 
 /* False: not now. */
-static bool let_go_on(const struct waiting *w)
+static bool let_go_on(struct waiting *w)
 {
-	/* Fails with the session, and then nothing waits. */
-	return gantry_await_end(cu.session, bell, cu_cell_off(w->cell), 1) != GANTRY_E_AGAIN;
+	bool again = w->is_told;
+
+	w->is_told = true;
+	return cu_bell_ring(&bell, w->cell, again);
 }
 
 /* Whether something has come of it. */
@@ -165,27 +166,6 @@ static void *thread_main(void *arg)
 
 /* ---- beginning; with cu.lock and this file's ---- */
 
-/* Signals are for the program's own threads. */
-static bool start(void)
-{
-	sigset_t blocked, before;
-	pthread_t thread;
-	int r;
-
-	if (runs)
-		return true;
-	if (!bell && gantry_queue_open(cu.session, NULL, &bell) < 0)
-		return false;
-	(void)sigfillset(&blocked);
-	(void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
-	r = pthread_create(&thread, NULL, thread_main, NULL);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r == 0)
-		(void)pthread_detach(thread);
-	runs = r == 0;
-	return runs;
-}
-
 static bool make_places(void)
 {
 	void *at;
@@ -240,7 +220,8 @@ static CUresult prepare(const struct cu_word *word, struct waiting **ret_waiting
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	w->word = *word;
 	(void)pthread_mutex_lock(&lock);
-	is_ready = start() && (word->host || take_place(word->dev, &w->place));
+	is_ready = cu_bell_start(&bell, thread_main) &&
+		   (word->host || take_place(word->dev, &w->place));
 	(void)pthread_mutex_unlock(&lock);
 	if (!is_ready) {
 		free(w);

@@ -6,7 +6,7 @@
  *   handle.c  which handles are alive
  *   ctx.c     contexts; module.c images, functions, variables; launch.c their launches
  *   memory.c  allocations; pool.c small ones; stage.c pieces of pinned memory that pageable copies go through; copy.c copies
- *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks
+ *   stream.c  streams; event.c events; hostfn.c functions of the host's between tasks; bell.c threads that streams wait for
  *   box.c     copies in two and three dimensions, fills of rows
  *   graph.h   graphs and captures: which of those files does what; graphmem.h memory that graphs allocate
  *   output.c  what kernels print; link.c images that are linked on the spot
@@ -277,6 +277,19 @@ CUresult cu_event_await_locked(struct CUevent_st *event, struct CUstream_st *str
 void cu_event_end_locked(struct CUevent_st *event);
 /* All of a context. */
 void cu_event_end_all_locked(const struct CUctx_st *ctx);
+
+/* ---- bell.c ---- */
+struct cu_bell {
+	gantry_queue queue; /* nothing in it ever waits */
+	bool runs;
+};
+/* Its queue and the thread that runs @fn for good, with no signal, where they are not there yet. The caller keeps others from it. */
+bool cu_bell_start(struct cu_bell *bell, void *(*fn)(void *));
+/*
+ * The stream that waits for @cell to be 1 goes on. False: there was no room for the word of it; @again then, for the cell may be somebody
+ * else's by now, whose stream is to wait.
+ */
+bool cu_bell_ring(const struct cu_bell *bell, const struct cu_cell *cell, bool again);
 
 /* ---- hostfn.c ---- */
 CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *data,

@@ -3,7 +3,6 @@
  * Functions of the program's own that run between two tasks of a stream. A thread of ours calls them, made at the first
  * one: it waits for the task before, calls, and writes the word that what follows in the stream waits for.
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "guest-shim/cuda/graph.h"
@@ -28,8 +27,7 @@ static pthread_cond_t come = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t calls_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct call *calls; /* oldest first */
 static struct call **calls_end = &calls;
-static bool runs;
-static gantry_queue bell; /* nothing in it ever waits */
+static struct cu_bell bell;
 
 /* Takes the oldest whose task has finished out of the list; NULL: none is due. */
 static struct call *take_due(int *ret_status)
@@ -81,10 +79,8 @@ static void *thread_main(void *arg)
 		(void)pthread_mutex_unlock(&calls_lock);
 		if (call) {
 			call_it(call, status);
-			/* Fails with the session, and then nothing waits; else the stream does, until the word is there. */
-			while (gantry_await_end(cu.session, bell, cu_cell_off(call->cell), 1) ==
-			       GANTRY_E_AGAIN)
-				;
+			for (bool again = false; !cu_bell_ring(&bell, call->cell, again);)
+				again = true;
 		} else {
 			(void)gantry_wait(cu.session, &after, 1, LOOK_NS);
 		}
@@ -92,27 +88,6 @@ static void *thread_main(void *arg)
 		free(call);
 	}
 	return NULL;
-}
-
-/* Signals are for the program's own threads. */
-static bool start_locked(void)
-{
-	sigset_t all, before;
-	pthread_t thread;
-	int r;
-
-	if (runs)
-		return true;
-	if (!bell && gantry_queue_open(cu.session, NULL, &bell) < 0)
-		return false;
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&thread, NULL, thread_main, NULL);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r == 0)
-		(void)pthread_detach(thread);
-	runs = r == 0;
-	return runs;
 }
 
 CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *data,
@@ -134,7 +109,7 @@ CUresult cu_hostfn_put_locked(struct CUstream_st *stream, CUhostFn fn, void *dat
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!start_locked())
+	if (!cu_bell_start(&bell, thread_main))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Waits for other streams are tasks too, without a ticket that is known: one is made. */
 	do

@@ -3,10 +3,10 @@
  * The driver's one thread: callbacks, commands that had to wait, and events whose end somebody wants to be told of.
  * It takes no signal, and ends with the program's last context, or when the library is unloaded.
  */
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "guest-shim/opencl/icd.h"
 
 /* One of several queues' events is waited for at a time; the others are looked at again after this. */
@@ -160,14 +160,7 @@ static void *pump_main(void *arg)
 
 static cl_int start(void)
 {
-	sigset_t all, old;
-	int r;
-
-	sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &old); /* cannot fail with these arguments */
-	r = pthread_create(&pump.thread, NULL, pump_main, NULL);
-	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (r != 0)
+	if (gantry_thread_start(&pump.thread, pump_main, NULL) < 0)
 		return CL_OUT_OF_RESOURCES;
 	pump.exists = true;
 	pump.stop = false;
