@@ -318,6 +318,19 @@ static int ivshmem_request(void *cookie, void *msg, uint16_t kind, void *ret_ans
 	return 0;
 }
 
+/* The host says it anew where a machine has gone to another one: what had woken us may be that one's. */
+static bool sleep_woken(struct door *d, const uint64_t *word, uint64_t seen, uint64_t deadline_ns)
+{
+	switch (gantry_load_relaxed(&d->desk.desk->host_wake)) {
+	case GANTRY_WAKE_MSIX:
+		return gantry_interrupt_sleep(&d->interrupt, word, seen, deadline_ns);
+	case GANTRY_WAKE_BYTE:
+		return gantry_channel_sleep(&d->channel, word, seen, deadline_ns);
+	default:
+		return false;
+	}
+}
+
 static void ivshmem_sleep(void *cookie, const struct gantry_ring_map *map, uint64_t seq,
 			  uint64_t deadline_ns)
 {
@@ -325,9 +338,7 @@ static void ivshmem_sleep(void *cookie, const struct gantry_ring_map *map, uint6
 	struct door *d = cookie;
 	uint64_t done = gantry_ring_done(map);
 
-	if (done < seq &&
-	    (gantry_interrupt_sleep(&d->interrupt, &map->area->done, done, deadline_ns) ||
-	     gantry_channel_sleep(&d->channel, &map->area->done, done, deadline_ns)))
+	if (done < seq && sleep_woken(d, &map->area->done, done, deadline_ns))
 		return;
 	while (gantry_ring_done(map) < seq && gantry_pause(&pause))
 		;

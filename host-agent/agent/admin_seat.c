@@ -113,4 +113,6 @@ void gantry_verb_door_take(struct gantry_agent *a, const Gantry__Admin__AdminReq
 				   : status == -ENOENT ? GANTRY_ADMIN_NOT_FOUND
 						       : GANTRY_ADMIN_FAILED,
 				   "%s", err.text);
+	else
+		gantry_ivshmem_tell(m);
 }

@@ -112,14 +112,6 @@ static int movable(const struct gantry_session *s, bool staged, struct gantry_er
 			id);
 		return GANTRY_ADMIN_BUSY;
 	}
-	if (staged && s->doormem && s->wake != GANTRY_SESSION_WAKE_NONE) {
-		(void)gantry_err_set(
-			err, -ENOTSUP,
-			"session %llu cannot go with its machine: its program is woken by %s "
-			"of this host's device, and does not poll",
-			id, s->wake == GANTRY_SESSION_WAKE_EVENTFD ? "an interrupt" : "a port");
-		return GANTRY_ADMIN_UNSUPPORTED;
-	}
 	if (s->ngathers) {
 		(void)gantry_err_set(err, -EBUSY,
 				     "session %llu is still busy with the migration before this "

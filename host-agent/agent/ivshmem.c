@@ -128,6 +128,15 @@ static void room_for_more(evutil_socket_t fd, short what, void *arg)
 	send_rest(arg);
 }
 
+void gantry_ivshmem_tell(struct gantry_doormem *mem)
+{
+	gantry_list_for_each_safe(&mem->tenant->machines, struct gantry_machine, link, m)
+		if (m->mem == mem) {
+			send_rest(m); /* m is nobody's afterwards, if that ends it */
+			return;
+		}
+}
+
 /* ---- connections that are over ---- */
 
 struct held {

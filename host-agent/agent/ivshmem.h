@@ -81,6 +81,9 @@ void gantry_ivshmem_look_again(struct gantry_agent *a);
 /* Of the next machine's memory. */
 uint64_t gantry_ivshmem_bytes(const struct gantry_tenant *t);
 
+/* What is said to the machine of @mem now, rather than at its next look: its own interrupts, once a program of it has them. */
+void gantry_ivshmem_tell(struct gantry_doormem *mem);
+
 /* Connections that are held until the other side ends them; at the agent's end. */
 void gantry_ivshmem_fini(struct gantry_agent *a);
 

@@ -181,6 +181,8 @@ static void read_seat(const struct gantry_doormem *m, uint32_t desk, struct gant
 	seat->segment_bytes = s->shape.segment.segment_bytes;
 	seat->address = s->shape.address;
 	seat->bell_vector = m->desks[desk].bell_vector;
+	seat->wake = m->desks[desk].wake;
+	seat->wake_vector = m->desks[desk].wake_vector;
 }
 
 void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,
@@ -280,7 +282,8 @@ static int check_seat(const struct gantry_doormem *m, const Gantry__Admin__DoorS
 
 	if (seat->desk >= GANTRY_DOORMEM_DESKS || (seen->desks >> seat->desk & 1) ||
 	    seat->host.len != GANTRY_SEAT_HOST_BYTES || !(seat->generation & 1) ||
-	    seat->bell_vector >= m->nvectors)
+	    seat->bell_vector >= m->nvectors ||
+	    (seat->wake == GANTRY_WAKE_MSIX && seat->wake_vector >= m->nvectors))
 		return gantry_err_set(err, -EINVAL, "desk %u is none, or taken", seat->desk);
 	seen->desks |= 1ull << seat->desk;
 	if (!seat->guest_session)
@@ -340,6 +343,12 @@ static int claim_parts(struct gantry_doormem *m, const Gantry__Admin__DoorSeats 
 	return 0;
 }
 
+/* The machine has its interrupts with it. Of a channel only its program can say which one it has here: until it does, it polls. */
+static uint32_t wake_here(const Gantry__Admin__DoorSeat *seat)
+{
+	return seat->wake == GANTRY_WAKE_MSIX ? GANTRY_WAKE_MSIX : GANTRY_WAKE_POLL;
+}
+
 /* What the host before this one had said there; QEMU has carried an older state of it. */
 static void write_host_words(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat)
 {
@@ -350,6 +359,7 @@ static void write_host_words(struct gantry_doormem *m, const Gantry__Admin__Door
 			      2 * GANTRY_DOORMEM_MESSAGE);
 	if (seat->guest_session) /* that host may have cleared it when the machine had gone */
 		desk->served = seat->generation;
+	gantry_store_relaxed(&desk->host_wake, wake_here(seat));
 	m->desks[seat->desk].bell_vector = seat->bell_vector;
 }
 
@@ -432,6 +442,7 @@ static void moved_in(struct gantry_session *s, int r, const struct gantry_err *e
 static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
 		 struct gantry_session *s)
 {
+	const bool is_interrupted = wake_here(seat) == GANTRY_WAKE_MSIX;
 	const struct gantry_session_place place = {
 		.doormem = m,
 		.desk = seat->desk,
@@ -439,8 +450,8 @@ static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
 		.off = seat->segment_off,
 		.fd = m->fd,
 		.bell_fd = m->bells[seat->bell_vector],
-		.wake = GANTRY_SESSION_WAKE_NONE,
-		.wake_fd = -EBADF,
+		.wake = is_interrupted ? GANTRY_SESSION_WAKE_EVENTFD : GANTRY_SESSION_WAKE_NONE,
+		.wake_fd = is_interrupted ? m->vectors[seat->wake_vector] : -EBADF,
 		.is_used = true,
 	};
 
@@ -449,6 +460,7 @@ static void seat(struct gantry_doormem *m, const Gantry__Admin__DoorSeat *seat,
 	keep_address(s, seat->address);
 	m->desks[seat->desk].seen = seat->generation;
 	m->nsessions++; /* its part is claimed */
+	m->interrupts |= is_interrupted;
 	s->seating = m;
 	gantry_move_in(s, &place, moved_in);
 }

@@ -58,32 +58,6 @@ static int cannot(struct gantry_err *err, const struct gantry_vm_door *door, con
 	return GANTRY_CTL_UNSUPPORTED;
 }
 
-/* A program that is woken waits at something of this host. */
-static int check_wakeups(struct gantry_vm_trip *t, const struct gantry_vm_door *door,
-			 uint64_t machine, struct gantry_err *err)
-{
-	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
-	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
-	Gantry__Admin__SessionFilter filter = GANTRY__ADMIN__SESSION_FILTER__INIT;
-	int r;
-
-	filter.tenant = (char *)door->tenant;
-	request.body_case = GANTRY__ADMIN__ADMIN_REQUEST__BODY_SESSION_LIST;
-	request.session_list = &filter;
-	r = gantry_ctl_ask(&t->here.ctl, &request, GANTRY__ADMIN__ADMIN_REPLY__BODY_SESSIONS,
-			   &reply);
-	for (size_t i = 0; !r && i < reply->sessions->n_sessions; i++) {
-		const Gantry__Admin__Session *row = reply->sessions->sessions[i];
-
-		if (row->machine == machine && strcmp(row->wakeup, "poll") != 0)
-			return cannot(
-				err, door,
-				"a program in the machine is woken by an interrupt or a port of this "
-				"host, and does not poll");
-	}
-	return gantry_vm_said(&t->here, r, err);
-}
-
 static int check_door(struct gantry_vm_trip *t, const struct gantry_vm_door *door,
 		      struct gantry_err *err)
 {
@@ -105,7 +79,7 @@ static int check_door(struct gantry_vm_trip *t, const struct gantry_vm_door *doo
 		return cannot(err, door, "the agent here does not know the machine");
 	if (strcmp(peer->state, "open") != 0)
 		return cannot(err, door, "its door is not open");
-	return check_wakeups(t, door, peer->id, err);
+	return 0;
 }
 
 int gantry_vm_trip_may_stay_in(struct gantry_vm_trip *t, struct gantry_err *err)
@@ -152,25 +126,21 @@ static char *replaced(const char *text, const char *from, const char *to)
 	return result;
 }
 
-static int rewrite_socket(struct gantry_vm_trip *t, const struct gantry_vm_door *door,
-			  struct gantry_err *err)
+/* Where the definition says @from behind @words it says @to. */
+static int rewrite(struct gantry_vm_trip *t, const char *words, const char *from, const char *to,
+		   struct gantry_err *err)
 {
-	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
-	char from[GANTRY_VM_TEXT + 16], to[GANTRY_VM_TEXT + 16];
+	char old[GANTRY_VM_TEXT + 40], new[GANTRY_VM_TEXT + 40];
 	char *text;
-	int r = gantry_ctl_door_show(&t->there.ctl, door->tenant, &reply);
 
-	if (r || !reply->doors->ivshmem)
-		return gantry_vm_said(&t->there, r, err);
-	if (strcmp(reply->doors->ivshmem->socket, door->socket) == 0)
+	if (strcmp(from, to) == 0)
 		return 0;
-	if (gantry_str_format(from, sizeof(from), "<server path='%s'/>", door->socket) < 0 ||
-	    gantry_str_format(to, sizeof(to), "<server path='%s'/>",
-			      reply->doors->ivshmem->socket) < 0) {
+	if (gantry_str_format(old, sizeof(old), "%s'%s'", words, from) < 0 ||
+	    gantry_str_format(new, sizeof(new), "%s'%s'", words, to) < 0) {
 		(void)gantry_err_set(err, -EINVAL, "a socket's name is too long; give --xml");
 		return GANTRY_CTL_FAILED;
 	}
-	text = replaced(t->how.xml, from, to);
+	text = replaced(t->how.xml, old, new);
 	if (!text) {
 		(void)gantry_err_set(err, -ENOMEM, "no memory");
 		return GANTRY_CTL_FAILED;
@@ -178,6 +148,28 @@ static int rewrite_socket(struct gantry_vm_trip *t, const struct gantry_vm_door 
 	free(t->how.xml);
 	t->how.xml = text;
 	return 0;
+}
+
+/* The device's socket, and the one that ports connect to which wake programs. */
+static int rewrite_sockets(struct gantry_vm_trip *t, const struct gantry_vm_door *door,
+			   struct gantry_err *err)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *here = NULL;
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *there = NULL;
+	int r = gantry_ctl_door_show(&t->there.ctl, door->tenant, &there);
+
+	if (r || !there->doors->ivshmem)
+		return gantry_vm_said(&t->there, r, err);
+	r = rewrite(t, "<server path=", door->socket, there->doors->ivshmem->socket, err);
+	if (r)
+		return r;
+	r = gantry_ctl_door_show(&t->here.ctl, door->tenant, &here);
+	if (r || !here->doors->ivshmem)
+		return gantry_vm_said(&t->here, r, err);
+	if (!*here->doors->ivshmem->wake_socket || !*there->doors->ivshmem->wake_socket)
+		return 0;
+	return rewrite(t, "<source mode='connect' path=", here->doors->ivshmem->wake_socket,
+		       there->doors->ivshmem->wake_socket, err);
 }
 
 int gantry_vm_trip_rewrite(struct gantry_vm_trip *t, struct gantry_err *err)
@@ -197,7 +189,7 @@ int gantry_vm_trip_rewrite(struct gantry_vm_trip *t, struct gantry_err *err)
 	}
 	for (size_t i = 0; !r && i < m->live.ndoors; i++)
 		if (m->live.doors[i].transport == GANTRY_VM_IVSHMEM)
-			r = rewrite_socket(t, &m->live.doors[i], err);
+			r = rewrite_sockets(t, &m->live.doors[i], err);
 	return r;
 }
 

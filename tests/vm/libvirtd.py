@@ -216,10 +216,11 @@ class Libvirtd:
 
 class Machine:
     """A domain. boot: Debian's kernel with vm-agent at .port; else it stays in its firmware, which knows no hot-plug.
-    user: whose process its QEMU is, if not root's. master: alias of a device that QEMU is to migrate."""
+    user: whose process its QEMU is, if not root's. master: alias of a device that QEMU is to migrate. features: elements beside
+    <acpi/>. modules: of the kernel, loaded at start."""
 
     def __init__(self, libvirtd, name, machine="pc", boot=True, devices="", options=(), acpi=True, programs=(),
-                 files=None, user=None, master=None):
+                 files=None, user=None, master=None, features="", modules=()):
         self.libvirtd, self.name = libvirtd, name
         self.boots = boot
         self.port = None
@@ -227,11 +228,12 @@ class Machine:
         if boot:
             kernel, _, _ = image.kernel()
             initrd = image.image(libvirtd.folder / f"{name}.initrd", programs, files)
-            text = f"<kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{vm.KERNEL_WORDS}</cmdline>"
+            words = vm.KERNEL_WORDS + (" gantry.modules=" + ",".join(modules) if modules else "")
+            text = f"<kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{words}</cmdline>"
         arguments = "".join(f"<qemu:arg value={xml.sax.saxutils.quoteattr(word)}/>" for word in options)
         definition = libvirtd.folder / f"{name}.xml"
         definition.write_text(DOMAIN.format(
-            name=name, machine=machine, boot=text, features="<acpi/>" if acpi else "", qemu=libvirtd.qemu, port=vm.PORT_NAME,
+            name=name, machine=machine, boot=text, features=("<acpi/>" if acpi else "") + features, qemu=libvirtd.qemu, port=vm.PORT_NAME,
             ends=ENDS, override=MASTER.format(alias=master) if master else "", label=LABEL.format(user=user) if user else "", options=arguments, devices=(ROOT_PORTS if machine == "q35" else "") + devices))
         libvirtd.must("define", definition)
 

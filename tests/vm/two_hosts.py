@@ -31,7 +31,7 @@ TRACKED_BYTES = (256 << 20) + (8 << 10)
 TRACKED_MEMORY = ("-object", f"memory-backend-ram,id=tracked,size={TRACKED_BYTES}", "-machine", "memory-backend=tracked",
                   "-m", f"size={TRACKED_BYTES >> 10}k")
 MASTER_DOOR = ("<shmem name='gantry-red' role='master'><model type='ivshmem-doorbell'/><server path='{socket}'/>"
-               "<msi vectors='8' ioeventfd='on'/><alias name='ua-gantry-red'/></shmem>")
+               "<msi vectors='8' ioeventfd='on'/><alias name='ua-gantry-red'/>{address}</shmem>")
 
 
 class Host:
@@ -104,6 +104,9 @@ class World:
     lost_machine = False  # as the latest that failed was left
     env = None            # of the agents
     attached = False      # the machine has a shared-memory door from the start, which QEMU migrates
+    programs = PROGRAMS
+    address = ""          # of that door in the machine, as libvirt has it
+    options = {}          # of the machine
 
     def __init__(self):
         if not harness.find_in_build("gantry-vm", lambda path: os.access(path, os.X_OK)):
@@ -126,11 +129,12 @@ class World:
     def boot(self):
         port = (f"<channel type='unix'><source mode='bind' path='{libvirtd.ENDS}/{NAME}.stream'/>"
                 f"<target type='virtio' name='{STREAM_PORT}'/></channel>")
-        options = {}
+        options = dict(self.options)
+        port += options.pop("devices", "").format(run=self.north.agent.run_dir)
         if self.attached:
-            port += MASTER_DOOR.format(socket=self.north.door_socket())
+            port += MASTER_DOOR.format(socket=self.north.door_socket(), address=self.address)
             options["master"] = "ua-gantry-red"
-        machine = self.north.libvirtd.machine(NAME, programs=PROGRAMS, files={"opt/photo.png": PHOTO}, devices=port,
+        machine = self.north.libvirtd.machine(NAME, programs=self.programs, files={"opt/photo.png": PHOTO}, devices=port,
                                               options=TRACKED_MEMORY, **options).start()
         device = machine.do(f"cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) = {STREAM_PORT} ] && echo $p; done; true")
         inside = machine.port.start(["port-tunnel", "/dev/" + device.strip(), DOOR])

@@ -679,6 +679,10 @@ START_TEST(test_seat_that_cannot_be_is_refused_and_nothing_is_done)
 	seat.bell_vector = 2; /* of a desk without a session, too */
 	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
 	good_seat(&seat);
+	seat.wake = GANTRY_WAKE_MSIX;
+	seat.wake_vector = 2;
+	ck_assert_int_eq(take(&seat, 8u << 20, 2), -EINVAL);
+	good_seat(&seat);
 	seat.guest_session = 5; /* which has not come */
 	ck_assert_int_eq(take(&seat, 8u << 20, 2), -ENOENT);
 	ck_assert_uint_eq(mem()->is_coming, true);
