@@ -27,10 +27,11 @@
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/worker.h"
 
-/* Ever more seldom while none goes. */
-#define LOOK_NS	    (100 * GANTRY_NS_PER_MS)
-#define MAX_LOOK_NS (2 * GANTRY_NS_PER_S)
-#define MODE	    0644
+/* Ever more seldom while none goes, and most where stores cannot be read, of which nobody knows whether anything is to go. */
+#define LOOK_NS		   (100 * GANTRY_NS_PER_MS)
+#define MAX_LOOK_NS	   (2 * GANTRY_NS_PER_S)
+#define MAX_LOOK_UNREAD_NS (60 * GANTRY_NS_PER_S)
+#define MODE		   0644
 
 static void look(evutil_socket_t fd, short what, void *arg);
 
@@ -62,15 +63,22 @@ static bool is_free(const struct gantry_agent *a, const struct gantry_image_entr
 	return entry->ntasks == 0 && gantry_workers_have_rescanned(a);
 }
 
-/* Returns whether some still leave, or may: a store that cannot be read now is looked at again. */
-static bool look_at(struct gantry_agent *a, const struct gantry_image_store *store,
-		    bool *ret_removed)
+/* What a look at all stores has found. */
+struct found {
+	bool leaving; /* some still */
+	bool unread;  /* there is a store that cannot be read now */
+	bool removed;
+};
+
+static void look_at(struct gantry_agent *a, const struct gantry_image_store *store,
+		    struct found *found)
 {
 	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
-	bool any = false;
 
-	if (gantry_image_store_read(store, &entries, NULL) < 0)
-		return true;
+	if (gantry_image_store_read(store, &entries, NULL) < 0) {
+		found->unread = true;
+		return;
+	}
 	gantry_image_users_count(a, store, &entries);
 	for (uint32_t i = 0; i < entries.n; i++) {
 		struct gantry_image_entry *entry = &entries.list[i];
@@ -79,7 +87,7 @@ static bool look_at(struct gantry_agent *a, const struct gantry_image_store *sto
 		if (!entry->leaving || !entry->bitstream)
 			continue;
 		if (!is_free(a, entry)) {
-			any = true;
+			found->leaving = true;
 		} else if (gantry_image_store_remove(store, &entries, entry, &err) < 0) {
 			/* Its folder may be read-only by now: told once, and not tried for ever. */
 			(void)set_mark(store, entry, false, NULL);
@@ -87,18 +95,18 @@ static bool look_at(struct gantry_agent *a, const struct gantry_image_store *sto
 				     "image %s of device %s: %s", entry->bitstream->name,
 				     store->device->conf.name, err.text);
 		} else {
-			*ret_removed = true;
+			found->removed = true;
 			gantry_event(a, "image-removed", NULL, NULL, NULL, "image %s of device %s",
 				     entry->bitstream->name, store->device->conf.name);
 		}
 	}
-	return any;
 }
 
 static void look(evutil_socket_t fd, short what, void *arg)
 {
 	struct gantry_agent *a = arg;
-	bool any = false, removed = false;
+	struct found found = { 0 };
+	uint64_t most_ns;
 
 	(void)fd;
 	(void)what;
@@ -108,12 +116,14 @@ static void look(evutil_socket_t fd, short what, void *arg)
 						    d->used ? gantry_images_dir(&d->conf) : NULL };
 
 		if (store.dir)
-			any = look_at(a, &store, &removed) || any;
+			look_at(a, &store, &found);
 	}
-	if (removed)
+	if (found.removed)
 		gantry_kernels_rescan(a);
-	if (any)
-		look_in(a, removed ? LOOK_NS : gantry_min_u64(2 * a->leaving_ns, MAX_LOOK_NS));
+	if (!found.leaving && !found.unread)
+		return;
+	most_ns = found.leaving ? MAX_LOOK_NS : MAX_LOOK_UNREAD_NS;
+	look_in(a, found.removed ? LOOK_NS : gantry_min_u64(2 * a->leaving_ns, most_ns));
 }
 
 int gantry_image_leave(struct gantry_agent *a, const struct gantry_image_store *store,
