@@ -190,7 +190,7 @@ void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
 /* First use of a buffer with memory of its own: charge, then back. */
 int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
 
-/* ---- ask.c: variables of images ---- */
+/* ---- answer.c, variable.c ---- */
 /* What a new object has for made_by until an operation is answered with it: it is undone when the worker dies before. */
 #define WORKER_NOT_TOLD GANTRY_LEDGER_POSITION_MAX
 /* What a backend's -errno is to a guest that asked. */
