@@ -83,13 +83,13 @@ int gantry_slabs_lend(struct gantry_session *s, const struct gantry_lent *what,
 
 	if (status == GANTRY_OK && !may_lend(s, nnew))
 		status = GANTRY_E_LIMIT;
-	for (uint32_t i = 0; status == GANTRY_OK && i < n; i++) {
+	for (uint32_t i = 0; status == GANTRY_OK && i < n; i++)
 		status = mark_lent(slabs[i]);
-		ret_slabs[i] = (struct gantry_slab_lent){ slabs[i]->off, slabs[i]->bytes,
-							  slabs[i]->fd };
-	}
 	if (status != GANTRY_OK)
 		return status;
+	for (uint32_t i = 0; i < n; i++)
+		ret_slabs[i] = (struct gantry_slab_lent){ slabs[i]->off, slabs[i]->bytes,
+							  slabs[i]->fd };
 	*ret_n = n;
 	*ret_whole = *what;
 	ret_whole->off = slabs[0]->off;
