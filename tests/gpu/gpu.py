@@ -5,6 +5,7 @@ GANTRY_GPU_BACKEND says what does: cuda (real GPUs), fakecuda (our backend over 
 cpu (cpu devices with windows: slabs, steward and all, but kernels of the host). GANTRY_GPUS: how many there are.
 """
 import atexit
+import contextlib
 import functools
 import os
 import pathlib
@@ -94,6 +95,18 @@ def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, devic
     return harness.Agent(devices=sections(count, **(device or {})), tenants=served,
                          agent={**fake_modules(), **mps, **(agent or {})},
                          env={**(fake_environment(count) or {}), **(env or {})} or None, **options)
+
+
+@contextlib.contextmanager
+def far_world(start=world, **options):
+    """A world, of @start, whose tenant red is also behind a stream, at .vsock: guests there share no memory with the host."""
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "v")
+        with start({"red": {"vsock_path": path}}, **options) as agent:
+            agent.vsock = path
+            harness.wait_until(lambda: os.path.exists(path), "the stream socket")
+            yield agent
 
 
 @functools.lru_cache(maxsize=None)

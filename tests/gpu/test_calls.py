@@ -45,11 +45,11 @@ def vendor_folder():
     return found
 
 
-def calls_world(**options):
+def calls_world(tenants=None, **options):
     gpu.needs_images()
     folders = [module_folder()] + list(gpu.fake_modules().values())
     libraries = vendor_folder()
-    return gpu.world(device={"libraries": libraries} if libraries else {}, agent={"module_dirs": " ".join(folders)}, **options)
+    return gpu.world(tenants, device={"libraries": libraries} if libraries else {}, agent={"module_dirs": " ".join(folders)}, **options)
 
 
 def run(agent, *words):
@@ -97,13 +97,9 @@ def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
 
 
 def test_programs_behind_a_stream_call_cublas_and_cusparse(t):
-    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
-        os.chmod(folder, 0o755)
-        path = os.path.join(folder, "v")
-        with calls_world(tenants={"red": {"vsock_path": path}}) as agent:
-            harness.wait_until(lambda: os.path.exists(path), "the stream socket")
-            parts_of(t, "cuda-library-basics", BASICS, agent, GANTRY_DOOR="stream:" + path)
-            parts_of(t, "cuda-library-sparse", SPARSE, agent, GANTRY_DOOR="stream:" + path)
+    with gpu.far_world(calls_world) as agent:
+        for program, parts in (("cuda-library-basics", BASICS), ("cuda-library-sparse", SPARSE)):
+            parts_of(t, program, parts, agent, GANTRY_DOOR="stream:" + agent.vsock)
 
 
 def where_it_was():

@@ -63,18 +63,6 @@ def passed(t, code, lines, parts):
     t.equal(code, 0, "exit status")
 
 
-@contextlib.contextmanager
-def far_world(**options):
-    """A world whose tenant red is behind a stream, at .vsock."""
-    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
-        os.chmod(folder, 0o755)
-        path = os.path.join(folder, "v")
-        with gpu.world({"red": {"vsock_path": path}}, **options) as agent:
-            agent.vsock = path
-            harness.wait_until(lambda: os.path.exists(path), "the stream socket")
-            yield agent
-
-
 def run_far(agent, name, *args):
     """As run(), behind the stream: no memory is shared."""
     guest = agent.guest("red", [harness.program(name), *args],
@@ -174,7 +162,7 @@ def worker_dies(t, mode, program, parts):
 
 def test_behind_a_stream_pinned_memory_is_what_copies_go_through(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-driver-far", image()), PARTS["far"])
         harness.wait_until(lambda: not agent.sessions(), "the session ends", gpu.LIMIT_S)
         t.equal(used(agent), (0, 0), "nothing of it is left")
@@ -182,32 +170,32 @@ def test_behind_a_stream_pinned_memory_is_what_copies_go_through(t):
 
 def test_driver_api_behind_a_stream(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-driver-basics", image()), PARTS["driver"])
 
 
 def test_mapped_addresses_behind_a_stream(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-driver-vmm", image()), PARTS["vmm"])
 
 
 def test_graphs_behind_a_stream(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
 
 
 def test_arrays_textures_and_surfaces_behind_a_stream(t):
     library_folder()
     parts = PARTS["textures"] + (PARTS["textures on a GPU"] if gpu.REAL else [])
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-runtime-textures" if gpu.REAL else "cuda-runtime-textures-fake"), parts)
 
 
 def test_what_frameworks_want_of_the_runtime_behind_a_stream(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         passed(t, *run_far(agent, "cuda-runtime-more" if gpu.REAL else "cuda-runtime-more-fake"), PARTS["more"])
 
 
@@ -417,7 +405,7 @@ def test_what_kernels_print_comes_among_what_the_program_prints(t):
 
 def test_what_kernels_print_behind_a_stream(t):
     library_folder()
-    with far_world() as agent:
+    with gpu.far_world() as agent:
         code, lines = run_far(agent, "cuda-driver-output", image(SPEAKING), "order")
         t.equal(lines, ["program 1", *kernel_lines(1, 2), "program 2", *kernel_lines(3), "program 3", *kernel_lines(4),
                              "program 4", *kernel_lines(5), "program 5", *kernel_lines(6), "function 1", "program 6", "ok order"],

@@ -48,20 +48,43 @@ def native_too(name):
     return done.returncode == 0
 
 
+def failing_steps(agent, names, env):
+    """Those that fail here and pass with NVIDIA's own libraries, with what they said."""
+    failed = []
+    for name in names:
+        said, took = run_step(agent, name, env)
+        print(f"# torch {name}: {said or 'ok'} ({took:.1f} s)", flush=True)
+        if said and native_too(name):
+            failed.append(f"{name}: {said}")
+    return failed
+
+
+def agent_keys():
+    return {"confine": "no"} if os.environ.get("GANTRY_TORCH_CONFINE") == "no" else {}
+
+
 @gpu.takes_limit(540)
 def test_pytorch_step_by_step(t):
     torch_world.site_packages()
-    agent_keys = {"confine": "no"} if os.environ.get("GANTRY_TORCH_CONFINE") == "no" else {}
     with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
         place = torch_world.Place(folder)
-        with place.world(agent=agent_keys) as agent:
-            failed = []
-            for name in wanted_steps():
-                said, took = run_step(agent, name, place.guest_env)
-                print(f"# torch {name}: {said or 'ok'} ({took:.1f} s)", flush=True)
-                if said and native_too(name):
-                    failed.append(f"{name}: {said}")
-    t.equal(failed, [], "steps that fail here and pass with NVIDIA's own libraries")
+        with place.world(agent=agent_keys()) as agent:
+            t.equal(failing_steps(agent, wanted_steps(), place.guest_env), [], "steps that fail here and pass with NVIDIA's own libraries")
+
+
+# What does its copies, launches and libraries in ways that differ there. Memory of other processes there is not.
+FAR = ("device", "copies", "arithmetic", "matmul", "convolution_training", "attention", "streams", "graph", "transformer", "memory", "error")
+
+
+@gpu.takes_limit(400)
+def test_pytorch_behind_a_stream(t):
+    torch_world.site_packages()
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        place = torch_world.Place(folder)
+        with gpu.far_world(place.world, agent=agent_keys()) as agent:
+            env = dict(place.guest_env, GANTRY_DOOR="stream:" + agent.vsock)
+            failed = failing_steps(agent, [name for name in wanted_steps() if name in FAR], env)
+            t.equal(failed, [], "steps that fail here and pass with NVIDIA's own libraries")
 
 
 MOVES = str(HERE / "torch_moves.py")

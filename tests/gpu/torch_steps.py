@@ -245,6 +245,35 @@ def step_error():
     close(torch, torch.ones(3, device="cuda") + 1, torch.full((3,), 2.0))
 
 
+def other_process(given, made):
+    """What it is given it doubles where it lies, and what it makes lies there until the first process has read it."""
+    torch = lazily()
+    x = given.get()
+    x.mul_(2)
+    mine = torch.arange(1000, device="cuda") * int(x[1].item())
+    torch.cuda.synchronize()
+    made.put(mine)
+    given.get()
+
+
+def step_processes():
+    """Tensors of the device that two processes share (torch.multiprocessing, spawned): memory and events by their handles."""
+    torch = lazily()
+    context = torch.multiprocessing.get_context("spawn")
+    given, made = context.Queue(), context.Queue()
+    other = context.Process(target=other_process, args=(given, made))
+    other.start()
+    x = torch.arange(1000, device="cuda")
+    given.put(x)
+    theirs = made.get(timeout=90)
+    assert torch.equal(x.cpu(), torch.arange(1000) * 2), "the other process wrote elsewhere"
+    assert torch.equal(theirs.cpu(), torch.arange(1000) * 2), "what the other process made is not what is read"
+    del theirs
+    given.put("read")
+    other.join(60)
+    assert other.exitcode == 0, f"the other process ended with {other.exitcode}"
+
+
 STEPS = {name[5:]: function for name, function in list(globals().items()) if name.startswith("step_")}
 
 
