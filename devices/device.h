@@ -74,6 +74,8 @@ enum gantry_device_caps {
 	GANTRY_CAP_STAMP = 1 << 11,
 	/* a bad access ends the process that submitted it: for isolated workers only, which the agent sees to */
 	GANTRY_CAP_ABORTS = 1 << 10,
+	/* ranges that say what their contents are need not be copied to it again: gantry_range.contents */
+	GANTRY_CAP_KEEPS = 1 << 13,
 };
 
 /* One device as the configuration names it: "[device cpu0] backend = cpu, cores = 2, mem = 1G". */
@@ -121,6 +123,7 @@ enum gantry_health_known {
 	GANTRY_HEALTH_MEM = 1 << 2,
 	GANTRY_HEALTH_ECC = 1 << 3,
 	GANTRY_HEALTH_FAULTS = 1 << 4,
+	GANTRY_HEALTH_COPIES = 1 << 5,
 };
 
 struct gantry_device_health {
@@ -134,6 +137,10 @@ struct gantry_device_health {
 		ecc_uncorrected; /* memory errors that could not be mended, since the driver's start */
 	uint64_t nfaults;	 /* critical events since open (NVIDIA: Xid) */
 	uint32_t last_fault;	 /* number of the latest */
+	/* Of a board's launches, since open: bytes copied to its memory, not copied since they were there, and copied back. */
+	uint64_t copied_in;
+	uint64_t kept;
+	uint64_t copied_out;
 };
 
 /* What the core offers a device; lives as long as the device. */
@@ -215,6 +222,11 @@ struct gantry_range {
 	struct gantry_mem *mem;
 	uint64_t off;
 	uint64_t len;
+	/*
+	 * Of a launch on a device with GANTRY_CAP_KEEPS: a number for what is in all of @mem that has to do with this range before the
+	 * command begins. The same number for the same range is the same bytes, and nobody writes them unseen; 0: that is not known.
+	 */
+	uint64_t contents;
 };
 
 /* Bytes of an argument; any alignment. They are there until submit() returns. */
@@ -230,6 +242,8 @@ struct gantry_cmd_launch {
 	uint32_t shared_bytes;
 	uint32_t groups; /* of GANTRY_TASK_GROUPS; 0 without GANTRY_CAP_GROUPS. Hostile numbers */
 	uint32_t nargs;
+	/* The number of what it leaves in ranges that it writes and whose contents are known before; never used for anything else. */
+	uint64_t makes;
 	/* Of a raw signature: the parameters as the image lays them out; the caller's until submit() returns. */
 	const uint8_t *raw;
 	uint32_t raw_bytes;

@@ -19,7 +19,7 @@
  *
  * Trust: a driver is host code, installed by the administrator. What is written to registers has been checked; what was in a
  *   guest's buffers has not.
- * Threads: one call at a time. Blocking: load and wait only.
+ * Threads: one call at a time, and wake() beside it. Blocking: load and wait only.
  * Errors: 0 or -errno, with a sentence of at most @cap bytes in @text where there is one. -ENODEV: the board is lost for good.
  */
 #ifndef GANTRY_DEVICES_BOARD_DRIVER_H
@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-#define GANTRY_BOARD_ABI	  3u
+#define GANTRY_BOARD_ABI	  4u
 #define GANTRY_BOARD_WINDOW_BYTES 256u
 #define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
 #define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
@@ -82,6 +82,8 @@ struct gantry_board_info {
 	uint32_t mem_align; /* of buffers; a power of two */
 	uint64_t mem_bytes;
 	uint64_t clock_hz; /* of cycles; 0: not known */
+	/* Not 0: memory that was written for an argument of one kernel may be out of reach of another's (banks): it is written anew for each launch. */
+	uint32_t ties_memory;
 };
 
 struct gantry_board_driver {
@@ -115,6 +117,11 @@ struct gantry_board_driver {
 	uint64_t (*cycles)(void *board);
 	/* Not 0: load() takes files of images, too, that were registered after open(), and open()'s may be none. */
 	uint32_t takes_later_files;
+	/*
+	 * The wait() under way returns, or the next does at once: something else is to be done. Any thread, beside any other call. NULL: there is
+	 * no such thing, and wait() is asked for short times only.
+	 */
+	void (*wake)(void *board);
 };
 
 /* The one symbol that a driver defines. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -82,6 +83,18 @@ static int open_board(struct gantry_dev *dev, const char *options, struct gantry
 	return 0;
 }
 
+/* Whether what launches used stays on the board. */
+static int parse_keep(const struct gantry_device_conf *conf, struct gantry_dev *dev,
+		      struct gantry_err *err)
+{
+	const char *keep = gantry_device_opt(conf, "keep");
+
+	if (keep && strcmp(keep, "yes") != 0 && strcmp(keep, "no") != 0)
+		return gantry_err_set(err, -EINVAL, "keep: \"%.20s\" is not yes or no", keep);
+	dev->keeps = keep ? strcmp(keep, "yes") == 0 : !dev->info.ties_memory;
+	return 0;
+}
+
 /* How long launches may take. */
 static int parse_bounds(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			struct gantry_err *err)
@@ -128,6 +141,8 @@ static int make_manager(struct gantry_dev *dev, const struct gantry_device_conf 
 
 	r = parse_bounds(conf, dev, err);
 	if (r == 0)
+		r = parse_keep(conf, dev, err);
+	if (r == 0)
 		r = parse_manager(conf, &manager, err);
 	if (r < 0)
 		return r;
@@ -157,6 +172,7 @@ static struct gantry_dev *dev_new(const struct gantry_device_host *host)
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
 	gantry_list_init(&dev->streams);
+	gantry_list_init(&dev->pieces);
 	(void)pthread_mutex_init(&dev->lock, NULL);
 	gantry_cond_init(&dev->work);
 	gantry_cond_init(&dev->done);
@@ -180,7 +196,8 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 {
 	*info = (struct gantry_device_info){
 		.kind = GANTRY_KIND_FPGA,
-		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_EXCLUSIVE | GANTRY_CAP_DRIVER,
+		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_EXCLUSIVE | GANTRY_CAP_DRIVER |
+			(dev->keeps ? GANTRY_CAP_KEEPS : 0),
 		.lanes = conf->lanes ? conf->lanes : usual_lanes(dev),
 		.units = dev->info.nregions,
 		.mem_bytes = conf->mem_bytes ? conf->mem_bytes : dev->info.mem_bytes,
@@ -197,8 +214,8 @@ static int fpga_open(const struct gantry_device_conf *conf, const struct gantry_
 		     struct gantry_err *err)
 {
 	/* "holder" says who opens it, which has been heeded. */
-	static const char *const keys[] = { "driver",  "images", "board",   "mode",   "age",
-					    "retries", "stuck",	 "longest", "holder", NULL };
+	static const char *const keys[] = { "driver", "images",	 "board",  "mode", "age", "retries",
+					    "stuck",  "longest", "holder", "keep", NULL };
 	const char *holder = gantry_device_opt(conf, "holder");
 	_cleanup_(fpga_closep) struct gantry_dev *dev = NULL;
 	const char *images = gantry_device_opt(conf, "images");
@@ -237,8 +254,8 @@ static void stop_thread(struct gantry_dev *dev)
 		return;
 	(void)pthread_mutex_lock(&dev->lock);
 	dev->stopping = true;
-	(void)pthread_cond_signal(&dev->work);
 	(void)pthread_mutex_unlock(&dev->lock);
+	gantry_fpga_wake(dev);
 	(void)pthread_join(dev->thread, NULL);
 	dev->started = false;
 }
@@ -257,6 +274,7 @@ static void fpga_close(struct gantry_dev *dev)
 		gantry_fpga_image_unload(image);
 	gantry_list_for_each_safe(&dev->mems, struct gantry_mem, host.link, mem)
 		gantry_fpga_mem_free(mem);
+	gantry_fpga_pieces_free(dev);
 	gantry_board_free(dev->board);
 	gantry_fpga_bitstreams_close(dev);
 	if (dev->library)
@@ -273,8 +291,13 @@ static int fpga_health(struct gantry_dev *dev, struct gantry_device_health *ret_
 	int r = 0;
 
 	(void)pthread_mutex_lock(&dev->lock);
-	*ret_health = (struct gantry_device_health){ .known = GANTRY_HEALTH_FAULTS,
-						     .nfaults = dev->ngiven_up };
+	*ret_health = (struct gantry_device_health){
+		.known = GANTRY_HEALTH_FAULTS | GANTRY_HEALTH_COPIES,
+		.nfaults = dev->ngiven_up,
+		.copied_in = gantry_load_relaxed(&dev->copied_in),
+		.kept = gantry_load_relaxed(&dev->kept),
+		.copied_out = gantry_load_relaxed(&dev->copied_out),
+	};
 	if (dev->lost && !dev->endless)
 		r = gantry_err_set(err, -EIO, "the board is gone");
 	else if (err)

@@ -3,8 +3,8 @@
  * Inside the fpga backend: a board behind a driver (devices/board/driver.h), with the images of one directory.
  *
  * One thread, the board's, calls the driver; the device thread hands it commands through the rings of streams and
- * collects what became of them. Buffers lie in host memory: a launch's are copied to the board's memory before it begins and
- * what it wrote is copied back when it has ended, so that loading an image loses nothing.
+ * collects what became of them. Buffers lie in host memory: a launch's are copied to the board's memory before it begins, but for those
+ * that are there still (keep.c), and what it wrote is copied back when it has ended, so that loading an image loses nothing.
  *
  * Threads: members say whose they are. @lock guards what both threads change.
  */
@@ -23,6 +23,7 @@
 #define GANTRY_FPGA_DEPTH	32u   /* commands of a stream; a power of two */
 #define GANTRY_FPGA_MAX_STREAMS 8192u /* those of all seats (devices/seat) */
 #define GANTRY_FPGA_MAX_RUNNING 64u   /* launches on the board at once */
+#define GANTRY_FPGA_MAX_PIECES	1024u /* of the board's memory, those that are only kept included */
 
 struct gantry_kernel {
 	struct gantry_list link;
@@ -41,6 +42,21 @@ struct gantry_image {
 
 struct gantry_mem {
 	struct gantry_hostmem host; /* first */
+	uint64_t id;		    /* no other had it or will have it */
+};
+
+/* A part of the board's memory, with what is in range [off, off + len) of memory @mem. Board thread. */
+struct gantry_fpga_piece {
+	struct gantry_list link; /* in the order of addresses */
+	uint64_t at;
+	uint64_t bytes; /* whole beats */
+	uint64_t mem;	/* its id */
+	uint64_t off;
+	uint64_t len;
+	uint64_t contents; /* as gantry_range's; 0: nobody is to find it */
+	uint64_t used;	   /* by a turn of the board's */
+	uint32_t nusers;   /* arguments of launches at work */
+	bool written;	   /* by its one user */
 };
 
 struct gantry_fpga_slot {
@@ -65,8 +81,8 @@ struct gantry_stream {
 struct gantry_fpga_launch {
 	struct gantry_stream *stream; /* NULL: unused */
 	struct gantry_board_unit unit;
-	uint64_t at; /* its part of the board's memory */
-	uint64_t bytes;
+	struct gantry_fpga_piece
+		*pieces[GANTRY_MAX_CMD_ARGS]; /* NULL: no buffer, or an empty one */
 	uint64_t began_ns;
 	uint64_t unwanted_ns; /* since when nobody waits for it; 0: somebody does */
 };
@@ -90,7 +106,10 @@ struct gantry_dev {
 	uint64_t stuck_ns;   /* so long may a launch that nobody waits for take to end */
 	uint64_t longest_ns; /* and any launch; 0: as long as it likes */
 
+	bool keeps;
+
 	/* The device thread's. */
+	uint64_t nmems; /* that there ever were */
 	struct gantry_list mems;
 	struct gantry_list images;
 
@@ -120,6 +139,12 @@ struct gantry_dev {
 	struct gantry_fpga_launch launches[GANTRY_FPGA_MAX_RUNNING];
 	uint32_t nrunning;
 	uint64_t turn;
+	struct gantry_list pieces;
+	uint32_t npieces;
+	/* Atomic: counted by the board thread. */
+	uint64_t copied_in;
+	uint64_t kept;
+	uint64_t copied_out;
 };
 
 /* images.c */
@@ -148,18 +173,38 @@ int gantry_fpga_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 			 struct gantry_mem **ret_mem, struct gantry_err *err);
 void gantry_fpga_mem_free(struct gantry_mem *mem);
 
-/* stage.c: the board's memory, and what a launch needs there. Board thread. */
-/* Where @bytes are free; -EAGAIN: not while others run; -ENOMEM: never. */
-int gantry_fpga_place(const struct gantry_dev *dev, uint64_t bytes, uint64_t *ret_at);
+/* keep.c: the board's memory. Board thread. */
+/* Whether @bytes are free, or could be: not while others run, if not. */
+bool gantry_fpga_has_room(struct gantry_dev *dev, uint64_t bytes);
+/*
+ * A piece for @range, whose length in whole beats is countable, with one more user. *ret_there: it holds the range's contents; else they are
+ * to be copied, and what it holds then is the caller's to say. -EAGAIN: there is no room for it; -ENOMEM.
+ */
+int gantry_fpga_piece_take(struct gantry_dev *dev, const struct gantry_range *range, bool writes,
+			   struct gantry_fpga_piece **ret_piece, bool *ret_there);
+void gantry_fpga_piece_put(struct gantry_dev *dev, struct gantry_fpga_piece *piece);
+/* The range of host memory has been written: pieces with any of it are found no more. */
+void gantry_fpga_pieces_stale(struct gantry_dev *dev, const struct gantry_range *range);
+/* Nothing is found any more: the board's memory is lost, or the room is wanted. */
+void gantry_fpga_pieces_forget(struct gantry_dev *dev);
+void gantry_fpga_pieces_free(struct gantry_dev *dev);
+
+/* stage.c: what a launch needs of it. Board thread. */
 /* How much of the board's memory a launch takes. -EOVERFLOW. */
 int gantry_fpga_bytes_of(const struct gantry_dev *dev, const struct gantry_cmd_launch *launch,
 			 uint64_t *ret_bytes);
-/* Copies its buffers to the board and writes its arguments' registers. -errno of the driver. */
-int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
+/*
+ * Takes pieces, for which there is room, copies to them what is not there and writes its arguments' registers. -errno of the driver, -ENOMEM;
+ * then it has no pieces.
+ */
+int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
 			 const struct gantry_cmd_launch *cmd);
 /* Copies what it wrote back. */
 int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			  const struct gantry_cmd_launch *cmd);
+/* Its pieces are given up; @good: it ran, and what it wrote was copied back: they may be kept. */
+void gantry_fpga_stage_end(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
+			   const struct gantry_cmd_launch *cmd, bool good);
 /* The region and the offset of a unit's control window. */
 uint32_t gantry_fpga_region_of(uint32_t place);
 uint32_t gantry_fpga_window_of(const struct gantry_dev *dev, const struct gantry_board_unit *unit);
@@ -176,7 +221,10 @@ void gantry_fpga_finish(struct gantry_stream *stream, int status, uint32_t blast
 void gantry_fpga_finish_locked(struct gantry_stream *stream, int status, uint32_t blast,
 			       uint64_t device_ns);
 
-/* work.c: the board thread's main(). */
+/* work.c */
+/* There is something for the board's thread to do, which was waiting for a launch's end perhaps. Any thread. */
+void gantry_fpga_wake(struct gantry_dev *dev);
+/* The board thread's main(). */
 void *gantry_fpga_work(void *arg);
 
 #endif

@@ -187,7 +187,7 @@ static int register_bitstream(struct gantry_dev *dev, const char *path, struct g
 	(void)pthread_mutex_lock(&dev->lock);
 	dev->adding = &b;
 	dev->adding_err = err;
-	(void)pthread_cond_signal(&dev->work);
+	gantry_fpga_wake(dev);
 	while (dev->adding)
 		(void)pthread_cond_wait(&dev->done, &dev->lock);
 	r = dev->added;

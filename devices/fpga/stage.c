@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board's memory: a part of it for each launch, with its buffers one after the other. */
+/* What a launch needs of the board: its buffers there, its arguments' registers, and what it wrote back with the host. */
 #include <assert.h>
 #include <errno.h>
 
+#include "base/atomic.h"
 #include "base/checked.h"
 #include "devices/fpga/fpga.h"
 
@@ -38,35 +39,6 @@ int gantry_fpga_bytes_of(const struct gantry_dev *dev, const struct gantry_cmd_l
 	return 0;
 }
 
-static bool is_taken(const struct gantry_dev *dev, uint64_t at, uint64_t bytes, uint64_t *ret_end)
-{
-	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING; i++) {
-		const struct gantry_fpga_launch *other = &dev->launches[i];
-
-		if (!other->stream || at >= other->at + other->bytes || other->at >= at + bytes)
-			continue;
-		*ret_end = other->at + other->bytes;
-		return true;
-	}
-	return false;
-}
-
-int gantry_fpga_place(const struct gantry_dev *dev, uint64_t bytes, uint64_t *ret_at)
-{
-	uint64_t at = 0;
-
-	if (bytes > dev->info.mem_bytes)
-		return -ENOMEM;
-	while (at <= dev->info.mem_bytes - bytes) {
-		/* Ends are multiples of the alignment, as all lengths are. */
-		if (!is_taken(dev, at, bytes, &at)) {
-			*ret_at = at;
-			return 0;
-		}
-	}
-	return -EAGAIN;
-}
-
 static uint64_t value_of(const union gantry_value *value, unsigned int type)
 {
 	switch (type) {
@@ -96,18 +68,82 @@ static void write_shape(struct gantry_dev *dev, uint32_t region, uint32_t off,
 	}
 }
 
-int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
-			 const struct gantry_cmd_launch *cmd)
+static bool is_buffer(const struct gantry_cmd_launch *cmd, uint32_t arg)
+{
+	return cmd->kernel->sig->args[arg].mode && cmd->args[arg].range.mem &&
+	       cmd->args[arg].range.len > 0;
+}
+
+static bool is_written(const struct gantry_cmd_launch *cmd, uint32_t arg)
+{
+	return is_buffer(cmd, arg) && cmd->kernel->sig->args[arg].mode != GANTRY_R;
+}
+
+static void put_pieces(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+{
+	for (uint32_t i = 0; i < GANTRY_MAX_CMD_ARGS; i++) {
+		if (launch->pieces[i])
+			gantry_fpga_piece_put(dev, launch->pieces[i]);
+		launch->pieces[i] = NULL;
+	}
+}
+
+static void count(uint64_t *counter, uint64_t bytes)
+{
+	gantry_store_relaxed(counter, *counter + bytes); /* one thread writes it */
+}
+
+static int copy_in(struct gantry_dev *dev, struct gantry_fpga_piece *piece,
+		   const struct gantry_range *range, bool writes, bool there)
+{
+	int r;
+
+	if (there) {
+		count(&dev->kept, range->len);
+		return 0;
+	}
+	/* Also what is only written: nothing of another's may show where the kernel writes nothing. */
+	r = dev->driver->mem_write(dev->handle, piece->at, range->mem->host.base + range->off,
+				   range->len);
+	if (r < 0)
+		return r;
+	count(&dev->copied_in, range->len);
+	if (!writes)
+		piece->contents = range->contents;
+	return 0;
+}
+
+/* All its buffers are on the board; -EAGAIN: not beside what is kept. */
+static int place(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
+		 const struct gantry_cmd_launch *cmd)
+{
+	for (uint32_t i = 0; i < cmd->nargs; i++) {
+		bool there, writes = is_written(cmd, i);
+		int r;
+
+		if (!is_buffer(cmd, i))
+			continue;
+		r = gantry_fpga_piece_take(dev, &cmd->args[i].range, writes, &launch->pieces[i],
+					   &there);
+		if (r == 0)
+			r = copy_in(dev, launch->pieces[i], &cmd->args[i].range, writes, there);
+		if (r < 0) {
+			put_pieces(dev, launch);
+			return r;
+		}
+	}
+	return 0;
+}
+
+static void write_args(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
+		       const struct gantry_cmd_launch *cmd)
 {
 	uint32_t region = gantry_fpga_region_of(launch->unit.place);
 	uint32_t off = gantry_fpga_window_of(dev, &launch->unit) + GANTRY_BOARD_ARGS;
 	const struct gantry_signature *sig = cmd->kernel->sig;
-	uint64_t at = launch->at;
 
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
-		const struct gantry_range *range = &cmd->args[i].range;
-		uint64_t len = 0, aligned = 0;
-		int r;
+		const struct gantry_fpga_piece *piece = launch->pieces[i];
 
 		if (!sig->args[i].mode) {
 			dev->driver->write(dev->handle, region, off,
@@ -115,47 +151,74 @@ int gantry_fpga_stage_in(struct gantry_dev *dev, const struct gantry_fpga_launch
 			off += 8;
 			continue;
 		}
-		if (range->mem) {
-			len = range->len;
-			/* Also what is only written: nothing of another's may show where the kernel writes nothing. */
-			r = dev->driver->mem_write(dev->handle, at,
-						   range->mem->host.base + range->off, len);
-			if (r < 0)
-				return r;
-		}
-		dev->driver->write(dev->handle, region, off, at);
-		dev->driver->write(dev->handle, region, off + 8, len);
+		dev->driver->write(dev->handle, region, off, piece ? piece->at : 0);
+		dev->driver->write(dev->handle, region, off + 8, piece ? piece->len : 0);
 		off += 16;
-		(void)gantry_align_up(len, dev->info.mem_align, &aligned); /* it was counted */
-		at += aligned;
 	}
-	assert(at == launch->at + launch->bytes);
 	if (cmd->kernel->ndrange)
 		write_shape(dev, region, off, cmd);
-	return 0;
+}
+
+int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
+			 const struct gantry_cmd_launch *cmd)
+{
+	int r = place(dev, launch, cmd);
+
+	/* What is kept lies in the way: with room for all of it in one place, one after the other finds some. */
+	if (r == -EAGAIN) {
+		gantry_fpga_pieces_forget(dev);
+		r = place(dev, launch, cmd);
+		assert(r != -EAGAIN);
+	}
+	if (r == 0)
+		write_args(dev, launch, cmd);
+	return r;
 }
 
 int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			  const struct gantry_cmd_launch *cmd)
 {
-	const struct gantry_signature *sig = cmd->kernel->sig;
-	uint64_t at = launch->at;
-
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
 		const struct gantry_range *range = &cmd->args[i].range;
-		uint64_t aligned = 0;
 		int r;
 
-		if (!sig->args[i].mode || !range->mem)
+		if (!is_written(cmd, i))
 			continue;
-		if (sig->args[i].mode != GANTRY_R) {
-			r = dev->driver->mem_read(dev->handle, at,
-						  range->mem->host.base + range->off, range->len);
-			if (r < 0)
-				return r;
-		}
-		(void)gantry_align_up(range->len, dev->info.mem_align, &aligned);
-		at += aligned;
+		r = dev->driver->mem_read(dev->handle, launch->pieces[i]->at,
+					  range->mem->host.base + range->off, range->len);
+		if (r < 0)
+			return r;
+		count(&dev->copied_out, range->len);
 	}
 	return 0;
+}
+
+static bool do_overlap(const struct gantry_range *a, const struct gantry_range *b)
+{
+	return a->mem == b->mem && a->off < b->off + b->len && b->off < a->off + a->len;
+}
+
+/* Of several arguments that wrote the same bytes none has what the host has. */
+static bool wrote_alone(const struct gantry_cmd_launch *cmd, uint32_t arg)
+{
+	for (uint32_t i = 0; i < cmd->nargs; i++)
+		if (i != arg && is_written(cmd, i) &&
+		    do_overlap(&cmd->args[i].range, &cmd->args[arg].range))
+			return false;
+	return true;
+}
+
+void gantry_fpga_stage_end(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
+			   const struct gantry_cmd_launch *cmd, bool good)
+{
+	for (uint32_t i = 0; i < cmd->nargs; i++) {
+		if (is_written(cmd, i))
+			gantry_fpga_pieces_stale(dev, &cmd->args[i].range);
+		else if (!good && launch->pieces[i])
+			launch->pieces[i]->contents = 0;
+	}
+	for (uint32_t i = 0; i < cmd->nargs && good; i++)
+		if (is_written(cmd, i) && cmd->args[i].range.contents && wrote_alone(cmd, i))
+			launch->pieces[i]->contents = cmd->makes;
+	put_pieces(dev, launch);
 }

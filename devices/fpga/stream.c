@@ -82,9 +82,10 @@ int gantry_fpga_submit(struct gantry_stream *stream, const struct gantry_cmd *cm
 	} else {
 		stream->slots[stream->submitted % GANTRY_FPGA_DEPTH].cmd = *cmd;
 		stream->submitted++;
-		(void)pthread_cond_signal(&dev->work);
 	}
 	(void)pthread_mutex_unlock(&dev->lock);
+	if (r == 0)
+		gantry_fpga_wake(dev);
 	return r;
 }
 

@@ -5,11 +5,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "devices/fpga/fpga.h"
 
-#define WAIT_NS	    100000u   /* for a unit to end; new commands are seen after that */
-#define MAX_IDLE_NS 10000000u /* between looks at what may be loaded */
+#define WAIT_NS 100000u /* for a unit to end, where new commands are seen only after that */
+#define MAX_IDLE_NS \
+	10000000u /* between looks at what may be loaded, and at who is not wanted any more */
 
 /* What the streams want, as seen under the lock. */
 struct round {
@@ -117,7 +119,27 @@ static void report(struct gantry_dev *dev, const struct gantry_board_action *act
 	(void)pthread_mutex_unlock(&dev->lock);
 }
 
-/* Buffers are with the host between launches: there is nothing to save. -ENODEV: the board is lost. */
+/* Whether what is kept in the board's memory is there still once the image is loaded. */
+static bool keeps_memory(const struct gantry_dev *dev, const struct gantry_board_action *action)
+{
+	return dev->bitstreams[action->image].manifest->keeps_memory &&
+	       action->place != GANTRY_BOARD_WHOLE && dev->info.nregions > 1;
+}
+
+static int load(struct gantry_dev *dev, const struct gantry_board_action *action,
+		struct gantry_err *err)
+{
+	int r;
+
+	if (!keeps_memory(dev, action))
+		gantry_fpga_pieces_forget(dev);
+	r = gantry_fpga_load(dev, action->image, action->place, err);
+	if (r < 0)
+		gantry_fpga_pieces_forget(dev);
+	return r;
+}
+
+/* Host memory has everything between launches: there is nothing to save. -ENODEV: the board is lost. */
 static int change(struct gantry_dev *dev, bool *ret_changed)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
@@ -133,7 +155,7 @@ static int change(struct gantry_dev *dev, bool *ret_changed)
 			continue;
 		}
 		if (action.what == GANTRY_BOARD_LOAD)
-			r = gantry_fpga_load(dev, action.image, action.place, &err);
+			r = load(dev, &action, &err);
 		if (r == -ENODEV)
 			return r;
 		gantry_board_did(dev->board, r, gantry_now_ns());
@@ -165,15 +187,15 @@ static int begin(struct gantry_dev *dev, struct gantry_stream *stream,
 {
 	struct gantry_fpga_launch *entry = free_launch(dev);
 	struct gantry_fpga_launch launch = { .stream = stream };
+	uint64_t bytes;
 	int r;
 
 	if (!entry)
 		return 1;
-	if (gantry_fpga_bytes_of(dev, cmd, &launch.bytes) < 0)
+	if (gantry_fpga_bytes_of(dev, cmd, &bytes) < 0 || bytes > dev->info.mem_bytes)
 		return GANTRY_E_NO_MEMORY;
-	r = gantry_fpga_place(dev, launch.bytes, &launch.at);
-	if (r < 0)
-		return r == -EAGAIN ? 1 : GANTRY_E_NO_MEMORY;
+	if (!gantry_fpga_has_room(dev, bytes))
+		return 1; /* while others run */
 	launch.began_ns = gantry_now_ns();
 	r = gantry_board_begin(dev->board, cmd->kernel->number, launch.began_ns, &launch.unit);
 	if (r < 0)
@@ -230,6 +252,7 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	uint32_t region = gantry_fpga_region_of(launch->unit.place);
 	uint32_t window = gantry_fpga_window_of(dev, &launch->unit);
 	struct gantry_stream *stream = launch->stream;
+	const struct gantry_cmd_launch *cmd = &head_of(stream)->cmd.launch;
 	uint64_t now_ns = gantry_now_ns(), wall_ns = now_ns - launch->began_ns, cycles;
 	int r = 0, status = GANTRY_OK;
 
@@ -242,11 +265,12 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	else if (dev->host->cancelled(dev->host->cookie, head_of(stream)->cmd.tag))
 		status = GANTRY_E_CANCELLED; /* nobody wants what it wrote */
 	else
-		r = gantry_fpga_stage_out(dev, launch, &head_of(stream)->cmd.launch);
+		r = gantry_fpga_stage_out(dev, launch, cmd);
 	if (r == -ENODEV)
 		return r;
 	if (r < 0)
 		status = GANTRY_E_DEVICE_FAULT;
+	gantry_fpga_stage_end(dev, launch, cmd, status == GANTRY_OK);
 	gantry_board_end(dev->board, &launch->unit, status == GANTRY_OK ? wall_ns : 0, now_ns);
 	launch->stream = NULL;
 	dev->nrunning--;
@@ -273,6 +297,21 @@ static bool is_stuck(const struct gantry_dev *dev, struct gantry_fpga_launch *la
 	return now_ns - launch->unwanted_ns > dev->stuck_ns;
 }
 
+/* How long there is nothing else to do, unless somebody wakes. */
+static uint64_t idle_ns(const struct gantry_dev *dev)
+{
+	uint64_t due_ns = gantry_board_due_ns(dev->board), now_ns = gantry_now_ns();
+
+	return due_ns > now_ns ? GANTRY_MIN(due_ns - now_ns, (uint64_t)MAX_IDLE_NS) : 0;
+}
+
+void gantry_fpga_wake(struct gantry_dev *dev)
+{
+	(void)pthread_cond_signal(&dev->work);
+	if (dev->driver->wake)
+		dev->driver->wake(dev->handle);
+}
+
 /* Launches that have ended; a count, or -ENODEV. -ETIME: the one of *@ret_endless does not. */
 static int reap(struct gantry_dev *dev, struct gantry_stream **ret_endless)
 {
@@ -280,7 +319,9 @@ static int reap(struct gantry_dev *dev, struct gantry_stream **ret_endless)
 
 	if (dev->nrunning == 0)
 		return 0;
-	r = dev->driver->wait(dev->handle, WAIT_NS);
+	r = dev->driver->wait(dev->handle, dev->driver->wake
+						   ? GANTRY_MAX(idle_ns(dev), (uint64_t)WAIT_NS)
+						   : WAIT_NS);
 	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING && r >= 0; i++) {
 		struct gantry_fpga_launch *launch = &dev->launches[i];
 		uint64_t control;
@@ -326,18 +367,14 @@ static int pass(struct gantry_dev *dev, const struct round *round,
 /* Until something is submitted, or it is time to look at what may be loaded. */
 static void sleep_locked(struct gantry_dev *dev, bool waiting)
 {
-	uint64_t due_ns = gantry_board_due_ns(dev->board), now_ns = gantry_now_ns();
 	struct timespec until;
-	uint64_t ns;
 
 	if (!waiting) {
 		(void)pthread_cond_wait(&dev->work, &dev->lock);
 		return;
 	}
-	ns = due_ns > now_ns ? due_ns - now_ns : 0;
-	ns = ns > MAX_IDLE_NS ? MAX_IDLE_NS : ns;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
-	until.tv_nsec += (long)ns;
+	until.tv_nsec += (long)idle_ns(dev);
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	(void)pthread_cond_timedwait(&dev->work, &dev->lock, &until);

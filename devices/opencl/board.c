@@ -614,7 +614,9 @@ static int board_open(const char *options, const struct gantry_board_file *files
 	*ret_info = (struct gantry_board_info){ .nregions = board->nregions,
 						.mem_align = MEM_ALIGN,
 						.mem_bytes = board->mem_bytes,
-						.clock_hz = 1000000000 };
+						.clock_hz = 1000000000,
+						/* Xilinx's have banks. */
+						.ties_memory = !board->late };
 	(void)gantry_str_copy(ret_info->model, sizeof(ret_info->model), board->model);
 	*ret_board = board;
 	return 0;
@@ -633,5 +635,6 @@ const struct gantry_board_driver gantry_board_opencl = {
 	.mem_read = gantry_opencl_board_mem_read,
 	.mem_write = gantry_opencl_board_mem_write,
 	.wait = gantry_opencl_board_wait,
+	.wake = gantry_opencl_board_wake,
 	.cycles = gantry_opencl_board_cycles,
 };

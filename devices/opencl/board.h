@@ -95,6 +95,8 @@ uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off);
 void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint64_t value);
 int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len);
 int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len);
+/* Any thread. */
+void gantry_opencl_board_wake(void *handle);
 int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns);
 uint64_t gantry_opencl_board_cycles(void *handle);
 /* All that was written is gone. */

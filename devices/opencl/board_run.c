@@ -375,6 +375,16 @@ int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns)
 	return board->lost ? -ENODEV : ended;
 }
 
+void gantry_opencl_board_wake(void *handle)
+{
+	struct gantry_opencl_board *board = handle;
+
+	(void)pthread_mutex_lock(&board->lock);
+	board->something_ended = true; /* or as good as that */
+	(void)pthread_cond_broadcast(&board->news);
+	(void)pthread_mutex_unlock(&board->lock);
+}
+
 uint64_t gantry_opencl_board_cycles(void *handle)
 {
 	(void)handle;

@@ -244,7 +244,7 @@ static bool take_range(const struct gantry_seat *seat, const struct gantry_seat_
 	/* A part begins where its guest says: no rule of the page's is broken by that. */
 	if (!m->base || gantry_add_u64(arg->off, arg->len, &end) < 0 || end > m->len)
 		return false;
-	*ret_range = (struct gantry_range){ m->mem, arg->off, arg->len };
+	*ret_range = (struct gantry_range){ m->mem, arg->off, arg->len, arg->contents };
 	return true;
 }
 
@@ -268,6 +268,7 @@ static bool take_task(struct gantry_seat *seat, const struct gantry_seat_task *t
 	memcpy(launch->block, task->block, sizeof(launch->block));
 	launch->shared_bytes = task->shared_bytes;
 	launch->nargs = task->nargs;
+	launch->makes = task->makes;
 	entry->stream = task->stream - 1;
 	entry->kernel = task->kernel - 1;
 	entry->nmems = 0;

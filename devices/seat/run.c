@@ -270,6 +270,7 @@ static void fill_task(struct gantry_stream *stream, const struct gantry_cmd_laun
 	memcpy(task->block, launch->block, sizeof(task->block));
 	task->shared_bytes = launch->shared_bytes;
 	task->nargs = launch->nargs;
+	task->makes = launch->makes;
 	for (uint32_t i = 0; i < launch->nargs; i++) {
 		const struct gantry_range *range = &launch->args[i].range;
 		struct gantry_seat_arg *arg = &task->args[i];
@@ -285,6 +286,7 @@ static void fill_task(struct gantry_stream *stream, const struct gantry_cmd_laun
 		if (!is_private(range)) {
 			arg->mem = range->len ? range->mem->id : 0;
 			arg->off = range->off;
+			arg->contents = range->contents;
 			continue;
 		}
 		/* Also what is only written: what the kernel leaves comes back as it was. */

@@ -21,7 +21,7 @@
 #include "devices/device.h"
 #include "devices/signature.h"
 
-#define GANTRY_SEAT_VERSION	2u  /* of all that follows: a holder of another one refuses */
+#define GANTRY_SEAT_VERSION	3u  /* of all that follows: a holder of another one refuses */
 #define GANTRY_SEAT_TASKS	64u /* under way at once; a power of two */
 #define GANTRY_SEAT_MAX_MEMS	256u
 #define GANTRY_SEAT_MAX_STREAMS 32u /* so all seats' fit a board; queues beyond share them */
@@ -34,6 +34,7 @@ struct gantry_seat_arg {
 	uint32_t reserved;
 	uint64_t off; /* or the value's bytes */
 	uint64_t len;
+	uint64_t contents; /* a buffer's, as gantry_range has it */
 };
 
 /* A launch. */
@@ -44,6 +45,7 @@ struct gantry_seat_task {
 	uint32_t block[3];
 	uint32_t shared_bytes;
 	uint32_t nargs;
+	uint64_t makes;
 	struct gantry_seat_arg args[GANTRY_MAX_CMD_ARGS];
 };
 

@@ -333,6 +333,9 @@ void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
 		.ecc_uncorrected = said->ecc_uncorrected,
 		.nfaults = said->nfaults,
 		.last_fault = said->last_fault,
+		.copied_in = said->copied_in,
+		.kept = said->kept,
+		.copied_out = said->copied_out,
 	};
 	d->health_ns = gantry_now_ns();
 	if (bad == d->unhealthy)

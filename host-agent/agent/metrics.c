@@ -481,6 +481,9 @@ HEALTH(health_mem_used, GANTRY_HEALTH_MEM, mem_used)
 HEALTH(health_mem_total, GANTRY_HEALTH_MEM, mem_total)
 HEALTH(health_ecc, GANTRY_HEALTH_ECC, ecc_uncorrected)
 HEALTH(health_faults, GANTRY_HEALTH_FAULTS, nfaults)
+HEALTH(health_copied_in, GANTRY_HEALTH_COPIES, copied_in)
+HEALTH(health_kept, GANTRY_HEALTH_COPIES, kept)
+HEALTH(health_copied_out, GANTRY_HEALTH_COPIES, copied_out)
 #undef HEALTH
 
 static double device_faults(const void *object)
@@ -519,6 +522,12 @@ static const struct family device_families[] = {
 	  health_ecc },
 	{ "gantry_device_faults_total", "Critical events of the device", true, health_faults },
 	{ "gantry_device_context_faults_total", "Contexts on it that failed", true, device_faults },
+	{ "gantry_device_board_copied_in_bytes_total", "Copied to a board for its launches", true,
+	  health_copied_in },
+	{ "gantry_device_board_kept_bytes_total",
+	  "Not copied, for the board had them from earlier launches", true, health_kept },
+	{ "gantry_device_board_copied_out_bytes_total", "Copied back from a board", true,
+	  health_copied_out },
 };
 
 /* ---- all of them ---- */

@@ -227,6 +227,7 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 	memcpy(launch->block, &op->block_x, sizeof(launch->block));
 	launch->shared_bytes = op->shared_bytes;
 	launch->nargs = k->sig.nargs;
+	launch->makes = q->made_for == GANTRY_TICKET(q->slot, q->led->issued + 1) ? q->makes : 0;
 	*ret_kernel = k;
 	return GANTRY_OK;
 }

@@ -198,6 +198,7 @@ static void release_locked(struct wsession *s, uint32_t slot)
 	rt->ends = false;
 	gantry_store_relaxed(&b->charged_bytes, (uint64_t)0);
 	gantry_store_relaxed(&rt->ready, 0u);
+	worker_contents_end(s, slot);
 	rt->users = 0;
 	rt->dirty = 0;
 	rt->clean = 0;
@@ -627,6 +628,8 @@ static int range_by(struct wdevice *d, struct wsession *s, struct gantry_ledger_
 	*ret_range = (struct gantry_range){ worker_has_window(d) ? s->windows[d->index]->mem
 								 : s->slab_mem[d->index],
 					    b->off + off, len };
+	if (s->contents && !is_fixed(b))
+		ret_range->contents = worker_contents_use(d->binding, slot, write);
 	return GANTRY_OK;
 }
 

@@ -323,6 +323,17 @@ int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t s
  */
 void worker_migration_pulled_locked(struct wsession *s, uint32_t slot, const struct wdevice *to);
 
+/* ---- contents.c ---- */
+/* After the engine's devices are open. -ENOMEM. */
+int worker_contents_init(struct wsession *s);
+/*
+ * The next task of @q that is bound uses the buffer in @slot, which has no memory that others reach, and writes it. Returns what is in it then,
+ * for gantry_range.contents. What the task leaves is @q's `makes`, if made_for is the task's ticket. With s->contents only.
+ */
+uint64_t worker_contents_use(struct wqueue *q, uint32_t slot, bool write);
+/* The buffer is released. */
+void worker_contents_end(struct wsession *s, uint32_t slot);
+
 /* ---- pull.c ---- */
 /* Of a buffer AWAY or LOST that a task uses: AGAIN, it was asked for; or it is lost. */
 int worker_pull_locked(struct wsession *s, uint32_t slot, uint64_t touched_bytes);

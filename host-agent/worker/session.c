@@ -193,6 +193,7 @@ static void session_free(struct wsession *s)
 	worker_keeps_close(s);
 	worker_windows_free(s);
 	free(s->objects);
+	free(s->contents);
 	free(s->queues);
 	gantry_ledger_close(&s->ledger);
 	gantry_quota_close(s->quota);
@@ -202,6 +203,7 @@ static void session_free(struct wsession *s)
 	gantry_fd_close(s->bell_fd);
 	gantry_fd_close(s->wake_fd);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->contents_lock);
 	free(s);
 }
 
@@ -278,7 +280,7 @@ static int lay_out(struct wsession *s, struct gantry_err *err)
 	s->queues = calloc(s->ledger.nqueues, sizeof(*s->queues));
 	/* So large that its pages come when they are touched, and then only where objects are. */
 	s->objects = calloc(GANTRY_LEDGER_NOBJECTS, sizeof(*s->objects));
-	if (!s->queues || !s->objects)
+	if (!s->queues || !s->objects || worker_contents_init(s) < 0)
 		return gantry_err_set(err, -ENOMEM, "no memory for the session's tables");
 	return 0;
 }
@@ -619,6 +621,7 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	if (!s)
 		return gantry_err_set(err, -ENOMEM, "no memory for a session");
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->contents_lock, NULL);
 	gantry_list_init(&s->link);
 	gantry_list_init(&s->images);
 	s->store.fd = -EBADF;

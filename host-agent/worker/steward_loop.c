@@ -151,6 +151,9 @@ static void fill_health(Gantry__Worker__DeviceHealth *msg, struct gantry_steward
 	msg->ecc_uncorrected = h->health.ecc_uncorrected;
 	msg->nfaults = h->health.nfaults;
 	msg->last_fault = h->health.last_fault;
+	msg->copied_in = h->health.copied_in;
+	msg->kept = h->health.kept;
+	msg->copied_out = h->health.copied_out;
 	msg->error = h->error;
 }
 

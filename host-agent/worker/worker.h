@@ -173,6 +173,9 @@ struct wqueue {
 	struct wmigration *migration; /* under the lock; that moves it */
 	struct wpulls pulls;	      /* under the lock; of the lazy one that brought it here */
 	bool has_launched;	      /* of its thread */
+	uint64_t
+		made_for; /* of its thread: a ticket, and the number of what that task leaves in buffers */
+	uint64_t makes;
 	uint32_t
 		drain_seen; /* of its thread: the latest drain of images that it knows of, and ... */
 	uint64_t accepted_below; /* ... what it had accepted then: these tasks run */
@@ -272,7 +275,11 @@ struct wsession {
 	struct gantry_quota_page *quota;
 	struct wqueue *queues;	 /* ledger.nqueues of them */
 	struct wobject *objects; /* GANTRY_LEDGER_NOBJECTS of them */
-	uint64_t slab_bytes;	 /* the ledger's, as it was when it was checked */
+	/* What is in buffers (contents.c), GANTRY_LEDGER_NOBJECTS of them under a lock of their own; NULL: no device wants to know. */
+	struct wcontents *contents;
+	pthread_mutex_t contents_lock;
+	uint64_t ncontents;
+	uint64_t slab_bytes; /* the ledger's, as it was when it was checked */
 	uint64_t served
 		[GANTRY_ENGINE_MAX_DEVICES]; /* bit q: queue q belongs to that device's thread (atomic) */
 	struct gantry_mem *heap_mem[GANTRY_ENGINE_MAX_DEVICES];

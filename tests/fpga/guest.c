@@ -2,7 +2,8 @@
 /*
  * Opens a session at $GANTRY_DOOR and says "ok ID". Then takes lines "vadd COUNT", "scale COUNT", "grid COUNT" or "gridded COUNT" (vadd with a grid) "huge COUNT" (grid, without end) or "wide COUNT" (grid, with a block larger than any), or
  * "find 0": vadd, kept; "start COUNT": launches of it, not waited for; "finish 0": waits for them, "before 0": for those of the start before; "held COUNT": both; "endless COUNT": vadd of fewer elements, which the test board may be told not to end. "queues COUNT", which opens so many more from standard input: so many launches of that kernel on
- * devices of kind fpga, whose result it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
+ * devices of kind fpga, whose result it checks. "chain COUNT": two buffers, each of which is scaled into the other so often; "more COUNT": on from there; "meddle COUNT": that many
+ * launches of buffers that it writes all the while, itself and by another queue, and then one of what it has written last, which it checks. Answers "ok NUMBER-OF-WRONG-ELEMENTS" or "err STATUS SENTENCE". Ends when its input does.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -166,6 +167,103 @@ static bool run_held(const char *command, uint32_t count, int *ret_r)
 	return true;
 }
 
+/* ---- what may stay on the board ---- */
+
+#define FACTOR 3u
+#define AHEAD  8u
+
+static uint32_t power; /* what has become of each element of buffer 0 */
+
+static int scale_to(gantry_buffer from, gantry_buffer to, uint32_t count, gantry_ticket *ret_last)
+{
+	const struct {
+		uint64_t a, c;
+		int32_t factor, pad;
+		uint64_t n;
+	} args = { .factor = FACTOR, .n = N };
+	const struct gantry_access access[] = {
+		{ .buffer = from, .mode = GANTRY_R, .arg_off = 0 },
+		{ .buffer = to, .mode = GANTRY_W, .arg_off = 8 },
+	};
+	struct gantry_task task = {
+		.args = &args, .args_bytes = sizeof(args), .access = access, .naccess = 2
+	};
+	int r = gantry_kernel_find(session, "board_scale", NULL, &task.kernel);
+
+	for (uint32_t i = 0; i < count && r == 0; i++)
+		r = gantry_submit(session, queue, &task, 1, ret_last);
+	return r;
+}
+
+static int check_scaled(gantry_buffer buffer, uint32_t by, uint64_t *ret_wrong)
+{
+	int r = gantry_read(session, buffer, 0, values[2], sizeof(values[2]));
+
+	for (uint32_t i = 0; i < N && r == 0; i++)
+		*ret_wrong += (uint32_t)values[2][i] != (uint32_t)values[0][i] * by;
+	return r;
+}
+
+static int chain(uint32_t count, bool goes_on, uint64_t *ret_wrong)
+{
+	gantry_ticket last, tickets[AHEAD];
+	int r = 0;
+
+	if (!goes_on) {
+		power = 1;
+		for (uint32_t i = 0; i < N; i++)
+			values[0][i] = (int32_t)(i * 2654435761u + 1);
+		r = gantry_write(session, buffers[0], 0, values[0], sizeof(values[0]));
+	}
+	for (uint32_t i = 0; i < 2 * count && r == 0; i++) {
+		r = scale_to(buffers[i % 2], buffers[1 - i % 2], 1, &last);
+		/* As many as may be are under way; what became of each is looked at. */
+		if (r == 0 && i >= AHEAD)
+			r = gantry_wait(session, &tickets[i % AHEAD], 1, GANTRY_FOREVER);
+		tickets[i % AHEAD] = last;
+		power *= FACTOR;
+	}
+	for (uint32_t i = 0; i < 2 * count && i < AHEAD && r == 0; i++)
+		r = gantry_wait(session, &tickets[i], 1, GANTRY_FOREVER);
+	return r == 0 ? check_scaled(buffers[0], power, ret_wrong) : r;
+}
+
+/* One buffer is written by copies of no order with the launches, the other, which lies in memory of its own, as it likes. */
+static int meddle(uint32_t count, uint64_t *ret_wrong)
+{
+	gantry_buffer mine;
+	gantry_ticket last;
+	int32_t *seen;
+	void *ptr;
+	int r = gantry_alloc(session, sizeof(values[0]), GANTRY_ALLOC_HOST, &mine);
+
+	if (r == 0)
+		r = gantry_map(session, mine, 0, sizeof(values[0]), GANTRY_RW, GANTRY_FOREVER,
+			       &ptr);
+	if (r < 0)
+		return r;
+	seen = ptr;
+	for (uint32_t n = 0; n < count && r == 0; n++) {
+		r = scale_to(n % 2 ? mine : buffers[0], buffers[1], 1, &last);
+		for (uint32_t i = 0; i < N; i++)
+			seen[i] = values[0][i] = (int32_t)(n * 40503u + i);
+		if (r == 0)
+			r = gantry_write(session, buffers[0], 0, values[0], sizeof(values[0]));
+	}
+	if (r == 0)
+		r = gantry_wait(session, &last, 1, GANTRY_FOREVER);
+	for (uint32_t n = 0; n < 2 && r == 0; n++) {
+		r = scale_to(n ? mine : buffers[0], buffers[1], 1, &last);
+		if (r == 0)
+			r = gantry_wait(session, &last, 1, GANTRY_FOREVER);
+		if (r == 0)
+			r = check_scaled(buffers[1], FACTOR, ret_wrong);
+	}
+	if (r == 0)
+		r = gantry_unmap(session, ptr);
+	return r == 0 ? gantry_free(session, mine) : r;
+}
+
 static int open_queues(uint32_t count)
 {
 	const struct gantry_queue_options options = { .kind = GANTRY_KIND_FPGA };
@@ -185,6 +283,10 @@ static int run(const char *kernel, uint32_t count, uint64_t *ret_wrong)
 	*ret_wrong = 0;
 	if (run_held(kernel, count, &r))
 		return r;
+	if (strcmp(kernel, "chain") == 0 || strcmp(kernel, "more") == 0)
+		return chain(count, strcmp(kernel, "more") == 0, ret_wrong);
+	if (strcmp(kernel, "meddle") == 0)
+		return meddle(count, ret_wrong);
 	if (strcmp(kernel, "endless") == 0)
 		return vadd(count, ENDLESS_N);
 	if (strcmp(kernel, "queues") == 0)

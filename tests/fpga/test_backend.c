@@ -38,6 +38,7 @@ static char folder[64];
 static char images_opt[96];
 static const char *put_names[MAX_PUT];
 static unsigned int nput;
+static const char *put_memory = "kept"; /* what loading an image does to it */
 static struct gantry_device device;
 static uint32_t nwakes; /* atomic; a futex */
 static uint32_t cancel; /* atomic: everything is to be cancelled */
@@ -96,8 +97,8 @@ static void put(const char *name, const char *kernels)
 	(void)gantry_hex_encode(hash, sizeof(hash), hex, sizeof(hex));
 	(void)snprintf(
 		text, sizeof(text),
-		"bitstream %s 1\nboard two-regions\nload 0 %s.bit %s\nload 1 %s.bit %s\nconfigure 2ms\nmemory kept\n%s",
-		name, name, hex, name, hex, kernels);
+		"bitstream %s 1\nboard two-regions\nload 0 %s.bit %s\nload 1 %s.bit %s\nconfigure 2ms\nmemory %s\n%s",
+		name, name, hex, name, hex, put_memory, kernels);
 	put_file(name, ".bit", bytes, len);
 	put_file(name, ".bitstream", text, strlen(text));
 	free(bytes);
@@ -633,6 +634,258 @@ START_TEST(test_launch_that_no_board_has_room_for_says_so_and_others_wait_for_th
 }
 END_TEST
 
+/* ---- what stays on the board ---- */
+
+/* Bytes that were copied to it, kept and copied back, since the last time. */
+static void check_copies(uint64_t copied_in, uint64_t kept, uint64_t copied_out)
+{
+	static struct gantry_device_health before;
+	struct gantry_device_health now;
+	struct gantry_err err = GANTRY_ERR_NONE;
+
+	ck_assert_int_eq(health_of_board(&now, &err), 0);
+	ck_assert(now.known & GANTRY_HEALTH_COPIES);
+	ck_assert_uint_eq(now.copied_in - before.copied_in, copied_in);
+	ck_assert_uint_eq(now.kept - before.kept, kept);
+	ck_assert_uint_eq(now.copied_out - before.copied_out, copied_out);
+	before = now;
+}
+
+/* Memory that a seat's holder has too, of @n times BYTES; seen at kept[@i]. */
+static int32_t *kept[8];
+
+static struct gantry_mem *shared(uint32_t i, uint64_t n)
+{
+	struct gantry_mem *mem;
+	int fd;
+
+	ck_assert_int_eq(gantry_memfd_create("fpga", n * sizeof(in_a), GANTRY_MEMFD_SEALED, &fd),
+			 0);
+	ck_assert_int_eq(
+		device.backend->mem_import(device.dev, fd, 0, n * sizeof(in_a), &mem, NULL), 0);
+	kept[i] = mmap(NULL, n * sizeof(in_a), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(kept[i], MAP_FAILED);
+	gantry_fd_close(fd);
+	memcpy(kept[i], in_a, sizeof(in_a));
+	return mem;
+}
+
+#define SCALE_SIG "r:i32*,w:i32*,i32,u64"
+#define VADD_SIG  "r:i32*,r:i32*,w:i32*,u64"
+#define BYTES	  (4ull * N)
+
+/* scale of @from to @to with these contents before, and @makes after. */
+static struct gantry_cmd known_scale(struct gantry_kernel *kernel, struct gantry_mem *from,
+				     struct gantry_mem *to, uint64_t in, uint64_t out_before,
+				     uint64_t makes)
+{
+	struct gantry_cmd cmd = launch_of(kernel, 4);
+
+	arg(&cmd, 0, from, 0, BYTES);
+	arg(&cmd, 1, to, 0, BYTES);
+	cmd.launch.args[0].range.contents = in;
+	cmd.launch.args[1].range.contents = out_before;
+	cmd.launch.args[2].value.i32 = 3;
+	cmd.launch.args[3].value.u64 = N;
+	cmd.launch.makes = makes;
+	return cmd;
+}
+
+static void run_well(struct gantry_stream *stream, struct gantry_cmd cmd)
+{
+	ck_assert_int_eq(run(stream, &cmd).status, GANTRY_OK);
+}
+
+START_TEST(test_contents_that_are_the_same_are_not_copied_again)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[3];
+
+	put("scale", SCALE);
+	device_open("", NULL);
+	ck_assert(device.info.caps & GANTRY_CAP_KEEPS);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	m[2] = shared(2, 1);
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 2, 3));
+	check_copies(2 * BYTES, 0, BYTES);
+	/* Nothing is copied to the board; what it has is the same. */
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 3, 4));
+	check_copies(0, 2 * BYTES, BYTES);
+	check_scale(kept[1], 3);
+	/* What a launch wrote is what the next reads. */
+	run_well(stream, known_scale(scale, m[1], m[2], 4, 5, 6));
+	check_copies(BYTES, BYTES, BYTES);
+	check_scale(kept[2], 9);
+	/* Other contents: the host wrote them. */
+	kept[0][0] = ++in_a[0];
+	run_well(stream, known_scale(scale, m[0], m[1], 7, 4, 8));
+	check_copies(BYTES, BYTES, BYTES);
+	check_scale(kept[1], 3);
+	/* Not known: copied each time. */
+	for (int i = 0; i < 2; i++) {
+		kept[0][0] = ++in_a[0];
+		run_well(stream, known_scale(scale, m[0], m[1], 0, 0, 0));
+		check_copies(2 * BYTES, 0, BYTES);
+		check_scale(kept[1], 3);
+	}
+	/* And what was known of them before is nothing any more. */
+	run_well(stream, known_scale(scale, m[0], m[1], 7, 8, 9));
+	check_copies(2 * BYTES, 0, BYTES);
+	device_close();
+}
+END_TEST
+
+/* A loading that loses memory, or fails; the board that says so has other bytes there then. */
+START_TEST(test_nothing_is_found_on_a_board_that_lost_its_memory)
+{
+	struct gantry_kernel *scale, *vadd;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[2];
+	struct gantry_cmd cmd;
+
+	put_memory = "lost";
+	put("scale", SCALE);
+	put("vadd", VADD);
+	device_open("memory_lost=1", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	vadd = kernel_of("vadd", "vadd", VADD_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 2, 3));
+	cmd = vadd_of(vadd, out[1], N);
+	run_well(stream, cmd);
+	check_copies(5 * BYTES, 0, 2 * BYTES);
+	run_well(stream, known_scale(scale, m[1], m[0], 3, 1, 4));
+	check_copies(2 * BYTES, 0, BYTES);
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert_int_eq(kept[0][i], (int32_t)(i * 2654435761u * 9));
+	device_close();
+	put_memory = "kept";
+}
+END_TEST
+
+START_TEST(test_what_is_kept_makes_room_for_launches_that_need_it)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[8];
+
+	/* Room for three buffers and a bit. */
+	put("scale", SCALE);
+	device_open("memory=14336", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	for (uint64_t i = 1; i < 8; i++) {
+		m[i] = shared((uint32_t)i, 1);
+		run_well(stream, known_scale(scale, m[0], m[i], 1, 10 + i, 20 + i));
+		check_scale(kept[i], 3);
+	}
+	/* The one that all of them used was there each time, and two of the others'. */
+	check_copies(8 * BYTES, 6 * BYTES, 7 * BYTES);
+	run_well(stream, known_scale(scale, m[7], m[6], 27, 26, 30));
+	check_copies(0, 2 * BYTES, BYTES);
+	check_scale(kept[6], 9);
+	device_close();
+}
+END_TEST
+
+START_TEST(test_launch_that_fails_or_is_not_wanted_leaves_nothing_to_be_found)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[2];
+	struct gantry_cmd cmd;
+
+	put("scale", SCALE);
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	memset(kept[1], 0, BYTES);
+	cmd = known_scale(scale, m[0], m[1], 1, 2, 3);
+	cmd.launch.args[3].value.u64 = N + 1; /* the unit refuses it */
+	ck_assert_int_eq(run(stream, &cmd).status, GANTRY_E_KERNEL);
+	check_copies(2 * BYTES, 0, 0);
+	ck_assert_int_eq(kept[1][1], 0);
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 3, 4));
+	check_copies(2 * BYTES, 0, BYTES);
+	check_scale(kept[1], 3);
+	device_close();
+}
+END_TEST
+
+/* Ranges that overlap, of one memory: what one launch writes is not what another's part had. */
+START_TEST(test_writing_a_part_makes_other_parts_stale)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *both;
+	struct gantry_cmd cmd;
+
+	put("scale", SCALE);
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	both = shared(0, 8);
+	cmd = known_scale(scale, both, both, 1, 1, 2);
+	cmd.launch.args[1].range.off = BYTES;
+	run_well(stream, cmd);
+	/* Half of what is read, with the same number. */
+	cmd = known_scale(scale, both, both, 2, 2, 3);
+	cmd.launch.args[0].range.off = BYTES;
+	cmd.launch.args[1].range.off = BYTES / 2;
+	run_well(stream, cmd);
+	check_copies(2 * BYTES + BYTES, BYTES, 2 * BYTES);
+	cmd = known_scale(scale, both, both, 2, 2, 4);
+	cmd.launch.args[0].range.off = BYTES;
+	cmd.launch.args[1].range.off = 4 * BYTES;
+	run_well(stream, cmd);
+	check_copies(2 * BYTES, 0, BYTES);
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert_int_eq(kept[0][4 * N + i], (int32_t)((uint32_t)kept[0][N + i] * 3));
+	device_close();
+}
+END_TEST
+
+START_TEST(test_board_that_is_to_keep_nothing_keeps_nothing)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[2];
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_device none;
+
+	put("scale", SCALE);
+	if (!is_seated()) {
+		ck_assert_int_eq(try_open("", "keep=some", &none, &err), -EINVAL);
+		ck_assert_ptr_nonnull(strstr(err.text, "keep: \"some\" is not yes or no"));
+	}
+	device_open("", "keep=no");
+	ck_assert(!(device.info.caps & GANTRY_CAP_KEEPS));
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	for (uint64_t i = 0; i < 2; i++)
+		run_well(stream, known_scale(scale, m[0], m[1], 1, 2 + i, 3 + i));
+	check_copies(4 * BYTES, 0, 2 * BYTES);
+	device_close();
+}
+END_TEST
+
 START_TEST(test_failed_loading_is_tried_again)
 {
 	struct gantry_device_health health;
@@ -887,6 +1140,12 @@ int main(void)
 	tcase_add_test(tc, test_kernel_get_knows_names_and_arguments);
 	tcase_add_test(tc,
 		       test_launch_that_no_board_has_room_for_says_so_and_others_wait_for_theirs);
+	tcase_add_test(tc, test_contents_that_are_the_same_are_not_copied_again);
+	tcase_add_test(tc, test_nothing_is_found_on_a_board_that_lost_its_memory);
+	tcase_add_test(tc, test_what_is_kept_makes_room_for_launches_that_need_it);
+	tcase_add_test(tc, test_launch_that_fails_or_is_not_wanted_leaves_nothing_to_be_found);
+	tcase_add_test(tc, test_writing_a_part_makes_other_parts_stale);
+	tcase_add_test(tc, test_board_that_is_to_keep_nothing_keeps_nothing);
 	tcase_add_test(tc, test_failed_loading_is_tried_again);
 	tcase_add_test(tc, test_image_that_does_not_load_is_reported_and_others_go_on);
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);

@@ -71,6 +71,67 @@ def test_isolated_and_pooled_tenants_share_the_board_at_once(t):
         t.true(busy(world, "red") > 3 * busy(world, "blue"), f"red {busy(world, 'red')}, blue {busy(world, 'blue')}")
 
 
+def run(guest, line):
+    guest.write_line(line)
+    return guest.read_line(90)
+
+
+COPIES = ("copied_in", "kept", "copied_out")
+
+
+def copies(world):
+    """What the board's launches copied to it, did not, for it was there, and copied back, in bytes."""
+    rows = {row["name"]: row["value"] for row in world.agent.ctl_json("stats")["metrics"]}
+    return [rows.get(f"gantry_device_board_{name}_bytes_total") for name in COPIES]
+
+
+def test_what_launches_used_stays_on_the_board(t):
+    with held(["red", "blue"]) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        t.equal(run(red, "chain 20"), "ok 0")
+        # Two buffers of 16 KiB: each is copied to the board once, and comes back after each launch that wrote it.
+        size = 16384
+        harness.wait_until(lambda: copies(world) == [2 * size, 78 * size, 40 * size], f"what was copied: {copies(world)}")
+        t.equal(run(blue, "chain 3"), "ok 0")
+        t.equal(run(red, "more 5"), "ok 0")
+        harness.wait_until(lambda: copies(world) == [4 * size, 108 * size, 56 * size], f"what was copied: {copies(world)}")
+
+
+def test_nothing_that_ended_is_lost_with_a_worker_or_the_board_s_process(t):
+    with held(["red", "blue"]) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        for guest in (red, blue):
+            t.equal(run(guest, "chain 5"), "ok 0")
+        died = worker_pid(world, red)
+        os.kill(died, signal.SIGKILL)
+        harness.wait_until(lambda: worker_pid(world, red) != died, "another worker for red")
+        t.equal([run(guest, "more 3") for guest in (red, blue)], ["ok 0"] * 2)
+        first, died = steward_pid(world), [worker_pid(world, guest) for guest in (red, blue)]
+        os.kill(first, signal.SIGKILL)
+        harness.wait_until(lambda: all(worker_pid(world, guest) not in died for guest in (red, blue)), "other workers for both")
+        t.equal([run(guest, "more 3") for guest in (red, blue)], ["ok 0"] * 2)
+        t.true(steward_pid(world, but=first) != first)
+
+
+def test_loading_that_destroys_memory_takes_nothing_that_was_kept(t):
+    # Images of one kernel each: the second that is loaded is what the board destroys all for.
+    with held(["red", "blue"], board="memory_lost=1", lost=True, device={"mode": "single"}) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        t.equal(run(red, "chain 5"), "ok 0")
+        t.equal(run(blue, "vadd 3"), "ok 0")
+        t.equal(run(red, "more 3"), "ok 0")
+        size = 16384
+        harness.wait_until(lambda: copies(world) == [7 * size, 34 * size, 19 * size], f"what was copied: {copies(world)}")
+
+
+def test_guest_that_writes_while_tasks_run_harms_nobody_and_is_served_right_afterwards(t):
+    with held(["red", "blue"]) as world:
+        red, blue = world.guest("red"), world.guest("blue")
+        red.write_line("meddle 60")
+        blue.write_line("chain 60")
+        t.equal(answers([red, blue]), ["ok 0"] * 2)
+
+
 def test_tenant_with_very_many_queues_takes_no_stream_from_others(t):
     with held(["red", "blue"]) as world:
         many = [world.guest("red") for _ in range(5)]

@@ -32,13 +32,15 @@ def install(folder):
 
 class World:
     """An agent with the board, and tenants that share a worker, whose the board is; or with other isolation and holder. Tenants @plain have a cpu
-    device instead; there are @boards, fpga0 and so on, and whoever locks lock(NUMBER) before the agent does has that one."""
+    device instead; loading an image loses memory (@lost), says its manifest; there are @boards, fpga0 and so on, and whoever locks lock(NUMBER) before the agent does has that one."""
 
     def __init__(self, tenants, board="", isolation="pooled", holder=None, pooled=(), kind=harness.Agent, plain=(), boards=1, start=True,
-                 device=None):
+                 device=None, lost=False):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gantry-board-"))
         try:
             install(self.folder)
+            for manifest in self.folder.glob("*.bitstream") if lost else ():
+                manifest.write_text(manifest.read_text().replace("memory kept", "memory lost"))
             devices = {}
             for number in range(boards):
                 self.lock(number).touch()
