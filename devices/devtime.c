@@ -106,6 +106,20 @@ uint32_t gantry_devtime_of_bytes(uint64_t len, uint32_t bytes_per_ns)
 	return (uint32_t)gantry_min_u64(len / bytes_per_ns + COPY_ESTIMATE_NS, UINT32_MAX);
 }
 
+uint64_t gantry_devtime_oldest(struct gantry_devtime_stream *time, uint32_t from, uint32_t to)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = from; i != to; i++) {
+		const struct gantry_devtime_cmd cmd = time->of->driver->cmd_at(time->stream, i);
+
+		sum += cmd.estimate_ns;
+		if (cmd.closes)
+			break;
+	}
+	return sum;
+}
+
 void gantry_devtime_learn(uint32_t *mean_ns, uint64_t ns)
 {
 	uint32_t sample = (uint32_t)gantry_clamp_u64(ns, 1, UINT32_MAX);

@@ -27,6 +27,7 @@ struct gantry_devtime_cmd {
 	uint32_t estimate_ns; /* what it was expected to take; 0: nothing of it is on the device */
 	uint32_t *mean_ns;    /* of its kernel; NULL: a copy or fill */
 	uint64_t *device_ns;  /* of its gantry_done */
+	bool closes;	      /* a batch ends with it */
 };
 
 /*
@@ -97,6 +98,8 @@ void gantry_devtime_fini(struct gantry_devtime_stream *time);
 /* What is expected of a launch of a kernel with @mean_ns, and of a copy or fill of @len bytes. */
 uint32_t gantry_devtime_of_kernel(uint32_t mean_ns);
 uint32_t gantry_devtime_of_bytes(uint64_t len, uint32_t bytes_per_ns);
+/* What the oldest batch of the commands from @from up to @to is expected to take. */
+uint64_t gantry_devtime_oldest(struct gantry_devtime_stream *time, uint32_t from, uint32_t to);
 /* A launch has taken so long. */
 void gantry_devtime_learn(uint32_t *mean_ns, uint64_t ns);
 /* The least that a command which enqueued something is said to have taken. */

@@ -26,6 +26,7 @@
 #include "devices/cuda/module.h"
 #include "devices/device.h"
 #include "devices/devtime.h"
+#include "devices/gather.h"
 #include "devices/rows.h"
 #include "devices/watch.h"
 
@@ -201,8 +202,7 @@ struct gantry_stream {
 	bool unwritten;	   /* the newest batch in flight has a mark only */
 	struct gantry_cuda_marks marks;
 	struct gantry_rows *rows; /* made for the first launch */
-	uint64_t flying_ns;	  /* what is not seen finished is expected to take */
-	uint64_t gathered_ns;	  /* at most; what is not flushed was expected to */
+	struct gantry_gather gather;
 	struct gantry_devtime_stream time;
 	struct gantry_cuda_fills fills;
 	struct gantry_cuda_aside *aside; /* made for the first that runs so */

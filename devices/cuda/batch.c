@@ -102,7 +102,7 @@ static void refused(struct gantry_stream *stream, uint32_t position, int error)
 	struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, position);
 
 	gantry_rows_refuse(&slot->done, error);
-	stream->flying_ns -= slot->estimate_ns;
+	stream->gather.flying_ns -= slot->estimate_ns;
 	slot->estimate_ns = 0;
 }
 

@@ -28,17 +28,6 @@
  */
 #define APART_NS 500000u
 
-/*
- * From here on the device thread may sleep, and poll() comes late: what is gathered is worth an eighth of what is in flight, and
- * no more than GATHERED_NS, for a write behind each kernel costs the device more than a microsecond; and behind the oldest batch
- * the device has work for as long as somebody may look late: a sixteenth of the wait (watch.c) and LATE_NS.
- */
-#define GATHER_NS     500000u
-#define GATHERED_PART 8u
-#define GATHERED_NS   200000u
-#define LATE_PART     16u
-#define LATE_NS	      200000u
-
 /* Without progress of a stream for so long the driver is asked whether the context is well. */
 #define QUERY_US 2000u
 
@@ -151,7 +140,7 @@ static void note_nothing(struct gantry_stream *stream)
 	if (slot->estimate_ns == 0 ||
 	    stream->dev->driver->StreamQuery(stream->native) != CUDA_SUCCESS)
 		return;
-	stream->flying_ns -= slot->estimate_ns;
+	stream->gather.flying_ns -= slot->estimate_ns;
 	slot->estimate_ns = 0;
 	slot->done.device_ns = GANTRY_DEVTIME_FLOOR_NS;
 	if (slot->kernel)
@@ -261,8 +250,8 @@ static void accept(struct gantry_stream *stream)
 	struct gantry_dev *dev = stream->dev;
 	bool was_idle = stream->finished == stream->submitted;
 
-	stream->flying_ns += gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns;
-	stream->gathered_ns += gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns;
+	gantry_gather_add(&stream->gather,
+			  gantry_cuda_slot_at(stream, stream->submitted)->estimate_ns);
 	stream->submitted++;
 	if (was_idle)
 		busy_begin(stream);
@@ -308,37 +297,13 @@ static void set_unwritten(struct gantry_stream *stream, bool unwritten)
 			     dev->watch.nunwritten + (unwritten ? 1u : -1u));
 }
 
-/* What the device has behind the oldest batch. */
-static uint64_t behind_ns(struct gantry_stream *stream)
-{
-	uint64_t oldest_ns = 0;
-	uint32_t i = stream->finished;
-
-	for (; i != stream->flushed; i++) {
-		const struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
-
-		oldest_ns += slot->estimate_ns;
-		if (slot->closed)
-			break;
-	}
-	oldest_ns += oldest_ns / LATE_PART + stream->gathered_ns;
-	return stream->flying_ns > oldest_ns ? stream->flying_ns - oldest_ns : 0;
-}
-
-/*
- * Two batches are with the device. While the older one runs, soon to end, what comes is gathered: fewer and larger batches
- * cost less, and the other one keeps the device busy meanwhile.
- */
+/* Two batches are with the device, and what comes is gathered. */
 static bool joins_more(struct gantry_stream *stream)
 {
-	if ((int32_t)(stream->flushed_before - stream->finished) <= 0 ||
-	    stream->submitted - stream->flushed >= GANTRY_CUDA_BATCH)
-		return false;
-	if (stream->flying_ns < GATHER_NS)
-		return true;
-	return stream->gathered_ns <
-		       gantry_min_u64(stream->flying_ns / GATHERED_PART, GATHERED_NS) &&
-	       behind_ns(stream) >= LATE_NS;
+	return (int32_t)(stream->flushed_before - stream->finished) > 0 &&
+	       stream->submitted - stream->flushed < GANTRY_CUDA_BATCH &&
+	       gantry_gather_waits(&stream->gather, &stream->time, stream->finished,
+				   stream->flushed);
 }
 
 /* Without the write nothing of the stream may ever be seen to finish: as bad as a fault. */
@@ -386,7 +351,7 @@ static void sent(struct gantry_stream *stream, bool unwritten)
 	set_unwritten(stream, unwritten);
 	stream->flushed_before = stream->flushed;
 	stream->flushed = stream->submitted;
-	stream->gathered_ns = 0;
+	stream->gather.gathered_ns = 0;
 }
 
 void gantry_cuda_close_batch(struct gantry_stream *stream)
@@ -411,7 +376,7 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 	if (!send(stream))
 		return;
 	marked = stream->mark_next && follows && gantry_cuda_mark_put(stream);
-	if (!marked || stream->flying_ns > MARK_ONLY_NS) {
+	if (!marked || stream->gather.flying_ns > MARK_ONLY_NS) {
 		put_word(stream);
 		marked = false;
 	}
@@ -421,7 +386,7 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 /* What is in flight is seen to end soon enough where it is little. */
 void gantry_cuda_boundary(struct gantry_stream *stream)
 {
-	if (stream->flying_ns >= GATHER_NS)
+	if (gantry_gather_is_much(&stream->gather))
 		gantry_cuda_close_batch(stream);
 }
 
@@ -495,7 +460,7 @@ static void finish(struct gantry_stream *stream, uint32_t end)
 	for (; stream->finished != end; stream->finished++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, stream->finished);
 
-		stream->flying_ns -= slot->estimate_ns;
+		stream->gather.flying_ns -= slot->estimate_ns;
 		if (slot->judged)
 			judge(stream, stream->finished);
 		if (slot->stamped)
@@ -609,8 +574,7 @@ static void fail(struct gantry_stream *stream)
 	gantry_devtime_account(&stream->time, stream->finished, stream->submitted);
 	stream->flushed = stream->submitted;
 	stream->finished = stream->submitted;
-	stream->flying_ns = 0;
-	stream->gathered_ns = 0;
+	stream->gather = (struct gantry_gather){ 0 };
 	stream->njudged = 0;
 	gantry_devtime_stop(&stream->time);
 }

@@ -33,6 +33,7 @@
 #include "devices/device.h"
 #include "devices/devtime.h"
 #include "devices/finished.h"
+#include "devices/gather.h"
 #include "devices/hip/container.h"
 #include "devices/hip/driver.h"
 #include "devices/hip/module.h"
@@ -108,6 +109,7 @@ struct gantry_hip_slot {
 	struct gantry_kernel *kernel; /* of a launch */
 	uint32_t estimate_ns;	      /* 0: nothing of it is on the device */
 	bool judged;		      /* its cell counts */
+	bool closed;		      /* a batch ends with it */
 	bool unsent;		      /* it never got to the runtime, as something had failed */
 	uint32_t npatterns;
 	/* Of the last of a batch, where a callback tells its end: how many commands it has, and which is the next. */
@@ -130,9 +132,9 @@ struct gantry_stream {
 	gantry_hip_result broken; /* nothing that is under way will be told; also a callback's */
 	uint64_t asked_at;	  /* cycles when it was asked last, or had progress */
 	uint32_t place;
-	uint32_t *word;		  /* how many commands have ended */
-	char *word_address;	  /* as the device has it */
-	uint64_t open_ns;	  /* what the open batch is expected to take */
+	uint32_t *word;	    /* how many commands have ended */
+	char *word_address; /* as the device has it */
+	struct gantry_gather gather;
 	struct gantry_rows *rows; /* of launches that use memory in place; made for the first */
 	struct gantry_devtime_stream time;
 
@@ -244,6 +246,7 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 void gantry_hip_stream_destroy(struct gantry_stream *stream);
 int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 void gantry_hip_flush(struct gantry_stream *stream);
+void gantry_hip_boundary(struct gantry_stream *stream);
 unsigned gantry_hip_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 /* Waits for what is in flight, and for the runtime's threads to be out of our functions. */
 void gantry_hip_streams_end(struct gantry_dev *dev);

@@ -295,5 +295,6 @@ const struct gantry_backend gantry_backend_hip = {
 	.submit = gantry_hip_submit,
 	.poll = gantry_hip_poll,
 	.flush = gantry_hip_flush,
+	.boundary = gantry_hip_boundary,
 	.health = hip_health,
 };

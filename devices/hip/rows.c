@@ -113,7 +113,7 @@ static void refused(struct gantry_stream *stream, uint32_t position, int error)
 	struct gantry_hip_slot *slot = gantry_hip_slot_at(stream, position);
 
 	gantry_rows_refuse(&slot->done, error);
-	stream->open_ns -= slot->estimate_ns;
+	stream->gather.flying_ns -= slot->estimate_ns;
 	slot->estimate_ns = 0;
 }
 

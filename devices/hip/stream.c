@@ -13,8 +13,8 @@
 /* Bytes a nanosecond, roughly: over the bus, and inside the device. */
 #define HOST_BYTES_PER_NS   25u
 #define DEVICE_BYTES_PER_NS 1000u
-/* What is expected to take longer than this does not wait for more, and has a batch of its own. */
-#define GATHER_NS 500000u
+/* What is expected to take longer than this has a batch of its own. */
+#define APART_NS 500000u
 /* Without progress of a stream for so long the runtime is asked whether it is well. */
 #define QUERY_US 2000u
 
@@ -218,7 +218,8 @@ static void close_batch(struct gantry_stream *stream)
 		gantry_store_relaxed(&stream->broken, result);
 	stream->closed_before = stream->closed;
 	stream->closed = stream->submitted;
-	stream->open_ns = 0;
+	stream->gather.gathered_ns = 0;
+	gantry_hip_slot_at(stream, stream->submitted - 1)->closed = true;
 }
 
 /* While the device has enough to do for now, more is gathered: poll() closes the batch. */
@@ -226,7 +227,15 @@ void gantry_hip_flush(struct gantry_stream *stream)
 {
 	bool two = (int32_t)(stream->closed_before - stream->finished) > 0;
 
-	if (!two || stream->open_ns >= GATHER_NS)
+	if (!two ||
+	    !gantry_gather_waits(&stream->gather, &stream->time, stream->finished, stream->closed))
+		close_batch(stream);
+}
+
+/* What is in flight is seen to end soon enough where it is little. */
+void gantry_hip_boundary(struct gantry_stream *stream)
+{
+	if (gantry_gather_is_much(&stream->gather))
 		close_batch(stream);
 }
 
@@ -257,7 +266,7 @@ static uint32_t estimate(const struct gantry_cmd *cmd)
 static bool is_apart(const struct gantry_cmd *cmd)
 {
 	return cmd->kind == GANTRY_CMD_LAUNCH &&
-	       (cmd->launch.kernel->mean_ns == 0 || cmd->launch.kernel->mean_ns >= GATHER_NS);
+	       (cmd->launch.kernel->mean_ns == 0 || cmd->launch.kernel->mean_ns >= APART_NS);
 }
 
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
@@ -307,7 +316,7 @@ static void accept(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
 
-	stream->open_ns += stream->slot->estimate_ns;
+	gantry_gather_add(&stream->gather, stream->slot->estimate_ns);
 	stream->njudged += stream->slot->judged;
 	if (stream->finished == stream->submitted++) {
 		gantry_devtime_start(&stream->time);
@@ -379,10 +388,13 @@ static void finish(struct gantry_stream *stream, uint32_t end, bool failed)
 	gantry_devtime_account(&stream->time, stream->finished, end);
 	stream->asked_at = stream->dev->time.busy_at;
 	for (; stream->finished != end; stream->finished++) {
+		struct gantry_hip_slot *slot = gantry_hip_slot_at(stream, stream->finished);
+
+		stream->gather.flying_ns -= slot->estimate_ns;
 		if (failed)
-			fail(stream, gantry_hip_slot_at(stream, stream->finished));
+			fail(stream, slot);
 		else
-			judge(stream, gantry_hip_slot_at(stream, stream->finished));
+			judge(stream, slot);
 	}
 	if (stream->finished == stream->submitted)
 		gantry_devtime_stop(&stream->time);

@@ -30,6 +30,7 @@ static struct gantry_devtime_cmd cmd_at(struct gantry_stream *stream, uint32_t p
 		.estimate_ns = slot->estimate_ns,
 		.mean_ns = slot->kernel ? &slot->kernel->mean_ns : NULL,
 		.device_ns = &slot->done.device_ns,
+		.closes = slot->closed,
 	};
 }
 

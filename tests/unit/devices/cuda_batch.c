@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches of the cuda backend over the fake driver beside their rows (rows.c): fills alike, what is gathered, and time. */
-#include <errno.h>
+/* Batches of the cuda backend over the fake driver beside their rows (rows.c): fills alike, and time. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/atomic.h"
 #include "base/clock.h"
-#include "base/futex.h"
 #include "devices/cuda/backend.h"
 #include "tests/unit/devices/steps.h"
 #include "tests/unit/runner.h"
-
-#define WAIT_NS (20 * GANTRY_NS_PER_S)
 
 /* It is told after the launch that failed before it, and so cannot be told as what it is. */
 START_TEST(test_launch_refused_behind_a_fault_is_not_told_before_it)
@@ -77,101 +72,6 @@ START_TEST(test_fills_alike_fill_what_they_should)
 			ck_assert_uint_eq(word, expected);
 		}
 	}
-	steps_end();
-}
-END_TEST
-
-static void sleep_until_done(struct gantry_done *ret_done)
-{
-	uint32_t before = gantry_load_acquire(&steps.nwakes);
-
-	while (steps.device.backend->poll(steps.device.dev, ret_done, 1) == 0) {
-		if (gantry_load_acquire(&steps.nwakes) == before)
-			ck_assert_int_ne(gantry_futex_wait(&steps.nwakes, before,
-							   gantry_deadline_ns((int64_t)WAIT_NS)),
-					 -ETIMEDOUT);
-		before = gantry_load_acquire(&steps.nwakes);
-	}
-}
-
-/* More batches than the device is given at a time: the rest goes off as those end, also when nobody polls in between. */
-START_TEST(test_gathered_batches_go_off_without_being_flushed_again)
-{
-	steps_begin(STEPS_CUDA, NULL, NULL);
-	for (unsigned int round = 0; round < 5; round++) {
-		struct gantry_done done;
-
-		for (unsigned int i = 0; i < 60; i++) {
-			steps_submit(steps_step(1), i);
-			steps.device.backend->flush(steps.stream);
-		}
-		for (unsigned int i = 0; i < 60; i++) {
-			sleep_until_done(&done);
-			ck_assert_uint_eq(done.tag, i);
-		}
-	}
-	ck_assert_uint_eq(steps_word(), 300);
-	steps_end();
-}
-END_TEST
-
-#define PILED 100u
-
-/* Much to do for a device that is held up meanwhile: how often something was sent to it. */
-static unsigned int pile_up(void)
-{
-	struct gantry_cmd nap = steps_launch_of("nap", "u32"), step = steps_step(1);
-	struct gantry_done done;
-	unsigned int nsent = 0;
-
-	nap.launch.args[0].value.u64 =
-		300; /* ms: time enough for what follows, on a busy machine too */
-	nap.launch.kernel->mean_ns = 400000;
-	step.launch.kernel->mean_ns = 20000;
-	steps_submit(nap, PILED);
-	steps.device.backend->flush(steps.stream);
-	for (unsigned int i = 0; i < PILED; i++) {
-		steps_submit(step, i);
-		steps.device.backend->flush(steps.stream);
-		ck_assert_uint_eq(steps.device.backend->poll(steps.device.dev, &done, 1), 0);
-		nsent += steps.stream->flushed == steps.stream->submitted;
-	}
-	return nsent;
-}
-
-/*
- * A device that has milliseconds to do gets a write behind some kernels, not behind each that comes alone: the write costs it
- * more than a microsecond. What is held back goes off in time, also when nobody looks before something has ended.
- */
-START_TEST(test_writes_are_few_while_much_is_in_flight)
-{
-	struct gantry_done done;
-
-	steps_begin_bare(STEPS_CUDA);
-	ck_assert_uint_le(pile_up(), 40);
-	ck_assert_uint_lt(steps.stream->submitted - steps.stream->flushed, GANTRY_CUDA_BATCH);
-	for (unsigned int i = 0; i <= PILED; i++) {
-		sleep_until_done(&done);
-		ck_assert_uint_eq(done.tag, i ? i - 1 : PILED);
-	}
-	ck_assert_uint_eq(steps_word(), PILED);
-	steps_end();
-}
-END_TEST
-
-START_TEST(test_boundary_is_told_without_what_follows)
-{
-	struct gantry_done done[PILED + 2];
-
-	steps_begin_bare(STEPS_CUDA);
-	(void)pile_up();
-	steps_submit(steps_step(1), 0);
-	steps.device.backend->boundary(steps.stream);
-	ck_assert_uint_eq(steps.stream->flushed, steps.stream->submitted);
-	steps_wait(done, PILED + 2);
-	/* Nothing is in flight: nothing to tell. */
-	steps.device.backend->boundary(steps.stream);
-	ck_assert_uint_eq(steps_word(), PILED + 1);
 	steps_end();
 }
 END_TEST
@@ -272,9 +172,6 @@ int main(void)
 	tcase_add_test(batches, test_launch_refused_behind_a_fault_is_not_told_before_it);
 	tcase_add_loop_test(batches, test_fills_alike_fill_what_they_should, 0,
 			    (int)GANTRY_ARRAY_SIZE(fill_refusals));
-	tcase_add_test(batches, test_gathered_batches_go_off_without_being_flushed_again);
-	tcase_add_test(batches, test_writes_are_few_while_much_is_in_flight);
-	tcase_add_test(batches, test_boundary_is_told_without_what_follows);
 	tcase_add_test(time, test_long_command_is_timed_by_the_device);
 	tcase_add_test(time, test_timed_and_watched_batches_share_what_was_seen);
 	tcase_add_test(time, test_changing_to_this_process_is_not_device_time);

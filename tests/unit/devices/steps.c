@@ -12,12 +12,14 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "tests/fakecuda/kernel.h"
+#include "tests/unit/devices/steps_inside.h"
 #include "tests/unit/runner.h"
 
 #define WAIT_NS	 (20 * GANTRY_NS_PER_S)
 #define MAX_SIGS 8u
 
 struct steps steps;
+static const struct steps_inside *inside;
 static struct gantry_signature sigs[MAX_SIGS];
 static unsigned int nsigs;
 
@@ -40,9 +42,10 @@ static const struct gantry_device_host host = { wake, cancelled, NULL };
 static const struct {
 	const char *name;
 	const char *opts[2];
+	const struct steps_inside *inside;
 } backends[STEPS_BACKENDS] = {
-	[STEPS_CUDA] = { "cuda", { "driver=" FAKE_DRIVER, "nvml=none" } },
-	[STEPS_HIP] = { "hip", { "library=" HIPCUDA, "scratch=64M" } },
+	[STEPS_CUDA] = { "cuda", { "driver=" FAKE_DRIVER, "nvml=none" }, &steps_inside_cuda },
+	[STEPS_HIP] = { "hip", { "library=" HIPCUDA, "scratch=64M" }, &steps_inside_hip },
 };
 
 static struct gantry_image *ptx_image(void)
@@ -114,6 +117,7 @@ static void begin(enum steps_backend backend, const char *const *opts)
 
 	while (opts[conf.nopts])
 		conf.nopts++;
+	inside = backends[backend].inside;
 	ck_assert_int_eq(setenv("HIPCUDA_DRIVER", FAKE_DRIVER, 1), 0);
 	ck_assert_msg(gantry_device_open(&conf, &host, &steps.device, &steps.err) == 0, "%s",
 		      steps.err.text);
@@ -214,4 +218,14 @@ uint32_t steps_word(void)
 	ck_assert_int_eq(done.status, GANTRY_OK);
 	memcpy(&word, steps.bytes, sizeof(word));
 	return word;
+}
+
+void steps_expect(struct gantry_kernel *kernel, uint32_t ns)
+{
+	inside->expect(kernel, ns);
+}
+
+uint32_t steps_nkept(void)
+{
+	return inside->nkept(steps.stream);
 }

@@ -43,5 +43,9 @@ struct gantry_cmd steps_step(uint32_t factor);
 void steps_submit(struct gantry_cmd cmd, uint64_t tag);
 void steps_wait(struct gantry_done *ret_done, unsigned int n);
 uint32_t steps_word(void);
+/* The backend takes @kernel for one that took so long. */
+void steps_expect(struct gantry_kernel *kernel, uint32_t ns);
+/* Commands that it keeps back; of steps_begin_bare(). */
+uint32_t steps_nkept(void);
 
 #endif
