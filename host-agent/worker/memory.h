@@ -20,9 +20,10 @@
 /* Slabs that the agent was asked for. */
 struct wask {
 	struct wextent part;
-	int status;    /* it was refused, and the buffer that needs it has not heard */
-	bool ahead;    /* of need */
-	bool given_up; /* whoever needed it went elsewhere */
+	int status;	   /* it was refused, and the buffer that needs it has not heard */
+	bool ahead;	   /* of need */
+	bool given_up;	   /* whoever needed it went elsewhere */
+	uint64_t ndropped; /* slabs of the window that were given back before it was sent */
 };
 
 /* Device memory of a session: parts of its slab space have slabs behind them. */
@@ -41,6 +42,7 @@ struct wwindow {
 	uint32_t cap;
 	uint64_t mapped_bytes;
 	uint64_t held_bytes; /* may stay mapped when nobody uses them */
+	uint64_t ndropped;   /* slabs given back so far */
 	uint32_t nasks;
 	struct wask asks[WORKER_MAX_ASKS];
 	uint64_t reserve_after_ns; /* after a refusal */

@@ -146,11 +146,14 @@ static void ask_locked(struct wsession *s, uint32_t device, uint64_t off, uint64
 	if (w->nasks == WORKER_MAX_ASKS)
 		return; /* whoever needs it comes again */
 	ask = &w->asks[w->nasks++];
-	*ask = (struct wask){ .part = { off, end - off }, .ahead = ahead };
+	*ask = (struct wask){ .part = { off, end - off }, .ahead = ahead, .ndropped = w->ndropped };
 	send_ask(s, device, ask);
 }
 
-/* Slabs for a gap: asked for where that has not been done. The status of a refusal that came for a part of it. */
+/*
+ * Slabs for a gap: asked for where that has not been done. The status of a refusal that came for a part of it; one that crossed slabs
+ * on their way back is none, and the part is asked for again.
+ */
 static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct wextent *gap)
 {
 	struct wwindow *w = s->windows[device];
@@ -169,8 +172,11 @@ static int ask_for_gap_locked(struct wsession *s, uint32_t device, const struct 
 		}
 		if (ask->status != GANTRY_OK) {
 			int status = ask->status;
+			bool crossed = ask->ndropped != w->ndropped;
 
 			worker_window_forget_ask(w, ask);
+			if (crossed)
+				continue;
 			return status;
 		}
 		ask->ahead = ask->given_up = false;
@@ -414,6 +420,7 @@ void worker_window_drop_slab_locked(struct wdevice *d, struct wsession *s, uint3
 
 	memmove(&w->slabs[i], &w->slabs[i + 1], (--w->nslabs - i) * sizeof(slab));
 	w->mapped_bytes -= slab.len;
+	w->ndropped++;
 	(void)gantry_fetch_sub(&s->ledger.hdr->window_bytes, slab.len);
 	d->device.backend->window_unmap(w->mem, slab.off, slab.len);
 	ev->drop_slab(ev->cookie, s->id, d->index, slab.off, slab.len);

@@ -48,7 +48,7 @@ __global__ void wide(struct many m, int *out)
 	*out = m.numbers[threadIdx.x];
 }
 
-/* 16 x 8 numbers from column x and row y on, as the descriptor has them; devices before 9.0 have no such thing. */
+/* 16 x 8 numbers from column x (a multiple of 4: 16 bytes) and row y on, as the descriptor has them; devices before 9.0 have no such thing. */
 __global__ void tile(const __grid_constant__ CUtensorMap map, int x, int y, float *out)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -165,6 +165,7 @@ static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uin
 			found = true;
 		}
 	p->ndropped++;
+	pthread_cond_broadcast(&p->cond);
 	pthread_mutex_unlock(&p->lock);
 	assert(found);
 }
@@ -217,6 +218,14 @@ static struct inproc_slab *slab_make(struct inproc_slabs *p, const struct inproc
 	return slab;
 }
 
+static void wait_for_drop_locked(struct inproc_slabs *p)
+{
+	uint32_t before = p->ndropped;
+
+	while (!p->stop && p->ndropped == before)
+		pthread_cond_wait(&p->cond, &p->lock);
+}
+
 /* One slab a message, so that answers in parts are the rule. */
 static void answer(struct inproc_host *h, const struct inproc_ask *ask)
 {
@@ -238,6 +247,8 @@ static void answer(struct inproc_host *h, const struct inproc_ask *ask)
 			slab = slab_make(&h->slabs, ask, at);
 		give.nslabs = slab ? 1 : 0;
 		give.status = slab ? GANTRY_OK : GANTRY_E_NO_MEMORY;
+		if (!slab && h->slabs.late_refusals)
+			wait_for_drop_locked(&h->slabs);
 		if (slab)
 			one = (struct gantry_engine_slab){ slab->off, slab->bytes,
 							   fcntl(slab->fd, F_DUPFD_CLOEXEC, 0) };

@@ -93,6 +93,7 @@ struct inproc_slabs {
 	uint32_t ndropped;
 	uint64_t busy_with; /* the session that is being answered; 0: none */
 	bool paused;	    /* nobody answers */
+	bool late_refusals; /* each comes when slabs were given back since */
 	bool stop;
 };
 

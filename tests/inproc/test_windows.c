@@ -104,6 +104,16 @@ static uint32_t nasked(struct inproc_host *h)
 	return n;
 }
 
+static bool is_answering(struct inproc_host *h)
+{
+	bool is;
+
+	pthread_mutex_lock(&h->slabs.lock);
+	is = h->slabs.busy_with != 0;
+	pthread_mutex_unlock(&h->slabs.lock);
+	return is;
+}
+
 /* A processor washes more slowly than a device, and gets a moment for it. */
 static void make_use_and_free(const struct fixture *f, uint32_t n, uint64_t bytes)
 {
@@ -188,6 +198,31 @@ START_TEST(test_refusal_of_slabs_is_no_memory)
 	check(&f, f.q, small, 8 * MIB, 3);
 	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, large, 16, 7)), GANTRY_E_NO_MEMORY);
 	check(&f, f.q, small, 8 * MIB, 3);
+	fixture_end(&f);
+}
+END_TEST
+
+/* What was freed before is on its way back while more is asked for, and the refusal is of the time before it came. */
+START_TEST(test_refusal_that_crosses_slabs_on_their_way_back_is_none)
+{
+	struct fixture f = { .h = inproc_start(one_window, 1) };
+	const unsigned int flags = GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED;
+	gantry_buffer before, after;
+	gantry_ticket t;
+
+	f.h->slabs.limit_bytes = 96 * MIB;
+	fixture_session(&f, NULL);
+	before = make_buffer(&f, 64 * MIB, flags);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, before, 4096, 7)), GANTRY_OK);
+	f.h->slabs.late_refusals = true;
+	after = make_buffer(&f, 64 * MIB, flags);
+	t = put_fill(&f, f.q, after, 4096, 8);
+	/* The large ask is refused by now, which nobody hears before the slabs go. */
+	eventually(is_answering(f.h));
+	(void)usleep(20000);
+	ck_ok(gantry_free(f.s, before));
+	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
+	f.h->slabs.late_refusals = false;
 	fixture_end(&f);
 }
 END_TEST
@@ -578,6 +613,7 @@ int main(void)
 	tcase_add_test(memory, test_places_of_small_buffers_are_used_again);
 	tcase_add_test(memory, test_task_waits_for_slabs_and_others_go_on);
 	tcase_add_test(memory, test_refusal_of_slabs_is_no_memory);
+	tcase_add_test(memory, test_refusal_that_crosses_slabs_on_their_way_back_is_none);
 	tcase_add_test(memory, test_limit_of_the_tenant_is_exact);
 	tcase_add_test(memory, test_many_sessions_keep_apart);
 	tcase_add_test(memory, test_shared_buffer_lies_in_host_memory_and_is_charged_there);
