@@ -116,6 +116,8 @@ struct CUstream_st {
 	struct cu_capture *capture; /* NULL: what is put into it runs */
 	struct cu_nodes tips;	    /* what the next captured node comes after */
 	struct cu_hints hints;
+	bool is_held; /* a thread puts a graph into it, which others' calls wait for */
+	pthread_t holder;
 };
 
 struct cu_cell; /* event.c */
@@ -259,10 +261,13 @@ bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx);
 /* Waits for one ticket with the lock given up. */
 CUresult cu_ticket_wait_locked(gantry_ticket ticket);
 /*
- * Waits until the stream's ring has room for what a call puts, with the lock given up: what ends a task there may be another thread's call. INVALID_HANDLE:
- * the stream is gone since.
+ * Waits until the stream's ring has room for what a call puts, with the lock given up: what ends a task there may be another thread's call. So for a graph
+ * that another thread puts into it. INVALID_HANDLE: the stream is gone since.
  */
 CUresult cu_stream_room_locked(struct CUstream_st *stream);
+/* What this thread puts until it lets go lies in the stream without anything of other threads' between, though it waits for room. */
+void cu_stream_hold_locked(struct CUstream_st *stream);
+void cu_stream_let_go_locked(struct CUstream_st *stream);
 
 /* ---- event.c ---- */
 struct cu_cell *cu_cell_take_locked(void);

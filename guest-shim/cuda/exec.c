@@ -83,6 +83,22 @@ static CUresult put_with_memory(struct CUgraphExec_st *exec, struct CUstream_st 
 	return result;
 }
 
+/* The lock is given up for each node that waits for room. */
+static CUresult put_whole(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result;
+
+	cu_stream_hold_locked(stream);
+	/* Launches of one graph do not overlap. */
+	result = wait_for_last(exec, stream);
+	if (result == CUDA_SUCCESS)
+		result = exec->memory ? put_with_memory(exec, stream) : put_all(exec, stream);
+	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
+		exec->last = stream->last;
+	cu_stream_let_go_locked(stream);
+	return result;
+}
+
 CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
 	CUresult result;
@@ -96,12 +112,9 @@ CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *
 								 .child = exec->graph },
 					      false);
 	exec->nusers++;
-	/* Launches of one graph do not overlap. */
-	result = wait_for_last(exec, stream);
+	result = cu_stream_room_locked(stream);
 	if (result == CUDA_SUCCESS)
-		result = exec->memory ? put_with_memory(exec, stream) : put_all(exec, stream);
-	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
-		exec->last = stream->last;
+		result = put_whole(exec, stream);
 	exec->nusers--;
 	if (exec->is_dead && exec->nusers == 0)
 		exec_free(exec);

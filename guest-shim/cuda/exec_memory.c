@@ -216,8 +216,11 @@ static CUresult await(const struct cu_exec_memory *memory, struct CUstream_st *s
 {
 	CUresult result = CUDA_SUCCESS;
 
-	for (uint32_t i = 0; i < memory->nextents && result == CUDA_SUCCESS; i++)
-		result = cu_backing_await_locked(memory->extents[i]->backing, stream);
+	for (uint32_t i = 0; i < memory->nextents && result == CUDA_SUCCESS; i++) {
+		result = cu_stream_room_locked(stream);
+		if (result == CUDA_SUCCESS)
+			result = cu_backing_await_locked(memory->extents[i]->backing, stream);
+	}
 	return result;
 }
 

@@ -96,8 +96,10 @@ static CUresult put_wait(struct CUstream_st *stream,
 			 const struct CUstreamMemOpWaitValueParams_st *op)
 {
 	struct cu_word word;
-	CUresult result = look(op->address, bytes_of(op->operation), &word);
+	CUresult result = cu_stream_room_locked(stream);
 
+	if (result == CUDA_SUCCESS)
+		result = look(op->address, bytes_of(op->operation), &word);
 	return result == CUDA_SUCCESS
 		       ? cu_await_put_locked(stream, &word, word.is_wide ? op->value64 : op->value,
 					     op->flags)

@@ -36,6 +36,8 @@ static int queue_of(void *handle, gantry_queue *ret_queue)
 	if (result != CUDA_SUCCESS)
 		return GANTRY_E_HANDLE;
 	result = cu_stream_get_locked(ctx, handle, false, &stream);
+	if (result == CUDA_SUCCESS && !stream->capture)
+		result = cu_stream_room_locked(stream);
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
 	if (result == CUDA_SUCCESS)

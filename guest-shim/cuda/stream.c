@@ -16,9 +16,12 @@
 #include "guest-shim/session.h"
 
 #define WAIT_GROUP 32u
-/* A call puts no more than this part of a ring: of the smallest, which has 16 slots, two. */
-#define ROOM_PART 8u
+/* A call puts no more than this part of a ring, or so many: the smallest has 16 slots. */
+#define ROOM_PART  8u
+#define ROOM_LEAST 4u
 /* So often a call that waits looks for what kernels have printed. */
+
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 
 /* ---- life ---- */
 
@@ -305,7 +308,8 @@ static gantry_ticket lack_of_room(const struct CUstream_st *stream)
 {
 	uint32_t slot = GANTRY_TICKET_QUEUE(stream->last);
 	const struct gantry_queue_end *q = &cu.session->queues[slot];
-	uint64_t nslots = q->ring.map.nslots, wanted = nslots / ROOM_PART, tail;
+	uint64_t nslots = q->ring.map.nslots, wanted = GANTRY_MAX(nslots / ROOM_PART, ROOM_LEAST);
+	uint64_t tail;
 
 	if (stream->last == 0)
 		return 0;
@@ -316,10 +320,34 @@ static gantry_ticket lack_of_room(const struct CUstream_st *stream)
 	return GANTRY_TICKET(slot, tail - nslots / 2);
 }
 
+static bool is_anothers(const struct CUstream_st *stream)
+{
+	return stream->is_held && !pthread_equal(stream->holder, pthread_self());
+}
+
+void cu_stream_hold_locked(struct CUstream_st *stream)
+{
+	stream->is_held = true;
+	stream->holder = pthread_self();
+}
+
+void cu_stream_let_go_locked(struct CUstream_st *stream)
+{
+	/* Where it is gone, who waits has to find that out. */
+	if (cu_handle_is_locked(stream, CU_KIND_STREAM) && !is_anothers(stream))
+		stream->is_held = false;
+	(void)pthread_cond_broadcast(&let_go);
+}
+
 CUresult cu_stream_room_locked(struct CUstream_st *stream)
 {
 	gantry_ticket ticket;
 
+	while (is_anothers(stream)) {
+		(void)pthread_cond_wait(&let_go, &cu.lock);
+		if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+			return CUDA_ERROR_INVALID_HANDLE;
+	}
 	while ((ticket = lack_of_room(stream)) != 0) {
 		CUresult result = cu_ticket_wait_locked(ticket);
 

@@ -23,4 +23,15 @@ static inline CUresult enter(CUstream handle, struct CUstream_st **ret_stream)
 	return result == CUDA_SUCCESS ? result : cu_leave(result);
 }
 
+/* The same, and there is room for what the call puts, unless it is captured. The lock may have been given up: handles are looked at behind it. */
+static inline CUresult enter_to_put(CUstream handle, struct CUstream_st **ret_stream)
+{
+	CUresult result = enter(handle, ret_stream);
+
+	if (result != CUDA_SUCCESS || (*ret_stream)->capture)
+		return result;
+	result = cu_stream_room_locked(*ret_stream);
+	return result == CUDA_SUCCESS ? result : cu_leave(result);
+}
+
 #endif

@@ -298,14 +298,10 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 static CUresult launch(const struct cu_launch *what, CUstream handle)
 {
 	struct CUstream_st *stream;
-	CUresult result = enter(handle, &stream);
+	CUresult result = enter_to_put(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!stream->capture)
-		result = cu_stream_room_locked(stream);
-	if (result != CUDA_SUCCESS)
-		return cu_leave(result);
 	if (!cu_handle_is_locked(what->func, CU_KIND_FUNC))
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
 	return cu_leave(cu_launch_locked(stream, what));
@@ -405,7 +401,7 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data)
 {
 	struct CUstream_st *stream;
-	CUresult result = enter(handle, &stream);
+	CUresult result = enter_to_put(handle, &stream);
 
 	return result == CUDA_SUCCESS ? cu_leave(cu_hostfn_put_locked(stream, fn, data, NULL))
 				      : result;
@@ -415,7 +411,7 @@ CUresult CUDAAPI cuStreamAddCallback(CUstream handle, CUstreamCallback callback,
 				     unsigned int flags)
 {
 	struct CUstream_st *stream;
-	CUresult result = flags == 0 && callback ? enter(handle, &stream)
+	CUresult result = flags == 0 && callback ? enter_to_put(handle, &stream)
 						 : CUDA_ERROR_INVALID_VALUE;
 
 	return result == CUDA_SUCCESS ? cu_leave(cu_hostfn_put_locked(stream, NULL, data, callback))
@@ -474,8 +470,9 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle)
 CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 {
 	struct CUstream_st *stream;
-	CUresult result = flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_INVALID_VALUE
-									: enter(handle, &stream);
+	CUresult result = flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL
+				  ? CUDA_ERROR_INVALID_VALUE
+				  : enter_to_put(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -544,7 +541,7 @@ CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice *dev)
 static CUresult record(CUevent event, CUstream handle, unsigned int flags)
 {
 	struct CUstream_st *stream;
-	CUresult result = enter(handle, &stream);
+	CUresult result = enter_to_put(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -199,9 +199,14 @@ static CUresult put_event(struct CUstream_st *stream, struct cu_work *work)
 
 CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work)
 {
+	CUresult result;
+
 	/* The lock was given up meanwhile, and what the program destroyed is not looked into. */
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
+	result = cu_stream_room_locked(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (work->is_library)
 		return put_library(stream, &work->library);
 	switch (work->type) {

@@ -223,6 +223,12 @@ static CUgraphExec filled(unsigned int value, bool frees, CUdeviceptr *ret_addre
 
 #define NGRAPHS 4
 
+/* What NGRAPHS of them, or some, have. */
+static bool is_of_graphs(cuuint64_t bytes)
+{
+	return bytes >= BYTES && bytes <= NGRAPHS * BYTES;
+}
+
 static void memory_shared_by_graphs(void)
 {
 	CUgraphExec execs[NGRAPHS];
@@ -239,18 +245,22 @@ static void memory_shared_by_graphs(void)
 		for (unsigned int k = 0; k < i; k++)
 			CHECK(at[i] != at[k]);
 	CHECK(USED == 0);
-	/* One stream: the same memory for all, wherever it lies. */
+	/* One stream: the same memory for all, wherever it lies. NVIDIA's driver counts it otherwise, by no rule that is documented. */
 	for (unsigned int round = 0; round < 3; round++)
 		for (unsigned int i = 0; i < NGRAPHS; i++) {
 			OK(cuGraphLaunch(execs[i], stream));
-			CHECK(USED == BYTES);
+			CHECK(is_native ? is_of_graphs(USED) : USED == BYTES);
 			OK(cuStreamSynchronize(stream));
 			CHECK(first(x) == (float)(1 << i));
 		}
 	/* Without anybody waiting between them. */
 	for (unsigned int i = 0; i < NGRAPHS; i++)
 		OK(cuGraphLaunch(execs[i], stream));
-	CHECK(USED == BYTES && USED_HIGH == BYTES && RESERVED_HIGH >= BYTES);
+	if (is_native)
+		CHECK(is_of_graphs(USED) && is_of_graphs(USED_HIGH));
+	else
+		CHECK(USED == BYTES && USED_HIGH == BYTES);
+	CHECK(RESERVED_HIGH >= BYTES);
 	OK(cuStreamSynchronize(stream));
 	CHECK(first(x) == (float)(1 << (NGRAPHS - 1)));
 	/* Another stream's may run at the same time. */

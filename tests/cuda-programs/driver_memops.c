@@ -198,8 +198,12 @@ static void *write_from_a_stream(void *arg)
 	return NULL;
 }
 
-/* More than a stream has room for, behind a wait that another thread's call ends. */
-static void more_than_there_is_room_for(void)
+/* ---- more than a stream has room for ---- */
+
+static CUevent event;
+static CUgraphExec fills;
+
+static void put_kernel(void)
 {
 	struct {
 		CUdeviceptr x;
@@ -208,23 +212,143 @@ static void more_than_there_is_room_for(void)
 	} pair = { device + 64, 3, { 0 } };
 	int32_t n = 1;
 	void *params[] = { &pair, &n };
+
+	OK(cuLaunchKernel(number, 1, 1, 1, 1, 1, 1, 0, one, params, NULL));
+}
+
+static void put_copy(void)
+{
+	OK(cuMemcpyDtoDAsync(device + 128, device + 256, 4, one));
+}
+
+static void put_fill(void)
+{
+	OK(cuMemsetD32Async(device + 128, 1, 1, one));
+}
+
+static void put_record(void)
+{
+	OK(cuEventRecord(event, one));
+}
+
+static void put_wait(void)
+{
+	OK(cuStreamWaitEvent(one, event, 0));
+}
+
+static void do_nothing(void *arg)
+{
+	(void)arg;
+}
+
+static void put_function(void)
+{
+	OK(cuLaunchHostFunc(one, do_nothing, NULL));
+}
+
+/* For what is there already. */
+static void put_wait_for_word(void)
+{
+	OK(cuStreamWaitValue32(one, host + 64, 0, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+static void put_graph(void)
+{
+	OK(cuGraphLaunch(fills, one));
+}
+
+static CUgraphNode add_fill(CUgraph graph, CUgraphNode after, CUdeviceptr dst, unsigned int value)
+{
+	CUDA_MEMSET_NODE_PARAMS fill = {
+		.dst = dst, .value = value, .elementSize = 4, .width = 1, .height = 1
+	};
+	CUgraphNode node;
+
+	OK(cuGraphAddMemsetNode(&node, graph, &after, after != NULL, &fill, ctx));
+	return node;
+}
+
+/* The word at @dst becomes 1, then comes much else, then what is there goes to the word behind it. */
+static CUgraphExec long_graph(CUdeviceptr dst, unsigned int nbetween)
+{
+	CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = dst,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = dst + 4,
+			       .WidthInBytes = 4,
+			       .Height = 1,
+			       .Depth = 1 };
+	CUgraphExec exec;
+	CUgraphNode last;
+	CUgraph graph;
+
+	OK(cuGraphCreate(&graph, 0));
+	last = add_fill(graph, NULL, dst, 1);
+	for (unsigned int i = 0; i < nbetween; i++)
+		last = add_fill(graph, last, dst + 8, i);
+	OK(cuGraphAddMemcpyNode(&last, graph, &last, 1, &copy, ctx));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+/* Behind a wait that another thread's call ends. */
+static void more_than_there_is_room_for(void)
+{
+	static const struct {
+		void (*put)(void);
+		unsigned int n;
+	} calls[] = { { put_kernel, 2000 }, { put_copy, 2000 },	       { put_fill, 2000 },
+		      { put_record, 2000 }, { put_wait, 1000 },	       { put_function, 1000 },
+		      { put_graph, 100 },   { put_wait_for_word, 600 } };
 	pthread_t thread;
 
 	begin("more than there is room for");
-	for (int what = 0; what < 3; what++) {
+	OK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+	fills = long_graph(device + 512, 20);
+	for (unsigned int i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		clear();
 		OK(cuStreamWaitValue32(one, device, 1, CU_STREAM_WAIT_VALUE_EQ));
+		OK(cuEventRecord(event, one));
 		CHECK(pthread_create(&thread, NULL, write_from_a_stream, NULL) == 0);
-		for (int i = 0; i < 2000; i++)
-			if (what == 0)
-				OK(cuLaunchKernel(number, 1, 1, 1, 1, 1, 1, 0, one, params, NULL));
-			else if (what == 1)
-				OK(cuMemcpyDtoDAsync(device + 128, device + 256, 4, one));
-			else
-				OK(cuMemsetD32Async(device + 128, 1, 1, one));
+		for (unsigned int k = 0; k < calls[i].n; k++)
+			calls[i].put();
 		OK(cuStreamSynchronize(one));
 		(void)pthread_join(thread, NULL);
 	}
+	OK(cuGraphExecDestroy(fills));
+	OK(cuEventDestroy(event));
+	end();
+}
+
+static void *put_between(void *arg)
+{
+	const struct timespec later = { .tv_nsec = 300000000 };
+
+	(void)arg;
+	OK(cuCtxSetCurrent(ctx));
+	(void)nanosleep(&later, NULL); /* the graph waits for room by then */
+	OK(cuMemsetD32Async(device + 512, 2, 1, one));
+	return NULL;
+}
+
+/* What another thread puts into the stream comes before a graph or behind it. */
+static void graphs_are_put_whole(void)
+{
+	CUgraphExec exec = long_graph(device + 512, 3000);
+	pthread_t between, writer;
+
+	begin("graphs are put whole");
+	clear();
+	OK(cuStreamWaitValue32(one, device, 1, CU_STREAM_WAIT_VALUE_EQ));
+	CHECK(pthread_create(&between, NULL, put_between, NULL) == 0);
+	CHECK(pthread_create(&writer, NULL, write_from_a_stream, NULL) == 0);
+	OK(cuGraphLaunch(exec, one));
+	(void)pthread_join(between, NULL);
+	(void)pthread_join(writer, NULL);
+	OK(cuStreamSynchronize(one));
+	CHECK(word(device + 512 + 4, 4) == 1);
+	OK(cuGraphExecDestroy(exec));
 	end();
 }
 
@@ -409,6 +533,7 @@ int main(int argc, char **argv)
 	waited_for_there();
 	by_another_thread();
 	more_than_there_is_room_for();
+	graphs_are_put_whole();
 	batches();
 	nodes_of_graphs();
 	misused();

@@ -202,6 +202,24 @@ static void granted(void)
 }
 
 /* What memory holds goes where it goes. */
+/* It is a wish, by CUDA's documentation: the memory says whether it was met. */
+static void not_compressed(void)
+{
+	CUmemAllocationProp wish = prop, got;
+	CUmemGenericAllocationHandle handle;
+	int has = 1;
+
+	begin("not compressed");
+	OK(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, 0));
+	CHECK(is_native || has == 0);
+	wish.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+	OK(cuMemCreate(&handle, granule, &wish, 0));
+	OK(cuMemGetAllocationPropertiesFromHandle(&got, handle));
+	CHECK(has || got.allocFlags.compressionType == CU_MEM_ALLOCATION_COMP_NONE);
+	OK(cuMemRelease(handle));
+	end();
+}
+
 static void moved(void)
 {
 	CUmemGenericAllocationHandle handle = 0, again = 0;
@@ -399,6 +417,7 @@ int main(int argc, char **argv)
 	reserved();
 	grown();
 	granted();
+	not_compressed();
 	moved();
 	misused();
 	exhausted();
