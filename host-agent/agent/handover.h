@@ -5,7 +5,7 @@
  *
  *   handover.c      the list, the journal, questions after an answer that was lost
  *   handover_out.c  a session leaves: movable?, rounds, held still, offered (handover_out.h has its other files)
- *   handover_in.c   one arrives: limits, memory, the ledger checked and charged, adopted
+ *   handover_in.c   one arrives: limits, memory, the ledger checked and charged, adopted (handover_in.h has its other files)
  *   handover_pull.c one has come lazily: what its tasks use is fetched
  *
  * Threads: the agent's one. Blocking: never: a mover (mover.h) does what takes time.

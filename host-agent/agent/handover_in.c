@@ -4,12 +4,10 @@
  * one whose worker was broken into, charged; then it is taken over as after a worker's death (recover.c).
  */
 #include <errno.h>
-#include <netdb.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -17,37 +15,29 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "host-agent/agent/admin.h"
 #include "host-agent/agent/adopt.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/attach.h"
-#include "host-agent/agent/config.h"
 #include "host-agent/agent/events.h"
-#include "host-agent/agent/handover.h"
+#include "host-agent/agent/handover_in.h"
 #include "host-agent/agent/handover_pull.h"
 #include "host-agent/agent/keep.h"
-#include "host-agent/agent/kernels.h"
 #include "host-agent/agent/mover.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/seat.h"
 #include "host-agent/agent/session.h"
-#include "host-agent/agent/slab.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/vsock.h"
 #include "host-agent/monitor/store.h"
 #include "host-agent/shared/quota.h"
-#include "host-agent/shared/share.h"
 #include "host-agent/shared/wake.h"
 #include "proto/segment.h"
 
-#define INCOMING_MAX	 8u /* at once */
-#define BACKLOG		 16
-#define ACCEPTS_PER_TURN 4
-#define DEVICES_NS	 (10 * GANTRY_NS_PER_S) /* one that cannot be opened is not waited for longer */
-#define DEVICES_LOOK_NS	 (20 * GANTRY_NS_PER_MS)
-#define ACCEPT_PAUSE_NS	 (100 * GANTRY_NS_PER_MS)
+#define INCOMING_MAX	8u		       /* at once */
+#define DEVICES_NS	(10 * GANTRY_NS_PER_S) /* one that cannot be opened is not waited for longer */
+#define DEVICES_LOOK_NS (20 * GANTRY_NS_PER_MS)
 
 static struct gantry_session *session_of(const struct gantry_handover *h)
 {
@@ -86,25 +76,6 @@ static int shape_of(const struct gantry_image_session *image, const struct gantr
 	(void)gantry_err_set(err, -EDQUOT, "tenant %s has no room for it there: its %s", conf->name,
 			     lacks);
 	return GANTRY_ADMIN_QUOTA;
-}
-
-/* The device here that plays each of the other host's: of the same name and kind, else of the same kind. */
-static int device_here(const struct gantry_tenant *t, const struct gantry_image_device *there)
-{
-	const struct gantry_agent *a = t->agent;
-	int found = -ENODEV;
-
-	for (uint32_t i = 0; i < a->ndevices; i++) {
-		const struct gantry_agent_device *d = &a->devices[i];
-
-		if (!d->used || !(t->device_mask >> i & 1) || d->kind != there->kind)
-			continue;
-		if (strcmp(d->conf.name, there->name) == 0)
-			return (int)i;
-		if (found < 0)
-			found = (int)i;
-	}
-	return found;
 }
 
 static int keep_nonce(struct gantry_session *s, const uint8_t *nonce)
@@ -301,169 +272,6 @@ static void take_session(struct gantry_handover *h, const struct gantry_mover_se
 	place_again(-1, 0, h);
 }
 
-/* ---- its ledger ---- */
-
-/* Where each of the other host's devices is here: index, or negative. */
-static void map_devices(const struct gantry_handover *h, const struct gantry_tenant *t,
-			int map[GANTRY_IMAGE_NDEVICES])
-{
-	for (uint32_t i = 0; i < GANTRY_IMAGE_NDEVICES; i++)
-		map[i] = i < h->image.ndevices ? device_here(t, &h->image.devices[i]) : -ENODEV;
-}
-
-static int device_of(const int map[GANTRY_IMAGE_NDEVICES], uint32_t there)
-{
-	return there < GANTRY_IMAGE_NDEVICES ? map[there] : -ENODEV;
-}
-
-static int settle_queue(struct gantry_ledger_queue *q, const int map[GANTRY_IMAGE_NDEVICES],
-			uint32_t slot, struct gantry_err *err)
-{
-	int device = device_of(map, q->device);
-	uint64_t mask = 0;
-
-	q->paused &= 1u;
-	q->lane = 0; /* of a device there */
-	q->verdict = 0;
-	q->issued_at_ns = 0;
-	if (q->state == GANTRY_QUEUE_CLOSED || slot == 0) {
-		q->device = device < 0 ? 0 : (uint32_t)device;
-		return 0;
-	}
-	for (uint32_t i = 0; i < GANTRY_IMAGE_NDEVICES; i++)
-		if ((q->device_mask >> i & 1) && map[i] >= 0)
-			mask |= 1ull << map[i];
-	if (device < 0 || (q->device_mask && !mask))
-		return gantry_err_set(err, -ENODEV, "no device there is of the kind of queue %u's",
-				      slot);
-	q->device = (uint32_t)device;
-	q->device_mask = mask;
-	return 0;
-}
-
-static int settle_object(struct gantry_agent *a, struct gantry_ledger_object *o,
-			 const int map[GANTRY_IMAGE_NDEVICES], struct gantry_err *err)
-{
-	struct gantry_ledger_buffer *b = &o->buffer;
-	int device;
-
-	if (o->state == GANTRY_OBJECT_FREE)
-		return 0;
-	if (o->type == GANTRY_HANDLE_KERNEL && !GANTRY_LEDGER_IS_OWN(&o->kernel) &&
-	    !gantry_kernels_have(a, o->kernel.name, o->kernel.sig_hash))
-		return gantry_err_set(err, -ENOENT, "kernel %.80s is not installed there",
-				      o->kernel.name);
-	if (o->type != GANTRY_HANDLE_BUFFER)
-		return 0;
-	if ((b->place > GANTRY_PLACE_SLAB && b->place != GANTRY_PLACE_LOST) || b->adopted ||
-	    b->to || b->replicas)
-		return gantry_err_set(err, -EINVAL, "a buffer that cannot have come along");
-	device = device_of(map, b->device);
-	if (device < 0 && b->charged_bytes)
-		return gantry_err_set(err, -ENODEV, "no device there is of a buffer's kind");
-	b->device = device < 0 ? 0 : (uint32_t)device;
-	b->host_copy = GANTRY_HOST_COPY_NONE;
-	return 0;
-}
-
-static int settle_ledger(struct gantry_handover *h, struct gantry_session *s,
-			 struct gantry_err *err)
-{
-	int map[GANTRY_IMAGE_NDEVICES];
-	int r = 0;
-
-	map_devices(h, s->tenant, map);
-	/* What played which of its devices there means nothing here. */
-	gantry_store_relaxed(&s->ledger.hdr->places, (uint64_t)0);
-	for (uint32_t i = 0; i < s->ledger.nqueues && r == 0; i++)
-		r = settle_queue(&s->ledger.queues[i], map, i, err);
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS && r == 0; i++)
-		r = settle_object(s->agent, &s->ledger.objects[i], map, err);
-	return r;
-}
-
-/* ---- its charges ---- */
-
-static int charge_buffer(struct gantry_session *s, struct gantry_ledger_buffer *b)
-{
-	struct gantry_ledger_header *hdr = s->ledger.hdr;
-	struct gantry_quota_page *q = s->tenant->quota;
-	struct gantry_share_page *page = s->agent->devices[b->device].page;
-	uint64_t bytes = b->charged_bytes;
-
-	if (gantry_quota_charge(&hdr->resident_used, &hdr->mem_bytes, bytes) < 0)
-		return -EDQUOT;
-	if (gantry_quota_charge(&q->mem_used, &q->mem_bytes, bytes) < 0) {
-		gantry_quota_refund(&hdr->resident_used, bytes);
-		return -EDQUOT;
-	}
-	if (gantry_quota_charge(&page->hdr.mem_used, &page->hdr.mem_bytes, bytes) < 0) {
-		gantry_quota_refund(&q->mem_used, bytes);
-		gantry_quota_refund(&hdr->resident_used, bytes);
-		return -ENOMEM;
-	}
-	gantry_quota_peak(&hdr->resident_peak, &hdr->resident_used);
-	gantry_quota_peak(&q->mem_peak, &q->mem_used);
-	gantry_quota_peak(&page->hdr.mem_peak, &page->hdr.mem_used);
-	return 0;
-}
-
-/* As a worker charges it (charge.c): bounded where the tenant has a limit of its own for that. */
-static int charge_host(struct gantry_session *s, uint64_t bytes)
-{
-	struct gantry_quota_page *q = s->tenant->quota;
-
-	if (q->host_bytes && gantry_quota_charge(&q->host_used, &q->host_bytes, bytes) < 0)
-		return -EDQUOT;
-	if (!q->host_bytes)
-		gantry_count_add(&q->host_used, bytes);
-	s->ledger.hdr->host_used += bytes;
-	return 0;
-}
-
-/* What was not charged is not shown as charged, so that whoever refunds refunds what was. */
-static int charge(struct gantry_session *s, struct gantry_err *err)
-{
-	struct gantry_ledger_header *hdr = s->ledger.hdr;
-	struct gantry_quota_page *q = s->tenant->quota;
-	int r = 0;
-
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		struct gantry_ledger_object *o = &s->ledger.objects[i];
-		struct gantry_ledger_buffer *b = &o->buffer;
-		uint64_t virtual_bytes;
-
-		if (o->state == GANTRY_OBJECT_FREE)
-			continue;
-		if (o->type == GANTRY_HANDLE_IMAGE && GANTRY_LEDGER_IS_OWN(&o->image))
-			virtual_bytes = o->image.own.bytes;
-		else if (o->type == GANTRY_HANDLE_BUFFER && b->place != GANTRY_PLACE_HEAP)
-			virtual_bytes = b->bytes;
-		else
-			virtual_bytes = 0;
-		if (r == 0 &&
-		    gantry_quota_charge(&q->virtual_used, &q->virtual_bytes, virtual_bytes) < 0)
-			r = -EDQUOT;
-		else if (r == 0)
-			hdr->virtual_used += virtual_bytes;
-		if (o->type != GANTRY_HANDLE_BUFFER)
-			continue;
-		if (r == 0)
-			r = charge_buffer(s, b);
-		if (r < 0)
-			b->charged_bytes = 0;
-		if (r == 0)
-			r = charge_host(s, b->host_bytes);
-		if (r < 0)
-			b->host_bytes = 0;
-	}
-	if (r == -ENOMEM)
-		return gantry_err_set(err, r, "no device there has the memory for its buffers");
-	return r < 0 ? gantry_err_set(err, r, "tenant %s has no room for its buffers there",
-				      s->tenant->conf.name)
-		     : 0;
-}
-
 /* ---- arrived ---- */
 
 static int copy_ledger(struct gantry_handover *h, struct gantry_session *s, struct gantry_err *err)
@@ -541,11 +349,11 @@ static void arrived(struct gantry_handover *h)
 	if (r < 0)
 		memset(s->ledger.objects, 0, GANTRY_LEDGER_NOBJECTS * sizeof(*s->ledger.objects));
 	else
-		r = settle_ledger(h, s, &err);
+		r = gantry_handover_settle_ledger(h, s, &err);
 	if (r < 0) /* nothing is charged yet */
 		memset(s->ledger.objects, 0, GANTRY_LEDGER_NOBJECTS * sizeof(*s->ledger.objects));
 	else
-		r = charge(s, &err);
+		r = gantry_handover_charge_ledger(s, &err);
 	if (r < 0 || !gantry_handover_destination_step(h->state, GANTRY_HANDOVER_ARRIVED, &step)) {
 		drop(h);
 		refuse(h,
@@ -722,7 +530,7 @@ static void mover_gone(void *arg)
 
 static const struct gantry_mover_events in_events = { mover_said, mover_gone };
 
-/* ---- the listener ---- */
+/* ---- the mover that brings it ---- */
 
 static uint32_t count_incoming(const struct gantry_agent *a)
 {
@@ -733,7 +541,7 @@ static uint32_t count_incoming(const struct gantry_agent *a)
 	return n;
 }
 
-static void take_host(struct gantry_agent *a, int fd)
+void gantry_handover_take_host(struct gantry_agent *a, int fd)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_mover_start start;
@@ -751,148 +559,4 @@ static void take_host(struct gantry_agent *a, int fd)
 	}
 	gantry_event(a, "host-denied", NULL, NULL, NULL, "%s", err.text);
 	gantry_handover_discard(h);
-}
-
-static void pause_over(evutil_socket_t fd, short what, void *arg)
-{
-	struct gantry_agent *a = arg;
-
-	(void)fd;
-	(void)what;
-	if (a->handover_event)
-		(void)event_add(a->handover_event,
-				NULL); /* it was there before: no memory needed */
-}
-
-/*
- * Anybody may connect, and each costs a process: after a few, and while there are no descriptors, it is looked away for
- * a moment.
- */
-static void host_ready(evutil_socket_t listener, short what, void *arg)
-{
-	struct gantry_agent *a = arg;
-	bool is_scarce = false;
-
-	(void)what;
-	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-		int fd = accept4((int)listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd < 0) {
-			is_scarce = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-			break;
-		}
-		take_host(a, fd);
-		gantry_fd_close(fd);
-	}
-	a->counters.fd_exhausted += is_scarce;
-	(void)event_del(a->handover_event); /* cannot fail for an event of ours */
-	if (gantry_timer_set(a, &a->handover_pause, ACCEPT_PAUSE_NS, pause_over, a) < 0)
-		(void)event_add(a->handover_event, NULL); /* it was there before */
-}
-
-static int listen_at(const char *where, struct gantry_err *err)
-{
-	const struct addrinfo hints = {
-		.ai_socktype = SOCK_STREAM,
-		.ai_flags = AI_PASSIVE | AI_NUMERICSERV | AI_NUMERICHOST,
-	};
-	char text[GANTRY_CONFIG_TEXT], *host = text, *colon;
-	struct addrinfo *found;
-	int fd, one = 1, r;
-
-	(void)gantry_str_copy(text, sizeof(text), where); /* the same size */
-	colon = strrchr(text, ':'); /* the configuration's check saw it and the port */
-	*colon = '\0';
-	if (host[0] == '[' && colon > host + 1 && colon[-1] == ']') {
-		colon[-1] = '\0';
-		host++;
-	}
-	r = getaddrinfo(host, colon + 1, &hints, &found);
-	if (r != 0)
-		return gantry_err_set(err, -EADDRNOTAVAIL, "%s: %s", where, gai_strerror(r));
-	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0)
-		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
-				 sizeof(one)); /* or bind says */
-	r = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0
-		    ? -errno
-		    : 0;
-	freeaddrinfo(found);
-	if (r < 0) {
-		gantry_fd_close(fd);
-		return gantry_err_set_errno(err, r, "opening %s", where);
-	}
-	return fd;
-}
-
-/* The monitor keeps it under the address, in which systemd would take a colon for an end. false: too long for a name. */
-static bool kept_name(const char *where, char name[GANTRY_MONITOR_NAME_MAX])
-{
-	if (gantry_str_format(name, GANTRY_MONITOR_NAME_MAX, "hosts/%s", where) < 0)
-		return false;
-	for (char *c = name; *c; c++)
-		if (*c == ':')
-			*c = '+';
-	return true;
-}
-
-/* That of the agent before us: who has called meanwhile waits in it, and nobody else can have taken its place. */
-static int open_listener(struct gantry_agent *a, const char *where, struct gantry_err *err)
-{
-	char name[GANTRY_MONITOR_NAME_MAX];
-	bool kept = kept_name(where, name);
-	int fd = kept ? gantry_store_take(&a->handed, name) : -ENOENT;
-
-	if (fd < 0)
-		fd = listen_at(where, err);
-	if (fd >= 0 && kept)
-		gantry_keep(a, fd, "%s", name);
-	return fd;
-}
-
-void gantry_handovers_close(struct gantry_agent *a)
-{
-	char name[GANTRY_MONITOR_NAME_MAX];
-
-	if (a->handover_fd >= 0 && kept_name(a->handover_where, name))
-		gantry_keep_drop(a, "%s", name);
-	gantry_event_free(&a->handover_pause);
-	gantry_event_free(&a->handover_event);
-	a->handover_fd = gantry_fd_close(a->handover_fd);
-	a->handover_where[0] = '\0';
-}
-
-void gantry_handovers_apply(struct gantry_agent *a)
-{
-	const char *where = a->config->agent.migration_listen;
-	struct gantry_err err = GANTRY_ERR_NONE;
-	int fd;
-
-	if (strcmp(where, a->handover_where) == 0)
-		return;
-	/* The monitor lets go of its own a moment later; the next address may be another of the same port. */
-	if (a->handover_fd >= 0)
-		(void)shutdown(a->handover_fd,
-			       SHUT_RDWR); /* of a listener of ours: it cannot fail */
-	gantry_handovers_close(a);
-	if (!where[0])
-		return;
-	if (!a->config->agent.migration_certificates[0]) {
-		gantry_log(GANTRY_LOG_ERR,
-			   "no session comes in: migration_listen needs migration_certificates");
-		return;
-	}
-	fd = open_listener(a, where, &err);
-	if (fd < 0) {
-		gantry_log(GANTRY_LOG_ERR, "no session comes in: %s", err.text);
-		return;
-	}
-	a->handover_fd = fd;
-	(void)gantry_str_copy(a->handover_where, sizeof(a->handover_where),
-			      where); /* the same size */
-	a->handover_event = event_new(a->base, fd, EV_READ | EV_PERSIST, host_ready, a);
-	if (!a->handover_event || event_add(a->handover_event, NULL) < 0) {
-		gantry_log(GANTRY_LOG_ERR, "no session comes in: no memory");
-		gantry_handovers_close(a);
-	}
 }
