@@ -23,7 +23,7 @@
  *   stream.c   servers on stream sockets      guard.c    what the agent gives up itself
  *   kernels.c  installed kernels              liveness.c whether a guest lives
  *   slab*.c    device memory: who has which slab (slab_inside.h)  steward.c  who makes and scrubs it
- *   mps.c      MPS servers of packed groups   mps_run.c  their control program
+ *   mps*.c     MPS servers of packed groups (mps_inside.h)   mps_run.c  their control program
  *   handover*.c sessions to and from other hosts  mover.c  the processes that carry them
  *   migrate.c  queues that change devices; all migrations
  *   worker_limits.c what a worker gets of the host, through cgroup.c
