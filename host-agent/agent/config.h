@@ -57,6 +57,13 @@ enum gantry_on_full {
 	GANTRY_ON_FULL_QUEUE = 1,
 };
 
+/* Of which sessions it is written down what makes objects of libraries anew. */
+enum gantry_recipes_conf {
+	GANTRY_RECIPES_MOVES = 0, /* that can go to another device */
+	GANTRY_RECIPES_ALWAYS = 1,
+	GANTRY_RECIPES_NO = 2,
+};
+
 struct gantry_agent_conf {
 	char admin[GANTRY_CONFIG_TEXT]; /* path of the socket; "": RUNDIR/admin.sock */
 	uint32_t admin_mode;
@@ -166,6 +173,7 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_MIN_DEVICES = 1ull << 32,
 	GANTRY_TENANT_MAX_DEVICES = 1ull << 33,
 	GANTRY_TENANT_REPLICAS = 1ull << 34,
+	GANTRY_TENANT_RECIPES = 1ull << 35,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -209,6 +217,7 @@ struct gantry_tenant_conf {
 	uint64_t spin_ns;	 /* longest wait for a device that a worker spends spinning */
 	/* virtual machines at RUNDIR/doors/NAME/ivshmem.sock */
 	uint32_t replicas;	   /* 1: devices that only read a buffer get a copy of it */
+	uint32_t recipes;	   /* enum gantry_recipes_conf */
 	uint32_t ivshmem;	   /* 1: they may come */
 	uint64_t ivshmem_bytes;	   /* of each one's memory */
 	uint32_t ivshmem_vectors;  /* as many as QEMU's device has */

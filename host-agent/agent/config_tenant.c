@@ -38,6 +38,7 @@ enum value_kind {
 	VALUE_ON_FULL,
 	VALUE_CPU,
 	VALUE_YES,
+	VALUE_RECIPES,
 	VALUE_POWER, /* of two; bytes */
 };
 
@@ -101,6 +102,7 @@ static const struct tenant_key keys[] = {
 	{ "max_devices", GANTRY_TENANT_MAX_DEVICES, VALUE_U32, FIELD(max_devices), 0, 0,
 	  GANTRY_CONFIG_MAX_DEVICES },
 	{ "replicas", GANTRY_TENANT_REPLICAS, VALUE_YES, FIELD(replicas), 0, 0, 0 },
+	{ "recipes", GANTRY_TENANT_RECIPES, VALUE_RECIPES, FIELD(recipes), 0, 0, 0 },
 };
 
 const char *const gantry_tenant_keys[] = {
@@ -139,6 +141,7 @@ const char *const gantry_tenant_keys[] = {
 	"min_devices",
 	"max_devices",
 	"replicas",
+	"recipes",
 	NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),
@@ -277,6 +280,23 @@ static int set_isolation(const struct tenant_key *key, uint32_t *field, const ch
 		}
 	return gantry_err_set(err, -EINVAL, "%s is \"isolated\", \"packed\" or \"pooled\"",
 			      key->name);
+}
+
+static const char *const recipes_words[] = {
+	[GANTRY_RECIPES_MOVES] = "moves",
+	[GANTRY_RECIPES_ALWAYS] = "always",
+	[GANTRY_RECIPES_NO] = "no",
+};
+
+static int set_recipes(const struct tenant_key *key, uint32_t *field, const char *value,
+		       struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < GANTRY_ARRAY_SIZE(recipes_words); i++)
+		if (strcmp(value, recipes_words[i]) == 0) {
+			*field = i;
+			return 0;
+		}
+	return gantry_err_set(err, -EINVAL, "%s is \"moves\", \"always\" or \"no\"", key->name);
 }
 
 /* "2", "0.5", "1.25/200", "0/50" */
@@ -481,6 +501,9 @@ int gantry_tenant_conf_set(struct gantry_tenant_conf *tenant, const char *name, 
 	case VALUE_ISOLATION:
 		r = set_isolation(key, field, value, err);
 		break;
+	case VALUE_RECIPES:
+		r = set_recipes(key, field, value, err);
+		break;
 	case VALUE_ON_FULL:
 		r = set_choice(key, field, value, "refuse", "queue", err);
 		break;
@@ -568,6 +591,8 @@ int gantry_tenant_conf_get(const struct gantry_tenant_conf *tenant, const char *
 		return gantry_str_copy(buf, cap, gantry_isolation_name(u32));
 	if (key->kind == VALUE_YES)
 		return gantry_str_copy(buf, cap, u32 ? "yes" : "no");
+	if (key->kind == VALUE_RECIPES)
+		return gantry_str_copy(buf, cap, recipes_words[u32]);
 	if (key->kind == VALUE_ON_FULL)
 		return gantry_str_copy(buf, cap, u32 ? "queue" : "refuse");
 	return gantry_str_format(buf, cap, key->kind == VALUE_MODE ? "%04o" : "%u", u32);

@@ -134,6 +134,17 @@ static uint64_t devices_of(const struct gantry_tenant *t)
 	return group ? mask & gantry_devices_mask(t->agent, group->devices) : mask;
 }
 
+static uint32_t wishes_of(const struct gantry_tenant_conf *conf)
+{
+	static const uint32_t recipes[] = {
+		[GANTRY_RECIPES_MOVES] = 0,
+		[GANTRY_RECIPES_ALWAYS] = GANTRY_QUOTA_RECIPES_ALWAYS,
+		[GANTRY_RECIPES_NO] = GANTRY_QUOTA_RECIPES_NEVER,
+	};
+
+	return recipes[conf->recipes] | (conf->replicas ? 0 : GANTRY_QUOTA_NO_REPLICAS);
+}
+
 static void publish_limits(struct gantry_tenant *t)
 {
 	struct gantry_quota_page *q = t->quota;
@@ -143,7 +154,7 @@ static void publish_limits(struct gantry_tenant *t)
 	gantry_store_relaxed(&q->deadline_ns, t->conf.deadline_ns);
 	gantry_store_relaxed(&q->spin_ns, t->conf.spin_ns);
 	gantry_store_relaxed(&q->inflight, t->conf.inflight);
-	gantry_store_relaxed(&q->no_replicas, !t->conf.replicas);
+	gantry_store_relaxed(&q->wishes, wishes_of(&t->conf));
 	gantry_store_relaxed(&q->priority_max, t->conf.priority);
 	gantry_store_relaxed(&q->nobjects, GANTRY_LEDGER_NOBJECTS);
 	for (uint32_t i = 0; i < t->agent->ndevices; i++)

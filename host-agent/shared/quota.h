@@ -16,6 +16,13 @@
 #define GANTRY_QUOTA_MAGIC   0x41544f55514e4147ull
 #define GANTRY_QUOTA_SPIN_NS 2000000u /* unless the agent says otherwise */
 
+enum gantry_quota_wish {
+	GANTRY_QUOTA_NO_REPLICAS = 1 << 0, /* a buffer has one place, whoever reads it */
+	/* What makes objects of libraries anew is written down: of every session, or of none. Neither: where a session can go to another device. */
+	GANTRY_QUOTA_RECIPES_ALWAYS = 1 << 1,
+	GANTRY_QUOTA_RECIPES_NEVER = 1 << 2,
+};
+
 struct gantry_quota_page {
 	/* agent */
 	uint64_t magic;
@@ -24,8 +31,8 @@ struct gantry_quota_page {
 	uint64_t deadline_ns;	/* longest run of one task; 0: none */
 	uint32_t inflight;	/* tasks taken and not finished, per session; 0: no limit */
 	int32_t priority_max;
-	uint32_t nobjects;    /* handles per session */
-	uint32_t no_replicas; /* 1: a buffer has one place, whoever reads it */
+	uint32_t nobjects; /* handles per session */
+	uint32_t wishes;   /* enum gantry_quota_wish; workers of older builds take any for NO_REPLICAS */
 	uint64_t spin_ns;     /* longest wait for a device that a worker spends spinning */
 	uint64_t
 		host_bytes; /* host memory for buffers beside pools; 0: no limit but virtual_bytes */

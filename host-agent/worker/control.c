@@ -62,13 +62,6 @@ static void write_recipe(struct gantry_ledger_object *obj, const struct wkernel 
 	obj->kernel.sig_hash = worker_kernel_sig_hash(k);
 }
 
-/* It may leave something in its device's context, which is to be made anew where the session goes. */
-static void keep_for(struct wsession *s, const struct gantry_ledger_object *obj)
-{
-	if (worker_keeps(obj))
-		worker_keeps_open(s);
-}
-
 /*
  * Objects are made, filled and published under one hold of the lock: until an object is live its slot is free to whoever
  * takes the lock next, and the control thread imports buffers.
@@ -87,7 +80,9 @@ static int make_kernel(struct wsession *s, struct wkernel *k, uint64_t image, ui
 		struct gantry_ledger_object *obj = &s->ledger.objects[slot];
 
 		write_recipe(obj, k, image);
-		keep_for(s, obj);
+		/* It may leave something in its device's context, which is to be made anew where the session goes. */
+		if (worker_keeps(obj))
+			worker_keeps_open_locked(s);
 		if (k->image) {
 			s->objects[slot].image = k->image;
 			k->image->nusers++;

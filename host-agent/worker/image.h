@@ -37,6 +37,8 @@ struct wimage {
 /* Makes the session's store, or maps the one at @fd (duplicated). 0 or a status. Any thread, one at a time. */
 int worker_store_open(struct wsession *s, int fd);
 void worker_store_close(struct wsession *s);
+/* Makes the store where there is none yet, and has the agent keep it. 0 or a status. */
+int worker_store_ready_locked(struct wsession *s);
 /* The name under which the agent keeps the store of a session. */
 uint64_t worker_store_share_id(const struct wsession *s);
 /* A free range, backed by pages; or exactly [off, off + bytes), at a recovery. 0 or a status. */

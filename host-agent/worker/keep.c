@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for what installed modules keep of a session, so that the device to which it moves has it again (devices/keep.h). It belongs to the
- * number that the guest has for a device: when devices change places it is the other one's. Lost with the worker, as what it is of is.
+ * Memory for what installed modules keep of a session, so that the device to which it moves, and the worker after this one, has it again
+ * (devices/keep.h). It belongs to the number that the guest has for a device: when devices change places it is the other one's.
  *
- * Pages are taken as they are written, so a session that uses no such module takes none; one that does at most KEEP_BYTES for each device.
+ * It lies at the end of the session's image store, number by number from there downwards, which outlives the worker; where an image lies there, or there is
+ * no store to be had, in memory of this worker's alone. Pages are taken as they are written, so a session that uses no such module takes
+ * none; one that does at most KEEP_BYTES for each device.
  */
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
 #include "host-agent/worker/worker.h"
 #include "proto/calls.h"
@@ -23,7 +26,7 @@ bool worker_keeps(const struct gantry_ledger_object *obj)
 	return name && strcmp(name + 1, GANTRY_CALLS_KERNEL) == 0;
 }
 
-/* Whether there are two devices of the session's that could change places: else nothing ever goes anywhere, and writing it down costs each call. */
+/* Whether there are two devices of the session's that could change places. */
 static bool may_go(const struct wsession *s)
 {
 	const struct gantry_engine *engine = s->engine;
@@ -40,18 +43,54 @@ static bool may_go(const struct wsession *s)
 	return false;
 }
 
-void worker_keeps_open(struct wsession *s)
+/* Writing it down costs each call: where a session can go nowhere, its tenant says whether a worker's death is worth it. */
+static bool is_wanted(const struct wsession *s)
 {
-	if (!may_go(s))
+	uint32_t wishes = gantry_load_relaxed(&s->quota->wishes);
+
+	if (wishes & GANTRY_QUOTA_RECIPES_NEVER)
+		return false;
+	return (wishes & GANTRY_QUOTA_RECIPES_ALWAYS) || may_go(s);
+}
+
+static uint64_t store_off(uint32_t number)
+{
+	return GANTRY_LEDGER_STORE_BYTES - (number + 1) * KEEP_BYTES;
+}
+
+/* In the store; NULL: not there. */
+static void *take_place_locked(struct wsession *s, uint32_t number)
+{
+	uint64_t off = store_off(number);
+
+	if (worker_store_ready_locked(s) != GANTRY_OK ||
+	    worker_store_retake_locked(s, off, KEEP_BYTES) != GANTRY_OK)
+		return NULL;
+	return worker_store_at(s, off);
+}
+
+static void *take_memory(void)
+{
+	void *base = mmap(NULL, KEEP_BYTES, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return base == MAP_FAILED ? NULL : base;
+}
+
+void worker_keeps_open_locked(struct wsession *s)
+{
+	if (!is_wanted(s))
 		return;
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
 		void *base;
 
 		if (s->keeps[i].base || !(s->device_mask >> worker_device_numbered(s, i) & 1))
 			continue;
-		base = mmap(NULL, KEEP_BYTES, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (base == MAP_FAILED)
+		base = take_place_locked(s, i);
+		s->keeps_own |= base ? 0 : 1u << i;
+		if (!base)
+			base = take_memory();
+		if (!base)
 			continue; /* then it cannot move, and is told so */
 		s->keeps[i].bytes = KEEP_BYTES;
 		/* Release: the rest is there. */
@@ -62,7 +101,7 @@ void worker_keeps_open(struct wsession *s)
 void worker_keeps_close(struct wsession *s)
 {
 	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
-		if (s->keeps[i].base)
+		if (s->keeps[i].base && (s->keeps_own >> i & 1))
 			(void)munmap(s->keeps[i].base, s->keeps[i].bytes);
 		s->keeps[i] = (struct gantry_keep){ 0 };
 	}
@@ -81,6 +120,7 @@ const char *worker_keep_barred(const struct wsession *s, uint32_t device)
 	const struct gantry_keep_head *head = keep ? gantry_load_acquire(&keep->base) : NULL;
 
 	if (!head)
-		return "more libraries than there is memory to write down";
+		return is_wanted(s) ? "more libraries than there is memory to write down"
+				    : "libraries while its tenant has \"recipes = no\"";
 	return gantry_load_acquire(&head->barred) ? head->why : NULL;
 }

@@ -224,16 +224,12 @@ static int open_store(struct wload *l)
 	struct wsession *s = l->s;
 	int status;
 
-	if (s->store.base)
-		return GANTRY_OK;
-	status = worker_store_open(s, -1);
-	if (status != GANTRY_OK) {
+	pthread_mutex_lock(&s->lock);
+	status = worker_store_ready_locked(s);
+	pthread_mutex_unlock(&s->lock);
+	if (status != GANTRY_OK)
 		(void)gantry_err_set(&l->err, -ENOMEM, "no memory for the session's images");
-		return status;
-	}
-	s->engine->events.keep(s->engine->events.cookie, s->id, worker_store_share_id(s),
-			       GANTRY_LEDGER_STORE_BYTES, s->store.fd);
-	return GANTRY_OK;
+	return status;
 }
 
 /* The one time that the guest's memory is read. */

@@ -84,7 +84,7 @@ static bool has_room(const uint64_t *used, const uint64_t *limit, uint64_t bytes
 
 static bool may_be_made(const struct wsession *s, const struct wobject *rt)
 {
-	return !rt->ahead && !gantry_load_relaxed(&s->quota->no_replicas) &&
+	return !rt->ahead && !(gantry_load_relaxed(&s->quota->wishes) & GANTRY_QUOTA_NO_REPLICAS) &&
 	       gantry_now_ns() >= s->replicas_after_ns;
 }
 
@@ -252,7 +252,7 @@ int worker_replica_use_host_locked(struct wdevice *d, struct wsession *s, uint32
 	const struct wobject *rt = &s->objects[slot];
 
 	if (use != WUSE_READ || !s->slab_mem[d->index] || rt->ahead ||
-	    gantry_load_relaxed(&s->quota->no_replicas) || !is_used_by(s, slot, bit(b->device)))
+	    (gantry_load_relaxed(&s->quota->wishes) & GANTRY_QUOTA_NO_REPLICAS) || !is_used_by(s, slot, bit(b->device)))
 		return GANTRY_E_UNSUPPORTED;
 	if (b->host_copy == GANTRY_HOST_COPY_CLEAN)
 		return GANTRY_OK;

@@ -189,8 +189,8 @@ static void session_free(struct wsession *s)
 		worker_memory_release(s);
 	worker_load_release(s);
 	worker_ask_release(s);
-	worker_images_release(s);
 	worker_keeps_close(s);
+	worker_images_release(s);
 	worker_windows_free(s);
 	free(s->objects);
 	free(s->contents);
@@ -392,7 +392,7 @@ static void take_kernel(struct wsession *s, uint32_t slot)
 	if (!GANTRY_LEDGER_IS_OWN(&obj->kernel)) {
 		k = installed_kernel(s, &obj->kernel);
 		if (worker_keeps(obj))
-			worker_keeps_open(s);
+			worker_keeps_open_locked(s);
 		s->objects[slot].kernel[0] = k;
 	} else if (worker_image_kernel_recover(s, slot)) {
 		k = s->objects[slot].kernel[0];

@@ -52,6 +52,19 @@ void worker_store_close(struct wsession *s)
 	s->store = (struct wstore){ .fd = -EBADF };
 }
 
+int worker_store_ready_locked(struct wsession *s)
+{
+	int status;
+
+	if (s->store.base)
+		return GANTRY_OK;
+	status = worker_store_open(s, -1);
+	if (status == GANTRY_OK)
+		s->engine->events.keep(s->engine->events.cookie, s->id, worker_store_share_id(s),
+				       GANTRY_LEDGER_STORE_BYTES, s->store.fd);
+	return status;
+}
+
 uint8_t *worker_store_at(const struct wsession *s, uint64_t off)
 {
 	return s->store.base + off;

@@ -339,6 +339,7 @@ struct wsession {
 
 	/* By the numbers that the guest has for devices: what makes anew what installed modules keep for it there. */
 	struct gantry_keep keeps[GANTRY_LEDGER_NUMBERS];
+	uint32_t keeps_own; /* bit n: keeps[n] is memory of this worker's, which ends with it */
 	struct wstore store;
 	struct gantry_list images;  /* struct wimage; under the lock */
 	struct wload *load;	    /* the job of the control queue; whoever serves that */
@@ -667,7 +668,7 @@ void worker_images_free(struct wdevice *d);
 /* A kernel of the installed module that calls libraries. */
 bool worker_keeps(const struct gantry_ledger_object *obj);
 /* The session has found a kernel that may keep something: from now on there is memory for what makes it anew. */
-void worker_keeps_open(struct wsession *s);
+void worker_keeps_open_locked(struct wsession *s);
 void worker_keeps_close(struct wsession *s);
 /* For a stream of the session's on device @device; NULL: devices so far up have none. */
 const struct gantry_keep *worker_keep_of(const struct wsession *s, uint32_t device);

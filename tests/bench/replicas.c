@@ -50,14 +50,14 @@ static double alternate(struct world *w, uint64_t n, bool writes, bool replicas,
 	gantry_ticket t;
 
 	/* Both have used it, nobody has a copy, and it is where the first task is. */
-	gantry_store_relaxed(&w->h->quota->no_replicas, 1u);
+	gantry_store_relaxed(&w->h->quota->wishes, (uint32_t)GANTRY_QUOTA_NO_REPLICAS);
 	for (uint32_t i = 0; i < 3; i++) {
 		bench_must(gantry_submit_copy(w->s, w->q[i % 2], w->out[i % 2], 0, w->b, 0, READ,
 					      &t),
 			   "copy");
 		bench_must(gantry_wait(w->s, &t, 1, GANTRY_FOREVER), "wait");
 	}
-	gantry_store_relaxed(&w->h->quota->no_replicas, !replicas);
+	gantry_store_relaxed(&w->h->quota->wishes, replicas ? 0u : (uint32_t)GANTRY_QUOTA_NO_REPLICAS);
 	before = gantry_load_relaxed(w->moved_bytes);
 	began = gantry_now_ns();
 	for (uint64_t i = 0; i < n; i++) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products of cuBLAS on one device, one after the other and each checked, while the host moves the program to another: until the file
- * argv[2] ends (argv[1] is an image, as others take one). With "generator" it has random numbers too, whose generator nobody can make anew.
+ * argv[2] ends (argv[1] is an image, as others take one). With "generator" it has random numbers too, whose generator nobody can make anew;
+ * with "still" it does nothing until then, while its worker dies. "generator lost": then the handles are at an end, and new ones are to be had.
  */
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <curand.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,21 @@ static void have_generator(const struct work *w)
 	MUST(cudaDeviceSynchronize() == cudaSuccess);
 }
 
+/* What was there before is at an end, and said so; what is made from here on is as good as ever. */
+static void check_lost(const struct work *w)
+{
+	struct work again = *w;
+	cublasPointerMode_t mode;
+
+	MUST(cublasGetPointerMode(w->device, &mode) != CUBLAS_STATUS_SUCCESS);
+	MUST(cublasCreate(&again.host) == CUBLAS_STATUS_SUCCESS);
+	MUST(cublasCreate(&again.device) == CUBLAS_STATUS_SUCCESS);
+	MUST(cublasSetStream(again.device, again.stream) == CUBLAS_STATUS_SUCCESS);
+	MUST(cublasSetPointerMode(again.device, CUBLAS_POINTER_MODE_DEVICE) ==
+	     CUBLAS_STATUS_SUCCESS);
+	step(&again);
+}
+
 /* Whether its other end has been closed. */
 static int has_ended(int fd)
 {
@@ -112,6 +129,7 @@ static int has_ended(int fd)
 int main(int argc, char **argv)
 {
 	struct work w;
+	bool still;
 	int fd;
 
 	if (argc < 3)
@@ -121,12 +139,18 @@ int main(int argc, char **argv)
 	start(&w);
 	if (argc > 3 && strcmp(argv[3], "generator") == 0)
 		have_generator(&w);
-	fd = open(argv[2], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	still = strcmp(argv[argc - 1], "still") == 0 || strcmp(argv[argc - 1], "lost") == 0;
+	fd = open(argv[2], O_RDONLY | O_CLOEXEC | (still ? 0 : O_NONBLOCK));
 	MUST(fd >= 0);
-	for (int n = 0; !has_ended(fd); n++) {
+	for (int n = 0; n < 3 || !has_ended(fd); n++) {
 		step(&w);
 		if (n == 2)
 			printf("working\n");
+	}
+	if (strcmp(argv[argc - 1], "lost") == 0) {
+		check_lost(&w);
+		printf("ok lost\n");
+		return 0;
 	}
 	step(&w);
 	MUST(cublasDestroy(w.device) == CUBLAS_STATUS_SUCCESS);

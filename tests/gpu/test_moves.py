@@ -126,6 +126,49 @@ def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
             program.close()
 
 
+def worker_dies(t, program, *args, part="products", count=1, **options):
+    """A program that does nothing meanwhile; then it works on with what it had."""
+    with calls.calls_world(count=count, **options) as agent:
+        program = Program(agent, program, *args, folders=[calls.forwarding_folder()])
+        try:
+            for number in range(2):
+                agent.kill_worker(agent.sessions()[0]["worker_pid"])
+                harness.wait_until(lambda n=number: agent.log().count("session-recovered") == n + 1, "the session", gpu.LIMIT_S)
+            program.passed(t, part)
+        finally:
+            program.close()
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_objects_of_libraries_outlive_their_worker_where_the_tenant_wants_it(t, mode):
+    worker_dies(t, "cuda-library-moves", "still", mode=mode, tenants={"red": {"recipes": "always"}})
+
+
+def test_objects_of_libraries_outlive_their_worker_where_they_could_go_elsewhere(t):
+    worker_dies(t, "cuda-library-moves", "still", count=2)
+
+
+def test_objects_of_libraries_end_with_their_worker_where_nothing_is_written_down(t):
+    worker_dies(t, "cuda-library-moves", "lost", part="lost")
+    worker_dies(t, "cuda-library-moves", "lost", part="lost", count=2, tenants={"red": {"recipes": "no"}})
+
+
+def test_objects_of_libraries_end_with_their_worker_where_one_cannot_be_made_anew(t):
+    worker_dies(t, "cuda-library-moves", "generator", "lost", part="lost", tenants={"red": {"recipes": "always"}})
+
+
+def test_program_whose_tenant_has_no_recipes_stays_where_it_is(t):
+    with calls.calls_world(count=2, tenants={"red": {"recipes": "no"}}) as agent:
+        program = Program(agent, "cuda-library-moves", folders=[calls.forwarding_folder()])
+        try:
+            ended = program.move("gpu1")
+            t.code(ended, 8, ended.err)
+            t.contains(ended.err, "recipes = no")
+            program.passed(t, "products")
+        finally:
+            program.close()
+
+
 def test_what_stays_where_it_is_says_why(t):
     cases = [("variable", "address of a variable"), ("reserved", "reserved addresses"), ("array", "arrays or textures"),
              ("shared", "processes share"), ("both", "works on devices")]

@@ -69,7 +69,7 @@ START_TEST(test_without_copies_every_change_of_device_moves_the_buffer)
 {
 	struct shared x = shared_start(two_windows, 2);
 
-	gantry_store_relaxed(&x.f.h->quota->no_replicas, 1u);
+	gantry_store_relaxed(&x.f.h->quota->wishes, (uint32_t)GANTRY_QUOTA_NO_REPLICAS);
 	for (uint32_t i = 0; i < 20; i++)
 		check(&x.f, x.q[i % 2], x.b, BYTES, 1);
 	ck_assert_uint_eq(moved(&x), 19 * BYTES);
