@@ -310,6 +310,8 @@ static int check_kernel(const struct gantry_ledger_kernel *k, uint32_t slot, str
 	    !gantry_range_inside(k->own.off, (uint64_t)k->own.symbol_bytes + k->own.sig_bytes,
 				 GANTRY_LEDGER_STORE_BYTES))
 		return gantry_err_set(err, -EINVAL, "object %u: its symbol is nowhere", slot);
+	if (k->own.set.devices >> GANTRY_LEDGER_NUMBERS || k->own.set.which >> GANTRY_LEDGER_NSET)
+		return gantry_err_set(err, -EINVAL, "object %u: settings that no kernel has", slot);
 	return 0;
 }
 

@@ -98,6 +98,19 @@ enum gantry_host_copy {
 };
 
 /*
+ * What a guest has set of a kernel of its own (GANTRY_ASK_SET), so that it is set again where the kernel is found anew: the
+ * latest value of each number from GANTRY_LEDGER_SET_FIRST on. Devices on which nothing was set keep what they have.
+ */
+#define GANTRY_LEDGER_SET_FIRST 8u
+#define GANTRY_LEDGER_NSET	8u
+
+struct gantry_ledger_settings {
+	uint32_t devices; /* bit n: on device n, as the guest numbers them */
+	uint32_t which;	  /* bit i: value[i] was set */
+	int32_t value[GANTRY_LEDGER_NSET];
+};
+
+/*
  * Kernels and images are recipes: what is there makes them anew. Those of guests lie in the session's image store, a
  * memfd of its own; what only the worker writes there is trusted as little as this.
  */
@@ -110,6 +123,7 @@ struct gantry_ledger_kernel {
 			uint64_t off;	       /* in the store: the symbol, then the signature */
 			uint32_t symbol_bytes; /* each with its NUL */
 			uint32_t sig_bytes;
+			struct gantry_ledger_settings set; /* 0 where an older build made it */
 		} own;
 	};
 	uint64_t sig_hash; /* of an installed kernel's signature: another one is another kernel */

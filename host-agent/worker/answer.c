@@ -182,7 +182,11 @@ static int ask_kernel(struct wdevice *d, struct wquestion *q, uint32_t what)
 	if (!k || !k->image || !k->sig.is_raw)
 		return GANTRY_E_NO_KERNEL;
 	status = worker_image_kernel_on(d, k, &question.kernel, &q->err);
-	return status == GANTRY_OK ? ask_backend(d, q, &question) : status;
+	if (status == GANTRY_OK)
+		status = ask_backend(d, q, &question);
+	if (status == GANTRY_OK && what == GANTRY_QUESTION_SET)
+		worker_setting_note(d, k, q->ask.number0, q->ask.number1);
+	return status;
 }
 
 static int ask_granule(const struct wdevice *d, struct wquestion *q)

@@ -55,6 +55,7 @@ static void write_recipe(struct gantry_ledger_object *obj, const struct wkernel 
 		obj->kernel.own.off = k->recipe_off;
 		obj->kernel.own.symbol_bytes = (uint32_t)strlen(k->name) + 1;
 		obj->kernel.own.sig_bytes = (uint32_t)strlen(k->sig_text) + 1;
+		obj->kernel.own.set = k->set;
 		return;
 	}
 	(void)snprintf(obj->kernel.name, sizeof(obj->kernel.name), "%s/%s", recipe_module(k),

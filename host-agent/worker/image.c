@@ -239,6 +239,9 @@ int worker_image_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_k
 		if (status != GANTRY_OK)
 			return status;
 	}
+	status = worker_settings_apply(d, k, err);
+	if (status != GANTRY_OK)
+		return status;
 	*ret_kernel = *on;
 	return GANTRY_OK;
 }
@@ -397,6 +400,8 @@ static struct wkernel *kernel_remade(struct wimage *image, const struct gantry_l
 	if (!k)
 		return NULL;
 	k->recipe_off = led->own.off;
+	k->set = led->own.set;
+	k->set_turn = k->set.which != 0;
 	image->nkernels++;
 	gantry_list_push_back(&image->kernels, &k->link);
 	return k;

@@ -4,6 +4,7 @@
  *
  *   store.c   the session's image store: bytes that outlive the worker
  *   image.c   an image in use: its form on each device, its kernels, its end
+ *   setting.c what the guest has set of a kernel, set again where it is found anew
  *   load.c    jobs: what control operations on images do that may take long
  *   compile.h the process that compiles
  *
@@ -66,6 +67,13 @@ int worker_image_on(struct wdevice *d, struct wimage *image, struct gantry_err *
 /* A kernel of a guest's image on this device. Device thread. 0 or a status, with a sentence. */
 int worker_image_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel,
 			   struct gantry_err *err);
+/* ---- setting.c ---- */
+/* The guest has set @number of @k to @value on @d, which took it: the ledger has it. Device thread. */
+void worker_setting_note(struct wdevice *d, struct wkernel *k, uint64_t number, uint64_t value);
+/* What was set on this device, under the number that the guest has for it, is set of k->on. Device thread. 0 or a status, with a sentence. */
+int worker_settings_apply(struct wdevice *d, struct wkernel *k, struct gantry_err *err);
+
+/* ---- image.c, kernels ---- */
 /* The image's kernel, if it was made before; else NULL. */
 struct wkernel *worker_image_kernel_find_locked(struct wimage *image, const char *symbol,
 						const char *sig_text);

@@ -90,7 +90,10 @@ struct wkernel {
 	struct gantry_list old_paths; /* of those before, which threads may still read */
 	uint32_t leaves; /* atomic: the drain with which its form for boards goes; 0: it stays */
 	struct gantry_kernel
-		*on[GANTRY_ENGINE_MAX_DEVICES];	    /* set by that device's thread on first use */
+		*on[GANTRY_ENGINE_MAX_DEVICES]; /* set by that device's thread on first use */
+	struct gantry_ledger_settings set;	/* of a guest's; under the session's lock */
+	uint32_t set_turn;			/* atomic; grows with each of them (setting.c) */
+	uint32_t set_seen[GANTRY_ENGINE_MAX_DEVICES]; /* as on[] has them; likewise */
 	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
 	struct walone alone[GANTRY_ENGINE_MAX_DEVICES]; /* of a GPU; likewise */
 };

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "tests/cuda-programs/attributes.h"
 #include "tests/cuda-programs/parts.h"
 
 #define N 1024
@@ -53,6 +54,7 @@ int main(int argc, char **argv)
 	OK(cuCtxSetCurrent(ctx));
 	OK(cuModuleLoad(&module, argv[1]));
 	OK(cuModuleGetFunction(&kernel, module, "sum"));
+	set_attributes(kernel);
 	OK(cuMemAlloc(&large, 4 << 20));
 	OK(cuMemAlloc(&small, N * sizeof(float)));
 	OK(cuMemAlloc(&out, sizeof(float)));
@@ -65,6 +67,7 @@ int main(int argc, char **argv)
 		OK(cuMemsetD32(factor, 7, 1));
 	}
 	wait_for_end(argv[2]);
+	check_attributes(kernel);
 	if (argc == 4) {
 		OK(cuMemcpyDtoH(&value, factor, sizeof(value)));
 		CHECK(value == 7);

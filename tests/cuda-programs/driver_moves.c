@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/cuda-programs/attributes.h"
 #include "tests/cuda-programs/parts.h"
 
 #define N	65536
@@ -41,6 +42,8 @@ static void load(struct work *w, const char *path)
 {
 	OK(cuModuleLoad(&w->module, path));
 	OK(cuModuleGetFunction(&w->saxpy, w->module, "saxpy"));
+	set_attributes(w->saxpy);
+	check_attributes(w->saxpy);
 }
 
 /* What a round does, as a graph: its addresses are in it. */
@@ -210,11 +213,14 @@ int main(int argc, char **argv)
 	CHECK(fd >= 0);
 	for (int n = 0; !has_ended(fd); n++) {
 		step(&w);
+		if (n % (64 * CHECKED) == 5)
+			check_attributes(w.saxpy);
 		if (n % CHECKED == 3)
 			churn();
 		if (n == CHECKED)
 			printf("working\n");
 	}
+	check_attributes(w.saxpy);
 	after = look();
 	CHECK(memcmp(&before, &after, sizeof(before)) == 0);
 	/* What is loaded now is of the device of now. */

@@ -195,6 +195,9 @@ struct CUfunc_st {
 	const struct fakecuda_param *params;
 	uint32_t nparams;
 	uint32_t param_bytes;
+	int max_dynamic;  /* bytes of shared memory that a launch may ask for; 0: 48 KiB */
+	int carveout;	  /* percent, and 1; 0: the driver decides */
+	int non_portable; /* clusters of more than 8 are allowed */
 	char name[128];
 };
 

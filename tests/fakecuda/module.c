@@ -358,7 +358,13 @@ CUresult cuFuncGetAttribute(int *ret_value, CUfunction_attribute attr, CUfunctio
 		*ret_value = FAKE_ARCH_MAJOR * 10 + FAKE_ARCH_MINOR;
 		break;
 	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		*ret_value = 49152;
+		*ret_value = func->max_dynamic ? func->max_dynamic : 49152;
+		break;
+	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+		*ret_value = func->carveout - 1;
+		break;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		*ret_value = func->non_portable;
 		break;
 	default:
 		*ret_value = 0;
@@ -374,9 +380,23 @@ CUresult cuFuncSetAttribute(CUfunction func, CUfunction_attribute attr, int valu
 		return r;
 	if (!func || value < -1)
 		return CUDA_ERROR_INVALID_VALUE;
-	return attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > 232448
-		       ? CUDA_ERROR_INVALID_VALUE
-		       : CUDA_SUCCESS;
+	switch (attr) {
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		if (value > 232448)
+			return CUDA_ERROR_INVALID_VALUE;
+		func->max_dynamic = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+		if (value > 100)
+			return CUDA_ERROR_INVALID_VALUE;
+		func->carveout = value + 1;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		func->non_portable = value;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_SUCCESS;
+	}
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction func, CUfunc_cache config)
@@ -438,9 +458,10 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *ret_blocks, C
 	return cuOccupancyMaxActiveBlocksPerMultiprocessor(ret_blocks, func, threads, shared);
 }
 
-/* Clusters of 8 fit everywhere, and larger ones nowhere. */
-#define MOST_CLUSTER 8u
-#define UNITS	     8
+/* Clusters of 8 fit everywhere, larger ones where the function says that it may have such. */
+#define MOST_CLUSTER	     8u
+#define MOST_ALLOWED_CLUSTER 16u
+#define UNITS		     8
 
 CUresult cuOccupancyMaxActiveClusters(int *ret_clusters, CUfunction func,
 				      const CUlaunchConfig *config)
@@ -456,7 +477,8 @@ CUresult cuOccupancyMaxActiveClusters(int *ret_clusters, CUfunction func,
 			blocks = config->attrs[i].value.clusterDim.x *
 				 config->attrs[i].value.clusterDim.y *
 				 config->attrs[i].value.clusterDim.z;
-	if (blocks < 1 || blocks > MOST_CLUSTER)
+	if (blocks < 1 ||
+	    blocks > (func && func->non_portable ? MOST_ALLOWED_CLUSTER : MOST_CLUSTER))
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	r = cuOccupancyMaxActiveBlocksPerMultiprocessor(
 		&per_unit, func, (int)(config->blockDimX * config->blockDimY * config->blockDimZ),
@@ -478,7 +500,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *ret_blocks, CUfunction func,
 		&per_unit, func, (int)(config->blockDimX * config->blockDimY * config->blockDimZ),
 		config->sharedMemBytes);
 	if (r == CUDA_SUCCESS)
-		*ret_blocks = (int)MOST_CLUSTER;
+		*ret_blocks = (int)(func->non_portable ? MOST_ALLOWED_CLUSTER : MOST_CLUSTER);
 	return r;
 }
 
