@@ -74,10 +74,12 @@ int gantry_image_session_check(const struct gantry_image_session *s, struct gant
 	struct gantry_segment_layout layout;
 	uint32_t way = s->flags & ~GANTRY_IMAGE_LAZY;
 
-	if (s->ledger_version != GANTRY_LEDGER_VERSION)
+	if (s->ledger_version < GANTRY_LEDGER_VERSION_OLDEST ||
+	    s->ledger_version > GANTRY_LEDGER_VERSION)
 		return gantry_err_set(err, -ENOTSUP,
-				      "its ledger has version %u, this host's have %u",
-				      s->ledger_version, GANTRY_LEDGER_VERSION);
+				      "its ledger has version %u, this host reads %u to %u",
+				      s->ledger_version, GANTRY_LEDGER_VERSION_OLDEST,
+				      GANTRY_LEDGER_VERSION);
 	if (s->wire_version < GANTRY_WIRE_VERSION_MIN || s->wire_version > GANTRY_WIRE_VERSION_MAX)
 		return gantry_err_set(err, -ENOTSUP,
 				      "its guest speaks protocol version %u, this host %u to %u",

@@ -121,8 +121,9 @@ static int check_shape(const struct gantry_ledger_header *hdr, uint64_t bytes,
 
 	if (hdr->magic != GANTRY_LEDGER_MAGIC)
 		return gantry_err_set(err, -EINVAL, "this is no ledger");
-	if (hdr->version != GANTRY_LEDGER_VERSION)
-		return gantry_err_set(err, -EINVAL, "a ledger of version %u, not %u", hdr->version,
+	if (hdr->version < GANTRY_LEDGER_VERSION_OLDEST || hdr->version > GANTRY_LEDGER_VERSION)
+		return gantry_err_set(err, -EINVAL, "a ledger of version %u, not %u to %u",
+				      hdr->version, GANTRY_LEDGER_VERSION_OLDEST,
 				      GANTRY_LEDGER_VERSION);
 	if (layout_init(&layout, hdr->nqueues, hdr->nslots) < 0)
 		return gantry_err_set(err, -EINVAL, "%u queues of %u slots are not allowed",

@@ -32,7 +32,7 @@ static const struct {
 				    { GANTRY_JOURNAL_VERSION, GANTRY_JOURNAL_VERSION } },
 	[GANTRY_FORMAT_LEDGER] = { "ledger",
 				   "ledgers",
-				   { GANTRY_LEDGER_VERSION, GANTRY_LEDGER_VERSION } },
+				   { GANTRY_LEDGER_VERSION_OLDEST, GANTRY_LEDGER_VERSION } },
 	[GANTRY_FORMAT_PAGES] = { "pages",
 				  "share pages",
 				  { GANTRY_PAGES_VERSION, GANTRY_PAGES_VERSION } },

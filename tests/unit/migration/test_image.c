@@ -414,6 +414,15 @@ START_TEST(test_image_of_a_later_version_that_we_understand_is_read)
 }
 END_TEST
 
+START_TEST(test_image_session_with_an_older_ledger_that_is_read_is_taken)
+{
+	session.ledger_version = GANTRY_LEDGER_VERSION_OLDEST;
+	write_whole();
+	ck_assert_int_eq(read_whole(4096, NULL), (int64_t)nstream);
+	ck_assert_uint_eq(got.nsessions, 1);
+}
+END_TEST
+
 START_TEST(test_image_session_with_another_ledger_is_refused_as_not_supported)
 {
 	session.ledger_version++;
@@ -617,6 +626,7 @@ int main(void)
 	tcase_add_test(bad, test_image_cut_anywhere_does_not_end);
 	tcase_add_test(bad, test_image_one_altered_bit_is_refused);
 	tcase_add_test(bad, test_image_of_another_version_is_refused_as_not_supported);
+	tcase_add_test(bad, test_image_session_with_an_older_ledger_that_is_read_is_taken);
 	tcase_add_test(bad, test_image_session_with_another_ledger_is_refused_as_not_supported);
 	tcase_add_test(bad, test_image_sessions_that_cannot_be_are_refused);
 	tcase_add_test(bad, test_image_pages_outside_their_region_are_refused);

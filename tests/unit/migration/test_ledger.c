@@ -409,6 +409,15 @@ REFUSED_LIST(REFUSED)
 
 /* ---- what is allowed ---- */
 
+START_TEST(test_check_ledgers_of_the_version_before_are_read)
+{
+	HDR->version = GANTRY_LEDGER_VERSION_OLDEST;
+	ck_assert_int_eq(check(NULL), 0);
+	HDR->version = GANTRY_LEDGER_VERSION_OLDEST - 1;
+	ck_assert_int_eq(check(NULL), -EINVAL);
+}
+END_TEST
+
 START_TEST(test_check_free_slot_may_hold_anything)
 {
 	memset(OBJECT(100), 0xff, sizeof(*OBJECT(100)));
@@ -566,6 +575,7 @@ int main(void)
 #define ADD_REFUSED(name, statement, words) tcase_add_test(tc, test_check_##name##_refused);
 	REFUSED_LIST(ADD_REFUSED)
 	tcase_add_test(tc, test_devices_that_change_places_keep_their_numbers_apart);
+	tcase_add_test(tc, test_check_ledgers_of_the_version_before_are_read);
 	tcase_add_test(tc, test_check_free_slot_may_hold_anything);
 	tcase_add_test(tc, test_check_images_of_guests_accepted);
 	tcase_add_test(tc, test_check_variant_of_kernel_accepted);
