@@ -9,6 +9,7 @@
  */
 #include "base/atomic.h"
 #include "host-agent/worker/image.h"
+#include "host-agent/worker/memory.h"
 
 static uint32_t bit_of(const struct wdevice *d, const struct wsession *s)
 {
