@@ -26,11 +26,11 @@
 #include "proto/codec.h"
 #include "proto/wire.h"
 
-#define GANTRY_LEDGER_MAGIC    0x52474c59544e4147ull
-#define GANTRY_LEDGER_VERSION  3u
+#define GANTRY_LEDGER_MAGIC   0x52474c59544e4147ull
+#define GANTRY_LEDGER_VERSION 3u
 /* 2: without numbers of devices (`places`) and without settings of kernels, which are 0 there; read as they are. */
 #define GANTRY_LEDGER_VERSION_OLDEST 2u
-#define GANTRY_LEDGER_NOBJECTS 8192u
+#define GANTRY_LEDGER_NOBJECTS	     8192u
 /* Of a task in a queue, which a ticket has 56 bits for; none comes so far. */
 #define GANTRY_LEDGER_POSITION_MAX ((1ull << 56) - GANTRY_MAX_SLOTS)
 

@@ -32,8 +32,9 @@ struct gantry_quota_page {
 	uint32_t inflight;	/* tasks taken and not finished, per session; 0: no limit */
 	int32_t priority_max;
 	uint32_t nobjects; /* handles per session */
-	uint32_t wishes;   /* enum gantry_quota_wish; workers of older builds take any for NO_REPLICAS */
-	uint64_t spin_ns;     /* longest wait for a device that a worker spends spinning */
+	uint32_t
+		wishes; /* enum gantry_quota_wish; workers of older builds take any for NO_REPLICAS */
+	uint64_t spin_ns; /* longest wait for a device that a worker spends spinning */
 	uint64_t
 		host_bytes; /* host memory for buffers beside pools; 0: no limit but virtual_bytes */
 	/* workers */

@@ -252,7 +252,8 @@ int worker_replica_use_host_locked(struct wdevice *d, struct wsession *s, uint32
 	const struct wobject *rt = &s->objects[slot];
 
 	if (use != WUSE_READ || !s->slab_mem[d->index] || rt->ahead ||
-	    (gantry_load_relaxed(&s->quota->wishes) & GANTRY_QUOTA_NO_REPLICAS) || !is_used_by(s, slot, bit(b->device)))
+	    (gantry_load_relaxed(&s->quota->wishes) & GANTRY_QUOTA_NO_REPLICAS) ||
+	    !is_used_by(s, slot, bit(b->device)))
 		return GANTRY_E_UNSUPPORTED;
 	if (b->host_copy == GANTRY_HOST_COPY_CLEAN)
 		return GANTRY_OK;

@@ -57,7 +57,8 @@ static double alternate(struct world *w, uint64_t n, bool writes, bool replicas,
 			   "copy");
 		bench_must(gantry_wait(w->s, &t, 1, GANTRY_FOREVER), "wait");
 	}
-	gantry_store_relaxed(&w->h->quota->wishes, replicas ? 0u : (uint32_t)GANTRY_QUOTA_NO_REPLICAS);
+	gantry_store_relaxed(&w->h->quota->wishes,
+			     replicas ? 0u : (uint32_t)GANTRY_QUOTA_NO_REPLICAS);
 	before = gantry_load_relaxed(w->moved_bytes);
 	began = gantry_now_ns();
 	for (uint64_t i = 0; i < n; i++) {

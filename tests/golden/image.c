@@ -62,7 +62,7 @@ int main(void)
 {
 	struct gantry_image_writer w = { .write = print };
 	const struct gantry_image_session session = {
-		.ledger_version = GANTRY_LEDGER_VERSION,
+		.ledger_version = GANTRY_LEDGER_VERSION_OLDEST, /* frozen with it */
 		.wire_version = 1,
 		.nqueues = 2,
 		.nslots = 16,
