@@ -2,10 +2,10 @@
 /*
  * The usual road: a call is a launch of kernel library_call on the queue of its stream, in a buffer of the heap.
  *
- * Order. A call on a stream goes to that stream's queue. Each handle remembers the last call that had it and is not on
- * a stream itself (it may have changed the object), and the last of any sort: a call on a stream runs after the former
- * of all its handles, one without runs after the latter, in the queue of the default stream. The worker makes the calls of
- * a queue one after the other; where the earlier call is in another queue, its answer is awaited.
+ * Order. A call on a stream goes to that stream's queue, one without to the queue of the default stream. The worker makes the
+ * calls of a queue one after the other. Of calls that have an object in common each may change it, or end it, or draw from it,
+ * so they are made in the program's order, whatever their streams: where an earlier one is under way in another queue, its
+ * answer is awaited.
  *
  * Answers. Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. They are mapped, and
  * the worker says in them when a call has returned (GANTRY_CALLS_TOLD). The task that carried it ends later, when the
@@ -30,7 +30,6 @@
 
 #define BOXES	  64u
 #define BOX_BYTES (16u << 10)
-#define PLACES	  65536u
 /* A call that has not returned after so many looks may be a long one: then it is looked at now and then. */
 #define LOOKS	  20000u
 #define LOOK_TASK 256u
@@ -43,16 +42,13 @@ struct box {
 	uint8_t *at; /* where it is mapped; far: a copy */
 	size_t bytes;
 	gantry_ticket ticket; /* 0: nothing is under way */
+	uint32_t nhandles;    /* of the call under way */
+	uint64_t handles[GANTRY_CALL_HANDLES];
 	struct gantry_call_library *library;
 	const char *name; /* of the function that was called */
 	bool is_taken;
 	bool is_read;	 /* its answer was looked at */
 	bool is_fetched; /* far: the answer is in the copy */
-};
-
-struct history {
-	gantry_ticket changed;
-	gantry_ticket used;
 };
 
 static struct {
@@ -65,7 +61,6 @@ static struct {
 	struct gantry_session *session;
 	gantry_kernel kernel;
 	struct box boxes[BOXES];
-	struct history history[PLACES];
 } way = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	  .fetching = PTHREAD_MUTEX_INITIALIZER,
 	  .given = PTHREAD_COND_INITIALIZER };
@@ -130,7 +125,6 @@ static int enter_locked(const struct gantry_cuda_road *road)
 	for (uint32_t i = 0; way.is_far && i < BOXES; i++)
 		free(way.boxes[i].at);
 	memset(way.boxes, 0, sizeof(way.boxes));
-	memset(way.history, 0, sizeof(way.history));
 	gantry_call_session_began();
 	way.calls = road->calls;
 	way.order = road->order;
@@ -349,16 +343,14 @@ static bool pause_unlocked(struct gantry_session *session, gantry_ticket ticket,
 }
 
 /*
- * @queue, whose calls are made in their order; 0: none. The earlier call may take long, and others have nothing to do with it: the lock is
- * given up meanwhile. Its failure is told elsewhere. -ENODEV: the session has ended.
+ * The earlier call may take long, and others have nothing to do with it: the lock is given up meanwhile. Its failure is told
+ * elsewhere. -ENODEV: the session has ended.
  */
-static int order_locked(gantry_ticket ticket, gantry_queue queue)
+static int order_locked(gantry_ticket ticket)
 {
 	struct gantry_session *session = way.session;
 	bool over = false;
 
-	if (!ticket || (queue && GANTRY_TICKET_QUEUE(ticket) == GANTRY_HANDLE_SLOT(queue)))
-		return 0;
 	for (uint32_t round = 1; !over && is_under_way_locked(ticket); round++) {
 		(void)pthread_mutex_unlock(&way.lock);
 		over = pause_unlocked(session, ticket, round);
@@ -369,30 +361,34 @@ static int order_locked(gantry_ticket ticket, gantry_queue queue)
 	return 0;
 }
 
-static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
+static bool shares_handle(const struct box *box, const struct gantry_call_route *route)
 {
-	int r = 0;
-
-	for (uint32_t i = 0; r == 0 && i < route->nhandles; i++) {
-		/* What comes behind it meanwhile, by another thread, has no order with this one. */
-		const struct history history = way.history[route->handles[i] % PLACES];
-
-		r = order_locked(history.changed, queue);
-		if (r == 0 && !route->has_stream)
-			r = order_locked(history.used, queue);
-	}
-	return r;
+	for (uint32_t i = 0; i < route->nhandles; i++)
+		for (uint32_t k = 0; k < box->nhandles; k++)
+			if (box->handles[k] == route->handles[i])
+				return true;
+	return false;
 }
 
-static void note_locked(const struct gantry_call_route *route, gantry_ticket ticket)
+/* Behind what comes before in other queues than @queue; 0: in all. */
+static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
 {
-	for (uint32_t i = 0; i < route->nhandles; i++) {
-		struct history *history = &way.history[route->handles[i] % PLACES];
+	gantry_ticket tickets[BOXES];
+	uint32_t n = 0;
+	int r = 0;
 
-		history->used = ticket;
-		if (!route->has_stream)
-			history->changed = ticket;
+	/* What comes meanwhile, by another thread, has no order with this one. */
+	for (uint32_t i = 0; i < BOXES; i++) {
+		const struct box *box = &way.boxes[i];
+
+		if (box->ticket &&
+		    !(queue && GANTRY_TICKET_QUEUE(box->ticket) == GANTRY_HANDLE_SLOT(queue)) &&
+		    shares_handle(box, route))
+			tickets[n++] = box->ticket;
 	}
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		r = order_locked(tickets[i]);
+	return r;
 }
 
 /* ---- one call ---- */
@@ -441,7 +437,8 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 	if (r < 0)
 		return r;
 	box->ticket = ticket;
-	note_locked(message->route, ticket);
+	box->nhandles = message->route->nhandles;
+	memcpy(box->handles, message->route->handles, box->nhandles * sizeof(box->handles[0]));
 	if (road->put && !message->route->is_apart)
 		road->put(stream_of(message->route), ticket);
 	return 0;

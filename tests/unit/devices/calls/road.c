@@ -163,11 +163,10 @@ static void await_count(const uint32_t *count, uint32_t least)
 		(void)sched_yield();
 }
 
-/* Of object 1, on a stream: after the call that changed it. */
-static void *call_later(void *arg)
+/* Of object 1; NULL: on no stream. */
+static void *call_on(void *stream)
 {
-	(void)arg;
-	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_int_eq(call(1, (uintptr_t)stream, false, NULL), 0);
 	return NULL;
 }
 
@@ -177,7 +176,7 @@ static pthread_t begin(void)
 	pthread_t thread;
 
 	ck_assert_int_eq(call(1, 0, false, NULL), 0);
-	ck_assert_int_eq(pthread_create(&thread, NULL, call_later, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)(uintptr_t)2), 0);
 	await_count(&nlooks, 1);
 	return thread;
 }
@@ -228,6 +227,40 @@ START_TEST(test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_ses
 }
 END_TEST
 
+/* Object 1 is used on streams 2 and 3, the former has not returned, and then on @stream; 0: none. */
+static void comes_last(uintptr_t stream)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)(uintptr_t)3), 0);
+	await_count(&nlooks, 1);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks), 1);
+	tell(0);
+	await_count(&ntasks, 2);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	gantry_store_release(&nlooks, 0u);
+	ck_assert_int_eq(call(2, 4, false, NULL), 0); /* it has nothing to do with those */
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)stream), 0);
+	await_count(&nlooks, 1);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks), 3);
+	tell(1);
+	await_count(&ntasks, 4);
+	finish(thread);
+}
+
+START_TEST(test_calls_of_an_object_on_several_streams_are_made_in_the_program_s_order)
+{
+	comes_last(5);
+}
+END_TEST
+
+START_TEST(test_call_on_no_stream_waits_for_those_on_streams)
+{
+	comes_last(0);
+}
+END_TEST
+
 static void *tell_later(void *arg)
 {
 	(void)arg;
@@ -267,6 +300,9 @@ int main(void)
 	TCase *tc = gantry_unit_case(suite, "road");
 
 	tcase_add_test(tc, test_thread_that_waits_for_an_earlier_call_holds_nobody_up);
+	tcase_add_test(tc,
+		       test_calls_of_an_object_on_several_streams_are_made_in_the_program_s_order);
+	tcase_add_test(tc, test_call_on_no_stream_waits_for_those_on_streams);
 	tcase_add_test(tc,
 		       test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_session);
 	tcase_add_test(tc, test_reply_is_read_after_the_heap_was_put_in_order);
