@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "proto/cuda_link.h"
 
@@ -485,17 +486,27 @@ static void take_link_logs(nvjitlink_handle handle, char *log, size_t log_bytes)
 	take_nvjitlink_log(handle, true, log + len, log_bytes - len);
 }
 
+/* For the caller to free; NULL: no memory. */
+static struct gantry_link_input *copy_inputs(const void *bytes,
+					     const struct gantry_link_header *header)
+{
+	struct gantry_link_input *inputs = calloc(header->ninputs, sizeof(*inputs));
+
+	for (uint32_t i = 0; inputs && i < header->ninputs; i++)
+		inputs[i] = gantry_cuda_link_input(bytes, header, i);
+	return inputs;
+}
+
+/* nvJitLink reads their names when all of them are there, too. */
 static int link_with(nvjitlink_handle handle, const void *bytes,
-		     const struct gantry_link_header *header)
+		     const struct gantry_link_input *inputs, uint32_t ninputs)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < header->ninputs && r == 0; i++) {
-		const struct gantry_link_input input = gantry_cuda_link_input(bytes, header, i);
-
-		r = nvjitlink.add(handle, jitlink_input(input.type),
-				  (const char *)bytes + input.off, input.bytes, input.name);
-	}
+	for (uint32_t i = 0; i < ninputs && r == 0; i++)
+		r = nvjitlink.add(handle, jitlink_input(inputs[i].type),
+				  (const char *)bytes + inputs[i].off, inputs[i].bytes,
+				  inputs[i].name);
 	return r == 0 ? nvjitlink.complete(handle) : r;
 }
 
@@ -511,12 +522,16 @@ static int refuse_link(int r, const char *log, struct gantry_err *err)
 static int link_all(int arch, const void *bytes, void **ret_image, size_t *ret_nbytes, char *log,
 		    size_t log_bytes, struct gantry_err *err)
 {
+	_cleanup_free_ struct gantry_link_input *inputs = NULL;
 	struct gantry_link_header header;
 	struct wishes wishes = { 0 };
 	nvjitlink_handle handle;
 	int r;
 
 	memcpy(&header, bytes, sizeof(header));
+	inputs = copy_inputs(bytes, &header);
+	if (!inputs)
+		return gantry_err_set(err, -ENOMEM, "no memory for a link");
 	for (uint32_t i = 0; i < header.noptions; i++) {
 		const struct gantry_link_option option = gantry_cuda_link_option(bytes, i);
 
@@ -525,7 +540,7 @@ static int link_all(int arch, const void *bytes, void **ret_image, size_t *ret_n
 	r = jitlink_open(arch, &wishes, &handle, err);
 	if (r < 0)
 		return r;
-	r = link_with(handle, bytes, &header);
+	r = link_with(handle, bytes, inputs, header.ninputs);
 	take_link_logs(handle, log, log_bytes);
 	return r != 0 ? refuse_link(r, log, err)
 		      : take_nvjitlink_output(handle, ret_image, ret_nbytes, err);

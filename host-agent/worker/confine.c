@@ -261,6 +261,8 @@ static int add_rules(scmp_filter_ctx ctx)
 static const int allowed_to_compile[] = {
 	SCMP_SYS(sendto), /* the answer */
 	SCMP_SYS(pause),
+	/* The root, see forge.c. NVRTC of CUDA 13.0 reads beyond its own buffer where it is refused. */
+	SCMP_SYS(getcwd),
 };
 
 /* A crash is a signal of its own. */

@@ -153,6 +153,9 @@ static _Noreturn void child_main(const struct forge *f, const struct forge_reque
 	keep_three(text, out, life);
 	set_limits(&f->limits);
 	bytes = read_text(req->nbytes);
+	/* A compiler may ask where it is, and write it down. */
+	if (chdir("/") < 0)
+		_exit(3);
 	if (f->limits.confine)
 		f->limits.confine();
 	r = be->compile(&f->devices[req->device], req->arch, bytes, req->nbytes, &image, &nbytes,

@@ -190,6 +190,7 @@ static int compile_link(const char *arch, const char *a, const char *b, uint32_t
 			char first[8])
 {
 	static const uint32_t options[] = { 0, 1, 7, 12, 0 };
+	static const char *const names[] = { "first.ptx", "second.ptx" };
 	const char *const texts[] = { a, b };
 
 	memset(&image, 0, sizeof(image));
@@ -206,8 +207,8 @@ static int compile_link(const char *arch, const char *a, const char *b, uint32_t
 			.type = 1,
 			.off = (uint64_t)((char *)image.bytes[i] - (char *)&image),
 			.bytes = strlen(texts[i]) + 1,
-			.name = "x",
 		};
+		(void)strcpy(image.inputs[i].name, names[i]);
 	}
 	return compile_bytes(1, arch, &image, sizeof(image), first);
 }
@@ -252,6 +253,8 @@ START_TEST(test_compile_link_that_does_not_assemble_or_link_gives_the_log)
 	ck_assert_int_eq(compile_link("sm_90", ASKS, HEAD, 1, first), GANTRY_E_IMAGE);
 	ck_assert_ptr_nonnull(strstr(err.text, "it does not link: "));
 	ck_assert_ptr_nonnull(strstr(strchr(log_text, GANTRY_LINK_LOGS_APART), "ndefined"));
+	/* It is told by its own name, which is read when all inputs are there. */
+	ck_assert_msg(strstr(log_text, "first.ptx") != NULL, "%s", log_text);
 }
 END_TEST
 
