@@ -11,6 +11,9 @@
 #include "tests/fakecuda/fake.h"
 
 #define DIRT 0x5a
+/* Addresses that nothing else takes by itself, nor the address sanitizer; and where in them a process begins. */
+#define PLACE	     0x200000000000ull
+#define PLACE_SPREAD (1ull << 44)
 
 struct fake_range *fake_range_add(enum fake_range_kind kind, uint64_t base, uint64_t len,
 				  struct CUctx_st *ctx)
@@ -557,6 +560,22 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Apart from what else the process maps: addresses of a worker that has gone are free for the next, also where both are of one
+ * process, and a sanitizer's allocator, which takes new places all the time, is of it too. Where that is depends on where the
+ * loader has put us, so processes differ. The kernel takes another place where it is no good.
+ */
+static void *reserve_apart(size_t bytes)
+{
+	static uint64_t used;
+	uint64_t first = PLACE +
+			 (uintptr_t)&used % PLACE_SPREAD / FAKE_GRANULARITY * FAKE_GRANULARITY;
+	uint64_t place = first + __atomic_fetch_add(&used, bytes, __ATOMIC_RELAXED);
+
+	return mmap((void *)(uintptr_t)place, bytes, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 /* @addr is a hint, as the real driver takes it: where it is taken the answer is another place. */
 CUresult cuMemAddressReserve(CUdeviceptr *ret_ptr, size_t bytes, size_t align, CUdeviceptr addr,
 			     unsigned long long flags)
@@ -575,8 +594,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ret_ptr, size_t bytes, size_t align, C
 			    0);
 	if (base == MAP_FAILED) {
 		slack = FAKE_GRANULARITY;
-		base = mmap(NULL, bytes + slack, PROT_NONE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		base = reserve_apart(bytes + slack);
 	}
 	if (base == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
