@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs of CUDA in a guest that has our libcuda and libcudart, and nothing of NVIDIA's."""
-import contextlib
 import json
 import os
 import subprocess

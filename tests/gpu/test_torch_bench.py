@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """run-gpu-torch itself, without PyTorch: an interpreter that plays its part over the fake driver, and comparisons."""
+import ctypes
+import glob
 import json
 import os
 import pathlib
@@ -14,9 +16,10 @@ import harness
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench" / "torch"
 sys.path.insert(0, str(BENCH))
 import torch_compare  # pylint: disable=wrong-import-position
+import torch_trace  # pylint: disable=wrong-import-position
 
-# Answers as torch_jobs.py and torch_ops.py do. Natively one operation fails, with a door another one ends the process,
-# a third differs, and so do the values of steps.
+# Answers as torch_jobs.py, torch_parts.py and torch_ops.py do. Natively one operation fails, with a door another one ends the
+# process, a third differs, and so do the values of steps.
 PLAYER = '''#!/bin/sh
 case "$1" in -c) echo SITE; exit;; esac
 exec PYTHON - "$@" 3<&0 <<'END'
@@ -32,6 +35,8 @@ if job == "torch_jobs.py":
     for line in iter(lines.readline, ""):
         print("something else", flush=True)
         say(seconds=0.001 * int(line) * (2 if door else 1), values=[1.0 + 0.5 * door] * int(line))
+elif job == "torch_parts.py":
+    say(values={"norm": 10.0 + 5 * door, "copy": 4.0})
 else:
     over = set(lines.read().split("\\n"))
     for number in range(40):
@@ -93,6 +98,68 @@ def test_operations_are_counted_against_those_that_pass_natively(t):
         log = pathlib.Path(folder, "log").read_text()
         t.contains(log, "op5: the process ended, status 9")
         t.contains(log, "op9: differs")
+
+
+def test_single_operations_are_compared(t):
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        done, found = measured(pathlib.Path(folder), "parts")
+        t.code(done, 0)
+        t.equal({name: found[name]["value"] for name in ("part_norm", "part_copy")}, {"part_norm": 50, "part_copy": 0}, str(done))
+
+
+def test_a_driver_that_loads_no_tracer_is_told(t):
+    need_tracer()
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        done, found = measured(pathlib.Path(folder), "trace_transformer")
+        t.code(done, 1)
+        t.contains(found["trace_transformer_failed"]["how"], "no process has loaded the tracer")
+
+
+def need_tracer():
+    path = harness.find_in_build("libgpu-trace.so", os.path.exists)
+    if not path:
+        raise harness.Skip("the build has no libgpu-trace.so")
+    return path
+
+
+# Kernels that overlap, a copy after a gap, and a call that made one of them.
+TRACE = """A 500 900 - cuLaunchKernel
+K 2500 4000 7 void second<int, float>(int *)
+C 9000 9500 7 64
+K 1000 3000 7 first
+K 1 2
+"""
+
+
+def test_a_trace_tells_what_the_device_did(t):
+    told = torch_trace.told(torch_trace.events_of(TRACE), 2)
+    t.equal((told.counts, told.busy_us, told.idle_us, told.gaps), ({"kernels": 1, "copies": 0.5}, 1.75, 2.5, 0.5))
+    t.equal(told.events["void second<int, float>(int *)"], [0.5, 0.75])
+    t.equal(told.calls, {"cuLaunchKernel": [0.5, 0.2]})
+    rows = torch_trace.differences({"a": [1, 5.0], "b": [1, 1.0]}, {"a": [1, 5.5], "c": [2, 3.0]})
+    t.equal([row[:2] for row in rows], [(3.0, "c"), (-1.0, "b"), (0.5, "a")])
+
+
+def test_a_trace_that_tells_nothing_is_a_failure(t):
+    for text, why in (("E kind 10: CUPTI error 35", "CUPTI error 35"), ("A 1 2 - cuInit", "no work of a device"), ("", "no work of a device")):
+        try:
+            torch_trace.told(torch_trace.events_of(text), 1)
+        except harness.Failure as failure:
+            t.contains(str(failure), why)
+        else:
+            raise harness.Failure(f"a trace of {text!r} was taken")
+
+
+def test_tracer_says_what_it_could_not_load(t):
+    library = ctypes.CDLL(need_tracer())
+    with tempfile.TemporaryDirectory(prefix="gantry-trace-") as folder:
+        t.equal(library.InitializeInjection(), 1, "nobody has said where to")
+        os.environ.update(GPU_TRACE=folder + "/trace", GPU_TRACE_CUPTI=folder + "/none.so")
+        t.equal(library.InitializeInjection(), 1)
+        (path,) = glob.glob(folder + "/trace.*")
+        text = pathlib.Path(path).read_text()
+        t.contains(text, "E ")
+        t.contains(text, "none.so")
 
 
 def test_an_interpreter_without_pytorch_is_told(t):

@@ -255,6 +255,8 @@ FIGURES = {
 def more_figures():
     """Those of other files, which know this one."""
     import torch_shared  # pylint: disable=import-outside-toplevel,cyclic-import
+    import torch_trace  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
     return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
-            "keras": torch_two.keras, "nccl": torch_two.nccl}
+            **{f"trace_{job}": torch_trace.trace(job) for job in ("resnet18", "transformer")},
+            "parts": torch_two.parts, "keras": torch_two.keras, "nccl": torch_two.nccl}

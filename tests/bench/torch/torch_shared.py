@@ -7,6 +7,8 @@ from torch_figures import Figure, GIB, Job, harness, ms
 
 STEPS = 150
 LIMIT = 24 * GIB
+# Of these words one is in what a program says that an error of CUDA's or of its libraries has stopped.
+TOLD = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuda")
 TENANT = {"mem": "24G", "virtual": "24G", "heap": "256M", "sessions": "8"}
 
 
@@ -28,6 +30,17 @@ def limits(red):
                  f"the program sees a GPU of {refused['total'] / GIB:.1f} GiB", (">=", 1))
 
 
+def heard_or_ended(job):
+    """Its answer; of a program that an error of CUDA's has ended, without Python's leave even, what it said."""
+    try:
+        return job.heard(120)
+    except harness.Failure:
+        if job.guest.process.poll() is None:
+            raise
+        said = [line for line in job.guest.lines if any(word in line for word in TOLD)]
+        return {"error": f"it ended, status {job.guest.process.returncode}: {(said or job.guest.lines[-1:] or ['nothing'])[0]}"}
+
+
 def with_fault(bench, mode, wanted, calm_longest):
     """Both train; red strays in the middle. Figures of blue."""
     keys = dict(TENANT, isolation=mode, **({} if mode == "isolated" else {"trust_group": "lab"}))
@@ -41,7 +54,7 @@ def with_fault(bench, mode, wanted, calm_longest):
         calm = red.ask(bench.count(STEPS // 5))
         fault = red.ask("stray") if "error" not in calm else calm
         yield Figure(f"shared_{mode}_fault_told", int("illegal memory access" in fault.get("error", "")), "", str(fault)[:200], (">=", 1))
-        told = blue.heard(120)
+        told = heard_or_ended(blue)
         print(f"## {mode}: {json.dumps(told)[:400]}", flush=True)
         if "error" not in told:
             yield from torch_compare.curve(f"shared_{mode}", wanted, blue.values + told["values"], True)
@@ -50,8 +63,7 @@ def with_fault(bench, mode, wanted, calm_longest):
             raise harness.Failure(f"the other training ended: {told['error']}")
         else:
             # What was in flight when the group's contexts went is told as in doubt, and the libraries' objects went with them.
-            known = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuda")
-            yield Figure(f"shared_{mode}_in_doubt", int(any(word in told["error"] for word in known)), "", told["error"][:300], (">=", 1))
+            yield Figure(f"shared_{mode}_in_doubt", int(any(word in told["error"] for word in TOLD)), "", told["error"][:300], (">=", 1))
         for line in agent.log().splitlines():
             if "fault" in line or "recovered" in line or "doubt" in line:
                 print(f"## {line}", flush=True)

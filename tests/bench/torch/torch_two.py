@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two GPUs with NCCL, and Keras's workloads: programs that run once, natively and over our libraries."""
+"""Two GPUs with NCCL, Keras's workloads and single operations: programs that run once, natively and over our libraries."""
 import json
 import os
 import re
@@ -42,6 +42,14 @@ def keras(bench):
             yield from torch_compare.curve(f"keras_{kind}", native["values"], ours["values"], exact=False)
             yield Figure(f"keras_{kind}_overhead", 100 * (ours["seconds"] / native["seconds"] - 1), "%",
                          f"four epochs in {ms(native['seconds']):.0f} ms natively, one run each")
+
+
+def parts(bench):
+    """What a single operation takes the device."""
+    with bench.place.world({"red": TENANT}) as agent:
+        native, ours = both(bench, agent, [torch_world.PYTHON, str(HERE / "torch_parts.py")], "parts")
+    for name, theirs in native["values"].items():
+        yield Figure(f"part_{name}", 100 * (ours["values"][name] / theirs - 1), "%", f"{theirs:.2f} us of the device natively, one run each")
 
 
 def nccl(bench):
