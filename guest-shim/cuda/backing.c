@@ -7,8 +7,10 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "guest-shim/cuda/graphmem.h"
 #include "guest-shim/cuda/vmm.h"
+#include "guest-shim/session.h"
 
 static struct cu_backing *backings;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
@@ -223,7 +225,7 @@ static CUresult make(struct cu_extent *extent)
 	return lay(new, extent); /* where that fails it is there for the next */
 }
 
-CUresult cu_backing_want_locked(struct cu_extent *extent, const struct CUstream_st *stream)
+static CUresult want(struct cu_extent *extent, const struct CUstream_st *stream)
 {
 	struct cu_backing *found;
 	CUresult result;
@@ -235,6 +237,19 @@ CUresult cu_backing_want_locked(struct cu_extent *extent, const struct CUstream_
 	found = find(extent, stream);
 	result = found ? move(found, extent) : make(extent);
 	raise_high(extent->dev);
+	return result;
+}
+
+CUresult cu_backing_want_locked(struct cu_extent *extent, const struct CUstream_st *stream)
+{
+	uint64_t deadline_ns = gantry_deadline_ns(GANTRY_CALL_TIMEOUT_NS);
+	CUresult result;
+
+	do
+		result = want(extent, stream);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+	       cu_backing_wait_locked(extent->dev, deadline_ns) &&
+	       cu_handle_is_locked(stream, CU_KIND_STREAM));
 	return result;
 }
 
@@ -263,4 +278,39 @@ bool cu_backing_trim_locked(const struct cu_device *dev)
 			at = &(*at)->next;
 		}
 	return some;
+}
+
+/* Given up by the last launch that had it, which has not ended. */
+static struct cu_backing *find_ending(const struct cu_device *dev)
+{
+	for (struct cu_backing *b = backings; b; b = b->next) {
+		forget_done(b);
+		if (b->dev == dev && is_free(b) && b->nlasts)
+			return b;
+	}
+	return NULL;
+}
+
+bool cu_backing_wait_locked(const struct cu_device *dev, uint64_t deadline_ns)
+{
+	struct cu_backing *backing = find_ending(dev);
+	bool is_over = true;
+
+	if (!backing)
+		return false;
+	backing->is_moving = true;
+	while (backing->nlasts && is_over) {
+		gantry_ticket last = backing->lasts[0];
+
+		(void)pthread_mutex_unlock(&cu.lock);
+		/* A task that failed has ended too; what has not is found out behind it. */
+		(void)gantry_wait(cu.session, &last, 1,
+				  (int64_t)gantry_deadline_left_ns(deadline_ns));
+		(void)pthread_mutex_lock(&cu.lock);
+		is_over = is_done(last);
+		forget_done(backing);
+	}
+	backing->is_moving = false;
+	(void)pthread_cond_broadcast(&moved);
+	return is_over;
 }

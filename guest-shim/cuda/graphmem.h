@@ -109,6 +109,11 @@ void cu_backing_used_locked(struct cu_backing *backing, const struct CUstream_st
 CUresult cu_backing_await_locked(const struct cu_backing *backing, struct CUstream_st *stream);
 /* Gives back what nobody uses, nor anything that runs; true: there was some. */
 bool cu_backing_trim_locked(const struct cu_device *dev);
+/*
+ * Waits for a launch that gives some back at its end, with the lock given up; false: there is none, or it did not end in time. Contexts, streams and pools
+ * may be gone behind it.
+ */
+bool cu_backing_wait_locked(const struct cu_device *dev, uint64_t deadline_ns);
 uint64_t cu_backing_bytes(const struct cu_device *dev, CUgraphMem_attribute attribute);
 void cu_backing_reset_high(const struct cu_device *dev, CUgraphMem_attribute attribute);
 

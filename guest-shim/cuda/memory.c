@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "guest-shim/cuda/graphmem.h"
 #include "guest-shim/cuda/managed.h"
+#include "guest-shim/session.h"
 
 /* Sorted by address; no two overlap. */
 static struct cu_alloc *allocs;
@@ -135,6 +137,31 @@ static void give_back(const struct cu_alloc *alloc)
 		(void)gantry_free(cu.session, alloc->buffer);
 }
 
+static CUresult take_device(struct CUctx_st *ctx, size_t bytes, struct cu_alloc *alloc)
+{
+	return bytes <= CU_POOL_MAX ? cu_pool_take_locked(ctx, bytes, alloc)
+				    : cu_buffer_new_locked(ctx->dev, bytes,
+							   GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
+							   &alloc->buffer, &alloc->address);
+}
+
+/* What graphs that run give back at their ends is waited for before there is no memory. */
+static CUresult take_device_in_time(struct CUctx_st *ctx, size_t bytes,
+				    const struct CUmemPoolHandle_st *pool, struct cu_alloc *alloc)
+{
+	uint64_t deadline_ns = gantry_deadline_ns(GANTRY_CALL_TIMEOUT_NS);
+	CUresult result;
+
+	while ((result = take_device(ctx, bytes, alloc)) == CUDA_ERROR_OUT_OF_MEMORY &&
+	       cu_backing_wait_locked(ctx->dev, deadline_ns)) {
+		if (!cu_handle_is_locked(ctx, CU_KIND_CTX))
+			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		if (pool && !cu_handle_is_locked(pool, CU_KIND_POOL))
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	return result;
+}
+
 CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmemPoolHandle_st *pool,
 				CUdeviceptr *ret_address)
 {
@@ -146,12 +173,7 @@ CUresult cu_alloc_device_locked(struct CUctx_st *ctx, size_t bytes, struct CUmem
 	if (bytes == 0 || bytes > GANTRY_MAX_BUFFER_BYTES)
 		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
 	cu_alloc_reap_locked();
-	if (bytes <= CU_POOL_MAX)
-		result = cu_pool_take_locked(ctx, bytes, &alloc);
-	else
-		result = cu_buffer_new_locked(ctx->dev, bytes,
-					      GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED,
-					      &alloc.buffer, &alloc.address);
+	result = take_device_in_time(ctx, bytes, pool, &alloc);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = pool ? cu_mempool_take_locked(pool, bytes) : CUDA_SUCCESS;

@@ -10,6 +10,9 @@
 #include <sys/mman.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
+#include "guest-shim/cuda/graphmem.h"
+#include "guest-shim/session.h"
 
 /* Places that are tried for one reservation. */
 #define RANGE_TRIES 8u
@@ -151,6 +154,7 @@ static struct cu_reservation *reservation_of(CUdeviceptr address, size_t bytes)
 CUresult cu_physical_new_locked(struct cu_device *dev, size_t bytes,
 				const CUmemAllocationProp *prop, struct cu_physical **ret_physical)
 {
+	uint64_t deadline_ns = gantry_deadline_ns(GANTRY_CALL_TIMEOUT_NS);
 	struct cu_physical *new;
 	CUdeviceptr home;
 	CUresult result;
@@ -163,9 +167,11 @@ CUresult cu_physical_new_locked(struct cu_device *dev, size_t bytes,
 	if (!new)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*new = (struct cu_physical){ .dev = dev, .bytes = bytes, .prop = *prop, .nrefs = 1 };
-	result = cu_buffer_new_locked(dev, bytes,
-				      GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE,
-				      &new->buffer, &home);
+	do
+		result = cu_buffer_new_locked(
+			dev, bytes, GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED | GANTRY_ALLOC_WHOLE,
+			&new->buffer, &home);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && cu_backing_wait_locked(dev, deadline_ns));
 	if (result == CUDA_SUCCESS && !cu_handle_add_locked(new, CU_KIND_PHYSICAL)) {
 		(void)gantry_free(cu.session,
 				  new->buffer); /* the first failure is the one to tell */

@@ -2,6 +2,7 @@
 /* Memory that graphs allocate and free, built and captured; the image at argv[1] has the kernels of kernels.cuh. */
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/cuda-programs/parts.h"
 
@@ -638,6 +639,60 @@ static void exhausted(void)
 	finish();
 }
 
+static volatile int is_late;
+
+static void take_a_while(void *arg)
+{
+	const struct timespec while_ = { .tv_nsec = 300000000 };
+
+	(void)arg;
+	(void)nanosleep(&while_, NULL);
+	is_late = 1;
+}
+
+static CUgraphExec frees(size_t bytes)
+{
+	CUgraph graph = new_graph();
+	CUdeviceptr at = add_alloc(graph, bytes);
+
+	add_fill(graph, at, 0, 1);
+	add_free(graph, at);
+	return ready(graph);
+}
+
+/* What a graph gives back at its end is waited for before there is no memory; CUDA does not say that it does so. */
+static void waited_for(void)
+{
+	CUgraphExec frees_first, frees_next;
+	CUdeviceptr large;
+	size_t room, total;
+
+	begin("waited for");
+	if (is_native) {
+		end();
+		return;
+	}
+	OK(cuMemGetInfo(&room, &total));
+	room = room / 5 / (2 * MIB) * (2 * MIB);
+	frees_first = frees(3 * room);
+	frees_next = frees(3 * room);
+	is_late = 0;
+	OK(cuLaunchHostFunc(other, take_a_while, NULL));
+	OK(cuGraphLaunch(frees_first, other));
+	OK(cuMemAlloc(&large, 3 * room));
+	CHECK(is_late && USED == 0);
+	OK(cuMemFree(large));
+	/* So for a graph in another stream. */
+	is_late = 0;
+	OK(cuLaunchHostFunc(other, take_a_while, NULL));
+	OK(cuGraphLaunch(frees_first, other));
+	OK(cuGraphLaunch(frees_next, stream));
+	CHECK(is_late);
+	OK(cuGraphExecDestroy(frees_first));
+	OK(cuGraphExecDestroy(frees_next));
+	finish();
+}
+
 int main(int argc, char **argv)
 {
 	CUmodule module;
@@ -661,5 +716,6 @@ int main(int argc, char **argv)
 	moved_into_another();
 	small_ones();
 	exhausted();
+	waited_for();
 	return 0;
 }
