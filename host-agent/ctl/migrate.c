@@ -3,18 +3,17 @@
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "host-agent/ctl/parse.h"
 #include "host-agent/ctl/print.h"
+#include "host-agent/ctl/progress.h"
 #include "host-agent/ctl/verbs.h"
 
 #define REQUEST(name) GANTRY__ADMIN__ADMIN_REQUEST__BODY_##name
 #define MIGRATIONS    GANTRY__ADMIN__ADMIN_REPLY__BODY_MIGRATIONS
 #define LOOK_NS	      (50 * GANTRY_NS_PER_MS)
-#define BAR_WIDTH     30
 
 static int parse_id(struct gantry_ctl *ctl, const char *what, const char *text, uint64_t *ret_id)
 {
@@ -124,26 +123,19 @@ int gantry_ctl_migration_cancel(struct gantry_ctl *ctl)
 
 /* ---- a session goes ---- */
 
-/* On a terminal only, one line that is written over. */
 static void show_progress(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 {
-	uint64_t part = m->owned_bytes ? m->page_bytes * BAR_WIDTH / m->owned_bytes : 0;
-	char bar[BAR_WIDTH + 1];
+	const struct gantry_progress p = { m->state, m->page_bytes, m->owned_bytes, m->rounds,
+					   m->over };
 
-	if (ctl->json || !isatty(STDERR_FILENO))
-		return;
-	memset(bar, '.', BAR_WIDTH);
-	memset(bar, '#', part < BAR_WIDTH ? part : BAR_WIDTH);
-	bar[BAR_WIDTH] = '\0';
-	fprintf(ctl->err, "\r%-10s [%s] %" PRIu64 " MiB of %" PRIu64 ", round %u ", m->state, bar,
-		m->page_bytes >> 20, m->owned_bytes >> 20, m->rounds);
-	fflush(ctl->err);
+	if (!ctl->json)
+		gantry_progress_draw(ctl->err, &p);
 }
 
 static void end_progress(struct gantry_ctl *ctl)
 {
-	if (!ctl->json && isatty(STDERR_FILENO))
-		fprintf(ctl->err, "\r%*s\r", 70, "");
+	if (!ctl->json)
+		gantry_progress_clear(ctl->err);
 }
 
 static bool is_over(const Gantry__Admin__Migration *m)
@@ -154,19 +146,22 @@ static bool is_over(const Gantry__Admin__Migration *m)
 
 static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 {
+	char moved[GANTRY_QUANTITY_MAX];
+
 	if (m->code)
 		return gantry_ctl_fail(ctl, gantry_ctl_code(m->code), "session %" PRIu64 ": %s",
 				       m->session_id, m->text);
 	if (ctl->json)
 		return gantry_print_one(ctl, &gantry_migration_fields, m);
+	gantry_size_format_rounded(m->page_bytes, moved);
 	if (m->dry_run)
 		fprintf(ctl->out, "session %" PRIu64 ": %s; it stays here\n", m->session_id,
 			m->text);
 	else
 		fprintf(ctl->out,
-			"session %" PRIu64 ": %s: %" PRIu64 " MiB in %u rounds and %" PRIu64
+			"session %" PRIu64 ": %s: %s in %u rounds and %" PRIu64
 			" ms, held still for %" PRIu64 " ms\n",
-			m->session_id, m->text, m->page_bytes >> 20, m->rounds,
+			m->session_id, m->text, moved, m->rounds,
 			(uint64_t)(m->elapsed_ns / GANTRY_NS_PER_MS),
 			(uint64_t)(m->downtime_ns / GANTRY_NS_PER_MS));
 	return 0;

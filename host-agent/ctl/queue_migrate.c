@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "host-agent/ctl/print.h"
+#include "host-agent/ctl/progress.h"
 #include "host-agent/ctl/verbs.h"
 #include "proto/wire.h"
 
@@ -15,7 +16,6 @@
 #define LOOK_FIRST_NS (500 * GANTRY_NS_PER_US)
 #define LOOK_LAST_NS  (20 * GANTRY_NS_PER_MS)
 #define LOOK_SHARE    16u
-#define BAR_CELLS     30
 #define PLACE_TEXT    64 /* a device's name and a number */
 
 /* The one that was asked for. An agent that answers without it is not ours. */
@@ -34,16 +34,11 @@ static bool is_session(const Gantry__Admin__Migration *m)
 
 static void draw(const struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
 {
-	double owned = m->owned_bytes ? (double)m->owned_bytes : 1;
-	double part = m->over ? 1 : (double)m->page_bytes / owned;
-	int cells = part >= 1 ? BAR_CELLS : (int)(part * BAR_CELLS);
+	const struct gantry_progress p = { m->state, m->page_bytes, m->owned_bytes, m->rounds,
+					   m->over };
 
-	if (ctl->json || !isatty(fileno(ctl->err)))
-		return;
-	fprintf(ctl->err, "\r%-8s [%.*s%*s] %" PRIu64 " of %" PRIu64 " MiB, round %u ", m->state,
-		cells, "##############################", BAR_CELLS - cells, "", m->page_bytes >> 20,
-		m->owned_bytes >> 20, m->rounds);
-	(void)fflush(ctl->err); /* a terminal that is gone shows at the end */
+	if (!ctl->json)
+		gantry_progress_draw(ctl->err, &p);
 }
 
 static void end_line(const struct gantry_ctl *ctl)

@@ -312,13 +312,13 @@ static int sit_down(struct gantry_vm_trip *t, struct gantry_vm_side *side, struc
 	if (r)
 		return gantry_vm_said(side, r, err);
 	t->seated = true;
+	r = gantry_vm_trip_look(t, side, err); /* while they sit down */
+	if (r)
+		return r;
 	for (size_t i = 0; !r && i < t->nluggage; i++)
 		r = await_open(t, side, &t->luggage[i], deadline_ns);
 	if (r)
 		return gantry_vm_said(side, r, err);
-	r = gantry_vm_trip_look(t, side, err);
-	if (r)
-		return r;
 	if (side->machine.state == VIR_DOMAIN_PAUSED &&
 	    side->vm.lib.virDomainResume(side->machine.domain) < 0) {
 		(void)gantry_err_set(err, -EIO, "virsh resume: %s", gantry_vm_error(&side->vm));

@@ -2,16 +2,15 @@
 #include "move.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/atomic.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "host-agent/ctl/progress.h"
 
-#define TURN_MS	  50
-#define BAR_WIDTH 30
+#define TURN_MS 50
 
 /* ---- watching ---- */
 
@@ -40,24 +39,16 @@ static void show_progress(const struct watch *w)
 {
 	struct gantry_vm *vm = w->machine->vm;
 	virTypedParameterPtr params = NULL;
-	uint64_t total, done, part;
+	struct gantry_progress p = { .state = "move" };
 	int type = 0, n = 0;
-	char bar[BAR_WIDTH + 1];
 
 	if (vm->lib.virDomainGetJobStats(w->machine->domain, &type, &params, &n, 0) < 0)
 		return;
-	total = number(vm, params, n, VIR_DOMAIN_JOB_DATA_TOTAL);
-	done = number(vm, params, n, VIR_DOMAIN_JOB_DATA_PROCESSED);
+	p.all_bytes = number(vm, params, n, VIR_DOMAIN_JOB_DATA_TOTAL);
+	p.done_bytes = number(vm, params, n, VIR_DOMAIN_JOB_DATA_PROCESSED);
 	vm->lib.virTypedParamsFree(params, n);
-	if (!total)
-		return;
-	part = done * BAR_WIDTH / total;
-	memset(bar, '.', BAR_WIDTH);
-	memset(bar, '#', part < BAR_WIDTH ? part : BAR_WIDTH);
-	bar[BAR_WIDTH] = '\0';
-	fprintf(stderr, "\rmove       [%s] %" PRIu64 " MiB of %" PRIu64 " ", bar, done >> 20,
-		total >> 20);
-	fflush(stderr);
+	if (p.all_bytes)
+		gantry_progress_draw(stderr, &p);
 }
 
 static void on_event(virConnectPtr connection, virDomainPtr domain, int event, int detail,

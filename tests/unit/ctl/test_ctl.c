@@ -8,6 +8,7 @@
 #include "host-agent/ctl/cdi.h"
 #include "host-agent/ctl/fields.h"
 #include "host-agent/ctl/parse.h"
+#include "host-agent/ctl/progress.h"
 #include "host-agent/ctl/verbs.h"
 #include "host-agent/ctl/vm_text.h"
 #include "tests/unit/ctl/samples.h"
@@ -360,6 +361,45 @@ static const struct gantry_cdi cdi = {
 	.library_at = GANTRY_CDI_LIBRARY_AT,
 };
 
+/* ---- progress ---- */
+
+static const char *progress(struct gantry_progress p)
+{
+	static char text[GANTRY_PROGRESS_TEXT];
+
+	gantry_progress_text(&p, text);
+	return text;
+}
+
+START_TEST(test_progress_text_has_bar_amounts_and_round)
+{
+	ck_assert_str_eq(progress((struct gantry_progress){ "copying", 16u << 20, 64u << 20, 2 }),
+			 "copying    [#######.......................] 16M of 64M, round 2");
+	ck_assert_str_eq(progress((struct gantry_progress){ "move", 1536, 0, 0 }),
+			 "move       [..............................] 1.5K");
+	ck_assert_str_eq(progress((struct gantry_progress){ "done", 5, 9, 0, .is_over = true }),
+			 "done       [##############################] 5 of 9");
+}
+END_TEST
+
+START_TEST(test_progress_bar_is_full_only_when_it_is_over)
+{
+	const char *full = "##############################";
+	struct gantry_progress p = { "copying", 136u << 10, 12u << 10, 1 };
+
+	ck_assert_str_eq(progress(p), "copying    [#############################.] 136K, round 1");
+	p.done_bytes = UINT64_MAX;
+	ck_assert_ptr_null(strstr(progress(p), full));
+	p.is_over = true;
+	ck_assert_ptr_nonnull(strstr(progress(p), full));
+	p.state =
+		"a state of a later agent that is longer than any line ought to be, and than the text: 0123456789";
+	p.all_bytes = UINT64_MAX;
+	p.round = UINT32_MAX;
+	ck_assert_uint_lt(strlen(progress(p)), GANTRY_PROGRESS_TEXT - 1);
+}
+END_TEST
+
 START_TEST(test_cdi_text_is_as_promised)
 {
 	struct gantry_cdi bare = cdi;
@@ -591,6 +631,8 @@ int main(void)
 	tcase_add_test(fields, test_fields_json_is_as_promised);
 	tcase_add_test(fields, test_fields_keys_are_unique);
 	tcase_add_test(fields, test_field_text_reads_well_and_hides_control_characters);
+	tcase_add_test(fields, test_progress_text_has_bar_amounts_and_round);
+	tcase_add_test(fields, test_progress_bar_is_full_only_when_it_is_over);
 	tcase_add_test(containers, test_cdi_text_is_as_promised);
 	tcase_add_test(containers, test_cdi_flags_by_engine);
 	tcase_add_test(containers,
