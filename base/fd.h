@@ -63,7 +63,8 @@ ssize_t gantry_fd_send(int sock, const void *buf, size_t len, const int *fds, un
  * The caller owns fds[0 .. *@ret_nfds). Descriptors beyond @max_fds are closed here and not
  * counted.
  * @ret_nfds may be NULL when @max_fds is 0. @flags are those of recvmsg; MSG_CMSG_CLOEXEC is added.
- * Returns the bytes received, 0 at the end of the stream, or -errno:
+ * Returns the bytes received, 0 at the end of the stream (also where the peer ended without having read all; what it had said comes
+ * first), or -errno:
  * -EMSGSIZE: the message was longer than @cap (seqpacket, datagram): drop the peer;
  * -EMFILE: the kernel could not hand over every descriptor; -EAGAIN: nothing there.
  * On any failure every received descriptor is closed and nothing is written to @fds or *@ret_nfds.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors over a socket (SCM_RIGHTS): gantry_fd_send() and gantry_fd_recv() of fd.h. */
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -69,6 +70,19 @@ static void close_from(const int *fds, unsigned int first, unsigned int nfds)
 		gantry_fd_close(fds[i]);
 }
 
+/*
+ * A peer that ends with something of ours unread resets a Unix socket, and of a seqpacket one the kernel tells that ahead of what the
+ * peer had said before, and once: its last words are behind it, and then the end.
+ */
+static bool is_to_ask_again(int errnum, bool *was_reset)
+{
+	if (errnum == ECONNRESET && !*was_reset) {
+		*was_reset = true;
+		return true;
+	}
+	return errnum == EINTR;
+}
+
 ssize_t gantry_fd_recv(int sock, void *buf, size_t cap, int *fds, unsigned int max_fds,
 		       unsigned int *ret_nfds, int flags)
 {
@@ -82,11 +96,12 @@ ssize_t gantry_fd_recv(int sock, void *buf, size_t cap, int *fds, unsigned int m
 	};
 	int got[GANTRY_FD_MSG_MAX];
 	unsigned int ngot, kept;
+	bool was_reset = false;
 	ssize_t n;
 
 	do {
 		n = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	} while (n < 0 && is_to_ask_again(errno, &was_reset));
 	if (n < 0)
 		return -errno;
 

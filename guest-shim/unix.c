@@ -145,13 +145,6 @@ static int receive(struct door *d, union gantry_message *msg, int *fds, unsigned
 	ssize_t n = gantry_fd_recv(d->sock, msg->bytes, sizeof(msg->bytes), fds, max_fds, &nfds,
 				   MSG_DONTWAIT);
 
-	/*
-	 * An agent that hung up without reading all we sent: the kernel tells of that once, ahead of
-	 * the agent's last words.
-	 */
-	if (n == -ECONNRESET)
-		n = gantry_fd_recv(d->sock, msg->bytes, sizeof(msg->bytes), fds, max_fds, &nfds,
-				   MSG_DONTWAIT);
 	if (n == -EAGAIN)
 		return -EAGAIN;
 	if (n <= 0)

@@ -145,6 +145,32 @@ START_TEST(test_fd_recv_nothing_there_or_peer_gone_is_told_apart)
 }
 END_TEST
 
+START_TEST(test_fd_recv_last_words_of_a_peer_that_had_not_read_all_are_heard)
+{
+	static const int types[] = { SOCK_SEQPACKET, SOCK_STREAM };
+
+	for (size_t i = 0; i < 2; i++) {
+		_cleanup_close_ int sent = -EBADF;
+		int got = -1;
+		unsigned int ngot = 0;
+		char text[8] = "";
+
+		open_pair(types[i]);
+		ck_assert_int_eq(gantry_memfd_create("last", 4096, 0, &sent), 0);
+		ck_assert_int_eq(gantry_fd_send(ends[1], "unread", 6, NULL, 0, 0), 6);
+		ck_assert_int_eq(gantry_fd_send(ends[0], "keep", 4, &sent, 1, 0), 4);
+		gantry_fd_close(ends[0]);
+		ends[0] = -EBADF;
+		ck_assert_int_eq(gantry_fd_recv(ends[1], text, sizeof(text), &got, 1, &ngot, 0), 4);
+		ck_assert_str_eq(text, "keep");
+		ck_assert_uint_eq(ngot, 1);
+		gantry_fd_close(got);
+		ck_assert_int_eq(gantry_fd_recv(ends[1], text, sizeof(text), &got, 1, &ngot, 0), 0);
+		close_pair();
+	}
+}
+END_TEST
+
 START_TEST(test_fd_send_to_closed_peer_fails_without_signal)
 {
 	open_pair(SOCK_STREAM);
@@ -176,6 +202,7 @@ int main(void)
 	tcase_add_test(tc, test_fd_recv_long_message_is_refused_and_leaks_nothing);
 	tcase_add_test(tc, test_fd_recv_out_of_descriptors_is_refused_and_leaks_nothing);
 	tcase_add_test(tc, test_fd_recv_nothing_there_or_peer_gone_is_told_apart);
+	tcase_add_test(tc, test_fd_recv_last_words_of_a_peer_that_had_not_read_all_are_heard);
 	tcase_add_test(tc, test_fd_send_to_closed_peer_fails_without_signal);
 	tcase_add_test(tc, test_fd_send_bad_counts_are_refused);
 	return gantry_unit_run(suite);
