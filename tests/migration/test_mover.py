@@ -185,12 +185,21 @@ def accept(mover, memory, pages):
     assert mover.host.recv(4096)[4] == ACCEPTED
 
 
-def begin(mover, slab=SLAB_BYTES):
-    """An image's start; the session is told to the agent."""
+def image(magic=0x31454741494e5447, version=1, least=1):
+    """The head of one of @version, for readers from @least on."""
+    return struct.pack("<Q4IQ", magic, version, least, 32, PAGE, 0)
+
+
+def offer(mover, data):
     mover.secure()
     mover.host.sendall(message(IMAGE))
     assert mover.host.recv(4096)[4] == HELLO
-    mover.host.sendall(struct.pack("<Q4IQ", 0x31454741494e5447, 1, 1, 32, PAGE, 0) + session_record(slab))
+    pour(mover.host, data)
+
+
+def begin(mover, slab=SLAB_BYTES):
+    """An image's start; the session is told to the agent."""
+    offer(mover, image() + session_record(slab))
     told = mover.says()
     assert told[0] == SESSION, str(told)
 
@@ -213,6 +222,24 @@ def test_agent_is_heard_while_there_is_always_more_to_read(t):
         t.equal((kind, text), (FAILED, "enough"))
         mover.agent.close()
         sending.join()
+
+
+def test_image_that_cannot_be_read_is_refused_and_the_agent_told_why(t):
+    session = session_record(SLAB_BYTES)
+    for data, code, words in ((image(version=9, least=9), 8, "version 9 for readers from 9 on"),
+                              (image(magic=7), 1, "no image"),
+                              (image() + session[:-1] + b"x", 1, "record 0 is damaged"),
+                              (image() + session[:40], 5, "other host")):
+        with Mover() as mover:
+            offer(mover, data)
+            if code == 5:
+                mover.host.close()  # in the middle of a record
+            kind, told, text = mover.says()
+            t.equal((kind, told), (FAILED, code), text)
+            t.contains(text, words)
+    with Mover() as mover:  # a later one that this one can read
+        offer(mover, image(version=9) + session)
+        t.equal(mover.says()[0], SESSION)
 
 
 def test_pages_beyond_what_the_session_may_have_are_refused(t):

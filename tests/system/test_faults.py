@@ -182,7 +182,7 @@ def test_isolated_worker_killed_keeps_memory_and_handles(t):
 
 def test_worker_is_back_within_a_second(t):
     with two_tenants() as agent:
-        victim = busy(agent, n=400, ms=5)
+        victim = busy(agent, n=200, ms=10)  # all of them fit the ring: putting them waits for nothing
         worker = worker_of(agent, victim)
         # What the machine takes for a guest that comes; it may have much else to do.
         began = time.monotonic()
@@ -306,7 +306,7 @@ def agent_again(agent, old):
 def test_agent_killed_guests_never_notice(t):
     with two_tenants() as agent:
         neighbour = honest(agent)
-        victim = busy(agent, n=300, ms=5)
+        victim = busy(agent, n=200, ms=8)
         def who():
             return {row["session_id"]: (row["pid"], row["worker_pid"], row["tenant"]) for row in agent.sessions()}
         before = who()
@@ -384,7 +384,7 @@ def test_agent_killed_with_a_guest_dying_at_the_same_moment(t):
 
 def test_agent_stopped_in_order_tells_its_guests(t):
     with two_tenants() as agent:
-        victim = busy(agent, n=400, ms=5)
+        victim = busy(agent, n=200, ms=10)
         left = agent.stop()
         t.equal(left, [], "processes that outlived it")
         answer = victim.tell("wait t -1", timeout=20)

@@ -109,7 +109,7 @@ def test_tenant_that_leaves_the_file_ends_with_a_reason(t):
         neighbour = honest(agent)
         guest = Scripted(agent, "red")
         guest.ask("queue q")
-        guest.ask(f"run q t spin 500 {5 * MS}")
+        guest.ask(f"run q t spin 200 {12 * MS}")  # all of them fit the ring: putting them waits for nothing
         del agent.sections["tenants"]["red"]
         agent.write_config()
         t.code(agent.reload(), 0)
