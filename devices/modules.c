@@ -56,6 +56,7 @@ static void module_free(struct gantry_module *module)
 		return;
 	for (unsigned int kind = 0; kind < GANTRY_NKINDS; kind++)
 		free(module->images[kind]);
+	free(module->board);
 	gantry_manifest_free(module->manifest);
 	free(module);
 }
@@ -157,6 +158,18 @@ static int resolve_image(struct scan *scan, const char *file, struct print *ret_
 	return 0;
 }
 
+/* What cannot be read shows when the board is to have it. */
+static int take_board(struct gantry_module *module, struct gantry_err *err)
+{
+	_cleanup_free_ struct gantry_bitstream *bitstream = NULL;
+
+	if (!module->images[GANTRY_KIND_FPGA] ||
+	    gantry_bitstream_read(module->images[GANTRY_KIND_FPGA], &bitstream, NULL) < 0)
+		return 0;
+	module->board = strdup(bitstream->board);
+	return module->board ? 0 : gantry_err_set(err, -ENOMEM, "no memory");
+}
+
 /* Reads what @entry's file says now; its prints are of what was read, also when that is refused. */
 static int load(struct scan *scan, struct entry *entry, struct gantry_module **ret_module,
 		struct gantry_err *err)
@@ -179,6 +192,9 @@ static int load(struct scan *scan, struct entry *entry, struct gantry_module **r
 		if (r < 0)
 			return gantry_err_wrap(err, r, "%s", entry->file);
 	}
+	r = take_board(module, err);
+	if (r < 0)
+		return gantry_err_wrap(err, r, "%s", entry->file);
 	*ret_module = GANTRY_TAKE_PTR(module);
 	return 0;
 }

@@ -29,6 +29,7 @@ struct gantry_modules;
 struct gantry_module {
 	struct gantry_manifest *manifest;
 	char *images[GANTRY_NKINDS]; /* full paths; NULL: none for this kind */
+	char *board; /* the model that its image for boards is for; NULL: it has none, or does not say */
 	bool leaving; /* a board's image that is about to go: what was queued runs, nobody finds its kernels any more */
 };
 

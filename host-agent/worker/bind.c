@@ -451,8 +451,7 @@ static int device_with(const struct wdevice *d, const struct wqueue *q, uint64_t
 
 	for (uint32_t i = 0; i < e->ndevices; i++)
 		if (i != d->index && worker_queue_fits(q->session, q, i) &&
-		    worker_kernel_has_form(q->session, GANTRY_HANDLE_SLOT(kernel),
-					   e->devices[i]->device.info.kind))
+		    worker_kernel_has_form(q->session, GANTRY_HANDLE_SLOT(kernel), e->devices[i]))
 			return (int)i;
 	return -1;
 }
@@ -494,7 +493,7 @@ static bool go_home(const struct wdevice *d, struct wqueue *q, uint64_t kernel)
 		return false;
 	}
 	if (!worker_kernel_has_form(q->session, GANTRY_HANDLE_SLOT(kernel),
-				    d->engine->devices[home]->device.info.kind) ||
+				    d->engine->devices[home]) ||
 	    !send_to(d, q, home))
 		return false;
 	q->native = 0;

@@ -134,6 +134,59 @@ static struct wkernel *kernel_make_locked(struct gantry_engine *e, const char *t
 	return NULL;
 }
 
+/* ---- boards of several models ---- */
+
+#define MAX_CHOICES \
+	8u /* images of one board that have a kernel; the board knows the others when it has one */
+
+static bool has_kernel(const struct gantry_module *m, const struct wkernel *k)
+{
+	const struct gantry_kernel_def *def = gantry_manifest_find(m->manifest, k->name);
+
+	return def && m->images[GANTRY_KIND_FPGA] && is_for(m, k->tenant ? k->tenant : "") &&
+	       (k->any_module || strcmp(m->manifest->module, k->module) == 0) &&
+	       strcmp(def->sig_text, k->sig_text) == 0;
+}
+
+/* What images are made for may be cut short there; a board refuses what is not its own. */
+static bool is_for_board(const struct gantry_module *m, const struct wdevice *d)
+{
+	const struct gantry_device_info *info = &d->device.info;
+
+	return info->kind == GANTRY_KIND_FPGA &&
+	       (!m->board || strncmp(m->board, info->arch, sizeof(info->arch) - 1) == 0);
+}
+
+static void find_boards_locked(struct gantry_engine *e, struct wkernel *k)
+{
+	const struct gantry_module *m;
+	uint32_t boards = 0;
+
+	for (uint32_t i = 0; i < e->nmodules; i++)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+			for (uint32_t d = 0; has_kernel(m, k) && d < e->ndevices; d++)
+				boards |= is_for_board(m, e->devices[d]) ? 1u << d : 0;
+	gantry_store_relaxed(&k->boards, boards);
+}
+
+/* Copies of paths of images that device @d may have for the kernel, the one that others use first; how many. */
+static uint32_t choose_images(struct wdevice *d, struct wkernel *k, char **ret_paths)
+{
+	struct gantry_engine *e = d->engine;
+	const struct gantry_module *m;
+	uint32_t count = 0;
+
+	pthread_mutex_lock(&e->module_lock);
+	for (int leaving = 0; leaving < 2; leaving++)
+		for (uint32_t i = 0; i < e->nmodules; i++)
+			for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+				if (count < MAX_CHOICES && m->leaving == leaving &&
+				    has_kernel(m, k) && is_for_board(m, d))
+					ret_paths[count++] = strdup(m->images[GANTRY_KIND_FPGA]);
+	pthread_mutex_unlock(&e->module_lock);
+	return count;
+}
+
 /* ---- images that leave ---- */
 
 /* A module that stays, with the kernel as @k has it, for all who have @k. */
@@ -143,16 +196,9 @@ static const struct gantry_module *staying_locked(const struct gantry_engine *e,
 	const struct gantry_module *m;
 
 	for (uint32_t i = 0; i < e->nmodules; i++)
-		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++) {
-			const struct gantry_kernel_def *def = gantry_manifest_find(m->manifest,
-										   k->name);
-
-			if (!m->leaving && m->images[GANTRY_KIND_FPGA] && def &&
-			    is_for(m, k->tenant ? k->tenant : "") &&
-			    (k->any_module || strcmp(m->manifest->module, k->module) == 0) &&
-			    strcmp(def->sig_text, k->sig_text) == 0)
+		for (unsigned int n = 0; (m = gantry_modules_at(e->modules[i], n)); n++)
+			if (!m->leaving && has_kernel(m, k))
 				return m;
-		}
 	return NULL;
 }
 
@@ -186,6 +232,7 @@ static bool see_leaving_locked(struct gantry_engine *e, struct wkernel *k)
 
 	if (!k->image_paths[GANTRY_KIND_FPGA])
 		return false;
+	find_boards_locked(e, k);
 	m = staying_locked(e, k);
 	if (m)
 		change_path(k, m->images[GANTRY_KIND_FPGA]);
@@ -259,6 +306,7 @@ static struct wkernel *find_locked(struct gantry_engine *e, const char *tenant, 
 	k = kernel_make_locked(e, tenant, module, name, leaving);
 	if (k) {
 		gantry_list_push_back(&e->kernels, &k->link);
+		find_boards_locked(e, k);
 		if (k->image_paths[GANTRY_KIND_FPGA] && !staying_locked(e, k))
 			gantry_store_release(&k->leaves, gantry_load_relaxed(&e->ndrains));
 	}
@@ -379,11 +427,45 @@ void worker_images_free(struct wdevice *d)
 	}
 }
 
+static int form_of(struct wdevice *d, struct wkernel *k, const char *path)
+{
+	struct gantry_image *image;
+	struct gantry_err err;
+	int status = image_on(d, path, &image);
+
+	if (status == GANTRY_OK &&
+	    d->device.backend->kernel_get(image, k->name, &k->sig, &k->on[d->index], &err) < 0)
+		return GANTRY_E_NO_KERNEL;
+	return status;
+}
+
+/* Of a board: from the first of its images that it takes. */
+static int form_of_board(struct wdevice *d, struct wkernel *k, const char *path)
+{
+	int status = GANTRY_E_NO_KERNEL;
+	char *paths[MAX_CHOICES];
+	uint32_t count;
+
+	if (gantry_load_relaxed(&k->boards) >> d->index & 1) {
+		count = choose_images(d, k, paths);
+		for (uint32_t i = 0; i < count; i++) {
+			if (status != GANTRY_OK)
+				status = paths[i] ? form_of(d, k, paths[i]) : GANTRY_E_NO_MEMORY;
+			free(paths[i]);
+		}
+		/* They may all be gone, and the board have one of them still. */
+		if (count > 0)
+			return status;
+	} else if (gantry_load_relaxed(&k->boards)) {
+		return status; /* another model's */
+	}
+	return form_of(d, k, path);
+}
+
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel)
 {
 	/* Acquire: pairs with the release in change_path(). */
 	const char *path = gantry_load_acquire(&k->image_paths[d->device.info.kind]);
-	struct gantry_image *image;
 	struct gantry_err err;
 	int status;
 
@@ -392,20 +474,19 @@ int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel 
 	if (!k->on[d->index]) {
 		if (!path)
 			return GANTRY_E_NO_DEVICE;
-		status = image_on(d, path, &image);
+		status = d->device.info.kind == GANTRY_KIND_FPGA ? form_of_board(d, k, path)
+								 : form_of(d, k, path);
 		if (status != GANTRY_OK)
 			return status;
-		if (d->device.backend->kernel_get(image, k->name, &k->sig, &k->on[d->index], &err) <
-		    0)
-			return GANTRY_E_NO_KERNEL;
 	}
 	*ret_kernel = k->on[d->index];
 	return GANTRY_OK;
 }
 
-bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t kind)
+bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, const struct wdevice *d)
 {
 	const struct wobject *rt = &s->objects[slot % GANTRY_LEDGER_NOBJECTS];
+	uint32_t kind = d->device.info.kind;
 	/* Acquire: pairs with the release where a kernel or a variant is made. */
 	const struct wkernel *k = gantry_load_acquire(&rt->kernel[kind]);
 
@@ -416,5 +497,6 @@ bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t ki
 	if (k->image)
 		return k->image->kind == kind;
 	return gantry_load_relaxed(&k->image_paths[kind]) &&
-	       !(kind == GANTRY_KIND_FPGA && gantry_load_relaxed(&k->leaves));
+	       (kind != GANTRY_KIND_FPGA || (!gantry_load_relaxed(&k->leaves) &&
+					     (gantry_load_relaxed(&k->boards) >> d->index & 1)));
 }

@@ -108,7 +108,7 @@ bool worker_migration_has_kernels_locked(const struct wsession *s, const struct 
 
 		if (obj->state != GANTRY_OBJECT_LIVE || obj->type != GANTRY_HANDLE_KERNEL ||
 		    !(gantry_load_relaxed(&s->objects[i].queues) >> q->slot & 1) ||
-		    worker_kernel_has_form(s, i, d->device.info.kind))
+		    worker_kernel_has_form(s, i, d))
 			continue;
 		k = gantry_load_acquire(&s->objects[i].kernel[0]);
 		(void)gantry_err_set(err, -ENOEXEC, "device %s has no form of its kernel %s",

@@ -88,6 +88,8 @@ struct wkernel {
 	char *image_paths
 		[GANTRY_NKINDS];      /* atomic: a board's changes where another image takes over */
 	struct gantry_list old_paths; /* of those before, which threads may still read */
+	uint32_t
+		boards; /* atomic: devices for which its form for boards is, as bits; others have another model's image only */
 	uint32_t leaves; /* atomic: the drain with which its form for boards goes; 0: it stays */
 	struct gantry_kernel
 		*on[GANTRY_ENGINE_MAX_DEVICES]; /* set by that device's thread on first use */
@@ -659,8 +661,8 @@ void worker_kernels_each(struct gantry_engine *e, const char *tenant, uint32_t k
 bool worker_module_exists(struct gantry_engine *e, const char *tenant, const char *module);
 /* The form of @k on device @d, loaded on first use by the device's thread. 0 or a status. */
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel);
-/* Whether there is a form of the kernel object in @slot for devices of @kind, loaded or not. Any thread. */
-bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, uint32_t kind);
+/* Whether there is a form of the kernel object in @slot for device @d, loaded or not. Any thread. */
+bool worker_kernel_has_form(const struct wsession *s, uint32_t slot, const struct wdevice *d);
 int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf *conf,
 			struct gantry_err *err);
 int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err);

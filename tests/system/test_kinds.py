@@ -6,9 +6,12 @@ of these is left out by name, as long as two are there."""
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 
-import harness
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "fpga"))
+import harness  # pylint: disable=wrong-import-position
+import rules  # pylint: disable=wrong-import-position
 from scripted import Scripted, session_of
 
 CPU = 1
@@ -34,6 +37,7 @@ class Parts:
         harness.atexit.register(shutil.rmtree, self.folder, True)
         os.chmod(self.folder, 0o755)
         self.devices = {}
+        self.env = {}
         self.missing = []
         if self.take("cpu", ["kinds-cpu.so"]):
             self.module("cpu", "kinds-cpu.so", "cpu0")
@@ -81,15 +85,32 @@ class Parts:
             if not os.path.islink(links[-1]):
                 os.symlink(folder, links[-1])
         return harness.Agent(devices={name: dict(keys) for name, keys in self.devices.items()}, tenants=tenants,
-                             agent={"module_dirs": ":".join(links), "warm_workers": 0})
+                             agent={"module_dirs": ":".join(links), "warm_workers": 0}, env=self.env)
+
+
+class Boards(Parts):
+    """With a second model of board in place of PoCL as it is: PoCL under the rules of an FPGA. It has images of its own, of one of the kernels only."""
+
+    def __init__(self):
+        super().__init__()
+        if "fpga0" not in self.devices:
+            raise harness.Skip(f"the build or the machine lacks {', '.join(self.missing)}")
+        self.devices.pop("opencl0", None)
+        store = self.folder / "pocl"
+        store.mkdir()
+        os.chmod(store, 0o755)
+        rules.make_images(store, [rules.Image("pocl-vadd", {"board_vadd": (1, 1000)})], 2000)
+        self.devices["fpga1"] = rules.device(store)
+        self.env = rules.Board(self.folder).environment(configure_us=2000)
 
 
 PARTS = None
 
 
-def world(tenants):
+def world(tenants, kind=Parts):
     global PARTS
-    PARTS = PARTS or Parts()
+    if type(PARTS) is not kind:  # pylint: disable=unidiomatic-typecheck
+        PARTS = kind()
     return PARTS.agent(tenants(list(PARTS.devices)))
 
 
@@ -168,8 +189,8 @@ def alone(devices):
     return {"red": {"devices": ",".join(devices), "isolation": "isolated"}}
 
 
-def test_queue_moves_between_every_pair_of_kinds_by_command(t):
-    with world(alone) as agent:
+def moves_between_all(t, kind):
+    with world(alone, kind) as agent:
         guest = opened(agent, "red")
         walk = circuit(list(PARTS.devices))
         chain, model = Chain(agent, guest, "a", walk[0]), Chain(agent, guest, "b", "cpu0")
@@ -183,6 +204,36 @@ def test_queue_moves_between_every_pair_of_kinds_by_command(t):
             chain.add(1)
         model.add(3 * (len(walk) - 1))
         t.equal(chain.sums(), model.sums(), f"after {walk}")
+
+
+def test_queue_moves_between_every_pair_of_kinds_by_command(t):
+    moves_between_all(t, Parts)
+
+
+def test_queue_moves_between_two_models_of_boards_and_other_kinds_by_command(t):
+    moves_between_all(t, Boards)
+
+
+def test_queue_follows_a_kernel_to_the_model_of_board_that_has_it_and_comes_back(t):
+    with world(alone, Boards) as agent:
+        guest = opened(agent, "red")
+        sums = []
+        for number, home in enumerate(PARTS.devices):
+            chain = Chain(agent, guest, str(number), home)
+            chain.add(1)
+            chain.scale("board_scale", 3)
+            chain.wait()
+            t.equal(chain.device(), "fpga0", f"a queue of {home}, with the kernel that fpga0 alone has")
+            chain.add(1)
+            chain.wait()
+            t.equal(chain.device(), home, "and back")
+            if home == "fpga0":
+                ended = chain.move("fpga1")
+                t.code(ended, 8)
+                t.contains(ended.err, "device fpga1 has no form of its kernel board_scale")
+            sums.append(chain.sums())
+            guest.ask(f"close_queue {chain.queue}")
+        t.equal(sums, [sums[0]] * len(sums))
 
 
 def test_queue_follows_kernels_that_single_kinds_have_and_comes_back(t):

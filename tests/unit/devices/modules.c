@@ -230,6 +230,7 @@ START_TEST(test_modules_bitstream_is_a_module_with_its_kernels)
 	ck_assert_str_eq(m->manifest->module, "image");
 	ck_assert_str_eq(m->manifest->tenant, "red");
 	ck_assert_str_eq(m->images[GANTRY_KIND_FPGA], path_of("b.bitstream"));
+	ck_assert_str_eq(m->board, "b");
 	ck_assert_uint_eq(def->flags, GANTRY_KERNEL_PURE);
 	ck_assert_str_eq(def->sig_text, "r:u8*");
 }
