@@ -231,6 +231,22 @@ def test_board_that_is_gone_ends_its_tasks(t):
         t.equal(world.agent.ctl("device", "list").code, 0)
 
 
+def test_board_that_is_gone_while_an_image_is_loaded_ends_its_tasks_and_no_others(t):
+    with World(names=("vadd", "scale")) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red], ["vadd 2"]), ["ok 0"])
+        loads = world.board["nloads"]
+        # Found out by the loading that the first launch of another image needs: nothing else asks the board before.
+        world.board["gone"] = 1
+        answer = ask([blue], ["scale 1"])[0]
+        t.true(answer.startswith("err -"), answer)
+        t.equal(world.board["nloads"], loads)
+        # When it is there again another worker has it, and loads what is wanted.
+        world.board["gone"] = 0
+        again = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask(again, ["vadd 2", "scale 2"]), ["ok 0"] * 2)
+
+
 def refused(t, reason, names=("pair",), spoil=None):
     """The device cannot be opened; its log says why."""
     images()

@@ -268,6 +268,23 @@ START_TEST(test_rate_of_copies_is_learnt_from_large_ones_that_end_well)
 }
 END_TEST
 
+/* Its own process has the next launch. */
+START_TEST(test_flights_of_boards_are_slept_through_unless_they_are_over_before_anybody_wakes)
+{
+	fly(LONG_NS, LONG_NS - 100000);
+	ck_assert_uint_gt(worker_flight_watch_ns(&device), 0);
+	device.device.info.kind = GANTRY_KIND_FPGA;
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	fly(LONG_NS, LONG_NS - 50 * GANTRY_NS_PER_MS);
+	ck_assert_int_eq(worker_flight_park_ms(&device), 1000);
+	fly(0, 0); /* nobody knows */
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	fly(100000, 0);
+	ck_assert_uint_gt(worker_flight_watch_ns(&device), 0);
+	device.device.info.kind = 0;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("flight");
@@ -286,5 +303,8 @@ int main(void)
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);
 	tcase_add_test(tc, test_end_of_a_long_flight_is_watched);
 	tcase_add_test(tc, test_rate_of_copies_is_learnt_from_large_ones_that_end_well);
+	tcase_add_test(
+		tc,
+		test_flights_of_boards_are_slept_through_unless_they_are_over_before_anybody_wakes);
 	return gantry_unit_run(suite);
 }
