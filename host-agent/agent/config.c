@@ -439,7 +439,7 @@ static const char *const backend_keys[] = {
 	"window", "numa",	"clock",     "platform", "gpu",	    "driver", "nvrtc",
 	"nvml",	  "nvjitlink",	"libraries", "images",	 "library", "device", "memory",
 	"cache",  "guest_code", "fitted",    "board",	 "mode",    "age",    "retries",
-	"stuck",  "longest",	"work",	     "holder",
+	"stuck",  "longest",	"keep",	     "work",	 "holder",
 };
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,

@@ -97,6 +97,14 @@ def test_what_launches_used_stays_on_the_board(t):
         harness.wait_until(lambda: copies(world) == [4 * size, 108 * size, 56 * size], f"what was copied: {copies(world)}")
 
 
+def test_board_that_is_to_keep_nothing_is_given_all_each_time(t):
+    with held(["red"], device={"keep": "no"}) as world:
+        red = world.guest("red")
+        t.equal(run(red, "chain 5"), "ok 0")
+        size = 16384
+        harness.wait_until(lambda: copies(world) == [20 * size, 0, 10 * size], f"what was copied: {copies(world)}")
+
+
 def test_nothing_that_ended_is_lost_with_a_worker_or_the_board_s_process(t):
     with held(["red", "blue"]) as world:
         red, blue = world.guest("red"), world.guest("blue")
