@@ -18,7 +18,7 @@ sys.path.insert(0, str(BENCH))
 import torch_compare  # pylint: disable=wrong-import-position
 import torch_trace  # pylint: disable=wrong-import-position
 
-# Answers as torch_jobs.py, torch_parts.py and torch_ops.py do. Natively one operation fails, with a door another one ends the
+# Answers as torch_jobs.py and the other programs do. Natively one operation fails, with a door another one ends the
 # process, a third differs, and so do the values of steps.
 PLAYER = '''#!/bin/sh
 case "$1" in -c) echo SITE; exit;; esac
@@ -35,6 +35,15 @@ if job == "torch_jobs.py":
     for line in iter(lines.readline, ""):
         print("something else", flush=True)
         say(seconds=0.001 * int(line) * (2 if door else 1), values=[1.0 + 0.5 * door] * int(line))
+elif job == "torch_suites.py":
+    names = [name for name in lines.read().split("\\n") if name] or [f"test{number}" for number in range(10)]
+    for name in names:
+        say(begins=name)
+        if name == "test5" and door:
+            os._exit(9)
+        verdict = "skipped" if name == "test3" else "failed" if name == "test7" and door else "ok"
+        say(test=name, verdict=verdict, why="")
+    say(end=True)
 elif job == "torch_parts.py":
     say(values={"norm": 10.0 + 5 * door, "copy": 4.0})
 else:
@@ -105,6 +114,15 @@ def test_single_operations_are_compared(t):
         done, found = measured(pathlib.Path(folder), "parts")
         t.code(done, 0)
         t.equal({name: found[name]["value"] for name in ("part_norm", "part_copy")}, {"part_norm": 50, "part_copy": 0}, str(done))
+
+
+def test_tests_of_numba_are_counted_against_those_that_pass_natively(t):
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        done, found = measured(pathlib.Path(folder), "numba_tests")
+        t.code(done, 0)
+        t.equal(found["numba_tests_passed"]["how"], "7 of 9 tests of Numba's that pass natively; 1 do not, 0 were not reached here", str(done))
+        t.equal(found["numba_tests_passed"]["met"], False)
+        t.contains(pathlib.Path(folder, "log").read_text(), "test5: failed: the process ended, status 9")
 
 
 def test_a_driver_that_loads_no_tracer_is_told(t):

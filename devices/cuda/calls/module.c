@@ -19,6 +19,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "devices/cuda/calls/quick.h"
 #include "devices/cuda/calls/recipe.h"
 #include "devices/cuda/module.h"
 
@@ -27,24 +28,13 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A call that took longer is slow, and its function has to be quick twice as often as before until it is called so again. */
-#define QUICK_NS    200000u
-#define QUICK_RUNS  8u
 #define QUICK_BYTES (64u << 10) /* larger requests take their time, whatever they ask */
-/* At most: a busy machine makes any call slow now and then. */
-#define QUICK_RUNS_MAX 64u
-#define KNOWN	       4096u /* functions, by the low bits of their numbers; a power of two */
-#define SYMBOLS	       512u  /* of a site, by where their names lie; a power of two */
+#define SYMBOLS	    512u	/* of a site, by where their names lie; a power of two */
 
 /* Libraries that a site keeps at hand; more are looked up each time. */
 #define LIBRARIES_MAX 16u
 
-/* How long calls of a function take. Read and written atomically; two functions in one place make each other slow at times. */
-static struct known {
-	uint64_t id;
-	uint32_t nquick; /* in a row */
-	uint32_t wanted; /* of them, to be called quick */
-} known[KNOWN];
+static struct gantry_quick known;
 
 /* Whose call runs; at a session's end there is no run. */
 struct place {
@@ -224,33 +214,6 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static struct known *known_of(uint64_t id)
-{
-	return &known[(id ^ id >> 32) & (KNOWN - 1)];
-}
-
-/* What a call of function @id took. */
-static void learn(uint64_t id, uint64_t ns)
-{
-	struct known *k = known_of(id);
-	uint32_t wanted = gantry_load_relaxed(&k->wanted);
-
-	if (gantry_load_relaxed(&k->id) != id) {
-		gantry_store_relaxed(&k->nquick, 0u);
-		gantry_store_relaxed(&k->wanted, QUICK_RUNS);
-		gantry_store_relaxed(&k->id, id);
-		wanted = QUICK_RUNS;
-	}
-	if (ns <= QUICK_NS) {
-		if (gantry_load_relaxed(&k->nquick) < wanted)
-			(void)gantry_fetch_add(&k->nquick, 1);
-		return;
-	}
-	gantry_store_relaxed(&k->nquick, 0u);
-	if (wanted < QUICK_RUNS_MAX)
-		gantry_store_relaxed(&k->wanted, 2 * wanted);
-}
-
 /* ---- what the session had elsewhere ---- */
 
 struct remaking {
@@ -400,7 +363,8 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	state = gantry_calls_serve(&site->site, gantry_calls_libraries, env->stream, request, bytes,
 				   &reply);
 	if (state == GANTRY_CALLS_RAN)
-		learn(((const struct gantry_calls_request *)request)->function, now_ns() - began);
+		gantry_quick_learn(&known, ((const struct gantry_calls_request *)request)->function,
+				   now_ns() - began);
 	at = reply_at(request, bytes);
 	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
@@ -418,7 +382,6 @@ static bool quick(struct gantry_env *env, const struct gantry_call *call)
 	const struct gantry_span *span = &call->args[0].span;
 	const struct gantry_cuda_calls *calls = env->handle(env, "cuda");
 	struct gantry_calls_request head;
-	const struct known *k;
 	void *box;
 
 	if (!span->ptr || span->len_bytes < sizeof(head) || call->args[1].u64 > QUICK_BYTES ||
@@ -428,9 +391,7 @@ static bool quick(struct gantry_env *env, const struct gantry_call *call)
 	if (!box)
 		return false;
 	memcpy(&head, box, sizeof(head));
-	k = known_of(head.function);
-	if (gantry_load_relaxed(&k->id) != head.function ||
-	    gantry_load_relaxed(&k->nquick) < gantry_load_relaxed(&k->wanted))
+	if (!gantry_quick_is(&known, head.function))
 		return false;
 	only = head.function;
 	return true;

@@ -257,6 +257,7 @@ def more_figures():
     import torch_shared  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_trace  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
+    import torch_wheels  # pylint: disable=import-outside-toplevel,cyclic-import
     return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
             **{f"trace_{job}": torch_trace.trace(job) for job in ("resnet18", "transformer")},
-            "parts": torch_two.parts, "keras": torch_two.keras, "nccl": torch_two.nccl}
+            "parts": torch_two.parts, "numba_tests": torch_wheels.numba_tests, "keras": torch_two.keras, "nccl": torch_two.nccl}
