@@ -20,6 +20,11 @@ void gantry_gather_add(struct gantry_gather *gather, uint32_t estimate_ns)
 	gather->gathered_ns += estimate_ns;
 }
 
+bool gantry_gather_is_long(uint32_t estimate_ns)
+{
+	return estimate_ns >= MUCH_NS;
+}
+
 bool gantry_gather_is_much(const struct gantry_gather *gather)
 {
 	return gather->flying_ns >= MUCH_NS;

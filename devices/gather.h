@@ -22,6 +22,8 @@ struct gantry_gather {
 
 /* A command was accepted. That it is seen finished, or turns out to be none, is taken from flying_ns. */
 void gantry_gather_add(struct gantry_gather *gather, uint32_t estimate_ns);
+/* A command that is expected to take so long has a batch of its own: it holds up none of those before it. */
+bool gantry_gather_is_long(uint32_t estimate_ns);
 /* So much is in flight that the device thread may sleep, and look late. */
 bool gantry_gather_is_much(const struct gantry_gather *gather);
 /*

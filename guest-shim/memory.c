@@ -13,6 +13,10 @@
 #include "guest-shim/ranges.h"
 #include "guest-shim/wait.h"
 
+/* Between buffers in the heap: a multiple of the alignment that OpenCL promises, 32 of which pass before the first place of a page comes again. */
+#define APART_ALIGN 128u
+#define APART_BYTES (9 * APART_ALIGN)
+
 int gantry_memory_add(struct gantry_session *s, struct gantry_buffer_info *info)
 {
 	int r;
@@ -92,11 +96,27 @@ static int check_alloc(uint64_t bytes, unsigned flags)
 	return 0;
 }
 
+static uint64_t align_of(const struct gantry_buffer_info *info)
+{
+	return info->bytes < GANTRY_PAGE ? GANTRY_LINE : GANTRY_PAGE;
+}
+
+/*
+ * In the heap, for kernels that run on the host's processors. Those take a load for one of what was just stored when the low 12 bits of
+ * the addresses agree, and wait: of arrays that all begin with a page that is every other load. So what follows begins elsewhere in its
+ * page, as long as there is room for that.
+ */
+static int place_apart(struct gantry_session *s, struct gantry_buffer_info *info)
+{
+	if (info->bytes >= GANTRY_PAGE && info->bytes <= UINT64_MAX - APART_BYTES &&
+	    gantry_range_take(s, info->bytes + APART_BYTES, APART_ALIGN, 0, &info->range) == 0)
+		return 0;
+	return gantry_range_take(s, info->bytes, align_of(info), 0, &info->range);
+}
+
 /* Where the buffer's memory is to be: turns 0 into what there is, takes the heap's part of it. */
 static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint64_t deadline_ns)
 {
-	uint64_t align = info->bytes < GANTRY_PAGE ? GANTRY_LINE : GANTRY_PAGE;
-
 	bool is_kept = info->flags & GANTRY_ALLOC_KEPT;
 
 	info->flags &= ~GANTRY_ALLOC_KEPT;
@@ -107,11 +127,10 @@ static int place(struct gantry_session *s, struct gantry_buffer_info *info, uint
 		return gantry_fail(GANTRY_E_UNSUPPORTED,
 				   "output of kernels comes through shared memory only");
 	if (info->flags & GANTRY_ALLOC_HOST)
-		return gantry_range_take(s, info->bytes, align, deadline_ns, &info->range);
+		return gantry_range_take(s, info->bytes, align_of(info), deadline_ns, &info->range);
 	if (info->flags != 0)
 		return 0;
-	if ((s->props & GANTRY_PROP_HOST_DIRECT) &&
-	    gantry_range_take(s, info->bytes, align, 0, &info->range) == 0)
+	if ((s->props & GANTRY_PROP_HOST_DIRECT) && place_apart(s, info) == 0)
 		info->flags = GANTRY_ALLOC_HOST;
 	else
 		info->flags = GANTRY_ALLOC_DEVICE;

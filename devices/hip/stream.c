@@ -13,8 +13,6 @@
 /* Bytes a nanosecond, roughly: over the bus, and inside the device. */
 #define HOST_BYTES_PER_NS   25u
 #define DEVICE_BYTES_PER_NS 1000u
-/* What is expected to take longer than this has a batch of its own. */
-#define APART_NS 500000u
 /* Without progress of a stream for so long the runtime is asked whether it is well. */
 #define QUERY_US 2000u
 
@@ -266,7 +264,8 @@ static uint32_t estimate(const struct gantry_cmd *cmd)
 static bool is_apart(const struct gantry_cmd *cmd)
 {
 	return cmd->kind == GANTRY_CMD_LAUNCH &&
-	       (cmd->launch.kernel->mean_ns == 0 || cmd->launch.kernel->mean_ns >= APART_NS);
+	       (cmd->launch.kernel->mean_ns == 0 ||
+		gantry_gather_is_long(cmd->launch.kernel->mean_ns));
 }
 
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)

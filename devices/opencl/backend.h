@@ -10,8 +10,10 @@
  * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) a command gets buffers of
  * its own: its ranges are written to them before and those it writes are read back after, in the same queue.
  *
- * How a completion gets here: the last event of a command has a callback, which OpenCL calls on a thread of its own; it
- * marks the slot and wakes the device thread. poll() reads slots and asks OpenCL for their times.
+ * How a completion gets here: the last event of a batch of commands has a callback, which OpenCL calls on a thread of its own; it
+ * marks the batch and wakes the device thread. poll() asks OpenCL for each command's result and times. A batch is
+ * what was submitted until flush(), or while two before it are under way (devices/gather.h): a callback is a change of threads,
+ * and on a CPU device those are processors that compute.
  *
  * Threads: what is not marked otherwise belongs to the device thread.
  */
@@ -24,6 +26,7 @@
 #include "base/list.h"
 #include "devices/device.h"
 #include "devices/finished.h"
+#include "devices/gather.h"
 #include "devices/hostmem.h"
 #include "devices/opencl/builder.h"
 #include "devices/opencl/driver.h"
@@ -31,7 +34,9 @@
 #include "proto/opencl.h"
 
 /* Commands a stream holds. A power of two. */
-#define GANTRY_OPENCL_DEPTH 64u
+#define GANTRY_OPENCL_DEPTH 128u
+/* Commands of one stream whose end is told together, at most. */
+#define GANTRY_OPENCL_BATCH 32u
 /* Events of one command whose times are added up; of what is between the last two the span counts. */
 #define GANTRY_OPENCL_EVENTS 8u
 /* Ranges, scratch buffers and the verdict of one command. */
@@ -46,6 +51,7 @@ struct gantry_kernel {
 	uint32_t function;  /* place in gantry_image.functions; of no use with a body */
 	uint64_t max_local; /* work-items of a work-group */
 	uint32_t only[3];   /* the one size of a work-group that it has code for; 0: any */
+	uint32_t mean_ns;   /* that it took; 0: it has never ended */
 };
 
 /* One kernel of a program. Each stream has a cl_kernel of its own for it: setting arguments is no call for two. */
@@ -112,12 +118,15 @@ struct gantry_opencl_cell {
 struct gantry_opencl_slot {
 	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
 	struct gantry_stream *stream;
+	struct gantry_kernel *kernel; /* of a launch, which may have printed */
 	cl_event events[GANTRY_OPENCL_EVENTS];
 	uint32_t nevents;
-	bool judged;	   /* its cell counts */
-	bool launched;	   /* a kernel, which may have printed */
-	int32_t result;	   /* of its last event; written before @finished */
-	uint32_t finished; /* 1: all of it is done; written by OpenCL's thread */
+	uint32_t estimate_ns; /* 0: nothing of it is on the device */
+	bool judged;	      /* its cell counts */
+	bool closed;	      /* a batch ends with it */
+	/* Of the first of a batch that is closed: how many commands it has; 1: they are done; OpenCL's thread writes that. */
+	uint32_t nbatch;
+	uint32_t finished;
 };
 
 struct gantry_stream {
@@ -126,9 +135,15 @@ struct gantry_stream {
 	cl_command_queue queue;
 	cl_kernel *kernels; /* by gantry_opencl_function.id; NULL: not made yet */
 	uint32_t nkernels;
-	/* Free-running: accepted, and told by poll(). */
+	/* Free-running: accepted; of closed batches; of those that have ended; told by poll(). */
 	uint32_t submitted;
+	uint32_t closed;
+	uint32_t closed_before; /* @closed as it was one batch ago */
+	uint32_t ended;
 	uint32_t told;
+	uint32_t njudged; /* in flight, with a verdict */
+	struct gantry_gather gather;
+	struct gantry_devtime_stream time; /* what commands are expected to take */
 
 	/* Of the command that is being enqueued. */
 	struct gantry_env env;
@@ -173,6 +188,7 @@ struct gantry_dev {
 	uint64_t *function_ids; /* bit set: taken */
 	uint32_t nfunction_words;
 
+	struct gantry_devtime time; /* of which there is the driver alone */
 	struct gantry_finished finished;
 	char *log; /* of the guest's text that image_load() took or refused last: GANTRY_OPENCL_LOG_BYTES */
 	char *about;   /* gantry_device_info.about */
@@ -266,6 +282,8 @@ int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stre
 				struct gantry_stream **ret_stream, struct gantry_err *err);
 void gantry_opencl_stream_destroy(struct gantry_stream *stream);
 int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
+void gantry_opencl_flush(struct gantry_stream *stream);
+void gantry_opencl_boundary(struct gantry_stream *stream);
 unsigned gantry_opencl_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 /* Waits for what is in flight, and for OpenCL's threads to be out of our functions. */
 void gantry_opencl_streams_end(struct gantry_dev *dev);

@@ -355,4 +355,6 @@ const struct gantry_backend gantry_backend_opencl = {
 	.stream_destroy = gantry_opencl_stream_destroy,
 	.submit = gantry_opencl_submit,
 	.poll = gantry_opencl_poll,
+	.flush = gantry_opencl_flush,
+	.boundary = gantry_opencl_boundary,
 };

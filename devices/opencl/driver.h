@@ -59,6 +59,7 @@
 	F(Flush, clFlush)                                       \
 	F(Finish, clFinish)                                     \
 	F(SetEventCallback, clSetEventCallback)                 \
+	F(GetEventInfo, clGetEventInfo)                         \
 	F(GetEventProfilingInfo, clGetEventProfilingInfo)       \
 	F(ReleaseEvent, clReleaseEvent)
 

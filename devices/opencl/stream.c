@@ -8,6 +8,27 @@
 #include "base/atomic.h"
 #include "devices/opencl/backend.h"
 
+/* Bytes a nanosecond that a copy or fill does, roughly. */
+#define BYTES_PER_NS 5u
+
+static struct gantry_opencl_slot *slot_at(struct gantry_stream *stream, uint32_t position)
+{
+	return &stream->slots[position % GANTRY_OPENCL_DEPTH];
+}
+
+/* ---- life ---- */
+
+/* OpenCL has times of its own: of devtime.h it is expectations that count. */
+static struct gantry_devtime_cmd cmd_at(struct gantry_stream *stream, uint32_t position)
+{
+	const struct gantry_opencl_slot *slot = slot_at(stream, position);
+
+	return (struct gantry_devtime_cmd){ .estimate_ns = slot->estimate_ns,
+					    .closes = slot->closed };
+}
+
+static const struct gantry_devtime_driver times = { .cmd_at = cmd_at };
+
 int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
 				struct gantry_stream **ret_stream, struct gantry_err *err)
 {
@@ -30,6 +51,9 @@ int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stre
 			       ? gantry_err_set(err, -ENOMEM, "no memory for a stream")
 			       : gantry_opencl_err(result, "clCreateCommandQueue", err);
 	}
+	stream->time.of = &dev->time;
+	stream->time.stream = stream;
+	dev->time.driver = &times;
 	gantry_opencl_body_init(stream);
 	gantry_list_push_back(&dev->streams, &stream->link);
 	*ret_stream = stream;
@@ -94,49 +118,107 @@ cl_event *gantry_opencl_event_slot(struct gantry_stream *stream)
 	return &slot->events[last];
 }
 
-/* A thread of OpenCL's, or the device thread inside clSetEventCallback(). */
+/* ---- batches ---- */
+
+/* A thread of OpenCL's, or the device thread inside clSetEventCallback(). @user: the first slot of a batch. */
 static void CL_CALLBACK on_complete(cl_event event, cl_int result, void *user)
 {
-	struct gantry_opencl_slot *slot = user;
-	struct gantry_dev *dev = slot->stream->dev;
+	struct gantry_opencl_slot *first = user;
+	struct gantry_dev *dev = first->stream->dev;
+	uint32_t n = first->nbatch;
 
 	(void)event;
-	slot->result = result < 0 ? result : 0;
-	/* Releases the result to poll(), which may give the slot and its stream away at once. */
-	gantry_store_release(&slot->finished, 1u);
-	gantry_finished_tell(&dev->finished, 1, dev->host);
+	(void)result; /* each command's own is asked for */
+	/* Release: pairs with the acquire in look(), which may give the slots and their stream away at once. */
+	gantry_store_release(&first->finished, 1u);
+	gantry_finished_tell(&dev->finished, n, dev->host);
 	gantry_finished_leave(&dev->finished);
 }
 
-/* Nothing of it is on the device. */
-static void finish_at_once(struct gantry_stream *stream)
+/* Of the open batch the last event; NULL: nothing of it is on the device. */
+static cl_event last_event(struct gantry_stream *stream)
 {
-	stream->slot->result = 0;
-	gantry_store_release(&stream->slot->finished, 1u); /* the same thread reads it */
-	gantry_finished_tell(&stream->dev->finished, 1, stream->dev->host);
+	for (uint32_t i = stream->submitted; i != stream->closed; i--) {
+		const struct gantry_opencl_slot *slot = slot_at(stream, i - 1);
+
+		if (slot->nevents)
+			return slot->events[slot->nevents - 1];
+	}
+	return NULL;
 }
 
-/* The last event of the command tells its end. */
-static int watch(struct gantry_stream *stream)
+static void ask_for_callback(struct gantry_stream *stream, struct gantry_opencl_slot *first,
+			     cl_event last)
 {
-	struct gantry_opencl_slot *slot = stream->slot;
 	const struct gantry_opencl_driver *cl = stream->dev->cl;
-	int r;
 
-	if (slot->nevents == 0) {
-		finish_at_once(stream);
-		return 0;
-	}
 	gantry_finished_watch(&stream->dev->finished);
-	r = gantry_opencl_outcome(stream, cl->SetEventCallback(slot->events[slot->nevents - 1],
-							       CL_COMPLETE, on_complete, slot));
-	if (r < 0) {
-		gantry_finished_leave(&stream->dev->finished);
-		return r;
+	if (cl->SetEventCallback(last, CL_COMPLETE, on_complete, first) == CL_SUCCESS) {
+		/* What it cannot start shows in the event. */
+		(void)cl->Flush(stream->queue);
+		return;
 	}
-	/* What it cannot start shows in the event. */
-	(void)cl->Flush(stream->queue);
-	return 0;
+	/* Nobody will tell; what failed shows in the events. */
+	(void)cl->Finish(stream->queue);
+	on_complete(last, CL_COMPLETE, first);
+}
+
+static void close_batch(struct gantry_stream *stream)
+{
+	struct gantry_opencl_slot *first = slot_at(stream, stream->closed);
+	cl_event last = last_event(stream);
+
+	/* What does nothing ends behind what does: poll() closes it. */
+	if (stream->submitted == stream->closed || (!last && stream->ended != stream->closed))
+		return;
+	first->nbatch = stream->submitted - stream->closed;
+	slot_at(stream, stream->submitted - 1)->closed = true;
+	stream->closed_before = stream->closed;
+	stream->closed = stream->submitted;
+	stream->gather.gathered_ns = 0;
+	if (last) {
+		ask_for_callback(stream, first, last);
+		return;
+	}
+	gantry_store_release(&first->finished, 1u); /* the same thread reads it */
+	gantry_finished_tell(&stream->dev->finished, first->nbatch, stream->dev->host);
+}
+
+void gantry_opencl_flush(struct gantry_stream *stream)
+{
+	bool two = (int32_t)(stream->closed_before - stream->ended) > 0;
+
+	if (!two ||
+	    !gantry_gather_waits(&stream->gather, &stream->time, stream->ended, stream->closed))
+		close_batch(stream);
+}
+
+/* What is in flight is seen to end soon enough where it is little. */
+void gantry_opencl_boundary(struct gantry_stream *stream)
+{
+	if (gantry_gather_is_much(&stream->gather))
+		close_batch(stream);
+}
+
+/* ---- submission ---- */
+
+static uint32_t estimate(const struct gantry_cmd *cmd)
+{
+	switch (cmd->kind) {
+	case GANTRY_CMD_LAUNCH:
+		return gantry_devtime_of_kernel(cmd->launch.kernel->mean_ns);
+	case GANTRY_CMD_COPY:
+		return gantry_devtime_of_bytes(cmd->copy.dst.len, BYTES_PER_NS);
+	default:
+		return gantry_devtime_of_bytes(cmd->fill.dst.len, BYTES_PER_NS);
+	}
+}
+
+/* Long ones have a batch of their own, and kernels of which nothing is known. */
+static bool is_apart(const struct gantry_cmd *cmd)
+{
+	return gantry_gather_is_long(estimate(cmd)) ||
+	       (cmd->kind == GANTRY_CMD_LAUNCH && cmd->launch.kernel->mean_ns == 0);
 }
 
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
@@ -159,37 +241,52 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 	return r < 0 ? r : end;
 }
 
+static void slot_begin(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	stream->slot = slot_at(stream, stream->submitted);
+	*stream->slot = (struct gantry_opencl_slot){
+		.done = { .tag = cmd->tag },
+		.stream = stream,
+		.kernel = cmd->kind == GANTRY_CMD_LAUNCH ? cmd->launch.kernel : NULL,
+	};
+	stream->nplaces = 0;
+	stream->scratch_used = 0;
+}
+
+static void accept(struct gantry_stream *stream)
+{
+	gantry_gather_add(&stream->gather, stream->slot->estimate_ns);
+	stream->njudged += stream->slot->judged;
+	stream->submitted++;
+}
+
 int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	struct gantry_dev *dev = stream->dev;
-	struct gantry_opencl_slot *slot = &stream->slots[stream->submitted % GANTRY_OPENCL_DEPTH];
-	int r;
+	bool apart = is_apart(cmd);
+	int r = 0;
 
 	if (gantry_load_relaxed(&dev->lost))
 		return -ENODEV;
 	if (stream->submitted - stream->told == GANTRY_OPENCL_DEPTH)
 		return -EAGAIN;
-	*slot = (struct gantry_opencl_slot){ .done = { .tag = cmd->tag },
-					     .stream = stream,
-					     .launched = cmd->kind == GANTRY_CMD_LAUNCH };
-	stream->slot = slot;
-	stream->nplaces = 0;
-	stream->scratch_used = 0;
+	if (apart)
+		close_batch(stream);
+	slot_begin(stream, cmd);
 	if (dev->host->cancelled(dev->host->cookie, cmd->tag)) {
-		slot->done.status = GANTRY_E_CANCELLED;
-		slot->done.blast = GANTRY_BLAST_CMD;
-		finish_at_once(stream);
-		stream->submitted++;
-		return 0;
+		stream->slot->done.status = GANTRY_E_CANCELLED;
+		stream->slot->done.blast = GANTRY_BLAST_CMD;
+	} else {
+		stream->slot->estimate_ns = estimate(cmd);
+		r = enqueue(stream, cmd);
 	}
-	r = enqueue(stream, cmd);
-	if (r == 0)
-		r = watch(stream);
 	if (r < 0) {
-		release_events(stream, slot);
+		release_events(stream, stream->slot);
 		return r;
 	}
-	stream->submitted++;
+	accept(stream);
+	if (apart || stream->submitted - stream->closed >= GANTRY_OPENCL_BATCH)
+		close_batch(stream);
 	return 0;
 }
 
@@ -221,12 +318,25 @@ static uint64_t device_ns(const struct gantry_dev *dev, const struct gantry_open
 	return sum;
 }
 
+/* How the command ended by OpenCL's word. */
+static bool failed(const struct gantry_dev *dev, const struct gantry_opencl_slot *slot)
+{
+	cl_int status = CL_COMPLETE;
+
+	if (slot->nevents == 0)
+		return false;
+	return dev->cl->GetEventInfo(slot->events[slot->nevents - 1],
+				     CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
+				     NULL) != CL_SUCCESS ||
+	       status != CL_COMPLETE;
+}
+
 static void judge(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
 {
 	struct gantry_done *done = &slot->done;
 	int32_t verdict;
 
-	if (slot->result < 0) {
+	if (failed(stream->dev, slot)) {
 		/* OpenCL does not say what else is hurt. */
 		done->status = GANTRY_E_DEVICE_FAULT;
 		done->blast = GANTRY_BLAST_CONTEXT;
@@ -242,13 +352,44 @@ static void judge(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
 	done->blast = GANTRY_BLAST_CMD;
 }
 
-/* Tells the oldest command that it should stop, if it asks. */
-static void pass_cancel(struct gantry_stream *stream, const struct gantry_opencl_slot *slot)
+static void finish(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
+{
+	stream->gather.flying_ns -= slot->estimate_ns;
+	stream->njudged -= slot->judged;
+	slot->done.device_ns = device_ns(stream->dev, slot);
+	if (slot->kernel && slot->done.device_ns)
+		gantry_devtime_learn(&slot->kernel->mean_ns, slot->done.device_ns);
+	judge(stream, slot);
+	release_events(stream, slot);
+}
+
+/* Tells commands that they should stop, if they ask. */
+static void pass_cancel(struct gantry_stream *stream)
 {
 	const struct gantry_device_host *host = stream->dev->host;
 
-	if (slot->judged && stream->dev->direct && host->cancelled(host->cookie, slot->done.tag))
-		stream->cells[slot - stream->slots].words[GANTRY_OPENCL_VERDICT_CANCEL] = 1;
+	for (uint32_t i = stream->ended; i != stream->submitted; i++) {
+		const struct gantry_opencl_slot *slot = slot_at(stream, i);
+
+		if (slot->judged && host->cancelled(host->cookie, slot->done.tag))
+			stream->cells[slot - stream->slots].words[GANTRY_OPENCL_VERDICT_CANCEL] = 1;
+	}
+}
+
+static void look(struct gantry_stream *stream)
+{
+	while (stream->ended != stream->closed) {
+		const struct gantry_opencl_slot *first = slot_at(stream, stream->ended);
+		uint32_t end = stream->ended + first->nbatch;
+
+		/* Acquire: pairs with the release in on_complete(). */
+		if (!gantry_load_acquire(&first->finished))
+			break;
+		for (; stream->ended != end; stream->ended++)
+			finish(stream, slot_at(stream, stream->ended));
+	}
+	if (stream->njudged && stream->dev->direct)
+		pass_cancel(stream);
 }
 
 /* What kernels print the driver has written by the time that they have finished. */
@@ -265,21 +406,13 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 	bool launched = false;
 	unsigned count = 0;
 
-	while (count < n && stream->told != stream->submitted) {
-		struct gantry_opencl_slot *slot =
-			&stream->slots[stream->told % GANTRY_OPENCL_DEPTH];
+	look(stream);
+	gantry_opencl_flush(stream);
+	while (count < n && stream->told != stream->ended) {
+		const struct gantry_opencl_slot *slot = slot_at(stream, stream->told++);
 
-		/* Acquire: pairs with the release in on_complete(). */
-		if (!gantry_load_acquire(&slot->finished)) {
-			pass_cancel(stream, slot);
-			break;
-		}
-		slot->done.device_ns = device_ns(stream->dev, slot);
-		judge(stream, slot);
-		release_events(stream, slot);
-		launched = launched || slot->launched;
+		launched = launched || slot->kernel;
 		ret_done[count++] = slot->done;
-		stream->told++;
 	}
 	if (launched)
 		tell_printed(stream->dev, ret_done[count - 1].tag);
@@ -312,8 +445,8 @@ void gantry_opencl_streams_end(struct gantry_dev *dev)
 		(void)dev->cl->Finish(stream->queue); /* what failed shows no more */
 	gantry_finished_drain(&dev->finished);
 	gantry_list_for_each_safe(&dev->streams, struct gantry_stream, link, stream) {
-		for (; stream->told != stream->submitted; stream->told++)
-			release_events(stream, &stream->slots[stream->told % GANTRY_OPENCL_DEPTH]);
+		for (uint32_t i = stream->ended; i != stream->submitted; i++)
+			release_events(stream, slot_at(stream, i));
 		stream_free(stream);
 	}
 }

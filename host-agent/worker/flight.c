@@ -8,10 +8,15 @@
 #include "base/clock.h"
 #include "host-agent/worker/worker.h"
 
-#define PARK_MS		1000	   /* every sleep ends */
-#define FLIGHT_FLOOR_NS 20000u	   /* estimates of short commands are rough */
-#define FLIGHT_LEAD_NS	200000u	   /* what it takes to wake up, with room to spare */
-#define RATE_BYTES	(1u << 20) /* shorter copies tell little of the link */
+#define PARK_MS		1000	/* every sleep ends */
+#define FLIGHT_FLOOR_NS 20000u	/* estimates of short commands are rough */
+#define FLIGHT_LEAD_NS	200000u /* what it takes to wake up, with room to spare */
+/*
+ * An OpenCL device may be this machine's processors, and who watches takes them from what computes. From here on it keeps work
+ * behind what it tells (devices/gather.h), so that to be woken is soon enough.
+ */
+#define FLIGHT_HERE_NS 500000u
+#define RATE_BYTES     (1u << 20) /* shorter copies tell little of the link */
 
 void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done)
 {
@@ -80,8 +85,14 @@ struct flight {
 	uint32_t nqueues;    /* that have some */
 };
 
+static uint64_t most_ns(const struct wdevice *d)
+{
+	return d->device.info.kind == GANTRY_KIND_OPENCL ? FLIGHT_HERE_NS : WORKER_FLIGHT_NS;
+}
+
 static struct flight flight_of(const struct wdevice *d)
 {
+	uint64_t most = most_ns(d);
 	struct flight f = { .soonest_ns = UINT64_MAX };
 
 	for (uint32_t i = 0; i < d->nsessions; i++) {
@@ -95,7 +106,7 @@ static struct flight flight_of(const struct wdevice *d)
 
 			if (!q->open || q->led->issued == q->led->done)
 				continue;
-			may_ns = may_ns < WORKER_FLIGHT_NS ? may_ns : WORKER_FLIGHT_NS;
+			may_ns = GANTRY_MIN(may_ns, most);
 			f.bound_ns = may_ns > f.bound_ns ? may_ns : f.bound_ns;
 			f.nqueues++;
 			if (q->nunknown)

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -482,6 +483,50 @@ START_TEST(test_memory_calls_from_threads_do_not_disturb_each_other)
 }
 END_TEST
 
+/* Kernels that read one and write the other do not meet at the same place of each page. */
+START_TEST(test_alloc_in_the_heap_begins_elsewhere_in_its_page)
+{
+	bool taken[GANTRY_PAGE / 128] = { false };
+	gantry_buffer buffers[GANTRY_PAGE / 128];
+	void *ptr;
+
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(buffers); i++) {
+		buffers[i] = alloc(8 * GANTRY_PAGE, 0);
+		ck_assert_int_eq(
+			gantry_map(session, buffers[i], 0, 1, GANTRY_R, GANTRY_FOREVER, &ptr), 0);
+		ck_assert_uint_eq((uintptr_t)ptr % 128, 0);
+		ck_assert(!taken[(uintptr_t)ptr % GANTRY_PAGE / 128]);
+		taken[(uintptr_t)ptr % GANTRY_PAGE / 128] = true;
+	}
+	for (unsigned int i = 0; i < GANTRY_ARRAY_SIZE(buffers); i++)
+		ck_assert_int_eq(gantry_free(session, buffers[i]), 0);
+	/* What was asked to be the host's begins with a page. */
+	buffers[0] = alloc(8 * GANTRY_PAGE, GANTRY_ALLOC_HOST);
+	ck_assert_int_eq(gantry_map(session, buffers[0], 0, 1, GANTRY_R, GANTRY_FOREVER, &ptr), 0);
+	ck_assert_uint_eq((uintptr_t)ptr % GANTRY_PAGE, 0);
+}
+END_TEST
+
+/* There is no room to begin elsewhere, and it is not missed. */
+START_TEST(test_alloc_of_all_that_is_left_of_the_heap_lies_there)
+{
+	gantry_buffer buffer = alloc(host.heap_bytes / 2, 0);
+	uint64_t left = 0;
+	void *ptr;
+
+	for (uint64_t bytes = host.heap_bytes / 2; bytes >= GANTRY_PAGE && !left;
+	     bytes -= GANTRY_PAGE) {
+		if (gantry_alloc(session, bytes, GANTRY_ALLOC_HOST, &buffer) != 0)
+			continue;
+		ck_assert_int_eq(gantry_free(session, buffer), 0);
+		left = bytes;
+	}
+	buffer = alloc(left, 0);
+	ck_assert(fake_host_buffer(&host, buffer)->is_heap);
+	ck_assert_int_eq(gantry_map(session, buffer, 0, left, GANTRY_R, GANTRY_FOREVER, &ptr), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("guest-shim/memory");
@@ -492,6 +537,10 @@ int main(void)
 		tcase_add_test(tc, test_alloc_flags_zero_prefers_host_then_device);
 	if (fake_host_shares_memory())
 		tcase_add_test(tc, test_alloc_bad_arguments_are_refused);
+	if (fake_host_shares_memory()) {
+		tcase_add_test(tc, test_alloc_in_the_heap_begins_elsewhere_in_its_page);
+		tcase_add_test(tc, test_alloc_of_all_that_is_left_of_the_heap_lies_there);
+	}
 	tcase_add_test(tc, test_alloc_kept_is_host_memory_at_any_door);
 	tcase_add_test(tc, test_alloc_again_is_retried);
 	if (fake_host_shares_memory())

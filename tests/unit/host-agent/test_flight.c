@@ -37,6 +37,23 @@ static void fly(uint64_t est_ns, uint64_t flown_ns)
 			      flown_ns * gantry_cycles_per_us() / GANTRY_NS_PER_US;
 }
 
+/* Who watches it may take the processor from what computes. */
+START_TEST(test_flight_of_an_opencl_device_is_watched_while_it_is_short)
+{
+	device.device.info.kind = GANTRY_KIND_OPENCL;
+	fly(100000, 0);
+	ck_assert_uint_gt(worker_flight_watch_ns(&device), 2 * 100000);
+	fly(400000, 0);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 500000);
+	fly(0, 0);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 500000);
+	fly(BOUND_NS - 1, 0);
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+	quota.spin_ns = 1000;
+	ck_assert_uint_eq(worker_flight_watch_ns(&device), 0);
+}
+END_TEST
+
 START_TEST(test_riders_end_with_the_command_before_them)
 {
 	struct wqueue *q = &queues[1];
@@ -300,6 +317,7 @@ int main(void)
 	tcase_add_test(tc, test_what_never_began_is_counted_back_in_each_queue_that_was_told);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
+	tcase_add_test(tc, test_flight_of_an_opencl_device_is_watched_while_it_is_short);
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);
 	tcase_add_test(tc, test_end_of_a_long_flight_is_watched);
 	tcase_add_test(tc, test_rate_of_copies_is_learnt_from_large_ones_that_end_well);
