@@ -186,6 +186,14 @@ struct gantry_stream_attr {
 	const struct gantry_keep *keep;
 	/* Nobody else's work is on this device in the process: what holds up its thread holds up this owner alone. */
 	bool is_alone;
+	/*
+	 * For installed modules: has the device's compile() work on what a guest wants compiled, in a process that can do nothing else, on the
+	 * owner's account. Blocks. 0 and *ret_made, from malloc(); -EOPNOTSUPP: there is no compiler; -EDQUOT: it took too much;
+	 * -ENOEXEC, -ECANCELED, -ENOMEM. NULL: there is none.
+	 */
+	int (*compile)(void *cookie, const void *text, size_t nbytes, void **ret_made,
+		       size_t *ret_nbytes);
+	void *compile_cookie;
 };
 
 /* Who else an error hurts. The core acts on this, never on vendor codes. */

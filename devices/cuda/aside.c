@@ -60,6 +60,9 @@ struct gantry_cuda_aside {
 	uint64_t tag;
 	gantry_body *body;
 	struct gantry_cuda_reach *reach;
+	int (*compile)(void *cookie, const void *text, size_t nbytes, void **ret_made,
+		       size_t *ret_nbytes); /* gantry_stream_attr's */
+	void *compile_cookie;
 	struct gantry_env env;
 	struct gantry_cuda_calls calls;
 	struct gantry_call call;
@@ -259,6 +262,20 @@ static int call_settle(struct gantry_env *env)
 	return aside->dev->driver->StreamSynchronize(env->stream) == CUDA_SUCCESS ? 0 : -EIO;
 }
 
+static int call_compile(struct gantry_env *env, const void *text, uint64_t bytes, void **ret_made,
+			uint64_t *ret_bytes)
+{
+	const struct gantry_cuda_aside *aside = aside_of(env);
+	size_t nbytes;
+	int r = aside->compile
+			? aside->compile(aside->compile_cookie, text, bytes, ret_made, &nbytes)
+			: -EOPNOTSUPP;
+
+	if (r == 0)
+		*ret_bytes = nbytes;
+	return r;
+}
+
 static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 {
 	struct gantry_cuda_aside *aside = calloc(1, sizeof(*aside));
@@ -266,6 +283,8 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 	if (!aside)
 		return NULL;
 	aside->dev = stream->dev;
+	aside->compile = stream->compile;
+	aside->compile_cookie = stream->compile_cookie;
 	gantry_list_init(&aside->link);
 	aside->env = (struct gantry_env){
 		.size = sizeof(aside->env),
@@ -291,6 +310,7 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
 		.settle = call_settle,
+		.compile = call_compile,
 	};
 	aside->call.args = aside->args;
 	return aside;

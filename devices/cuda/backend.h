@@ -186,6 +186,9 @@ struct gantry_stream {
 	const void *owner;		/* gantry_stream_attr.owner */
 	const struct gantry_keep *keep; /* and keep */
 	bool is_alone;			/* and is_alone */
+	int (*compile)(void *cookie, const void *text, size_t nbytes, void **ret_made,
+		       size_t *ret_nbytes); /* and compile */
+	void *compile_cookie;
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;

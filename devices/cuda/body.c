@@ -275,6 +275,17 @@ static int no_settle(struct gantry_env *env)
 	return -EINVAL;
 }
 
+static int no_compile(struct gantry_env *env, const void *text, uint64_t bytes, void **ret_made,
+		      uint64_t *ret_bytes)
+{
+	(void)env;
+	(void)text;
+	(void)bytes;
+	(void)ret_made;
+	(void)ret_bytes;
+	return -EOPNOTSUPP;
+}
+
 /* ---- running one ---- */
 
 int gantry_cuda_body_args(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
@@ -360,6 +371,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
 		.settle = no_settle,
+		.compile = no_compile,
 	};
 }
 

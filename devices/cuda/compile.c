@@ -14,6 +14,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "devices/cuda/rtc.h"
 #include "proto/cuda_link.h"
 
 #define MAX_ARCHS 64
@@ -23,28 +24,12 @@
 #define REGISTERS_OF_BLOCK  65536u
 #define REGISTERS_OF_THREAD 255u
 
-typedef struct _nvrtcProgram *nvrtc_program;
 typedef struct nvJitLink *nvjitlink_handle;
 
 #define NVJITLINK_INPUT_CUBIN  1
 #define NVJITLINK_INPUT_PTX    2
 #define NVJITLINK_INPUT_FATBIN 4
 #define NVJITLINK_PTX_COMPILE  4 /* a result */
-
-struct nvrtc {
-	int (*create)(nvrtc_program *program, const char *source, const char *name, int nheaders,
-		      const char *const *headers, const char *const *names);
-	int (*compile)(nvrtc_program program, int noptions, const char *const *options);
-	int (*log_size)(nvrtc_program program, size_t *ret_size);
-	int (*log)(nvrtc_program program, char *log);
-	int (*cubin_size)(nvrtc_program program, size_t *ret_size);
-	int (*cubin)(nvrtc_program program, char *cubin);
-	int (*ptx_size)(nvrtc_program program, size_t *ret_size);
-	int (*ptx)(nvrtc_program program, char *ptx);
-	int (*narchs)(int *ret_n);
-	int (*archs)(int *ret_archs);
-	const char *(*error)(int result);
-};
 
 struct nvjitlink {
 	int (*create)(nvjitlink_handle *handle, uint32_t noptions, const char **options);
@@ -60,7 +45,7 @@ struct nvjitlink {
 };
 
 /* Of this process, which is there for nothing else. */
-static struct nvrtc nvrtc;
+static struct gantry_nvrtc nvrtc;
 static struct nvjitlink nvjitlink;
 static bool has_nvrtc, has_nvjitlink;
 
@@ -105,11 +90,21 @@ static bool open_nvrtc(const char *path)
 		{ "nvrtcGetSupportedArchs", &nvrtc.archs },
 		{ "nvrtcGetErrorString", &nvrtc.error },
 	};
+	const struct wanted optional[] = {
+		{ "nvrtcAddNameExpression", &nvrtc.add_expression },
+		{ "nvrtcGetLoweredName", &nvrtc.lowered },
+		{ "nvrtcGetLTOIRSize", &nvrtc.ltoir_size },
+		{ "nvrtcGetLTOIR", &nvrtc.ltoir },
+		{ "nvrtcGetOptiXIRSize", &nvrtc.optixir_size },
+		{ "nvrtcGetOptiXIR", &nvrtc.optixir },
+	};
 	void *library = path ? open_any(&path, 1) : open_any(sonames, GANTRY_ARRAY_SIZE(sonames));
 	bool all = library != NULL;
 
 	for (size_t i = 0; all && i < GANTRY_ARRAY_SIZE(wanted); i++)
 		all = take(library, wanted[i].name, wanted[i].to);
+	for (size_t i = 0; all && i < GANTRY_ARRAY_SIZE(optional); i++)
+		(void)take(library, optional[i].name, optional[i].to);
 	return all;
 }
 
@@ -172,9 +167,15 @@ static void warm_up(void)
 int gantry_cuda_compiler_open(const struct gantry_device_conf *conf, struct gantry_err *err)
 {
 	const char *nvrtc_path = gantry_device_opt(conf, "nvrtc");
+	const char *folder = gantry_device_opt(conf, "libraries");
+	char in_folder[PATH_ROOM];
 
 	(void)err; /* what is missing shows when it is needed: PTX can do without either */
-	has_nvrtc = open_nvrtc(nvrtc_path);
+	if (!nvrtc_path && folder &&
+	    gantry_str_format(in_folder, sizeof(in_folder), "%s/libnvrtc.so.13", folder) == 0 &&
+	    open_nvrtc(in_folder))
+		nvrtc_path = in_folder;
+	has_nvrtc = nvrtc_path == in_folder || open_nvrtc(nvrtc_path);
 	has_nvjitlink = open_nvjitlink(gantry_device_opt(conf, "nvjitlink"), nvrtc_path);
 	warm_up();
 	return 0;
@@ -250,7 +251,7 @@ static void copy_log(char *log, size_t log_bytes, const char *from, size_t n)
 
 /* ---- NVRTC ---- */
 
-static void take_nvrtc_log(nvrtc_program program, char *log, size_t log_bytes)
+static void take_nvrtc_log(gantry_nvrtc_program program, char *log, size_t log_bytes)
 {
 	size_t n = 0;
 	char *text;
@@ -263,8 +264,8 @@ static void take_nvrtc_log(nvrtc_program program, char *log, size_t log_bytes)
 	free(text);
 }
 
-static int take_nvrtc_output(nvrtc_program program, bool ptx, void **ret_image, size_t *ret_nbytes,
-			     struct gantry_err *err)
+static int take_nvrtc_output(gantry_nvrtc_program program, bool ptx, void **ret_image,
+			     size_t *ret_nbytes, struct gantry_err *err)
 {
 	size_t n = 0;
 	int r = ptx ? nvrtc.ptx_size(program, &n) : nvrtc.cubin_size(program, &n);
@@ -290,7 +291,7 @@ static int compile_source(const char *archs, const char *source, void **ret_imag
 	struct target t = { 0 };
 	char option[64];
 	const char *options[] = { option, "--std=c++17" };
-	nvrtc_program program;
+	gantry_nvrtc_program program;
 	int r;
 
 	if (!has_nvrtc)
@@ -590,6 +591,10 @@ int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch,
 	if (gantry_cuda_link_is(bytes, nbytes))
 		return compile_link(arch, bytes, nbytes, ret_image, ret_nbytes, log, log_bytes,
 				    err);
+	if (gantry_cuda_rtc_is(bytes, nbytes))
+		return has_nvrtc ? gantry_cuda_rtc_compile(&nvrtc, bytes, nbytes, ret_image,
+							   ret_nbytes, err)
+				 : gantry_err_set(err, -EOPNOTSUPP, "this host has no NVRTC");
 	text = malloc(nbytes + 1);
 	if (!text)
 		return gantry_err_set(err, -ENOMEM, "no memory for a text");

@@ -153,6 +153,13 @@ struct gantry_cuda_calls {
 	 */
 	void *keep;
 	uint64_t keep_bytes;
+	/*
+	 * With GANTRY_CUDA_ASIDE, else -EOPNOTSUPP: what compiles images for this device makes of @text what it makes (devices/cuda/compile.h), in a process
+	 * that can do nothing else, bounded and on the session's account. Takes as long as it takes. 0 and *ret_made, from malloc(), or -errno
+	 * as gantry_stream_attr has them.
+	 */
+	int (*compile)(struct gantry_env *env, const void *text, uint64_t bytes, void **ret_made,
+		       uint64_t *ret_bytes);
 };
 
 /*

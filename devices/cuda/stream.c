@@ -80,6 +80,8 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	stream->owner = attr->owner;
 	stream->keep = attr->keep;
 	stream->is_alone = attr->is_alone;
+	stream->compile = attr->compile;
+	stream->compile_cookie = attr->compile_cookie;
 	stream->ncareful = attr->ncareful;
 	gantry_cuda_body_init(stream);
 	gantry_list_init(&stream->active);

@@ -6,6 +6,7 @@
  *   image.c   an image in use: its form on each device, its kernels, its end
  *   setting.c what the guest has set of a kernel, set again where it is found anew
  *   load.c    jobs: what control operations on images do that may take long
+ *   account.c what a session may have compiled
  *   compile.h the process that compiles
  *
  * An image has users: ledger objects (its handles, kernels made from it). When the last is gone, each device thread of
@@ -115,6 +116,17 @@ int worker_load_kernel(struct wsession *s, uint64_t handle, const char *symbol,
 		       const struct gantry_signature *sig, const char *sig_text,
 		       struct gantry_reply *reply, struct wkernel **ret_kernel);
 void worker_load_release(struct wsession *s);
+
+/* ---- account.c ---- */
+struct worker_compilation;
+/* As worker_compile(), where the session has not had too much compiled lately: else LIMIT. Any thread. */
+int worker_compile_charged(struct wsession *s, const struct worker_compilation *what, int *ret_fd,
+			   uint64_t *ret_bytes, char *log, struct gantry_err *err);
+/* For compilations: whether they are to stop. */
+bool worker_session_is_ending(void *session);
+/* gantry_stream_attr.compile, of a struct wqueue. A thread on which something of the queue's runs. */
+int worker_compile_for_module(void *queue, const void *text, size_t nbytes, void **ret_made,
+			      size_t *ret_nbytes);
 
 /* ---- ask.c ---- */
 /*

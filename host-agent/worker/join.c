@@ -20,7 +20,9 @@ bool worker_queue_open(struct wdevice *d, struct wqueue *q)
 					   .ncareful = q->session->careful ? CAREFUL_TASKS : 0,
 					   .owner = q->session,
 					   .keep = worker_keep_of(q->session, d->index),
-					   .is_alone = d->engine->isolated };
+					   .is_alone = d->engine->isolated,
+					   .compile = worker_compile_for_module,
+					   .compile_cookie = q };
 	struct gantry_err err;
 	int r;
 

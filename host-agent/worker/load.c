@@ -23,12 +23,9 @@
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/image.h"
 
-#define KEEP_NS		  GANTRY_NS_PER_S /* a result for the guest that has not asked yet */
-#define LOOK_NS		  (50 * GANTRY_NS_PER_MS)
-#define TEXT_MAX_BYTES	  (64ull << 20)
-#define COMPILE_PERIOD_NS (60 * GANTRY_NS_PER_S)
-#define COMPILE_BUDGET_NS (40 * GANTRY_NS_PER_S)
-#define STACK_BYTES	  (256u << 10)
+#define KEEP_NS	    GANTRY_NS_PER_S /* a result for the guest that has not asked yet */
+#define LOOK_NS	    (50 * GANTRY_NS_PER_MS)
+#define STACK_BYTES (256u << 10)
 #define LOG_BYTES \
 	GANTRY_MAX_IMAGE_LOG /* what a backend says is longer than compilers' logs are here */
 
@@ -258,11 +255,6 @@ static void hash_of(const struct wload *l, const struct piece *piece,
 	gantry_sha256_end(&sha, ret_hash);
 }
 
-static bool stop(void *cookie)
-{
-	return is_ending(cookie);
-}
-
 /* "sm_90", or "sm_80,sm_90" where the session's devices differ. */
 static void archs_of(const struct wload *l, char *archs, size_t cap)
 {
@@ -291,30 +283,15 @@ static int compile(struct wload *l, const struct piece *text, int *ret_fd, uint6
 		.arch = archs,
 		.text = worker_store_at(s, text->off),
 		.nbytes = text->bytes,
-		.stop = stop,
+		.stop = worker_session_is_ending,
 		.cookie = s,
 	};
-	uint64_t began_ns = gantry_now_ns();
-	int status;
 
-	if (text->bytes > TEXT_MAX_BYTES)
-		return gantry_err_set(&l->err, GANTRY_E_LIMIT,
-				      "a text to compile has up to %llu MiB", TEXT_MAX_BYTES >> 20);
-	if (began_ns - s->compile_since_ns > COMPILE_PERIOD_NS) {
-		s->compile_since_ns = began_ns;
-		s->compiled_ns = 0;
-	}
-	if (s->compiled_ns >= COMPILE_BUDGET_NS)
-		return gantry_err_set(&l->err, GANTRY_E_LIMIT,
-				      "the session compiled for %llu s within a minute",
-				      (unsigned long long)(s->compiled_ns / GANTRY_NS_PER_S));
 	l->log = calloc(1, LOG_BYTES);
 	if (!l->log)
 		return GANTRY_E_NO_MEMORY;
 	archs_of(l, archs, sizeof(archs));
-	status = worker_compile(s->engine->compiler, &what, ret_fd, ret_bytes, l->log, &l->err);
-	s->compiled_ns += gantry_now_ns() - began_ns;
-	return status;
+	return worker_compile_charged(s, &what, ret_fd, ret_bytes, l->log, &l->err);
 }
 
 /* Text becomes what was made of it. */

@@ -352,7 +352,8 @@ struct wsession {
 	uint64_t
 		range_bytes; /* atomic, changed under the lock: of addresses that it has reserved, on all devices */
 	uint32_t output; /* atomic: slot and 1 of the buffer for what kernels print; 0: none */
-	uint64_t compile_since_ns; /* the job's: a minute of compiling, and what was used of it */
+	uint64_t
+		compile_since_ns; /* under the lock: a minute of compiling, and what was used of it */
 	uint64_t compiled_ns;
 };
 

@@ -84,6 +84,13 @@ def parts_of(t, program, parts, agent=None, **env):
     t.equal(code, 0, "exit status")
 
 
+def gpu_libcuda():
+    found = harness.find_in_build("libcuda.so.1", lambda path: "fakecuda" not in path)
+    if not found:
+        raise harness.Skip("the build has no libcuda for guests")
+    return found
+
+
 BASICS = ("handle", "memory", "default stream", "stream", "graph", "result on the host", "end")
 SPARSE = ("vectors", "at once", "on a stream", "graph, result on the host", "graph, result on the device", "end")
 
@@ -94,6 +101,39 @@ def test_program_with_our_runtime_calls_cublas(t):
 
 def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
     parts_of(t, "cuda-library-sparse", SPARSE)
+
+
+SAXPY = '''#include "step.h"
+extern "C" __global__ void saxpy(int n, float a, const float *x, float *y)
+{
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += STEP * gridDim.x * blockDim.x)
+        y[i] += a * x[i];
+}
+'''
+
+
+def saxpy_source(folder):
+    """Its path; the fake NVRTC makes kernels of a file out of a line in a comment."""
+    text = SAXPY
+    if gpu.BACKEND == "fakecuda":
+        text += f"// FAKECUDA so={harness.find_in_build('cuda-fake-kernels.so', os.path.exists)}\n"
+    path = os.path.join(folder, "saxpy.cu")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def test_program_compiles_its_kernels_with_nvrtc_of_the_host(t):
+    with tempfile.TemporaryDirectory(prefix="gantry-nvrtc-") as folder, calls_world() as agent:
+        os.chmod(folder, 0o755)
+        libraries = {os.path.dirname(gpu_libcuda()), forwarding_folder()}
+        guest = agent.guest("red", [harness.program("cuda-library-nvrtc"), saxpy_source(folder)],
+                            env={"LD_LIBRARY_PATH": ":".join(libraries)})
+        code = guest.wait(gpu.LIMIT_S)
+        lines = guest.output().split("\n")
+        t.equal([line for line in lines if line.startswith(("ok ", "FAILED"))], ["ok compile", "ok run", "ok errors"], guest.output())
+        t.contains(guest.output(), "bad.cu(1): error: #error")
+        t.equal(code, 0, "exit status")
 
 
 def test_programs_behind_a_stream_call_cublas_and_cusparse(t):

@@ -19,6 +19,7 @@
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "devices/cuda/calls/nvrtc.h"
 #include "devices/cuda/calls/quick.h"
 #include "devices/cuda/calls/recipe.h"
 #include "devices/cuda/module.h"
@@ -49,6 +50,7 @@ struct site {
 	uint64_t owner;
 	struct gantry_calls_site site;
 	struct gantry_recipes recipes;
+	struct gantry_calls_rtc rtc;
 	uint32_t looked; /* atomic; what was kept for the session has been looked at */
 	struct {
 		const struct gantry_calls_library *library;
@@ -98,8 +100,11 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 
 	if (place->site->symbols[i].name == name)
 		return place->site->symbols[i].function;
-	found = loaded(place->site, place->env ? place : NULL, library);
-	found = found ? dlsym(found, name) : NULL;
+	found = strcmp(library->name, "nvrtc") == 0 ? gantry_calls_rtc_symbol(name) : NULL;
+	if (!found) {
+		found = loaded(place->site, place->env ? place : NULL, library);
+		found = found ? dlsym(found, name) : NULL;
+	}
 	if (found) {
 		place->site->symbols[i].name = name;
 		place->site->symbols[i].function = found;
@@ -120,6 +125,17 @@ static int32_t device_of(void *cookie)
 	const struct place *place = cookie;
 
 	return place->calls->ordinal;
+}
+
+static int compile(void *cookie, const void *text, uint64_t bytes, void **ret_made,
+		   uint64_t *ret_bytes)
+{
+	const struct place *place = cookie;
+	const struct gantry_cuda_calls *calls = place->calls;
+
+	if (calls->size < offsetof(struct gantry_cuda_calls, compile) + sizeof(calls->compile))
+		return -EOPNOTSUPP;
+	return calls->compile(place->env, text, bytes, ret_made, ret_bytes);
 }
 
 static int settle(void *cookie)
@@ -154,6 +170,7 @@ static struct site *site_of(uint64_t owner)
 			site->site.reaches = reaches;
 			site->site.device = device_of;
 			site->site.settle = settle;
+			site->rtc.compile = compile;
 			gantry_calls_table_init(&site->site.table);
 			site->next = sites;
 			sites = site;
@@ -199,10 +216,12 @@ static void left(uint64_t owner, bool lost)
 	if (!site)
 		return;
 	site->site.cookie = &place;
+	gantry_calls_rtc_here(&site->rtc);
 	if (lost)
 		gantry_calls_table_fini(&site->site.table);
 	else
 		gantry_calls_end(&site->site, gantry_calls_libraries);
+	gantry_calls_rtc_here(NULL);
 	free(site);
 }
 
@@ -356,7 +375,8 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	memcpy(request, box, bytes);
 	if (wanted && !asks_for(request, bytes, wanted))
 		return -EINVAL;
-	site->site.cookie = &place;
+	site->site.cookie = site->rtc.cookie = &place;
+	gantry_calls_rtc_here(&site->rtc);
 	inherit(site, calls, env->stream);
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
 	began = now_ns();

@@ -4,6 +4,7 @@
  * nvJitLink where they are installed; no GPU or driver is needed.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -11,6 +12,7 @@
 #include "host-agent/worker/compile.h"
 #include "host-agent/worker/confine.h"
 #include "proto/cuda_link.h"
+#include "proto/cuda_rtc.h"
 #include "proto/vocab.h"
 #include "tests/unit/runner.h"
 
@@ -149,6 +151,109 @@ START_TEST(test_compile_cuda_source_sees_no_file_of_the_host)
 }
 END_TEST
 
+/* ---- whole programs ---- */
+
+static struct {
+	struct gantry_rtc_request head;
+	char texts[4096];
+	size_t len;
+} rtc;
+
+static void rtc_add(const char *text)
+{
+	ck_assert_uint_lt(rtc.len + strlen(text), sizeof(rtc.texts));
+	memcpy(rtc.texts + rtc.len, text, strlen(text) + 1);
+	rtc.len += strlen(text) + 1;
+}
+
+/* One header, one option and one expression. What came of it, part by part. */
+static struct gantry_rtc_result *rtc_compile(const char *source, const char *header,
+					     const char *option, const char *expression)
+{
+	const struct worker_compilation what = { .device = 1, .arch = "sm_90", .text = &rtc };
+	struct worker_compilation sized = what;
+	struct gantry_rtc_result *result;
+	uint64_t nbytes = 0;
+	void *map;
+	int fd;
+
+	rtc.head = (struct gantry_rtc_request){ .magic = GANTRY_RTC_MAGIC,
+						.version = GANTRY_RTC_VERSION,
+						.nheaders = 1,
+						.noptions = 1,
+						.nexpressions = 1 };
+	rtc.len = 0;
+	rtc_add(source);
+	rtc_add("p.cu");
+	rtc_add(header);
+	rtc_add("mine.h");
+	rtc_add(option);
+	rtc_add(expression);
+	sized.nbytes = rtc.head.bytes = sizeof(rtc.head) + rtc.len;
+	ck_assert_msg(worker_compile(compiler, &sized, &fd, &nbytes, log_text, &err) == GANTRY_OK,
+		      "%s", err.text);
+	map = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(map, MAP_FAILED);
+	result = malloc(nbytes);
+	memcpy(result, map, nbytes);
+	(void)munmap(map, nbytes);
+	gantry_fd_close(fd);
+	return result;
+}
+
+#define KERNEL                                                                            \
+	"#include \"mine.h\"\ntemplate <typename T> __global__ void twice(T *x) { *x *= " \
+	"MINE; }\n"
+
+START_TEST(test_compile_program_with_header_option_and_expression)
+{
+	struct gantry_rtc_result *result;
+	const char *at;
+	char first[8];
+
+	if (!nvrtc_is_here(first))
+		return;
+	result = rtc_compile(KERNEL, "#define MINE 2\n", "-arch=sm_90", "twice<int>");
+	at = (const char *)(result + 1);
+	ck_assert_msg(result->result == 0, "%s", at);
+	at += result->bytes[GANTRY_RTC_LOG];
+	ck_assert_ptr_nonnull(strstr(at, ".target sm_90"));
+	at += result->bytes[GANTRY_RTC_PTX];
+	ck_assert_mem_eq(at, "\177ELF", 4);
+	at += result->bytes[GANTRY_RTC_CUBIN] + result->bytes[GANTRY_RTC_LTOIR] +
+	      result->bytes[GANTRY_RTC_OPTIXIR];
+	ck_assert_str_eq(at, "_Z5twiceIiEvPT_");
+	free(result);
+	result = rtc_compile(KERNEL, "#define MINE 2\n", "-dlto", "twice<int>");
+	ck_assert_int_eq(result->result, 0);
+	ck_assert_uint_gt(result->bytes[GANTRY_RTC_LTOIR], 0);
+	free(result);
+}
+END_TEST
+
+START_TEST(test_compile_program_sees_no_file_of_the_host_whatever_its_options_say)
+{
+	static const char *const options[] = { "-I/etc", "--pre-include=/etc/passwd",
+					       "--options-file=/etc/passwd" };
+	struct gantry_rtc_result *result;
+	char first[8];
+
+	if (!nvrtc_is_here(first))
+		return;
+	for (size_t i = 0; i < 3; i++) {
+		result = rtc_compile("#include <passwd>\n", "", options[i], "x");
+		ck_assert_int_ne(result->result, 0);
+		ck_assert_ptr_null(strstr((const char *)(result + 1), "root"));
+		free(result);
+	}
+	result = rtc_compile("int x = nonsense;\n", "", "-arch=sm_90", "y");
+	ck_assert_int_eq(result->result, 6);
+	ck_assert_ptr_nonnull(strstr((const char *)(result + 1), "p.cu(1): error"));
+	ck_assert_uint_eq(result->bytes[GANTRY_RTC_CUBIN], 0);
+	free(result);
+}
+END_TEST
+
 START_TEST(test_compile_ptx_that_does_not_assemble_gives_the_log)
 {
 	char first[8];
@@ -284,6 +389,8 @@ int main(void)
 	tcase_add_test(tc, test_compile_cuda_source_to_a_cubin);
 	tcase_add_test(tc, test_compile_cuda_source_with_errors_gives_the_log);
 	tcase_add_test(tc, test_compile_cuda_source_sees_no_file_of_the_host);
+	tcase_add_test(tc, test_compile_program_with_header_option_and_expression);
+	tcase_add_test(tc, test_compile_program_sees_no_file_of_the_host_whatever_its_options_say);
 	tcase_add_test(tc, test_compile_ptx_that_does_not_assemble_gives_the_log);
 	tcase_add_test(tc, test_compile_link_to_a_cubin_whatever_numbers_its_options_have);
 	tcase_add_test(tc, test_compile_link_that_does_not_assemble_or_link_gives_the_log);
