@@ -36,6 +36,18 @@ static uint8_t *half(const struct gantry_recipes *r, uint32_t which)
 	return (uint8_t *)(r->head + 1) + which * r->half_bytes;
 }
 
+#define FULL_TIMES 4u
+#define FULL_LEAST (64u << 10)
+
+/* What is needed of it is in the way of each look: the more of it, the fewer looks. */
+static void set_full(struct gantry_recipes *r, uint64_t needed_bytes)
+{
+	uint64_t bytes = needed_bytes < r->half_bytes ? FULL_TIMES * needed_bytes : r->half_bytes;
+
+	bytes = bytes > FULL_LEAST ? bytes : FULL_LEAST;
+	r->full_bytes = bytes < r->half_bytes ? bytes : r->half_bytes;
+}
+
 void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes)
 {
 	*recipes = (struct gantry_recipes){ 0 };
@@ -43,6 +55,13 @@ void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t by
 		return;
 	recipes->head = base;
 	recipes->half_bytes = (bytes - sizeof(struct gantry_keep_head)) / 2 & ~7ull;
+	set_full(recipes, 0);
+}
+
+/* What lies there was written by another, or lies elsewhere now. */
+static void forget_latest(struct gantry_recipes *r)
+{
+	r->nlatest = r->forgotten = 0;
 }
 
 void gantry_recipes_bar(struct gantry_recipes *recipes, const char *why)
@@ -58,6 +77,7 @@ void gantry_recipes_clear(struct gantry_recipes *recipes)
 {
 	if (!recipes->head)
 		return;
+	forget_latest(recipes);
 	gantry_store_release(&recipes->head->used[0], (uint64_t)0);
 	gantry_store_release(&recipes->head->used[1], (uint64_t)0);
 	gantry_store_release(&recipes->head->active, 0u);
@@ -74,6 +94,7 @@ void gantry_recipes_take_over(struct gantry_recipes *recipes)
 {
 	if (!recipes->head)
 		return;
+	forget_latest(recipes);
 	gantry_store_release(&recipes->head->writer, writer_of(recipes));
 	/* Pairs with the one in append(): who wrote just now is seen, or sees this. */
 	gantry_fence_full();
@@ -378,18 +399,58 @@ bool gantry_recipes_compact(struct gantry_recipes *recipes, struct gantry_recipe
 {
 	struct table t = { .v = view_copy(recipes) };
 	bool done = table_init(&t);
+	uint64_t needed;
 
 	if (done) {
 		find_alive(&t);
 		find_needed(&t);
 		drop_replaced(&t);
 		/* No more than was copied out of a half. */
-		write_other(recipes, &t.v, close_ranks(&t));
+		needed = close_ranks(&t);
+		write_other(recipes, &t.v, needed);
+		set_full(recipes, needed);
+		forget_latest(recipes);
 	}
 	if (ret_work)
 		*ret_work = (struct gantry_recipes_work){ t.n, t.nlooked };
 	table_fini(&t);
 	return done;
+}
+
+/* ---- the latest ---- */
+
+static void remember(struct gantry_recipes *r, uint64_t off, uint32_t what,
+		     const struct gantry_calls_notes *notes)
+{
+	uint64_t i = r->nlatest++ % GANTRY_RECIPES_LATEST;
+
+	r->latest[i].off = off;
+	r->latest[i].id = notes->nsubjects == 1 ? notes->subjects[0] : 0;
+	r->latest[i].what = what;
+	if (r->nlatest - r->forgotten > GANTRY_RECIPES_LATEST)
+		r->forgotten++;
+}
+
+/*
+ * @id ends. Where all behind the entry that made it is about it alone, none of that is needed, nor that it ended. False: there is more, or it is
+ * not remembered.
+ */
+static bool take_off(struct gantry_recipes *r, uint32_t id)
+{
+	uint32_t active = gantry_load_relaxed(&r->head->active) & 1;
+
+	for (uint64_t n = r->nlatest; n > r->forgotten; n--) {
+		uint64_t i = (n - 1) % GANTRY_RECIPES_LATEST;
+
+		if (r->latest[i].id != id || r->latest[i].what == GANTRY_RECIPE_ENDS)
+			return false;
+		if (r->latest[i].what != GANTRY_RECIPE_MAKES)
+			continue;
+		r->nlatest = n - 1;
+		gantry_store_release(&r->head->used[active], r->latest[i].off);
+		return true;
+	}
+	return false;
 }
 
 /* ---- writing down ---- */
@@ -407,7 +468,8 @@ static bool append(struct gantry_recipes *r, uint32_t what, const struct gantry_
 	uint64_t wants = sizeof(e) + pad(nids * sizeof(uint32_t)) + pad(bytes);
 	uint8_t *to = half(r, active) + used, *ids = to + sizeof(e);
 
-	if (used > r->half_bytes || used % 8 || wants > r->half_bytes - used)
+	if (used > r->half_bytes || used % 8 || wants > r->half_bytes - used ||
+	    (used > 0 && used + wants > r->full_bytes))
 		return false;
 	e.bytes = (uint32_t)wants;
 	memset(to, 0, wants);
@@ -418,6 +480,7 @@ static bool append(struct gantry_recipes *r, uint32_t what, const struct gantry_
 	memcpy(ids + pad(nids * sizeof(uint32_t)), request, bytes);
 	/* Release: it is whole. */
 	gantry_store_release(&r->head->used[active], used + wants);
+	remember(r, used, what, notes);
 	gantry_fence_full(); /* pairs with the one in gantry_recipes_take_over() */
 	(void)is_another_s(r);
 	return true;
@@ -441,6 +504,9 @@ void gantry_recipes_note(struct gantry_recipes *recipes,
 		return;
 	}
 	if ((notes->nsubjects == 0 && !notes->failed) || is_another_s(recipes))
+		return;
+	if (!notes->failed && function->recipe == GANTRY_RECIPE_ENDS && notes->nsubjects == 1 &&
+	    take_off(recipes, notes->subjects[0]))
 		return;
 	if (!notes->failed && append(recipes, function->recipe, notes, request, bytes))
 		return;

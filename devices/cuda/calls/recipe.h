@@ -3,8 +3,9 @@
  * Recipes: requests that made and set objects of libraries, kept so that another device, or the worker after this one, has the objects
  * again, with their numbers. What is written down, the generator says of each function (enum gantry_calls_recipe).
  *
- * An entry has subjects, the objects that it makes, sets or ends, and others that it takes. When there is no more room it is looked at
- * which entries are needed yet: those of objects that are alive, and of what those were made of; of calls that set the same anew the last.
+ * An entry has subjects, the objects that it makes, sets or ends, and others that it takes. When there are some times as many as were needed last, it is looked at
+ * which are needed yet: those of objects that are alive, and of what those were made of; of calls that set the same anew the last. So what a
+ * call costs does not depend on how much room there is, and a look at what little a program has stays in a processor's cache.
  *
  * Trust: as devices/keep.h has it; a request out of it is served like one of the guest's. What is read is a private copy.
  * Threads: the site's one. One site writes, the last that took the memory over; another's that comes with something to write bars
@@ -16,9 +17,20 @@
 #include "devices/cuda/calls/run.h"
 #include "devices/keep.h"
 
+#define GANTRY_RECIPES_LATEST 128u /* a power of two */
+
 struct gantry_recipes {
 	struct gantry_keep_head *head; /* NULL: nothing is kept */
 	uint64_t half_bytes;
+	uint64_t full_bytes; /* as much and it is looked at which entries are needed yet */
+	/* The entries at the end, as far as they are remembered: what ends again at once, which most do, is taken off there. */
+	struct {
+		uint64_t off;
+		uint32_t id; /* the one subject; 0: there are several */
+		uint32_t what;
+	} latest[GANTRY_RECIPES_LATEST];
+	uint64_t nlatest;   /* since the last look, */
+	uint64_t forgotten; /* of which so many are not there any more */
 };
 
 /* For tests: of a compaction. */

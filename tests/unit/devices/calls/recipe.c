@@ -328,6 +328,54 @@ START_TEST(test_what_comes_and_goes_takes_no_room_for_good)
 }
 END_TEST
 
+START_TEST(test_what_ends_at_once_leaves_nothing)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL);
+	uint64_t stays = make(w, 0), used = w->recipes.head->used[0];
+
+	for (uint64_t i = 0; i < 2000; i++) {
+		uint64_t passing = make(w, stays), inner = make(w, 0);
+
+		set_value(w, inner, 1, i);
+		end_one(w, inner);
+		set_value(w, passing, 1, i);
+		set_value(w, passing, 2, i);
+		end_one(w, passing);
+		ck_assert_uint_eq(w->recipes.head->used[0], used);
+	}
+	ck_assert_uint_eq(w->recipes.head->active, 0);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
+START_TEST(test_what_ends_behind_what_goes_on_takes_nothing_of_it_along)
+{
+	uint8_t *memory = new_memory(SMALL);
+	struct world *w = new_world(memory, SMALL), *other;
+	uint64_t ids[3] = { make(w, 0), make(w, 0), 0 };
+
+	set_value(w, ids[0], 1, 7);
+	ids[2] = make(w, ids[1]); /* needs it, alive or not */
+	set_value(w, ids[1], 2, 8);
+	end_one(w, ids[1]);
+	set_value(w, ids[2], 3, 9);
+	other = remade(w);
+	ids[1] = ids[2];
+	same(w, other, ids, 2);
+	end_world(other);
+	/* Whoever takes it over remembers nothing of it, and takes nothing off that it has not written. */
+	gantry_recipes_take_over(&w->recipes);
+	end_one(w, ids[2]);
+	other = remade(w);
+	same(w, other, ids, 1);
+	end_world(other);
+	end_world(w);
+	free(memory);
+}
+END_TEST
+
 START_TEST(test_more_than_there_is_room_for_bars)
 {
 	uint8_t *memory = new_memory(SMALL);
@@ -513,6 +561,8 @@ int main(void)
 
 	tcase_add_test(tc, test_objects_are_again_what_they_were_under_their_numbers);
 	tcase_add_test(tc, test_what_comes_and_goes_takes_no_room_for_good);
+	tcase_add_test(tc, test_what_ends_at_once_leaves_nothing);
+	tcase_add_test(tc, test_what_ends_behind_what_goes_on_takes_nothing_of_it_along);
 	tcase_add_test(tc, test_more_than_there_is_room_for_bars);
 	tcase_add_test(tc, test_what_cannot_be_made_anew_bars_and_says_its_name);
 	tcase_add_test(tc, test_calls_that_fail_or_are_refused_are_not_written_down);
