@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 	CHECK(fd >= 0);
 	for (int n = 0; !has_ended(fd); n++) {
 		step(&w);
-		if (n % (64 * CHECKED) == 5)
+		if (n % CHECKED == 5)
 			check_attributes(w.saxpy);
 		if (n % CHECKED == 3)
 			churn();
