@@ -159,7 +159,7 @@ END_TEST
 START_TEST(test_range_charges_are_those_of_the_memory_alone)
 {
 	struct fixture f = begin();
-	struct gantry_reply_variable range = reserve(&f, 1ull << 40);
+	struct gantry_reply_variable range = reserve(&f, 64ull << 30);
 	gantry_buffer b = make_whole(&f, 2 * GRANULE);
 
 	ck_assert_uint_eq(f.h->quota->virtual_used, 2 * GRANULE);
@@ -214,6 +214,9 @@ END_TEST
 /* A worker of a trust group: what one tenant's sessions reserve leaves addresses to others. */
 START_TEST(test_range_of_one_tenants_many_sessions_leaves_addresses_to_others)
 {
+#ifdef GANTRY_ATOMIC_UNDER_TSAN
+	gantry_unit_skip("the thread sanitizer leaves a program 1.5 TiB of addresses");
+#else
 	struct fixture f[4] = { begin() };
 	struct gantry_reply_variable range, none;
 
@@ -235,6 +238,7 @@ START_TEST(test_range_of_one_tenants_many_sessions_leaves_addresses_to_others)
 	for (unsigned int i = 1; i < 4; i++)
 		gantry_close(f[i].s);
 	fixture_end(&f[0]);
+#endif
 }
 END_TEST
 
