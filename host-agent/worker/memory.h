@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files about a session's memory tell each other: object.c (handles), slab.c (offsets and host memory),
- * charge.c, buffer.c, share.c, window.c with window_slabs.c, window_open.c and wash.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
+ * charge.c, buffer.c, back.c (where buffers' bytes are), share.c, window.c with window_slabs.c, window_open.c and wash.c (device memory), job.c (commands of the worker's own), move.c with carry.c, quiet.c
  * and marks.c (buffers that change their place), replica.c (copies beside it), ahead.c (copies of those that a queue will move with). The rest of the
  * worker needs worker.h only.
  *
@@ -188,7 +188,7 @@ void worker_refund_host(struct wsession *s, struct gantry_ledger_buffer *b);
 int worker_charge_pool(struct wdevice *d, uint64_t bytes);
 void worker_refund_pool(struct wsession *s, uint32_t device, uint64_t bytes);
 
-/* ---- buffer.c ---- */
+/* ---- back.c ---- */
 /* First use of a buffer with memory of its own: charge, then back. */
 int worker_back_own_locked(struct wdevice *d, struct wsession *s, struct gantry_ledger_object *obj);
 
@@ -313,7 +313,7 @@ void worker_ahead_written_locked(struct wsession *s, uint32_t slot, uint64_t off
 /* Its copy is worth nothing any more; what was reserved for it stays, see worker_move_forget_locked(). */
 void worker_ahead_end_locked(struct wsession *s, uint32_t slot);
 
-/* ---- buffer.c ---- */
+/* ---- back.c ---- */
 /* As a task of that device's that it binds, and that uses @len bytes, would have it brought. A status; AGAIN: it is on its way. */
 int worker_buffer_bring_locked(struct wdevice *d, struct wsession *s, uint32_t slot, uint64_t len,
 			       enum wuse use);

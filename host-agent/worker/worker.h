@@ -560,7 +560,7 @@ void worker_publish(struct wqueue *q);
 /* Serves the session's queue 0. Returns how many operations, or -EPROTO. */
 int worker_control(struct wdevice *d, struct wsession *s);
 
-/* ---- object.c, slab.c, buffer.c, share.c, charge.c ---- */
+/* ---- object.c, slab.c, buffer.c, back.c, share.c, charge.c ---- */
 /*
  * The live object @handle of @type, or a dying buffer that this task may still use (@q at @pos; NULL: live only).
  * NULL: unknown, stale, of another type.
