@@ -176,7 +176,11 @@ static int bring_to_window_locked(struct wdevice *d, struct wsession *s, uint32_
 	else
 		status = bring_elsewhere_locked(d, s, slot, use);
 	if (status == GANTRY_E_NO_MEMORY && is_fixed(b)) {
-		worker_move_forget_locked(s, slot);
+		/* Nothing else may go for it, but for what is mapped and nobody's. */
+		if (s->nwashing || worker_window_trim_locked(d, s, true))
+			status = GANTRY_E_AGAIN;
+		else
+			worker_move_forget_locked(s, slot);
 	} else if (status == GANTRY_E_NO_MEMORY && worker_holds_offset(b)) {
 		/* The machine has no slabs left. */
 		status = worker_move_make_room_locked(d, s, len, true);

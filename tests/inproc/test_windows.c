@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/fd.h"
+#include "base/clock.h"
 #include "tests/inproc/bytes.h"
 
 static const char *const one_window[] = { "cpu cores=1 window=yes" };
@@ -102,16 +103,6 @@ static uint32_t nasked(struct inproc_host *h)
 	n = h->slabs.nasked + h->slabs.ndropped;
 	pthread_mutex_unlock(&h->slabs.lock);
 	return n;
-}
-
-static bool is_answering(struct inproc_host *h)
-{
-	bool is;
-
-	pthread_mutex_lock(&h->slabs.lock);
-	is = h->slabs.busy_with != 0;
-	pthread_mutex_unlock(&h->slabs.lock);
-	return is;
 }
 
 /* A processor washes more slowly than a device, and gets a moment for it. */
@@ -210,19 +201,41 @@ START_TEST(test_refusal_that_crosses_slabs_on_their_way_back_is_none)
 	gantry_buffer before, after;
 	gantry_ticket t;
 
-	f.h->slabs.limit_bytes = 96 * MIB;
+	/* More than may stay mapped when nobody uses it. */
+	f.h->slabs.limit_bytes = 192 * MIB;
 	fixture_session(&f, NULL);
-	before = make_buffer(&f, 64 * MIB, flags);
+	before = make_buffer(&f, 128 * MIB, flags);
 	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, before, 4096, 7)), GANTRY_OK);
 	f.h->slabs.late_refusals = true;
-	after = make_buffer(&f, 64 * MIB, flags);
-	t = put_fill(&f, f.q, after, 4096, 8);
-	/* The large ask is refused by now, which nobody hears before the slabs go. */
-	eventually(is_answering(f.h));
-	(void)usleep(20000);
+	after = make_buffer(&f, 128 * MIB, flags);
+	/* While it runs the one goes and the other is wanted: slabs are asked for before those of the first are let go. */
+	(void)put_spin(&f, f.q, 50 * GANTRY_NS_PER_MS);
 	ck_ok(gantry_free(f.s, before));
+	t = put_fill(&f, f.q, after, 4096, 8);
 	ck_assert_int_eq(outcome(&f, t), GANTRY_OK);
 	f.h->slabs.late_refusals = false;
+	fixture_end(&f);
+}
+END_TEST
+
+/* A buffer whose address is told cannot go to host memory for a while, but what is mapped and nobody's goes back for it. */
+START_TEST(test_fixed_buffer_gets_what_is_mapped_for_nobody)
+{
+	struct fixture f = { .h = inproc_start(one_window, 1) };
+	const unsigned int flags = GANTRY_ALLOC_DEVICE | GANTRY_ALLOC_FIXED;
+	gantry_buffer first, between, last, large;
+
+	fixture_session(&f, NULL);
+	first = make_buffer(&f, 24 * MIB, flags);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, first, 4096, 7)), GANTRY_OK);
+	between = make_buffer(&f, 4 * MIB, flags);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, between, 4096, 7)), GANTRY_OK);
+	last = make_buffer(&f, 24 * MIB, flags);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, last, 4096, 7)), GANTRY_OK);
+	ck_ok(gantry_free(f.s, first));
+	f.h->slabs.limit_bytes = 60 * MIB;
+	large = make_buffer(&f, 32 * MIB, flags);
+	ck_assert_int_eq(outcome(&f, put_fill(&f, f.q, large, 4096, 8)), GANTRY_OK);
 	fixture_end(&f);
 }
 END_TEST
@@ -614,6 +627,7 @@ int main(void)
 	tcase_add_test(memory, test_task_waits_for_slabs_and_others_go_on);
 	tcase_add_test(memory, test_refusal_of_slabs_is_no_memory);
 	tcase_add_test(memory, test_refusal_that_crosses_slabs_on_their_way_back_is_none);
+	tcase_add_test(memory, test_fixed_buffer_gets_what_is_mapped_for_nobody);
 	tcase_add_test(memory, test_limit_of_the_tenant_is_exact);
 	tcase_add_test(memory, test_many_sessions_keep_apart);
 	tcase_add_test(memory, test_shared_buffer_lies_in_host_memory_and_is_charged_there);
