@@ -23,9 +23,13 @@ void gantry_finished_tell(struct gantry_finished *finished, uint32_t n,
 {
 	/*
 	 * The addition is a full barrier and pairs with the fence in poll(): either poll() sees this count, or we see what
-	 * it has reaped. A thread that still has something to reap needs no call.
+	 * it has reaped, or seen in vain: what is told behind something that is not may come before it. A thread that
+	 * still has something to reap needs no call.
 	 */
-	if (gantry_fetch_add(&finished->count, n) == gantry_load_relaxed(&finished->reaped))
+	uint32_t before = gantry_fetch_add(&finished->count, n);
+
+	if (before == gantry_load_relaxed(&finished->reaped) ||
+	    before == gantry_load_relaxed(&finished->in_vain))
 		host->wake(host->cookie);
 }
 
@@ -44,6 +48,7 @@ unsigned gantry_finished_poll(struct gantry_finished *finished,
 		count = reap(dev, ret_done, n);
 		if (count > 0)
 			break;
+		gantry_store_relaxed(&finished->in_vain, before);
 		gantry_fence_full(); /* pairs with the addition in tell() */
 	} while (gantry_load_acquire(&finished->count) != before);
 	gantry_store_relaxed(&finished->reaped, finished->reaped + count);

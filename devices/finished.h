@@ -16,7 +16,8 @@
 struct gantry_finished {
 	uint32_t count __attribute__((aligned(64)));  /* vendor's threads add */
 	uint32_t reaped __attribute__((aligned(64))); /* the device thread sets */
-	uint32_t ncallbacks;			      /* registered and not left; also a futex */
+	uint32_t in_vain;    /* so does it: @count when it last found nothing to reap */
+	uint32_t ncallbacks; /* registered and not left; also a futex */
 };
 
 /* A callback is about to be registered, whose last act is leave(). */

@@ -312,16 +312,22 @@ void gantry_fpga_wake(struct gantry_dev *dev)
 		dev->driver->wake(dev->handle);
 }
 
+/* @more: what was done may have made way for the next of its stream, of which nobody tells. */
+static uint64_t wait_ns(const struct gantry_dev *dev, bool more)
+{
+	if (!dev->driver->wake)
+		return WAIT_NS;
+	return more ? 0 : GANTRY_MAX(idle_ns(dev), (uint64_t)WAIT_NS);
+}
+
 /* Launches that have ended; a count, or -ENODEV. -ETIME: the one of *@ret_endless does not. */
-static int reap(struct gantry_dev *dev, struct gantry_stream **ret_endless)
+static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_endless)
 {
 	int count = 0, r = 0;
 
 	if (dev->nrunning == 0)
 		return 0;
-	r = dev->driver->wait(dev->handle, dev->driver->wake
-						   ? GANTRY_MAX(idle_ns(dev), (uint64_t)WAIT_NS)
-						   : WAIT_NS);
+	r = dev->driver->wait(dev->handle, wait_ns(dev, more));
 	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING && r >= 0; i++) {
 		struct gantry_fpga_launch *launch = &dev->launches[i];
 		uint64_t control;
@@ -360,7 +366,7 @@ static int pass(struct gantry_dev *dev, const struct round *round,
 		return r;
 	for (uint32_t i = 0; i < round->nready && !lost; i++)
 		progress = serve(dev, round->ready[i], &lost) || progress;
-	r = lost ? -ENODEV : reap(dev, ret_endless);
+	r = lost ? -ENODEV : reap(dev, progress, ret_endless);
 	return r < 0 ? r : progress || r > 0;
 }
 

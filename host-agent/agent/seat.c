@@ -181,8 +181,11 @@ static void read_seat(const struct gantry_doormem *m, uint32_t desk, struct gant
 	seat->segment_bytes = s->shape.segment.segment_bytes;
 	seat->address = s->shape.address;
 	seat->bell_vector = m->desks[desk].bell_vector;
-	seat->wake = m->desks[desk].wake;
+	/* After a restart it is as the guest's page has it: one that is none must not end the machine's trip. */
 	seat->wake_vector = m->desks[desk].wake_vector;
+	seat->wake = m->desks[desk].wake == GANTRY_WAKE_MSIX && seat->wake_vector >= m->nvectors
+			     ? GANTRY_WAKE_POLL
+			     : m->desks[desk].wake;
 }
 
 void gantry_seats_read(const struct gantry_doormem *m, struct gantry_answer *r,

@@ -245,6 +245,7 @@ int worker_shared_unsettle(struct wsession *s, uint32_t slot)
 		return r;
 	}
 	s->objects[slot].shared = shared;
+	worker_contents_end(s, slot); /* from now on others write it, unseen */
 	/* The agent has it first: from then on it outlives us. */
 	s->engine->events.keep(s->engine->events.cookie, s->id, share_id, b->bytes, shared->fd);
 	gantry_store_relaxed(&b->share_id, share_id);

@@ -5,11 +5,13 @@
  * of cycles is exact and the same on every run.
  *
  * Options: lock=PATH (one process has the board), memory=BYTES, and for tests load_ms=N (loading takes so long), fail_loads=N (the
- * next N fail), fail_copies=N, hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory).
+ * next N fail), fail_copies=N, hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory),
+ * naps=1 (waiting takes as long as it may, if nobody wakes).
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +67,10 @@ struct board {
 	int lock_fd;
 	uint64_t hang_n; /* 0: none */
 	uint64_t load_ms, fail_loads, fail_copies, lost_after, nloads;
-	bool has_lost_after, memory_lost, hang;
+	bool has_lost_after, memory_lost, hang, naps;
+	pthread_mutex_t lock;
+	pthread_cond_t woke;
+	bool woken; /* under the lock */
 	struct region regions[NREGIONS];
 	struct answer answers[LATENCY];
 };
@@ -176,6 +181,8 @@ static int parse_options(struct board *board, const char *options, const char **
 			board->hang_n = n;
 		else if (strcmp(word, "memory_lost") == 0)
 			board->memory_lost = n != 0;
+		else if (strcmp(word, "naps") == 0)
+			board->naps = n != 0;
 		else
 			return refuse(-EINVAL, text, cap, "no such option");
 	}
@@ -225,6 +232,8 @@ static int board_open(const char *options, const struct gantry_board_file *files
 	(void)nfiles;
 	if (board && copy) {
 		board->lock_fd = -1;
+		(void)pthread_mutex_init(&board->lock, NULL);
+		(void)pthread_cond_init(&board->woke, NULL);
 		board->mem_bytes = MEMORY_BYTES;
 		r = parse_options(board, options, &lock, copy, text, cap);
 		if (r == 0)
@@ -402,12 +411,39 @@ static int board_mem_write(void *handle, uint64_t at, const void *from, uint64_t
 	return r;
 }
 
+static void nap(struct board *board, uint64_t ns)
+{
+	struct timespec until;
+
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)ns; /* less than a second */
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void)pthread_mutex_lock(&board->lock);
+	while (!board->woken &&
+	       pthread_cond_timedwait(&board->woke, &board->lock, &until) != ETIMEDOUT)
+		;
+	board->woken = false;
+	(void)pthread_mutex_unlock(&board->lock);
+}
+
+static void board_wake(void *handle)
+{
+	struct board *board = handle;
+
+	(void)pthread_mutex_lock(&board->lock);
+	board->woken = true;
+	(void)pthread_cond_signal(&board->woke);
+	(void)pthread_mutex_unlock(&board->lock);
+}
+
 /* Simulated time has nothing to do with @timeout_ns: so many cycles at a time. */
 static int board_wait(void *handle, uint64_t timeout_ns)
 {
 	struct board *board = handle;
 
-	(void)timeout_ns;
+	if (board->naps)
+		nap(board, timeout_ns);
 	for (uint32_t i = 0; i < CYCLES_A_WAIT; i++)
 		cycle(board);
 	return 1;
@@ -433,4 +469,5 @@ const struct gantry_board_driver gantry_board_driver_entry = {
 	.wait = board_wait,
 	.cycles = board_cycles,
 	.takes_later_files = 1,
+	.wake = board_wake,
 };

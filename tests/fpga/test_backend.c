@@ -1063,6 +1063,41 @@ START_TEST(test_cancelled_launch_that_does_not_end_costs_the_board)
 }
 END_TEST
 
+#define NFILLS 24u
+
+/* Each makes way for the next, of which nobody tells the board's thread. */
+START_TEST(test_commands_behind_each_other_do_not_wait_for_the_launch_of_another_stream)
+{
+	struct gantry_stream *busy, *stream;
+	struct gantry_done done[NFILLS];
+	struct gantry_kernel *vadd;
+	struct gantry_cmd cmd, fill = { .kind = GANTRY_CMD_FILL };
+	uint64_t began_ns;
+
+	put_three();
+	device_open("hang=1 naps=1", "stuck=200ms");
+	fill_inputs();
+	busy = stream_of(0);
+	stream = stream_of(0);
+	vadd = kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64");
+	cmd = vadd_of(vadd, out[0], N);
+	ck_assert_int_eq(submit(busy, &cmd), 0);
+	(void)usleep(300000); /* it is on the board */
+	fill.fill.dst = (struct gantry_range){ mem_of(out[1], sizeof(out[1])), 0, 64 };
+	fill.fill.pattern_bytes = 1;
+	began_ns = gantry_now_ns();
+	for (unsigned int i = 0; i < NFILLS; i++)
+		ck_assert_int_eq(submit(stream, &fill), 0);
+	wait_for(done, NFILLS);
+	/* Of a sleep for each it would be 240 ms. */
+	ck_assert_uint_lt(gantry_now_ns() - began_ns, 120 * GANTRY_NS_PER_MS);
+	gantry_store_release(&cancel, 1u);
+	wait_for(done, 1);
+	gantry_store_release(&cancel, 0u);
+	device_close();
+}
+END_TEST
+
 START_TEST(test_launch_that_takes_longer_than_any_may_ends_and_nobody_else_is_told_of_a_fault)
 {
 	const char *of_vadd = "r:i32*,r:i32*,w:i32*,u64";
@@ -1146,6 +1181,8 @@ int main(void)
 	tcase_add_test(tc, test_launch_that_fails_or_is_not_wanted_leaves_nothing_to_be_found);
 	tcase_add_test(tc, test_writing_a_part_makes_other_parts_stale);
 	tcase_add_test(tc, test_board_that_is_to_keep_nothing_keeps_nothing);
+	tcase_add_test(
+		tc, test_commands_behind_each_other_do_not_wait_for_the_launch_of_another_stream);
 	tcase_add_test(tc, test_failed_loading_is_tried_again);
 	tcase_add_test(tc, test_image_that_does_not_load_is_reported_and_others_go_on);
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
