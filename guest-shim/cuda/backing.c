@@ -234,6 +234,9 @@ static CUresult want(struct cu_extent *extent, const struct CUstream_st *stream)
 		(void)pthread_cond_wait(&moved, &cu.lock);
 	if (extent->backing)
 		return CUDA_SUCCESS;
+	/* The lock was given up meanwhile. */
+	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
 	found = find(extent, stream);
 	result = found ? move(found, extent) : make(extent);
 	raise_high(extent->dev);

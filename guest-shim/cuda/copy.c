@@ -79,19 +79,43 @@ static CUresult put_piece(struct CUstream_st *stream, const struct cu_piece *pie
 			  const struct end *end, size_t at, size_t bytes)
 {
 	gantry_ticket ticket = 0;
-	CUresult result;
 	int r;
 
-	if (!cu_handle_is_locked(stream, CU_KIND_STREAM)) /* as above */
-		return CUDA_ERROR_INVALID_HANDLE;
-	result = cu_stream_room_locked(stream);
-	if (result != CUDA_SUCCESS)
-		return result;
 	do
 		r = cu_stage_submit(stream, piece, is_write, end->buffer, end->off + at, bytes,
 				    &ticket);
 	while (r == GANTRY_E_AGAIN);
 	return cu_stream_put_locked(stream, r, ticket);
+}
+
+/*
+ * A piece, and room for it. Who has a piece waits for neither room nor a graph that another thread puts: what those wait for may want pieces too,
+ * of which there are few.
+ */
+static CUresult take_piece(struct CUstream_st *stream, struct cu_piece **ret_piece)
+{
+	while (cu_handle_is_locked(stream, CU_KIND_STREAM)) {
+		CUresult result = cu_stream_room_locked(stream);
+
+		if (result == CUDA_SUCCESS)
+			result = cu_stage_take_locked(ret_piece);
+		if (result != CUDA_SUCCESS)
+			return result;
+		/* The lock may have been given up for it. */
+		if (cu_handle_is_locked(stream, CU_KIND_STREAM) &&
+		    cu_stream_has_room_locked(stream))
+			return CUDA_SUCCESS;
+		cu_stage_put_locked(*ret_piece);
+	}
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* One more, if that is to be had without waiting; NULL: it is not. */
+static struct cu_piece *try_piece(const struct CUstream_st *stream)
+{
+	return cu_handle_is_locked(stream, CU_KIND_STREAM) && cu_stream_has_room_locked(stream)
+		       ? cu_stage_try_locked()
+		       : NULL;
 }
 
 static CUresult copy_in(struct CUstream_st *stream, const struct end *dst, const uint8_t *src,
@@ -103,7 +127,7 @@ static CUresult copy_in(struct CUstream_st *stream, const struct end *dst, const
 		struct cu_piece *piece;
 		size_t n;
 
-		result = cu_stage_take_locked(&piece);
+		result = take_piece(stream, &piece);
 		if (result != CUDA_SUCCESS)
 			break;
 		n = GANTRY_MIN(bytes - at, piece->bytes);
@@ -169,9 +193,9 @@ static CUresult copy_out(struct CUstream_st *stream, uint8_t *dst, const struct 
 
 		/* Who has a piece must not wait for another. */
 		if (asked < bytes && out.tail == out.head)
-			result = cu_stage_take_locked(&piece);
+			result = take_piece(stream, &piece);
 		else if (asked < bytes && out.tail - out.head < AHEAD)
-			piece = cu_stage_try_locked();
+			piece = try_piece(stream);
 		if (result != CUDA_SUCCESS)
 			break;
 		if (piece) {

@@ -265,6 +265,8 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket);
  * that another thread puts into it. INVALID_HANDLE: the stream is gone since.
  */
 CUresult cu_stream_room_locked(struct CUstream_st *stream);
+/* It would not wait. */
+bool cu_stream_has_room_locked(const struct CUstream_st *stream);
 /* What this thread puts until it lets go lies in the stream without anything of other threads' between, though it waits for room. */
 void cu_stream_hold_locked(struct CUstream_st *stream);
 void cu_stream_let_go_locked(struct CUstream_st *stream);

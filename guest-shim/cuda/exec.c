@@ -5,6 +5,8 @@
 
 #include "guest-shim/cuda/graphmem.h"
 
+static pthread_cond_t is_whole = PTHREAD_COND_INITIALIZER;
+
 static void exec_free(struct CUgraphExec_st *exec)
 {
 	cu_exec_memory_free_locked(exec->memory);
@@ -99,6 +101,32 @@ static CUresult put_whole(struct CUgraphExec_st *exec, struct CUstream_st *strea
 	return result;
 }
 
+/* A launch of it that another thread puts into some stream is whole first. INVALID_HANDLE: @stream is gone since. */
+static CUresult take_turn(const struct CUgraphExec_st *exec, const struct CUstream_st *stream)
+{
+	while (exec->is_put) {
+		(void)pthread_cond_wait(&is_whole, &cu.lock);
+		if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
+			return CUDA_ERROR_INVALID_HANDLE;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult put_in_turn(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+	CUresult result = take_turn(exec, stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	exec->is_put = true;
+	result = cu_stream_room_locked(stream);
+	if (result == CUDA_SUCCESS)
+		result = put_whole(exec, stream);
+	exec->is_put = false;
+	(void)pthread_cond_broadcast(&is_whole);
+	return result;
+}
+
 CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
 	CUresult result;
@@ -112,9 +140,7 @@ CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *
 								 .child = exec->graph },
 					      false);
 	exec->nusers++;
-	result = cu_stream_room_locked(stream);
-	if (result == CUDA_SUCCESS)
-		result = put_whole(exec, stream);
+	result = put_in_turn(exec, stream);
 	exec->nusers--;
 	if (exec->is_dead && exec->nusers == 0)
 		exec_free(exec);

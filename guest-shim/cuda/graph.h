@@ -105,6 +105,7 @@ struct CUgraphExec_st {
 	unsigned long long flags;
 	gantry_ticket last; /* of the newest launch: the next comes after it */
 	uint32_t nusers;    /* launches that have given the lock up */
+	bool is_put;	    /* a launch of it is, and is not whole yet */
 	bool is_dead;
 };
 

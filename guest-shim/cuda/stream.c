@@ -306,13 +306,12 @@ CUresult cu_ticket_wait_locked(gantry_ticket ticket)
 /* What has to end before there is room; 0: there is. */
 static gantry_ticket lack_of_room(const struct CUstream_st *stream)
 {
-	uint32_t slot = GANTRY_TICKET_QUEUE(stream->last);
+	/* Streams may share a queue, so it may be full before the first thing is put. */
+	uint32_t slot = GANTRY_HANDLE_SLOT(stream->queue);
 	const struct gantry_queue_end *q = &cu.session->queues[slot];
 	uint64_t nslots = q->ring.map.nslots, wanted = GANTRY_MAX(nslots / ROOM_PART, ROOM_LEAST);
 	uint64_t tail;
 
-	if (stream->last == 0)
-		return 0;
 	tail = gantry_load_acquire(&q->tail);
 	/* The host's word of how far it is costs, and is not asked for while what it last said will do. */
 	if (tail + wanted <= q->room_end || tail + wanted <= gantry_queue_done(q) + nslots)
@@ -341,23 +340,25 @@ void cu_stream_let_go_locked(struct CUstream_st *stream)
 
 CUresult cu_stream_room_locked(struct CUstream_st *stream)
 {
-	gantry_ticket ticket;
+	gantry_ticket ticket = 0;
+	bool has_failed = false;
 
-	while (is_anothers(stream)) {
-		(void)pthread_cond_wait(&let_go, &cu.lock);
+	/* While this waits for the one, there may come to be the other. */
+	while (is_anothers(stream) || (!has_failed && (ticket = lack_of_room(stream)) != 0)) {
+		if (is_anothers(stream))
+			(void)pthread_cond_wait(&let_go, &cu.lock);
+		else
+			/* A task that failed has ended too; and where all have, the call finds out. */
+			has_failed = cu_ticket_wait_locked(ticket) != CUDA_SUCCESS;
 		if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
 			return CUDA_ERROR_INVALID_HANDLE;
-	}
-	while ((ticket = lack_of_room(stream)) != 0) {
-		CUresult result = cu_ticket_wait_locked(ticket);
-
-		if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
-			return CUDA_ERROR_INVALID_HANDLE;
-		/* A task that failed has ended too; and where all have, the call finds out. */
-		if (result != CUDA_SUCCESS)
-			break;
 	}
 	return CUDA_SUCCESS;
+}
+
+bool cu_stream_has_room_locked(const struct CUstream_st *stream)
+{
+	return !is_anothers(stream) && lack_of_room(stream) == 0;
 }
 
 CUresult cu_stream_wait_locked(struct CUstream_st *stream)

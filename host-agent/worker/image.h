@@ -71,6 +71,8 @@ int worker_image_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_k
 /* ---- setting.c ---- */
 /* The guest has set @number of @k to @value on @d, which took it: the ledger has it. Device thread. */
 void worker_setting_note(struct wdevice *d, struct wkernel *k, uint64_t number, uint64_t value);
+/* The session's devices have changed places: what was set is looked at again, also where the kernel was before. */
+void worker_settings_moved_locked(struct wsession *s);
 /* What was set on this device, under the number that the guest has for it, is set of k->on. Device thread. 0 or a status, with a sentence. */
 int worker_settings_apply(struct wdevice *d, struct wkernel *k, struct gantry_err *err);
 

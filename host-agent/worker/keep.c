@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "host-agent/worker/image.h"
 #include "host-agent/worker/memory.h"
 #include "host-agent/worker/worker.h"
@@ -114,7 +115,20 @@ const struct gantry_keep *worker_keep_of(const struct wsession *s, uint32_t devi
 	return number < GANTRY_LEDGER_NUMBERS ? &s->keeps[number] : NULL;
 }
 
-const char *worker_keep_barred(const struct wsession *s, uint32_t device)
+/* A worker that may have been broken into wrote it: input, for people to read. */
+static const char *copy_reason(const struct gantry_keep_head *head, char *buf, size_t cap)
+{
+	size_t n;
+
+	memcpy(buf, head->why, GANTRY_MIN(cap, sizeof(head->why)));
+	buf[GANTRY_MIN(cap, sizeof(head->why)) - 1] = '\0';
+	for (n = 0; buf[n]; n++)
+		if (buf[n] < ' ' || buf[n] > '~')
+			buf[n] = '?';
+	return buf;
+}
+
+const char *worker_keep_barred(const struct wsession *s, uint32_t device, char *buf, size_t cap)
 {
 	const struct gantry_keep *keep = worker_keep_of(s, device);
 	const struct gantry_keep_head *head = keep ? gantry_load_acquire(&keep->base) : NULL;
@@ -122,5 +136,5 @@ const char *worker_keep_barred(const struct wsession *s, uint32_t device)
 	if (!head)
 		return is_wanted(s) ? "more libraries than there is memory to write down"
 				    : "libraries while its tenant has \"recipes = no\"";
-	return gantry_load_acquire(&head->barred) ? head->why : NULL;
+	return gantry_load_acquire(&head->barred) ? copy_reason(head, buf, cap) : NULL;
 }

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "host-agent/worker/image.h"
 #include "host-agent/worker/migrate.h"
 
 /* As long as a program may be held before its memory is copied: a kernel of more than that goes on where it is. */
@@ -196,6 +197,7 @@ static int check_objects_locked(const struct wsession *s, uint32_t from, struct 
 static int check_libraries_locked(const struct wsession *s, uint32_t from, uint32_t to,
 				  struct gantry_err *err)
 {
+	char reason[sizeof(((struct gantry_keep_head *)NULL)->why)];
 	uint64_t callers = 0;
 	const char *why;
 
@@ -213,7 +215,7 @@ static int check_libraries_locked(const struct wsession *s, uint32_t from, uint3
 				      "a queue of its program that calls libraries of NVIDIA's is "
 				      "on device %s by now",
 				      s->engine->devices[to]->name);
-	why = worker_keep_barred(s, from);
+	why = worker_keep_barred(s, from, reason, sizeof(reason));
 	return why ? gantry_err_set(err, -EOPNOTSUPP,
 				    "its program has used %s: what that left in a library of "
 				    "NVIDIA's cannot be made anew on another device",
@@ -594,9 +596,12 @@ static int hand_over_locked(struct wmigration *mg, struct gantry_err *err)
 	if (r < 0)
 		return r;
 	exchange_locked(mg);
+	/* Of an older version's no longer: those builds do not know that devices can change places. */
+	gantry_store_relaxed(&hdr->version, GANTRY_LEDGER_VERSION);
 	/* Release: all was copied. Whoever reads this after our death does the rest. */
 	gantry_store_release(&hdr->places, then | GANTRY_LEDGER_HANDS_OVER(mg->from, mg->to));
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_RELEASED);
+	worker_settings_moved_locked(s);
 	hand_buffers_locked(mg);
 	hand_queues_locked(mg);
 	return 0;

@@ -391,8 +391,6 @@ static void take_kernel(struct wsession *s, uint32_t slot)
 
 	if (!GANTRY_LEDGER_IS_OWN(&obj->kernel)) {
 		k = installed_kernel(s, &obj->kernel);
-		if (worker_keeps(obj))
-			worker_keeps_open_locked(s);
 		s->objects[slot].kernel[0] = k;
 	} else if (worker_image_kernel_recover(s, slot)) {
 		k = s->objects[slot].kernel[0];
@@ -486,6 +484,18 @@ static void take_output(struct wsession *s)
 	}
 }
 
+/* Behind all that lies in the store: what is there keeps its place. */
+static void take_keeps(struct wsession *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
+
+		if (obj->state != GANTRY_OBJECT_FREE && obj->type == GANTRY_HANDLE_KERNEL &&
+		    worker_keeps(obj))
+			worker_keeps_open_locked(s);
+	}
+}
+
 static int take_objects(struct wsession *s, const struct gantry_engine_attach *a,
 			struct gantry_err *err)
 {
@@ -512,6 +522,7 @@ static int take_objects(struct wsession *s, const struct gantry_engine_attach *a
 		}
 	}
 	take_output(s);
+	take_keeps(s);
 	worker_images_recovered(s);
 	return 0;
 }

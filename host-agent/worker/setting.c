@@ -27,6 +27,8 @@ static void write_down_locked(struct wsession *s, const struct wkernel *k)
 		    GANTRY_LEDGER_IS_OWN(&obj->kernel) && s->objects[i].kernel[0] == k)
 			obj->kernel.own.set = k->set;
 	}
+	/* Of an older version's no longer: it has something that those builds do not read. */
+	gantry_store_relaxed(&s->ledger.hdr->version, GANTRY_LEDGER_VERSION);
 }
 
 void worker_setting_note(struct wdevice *d, struct wkernel *k, uint64_t number, uint64_t value)
@@ -47,6 +49,15 @@ void worker_setting_note(struct wdevice *d, struct wkernel *k, uint64_t number, 
 	k->set_seen[d->index] = turn + 1;
 	gantry_store_release(&k->set_turn, turn + 1);
 	pthread_mutex_unlock(&s->lock);
+}
+
+void worker_settings_moved_locked(struct wsession *s)
+{
+	gantry_list_for_each(&s->images, struct wimage, link, image)
+		gantry_list_for_each(&image->kernels, struct wkernel, link, k)
+			if (k->set.which)
+				gantry_store_release(&k->set_turn,
+						     gantry_load_relaxed(&k->set_turn) + 1);
 }
 
 static int set_again(struct wdevice *d, struct wkernel *k, const struct gantry_ledger_settings *set,

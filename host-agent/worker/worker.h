@@ -678,8 +678,8 @@ void worker_keeps_open_locked(struct wsession *s);
 void worker_keeps_close(struct wsession *s);
 /* For a stream of the session's on device @device; NULL: devices so far up have none. */
 const struct gantry_keep *worker_keep_of(const struct wsession *s, uint32_t device);
-/* What stands against making it anew elsewhere; NULL: nothing does. */
-const char *worker_keep_barred(const struct wsession *s, uint32_t device);
+/* What stands against making it anew elsewhere, perhaps in @buf; NULL: nothing does. */
+const char *worker_keep_barred(const struct wsession *s, uint32_t device, char *buf, size_t cap);
 
 /* ---- session.c ---- */
 /* The session, held until worker_session_leave(); NULL: there is none, or its last thread just let go. */

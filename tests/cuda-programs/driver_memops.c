@@ -352,6 +352,91 @@ static void graphs_are_put_whole(void)
 	end();
 }
 
+#define NBESIDE 8u
+
+static void *fill_beside(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 500; i++)
+		OK(cuMemsetD32Async(device + 512, 2, 1, one));
+	return NULL;
+}
+
+/* Those of threads that waited for room before the graph did, too. */
+static void graphs_among_many(void)
+{
+	const struct timespec soon = { .tv_nsec = 100000000 };
+	CUgraphExec exec = long_graph(device + 512, 3000);
+	pthread_t beside[NBESIDE], writer;
+
+	begin("graphs among many");
+	clear();
+	OK(cuStreamWaitValue32(one, device, 1, CU_STREAM_WAIT_VALUE_EQ));
+	CHECK(pthread_create(&writer, NULL, write_from_a_stream, NULL) == 0);
+	for (unsigned int i = 0; i < NBESIDE; i++)
+		CHECK(pthread_create(&beside[i], NULL, fill_beside, NULL) == 0);
+	(void)nanosleep(&soon, NULL);
+	OK(cuGraphLaunch(exec, one));
+	for (unsigned int i = 0; i < NBESIDE; i++)
+		(void)pthread_join(beside[i], NULL);
+	(void)pthread_join(writer, NULL);
+	OK(cuStreamSynchronize(one));
+	CHECK(word(device + 512 + 4, 4) == 1);
+	OK(cuGraphExecDestroy(exec));
+	end();
+}
+
+static const uint32_t own = 7; /* no memory of the driver's */
+
+static void *copy_beside(void *arg)
+{
+	const struct timespec soon = { .tv_nsec = 100000000 };
+
+	(void)arg;
+	OK(cuCtxSetCurrent(ctx));
+	(void)nanosleep(&soon, NULL); /* the graph waits for room by then */
+	OK(cuMemcpyHtoDAsync(device + 1024, &own, sizeof(own), one));
+	return NULL;
+}
+
+/* Who waits for the graph has nothing that the graph needs: pieces of pinned memory for the copy at its end. */
+static void graphs_with_copies_of_the_program_s_memory(void)
+{
+	CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_HOST,
+			       .srcHost = &own,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = device + 512,
+			       .WidthInBytes = sizeof(own),
+			       .Height = 1,
+			       .Depth = 1 };
+	pthread_t beside[NBESIDE], writer;
+	CUgraphNode last = NULL;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	begin("graphs with copies of the program's memory");
+	clear();
+	OK(cuGraphCreate(&graph, 0));
+	for (unsigned int i = 0; i < 3000; i++)
+		last = add_fill(graph, last, device + 520, i);
+	OK(cuGraphAddMemcpyNode(&last, graph, &last, 1, &copy, ctx));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	OK(cuStreamWaitValue32(one, device, 1, CU_STREAM_WAIT_VALUE_EQ));
+	for (unsigned int i = 0; i < NBESIDE; i++)
+		CHECK(pthread_create(&beside[i], NULL, copy_beside, NULL) == 0);
+	CHECK(pthread_create(&writer, NULL, write_from_a_stream, NULL) == 0);
+	OK(cuGraphLaunch(exec, one));
+	for (unsigned int i = 0; i < NBESIDE; i++)
+		(void)pthread_join(beside[i], NULL);
+	(void)pthread_join(writer, NULL);
+	OK(cuStreamSynchronize(one));
+	CHECK(word(device + 512, 4) == own && word(device + 1024, 4) == own);
+	OK(cuGraphExecDestroy(exec));
+	end();
+}
+
 static void batches(void)
 {
 	CUstreamBatchMemOpParams ops[256];
@@ -534,6 +619,8 @@ int main(int argc, char **argv)
 	by_another_thread();
 	more_than_there_is_room_for();
 	graphs_are_put_whole();
+	graphs_among_many();
+	graphs_with_copies_of_the_program_s_memory();
 	batches();
 	nodes_of_graphs();
 	misused();
