@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/fd.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "tests/inproc/bytes.h"
 
 static const char *const one_window[] = { "cpu cores=1 window=yes" };
