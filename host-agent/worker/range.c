@@ -462,17 +462,35 @@ bool worker_range_holds_locked(const struct wsession *s, uint32_t slot)
 
 /* ---- after another worker ---- */
 
+/* From *slot on. Other devices' threads may serve the session already, and bring its buffers. */
+static bool next_range(const struct wdevice *d, struct wsession *s, uint32_t *slot,
+		       struct gantry_ledger_buffer *ret_range)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (; *slot < GANTRY_LEDGER_NOBJECTS; (*slot)++) {
+		const struct gantry_ledger_object *obj = &s->ledger.objects[*slot];
+
+		found = is_range(obj, d->index) && obj->state == GANTRY_OBJECT_LIVE;
+		if (found)
+			break;
+	}
+	if (found)
+		*ret_range = s->ledger.objects[*slot].buffer;
+	pthread_mutex_unlock(&s->lock);
+	return found;
+}
+
 int worker_ranges_open(struct wdevice *d, struct wsession *s, struct gantry_err *err)
 {
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_object *obj = &s->ledger.objects[i];
-		struct gantry_mem *mem;
-		int r;
+	struct gantry_ledger_buffer range;
 
-		if (!is_range(obj, d->index) || obj->state != GANTRY_OBJECT_LIVE)
-			continue;
-		r = d->device.backend->window_open(d->device.dev, obj->buffer.address,
-						   obj->buffer.bytes, &mem, err);
+	for (uint32_t i = 0; next_range(d, s, &i, &range); i++) {
+		struct gantry_mem *mem;
+		int r = d->device.backend->window_open(d->device.dev, range.address, range.bytes,
+						       &mem, err);
+
 		if (r == -EADDRINUSE)
 			return gantry_err_set(
 				err, r,
