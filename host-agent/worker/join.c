@@ -34,7 +34,6 @@ bool worker_queue_open(struct wdevice *d, struct wqueue *q)
 		worker_condemn(q->session, GANTRY_E_INTERNAL, err.text);
 		return false;
 	}
-	q->made_for = 0; /* tickets of a queue that was closed come again */
 	q->lane = -1;
 	q->window_ns = 0;
 	q->nunknown = 0;

@@ -149,22 +149,6 @@ START_TEST(test_three_writers_at_once_are_too_many_until_the_buffer_ends)
 }
 END_TEST
 
-START_TEST(test_queue_that_was_opened_anew_is_not_told_what_its_predecessor_was)
-{
-	uint64_t first;
-
-	begin(GANTRY_CAP_KEEPS);
-	first = bind(1, false);
-	ck_assert_uint_eq(bind(1, true), first);
-	finish(1);
-	/* Closed and opened: its tickets are the same again. */
-	led[1].issued = led[1].done = 1;
-	queues[1].made_for = 0;
-	ck_assert_uint_eq(bind(1, true) == first, 0);
-	end();
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("contents");
@@ -177,6 +161,5 @@ int main(void)
 		       test_reader_of_another_queue_knows_nothing_before_the_writer_has_finished);
 	tcase_add_test(tc, test_two_writers_at_once_leave_what_is_neithers);
 	tcase_add_test(tc, test_three_writers_at_once_are_too_many_until_the_buffer_ends);
-	tcase_add_test(tc, test_queue_that_was_opened_anew_is_not_told_what_its_predecessor_was);
 	return gantry_unit_run(suite);
 }
