@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "guest-shim/cudalibs/call.h"
 #include "guest-shim/cudalibs/road.h"
 #include "guest-shim/device.h"
@@ -36,6 +37,8 @@
 #define NAP_NS	  50000
 /* So many looks' time between two that need the lock. */
 #define LOOK_LOCKED 16u
+/* So long an earlier call that has an object in common is waited for. */
+#define ORDER_NS GANTRY_NS_PER_S
 
 struct box {
 	gantry_buffer buffer;
@@ -344,14 +347,17 @@ static bool pause_unlocked(struct gantry_session *session, gantry_ticket ticket,
 
 /*
  * The earlier call may take long, and others have nothing to do with it: the lock is given up meanwhile. Its failure is told
- * elsewhere. -ENODEV: the session has ended.
+ * elsewhere. -ETIME: it may as well wait for what the program does only behind this call. -ENODEV: the session has ended.
  */
 static int order_locked(gantry_ticket ticket)
 {
+	const uint64_t end_ns = gantry_now_ns() + ORDER_NS;
 	struct gantry_session *session = way.session;
 	bool over = false;
 
 	for (uint32_t round = 1; !over && is_under_way_locked(ticket); round++) {
+		if (gantry_now_ns() > end_ns)
+			return -ETIME;
 		(void)pthread_mutex_unlock(&way.lock);
 		over = pause_unlocked(session, ticket, round);
 		(void)pthread_mutex_lock(&way.lock);
@@ -370,8 +376,12 @@ static bool shares_handle(const struct box *box, const struct gantry_call_route 
 	return false;
 }
 
-/* Behind what comes before in other queues than @queue; 0: in all. */
-static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue)
+/*
+ * Behind what comes before in other queues than @queue; 0: in all. What takes long is left to @ret_after: the worker begins behind its end. That
+ * is later than it has to be, so it is not done at once.
+ */
+static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue,
+			    gantry_ticket ret_after[BOXES], uint32_t *ret_nafter)
 {
 	gantry_ticket tickets[BOXES];
 	uint32_t n = 0;
@@ -386,8 +396,14 @@ static int order_all_locked(const struct gantry_call_route *route, gantry_queue 
 		    shares_handle(box, route))
 			tickets[n++] = box->ticket;
 	}
-	for (uint32_t i = 0; r == 0 && i < n; i++)
+	*ret_nafter = 0;
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		r = order_locked(tickets[i]);
+		if (r != -ETIME)
+			continue;
+		ret_after[(*ret_nafter)++] = tickets[i];
+		r = 0;
+	}
 	return r;
 }
 
@@ -419,11 +435,12 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		.naccess = 1,
 		.access = access,
 	};
-	gantry_ticket ticket;
-	int r = order_all_locked(message->route, message->queue);
+	gantry_ticket after[BOXES], ticket;
+	int r = order_all_locked(message->route, message->queue, after, &task.nafter);
 
 	if (r < 0)
 		return r;
+	task.after = after;
 	if (road->uses)
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
 	/* Whatever was told here before is over with it. */
@@ -509,8 +526,12 @@ static int carry_short(const struct gantry_cuda_road *road, const struct message
 /* What the handles of a call have under way: the graph knows nothing of that. */
 static void settle(const struct gantry_call_route *route)
 {
+	gantry_ticket late[BOXES];
+	uint32_t nlate;
+
 	pthread_mutex_lock(&way.lock);
-	(void)order_all_locked(route, 0); /* with its session the graph has ended, too */
+	while (order_all_locked(route, 0, late, &nlate) == 0 && nlate > 0)
+		; /* with its session the graph has ended, too */
 	pthread_mutex_unlock(&way.lock);
 }
 

@@ -22,7 +22,8 @@
 static uint8_t session; /* its address is all that is known of it */
 static bool gone;
 static uint8_t *buffers[NBUFFERS];
-static uint32_t nbuffers, ntasks, nlooks;
+static uint32_t nbuffers, ntasks, nlooks, nafter;
+static gantry_ticket last, after;
 static struct gantry_calls_reply
 	*told_late; /* of a write-combining heap: its words are seen before what they tell of */
 
@@ -76,6 +77,9 @@ static int submit(struct gantry_session *s, gantry_queue queue, const struct gan
 	gantry_store_relaxed(&reply->told, 0u);
 	*ret_last = (uint64_t)GANTRY_HANDLE_SLOT(queue) << 56 | (gantry_fetch_add(&ntasks, 1u) + 1);
 	ck_assert_uint_eq(GANTRY_TICKET_QUEUE(*ret_last), GANTRY_HANDLE_SLOT(queue));
+	last = *ret_last;
+	nafter = tasks->nafter;
+	after = nafter ? tasks->after[0] : 0;
 	return GANTRY_OK;
 }
 
@@ -261,6 +265,26 @@ START_TEST(test_call_on_no_stream_waits_for_those_on_streams)
 }
 END_TEST
 
+/* The earlier call's stream may wait for what the program does only behind the later one. */
+START_TEST(test_call_behind_one_that_does_not_return_is_put_behind_its_end)
+{
+	gantry_ticket first;
+
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	first = last;
+	ck_assert_int_eq(call(1, 3, false, NULL), 0);
+	ck_assert_uint_eq(ntasks, 2);
+	ck_assert_uint_eq(nafter, 1);
+	ck_assert_uint_eq(after, first);
+	tell(0);
+	tell(1);
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_uint_eq(nafter, 0);
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+END_TEST
+
 static void *tell_later(void *arg)
 {
 	(void)arg;
@@ -303,6 +327,7 @@ int main(void)
 	tcase_add_test(tc,
 		       test_calls_of_an_object_on_several_streams_are_made_in_the_program_s_order);
 	tcase_add_test(tc, test_call_on_no_stream_waits_for_those_on_streams);
+	tcase_add_test(tc, test_call_behind_one_that_does_not_return_is_put_behind_its_end);
 	tcase_add_test(tc,
 		       test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_session);
 	tcase_add_test(tc, test_reply_is_read_after_the_heap_was_put_in_order);
