@@ -257,9 +257,14 @@ def test_image_leaves_while_the_board_loads_it_and_while_its_guest_goes_on_askin
         t.equal(told(red, "start 3"), "ok 0")  # the region has to be loaded first
         accepted(world, 3)
         t.code(world.ctl("remove", "sum", "--no-wait"), 0)
-        for _ in range(3):
-            t.equal(told(red, "start 20"), "ok 0")
-        t.true(told(red, "finish 0").startswith(f"err {NO_KERNEL} "), "what came too late")
+
+        def is_refused():
+            for _ in range(3):
+                t.equal(told(red, "start 20"), "ok 0")
+            return told(red, "finish 0").startswith(f"err {NO_KERNEL} ")
+
+        # What its worker takes before it has heard of the removal still runs.
+        harness.wait_until(is_refused, "what comes too late is refused")
         harness.wait_until(lambda: "sum" not in world.images(), "it is gone")
         t.equal([told(blue, "scale 2"), told(red, "scale 2")], ["ok 0"] * 2)
 
