@@ -19,7 +19,6 @@
 /* A call puts no more than this part of a ring, or so many: the smallest has 16 slots. */
 #define ROOM_PART  8u
 #define ROOM_LEAST 4u
-/* So often a call that waits looks for what kernels have printed. */
 
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 

@@ -5,7 +5,7 @@
  * Order. A call on a stream goes to that stream's queue, one without to the queue of the default stream. The worker makes the
  * calls of a queue one after the other. Of calls that have an object in common each may change it, or end it, or draw from it,
  * so they are made in the program's order, whatever their streams: where an earlier one is under way in another queue, its
- * answer is awaited.
+ * answer is awaited for a second, and then the call is put behind its end.
  *
  * Answers. Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. They are mapped, and
  * the worker says in them when a call has returned (GANTRY_CALLS_TOLD). The task that carried it ends later, when the
