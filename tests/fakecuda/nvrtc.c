@@ -89,11 +89,19 @@ static bool complain(struct program *program)
 {
 	const char *error = strstr(program->source, "#error");
 
-	if (error)
-		(void)snprintf(program->log, sizeof(program->log), "%s(%d): error: %.*s\n",
-			       program->name, line_of(program->source, error),
-			       (int)strcspn(error, "\n"), error);
-	else if (!strstr(program->source, "FAKECUDA so="))
+	if (error) {
+		int len = (int)strcspn(error, "\n"), skip = (int)strlen("#error");
+
+		skip += (int)strspn(error + skip, " \t");
+		(void)snprintf(program->log, sizeof(program->log),
+			       "%s(%d): catastrophic error: #error directive: %.*s\n"
+			       "  %.*s\n   ^\n\n"
+			       "1 catastrophic error detected in the compilation of \"%s\".\n"
+			       "Compilation terminated.\n",
+			       program->name, line_of(program->source, error), len - skip,
+			       error + skip, len, error, program->name);
+	}
+	if (!error && !strstr(program->source, "FAKECUDA so="))
 		(void)snprintf(program->log, sizeof(program->log),
 			       "%s(1): error: no FAKECUDA line\n", program->name);
 	return program->log[0] != '\0';
