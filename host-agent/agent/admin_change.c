@@ -181,6 +181,7 @@ static int set_fields(struct gantry_tenant_conf *t, const Gantry__Admin__TenantS
 	r = r < 0 ? r : set_text(t, "door_mode", set->door_mode, err);
 	r = r < 0 ? r : set_text(t, "door_owner", set->door_owner, err);
 	r = r < 0 ? r : set_text(t, "on_full", set->on_full, err);
+	r = r < 0 ? r : set_text(t, "recipes", set->recipes, err);
 	r = r < 0 ? r : set_number(t, "compute_percent", set->compute_percent, "", err);
 	r = r < 0 ? r : set_number(t, "spin", set->spin_ns, "ns", err);
 	return r < 0 ? r : set_machines(t, set, err);

@@ -265,6 +265,7 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->door_mode = key_text(r, conf, "door_mode");
 	msg->door_owner = key_text(r, conf, "door_owner");
 	msg->on_full = key_text(r, conf, "on_full");
+	msg->recipes = key_text(r, conf, "recipes");
 	msg->compute_percent = number(r, conf->compute_percent);
 	msg->spin_ns = number(r, conf->spin_ns);
 	msg->ivshmem = number(r, conf->ivshmem);

@@ -303,6 +303,9 @@ static void complete_words(struct gantry_ctl *ctl, enum gantry_words words)
 	case GANTRY_WORDS_VM_FORMAT:
 		fprintf(ctl->out, "qemu\nlibvirt\nproxmox\n");
 		break;
+	case GANTRY_WORDS_RECIPES:
+		fprintf(ctl->out, "moves\nalways\nno\n");
+		break;
 	case GANTRY_WORDS_NOUN:
 		complete_nouns(ctl->out);
 		break;

@@ -37,6 +37,8 @@
 	S("door-owner", door_owner, TEXT, "USER[:GROUP]", "who owns its door", NONE)               \
 	S("on-full", on_full, TEXT, "WHAT", "when there is no room to attach: refuse or queue",    \
 	  NONE)                                                                                    \
+	S("recipes", recipes, TEXT, "WHEN",                                                        \
+	  "whose library objects are written down: moves, always or no", RECIPES)                  \
 	S("ivshmem", ivshmem, YES, "yes|no", "whether virtual machines may come in", NONE)         \
 	S("ivshmem-size", ivshmem_bytes, SIZE, "SIZE", "memory of a machine, a power of two",      \
 	  NONE)                                                                                    \

@@ -126,9 +126,11 @@ def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
             program.close()
 
 
-def worker_dies(t, program, *args, part="products", count=1, **options):
-    """A program that does nothing meanwhile; then it works on with what it had."""
+def worker_dies(t, program, *args, part="products", count=1, told=(), **options):
+    """A program that does nothing meanwhile; then it works on with what it had. @told: what gantryctl is told of the tenant before."""
     with calls.calls_world(count=count, **options) as agent:
+        if told:
+            t.code(agent.ctl("tenant", "set", "red", *told), 0)
         program = Program(agent, program, *args, folders=[calls.forwarding_folder()])
         try:
             for number in range(2):
@@ -142,6 +144,11 @@ def worker_dies(t, program, *args, part="products", count=1, **options):
 @gpu.each_mode(globals(), "isolated", "pooled")
 def test_objects_of_libraries_outlive_their_worker_where_the_tenant_wants_it(t, mode):
     worker_dies(t, "cuda-library-moves", "still", mode=mode, tenants={"red": {"recipes": "always"}})
+
+
+def test_objects_of_libraries_outlive_their_worker_as_gantryctl_was_told(t):
+    worker_dies(t, "cuda-library-moves", "still", told=("--recipes", "always"))
+    worker_dies(t, "cuda-library-moves", "lost", part="lost", told=("--recipes", "no"), tenants={"red": {"recipes": "always"}})
 
 
 def test_objects_of_libraries_outlive_their_worker_where_they_could_go_elsewhere(t):

@@ -335,7 +335,7 @@ def test_bad_values_are_refused_with_a_sentence(t):
                 ("--mem", "lots", "mem"), ("--mem", "20Q", "mem"), ("--mem", "-1", "mem"),
                 ("--priority", "101", "priority"), ("--priority", "1e3", "priority"),
                 ("--sessions", "1001", "sessions"), ("--queues", "64", "queues"), ("--queues", "0", "queues"),
-                ("--isolation", "none", "isolat"), ("--on-full", "panic", "refuse"), ("--deadline", "soon", "deadline"),
+                ("--isolation", "none", "isolat"), ("--on-full", "panic", "refuse"), ("--recipes", "sometimes", "moves"), ("--deadline", "soon", "deadline"),
                 ("--devices", "gpu9", "gpu9"), ("--door-mode", "0999", "door"), ("--door-owner", "no-such-one", "no-such"),
                 ("--trust-group", "A B", "trust")):
             sentence(t, agent.ctl("tenant", "set", "red", option, value), 2, part)
@@ -347,6 +347,21 @@ def test_bad_values_are_refused_with_a_sentence(t):
         sentence(t, agent.ctl("tenant", "set", "red"), 2, "--weight")
         t.equal(show(agent, "tenant", "red"), before)
         t.true(not (agent.state_dir / "tenants.d" / "red.conf").exists(), "a refused change was kept")
+
+
+def test_recipes_of_a_tenant_are_set_shown_and_kept(t):
+    with harness.Agent() as agent:
+        t.equal(show(agent, "tenant", "red")["recipes"], "moves")
+        for value in ("always", "no", "moves", "always"):
+            changed(t, agent, "tenant", "set", "red", "--recipes", value)
+            t.equal(show(agent, "tenant", "red")["recipes"], value)
+        changed(t, agent, "tenant", "create", "blue", "--recipes", "no")
+        sentence(t, agent.ctl("tenant", "set", "red", "--recipes", "yes"), 2, "moves", "always", "no")
+        words = agent.ctl("complete", "--", "--socket", str(agent.admin), "tenant", "set", "red", "--recipes", "").out.split()
+        t.equal(words, ["moves", "always", "no"])
+        agent.stop()
+        agent.start()
+        t.equal((show(agent, "tenant", "red")["recipes"], show(agent, "tenant", "blue")["recipes"]), ("always", "no"))
 
 
 def test_tenants_listed_with_what_they_use(t):

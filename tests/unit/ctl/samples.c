@@ -113,6 +113,7 @@ static Gantry__Admin__TenantSet red_config = {
 	.door_mode = T("0666"),
 	.door_owner = T(""),
 	.on_full = T("refuse"),
+	.recipes = T("always"),
 };
 static Gantry__Admin__TenantSet blue_config = {
 	.base = BASE(tenant_set),
