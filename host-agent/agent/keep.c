@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -107,6 +108,11 @@ static void exec_monitor(struct gantry_agent *a, int sock)
 
 static void hand_all(struct gantry_agent *a)
 {
+	_cleanup_close_ int program = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+
+	/* It may be of the build before ours, which might not read what we have written. */
+	if (program >= 0)
+		gantry_keep_tell(a, GANTRY_MONITOR_PROGRAM, 0, program);
 	for (size_t i = 0; i < a->kept.nentries; i++) {
 		const struct gantry_store_entry *e = &a->kept.entries[i];
 
@@ -294,9 +300,9 @@ void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
 	(void)tell(a, GANTRY_MONITOR_DROP_TREE, name, -EBADF);
 }
 
-void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int fd)
+void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int value, int fd)
 {
-	if (a->monitor_fd >= 0 && send_monitor(a, op, 0, NULL, fd) < 0)
+	if (a->monitor_fd >= 0 && send_monitor(a, op, value, NULL, fd) < 0)
 		gantry_log(GANTRY_LOG_WARN, "the monitor does not take request %u", op);
 }
 

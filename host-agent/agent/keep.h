@@ -79,6 +79,6 @@ void gantry_keep_drop_tree(struct gantry_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void gantry_keep_notify(struct gantry_agent *a, int notice);
 /* Another of enum gantry_monitor_op; @fd, which stays ours, rides along unless it is negative. */
-void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int fd);
+void gantry_keep_tell(struct gantry_agent *a, uint32_t op, int value, int fd);
 
 #endif

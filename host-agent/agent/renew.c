@@ -327,7 +327,7 @@ static void leave_now(struct gantry_agent *a)
 	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
 		gantry_worker_kill_now(w);
 	gantry_journal_now(a);
-	gantry_keep_tell(a, GANTRY_MONITOR_BYE, -EBADF);
+	gantry_keep_tell(a, GANTRY_MONITOR_BYE, 0, -EBADF);
 	_exit(EXIT_SUCCESS); /* what is alive is not ours to end */
 }
 

@@ -171,7 +171,7 @@ static void hello_never_came(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, -EBADF);
+	gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, 0, -EBADF);
 	refuse(a, "it does not say what it is: no gantryd, or one that cannot take over");
 }
 
@@ -222,7 +222,7 @@ int gantry_upgrade_begin(struct gantry_agent *a, const struct gantry_upgrade_ask
 		return gantry_err_set(err, -ENOMEM, "no memory for an upgrade");
 	}
 	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_TRY);
-	gantry_keep_tell(a, GANTRY_MONITOR_TRY, fd);
+	gantry_keep_tell(a, GANTRY_MONITOR_TRY, 0, fd);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ static void judge(struct gantry_agent *a, int hello_fd)
 		(void)gantry_str_copy(u->record.to, sizeof(u->record.to),
 				      u->next.version); /* the same size */
 	if (err.code < 0 || u->check) {
-		gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, -EBADF);
+		gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, 0, -EBADF);
 		if (err.code < 0) {
 			refuse(a, err.text);
 			return;
@@ -368,6 +368,16 @@ static void catch_up(struct gantry_agent *a, const struct heard *h)
 		gantry_agent_stop(a);
 }
 
+/* What it writes in a format that we do not read nobody is to find but its own build. */
+static int way_back(const struct gantry_agent *a)
+{
+	struct gantry_build self;
+
+	gantry_build_self(&self);
+	return gantry_build_may_return(&self, &a->upgrade.next, NULL) < 0 ? GANTRY_MONITOR_TRY_AGAIN
+									  : GANTRY_MONITOR_GO_BACK;
+}
+
 /* Nobody returns from here but who goes on as the agent. */
 static void yield(struct gantry_agent *a)
 {
@@ -385,7 +395,7 @@ static void yield(struct gantry_agent *a)
 	gantry_doors_turn_away(a, "another build of the agent takes over: connect again");
 	u->record.state = GANTRY_UPGRADE_YIELDED;
 	gantry_journal_now(a);
-	gantry_keep_tell(a, GANTRY_MONITOR_YIELD, baton[0]);
+	gantry_keep_tell(a, GANTRY_MONITOR_YIELD, way_back(a), baton[0]);
 	gantry_failpoint(GANTRY_FAILPOINT_UPGRADE_YIELDED);
 	if (wait_for_word(a, &heard, why, sizeof(why)) || read(baton[0], &byte, 1) != 1)
 		_exit(0); /* not a descriptor, not a file is ours any more */
@@ -406,7 +416,7 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 		return;
 	}
 	if (gantry_handovers_fetch(a)) { /* with this agent ends what leads to them */
-		gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, -EBADF);
+		gantry_keep_tell(a, GANTRY_MONITOR_CANCEL, 0, -EBADF);
 		refuse(a, "buffers of a session that went to another host lazily, or came from "
 			  "one, are not there yet: see gantryctl migration list");
 		return;
@@ -486,6 +496,9 @@ void gantry_upgrade_ready(struct gantry_agent *a)
 
 	if (u->record.state == GANTRY_UPGRADE_BACK && u->text[0])
 		gantry_event(a, "upgrade-failed", NULL, NULL, NULL, "%s", u->text);
+	if (u->record.state == GANTRY_UPGRADE_DONE && u->text[0])
+		gantry_event(a, "agent-upgraded", NULL, NULL, NULL, "from version %s to %s; %s",
+			     u->record.from, u->record.to, u->text);
 	if (u->record.state == GANTRY_UPGRADE_MOVING)
 		gantry_renew_start(a);
 	if (u->record.state != GANTRY_UPGRADE_TAKEN)

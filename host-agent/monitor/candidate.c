@@ -73,7 +73,7 @@ void gantry_candidate_cancel(struct gantry_monitor *m)
 	(void)kill(c->pid, SIGKILL); /* our child, not reaped: the pid is its own */
 }
 
-void gantry_candidate_give(struct gantry_monitor *m, int baton)
+void gantry_candidate_give(struct gantry_monitor *m, int baton, int way_back)
 {
 	struct gantry_candidate *c = &m->candidate;
 	int r = -ECHILD;
@@ -81,6 +81,7 @@ void gantry_candidate_give(struct gantry_monitor *m, int baton)
 	gantry_failpoint(GANTRY_FAILPOINT_MONITOR_GIVE);
 	if (c->state == GANTRY_CANDIDATE_STARTING && !c->cancelled) {
 		c->state = GANTRY_CANDIDATE_GIVEN;
+		c->no_way_back = way_back == GANTRY_MONITOR_TRY_AGAIN;
 		r = gantry_link_send(c->sock, GANTRY_MONITOR_HAND, 0, 0, GANTRY_MONITOR_BATON,
 				     baton);
 		if (r == 0)
@@ -111,7 +112,8 @@ static void take_its_place(struct gantry_monitor *m)
 	m->started_ns = gantry_now_ns();
 	m->previous = m->program;
 	m->program = c.program;
-	m->trial_ends_ns = gantry_now_ns() + TRIAL_NS;
+	m->no_way_back = c.no_way_back;
+	gantry_candidate_on_trial(m);
 	forget(m); /* what it had is the agent's now */
 	if (m->stopping)
 		tell_agent(m, GANTRY_MONITOR_STOP, 0, 0, -EBADF);
@@ -164,6 +166,12 @@ void gantry_candidate_ended(struct gantry_monitor *m, int status)
 		gantry_candidate_try(m, ended.next);
 }
 
+void gantry_candidate_on_trial(struct gantry_monitor *m)
+{
+	if (m->previous >= 0)
+		m->trial_ends_ns = gantry_now_ns() + TRIAL_NS;
+}
+
 void gantry_candidate_ready(struct gantry_monitor *m)
 {
 	if (m->previous < 0)
@@ -176,10 +184,18 @@ void gantry_candidate_failed(struct gantry_monitor *m)
 {
 	if (m->previous < 0)
 		return;
+	m->trial_ends_ns = GANTRY_DEADLINE_NEVER;
+	if (m->no_way_back) {
+		gantry_log(
+			GANTRY_LOG_ERR,
+			"the agent of another build failed, and the one before does not read what it "
+			"writes: the other one is started again until it serves");
+		return;
+	}
+	m->start_at_ns = gantry_now_ns();
 	gantry_log(GANTRY_LOG_WARN, "the agent of another build failed; back to the one before");
 	gantry_fd_close(m->program);
 	m->program = m->previous;
 	m->previous = -EBADF;
 	m->become = false;
-	m->trial_ends_ns = GANTRY_DEADLINE_NEVER;
 }

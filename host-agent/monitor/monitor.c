@@ -62,6 +62,7 @@ static int start_agent(struct gantry_monitor *m)
 	m->agent_gone = false;
 	m->started_ns = gantry_now_ns();
 	m->start_at_ns = GANTRY_DEADLINE_NEVER;
+	gantry_candidate_on_trial(m);
 	/* A failure here means that the agent died at once: its end will be seen. */
 	if (gantry_link_hand_over(m->sock, &m->store, m->restarts) == 0)
 		gantry_monitor_tell_exited(m);
@@ -127,6 +128,19 @@ static void drop_tree(struct gantry_monitor *m, const char *prefix)
 	gantry_store_drop_tree(&m->store, prefix);
 }
 
+/* Of an agent that we did not start: another of its kind follows it, though we are of another. Takes @program over. */
+static void take_program(struct gantry_monitor *m, int program)
+{
+	int r = m->agent_is_child || m->previous >= 0 ? -EBUSY : gantry_program_check(program);
+
+	if (r < 0) {
+		gantry_fd_close(program);
+		return;
+	}
+	gantry_fd_close(m->program);
+	m->program = program;
+}
+
 static void handle_message(struct gantry_monitor *m, const struct gantry_monitor_msg *msg, int fd)
 {
 	switch (msg->op) {
@@ -140,7 +154,11 @@ static void handle_message(struct gantry_monitor *m, const struct gantry_monitor
 		return;
 	case GANTRY_MONITOR_YIELD:
 		if (fd >= 0)
-			gantry_candidate_give(m, fd);
+			gantry_candidate_give(m, fd, msg->value);
+		return;
+	case GANTRY_MONITOR_PROGRAM:
+		if (fd >= 0)
+			take_program(m, fd);
 		return;
 	case GANTRY_MONITOR_CANCEL:
 		gantry_candidate_cancel(m);
@@ -272,10 +290,7 @@ static int after_agent(struct gantry_monitor *m)
 		return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status)
 								: EXIT_FAILURE;
 	schedule_restart(m);
-	if (m->previous >= 0) {
-		gantry_candidate_failed(m);
-		m->start_at_ns = gantry_now_ns();
-	}
+	gantry_candidate_failed(m);
 	gantry_log(GANTRY_LOG_WARN, "the agent ended unexpectedly (%s %d); starting it again",
 		   WIFSIGNALED(status) ? "signal" : "status",
 		   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));

@@ -31,7 +31,9 @@ enum gantry_monitor_op {
 	GANTRY_MONITOR_BYE = 5,	      /* the agent ends in order: do not start another */
 	GANTRY_MONITOR_TRY = 6,	      /* start the program of this descriptor as a candidate */
 	GANTRY_MONITOR_CANCEL = 7,    /* end the candidate */
-	GANTRY_MONITOR_YIELD = 8, /* hand all to the candidate, with the baton that rides along */
+	/* hand all to the candidate, with the baton that rides along; value: enum gantry_monitor_way_back */
+	GANTRY_MONITOR_YIELD = 8,
+	GANTRY_MONITOR_PROGRAM = 21, /* start agents from this: the monitor is of another build */
 	/* candidate to monitor */
 	GANTRY_MONITOR_HELLO = 9,  /* what it is: a memfd of text that only agents read */
 	GANTRY_MONITOR_TAKEN = 20, /* it has the baton: the agent before is to leave */
@@ -51,6 +53,13 @@ enum gantry_monitor_op {
 
 /* The baton: a pipe with one byte in it. Who reads the byte is the agent from there on. */
 #define GANTRY_MONITOR_BATON "u/baton"
+
+/* If the candidate fails once it is the agent. */
+enum gantry_monitor_way_back {
+	GANTRY_MONITOR_GO_BACK = 0, /* the build before is started again */
+	GANTRY_MONITOR_TRY_AGAIN =
+		1, /* that one does not read what the candidate writes: the candidate's is started again */
+};
 
 enum gantry_monitor_notice {
 	GANTRY_MONITOR_READY = 1,

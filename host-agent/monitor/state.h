@@ -41,7 +41,8 @@ struct gantry_candidate {
 	pid_t pid;
 	int sock;
 	int program;
-	int next; /* a program to be tried when this one has ended; negative: none */
+	int next;	  /* a program to be tried when this one has ended; negative: none */
+	bool no_way_back; /* GANTRY_MONITOR_TRY_AGAIN */
 };
 
 struct gantry_monitor {
@@ -68,7 +69,8 @@ struct gantry_monitor {
 
 	struct gantry_candidate candidate;
 	/* The agent is of another build and was not ready yet: back to this program if it never is. */
-	int previous; /* negative: no such trial */
+	int previous;	  /* negative: no such trial */
+	bool no_way_back; /* it does not read what has been written meanwhile: never back */
 	uint64_t trial_ends_ns;
 	pid_t leaving_pid; /* the agent before, told to leave; 0: none */
 	uint64_t leave_by_ns;
@@ -104,13 +106,18 @@ int gantry_program_start(const struct gantry_monitor *m, int program, const char
 /* Takes @program over. */
 void gantry_candidate_try(struct gantry_monitor *m, int program);
 void gantry_candidate_cancel(struct gantry_monitor *m);
-/* Takes @baton over. */
-void gantry_candidate_give(struct gantry_monitor *m, int baton);
+/* Takes @baton over. @way_back: enum gantry_monitor_way_back. */
+void gantry_candidate_give(struct gantry_monitor *m, int baton, int way_back);
 void gantry_candidate_readable(struct gantry_monitor *m);
 void gantry_candidate_ended(struct gantry_monitor *m, int status);
 /* It is the agent now, and ready. */
 void gantry_candidate_ready(struct gantry_monitor *m);
-/* It is the agent now, and died, or was not ready in time: agents are started from the old program again. */
+/* An agent starts. Where it is of another build, and none of that was ready yet: it has so much time. */
+void gantry_candidate_on_trial(struct gantry_monitor *m);
+/*
+ * It is the agent now, and died, or was not ready in time: agents are started from the old program again, at once, or
+ * from the new one after a while where there is no way back.
+ */
 void gantry_candidate_failed(struct gantry_monitor *m);
 
 /* ---- become.c ---- */

@@ -7,7 +7,7 @@ import signal
 
 import harness
 from builds import Builds, begin, candidate, counted, counting, frozen, program_of, serves, upgrade, version_of
-from scripted import honest, still_honest, two_tenants
+from scripted import events, honest, still_honest, two_tenants
 
 
 # --- deaths -------------------------------------------------------------------------------------------
@@ -127,8 +127,48 @@ def test_monitor_of_the_new_build_that_dies_at_once_is_one_of_the_old_build_agai
         old = agent.agent_pid()
         agent.kill_agent()  # what it keeps is whole
         harness.wait_until(lambda: agent.ctl("version").code == 0 and agent.agent_pid() != old, "another agent")
+        # It may have written what the build before does not read.
+        t.equal(version_of(agent), "9.3.0", "the next agent is of the build that ran")
         still_honest(neighbour)
         counted(t, counter)
+
+
+def test_build_that_fails_is_started_again_where_the_one_before_would_not_read_what_it_wrote(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        builds = Builds(agent)
+        path = builds.copy("gantryd-frail")
+        writes = builds.newest("journal") + 1
+        builds.liar("takes", builds.hello(journal=f"1 {writes}"))
+        monitor = agent.monitor.pid
+        ended = upgrade(agent, "--binary", path)
+        t.code(ended, 0)
+        t.contains(ended.out, "its agent died meanwhile, and was started again")
+        t.equal(version_of(agent), "9.2.0")
+        harness.wait_until(lambda: program_of(monitor) == str(path), "the monitor becomes that build")
+        t.equal(agent.version()["monitor_pid"], monitor)
+        t.equal(len(events(agent, "agent-upgraded")), 1)
+        t.equal(events(agent, "upgrade-failed"), [])
+        stats = agent.ctl("stats", "--prometheus").out
+        t.contains(stats, "gantry_agent_upgrades_back_total 0")
+        t.contains(stats, "gantry_agent_upgrades_total 1")
+        still_honest(neighbour)
+        counted(t, counter)
+
+
+def test_build_that_never_serves_is_started_until_it_is_stopped_where_there_is_no_way_back(t):
+    with two_tenants() as agent:
+        neighbour = honest(agent)
+        builds = Builds(agent)
+        writes = builds.newest("journal") + 1
+        path = builds.liar("takes", builds.hello(journal=f"1 {writes}"))
+        first = agent.agent_pid()
+        asked = begin(agent, path)
+        harness.wait_until(lambda: agent.log().count("is started again until it serves") >= 3, "it is started again")
+        harness.wait_until(lambda: not harness.alive(first), "the agent before leaves")
+        t.true(asked.wait(90) != 0, "gantryctl does not say that it serves")
+        still_honest(neighbour)  # workers go on
 
 
 def test_processes_killed_at_any_moment_of_an_upgrade(t):

@@ -971,7 +971,7 @@ START_TEST(test_slab_whose_name_the_monitor_does_not_take_is_not_lent)
 	ck_assert_int_eq(setsockopt(fds[0], SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon)), 0);
 	a->monitor_fd = fds[0];
 	while (!a->monitor_room) /* nobody reads */
-		gantry_keep_tell(a, GANTRY_MONITOR_READY, -EBADF);
+		gantry_keep_tell(a, GANTRY_MONITOR_READY, 0, -EBADF);
 	ck_assert_int_eq(gantry_slabs_lend(session, &middle, slabs, 2, &n, &whole), GANTRY_E_AGAIN);
 	drop(0, UNIT);
 	ck_assert_uint_eq(kept("z/"), 1); /* it is the pool's, as any */
