@@ -23,6 +23,13 @@ struct gantry_keep_head {
 struct gantry_keep {
 	void *base; /* atomic; NULL: there is none yet */
 	uint64_t bytes;
+	/*
+	 * Pages behind [@off, @off + @bytes), there for good from then on: to be asked for what is read or written beyond the head, as on a
+	 * host without memory the access would end the process. 0, or -ENOMEM. May be asked again. Any thread.
+	 */
+	int (*reserve)(const struct gantry_keep *keep, uint64_t off, uint64_t bytes);
+	int fd; /* the core's: where its pages come from; negative: from nobody's file */
+	uint64_t fd_off;
 };
 
 #endif

@@ -499,6 +499,13 @@ static void take_back(struct gantry_cuda_aside *aside)
 	aside->reach = NULL;
 }
 
+static int keep_reserve(const void *keep_cookie, uint64_t off, uint64_t bytes)
+{
+	const struct gantry_keep *keep = keep_cookie;
+
+	return keep->reserve(keep, off, bytes);
+}
+
 int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
 			  uint64_t tag, int *ret_result)
 {
@@ -519,6 +526,8 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 		/* Acquire: the memory is there. */
 		aside->calls.keep = gantry_load_acquire(&stream->keep->base);
 		aside->calls.keep_bytes = stream->keep->bytes;
+		aside->calls.keep_reserve = keep_reserve;
+		aside->calls.keep_cookie = stream->keep;
 	}
 	if (may_run_here(stream, owner, module)) {
 		*ret_result = aside->body(&aside->env, &aside->call);

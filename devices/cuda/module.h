@@ -160,6 +160,12 @@ struct gantry_cuda_calls {
 	 */
 	int (*compile)(struct gantry_env *env, const void *text, uint64_t bytes, void **ret_made,
 		       uint64_t *ret_bytes);
+	/*
+	 * Of keep, behind its head: pages for [@off, @off + @bytes), to be asked for before they are used, with keep_cookie. 0, or -ENOMEM: the host
+	 * has none, and an access could end the worker. Any thread, while keep is the session's.
+	 */
+	int (*keep_reserve)(const void *keep_cookie, uint64_t off, uint64_t bytes);
+	const void *keep_cookie;
 };
 
 /*

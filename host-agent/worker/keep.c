@@ -4,9 +4,11 @@
  * (devices/keep.h). It belongs to the number that the guest has for a device: when devices change places it is the other one's.
  *
  * It lies at the end of the session's image store, number by number from there downwards, which outlives the worker; where an image lies there, or there is
- * no store to be had, in memory of this worker's alone. Pages are taken as they are written, so a session that uses no such module takes
- * none; one that does at most KEEP_BYTES for each device.
+ * no store to be had, in memory of this worker's alone. Pages are taken as they are asked for, so a session that uses no such module takes
+ * none; one that does takes one to KEEP_BYTES for each device.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -59,15 +61,36 @@ static uint64_t store_off(uint32_t number)
 	return GANTRY_LEDGER_STORE_BYTES - (number + 1) * KEEP_BYTES;
 }
 
-/* In the store; NULL: not there. */
-static void *take_place_locked(struct wsession *s, uint32_t number)
+/* Pages are taken before they are written, so that a full host is an answer here and not a SIGBUS in a copy. */
+static int reserve(const struct gantry_keep *keep, uint64_t off, uint64_t bytes)
+{
+	int r;
+
+	if (!gantry_range_inside(off, bytes, keep->bytes))
+		return -EINVAL;
+	if (keep->fd < 0 || bytes == 0)
+		return 0;
+	do
+		r = fallocate(keep->fd, 0, (off_t)(keep->fd_off + off), (off_t)bytes);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -ENOMEM : 0;
+}
+
+/* In the store, with its head. Returns the place, or NULL: it is not there. */
+static void *take_place_locked(struct wsession *s, uint32_t number, struct gantry_keep *keep)
 {
 	uint64_t off = store_off(number);
 
 	if (worker_store_ready_locked(s) != GANTRY_OK ||
 	    worker_store_retake_locked(s, off, KEEP_BYTES) != GANTRY_OK)
 		return NULL;
-	return worker_store_at(s, off);
+	keep->fd = s->store.fd;
+	keep->fd_off = off;
+	if (reserve(keep, 0, sizeof(struct gantry_keep_head)) == 0)
+		return worker_store_at(s, off);
+	worker_store_put_locked(s, off);
+	keep->fd = -EBADF;
+	return NULL;
 }
 
 static void *take_memory(void)
@@ -78,25 +101,29 @@ static void *take_memory(void)
 	return base == MAP_FAILED ? NULL : base;
 }
 
+static void keep_open_locked(struct wsession *s, uint32_t number)
+{
+	struct gantry_keep *keep = &s->keeps[number];
+	void *base;
+
+	keep->fd = -EBADF;
+	keep->bytes = KEEP_BYTES;
+	keep->reserve = reserve;
+	base = take_place_locked(s, number, keep);
+	s->keeps_own |= base ? 0 : 1u << number;
+	if (!base)
+		base = take_memory();
+	/* Without it cannot move, and is told so. Release: the rest is there. */
+	gantry_store_release(&keep->base, base);
+}
+
 void worker_keeps_open_locked(struct wsession *s)
 {
 	if (!is_wanted(s))
 		return;
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++) {
-		void *base;
-
-		if (s->keeps[i].base || !(s->device_mask >> worker_device_numbered(s, i) & 1))
-			continue;
-		base = take_place_locked(s, i);
-		s->keeps_own |= base ? 0 : 1u << i;
-		if (!base)
-			base = take_memory();
-		if (!base)
-			continue; /* then it cannot move, and is told so */
-		s->keeps[i].bytes = KEEP_BYTES;
-		/* Release: the rest is there. */
-		gantry_store_release(&s->keeps[i].base, base);
-	}
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NUMBERS; i++)
+		if (!s->keeps[i].base && (s->device_mask >> worker_device_numbered(s, i) & 1))
+			keep_open_locked(s, i);
 }
 
 void worker_keeps_close(struct wsession *s)

@@ -275,7 +275,7 @@ static void inherit(struct site *site, const struct gantry_cuda_calls *calls, vo
 	bool looked = gantry_load_relaxed(&site->looked);
 
 	if (calls->size <
-		    offsetof(struct gantry_cuda_calls, keep_bytes) + sizeof(calls->keep_bytes) ||
+		    offsetof(struct gantry_cuda_calls, keep_cookie) + sizeof(calls->keep_cookie) ||
 	    (looked && calls->keep == (void *)site->recipes.head)) {
 		gantry_store_release(&site->looked, 1u);
 		return;
@@ -286,7 +286,8 @@ static void inherit(struct site *site, const struct gantry_cuda_calls *calls, vo
 		looked = false;
 	}
 	site->site.recipes = NULL; /* nothing is written down while it is made again */
-	gantry_recipes_init(&site->recipes, calls->keep, calls->keep_bytes);
+	gantry_recipes_init(&site->recipes, calls->keep, calls->keep_bytes, calls->keep_reserve,
+			    calls->keep_cookie);
 	if (site->recipes.head) {
 		gantry_recipes_take_over(&site->recipes);
 		if (looked)

@@ -36,6 +36,24 @@ static uint8_t *half(const struct gantry_recipes *r, uint32_t which)
 	return (uint8_t *)(r->head + 1) + which * r->half_bytes;
 }
 
+#define PAGES_BYTES (64ull << 10) /* that are asked for at a time */
+
+/* The first @bytes of half @which may be used. */
+static bool have_pages(struct gantry_recipes *r, uint32_t which, uint64_t bytes)
+{
+	uint64_t upto = (bytes + PAGES_BYTES - 1) & ~(PAGES_BYTES - 1);
+	uint64_t from = sizeof(*r->head) + which * r->half_bytes;
+
+	upto = upto < r->half_bytes ? upto : r->half_bytes;
+	if (!r->reserve || bytes <= r->reserved[which])
+		return true;
+	r->no_pages = r->reserve(r->reserve_cookie, from + r->reserved[which],
+				 upto - r->reserved[which]) < 0;
+	if (!r->no_pages)
+		r->reserved[which] = upto;
+	return !r->no_pages;
+}
+
 #define FULL_TIMES 4u
 #define FULL_LEAST (64u << 10)
 
@@ -48,13 +66,16 @@ static void set_full(struct gantry_recipes *r, uint64_t needed_bytes)
 	r->full_bytes = bytes < r->half_bytes ? bytes : r->half_bytes;
 }
 
-void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes)
+void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes,
+			 gantry_recipes_reserve *reserve, const void *reserve_cookie)
 {
 	*recipes = (struct gantry_recipes){ 0 };
 	if (!base || bytes < sizeof(struct gantry_keep_head) + 2 * sizeof(struct entry))
 		return;
 	recipes->head = base;
 	recipes->half_bytes = (bytes - sizeof(struct gantry_keep_head)) / 2 & ~7ull;
+	recipes->reserve = reserve;
+	recipes->reserve_cookie = reserve_cookie;
 	set_full(recipes, 0);
 }
 
@@ -129,12 +150,13 @@ static uint64_t used_of(const struct gantry_recipes *r, uint32_t which)
 	return used <= r->half_bytes ? used : 0;
 }
 
-static struct view view_copy(const struct gantry_recipes *r)
+static struct view view_copy(struct gantry_recipes *r)
 {
 	struct view v = { .half = gantry_load_acquire(&r->head->active) & 1 };
 
 	v.bytes = used_of(r, v.half);
-	v.at = malloc(v.bytes ? v.bytes : 1);
+	/* Whoever wrote how much there is may have written no more than that. */
+	v.at = have_pages(r, v.half, v.bytes) ? malloc(v.bytes ? v.bytes : 1) : NULL;
 	if (v.at)
 		memcpy(v.at, half(r, v.half), v.bytes);
 	return v;
@@ -155,7 +177,7 @@ static const struct entry *entry_at(const struct view *v, uint64_t off)
 		       : NULL;
 }
 
-bool gantry_recipes_each(const struct gantry_recipes *recipes,
+bool gantry_recipes_each(struct gantry_recipes *recipes,
 			 bool (*each)(void *arg, const uint32_t *subjects, uint32_t nsubjects,
 				      const void *request, size_t bytes),
 			 void *arg)
@@ -385,21 +407,24 @@ static uint64_t close_ranks(struct table *t)
 	return used;
 }
 
-static void write_other(struct gantry_recipes *r, const struct view *v, uint64_t used)
+static bool write_other(struct gantry_recipes *r, const struct view *v, uint64_t used)
 {
 	uint32_t other = !v->half;
 
+	if (!have_pages(r, other, used))
+		return false;
 	memcpy(half(r, other), v->at, used);
 	gantry_store_release(&r->head->used[other], used);
 	/* Release: whoever comes after our death reads the one or the other, whole. */
 	gantry_store_release(&r->head->active, other);
+	return true;
 }
 
 bool gantry_recipes_compact(struct gantry_recipes *recipes, struct gantry_recipes_work *ret_work)
 {
 	struct table t = { .v = view_copy(recipes) };
 	bool done = table_init(&t);
-	uint64_t needed;
+	uint64_t needed = 0;
 
 	if (done) {
 		find_alive(&t);
@@ -407,7 +432,9 @@ bool gantry_recipes_compact(struct gantry_recipes *recipes, struct gantry_recipe
 		drop_replaced(&t);
 		/* No more than was copied out of a half. */
 		needed = close_ranks(&t);
-		write_other(recipes, &t.v, needed);
+		done = write_other(recipes, &t.v, needed);
+	}
+	if (done) {
 		set_full(recipes, needed);
 		forget_latest(recipes);
 	}
@@ -469,7 +496,7 @@ static bool append(struct gantry_recipes *r, uint32_t what, const struct gantry_
 	uint8_t *to = half(r, active) + used, *ids = to + sizeof(e);
 
 	if (used > r->half_bytes || used % 8 || wants > r->half_bytes - used ||
-	    (used > 0 && used + wants > r->full_bytes))
+	    (used > 0 && used + wants > r->full_bytes) || !have_pages(r, active, used + wants))
 		return false;
 	e.bytes = (uint32_t)wants;
 	memset(to, 0, wants);
@@ -514,5 +541,9 @@ void gantry_recipes_note(struct gantry_recipes *recipes,
 		(void)gantry_recipes_compact(recipes, NULL);
 	if (notes->failed || is_crowded(recipes) ||
 	    !append(recipes, function->recipe, notes, request, bytes))
-		gantry_recipes_bar(recipes, "more objects of libraries than are written down");
+		gantry_recipes_bar(
+			recipes,
+			recipes->no_pages
+				? "objects of libraries that the host had no memory to write down"
+				: "more objects of libraries than are written down");
 }

@@ -19,9 +19,17 @@
 
 #define GANTRY_RECIPES_LATEST 128u /* a power of two */
 
+/* Pages for a part of the memory behind its head (devices/keep.h). 0 or -ENOMEM. */
+typedef int gantry_recipes_reserve(const void *cookie, uint64_t off, uint64_t bytes);
+
 struct gantry_recipes {
 	struct gantry_keep_head *head; /* NULL: nothing is kept */
 	uint64_t half_bytes;
+	/* Of each half so much has pages; NULL: all has. */
+	gantry_recipes_reserve *reserve;
+	const void *reserve_cookie;
+	uint64_t reserved[2];
+	bool no_pages;	     /* the host had none: why not all is written down */
 	uint64_t full_bytes; /* as much and it is looked at which entries are needed yet */
 	/* The entries at the end, as far as they are remembered: what ends again at once, which most do, is taken off there. */
 	struct {
@@ -39,8 +47,9 @@ struct gantry_recipes_work {
 	uint64_t nlooked; /* times that an entry was looked at for what it needs */
 };
 
-/* @bytes at @base, or none at all. */
-void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes);
+/* @bytes at @base, or none at all. @reserve NULL: all of it has pages. */
+void gantry_recipes_init(struct gantry_recipes *recipes, void *base, uint64_t bytes,
+			 gantry_recipes_reserve *reserve, const void *reserve_cookie);
 /* From now on it is @recipes, which stay where they are, that write there. */
 void gantry_recipes_take_over(struct gantry_recipes *recipes);
 /* A call of @function succeeded. */
@@ -52,7 +61,7 @@ void gantry_recipes_bar(struct gantry_recipes *recipes, const char *why);
 /* Nothing is kept, and nothing barred. */
 void gantry_recipes_clear(struct gantry_recipes *recipes);
 /* Calls @each for every entry, in their order; false: it is no entry, or @each said so. */
-bool gantry_recipes_each(const struct gantry_recipes *recipes,
+bool gantry_recipes_each(struct gantry_recipes *recipes,
 			 bool (*each)(void *arg, const uint32_t *subjects, uint32_t nsubjects,
 				      const void *request, size_t bytes),
 			 void *arg);

@@ -3,9 +3,11 @@
  * Recipes: a library that the test plays makes, sets and ends objects, as a guest's requests say; what was written down makes a second
  * table what the first one is.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/atomic.h"
 #include "devices/cuda/calls/recipe.h"
@@ -148,7 +150,7 @@ static struct world *new_world(void *memory, size_t bytes)
 	w->site.symbol = symbol;
 	w->site.reaches = reaches;
 	w->site.cookie = w;
-	gantry_recipes_init(&w->recipes, memory, bytes);
+	gantry_recipes_init(&w->recipes, memory, bytes, NULL, NULL);
 	return w;
 }
 
@@ -479,6 +481,65 @@ START_TEST(test_a_long_chain_is_gone_through_once)
 }
 END_TEST
 
+/* A host that runs out of memory: what was not asked for, or not had, ends the process at a touch. */
+struct host {
+	uint8_t *memory;
+	uint64_t bytes;
+	uint64_t left; /* it gives no more */
+	uint32_t nasked;
+};
+
+static int give_pages(const void *cookie, uint64_t off, uint64_t bytes)
+{
+	struct host *host = *(struct host *const *)cookie;
+	uint64_t from = off & ~4095ull, to = (off + bytes + 4095) & ~4095ull;
+
+	host->nasked++;
+	ck_assert_uint_le(off + bytes, host->bytes);
+	if (bytes > host->left)
+		return -ENOMEM;
+	host->left -= bytes;
+	ck_assert_int_eq(mprotect(host->memory + from, to - from, PROT_READ | PROT_WRITE), 0);
+	return 0;
+}
+
+static struct world *world_of(struct host *const *host)
+{
+	struct world *w = new_world(NULL, 0);
+
+	gantry_recipes_init(&w->recipes, (*host)->memory, (*host)->bytes, give_pages, host);
+	return w;
+}
+
+START_TEST(test_host_without_memory_bars_and_touches_nothing_that_it_did_not_give)
+{
+	struct host host = { .bytes = 4u << 20, .left = 300u << 10 }, *at_host = &host;
+	struct world *w, *after;
+	uint64_t id = 0;
+
+	host.memory = mmap(NULL, host.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(host.memory, MAP_FAILED);
+	ck_assert_int_eq(mprotect(host.memory, 4096, PROT_READ | PROT_WRITE), 0); /* the head's */
+	w = world_of(&at_host);
+	for (uint32_t i = 0; i < NTHINGS - 1 && !w->recipes.head->barred; i++)
+		id = make(w, id);
+	ck_assert_uint_eq(w->recipes.head->barred, 1);
+	ck_assert_ptr_nonnull(strstr(w->recipes.head->why, "the host had no memory"));
+	ck_assert_uint_gt(w->recipes.head->used[0] + w->recipes.head->used[1], 128u << 10);
+	ck_assert_uint_lt(host.nasked, 20); /* not for every call */
+	id = make(w, id);		    /* calls go on */
+	ck_assert_uint_ne(id, 0);
+	end_world(w);
+	/* Another worker's, and one before that said there was more than there ever were pages for. */
+	host.left = 0;
+	after = world_of(&at_host);
+	after->recipes.head->used[after->recipes.head->active] = 1u << 20;
+	ck_assert(!gantry_recipes_compact(&after->recipes, NULL));
+	end_world(after);
+	(void)munmap(host.memory, host.bytes);
+}
+END_TEST
+
 START_TEST(test_one_who_finds_that_another_writes_bars_and_does_not_write)
 {
 	uint8_t *memory = new_memory(SMALL);
@@ -568,6 +629,7 @@ int main(void)
 	tcase_add_test(tc, test_calls_that_fail_or_are_refused_are_not_written_down);
 	tcase_add_test(tc, test_garbage_is_looked_at_and_no_more);
 	tcase_add_test(tc, test_a_long_chain_is_gone_through_once);
+	tcase_add_test(tc, test_host_without_memory_bars_and_touches_nothing_that_it_did_not_give);
 	tcase_add_test(tc, test_one_who_finds_that_another_writes_bars_and_does_not_write);
 #ifndef GANTRY_ATOMIC_UNDER_TSAN
 	tcase_add_test(tc, test_memory_that_changes_meanwhile_is_looked_at_and_no_more);
