@@ -197,6 +197,13 @@ static int register_bitstream(struct gantry_dev *dev, const char *path, struct g
 	return r < 0 ? r : 0;
 }
 
+/* Another time it may be another answer: no word about the image. */
+static bool may_pass(int r)
+{
+	return r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO || r == -EAGAIN ||
+	       r == -EINTR;
+}
+
 /*
  * The image of a module is the manifest of a bitstream of the board, which is registered if it is new; its kernels are those of the whole
  * board, and which bitstream has them is not a program's affair.
@@ -208,7 +215,7 @@ static int know(struct gantry_dev *dev, const char *path, struct gantry_err *err
 	int r = gantry_bitstream_read(path, &manifest, err);
 
 	if (r < 0)
-		return r == -ENOMEM ? r : gantry_err_wrap(err, -ENOEXEC, "image");
+		return may_pass(r) ? r : gantry_err_wrap(err, -ENOEXEC, "image");
 	if (strcmp(manifest->board, dev->info.model) != 0)
 		return gantry_err_set(err, -ENOEXEC, "image %s: it is for boards %s, not %s", path,
 				      manifest->board, dev->info.model);
@@ -216,7 +223,7 @@ static int know(struct gantry_dev *dev, const char *path, struct gantry_err *err
 	known = is_known(dev, manifest);
 	(void)pthread_mutex_unlock(&dev->lock);
 	r = known ? 0 : register_bitstream(dev, path, err);
-	return r < 0 && r != -ENOMEM ? gantry_err_wrap(err, -ENOEXEC, "image") : r;
+	return r < 0 && !may_pass(r) ? gantry_err_wrap(err, -ENOEXEC, "image") : r;
 }
 
 int gantry_fpga_image_load(struct gantry_dev *dev, const char *path, const void *bytes,

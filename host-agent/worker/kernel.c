@@ -23,6 +23,7 @@ int worker_modules_open(struct gantry_engine *e, const struct gantry_engine_conf
 			struct gantry_err *err)
 {
 	gantry_store_relaxed(&e->ndrains, 1u);
+	gantry_store_relaxed(&e->images_turn, 1u);
 	for (uint32_t i = 0; i < conf->nmodule_dirs; i++) {
 		int r;
 
@@ -262,6 +263,8 @@ int worker_modules_rescan(struct gantry_engine *e, struct gantry_err *err)
 	for (uint32_t i = 0; i < e->nmodules && r >= 0; i++)
 		r = gantry_modules_rescan(e->modules[i], NULL, NULL, err);
 	look_for_leaving_locked(e);
+	/* Release: who sees it finds what was found just now. */
+	gantry_store_release(&e->images_turn, gantry_load_relaxed(&e->images_turn) + 1);
 	pthread_mutex_unlock(&e->module_lock);
 	return r < 0 ? r : 0;
 }
@@ -392,10 +395,19 @@ bool worker_module_exists(struct gantry_engine *e, const char *tenant, const cha
 	return exists;
 }
 
-static int image_on(struct wdevice *d, const char *path, struct gantry_image **ret_image)
+/* What the device said of an image or of a kernel in it; all else may be over the next time. */
+static bool is_final(int r)
+{
+	return r == -ENOEXEC || r == -ENOENT || r == -EINVAL || r == -ENOTSUP;
+}
+
+/* *@ret_final: set where the device will say so as long as there is no other image. */
+static int image_on(struct wdevice *d, const char *path, struct gantry_image **ret_image,
+		    bool *ret_final)
 {
 	struct image_entry *entry;
 	struct gantry_err err;
+	int r;
 
 	gantry_list_for_each(&d->images, struct image_entry, link, known)
 		if (strcmp(known->path, path) == 0) {
@@ -407,8 +419,11 @@ static int image_on(struct wdevice *d, const char *path, struct gantry_image **r
 		return GANTRY_E_NO_MEMORY;
 	gantry_list_init(&entry->link);
 	entry->path = strdup(path);
-	if (!entry->path ||
-	    d->device.backend->image_load(d->device.dev, path, NULL, 0, &entry->image, &err) < 0) {
+	r = entry->path ? d->device.backend->image_load(d->device.dev, path, NULL, 0, &entry->image,
+							&err)
+			: -ENOMEM;
+	if (r < 0) {
+		*ret_final = is_final(r);
 		free(entry->path);
 		free(entry);
 		return GANTRY_E_IMAGE;
@@ -427,22 +442,25 @@ void worker_images_free(struct wdevice *d)
 	}
 }
 
-static int form_of(struct wdevice *d, struct wkernel *k, const char *path)
+static int form_of(struct wdevice *d, struct wkernel *k, const char *path, bool *ret_final)
 {
 	struct gantry_image *image;
 	struct gantry_err err;
-	int status = image_on(d, path, &image);
+	int status = image_on(d, path, &image, ret_final);
+	int r;
 
-	if (status == GANTRY_OK &&
-	    d->device.backend->kernel_get(image, k->name, &k->sig, &k->on[d->index], &err) < 0)
-		return GANTRY_E_NO_KERNEL;
-	return status;
+	if (status != GANTRY_OK)
+		return status;
+	r = d->device.backend->kernel_get(image, k->name, &k->sig, &k->on[d->index], &err);
+	*ret_final = is_final(r);
+	return r < 0 ? GANTRY_E_NO_KERNEL : GANTRY_OK;
 }
 
 /* Of a board: from the first of its images that it takes. */
-static int form_of_board(struct wdevice *d, struct wkernel *k, const char *path)
+static int choose_form(struct wdevice *d, struct wkernel *k, const char *path, bool *ret_final)
 {
 	int status = GANTRY_E_NO_KERNEL;
+	bool final = true;
 	char *paths[MAX_CHOICES];
 	uint32_t count;
 
@@ -450,7 +468,9 @@ static int form_of_board(struct wdevice *d, struct wkernel *k, const char *path)
 		count = choose_images(d, k, paths);
 		for (uint32_t i = 0; i < count; i++) {
 			if (status != GANTRY_OK)
-				status = paths[i] ? form_of(d, k, paths[i]) : GANTRY_E_NO_MEMORY;
+				status = paths[i] ? form_of(d, k, paths[i], &final)
+						  : GANTRY_E_NO_MEMORY;
+			*ret_final = *ret_final && final && paths[i];
 			free(paths[i]);
 		}
 		/* They may all be gone, and the board have one of them still. */
@@ -459,7 +479,23 @@ static int form_of_board(struct wdevice *d, struct wkernel *k, const char *path)
 	} else if (gantry_load_relaxed(&k->boards)) {
 		return status; /* another model's */
 	}
-	return form_of(d, k, path);
+	return form_of(d, k, path, ret_final);
+}
+
+/* What it has said of all images there are is not asked again for each task, until there may be others. */
+static int form_of_board(struct wdevice *d, struct wkernel *k, const char *path)
+{
+	/* Acquire: pairs with the release in worker_modules_rescan(); before the look, so that what comes meanwhile is looked at. */
+	uint32_t turn = gantry_load_acquire(&d->engine->images_turn);
+	bool final = true;
+	int status;
+
+	if (k->none_at[d->index] == turn && turn > 0)
+		return k->none_status[d->index];
+	status = choose_form(d, k, path, &final);
+	k->none_status[d->index] = status;
+	k->none_at[d->index] = status != GANTRY_OK && final ? turn : 0;
+	return status;
 }
 
 int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel **ret_kernel)
@@ -467,6 +503,7 @@ int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel 
 	/* Acquire: pairs with the release in change_path(). */
 	const char *path = gantry_load_acquire(&k->image_paths[d->device.info.kind]);
 	struct gantry_err err;
+	bool final;
 	int status;
 
 	if (k->image)
@@ -475,7 +512,7 @@ int worker_kernel_on(struct wdevice *d, struct wkernel *k, struct gantry_kernel 
 		if (!path)
 			return GANTRY_E_NO_DEVICE;
 		status = d->device.info.kind == GANTRY_KIND_FPGA ? form_of_board(d, k, path)
-								 : form_of(d, k, path);
+								 : form_of(d, k, path, &final);
 		if (status != GANTRY_OK)
 			return status;
 	}

@@ -93,8 +93,11 @@ struct wkernel {
 	uint32_t leaves; /* atomic: the drain with which its form for boards goes; 0: it stays */
 	struct gantry_kernel
 		*on[GANTRY_ENGINE_MAX_DEVICES]; /* set by that device's thread on first use */
-	struct gantry_ledger_settings set;	/* of a guest's; under the session's lock */
-	uint32_t set_turn;			/* atomic; grows with each of them (setting.c) */
+	/* The images (gantry_engine.images_turn) of which a board has none for it, and the status that says so; 0: not known. Likewise. */
+	uint32_t none_at[GANTRY_ENGINE_MAX_DEVICES];
+	int none_status[GANTRY_ENGINE_MAX_DEVICES];
+	struct gantry_ledger_settings set; /* of a guest's; under the session's lock */
+	uint32_t set_turn;		   /* atomic; grows with each of them (setting.c) */
 	uint32_t set_seen[GANTRY_ENGINE_MAX_DEVICES]; /* as on[] has them; likewise */
 	uint64_t avg_ns[GANTRY_ENGINE_MAX_DEVICES]; /* device time; each device's thread its own */
 	struct walone alone[GANTRY_ENGINE_MAX_DEVICES]; /* of a GPU; likewise */
@@ -420,7 +423,8 @@ struct gantry_engine {
 	struct gantry_modules *modules[WORKER_MAX_MODULE_DIRS]; /* under module_lock */
 	uint32_t nmodules;
 	struct gantry_list kernels; /* every struct wkernel */
-	uint32_t ndrains; /* atomic: how often kernels of images have begun to leave; from 1 */
+	uint32_t ndrains;     /* atomic: how often kernels of images have begun to leave; from 1 */
+	uint32_t images_turn; /* atomic: how often it was looked which images there are; from 1 */
 	pthread_mutex_t session_lock;
 	struct gantry_list sessions;
 
