@@ -66,7 +66,7 @@ static bool is_free(const struct gantry_agent *a, const struct gantry_image_entr
 /* What a look at all stores has found. */
 struct found {
 	bool leaving; /* some still */
-	bool unread;  /* there is a store that cannot be read now */
+	bool unread;  /* there is a store of which it cannot be told now */
 	bool removed;
 };
 
@@ -75,11 +75,11 @@ static void look_at(struct gantry_agent *a, const struct gantry_image_store *sto
 {
 	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
 
-	if (gantry_image_store_read(store, &entries, NULL) < 0) {
+	if (gantry_image_store_read(store, &entries, NULL) < 0 ||
+	    gantry_image_users_count(a, store, &entries, NULL) < 0) {
 		found->unread = true;
 		return;
 	}
-	gantry_image_users_count(a, store, &entries);
 	for (uint32_t i = 0; i < entries.n; i++) {
 		struct gantry_image_entry *entry = &entries.list[i];
 		struct gantry_err err = GANTRY_ERR_NONE;

@@ -43,9 +43,9 @@ struct gantry_image_entries {
 int gantry_image_store_read(const struct gantry_image_store *store,
 			    struct gantry_image_entries *ret_entries, struct gantry_err *err);
 void gantry_image_entries_free(struct gantry_image_entries *entries);
-/* How many sessions could not go on without each. Its cost does not grow with what guests do, but for one look at each of their handles. */
-void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
-			      struct gantry_image_entries *entries);
+/* How many sessions could not go on without each. Its cost does not grow with what guests do, but for one look at each of their handles. 0, or -ENOMEM: nobody knows. */
+int gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
+			     struct gantry_image_entries *entries, struct gantry_err *err);
 
 /* Of device @name; "": of the only one that has images. -ENOENT, -EINVAL: there is none, or there are several. */
 int gantry_image_store_find(struct gantry_agent *a, const char *name,

@@ -222,15 +222,15 @@ static void count_tasks(const struct gantry_session *s, const struct offers *off
 	image->ntasks += n;
 }
 
-void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
-			      struct gantry_image_entries *entries)
+int gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_store *store,
+			     struct gantry_image_entries *entries, struct gantry_err *err)
 {
 	uint64_t bit = 1ull << (store->device - a->devices);
 	_cleanup_free_ bool *is_used = calloc(entries->n ? entries->n : 1, sizeof(*is_used));
 	struct offers offers;
 
 	if (!is_used || !make(entries, &offers))
-		abort(); /* as an answer without memory: the monitor starts another agent */
+		return gantry_err_set(err, -ENOMEM, "no memory to see who uses images");
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s) {
 		if (!(gantry_devices_mask(a, s->tenant->conf.devices) & bit))
 			continue;
@@ -246,4 +246,5 @@ void gantry_image_users_count(struct gantry_agent *a, const struct gantry_image_
 		}
 	}
 	free(offers.list);
+	return 0;
 }

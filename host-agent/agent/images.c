@@ -282,23 +282,30 @@ static Gantry__Admin__Image *list_one(struct gantry_answer *r,
 	return msg;
 }
 
-static void list_store(struct gantry_agent *a, const struct gantry_image_store *store,
-		       struct gantry_answer *r, Gantry__Admin__ImageList *list)
+static int list_store(struct gantry_agent *a, const struct gantry_image_store *store,
+		      struct gantry_answer *r, Gantry__Admin__ImageList *list,
+		      struct gantry_err *err)
 {
 	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
+	int code;
 
 	/* A folder that is not there has no images; its device's health says so. */
 	if (gantry_image_store_read(store, &entries, NULL) < 0)
-		return;
-	gantry_image_users_count(a, store, &entries);
+		return 0;
+	code = gantry_image_users_count(a, store, &entries, err);
+	if (code < 0)
+		return code;
 	for (uint32_t i = 0; i < entries.n && list->n_images < LISTED_MAX; i++)
 		list->images[list->n_images++] = list_one(r, store, &entries.list[i]);
+	return 0;
 }
 
 void gantry_verb_image_list(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 			    struct gantry_answer *r)
 {
 	Gantry__Admin__ImageList *list = gantry_answer_take(r, sizeof(*list));
+	struct gantry_err err = GANTRY_ERR_NONE;
+	int code = 0;
 
 	(void)q;
 	gantry__admin__image_list__init(list);
@@ -308,8 +315,12 @@ void gantry_verb_image_list(struct gantry_agent *a, const Gantry__Admin__AdminRe
 		struct gantry_image_store store = { d,
 						    d->used ? gantry_images_dir(&d->conf) : NULL };
 
-		if (store.dir)
-			list_store(a, &store, r, list);
+		if (store.dir && code == 0)
+			code = list_store(a, &store, r, list, &err);
+	}
+	if (code < 0) {
+		gantry_image_store_refuse(r, code, &err);
+		return;
 	}
 	r->msg.body_case = GANTRY__ADMIN__ADMIN_REPLY__BODY_IMAGES;
 	r->msg.images = list;
@@ -407,7 +418,9 @@ static int remove_image(struct gantry_agent *a, const Gantry__Admin__ImageName *
 				      store.device->conf.name, ask->name);
 	if (ask->cancel)
 		return stay(a, &store, entry, err);
-	gantry_image_users_count(a, &store, &entries);
+	code = gantry_image_users_count(a, &store, &entries, err);
+	if (code < 0)
+		return code;
 	if (!ask->now && entry->nusers > 0)
 		return let_leave(a, &store, entry, r, err);
 	code = gantry_image_store_remove(&store, &entries, entry, err);

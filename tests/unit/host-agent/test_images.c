@@ -2,18 +2,24 @@
 /* Which sessions an image of a board is for, as gantryctl image list has it, and what that costs the agent. */
 #include "host-agent/agent/images.h"
 
+#include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "host-agent/agent/agent.h"
+#include "host-agent/agent/image_store.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/tenant.h"
+#include "host-agent/agent/worker.h"
 #include "proto/codec.h"
 #include "tests/unit/runner.h"
 
@@ -253,6 +259,94 @@ START_TEST(test_images_are_listed_soon_whatever_handles_guests_have)
 }
 END_TEST
 
+/* After so many looks, made at once: when the next one is, or 0. */
+static uint64_t next_look_ns(uint32_t nlooks)
+{
+	for (uint32_t i = 0; i < nlooks; i++) {
+		event_active(agent.leaving, EV_TIMEOUT, 0);
+		ck_assert_int_ge(event_base_loop(agent.base, EVLOOP_NONBLOCK), 0);
+	}
+	return event_pending(agent.leaving, EV_TIMEOUT, NULL) ? agent.leaving_ns : 0;
+}
+
+START_TEST(test_stores_are_looked_at_as_often_as_is_known_that_something_leaves)
+{
+	static struct gantry_worker starting;
+	char away[128], mark[128];
+	int fd;
+
+	agent.base = event_base_new();
+	ck_assert_ptr_nonnull(agent.base);
+	gantry_list_init(&agent.workers);
+	(void)gantry_str_format(away, sizeof(away), "%s-away", folder);
+	ck_assert_int_eq(rename(folder, away), 0);
+	gantry_images_start(&agent);
+	ck_assert_uint_eq(next_look_ns(0), 100 * GANTRY_NS_PER_MS);
+	ck_assert_uint_eq(next_look_ns(1), 200 * GANTRY_NS_PER_MS);
+	ck_assert_uint_eq(next_look_ns(20), 60 * GANTRY_NS_PER_S); /* for good, but seldom */
+	/* It is there, and one is to go, of which a worker has not heard. */
+	ck_assert_int_eq(rename(away, folder), 0);
+	add_image("sum", "kernel vsum r:i32*,u64 window 1\n");
+	(void)gantry_str_format(mark, sizeof(mark), "%s/sum.bitstream.leaving", folder);
+	fd = open(mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(close(fd), 0);
+	gantry_list_init(&starting.link);
+	starting.rescan_due = true;
+	gantry_list_push_back(&agent.workers, &starting.link);
+	ck_assert_uint_eq(next_look_ns(20), 2 * GANTRY_NS_PER_S);
+	gantry_list_remove(&starting.link);
+	ck_assert_int_eq(unlink(mark), 0);
+	ck_assert_uint_eq(next_look_ns(1), 0); /* nothing leaves */
+	remove_image("sum");
+	gantry_images_stop(&agent);
+	event_base_free(agent.base);
+}
+END_TEST
+
+/* A sanitizer has memory of its own, and tells of none left by ending the program. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define BLOCK 256u
+
+START_TEST(test_agent_without_memory_says_so_and_does_not_end)
+{
+	struct gantry_image_store store = { &agent.devices[0], folder };
+	_cleanup_(gantry_image_entries_free) struct gantry_image_entries entries = { 0 };
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct rlimit before;
+	void **all = NULL, **block;
+	char name[32];
+	int r;
+
+	for (uint32_t i = 0; i < IMAGES; i++) {
+		(void)gantry_str_format(name, sizeof(name), "image%u", i);
+		add_image(name, "kernel vadd r:i32*,u64 window 0\n");
+	}
+	ck_assert_int_eq(gantry_image_store_read(&store, &entries, NULL), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){ 0, before.rlim_max }), 0);
+	while ((block = malloc(BLOCK)) != NULL) {
+		*block = all;
+		all = block;
+	}
+	r = gantry_image_users_count(&agent, &store, &entries, &err);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+	while (all) {
+		block = *all;
+		free(all);
+		all = block;
+	}
+	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_str_eq(err.text, "no memory to see who uses images");
+	ck_assert_int_eq(gantry_image_users_count(&agent, &store, &entries, &err), 0);
+	for (uint32_t i = 0; i < IMAGES; i++) {
+		(void)gantry_str_format(name, sizeof(name), "image%u", i);
+		remove_image(name);
+	}
+}
+END_TEST
+#endif
+
 int main(void)
 {
 	Suite *suite = suite_create("images");
@@ -263,5 +357,9 @@ int main(void)
 	tcase_add_test(tc, test_images_of_one_tenant_are_used_by_its_sessions_only);
 	tcase_add_test(tc, test_image_that_leaves_waits_for_accepted_launches_of_its_kernels);
 	tcase_add_test(tc, test_images_are_listed_soon_whatever_handles_guests_have);
+	tcase_add_test(tc, test_stores_are_looked_at_as_often_as_is_known_that_something_leaves);
+#ifdef BLOCK
+	tcase_add_test(tc, test_agent_without_memory_says_so_and_does_not_end);
+#endif
 	return gantry_unit_run(suite);
 }
