@@ -8,7 +8,7 @@
  * Kernels of guests' OpenCL images may have three more, which no manifest has: bN, N bytes that are passed as they are (a
  * vector, a struct); local, local memory of as many bytes as its 8-byte slot says, or of a buffer's parameter no buffer,
  * where it says 0; and range, no parameter of the kernel but
- * 32 bytes that say more of the launch: three u64 offsets of global identifiers, a u64 with the number of dimensions.
+ * 32 bytes that say more of the launch, a struct gantry_launch_range (proto/opencl.h).
  * Besides: image, no parameter either but what makes an image of the buffer that comes next, a struct gantry_launch_image;
  * and sampler, a struct gantry_launch_sampler (proto/opencl.h).
  *
@@ -48,12 +48,6 @@ enum gantry_arg_type {
 };
 
 #define GANTRY_SIGNATURE_MAX_BYTES 1024u /* N of bN */
-
-/* What a slot of type range holds. */
-struct gantry_launch_range {
-	uint64_t offset[3];
-	uint64_t ndims; /* 1 to 3 */
-};
 
 struct gantry_sig_arg {
 	uint8_t mode;	    /* enum gantry_access_mode; 0: a scalar */

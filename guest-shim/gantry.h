@@ -248,7 +248,7 @@ int gantry_kernel_find(struct gantry_session *session, const char *name, const c
 /*
  * The same, from one image. Kernels of OpenCL images may have parameters of type bN (N bytes as they are) and local (local
  * memory; its 8-byte slot says how much), and before all of them range: 32 bytes that are no parameter, offsets of global
- * identifiers and number of dimensions; of images and samplers docs/opencl.md tells. One that was loaded has names and sizes of parameters, not signatures, so @signature is
+ * identifiers, number of dimensions and part of the device; of images and samplers docs/opencl.md tells. One that was loaded has names and sizes of parameters, not signatures, so @signature is
  * needed: SIGNATURE names the first parameter that is not as long as it says. Names are the image's symbols: mangled,
  * unless the source says extern "C"; of OpenCL images also "NAME@X,Y,Z", with code for work-groups of one size.
  */

@@ -107,6 +107,23 @@ int gantry_sampler_index(const struct gantry_launch_sampler *sampler)
 		     filter);
 }
 
+/* ---- parts of devices ---- */
+
+bool gantry_part_of(const struct gantry_launch_range *range, struct gantry_launch_part *ret_part)
+{
+	uint32_t domain = range->domain;
+
+	if ((domain & ~GANTRY_PART_DOMAINS) || (domain & (domain - 1)))
+		return false;
+	if (!domain && range->index)
+		return false;
+	if (!range->count && range->first)
+		return false;
+	*ret_part = (struct gantry_launch_part){ range->domain, range->index, range->first,
+						 range->count };
+	return true;
+}
+
 /* ---- types ---- */
 
 uint32_t gantry_opencl_type_bytes(const char *type)

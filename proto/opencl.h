@@ -7,7 +7,9 @@
  * argument of type "image" stands before the buffer's, with a struct gantry_launch_image; one of type "sampler" is a struct
  * gantry_launch_sampler (devices/signature.h).
  *
- * Trust: both structs are a guest's; the host checks its copy with the functions below before it uses a number of it.
+ * A launch says too on which of the device's compute units its kernel is to run: struct gantry_launch_part, in its range.
+ *
+ * Trust: the structs are a guest's; the host checks its copy with the functions below before it uses a number of it.
  * Threads: any; nothing here keeps a state.
  */
 #ifndef GANTRY_PROTO_OPENCL_H
@@ -51,6 +53,39 @@ struct gantry_launch_sampler {
 #define GANTRY_SAMPLER_ADDRESSING  0x1130u
 #define GANTRY_SAMPLER_NFILTERS	   2u /* CL_FILTER_NEAREST, CL_FILTER_LINEAR */
 #define GANTRY_SAMPLER_FILTER	   0x1140u
+
+/*
+ * Compute units of a device, as OpenCL divides it: all of it where all is 0. @domain is one bit of cl_device_affinity_domain, and
+ * @index which of the parts that sharing it makes; 0: the whole device. Of those the units from @first on, as many as
+ * @count; 0, of a domain only: all.
+ */
+struct gantry_launch_part {
+	uint16_t domain;
+	uint16_t index;
+	uint16_t first;
+	uint16_t count;
+};
+
+/* What an argument of type "range" holds. */
+struct gantry_launch_range {
+	uint64_t offset[3]; /* of global identifiers */
+	uint8_t ndims;	    /* 1 to 3 */
+	uint8_t domain;	    /* these four: the part of the device that is to run it */
+	uint16_t index;
+	uint16_t first;
+	uint16_t count;
+};
+
+#define GANTRY_PART_DOMAINS   0x1fu /* NUMA nodes, and caches of levels 4 to 1 */
+#define GANTRY_PART_NDOMAINS  5u
+#define GANTRY_PART_MAX_UNITS 65535u /* of a device that is divided */
+
+/* In a device's description, number "partition": by what it can be divided, but for domains. */
+#define GANTRY_PART_EQUALLY 1u
+#define GANTRY_PART_COUNTS  2u
+
+/* The part that @range names. false: none can be meant, whatever devices there are; *ret_part is as it was. */
+bool gantry_part_of(const struct gantry_launch_range *range, struct gantry_launch_part *ret_part);
 
 /* Bytes of a pixel, 1 to 16; 0: no such format, or one that nothing here knows. */
 uint32_t gantry_pixel_bytes(uint32_t order, uint32_t channel);

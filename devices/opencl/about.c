@@ -148,6 +148,21 @@ static void say_formats(struct text *t, const struct gantry_dev *dev)
 	free(formats);
 }
 
+/* "partition" as it is; "domain BIT UNITS...", of each part. */
+static void say_parts(struct text *t, const struct gantry_dev *dev)
+{
+	if (dev->partition)
+		put(t, "partition %u\n", dev->partition);
+	for (uint32_t d = 0; d < GANTRY_PART_NDOMAINS; d++) {
+		if (dev->domains[d].nparts == 0)
+			continue;
+		put(t, "domain %u", 1u << d);
+		for (uint32_t i = 0; i < dev->domains[d].nparts; i++)
+			put(t, " %u", dev->domains[d].units[i]);
+		put(t, "\n");
+	}
+}
+
 /* A context's answers are the same for every tenant: the model's name and its numbers, no address and no serial number. */
 void gantry_opencl_about(struct gantry_dev *dev)
 {
@@ -172,6 +187,7 @@ void gantry_opencl_about(struct gantry_dev *dev)
 	gantry_opencl_text(cl, device, CL_DEVICE_EXTENSIONS, words, sizeof(words));
 	gantry_str_make_printable(words);
 	put(&t, "extensions %s\n", words);
+	say_parts(&t, dev);
 	if (gantry_opencl_number(cl, device, CL_DEVICE_IMAGE_SUPPORT, 0))
 		say_formats(&t, dev);
 }

@@ -4,7 +4,7 @@
  *
  * driver.c loads OpenCL; container.c looks at binaries; builder.c, builder_main.c and build.c compile and try them in
  * processes of their own, and fit.c and fitted.c for sizes of work-groups; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
- * makes of its ranges what OpenCL can use, and pixels.c images and samplers; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
+ * makes of its ranges what OpenCL can use, and pixels.c images and samplers; part.c has parts of the device; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
  *
  * Memory is the host's: OpenCL 1.2 has no memory that outlives a process. Where the device works on host memory
  * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) a command gets buffers of
@@ -42,6 +42,10 @@
 /* Ranges, scratch buffers and the verdict of one command. */
 #define GANTRY_OPENCL_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
 #define GANTRY_OPENCL_KEPT   16u
+/* Parts that one domain may make of a device to be offered. */
+#define GANTRY_OPENCL_DOMAIN_PARTS 64u
+/* Parts of the device that a stream has queues for. */
+#define GANTRY_OPENCL_PARTS 16u
 
 struct gantry_kernel {
 	struct gantry_kernel *next; /* of the image */
@@ -115,6 +119,14 @@ struct gantry_opencl_cell {
 	volatile int32_t words[16];
 } __attribute__((aligned(128)));
 
+/* A queue of a stream's on a part of the device. */
+struct gantry_opencl_part {
+	struct gantry_launch_part what;
+	cl_device_id device;
+	cl_device_id domain;	/* that @device is a part of; NULL: none */
+	cl_command_queue queue; /* NULL: none */
+};
+
 struct gantry_opencl_slot {
 	struct gantry_done done; /* the tag is set from the start, the rest when it has finished */
 	struct gantry_stream *stream;
@@ -132,7 +144,10 @@ struct gantry_opencl_slot {
 struct gantry_stream {
 	struct gantry_list link; /* gantry_dev.streams */
 	struct gantry_dev *dev;
-	cl_command_queue queue;
+	cl_command_queue queue; /* of the present command: @whole, or a part's */
+	cl_command_queue whole; /* on all of the device */
+	struct gantry_opencl_part parts[GANTRY_OPENCL_PARTS];
+	uint32_t next_part; /* the oldest: it makes room */
 	cl_kernel *kernels; /* by gantry_opencl_function.id; NULL: not made yet */
 	uint32_t nkernels;
 	/* Free-running: accepted; of closed batches; of those that have ended; told by poll(). */
@@ -179,6 +194,12 @@ struct gantry_dev {
 	bool is_pocl;
 	bool guest_code; /* guests' own code is taken */
 	bool fits;	 /* and compiled for sizes of work-groups */
+	/* How it can be divided: GANTRY_PART_EQUALLY and _COUNTS, and the parts that each domain makes. */
+	uint32_t partition;
+	struct {
+		uint32_t nparts;
+		uint32_t units[GANTRY_OPENCL_DOMAIN_PARTS];
+	} domains[GANTRY_PART_NDOMAINS];
 	cl_sampler
 		samplers[GANTRY_SAMPLER_COUNT]; /* by gantry_sampler_index(); NULL: not made yet */
 
@@ -291,6 +312,19 @@ void gantry_opencl_streams_end(struct gantry_dev *dev);
 cl_event *gantry_opencl_event_slot(struct gantry_stream *stream);
 /* 0 or -errno of a call that enqueues. */
 int gantry_opencl_outcome(struct gantry_stream *stream, cl_int result);
+
+/* The last event of what the stream has in flight; NULL: there is none. */
+cl_event gantry_opencl_last_event(struct gantry_stream *stream);
+
+/* part.c: parts of the device */
+/* How it can be divided, tried. */
+void gantry_opencl_parts_find(struct gantry_dev *dev);
+/*
+ * What comes next runs there, after all before it; 0 or -errno. A device that has no such part, for a stream may be led to
+ * another than the guest knows, gives the one that is nearest to it.
+ */
+int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_launch_part *part);
+void gantry_opencl_parts_end(struct gantry_stream *stream);
 
 /* enqueue.c: the three kinds of command. */
 int gantry_opencl_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch);

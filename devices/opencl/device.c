@@ -234,6 +234,7 @@ static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *
 	dev->max_local = (uint32_t)gantry_opencl_number(dev->cl, dev->target.device,
 							CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
 	dev->mem_bytes = conf->mem_bytes ? conf->mem_bytes : host_share();
+	gantry_opencl_parts_find(dev);
 	gantry_opencl_about(dev);
 	dev->log = calloc(1, GANTRY_OPENCL_LOG_BYTES);
 	if (!dev->about || !dev->log)

@@ -121,6 +121,7 @@ static int set_args(struct gantry_stream *stream, cl_kernel kernel,
 }
 
 struct shape {
+	struct gantry_launch_part part;
 	cl_uint ndims;
 	size_t offset[3];
 	size_t global[3];
@@ -136,9 +137,9 @@ static int take_range(const struct gantry_cmd_launch *launch, struct shape *shap
 	if (gantry_opencl_first_param(launch->kernel->sig) == 0)
 		return 0;
 	memcpy(&range, launch->args[0].raw.bytes, sizeof(range));
-	if (range.ndims < 1 || range.ndims > 3)
+	if (range.ndims < 1 || range.ndims > 3 || !gantry_part_of(&range, &shape->part))
 		return -EINVAL;
-	shape->ndims = (cl_uint)range.ndims;
+	shape->ndims = range.ndims;
 	for (unsigned int i = 0; i < 3; i++)
 		shape->offset[i] = range.offset[i];
 	return 0;
@@ -170,14 +171,19 @@ static int shape_of(const struct gantry_cmd_launch *launch, struct shape *shape)
 
 int gantry_opencl_launch(struct gantry_stream *stream, const struct gantry_cmd_launch *launch)
 {
+	static const struct gantry_launch_part whole;
 	struct shape shape;
 	cl_kernel kernel;
 	int r;
 
 	assert(launch->nargs == launch->kernel->sig->nargs);
-	if (launch->kernel->body)
-		return gantry_opencl_body_run(stream, launch);
+	if (launch->kernel->body) {
+		r = gantry_opencl_part_use(stream, &whole);
+		return r < 0 ? r : gantry_opencl_body_run(stream, launch);
+	}
 	r = shape_of(launch, &shape);
+	if (r == 0)
+		r = gantry_opencl_part_use(stream, &shape.part);
 	if (r < 0)
 		return r;
 	kernel = gantry_opencl_kernel_of(stream, launch->kernel->image, launch->kernel->function);

@@ -42,8 +42,9 @@ int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stre
 	stream->cells = aligned_alloc(sizeof(*stream->cells),
 				      GANTRY_OPENCL_DEPTH * sizeof(*stream->cells));
 	if (stream->cells)
-		stream->queue = dev->cl->CreateCommandQueue(dev->context, dev->target.device,
+		stream->whole = dev->cl->CreateCommandQueue(dev->context, dev->target.device,
 							    CL_QUEUE_PROFILING_ENABLE, &result);
+	stream->queue = stream->whole;
 	if (!stream->cells || result != CL_SUCCESS) {
 		free(stream->cells);
 		free(stream);
@@ -69,7 +70,8 @@ static void stream_free(struct gantry_stream *stream)
 		if (stream->kernels[i])
 			(void)cl->ReleaseKernel(stream->kernels[i]);
 	gantry_opencl_places_forget(stream);
-	(void)cl->ReleaseCommandQueue(stream->queue);
+	gantry_opencl_parts_end(stream);
+	(void)cl->ReleaseCommandQueue(stream->whole);
 	free(stream->kernels);
 	free(stream->cells);
 	free(stream);
@@ -135,16 +137,20 @@ static void CL_CALLBACK on_complete(cl_event event, cl_int result, void *user)
 	gantry_finished_leave(&dev->finished);
 }
 
-/* Of the open batch the last event; NULL: nothing of it is on the device. */
-static cl_event last_event(struct gantry_stream *stream)
+static cl_event last_event_since(struct gantry_stream *stream, uint32_t begin)
 {
-	for (uint32_t i = stream->submitted; i != stream->closed; i--) {
+	for (uint32_t i = stream->submitted; i != begin; i--) {
 		const struct gantry_opencl_slot *slot = slot_at(stream, i - 1);
 
 		if (slot->nevents)
 			return slot->events[slot->nevents - 1];
 	}
 	return NULL;
+}
+
+cl_event gantry_opencl_last_event(struct gantry_stream *stream)
+{
+	return last_event_since(stream, stream->ended);
 }
 
 static void ask_for_callback(struct gantry_stream *stream, struct gantry_opencl_slot *first,
@@ -166,7 +172,8 @@ static void ask_for_callback(struct gantry_stream *stream, struct gantry_opencl_
 static void close_batch(struct gantry_stream *stream)
 {
 	struct gantry_opencl_slot *first = slot_at(stream, stream->closed);
-	cl_event last = last_event(stream);
+	/* Of the open batch; NULL: nothing of it is on the device. */
+	cl_event last = last_event_since(stream, stream->closed);
 
 	/* What does nothing ends behind what does: poll() closes it. */
 	if (stream->submitted == stream->closed || (!last && stream->ended != stream->closed))

@@ -39,9 +39,14 @@ static cl_int check_properties(const cl_context_properties *properties, size_t *
 static cl_int fill(struct _cl_context *context, const cl_context_properties *properties,
 		   size_t nproperties, cl_uint n, const cl_device_id *devices)
 {
+	context->devices = calloc(n, sizeof(cl_device_id));
+	if (!context->devices)
+		return CL_OUT_OF_HOST_MEMORY;
 	for (cl_uint i = 0; i < n; i++)
-		if (!icd_context_has(context, devices[i]))
+		if (!icd_context_has(context, devices[i])) {
+			icd_object_hold(devices[i]);
 			context->devices[context->ndevices++] = devices[i];
+		}
 	if (nproperties) {
 		context->properties = malloc(nproperties * sizeof(*properties));
 		if (!context->properties)
@@ -54,6 +59,9 @@ static cl_int fill(struct _cl_context *context, const cl_context_properties *pro
 
 void icd_context_end(struct _cl_context *context)
 {
+	for (uint32_t i = 0; i < context->ndevices; i++)
+		icd_object_drop(context->devices[i]);
+	free(context->devices);
 	free(context->properties);
 	icd_host_put(context->host);
 }

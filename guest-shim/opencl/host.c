@@ -82,8 +82,7 @@ __attribute__((destructor)) static void leave(void)
 
 /* ---- devices ---- */
 
-/* The value on the line that begins with @key and a space; NULL: there is none. */
-static const char *line_of(const char *about, const char *key)
+const char *icd_device_line(const char *about, const char *key)
 {
 	size_t n = strlen(key);
 
@@ -98,7 +97,7 @@ static const char *line_of(const char *about, const char *key)
 
 uint64_t icd_device_number(const struct _cl_device_id *device, const char *key)
 {
-	const char *text = line_of(device->about, key);
+	const char *text = icd_device_line(device->about, key);
 
 	return text ? strtoull(text, NULL, 10) : 0;
 }
@@ -140,7 +139,7 @@ static void find_builtins(struct _cl_device_id *device)
 {
 	const char *at = device->about;
 
-	while ((at = line_of(at, "kernel")) != NULL) {
+	while ((at = icd_device_line(at, "kernel")) != NULL) {
 		size_t len = strcspn(at, "\n");
 
 		add_builtin(device, at, len);
@@ -155,7 +154,7 @@ static void find_formats(struct _cl_device_id *device)
 	const char *at = icd_device_number(device, "images") ? device->about : NULL;
 	struct icd_format *more, found;
 
-	while ((at = line_of(at, "image_format")) != NULL) {
+	while ((at = icd_device_line(at, "image_format")) != NULL) {
 		if (sscanf(at, "%u %u %u %u %u", &found.format.image_channel_order,
 			   &found.format.image_channel_data_type, &found.types[0], &found.types[1],
 			   &found.types[2]) != 5 ||
@@ -184,7 +183,7 @@ static cl_device_type type_of(const struct _cl_device_id *device)
 
 static void find_items(struct _cl_device_id *device)
 {
-	const char *text = line_of(device->about, "work_items");
+	const char *text = icd_device_line(device->about, "work_items");
 	uint64_t *items = device->items;
 
 	if (!text ||
@@ -199,7 +198,10 @@ static void add_device(struct gantry_session *session, uint32_t kind)
 	const char *compiles;
 	uint64_t bytes;
 
-	*device = (struct _cl_device_id){ .dispatch = &icd_dispatch, .kind = kind };
+	*device = (struct _cl_device_id){
+		.object = { .dispatch = &icd_dispatch, .type = ICD_DEVICE, .refs = 1 },
+		.kind = kind,
+	};
 	if (gantry_props_get(session, (int)kind, &device->props) < 0)
 		return;
 	device->about = calloc(1, ABOUT_BYTES);
@@ -212,10 +214,11 @@ static void add_device(struct gantry_session *session, uint32_t kind)
 	device->type = type_of(device);
 	device->local_bytes = icd_device_number(device, "local_bytes");
 	find_items(device);
-	compiles = line_of(device->about, "code");
+	compiles = icd_device_line(device->about, "code");
 	device->compiles = kind == GANTRY_KIND_OPENCL && compiles &&
 			   strncmp(compiles, "yes", 3) == 0;
 	find_builtins(device);
+	icd_parts_find(device);
 	if (device->compiles)
 		find_formats(device);
 	ndevices++;
@@ -249,7 +252,7 @@ bool icd_device_valid(const struct _cl_device_id *device)
 	for (uint32_t i = 0; i < ndevices; i++)
 		if (device == &devices[i])
 			return true;
-	return false;
+	return icd_object_get_held(device, ICD_DEVICE) != NULL;
 }
 
 const struct icd_builtin *icd_device_builtin(const struct _cl_device_id *device, const char *name)

@@ -5,6 +5,7 @@
  *   object.c   handles: made, counted, recognised when they are stale
  *   host.c     the session, and what the tenant's devices are
  *   line.c     its queues
+ *   part.c     sub-devices
  *   platform.c context.c queue.c buffer.c image.c sampler.c program.c binary.c link.c source.c kernel.c event.c   objects of OpenCL
  *   command.c  the order of commands: what starts when, and where
  *   stamp.c    the host's times of them
@@ -55,7 +56,8 @@
 /* ---- object.c ---- */
 
 enum icd_type {
-	ICD_CONTEXT = 0,
+	ICD_DEVICE = 0, /* sub-devices */
+	ICD_CONTEXT,
 	ICD_QUEUE,
 	ICD_MEM,
 	ICD_PROGRAM,
@@ -91,6 +93,8 @@ void icd_gate_sleep(pthread_cond_t *cond);
 void *icd_object_new(enum icd_type type);
 /* @handle as an object, or NULL where it is not one of this type that the program has. */
 void *icd_object_get(const void *handle, enum icd_type type);
+/* The same where something of the driver's has it, whatever the program has let go of. */
+void *icd_object_get_held(const void *handle, enum icd_type type);
 cl_int icd_object_retain(const void *handle, enum icd_type type, cl_int otherwise);
 cl_int icd_object_release(const void *handle, enum icd_type type, cl_int otherwise);
 void icd_object_hold(void *object);
@@ -160,8 +164,23 @@ struct icd_format {
 	uint32_t types[3];
 };
 
+/* Parts that one domain makes of a device, and the compute units of each. */
+#define ICD_DOMAIN_PARTS 64u
+struct icd_domain {
+	uint32_t nparts;
+	uint16_t units[ICD_DOMAIN_PARTS];
+};
+
 struct _cl_device_id {
-	const struct _cl_icd_dispatch *dispatch;
+	struct icd_object object;
+	struct _cl_device_id *
+		parent; /* held; NULL: the platform's, else a sub-device, which has all else of it */
+	struct gantry_launch_part part; /* of the platform's device */
+	uint32_t units;
+	uint32_t ways; /* how it can be divided: GANTRY_PART_EQUALLY, GANTRY_PART_COUNTS */
+	struct icd_domain domains[GANTRY_PART_NDOMAINS];
+	cl_device_partition_property *made_by; /* owned; with its 0; NULL: not by dividing */
+	uint32_t type_words;
 	uint32_t kind; /* enum gantry_kind */
 	cl_device_type type;
 	bool compiles; /* takes programs in OpenCL C */
@@ -185,7 +204,10 @@ cl_int icd_host_take(struct icd_host **ret_host);
 void icd_host_put(struct icd_host *host);
 /* Every device; looked up once. Fewer than 1: no agent answers, or the tenant has none. Gate held. */
 uint32_t icd_devices(struct _cl_device_id **ret_devices);
+/* One of the platform's, or a part that anything has. Gate held. */
 bool icd_device_valid(const struct _cl_device_id *device);
+/* The value on the line of @about that begins with @key and a space; NULL: there is none. @about may be NULL. */
+const char *icd_device_line(const char *about, const char *key);
 /* A number of its description; 0 where it says none. */
 uint64_t icd_device_number(const struct _cl_device_id *device, const char *key);
 uint64_t icd_device_mem_bytes(const struct _cl_device_id *device);
@@ -216,15 +238,15 @@ struct _cl_context {
 	struct icd_object object;
 	struct icd_host *host;
 	uint32_t ndevices;
-	struct _cl_device_id *devices[GANTRY_NKINDS];
+	struct _cl_device_id **devices;	   /* owned; each held */
 	cl_context_properties *properties; /* with its 0; NULL: none */
 	size_t nproperties;
 };
 
 struct _cl_command_queue {
 	struct icd_object object;
-	struct _cl_context *context; /* held */
-	struct _cl_device_id *device;
+	struct _cl_context *context;  /* held */
+	struct _cl_device_id *device; /* held */
 	cl_command_queue_properties properties;
 	struct icd_line *line;
 	gantry_ticket last;	   /* of what was put last; 0: nothing */
@@ -466,6 +488,13 @@ void icd_output_expect(struct icd_host *host, const void *text, size_t bytes);
 /* What was printed by what the program now knows to be done becomes its output. Gate held, let go meanwhile. */
 void icd_output_pass_on(struct icd_host *host);
 
+/* ---- part.c ---- */
+/* What the host's description says of parts. */
+void icd_parts_find(struct _cl_device_id *device);
+/* Of queries that have to do with parts. Gate held. */
+cl_int icd_part_info(const struct _cl_device_id *device, cl_device_info what,
+		     const struct icd_to *to);
+
 /* ---- fitted.c ---- */
 /*
  * Before a launch of a kernel that the host has found: code for work-groups of that size, asked for once. true: it let the gate go
@@ -475,6 +504,7 @@ bool icd_fit(struct _cl_kernel *kernel, const uint64_t offset[3], const uint64_t
 	     const uint64_t local[3]);
 
 /* ---- ends of objects, when nobody has them any more; gate held ---- */
+void icd_part_end(struct _cl_device_id *part);
 void icd_context_end(struct _cl_context *context);
 /* The program has let go of it. */
 void icd_queue_left(struct _cl_command_queue *queue);

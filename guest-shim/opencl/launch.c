@@ -21,12 +21,6 @@ struct launch {
 	unsigned char args[ARGS_BYTES];
 };
 
-/* struct gantry_launch_range of devices/signature.h, as gantry.h tells of it. */
-struct range {
-	uint64_t offset[3];
-	uint64_t ndims;
-};
-
 struct shape {
 	cl_uint ndims;
 	uint64_t offset[3], global[3], local[3];
@@ -271,10 +265,17 @@ static bool put_value(struct launch *l, const struct icd_arg *arg, const struct 
 	return at != NULL;
 }
 
-static bool put_args(struct launch *l, const struct _cl_kernel *kernel, const struct shape *s)
+static bool put_args(struct launch *l, const struct _cl_kernel *kernel, const struct shape *s,
+		     const struct gantry_launch_part *part)
 {
 	bool is_installed = kernel->info->signature != NULL;
-	struct range range = { .ndims = s->ndims };
+	struct gantry_launch_range range = {
+		.ndims = (uint8_t)s->ndims,
+		.domain = (uint8_t)part->domain,
+		.index = part->index,
+		.first = part->first,
+		.count = part->count,
+	};
 
 	if (!is_installed) {
 		memcpy(range.offset, s->offset, sizeof(range.offset));
@@ -318,7 +319,8 @@ static void fini(struct icd_work *work)
 	launch_free(work->owned);
 }
 
-static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *s)
+static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *s,
+				 const struct gantry_launch_part *part)
 {
 	struct launch *l = malloc(sizeof(*l));
 	bool decides = kernel->info->signature && s->global[0] == 1 && s->global[1] == 1 &&
@@ -329,7 +331,7 @@ static struct launch *launch_new(struct _cl_kernel *kernel, const struct shape *
 	l->kernel = kernel;
 	icd_object_hold(kernel);
 	l->task = (struct gantry_task){ .kernel = kernel->kernel };
-	if (!put_args(l, kernel, s)) {
+	if (!put_args(l, kernel, s, part)) {
 		launch_free(l);
 		return NULL;
 	}
@@ -367,7 +369,7 @@ static cl_int put(struct _cl_command_queue *q, struct _cl_kernel *kernel, const 
 		  cl_command_type command, const struct icd_waits *waits, cl_event *ret_event)
 {
 	struct icd_work work = { .on_device = run, .fini = fini };
-	struct launch *l = launch_new(kernel, s);
+	struct launch *l = launch_new(kernel, s, &q->device->part);
 
 	if (!l)
 		return CL_OUT_OF_RESOURCES;

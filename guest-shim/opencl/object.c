@@ -21,6 +21,7 @@ struct pool {
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct pool pools[ICD_NTYPES] = {
+	[ICD_DEVICE] = { .bytes = sizeof(struct _cl_device_id) },
 	[ICD_CONTEXT] = { .bytes = sizeof(struct _cl_context) },
 	[ICD_QUEUE] = { .bytes = sizeof(struct _cl_command_queue) },
 	[ICD_MEM] = { .bytes = sizeof(struct _cl_mem) },
@@ -128,6 +129,16 @@ void *icd_object_get(const void *handle, enum icd_type type)
 	return handle && is_in(&pools[type], handle) && object->refs > 0 ? object : NULL;
 }
 
+void *icd_object_get_held(const void *handle, enum icd_type type)
+{
+	struct icd_object *object = (struct icd_object *)(uintptr_t)handle;
+
+	if (!handle || !is_in(&pools[type], handle))
+		return NULL;
+	return object->refs > 0 || (object->holds > 0 && object->holds < HELD_FOR_EVER) ? object
+											: NULL;
+}
+
 bool icd_object_any(enum icd_type type)
 {
 	return pools[type].nlive > 0;
@@ -140,6 +151,9 @@ static void end_one(struct icd_object *object)
 	struct pool *pool = &pools[object->type];
 
 	switch ((enum icd_type)object->type) {
+	case ICD_DEVICE:
+		icd_part_end((struct _cl_device_id *)object);
+		break;
 	case ICD_CONTEXT:
 		icd_context_end((struct _cl_context *)object);
 		break;

@@ -107,7 +107,6 @@ static const struct number {
 	uint64_t otherwise;
 	uint8_t bytes; /* of the answer */
 } numbers[] = {
-	{ CL_DEVICE_MAX_COMPUTE_UNITS, "units", 1, 4 },
 	{ CL_DEVICE_MAX_CLOCK_FREQUENCY, "clock_mhz", 1, 4 },
 	{ CL_DEVICE_ADDRESS_BITS, "address_bits", 64, 4 },
 	{ CL_DEVICE_MAX_WORK_GROUP_SIZE, "work_group", 1, sizeof(size_t) },
@@ -140,9 +139,6 @@ static const struct number {
 	{ CL_DEVICE_AVAILABLE, NULL, CL_TRUE, 4 },
 	{ CL_DEVICE_PRINTF_BUFFER_SIZE, "printf_bytes", 0, sizeof(size_t) },
 	{ CL_DEVICE_PREFERRED_INTEROP_USER_SYNC, NULL, CL_TRUE, 4 },
-	{ CL_DEVICE_PARTITION_MAX_SUB_DEVICES, NULL, 0, 4 },
-	{ CL_DEVICE_PARTITION_AFFINITY_DOMAIN, NULL, 0, 8 },
-	{ CL_DEVICE_REFERENCE_COUNT, NULL, 1, 4 },
 	{ CL_DEVICE_QUEUE_PROPERTIES, NULL,
 	  CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 8 },
 	{ CL_DEVICE_EXECUTION_CAPABILITIES, NULL, CL_EXEC_KERNEL, 8 },
@@ -256,81 +252,62 @@ static cl_int answer_images(const struct _cl_device_id *device, const char *key,
 	return ICD_ANSWER(to, cl_uint, n < ICD_MAX_IMAGES ? n : ICD_MAX_IMAGES);
 }
 
+static cl_int info(const struct _cl_device_id *device, cl_device_info what, const struct icd_to *to)
+{
+	switch (what) {
+	case CL_DEVICE_TYPE:
+		return ICD_ANSWER(to, cl_device_type, device->type);
+	case CL_DEVICE_PLATFORM:
+		return ICD_ANSWER(to, cl_platform_id, &icd_platform);
+	case CL_DEVICE_NAME:
+		return answer_name(device, to);
+	case CL_DEVICE_VENDOR:
+		return icd_answer_text(to, "Gantry");
+	case CL_DRIVER_VERSION:
+		return icd_answer_text(to, gantry_version());
+	case CL_DEVICE_PROFILE:
+		return icd_answer_text(to, "FULL_PROFILE");
+	case CL_DEVICE_VERSION:
+		return icd_answer_text(to, "OpenCL 1.2 Gantry");
+	case CL_DEVICE_OPENCL_C_VERSION:
+		return icd_answer_text(to, "OpenCL C 1.2 Gantry");
+	case CL_DEVICE_EXTENSIONS:
+		return answer_extensions(device, to);
+	case CL_DEVICE_BUILT_IN_KERNELS:
+		return answer_builtins(device, to);
+	case CL_DEVICE_MAX_WORK_ITEM_SIZES:
+		return answer_items(device, to);
+	case CL_DEVICE_GLOBAL_MEM_SIZE:
+	case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+		return answer_mem(device, what, to);
+	case CL_DEVICE_COMPILER_AVAILABLE:
+	case CL_DEVICE_LINKER_AVAILABLE:
+		return ICD_ANSWER(to, cl_bool, device->compiles);
+	case CL_DEVICE_IL_VERSION:
+		return icd_answer_text(to, ""); /* it takes none */
+	case CL_DEVICE_IMAGE_SUPPORT:
+		return ICD_ANSWER(to, cl_bool, device->nformats > 0);
+	case CL_DEVICE_MAX_READ_IMAGE_ARGS:
+		return answer_images(device, "image_reads", to);
+	case CL_DEVICE_MAX_WRITE_IMAGE_ARGS:
+		return answer_images(device, "image_writes", to);
+	default:
+		for (size_t i = 0; i < GANTRY_ARRAY_SIZE(numbers); i++)
+			if (numbers[i].what == what)
+				return answer_number(device, &numbers[i], to);
+		return icd_part_info(device, what, to);
+	}
+}
+
 cl_int CL_API_CALL icd_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t size,
 				       void *value, size_t *ret)
 {
 	const struct icd_to to = { size, value, ret };
+	cl_int result = CL_INVALID_DEVICE;
 
-	if (!icd_device_valid(device))
-		return CL_INVALID_DEVICE;
-	switch (what) {
-	case CL_DEVICE_TYPE:
-		return ICD_ANSWER(&to, cl_device_type, device->type);
-	case CL_DEVICE_PLATFORM:
-		return ICD_ANSWER(&to, cl_platform_id, &icd_platform);
-	case CL_DEVICE_PARENT_DEVICE:
-		return ICD_ANSWER(&to, cl_device_id, NULL);
-	case CL_DEVICE_NAME:
-		return answer_name(device, &to);
-	case CL_DEVICE_VENDOR:
-		return icd_answer_text(&to, "Gantry");
-	case CL_DRIVER_VERSION:
-		return icd_answer_text(&to, gantry_version());
-	case CL_DEVICE_PROFILE:
-		return icd_answer_text(&to, "FULL_PROFILE");
-	case CL_DEVICE_VERSION:
-		return icd_answer_text(&to, "OpenCL 1.2 Gantry");
-	case CL_DEVICE_OPENCL_C_VERSION:
-		return icd_answer_text(&to, "OpenCL C 1.2 Gantry");
-	case CL_DEVICE_EXTENSIONS:
-		return answer_extensions(device, &to);
-	case CL_DEVICE_BUILT_IN_KERNELS:
-		return answer_builtins(device, &to);
-	case CL_DEVICE_MAX_WORK_ITEM_SIZES:
-		return answer_items(device, &to);
-	case CL_DEVICE_GLOBAL_MEM_SIZE:
-	case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-		return answer_mem(device, what, &to);
-	case CL_DEVICE_COMPILER_AVAILABLE:
-	case CL_DEVICE_LINKER_AVAILABLE:
-		return ICD_ANSWER(&to, cl_bool, device->compiles);
-	case CL_DEVICE_IL_VERSION:
-		return icd_answer_text(&to, ""); /* it takes none */
-	case CL_DEVICE_IMAGE_SUPPORT:
-		return ICD_ANSWER(&to, cl_bool, device->nformats > 0);
-	case CL_DEVICE_MAX_READ_IMAGE_ARGS:
-		return answer_images(device, "image_reads", &to);
-	case CL_DEVICE_MAX_WRITE_IMAGE_ARGS:
-		return answer_images(device, "image_writes", &to);
-	case CL_DEVICE_PARTITION_PROPERTIES:
-	case CL_DEVICE_PARTITION_TYPE:
-		return ICD_ANSWER(&to, cl_device_partition_property, 0);
-	default:
-		for (size_t i = 0; i < GANTRY_ARRAY_SIZE(numbers); i++)
-			if (numbers[i].what == what)
-				return answer_number(device, &numbers[i], &to);
-		return CL_INVALID_VALUE;
-	}
-}
-
-/* Devices of a platform are there for as long as it is. */
-cl_int CL_API_CALL icd_clRetainDevice(cl_device_id device)
-{
-	return icd_device_valid(device) ? CL_SUCCESS : CL_INVALID_DEVICE;
-}
-
-cl_int CL_API_CALL icd_clReleaseDevice(cl_device_id device)
-{
-	return icd_device_valid(device) ? CL_SUCCESS : CL_INVALID_DEVICE;
-}
-
-cl_int CL_API_CALL icd_clCreateSubDevices(cl_device_id device,
-					  const cl_device_partition_property *properties, cl_uint n,
-					  cl_device_id *ret_devices, cl_uint *ret_n)
-{
-	(void)properties;
-	(void)n;
-	(void)ret_devices;
-	(void)ret_n;
-	return icd_device_valid(device) ? CL_INVALID_VALUE : CL_INVALID_DEVICE;
+	icd_gate_lock();
+	if (icd_device_valid(device))
+		result = info(device, what, &to);
+	icd_gate_unlock();
+	return result;
 }

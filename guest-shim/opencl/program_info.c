@@ -44,13 +44,17 @@ static bool is_for(const struct _cl_program *program, const struct _cl_device_id
 
 static cl_int answer_sizes(const struct _cl_program *program, const struct icd_to *to)
 {
-	size_t sizes[GANTRY_NKINDS] = { 0 }, bytes = 0;
-	void *packed = icd_program_pack(program, &bytes);
+	uint32_t n = program->context->ndevices;
+	size_t *sizes = calloc(n, sizeof(*sizes)), bytes = 0;
+	void *packed = sizes ? icd_program_pack(program, &bytes) : NULL;
+	cl_int result;
 
-	for (uint32_t i = 0; i < program->context->ndevices; i++)
+	for (uint32_t i = 0; sizes && i < n; i++)
 		sizes[i] = packed && is_for(program, program->context->devices[i]) ? bytes : 0;
+	result = sizes ? icd_answer(to, sizes, n * sizeof(*sizes)) : CL_OUT_OF_HOST_MEMORY;
 	free(packed);
-	return icd_answer(to, sizes, program->context->ndevices * sizeof(sizes[0]));
+	free(sizes);
+	return result;
 }
 
 static cl_int answer_binaries(const struct _cl_program *program, const struct icd_to *to)

@@ -18,6 +18,7 @@ static struct _cl_command_queue *make(struct _cl_context *context, cl_device_id 
 	if (r == 0) {
 		q->context = context;
 		icd_object_hold(context);
+		icd_object_hold(device);
 		*ret_result = CL_SUCCESS;
 		return q;
 	}
@@ -40,6 +41,7 @@ void icd_queue_end(struct _cl_command_queue *q)
 	if (!q->context)
 		return;
 	icd_line_put(q->context->host, q->line);
+	icd_object_drop(q->device);
 	icd_object_drop(q->context);
 }
 

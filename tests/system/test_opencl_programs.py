@@ -111,6 +111,18 @@ def test_images_and_samplers_give_what_they_give_on_pocl_itself(t):
             t.equal(lines(probe(agent, "red", "images").out), want, f"heap {heap}, memory {memory}")
 
 
+def test_sub_devices_are_what_they_are_on_pocl_itself_and_run_there(t):
+    want = lines(native("parts").out)
+    if want[:1] and want[0].startswith("skip"):
+        raise harness.Skip(want[0])
+    t.equal(want[-1:], ["done"], "on PoCL")
+    for memory in ("direct", "staged"):
+        driver()
+        with harness.Agent(devices={"opencl0": test_opencl.device(guest_code="yes", memory=memory)},
+                           tenants={"red": {"mem": "256M", "isolation": "isolated"}}) as agent:
+            t.equal(lines(probe(agent, "red", "parts").out), want, f"memory {memory}")
+
+
 SAID = "words of a kernel"
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl-probe PLATFORM work|images|misuse|say|storm|hold|builtin|bench ... */
+/* opencl-probe PLATFORM work|images|parts|misuse|say|storm|hold|builtin|bench ... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,8 +359,11 @@ int main(int argc, char **argv)
 		probe_lifetimes(&w);
 	} else if (strcmp(what, "images") == 0) {
 		probe_images(&w);
+	} else if (strcmp(what, "parts") == 0) {
+		probe_sub_devices(&w);
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
+		probe_sub_device_misuse(&w);
 		probe_image_misuse(&w);
 		probe_bad_handles(&w);
 	} else if (strcmp(what, "say") == 0) {

@@ -23,6 +23,8 @@
 	C(GetDeviceIDs) \
 	C(GetDeviceInfo) \
 	C(CreateSubDevices) \
+	C(RetainDevice) \
+	C(ReleaseDevice) \
 	C(CreateContext) \
 	C(CreateContextFromType) \
 	C(RetainContext) \
@@ -134,6 +136,9 @@ void probe_images(const struct world *w);
 void probe_image_misuse(const struct world *w);
 /* Every function that takes a handle, with handles that are none; by the driver's table: Gantry's only. */
 void probe_bad_handles(const struct world *w);
+/* Both: of a platform whose device has parts, or one compute unit. */
+void probe_sub_devices(const struct world *w);
+void probe_sub_device_misuse(const struct world *w);
 void probe_storm(const struct world *w, unsigned turns);
 void probe_misuse(const struct world *w);
 

@@ -261,9 +261,7 @@ static void misuse_objects(const struct world *w, cl_mem mem)
 	cl_int result, word = 0;
 	cl_context other = cl.CreateContext(NULL, 1, &w->device, NULL, NULL, &result);
 	cl_command_queue q;
-	const cl_device_partition_property halves[] = { CL_DEVICE_PARTITION_EQUALLY, 1, 0 };
 	char languages[64] = "?";
-	cl_uint number = 7;
 	const cl_context_properties twice[] = { CL_CONTEXT_PLATFORM, 0, 0 },
 				    unknown[] = { 0x7777, 1, 0 };
 
@@ -286,12 +284,6 @@ static void misuse_objects(const struct world *w, cl_mem mem)
 	       CL_INVALID_VALUE, "an answer that does not fit");
 	expect(cl.GetDeviceInfo(w->device, 0xffff, sizeof(word), &word, NULL), CL_INVALID_VALUE,
 	       "a question that is none");
-	expect(cl.CreateSubDevices(w->device, halves, 0, NULL, &number), CL_INVALID_VALUE,
-	       "parts of a device that has none");
-	expect(cl.GetDeviceInfo(w->device, CL_DEVICE_PARTITION_MAX_SUB_DEVICES, sizeof(number),
-				&number, NULL),
-	       CL_SUCCESS, "how many parts a device has");
-	expect_true(number == 0, "are none");
 	expect(cl.GetDeviceInfo(w->device, IL_VERSION, sizeof(languages), languages, NULL),
 	       CL_SUCCESS, "which intermediate languages a device takes");
 	expect_true(languages[0] == '\0', "are none either");

@@ -183,12 +183,49 @@ START_TEST(test_types_of_opencl_have_sizes_and_others_none)
 }
 END_TEST
 
+START_TEST(test_part_is_a_domain_or_units_or_the_whole)
+{
+	static const struct gantry_launch_range good[] = {
+		{ .ndims = 1 },
+		{ .ndims = 1, .count = 1 },
+		{ .ndims = 1, .first = 7, .count = 65535 },
+		{ .ndims = 1, .domain = 16, .index = 9 },
+		{ .ndims = 1, .domain = 1, .index = 9, .first = 2, .count = 3 },
+	};
+	static const struct gantry_launch_range bad[] = {
+		{ .first = 1 },
+		{ .index = 1 },
+		{ .index = 1, .count = 1 },
+		{ .domain = 3 },
+		{ .domain = 32, .count = 1 },
+		{ .domain = 255 },
+		{ .domain = 1, .first = 1 },
+	};
+	struct gantry_launch_part part;
+
+	ck_assert_uint_eq(sizeof(struct gantry_launch_range), 32);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(good); i++) {
+		ck_assert(gantry_part_of(&good[i], &part));
+		ck_assert_uint_eq(part.domain, good[i].domain);
+		ck_assert_uint_eq(part.index, good[i].index);
+		ck_assert_uint_eq(part.first, good[i].first);
+		ck_assert_uint_eq(part.count, good[i].count);
+	}
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(bad); i++) {
+		part.count = 77;
+		ck_assert(!gantry_part_of(&bad[i], &part));
+		ck_assert_uint_eq(part.count, 77);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("opencl");
 	TCase *images = gantry_unit_case(suite, "images");
 	TCase *samplers = gantry_unit_case(suite, "samplers");
 	TCase *types = gantry_unit_case(suite, "types");
+	TCase *parts = gantry_unit_case(suite, "parts");
 
 	tcase_add_test(images, test_image_takes_its_rows_and_slices_with_what_is_between);
 	tcase_add_loop_test(images, test_image_that_cannot_be_has_no_size, 0,
@@ -199,5 +236,6 @@ int main(void)
 	tcase_add_loop_test(samplers, test_sampler_that_cannot_be_has_no_place, 0,
 			    GANTRY_ARRAY_SIZE(no_samplers));
 	tcase_add_test(types, test_types_of_opencl_have_sizes_and_others_none);
+	tcase_add_test(parts, test_part_is_a_domain_or_units_or_the_whole);
 	return gantry_unit_run(suite);
 }

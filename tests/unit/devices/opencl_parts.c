@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of a device, over PoCL with four compute units: what runs where, in which order, and what is none. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "devices/opencl/backend.h"
+#include "devices/registry.h"
+#include "tests/unit/runner.h"
+
+#define TIMEOUT_S  120
+#define UNITS	   4u
+#define SPINS	   200000u
+#define MEET_TRIES 100 /* a busy machine may run one unit's thread after the other's */
+
+static struct gantry_err err;
+static struct gantry_device device;
+static struct gantry_stream *stream;
+static struct gantry_image *image;
+static struct gantry_signature sig;
+static struct gantry_mem *mem;
+static uint32_t words[4096];
+
+static void wake(void *cookie)
+{
+	(void)cookie;
+}
+
+static int cancelled(void *cookie, uint64_t tag)
+{
+	(void)cookie;
+	(void)tag;
+	return 0;
+}
+
+static const struct gantry_device_host host = { wake, cancelled, NULL };
+
+static const char source[] =
+	"__kernel void meet(__global volatile uint *x, uint spins)\n"
+	"{\n"
+	"	uint g = get_group_id(0), n = get_num_groups(0), all = 0;\n"
+	"	atomic_xchg(x + g, 1u);\n"
+	"	for (uint i = 0; i < spins && !all; i++) {\n"
+	"		all = 1;\n"
+	"		for (uint j = 0; j < n; j++) all &= atomic_add(x + j, 0u);\n"
+	"	}\n"
+	"	x[n + g] = all;\n"
+	"}\n"
+	"__kernel void go_on(__global uint *x, uint add)\n"
+	"{ size_t i = get_global_id(0); x[i] = x[i] * 1664525u + add; }\n";
+
+/* What the tests' layer adds to PoCL, by its words. */
+static void with_layer(const char *what)
+{
+	if (!OPENCL_MORE_LAYER[0] || access(OPENCL_MORE_LAYER, R_OK) < 0)
+		gantry_unit_skip("the layer was not built: no CL/cl_layer.h");
+	ck_assert_int_eq(setenv("OPENCL_LAYERS", OPENCL_MORE_LAYER, 1), 0);
+	ck_assert_int_eq(setenv("OPENCL_MORE", what, 1), 0);
+}
+
+static void open_device(const char *memory)
+{
+	const char *opts[] = { "platform=Portable Computing Language", "guest_code=yes", memory };
+	const struct gantry_device_conf conf = {
+		.name = "test", .backend = "opencl", .nopts = 3, .opts = opts
+	};
+	const struct gantry_stream_attr attr = { 0 };
+	int r;
+
+	ck_assert_int_eq(setenv("POCL_MAX_PTHREAD_COUNT", "4", 1), 0);
+	r = gantry_device_open(&conf, &host, &device, &err);
+	if (r == -ENODEV)
+		gantry_unit_skip(err.text);
+	ck_assert_msg(r == 0, "%s", err.text);
+	gantry_unit_forgive(); /* PoCL's threads, and the builder */
+	if (device.info.units != UNITS)
+		gantry_unit_skip("this PoCL does not take a number of units");
+	r = device.backend->image_load(device.dev, NULL, source, sizeof(source) - 1, &image, &err);
+	if (r == -EOPNOTSUPP && strstr(err.text, "Landlock"))
+		gantry_unit_skip(err.text);
+	ck_assert_msg(r == 0, "%s", err.text);
+	ck_assert_int_eq(device.backend->mem_host(device.dev, words, sizeof(words), &mem, &err), 0);
+	ck_assert_int_eq(device.backend->stream_create(device.dev, &attr, &stream, &err), 0);
+	ck_assert_int_eq(gantry_signature_parse("range,rw:u32*,u32", &sig, &err), 0);
+}
+
+static void close_device(void)
+{
+	device.backend->stream_destroy(stream);
+	device.backend->mem_free(mem);
+	gantry_device_close(&device);
+}
+
+static struct gantry_kernel *get(const char *name)
+{
+	struct gantry_kernel *kernel;
+
+	ck_assert_int_eq(device.backend->kernel_get(image, name, &sig, &kernel, &err), 0);
+	return kernel;
+}
+
+/* submit()'s answer. */
+static int put(struct gantry_kernel *kernel, uint32_t groups,
+	       const struct gantry_launch_range *range, uint32_t value)
+{
+	struct gantry_cmd cmd = { .kind = GANTRY_CMD_LAUNCH, .tag = 7 };
+
+	cmd.launch.kernel = kernel;
+	cmd.launch.grid[0] = groups;
+	cmd.launch.grid[1] = cmd.launch.grid[2] = 1;
+	cmd.launch.block[0] = cmd.launch.block[1] = cmd.launch.block[2] = 1;
+	cmd.launch.nargs = 3;
+	cmd.launch.args[0].raw = (struct gantry_raw){ range, sizeof(*range) };
+	cmd.launch.args[1].range = (struct gantry_range){ mem, 0, sizeof(words) };
+	cmd.launch.args[2].value.u32 = value;
+	return device.backend->submit(stream, &cmd);
+}
+
+static void drain(uint32_t n)
+{
+	uint64_t deadline = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S);
+	struct gantry_done done;
+
+	while (n > 0) {
+		ck_assert(!gantry_deadline_passed(deadline));
+		if (device.backend->poll(device.dev, &done, 1) == 0)
+			continue;
+		ck_assert_int_eq(done.status, GANTRY_OK);
+		n--;
+	}
+}
+
+/* How many of @groups were at work while all were. */
+static uint32_t met(struct gantry_kernel *kernel, const struct gantry_launch_range *range,
+		    uint32_t groups)
+{
+	uint32_t n = 0;
+
+	memset(words, 0, sizeof(words));
+	ck_assert_int_eq(put(kernel, groups, range, SPINS), 0);
+	drain(1);
+	for (uint32_t i = 0; i < groups; i++)
+		n += words[groups + i];
+	return n;
+}
+
+static void check_units(struct gantry_kernel *kernel, const struct gantry_launch_range *range,
+			uint32_t units)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < MEET_TRIES && n < units; i++)
+		n = met(kernel, range, units);
+	ck_assert_uint_eq(n, units);
+	ck_assert_uint_lt(met(kernel, range, units + 1), units + 1);
+}
+
+START_TEST(test_launch_runs_on_as_many_units_as_its_part_has)
+{
+	static const struct {
+		uint16_t first, count;
+		uint32_t units;
+	} parts[] = {
+		{ 0, 1, 1 },
+		{ 3, 1, 1 },
+		{ 1, 2, 2 },
+		{ 0, 3, 3 },
+		{ 0, 4, 4 },
+		{ 0, 0, 4 },
+		/* Of a device with more units: as many as there are, and as near. */
+		{ 9, 2, 2 },
+		{ 0, 9, 4 },
+		{ 65535, 65535, 4 },
+	};
+	struct gantry_kernel *meet;
+
+	open_device("memory=direct");
+	meet = get("meet");
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
+		const struct gantry_launch_range range = { .ndims = 3,
+							   .first = parts[i].first,
+							   .count = parts[i].count };
+
+		check_units(meet, &range, parts[i].units);
+	}
+	close_device();
+}
+END_TEST
+
+/* More parts than a stream has queues for, and no two commands in a row on the same. */
+static void check_order(const char *memory)
+{
+	struct gantry_kernel *go_on;
+	uint32_t want = 0, n = 0;
+
+	open_device(memory);
+	go_on = get("go_on");
+	memset(words, 0, sizeof(words));
+	for (uint32_t turn = 0; turn < 40; turn++)
+		for (uint16_t first = 0; first < UNITS; first++)
+			for (uint16_t count = 0; count <= UNITS - first; count++) {
+				const struct gantry_launch_range range = {
+					.ndims = 1, .first = count ? first : 0, .count = count
+				};
+
+				ck_assert_int_eq(put(go_on, 16, &range, turn + first), 0);
+				want = want * 1664525u + turn + first;
+				if (++n % 64 == 0)
+					drain(64);
+			}
+	drain(n % 64);
+	for (int i = 0; i < 16; i++)
+		ck_assert_uint_eq(words[i], want);
+	ck_assert_uint_eq(words[16], 0);
+	close_device();
+}
+
+START_TEST(test_commands_on_many_parts_are_done_in_the_order_that_they_were_put)
+{
+	check_order("memory=direct");
+}
+END_TEST
+
+START_TEST(test_commands_on_many_parts_are_done_in_order_where_memory_is_staged)
+{
+	check_order("memory=staged");
+}
+END_TEST
+
+START_TEST(test_part_that_cannot_be_is_refused)
+{
+	static const struct gantry_launch_range wrong[] = {
+		{ .ndims = 1, .first = 1 },
+		{ .ndims = 1, .index = 1 },
+		{ .ndims = 1, .index = 1, .count = 1 },
+		{ .ndims = 1, .domain = 3 },
+		{ .ndims = 1, .domain = 0x20 },
+		{ .ndims = 1, .domain = 0x80, .count = 1 },
+		{ .ndims = 1, .domain = 1, .first = 1 },
+		{ .ndims = 0, .count = 1 },
+		{ .ndims = 4, .count = 1 },
+		{ .ndims = 255 },
+	};
+	const struct gantry_launch_range none = { .ndims = 1, .domain = 1, .index = 7, .count = 1 };
+	struct gantry_kernel *go_on;
+
+	open_device("memory=direct");
+	go_on = get("go_on");
+	memset(words, 0, sizeof(words));
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++)
+		ck_assert_int_eq(put(go_on, 1, &wrong[i], 5), -EINVAL);
+	ck_assert_uint_eq(words[0], 0);
+	/* A domain that this device does not have is all of it. */
+	ck_assert_int_eq(put(go_on, 1, &none, 5), 0);
+	drain(1);
+	ck_assert_uint_eq(words[0], 5);
+	close_device();
+}
+END_TEST
+
+START_TEST(test_description_says_how_the_device_is_divided)
+{
+	open_device("memory=direct");
+	ck_assert_ptr_nonnull(strstr(device.info.about, "\npartition 3\n"));
+	ck_assert_ptr_null(strstr(device.info.about, "\ndomain "));
+	close_device();
+}
+END_TEST
+
+START_TEST(test_part_of_a_domain_has_the_domains_units)
+{
+	static const struct {
+		uint8_t domain;
+		uint16_t index, first, count;
+		uint32_t units;
+	} parts[] = {
+		{ 1, 0, 0, 0, 1 },
+		{ 1, 1, 0, 0, 3 },
+		{ 4, 3, 0, 0, 1 },
+		/* Units of a domain; and what there is not, as near as it goes. */
+		{ 1, 1, 1, 2, 2 },
+		{ 1, 1, 7, 2, 2 },
+		{ 1, 1, 0, 9, 3 },
+		{ 1, 7, 0, 0, 3 },
+	};
+	struct gantry_kernel *meet;
+
+	with_layer("domains");
+	open_device("memory=direct");
+	ck_assert_ptr_nonnull(strstr(device.info.about, "\npartition 3\n"));
+	ck_assert_ptr_nonnull(strstr(device.info.about, "\ndomain 1 1 3\n"));
+	ck_assert_ptr_nonnull(strstr(device.info.about, "\ndomain 4 1 1 1 1\n"));
+	meet = get("meet");
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(parts); i++) {
+		const struct gantry_launch_range range = { .ndims = 3,
+							   .domain = parts[i].domain,
+							   .index = parts[i].index,
+							   .first = parts[i].first,
+							   .count = parts[i].count };
+
+		check_units(meet, &range, parts[i].units);
+	}
+	close_device();
+}
+END_TEST
+
+/* Its sub-devices would need contexts of their own. */
+START_TEST(test_device_whose_parts_get_no_queue_has_none_and_runs_what_was_meant_for_them)
+{
+	const struct gantry_launch_range range = { .ndims = 3, .first = 1, .count = 1 };
+
+	with_layer("domains no-queues");
+	open_device("memory=direct");
+	ck_assert_ptr_null(strstr(device.info.about, "\npartition "));
+	ck_assert_ptr_null(strstr(device.info.about, "\ndomain "));
+	check_units(get("meet"), &range, UNITS);
+	close_device();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("opencl_parts");
+	TCase *parts = gantry_unit_case(suite, "parts");
+
+	tcase_set_timeout(parts, TIMEOUT_S);
+	tcase_add_test(parts, test_launch_runs_on_as_many_units_as_its_part_has);
+	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_the_order_that_they_were_put);
+	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_order_where_memory_is_staged);
+	tcase_add_test(parts, test_part_that_cannot_be_is_refused);
+	tcase_add_test(parts, test_description_says_how_the_device_is_divided);
+	tcase_add_test(parts, test_part_of_a_domain_has_the_domains_units);
+	tcase_add_test(
+		parts,
+		test_device_whose_parts_get_no_queue_has_none_and_runs_what_was_meant_for_them);
+	return gantry_unit_run(suite);
+}
