@@ -345,6 +345,8 @@ bool cu_event_is_anothers(const struct CUevent_st *event);
 bool cu_ipc_is_capable(const struct cu_alloc *alloc);
 /* What a context had of other processes; nothing of its is under way. */
 void cu_ipc_close_all_locked(const struct CUctx_st *ctx);
+/* An allocation that shares its buffer with others was freed: handles of it open nothing from now on. */
+void cu_ipc_freed_locked(uint64_t id);
 
 /* ---- hostmem.c ---- */
 struct cu_registered {

@@ -2,7 +2,8 @@
 /*
  * Memory of another process of the tenant. A handle is a token of the agent's, which nobody can guess, for the buffer that the allocation
  * is in, and where it is in there. Who opens it has the buffer mapped elsewhere, under a handle and at an address of its own session's;
- * a second time it gets what it has.
+ * a second time it gets what it has. Small allocations share a buffer, so the token outlives them: each that has a handle has a slot in a page
+ * of the process's besides, which says that it is there, and who opens one looks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +15,19 @@
 #include "guest-shim/cuda/vmm.h"
 #include "guest-shim/session.h"
 
-#define MAGIC 0x31435049u /* "IPC1" */
+#define MAGIC	0x32435049u /* "IPC2" */
+#define NO_SLOT 0xffffu
+static_assert(CU_PAGE_SLOTS < NO_SLOT, "they fit a handle");
 
 struct handle {
 	uint32_t magic;
-	uint32_t device; /* as the session numbers it: the same in all of a tenant's */
+	uint16_t slot;	 /* in the page; NO_SLOT: the buffer is the allocation's alone */
+	uint16_t device; /* as the session numbers it: the same in all of a tenant's */
 	uint8_t token[GANTRY_DOOR_TOKEN];
 	uint64_t off; /* of the allocation in the buffer */
 	uint64_t bytes;
 	uint64_t id; /* of the allocation in its process: never two of the same name */
-	uint64_t reserved[2];
+	uint8_t page[GANTRY_DOOR_TOKEN];
 };
 static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle), "a handle fills CUDA's");
 
@@ -82,9 +86,86 @@ CUresult cu_ipc_export_locked(gantry_buffer buffer, uint8_t ret_token[GANTRY_DOO
 	return CUDA_SUCCESS;
 }
 
+/* ---- small allocations that handles were made of ---- */
+
+struct told {
+	struct told *next;
+	uint64_t id;
+	struct cu_page *page;
+	uint32_t index;
+};
+static struct told *all_told;
+
+static struct told **find_told(uint64_t id)
+{
+	struct told **at = &all_told;
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+static int write_alloc(const struct told *t, uint64_t id)
+{
+	return cu_slot_move(t->page->device, t->page->buffer,
+			    cu_slot_off(t->index) + offsetof(struct cu_slot, alloc), &id,
+			    sizeof(id), true);
+}
+
+static CUresult tell(const struct cu_alloc *alloc, struct told **ret_told)
+{
+	struct told *t = *find_told(alloc->id);
+	CUresult result;
+
+	*ret_told = t;
+	if (t)
+		return CUDA_SUCCESS;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->id = alloc->id;
+	result = cu_slot_take_locked(alloc->ctx->dev, &t->page, &t->index);
+	if (result == CUDA_SUCCESS) {
+		result = cu_result(write_alloc(t, alloc->id));
+		if (result != CUDA_SUCCESS)
+			cu_slot_put_locked(t->page, t->index);
+	}
+	if (result != CUDA_SUCCESS) {
+		free(t);
+		return result;
+	}
+	t->next = all_told;
+	*ret_told = all_told = t;
+	return CUDA_SUCCESS;
+}
+
+void cu_ipc_freed_locked(uint64_t id)
+{
+	struct told **at = find_told(id), *t = *at;
+
+	if (!t)
+		return;
+	/* Where it cannot be said, the slot says nothing else. */
+	if (write_alloc(t, 0) == 0)
+		cu_slot_put_locked(t->page, t->index);
+	*at = t->next;
+	free(t);
+}
+
 bool cu_ipc_is_capable(const struct cu_alloc *alloc)
 {
 	return alloc->kind == CU_MEMORY_DEVICE && !alloc->pool;
+}
+
+static CUresult put_slot(const struct cu_alloc *alloc, struct handle *handle)
+{
+	struct told *t;
+	CUresult result = tell(alloc, &t);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	handle->slot = (uint16_t)t->index;
+	return cu_ipc_export_locked(t->page->buffer, handle->page);
 }
 
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr address)
@@ -100,11 +181,14 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr addre
 	if (!alloc || alloc->address != address || !cu_ipc_is_capable(alloc))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	handle = (struct handle){ .magic = MAGIC,
-				  .device = alloc->device,
+				  .slot = NO_SLOT,
+				  .device = (uint16_t)alloc->device,
 				  .off = alloc->off,
 				  .bytes = alloc->bytes,
 				  .id = alloc->id };
 	result = cu_ipc_export_locked(alloc->buffer, handle.token);
+	if (result == CUDA_SUCCESS && alloc->chunk)
+		result = put_slot(alloc, &handle);
 	if (result == CUDA_SUCCESS)
 		memcpy(ret_handle, &handle, sizeof(handle));
 	return cu_leave(result);
@@ -252,6 +336,27 @@ static CUresult open_alloc(struct CUctx_st *ctx, struct cu_opened *in, const str
 	return CUDA_SUCCESS;
 }
 
+/* Whether the allocation is the one that the handle was made of, still. */
+static CUresult check_slot(const struct handle *handle)
+{
+	uint64_t off = cu_slot_off(handle->slot) + offsetof(struct cu_slot, alloc), id = 0;
+	struct cu_opened *page;
+	CUresult result;
+	int r = 0;
+
+	if (handle->slot == NO_SLOT)
+		return CUDA_SUCCESS;
+	result = cu_ipc_take_locked(handle->device, handle->page, &page);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gantry_range_inside(off, sizeof(id), page->bytes))
+		r = cu_slot_move(page->dev->index, page->buffer, off, &id, sizeof(id), false);
+	cu_ipc_put_locked(page);
+	if (r < 0)
+		return cu_result(r);
+	return id && id == handle->id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 static CUresult open(struct CUctx_st *ctx, const struct handle *handle, CUdeviceptr *ret_address)
 {
 	struct cu_opened *in;
@@ -260,6 +365,11 @@ static CUresult open(struct CUctx_st *ctx, const struct handle *handle, CUdevice
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	result = check_slot(handle);
+	if (result != CUDA_SUCCESS) {
+		cu_ipc_put_locked(in);
+		return result;
+	}
 	a = find_alloc(in, handle->off);
 	if (a && a->bytes == handle->bytes) {
 		cu_ipc_put_locked(in);
@@ -291,7 +401,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *ret_address, CUipcMemHandle giv
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(&handle, &given, sizeof(handle));
-	if (handle.magic != MAGIC || handle.reserved[0] || handle.reserved[1])
+	if (handle.magic != MAGIC)
 		return cu_leave(CUDA_ERROR_INVALID_HANDLE);
 	return cu_leave(open(ctx, &handle, ret_address));
 }

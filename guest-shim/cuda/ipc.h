@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What processes of a tenant have of each other: ipc.c memory, ipc_event.c events. Below both are buffers of device memory under tokens
+ * What processes of a tenant have of each other: ipc.c memory, ipc_event.c events, ipc_page.c words. Below all are buffers of device memory under tokens
  * of the agent's, which nobody can guess. Under the lock; errors as the Driver API documents them.
  */
 #ifndef GANTRY_GUEST_SHIM_CUDA_IPC_H
@@ -30,6 +30,40 @@ CUresult cu_ipc_take_locked(uint32_t device, const uint8_t token[GANTRY_DOOR_TOK
 void cu_ipc_put_locked(struct cu_opened *opened);
 /* Whether its maker is still there. Asks the agent. */
 bool cu_ipc_is_alive(const uint8_t token[GANTRY_DOOR_TOKEN]);
+
+/* ---- ipc_page.c: words in device memory ---- */
+#define CU_PAGE_BYTES  (64u << 10)
+#define CU_SLOT_LATEST 8u
+#define CU_PAGE_SLOTS  (CU_PAGE_BYTES / sizeof(struct cu_slot))
+
+/* One is an event's, or an allocation's. */
+struct cu_slot {
+	uint32_t recorded;
+	uint32_t reserved[5];
+	uint64_t alloc;		       /* id of the allocation, while it is there; 0 */
+	uint32_t done[CU_SLOT_LATEST]; /* [n % CU_SLOT_LATEST]: record n has been reached */
+};
+static_assert(sizeof(struct cu_slot) == 64, "slots fill a page");
+
+/* Of this process. It stays. */
+struct cu_page {
+	struct cu_page *next;
+	gantry_buffer buffer;
+	uint32_t device;
+	bool is_taken[CU_PAGE_SLOTS];
+	uint32_t recorded[CU_PAGE_SLOTS]; /* goes on where a slot has another event */
+	gantry_ticket
+		tickets[CU_PAGE_SLOTS]
+		       [CU_SLOT_LATEST]; /* and so does the order of those that share a word */
+};
+
+uint64_t cu_slot_off(uint32_t index);
+CUresult cu_slot_take_locked(const struct cu_device *dev, struct cu_page **ret_page,
+			     uint32_t *ret_index);
+void cu_slot_put_locked(struct cu_page *page, uint32_t index);
+/* The first @bytes of what lies at @off of a page, this process's or another's: there or back, when that has happened. A status. */
+int cu_slot_move(uint32_t device, gantry_buffer buffer, uint64_t off, void *words, size_t bytes,
+		 bool to_device);
 
 /* ---- ipc_event.c: events of CU_EVENT_INTERPROCESS ---- */
 CUresult cu_shared_event_new_locked(struct CUctx_st *ctx, struct CUevent_st *event);

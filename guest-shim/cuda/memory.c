@@ -193,6 +193,8 @@ static void end(const struct cu_alloc *alloc)
 	struct cu_alloc copy = *alloc;
 
 	remove_at((uint32_t)(alloc - allocs));
+	if (copy.chunk)
+		cu_ipc_freed_locked(copy.id);
 	if (copy.kind == CU_MEMORY_MANAGED)
 		cu_managed_forget_locked(copy.address, copy.bytes);
 	give_back(&copy);
@@ -265,6 +267,7 @@ CUresult cu_free_behind_locked(CUdeviceptr address, const struct CUstream_st *st
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*late = (struct late){ .next = lates, .alloc = *alloc, .ticket = stream->last };
 	lates = late;
+	cu_ipc_freed_locked(alloc->id);
 	remove_at((uint32_t)(alloc - allocs));
 	return CUDA_SUCCESS;
 }

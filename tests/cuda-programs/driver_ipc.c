@@ -231,6 +231,40 @@ static void events_of_other(int from, int to)
 	say(to, &byte, 1);
 }
 
+/* Handles of what its maker has freed open nothing; small ones neither, though other allocations are where they were. */
+static void opened_after_free(const CUipcMemHandle *handles, int from)
+{
+	CUipcMemHandle fresh, mixed;
+	CUdeviceptr at = 0;
+
+	begin("freed");
+	hear(from, &fresh, sizeof(fresh));
+	for (int i = 0; i < 2; i++)
+		BAD(cuIpcOpenMemHandle(&at, handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+		    INVALID_HANDLE);
+	CHECK(at == 0);
+	OK(cuIpcOpenMemHandle(&at, fresh, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	holds(at, 9);
+	if (!is_native) {
+		CUdeviceptr none = 0;
+
+		/* Also while another of its buffer is open, and with what says that the other is there. */
+		IS(cuIpcOpenMemHandle(&none, handles[1], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+		   INVALID_HANDLE);
+		mixed = fresh;
+		memcpy(mixed.reserved + 40, handles[1].reserved + 40, 8); /* its name */
+		IS(cuIpcOpenMemHandle(&none, mixed, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+		   INVALID_HANDLE);
+		mixed = fresh;
+		memset(mixed.reserved + 4, 0xfe, 2); /* a slot beyond the page */
+		IS(cuIpcOpenMemHandle(&none, mixed, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+		   INVALID_HANDLE);
+		CHECK(none == 0);
+	}
+	OK(cuIpcCloseMemHandle(at));
+	end();
+}
+
 static void other_process(const char *path, int from, int to)
 {
 	CUipcMemHandle handles[2];
@@ -276,6 +310,8 @@ static void other_process(const char *path, int from, int to)
 	OK(cuMemFree(own));
 	end();
 	say(to, &byte, 1);
+	opened_after_free(handles, from);
+	say(to, &byte, 1);
 	events_of_other(from, to);
 }
 
@@ -303,7 +339,7 @@ static void refused(CUdeviceptr large)
 static void one_process(const char *path, int from, int to)
 {
 	CUipcMemHandle handles[2], again;
-	CUdeviceptr large, small;
+	CUdeviceptr large, small, kept;
 	unsigned int is = 0;
 	char byte = 0;
 
@@ -334,8 +370,18 @@ static void one_process(const char *path, int from, int to)
 	say(to, &byte, 1);
 	hear(from, &byte, 1);
 	begin("given back");
+	OK(cuMemAlloc(&kept, SMALL)); /* what the small ones lie in stays */
 	OK(cuMemFree(small));
 	OK(cuMemFree(large));
+	OK(cuMemAlloc(&small, SMALL));
+	OK(cuMemsetD32(small, bits(9), N));
+	OK(cuCtxSynchronize());
+	OK(cuIpcGetMemHandle(&again, small));
+	CHECK(memcmp(&again, &handles[1], sizeof(again)) != 0);
+	say(to, &again, sizeof(again));
+	hear(from, &byte, 1);
+	OK(cuMemFree(small));
+	OK(cuMemFree(kept));
 	end();
 	events_of_one(from, to);
 }

@@ -26,7 +26,7 @@ PARTS = {
                "graphs with copies of the program's memory", "batches", "nodes of graphs", "misused"],
     "batches": ["bytes in one call", "bytes misused", "boxes in one call", "said of managed memory"],
     "tensors": ["tiles", "many", "columns of images", "misused", "clusters"],
-    "ipc": {"made", "refused", "misused", "opened", "seen by both", "closed", "given back", "events made",
+    "ipc": {"made", "refused", "misused", "opened", "seen by both", "closed", "freed", "given back", "events made",
             "events recorded often", "events one after the other", "events opened"},
     "vmm": ["announced", "reserved", "grown", "granted", "not compressed", "moved", "misused", "exhausted"],
     "runtime": ["device", "launch", "structures", "planes", "streams"],
