@@ -8,6 +8,9 @@
 #include "guest-shim/cuda/graph.h"
 #include "guest-shim/session.h"
 
+/* What the thread puts a call into. */
+static _Thread_local struct CUstream_st *held;
+
 static struct gantry_session *the_session(void)
 {
 	return cu_start(0) == CUDA_SUCCESS && cu_check() == CUDA_SUCCESS ? cu.session : NULL;
@@ -27,7 +30,7 @@ static CUresult enter(struct CUctx_st **ret_ctx)
 	return result == CUDA_SUCCESS ? cu_enter(ret_ctx) : result;
 }
 
-static int queue_of(void *handle, gantry_queue *ret_queue)
+static int begin(void *handle, bool holds, gantry_queue *ret_queue)
 {
 	struct CUstream_st *stream;
 	struct CUctx_st *ctx;
@@ -40,22 +43,55 @@ static int queue_of(void *handle, gantry_queue *ret_queue)
 		result = cu_stream_room_locked(stream);
 	if (result == CUDA_SUCCESS)
 		result = cu_stream_begin_locked(stream);
+	if (result == CUDA_SUCCESS && holds) {
+		cu_stream_hold_locked(stream);
+		held = stream;
+	}
 	if (result == CUDA_SUCCESS)
 		*ret_queue = stream->queue;
 	return cu_leave(result) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
 }
 
-/* Whoever waits for the stream waits for this too. Another thread may have put something behind it meanwhile. */
+static int queue_of(void *handle, gantry_queue *ret_queue)
+{
+	return begin(handle, false, ret_queue);
+}
+
+static int hold(void *handle, gantry_queue *ret_queue)
+{
+	return begin(handle, true, ret_queue);
+}
+
+/* Whatever has become of the thread's context meanwhile; where the stream is gone, who waits finds that out. */
+static void let_go_locked(void)
+{
+	if (held)
+		cu_stream_let_go_locked(held);
+	held = NULL;
+}
+
+static void let_go(void *handle)
+{
+	(void)handle; /* a thread puts one call at a time */
+	(void)pthread_mutex_lock(&cu.lock);
+	let_go_locked();
+	(void)pthread_mutex_unlock(&cu.lock);
+}
+
+/* Whoever waits for the stream waits for this too. Where it was not held another thread may have put something behind it meanwhile. */
 static void put(void *handle, gantry_ticket ticket)
 {
 	struct CUstream_st *stream;
 	struct CUctx_st *ctx;
 
-	if (cu_enter(&ctx) != CUDA_SUCCESS)
+	if (cu_enter(&ctx) != CUDA_SUCCESS) {
+		let_go(handle);
 		return;
+	}
 	if (cu_stream_get_locked(ctx, handle, false, &stream) == CUDA_SUCCESS &&
 	    GANTRY_TICKET_SEQ(ticket) > GANTRY_TICKET_SEQ(stream->last))
 		stream->last = ticket;
+	let_go_locked();
 	(void)cu_leave(CUDA_SUCCESS);
 }
 
@@ -195,4 +231,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.captures = captures,
 	.capture_answers = capture_answers,
 	.is_far = is_far,
+	.hold = hold,
+	.let_go = let_go,
 };

@@ -461,6 +461,41 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 	return 0;
 }
 
+static bool may_hold(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
+{
+	return road->hold && road->let_go && road->put && !route->is_apart;
+}
+
+static int queue_for(const struct gantry_cuda_road *road, const struct gantry_call_route *route,
+		     gantry_queue *ret_queue)
+{
+	if (route->is_apart && road->apart)
+		return road->apart(ret_queue);
+	if (may_hold(road, route))
+		return road->hold(stream_of(route), ret_queue);
+	return road->queue(stream_of(route), ret_queue);
+}
+
+/*
+ * From the time that its queue is known until the call is there the stream is this thread's: another may put a graph into it, and give the library's
+ * lock up meanwhile. Way's lock is not held, for that may take until the graph is there. @session: whose the box is.
+ */
+static int put_call(const struct gantry_cuda_road *road, struct message *message,
+		    const struct gantry_session *session, struct box *box)
+{
+	const struct gantry_call_route *route = message->route;
+	int r = queue_for(road, route, &message->queue);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&way.lock);
+	r = way.session == session ? submit_locked(road, message, box) : -ENODEV;
+	pthread_mutex_unlock(&way.lock);
+	if (r < 0 && may_hold(road, route))
+		road->let_go(stream_of(route));
+	return r;
+}
+
 /* The reply is copied once. */
 static int collect(const struct message *message, struct box *box, void *reply)
 {
@@ -476,17 +511,18 @@ static size_t buffer_bytes(const struct message *message)
 }
 
 /* A call that is longer than a box: in a buffer made for it, and waited for. */
-static int carry_long(const struct gantry_cuda_road *road, const struct message *message,
-		      void *reply)
+static int carry_long(const struct gantry_cuda_road *road, struct message *message, void *reply)
 {
+	const struct gantry_session *session;
 	struct box box = { 0 };
 	int r;
 
 	pthread_mutex_lock(&way.lock);
+	session = way.session;
 	r = make_box(&box, buffer_bytes(message));
-	if (r == 0)
-		r = submit_locked(road, message, &box);
 	pthread_mutex_unlock(&way.lock);
+	if (r == 0)
+		r = put_call(road, message, session, &box);
 	if (r == 0)
 		r = message->route->waits ? collect(message, &box, reply) : await(&box, box.ticket);
 	/* What was submitted keeps the memory until it is done. */
@@ -497,18 +533,20 @@ static int carry_long(const struct gantry_cuda_road *road, const struct message 
 	return r < 0 ? -EIO : 0;
 }
 
-static int carry_short(const struct gantry_cuda_road *road, const struct message *message,
+static int carry_short(const struct gantry_cuda_road *road, struct message *message,
 		       struct gantry_call_library *library, void *reply)
 {
+	const struct gantry_session *session;
 	struct box *box;
 	int r;
 
 	pthread_mutex_lock(&way.lock);
 	box = take_locked();
-	r = box ? submit_locked(road, message, box) : -ENOMEM;
+	session = way.session;
 	pthread_mutex_unlock(&way.lock);
 	if (!box)
 		return -ENOMEM;
+	r = put_call(road, message, session, box);
 	if (r == 0 && message->route->waits)
 		r = collect(message, box, reply);
 	pthread_mutex_lock(&way.lock);
@@ -553,14 +591,6 @@ static int capture(const struct gantry_cuda_road *road, const struct message *me
 	if (r == 1)
 		settle(route);
 	return r < 0 ? -EIO : r;
-}
-
-static int queue_for(const struct gantry_cuda_road *road, const struct gantry_call_route *route,
-		     gantry_queue *ret_queue)
-{
-	if (route->is_apart && road->apart)
-		return road->apart(ret_queue);
-	return road->queue(stream_of(route), ret_queue);
 }
 
 /* What asks in a captured stream is no part of the graph, as natively: it goes behind the calls that used its handles. */
@@ -626,8 +656,6 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	r = enter_session(road);
 	if (r == 0)
 		r = capture(road, &message);
-	if (r == 0 && queue_for(road, route, &message.queue) < 0)
-		r = -EIO;
 	if (r != 0)
 		return r;
 	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply)

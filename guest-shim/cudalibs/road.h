@@ -59,7 +59,7 @@ struct gantry_cuda_road {
 	 * good when it is allocated. NULL: all is.
 	 */
 	uint32_t (*uses)(struct gantry_access *ret_access, uint32_t n);
-	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it. NULL: nobody does. */
+	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it; one that was held is let go of. NULL: nobody does. */
 	void (*put)(void *stream, gantry_ticket ticket);
 	/*
 	 * Where @stream is captured: the call becomes a node of the graph, which launches @kernel on a buffer of @room bytes with a copy
@@ -92,6 +92,12 @@ struct gantry_cuda_road {
 			       const struct gantry_cuda_road_answer *answers, uint32_t n);
 	/* Whether the host's memory is not the program's: a session behind a stream. NULL: it is. */
 	int (*is_far)(void);
+	/*
+	 * As queue, and from then on the stream is the calling thread's: others wait before they put anything into it, until this one has put its call, or let go
+	 * because there is none. NULL: queue serves, and what other threads put may come in between.
+	 */
+	int (*hold)(void *stream, gantry_queue *ret_queue);
+	void (*let_go)(void *stream);
 };
 
 #endif

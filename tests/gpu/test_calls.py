@@ -103,6 +103,10 @@ def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
     parts_of(t, "cuda-library-sparse", SPARSE)
 
 
+def test_call_of_a_library_comes_before_a_graph_of_another_thread_or_behind_it(t):
+    parts_of(t, "cuda-library-threads", ("made", "whole", "end"))
+
+
 SAXPY = '''#include "step.h"
 extern "C" __global__ void saxpy(int n, float a, const float *x, float *y)
 {

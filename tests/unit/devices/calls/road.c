@@ -24,6 +24,10 @@ static bool gone;
 static uint8_t *buffers[NBUFFERS];
 static uint32_t nbuffers, ntasks, nlooks, nafter;
 static gantry_ticket last, after;
+static uintptr_t held;			/* stream that is; 0: none */
+static uint32_t nholds, nputs, nlet_go; /* atomic */
+static int refuses;			/* what submitting answers instead */
+static bool no_memory;
 static struct gantry_calls_reply
 	*told_late; /* of a write-combining heap: its words are seen before what they tell of */
 
@@ -46,6 +50,8 @@ static int alloc(struct gantry_session *s, uint64_t len_bytes, unsigned int flag
 {
 	(void)s;
 	(void)flags;
+	if (no_memory)
+		return GANTRY_E_NO_MEMORY;
 	ck_assert_uint_lt(nbuffers, NBUFFERS);
 	ck_assert_uint_le(len_bytes, BYTES);
 	buffers[nbuffers] = calloc(1, BYTES);
@@ -74,6 +80,8 @@ static int submit(struct gantry_session *s, gantry_queue queue, const struct gan
 
 	(void)s;
 	(void)count;
+	if (refuses)
+		return refuses;
 	gantry_store_relaxed(&reply->told, 0u);
 	*ret_last = (uint64_t)GANTRY_HANDLE_SLOT(queue) << 56 | (gantry_fetch_add(&ntasks, 1u) + 1);
 	ck_assert_uint_eq(GANTRY_TICKET_QUEUE(*ret_last), GANTRY_HANDLE_SLOT(queue));
@@ -115,6 +123,35 @@ static int queue_of(void *stream, gantry_queue *ret_queue)
 	return 0;
 }
 
+/* As the driver's library, which the road's lock is not held for; whose it is nobody asks here. */
+static int hold(void *stream, gantry_queue *ret_queue)
+{
+	gantry_store_relaxed(&held, (uintptr_t)stream);
+	(void)gantry_fetch_add(&nholds, 1u);
+	return queue_of(stream, ret_queue);
+}
+
+static void put(void *stream, gantry_ticket ticket)
+{
+	ck_assert_uint_eq(GANTRY_TICKET_QUEUE(ticket),
+			  GANTRY_HANDLE_SLOT((gantry_queue)(uintptr_t)stream));
+	gantry_store_relaxed(&held, (uintptr_t)0);
+	(void)gantry_fetch_add(&nputs, 1u);
+}
+
+static void let_go(void *stream)
+{
+	ck_assert_uint_eq(gantry_load_relaxed(&held), (uintptr_t)stream);
+	gantry_store_relaxed(&held, (uintptr_t)0);
+	(void)gantry_fetch_add(&nlet_go, 1u);
+}
+
+static int apart(gantry_queue *ret_queue)
+{
+	*ret_queue = 9;
+	return 0;
+}
+
 static void order(void)
 {
 	if (told_late)
@@ -134,6 +171,10 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.session = the_session,
 	.queue = queue_of,
 	.order = order,
+	.put = put,
+	.hold = hold,
+	.let_go = let_go,
+	.apart = apart,
 };
 
 /* ---- who calls ---- */
@@ -318,10 +359,77 @@ START_TEST(test_failure_that_nobody_waited_for_is_read_after_the_heap_was_put_in
 }
 END_TEST
 
+START_TEST(test_stream_is_held_from_when_its_queue_is_known_until_the_call_is_there)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_uint_eq(gantry_load_relaxed(&nputs), 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&held), 0);
+	/* One that waits for an earlier call has its stream meanwhile. */
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)(uintptr_t)3), 0);
+	await_count(&nlooks, 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&held), 3);
+	ck_assert_uint_eq(gantry_load_relaxed(&nputs), 1);
+	tell(0);
+	finish(thread);
+	ck_assert_uint_eq(gantry_load_relaxed(&held), 0);
+	ck_assert_uint_eq(gantry_load_relaxed(&nputs), 2);
+	ck_assert_uint_eq(gantry_load_relaxed(&nlet_go), 0);
+}
+END_TEST
+
+START_TEST(test_stream_of_a_call_that_is_not_taken_is_let_go_of)
+{
+	static uint8_t long_one[2 * BYTES]; /* nor one for which there is no memory */
+	const struct gantry_call_route route = { .name = "long",
+						 .stream = (void *)2,
+						 .has_stream = true };
+
+	refuses = GANTRY_E_LIMIT;
+	ck_assert_int_eq(call(1, 2, false, NULL), -EIO);
+	ck_assert_uint_eq(gantry_load_relaxed(&nholds), 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&nlet_go), 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&held), 0);
+	ck_assert_uint_eq(gantry_load_relaxed(&nputs), 0);
+	refuses = 0;
+	ck_assert_int_eq(call(1, 2, false, NULL), 0); /* its box is free again */
+	ck_assert_uint_eq(nbuffers, 1);
+	tell(0);
+	no_memory = true;
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, long_one,
+							sizeof(long_one), NULL, 0),
+			 -EIO);
+	ck_assert_uint_eq(gantry_load_relaxed(&nholds), 2); /* not at all */
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+END_TEST
+
+START_TEST(test_call_that_is_no_part_of_a_stream_holds_none)
+{
+	const struct gantry_calls_reply request = { .state = GANTRY_CALLS_RAN };
+	const struct gantry_call_route route = { .name = "apart", .is_apart = true };
+
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, &request,
+							sizeof(request), NULL, 0),
+			 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_uint_eq(nholds + nputs + nlet_go, 0);
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("road");
 	TCase *tc = gantry_unit_case(suite, "road");
+
+	tcase_add_test(tc,
+		       test_stream_is_held_from_when_its_queue_is_known_until_the_call_is_there);
+	tcase_add_test(tc, test_stream_of_a_call_that_is_not_taken_is_let_go_of);
+	tcase_add_test(tc, test_call_that_is_no_part_of_a_stream_holds_none);
 
 	tcase_add_test(tc, test_thread_that_waits_for_an_earlier_call_holds_nobody_up);
 	tcase_add_test(tc,
