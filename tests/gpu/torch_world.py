@@ -80,6 +80,34 @@ def vendor_libraries(site, folder):
     return str(folder)
 
 
+def overlay(site, replaced, target):
+    """The packages of @site that files of @replaced belong to, of links, with these in the place of their own."""
+    for path in sorted(path for path in replaced.rglob("*") if path.is_file() and path.parent != replaced):
+        inside = path.relative_to(replaced)
+        for folder in reversed(inside.parents[:-1]):
+            if (target / folder).is_symlink():
+                (target / folder).unlink()
+            if not (target / folder).exists():
+                link_all(site / folder, target / folder)
+        (target / inside).unlink(missing_ok=True)
+        (target / inside).symlink_to(path)
+
+
+def guest_python(root, folder):
+    """An interpreter whose own site-packages are @root: some look there for libraries, and not where PYTHONPATH says."""
+    settings = pathlib.Path(PYTHON).parent.parent / "pyvenv.cfg"
+    libraries = sorted(settings.parent.glob("lib/python3.*"))
+    # One that is no virtual environment's finds what PYTHONPATH says.
+    if not settings.exists() or not libraries:
+        return PYTHON
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib" / libraries[0].name).mkdir(parents=True)
+    (folder / "lib" / libraries[0].name / "site-packages").symlink_to(root)
+    (folder / "pyvenv.cfg").write_text(settings.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "bin" / "python").symlink_to(os.path.realpath(PYTHON))
+    return str(folder / "bin" / "python")
+
+
 def environment(root, libraries):
     # The launcher's environment is a virtual one: its own site-packages come behind the links.
     return {"PYTHONPATH": str(root), "LD_LIBRARY_PATH": str(libraries), "TRITON_LIBCUDA_PATH": str(libraries),
@@ -102,6 +130,7 @@ class Place:
         self.root = self.folder / "site"
         self.libraries = farm(self.site, self.root)
         self.guest_env = environment(self.root, self.libraries)
+        self.python = guest_python(self.root, self.folder / "guest")
         self.vendor = vendor_libraries(self.site, self.folder / "vendor")
 
     def world(self, tenants=None, count=1, agent=None, **options):

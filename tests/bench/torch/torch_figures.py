@@ -106,7 +106,7 @@ class Bench:
         """Folders for what is compiled: none finds what another has made."""
         folder = self.place.folder / f"scratch-{name}-{'ours' if ours else 'native'}-{time.monotonic_ns()}"
         folder.mkdir()
-        return {key: str(folder / key) for key in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")}
+        return {key: str(folder / key) for key in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR")}
 
     def pair(self, agent, name, *words):
         """(native, ours), both ready; they set up side by side."""
@@ -260,4 +260,5 @@ def more_figures():
     import torch_wheels  # pylint: disable=import-outside-toplevel,cyclic-import
     return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
             **{f"trace_{job}": torch_trace.trace(job) for job in ("resnet18", "transformer")},
-            "parts": torch_two.parts, "numba_tests": torch_wheels.numba_tests, "keras": torch_two.keras, "nccl": torch_two.nccl}
+            **{name: getattr(torch_wheels, name) for name in ("numba_tests", "torch_test_cuda", "cupy_tests")},
+            "parts": torch_two.parts, "keras": torch_two.keras, "nccl": torch_two.nccl}
