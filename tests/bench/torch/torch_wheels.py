@@ -33,8 +33,9 @@ class Side:
         env = with_more({**env, **bench.scratch(suite.name, agent is not None)})
         if suite.packages:
             env["PYTHONPATH"] = f"{suite.packages}:{env['PYTHONPATH']}"
-            # CuPy's libraries say no folder of the runtime's.
-            env.setdefault("LD_LIBRARY_PATH", bench.place.vendor)
+            # Those that were built say no folder of the runtime's. A guest's are ours.
+            if not agent:
+                env["LD_LIBRARY_PATH"] = ":".join(part for part in (bench.place.vendor, env.get("LD_LIBRARY_PATH")) if part)
         self.env = env
 
     def all(self, names):
