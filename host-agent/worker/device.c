@@ -131,7 +131,7 @@ static unsigned serve(struct wdevice *d, struct wsession *s)
 	unsigned found = 0;
 	int r;
 
-	if (s->home == d->index) {
+	if (worker_has_control(d, s)) {
 		r = worker_control(d, s);
 		if (r < 0)
 			worker_condemn(s, GANTRY_E_PROTOCOL,

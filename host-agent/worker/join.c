@@ -40,6 +40,10 @@ bool worker_queue_open(struct wdevice *d, struct wqueue *q)
 	q->nunflushed = 0;
 	memset(q->lengths, 0, sizeof(q->lengths));
 	q->open = true;
+	/* This thread is awake; the one that it comes from may have said that it sleeps. */
+	gantry_ring_unpark(&q->ring);
+	if (worker_has_control(d, q->session))
+		gantry_ring_unpark(&q->session->queues[0].ring);
 	return true;
 }
 
@@ -59,6 +63,28 @@ static void replicas_left(struct wdevice *d, struct wsession *s)
 		worker_replica_left(d, s);
 }
 
+bool worker_has_control(const struct wdevice *d, const struct wsession *s)
+{
+	/* Acquire: pairs with the release in control_follows(). */
+	return gantry_load_acquire(&s->control) == d->index;
+}
+
+/*
+ * Where the last of a session's queues leaves for another processor, its control queue goes along: a program that puts tasks there
+ * and asks for something now and then would keep two threads awake, or pay for waking them by turns. Elsewhere it stays: the thread
+ * of a GPU answers questions about it at once, that of another device has to ask it.
+ */
+static void control_follows(struct wdevice *d, struct wsession *s, uint32_t target)
+{
+	const struct wdevice *to = s->engine->devices[target];
+
+	if (!worker_has_control(d, s) || gantry_load_relaxed(&s->served[d->index]) ||
+	    d->device.info.kind != GANTRY_KIND_CPU || to->device.info.kind != GANTRY_KIND_CPU)
+		return;
+	/* Release: pairs with the acquire in worker_has_control() and the stand-in's; all we wrote to the queue comes first. */
+	gantry_store_release(&s->control, target);
+}
+
 bool worker_queue_leaves(struct wdevice *d, struct wqueue *q)
 {
 	uint32_t target = gantry_load_acquire(&q->target);
@@ -70,6 +96,7 @@ bool worker_queue_leaves(struct wdevice *d, struct wqueue *q)
 		queue_let_go(d, q);
 		gantry_failpoint(GANTRY_FAILPOINT_MOVE_LEFT);
 		gantry_store_relaxed(&q->led->device, target);
+		control_follows(d, s, target);
 		/* Release: pairs with the acquire in serve(); all we wrote to the queue comes first. */
 		(void)gantry_fetch_or(&s->served[target], 1ull << q->slot);
 		worker_device_wake(s->engine->devices[target]);

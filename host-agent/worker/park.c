@@ -55,7 +55,7 @@ static void park_rings(struct wdevice *d, bool park)
 		struct wsession *s = d->sessions[i];
 		uint64_t mask = gantry_load_acquire(&s->served[d->index]);
 
-		if (s->home == d->index)
+		if (worker_has_control(d, s))
 			mask |= 1;
 		for (; mask; mask &= mask - 1) {
 			struct wqueue *q = &s->queues[__builtin_ctzll(mask)];
@@ -68,6 +68,33 @@ static void park_rings(struct wdevice *d, bool park)
 				gantry_ring_unpark(&q->ring);
 		}
 	}
+}
+
+/*
+ * Bells wake only threads that serve something of their session: each of a guest's rings would wake the threads of all its devices, to
+ * find nothing. What comes to such a thread comes from another one of ours, which wakes it. A bell that is heard again
+ * tells of what was before, as its counter is never read: that is forgotten here, for all rings are looked at once more before the sleep.
+ */
+static void choose_bells(struct wdevice *d)
+{
+	struct epoll_event events[16];
+	bool heard = false;
+
+	for (uint32_t i = 0; i < d->nsessions; i++) {
+		struct wsession *s = d->sessions[i];
+		bool deaf = !worker_has_control(d, s) && !gantry_load_acquire(&s->served[d->index]);
+		struct epoll_event ev = { .events = EPOLLET, .data.ptr = s };
+
+		if (!deaf)
+			ev.events |= EPOLLIN;
+		if (deaf == s->deaf[d->index] ||
+		    epoll_ctl(d->epoll_fd, EPOLL_CTL_MOD, s->bell_fd, &ev) < 0)
+			continue;
+		s->deaf[d->index] = deaf;
+		heard = heard || !deaf;
+	}
+	if (heard)
+		(void)epoll_wait(d->epoll_fd, events, 16, 0);
 }
 
 static bool anything_new(struct wdevice *d)
@@ -107,6 +134,7 @@ static void park(struct wdevice *d)
 
 	worker_faults_tell(d);
 	park_rings(d, true);
+	choose_bells(d);
 	gantry_store_relaxed(&d->asleep, 1);
 	/* Full fence: pairs with the one in worker_device_wake(). */
 	gantry_fence_full();
@@ -171,11 +199,36 @@ static bool watch_lanes(struct wdevice *d)
 	return false;
 }
 
-void worker_idle(struct wdevice *d, uint32_t ticket)
+/* What may come soon comes through a ring. Who has none is woken, and leaves the processor to who has. */
+static bool has_rings(const struct wdevice *d)
+{
+	for (uint32_t i = 0; i < d->nsessions; i++)
+		if (worker_has_control(d, d->sessions[i]) ||
+		    gantry_load_relaxed(&d->sessions[i]->served[d->index]))
+			return true;
+	return false;
+}
+
+static bool spin(struct wdevice *d)
 {
 	unsigned turns = 0;
 	bool hit = false;
 
+	gantry_spin_begin(&d->spin);
+	while (gantry_spin_again(&d->spin)) {
+		if (anything_new(d)) {
+			hit = true;
+			break;
+		}
+		if (d->nlanes_held && ++turns == IDLE_TURNS_WITH_LANE)
+			(void)settle(d, true);
+	}
+	gantry_spin_end(&d->spin, hit);
+	return hit;
+}
+
+void worker_idle(struct wdevice *d, uint32_t ticket)
+{
 	(void)settle(d, false);
 	if (watch_flight(d))
 		return;
@@ -190,17 +243,7 @@ void worker_idle(struct wdevice *d, uint32_t ticket)
 			gantry_share_sleep(d->page, d->owner, ticket, gantry_now_ns() + sleep_ns);
 		return;
 	}
-	gantry_spin_begin(&d->spin);
-	while (gantry_spin_again(&d->spin)) {
-		if (anything_new(d)) {
-			hit = true;
-			break;
-		}
-		if (d->nlanes_held && ++turns == IDLE_TURNS_WITH_LANE)
-			(void)settle(d, true);
-	}
-	gantry_spin_end(&d->spin, hit);
-	if (hit)
+	if (has_rings(d) && spin(d))
 		return;
 	(void)settle(d, true);
 	park(d);

@@ -77,10 +77,25 @@ static int choose_device(const struct wsession *s, const struct wqueue *q)
 	return best;
 }
 
+/*
+ * The thread that serves the queue looks at its target, which has just been stored. Where the queue is on its way from one thread to
+ * another just now: `device` is the second one's, which has to be woken, or it is stored after this fence, and the second
+ * one sees the target when it comes to serve the queue. Nobody else has a part in it: the destination is woken by who hands it over.
+ */
+static void wake_server(struct wsession *s, const struct wqueue *q)
+{
+	uint32_t device;
+
+	/* Full fence: pairs with the atomic operation on `served` in worker_queue_leaves(). */
+	gantry_fence_full();
+	device = gantry_load_relaxed(&q->led->device);
+	if (device != gantry_load_relaxed(&q->target) && device < s->engine->ndevices)
+		worker_device_wake(s->engine->devices[device]);
+}
+
 int worker_queue_place(struct wsession *s, struct wqueue *q)
 {
 	bool fresh = gantry_load_relaxed(&q->led->state) == GANTRY_QUEUE_CLOSED;
-	uint32_t now = gantry_load_relaxed(&q->led->device);
 	uint32_t target = gantry_load_relaxed(&q->target); /* where it is, or is on its way to */
 	int to;
 
@@ -97,9 +112,8 @@ int worker_queue_place(struct wsession *s, struct wqueue *q)
 		gantry_store_release(&q->led->state, GANTRY_QUEUE_OPEN);
 		(void)gantry_fetch_or(&s->served[to], 1ull << q->slot);
 		worker_device_wake(s->engine->devices[to]);
-	} else if (now != (uint32_t)to) {
-		worker_session_wake(
-			s); /* it may be on its way from one thread to another just now */
+	} else {
+		wake_server(s, q);
 	}
 	return 0;
 }
@@ -645,6 +659,7 @@ int gantry_engine_attach(struct gantry_engine *e, const struct gantry_engine_att
 	(void)gantry_str_copy(s->tenant, sizeof(s->tenant), a->tenant ? a->tenant : "");
 	s->device_mask = a->device_mask;
 	s->home = home;
+	s->control = home;
 	s->slab_fd = -EBADF;
 	s->bell_fd = -EBADF;
 	s->wake = a->wake;

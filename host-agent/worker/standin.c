@@ -74,7 +74,8 @@ static void serve_home(struct wdevice *d)
 
 	pthread_mutex_lock(&e->session_lock);
 	gantry_list_for_each(&e->sessions, struct wsession, link, s) {
-		if (s->home != d->index || gantry_load_acquire(&s->ending))
+		/* Acquire: pairs with the release of who gave the control queue to that thread. */
+		if (gantry_load_acquire(&s->control) != d->index || gantry_load_acquire(&s->ending))
 			continue;
 		if (worker_control(d, s) < 0)
 			worker_condemn(s, GANTRY_E_PROTOCOL,

@@ -18,6 +18,8 @@ unsigned worker_round(struct wdevice *d);
 /* ---- join.c ---- */
 /* A queue that this thread serves from now on gets its stream. False: it cannot, and its session is condemned. */
 bool worker_queue_open(struct wdevice *d, struct wqueue *q);
+/* The session's control queue is this thread's to serve. */
+bool worker_has_control(const struct wdevice *d, const struct wsession *s);
 /* The queue leaves this thread if it is closing and empty, or shall be served by another device. */
 bool worker_queue_leaves(struct wdevice *d, struct wqueue *q);
 /* Whether the device has anything of the session's. */

@@ -11,7 +11,8 @@
  *   control.c   operations of queue 0   memory.c  buffers   session.c  attach, detach, recovery
  *
  * Threads: a queue belongs to the device thread that its device names. A session's control queue belongs to its
- * home thread, or to the stand-in (standin.c) while that is inside a long kernel. The object table is changed under session->lock and read without it (see object_get()). No lock
+ * home thread, or where that serves none of its queues any more to the one that took the last of them (join.c), and to the
+ * stand-in (standin.c) while that thread is inside a long kernel. The object table is changed under session->lock and read without it (see object_get()). No lock
  * is taken on the road of a warm task.
  */
 #ifndef GANTRY_HOST_AGENT_WORKER_WORKER_H
@@ -268,7 +269,9 @@ struct wsession {
 	uint32_t share_slot;
 	char tenant[GANTRY_NAME_LEN_MAX + 1]; /* its name, for modules that are one tenant's */
 	uint64_t device_mask;
-	uint32_t home; /* index of the device whose thread serves queue 0 */
+	uint32_t home; /* index of the device that what has no other is charged to */
+	uint32_t
+		control; /* atomic: whose thread serves queue 0 and alone gives it away; home at first */
 	int slab_fd;
 	int bell_fd;
 	uint32_t wake; /* enum gantry_session_wake */
@@ -324,6 +327,7 @@ struct wsession {
 		[GANTRY_ENGINE_MAX_DEVICES]; /* that device's thread holds it; each thread its own */
 	bool lane_asked
 		[GANTRY_ENGINE_MAX_DEVICES]; /* it has told the share page that it wants a lane; likewise */
+	bool deaf[GANTRY_ENGINE_MAX_DEVICES]; /* the bell does not wake it; likewise */
 	uint32_t
 		nrefs; /* atomic: device threads that still hold it, and a call of the control thread */
 	uint32_t

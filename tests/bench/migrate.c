@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -179,14 +180,30 @@ static void large(uint64_t mib)
 
 /* ---- many small ones ---- */
 
-/* @n times: where the queue may be is set, a task is put and waited for. Seconds. */
-static double alternate(struct gantry_session *s, gantry_queue q, uint64_t n, bool moves)
+/* Of one time. */
+struct cost {
+	double us;
+	double switches; /* of all threads, from one to another on a processor: this does not grow with the machine's load alone */
+};
+
+static double switches_now(void)
+{
+	struct rusage u;
+
+	bench_must(getrusage(RUSAGE_SELF, &u), "getrusage");
+	return (double)(u.ru_nvcsw + u.ru_nivcsw);
+}
+
+/* @n times: where the queue may be is set, a task is put and waited for. */
+static struct cost alternate(struct gantry_session *s, gantry_queue q, uint64_t n, bool moves)
 {
 	struct gantry_task task = { 0 };
+	double switches;
 	uint64_t began;
 	gantry_ticket t;
 
 	bench_must(gantry_kernel_find(s, "empty", NULL, &task.kernel), "kernel");
+	switches = switches_now();
 	began = gantry_now_ns();
 	for (uint64_t i = 0; i < n; i++) {
 		bench_must(gantry_queue_set(s, q, GANTRY_QUEUE_DEVICE_MASK, moves && i % 2 ? 2 : 1),
@@ -194,7 +211,10 @@ static double alternate(struct gantry_session *s, gantry_queue q, uint64_t n, bo
 		bench_must(gantry_submit(s, q, &task, 1, &t), "submit");
 		bench_must(gantry_wait(s, &t, 1, GANTRY_FOREVER), "wait");
 	}
-	return (double)(gantry_now_ns() - began) / 1e9;
+	return (struct cost){
+		.us = (double)(gantry_now_ns() - began) / 1e3 / (double)n,
+		.switches = (switches_now() - switches) / (double)n,
+	};
 }
 
 static void forced(uint64_t n)
@@ -204,7 +224,7 @@ static void forced(uint64_t n)
 	struct gantry_session *s;
 	const struct gantry_ledger_queue *led;
 	uint64_t done;
-	double without, with;
+	struct cost without, with;
 	gantry_queue q;
 	uint32_t index;
 
@@ -217,8 +237,10 @@ static void forced(uint64_t n)
 	with = alternate(s, q, n, true);
 	bench_print("forced_moves", (double)n, "");
 	bench_print("forced_moves_lost", (double)(n - (led->done - done) + led->nfailed), "");
-	bench_print("forced_move_us", (with - without) / (double)n * 1e6, "us");
-	bench_print("forced_task_us", without / (double)n * 1e6, "us");
+	bench_print("forced_move_us", with.us - without.us, "us");
+	bench_print("forced_task_us", without.us, "us");
+	bench_print("forced_move_switches", with.switches - without.switches, "");
+	bench_print("forced_task_switches", without.switches, "");
 	gantry_close(s);
 	inproc_stop(h);
 }
