@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a device thread does that finds nothing to do: it spins a while (lanes go back soon), then parks: every ring says so,
- * every ring is looked at once more, then the thread sleeps in epoll on the sessions' bells. While only a lane is
+ * What a device thread does that finds nothing to do: it spins a while (lanes go back soon) if it serves anything, then parks: every ring says so,
+ * every ring is looked at once more, then the thread sleeps in epoll on the bells of the sessions of which it serves something. While only a lane is
  * missing it sleeps on its word of the share page instead.
  */
 #include <poll.h>
@@ -199,9 +199,11 @@ static bool watch_lanes(struct wdevice *d)
 	return false;
 }
 
-/* What may come soon comes through a ring. Who has none is woken, and leaves the processor to who has. */
-static bool has_rings(const struct wdevice *d)
+/* What may come soon comes through a ring, or a job waits for it. Who has none of them is woken, and leaves the processor to who has. */
+static bool expects_more(const struct wdevice *d)
 {
+	if (!gantry_list_is_empty(&d->jobs))
+		return true;
 	for (uint32_t i = 0; i < d->nsessions; i++)
 		if (worker_has_control(d, d->sessions[i]) ||
 		    gantry_load_relaxed(&d->sessions[i]->served[d->index]))
@@ -243,7 +245,7 @@ void worker_idle(struct wdevice *d, uint32_t ticket)
 			gantry_share_sleep(d->page, d->owner, ticket, gantry_now_ns() + sleep_ns);
 		return;
 	}
-	if (has_rings(d) && spin(d))
+	if (expects_more(d) && spin(d))
 		return;
 	(void)settle(d, true);
 	park(d);
