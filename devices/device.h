@@ -107,11 +107,13 @@ struct gantry_device_info {
 	uint32_t mem_align;   /* of ranges inside a gantry_mem; a power of two */
 	int32_t numa_node;    /* -1: none */
 	uint64_t bytes_per_s; /* estimate for copies between host and device; 0: unknown */
-	uint64_t slab_align;  /* lengths and places of slabs in a window; 0: no windows */
-	char name[64];	      /* model, for people */
-	char id[48];	      /* UUID or PCI address; "" if none */
-	char arch[16];	      /* what images are made for ("sm_90"); "" if none */
-	char pci[16];	      /* address of its slot, "0000:17:00.0"; "" if it has none */
+	uint64_t
+		within_bytes_per_s; /* and for those within the device's memory; 0: as the others */
+	uint64_t slab_align;	    /* lengths and places of slabs in a window; 0: no windows */
+	char name[64];		    /* model, for people */
+	char id[48];		    /* UUID or PCI address; "" if none */
+	char arch[16];		    /* what images are made for ("sm_90"); "" if none */
+	char pci[16];		    /* address of its slot, "0000:17:00.0"; "" if it has none */
 	/* what a guest may know of it, as lines "KEY VALUE" (docs/opencl.md); lives as long as the device; NULL: nothing */
 	const char *about;
 };

@@ -10,7 +10,7 @@
  */
 #define MUCH_NS	      500000u
 #define GATHERED_PART 8u
-#define GATHERED_NS   200000u
+#define GATHERED_NS   500000u
 #define LATE_PART     16u
 #define LATE_NS	      200000u
 

@@ -31,7 +31,7 @@
 #include "devices/watch.h"
 
 /* Commands a stream holds: more than the core keeps in flight of one queue. A power of two. */
-#define GANTRY_CUDA_DEPTH 128u
+#define GANTRY_CUDA_DEPTH 512u
 /* Commands after which a stream is flushed without being asked: a write costs a quarter of a launch. */
 #define GANTRY_CUDA_BATCH GANTRY_ROWS_MAX
 

@@ -26,7 +26,8 @@
 #define DEFAULT_LANES 8u
 #define MAX_PROBED    64u
 /* Magnitude of a copy over a bus of which nothing is known. */
-#define COPY_BYTES_PER_S 12000000000ull
+#define COPY_BYTES_PER_S   12000000000ull
+#define WITHIN_BYTES_PER_S 1000000000000ull
 
 static void cuda_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, cuda_close);
@@ -182,6 +183,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 		.mem_align = 256,
 		.numa_node = numa_node(pci),
 		.bytes_per_s = link ? link : COPY_BYTES_PER_S,
+		.within_bytes_per_s = WITHIN_BYTES_PER_S,
 		.slab_align = dev->slab_align,
 	};
 	if (dev->driver->DeviceGetName(info->name, sizeof(info->name), dev->device) !=

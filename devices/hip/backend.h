@@ -42,7 +42,7 @@
 #include "devices/watch.h"
 
 /* Commands a stream holds. A power of two. */
-#define GANTRY_HIP_DEPTH 128u
+#define GANTRY_HIP_DEPTH 512u
 /* Commands of one stream whose end is told together, at most. */
 #define GANTRY_HIP_BATCH GANTRY_ROWS_MAX
 /* Ranges and scratch buffers of one command. */

@@ -17,11 +17,12 @@
 #include "base/str.h"
 #include "devices/hip/backend.h"
 
-#define DEFAULT_SCRATCH_BYTES (256ull << 20)
-#define MAX_GPUS	      64u
-#define LANES_MAX	      64u
-#define DEFAULT_LANES	      8u
-#define GUESSED_BYTES_PER_S   25000000000ull
+#define DEFAULT_SCRATCH_BYTES	   (256ull << 20)
+#define MAX_GPUS		   64u
+#define LANES_MAX		   64u
+#define DEFAULT_LANES		   8u
+#define GUESSED_BYTES_PER_S	   25000000000ull
+#define GUESSED_WITHIN_BYTES_PER_S 500000000000ull
 
 static void hip_close(struct gantry_dev *dev);
 GANTRY_DEFINE_CLEANUP(struct gantry_dev *, hip_close);
@@ -160,6 +161,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 		.mem_align = 256,
 		.numa_node = -1,
 		.bytes_per_s = GUESSED_BYTES_PER_S,
+		.within_bytes_per_s = GUESSED_WITHIN_BYTES_PER_S,
 		.slab_align = dev->windows ? dev->slab_align : 0,
 	};
 	if (dev->hip->DeviceGetName(info->name, sizeof(info->name) - 1, dev->device) !=

@@ -10,6 +10,12 @@
 #include "guest-shim/cuda/vmm.h"
 #include "guest-shim/session.h"
 
+/*
+ * Programs run ahead of the device by so many calls as NVIDIA's driver lets them: what they lag behind in one part of a step, in short
+ * kernels mostly, is hidden by the lead from another.
+ */
+#define RING_SLOTS 1024u
+
 struct cu cu = { .lock = PTHREAD_MUTEX_INITIALIZER };
 _Thread_local bool cu_in_callback;
 
@@ -241,7 +247,8 @@ static int take_devices(void)
 
 static CUresult start_locked(void)
 {
-	int r = gantry_open(NULL, NULL, &cu.session);
+	const struct gantry_limits ask = { .nslots = RING_SLOTS };
+	int r = gantry_open(NULL, &ask, &cu.session);
 
 	if (r == 0)
 		r = gantry_props_get(cu.session, GANTRY_KIND_CUDA, &cu.props);

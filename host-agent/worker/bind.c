@@ -570,22 +570,36 @@ static int bind_command(struct wdevice *d, struct wqueue *q, uint16_t op,
 	}
 }
 
-uint64_t worker_bus_bytes(const struct wdevice *d, const struct wqueue *q)
+struct wcopy worker_copy_of(const struct wdevice *d, const struct wqueue *q)
 {
 	const struct wwindow *w = q->session->windows[d->index];
 	const struct gantry_cmd_copy *copy = &d->cmd.copy;
+	bool into, out;
 
-	if (d->cmd.kind != GANTRY_CMD_COPY || !w ||
-	    (copy->dst.mem == w->mem) == (copy->src.mem == w->mem))
-		return 0;
-	return copy->dst.len;
+	if (d->cmd.kind != GANTRY_CMD_COPY || !w)
+		return (struct wcopy){ 0 };
+	into = copy->dst.mem == w->mem;
+	out = copy->src.mem == w->mem;
+	if (!into && !out)
+		return (struct wcopy){ 0 };
+	return (struct wcopy){ copy->dst.len, into && out ? WCOPY_WITHIN : WCOPY_OVER_BUS };
+}
+
+static uint64_t bytes_per_s(const struct wdevice *d, const struct wqueue *q)
+{
+	const struct gantry_device_info *info = &d->device.info;
+	struct wcopy copy = worker_copy_of(d, q);
+
+	if (copy.bytes && d->copied_per_s[copy.way])
+		return d->copied_per_s[copy.way];
+	return copy.bytes && copy.way == WCOPY_WITHIN && info->within_bytes_per_s
+		       ? info->within_bytes_per_s
+		       : info->bytes_per_s;
 }
 
 static uint64_t estimate(const struct wdevice *d, const struct wqueue *q, const struct wkernel *k)
 {
-	uint64_t per_s = d->copy_bytes_per_s && worker_bus_bytes(d, q) ? d->copy_bytes_per_s
-								       : d->device.info.bytes_per_s;
-
+	uint64_t per_s = bytes_per_s(d, q);
 	uint64_t known_ns = k ? worker_flight_expect_ns(d, q, k) : 0;
 
 	if (known_ns)

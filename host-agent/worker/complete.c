@@ -42,7 +42,7 @@ void worker_ride(struct wqueue *q)
 	q->est_ns[pos % WORKER_WINDOW_TASKS] = 0;
 	/* What was in this place before may be gone, with its image. */
 	q->inflight_kernel[pos % WORKER_WINDOW_TASKS] = NULL;
-	q->copy_bytes[pos % WORKER_WINDOW_TASKS] = 0;
+	q->copies[pos % WORKER_WINDOW_TASKS].bytes = 0;
 	/* Release: as for commands, see ledger.h. A successor finds nothing to do in it. */
 	gantry_store_release(&q->led->issued, pos + 1);
 }

@@ -18,15 +18,15 @@
 #define FLIGHT_HERE_NS 500000u
 #define RATE_BYTES     (1u << 20) /* shorter copies tell little of the link */
 
-void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done)
+void worker_flight_learn(struct wdevice *d, struct wcopy copy, const struct gantry_done *done)
 {
-	uint64_t per_s = d->copy_bytes_per_s;
+	uint64_t *per_s = &d->copied_per_s[copy.way];
 	uint64_t now_per_s;
 
-	if (bytes < RATE_BYTES || done->status != GANTRY_OK || done->device_ns == 0)
+	if (copy.bytes < RATE_BYTES || done->status != GANTRY_OK || done->device_ns == 0)
 		return;
-	now_per_s = (uint64_t)((double)bytes * GANTRY_NS_PER_S / (double)done->device_ns);
-	d->copy_bytes_per_s = per_s ? per_s - per_s / 4 + now_per_s / 4 : now_per_s;
+	now_per_s = (uint64_t)((double)copy.bytes * GANTRY_NS_PER_S / (double)done->device_ns);
+	*per_s = *per_s ? *per_s - *per_s / 4 + now_per_s / 4 : now_per_s;
 }
 
 /* A newer sample counts an eighth. */

@@ -6,16 +6,24 @@
 #include "base/clock.h"
 #include "host-agent/worker/thread.h"
 
-/* A board is loaded for the work that it can see: whatever a stream has room for. */
-static uint32_t usual_window_us(const struct wdevice *d)
+static bool is_leaving(const struct wqueue *q)
 {
-	return d->device.info.kind == GANTRY_KIND_FPGA ? WORKER_WINDOW_BOARD_US : WORKER_WINDOW_US;
+	return gantry_load_relaxed(&q->leaving) || gantry_load_relaxed(&q->session->leaving);
+}
+
+static uint32_t usual_window_us(const struct wdevice *d, const struct wqueue *q)
+{
+	/* A board is loaded for the work that it can see: whatever a stream has room for. */
+	if (d->device.info.kind == GANTRY_KIND_FPGA)
+		return WORKER_WINDOW_BOARD_US;
+	/* While others want the GPU the share page says less. */
+	return worker_gpu(d) && !is_leaving(q) ? WORKER_WINDOW_ALONE_US : WORKER_WINDOW_US;
 }
 
 static bool window_open(const struct wdevice *d, const struct wqueue *q)
 {
 	uint32_t asked_us = gantry_load_relaxed(&q->led->window_us);
-	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : usual_window_us(d));
+	uint32_t us = worker_gpu_window_us(d, q, asked_us ? asked_us : usual_window_us(d, q));
 	uint64_t flying = q->led->issued - q->led->done;
 
 	if (gantry_load_relaxed(&q->session->stepping) && !worker_flight_may_step(d, q->session))
@@ -59,7 +67,7 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	q->inflight_kernel[i] = k;
 	if (k && k->avg_ns[d->index] == 0)
 		gantry_store_relaxed(&q->led->untried_below, q->led->issued + 1);
-	q->copy_bytes[i] = k ? 0 : worker_bus_bytes(d, q);
+	q->copies[i] = k ? (struct wcopy){ 0 } : worker_copy_of(d, q);
 	/* Release: counted before the device has it, see ledger.h. */
 	gantry_store_release(&q->led->issued, q->led->issued + 1);
 	r = d->device.backend->submit(q->stream, &d->cmd);

@@ -143,10 +143,13 @@ static void migrate_end(struct wdevice *d, struct wjob *base)
 		worker_carry_close(d, &mg->carry);
 	}
 	pthread_mutex_lock(&s->lock);
-	if (mg->q)
+	if (mg->q) {
 		mg->q->migration = NULL;
-	else
+		gantry_store_relaxed(&mg->q->leaving, 0u);
+	} else {
 		s->whole = NULL;
+		gantry_store_relaxed(&s->leaving, 0u);
+	}
 	pthread_mutex_unlock(&s->lock);
 	worker_session_wake(s); /* what waited for the queue to be gone */
 	if (base->status == GANTRY_E_DETACHED) {
@@ -231,6 +234,7 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 	if (worker_job_start_locked(s, mg->d->index, &mg->job) < 0)
 		return gantry_err_set(err, -ENOMEM, "no memory for a migration");
 	q->migration = mg;
+	gantry_store_relaxed(&q->leaving, 1u);
 	return 1;
 }
 
@@ -255,6 +259,7 @@ static int begin_whole_locked(struct wsession *s, struct wmigration *mg,
 	if (worker_job_start_locked(s, mg->d->index, &mg->job) < 0)
 		return gantry_err_set(err, -ENOMEM, "no memory for a migration");
 	s->whole = mg;
+	gantry_store_relaxed(&s->leaving, 1u);
 	return 1;
 }
 

@@ -15,7 +15,7 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 
 	d->nactive--;
 	d->turn_ns += done->device_ns;
-	worker_flight_learn(d, q->copy_bytes[i], done);
+	worker_flight_learn(d, q->copies[i], done);
 	q->window_ns -= q->est_ns[i];
 	q->nunknown -= q->est_ns[i] == 0;
 	if (k)

@@ -33,12 +33,17 @@
 #include "migration/ledger.h"
 #include "proto/ring.h"
 
-#define WORKER_PUBLISH_BATCH   16u   /* completions a waiting guest may be kept from seeing */
-#define WORKER_PUBLISH_NS      5000u /* device time after which a completion is published at once */
-#define WORKER_CHARGE_NS       10000u /* and charged at once: small against any slice of the share page */
-#define WORKER_WINDOW_US       2000u		  /* work in flight per queue, by estimate */
+#define WORKER_PUBLISH_BATCH 16u   /* completions a waiting guest may be kept from seeing */
+#define WORKER_PUBLISH_NS    5000u /* device time after which a completion is published at once */
+#define WORKER_CHARGE_NS     10000u /* and charged at once: small against any slice of the share page */
+#define WORKER_WINDOW_US     2000u /* work in flight per queue, by estimate */
+/*
+ * Of a GPU's queue that nobody else waits for and that stays there: a program's own waits between its steps, some milliseconds, are
+ * not to let the device run empty.
+ */
+#define WORKER_WINDOW_ALONE_US 10000u
 #define WORKER_WINDOW_BOARD_US (3600u * 1000000u) /* of an FPGA: no limit by time */
-#define WORKER_WINDOW_TASKS    128u		  /* places for them */
+#define WORKER_WINDOW_TASKS    512u		  /* places for them */
 #define WORKER_WINDOW_HERE     32u /* of a device that runs them on this thread: deeper gains nothing */
 /*
  * A flush costs a quarter of a short launch on an NVIDIA GPU (2.53 against 3.39 us), after every 32nd 2 %; and until
@@ -173,12 +178,25 @@ struct wspan {
 	uint64_t len;
 };
 
+/* The ways of copies by a device that has memory of its own. */
+enum wcopy_way {
+	WCOPY_OVER_BUS, /* between the host and the device */
+	WCOPY_WITHIN,	/* the device */
+	WCOPY_WAYS,
+};
+
+struct wcopy {
+	uint64_t bytes; /* 0: it is none */
+	enum wcopy_way way;
+};
+
 struct wqueue {
 	struct wsession *session;
 	uint32_t slot;
-	bool open;	 /* this thread serves it; set and cleared by its device thread */
-	uint32_t target; /* atomic: index of the device that shall serve it */
-	uint32_t held;	 /* atomic; 1: on its way to another device, nothing is issued */
+	bool open;	  /* this thread serves it; set and cleared by its device thread */
+	uint32_t target;  /* atomic: index of the device that shall serve it */
+	uint32_t held;	  /* atomic; 1: on its way to another device, nothing is issued */
+	uint32_t leaving; /* atomic; 1: it will be, and then waits for what is in flight */
 	struct wmigration *migration; /* under the lock; that moves it */
 	struct wpulls pulls;	      /* under the lock; of the lazy one that brought it here */
 	bool has_launched;	      /* of its thread */
@@ -221,7 +239,7 @@ struct wqueue {
 	struct wspan redone[WORKER_WINDOW_TASKS]; /* written wholly by tasks that ran again */
 	uint64_t est_ns[WORKER_WINDOW_TASKS];	  /* of tasks in flight, by position */
 	struct wkernel *inflight_kernel[WORKER_WINDOW_TASKS];
-	uint64_t copy_bytes[WORKER_WINDOW_TASKS]; /* of them, copies over the bus */
+	struct wcopy copies[WORKER_WINDOW_TASKS];
 	/* Bits of tasks in flight, by position, that do nothing: each ends with the one before it. */
 	uint64_t riders[WORKER_WINDOW_TASKS / 64];
 	uint32_t nriders;
@@ -343,6 +361,7 @@ struct wsession {
 	uint32_t dying[WORKER_MAX_DYING]; /* object slots */
 	uint32_t next_object;
 
+	uint32_t leaving; /* atomic; 1: all its work will go to another device, as wqueue.leaving */
 	uint32_t
 		still; /* atomic; 1: all its work goes to another device, no operation of queue 0 begins */
 	struct wmigration *whole; /* under the lock; that moves it */
@@ -397,7 +416,7 @@ struct wdevice {
 	uint32_t nbeside; /* in the round before */
 	uint64_t
 		flight_since; /* cycles when a command went to the idle device or one was seen to end */
-	uint64_t copy_bytes_per_s; /* as copies over the bus went lately; 0: there was none */
+	uint64_t copied_per_s[WCOPY_WAYS]; /* bytes, as copies went lately; 0: there was none */
 	uint64_t
 		run_since; /* atomic: cycles when the command being run inside poll() began; 0: none (standin.c) */
 	uint32_t stood_in;	      /* atomic: the stand-in serves this thread's control queues */
@@ -480,8 +499,8 @@ uint64_t worker_flight_expect_ns(const struct wdevice *d, const struct wqueue *q
 /* What @k took in @q. */
 void worker_flight_learn_kernel(struct wdevice *d, struct wqueue *q, struct wkernel *k,
 				uint64_t device_ns);
-/* What copies over the bus take here: what is known of the link is often not what it does. @bytes: 0 for others. */
-void worker_flight_learn(struct wdevice *d, uint64_t bytes, const struct gantry_done *done);
+/* What copies take here: what is known of the link, and of the memory, is often not what they do. */
+void worker_flight_learn(struct wdevice *d, struct wcopy copy, const struct gantry_done *done);
 /* The session's memory on this device, its bell, its queues; or the end of all that. Device thread. */
 void worker_device_adopt(struct wdevice *d, void *session);
 
@@ -528,8 +547,8 @@ enum wbind {
 	WBIND_FINISH,  /* nothing to run: finish it with *ret_status, in order */
 	WBIND_WAIT,    /* not yet: a ticket, or memory that is on its way back */
 };
-/* How many bytes the command in d->cmd copies between the host and the device. */
-uint64_t worker_bus_bytes(const struct wdevice *d, const struct wqueue *q);
+/* What the command in d->cmd copies. */
+struct wcopy worker_copy_of(const struct wdevice *d, const struct wqueue *q);
 /* The clock of a stamp, the queue's oldest task, goes where it says; before worker_finish(). */
 void worker_stamp(struct wqueue *q, uint64_t ns);
 /* The next task to issue, at led->issued. */

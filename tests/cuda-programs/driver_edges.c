@@ -6,6 +6,8 @@
 
 #include "tests/cuda-programs/parts.h"
 
+#define AHEAD 800u
+
 static CUcontext ctx;
 static CUmodule module;
 static CUfunction saxpy;
@@ -109,6 +111,32 @@ static void streams_with_work_are_destroyed(void)
 		OK(cuMemcpyDtoHAsync(&value, p, 4, other));
 	CHECK(called);
 	OK(cuStreamDestroy(other));
+	OK(cuMemFree(p));
+	end();
+}
+
+/* As far as NVIDIA's driver lets it, which has room for 1024 launches: nothing waits for a stream that is held. */
+static void runs_ahead(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+	unsigned int value = 0;
+
+	begin("runs ahead");
+	called = 0;
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuLaunchHostFunc(stream, wait_for_go, NULL));
+	(void)sem_wait(&entered);
+	for (unsigned int i = 1; i <= AHEAD; i++)
+		OK(cuMemsetD32Async(p, i, 1024, stream));
+	CHECK(!called);
+	(void)sem_post(&go);
+	OK(cuStreamSynchronize(stream));
+	CHECK(called);
+	OK(cuMemcpyDtoH(&value, p, 4));
+	CHECK(value == AHEAD);
+	OK(cuStreamDestroy(stream));
 	OK(cuMemFree(p));
 	end();
 }
@@ -405,6 +433,7 @@ int main(int argc, char **argv)
 	functions_of_the_program_that_call_back();
 	after_the_context();
 	streams_with_work_are_destroyed();
+	runs_ahead();
 	events_recorded_twice();
 	groups();
 	pools();

@@ -13,7 +13,7 @@ PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "planes of arrays", "launches", "streams",
                "many streams", "attributes of streams", "entry points", "use after the end"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
-              "streams with work are destroyed", "events recorded twice", "groups", "pools", "limits", "attached memory",
+              "streams with work are destroyed", "runs ahead", "events recorded twice", "groups", "pools", "limits", "attached memory",
               "wide parameters", "not there"],
     "link": ["linked", "what does not link"],
     "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed", "conditions",

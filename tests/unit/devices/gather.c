@@ -38,8 +38,8 @@ static const struct {
 	{ { 300, 0, 200 }, 10, true, false },
 	{ { 250, 0, 250, 250 }, 10, true, true },
 	{ { 250, 0, 250, 250 }, 110, true, false },  /* an eighth */
-	{ { 400, 400, 0, 2500 }, 210, true, false }, /* enough of it */
-	{ { 400, 400, 0, 2500 }, 190, true, true },
+	{ { 400, 400, 0, 3500 }, 510, true, false }, /* enough of it */
+	{ { 400, 400, 0, 3500 }, 490, true, true },
 	/* All but the batch behind it is the older one; and it may be told a sixteenth later than it ends. */
 	{ { 4000, 0, 150 }, 20, true, false },
 	{ { 4000, 0, 430 }, 20, true, false },

@@ -98,10 +98,10 @@ START_TEST(test_rider_has_no_kernel_of_an_earlier_lap)
 
 	fly(1000, 0);
 	q->inflight_kernel[1] = &gone;
-	q->copy_bytes[1] = MIB;
+	q->copies[1].bytes = MIB;
 	worker_ride(q);
 	ck_assert_ptr_null(q->inflight_kernel[1]);
-	ck_assert_uint_eq(q->copy_bytes[1], 0);
+	ck_assert_uint_eq(q->copies[1].bytes, 0);
 }
 END_TEST
 
@@ -268,20 +268,36 @@ END_TEST
 START_TEST(test_rate_of_copies_is_learnt_from_large_ones_that_end_well)
 {
 	struct gantry_done done = { .status = GANTRY_OK, .device_ns = GANTRY_NS_PER_MS };
+	struct wcopy large = { 64 * MIB, WCOPY_OVER_BUS }, small = { 64 << 10, WCOPY_OVER_BUS };
+	const uint64_t *per_s = &device.copied_per_s[WCOPY_OVER_BUS];
 
-	device.copy_bytes_per_s = 0;
-	worker_flight_learn(&device, 64 << 10, &done);
-	ck_assert_uint_eq(device.copy_bytes_per_s, 0);
-	worker_flight_learn(&device, 64 * MIB, &done);
-	ck_assert_uint_eq(device.copy_bytes_per_s, 64 * MIB * 1000);
+	memset(device.copied_per_s, 0, sizeof(device.copied_per_s));
+	worker_flight_learn(&device, small, &done);
+	ck_assert_uint_eq(*per_s, 0);
+	worker_flight_learn(&device, large, &done);
+	ck_assert_uint_eq(*per_s, 64 * MIB * 1000);
 	done.device_ns *= 2;
-	worker_flight_learn(&device, 64 * MIB, &done);
-	ck_assert_uint_lt(device.copy_bytes_per_s, 64 * MIB * 1000);
-	ck_assert_uint_gt(device.copy_bytes_per_s, 32 * MIB * 1000);
+	worker_flight_learn(&device, large, &done);
+	ck_assert_uint_lt(*per_s, 64 * MIB * 1000);
+	ck_assert_uint_gt(*per_s, 32 * MIB * 1000);
 	done.status = GANTRY_E_DEVICE_FAULT;
 	done.device_ns = 1;
-	worker_flight_learn(&device, 64 * MIB, &done);
-	ck_assert_uint_lt(device.copy_bytes_per_s, 64 * MIB * 1000);
+	worker_flight_learn(&device, large, &done);
+	ck_assert_uint_lt(*per_s, 64 * MIB * 1000);
+}
+END_TEST
+
+/* A device's own memory is a hundred times as fast as the bus: expected as that, few copies would be in flight. */
+START_TEST(test_copies_within_a_device_say_nothing_of_its_bus)
+{
+	struct gantry_done done = { .status = GANTRY_OK, .device_ns = GANTRY_NS_PER_MS };
+
+	memset(device.copied_per_s, 0, sizeof(device.copied_per_s));
+	worker_flight_learn(&device, (struct wcopy){ 2048 * MIB, WCOPY_WITHIN }, &done);
+	ck_assert_uint_eq(device.copied_per_s[WCOPY_WITHIN], 2048 * MIB * 1000);
+	ck_assert_uint_eq(device.copied_per_s[WCOPY_OVER_BUS], 0);
+	worker_flight_learn(&device, (struct wcopy){ 64 * MIB, WCOPY_OVER_BUS }, &done);
+	ck_assert_uint_eq(device.copied_per_s[WCOPY_WITHIN], 2048 * MIB * 1000);
 }
 END_TEST
 
@@ -321,6 +337,7 @@ int main(void)
 	tcase_add_test(tc, test_long_flight_is_slept_through_but_for_its_end);
 	tcase_add_test(tc, test_end_of_a_long_flight_is_watched);
 	tcase_add_test(tc, test_rate_of_copies_is_learnt_from_large_ones_that_end_well);
+	tcase_add_test(tc, test_copies_within_a_device_say_nothing_of_its_bus);
 	tcase_add_test(
 		tc,
 		test_flights_of_boards_are_slept_through_unless_they_are_over_before_anybody_wakes);
