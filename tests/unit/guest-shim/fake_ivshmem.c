@@ -157,6 +157,7 @@ static void take_message(struct fake_host *h, uint32_t index)
 	gantry_store_release(&s->serving, index);
 	if (s->nforgets > 0) {
 		s->nforgets--;
+		s->forgotten[index] = gantry_load_relaxed(&desk->generation);
 		give_up(h);
 	} else if (s->is_greeted[index]) {
 		fake_host_answer(h, msg, ((const struct gantry_door_header *)msg)->len_bytes);
@@ -185,8 +186,8 @@ static void look_at_desk(struct fake_host *h, uint32_t index)
 		gantry_store_release(&desk->served, generation);
 		return;
 	}
-	if (served == 0 && s->is_greeted[index])
-		return; /* hung up on: nothing more for this claim */
+	if (served == 0 && (s->is_greeted[index] || s->forgotten[index] == generation))
+		return; /* hung up on, or forgotten: nothing more for this claim, however long its guest takes to see it */
 	s->posted_seen[index] = desk->posted;
 	s->is_greeted[index] = false;
 	desk->taken = desk->posted;

@@ -27,6 +27,8 @@ struct fake_ivshmem {
 	uint32_t nclaims;  /* atomic: served so far */
 	uint32_t serving;  /* atomic: index of the desk that has the session */
 	bool is_greeted[FAKE_NDESKS];
+	uint64_t
+		forgotten[FAKE_NDESKS]; /* the generation that was given up before it was greeted */
 	uint32_t posted_seen[FAKE_NDESKS];
 };
 
