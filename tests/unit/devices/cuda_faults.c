@@ -181,9 +181,9 @@ START_TEST(test_gpu_off_the_bus_is_device_lost)
 	ck_assert_int_eq(setenv("FAKECUDA_LOST", path, 1), 0);
 	open_device(NULL);
 	ck_assert_int_eq(device.backend->health(device.dev, &health, &err), 0);
-	struct gantry_cmd nap = launch_cmd(ptx_image(), "nap", "u32");
-	nap.launch.args[0].value.u32 = 900; /* the file is there long before */
-	ck_assert_int_eq(submit(&nap, 1), 0);
+	struct gantry_cmd stay = launch_cmd(ptx_image(), "stay", "u32");
+	stay.launch.args[0].value.u32 = 0;
+	ck_assert_int_eq(submit(&stay, 1), 0);
 	ck_assert_int_eq(gantry_file_replace(path, "", 0, 0600), 0);
 	wait_done(&done, 1);
 	ck_assert_int_eq(done.status, GANTRY_E_DEVICE_LOST);

@@ -31,6 +31,18 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+/* Runs for as long as its context is there. */
+FAKECUDA_KERNEL(
+	stay, { uint32_t unused; }, FAKECUDA_P(stay, unused))
+{
+	const struct timespec tick = { .tv_nsec = 1000000 };
+
+	(void)params;
+	while (!geometry->ending(geometry->cookie))
+		(void)nanosleep(&tick, NULL);
+	return 0;
+}
+
 static uint64_t now_ns(void)
 {
 	struct timespec now;
