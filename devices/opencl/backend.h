@@ -69,7 +69,8 @@ struct gantry_opencl_fitted {
 	uint32_t function; /* place in gantry_image.functions */
 	uint32_t local[3];
 	uint32_t breadth; /* enum gantry_opencl_breadth */
-	int32_t r;	  /* 0 or -errno */
+	int32_t r;	  /* 0 or -errno; -EAGAIN: not known yet */
+	uint32_t ntimeouts;
 };
 
 struct gantry_image {

@@ -10,8 +10,10 @@
 #include "devices/opencl/backend.h"
 #include "devices/opencl/container.h"
 
-#define FITTED_MAX 256u /* of one image: each is a file, and a fraction of a second of compiling */
-#define WIDE	   ",wide"
+#define FITTED_MAX    256u /* of one image: each is a file, and a fraction of a second of compiling */
+#define WIDE	      ",wide"
+#define TRIES	      3u /* at once, where what stands against it may pass */
+#define MOST_TIMEOUTS 3u /* then it is not the machine that is busy */
 
 /* "@X,Y,Z" and what may follow, as this build writes it: no signs, no spaces. */
 static int parse_size(const char *at, struct gantry_opencl_wish *wish)
@@ -86,11 +88,11 @@ static int make(const struct gantry_kernel *kernel, const char *name, const uint
 	return gantry_opencl_builder_fit(&work, image->whole, image->nwhole, &fit, err);
 }
 
-static const struct gantry_opencl_fitted *find(const struct gantry_image *image, uint32_t function,
-					       const uint32_t local[3], uint32_t breadth)
+static struct gantry_opencl_fitted *find(const struct gantry_image *image, uint32_t function,
+					 const uint32_t local[3], uint32_t breadth)
 {
 	for (uint32_t i = 0; i < image->nfitted; i++) {
-		const struct gantry_opencl_fitted *fitted = &image->fitted[i];
+		struct gantry_opencl_fitted *fitted = &image->fitted[i];
 
 		if (fitted->function == function && fitted->breadth == breadth &&
 		    memcmp(fitted->local, local, sizeof(fitted->local)) == 0)
@@ -99,34 +101,68 @@ static const struct gantry_opencl_fitted *find(const struct gantry_image *image,
 	return NULL;
 }
 
+/* No word about the kernel's code: the host has none of something just now. */
+static bool may_pass(int r)
+{
+	return r == -EAGAIN || r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -ENOSPC ||
+	       r == -EINTR || r == -EIO;
+}
+
+/* The outcome, if it is one. */
+static int remember(struct gantry_opencl_fitted *fitted, int r)
+{
+	fitted->ntimeouts += r == -ETIMEDOUT;
+	if (!may_pass(r) && (r != -ETIMEDOUT || fitted->ntimeouts == MOST_TIMEOUTS))
+		fitted->r = r;
+	return may_pass(r) || r == -ETIMEDOUT ? -EAGAIN : r;
+}
+
+/* A place for the size, new or of one that failed before and may go now. */
+static int place_for(struct gantry_image *image, uint32_t function, const uint32_t local[3],
+		     uint32_t breadth, struct gantry_opencl_fitted **ret_place,
+		     struct gantry_err *err)
+{
+	struct gantry_opencl_fitted *fitted = find(image, function, local, breadth);
+
+	if (!fitted && image->nfitted == FITTED_MAX)
+		return gantry_err_set(err, -E2BIG, "the image has code for %u sizes already",
+				      FITTED_MAX);
+	if (!fitted) {
+		fitted = realloc(image->fitted, (image->nfitted + 1) * sizeof(*fitted));
+		if (!fitted)
+			return gantry_err_set(err, -ENOMEM, "no memory for a kernel's code");
+		image->fitted = fitted;
+		fitted += image->nfitted++;
+		*fitted = (struct gantry_opencl_fitted){ .function = function,
+							 .breadth = breadth,
+							 .r = -EAGAIN };
+		memcpy(fitted->local, local, sizeof(fitted->local));
+	}
+	*ret_place = fitted;
+	return 0;
+}
+
 int gantry_opencl_fit(struct gantry_kernel *kernel, const char *name, const uint32_t local[3],
 		      uint32_t breadth, struct gantry_err *err)
 {
 	struct gantry_image *image = kernel->image;
-	const struct gantry_opencl_fitted *found = find(image, kernel->function, local, breadth);
 	struct gantry_opencl_fitted *fitted;
 	int r;
 
-	if (found)
-		return found->r < 0 ? gantry_err_set(err, found->r, "it could not be made before")
-				    : 0;
 	if (!image->whole)
 		return gantry_err_set(err, -EOPNOTSUPP, "the image has no intermediate code");
-	if (image->nfitted == FITTED_MAX)
-		return gantry_err_set(err, -ENOMEM, "the image has code for %u sizes already",
-				      FITTED_MAX);
-	fitted = realloc(image->fitted, (image->nfitted + 1) * sizeof(*fitted));
-	if (!fitted)
-		return gantry_err_set(err, -ENOMEM, "no memory for a kernel's code");
-	image->fitted = fitted;
-	r = make(kernel, name, local, breadth, err);
-	/* That may go another time. */
-	if (r == -EAGAIN || r == -ENOMEM)
+	r = place_for(image, kernel->function, local, breadth, &fitted, err);
+	if (r < 0)
 		return r;
-	fitted += image->nfitted++;
-	*fitted = (struct gantry_opencl_fitted){ .function = kernel->function,
-						 .breadth = breadth,
-						 .r = r };
-	memcpy(fitted->local, local, sizeof(fitted->local));
-	return r;
+	if (fitted->r != -EAGAIN)
+		return fitted->r < 0 ? gantry_err_set(err, fitted->r, "it could not be made before")
+				     : 0;
+	/*
+	 * A wish is asked for once, before the first launch of the size, and PoCL does not look again then. So what may be over at once, as
+	 * a lack of processes or descriptors, is not the end of it.
+	 */
+	r = -EAGAIN;
+	for (uint32_t i = 0; i < TRIES && may_pass(r); i++)
+		r = make(kernel, name, local, breadth, err);
+	return remember(fitted, r);
 }

@@ -469,6 +469,8 @@ static int fit_wanted(struct gantry_kernel *to, const char *name, struct gantry_
 	if (!to->image->dev->is_pocl || to->only[0] == 0)
 		return 0;
 	r = gantry_opencl_fit(to, name, to->only, GANTRY_OPENCL_ANY, err);
+	if (r == -EAGAIN || r == -ENOMEM)
+		return gantry_err_wrap(err, -ENOMEM, "code for kernel %.60s, another time", name);
 	return r < 0 ? gantry_err_wrap(err, -EOPNOTSUPP,
 				       "kernel %.60s has reqd_work_group_size, and no code for it",
 				       name)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -213,6 +215,51 @@ START_TEST(test_kernel_that_wants_a_size_runs_with_it_alone)
 }
 END_TEST
 
+/* As many descriptors as are open, or as there were. */
+static void let_open(bool more)
+{
+	static struct rlimit before;
+	struct rlimit limit;
+	int fd;
+
+	if (more) {
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+		return;
+	}
+	fd = dup(0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(close(fd), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = before;
+	limit.rlim_cur = (rlim_t)fd; /* the first that is free */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+START_TEST(test_code_that_could_not_be_made_just_now_is_made_another_time)
+{
+	struct gantry_image *image = load(NULL);
+	struct gantry_kernel *kernel;
+	int r;
+
+	let_open(false);
+	r = get(image, "wants", &kernel);
+	let_open(true);
+	ck_assert_int_eq(r, -ENOMEM); /* not that it can never be */
+	ck_assert_msg(strstr(err.text, "another time") != NULL, "%s", err.text);
+	ck_assert_msg(get(image, "wants", &kernel) == 0, "%s", err.text);
+	ck_assert_int_eq(run(kernel, (uint32_t[]){ 4, 1 }, (uint32_t[]){ 4, 2 }, 0), 0);
+	check(0, 16, 2);
+	let_open(false);
+	r = get(image, "sizes@16,1,1", &kernel); /* a wish: there is the other code */
+	let_open(true);
+	ck_assert_int_eq(r, 0);
+	ck_assert_uint_eq(files("sizes", "16-1-1-goffs0-smallgrid"), 0);
+	ck_assert_msg(get(image, "sizes@16,1,1", &kernel) == 0, "%s", err.text);
+	ck_assert_uint_eq(files("sizes", "16-1-1-goffs0-smallgrid"), 1);
+	gantry_device_close(&device);
+}
+END_TEST
+
 START_TEST(test_device_without_fitted_code_makes_none)
 {
 	struct gantry_image *image = load("fitted=no");
@@ -291,6 +338,7 @@ int main(void)
 	tcase_add_test(code, test_code_for_a_size_is_made_once_and_gives_the_same);
 	tcase_add_test(code, test_code_is_made_of_a_kernel_that_crashes_or_never_ends_there);
 	tcase_add_test(code, test_kernel_that_wants_a_size_runs_with_it_alone);
+	tcase_add_test(code, test_code_that_could_not_be_made_just_now_is_made_another_time);
 	tcase_add_test(code, test_device_without_fitted_code_makes_none);
 	tcase_add_test(names, test_wish_that_is_none_is_no_kernel);
 	tcase_add_test(names, test_fit_with_a_name_that_leads_elsewhere_is_refused);
