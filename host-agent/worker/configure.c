@@ -15,49 +15,19 @@
 
 static void say_ready(struct worker *w, uint64_t tag)
 {
-	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
-
-	worker_build_fill(&ready);
-	Gantry__Worker__DeviceInfo info[GANTRY_ENGINE_MAX_DEVICES];
-	Gantry__Worker__DeviceInfo *infos[GANTRY_ENGINE_MAX_DEVICES];
 	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
 	uint64_t ids[GANTRY_ENGINE_MAX_SESSIONS];
-	char *missing[GANTRY_CONFINE_MAX];
+	struct worker_ready ready;
 
-	for (uint32_t i = 0; i < w->ndevices; i++) {
-		const struct gantry_engine_device *d = &w->devices[i];
-
-		infos[i] = &info[i];
-		gantry__worker__device_info__init(infos[i]);
-		infos[i]->name = (char *)d->name;
-		infos[i]->kind = d->info.kind;
-		infos[i]->caps = d->info.caps;
-		infos[i]->lanes = d->info.lanes;
-		infos[i]->units = d->info.units;
-		infos[i]->mem_bytes = d->info.mem_bytes;
-		infos[i]->model = (char *)d->info.name;
-		infos[i]->id = (char *)d->info.id;
-		infos[i]->arch = (char *)d->info.arch;
-		infos[i]->slab_align = d->info.slab_align;
-		infos[i]->numa_node = d->info.numa_node;
-		infos[i]->error = (char *)d->error;
-	}
-	for (unsigned int i = 0; i < w->report.nmissing; i++)
-		missing[i] = w->report.missing[i];
-	ready.protocol = 1;
-	ready.worker_id = w->id;
-	ready.pid = (uint32_t)getpid();
-	ready.devices = infos;
-	ready.n_devices = w->ndevices;
-	ready.confined = (char **)w->report.held;
-	ready.n_confined = w->report.nheld;
-	ready.unconfined = missing;
-	ready.n_unconfined = w->report.nmissing;
-	ready.n_sessions = gantry_engine_sessions(w->engine, ids, GANTRY_ENGINE_MAX_SESSIONS);
-	ready.sessions = ids;
+	worker_ready_init(&ready, w->id, &w->report);
+	for (uint32_t i = 0; i < w->ndevices; i++)
+		worker_ready_add(&ready, w->devices[i].name, &w->devices[i].info,
+				 w->devices[i].error);
+	ready.msg.n_sessions = gantry_engine_sessions(w->engine, ids, GANTRY_ENGINE_MAX_SESSIONS);
+	ready.msg.sessions = ids;
 	msg.tag = tag;
 	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_READY;
-	msg.ready = &ready;
+	msg.ready = &ready.msg;
 	worker_say(&msg, NULL, 0);
 }
 

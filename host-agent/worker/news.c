@@ -18,7 +18,7 @@
 /* News from a device thread, sent by the control thread. */
 struct news {
 	struct gantry_list link;
-	enum {
+	enum news_kind {
 		NEWS_DETACHED,
 		NEWS_ENDED,
 		NEWS_KEEP,
@@ -275,12 +275,19 @@ static void on_keep(void *cookie, uint64_t session_id, uint64_t share_id, uint64
  * At once, for a task waits; by the control thread where the agent's socket is full. In order: a range that is dropped
  * and needed again must not be needed first.
  */
-static void slab_news(struct worker *w, const struct news *n)
+static void slab_news(struct worker *w, enum news_kind kind, uint64_t session_id, uint32_t device,
+		      uint64_t off, uint64_t bytes)
 {
+	const struct news n = { .kind = kind,
+				.session_id = session_id,
+				.index = device,
+				.off = off,
+				.bytes = bytes,
+				.fd = -EBADF };
 	struct slab_packet p;
 	bool sent = false;
 
-	fill_slab(&p, n);
+	fill_slab(&p, &n);
 	pthread_mutex_lock(&w->news_lock);
 	if (w->nslab_news == 0)
 		sent = gantry_packet_send(WORKER_CONTROL_FD, &p.msg.base, NULL, 0) == 0;
@@ -288,29 +295,19 @@ static void slab_news(struct worker *w, const struct news *n)
 		w->nslab_news++;
 	pthread_mutex_unlock(&w->news_lock);
 	if (!sent)
-		post_news(w, n);
+		post_news(w, &n);
 }
 
 static void on_need_slabs(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
 			  uint64_t bytes)
 {
-	slab_news(cookie, &(struct news){ .kind = NEWS_NEED,
-					  .session_id = session_id,
-					  .index = device,
-					  .off = off,
-					  .bytes = bytes,
-					  .fd = -EBADF });
+	slab_news(cookie, NEWS_NEED, session_id, device, off, bytes);
 }
 
 static void on_drop_slab(void *cookie, uint64_t session_id, uint32_t device, uint64_t off,
 			 uint64_t bytes)
 {
-	slab_news(cookie, &(struct news){ .kind = NEWS_DROP,
-					  .session_id = session_id,
-					  .index = device,
-					  .off = off,
-					  .bytes = bytes,
-					  .fd = -EBADF });
+	slab_news(cookie, NEWS_DROP, session_id, device, off, bytes);
 }
 
 static void on_busy(void *cookie)

@@ -96,46 +96,15 @@ static void on_lost(void *cookie, const char *device, uint64_t worker, const cha
 
 static void say_ready(struct loop *l, uint64_t tag)
 {
-	Gantry__Worker__Ready ready = GANTRY__WORKER__READY__INIT;
-
-	worker_build_fill(&ready);
-	Gantry__Worker__DeviceInfo info[GANTRY_STEWARD_MAX_DEVICES];
-	Gantry__Worker__DeviceInfo *infos[GANTRY_STEWARD_MAX_DEVICES];
 	from_worker msg = GANTRY__WORKER__FROM_WORKER__INIT;
-	char *missing[GANTRY_CONFINE_MAX];
+	struct worker_ready ready;
 
-	for (uint32_t i = 0; i < l->ndevices; i++) {
-		struct gantry_device_info *from = &l->devices[i].info;
-
-		infos[i] = &info[i];
-		gantry__worker__device_info__init(infos[i]);
-		infos[i]->name = l->names[i];
-		infos[i]->kind = from->kind;
-		infos[i]->caps = from->caps;
-		infos[i]->lanes = from->lanes;
-		infos[i]->units = from->units;
-		infos[i]->mem_bytes = from->mem_bytes;
-		infos[i]->model = from->name;
-		infos[i]->id = from->id;
-		infos[i]->arch = from->arch;
-		infos[i]->slab_align = from->slab_align;
-		infos[i]->numa_node = from->numa_node;
-		infos[i]->error = l->devices[i].error;
-	}
-	for (unsigned int i = 0; i < l->report.nmissing; i++)
-		missing[i] = l->report.missing[i];
-	ready.protocol = 1;
-	ready.worker_id = l->id;
-	ready.pid = (uint32_t)getpid();
-	ready.devices = infos;
-	ready.n_devices = l->ndevices;
-	ready.confined = (char **)(uintptr_t)l->report.held;
-	ready.n_confined = l->report.nheld;
-	ready.unconfined = missing;
-	ready.n_unconfined = l->report.nmissing;
+	worker_ready_init(&ready, l->id, &l->report);
+	for (uint32_t i = 0; i < l->ndevices; i++)
+		worker_ready_add(&ready, l->names[i], &l->devices[i].info, l->devices[i].error);
 	msg.tag = tag;
 	msg.body_case = GANTRY__WORKER__FROM_WORKER__BODY_READY;
-	msg.ready = &ready;
+	msg.ready = &ready.msg;
 	say(l, &msg, -EBADF);
 }
 
