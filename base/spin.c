@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/spin.h"
 
-#include <sched.h>
+#include "base/thread.h"
 
 /*
  * A trial must outlast a warm round trip between two cores (0.3 us measured) and cost little when
@@ -22,20 +22,10 @@ static uint64_t ns_to_cycles(uint64_t ns)
 	       ns % GANTRY_NS_PER_US * gantry_cycles_per_us() / GANTRY_NS_PER_US;
 }
 
-static unsigned int cpus_allowed(void)
-{
-	cpu_set_t set;
-
-	/* More CPUs than the set holds is the only way to fail here: certainly more than one. */
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return 2;
-	return (unsigned int)CPU_COUNT(&set);
-}
-
 void gantry_spin_init(struct gantry_spin *spin, uint64_t max_ns, unsigned int ncpus)
 {
 	if (ncpus == 0)
-		ncpus = cpus_allowed();
+		ncpus = gantry_cpus_allowed();
 
 	*spin = (struct gantry_spin){ 0 };
 	if (ncpus == 1 || max_ns == 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -25,4 +26,12 @@ void gantry_cond_init(pthread_cond_t *cond)
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(cond, &attr);
 	(void)pthread_condattr_destroy(&attr);
+}
+
+unsigned int gantry_cpus_allowed(void)
+{
+	cpu_set_t set;
+
+	/* More processors than the set holds is the only way to fail here: certainly more than one. */
+	return sched_getaffinity(0, sizeof(set), &set) < 0 ? 2 : (unsigned int)CPU_COUNT(&set);
 }

@@ -9,5 +9,7 @@
 int gantry_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg);
 /* A condition whose times are CLOCK_MONOTONIC's. */
 void gantry_cond_init(pthread_cond_t *cond);
+/* On how many processors the calling thread may run. */
+unsigned int gantry_cpus_allowed(void);
 
 #endif

@@ -3,7 +3,6 @@
 #include "guest-shim/session.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "guest-shim/error.h"
 #include "guest-shim/handshake.h"
 #include "guest-shim/pause.h"
@@ -142,14 +142,6 @@ int gantry_session_request(struct gantry_session *s, void *msg, uint16_t kind, v
 
 /* ---- life ---- */
 
-static unsigned int cpus_allowed(void)
-{
-	cpu_set_t set;
-
-	/* More CPUs than the set holds is the only way to fail here: certainly more than one. */
-	return sched_getaffinity(0, sizeof(set), &set) < 0 ? 2 : (unsigned int)CPU_COUNT(&set);
-}
-
 static int make_mark(struct gantry_fork_mark **ret_mark)
 {
 	void *page = mmap(NULL, GANTRY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -195,7 +187,7 @@ static int session_new(struct gantry_session **ret_session)
 		s->queues[i].slot = i;
 	}
 	s->frees_end = &s->frees;
-	s->ncpus = cpus_allowed();
+	s->ncpus = gantry_cpus_allowed();
 	*ret_session = s;
 	return 0;
 }

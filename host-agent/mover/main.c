@@ -188,6 +188,7 @@ static int open_link(struct gantry_mover *m)
 	if (r < 0)
 		return gantry_mover_fail_err(m, r);
 	gantry_tls_watch(m->tls, m->agent_fd);
+	(void)gantry_tls_set_bulk(m->tls); /* only slower */
 	return greet(m);
 }
 

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/thread.h"
 #include "migration/sum.h"
 
 #define ALONE_BYTES (1u << 20) /* for fewer no thread is made */
+#define ENOUGH_CPUS 2u	       /* one sends, and one is the session's own */
 
 /*
  * A round under way. Who looks for what the other host lacks fills runs, who sends empties them: two threads, or one after the other, run
@@ -44,6 +46,7 @@ int gantry_pages_open(struct gantry_pages *p, uint32_t region, int fd, uint64_t 
 	*p = (struct gantry_pages){
 		.fd = fd, .region = region, .off = off, .bytes = bytes, .skip = skip
 	};
+	p->looks_ahead = gantry_cpus_allowed() > ENOUGH_CPUS;
 	if (bytes == 0)
 		return 0;
 	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)off);
@@ -292,7 +295,8 @@ int gantry_pages_send_part(struct gantry_pages *p, struct gantry_image_writer *w
 	if (from > to || to > p->bytes || from % GANTRY_PAGE || to % GANTRY_PAGE)
 		return -ERANGE;
 	gantry_runs_reset(&p->runs);
-	if (to - from > ALONE_BYTES && pthread_create(&thread, NULL, look_ahead, &k) == 0) {
+	if (p->looks_ahead && to - from > ALONE_BYTES &&
+	    pthread_create(&thread, NULL, look_ahead, &k) == 0) {
 		r = send_found(&s, thread);
 	} else {
 		k.send = send_next;

@@ -4,11 +4,13 @@
  * neither what a guest nor what a device thread writes can be seen from here.
  *
  * Trust: others write the memory meanwhile: each page that goes is copied once, and the copy is summed and sent.
- * Threads: one; while it sends much, another of its own looks ahead for what goes next.
+ * Threads: one. Where looks_ahead is set another of its own looks for what goes next while it sends much: that is quicker where there are
+ * processors to spare, and dearer, for what one has copied another reads. open() sets it where there are more than two.
  */
 #ifndef GANTRY_HOST_AGENT_MOVER_PAGES_H
 #define GANTRY_HOST_AGENT_MOVER_PAGES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "host-agent/mover/runs.h"
@@ -25,6 +27,7 @@ struct gantry_pages {
 	uint64_t *
 		sums; /* owned; of the page as the other host has it, against a zero page's: 0: zero */
 	struct gantry_runs runs; /* on their way */
+	bool looks_ahead;	 /* of much, by a thread of its own */
 };
 
 /* What a round did. */

@@ -26,8 +26,10 @@
 #define IDLE_NS	  (365 * 86400 * GANTRY_NS_PER_S)
 #define ANSWER_NS (30 * GANTRY_NS_PER_S)
 
+/* @send: gantry_tls_send(), or, where more follows at once, gantry_tls_send_more(). */
 static int send_words(struct gantry_mover *m, uint32_t kind, uint32_t code, uint64_t off,
-		      uint64_t bytes)
+		      uint64_t bytes,
+		      int (*send)(struct gantry_tls *t, const void *data, size_t len))
 {
 	struct gantry_mover_msg msg;
 	int r;
@@ -37,7 +39,7 @@ static int send_words(struct gantry_mover *m, uint32_t kind, uint32_t code, uint
 	msg.value[0] = off;
 	msg.value[1] = bytes;
 	memcpy(msg.token, m->start.session.token, sizeof(msg.token));
-	r = gantry_tls_send(m->tls, &msg, sizeof(msg));
+	r = send(m->tls, &msg, sizeof(msg));
 	return r < 0 ? gantry_mover_fail_err(m, r) : 0;
 }
 
@@ -66,10 +68,10 @@ static int send_part(struct gantry_mover *m, const uint8_t *data, uint64_t off, 
 	int r = 0;
 
 	gantry_failpoint(GANTRY_FAILPOINT_SERVE_PART);
-	if (send_words(m, GANTRY_MOVER_PART, is_zero, off, n) < 0)
+	if (send_words(m, GANTRY_MOVER_PART, is_zero, off, n, gantry_tls_send_more) < 0)
 		return -1;
 	if (!is_zero)
-		r = gantry_tls_send(m->tls, data, n);
+		r = gantry_tls_send_more(m->tls, data, n);
 	return r < 0 ? gantry_mover_fail_err(m, r) : 0;
 }
 
@@ -84,7 +86,7 @@ static int serve_one(struct gantry_mover *m, const struct gantry_pages *slab, ui
 		if (send_part(m, slab->map + off + at, off + at, n) < 0)
 			return -1;
 	}
-	return send_words(m, GANTRY_MOVER_PULLED, 0, off, bytes);
+	return send_words(m, GANTRY_MOVER_PULLED, 0, off, bytes, gantry_tls_send);
 }
 
 int gantry_mover_serve(struct gantry_mover *m, const struct gantry_pages *slab)
@@ -152,7 +154,7 @@ static int pull_one(struct gantry_mover *m, uint64_t off, uint64_t bytes, uint8_
 	uint64_t at = off, end = off + bytes;
 	struct gantry_mover_msg msg;
 
-	if (send_words(m, GANTRY_MOVER_PULL, 0, off, bytes) < 0)
+	if (send_words(m, GANTRY_MOVER_PULL, 0, off, bytes, gantry_tls_send) < 0)
 		return -1;
 	for (;;) {
 		if (gantry_mover_listen(m, &msg, words, ANSWER_NS) < 0)
@@ -181,8 +183,9 @@ static int await_agent(struct gantry_mover *m, struct gantry_mover_msg *ret_msg)
 
 		if (r != -EAGAIN)
 			return r;
-		(void)poll(p, 2, -1); /* both are looked at again */
-		if (p[1].revents && gantry_mover_overhear(m) < 0)
+		if (!gantry_tls_has_more(m->tls))
+			(void)poll(p, 2, -1); /* both are looked at again */
+		if (gantry_mover_overhear(m) < 0)
 			return -1;
 	}
 }

@@ -39,12 +39,19 @@ struct sender {
 
 /* ---- writing ---- */
 
-static int flush(struct sender *s)
+static int put_stage(struct sender *s)
 {
-	int r = s->nstage ? gantry_tls_send(s->m->tls, s->stage, s->nstage) : 0;
+	int r = s->nstage ? gantry_tls_send_more(s->m->tls, s->stage, s->nstage) : 0;
 
 	s->nstage = 0;
 	return r;
+}
+
+static int flush(struct sender *s)
+{
+	int r = put_stage(s);
+
+	return r < 0 ? r : gantry_tls_flush(s->m->tls);
 }
 
 static int write_link(void *cookie, const void *data, size_t len)
@@ -59,7 +66,7 @@ static int write_link(void *cookie, const void *data, size_t len)
 		if (s->nstage == 0 && len >= sizeof(s->stage)) {
 			size_t whole = len - len % sizeof(s->stage);
 
-			r = gantry_tls_send(s->m->tls, p, whole);
+			r = gantry_tls_send_more(s->m->tls, p, whole);
 			p += whole;
 			len -= whole;
 			continue;
@@ -70,7 +77,7 @@ static int write_link(void *cookie, const void *data, size_t len)
 		p += n;
 		len -= n;
 		if (s->nstage == sizeof(s->stage))
-			r = flush(s);
+			r = put_stage(s);
 	}
 	return r;
 }

@@ -10,12 +10,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/str.h"
 
 #define SEND_STALL_NS (30 * GANTRY_NS_PER_S)
+#define RECORD_MAX    (17u << 10) /* of 16 KiB, with what TLS adds */
+#define BULK_BYTES \
+	(128u << 10) /* a call of the kernel; what is gathered stays in a processor's cache */
 #define PRIORITY \
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305"
 
@@ -24,32 +28,92 @@ struct gantry_tls {
 	gnutls_certificate_credentials_t credentials;
 	bool is_server;
 	bool is_open;
+	bool has_more; /* records that go now may wait for those that follow */
 	int sock;
 	int watch;
+	/* In bulk, else NULL; owned. */
+	uint8_t *out; /* records that have not gone, [out_at, out_end) */
+	size_t out_at, out_end;
+	uint8_t *in; /* what came and was not read, [in_at, in_end) */
+	size_t in_at, in_end;
 };
 
 GANTRY_DEFINE_CLEANUP(struct gantry_tls *, gantry_tls_free);
 
 /* ---- the socket: calls that the confinement lists ---- */
 
-static ssize_t push(gnutls_transport_ptr_t ptr, const void *data, size_t len)
+static ssize_t put_socket(const struct gantry_tls *t, const void *data, size_t len)
 {
-	const struct gantry_tls *t = ptr;
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)data, .iov_len = len };
 	const struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n = sendmsg(t->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 
+	return sendmsg(t->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t take_socket(const struct gantry_tls *t, void *data, size_t len)
+{
+	struct iovec iov = { .iov_base = data, .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	return recvmsg(t->sock, &msg, MSG_DONTWAIT);
+}
+
+/* What was gathered: 0 once all has gone, else -1 with errno. */
+static int put_gathered(struct gantry_tls *t)
+{
+	while (t->out_at < t->out_end) {
+		ssize_t n = put_socket(t, t->out + t->out_at, t->out_end - t->out_at);
+
+		if (n < 0)
+			return -1;
+		t->out_at += (size_t)n;
+	}
+	t->out_at = t->out_end = 0;
+	return 0;
+}
+
+static ssize_t push(gnutls_transport_ptr_t ptr, const void *data, size_t len)
+{
+	struct gantry_tls *t = ptr;
+	bool waits = t->out && t->has_more && len <= RECORD_MAX;
+	ssize_t n = 0;
+
+	if (!waits || BULK_BYTES - t->out_end < len) /* in order */
+		n = put_gathered(t);
+	if (n == 0 && waits) {
+		memcpy(t->out + t->out_end, data, len);
+		t->out_end += len;
+		n = (ssize_t)len;
+	} else if (n == 0) {
+		n = put_socket(t, data, len);
+	}
 	if (n < 0)
 		gnutls_transport_set_errno(t->session, errno);
 	return n;
 }
 
+/* GnuTLS asks for five bytes, then for a record. */
+static ssize_t take_ahead(struct gantry_tls *t, void *data, size_t len)
+{
+	ssize_t n;
+
+	if (t->in_at == t->in_end) {
+		n = take_socket(t, t->in, BULK_BYTES);
+		if (n <= 0)
+			return n;
+		t->in_at = 0;
+		t->in_end = (size_t)n;
+	}
+	len = GANTRY_MIN(len, t->in_end - t->in_at);
+	memcpy(data, t->in + t->in_at, len);
+	t->in_at += len;
+	return (ssize_t)len;
+}
+
 static ssize_t pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 {
-	const struct gantry_tls *t = ptr;
-	struct iovec iov = { .iov_base = data, .iov_len = len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n = recvmsg(t->sock, &msg, MSG_DONTWAIT);
+	struct gantry_tls *t = ptr;
+	ssize_t n = t->in ? take_ahead(t, data, len) : take_socket(t, data, len);
 
 	if (n < 0)
 		gnutls_transport_set_errno(t->session, errno);
@@ -61,6 +125,8 @@ static int pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 	const struct gantry_tls *t = ptr;
 	struct pollfd p = { .fd = t->sock, .events = POLLIN };
 
+	if (t->in_at < t->in_end)
+		return 1;
 	return poll(&p, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
 }
 
@@ -148,6 +214,8 @@ void gantry_tls_free(struct gantry_tls *t)
 		gnutls_deinit(t->session);
 	if (t->credentials)
 		gnutls_certificate_free_credentials(t->credentials);
+	free(t->out);
+	free(t->in);
 	free(t);
 }
 
@@ -238,17 +306,30 @@ bool gantry_tls_peer_is(struct gantry_tls *t, const char *host)
 
 /* ---- bytes ---- */
 
-int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len)
+int gantry_tls_set_bulk(struct gantry_tls *t)
 {
-	const uint8_t *p = data;
+	t->out = t->out ? t->out : malloc(BULK_BYTES);
+	t->in = t->in ? t->in : malloc(BULK_BYTES);
+	return t->out && t->in ? 0 : -ENOMEM;
+}
 
-	if (gantry_failpoint_io(GANTRY_FAILPOINT_LINK_SEND) < 0)
-		return -ECONNRESET;
+bool gantry_tls_has_more(const struct gantry_tls *t)
+{
+	return t->in_at < t->in_end || gnutls_record_check_pending(t->session) > 0;
+}
+
+static int wait_for_room(const struct gantry_tls *t)
+{
+	return wait_for(t, POLLOUT, -1, gantry_now_ns() + SEND_STALL_NS);
+}
+
+static int send_records(struct gantry_tls *t, const uint8_t *p, size_t len)
+{
 	while (len > 0) {
 		ssize_t n = gnutls_record_send(t->session, p, len);
 
 		while (n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED) {
-			int w = wait_for(t, POLLOUT, -1, gantry_now_ns() + SEND_STALL_NS);
+			int w = wait_for_room(t);
 
 			if (w < 0)
 				return w;
@@ -260,6 +341,34 @@ int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+int gantry_tls_send_more(struct gantry_tls *t, const void *data, size_t len)
+{
+	int r;
+
+	if (gantry_failpoint_io(GANTRY_FAILPOINT_LINK_SEND) < 0)
+		return -ECONNRESET;
+	t->has_more = true;
+	r = send_records(t, data, len);
+	t->has_more = false;
+	return r;
+}
+
+int gantry_tls_flush(struct gantry_tls *t)
+{
+	int r = 0;
+
+	while (r == 0 && put_gathered(t) < 0)
+		r = errno == EINTR ? 0 : errno == EAGAIN ? wait_for_room(t) : -ECONNRESET;
+	return r;
+}
+
+int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len)
+{
+	int r = gantry_tls_send_more(t, data, len);
+
+	return r < 0 ? r : gantry_tls_flush(t);
 }
 
 /* Into @data, or, where that is NULL, as a packet of its own. */

@@ -40,8 +40,19 @@ bool gantry_tls_peer_is(struct gantry_tls *t, const char *host);
  */
 void gantry_tls_watch(struct gantry_tls *t, int fd);
 
+/*
+ * From now on much goes at once: records are gathered where more is said to follow, and what has come is taken ahead of who reads, 128 KiB a call
+ * of the kernel instead of a record. -ENOMEM: all goes on as before.
+ */
+int gantry_tls_set_bulk(struct gantry_tls *t);
+/* Whether something has come that the socket does not show any more. */
+bool gantry_tls_has_more(const struct gantry_tls *t);
+
 /* All of it. -ECONNRESET, -ETIMEDOUT (nothing went for as long as the limit). Not interrupted by the watched one. */
 int gantry_tls_send(struct gantry_tls *t, const void *data, size_t len);
+/* The same, but that in bulk some of it may wait for what follows, or for flush(), whose result then says whether it went. */
+int gantry_tls_send_more(struct gantry_tls *t, const void *data, size_t len);
+int gantry_tls_flush(struct gantry_tls *t);
 /* Something: how many bytes. -EINTR, -ECONNRESET (the end, too), -ETIMEDOUT after @timeout_ns, -EACCES: the peer does
  * not take our certificate, which a client learns only now; -EPROTO. */
 int64_t gantry_tls_recv(struct gantry_tls *t, void *data, size_t cap, uint64_t timeout_ns);

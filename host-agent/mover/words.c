@@ -213,7 +213,7 @@ int gantry_mover_overhear(struct gantry_mover *m)
 	struct gantry_mover_msg msg = { 0 };
 	int64_t n;
 
-	if (poll(&p, 1, 0) <= 0)
+	if (!gantry_tls_has_more(m->tls) && poll(&p, 1, 0) <= 0)
 		return 0;
 	n = gantry_tls_recv(m->tls, &msg, sizeof(msg), 0);
 	if (n == -ETIMEDOUT ||

@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +28,7 @@
 #include "base/log.h"
 #include "base/spin.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "host-agent/relay/bridge.h"
 #include "host-agent/shared/relay_page.h"
 #include "host-agent/worker/confine.h"
@@ -334,13 +334,6 @@ static int begin(struct relay *r, const struct gantry_bridge_events *events)
 	return status;
 }
 
-static unsigned int cpus_allowed(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) < 0 ? 2 : (unsigned int)CPU_COUNT(&set);
-}
-
 int main(int argc, char **argv)
 {
 	struct relay r = { .stream = STREAM_FD };
@@ -362,7 +355,7 @@ int main(int argc, char **argv)
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGINT, SIG_IGN); /* a terminal's ^C is for the agent */
 	r.grace_ns = strtoull(argv[1], NULL, 10) * GANTRY_NS_PER_MS;
-	gantry_spin_init(&r.spin, SPIN_MAX_NS, cpus_allowed());
+	gantry_spin_init(&r.spin, SPIN_MAX_NS, gantry_cpus_allowed());
 	status = begin(&r, &events);
 	if (status < 0) {
 		gantry_log(GANTRY_LOG_ERR, "a session cannot be relayed: %s", strerror(-status));

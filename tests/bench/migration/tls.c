@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The baseline of migrations: a bare TLS stream with a mover's settings, from one process to another over TCP.
+ * The baseline of migrations: a bare TLS stream with a mover's ciphers and socket, from one process to another over TCP, a record a call as
+ * GnuTLS does it.
  *
- *   bench-tls FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second, then nanoseconds of processor time per byte of the
+ *   bench-tls [--bulk] FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second, then nanoseconds of processor time per byte of the
  *                                                      sender and of the receiver, handshakes included
  *
- * HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
+ * --bulk: many records a call of the kernel, as movers send and receive them: no baseline, but what they would reach without pages. HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -28,6 +29,7 @@
 #define TIME_NS (60 * GANTRY_NS_PER_S)
 
 static uint8_t chunk[CHUNK];
+static bool is_bulk;
 
 static void fail(const char *what)
 {
@@ -45,6 +47,8 @@ static struct gantry_tls *secure(const char *folder, bool is_server, int sock, c
 	if (gantry_tls_new(folder, is_server, &t, &err) < 0 ||
 	    gantry_tls_open(t, sock, host, TIME_NS, &err) < 0)
 		fail(err.text);
+	if (is_bulk && gantry_tls_set_bulk(t) < 0)
+		fail("no memory");
 	return t;
 }
 
@@ -100,8 +104,13 @@ int main(int argc, char **argv)
 	struct gantry_tls *t;
 	int listener, sock;
 
+	if (argc > 1 && strcmp(argv[1], "--bulk") == 0) {
+		is_bulk = true;
+		argc--;
+		argv++;
+	}
 	if ((argc != 4 && argc != 6) || inet_pton(AF_INET, argv[2], &addr.sin_addr) != 1)
-		fail("FOLDER HOST BYTES [LISTENER SENDER]");
+		fail("[--bulk] FOLDER HOST BYTES [LISTENER SENDER]");
 	bytes = strtoull(argv[3], NULL, 10);
 	listener = socket_in(argc == 6 ? argv[4] : NULL);
 	if (bind(listener, (struct sockaddr *)&addr, len) < 0 || listen(listener, 1) < 0 ||
@@ -116,8 +125,10 @@ int main(int argc, char **argv)
 	memset(chunk, 7, sizeof(chunk));
 	start_ns = gantry_now_ns();
 	for (uint64_t at = 0; at < bytes; at += sizeof(chunk))
-		if (gantry_tls_send(t, chunk, sizeof(chunk)) < 0)
+		if (gantry_tls_send_more(t, chunk, sizeof(chunk)) < 0)
 			fail("the stream broke");
+	if (gantry_tls_flush(t) < 0)
+		fail("the stream broke");
 	if (gantry_tls_recv(t, chunk, 1, TIME_NS) != 1)
 		fail("no answer came");
 	took_ns = gantry_now_ns() - start_ns;

@@ -80,7 +80,8 @@ static int send_part(struct gantry_pages *p, struct wire *w, uint64_t from, uint
 	return gantry_pages_send_part(p, &writer, no_pace, NULL, &round, from, to);
 }
 
-static int make(struct gantry_pages *p, uint8_t *bytes)
+/* @looks_ahead: 1, or 0 for one thread. */
+static int make(struct gantry_pages *p, uint8_t *bytes, int looks_ahead)
 {
 	int fd = -EBADF;
 
@@ -91,6 +92,7 @@ static int make(struct gantry_pages *p, uint8_t *bytes)
 	bytes[9 * GANTRY_PAGE] = 0; /* looks like a zero page at first */
 	ck_assert_int_eq(gantry_write_all_at(fd, bytes, BYTES, 0), 0);
 	ck_assert_int_eq(gantry_pages_open(p, GANTRY_IMAGE_SLAB, fd, 0, BYTES, 0), 0);
+	p->looks_ahead = looks_ahead;
 	return fd;
 }
 
@@ -99,7 +101,7 @@ START_TEST(test_pages_send_in_rounds_gives_what_is_there_each_page_once)
 	uint8_t *bytes = malloc(BYTES), *other = calloc(1, BYTES);
 	struct wire w = { .memory = other };
 	struct gantry_pages p;
-	int fd = make(&p, bytes);
+	int fd = make(&p, bytes, _i);
 
 	ck_assert_int_eq(send_part(&p, &w, 0, BYTES), 0);
 	ck_assert_mem_eq(bytes, other, BYTES);
@@ -136,7 +138,7 @@ START_TEST(test_pages_send_of_pages_that_are_none_writes_nothing)
 	uint8_t *bytes = malloc(BYTES), *other = calloc(1, BYTES);
 	struct wire w = { .memory = other };
 	struct gantry_pages p;
-	int fd = make(&p, bytes);
+	int fd = make(&p, bytes, _i);
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		ck_assert_int_eq(send_part(&p, &w, wrong[i].from, wrong[i].to), -ERANGE);
@@ -167,7 +169,7 @@ START_TEST(test_pages_send_that_is_ended_by_its_pace_ends_at_once)
 	struct gantry_pages_round round = { 0 };
 	struct gantry_pages p;
 	uint32_t calls = 0;
-	int fd = make(&p, bytes);
+	int fd = make(&p, bytes, _i);
 
 	ck_assert_int_eq(gantry_pages_send(&p, &writer, fail_at_third, &calls, &round), -ECANCELED);
 	ck_assert_uint_eq(calls, 3);
@@ -194,7 +196,7 @@ START_TEST(test_pages_send_on_a_broken_link_says_so)
 	struct gantry_image_writer writer = { .write = refuse };
 	struct gantry_pages_round round = { 0 };
 	struct gantry_pages p;
-	int fd = make(&p, bytes);
+	int fd = make(&p, bytes, _i);
 
 	ck_assert_int_eq(gantry_pages_send(&p, &writer, no_pace, NULL, &round), -ECONNRESET);
 	ck_assert_int_eq(gantry_pages_send_part(&p, &writer, no_pace, NULL, &round, 0, GANTRY_PAGE),
@@ -214,7 +216,7 @@ START_TEST(test_pages_send_of_pages_and_zeros_by_turns_keeps_both_apart)
 	uint8_t *bytes = malloc(BYTES), *other = calloc(1, BYTES);
 	struct wire w = { .memory = other };
 	struct gantry_pages p;
-	int fd = make(&p, bytes);
+	int fd = make(&p, bytes, _i);
 
 	ck_assert_int_eq(send_part(&p, &w, 0, BYTES), 0);
 	for (uint64_t i = 20; i < NPAGES; i++)
@@ -238,10 +240,10 @@ int main(void)
 	Suite *suite = suite_create("pages");
 	TCase *tc = gantry_unit_case(suite, "pages");
 
-	tcase_add_test(tc, test_pages_send_in_rounds_gives_what_is_there_each_page_once);
-	tcase_add_test(tc, test_pages_send_of_pages_that_are_none_writes_nothing);
-	tcase_add_test(tc, test_pages_send_that_is_ended_by_its_pace_ends_at_once);
-	tcase_add_test(tc, test_pages_send_on_a_broken_link_says_so);
-	tcase_add_test(tc, test_pages_send_of_pages_and_zeros_by_turns_keeps_both_apart);
+	tcase_add_loop_test(tc, test_pages_send_in_rounds_gives_what_is_there_each_page_once, 0, 2);
+	tcase_add_loop_test(tc, test_pages_send_of_pages_that_are_none_writes_nothing, 0, 2);
+	tcase_add_loop_test(tc, test_pages_send_that_is_ended_by_its_pace_ends_at_once, 0, 2);
+	tcase_add_loop_test(tc, test_pages_send_on_a_broken_link_says_so, 0, 2);
+	tcase_add_loop_test(tc, test_pages_send_of_pages_and_zeros_by_turns_keeps_both_apart, 0, 2);
 	return gantry_unit_run(suite);
 }
