@@ -91,6 +91,14 @@ static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *strea
 	return stream->queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What failed in the queue before this stream had it is not this stream's. */
+static gantry_ticket newest_ticket(gantry_queue queue)
+{
+	uint32_t slot = GANTRY_HANDLE_SLOT(queue);
+
+	return GANTRY_TICKET(slot, gantry_load_acquire(&cu.session->queues[slot].tail));
+}
+
 CUresult cu_stream_new_locked(struct CUctx_st *ctx, unsigned int flags, int priority,
 			      struct CUstream_st **ret_stream)
 {
@@ -116,6 +124,7 @@ CUresult cu_stream_new_locked(struct CUctx_st *ctx, unsigned int flags, int prio
 		free(stream);
 		return result;
 	}
+	stream->checked = newest_ticket(stream->queue);
 	stream->next = ctx->streams;
 	ctx->streams = stream;
 	*ret_stream = stream;
