@@ -39,8 +39,11 @@ enum gantry_texture_what {
 	 */
 	GANTRY_TEXTURE_TENSOR = 5,
 	GANTRY_TEXTURE_TENSOR_REST = 6,
+	GANTRY_TEXTURE_GRAPH = 7, /* of the driver's, with conditions (cuda_graph.h) */
+	/* Of a graph, with width for its first value and flags for whether each launch begins with that; the address is its handle. */
+	GANTRY_TEXTURE_CONDITION = 8,
 };
-#define GANTRY_NTEXTURES 7u
+#define GANTRY_NTEXTURES 9u
 
 struct gantry_wire_texture {
 	/* Of an array, and of linear memory: elements; a dimension that is not there is 0. */

@@ -4,7 +4,7 @@
  *
  * driver.c loads the driver; device.c opens devices; health.c asks NVML; image.c takes modules and
  * compile.c makes them from source; mem.c has plain memory, window.c slabs and windows, texture.c arrays and what is seen
- * through them; stream.c
+ * through them; graph.c graphs with conditions; stream.c
  * takes commands and tells what has finished; launch.c, body.c and move.c enqueue them; batch.c has the
  * calls for rows of launches (devices/rows.h); aside.c runs host functions that take long; time.c has the events for device time (devices/devtime.h);
  * fault.c says what an error means; output.c has the driver write what kernels printed.
@@ -58,6 +58,7 @@ struct gantry_kernel {
 	uint32_t static_shared; /* bytes */
 	uint32_t dyn_shared;	/* bytes that the function was last allowed */
 	uint32_t mean_ns;	/* of its device time */
+	uint32_t graph; /* enum gantry_cuda_graph_kernel; then it has neither function nor body */
 };
 
 /* What occupancy() has been asked; a small cache, overwritten in turn. */
@@ -80,6 +81,7 @@ struct gantry_image {
 	uint32_t next_occupancy;
 	struct gantry_cuda_occupancy occupancies[GANTRY_CUDA_OCCUPANCIES];
 	struct gantry_kernel *kernels; /* owned */
+	bool is_graphs;		       /* its kernels are those of proto/cuda_graph.h */
 };
 
 enum gantry_cuda_mem_kind {
@@ -107,6 +109,7 @@ struct gantry_cuda_texture {
 	uint32_t format;
 	uint32_t channels;
 	uint32_t flags;
+	struct gantry_cuda_graph *graph; /* owned; NULL: it is no graph */
 };
 
 /* Of a piece of host memory. */
@@ -176,6 +179,7 @@ struct gantry_cuda_fills {
 	CUgraphNode node;
 };
 
+struct gantry_cuda_graph; /* graph.c */
 struct gantry_cuda_aside; /* aside.c */
 struct gantry_cuda_reach; /* aside.c */
 
@@ -208,7 +212,8 @@ struct gantry_stream {
 	struct gantry_gather gather;
 	struct gantry_devtime_stream time;
 	struct gantry_cuda_fills fills;
-	struct gantry_cuda_aside *aside; /* made for the first that runs so */
+	struct gantry_cuda_graph *builds; /* launches become nodes of it; NULL: they run */
+	struct gantry_cuda_aside *aside;  /* made for the first that runs so */
 	bool off_device;     /* nothing but that is in flight: no device time is counted */
 	bool launched;	     /* kernels that may have printed, since the driver was asked last */
 	uint64_t printed_at; /* cycles, when it was */
@@ -353,6 +358,27 @@ int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
 void gantry_cuda_texture_end(struct gantry_mem *mem);
 /* A copy of which an end is an array: 0, 1 or -errno as gantry_cuda_copy(). */
 int gantry_cuda_texture_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *cmd);
+
+/* graph.c */
+int gantry_cuda_graph_new(struct gantry_dev *dev, struct gantry_cuda_graph **ret_graph,
+			  struct gantry_err *err);
+void gantry_cuda_graph_free(struct gantry_cuda_graph *graph);
+int gantry_cuda_graph_condition(struct gantry_cuda_graph *graph, uint64_t value, uint32_t flags,
+				unsigned long long *ret_handle, struct gantry_err *err);
+/* Graphs with kernels of @image can be launched no more. */
+void gantry_cuda_graphs_forget(struct gantry_dev *dev, const struct gantry_image *image);
+/* Which of its kernels @symbol is, if @sig is that one's. */
+int gantry_cuda_graph_kernel(const char *symbol, const struct gantry_signature *sig,
+			     uint32_t *ret_kernel, struct gantry_err *err);
+/* A launch of such a kernel, as gantry_cuda_launch(): 0, or 1 where the device has nothing to do. What is not possible is told with the task. */
+int gantry_cuda_graph_run(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			  struct gantry_cuda_slot *slot);
+/* A launch with raw parameters while @stream builds a graph. */
+int gantry_cuda_graph_take(struct gantry_stream *stream, const struct gantry_cmd_launch *launch,
+			   struct gantry_cuda_slot *slot);
+
+/* launch.c: what a launch with raw parameters has to be. */
+int gantry_cuda_launch_check(struct gantry_dev *dev, const struct gantry_cmd_launch *launch);
 
 /* window.c */
 int gantry_cuda_slab_create(struct gantry_dev *dev, uint64_t len, int *ret_fd,

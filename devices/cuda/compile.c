@@ -575,8 +575,8 @@ bool gantry_cuda_image_is_text(const void *bytes, size_t nbytes)
 {
 	enum gantry_cuda_image_sort sort = gantry_cuda_image_sort(bytes, nbytes);
 
-	return gantry_cuda_link_is(bytes, nbytes) || sort == GANTRY_CUDA_SOURCE ||
-	       sort == GANTRY_CUDA_PTX;
+	return gantry_cuda_link_is(bytes, nbytes) || sort == GANTRY_CUDA_PTX ||
+	       (sort == GANTRY_CUDA_SOURCE && !gantry_cuda_graph_is(bytes, nbytes));
 }
 
 int gantry_cuda_compile(const struct gantry_device_conf *conf, const char *arch, const void *bytes,

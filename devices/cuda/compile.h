@@ -33,6 +33,8 @@ enum gantry_cuda_image_sort gantry_cuda_image_sort(const void *bytes, size_t nby
 
 /* An image that is still to be linked (proto/cuda_link.h), which is none of those sorts. Any thread. */
 bool gantry_cuda_link_is(const void *bytes, size_t nbytes);
+/* The image whose kernels build graphs (proto/cuda_graph.h). */
+bool gantry_cuda_graph_is(const void *bytes, size_t nbytes);
 /* Whether a linker may be given them: of known options, and inputs that are what they say and pass as images. 0 or -ENOEXEC with a sentence. */
 int gantry_cuda_link_check(const void *bytes, size_t nbytes, struct gantry_err *err);
 /* The @index-th of one that has passed. */

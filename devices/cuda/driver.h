@@ -55,6 +55,9 @@
 	F(GraphDestroy, cuGraphDestroy)                                          \
 	F(GraphAddKernelNode, cuGraphAddKernelNode_v2)                           \
 	F(GraphAddMemsetNode, cuGraphAddMemsetNode)                              \
+	F(GraphAddMemcpyNode, cuGraphAddMemcpyNode)                              \
+	F(GraphAddNode, cuGraphAddNode_v2)                                       \
+	F(GraphConditionalHandleCreate, cuGraphConditionalHandleCreate)          \
 	F(GraphInstantiate, cuGraphInstantiateWithFlags)                         \
 	F(GraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2)       \
 	F(GraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams)          \

@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "devices/cuda/compile.h"
+#include "proto/cuda_graph.h"
 #include "proto/cuda_link.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
@@ -272,6 +273,12 @@ bool gantry_cuda_link_is(const void *bytes, size_t nbytes)
 {
 	return nbytes >= GANTRY_LINK_MAGIC_BYTES &&
 	       memcmp(bytes, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES) == 0;
+}
+
+bool gantry_cuda_graph_is(const void *bytes, size_t nbytes)
+{
+	return nbytes == GANTRY_CUDA_GRAPH_MAGIC_BYTES &&
+	       memcmp(bytes, GANTRY_CUDA_GRAPH_MAGIC, GANTRY_CUDA_GRAPH_MAGIC_BYTES) == 0;
 }
 
 int gantry_cuda_image_check(const void *bytes, size_t nbytes, const char *arch,

@@ -80,6 +80,9 @@ static int load_bytes(struct gantry_image *image, const void *bytes, size_t nbyt
 
 	/* Of an image that nobody asked for its log, of another session's maybe. */
 	gantry_cuda_link_forget(image->dev);
+	image->is_graphs = gantry_cuda_graph_is(bytes, nbytes);
+	if (image->is_graphs)
+		return 0;
 	if (gantry_cuda_link_is(bytes, nbytes))
 		return gantry_cuda_link(image->dev, bytes, nbytes, &image->module, err);
 	/* The driver takes no length and believes the headers: they are checked first. */
@@ -209,6 +212,7 @@ void gantry_cuda_image_unload(struct gantry_image *image)
 		gantry_cuda_owners_end(image->dev);
 	gantry_list_for_each(&image->dev->streams, struct gantry_stream, link, stream)
 		gantry_rows_forget(stream->rows, image);
+	gantry_cuda_graphs_forget(image->dev, image);
 	for (struct gantry_kernel *kernel = image->kernels; kernel; kernel = next) {
 		next = kernel->next;
 		free(kernel->layout);
@@ -326,7 +330,9 @@ int gantry_cuda_kernel_get(struct gantry_image *image, const char *symbol,
 	kernel->image = image;
 	kernel->sig = sig;
 	kernel->body = gantry_installed_body(image->library, symbol);
-	if (kernel->body)
+	if (image->is_graphs)
+		r = gantry_cuda_graph_kernel(symbol, sig, &kernel->graph, err);
+	else if (kernel->body)
 		r = check_aside(image, sig, err);
 	else
 		r = find_function(kernel, symbol, err);

@@ -49,6 +49,17 @@ static int allow_shared(struct gantry_dev *dev, struct gantry_kernel *kernel, ui
 	return 0;
 }
 
+int gantry_cuda_launch_check(struct gantry_dev *dev, const struct gantry_cmd_launch *launch)
+{
+	struct gantry_kernel *kernel = launch->kernel;
+	int r = check_geometry(dev, kernel, launch);
+
+	if (r == 0)
+		r = allow_shared(dev, kernel, launch->shared_bytes);
+	return r == 0 && kernel->sig->is_raw && launch->raw_bytes != kernel->params_bytes ? -EINVAL
+											  : r;
+}
+
 /* Many or long parameters as they are: none of the calls that are kept has room for them. */
 static bool is_long(const struct gantry_cmd_launch *launch)
 {
@@ -95,12 +106,8 @@ static int make_call(struct gantry_dev *dev, const struct gantry_cmd_launch *lau
 		     struct gantry_rows_call *ret_call)
 {
 	struct gantry_kernel *kernel = launch->kernel;
-	int r = check_geometry(dev, kernel, launch);
+	int r = gantry_cuda_launch_check(dev, launch);
 
-	if (r == 0)
-		r = allow_shared(dev, kernel, launch->shared_bytes);
-	if (r == 0 && kernel->sig->is_raw && launch->raw_bytes != kernel->params_bytes)
-		r = -EINVAL;
 	ret_call->raw = NULL;
 	ret_call->nargs = launch->nargs;
 	if (r == 0 && !kernel->sig->is_raw)

@@ -217,6 +217,12 @@ static int run_aside(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 	return r < 0 ? r : 0;
 }
 
+/* A function of the device's, which is launched rather than taken into a graph. */
+static bool is_for_device(const struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	return cmd->kind == GANTRY_CMD_LAUNCH && cmd->launch.kernel->function && !stream->builds;
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		   struct gantry_cuda_slot *slot)
 {
@@ -227,11 +233,15 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 				    cmd->kind == GANTRY_CMD_COPY,
 				    stream->finished == stream->submitted);
 	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
-	if (cmd->kind == GANTRY_CMD_LAUNCH && !cmd->launch.kernel->body)
+	if (is_for_device(stream, cmd))
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
 	gantry_rows_push(stream->rows);
 	switch (cmd->kind) {
 	case GANTRY_CMD_LAUNCH:
+		if (cmd->launch.kernel->graph)
+			return gantry_cuda_graph_run(stream, &cmd->launch, slot);
+		if (!cmd->launch.kernel->body)
+			return gantry_cuda_graph_take(stream, &cmd->launch, slot);
 		if (is_aside(cmd))
 			return run_aside(stream, cmd, slot);
 		return gantry_cuda_body_run(stream, &cmd->launch, slot);

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "devices/cuda/backend.h"
+#include "proto/cuda_graph.h"
 
 #define MAX_EXTENT \
 	(1ull << 28) /* of linear textures; what a device takes is less, and the driver's to say */
@@ -83,7 +84,7 @@ int gantry_cuda_texture_bytes(uint32_t what, const struct gantry_wire_texture *s
 	uint32_t element;
 	int r;
 
-	*ret_bytes = 0;
+	*ret_bytes = what == GANTRY_TEXTURE_GRAPH ? GANTRY_CUDA_GRAPH_BYTES : 0;
 	if (what != GANTRY_TEXTURE_ARRAY)
 		return 0;
 	r = check_array(spec, &element);
@@ -411,6 +412,48 @@ static int make_object(struct gantry_dev *dev, uint32_t what,
 	return 0;
 }
 
+/* ---- graphs and their conditions ---- */
+
+static int make_graph(struct gantry_dev *dev, const struct gantry_cuda_texture *of,
+		      struct gantry_mem **ret_mem, struct gantry_err *err)
+{
+	struct gantry_mem *mem = of ? NULL : mem_new(dev, GANTRY_TEXTURE_GRAPH);
+	int r;
+
+	if (!mem)
+		return gantry_err_set(err, of ? -EINVAL : -ENOMEM, "no such graph");
+	r = gantry_cuda_graph_new(dev, &mem->texture->graph, err);
+	if (r < 0) {
+		gantry_cuda_mem_free(mem);
+		return r;
+	}
+	*ret_mem = mem;
+	return 0;
+}
+
+static int make_condition(struct gantry_dev *dev, const struct gantry_wire_texture *spec,
+			  struct gantry_cuda_texture *of, struct gantry_mem **ret_mem,
+			  struct gantry_err *err)
+{
+	struct gantry_mem *mem;
+	int r;
+
+	if (!of || !of->graph)
+		return gantry_err_set(err, -EINVAL, "a condition is a graph's");
+	mem = mem_new(dev, GANTRY_TEXTURE_CONDITION);
+	if (!mem)
+		return gantry_err_set(err, -ENOMEM, "no memory for a condition");
+	r = gantry_cuda_graph_condition(of->graph, spec->width, spec->flags, &mem->texture->native,
+					err);
+	if (r < 0) {
+		gantry_cuda_mem_free(mem);
+		return r;
+	}
+	gantry_list_push_back(&of->made, &mem->texture->link);
+	*ret_mem = mem;
+	return 0;
+}
+
 int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
 			     const struct gantry_wire_texture *spec, struct gantry_mem *of,
 			     struct gantry_mem **ret_mem, uint64_t *ret_len, uint64_t *ret_value,
@@ -425,6 +468,10 @@ int gantry_cuda_texture_make(struct gantry_dev *dev, uint32_t what,
 		r = make_array(dev, spec, ret_mem, err);
 	else if (what == GANTRY_TEXTURE_LEVEL)
 		r = make_level(dev, spec, parent, ret_mem, err);
+	else if (what == GANTRY_TEXTURE_GRAPH)
+		r = make_graph(dev, parent, ret_mem, err);
+	else if (what == GANTRY_TEXTURE_CONDITION)
+		r = make_condition(dev, spec, parent, ret_mem, err);
 	else
 		r = make_object(dev, what, spec, parent, ret_mem, err);
 	if (r < 0)
@@ -445,12 +492,14 @@ static void end(const struct gantry_cuda_driver *driver, struct gantry_cuda_text
 	gantry_list_init(&texture->link);
 	if (texture->native && texture->what == GANTRY_TEXTURE_TEXTURE)
 		(void)driver->TexObjectDestroy(texture->native);
-	else if (texture->native)
+	else if (texture->native && texture->what == GANTRY_TEXTURE_SURFACE)
 		(void)driver->SurfObjectDestroy(texture->native);
 	if (texture->mipmap)
 		(void)driver->MipmappedArrayDestroy(texture->mipmap);
 	else if (texture->array && texture->what == GANTRY_TEXTURE_ARRAY)
 		(void)driver->ArrayDestroy(texture->array);
+	gantry_cuda_graph_free(texture->graph);
+	texture->graph = NULL;
 	texture->native = 0;
 	texture->mipmap = NULL;
 	texture->array = NULL;

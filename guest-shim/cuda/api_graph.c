@@ -33,6 +33,28 @@ static CUresult leave_graph(CUresult result)
 
 /* ---- graphs ---- */
 
+CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph,
+						CUcontext ctx, unsigned int value,
+						unsigned int flags)
+{
+	CUresult result = flags & ~(unsigned int)CU_GRAPH_COND_ASSIGN_DEFAULT
+				  ? CUDA_ERROR_INVALID_VALUE
+				  : enter_handle(graph, CU_KIND_GRAPH, handle);
+	uint64_t made;
+
+	if (result == CUDA_SUCCESS && !ctx)
+		result = cu_ctx_current_locked(&ctx);
+	else if (result == CUDA_SUCCESS && !cu_handle_is_locked(ctx, CU_KIND_CTX))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (result != CUDA_SUCCESS)
+		return result;
+	if (result == CUDA_SUCCESS)
+		result = cu_condition_new_locked(graph, ctx, value, flags, &made);
+	if (result == CUDA_SUCCESS)
+		*handle = made;
+	return cu_leave(result);
+}
+
 CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
 	CUresult result = graph && flags == 0 ? cu_check() : CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +71,7 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (graph->is_inner || graph->ncaptures)
+	if (graph->is_inner || graph->body_of || graph->ncaptures)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	cu_graph_free_locked(graph);
 	return leave_graph(CUDA_SUCCESS);
@@ -61,9 +83,10 @@ CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	/* Addresses are one graph's. */
-	return leave_graph(cu_graph_has_memory_locked(graph) ? CUDA_ERROR_INVALID_VALUE
-							     : cu_graph_clone_locked(graph, clone));
+	/* Addresses are one graph's, and so are conditions. */
+	if (cu_graph_has_memory_locked(graph) || graph->twin || graph->body_of)
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	return leave_graph(cu_graph_clone_locked(graph, clone));
 }
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *ret_node, CUgraphNode node, CUgraph clone)
@@ -202,14 +225,6 @@ CUresult CUDAAPI cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nod
 	return cu_leave(result);
 }
 
-static bool are_of(CUgraph graph, const CUgraphNode *nodes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!cu_handle_is_locked(nodes[i], CU_KIND_NODE) || nodes[i]->graph != graph)
-			return false;
-	return true;
-}
-
 static CUresult change_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
 			     size_t n, bool adds)
 {
@@ -218,7 +233,8 @@ static CUresult change_edges(CUgraph graph, const CUgraphNode *from, const CUgra
 	if (result != CUDA_SUCCESS)
 		return result;
 	/* Which allocation lies where is decided by what comes after what. */
-	if (!are_of(graph, from, n) || !are_of(graph, to, n) || (!adds && graph->memory))
+	if (!cu_nodes_are_of_locked(graph, from, n) || !cu_nodes_are_of_locked(graph, to, n) ||
+	    (!adds && graph->memory))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	for (size_t i = 0; i < n; i++) {
 		struct cu_nodes *after = &to[i]->after;
@@ -279,7 +295,8 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return cu_leave(cu_unsupported("cuGraphInstantiate for launches by the device"));
 	/* One that was moved into a node is launched with it. */
-	if ((flags & ~FLAGS) || (graph->is_inner && cu_graph_has_memory_locked(graph)))
+	if ((flags & ~FLAGS) || (graph->is_inner && cu_graph_has_memory_locked(graph)) ||
+	    graph->body_of || cu_graph_has_unused_locked(graph))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	return leave_graph(cu_exec_new_locked(graph, flags, exec));
 }
@@ -322,6 +339,9 @@ CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsig
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (exec->twin)
+		return cu_leave(
+			cu_unsupported("changes of what was made of a graph with conditions"));
 	node = cu_exec_node_locked(exec, node);
 	if (!node || (node->work.type != CU_GRAPH_NODE_TYPE_KERNEL &&
 		      node->work.type != CU_GRAPH_NODE_TYPE_MEMCPY &&

@@ -73,8 +73,9 @@ static CUresult make_child(const void *params, struct cu_args *args, struct cu_w
 	(void)args;
 	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
 	ret_work->child = *(CUgraph const *)params;
-	/* What allocates is not copied. */
-	return cu_handle_is_locked(ret_work->child, CU_KIND_GRAPH) &&
+	/* What allocates is not copied, nor are conditions. */
+	return cu_handle_is_locked(ret_work->child, CU_KIND_GRAPH) && !ret_work->child->twin &&
+			       !ret_work->child->body_of &&
 			       !cu_graph_has_memory_locked(ret_work->child)
 		       ? CUDA_SUCCESS
 		       : CUDA_ERROR_INVALID_VALUE;
@@ -89,8 +90,9 @@ static CUresult make_moved(const void *params, struct cu_args *args, struct cu_w
 	ret_work->type = CU_GRAPH_NODE_TYPE_GRAPH;
 	ret_work->child = *(CUgraph const *)params;
 	ret_work->is_moved = true;
-	return cu_handle_is_locked(child, CU_KIND_GRAPH) && !child->is_inner &&
-			       child->ncaptures == 0 && !(child->memory && child->memory->has_exec)
+	return cu_handle_is_locked(child, CU_KIND_GRAPH) && !child->is_inner && !child->twin &&
+			       !child->body_of && child->ncaptures == 0 &&
+			       !(child->memory && child->memory->has_exec)
 		       ? CUDA_SUCCESS
 		       : CUDA_ERROR_INVALID_VALUE;
 }
@@ -148,9 +150,8 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, 
 	(void)pthread_mutex_lock(&cu.lock);
 	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH) || graph->is_inner)
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
-	for (size_t i = 0; i < nafter; i++)
-		if (!cu_handle_is_locked(after[i], CU_KIND_NODE) || after[i]->graph != graph)
-			return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!cu_nodes_are_of_locked(graph, after, nafter))
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	result = make(params, &args, &work);
 	if (result == CUDA_SUCCESS && work.is_moved && work.child == graph)
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -276,6 +277,27 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *a
 	return result;
 }
 
+/* A condition is of the graph that the node is added to, or of one that this is a body in. */
+static CUresult add_branch(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+			   size_t nafter, CUDA_CONDITIONAL_NODE_PARAMS *params)
+{
+	CUresult result = node && (after || !nafter) ? cu_check() : CUDA_ERROR_INVALID_VALUE;
+	struct cu_work work;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH) || graph->is_inner ||
+	    !cu_nodes_are_of_locked(graph, after, nafter))
+		return cu_leave(CUDA_ERROR_INVALID_VALUE);
+	result = cu_branch_make_locked(graph, params, &work);
+	if (result == CUDA_SUCCESS)
+		result = cu_graph_add_locked(graph, after, nafter, &work, node);
+	if (result == CUDA_SUCCESS)
+		params->phGraph_out = (*node)->work.branch.bodies;
+	return cu_leave(result);
+}
+
 CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
 				const CUgraphEdgeData *edges, size_t nafter,
 				CUgraphNodeParams *params)
@@ -291,9 +313,11 @@ CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 		return add_alloc(node, graph, after, nafter, &params->alloc);
 	if (params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return cuGraphAddMemFreeNode(node, graph, after, nafter, params->free.dptr);
+	if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return add_branch(node, graph, after, nafter, &params->conditional);
 	make = maker(params, &own, &fill);
 	return make ? add(node, graph, after, nafter, make, own)
-		    : cu_unsupported("cuGraphAddNode of semaphores or conditions");
+		    : cu_unsupported("cuGraphAddNode of semaphores");
 }
 
 /* ---- asking ---- */
@@ -451,6 +475,9 @@ static CUresult change(CUgraphExec exec, CUgraphNode node, make_fn *make, const 
 	if (result != CUDA_SUCCESS)
 		return result;
 	(void)pthread_mutex_lock(&cu.lock);
+	if (exec && cu_handle_is_locked(exec, CU_KIND_EXEC) && exec->twin)
+		return cu_leave(
+			cu_unsupported("changes of what was made of a graph with conditions"));
 	if (exec && cu_handle_is_locked(exec, CU_KIND_EXEC) && exec->nusers == 0)
 		node = cu_exec_node_locked(exec, node);
 	else if (exec || !cu_handle_is_locked(node, CU_KIND_NODE) || node->graph->is_inner)

@@ -9,7 +9,7 @@
 
 struct cu_capture {
 	struct cu_capture *next;
-	struct CUgraph_st *graph;
+	struct CUgraph_st *graph; /* NULL: it is gone, and the capture invalid */
 	struct CUstream_st *origin;
 	uint64_t id;
 	CUstreamCaptureMode mode;
@@ -131,11 +131,30 @@ static void end(struct cu_capture *capture, bool keeps_graph)
 	while (*at != capture)
 		at = &(*at)->next;
 	*at = capture->next;
-	capture->graph->ncaptures--;
-	if (!keeps_graph && capture->owns_graph)
+	if (capture->graph)
+		capture->graph->ncaptures--;
+	if (capture->graph && !keeps_graph && capture->owns_graph)
 		cu_graph_free_locked(capture->graph);
 	free(capture->left.node);
 	free(capture);
+}
+
+void cu_capture_lose_locked(const struct CUgraph_st *graph)
+{
+	struct CUstream_st *stream;
+
+	for (struct cu_capture *capture = captures; capture; capture = capture->next) {
+		uint32_t at = 0;
+
+		if (capture->graph != graph)
+			continue;
+		while ((stream = next_stream(capture, &at)))
+			put_into(stream, capture);
+		free(capture->left.node);
+		capture->left = (struct cu_nodes){ 0 };
+		capture->graph = NULL;
+		capture->is_invalid = true;
+	}
 }
 
 CUresult cu_capture_end_locked(struct CUstream_st *stream, struct CUgraph_st **ret_graph)

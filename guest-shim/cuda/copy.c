@@ -68,6 +68,8 @@ static CUresult put_copy(struct CUstream_st *stream, gantry_buffer dst, uint64_t
 	result = cu_stream_room_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (stream->builds)
+		return cu_twin_put_copy_locked(stream, dst, dst_off, src, src_off, bytes);
 	do
 		r = gantry_submit_copy(cu.session, stream->queue, dst, dst_off, src, src_off, bytes,
 				       &ticket);
@@ -262,6 +264,8 @@ static CUresult copy_part(struct CUstream_st *stream, const struct cu_copy *copy
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (stream->builds && (!dst.buffer || !src.buffer))
+		return cu_unsupported("copies of pageable memory in a graph with conditions");
 	if (dst.buffer && src.buffer) {
 		result = put_copy(stream, dst.buffer, dst.off, src.buffer, src.off, copy->bytes);
 		/* Between two places of the device nobody is waited for. */
@@ -360,6 +364,9 @@ static CUresult fill_part(struct CUstream_st *stream, CUdeviceptr dst, uint64_t 
 	result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (stream->builds && !cu_alloc_is_far(alloc))
+		return cu_twin_put_fill_locked(stream, alloc->buffer, off, bytes, (uint32_t)pattern,
+					       width);
 	if (cu_alloc_is_far(alloc))
 		return fill_here(stream, (uint8_t *)(uintptr_t)dst, pattern, width, bytes);
 	do

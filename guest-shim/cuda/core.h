@@ -116,7 +116,8 @@ struct CUstream_st {
 	struct cu_capture *capture; /* NULL: what is put into it runs */
 	struct cu_nodes tips;	    /* what the next captured node comes after */
 	struct cu_hints hints;
-	bool is_held; /* a thread puts a graph into it, which others' calls wait for */
+	struct cu_twin *builds; /* what is put into it becomes this one's nodes; NULL: it runs */
+	bool is_held;		/* a thread puts a graph into it, which others' calls wait for */
 	pthread_t holder;
 };
 

@@ -90,6 +90,13 @@ static void write_alloc(const struct dot *dot, const CUDA_MEM_ALLOC_NODE_PARAMS 
 			      (unsigned long long)alloc->dptr);
 }
 
+static const char *branch_name(CUgraphConditionalNodeType type)
+{
+	return type == CU_GRAPH_COND_TYPE_IF	  ? "IF"
+	       : type == CU_GRAPH_COND_TYPE_WHILE ? "WHILE"
+						  : "SWITCH";
+}
+
 static void write_label(const struct dot *dot, const struct cu_work *work)
 {
 	if (work->is_library) {
@@ -135,6 +142,13 @@ static void write_label(const struct dot *dot, const struct cu_work *work)
 		if (says(dot, CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS))
 			(void)fprintf(dot->out, "\\n%#llx", (unsigned long long)work->freed);
 		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		(void)fputs("CONDITIONAL", dot->out);
+		if (says(dot, CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS))
+			(void)fprintf(dot->out, "\\n%s of %u, handle %#llx",
+				      branch_name(work->branch.type), work->branch.n,
+				      (unsigned long long)work->branch.handle);
+		break;
 	default:
 		(void)fputs("EMPTY", dot->out);
 		break;
@@ -148,6 +162,16 @@ static unsigned int place_of(const struct CUgraph_st *graph, const struct CUgrap
 	for (const struct CUgraphNode_st *n = graph->first; n && n != wanted; n = n->next)
 		place++;
 	return place;
+}
+
+static unsigned int write_graph(struct dot *dot, const struct CUgraph_st *graph);
+
+/* A graph inside node @place of graph @number. */
+static void write_inside(struct dot *dot, unsigned int number, unsigned int place,
+			 const struct CUgraph_st *graph)
+{
+	(void)fprintf(dot->out, "\"graph_%u_node_%u\" -> \"graph_%u_node_0\"[style=dashed];\n",
+		      number, place, write_graph(dot, graph));
 }
 
 static unsigned int write_graph(struct dot *dot, const struct CUgraph_st *graph)
@@ -168,12 +192,13 @@ static unsigned int write_graph(struct dot *dot, const struct CUgraph_st *graph)
 				      number, place_of(graph, n->after.node[i]), number, place);
 	}
 	place = 0;
-	for (const struct CUgraphNode_st *n = graph->first; n; n = n->next, place++)
+	for (const struct CUgraphNode_st *n = graph->first; n; n = n->next, place++) {
 		if (n->work.type == CU_GRAPH_NODE_TYPE_GRAPH && !n->work.is_library)
-			(void)fprintf(
-				dot->out,
-				"\"graph_%u_node_%u\" -> \"graph_%u_node_0\"[style=dashed];\n",
-				number, place, write_graph(dot, n->work.child));
+			write_inside(dot, number, place, n->work.child);
+		for (uint32_t i = 0;
+		     n->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL && i < n->work.branch.n; i++)
+			write_inside(dot, number, place, n->work.branch.bodies[i]);
+	}
 	(void)fputs("}\n", dot->out);
 	return number;
 }

@@ -10,6 +10,7 @@ static pthread_cond_t is_whole = PTHREAD_COND_INITIALIZER;
 static void exec_free(struct CUgraphExec_st *exec)
 {
 	cu_exec_memory_free_locked(exec->memory);
+	cu_twin_put_locked(exec->twin);
 	cu_graph_free_locked(exec->graph);
 	free(exec->order);
 	free(exec);
@@ -31,6 +32,10 @@ CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long f
 	result = cu_graph_order_locked(exec->graph, &exec->order);
 	if (result == CUDA_SUCCESS)
 		result = cu_exec_memory_new_locked(graph, exec->graph, &exec->memory);
+	if (result == CUDA_SUCCESS && graph->twin) {
+		exec->twin = cu_twin_get_locked(graph->twin);
+		result = cu_twin_build_locked(exec->twin, exec->graph);
+	}
 	if (result == CUDA_SUCCESS && !cu_handle_add_locked(exec, CU_KIND_EXEC))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
@@ -94,7 +99,9 @@ static CUresult put_whole(struct CUgraphExec_st *exec, struct CUstream_st *strea
 	/* Launches of one graph do not overlap. */
 	result = wait_for_last(exec, stream);
 	if (result == CUDA_SUCCESS)
-		result = exec->memory ? put_with_memory(exec, stream) : put_all(exec, stream);
+		result = exec->twin	? cu_twin_launch_locked(exec->twin, stream)
+			 : exec->memory ? put_with_memory(exec, stream)
+					: put_all(exec, stream);
 	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
 		exec->last = stream->last;
 	cu_stream_let_go_locked(stream);
@@ -131,8 +138,8 @@ CUresult cu_exec_launch_locked(struct CUgraphExec_st *exec, struct CUstream_st *
 {
 	CUresult result;
 
-	/* What allocates is not copied into another graph. */
-	if (stream->capture && exec->memory)
+	/* What allocates is not copied into another graph, nor are conditions. */
+	if (stream->capture && (exec->memory || exec->twin))
 		return cu_capture_refuse_locked(stream);
 	if (stream->capture)
 		return cu_capture_work_locked(stream,
@@ -200,6 +207,8 @@ CUresult cu_exec_update_locked(struct CUgraphExec_st *exec, struct CUgraph_st *g
 	struct CUgraphNode_st **order;
 	CUresult result;
 
+	if (exec->twin || graph->twin)
+		info.result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
 	for (; mine && other && info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS;
 	     mine = mine->next, other = other->next) {
 		info.result = compare(mine, other);

@@ -15,6 +15,14 @@ bool cu_nodes_have(const struct cu_nodes *nodes, const struct CUgraphNode_st *no
 	return false;
 }
 
+bool cu_nodes_are_of_locked(const struct CUgraph_st *graph, CUgraphNode const *nodes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!cu_handle_is_locked(nodes[i], CU_KIND_NODE) || nodes[i]->graph != graph)
+			return false;
+	return true;
+}
+
 bool cu_nodes_add(struct cu_nodes *nodes, struct CUgraphNode_st *node)
 {
 	struct CUgraphNode_st **grown;
@@ -80,6 +88,8 @@ static void node_free(struct CUgraphNode_st *node)
 void cu_graph_free_locked(struct CUgraph_st *graph)
 {
 	cu_handle_remove_locked(graph);
+	if (graph->ncaptures)
+		cu_capture_lose_locked(graph);
 	while (graph->first) {
 		struct CUgraphNode_st *node = graph->first;
 
@@ -88,6 +98,7 @@ void cu_graph_free_locked(struct CUgraph_st *graph)
 	}
 	cu_held_drop_all_locked(graph);
 	cu_graph_memory_put_locked(graph->memory);
+	cu_twin_put_locked(graph->twin);
 	free(graph);
 }
 
@@ -108,6 +119,9 @@ CUresult cu_graph_add_locked(struct CUgraph_st *graph, struct CUgraphNode_st *co
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	node->graph = graph;
+	for (uint32_t i = 0;
+	     node->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL && i < node->work.branch.n; i++)
+		node->work.branch.bodies[i]->body_of = node;
 	*graph->end = node;
 	graph->end = &node->next;
 	graph->nnodes++;

@@ -6,6 +6,7 @@
  *   graph.c    graphs and their nodes
  *   exec.c     graphs that can be launched
  *   capture.c  streams that take nodes down rather than run them
+ *   twin.c     graphs of the host's driver's, for those with conditions
  *   userobj.c  objects of the program's that live as long as graphs
  *   dot.c      a graph as a text for Graphviz
  *   api_graph.c, api_node.c, api_node_attr.c, streams_graph.c  exported
@@ -50,6 +51,14 @@ struct cu_library_call {
 	uint32_t nanswers;
 };
 
+/* A condition's node. Its bodies are graphs of its own, which the program fills. */
+struct cu_branch {
+	uint64_t handle;
+	CUgraphConditionalNodeType type;
+	uint32_t n;
+	struct CUgraph_st **bodies; /* owned; NULL: not made yet */
+};
+
 struct cu_work {
 	CUgraphNodeType type;
 	bool is_library; /* a kernel node that is a library's call */
@@ -65,6 +74,7 @@ struct cu_work {
 		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
 		CUdeviceptr freed;
 		CUDA_BATCH_MEM_OP_NODE_PARAMS memops;
+		struct cu_branch branch;
 	};
 };
 
@@ -95,12 +105,15 @@ struct CUgraph_st {
 	uint32_t ncaptures; /* that go into it: it is not to be destroyed */
 	bool is_inner; /* of a node, or of a graph that can be launched: not the program's to destroy */
 	struct cu_held *held;
-	struct cu_graph_memory *memory; /* NULL: none of its own nodes allocates or frees */
+	struct cu_graph_memory *memory;	      /* NULL: none of its own nodes allocates or frees */
+	const struct CUgraphNode_st *body_of; /* a body of this node; NULL: it is none */
+	struct cu_twin *twin; /* NULL: it has no conditions; bodies have none of their own */
 };
 
 struct CUgraphExec_st {
 	struct CUgraph_st *graph;      /* its own copy */
 	struct cu_exec_memory *memory; /* NULL: it has no need of any */
+	struct cu_twin *twin;	       /* which is launched instead; NULL: its nodes are put */
 	struct CUgraphNode_st **order;
 	unsigned long long flags;
 	gantry_ticket last; /* of the newest launch: the next comes after it */
@@ -120,6 +133,8 @@ struct CUuserObject_st {
 bool cu_nodes_add(struct cu_nodes *nodes, struct CUgraphNode_st *node); /* false: no memory */
 bool cu_nodes_set(struct cu_nodes *nodes, struct CUgraphNode_st *const *from, size_t n);
 bool cu_nodes_have(const struct cu_nodes *nodes, const struct CUgraphNode_st *node);
+/* Those that a program names are alive, and @graph's. */
+bool cu_nodes_are_of_locked(const struct CUgraph_st *graph, CUgraphNode const *nodes, size_t n);
 
 /* ---- api_node.c ---- */
 /* The beginning of a call that asks a node of @type, not of a library's, for what goes to @output: with the lock on success. */
@@ -130,6 +145,8 @@ CUresult cu_node_enter(CUgraphNode node, CUgraphNodeType type, const void *outpu
 CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work);
 void cu_work_free(struct cu_work *work);
 CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work);
+/* All nodes of @graph, which does not change meanwhile, in order. */
+CUresult cu_graph_put_locked(struct CUstream_st *stream, struct CUgraph_st *graph);
 
 /* ---- launch.c ---- */
 /* Whether blocks may be grouped so. */
@@ -161,6 +178,28 @@ CUresult cu_graph_order_locked(struct CUgraph_st *graph, struct CUgraphNode_st *
 /* Marks @node and all that it comes after. */
 void cu_graph_mark_locked(struct CUgraphNode_st *node);
 void cu_graph_unmark_locked(struct CUgraph_st *graph);
+
+/* ---- twin.c ---- */
+/* @graph may be a body. */
+CUresult cu_condition_new_locked(struct CUgraph_st *graph, struct CUctx_st *ctx, unsigned int value,
+				 unsigned int flags, uint64_t *ret_handle);
+/* The work of a node of @graph, with a condition of the graph's that has no node yet. */
+CUresult cu_branch_make_locked(struct CUgraph_st *graph, const CUDA_CONDITIONAL_NODE_PARAMS *params,
+			       struct cu_work *ret_work);
+/* A condition of its has no node. */
+bool cu_graph_has_unused_locked(const struct CUgraph_st *graph);
+struct cu_twin *cu_twin_get_locked(struct cu_twin *twin);
+void cu_twin_put_locked(struct cu_twin *twin); /* NULL is allowed */
+/* Once; @graph, which nobody else has, is what the twin becomes. Waits for it, with the lock given up. */
+CUresult cu_twin_build_locked(struct cu_twin *twin, struct CUgraph_st *graph);
+CUresult cu_twin_launch_locked(struct cu_twin *twin, struct CUstream_st *stream);
+/* What is put into a stream that builds one. There is room. */
+CUresult cu_twin_put_call_locked(struct CUstream_st *stream, struct gantry_task *task);
+CUresult cu_twin_put_copy_locked(struct CUstream_st *stream, gantry_buffer dst, uint64_t dst_off,
+				 gantry_buffer src, uint64_t src_off, size_t bytes);
+CUresult cu_twin_put_fill_locked(struct CUstream_st *stream, gantry_buffer dst, uint64_t off,
+				 size_t bytes, uint32_t value, uint32_t width);
+CUresult cu_twin_put_branch_locked(struct CUstream_st *stream, const struct cu_work *work);
 
 /* ---- exec.c ---- */
 CUresult cu_exec_new_locked(const struct CUgraph_st *graph, unsigned long long flags,
@@ -199,6 +238,8 @@ CUresult cu_capture_record_locked(struct CUstream_st *stream, struct CUevent_st 
 				  bool is_external);
 CUresult cu_capture_wait_locked(struct CUstream_st *stream, struct CUevent_st *event,
 				bool is_external);
+/* The graph ends while it is captured into, as bodies do with their node: those captures are good for nothing. */
+void cu_capture_lose_locked(const struct CUgraph_st *graph);
 CUstreamCaptureMode cu_capture_mode_exchange(CUstreamCaptureMode mode);
 struct cu_capture_state {
 	CUstreamCaptureStatus status;

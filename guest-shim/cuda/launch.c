@@ -191,7 +191,7 @@ CUresult cu_call_make_locked(const struct cu_device *dev, const struct cu_launch
 
 CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *call)
 {
-	const struct gantry_task task = {
+	struct gantry_task task = {
 		.kernel = call->func->kernel,
 		.grid = { call->grid[0], call->grid[1], call->grid[2] },
 		.block = { call->block[0], call->block[1], call->block[2] },
@@ -212,6 +212,8 @@ CUresult cu_call_put_locked(struct CUstream_st *stream, const struct cu_call *ca
 		result = cu_stream_begin_locked(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (stream->builds)
+		return cu_twin_put_call_locked(stream, &task);
 	do
 		r = gantry_submit(cu.session, stream->queue, &task, 1, &ticket);
 	while (r == GANTRY_E_AGAIN);

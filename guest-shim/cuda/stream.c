@@ -28,7 +28,7 @@ static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static gantry_queue any_queue(const struct CUctx_st *ctx)
 {
 	for (const struct CUstream_st *s = ctx->streams; s; s = s->next)
-		if (!s->shares_queue)
+		if (!s->shares_queue && !s->builds)
 			return s->queue;
 	return 0;
 }

@@ -23,15 +23,6 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *sta
 	return cu_leave(CUDA_SUCCESS);
 }
 
-/* Nodes that a program names, of @graph. */
-static bool are_nodes(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!cu_handle_is_locked(nodes[i], CU_KIND_NODE) || nodes[i]->graph != graph)
-			return false;
-	return true;
-}
-
 CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode)
 {
 	struct CUstream_st *stream;
@@ -52,7 +43,8 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph,
 	(void)edges; /* what may begin sooner begins when all is done */
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH) || !are_nodes(graph, after, nafter))
+	if (!cu_handle_is_locked(graph, CU_KIND_GRAPH) ||
+	    !cu_nodes_are_of_locked(graph, after, nafter))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	return cu_leave(cu_capture_begin_locked(stream, mode, graph, after, nafter));
 }
@@ -159,7 +151,7 @@ static CUresult update(CUstream handle, CUgraphNode *nodes, size_t n, unsigned i
 	cu_capture_state_locked(stream, &state);
 	if (state.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return cu_leave(CUDA_ERROR_ILLEGAL_STATE);
-	if (!are_nodes(state.graph, nodes, n))
+	if (!cu_nodes_are_of_locked(state.graph, nodes, n))
 		return cu_leave(CUDA_ERROR_INVALID_VALUE);
 	if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
 		fits = cu_nodes_set(&stream->tips, nodes, n);
@@ -209,16 +201,22 @@ CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream handle)
 CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph graph,
 					      CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
+	bool has_unused = false;
 	CUresult result;
 
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
 	params->hErrNode_out = NULL;
+	(void)pthread_mutex_lock(&cu.lock);
+	if (cu_handle_is_locked(graph, CU_KIND_GRAPH))
+		has_unused = cu_graph_has_unused_locked(graph);
+	(void)pthread_mutex_unlock(&cu.lock);
 	result = cuGraphInstantiateWithFlags(
 		ret_exec, graph, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
 	params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
 			     : result == CUDA_ERROR_NOT_SUPPORTED
 				     ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
-				     : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+			     : has_unused ? CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED
+					  : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
 	return result;
 }

@@ -36,6 +36,34 @@ static CUresult copy_library(const struct cu_library_call *from, struct cu_work 
 	return CUDA_SUCCESS;
 }
 
+/* Of a node that is added the bodies are new; what is copied has copies of them. */
+static CUresult copy_branch(const struct cu_branch *from, struct cu_work *ret_work)
+{
+	struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL, .branch = *from };
+	CUresult result = CUDA_SUCCESS;
+
+	work.branch.bodies = calloc(from->n, sizeof(struct CUgraph_st *));
+	if (!work.branch.bodies)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < from->n && result == CUDA_SUCCESS; i++)
+		result = from->bodies
+				 ? cu_graph_clone_locked(from->bodies[i], &work.branch.bodies[i])
+				 : cu_graph_new_locked(&work.branch.bodies[i]);
+	if (result != CUDA_SUCCESS)
+		cu_work_free(&work);
+	else
+		*ret_work = work;
+	return result;
+}
+
+static void free_branch(const struct cu_branch *branch)
+{
+	for (uint32_t i = 0; i < branch->n; i++)
+		if (branch->bodies[i])
+			cu_graph_free_locked(branch->bodies[i]);
+	free(branch->bodies);
+}
+
 CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 {
 	struct cu_work work = *from;
@@ -44,6 +72,8 @@ CUresult cu_work_copy(const struct cu_work *from, struct cu_work *ret_work)
 
 	if (work.is_library)
 		return copy_library(&from->library, ret_work);
+	if (work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return copy_branch(&from->branch, ret_work);
 	if (work.type == CU_GRAPH_NODE_TYPE_KERNEL)
 		bytes = copy_of(from->call.args, from->call.func->params_bytes);
 	else if (work.type == CU_GRAPH_NODE_TYPE_GRAPH && !work.is_moved)
@@ -90,6 +120,8 @@ void cu_work_free(struct cu_work *work)
 		free((void *)(uintptr_t)work->alloc.accessDescs);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
 		free(work->memops.paramArray);
+	} else if (work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+		free_branch(&work->branch);
 	}
 }
 
@@ -175,7 +207,7 @@ static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *
 /* ---- putting ---- */
 
 /* A graph inside a graph: the copy that a launched one has does not change, so an order made now is good. */
-static CUresult put_child(struct CUstream_st *stream, struct CUgraph_st *child)
+CUresult cu_graph_put_locked(struct CUstream_st *stream, struct CUgraph_st *child)
 {
 	struct CUgraphNode_st **order;
 	CUresult result = cu_graph_order_locked(child, &order);
@@ -226,7 +258,10 @@ CUresult cu_work_put_locked(struct CUstream_st *stream, struct cu_work *work)
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return cu_memops_put_locked(stream, work->memops.paramArray, work->memops.count);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		return put_child(stream, work->child);
+		return cu_graph_put_locked(stream, work->child);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return stream->builds ? cu_twin_put_branch_locked(stream, work)
+				      : CUDA_ERROR_INVALID_VALUE;
 	default:
 		return CUDA_SUCCESS; /* an empty one, or one that the launch has seen to (exec_memory.c) */
 	}

@@ -181,10 +181,11 @@ static int check_objects_locked(const struct wsession *s, uint32_t from, struct 
 			continue;
 		return gantry_err_set(
 			err, -EOPNOTSUPP,
-			s->objects[i].image ? "its program has the address of a variable of device "
-					      "code on device %s, which its driver chose"
-					    : "its program has arrays or textures on device %s, "
-					      "which are its driver's",
+			s->objects[i].image
+				? "its program has the address of a variable of device "
+				  "code on device %s, which its driver chose"
+				: "its program has arrays or textures, or graphs with conditions, on device %s, "
+				  "which are its driver's",
 			name);
 	}
 	return 0;

@@ -206,7 +206,8 @@ static int make_texture(struct wdevice *d, struct wquestion *q, uint64_t charged
 
 bool worker_asks_of_tensor(const struct wquestion *q)
 {
-	return q->op == GANTRY_OP_texture && q->texture.what >= GANTRY_TEXTURE_TENSOR;
+	return q->op == GANTRY_OP_texture && (q->texture.what == GANTRY_TEXTURE_TENSOR ||
+					      q->texture.what == GANTRY_TEXTURE_TENSOR_REST);
 }
 
 /* Of numbers alone: nothing is made, and nothing is charged. */

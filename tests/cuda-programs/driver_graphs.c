@@ -336,35 +336,6 @@ static void built_and_changed(void)
 	end();
 }
 
-/* What the host's driver alone could have is not there, and nothing is left of the call. */
-static void conditions(void)
-{
-	CUgraphNodeParams wanted = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
-	CUgraphConditionalHandle handle = 77;
-	CUgraphNode node = NULL;
-	CUgraph graph;
-	size_t nnodes = 9;
-
-	begin("conditions");
-	if (is_native) {
-		end();
-		return;
-	}
-	OK(cuGraphCreate(&graph, 0));
-	IS(cuGraphConditionalHandleCreate(&handle, graph, ctx, 1, CU_GRAPH_COND_ASSIGN_DEFAULT),
-	   NOT_SUPPORTED);
-	CHECK(handle == 77);
-	wanted.conditional.handle = handle;
-	wanted.conditional.type = CU_GRAPH_COND_TYPE_WHILE;
-	wanted.conditional.size = 1;
-	wanted.conditional.ctx = ctx;
-	IS(cuGraphAddNode(&node, graph, NULL, NULL, 0, &wanted), NOT_SUPPORTED);
-	OK(cuGraphGetNodes(graph, NULL, &nnodes));
-	CHECK(!node && nnodes == 0 && !wanted.conditional.phGraph_out);
-	OK(cuGraphDestroy(graph));
-	end();
-}
-
 static int destroyed;
 
 static void CUDA_CB destroy(void *data)
@@ -571,7 +542,6 @@ int main(int argc, char **argv)
 	forks_and_joins();
 	what_a_capture_refuses();
 	built_and_changed();
-	conditions();
 	objects_live_as_long_as_graphs();
 	a_thousand_nodes();
 	attributes_of_nodes();

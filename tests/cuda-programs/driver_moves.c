@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
- * argv[3] says it has besides: "variable", "reserved", "shared" and "array" belong to a device; "both" works on two; with
+ * argv[3] says it has besides: "variable", "reserved", "shared", "array" and "conditions" belong to a device; "both" works on two; with
  * "long" a kernel of argv[4], an image, runs for 14 seconds.
  */
 #include <errno.h>
@@ -159,6 +159,8 @@ static void have(const struct work *w, const char *what)
 	CUdeviceptr variable, reserved;
 	CUipcMemHandle handle;
 	CUcontext other, mine;
+	CUgraphConditionalHandle condition;
+	CUgraph graph;
 	CUarray array;
 	size_t bytes;
 
@@ -171,6 +173,9 @@ static void have(const struct work *w, const char *what)
 		OK(cuIpcGetMemHandle(&handle, variable));
 	} else if (strcmp(what, "array") == 0) {
 		OK(cuArrayCreate(&array, &plane));
+	} else if (strcmp(what, "conditions") == 0) {
+		OK(cuGraphCreate(&graph, 0));
+		OK(cuGraphConditionalHandleCreate(&condition, graph, NULL, 0, 0));
 	} else if (strcmp(what, "both") == 0) {
 		OK(cuCtxGetCurrent(&mine));
 		OK(cuDevicePrimaryCtxRetain(&other, 1));

@@ -84,6 +84,19 @@ enum fake_cmd_kind {
 	FAKE_CALL,
 	FAKE_FREE,
 	FAKE_BOX,
+	FAKE_ASSIGN,
+	FAKE_BRANCH,
+};
+
+/* What kernels set through its number. */
+struct fake_condition {
+	struct fake_condition *next; /* of all */
+	const struct CUgraph_st *graph;
+	uint64_t number;
+	uint32_t first;
+	bool assigns; /* @first at each launch */
+	bool has_node;
+	uint32_t value; /* atomic */
 };
 
 struct fake_cmd {
@@ -119,6 +132,16 @@ struct fake_cmd {
 		} call;
 		uint64_t free_at;
 		CUDA_MEMCPY3D box;
+		struct {
+			uint64_t number;
+			uint32_t value;
+		} assign;
+		struct {
+			uint64_t number;
+			CUgraphConditionalNodeType type;
+			uint32_t n;
+			struct fake_cmd **bodies; /* each a list; owned */
+		} branch;
 	};
 };
 
@@ -164,12 +187,16 @@ struct CUevent_st {
 
 struct CUgraphNode_st {
 	struct fake_cmd *cmd;
+	uint32_t nbodies;
+	struct CUgraph_st **bodies; /* of a node with a condition, whose @cmd has none; owned */
 };
 
-/* Kernels in a row, or one fill. Nodes end with their graph, and their handles are of no use from then on. */
+/* Kernels, fills, copies and conditions in a row. Nodes end with their graph, and their handles are of no use from then on. */
 struct CUgraph_st {
 	unsigned int nrefs; /* itself, and what was made of it */
 	bool destroyed;
+	const struct CUgraph_st *of; /* a body: the graph that it is in */
+	bool has_exec;		     /* of those with conditions: only one at a time */
 	size_t nnodes;
 	struct CUgraphNode_st nodes[FAKE_MAX_NODES];
 };
@@ -244,6 +271,8 @@ struct fake {
 	struct CUmod_st *modules;
 	struct CUarray_st *arrays;
 	struct fake_texture *textures;
+	struct fake_condition *conditions;
+	uint64_t next_condition;
 	unsigned long long next_texture;
 };
 
@@ -308,6 +337,7 @@ CUresult fake_put(CUstream stream, struct CUctx_st *ctx, struct fake_cmd *cmd);
 struct fake_cmd *fake_cmd_new(enum fake_cmd_kind kind);
 struct fake_cmd *fake_cmd_copy(const struct fake_cmd *cmd);
 void fake_cmd_free(struct fake_cmd *cmd);
+void fake_cmds_free(struct fake_cmd *cmds); /* a list */
 /* Waits until @stream has nothing left; the context's error. */
 CUresult fake_drain_locked(struct CUstream_st *stream);
 void fake_streams_end_locked(struct CUctx_st *ctx);
@@ -318,6 +348,10 @@ void fake_print(void *cookie, const char *text); /* a stream's kernel; without t
 void fake_print_flush(void);			 /* of the current context; without the lock */
 void fake_print_assert_locked(struct CUctx_st *ctx);
 void fake_print_flush_locked(struct CUctx_st *ctx);
+
+/* graph.c; without the lock. What kernels set; nonzero: there is no such condition. */
+int fake_condition_set(uint64_t number, uint32_t value);
+uint32_t fake_condition_get(uint64_t number);
 
 /* run.c */
 CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd);

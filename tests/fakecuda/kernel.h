@@ -49,6 +49,8 @@ struct fakecuda_geometry {
 	/* 0: there is no such surface, or outside. */
 	unsigned int (*surface_write)(unsigned long long surface, int64_t x, int64_t y, int64_t z,
 				      const void *element);
+	/* cudaGraphSetConditional(). Nonzero: there is no such condition; the real one fails the context, perhaps. */
+	int (*set_condition)(uint64_t handle, uint32_t value);
 	void (*print)(void *cookie,
 		      const char *text); /* printf() of a kernel, with @cookie above */
 };

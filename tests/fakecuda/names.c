@@ -179,6 +179,9 @@
 	CALL(cuGraphDestroy) \
 	CALL(cuGraphAddKernelNode) \
 	CALL(cuGraphAddMemsetNode) \
+	CALL(cuGraphAddMemcpyNode) \
+	CALL(cuGraphAddNode) \
+	CALL(cuGraphConditionalHandleCreate) \
 	CALL(cuGraphInstantiateWithFlags) \
 	CALL(cuGraphExecKernelNodeSetParams) \
 	CALL(cuGraphExecMemsetNodeSetParams) \

@@ -97,6 +97,7 @@ static CUresult run_launch(struct CUstream_st *stream, struct fake_cmd *cmd)
 	cmd->launch.geometry.ending = ending;
 	cmd->launch.geometry.cookie = stream;
 	cmd->launch.geometry.texture_read = fake_texture_read;
+	cmd->launch.geometry.set_condition = fake_condition_set;
 	cmd->launch.geometry.surface_write = fake_surface_write;
 	return (CUresult)func->fn(cmd->launch.params, &cmd->launch.geometry);
 }
@@ -179,6 +180,35 @@ static void run_free(const struct fake_cmd *cmd)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+static CUresult run_body(struct CUstream_st *stream, const struct fake_cmd *branch, uint32_t i)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (struct fake_cmd *cmd = i < branch->branch.n ? branch->branch.bodies[i] : NULL;
+	     cmd && r == CUDA_SUCCESS; cmd = cmd->next)
+		r = fake_run(stream, cmd);
+	return r;
+}
+
+static CUresult run_branch(struct CUstream_st *stream, const struct fake_cmd *cmd)
+{
+	uint32_t value = fake_condition_get(cmd->branch.number);
+	CUresult r = CUDA_SUCCESS;
+
+	switch (cmd->branch.type) {
+	case CU_GRAPH_COND_TYPE_IF:
+		return run_body(stream, cmd, value ? 0 : 1);
+	case CU_GRAPH_COND_TYPE_SWITCH:
+		return run_body(stream, cmd, value);
+	case CU_GRAPH_COND_TYPE_WHILE:
+		while (r == CUDA_SUCCESS && !stopped(stream) &&
+		       fake_condition_get(cmd->branch.number))
+			r = run_body(stream, cmd, 0);
+		break;
+	}
+	return r;
+}
+
 CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -211,6 +241,11 @@ CUresult fake_run(struct CUstream_st *stream, struct fake_cmd *cmd)
 		break;
 	case FAKE_BOX:
 		return fake_run_box(&cmd->box);
+	case FAKE_ASSIGN:
+		(void)fake_condition_set(cmd->assign.number, cmd->assign.value);
+		break;
+	case FAKE_BRANCH:
+		return run_branch(stream, cmd);
 	}
 	return r;
 }

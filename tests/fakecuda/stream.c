@@ -18,6 +18,41 @@ struct fake_cmd *fake_cmd_new(enum fake_cmd_kind kind)
 	return cmd;
 }
 
+void fake_cmds_free(struct fake_cmd *cmds)
+{
+	while (cmds) {
+		struct fake_cmd *cmd = cmds;
+
+		cmds = cmd->next;
+		fake_cmd_free(cmd);
+	}
+}
+
+static bool copy_list(const struct fake_cmd *from, struct fake_cmd **ret_list)
+{
+	struct fake_cmd **at = ret_list;
+
+	for (*at = NULL; from; from = from->next) {
+		*at = fake_cmd_copy(from);
+		if (!*at)
+			return false;
+		at = &(*at)->next;
+	}
+	return true;
+}
+
+static bool copy_bodies(const struct fake_cmd *from, struct fake_cmd *cmd)
+{
+	bool fits = true;
+
+	cmd->branch.bodies = calloc(from->branch.n, sizeof(struct fake_cmd *));
+	if (!cmd->branch.bodies)
+		return false;
+	for (uint32_t i = 0; fits && from->branch.bodies && i < from->branch.n; i++)
+		fits = copy_list(from->branch.bodies[i], &cmd->branch.bodies[i]);
+	return fits;
+}
+
 /* With its own copy of what it points to; events get another reference. With the lock. */
 struct fake_cmd *fake_cmd_copy(const struct fake_cmd *from)
 {
@@ -29,6 +64,10 @@ struct fake_cmd *fake_cmd_copy(const struct fake_cmd *from)
 	cmd->next = NULL;
 	if (cmd->kind == FAKE_RECORD || cmd->kind == FAKE_AWAIT_EVENT)
 		cmd->event.event->nrefs++;
+	if (cmd->kind == FAKE_BRANCH && !copy_bodies(from, cmd)) {
+		fake_cmd_free(cmd);
+		return NULL;
+	}
 	if (cmd->kind != FAKE_LAUNCH || !from->launch.bytes)
 		return cmd;
 	cmd->launch.bytes = malloc(from->launch.func->param_bytes);
@@ -47,6 +86,11 @@ void fake_cmd_free(struct fake_cmd *cmd)
 {
 	if (cmd->kind == FAKE_LAUNCH)
 		free(cmd->launch.bytes);
+	for (uint32_t i = 0; cmd->kind == FAKE_BRANCH && cmd->branch.bodies && i < cmd->branch.n;
+	     i++)
+		fake_cmds_free(cmd->branch.bodies[i]);
+	if (cmd->kind == FAKE_BRANCH)
+		free(cmd->branch.bodies);
 	if (cmd->kind == FAKE_RECORD || cmd->kind == FAKE_AWAIT_EVENT)
 		fake_event_unref_locked(cmd->event.event);
 	free(cmd);

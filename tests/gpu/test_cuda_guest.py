@@ -16,9 +16,11 @@ PARTS = {
               "streams with work are destroyed", "runs ahead", "events recorded twice", "groups", "pools", "limits", "attached memory",
               "wide parameters", "not there"],
     "link": ["linked", "what does not link"],
-    "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed", "conditions",
+    "graphs": ["captured and launched", "forks and joins", "what a capture refuses", "built and changed",
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
+    "conditions": ["while", "if and else", "switch", "captured", "wrong nodes", "wrong uses", "bodies that are captured into",
+                   "nested deeply", "many"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted", "waited for"],
     "memops": ["announced", "written", "waited for here", "waited for there", "by another thread",
@@ -77,6 +79,10 @@ def image(fake="cuda-fake-kernels.cubin", real="cuda-kernels.fatbin"):
     if not path:
         raise harness.Skip(f"the build has no {name}")
     return path
+
+
+def conditions():
+    return image("cuda-fake-conditions.cubin", "cuda-conditions.fatbin")
 
 
 def test_driver_api_from_initialisation_to_use_after_the_end(t):
@@ -334,6 +340,56 @@ def test_graphs_captured_and_built(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_graphs_with_conditions(t, mode):
+    library_folder()
+    with gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-conditions", conditions()), PARTS["conditions"])
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+
+
+def test_graph_whose_condition_holds_for_ever_ends_at_the_deadline(t):
+    folder = library_folder()
+    with gpu.world({"red": {"deadline": "1s"}, "blue": {}}) as agent:
+        guest = agent.guest("red", [harness.program("cuda-driver-conditions"), conditions(), "endless"],
+                            env={"LD_LIBRARY_PATH": folder})
+        guest.read_until("launched", timeout=gpu.LIMIT_S)
+        other = agent.guest("blue", [harness.program("cuda-driver-conditions"), conditions()], env={"LD_LIBRARY_PATH": folder})
+        t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+        t.equal(guest.output().split("\n"), ["launched", "ended with CUDA_ERROR_LAUNCH_TIMEOUT"], "lines")
+        passed(t, other.wait(gpu.LIMIT_S), other.output().split("\n"), PARTS["conditions"])
+        t.contains(agent.log(), "deadline")
+
+
+def test_guest_killed_while_its_condition_holds(t):
+    folder = library_folder()
+    with gpu.world() as agent:
+        guest = agent.guest("red", [harness.program("cuda-driver-conditions"), conditions(), "endless"],
+                            env={"LD_LIBRARY_PATH": folder})
+        guest.read_until("launched", timeout=gpu.LIMIT_S)
+        guest.kill()
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+        passed(t, *run(agent, "cuda-driver-conditions", conditions()), PARTS["conditions"])
+
+
+def test_graphs_with_conditions_are_lost_with_their_worker(t):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder_of_its_own, gpu.world() as agent:
+        fifo = os.path.join(folder_of_its_own, "until")
+        os.mkfifo(fifo)
+        guest = agent.guest("red", [harness.program("cuda-driver-conditions"), conditions(), "lost", fifo],
+                            env={"LD_LIBRARY_PATH": library_folder()})
+        held = os.open(fifo, os.O_RDWR)
+        try:
+            guest.read_until("waiting", timeout=gpu.LIMIT_S)
+            agent.kill_worker(agent.sessions()[0]["worker_pid"])
+            harness.wait_until(lambda: "session-recovered" in agent.log(), "the session", timeout=gpu.LIMIT_S)
+        finally:
+            os.close(held)
+        t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
+        t.equal(guest.output().split("\n"), ["waiting", "ended with CUDA_ERROR_NOT_FOUND", "sum 5"], "lines")
 
 
 @gpu.each_mode(globals(), "isolated", "pooled")

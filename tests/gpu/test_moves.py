@@ -178,7 +178,7 @@ def test_program_whose_tenant_has_no_recipes_stays_where_it_is(t):
 
 def test_what_stays_where_it_is_says_why(t):
     cases = [("variable", "address of a variable"), ("reserved", "reserved addresses"), ("array", "arrays or textures"),
-             ("shared", "processes share"), ("both", "works on devices")]
+             ("conditions", "graphs with conditions"), ("shared", "processes share"), ("both", "works on devices")]
     with two_gpus.two() as agent:
         for has, why in cases:
             with working(agent, has) as program:

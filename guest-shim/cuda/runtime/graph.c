@@ -81,6 +81,20 @@ cudaError_t CUDARTAPI cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaG
 	return RT(cuGraphRemoveDependencies(graph, from, to, (const CUgraphEdgeData *)edges, n));
 }
 
+/* The context is the thread's. */
+cudaError_t CUDARTAPI cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle *handle,
+						       cudaGraph_t graph, unsigned int value,
+						       unsigned int flags)
+{
+	CUgraphConditionalHandle made = 0;
+	cudaError_t error = RT(
+		cuGraphConditionalHandleCreate(handle ? &made : NULL, graph, NULL, value, flags));
+
+	if (error == cudaSuccess)
+		*handle = made;
+	return error;
+}
+
 cudaError_t CUDARTAPI cudaGraphDestroyNode(cudaGraphNode_t node)
 {
 	return RT(cuGraphDestroyNode(node));

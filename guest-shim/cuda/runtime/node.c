@@ -176,6 +176,9 @@ static cudaError_t params_of(const struct cudaGraphNodeParams *params, CUgraphNo
 		memset(&ret_own->memcpy, 0, sizeof(ret_own->memcpy));
 		return RT(rt_box(&params->memcpy.copyParams, &ret_own->memcpy.copyParams));
 	}
+	/* Theirs has no context: it is the condition's. */
+	if (params->type == cudaGraphNodeTypeConditional)
+		ret_own->conditional.ctx = NULL;
 	if (params->type != cudaGraphNodeTypeKernel)
 		return cudaSuccess;
 	kernel = (struct cudaKernelNodeParams){ .func = params->kernel.func,
@@ -202,6 +205,8 @@ cudaError_t CUDARTAPI cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph,
 					  nafter, &own));
 	if (error == cudaSuccess && params->type == cudaGraphNodeTypeMemAlloc)
 		params->alloc.dptr = (void *)(uintptr_t)own.alloc.dptr;
+	if (error == cudaSuccess && params->type == cudaGraphNodeTypeConditional)
+		params->conditional.phGraph_out = own.conditional.phGraph_out;
 	return error;
 }
 

@@ -164,7 +164,7 @@ int try_kernel(struct gantry_image *image, const char *name, const char *signatu
 {
 	struct gantry_signature *sig = &sigs[nsigs++];
 
-	ck_assert_int_eq(gantry_signature_parse(signature, sig, &err), 0);
+	ck_assert_int_eq(gantry_signature_parse_own(signature, sig, &err), 0);
 	err = (struct gantry_err)GANTRY_ERR_NONE;
 	return device.backend->kernel_get(image, name, sig, ret_kernel, &err);
 }

@@ -21,6 +21,20 @@ FAKECUDA_KERNEL(
 	return 0;
 }
 
+/* --*left, which becomes the condition's value. */
+FAKECUDA_KERNEL(
+	count_down,
+	{
+		uint64_t condition;
+		uint64_t left;
+	},
+	FAKECUDA_P(count_down, condition), FAKECUDA_P(count_down, left))
+{
+	uint32_t *left = *(uint32_t **)params[1];
+
+	return geometry->set_condition(*(uint64_t *)params[0], --*left) ? 700 : 0;
+}
+
 FAKECUDA_KERNEL(
 	nap, { uint32_t ms; }, FAKECUDA_P(nap, ms))
 {
