@@ -162,7 +162,8 @@ CUresult cu_capture_end_locked(struct CUstream_st *stream, struct CUgraph_st **r
 	struct cu_capture *capture = stream->capture;
 	CUresult result = CUDA_SUCCESS;
 
-	*ret_graph = NULL;
+	if (ret_graph)
+		*ret_graph = NULL;
 	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
 	if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
@@ -174,7 +175,7 @@ CUresult cu_capture_end_locked(struct CUstream_st *stream, struct CUgraph_st **r
 		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	else if (!is_joined(capture))
 		result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && ret_graph)
 		*ret_graph = capture->graph;
 	end(capture, result == CUDA_SUCCESS);
 	return result;

@@ -218,6 +218,7 @@ CUresult cu_exec_update_locked(struct CUgraphExec_st *exec, struct CUgraph_st *g
 CUresult cu_capture_begin_locked(struct CUstream_st *stream, CUstreamCaptureMode mode,
 				 struct CUgraph_st *graph, struct CUgraphNode_st *const *after,
 				 size_t nafter);
+/* @ret_graph may be NULL: who gave the graph has it. */
 CUresult cu_capture_end_locked(struct CUstream_st *stream, struct CUgraph_st **ret_graph);
 /* The stream ends: so does its capture, without a graph where it began there. */
 void cu_capture_leave_locked(struct CUstream_st *stream);

@@ -52,7 +52,7 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph,
 CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
 	struct CUstream_st *stream;
-	CUresult result = graph ? enter(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = enter(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;

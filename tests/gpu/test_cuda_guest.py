@@ -21,6 +21,7 @@ PARTS = {
                "a graph as text"],
     "conditions": ["while", "if and else", "switch", "captured", "wrong nodes", "wrong uses", "bodies that are captured into",
                    "nested deeply", "many"],
+    "conditions of the runtime": ["conditions built", "conditions captured"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted", "waited for"],
     "memops": ["announced", "written", "waited for here", "waited for there", "by another thread",
@@ -348,6 +349,12 @@ def test_graphs_with_conditions(t, mode):
     with gpu.world(mode=mode) as agent:
         passed(t, *run(agent, "cuda-driver-conditions", conditions()), PARTS["conditions"])
         harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+
+
+def test_graphs_with_conditions_of_the_runtime(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-conditions" if gpu.REAL else "cuda-runtime-conditions-fake"), PARTS["conditions of the runtime"])
 
 
 def test_graph_whose_condition_holds_for_ever_ends_at_the_deadline(t):
