@@ -163,6 +163,26 @@ static void say_parts(struct text *t, const struct gantry_dev *dev)
 	}
 }
 
+/* Constants came with a later version of OpenCL than the language. */
+static void say_languages(struct text *t, const struct gantry_dev *dev)
+{
+	cl_device_id device = dev->target.device;
+	char words[NAME_BYTES], version[NAME_BYTES];
+	unsigned int major = 0, minor = 0;
+
+	if (!dev->cl->CreateProgramWithIL)
+		return;
+	gantry_opencl_text(dev->cl, device, GANTRY_OPENCL_IL_VERSION, words, sizeof(words));
+	if (!words[0])
+		return;
+	put(t, "il %s\n", words);
+	gantry_opencl_text(dev->cl, device, CL_DEVICE_VERSION, version, sizeof(version));
+	if (dev->cl->SetProgramSpecializationConstant &&
+	    sscanf(version, "OpenCL %u.%u", &major, &minor) == 2 &&
+	    (major > 2 || (major == 2 && minor >= 2)))
+		put(t, "il_constants 1\n");
+}
+
 /* A context's answers are the same for every tenant: the model's name and its numbers, no address and no serial number. */
 void gantry_opencl_about(struct gantry_dev *dev)
 {
@@ -188,6 +208,7 @@ void gantry_opencl_about(struct gantry_dev *dev)
 	gantry_str_make_printable(words);
 	put(&t, "extensions %s\n", words);
 	say_parts(&t, dev);
+	say_languages(&t, dev);
 	if (gantry_opencl_number(cl, device, CL_DEVICE_IMAGE_SUPPORT, 0))
 		say_formats(&t, dev);
 }

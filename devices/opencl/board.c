@@ -262,7 +262,7 @@ static int check_file(const struct gantry_opencl_board *board, const struct gant
 	if (r < 0)
 		return r;
 	r = gantry_opencl_container_check(bytes.at, bytes.len, &sort, err);
-	if (r == 0 && sort == GANTRY_OPENCL_SOURCE)
+	if (r == 0 && (sort == GANTRY_OPENCL_SOURCE || sort == GANTRY_OPENCL_IL))
 		r = gantry_err_set(err, -ENOEXEC, "a text: boards take what was compiled for them");
 	if (r == 0 && board->trial)
 		r = gantry_opencl_builder_try(&board->work, bytes.at, bytes.len, err);

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "devices/opencl/builder.h"
 #include "devices/opencl/container.h"
+#include "proto/spirv.h"
 
 #define OPTIONS	      "-cl-kernel-arg-info"
 #define LOG_BYTES     (64u << 10)
@@ -313,6 +314,59 @@ static int put_binary(const struct job *job, const struct gantry_opencl_builder_
 	return 0;
 }
 
+static int set_constants(struct job *job, const char *lines, const char *end,
+			 struct gantry_err *err)
+{
+	struct gantry_spirv_constant constant;
+	cl_int result = CL_SUCCESS;
+
+	/* The first line may be the options. */
+	if (lines < end &&
+	    strncmp(lines, GANTRY_SPIRV_CONSTANT, strlen(GANTRY_SPIRV_CONSTANT)) != 0)
+		lines = (const char *)memchr(lines, '\n', (size_t)(end - lines)) + 1;
+	while (result == CL_SUCCESS && gantry_spirv_next(&lines, end, &constant)) {
+		if (!job->cl->SetProgramSpecializationConstant)
+			return gantry_err_set(err, -EOPNOTSUPP,
+					      "this device takes no specialization constants");
+		result = job->cl->SetProgramSpecializationConstant(job->program, constant.id,
+								   constant.bytes, constant.value);
+	}
+	return gantry_opencl_err(result, "clSetProgramSpecializationConstant", err);
+}
+
+static int compile_il(struct job *job, const struct gantry_opencl_builder_request *req,
+		      const char *bytes, size_t off, int out, uint64_t *ret_nbytes,
+		      struct gantry_err *err)
+{
+	char options[OPTIONS_BYTES], version[64] = "";
+	_cleanup_free_ void *words = NULL;
+	cl_int result = CL_SUCCESS;
+	int r = read_options(bytes, off, options, err);
+
+	if (r < 0)
+		return r;
+	if (job->cl->CreateProgramWithIL)
+		gantry_opencl_text(job->cl, job->target.device, GANTRY_OPENCL_IL_VERSION, version,
+				   sizeof(version));
+	if (!version[0])
+		return gantry_err_set(err, -EOPNOTSUPP,
+				      "this device takes no intermediate language");
+	words = malloc(req->nbytes -
+		       off); /* behind lines it lies anywhere, and drivers read words */
+	if (!words)
+		return gantry_err_set(err, -ENOMEM, "no memory for a program");
+	memcpy(words, bytes + off, req->nbytes - off);
+	job->program = job->cl->CreateProgramWithIL(job->context, words, req->nbytes - off,
+						    &result);
+	if (result != CL_SUCCESS)
+		return gantry_err_set(err, -ENOEXEC, "the device refuses the SPIR-V: %s",
+				      gantry_opencl_error(result));
+	r = set_constants(job, bytes, bytes + off, err);
+	if (r == 0)
+		r = build(job, options, err);
+	return r < 0 ? r : put_binary(job, req, out, ret_nbytes, err);
+}
+
 static int compile(struct job *job, const struct gantry_opencl_builder_request *req,
 		   const void *bytes, int out, uint64_t *ret_nbytes, struct gantry_err *err)
 {
@@ -320,7 +374,12 @@ static int compile(struct job *job, const struct gantry_opencl_builder_request *
 	size_t len = strnlen(text, req->nbytes);
 	char options[OPTIONS_BYTES];
 	cl_int result = CL_SUCCESS;
-	int r = read_options(text, len, options, err);
+	size_t off;
+	int r;
+
+	if (gantry_spirv_find(bytes, req->nbytes, &off))
+		return compile_il(job, req, bytes, off, out, ret_nbytes, err);
+	r = read_options(text, len, options, err);
 
 	if (r < 0)
 		return r;

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "proto/spirv.h"
 
 #define XCLBIN_MAGIC	    "xclbin2" /* with its NUL */
 #define XCLBIN_LENGTH_OFF   304u
@@ -373,6 +374,16 @@ static bool is_text(const uint8_t *bytes, size_t nbytes)
 	return nbytes > 0 && (!nul || (nul == bytes + nbytes - 1 && nbytes > 1));
 }
 
+static int check_il(const void *bytes, size_t nbytes, struct gantry_err *err)
+{
+	const char *wrong;
+	size_t off = 0;
+
+	(void)gantry_spirv_find(bytes, nbytes, &off); /* it was found before */
+	wrong = gantry_spirv_check((const char *)bytes + off, nbytes - off);
+	return wrong ? gantry_err_set(err, -ENOEXEC, "%s", wrong) : 0;
+}
+
 enum gantry_opencl_sort gantry_opencl_sort(const void *bytes, size_t nbytes)
 {
 	if (nbytes >= sizeof(POCL_MAGIC) && memcmp(bytes, POCL_MAGIC, sizeof(POCL_MAGIC)) == 0)
@@ -382,6 +393,8 @@ enum gantry_opencl_sort gantry_opencl_sort(const void *bytes, size_t nbytes)
 	if (nbytes >= sizeof(XCLBIN_MAGIC) &&
 	    memcmp(bytes, XCLBIN_MAGIC, sizeof(XCLBIN_MAGIC)) == 0)
 		return GANTRY_OPENCL_XCLBIN;
+	if (gantry_spirv_find(bytes, nbytes, &(size_t){ 0 }))
+		return GANTRY_OPENCL_IL;
 	return is_text(bytes, nbytes) ? GANTRY_OPENCL_SOURCE : GANTRY_OPENCL_UNKNOWN;
 }
 
@@ -397,6 +410,8 @@ int gantry_opencl_container_check(const void *bytes, size_t nbytes,
 		r = check_elf(bytes, nbytes, err);
 	else if (sort == GANTRY_OPENCL_XCLBIN)
 		r = check_xclbin(bytes, nbytes, err);
+	else if (sort == GANTRY_OPENCL_IL)
+		r = check_il(bytes, nbytes, err);
 	else if (sort == GANTRY_OPENCL_UNKNOWN)
 		r = gantry_err_set(err, -ENOEXEC,
 				   "neither OpenCL C nor a binary of a sort that is known here");

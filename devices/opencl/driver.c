@@ -28,6 +28,9 @@ static const struct gantry_library_symbol symbols[] = {
 #define SYMBOL(member, symbol) { #symbol, offsetof(struct gantry_opencl_driver, member), false },
 	GANTRY_OPENCL_FUNCTIONS(SYMBOL)
 #undef SYMBOL
+#define SYMBOL(member, symbol) { #symbol, offsetof(struct gantry_opencl_driver, member), true },
+		GANTRY_OPENCL_NEWER_FUNCTIONS(SYMBOL)
+#undef SYMBOL
 };
 
 int gantry_opencl_driver_open(const char *path, const struct gantry_opencl_driver **ret_driver,

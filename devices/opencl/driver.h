@@ -66,10 +66,18 @@
 	F(GetEventProfilingInfo, clGetEventProfilingInfo)           \
 	F(ReleaseEvent, clReleaseEvent)
 
+/* Of newer ones: NULL where the loader does not have them. */
+#define GANTRY_OPENCL_NEWER_FUNCTIONS(F)              \
+	F(CreateProgramWithIL, clCreateProgramWithIL) \
+	F(SetProgramSpecializationConstant, clSetProgramSpecializationConstant)
+
 struct gantry_opencl_driver {
 #define GANTRY_OPENCL_MEMBER(member, symbol) __typeof__(symbol) *member;
 	GANTRY_OPENCL_FUNCTIONS(GANTRY_OPENCL_MEMBER)
 #undef GANTRY_OPENCL_MEMBER
+	cl_program(CL_API_CALL *CreateProgramWithIL)(cl_context, const void *, size_t, cl_int *);
+	cl_int(CL_API_CALL *SetProgramSpecializationConstant)(cl_program, cl_uint, size_t,
+							      const void *);
 };
 
 /*
@@ -108,6 +116,9 @@ void gantry_opencl_text(const struct gantry_opencl_driver *driver, cl_device_id 
 			cl_device_info what, char *text, size_t cap);
 void gantry_opencl_platform_text(const struct gantry_opencl_driver *driver, cl_platform_id platform,
 				 cl_platform_info what, char *text, size_t cap);
+
+/* Of OpenCL 2.1, which the headers for 1.2 do not name. */
+#define GANTRY_OPENCL_IL_VERSION 0x105Bu /* CL_DEVICE_IL_VERSION */
 
 /* The name of a result of OpenCL 1.2, "CL_INVALID_VALUE"; "an OpenCL error" for others. */
 const char *gantry_opencl_error(cl_int result);

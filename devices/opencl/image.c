@@ -272,7 +272,7 @@ static int load_guest(struct gantry_image *image, const void *bytes, size_t nbyt
 		return gantry_err_set(
 			err, -ENOEXEC,
 			"an image of a board, which its administrator registers (docs/boards.md)");
-	if (r == 0 && sort == GANTRY_OPENCL_SOURCE) {
+	if (r == 0 && (sort == GANTRY_OPENCL_SOURCE || sort == GANTRY_OPENCL_IL)) {
 		r = gantry_opencl_builder_compile(&work, bytes, nbytes, &made, &n, image->dev->log,
 						  err);
 		/* The process that made it had seen a guest's text. */

@@ -44,14 +44,16 @@ void *icd_program_pack(const struct _cl_program *program, size_t *ret_bytes)
 	const char *inner = inner_of(program, &sort);
 	size_t n = inner ? strlen(inner) : 0;
 	struct pack *p;
+	bool as_it_is = program->sort == ICD_BINARY ||
+			(program->sort == ICD_IL && program->status == CL_BUILD_SUCCESS);
 
-	*ret_bytes = program->sort == ICD_BINARY ? program->nbinary : inner ? sizeof(*p) + n : 0;
+	*ret_bytes = as_it_is ? program->nbinary : inner ? sizeof(*p) + n : 0;
 	if (*ret_bytes == 0)
 		return NULL;
 	p = malloc(*ret_bytes);
 	if (!p)
 		return NULL;
-	if (program->sort == ICD_BINARY)
+	if (as_it_is)
 		return memcpy(p, program->binary, program->nbinary);
 	*p = (struct pack){ .version = 1, .sort = sort, .bytes = n, .sum = sum_of(inner, n) };
 	memcpy(p->mark, PACK_MARK, sizeof(p->mark));

@@ -20,13 +20,14 @@ EXPORTED cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *pl
 	return icd_clGetPlatformIDs(n, platforms, ret_n);
 }
 
-/* Loaders look here for these, and by clGetPlatformInfo() for nothing else before they know the platform. */
+/* Loaders look here for the first two, before they know the platform, and for nothing else. */
 static const struct {
 	const char *name;
 	void *function;
 } functions[] = {
 	{ "clIcdGetPlatformIDsKHR", (void *)clIcdGetPlatformIDsKHR },
 	{ "clGetPlatformInfo", (void *)icd_clGetPlatformInfo },
+	{ "clCreateProgramWithILKHR", (void *)icd_clCreateProgramWithIL }, /* cl_khr_il_program */
 };
 
 void *CL_API_CALL icd_clGetExtensionFunctionAddress(const char *name)

@@ -10,6 +10,7 @@
  *   command.c  the order of commands: what starts when, and where
  *   stamp.c    the host's times of them
  *   transfer.c image_transfer.c color.c map.c order.c launch.c   commands
+ *   il.c       programs in SPIR-V
  *   fitted.c   code for work-groups of one size
  *   output.c   what kernels print
  *   pump.c     the driver's one thread
@@ -47,6 +48,7 @@
 #include "guest-shim/gantry.h"
 #include "guest-shim/output.h"
 #include "proto/opencl.h"
+#include "proto/spirv.h"
 
 #define GANTRY_MAX_VALUE_BYTES 1024u /* of one argument that is passed by value */
 
@@ -321,13 +323,23 @@ struct icd_kernel_info {
 	struct icd_arg *args;
 };
 
+/* Of a program in SPIR-V. */
+struct icd_il {
+	void *module; /* owned; checked */
+	size_t bytes;
+	uint32_t nconstants;
+	struct gantry_spirv_constant *constants; /* owned; that the program has set */
+};
+
 struct _cl_program {
 	struct icd_object object;
 	struct _cl_context *context; /* held */
 	uint32_t sort;		     /* enum icd_program_sort */
 	char *source;		     /* terminated; of a source, or of a binary that holds one */
-	uint8_t *binary;	     /* of a binary that the host made once */
+	uint8_t *
+		binary; /* of a binary that the host made once; of ICD_IL, what it was built of last */
 	size_t nbinary;
+	struct icd_il il;
 	/* Of its last build. */
 	cl_build_status status;
 	cl_program_binary_type made;
@@ -348,6 +360,7 @@ enum icd_program_sort {
 	ICD_BINARY,  /* @binary */
 	ICD_PACKED,  /* a binary of ours: @source with options in its first line */
 	ICD_BUILTIN, /* installed kernels */
+	ICD_IL,	     /* SPIR-V */
 	ICD_LIBRARY, /* made by clLinkProgram() */
 };
 
@@ -494,6 +507,12 @@ void icd_parts_find(struct _cl_device_id *device);
 /* Of queries that have to do with parts. Gate held. */
 cl_int icd_part_info(const struct _cl_device_id *device, cl_device_info what,
 		     const struct icd_to *to);
+
+/* ---- il.c ---- */
+/* Which intermediate languages the device takes, up to the end of the line; NULL: none. */
+const char *icd_il_version(const struct _cl_device_id *device);
+cl_int icd_il_build(struct _cl_program *program, const char *options);
+void icd_il_end(struct icd_il *il);
 
 /* ---- fitted.c ---- */
 /*

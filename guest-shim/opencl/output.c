@@ -6,7 +6,13 @@
 
 void icd_output_expect(struct icd_host *host, const void *text, size_t bytes)
 {
-	if (memmem(text, bytes, "printf", 6))
+	const char *all = text;
+	size_t off;
+
+	if (gantry_spirv_find(text, bytes, &off)
+		    ? !gantry_spirv_check(all + off, bytes - off) &&
+			      gantry_spirv_prints(all + off, bytes - off)
+		    : memmem(text, bytes, "printf", 6) != NULL)
 		gantry_printed_want(&host->printed, host->session);
 }
 

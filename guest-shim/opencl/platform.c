@@ -195,6 +195,9 @@ static cl_int answer_extensions(const struct _cl_device_id *device, const struct
 			at += snprintf(at, sizeof(text) - (size_t)(at - text), "%s%s",
 				       at == text ? "" : " ", known[i]);
 	}
+	if (icd_il_version(device))
+		(void)snprintf(at, sizeof(text) - (size_t)(at - text), "%scl_khr_il_program",
+			       at == text ? "" : " ");
 	return icd_answer_text(to, text);
 }
 
@@ -252,6 +255,16 @@ static cl_int answer_images(const struct _cl_device_id *device, const char *key,
 	return ICD_ANSWER(to, cl_uint, n < ICD_MAX_IMAGES ? n : ICD_MAX_IMAGES);
 }
 
+static cl_int answer_il(const struct _cl_device_id *device, const struct icd_to *to)
+{
+	const char *version = icd_il_version(device);
+	char text[128];
+
+	(void)snprintf(text, sizeof(text), "%.*s", version ? (int)strcspn(version, "\n") : 0,
+		       version ? version : "");
+	return icd_answer_text(to, text);
+}
+
 static cl_int info(const struct _cl_device_id *device, cl_device_info what, const struct icd_to *to)
 {
 	switch (what) {
@@ -284,7 +297,7 @@ static cl_int info(const struct _cl_device_id *device, cl_device_info what, cons
 	case CL_DEVICE_LINKER_AVAILABLE:
 		return ICD_ANSWER(to, cl_bool, device->compiles);
 	case CL_DEVICE_IL_VERSION:
-		return icd_answer_text(to, ""); /* it takes none */
+		return answer_il(device, to);
 	case CL_DEVICE_IMAGE_SUPPORT:
 		return ICD_ANSWER(to, cl_bool, device->nformats > 0);
 	case CL_DEVICE_MAX_READ_IMAGE_ARGS:

@@ -30,6 +30,7 @@ void icd_program_end(struct _cl_program *program)
 	forget_build(program);
 	free(program->source);
 	free(program->binary);
+	icd_il_end(&program->il);
 	free(program->options);
 	free(program->flat);
 	icd_object_drop(program->context);
@@ -248,6 +249,8 @@ static cl_int build(struct _cl_program *program, const char *options)
 	case ICD_BUILTIN:
 		program->status = CL_BUILD_SUCCESS;
 		return CL_SUCCESS;
+	case ICD_IL:
+		return icd_il_build(program, options);
 	case ICD_LIBRARY:
 		break;
 	}

@@ -93,6 +93,8 @@ static cl_int info(const struct _cl_program *program, cl_program_info what, cons
 				  program->context->ndevices * sizeof(cl_device_id));
 	case CL_PROGRAM_SOURCE:
 		return icd_answer_text(to, program->sort == ICD_SOURCE ? program->source : "");
+	case CL_PROGRAM_IL:
+		return icd_answer(to, program->il.module, program->il.bytes);
 	case CL_PROGRAM_BINARY_SIZES:
 		return answer_sizes(program, to);
 	case CL_PROGRAM_BINARIES:

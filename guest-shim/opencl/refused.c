@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OpenCL has and no device here: native kernels, shared virtual memory, intermediate languages,
+ * What OpenCL has and no device here: native kernels, shared virtual memory,
  * and what came with OpenCL 2.0 and later, which programs may call of a driver of 1.2 all the same.
  */
 #include "guest-shim/opencl/calls.h"
@@ -233,16 +233,6 @@ cl_int CL_API_CALL icd_clSetProgramReleaseCallback(cl_program program,
 	return CL_INVALID_OPERATION;
 }
 
-cl_int CL_API_CALL icd_clSetProgramSpecializationConstant(cl_program program, cl_uint spec_id,
-							  size_t spec_size, const void *spec_value)
-{
-	(void)program;
-	(void)spec_id;
-	(void)spec_size;
-	(void)spec_value;
-	return CL_INVALID_OPERATION;
-}
-
 cl_int CL_API_CALL icd_clSetContextDestructorCallback(
 	cl_context context, void(CL_CALLBACK *pfn_notify)(cl_context context, void *user_data),
 	void *user_data)
@@ -268,13 +258,5 @@ cl_mem CL_API_CALL icd_clCreatePipe(cl_context context, cl_mem_flags flags,
 	(void)pipe_packet_size;
 	(void)pipe_max_packets;
 	(void)properties;
-	return unless_context(context, errcode_ret);
-}
-
-cl_program CL_API_CALL icd_clCreateProgramWithIL(cl_context context, const void *il, size_t length,
-						 cl_int *errcode_ret)
-{
-	(void)il;
-	(void)length;
 	return unless_context(context, errcode_ret);
 }

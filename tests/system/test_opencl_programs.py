@@ -123,6 +123,94 @@ def test_sub_devices_are_what_they_are_on_pocl_itself_and_run_there(t):
             t.equal(lines(probe(agent, "red", "parts").out), want, f"memory {memory}")
 
 
+IL = """
+__attribute__((overloadable)) int __spirv_SpecConstant(int, int);
+__kernel void reverse(__global int *x, __local int *part)
+{ size_t i = get_global_id(0), l = get_local_id(0); part[l] = x[i]; barrier(CLK_LOCAL_MEM_FENCE);
+  x[i] = part[get_local_size(0) - 1 - l]; }
+__kernel void shifted(__global int *x, int n)
+{ size_t i = get_global_id(0); if (i < n) x[i] += __spirv_SpecConstant(7, 100); }
+"""
+
+
+def spirv():
+    """A module with two kernels and a constant, number 7; Skip without what translates."""
+    clang = shutil.which("clang-15") or shutil.which("clang")
+    translator = shutil.which("llvm-spirv-15") or shutil.which("llvm-spirv")
+    if not clang or not translator:
+        raise harness.Skip("no clang, or no llvm-spirv (Debian: llvm-spirv-15)")
+    module = pathlib.Path(FOLDER, "kernels.spv")
+    if not module.exists():
+        text, code = pathlib.Path(FOLDER, "kernels.cl"), pathlib.Path(FOLDER, "kernels.bc")
+        text.write_text(IL, encoding="utf-8")
+        for words in ([clang, "-c", "-target", "spir64", "-x", "cl", "-cl-std=CL1.2", "-O1", "-emit-llvm", "-Xclang",
+                       "-finclude-default-header", "-o", code, text], [translator, code, "-o", module]):
+            made = harness.run(words)
+            if made.code != 0:
+                raise harness.Skip(f"{words[0]} makes no SPIR-V: {made.err[:200]}")
+    return module
+
+
+def layer(words):
+    """What the tests' layer of the loader adds to PoCL, for programs and for gantryd."""
+    path = harness.find_in_build("opencl-more.so", lambda found: True)
+    if not path:
+        raise harness.Skip("the build has no layer: there was no CL/cl_layer.h")
+    if os.environ.get("GANTRY_TEST_SLOWDOWN", "1") != "1":
+        raise harness.Skip("a sanitizer's runtime wants to be loaded first")
+    # Where a guest's code is compiled no file of the build can be opened any more: it is there before.
+    return {"OPENCL_LAYERS": str(path), "OPENCL_MORE": words, "LD_PRELOAD": str(path)}
+
+
+def one_device(env):
+    driver()
+    return harness.Agent(devices={"opencl0": test_opencl.device(guest_code="yes")},
+                         tenants={"red": {"mem": "256M", "isolation": "isolated"}}, env=env)
+
+
+def guests_own(env):
+    """The layer is the host's: the program is to see what the host's device says, and nothing beside it."""
+    return {name: "" for name in env}
+
+
+def test_programs_in_spirv_give_what_they_give_on_a_device_that_takes_them(t):
+    module, env = spirv(), layer("il")
+    result = harness.run([harness.program("opencl-probe"), POCL, "il", module],
+                         env=dict(os.environ, POCL_CACHE_DIR=FOLDER, **env), timeout=WAIT_S)
+    want = lines(result.out)
+    t.equal(want[-1:], ["done"], f"on PoCL with the layer: {result.err[-300:]}")
+    with one_device(env) as agent:
+        got = agent.run_guest("red", [harness.program("opencl-probe"), "Gantry", "il", module],
+                              env=dict(guests_own(env), **driver()), timeout=WAIT_S)
+        if "Landlock" in got.out:
+            raise harness.Skip(got.out.strip())
+        t.equal(lines(got.out), want, f"through the driver: {got.err[-300:]}")
+        got = agent.run_guest("red", [harness.program("opencl-probe"), "Gantry", "il-misuse", module],
+                              env=dict(guests_own(env), **driver()), timeout=WAIT_S)
+        said = [line for line in lines(got.out) if not line.startswith("ok ")]
+        t.equal(said, [want[3], "done"], "and of its binary the same, with its constant")
+
+
+def test_device_with_domains_is_divided_by_them(t):
+    env = layer("domains")
+    with one_device(dict(env, POCL_MAX_PTHREAD_COUNT="4")) as agent:
+        got = agent.run_guest("red", [harness.program("opencl-probe"), "Gantry", "domains"],
+                              env=dict(guests_own(env), **driver()), timeout=WAIT_S)
+        if "Landlock" in got.out:
+            raise harness.Skip(got.out.strip())
+        said = [line for line in lines(got.out) if not line.startswith("ok ")]
+        t.equal(said, ["second node of 3 units: itself 1, met 3, one more 0",
+                       "part of it of 2 units: itself 1, met 2, one more 0", "done"], f"lines that are not ok: {got.err[-300:]}")
+
+
+def test_device_that_takes_no_spirv_says_so(t):
+    module = pathlib.Path(FOLDER, "any.spv")
+    module.write_bytes(bytes.fromhex("0302230700000100000000000100000000000000" "1100020006000000"))
+    with one_device({}) as agent:
+        got = probe(agent, "red", "il-misuse", module)
+        t.equal([line for line in lines(got.out) if not line.startswith("ok ")], ["done"], "lines that are not ok")
+
+
 SAID = "words of a kernel"
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl-probe PLATFORM work|images|parts|misuse|say|storm|hold|builtin|bench ... */
+/* opencl-probe PLATFORM work|images|parts|il|misuse|say|storm|hold|builtin|bench ... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,6 +361,12 @@ int main(int argc, char **argv)
 		probe_images(&w);
 	} else if (strcmp(what, "parts") == 0) {
 		probe_sub_devices(&w);
+	} else if (strcmp(what, "domains") == 0) {
+		probe_domains(&w);
+	} else if (strcmp(what, "il") == 0 && argc > 3) {
+		probe_il(&w, argv[3]);
+	} else if (strcmp(what, "il-misuse") == 0 && argc > 3) {
+		probe_il_misuse(&w, argv[3]);
 	} else if (strcmp(what, "misuse") == 0) {
 		probe_misuse(&w);
 		probe_sub_device_misuse(&w);

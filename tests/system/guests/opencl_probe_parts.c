@@ -231,6 +231,90 @@ void probe_sub_devices(const struct world *w)
 	show("references of the device", number_of(w->device, CL_DEVICE_REFERENCE_COUNT));
 }
 
+/* ---- domains ---- */
+
+/* Parts that share what @domain says; all released again. */
+static void check_domain(const struct world *w, property_t domain, property_t came_to, cl_uint n,
+			 cl_uint first, cl_uint last)
+{
+	cl_device_id parts[MOST] = { NULL };
+	property_t list[4] = { 0 };
+	cl_uint found = 0;
+	size_t bytes = 0;
+
+	expect(cl.CreateSubDevices(w->device, LIST(CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN, domain),
+				   MOST, parts, &found),
+	       CL_SUCCESS, "parts by a domain");
+	expect_true(found == n, "are as many as it has");
+	if (found == 0)
+		return;
+	must(cl.GetDeviceInfo(parts[0], CL_DEVICE_PARTITION_TYPE, sizeof(list), list, &bytes),
+	     "CL_DEVICE_PARTITION_TYPE");
+	expect_true(bytes == 3 * sizeof(list[0]) &&
+			    list[0] == CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN &&
+			    list[1] == came_to && list[2] == 0,
+		    "and say by which");
+	expect_true(number_of(parts[0], CL_DEVICE_MAX_COMPUTE_UNITS) == first &&
+			    number_of(parts[n - 1], CL_DEVICE_MAX_COMPUTE_UNITS) == last,
+		    "with the units of each");
+	expect(cl.CreateSubDevices(parts[n - 1],
+				   LIST(CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN, domain), MOST,
+				   &(cl_device_id){ NULL }, &found),
+	       CL_DEVICE_PARTITION_FAILED, "parts of a part by a domain");
+	for (cl_uint i = 0; i < n; i++)
+		must(cl.ReleaseDevice(parts[i]), "clReleaseDevice");
+}
+
+/* The layer's: a NUMA node of one unit, one of the rest, and a level 3 cache for each unit. */
+void probe_domains(const struct world *w)
+{
+	cl_uint units = number_of(w->device, CL_DEVICE_MAX_COMPUTE_UNITS);
+	cl_device_affinity_domain domains = 0;
+	cl_device_id nodes[2], halves[2];
+	cl_program program;
+	cl_context context;
+	cl_int result;
+
+	must(cl.GetDeviceInfo(w->device, CL_DEVICE_PARTITION_AFFINITY_DOMAIN, sizeof(domains),
+			      &domains, NULL),
+	     "domains");
+	expect_true(domains ==
+			    (CL_DEVICE_AFFINITY_DOMAIN_NUMA | CL_DEVICE_AFFINITY_DOMAIN_L3_CACHE |
+			     CL_DEVICE_AFFINITY_DOMAIN_NEXT_PARTITIONABLE),
+		    "domains of the device");
+	check_domain(w, CL_DEVICE_AFFINITY_DOMAIN_NUMA, CL_DEVICE_AFFINITY_DOMAIN_NUMA, 2, 1,
+		     units - 1);
+	check_domain(w, CL_DEVICE_AFFINITY_DOMAIN_NEXT_PARTITIONABLE,
+		     CL_DEVICE_AFFINITY_DOMAIN_NUMA, 2, 1, units - 1);
+	check_domain(w, CL_DEVICE_AFFINITY_DOMAIN_L3_CACHE, CL_DEVICE_AFFINITY_DOMAIN_L3_CACHE,
+		     units, 1, 1);
+	expect(cl.CreateSubDevices(w->device,
+				   LIST(CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN,
+					CL_DEVICE_AFFINITY_DOMAIN_L2_CACHE),
+				   2, nodes, NULL),
+	       CL_INVALID_VALUE, "parts by a domain that the device does not have");
+	must(cl.CreateSubDevices(w->device,
+				 LIST(CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN,
+				      CL_DEVICE_AFFINITY_DOMAIN_NUMA),
+				 2, nodes, NULL),
+	     "clCreateSubDevices");
+	must(cl.CreateSubDevices(nodes[1], LIST(CL_DEVICE_PARTITION_BY_COUNTS, 1, units - 2), 2,
+				 halves, NULL),
+	     "clCreateSubDevices");
+	context = cl.CreateContext(NULL, 2, (cl_device_id[]){ nodes[1], halves[1] }, NULL, NULL,
+				   &result);
+	must(result, "clCreateContext");
+	program = build(context);
+	probe_units(w, context, nodes[1], program, "second node");
+	probe_units(w, context, halves[1], program, "part of it");
+	must(cl.ReleaseProgram(program), "clReleaseProgram");
+	must(cl.ReleaseDevice(nodes[0]), "clReleaseDevice");
+	must(cl.ReleaseDevice(nodes[1]), "clReleaseDevice");
+	must(cl.ReleaseDevice(halves[0]), "clReleaseDevice");
+	must(cl.ReleaseDevice(halves[1]), "clReleaseDevice");
+	must(cl.ReleaseContext(context), "clReleaseContext");
+}
+
 /* ---- misuse ---- */
 
 static void refuse(const struct world *w, const property_t *list, cl_uint room, cl_int wanted,

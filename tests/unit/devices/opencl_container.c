@@ -360,6 +360,31 @@ START_TEST(test_sort_tells_text_from_what_is_foreign)
 }
 END_TEST
 
+/* Text before it is its options and constants; what is wrong with the module itself is told by its check. */
+START_TEST(test_spirv_is_known_and_its_module_checked)
+{
+	static const uint32_t module[] = { 0x07230203, 0x00010200, 0, 9, 0, 0x00020011, 6 };
+	static const char lines[] = "//gantry-options: -w\n//gantry-constant: 3 01\n";
+	char bytes[sizeof(module) + sizeof(lines) - 1];
+	enum gantry_opencl_sort sort = GANTRY_OPENCL_UNKNOWN;
+	uint32_t wrong[GANTRY_ARRAY_SIZE(module)];
+
+	ck_assert_int_eq(gantry_opencl_container_check(module, sizeof(module), &sort, &err), 0);
+	ck_assert_int_eq(sort, GANTRY_OPENCL_IL);
+	memcpy(bytes, lines, sizeof(lines) - 1);
+	memcpy(bytes + sizeof(lines) - 1, module, sizeof(module));
+	sort = GANTRY_OPENCL_UNKNOWN;
+	ck_assert_int_eq(gantry_opencl_container_check(bytes, sizeof(bytes), &sort, &err), 0);
+	ck_assert_int_eq(sort, GANTRY_OPENCL_IL);
+	for (size_t n = 4; n < sizeof(module); n++)
+		ck_assert_int_eq(gantry_opencl_container_check(module, n, NULL, &err), -ENOEXEC);
+	memcpy(wrong, module, sizeof(module));
+	wrong[5] = 0x00030011;
+	ck_assert_int_eq(gantry_opencl_container_check(wrong, sizeof(wrong), NULL, &err), -ENOEXEC);
+	ck_assert_msg(strstr(err.text, "do not fit") != NULL, "%s", err.text);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("opencl container");
@@ -375,5 +400,6 @@ int main(void)
 	tcase_add_test(others, test_check_of_elf_follows_its_tables);
 	tcase_add_test(others, test_check_of_xclbin_follows_its_table);
 	tcase_add_test(others, test_sort_tells_text_from_what_is_foreign);
+	tcase_add_test(pocl, test_spirv_is_known_and_its_module_checked);
 	return gantry_unit_run(suite);
 }
