@@ -50,6 +50,7 @@ enum kind {
 	EVENT,
 	IMAGE,
 	SAMPLER,
+	DEVICE, /* a part of one, where it can be divided */
 	NKINDS
 };
 
@@ -62,6 +63,50 @@ enum kind {
 			(void)d->release((void *)made); \
 		r;                                      \
 	})
+
+static cl_int retain_and_release(cl_device_id h)
+{
+	cl_int r = d->clRetainDevice(h);
+
+	if (r == CL_SUCCESS)
+		(void)d->clReleaseDevice(h);
+	return r;
+}
+
+static const cl_device_partition_property all[] = { CL_DEVICE_PARTITION_EQUALLY, 1, 0 },
+					  single[] = { CL_DEVICE_PARTITION_BY_COUNTS, 1, 0 };
+
+/* What one unit is divided into is nothing, and no fault of the handle's. */
+static cl_int divide(cl_device_id h)
+{
+	cl_device_id parts[64];
+	cl_uint n = 0;
+	cl_int r = d->clCreateSubDevices(h, all, 64, parts, &n);
+
+	for (cl_uint i = 0; r == CL_SUCCESS && i < n; i++)
+		(void)d->clReleaseDevice(parts[i]);
+	return r;
+}
+
+/* The queue has the device and its context when nobody else does. */
+static cl_int work_on(cl_device_id h)
+{
+	cl_int r = CL_SUCCESS;
+	cl_context context = d->clCreateContext(NULL, 1, &h, NULL, NULL, &r);
+	cl_command_queue q;
+
+	if (!context)
+		return r;
+	q = d->clCreateCommandQueue(context, h, 0, &r);
+	(void)d->clReleaseContext(context);
+	if (!q)
+		return r;
+	(void)d->clEnqueueMarkerWithWaitList(q, 0, NULL, NULL);
+	(void)d->clFinish(q);
+	(void)d->clGetCommandQueueInfo(q, CL_QUEUE_DEVICE, sizeof(bytes), bytes, NULL);
+	(void)d->clReleaseCommandQueue(q);
+	return r;
+}
 
 /* KIND, CODE of a bad handle, NAME, call */
 /* clang-format off */
@@ -153,7 +198,12 @@ enum kind {
 	R(EVENT, CL_INVALID_EVENT, clSetUserEventStatus, d->clSetUserEventStatus(h, CL_COMPLETE)) \
 	R(EVENT, CL_INVALID_EVENT, clSetEventCallback, d->clSetEventCallback(h, CL_COMPLETE, on_event, NULL)) \
 	R(EVENT, CL_INVALID_EVENT_WAIT_LIST, clEnqueueMarkerWithWaitList behind it, d->clEnqueueMarkerWithWaitList(queue, 1, (cl_event *)&h, NULL)) \
-	R(EVENT, CL_INVALID_EVENT, clEnqueueWaitForEvents, d->clEnqueueWaitForEvents(queue, 1, (cl_event *)&h))
+	R(EVENT, CL_INVALID_EVENT, clEnqueueWaitForEvents, d->clEnqueueWaitForEvents(queue, 1, (cl_event *)&h)) \
+	R(DEVICE, CL_INVALID_DEVICE, clRetainDevice, retain_and_release(h)) \
+	R(DEVICE, CL_INVALID_DEVICE, clReleaseDevice, d->clReleaseDevice(h)) \
+	R(DEVICE, CL_INVALID_DEVICE, clGetDeviceInfo, d->clGetDeviceInfo(h, CL_DEVICE_PARTITION_TYPE, 64, bytes, NULL)) \
+	R(DEVICE, CL_INVALID_DEVICE, clCreateSubDevices, divide(h)) \
+	R(DEVICE, CL_INVALID_DEVICE, clCreateContext and a queue, work_on(h))
 /* clang-format on */
 
 static cl_int map_and_unmap(cl_command_queue q, cl_mem mem)
@@ -233,6 +283,14 @@ static cl_kernel kernel_new(void)
 	return kernel;
 }
 
+static cl_device_id device_new(void)
+{
+	cl_device_id made = NULL;
+
+	(void)d->clCreateSubDevices(device, single, 1, &made, NULL);
+	return made;
+}
+
 static void *object_new(enum kind kind, cl_context context, cl_command_queue queue, unsigned seed)
 {
 	cl_int r;
@@ -249,6 +307,8 @@ static void *object_new(enum kind kind, cl_context context, cl_command_queue que
 		return d->clCreateProgramWithSource(context, 1, &text, NULL, &r);
 	case KERNEL:
 		return kernel_new();
+	case DEVICE:
+		return device_new();
 	case IMAGE:
 		return d->clCreateImage(context, 0, &format, &desc, NULL, &r);
 	case SAMPLER:
@@ -280,6 +340,9 @@ static void release(enum kind kind, void *h)
 		break;
 	case SAMPLER:
 		(void)d->clReleaseSampler(h);
+		break;
+	case DEVICE:
+		(void)d->clReleaseDevice(h);
 		break;
 	default:
 		(void)d->clReleaseEvent(h);
