@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that compiles its kernel as it runs: the source in the file argv[1], which has a kernel saxpy and includes "step.h", a header that comes
- * with it.
+ * with it. In folder argv[2] are files that another source includes, argv[3], and beside it one that nobody may.
  */
 #include <nvrtc.h>
 #include <stdint.h>
@@ -87,6 +87,31 @@ static void run(const char *ptx)
 	end();
 }
 
+/* Files of this process, which is not where the compiler is. */
+static void include(const char *folder, const char *path)
+{
+	const char *const options[] = { "--gpu-architecture=compute_80", "-I", folder,
+					"-default-device" };
+	nvrtcProgram program = NULL;
+
+	begin("include");
+	RTC(nvrtcCreateProgram(&program, read_source(path), "includes.cu", 0, NULL, NULL),
+	    NVRTC_SUCCESS);
+	RTC(nvrtcCompileProgram(program, 1, options), NVRTC_ERROR_COMPILATION);
+	for (int i = 0; i < 2; i++)
+		if (nvrtcCompileProgram(program, 4, options) != NVRTC_SUCCESS) {
+			say_log(program);
+			CHECK(!"it finds them");
+		}
+	RTC(nvrtcDestroyProgram(&program), NVRTC_SUCCESS);
+	RTC(nvrtcCreateProgram(&program, "#include <../outside.h>\n", "outside.cu", 0, NULL, NULL),
+	    NVRTC_SUCCESS);
+	RTC(nvrtcCompileProgram(program, 4, options), NVRTC_ERROR_COMPILATION);
+	say_log(program);
+	RTC(nvrtcDestroyProgram(&program), NVRTC_SUCCESS);
+	end();
+}
+
 static void fail(void)
 {
 	nvrtcProgram program = NULL;
@@ -106,11 +131,12 @@ int main(int argc, char **argv)
 {
 	char *ptx;
 
-	if (argc != 2)
+	if (argc != 4)
 		return 2;
 	(void)set_out();
 	ptx = compile(argv[1]);
 	run(ptx);
+	include(argv[2], argv[3]);
 	fail();
 	free(ptx);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fake of NVRTC: a "compiler" for source that has a FAKECUDA line in a comment, which becomes that line as PTX.
- * A line that begins with #error is an error; the log says which, as the real one's does.
+ * A line that begins with #error is an error, and so is one that includes what no header is called; the log says which, as the real one's does.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +12,8 @@
 
 struct program {
 	char *source;
+	int nheaders;
+	char **headers, **names;
 	char name[64];
 	char log[512];
 	char *ptx;
@@ -50,13 +52,18 @@ nvrtcResult nvrtcCreateProgram(nvrtcProgram *ret_program, const char *source, co
 {
 	struct program *program;
 
-	(void)headers;
-	(void)include_names;
 	if (!source || nheaders < 0)
 		return NVRTC_ERROR_INVALID_INPUT;
 	program = calloc(1, sizeof(*program));
 	if (!program)
 		return NVRTC_ERROR_OUT_OF_MEMORY;
+	program->nheaders = nheaders;
+	program->headers = calloc((size_t)nheaders + 1, sizeof(char *));
+	program->names = calloc((size_t)nheaders + 1, sizeof(char *));
+	for (int i = 0; i < nheaders; i++) {
+		program->headers[i] = strdup(headers[i]);
+		program->names[i] = strdup(include_names[i]);
+	}
 	program->source = strdup(source);
 	(void)snprintf(program->name, sizeof(program->name), "%s", name ? name : "default_program");
 	(void)snprintf(program->arch, sizeof(program->arch), "sm_90");
@@ -68,6 +75,12 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program)
 {
 	if (!*program)
 		return NVRTC_ERROR_INVALID_PROGRAM;
+	for (int i = 0; i < (*program)->nheaders; i++) {
+		free((*program)->headers[i]);
+		free((*program)->names[i]);
+	}
+	free((*program)->headers);
+	free((*program)->names);
 	free((*program)->source);
 	free((*program)->ptx);
 	free(*program);
@@ -83,6 +96,34 @@ static int line_of(const char *source, const char *at)
 	for (; source < at; source++)
 		line += *source == '\n';
 	return line;
+}
+
+#define DEPTH 32 /* of headers in headers */
+
+/* What a text at the beginning of a line includes, and no header is called. Takes no notice of conditions. */
+static bool lacks_header(struct program *program, const char *where, const char *text, int depth)
+{
+	char name[256];
+
+	for (const char *at = text; depth < DEPTH && (at = strstr(at, "#include ")); at++) {
+		int i = 0;
+
+		if ((at > text && at[-1] != '\n') ||
+		    sscanf(at, "#include %*1[<\"]%255[^>\"]", name) != 1)
+			continue;
+		while (i < program->nheaders && strcmp(program->names[i], name) != 0)
+			i++;
+		if (i == program->nheaders) {
+			(void)snprintf(
+				program->log, sizeof(program->log),
+				"%s(%d): catastrophic error: could not open source file \"%s\" (no directories in search list)\n",
+				where, line_of(text, at), name);
+			return true;
+		}
+		if (lacks_header(program, name, program->headers[i], depth + 1))
+			return true;
+	}
+	return false;
 }
 
 static bool complain(struct program *program)
@@ -101,7 +142,8 @@ static bool complain(struct program *program)
 			       program->name, line_of(program->source, error), len - skip,
 			       error + skip, len, error, program->name);
 	}
-	if (!error && !strstr(program->source, "FAKECUDA so="))
+	if (!error && !lacks_header(program, program->name, program->source, 0) &&
+	    !strstr(program->source, "FAKECUDA so="))
 		(void)snprintf(program->log, sizeof(program->log),
 			       "%s(1): error: no FAKECUDA line\n", program->name);
 	return program->log[0] != '\0';

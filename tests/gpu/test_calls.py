@@ -116,12 +116,27 @@ extern "C" __global__ void saxpy(int n, float a, const float *x, float *y)
 '''
 
 
-def saxpy_source(folder):
+INCLUDED = {
+    "include/sums/all.h": '#pragma once\n#include "part.h"\n#include <part.h>\n#if !HAS(<sums/none.h>) && HAS(<part.h>)\n#define HERE 4\n#endif\n',
+    "include/sums/part.h": "#define BESIDE 1\n",
+    "include/part.h": "#define APART 2\n",
+    "outside.h": "#define OUTSIDE 1\n",
+}
+INCLUDES = """#define HAS(x) __has_include(x)
+#include <sums/all.h>
+static_assert(BESIDE + APART + HERE == 7, "each was found where it is");
+extern "C" __global__ void nothing(void)
+{
+}
+"""
+
+
+def nvrtc_source(folder, name, text):
     """Its path; the fake NVRTC makes kernels of a file out of a line in a comment."""
-    text = SAXPY
     if gpu.BACKEND == "fakecuda":
         text += f"// FAKECUDA so={harness.find_in_build('cuda-fake-kernels.so', os.path.exists)}\n"
-    path = os.path.join(folder, "saxpy.cu")
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     return path
@@ -131,11 +146,15 @@ def test_program_compiles_its_kernels_with_nvrtc_of_the_host(t):
     with tempfile.TemporaryDirectory(prefix="gantry-nvrtc-") as folder, calls_world() as agent:
         os.chmod(folder, 0o755)
         libraries = {os.path.dirname(gpu_libcuda()), forwarding_folder()}
-        guest = agent.guest("red", [harness.program("cuda-library-nvrtc"), saxpy_source(folder)],
+        for name, text in INCLUDED.items():
+            nvrtc_source(folder, name, text)
+        sources = [nvrtc_source(folder, "saxpy.cu", SAXPY), os.path.join(folder, "include"), nvrtc_source(folder, "includes.cu", INCLUDES)]
+        guest = agent.guest("red", [harness.program("cuda-library-nvrtc"), *sources],
                             env={"LD_LIBRARY_PATH": ":".join(libraries)})
         code = guest.wait(gpu.LIMIT_S)
         lines = guest.output().split("\n")
-        t.equal([line for line in lines if line.startswith(("ok ", "FAILED"))], ["ok compile", "ok run", "ok errors"], guest.output())
+        t.equal([line for line in lines if line.startswith(("ok ", "FAILED"))], ["ok compile", "ok run", "ok include", "ok errors"], guest.output())
+        t.contains(guest.output(), 'source file "../outside.h"')
         t.contains(guest.output(), "bad.cu(1): catastrophic error: #error directive: nonsense\n")
         t.equal(code, 0, "exit status")
 

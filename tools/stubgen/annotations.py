@@ -62,7 +62,7 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "settles": [], "keeps": [], "later": [], "opens": [], "closes": [],
-                      "chosen": [], "bars": []}
+                      "chosen": [], "bars": [], "noted": []}
         self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
         self.hosted = {}     # type of objects: the function that makes those which work on host memory
         self.mode_setters = []
@@ -84,7 +84,7 @@ class Library:
 
     def _line(self, line):
         word, rest = (line.split(None, 1) + [""])[:2]
-        if word in ("include", "needs", "handle", "waits", "proves", "settles", "keeps", "later", "opens", "closes", "chosen", "bars"):
+        if word in ("include", "needs", "handle", "waits", "proves", "settles", "keeps", "later", "opens", "closes", "chosen", "bars", "noted"):
             self.words[word] += rest.split()
         elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed"):
             self.words[word] = rest

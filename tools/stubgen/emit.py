@@ -226,9 +226,15 @@ def _stub_by_hand(call):
             "\tgantry_hand_%s(%s);\n\treturn (%s)gantry_call_finish(&call_);\n" % (call.id, call.name, names, call.function.ret))
 
 
+def _noted(call, prototype=False):
+    """Code by hand that is told of a success, beside the code that is generated."""
+    return "gantry_hand_noted_%s(%s)" % (call.name, ", ".join(p.text if prototype else p.name for p in call.function.params))
+
+
 def _afterwards(call):
     """What a success changes in the guest: an object that has ended is none, and most look for memory on the device's side."""
-    lines = ["*%s = NULL;" % p.name for p, k in call.pairs if k.word == "end"]
+    lines = ["%s;" % _noted(call)] if call.library.says("noted", call.function) else []
+    lines += ["*%s = NULL;" % p.name for p, k in call.pairs if k.word == "end"]
     return lines + ["gantry_call_set_mode((uint64_t)(uintptr_t)*%s, 1);" % p.name for p, k in call.pairs
                     if k.word == "new" and call.library.hosted.get(p.base, call.name) != call.name]
 
@@ -271,6 +277,8 @@ def stubs(library, calls):
         if call.by_hand:
             text.append("void gantry_hand_%s(struct gantry_call *call_, %s);\n" % (
                 call.name, ", ".join(p.text for p in call.function.params)))
+        if library.says("noted", call.function):
+            text.append("void %s;\n" % _noted(call, True))
         text.append("__attribute__((visibility(\"default\"))) %s\n{\n%s}\n\n" % (call.function.declaration, _stub(call)))
     text += [_unnamed(name, answer) for name, answer in library.also]
     return "".join(text)

@@ -238,22 +238,28 @@ static int compile_request(struct program *p, const void *request, size_t bytes)
 	return p->head.result;
 }
 
-static int compile(struct program *p, int noptions, const char *const *options)
+/* What a program is made of, when it is compiled. */
+struct base {
+	const char *texts; /* source, name, of each header its content and its name */
+	size_t len;
+	uint32_t nheaders;
+};
+
+static int compile_base(struct program *p, const struct base *base, int noptions,
+			const char *const *options)
 {
 	struct gantry_rtc_request head = { .magic = GANTRY_RTC_MAGIC,
 					   .version = GANTRY_RTC_VERSION };
 	char *request, *at;
 	int r;
 
-	if (!p)
-		return INVALID_PROGRAM;
 	if (noptions < 0 || (uint32_t)noptions > GANTRY_RTC_MAX_TEXTS || (noptions > 0 && !options))
 		return INVALID_INPUT;
 	forget_made(p);
-	head.nheaders = p->nheaders;
+	head.nheaders = base->nheaders;
 	head.noptions = (uint32_t)noptions;
 	head.nexpressions = p->expressions.n;
-	head.bytes = sizeof(head) + p->base.len + p->expressions.len;
+	head.bytes = sizeof(head) + base->len + p->expressions.len;
 	for (int i = 0; i < noptions; i++) {
 		if (!options[i])
 			return INVALID_INPUT;
@@ -263,13 +269,53 @@ static int compile(struct program *p, int noptions, const char *const *options)
 	if (!request)
 		return OUT_OF_MEMORY;
 	at = mempcpy(request, &head, sizeof(head));
-	at = mempcpy(at, p->base.bytes, p->base.len);
+	at = mempcpy(at, base->texts, base->len);
 	for (int i = 0; i < noptions; i++)
 		at = stpcpy(at, options[i]) + 1;
 	if (p->expressions.len)
 		memcpy(at, p->expressions.bytes, p->expressions.len);
 	r = compile_request(p, request, head.bytes);
 	free(request);
+	return r;
+}
+
+static int compile(struct program *p, int noptions, const char *const *options)
+{
+	struct base base;
+
+	if (!p)
+		return INVALID_PROGRAM;
+	base = (struct base){ p->base.bytes, p->base.len, p->nheaders };
+	return compile_base(p, &base, noptions, options);
+}
+
+/* With files of the guest's in it, for this once: what it was made of stays. */
+static int compile_with(struct program *p, int noptions, const char *const *options,
+			const char *source, uint32_t nheaders, const char *const *headers,
+			const char *const *names)
+{
+	struct base base = { .nheaders = nheaders };
+	const char *name;
+	char *texts, *at;
+	int r;
+
+	if (!p || !source || nheaders > GANTRY_RTC_MAX_TEXTS || !headers || !names)
+		return !p ? INVALID_PROGRAM : INVALID_INPUT;
+	name = p->base.bytes + strlen(p->base.bytes) + 1;
+	base.len = strlen(source) + 1 + strlen(name) + 1;
+	for (uint32_t i = 0; i < nheaders; i++)
+		base.len += strlen(headers[i]) + 1 + strlen(names[i]) + 1;
+	base.texts = texts = malloc(base.len);
+	if (!texts)
+		return OUT_OF_MEMORY;
+	at = stpcpy(texts, source) + 1;
+	at = stpcpy(at, name) + 1;
+	for (uint32_t i = 0; i < nheaders; i++) {
+		at = stpcpy(at, headers[i]) + 1;
+		at = stpcpy(at, names[i]) + 1;
+	}
+	r = compile_base(p, &base, noptions, options);
+	free(texts);
 	return r;
 }
 
@@ -380,6 +426,7 @@ void *gantry_calls_rtc_symbol(const char *name)
 		FUNCTION("nvrtcDestroyProgram", destroy),
 		FUNCTION("nvrtcAddNameExpression", add_expression),
 		FUNCTION("nvrtcCompileProgram", compile),
+		FUNCTION("nvrtcCompileProgramWith", compile_with), /* ours alone */
 		FUNCTION("nvrtcGetProgramLogSize", log_size),
 		FUNCTION("nvrtcGetProgramLog", log_text),
 		FUNCTION("nvrtcGetPTXSize", ptx_size),

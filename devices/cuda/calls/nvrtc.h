@@ -23,7 +23,10 @@ struct gantry_calls_rtc {
 
 /* The thread works for @rtc until it is told otherwise; NULL: for nobody. */
 void gantry_calls_rtc_here(struct gantry_calls_rtc *rtc);
-/* The function that stands for NVRTC's of that name; NULL: NVRTC's own is meant. */
+/*
+ * The function that stands for NVRTC's of that name; NULL: NVRTC's own is meant. One is ours alone: nvrtcCompileProgramWith(), which compiles a program with other
+ * texts than it was made of (hand/nvrtc.c has its arguments).
+ */
 void *gantry_calls_rtc_symbol(const char *name);
 
 #endif

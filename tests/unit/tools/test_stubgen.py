@@ -194,6 +194,9 @@ class Toolkit(unittest.TestCase):
             own = set(re.findall(r'FUNCTION\("(nvrtc\w+)"', file.read()))
         served = stubgen("emit", "--part", "server", "nvrtc").stdout
         taking = {match[1] for match in re.finditer(r"static void serve_(nvrtc\w+)\(.*?\n}\n", served, re.S) if " prog" in match[0]}
+        self.assertIn("nvrtcAddNameExpression", taking)
+        with open(os.path.join(TOP, "devices/cuda/calls/hand/nvrtc.c"), encoding="utf-8") as file:
+            taking |= set(re.findall(r'gantry_calls_symbol\(run, "(nvrtc\w+)"\)', file.read()))
         self.assertIn("nvrtcCompileProgram", taking)
         self.assertEqual(taking - own, set())
 

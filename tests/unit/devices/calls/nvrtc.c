@@ -152,6 +152,9 @@ int nvrtcCreateProgram(void **program, const char *source, const char *name, int
 int nvrtcDestroyProgram(void **program);
 int nvrtcAddNameExpression(void *program, const char *expression);
 int nvrtcCompileProgram(void *program, int noptions, const char *const *options);
+int nvrtcCompileProgramWith(void *program, int noptions, const char *const *options,
+			    const char *source, uint32_t nheaders, const char *const *headers,
+			    const char *const *names);
 int nvrtcGetProgramLogSize(void *program, size_t *ret_bytes);
 int nvrtcGetProgramLog(void *program, char *log);
 int nvrtcGetPTXSize(void *program, size_t *ret_bytes);
@@ -229,6 +232,32 @@ START_TEST(test_program_goes_whole_and_comes_back)
 	ck_assert_int_eq(F(nvrtcGetLoweredName)(program, "another", &name), 10);
 	ck_assert_int_eq(F(nvrtcAddNameExpression)(program, "late"), 8);
 	log_is(program, "said");
+	end(program);
+}
+END_TEST
+
+START_TEST(test_program_is_compiled_with_other_texts_for_once)
+{
+	const char *const with[] = { "int y;" }, *const called[] = { "/inc/y.h" };
+	void *program = make();
+	char ptx[sizeof(played.text)];
+
+	ck_assert_int_eq(F(nvrtcAddNameExpression)(program, "nobody"), 0);
+	ck_assert_int_eq(F(nvrtcCompileProgramWith)(program, 1, options, "other", 1, with, called),
+			 0);
+	ck_assert_int_eq(F(nvrtcGetPTX)(program, ptx), 0);
+	ck_assert_str_eq(
+		ptx,
+		"source=other;name=p.cu;/inc/y.h=int y;;expression=nobody;option=-arch=sm_90;");
+	ck_assert_int_eq(F(nvrtcCompileProgram)(program, 0, NULL), 0);
+	ck_assert_int_eq(F(nvrtcGetPTX)(program, ptx), 0);
+	ck_assert_str_eq(ptx, "source=source;name=p.cu;x.h=int x;;empty.h=;expression=nobody;");
+	ck_assert_int_eq(F(nvrtcCompileProgramWith)(NULL, 0, NULL, "other", 1, with, called), 4);
+	ck_assert_int_eq(F(nvrtcCompileProgramWith)(program, 0, NULL, NULL, 1, with, called), 3);
+	ck_assert_int_eq(F(nvrtcCompileProgramWith)(program, 0, NULL, "other", 1, NULL, called), 3);
+	ck_assert_int_eq(
+		F(nvrtcCompileProgramWith)(program, 0, NULL, "other", UINT32_MAX, with, called), 3);
+	ck_assert_int_eq(F(nvrtcCompileProgramWith)(program, 1, NULL, "other", 1, with, called), 3);
 	end(program);
 }
 END_TEST
@@ -454,6 +483,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_program_goes_whole_and_comes_back);
+	tcase_add_test(tc, test_program_is_compiled_with_other_texts_for_once);
 	tcase_add_test(tc, test_program_that_does_not_compile_has_a_log_and_no_code);
 	tcase_add_test(tc, test_program_before_it_is_compiled_has_nothing);
 	tcase_add_test(tc, test_words_that_are_wrong_are_refused);
