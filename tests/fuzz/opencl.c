@@ -6,7 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/spirv.h"
 #include "tests/fuzz/fuzz.h"
+
+/* What is asked of a module that was found to be whole. */
+static void ask_module(const uint8_t *data, size_t len)
+{
+	size_t off = len;
+
+	assert(gantry_spirv_find(data, len, &off) && off < len);
+	for (uint32_t id = 0; id < 16; id++)
+		assert(gantry_spirv_constant_bytes(data + off, len - off, id) <= 8);
+	(void)gantry_spirv_prints(data + off, len - off);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
@@ -20,6 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		return 0;
 	}
 	assert(sort != GANTRY_OPENCL_UNKNOWN && sort == gantry_opencl_sort(data, len));
+	if (sort == GANTRY_OPENCL_IL)
+		ask_module(data, len);
 	if (sort != GANTRY_OPENCL_POCL)
 		return 0;
 	/* What is made of a sound one is sound, and is what is made of it again. */
