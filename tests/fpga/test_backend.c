@@ -41,7 +41,9 @@ static unsigned int nput;
 static const char *put_memory = "kept"; /* what loading an image does to it */
 static struct gantry_device device;
 static uint32_t nwakes; /* atomic; a futex */
-static uint32_t cancel; /* atomic: everything is to be cancelled */
+static uint32_t
+	cancel; /* atomic: everything is to be cancelled, or from the question behind the next on */
+#define BEHIND_THE_NEXT 2u
 static uint64_t last_tag;
 
 static void wake(void *cookie)
@@ -53,9 +55,13 @@ static void wake(void *cookie)
 
 static int cancelled(void *cookie, uint64_t tag)
 {
+	uint32_t next = BEHIND_THE_NEXT;
+
 	(void)cookie;
 	(void)tag;
-	return (int)gantry_load_acquire(&cancel);
+	if (gantry_cas(&cancel, &next, 1u))
+		return 0;
+	return next != 0;
 }
 
 static const struct gantry_device_host host = { .wake = wake, .cancelled = cancelled };
@@ -1139,6 +1145,43 @@ START_TEST(test_cancelled_launch_changes_nothing)
 }
 END_TEST
 
+/* It was wanted when it went to the board, and is not any more when it ends there. */
+START_TEST(test_launch_that_is_cancelled_on_the_board_ends_there_and_changes_nothing)
+{
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[2];
+	struct gantry_cmd cmd;
+	struct gantry_done done;
+
+	put("scale", SCALE);
+	device_open("", NULL);
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	/* Its image is there: then the board's thread asks once before it begins. */
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 2, 3));
+	check_copies(2 * BYTES, 0, BYTES);
+	memset(kept[1], 0, BYTES);
+	cmd = known_scale(scale, m[0], m[1], 4, 5, 6);
+	/* A seat's holder asks of all that its page says. */
+	gantry_store_release(&cancel, is_seated() ? 1u : BEHIND_THE_NEXT);
+	done = run(stream, &cmd);
+	gantry_store_release(&cancel, 0u);
+	ck_assert_int_eq(done.status, GANTRY_E_CANCELLED);
+	ck_assert_uint_eq(done.blast, GANTRY_BLAST_CMD);
+	check_copies(is_seated() ? 0 : 2 * BYTES, 0, 0); /* it was there, and nothing came back */
+	ck_assert_int_eq(kept[1][1], 0);
+	/* Nothing that it wrote is found there; its unit and its stream go on. */
+	run_well(stream, known_scale(scale, m[0], m[1], 4, 5, 7));
+	check_copies(2 * BYTES, 0, BYTES);
+	check_scale(kept[1], 3);
+	device_close();
+}
+END_TEST
+
 START_TEST(test_close_does_not_wait_for_what_is_queued)
 {
 	struct gantry_cmd cmd;
@@ -1193,6 +1236,8 @@ int main(void)
 		tc,
 		test_launch_that_takes_longer_than_any_may_ends_and_nobody_else_is_told_of_a_fault);
 	tcase_add_test(tc, test_cancelled_launch_changes_nothing);
+	tcase_add_test(tc,
+		       test_launch_that_is_cancelled_on_the_board_ends_there_and_changes_nothing);
 	tcase_add_test(tc, test_close_does_not_wait_for_what_is_queued);
 	return gantry_unit_run(suite);
 }
