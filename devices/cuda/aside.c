@@ -23,6 +23,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/spin.h"
+#include "base/str.h"
 #include "devices/cuda/backend.h"
 #include "devices/keep.h"
 
@@ -59,6 +60,7 @@ struct gantry_cuda_aside {
 	uint64_t began; /* cycles */
 	uint64_t tag;
 	gantry_body *body;
+	const struct gantry_cuda_module *module; /* whose body it is */
 	struct gantry_cuda_reach *reach;
 	int (*compile)(void *cookie, const void *text, size_t nbytes, void **ret_made,
 		       size_t *ret_nbytes); /* gantry_stream_attr's */
@@ -488,9 +490,28 @@ static int take(struct gantry_stream *stream, struct gantry_cuda_aside *aside,
 	memcpy(aside->call.block, launch->block, sizeof(aside->call.block));
 	aside->call.nargs = launch->nargs;
 	aside->body = launch->kernel->body;
+	aside->module = launch->kernel->image->installed;
 	aside->tag = tag;
 	aside->position = stream->submitted;
 	return 0;
+}
+
+/*
+ * A module that has things of the session's, and of which nothing was written down: it is of before modules did, and on another device, or in
+ * another worker, the session would lose them without a word.
+ */
+static void see_kept(const struct gantry_cuda_aside *aside)
+{
+	const struct gantry_cuda_module *module = aside->module;
+	struct gantry_keep_head *head = aside->calls.keep;
+
+	if (!head || !module->left || gantry_load_relaxed(&head->writer) ||
+	    gantry_load_relaxed(&head->barred))
+		return;
+	(void)gantry_str_copy(head->why, sizeof(head->why),
+			      "an installed module that writes nothing down"); /* fits */
+	/* Release: the sentence is there. */
+	gantry_store_release(&head->barred, 1u);
 }
 
 static void take_back(struct gantry_cuda_aside *aside)
@@ -531,6 +552,7 @@ int gantry_cuda_aside_run(struct gantry_stream *stream, const struct gantry_cmd_
 	}
 	if (may_run_here(stream, owner, module)) {
 		*ret_result = aside->body(&aside->env, &aside->call);
+		see_kept(aside);
 		take_back(aside);
 		return 1;
 	}
@@ -577,6 +599,7 @@ bool gantry_cuda_aside_look(struct gantry_stream *stream)
 	if (!aside || gantry_load_acquire(&aside->state) != RAN)
 		return false;
 	tell(aside, false);
+	see_kept(aside);
 	take_back(aside);
 	aside->owner->nflying--;
 	gantry_store_relaxed(&aside->state, (uint32_t)IDLE);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "devices/keep.h"
 #include "devices/registry.h"
 #include "tests/fakecuda/kernel.h"
 #include "tests/unit/devices/cuda_aside.h"
@@ -407,6 +408,41 @@ START_TEST(test_quick_function_runs_where_it_is_submitted)
 }
 END_TEST
 
+/* The session cannot take along what such a module has of it, and is to be told so. */
+START_TEST(test_module_with_things_of_a_session_that_writes_nothing_down_bars_it)
+{
+	static union {
+		struct gantry_keep_head head;
+		uint8_t bytes[4096];
+	} memory[2];
+	struct gantry_done done;
+
+	open_device();
+	struct gantry_cmd hold = launch_cmd(image, "hold", "void");
+	state->is_quick = _i == 1;
+	let_go(2);
+	memory[1].head.writer = 7; /* somebody does */
+	for (unsigned int i = 0; i < 2; i++) {
+		const struct gantry_keep keep = { .base = &memory[i], .bytes = sizeof(memory[i]) };
+		const struct gantry_stream_attr attr = { .owner = i ? RED : BLUE,
+							 .is_alone = true,
+							 .keep = &keep };
+		struct gantry_stream *stream;
+
+		ck_assert_int_eq(device.backend->stream_create(device.dev, &attr, &stream, &err),
+				 0);
+		ck_assert_uint_eq(memory[i].head.barred, 0);
+		ck_assert_int_eq(submit(stream, &hold, i), 0);
+		wait_done(&done, 1);
+		ck_assert_uint_eq(memory[i].head.barred, i == 0);
+		ck_assert_str_eq(memory[i].head.why,
+				 i == 0 ? "an installed module that writes nothing down" : "");
+		device.backend->stream_destroy(stream);
+	}
+	close_device();
+}
+END_TEST
+
 START_TEST(test_quick_function_waits_for_a_slow_one_of_its_session)
 {
 	struct gantry_stream *slow, *quick;
@@ -648,6 +684,8 @@ int main(void)
 	tcase_add_test(tc, test_function_aside_takes_no_arguments_that_are_places);
 	tcase_add_test(tc, test_quick_function_runs_where_it_is_submitted);
 	tcase_add_test(tc, test_quick_function_waits_for_a_slow_one_of_its_session);
+	tcase_add_loop_test(
+		tc, test_module_with_things_of_a_session_that_writes_nothing_down_bars_it, 0, 2);
 	tcase_add_test(tc, test_quick_function_beside_other_sessions_runs_aside);
 	tcase_add_test(tc, test_quick_function_that_fails_hurts_its_command_only);
 	tcase_add_test(tc, test_time_on_the_host_is_no_device_time_and_the_core_hears_of_it);
