@@ -114,20 +114,19 @@ static void leave(struct gantry_cuda_graph *graph)
 /* It can be launched no more. What was launched of it goes on. */
 static void disarm(struct gantry_cuda_graph *graph)
 {
-	gantry_list_for_each(&graph->dev->streams, struct gantry_stream, link, stream)
-		if (stream->builds == graph)
-			stream->builds = NULL;
 	if (graph->exec)
 		(void)graph->dev->driver->GraphExecDestroy(
 			graph->exec); /* fails with the context */
 	graph->exec = NULL;
-	graph->state = FAILED;
 }
 
 void gantry_cuda_graph_free(struct gantry_cuda_graph *graph)
 {
 	if (!graph)
 		return;
+	gantry_list_for_each(&graph->dev->streams, struct gantry_stream, link, stream)
+		if (stream->builds == graph)
+			stream->builds = NULL;
 	disarm(graph);
 	while (graph->depth > 0)
 		leave(graph);
@@ -149,6 +148,7 @@ void gantry_cuda_graphs_forget(struct gantry_dev *dev, const struct gantry_image
 	gantry_list_for_each(&dev->mems, struct gantry_mem, link, mem) {
 		struct gantry_cuda_graph *graph = mem->texture ? mem->texture->graph : NULL;
 
+		/* One that is being built takes what comes to its end, and is not made. */
 		if (graph && has_image(graph, image)) {
 			graph->error = -ENOENT;
 			disarm(graph);

@@ -358,6 +358,33 @@ START_TEST(test_graph_runs_no_more_when_an_image_of_its_is_gone)
 }
 END_TEST
 
+START_TEST(test_graph_takes_launches_to_its_end_though_an_image_of_its_is_gone)
+{
+	static const char text[] = FAKECUDA_PTX(CUDA_KERNELS, "sm_90");
+	struct gantry_mem *graph;
+	uint64_t handle;
+
+	begin();
+	graph = new_graph();
+	handle = condition(graph, 1);
+	here[0] = 2;
+	ck_assert_int_eq(plain(GANTRY_CUDA_GRAPH_BEGIN, graph), GANTRY_OK);
+	ck_assert_int_eq(count(handle), GANTRY_OK);
+	device.backend->image_unload(image);
+	image = load(text, sizeof(text));
+	count_down = launch_cmd(image, "count_down", "raw");
+	(void)count(handle); /* taken or refused, it does not run */
+	ck_assert_uint_eq(here[0], 2);
+	ck_assert_int_eq(plain(GANTRY_CUDA_GRAPH_END, graph), GANTRY_E_NOT_FOUND);
+	ck_assert_int_eq(plain(GANTRY_CUDA_GRAPH_RUN, graph), GANTRY_E_NOT_FOUND);
+	ck_assert_uint_eq(here[0], 2);
+	ck_assert_int_eq(count(handle), GANTRY_OK);
+	ck_assert_uint_eq(here[0], 1);
+	device.backend->mem_free(graph);
+	end();
+}
+END_TEST
+
 START_TEST(test_launches_that_a_graph_does_not_take_are_refused)
 {
 	struct gantry_mem *graph;
@@ -400,6 +427,7 @@ int main(void)
 	tcase_add_test(graph, test_tasks_of_graphs_out_of_turn_are_refused);
 	tcase_add_test(graph, test_graph_is_no_deeper_and_no_larger_than_it_may_be);
 	tcase_add_test(graph, test_graph_runs_no_more_when_an_image_of_its_is_gone);
+	tcase_add_test(graph, test_graph_takes_launches_to_its_end_though_an_image_of_its_is_gone);
 	tcase_add_test(graph, test_launches_that_a_graph_does_not_take_are_refused);
 	return gantry_unit_run(suite);
 }
