@@ -290,13 +290,14 @@ int gantry_pages_send_part(struct gantry_pages *p, struct gantry_image_writer *w
 	struct sending s = { .p = p, .w = w, .pace = pace, .cookie = cookie, .round = round };
 	struct walk k = { .p = p, .from = from, .to = to };
 	pthread_t thread;
+	bool is_ahead;
 	int r;
 
 	if (from > to || to > p->bytes || from % GANTRY_PAGE || to % GANTRY_PAGE)
 		return -ERANGE;
-	gantry_runs_reset(&p->runs);
-	if (p->looks_ahead && to - from > ALONE_BYTES &&
-	    pthread_create(&thread, NULL, look_ahead, &k) == 0) {
+	is_ahead = p->looks_ahead && to - from > ALONE_BYTES;
+	gantry_runs_reset(&p->runs, !is_ahead);
+	if (is_ahead && pthread_create(&thread, NULL, look_ahead, &k) == 0) {
 		r = send_found(&s, thread);
 	} else {
 		k.send = send_next;

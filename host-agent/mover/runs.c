@@ -29,8 +29,9 @@ void gantry_runs_fini(struct gantry_runs *r)
 	r->memory = NULL;
 }
 
-void gantry_runs_reset(struct gantry_runs *r)
+void gantry_runs_reset(struct gantry_runs *r, bool is_alone)
 {
+	r->nruns = is_alone ? 1 : GANTRY_NRUNS;
 	r->is_ended = r->is_stopped = false;
 	r->nput = r->ndone = 0;
 }
@@ -40,9 +41,9 @@ struct gantry_run *gantry_runs_fill(struct gantry_runs *r)
 	struct gantry_run *run;
 
 	pthread_mutex_lock(&r->lock);
-	while (r->nput - r->ndone == GANTRY_NRUNS && !r->is_stopped)
+	while (r->nput - r->ndone == r->nruns && !r->is_stopped)
 		pthread_cond_wait(&r->taken, &r->lock);
-	run = r->is_stopped ? NULL : &r->runs[r->nput % GANTRY_NRUNS];
+	run = r->is_stopped ? NULL : &r->runs[r->nput % r->nruns];
 	pthread_mutex_unlock(&r->lock);
 	return run;
 }
@@ -80,7 +81,7 @@ const struct gantry_run *gantry_runs_take(struct gantry_runs *r)
 	pthread_mutex_lock(&r->lock);
 	while (r->nput == r->ndone && !r->is_ended)
 		pthread_cond_wait(&r->put, &r->lock);
-	run = r->nput == r->ndone ? NULL : &r->runs[r->ndone % GANTRY_NRUNS];
+	run = r->nput == r->ndone ? NULL : &r->runs[r->ndone % r->nruns];
 	pthread_mutex_unlock(&r->lock);
 	return run;
 }

@@ -32,6 +32,7 @@ struct gantry_runs {
 	pthread_cond_t put;   /* one was, or there are no more */
 	pthread_cond_t taken; /* one was done with, or no more are wanted */
 	bool is_ended, is_stopped;
+	uint32_t nruns;	      /* in use */
 	uint32_t nput, ndone; /* since ever */
 	uint8_t *memory;      /* owned */
 	struct gantry_run runs[GANTRY_NRUNS];
@@ -41,8 +42,11 @@ struct gantry_runs {
 int gantry_runs_init(struct gantry_runs *r);
 /* Nobody uses them. Takes what init() failed with, too. */
 void gantry_runs_fini(struct gantry_runs *r);
-/* From the beginning: none is on its way. */
-void gantry_runs_reset(struct gantry_runs *r);
+/*
+ * From the beginning: none is on its way. @is_alone: one thread does both, run by run, so that there is only one, which stays in that processor's
+ * cache.
+ */
+void gantry_runs_reset(struct gantry_runs *r, bool is_alone);
 
 /* The next to be filled, its copy as it was left; NULL: no more are wanted. The same one until put(). */
 struct gantry_run *gantry_runs_fill(struct gantry_runs *r);
