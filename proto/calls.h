@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Library calls: what the guest's forwarding libraries and the worker's module "calls" say to each other inside a
- * buffer, one call in each. The task that carries it is a launch of the module's kernel.
+ * buffer, one call in each, or one behind those that nobody waits for. The task that carries it is a launch of the module's kernel.
  *
  * The buffer holds a gantry_calls_request with its items; the worker copies them once and puts a gantry_calls_reply
  * with its items in their place. Every item begins at a multiple of 8 bytes. Which items a function has, both sides
@@ -33,12 +33,22 @@
 #define GANTRY_CALLS_KERNEL    "library_call"
 #define GANTRY_CALLS_SIGNATURE "rw:u8*,u64"
 
+/* The same for a worker that takes several requests in one task (GANTRY_CALLS_MORE); one that has no such kernel takes one. */
+#define GANTRY_CALLS_KERNEL_TOGETHER "library_calls"
+
 /* The reply is written behind the request, at the next multiple of 8, rather than over it: it may be carried again. */
 #define GANTRY_CALLS_KEEPS 1u
+/*
+ * Another request follows, at the next multiple of 8, and is served after this one, whatever came of it. It has no other flag, and nobody wants its
+ * items: it has room for none. The last request of a task is without, and the reply is its; behind the reply's items lies what failed of the others.
+ */
+#define GANTRY_CALLS_MORE 2u
+/* Requests of one task. */
+#define GANTRY_CALLS_TOGETHER 32u
 
 struct gantry_calls_request {
 	uint32_t version;
-	uint32_t flags; /* GANTRY_CALLS_KEEPS */
+	uint32_t flags; /* GANTRY_CALLS_KEEPS, or GANTRY_CALLS_MORE */
 	uint64_t function;
 	uint64_t bytes;	      /* of the items behind it */
 	uint64_t reply_bytes; /* room for the reply's items */
@@ -62,10 +72,18 @@ struct gantry_calls_reply {
 	uint32_t state; /* enum gantry_calls_state */
 	uint32_t told;	/* GANTRY_CALLS_TOLD, where the request had its flags */
 	uint64_t ret;
-	uint64_t bytes; /* of the items behind it; 0 where the library returned a failure */
-	uint64_t reserved1;
+	uint64_t bytes;	    /* of the items behind it; 0 where the library returned a failure */
+	uint64_t nfailures; /* gantry_calls_failure behind the items, at the next multiple of 8 */
 };
 static_assert(sizeof(struct gantry_calls_reply) == 32, "gantry_calls_reply is wire format");
+
+/* A request before the last one that did not run, or of which the library returned something else than 0. In their order. */
+struct gantry_calls_failure {
+	uint32_t place; /* of the request among its task's, from 0 */
+	uint32_t state; /* enum gantry_calls_state */
+	uint64_t ret;
+};
+static_assert(sizeof(struct gantry_calls_failure) == 16, "gantry_calls_failure is wire format");
 
 enum gantry_calls_place {
 	GANTRY_CALLS_NOWHERE = 0,

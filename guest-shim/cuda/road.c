@@ -30,7 +30,7 @@ static CUresult enter(struct CUctx_st **ret_ctx)
 	return result == CUDA_SUCCESS ? cu_enter(ret_ctx) : result;
 }
 
-static int begin(void *handle, bool holds, gantry_queue *ret_queue)
+static int begin(void *handle, bool holds, gantry_queue *ret_queue, gantry_queue *ret_apart)
 {
 	struct CUstream_st *stream;
 	struct CUctx_st *ctx;
@@ -47,19 +47,39 @@ static int begin(void *handle, bool holds, gantry_queue *ret_queue)
 		cu_stream_hold_locked(stream);
 		held = stream;
 	}
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		*ret_queue = stream->queue;
+		*ret_apart = stream->ctx->legacy->queue;
+	}
 	return cu_leave(result) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
 }
 
 static int queue_of(void *handle, gantry_queue *ret_queue)
 {
-	return begin(handle, false, ret_queue);
+	gantry_queue apart;
+
+	return begin(handle, false, ret_queue, &apart);
 }
 
-static int hold(void *handle, gantry_queue *ret_queue)
+static int hold(void *handle, gantry_queue *ret_queue, gantry_queue *ret_apart)
 {
-	return begin(handle, true, ret_queue);
+	return begin(handle, true, ret_queue, ret_apart);
+}
+
+static int place(void *handle, gantry_queue *ret_queue, gantry_queue *ret_apart)
+{
+	struct CUstream_st *stream;
+	struct CUctx_st *ctx;
+	CUresult result = enter(&ctx);
+
+	if (result != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	result = cu_stream_get_locked(ctx, handle, false, &stream);
+	if (result == CUDA_SUCCESS) {
+		*ret_queue = stream->queue;
+		*ret_apart = stream->ctx->legacy->queue;
+	}
+	return cu_leave(result) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
 }
 
 /* Whatever has become of the thread's context meanwhile; where the stream is gone, who waits finds that out. */
@@ -231,6 +251,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.captures = captures,
 	.capture_answers = capture_answers,
 	.is_far = is_far,
+	.place = place,
 	.hold = hold,
 	.let_go = let_go,
 };

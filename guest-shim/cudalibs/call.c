@@ -488,6 +488,8 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 		.waits = call->waits,
 		.is_apart = call->flags & GANTRY_CALL_APART,
 		.asks = call->flags & GANTRY_CALL_ASKS,
+		.may_stay = !call->waits && (call->flags & (GANTRY_CALL_APART | GANTRY_CALL_SETS)),
+		.drops = call->dropped != 0,
 		.nhandles = call->nhandles,
 		.handles = call->handles,
 		.nanswers = answers_of(call, answers),

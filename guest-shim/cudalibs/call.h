@@ -65,6 +65,7 @@ enum gantry_call_flags {
 	GANTRY_CALL_APART = 1 << 9,   /* no part of what streams do: no order of theirs is kept */
 	GANTRY_CALL_LATER = 1 << 11,  /* what it answers into host memory comes with its stream */
 	GANTRY_CALL_ASKS = 1 << 10,   /* answered from the host: in a captured stream it is apart */
+	GANTRY_CALL_SETS = 1 << 12,   /* says something of an object, and starts nothing */
 	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
 	GANTRY_CALL_IN = 1 << 3,
@@ -117,6 +118,8 @@ struct gantry_call_route {
 	bool waits;
 	bool is_apart; /* of what streams do */
 	bool asks;     /* is apart where its stream is captured */
+	bool may_stay; /* here, until another call goes: nobody sees whether it was made */
+	bool drops;    /* ends its objects */
 	uint32_t nhandles;
 	const uint64_t *handles;
 	/* Where its answers go each time, if the call may become a node of a graph all the same as it waits. */

@@ -7,6 +7,10 @@
  * so they are made in the program's order, whatever their streams: where an earlier one is under way in another queue, its
  * answer is awaited for a second, and then the call is put behind its end.
  *
+ * Together. What says something of an object and answers nothing starts nothing either, so nobody sees whether it was made yet: such calls stay
+ * here, and go in front of the next call in the same buffer (proto/calls.h: GANTRY_CALLS_MORE), one task for all. They go alone where that one
+ * may not take them along, and where there is no more room. Nothing that only waits for the device sends them, for nothing there waits for them.
+ *
  * Answers. Buffers of 16 KiB are kept, so many as calls are under way; a longer call has one of its own. They are mapped, and
  * the worker says in them when a call has returned (GANTRY_CALLS_TOLD). The task that carried it ends later, when the
  * device has come there: to wait for that would let the device run empty each time. What a call answered that was not
@@ -26,6 +30,7 @@
 #include "base/clock.h"
 #include "guest-shim/cudalibs/call.h"
 #include "guest-shim/cudalibs/road.h"
+#include "guest-shim/cudalibs/stay.h"
 #include "guest-shim/device.h"
 #include "proto/wire.h"
 
@@ -37,6 +42,8 @@
 #define NAP_NS	  50000
 /* So many looks' time between two that need the lock. */
 #define LOOK_LOCKED 16u
+/* A longer call does not stay. */
+#define STAY_BYTES 2048u
 /* So long an earlier call that has an object in common is waited for. */
 #define ORDER_NS GANTRY_NS_PER_S
 
@@ -45,10 +52,10 @@ struct box {
 	uint8_t *at; /* where it is mapped; far: a copy */
 	size_t bytes;
 	gantry_ticket ticket; /* 0: nothing is under way */
-	uint32_t nhandles;    /* of the call under way */
-	uint64_t handles[GANTRY_CALL_HANDLES];
-	struct gantry_call_library *library;
-	const char *name; /* of the function that was called */
+	uint32_t nhandles;    /* of the calls under way */
+	uint64_t handles[GANTRY_STAY_HANDLES + GANTRY_CALL_HANDLES];
+	uint32_t ncalls;
+	struct gantry_stay_call calls[GANTRY_CALLS_TOGETHER]; /* in their order */
 	bool is_taken;
 	bool is_read;	 /* its answer was looked at */
 	bool is_fetched; /* far: the answer is in the copy */
@@ -63,6 +70,8 @@ static struct {
 	bool is_far;
 	struct gantry_session *session;
 	gantry_kernel kernel;
+	bool takes_several; /* the kernel does */
+	struct gantry_stay stay;
 	struct box boxes[BOXES];
 } way = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	  .fetching = PTHREAD_MUTEX_INITIALIZER,
@@ -128,12 +137,17 @@ static int enter_locked(const struct gantry_cuda_road *road)
 	for (uint32_t i = 0; way.is_far && i < BOXES; i++)
 		free(way.boxes[i].at);
 	memset(way.boxes, 0, sizeof(way.boxes));
+	gantry_stay_clear(&way.stay);
 	gantry_call_session_began();
 	way.calls = road->calls;
 	way.order = road->order;
 	way.is_far = road->is_far && road->is_far();
-	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
+	r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL_TOGETHER, GANTRY_CALLS_SIGNATURE,
 				  &way.kernel);
+	way.takes_several = r >= 0;
+	if (r < 0)
+		r = way.calls.kernel_find(session, GANTRY_CALLS_KERNEL, GANTRY_CALLS_SIGNATURE,
+					  &way.kernel);
 	if (r < 0)
 		return -ENOSYS;
 	way.session = session;
@@ -169,26 +183,63 @@ static bool is_told(struct box *box)
 	return true;
 }
 
-/* What a call answered that nobody waited for: its failure is told later. */
+/* A call that nobody waited for: its failure is told later. */
+static void note_late(const struct gantry_stay_call *call, uint32_t state, uint64_t ret)
+{
+	struct gantry_call_library *library = call->library;
+
+	if (state == GANTRY_CALLS_UNKNOWN)
+		gantry_store_relaxed(&library->late, gantry_call_unsupported(library, call->name));
+	else if (state != GANTRY_CALLS_RAN)
+		gantry_store_relaxed(&library->late, library->refused);
+	else if (ret != 0)
+		gantry_store_relaxed(&library->late, (int32_t)ret);
+}
+
+static void note_lost(const struct gantry_stay_call *calls, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		gantry_store_relaxed(&calls[i].library->late, calls[i].library->failed);
+}
+
+/* What failed of the calls before the box's last, which has been told. */
+static void read_failures(const struct box *box)
+{
+	struct gantry_calls_failure failure;
+	struct gantry_calls_reply reply;
+	uint64_t at;
+
+	if (box->ncalls < 2)
+		return;
+	memcpy(&reply, box->at, sizeof(reply));
+	if (reply.nfailures == 0 || reply.nfailures >= box->ncalls ||
+	    reply.bytes > box->bytes - sizeof(reply))
+		return;
+	at = sizeof(reply) + ((reply.bytes + 7) & ~7ull);
+	for (uint64_t i = 0; i < reply.nfailures; i++, at += sizeof(failure)) {
+		if (at > box->bytes - sizeof(failure))
+			return;
+		memcpy(&failure, box->at + at, sizeof(failure));
+		if (failure.place < box->ncalls - 1)
+			note_late(&box->calls[failure.place], failure.state, failure.ret);
+	}
+}
+
+/* What calls answered that nobody waited for. */
 static void read_late(struct box *box)
 {
 	struct gantry_calls_reply reply;
-	bool told;
 
-	if (box->is_read || !box->library)
+	if (box->is_read || box->ncalls == 0)
 		return;
 	box->is_read = true;
-	told = is_told(box);
+	if (!is_told(box)) {
+		note_lost(box->calls, box->ncalls);
+		return;
+	}
+	read_failures(box);
 	memcpy(&reply, box->at, sizeof(reply));
-	if (!told)
-		gantry_store_relaxed(&box->library->late, box->library->failed);
-	else if (reply.state == GANTRY_CALLS_UNKNOWN)
-		gantry_store_relaxed(&box->library->late,
-				     gantry_call_unsupported(box->library, box->name));
-	else if (reply.state != GANTRY_CALLS_RAN)
-		gantry_store_relaxed(&box->library->late, box->library->refused);
-	else if (reply.ret != 0)
-		gantry_store_relaxed(&box->library->late, (int32_t)reply.ret);
+	note_late(&box->calls[box->ncalls - 1], reply.state, reply.ret);
 }
 
 /* Boxes whose calls have returned are free; @ended: and those whose tasks ended without. */
@@ -367,65 +418,178 @@ static int order_locked(gantry_ticket ticket)
 	return 0;
 }
 
-static bool shares_handle(const struct box *box, const struct gantry_call_route *route)
-{
-	for (uint32_t i = 0; i < route->nhandles; i++)
-		for (uint32_t k = 0; k < box->nhandles; k++)
-			if (box->handles[k] == route->handles[i])
-				return true;
-	return false;
-}
-
-/*
- * Behind what comes before in other queues than @queue; 0: in all. What takes long is left to @ret_after: the worker begins behind its end. That
- * is later than it has to be, so it is not done at once.
- */
-static int order_all_locked(const struct gantry_call_route *route, gantry_queue queue,
-			    gantry_ticket ret_after[BOXES], uint32_t *ret_nafter)
-{
-	gantry_ticket tickets[BOXES];
-	uint32_t n = 0;
-	int r = 0;
-
-	/* What comes meanwhile, by another thread, has no order with this one. */
-	for (uint32_t i = 0; i < BOXES; i++) {
-		const struct box *box = &way.boxes[i];
-
-		if (box->ticket &&
-		    !(queue && GANTRY_TICKET_QUEUE(box->ticket) == GANTRY_HANDLE_SLOT(queue)) &&
-		    shares_handle(box, route))
-			tickets[n++] = box->ticket;
-	}
-	*ret_nafter = 0;
-	for (uint32_t i = 0; r == 0 && i < n; i++) {
-		r = order_locked(tickets[i]);
-		if (r != -ETIME)
-			continue;
-		ret_after[(*ret_nafter)++] = tickets[i];
-		r = 0;
-	}
-	return r;
-}
-
 /* ---- one call ---- */
 
+/* With what stays, if it takes that along, or that alone. */
 struct message {
-	const struct gantry_call_route *route;
+	const struct gantry_call_route *route; /* NULL: what stays goes alone */
+	struct gantry_call_library *library;
 	const void *request;
 	size_t bytes;
 	size_t reply_bytes;
 	gantry_queue queue;
+	gantry_queue apart; /* of the same device; 0: nobody knows */
+	bool takes;	    /* what stays along; by order_all_locked() */
 };
+
+static bool is_in(const struct box *box, gantry_queue queue)
+{
+	return queue && GANTRY_TICKET_QUEUE(box->ticket) == GANTRY_HANDLE_SLOT(queue);
+}
+
+/* Whether what stays may be made on another queue of its device, where the message goes: nothing of it is held up by that one's stream that was not anyhow. */
+static bool may_change_locked(const struct message *message)
+{
+	const struct gantry_stay *stay = &way.stay;
+
+	if (stay->queue != message->apart ||
+	    !gantry_stay_is_about(stay, message->route->handles, message->route->nhandles))
+		return false;
+	/* It stays behind what it is behind. */
+	for (uint32_t i = 0; i < BOXES; i++) {
+		struct box *box = &way.boxes[i];
+
+		if (box->ticket && !is_in(box, message->queue) &&
+		    (is_in(box, stay->queue) ||
+		     gantry_stay_shares(stay, box->handles, box->nhandles)) &&
+		    !is_told(box))
+			return false;
+	}
+	return true;
+}
+
+static size_t room_for_failures(void)
+{
+	return way.stay.n * sizeof(struct gantry_calls_failure);
+}
+
+static bool takes_locked(const struct message *message)
+{
+	const struct gantry_stay *stay = &way.stay;
+
+	if (stay->n == 0 || !message->route)
+		return stay->n != 0;
+	if (stay->bytes + message->bytes > BOX_BYTES ||
+	    message->reply_bytes + room_for_failures() > BOX_BYTES)
+		return false;
+	return message->queue == stay->queue || may_change_locked(message);
+}
+
+/* What stays has to be made before, and does not go along. */
+static bool is_in_the_way_locked(const struct message *message)
+{
+	return way.stay.n > 0 && !takes_locked(message) &&
+	       gantry_stay_shares(&way.stay, message->route->handles, message->route->nhandles);
+}
+
+static bool comes_after_locked(const struct message *message, const struct box *box)
+{
+	if (!box->ticket || is_in(box, message->queue))
+		return false;
+	return (message->route &&
+		gantry_stay_share(message->route->handles, message->route->nhandles, box->handles,
+				  box->nhandles)) ||
+	       (message->takes && gantry_stay_shares(&way.stay, box->handles, box->nhandles));
+}
+
+/* Besides 0 and what is negative. */
+enum outcome {
+	STAY_FIRST = 1, /* what stays has to go first */
+	NOTHING = 2,	/* there is nothing to go */
+};
+
+#define PASSES 4u /* looks for what comes before; then all that is found is late */
+
+static bool is_among(gantry_ticket ticket, const gantry_ticket *tickets, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (tickets[i] == ticket)
+			return true;
+	return false;
+}
+
+static uint32_t drop_told_locked(gantry_ticket *tickets, uint32_t n)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (is_under_way_locked(tickets[i]))
+			tickets[left++] = tickets[i];
+	return left;
+}
+
+/*
+ * Behind what comes before in other queues than the message's; 0: in all. What takes long is left to @ret_after: the worker begins behind its end. That
+ * is later than it has to be, so it is not done at once. Nothing has changed since the last look when this returns. Or STAY_FIRST.
+ */
+static int order_all_locked(struct message *message, gantry_ticket ret_after[BOXES],
+			    uint32_t *ret_nafter)
+{
+	gantry_ticket tickets[BOXES];
+	uint32_t n;
+	int r = 0;
+
+	*ret_nafter = 0;
+	for (uint32_t pass = 0;; pass++) {
+		*ret_nafter = drop_told_locked(ret_after, *ret_nafter);
+		if (message->route && is_in_the_way_locked(message))
+			return STAY_FIRST;
+		message->takes = takes_locked(message);
+		if (!message->route)
+			message->queue = way.stay.queue;
+		n = 0;
+		for (uint32_t i = 0; i < BOXES; i++)
+			if (comes_after_locked(message, &way.boxes[i]) &&
+			    !is_among(way.boxes[i].ticket, ret_after, *ret_nafter) &&
+			    !is_told(&way.boxes[i]))
+				tickets[n++] = way.boxes[i].ticket;
+		if (n == 0)
+			return 0;
+		for (uint32_t i = 0; i < n; i++) {
+			r = pass < PASSES ? order_locked(tickets[i]) : -ETIME;
+			if (r == -ETIME && *ret_nafter < BOXES)
+				ret_after[(*ret_nafter)++] = tickets[i];
+			if (r == -ENODEV)
+				return r;
+		}
+	}
+}
 
 static void *stream_of(const struct gantry_call_route *route)
 {
 	return route->has_stream ? route->stream : NULL;
 }
 
-static int submit_locked(const struct gantry_cuda_road *road, const struct message *message,
+/* The requests, and whose they are. So many bytes. */
+static size_t fill_locked(const struct message *message, struct box *box)
+{
+	size_t bytes = 0;
+
+	box->ncalls = box->nhandles = 0;
+	/* Whatever was told here before is over with it. */
+	if (message->takes) {
+		bytes = gantry_stay_take(&way.stay, box->at, message->route != NULL);
+		box->ncalls = way.stay.n;
+		memcpy(box->calls, way.stay.calls, box->ncalls * sizeof(box->calls[0]));
+		box->nhandles = way.stay.nhandles;
+		memcpy(box->handles, way.stay.handles, box->nhandles * sizeof(box->handles[0]));
+	}
+	if (!message->route)
+		return bytes;
+	memcpy(box->at + bytes, message->request, message->bytes);
+	box->calls[box->ncalls++] = (struct gantry_stay_call){ .library = message->library,
+							       .name = message->route->name };
+	memcpy(box->handles + box->nhandles, message->route->handles,
+	       message->route->nhandles * sizeof(box->handles[0]));
+	box->nhandles += message->route->nhandles;
+	return bytes + message->bytes;
+}
+
+/* 0, an outcome, or negative. What is taken along stays where this fails. */
+static int submit_locked(const struct gantry_cuda_road *road, struct message *message,
 			 struct box *box)
 {
-	const uint64_t args[2] = { 0, message->bytes };
+	uint64_t args[2] = { 0, 0 };
 	struct gantry_access access[1 + GANTRY_CUDA_ROAD_USES] = { { .buffer = box->buffer,
 								     .mode = GANTRY_RW } };
 	struct gantry_task task = {
@@ -436,29 +600,74 @@ static int submit_locked(const struct gantry_cuda_road *road, const struct messa
 		.access = access,
 	};
 	gantry_ticket after[BOXES], ticket;
-	int r = order_all_locked(message->route, message->queue, after, &task.nafter);
+	int r = order_all_locked(message, after, &task.nafter);
 
-	if (r < 0)
+	if (r == 0 && !message->route && !message->takes)
+		r = NOTHING;
+	if (r != 0)
 		return r;
 	task.after = after;
 	if (road->uses)
 		task.naccess += road->uses(access + 1, GANTRY_CUDA_ROAD_USES);
-	/* Whatever was told here before is over with it. */
-	memcpy(box->at, message->request, message->bytes);
+	args[1] = fill_locked(message, box);
 	box->is_fetched = false;
 	if (way.is_far)
-		r = way.calls.write(way.session, box->buffer, 0, box->at, message->bytes);
-	if (r < 0)
-		return r;
-	r = way.calls.submit(way.session, message->queue, &task, 1, &ticket);
+		r = way.calls.write(way.session, box->buffer, 0, box->at, args[1]);
+	if (r == 0)
+		r = way.calls.submit(way.session, message->queue, &task, 1, &ticket);
 	if (r < 0)
 		return r;
 	box->ticket = ticket;
-	box->nhandles = message->route->nhandles;
-	memcpy(box->handles, message->route->handles, box->nhandles * sizeof(box->handles[0]));
-	if (road->put && !message->route->is_apart)
+	if (message->takes)
+		gantry_stay_clear(&way.stay);
+	if (road->put && message->route && !message->route->is_apart)
 		road->put(stream_of(message->route), ticket);
 	return 0;
+}
+
+/* The reply is copied once. */
+static int collect(const struct message *message, struct box *box, void *reply)
+{
+	if (await(box, box->ticket) < 0) {
+		note_lost(box->calls, box->ncalls - 1);
+		return -EIO;
+	}
+	memcpy(reply, box->at, message->reply_bytes);
+	read_failures(box);
+	return 0;
+}
+
+/* The box's calls are under way, or it is free again. */
+static void put_back_locked(struct box *box, bool is_under_way, bool is_read)
+{
+	box->is_taken = false;
+	if (!is_under_way)
+		box->ticket = 0;
+	box->is_read = is_read;
+	pthread_cond_signal(&way.given);
+}
+
+static void lose_stay_locked(void)
+{
+	note_lost(way.stay.calls, way.stay.n);
+	gantry_stay_clear(&way.stay);
+}
+
+/* What stays goes now, alone. Where it cannot, that is told later, as of any call that nobody waited for. */
+static void send_stay_locked(const struct gantry_cuda_road *road)
+{
+	struct message message = { .queue = way.stay.queue };
+	struct box *box = take_locked();
+	int r;
+
+	if (!box) {
+		lose_stay_locked();
+		return;
+	}
+	r = submit_locked(road, &message, box);
+	put_back_locked(box, r == 0, false);
+	if (r < 0)
+		lose_stay_locked();
 }
 
 static bool may_hold(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
@@ -466,14 +675,21 @@ static bool may_hold(const struct gantry_cuda_road *road, const struct gantry_ca
 	return road->hold && road->let_go && road->put && !route->is_apart;
 }
 
-static int queue_for(const struct gantry_cuda_road *road, const struct gantry_call_route *route,
-		     gantry_queue *ret_queue)
+static int find_queue(const struct gantry_cuda_road *road, struct message *message)
 {
-	if (route->is_apart && road->apart)
-		return road->apart(ret_queue);
+	const struct gantry_call_route *route = message->route;
+	int r;
+
+	if (route->is_apart && road->apart) {
+		r = road->apart(&message->queue);
+		message->apart = message->queue;
+		return r;
+	}
 	if (may_hold(road, route))
-		return road->hold(stream_of(route), ret_queue);
-	return road->queue(stream_of(route), ret_queue);
+		return road->hold(stream_of(route), &message->queue, &message->apart);
+	if (road->place)
+		return road->place(stream_of(route), &message->queue, &message->apart);
+	return road->queue(stream_of(route), &message->queue);
 }
 
 /*
@@ -484,25 +700,16 @@ static int put_call(const struct gantry_cuda_road *road, struct message *message
 		    const struct gantry_session *session, struct box *box)
 {
 	const struct gantry_call_route *route = message->route;
-	int r = queue_for(road, route, &message->queue);
+	int r = find_queue(road, message);
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&way.lock);
 	r = way.session == session ? submit_locked(road, message, box) : -ENODEV;
 	pthread_mutex_unlock(&way.lock);
-	if (r < 0 && may_hold(road, route))
+	if (r != 0 && may_hold(road, route))
 		road->let_go(stream_of(route));
 	return r;
-}
-
-/* The reply is copied once. */
-static int collect(const struct message *message, struct box *box, void *reply)
-{
-	if (await(box, box->ticket) < 0)
-		return -EIO;
-	memcpy(reply, box->at, message->reply_bytes);
-	return 0;
 }
 
 static size_t buffer_bytes(const struct message *message)
@@ -521,8 +728,12 @@ static int carry_long(const struct gantry_cuda_road *road, struct message *messa
 	session = way.session;
 	r = make_box(&box, buffer_bytes(message));
 	pthread_mutex_unlock(&way.lock);
-	if (r == 0)
-		r = put_call(road, message, session, &box);
+	while (r == 0 && (r = put_call(road, message, session, &box)) == STAY_FIRST) {
+		pthread_mutex_lock(&way.lock);
+		send_stay_locked(road);
+		pthread_mutex_unlock(&way.lock);
+		r = 0;
+	}
 	if (r == 0)
 		r = message->route->waits ? collect(message, &box, reply) : await(&box, box.ticket);
 	/* What was submitted keeps the memory until it is done. */
@@ -533,43 +744,95 @@ static int carry_long(const struct gantry_cuda_road *road, struct message *messa
 	return r < 0 ? -EIO : 0;
 }
 
-static int carry_short(const struct gantry_cuda_road *road, struct message *message,
-		       struct gantry_call_library *library, void *reply)
+static int carry_short(const struct gantry_cuda_road *road, struct message *message, void *reply)
 {
 	const struct gantry_session *session;
 	struct box *box;
-	int r;
+	int r = 0;
 
-	pthread_mutex_lock(&way.lock);
-	box = take_locked();
-	session = way.session;
-	pthread_mutex_unlock(&way.lock);
-	if (!box)
-		return -ENOMEM;
-	r = put_call(road, message, session, box);
-	if (r == 0 && message->route->waits)
-		r = collect(message, box, reply);
-	pthread_mutex_lock(&way.lock);
-	box->is_taken = false;
-	if (r < 0 || message->route->waits)
-		box->ticket = 0;
-	box->library = library;
-	box->name = message->route->name;
-	box->is_read = message->route->waits;
-	pthread_cond_signal(&way.given);
-	pthread_mutex_unlock(&way.lock);
+	do {
+		pthread_mutex_lock(&way.lock);
+		if (r == STAY_FIRST)
+			send_stay_locked(road);
+		box = take_locked();
+		session = way.session;
+		pthread_mutex_unlock(&way.lock);
+		if (!box)
+			return -ENOMEM;
+		r = put_call(road, message, session, box);
+		if (r == 0 && message->route->waits)
+			r = collect(message, box, reply);
+		pthread_mutex_lock(&way.lock);
+		put_back_locked(box, r == 0 && !message->route->waits, message->route->waits);
+		pthread_mutex_unlock(&way.lock);
+	} while (r == STAY_FIRST);
 	return r < 0 ? -EIO : 0;
 }
 
-/* What the handles of a call have under way: the graph knows nothing of that. */
-static void settle(const struct gantry_call_route *route)
+/* Whether the call may stay behind what stays already. */
+static bool joins_locked(const struct message *message)
 {
-	gantry_ticket late[BOXES];
-	uint32_t nlate;
+	const struct gantry_stay *stay = &way.stay;
+
+	return gantry_stay_has_room(stay, message->bytes, message->route->nhandles) &&
+	       (stay->n == 0 || message->queue == stay->queue);
+}
+
+/* On a stream of the program's own it would have to go there, between what others put. */
+static bool may_stay(const struct gantry_cuda_road *road, struct message *message)
+{
+	const struct gantry_call_route *route = message->route;
+	int r;
+
+	if (!route->may_stay || !way.takes_several || message->bytes > STAY_BYTES || !road->apart ||
+	    !road->place)
+		return false;
+	if (route->is_apart) {
+		r = road->apart(&message->queue);
+		message->apart = message->queue;
+	} else {
+		r = road->place(stream_of(route), &message->queue, &message->apart);
+	}
+	return r == 0 && message->queue == message->apart;
+}
+
+static int carry_later(const struct gantry_cuda_road *road, const struct message *message)
+{
+	struct gantry_session *session;
+	int r = 0;
 
 	pthread_mutex_lock(&way.lock);
-	while (order_all_locked(route, 0, late, &nlate) == 0 && nlate > 0)
-		; /* with its session the graph has ended, too */
+	session = way.session;
+	while (!joins_locked(message) && way.session == session)
+		send_stay_locked(road);
+	if (way.session != session) {
+		r = -ENODEV;
+	} else {
+		gantry_stay_add(&way.stay, message->library, message->route, message->request,
+				message->bytes);
+		way.stay.queue = message->queue;
+	}
+	pthread_mutex_unlock(&way.lock);
+	return r;
+}
+
+/* What the handles of a call have under way: the graph knows nothing of that. */
+static void settle(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
+{
+	struct message message = { .route = route };
+	gantry_ticket late[BOXES];
+	uint32_t nlate = 1;
+	int r = 0;
+
+	pthread_mutex_lock(&way.lock);
+	if (way.stay.n > 0)
+		send_stay_locked(road);
+	while (r == STAY_FIRST ||
+	       (r == 0 && nlate > 0)) { /* with its session the graph has ended, too */
+		if (r == STAY_FIRST)
+			send_stay_locked(road);
+		r = order_all_locked(&message, late, &nlate);
+	}
 	pthread_mutex_unlock(&way.lock);
 }
 
@@ -589,7 +852,7 @@ static int capture(const struct gantry_cuda_road *road, const struct message *me
 		r = road->capture(route->stream, way.kernel, message->request, message->bytes, room,
 				  route->waits);
 	if (r == 1)
-		settle(route);
+		settle(road, route);
 	return r < 0 ? -EIO : r;
 }
 
@@ -642,7 +905,9 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	const struct gantry_cuda_road *road = find_road();
 	struct gantry_call_route beside = *asked;
 	const struct gantry_call_route *route = &beside;
-	struct message message = { .route = route, .request = request, .bytes = bytes };
+	struct message message = {
+		.route = route, .library = library, .request = request, .bytes = bytes
+	};
 	int r;
 
 	(void)cookie;
@@ -658,8 +923,10 @@ static int carry(void *cookie, struct gantry_call_library *library,
 		r = capture(road, &message);
 	if (r != 0)
 		return r;
+	if (may_stay(road, &message))
+		return carry_later(road, &message);
 	r = buffer_bytes(&message) > BOX_BYTES ? carry_long(road, &message, reply)
-					       : carry_short(road, &message, library, reply);
+					       : carry_short(road, &message, reply);
 	if (r == 0 && route->waits) {
 		pthread_mutex_lock(&way.lock);
 		sweep_locked(false);

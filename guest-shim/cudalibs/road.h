@@ -93,10 +93,15 @@ struct gantry_cuda_road {
 	/* Whether the host's memory is not the program's: a session behind a stream. NULL: it is. */
 	int (*is_far)(void);
 	/*
-	 * As queue, and from then on the stream is the calling thread's: others wait before they put anything into it, until this one has put its call, or let go
+	 * The queue of @stream where nothing is put into it now, and the one that apart tells on its device. 0, or a status. NULL: each call is a task of
+	 * its own.
+	 */
+	int (*place)(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart);
+	/*
+	 * As queue and as place, and from then on the stream is the calling thread's: others wait before they put anything into it, until this one has put its call, or let go
 	 * because there is none. NULL: queue serves, and what other threads put may come in between.
 	 */
-	int (*hold)(void *stream, gantry_queue *ret_queue);
+	int (*hold)(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart);
 	void (*let_go)(void *stream);
 };
 

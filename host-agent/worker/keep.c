@@ -26,7 +26,8 @@ bool worker_keeps(const struct gantry_ledger_object *obj)
 	const char *name = GANTRY_LEDGER_IS_OWN(&obj->kernel) ? NULL
 							      : strchr(obj->kernel.name, '/');
 
-	return name && strcmp(name + 1, GANTRY_CALLS_KERNEL) == 0;
+	return name && (strcmp(name + 1, GANTRY_CALLS_KERNEL) == 0 ||
+			strcmp(name + 1, GANTRY_CALLS_KERNEL_TOGETHER) == 0);
 }
 
 /* Whether there are two devices of the session's that could change places. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Input: 8 bytes that choose a function of cuBLAS, its number or any, then the items of a request for it. The library
+ * Input: 8 bytes that choose a function of cuBLAS, its number or any, then the items of a request for it. With bit 62 of those, what follows are
+ * whole requests of one task, each of which chooses its function by the number that it has. The library
  * is that of the trials in tests/unit/devices/calls, which reads all that it is given and writes all that it is asked for.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices/cuda/calls/batch.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/devices/calls/roundtrip.h"
 
@@ -153,6 +155,47 @@ static void check(const struct gantry_pack *reply)
 	assert(header->state == GANTRY_CALLS_RAN || header->bytes == 0);
 }
 
+static void check_all(const struct gantry_pack *reply)
+{
+	const struct gantry_calls_reply *header = (const struct gantry_calls_reply *)reply->bytes;
+
+	assert(!reply->failed && reply->len >= sizeof(*header));
+	assert(header->state == GANTRY_CALLS_RAN || header->state == GANTRY_CALLS_REFUSED ||
+	       header->state == GANTRY_CALLS_UNKNOWN);
+	assert(header->nfailures < GANTRY_CALLS_TOGETHER);
+	assert(reply->len == sizeof(*header) + header->bytes +
+				     header->nfailures * sizeof(struct gantry_calls_failure));
+}
+
+/* Requests as they are, but for the functions: those are found by following the lengths as far as they go. */
+static void serve_whole(const uint8_t *data, size_t len)
+{
+	const struct gantry_calls_library *const libraries[] = { tried, NULL };
+	uint8_t *requests = malloc(len ? len : 1);
+	struct gantry_pack reply;
+
+	assert(requests);
+	memcpy(requests, data, len);
+	for (size_t at = 0; len - at >= sizeof(struct gantry_calls_request);) {
+		struct gantry_calls_request head;
+
+		memcpy(&head, requests + at, sizeof(head));
+		head.function = choose(head.function);
+		memcpy(requests + at, &head, sizeof(head));
+		if (head.bytes > len - at - sizeof(head))
+			break;
+		at += sizeof(head) + ((head.bytes + 7) & ~7ull);
+		if (at > len)
+			break;
+	}
+	start();
+	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + (1 << 12));
+	gantry_calls_serve_all(&site, libraries, NULL, requests, len, NULL, &reply);
+	check_all(&reply);
+	gantry_pack_fini(&reply);
+	free(requests);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	const struct gantry_calls_library *const libraries[] = { tried, NULL };
@@ -165,6 +208,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	memcpy(&which, data, sizeof(which));
 	mode = (int)(which >> 63);
 	len -= sizeof(which);
+	if (which >> 62 & 1) {
+		serve_whole(data + sizeof(which), len);
+		return 0;
+	}
 	request = malloc(sizeof(*request) + len);
 	assert(request);
 	*request = (struct gantry_calls_request){

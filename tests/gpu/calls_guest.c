@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls-guest FOLDER IMAGE [busy | measure N | nap MS | crowd MS | litter N | watch]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
+ * calls-guest FOLDER IMAGE [busy | measure N | nap MS | crowd MS | litter N | watch | tensors | normalize N]: cuBLAS, cuFFT and cuRAND through the forwarding libraries in FOLDER, on device memory
  * and queues of libgantry's. Prints a line for each thing tried, "ok WHAT" or "not ok WHAT", and "done" at the end.
  *
  * The rest is for stand-ins: a call that takes long, handles that nobody ends, how many there are.
@@ -23,6 +23,7 @@
 #include "base/atomic.h"
 #include "guest-shim/cudalibs/road.h"
 #include "proto/calls.h"
+#include "tests/gpu/calls_guest.h"
 
 #define N	64
 #define BUFFERS 4
@@ -36,6 +37,7 @@ static gantry_queue queues[2];
 static gantry_buffer buffers[BUFFERS];
 static float *at[BUFFERS]; /* their addresses on the device */
 static int nfailed;
+static uint64_t ntasks; /* of the road */
 
 /* ---- the road ---- */
 
@@ -48,6 +50,18 @@ static int queue_of(void *stream, gantry_queue *ret_queue)
 {
 	*ret_queue = queues[stream == STREAM];
 	return 0;
+}
+
+static int apart(gantry_queue *ret_queue)
+{
+	*ret_queue = queues[0];
+	return 0;
+}
+
+static int place(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart)
+{
+	(void)apart(ret_apart);
+	return queue_of(stream, ret_queue);
 }
 
 static int is_device(const void *address)
@@ -72,16 +86,34 @@ static int device(void)
 	return 0;
 }
 
+static int count_and_submit(struct gantry_session *s, gantry_queue queue,
+			    const struct gantry_task *tasks, unsigned int n,
+			    gantry_ticket *ret_last)
+{
+	ntasks += n;
+	return gantry_submit(s, queue, tasks, n, ret_last);
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
 	.version = GANTRY_CUDA_ROAD_VERSION,
-	.calls = GANTRY_CUDA_ROAD_CALLS,
+	.calls = { .kernel_find = gantry_kernel_find,
+		   .alloc = gantry_alloc,
+		   .free = gantry_free,
+		   .map = gantry_map,
+		   .write = gantry_write,
+		   .read = gantry_read,
+		   .submit = count_and_submit,
+		   .wait = gantry_wait,
+		   .test = gantry_test },
 	.session = the_session,
 	.queue = queue_of,
 	.is_device = is_device,
 	.uses = uses,
 	.device = device,
+	.apart = apart,
+	.place = place,
 };
 
 /* ---- helpers ---- */
@@ -101,7 +133,27 @@ static void need(int r, const char *what)
 	exit(EXIT_FAILURE);
 }
 
-static void *function(const char *folder, const char *soname, const char *name)
+void calls_tell(int good, const char *what)
+{
+	tell(good, what);
+}
+
+float *calls_at(int i)
+{
+	return at[i];
+}
+
+void calls_read(int i, void *to, size_t bytes)
+{
+	need(gantry_read(session, buffers[i], 0, to, bytes), "read");
+}
+
+uint64_t calls_tasks(void)
+{
+	return ntasks;
+}
+
+void *calls_function(const char *folder, const char *soname, const char *name)
 {
 	char path[4096];
 	void *library, *found;
@@ -116,8 +168,23 @@ static void *function(const char *folder, const char *soname, const char *name)
 	return found;
 }
 
+#ifdef WITHOUT_CUDNN
+void try_tensors(const char *folder, void *stream)
+{
+	(void)folder;
+	(void)stream;
+	printf("no cuDNN\n");
+}
+
+void measure_tensors(const char *folder, int n)
+{
+	(void)n;
+	try_tensors(folder, NULL);
+}
+#endif
+
 #define F(soname, name) \
-	__typeof__(&name) f_##name = (__typeof__(&name))function(folder, soname, #name)
+	__typeof__(&name) f_##name = (__typeof__(&name))calls_function(folder, soname, #name)
 
 static void learn_address(gantry_kernel where, int i)
 {
@@ -645,7 +712,7 @@ static void crowd(const char *folder, int ms)
 	printf("napped\n");
 }
 
-static double now_us(void)
+double calls_now_us(void)
 {
 	struct timespec now;
 
@@ -670,13 +737,13 @@ static void measure(const char *folder, int n)
 		/* The first ones are looked at more closely. */
 		for (int i = 0; i < n + 100 && good; i++) {
 			if (i == 100)
-				began = now_us();
+				began = calls_now_us();
 			good = part ? f_cublasSgemm_v2(handle, 0, 0, 8, 8, 8, &one, at[0], 8, at[1],
 						       8, &zero, at[2], 8) == 0
 				    : f_cublasGetVersion_v2(handle, &version) == 0;
 		}
 		good = good && f_cublasGetVersion_v2(handle, &version) == 0;
-		printf("%s %.2f us\n", part ? "sent" : "answered", (now_us() - began) / n);
+		printf("%s %.2f us\n", part ? "sent" : "answered", (calls_now_us() - began) / n);
 	}
 	tell(good, "calls");
 }
@@ -740,6 +807,10 @@ int main(int argc, char **argv)
 		litter(argv[1], atoi(argv[4]));
 	else if (argc == 4 && strcmp(argv[3], "busy") == 0)
 		try_busy(argv[1]);
+	else if (argc == 4 && strcmp(argv[3], "tensors") == 0)
+		try_tensors(argv[1], STREAM);
+	else if (argc == 5 && strcmp(argv[3], "normalize") == 0)
+		measure_tensors(argv[1], atoi(argv[4]));
 	else if (argc == 4 && strcmp(argv[3], "watch") == 0)
 		watch(argv[1]);
 	else

@@ -234,6 +234,26 @@ def test_what_a_call_costs(t):
                     gpu.figure(f"library_call_{what}_{mode}", float(microseconds), "us")
 
 
+def test_calls_that_nobody_waits_for_go_with_the_next(t):
+    needs_stand_ins()
+    for mode in ("isolated", "pooled"):
+        with calls_world(mode=mode) as agent:
+            check(t, agent, "tensors")
+
+
+def test_what_the_calls_of_a_layer_cost(t):
+    """Figures only, but for the tasks: of nine calls two are answered and one has work for the device."""
+    needs_stand_ins()
+    for mode in ("isolated", "pooled"):
+        with calls_world(mode=mode) as agent:
+            guest = calls_guest(agent, "red", "normalize", 2000)
+            t.equal(guest.wait(gpu.LIMIT_S), 0)
+            said = dict(line.split()[:2] for line in guest.lines if line.startswith(("normalized ", "tasks ")))
+            if said:
+                gpu.figure(f"library_layer_{mode}", float(said["normalized"]), "us")
+                t.true(float(said["tasks"]) < 3.1, f"{said['tasks']} tasks for a layer")
+
+
 def needs_stand_ins():
     if gpu.BACKEND != "fakecuda":
         raise harness.Skip("stand-ins for the toolkit's libraries play this")

@@ -216,7 +216,7 @@ def _refusal(call):
 def _flags(call):
     """Of the whole call."""
     words = {"opens": "GANTRY_CALL_OPENS", "closes": "GANTRY_CALL_CLOSES", "proves": "GANTRY_CALL_PROVES", "later": "GANTRY_CALL_LATER"}
-    flags = ["GANTRY_CALL_WAITS"] * call.waits + ["GANTRY_CALL_APART"] * call.is_apart + ["GANTRY_CALL_ASKS"] * call.asks + [f for w, f in words.items() if call.library.says(w, call.function)]
+    flags = ["GANTRY_CALL_WAITS"] * call.waits + ["GANTRY_CALL_APART"] * call.is_apart + ["GANTRY_CALL_ASKS"] * call.asks + ["GANTRY_CALL_SETS"] * (recipe(call) in ("SETS", "SETS_ONE")) + [f for w, f in words.items() if call.library.says(w, call.function)]
     return " | ".join(flags) or "0"
 
 
@@ -558,5 +558,6 @@ def server(library, calls):
 
 
 def dictionary(calls):
-    """libFuzzer's: numbers of functions, as they are on the wire."""
-    return "".join('"%s"\n' % "".join("\\x%02x" % b for b in c.id.to_bytes(8, "little")) for c in calls if c.remote)
+    """libFuzzer's: numbers of functions, as they are on the wire, and heads of requests: alone, to be carried again, before another."""
+    heads = [(flags << 32 | 1).to_bytes(8, "little") for flags in (0, 1, 2)]
+    return "".join('"%s"\n' % "".join("\\x%02x" % b for b in head) for head in heads) + "".join('"%s"\n' % "".join("\\x%02x" % b for b in c.id.to_bytes(8, "little")) for c in calls if c.remote)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The installed module "calls": its one kernel takes a library call out of a buffer and puts the answer there.
+ * The installed module "calls": its kernel, which has two names (proto/calls.h), takes a library call out of a buffer, behind others perhaps, and
+ * puts the answer there.
  *
  * It runs aside (devices/cuda/module.h) but for functions that were quick so far: libraries compile, and wait for the device where they answer a result into host
  * memory, and that holds up nobody but calls of the same session on the same device.
@@ -14,11 +15,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "devices/cuda/calls/batch.h"
 #include "devices/cuda/calls/nvrtc.h"
 #include "devices/cuda/calls/quick.h"
 #include "devices/cuda/calls/recipe.h"
@@ -225,14 +226,6 @@ static void left(uint64_t owner, bool lost)
 	free(site);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* that clock is always there */
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- what the session had elsewhere ---- */
 
 struct remaking {
@@ -344,19 +337,20 @@ static bool failed_in_graph(const void *request, uint64_t bytes, const struct ga
 }
 
 /*
- * The function that quick() has let this thread run next; the guest may write another one's number there before the request is
- * copied. 0: any.
+ * The functions that quick() has let this thread run next; the guest may write other ones' numbers there before the request is
+ * copied. None: any.
  */
-static _Thread_local uint64_t only;
+static _Thread_local struct {
+	uint32_t n;
+	uint64_t functions[GANTRY_CALLS_TOGETHER];
+} only;
 
-static bool asks_for(const void *request, uint64_t bytes, uint64_t function)
+static bool asks_for_only(const void *request, uint64_t bytes)
 {
-	struct gantry_calls_request head;
+	uint64_t functions[GANTRY_CALLS_TOGETHER];
+	uint32_t n = gantry_calls_functions(request, bytes, functions);
 
-	if (bytes < sizeof(head))
-		return false;
-	memcpy(&head, request, sizeof(head));
-	return head.function == function;
+	return n == only.n && memcmp(functions, only.functions, n * sizeof(functions[0])) == 0;
 }
 
 static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls, uint8_t *box,
@@ -365,28 +359,27 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	struct site *site = site_of(calls->owner);
 	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
 	struct place place = { env, calls, site };
-	uint64_t began, at, wanted = only;
 	struct gantry_pack reply;
-	uint32_t state;
+	bool fits = true;
+	uint64_t at;
 	int r = 0;
 
-	only = 0;
+	if (request) {
+		memcpy(request, box, bytes);
+		fits = only.n == 0 || asks_for_only(request, bytes);
+	}
+	only.n = 0;
 	if (!request || !site)
 		return -ENOMEM;
-	memcpy(request, box, bytes);
-	if (wanted && !asks_for(request, bytes, wanted))
+	if (!fits)
 		return -EINVAL;
 	site->site.cookie = site->rtc.cookie = &place;
 	gantry_calls_rtc_here(&site->rtc);
 	inherit(site, calls, env->stream);
 	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
-	began = now_ns();
-	state = gantry_calls_serve(&site->site, gantry_calls_libraries, env->stream, request, bytes,
-				   &reply);
-	if (state == GANTRY_CALLS_RAN)
-		gantry_quick_learn(&known, ((const struct gantry_calls_request *)request)->function,
-				   now_ns() - began);
 	at = reply_at(request, bytes);
+	(void)gantry_calls_serve_all(&site->site, gantry_calls_libraries, env->stream, request,
+				     bytes, &known, &reply);
 	if (reply.failed || !gantry_range_inside(at, reply.len, room))
 		r = -ENOMEM;
 	else
@@ -402,20 +395,20 @@ static bool quick(struct gantry_env *env, const struct gantry_call *call)
 {
 	const struct gantry_span *span = &call->args[0].span;
 	const struct gantry_cuda_calls *calls = env->handle(env, "cuda");
-	struct gantry_calls_request head;
+	uint64_t bytes = call->args[1].u64;
+	uint32_t n;
 	void *box;
 
-	if (!span->ptr || span->len_bytes < sizeof(head) || call->args[1].u64 > QUICK_BYTES ||
+	if (!span->ptr || span->len_bytes < bytes || bytes > QUICK_BYTES ||
 	    !has_looked(calls->owner))
 		return false;
-	box = calls->host(env, span->ptr, sizeof(head));
-	if (!box)
-		return false;
-	memcpy(&head, box, sizeof(head));
-	if (!gantry_quick_is(&known, head.function))
-		return false;
-	only = head.function;
-	return true;
+	box = calls->host(env, span->ptr, bytes);
+	n = box ? gantry_calls_functions(box, bytes, only.functions) : 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (!gantry_quick_is(&known, only.functions[i]))
+			return false;
+	only.n = n;
+	return n > 0;
 }
 
 EXPORT int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call *call);
@@ -435,6 +428,14 @@ int gantry_kernel_library_call(struct gantry_env *env, const struct gantry_call 
 	if (!box || (uintptr_t)box % sizeof(uint64_t) != 0)
 		return -EINVAL;
 	return answer(env, calls, box, span->len_bytes, bytes);
+}
+
+EXPORT int gantry_kernel_library_calls(struct gantry_env *env, const struct gantry_call *call);
+
+/* By its second name the guest knows that there may be several in a task. */
+int gantry_kernel_library_calls(struct gantry_env *env, const struct gantry_call *call)
+{
+	return gantry_kernel_library_call(env, call);
 }
 
 EXPORT const struct gantry_cuda_module gantry_cuda_module = {

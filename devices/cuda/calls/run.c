@@ -601,6 +601,43 @@ bool gantry_calls_remake(struct gantry_calls_site *site,
 	return run.state == GANTRY_CALLS_RAN && run.good;
 }
 
+/* Until end_outs() of it. */
+static void serve_noting(struct gantry_calls_run *run,
+			 const struct gantry_calls_library *const *libraries, const void *request,
+			 size_t bytes)
+{
+	struct gantry_calls_notes notes;
+
+	notes.nsubjects = notes.nothers = 0;
+	notes.failed = false;
+	run->notes = run->site->recipes ? &notes : NULL;
+	gantry_pack_init(&run->out, 0);
+	serve(run, libraries, request, bytes);
+	if (run->notes && run->good && run->function->recipe) {
+		settle_notes(run);
+		gantry_recipes_note(run->site->recipes, run->function, &notes, request, bytes);
+	}
+	run->notes = NULL;
+}
+
+uint32_t gantry_calls_serve_unread(struct gantry_calls_site *site,
+				   const struct gantry_calls_library *const *libraries,
+				   void *stream, const void *request, size_t bytes,
+				   uint64_t *ret_ret)
+{
+	struct gantry_calls_run run = {
+		.site = site,
+		.libraries = libraries,
+		.stream = stream,
+		.state = GANTRY_CALLS_UNKNOWN,
+	};
+
+	serve_noting(&run, libraries, request, bytes);
+	end_outs(&run);
+	*ret_ret = run.ret;
+	return run.state;
+}
+
 uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 			    const struct gantry_calls_library *const *libraries, void *stream,
 			    const void *request, size_t bytes, struct gantry_pack *reply)
@@ -612,17 +649,8 @@ uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 		.state = GANTRY_CALLS_UNKNOWN,
 	};
 	struct gantry_calls_reply header = { 0 };
-	struct gantry_calls_notes notes;
 
-	notes.nsubjects = notes.nothers = 0;
-	notes.failed = false;
-	run.notes = site->recipes ? &notes : NULL;
-	gantry_pack_init(&run.out, 0);
-	serve(&run, libraries, request, bytes);
-	if (run.notes && run.good && run.function->recipe) {
-		settle_notes(&run);
-		gantry_recipes_note(site->recipes, run.function, &notes, request, bytes);
-	}
+	serve_noting(&run, libraries, request, bytes);
 	header.state = run.state;
 	header.ret = run.ret;
 	header.bytes = run.out.failed ? 0 : run.out.len;

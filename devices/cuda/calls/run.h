@@ -205,6 +205,12 @@ uint32_t gantry_calls_serve(struct gantry_calls_site *site,
 			    const struct gantry_calls_library *const *libraries, void *stream,
 			    const void *request, size_t bytes, struct gantry_pack *reply);
 
+/* The same where nobody reads what was answered but what the library returned, which is 0 where it was not called. */
+uint32_t gantry_calls_serve_unread(struct gantry_calls_site *site,
+				   const struct gantry_calls_library *const *libraries,
+				   void *stream, const void *request, size_t bytes,
+				   uint64_t *ret_ret);
+
 /*
  * Serves once more a request that made, set or ended objects, in a table that is to become as it was: what it makes gets the numbers
  * @ids. False: it did not succeed. Then gantry_calls_table_settle().

@@ -45,6 +45,7 @@ void gantry_hand_cudnnBackendSetAttribute(struct gantry_call *call,
 {
 	uint64_t bytes = gantry_pack_span(count, gantry_cudnn_element_bytes(type));
 
+	call->flags |= GANTRY_CALL_APART; /* addresses are said, and nothing is looked at there */
 	if (is_of_pack(name))
 		gantry_call_set_mode((uint64_t)(uintptr_t)descriptor, IS_PACK);
 	gantry_call_put(call, &name, sizeof(name));
@@ -68,6 +69,7 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 {
 	uint64_t bytes = gantry_pack_span(count, gantry_cudnn_element_bytes(type));
 
+	call->flags |= GANTRY_CALL_APART;
 	call->waits = true;
 	if (!ret_count)
 		ret_count = &call->count;
@@ -89,6 +91,7 @@ void gantry_hand_cudnnBackendGetAttribute(struct gantry_call *call,
 /* Whether a plan can be had programs ask by finalizing it; of a pack they know. */
 void gantry_hand_cudnnBackendFinalize(struct gantry_call *call, cudnnBackendDescriptor_t descriptor)
 {
+	call->flags |= GANTRY_CALL_APART;
 	gantry_call_handle(call, (uint64_t)(uintptr_t)descriptor, 0);
 	gantry_call_mode(call, (uint64_t)(uintptr_t)descriptor);
 	call->waits |= call->mode != IS_PACK;

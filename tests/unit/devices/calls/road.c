@@ -18,13 +18,18 @@
 #define NBUFFERS 80u
 #define BYTES	 (16u << 10)
 #define LATE	 7
+#define APART	 9u /* the queue of what is apart */
 
 static uint8_t session; /* its address is all that is known of it */
 static bool gone;
 static uint8_t *buffers[NBUFFERS];
 static uint32_t nbuffers, ntasks, nlooks, nafter;
 static gantry_ticket last, after;
-static uintptr_t held;			/* stream that is; 0: none */
+static uint64_t last_bytes; /* of the newest task's requests */
+static bool takes_one;	    /* the worker is one that takes no more in a task */
+static struct gantry_calls_failure
+	failed;	       /* that the played worker tells with an answer; at place 0 */
+static uintptr_t held; /* stream that is; 0: none */
 static uint32_t nholds, nputs, nlet_go; /* atomic */
 static int refuses;			/* what submitting answers instead */
 static bool no_memory;
@@ -39,8 +44,9 @@ static int kernel_find(struct gantry_session *s, const char *name, const char *s
 		       gantry_kernel *ret_kernel)
 {
 	(void)s;
-	(void)name;
 	(void)signature;
+	if (takes_one && strcmp(name, GANTRY_CALLS_KERNEL) != 0)
+		return GANTRY_E_NO_KERNEL;
 	*ret_kernel = 1;
 	return GANTRY_OK;
 }
@@ -82,6 +88,7 @@ static int submit(struct gantry_session *s, gantry_queue queue, const struct gan
 	(void)count;
 	if (refuses)
 		return refuses;
+	memcpy(&last_bytes, (const uint8_t *)tasks->args + sizeof(uint64_t), sizeof(last_bytes));
 	gantry_store_relaxed(&reply->told, 0u);
 	*ret_last = (uint64_t)GANTRY_HANDLE_SLOT(queue) << 56 | (gantry_fetch_add(&ntasks, 1u) + 1);
 	ck_assert_uint_eq(GANTRY_TICKET_QUEUE(*ret_last), GANTRY_HANDLE_SLOT(queue));
@@ -124,10 +131,17 @@ static int queue_of(void *stream, gantry_queue *ret_queue)
 }
 
 /* As the driver's library, which the road's lock is not held for; whose it is nobody asks here. */
-static int hold(void *stream, gantry_queue *ret_queue)
+static int hold(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart)
 {
 	gantry_store_relaxed(&held, (uintptr_t)stream);
 	(void)gantry_fetch_add(&nholds, 1u);
+	*ret_apart = APART;
+	return queue_of(stream, ret_queue);
+}
+
+static int place(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart)
+{
+	*ret_apart = APART;
 	return queue_of(stream, ret_queue);
 }
 
@@ -148,7 +162,7 @@ static void let_go(void *stream)
 
 static int apart(gantry_queue *ret_queue)
 {
-	*ret_queue = 9;
+	*ret_queue = APART;
 	return 0;
 }
 
@@ -175,6 +189,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.hold = hold,
 	.let_go = let_go,
 	.apart = apart,
+	.place = place,
 };
 
 /* ---- who calls ---- */
@@ -198,6 +213,11 @@ static void tell(uint32_t buffer)
 	struct gantry_calls_reply *reply = (struct gantry_calls_reply *)(void *)buffers[buffer];
 
 	reply->state = GANTRY_CALLS_RAN;
+	reply->ret = reply->bytes = reply->nfailures = 0;
+	if (failed.state) {
+		reply->nfailures = 1;
+		memcpy(reply + 1, &failed, sizeof(failed));
+	}
 	/* Release: as the worker's, for is_told(). */
 	gantry_store_release(&reply->told, GANTRY_CALLS_TOLD);
 }
@@ -212,6 +232,15 @@ static void await_count(const uint32_t *count, uint32_t least)
 static void *call_on(void *stream)
 {
 	ck_assert_int_eq(call(1, (uintptr_t)stream, false, NULL), 0);
+	return NULL;
+}
+
+static int say(uint64_t a, uint64_t b, uint64_t mark, bool drops);
+
+static void *say_on(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(say(0x20000, 0, 1, false), 0);
 	return NULL;
 }
 
@@ -421,6 +450,264 @@ START_TEST(test_call_that_is_no_part_of_a_stream_holds_none)
 }
 END_TEST
 
+/* ---- calls that stay until another goes ---- */
+
+/* About objects @a and @b (0: none), with what tells it from others. */
+static int say(uint64_t a, uint64_t b, uint64_t mark, bool drops)
+{
+	const uint64_t handles[2] = { a, b };
+	const struct gantry_call_route route = { .name = "say",
+						 .is_apart = true,
+						 .may_stay = true,
+						 .drops = drops,
+						 .nhandles = b ? 2 : 1,
+						 .handles = handles };
+	const struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION,
+						      .function = mark };
+
+	return gantry_call_road_session.carry(NULL, &library, &route, &request, sizeof(request),
+					      NULL, 0);
+}
+
+/* Of object @handle on @stream; its mark is 99. */
+static int use(uint64_t handle, uintptr_t stream)
+{
+	const struct gantry_call_route route = { .name = "use",
+						 .stream = (void *)stream,
+						 .has_stream = true,
+						 .nhandles = 1,
+						 .handles = &handle };
+	const struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION,
+						      .function = 99 };
+
+	return gantry_call_road_session.carry(NULL, &library, &route, &request, sizeof(request),
+					      NULL, 0);
+}
+
+static uint64_t queue_of_last(void)
+{
+	return GANTRY_TICKET_QUEUE(last);
+}
+
+/* What a task of that buffer brought, in its order; all but the last say that there are more. */
+static void expect_marks(uint32_t buffer, uint64_t first, uint32_t n, bool and_a_use)
+{
+	struct gantry_calls_request request;
+	uint32_t total = n + and_a_use;
+
+	ck_assert_uint_eq(last_bytes, total * sizeof(request));
+	for (uint32_t i = 0; i < total; i++) {
+		memcpy(&request, buffers[buffer] + i * sizeof(request), sizeof(request));
+		ck_assert_uint_eq(request.function, i < n ? first + i : 99);
+		if (i > 0) /* of the first the told word has come there */
+			ck_assert_uint_eq(request.flags, i + 1 < total ? GANTRY_CALLS_MORE : 0);
+	}
+}
+
+static void end(void)
+{
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+
+START_TEST(test_calls_that_may_stay_go_in_front_of_the_next_about_their_objects)
+{
+	for (uint64_t i = 0; i < 5; i++)
+		ck_assert_int_eq(say(1, 0, 10 + i, false), 0);
+	ck_assert_uint_eq(ntasks, 0);
+	ck_assert_int_eq(use(1, 2), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_uint_eq(queue_of_last(), GANTRY_HANDLE_SLOT((gantry_queue)2));
+	expect_marks(0, 10, 5, true);
+	/* They went once. */
+	ck_assert_int_eq(use(1, 2), 0);
+	expect_marks(1, 0, 0, true);
+	end();
+}
+END_TEST
+
+START_TEST(test_calls_that_may_stay_go_alone_where_there_is_no_more_room)
+{
+	for (uint64_t i = 0; i < GANTRY_CALLS_TOGETHER - 1; i++)
+		ck_assert_int_eq(say(1, 0, 10 + i, false), 0);
+	ck_assert_uint_eq(ntasks, 0);
+	ck_assert_int_eq(say(1, 0, 100, false), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_uint_eq(queue_of_last(), GANTRY_HANDLE_SLOT((gantry_queue)APART));
+	expect_marks(0, 10, GANTRY_CALLS_TOGETHER - 1, false);
+	tell(0);
+	ck_assert_int_eq(use(1, 2), 0);
+	ck_assert_uint_eq(ntasks, 2);
+	end();
+}
+END_TEST
+
+START_TEST(test_call_about_other_objects_leaves_what_stays)
+{
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_int_eq(use(2, 3), 0);
+	expect_marks(0, 0, 0, true);
+	ck_assert_int_eq(use(1, 3), 0);
+	expect_marks(1, 10, 1, true);
+	ck_assert_uint_eq(ntasks, 2);
+	end();
+}
+END_TEST
+
+/* Else the stream of the one would hold up the object of the other. */
+START_TEST(test_what_stays_goes_alone_where_it_is_about_more_than_the_call)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_int_eq(say(2, 0, 11, false), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)(uintptr_t)3), 0);
+	await_count(&nlooks, 1);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks), 1);
+	ck_assert_uint_eq(queue_of_last(), GANTRY_HANDLE_SLOT((gantry_queue)APART));
+	expect_marks(0, 10, 2, false);
+	/* And the call is made behind it. */
+	tell(0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_uint_eq(ntasks, 2);
+	ck_assert_uint_eq(queue_of_last(), GANTRY_HANDLE_SLOT((gantry_queue)3));
+	end();
+}
+END_TEST
+
+START_TEST(test_what_ends_goes_along_with_any_call)
+{
+	ck_assert_int_eq(say(1, 0, 10, true), 0);
+	ck_assert_int_eq(say(2, 0, 11, false), 0);
+	ck_assert_int_eq(say(2, 1, 12, false), 0);
+	ck_assert_int_eq(use(2, 3), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	expect_marks(0, 10, 3, true);
+	end();
+}
+END_TEST
+
+/* The number is another one; the worker's place for it is the same. */
+START_TEST(test_object_in_the_place_of_one_that_ends_comes_behind_its_end)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(say(0x10000, 0, 10, true), 0);
+	ck_assert_int_eq(say(2, 0, 11, false), 0);
+	ck_assert_int_eq(use(2, 3), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_int_eq(say(0x20000, 0, 12, false), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_on, (void *)(uintptr_t)4), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_uint_eq(ntasks, 2); /* another object's */
+	for (uint64_t i = 0; i < GANTRY_CALLS_TOGETHER - 2; i++)
+		ck_assert_int_eq(say(0x20000, 0, 13 + i, false), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, say_on, NULL), 0);
+	await_count(&nlooks, 1);
+	ck_assert_uint_eq(gantry_load_acquire(&ntasks), 2);
+	tell(0);
+	await_count(&ntasks, 3);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	end();
+}
+END_TEST
+
+/* Its settings go on that stream, which has to be held for them. */
+START_TEST(test_call_that_sets_on_a_stream_of_the_program_s_own_does_not_stay)
+{
+	uint64_t handle = 1;
+	struct gantry_call_route route = { .name = "set",
+					   .stream = (void *)5,
+					   .has_stream = true,
+					   .may_stay = true,
+					   .nhandles = 1,
+					   .handles = &handle };
+	const struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION,
+						      .function = 10 };
+
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, &request,
+							sizeof(request), NULL, 0),
+			 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&nputs), 1);
+	/* On the default one it does. */
+	tell(0);
+	route.stream = (void *)(uintptr_t)APART;
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, &request,
+							sizeof(request), NULL, 0),
+			 0);
+	ck_assert_uint_eq(ntasks, 1);
+	ck_assert_int_eq(use(1, APART), 0);
+	ck_assert_uint_eq(ntasks, 2);
+	expect_marks(0, 10, 1, true);
+	end();
+}
+END_TEST
+
+START_TEST(test_what_stays_and_cannot_go_is_told_later)
+{
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_int_eq(say(2, 0, 11, false), 0);
+	refuses = GANTRY_E_LIMIT;
+	ck_assert_int_eq(use(1, 3), -EIO);
+	ck_assert_uint_eq(gantry_load_relaxed(&held), 0);
+	ck_assert_int_eq(gantry_load_relaxed(&library.late), library.failed);
+	refuses = 0;
+	ck_assert_int_eq(use(1, 3), 0);
+	expect_marks(0, 0, 0, true);
+	end();
+}
+END_TEST
+
+START_TEST(test_worker_that_takes_one_call_in_a_task_gets_one)
+{
+	takes_one = true;
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_uint_eq(ntasks, 1);
+	expect_marks(0, 10, 1, false);
+	end();
+}
+END_TEST
+
+/* With the answer of the call that took it along. */
+START_TEST(test_failure_of_a_call_that_stayed_is_told_with_the_answer)
+{
+	uint64_t handle = 1;
+	const struct gantry_call_route route = { .name = "ask",
+						 .stream = (void *)3,
+						 .has_stream = true,
+						 .waits = true,
+						 .nhandles = 1,
+						 .handles = &handle };
+	struct gantry_calls_request request = { .version = GANTRY_CALLS_VERSION };
+	struct gantry_calls_reply reply;
+	pthread_t thread;
+
+	failed = (struct gantry_calls_failure){ .state = GANTRY_CALLS_RAN, .ret = LATE };
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, tell_later, NULL), 0);
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, &request,
+							sizeof(request), &reply, sizeof(reply)),
+			 0);
+	ck_assert_int_eq(gantry_load_relaxed(&library.late), LATE);
+	finish(thread);
+}
+END_TEST
+
+START_TEST(test_failures_that_a_worker_invents_are_nobody_s)
+{
+	failed =
+		(struct gantry_calls_failure){ .place = 1000, .state = GANTRY_CALLS_RAN, .ret = 5 };
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	ck_assert_int_eq(use(1, 3), 0);
+	tell(0);
+	ck_assert_int_eq(use(2, 3), 0); /* looks through what has returned */
+	ck_assert_int_eq(gantry_load_relaxed(&library.late), 0);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("road");
@@ -441,5 +728,16 @@ int main(void)
 	tcase_add_test(tc, test_reply_is_read_after_the_heap_was_put_in_order);
 	tcase_add_test(tc,
 		       test_failure_that_nobody_waited_for_is_read_after_the_heap_was_put_in_order);
+	tcase_add_test(tc, test_calls_that_may_stay_go_in_front_of_the_next_about_their_objects);
+	tcase_add_test(tc, test_calls_that_may_stay_go_alone_where_there_is_no_more_room);
+	tcase_add_test(tc, test_call_about_other_objects_leaves_what_stays);
+	tcase_add_test(tc, test_what_stays_goes_alone_where_it_is_about_more_than_the_call);
+	tcase_add_test(tc, test_what_ends_goes_along_with_any_call);
+	tcase_add_test(tc, test_object_in_the_place_of_one_that_ends_comes_behind_its_end);
+	tcase_add_test(tc, test_call_that_sets_on_a_stream_of_the_program_s_own_does_not_stay);
+	tcase_add_test(tc, test_what_stays_and_cannot_go_is_told_later);
+	tcase_add_test(tc, test_worker_that_takes_one_call_in_a_task_gets_one);
+	tcase_add_test(tc, test_failure_of_a_call_that_stayed_is_told_with_the_answer);
+	tcase_add_test(tc, test_failures_that_a_worker_invents_are_nobody_s);
 	return gantry_unit_run(suite);
 }
