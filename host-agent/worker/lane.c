@@ -32,7 +32,8 @@ bool worker_wants_lane(const struct wdevice *d, const struct wqueue *q)
 /* A queue of the same session that should have a lane before this one. */
 static bool sibling_first(const struct wdevice *d, const struct wqueue *q)
 {
-	uint64_t mask = gantry_load_relaxed(&q->session->served[d->index]) & ~(1ull << q->slot);
+	/* Acquire: pairs with the release of whoever handed a queue over that came since this round began. */
+	uint64_t mask = gantry_load_acquire(&q->session->served[d->index]) & ~(1ull << q->slot);
 
 	for (; mask; mask &= mask - 1) {
 		const struct wqueue *o = &q->session->queues[__builtin_ctzll(mask)];
