@@ -53,6 +53,24 @@ cufftResult cufftXtSetGPUs(cufftHandle plan, int nGPUs, int *whichGPUs)
 	return nGPUs < 2 ? CUFFT_INVALID_VALUE : CUFFT_INVALID_DEVICE;
 }
 
+/* As the vendor's shared library: only the static one has them. */
+cufftResult cufftXtSetCallback(cufftHandle plan, void **routine, cufftXtCallbackType type,
+			       void **info)
+{
+	(void)plan;
+	(void)routine;
+	(void)type;
+	(void)info;
+	return CUFFT_NOT_IMPLEMENTED;
+}
+
+cufftResult cufftXtClearCallback(cufftHandle plan, cufftXtCallbackType type)
+{
+	(void)plan;
+	(void)type;
+	return CUFFT_NOT_IMPLEMENTED;
+}
+
 cufftResult cufftXtSetJITCallback(cufftHandle plan, const char *name, const void *code,
 				  size_t code_bytes, cufftXtCallbackType type, void **info)
 {
