@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that compiles its kernel as it runs: the source in the file argv[1], which has a kernel saxpy and includes "step.h", a header that comes
- * with it. In folder argv[2] are files that another source includes, argv[3], and beside it one that nobody may.
+ * with it. In folder argv[2] are files that another source includes, argv[3], and beside it one that nobody may. With two arguments
+ * it only compiles source argv[1], which includes headers of the toolkit's in folder argv[2].
  */
 #include <nvrtc.h>
 #include <stdint.h>
@@ -127,10 +128,35 @@ static void fail(void)
 	end();
 }
 
+/* A source that includes headers of the toolkit's, which lie in a folder. */
+static void include_toolkit(const char *path, const char *folder)
+{
+	const char *const options[] = { "--gpu-architecture=compute_80", "-I", folder };
+	nvrtcProgram program = NULL;
+	size_t n = 0;
+
+	begin("toolkit");
+	RTC(nvrtcCreateProgram(&program, read_source(path), "toolkit.cu", 0, NULL, NULL),
+	    NVRTC_SUCCESS);
+	if (nvrtcCompileProgram(program, 3, options) != NVRTC_SUCCESS) {
+		say_log(program);
+		CHECK(!"it compiles");
+	}
+	RTC(nvrtcGetPTXSize(program, &n), NVRTC_SUCCESS);
+	CHECK(n > 1);
+	RTC(nvrtcDestroyProgram(&program), NVRTC_SUCCESS);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	char *ptx;
 
+	if (argc == 3) {
+		(void)set_out();
+		include_toolkit(argv[1], argv[2]);
+		return 0;
+	}
 	if (argc != 4)
 		return 2;
 	(void)set_out();

@@ -45,11 +45,11 @@ def vendor_folder():
     return found
 
 
-def calls_world(tenants=None, **options):
+def calls_world(tenants=None, device=None, **options):
     gpu.needs_images()
     folders = [module_folder()] + list(gpu.fake_modules().values())
     libraries = vendor_folder()
-    return gpu.world(tenants, device={"libraries": libraries} if libraries else {}, agent={"module_dirs": " ".join(folders)}, **options)
+    return gpu.world(tenants, device=({"libraries": libraries} if libraries else {}) | (device or {}), agent={"module_dirs": " ".join(folders)}, **options)
 
 
 def run(agent, *words):
@@ -157,6 +157,22 @@ def test_program_compiles_its_kernels_with_nvrtc_of_the_host(t):
         t.contains(guest.output(), 'source file "../outside.h"')
         t.contains(guest.output(), "bad.cu(1): catastrophic error: #error directive: nonsense\n")
         t.equal(code, 0, "exit status")
+
+
+def test_program_includes_headers_of_the_toolkit(t):
+    """The compiler is NVIDIA's own, which needs no GPU."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    include, nvrtc = os.path.join(home, "include"), os.path.realpath(os.path.join(home, "lib64", "libnvrtc.so.13"))
+    if not os.path.exists(nvrtc) or not os.path.exists(os.path.join(include, "cuda_fp16.h")):
+        raise harness.Skip("there is no toolkit of CUDA 13 with NVRTC and its headers")
+    source = '#include <cuda_fp16.h>\n#include <mma.h>\nextern "C" __global__ void twice(__half *x)\n{\n    x[threadIdx.x] += x[threadIdx.x];\n}\n'
+    with tempfile.TemporaryDirectory(prefix="gantry-nvrtc-") as folder, calls_world(device={} if gpu.REAL else {"nvrtc": nvrtc}) as agent:
+        os.chmod(folder, 0o755)
+        guest = agent.guest("red", [harness.program("cuda-library-nvrtc"), nvrtc_source(folder, "toolkit.cu", source), include],
+                            env={"LD_LIBRARY_PATH": ":".join({os.path.dirname(gpu_libcuda()), forwarding_folder()})})
+        code = guest.wait(gpu.LIMIT_S)
+        t.contains(guest.output(), "ok toolkit")
+        t.equal(code, 0, guest.output())
 
 
 def test_programs_behind_a_stream_call_cublas_and_cusparse(t):
