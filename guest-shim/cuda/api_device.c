@@ -447,6 +447,17 @@ static CUresult enter_ctx(CUcontext ctx, struct CUctx_st **ret_ctx)
 	return cu_leave(CUDA_ERROR_INVALID_CONTEXT);
 }
 
+CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *dev, CUcontext ctx)
+{
+	struct CUctx_st *found;
+	CUresult result = dev ? enter_ctx(ctx, &found) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*dev = (CUdevice)cu_device_ordinal(found->dev);
+	return cu_leave(CUDA_SUCCESS);
+}
+
 CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *id)
 {
 	struct CUctx_st *found;
@@ -482,18 +493,32 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 	return cu_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuCtxSynchronize(void)
+/* Lets go of the lock. */
+static CUresult synchronize(struct CUctx_st *ctx)
 {
-	struct CUctx_st *ctx;
-	CUresult result = cu_enter(&ctx);
+	CUresult result = CUDA_SUCCESS;
 
-	if (result != CUDA_SUCCESS)
-		return result;
 	/* What is captured never ends. */
 	for (struct CUstream_st *s = ctx->streams; s; s = s->next)
 		if (s->capture)
 			result = cu_capture_refuse_locked(s);
 	return cu_leave(result == CUDA_SUCCESS ? cu_ctx_wait_locked(ctx) : result);
+}
+
+CUresult CUDAAPI cuCtxSynchronize(void)
+{
+	struct CUctx_st *ctx;
+	CUresult result = cu_enter(&ctx);
+
+	return result == CUDA_SUCCESS ? synchronize(ctx) : result;
+}
+
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
+{
+	struct CUctx_st *found;
+	CUresult result = enter_ctx(ctx, &found);
+
+	return result == CUDA_SUCCESS ? synchronize(found) : result;
 }
 
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -525,6 +525,16 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *ctx)
 	return cu_leave(CUDA_SUCCESS);
 }
 
+/* There are no green contexts. */
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
+{
+	CUresult result = ctx && green ? cuStreamGetCtx(handle, ctx) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result == CUDA_SUCCESS)
+		*green = NULL;
+	return result;
+}
+
 CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice *dev)
 {
 	struct CUstream_st *stream;

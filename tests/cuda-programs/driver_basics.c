@@ -512,12 +512,35 @@ static void entry_points(void)
 	unsigned int mask;
 	char luid[8];
 	void *fn;
+	CUresult (*first)(CUdevice *);
+	CUresult (*second)(CUdevice *, CUcontext);
+	CUgreenCtx green = (CUgreenCtx)&status;
+	CUdevice dev = -1, other = -2;
+	CUcontext found = NULL;
 
 	begin("entry points");
 	OK(cuGetProcAddress("cuMemAlloc", (void **)&alloc, 13000, 0, &status));
 	CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
 	OK(alloc(&p, 64));
 	OK(cuMemFree(p));
+	/* Of a name that has got another form beside the first each version has its own. */
+	OK(cuGetProcAddress("cuCtxGetDevice", (void **)&first, 12000, 0, &status));
+	OK(cuGetProcAddress("cuCtxGetDevice", (void **)&second, 13000, 0, &status));
+	CHECK(first && second && (void *)first != (void *)second);
+	OK(first(&dev));
+	OK(second(&other, ctx));
+	CHECK(dev == other);
+	IS(second(&other, (CUcontext)&other), INVALID_CONTEXT);
+	OK(cuGetProcAddress("cuCtxSynchronize", &fn, 2000, 0, &status));
+	OK(((CUresult(*)(void))fn)());
+	OK(cuGetProcAddress("cuCtxSynchronize", &fn, 13000, 0, &status));
+	OK(((CUresult(*)(CUcontext))fn)(ctx));
+	OK(cuGetProcAddress("cuStreamGetCtx", &fn, 9020, 0, &status));
+	OK(((CUresult(*)(CUstream, CUcontext *))fn)(NULL, &found));
+	CHECK(found == ctx);
+	OK(cuGetProcAddress("cuStreamGetCtx", &fn, 12050, 0, &status));
+	OK(((CUresult(*)(CUstream, CUcontext *, CUgreenCtx *))fn)(NULL, &found, &green));
+	CHECK(found == ctx && !green);
 	OK(cuGetProcAddress("cuProfilerStart", &fn, 13000, 0, &status));
 	OK(((CUresult(*)(void))fn)());
 	OK(cuGetProcAddress("cuProfilerStop", &fn, 4000, 0, &status));
