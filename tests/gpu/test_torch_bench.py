@@ -193,6 +193,7 @@ class Some(unittest.TestCase):
     def test_skipped(self): pass
     def test_hangs(self): time.sleep(60)
     def test_ends(self): os._exit(7)
+    def test_spoils(self): raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 @pytest.mark.slow
 def test_slow(): pass
 @pytest.mark.parametrize("x", [1, 2])
@@ -215,19 +216,22 @@ def test_a_suite_tells_each_test_and_survives_what_tests_do(t):
     with tempfile.TemporaryDirectory(prefix="gantry-torch-") as name:
         folder, some = pathlib.Path(name), "test_cuda.py::Some::test_"
         (folder / "test_cuda.py").write_text(SUITE)
-        done, lines = suite(folder, f"-{some}hangs\n-{some}ends\n")
+        done, lines = suite(folder, f"-{some}hangs\n-{some}ends\n-{some}spoils\n")
         t.code(done, 0)
         t.equal({line["test"].rpartition("::")[2]: line["verdict"] for line in lines if "test" in line},
                 {"test_prints": "ok", "test_fails": "failed", "test_skipped": "skipped", "test_numbers[1]": "ok", "test_numbers[2]": "ok"})
         t.contains(str(lines), "1 != 2")
         t.contains(str(lines), "for a reason")
-        parts = [suite(folder, f"-{some}hangs\n-{some}ends\n", part=part)[1] for part in ("0/2", "1/2")]
+        parts = [suite(folder, f"-{some}hangs\n-{some}ends\n-{some}spoils\n", part=part)[1] for part in ("0/2", "1/2")]
         t.equal(sum("test" in line for part in parts for line in part), 5, "each test is in one part")
         done, lines = suite(folder, f"{some}ends\n{some}prints")
         t.equal((done.code, lines), (7, [{"begins": some + "ends"}]))
         done, lines = suite(folder, f"{some}prints\n{some}hangs", each=2)
         t.equal((done.code, lines[-1]), (1, {"begins": some + "hangs"}))
         t.contains(done.err, "Timeout")
+        # The context is gone: what comes next has another process.
+        done, lines = suite(folder, f"{some}spoils\n{some}prints")
+        t.equal((done.code, lines[-1]["test"], lines[-1]["verdict"]), (3, some + "spoils", "failed"))
 
 
 def test_sources_are_taken_with_the_hash_that_is_listed_alone(t):

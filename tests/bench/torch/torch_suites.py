@@ -5,7 +5,7 @@ numba: those that numba-cuda's wheel brings. torch, cupy: those of PyTorch and C
 on nothing, as many as begin within SECONDS, of PARTS equal parts one. Standard input names tests, one a line: these and no others, or,
 with a "-" before it, not this one. One line for each, flushed, so that after a death it is known where: {"begins": name}, then
 {"test": name, "verdict": "ok", "skipped" or "failed", "why": ..}; {"end": true} at the end. A test that takes longer than EACH seconds
-ends the process.
+ends the process, as does one that leaves the context of the process failed: what came after it would fail with it.
 """
 import contextlib
 import faulthandler
@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import pkgutil
+import re
 import sys
 import time
 import unittest
@@ -65,9 +66,17 @@ class Choice:
         return True
 
 
+# Errors of CUDA after which a process has nothing more of the device.
+STICKY = re.compile(r"illegal ?(memory|address|instruction)|launch_?fail|unspecified launch failure|misaligned ?address|device-side assert|"
+                    r"cudaErrorAssert|cudaErrorContextIsDestroyed|context is destroyed", re.IGNORECASE)
+SPOILT = 3
+
+
 def ended(name, verdict, why):
     faulthandler.cancel_dump_traceback_later()
     say(test=name, verdict=verdict, why=why[:300])
+    if verdict == "failed" and STICKY.search(why):
+        os._exit(SPOILT)
 
 
 # --- unittest -------------------------------------------------------------------------------------------

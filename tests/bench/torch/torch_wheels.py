@@ -15,7 +15,7 @@ import torch_world
 from torch_figures import HERE, Figure, TENANT, harness
 from torch_two import MORE, with_more
 
-DEATHS = 12
+DEATHS = 40
 # A second look at what failed here, one after the other.
 AGAIN_S = 25
 LARGE = dict(TENANT, mem="100G", virtual="120G", host_mem="16G", sessions="64")
