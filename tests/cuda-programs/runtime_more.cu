@@ -328,6 +328,7 @@ static void the_driver()
 {
 	cudaDriverEntryPointQueryResult status;
 	PFN_cuCtxGetDevice_v2000 device_of = nullptr;
+	PFN_cuCtxGetDevice_v13000 device_of_ctx = nullptr;
 	CUdevice device = -1;
 	void *none = &none;
 	int version = 0, active = -1;
@@ -335,10 +336,16 @@ static void the_driver()
 	part = "the driver";
 	OK(cudaDriverGetVersion(&version));
 	CHECK(version >= 13000);
-	OK(cudaGetDriverEntryPointByVersion("cuCtxGetDevice", (void **)&device_of, 13000,
+	OK(cudaGetDriverEntryPointByVersion("cuCtxGetDevice", (void **)&device_of, 12000,
 					    cudaEnableDefault, &status));
 	CHECK(status == cudaDriverEntryPointSuccess && device_of);
 	CHECK(device_of(&device) == CUDA_SUCCESS && device == 0);
+	/* The later version's has another argument. */
+	device = -1;
+	OK(cudaGetDriverEntryPointByVersion("cuCtxGetDevice", (void **)&device_of_ctx, 13000,
+					    cudaEnableDefault, &status));
+	CHECK(status == cudaDriverEntryPointSuccess && device_of_ctx);
+	CHECK(device_of_ctx(&device, nullptr) == CUDA_SUCCESS && device == 0);
 	OK(cudaGetDriverEntryPointByVersion("cuNoSuchThing", &none, 13000, cudaEnableDefault,
 					    &status));
 	CHECK(status == cudaDriverEntryPointSymbolNotFound && !none);
