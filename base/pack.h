@@ -21,9 +21,12 @@ struct gantry_pack {
 	size_t cap;
 	size_t max; /* more is a failure */
 	bool failed;
+	bool is_lent; /* the bytes are the caller's yet */
 };
 
 void gantry_pack_init(struct gantry_pack *pack, size_t max);
+/* The same in @cap bytes of the caller's, aligned to 8, as long as they suffice: they stay until fini. */
+void gantry_pack_init_in(struct gantry_pack *pack, void *room, size_t cap, size_t max);
 void gantry_pack_fini(struct gantry_pack *pack);
 /* @len bytes of room, zeroed; NULL after a failure. Valid until the next of these calls. */
 void *gantry_pack_room(struct gantry_pack *pack, size_t len);

@@ -14,6 +14,7 @@
 #define PAGE	     4096u
 #define SCALAR_BYTES 16u
 #define TEXT_BYTES   4096u
+#define SMALL_REPLY  256u /* with its head; one that takes no memory of its own */
 #define PLACES	     65536u
 /* In the caller's memory; numbers of objects are below it, addresses too. */
 #define PLACED_MAGIC 0x9e3779b97f4a7c15ull
@@ -94,7 +95,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	call->nhandles = 0;
 	call->reply_bytes = 0;
 	call->text = "";
-	gantry_pack_init(&call->pack, GANTRY_CALLS_MAX_BYTES);
+	gantry_pack_init_in(&call->pack, call->room, sizeof(call->room), GANTRY_CALLS_MAX_BYTES);
 	gantry_pack_bytes(&call->pack, &request, sizeof(request));
 }
 
@@ -480,7 +481,9 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 {
 	struct gantry_cuda_road_answer answers[GANTRY_CALL_OUTS];
 	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
-	_cleanup_free_ void *reply = NULL;
+	_Alignas(8) uint8_t small[SMALL_REPLY];
+	_cleanup_free_ void *large = NULL;
+	void *reply = NULL;
 	const struct gantry_call_route route = {
 		.name = call->name,
 		.stream = call->stream,
@@ -505,9 +508,13 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 		return 0;
 	request->bytes = call->pack.len - sizeof(*request);
 	request->reply_bytes = call->reply_bytes;
-	reply = call->waits ? calloc(1, len) : NULL;
-	if (call->waits && !reply)
-		return call->library->failed;
+	if (call->waits && len > sizeof(small)) {
+		reply = large = calloc(1, len);
+		if (!large)
+			return call->library->failed;
+	} else if (call->waits) {
+		reply = memset(small, 0, len);
+	}
 	r = road->carry(road->cookie, call->library, &route, request, call->pack.len, reply, len);
 	if (r < 0)
 		return call->library->failed;

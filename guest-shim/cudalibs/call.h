@@ -24,6 +24,8 @@
 
 #define GANTRY_CALL_OUTS    24u
 #define GANTRY_CALL_HANDLES 16u
+/* Of a request that takes no memory of its own. */
+#define GANTRY_CALL_ROOM 512u
 
 typedef void gantry_call_logger(int level, const char *function, const char *message);
 typedef void gantry_call_line_logger(const char *line);
@@ -106,6 +108,7 @@ struct gantry_call {
 		const int64_t *count; /* NULL: all of the bytes are the caller's */
 		uint64_t element_bytes;
 	} outs[GANTRY_CALL_OUTS];
+	_Alignas(8) uint8_t room[GANTRY_CALL_ROOM];
 };
 
 struct gantry_cuda_road_answer; /* of road.h */

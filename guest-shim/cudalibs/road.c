@@ -68,10 +68,11 @@ static struct {
 	struct gantry_cuda_road_calls calls;
 	void (*order)(void);
 	bool is_far;
-	struct gantry_session *session;
+	struct gantry_session *session; /* written under the lock, read atomically */
 	gantry_kernel kernel;
 	bool takes_several; /* the kernel does */
 	struct gantry_stay stay;
+	uint32_t nboxes; /* that have a buffer: the first ones */
 	struct box boxes[BOXES];
 } way = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	  .fetching = PTHREAD_MUTEX_INITIALIZER,
@@ -134,9 +135,10 @@ static int enter_locked(const struct gantry_cuda_road *road)
 		return -ENODEV;
 	if (session == way.session)
 		return 0;
-	for (uint32_t i = 0; way.is_far && i < BOXES; i++)
+	for (uint32_t i = 0; way.is_far && i < way.nboxes; i++)
 		free(way.boxes[i].at);
 	memset(way.boxes, 0, sizeof(way.boxes));
+	way.nboxes = 0;
 	gantry_stay_clear(&way.stay);
 	gantry_call_session_began();
 	way.calls = road->calls;
@@ -150,7 +152,8 @@ static int enter_locked(const struct gantry_cuda_road *road)
 					  &way.kernel);
 	if (r < 0)
 		return -ENOSYS;
-	way.session = session;
+	/* Release: whoever sees it goes on without the lock. */
+	gantry_store_release(&way.session, session);
 	return 0;
 }
 
@@ -245,7 +248,7 @@ static void read_late(struct box *box)
 /* Boxes whose calls have returned are free; @ended: and those whose tasks ended without. */
 static void sweep_locked(bool ended)
 {
-	for (uint32_t i = 0; i < BOXES; i++) {
+	for (uint32_t i = 0; i < way.nboxes; i++) {
 		struct box *box = &way.boxes[i];
 
 		if (box->is_taken || !box->ticket)
@@ -305,25 +308,18 @@ static int make_box(struct box *box, size_t bytes)
 
 static struct box *free_locked(void)
 {
-	struct box *empty = NULL;
-
-	for (uint32_t i = 0; i < BOXES; i++) {
-		struct box *box = &way.boxes[i];
-
-		if (box->is_taken || box->ticket)
-			continue;
-		if (box->buffer)
-			return box;
-		if (!empty)
-			empty = box;
-	}
-	return empty && make_box(empty, BOX_BYTES) == 0 ? empty : NULL;
+	for (uint32_t i = 0; i < way.nboxes; i++)
+		if (!way.boxes[i].is_taken && !way.boxes[i].ticket)
+			return &way.boxes[i];
+	if (way.nboxes == BOXES || make_box(&way.boxes[way.nboxes], BOX_BYTES) < 0)
+		return NULL;
+	return &way.boxes[way.nboxes++];
 }
 
 /* Ticket of a call that some box waits for; 0: all boxes are in threads' hands. */
 static gantry_ticket pending_locked(void)
 {
-	for (uint32_t i = 0; i < BOXES; i++)
+	for (uint32_t i = 0; i < way.nboxes; i++)
 		if (!way.boxes[i].is_taken && way.boxes[i].ticket)
 			return way.boxes[i].ticket;
 	return 0;
@@ -357,7 +353,7 @@ static struct box *take_locked(void)
 		} else {
 			bool any = false;
 
-			for (uint32_t i = 0; i < BOXES; i++)
+			for (uint32_t i = 0; i < way.nboxes; i++)
 				any = any || way.boxes[i].is_taken;
 			if (!any)
 				return NULL; /* the heap has no room */
@@ -371,7 +367,7 @@ static struct box *take_locked(void)
 /* A call that has no box has returned. */
 static struct box *box_of(gantry_ticket ticket)
 {
-	for (uint32_t i = 0; i < BOXES; i++)
+	for (uint32_t i = 0; i < way.nboxes; i++)
 		if (way.boxes[i].ticket == ticket)
 			return &way.boxes[i];
 	return NULL;
@@ -446,7 +442,7 @@ static bool may_change_locked(const struct message *message)
 	    !gantry_stay_is_about(stay, message->route->handles, message->route->nhandles))
 		return false;
 	/* It stays behind what it is behind. */
-	for (uint32_t i = 0; i < BOXES; i++) {
+	for (uint32_t i = 0; i < way.nboxes; i++) {
 		struct box *box = &way.boxes[i];
 
 		if (box->ticket && !is_in(box, message->queue) &&
@@ -538,7 +534,7 @@ static int order_all_locked(struct message *message, gantry_ticket ret_after[BOX
 		if (!message->route)
 			message->queue = way.stay.queue;
 		n = 0;
-		for (uint32_t i = 0; i < BOXES; i++)
+		for (uint32_t i = 0; i < way.nboxes; i++)
 			if (comes_after_locked(message, &way.boxes[i]) &&
 			    !is_among(way.boxes[i].ticket, ret_after, *ret_nafter) &&
 			    !is_told(&way.boxes[i]))
@@ -880,8 +876,12 @@ static void watch_forks(void)
 static int enter_session(const struct gantry_cuda_road *road)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct gantry_session *session = road->session();
 	int r;
 
+	/* Acquire: pairs with the release in enter_locked(). */
+	if (session && session == gantry_load_acquire(&way.session))
+		return 0;
 	(void)pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&way.lock);
 	r = enter_locked(road);

@@ -30,8 +30,11 @@ extern const struct gantry_calls_library *const gantry_calls_libraries[];
 
 #define EXPORT __attribute__((visibility("default")))
 
-#define QUICK_BYTES (64u << 10) /* larger requests take their time, whatever they ask */
-#define SYMBOLS	    512u	/* of a site, by where their names lie; a power of two */
+/* What takes no memory of its own. */
+#define SMALL_REQUESTS 4096u
+#define SMALL_REPLY    1024u
+#define QUICK_BYTES    (64u << 10) /* larger requests take their time, whatever they ask */
+#define SYMBOLS	       512u	   /* of a site, by where their names lie; a power of two */
 
 /* Libraries that a site keeps at hand; more are looked up each time. */
 #define LIBRARIES_MAX 16u
@@ -357,7 +360,9 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 		  uint64_t room, uint64_t bytes)
 {
 	struct site *site = site_of(calls->owner);
-	_cleanup_free_ void *request = malloc(bytes ? bytes : 1);
+	_Alignas(8) uint8_t small[SMALL_REQUESTS], said[SMALL_REPLY];
+	_cleanup_free_ void *large = bytes > sizeof(small) ? malloc(bytes) : NULL;
+	void *request = bytes > sizeof(small) ? large : small;
 	struct place place = { env, calls, site };
 	struct gantry_pack reply;
 	bool fits = true;
@@ -376,7 +381,8 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 	site->site.cookie = site->rtc.cookie = &place;
 	gantry_calls_rtc_here(&site->rtc);
 	inherit(site, calls, env->stream);
-	gantry_pack_init(&reply, GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
+	gantry_pack_init_in(&reply, said, sizeof(said),
+			    GANTRY_CALLS_MAX_BYTES + sizeof(struct gantry_calls_reply));
 	at = reply_at(request, bytes);
 	(void)gantry_calls_serve_all(&site->site, gantry_calls_libraries, env->stream, request,
 				     bytes, &known, &reply);

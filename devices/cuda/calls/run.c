@@ -539,6 +539,25 @@ static const struct gantry_calls_function *find(const struct gantry_calls_librar
 	return NULL;
 }
 
+static const struct gantry_calls_function *find_called(
+	struct gantry_calls_site *site, const struct gantry_calls_library *const *libraries,
+	uint64_t id, const struct gantry_calls_library **ret_library)
+{
+	const uint64_t i = id & (GANTRY_CALLS_CALLED - 1);
+	const struct gantry_calls_function *f = site->called[i].function;
+
+	if (f && f->id == id) {
+		*ret_library = site->called[i].library;
+		return f;
+	}
+	f = find(libraries, id, ret_library);
+	if (f) {
+		site->called[i].function = f;
+		site->called[i].library = *ret_library;
+	}
+	return f;
+}
+
 static void serve(struct gantry_calls_run *run, const struct gantry_calls_library *const *libraries,
 		  const struct gantry_calls_request *request, size_t bytes)
 {
@@ -553,7 +572,7 @@ static void serve(struct gantry_calls_run *run, const struct gantry_calls_librar
 	run->out.max = request->reply_bytes;
 	run->in = (struct gantry_unpack){ .bytes = (const uint8_t *)(request + 1),
 					  .len = request->bytes };
-	function = find(libraries, request->function, &run->library);
+	function = find_called(run->site, libraries, request->function, &run->library);
 	run->function = function;
 	if (function && gantry_calls_symbol(run, function->name))
 		function->serve(run);
@@ -595,7 +614,7 @@ bool gantry_calls_remake(struct gantry_calls_site *site,
 		.nremade = nids,
 	};
 
-	gantry_pack_init(&run.out, 0);
+	gantry_pack_init_in(&run.out, run.room, sizeof(run.room), 0);
 	serve(&run, libraries, request, bytes);
 	end_outs(&run);
 	return run.state == GANTRY_CALLS_RAN && run.good;
@@ -611,7 +630,7 @@ static void serve_noting(struct gantry_calls_run *run,
 	notes.nsubjects = notes.nothers = 0;
 	notes.failed = false;
 	run->notes = run->site->recipes ? &notes : NULL;
-	gantry_pack_init(&run->out, 0);
+	gantry_pack_init_in(&run->out, run->room, sizeof(run->room), 0);
 	serve(run, libraries, request, bytes);
 	if (run->notes && run->good && run->function->recipe) {
 		settle_notes(run);

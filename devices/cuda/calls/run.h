@@ -140,7 +140,9 @@ static inline uint32_t gantry_calls_kind(const char *type)
 	return (uint32_t)sum;
 }
 
-/* Where calls run. */
+#define GANTRY_CALLS_CALLED 256u /* a power of two */
+
+/* Where calls run, of the same libraries always. */
 struct gantry_calls_site {
 	struct gantry_calls_table table;
 	/* The library's function, or NULL; a library is loaded when first asked for. */
@@ -153,6 +155,11 @@ struct gantry_calls_site {
 	int (*settle)(void *cookie);
 	void *cookie;
 	struct gantry_recipes *recipes; /* NULL: nothing is written down */
+	/* Functions that were called here, by the low bits of their numbers. */
+	struct {
+		const struct gantry_calls_function *function;
+		const struct gantry_calls_library *library;
+	} called[GANTRY_CALLS_CALLED];
 };
 
 /* Objects of one request. */
@@ -195,6 +202,7 @@ struct gantry_calls_run {
 		uint64_t bytes;
 		bool to_guest;
 	} outs[GANTRY_CALLS_MAX_OUTS];
+	_Alignas(8) uint8_t room[256]; /* of @out, while it is enough */
 };
 
 /*

@@ -46,6 +46,35 @@ START_TEST(test_pack_past_the_limit_fails_and_stays_so)
 }
 END_TEST
 
+START_TEST(test_pack_in_the_caller_s_bytes_leaves_them_when_they_no_longer_suffice)
+{
+	_Alignas(8) uint8_t room[16], rest[600] = { 0 };
+	struct gantry_pack pack;
+
+	memset(room, 0xff, sizeof(room));
+	gantry_pack_init_in(&pack, room, sizeof(room), 1000);
+	gantry_pack_u64(&pack, 7);
+	gantry_pack_bytes(&pack, "abc", 3);
+	ck_assert_ptr_eq(pack.bytes, room);
+	ck_assert_mem_eq(room + 8, "abc\0\0\0\0", 8);
+	rest[599] = 9;
+	gantry_pack_bytes(&pack, rest, sizeof(rest));
+	ck_assert(!pack.failed);
+	ck_assert_ptr_ne(pack.bytes, room);
+	ck_assert_uint_eq(pack.len, 616);
+	ck_assert_mem_eq(pack.bytes, room, sizeof(room));
+	ck_assert_mem_eq(pack.bytes + 16, rest, sizeof(rest));
+	gantry_pack_bytes(&pack, rest, sizeof(rest));
+	ck_assert(pack.failed);
+	gantry_pack_fini(&pack);
+	/* The limit is below what there is of them. */
+	gantry_pack_init_in(&pack, room, sizeof(room), 8);
+	gantry_pack_bytes(&pack, "0123456789", 9);
+	ck_assert(pack.failed);
+	gantry_pack_fini(&pack);
+}
+END_TEST
+
 START_TEST(test_unpack_what_is_not_there_is_zero_and_a_failure)
 {
 	const uint64_t words[2] = { 1, 2 };
@@ -80,6 +109,7 @@ int main(void)
 
 	tcase_add_test(tc, test_pack_what_was_written_is_read_again);
 	tcase_add_test(tc, test_pack_past_the_limit_fails_and_stays_so);
+	tcase_add_test(tc, test_pack_in_the_caller_s_bytes_leaves_them_when_they_no_longer_suffice);
 	tcase_add_test(tc, test_unpack_what_is_not_there_is_zero_and_a_failure);
 	tcase_add_test(tc, test_pack_span_of_numbers_without_sense);
 	return gantry_unit_run(suite);
