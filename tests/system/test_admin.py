@@ -476,6 +476,8 @@ def test_kicked_guest_is_told_why(t):
             t.equal(refused.status, E_DETACHED)
             t.contains(refused.sentence, "maintenance at noon")
         t.contains(guest.fails("alloc 0 4096", E_DETACHED), "maintenance at noon")
+        # The guest is told first; the session is there until the worker with its kernel is gone.
+        harness.wait_until(lambda: guest.session not in [s["session_id"] for s in agent.sessions()], "the session is gone")
         sentence(t, agent.ctl("session", "show", str(guest.session)), 3, str(guest.session))
         sentence(t, agent.ctl("session", "kick", str(guest.session)), 3, str(guest.session))
         sentence(t, agent.ctl("session", "kick", "x"), 2, "session list")

