@@ -119,13 +119,16 @@ static int is_device(const void *address)
 {
 	CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
 	const struct cu_alloc *alloc;
-	bool is;
+	int side;
 
 	(void)pthread_mutex_lock(&cu.lock);
 	alloc = cu_alloc_find_locked(at);
-	is = alloc && !cu_alloc_is_far(alloc); /* else pinned memory that no device reaches */
+	if (!alloc || cu_alloc_is_far(alloc) || alloc->kind == CU_MEMORY_REGISTERED)
+		side = 0; /* no device reaches it, or by another address */
+	else
+		side = alloc->host ? 2 : 1;
 	(void)pthread_mutex_unlock(&cu.lock);
-	return is;
+	return side;
 }
 
 static int capture_call(void *handle, const struct cu_library_call *call, int waits)

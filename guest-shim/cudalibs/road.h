@@ -52,7 +52,10 @@ struct gantry_cuda_road {
 	struct gantry_session *(*session)(void);
 	/* The queue of @stream, as CUDA names it; NULL is the default stream. 0, or a status. */
 	int (*queue)(void *stream, gantry_queue *ret_queue);
-	/* Nonzero: @address is device memory, or host memory that the device has at the same address. */
+	/*
+	 * 1: @address is the device's alone; 2: of memory of the host's that the device has at the same address (pinned, managed), which counts as
+	 * the side where a call looks for it; 0: the device has nothing there (registered memory it has at another address).
+	 */
 	int (*is_device)(const void *address);
 	/*
 	 * Buffers that a call may use besides, with arg_off GANTRY_NO_ARG: at most @n. For memory that is not backed for

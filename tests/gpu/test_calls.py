@@ -99,6 +99,14 @@ def test_program_with_our_runtime_calls_cublas(t):
     parts_of(t, "cuda-library-basics", BASICS)
 
 
+def test_scalars_in_memory_of_both_sides_are_where_the_pointer_mode_says(t):
+    parts_of(t, "cuda-library-sides", ("made", "pinned", "managed", "registered", "end"))
+
+
+def test_values_of_cudnn_are_read_on_the_host_wherever_they_lie(t):
+    parts_of(t, "cuda-library-tensors", ("made", "own", "pinned", "managed", "device", "end"))
+
+
 def test_product_of_cusparse_whose_result_comes_to_the_host_is_captured(t):
     parts_of(t, "cuda-library-sparse", SPARSE)
 
