@@ -34,21 +34,27 @@ static int format_upgrade(const struct gantry_upgrade_record *u, char *buf, size
 {
 	return snprintf(buf, cap,
 			"upgrade %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-			" %s %s\n",
+			" %s %s %" PRIx64 " %" PRIx64 "\n",
 			u->state, u->id, u->restart_workers, u->ndone, u->nrefused, u->nback,
-			u->began_ns, u->yielded_ns, u->pause_ns, u->took_ns, u->from, u->to);
+			u->began_ns, u->yielded_ns, u->pause_ns, u->took_ns, u->from, u->to,
+			u->from_program, u->to_program);
 }
 
 static bool parse_upgrade(const char *text, struct gantry_upgrade_record *u)
 {
+	int n;
+
 	static_assert(sizeof(u->from) == 32 && sizeof(u->to) == 32, "the widths below");
-	return sscanf(text,
-		      "upgrade %u %u %u %u %u %u %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-		      " %31s %31s",
-		      &u->state, &u->id, &u->restart_workers, &u->ndone, &u->nrefused, &u->nback,
-		      &u->began_ns, &u->yielded_ns, &u->pause_ns, &u->took_ns, u->from,
-		      u->to) == 12 &&
-	       u->state < GANTRY_NUPGRADE_STATES;
+	n = sscanf(text,
+		   "upgrade %u %u %u %u %u %u %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+		   " %31s %31s %" SCNx64 " %" SCNx64,
+		   &u->state, &u->id, &u->restart_workers, &u->ndone, &u->nrefused, &u->nback,
+		   &u->began_ns, &u->yielded_ns, &u->pause_ns, &u->took_ns, u->from, u->to,
+		   &u->from_program, &u->to_program);
+	/* The programs are what builds before this one do not write, and pass over. */
+	if (n != 14)
+		u->from_program = u->to_program = 0;
+	return n >= 12 && u->state < GANTRY_NUPGRADE_STATES;
 }
 
 int gantry_journal_format(const struct gantry_journal_line *line, char *buf, size_t cap)

@@ -11,7 +11,7 @@
  *   token BYTES(hexadecimal) SESSION SHARE BUFFER_BYTES TENANT_SLOT MODE
  *   device NAME STATE
  *   handover out|in TOKEN(hexadecimal) SESSION STATE GUEST_SESSION PORT HOST NONCE(hexadecimal)
- *   upgrade STATE ID RESTART_WORKERS NDONE NREFUSED NBACK BEGAN_NS YIELDED_NS PAUSE_NS TOOK_NS FROM TO
+ *   upgrade STATE ID RESTART_WORKERS NDONE NREFUSED NBACK BEGAN_NS YIELDED_NS PAUSE_NS TOOK_NS FROM TO [FROM_PROGRAM TO_PROGRAM]
  *   end
  * This is GANTRY_JOURNAL_VERSION (build.h): an agent of another build may read it.
  * Trust: read as input: bounded, and lines that make no sense are passed over.

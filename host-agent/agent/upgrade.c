@@ -141,6 +141,13 @@ static int own_path(char *path, size_t cap)
 	return 0;
 }
 
+static uint64_t own_program(void)
+{
+	_cleanup_close_ int fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+
+	return fd < 0 ? 0 : gantry_file_identity(fd);
+}
+
 /* What the monitor will refuse, with a sentence. */
 static int open_program(struct gantry_upgrade *u, int *ret_fd, struct gantry_err *err)
 {
@@ -209,6 +216,8 @@ int gantry_upgrade_begin(struct gantry_agent *a, const struct gantry_upgrade_ask
 		.nrefused = u->record.nrefused,
 		.nback = u->record.nback,
 		.began_ns = gantry_now_ns(),
+		.from_program = own_program(),
+		.to_program = gantry_file_identity(fd),
 	};
 	(void)gantry_str_copy(u->record.from, sizeof(u->record.from),
 			      gantry_build_version);			/* fits */
@@ -430,6 +439,29 @@ static void settle(evutil_socket_t fd, short what, void *arg)
 
 /* ---- the other side: we are the one that took over, or its predecessor again ---- */
 
+/* Whether it is what we are. Of a program that took over from itself: whether it served. */
+static bool is_to_us(const struct gantry_upgrade_record *record)
+{
+	if (record->from_program && record->to_program &&
+	    record->from_program != record->to_program)
+		return own_program() == record->to_program;
+	if (strcmp(record->from, record->to) != 0)
+		return strcmp(record->to, gantry_build_version) == 0;
+	return record->state == GANTRY_UPGRADE_TAKEN;
+}
+
+static const char *what_became_of_it(const struct gantry_upgrade_record *record)
+{
+	switch (record->state) {
+	case GANTRY_UPGRADE_YIELDED:
+		return "died before it served";
+	case GANTRY_UPGRADE_TAKEN:
+		return "died before the monitor was of its build";
+	default:
+		return "was not given the sessions: the agent died";
+	}
+}
+
 void gantry_upgrade_restored(struct gantry_agent *a, const struct gantry_upgrade_record *record)
 {
 	struct gantry_upgrade *u = &a->upgrade;
@@ -443,13 +475,10 @@ void gantry_upgrade_restored(struct gantry_agent *a, const struct gantry_upgrade
 		return; /* goes on when we serve */
 	if (!under_way(a))
 		return;
-	/* It had served, or it is what runs now: then the one that took over died once, later. */
-	if (record->state == GANTRY_UPGRADE_TAKEN ||
-	    (record->state == GANTRY_UPGRADE_YIELDED &&
-	     strcmp(record->to, gantry_build_version) == 0 &&
-	     strcmp(record->from, gantry_build_version) != 0)) {
-		u->record.state = GANTRY_UPGRADE_DONE;
-		u->record.ndone++;
+	if (record->state >= GANTRY_UPGRADE_YIELDED && is_to_us(record)) {
+		u->record.state = record->restart_workers ? GANTRY_UPGRADE_MOVING
+							  : GANTRY_UPGRADE_DONE;
+		u->record.ndone += !record->restart_workers; /* else when they have moved */
 		u->record.took_ns = gantry_now_ns() - record->began_ns;
 		(void)gantry_str_copy(u->text, sizeof(u->text),
 				      "its agent died meanwhile, and was started again"); /* fits */
@@ -459,10 +488,7 @@ void gantry_upgrade_restored(struct gantry_agent *a, const struct gantry_upgrade
 	u->record.state = GANTRY_UPGRADE_BACK;
 	u->record.took_ns = gantry_now_ns() - record->began_ns;
 	(void)gantry_str_format(u->text, sizeof(u->text), "version %s %s; version %s serves again",
-				record->to,
-				record->state == GANTRY_UPGRADE_YIELDED
-					? "died before it served"
-					: "was not given the sessions: the agent died",
+				record->to, what_became_of_it(record),
 				gantry_build_version); /* cut is better than unsaid */
 }
 
@@ -494,6 +520,9 @@ void gantry_upgrade_ready(struct gantry_agent *a)
 {
 	struct gantry_upgrade *u = &a->upgrade;
 
+	/* Started again in place of one that had not served. */
+	if (u->text[0] && u->record.pause_ns == 0 && u->record.state != GANTRY_UPGRADE_BACK)
+		u->record.pause_ns = gantry_now_ns() - u->record.yielded_ns;
 	if (u->record.state == GANTRY_UPGRADE_BACK && u->text[0])
 		gantry_event(a, "upgrade-failed", NULL, NULL, NULL, "%s", u->text);
 	if (u->record.state == GANTRY_UPGRADE_DONE && u->text[0])

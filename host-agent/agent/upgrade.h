@@ -5,6 +5,7 @@
  *   IDLE -> TRYING -> SETTLING -> YIELDED -> (the other build:) TAKEN -> MOVING -> DONE
  *              \_________\___________\________> REFUSED: we go on
  *                                               TAKEN -> BACK: the other one failed, ours was started again
+ * One that failed and was started again itself (there was no way back) goes on with MOVING or DONE.
  *
  * TRYING: the monitor has started the other build as a candidate, which says what it is and whether it could serve.
  * SETTLING: nobody new is let in until what is half done is done, or time is up.
@@ -55,6 +56,9 @@ struct gantry_upgrade_record {
 	uint64_t yielded_ns; /* since when no new guest is let in */
 	uint64_t pause_ns;   /* of the latest: from YIELDED to an agent that serves */
 	uint64_t took_ns;    /* the latest as a whole */
+	/* Which files they are (gantry_file_identity()): two builds may have one version. 0: not known. */
+	uint64_t from_program;
+	uint64_t to_program;
 	char from[32];
 	char to[32];
 };

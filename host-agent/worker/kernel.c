@@ -401,7 +401,7 @@ static bool is_final(int r)
 	return r == -ENOEXEC || r == -ENOENT || r == -EINVAL || r == -ENOTSUP;
 }
 
-/* *@ret_final: set where the device will say so as long as there is no other image. */
+/* *@ret_final, on failure: whether the device will say so as long as there is no other image. */
 static int image_on(struct wdevice *d, const char *path, struct gantry_image **ret_image,
 		    bool *ret_final)
 {
@@ -409,6 +409,7 @@ static int image_on(struct wdevice *d, const char *path, struct gantry_image **r
 	struct gantry_err err;
 	int r;
 
+	*ret_final = false;
 	gantry_list_for_each(&d->images, struct image_entry, link, known)
 		if (strcmp(known->path, path) == 0) {
 			*ret_image = known->image;

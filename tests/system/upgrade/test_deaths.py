@@ -6,7 +6,7 @@ import select
 import signal
 
 import harness
-from builds import Builds, begin, candidate, counted, counting, frozen, program_of, serves, upgrade, version_of
+from builds import Builds, OwnWorkerFile, begin, candidate, counted, counting, frozen, program_of, serves, upgrade, version_of
 from scripted import events, honest, still_honest, two_tenants
 
 
@@ -153,6 +153,30 @@ def test_build_that_fails_is_started_again_where_the_one_before_would_not_read_w
         stats = agent.ctl("stats", "--prometheus").out
         t.contains(stats, "gantry_agent_upgrades_back_total 0")
         t.contains(stats, "gantry_agent_upgrades_total 1")
+        still_honest(neighbour)
+        counted(t, counter)
+
+
+def test_build_that_is_started_again_exchanges_workers_and_is_told_from_one_of_the_same_version(t):
+    with OwnWorkerFile() as worker, two_tenants() as agent:
+        neighbour = honest(agent)
+        counter = counting(agent)
+        builds = Builds(agent)
+        path = builds.copy("gantryd-frail-twin")
+        version = version_of(agent)
+        writes = builds.newest("journal") + 1
+        builds.liar("takes", builds.hello(version=version, journal=f"1 {writes}"))
+        old = {row["worker_pid"] for row in agent.sessions()}
+        worker.replace()
+        ended = upgrade(agent, "--binary", path, "--restart-workers")
+        t.code(ended, 0)
+        t.contains(ended.out, "its agent died meanwhile, and was started again")
+        t.equal(program_of(agent.agent_pid()), str(path))
+        t.equal({row["worker_pid"] for row in agent.sessions()} & old, set(), "all have another worker")
+        t.equal([len(events(agent, kind)) for kind in ("agent-upgraded", "upgrade-failed")], [1, 0])
+        stats = agent.ctl("stats", "--prometheus").out
+        t.contains(stats, "gantry_agent_upgrades_total 1")
+        t.contains(stats, "gantry_agent_upgrades_back_total 0")
         still_honest(neighbour)
         counted(t, counter)
 

@@ -58,6 +58,8 @@ START_TEST(test_journal_lines_read_back_the_same)
 			       .yielded_ns = 2,
 			       .pause_ns = 3,
 			       .took_ns = 4,
+			       .from_program = UINT64_MAX,
+			       .to_program = 0xabc,
 			       .from = "0.1.0",
 			       .to = "0.2.0" } },
 	};
@@ -117,6 +119,20 @@ START_TEST(test_journal_nonsense_is_passed_over)
 }
 END_TEST
 
+START_TEST(test_journal_upgrade_of_a_build_that_names_no_programs_is_read)
+{
+	ck_assert_int_eq(parse("upgrade 3 9 1 5 3 1 1 2 3 4 0.1.0 0.2.0 ab cd\n"
+			       "upgrade 3 9 1 5 3 1 1 2 3 4 0.1.0 0.2.0\n"
+			       "upgrade 3 9 1 5 3 1 1 2 3 4 0.1.0\nend\n"),
+			 0);
+	ck_assert_uint_eq(nseen, 2);
+	ck_assert_uint_eq(seen[0].upgrade.to_program, 0xcd);
+	ck_assert_uint_eq(seen[1].upgrade.from_program, 0);
+	ck_assert_uint_eq(seen[1].upgrade.to_program, 0);
+	ck_assert_str_eq(seen[1].upgrade.to, "0.2.0");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("journal");
@@ -125,5 +141,6 @@ int main(void)
 	tcase_add_test(tc, test_journal_lines_read_back_the_same);
 	tcase_add_test(tc, test_journal_cut_file_gives_what_is_whole);
 	tcase_add_test(tc, test_journal_nonsense_is_passed_over);
+	tcase_add_test(tc, test_journal_upgrade_of_a_build_that_names_no_programs_is_read);
 	return gantry_unit_run(suite);
 }

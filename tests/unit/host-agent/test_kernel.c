@@ -12,6 +12,19 @@ static struct {
 	uint32_t nloads, ngets;
 } board;
 
+/* So many calls from now on one of calloc() finds no memory; 0: none. */
+static uint32_t memory_short_at;
+
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	if (memory_short_at > 0 && --memory_short_at == 0)
+		return NULL;
+	return __real_calloc(n, bytes);
+}
+
 static int load(struct gantry_dev *dev, const char *path, const void *bytes, size_t nbytes,
 		struct gantry_image **ret_image, struct gantry_err *err)
 {
@@ -137,6 +150,18 @@ START_TEST(test_what_a_board_cannot_do_just_now_is_asked_for_again)
 }
 END_TEST
 
+START_TEST(test_memory_that_was_short_is_not_taken_for_the_boards_answer)
+{
+	begin();
+	memory_short_at = 1;
+	ck_assert_int_eq(ask(), GANTRY_E_NO_MEMORY);
+	ck_assert_uint_eq(memory_short_at, 0);
+	ck_assert_uint_eq(board.nloads, 0);
+	ck_assert_int_eq(ask(), GANTRY_OK);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("kernel");
@@ -147,5 +172,6 @@ int main(void)
 		test_image_that_a_board_refuses_is_not_asked_for_again_until_there_may_be_another);
 	tcase_add_test(tc, test_kernel_that_an_image_lacks_is_not_asked_for_again_either);
 	tcase_add_test(tc, test_what_a_board_cannot_do_just_now_is_asked_for_again);
+	tcase_add_test(tc, test_memory_that_was_short_is_not_taken_for_the_boards_answer);
 	return gantry_unit_run(suite);
 }
