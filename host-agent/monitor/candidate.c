@@ -185,6 +185,7 @@ void gantry_candidate_failed(struct gantry_monitor *m)
 	if (m->previous < 0)
 		return;
 	m->trial_ends_ns = GANTRY_DEADLINE_NEVER;
+	m->become = false; /* it was ready, and is dead: the next one has to be, too */
 	if (m->no_way_back) {
 		gantry_log(
 			GANTRY_LOG_ERR,
@@ -197,5 +198,4 @@ void gantry_candidate_failed(struct gantry_monitor *m)
 	gantry_fd_close(m->program);
 	m->program = m->previous;
 	m->previous = -EBADF;
-	m->become = false;
 }

@@ -375,6 +375,28 @@ START_TEST(test_candidate_after_a_cancelled_one_waits_for_its_end_and_hears_noth
 }
 END_TEST
 
+/* It had said that it is ready, and the loop had not come round to become its program. */
+START_TEST(test_build_that_was_ready_and_died_is_not_what_the_monitor_becomes)
+{
+	for (int no_way_back = 0; no_way_back < 2; no_way_back++) {
+		struct gantry_monitor m = { .previous = any_fd(),
+					    .program = any_fd(),
+					    .no_way_back = no_way_back };
+
+		gantry_candidate_ready(&m);
+		ck_assert(m.become);
+		gantry_candidate_failed(&m);
+		ck_assert(!m.become);
+		ck_assert_int_eq(m.previous >= 0, no_way_back);
+		/* The one that is started then is. */
+		gantry_candidate_ready(&m);
+		ck_assert_int_eq(m.become, no_way_back);
+		gantry_fd_close(m.previous);
+		gantry_fd_close(m.program);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("monitor");
@@ -391,6 +413,7 @@ int main(void)
 	tcase_add_test(tc, test_program_is_started_only_where_nobody_else_could_have_written_it);
 	tcase_add_test(
 		tc, test_candidate_after_a_cancelled_one_waits_for_its_end_and_hears_nothing_of_it);
+	tcase_add_test(tc, test_build_that_was_ready_and_died_is_not_what_the_monitor_becomes);
 	tcase_add_test(tc, test_monitor_takes_up_what_another_build_of_it_left);
 	tcase_add_test(tc, test_monitor_goes_on_where_the_agent_died_meanwhile);
 	tcase_add_test(tc, test_monitor_refuses_what_it_does_not_understand);
