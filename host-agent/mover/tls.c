@@ -395,6 +395,9 @@ static int64_t receive(struct gantry_tls *t, void *data, size_t cap, gnutls_pack
 				return n == GNUTLS_E_PULL_ERROR ? -ECONNRESET : -EPROTO;
 			continue;
 		}
+		/* What TLS said for itself, new keys say, was no data; behind it some may have come that the socket does not show. */
+		if (t->in_at < t->in_end)
+			continue;
 		w = wait_for(t, POLLIN, t->watch, deadline_ns);
 		if (w < 0)
 			return w;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A mover's connection: what goes in bulk arrives as it was sent, no later than it is said to have gone. Arguments: deploy/make-certificates. */
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -271,6 +272,61 @@ START_TEST(test_tls_altered_record_in_bulk_is_refused)
 }
 END_TEST
 
+/* A client that is not ours, with a session of its own. */
+static gnutls_session_t shake_hands(struct pair *p,
+				    gnutls_certificate_credentials_t *ret_credentials)
+{
+	gnutls_session_t session;
+	char path[3][64];
+	pthread_t thread;
+	int r;
+
+	for (int i = 0; i < 3; i++)
+		(void)gantry_str_format(path[i], sizeof(path[i]), "%s/north/%s.pem", folder,
+					(const char *[]){ "ca", "cert", "key" }[i]); /* it fits */
+	ck_assert_int_eq(gnutls_certificate_allocate_credentials(ret_credentials), 0);
+	ck_assert_int_eq(gnutls_certificate_set_x509_key_file(*ret_credentials, path[1], path[2],
+							      GNUTLS_X509_FMT_PEM),
+			 0);
+	ck_assert_int_eq(gnutls_init(&session, GNUTLS_CLIENT), 0);
+	ck_assert_int_eq(gnutls_set_default_priority(session), 0);
+	ck_assert_int_eq(gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, *ret_credentials),
+			 0);
+	gnutls_transport_set_int(session, p->socks[0]);
+	ck_assert_int_eq(pthread_create(&thread, NULL, serve, p), 0);
+	do {
+		r = gnutls_handshake(session);
+	} while (r < 0 && !gnutls_error_is_fatal(r));
+	ck_assert_int_eq(r, 0);
+	(void)pthread_join(thread, NULL);
+	return session;
+}
+
+/* New keys come with data behind them, all of which the end had read when it had dealt with the keys. */
+START_TEST(test_tls_data_behind_new_keys_is_seen_though_the_socket_is_empty)
+{
+	gnutls_certificate_credentials_t credentials;
+	gnutls_session_t client;
+	struct pair p = { 0 };
+	char got[8];
+
+	if (!has_certificates)
+		gantry_unit_skip("openssl makes the certificates, and is missing");
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p.socks), 0);
+	p.south = new_end(true);
+	client = shake_hands(&p, &credentials);
+	if (_i)
+		ck_assert_int_eq(gantry_tls_set_bulk(p.south), 0);
+	ck_assert_int_eq(gnutls_session_key_update(client, 0), 0);
+	ck_assert_int_eq(gnutls_record_send(client, "one", 3), 3);
+	ck_assert_int_eq(gantry_tls_recv(p.south, got, sizeof(got), TIME_NS), 3);
+	ck_assert_mem_eq(got, "one", 3);
+	gnutls_deinit(client);
+	gnutls_certificate_free_credentials(credentials);
+	close_pair(&p);
+}
+END_TEST
+
 static bool make_certificates(const char *program)
 {
 	char command[512];
@@ -297,6 +353,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, test_tls_has_more_tells_of_what_was_taken_ahead);
 	tcase_add_test(tc, test_tls_flush_to_nobody_says_so);
 	tcase_add_test(tc, test_tls_altered_record_in_bulk_is_refused);
+	tcase_add_loop_test(tc, test_tls_data_behind_new_keys_is_seen_though_the_socket_is_empty, 0,
+			    2);
 	r = gantry_unit_run(suite);
 	if (gantry_str_format(command, sizeof(command), "rm -rf %s", folder) == 0)
 		(void)system(command); /* else it stays in /tmp */
