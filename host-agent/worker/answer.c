@@ -97,7 +97,7 @@ int worker_memory_status(struct wsession *s, int status)
 	return worker_buffer_reap(s) || gantry_load_relaxed(&s->nwashing) ? GANTRY_E_AGAIN : status;
 }
 
-/* The home thread frees buffers and gives their places to others: not while this looks. */
+/* Whoever serves the control queue frees buffers and gives their places to others: not while this looks. */
 static int find_address_locked(struct wdevice *d, struct wquestion *q,
 			       struct gantry_question *question,
 			       struct gantry_reply_address *answer)

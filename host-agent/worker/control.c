@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control operations: queue 0 of a session, served by its home thread, answered in the slot's inline block. */
+/* Control operations: queue 0 of a session, served by the thread in its `control`, answered in the slot's inline block. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

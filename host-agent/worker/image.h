@@ -112,7 +112,7 @@ int worker_load_image(struct wsession *s, const struct gantry_op_image_load *op,
 		      struct gantry_reply *reply, uint64_t *ret_handle);
 /*
  * A kernel of image object @handle. @sig: what it is to have, with its text. AGAIN: a device is being asked; *ret_kernel
- * else, on success. Both: home thread or stand-in; 0 or a status with a sentence in @reply.
+ * else, on success. Both: the thread that serves the control queue, or its stand-in; 0 or a status with a sentence in @reply.
  */
 int worker_load_kernel(struct wsession *s, uint64_t handle, const char *symbol,
 		       const struct gantry_signature *sig, const char *sig_text,

@@ -5,7 +5,7 @@
  * A device with GANTRY_CAP_CALLER_RUNS runs kernels on the device thread, which is what makes short ones cheap; during
  * a long one nobody would answer its sessions' control operations. So one thread of the engine looks now and then
  * whether a device thread is inside a command for longer than STUCK_US, and while it is, serves queue 0 of the
- * sessions whose home that device is.
+ * sessions whose `control` that device's thread is.
  *
  * The hand-shake costs the device thread no lock and no fence for short commands:
  *   device thread: run_since = t; poll(); run_since = 0; took longer than CHECK_US ? full fence; stood_in ? lock, unlock
@@ -68,7 +68,7 @@ void worker_standin_wake(struct gantry_engine *e)
 
 /* ---- the stand-in's ---- */
 
-static void serve_home(struct wdevice *d)
+static void serve_controls(struct wdevice *d)
 {
 	struct gantry_engine *e = d->engine;
 
@@ -96,7 +96,7 @@ static bool stand_in(struct wdevice *d, uint64_t since)
 	/* Acquire: pairs with the release of an earlier worker_run_end(); the queues are as it left them. */
 	stuck = gantry_load_acquire(&d->run_since) == since;
 	if (stuck)
-		serve_home(d);
+		serve_controls(d);
 	gantry_store_release(&d->stood_in, 0u);
 	pthread_mutex_unlock(&d->control_lock);
 	return stuck;
