@@ -3,7 +3,8 @@
  * The hip backend: AMD GPUs through AMD's runtime.
  *
  * Options: gpu=N (its number to the runtime; 0), memory=window|staged (window), scratch=SIZE (of a
- * command; 256M), graphs=yes|no (rows of launches as graphs; yes), library=PATH (instead of libamdhip64).
+ * command; 256M), graphs=yes|no (rows of launches as graphs; yes), processes=turns|beside (for the agent: whether sessions have
+ * work on the GPU one at a time; turns), library=PATH (instead of libamdhip64).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,10 +51,21 @@ static int parse_graphs(const struct gantry_device_conf *conf, struct gantry_dev
 	return 0;
 }
 
+/* The agent goes by it. */
+static int check_processes(const struct gantry_device_conf *conf, struct gantry_err *err)
+{
+	const char *text = gantry_device_opt(conf, "processes");
+
+	if (text && strcmp(text, "turns") != 0 && strcmp(text, "beside") != 0)
+		return gantry_err_set(err, -EINVAL, "processes: turns or beside");
+	return 0;
+}
+
 static int parse_options(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			 struct gantry_err *err)
 {
-	static const char *const keys[] = { "gpu", "memory", "scratch", "graphs", "library", NULL };
+	static const char *const keys[] = { "gpu",	 "memory",  "scratch", "graphs",
+					    "processes", "library", NULL };
 	const char *gpu = gantry_device_opt(conf, "gpu");
 	const char *scratch = gantry_device_opt(conf, "scratch");
 	uint64_t number = 0;
@@ -63,6 +75,8 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 		r = parse_memory(conf, dev, err);
 	if (r == 0)
 		r = parse_graphs(conf, dev, err);
+	if (r == 0)
+		r = check_processes(conf, err);
 	if (r == 0 && gpu && gantry_u64_parse(gpu, 0, MAX_GPUS - 1, &number, err) < 0)
 		r = gantry_err_wrap(err, -EINVAL, "gpu");
 	dev->device = (int)number;

@@ -439,8 +439,16 @@ static const char *const backend_keys[] = {
 	"window", "numa",	"clock",     "platform", "gpu",	    "driver", "nvrtc",
 	"nvml",	  "nvjitlink",	"libraries", "images",	 "library", "device", "memory",
 	"cache",  "guest_code", "fitted",    "board",	 "mode",    "age",    "retries",
-	"stuck",  "longest",	"keep",	     "work",	 "holder",
+	"stuck",  "longest",	"keep",	     "work",	 "holder",  "graphs", "processes",
 };
+
+bool gantry_device_section_says(const struct gantry_device_section *device, const char *option)
+{
+	for (uint32_t i = 0; i < device->nopts; i++)
+		if (strcmp(device->opts[i], option) == 0)
+			return true;
+	return false;
+}
 
 static int device_opt(struct gantry_device_section *device, const char *key, const char *value,
 		      struct gantry_err *err)

@@ -278,6 +278,9 @@ struct gantry_tenant_conf *gantry_config_tenant(const struct gantry_config *conf
 struct gantry_device_section *gantry_config_device(const struct gantry_config *config,
 						   const char *name);
 
+/* Whether the backend's options are given as "key=value". */
+bool gantry_device_section_says(const struct gantry_device_section *device, const char *option);
+
 /* A tenant with default limits. */
 void gantry_tenant_conf_init(struct gantry_tenant_conf *tenant, const char *name,
 			     const char *source);

@@ -11,11 +11,13 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/str.h"
+#include "devices/registry.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/events.h"
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/migrate.h"
+#include "host-agent/agent/mps.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/session.h"
 #include "host-agent/agent/slab.h"
@@ -23,6 +25,9 @@
 #include "host-agent/agent/worker.h"
 #include "host-agent/shared/share.h"
 #include "proto/wire.h"
+
+/* A party of all sessions on a device; workers and MPS servers count from below. */
+#define EVERYBODY UINT32_MAX
 
 struct gantry_agent_device *gantry_agent_device_find(struct gantry_agent *a, const char *name)
 {
@@ -235,6 +240,31 @@ static uint64_t sane_align(uint64_t align)
 											 : 0;
 }
 
+/*
+ * GPUs are shared by turns of processes (share.h): a driver that goes round among those that have work there does so between
+ * commands, too, and to change from one to the next costs it more than short ones take. Nobody may be in the middle of what
+ * the other kind of page keeps for him.
+ */
+static void learn_turns(struct gantry_agent_device *d)
+{
+	if (d->kind != GANTRY_KIND_CUDA && d->kind != GANTRY_KIND_HIP)
+		return;
+	if (gantry_load_relaxed(&d->page->hdr.gpu) || !gantry_share_is_busy(d->page))
+		gantry_share_set_gpu(d->page, true, d->conf.lanes);
+}
+
+/* Only MPS has processes beside each other on an NVIDIA GPU. Of an AMD GPU its administrator says it. */
+uint32_t gantry_device_party(const struct gantry_agent_device *d, const struct gantry_worker *w)
+{
+	const struct gantry_backend *backend = gantry_backend_find(d->conf.backend);
+
+	if (!backend || backend->kind != GANTRY_KIND_HIP)
+		return gantry_mps_party(w);
+	if (gantry_device_section_says(&d->conf, "processes=beside"))
+		return EVERYBODY;
+	return w->owner + 1;
+}
+
 /* false: the device serves, but not in this worker. */
 static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 		      const Gantry__Worker__DeviceInfo *info, bool fresh, bool steward)
@@ -264,8 +294,7 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 	d->no_room = false;
 	d->kind = info->kind;
 	d->caps = info->caps;
-	if (d->kind == GANTRY_KIND_CUDA)
-		gantry_share_set_gpu(d->page, true, d->conf.lanes);
+	learn_turns(d);
 	d->units = info->units;
 	d->numa_node = info->numa_node;
 	d->slab_align = info->caps & GANTRY_CAP_WINDOW ? sane_align(info->slab_align) : 0;
@@ -276,7 +305,7 @@ static bool learn_one(struct gantry_agent *a, struct gantry_agent_device *d,
 		return true;
 	if (!d->conf.lanes && info->lanes >= 1 && info->lanes <= GANTRY_SHARE_NLANES) {
 		d->lanes = info->lanes;
-		if (d->kind != GANTRY_KIND_CUDA)
+		if (!gantry_load_relaxed(&d->page->hdr.gpu))
 			gantry_store_relaxed(&d->page->hdr.nlanes, info->lanes);
 	}
 	if (!d->conf.mem_bytes && info->mem_bytes) {

@@ -17,6 +17,7 @@
 #include "worker.pb-c.h"
 
 struct gantry_agent;
+struct gantry_worker;
 struct gantry_share_page;
 
 #define GANTRY_AGENT_MAX_DEVICES GANTRY_CONFIG_MAX_DEVICES
@@ -79,6 +80,8 @@ void gantry_devices_allow(struct gantry_agent *a);
  */
 uint64_t gantry_devices_learn(struct gantry_agent *a, const Gantry__Worker__Ready *ready,
 			      bool fresh, bool steward);
+/* With whom sessions of @w have work on the device at once (gantry_share_set_party()). */
+uint32_t gantry_device_party(const struct gantry_agent_device *d, const struct gantry_worker *w);
 /* Memory of devices has come back: workers that had found none are replaced. */
 void gantry_devices_room_again(struct gantry_agent *a);
 /* What a steward says of device @idx's health. */

@@ -30,7 +30,6 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/migrate.h"
-#include "host-agent/agent/mps.h"
 #include "host-agent/agent/placement.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/tenant.h"
@@ -325,10 +324,10 @@ void gantry_session_served_by(struct gantry_session *s, uint64_t worker_id)
 void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w)
 {
 	for (uint32_t i = 0; i < s->agent->ndevices; i++) {
-		struct gantry_share_page *page = s->agent->devices[i].page;
+		const struct gantry_agent_device *d = &s->agent->devices[i];
 
-		gantry_share_admit(page, s->share_slot, s->tenant->slot, w->owner);
-		gantry_share_set_party(page, s->share_slot, gantry_mps_party(w));
+		gantry_share_admit(d->page, s->share_slot, s->tenant->slot, w->owner);
+		gantry_share_set_party(d->page, s->share_slot, gantry_device_party(d, w));
 	}
 }
 

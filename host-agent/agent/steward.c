@@ -32,19 +32,12 @@
 
 /* ---- which ---- */
 
-static bool has_option(const struct gantry_device_section *conf, const char *option)
-{
-	for (uint32_t i = 0; i < conf->nopts; i++)
-		if (strcmp(conf->opts[i], option) == 0)
-			return true;
-	return false;
-}
-
 bool gantry_steward_holds(const struct gantry_device_section *conf)
 {
 	const struct gantry_backend *backend = gantry_backend_find(conf->backend);
 
-	return backend && backend->kind == GANTRY_KIND_FPGA && has_option(conf, "holder=steward");
+	return backend && backend->kind == GANTRY_KIND_FPGA &&
+	       gantry_device_section_says(conf, "holder=steward");
 }
 
 bool gantry_steward_serves(const struct gantry_device_section *conf)
@@ -57,8 +50,9 @@ bool gantry_steward_serves(const struct gantry_device_section *conf)
 		return false;
 	/* A cpu device's memory is the host's, unless it plays at having its own; an AMD GPU's runtime may have no other. */
 	if (backend->kind == GANTRY_KIND_CPU)
-		return has_option(conf, "window=yes");
-	return backend->kind != GANTRY_KIND_HIP || !has_option(conf, "memory=staged");
+		return gantry_device_section_says(conf, "window=yes");
+	return backend->kind != GANTRY_KIND_HIP ||
+	       !gantry_device_section_says(conf, "memory=staged");
 }
 
 /* What its steward is for, as that one's group: a board that is lost, or cannot be opened, is no other board's affair. */

@@ -15,7 +15,8 @@
  * and they hand over when a waiter's priority is higher or their lead in virtual time exceeds the slice.
  *
  * A device that is a GPU (hdr.gpu) has lanes for sessions, and two more rules. Its lanes are held by one party at a
- * time: by the sessions of one worker, or of the workers of one MPS server, for only these run side by side; between
+ * time: by the sessions of one worker, or of the workers of one MPS server, for only these run side by side (of an AMD GPU
+ * its administrator may say that all do: gantry_device_party()); between
  * parties the order above holds. And inside a party a lane is always free, so who runs is decided by units, thousandths
  * of the device that a session's commands in flight can fill. While these sum up to less than the device nobody waits
  * for anybody, whatever the weights. When they do not, a session stands back whose lead over another that has commands

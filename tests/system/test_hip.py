@@ -47,7 +47,7 @@ def first(guest, value):
 
 
 def test_sessions_own_code_runs_and_its_memory_outlives_the_worker(t):
-    for keys in ({}, {"memory": "staged"}):
+    for keys in ({}, {"memory": "staged"}, {"processes": "beside", "graphs": "no"}):
         with world(hip=keys) as agent:
             guest = opened(agent, "red")
             steps(guest, 3)
@@ -63,6 +63,33 @@ def test_tenants_of_a_hip_device_are_isolated_whatever_they_are_configured_as(t)
     with world(red={"isolation": "pooled", "trust_group": "lab"}) as agent:
         one, two = opened(agent, "red"), opened(agent, "red")
         t.true(worker_of(agent, one) != worker_of(agent, two), "a worker for each session")
+
+
+def device_ns(agent):
+    return {tenant["name"]: tenant["device_ns"] for tenant in agent.ctl_json("tenant", "list")["tenants"]}
+
+
+def test_tenants_take_turns_on_the_gpu_by_weight(t):
+    # While every worker had work there at once, whatever a runtime makes of that, each of two got a half.
+    with world(red={"weight": 300}) as agent:
+        guests = [opened(agent, tenant) for tenant in ("red", "blue")]
+        for guest in guests:
+            guest.ask("buffer big 4194304 device")
+            guest.ask("launch q warm set 4 1 1 0 w:big u32=5 u64=1048576", SLOW_S)
+            guest.ask(f"wait warm {SLOW_S * 1000}", SLOW_S)
+        for guest in guests:
+            guest.start("launch q done set 100000 1 1 0 w:big u32=5 u64=1048576")
+        ratios = []
+        # Others use the machine too, and keep a guest from putting more for a while: who does not ask gets no share.
+        while len(ratios) < 6 and not (ratios and 2.5 <= ratios[-1] <= 3.5):
+            before = device_ns(agent)
+            used = harness.wait_until(lambda before=before: (lambda used: used if sum(used.values()) >= 1e9 else None)(
+                {name: ns - before[name] for name, ns in device_ns(agent).items()}), "a second of the GPU")
+            ratios.append(used["red"] / used["blue"])
+            t.note(f"device time at weights 3:1: {ratios[-1]:.2f}")
+        t.true(2.5 <= ratios[-1] <= 3.5, f"device time at weights 3:1: {ratios}")
+        for guest in guests:
+            guest.kill()
 
 
 def test_bad_access_ends_its_own_session_s_worker_only(t):

@@ -99,8 +99,13 @@ static struct gantry_mem *host_mem(struct gantry_device *of, unsigned int i)
 START_TEST(test_open_with_a_wrong_option_names_it)
 {
 	static const char *const wrong[][2] = {
-		{ "memory=never", "memory" }, { "gpu=two", "gpu" },	  { "gpu=64", "gpu" },
-		{ "scratch=x", "scratch" },   { "colour=red", "colour" },
+		{ "memory=never", "memory" },
+		{ "gpu=two", "gpu" },
+		{ "gpu=64", "gpu" },
+		{ "scratch=x", "scratch" },
+		{ "colour=red", "colour" },
+		{ "graphs=maybe", "graphs" },
+		{ "processes=some", "processes" },
 	};
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {

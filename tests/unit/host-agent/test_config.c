@@ -135,14 +135,15 @@ START_TEST(test_config_indented_keys_are_keys)
 }
 END_TEST
 
-START_TEST(test_config_device_says_its_pool_and_its_processors)
+START_TEST(test_config_device_says_its_pool_its_processors_and_its_backend_s_options)
 {
 	struct gantry_err err = GANTRY_ERR_NONE;
 	struct gantry_config *c = NULL;
 
 	ck_assert_msg(parse("[device a]\nbackend = cpu\nslab_pool = 1G\naffinity = 0-3,8\n"
 			    "[device b]\nbackend = cpu\n"
-			    "[device c]\nbackend = sim\nwork = cpu\n",
+			    "[device c]\nbackend = sim\nwork = cpu\n"
+			    "[device d]\nbackend = hip\ngraphs = no\nprocesses = beside\n",
 			    &c, &err) == 0,
 		      "%s", err.text);
 	ck_assert_uint_eq(c->devices[0].slab_pool_bytes, 1u << 30);
@@ -150,6 +151,10 @@ START_TEST(test_config_device_says_its_pool_and_its_processors)
 	ck_assert_uint_eq(c->devices[1].slab_pool_bytes, GANTRY_CONFIG_SLAB_POOL);
 	ck_assert_str_eq(c->devices[1].affinity, "");
 	ck_assert_str_eq(c->devices[2].opts[0], "work=cpu");
+	ck_assert(gantry_device_section_says(&c->devices[3], "graphs=no"));
+	ck_assert(gantry_device_section_says(&c->devices[3], "processes=beside"));
+	ck_assert(!gantry_device_section_says(&c->devices[3], "processes=turns"));
+	ck_assert(!gantry_device_section_says(&c->devices[2], "graphs=no"));
 	gantry_config_free(c);
 }
 END_TEST
@@ -409,7 +414,8 @@ int main(void)
 	tcase_add_test(tc, test_config_every_key_is_read);
 	tcase_add_test(tc, test_config_section_without_keys_exists);
 	tcase_add_test(tc, test_config_indented_keys_are_keys);
-	tcase_add_test(tc, test_config_device_says_its_pool_and_its_processors);
+	tcase_add_test(tc,
+		       test_config_device_says_its_pool_its_processors_and_its_backend_s_options);
 	tcase_add_loop_test(tc, test_config_error_names_line_and_reason, 0,
 			    (int)GANTRY_ARRAY_SIZE(bad));
 	tcase_add_test(tc, test_config_nul_byte_and_long_line_are_refused);
