@@ -104,6 +104,7 @@ struct gantry_device_info {
 	uint32_t lanes;	      /* streams that make progress at the same time */
 	uint32_t units;	      /* cores, multiprocessors */
 	uint64_t mem_bytes;   /* of the pool */
+	uint64_t board_bytes; /* of all of @id, which may be several devices; 0: never is */
 	uint32_t mem_align;   /* of ranges inside a gantry_mem; a power of two */
 	int32_t numa_node;    /* -1: none */
 	uint64_t bytes_per_s; /* estimate for copies between host and device; 0: unknown */

@@ -249,6 +249,9 @@ static int set_limit(struct gantry_dev *dev, const struct gantry_question *quest
 		return r;
 	wanted = gantry_max_u64(question->number[1], question->at_least);
 	wanted = gantry_max_u64(wanted, dev->limits[which]);
+	/* What those of the GPU's other devices want is not known here: it stays. */
+	if (gantry_cuda_has_twin(dev))
+		wanted = gantry_max_u64(wanted, value);
 	/* To set one may wait for all that runs. */
 	if (wanted != value)
 		result = dev->driver->CtxSetLimit((CUlimit)which, wanted);

@@ -247,6 +247,7 @@ struct gantry_dev {
 	char *libraries;	       /* folder of NVIDIA's libraries; NULL: the system's */
 	char arch[16];
 	uint64_t mem_bytes;
+	uint64_t board_bytes; /* of the GPU, of which this device may be a part */
 	uint64_t slab_align;
 	uint64_t scratch_bytes; /* limit of a stream */
 	uint32_t units;
@@ -402,6 +403,8 @@ void gantry_cuda_window_close(struct gantry_mem *window);
  * were open by then, as all of a process are.
  */
 bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *its);
+/* Whether another device of the process is a part of the same GPU: both have one context. */
+bool gantry_cuda_has_twin(const struct gantry_dev *dev);
 /* Tells the other devices of the process that there is one more, or one less. */
 void gantry_cuda_sisters_join(struct gantry_dev *dev);
 void gantry_cuda_sisters_leave(struct gantry_dev *dev);

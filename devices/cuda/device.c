@@ -180,6 +180,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 		.lanes = conf->lanes ? conf->lanes : DEFAULT_LANES,
 		.units = dev->units,
 		.mem_bytes = dev->mem_bytes,
+		.board_bytes = dev->board_bytes,
 		.mem_align = 256,
 		.numa_node = numa_node(pci),
 		.bytes_per_s = link ? link : COPY_BYTES_PER_S,
@@ -303,6 +304,12 @@ static int memory_open(struct gantry_dev *dev, const struct gantry_device_conf *
 
 	if (r < 0)
 		return r;
+	if (conf->mem_bytes > total)
+		return gantry_err_set(err, -EINVAL,
+				      "mem: the GPU has %zu MiB, of which %zu MiB cannot be given "
+				      "out",
+				      total >> 20, (size_t)(conf->mem_bytes >> 20));
+	dev->board_bytes = total;
 	dev->mem_bytes = conf->mem_bytes ? conf->mem_bytes : total;
 	r = gantry_cuda_slab_align(dev, &dev->slab_align, err);
 	return r < 0 ? r : cells_open(dev, err);

@@ -113,6 +113,12 @@ static CUresult copy_host(struct gantry_stream *stream, const struct gantry_rang
 	return result;
 }
 
+/* What is mapped for both, or lies in one GPU, goes by itself; the driver's other call may take a way through the host. */
+static bool is_direct(const struct gantry_mem *dst, const struct gantry_mem *src)
+{
+	return dst->dev->device == src->dev->device || gantry_cuda_sees(dst, src);
+}
+
 static CUresult copy(struct gantry_stream *stream, const struct gantry_range *dst,
 		     const struct gantry_range *src)
 {
@@ -124,8 +130,7 @@ static CUresult copy(struct gantry_stream *stream, const struct gantry_range *ds
 		return copy_host(stream, src, to, true);
 	if (dst->mem->base)
 		return copy_host(stream, dst, from, false);
-	/* What is mapped for both goes over the link between them; the other call may take a way through the host. */
-	if (dst->mem->dev != src->mem->dev && !gantry_cuda_sees(dst->mem, src->mem))
+	if (!is_direct(dst->mem, src->mem))
 		return driver->MemcpyPeerAsync(to, dst->mem->dev->context, from,
 					       src->mem->dev->context, dst->len, stream->native);
 	return copy_device(stream, to, from, dst->len);

@@ -69,11 +69,24 @@ int gantry_cuda_slab_align(struct gantry_dev *dev, uint64_t *ret_align, struct g
 	return 0;
 }
 
+bool gantry_cuda_has_twin(const struct gantry_dev *dev)
+{
+	bool found = false;
+
+	(void)pthread_mutex_lock(&sisters_lock);
+	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister)
+		found = found || (sister != dev && sister->device == dev->device);
+	(void)pthread_mutex_unlock(&sisters_lock);
+	return found;
+}
+
+/* Of a GPU and itself, two parts of which are two devices, the driver says no. */
 static bool can_access(const struct gantry_cuda_driver *driver, CUdevice who, CUdevice whose)
 {
 	int can = 0;
 
-	return driver->DeviceCanAccessPeer(&can, who, whose) == CUDA_SUCCESS && can;
+	return who == whose ||
+	       (driver->DeviceCanAccessPeer(&can, who, whose) == CUDA_SUCCESS && can);
 }
 
 bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *its)
@@ -83,7 +96,15 @@ bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *it
 	       can_access(mine->dev->driver, its->dev->device, mine->dev->device);
 }
 
-/* What this device may do there, and so may its sisters that can. */
+static bool is_named(const CUmemAccessDesc *access, size_t count, CUdevice device)
+{
+	for (size_t i = 0; i < count; i++)
+		if (access[i].location.id == device)
+			return true;
+	return false;
+}
+
+/* What this device may do there, and so may its sisters that can; each GPU is named once. */
 static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, CUmemAccess_flags flags,
 		 bool sisters_too, struct gantry_err *err)
 {
@@ -96,7 +117,7 @@ static int allow(struct gantry_dev *dev, CUdeviceptr address, uint64_t len, CUme
 	};
 	(void)pthread_mutex_lock(&sisters_lock);
 	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister) {
-		if (!sisters_too || sister->device == dev->device || count == MAX_SISTERS)
+		if (!sisters_too || count == MAX_SISTERS || is_named(access, count, sister->device))
 			continue;
 		if (can_access(dev->driver, sister->device, dev->device)) {
 			access[count] = access[0];

@@ -21,7 +21,7 @@
 #include "devices/device.h"
 #include "devices/signature.h"
 
-#define GANTRY_SEAT_VERSION	3u  /* of all that follows: a holder of another one refuses */
+#define GANTRY_SEAT_VERSION	4u  /* of all that follows: a holder of another one refuses */
 #define GANTRY_SEAT_TASKS	64u /* under way at once; a power of two */
 #define GANTRY_SEAT_MAX_MEMS	256u
 #define GANTRY_SEAT_MAX_STREAMS 32u /* so all seats' fit a board; queues beyond share them */

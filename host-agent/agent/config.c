@@ -789,16 +789,61 @@ static int check_vsock(const struct gantry_config *config, uint32_t idx, struct 
 	return 0;
 }
 
+/* ---- GPUs that are several devices ---- */
+
+/* "": not given. */
+static const char *device_option(const struct gantry_device_section *device, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (uint32_t i = 0; i < device->nopts; i++)
+		if (strncmp(device->opts[i], key, len) == 0 && device->opts[i][len] == '=')
+			return device->opts[i] + len + 1;
+	return "";
+}
+
+static const char *gpu_of(const struct gantry_device_section *device)
+{
+	const char *gpu = device_option(device, "gpu");
+
+	return gpu[0] ? gpu : "0";
+}
+
+/* As far as names tell: one GPU has several, and who opens it knows better. */
+static int check_gpus(const struct gantry_config *config, struct gantry_err *err)
+{
+	for (uint32_t i = 0; i < config->ndevices; i++) {
+		const struct gantry_device_section *a = &config->devices[i];
+
+		for (uint32_t k = 0; k < i; k++) {
+			const struct gantry_device_section *b = &config->devices[k];
+
+			if (strcmp(a->backend, "cuda") != 0 || strcmp(b->backend, "cuda") != 0 ||
+			    strcmp(gpu_of(a), gpu_of(b)) != 0 ||
+			    strcmp(device_option(a, "driver"), device_option(b, "driver")) != 0 ||
+			    (a->mem_bytes && b->mem_bytes))
+				continue;
+			return gantry_err_set(
+				err, -EINVAL,
+				"[device %s] and [device %s] are one GPU, %s: each needs mem, and %s has none",
+				b->name, a->name, gpu_of(a), b->mem_bytes ? a->name : b->name);
+		}
+	}
+	return 0;
+}
+
 int gantry_config_check(const struct gantry_config *config, struct gantry_err *err)
 {
+	int r;
+
 	for (uint32_t i = 0; i < config->ndevices; i++)
 		if (config->devices[i].backend[0] == '\0')
 			return gantry_err_set(err, -EINVAL, "[device %s] names no backend",
 					      config->devices[i].name);
 	for (uint32_t i = 0; i < config->ntenants; i++) {
 		const struct gantry_tenant_conf *tenant = &config->tenants[i];
-		int r = check_tenant_devices(config, tenant, err);
 
+		r = check_tenant_devices(config, tenant, err);
 		if (r < 0)
 			return r;
 		if (tenant->heap_bytes > tenant->host_mem_bytes)
@@ -819,7 +864,8 @@ int gantry_config_check(const struct gantry_config *config, struct gantry_err *e
 		if (r < 0)
 			return r;
 	}
-	return gantry_config_check_groups(config, err);
+	r = check_gpus(config, err);
+	return r < 0 ? r : gantry_config_check_groups(config, err);
 }
 
 static int load_file(struct gantry_config *config, const char *path, const char *source,

@@ -213,6 +213,58 @@ static void await_opened(struct sdevice *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
+/* ---- boards that are several devices ---- */
+
+static bool is_one_board(const struct sdevice *a, const struct sdevice *b)
+{
+	const struct gantry_device_info *of_a = &a->device.info, *of_b = &b->device.info;
+
+	return a->usable && b->usable && strcmp(a->conf.backend, b->conf.backend) == 0 &&
+	       of_a->board_bytes && of_a->id[0] != '\0' && strcmp(of_a->id, of_b->id) == 0;
+}
+
+/* "" where what they all give out is there. */
+static void check_board(const struct gantry_steward *s, const struct sdevice *d, char *text,
+			size_t cap)
+{
+	uint64_t total = d->device.info.board_bytes, sum = 0;
+	const char *other = NULL, *without = NULL;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		const struct sdevice *part = &s->devices[i];
+
+		if (!is_one_board(d, part))
+			continue;
+		other = part == d || other ? other : part->conf.name;
+		without = part->conf.mem_bytes || without ? without : part->conf.name;
+		/* None is more than the board has. */
+		sum += part->conf.mem_bytes;
+	}
+	if (!other)
+		return;
+	if (without) /* it fits */
+		(void)gantry_str_format(text, cap,
+					"it and %s are one board: each needs mem, and %s has none",
+					other, without);
+	else if (sum > total) /* it fits */
+		(void)gantry_str_format(text, cap,
+					"it and %s are one board of %zu MiB, and its devices' mem "
+					"adds up to %zu MiB",
+					other, (size_t)(total >> 20), (size_t)(sum >> 20));
+}
+
+/* All parts of a board that promise more than there is are refused: which of them is wrong nobody can say. */
+static void check_boards(struct gantry_steward *s, struct gantry_steward_device *devices)
+{
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (s->devices[i].usable)
+			check_board(s, &s->devices[i], devices[i].error, sizeof(devices[i].error));
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (devices[i].error[0] != '\0')
+			s->devices[i].usable = false;
+}
+
 int gantry_steward_start(const struct gantry_device_conf *confs, uint32_t n,
 			 const struct gantry_steward_events *events,
 			 struct gantry_steward **ret_steward,
@@ -243,6 +295,7 @@ int gantry_steward_start(const struct gantry_device_conf *confs, uint32_t n,
 	for (uint32_t i = 0; i < n; i++)
 		if (s->devices[i].runs)
 			await_opened(&s->devices[i]);
+	check_boards(s, ret_devices);
 	if (r < 0) {
 		gantry_steward_stop(s);
 		return r;

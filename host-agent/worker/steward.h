@@ -44,7 +44,8 @@ struct gantry_steward_health {
 
 /*
  * Opens those of @confs that have a name. One with the option "holder=steward" is held: it serves workers' seats, and makes no
- * slabs. One that fails to open, or offers no slabs, is told in @ret_devices.
+ * slabs. One that fails to open, or offers no slabs, is told in @ret_devices; so are devices of one board, all of them, where
+ * they have no mem each or more of it than the board.
  * -ENOMEM, -EAGAIN (threads).
  */
 int gantry_steward_start(const struct gantry_device_conf *confs, uint32_t n,

@@ -2,7 +2,8 @@
 """Worlds of GPUs for the tests of this folder: a private gantryd over harness.py, whatever plays the GPU.
 
 GANTRY_GPU_BACKEND says what does: cuda (real GPUs), fakecuda (our backend over the fake driver of tests/fakecuda),
-cpu (cpu devices with windows: slabs, steward and all, but kernels of the host). GANTRY_GPUS: how many there are.
+cpu (cpu devices with windows: slabs, steward and all, but kernels of the host). GANTRY_GPUS: how many there are. Where there
+is one, what wants two devices gets one GPU as two, each with a part of its memory, unless it wants GPUs (apart).
 """
 import atexit
 import contextlib
@@ -31,17 +32,40 @@ MODES = ("isolated", "packed", "pooled")
 LIMIT_S = 120 if REAL else 90
 
 
-def sections(count=1, **keys):
-    """Device sections gpu0, gpu1, ..., or Skip where there are fewer."""
-    if GPUS < count:
+class Divided:
+    """What the latest sections() were: of one GPU as two devices, what is measured is named so."""
+    now = False
+
+
+FAKE_MEM = 1 << 30
+
+
+def divided_mem(count):
+    """Bytes for each of @count devices of one GPU: contexts and the driver want some, too."""
+    whole = machine.find_gpus()[1][0]["mem_bytes"] if REAL else FAKE_MEM
+    return f"{whole * 4 // 5 // count // MIB}M"
+
+
+def can_divide(count):
+    return BACKEND != "cpu" and GPUS == 1 and count == 2
+
+
+def sections(count=1, apart=False, **keys):
+    """Device sections gpu0, gpu1, ..., or Skip where there are fewer. @apart: parts of one GPU will not do."""
+    Divided.now = count > GPUS and can_divide(count) and not apart
+    if GPUS < count and not Divided.now:
         raise harness.Skip(f"{count} GPUs are wanted, there {'is one' if GPUS == 1 else f'are {GPUS}'}")
     if BACKEND == "cpu":
         base = {"backend": "cpu", "cores": 1, "mem": "1G", "window": os.environ.get("GANTRY_GPU_WINDOWS", "yes")}
     else:
         base = {"backend": "cuda"}
+    if Divided.now:
+        print("# one GPU as two devices", flush=True)
+        base["mem"] = divided_mem(count)
     found = {}
     for index in range(count):
-        found[f"gpu{index}"] = {**base, **({} if BACKEND == "cpu" else {"gpu": index}), **fake_libraries(), **keys}
+        number = {} if BACKEND == "cpu" else {"gpu": 0 if Divided.now else index}
+        found[f"gpu{index}"] = {**base, **number, **fake_libraries(), **keys}
     return found
 
 
@@ -83,8 +107,8 @@ def needs_packed():
         raise harness.Skip("packed workers share a GPU through NVIDIA's MPS; cpu devices have no such thing")
 
 
-def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, device=None, env=None, **options):
-    """A gantryd with @count GPUs. Tenants get room, @mode, and one trust group."""
+def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, device=None, env=None, apart=False, **options):
+    """A gantryd with @count GPUs (see sections()). Tenants get room, @mode, and one trust group."""
     keys = {"mem": "8G" if REAL else "512M", "virtual": "16G" if REAL else "2G", "heap": "64M", "isolation": mode}
     if mode != "isolated":
         keys["trust_group"] = group
@@ -92,9 +116,9 @@ def world(tenants=None, count=1, mode="isolated", group="lab", agent=None, devic
         needs_packed()
     served = {name: {**keys, **own} for name, own in (tenants or {"red": {}}).items()}
     mps = fake_mps() if mode == "packed" and BACKEND == "fakecuda" else {}
-    return harness.Agent(devices=sections(count, **(device or {})), tenants=served,
-                         agent={**fake_modules(), **mps, **(agent or {})},
-                         env={**(fake_environment(count) or {}), **(env or {})} or None, **options)
+    devices = sections(count, apart, **(device or {}))
+    return harness.Agent(devices=devices, tenants=served, agent={**fake_modules(), **mps, **(agent or {})},
+                         env={**(fake_environment(1 if Divided.now else count) or {}), **(env or {})} or None, **options)
 
 
 @contextlib.contextmanager
@@ -127,7 +151,7 @@ def fake_environment(count):
     """As many fake GPUs as the test wants; clients of one MPS server share faults."""
     if BACKEND != "fakecuda":
         return None
-    return {"FAKECUDA_DEVICES": str(count), "FAKECUDA_MEM": str(1 << 30), "FAKECUDA_MPS_GROUP": "pipes"}
+    return {"FAKECUDA_DEVICES": str(count), "FAKECUDA_MEM": str(FAKE_MEM), "FAKECUDA_MPS_GROUP": "pipes"}
 
 
 def each_mode(namespace, *modes):
@@ -242,7 +266,7 @@ def misbehave(made, what, ticket):
 
 def figure(name, value, unit):
     """A measured number, for the log and the results file."""
-    print(f"# figure {name} {value:.6g} {unit}", flush=True)
+    print(f"# figure {name}{'_one_gpu' if Divided.now else ''} {value:.6g} {unit}", flush=True)
 
 
 STEPS = re.compile(r" session-recovered .*worker gone(?: (\d+) us after its fault was told)?; "

@@ -56,6 +56,11 @@ def figures_of(output):
     return found
 
 
+def divides(output):
+    """Whether some test had one GPU as two devices."""
+    return "# one GPU as two devices" in output.splitlines()
+
+
 STEPS = [
     Script("discovery", "device list, doctor, drivers and GPUs that are not there", "test_discovery.py", 120),
     Step("contract", "every backend against devices/device.h", "contract-devices-suite", 240),
@@ -73,8 +78,10 @@ STEPS = [
            least_s=200, backends=("cuda", "fakecuda")),
     Script("memory", "limits, clean memory, memory that outlives workers and agents", "test_memory.py", 300),
     Script("sharing", "tenants side by side in each mode, attaching", "test_sharing.py", 300),
-    Script("two", "two GPUs", "test_two.py", 200),
-    Script("moves", "programs of CUDA that go from one GPU to another while they run", "test_moves.py", 200,
+    Script("divided", "one GPU as several devices: its memory, wrong configurations", "test_divided.py", 120,
+           backends=("cuda", "fakecuda")),
+    Script("two", "two GPUs, or one as two devices", "test_two.py", 200),
+    Script("moves", "programs of CUDA that go from one GPU, or device, to another while they run", "test_moves.py", 200,
            backends=("cuda", "fakecuda")),
     Script("faults", "illegal address, trap, endless, killed; three neighbours, by mode", "test_faults.py", 420),
     Script("hundred", "faults in a row beside three neighbours, by mode", "test_hundred.py", 480),

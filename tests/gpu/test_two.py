@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One host with two GPUs: queues on each, copies between them, and what happens to a session that uses both."""
+"""One host with two GPUs, or one that is two devices: queues on each, copies between them, and what happens to a session that uses both."""
 import json
 import sys
 import time
@@ -37,7 +37,7 @@ def test_queue_with_a_mask_runs_on_that_device(t):
 
 
 def test_two_devices_work_at_the_same_time(t):
-    with two() as agent:
+    with two(apart=True) as agent:
         made = on_both(agent)
         for queue in ("q0", "q1"):
             made.ask(f"run {queue} warm{queue} spin 1 1000")

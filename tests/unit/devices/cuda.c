@@ -103,6 +103,30 @@ START_TEST(test_open_refuses_options_it_does_not_know)
 }
 END_TEST
 
+START_TEST(test_open_gives_out_no_more_than_the_gpu_has)
+{
+	const char *opts[] = { "driver=" FAKE_DRIVER, "nvml=" FAKE_NVML };
+	struct gantry_device_conf conf = {
+		.name = "c", .backend = "cuda", .opts = opts, .nopts = 2
+	};
+
+	ck_assert_int_eq(setenv("FAKECUDA_MEM", "1073741824", 1), 0);
+	conf.mem_bytes = 1025 * MIB;
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "mem: the GPU has 1024 MiB, of which 1025 MiB"));
+	conf.mem_bytes = 1024 * MIB;
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), 0);
+	ck_assert_uint_eq(device.info.mem_bytes, 1024 * MIB);
+	ck_assert_uint_eq(device.info.board_bytes, 1024 * MIB);
+	gantry_device_close(&device);
+	conf.mem_bytes = MIB;
+	ck_assert_int_eq(gantry_device_open(&conf, &host, &device, &err), 0);
+	ck_assert_uint_eq(device.info.mem_bytes, MIB);
+	ck_assert_uint_eq(device.info.board_bytes, 1024 * MIB);
+	gantry_device_close(&device);
+}
+END_TEST
+
 /* A failure at any step leaves nothing behind; the runner looks for threads, descriptors and memory. */
 START_TEST(test_open_that_fails_halfway_cleans_up)
 {
@@ -236,6 +260,7 @@ int main(void)
 	tcase_add_test(life, test_open_without_a_driver_is_no_device);
 	tcase_add_test(life, test_open_without_gpus_is_no_device);
 	tcase_add_test(life, test_open_refuses_options_it_does_not_know);
+	tcase_add_test(life, test_open_gives_out_no_more_than_the_gpu_has);
 	tcase_add_loop_test(life, test_open_that_fails_halfway_cleans_up, 0, 5);
 	tcase_add_test(life, test_probe_names_what_can_be_opened);
 	tcase_add_test(life, test_list_names_instances_in_place_of_a_divided_gpu);

@@ -112,11 +112,12 @@ static uint64_t address_in(const struct gantry_device *of, struct gantry_mem *wi
 }
 
 /* @failing: of the driver's calls; the first four cuMemMap() are over when this returns. */
-static void open_pair(struct pair *pair, const char *failing)
+static void open_pair_of(struct pair *pair, const char *ngpus, const char *failing)
 {
-	const char *gpu[2][2] = { { "gpu=0", NULL }, { "gpu=1", NULL } };
+	const char *gpu[2][2] = { { "gpu=0", NULL },
+				  { ngpus[0] == '2' ? "gpu=1" : "gpu=0", NULL } };
 
-	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", ngpus, 1), 0);
 	if (failing)
 		ck_assert_int_eq(setenv("FAKECUDA_FAIL", failing, 1), 0);
 	for (uint64_t i = 0; i < 2; i++) {
@@ -134,6 +135,11 @@ static void open_pair(struct pair *pair, const char *failing)
 		memset((void *)(uintptr_t)(pair->address[i] + (i + 1) * 8 * MIB), 0x70 + (int)i,
 		       64);
 	}
+}
+
+static void open_pair(struct pair *pair, const char *failing)
+{
+	open_pair_of(pair, "2", failing);
 }
 
 /* The bytes of window @i lie at its offset from @address, and nothing where the other's would. */
@@ -155,11 +161,14 @@ static void close_pair(struct pair *pair)
 	}
 }
 
+/* Of two GPUs, and of one that is two devices, which the driver says does not reach itself. */
 START_TEST(test_windows_of_two_devices_exchange_their_addresses)
 {
 	struct pair pair;
 
-	open_pair(&pair, NULL);
+	if (_i)
+		ck_assert_int_eq(setenv("FAKECUDA_PEERS", "0", 1), 0);
+	open_pair_of(&pair, _i ? "1" : "2", NULL);
 	for (int n = 0; n < 3; n++) {
 		const struct gantry_device *d = &pair.device[n % 2];
 
@@ -341,13 +350,16 @@ START_TEST(test_map_of_what_is_no_slab_is_refused)
 }
 END_TEST
 
+/* Nor one between two devices that are one GPU, where the driver's call for two contexts is not made. */
 START_TEST(test_copy_between_sisters_needs_no_host)
 {
 	static unsigned char back[4096], expected[4096];
-	const char *more[] = { "gpu=1", NULL };
+	const char *more[] = { _i ? "gpu=0" : "gpu=1", NULL };
 	struct gantry_device sister;
 
-	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", _i ? "1" : "2", 1), 0);
+	if (_i)
+		ck_assert_int_eq(setenv("FAKECUDA_FAIL", "cuMemcpyPeerAsync:1+:1", 1), 0);
 	ck_assert_int_eq(open_with(&sister, more), 0);
 	ck_assert_int_eq(sister.backend->thread_enter(sister.dev, &err), 0);
 	struct gantry_mem *theirs;
@@ -364,6 +376,69 @@ START_TEST(test_copy_between_sisters_needs_no_host)
 	ck_assert_mem_eq(back, expected, 4096);
 	gantry_device_close(&device);
 	gantry_device_close(&sister);
+}
+END_TEST
+
+/* The slab of the one that is a GPU by itself is mapped for the other's once, whatever devices that is. */
+START_TEST(test_devices_of_one_gpu_and_another_reach_each_other)
+{
+	static const char *const names[3] = { "gpu=0", "gpu=0", "gpu=1" };
+	struct gantry_device devices[3];
+	struct gantry_mem *windows[3];
+	int fds[3];
+
+	ck_assert_int_eq(setenv("FAKECUDA_DEVICES", "2", 1), 0);
+	for (int i = 0; i < 3; i++) {
+		const char *more[] = { names[i], NULL };
+
+		ck_assert_msg(open_with(&devices[i], more) == 0, "%s", err.text);
+		ck_assert_int_eq(devices[i].backend->thread_enter(devices[i].dev, &err), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		const struct gantry_backend *be = devices[i].backend;
+
+		ck_assert_int_eq(be->slab_create(devices[i].dev, 4 * MIB, &fds[i], &err), 0);
+		ck_assert_int_eq(be->window_open(devices[i].dev, 0, 64 * MIB, &windows[i], &err),
+				 0);
+		ck_assert_msg(be->window_map(windows[i], 0, 4 * MIB, fds[i], &err) == 0, "%s",
+			      err.text);
+		gantry_fd_close(fds[i]);
+	}
+	for (int i = 0; i < 3; i++)
+		ck_assert_msg(devices[i].backend->window_swap(windows[i], windows[(i + 1) % 3],
+							      &err) == 0,
+			      "%s", err.text);
+	for (int i = 0; i < 3; i++)
+		gantry_device_close(&devices[i]);
+}
+END_TEST
+
+static uint64_t ask_limit(const struct gantry_device *of, uint64_t bytes)
+{
+	const struct gantry_question question = { .what = GANTRY_QUESTION_LIMIT,
+						  .number = { CU_LIMIT_STACK_SIZE, bytes } };
+	uint8_t answer[GANTRY_ANSWER_BYTES];
+	uint64_t value;
+
+	ck_assert_int_gt(of->backend->ask(of->dev, &question, answer, &err), 0);
+	memcpy(&value, answer, sizeof(value));
+	return value;
+}
+
+START_TEST(test_limit_of_a_gpu_is_not_lowered_under_its_other_device)
+{
+	struct gantry_device devices[2];
+
+	for (int i = 0; i < 2; i++) {
+		const struct gantry_device *d = &devices[i];
+
+		ck_assert_msg(open_with(&devices[i], NULL) == 0, "%s", err.text);
+		ck_assert_int_eq(d->backend->thread_enter(d->dev, &err), 0);
+		ck_assert_uint_eq(ask_limit(d, 65536), 65536);
+		ck_assert_uint_eq(ask_limit(d, 8192), i == 0 ? 8192 : 65536);
+	}
+	for (int i = 0; i < 2; i++)
+		gantry_device_close(&devices[i]);
 }
 END_TEST
 
@@ -404,7 +479,7 @@ int main(void)
 	tcase_add_test(windows, test_slab_is_clean_and_keeps_its_bytes_in_its_descriptor);
 	tcase_add_test(windows, test_slab_of_a_window_lies_in_a_range_too);
 	tcase_add_test(windows, test_record_writes_what_lies_in_a_range_too);
-	tcase_add_test(windows, test_windows_of_two_devices_exchange_their_addresses);
+	tcase_add_loop_test(windows, test_windows_of_two_devices_exchange_their_addresses, 0, 2);
 	tcase_add_loop_test(windows, test_exchange_of_addresses_that_fails_leaves_all_as_it_was, 0,
 			    3);
 	tcase_add_test(windows, test_exchange_of_addresses_without_a_way_back_says_so);
@@ -413,7 +488,9 @@ int main(void)
 	tcase_add_test(windows, test_slab_past_the_memory_is_refused);
 	tcase_add_loop_test(windows, test_slab_and_map_that_fail_halfway_leave_nothing, 0, 5);
 	tcase_add_test(windows, test_map_of_what_is_no_slab_is_refused);
-	tcase_add_test(windows, test_copy_between_sisters_needs_no_host);
+	tcase_add_loop_test(windows, test_copy_between_sisters_needs_no_host, 0, 2);
+	tcase_add_test(windows, test_devices_of_one_gpu_and_another_reach_each_other);
+	tcase_add_test(windows, test_limit_of_a_gpu_is_not_lowered_under_its_other_device);
 	tcase_add_test(windows, test_host_memory_of_two_devices_is_pinned_once);
 	return gantry_unit_run(suite);
 }

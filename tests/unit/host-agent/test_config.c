@@ -281,6 +281,37 @@ START_TEST(test_config_error_names_line_and_reason)
 }
 END_TEST
 
+START_TEST(test_config_gpu_that_is_several_devices_needs_memory_for_each)
+{
+	static const struct {
+		const char *text;
+		const char *sentence; /* NULL: right */
+	} cases[] = {
+		{ "[device a]\nbackend=cuda\ngpu=1\nmem=1G\n[device b]\nbackend=cuda\ngpu=1\nmem=2G\n",
+		  NULL },
+		{ "[device a]\nbackend=cuda\ngpu=1\n[device b]\nbackend=cuda\n", NULL },
+		{ "[device a]\nbackend=cuda\n[device b]\nbackend=hip\n[device c]\nbackend=cpu\n[device d]\nbackend=cpu\n",
+		  NULL },
+		{ "[device a]\nbackend=cuda\ngpu=1\nmem=1G\n[device b]\nbackend=cuda\ngpu=1\n",
+		  "[device a] and [device b] are one GPU, 1: each needs mem, and b has none" },
+		{ "[device a]\nbackend=cuda\n[device x]\nbackend=cpu\n[device b]\nbackend=cuda\nmem=2G\ngpu=0\n",
+		  "[device a] and [device b] are one GPU, 0: each needs mem, and a has none" },
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(cases); i++) {
+		struct gantry_err err = GANTRY_ERR_NONE;
+		struct gantry_config *c = NULL;
+		int r = parse(cases[i].text, &c, &err);
+
+		ck_assert_int_eq(r, cases[i].sentence ? -EINVAL : 0);
+		if (cases[i].sentence)
+			ck_assert_str_eq(err.text, cases[i].sentence);
+		else
+			gantry_config_free(c);
+	}
+}
+END_TEST
+
 START_TEST(test_config_nul_byte_and_long_line_are_refused)
 {
 	static const char nul[] = "[agent]\nconfine = y\0es\n";
@@ -418,6 +449,7 @@ int main(void)
 		       test_config_device_says_its_pool_its_processors_and_its_backend_s_options);
 	tcase_add_loop_test(tc, test_config_error_names_line_and_reason, 0,
 			    (int)GANTRY_ARRAY_SIZE(bad));
+	tcase_add_test(tc, test_config_gpu_that_is_several_devices_needs_memory_for_each);
 	tcase_add_test(tc, test_config_nul_byte_and_long_line_are_refused);
 	tcase_add_test(tc, test_tenant_written_reads_back_the_same);
 	tc = gantry_unit_case(suite, "files");
