@@ -84,6 +84,9 @@ static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *strea
 
 	close_done();
 	r = gantry_queue_open(cu.session, &options, &stream->queue);
+	/* No program goes on after a launch in doubt. A host that does not try them says no: then nobody learns whose fault it was. */
+	if (r == 0)
+		(void)gantry_queue_set(cu.session, stream->queue, GANTRY_QUEUE_TRIAL, 1);
 	if (r != GANTRY_E_LIMIT)
 		return cu_result(r);
 	stream->queue = any_queue(ctx);
@@ -274,41 +277,52 @@ CUresult cu_stream_put_locked(struct CUstream_st *stream, int status, gantry_tic
 
 /* ---- waiting ---- */
 
+/* Of two statuses the one that the program is told: that it was at fault says more than that a task is in doubt. */
+static int graver(int status, int other)
+{
+	if (status >= 0 || (other == GANTRY_E_DEVICE_FAULT && status == GANTRY_E_IN_DOUBT))
+		return GANTRY_MIN(other, 0);
+	return status;
+}
+
 /* What the tasks since the last look came to: each counts, not the last only. */
-static CUresult judge(struct CUstream_st *stream, gantry_ticket last)
+static int judge(struct CUstream_st *stream, gantry_ticket last)
 {
 	uint64_t seq = GANTRY_TICKET_SEQ(stream->checked);
-	CUresult result = CUDA_SUCCESS;
+	int status = 0;
 
 	if (last == 0 || stream->checked == last)
-		return CUDA_SUCCESS;
+		return 0;
 	/* Statuses of so many failed tasks are remembered. */
 	if (GANTRY_TICKET_SEQ(last) - seq > 65536)
 		seq = GANTRY_TICKET_SEQ(last) - 65536;
 	if (gantry_load_relaxed(
 		    &cu.session->queues[GANTRY_TICKET_QUEUE(last)].ring.map.area->nfailed) == 0)
 		seq = GANTRY_TICKET_SEQ(last);
-	while (++seq <= GANTRY_TICKET_SEQ(last)) {
-		int r = gantry_test(cu.session, GANTRY_TICKET(GANTRY_TICKET_QUEUE(last), seq));
-
-		if (r < 0 && result == CUDA_SUCCESS)
-			result = cu_result(r);
-	}
+	while (++seq <= GANTRY_TICKET_SEQ(last))
+		status = graver(status, gantry_test(cu.session,
+						    GANTRY_TICKET(GANTRY_TICKET_QUEUE(last), seq)));
 	stream->checked = last;
-	return result;
+	return status;
 }
 
-CUresult cu_ticket_wait_locked(gantry_ticket ticket)
+/* 0, or what it failed with. The lock is given up meanwhile. */
+static int wait_locked(gantry_ticket ticket)
 {
 	int r;
 
 	cu_output_due();
 	if (ticket == 0)
-		return CUDA_SUCCESS;
+		return 0;
 	(void)pthread_mutex_unlock(&cu.lock);
 	r = cu_output_wait(ticket);
 	(void)pthread_mutex_lock(&cu.lock);
-	return cu_result(r);
+	return r;
+}
+
+CUresult cu_ticket_wait_locked(gantry_ticket ticket)
+{
+	return cu_result(wait_locked(ticket));
 }
 
 /* What has to end before there is room; 0: there is. */
@@ -372,23 +386,21 @@ bool cu_stream_has_room_locked(const struct CUstream_st *stream)
 CUresult cu_stream_wait_locked(struct CUstream_st *stream)
 {
 	gantry_ticket last = stream->last;
-	CUresult result = cu_ticket_wait_locked(last), before;
+	int status = wait_locked(last);
 
+	/* Or another thread has destroyed it. */
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
-		return result; /* another thread has destroyed it */
-	before = judge(stream, last);
-	return cu_mirror_pull_locked(before != CUDA_SUCCESS ? before : result);
+		return cu_result(status);
+	return cu_mirror_pull_locked(cu_result(graver(judge(stream, last), status)));
 }
 
 CUresult cu_stream_query_locked(struct CUstream_st *stream)
 {
 	int r = stream->last ? gantry_test(cu.session, stream->last) : 1;
-	CUresult result;
 
 	if (r == 0)
 		return CUDA_ERROR_NOT_READY;
-	result = judge(stream, stream->last);
-	return cu_mirror_pull_locked(result == CUDA_SUCCESS ? cu_result(r) : result);
+	return cu_mirror_pull_locked(cu_result(graver(judge(stream, stream->last), r)));
 }
 
 bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx)
@@ -401,9 +413,9 @@ bool cu_ctx_is_idle_locked(const struct CUctx_st *ctx)
 
 CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
 {
-	CUresult result = CUDA_SUCCESS;
 	gantry_ticket lasts[GANTRY_MAX_QUEUES];
 	uint32_t n = 0;
+	int status = 0;
 
 	cu_output_due();
 
@@ -421,18 +433,13 @@ CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
 		else if (lasts[i] < s->last)
 			lasts[i] = s->last;
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		CUresult one = cu_ticket_wait_locked(lasts[i]);
-
-		result = result == CUDA_SUCCESS ? one : result;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		status = graver(status, wait_locked(lasts[i]));
 	/* The context may have ended while the lock was given up: then nobody asks. */
 	if (!cu_handle_is_locked(ctx, CU_KIND_CTX))
-		return result;
-	for (struct CUstream_st *s = ctx->streams; s; s = s->next) {
-		CUresult one = is_done(s->last) ? judge(s, s->last) : CUDA_SUCCESS;
-
-		result = result == CUDA_SUCCESS ? one : result;
-	}
-	return cu_mirror_pull_locked(result);
+		return cu_result(status);
+	for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+		if (is_done(s->last))
+			status = graver(status, judge(s, s->last));
+	return cu_mirror_pull_locked(cu_result(status));
 }
