@@ -49,6 +49,8 @@ struct cu_library_call {
 	gantry_buffer buffer; /* with the message; 0: not made yet */
 	struct gantry_cuda_road_answer *answers;
 	uint32_t nanswers;
+	uint32_t nafter;
+	gantry_ticket *after; /* what was under way when it was captured, and it comes behind */
 };
 
 /* A condition's node. Its bodies are graphs of its own, which the program fills. */

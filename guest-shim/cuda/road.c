@@ -131,50 +131,47 @@ static int is_device(const void *address)
 	return side;
 }
 
-static int capture_call(void *handle, const struct cu_library_call *call, int waits)
+/* 1, with the lock: the stream is captured. */
+static int enter_captured(void *handle, struct CUstream_st **ret_stream)
 {
-	const struct cu_work work = { .type = CU_GRAPH_NODE_TYPE_KERNEL,
-				      .is_library = true,
-				      .library = *call };
-	struct CUstream_st *stream;
 	struct CUctx_st *ctx;
 	CUresult result = enter(&ctx);
 
 	if (result != CUDA_SUCCESS)
 		return GANTRY_E_HANDLE;
-	result = cu_stream_get_locked(ctx, handle, false, &stream);
-	if (result != CUDA_SUCCESS || !stream->capture) {
-		(void)cu_leave(result);
-		return result == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
-	}
-	result = cu_leave(cu_capture_work_locked(stream, &work, waits));
-	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
+	result = cu_stream_get_locked(ctx, handle, false, ret_stream);
+	if (result == CUDA_SUCCESS && (*ret_stream)->capture)
+		return 1;
+	return cu_leave(result) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
 }
 
-static int capture(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
-		   size_t room, int waits)
+static int capture(void *handle, const struct gantry_cuda_road_node *node)
 {
-	const struct cu_library_call call = { .kernel = kernel,
-					      .message = (uint8_t *)(uintptr_t)message,
-					      .bytes = bytes,
-					      .room = room };
-
-	return capture_call(handle, &call, waits);
-}
-
-static int capture_answers(void *handle, gantry_kernel kernel, const void *message, size_t bytes,
-			   size_t room, const struct gantry_cuda_road_answer *answers, uint32_t n)
-{
-	const struct cu_library_call call = {
-		.kernel = kernel,
-		.message = (uint8_t *)(uintptr_t)message,
-		.bytes = bytes,
-		.room = room,
-		.answers = (struct gantry_cuda_road_answer *)(uintptr_t)answers,
-		.nanswers = n,
+	gantry_ticket after[GANTRY_CUDA_ROAD_AFTER];
+	struct cu_work work = {
+		.type = CU_GRAPH_NODE_TYPE_KERNEL,
+		.is_library = true,
+		.library = { .kernel = node->kernel,
+			     .message = (uint8_t *)(uintptr_t)node->message,
+			     .bytes = node->bytes,
+			     .room = node->room,
+			     .answers = (struct gantry_cuda_road_answer *)(uintptr_t)node->answers,
+			     .nanswers = node->nanswers,
+			     .after = after },
 	};
+	struct CUstream_st *stream;
+	CUresult result;
+	int r = enter_captured(handle, &stream);
 
-	return capture_call(handle, &call, false);
+	if (r == 1 && node->behind && !node->waits) {
+		(void)cu_leave(CUDA_SUCCESS);
+		work.library.nafter = node->behind(node->cookie, after);
+		r = enter_captured(handle, &stream); /* which may have ended since */
+	}
+	if (r != 1)
+		return r;
+	result = cu_leave(cu_capture_work_locked(stream, &work, node->waits));
+	return result == CUDA_SUCCESS ? 1 : GANTRY_E_UNSUPPORTED;
 }
 
 static int stats(struct gantry_stats *ret_stats)
@@ -252,7 +249,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.device = device,
 	.apart = apart,
 	.captures = captures,
-	.capture_answers = capture_answers,
 	.is_far = is_far,
 	.place = place,
 	.hold = hold,

@@ -21,10 +21,12 @@ static CUresult copy_library(const struct cu_library_call *from, struct cu_work 
 {
 	void *message = copy_of(from->message, from->bytes);
 	void *answers = copy_of(from->answers, from->nanswers * sizeof(*from->answers));
+	void *after = copy_of(from->after, from->nafter * sizeof(*from->after));
 
-	if (!message || !answers) {
+	if (!message || !answers || !after) {
 		free(message);
 		free(answers);
+		free(after);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ret_work = (struct cu_work){ .type = CU_GRAPH_NODE_TYPE_KERNEL,
@@ -32,6 +34,7 @@ static CUresult copy_library(const struct cu_library_call *from, struct cu_work 
 				      .library = *from };
 	ret_work->library.message = message;
 	ret_work->library.answers = answers;
+	ret_work->library.after = after;
 	ret_work->library.buffer = 0;
 	return CUDA_SUCCESS;
 }
@@ -112,6 +115,7 @@ void cu_work_free(struct cu_work *work)
 			(void)gantry_free(cu.session, work->library.buffer);
 		free(work->library.message);
 		free(work->library.answers);
+		free(work->library.after);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_KERNEL) {
 		free(work->call.args);
 	} else if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
@@ -191,7 +195,9 @@ static CUresult put_library(struct CUstream_st *stream, struct cu_library_call *
 					  .args = args,
 					  .args_bytes = sizeof(args),
 					  .naccess = 1,
-					  .access = &access };
+					  .nafter = call->nafter,
+					  .access = &access,
+					  .after = call->after };
 	CUresult result = r < 0 ? cu_result(r) : cu_stream_begin_locked(stream);
 	gantry_ticket ticket = 0;
 

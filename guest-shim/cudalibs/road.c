@@ -19,6 +19,7 @@
  * Far. Behind a stream the buffers are the host's; what is mapped is a copy of ours. A call is written before it is put, and its answer is
  * read when its task has ended: two round trips more.
  */
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -44,7 +45,7 @@
 #define LOOK_LOCKED 16u
 /* A longer call does not stay. */
 #define STAY_BYTES 2048u
-/* So long an earlier call that has an object in common is waited for. */
+/* So long earlier calls that have an object in common are waited for, all of them together. */
 #define ORDER_NS GANTRY_NS_PER_S
 
 struct box {
@@ -396,9 +397,8 @@ static bool pause_unlocked(struct gantry_session *session, gantry_ticket ticket,
  * The earlier call may take long, and others have nothing to do with it: the lock is given up meanwhile. Its failure is told
  * elsewhere. -ETIME: it may as well wait for what the program does only behind this call. -ENODEV: the session has ended.
  */
-static int order_locked(gantry_ticket ticket)
+static int order_locked(gantry_ticket ticket, uint64_t end_ns)
 {
-	const uint64_t end_ns = gantry_now_ns() + ORDER_NS;
 	struct gantry_session *session = way.session;
 	bool over = false;
 
@@ -521,6 +521,7 @@ static uint32_t drop_told_locked(gantry_ticket *tickets, uint32_t n)
 static int order_all_locked(struct message *message, gantry_ticket ret_after[BOXES],
 			    uint32_t *ret_nafter)
 {
+	const uint64_t end_ns = gantry_now_ns() + ORDER_NS;
 	gantry_ticket tickets[BOXES];
 	uint32_t n;
 	int r = 0;
@@ -542,7 +543,7 @@ static int order_all_locked(struct message *message, gantry_ticket ret_after[BOX
 		if (n == 0)
 			return 0;
 		for (uint32_t i = 0; i < n; i++) {
-			r = pass < PASSES ? order_locked(tickets[i]) : -ETIME;
+			r = pass < PASSES ? order_locked(tickets[i], end_ns) : -ETIME;
 			if (r == -ETIME && *ret_nafter < BOXES)
 				ret_after[(*ret_nafter)++] = tickets[i];
 			if (r == -ENODEV)
@@ -812,43 +813,73 @@ static int carry_later(const struct gantry_cuda_road *road, const struct message
 	return r;
 }
 
-/* What the handles of a call have under way: the graph knows nothing of that. */
-static void settle(const struct gantry_cuda_road *road, const struct gantry_call_route *route)
+/* Of each queue the newest: the others end before it. */
+static uint32_t keep_newest(gantry_ticket *tickets, uint32_t n)
 {
-	struct message message = { .route = route };
-	gantry_ticket late[BOXES];
-	uint32_t nlate = 1;
-	int r = 0;
+	uint32_t left = 0;
 
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = 0;
+
+		while (at < left &&
+		       GANTRY_TICKET_QUEUE(tickets[at]) != GANTRY_TICKET_QUEUE(tickets[i]))
+			at++;
+		if (at == left)
+			tickets[left++] = tickets[i];
+		else if (tickets[at] < tickets[i])
+			tickets[at] = tickets[i];
+	}
+	return left;
+}
+
+struct captured {
+	const struct gantry_cuda_road *road;
+	const struct message *message;
+};
+
+/*
+ * What the handles of a call have under way when it becomes a node, for the graph knows nothing of that: it is waited for, and what takes long
+ * the node comes behind. That may wait for what the program does only behind the capture.
+ */
+static uint32_t settle(void *cookie, gantry_ticket *ret_after)
+{
+	const struct captured *captured = cookie;
+	struct message message = { .route = captured->message->route };
+	uint32_t n = 0;
+	int r;
+
+	static_assert(BOXES <= GANTRY_CUDA_ROAD_AFTER, "each may be under way");
 	pthread_mutex_lock(&way.lock);
 	if (way.stay.n > 0)
-		send_stay_locked(road);
-	while (r == STAY_FIRST ||
-	       (r == 0 && nlate > 0)) { /* with its session the graph has ended, too */
-		if (r == STAY_FIRST)
-			send_stay_locked(road);
-		r = order_all_locked(&message, late, &nlate);
-	}
+		send_stay_locked(captured->road);
+	while ((r = order_all_locked(&message, ret_after, &n)) == STAY_FIRST)
+		send_stay_locked(captured->road);
 	pthread_mutex_unlock(&way.lock);
+	/* With its session the graph has ended, too. */
+	return r < 0 ? 0 : keep_newest(ret_after, n);
 }
 
 /* 1: the call's stream is captured, and the call is a node now. */
 static int capture(const struct gantry_cuda_road *road, const struct message *message)
 {
 	const struct gantry_call_route *route = message->route;
-	size_t room = ((message->bytes + 7) & ~7ul) + message->reply_bytes;
+	struct captured captured = { road, message };
+	const struct gantry_cuda_road_node node = {
+		.kernel = way.kernel,
+		.message = message->request,
+		.bytes = message->bytes,
+		.room = ((message->bytes + 7) & ~7ul) + message->reply_bytes,
+		.waits = route->waits && route->nanswers == 0,
+		.answers = route->answers,
+		.nanswers = route->nanswers,
+		.behind = settle,
+		.cookie = &captured,
+	};
 	int r;
 
 	if (!road->capture || !route->has_stream)
 		return 0;
-	if (route->nanswers && road->capture_answers)
-		r = road->capture_answers(route->stream, way.kernel, message->request,
-					  message->bytes, room, route->answers, route->nanswers);
-	else
-		r = road->capture(route->stream, way.kernel, message->request, message->bytes, room,
-				  route->waits);
-	if (r == 1)
-		settle(road, route);
+	r = road->capture(route->stream, &node);
 	return r < 0 ? -EIO : r;
 }
 

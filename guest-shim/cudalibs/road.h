@@ -13,9 +13,10 @@
 
 #include "guest-shim/gantry.h"
 
-#define GANTRY_CUDA_ROAD_VERSION 2u
+#define GANTRY_CUDA_ROAD_VERSION 3u
 #define GANTRY_CUDA_ROAD_SYMBOL	 "gantry_cuda_road"
 #define GANTRY_CUDA_ROAD_USES	 32u
+#define GANTRY_CUDA_ROAD_AFTER	 64u
 
 /* Of gantry.h, as whoever has the session links it: a process may have libgantry more than once, each with sessions of its own. */
 struct gantry_cuda_road_calls {
@@ -43,6 +44,25 @@ struct gantry_cuda_road_answer {
 	uint64_t bytes;
 };
 
+/* A call that becomes a node of a graph, which launches the kernel on a buffer of @room bytes with a copy of the message each time it runs. */
+struct gantry_cuda_road_node {
+	gantry_kernel kernel;
+	const void *message; /* a gantry_calls_request; it stays as it is there */
+	size_t bytes;
+	size_t room;
+	/* It waits for its answer, so it is refused. */
+	int waits;
+	/* Each time the graph runs they are written before its launch returns. */
+	const struct gantry_cuda_road_answer *answers;
+	uint32_t nanswers;
+	/*
+	 * Asked before it becomes one: of the calls that it comes behind each time it runs, those which are still under way, so many of at most
+	 * GANTRY_CUDA_ROAD_AFTER. It may take its time. NULL: none.
+	 */
+	uint32_t (*behind)(void *cookie, gantry_ticket *ret_after);
+	void *cookie;
+};
+
 /* Sized: new members are added at the end only. */
 struct gantry_cuda_road {
 	uint32_t size;
@@ -64,13 +84,8 @@ struct gantry_cuda_road {
 	uint32_t (*uses)(struct gantry_access *ret_access, uint32_t n);
 	/* A call was put into the queue of @stream, and whoever waits for the stream waits for it; one that was held is let go of. NULL: nobody does. */
 	void (*put)(void *stream, gantry_ticket ticket);
-	/*
-	 * Where @stream is captured: the call becomes a node of the graph, which launches @kernel on a buffer of @room bytes with a copy
-	 * of @message (a gantry_calls_request) each time it runs; the message stays as it is there. 1: so it did; 0: the stream is not captured; a status: it is, and a call that
-	 * @waits for its answer is refused. NULL: none ever is.
-	 */
-	int (*capture)(void *stream, gantry_kernel kernel, const void *message, size_t bytes,
-		       size_t room, int waits);
+	/* 1: @stream is captured, and the call is a node of its graph now; 0: it is not; a status: it is, and the call is refused. NULL: none ever is. */
+	int (*capture)(void *stream, const struct gantry_cuda_road_node *node);
 	/* Of the session, where one is open; it opens none. 0, or a status. NULL: nobody knows. */
 	int (*stats)(struct gantry_stats *ret_stats);
 	/* A function was called that is not there: it is counted, and the agent told. @name stays as long as the process. */
@@ -86,13 +101,6 @@ struct gantry_cuda_road {
 	int (*apart)(gantry_queue *ret_queue);
 	/* Whether @stream is captured. NULL: none ever is. */
 	int (*captures)(void *stream);
-	/*
-	 * As capture, for a call that answers into the program's memory: each time the graph runs the @n answers are written there before
-	 * its launch returns. NULL: such a call is refused.
-	 */
-	int (*capture_answers)(void *stream, gantry_kernel kernel, const void *message,
-			       size_t bytes, size_t room,
-			       const struct gantry_cuda_road_answer *answers, uint32_t n);
 	/* Whether the host's memory is not the program's: a session behind a stream. NULL: it is. */
 	int (*is_far)(void);
 	/*

@@ -33,6 +33,9 @@ static uintptr_t held; /* stream that is; 0: none */
 static uint32_t nholds, nputs, nlet_go; /* atomic */
 static int refuses;			/* what submitting answers instead */
 static bool no_memory;
+static uintptr_t captured;			     /* stream that is; 0: none */
+static gantry_ticket behind[GANTRY_CUDA_ROAD_AFTER]; /* what the newest node is */
+static uint32_t nbehind, nnodes;
 static struct gantry_calls_reply
 	*told_late; /* of a write-combining heap: its words are seen before what they tell of */
 
@@ -166,6 +169,18 @@ static int apart(gantry_queue *ret_queue)
 	return 0;
 }
 
+/* The driver's library has no lock while it asks. */
+static int capture(void *stream, const struct gantry_cuda_road_node *node)
+{
+	if (!captured || (uintptr_t)stream != captured)
+		return 0;
+	if (node->waits)
+		return GANTRY_E_UNSUPPORTED;
+	nbehind = node->behind ? node->behind(node->cookie, behind) : 0;
+	nnodes++;
+	return 1;
+}
+
 static void order(void)
 {
 	if (told_late)
@@ -188,6 +203,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.put = put,
 	.hold = hold,
 	.let_go = let_go,
+	.capture = capture,
 	.apart = apart,
 	.place = place,
 };
@@ -255,11 +271,16 @@ static pthread_t begin(void)
 	return thread;
 }
 
+static void finish_all(void)
+{
+	while (nbuffers > 0)
+		free(buffers[--nbuffers]);
+}
+
 static void finish(pthread_t thread)
 {
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
+	finish_all();
 }
 
 START_TEST(test_thread_that_waits_for_an_earlier_call_holds_nobody_up)
@@ -350,8 +371,68 @@ START_TEST(test_call_behind_one_that_does_not_return_is_put_behind_its_end)
 	tell(1);
 	ck_assert_int_eq(call(1, 2, false, NULL), 0);
 	ck_assert_uint_eq(nafter, 0);
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
+	finish_all();
+}
+END_TEST
+
+/* Of one queue, that does not go on: a second in all, else this takes a minute. */
+START_TEST(test_call_behind_many_that_do_not_return_waits_once)
+{
+	for (uint32_t i = 0; i < 63; i++)
+		ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_int_eq(call(1, 3, false, NULL), 0);
+	ck_assert_uint_eq(ntasks, 64);
+	ck_assert_uint_eq(nafter, 63);
+	finish_all();
+}
+END_TEST
+
+/* The program may let the earlier one go on only when its graph is made. */
+START_TEST(test_call_captured_behind_one_that_does_not_return_is_a_node_behind_its_end)
+{
+	gantry_ticket others[2];
+
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	others[0] = last;
+	ck_assert_int_eq(call(2, 4, false, NULL), 0); /* it has nothing to do with those */
+	ck_assert_int_eq(call(1, 5, false, NULL), 0);
+	others[1] = last;
+	ck_assert_int_eq(say(1, 0, 10, false), 0);
+	captured = 3;
+	ck_assert_int_eq(call(1, 3, false, NULL), 1);
+	ck_assert_uint_eq(nnodes, 1);
+	ck_assert_uint_eq(ntasks, 5);  /* with what stayed, and is no part of the graph */
+	ck_assert_uint_eq(nbehind, 3); /* the newest of each queue */
+	ck_assert_uint_eq(behind[0], others[0]);
+	ck_assert_uint_eq(behind[1], others[1]);
+	ck_assert_uint_eq(behind[2], last);
+	finish_all();
+}
+END_TEST
+
+START_TEST(test_call_captured_behind_what_has_returned_is_behind_nothing)
+{
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	tell(0);
+	captured = 3;
+	ck_assert_int_eq(call(1, 3, false, NULL), 1);
+	ck_assert_uint_eq(nnodes, 1);
+	ck_assert_uint_eq(nbehind, 0);
+	finish_all();
+}
+END_TEST
+
+START_TEST(test_call_captured_that_waits_is_refused_at_once)
+{
+	struct gantry_calls_reply reply;
+
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	captured = 3;
+	ck_assert_int_eq(call(1, 3, true, &reply), -EIO);
+	ck_assert_uint_eq(nnodes, 0);
+	ck_assert_uint_eq(nlooks, 0);
+	finish_all();
 }
 END_TEST
 
@@ -383,8 +464,7 @@ START_TEST(test_failure_that_nobody_waited_for_is_read_after_the_heap_was_put_in
 	tell(0);
 	ck_assert_int_eq(call(2, 1, false, NULL), 0); /* looks through what has returned */
 	ck_assert_int_eq(gantry_load_relaxed(&library.late), LATE);
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
+	finish_all();
 }
 END_TEST
 
@@ -430,8 +510,7 @@ START_TEST(test_stream_of_a_call_that_is_not_taken_is_let_go_of)
 							sizeof(long_one), NULL, 0),
 			 -EIO);
 	ck_assert_uint_eq(gantry_load_relaxed(&nholds), 2); /* not at all */
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
+	finish_all();
 }
 END_TEST
 
@@ -445,8 +524,7 @@ START_TEST(test_call_that_is_no_part_of_a_stream_holds_none)
 			 0);
 	ck_assert_uint_eq(ntasks, 1);
 	ck_assert_uint_eq(nholds + nputs + nlet_go, 0);
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
+	finish_all();
 }
 END_TEST
 
@@ -504,12 +582,6 @@ static void expect_marks(uint32_t buffer, uint64_t first, uint32_t n, bool and_a
 	}
 }
 
-static void end(void)
-{
-	while (nbuffers > 0)
-		free(buffers[--nbuffers]);
-}
-
 START_TEST(test_calls_that_may_stay_go_in_front_of_the_next_about_their_objects)
 {
 	for (uint64_t i = 0; i < 5; i++)
@@ -522,7 +594,7 @@ START_TEST(test_calls_that_may_stay_go_in_front_of_the_next_about_their_objects)
 	/* They went once. */
 	ck_assert_int_eq(use(1, 2), 0);
 	expect_marks(1, 0, 0, true);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -538,7 +610,7 @@ START_TEST(test_calls_that_may_stay_go_alone_where_there_is_no_more_room)
 	tell(0);
 	ck_assert_int_eq(use(1, 2), 0);
 	ck_assert_uint_eq(ntasks, 2);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -550,7 +622,7 @@ START_TEST(test_call_about_other_objects_leaves_what_stays)
 	ck_assert_int_eq(use(1, 3), 0);
 	expect_marks(1, 10, 1, true);
 	ck_assert_uint_eq(ntasks, 2);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -571,7 +643,7 @@ START_TEST(test_what_stays_goes_alone_where_it_is_about_more_than_the_call)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	ck_assert_uint_eq(ntasks, 2);
 	ck_assert_uint_eq(queue_of_last(), GANTRY_HANDLE_SLOT((gantry_queue)3));
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -583,7 +655,7 @@ START_TEST(test_what_ends_goes_along_with_any_call)
 	ck_assert_int_eq(use(2, 3), 0);
 	ck_assert_uint_eq(ntasks, 1);
 	expect_marks(0, 10, 3, true);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -609,7 +681,7 @@ START_TEST(test_object_in_the_place_of_one_that_ends_comes_behind_its_end)
 	tell(0);
 	await_count(&ntasks, 3);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -641,7 +713,7 @@ START_TEST(test_call_that_sets_on_a_stream_of_the_program_s_own_does_not_stay)
 	ck_assert_int_eq(use(1, APART), 0);
 	ck_assert_uint_eq(ntasks, 2);
 	expect_marks(0, 10, 1, true);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -656,7 +728,7 @@ START_TEST(test_what_stays_and_cannot_go_is_told_later)
 	refuses = 0;
 	ck_assert_int_eq(use(1, 3), 0);
 	expect_marks(0, 0, 0, true);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -666,7 +738,7 @@ START_TEST(test_worker_that_takes_one_call_in_a_task_gets_one)
 	ck_assert_int_eq(say(1, 0, 10, false), 0);
 	ck_assert_uint_eq(ntasks, 1);
 	expect_marks(0, 10, 1, false);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -704,7 +776,7 @@ START_TEST(test_failures_that_a_worker_invents_are_nobody_s)
 	tell(0);
 	ck_assert_int_eq(use(2, 3), 0); /* looks through what has returned */
 	ck_assert_int_eq(gantry_load_relaxed(&library.late), 0);
-	end();
+	finish_all();
 }
 END_TEST
 
@@ -723,6 +795,11 @@ int main(void)
 		       test_calls_of_an_object_on_several_streams_are_made_in_the_program_s_order);
 	tcase_add_test(tc, test_call_on_no_stream_waits_for_those_on_streams);
 	tcase_add_test(tc, test_call_behind_one_that_does_not_return_is_put_behind_its_end);
+	tcase_add_test(tc, test_call_behind_many_that_do_not_return_waits_once);
+	tcase_add_test(tc,
+		       test_call_captured_behind_one_that_does_not_return_is_a_node_behind_its_end);
+	tcase_add_test(tc, test_call_captured_behind_what_has_returned_is_behind_nothing);
+	tcase_add_test(tc, test_call_captured_that_waits_is_refused_at_once);
 	tcase_add_test(tc,
 		       test_child_of_a_process_whose_thread_waits_is_told_that_it_has_no_session);
 	tcase_add_test(tc, test_reply_is_read_after_the_heap_was_put_in_order);
