@@ -12,6 +12,7 @@
 struct cu_twin {
 	uint32_t nrefs; /* the graph, and what was made of it */
 	bool is_built;
+	CUresult built; /* what came of that */
 	uint32_t nhandles;
 	struct CUctx_st *ctx; /* its address; it may have ended */
 	gantry_buffer buffer;
@@ -335,6 +336,8 @@ CUresult cu_twin_build_locked(struct cu_twin *twin, struct CUgraph_st *graph)
 
 	if (!cu_handle_is_locked(twin->ctx, CU_KIND_CTX))
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (twin->is_built && twin->built != CUDA_SUCCESS)
+		return twin->built;
 	if (twin->is_built)
 		return cu_unsupported("a second cuGraphInstantiate of a graph with conditions");
 	if (!are_drivers(graph))
@@ -349,9 +352,9 @@ CUresult cu_twin_build_locked(struct cu_twin *twin, struct CUgraph_st *graph)
 	}
 	twin->is_built = true;
 	stream->builds = twin;
-	result = build(stream, twin, graph);
-	/* The lock was given up. */
-	if (cu_handle_is_locked(stream, CU_KIND_STREAM))
+	result = twin->built = build(stream, twin, graph);
+	/* The lock was given up: the stream may be gone with its context, and another be where it was. */
+	if (cu_handle_is_locked(stream, CU_KIND_STREAM) && stream->builds == twin)
 		cu_stream_end_locked(stream);
 	return result;
 }

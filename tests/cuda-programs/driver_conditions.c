@@ -5,11 +5,17 @@
  * died. With anything else NVIDIA's driver is what it is compared with.
  */
 #include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/cuda-programs/parts.h"
+
+#define WIDE 16
 
 static CUcontext ctx;
 static CUfunction count_down, choose, add;
@@ -76,9 +82,9 @@ static void put_add(CUgraphNode *at, CUgraph graph, CUdeviceptr word, unsigned i
 	put_kernel(at, graph, add, params);
 }
 
-static CUresult try_branch(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
-			   CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
-			   unsigned int n, CUgraph **ret_bodies)
+static CUresult try_branch_of(CUcontext of, CUgraphNode *node, CUgraph graph,
+			      const CUgraphNode *after, CUgraphConditionalHandle handle,
+			      CUgraphConditionalNodeType type, unsigned int n, CUgraph **ret_bodies)
 {
 	CUgraphNodeParams params = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
 	CUresult result;
@@ -86,10 +92,17 @@ static CUresult try_branch(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 	params.conditional.handle = handle;
 	params.conditional.type = type;
 	params.conditional.size = n;
-	params.conditional.ctx = ctx;
+	params.conditional.ctx = of;
 	result = cuGraphAddNode(node, graph, after, NULL, after ? 1 : 0, &params);
 	*ret_bodies = params.conditional.phGraph_out;
 	return result;
+}
+
+static CUresult try_branch(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+			   CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
+			   unsigned int n, CUgraph **ret_bodies)
+{
+	return try_branch_of(ctx, node, graph, after, handle, type, n, ret_bodies);
 }
 
 static CUgraph *put_branch(CUgraphNode *at, CUgraph graph, CUgraphConditionalHandle handle,
@@ -460,6 +473,8 @@ static void nested_deeply(void)
 	if (!is_native) {
 		graph = nest(16);
 		IS(cuGraphInstantiate(&exec, graph, 0), INVALID_VALUE);
+		/* And says so again. */
+		IS(cuGraphInstantiate(&exec, graph, 0), INVALID_VALUE);
 		OK(cuGraphDestroy(graph));
 		/* What was refused has left nothing behind. */
 		graph = nest(15);
@@ -488,6 +503,59 @@ static void many(void)
 		OK(cuGraphExecDestroy(exec));
 	}
 	CHECK(get(sum) == 100);
+	end();
+}
+
+static atomic_int is_about_to;
+
+/* A graph whose condition is of context @arg, which may end meanwhile. */
+static void *build_there(void *arg)
+{
+	CUgraphNode at = NULL, in[WIDE];
+	CUgraphConditionalHandle handle;
+	CUgraph graph, *bodies;
+	CUgraphExec exec;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphConditionalHandleCreate(&handle, graph, arg, 0, CU_GRAPH_COND_ASSIGN_DEFAULT));
+	OK(try_branch_of(arg, &at, graph, NULL, handle, CU_GRAPH_COND_TYPE_SWITCH, WIDE, &bodies));
+	for (int i = 0; i < WIDE; i++)
+		OK(cuGraphAddEmptyNode(&in[i], bodies[i], NULL, 0));
+	is_about_to = 1;
+	if (cuGraphInstantiate(&exec, graph, 0) == CUDA_SUCCESS)
+		OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	return NULL;
+}
+
+/* It was built in a stream of that context's; streams that are made then are the program's, wherever they lie. */
+static void context_ends(void)
+{
+	CUstream streams[8];
+	pthread_t thread;
+	CUcontext other;
+
+	begin("context ends");
+	(void)mallopt(M_ARENA_MAX, 1); /* what one thread frees another may get */
+	for (int i = 0; i < 100 && !is_native; i++) {
+		OK(cuCtxCreate(&other, NULL, 0, 0));
+		OK(cuCtxPopCurrent(&other));
+		is_about_to = 0;
+		CHECK(pthread_create(&thread, NULL, build_there, other) == 0);
+		while (!is_about_to)
+			(void)sched_yield();
+		for (volatile int spin = 0; spin < i * 1000; spin++)
+			;
+		OK(cuCtxDestroy(other));
+		for (int j = 0; j < 8; j++)
+			OK(cuStreamCreate(&streams[j], CU_STREAM_NON_BLOCKING));
+		CHECK(pthread_join(thread, NULL) == 0);
+		for (int j = 0; j < 8; j++)
+			OK(cuStreamQuery(streams[j]));
+		for (int j = 0; j < 8; j++)
+			OK(cuStreamDestroy(streams[j]));
+	}
 	end();
 }
 
@@ -584,6 +652,7 @@ int main(int argc, char **argv)
 	captured_bodies_end();
 	nested_deeply();
 	many();
+	context_ends();
 	OK(cuMemFree(words));
 	return 0;
 }

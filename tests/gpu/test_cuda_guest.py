@@ -21,7 +21,7 @@ PARTS = {
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
     "conditions": ["while", "if and else", "switch", "captured", "wrong nodes", "wrong uses", "bodies that are captured into",
-                   "nested deeply", "many"],
+                   "nested deeply", "many", "context ends"],
     "conditions of the runtime": ["conditions built", "conditions captured"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted", "waited for"],
