@@ -71,6 +71,8 @@ struct gantry_opencl_fitted {
 	uint32_t breadth; /* enum gantry_opencl_breadth */
 	int32_t r;	  /* 0 or -errno; -EAGAIN: not known yet */
 	uint32_t ntimeouts;
+	uint32_t nlacks;   /* how often the host lacked something for it */
+	uint64_t again_ns; /* a deadline: it is not tried before; 0: at once */
 };
 
 struct gantry_image {

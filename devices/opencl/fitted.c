@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "devices/opencl/backend.h"
 #include "devices/opencl/container.h"
@@ -14,6 +15,8 @@
 #define WIDE	      ",wide"
 #define TRIES	      3u /* at once, where what stands against it may pass */
 #define MOST_TIMEOUTS 3u /* then it is not the machine that is busy */
+#define MOST_LACKS    6u /* then it is the kernel that asks for too much */
+#define FIRST_PAUSE_S 1	 /* after the second; four times as long after each that follows */
 
 /* "@X,Y,Z" and what may follow, as this build writes it: no signs, no spaces. */
 static int parse_size(const char *at, struct gantry_opencl_wish *wish)
@@ -108,13 +111,33 @@ static bool may_pass(int r)
 	       r == -EINTR || r == -EIO;
 }
 
-/* The outcome, if it is one. */
-static int remember(struct gantry_opencl_fitted *fitted, int r)
+/* None after the first: the host may have it already. */
+static int64_t pause_ns(uint32_t nlacks)
 {
+	return nlacks < 2 ? 0 : (int64_t)GANTRY_NS_PER_S * FIRST_PAUSE_S << 2 * (nlacks - 2);
+}
+
+/* The host lacked something. A kernel can be what there is never enough for: it is not tried for ever. */
+static int remember_lack(struct gantry_opencl_fitted *fitted, struct gantry_err *err)
+{
+	if (++fitted->nlacks == MOST_LACKS) {
+		fitted->r = -EOPNOTSUPP;
+		return gantry_err_wrap(err, fitted->r, "given up after %u times", MOST_LACKS);
+	}
+	if (pause_ns(fitted->nlacks))
+		fitted->again_ns = gantry_deadline_ns(pause_ns(fitted->nlacks));
+	return -EAGAIN;
+}
+
+/* The outcome, if it is one. */
+static int remember(struct gantry_opencl_fitted *fitted, int r, struct gantry_err *err)
+{
+	if (may_pass(r))
+		return remember_lack(fitted, err);
 	fitted->ntimeouts += r == -ETIMEDOUT;
-	if (!may_pass(r) && (r != -ETIMEDOUT || fitted->ntimeouts == MOST_TIMEOUTS))
+	if (r != -ETIMEDOUT || fitted->ntimeouts == MOST_TIMEOUTS)
 		fitted->r = r;
-	return may_pass(r) || r == -ETIMEDOUT ? -EAGAIN : r;
+	return r == -ETIMEDOUT ? -EAGAIN : r;
 }
 
 /* A place for the size, new or of one that failed before and may go now. */
@@ -157,6 +180,8 @@ int gantry_opencl_fit(struct gantry_kernel *kernel, const char *name, const uint
 	if (fitted->r != -EAGAIN)
 		return fitted->r < 0 ? gantry_err_set(err, fitted->r, "it could not be made before")
 				     : 0;
+	if (fitted->again_ns && !gantry_deadline_passed(fitted->again_ns))
+		return gantry_err_set(err, -EAGAIN, "the host lacked something a moment ago");
 	/*
 	 * A wish is asked for once, before the first launch of the size, and PoCL does not look again then. So what may be over at once, as
 	 * a lack of processes or descriptors, is not the end of it.
@@ -164,5 +189,5 @@ int gantry_opencl_fit(struct gantry_kernel *kernel, const char *name, const uint
 	r = -EAGAIN;
 	for (uint32_t i = 0; i < TRIES && may_pass(r); i++)
 		r = make(kernel, name, local, breadth, err);
-	return remember(fitted, r);
+	return remember(fitted, r, err);
 }

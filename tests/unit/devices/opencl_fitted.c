@@ -235,25 +235,79 @@ static void let_open(bool more)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+/* kernel_get() where nothing can be opened. */
+static int get_in_want(struct gantry_image *image, const char *name,
+		       struct gantry_kernel **ret_kernel)
+{
+	int r;
+
+	let_open(false);
+	r = get(image, name, ret_kernel);
+	let_open(true);
+	return r;
+}
+
 START_TEST(test_code_that_could_not_be_made_just_now_is_made_another_time)
 {
 	struct gantry_image *image = load(NULL);
 	struct gantry_kernel *kernel;
-	int r;
 
-	let_open(false);
-	r = get(image, "wants", &kernel);
-	let_open(true);
-	ck_assert_int_eq(r, -ENOMEM); /* not that it can never be */
+	ck_assert_int_eq(get_in_want(image, "wants", &kernel),
+			 -ENOMEM); /* not that it can never be */
 	ck_assert_msg(strstr(err.text, "another time") != NULL, "%s", err.text);
 	ck_assert_msg(get(image, "wants", &kernel) == 0, "%s", err.text);
 	ck_assert_int_eq(run(kernel, (uint32_t[]){ 4, 1 }, (uint32_t[]){ 4, 2 }, 0), 0);
 	check(0, 16, 2);
-	let_open(false);
-	r = get(image, "sizes@16,1,1", &kernel); /* a wish: there is the other code */
-	let_open(true);
-	ck_assert_int_eq(r, 0);
+	/* A wish: there is the other code. */
+	ck_assert_int_eq(get_in_want(image, "sizes@16,1,1", &kernel), 0);
 	ck_assert_uint_eq(files("sizes", "16-1-1-goffs0-smallgrid"), 0);
+	ck_assert_msg(get(image, "sizes@16,1,1", &kernel) == 0, "%s", err.text);
+	ck_assert_uint_eq(files("sizes", "16-1-1-goffs0-smallgrid"), 1);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_code_is_not_tried_again_until_a_pause_is_over)
+{
+	struct gantry_image *image = load(NULL);
+	struct gantry_kernel *kernel;
+	uint64_t first;
+
+	ck_assert_int_eq(get_in_want(image, "wants", &kernel), -ENOMEM);
+	ck_assert_uint_eq(image->fitted[0].again_ns, 0);
+	ck_assert_int_eq(get_in_want(image, "wants", &kernel), -ENOMEM);
+	first = image->fitted[0].again_ns;
+	ck_assert_uint_ne(first, 0);
+	image->fitted[0].again_ns = UINT64_MAX;
+	ck_assert_int_eq(get(image, "wants", &kernel), -ENOMEM);
+	ck_assert_msg(strstr(err.text, "a moment ago") != NULL, "%s", err.text);
+	ck_assert_uint_eq(files("wants", "4-2-1*"), 0);
+	image->fitted[0].again_ns = 1;
+	ck_assert_int_eq(get_in_want(image, "wants", &kernel), -ENOMEM);
+	ck_assert_uint_gt(image->fitted[0].again_ns, first);
+	image->fitted[0].again_ns = 1;
+	ck_assert_msg(get(image, "wants", &kernel) == 0, "%s", err.text);
+	gantry_device_close(&device);
+}
+END_TEST
+
+START_TEST(test_code_that_the_host_never_has_enough_for_is_given_up)
+{
+	struct gantry_image *image = load(NULL);
+	struct gantry_kernel *kernel;
+	int n = 0, r;
+
+	do {
+		r = get_in_want(image, "wants", &kernel);
+		image->fitted[0].again_ns = 1;
+	} while (r == -ENOMEM && ++n < 20);
+	ck_assert_int_eq(r, -EOPNOTSUPP);
+	ck_assert_msg(strstr(err.text, "given up after") != NULL, "%s", err.text);
+	ck_assert_int_gt(n, 2);
+	/* For good, and without asking. */
+	ck_assert_int_eq(get(image, "wants", &kernel), -EOPNOTSUPP);
+	ck_assert_uint_eq(files("wants", "4-2-1*"), 0);
+	/* That is the kernel's affair, and that size's. */
 	ck_assert_msg(get(image, "sizes@16,1,1", &kernel) == 0, "%s", err.text);
 	ck_assert_uint_eq(files("sizes", "16-1-1-goffs0-smallgrid"), 1);
 	gantry_device_close(&device);
@@ -339,6 +393,8 @@ int main(void)
 	tcase_add_test(code, test_code_is_made_of_a_kernel_that_crashes_or_never_ends_there);
 	tcase_add_test(code, test_kernel_that_wants_a_size_runs_with_it_alone);
 	tcase_add_test(code, test_code_that_could_not_be_made_just_now_is_made_another_time);
+	tcase_add_test(code, test_code_is_not_tried_again_until_a_pause_is_over);
+	tcase_add_test(code, test_code_that_the_host_never_has_enough_for_is_given_up);
 	tcase_add_test(code, test_device_without_fitted_code_makes_none);
 	tcase_add_test(names, test_wish_that_is_none_is_no_kernel);
 	tcase_add_test(names, test_fit_with_a_name_that_leads_elsewhere_is_refused);
