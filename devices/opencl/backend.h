@@ -128,6 +128,7 @@ struct gantry_opencl_part {
 	cl_device_id device;
 	cl_device_id domain;	/* that @device is a part of; NULL: none */
 	cl_command_queue queue; /* NULL: none */
+	uint32_t used_below;	/* commands of the stream before this one may be there */
 };
 
 struct gantry_opencl_slot {
@@ -150,7 +151,7 @@ struct gantry_stream {
 	cl_command_queue queue; /* of the present command: @whole, or a part's */
 	cl_command_queue whole; /* on all of the device */
 	struct gantry_opencl_part parts[GANTRY_OPENCL_PARTS];
-	uint32_t next_part; /* the oldest: it makes room */
+	uint32_t next_part; /* the oldest: it makes room, if nothing is in flight there */
 	cl_kernel *kernels; /* by gantry_opencl_function.id; NULL: not made yet */
 	uint32_t nkernels;
 	/* Free-running: accepted; of closed batches; of those that have ended; told by poll(). */
@@ -324,7 +325,8 @@ cl_event gantry_opencl_last_event(struct gantry_stream *stream);
 void gantry_opencl_parts_find(struct gantry_dev *dev);
 /*
  * What comes next runs there, after all before it; 0 or -errno. A device that has no such part, for a stream may be led to
- * another than the guest knows, gives the one that is nearest to it.
+ * another than the guest knows, gives the one that is nearest to it. -EAGAIN: it has a queue for no more parts until something
+ * of the stream has ended.
  */
 int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_launch_part *part);
 void gantry_opencl_parts_end(struct gantry_stream *stream);

@@ -188,9 +188,9 @@ static struct gantry_launch_part nearest(const struct gantry_dev *dev,
 	return found;
 }
 
+/* Nothing of the guest's is in flight there: the driver may still look at the devices at the end of it. */
 static void part_release(const struct gantry_dev *dev, struct gantry_opencl_part *part)
 {
-	/* What is in flight there may still look at the devices. */
 	if (part->queue && dev->cl->Finish(part->queue) == CL_SUCCESS)
 		(void)dev->cl->ReleaseCommandQueue(part->queue);
 	if (part->device)
@@ -200,18 +200,42 @@ static void part_release(const struct gantry_dev *dev, struct gantry_opencl_part
 	*part = (struct gantry_opencl_part){ 0 };
 }
 
-/* In the place of the oldest. */
+/* The present one is the one that the next waits for. */
+static bool is_in_use(const struct gantry_stream *stream, const struct gantry_opencl_part *part)
+{
+	uint32_t since = stream->submitted - part->used_below;
+
+	return part->queue &&
+	       (part->queue == stream->queue || since < stream->submitted - stream->ended);
+}
+
+/* The oldest that is not in use; NULL: all are. */
+static struct gantry_opencl_part *find_room(struct gantry_stream *stream)
+{
+	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++) {
+		uint32_t at = (stream->next_part + i) % GANTRY_OPENCL_PARTS;
+
+		if (is_in_use(stream, &stream->parts[at]))
+			continue;
+		stream->next_part = at + 1;
+		return &stream->parts[at];
+	}
+	return NULL;
+}
+
+/* In the place of another. Its commands are not waited for: how long they take is their guest's affair, and this thread all guests'. */
 static int part_add(struct gantry_stream *stream, const struct gantry_launch_part *what,
 		    cl_command_queue *ret_queue)
 {
 	struct gantry_dev *dev = stream->dev;
-	struct gantry_opencl_part *part = &stream->parts[stream->next_part % GANTRY_OPENCL_PARTS];
-	struct gantry_opencl_part fresh = { .what = *what };
+	struct gantry_opencl_part *part = find_room(stream);
+	struct gantry_opencl_part fresh = { .what = *what, .used_below = stream->submitted };
 	cl_int result = CL_SUCCESS;
 
-	/* The present one is the one that the next waits for. */
-	if (part->queue && part->queue == stream->queue)
-		part = &stream->parts[++stream->next_part % GANTRY_OPENCL_PARTS];
+	if (!part) {
+		gantry_opencl_flush(stream);
+		return -EAGAIN;
+	}
 	if (!make(dev, &fresh))
 		return -ENOMEM;
 	fresh.queue = dev->cl->CreateCommandQueue(dev->context, fresh.device,
@@ -223,7 +247,6 @@ static int part_add(struct gantry_stream *stream, const struct gantry_launch_par
 	}
 	part_release(dev, part);
 	*part = fresh;
-	stream->next_part++;
 	*ret_queue = fresh.queue;
 	return 0;
 }
@@ -241,6 +264,14 @@ static int find_queue(struct gantry_stream *stream, const struct gantry_launch_p
 			return 0;
 		}
 	return part_add(stream, what, ret_queue);
+}
+
+/* All that was submitted so far may be on the present queue, none of what comes. */
+static void leave(struct gantry_stream *stream)
+{
+	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++)
+		if (stream->parts[i].queue && stream->parts[i].queue == stream->queue)
+			stream->parts[i].used_below = stream->submitted;
 }
 
 /* What @queue gets waits for all that the stream has in flight. */
@@ -270,9 +301,11 @@ int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_lau
 	if (r < 0 || queue == stream->queue)
 		return r;
 	r = follow(stream, queue);
-	if (r == 0)
-		stream->queue = queue;
-	return r;
+	if (r < 0)
+		return r;
+	leave(stream);
+	stream->queue = queue;
+	return 0;
 }
 
 void gantry_opencl_parts_end(struct gantry_stream *stream)

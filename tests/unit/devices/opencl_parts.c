@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a device, over PoCL with four compute units: what runs where, in which order, and what is none. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "devices/opencl/backend.h"
 #include "devices/registry.h"
@@ -13,6 +15,7 @@
 
 #define TIMEOUT_S  120
 #define UNITS	   4u
+#define MANY_UNITS 8u /* more parts than a stream has queues for */
 #define SPINS	   200000u
 #define MEET_TRIES 100 /* a busy machine may run one unit's thread after the other's */
 
@@ -49,6 +52,8 @@ static const char source[] =
 	"	}\n"
 	"	x[n + g] = all;\n"
 	"}\n"
+	"__kernel void hold(__global volatile uint *x, uint at)\n"
+	"{ while (atomic_add(x + at, 0u) == 0) ; }\n"
 	"__kernel void go_on(__global uint *x, uint add)\n"
 	"{ size_t i = get_global_id(0); x[i] = x[i] * 1664525u + add; }\n";
 
@@ -61,22 +66,24 @@ static void with_layer(const char *what)
 	ck_assert_int_eq(setenv("OPENCL_MORE", what, 1), 0);
 }
 
-static void open_device(const char *memory)
+static void open_units(const char *memory, uint32_t units)
 {
 	const char *opts[] = { "platform=Portable Computing Language", "guest_code=yes", memory };
 	const struct gantry_device_conf conf = {
 		.name = "test", .backend = "opencl", .nopts = 3, .opts = opts
 	};
 	const struct gantry_stream_attr attr = { 0 };
+	char number[12];
 	int r;
 
-	ck_assert_int_eq(setenv("POCL_MAX_PTHREAD_COUNT", "4", 1), 0);
+	(void)snprintf(number, sizeof(number), "%u", units);
+	ck_assert_int_eq(setenv("POCL_MAX_PTHREAD_COUNT", number, 1), 0);
 	r = gantry_device_open(&conf, &host, &device, &err);
 	if (r == -ENODEV)
 		gantry_unit_skip(err.text);
 	ck_assert_msg(r == 0, "%s", err.text);
 	gantry_unit_forgive(); /* PoCL's threads, and the builder */
-	if (device.info.units != UNITS)
+	if (device.info.units != units)
 		gantry_unit_skip("this PoCL does not take a number of units");
 	r = device.backend->image_load(device.dev, NULL, source, sizeof(source) - 1, &image, &err);
 	if (r == -EOPNOTSUPP && strstr(err.text, "Landlock"))
@@ -85,6 +92,11 @@ static void open_device(const char *memory)
 	ck_assert_int_eq(device.backend->mem_host(device.dev, words, sizeof(words), &mem, &err), 0);
 	ck_assert_int_eq(device.backend->stream_create(device.dev, &attr, &stream, &err), 0);
 	ck_assert_int_eq(gantry_signature_parse("range,rw:u32*,u32", &sig, &err), 0);
+}
+
+static void open_device(const char *memory)
+{
+	open_units(memory, UNITS);
 }
 
 static void close_device(void)
@@ -190,33 +202,88 @@ START_TEST(test_launch_runs_on_as_many_units_as_its_part_has)
 }
 END_TEST
 
+static void drain_all(uint32_t *n)
+{
+	drain(*n);
+	*n = 0;
+}
+
 /* More parts than a stream has queues for, and no two commands in a row on the same. */
 static void check_order(const char *memory)
 {
 	struct gantry_kernel *go_on;
 	uint32_t want = 0, n = 0;
 
-	open_device(memory);
+	open_units(memory, MANY_UNITS);
 	go_on = get("go_on");
 	memset(words, 0, sizeof(words));
-	for (uint32_t turn = 0; turn < 40; turn++)
-		for (uint16_t first = 0; first < UNITS; first++)
-			for (uint16_t count = 0; count <= UNITS - first; count++) {
+	for (uint32_t turn = 0; turn < 12; turn++)
+		for (uint16_t first = 0; first < MANY_UNITS; first++)
+			for (uint16_t count = 0; count <= MANY_UNITS - first; count++) {
 				const struct gantry_launch_range range = {
 					.ndims = 1, .first = count ? first : 0, .count = count
 				};
+				int r = put(go_on, 16, &range, turn + first);
 
-				ck_assert_int_eq(put(go_on, 16, &range, turn + first), 0);
+				if (r == -EAGAIN) {
+					drain_all(&n);
+					r = put(go_on, 16, &range, turn + first);
+				}
+				ck_assert_int_eq(r, 0);
 				want = want * 1664525u + turn + first;
-				if (++n % 64 == 0)
-					drain(64);
+				if (++n == 64)
+					drain_all(&n);
 			}
-	drain(n % 64);
+	drain_all(&n);
 	for (int i = 0; i < 16; i++)
 		ck_assert_uint_eq(words[i], want);
 	ck_assert_uint_eq(words[16], 0);
 	close_device();
 }
+
+/* Which part the @i-th of those with less than all units is. */
+static struct gantry_launch_range part_at(uint32_t i)
+{
+	uint16_t count = 1;
+
+	for (; i >= MANY_UNITS - count + 1u; count++)
+		i -= MANY_UNITS - count + 1u;
+	return (struct gantry_launch_range){ .ndims = 1, .first = (uint16_t)i, .count = count };
+}
+
+/* The thread that submits is everybody's: how long a kernel takes is its guest's affair. */
+START_TEST(test_part_in_use_is_not_waited_for_when_another_wants_its_place)
+{
+	struct gantry_launch_range range = part_at(0);
+	struct gantry_kernel *hold, *go_on;
+	uint32_t n = 1;
+	int r = 0;
+
+	open_units("memory=direct", MANY_UNITS);
+	hold = get("hold");
+	go_on = get("go_on");
+	memset(words, 0, sizeof(words));
+	ck_assert_int_eq(put(hold, 1, &range, 100), 0);
+	for (; n < 20; n++) {
+		range = part_at(n);
+		r = put(go_on, 16, &range, n);
+		if (r < 0)
+			break;
+	}
+	ck_assert_uint_eq(n, GANTRY_OPENCL_PARTS);
+	ck_assert_int_eq(r, -EAGAIN);
+	/* What needs no place goes on. */
+	range = part_at(3);
+	ck_assert_int_eq(put(go_on, 16, &range, 0), 0);
+	range = part_at(n);
+	ck_assert_int_eq(put(go_on, 16, &range, n), -EAGAIN);
+	gantry_store_release(&words[100], 1u);
+	drain(n + 1);
+	ck_assert_int_eq(put(go_on, 16, &range, n), 0);
+	drain(1);
+	close_device();
+}
+END_TEST
 
 START_TEST(test_commands_on_many_parts_are_done_in_the_order_that_they_were_put)
 {
@@ -330,6 +397,7 @@ int main(void)
 	tcase_add_test(parts, test_launch_runs_on_as_many_units_as_its_part_has);
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_the_order_that_they_were_put);
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_order_where_memory_is_staged);
+	tcase_add_test(parts, test_part_in_use_is_not_waited_for_when_another_wants_its_place);
 	tcase_add_test(parts, test_part_that_cannot_be_is_refused);
 	tcase_add_test(parts, test_description_says_how_the_device_is_divided);
 	tcase_add_test(parts, test_part_of_a_domain_has_the_domains_units);
