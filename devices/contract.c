@@ -300,6 +300,9 @@ static void check_done(struct gantry_dev *dev, const struct gantry_done *done)
 	if ((done->status == GANTRY_OK) != (done->blast == GANTRY_BLAST_NONE))
 		violation(dev, "tag %llu: status %d does not fit blast %u", tag, done->status,
 			  done->blast);
+	if (done->units > dev->filter.next.info.units)
+		violation(dev, "tag %llu was kept to %u units of %u", tag, done->units,
+			  dev->filter.next.info.units);
 	note_blast(dev, flight->stream, done->blast);
 	end_flight(dev, flight);
 }

@@ -217,7 +217,8 @@ struct gantry_done {
 	int32_t status;
 	uint32_t blast;	    /* enum gantry_blast */
 	uint64_t device_ns; /* measured device time of the command */
-	uint64_t stamp_ns;  /* of a stamp that went well: the device's clock, never 0; else 0 */
+	uint32_t units; /* of gantry_device_info.units, those that it was kept to; 0: it had all */
+	uint64_t stamp_ns; /* of a stamp that went well: the device's clock, never 0; else 0 */
 };
 
 enum gantry_cmd_kind {

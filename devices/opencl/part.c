@@ -289,6 +289,14 @@ static int follow(struct gantry_stream *stream, cl_command_queue queue)
 	return gantry_opencl_outcome(stream, result);
 }
 
+/* 0: all of the device. */
+static uint32_t units_of(const struct gantry_dev *dev, const struct gantry_launch_part *what)
+{
+	if (what->count || !what->domain)
+		return what->count;
+	return dev->domains[domain_number(what->domain)].units[what->index];
+}
+
 int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_launch_part *part)
 {
 	struct gantry_launch_part what = *part;
@@ -297,6 +305,7 @@ int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_lau
 
 	if (part->domain || part->count)
 		what = nearest(stream->dev, part);
+	stream->slot->done.units = units_of(stream->dev, &what);
 	r = find_queue(stream, &what, &queue);
 	if (r < 0 || queue == stream->queue)
 		return r;

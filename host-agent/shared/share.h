@@ -232,6 +232,12 @@ void gantry_share_give(struct gantry_share_page *page, uint32_t session, int lan
 		       bool still_wants);
 /* Books measured device time. */
 void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint64_t device_ns);
+/*
+ * The same of commands that were kept to a part of the device, of no GPU: all of @device_ns where another session was refused a
+ * lane, which these held, and else without @spared_ns, what they left of the device.
+ */
+void gantry_share_charge_part(struct gantry_share_page *page, uint32_t session, uint64_t device_ns,
+			      uint64_t spared_ns);
 /* Of a GPU: the units of the session's commands in flight, 0 when there are none. Cheap; told whenever they change. */
 void gantry_share_use(struct gantry_share_page *page, uint32_t session, uint32_t units);
 /* Whether anybody began to wait since @seen was brought up to date. One load: for each submission. */

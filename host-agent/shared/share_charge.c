@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What device time costs a session and its tenant; on a GPU, where a party's commands run beside each other, which part of it. */
+/*
+ * What device time costs a session and its tenant: of what was kept to a part of the device, that part, as long as nobody waits; on
+ * a GPU, where a party's commands run beside each other, which part of it.
+ */
 #include "host-agent/shared/share_parts.h"
 
 #define CHARGE_MAX_NS (1ull << 50) /* 13 days: times a weight it still fits */
@@ -16,6 +19,26 @@ void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint6
 	share_raise_to(&t->session_vtime_ns, gantry_fetch_add(&s->vtime_ns, ns) + ns);
 	share_raise_to(&page->hdr.vtime_ns,
 		       gantry_fetch_add(&t->vtime_ns, weighted_ns) + weighted_ns);
+}
+
+static bool others_were_refused(const struct gantry_share_page *page, uint32_t session)
+{
+	uint32_t n = share_nsessions(page);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (i != session && gantry_load_relaxed(&page->sessions[i].wants) &&
+		    gantry_load_relaxed(&page->sessions[i].refused))
+			return true;
+	return false;
+}
+
+void gantry_share_charge_part(struct gantry_share_page *page, uint32_t session, uint64_t device_ns,
+			      uint64_t spared_ns)
+{
+	session %= GANTRY_SHARE_NSESSIONS;
+	if (spared_ns && spared_ns <= device_ns && !others_were_refused(page, session))
+		device_ns -= spared_ns;
+	gantry_share_charge(page, session, device_ns);
 }
 
 /* What a party has in flight beside one session. */

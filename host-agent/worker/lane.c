@@ -116,8 +116,9 @@ void worker_charge_time(struct wdevice *d, struct wqueue *q)
 		worker_gpu_charge(d, q);
 		return;
 	}
-	gantry_share_charge(d->page, q->session->share_slot, q->uncharged_ns);
+	gantry_share_charge_part(d->page, q->session->share_slot, q->uncharged_ns, q->spared_ns);
 	q->uncharged_ns = 0;
+	q->spared_ns = 0;
 }
 
 void worker_lane_give(struct wdevice *d, struct wqueue *q, bool still_wants)

@@ -7,6 +7,16 @@
 #include "host-agent/worker/output.h"
 #include "host-agent/worker/thread.h"
 
+/* What a command that was kept to some of the device's units left of it. */
+static uint64_t spared_ns(const struct wdevice *d, const struct gantry_done *done)
+{
+	uint32_t all = d->device.info.units;
+
+	if (done->units == 0 || done->units >= all)
+		return 0;
+	return (uint64_t)((double)done->device_ns * (all - done->units) / all);
+}
+
 static void command_done(struct wdevice *d, const struct gantry_done *done)
 {
 	struct wqueue *q = (struct wqueue *)(uintptr_t)done->tag;
@@ -20,10 +30,12 @@ static void command_done(struct wdevice *d, const struct gantry_done *done)
 	q->nunknown -= q->est_ns[i] == 0;
 	if (k)
 		worker_flight_learn_kernel(d, q, k, done->device_ns);
-	if (worker_gpu(d))
+	if (worker_gpu(d)) {
 		worker_gpu_done(d, q, k, done->device_ns);
-	else
+	} else {
 		q->uncharged_ns += done->device_ns;
+		q->spared_ns += spared_ns(d, done);
+	}
 	if (q->uncharged_ns >= WORKER_CHARGE_NS)
 		worker_charge_time(d, q);
 	if (done->stamp_ns)

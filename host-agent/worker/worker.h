@@ -223,6 +223,7 @@ struct wqueue {
 	uint64_t unpublished_ns;
 	bool off_device;       /* its newest command in flight is at work on the host */
 	uint64_t uncharged_ns; /* device time that the share page does not know yet */
+	uint64_t spared_ns;    /* no GPU: of it, what the commands left of the device */
 	uint64_t alone_ns;     /* GPU: of it, what is known to be the commands' own */
 	bool alone_unknown;    /* GPU: of some of them it is not known */
 	uint32_t units;	       /* GPU: of the newest in flight; 0: there is none */

@@ -203,6 +203,21 @@ def test_device_with_domains_is_divided_by_them(t):
                        "part of it of 2 units: itself 1, met 2, one more 0", "done"], f"lines that are not ok: {got.err[-300:]}")
 
 
+def test_launch_on_a_part_of_the_device_costs_that_part_of_its_time(t):
+    def spent(agent):
+        return (agent.ctl_json("device", "show", "opencl0")["device"]["device_ns"],
+                agent.ctl_json("tenant", "show", "red")["tenant"]["device_ns"])
+
+    with one_device({"POCL_MAX_PTHREAD_COUNT": "4"}) as agent:
+        for units, part in (("0", 1), ("1", 0.25), ("3", 0.75)):
+            before = spent(agent)
+            got = probe(agent, "red", "cost", units)
+            t.equal(lines(got.out), ["done"], f"the program on {units} units: {got.err[-300:]}")
+            harness.wait_until(lambda: not agent.sessions(), "its session is over")
+            charged, took = (now - old for now, old in zip(spent(agent), before))
+            t.true(took > 0 and abs(charged / took - part) < 0.02, f"{units} of 4 units: {charged} ns charged of {took}")
+
+
 def test_device_that_takes_no_spirv_says_so(t):
     module = pathlib.Path(FOLDER, "any.spv")
     module.write_bytes(bytes.fromhex("0302230700000100000000000100000000000000" "1100020006000000"))

@@ -272,6 +272,15 @@ START_TEST(test_failure_without_blast_is_noticed)
 }
 END_TEST
 
+START_TEST(test_more_units_than_the_device_has_are_noticed)
+{
+	make_null();
+	told[0] = (struct gantry_done){ .tag = 1, .units = 100000 };
+	ntold = 1;
+	run_told(1);
+}
+END_TEST
+
 static unsigned poll_too_many(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n)
 {
 	(void)dev;
@@ -391,6 +400,7 @@ int main(void)
 	add(backend, test_completions_out_of_order_are_noticed);
 	add(backend, test_unknown_status_is_noticed);
 	add(backend, test_failure_without_blast_is_noticed);
+	add(backend, test_more_units_than_the_device_has_are_noticed);
 	add(backend, test_more_completions_than_asked_are_noticed);
 	add(backend, test_failure_without_a_sentence_is_noticed);
 	add(backend, test_failure_that_writes_its_output_is_noticed);

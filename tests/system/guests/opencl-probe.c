@@ -363,6 +363,8 @@ int main(int argc, char **argv)
 		probe_sub_devices(&w);
 	} else if (strcmp(what, "domains") == 0) {
 		probe_domains(&w);
+	} else if (strcmp(what, "cost") == 0 && argc > 3) {
+		probe_cost(&w, (unsigned)strtoul(argv[3], NULL, 0));
 	} else if (strcmp(what, "il") == 0 && argc > 3) {
 		probe_il(&w, argv[3]);
 	} else if (strcmp(what, "il-misuse") == 0 && argc > 3) {

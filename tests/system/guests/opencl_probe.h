@@ -139,6 +139,7 @@ void probe_bad_handles(const struct world *w);
 /* Both: of a platform whose device has parts, or one compute unit. */
 void probe_sub_devices(const struct world *w);
 void probe_domains(const struct world *w);
+void probe_cost(const struct world *w, unsigned units);
 void probe_sub_device_misuse(const struct world *w);
 /* Programs in the SPIR-V of that file. */
 void probe_il(const struct world *w, const char *path);

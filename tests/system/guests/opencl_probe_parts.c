@@ -315,6 +315,50 @@ void probe_domains(const struct world *w)
 	must(cl.ReleaseContext(context), "clReleaseContext");
 }
 
+/* ---- what a part costs ---- */
+
+/* Launches on @units of the device, some milliseconds of work altogether; the whole device where that is 0. */
+void probe_cost(const struct world *w, unsigned units)
+{
+	const cl_uint mul = 1664525u, add = 1;
+	size_t global = 1 << 16, local = 64;
+	cl_device_id device = w->device;
+	cl_command_queue q;
+	cl_context context;
+	cl_program program;
+	cl_kernel kernel;
+	cl_int result;
+	cl_mem mem;
+
+	if (units)
+		must(cl.CreateSubDevices(w->device, LIST(CL_DEVICE_PARTITION_BY_COUNTS, units), 1,
+					 &device, NULL),
+		     "clCreateSubDevices");
+	context = cl.CreateContext(NULL, 1, &device, NULL, NULL, &result);
+	must(result, "clCreateContext");
+	program = build(context);
+	q = cl.CreateCommandQueue(context, device, 0, &result);
+	must(result, "clCreateCommandQueue");
+	mem = cl.CreateBuffer(context, CL_MEM_READ_WRITE, global * sizeof(mul), NULL, &result);
+	must(result, "clCreateBuffer");
+	kernel = cl.CreateKernel(program, "go_on", &result);
+	must(result, "clCreateKernel");
+	must(cl.SetKernelArg(kernel, 0, sizeof(mem), &mem), "clSetKernelArg");
+	must(cl.SetKernelArg(kernel, 1, sizeof(mul), &mul), "clSetKernelArg");
+	must(cl.SetKernelArg(kernel, 2, sizeof(add), &add), "clSetKernelArg");
+	for (int i = 0; i < 100; i++)
+		must(cl.EnqueueNDRangeKernel(q, kernel, 1, NULL, &global, &local, 0, NULL, NULL),
+		     "clEnqueueNDRangeKernel");
+	must(cl.Finish(q), "clFinish");
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+	must(cl.ReleaseMemObject(mem), "clReleaseMemObject");
+	must(cl.ReleaseCommandQueue(q), "clReleaseCommandQueue");
+	must(cl.ReleaseProgram(program), "clReleaseProgram");
+	must(cl.ReleaseContext(context), "clReleaseContext");
+	if (units)
+		must(cl.ReleaseDevice(device), "clReleaseDevice");
+}
+
 /* ---- misuse ---- */
 
 static void refuse(const struct world *w, const property_t *list, cl_uint room, cl_int wanted,

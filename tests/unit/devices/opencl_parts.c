@@ -285,6 +285,46 @@ START_TEST(test_part_in_use_is_not_waited_for_when_another_wants_its_place)
 }
 END_TEST
 
+/* @units: what the command is told to have had. */
+static void check_told(struct gantry_kernel *kernel, const struct gantry_launch_range *range,
+		       uint32_t units)
+{
+	uint64_t deadline = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S);
+	struct gantry_done done;
+
+	ck_assert_int_eq(put(kernel, 16, range, 1), 0);
+	while (device.backend->poll(device.dev, &done, 1) == 0)
+		ck_assert(!gantry_deadline_passed(deadline));
+	ck_assert_int_eq(done.status, GANTRY_OK);
+	ck_assert_uint_eq(done.units, units);
+}
+
+START_TEST(test_command_is_told_with_the_units_that_it_was_kept_to)
+{
+	static const struct {
+		struct gantry_launch_range range;
+		uint32_t units;
+	} parts[] = {
+		{ { .ndims = 1, .first = 3, .count = 1 }, 1 },
+		{ { .ndims = 1, .first = 1, .count = 2 }, 2 },
+		{ { .ndims = 1 }, 0 },
+		{ { .ndims = 1, .count = 4 }, 0 },
+		{ { .ndims = 1, .first = 9, .count = 3 }, 3 },
+		{ { .ndims = 1, .domain = 1, .index = 1 }, 3 },
+		{ { .ndims = 1, .domain = 1, .index = 1, .count = 2 }, 2 },
+		{ { .ndims = 1, .domain = 1, .index = 1, .count = 9 }, 3 },
+	};
+	struct gantry_kernel *go_on;
+
+	with_layer("domains");
+	open_device("memory=direct");
+	go_on = get("go_on");
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(parts); i++)
+		check_told(go_on, &parts[i].range, parts[i].units);
+	close_device();
+}
+END_TEST
+
 START_TEST(test_commands_on_many_parts_are_done_in_the_order_that_they_were_put)
 {
 	check_order("memory=direct");
@@ -398,6 +438,7 @@ int main(void)
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_the_order_that_they_were_put);
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_order_where_memory_is_staged);
 	tcase_add_test(parts, test_part_in_use_is_not_waited_for_when_another_wants_its_place);
+	tcase_add_test(parts, test_command_is_told_with_the_units_that_it_was_kept_to);
 	tcase_add_test(parts, test_part_that_cannot_be_is_refused);
 	tcase_add_test(parts, test_description_says_how_the_device_is_divided);
 	tcase_add_test(parts, test_part_of_a_domain_has_the_domains_units);

@@ -294,6 +294,39 @@ START_TEST(test_charge_divides_by_weight_and_is_bounded)
 }
 END_TEST
 
+START_TEST(test_charge_of_a_part_is_its_part_while_nobody_waits)
+{
+	gantry_share_charge_part(page, 0, 4000, 3000);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 1000);
+	ck_assert_uint_eq(page->sessions[0].vtime_ns, 1000);
+	/* A part of no more than there was. */
+	gantry_share_charge_part(page, 0, 4000, 4001);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 5000);
+	/* Another wants a lane, and was not refused yet. */
+	gantry_share_want(page, 1, 0);
+	gantry_share_charge_part(page, 0, 4000, 3000);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 6000);
+}
+END_TEST
+
+START_TEST(test_charge_of_a_part_is_all_where_others_wait_for_the_lane)
+{
+	gantry_share_want(page, 0, 0);
+	while (gantry_share_take(page, 0) >= 0)
+		gantry_share_want(page, 0, 0);
+	/* What it wants itself and does not get is nobody else's. */
+	gantry_share_charge_part(page, 0, 4000, 3000);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 1000);
+	gantry_share_want(page, 1, 0);
+	ck_assert_int_lt(gantry_share_take(page, 1), 0);
+	gantry_share_charge_part(page, 0, 4000, 3000);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 5000);
+	gantry_share_leave(page, 1);
+	gantry_share_charge_part(page, 0, 4000, 3000);
+	ck_assert_uint_eq(page->tenants[0].device_ns, 6000);
+}
+END_TEST
+
 START_TEST(test_must_yield_nobody_waits_is_false_and_quiet)
 {
 	uint32_t seen = 0;
@@ -610,6 +643,8 @@ int main(void)
 	tcase_add_test(tc, test_want_after_idleness_lifts_to_least_active);
 	tcase_add_test(tc, test_want_nobody_active_starts_at_greatest);
 	tcase_add_test(tc, test_charge_divides_by_weight_and_is_bounded);
+	tcase_add_test(tc, test_charge_of_a_part_is_its_part_while_nobody_waits);
+	tcase_add_test(tc, test_charge_of_a_part_is_all_where_others_wait_for_the_lane);
 	tcase_add_test(tc, test_must_yield_nobody_waits_is_false_and_quiet);
 	tcase_add_test(tc, test_must_yield_higher_priority_waits_is_true);
 	tcase_add_test(tc, test_must_yield_tenant_lead_past_slice_is_true);
