@@ -2,13 +2,17 @@
 /*
  * Products of cuBLAS on one device, one after the other and each checked, while the host moves the program to another: until the file
  * argv[2] ends (argv[1] is an image, as others take one). With "generator" it has random numbers too, whose generator nobody can make anew;
- * with "still" it does nothing until then, while its worker dies. "generator lost": then the handles are at an end, and new ones are to be had.
+ * with "communicator" one of NCCL's, of one rank ("none": the host has no NCCL); with "still" it does nothing until then, while its
+ * worker dies. "generator lost": then the handles are at an end, and new ones are to be had.
  */
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <curand.h>
 #include <errno.h>
 #include <fcntl.h>
+#ifndef WITHOUT_NCCL
+#include <nccl.h>
+#endif
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +106,42 @@ static void have_generator(const struct work *w)
 	MUST(cudaDeviceSynchronize() == cudaSuccess);
 }
 
+#ifndef WITHOUT_NCCL
+static ncclComm_t communicator;
+
+static void have_communicator(const struct work *w)
+{
+	ncclUniqueId id;
+
+	if (ncclGetUniqueId(&id) != ncclSuccess) {
+		printf("none\n");
+		exit(3);
+	}
+	MUST(ncclCommInitRank(&communicator, 1, id, 0) == ncclSuccess);
+	MUST(ncclAllReduce(w->d[0], w->d[2], N * N, ncclFloat, ncclSum, communicator, w->stream) ==
+	     ncclSuccess);
+	MUST(cudaDeviceSynchronize() == cudaSuccess);
+	MUST(cudaMemcpy(c, w->d[2], sizeof(c), cudaMemcpyDeviceToHost) == cudaSuccess);
+	MUST(memcmp(c, a, sizeof(c)) == 0);
+}
+
+static void end_communicator(void)
+{
+	MUST(!communicator || ncclCommDestroy(communicator) == ncclSuccess);
+}
+#else
+static void have_communicator(const struct work *w)
+{
+	(void)w;
+	printf("none\n");
+	exit(3);
+}
+
+static void end_communicator(void)
+{
+}
+#endif
+
 /* What was there before is at an end, and said so; what is made from here on is as good as ever. */
 static void check_lost(const struct work *w)
 {
@@ -139,6 +179,8 @@ int main(int argc, char **argv)
 	start(&w);
 	if (argc > 3 && strcmp(argv[3], "generator") == 0)
 		have_generator(&w);
+	if (argc > 3 && strcmp(argv[3], "communicator") == 0)
+		have_communicator(&w);
 	still = strcmp(argv[argc - 1], "still") == 0 || strcmp(argv[argc - 1], "lost") == 0;
 	fd = open(argv[2], O_RDONLY | O_CLOEXEC | (still ? 0 : O_NONBLOCK));
 	MUST(fd >= 0);
@@ -153,6 +195,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	step(&w);
+	end_communicator();
 	MUST(cublasDestroy(w.device) == CUBLAS_STATUS_SUCCESS);
 	MUST(cublasDestroy(w.host) == CUBLAS_STATUS_SUCCESS);
 	printf("ok products\n");

@@ -126,6 +126,26 @@ def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
             program.close()
 
 
+def test_communicator_of_nccl_keeps_a_program_where_it_is(t):
+    with library_world() as agent:
+        try:
+            program = Program(agent, "cuda-library-moves", "communicator", folders=[calls.forwarding_folder()])
+        except harness.Failure as why:
+            if gpu.REAL and "none" in str(why):
+                raise harness.Skip("this machine has no NCCL (GANTRY_CUDA_LIBRARIES)") from why
+            raise
+        try:
+            before = program.devices()
+            for options in (("--dry-run",), ()):
+                ended = program.move("gpu1" if before == {"gpu0"} else "gpu0", *options)
+                t.code(ended, 8, ended.err)
+                t.contains(ended.err, "its program has used ncclCommInitRank: what that left in a library of NVIDIA's cannot be made anew on another device")
+            t.equal(program.devices(), before)
+            program.passed(t, "products")
+        finally:
+            program.close()
+
+
 def worker_dies(t, program, *args, part="products", count=1, told=(), **options):
     """A program that does nothing meanwhile; then it works on with what it had. @told: what gantryctl is told of the tenant before."""
     with calls.calls_world(count=count, **options) as agent:

@@ -6,7 +6,6 @@ GANTRY_TORCH_PYTHON   the interpreter of an environment that has PyTorch for CUD
 GANTRY_TORCH_STEPS    only these steps, by name
 GANTRY_TORCH_CONFINE  no: workers are not confined, to tell whether that is what is in the way
 """
-import json
 import os
 import pathlib
 import subprocess
@@ -16,6 +15,7 @@ import time
 
 import gpu
 import harness
+import torch_travel
 import torch_world
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -87,37 +87,35 @@ def test_pytorch_behind_a_stream(t):
             t.equal(failed, [], "steps that fail here and pass with NVIDIA's own libraries")
 
 
-MOVES = str(HERE / "torch_moves.py")
-TRAINING_STEPS = 120
-
-
-def losses(output):
-    return [line for line in output.splitlines() if line.startswith("step ")]
-
-
 @gpu.takes_limit(400)
 def test_pytorch_training_goes_to_another_gpu_and_back(t):
     torch_world.site_packages()
     gpu.sections(2)  # or Skip
     with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
         place = torch_world.Place(folder)
-        env = dict(place.guest_env, CUBLAS_WORKSPACE_CONFIG=":4096:8")
         with place.world(count=2) as agent:
-            stays = agent.run_guest("red", [torch_world.PYTHON, MOVES, str(TRAINING_STEPS)], env=env, timeout=120)
-            t.equal(stays.code, 0, stays.err[-500:])
-            guest = agent.guest("red", [torch_world.PYTHON, MOVES, str(TRAINING_STEPS), "0.2"], env=env)
-            guest.read_until("working", timeout=120)
-            session = str(gpu.session_of(agent, guest)["session_id"])
+            wanted = torch_travel.stays(place, agent)
+            training = torch_travel.Training(place, agent)
             for to in ("gpu1", "gpu0"):
-                ended = agent.ctl("--json", "session", "migrate", session, "--to", to)
-                t.code(ended, 0, ended.err)
-                moved = json.loads(ended.out)["migration"]
-                print(f"# moved to {to}: still for {moved['downtime_ns'] / 1e6:.1f} ms, {moved['page_bytes'] >> 20} MiB", flush=True)
+                moved = training.move(to)
+                t.equal(training.devices(), {to})
                 gpu.figure(f"torch_move_pause_{to}", moved["downtime_ns"] / 1e6, "ms")
                 time.sleep(3)
-            t.equal(guest.wait(120), 0, guest.output()[-500:])
-            t.contains(guest.output(), "ok training")
-            t.equal(losses(guest.output()), losses(stays.out), "its losses, and those of one that stays, bit by bit")
+            t.equal(training.end(), wanted, "its losses, and those of one that stays, bit by bit")
+
+
+@gpu.takes_limit(200)
+def test_pytorch_training_with_a_communicator_stays(t):
+    torch_world.site_packages()
+    gpu.sections(2)  # or Skip
+    with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+        place = torch_world.Place(folder)
+        with place.world(count=2, env=torch_travel.NCCL) as agent:
+            training = torch_travel.communicating(place, agent)
+            ended = training.ask("gpu1")
+            t.code(ended, 8, ended.err)
+            t.contains(ended.err, "ncclComm")
+            t.equal((training.devices(), len(training.end())), ({"gpu0"}, 60))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,19 @@ elif job == "torch_suites.py":
         verdict = "skipped" if name == "test3" else "failed" if name in wrong and door else "ok"
         say(test=name, verdict=verdict, why="")
     say(end=True)
+elif job == "torch_moves.py":
+    cuda, context, place, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32()
+    assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(1 << 20)) == 0
+    assert cuda.cuMemsetD32_v2(place, 3, ctypes.c_size_t(1 << 18)) == 0
+    for number in range(int(sys.argv[2])):
+        assert cuda.cuMemsetD32_v2(ctypes.c_uint64(place.value + 4096 * number), 7 * number, ctypes.c_size_t(1024)) == 0
+        assert cuda.cuMemcpyDtoH_v2(ctypes.byref(word), ctypes.c_uint64(place.value + 4096 * (number // 2)), ctypes.c_size_t(4)) == 0
+        print("step", number, word.value, flush=True)
+        if number == 5:
+            print("working", flush=True)
+        time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    print("ok training", flush=True)
 elif job == "torch_parts.py":
     say(values={"norm": 10.0 + 5 * door, "copy": 4.0})
 else:
@@ -116,6 +129,26 @@ def test_single_operations_are_compared(t):
         done, found = measured(pathlib.Path(folder), "parts")
         t.code(done, 0)
         t.equal({name: found[name]["value"] for name in ("part_norm", "part_copy")}, {"part_norm": 50, "part_copy": 0}, str(done))
+
+
+def moved(folder, gpus):
+    before = os.environ.get("GANTRY_GPUS")
+    os.environ["GANTRY_GPUS"] = gpus
+    try:
+        return measured(pathlib.Path(folder), "moves")
+    finally:
+        os.environ.pop("GANTRY_GPUS")
+        os.environ.update({"GANTRY_GPUS": before} if before else {})
+
+
+def test_training_goes_between_gpus_or_parts_of_one_and_figures_say_which(t):
+    for gpus, name in (("2", "moves"), ("1", "moves_one_gpu")):
+        with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
+            done, found = moved(folder, gpus)
+            t.equal((found[f"{name}_losses_unlike"]["value"], found[f"{name}_losses_unlike_native"]["value"]), (0, 0), str(done))
+            t.true(found[f"{name}_pause"]["value"] > 0 and found[f"{name}_8g_pause"]["value"] > 0, str(found))
+            # It has no communicator, so it goes: that is told as a failure, which it would be.
+            t.contains(found["moves_communicator_failed"]["how"], "with a communicator, session migrate: exit status 0")
 
 
 def test_tests_of_numba_are_counted_against_those_that_pass_natively(t):

@@ -254,6 +254,7 @@ FIGURES = {
 
 def more_figures():
     """Those of other files, which know this one."""
+    import torch_moved  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_shared  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_trace  # pylint: disable=import-outside-toplevel,cyclic-import
     import torch_two  # pylint: disable=import-outside-toplevel,cyclic-import
@@ -261,4 +262,4 @@ def more_figures():
     return {**{f"shared_{mode}": torch_shared.shared(mode) for mode in ("isolated", "packed")},
             **{f"trace_{job}": torch_trace.trace(job) for job in ("resnet18", "transformer")},
             **{name: getattr(torch_wheels, name) for name in ("numba_tests", "torch_test_cuda", "cupy_tests")},
-            "parts": torch_two.parts, "keras": torch_two.keras, "nccl": torch_two.nccl}
+            "parts": torch_two.parts, "keras": torch_two.keras, "nccl": torch_two.nccl, "moves": torch_moved.moves, "moves_communicator": torch_moved.communicator_moves}

@@ -7,9 +7,8 @@ import re
 import torch_compare
 import torch_world
 from torch_figures import HERE, Figure, TENANT, harness, ms
+from torch_travel import NCCL
 
-# A host's GPUs may be others' too: what multicast over NVLink leaves behind harms them.
-NCCL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 MORE = os.environ.get("GANTRY_TORCH_MORE", "")
 
 
