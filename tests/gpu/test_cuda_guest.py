@@ -366,9 +366,14 @@ def test_graph_whose_condition_holds_for_ever_ends_at_the_deadline(t):
         guest.read_until("launched", timeout=gpu.LIMIT_S)
         other = agent.guest("blue", [harness.program("cuda-driver-conditions"), conditions()], env={"LD_LIBRARY_PATH": folder})
         t.equal(guest.wait(gpu.LIMIT_S), 0, guest.output())
-        t.equal(guest.output().split("\n"), ["launched", "ended with CUDA_ERROR_LAUNCH_TIMEOUT"], "lines")
+        launched, end = guest.output().split("\n")
         passed(t, other.wait(gpu.LIMIT_S), other.output().split("\n"), PARTS["conditions"])
-        t.contains(agent.log(), "deadline")
+        # NVIDIA's driver may fail such a graph before, natively too, where another process has graphs with conditions beside it.
+        if gpu.REAL and end == "ended with CUDA_ERROR_LAUNCH_FAILED":
+            t.contains(agent.log(), "device-fault tenant=red")
+        else:
+            t.equal((launched, end), ("launched", "ended with CUDA_ERROR_LAUNCH_TIMEOUT"), "lines")
+            t.contains(agent.log(), "deadline")
 
 
 def test_guest_killed_while_its_condition_holds(t):
