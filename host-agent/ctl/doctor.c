@@ -26,20 +26,40 @@
 #include "host-agent/ctl/print.h"
 #include "host-agent/ctl/verbs.h"
 
-#define CHECKS_MAX   256
 #define CDI_FILE_MAX 65536u
 
 struct findings {
 	struct gantry_ctl *ctl;
-	Gantry__Admin__Check *list[CHECKS_MAX];
-	size_t n;
+	Gantry__Admin__Check **list; /* owned, room for cap of them */
+	size_t n, cap;
 	bool failed;
 };
 
 static void add(struct findings *f, const char *name, const char *state, const char *advice,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* @advice may be NULL. A finding for which there is no room or no memory is left out. */
+/* One more, empty; NULL without memory, which is told: there may be what nobody reads of. */
+static Gantry__Admin__Check *new_check(struct findings *f)
+{
+	size_t cap = f->cap ? 2 * f->cap : 64;
+	Gantry__Admin__Check **list = f->n < f->cap ? f->list
+						    : reallocarray(f->list, cap, sizeof(*list));
+	Gantry__Admin__Check *check = list ? malloc(sizeof(*check)) : NULL;
+
+	if (list && f->n == f->cap)
+		f->cap = cap;
+	f->list = list ? list : f->list;
+	if (!check) {
+		fprintf(f->ctl->err, "gantryctl: no memory for all that was found\n");
+		f->failed = true;
+		return NULL;
+	}
+	gantry__admin__check__init(check);
+	f->list[f->n++] = check;
+	return check;
+}
+
+/* @advice may be NULL. */
 static void add(struct findings *f, const char *name, const char *state, const char *advice,
 		const char *fmt, ...)
 {
@@ -52,17 +72,13 @@ static void add(struct findings *f, const char *name, const char *state, const c
 	va_end(ap);
 	if (strcmp(state, "fail") == 0)
 		f->failed = true;
-	if (f->n == CHECKS_MAX)
-		return;
-	check = malloc(sizeof(*check));
+	check = new_check(f);
 	if (!check)
 		return;
-	gantry__admin__check__init(check);
 	check->name = strdup(name);
 	check->state = strdup(state);
 	check->text = strdup(text);
 	check->advice = strdup(advice ? advice : "");
-	f->list[f->n++] = check;
 }
 
 static void findings_fini(struct findings *f)
@@ -74,6 +90,7 @@ static void findings_fini(struct findings *f)
 		free(f->list[i]->advice);
 		free(f->list[i]);
 	}
+	free(f->list);
 }
 
 /* --- what this process can see --- */

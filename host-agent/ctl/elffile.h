@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an ELF file says of how it uses CUDA: whether code for GPUs is in it, whose runtime registers that, and which folders
- * its libraries are to come from.
+ * What an ELF file says of how it uses CUDA: whether it has a runtime of its own inside, and which folders its libraries are to
+ * come from.
  *
  * Trust: the file may be anything; what does not hold together is taken for a file that says nothing.
  */
@@ -12,8 +12,7 @@
 
 struct gantry_elf {
 	bool is_elf; /* of 64 bits, as this machine has them */
-	bool has_gpu_code;
-	/* The code for GPUs is registered with a runtime that was linked in (nvcc's default). */
+	/* NVIDIA's runtime was linked in (nvcc's default), and the file is not that runtime itself. */
 	bool has_static_runtime;
 	/* DT_RPATH names folders of NVIDIA's wheels: they come before LD_LIBRARY_PATH. */
 	bool names_wheels;

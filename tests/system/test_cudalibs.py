@@ -136,11 +136,13 @@ def test_without_a_session_calls_fail_and_nothing_else_happens(t):
     t.equal(library.cublasGetStatusString(0), b"")
 
 
-def with_gpu_code(folder):
-    """A program that has what nvcc adds to one with code for GPUs and the static runtime."""
-    path = os.path.join(folder, "with-gpu-code")
+def with_runtime(folder):
+    """A program that has among its constants what the static runtime has."""
+    path, constants = os.path.join(folder, "with-runtime"), os.path.join(folder, "constants")
     shutil.copy2(shutil.which("true"), path)
-    done = subprocess.run(["objcopy", "--add-section", ".nvFatBinSegment=/proc/self/comm", path], capture_output=True, text=True, check=False)
+    with open(constants, "wb") as out:
+        out.write(b"libcuda.so.1\0cudaErrorInsufficientDriver\0CUDA driver version is insufficient for CUDA runtime version\0")
+    done = subprocess.run(["objcopy", "--add-section", f".rodata.runtime={constants}", path], capture_output=True, text=True, check=False)
     if done.returncode:
         raise harness.Skip(f"objcopy does not work here: {done.stderr.strip()}")
     return path
@@ -149,7 +151,7 @@ def with_gpu_code(folder):
 def test_a_program_with_the_static_runtime_is_told_to_be_linked_again(t):
     folder()
     with tempfile.TemporaryDirectory() as place, harness.Agent(tenants={"red": {}}) as agent:
-        program = with_gpu_code(place)
+        program = with_runtime(place)
         done = agent.ctl("run", "red", "--", program)
         t.equal(done.code, 0, "it runs all the same")
         t.true("nvcc -cudart shared" in done.err and program in done.err, done.err)
@@ -158,6 +160,24 @@ def test_a_program_with_the_static_runtime_is_told_to_be_linked_again(t):
         t.true(re.search(r"program +fail +" + re.escape(program), looked), looked)
         t.true(re.search(r"program +ok +\S+gantryctl takes CUDA", looked), looked)
         t.true("is no ELF file" in looked, looked)
+
+
+def test_doctor_says_something_of_every_file_that_it_is_given(t):
+    with tempfile.TemporaryDirectory() as place, harness.Agent() as agent:
+        names = [os.path.join(place, f"{number}.so") for number in range(600)]
+        for name in names:
+            os.symlink(shutil.which("true"), name)
+        told = re.findall(r"^program +ok +(\S+) takes CUDA", agent.ctl("doctor", *names).out, re.M)
+        t.equal(told, names)
+
+
+def test_the_toolkits_runtime_is_found_inside_and_code_over_the_shared_one_passes(t):
+    """Libraries without code for GPUs, which nvcc or the compiler made: what the toolkit puts in is what is looked for."""
+    inside, without = (harness.program(name) for name in ("cuda-runtime-inside.so", "cuda-runtime-shared.so"))
+    with harness.Agent() as agent:
+        done = agent.ctl("doctor", inside, without)
+        t.true(re.search(r"program +fail +" + re.escape(inside) + " has NVIDIA's static runtime", done.out), done.out)
+        t.true(re.search(r"program +ok +" + re.escape(without) + " takes CUDA", done.out), done.out)
 
 
 if __name__ == "__main__":

@@ -16,19 +16,23 @@
 enum {
 	NONE,
 	NAMES,
-	SEGMENT,
+	CONSTANTS,
 	STRINGS,
-	SYMBOLS,
 	DYNAMIC,
 	NSECTIONS,
 };
+
+/* What a runtime that was linked in has among its constants. */
+#define DRIVER	   "libcuda.so.1"
+#define ERROR_NAME "cudaErrorInsufficientDriver"
+#define ERROR_TEXT "CUDA driver version is insufficient for CUDA runtime version"
 
 struct file {
 	Elf64_Ehdr header;
 	Elf64_Shdr sections[NSECTIONS];
 	char names[64];
+	char constants[256];
 	char strings[128];
-	Elf64_Sym symbols[3];
 	Elf64_Dyn dynamic[3];
 };
 
@@ -64,7 +68,7 @@ static void section(struct file *file, int i, uint32_t name, uint32_t type, cons
 	};
 }
 
-/* A program with code for GPUs that it registers with a runtime from elsewhere. */
+/* A program with a runtime inside. */
 static struct file a_program(void)
 {
 	struct file file;
@@ -77,32 +81,87 @@ static struct file a_program(void)
 	file.header.e_shnum = NSECTIONS;
 	file.header.e_shstrndx = NAMES;
 	file.header.e_shoff = offsetof(struct file, sections);
-	memcpy(file.names, "\0.nvFatBinSegment", sizeof("\0.nvFatBinSegment"));
-	memcpy(file.strings, "\0__cudaRegisterFatBinary\0$ORIGIN/../../nvidia/cu13/lib",
-	       sizeof("\0__cudaRegisterFatBinary\0$ORIGIN/../../nvidia/cu13/lib"));
-	file.symbols[1].st_name = 1; /* undefined */
+	memcpy(file.names, "\0.rodata.str1.8\0.data", sizeof("\0.rodata.str1.8\0.data"));
+	memcpy(file.constants, "x\0" DRIVER "\0" ERROR_NAME "\0" ERROR_TEXT,
+	       sizeof("x\0" DRIVER "\0" ERROR_NAME "\0" ERROR_TEXT));
+	memcpy(file.strings, "\0libcudart.so.13\0$ORIGIN/../../nvidia/cu13/lib",
+	       sizeof("\0libcudart.so.13\0$ORIGIN/../../nvidia/cu13/lib"));
 	section(&file, NAMES, 0, SHT_STRTAB, file.names, sizeof(file.names), 0);
-	section(&file, SEGMENT, 1, SHT_PROGBITS, file.names, 16, 0);
+	section(&file, CONSTANTS, 1, SHT_PROGBITS, file.constants, sizeof(file.constants), 0);
 	section(&file, STRINGS, 0, SHT_STRTAB, file.strings, sizeof(file.strings), 0);
-	section(&file, SYMBOLS, 0, SHT_DYNSYM, file.symbols, sizeof(file.symbols), STRINGS);
 	section(&file, DYNAMIC, 0, SHT_DYNAMIC, file.dynamic, sizeof(file.dynamic), STRINGS);
 	return file;
 }
 
-START_TEST(test_a_program_over_a_shared_runtime_is_told_from_one_with_its_own)
+static bool is_static(const struct file *file)
+{
+	return look_at(file, sizeof(*file)).has_static_runtime;
+}
+
+START_TEST(test_runtime_inside_is_known_by_its_constants)
+{
+	static const char *const marks[] = { DRIVER, ERROR_NAME, ERROR_TEXT };
+	struct file file = a_program();
+
+	ck_assert(is_static(&file));
+	for (size_t i = 0; i < 3; i++) {
+		char *mark = memmem(file.constants, sizeof(file.constants), marks[i],
+				    strlen(marks[i]) + 1);
+
+		/* As part of something longer it is none. */
+		ck_assert_ptr_nonnull(mark);
+		mark[strlen(marks[i])] = 'x';
+		ck_assert(!is_static(&file));
+		mark[strlen(marks[i])] = '\0';
+	}
+	ck_assert(is_static(&file));
+}
+END_TEST
+
+START_TEST(test_runtime_inside_is_looked_for_among_constants_only)
 {
 	struct file file = a_program();
-	struct gantry_elf elf = look_at(&file, sizeof(file));
 
-	ck_assert(elf.is_elf && elf.has_gpu_code && !elf.has_static_runtime);
-	file.symbols[1].st_shndx = 7; /* it is inside */
-	ck_assert(look_at(&file, sizeof(file)).has_static_runtime);
-	memset(&file.symbols[1], 0, sizeof(file.symbols[1]));
-	ck_assert(look_at(&file, sizeof(file)).has_static_runtime);
-	/* Without code for GPUs it does not matter. */
-	file.sections[SEGMENT].sh_name = 0;
-	elf = look_at(&file, sizeof(file));
-	ck_assert(elf.is_elf && !elf.has_gpu_code && !elf.has_static_runtime);
+	file.sections[CONSTANTS].sh_name = 1 + sizeof(".rodata.str1.8");
+	ck_assert(!is_static(&file));
+	file.sections[CONSTANTS].sh_name = 1;
+	file.sections[CONSTANTS].sh_type = SHT_NOBITS;
+	ck_assert(!is_static(&file));
+	file.sections[CONSTANTS].sh_type = SHT_PROGBITS;
+	file.sections[CONSTANTS].sh_size = 20;
+	ck_assert(!is_static(&file));
+}
+END_TEST
+
+/* A library that one could be linked with instead. */
+START_TEST(test_shared_runtime_is_none_that_was_linked_in)
+{
+	struct file file = a_program();
+
+	file.dynamic[1].d_tag = DT_SONAME;
+	file.dynamic[1].d_un.d_val = 1;
+	ck_assert(!is_static(&file));
+	file.dynamic[1].d_tag = DT_NEEDED; /* and one inside all the same */
+	ck_assert(is_static(&file));
+}
+END_TEST
+
+/* Constants are read in pieces. */
+START_TEST(test_runtime_inside_is_seen_wherever_it_lies)
+{
+	const size_t piece = 1u << 20, len = 3 * piece;
+	struct file file = a_program();
+	char *bytes = calloc(1, sizeof(file) + len);
+
+	ck_assert_ptr_nonnull(bytes);
+	section(&file, CONSTANTS, 1, SHT_PROGBITS, &file + 1, len, 0);
+	for (size_t at = 2 * piece - 300; at < 2 * piece + 100; at += 7) {
+		memset(bytes, 0, sizeof(file) + len);
+		memcpy(bytes, &file, sizeof(file));
+		memcpy(bytes + sizeof(file) + at, file.constants, sizeof(file.constants));
+		ck_assert_msg(look_at(bytes, sizeof(file) + len).has_static_runtime, "at %zu", at);
+	}
+	free(bytes);
 }
 END_TEST
 
@@ -111,7 +170,7 @@ START_TEST(test_folders_of_wheels_count_where_they_come_first)
 	struct file file = a_program();
 
 	file.dynamic[1].d_tag = DT_RPATH;
-	file.dynamic[1].d_un.d_val = 1 + sizeof("__cudaRegisterFatBinary");
+	file.dynamic[1].d_un.d_val = 1 + sizeof("libcudart.so.13");
 	ck_assert(look_at(&file, sizeof(file)).names_wheels);
 	file.dynamic[1].d_tag = DT_RUNPATH;
 	ck_assert(!look_at(&file, sizeof(file)).names_wheels);
@@ -175,12 +234,15 @@ START_TEST(test_large_files_that_lie_are_looked_at_soon)
 	ck_assert_uint_eq(fwrite(&file, 1, sizeof(file), out), sizeof(file));
 	ck_assert_int_eq(fseek(out, (long)(4 * large), SEEK_SET), 0);
 	for (uint32_t i = 0; i < MANY; i++) {
-		Elf64_Shdr section = { .sh_type = i % 2 ? SHT_DYNSYM : SHT_DYNAMIC,
+		Elf64_Shdr section = { .sh_name = 1,
+				       .sh_type = i % 2 ? SHT_PROGBITS : SHT_DYNAMIC,
 				       .sh_offset = large,
 				       .sh_size = large,
 				       .sh_link = STRINGS };
 
-		if (i == NAMES || i == STRINGS)
+		if (i == NAMES)
+			section = file.sections[NAMES];
+		else if (i == STRINGS)
 			section = (Elf64_Shdr){ .sh_type = SHT_STRTAB,
 						.sh_offset = 2 * large,
 						.sh_size = large };
@@ -188,7 +250,7 @@ START_TEST(test_large_files_that_lie_are_looked_at_soon)
 	}
 	ck_assert_int_eq(fclose(out), 0);
 	ck_assert_int_eq(gantry_elf_look(path, &elf), 0);
-	ck_assert(elf.is_elf && !elf.has_gpu_code && !elf.names_wheels);
+	ck_assert(elf.is_elf && !elf.has_static_runtime && !elf.names_wheels);
 	/* Half a second; a quarter of an hour when all were read. */
 	ck_assert_uint_lt(gantry_now_ns() - began_ns, 20 * GANTRY_NS_PER_S);
 }
@@ -203,7 +265,10 @@ int main(void)
 	if (fd < 0)
 		return 1;
 	close(fd);
-	tcase_add_test(tc, test_a_program_over_a_shared_runtime_is_told_from_one_with_its_own);
+	tcase_add_test(tc, test_runtime_inside_is_known_by_its_constants);
+	tcase_add_test(tc, test_runtime_inside_is_looked_for_among_constants_only);
+	tcase_add_test(tc, test_shared_runtime_is_none_that_was_linked_in);
+	tcase_add_test(tc, test_runtime_inside_is_seen_wherever_it_lies);
 	tcase_add_test(tc, test_folders_of_wheels_count_where_they_come_first);
 	tcase_add_test(tc, test_what_is_no_elf_file_says_nothing);
 	tcase_add_test(tc, test_files_that_lie_are_borne);
