@@ -6,7 +6,7 @@
  *
  * Options: lock=PATH (one process has the board), memory=BYTES, and for tests load_ms=N (loading takes so long), fail_loads=N (the
  * next N fail), fail_copies=N, hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory),
- * naps=1 (waiting takes as long as it may, if nobody wakes).
+ * naps=1 (waiting takes as long as it may, if nobody wakes; without end while a test has set gantry_test_board_sleeps).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "devices/board/driver.h"
 #include "tests/fpga/model.h"
 
@@ -46,6 +47,10 @@ struct library {
 	int fd;
 	const struct model *model;
 };
+
+/* For tests, by their names; atomic. Naps that were begun, and whether they have no end but to be woken. */
+__attribute__((visibility("default"))) uint32_t gantry_test_board_naps;
+__attribute__((visibility("default"))) uint32_t gantry_test_board_sleeps;
 
 static struct library libraries[MAX_LIBRARIES];
 static unsigned int nlibraries;
@@ -419,6 +424,9 @@ static void nap(struct board *board, uint64_t ns)
 	until.tv_nsec += (long)ns; /* less than a second */
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
+	if (gantry_load_relaxed(&gantry_test_board_sleeps) && ns > 0)
+		until.tv_sec += 3600;
+	gantry_fetch_add(&gantry_test_board_naps, 1);
 	(void)pthread_mutex_lock(&board->lock);
 	while (!board->woken &&
 	       pthread_cond_timedwait(&board->woke, &board->lock, &until) != ETIMEDOUT)

@@ -3,6 +3,7 @@
  * The fpga backend over the test board, under the contract checker: results, sharing, changes of images, and boards that fail.
  * With GANTRY_TEST_SEATED=1 the same through a seat at another thread's device, as workers have it.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -1071,32 +1072,58 @@ END_TEST
 
 #define NFILLS 24u
 
-/* Each makes way for the next, of which nobody tells the board's thread. */
+static uint32_t *of_board(const char *name)
+{
+	void *driver = dlopen(DRIVER, RTLD_NOW | RTLD_NOLOAD);
+	uint32_t *number = driver ? dlsym(driver, name) : NULL;
+
+	ck_assert_ptr_nonnull(number);
+	(void)dlclose(driver); /* the device has it open */
+	return number;
+}
+
+static void wait_for_more_than(const uint32_t *number, uint32_t before)
+{
+	uint64_t deadline_ns = gantry_now_ns() + TIMEOUT_NS;
+	struct gantry_done done;
+
+	while (gantry_load_acquire(number) == before) {
+		ck_assert_uint_lt(gantry_now_ns(), deadline_ns);
+		ck_assert_uint_eq(device.backend->poll(device.dev, &done, 1), 0);
+		(void)usleep(1000);
+	}
+}
+
+/* Each makes way for the next, of which nobody tells the board's thread: one that sleeps until it is told never does them. */
 START_TEST(test_commands_behind_each_other_do_not_wait_for_the_launch_of_another_stream)
 {
 	struct gantry_stream *busy, *stream;
 	struct gantry_done done[NFILLS];
 	struct gantry_kernel *vadd;
 	struct gantry_cmd cmd, fill = { .kind = GANTRY_CMD_FILL };
-	uint64_t began_ns;
+	uint32_t *sleeps, *naps, before;
 
 	put_three();
 	device_open("hang=1 naps=1", "stuck=200ms");
+	sleeps = of_board("gantry_test_board_sleeps");
+	naps = of_board("gantry_test_board_naps");
 	fill_inputs();
 	busy = stream_of(0);
 	stream = stream_of(0);
 	vadd = kernel_of("vadd", "vadd", "r:i32*,r:i32*,w:i32*,u64");
 	cmd = vadd_of(vadd, out[0], N);
+	before = gantry_load_acquire(naps);
 	ck_assert_int_eq(submit(busy, &cmd), 0);
-	(void)usleep(300000); /* it is on the board */
+	wait_for_more_than(naps, before); /* only beside a launch that is on the board */
 	fill.fill.dst = (struct gantry_range){ mem_of(out[1], sizeof(out[1])), 0, 64 };
 	fill.fill.pattern_bytes = 1;
-	began_ns = gantry_now_ns();
+	gantry_store_release(sleeps, 1u);
 	for (unsigned int i = 0; i < NFILLS; i++)
 		ck_assert_int_eq(submit(stream, &fill), 0);
 	wait_for(done, NFILLS);
-	/* Of a sleep for each it would be 240 ms. */
-	ck_assert_uint_lt(gantry_now_ns() - began_ns, 120 * GANTRY_NS_PER_MS);
+	gantry_store_release(sleeps, 0u);
+	ck_assert_int_eq(submit(stream, &fill), 0); /* which wakes it */
+	wait_for(done, 1);
 	gantry_store_release(&cancel, 1u);
 	wait_for(done, 1);
 	gantry_store_release(&cancel, 0u);
