@@ -340,15 +340,35 @@ struct text {
 	_Alignas(16) char bytes[];
 };
 
+static struct {
+	pthread_mutex_t lock;
+	struct text *first;
+} texts = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void lock_texts(void)
+{
+	(void)pthread_mutex_lock(&texts.lock);
+}
+
+static void unlock_texts(void)
+{
+	(void)pthread_mutex_unlock(&texts.lock);
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(lock_texts, unlock_texts, unlock_texts); /* or a child may hang */
+}
+
 /* NULL: no memory. */
 static const char *keep(const char *bytes, size_t len)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct text *texts;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct text *text;
 
-	pthread_mutex_lock(&lock);
-	for (text = texts; text; text = text->next)
+	(void)pthread_once(&once, watch_forks);
+	lock_texts();
+	for (text = texts.first; text; text = text->next)
 		if (text->len == len && memcmp(text->bytes, bytes, len) == 0)
 			break;
 	if (!text) {
@@ -356,11 +376,11 @@ static const char *keep(const char *bytes, size_t len)
 		if (text) {
 			memcpy(text->bytes, bytes, len);
 			text->len = len;
-			text->next = texts;
-			texts = text;
+			text->next = texts.first;
+			texts.first = text;
 		}
 	}
-	pthread_mutex_unlock(&lock);
+	unlock_texts();
 	return text ? text->bytes : NULL;
 }
 

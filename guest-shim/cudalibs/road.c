@@ -49,6 +49,7 @@
 #define ORDER_NS GANTRY_NS_PER_S
 
 struct box {
+	struct gantry_session *session; /* whose the buffer is */
 	gantry_buffer buffer;
 	uint8_t *at; /* where it is mapped; far: a copy */
 	size_t bytes;
@@ -164,9 +165,9 @@ static int enter_locked(const struct gantry_cuda_road *road)
 static void fetch(struct box *box)
 {
 	pthread_mutex_lock(&way.fetching); /* whose box it is looks without the lock */
-	if (!box->is_fetched && box->ticket && way.calls.test(way.session, box->ticket) != 0) {
+	if (!box->is_fetched && box->ticket && way.calls.test(box->session, box->ticket) != 0) {
 		/* Where it fails nothing was told. */
-		(void)way.calls.read(way.session, box->buffer, 0, box->at, box->bytes);
+		(void)way.calls.read(box->session, box->buffer, 0, box->at, box->bytes);
 		box->is_fetched = true;
 	}
 	pthread_mutex_unlock(&way.fetching);
@@ -268,9 +269,9 @@ static int await(struct box *box, gantry_ticket ticket)
 		int r = 0;
 
 		if (i >= LOOKS)
-			r = way.calls.wait(way.session, &ticket, 1, NAP_NS);
+			r = way.calls.wait(box->session, &ticket, 1, NAP_NS);
 		else if (i % LOOK_TASK == 0)
-			r = way.calls.test(way.session, ticket);
+			r = way.calls.test(box->session, ticket);
 		else
 			gantry_cpu_relax();
 		if (r == GANTRY_E_TIMEOUT)
@@ -285,20 +286,22 @@ static int await(struct box *box, gantry_ticket ticket)
 static int make_box(struct box *box, size_t bytes)
 {
 	void *at = NULL;
-	int r = way.calls.alloc(way.session, bytes, GANTRY_ALLOC_HOST | GANTRY_ALLOC_KEPT,
-				&box->buffer);
+	int r;
 
+	box->session = way.session;
+	r = way.calls.alloc(box->session, bytes, GANTRY_ALLOC_HOST | GANTRY_ALLOC_KEPT,
+			    &box->buffer);
 	if (r < 0) {
 		box->buffer = 0;
 		return r;
 	}
 	if (!way.is_far)
-		r = way.calls.map(way.session, box->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER,
+		r = way.calls.map(box->session, box->buffer, 0, bytes, GANTRY_RW, GANTRY_FOREVER,
 				  &at);
 	else if (!(at = calloc(1, bytes)))
 		r = GANTRY_E_NO_MEMORY;
 	if (r < 0) {
-		(void)way.calls.free(way.session, box->buffer); /* nothing uses it */
+		(void)way.calls.free(box->session, box->buffer); /* nothing uses it */
 		box->buffer = 0;
 		return r;
 	}
@@ -717,15 +720,15 @@ static size_t buffer_bytes(const struct message *message)
 /* A call that is longer than a box: in a buffer made for it, and waited for. */
 static int carry_long(const struct gantry_cuda_road *road, struct message *message, void *reply)
 {
-	const struct gantry_session *session;
 	struct box box = { 0 };
+	bool is_far;
 	int r;
 
 	pthread_mutex_lock(&way.lock);
-	session = way.session;
+	is_far = way.is_far;
 	r = make_box(&box, buffer_bytes(message));
 	pthread_mutex_unlock(&way.lock);
-	while (r == 0 && (r = put_call(road, message, session, &box)) == STAY_FIRST) {
+	while (r == 0 && (r = put_call(road, message, box.session, &box)) == STAY_FIRST) {
 		pthread_mutex_lock(&way.lock);
 		send_stay_locked(road);
 		pthread_mutex_unlock(&way.lock);
@@ -733,10 +736,12 @@ static int carry_long(const struct gantry_cuda_road *road, struct message *messa
 	}
 	if (r == 0)
 		r = message->route->waits ? collect(message, &box, reply) : await(&box, box.ticket);
-	/* What was submitted keeps the memory until it is done. */
-	if (box.buffer)
-		(void)way.calls.free(way.session, box.buffer);
-	if (way.is_far)
+	pthread_mutex_lock(&way.lock);
+	/* What was submitted keeps the memory until it is done. With its session it is gone. */
+	if (box.buffer && way.session == box.session)
+		(void)way.calls.free(box.session, box.buffer);
+	pthread_mutex_unlock(&way.lock);
+	if (is_far)
 		free(box.at);
 	return r < 0 ? -EIO : 0;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,8 +21,10 @@
 #define LATE	 7
 #define APART	 9u /* the queue of what is apart */
 
-static uint8_t session; /* its address is all that is known of it */
+static uint8_t sessions[2]; /* their addresses are all that is known of them */
+static uint32_t current;
 static bool gone;
+static uint32_t nfreed[2]; /* buffers, in each session; atomic */
 static uint8_t *buffers[NBUFFERS];
 static uint32_t nbuffers, ntasks, nlooks, nafter;
 static gantry_ticket last, after;
@@ -62,9 +65,15 @@ static int alloc(struct gantry_session *s, uint64_t len_bytes, unsigned int flag
 	if (no_memory)
 		return GANTRY_E_NO_MEMORY;
 	ck_assert_uint_lt(nbuffers, NBUFFERS);
-	ck_assert_uint_le(len_bytes, BYTES);
-	buffers[nbuffers] = calloc(1, BYTES);
+	buffers[nbuffers] = calloc(1, len_bytes);
 	*ret_buffer = ++nbuffers;
+	return GANTRY_OK;
+}
+
+static int give_back(struct gantry_session *s, gantry_buffer buffer)
+{
+	(void)buffer;
+	(void)gantry_fetch_add(&nfreed[(uint8_t *)(void *)s - sessions], 1u);
 	return GANTRY_OK;
 }
 
@@ -123,7 +132,7 @@ static int test(struct gantry_session *s, gantry_ticket ticket)
 
 static struct gantry_session *the_session(void)
 {
-	return gone ? NULL : (struct gantry_session *)(void *)&session;
+	return gone ? NULL : (struct gantry_session *)(void *)&sessions[current];
 }
 
 /* A stream is the number of its queue. */
@@ -193,6 +202,7 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.version = GANTRY_CUDA_ROAD_VERSION,
 	.calls = { .kernel_find = kernel_find,
 		   .alloc = alloc,
+		   .free = give_back,
 		   .map = map,
 		   .submit = submit,
 		   .wait = under_way,
@@ -514,6 +524,48 @@ START_TEST(test_stream_of_a_call_that_is_not_taken_is_let_go_of)
 }
 END_TEST
 
+/* Longer than the buffers that are kept, and answered. */
+static void *call_long(void *arg)
+{
+	static uint8_t request[2 * BYTES];
+	const struct gantry_call_route route = { .name = "long", .is_apart = true, .waits = true };
+	struct gantry_calls_reply reply;
+
+	(void)arg;
+	ck_assert_int_eq(gantry_call_road_session.carry(NULL, &library, &route, request,
+							sizeof(request), &reply, sizeof(reply)),
+			 0);
+	return NULL;
+}
+
+START_TEST(test_buffer_of_a_long_call_is_freed_when_it_has_returned)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_long, NULL), 0);
+	await_count(&ntasks, 1);
+	ck_assert_uint_eq(gantry_load_relaxed(&nfreed[0]), 0);
+	tell(0);
+	finish(thread);
+	ck_assert_uint_eq(gantry_load_relaxed(&nfreed[0]), 1);
+}
+END_TEST
+
+/* There its number may be another buffer's. */
+START_TEST(test_buffer_of_a_long_call_is_not_freed_in_another_session)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_long, NULL), 0);
+	await_count(&ntasks, 1);
+	current = 1;
+	ck_assert_int_eq(call(1, 2, false, NULL), 0);
+	tell(0);
+	finish(thread);
+	ck_assert_uint_eq(gantry_load_relaxed(&nfreed[1]), 0);
+}
+END_TEST
+
 START_TEST(test_call_that_is_no_part_of_a_stream_holds_none)
 {
 	const struct gantry_calls_reply request = { .state = GANTRY_CALLS_RAN };
@@ -525,6 +577,81 @@ START_TEST(test_call_that_is_no_part_of_a_stream_holds_none)
 	ck_assert_uint_eq(ntasks, 1);
 	ck_assert_uint_eq(nholds + nputs + nlet_go, 0);
 	finish_all();
+}
+END_TEST
+
+/* ---- texts ---- */
+
+#define NTEXTS 3000u
+
+/* What the text says that is answered next. */
+static _Thread_local uint32_t said;
+
+static int carry_text(void *cookie, struct gantry_call_library *of,
+		      const struct gantry_call_route *route, const void *request, size_t bytes,
+		      void *reply, size_t reply_bytes)
+{
+	struct {
+		struct gantry_calls_reply reply;
+		uint64_t len;
+		char text[16];
+	} answer = { .reply = { .state = GANTRY_CALLS_RAN, .bytes = 24 } };
+
+	(void)cookie;
+	(void)of;
+	(void)route;
+	(void)request;
+	(void)bytes;
+	ck_assert_uint_ge(reply_bytes, sizeof(answer));
+	answer.len = (uint64_t)snprintf(answer.text, sizeof(answer.text), "%u", said) + 1;
+	memcpy(reply, &answer, sizeof(answer));
+	return 0;
+}
+
+static const char *text_of(uint32_t what)
+{
+	struct gantry_call asked;
+
+	said = what;
+	gantry_call_begin(&asked, &library, "text", 1, 0);
+	return gantry_call_finish_text(&asked);
+}
+
+/* The first of them is found last. */
+static void *ask_on(void *arg)
+{
+	while (!gantry_load_relaxed((bool *)arg))
+		ck_assert_str_eq(text_of(0), "0");
+	return NULL;
+}
+
+START_TEST(test_child_of_a_process_whose_thread_gets_a_text_gets_it_too)
+{
+	static const struct gantry_call_road talk = { .carry = carry_text };
+	const char *first;
+	bool enough = false;
+	pthread_t thread;
+
+	gantry_call_road_set(&talk);
+	first = text_of(0);
+	for (uint32_t i = 1; i < NTEXTS; i++)
+		(void)text_of(i);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_on, &enough), 0);
+	for (int i = 0; i < 20; i++) {
+		int status;
+		pid_t pid = fork();
+
+		ck_assert_int_ge(pid, 0);
+		if (pid == 0) {
+			(void)alarm(10);
+			_exit(text_of(0) == first ? 0 : 1);
+		}
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(status, 0);
+	}
+	gantry_store_relaxed(&enough, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	gantry_call_road_set(NULL);
 }
 END_TEST
 
@@ -789,6 +916,9 @@ int main(void)
 		       test_stream_is_held_from_when_its_queue_is_known_until_the_call_is_there);
 	tcase_add_test(tc, test_stream_of_a_call_that_is_not_taken_is_let_go_of);
 	tcase_add_test(tc, test_call_that_is_no_part_of_a_stream_holds_none);
+	tcase_add_test(tc, test_buffer_of_a_long_call_is_freed_when_it_has_returned);
+	tcase_add_test(tc, test_buffer_of_a_long_call_is_not_freed_in_another_session);
+	tcase_add_test(tc, test_child_of_a_process_whose_thread_gets_a_text_gets_it_too);
 
 	tcase_add_test(tc, test_thread_that_waits_for_an_earlier_call_holds_nobody_up);
 	tcase_add_test(tc,
