@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "guest-shim/cudalibs/macros.h"
 
 #define BUCKETS 1024u
 #define NONE	UINT32_MAX
@@ -25,6 +26,12 @@ struct text {
 	bool is_file;
 };
 
+/* What a macro is to say: it stands where a name would, in that text. */
+struct wish {
+	char *macro;
+	uint32_t text;
+};
+
 struct set {
 	char **dirs;
 	uint32_t ndirs;
@@ -35,6 +42,9 @@ struct set {
 	uint64_t bytes; /* of files */
 	char **options; /* NULL: as it was given */
 	uint32_t noptions;
+	struct gantry_macros macros;
+	struct wish *wishes;
+	uint32_t nwishes, wishes_room;
 	bool has_failed; /* there is no memory */
 	bool has_changed;
 };
@@ -243,6 +253,27 @@ static bool is_name_char(char c)
 	return isalnum((unsigned char)c) || c == '_';
 }
 
+static void add_wish(struct set *s, uint32_t text, const char *name, size_t len)
+{
+	uint32_t room = s->wishes_room ? 2 * s->wishes_room : 16;
+	struct wish wish = { .macro = strndup(name, len), .text = text };
+
+	if (wish.macro && s->nwishes == s->wishes_room) {
+		struct wish *wishes = realloc(s->wishes, room * sizeof(*wishes));
+
+		if (wishes) {
+			s->wishes = wishes;
+			s->wishes_room = room;
+		}
+	}
+	if (!wish.macro || s->nwishes == s->wishes_room) {
+		s->has_failed = true;
+		free(wish.macro);
+		return;
+	}
+	s->wishes[s->nwishes++] = wish;
+}
+
 /* In place of what stands from @from to @to. */
 static void write_name(struct look *l, const char *from, const char *to, const char *before,
 		       uint32_t file)
@@ -286,6 +317,20 @@ static const char *look_at_name(struct look *l, const char *at, const char *next
 	return at + len + 2;
 }
 
+/* A name may stand at @at, or a macro for one. As look_at_name(). */
+static const char *look_at_name_or_macro(struct look *l, const char *at)
+{
+	size_t len = 0;
+
+	while (is_name_char(at[len]))
+		len++;
+	if (len == 0)
+		return look_at_name(l, at, NULL);
+	if (*blanks(at + len) != '(') /* one with parameters is not followed */
+		add_wish(l->set, l->text, at, len);
+	return at + len;
+}
+
 static const char *look_at_directive(struct look *l, const char *at)
 {
 	const char *word = blanks(at + 1);
@@ -296,7 +341,9 @@ static const char *look_at_directive(struct look *l, const char *at)
 	l->is_asking = (len == 2 && strncmp(word, "if", len) == 0) ||
 		       (len == 4 && strncmp(word, "elif", len) == 0);
 	if (len == strlen("include") && strncmp(word, "include", len) == 0)
-		return look_at_name(l, blanks(word + len), NULL);
+		return look_at_name_or_macro(l, blanks(word + len));
+	if (len == strlen("define") && strncmp(word, "define", len) == 0)
+		gantry_macros_define(&l->set->macros, word + len);
 	if (len == strlen("include_next") && strncmp(word, "include_next", len) == 0)
 		return look_at_name(l, blanks(word + len), word);
 	return at + 1;
@@ -305,16 +352,16 @@ static const char *look_at_directive(struct look *l, const char *at)
 static const char *look_at_word(struct look *l, const char *at)
 {
 	size_t len = 0;
-
 	const char *open;
 
 	while (is_name_char(at[len]))
 		len++;
 	open = blanks(at + len);
-	if (*open == '(' && (l->is_asking || (len == strlen("__has_include") &&
-					      strncmp(at, "__has_include", len) == 0)))
-		return look_at_name(l, blanks(open + 1), NULL);
-	return at + len;
+	if (*open != '(')
+		return at + len;
+	if (len == strlen("__has_include") && strncmp(at, "__has_include", len) == 0)
+		return look_at_name_or_macro(l, blanks(open + 1));
+	return l->is_asking ? look_at_name(l, blanks(open + 1), NULL) : at + len;
 }
 
 static const char *skip_line_comment(const char *at)
@@ -411,6 +458,70 @@ static void follow_text(struct set *s, uint32_t i)
 	s->texts[i].content = s->texts[i].own = l.bytes;
 }
 
+/* ---- names that macros make ---- */
+
+struct grant {
+	struct set *set;
+	const struct wish *wish;
+};
+
+/* A header of that name that includes file @i: which of several lines say, they find what is meant. */
+static void add_alias(struct set *s, const char *name, uint32_t i)
+{
+	char *own = NULL, *copy = strdup(name);
+
+	if (!copy || asprintf(&own, "#include \"%s\"\n", s->texts[i].name) < 0) {
+		free(copy);
+		s->has_failed = true;
+		return;
+	}
+	s->nfiles++;
+	s->bytes += strlen(own);
+	(void)add(s, copy, own, own);
+}
+
+/* The wish may mean @text. */
+static void grant_one(void *cookie, const char *text)
+{
+	const struct grant *g = cookie;
+	struct set *s = g->set;
+	size_t len = strlen(text);
+	bool is_quoted = text[0] == '"';
+	uint32_t file;
+	char *name;
+
+	if (s->has_failed || len < 3 || (!is_quoted && text[0] != '<') ||
+	    text[len - 1] != (is_quoted ? '"' : '>') || s->nfiles + 1 >= GANTRY_INCLUDES_MAX_FILES)
+		return;
+	name = strndup(text + 1, len - 2);
+	s->has_failed |= !name;
+	file = name ? resolve(s, g->wish->text, name, is_quoted, false) : NONE;
+	if (file != NONE) {
+		s->has_changed = true;
+		if (find(s, name) == NONE)
+			add_alias(s, name, file);
+	}
+	free(name);
+}
+
+/* All texts, and what wishes bring; what those bring may define what others want. */
+static void follow_all(struct set *s)
+{
+	uint32_t next = 0, before;
+
+	do {
+		for (; next < s->n && !s->has_failed; next++)
+			follow_text(s, next);
+		before = s->n;
+		for (uint32_t i = 0; i < s->nwishes && !s->has_failed; i++) {
+			struct grant grant = { s, &s->wishes[i] };
+
+			gantry_macros_expand(&s->macros, s->wishes[i].macro, grant_one, &grant);
+			s->has_failed |= s->macros.has_failed;
+		}
+	} while (s->n > before && !s->has_failed);
+}
+
 /* ---- options ---- */
 
 /* The value of option @i by one of its names, in it or in the one behind; NULL. *@ret_len: of what comes before it. */
@@ -421,7 +532,7 @@ static const char *value_of(const struct gantry_includes_given *given, uint32_t 
 
 	for (; *names; names++) {
 		size_t len = strlen(*names);
-		bool joins = strcmp(*names, "-I") == 0; /* without a sign between */
+		bool joins = (*names)[1] != '-' && len == 2; /* without a sign between */
 
 		if (strncmp(option, *names, len) != 0)
 			continue;
@@ -454,6 +565,19 @@ static void take_dirs(struct set *s, const struct gantry_includes_given *given)
 		dir = value[0] == '/' ? join(s, "", 0, value) : join(s, here, strlen(here), value);
 		if (dir)
 			s->dirs[s->ndirs++] = dir;
+	}
+}
+
+static void take_macros(struct set *s, const struct gantry_includes_given *given)
+{
+	static const char *const names[] = { "-D", "--define-macro", NULL };
+
+	for (uint32_t i = 0; i < given->noptions; i++) {
+		size_t len;
+		const char *value = value_of(given, i, names, &len);
+
+		if (value)
+			gantry_macros_define_option(&s->macros, value);
 	}
 }
 
@@ -494,6 +618,10 @@ static void set_free(struct set *s)
 		free(s->dirs[i]);
 	for (uint32_t i = 0; s->options && i < s->noptions; i++)
 		free(s->options[i]);
+	for (uint32_t i = 0; i < s->nwishes; i++)
+		free(s->wishes[i].macro);
+	gantry_macros_fini(&s->macros);
+	free(s->wishes);
 	free(s->texts);
 	free(s->dirs);
 	free(s->options);
@@ -550,10 +678,10 @@ int gantry_includes_follow(const struct gantry_includes_given *given,
 	take_dirs(s, given);
 	if (s->ndirs > 0 && !s->has_failed) {
 		take_given(s, given);
+		take_macros(s, given);
 		if (!s->has_failed)
 			follow_options(s, given);
-		for (uint32_t i = 0; i < s->n && !s->has_failed; i++)
-			follow_text(s, i);
+		follow_all(s);
 		if (s->has_changed && !s->has_failed)
 			r = fill(s, given, ret_set);
 	}

@@ -4,7 +4,8 @@
  *
  * A file's header has the file's path for a name, and the lines that include it are written with that: two files of one name are two, and each finds
  * what lies beside it. Followed are #include and #include_next, and __has_include(), of names that stand there, whatever is around them but comments and
- * strings. Not followed is a name that a macro makes. No file outside those folders is read, however it is named; links inside are followed. Headers that the program
+ * strings. Where a macro stands for a name (macros.h), each file that it may mean goes along, with a header of the name that is made, which includes it: so such
+ * a name is one file for all who make it. Not followed is what macros with parameters make. No file outside those folders is read, however it is named; links inside are followed. Headers that the program
  * gave come first, as NVRTC has it. What is more than GANTRY_INCLUDES_MAX_FILES or GANTRY_INCLUDES_MAX_BYTES stays behind: the compiler says that it is not there.
  *
  * Threads: any. Reads files, as the calling process; nothing is kept.

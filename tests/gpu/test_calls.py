@@ -129,14 +129,16 @@ extern "C" __global__ void saxpy(int n, float a, const float *x, float *y)
 
 
 INCLUDED = {
-    "include/sums/all.h": '#pragma once\n#include "part.h"\n#include <part.h>\n#if !HAS(<sums/none.h>) && HAS(<part.h>)\n#define HERE 4\n#endif\n',
+    "include/sums/all.h": '#pragma once\n#include "part.h"\n#include <part.h>\n#if !HAS(<sums/none.h>) && HAS(<part.h>)\n#define HERE 4\n#endif\n'
+                          '#define FOLDER sums\n#define MADE <FOLDER/made.h>\n#include MADE\n',
+    "include/sums/made.h": "#define BY_MACRO 8\n",
     "include/sums/part.h": "#define BESIDE 1\n",
     "include/part.h": "#define APART 2\n",
     "outside.h": "#define OUTSIDE 1\n",
 }
 INCLUDES = """#define HAS(x) __has_include(x)
 #include <sums/all.h>
-static_assert(BESIDE + APART + HERE == 7, "each was found where it is");
+static_assert(BESIDE + APART + HERE + BY_MACRO == 15, "each was found where it is");
 extern "C" __global__ void nothing(void)
 {
 }

@@ -207,6 +207,103 @@ START_TEST(test_what_is_no_directive_stays_as_it_is)
 }
 END_TEST
 
+/* A header of that name is there, and includes that file. */
+static void alias_is(const char *name, const char *file)
+{
+	char text[256];
+	uint32_t seen = 0;
+
+	(void)snprintf(text, sizeof(text), "#include \"%s\"\n", path_of(file));
+	for (uint32_t i = 0; i < set.nheaders; i++)
+		if (strcmp(set.names[i], name) == 0) {
+			seen++;
+			ck_assert_str_eq(set.headers[i], text);
+		}
+	ck_assert_uint_eq(seen, 1);
+}
+
+/* As Thrust has it: which is meant is said in a file that is included before. */
+START_TEST(test_name_that_a_macro_makes_is_found_wherever_the_macro_is_defined)
+{
+	put("one/root.h", "# define SYSTEM deep\n#define ROOT SYSTEM // of these\n");
+	put("one/a.h", "#include <root.h>\n#define HEADER <ROOT/b.h>\n#include HEADER\n");
+	put("one/deep/b.h", "#include \"c.h\"\n");
+	put("one/deep/c.h", "");
+	ck_assert_int_eq(follow("#include <a.h>\n", NULL, NULL, 0), 1);
+	ck_assert_uint_eq(set.nheaders, 5);
+	header_is("one/a.h",
+		  "#include \"%T/one/root.h\"\n#define HEADER <ROOT/b.h>\n#include HEADER\n");
+	alias_is("deep/b.h", "one/deep/b.h");
+	header_is("one/deep/b.h", "#include \"%T/one/deep/c.h\"\n");
+}
+END_TEST
+
+/* Conditions are not looked at. */
+START_TEST(test_each_file_that_a_macro_may_mean_goes_along)
+{
+	static const char source[] =
+		"#ifdef A\n#define HEADER <a.h>\n#elif defined(B)\n#define HEADER \\\n \"b.h\" /* that */\n"
+		"#else\n#define HEADER <c.h>\n#endif\n#include HEADER // one\n";
+
+	put("one/a.h", "#define LATER <d.h>\n");
+	put("two/b.h", "#if __has_include( LATER )\n#endif\n");
+	put("two/d.h", "");
+	ck_assert_int_eq(follow(source, NULL, NULL, 0), 1);
+	source_is(source);
+	ck_assert_uint_eq(set.nheaders, 6);
+	alias_is("a.h", "one/a.h");
+	alias_is("b.h", "two/b.h");
+	alias_is("d.h", "two/d.h");
+}
+END_TEST
+
+START_TEST(test_name_that_an_option_s_macro_makes_is_found)
+{
+	char folder[128];
+	const char *const options[] = { folder, "-DHEADER=<DIR/b.h>", "--define-macro",
+					"DIR=deep" };
+	const struct gantry_includes_given given = { "#include HEADER\n", 0,	  NULL, NULL,
+						     MAX_OPTIONS,	  options };
+
+	put("one/deep/b.h", "");
+	(void)snprintf(folder, sizeof(folder), "-I%s/one", top);
+	ck_assert_int_eq(gantry_includes_follow(&given, &set), 1);
+	alias_is("deep/b.h", "one/deep/b.h");
+}
+END_TEST
+
+START_TEST(test_name_that_a_macro_makes_and_the_program_gave_is_the_program_s)
+{
+	const char *const names[] = { "a.h" }, *const headers[] = { "given\n" };
+
+	put("one/a.h", "file\n");
+	ck_assert_int_eq(follow("#define HEADER <a.h>\n#include HEADER\n", names, headers, 1), 0);
+}
+END_TEST
+
+/* Of itself, of each other, of what is no name, or of more than there is an end of. */
+START_TEST(test_macros_that_make_no_name_are_left)
+{
+	char source[8192], *at = source;
+
+	put("one/a.h", "");
+	put("other/b.h", "");
+	ck_assert_int_eq(
+		follow("#define A A\n#include A\n#define B C\n#define C B\n#include C\n"
+		       "#include NONE\n#define D(x) <x>\n#include D(a.h)\n#define E < a.h>\n"
+		       "#include E\n#define F <../other/b.h>\n#include F\n#define G <a.h\n"
+		       "#include G\n#define H\n#include H\n",
+		       NULL, NULL, 0),
+		0);
+	for (int i = 0; i < 12; i++)
+		for (int j = 0; j < 8; j++)
+			at += sprintf(at, "#define M%d M%d/M%d/%d\n", i, i + 1, i + 1, j);
+	(void)sprintf(at, "#define N <M0>\n#include N\n#include <a.h>\n");
+	ck_assert_int_eq(follow(source, NULL, NULL, 0), 1);
+	ck_assert_uint_eq(set.nheaders, 1);
+}
+END_TEST
+
 START_TEST(test_nothing_outside_the_folders_is_read)
 {
 	char absolute[256];
@@ -372,6 +469,11 @@ int main(void)
 	tcase_add_test(tc, test_next_file_of_a_name_is_looked_for_in_the_folders_behind);
 	tcase_add_test(tc, test_name_that_is_asked_for_is_there_also_through_a_macro);
 	tcase_add_test(tc, test_what_is_no_directive_stays_as_it_is);
+	tcase_add_test(tc, test_name_that_a_macro_makes_is_found_wherever_the_macro_is_defined);
+	tcase_add_test(tc, test_each_file_that_a_macro_may_mean_goes_along);
+	tcase_add_test(tc, test_name_that_an_option_s_macro_makes_is_found);
+	tcase_add_test(tc, test_name_that_a_macro_makes_and_the_program_gave_is_the_program_s);
+	tcase_add_test(tc, test_macros_that_make_no_name_are_left);
 	tcase_add_test(tc, test_nothing_outside_the_folders_is_read);
 	tcase_add_test(tc, test_what_is_no_text_is_not_sent);
 	tcase_add_test(tc, test_no_more_files_are_sent_than_may_be);
