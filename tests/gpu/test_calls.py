@@ -45,11 +45,11 @@ def vendor_folder():
     return found
 
 
-def calls_world(tenants=None, device=None, **options):
+def calls_world(tenants=None, device=None, agent=None, **options):
     gpu.needs_images()
     folders = [module_folder()] + list(gpu.fake_modules().values())
     libraries = vendor_folder()
-    return gpu.world(tenants, device=({"libraries": libraries} if libraries else {}) | (device or {}), agent={"module_dirs": " ".join(folders)}, **options)
+    return gpu.world(tenants, device=({"libraries": libraries} if libraries else {}) | (device or {}), agent={"module_dirs": " ".join(folders), **(agent or {})}, **options)
 
 
 def run(agent, *words):

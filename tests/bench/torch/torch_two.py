@@ -7,7 +7,7 @@ import re
 import torch_compare
 import torch_world
 from torch_figures import HERE, Figure, TENANT, harness, ms
-from torch_travel import NCCL
+from torch_travel import NCCL, NCCL_AGENT
 
 MORE = os.environ.get("GANTRY_TORCH_MORE", "")
 
@@ -54,7 +54,7 @@ def parts(bench):
 def nccl(bench):
     """One process with two GPUs; two processes with one each."""
     for way in ("one_process", "two_processes"):
-        with bench.place.world({"red": dict(TENANT, sessions="8")}, count=2, apart=True, env=NCCL) as agent:
+        with bench.place.world({"red": dict(TENANT, sessions="8")}, count=2, apart=True, agent=NCCL_AGENT, env=NCCL) as agent:
             native, ours = both(bench, agent, [torch_world.PYTHON, str(HERE / "torch_pair.py"), way], f"nccl {way}", NCCL)
             yield from torch_compare.curve(f"nccl_{way}", native["values"], ours["values"], exact=True)
             yield Figure(f"nccl_{way}_overhead", 100 * (ours["seconds"] / native["seconds"] - 1), "%",
