@@ -407,7 +407,7 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 		.nmodule_dirs = 1,
 	};
 	struct gantry_err err = { 0 };
-	char *save;
+	char bytes[24], *save;
 	int r;
 
 	if (!dir)
@@ -416,6 +416,9 @@ struct inproc_host *inproc_start(const char *const *devices, uint32_t ndevices)
 	h->ndevices = ndevices;
 	pthread_mutex_init(&h->kept_lock, NULL);
 	slabs_init(h);
+	/* No device gives out more than it has. */
+	(void)snprintf(bytes, sizeof(bytes), "%llu", DEVICE_BYTES);
+	(void)setenv("FAKECUDA_MEM", bytes, 0);
 	for (uint32_t i = 0; i < ndevices; i++) {
 		uint32_t lanes = 1;
 
