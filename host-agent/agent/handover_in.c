@@ -455,6 +455,20 @@ static void take_word(struct gantry_handover *asker, const struct gantry_mover_m
 				      0);
 }
 
+/* It was to be known whether it could come; nothing does. */
+static void was_asked(struct gantry_handover *h)
+{
+	struct gantry_handover_step step;
+
+	if (h->phase != GANTRY_HANDOVER_COPYING || !session_of(h))
+		return;
+	if (gantry_handover_destination_step(h->state, GANTRY_HANDOVER_DISCARD, &step))
+		h->state = step.to;
+	drop(h);
+	h->is_dry = true;
+	gantry_handover_finish(h, 0, "%.80s asked whether it could come", h->host);
+}
+
 static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len)
 {
 	struct gantry_handover *h = arg;
@@ -466,6 +480,9 @@ static void mover_said(void *arg, const struct gantry_mover_msg *msg, size_t len
 	case GANTRY_MOVER_SESSION:
 		if (len == sizeof(struct gantry_mover_session))
 			take_session(h, (const struct gantry_mover_session *)msg);
+		break;
+	case GANTRY_MOVER_ACCEPTED:
+		was_asked(h);
 		break;
 	case GANTRY_MOVER_ARRIVED:
 		arrived(h);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "host-agent/ctl/verbs.h"
 
@@ -40,6 +41,24 @@ const char *gantry_ctl_option(const struct gantry_ctl *ctl, const char *name)
 			return ctl->values[i];
 	assert(!"a handler asked for an option that its verb does not have");
 	return NULL;
+}
+
+int gantry_ctl_bandwidth(struct gantry_ctl *ctl, uint64_t *ret_bytes)
+{
+	const char *given = gantry_ctl_option(ctl, "bandwidth");
+	struct gantry_err err = GANTRY_ERR_NONE;
+	uint64_t bytes = 0;
+
+	if (given && gantry_size_parse(given, &bytes, &err) < 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", given,
+				       err.text);
+	if (given && bytes == 0)
+		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
+				       "--bandwidth %s: with that nothing would go; leave it out "
+				       "for all there is",
+				       given);
+	*ret_bytes = bytes;
+	return 0;
 }
 
 uint64_t gantry_ctl_deadline(const struct gantry_ctl *ctl)

@@ -67,6 +67,9 @@ void gantry_ctl_fini(struct gantry_ctl *ctl);
 /* The value of an option of the verb that runs; "" for a flag; NULL: not given. The verb must know it. */
 const char *gantry_ctl_option(const struct gantry_ctl *ctl, const char *name);
 
+/* --bandwidth in bytes a second, 0 where it is not given: 0, or what gantry_ctl_fail() returned. */
+int gantry_ctl_bandwidth(struct gantry_ctl *ctl, uint64_t *ret_bytes);
+
 /* CLOCK_MONOTONIC nanoseconds at which --timeout, counted from now, is over. */
 uint64_t gantry_ctl_deadline(const struct gantry_ctl *ctl);
 

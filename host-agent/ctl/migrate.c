@@ -269,8 +269,6 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
 	Gantry__Admin__SessionMigrate body = GANTRY__ADMIN__SESSION_MIGRATE__INIT;
-	const char *bandwidth = gantry_ctl_option(ctl, "bandwidth");
-	struct gantry_err err = GANTRY_ERR_NONE;
 	bool is_device = false;
 	int r = parse_id(ctl, "session", ctl->args[0], &body.session_id);
 
@@ -284,16 +282,16 @@ int gantry_ctl_session_migrate(struct gantry_ctl *ctl)
 	r = names_device(ctl, body.host, &is_device);
 	if (r)
 		return r;
-	if (is_device && (bandwidth || gantry_ctl_option(ctl, "lazy")))
+	if (is_device && (gantry_ctl_option(ctl, "bandwidth") || gantry_ctl_option(ctl, "lazy")))
 		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
 				       "session migrate: --bandwidth and --lazy are for hosts, and "
 				       "%s is a device of this one",
 				       body.host);
 	if (is_device)
 		return gantry_ctl_session_to_device(ctl, body.session_id);
-	if (bandwidth && gantry_size_parse(bandwidth, &body.bandwidth, &err) < 0)
-		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", bandwidth,
-				       err.text);
+	r = gantry_ctl_bandwidth(ctl, &body.bandwidth);
+	if (r)
+		return r;
 	body.dry_run = gantry_ctl_option(ctl, "dry-run") != NULL;
 	body.lazy = gantry_ctl_option(ctl, "lazy") != NULL;
 	request.body_case = REQUEST(SESSION_MIGRATE);

@@ -35,6 +35,8 @@ struct receiver {
 	int fds[GANTRY_IMAGE_NREGIONS];
 	uint64_t pages_max; /* bytes of the slab that may be there */
 	uint64_t since_count;
+	bool only_asked; /* the other side wants no more than an answer */
+	bool accepted;
 	uint8_t dropped[DRAIN_BYTES]; /* what nobody wants any more */
 };
 
@@ -86,8 +88,10 @@ static int take_session(void *cookie, const struct gantry_image_session *s, stru
 	status = map_regions(r, s, err);
 	if (status < 0)
 		return status;
-	return gantry_mover_say(r->m, GANTRY_MOVER_ACCEPTED, s->token, 0, NULL) < 0 ? -ECONNRESET
-										    : 0;
+	if (gantry_mover_say(r->m, GANTRY_MOVER_ACCEPTED, s->token, 0, NULL) < 0)
+		return -ECONNRESET;
+	r->accepted = true;
+	return 0;
 }
 
 static int no_memory(struct gantry_err *err, int status)
@@ -257,6 +261,7 @@ static int take_bytes(struct receiver *r, const void *data, size_t len)
 	return n < 0 ? refuse_image(r, n, &err) : 0;
 }
 
+/* 1: no more is to come. */
 static int read_image(struct receiver *r)
 {
 	uint64_t since_look = 0;
@@ -267,6 +272,10 @@ static int read_image(struct receiver *r)
 		const void *data;
 		int64_t n = gantry_tls_recv_packet(r->m->tls, &packet, &data, SILENCE_NS);
 
+		if (n == -ECONNRESET && r->only_asked && r->accepted) {
+			gantry_mover_tell_kind(r->m, GANTRY_MOVER_ACCEPTED);
+			return 1;
+		}
 		if (n < 0 && n != -EINTR)
 			return gantry_mover_fail_err(r->m, (int)n);
 		if (n > 0) {
@@ -324,7 +333,10 @@ static int take_image(struct receiver *r)
 	if (gantry_image_reader_init(&r->reader, &sink, r) < 0 ||
 	    gantry_store_new(release_packet, &r->store) < 0)
 		return gantry_mover_fail(r->m, 1, "no memory to read an image");
-	if (read_image(r) < 0 || settle(r) < 0)
+	status = read_image(r);
+	if (status == 1)
+		return 0;
+	if (status < 0 || settle(r) < 0)
 		return -1;
 	memcpy(r->m->start.session.token, r->reader.session.token,
 	       sizeof(r->m->start.session.token));
@@ -362,6 +374,7 @@ int gantry_mover_receive(struct gantry_mover *m)
 	if (gantry_mover_listen(m, &msg, first, ANSWER_NS) < 0)
 		return -1;
 	if (msg.kind == GANTRY_MOVER_IMAGE) {
+		r.only_asked = msg.code == 1;
 		status = take_image(&r);
 		gantry_store_free(r.store);
 		gantry_image_reader_fini(&r.reader);

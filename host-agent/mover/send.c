@@ -324,6 +324,11 @@ static void close_memory(struct sender *s)
 	gantry_ledger_close(&s->ledger);
 }
 
+static bool only_asks(const struct sender *s)
+{
+	return s->m->start.rounds_max == 0;
+}
+
 static int send_session(struct sender *s)
 {
 	static const uint32_t accepted[] = { GANTRY_MOVER_ACCEPTED, 0 };
@@ -331,7 +336,8 @@ static int send_session(struct sender *s)
 	int r;
 
 	gantry_failpoint(GANTRY_FAILPOINT_SEND_SESSION);
-	if (gantry_mover_say(s->m, GANTRY_MOVER_IMAGE, s->m->start.session.token, 0, NULL) < 0)
+	if (gantry_mover_say(s->m, GANTRY_MOVER_IMAGE, s->m->start.session.token, only_asks(s),
+			     NULL) < 0)
 		return -1;
 	r = gantry_image_write_session(&s->writer, &s->m->start.session);
 	r = r < 0 ? r : flush(s);
@@ -350,7 +356,7 @@ int gantry_mover_send(struct gantry_mover *m)
 	s.paced_from_ns = gantry_now_ns();
 	r = open_memory(&s);
 	r = r < 0 ? r : send_session(&s);
-	if (r == 0 && m->start.rounds_max == 0) { /* it was only to be asked */
+	if (r == 0 && only_asks(&s)) {
 		gantry_mover_tell_kind(m, GANTRY_MOVER_ACCEPTED);
 		close_memory(&s);
 		return 0;

@@ -39,7 +39,7 @@ enum gantry_mover_kind {
 		16, /* of a lazy hand-over: it can be asked for buffers, one at a time */
 	/* on the link, and passed on to and from agents */
 	GANTRY_MOVER_HELLO = 20,    /* value[0]: protocol; text: the sender's host name */
-	GANTRY_MOVER_ACCEPTED = 21, /* go on */
+	GANTRY_MOVER_ACCEPTED = 21, /* go on; to an agent: that was all that was asked */
 	GANTRY_MOVER_REFUSED = 22,  /* code, text */
 	GANTRY_MOVER_PREPARED = 23,
 	GANTRY_MOVER_COMMIT = 24,
@@ -47,7 +47,8 @@ enum gantry_mover_kind {
 	GANTRY_MOVER_UNKNOWN = 26,
 	GANTRY_MOVER_ASK = 27,
 	GANTRY_MOVER_FORGET = 28,
-	GANTRY_MOVER_IMAGE = 29, /* what follows is an image */
+	GANTRY_MOVER_IMAGE =
+		29, /* what follows is an image; code: 1: its session only, which asks */
 	/* of a lazy hand-over, see pull.c; value: offset in the slab, bytes */
 	GANTRY_MOVER_PULL = 30,
 	GANTRY_MOVER_PART = 31,

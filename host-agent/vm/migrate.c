@@ -56,8 +56,6 @@ static int read_agents(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 
 static int read_numbers(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 {
-	const char *bandwidth = gantry_ctl_option(ctl, "bandwidth");
-	struct gantry_err err = GANTRY_ERR_NONE;
 	uint64_t bytes = 0;
 	int r;
 
@@ -67,11 +65,10 @@ static int read_numbers(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 		r = read_time(ctl, "return", &t->has_return, &t->return_ns);
 	if (!r)
 		r = read_time(ctl, "limit", &t->has_limit, &t->how.limit_ns);
+	if (!r)
+		r = gantry_ctl_bandwidth(ctl, &bytes);
 	if (r)
 		return r;
-	if (bandwidth && gantry_size_parse(bandwidth, &bytes, &err) < 0)
-		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE, "--bandwidth %s: %s", bandwidth,
-				       err.text);
 	t->sessions.bandwidth = bytes;
 	t->how.bandwidth_mib_per_s = bytes ? gantry_max_u64(1, bytes >> 20) : 0;
 	return 0;

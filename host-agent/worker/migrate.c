@@ -229,7 +229,7 @@ static int begin_locked(struct wsession *s, struct wqueue *q, struct wmigration 
 	if (!worker_migration_has_kernels_locked(s, q, mg->to, err))
 		return -ENOEXEC;
 	if (a->dry_run)
-		return 0;
+		return worker_migration_has_room(mg, mg->m.counts.owned_bytes, err);
 	(void)gantry_migration_start(&mg->m, gantry_now_ns());
 	if (worker_job_start_locked(s, mg->d->index, &mg->job) < 0)
 		return gantry_err_set(err, -ENOMEM, "no memory for a migration");

@@ -52,6 +52,9 @@ extern const struct gantry_migration_source worker_migration_source;
 extern const struct gantry_migration_sink worker_migration_sink;
 /* The session's lock is held. */
 uint64_t worker_migration_owned_bytes_locked(const struct wmigration *mg);
+/* 0 or -ENOSPC. Copying ahead charges each buffer; here they are added up. */
+int worker_migration_has_room(const struct wmigration *mg, uint64_t owned_bytes,
+			      struct gantry_err *err);
 /* -ENOTSUP with a sentence: its program knows addresses on @device, which a queue that goes elsewhere would leave behind. */
 int worker_migration_pinned_locked(const struct wsession *s, uint32_t device,
 				   struct gantry_err *err);

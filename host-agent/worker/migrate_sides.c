@@ -306,22 +306,32 @@ static int source_resume(void *cookie, struct gantry_err *err)
 
 /* ---- the sink ---- */
 
-/* Room for all of it, so that a full device is an answer now. Copying ahead charges each buffer; here they are added up. */
+int worker_migration_has_room(const struct wmigration *mg, uint64_t owned_bytes,
+			      struct gantry_err *err)
+{
+	const struct wdevice *to = mg->job.session->engine->devices[mg->to];
+	uint64_t limit = gantry_load_relaxed(&to->page->hdr.mem_bytes);
+	uint64_t used = gantry_load_relaxed(&to->page->hdr.mem_used);
+	uint64_t left = limit > used ? limit - used : 0;
+
+	if (!limit || owned_bytes <= left)
+		return 0;
+	return gantry_err_set(err, -ENOSPC,
+			      "device %s has %llu MiB left, and the queue owns %llu MiB", to->name,
+			      (unsigned long long)(left >> 20),
+			      (unsigned long long)(owned_bytes >> 20));
+}
+
+/* So that a full device is an answer now. */
 static int sink_prepare(void *cookie, uint64_t owned_bytes, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
 	struct wsession *s = mg->job.session;
-	const struct wdevice *to = s->engine->devices[mg->to];
-	uint64_t limit = gantry_load_relaxed(&to->page->hdr.mem_bytes);
-	uint64_t used = gantry_load_relaxed(&to->page->hdr.mem_used);
 	bool has;
+	int r = worker_migration_has_room(mg, owned_bytes, err);
 
-	if (limit && owned_bytes > (limit > used ? limit - used : 0))
-		return gantry_err_set(err, -ENOSPC,
-				      "device %s has %llu MiB left, and the queue owns %llu MiB",
-				      to->name,
-				      (unsigned long long)((limit > used ? limit - used : 0) >> 20),
-				      (unsigned long long)(owned_bytes >> 20));
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&s->lock);
 	has = worker_migration_has_kernels_locked(s, mg->q, mg->to, err);
 	pthread_mutex_unlock(&s->lock);

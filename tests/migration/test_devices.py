@@ -225,9 +225,10 @@ def test_no_memory_at_the_destination(t):
         made.guest.ask(f"buffer b {32 * MIB} device")
         made.guest.ask(f"pattern q t b 0 {32 * MIB} 5")
         wanted = made.guest.ask(f"sum q b {32 * MIB}", 60)
-        ended = made.move("d1")
-        t.code(ended, 6)
-        t.contains(ended.err, "MiB left")
+        for options in (["--dry-run"], [], ["--lazy", "--dry-run"], ["--lazy"]):
+            ended = made.move("d1", *options)
+            t.code(ended, 6, str(options))
+            t.contains(ended.err, "MiB left")
         t.equal(made.device(), "d0")
         t.equal(made.guest.ask(f"sum q b {32 * MIB}", 60), wanted)
 

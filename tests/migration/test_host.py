@@ -104,6 +104,12 @@ def test_dry_run_says_that_it_could_go_and_it_stays(t):
         harness.wait_until(lambda: not hosts.south.sessions(), "that the other host lets go")
         shown = hosts.migrations(hosts.north)[0]
         t.equal([shown["dry_run"], shown["state"], shown["code"]], [True, "done", 0])
+        harness.wait_until(lambda: hosts.migrations(hosts.south)[0]["over"], "that it is over there, too")
+        asked = hosts.migrations(hosts.south)[0]
+        t.equal([asked["dry_run"], asked["state"], asked["code"]], [True, "done", 0], asked["text"])
+        for agent in (hosts.north, hosts.south):
+            stats = {m["name"]: m["value"] for m in agent.ctl_json("stats")["metrics"]}
+            t.equal([stats["gantry_host_migrations_total"], stats["gantry_host_migrations_failed_total"]], [0, 0])
 
 
 def test_list_show_and_events_tell_of_it_on_both_sides(t):
@@ -189,7 +195,8 @@ def test_host_that_does_not_listen_is_said(t):
 def test_bad_words_are_usage(t):
     with two() as hosts:
         guest = hosts.guest()
-        for arguments in (["--to", ""], ["--to", "a:b"], ["--to", "a:0"], [], ["--to", "south", "--bandwidth", "fast"]):
+        for arguments in (["--to", ""], ["--to", "a:b"], ["--to", "a:0"], [], ["--to", "south", "--bandwidth", "fast"],
+                          ["--to", "south", "--bandwidth", "0"]):
             t.equal(hosts.north.ctl("session", "migrate", str(guest.session), *arguments).code, USAGE, str(arguments))
         t.equal(hosts.migrate(77).code, NOT_FOUND)
         t.equal(hosts.north.ctl("migration", "show", "77").code, NOT_FOUND)
