@@ -82,8 +82,9 @@ static int parse_options(struct gantry_ctl *ctl, int argc, char **argv, int *at,
 		if (c == '?')
 			return gantry_ctl_fail(
 				ctl, GANTRY_CTL_USAGE,
-				"no option %s here, or it takes no value; see gantryctl%s%s%s --help",
+				"no option %s here, or it takes no value; see gantryctl%s%s%s%s --help",
 				argv[optind - 1], verb ? " " : "", verb ? verb->noun : "",
+				verb && verb->verb ? " " : "",
 				verb && verb->verb ? verb->verb : "");
 		if (c == 'h')
 			*ret_help = true;
@@ -122,8 +123,9 @@ static int check_nargs(struct gantry_ctl *ctl)
 				       name, verb->args, name, verb->args);
 	if (verb->max_args >= 0 && ctl->nargs > verb->max_args)
 		return gantry_ctl_fail(ctl, GANTRY_CTL_USAGE,
-				       "%s: unexpected \"%s\"; usage: gantryctl %s %s", name,
-				       ctl->args[verb->max_args], name, verb->args);
+				       "%s: unexpected \"%s\"; usage: gantryctl %s%s%s", name,
+				       ctl->args[verb->max_args], name, *verb->args ? " " : "",
+				       verb->args);
 	return 0;
 }
 

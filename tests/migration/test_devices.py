@@ -269,7 +269,7 @@ def test_queue_follows_a_kernel_that_its_device_lacks(t):
 def test_cancel_while_a_task_runs_and_a_second_migration(t):
     with world() as agent:
         made = Mover(agent)
-        made.guest.ask("run q long spin 1 3000000000")
+        made.guest.ask("run q long spin 1 8000000000")
         harness.wait_until(lambda: agent.ctl_json("queue", "show", made.name)["queue"]["issued"] >= 1, "it runs")
         going = made.start("d1")
         harness.wait_until(lambda: made.migrations() and made.migrations()[-1]["state"] in ("orphan", "drain"),

@@ -196,6 +196,55 @@ START_TEST(test_parse_mistakes_are_usage_with_one_line)
 }
 END_TEST
 
+START_TEST(test_parse_mistakes_name_what_can_be_typed)
+{
+	static const struct {
+		const char *line, *names;
+	} rows[] = {
+		{ "gantryctl device list --bogus", "see gantryctl device list --help\n" },
+		{ "gantryctl --bogus", "see gantryctl --help\n" },
+		{ "gantryctl migration list a", "usage: gantryctl migration list\n" },
+		{ "gantryctl device show a b", "usage: gantryctl device show DEVICE\n" },
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(rows); i++) {
+		struct parsed p;
+
+		parse(&p, rows[i].line);
+		ck_assert_msg(strstr(p.err, rows[i].names), "%s", p.err);
+		parsed_fini(&p);
+	}
+}
+END_TEST
+
+/* Of sessions and of machines, one as the other. */
+START_TEST(test_bandwidth_is_a_size_and_not_none)
+{
+	static const struct {
+		const char *line;
+		int code;
+		uint64_t bytes;
+	} rows[] = {
+		{ "gantryctl session migrate 1 --to a", 0, 0 },
+		{ "gantryctl session migrate 1 --to a --bandwidth 2M", 0, 2u << 20 },
+		{ "gantryctl session migrate 1 --to a --bandwidth 0", GANTRY_CTL_USAGE, 7 },
+		{ "gantryctl session migrate 1 --to a --bandwidth fast", GANTRY_CTL_USAGE, 7 },
+		{ "gantryctl vm migrate m u --bandwidth 0G", GANTRY_CTL_USAGE, 7 },
+	};
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(rows); i++) {
+		uint64_t bytes = 7;
+		struct parsed p;
+
+		parse(&p, rows[i].line);
+		ck_assert_int_eq(p.code, 0);
+		ck_assert_int_eq(gantry_ctl_bandwidth(&p.ctl, &bytes), rows[i].code);
+		ck_assert_uint_eq(bytes, rows[i].bytes);
+		parsed_fini(&p);
+	}
+}
+END_TEST
+
 START_TEST(test_fail_that_is_kept_is_not_written)
 {
 	struct gantry_err kept = GANTRY_ERR_NONE;
@@ -625,6 +674,8 @@ int main(void)
 	tcase_add_test(parse_case, test_parse_run_leaves_the_command_alone);
 	tcase_add_test(parse_case, test_parse_help_wins_over_missing_arguments);
 	tcase_add_test(parse_case, test_parse_mistakes_are_usage_with_one_line);
+	tcase_add_test(parse_case, test_parse_mistakes_name_what_can_be_typed);
+	tcase_add_test(parse_case, test_bandwidth_is_a_size_and_not_none);
 	tcase_add_test(parse_case, test_fail_that_is_kept_is_not_written);
 	tcase_add_test(parse_case, test_fail_text_cannot_leave_its_line);
 	tcase_add_test(parse_case, test_code_of_a_later_agent_is_failed);
