@@ -486,6 +486,17 @@ static int parse_affinity(struct gantry_device_section *device, const char *valu
 	return copy_text("affinity", device->affinity, sizeof(device->affinity), value, err);
 }
 
+static int parse_turn_pause(struct gantry_device_section *device, const char *value,
+			    struct gantry_err *err)
+{
+	if (gantry_duration_parse(value, &device->turn_pause_ns, err) < 0)
+		return gantry_err_wrap(err, -EINVAL, "turn_pause");
+	if (device->turn_pause_ns > GANTRY_SHARE_TURN_PAUSE_MAX_US * GANTRY_NS_PER_US)
+		return gantry_err_set(err, -EINVAL, "turn_pause is 0 to %u us",
+				      GANTRY_SHARE_TURN_PAUSE_MAX_US);
+	return 0;
+}
+
 static int device_key(struct gantry_device_section *device, const char *key, const char *value,
 		      struct gantry_err *err)
 {
@@ -507,6 +518,8 @@ static int device_key(struct gantry_device_section *device, const char *key, con
 		device->lanes = (uint32_t)number;
 		return 0;
 	}
+	if (strcmp(key, "turn_pause") == 0)
+		return parse_turn_pause(device, value, err);
 	if (strcmp(key, "slab_pool") == 0) {
 		if (gantry_size_parse(value, &device->slab_pool_bytes, err) < 0)
 			return gantry_err_wrap(err, -EINVAL, "%s", key);
@@ -529,8 +542,10 @@ static int enter_device(struct parse *p, const char *name)
 			return gantry_err_set(p->err, -EINVAL, "more than %u devices",
 					      GANTRY_CONFIG_MAX_DEVICES);
 		device = &c->devices[c->ndevices++];
-		*device = (struct gantry_device_section){ .slab_pool_bytes =
-								  GANTRY_CONFIG_SLAB_POOL };
+		*device = (struct gantry_device_section){
+			.slab_pool_bytes = GANTRY_CONFIG_SLAB_POOL,
+			.turn_pause_ns = GANTRY_SHARE_TURN_PAUSE_US * GANTRY_NS_PER_US,
+		};
 		/* a valid name fits */
 		(void)gantry_str_copy(device->name, sizeof(device->name), name);
 	}

@@ -114,6 +114,7 @@ struct gantry_device_section {
 	char backend[GANTRY_CONFIG_NAME];
 	uint64_t mem_bytes;		   /* 0: the backend's default */
 	uint32_t lanes;			   /* 0: the backend's default */
+	uint64_t turn_pause_ns;		   /* of a GPU: gantry_share_set_turn_pause() */
 	uint64_t slab_pool_bytes;	   /* scrubbed slabs that are kept ready */
 	char affinity[GANTRY_CONFIG_TEXT]; /* "": auto; "off"; a list of processors */
 	uint32_t nopts;

@@ -80,6 +80,23 @@ static uint32_t guess_lanes(const struct gantry_device_section *conf)
 	return cores >= 1 && cores <= GANTRY_SHARE_NLANES ? (uint32_t)cores : 1;
 }
 
+/* What may change while the device is in use. */
+static void tell_page(struct gantry_agent_device *d)
+{
+	gantry_share_set_turn_pause(d->page, (uint32_t)(d->conf.turn_pause_ns / GANTRY_NS_PER_US));
+}
+
+/* Whether the device stays what it is; what may change it takes from @now. */
+static bool stays(struct gantry_agent_device *d, const struct gantry_device_section *now)
+{
+	/* Restored from an earlier agent: only the name is known. */
+	if (d->conf.backend[0] == '\0')
+		d->conf = *now;
+	d->conf.turn_pause_ns = now->turn_pause_ns;
+	tell_page(d);
+	return memcmp(now, &d->conf, sizeof(*now)) == 0;
+}
+
 static int add_device(struct gantry_agent *a, const struct gantry_device_section *conf,
 		      struct gantry_err *err)
 {
@@ -101,6 +118,7 @@ static int add_device(struct gantry_agent *a, const struct gantry_device_section
 	d->state = GANTRY_DEVICE_ENABLED;
 	d->lanes = guess_lanes(conf);
 	d->mem_bytes = conf->mem_bytes;
+	tell_page(d);
 	gantry_keep(a, d->page_fd, "d/%u/%s", a->ndevices, conf->name);
 	a->ndevices++;
 	gantry_event_device(a, "device-added", conf->name, NULL, NULL, "%s (%s)", conf->name,
@@ -124,14 +142,12 @@ int gantry_devices_apply(struct gantry_agent *a, const struct gantry_config *con
 
 	for (uint32_t i = 0; i < a->ndevices; i++) {
 		struct gantry_agent_device *d = &a->devices[i];
-		struct gantry_device_section *now = gantry_config_device(config, d->conf.name);
+		const struct gantry_device_section *now = gantry_config_device(config,
+									       d->conf.name);
 
 		if (!d->used)
 			continue;
-		/* Restored from an earlier agent: only the name is known. */
-		if (now && d->conf.backend[0] == '\0')
-			d->conf = *now;
-		if (now && memcmp(now, &d->conf, sizeof(*now)) == 0)
+		if (now && stays(d, now))
 			continue;
 		remove_device(a, d); /* a changed one comes back under another index */
 		changed = true;

@@ -861,6 +861,35 @@ static bool owes_lane(const struct gantry_share_page *page, const struct turn *m
 	return leads_by(mine->tenant_vtime_ns, theirs.tenant_vtime_ns, slice_ns);
 }
 
+bool gantry_share_keeps(const struct gantry_share_page *page, uint32_t session, uint64_t idle_ns)
+{
+	uint64_t pause_us = gantry_load_relaxed(&page->hdr.turn_pause_us);
+	const struct gantry_share_session *me;
+	uint32_t n = share_nsessions(page);
+	bool others = false;
+	struct turn mine;
+
+	if (pause_us > GANTRY_SHARE_TURN_PAUSE_MAX_US)
+		pause_us = GANTRY_SHARE_TURN_PAUSE_MAX_US;
+	if (idle_ns >= pause_us * GANTRY_NS_PER_US || !is_gpu(page) ||
+	    gantry_load_relaxed(&page->hdr.disabled))
+		return false;
+	session %= GANTRY_SHARE_NSESSIONS;
+	me = &page->sessions[session];
+	mine = turn_of(page, session);
+	/* As it will be charged. */
+	mine.session_vtime_ns += idle_ns;
+	mine.tenant_vtime_ns += share_weighted_ns(&page->tenants[mine.tenant], idle_ns);
+	for (uint32_t i = 0; i < n; i++) {
+		if (i == session || !is_waiting(&page->sessions[i]))
+			continue;
+		if (share_same_party(&page->sessions[i], me) || owes_lane(page, &mine, i))
+			return false;
+		others = true;
+	}
+	return others;
+}
+
 static bool look_who_waits(struct gantry_share_page *page, uint32_t session, uint32_t *ret_waits)
 {
 	struct turn mine = turn_of(page, session);

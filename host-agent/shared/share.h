@@ -26,7 +26,8 @@
  * sides, so a session that fills the device and never has it alone asks its party for a moment of quiet.
  * Guests put batches of work and wait for their end. The pause between two batches, short against them, is no
  * idleness: who has it keeps (a slice or two of) what it lags behind, and who leads does not fill the device
- * just then, for the sake of some microseconds, with what the other then has to wait for.
+ * just then, for the sake of some microseconds, with what the other then has to wait for. Nor does the party hand the GPU over
+ * in such a pause (hdr.turn_pause_us), unless who waits is more urgent or a slice behind; what it kept from others it pays for.
  *
  * Death anywhere leaves the page usable: every decision is one compare-and-swap of a lane or a store to one's own
  * entry. The agent frees a dead worker's lanes (gantry_share_bury()); waiters look again at least
@@ -74,6 +75,12 @@
 /* So long at most do others begin nothing, that it may be seen what commands take alone: theirs end first, in turns with these. */
 #define GANTRY_SHARE_QUIET_US 20000u
 #define GANTRY_SHARE_PAUSE_US 500u
+/*
+ * For how long the party that has a GPU keeps it without commands while another waits. To hand over and back costs some hundred
+ * microseconds of switching contexts: who waits for about as long as that before it does loses at most as much again by it.
+ */
+#define GANTRY_SHARE_TURN_PAUSE_US     100u /* unless configured */
+#define GANTRY_SHARE_TURN_PAUSE_MAX_US 1000u
 
 enum gantry_share_state {
 	GANTRY_SHARE_FREE = 0,
@@ -150,7 +157,8 @@ struct gantry_share_header {
 	uint32_t
 		urgent_us; /* when a session of priority last wanted a GPU, in microseconds; 0: never */
 	int32_t urgent_priority;
-	uint8_t pad0[24];
+	uint32_t turn_pause_us; /* agent: see GANTRY_SHARE_TURN_PAUSE_US; 0: handed over at once */
+	uint8_t pad0[20];
 	uint32_t arrivals; /* grows by 4 when a session starts to wait: a multiple of it always */
 	uint32_t watch;	   /* 1: the agent wants to be told when somebody next begins to wait */
 	uint8_t pad1[56];
@@ -186,6 +194,8 @@ void gantry_share_admit(struct gantry_share_page *page, uint32_t session, uint32
 void gantry_share_dismiss(struct gantry_share_page *page, uint32_t session);
 /* The device is a GPU; at most @most sessions have commands in flight at once, 0: as many as there are. */
 void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu, uint32_t most);
+/* For how long a party keeps a GPU between two batches, in microseconds. Whoever has it goes by it from now on. */
+void gantry_share_set_turn_pause(struct gantry_share_page *page, uint32_t us);
 /* With whom the session has a GPU together; after admit. */
 void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party);
 /* Frees every lane that sessions of dead @worker hold and wakes who waits. Returns how many were held. */
@@ -256,6 +266,14 @@ void gantry_share_end_quiet(struct gantry_share_page *page, uint32_t session);
  */
 void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
 			       uint64_t observed_ns, uint64_t alone_ns, uint32_t units);
+/*
+ * Whether the holder of a lane of a GPU, which has had nothing in flight for @idle_ns, keeps it from other parties that wait, as its guest
+ * may put more at once. false, too, where nobody is kept waiting by it, and where somebody of its own party waits.
+ */
+bool gantry_share_keeps(const struct gantry_share_page *page, uint32_t session, uint64_t idle_ns);
+/* Books the part of @from_ns to @to_ns (CLOCK_MONOTONIC), in which it did so, that others waited. */
+void gantry_share_charge_pause(struct gantry_share_page *page, uint32_t session, uint64_t from_ns,
+			       uint64_t to_ns);
 /* How much work the session may have in flight on a GPU, at most @us; in microseconds. */
 uint32_t gantry_share_window_us(const struct gantry_share_page *page, uint32_t session, uint32_t us,
 				uint32_t seen);

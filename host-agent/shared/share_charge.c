@@ -12,7 +12,7 @@ void gantry_share_charge(struct gantry_share_page *page, uint32_t session, uint6
 	struct gantry_share_session *s = &page->sessions[session % GANTRY_SHARE_NSESSIONS];
 	struct gantry_share_tenant *t = &page->tenants[share_tenant_of(s)];
 	uint64_t ns = device_ns > CHARGE_MAX_NS ? CHARGE_MAX_NS : device_ns;
-	uint64_t weighted_ns = ns * GANTRY_SHARE_WEIGHT_DEFAULT / share_weight_of(t);
+	uint64_t weighted_ns = share_weighted_ns(t, ns);
 
 	gantry_count_add(&t->device_ns, ns);
 	gantry_count_add(&s->device_ns, ns);
@@ -137,4 +137,35 @@ void gantry_share_charge_units(struct gantry_share_page *page, uint32_t session,
 	note_part(me, part, alone_ns != 0, crowded);
 	gantry_share_charge(page, session,
 			    (uint64_t)((double)ns * (double)part / GANTRY_SHARE_WHOLE));
+}
+
+void gantry_share_charge_pause(struct gantry_share_page *page, uint32_t session, uint64_t from_ns,
+			       uint64_t to_ns)
+{
+	const struct gantry_share_session *me;
+	uint64_t since_ns = UINT64_MAX;
+	uint32_t nkeepers = 1;
+
+	session %= GANTRY_SHARE_NSESSIONS;
+	me = &page->sessions[session];
+	for (uint32_t i = 0; i < share_nsessions(page); i++) {
+		const struct gantry_share_session *s = &page->sessions[i];
+		uint64_t wait_since_ns = gantry_load_relaxed(&s->wait_since_ns);
+
+		if (i == session)
+			continue;
+		if (!share_same_party(s, me)) {
+			if (gantry_load_acquire(&s->wants) && wait_since_ns < since_ns)
+				since_ns = wait_since_ns;
+			continue;
+		}
+		/* Whose commands run pays for the device; of several that keep it each pays its part. */
+		if (share_units_of(s))
+			return;
+		nkeepers += gantry_load_relaxed(&s->nheld) != 0;
+	}
+	if (since_ns < from_ns)
+		since_ns = from_ns;
+	if (since_ns < to_ns)
+		gantry_share_charge(page, session, (to_ns - since_ns) / nkeepers);
 }

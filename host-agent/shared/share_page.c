@@ -134,6 +134,11 @@ void gantry_share_set_gpu(struct gantry_share_page *page, bool gpu, uint32_t mos
 								: GANTRY_SHARE_NLANES);
 }
 
+void gantry_share_set_turn_pause(struct gantry_share_page *page, uint32_t us)
+{
+	gantry_store_relaxed(&page->hdr.turn_pause_us, us);
+}
+
 void gantry_share_set_party(struct gantry_share_page *page, uint32_t session, uint32_t party)
 {
 	gantry_store_relaxed(&page->sessions[session % GANTRY_SHARE_NSESSIONS].party, party);

@@ -46,6 +46,12 @@ static inline uint32_t share_weight_of(const struct gantry_share_tenant *t)
 	return weight > GANTRY_SHARE_WEIGHT_MAX ? GANTRY_SHARE_WEIGHT_MAX : weight;
 }
 
+/* Virtual time of @ns of device time. */
+static inline uint64_t share_weighted_ns(const struct gantry_share_tenant *t, uint64_t ns)
+{
+	return ns * GANTRY_SHARE_WEIGHT_DEFAULT / share_weight_of(t);
+}
+
 static inline bool share_is_active(const struct gantry_share_session *s)
 {
 	uint32_t state = gantry_load_relaxed(&s->state);

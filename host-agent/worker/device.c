@@ -159,6 +159,7 @@ static unsigned serve(struct wdevice *d, struct wsession *s)
 		worker_charge_time(d, q); /* who waits for the task need not wait for this */
 		wants = wants || worker_wants_lane(d, q);
 	}
+	worker_gpu_rest(d, s);
 	/* The session is one waiter, whatever the number of its queues: it leaves when none of them waits. */
 	if (s->lane_asked[d->index] && !wants) {
 		gantry_share_leave(d->page, s->share_slot);

@@ -11,6 +11,8 @@
 #define LOOK_US	       20u     /* between two looks at who waits, while nobody new does */
 #define QUIET_EVERY_US 100000u /* a moment of quiet in so long at most */
 #define COPY_UNITS     250u    /* there are a few copy engines, beside the processors */
+#define REST_NS	       20000u  /* a thread that has other things to do holds a lane for nothing */
+#define PAY_NS	       1000u   /* shorter ones are not worth the look who waits */
 
 static struct wgpu *gpu_of(const struct wdevice *d, const struct wqueue *q)
 {
@@ -55,6 +57,7 @@ void worker_gpu_submitted(struct wdevice *d, struct wqueue *q)
 	if (g->nflying++ == 0) {
 		g->alone = gantry_share_is_alone(d->page, q->session->share_slot);
 		g->ended_at = gantry_cycles();
+		g->rest_ns = 0;
 	}
 	tell_units(d, q, units_of(d));
 }
@@ -162,6 +165,61 @@ static bool moves(const struct wqueue *q)
 	return op == GANTRY_OP_read || op == GANTRY_OP_write;
 }
 
+/* ---- between two batches ---- */
+
+static void pay_for_rest(struct wdevice *d, struct wsession *s)
+{
+	struct wgpu *g = &s->gpu[d->index];
+	uint64_t now;
+
+	if (g->rest_ns == 0)
+		return;
+	now = gantry_now_ns();
+	if (now - g->paid_ns < PAY_NS)
+		return;
+	gantry_share_charge_pause(d->page, s->share_slot, g->paid_ns, now);
+	g->paid_ns = now;
+}
+
+/* For how long the session has had a lane and nothing in flight. */
+static uint64_t rested_ns(struct wgpu *g)
+{
+	uint64_t now = gantry_now_ns();
+
+	if (g->rest_ns == 0)
+		g->rest_ns = g->paid_ns = now;
+	return now - g->rest_ns;
+}
+
+static bool keeps(const struct wdevice *d, struct wsession *s)
+{
+	struct wgpu *g = &s->gpu[d->index];
+
+	return g->lane && g->nflying == 0 &&
+	       gantry_share_keeps(d->page, s->share_slot, rested_ns(g));
+}
+
+bool worker_gpu_keeps(const struct wdevice *d)
+{
+	/* Where nobody may spin a guest that puts more needs this processor. */
+	if (d->nlanes_held == 0 || d->spin.max_cycles == 0 || !worker_gpu(d))
+		return false;
+	for (uint32_t i = 0; i < d->nsessions; i++)
+		if (keeps(d, d->sessions[i]))
+			return true;
+	return false;
+}
+
+void worker_gpu_rest(struct wdevice *d, struct wsession *s)
+{
+	struct wgpu *g = &s->gpu[d->index];
+
+	if (g->lane && g->nflying == 0 && rested_ns(g) >= REST_NS && !keeps(d, s))
+		(void)worker_gpu_give(d, s, false);
+}
+
+/* ---- lanes ---- */
+
 static bool take(struct wdevice *d, struct wqueue *q)
 {
 	struct wsession *s = q->session;
@@ -195,6 +253,7 @@ bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q)
 
 	if (g->lane == 0)
 		return take(d, q);
+	pay_for_rest(d, q->session);
 	now = gantry_cycles();
 	/* Whom a submission can make wait for long is looked for before each: a command may take that long. */
 	if (now - g->looked_at < LOOK_US * gantry_cycles_per_us() &&
@@ -222,6 +281,8 @@ bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants)
 
 	if (g->lane == 0 || g->nflying)
 		return false;
+	pay_for_rest(d, s);
+	g->rest_ns = 0;
 	gantry_share_give(d->page, s->share_slot, g->lane - 1, still_wants);
 	g->lane = 0;
 	d->nlanes_held--;

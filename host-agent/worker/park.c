@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "host-agent/worker/thread.h"
 
-#define IDLE_TURNS_WITH_LANE 64u /* empty rounds, some 2 us, after which lanes are given back */
+#define IDLE_TURNS_WITH_LANE 64u /* empty rounds, some 2 us: lanes that are not kept go back */
 #define VAIN_RINGS	     64u /* in a row, after which bells are heard once in a pause */
 #define VAIN_PAUSE_MS	     1
 #define LANE_SLEEP_NS	     2000000u /* rings are not watched while a lane is waited for */
@@ -217,13 +217,15 @@ static bool spin(struct wdevice *d)
 	bool hit = false;
 
 	gantry_spin_begin(&d->spin);
-	while (gantry_spin_again(&d->spin)) {
+	while (gantry_spin_again(&d->spin) || worker_gpu_keeps(d)) {
 		if (anything_new(d)) {
 			hit = true;
 			break;
 		}
-		if (d->nlanes_held && ++turns == IDLE_TURNS_WITH_LANE)
+		if (d->nlanes_held && ++turns >= IDLE_TURNS_WITH_LANE && !worker_gpu_keeps(d)) {
 			(void)settle(d, true);
+			turns = 0;
+		}
 	}
 	gantry_spin_end(&d->spin, hit);
 	return hit;

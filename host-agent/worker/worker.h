@@ -260,6 +260,9 @@ struct wgpu {
 	uint64_t asked_at;  /* for that; cycles */
 	uint64_t
 		ended_at; /* when one was seen to end last, or the oldest in flight began; cycles */
+	/* It has a lane and nothing in flight; CLOCK_MONOTONIC. */
+	uint64_t rest_ns; /* since then; 0: that was not seen */
+	uint64_t paid_ns; /* to then it has paid for it */
 };
 
 struct wextent {
@@ -519,6 +522,10 @@ bool worker_gpu_lane_ready(struct wdevice *d, struct wqueue *q);
 void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off);
 /* Where nothing of the session is in flight. True: it had one. */
 bool worker_gpu_give(struct wdevice *d, struct wsession *s, bool still_wants);
+/* Others wait for the GPU, on which a session here has nothing just now, and keeps it for a moment: its guest may put more. */
+bool worker_gpu_keeps(const struct wdevice *d);
+/* In each round: a lane under which nothing is in flight is given back soon, whatever else the thread has to do. */
+void worker_gpu_rest(struct wdevice *d, struct wsession *s);
 /* d->cmd is with the device; the queue's oldest command has finished, before worker_finish(). */
 void worker_gpu_submitted(struct wdevice *d, struct wqueue *q);
 void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uint64_t device_ns);

@@ -141,7 +141,7 @@ START_TEST(test_config_device_says_its_pool_its_processors_and_its_backend_s_opt
 	struct gantry_config *c = NULL;
 
 	ck_assert_msg(parse("[device a]\nbackend = cpu\nslab_pool = 1G\naffinity = 0-3,8\n"
-			    "[device b]\nbackend = cpu\n"
+			    "[device b]\nbackend = cpu\nturn_pause = 250us\n"
 			    "[device c]\nbackend = sim\nwork = cpu\n"
 			    "[device d]\nbackend = hip\ngraphs = no\nprocesses = beside\n",
 			    &c, &err) == 0,
@@ -150,6 +150,8 @@ START_TEST(test_config_device_says_its_pool_its_processors_and_its_backend_s_opt
 	ck_assert_str_eq(c->devices[0].affinity, "0-3,8");
 	ck_assert_uint_eq(c->devices[1].slab_pool_bytes, GANTRY_CONFIG_SLAB_POOL);
 	ck_assert_str_eq(c->devices[1].affinity, "");
+	ck_assert_uint_eq(c->devices[0].turn_pause_ns, 100000);
+	ck_assert_uint_eq(c->devices[1].turn_pause_ns, 250000);
 	ck_assert_str_eq(c->devices[2].opts[0], "work=cpu");
 	ck_assert(gantry_device_section_says(&c->devices[3], "graphs=no"));
 	ck_assert(gantry_device_section_says(&c->devices[3], "processes=beside"));
@@ -199,6 +201,8 @@ static const struct {
 	{ "[device a]\nbackend = C P U\n", "t.conf:2", "backend" },
 	{ "[device a]\nlanes = 65\n", "t.conf:2", "lanes" },
 	{ "[device a]\nslab_pool = much\n", "t.conf:2", "slab_pool" },
+	{ "[device a]\nturn_pause = long\n", "t.conf:2", "turn_pause" },
+	{ "[device a]\nturn_pause = 1001us\n", "t.conf:2", "turn_pause is 0 to 1000 us" },
 	{ "[device a]\naffinity = near\n", "t.conf:2", "affinity is" },
 	{ "[device a]\naffinity = 1 2\n", "t.conf:2", "affinity is" },
 	{ "[device a]\nmem = lots\n", "t.conf:2", "mem" },

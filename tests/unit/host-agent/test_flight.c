@@ -129,6 +129,93 @@ START_TEST(test_call_off_the_device_fills_none_of_it_whatever_rides_behind)
 }
 END_TEST
 
+/* ---- a lane of a GPU with nothing in flight ---- */
+
+/* The session has a lane, and another party waits. */
+static int hold_lane(uint32_t turn_pause_us)
+{
+	struct wgpu *g = &session.gpu[0];
+	int fd;
+
+	fly(1000, 0);
+	led.done = 1;
+	ck_assert_int_eq(gantry_share_create("gpu0", 1, 0, &device.page, &fd, NULL), 0);
+	gantry_share_set_gpu(device.page, true, 0);
+	gantry_share_set_turn_pause(device.page, turn_pause_us);
+	for (uint32_t i = 0; i < 2; i++) {
+		gantry_share_set_tenant(device.page, i, GANTRY_SHARE_WEIGHT_DEFAULT);
+		gantry_share_admit(device.page, i, i, i);
+		gantry_share_set_party(device.page, i, i);
+		gantry_share_want(device.page, i, 0);
+	}
+	*g = (struct wgpu){ .lane = gantry_share_take(device.page, 0) + 1 };
+	ck_assert_int_gt(g->lane, 0);
+	device.nlanes_held = 1;
+	gantry_spin_init(&device.spin, 50000, 2);
+	return fd;
+}
+
+static void let_go(int fd)
+{
+	gantry_share_close(device.page);
+	device.page = NULL;
+	device.nlanes_held = 0;
+	memset(&session.gpu[0], 0, sizeof(session.gpu[0]));
+	gantry_fd_close(fd);
+}
+
+static void pass_us(uint64_t us)
+{
+	uint64_t until_ns = gantry_now_ns() + us * GANTRY_NS_PER_US;
+
+	while (gantry_now_ns() < until_ns)
+		;
+}
+
+START_TEST(test_lane_of_a_gpu_is_kept_for_a_pause_that_is_paid_for)
+{
+	int fd = hold_lane(1000);
+
+	/* However slow this machine is just now, it is within the pause or behind it. */
+	ck_assert(worker_gpu_keeps(&device) || gantry_now_ns() - session.gpu[0].rest_ns >= 1000000);
+	worker_gpu_rest(&device, &session);
+	pass_us(1000);
+	ck_assert(!worker_gpu_keeps(&device));
+	worker_gpu_rest(&device, &session);
+	ck_assert_int_eq(session.gpu[0].lane, 0);
+	ck_assert_uint_ge(device.page->tenants[0].device_ns, 1000000);
+	ck_assert_int_ge(gantry_share_take(device.page, 1), 0);
+	let_go(fd);
+}
+END_TEST
+
+/* What needs no device, or the control queue, can keep the thread at work for ever: it never looks for sleep, where lanes go back. */
+START_TEST(test_lane_of_a_gpu_is_held_for_nothing_by_no_busy_thread)
+{
+	int fd = hold_lane(0);
+
+	ck_assert(!worker_gpu_keeps(&device));
+	worker_gpu_rest(&device, &session);
+	pass_us(100);
+	worker_gpu_rest(&device, &session);
+	ck_assert_int_eq(session.gpu[0].lane, 0);
+	ck_assert_uint_eq(device.nlanes_held, 0);
+	ck_assert_uint_ge(device.page->tenants[0].device_ns, 100000);
+	ck_assert_int_ge(gantry_share_take(device.page, 1), 0);
+	let_go(fd);
+}
+END_TEST
+
+START_TEST(test_lane_of_a_gpu_is_not_watched_over_where_nobody_may_spin)
+{
+	int fd = hold_lane(1000);
+
+	gantry_spin_init(&device.spin, 0, 2);
+	ck_assert(!worker_gpu_keeps(&device));
+	let_go(fd);
+}
+END_TEST
+
 /* What is at work beside the device is not told with the fault: its queue stays as it is, and is alone in that. */
 START_TEST(test_what_never_began_is_counted_back_in_each_queue_that_was_told)
 {
@@ -330,6 +417,9 @@ int main(void)
 	tcase_add_test(tc, test_riders_behind_a_command_that_never_began_are_issued_again);
 	tcase_add_test(tc, test_rider_has_no_kernel_of_an_earlier_lap);
 	tcase_add_test(tc, test_call_off_the_device_fills_none_of_it_whatever_rides_behind);
+	tcase_add_test(tc, test_lane_of_a_gpu_is_kept_for_a_pause_that_is_paid_for);
+	tcase_add_test(tc, test_lane_of_a_gpu_is_held_for_nothing_by_no_busy_thread);
+	tcase_add_test(tc, test_lane_of_a_gpu_is_not_watched_over_where_nobody_may_spin);
 	tcase_add_test(tc, test_what_never_began_is_counted_back_in_each_queue_that_was_told);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "host-agent/agent/agent.h"
 #include "host-agent/agent/device.h"
@@ -123,6 +124,34 @@ START_TEST(test_turns_begin_when_nobody_has_work_there)
 }
 END_TEST
 
+/* The only key of a device that is no other device's when it changes. */
+START_TEST(test_turns_pause_is_tried_on_a_device_in_use)
+{
+	static struct gantry_device_section now;
+	struct gantry_config config = { .ndevices = 1, .devices = &now };
+	struct gantry_err err;
+	bool changed;
+
+	begin("cuda", NULL);
+	d->agent = &agent;
+	learn(GANTRY_KIND_CUDA, 0);
+	ck_assert_int_ge(take(0), 0);
+	ck_assert_int_lt(take(1), 0);
+	now = d->conf;
+	now.turn_pause_ns = 70 * GANTRY_NS_PER_US;
+	ck_assert_int_eq(gantry_devices_apply(&agent, &config, &err, &changed), 0);
+	ck_assert(!changed);
+	ck_assert(d->used);
+	ck_assert_uint_eq(d->page->hdr.turn_pause_us, 70);
+	ck_assert(gantry_share_keeps(d->page, 0, 69999));
+	now.turn_pause_ns = 0;
+	ck_assert_int_eq(gantry_devices_apply(&agent, &config, &err, &changed), 0);
+	ck_assert(!changed);
+	ck_assert(!gantry_share_keeps(d->page, 0, 0));
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns");
@@ -134,5 +163,6 @@ int main(void)
 		test_turns_an_administrator_says_that_an_amd_gpu_has_processes_beside_each_other);
 	tcase_add_test(tc, test_turns_other_devices_have_lanes);
 	tcase_add_test(tc, test_turns_begin_when_nobody_has_work_there);
+	tcase_add_test(tc, test_turns_pause_is_tried_on_a_device_in_use);
 	return gantry_unit_run(suite);
 }

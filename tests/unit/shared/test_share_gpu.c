@@ -51,6 +51,7 @@ struct client {
 	uint64_t worst_ns;
 	uint64_t total_ns; /* of requests */
 	uint32_t yields;
+	uint64_t rest_ns; /* it has a lane and nothing in flight since then; 0: not so */
 };
 
 static struct {
@@ -58,6 +59,9 @@ static struct {
 	int fd;
 	uint64_t now_ns;
 	uint32_t n;
+	uint64_t switch_ns; /* what it costs the device to begin with another party's */
+	uint32_t party;	    /* that it was last at work for */
+	uint32_t nswitches;
 	struct client c[MAX];
 } sim = { .fd = -EBADF };
 
@@ -107,6 +111,16 @@ static uint32_t units_running(void)
 	return units;
 }
 
+/* The device's contexts are of parties. */
+static uint64_t switch_to(uint32_t party)
+{
+	bool same = sim.party == party;
+
+	sim.party = party;
+	sim.nswitches += !same;
+	return same ? 0 : sim.switch_ns;
+}
+
 /* Commands at the heads of queues begin: the urgent first, then who is ready longest, while they fit. */
 static void device_begin(void)
 {
@@ -124,7 +138,8 @@ static void device_begin(void)
 		}
 		if (!best || units_running() + best->units > GANTRY_SHARE_WHOLE)
 			return;
-		best->end_ns = sim.now_ns + best->task_ns;
+		best->end_ns = sim.now_ns + best->task_ns +
+			       switch_to(sim.page->sessions[best - sim.c].party);
 	}
 }
 
@@ -184,6 +199,27 @@ static bool has_work(const struct client *c)
 	       (c->batch == 0 || c->nput < c->batch);
 }
 
+static void pay_for_rest(uint32_t i)
+{
+	if (sim.c[i].rest_ns)
+		gantry_share_charge_pause(sim.page, i, sim.c[i].rest_ns, sim.now_ns);
+	sim.c[i].rest_ns = 0;
+}
+
+/* Nothing is in flight; and more may come at once. */
+static void rest(uint32_t i)
+{
+	struct client *c = &sim.c[i];
+
+	if (c->rest_ns == 0)
+		c->rest_ns = sim.now_ns;
+	if (gantry_share_keeps(sim.page, i, sim.now_ns - c->rest_ns))
+		return;
+	pay_for_rest(i);
+	gantry_share_give(sim.page, i, c->lane, false);
+	c->lane = -1;
+}
+
 static bool may_submit(uint32_t i)
 {
 	struct client *c = &sim.c[i];
@@ -194,6 +230,7 @@ static bool may_submit(uint32_t i)
 		c->looked_ns = 0;
 		return c->lane >= 0;
 	}
+	pay_for_rest(i);
 	if (sim.now_ns - c->looked_ns < LOOK_NS && !gantry_share_has_news(sim.page, c->seen))
 		return true;
 	c->looked_ns = sim.now_ns;
@@ -231,10 +268,8 @@ static void serve(uint32_t i)
 			c->next_ns = c->asked_ns + c->every_ns;
 		}
 	}
-	if (c->nqueued == 0 && c->lane >= 0) {
-		gantry_share_give(sim.page, i, c->lane, false);
-		c->lane = -1;
-	}
+	if (c->nqueued == 0 && c->lane >= 0)
+		rest(i);
 }
 
 static void assert_one_party(void)
@@ -269,8 +304,9 @@ static void sim_run(uint64_t duration_ns)
 
 			next = c->end_ns < next ? c->end_ns : next;
 			next = at > sim.now_ns && at < next ? at : next;
-			/* Who waits for a lane tries again and again. */
-			if (has_work(c) && c->lane < 0 && sim.now_ns + POLL_NS < next)
+			/* Who waits for a lane tries again and again, and who keeps one looks who waits. */
+			if ((c->rest_ns || (has_work(c) && c->lane < 0)) &&
+			    sim.now_ns + POLL_NS < next)
 				next = sim.now_ns + POLL_NS;
 		}
 		sim.now_ns = next;
@@ -603,6 +639,165 @@ START_TEST(test_gpu_isolated_floods_share_by_weight)
 }
 END_TEST
 
+/* ---- pauses between turns ---- */
+
+#define SWITCH_NS (200 * GANTRY_NS_PER_US)
+
+/* Parties whose guests put one short command after the other, and what they get done in a second. */
+static uint64_t filters(uint32_t n, uint32_t turn_pause_us, uint64_t pause_us)
+{
+	uint64_t ndone = 0;
+
+	sim_start();
+	sim.switch_ns = SWITCH_NS;
+	gantry_share_set_turn_pause(sim.page, turn_pause_us);
+	for (uint32_t i = 0; i < n; i++) {
+		struct client *c = add(i ? 100 : 300, 1 + i, 30, GANTRY_SHARE_WHOLE);
+
+		c->batch = 1;
+		c->pause_ns = pause_us * GANTRY_NS_PER_US;
+	}
+	sim_run(GANTRY_NS_PER_S);
+	for (uint32_t i = 0; i < n; i++)
+		ndone += sim.c[i].ndone;
+	return ndone;
+}
+
+START_TEST(test_gpu_is_not_handed_over_in_each_short_pause)
+{
+	for (uint32_t n = 2; n <= 4; n += 2) {
+		uint64_t at_once = filters(n, 0, 15);
+
+		sim_stop();
+		/* One after the other would be 22222. */
+		ck_assert_uint_gt(filters(n, GANTRY_SHARE_TURN_PAUSE_US, 15), 4 * at_once);
+		ck_assert_uint_gt(sim.c[1].ndone, 0);
+		for (uint32_t i = 1; i < n; i++)
+			assert_ratio(sim.c[0].ndone, sim.c[i].ndone, 3.0, 0.1);
+		sim_stop();
+	}
+}
+END_TEST
+
+/* A guest that is gone for longer than a pause costs what waits no more than that, and pays. */
+START_TEST(test_gpu_pause_in_vain_is_short)
+{
+	uint64_t at_once = filters(4, 0, 150);
+
+	sim_stop();
+	ck_assert_uint_gt(2 * filters(4, GANTRY_SHARE_TURN_PAUSE_US, 150), at_once);
+	sim_stop();
+}
+END_TEST
+
+/* Of two parties 0 has a lane and nothing in flight, and 1 waits. */
+static void pause_of_two(uint32_t turn_pause_us)
+{
+	sim_start();
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	(void)add(100, 2, 100, GANTRY_SHARE_WHOLE);
+	gantry_share_set_turn_pause(sim.page, turn_pause_us);
+	gantry_share_want(sim.page, 0, 0);
+	sim.c[0].lane = gantry_share_take(sim.page, 0);
+	ck_assert_int_ge(sim.c[0].lane, 0);
+	gantry_share_want(sim.page, 1, 0);
+}
+
+START_TEST(test_gpu_is_kept_for_the_pause_that_is_said)
+{
+	pause_of_two(100);
+	ck_assert(gantry_share_keeps(sim.page, 0, 0));
+	ck_assert(gantry_share_keeps(sim.page, 0, 99999));
+	ck_assert(!gantry_share_keeps(sim.page, 0, 100000));
+	gantry_share_set_turn_pause(sim.page, 0);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	/* A number that makes no sense is bounded. */
+	gantry_share_set_turn_pause(sim.page, UINT32_MAX);
+	ck_assert(gantry_share_keeps(sim.page, 0, 999999));
+	ck_assert(!gantry_share_keeps(sim.page, 0, 1000000));
+	/* Nobody is kept from it; and a device with lanes of queues has no turns. */
+	gantry_share_leave(sim.page, 1);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	gantry_share_want(sim.page, 1, 0);
+	gantry_share_set_gpu(sim.page, false, 0);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_is_not_kept_from_the_urgent_nor_by_who_leads_by_a_slice)
+{
+	pause_of_two(100);
+	gantry_share_want(sim.page, 1, 1);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	gantry_share_want(sim.page, 1, -1);
+	ck_assert(gantry_share_keeps(sim.page, 0, 0));
+	gantry_share_want(sim.page, 1, 0);
+	gantry_share_charge(sim.page, 0, GANTRY_SHARE_SLICE_NS - 50000);
+	/* What it would pay for counts. */
+	ck_assert(gantry_share_keeps(sim.page, 0, 50000));
+	ck_assert(!gantry_share_keeps(sim.page, 0, 50001));
+	gantry_share_set_tenant(sim.page, 0, 1);
+	ck_assert(gantry_share_keeps(sim.page, 0, 500));
+	ck_assert(!gantry_share_keeps(sim.page, 0, 501));
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_is_not_kept_of_a_drained_device_nor_from_the_own_party)
+{
+	pause_of_two(100);
+	gantry_share_disable(sim.page, true);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	gantry_share_disable(sim.page, false);
+	ck_assert(gantry_share_keeps(sim.page, 0, 0));
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	ck_assert(gantry_share_keeps(sim.page, 0, 0));
+	gantry_share_want(sim.page, 2, 0);
+	ck_assert(!gantry_share_keeps(sim.page, 0, 0));
+	sim_stop();
+}
+END_TEST
+
+START_TEST(test_gpu_what_is_kept_from_others_is_paid_for)
+{
+	uint64_t from_ns;
+
+	pause_of_two(100);
+	(void)add(100, 1, 100, GANTRY_SHARE_WHOLE);
+	gantry_share_leave(sim.page, 1);
+	from_ns = sim.now_ns;
+	sim.now_ns += 30000;
+	gantry_share_charge_pause(sim.page, 0, from_ns, sim.now_ns);
+	ck_assert_uint_eq(sim.page->tenants[0].device_ns, 0);
+	/* From when the other has waited. */
+	gantry_share_want(sim.page, 1, 0);
+	sim.now_ns += 20000;
+	gantry_share_charge_pause(sim.page, 0, from_ns, sim.now_ns);
+	ck_assert_uint_eq(sim.page->tenants[0].device_ns, 20000);
+	/* Who kept it, too, pays a part; and while another of the party has it at work, that one does. */
+	gantry_share_want(sim.page, 2, 1);
+	ck_assert_int_ge(gantry_share_take(sim.page, 2), 0);
+	gantry_share_charge_pause(sim.page, 0, from_ns, sim.now_ns);
+	ck_assert_uint_eq(sim.page->tenants[0].device_ns, 30000);
+	gantry_share_use(sim.page, 2, 10);
+	gantry_share_charge_pause(sim.page, 0, from_ns, sim.now_ns);
+	ck_assert_uint_eq(sim.page->tenants[0].device_ns, 30000);
+	sim_stop();
+}
+END_TEST
+
+/* Who dies in its pause keeps nobody waiting. */
+START_TEST(test_gpu_pause_of_the_dead_is_over)
+{
+	pause_of_two(1000);
+	ck_assert_int_eq(gantry_share_take(sim.page, 1), -EAGAIN);
+	ck_assert_uint_eq(gantry_share_bury(sim.page, 0), 1);
+	ck_assert_int_ge(gantry_share_take(sim.page, 1), 0);
+	sim_stop();
+}
+END_TEST
+
 START_TEST(test_gpu_dead_worker_is_forgotten)
 {
 	sim_start();
@@ -642,6 +837,13 @@ int main(void)
 	tcase_add_test(tc, test_gpu_copies_wait_for_another_party);
 	tcase_add_test(tc, test_gpu_who_comes_stands_back_from_a_lead_of_a_slice_only);
 	tcase_add_test(tc, test_gpu_isolated_floods_share_by_weight);
+	tcase_add_test(tc, test_gpu_is_not_handed_over_in_each_short_pause);
+	tcase_add_test(tc, test_gpu_pause_in_vain_is_short);
+	tcase_add_test(tc, test_gpu_is_kept_for_the_pause_that_is_said);
+	tcase_add_test(tc, test_gpu_is_not_kept_from_the_urgent_nor_by_who_leads_by_a_slice);
+	tcase_add_test(tc, test_gpu_is_not_kept_of_a_drained_device_nor_from_the_own_party);
+	tcase_add_test(tc, test_gpu_what_is_kept_from_others_is_paid_for);
+	tcase_add_test(tc, test_gpu_pause_of_the_dead_is_over);
 	tcase_add_test(tc, test_gpu_dead_worker_is_forgotten);
 	return gantry_unit_run(suite);
 }
