@@ -144,6 +144,7 @@ struct gantry_device_health {
 	uint64_t copied_in;
 	uint64_t kept;
 	uint64_t copied_out;
+	uint64_t followed; /* and how many it began by itself, right behind another */
 };
 
 /* What the core offers a device; lives as long as the device. */

@@ -349,24 +349,22 @@ int gantry_board_begin(struct gantry_board *board, uint32_t kernel, uint64_t now
 	board->spots[best.place].nbusy++;
 	board->counts.nlaunches++;
 	k->nrunning++;
+	k->nstreams -= k->nstreams > 0; /* until demand() says it anew */
 	k->since_ns = now_ns;
 	*ret_unit = best;
 	return 0;
 }
 
-void gantry_board_end(struct gantry_board *board, const struct gantry_board_unit *unit,
-		      uint64_t run_ns, uint64_t now_ns)
+/* The kernel's of a launch that has ended on @unit. */
+static struct kernel *learn(struct gantry_board *board, const struct gantry_board_unit *unit,
+			    uint64_t run_ns, uint64_t now_ns)
 {
-	struct spot *spot = &board->spots[unit->place];
 	const struct image *image = &board->images[unit->image];
 	struct kernel *k = &board->kernels[image->kernels[unit->kernel]];
 	uint32_t slower = image->def->kernels[unit->kernel].slower;
 
-	assert(spot->image == (int)unit->image && spot->nbusy > 0 && k->nrunning > 0);
-	assert(spot->busy[unit->kernel] >> unit->unit & 1);
-	spot->busy[unit->kernel] &= ~(1u << unit->unit);
-	spot->nbusy--;
-	k->nrunning--;
+	assert(board->spots[unit->place].image == (int)unit->image && k->nrunning > 0);
+	assert(board->spots[unit->place].busy[unit->kernel] >> unit->unit & 1);
 	k->ended_ns = now_ns;
 	k->ran = true;
 	if (run_ns) {
@@ -374,6 +372,36 @@ void gantry_board_end(struct gantry_board *board, const struct gantry_board_unit
 
 		k->run_ns = k->run_ns ? k->run_ns - k->run_ns / 8 + alone_ns / 8 : alone_ns;
 	}
+	return k;
+}
+
+bool gantry_board_may_follow(const struct gantry_board *board, uint32_t kernel)
+{
+	if (board->phase != IDLE)
+		return false;
+	for (uint32_t k = 0; k < board->nkernels; k++)
+		if (board->kernels[k].nwaiting > 0 && !is_loaded(board, k))
+			return false;
+	return board->kernels[kernel].nstreams == 0;
+}
+
+void gantry_board_pass_on(struct gantry_board *board, const struct gantry_board_unit *unit,
+			  uint64_t run_ns, uint64_t now_ns)
+{
+	learn(board, unit, run_ns, now_ns)->since_ns = now_ns;
+	board->counts.nlaunches++;
+}
+
+void gantry_board_end(struct gantry_board *board, const struct gantry_board_unit *unit,
+		      uint64_t run_ns, uint64_t now_ns)
+{
+	struct spot *spot = &board->spots[unit->place];
+	struct kernel *k = learn(board, unit, run_ns, now_ns);
+
+	assert(spot->nbusy > 0);
+	spot->busy[unit->kernel] &= ~(1u << unit->unit);
+	spot->nbusy--;
+	k->nrunning--;
 	if (k->nrunning == 0 && k->nwaiting == 0)
 		board->look_ns = gantry_min_u64(board->look_ns,
 						now_ns + board->shortest_ns / LINGER_PART);

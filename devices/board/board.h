@@ -108,6 +108,15 @@ int gantry_board_begin(struct gantry_board *board, uint32_t kernel, uint64_t now
 void gantry_board_end(struct gantry_board *board, const struct gantry_board_unit *unit,
 		      uint64_t run_ns, uint64_t now_ns);
 
+/*
+ * Whether a launch of @kernel may be put behind one at work on its unit, for the same owner: nobody else waits for such a unit, no change is
+ * under way, and no kernel waits that would need one.
+ */
+bool gantry_board_may_follow(const struct gantry_board *board, uint32_t kernel);
+/* As end(), but the one behind it has the unit now, also when a change waits for that: it has begun. */
+void gantry_board_pass_on(struct gantry_board *board, const struct gantry_board_unit *unit,
+			  uint64_t run_ns, uint64_t now_ns);
+
 /* What to do next; each but REPORT is answered by did(), and until then NOTHING comes. */
 struct gantry_board_action gantry_board_step(struct gantry_board *board, uint64_t now_ns);
 /*

@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-#define GANTRY_BOARD_ABI	  4u
+#define GANTRY_BOARD_ABI	  5u
 #define GANTRY_BOARD_WINDOW_BYTES 256u
 #define GANTRY_BOARD_IDENTITY	  0x47424b4eu /* "GBKN" */
 #define GANTRY_BOARD_MAX_ARGS	  28u	      /* argument registers of a window */
@@ -64,6 +64,13 @@ struct gantry_board_kernel {
 	uint32_t nargs;
 	uint8_t arg_bytes
 		[GANTRY_BOARD_MAX_ARGS]; /* of a value: 1, 2, 4 or 8; of a buffer 0; of a grid, the last, ARG_SHAPE */
+};
+
+/* [at, at + len) of the board's memory, for the host's at @to. */
+struct gantry_board_copy {
+	uint64_t at;
+	uint64_t len;
+	void *to;
 };
 
 /* A file that load() may be given. All of it is the caller's, and stays as it is until close(). */
@@ -122,6 +129,16 @@ struct gantry_board_driver {
 	 * no such thing, and wait() is asked for short times only.
 	 */
 	void (*wake)(void *board);
+	/*
+	 * Puts a launch behind the one at work on the unit whose window is at @off, with nobody's help in between: when that one has ended @copies are
+	 * made, of what it left, and then the next begins, with @args in its argument registers. Control says done only when the copies have
+	 * been made, too; failed if one could not be. When 1 is written to done, control and cycles are the next one's, which begins
+	 * whatever became of the one before. @to of each copy is the driver's until then; for good, if the board is lost or closed before. Memory of both stays as it is but for what
+	 * they do themselves. -EAGAIN: not now: nothing is at work there, or something is behind it already; other errors: nothing is behind it.
+	 * NULL: there is no such thing.
+	 */
+	int (*follow)(void *board, uint32_t region, uint32_t off, const uint64_t *args,
+		      uint32_t nargs, const struct gantry_board_copy *copies, uint32_t ncopies);
 };
 
 /* The one symbol that a driver defines. */

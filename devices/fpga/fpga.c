@@ -297,6 +297,7 @@ static int fpga_health(struct gantry_dev *dev, struct gantry_device_health *ret_
 		.copied_in = gantry_load_relaxed(&dev->copied_in),
 		.kept = gantry_load_relaxed(&dev->kept),
 		.copied_out = gantry_load_relaxed(&dev->copied_out),
+		.followed = gantry_load_relaxed(&dev->followed),
 	};
 	if (dev->lost && !dev->endless)
 		r = gantry_err_set(err, -EIO, "the board is gone");

@@ -22,7 +22,9 @@
 
 #define GANTRY_FPGA_DEPTH	32u   /* commands of a stream; a power of two */
 #define GANTRY_FPGA_MAX_STREAMS 8192u /* those of all seats (devices/seat) */
-#define GANTRY_FPGA_MAX_RUNNING 64u   /* launches on the board at once */
+#define GANTRY_FPGA_MAX_RUNNING \
+	128u /* launches on the board at once, those behind others included */
+#define GANTRY_FPGA_MAX_RESULTS (1u << 20) /* bytes that one writes which has another behind it */
 #define GANTRY_FPGA_MAX_PIECES	1024u /* of the board's memory, those that are only kept included */
 
 struct gantry_kernel {
@@ -71,9 +73,12 @@ struct gantry_stream {
 	uint32_t submitted; /* under the lock; the device thread's to change */
 	uint32_t finished;  /* under the lock; the board thread's to change */
 	uint32_t reaped;    /* the device thread's */
-	bool running;	    /* the board thread's: the slot at @finished is on the board */
-	uint64_t served;    /* the board thread's: when it last had a turn */
-	uint64_t made;	    /* after so many others */
+	uint32_t
+		running; /* the board thread's: so many slots from @finished on are on the board: 0, 1, or 2 with one behind it */
+	uint64_t
+		spoilt_ns; /* the board thread's: of the board's time, for nothing, for the command at @finished */
+	uint64_t served; /* the board thread's: when it last had a turn */
+	uint64_t made;	 /* after so many others */
 	struct gantry_fpga_slot slots[GANTRY_FPGA_DEPTH];
 };
 
@@ -85,6 +90,11 @@ struct gantry_fpga_launch {
 		*pieces[GANTRY_MAX_CMD_ARGS]; /* NULL: no buffer, or an empty one */
 	uint64_t began_ns;
 	uint64_t unwanted_ns; /* since when nobody waits for it; 0: somebody does */
+	/* The next of its stream, which the board begins by itself; NULL: none. What it wrote is then in @results, argument after argument. */
+	struct gantry_fpga_launch *next;
+	uint8_t *results;
+	bool waits; /* it is another's next */
+	bool spoilt; /* the one before did not end well, and it works on what that one left: it will begin anew */
 };
 
 /* A bitstream of the directory, and its files. */
@@ -145,6 +155,7 @@ struct gantry_dev {
 	uint64_t copied_in;
 	uint64_t kept;
 	uint64_t copied_out;
+	uint64_t followed; /* launches that the board began by itself */
 };
 
 /* images.c */
@@ -183,6 +194,15 @@ bool gantry_fpga_has_room(struct gantry_dev *dev, uint64_t bytes);
 int gantry_fpga_piece_take(struct gantry_dev *dev, const struct gantry_range *range, bool writes,
 			   struct gantry_fpga_piece **ret_piece, bool *ret_there);
 void gantry_fpga_piece_put(struct gantry_dev *dev, struct gantry_fpga_piece *piece);
+/* One that holds the contents of @range and that nobody is writing; and nobody using, if @writes. NULL. */
+struct gantry_fpga_piece *gantry_fpga_piece_there(struct gantry_dev *dev,
+						  const struct gantry_range *range, bool writes);
+/* One more user, to which its contents are what the launch needs. */
+void gantry_fpga_piece_use(struct gantry_dev *dev, struct gantry_fpga_piece *piece);
+/* One of its users is about to write it. */
+void gantry_fpga_piece_write(struct gantry_fpga_piece *piece);
+bool gantry_fpga_piece_is_for(const struct gantry_fpga_piece *piece,
+			      const struct gantry_range *range);
 /* The range of host memory has been written: pieces with any of it are found no more. */
 void gantry_fpga_pieces_stale(struct gantry_dev *dev, const struct gantry_range *range);
 /* Nothing is found any more: the board's memory is lost, or the room is wanted. */
@@ -199,6 +219,15 @@ int gantry_fpga_bytes_of(const struct gantry_dev *dev, const struct gantry_cmd_l
  */
 int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
 			 const struct gantry_cmd_launch *cmd);
+void gantry_fpga_put_pieces(struct gantry_dev *dev, struct gantry_fpga_launch *launch);
+bool gantry_fpga_is_buffer(const struct gantry_cmd_launch *cmd, uint32_t arg);
+bool gantry_fpga_is_written(const struct gantry_cmd_launch *cmd, uint32_t arg);
+/* Of several arguments that wrote the same bytes none has what the host has. */
+bool gantry_fpga_wrote_alone(const struct gantry_cmd_launch *cmd, uint32_t arg);
+/* Its argument registers; returns how many. */
+uint32_t gantry_fpga_args_of(const struct gantry_fpga_launch *launch,
+			     const struct gantry_cmd_launch *cmd,
+			     uint64_t ret_args[GANTRY_BOARD_MAX_ARGS]);
 /* Copies what it wrote back. */
 int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			  const struct gantry_cmd_launch *cmd);
@@ -208,6 +237,12 @@ void gantry_fpga_stage_end(struct gantry_dev *dev, struct gantry_fpga_launch *la
 /* The region and the offset of a unit's control window. */
 uint32_t gantry_fpga_region_of(uint32_t place);
 uint32_t gantry_fpga_window_of(const struct gantry_dev *dev, const struct gantry_board_unit *unit);
+
+/*
+ * follow.c: the next launch of a stream, behind the one at work, so that the board need not wait for us in between. Board thread.
+ */
+/* Puts behind every launch what may be there. */
+void gantry_fpga_follow(struct gantry_dev *dev);
 
 /* stream.c */
 int gantry_fpga_stream_create(struct gantry_dev *dev, const struct gantry_stream_attr *attr,
@@ -222,6 +257,8 @@ void gantry_fpga_finish_locked(struct gantry_stream *stream, int status, uint32_
 			       uint64_t device_ns);
 
 /* work.c */
+/* NULL: as many as may be are on the board. Board thread. */
+struct gantry_fpga_launch *gantry_fpga_unused_launch(struct gantry_dev *dev);
 /* There is something for the board's thread to do, which was waiting for a launch's end perhaps. Any thread. */
 void gantry_fpga_wake(struct gantry_dev *dev);
 /* The board thread's main(). */

@@ -97,7 +97,8 @@ static int add_piece(struct gantry_dev *dev, uint64_t bytes, struct gantry_fpga_
 
 /* ---- pieces of launches ---- */
 
-static bool is_for(const struct gantry_fpga_piece *piece, const struct gantry_range *range)
+bool gantry_fpga_piece_is_for(const struct gantry_fpga_piece *piece,
+			      const struct gantry_range *range)
 {
 	return piece->mem == range->mem->id && piece->off == range->off && piece->len == range->len;
 }
@@ -114,9 +115,9 @@ static struct gantry_fpga_piece *find_piece(struct gantry_dev *dev,
 	struct gantry_fpga_piece *found = NULL;
 
 	gantry_list_for_each(&dev->pieces, struct gantry_fpga_piece, link, piece) {
-		bool same = is_for(piece, range) && has_contents(piece, range);
+		bool same = has_contents(piece, range);
 
-		if (!is_for(piece, range))
+		if (!gantry_fpga_piece_is_for(piece, range))
 			continue;
 		if (is_unused(piece) ? same || !found : same && !writes && !piece->written)
 			found = piece;
@@ -126,11 +127,32 @@ static struct gantry_fpga_piece *find_piece(struct gantry_dev *dev,
 	return found;
 }
 
+struct gantry_fpga_piece *gantry_fpga_piece_there(struct gantry_dev *dev,
+						  const struct gantry_range *range, bool writes)
+{
+	struct gantry_fpga_piece *piece = dev->keeps ? find_piece(dev, range, writes) : NULL;
+
+	return piece && has_contents(piece, range) ? piece : NULL;
+}
+
+void gantry_fpga_piece_use(struct gantry_dev *dev, struct gantry_fpga_piece *piece)
+{
+	piece->nusers++;
+	piece->used = ++dev->turn;
+}
+
+/* Until the launch has ended nobody else finds in it what is being written. */
+void gantry_fpga_piece_write(struct gantry_fpga_piece *piece)
+{
+	piece->written = true;
+	piece->contents = 0;
+}
+
 int gantry_fpga_piece_take(struct gantry_dev *dev, const struct gantry_range *range, bool writes,
 			   struct gantry_fpga_piece **ret_piece, bool *ret_there)
 {
 	struct gantry_fpga_piece *piece = dev->keeps ? find_piece(dev, range, writes) : NULL;
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	int r;
 
 	(void)gantry_align_up(range->len, dev->info.mem_align, &bytes); /* it was counted */

@@ -2,6 +2,7 @@
 /* What a launch needs of the board: its buffers there, its arguments' registers, and what it wrote back with the host. */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "base/checked.h"
@@ -56,30 +57,18 @@ static uint64_t value_of(const union gantry_value *value, unsigned int type)
 	}
 }
 
-/* Nobody's size is none. */
-static void write_shape(struct gantry_dev *dev, uint32_t region, uint32_t off,
-			const struct gantry_cmd_launch *cmd)
-{
-	for (unsigned int i = 0; i < 3; i++) {
-		dev->driver->write(dev->handle, region, off + 8 * i,
-				   cmd->grid[i] ? cmd->grid[i] : 1);
-		dev->driver->write(dev->handle, region, off + 8 * (3 + i),
-				   cmd->block[i] ? cmd->block[i] : 1);
-	}
-}
-
-static bool is_buffer(const struct gantry_cmd_launch *cmd, uint32_t arg)
+bool gantry_fpga_is_buffer(const struct gantry_cmd_launch *cmd, uint32_t arg)
 {
 	return cmd->kernel->sig->args[arg].mode && cmd->args[arg].range.mem &&
 	       cmd->args[arg].range.len > 0;
 }
 
-static bool is_written(const struct gantry_cmd_launch *cmd, uint32_t arg)
+bool gantry_fpga_is_written(const struct gantry_cmd_launch *cmd, uint32_t arg)
 {
-	return is_buffer(cmd, arg) && cmd->kernel->sig->args[arg].mode != GANTRY_R;
+	return gantry_fpga_is_buffer(cmd, arg) && cmd->kernel->sig->args[arg].mode != GANTRY_R;
 }
 
-static void put_pieces(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+void gantry_fpga_put_pieces(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
 {
 	for (uint32_t i = 0; i < GANTRY_MAX_CMD_ARGS; i++) {
 		if (launch->pieces[i])
@@ -118,21 +107,52 @@ static int place(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
 		 const struct gantry_cmd_launch *cmd)
 {
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
-		bool there, writes = is_written(cmd, i);
+		bool there, writes = gantry_fpga_is_written(cmd, i);
 		int r;
 
-		if (!is_buffer(cmd, i))
+		if (!gantry_fpga_is_buffer(cmd, i))
 			continue;
 		r = gantry_fpga_piece_take(dev, &cmd->args[i].range, writes, &launch->pieces[i],
 					   &there);
 		if (r == 0)
 			r = copy_in(dev, launch->pieces[i], &cmd->args[i].range, writes, there);
 		if (r < 0) {
-			put_pieces(dev, launch);
+			gantry_fpga_put_pieces(dev, launch);
 			return r;
 		}
 	}
 	return 0;
+}
+
+/* Nobody's size is none. */
+static uint32_t put_shape(const struct gantry_cmd_launch *cmd, uint64_t *to)
+{
+	for (unsigned int i = 0; i < 3; i++) {
+		to[i] = cmd->grid[i] ? cmd->grid[i] : 1;
+		to[3 + i] = cmd->block[i] ? cmd->block[i] : 1;
+	}
+	return GANTRY_BOARD_SHAPE_REGISTERS;
+}
+
+/* They fit: a manifest's registers were counted. */
+uint32_t gantry_fpga_args_of(const struct gantry_fpga_launch *launch,
+			     const struct gantry_cmd_launch *cmd,
+			     uint64_t ret_args[GANTRY_BOARD_MAX_ARGS])
+{
+	const struct gantry_signature *sig = cmd->kernel->sig;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < cmd->nargs; i++) {
+		const struct gantry_fpga_piece *piece = launch->pieces[i];
+
+		if (!sig->args[i].mode) {
+			ret_args[n++] = value_of(&cmd->args[i].value, sig->args[i].type);
+			continue;
+		}
+		ret_args[n++] = piece ? piece->at : 0;
+		ret_args[n++] = piece ? piece->len : 0;
+	}
+	return cmd->kernel->ndrange ? n + put_shape(cmd, &ret_args[n]) : n;
 }
 
 static void write_args(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
@@ -140,23 +160,11 @@ static void write_args(struct gantry_dev *dev, const struct gantry_fpga_launch *
 {
 	uint32_t region = gantry_fpga_region_of(launch->unit.place);
 	uint32_t off = gantry_fpga_window_of(dev, &launch->unit) + GANTRY_BOARD_ARGS;
-	const struct gantry_signature *sig = cmd->kernel->sig;
+	uint64_t args[GANTRY_BOARD_MAX_ARGS];
+	uint32_t n = gantry_fpga_args_of(launch, cmd, args);
 
-	for (uint32_t i = 0; i < cmd->nargs; i++) {
-		const struct gantry_fpga_piece *piece = launch->pieces[i];
-
-		if (!sig->args[i].mode) {
-			dev->driver->write(dev->handle, region, off,
-					   value_of(&cmd->args[i].value, sig->args[i].type));
-			off += 8;
-			continue;
-		}
-		dev->driver->write(dev->handle, region, off, piece ? piece->at : 0);
-		dev->driver->write(dev->handle, region, off + 8, piece ? piece->len : 0);
-		off += 16;
-	}
-	if (cmd->kernel->ndrange)
-		write_shape(dev, region, off, cmd);
+	for (uint32_t i = 0; i < n; i++)
+		dev->driver->write(dev->handle, region, off + 8 * i, args[i]);
 }
 
 int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
@@ -178,14 +186,23 @@ int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *laun
 int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			  const struct gantry_cmd_launch *cmd)
 {
+	const uint8_t *result = launch->results;
+
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
 		const struct gantry_range *range = &cmd->args[i].range;
-		int r;
+		uint8_t *to;
+		int r = 0;
 
-		if (!is_written(cmd, i))
+		if (!gantry_fpga_is_written(cmd, i))
 			continue;
-		r = dev->driver->mem_read(dev->handle, launch->pieces[i]->at,
-					  range->mem->host.base + range->off, range->len);
+		to = range->mem->host.base + range->off;
+		if (result) {
+			memcpy(to, result, range->len);
+			result += range->len;
+		} else {
+			r = dev->driver->mem_read(dev->handle, launch->pieces[i]->at, to,
+						  range->len);
+		}
 		if (r < 0)
 			return r;
 		count(&dev->copied_out, range->len);
@@ -198,11 +215,10 @@ static bool do_overlap(const struct gantry_range *a, const struct gantry_range *
 	return a->mem == b->mem && a->off < b->off + b->len && b->off < a->off + a->len;
 }
 
-/* Of several arguments that wrote the same bytes none has what the host has. */
-static bool wrote_alone(const struct gantry_cmd_launch *cmd, uint32_t arg)
+bool gantry_fpga_wrote_alone(const struct gantry_cmd_launch *cmd, uint32_t arg)
 {
 	for (uint32_t i = 0; i < cmd->nargs; i++)
-		if (i != arg && is_written(cmd, i) &&
+		if (i != arg && gantry_fpga_is_written(cmd, i) &&
 		    do_overlap(&cmd->args[i].range, &cmd->args[arg].range))
 			return false;
 	return true;
@@ -212,13 +228,14 @@ void gantry_fpga_stage_end(struct gantry_dev *dev, struct gantry_fpga_launch *la
 			   const struct gantry_cmd_launch *cmd, bool good)
 {
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
-		if (is_written(cmd, i))
+		if (gantry_fpga_is_written(cmd, i))
 			gantry_fpga_pieces_stale(dev, &cmd->args[i].range);
 		else if (!good && launch->pieces[i])
 			launch->pieces[i]->contents = 0;
 	}
 	for (uint32_t i = 0; i < cmd->nargs && good; i++)
-		if (is_written(cmd, i) && cmd->args[i].range.contents && wrote_alone(cmd, i))
+		if (gantry_fpga_is_written(cmd, i) && cmd->args[i].range.contents &&
+		    gantry_fpga_wrote_alone(cmd, i))
 			launch->pieces[i]->contents = cmd->makes;
-	put_pieces(dev, launch);
+	gantry_fpga_put_pieces(dev, launch);
 }

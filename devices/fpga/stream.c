@@ -108,10 +108,12 @@ void gantry_fpga_finish_locked(struct gantry_stream *stream, int status, uint32_
 {
 	struct gantry_fpga_slot *slot = &stream->slots[stream->finished % GANTRY_FPGA_DEPTH];
 
-	slot->done = (struct gantry_done){
-		.tag = slot->cmd.tag, .status = status, .blast = blast, .device_ns = device_ns
-	};
-	stream->running = false;
+	slot->done = (struct gantry_done){ .tag = slot->cmd.tag,
+					   .status = status,
+					   .blast = blast,
+					   .device_ns = device_ns + stream->spoilt_ns };
+	stream->spoilt_ns = 0;
+	stream->running -= stream->running > 0;
 	stream->finished++;
 }
 

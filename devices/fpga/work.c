@@ -69,6 +69,8 @@ static void collect_locked(struct gantry_dev *dev, struct round *round)
 /* All of a stream's: with the board; or, where one launch has cost it, that one by its own fault and the others by none of theirs. */
 static void end_lost_locked(struct gantry_stream *stream, const struct gantry_stream *endless)
 {
+	/* What is behind the launch at work may not have begun, and nothing of it has come out. */
+	stream->running = stream->running > 0;
 	while (stream->finished != stream->submitted)
 		if (!endless)
 			gantry_fpga_finish_locked(stream, GANTRY_E_DEVICE_LOST, GANTRY_BLAST_DEVICE,
@@ -89,6 +91,7 @@ static void lose(struct gantry_dev *dev, struct gantry_stream *endless)
 {
 	const struct gantry_device_host *host = dev->host;
 
+	/* With their results, where the board may still be writing: they stay for as long as the process does. */
 	memset(dev->launches, 0, sizeof(dev->launches));
 	dev->nrunning = 0;
 	(void)pthread_mutex_lock(&dev->lock);
@@ -173,7 +176,7 @@ static void move(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 	gantry_fpga_finish(stream, GANTRY_OK, GANTRY_BLAST_NONE, gantry_now_ns() - began_ns);
 }
 
-static struct gantry_fpga_launch *free_launch(struct gantry_dev *dev)
+struct gantry_fpga_launch *gantry_fpga_unused_launch(struct gantry_dev *dev)
 {
 	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING; i++)
 		if (!dev->launches[i].stream)
@@ -185,7 +188,7 @@ static struct gantry_fpga_launch *free_launch(struct gantry_dev *dev)
 static int begin(struct gantry_dev *dev, struct gantry_stream *stream,
 		 const struct gantry_cmd_launch *cmd, bool *ret_lost)
 {
-	struct gantry_fpga_launch *entry = free_launch(dev);
+	struct gantry_fpga_launch *entry = gantry_fpga_unused_launch(dev);
 	struct gantry_fpga_launch launch = { .stream = stream };
 	uint64_t bytes;
 	int r;
@@ -211,7 +214,7 @@ static int begin(struct gantry_dev *dev, struct gantry_stream *stream,
 			   GANTRY_BOARD_START);
 	*entry = launch;
 	dev->nrunning++;
-	stream->running = true;
+	stream->running = 1;
 	return 0;
 }
 
@@ -246,6 +249,26 @@ static uint64_t device_ns_of(const struct gantry_dev *dev, uint64_t cycles, uint
 	return (uint64_t)((double)cycles * 1e9 / (double)dev->info.clock_hz);
 }
 
+/* Its unit is the next one's, which the board has begun; or nobody's. */
+static void leave_unit(struct gantry_dev *dev, struct gantry_fpga_launch *launch, bool good,
+		       uint64_t now_ns)
+{
+	struct gantry_fpga_launch *next = launch->next;
+	uint64_t run_ns = good ? now_ns - launch->began_ns : 0;
+
+	if (next) {
+		next->waits = false;
+		next->spoilt = !good;
+		next->began_ns = now_ns;
+		gantry_board_pass_on(dev->board, &launch->unit, run_ns, now_ns);
+	} else {
+		gantry_board_end(dev->board, &launch->unit, run_ns, now_ns);
+	}
+	free(launch->results);
+	*launch = (struct gantry_fpga_launch){ .stream = NULL };
+	dev->nrunning--;
+}
+
 /* The launch has ended; -ENODEV: with the board. */
 static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64_t control)
 {
@@ -254,6 +277,7 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 	struct gantry_stream *stream = launch->stream;
 	const struct gantry_cmd_launch *cmd = &head_of(stream)->cmd.launch;
 	uint64_t now_ns = gantry_now_ns(), wall_ns = now_ns - launch->began_ns, cycles;
+	bool good;
 	int r = 0, status = GANTRY_OK;
 
 	cycles = dev->driver->read(dev->handle, region, window + GANTRY_BOARD_CYCLES);
@@ -270,13 +294,29 @@ static int end(struct gantry_dev *dev, struct gantry_fpga_launch *launch, uint64
 		return r;
 	if (r < 0)
 		status = GANTRY_E_DEVICE_FAULT;
-	gantry_fpga_stage_end(dev, launch, cmd, status == GANTRY_OK);
-	gantry_board_end(dev->board, &launch->unit, status == GANTRY_OK ? wall_ns : 0, now_ns);
-	launch->stream = NULL;
-	dev->nrunning--;
-	gantry_fpga_finish(stream, status,
-			   status == GANTRY_OK ? GANTRY_BLAST_NONE : GANTRY_BLAST_CMD,
+	good = status == GANTRY_OK;
+	gantry_fpga_stage_end(dev, launch, cmd, good);
+	leave_unit(dev, launch, good, now_ns);
+	gantry_fpga_finish(stream, status, good ? GANTRY_BLAST_NONE : GANTRY_BLAST_CMD,
 			   device_ns_of(dev, cycles, wall_ns));
+	return 0;
+}
+
+/* What it worked on was not what it should be: it is as if it had not begun. */
+static int end_spoilt(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+{
+	uint32_t region = gantry_fpga_region_of(launch->unit.place);
+	uint32_t window = gantry_fpga_window_of(dev, &launch->unit);
+	struct gantry_stream *stream = launch->stream;
+	uint64_t now_ns = gantry_now_ns(), cycles;
+
+	cycles = dev->driver->read(dev->handle, region, window + GANTRY_BOARD_CYCLES);
+	dev->driver->write(dev->handle, region, window + GANTRY_BOARD_CONTROL, GANTRY_BOARD_DONE);
+	/* The board's time all the same, which its tenant has had. */
+	stream->spoilt_ns += device_ns_of(dev, cycles, now_ns - launch->began_ns);
+	gantry_fpga_stage_end(dev, launch, &head_of(stream)->cmd.launch, false);
+	leave_unit(dev, launch, false, now_ns);
+	stream->running = 0;
 	return 0;
 }
 
@@ -332,7 +372,7 @@ static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_en
 		struct gantry_fpga_launch *launch = &dev->launches[i];
 		uint64_t control;
 
-		if (!launch->stream)
+		if (!launch->stream || launch->waits)
 			continue;
 		control = dev->driver->read(dev->handle, gantry_fpga_region_of(launch->unit.place),
 					    gantry_fpga_window_of(dev, &launch->unit) +
@@ -343,7 +383,7 @@ static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_en
 			*ret_endless = launch->stream;
 			return -ETIME;
 		}
-		r = end(dev, launch, control);
+		r = launch->spoilt ? end_spoilt(dev, launch) : end(dev, launch, control);
 		count++;
 	}
 	return r < 0 ? -ENODEV : count;
@@ -366,6 +406,8 @@ static int pass(struct gantry_dev *dev, const struct round *round,
 		return r;
 	for (uint32_t i = 0; i < round->nready && !lost; i++)
 		progress = serve(dev, round->ready[i], &lost) || progress;
+	if (!lost)
+		gantry_fpga_follow(dev);
 	r = lost ? -ENODEV : reap(dev, progress, ret_endless);
 	return r < 0 ? r : progress || r > 0;
 }

@@ -360,6 +360,7 @@ static int make_unit(struct gantry_opencl_board *board, struct gantry_opencl_reg
 	memset(unit, 0, sizeof(*unit));
 	unit->board = board;
 	unit->region = region;
+	unit->runs[0].unit = unit->runs[1].unit = unit;
 	unit->kernel = cl->CreateKernel(region->program, def->name, &result);
 	if (result == CL_INVALID_KERNEL_NAME)
 		return gantry_err_set(err, -EBADMSG, "it has no kernel %s", def->name);
@@ -637,4 +638,5 @@ const struct gantry_board_driver gantry_board_opencl = {
 	.wait = gantry_opencl_board_wait,
 	.wake = gantry_opencl_board_wake,
 	.cycles = gantry_opencl_board_cycles,
+	.follow = gantry_opencl_board_follow,
 };

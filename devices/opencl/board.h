@@ -31,6 +31,19 @@
 struct gantry_opencl_board;
 struct gantry_opencl_region;
 
+/* A launch of a unit's. */
+struct gantry_opencl_run {
+	struct gantry_opencl_unit *unit;
+	cl_event event; /* NULL: there is none */
+	/* Of copies that are made when it has ended; the last one's end is told. */
+	uint32_t ncopies;
+	cl_event copies[GANTRY_BOARD_MAX_ARGS];
+	/* Under the board's lock. */
+	bool ended;
+	bool copied;
+	cl_int result;
+};
+
 /* A control window. */
 struct gantry_opencl_unit {
 	struct gantry_opencl_board *board;
@@ -44,10 +57,9 @@ struct gantry_opencl_unit {
 	uint64_t registers[GANTRY_OPENCL_BOARD_REGISTERS];
 	uint64_t control; /* DONE, REFUSED, FAILED of the last launch, once it has been collected */
 	uint64_t ns;	  /* that it took */
-	cl_event event;	  /* of the launch that is at work; NULL: none is */
-	/* Under the board's lock. */
-	bool ended;
-	cl_int result;
+	uint32_t
+		turn; /* which of these is at work; the other one may be behind it, in the same queue */
+	struct gantry_opencl_run runs[2];
 };
 
 /* [at, at + len) of what the manager of launches takes for the board's memory. */
@@ -95,6 +107,9 @@ uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off);
 void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint64_t value);
 int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t len);
 int gantry_opencl_board_mem_write(void *handle, uint64_t at, const void *from, uint64_t len);
+int gantry_opencl_board_follow(void *handle, uint32_t region, uint32_t off, const uint64_t *args,
+			       uint32_t nargs, const struct gantry_board_copy *copies,
+			       uint32_t ncopies);
 /* Any thread. */
 void gantry_opencl_board_wake(void *handle);
 int gantry_opencl_board_wait(void *handle, uint64_t timeout_ns);

@@ -111,20 +111,60 @@ int gantry_opencl_board_mem_read(void *handle, uint64_t at, void *to, uint64_t l
 
 /* ---- launches ---- */
 
+static struct gantry_opencl_unit *unit_at(struct gantry_opencl_board *board, uint32_t region,
+					  uint32_t off)
+{
+	uint32_t window = off / GANTRY_BOARD_WINDOW_BYTES;
+
+	if (region >= board->nregions || window >= GANTRY_OPENCL_BOARD_WINDOWS ||
+	    !board->regions[region].units[window].def)
+		return NULL;
+	return &board->regions[region].units[window];
+}
+
+/* The launch at work, and the one behind it. */
+static struct gantry_opencl_run *run_of(struct gantry_opencl_unit *unit)
+{
+	return &unit->runs[unit->turn];
+}
+
+static struct gantry_opencl_run *behind(struct gantry_opencl_unit *unit)
+{
+	return &unit->runs[1 - unit->turn];
+}
+
+static void tell(struct gantry_opencl_run *run, bool *ret_over)
+{
+	struct gantry_opencl_board *board = run->unit->board;
+
+	*ret_over = true;
+	board->something_ended = true;
+	run->unit->region->nwatched--;
+	(void)pthread_cond_broadcast(&board->news);
+}
+
 /* A thread of OpenCL's, or the board's inside clSetEventCallback(). */
 static void CL_CALLBACK on_end(cl_event event, cl_int result, void *user)
 {
-	struct gantry_opencl_unit *unit = user;
-	struct gantry_opencl_board *board = unit->board;
+	struct gantry_opencl_run *run = user;
 
 	(void)event;
-	(void)pthread_mutex_lock(&board->lock);
-	unit->result = result < 0 ? result : CL_SUCCESS;
-	unit->ended = true;
-	board->something_ended = true;
-	unit->region->nwatched--;
-	(void)pthread_cond_broadcast(&board->news);
-	(void)pthread_mutex_unlock(&board->lock);
+	(void)pthread_mutex_lock(&run->unit->board->lock);
+	run->result = result < 0 ? result : CL_SUCCESS;
+	tell(run, &run->ended);
+	(void)pthread_mutex_unlock(&run->unit->board->lock);
+}
+
+/* What became of each is asked when it is collected. */
+static void CL_CALLBACK on_copied(cl_event event, cl_int result, void *user)
+{
+	struct gantry_opencl_run *run = user;
+
+	(void)event;
+	(void)result;
+	(void)pthread_mutex_lock(&run->unit->board->lock);
+	tell(run, &run->copied);
+	(void)pthread_mutex_unlock(&run->unit->board->lock);
 }
 
 /* What a kernel gets for one argument of the signature: @at is its first register, moved on; @param its parameter. */
@@ -176,98 +216,208 @@ static cl_int set_args(struct gantry_opencl_unit *unit)
 	return result;
 }
 
-static cl_int enqueue(struct gantry_opencl_unit *unit)
+static cl_int enqueue(struct gantry_opencl_unit *unit, cl_event *ret_event)
 {
 	const struct gantry_opencl_driver *cl = unit->board->cl;
 
 	return cl->EnqueueNDRangeKernel(unit->queue, unit->kernel, unit->ndims, NULL, unit->work,
-					unit->group, 0, NULL, &unit->event);
+					unit->group, 0, NULL, ret_event);
 }
 
-/* The end of what is in @unit->event will be told. */
-static cl_int watch(struct gantry_opencl_unit *unit)
+/*
+ * The end of @event will be told, and *@over set then. False: it has come already, for nobody could be told of it. The flag is under the
+ * board's lock.
+ */
+static bool watch(struct gantry_opencl_run *run, cl_event event,
+		  void(CL_CALLBACK *notify)(cl_event, cl_int, void *), bool *over)
 {
+	struct gantry_opencl_unit *unit = run->unit;
 	struct gantry_opencl_board *board = unit->board;
-	cl_int result;
+	bool told;
 
 	(void)pthread_mutex_lock(&board->lock);
-	unit->ended = false;
+	*over = false;
 	unit->region->nwatched++;
 	(void)pthread_mutex_unlock(&board->lock);
-	result = board->cl->SetEventCallback(unit->event, CL_COMPLETE, on_end, unit);
-	if (result == CL_SUCCESS) {
-		/* What cannot be started shows in the event. */
-		(void)board->cl->Flush(unit->queue);
-		return CL_SUCCESS;
-	}
-	(void)pthread_mutex_lock(&board->lock);
-	unit->region->nwatched--;
-	(void)pthread_mutex_unlock(&board->lock);
-	/* It is at work, and nobody will tell its end. */
+	told = board->cl->SetEventCallback(event, CL_COMPLETE, notify, run) == CL_SUCCESS;
+	/* What cannot be started shows in the event. */
+	(void)board->cl->Flush(unit->queue);
+	if (told)
+		return true;
 	(void)board->cl->Finish(unit->queue);
-	return result;
+	(void)pthread_mutex_lock(&board->lock);
+	tell(run, over);
+	(void)pthread_mutex_unlock(&board->lock);
+	return false;
+}
+
+static cl_int result_of(const struct gantry_opencl_board *board, cl_event event)
+{
+	cl_int status = CL_COMPLETE;
+
+	return board->cl->GetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status),
+				       &status, NULL) == CL_SUCCESS &&
+			       status < 0
+		       ? status
+		       : CL_SUCCESS;
+}
+
+static void watch_launch(struct gantry_opencl_run *run)
+{
+	struct gantry_opencl_board *board = run->unit->board;
+	cl_int result;
+
+	if (watch(run, run->event, on_end, &run->ended))
+		return;
+	result = result_of(board, run->event);
+	(void)pthread_mutex_lock(&board->lock);
+	run->result = result;
+	(void)pthread_mutex_unlock(&board->lock);
 }
 
 static void start(struct gantry_opencl_unit *unit)
 {
-	struct gantry_opencl_board *board = unit->board;
+	struct gantry_opencl_run *run = run_of(unit);
 	cl_int result = set_args(unit);
 	bool refused = result != CL_SUCCESS;
 
 	if (result == CL_SUCCESS) {
-		result = enqueue(unit);
+		result = enqueue(unit, &run->event);
 		/* The grid is the guest's. */
 		refused = result == CL_INVALID_WORK_GROUP_SIZE ||
 			  result == CL_INVALID_WORK_ITEM_SIZE ||
 			  result == CL_INVALID_GLOBAL_WORK_SIZE;
 	}
-	if (result == CL_SUCCESS)
-		result = watch(unit);
+	unit->control = 0;
 	if (result == CL_SUCCESS) {
-		unit->control = 0;
+		watch_launch(run);
 		return;
 	}
-	if (unit->event)
-		(void)board->cl->ReleaseEvent(unit->event);
-	unit->event = NULL;
+	run->event = NULL;
 	unit->ns = 0;
 	unit->control = GANTRY_BOARD_DONE | (refused ? GANTRY_BOARD_REFUSED : GANTRY_BOARD_FAILED);
-	(void)errno_of(board, result);
+	(void)errno_of(unit->board, result);
 }
 
-static uint64_t time_of(const struct gantry_opencl_unit *unit, cl_profiling_info what)
+/* Behind the launch in @run. Those that were enqueued before one could not be have been made. */
+static cl_int copy_behind(struct gantry_opencl_run *run, const struct gantry_board_copy *copies,
+			  uint32_t ncopies)
+{
+	struct gantry_opencl_unit *unit = run->unit;
+	const struct gantry_opencl_driver *cl = unit->board->cl;
+	cl_int result = CL_SUCCESS;
+	uint32_t n = 0;
+
+	for (; n < ncopies && result == CL_SUCCESS; n += result == CL_SUCCESS) {
+		const struct gantry_opencl_piece *piece = find_piece(unit->board, copies[n].at,
+								     copies[n].len);
+
+		result = piece ? cl->EnqueueReadBuffer(unit->queue, piece->mem, CL_FALSE, 0,
+						       copies[n].len, copies[n].to, 0, NULL,
+						       &run->copies[n])
+			       : CL_INVALID_MEM_OBJECT;
+	}
+	run->ncopies = n;
+	if (result == CL_SUCCESS && n > 0)
+		(void)watch(run, run->copies[n - 1], on_copied, &run->copied);
+	if (result == CL_SUCCESS)
+		return result;
+	if (n > 0)
+		(void)cl->Finish(unit->queue);
+	while (run->ncopies > 0)
+		(void)cl->ReleaseEvent(run->copies[--run->ncopies]);
+	return result;
+}
+
+int gantry_opencl_board_follow(void *handle, uint32_t region, uint32_t off, const uint64_t *args,
+			       uint32_t nargs, const struct gantry_board_copy *copies,
+			       uint32_t ncopies)
+{
+	struct gantry_opencl_unit *unit = unit_at(handle, region, off);
+	struct gantry_opencl_run *run, *next;
+	cl_int result;
+
+	if (!unit || nargs > GANTRY_BOARD_MAX_ARGS || ncopies > GANTRY_BOARD_MAX_ARGS)
+		return -EINVAL;
+	run = run_of(unit);
+	next = behind(unit);
+	if (!run->event || run->ncopies > 0 || next->event)
+		return -EAGAIN;
+	memcpy(&unit->registers[FIRST_ARG], args, nargs * sizeof(*args));
+	/* The launch at work has those that were set when it was enqueued. */
+	result = set_args(unit);
+	if (result == CL_SUCCESS)
+		result = copy_behind(run, copies, ncopies);
+	if (result == CL_SUCCESS)
+		result = enqueue(unit, &next->event);
+	if (result != CL_SUCCESS) {
+		next->event = NULL;
+		/* What @to is of goes with this call. */
+		if (run->ncopies > 0)
+			(void)unit->board->cl->Finish(unit->queue);
+		return errno_of(unit->board, result);
+	}
+	watch_launch(next);
+	return 0;
+}
+
+static uint64_t time_of(const struct gantry_opencl_board *board, cl_event event,
+			cl_profiling_info what)
 {
 	cl_ulong ns = 0;
 
-	return unit->board->cl->GetEventProfilingInfo(unit->event, what, sizeof(ns), &ns, NULL) ==
-			       CL_SUCCESS
+	return board->cl->GetEventProfilingInfo(event, what, sizeof(ns), &ns, NULL) == CL_SUCCESS
 		       ? ns
 		       : 0;
+}
+
+/* Its copies have been made; the first that was not says why. */
+static cl_int end_copies(struct gantry_opencl_run *run, cl_int result)
+{
+	struct gantry_opencl_board *board = run->unit->board;
+
+	for (uint32_t i = 0; i < run->ncopies; i++) {
+		if (result == CL_SUCCESS)
+			result = result_of(board, run->copies[i]);
+		(void)board->cl->ReleaseEvent(run->copies[i]);
+	}
+	run->ncopies = 0;
+	return result;
 }
 
 /* A launch that has ended shows in the unit's control register. */
 static void collect(struct gantry_opencl_unit *unit)
 {
 	struct gantry_opencl_board *board = unit->board;
+	struct gantry_opencl_run *run = run_of(unit);
 	uint64_t from, until;
 	cl_int result;
 	bool ended;
 
-	if (!unit->event)
+	if (!run->event)
 		return;
 	(void)pthread_mutex_lock(&board->lock);
-	ended = unit->ended;
-	result = unit->result;
+	ended = run->ended && (run->ncopies == 0 || run->copied);
+	result = run->result;
 	(void)pthread_mutex_unlock(&board->lock);
 	if (!ended)
 		return;
-	from = time_of(unit, CL_PROFILING_COMMAND_START);
-	until = time_of(unit, CL_PROFILING_COMMAND_END);
+	result = end_copies(run, result);
+	from = time_of(board, run->event, CL_PROFILING_COMMAND_START);
+	until = time_of(board, run->event, CL_PROFILING_COMMAND_END);
 	unit->ns = until > from ? until - from : 0;
 	unit->control = GANTRY_BOARD_DONE | (result < 0 ? GANTRY_BOARD_FAILED : 0);
 	(void)errno_of(board, result);
-	(void)board->cl->ReleaseEvent(unit->event);
-	unit->event = NULL;
+	(void)board->cl->ReleaseEvent(run->event);
+	run->event = NULL;
+}
+
+/* It was seen that the launch has ended: the window is the next one's. */
+static void pass_on(struct gantry_opencl_unit *unit)
+{
+	unit->control = 0;
+	if (behind(unit)->event)
+		unit->turn = 1 - unit->turn;
 }
 
 bool gantry_opencl_board_drain(struct gantry_opencl_board *board,
@@ -289,23 +439,15 @@ bool gantry_opencl_board_drain(struct gantry_opencl_board *board,
 			break;
 	out = region->nwatched == 0;
 	(void)pthread_mutex_unlock(&board->lock);
-	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS; i++)
+	for (uint32_t i = 0; i < GANTRY_OPENCL_BOARD_WINDOWS && out; i++) {
 		collect(&region->units[i]);
+		pass_on(&region->units[i]);
+		collect(&region->units[i]);
+	}
 	return out;
 }
 
 /* ---- registers ---- */
-
-static struct gantry_opencl_unit *unit_at(struct gantry_opencl_board *board, uint32_t region,
-					  uint32_t off)
-{
-	uint32_t window = off / GANTRY_BOARD_WINDOW_BYTES;
-
-	if (region >= board->nregions || window >= GANTRY_OPENCL_BOARD_WINDOWS ||
-	    !board->regions[region].units[window].def)
-		return NULL;
-	return &board->regions[region].units[window];
-}
 
 static uint32_t registers_of(const struct gantry_board_kernel *kernel)
 {
@@ -328,7 +470,7 @@ uint64_t gantry_opencl_board_read(void *handle, uint32_t region, uint32_t off)
 	switch (off % GANTRY_BOARD_WINDOW_BYTES) {
 	case GANTRY_BOARD_CONTROL:
 		collect(unit);
-		return unit->event ? 0 : unit->control | GANTRY_BOARD_IDLE;
+		return run_of(unit)->event ? 0 : unit->control | GANTRY_BOARD_IDLE;
 	case GANTRY_BOARD_ID:
 		/* Its kernel was compared with this when it was loaded. */
 		return (uint64_t)GANTRY_BOARD_IDENTITY << 32 | registers_of(unit->def);
@@ -347,10 +489,10 @@ void gantry_opencl_board_write(void *handle, uint32_t region, uint32_t off, uint
 		return;
 	if (off % GANTRY_BOARD_WINDOW_BYTES != GANTRY_BOARD_CONTROL)
 		unit->registers[off % GANTRY_BOARD_WINDOW_BYTES / 8] = value;
-	else if (value & GANTRY_BOARD_START && !unit->event)
+	else if (value & GANTRY_BOARD_START && !run_of(unit)->event)
 		start(unit);
-	else if (value & GANTRY_BOARD_DONE)
-		unit->control = 0;
+	else if (value & GANTRY_BOARD_DONE && !run_of(unit)->event)
+		pass_on(unit);
 }
 
 /* ---- time ---- */

@@ -381,6 +381,7 @@ void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
 		.copied_in = said->copied_in,
 		.kept = said->kept,
 		.copied_out = said->copied_out,
+		.followed = said->followed,
 	};
 	d->health_ns = gantry_now_ns();
 	if (bad == d->unhealthy)

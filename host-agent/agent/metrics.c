@@ -484,6 +484,7 @@ HEALTH(health_faults, GANTRY_HEALTH_FAULTS, nfaults)
 HEALTH(health_copied_in, GANTRY_HEALTH_COPIES, copied_in)
 HEALTH(health_kept, GANTRY_HEALTH_COPIES, kept)
 HEALTH(health_copied_out, GANTRY_HEALTH_COPIES, copied_out)
+HEALTH(health_followed, GANTRY_HEALTH_COPIES, followed)
 #undef HEALTH
 
 static double device_faults(const void *object)
@@ -528,6 +529,8 @@ static const struct family device_families[] = {
 	  "Not copied, for the board had them from earlier launches", true, health_kept },
 	{ "gantry_device_board_copied_out_bytes_total", "Copied back from a board", true,
 	  health_copied_out },
+	{ "gantry_device_board_followed_total",
+	  "Launches that a board began by itself, right behind another", true, health_followed },
 };
 
 /* ---- all of them ---- */

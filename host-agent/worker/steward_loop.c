@@ -123,6 +123,7 @@ static void fill_health(Gantry__Worker__DeviceHealth *msg, struct gantry_steward
 	msg->copied_in = h->health.copied_in;
 	msg->kept = h->health.kept;
 	msg->copied_out = h->health.copied_out;
+	msg->followed = h->health.followed;
 	msg->error = h->error;
 }
 

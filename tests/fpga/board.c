@@ -5,7 +5,7 @@
  * of cycles is exact and the same on every run.
  *
  * Options: lock=PATH (one process has the board), memory=BYTES, and for tests load_ms=N (loading takes so long), fail_loads=N (the
- * next N fail), fail_copies=N, hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory),
+ * next N fail), fail_copies=N (of copies, behind spare_copies=N that do not), hang=1 (no launch ends), hang_n=N (no launch of vadd ends whose last argument is N), lost_after=N (the board is gone after so many loads), memory_lost=1 (a load destroys what is in memory),
  * naps=1 (waiting takes as long as it may, if nobody wakes; without end while a test has set gantry_test_board_sleeps).
  */
 #include <dlfcn.h>
@@ -30,6 +30,7 @@
 #define MEMORY_BYTES  (64u << 20)
 #define CYCLES_A_WAIT 2000u
 #define LOST_BYTE     0xdb
+#define MAX_WINDOWS   4u
 
 struct answer {
 	bool valid;
@@ -57,7 +58,18 @@ static unsigned int nlibraries;
 
 #define VADD_N (GANTRY_BOARD_ARGS + 8u * 6u) /* behind three buffers of two registers */
 
+/* A launch behind the one at work on a window. The RTL knows none: what this does takes the cycles of its writes. */
+struct chain {
+	bool waits;
+	bool ended; /* it has begun; that the one before had ended, as follows, has not been seen */
+	uint64_t control, cycles;
+	uint32_t nargs, ncopies;
+	uint64_t args[GANTRY_BOARD_MAX_ARGS];
+	struct gantry_board_copy copies[GANTRY_BOARD_MAX_ARGS];
+};
+
 struct region {
+	struct chain chains[MAX_WINDOWS];
 	const struct model *model;
 	void *state;
 	struct model_port port;
@@ -71,7 +83,7 @@ struct board {
 	uint32_t turn; /* whose request is taken first */
 	int lock_fd;
 	uint64_t hang_n; /* 0: none */
-	uint64_t load_ms, fail_loads, fail_copies, lost_after, nloads;
+	uint64_t load_ms, fail_loads, fail_copies, spare_copies, lost_after, nloads;
 	bool has_lost_after, memory_lost, hang, naps;
 	pthread_mutex_t lock;
 	pthread_cond_t woke;
@@ -178,6 +190,8 @@ static int parse_options(struct board *board, const char *options, const char **
 			board->fail_loads = n;
 		else if (strcmp(word, "fail_copies") == 0)
 			board->fail_copies = n;
+		else if (strcmp(word, "spare_copies") == 0)
+			board->spare_copies = n;
 		else if (strcmp(word, "lost_after") == 0)
 			board->lost_after = n, board->has_lost_after = true;
 		else if (strcmp(word, "hang") == 0)
@@ -352,30 +366,48 @@ static void address(struct region *region, uint32_t off)
 	region->port.reg = (uint8_t)(off % GANTRY_BOARD_WINDOW_BYTES / 8);
 }
 
-static uint64_t board_read(void *handle, uint32_t r, uint32_t off)
+static bool hangs(const struct board *board, const struct region *region, uint32_t off)
 {
-	struct board *board = handle;
-	struct region *region = &board->regions[r];
+	return board->hang || (region->hung >> off / GANTRY_BOARD_WINDOW_BYTES & 1);
+}
 
-	if (r >= NREGIONS || !region->state)
-		return UINT64_MAX;
+static uint64_t read_unit(struct board *board, struct region *region, uint32_t off)
+{
 	address(region, off);
 	region->port.answer = 0;
 	region->model->settle(region->state, &region->port);
-	if ((board->hang || (region->hung >> off / GANTRY_BOARD_WINDOW_BYTES & 1)) &&
-	    off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
+	if (hangs(board, region, off) && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
 		return region->port.rd_data & ~(uint64_t)GANTRY_BOARD_DONE;
 	return region->port.rd_data;
 }
 
-/* A write takes a cycle, for all. */
-static void board_write(void *handle, uint32_t r, uint32_t off, uint64_t value)
+/* NULL: no image of ours has so many windows. */
+static struct chain *chain_of(struct region *region, uint32_t off)
+{
+	uint32_t window = off / GANTRY_BOARD_WINDOW_BYTES;
+
+	return window < MAX_WINDOWS ? &region->chains[window] : NULL;
+}
+
+static uint64_t board_read(void *handle, uint32_t r, uint32_t off)
 {
 	struct board *board = handle;
 	struct region *region = &board->regions[r];
+	const struct chain *chain;
 
 	if (r >= NREGIONS || !region->state)
-		return;
+		return UINT64_MAX;
+	chain = chain_of(region, off);
+	if (chain && chain->ended && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
+		return chain->control;
+	if (chain && chain->ended && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CYCLES)
+		return chain->cycles;
+	return read_unit(board, region, off);
+}
+
+/* A write takes a cycle, for all. */
+static void write_unit(struct board *board, struct region *region, uint32_t off, uint64_t value)
+{
 	if (board->hang_n && off % GANTRY_BOARD_WINDOW_BYTES == VADD_N) {
 		uint32_t window = 1u << off / GANTRY_BOARD_WINDOW_BYTES;
 
@@ -388,10 +420,29 @@ static void board_write(void *handle, uint32_t r, uint32_t off, uint64_t value)
 	cycle(board);
 }
 
+static void board_write(void *handle, uint32_t r, uint32_t off, uint64_t value)
+{
+	struct board *board = handle;
+	struct region *region = &board->regions[r];
+	struct chain *chain;
+
+	if (r >= NREGIONS || !region->state)
+		return;
+	chain = chain_of(region, off);
+	if (chain && chain->ended && off % GANTRY_BOARD_WINDOW_BYTES == GANTRY_BOARD_CONTROL)
+		chain->ended = false; /* the window is the next one's */
+	else
+		write_unit(board, region, off, value);
+}
+
 static int copy_fails(struct board *board)
 {
 	if (board->fail_copies == 0)
 		return 0;
+	if (board->spare_copies > 0) {
+		board->spare_copies--;
+		return 0;
+	}
 	board->fail_copies--;
 	return -EIO;
 }
@@ -414,6 +465,59 @@ static int board_mem_write(void *handle, uint64_t at, const void *from, uint64_t
 	if (r == 0)
 		memcpy(board->memory + at, from, len);
 	return r;
+}
+
+/* The launch at work in the window has ended, perhaps: then the one behind it begins. */
+static void go_on(struct board *board, struct region *region, uint32_t off)
+{
+	struct chain *chain = chain_of(region, off);
+	uint64_t control = read_unit(board, region, off + GANTRY_BOARD_CONTROL);
+
+	if (!(control & GANTRY_BOARD_DONE))
+		return;
+	chain->waits = false;
+	chain->cycles = read_unit(board, region, off + GANTRY_BOARD_CYCLES);
+	for (uint32_t i = 0; i < chain->ncopies; i++) {
+		if (copy_fails(board) < 0)
+			control |= GANTRY_BOARD_FAILED;
+		else
+			memcpy(chain->copies[i].to, board->memory + chain->copies[i].at,
+			       chain->copies[i].len);
+	}
+	chain->control = control;
+	chain->ended = true;
+	write_unit(board, region, off + GANTRY_BOARD_CONTROL, GANTRY_BOARD_DONE);
+	for (uint32_t i = 0; i < chain->nargs; i++)
+		write_unit(board, region, off + GANTRY_BOARD_ARGS + 8 * i, chain->args[i]);
+	write_unit(board, region, off + GANTRY_BOARD_CONTROL, GANTRY_BOARD_START);
+}
+
+static void go_on_all(struct board *board)
+{
+	for (uint32_t r = 0; r < NREGIONS; r++)
+		for (uint32_t w = 0; w < MAX_WINDOWS; w++)
+			if (board->regions[r].chains[w].waits)
+				go_on(board, &board->regions[r], w * GANTRY_BOARD_WINDOW_BYTES);
+}
+
+static int board_follow(void *handle, uint32_t r, uint32_t off, const uint64_t *args,
+			uint32_t nargs, const struct gantry_board_copy *copies, uint32_t ncopies)
+{
+	struct board *board = handle;
+	struct region *region = &board->regions[r];
+	struct chain *chain = r < NREGIONS && region->state ? chain_of(region, off) : NULL;
+	uint64_t control;
+
+	if (!chain || nargs > GANTRY_BOARD_MAX_ARGS || ncopies > GANTRY_BOARD_MAX_ARGS)
+		return -EINVAL;
+	control = read_unit(board, region, off + GANTRY_BOARD_CONTROL);
+	if (chain->waits || chain->ended || control & GANTRY_BOARD_DONE ||
+	    (control & GANTRY_BOARD_IDLE && !hangs(board, region, off)))
+		return -EAGAIN;
+	*chain = (struct chain){ .waits = true, .nargs = nargs, .ncopies = ncopies };
+	memcpy(chain->args, args, nargs * sizeof(*args));
+	memcpy(chain->copies, copies, ncopies * sizeof(*copies));
+	return 0;
 }
 
 static void nap(struct board *board, uint64_t ns)
@@ -452,8 +556,10 @@ static int board_wait(void *handle, uint64_t timeout_ns)
 
 	if (board->naps)
 		nap(board, timeout_ns);
-	for (uint32_t i = 0; i < CYCLES_A_WAIT; i++)
+	for (uint32_t i = 0; i < CYCLES_A_WAIT; i++) {
 		cycle(board);
+		go_on_all(board);
+	}
 	return 1;
 }
 
@@ -478,4 +584,5 @@ const struct gantry_board_driver gantry_board_driver_entry = {
 	.cycles = board_cycles,
 	.takes_later_files = 1,
 	.wake = board_wake,
+	.follow = board_follow,
 };

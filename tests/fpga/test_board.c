@@ -321,6 +321,44 @@ START_TEST(test_two_kernels_together_take_at_most_seven_tenths_of_their_serial_c
 }
 END_TEST
 
+/* Two launches of one unit that use the same memory, with nobody's help in between; what the first left was copied before the second wrote. */
+START_TEST(test_a_launch_follows_another)
+{
+	const uint64_t first[] = { A, 4096, B, 4096, 5, 1024 },
+		       second[] = { A, 4096, B, 4096, 9, 1024 };
+	static int32_t between[1024];
+	const struct gantry_board_copy copy = { .at = B, .len = sizeof(between), .to = between };
+	uint64_t alone, began;
+	bool refused;
+
+	board_open("");
+	load(0, "scale");
+	fill(A, 1024, 3);
+	alone = run(0, 0, first, 6);
+	ck_assert_int_eq(driver->follow(board, 0, 0, second, 6, &copy, 1), -EAGAIN);
+	ck_assert_int_eq(driver->follow(board, 1, 0, second, 6, &copy, 1), -EINVAL);
+	set_args(0, 0, first, 6);
+	began = driver->cycles(board);
+	start(0, 0);
+	ck_assert_int_eq(driver->follow(board, 0, 0, second, 6, &copy, 1), 0);
+	ck_assert_int_eq(driver->follow(board, 0, 0, second, 6, &copy, 1), -EAGAIN);
+	while (driver->cycles(board) - began < 3 * alone)
+		ck_assert_int_ge(driver->wait(board, 1000000), 0);
+	/* Both have ended: the window is the first one's until that has been seen. */
+	ck_assert_uint_eq(driver->read(board, 0, GANTRY_BOARD_CYCLES), alone);
+	ck_assert(driver->read(board, 0, GANTRY_BOARD_CONTROL) & GANTRY_BOARD_DONE);
+	for (uint32_t i = 0; i < 1024; i++)
+		ck_assert_int_eq(between[i], values[i] * 5);
+	driver->write(board, 0, GANTRY_BOARD_CONTROL, GANTRY_BOARD_DONE);
+	ck_assert_uint_eq(finish(0, 0, &refused), alone);
+	fetch(B, 1024);
+	for (uint32_t i = 0; i < 1024; i++)
+		ck_assert_int_eq(results[i], values[i] * 9);
+	driver->close(board);
+	gantry_unit_forgive();
+}
+END_TEST
+
 START_TEST(test_a_region_is_loaded_while_the_other_is_at_work)
 {
 	uint64_t args[] = { A, 65536, C, 65536, 5, 16384 };
@@ -400,6 +438,7 @@ int main(void)
 	tcase_add_test(tc, test_arguments_do_not_change_while_a_unit_works);
 	tcase_add_test(tc,
 		       test_two_kernels_together_take_at_most_seven_tenths_of_their_serial_cycles);
+	tcase_add_test(tc, test_a_launch_follows_another);
 	tcase_add_test(tc, test_a_region_is_loaded_while_the_other_is_at_work);
 	tcase_add_test(tc, test_one_process_has_the_board);
 	tcase_add_test(tc, test_faults_come_as_they_are_asked_for);

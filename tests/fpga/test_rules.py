@@ -18,6 +18,7 @@ IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
           rules.Image("grid-0", {"board_grid": (1, 2000)}, regions=[0]),
           rules.Image("scale-1", {"board_scale": (1, 150000)}, regions=[1]),
           rules.Image("scale-01", {"board_scale": (1, 2000)}, regions=[0, 1]),
+          rules.Image("long", {"board_scale": (2, 10000)}, slower=0),
           rules.Image("late", {"board_scale": (1, 2000), "gantry_loaded_x": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
@@ -245,6 +246,56 @@ def test_board_that_is_gone_while_an_image_is_loaded_ends_its_tasks_and_no_other
         world.board["gone"] = 0
         again = [world.guest(name) for name in ("red", "blue")]
         t.equal(ask(again, ["vadd 2", "scale 2"]), ["ok 0"] * 2)
+
+
+def followed(world):
+    """Launches that the board began by itself."""
+    rows = {row["name"]: row["value"] for row in world.agent.ctl_json("stats")["metrics"]}
+    return rows.get("gantry_device_board_followed_total", 0)
+
+
+def held(**more):
+    """A board that a steward holds, which counts; its launches of scale take long enough to be found at work."""
+    return World(("red", "blue"), names=("long",), device={"holder": "steward"}, **more)
+
+
+def test_launches_of_a_queue_follow_each_other(t):
+    with held() as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        # Each reads what the one before wrote. The other tenant's have the second unit.
+        t.equal(ask([red, blue], ["chain 20", "chain 10"]), ["ok 0"] * 2)
+        t.equal(ask([red, blue], ["more 5", "more 5"]), ["ok 0"] * 2)
+        harness.wait_until(lambda: followed(world) >= 30, f"of 80 launches {followed(world)} followed another")
+        t.equal(world.board["most_running"], 2)
+
+
+def test_launch_behind_one_that_failed_is_what_it_would_be(t):
+    with held() as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([red, blue], ["chain 3", "chain 3"]), ["ok 0"] * 2)
+        for fault in ("fail_launches", "fail_copies"):
+            red.write_line("chain 20")
+            before = world.board["nlaunches"]
+            harness.wait_until(lambda: world.board["nlaunches"] > before + 5, "launches")  # pylint: disable=cell-var-from-loop
+            world.board[fault] = 1
+            answer = red.read_line(LONG_S)
+            # A copy between two launches that cannot be made is made after the first of them instead.
+            t.true(answer.startswith("err -") or (fault == "fail_copies" and answer == "ok 0"), f"{fault}: {answer}")
+            t.equal(world.board[fault], 0)
+            t.equal(ask([red, blue], ["chain 5", "chain 5"]), ["ok 0"] * 2)
+
+
+def test_board_that_is_gone_with_launches_behind_each_other_ends_them(t):
+    with held() as world:
+        red = world.guest("red")
+        t.equal(ask([red], ["chain 3"]), ["ok 0"])
+        before = world.board["nlaunches"]
+        red.write_line("chain 40")
+        harness.wait_until(lambda: world.board["nlaunches"] > before + 5, "launches")
+        world.board["gone"] = 1
+        answer = red.read_line(LONG_S)
+        t.true(answer.startswith("err -"), answer)
+        t.equal(world.agent.ctl("device", "list").code, 0)
 
 
 def refused(t, reason, names=("pair",), spoil=None):

@@ -234,6 +234,55 @@ START_TEST(test_board_gives_each_unit_once)
 }
 END_TEST
 
+START_TEST(test_board_lets_a_launch_follow_where_nobody_else_waits)
+{
+	struct gantry_board_unit unit;
+	uint64_t now_ns = LOAD;
+
+	board_of(1, 1 << AB | 1 << WHOLE, 0);
+	(void)load_for(a, 0);
+	ck_assert_int_eq(gantry_board_begin(board, a, now_ns, &unit), 0);
+	/* The one that began waits no more; of what is queued behind it nothing could begin. */
+	ck_assert(gantry_board_may_follow(board, a));
+	gantry_board_demand(board, a, 3, 0, now_ns);
+	ck_assert(gantry_board_may_follow(board, a));
+	/* Another stream wants the unit: it has its turn. */
+	gantry_board_demand(board, a, 4, 1, now_ns);
+	ck_assert(!gantry_board_may_follow(board, a));
+	gantry_board_demand(board, a, 3, 0, now_ns);
+	/* A kernel that is not loaded does not wait for a launch more. */
+	gantry_board_demand(board, c, 1, 1, now_ns);
+	ck_assert(!gantry_board_may_follow(board, a));
+	gantry_board_demand(board, c, 0, 0, now_ns);
+	ck_assert(gantry_board_may_follow(board, a));
+	board_end();
+}
+END_TEST
+
+START_TEST(test_board_waits_for_a_launch_that_follows_another)
+{
+	struct gantry_board_unit unit, none;
+	uint64_t now_ns = LOAD;
+
+	board_of(1, 1 << AB | 1 << WHOLE, 0);
+	(void)load_for(a, 0);
+	ck_assert_int_eq(gantry_board_begin(board, a, now_ns, &unit), 0);
+	gantry_board_demand(board, a, 0, 0, now_ns);
+	/* While a change waits for the unit it is passed on all the same: the next has begun. */
+	gantry_board_demand(board, c, 100, 1, now_ns);
+	expect(GANTRY_BOARD_NOTHING, now_ns + LOAD);
+	ck_assert(gantry_board_is_changing(board));
+	ck_assert(!gantry_board_may_follow(board, a));
+	gantry_board_pass_on(board, &unit, 10 * MS, now_ns + LOAD);
+	ck_assert_uint_eq(gantry_board_counts(board)->nlaunches, 2);
+	ck_assert_int_eq(gantry_board_begin(board, a, now_ns + LOAD, &none), -EAGAIN);
+	expect(GANTRY_BOARD_NOTHING, now_ns + LOAD);
+	gantry_board_end(board, &unit, 10 * MS, now_ns + LOAD + MS);
+	expect(GANTRY_BOARD_SAVE, now_ns + LOAD + MS);
+	board_end();
+}
+END_TEST
+
 START_TEST(test_board_drains_and_saves_before_what_loses_the_memory)
 {
 	struct gantry_board_unit unit, other;
@@ -465,6 +514,8 @@ int main(void)
 	tcase_add_test(tc, test_board_loads_a_region_while_the_other_works);
 	tcase_add_test(tc, test_board_sees_what_comes_at_the_same_time_together);
 	tcase_add_test(tc, test_board_gives_each_unit_once);
+	tcase_add_test(tc, test_board_lets_a_launch_follow_where_nobody_else_waits);
+	tcase_add_test(tc, test_board_waits_for_a_launch_that_follows_another);
 	tcase_add_test(tc, test_board_drains_and_saves_before_what_loses_the_memory);
 	tcase_add_test(tc, test_board_waits_for_what_runs_in_the_region);
 	tcase_add_test(tc, test_board_tries_a_failed_loading_again_and_then_reports_and_rests);
