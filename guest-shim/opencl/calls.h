@@ -37,7 +37,14 @@
 	C(clGetDeviceAndHostTimer) C(clGetHostTimer) C(clGetKernelSubGroupInfo) \
 	C(clSetDefaultDeviceCommandQueue) C(clSetProgramReleaseCallback) \
 	C(clSetProgramSpecializationConstant) C(clCreateBufferWithProperties) \
-	C(clCreateImageWithProperties) C(clSetContextDestructorCallback)
+	C(clCreateImageWithProperties) C(clSetContextDestructorCallback) \
+	C(clCreateFromGLBuffer) C(clCreateFromGLTexture) C(clCreateFromGLTexture2D) \
+	C(clCreateFromGLTexture3D) C(clCreateFromGLRenderbuffer) C(clGetGLObjectInfo) \
+	C(clGetGLTextureInfo) C(clEnqueueAcquireGLObjects) C(clEnqueueReleaseGLObjects) \
+	C(clGetGLContextInfoKHR) C(clCreateEventFromGLsyncKHR) C(clCreateFromEGLImageKHR) \
+	C(clEnqueueAcquireEGLObjectsKHR) C(clEnqueueReleaseEGLObjectsKHR) \
+	C(clCreateEventFromEGLSyncKHR) C(clCreateSubDevicesEXT) C(clRetainDeviceEXT) \
+	C(clReleaseDeviceEXT) C(clGetKernelSubGroupInfoKHR)
 /* clang-format on */
 
 #define ICD_DECLARE(name) extern __typeof__(name) icd_##name;

@@ -73,6 +73,15 @@ static cl_int retain_and_release(cl_device_id h)
 	return r;
 }
 
+static cl_int retain_and_release_ext(cl_device_id h)
+{
+	cl_int r = d->clRetainDeviceEXT(h);
+
+	if (r == CL_SUCCESS)
+		(void)d->clReleaseDeviceEXT(h);
+	return r;
+}
+
 static const cl_device_partition_property all[] = { CL_DEVICE_PARTITION_EQUALLY, 1, 0 },
 					  single[] = { CL_DEVICE_PARTITION_BY_COUNTS, 1, 0 };
 
@@ -203,7 +212,23 @@ static cl_int work_on(cl_device_id h)
 	R(DEVICE, CL_INVALID_DEVICE, clReleaseDevice, d->clReleaseDevice(h)) \
 	R(DEVICE, CL_INVALID_DEVICE, clGetDeviceInfo, d->clGetDeviceInfo(h, CL_DEVICE_PARTITION_TYPE, 64, bytes, NULL)) \
 	R(DEVICE, CL_INVALID_DEVICE, clCreateSubDevices, divide(h)) \
-	R(DEVICE, CL_INVALID_DEVICE, clCreateContext and a queue, work_on(h))
+	R(DEVICE, CL_INVALID_DEVICE, clCreateContext and a queue, work_on(h)) \
+	R(DEVICE, CL_INVALID_DEVICE, clCreateSubDevicesEXT, d->clCreateSubDevicesEXT(h, NULL, 1, &(cl_device_id){ NULL }, &number)) \
+	R(DEVICE, CL_INVALID_DEVICE, clRetainDeviceEXT, retain_and_release_ext(h)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromGLBuffer, CREATES(clCreateFromGLBuffer(h, 0, 1, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromGLTexture, CREATES(clCreateFromGLTexture(h, 0, 0, 0, 1, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromGLTexture2D, CREATES(clCreateFromGLTexture2D(h, 0, 0, 0, 1, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromGLTexture3D, CREATES(clCreateFromGLTexture3D(h, 0, 0, 0, 1, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromGLRenderbuffer, CREATES(clCreateFromGLRenderbuffer(h, 0, 1, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateEventFromGLsyncKHR, CREATES(clCreateEventFromGLsyncKHR(h, NULL, &r), clReleaseEvent)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateFromEGLImageKHR, CREATES(clCreateFromEGLImageKHR(h, NULL, NULL, 0, NULL, &r), clReleaseMemObject)) \
+	R(CONTEXT, CL_INVALID_CONTEXT, clCreateEventFromEGLSyncKHR, CREATES(clCreateEventFromEGLSyncKHR(h, NULL, NULL, &r), clReleaseEvent)) \
+	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueAcquireGLObjects, d->clEnqueueAcquireGLObjects(h, 1, &mem, 0, NULL, NULL)) \
+	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueReleaseGLObjects, d->clEnqueueReleaseGLObjects(h, 1, &mem, 0, NULL, NULL)) \
+	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueAcquireEGLObjectsKHR, d->clEnqueueAcquireEGLObjectsKHR(h, 1, &mem, 0, NULL, NULL)) \
+	R(QUEUE, CL_INVALID_COMMAND_QUEUE, clEnqueueReleaseEGLObjectsKHR, d->clEnqueueReleaseEGLObjectsKHR(h, 1, &mem, 0, NULL, NULL)) \
+	R(MEM, CL_INVALID_MEM_OBJECT, clGetGLObjectInfo, d->clGetGLObjectInfo(h, NULL, NULL)) \
+	R(MEM, CL_INVALID_MEM_OBJECT, clGetGLTextureInfo, d->clGetGLTextureInfo(h, 0, 64, bytes, NULL))
 /* clang-format on */
 
 static cl_int map_and_unmap(cl_command_queue q, cl_mem mem)
@@ -378,6 +403,29 @@ static void bad_handle(const struct world *w, const char *what, enum kind kind, 
 	expect_true(nwrong == 0, what);
 }
 
+/* What is shared with OpenGL and EGL, with handles that are good: no context here is one of theirs. */
+static void misuse_graphics(const struct world *w, cl_mem mem)
+{
+	cl_int r = CL_SUCCESS;
+
+	expect_true(!d->clCreateFromGLBuffer(w->context, 0, 1, &r) && r == CL_INVALID_CONTEXT,
+		    "clCreateFromGLBuffer without OpenGL");
+	expect(d->clGetGLObjectInfo(mem, NULL, NULL), CL_INVALID_GL_OBJECT,
+	       "clGetGLObjectInfo of a buffer");
+	expect(d->clEnqueueAcquireGLObjects(w->queue, 1, &mem, 0, NULL, NULL), CL_INVALID_CONTEXT,
+	       "clEnqueueAcquireGLObjects without OpenGL");
+	expect(d->clGetGLContextInfoKHR(NULL, 0, 0, NULL, NULL), -1000, "clGetGLContextInfoKHR");
+	expect_true(!d->clCreateFromEGLImageKHR(w->context, NULL, NULL, 0, NULL, &r) &&
+			    r == CL_INVALID_OPERATION,
+		    "clCreateFromEGLImageKHR without the extension");
+	expect(d->clEnqueueReleaseEGLObjectsKHR(w->queue, 1, &mem, 0, NULL, NULL), -1093,
+	       "clEnqueueReleaseEGLObjectsKHR of a buffer");
+	expect_true(!d->clCreateEventFromEGLSyncKHR(w->context, NULL, NULL, &r) && r == -1093,
+		    "clCreateEventFromEGLSyncKHR");
+	expect(d->clCreateSubDevicesEXT(device, NULL, 0, NULL, NULL), CL_INVALID_VALUE,
+	       "clCreateSubDevicesEXT");
+}
+
 void probe_bad_handles(const struct world *w)
 {
 	uint64_t stray[64] = { 0 };
@@ -405,6 +453,7 @@ void probe_bad_handles(const struct world *w)
 			bad_handle(w, bad[i].name, (enum kind)kind, bad[i].h, objects[MEM],
 				   objects[KERNEL]);
 	}
+	misuse_graphics(w, objects[MEM]);
 	for (unsigned kind = 0; kind < NKINDS; kind++)
 		release((enum kind)kind, objects[kind]);
 }
