@@ -582,7 +582,7 @@ END_TEST
 
 /* ---- texts ---- */
 
-#define NTEXTS 3000u
+#define NTEXTS 10000u
 
 /* What the text says that is answered next. */
 static _Thread_local uint32_t said;
@@ -620,8 +620,12 @@ static const char *text_of(uint32_t what)
 /* The first of them is found last. */
 static void *ask_on(void *arg)
 {
-	while (!gantry_load_relaxed((bool *)arg))
+	while (!gantry_load_relaxed((bool *)arg)) {
 		ck_assert_str_eq(text_of(0), "0");
+		/* About as long as it looked for that: who forks gets the lock, too. */
+		for (volatile int i = 0; i < 30000; i = i + 1)
+			;
+	}
 	return NULL;
 }
 
@@ -637,7 +641,7 @@ START_TEST(test_child_of_a_process_whose_thread_gets_a_text_gets_it_too)
 	for (uint32_t i = 1; i < NTEXTS; i++)
 		(void)text_of(i);
 	ck_assert_int_eq(pthread_create(&thread, NULL, ask_on, &enough), 0);
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 40; i++) {
 		int status;
 		pid_t pid = fork();
 
