@@ -13,9 +13,10 @@
 
 /* ---- modules ---- */
 
-static CUresult load(const void *image, bool is_library, struct CUmod_st **ret_module)
+static CUresult load(const void *image, uint64_t file_bytes, bool is_library,
+		     struct CUmod_st **ret_module)
 {
-	struct CUctx_st *ctx;
+	struct CUctx_st *ctx = NULL;
 	CUresult result;
 
 	if (!ret_module)
@@ -27,7 +28,7 @@ static CUresult load(const void *image, bool is_library, struct CUmod_st **ret_m
 	if (!is_library)
 		(void)cu_leave(CUDA_SUCCESS);
 	/* Compiling takes its time: others go on meanwhile. */
-	return cu_module_load(image, is_library, ret_module);
+	return cu_module_load(image, file_bytes, ctx, ret_module);
 }
 
 static CUresult load_file(const char *path, bool is_library, struct CUmod_st **ret_module)
@@ -42,11 +43,14 @@ static CUresult load_file(const char *path, bool is_library, struct CUmod_st **r
 	file = fopen(path, "re");
 	if (!file)
 		return result;
-	if (fstat(fileno(file), &st) == 0 && st.st_size > 0 &&
-	    (uint64_t)st.st_size < GANTRY_MAX_IMAGE_BYTES)
-		image = calloc(1, (size_t)st.st_size + 1);
+	if (fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode)) {
+		if (st.st_size > 0 && (uint64_t)st.st_size < GANTRY_MAX_IMAGE_BYTES)
+			image = calloc(1, (size_t)st.st_size + 1);
+		else
+			result = CUDA_ERROR_INVALID_IMAGE;
+	}
 	if (image && fread(image, 1, (size_t)st.st_size, file) == (size_t)st.st_size)
-		result = load(image, is_library, ret_module);
+		result = load(image, (uint64_t)st.st_size, is_library, ret_module);
 	(void)fclose(file);
 	free(image);
 	return result;
@@ -59,7 +63,7 @@ CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
-	return load(image, false, module);
+	return load(image, 0, false, module);
 }
 
 /* Options of the compiler in the driver: the host has its own; outputs say that there was nothing to say. */
@@ -76,12 +80,12 @@ CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigne
 				    CUjit_option *options, void **values)
 {
 	empty_logs(n, options, values);
-	return load(image, false, module);
+	return load(image, 0, false, module);
 }
 
 CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-	return load(image, false, module);
+	return load(image, 0, false, module);
 }
 
 static CUresult unload(struct CUmod_st *module)
@@ -170,7 +174,7 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 	(void)values;
 	(void)n;
 	empty_logs(njit, jit_options, jit_values);
-	return load(code, true, (struct CUmod_st **)library);
+	return load(code, 0, true, (struct CUmod_st **)library);
 }
 
 CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *path,

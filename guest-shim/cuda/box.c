@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "guest-shim/cuda/array.h"
 #include "guest-shim/cuda/graph.h"
+#include "guest-shim/cuda/vmm.h"
 
 /* One end of a copy in three dimensions. */
 struct box {
@@ -59,6 +60,25 @@ static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, 
 	box.base = off;
 	*ret_box = box;
 	return CUDA_SUCCESS;
+}
+
+/*
+ * Whether the last of its rows lies where there are addresses, and memory of ours where @ours: so nothing of a box that is too large is
+ * done. Neither of its sizes is 0.
+ */
+static bool reaches(const struct box *box, size_t width, size_t height, size_t depth, bool ours)
+{
+	uint64_t row, off, last;
+
+	if (box->array)
+		return true;
+	if (gantry_mul_u64(depth - 1, box->height, &row) < 0 ||
+	    gantry_add_u64(row, height - 1, &row) < 0 ||
+	    gantry_mul_u64(row, box->pitch, &off) < 0 || gantry_add_u64(off, width - 1, &off) < 0 ||
+	    gantry_add_u64(box->base, off, &last) < 0)
+		return false;
+	return !ours || box->is_host || cu_alloc_find_locked(last) ||
+	       cu_mapped_bytes_locked(last, 1) == 1;
 }
 
 /* Rows that lie behind each other are one. */
@@ -140,6 +160,10 @@ CUresult cu_copy_box_locked(struct CUstream_st *stream, const CUDA_MEMCPY3D *c, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (c->Depth > 1 && (dst.height < c->Height || src.height < c->Height))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* What a capture takes has to be there when it runs. */
+	if (!reaches(&dst, c->WidthInBytes, c->Height, c->Depth, !stream->capture) ||
+	    !reaches(&src, c->WidthInBytes, c->Height, c->Depth, !stream->capture))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return cu_capture_work_locked(
 			stream, &(struct cu_work){ .type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = *c },
@@ -155,11 +179,16 @@ CUresult cu_fill_rows_locked(struct CUstream_st *stream, const CUDA_MEMSET_NODE_
 	unsigned int width = rows->elementSize;
 	/* Rows of nothing are none, however many. */
 	size_t height = rows->width ? rows->height : 0;
+	const struct box box = { .base = rows->dst, .pitch = rows->pitch, .height = height };
 	CUresult result = CUDA_SUCCESS;
+	uint64_t bytes;
 
 	if (width != 1 && width != 2 && width != 4)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (height > 1 && rows->pitch / width < rows->width)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (height && (gantry_mul_u64(rows->width, width, &bytes) < 0 ||
+		       !reaches(&box, bytes, height, 1, !stream->capture)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture && height)
 		return cu_capture_work_locked(stream,

@@ -77,6 +77,7 @@ struct CUctx_st {
 	unsigned int flags;
 	struct CUstream_st *streams; /* all, the legacy one too */
 	struct CUstream_st *legacy;
+	struct CUmod_st *modules;
 	uint64_t id;
 	size_t limits[CU_LIMIT_MAX];
 	uint64_t peers; /* bit d: it has asked to reach device d, as it does anyway */
@@ -145,10 +146,11 @@ struct cu_variable {
 };
 
 struct CUmod_st {
+	struct CUmod_st *next; /* of its context's */
+	struct CUctx_st *ctx;  /* that it ends with; NULL: a library's, which outlives them */
 	gantry_image image;
 	struct CUfunc_st *funcs;
 	struct cu_variable *variables;
-	bool is_library;
 };
 
 struct CUfunc_st {
@@ -448,10 +450,19 @@ CUresult cu_hints_set(struct cu_hints *hints, const struct cu_device *dev,
 CUresult cu_hints_get(const struct cu_hints *hints, CUlaunchAttributeID which,
 		      CUlaunchAttributeValue *ret_value);
 
-/* ---- module.c ---- */
+/* ---- image.c ---- */
+/*
+ * How long an image is of one of the driver's formats, of which all is there; 0: it is none. @image becomes what lies in the wrapper that nvcc leaves
+ * around it. @file_bytes: of what was read from a file, with a NUL behind it; 0: its own headers say how long it is.
+ */
+uint64_t cu_image_find(const void **image, uint64_t file_bytes);
 /* Some part of a fatbin is, or makes no sense. */
 bool cu_image_is_compressed(const void *image, size_t bytes);
-CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module);
+
+/* ---- module.c ---- */
+/* @file_bytes: as above. @ctx: as the module has it. Without the lock. */
+CUresult cu_module_load(const void *image, uint64_t file_bytes, struct CUctx_st *ctx,
+			struct CUmod_st **ret_module);
 void cu_module_end_locked(struct CUmod_st *module);
 CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
 			    struct CUfunc_st **ret_func);

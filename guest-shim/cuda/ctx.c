@@ -95,6 +95,8 @@ void cu_ctx_end_locked(struct CUctx_st *ctx)
 	while (ctx->streams)
 		cu_stream_end_locked(ctx->streams);
 	cu_array_end_all_locked(ctx);
+	while (ctx->modules)
+		cu_module_end_locked(ctx->modules);
 	cu_free_all_locked(ctx);
 	cu_pool_forget_locked(ctx);
 	free(ctx);

@@ -336,8 +336,8 @@ CUresult cu_alloc_host_locked(struct CUctx_st *ctx, size_t bytes, enum cu_memory
 	};
 	CUresult result;
 
-	if (bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
+	if (bytes == 0 || bytes > GANTRY_MAX_BUFFER_BYTES)
+		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
 	result = cu_is_far() ? alloc_far(&alloc) : alloc_near(&alloc);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -1,101 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images, their functions and variables. Libraries and kernels are modules and functions: nothing differs but the names. */
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "guest-shim/cuda/managed.h"
 #include "guest-shim/cuda/mirror.h"
-#include "proto/cuda_link.h"
-
-#define WRAPPER_MAGIC 0x466243b1u /* fatbinary.h: what nvcc leaves around a fatbin */
-#define FATBIN_MAGIC  0xba55ed50u
-
-struct wrapper {
-	uint32_t magic;
-	uint32_t version;
-	const void *data;
-	void *files;
-};
-
-struct fatbin {
-	uint32_t magic;
-	uint16_t version;
-	uint16_t header_bytes;
-	uint64_t bytes;
-};
-
-/* What cuLinkComplete() has made. */
-static bool is_link(const void *image)
-{
-	return strncmp(image, GANTRY_LINK_MAGIC, GANTRY_LINK_MAGIC_BYTES) == 0;
-}
-
-/* Programs give no length: as the driver does, this believes the headers. 0: no image. */
-static uint64_t image_bytes(const void *image)
-{
-	struct fatbin fatbin;
-	Elf64_Ehdr elf;
-	struct gantry_link_header link;
-	uint64_t end;
-
-	if (is_link(image)) {
-		memcpy(&link, image, sizeof(link));
-		return link.bytes;
-	}
-	memcpy(&fatbin.magic, image, sizeof(fatbin.magic));
-	if (fatbin.magic == FATBIN_MAGIC) {
-		memcpy(&fatbin, image, sizeof(fatbin));
-		return fatbin.header_bytes + fatbin.bytes;
-	}
-	if (memcmp(image, ELFMAG, SELFMAG) != 0)
-		return strlen(image) + 1;
-	memcpy(&elf, image, sizeof(elf));
-	end = elf.e_shoff + (uint64_t)elf.e_shnum * elf.e_shentsize;
-	return GANTRY_MAX(end, elf.e_phoff + (uint64_t)elf.e_phnum * elf.e_phentsize);
-}
-
-/* As devices/cuda/format.c knows parts of fatbins. */
-struct part {
-	uint16_t kind;
-	uint16_t version;
-	uint32_t header_bytes;
-	uint64_t bytes; /* of the contents, as they lie here */
-	uint32_t compressed_bytes;
-	uint32_t reserved;
-};
-
-bool cu_image_is_compressed(const void *image, size_t bytes)
-{
-	struct fatbin fatbin;
-	struct part part;
-
-	if (bytes < sizeof(fatbin))
-		return false;
-	memcpy(&fatbin, image, sizeof(fatbin));
-	if (fatbin.magic != FATBIN_MAGIC)
-		return false;
-	for (size_t off = fatbin.header_bytes; off < bytes;
-	     off += part.header_bytes + (size_t)part.bytes) {
-		if (!gantry_range_inside(off, sizeof(part), bytes))
-			return true;
-		memcpy(&part, (const char *)image + off, sizeof(part));
-		if (part.compressed_bytes != 0 || part.header_bytes < sizeof(part) ||
-		    !gantry_range_inside(off, part.header_bytes, bytes) ||
-		    !gantry_range_inside(off + part.header_bytes, part.bytes, bytes))
-			return true;
-	}
-	return false;
-}
-
-/* The driver compiles no source: what is not one of its formats is refused here, as there. */
-static bool is_ptx(const char *text)
-{
-	const char *at = strstr(text, ".version");
-
-	return at && (at == text || at[-1] == '\n' || at[-1] == ' ' || at[-1] == '\t');
-}
 
 static CUresult load_result(int status)
 {
@@ -110,46 +20,62 @@ static CUresult load_result(int status)
 	return CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult cu_module_load(const void *image, bool is_library, struct CUmod_st **ret_module)
+static CUresult module_add_locked(struct CUmod_st *module, struct CUctx_st *ctx)
 {
-	struct wrapper wrapper;
+	/* It may have ended while the image was on its way. */
+	if (ctx && !cu_handle_is_locked(ctx, CU_KIND_CTX))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!cu_handle_add_locked(module, CU_KIND_MODULE))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	module->ctx = ctx;
+	if (ctx) {
+		module->next = ctx->modules;
+		ctx->modules = module;
+	}
+	return CUDA_SUCCESS;
+}
+
+static void module_leave_locked(struct CUmod_st *module)
+{
+	struct CUmod_st **at = &module->ctx->modules;
+
+	while (*at && *at != module)
+		at = &(*at)->next;
+	if (*at)
+		*at = module->next;
+}
+
+CUresult cu_module_load(const void *image, uint64_t file_bytes, struct CUctx_st *ctx,
+			struct CUmod_st **ret_module)
+{
 	struct CUmod_st *module;
+	CUresult result;
 	uint64_t bytes;
 	int r;
 
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&wrapper.magic, image, sizeof(wrapper.magic));
-	if (wrapper.magic == WRAPPER_MAGIC) {
-		memcpy(&wrapper, image, sizeof(wrapper));
-		image = wrapper.data;
-	}
-	bytes = image ? image_bytes(image) : 0;
-	if (bytes == 0 || bytes > GANTRY_MAX_IMAGE_BYTES)
-		return CUDA_ERROR_INVALID_IMAGE;
-	memcpy(&wrapper.magic, image, sizeof(wrapper.magic));
-	if (wrapper.magic != FATBIN_MAGIC && memcmp(image, ELFMAG, SELFMAG) != 0 &&
-	    !is_link(image) && !is_ptx(image))
+	bytes = cu_image_find(&image, file_bytes);
+	if (bytes == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
 	module = calloc(1, sizeof(*module));
 	if (!module)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	cu_output_show();
 	cu_output_want(image, bytes);
-	module->is_library = is_library;
 	r = gantry_image_load(cu.session, GANTRY_KIND_CUDA, image, bytes, &module->image);
 	if (r < 0) {
 		free(module);
 		return load_result(r);
 	}
 	(void)pthread_mutex_lock(&cu.lock);
-	if (!cu_handle_add_locked(module, CU_KIND_MODULE)) {
-		(void)pthread_mutex_unlock(&cu.lock);
+	result = module_add_locked(module, ctx);
+	(void)pthread_mutex_unlock(&cu.lock);
+	if (result != CUDA_SUCCESS) {
 		(void)gantry_image_free(cu.session, module->image);
 		free(module);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return result;
 	}
-	(void)pthread_mutex_unlock(&cu.lock);
 	*ret_module = module;
 	return CUDA_SUCCESS;
 }
@@ -166,6 +92,8 @@ static void func_free(struct CUfunc_st *func)
 void cu_module_end_locked(struct CUmod_st *module)
 {
 	cu_handle_remove_locked(module);
+	if (module->ctx)
+		module_leave_locked(module);
 	cu_output_due();
 	while (module->funcs) {
 		struct CUfunc_st *func = module->funcs;
@@ -237,12 +165,22 @@ static CUresult take_params(const struct CUctx_st *ctx, struct CUfunc_st *func)
 	return CUDA_SUCCESS;
 }
 
+/* No image has another. */
+static bool can_be_symbol(const char *name)
+{
+	size_t len = strnlen(name, GANTRY_MAX_SYMBOL);
+
+	return len > 0 && len < GANTRY_MAX_SYMBOL;
+}
+
 CUresult cu_func_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, const char *name,
 			    struct CUfunc_st **ret_func)
 {
 	struct CUfunc_st *func;
 	CUresult result;
 
+	if (!can_be_symbol(name))
+		return CUDA_ERROR_NOT_FOUND;
 	for (func = module->funcs; func; func = func->next)
 		if (strcmp(func->name, name) == 0) {
 			*ret_func = func;
@@ -319,6 +257,8 @@ CUresult cu_variable_get_locked(struct CUctx_st *ctx, struct CUmod_st *module, c
 	struct cu_variable *variable;
 	CUresult result;
 
+	if (!can_be_symbol(name))
+		return CUDA_ERROR_NOT_FOUND;
 	variable = find_variable(ctx, module, name);
 	if (variable) {
 		*ret_variable = variable;

@@ -306,6 +306,12 @@ static int judge(struct CUstream_st *stream, gantry_ticket last)
 	return status;
 }
 
+/* What a failure of the newest task came to has been told. It is told once; what lasts is told by every call. */
+static bool is_told(const struct CUstream_st *stream)
+{
+	return stream->last == 0 || stream->checked == stream->last;
+}
+
 /* 0, or what it failed with. The lock is given up meanwhile. */
 static int wait_locked(gantry_ticket ticket)
 {
@@ -386,7 +392,7 @@ bool cu_stream_has_room_locked(const struct CUstream_st *stream)
 CUresult cu_stream_wait_locked(struct CUstream_st *stream)
 {
 	gantry_ticket last = stream->last;
-	int status = wait_locked(last);
+	int status = wait_locked(is_told(stream) ? 0 : last);
 
 	/* Or another thread has destroyed it. */
 	if (!cu_handle_is_locked(stream, CU_KIND_STREAM))
@@ -396,7 +402,7 @@ CUresult cu_stream_wait_locked(struct CUstream_st *stream)
 
 CUresult cu_stream_query_locked(struct CUstream_st *stream)
 {
-	int r = stream->last ? gantry_test(cu.session, stream->last) : 1;
+	int r = is_told(stream) ? 1 : gantry_test(cu.session, stream->last);
 
 	if (r == 0)
 		return CUDA_ERROR_NOT_READY;
@@ -426,7 +432,7 @@ CUresult cu_ctx_wait_locked(struct CUctx_st *ctx)
 		for (i = 0; i < n; i++)
 			if (GANTRY_TICKET_QUEUE(lasts[i]) == GANTRY_TICKET_QUEUE(s->last))
 				break;
-		if (s->last == 0 || (i == n && n == GANTRY_MAX_QUEUES))
+		if (is_told(s) || (i == n && n == GANTRY_MAX_QUEUES))
 			continue;
 		if (i == n)
 			lasts[n++] = s->last;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "guest-shim/cuda/graphmem.h"
+#include "guest-shim/cuda/vmm.h"
 #include "proto/cuda_graph.h"
 
 struct cu_twin {
@@ -215,6 +216,21 @@ CUresult cu_branch_make_locked(struct CUgraph_st *graph, const CUDA_CONDITIONAL_
 
 /* ---- building ---- */
 
+static bool is_drivers_end(CUmemorytype type, const void *host, CUdeviceptr device)
+{
+	CUdeviceptr at = type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)(uintptr_t)host : device;
+
+	return type != CU_MEMORYTYPE_ARRAY &&
+	       (cu_alloc_find_locked(at) || cu_mapped_bytes_locked(at, 1) == 1);
+}
+
+/* Neither arrays nor pageable memory, as far as its beginnings tell. */
+static bool is_drivers_copy(const CUDA_MEMCPY3D *c)
+{
+	return is_drivers_end(c->dstMemoryType, c->dstHost, c->dstDevice) &&
+	       is_drivers_end(c->srcMemoryType, c->srcHost, c->srcDevice);
+}
+
 /* What the driver does itself. The rest is done here between tasks, or by a library with the worker. */
 static bool is_drivers(const struct cu_work *work)
 {
@@ -222,6 +238,7 @@ static bool is_drivers(const struct cu_work *work)
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return !work->is_library && !work->call.groups;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return is_drivers_copy(&work->copy);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 	case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -341,8 +358,9 @@ CUresult cu_twin_build_locked(struct cu_twin *twin, struct CUgraph_st *graph)
 	if (twin->is_built)
 		return cu_unsupported("a second cuGraphInstantiate of a graph with conditions");
 	if (!are_drivers(graph))
-		return cu_unsupported("functions of the host's, events, words, groups, memory or "
-				      "libraries in a graph with conditions");
+		return cu_unsupported(
+			"functions of the host's, events, words, groups, memory, arrays, "
+			"pageable copies or libraries in a graph with conditions");
 	result = cu_stream_new_locked(twin->ctx, CU_STREAM_NON_BLOCKING, 0, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;

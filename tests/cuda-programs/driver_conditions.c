@@ -33,6 +33,8 @@ static unsigned int get(CUdeviceptr at)
 static void set(CUdeviceptr at, unsigned int value)
 {
 	OK(cuMemcpyHtoD(at, &value, sizeof(value)));
+	/* Such copies may return before they are there, and streams that do not block wait for no other. */
+	OK(cuCtxSynchronize());
 }
 
 static CUgraphConditionalHandle condition(CUgraph graph, unsigned int value)
@@ -559,6 +561,367 @@ static void context_ends(void)
 	end();
 }
 
+/* ---- what cannot be in one, as the instantiation says ---- */
+
+static CUevent event;
+static void *pageable;
+static CUarray array;
+
+static CUresult put_host(CUgraphNode *node, CUgraph body)
+{
+	const CUDA_HOST_NODE_PARAMS host = { .fn = call };
+
+	return cuGraphAddHostNode(node, body, NULL, 0, &host);
+}
+
+static CUresult put_record(CUgraphNode *node, CUgraph body)
+{
+	return cuGraphAddEventRecordNode(node, body, NULL, 0, event);
+}
+
+static CUresult put_event_wait(CUgraphNode *node, CUgraph body)
+{
+	return cuGraphAddEventWaitNode(node, body, NULL, 0, event);
+}
+
+static CUresult put_word(CUgraphNode *node, CUgraph body)
+{
+	CUstreamBatchMemOpParams op = { .writeValue = {
+						.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+						.address = sum,
+						.value = 1 } };
+	const CUDA_BATCH_MEM_OP_NODE_PARAMS params = { .ctx = ctx, .count = 1, .paramArray = &op };
+
+	return cuGraphAddBatchMemOpNode(node, body, NULL, 0, &params);
+}
+
+static CUresult put_memory(CUgraphNode *node, CUgraph body)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS params = {
+		.poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
+		.bytesize = 4096
+	};
+
+	return cuGraphAddMemAllocNode(node, body, NULL, 0, &params);
+}
+
+static CUresult put_together(CUgraphNode *node, CUgraph body)
+{
+	const CUkernelNodeAttrValue together = { .cooperative = 1 };
+	unsigned int n = 1;
+	void *params[] = { &sum, &n };
+	CUresult result = try_kernel(node, body, NULL, add, params);
+
+	return result == CUDA_SUCCESS
+		       ? cuGraphKernelNodeSetAttribute(*node, CU_KERNEL_NODE_ATTRIBUTE_COOPERATIVE,
+						       &together)
+		       : result;
+}
+
+static CUresult put_copy_of(CUgraphNode *node, CUgraph body, int of_array)
+{
+	CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_HOST,
+			       .srcHost = pageable,
+			       .dstMemoryType = of_array ? CU_MEMORYTYPE_ARRAY
+							 : CU_MEMORYTYPE_DEVICE,
+			       .WidthInBytes = 4,
+			       .Height = 1,
+			       .Depth = 1 };
+
+	if (of_array) {
+		copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+		copy.srcDevice = sum;
+		copy.dstArray = array;
+	} else {
+		copy.dstDevice = sum;
+	}
+	return cuGraphAddMemcpyNode(node, body, NULL, 0, &copy, ctx);
+}
+
+static CUresult put_pageable(CUgraphNode *node, CUgraph body)
+{
+	return put_copy_of(node, body, 0);
+}
+
+static CUresult put_array(CUgraphNode *node, CUgraph body)
+{
+	return put_copy_of(node, body, 1);
+}
+
+static void what_cannot_be_inside(void)
+{
+	static CUresult (*const kinds[])(CUgraphNode * node, CUgraph body) = {
+		put_host,   put_record,	  put_event_wait, put_word,
+		put_memory, put_together, put_pageable,	  put_array,
+	};
+	const CUDA_ARRAY_DESCRIPTOR desc = {
+		.Width = 64, .Height = 1, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1
+	};
+
+	begin("what cannot be inside");
+	OK(cuEventCreate(&event, 0));
+	OK(cuArrayCreate(&array, &desc));
+	pageable = calloc(1, 4096);
+	for (size_t i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]) && !is_native; i++) {
+		CUgraphNode at = NULL, node = NULL;
+		CUgraph graph, *bodies;
+		CUgraphExec exec = (CUgraphExec)&at;
+
+		OK(cuGraphCreate(&graph, 0));
+		bodies = put_branch(&at, graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF, 1);
+		/* In a body, and beside the condition. */
+		OK(kinds[i / 2](&node, i % 2 ? graph : bodies[0]));
+		IS(cuGraphInstantiate(&exec, graph, 0), NOT_SUPPORTED);
+		CHECK(exec == (CUgraphExec)&at);
+		/* Taken out again it was not too late. What allocates cannot be taken out of any graph. */
+		if (kinds[i / 2] == put_memory) {
+			IS(cuGraphDestroyNode(node), INVALID_VALUE);
+		} else {
+			OK(cuGraphDestroyNode(node));
+			OK(cuGraphInstantiate(&exec, graph, 0));
+			run(exec);
+			OK(cuGraphExecDestroy(exec));
+		}
+		OK(cuGraphDestroy(graph));
+	}
+	free(pageable);
+	OK(cuArrayDestroy(array));
+	OK(cuEventDestroy(event));
+	end();
+}
+
+/* A condition without a node, and with one again. */
+static void taken_out_again(void)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS how = { 0 };
+	CUgraphNode at = NULL, before, in = NULL, nodes[4];
+	CUgraphConditionalHandle handle;
+	CUgraph graph, *bodies;
+	CUgraphExec exec;
+	size_t n = 4;
+
+	begin("taken out again");
+	OK(cuGraphCreate(&graph, 0));
+	/* Without a first value: it has the one that it is set to before. */
+	OK(cuGraphConditionalHandleCreate(&handle, graph, ctx, 0, 0));
+	put_setter(&at, graph, choose, handle, chosen);
+	before = at;
+	(void)put_branch(&at, graph, handle, CU_GRAPH_COND_TYPE_WHILE, 1);
+	OK(cuGraphDestroyNode(at));
+	OK(cuGraphGetNodes(graph, nodes, &n));
+	CHECK(n == 1 && nodes[0] == before);
+	IS(cuGraphInstantiateWithParams(&exec, graph, &how), INVALID_VALUE);
+	CHECK(how.result_out == CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+	at = before;
+	bodies = put_branch(&at, graph, handle, CU_GRAPH_COND_TYPE_IF, 1);
+	put_add(&in, bodies[0], sum, 1);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	set(sum, 0);
+	for (unsigned int i = 0; i < 6; i++) {
+		set(chosen, i % 2);
+		run(exec);
+	}
+	CHECK(get(sum) == 3);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	end();
+}
+
+/* What was made of it is not changed, and goes on as it is. */
+static void not_changed(void)
+{
+	CUDA_MEMSET_NODE_PARAMS fill = {
+		.dst = sum, .value = 3, .elementSize = 4, .width = 1, .height = 1
+	};
+	CUgraphNodeParams params = { .type = CU_GRAPH_NODE_TYPE_MEMSET };
+	CUDA_KERNEL_NODE_PARAMS kernel;
+	CUgraphNode at = NULL, in = NULL, filled;
+	CUgraph graph, *bodies, child;
+	CUgraphExec exec, another;
+
+	begin("not changed");
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphCreate(&child, 0));
+	OK(cuGraphAddMemsetNode(&filled, graph, NULL, 0, &fill, ctx));
+	at = filled;
+	bodies = put_branch(&at, graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF, 1);
+	put_add(&in, bodies[0], sum, 1);
+	IS(cuGraphInstantiate(&another, graph, 1u << 20), INVALID_VALUE);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	if (!is_native) {
+		OK(cuGraphKernelNodeGetParams(in, &kernel));
+		IS(cuGraphExecKernelNodeSetParams(exec, in, &kernel), NOT_SUPPORTED);
+		fill.value = 9;
+		IS(cuGraphExecMemsetNodeSetParams(exec, filled, &fill, ctx), NOT_SUPPORTED);
+		params.memset = (CUDA_MEMSET_NODE_PARAMS_v2){
+			.dst = sum, .elementSize = 4, .width = 1, .height = 1, .ctx = ctx
+		};
+		IS(cuGraphExecNodeSetParams(exec, filled, &params), NOT_SUPPORTED);
+		CHECK(cuGraphNodeSetParams(at, &params) != CUDA_SUCCESS);
+		CHECK(cuGraphExecChildGraphNodeSetParams(exec, at, child) != CUDA_SUCCESS);
+	}
+	run(exec);
+	CHECK(get(sum) == 4);
+	OK(cuGraphExecDestroy(exec));
+	if (!is_native)
+		IS(cuGraphLaunch(exec, 0), INVALID_VALUE);
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphDestroy(child));
+	end();
+}
+
+/* Beyond what the host takes of one; the next is as good as any. */
+static void too_large(void)
+{
+	CUDA_MEMSET_NODE_PARAMS fill = { .dst = sum, .elementSize = 4, .width = 1, .height = 1 };
+	CUgraphConditionalHandle handle = 0;
+	CUgraphNode at = NULL, node = NULL;
+	CUgraph graph, *bodies;
+	CUgraphExec exec = (CUgraphExec)&at;
+
+	begin("too large");
+	if (is_native) {
+		end();
+		return;
+	}
+	OK(cuGraphCreate(&graph, 0));
+	for (unsigned int i = 0; i < 256; i++)
+		handle = condition(graph, 0);
+	IS(cuGraphConditionalHandleCreate(&handle, graph, ctx, 0, 0), OUT_OF_MEMORY);
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphCreate(&graph, 0));
+	handle = condition(graph, 1);
+	IS(try_branch(&at, graph, NULL, handle, CU_GRAPH_COND_TYPE_SWITCH, 1u << 31, &bodies),
+	   INVALID_VALUE);
+	IS(try_branch(&at, graph, NULL, handle, CU_GRAPH_COND_TYPE_SWITCH, 4096, &bodies),
+	   INVALID_VALUE);
+	CHECK(!at);
+	bodies = put_branch(&at, graph, handle, CU_GRAPH_COND_TYPE_SWITCH, 500);
+	for (unsigned int i = 0; i < 4200; i++)
+		OK(cuGraphAddMemsetNode(&node, bodies[i % 500], NULL, 0, &fill, ctx));
+	IS(cuGraphInstantiate(&exec, graph, 0), OUT_OF_MEMORY);
+	CHECK(exec == (CUgraphExec)&at);
+	OK(cuGraphDestroy(graph));
+	graph = nest(2);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	set(sum, 0);
+	run(exec);
+	CHECK(get(sum) == 1);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	end();
+}
+
+/* More than the tenant's memory holds, at 4 MiB each. */
+static void exhausted(void)
+{
+	CUgraph graphs[1024];
+	CUgraphConditionalHandle handle;
+	unsigned int n = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	begin("exhausted");
+	while (!is_native && n < 1024) {
+		OK(cuGraphCreate(&graphs[n++], 0));
+		result = cuGraphConditionalHandleCreate(&handle, graphs[n - 1], ctx, 0, 0);
+		if (result != CUDA_SUCCESS)
+			break;
+	}
+	CHECK(is_native || n == 1024 || result == CUDA_ERROR_OUT_OF_MEMORY);
+	while (n > 0)
+		OK(cuGraphDestroy(graphs[--n]));
+	OK(cuGraphCreate(&graphs[0], 0));
+	OK(cuGraphConditionalHandleCreate(&handle, graphs[0], ctx, 0, 0));
+	OK(cuGraphDestroy(graphs[0]));
+	end();
+}
+
+/* Launches of one wait for each other, whatever stream they are in; of several they do not mix. */
+static void at_once(void)
+{
+	CUgraphNode at, in;
+	CUgraphExec execs[8];
+	CUstream streams[8];
+	CUgraph graph, *body;
+
+	begin("at once");
+	for (unsigned int i = 0; i < 8; i++) {
+		CUgraphConditionalHandle handle;
+
+		at = in = NULL;
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+		OK(cuGraphCreate(&graph, 0));
+		handle = condition(graph, 1);
+		body = put_branch(&at, graph, handle, CU_GRAPH_COND_TYPE_WHILE, 1);
+		put_setter(&in, body[0], count_down, handle, left + 256 + i * 16);
+		put_add(&in, body[0], left + 256 + i * 16 + 4, 1);
+		OK(cuGraphInstantiate(&execs[i], graph, 0));
+		OK(cuGraphDestroy(graph));
+		set(left + 256 + i * 16, 50);
+		set(left + 256 + i * 16 + 4, 0);
+	}
+	for (unsigned int i = 0; i < 8; i++)
+		OK(cuGraphLaunch(execs[i], streams[i]));
+	for (unsigned int i = 0; i < 8; i++)
+		OK(cuStreamSynchronize(streams[i]));
+	for (unsigned int i = 0; i < 8; i++)
+		CHECK(get(left + 256 + i * 16) == 0 && get(left + 256 + i * 16 + 4) == 50);
+	for (unsigned int i = 0; i < 8; i++) {
+		/* The word is 1 at each one's beginning, if it came after the one before. */
+		OK(cuMemsetD32Async(left + 256, 1, 1, streams[0]));
+		OK(cuGraphLaunch(execs[0], streams[0]));
+	}
+	OK(cuStreamSynchronize(streams[0]));
+	CHECK(get(left + 256) == 0 && get(left + 256 + 4) == 58);
+	for (unsigned int i = 0; i < 8; i++) {
+		OK(cuGraphExecDestroy(execs[i]));
+		OK(cuStreamDestroy(streams[i]));
+	}
+	end();
+}
+
+/* What the driver's twin of it calls is unloaded: refused, and nothing else is the worse for it. Last of all, for the module is the others' too. */
+static void without_its_module(CUmodule module)
+{
+	CUgraphNode at = NULL, in = NULL;
+	CUresult result = CUDA_SUCCESS;
+	CUgraph graph, *bodies;
+	CUgraphExec exec;
+
+	begin("without its module");
+	OK(cuGraphCreate(&graph, 0));
+	bodies = put_branch(&at, graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF, 1);
+	put_add(&in, bodies[0], sum, 1);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	set(sum, 0);
+	run(exec);
+	OK(cuModuleUnload(module));
+	/* It goes when the host comes to it; a launch before that is as good as any. */
+	for (unsigned int i = 0; i < 10000 && !is_native && result == CUDA_SUCCESS; i++) {
+		(void)cuGraphLaunch(exec, 0);
+		result = cuStreamSynchronize(0);
+	}
+	CHECK(is_native || result == CUDA_ERROR_NOT_FOUND);
+	OK(cuCtxSynchronize());
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	end();
+}
+
+/* A kernel that sets a condition by a number that is none strays, as one that writes there. */
+static void strays(void)
+{
+	CUgraphNode at = NULL;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	graph = nest(1);
+	put_setter(&at, graph, choose, 0x5555555500000000u, chosen);
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, 0));
+}
+
 /* Its body adds 1; @function sets the condition before the end of it, or nothing does. */
 static CUgraphExec make_while(CUfunction function)
 {
@@ -642,6 +1005,11 @@ int main(int argc, char **argv)
 		return endless();
 	if (argc > 3 && strcmp(argv[2], "lost") == 0)
 		return lost(argv[3]);
+	if (argc > 2 && strcmp(argv[2], "strays") == 0) {
+		strays();
+		tell_end();
+		return 0;
+	}
 	is_native = argc > 2;
 	while_it_holds();
 	if_and_else();
@@ -653,6 +1021,13 @@ int main(int argc, char **argv)
 	nested_deeply();
 	many();
 	context_ends();
+	what_cannot_be_inside();
+	taken_out_again();
+	not_changed();
+	too_large();
+	exhausted();
+	at_once();
+	without_its_module(module);
 	OK(cuMemFree(words));
 	return 0;
 }

@@ -21,7 +21,10 @@ PARTS = {
                "objects live as long as graphs", "a thousand nodes", "attributes of nodes",
                "a graph as text"],
     "conditions": ["while", "if and else", "switch", "captured", "wrong nodes", "wrong uses", "bodies that are captured into",
-                   "nested deeply", "many", "context ends"],
+                   "nested deeply", "many", "context ends", "what cannot be inside", "taken out again", "not changed", "too large", "exhausted", "at once",
+                   "without its module"],
+    "hostile": ["unknown modules", "wrong handles", "sizes that overflow", "pointers outside any allocation",
+                "host pointers where device is meant", "callbacks that call back", "after the context", "after all of it"],
     "conditions of the runtime": ["conditions built", "conditions captured"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted", "waited for"],
@@ -97,6 +100,38 @@ def test_driver_api_misused(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-edges", image()), PARTS["edges"])
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_bad_input_gets_the_code_that_cuda_documents(t, mode):
+    library_folder()
+    with tempfile.TemporaryDirectory() as folder, gpu.world(mode=mode) as agent:
+        passed(t, *run(agent, "cuda-driver-hostile", image(), os.path.join(folder, "image")), PARTS["hostile"])
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
+        t.equal("worker-died" in agent.log(), False, agent.log())
+
+
+EXITS = {"returns": 7, "_exits": 7, "aborts": -6, "calls at its exit": 7, "captures": 7,
+         "exits from a function of its own": 7, "exits while others wait": 7}
+
+
+@gpu.each_mode(globals(), "isolated", "pooled")
+def test_program_may_end_in_the_middle_of_work(t, mode):
+    folder = library_folder()
+    with gpu.world({"red": {}, "blue": {}}, mode=mode) as agent:
+        for how, wanted in EXITS.items():
+            code, lines = run(agent, "cuda-driver-hostile", image(), "exit", how)
+            t.equal((code, lines), (wanted, [""]), f"a program that {how}")
+            harness.wait_until(lambda: used(agent) == (0, 0) and not agent.sessions(), "nothing of it is left", gpu.LIMIT_S)
+        # One whose main thread has ended, while another waits for what never comes.
+        left = agent.guest("red", [harness.program("cuda-driver-hostile"), image(), "exit", "is left waiting"],
+                           env={"LD_LIBRARY_PATH": folder})
+        harness.wait_until(lambda: used(agent) != (0, 0), "it works", gpu.LIMIT_S)
+        left.kill()
+        harness.wait_until(lambda: used(agent) == (0, 0) and not agent.sessions(), "nothing of it is left", gpu.LIMIT_S)
+        t.equal("worker-died" in agent.log(), False, agent.log())
+        # The next is as good as any.
+        passed(t, *run(agent, "cuda-driver-graphs", image()), PARTS["graphs"])
 
 
 def test_what_a_program_wants_and_there_is_not_is_told_on_the_host(t):
@@ -374,6 +409,17 @@ def test_graph_whose_condition_holds_for_ever_ends_at_the_deadline(t):
         else:
             t.equal((launched, end), ("launched", "ended with CUDA_ERROR_LAUNCH_TIMEOUT"), "lines")
             t.contains(agent.log(), "deadline")
+
+
+def test_condition_set_by_a_number_that_is_none_is_the_programs_own_fault(t):
+    folder = library_folder()
+    if gpu.REAL:
+        raise harness.Skip("what a GPU does with such a number is not documented")
+    with gpu.world({"red": {}, "blue": {}}) as agent:
+        code, lines = run(agent, "cuda-driver-conditions", conditions(), "strays")
+        t.equal((code, lines), (0, ["ended with CUDA_ERROR_ILLEGAL_ADDRESS"]), "how it ended")
+        other = agent.guest("blue", [harness.program("cuda-driver-conditions"), conditions()], env={"LD_LIBRARY_PATH": folder})
+        passed(t, other.wait(gpu.LIMIT_S), other.output().split("\n"), PARTS["conditions"])
 
 
 def test_guest_killed_while_its_condition_holds(t):
