@@ -55,7 +55,7 @@ static void launch()
 	for (int i = 0; i < n; i++)
 		CHECK(got[i] == 100 * x[i] + y[i]);
 	saxpy<<<0, 256>>>(n, 2.0f, dx, dy);
-	IS(cudaGetLastError(), cudaErrorInvalidValue);
+	IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
 	OK(cudaFree(dx));
 	OK(cudaFree(dy));
 	OK(cudaFree(nullptr));

@@ -67,7 +67,7 @@ STEPS = [
     Step("hip", "the hip backend over a stand-in for AMD's runtime that works on NVIDIA's driver", "contract-devices-suite", 240,
          backends=("cuda", "fakecuda"), env={"GANTRY_TEST_ROWS": "hip over CUDA"}),
     Step("kernels", "every installed kernel against plain C", "test-kernels-device", 400, least_s=120, backends=("cuda",)),
-    Script("cuda_guest", "programs of CUDA over our libcuda and libcudart", "test_cuda_guest.py", 200),
+    Script("cuda_guest", "programs of CUDA over our libcuda and libcudart", "test_cuda_guest.py", 280),
     Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
     Script("calls", "cuBLAS, cuFFT and cuRAND of a guest, in the worker", "test_calls.py", 240, backends=("cuda", "fakecuda")),
     Script("nvml", "our libnvidia-ml in a guest", "test_nvml.py", 120, backends=("cuda", "fakecuda")),

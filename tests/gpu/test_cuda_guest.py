@@ -26,6 +26,8 @@ PARTS = {
     "hostile": ["unknown modules", "wrong handles", "sizes that overflow", "pointers outside any allocation",
                 "host pointers where device is meant", "callbacks that call back", "after the context", "after all of it"],
     "conditions of the runtime": ["conditions built", "conditions captured"],
+    "hostile to the runtime": ["devices that are none", "functions and symbols that are none", "handles that are none", "sizes that overflow",
+                               "pointers of nobody and of the host", "callbacks that call back", "after the reset"],
     "graph memory": ["one after the other", "side by side", "memory shared by graphs", "freed elsewhere", "freed by the next launch",
                      "captured", "misused", "moved into another", "small ones", "exhausted", "waited for"],
     "memops": ["announced", "written", "waited for here", "waited for there", "by another thread",
@@ -109,6 +111,13 @@ def test_bad_input_gets_the_code_that_cuda_documents(t, mode):
         passed(t, *run(agent, "cuda-driver-hostile", image(), os.path.join(folder, "image")), PARTS["hostile"])
         harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
         t.equal("worker-died" in agent.log(), False, agent.log())
+
+
+def test_bad_input_of_the_runtime_gets_the_code_that_cuda_documents(t):
+    library_folder()
+    with gpu.world() as agent:
+        passed(t, *run(agent, "cuda-runtime-hostile" if gpu.REAL else "cuda-runtime-hostile-fake"), PARTS["hostile to the runtime"])
+        harness.wait_until(lambda: used(agent) == (0, 0), "nothing of it is left", gpu.LIMIT_S)
 
 
 EXITS = {"returns": 7, "_exits": 7, "aborts": -6, "calls at its exit": 7, "captures": 7,

@@ -11,6 +11,21 @@ static CUdeviceptr at(const void *ptr)
 
 /* ---- launches ---- */
 
+static bool is_inside(dim3 size, uint32_t x, uint32_t y, uint32_t z)
+{
+	return size.x - 1 < x && size.y - 1 < y && size.z - 1 < z;
+}
+
+/* What is an invalid value to the driver has a word of its own here, where it is the sizes that every device has: they are the same in all. */
+static CUresult configured(CUresult result, dim3 grid, dim3 block)
+{
+	bool fits = is_inside(grid, INT32_MAX, 65535, 65535) && is_inside(block, 1024, 1024, 64) &&
+		    (uint64_t)block.x * block.y * block.z <= 1024;
+
+	return result == CUDA_ERROR_INVALID_VALUE && !fits ? (CUresult)cudaErrorInvalidConfiguration
+							   : result;
+}
+
 static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **args, size_t shared,
 			  cudaStream_t stream)
 {
@@ -26,7 +41,7 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **args, 
 		return rt_leave((CUresult)cudaErrorInvalidValue);
 	result = cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 				(unsigned int)shared, stream, args, NULL);
-	return rt_leave(result);
+	return rt_leave(configured(result, grid, block));
 }
 
 cudaError_t CUDARTAPI cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **args,
@@ -60,7 +75,8 @@ cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, cons
 
 	if (error != cudaSuccess)
 		return error;
-	return RT(cuLaunchKernelEx(&own, function, args, NULL));
+	return RT(configured(cuLaunchKernelEx(&own, function, args, NULL), config->gridDim,
+			     config->blockDim));
 }
 
 cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
