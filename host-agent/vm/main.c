@@ -18,10 +18,13 @@
 static const struct {
 	const char *verb;
 	int (*run)(struct gantry_vm *vm);
+	int (*words)(struct gantry_ctl *ctl); /* first; NULL: its words need no look */
 } verbs[] = {
-	{ "list", gantry_vm_list },	  { "show", gantry_vm_show },
-	{ "attach", gantry_vm_attach },	  { "detach", gantry_vm_detach },
-	{ "migrate", gantry_vm_migrate },
+	{ "list", gantry_vm_list, NULL },
+	{ "show", gantry_vm_show, NULL },
+	{ "attach", gantry_vm_attach, NULL },
+	{ "detach", gantry_vm_detach, NULL },
+	{ "migrate", gantry_vm_migrate, gantry_vm_migrate_words },
 };
 
 static volatile sig_atomic_t interrupted;
@@ -137,6 +140,9 @@ static int run(struct gantry_ctl *ctl)
 		if (strcmp(ctl->verb->noun, "vm") != 0 || !ctl->verb->verb ||
 		    strcmp(ctl->verb->verb, verbs[i].verb) != 0)
 			continue;
+		code = verbs[i].words ? verbs[i].words(ctl) : 0;
+		if (code)
+			return code;
 		watch(ctl);
 		code = gantry_vm_init(&vm, ctl);
 		if (code == 0)

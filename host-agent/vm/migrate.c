@@ -106,7 +106,7 @@ static int read_xml(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 		     : 0;
 }
 
-static int read_options(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
+static int read_words(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 {
 	int r;
 
@@ -130,6 +130,22 @@ static int read_options(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
 		r = read_numbers(t, ctl);
 	if (!r)
 		r = read_tenants(t, ctl);
+	return r;
+}
+
+int gantry_vm_migrate_words(struct gantry_ctl *ctl)
+{
+	struct gantry_vm_trip *t = calloc(1, sizeof(*t)); /* large: of two machines */
+	int r = t ? read_words(t, ctl) : gantry_ctl_fail(ctl, GANTRY_CTL_FAILED, "no memory");
+
+	free(t);
+	return r;
+}
+
+static int read_options(struct gantry_vm_trip *t, struct gantry_ctl *ctl)
+{
+	int r = read_words(t, ctl);
+
 	return r ? r : read_xml(t, ctl);
 }
 

@@ -91,5 +91,7 @@ int gantry_vm_show(struct gantry_vm *vm);
 int gantry_vm_attach(struct gantry_vm *vm);
 int gantry_vm_detach(struct gantry_vm *vm);
 int gantry_vm_migrate(struct gantry_vm *vm);
+/* Whether the command line of that one makes sense, before a libvirt is asked for anything. An exit code. */
+int gantry_vm_migrate_words(struct gantry_ctl *ctl);
 
 #endif

@@ -153,6 +153,18 @@ def test_vm_without_its_program_says_what_to_do(t):
     t.contains(missing.err, "/nowhere/gantry-vm")
 
 
+NOWHERE = "qemu+unix:///system?socket=/nowhere"
+
+
+def test_vm_migrate_looks_at_its_words_before_it_looks_for_libvirt(t):
+    harness.program("gantry-vm")
+    for words in (["--bandwidth", "0"], ["--bandwidth", "fast"], ["--limit", "soon"], ["--tenant", "a/b"], ["--attached", "--detached"]):
+        wrong = ctl("vm", "migrate", "web1", "qemu+ssh://south/system", "--to-socket", "/nowhere", "--connect", NOWHERE, *words)
+        t.code(wrong, 2, str(words))
+        one_line(t, wrong)
+        t.contains(wrong.err, words[0])
+
+
 def test_version_of_both(t):
     with Fake() as fake:
         t.contains(fake.ctl("version").out, "agent")
