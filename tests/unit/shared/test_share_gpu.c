@@ -76,6 +76,7 @@ static void sim_start(void)
 	sim.now_ns = GANTRY_NS_PER_S;
 	ck_assert_int_eq(gantry_share_create("gpu0", 1, 0, &sim.page, &sim.fd, NULL), 0);
 	gantry_share_set_gpu(sim.page, true, 0);
+	gantry_share_set_turn_pause(sim.page, GANTRY_SHARE_TURN_PAUSE_US);
 }
 
 static void sim_stop(void)
@@ -690,6 +691,23 @@ START_TEST(test_gpu_pause_in_vain_is_short)
 }
 END_TEST
 
+/* A guest that puts next to nothing, just in time to keep the GPU: all that it keeps is its own time. */
+START_TEST(test_gpu_idleness_on_purpose_takes_nothing_from_others)
+{
+	for (uint32_t weight = 100; weight <= 300; weight += 200) {
+		sim_start();
+		add(100, 1, 1, GANTRY_SHARE_WHOLE)->batch = 1;
+		sim.c[0].pause_ns = 90 * GANTRY_NS_PER_US;
+		(void)add(weight, 2, 100, GANTRY_SHARE_WHOLE);
+		sim_run(GANTRY_NS_PER_S);
+		ck_assert_uint_ge(sim.c[1].busy_ns,
+				  GANTRY_NS_PER_S / (weight + 100) * weight * 97 / 100);
+		ck_assert_uint_gt(sim.c[0].ndone, 0);
+		sim_stop();
+	}
+}
+END_TEST
+
 /* Of two parties 0 has a lane and nothing in flight, and 1 waits. */
 static void pause_of_two(uint32_t turn_pause_us)
 {
@@ -839,6 +857,7 @@ int main(void)
 	tcase_add_test(tc, test_gpu_isolated_floods_share_by_weight);
 	tcase_add_test(tc, test_gpu_is_not_handed_over_in_each_short_pause);
 	tcase_add_test(tc, test_gpu_pause_in_vain_is_short);
+	tcase_add_test(tc, test_gpu_idleness_on_purpose_takes_nothing_from_others);
 	tcase_add_test(tc, test_gpu_is_kept_for_the_pause_that_is_said);
 	tcase_add_test(tc, test_gpu_is_not_kept_from_the_urgent_nor_by_who_leads_by_a_slice);
 	tcase_add_test(tc, test_gpu_is_not_kept_of_a_drained_device_nor_from_the_own_party);
