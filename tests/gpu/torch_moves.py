@@ -15,8 +15,8 @@ import torch  # pylint: disable=import-error
 
 def network():
     nn = torch.nn
-    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, stride=2), nn.ReLU(),
-                         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 10))
+    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, stride=2, padding=1), nn.ReLU(),
+                         nn.AvgPool2d(4), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 10))
 
 
 def summed_by(store):
