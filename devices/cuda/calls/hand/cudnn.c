@@ -86,6 +86,21 @@ static void to_ids(struct gantry_calls_run *run, uint32_t kind, uint64_t *elemen
 		elements[i] = gantry_calls_table_known(&run->site->table, kind, elements[i]);
 }
 
+/* Objects where the numbers were, in memory of the run: the request is written down as it came, for whoever makes the objects anew. */
+static void *take_elements(struct gantry_calls_run *run, const struct attribute *a)
+{
+	void *numbers = gantry_calls_take_in(run, a->bytes), *objects;
+
+	if (!numbers || !kind_of(a->type))
+		return numbers;
+	objects = gantry_calls_take_scratch(run, a->bytes);
+	if (objects) {
+		memcpy(objects, numbers, a->bytes);
+		to_natives(run, kind_of(a->type), objects, a->count, false);
+	}
+	return objects;
+}
+
 static void *take_addresses(struct gantry_calls_run *run, const struct attribute *a)
 {
 	void **addresses;
@@ -115,13 +130,7 @@ void gantry_hand_serve_cudnnBackendSetAttribute(struct gantry_calls_run *run)
 	void *elements;
 
 	take_attribute(run, &a);
-	if (a.type == CUDNN_TYPE_VOID_PTR) {
-		elements = take_addresses(run, &a);
-	} else {
-		elements = gantry_calls_take_in(run, a.bytes);
-		if (elements && kind_of(a.type))
-			to_natives(run, kind_of(a.type), elements, a.count, false);
-	}
+	elements = a.type == CUDNN_TYPE_VOID_PTR ? take_addresses(run, &a) : take_elements(run, &a);
 	gantry_calls_need(run, elements);
 	if (!gantry_calls_may_run(run))
 		return;

@@ -179,18 +179,21 @@ static int carry(void *cookie, struct gantry_call_library *library,
 		 void *reply, size_t reply_bytes)
 {
 	const struct gantry_calls_library *const libraries[] = { &gantry_calls_cudnn, NULL };
-	uint8_t *copy = malloc(bytes);
+	uint8_t *copy = malloc(bytes), *same = malloc(bytes);
 	struct gantry_pack out;
 
 	(void)cookie;
 	(void)library;
-	ck_assert_ptr_nonnull(copy);
+	ck_assert(copy && same);
 	memcpy(copy, request, bytes);
 	if (change)
 		memcpy(copy + sizeof(struct gantry_calls_request) + change, &change_to,
 		       sizeof(change_to));
+	memcpy(same, copy, bytes);
 	gantry_pack_init(&out, GANTRY_CALLS_MAX_BYTES);
 	gantry_calls_serve(&site, libraries, NULL, copy, bytes, &out);
+	/* As it came it is written down for whoever makes objects anew. */
+	ck_assert_mem_eq(copy, same, bytes);
 	answered = ((const struct gantry_calls_reply *)out.bytes)->state;
 	waited = route->waits;
 	if (route->waits) {
@@ -199,6 +202,7 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	}
 	gantry_pack_fini(&out);
 	free(copy);
+	free(same);
 	return 0;
 }
 
