@@ -44,7 +44,8 @@ def main():
     labels = torch.randint(0, 10, (64,), device=device)
     side = torch.cuda.Stream()
     held = torch.randint(0, 255, (int(os.environ.get("HELD_MIB", "0")) << 20,), dtype=torch.uint8, device=device)
-    sum_held = held.sum().item()
+    # As words: a sum of bytes makes all of them eight times as large first.
+    sum_held = held.view(torch.int64).sum().item()
     told = summed_by(sys.argv[4]) if sys.argv[3:4] == ["nccl"] else torch.Tensor.detach
     seen = (torch.cuda.get_device_name(0), torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory)
     for step in range(steps):
@@ -62,7 +63,7 @@ def main():
             print("working", flush=True)
         time.sleep(max(0, pace - (time.monotonic() - begun)))
     now = (torch.cuda.get_device_name(0), torch.cuda.device_count(), torch.cuda.get_device_properties(0).total_memory)
-    if held.sum().item() != sum_held:
+    if held.view(torch.int64).sum().item() != sum_held:
         now = "other bytes"
     print("ok training" if now == seen else f"it saw {seen}, and now {now}", flush=True)
     # What ends a library with communicators is not what is looked at here.
