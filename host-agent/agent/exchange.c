@@ -36,12 +36,14 @@
 #include "host-agent/monitor/store.h"
 #include "proto/door.h"
 
+/* A worker maps nothing any more a second before (worker/loan.c). */
 #define EXCHANGE_NS	   (5 * GANTRY_NS_PER_S)
 #define SHARED_PER_SESSION 100u /* a recovering Attach carries them all */
 
 struct exchange {
 	struct gantry_agent *agent;
 	uint64_t session_id; /* who asked; looked up again when the answer comes */
+	uint64_t worker_id;  /* its worker then */
 	uint32_t tag;
 	uint32_t mode;
 	struct gantry_token token; /* of ADOPT */
@@ -161,6 +163,7 @@ static struct exchange *new_exchange(struct gantry_conn *c, uint32_t tag)
 	*x = (struct exchange){
 		.agent = c->agent,
 		.session_id = c->session->id,
+		.worker_id = c->session->worker ? c->session->worker->id : 0,
 		.tag = tag,
 		.fd = -EBADF,
 	};
@@ -337,14 +340,15 @@ void gantry_exchange_share(struct gantry_conn *c, const struct gantry_door_share
 	}
 }
 
-/* One that could not be mapped. Whose worker died meanwhile has none any more. */
+/* One that could not be mapped, or not in time. Whose worker died meanwhile has none any more. */
 static void end_failed_loan(const struct exchange *x, const Gantry__Worker__FromWorker *answer)
 {
 	struct gantry_session *s = gantry_session_find(x->agent, x->session_id);
 
-	if (s && answer &&
-	    (answer->body_case != GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED ||
-	     answer->imported->status != GANTRY_OK))
+	if (!s || !s->worker || s->worker->dead || s->worker->id != x->worker_id)
+		return;
+	if (!answer || answer->body_case != GANTRY__WORKER__FROM_WORKER__BODY_IMPORTED ||
+	    answer->imported->status != GANTRY_OK)
 		gantry_loan_end(s, x->token.share_id);
 }
 

@@ -11,10 +11,14 @@
 
 #include "base/atomic.h"
 #include "base/checked.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/fd.h"
 #include "host-agent/worker/window.h"
 
-#define TRIES 64u /* places that are looked at, before any will do */
+/* The agent waits for five seconds (agent/exchange.c): of what would be told later nobody knew, and it stayed for the session's life. */
+#define LATE_NS (4 * GANTRY_NS_PER_S)
+#define TRIES	64u /* places that are looked at, before any will do */
 
 struct borrowing {
 	struct wsession *session; /* held */
@@ -22,6 +26,7 @@ struct borrowing {
 	uint64_t lens[GANTRY_ENGINE_MAX_SLABS];
 	int fds[GANTRY_ENGINE_MAX_SLABS]; /* owned */
 	uint64_t total;
+	uint64_t late_ns; /* from then on nobody waits for it */
 };
 
 static void borrowing_free(struct borrowing *b)
@@ -108,14 +113,18 @@ static int borrow(struct wdevice *d, const struct borrowing *b, uint64_t *ret_ha
 	struct gantry_mem *mem;
 	int status, r;
 
-	/* The thread may have left the session since. */
+	/* The thread may have had other things to do, */
+	if (gantry_now_ns() > b->late_ns)
+		return GANTRY_E_AGAIN;
+	/* and may have left the session since. */
 	if (has_moved(s) || !worker_has_ranges(d, s) || s->windows[d->index]->gone)
 		return GANTRY_E_UNSUPPORTED;
 	r = map_slabs(d, b, &mem, &err);
 	if (r < 0)
 		return worker_device_status(r);
 	pthread_mutex_lock(&s->lock);
-	status = publish_locked(d, b, mem, ret_handle);
+	status = gantry_now_ns() > b->late_ns ? GANTRY_E_AGAIN
+					      : publish_locked(d, b, mem, ret_handle);
 	pthread_mutex_unlock(&s->lock);
 	if (status != GANTRY_OK)
 		d->device.backend->mem_free(mem);
@@ -127,8 +136,10 @@ static void borrow_here(struct wdevice *d, void *arg)
 	const struct gantry_engine_events *ev = &d->engine->events;
 	struct borrowing *b = arg;
 	uint64_t handle = 0;
-	int status = borrow(d, b, &handle);
+	int status;
 
+	gantry_failpoint(GANTRY_FAILPOINT_WORKER_BORROW);
+	status = borrow(d, b, &handle);
 	ev->borrowed(ev->cookie, b->loan.tag, status, handle);
 	borrowing_free(b);
 }
@@ -172,6 +183,7 @@ int gantry_engine_borrow(struct gantry_engine *e, const struct gantry_engine_loa
 		return GANTRY_E_NO_MEMORY;
 	}
 	b->session = s;
+	b->late_ns = gantry_now_ns() + LATE_NS;
 	b->loan = *loan;
 	status = take(b, slabs);
 	if (status == GANTRY_OK && worker_device_post(e->devices[loan->device], borrow_here, b) < 0)

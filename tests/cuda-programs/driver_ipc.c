@@ -496,6 +496,19 @@ static void open_none(const char *file)
 	end();
 }
 
+/* Its worker has other things to do for longer than anybody waits. */
+static void open_too_late(const char *file)
+{
+	CUipcMemHandle handle = read_handle(file);
+	CUdeviceptr at;
+
+	begin("too late");
+	CHECK(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS);
+	printf("refused\n");
+	wait_for_end();
+	end();
+}
+
 static void wait_in_stream(void *data)
 {
 	(void)data;
@@ -554,6 +567,8 @@ int main(int argc, char **argv)
 		open_it(argv[3]);
 	else if (strcmp(argv[2], "lose") == 0)
 		lose(argv[3]);
+	else if (strcmp(argv[2], "late") == 0)
+		open_too_late(argv[3]);
 	else if (strcmp(argv[2], "promise") == 0)
 		promise(argv[3]);
 	else if (strcmp(argv[2], "await") == 0)

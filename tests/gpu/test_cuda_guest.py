@@ -9,6 +9,7 @@ import tempfile
 
 import gpu
 import harness
+import test_two as two_gpus
 
 PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "planes of arrays", "launches", "streams",
@@ -365,6 +366,22 @@ def test_memory_of_another_process_is_lost_with_ones_own_worker_and_opened_again
         harness.wait_until(lambda: agent.log().count("session-recovered") == 1, "the session of who opened it", timeout=gpu.LIMIT_S)
         let_go(t, user, "opened again")
         let_go(t, sharing.maker, "made")
+
+
+def test_memory_that_is_opened_too_late_is_not_opened_at_all(t):
+    library_folder()
+    points = two_gpus.failpoints()
+    with tempfile.TemporaryDirectory() as folder, points, gpu.world(env=points.env) as agent:
+        sharing = Sharing(agent, folder)
+        points.arm("worker.borrow", points.STALL)
+        late = sharing.start("late")
+        late.read_until("refused", timeout=gpu.LIMIT_S)
+        points.clear()
+        # Another may open it.
+        let_go(t, sharing.opened(), "outlived")
+        let_go(t, sharing.maker, "made")
+        harness.wait_until(lambda: two_gpus.slabs_on(agent, "gpu0") < 16 << 20, "who was refused has nothing of it", gpu.LIMIT_S)
+        let_go(t, late, "too late")
 
 
 def test_memory_that_was_shared_is_not_the_next_tenants_after_the_agent_has_died(t):
