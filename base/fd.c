@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -22,6 +23,8 @@ int gantry_fd_close(int fd)
 	errno = saved_errno;
 	return -EBADF;
 }
+
+#define FREEZE_TRIES 200u /* 10 ms apart */
 
 int gantry_memfd_create(const char *name, uint64_t bytes, unsigned int flags, int *ret_fd)
 {
@@ -41,6 +44,23 @@ int gantry_memfd_create(const char *name, uint64_t bytes, unsigned int flags, in
 		return -errno;
 	*ret_fd = GANTRY_TAKE_FD(fd);
 	return 0;
+}
+
+int gantry_memfd_freeze(int fd)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	int r = 0;
+
+	for (unsigned int i = 0; i < FREEZE_TRIES; i++) {
+		r = fcntl(fd, F_ADD_SEALS,
+			  F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0
+			    ? -errno
+			    : 0;
+		if (r != -EBUSY)
+			return r;
+		(void)nanosleep(&pause, NULL);
+	}
+	return r;
 }
 
 int gantry_memfd_check(int fd, uint64_t min_bytes)

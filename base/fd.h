@@ -42,6 +42,12 @@ int gantry_fd_close(int fd);
 int gantry_memfd_create(const char *name, uint64_t bytes, unsigned int flags, int *ret_fd);
 
 /*
+ * Nobody can change what is in the memfd or how long it is from now on. Linux refuses that (EBUSY) while anybody holds one of its pages, as
+ * the system itself does for moments: it is tried for up to two seconds. -EBUSY: it is mapped for writing; -errno of fcntl.
+ */
+int gantry_memfd_freeze(int fd);
+
+/*
  * 0 when @fd is sealed against shrinking and growing and holds at least @min_bytes, so that no peer
  * can cause a SIGBUS in a mapping of that size. -EPERM: a seal is missing; -ERANGE: too small; -EMEDIUMTYPE: on huge pages, of
  * which the machine may have none when a mapping is touched; other -errno: not a memfd.

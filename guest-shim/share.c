@@ -40,13 +40,15 @@ static int answered(int32_t status)
 static int make_file(const struct share_file *file, int *ret_fd)
 {
 	_cleanup_close_ int fd = memfd_create("gantry-share", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int r;
 
 	if (fd < 0)
 		return -errno;
 	if (gantry_write_all(fd, file, sizeof(*file)) < 0)
 		return -EIO;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return -errno;
+	r = gantry_memfd_freeze(fd);
+	if (r < 0)
+		return r;
 	*ret_fd = GANTRY_TAKE_FD(fd);
 	return 0;
 }

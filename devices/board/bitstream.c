@@ -501,8 +501,9 @@ int gantry_bitstream_open_file(const struct gantry_bitstream *bitstream, const c
 		return gantry_err_set(err, -EBADMSG,
 				      "%s is not the file that the manifest of %s was written for",
 				      path, bitstream->name);
-	if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return gantry_err_set_errno(err, -errno, "sealing the copy of %s", path);
+	r = gantry_memfd_freeze(copy);
+	if (r < 0)
+		return gantry_err_set_errno(err, r, "sealing the copy of %s", path);
 	*ret_fd = GANTRY_TAKE_FD(copy);
 	return 0;
 }

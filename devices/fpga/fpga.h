@@ -208,6 +208,14 @@ void gantry_fpga_pieces_stale(struct gantry_dev *dev, const struct gantry_range 
 /* Nothing is found any more: the board's memory is lost, or the room is wanted. */
 void gantry_fpga_pieces_forget(struct gantry_dev *dev);
 void gantry_fpga_pieces_free(struct gantry_dev *dev);
+/* Something that is kept, before an image is loaded of which its manifest says that the memory stays as it is. */
+struct gantry_fpga_probe {
+	const struct gantry_fpga_piece *piece;
+	uint8_t *bytes; /* owned; NULL: nothing that is kept is small enough to look at */
+};
+void gantry_fpga_probe_begin(struct gantry_dev *dev, struct gantry_fpga_probe *probe);
+/* 0: it is there still, for all we know. -EBADMSG: it is not; -ENODEV: the board is lost. */
+int gantry_fpga_probe_end(struct gantry_dev *dev, struct gantry_fpga_probe *probe);
 
 /* stage.c: what a launch needs of it. Board thread. */
 /* How much of the board's memory a launch takes. -EOVERFLOW. */

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "devices/fpga/fpga.h"
@@ -211,4 +212,40 @@ void gantry_fpga_pieces_free(struct gantry_dev *dev)
 {
 	gantry_list_for_each_safe(&dev->pieces, struct gantry_fpga_piece, link, piece)
 		drop(dev, piece);
+}
+
+/* ---- whether a loading leaves the memory as it is ---- */
+
+#define MAX_PROBE_BYTES 65536u
+
+void gantry_fpga_probe_begin(struct gantry_dev *dev, struct gantry_fpga_probe *probe)
+{
+	*probe = (struct gantry_fpga_probe){ .piece = NULL };
+	gantry_list_for_each(&dev->pieces, struct gantry_fpga_piece, link, piece) {
+		if (!is_unused(piece) || !piece->contents || piece->len > MAX_PROBE_BYTES)
+			continue;
+		probe->piece = piece;
+		break;
+	}
+	if (!probe->piece || !(probe->bytes = malloc(probe->piece->len)))
+		return;
+	if (dev->driver->mem_read(dev->handle, probe->piece->at, probe->bytes, probe->piece->len) <
+	    0) {
+		free(probe->bytes);
+		probe->bytes = NULL;
+	}
+}
+
+int gantry_fpga_probe_end(struct gantry_dev *dev, struct gantry_fpga_probe *probe)
+{
+	uint8_t *now = probe->bytes ? malloc(probe->piece->len) : NULL;
+	int r = 0;
+
+	if (now)
+		r = dev->driver->mem_read(dev->handle, probe->piece->at, now, probe->piece->len);
+	if (now && r == 0 && memcmp(now, probe->bytes, probe->piece->len) != 0)
+		r = -EBADMSG;
+	free(now);
+	free(probe->bytes);
+	return r == -ENODEV || r == -EBADMSG ? r : 0; /* what cannot be read says nothing of it */
 }

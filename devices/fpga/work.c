@@ -132,11 +132,19 @@ static bool keeps_memory(const struct gantry_dev *dev, const struct gantry_board
 static int load(struct gantry_dev *dev, const struct gantry_board_action *action,
 		struct gantry_err *err)
 {
-	int r;
+	struct gantry_fpga_probe probe = { .piece = NULL };
+	int r, lost;
 
-	if (!keeps_memory(dev, action))
+	if (keeps_memory(dev, action))
+		gantry_fpga_probe_begin(dev, &probe);
+	else
 		gantry_fpga_pieces_forget(dev);
 	r = gantry_fpga_load(dev, action->image, action->place, err);
+	lost = gantry_fpga_probe_end(dev, &probe);
+	if (r == 0 && lost < 0)
+		r = gantry_err_set(
+			err, lost,
+			"its manifest says that the board's memory is kept, and loading it loses that");
 	if (r < 0)
 		gantry_fpga_pieces_forget(dev);
 	return r;

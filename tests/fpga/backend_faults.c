@@ -80,6 +80,42 @@ START_TEST(test_manifest_that_lies_about_its_kernels_is_found_out)
 }
 END_TEST
 
+/* What was kept is given up, and nobody computes with what is there instead. */
+START_TEST(test_manifest_that_lies_about_memory_is_found_out_when_something_is_kept)
+{
+	struct gantry_device_health health;
+	struct gantry_err err = GANTRY_ERR_NONE;
+	struct gantry_kernel *scale;
+	struct gantry_stream *stream;
+	struct gantry_mem *m[2];
+	struct gantry_cmd cmd;
+
+	put("scale", SCALE);
+	put("vadd", VADD);
+	device_open("memory_lost=1", "retries=0");
+	stream = stream_of(0);
+	fill_inputs();
+	scale = kernel_of("scale", "scale", SCALE_SIG);
+	m[0] = shared(0, 1);
+	m[1] = shared(1, 1);
+	run_well(stream, known_scale(scale, m[0], m[1], 1, 2, 3));
+	check_copies(2 * BYTES, 0, BYTES);
+	cmd = vadd_of(kernel_of("vadd", "vadd", VADD_SIG), out[0], N);
+	/* Of the other region, for nothing is kept then that could tell. */
+	run_well(stream, cmd);
+	ck_assert_int_eq(health_of_board(&health, &err), 0);
+	ck_assert_uint_ge(health.nfaults, 1);
+	ck_assert_ptr_nonnull(strstr(err.text, "bitstream vadd did not load at "));
+	ck_assert_ptr_nonnull(strstr(err.text, "loading it loses that"));
+	check_copies(3 * BYTES, 0, BYTES);
+	run_well(stream, known_scale(scale, m[1], m[0], 3, 1, 4));
+	check_copies(2 * BYTES, 0, BYTES);
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert_int_eq(kept[0][i], (int32_t)((uint32_t)in_a[i] * 9));
+	device_close();
+}
+END_TEST
+
 START_TEST(test_failed_copy_to_the_board_fails_its_launch_only)
 {
 	struct gantry_stream *stream;
@@ -216,6 +252,8 @@ void backend_fault_tests(TCase *tc)
 	tcase_add_test(tc, test_failed_loading_is_tried_again);
 	tcase_add_test(tc, test_image_that_does_not_load_is_reported_and_others_go_on);
 	tcase_add_loop_test(tc, test_manifest_that_lies_about_its_kernels_is_found_out, 0, 3);
+	tcase_add_test(tc,
+		       test_manifest_that_lies_about_memory_is_found_out_when_something_is_kept);
 	tcase_add_test(tc, test_failed_copy_to_the_board_fails_its_launch_only);
 	tcase_add_test(tc, test_lost_board_ends_everything_and_takes_nothing_more);
 	tcase_add_test(tc, test_cancelled_launch_that_does_not_end_costs_the_board);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -41,6 +42,35 @@ START_TEST(test_memfd_create_unsealed_can_be_resized_and_fails_check)
 	ck_assert_int_eq(gantry_memfd_create("t", 4096, 0, &fd), 0);
 	ck_assert_int_eq(ftruncate(fd, 8192), 0);
 	ck_assert_int_eq(gantry_memfd_check(fd, 4096), -EPERM);
+}
+END_TEST
+
+static void *unmap_soon(void *at)
+{
+	(void)usleep(60000);
+	(void)munmap(at, 4096);
+	return NULL;
+}
+
+/* A page that somebody holds for a moment is no reason to give up. */
+START_TEST(test_memfd_freeze_waits_for_whoever_holds_a_page)
+{
+	_cleanup_close_ int fd = -EBADF;
+	pthread_t thread;
+	void *at;
+
+	ck_assert_int_eq(gantry_memfd_create("t", 4096, 0, &fd), 0);
+	at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	memset(at, 7, 4096);
+	ck_assert_int_eq(gantry_memfd_freeze(fd), -EBUSY);
+	ck_assert_int_eq(pthread_create(&thread, NULL, unmap_soon, at), 0);
+	ck_assert_int_eq(gantry_memfd_freeze(fd), 0);
+	(void)pthread_join(thread, NULL);
+	ck_assert_int_eq(pwrite(fd, "x", 1, 0), -1);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(gantry_memfd_check(fd, 4096), 0);
+	ck_assert_int_eq(gantry_memfd_freeze(-1), -EBADF);
 }
 END_TEST
 
@@ -139,6 +169,7 @@ int main(void)
 	tcase_add_test(tc, test_memfd_create_sealed_cannot_be_resized);
 	tcase_add_test(tc, test_memfd_create_unsealed_can_be_resized_and_fails_check);
 	tcase_add_test(tc, test_memfd_create_bad_arguments_leave_result_alone);
+	tcase_add_test(tc, test_memfd_freeze_waits_for_whoever_holds_a_page);
 	tcase_add_test(tc, test_memfd_check_huge_pages_are_refused);
 	tcase_add_test(tc, test_memfd_check_pipe_is_refused);
 	tcase_add_test(tc, test_fd_nonblock_and_cloexec_set_and_clear);
