@@ -293,6 +293,19 @@ static uint64_t group_number(const struct gantry_dev *dev, cl_kernel kernel,
 		       : 0;
 }
 
+/* What its text says of it, as the driver has that; nothing where it is much. */
+static void say_attributes(struct saying *s, cl_kernel kernel)
+{
+	char words[NAME_BYTES * 4] = "";
+
+	if (s->dev->cl->GetKernelInfo(kernel, CL_KERNEL_ATTRIBUTES, sizeof(words) - 1, words,
+				      NULL) != CL_SUCCESS ||
+	    !words[0])
+		return;
+	gantry_str_make_printable(words);
+	put(&s->text, "attributes\t%s\n", words);
+}
+
 static void say_kernel(struct saying *s, cl_kernel kernel)
 {
 	const struct gantry_dev *dev = s->dev;
@@ -315,6 +328,7 @@ static void say_kernel(struct saying *s, cl_kernel kernel)
 	    (unsigned long long)group_number(dev, kernel, CL_KERNEL_PRIVATE_MEM_SIZE),
 	    (unsigned long long)group_number(dev, kernel,
 					     CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE));
+	say_attributes(s, kernel);
 	for (cl_uint i = 0; i < n && !s->text.cut; i++)
 		say_arg(s, kernel, i);
 }

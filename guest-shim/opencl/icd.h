@@ -316,7 +316,8 @@ struct icd_arg {
 
 struct icd_kernel_info {
 	char *name;
-	char *signature; /* of an installed kernel; else NULL */
+	char *signature;  /* of an installed kernel; else NULL */
+	char *attributes; /* that its text gives it; NULL: none */
 	size_t work_group, compiled[3], multiple;
 	uint64_t local_bytes, private_bytes;
 	uint32_t nargs;

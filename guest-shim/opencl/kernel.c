@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels and their arguments. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -261,6 +262,19 @@ cl_int CL_API_CALL icd_clSetKernelArg(cl_kernel handle, cl_uint i, size_t size, 
 
 /* ---- questions ---- */
 
+/* The host's driver may have forgotten them where it loaded a binary; the size it still knows. */
+static cl_int attributes(const struct icd_kernel_info *info, const struct icd_to *to)
+{
+	char text[96] = "";
+
+	if (info->attributes)
+		return icd_answer_text(to, info->attributes);
+	if (info->compiled[0])
+		(void)snprintf(text, sizeof(text), "reqd_work_group_size(%zu, %zu, %zu)",
+			       info->compiled[0], info->compiled[1], info->compiled[2]);
+	return icd_answer_text(to, text);
+}
+
 static cl_int info(const struct _cl_kernel *kernel, cl_kernel_info what, const struct icd_to *to)
 {
 	switch (what) {
@@ -275,7 +289,7 @@ static cl_int info(const struct _cl_kernel *kernel, cl_kernel_info what, const s
 	case CL_KERNEL_PROGRAM:
 		return ICD_ANSWER(to, cl_program, kernel->program);
 	case CL_KERNEL_ATTRIBUTES:
-		return icd_answer_text(to, "");
+		return attributes(kernel->info, to);
 	default:
 		return CL_INVALID_VALUE;
 	}

@@ -345,6 +345,13 @@ static bool parse_kernel(const char *at, struct icd_kernel_info *kernel)
 	return kernel->name != NULL;
 }
 
+static bool parse_attributes(const char *at, struct icd_kernel_info *kernel)
+{
+	free(kernel->attributes);
+	kernel->attributes = field(&at);
+	return kernel->attributes != NULL;
+}
+
 static bool parse_arg(const char *at, struct icd_kernel_info *kernel)
 {
 	struct icd_arg *args = grow(kernel->args, kernel->nargs, sizeof(*args));
@@ -380,6 +387,8 @@ bool icd_kernels_parse(const char *text, struct icd_kernel_info **ret_kernels, u
 			good = good && parse_kernel(text + 7, &kernels[n++]);
 		} else if (strncmp(text, "arg\t", 4) == 0) {
 			good = n > 0 && parse_arg(text + 4, &kernels[n - 1]);
+		} else if (strncmp(text, "attributes\t", 11) == 0) {
+			good = n > 0 && parse_attributes(text + 11, &kernels[n - 1]);
 		}
 		good = good && strchr(text, '\n') != NULL;
 		if (!good)
@@ -473,6 +482,7 @@ void icd_kernel_infos_free(struct icd_kernel_info *infos, uint32_t n)
 		free(infos[i].args);
 		free(infos[i].name);
 		free(infos[i].signature);
+		free(infos[i].attributes);
 	}
 	free(infos);
 }

@@ -295,6 +295,18 @@ static void probe_values(const struct world *w)
 	must(cl.ReleaseMemObject(constants), "clReleaseMemObject");
 }
 
+/* Drivers differ in how they write them. */
+static void probe_attributes(const struct world *w, const char *name, const char *has)
+{
+	cl_kernel kernel = kernel_of(w, name);
+	char text[256];
+
+	must(cl.GetKernelInfo(kernel, CL_KERNEL_ATTRIBUTES, sizeof(text), text, NULL),
+	     "CL_KERNEL_ATTRIBUTES");
+	expect_true(has ? strstr(text, has) != NULL : !text[0], "attributes of a kernel");
+	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
+}
+
 static void probe_arg_info(const struct world *w)
 {
 	cl_kernel kernel = kernel_of(w, "add"), local = kernel_of(w, "reverse");
@@ -326,6 +338,8 @@ static void probe_arg_info(const struct world *w)
 				 NULL),
 	     "where");
 	show("arg_local", where);
+	probe_attributes(w, "wants", "reqd_work_group_size(8, 2, 1");
+	probe_attributes(w, "add", NULL);
 	must(cl.ReleaseKernel(kernel), "clReleaseKernel");
 	must(cl.ReleaseKernel(local), "clReleaseKernel");
 }

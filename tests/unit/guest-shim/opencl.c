@@ -377,6 +377,7 @@ START_TEST(test_kernels_are_read_as_the_host_says_them)
 
 	ck_assert(icd_kernels_parse(
 		"kernels\nkernel\tk\t64\t8\t4\t1\t128\t16\t32\n"
+		"attributes\treqd_work_group_size(8,4,1)\n"
 		"arg\t4507\t4515\t1\t0\tint*\ta\narg\t4510\t4515\t0\t0\tfloat3\tv\n"
 		"kernel\tl\t1\t0\t0\t0\t0\t0\t1\nend\nwarning: x\n",
 		&kernels, &n, &rest));
@@ -385,6 +386,8 @@ START_TEST(test_kernels_are_read_as_the_host_says_them)
 	ck_assert_uint_eq(kernels[0].work_group, 64);
 	ck_assert_uint_eq(kernels[0].compiled[1], 4);
 	ck_assert_uint_eq(kernels[0].local_bytes, 128);
+	ck_assert_str_eq(kernels[0].attributes, "reqd_work_group_size(8,4,1)");
+	ck_assert_ptr_null(kernels[1].attributes);
 	ck_assert_uint_eq(kernels[0].nargs, 2);
 	ck_assert_str_eq(kernels[0].args[0].type, "int*");
 	ck_assert_uint_eq(kernels[0].args[0].where, CL_KERNEL_ARG_ADDRESS_GLOBAL);
@@ -400,6 +403,7 @@ static const char *const cut[] = {
 	"kernels\n",
 	"kernels\nkernel\tk\t64",
 	"kernels\narg\t1\t1\t1\t1\ta\tb\nend\n",
+	"kernels\nattributes\ta\nend\n",
 	"warning: there is no kernel\n",
 	"kernels\nkernel\tk\t64\t8\t4\t1\t128\t16\t32\narg\t45",
 };
