@@ -148,7 +148,7 @@ int gantry_queue_set(struct gantry_session *session, gantry_queue queue, int key
 
 	if (r < 0)
 		return r;
-	if (key < GANTRY_QUEUE_PRIORITY || key > GANTRY_QUEUE_TRIAL)
+	if (key < GANTRY_QUEUE_PRIORITY || key > GANTRY_QUEUE_PAUSED)
 		return gantry_fail(GANTRY_E_ARG, "a queue has no property %d", key);
 	gantry_desc_put_queue_set(&desc, &(struct gantry_op_queue_set){
 						 .queue = queue,

@@ -196,7 +196,7 @@ static int check_queue(const struct gantry_ledger_queue *q, uint32_t slot, uint3
 	if (q->device >= NDEVICES)
 		return gantry_err_set(err, -EINVAL, "queue %u: device %u", slot, q->device);
 	if (q->fail_stop > 1 || q->guest_paused > 1 || q->broken > 1 || q->paused > 7 ||
-	    q->sorted > 1 || q->trial > 1)
+	    q->sorted > 1)
 		return gantry_err_set(err, -EINVAL, "queue %u: a flag is neither 0 nor 1", slot);
 	if (q->verdict > 0 || q->verdict < VERDICT_MIN)
 		return gantry_err_set(err, -EINVAL, "queue %u: verdict %d", slot, q->verdict);

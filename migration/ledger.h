@@ -217,9 +217,7 @@ struct gantry_ledger_queue {
 	uint32_t lane;
 	uint64_t verdict_pos; /* the task at this position ... */
 	int32_t verdict;      /* ... gets this status at recovery; 0: none */
-	uint32_t
-		trial; /* worker; 1: its launches in doubt may run again to find out whose fault it was */
-	uint8_t pad1[40];
+	uint8_t pad1[44];
 };
 static_assert(sizeof(struct gantry_ledger_queue) == 192, "ledger format");
 

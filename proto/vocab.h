@@ -139,8 +139,6 @@ enum gantry_queue_key {
 	GANTRY_QUEUE_FAIL_STOP =
 		4,		 /* 1: after a failure later tasks fail with GANTRY_E_INTERRUPTED */
 	GANTRY_QUEUE_PAUSED = 5, /* 1: nothing more is issued until it is 0 again */
-	GANTRY_QUEUE_TRIAL =
-		6, /* 1: launches in doubt may run once more to find out whose fault it was; they stay in doubt */
 };
 
 /* The name of a status, "GANTRY_E_SPAN", and its sentence; "unknown" for other numbers. Thread-safe. */

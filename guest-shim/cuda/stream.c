@@ -84,9 +84,6 @@ static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *strea
 
 	close_done();
 	r = gantry_queue_open(cu.session, &options, &stream->queue);
-	/* No program goes on after a launch in doubt. A host that does not try them says no: then nobody learns whose fault it was. */
-	if (r == 0)
-		(void)gantry_queue_set(cu.session, stream->queue, GANTRY_QUEUE_TRIAL, 1);
 	if (r != GANTRY_E_LIMIT)
 		return cu_result(r);
 	stream->queue = any_queue(ctx);
@@ -291,7 +288,9 @@ static int judge(struct CUstream_st *stream, gantry_ticket last)
 	uint64_t seq = GANTRY_TICKET_SEQ(stream->checked);
 	int status = 0;
 
-	if (last == 0 || stream->checked == last)
+	/* Another thread may have looked at later ones. */
+	if (last == 0 || (GANTRY_TICKET_QUEUE(last) == GANTRY_TICKET_QUEUE(stream->checked) &&
+			  seq >= GANTRY_TICKET_SEQ(last)))
 		return 0;
 	/* Statuses of so many failed tasks are remembered. */
 	if (GANTRY_TICKET_SEQ(last) - seq > 65536)

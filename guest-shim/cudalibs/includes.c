@@ -24,6 +24,7 @@ struct text {
 	uint32_t next;	     /* in the bucket */
 	uint32_t dir;	     /* a file: the folder that it was found in, or below */
 	bool is_file;
+	bool is_alias; /* for a name that a macro makes; who writes that name means what he would without it */
 };
 
 /* What a macro is to say: it stands where a name would, in that text. */
@@ -212,7 +213,7 @@ static uint32_t resolve(struct set *s, uint32_t by, const char *name, bool is_qu
 	uint32_t given = is_next ? NONE : find(s, name), found = NONE;
 	uint32_t from = is_next && s->texts[by].is_file ? s->texts[by].dir + 1 : 0;
 
-	if (given != NONE && !s->texts[given].is_file)
+	if (given != NONE && !s->texts[given].is_file && !s->texts[given].is_alias)
 		return NONE; /* NVRTC takes that one */
 	if (name[0] == '/') {
 		char *path = join(s, "", 0, name);
@@ -469,6 +470,7 @@ struct grant {
 static void add_alias(struct set *s, const char *name, uint32_t i)
 {
 	char *own = NULL, *copy = strdup(name);
+	uint32_t alias;
 
 	if (!copy || asprintf(&own, "#include \"%s\"\n", s->texts[i].name) < 0) {
 		free(copy);
@@ -477,7 +479,9 @@ static void add_alias(struct set *s, const char *name, uint32_t i)
 	}
 	s->nfiles++;
 	s->bytes += strlen(own);
-	(void)add(s, copy, own, own);
+	alias = add(s, copy, own, own);
+	if (alias != NONE)
+		s->texts[alias].is_alias = true;
 }
 
 /* The wish may mean @text. */

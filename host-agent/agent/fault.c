@@ -4,13 +4,10 @@
  *
  * A device says that a context failed, not which task did it, and sessions that share the context (pooled) or an MPS
  * server (packed) get the same error. What can be known is who had tasks in flight: the ledgers tell. If that is
- * one session, it gets the fault; which of its tasks, its successor knows (bind.c). If it is several, nobody is blamed at
- * once: tasks that may run twice do so, the others are in doubt. Of a guest that gives up at a task in doubt
- * (GANTRY_QUEUE_TRIAL) launches are tried: they run again in a worker of its own, and whose fault there, it was.
- *
- * Of the others: what is wrong with a kernel mostly shows when it runs first: who alone tried one is served apart from
- * then on, and so are, one by one, all who are suspected again within an hour. There the next fault shows whose it is,
- * and the suspicions become faults.
+ * one session, it gets the fault; which of its tasks, its successor knows (bind.c). If it is several, nobody is blamed:
+ * tasks that may run twice do so, the others are in doubt. What is wrong with a kernel mostly shows when it runs first:
+ * who alone tried one is served apart from then on, and so are, one by one, all who are suspected again within an
+ * hour. There the next fault shows whose it is, and the suspicions become faults.
  */
 #include "host-agent/agent/fault.h"
 
@@ -34,7 +31,6 @@
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
 #include "host-agent/shared/share.h"
-#include "proto/wire.h"
 
 #define SUSPICION_NS (3600 * GANTRY_NS_PER_S)
 #define SPREAD_NS    (3 * GANTRY_NS_PER_S) /* until the last client of a server has seen a fault */
@@ -47,13 +43,22 @@ static bool shares_fate(const struct gantry_worker *w, const struct gantry_worke
 	return w == other || (w->mps && w->mps == other->mps);
 }
 
+/* One GPU may be several devices: what ends a context there ends it for all of them. */
+static bool on_board(const struct gantry_agent *a, uint32_t i, uint32_t device)
+{
+	if (i == device || i >= a->ndevices || device >= a->ndevices)
+		return i == device;
+	return a->devices[i].kind == a->devices[device].kind && a->devices[i].id[0] &&
+	       strcmp(a->devices[i].id, a->devices[device].id) == 0;
+}
+
 /* A task of the session is on the device, as far as anybody knows. */
 static bool in_flight(const struct gantry_session *s, uint32_t device)
 {
 	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++) {
 		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
 
-		if (gantry_load_relaxed(&q->device) == device &&
+		if (on_board(s->agent, gantry_load_relaxed(&q->device), device) &&
 		    gantry_load_relaxed(&q->issued) != gantry_load_relaxed(&q->done))
 			return true;
 	}
@@ -66,43 +71,10 @@ static bool tries(const struct gantry_session *s, uint32_t device)
 	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++) {
 		const struct gantry_ledger_queue *q = &s->ledger.queues[i];
 
-		if (gantry_load_relaxed(&q->device) == device &&
+		if (on_board(s->agent, gantry_load_relaxed(&q->device), device) &&
 		    gantry_load_relaxed(&q->untried_below) > gantry_load_relaxed(&q->done))
 			return true;
 	}
-	return false;
-}
-
-/* Launches of the queue were in flight, and its guest gives up at a task in doubt: then they may be tried. */
-static bool can_try_queue(const struct gantry_session *s, uint32_t slot, uint32_t device)
-{
-	const struct gantry_ledger_queue *q = &s->ledger.queues[slot];
-	uint64_t issued = gantry_load_relaxed(&q->issued);
-
-	if (!gantry_load_relaxed(&q->trial) || gantry_load_relaxed(&q->device) != device)
-		return false;
-	for (uint64_t pos = gantry_load_relaxed(&q->done); pos < issued; pos++)
-		if (gantry_ledger_task(&s->ledger, slot, pos)->desc.op == GANTRY_OP_launch)
-			return true;
-	return false;
-}
-
-/* Variables have their first values in another worker, so launches may stray there that did not before: nothing is proved then. */
-static bool can_try(const struct gantry_session *s, uint32_t device)
-{
-	for (uint32_t i = 1; s->ledger.hdr && i < s->ledger.nqueues; i++)
-		if (can_try_queue(s, i, device))
-			return !gantry_session_has_variables(s);
-	return false;
-}
-
-/* What it is tried for has not ended yet. */
-static bool is_on_trial(const struct gantry_session *s)
-{
-	for (uint32_t i = 1; s->on_trial && s->ledger.hdr && i < s->ledger.nqueues; i++)
-		if (gantry_load_relaxed(&s->ledger.queues[i].done) <
-		    gantry_load_relaxed(&s->ledger.queues[i].doubt_below))
-			return true;
 	return false;
 }
 
@@ -238,16 +210,9 @@ static void clear_others(const struct gantry_session *culprit)
 
 void gantry_fault_blame(struct gantry_session *s)
 {
-	bool tried = is_on_trial(s);
-
-	if (tried || (s->apart && s->nsuspected))
+	if (s->apart && s->nsuspected)
 		clear_others(s);
-	/* It is the fault that it was suspected of, and was counted then. */
-	if (tried && s->on_trial == GANTRY_TRIAL_COUNTED && s->nsuspected)
-		s->nsuspected--;
-	else
-		s->tenant->device_faults++;
-	s->on_trial = GANTRY_TRIAL_NONE;
+	s->tenant->device_faults++;
 	(void)gantry_tenant_faulted(s->tenant); /* it tells who listens */
 	/* What it was suspected of was its doing. */
 	for (; s->apart && s->nsuspected; s->nsuspected--)
@@ -271,29 +236,6 @@ static void suspect(struct gantry_session *s, bool strongly)
 			      : "suspected of a second fault");
 }
 
-/* One of several who may have done it: whoever can be tried is, and the usual suspects are noted. */
-static int32_t suspect_or_try(struct gantry_session *s, uint32_t device,
-			      const struct suspects *suspects)
-{
-	bool suspected = suspects->ntrying != 1 || s == suspects->trying;
-	bool tried = can_try(s, device);
-
-	s->on_trial = !tried	  ? GANTRY_TRIAL_NONE
-		      : suspected ? GANTRY_TRIAL_COUNTED
-				  : GANTRY_TRIAL_ONLY;
-	if (tried && !s->apart) {
-		s->apart = true;
-		gantry_event(
-			s->agent, "session-apart", NULL, s, NULL,
-			"one of %u who may have caused a fault: what it had in flight is tried "
-			"in a worker of its own",
-			suspects->n);
-	}
-	if (suspected)
-		suspect(s, suspects->ntrying == 1);
-	return tried ? GANTRY_E_IN_DOUBT : 0;
-}
-
 enum cause {
 	CAUSE_TASK,
 	CAUSE_KILL, /* of another client, or of the server */
@@ -308,8 +250,11 @@ static int32_t verdict_of(struct gantry_session *s, uint32_t device, enum cause 
 		return 0;
 	if (cause == CAUSE_DEVICE)
 		return GANTRY_E_DEVICE_LOST;
-	if (suspects->n > 1)
-		return suspect_or_try(s, device, suspects);
+	if (suspects->n > 1) {
+		if (suspects->ntrying != 1 || s == suspects->trying)
+			suspect(s, suspects->ntrying == 1);
+		return 0;
+	}
 	gantry_fault_blame(s);
 	return GANTRY_E_DEVICE_FAULT;
 }

@@ -151,13 +151,26 @@ static void keep(struct gantry_worker *w, const char *why)
 	gantry_event(w->agent, "worker-kept", NULL, NULL, w, "it goes on with its build: %s", why);
 }
 
+/* Values of variables of its images and of its arrays are with the device and its worker only: the next would begin with those of the file. */
+static bool has_variables(const struct gantry_session *s)
+{
+	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
+		const struct gantry_ledger_object *o = &s->ledger.objects[i];
+
+		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
+		    gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_IMAGE)
+			return true;
+	}
+	return false;
+}
+
 /* True: it is at rest, and was kept. */
 static bool keep_for_variables(struct gantry_worker *w)
 {
 	gantry_list_for_each(&w->sessions, struct gantry_session, worker_link, s) {
 		char why[96];
 
-		if (!gantry_session_has_variables(s))
+		if (!has_variables(s))
 			continue;
 		(void)gantry_str_format(
 			why, sizeof(why), /* fits */

@@ -48,18 +48,6 @@ void gantry_session_class(const struct gantry_session *s, struct gantry_worker_c
 		gantry_tenant_class(s->tenant, ret_class);
 }
 
-bool gantry_session_has_variables(const struct gantry_session *s)
-{
-	for (uint32_t i = 0; i < GANTRY_LEDGER_NOBJECTS; i++) {
-		const struct gantry_ledger_object *o = &s->ledger.objects[i];
-
-		if (o->state != GANTRY_OBJECT_FREE && o->type == GANTRY_HANDLE_BUFFER &&
-		    gantry_load_relaxed(&o->buffer.place) == GANTRY_PLACE_IMAGE)
-			return true;
-	}
-	return false;
-}
-
 struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id)
 {
 	gantry_list_for_each(&a->sessions, struct gantry_session, link, s)

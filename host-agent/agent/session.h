@@ -40,12 +40,6 @@ enum gantry_session_phase {
 	GANTRY_PHASE_HELD,     /* nobody serves it: it is on its way to another host, or from one */
 };
 
-enum gantry_trial {
-	GANTRY_TRIAL_NONE,
-	GANTRY_TRIAL_ONLY,    /* it was not suspected more than others */
-	GANTRY_TRIAL_COUNTED, /* for a fault that has been counted as one it may have caused */
-};
-
 /* A queue's oldest task in flight, as the watch over deadlines first saw it. */
 struct gantry_oldest {
 	uint64_t done; /* tasks before it */
@@ -83,14 +77,13 @@ struct gantry_session {
 	uint64_t device_mask; /* that its worker was given with it; 0: not known */
 	bool welcomed;
 	bool slots_held;
-	bool broken;	 /* a part of it was not found after a restart */
-	int door_fd;	 /* after a restart, until it is known who serves the session */
-	int32_t verdict; /* for the recovery under way */
-	bool apart;	 /* served by a worker of its own, to find out whose faults these are */
-	enum gantry_trial on_trial; /* its launches in doubt run again there, see fault.c */
-	bool others_first;	    /* its worker's end has taken others along, who come first */
-	bool orphaned; /* its device is gone, with its memory or without another to go to */
-	bool judged;   /* the verdict is fault.c's */
+	bool broken;	   /* a part of it was not found after a restart */
+	int door_fd;	   /* after a restart, until it is known who serves the session */
+	int32_t verdict;   /* for the recovery under way */
+	bool apart;	   /* served by a worker of its own, to find out whose faults these are */
+	bool others_first; /* its worker's end has taken others along, who come first */
+	bool orphaned;	   /* its device is gone, with its memory or without another to go to */
+	bool judged;	   /* the verdict is fault.c's */
 	uint32_t
 		nsuspected; /* so often it was one of several who may have caused a fault, within an hour */
 	uint64_t suspected_ns; /* the latest */
@@ -173,8 +166,6 @@ void gantry_session_admit(struct gantry_session *s, struct gantry_worker *w);
 void gantry_session_free(struct gantry_session *s);
 /* Of the worker that is to serve it: its tenant's, unless it is kept apart. */
 void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class);
-/* Variables, arrays or textures, whose values are with the device and its worker only: the next would begin with those of the file. */
-bool gantry_session_has_variables(const struct gantry_session *s);
 struct gantry_session *gantry_session_find(struct gantry_agent *a, uint64_t id);
 void gantry_session_allow(struct gantry_session *s);
 /* Its queues begin nothing new until it is let go; what its devices have is finished. */

@@ -150,12 +150,15 @@ void gantry_share_charge_pause(struct gantry_share_page *page, uint32_t session,
 	me = &page->sessions[session];
 	for (uint32_t i = 0; i < share_nsessions(page); i++) {
 		const struct gantry_share_session *s = &page->sessions[i];
-		uint64_t wait_since_ns = gantry_load_relaxed(&s->wait_since_ns);
 
 		if (i == session)
 			continue;
 		if (!share_same_party(s, me)) {
-			if (gantry_load_acquire(&s->wants) && wait_since_ns < since_ns)
+			/* Acquire: since when it waits was said before. */
+			bool waits = gantry_load_acquire(&s->wants);
+			uint64_t wait_since_ns = gantry_load_relaxed(&s->wait_since_ns);
+
+			if (waits && wait_since_ns < since_ns)
 				since_ns = wait_since_ns;
 			continue;
 		}

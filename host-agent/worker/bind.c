@@ -442,44 +442,6 @@ static bool replayable(const struct wqueue *q, const struct bound *b, uint16_t o
 	return true;
 }
 
-bool worker_on_trial(const struct wqueue *q, uint64_t pos)
-{
-	const struct gantry_ledger_task *task;
-	union gantry_op_any op;
-
-	if (!q->on_trial || pos >= q->doubt_below)
-		return false;
-	task = gantry_ledger_task(&q->session->ledger, q->slot, pos);
-	/* What may run twice is no matter of a trial. */
-	return task->desc.op == GANTRY_OP_launch &&
-	       gantry_desc_decode(&task->desc, false, q->session->version, &op) == GANTRY_OK &&
-	       op.launch.kernel != 0 && !(op.launch.task_flags & GANTRY_TASK_IDEMPOTENT);
-}
-
-/* A kernel of the guest's own image: what a library was called for is lost with its worker. */
-static bool may_try(const struct wqueue *q, uint64_t pos, const struct bound *b, uint32_t kind)
-{
-	struct wkernel *k;
-
-	return worker_on_trial(q, pos) &&
-	       kernel_get(q->session, b->args.launch.kernel, kind, &k) == GANTRY_OK &&
-	       k->sig.is_raw;
-}
-
-/*
- * Whether a task that was in flight when an earlier worker died is to run again. A trial ends with the first that is not:
- * what comes behind it might stray for want of that one's result.
- */
-static bool runs_again(struct wqueue *q, uint64_t pos, const struct bound *b, uint16_t op,
-		       uint32_t kind)
-{
-	bool runs = (replayable(q, b, op, kind) && worker_replay_reads_the_same(q, pos)) ||
-		    may_try(q, pos, b, kind);
-
-	q->on_trial = q->on_trial && runs;
-	return runs;
-}
-
 /* ---- kernels that are elsewhere ---- */
 
 /* Another device that the queue may use and that has a form of the kernel; negative: none. */
@@ -733,7 +695,8 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 		return bind_wait(d, q, &bound.args.wait, ret_status);
 	if (task->desc.op == GANTRY_OP_await)
 		return bind_await(q, &bound.args.await, ret_status);
-	if (pos < q->doubt_below && !runs_again(q, pos, &bound, task->desc.op, d->device.info.kind))
+	if (pos < q->doubt_below && !(replayable(q, &bound, task->desc.op, d->device.info.kind) &&
+				      worker_replay_reads_the_same(q, pos)))
 		return WBIND_FINISH;
 	d->binding = q;
 	d->binds_use = task->desc.op != GANTRY_OP_write && task->desc.op != GANTRY_OP_read;

@@ -119,9 +119,6 @@ void worker_finish(struct wqueue *q, int status, uint64_t device_ns)
 	struct gantry_ledger_header *hdr = q->session->ledger.hdr;
 	uint64_t pos = led->done;
 
-	/* That it did not fault alone says nothing of how often it has run. */
-	if (status == GANTRY_OK && worker_on_trial(q, pos))
-		status = GANTRY_E_IN_DOUBT;
 	if (status != GANTRY_OK) {
 		led->nfailed++;
 		gantry_count_add(&hdr->tasks_failed, 1);

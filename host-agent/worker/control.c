@@ -372,7 +372,6 @@ static int op_queue_open(struct wsession *s, const struct gantry_op_queue_open *
 	gantry_store_relaxed(&led->fail_stop, op->fail_stop);
 	gantry_store_relaxed(&led->broken, 0u);
 	gantry_store_relaxed(&led->guest_paused, 0u);
-	gantry_store_relaxed(&led->trial, 0u);
 	gantry_store_relaxed(&led->lane, 0u);
 	led->opened_by = made_by;
 	led->gen++;
@@ -436,11 +435,6 @@ static int op_queue_set(struct wsession *s, const struct gantry_op_queue_set *op
 			return GANTRY_E_ARG;
 		gantry_store_relaxed(&q->led->guest_paused, (uint32_t)op->value);
 		worker_session_wake(s);
-		return GANTRY_OK;
-	case GANTRY_QUEUE_TRIAL:
-		if (op->value > 1)
-			return GANTRY_E_ARG;
-		gantry_store_relaxed(&q->led->trial, (uint32_t)op->value);
 		return GANTRY_OK;
 	default:
 		return GANTRY_E_ARG;

@@ -121,8 +121,7 @@ struct gantry_engine_attach {
 	uint32_t share_slot;
 	/*
 	 * recover: status of the oldest task in flight of each queue. The others in flight, and all of them where this
-	 * is 0, run again where they can be repeated, and are in doubt where not. IN_DOUBT: as 0, but launches of queues with
-	 * GANTRY_QUEUE_TRIAL run again too, and stay in doubt unless they fault.
+	 * is 0, run again where they can be repeated, and are in doubt where not.
 	 */
 	int32_t verdict;
 	int recover;

@@ -311,12 +311,9 @@ static void take_doubt(struct wqueue *q, int32_t verdict)
 	q->suspect_below = led->sorted ? led->issued : 0;
 	q->verdict_pos = led->done;
 	q->judged = false;
-	q->on_trial = verdict == GANTRY_E_IN_DOUBT && gantry_load_relaxed(&led->trial);
 	/* Something was in flight, or the fault was another queue's. */
 	if (led->issued > led->done)
-		q->verdict = led->verdict && led->verdict_pos == led->done ? led->verdict
-			     : verdict == GANTRY_E_IN_DOUBT		   ? 0
-									   : verdict;
+		q->verdict = led->verdict && led->verdict_pos == led->done ? led->verdict : verdict;
 	gantry_store_release(&led->doubt_below, q->doubt_below);
 	gantry_store_release(&led->issued, led->done);
 	gantry_store_relaxed(&led->issued_at_ns, (uint64_t)0);

@@ -233,8 +233,7 @@ struct wqueue {
 	uint64_t
 		verdict_pos; /* the one at this position, the oldest of them, gets this status unless it is 0 */
 	int32_t verdict;
-	bool judged;   /* verdict_pos is the task that gets it, see bind.c */
-	bool on_trial; /* launches in doubt run again, to find out whether one of them was it */
+	bool judged; /* verdict_pos is the task that gets it, see bind.c */
 	uint64_t
 		suspect_below; /* of the tasks before it a launch made the context fail; 0: not known so well */
 	uint32_t nredone;
@@ -565,9 +564,6 @@ enum wbind worker_bind(struct wdevice *d, struct wqueue *q, int *ret_status, uin
 		       struct wkernel **ret_kernel);
 /* Whether the next task is not to run, whatever it is: no lane, and no pause, matters to it. */
 bool worker_doomed(const struct wqueue *q);
-
-/* The task at @pos is in doubt and runs again only to find out whether it faults: it stays in doubt if it does not. */
-bool worker_on_trial(const struct wqueue *q, uint64_t pos);
 
 /* ---- replay.c ---- */
 /* Handles of buffers that the task at @pos uses, at most @cap; hints, as the guest may change its mind. */

@@ -2,7 +2,6 @@
 /* What kernels.cuh does, for the fake driver. */
 #include <stdint.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "tests/fakecuda/kernel.h"
 #include "tests/fakecuda/tensor.h"
@@ -231,16 +230,6 @@ FAKECUDA_KERNEL(
 	(void)params;
 	(void)geometry;
 	return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
-}
-
-FAKECUDA_KERNEL(
-	stay, { uint64_t end; }, FAKECUDA_P(stay, end))
-{
-	const volatile int *end = *(volatile int **)params[0];
-
-	while (!*end && !geometry->ending(geometry->cookie))
-		(void)usleep(1000);
-	return 0;
 }
 
 /* ---- of runtime_textures.cu ---- */

@@ -143,13 +143,6 @@ extern "C" __global__ void stray(int *x)
 {
 	*x = 1;
 }
-
-/* Until the program says so. */
-extern "C" __global__ void stay(volatile int *end)
-{
-	while (!*end)
-		;
-}
 #endif
 
 #endif

@@ -326,7 +326,6 @@ static void print_words(void)
 	NUMBER(GANTRY_QUEUE_WINDOW_US);
 	NUMBER(GANTRY_QUEUE_FAIL_STOP);
 	NUMBER(GANTRY_QUEUE_PAUSED);
-	NUMBER(GANTRY_QUEUE_TRIAL);
 }
 
 static void print_numbers(void)

@@ -89,31 +89,6 @@ START_TEST(test_recovery_marker_between_tasks_in_flight_is_in_no_doubt)
 }
 END_TEST
 
-/* Only launches of a guest's own images are tried; what may run twice does as ever. */
-START_TEST(test_recovery_trial_runs_no_kernel_of_the_hosts_again)
-{
-	struct fixture f = paused_fixture();
-	uint64_t ns = 1000;
-	gantry_ticket t[3];
-
-	ck_assert_int_eq(gantry_queue_set(f.s, f.q, GANTRY_QUEUE_TRIAL, 2), GANTRY_E_ARG);
-	ck_assert_int_eq(gantry_queue_set(f.s, f.q, GANTRY_QUEUE_TRIAL + 1, 1), GANTRY_E_ARG);
-	ck_ok(gantry_queue_set(f.s, f.q, GANTRY_QUEUE_TRIAL, 1));
-	t[0] = put_flags(&f, f.q, "spin", &ns, sizeof(ns), GANTRY_TASK_IDEMPOTENT);
-	t[1] = put_spin(&f, f.q, ns);
-	t[2] = put_spin(&f, f.q, ns);
-	await_taken(&f, f.q, 3);
-	inproc_crash(f.h, f.index);
-	ck_assert_uint_eq(ledger_queue(&f, f.q)->trial, 1);
-	ledger_queue(&f, f.q)->issued = 2;
-	recover_running(&f, GANTRY_E_IN_DOUBT);
-	ck_assert_int_eq(outcome(&f, t[2]), GANTRY_OK);
-	ck_assert_int_eq(outcome(&f, t[0]), GANTRY_OK);
-	ck_assert_int_eq(outcome(&f, t[1]), GANTRY_E_IN_DOUBT);
-	fixture_end(&f);
-}
-END_TEST
-
 START_TEST(test_recovery_idempotent_task_runs_again)
 {
 	struct fixture f = paused_fixture();
@@ -590,7 +565,6 @@ int main(void)
 	tcase_add_test(tc, test_recovery_tasks_in_the_ring_are_taken);
 	tcase_add_test(tc, test_recovery_task_in_flight_is_in_doubt);
 	tcase_add_test(tc, test_recovery_marker_between_tasks_in_flight_is_in_no_doubt);
-	tcase_add_test(tc, test_recovery_trial_runs_no_kernel_of_the_hosts_again);
 	tcase_add_test(tc, test_recovery_idempotent_task_runs_again);
 	tcase_add_test(tc, test_recovery_pure_kernel_and_copy_run_again);
 	tcase_add_test(tc, test_recovery_verdict_is_for_the_oldest_task_only);

@@ -136,9 +136,8 @@ END_TEST
 static struct gantry_quota_page quotas[2]; /* that sessions give back to as they end */
 static struct gantry_tenant blue = { .conf.name = "blue" };
 
-/* A session of the culprit's worker with a task of @op in flight on gpu0. */
-static struct gantry_session *at_work(struct gantry_tenant *t, uint64_t id, uint16_t op,
-				      bool may_be_tried)
+/* A session of the culprit's worker with a launch in flight on @device. */
+static struct gantry_session *at_work(struct gantry_tenant *t, uint64_t id, uint32_t device)
 {
 	struct gantry_session *s = gantry_session_blank(a, t, id);
 	struct gantry_ledger_queue *q;
@@ -148,9 +147,9 @@ static struct gantry_session *at_work(struct gantry_tenant *t, uint64_t id, uint
 			 0);
 	q = &s->ledger.queues[1];
 	q->state = GANTRY_QUEUE_OPEN;
+	q->device = device;
 	q->taken = q->issued = 1;
-	q->trial = may_be_tried;
-	gantry_ledger_task(&s->ledger, 1, 0)->desc.op = op;
+	gantry_ledger_task(&s->ledger, 1, 0)->desc.op = GANTRY_OP_launch;
 	gantry_worker_enlist(culprit, s);
 	return s;
 }
@@ -179,85 +178,37 @@ static void context_fails(void)
 	gantry_fault_told(culprit, &msg);
 }
 
-START_TEST(test_fault_of_one_in_flight_is_its_own_and_nobody_is_tried)
+START_TEST(test_fault_of_one_in_flight_is_its_own)
 {
 	struct gantry_session *s;
 
 	begin_together();
-	s = at_work(&red, 8, GANTRY_OP_launch, true);
+	s = at_work(&red, 8, 0);
+	(void)at_work(&blue, 9, 1);
 	context_fails();
 	ck_assert_int_eq(s->verdict, GANTRY_E_DEVICE_FAULT);
-	ck_assert(!s->apart && s->on_trial == GANTRY_TRIAL_NONE);
+	ck_assert(!s->apart);
 	ck_assert_uint_eq(red.device_faults, 1);
+	ck_assert_uint_eq(blue.device_faults, 0);
 	finish();
 }
 END_TEST
 
-/* What the one is found guilty of counts once, and the other is suspected no more. */
-START_TEST(test_fault_of_several_is_tried_and_counts_once)
+/* Who finds out first is not for that the one who did it. */
+START_TEST(test_fault_of_a_part_is_of_all_who_are_at_work_on_the_gpu)
 {
-	struct gantry_session *guilty, *other;
+	struct gantry_session *one, *other;
 
 	begin_together();
-	guilty = at_work(&red, 8, GANTRY_OP_launch, true);
-	other = at_work(&blue, 9, GANTRY_OP_launch, true);
+	for (uint32_t i = 0; i < 2; i++)
+		(void)snprintf(a->devices[i].id, sizeof(a->devices[i].id), "GPU-1");
+	one = at_work(&red, 8, 0);
+	other = at_work(&blue, 9, 1);
 	context_fails();
-	ck_assert_int_eq(guilty->verdict, GANTRY_E_IN_DOUBT);
-	ck_assert_int_eq(other->verdict, GANTRY_E_IN_DOUBT);
-	ck_assert(guilty->apart && other->apart);
-	ck_assert_uint_eq(red.device_faults, 1);
-	ck_assert_uint_eq(guilty->nsuspected, 1);
-	/* Its launch is in doubt, runs again in another worker, and faults there. */
-	guilty->ledger.queues[1].doubt_below = 1;
-	gantry_fault_blame(guilty);
-	ck_assert_uint_eq(red.device_faults, 1);
-	ck_assert_uint_eq(guilty->nsuspected, 0);
-	ck_assert(!other->apart);
-	ck_assert_uint_eq(other->nsuspected, 0);
-	ck_assert_uint_eq(blue.device_faults, 1);
-	/* The next one is another. */
-	gantry_fault_blame(guilty);
-	ck_assert_uint_eq(red.device_faults, 2);
-	finish();
-}
-END_TEST
-
-/* A fault behind the trial is one of its own. */
-START_TEST(test_fault_after_a_trial_that_went_well_counts_anew)
-{
-	struct gantry_session *s;
-
-	begin_together();
-	s = at_work(&red, 8, GANTRY_OP_launch, true);
-	(void)at_work(&blue, 9, GANTRY_OP_launch, true);
-	context_fails();
-	s->ledger.queues[1].doubt_below = 1;
-	s->ledger.queues[1].done = 1;
-	gantry_fault_blame(s);
-	ck_assert_uint_ge(red.device_faults, 2);
-	finish();
-}
-END_TEST
-
-START_TEST(test_nobody_is_tried_who_does_not_permit_it_or_for_whom_it_proves_nothing)
-{
-	struct gantry_session *copies, *asks_not, *with_variables;
-	struct gantry_ledger_object *variable;
-
-	begin_together();
-	copies = at_work(&red, 8, GANTRY_OP_copy, true);
-	asks_not = at_work(&blue, 9, GANTRY_OP_launch, false);
-	with_variables = at_work(&blue, 10, GANTRY_OP_launch, true);
-	variable = &with_variables->ledger.objects[3];
-	variable->state = GANTRY_OBJECT_LIVE;
-	variable->type = GANTRY_HANDLE_BUFFER;
-	variable->buffer.place = GANTRY_PLACE_IMAGE;
-	context_fails();
-	ck_assert_int_eq(copies->verdict, 0);
-	ck_assert_int_eq(asks_not->verdict, 0);
-	ck_assert_int_eq(with_variables->verdict, 0);
-	ck_assert(!copies->apart && !asks_not->apart && !with_variables->apart);
-	ck_assert_uint_eq(asks_not->nsuspected, 1);
+	ck_assert_int_eq(one->verdict, 0);
+	ck_assert_int_eq(other->verdict, 0);
+	ck_assert_uint_eq(one->nsuspected, 1);
+	ck_assert_uint_eq(other->nsuspected, 1);
 	finish();
 }
 END_TEST
@@ -269,10 +220,7 @@ int main(void)
 
 	tcase_add_test(tc, test_fault_told_gives_up_the_turn_on_its_device_and_no_other);
 	tcase_add_test(tc, test_fault_of_a_device_that_nobody_knows_frees_nothing);
-	tcase_add_test(tc, test_fault_of_one_in_flight_is_its_own_and_nobody_is_tried);
-	tcase_add_test(tc, test_fault_of_several_is_tried_and_counts_once);
-	tcase_add_test(tc, test_fault_after_a_trial_that_went_well_counts_anew);
-	tcase_add_test(tc,
-		       test_nobody_is_tried_who_does_not_permit_it_or_for_whom_it_proves_nothing);
+	tcase_add_test(tc, test_fault_of_one_in_flight_is_its_own);
+	tcase_add_test(tc, test_fault_of_a_part_is_of_all_who_are_at_work_on_the_gpu);
 	return gantry_unit_run(suite);
 }

@@ -333,14 +333,13 @@ static __typeof__(((struct gantry_ledger_kernel *)0)->own) *own_kernel(void)
 	R(queue_broken, QUEUE->broken = UINT32_MAX, "flag")                                        \
 	R(queue_paused, QUEUE->paused = 8, "flag")                                                 \
 	R(queue_sorted, QUEUE->sorted = 2, "flag")                                                 \
-	R(queue_trial, QUEUE->trial = 2, "flag")                                                   \
 	R(queue_untried, QUEUE->untried_below = UINT64_MAX, "queue 1")                             \
 	R(queue_verdict_positive, QUEUE->verdict = 1, "verdict")                                   \
 	R(queue_verdict_unknown, QUEUE->verdict = INT32_MIN, "verdict")                            \
 	R(queue_lane_of_no_device, QUEUE->lane = 1, "lane")                                        \
 	R(queue_lane_of_device_64, QUEUE->lane = GANTRY_LEDGER_LANE(64, 0), "lane")                \
 	R(queue_lane_64, QUEUE->lane = GANTRY_LEDGER_LANE(0, 64), "lane")                          \
-	R(queue_reserved, QUEUE->pad1[39] = 1, "reserved")                                         \
+	R(queue_reserved, QUEUE->pad1[43] = 1, "reserved")                                         \
 	R(object_state, OBJECT(SLAB_A)->state = 3, "state 3")                                      \
 	R(object_type_none, OBJECT(SLAB_A)->type = GANTRY_HANDLE_NONE, "type 0")                   \
 	R(object_type_queue, OBJECT(SLAB_A)->type = GANTRY_HANDLE_QUEUE, "type 4")                 \

@@ -238,6 +238,21 @@ START_TEST(test_name_that_a_macro_makes_is_found_wherever_the_macro_is_defined)
 }
 END_TEST
 
+/* Whoever writes the name itself means what he would mean without the macro. */
+START_TEST(test_name_that_a_macro_makes_too_is_a_file_s_own_where_it_is_written)
+{
+	put("one/config.h", "");
+	put("one/deep/config.h", "");
+	put("one/deep/impl.h", "#include \"config.h\"\n");
+	ck_assert_int_eq(follow("#define CONFIG \"config.h\"\n#define IMPL <deep/impl.h>\n"
+				"#include CONFIG\n#include IMPL\n",
+				NULL, NULL, 0),
+			 1);
+	alias_is("config.h", "one/config.h");
+	header_is("one/deep/impl.h", "#include \"%T/one/deep/config.h\"\n");
+}
+END_TEST
+
 /* Conditions are not looked at. */
 START_TEST(test_each_file_that_a_macro_may_mean_goes_along)
 {
@@ -470,6 +485,7 @@ int main(void)
 	tcase_add_test(tc, test_name_that_is_asked_for_is_there_also_through_a_macro);
 	tcase_add_test(tc, test_what_is_no_directive_stays_as_it_is);
 	tcase_add_test(tc, test_name_that_a_macro_makes_is_found_wherever_the_macro_is_defined);
+	tcase_add_test(tc, test_name_that_a_macro_makes_too_is_a_file_s_own_where_it_is_written);
 	tcase_add_test(tc, test_each_file_that_a_macro_may_mean_goes_along);
 	tcase_add_test(tc, test_name_that_an_option_s_macro_makes_is_found);
 	tcase_add_test(tc, test_name_that_a_macro_makes_and_the_program_gave_is_the_program_s);
