@@ -53,7 +53,9 @@ def with_fault(bench, mode, wanted, calm_longest):
         blue.say(bench.count(STEPS))
         calm = red.ask(bench.count(STEPS // 5))
         fault = red.ask("stray") if "error" not in calm else calm
-        yield Figure(f"shared_{mode}_fault_told", int("illegal memory access" in fault.get("error", "")), "", str(fault)[:200], (">=", 1))
+        # Of several in one server the driver does not say who it was (docs/nvidia.md, "Faults").
+        target = (">=", 1) if mode == "isolated" else None
+        yield Figure(f"shared_{mode}_fault_told", int("illegal memory access" in fault.get("error", "")), "", str(fault)[:200], target)
         told = heard_or_ended(blue)
         print(f"## {mode}: {json.dumps(told)[:400]}", flush=True)
         if "error" not in told:
