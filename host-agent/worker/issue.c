@@ -67,7 +67,9 @@ static int submit(struct wdevice *d, struct wqueue *q, uint64_t est_ns, struct w
 	q->inflight_kernel[i] = k;
 	if (k && k->avg_ns[d->index] == 0)
 		gantry_store_relaxed(&q->led->untried_below, q->led->issued + 1);
-	q->copies[i] = k ? (struct wcopy){ 0 } : worker_copy_of(d, q);
+	q->copies[i] = (struct wcopy){ 0 };
+	if (!k)
+		q->copies[i] = worker_copy_of(d, q);
 	/* Release: counted before the device has it, see ledger.h. */
 	gantry_store_release(&q->led->issued, q->led->issued + 1);
 	r = d->device.backend->submit(q->stream, &d->cmd);
