@@ -9,9 +9,21 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "devices/fpga/fpga.h"
+
+/*
+ * A grid is the guest's, and a driver that does not take it says so when copies wait behind the launch at work already, which the
+ * board's thread would have to see out. Of that one's sizes it has taken.
+ */
+static bool is_of_size(const struct gantry_cmd_launch *cmd, const struct gantry_cmd_launch *now)
+{
+	return memcmp(cmd->grid, now->grid, sizeof(cmd->grid)) == 0 &&
+	       memcmp(cmd->block, now->block, sizeof(cmd->block)) == 0 &&
+	       cmd->shared_bytes == now->shared_bytes;
+}
 
 /* The command behind the one at work, if it may be a launch of @launch's kernel that somebody wants. */
 static const struct gantry_cmd_launch *next_of(struct gantry_dev *dev,
@@ -27,7 +39,7 @@ static const struct gantry_cmd_launch *next_of(struct gantry_dev *dev,
 	(void)pthread_mutex_unlock(&dev->lock);
 	/* What was submitted stays as it is until it has finished. */
 	if (!cmd || cmd->kind != GANTRY_CMD_LAUNCH ||
-	    cmd->launch.kernel->number != now->kernel->number ||
+	    cmd->launch.kernel->number != now->kernel->number || !is_of_size(&cmd->launch, now) ||
 	    dev->host->cancelled(dev->host->cookie, cmd->tag))
 		return NULL;
 	return &cmd->launch;

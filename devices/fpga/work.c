@@ -368,14 +368,11 @@ static uint64_t wait_ns(const struct gantry_dev *dev, bool more)
 	return more ? 0 : GANTRY_MAX(idle_ns(dev), (uint64_t)WAIT_NS);
 }
 
-/* Launches that have ended; a count, or -ENODEV. -ETIME: the one of *@ret_endless does not. */
-static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_endless)
+/* One look at all that run; -ETIME: *@ret_endless does not end. */
+static int reap_once(struct gantry_dev *dev, struct gantry_stream **ret_endless)
 {
 	int count = 0, r = 0;
 
-	if (dev->nrunning == 0)
-		return 0;
-	r = dev->driver->wait(dev->handle, wait_ns(dev, more));
 	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING && r >= 0; i++) {
 		struct gantry_fpga_launch *launch = &dev->launches[i];
 		uint64_t control;
@@ -395,6 +392,23 @@ static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_en
 		count++;
 	}
 	return r < 0 ? -ENODEV : count;
+}
+
+/* Launches that have ended; a count, or -ENODEV. -ETIME: the one of *@ret_endless does not. */
+static int reap(struct gantry_dev *dev, bool more, struct gantry_stream **ret_endless)
+{
+	int count = 0, r;
+
+	if (dev->nrunning == 0)
+		return 0;
+	if (dev->driver->wait(dev->handle, wait_ns(dev, more)) < 0)
+		return -ENODEV;
+	/* What is behind one that has ended may have, too; that was told, once, together. */
+	do {
+		r = reap_once(dev, ret_endless);
+		count += r;
+	} while (r > 0);
+	return r < 0 ? r : count;
 }
 
 /* ---- the loop ---- */

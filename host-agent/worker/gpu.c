@@ -116,7 +116,7 @@ void worker_gpu_done(struct wdevice *d, struct wqueue *q, struct wkernel *k, uin
 	else
 		q->alone_unknown = true;
 	q->uncharged_ns += device_ns;
-	g->nflying--;
+	g->nflying -= g->nflying > 0; /* put while the page was no GPU's, it was not counted */
 	if (q->led->issued - q->led->done - q->nriders > 1)
 		return;
 	/* The last in flight of this queue; charged while the page still shows it. */
@@ -131,7 +131,7 @@ void worker_gpu_off_device(struct wdevice *d, struct wqueue *q, bool off)
 	if (!worker_gpu(d))
 		return;
 	if (off) {
-		g->nflying--;
+		g->nflying -= g->nflying > 0;
 		if (q->led->issued - q->led->done - q->nriders == 1)
 			tell_units(d, q, 0);
 		(void)worker_gpu_give(d, q->session, false);
