@@ -4,7 +4,7 @@
  * begins it by itself, and our turn, which takes a part of a millisecond, is taken while it computes. What the first wrote is copied aside in
  * between, for the next may write there again.
  *
- * Only what needs nothing of us first: the same kernel, whose buffers are all on the board, or will be when the one before has ended well.
+ * Only what needs nothing of us first: the same kernel with the same sizes, whose buffers are all on the board, or will be when the one before has ended well.
  * When that one does not, the next has worked on what is nobody's: its results are given up, and it begins anew when it has ended.
  */
 #include <errno.h>

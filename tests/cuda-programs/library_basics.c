@@ -8,15 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N 48
+#include "tests/cuda-programs/must.h"
 
-#define MUST(part, what)                                                           \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			printf("FAILED %s, line %d: %s\n", part, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
+#define N 48
 
 static float a[N * N], b[N * N], c[N * N];
 

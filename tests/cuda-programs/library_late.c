@@ -11,15 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N 16
+#include "tests/cuda-programs/must.h"
 
-#define MUST(part, what)                                                           \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			printf("FAILED %s, line %d: %s\n", part, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
+#define N 16
 
 static float *d[3]; /* ones, ones, a product */
 static atomic_int may_go;

@@ -8,16 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/cuda-programs/must.h"
+
 #define N    16
 #define PAGE 4096
-
-#define MUST(part, what)                                                           \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			printf("FAILED %s, line %d: %s\n", part, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
 
 static float *d[3]; /* ones, ones, a product */
 

@@ -8,16 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/cuda-programs/must.h"
+
 #define N     100
 #define TIMES 50
-
-#define MUST(part, what)                                                           \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			printf("FAILED %s, line %d: %s\n", part, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
 
 static struct {
 	cusparseHandle_t handle;

@@ -11,20 +11,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "tests/cuda-programs/must.h"
+
 #define NODES 3000
 #define NAP_MS \
 	600 /* the stand-in's scaling of so many numbers takes so long, and waits for no device */
 #define LATER	(2 * NAP_MS)
 #define ROUNDS	2
 #define NUMBERS (NAP_MS + 3)
-
-#define MUST(part, what)                                                           \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			printf("FAILED %s, line %d: %s\n", part, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
 
 static struct {
 	cublasHandle_t handle;
