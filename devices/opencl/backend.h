@@ -124,11 +124,14 @@ struct gantry_opencl_cell {
 
 /* A queue of a stream's on a part of the device. */
 struct gantry_opencl_part {
+	struct gantry_list leaving; /* when its stream has let go of it: it outlives the device */
+	const struct gantry_opencl_driver *cl;
 	struct gantry_launch_part what;
 	cl_device_id device;
-	cl_device_id domain;	/* that @device is a part of; NULL: none */
-	cl_command_queue queue; /* NULL: none */
-	uint32_t used_below;	/* commands of the stream before this one may be there */
+	cl_device_id domain; /* that @device is a part of; NULL: none */
+	cl_command_queue queue;
+	uint32_t used_below; /* commands of the stream before this one may be there */
+	bool looks_late;     /* the driver may look at @device until @queue is nobody else's */
 };
 
 struct gantry_opencl_slot {
@@ -150,7 +153,7 @@ struct gantry_stream {
 	struct gantry_dev *dev;
 	cl_command_queue queue; /* of the present command: @whole, or a part's */
 	cl_command_queue whole; /* on all of the device */
-	struct gantry_opencl_part parts[GANTRY_OPENCL_PARTS];
+	struct gantry_opencl_part *parts[GANTRY_OPENCL_PARTS]; /* owned; NULL: none */
 	uint32_t next_part; /* the oldest: it makes room, if nothing is in flight there */
 	cl_kernel *kernels; /* by gantry_opencl_function.id; NULL: not made yet */
 	uint32_t nkernels;

@@ -32,6 +32,7 @@
 	F(ReleaseContext, clReleaseContext)                         \
 	F(CreateCommandQueue, clCreateCommandQueue)                 \
 	F(ReleaseCommandQueue, clReleaseCommandQueue)               \
+	F(GetCommandQueueInfo, clGetCommandQueueInfo)               \
 	F(CreateBuffer, clCreateBuffer)                             \
 	F(CreateImage, clCreateImage)                               \
 	F(GetSupportedImageFormats, clGetSupportedImageFormats)     \

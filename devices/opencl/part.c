@@ -7,6 +7,8 @@
  * and domains by BY_AFFINITY_DOMAIN. A driver that gives a part no queue in its parent's context is one without parts.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -69,22 +71,20 @@ static cl_device_id take_domain(const struct gantry_dev *dev, const struct gantr
 }
 
 /* A domain's device stays for as long as a part of it: PoCL does not see to that. false: it cannot be. */
-static bool make(const struct gantry_dev *dev, struct gantry_opencl_part *part)
+static bool make_device(const struct gantry_dev *dev, struct gantry_opencl_part *part)
 {
 	const struct gantry_launch_part *what = &part->what;
 	cl_device_id from = dev->target.device;
 
-	part->domain = what->domain ? take_domain(dev, what) : NULL;
-	if (what->domain && !what->count) {
-		part->device = part->domain;
-		part->domain = NULL;
-		return part->device;
+	if (what->domain) {
+		from = take_domain(dev, what);
+		if (!what->count) {
+			part->device = from;
+			return from;
+		}
+		part->domain = from;
 	}
-	if (what->domain)
-		from = part->domain;
 	part->device = from ? make_counted(dev, from, what->first, what->count) : NULL;
-	if (!part->device && part->domain)
-		(void)dev->cl->ReleaseDevice(part->domain);
 	return part->device;
 }
 
@@ -157,6 +157,53 @@ void gantry_opencl_parts_find(struct gantry_dev *dev)
 			find_domain(dev, d);
 }
 
+/* ---- letting go of one ---- */
+
+/*
+ * To OpenCL a queue keeps its device. PoCL's do not keep a sub-device, and a thread of PoCL's looks at it once more when our
+ * callback has been called and clFinish() has returned: to free what an event had. Until then the event has its queue; so the
+ * sub-device of a queue that is ours alone, to which nothing more is put, is looked at no more. What is let go of sooner
+ * waits here, until another part of the process's is let go of. It is never more than PoCL has threads.
+ */
+static struct {
+	pthread_mutex_t lock;
+	struct gantry_list parts;
+} leaving = { .lock = PTHREAD_MUTEX_INITIALIZER, .parts = GANTRY_LIST_INIT(leaving.parts) };
+
+static bool is_ours_alone(const struct gantry_opencl_part *part)
+{
+	cl_uint n = 0;
+
+	return part->cl->GetCommandQueueInfo(part->queue, CL_QUEUE_REFERENCE_COUNT, sizeof(n), &n,
+					     NULL) == CL_SUCCESS &&
+	       n == 1;
+}
+
+static void part_free(struct gantry_opencl_part *part)
+{
+	if (part->queue)
+		(void)part->cl->ReleaseCommandQueue(part->queue);
+	if (part->device)
+		(void)part->cl->ReleaseDevice(part->device);
+	if (part->domain)
+		(void)part->cl->ReleaseDevice(part->domain);
+	free(part);
+}
+
+/* Nothing of the guest's is in flight there. */
+static void part_leave(struct gantry_opencl_part *part)
+{
+	pthread_mutex_lock(&leaving.lock);
+	gantry_list_push_back(&leaving.parts, &part->leaving);
+	gantry_list_for_each_safe(&leaving.parts, struct gantry_opencl_part, leaving, one) {
+		if (one->looks_late && !is_ours_alone(one))
+			continue;
+		gantry_list_remove(&one->leaving);
+		part_free(one);
+	}
+	pthread_mutex_unlock(&leaving.lock);
+}
+
 /* ---- using one ---- */
 
 static uint32_t domain_number(uint32_t domain)
@@ -188,34 +235,21 @@ static struct gantry_launch_part nearest(const struct gantry_dev *dev,
 	return found;
 }
 
-/* Nothing of the guest's is in flight there: the driver may still look at the devices at the end of it. */
-static void part_release(const struct gantry_dev *dev, struct gantry_opencl_part *part)
-{
-	if (part->queue && dev->cl->Finish(part->queue) == CL_SUCCESS)
-		(void)dev->cl->ReleaseCommandQueue(part->queue);
-	if (part->device)
-		(void)dev->cl->ReleaseDevice(part->device);
-	if (part->domain)
-		(void)dev->cl->ReleaseDevice(part->domain);
-	*part = (struct gantry_opencl_part){ 0 };
-}
-
 /* The present one is the one that the next waits for. */
 static bool is_in_use(const struct gantry_stream *stream, const struct gantry_opencl_part *part)
 {
 	uint32_t since = stream->submitted - part->used_below;
 
-	return part->queue &&
-	       (part->queue == stream->queue || since < stream->submitted - stream->ended);
+	return part->queue == stream->queue || since < stream->submitted - stream->ended;
 }
 
-/* The oldest that is not in use; NULL: all are. */
-static struct gantry_opencl_part *find_room(struct gantry_stream *stream)
+/* The place of none, or of the oldest that is not in use; NULL: all are. */
+static struct gantry_opencl_part **find_room(struct gantry_stream *stream)
 {
 	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++) {
 		uint32_t at = (stream->next_part + i) % GANTRY_OPENCL_PARTS;
 
-		if (is_in_use(stream, &stream->parts[at]))
+		if (stream->parts[at] && is_in_use(stream, stream->parts[at]))
 			continue;
 		stream->next_part = at + 1;
 		return &stream->parts[at];
@@ -223,31 +257,49 @@ static struct gantry_opencl_part *find_room(struct gantry_stream *stream)
 	return NULL;
 }
 
+static int part_make(struct gantry_stream *stream, const struct gantry_launch_part *what,
+		     struct gantry_opencl_part **ret_part)
+{
+	const struct gantry_dev *dev = stream->dev;
+	struct gantry_opencl_part *part = calloc(1, sizeof(*part));
+	cl_int result = CL_OUT_OF_HOST_MEMORY;
+
+	if (!part)
+		return -ENOMEM;
+	part->what = *what;
+	part->cl = dev->cl;
+	part->looks_late = dev->is_pocl;
+	part->used_below = stream->submitted;
+	if (make_device(dev, part))
+		part->queue = dev->cl->CreateCommandQueue(dev->context, part->device,
+							  CL_QUEUE_PROFILING_ENABLE, &result);
+	if (result != CL_SUCCESS) {
+		part->queue = NULL;
+		part_free(part);
+		return gantry_opencl_outcome(stream, result);
+	}
+	*ret_part = part;
+	return 0;
+}
+
 /* In the place of another. Its commands are not waited for: how long they take is their guest's affair, and this thread all guests'. */
 static int part_add(struct gantry_stream *stream, const struct gantry_launch_part *what,
 		    cl_command_queue *ret_queue)
 {
-	struct gantry_dev *dev = stream->dev;
-	struct gantry_opencl_part *part = find_room(stream);
-	struct gantry_opencl_part fresh = { .what = *what, .used_below = stream->submitted };
-	cl_int result = CL_SUCCESS;
+	struct gantry_opencl_part **room = find_room(stream), *fresh = NULL;
+	int r;
 
-	if (!part) {
+	if (!room) {
 		gantry_opencl_flush(stream);
 		return -EAGAIN;
 	}
-	if (!make(dev, &fresh))
-		return -ENOMEM;
-	fresh.queue = dev->cl->CreateCommandQueue(dev->context, fresh.device,
-						  CL_QUEUE_PROFILING_ENABLE, &result);
-	if (result != CL_SUCCESS) {
-		fresh.queue = NULL;
-		part_release(dev, &fresh);
-		return gantry_opencl_outcome(stream, result);
-	}
-	part_release(dev, part);
-	*part = fresh;
-	*ret_queue = fresh.queue;
+	r = part_make(stream, what, &fresh);
+	if (r < 0)
+		return r;
+	if (*room)
+		part_leave(*room);
+	*room = fresh;
+	*ret_queue = fresh->queue;
 	return 0;
 }
 
@@ -258,9 +310,8 @@ static int find_queue(struct gantry_stream *stream, const struct gantry_launch_p
 	if (!what->domain && !what->count)
 		return 0;
 	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++)
-		if (stream->parts[i].queue &&
-		    memcmp(&stream->parts[i].what, what, sizeof(*what)) == 0) {
-			*ret_queue = stream->parts[i].queue;
+		if (stream->parts[i] && memcmp(&stream->parts[i]->what, what, sizeof(*what)) == 0) {
+			*ret_queue = stream->parts[i]->queue;
 			return 0;
 		}
 	return part_add(stream, what, ret_queue);
@@ -270,8 +321,8 @@ static int find_queue(struct gantry_stream *stream, const struct gantry_launch_p
 static void leave(struct gantry_stream *stream)
 {
 	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++)
-		if (stream->parts[i].queue && stream->parts[i].queue == stream->queue)
-			stream->parts[i].used_below = stream->submitted;
+		if (stream->parts[i] && stream->parts[i]->queue == stream->queue)
+			stream->parts[i]->used_below = stream->submitted;
 }
 
 /* What @queue gets waits for all that the stream has in flight. */
@@ -320,5 +371,6 @@ int gantry_opencl_part_use(struct gantry_stream *stream, const struct gantry_lau
 void gantry_opencl_parts_end(struct gantry_stream *stream)
 {
 	for (uint32_t i = 0; i < GANTRY_OPENCL_PARTS; i++)
-		part_release(stream->dev, &stream->parts[i]);
+		if (stream->parts[i])
+			part_leave(stream->parts[i]);
 }

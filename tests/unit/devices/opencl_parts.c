@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a device, over PoCL with four compute units: what runs where, in which order, and what is none. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,147 @@ START_TEST(test_part_in_use_is_not_waited_for_when_another_wants_its_place)
 }
 END_TEST
 
+/* ---- a thread of the driver's that takes its time at the end of an event ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	void(CL_CALLBACK *tell)(cl_event, cl_int, void *);
+	void *user;
+	cl_device_id device; /* of the event */
+	bool is_inside, goes_on;
+	bool released; /* its device */
+} late = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+static struct gantry_opencl_driver driver;
+static const struct gantry_opencl_driver *real;
+
+static void CL_CALLBACK be_late(cl_event event, cl_int result, void *user)
+{
+	(void)user;
+	late.tell(event, result, late.user);
+	pthread_mutex_lock(&late.lock);
+	late.is_inside = true;
+	pthread_cond_signal(&late.changed);
+	while (!late.goes_on)
+		pthread_cond_wait(&late.changed, &late.lock);
+	pthread_mutex_unlock(&late.lock);
+}
+
+/* The first event's thread is late. */
+static cl_int CL_API_CALL set_event_callback(cl_event event, cl_int type,
+					     void(CL_CALLBACK *tell)(cl_event, cl_int, void *),
+					     void *user)
+{
+	cl_command_queue queue;
+
+	if (late.device)
+		return real->SetEventCallback(event, type, tell, user);
+	ck_assert_int_eq(real->GetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof(queue), &queue,
+					    NULL),
+			 CL_SUCCESS);
+	ck_assert_int_eq(real->GetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(late.device),
+						   &late.device, NULL),
+			 CL_SUCCESS);
+	late.tell = tell;
+	late.user = user;
+	return real->SetEventCallback(event, type, be_late, NULL);
+}
+
+static cl_int CL_API_CALL release_device(cl_device_id of)
+{
+	late.released = late.released || of == late.device;
+	return real->ReleaseDevice(of);
+}
+
+static void use_late_driver(void)
+{
+	real = device.dev->cl;
+	driver = *real;
+	driver.SetEventCallback = set_event_callback;
+	driver.ReleaseDevice = release_device;
+	device.dev->cl = &driver;
+}
+
+static void wait_until_inside(void)
+{
+	pthread_mutex_lock(&late.lock);
+	while (!late.is_inside)
+		pthread_cond_wait(&late.changed, &late.lock);
+	pthread_mutex_unlock(&late.lock);
+}
+
+static void go_on_now(void)
+{
+	pthread_mutex_lock(&late.lock);
+	late.goes_on = true;
+	pthread_cond_signal(&late.changed);
+	pthread_mutex_unlock(&late.lock);
+}
+
+/* One launch on the @i-th part. */
+static void run_on(struct gantry_kernel *kernel, uint32_t i)
+{
+	const struct gantry_launch_range range = part_at(i);
+
+	ck_assert_int_eq(put(kernel, 16, &range, i), 0);
+	drain(1);
+}
+
+/* The first launch is at work until its callback is certain to be called by the driver's thread, which is then late. */
+static void run_and_be_late(void)
+{
+	const struct gantry_launch_range range = part_at(0);
+
+	memset(words, 0, sizeof(words));
+	ck_assert_int_eq(put(get("hold"), 1, &range, 100), 0);
+	gantry_store_release(&words[100], 1u);
+	drain(1);
+	wait_until_inside();
+}
+
+/* PoCL looks at the device of an event again when all that OpenCL promises about its end is true. */
+START_TEST(test_part_that_a_thread_of_the_driver_may_look_at_is_released_when_it_has_left)
+{
+	uint64_t deadline = gantry_deadline_ns(60 * (int64_t)GANTRY_NS_PER_S);
+	struct gantry_kernel *go_on;
+	uint32_t i = 1;
+
+	open_units("memory=direct", MANY_UNITS);
+	use_late_driver();
+	run_and_be_late();
+	go_on = get("go_on");
+	for (; i < 2 * GANTRY_OPENCL_PARTS; i++)
+		run_on(go_on, i);
+	ck_assert(!late.released);
+	go_on_now();
+	for (; !late.released; i++) {
+		ck_assert(!gantry_deadline_passed(deadline));
+		run_on(go_on, 1 + i % (2 * GANTRY_OPENCL_PARTS));
+	}
+	close_device();
+}
+END_TEST
+
+START_TEST(test_part_that_the_driver_may_look_at_outlives_its_stream_and_device)
+{
+	struct gantry_kernel *go_on;
+
+	open_units("memory=direct", MANY_UNITS);
+	use_late_driver();
+	run_and_be_late();
+	close_device();
+	ck_assert(!late.released);
+	go_on_now();
+	/* Whoever lets go of a part next sees to it. */
+	for (uint32_t i = 1; !late.released; i++) {
+		open_units("memory=direct", MANY_UNITS);
+		go_on = get("go_on");
+		run_on(go_on, i % MANY_UNITS);
+		close_device();
+	}
+}
+END_TEST
+
 /* @units: what the command is told to have had. */
 static void check_told(struct gantry_kernel *kernel, const struct gantry_launch_range *range,
 		       uint32_t units)
@@ -438,6 +580,10 @@ int main(void)
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_the_order_that_they_were_put);
 	tcase_add_test(parts, test_commands_on_many_parts_are_done_in_order_where_memory_is_staged);
 	tcase_add_test(parts, test_part_in_use_is_not_waited_for_when_another_wants_its_place);
+	tcase_add_test(
+		parts,
+		test_part_that_a_thread_of_the_driver_may_look_at_is_released_when_it_has_left);
+	tcase_add_test(parts, test_part_that_the_driver_may_look_at_outlives_its_stream_and_device);
 	tcase_add_test(parts, test_command_is_told_with_the_units_that_it_was_kept_to);
 	tcase_add_test(parts, test_part_that_cannot_be_is_refused);
 	tcase_add_test(parts, test_description_says_how_the_device_is_divided);
