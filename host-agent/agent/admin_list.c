@@ -603,6 +603,7 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	msg->sessions = w->nsessions;
 	msg->version = gantry_answer_text(r, w->version);
 	msg->other_build = gantry_renew_is_other(w);
+	msg->looking = w->nrescans > 0;
 	msg->confined = split(r, w->confined, &msg->n_confined);
 	msg->unconfined = split(r, w->unconfined, &msg->n_unconfined);
 	return msg;

@@ -185,30 +185,47 @@ int gantry_ctl_ask(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *request,
 	return 0;
 }
 
+/* The agent may have more to say, in @more, than that it did it. */
+static int print_done(struct gantry_ctl *ctl, const char *more, const char *fmt, va_list ap)
+{
+	json_object *object;
+	char text[512];
+
+	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a longer sentence is cut short */
+	if (!ctl->json) {
+		fprintf(ctl->out, "%s%s%s\n", text, *more ? ": " : "", more);
+		return 0;
+	}
+	object = gantry_ctl_json_new();
+	json_object_object_add(object, "ok", json_object_new_boolean(true));
+	json_object_object_add(object, "text", json_object_new_string(*more ? more : text));
+	return gantry_ctl_json_print(ctl, object);
+}
+
+int gantry_ctl_done(struct gantry_ctl *ctl, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = print_done(ctl, "", fmt, ap);
+	va_end(ap);
+	return r;
+}
+
 int gantry_ctl_change(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *request, const char *fmt,
 		      ...)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
-	json_object *object;
-	char text[512];
 	va_list ap;
 	int r = gantry_ctl_ask(ctl, request, -1, &reply);
 
 	if (r)
 		return r;
 	va_start(ap, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a longer sentence is cut short */
+	r = print_done(ctl, reply->text, fmt, ap);
 	va_end(ap);
-	if (!ctl->json) {
-		/* The agent may have more to say than that it did it. */
-		fprintf(ctl->out, "%s%s%s\n", text, *reply->text ? ": " : "", reply->text);
-		return 0;
-	}
-	object = gantry_ctl_json_new();
-	json_object_object_add(object, "ok", json_object_new_boolean(true));
-	json_object_object_add(object, "text",
-			       json_object_new_string(*reply->text ? reply->text : text));
-	return gantry_ctl_json_print(ctl, object);
+	return r;
 }
 
 json_object *gantry_ctl_json_new(void)

@@ -95,6 +95,10 @@ int gantry_ctl_ask_quietly(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *
 int gantry_ctl_change(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest *request, const char *fmt,
 		      ...) __attribute__((format(printf, 3, 4)));
 
+/* Prints that something was done. Returns 0. */
+int gantry_ctl_done(struct gantry_ctl *ctl, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* What the agent says of @tenant's doors for virtual machines, in reply->doors. 0, or what gantry_ctl_fail() returned. */
 int gantry_ctl_door_show(struct gantry_ctl *ctl, const char *tenant,
 			 Gantry__Admin__AdminReply **ret_reply);

@@ -184,6 +184,7 @@ static const struct gantry_field worker_list[] = {
 	{ "mps_priority", NULL, GANTRY_FIELD_U32, WORKER(mps_priority) },
 	{ "version", NULL, GANTRY_FIELD_TEXT, WORKER(version) },
 	{ "other_build", "OTHER BUILD", GANTRY_FIELD_BOOL, WORKER(other_build) },
+	{ "looking", NULL, GANTRY_FIELD_BOOL, WORKER(looking) },
 	{ "confined", "CONFINED BY", GANTRY_FIELD_LIST, WORKER(n_confined) },
 	{ "unconfined", "NOT BY", GANTRY_FIELD_LIST, WORKER(n_unconfined) },
 };

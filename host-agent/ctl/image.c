@@ -176,9 +176,10 @@ static int send_file(struct gantry_ctl *ctl, uint64_t id, char *file)
 	return r;
 }
 
-int gantry_ctl_image_add(struct gantry_ctl *ctl)
+/* 0: the agent has all of it, and its workers have been told. */
+static int add(struct gantry_ctl *ctl)
 {
-	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL, *end = NULL;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
 	Gantry__Admin__UInt id = GANTRY__ADMIN__UINT__INIT;
 	int r = begin(ctl, &reply);
@@ -190,7 +191,17 @@ int gantry_ctl_image_add(struct gantry_ctl *ctl)
 	id.value = reply->upload->id;
 	request.body_case = REQUEST(IMAGE_END);
 	request.image_end = &id;
-	return gantry_ctl_change(ctl, &request, "%s: registered", ctl->args[0]);
+	return gantry_ctl_ask(ctl, &request, -1, &end);
+}
+
+int gantry_ctl_image_add(struct gantry_ctl *ctl)
+{
+	int r = add(ctl);
+
+	/* Who is told that it is there may launch it at once, by a handle of before too. */
+	if (r == 0)
+		r = gantry_ctl_await_workers(ctl, "the image is registered");
+	return r ? r : gantry_ctl_done(ctl, "%s: registered", ctl->args[0]);
 }
 
 /* ---- remove ---- */
@@ -245,22 +256,6 @@ static int await_removal(struct gantry_ctl *ctl, const char *name, const char *d
 	}
 }
 
-static int say_outcome(struct gantry_ctl *ctl, const char *name, const char *outcome)
-{
-	json_object *object;
-	char text[256];
-
-	(void)gantry_str_format(text, sizeof(text), "image %s: %s", name, outcome); /* or cut */
-	if (!ctl->json) {
-		fprintf(ctl->out, "%s\n", text);
-		return 0;
-	}
-	object = gantry_ctl_json_new();
-	json_object_object_add(object, "ok", json_object_new_boolean(true));
-	json_object_object_add(object, "text", json_object_new_string(text));
-	return gantry_ctl_json_print(ctl, object);
-}
-
 int gantry_ctl_image_remove(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -282,10 +277,11 @@ int gantry_ctl_image_remove(struct gantry_ctl *ctl)
 	if (r)
 		return r;
 	if (name.cancel)
-		return say_outcome(ctl, name.name, "it stays");
+		return gantry_ctl_done(ctl, "image %s: it stays", name.name);
 	leaves = reply->body_case == REPLY(IMAGES) && reply->images->n_images > 0;
 	if (leaves && gantry_ctl_option(ctl, "no-wait"))
-		return say_outcome(ctl, name.name, "it is removed once what was queued has ended");
+		return gantry_ctl_done(
+			ctl, "image %s: it is removed once what was queued has ended", name.name);
 	r = leaves ? await_removal(ctl, name.name, name.device) : 0;
-	return r ? r : say_outcome(ctl, name.name, "removed");
+	return r ? r : gantry_ctl_done(ctl, "image %s: removed", name.name);
 }

@@ -2,6 +2,7 @@
 /* Verbs that list, show or switch the agent's objects. */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -10,6 +11,7 @@
 
 #define REQUEST(which) GANTRY__ADMIN__ADMIN_REQUEST__BODY_##which
 #define REPLY(which)   GANTRY__ADMIN__ADMIN_REPLY__BODY_##which
+#define LOOK_NS	       (10 * GANTRY_NS_PER_MS)
 
 /* A request without arguments, and the reply with the body @want. */
 static int ask_all(struct gantry_ctl *ctl, Gantry__Admin__AdminRequest__BodyCase body,
@@ -386,14 +388,52 @@ int gantry_ctl_kernel_list(struct gantry_ctl *ctl)
 	return gantry_ctl_json_print(ctl, object);
 }
 
+static const Gantry__Admin__Worker *find_looking(const Gantry__Admin__WorkerList *list)
+{
+	for (size_t i = 0; i < list->n_workers; i++)
+		if (list->workers[i]->looking)
+			return list->workers[i];
+	return NULL;
+}
+
+int gantry_ctl_await_workers(struct gantry_ctl *ctl, const char *what)
+{
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	uint64_t deadline_ns = gantry_ctl_deadline(ctl);
+
+	for (;;) {
+		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+		const Gantry__Admin__Worker *one;
+		int r = ask_all(ctl, REQUEST(WORKER_LIST), REPLY(WORKERS), &reply);
+
+		if (r)
+			return r;
+		one = find_looking(reply->workers);
+		if (!one)
+			return 0;
+		if (gantry_now_ns() >= deadline_ns)
+			return gantry_ctl_fail(ctl, GANTRY_CTL_TIMEOUT,
+					       "%s, but worker %" PRIu64
+					       " has not looked yet: its sessions find it later",
+					       what, one->worker_id);
+		(void)nanosleep(&pause, NULL); /* cut short: it is asked sooner */
+	}
+}
+
 int gantry_ctl_kernel_rescan(struct gantry_ctl *ctl)
 {
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	static const char done[] = "module directories read again";
 	Gantry__Admin__Empty empty = GANTRY__ADMIN__EMPTY__INIT;
 	Gantry__Admin__AdminRequest request = GANTRY__ADMIN__ADMIN_REQUEST__INIT;
+	int r;
 
 	request.body_case = REQUEST(RESCAN);
 	request.rescan = &empty;
-	return gantry_ctl_change(ctl, &request, "module directories read again");
+	r = gantry_ctl_ask(ctl, &request, -1, &reply);
+	if (r == 0)
+		r = gantry_ctl_await_workers(ctl, done);
+	return r ? r : gantry_ctl_done(ctl, "%s", done);
 }
 
 int gantry_ctl_reload(struct gantry_ctl *ctl)

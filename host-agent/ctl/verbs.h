@@ -87,6 +87,11 @@ int gantry_ctl_policy_list(struct gantry_ctl *ctl);
 int gantry_ctl_policy_show(struct gantry_ctl *ctl);
 int gantry_ctl_group_list(struct gantry_ctl *ctl);
 int gantry_ctl_kernel_list(struct gantry_ctl *ctl);
+/*
+ * Waits until the workers there are know the modules and images of now, for as long as --timeout says. 0, or what
+ * gantry_ctl_fail() returned; @what: what was done all the same.
+ */
+int gantry_ctl_await_workers(struct gantry_ctl *ctl, const char *what);
 int gantry_ctl_kernel_rescan(struct gantry_ctl *ctl);
 int gantry_ctl_reload(struct gantry_ctl *ctl);
 int gantry_ctl_version(struct gantry_ctl *ctl);

@@ -103,6 +103,27 @@ def test_image_is_used_by_sessions_that_were_there_before_it(t):
         t.equal(told(red, "scale 2"), "ok 0")
 
 
+def looking(world):
+    return [row["worker_id"] for row in world.agent.ctl_json("worker", "list")["workers"] if row["looking"]]
+
+
+def test_image_is_registered_once_the_workers_know_it(t):
+    with World() as world:
+        red = world.guest("red")
+        t.true(told(red, "vadd 1").startswith(f"err {NO_KERNEL} "), "no image has it")
+        row = next(session for session in world.agent.sessions() if session["worker_pid"])
+        os.kill(row["worker_pid"], signal.SIGSTOP)
+        try:
+            ended = world.ctl("add", world.make("sum", [VADD]), "--timeout", "3s")
+            t.code(ended, 124)
+            t.contains(ended.err, "the image is registered, but worker ")
+            t.equal(len(looking(world)), 1)
+            t.equal(sorted(world.images()), ["sum"])
+        finally:
+            os.kill(row["worker_pid"], signal.SIGCONT)
+        t.code(world.ctl("add", world.make("times", [SCALE], bits="scale.bit", region=1)), 0)
+        t.equal([told(red, line) for line in ("vadd 2", "scale 2")], ["ok 0"] * 2)
+
 
 def paused_queue(world):
     """The only queue of the only session that has one, which issues nothing from now on."""
