@@ -257,8 +257,12 @@ static void take_news(struct gantry_agent *a, struct gantry_migration_entry *e,
 	take_counts(&e->counts, news);
 	if (news->state < GANTRY_MIGRATION_NSTATES)
 		e->state = (enum gantry_migration_state)news->state;
-	if (!news->over)
+	if (!news->over) {
+		/* Why it waits; cut, for people. */
+		(void)gantry_str_copy(e->text, sizeof(e->text), news->text);
+		gantry_str_make_printable(e->text);
 		return;
+	}
 	gantry_failpoint(GANTRY_FAILPOINT_QUEUE_TOLD);
 	gantry_migration_ended(a, e, sane_error(news->error), news->text);
 }

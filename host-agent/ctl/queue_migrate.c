@@ -41,6 +41,18 @@ static void draw(const struct gantry_ctl *ctl, const Gantry__Admin__Migration *m
 		gantry_progress_draw(ctl->err, &p);
 }
 
+/* Once: why it does not go on for now. One that is called off says so when it is over. */
+static void tell_reason(const struct gantry_ctl *ctl, const Gantry__Admin__Migration *m, bool *told)
+{
+	if (ctl->json || *told || m->over || m->text[0] == '\0' || strcmp(m->state, "abort") == 0)
+		return;
+	gantry_progress_clear(ctl->err);
+	fprintf(ctl->err,
+		"migration %" PRIu64 " %s (gantryctl migration cancel %" PRIu64 " calls it back)\n",
+		m->id, m->text, m->id);
+	*told = true;
+}
+
 static void end_line(const struct gantry_ctl *ctl)
 {
 	if (!ctl->json && isatty(fileno(ctl->err)))
@@ -96,6 +108,7 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 	uint64_t began_ns = gantry_now_ns();
 	uint64_t deadline_ns = ctl->timeout_given ? gantry_ctl_deadline(ctl)
 						  : GANTRY_DEADLINE_NEVER;
+	bool told = false;
 
 	for (;;) {
 		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -112,6 +125,7 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 				"went; see gantryctl queue list",
 				id);
 		m = reply->migrations->migrations[0];
+		tell_reason(ctl, m, &told);
 		draw(ctl, m);
 		if (m->over) {
 			end_line(ctl);

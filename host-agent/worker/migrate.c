@@ -51,7 +51,7 @@ static void fill_report(const struct wmigration *mg, struct gantry_engine_migrat
 		.to = mg->to,
 		.state = mg->m.state,
 		.over = gantry_migration_over(&mg->m),
-		.error = mg->m.err.code,
+		.error = gantry_migration_over(&mg->m) ? mg->m.err.code : 0,
 		.counts = mg->m.counts,
 	};
 	r->counts.moved_bytes += round_bytes(mg);
@@ -64,11 +64,14 @@ static void tell(struct wmigration *mg)
 	struct gantry_engine_migration report;
 
 	uint64_t bytes = mg->m.counts.moved_bytes + round_bytes(mg);
+	bool has_reason = mg->m.err.text[0] != '\0';
 
 	if (mg->told_state == mg->m.state && mg->told_rounds == mg->m.counts.nrounds &&
+	    mg->told_reason == has_reason &&
 	    bytes < mg->told_bytes + mg->m.counts.owned_bytes / TELL_PARTS + 1)
 		return;
 	mg->told_bytes = bytes;
+	mg->told_reason = has_reason;
 	mg->told_state = mg->m.state;
 	mg->told_rounds = mg->m.counts.nrounds;
 	fill_report(mg, &report);

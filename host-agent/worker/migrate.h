@@ -41,10 +41,13 @@ struct wmigration {
 	bool has_command;
 	struct gantry_cmd *cmd;
 	uint64_t round_bytes;
-	uint64_t orphaned_ns;
+	uint64_t asked_ns;    /* of all of a session: what had been issued then is waited for */
+	uint64_t orphaned_ns; /* queues are held */
+	uint64_t still_ns;    /* and operations */
 	enum gantry_migration_state told_state;
 	uint32_t told_rounds;
 	uint64_t told_bytes;
+	bool told_reason;
 };
 
 /* ---- migrate_sides.c ---- */

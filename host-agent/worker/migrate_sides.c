@@ -9,6 +9,9 @@
 #include "host-agent/worker/ahead.h"
 #include "host-agent/worker/migrate.h"
 
+/* A task of more than that is told as what is waited for. */
+#define LONG_NS (2 * GANTRY_NS_PER_S)
+
 /* ---- what the queue owns ---- */
 
 static bool is_at_source(const struct wmigration *mg, const struct gantry_ledger_buffer *b)
@@ -188,9 +191,13 @@ static int source_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_
 {
 	struct wmigration *mg = cookie;
 
-	(void)err;
 	if (!worker_quiet_reached(mg->d, &mg->quiet))
-		return -EAGAIN;
+		return gantry_now_ns() - mg->orphaned_ns < LONG_NS
+			       ? -EAGAIN
+			       : gantry_err_set(err, -EAGAIN,
+						"waits for a task that has run for more than %u s; "
+						"its queue begins nothing meanwhile",
+						(unsigned int)(LONG_NS / GANTRY_NS_PER_S));
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DRAINED);
 	*ret_longest_ns = gantry_now_ns() - mg->orphaned_ns;
 	return 0;

@@ -4,9 +4,10 @@
  * (migration/migrate.h), whose two sides are here; the job is migrate.c's.
  *
  *   PRECOPY  room on the other device for all that has an address, slabs and all. Nothing is copied ahead: kernels that find their
- *            memory by address do not say what they write
- *   ORPHAN   every queue is held, and no operation of queue 0 begins: what the session has stays as it is
- *   DRAIN    quiet.c
+ *            memory by address do not say what they write. Then, with the program running on, until what it has issued ends soon
+ *   ORPHAN   every queue is held
+ *   DRAIN    quiet.c; then no operation of queue 0 begins either, and what the session has stays as it is. Not before: its library
+ *            waits for a task as long as that takes, and for an operation 10 s
  *   COPY     all that has an address, to the same offsets of the other device's window
  *   ADOPT    the two windows exchange their addresses, and the devices their numbers: what the guest calls its device 0 is the other
  *            one from now on, and each address leads to the bytes that it led to. Then the queues are handed over (join.c)
@@ -27,8 +28,12 @@
 #include "host-agent/worker/image.h"
 #include "host-agent/worker/migrate.h"
 
-/* As long as a program may be held before its memory is copied: a kernel of more than that goes on where it is. */
-#define STILL_MAX_NS (10 * GANTRY_NS_PER_S)
+/* What is issued ends in less before queues are held; of more than that it is waited for with the program running. */
+#define CALM_NS (5 * GANTRY_NS_PER_S)
+/* As long as queues may be held for what was issued: it may wait for what is held. */
+#define HELD_MAX_NS (10 * GANTRY_NS_PER_S)
+/* As long as operations may wait before memory is copied: well within a library's patience, with a sleep of this thread. */
+#define STILL_MAX_NS (5 * GANTRY_NS_PER_S)
 
 /* ---- numbers of devices ---- */
 
@@ -314,21 +319,6 @@ static int take_limits(struct wmigration *mg, struct gantry_err *err)
 	return 0;
 }
 
-static int sink_prepare(void *cookie, uint64_t owned_bytes, struct gantry_err *err)
-{
-	struct wmigration *mg = cookie;
-	struct wsession *s = mg->job.session;
-	int r;
-
-	(void)owned_bytes;
-	pthread_mutex_lock(&s->lock);
-	r = reserve_locked(mg, err);
-	pthread_mutex_unlock(&s->lock);
-	return r;
-}
-
-/* ---- standing still ---- */
-
 static uint32_t threads_of(const struct wsession *s)
 {
 	uint32_t mask = 0;
@@ -339,10 +329,69 @@ static uint32_t threads_of(const struct wsession *s)
 	return mask;
 }
 
-static void hold_all(struct wsession *s, uint32_t held)
+static int visit_all(struct wmigration *mg, struct gantry_err *err)
+{
+	struct wsession *s = mg->job.session;
+	int r;
+
+	pthread_mutex_lock(&s->lock);
+	r = worker_migration_error(
+		worker_quiet_begin_locked(&mg->quiet, s, threads_of(s), UINT64_MAX), err);
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+/*
+ * Whether what is in flight ends soon, so that holding the program takes no longer than that. -EAGAIN: it is looked again once what was
+ * in flight has ended. (Each sleep of the thread ends, so this is asked again.)
+ */
+static int wait_until_calm(struct wmigration *mg, struct gantry_err *err)
+{
+	bool ends = mg->asked_ns && worker_quiet_reached(mg->d, &mg->quiet);
+	uint64_t now_ns = gantry_now_ns();
+	bool is_long = mg->asked_ns && now_ns - mg->asked_ns >= CALM_NS;
+	int r = 0;
+
+	if (ends && !is_long)
+		return 0;
+	if (ends || !mg->asked_ns) {
+		mg->asked_ns = now_ns;
+		r = visit_all(mg, err);
+	}
+	if (r == 0 && is_long)
+		(void)gantry_err_set(
+			err, -EAGAIN,
+			"waits for a task that has run for more than %u s; its program "
+			"runs meanwhile",
+			(unsigned int)(CALM_NS / GANTRY_NS_PER_S));
+	return r < 0 ? r : -EAGAIN;
+}
+
+static int sink_prepare(void *cookie, uint64_t owned_bytes, struct gantry_err *err)
+{
+	struct wmigration *mg = cookie;
+	struct wsession *s = mg->job.session;
+	int r;
+
+	(void)owned_bytes;
+	pthread_mutex_lock(&s->lock);
+	r = reserve_locked(mg, err);
+	pthread_mutex_unlock(&s->lock);
+	return r < 0 ? r : wait_until_calm(mg, err);
+}
+
+/* ---- standing still ---- */
+
+static void hold_queues(struct wsession *s, uint32_t held)
 {
 	for (uint32_t i = 1; i < s->ledger.nqueues; i++)
 		gantry_store_release(&s->queues[i].held, held);
+}
+
+/* Queue 0, too. */
+static void hold_all(struct wsession *s, uint32_t held)
+{
+	hold_queues(s, held);
 	gantry_store_release(&s->still, held);
 }
 
@@ -362,39 +411,53 @@ static int source_begin(void *cookie, uint64_t *ret_owned_bytes, struct gantry_e
 static int source_orphan(void *cookie, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
-	struct wsession *s = mg->job.session;
-	int r;
 
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_ORPHAN);
 	mg->round_bytes = 0;
 	mg->orphaned_ns = gantry_now_ns();
 	/* Threads see that before the visit, which begins after. */
-	hold_all(s, 1);
-	pthread_mutex_lock(&s->lock);
-	r = worker_migration_error(
-		worker_quiet_begin_locked(&mg->quiet, s, threads_of(s), UINT64_MAX), err);
-	pthread_mutex_unlock(&s->lock);
-	return r;
+	hold_queues(mg->job.session, 1);
+	return visit_all(mg, err);
 }
 
 /*
  * The program waits, and what is waited for may be waiting for the program: a kernel for one that is held. Until the copies begin it can
  * be left as it was. (Each sleep of the thread ends, so this is asked again.)
  */
-static int wait_on(const struct wmigration *mg, const char *what, struct gantry_err *err)
+static int wait_on(uint64_t since_ns, uint64_t max_ns, const char *what, struct gantry_err *err)
 {
-	if (gantry_now_ns() - mg->orphaned_ns < STILL_MAX_NS)
+	if (gantry_now_ns() - since_ns < max_ns)
 		return -EAGAIN;
 	return gantry_err_set(err, -ETIMEDOUT, "%s for more than %u s while it was held", what,
-			      (unsigned int)(STILL_MAX_NS / GANTRY_NS_PER_S));
+			      (unsigned int)(max_ns / GANTRY_NS_PER_S));
+}
+
+/* What was issued has ended, and nothing is; from now on its operations wait, too. */
+static int stand_still(struct wmigration *mg, struct gantry_err *err)
+{
+	mg->still_ns = gantry_now_ns();
+	/* Queues that were opened meanwhile, too. */
+	hold_all(mg->job.session, 1);
+	return visit_all(mg, err);
 }
 
 static int source_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_err *err)
 {
 	struct wmigration *mg = cookie;
+	bool is_quiet = worker_quiet_reached(mg->d, &mg->quiet);
+	int r;
 
-	if (!worker_quiet_reached(mg->d, &mg->quiet))
-		return wait_on(mg, "a task of its program has run", err);
+	if (!is_quiet && !mg->still_ns)
+		return wait_on(mg->orphaned_ns, HELD_MAX_NS, "a task of its program has run", err);
+	if (!is_quiet)
+		return wait_on(mg->still_ns, STILL_MAX_NS, "a task of its program has run", err);
+	if (!mg->still_ns) {
+		r = stand_still(mg, err);
+		if (r < 0)
+			return r;
+		if (!worker_quiet_reached(mg->d, &mg->quiet))
+			return -EAGAIN;
+	}
 	gantry_failpoint(GANTRY_FAILPOINT_MOVE_DRAINED);
 	*ret_longest_ns = gantry_now_ns() - mg->orphaned_ns;
 	return 0;
@@ -500,7 +563,8 @@ static int source_copy(void *cookie, const struct gantry_migration_sink *sink, v
 			r = reserve_locked(mg, err);
 		pthread_mutex_unlock(&s->lock);
 		if (r == -EAGAIN)
-			return wait_on(mg, "memory of its program has been on its way", err);
+			return wait_on(mg->still_ns, STILL_MAX_NS,
+				       "memory of its program has been on its way", err);
 		if (r < 0)
 			return r;
 		mg->phase = PHASE_CARRY;

@@ -2,10 +2,12 @@
 /*
  * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
  * argv[3] says it has besides: "variable", "reserved", "shared", "array" and "conditions" belong to a device; "both" works on two; with
- * "long" a kernel of argv[4], an image, runs for 14 seconds.
+ * "long" a kernel of argv[4], an image, runs for 14 seconds; with "turns" one of it waits for what is put into another stream later.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +17,8 @@
 
 #define N	65536
 #define CHECKED 16 /* rounds until results are looked at */
+
+static int called_enough;
 
 struct work {
 	CUmodule module;
@@ -133,6 +137,62 @@ static void run_long(const char *path)
 	OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
+/* Whether its other end has been closed. */
+static int has_ended(int fd)
+{
+	char byte;
+	ssize_t n = read(fd, &byte, 1);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* For most of the time the kernel in the first stream cannot end before more is put: whoever holds that waits for ever. */
+static void take_turns(const struct work *w, CUfunction until, CUdeviceptr word)
+{
+	void *params[] = { &word };
+
+	OK(cuMemsetD32Async(word, 0, 2, w->streams[0]));
+	OK(cuLaunchKernel(until, 1, 1, 1, 1, 1, 1, 0, w->streams[0], params, NULL));
+	(void)usleep(60000);
+	OK(cuMemsetD32Async(word, 1, 2, w->streams[1]));
+	OK(cuStreamSynchronize(w->streams[0]));
+}
+
+/* Meanwhile, calls that the host answers: each is to come back. */
+static void *call(void *arg)
+{
+	CUstream stream;
+
+	OK(cuCtxSetCurrent(arg));
+	while (!__atomic_load_n(&called_enough, __ATOMIC_ACQUIRE)) {
+		OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		OK(cuStreamDestroy(stream));
+		(void)usleep(20000);
+	}
+	return NULL;
+}
+
+static void work_by_turns(const struct work *w, CUcontext ctx, const char *path, int fd)
+{
+	CUfunction until;
+	CUmodule module;
+	CUdeviceptr word;
+	pthread_t caller;
+
+	OK(cuModuleLoad(&module, path));
+	OK(cuModuleGetFunction(&until, module, "until"));
+	OK(cuMemAlloc(&word, 8));
+	CHECK(pthread_create(&caller, NULL, call, ctx) == 0);
+	for (int turn = 0; !has_ended(fd); turn++) {
+		take_turns(w, until, word);
+		if (turn == 2)
+			printf("working\n");
+	}
+	__atomic_store_n(&called_enough, 1, __ATOMIC_RELEASE);
+	CHECK(pthread_join(caller, NULL) == 0);
+	OK(cuMemFree(word));
+}
+
 struct seen_device {
 	char name[100];
 	CUuuid uuid;
@@ -185,20 +245,12 @@ static void have(const struct work *w, const char *what)
 	}
 }
 
-/* Whether its other end has been closed. */
-static int has_ended(int fd)
-{
-	char byte;
-	ssize_t n = read(fd, &byte, 1);
-
-	return n == 0 || (n < 0 && errno != EAGAIN);
-}
-
 int main(int argc, char **argv)
 {
 	struct work w = { 0 };
 	struct seen_device before, after;
 	CUcontext ctx;
+	bool is_long;
 	int fd;
 
 	if (argc < 3)
@@ -216,6 +268,9 @@ int main(int argc, char **argv)
 		have(&w, argv[3]);
 	fd = open(argv[2], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	CHECK(fd >= 0);
+	is_long = argc > 4 && strcmp(argv[3], "long") == 0;
+	if (argc > 4 && strcmp(argv[3], "turns") == 0)
+		work_by_turns(&w, ctx, argv[4], fd);
 	for (int n = 0; !has_ended(fd); n++) {
 		step(&w);
 		if (n % CHECKED == 5)
@@ -224,6 +279,9 @@ int main(int argc, char **argv)
 			churn();
 		if (n == CHECKED)
 			printf("working\n");
+		/* What it frees is not free before the long kernel ends: not too much of that. */
+		if (is_long)
+			(void)usleep(20000);
 	}
 	check_attributes(w.saxpy);
 	after = look();

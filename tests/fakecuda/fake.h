@@ -18,6 +18,8 @@
  *                              file in CUDA_MPS_PIPE_DIRECTORY, where there is such a folder
  *   FAKECUDA_NVML=PATH         lines KEY=VALUE that NVML answers from, read at each call: see nvml.c
  *
+ * A module is loaded once no kernel runs in the context, as NVIDIA's driver does it (docs/results/2026-11-24-h200.md).
+ *
  * Kernels named fault, trap, assert and endless are in every image: three make their context fail with 700,
  * 719 and 710, the fourth never ends.
  */
@@ -155,6 +157,7 @@ struct CUstream_st {
 	int priority;
 	bool started; /* there is a thread */
 	bool busy;    /* a command is running */
+	bool launch;  /* and is a kernel */
 	bool closing; /* destroyed: the thread leaves when it has nothing to do */
 	bool left;    /* the thread is about to end */
 };
@@ -341,6 +344,8 @@ void fake_cmds_free(struct fake_cmd *cmds); /* a list */
 /* Waits until @stream has nothing left; the context's error. */
 CUresult fake_drain_locked(struct CUstream_st *stream);
 void fake_streams_end_locked(struct CUctx_st *ctx);
+/* Whether a kernel runs in one of them, or is next. */
+bool fake_launches_locked(const struct CUctx_st *ctx);
 void fake_event_unref_locked(struct CUevent_st *event);
 
 /* print.c */

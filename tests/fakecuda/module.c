@@ -116,6 +116,20 @@ void *fake_module_symbol(const struct CUmod_st *mod, const char *name)
 	return at;
 }
 
+/* The driver loads code behind the kernels that run in the context, whatever their streams. */
+static CUresult wait_for_kernels(struct CUctx_st *ctx)
+{
+	CUresult r;
+
+	pthread_mutex_lock(&fake.lock);
+	while (fake_launches_locked(ctx) && !ctx->ending && ctx->sticky == CUDA_SUCCESS &&
+	       !fake.cut)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	r = ctx->sticky;
+	pthread_mutex_unlock(&fake.lock);
+	return r;
+}
+
 CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned int nopts,
 			    CUjit_option *opts, void **values)
 {
@@ -136,6 +150,9 @@ CUresult cuModuleLoadDataEx(CUmodule *ret_module, const void *image, unsigned in
 			       ? CUDA_ERROR_INVALID_PTX
 			       : r;
 	}
+	r = wait_for_kernels(ctx);
+	if (r != CUDA_SUCCESS)
+		return r;
 	mod = calloc(1, sizeof(*mod));
 	if (!mod)
 		return CUDA_ERROR_OUT_OF_MEMORY;

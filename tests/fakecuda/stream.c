@@ -116,6 +116,7 @@ static void run_next_locked(struct CUstream_st *stream)
 	if (!stream->head)
 		stream->tail = &stream->head;
 	stream->busy = true;
+	stream->launch = cmd->kind == FAKE_LAUNCH || cmd->kind == FAKE_BRANCH;
 	pthread_mutex_unlock(&fake.lock);
 	r = fake_run(stream, cmd);
 	pthread_mutex_lock(&fake.lock);
@@ -125,6 +126,7 @@ static void run_next_locked(struct CUstream_st *stream)
 	}
 	fake_cmd_free(cmd);
 	stream->busy = false;
+	stream->launch = false;
 	pthread_cond_broadcast(&fake.changed);
 }
 
@@ -193,6 +195,15 @@ static void reap_locked(struct CUctx_st *ctx)
 		return;
 	unlink_and_free_locked(stream);
 	reap_locked(ctx);
+}
+
+bool fake_launches_locked(const struct CUctx_st *ctx)
+{
+	const struct CUstream_st *stream = ctx->streams;
+
+	while (stream && !stream->launch && !(stream->head && stream->head->kind == FAKE_LAUNCH))
+		stream = stream->next;
+	return stream != NULL;
 }
 
 void fake_streams_end_locked(struct CUctx_st *ctx)

@@ -201,6 +201,25 @@ START_TEST(test_endless_kernel_runs_until_its_context_ends)
 }
 END_TEST
 
+START_TEST(test_module_is_loaded_behind_the_kernels_of_its_context)
+{
+	CUfunction linger;
+	CUdeviceptr out;
+	void *params[] = { &out };
+	CUstream stream;
+
+	begin();
+	linger = function("linger");
+	OK(cuMemAlloc(&out, 4));
+	OK(cuMemsetD32(out, 0, 1));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	launch(linger, stream, params);
+	(void)function("linger");
+	ck_assert_uint_eq(*(uint32_t *)(uintptr_t)out, 1);
+	end();
+}
+END_TEST
+
 START_TEST(test_streams_wait_for_values_and_events)
 {
 	static uint32_t word;
@@ -468,6 +487,7 @@ int main(void)
 	tcase_add_test(tc, test_copy_reaches_what_its_own_device_may_use);
 	tcase_add_loop_test(tc, test_fault_is_every_later_call, 0, 3);
 	tcase_add_test(tc, test_endless_kernel_runs_until_its_context_ends);
+	tcase_add_test(tc, test_module_is_loaded_behind_the_kernels_of_its_context);
 	tcase_add_test(tc, test_streams_wait_for_values_and_events);
 	tcase_add_test(tc, test_ordered_failures_hit_the_call_they_name);
 	tcase_add_test(tc, test_memory_past_the_device_is_refused);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels for the test of the fake driver. */
+#include <time.h>
+
 #include "tests/fakecuda/kernel.h"
 
 /* *x = *x * factor + 1 */
@@ -27,6 +29,18 @@ FAKECUDA_KERNEL(
 		out[i] = geometry->grid[i];
 		out[3 + i] = geometry->block[i];
 	}
+	return 0;
+}
+
+/* Says so when it ends, which takes a while. */
+FAKECUDA_KERNEL(
+	linger, { uint64_t out; }, FAKECUDA_P(linger, out))
+{
+	const struct timespec while_ns = { .tv_nsec = 50000000 };
+
+	(void)geometry;
+	(void)nanosleep(&while_ns, NULL);
+	**(uint32_t **)params[0] = 1;
 	return 0;
 }
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import tempfile
+import threading
 import time
 
 import gpu
@@ -212,13 +213,63 @@ def test_what_stays_where_it_is_says_why(t):
                 program.passed(t)
 
 
-def test_work_that_takes_long_goes_on_where_it_is(t):
+def reason(agent):
+    """Of the latest migration: its state, and what it says."""
+    latest = agent.ctl_json("migration", "list")["migrations"][-1:]
+    return (latest[0]["state"], latest[0]["text"]) if latest else ("", "")
+
+
+@contextlib.contextmanager
+def waiting(t, agent, program, to):
+    """A move that waits for a kernel; the command's outcome is in what this gives, once it has ended."""
+    outcome = []
+    command = threading.Thread(target=lambda: outcome.append(agent.ctl("session", "migrate", str(program.session), "--to", to)))
+    command.start()
+    try:
+        harness.wait_until(lambda: "run for more than 5 s" in reason(agent)[1], "says what it waits for", 30)
+        t.equal(reason(agent)[0], "precopy", "holds nothing yet")
+        yield outcome
+    finally:
+        command.join(gpu.LIMIT_S)
+
+
+def test_move_beside_a_long_kernel_waits_and_can_be_called_back(t):
     with two_gpus.two() as agent, working(agent, "long", gpu.image(gpu.WHOLE)) as program:
-        before = program.devices()
-        ended = program.move("gpu1" if "gpu0" in before else "gpu0")
-        t.equal(ended.code == 0, False, ended.out)
+        before, worker = program.devices(), gpu.worker_of(agent, program.guest)
+        with waiting(t, agent, program, "gpu1") as outcome:
+            move = agent.ctl_json("migration", "list")["migrations"][-1]["migration_id"]
+            t.contains(agent.ctl("migration", "show", str(move)).out, "its program runs meanwhile")
+            t.code(agent.ctl("migration", "cancel", str(move)), 0)
+        t.code(outcome[0], 1, "called back")
+        t.contains(outcome[0].err, "cancelled")
+        t.equal((program.devices(), gpu.worker_of(agent, program.guest)), (before, worker), "where it is, and by whom")
+        program.passed(t)
+
+
+def test_move_beside_a_long_kernel_goes_when_that_has_ended(t):
+    with two_gpus.two() as agent, working(agent, "long", gpu.image(gpu.WHOLE)) as program:
+        worker = gpu.worker_of(agent, program.guest)
+        with waiting(t, agent, program, "gpu1") as outcome:
+            pass
+        t.code(outcome[0], 0, outcome[0].err)
+        t.equal(outcome[0].err.count("waits for a task that has run for more than 5 s"), 1, outcome[0].err)
+        moved = agent.ctl_json("migration", "list")["migrations"][-1]
+        t.equal((moved["state"], moved["text"]), ("done", ""))
+        t.below(moved["downtime_ns"], 5e9, "held for what was left only")
+        t.equal((program.devices(), gpu.worker_of(agent, program.guest)), ({"gpu1"}, worker))
+        program.passed(t)
+
+
+def test_program_whose_work_waits_for_what_is_held_goes_on_where_it_is(t):
+    with two_gpus.two() as agent, working(agent, "turns", gpu.image(gpu.WHOLE)) as program:
+        worker = gpu.worker_of(agent, program.guest)
+        for _ in range(8):
+            before = program.devices()
+            ended = program.move("gpu1" if "gpu0" in before else "gpu0")
+            if ended.code != 0:
+                break  # else it came between two turns
         t.contains(ended.err, "a task of its program has run for more than 10 s while it was held", "why")
-        t.equal(program.devices(), before, "where it is")
+        t.equal((program.devices(), gpu.worker_of(agent, program.guest)), (before, worker), "where it is, and by whom")
         program.passed(t)
 
 
