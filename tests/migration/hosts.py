@@ -13,6 +13,7 @@ import threading
 import time
 
 import harness
+import nets
 import puppet
 from streamproxy import Proxy
 
@@ -38,32 +39,24 @@ def certificates():
     return folder
 
 
-def ip(*words):
-    try:
-        ended = subprocess.run(["ip", *words], capture_output=True, text=True)
-    except OSError as why:
-        raise harness.Skip(f"network namespaces need iproute2: {why}") from why
-    if ended.returncode:
-        raise harness.Skip(f"no network namespaces here: ip {' '.join(words)}: {ended.stderr.strip()}")
-
-
 class Link:
     """Two namespaces, .nets by host, and a link between them, whose .ends have the addresses APART."""
 
     def __init__(self, stack):
         if os.geteuid() != 0:
             raise harness.Skip("network namespaces need root")
-        self.nets = {name: f"gantry-{os.getpid()}-{name}" for name in APART}
-        self.ends = {name: f"gh{os.getpid() % 100000}{name[0]}" for name in APART}
-        for net in self.nets.values():
-            ip("netns", "add", net)
-            stack.callback(subprocess.run, ["ip", "netns", "del", net], check=False)
-        ip("link", "add", self.ends["north"], "netns", self.nets["north"], "type", "veth", "peer", "name", self.ends["south"],
-           "netns", self.nets["south"])
-        for name, net in self.nets.items():
-            ip("-n", net, "addr", "add", f"{APART[name]}/24", "dev", self.ends[name])
-            ip("-n", net, "link", "set", self.ends[name], "up")
-            ip("-n", net, "link", "set", "lo", "up")
+        if not shutil.which("nsenter"):
+            raise harness.Skip("nsenter (util-linux) is missing: it runs programs in network namespaces")
+        self.ends = {name: f"gantry-{name}" for name in APART}
+        try:
+            self.nets = {name: stack.enter_context(contextlib.closing(nets.Net())) for name in APART}
+            self.nets["north"].join(self.ends["north"], self.nets["south"], self.ends["south"])
+            for name, net in self.nets.items():
+                net.address(self.ends[name], APART[name])
+                net.set_up(self.ends[name])
+                net.set_up("lo")
+        except OSError as why:
+            raise harness.Skip(f"no network namespaces here: {why}") from why
 
 
 class Far(harness.Agent):
@@ -74,7 +67,7 @@ class Far(harness.Agent):
         super().__init__(**options)
 
     def argv(self):
-        return (["ip", "netns", "exec", self.net] if self.net else []) + super().argv()
+        return (self.net.argv() if self.net else []) + super().argv()
 
 
 class Hosts:

@@ -27,7 +27,7 @@ def test_session_goes_over_a_network_and_back(t):
 
 def test_address_that_the_certificate_is_not_for_is_refused(t):
     with two() as hosts:
-        world.ip("-n", hosts.link.nets["south"], "addr", "add", "10.213.7.3/24", "dev", hosts.link.ends["south"])
+        hosts.link.nets["south"].address(hosts.link.ends["south"], "10.213.7.3")
         hosts.south.sections["agent"]["migration_listen"] = f"0.0.0.0:{world.PORT}"
         hosts.south.write_config()
         t.equal(hosts.south.reload().code, 0)
@@ -48,11 +48,11 @@ def test_link_that_goes_down_leaves_the_session_where_it_was(t):
         begun = hosts.migrate(guest.session, "--bandwidth", "2M", "--no-wait", to=SOUTH)
         t.equal(begun.code, 0, str(begun))
         harness.wait_until(lambda: hosts.migrations(hosts.north)[0]["page_bytes"] > 0, "the first pages")
-        world.ip("-n", hosts.link.nets["north"], "link", "set", hosts.link.ends["north"], "down")
+        hosts.link.nets["north"].set_up(hosts.link.ends["north"], False)
         t.equal(world.run_chain(guest), 2 * puppet.chain_value(40))
         t.equal(hosts.north.ctl("migration", "cancel", begun.out.strip()).code, 0)
         t.equal(world.run_chain(guest), 3 * puppet.chain_value(40))
-        world.ip("-n", hosts.link.nets["north"], "link", "set", hosts.link.ends["north"], "up")
+        hosts.link.nets["north"].set_up(hosts.link.ends["north"])
 
 
 harness.main(globals())
