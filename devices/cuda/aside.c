@@ -311,6 +311,7 @@ static struct gantry_cuda_aside *aside_new(struct gantry_stream *stream)
 		.library = call_library,
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
+		.part = gantry_cuda_part(stream->dev),
 		.settle = call_settle,
 		.compile = call_compile,
 	};

@@ -405,6 +405,8 @@ void gantry_cuda_window_close(struct gantry_mem *window);
 bool gantry_cuda_sees(const struct gantry_mem *mine, const struct gantry_mem *its);
 /* Whether another device of the process is a part of the same GPU: both have one context. */
 bool gantry_cuda_has_twin(const struct gantry_dev *dev);
+/* Which part of its GPU the device is, of those that the process has open; 0: the first, or the whole. */
+uint32_t gantry_cuda_part(const struct gantry_dev *dev);
 /* Tells the other devices of the process that there is one more, or one less. */
 void gantry_cuda_sisters_join(struct gantry_dev *dev);
 void gantry_cuda_sisters_leave(struct gantry_dev *dev);

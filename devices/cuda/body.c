@@ -370,6 +370,7 @@ void gantry_cuda_body_init(struct gantry_stream *stream)
 		.library = call_library,
 		.device = stream->dev,
 		.ordinal = stream->dev->device,
+		.part = gantry_cuda_part(stream->dev),
 		.settle = no_settle,
 		.compile = no_compile,
 	};

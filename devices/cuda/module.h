@@ -166,6 +166,8 @@ struct gantry_cuda_calls {
 	 */
 	int (*keep_reserve)(const void *keep_cookie, uint64_t off, uint64_t bytes);
 	const void *keep_cookie;
+	/* Which part of its GPU the device is, where one GPU is several; 0: the first, or the whole. */
+	uint32_t part;
 };
 
 /*

@@ -80,6 +80,21 @@ bool gantry_cuda_has_twin(const struct gantry_dev *dev)
 	return found;
 }
 
+uint32_t gantry_cuda_part(const struct gantry_dev *dev)
+{
+	uint32_t part = 0;
+
+	(void)pthread_mutex_lock(&sisters_lock);
+	/* In the order in which they were opened, which is that of the configuration. */
+	gantry_list_for_each(&sisters, struct gantry_dev, sisters, sister) {
+		if (sister == dev)
+			break;
+		part += sister->device == dev->device;
+	}
+	(void)pthread_mutex_unlock(&sisters_lock);
+	return part;
+}
+
 /* Of a GPU and itself, two parts of which are two devices, the driver says no. */
 static bool can_access(const struct gantry_cuda_driver *driver, CUdevice who, CUdevice whose)
 {

@@ -266,6 +266,7 @@ static Gantry__Admin__TenantSet *list_config(const struct gantry_tenant *t, stru
 	msg->door_owner = key_text(r, conf, "door_owner");
 	msg->on_full = key_text(r, conf, "on_full");
 	msg->recipes = key_text(r, conf, "recipes");
+	msg->communicators = number(r, conf->communicators);
 	msg->compute_percent = number(r, conf->compute_percent);
 	msg->spin_ns = number(r, conf->spin_ns);
 	msg->ivshmem = number(r, conf->ivshmem);
@@ -595,7 +596,7 @@ static Gantry__Admin__Worker *list_worker(const struct gantry_worker *w, struct 
 	msg->mode = gantry_answer_text(r, w->class.mode == GANTRY_WORKER_STEWARD
 						  ? "steward"
 						  : gantry_isolation_name(w->class.mode));
-	msg->trust_group = gantry_answer_text(r, w->class.group);
+	msg->trust_group = gantry_answer_text(r, gantry_net_is_wanted(w) ? "" : w->class.group);
 	msg->compute_percent = w->class.percent;
 	msg->mps_server = (uint32_t)gantry_mps_server(w);
 	msg->mps_priority = w->class.mps_priority;

@@ -19,10 +19,11 @@
 /* Packets of worker.proto; Configure and Ready carry it. */
 #define GANTRY_WORKER_PROTOCOL 1u
 /* Names under which descriptors are kept: keep.h. */
-#define GANTRY_KEEP_VERSION 5u
+#define GANTRY_KEEP_VERSION 6u
 /*
  * 1: without keys of sessions (GANTRY_KEPT_KEY, GANTRY_KEPT_HEIR); 2: without machines that bring their sessions along
- * (GANTRY_KEPT_SEATED, GANTRY_KEPT_COMING); 3: without sessions that follow one (GANTRY_KEPT_FOLLOWING); 4: without slabs that were lent (GANTRY_KEPT_LENT). All are read as they are.
+ * (GANTRY_KEPT_SEATED, GANTRY_KEPT_COMING); 3: without sessions that follow one (GANTRY_KEPT_FOLLOWING); 4: without slabs that were lent (GANTRY_KEPT_LENT);
+ * 5: without networks of tenants (GANTRY_KEPT_NET). All are read as they are.
  */
 #define GANTRY_KEEP_VERSION_OLDEST 1u
 /* RUNDIR/journal: journal.h. */

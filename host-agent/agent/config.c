@@ -871,6 +871,11 @@ int gantry_config_check(const struct gantry_config *config, struct gantry_err *e
 				err, -EINVAL,
 				"%s: tenant %s: the memory of one machine, ivshmem_size, does not fit into host_mem",
 				tenant->source, tenant->name);
+		if (tenant->communicators && tenant->isolation != GANTRY_ISOLATED)
+			return gantry_err_set(
+				err, -EINVAL,
+				"%s: tenant %s: communicators wants isolation = isolated: workers of a trust group are not the tenant's alone",
+				tenant->source, tenant->name);
 		if (tenant->door[0] != '\0' && tenant->door[0] != '/')
 			return gantry_err_set(err, -EINVAL,
 					      "%s: tenant %s: door must be a full path",

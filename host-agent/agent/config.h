@@ -175,6 +175,7 @@ enum gantry_tenant_key {
 	GANTRY_TENANT_MAX_DEVICES = 1ull << 33,
 	GANTRY_TENANT_REPLICAS = 1ull << 34,
 	GANTRY_TENANT_RECIPES = 1ull << 35,
+	GANTRY_TENANT_COMMUNICATORS = 1ull << 36,
 };
 
 /* "CPUS[/WEIGHT]" */
@@ -219,6 +220,7 @@ struct gantry_tenant_conf {
 	/* virtual machines at RUNDIR/doors/NAME/ivshmem.sock */
 	uint32_t replicas;	   /* 1: devices that only read a buffer get a copy of it */
 	uint32_t recipes;	   /* enum gantry_recipes_conf */
+	uint32_t communicators;	   /* 1: its workers speak with each other (net.h) */
 	uint32_t ivshmem;	   /* 1: they may come */
 	uint64_t ivshmem_bytes;	   /* of each one's memory */
 	uint32_t ivshmem_vectors;  /* as many as QEMU's device has */

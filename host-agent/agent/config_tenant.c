@@ -103,6 +103,7 @@ static const struct tenant_key keys[] = {
 	  GANTRY_CONFIG_MAX_DEVICES },
 	{ "replicas", GANTRY_TENANT_REPLICAS, VALUE_YES, FIELD(replicas), 0, 0, 0 },
 	{ "recipes", GANTRY_TENANT_RECIPES, VALUE_RECIPES, FIELD(recipes), 0, 0, 0 },
+	{ "communicators", GANTRY_TENANT_COMMUNICATORS, VALUE_YES, FIELD(communicators), 0, 0, 0 },
 };
 
 const char *const gantry_tenant_keys[] = {
@@ -142,6 +143,7 @@ const char *const gantry_tenant_keys[] = {
 	"max_devices",
 	"replicas",
 	"recipes",
+	"communicators",
 	NULL,
 };
 static_assert(GANTRY_ARRAY_SIZE(keys) + 1 == GANTRY_ARRAY_SIZE(gantry_tenant_keys),

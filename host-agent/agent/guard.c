@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <stdint.h>
 #include <string.h>
@@ -35,7 +36,6 @@ static const int refused_calls[] = {
 	SCMP_SYS(process_vm_readv),
 	SCMP_SYS(process_vm_writev),
 	SCMP_SYS(kcmp),
-	SCMP_SYS(setns),
 	/* the kernel itself */
 	SCMP_SYS(init_module),
 	SCMP_SYS(finit_module),
@@ -123,6 +123,26 @@ static int drop_capabilities(void)
 	return syscall(SYS_capset, &header, data) < 0 ? errno : 0;
 }
 
+/* A process that becomes a worker of a tenant with a network of its own enters that one (net.h), and nothing else that is another's. */
+static int refuse_namespaces(scmp_filter_ctx ctx)
+{
+	static const uint64_t others[] = { CLONE_NEWNS,	 CLONE_NEWCGROUP, CLONE_NEWUTS,
+					   CLONE_NEWIPC, CLONE_NEWPID,	  CLONE_NEWTIME };
+	int r;
+
+	/* Without a type it may be any. */
+	r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setns), 1,
+			     SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, 0));
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(others) && r == 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setns), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, others[i], others[i]));
+	/* An ordinary user's network is inside a user namespace. */
+	if (r == 0 && geteuid() == 0)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setns), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER));
+	return r;
+}
+
 static int refuse_calls(void)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
@@ -130,6 +150,8 @@ static int refuse_calls(void)
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(refused_calls) && r == 0; i++)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), refused_calls[i], 0);
+	if (r == 0)
+		r = refuse_namespaces(ctx);
 	if (r == 0 && !traces_itself())
 		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ptrace), 0);
 	if (r == 0)

@@ -50,6 +50,10 @@ struct gantry_agent;
 /* And of a worker's socket: worker, entry in the share pages, class (mode, percentage and MPS priority, group). */
 #define GANTRY_KEPT_WORKER "w/%llx/ctl/%u/%u/%u.%u/%s"
 
+/* A tenant's network, and the user namespace that it is in: tenant's slot. */
+#define GANTRY_KEPT_NET	     "n/%u/net"
+#define GANTRY_KEPT_NET_USER "n/%u/user"
+
 /* The state of a tenant's ivshmem door: tenant's slot, drained or not, when its sessions end, the next machine's bytes. */
 #define GANTRY_KEPT_DOOR_STATE "vd/%u/%u/%llx/%llx"
 

@@ -156,6 +156,7 @@ static void restore_tenant(struct gantry_agent *a, uint32_t slot, const char *na
 	gantry_tenant_conf_init(&t->conf, name, ""); /* the configuration follows */
 	gantry_list_push_back(&a->tenants, &t->link);
 	gantry_keep(a, fd, "q/%u/%s", slot, name);
+	gantry_net_restore(t);
 }
 
 static void restore_tenants(struct gantry_agent *a)

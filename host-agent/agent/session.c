@@ -40,7 +40,8 @@
 
 void gantry_session_class(const struct gantry_session *s, struct gantry_worker_class *ret_class)
 {
-	if (s->apart)
+	/* Isolated ones are. */
+	if (s->apart && gantry_tenant_mode(s->tenant) != GANTRY_ISOLATED)
 		*ret_class = (struct gantry_worker_class){
 			.mode = GANTRY_ISOLATED, .seats = gantry_tenant_seats(s->tenant)
 		};

@@ -92,8 +92,12 @@ void gantry_tenant_class(const struct gantry_tenant *t, struct gantry_worker_cla
 	uint32_t mode = gantry_tenant_mode(t);
 
 	*ret_class = (struct gantry_worker_class){ .mode = mode, .seats = gantry_tenant_seats(t) };
-	if (mode == GANTRY_ISOLATED)
+	if (mode == GANTRY_ISOLATED) {
+		if (gantry_net_serves(t))
+			(void)gantry_str_format(ret_class->group, sizeof(ret_class->group),
+						GANTRY_NET_MARK "%s", t->conf.name); /* it fits */
 		return;
+	}
 	gantry_list_for_each(&t->agent->tenants, struct gantry_tenant, link, other)
 		if (!other->removed && gantry_tenant_mode(other) == mode &&
 		    strcmp(trust_of(other), trust_of(t)) == 0)
@@ -203,6 +207,7 @@ void gantry_tenant_init(struct gantry_tenant *t, struct gantry_agent *a)
 	t->ivshmem_fd = -EBADF;
 	t->wake_fd = -EBADF;
 	t->vsock_fd = -EBADF;
+	t->net.fd = t->net.user_fd = -EBADF;
 	gantry_list_init(&t->waiting);
 	gantry_list_init(&t->standbys);
 	gantry_list_init(&t->machines);
@@ -302,6 +307,7 @@ static void apply_one(struct gantry_agent *a, const struct gantry_tenant_conf *c
 	old_mem_bytes = t->conf.mem_bytes;
 	old_virtual_bytes = t->conf.virtual_bytes;
 	t->conf = *conf;
+	gantry_net_apply(t);
 	publish_limits(t);
 	publish_to_sessions(t, old_mem_bytes, old_virtual_bytes);
 	if (reopen)
@@ -346,6 +352,7 @@ void gantry_tenant_free(struct gantry_tenant *t)
 	gantry_drain_forget(t);
 	gantry_relays_disown(t);
 	gantry_vsock_door_close(t);
+	gantry_net_free(t);
 	gantry_keep_drop(t->agent, "q/%u/%s", t->slot, t->conf.name);
 	gantry_slot_put(t->agent->tenant_slots, t->slot);
 	gantry_quota_close(t->quota);

@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "host-agent/agent/config.h"
 #include "host-agent/agent/drain.h"
+#include "host-agent/agent/net.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/shared/relay_page.h"
 
@@ -41,6 +42,7 @@ struct gantry_tenant {
 	uint32_t slot;	      /* in share pages */
 	bool removed;	      /* no longer configured; lives until its last session ends */
 	bool forced_isolated; /* faulted too often to go on with others */
+	struct gantry_net net;
 	struct gantry_quota_page *quota;
 	int quota_fd;
 	int door_fd;

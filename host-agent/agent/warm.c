@@ -64,8 +64,10 @@ static uint32_t stock(const struct gantry_agent *a, const struct gantry_worker_c
 {
 	const struct gantry_agent_conf *conf = &a->config->agent;
 
-	if (class->mode == GANTRY_ISOLATED || conf->warm_workers == 0)
-		return conf->warm_workers;
+	if (conf->warm_workers == 0)
+		return 0;
+	if (class->mode == GANTRY_ISOLATED) /* one, where only one tenant has a use for it */
+		return class->group[0] ? 1 : conf->warm_workers;
 	return class->mode == GANTRY_PACKED ? conf->warm_packed : 1;
 }
 

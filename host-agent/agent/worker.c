@@ -30,6 +30,7 @@
 #include "host-agent/agent/journal.h"
 #include "host-agent/agent/keep.h"
 #include "host-agent/agent/mps.h"
+#include "host-agent/agent/net.h"
 #include "host-agent/agent/recover.h"
 #include "host-agent/agent/renew.h"
 #include "host-agent/agent/restore.h"
@@ -117,7 +118,8 @@ void gantry_worker_free(struct gantry_worker *w)
 
 /* ---- start ---- */
 
-static void exec_worker(const struct gantry_worker *w, int sock, const char *cgroup)
+static void exec_worker(const struct gantry_worker *w, const struct gantry_net *net, int sock,
+			const char *cgroup)
 {
 	char *const argv[] = { (char *)(uintptr_t) "gantry-worker", NULL };
 	sigset_t none;
@@ -127,6 +129,9 @@ static void exec_worker(const struct gantry_worker *w, int sock, const char *cgr
 	(void)signal(SIGPIPE, SIG_DFL);		     /* nor this */
 	if (cgroup[0])
 		(void)gantry_cgroup_enter(cgroup); /* the agent looks whether it is in */
+	/* Before its descriptor makes way. */
+	if (net && gantry_net_enter(net) < 0)
+		_exit(126);
 	if (sock != WORKER_CONTROL_FD && dup2(sock, WORKER_CONTROL_FD) < 0)
 		_exit(126);
 	if (gantry_fd_cloexec(WORKER_CONTROL_FD, false) < 0)
@@ -144,15 +149,19 @@ static void exec_worker(const struct gantry_worker *w, int sock, const char *cgr
 
 static int start_process(struct gantry_worker *w, struct gantry_err *err)
 {
+	const struct gantry_net *net = gantry_net_of(w);
 	char cgroup[PATH_MAX];
 	int fds[2];
 
+	if (gantry_net_is_wanted(w) && !net)
+		return gantry_err_set(err, -ENETDOWN, "the network of tenant %s is gone",
+				      w->class.group + strlen(GANTRY_NET_MARK));
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return gantry_err_set_errno(err, -errno, "making a worker's socket");
 	gantry_limits_prepare(w, cgroup);
 	w->pid = fork();
 	if (w->pid == 0)
-		exec_worker(w, fds[1], cgroup);
+		exec_worker(w, net, fds[1], cgroup);
 	gantry_fd_close(fds[1]);
 	w->ctl_fd = fds[0];
 	if (w->pid < 0)
@@ -524,6 +533,7 @@ void gantry_worker_configure(struct gantry_worker *w)
 	c.msg.mode = w->class.mode;
 	c.msg.share_owner = w->owner;
 	c.msg.confine = a->config->agent.confine;
+	c.msg.communicators = gantry_net_is_wanted(w);
 	c.msg.uid = a->config->agent.worker_uid;
 	c.msg.gid = a->config->agent.worker_gid;
 	c.msg.spin_ns = a->config->agent.spin_ns;

@@ -35,8 +35,9 @@ struct gantry_worker_class {
 	uint32_t mode;	       /* enum gantry_isolation, or GANTRY_WORKER_STEWARD */
 	uint32_t percent;      /* packed: of a GPU's multiprocessors; 0: all */
 	uint32_t mps_priority; /* packed: the client's, as MPS counts: 1 is below 0 */
-	char group[GANTRY_CONFIG_NAME +
-		   8]; /* packed and pooled: the trust group; a steward: what for; else "" */
+	char group
+		[GANTRY_CONFIG_NAME +
+		 8]; /* packed and pooled: the trust group; a steward: what for; isolated: GANTRY_NET_MARK and the tenant in whose network it is; else "" */
 	uint64_t
 		seats; /* devices that a steward holds and its tenants may use, as bits of their indices */
 };

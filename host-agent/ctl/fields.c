@@ -87,6 +87,7 @@ static const struct gantry_field tenant_list[] = {
 	{ "deadline_ns", NULL, GANTRY_FIELD_OPT_NS, CONFIG(deadline_ns) },
 	{ "on_full", NULL, GANTRY_FIELD_TEXT, CONFIG(on_full) },
 	{ "recipes", NULL, GANTRY_FIELD_TEXT, CONFIG(recipes) },
+	{ "communicators", NULL, GANTRY_FIELD_OPT_U64, CONFIG(communicators) },
 	{ "door", NULL, GANTRY_FIELD_TEXT, CONFIG(door) },
 	{ "door_mode", NULL, GANTRY_FIELD_TEXT, CONFIG(door_mode) },
 	{ "door_owner", NULL, GANTRY_FIELD_TEXT, CONFIG(door_owner) },

@@ -39,6 +39,8 @@
 	  NONE)                                                                                    \
 	S("recipes", recipes, TEXT, "WHEN",                                                        \
 	  "whose library objects are written down: moves, always or no", RECIPES)                  \
+	S("communicators", communicators, YES, "yes|no",                                           \
+	  "whether its workers speak with each other, as NCCL's do", NONE)                         \
 	S("ivshmem", ivshmem, YES, "yes|no", "whether virtual machines may come in", NONE)         \
 	S("ivshmem-size", ivshmem_bytes, SIZE, "SIZE", "memory of a machine, a power of two",      \
 	  NONE)                                                                                    \

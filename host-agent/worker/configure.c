@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "host-agent/worker/build.h"
+#include "host-agent/worker/communicators.h"
 #include "host-agent/worker/output.h"
 #include "host-agent/worker/process.h"
 #include "host-agent/worker/steward_loop.h"
@@ -153,8 +154,10 @@ void worker_configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 		return;
 	}
 	w->id = c->worker_id;
+	if (c->communicators)
+		worker_communicators_prepare();
 	if (c->confine)
-		gantry_confine_early(c->uid, c->gid, &w->report);
+		gantry_confine_early(c->uid, c->gid, c->communicators, &w->report);
 	r = start_engine(w, c, fds, &events, &err);
 	if (r < 0) {
 		worker_say_done(tag, GANTRY_E_INTERNAL, err.text);
@@ -162,6 +165,6 @@ void worker_configure(struct worker *w, uint64_t tag, const Gantry__Worker__Conf
 	}
 	w->ndevices = (uint32_t)c->n_devices;
 	if (c->confine)
-		gantry_confine_late(has_driver(w), &w->report);
+		gantry_confine_late(has_driver(w), c->communicators, &w->report);
 	say_ready(w, tag);
 }

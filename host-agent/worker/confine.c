@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -92,9 +94,9 @@ static void give_up_rights(uid_t uid, gid_t gid, struct gantry_confine_report *r
 	note(report, "no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? errno : 0);
 }
 
-void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report)
+void gantry_confine_early(uid_t uid, gid_t gid, bool has_net, struct gantry_confine_report *report)
 {
-	note(report, "netns", private_net());
+	note(report, "netns", has_net ? 0 : private_net());
 	give_up_rights(uid, gid, report);
 }
 
@@ -371,7 +373,40 @@ static int add_driver_rules(scmp_filter_ctx ctx)
 	return r;
 }
 
-void gantry_confine_late(bool driver, struct gantry_confine_report *report)
+static const int allowed_to_communicators[] = {
+	SCMP_SYS(bind),	      SCMP_SYS(listen),	     SCMP_SYS(accept),	    SCMP_SYS(accept4),
+	SCMP_SYS(connect),    SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(setsockopt),
+	SCMP_SYS(getsockopt), SCMP_SYS(shutdown),    SCMP_SYS(sendto),	    SCMP_SYS(recvfrom),
+	SCMP_SYS(pipe),	      SCMP_SYS(pipe2),
+};
+
+/*
+ * Workers of one tenant speak with each other in a network that is theirs alone: TCP, descriptors of device memory by datagrams between
+ * abstract names, and the list of that network's interfaces. No Unix socket that could be connected to a door or a service of the host's.
+ */
+static int add_communicator_rules(scmp_filter_ctx ctx)
+{
+	static const struct {
+		int family, type;
+	} sockets[] = { { AF_INET, SOCK_STREAM },
+			{ AF_UNIX, SOCK_DGRAM },
+			{ AF_NETLINK, SOCK_RAW },
+			{ AF_NETLINK, SOCK_DGRAM } };
+	int r = ALLOW(ctx, allowed_to_communicators);
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(sockets) && r == 0; i++)
+		r = seccomp_rule_add(
+			ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
+			SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)sockets[i].family),
+			SCMP_A1(SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)(SOCK_CLOEXEC | SOCK_NONBLOCK),
+				(scmp_datum_t)sockets[i].type),
+			sockets[i].family == AF_INET
+				? SCMP_A2(SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)IPPROTO_TCP, 0)
+				: SCMP_A2(SCMP_CMP_EQ, 0)); /* of AF_NETLINK: NETLINK_ROUTE */
+	return r;
+}
+
+void gantry_confine_late(bool driver, bool communicators, struct gantry_confine_report *report)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int r = -ENOMEM;
@@ -382,6 +417,8 @@ void gantry_confine_late(bool driver, struct gantry_confine_report *report)
 			r = add_rules(ctx);
 		if (r == 0 && driver)
 			r = add_driver_rules(ctx);
+		if (r == 0 && communicators)
+			r = add_communicator_rules(ctx);
 		if (r == 0)
 			r = seccomp_load(ctx);
 		seccomp_release(ctx);

@@ -22,9 +22,9 @@ struct gantry_confine_report {
 
 /*
  * Before devices are opened and before any other thread: an empty network namespace (with a user namespace of its own
- * where that takes one), the user and group (0: stay), no capability, no dump, no new privileges.
+ * where that takes one; @has_net: it was started in its tenant's), the user and group (0: stay), no capability, no dump, no new privileges.
  */
-void gantry_confine_early(uid_t uid, gid_t gid, struct gantry_confine_report *report);
+void gantry_confine_early(uid_t uid, gid_t gid, bool has_net, struct gantry_confine_report *report);
 /*
  * In a process that compiles a guest's text, last: it may compute, allocate and write to what is open. No file can be
  * opened: a compiler would show any that the worker may read.
@@ -46,8 +46,8 @@ const char *gantry_confine_loaded(void);
 /*
  * After: the system call filter. Calls it does not list fail with EPERM. @driver: a device's driver is called while it
  * works (GANTRY_CAP_DRIVER); files that exist can be opened for writing then, so that only its user, where it is not
- * root, keeps the process from those of others. The report says so.
+ * root, keeps the process from those of others. The report says so. @communicators: sockets can be made, in the network of the process.
  */
-void gantry_confine_late(bool driver, struct gantry_confine_report *report);
+void gantry_confine_late(bool driver, bool communicators, struct gantry_confine_report *report);
 
 #endif

@@ -176,7 +176,7 @@ static int start(struct loop *l, const Gantry__Worker__Configure *c, struct gant
 		(void)gantry_str_copy(l->names[i], sizeof(l->names[i]), d->name);
 	}
 	if (c->confine)
-		gantry_confine_early(c->uid, c->gid, &l->report);
+		gantry_confine_early(c->uid, c->gid, false, &l->report);
 	return gantry_steward_start(confs, l->ndevices, &events, &l->steward, l->devices, err);
 }
 
@@ -284,7 +284,7 @@ void gantry_steward_loop(int sock, uint64_t tag, const Gantry__Worker__Configure
 		return;
 	}
 	if (configure->confine)
-		gantry_confine_late(has_driver(&l), &l.report);
+		gantry_confine_late(has_driver(&l), false, &l.report);
 	say_ready(&l, tag);
 	do {
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)

@@ -24,6 +24,7 @@
 #include "devices/cuda/calls/quick.h"
 #include "devices/cuda/calls/recipe.h"
 #include "devices/cuda/module.h"
+#include "devices/hosts.h"
 
 /* Generated of list.c.in; NULL at the end. */
 extern const struct gantry_calls_library *const gantry_calls_libraries[];
@@ -96,6 +97,24 @@ static void *loaded(struct site *site, const struct place *place,
 	return place ? load(place, library) : NULL;
 }
 
+/*
+ * A process of communicators says by its environment what host it is of, in words that the worker has made room for
+ * (host-agent/worker/communicators.h). Parts of one GPU are hosts of their own to NCCL, which has no two ranks of a host on one GPU;
+ * the same parts of several GPUs are of one, and use what links those. Once, before NCCL first asks.
+ */
+static void be_of_a_host(uint32_t part)
+{
+	static bool done;
+	char *host = getenv("NCCL_HOSTID");
+	size_t len = strlen(GANTRY_COMMUNICATORS_HOST);
+
+	if (done || !host || strncmp(host, GANTRY_COMMUNICATORS_HOST, len) != 0)
+		return;
+	done = true;
+	for (size_t i = strlen(host); i-- > len; part /= 10)
+		host[i] = (char)('0' + part % 10);
+}
+
 static void *find_symbol(void *cookie, const struct gantry_calls_library *library, const char *name)
 {
 	const struct place *place = cookie;
@@ -108,6 +127,12 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 	if (!found) {
 		found = loaded(place->site, place->env ? place : NULL, library);
 		found = found ? dlsym(found, name) : NULL;
+	}
+	if (found && place->env && strcmp(library->name, "nccl") == 0 &&
+	    strstr(name, "ncclCommInit")) {
+		pthread_mutex_lock(&lock);
+		be_of_a_host(place->calls->part);
+		pthread_mutex_unlock(&lock);
 	}
 	if (found) {
 		place->site->symbols[i].name = name;

@@ -55,13 +55,16 @@ def one_process():
 def two_processes(rank, port):
     """The second of them is started by the first."""
     from torch import distributed  # pylint: disable=import-outside-toplevel
-    torch.cuda.set_device(rank)
+    if torch.cuda.device_count() < 2:  # natively, on one GPU: each rank says that it is a host of its own
+        os.environ["NCCL_HOSTID"] = f"part{rank}"
+    number = rank % torch.cuda.device_count()
+    torch.cuda.set_device(number)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
-    distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    distributed.init_process_group("nccl", device_id=torch.device("cuda", number))
     part = torch.full((1000,), float(rank + 1), device="cuda")
     distributed.all_reduce(part)
     model, optimizer = same_models("cuda")
-    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[number])
     xs, ys = halves()
     x, y = xs[rank].cuda(), ys[rank].cuda()
 

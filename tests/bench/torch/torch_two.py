@@ -4,10 +4,11 @@ import json
 import os
 import re
 
+import gpu
 import torch_compare
 import torch_world
 from torch_figures import HERE, Figure, TENANT, harness, ms
-from torch_travel import NCCL, NCCL_AGENT
+from torch_travel import NCCL
 
 MORE = os.environ.get("GANTRY_TORCH_MORE", "")
 
@@ -52,10 +53,15 @@ def parts(bench):
 
 
 def nccl(bench):
-    """One process with two GPUs; two processes with one each."""
+    """One process with two GPUs; two processes with one each, or, where there is one GPU, with a part of it each."""
     for way in ("one_process", "two_processes"):
-        with bench.place.world({"red": dict(TENANT, sessions="8")}, count=2, apart=True, agent=NCCL_AGENT, env=NCCL) as agent:
+        with bench.place.world({"red": dict(TENANT, sessions="8", communicators="yes")}, count=2, env=NCCL) as agent:
+            if gpu.Divided.now and way == "one_process":
+                print("## nccl one_process: NCCL has no two ranks of one process on one GPU", flush=True)
+                continue
             native, ours = both(bench, agent, [torch_world.PYTHON, str(HERE / "torch_pair.py"), way], f"nccl {way}", NCCL)
-            yield from torch_compare.curve(f"nccl_{way}", native["values"], ours["values"], exact=True)
-            yield Figure(f"nccl_{way}_overhead", 100 * (ours["seconds"] / native["seconds"] - 1), "%",
-                         f"training with gradients summed over two GPUs, {ms(native['seconds']):.0f} ms natively, one run each")
+            where = "parts of one GPU" if gpu.Divided.now else "GPUs"
+            name = f"nccl_{way}" + ("_one_gpu" if gpu.Divided.now else "")
+            yield from torch_compare.curve(name, native["values"], ours["values"], exact=True)
+            yield Figure(f"{name}_overhead", 100 * (ours["seconds"] / native["seconds"] - 1), "%",
+                         f"training with gradients summed over two {where}, {ms(native['seconds']):.0f} ms natively, one run each")

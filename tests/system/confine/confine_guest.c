@@ -4,6 +4,7 @@
  *	confine-guest escape AGENT VICTIM   what kernel escape could do, a line each: NAME ERRNO
  *	confine-guest hold [ADDRESS]        opens a session, prints where its segment is, ends with its input; ADDRESS
  *	                                    is occupied beforehand
+ *	confine-guest speak                 for each line WHAT A B what kernel speak answers (speak.h)
  *	confine-guest orphan                opens a session, forks; the parent ends, its child keeps everything open
  */
 #include <inttypes.h>
@@ -100,6 +101,38 @@ static int escape(struct gantry_session *s, uint64_t agent, uint64_t victim)
 	return getchar() == EOF ? 0 : 1;
 }
 
+static int speak(struct gantry_session *s)
+{
+	struct {
+		uint64_t out, what, a, b;
+	} args = { 0 };
+	struct gantry_access access = { .mode = GANTRY_W, .arg_off = 0 };
+	struct gantry_task task = {
+		.args = &args, .args_bytes = sizeof(args), .access = &access, .naccess = 1
+	};
+	int64_t answer = 0;
+	gantry_queue queue;
+	char line[128];
+
+	if (gantry_queue_open(s, NULL, &queue) < 0 ||
+	    gantry_alloc(s, sizeof(answer), 0, &access.buffer) < 0 ||
+	    gantry_kernel_find(s, "speak", NULL, &task.kernel) < 0)
+		return failed("speak");
+	printf("ready\n");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		if (sscanf(line, "%" SCNu64 " %" SCNu64 " %" SCNu64, &args.what, &args.a,
+			   &args.b) != 3)
+			return 2;
+		if (run(s, queue, &task) < 0 ||
+		    gantry_read(s, access.buffer, 0, &answer, sizeof(answer)) < 0)
+			return failed("speak");
+		printf("answer %" PRId64 "\n", answer);
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static int hold(struct gantry_session *s)
 {
 	struct gantry_props props;
@@ -143,6 +176,8 @@ int main(int argc, char **argv)
 		r = escape(s, strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
 	else if (strcmp(verb, "hold") == 0)
 		r = hold(s);
+	else if (strcmp(verb, "speak") == 0)
+		r = speak(s);
 	else if (strcmp(verb, "orphan") == 0)
 		r = orphan();
 	else

@@ -45,6 +45,7 @@ static const char whole[] =
 	"ivshmem = yes\nivshmem_size = 16M\nivshmem_vectors = 4\nivshmem_machines = 2\n"
 	"ivshmem_mode = 0666\nivshmem_owner = root:root\n"
 	"group = g\nmin_devices = 1\nmax_devices = 3\nreplicas = no\nrecipes = always\n"
+	"communicators = no\n"
 	"[group g]\ndevices = cpu0\npolicy = mine\noptions = fast=1\n"
 	"[policy mine]\npath = /p/mine.so\ntimeout = 5ms\nfallback = spread\n";
 
@@ -87,6 +88,8 @@ START_TEST(test_config_every_key_is_read)
 	ck_assert_uint_eq(t->max_devices, 3);
 	ck_assert_uint_eq(t->replicas, 0);
 	ck_assert_uint_eq(t->recipes, GANTRY_RECIPES_ALWAYS);
+	ck_assert(t->set & GANTRY_TENANT_COMMUNICATORS);
+	ck_assert_uint_eq(t->communicators, 0);
 	ck_assert_str_eq(gantry_config_group(c, "g")->policy, "mine");
 	ck_assert_str_eq(gantry_config_group(c, "g")->options, "fast=1");
 	ck_assert_str_eq(gantry_config_policy(c, "mine")->path, "/p/mine.so");
@@ -234,6 +237,9 @@ static const struct {
 	{ "[agent]\nmps_clients = 61\n", "t.conf:2", "mps_clients" },
 	{ "[agent]\nmps_multiuser = maybe\n", "t.conf:2", "mps_multiuser is" },
 	{ "[tenant a]\nrecipes = yes\n", "t.conf:2", "recipes is" },
+	{ "[tenant a]\ncommunicators = 1\n", "t.conf:2", "communicators is" },
+	{ "[tenant a]\ncommunicators = yes\nisolation = pooled\n", "communicators",
+	  "isolation = isolated" },
 	{ "[tenant a]\non_full = panic\n", "t.conf:2", "on_full is" },
 	{ "[tenant a]\ntrust_group = A B\n", "t.conf:2", "trust_group" },
 	{ "[tenant a]\ndoor = rel/path\n", "full path", "full path" },
