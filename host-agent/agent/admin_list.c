@@ -741,6 +741,22 @@ static void check_devices(struct gantry_agent *a, struct gantry_answer *r, Gantr
 		      "add a [device cpu0] with backend = cpu");
 }
 
+static void check_communicators(const struct gantry_tenant *t, struct gantry_answer *r,
+				Gantry__Admin__Doctor *d)
+{
+	char name[GANTRY_CONFIG_NAME + 32];
+
+	if (!t->conf.communicators)
+		return;
+	/* it fits */
+	(void)gantry_str_format(name, sizeof(name), "communicators of %s", t->conf.name);
+	if (gantry_net_serves(t))
+		check(r, d, name, "ok", "its workers have a network of their own", "");
+	else
+		check(r, d, name, "fail", t->net.missing,
+		      "run gantryd as root, or allow user namespaces; then gantryctl reload");
+}
+
 static void check_tenants(struct gantry_agent *a, struct gantry_answer *r, Gantry__Admin__Doctor *d)
 {
 	uint32_t n = 0;
@@ -755,6 +771,7 @@ static void check_tenants(struct gantry_agent *a, struct gantry_answer *r, Gantr
 		/* it fits */
 		(void)gantry_str_format(name, sizeof(name), "door of %s", t->conf.name);
 		check(r, d, name, open ? "ok" : "fail", open ? t->door_path : t->state, "");
+		check_communicators(t, r, d);
 	}
 	if (n == 0)
 		check(r, d, "tenants", "warn", "none is configured",

@@ -424,6 +424,10 @@ void gantry_confine_late(bool driver, bool communicators, struct gantry_confine_
 		seccomp_release(ctx);
 	}
 	note(report, "seccomp", -r);
+	if (communicators && geteuid() == 0 && report->nmissing < GANTRY_CONFINE_MAX)
+		(void)snprintf(
+			report->missing[report->nmissing++], sizeof(report->missing[0]),
+			"sockets: root's that take datagrams can be written to: name a worker_user");
 	if (driver && geteuid() == 0 && report->nmissing < GANTRY_CONFINE_MAX)
 		(void)snprintf(
 			report->missing[report->nmissing++], sizeof(report->missing[0]),

@@ -93,6 +93,8 @@ def test_nobody_else_reaches_them(t):
         t.equal(plain.ask(LISTEN), -errno.EPERM, "who has no communicators has no sockets")
         for speaker in (red, blue, plain):
             t.equal(speaker.end(), 0)
+        found = {check["name"]: check["state"] for check in json.loads(agent.ctl("--json", "doctor").out)["checks"]}
+        t.equal([found.get(f"communicators of {name}") for name in ("red", "blue", "plain")], ["ok", "ok", None])
 
 
 def test_other_sockets_are_refused(t):
