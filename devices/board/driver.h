@@ -135,7 +135,8 @@ struct gantry_board_driver {
 	 * been made, too; failed if one could not be. When 1 is written to done, control and cycles are the next one's, which begins
 	 * whatever became of the one before. @to of each copy is the driver's until then; for good, if the board is lost or closed before. Memory of both stays as it is but for what
 	 * they do themselves. -EAGAIN: not now: nothing is at work there, or something is behind it already; other errors: nothing is behind it.
-	 * NULL: there is no such thing.
+	 * 1: nor then, but @to of the copies is the driver's as if there were, and what comes there is of no use. None of these waits for the launch
+	 * at work. NULL: there is no such thing.
 	 */
 	int (*follow)(void *board, uint32_t region, uint32_t off, const uint64_t *args,
 		      uint32_t nargs, const struct gantry_board_copy *copies, uint32_t ncopies);

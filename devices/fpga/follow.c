@@ -136,6 +136,7 @@ static int hand_over(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
 		r = dev->driver->follow(dev->handle, gantry_fpga_region_of(launch->unit.place),
 					gantry_fpga_window_of(dev, &launch->unit), args, nargs,
 					copies, ncopies);
+	/* Where it is 1 the driver may write there still: it stays until the launch has ended. */
 	if (r < 0) {
 		free(launch->results);
 		launch->results = NULL;
@@ -143,8 +144,8 @@ static int hand_over(struct gantry_dev *dev, struct gantry_fpga_launch *launch,
 	return r;
 }
 
-/* What does not come about is begun when this one has ended. */
-static void follow(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
+/* What does not come about is begun when this one has ended; true: it does. */
+static bool follow(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
 {
 	struct gantry_stream *stream = launch->stream;
 	const struct gantry_cmd_launch *now =
@@ -154,10 +155,10 @@ static void follow(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
 	struct gantry_fpga_launch next = { .stream = stream, .unit = launch->unit, .waits = true };
 
 	if (!entry || !take_pieces(dev, launch, now, &next, cmd))
-		return;
-	if (hand_over(dev, launch, now, &next, cmd) < 0) {
+		return false;
+	if (hand_over(dev, launch, now, &next, cmd) != 0) {
 		gantry_fpga_put_pieces(dev, &next);
-		return;
+		return false;
 	}
 	*entry = next;
 	launch->next = entry;
@@ -173,20 +174,29 @@ static void follow(struct gantry_dev *dev, struct gantry_fpga_launch *launch)
 		if (gantry_fpga_is_written(cmd, i))
 			gantry_fpga_piece_write(next.pieces[i]);
 	}
+	return true;
+}
+
+/* Not where something is behind it, or it is behind something, or what was to be has been refused. */
+static bool may_lead(const struct gantry_dev *dev, const struct gantry_fpga_launch *launch)
+{
+	const struct gantry_stream *stream = launch->stream;
+
+	return stream && !launch->next && !launch->results && !launch->waits && !launch->spoilt &&
+	       gantry_board_may_follow(dev->board,
+				       stream->slots[stream->finished % GANTRY_FPGA_DEPTH]
+					       .cmd.launch.kernel->number);
 }
 
 void gantry_fpga_follow(struct gantry_dev *dev)
 {
+	uint32_t nbehind = 0;
+
 	if (!dev->driver->follow || !dev->keeps)
 		return;
-	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING; i++) {
-		struct gantry_fpga_launch *launch = &dev->launches[i];
-		const struct gantry_stream *stream = launch->stream;
-
-		if (stream && !launch->next && !launch->waits && !launch->spoilt &&
-		    gantry_board_may_follow(dev->board,
-					    stream->slots[stream->finished % GANTRY_FPGA_DEPTH]
-						    .cmd.launch.kernel->number))
-			follow(dev, launch);
-	}
+	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING; i++)
+		nbehind += dev->launches[i].stream && dev->launches[i].waits;
+	for (uint32_t i = 0; i < GANTRY_FPGA_MAX_RUNNING && nbehind < GANTRY_FPGA_MAX_BEHIND; i++)
+		if (may_lead(dev, &dev->launches[i]))
+			nbehind += follow(dev, &dev->launches[i]);
 }

@@ -24,6 +24,8 @@
 #define GANTRY_FPGA_MAX_STREAMS 8192u /* those of all seats (devices/seat) */
 #define GANTRY_FPGA_MAX_RUNNING \
 	128u /* launches on the board at once, those behind others included */
+#define GANTRY_FPGA_MAX_BEHIND \
+	(GANTRY_FPGA_MAX_RUNNING / 2)	   /* for units that are free there is room */
 #define GANTRY_FPGA_MAX_RESULTS (1u << 20) /* bytes that one writes which has another behind it */
 #define GANTRY_FPGA_MAX_PIECES	1024u /* of the board's memory, those that are only kept included */
 
@@ -92,8 +94,8 @@ struct gantry_fpga_launch {
 	uint64_t unwanted_ns; /* since when nobody waits for it; 0: somebody does */
 	/* The next of its stream, which the board begins by itself; NULL: none. What it wrote is then in @results, argument after argument. */
 	struct gantry_fpga_launch *next;
-	uint8_t *results;
-	bool waits; /* it is another's next */
+	uint8_t *results; /* without one behind it: the driver's until it has ended */
+	bool waits;	  /* it is another's next */
 	bool spoilt; /* the one before did not end well, and it works on what that one left: it will begin anew */
 };
 

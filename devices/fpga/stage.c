@@ -186,7 +186,7 @@ int gantry_fpga_stage_in(struct gantry_dev *dev, struct gantry_fpga_launch *laun
 int gantry_fpga_stage_out(struct gantry_dev *dev, const struct gantry_fpga_launch *launch,
 			  const struct gantry_cmd_launch *cmd)
 {
-	const uint8_t *result = launch->results;
+	const uint8_t *result = launch->next ? launch->results : NULL;
 
 	for (uint32_t i = 0; i < cmd->nargs; i++) {
 		const struct gantry_range *range = &cmd->args[i].range;

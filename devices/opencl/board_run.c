@@ -299,7 +299,7 @@ static void start(struct gantry_opencl_unit *unit)
 	(void)errno_of(unit->board, result);
 }
 
-/* Behind the launch in @run. Those that were enqueued before one could not be have been made. */
+/* Behind the launch in @run. Those that were enqueued before one could not be are made, too. */
 static cl_int copy_behind(struct gantry_opencl_run *run, const struct gantry_board_copy *copies,
 			  uint32_t ncopies)
 {
@@ -318,14 +318,8 @@ static cl_int copy_behind(struct gantry_opencl_run *run, const struct gantry_boa
 			       : CL_INVALID_MEM_OBJECT;
 	}
 	run->ncopies = n;
-	if (result == CL_SUCCESS && n > 0)
-		(void)watch(run, run->copies[n - 1], on_copied, &run->copied);
-	if (result == CL_SUCCESS)
-		return result;
 	if (n > 0)
-		(void)cl->Finish(unit->queue);
-	while (run->ncopies > 0)
-		(void)cl->ReleaseEvent(run->copies[--run->ncopies]);
+		(void)watch(run, run->copies[n - 1], on_copied, &run->copied);
 	return result;
 }
 
@@ -351,11 +345,11 @@ int gantry_opencl_board_follow(void *handle, uint32_t region, uint32_t off, cons
 	if (result == CL_SUCCESS)
 		result = enqueue(unit, &next->event);
 	if (result != CL_SUCCESS) {
+		int r = errno_of(unit->board, result);
+
 		next->event = NULL;
-		/* What @to is of goes with this call. */
-		if (run->ncopies > 0)
-			(void)unit->board->cl->Finish(unit->queue);
-		return errno_of(unit->board, result);
+		/* Copies that were enqueued cannot be taken back, nor waited for here: it may be long until they are made. */
+		return run->ncopies > 0 ? 1 : r;
 	}
 	watch_launch(next);
 	return 0;

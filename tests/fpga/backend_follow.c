@@ -181,6 +181,25 @@ START_TEST(test_launch_behind_one_whose_result_cannot_be_copied_is_not_hurt)
 }
 END_TEST
 
+/* A driver that finds out behind copies that it has no room for the next: they are spoilt, and both launches are not. */
+START_TEST(test_launch_whose_next_is_refused_ends_by_itself)
+{
+	struct gantry_done done[16];
+
+	begin(SLOW "refuse_next=3", NULL);
+	put_links(16);
+	wait_for(done, 16);
+	for (int i = 0; i < 16; i++)
+		ck_assert_int_eq(done[i].status, GANTRY_OK);
+	check_power(0, 16);
+	check_power(1, 15);
+	/* Three have none behind them, and of the others at least every other one has. */
+	ck_assert_uint_ge(count_followed(), 6);
+	ck_assert_uint_le(count_followed(), 12);
+	device_close();
+}
+END_TEST
+
 /* The next has not begun, and may begin elsewhere. */
 START_TEST(test_launch_behind_one_that_does_not_end_is_told_that_it_was_interrupted)
 {
@@ -286,6 +305,7 @@ void backend_follow_tests(TCase *tc)
 		tc, test_launch_behind_one_that_is_cancelled_on_the_board_reads_what_the_host_has);
 	tcase_add_test(tc, test_launch_behind_one_that_is_refused_is_not_hurt);
 	tcase_add_test(tc, test_launch_behind_one_whose_result_cannot_be_copied_is_not_hurt);
+	tcase_add_test(tc, test_launch_whose_next_is_refused_ends_by_itself);
 	tcase_add_test(tc,
 		       test_launch_behind_one_that_does_not_end_is_told_that_it_was_interrupted);
 	if (!is_seated()) /* where the whole process ends */

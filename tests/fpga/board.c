@@ -61,6 +61,7 @@ static unsigned int nlibraries;
 /* A launch behind the one at work on a window. The RTL knows none: what this does takes the cycles of its writes. */
 struct chain {
 	bool waits;
+	bool refused; /* nothing is behind it, but what would have been copied is spoilt */
 	bool ended; /* it has begun; that the one before had ended, as follows, has not been seen */
 	uint64_t control, cycles;
 	uint32_t nargs, ncopies;
@@ -83,7 +84,7 @@ struct board {
 	uint32_t turn; /* whose request is taken first */
 	int lock_fd;
 	uint64_t hang_n; /* 0: none */
-	uint64_t load_ms, fail_loads, fail_copies, spare_copies, lost_after, nloads;
+	uint64_t load_ms, fail_loads, fail_copies, spare_copies, lost_after, nloads, refuse_next;
 	bool has_lost_after, memory_lost, hang, naps;
 	pthread_mutex_t lock;
 	pthread_cond_t woke;
@@ -192,6 +193,8 @@ static int parse_options(struct board *board, const char *options, const char **
 			board->fail_copies = n;
 		else if (strcmp(word, "spare_copies") == 0)
 			board->spare_copies = n;
+		else if (strcmp(word, "refuse_next") == 0)
+			board->refuse_next = n;
 		else if (strcmp(word, "lost_after") == 0)
 			board->lost_after = n, board->has_lost_after = true;
 		else if (strcmp(word, "hang") == 0)
@@ -476,6 +479,10 @@ static void go_on(struct board *board, struct region *region, uint32_t off)
 	if (!(control & GANTRY_BOARD_DONE))
 		return;
 	chain->waits = false;
+	for (uint32_t i = 0; chain->refused && i < chain->ncopies; i++)
+		memset(chain->copies[i].to, 0xdb, chain->copies[i].len);
+	if (chain->refused)
+		return;
 	chain->cycles = read_unit(board, region, off + GANTRY_BOARD_CYCLES);
 	for (uint32_t i = 0; i < chain->ncopies; i++) {
 		if (copy_fails(board) < 0)
@@ -517,7 +524,11 @@ static int board_follow(void *handle, uint32_t r, uint32_t off, const uint64_t *
 	*chain = (struct chain){ .waits = true, .nargs = nargs, .ncopies = ncopies };
 	memcpy(chain->args, args, nargs * sizeof(*args));
 	memcpy(chain->copies, copies, ncopies * sizeof(*copies));
-	return 0;
+	if (board->refuse_next == 0)
+		return 0;
+	board->refuse_next--;
+	chain->refused = true;
+	return 1;
 }
 
 static void nap(struct board *board, uint64_t ns)

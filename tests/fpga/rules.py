@@ -28,7 +28,7 @@ class Board:
     """struct board_file of rules.h, to look at and to write into while the board is in use."""
 
     WORDS = {"fail_loads": 0, "fail_copies": 4, "fail_launches": 8, "gone": 12, "nloads": 16, "nrefused": 20, "nlaunches": 24,
-             "most_running": 32, "free_loads": 36, "nbeside": 56}
+             "nrunning": 28, "most_running": 32, "free_loads": 36, "nbeside": 56, "refuse_behind": 60}
     LONGS = {"first_load_ns": 40, "last_load_ns": 48}
 
     def __init__(self, folder):

@@ -19,6 +19,7 @@ IMAGES = [rules.Image("vadd", {"board_vadd": (1, 2000)}),
           rules.Image("scale-1", {"board_scale": (1, 150000)}, regions=[1]),
           rules.Image("scale-01", {"board_scale": (1, 2000)}, regions=[0, 1]),
           rules.Image("long", {"board_scale": (2, 10000)}, slower=0),
+          rules.Image("slow", {"board_vadd": (1, 100), "board_scale": (1, 5000000)}, slower=0),
           rules.Image("late", {"board_scale": (1, 2000), "gantry_loaded_x": (1, 2000)}, first=False)]
 CONFIGURE_US = 2000
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gantry-rules-"))
@@ -283,6 +284,20 @@ def test_launch_behind_one_that_failed_is_what_it_would_be(t):
             t.true(answer.startswith("err -") or (fault == "fail_copies" and answer == "ok 0"), f"{fault}: {answer}")
             t.equal(world.board[fault], 0)
             t.equal(ask([red, blue], ["chain 5", "chain 5"]), ["ok 0"] * 2)
+
+
+def test_next_launch_that_the_board_refuses_keeps_nobody_waiting(t):
+    with World(("red", "blue"), names=("slow",), device={"holder": "steward"}) as world:
+        red, blue = [world.guest(name) for name in ("red", "blue")]
+        t.equal(ask([blue], ["vadd 1"]), ["ok 0"])
+        world.board["refuse_behind"] = 1
+        red.write_line("chain 2")
+        harness.wait_until(lambda: world.board["refuse_behind"] == 0, "a launch is tried behind another", LONG_S)
+        before = world.board["nlaunches"]
+        t.equal(ask([blue], ["vadd 1"]), ["ok 0"])
+        # Its own; red's that was at work is still, five seconds long.
+        t.equal(world.board["nlaunches"], before + 1)
+        t.equal(red.read_line(LONG_S), "ok 0")
 
 
 def test_board_that_is_gone_with_launches_behind_each_other_ends_them(t):

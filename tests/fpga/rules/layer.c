@@ -575,6 +575,8 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
 		return CL_DEVICE_NOT_AVAILABLE;
 	pthread_mutex_lock(&one_load);
 	result = need_image(kernel, &program, &name);
+	if (result == CL_SUCCESS && runs_beside() && use_up(&board->refuse_behind))
+		result = CL_OUT_OF_RESOURCES;
 	if (result == CL_SUCCESS)
 		result = below->clEnqueueNDRangeKernel(queue, kernel, ndims, offset, global, local,
 						       n, waits, &real);

@@ -49,6 +49,8 @@ struct board_file {
 	uint64_t last_load_ns;
 	uint32_t
 		nbeside; /* loadings that a launch of another region was at work before and after */
+	uint32_t
+		refuse_behind; /* written by tests: so many launches are refused while another is at work */
 };
 
 #define RULES_MAX_KERNELS 32u
