@@ -155,6 +155,7 @@ static unsigned serve(struct wdevice *d, struct wsession *s)
 			return found;
 		}
 		found += (unsigned)r + worker_turn(d, q);
+		worker_lane_rest(d, q);
 		worker_publish(q);
 		worker_charge_time(d, q); /* who waits for the task need not wait for this */
 		wants = wants || worker_wants_lane(d, q);

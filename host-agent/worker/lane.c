@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: who of the thread's queues has one of its device, and the device time that is booked for it. */
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "host-agent/worker/thread.h"
+
+#define REST_US 20u /* a thread that has other things to do holds a lane for nothing */
 
 bool worker_may_issue(const struct wqueue *q)
 {
@@ -104,6 +107,7 @@ static bool lane_take(struct wdevice *d, struct wqueue *q)
 		return false;
 	}
 	q->lane = lane;
+	q->rests_since = 0;
 	d->nlanes_held++;
 	return true;
 }
@@ -135,6 +139,19 @@ void worker_lane_give(struct wdevice *d, struct wqueue *q, bool still_wants)
 	}
 }
 
+void worker_lane_rest(struct wdevice *d, struct wqueue *q)
+{
+	uint64_t now;
+
+	if (q->lane < 0 || q->led->issued != q->led->done)
+		return;
+	now = gantry_cycles();
+	if (q->rests_since == 0)
+		q->rests_since = now;
+	else if (now - q->rests_since >= REST_US * gantry_cycles_per_us())
+		worker_lane_give(d, q, false);
+}
+
 bool worker_lane_ready(struct wdevice *d, struct wqueue *q)
 {
 	uint64_t kept;
@@ -143,6 +160,7 @@ bool worker_lane_ready(struct wdevice *d, struct wqueue *q)
 		return worker_gpu_lane_ready(d, q);
 	if (q->lane < 0)
 		return lane_take(d, q);
+	q->rests_since = 0;
 	kept = lane_kept(d, q);
 	if ((kept == 0 || (kept >> q->lane & 1)) &&
 	    !gantry_share_must_yield(d->page, q->session->share_slot, &q->share_seen))

@@ -38,6 +38,8 @@ bool worker_wants_lane(const struct wdevice *d, const struct wqueue *q);
 bool worker_lane_ready(struct wdevice *d, struct wqueue *q);
 /* Books what was measured of the queue, and gives its lane back if it has one. */
 void worker_lane_give(struct wdevice *d, struct wqueue *q, bool still_wants);
+/* After a turn: gives the lane back of a queue that has had nothing in flight for a while, however busy the thread is otherwise. */
+void worker_lane_rest(struct wdevice *d, struct wqueue *q);
 /* Books device time that was measured. Not for each task: it takes some ten locked instructions. */
 void worker_charge_time(struct wdevice *d, struct wqueue *q);
 

@@ -211,7 +211,9 @@ struct wqueue {
 	struct gantry_ring_consumer ring;
 	struct gantry_ledger_queue *led;
 	struct gantry_stream *stream;
-	int lane;	     /* of the device; -1: none */
+	int lane; /* of the device; -1: none */
+	uint64_t
+		rests_since; /* it has a lane and nothing in flight; cycles; 0: that was not seen */
 	bool blocked;	     /* its next task waits for a ticket or for memory */
 	uint32_t share_seen; /* for gantry_share_must_yield() */
 	uint64_t window_ns;  /* estimated device time in flight */

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "host-agent/worker/worker.h"
+#include "host-agent/worker/thread.h"
 #include "tests/unit/runner.h"
 
 #define BOUND_NS 2000000u
@@ -216,6 +216,59 @@ START_TEST(test_lane_of_a_gpu_is_not_watched_over_where_nobody_may_spin)
 }
 END_TEST
 
+/* ---- a lane of another device ---- */
+
+/* The queue has the only lane and nothing in flight; another session waits. */
+static int hold_only_lane(void)
+{
+	int fd;
+
+	fly(1000, 0);
+	led.done = 1;
+	ck_assert_int_eq(gantry_share_create("cpu0", 1, 0, &device.page, &fd, NULL), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		gantry_share_set_tenant(device.page, i, GANTRY_SHARE_WEIGHT_DEFAULT);
+		gantry_share_admit(device.page, i, i, i);
+		gantry_share_want(device.page, i, 0);
+	}
+	queues[1].lane = gantry_share_take(device.page, 0);
+	ck_assert_int_eq(queues[1].lane, 0);
+	ck_assert_int_lt(gantry_share_take(device.page, 1), 0);
+	device.nlanes_held = 1;
+	return fd;
+}
+
+START_TEST(test_lane_is_held_for_nothing_by_no_busy_thread)
+{
+	int fd = hold_only_lane();
+
+	worker_lane_rest(&device, &queues[1]);
+	pass_us(100);
+	worker_lane_rest(&device, &queues[1]);
+	ck_assert_int_eq(queues[1].lane, -1);
+	ck_assert_uint_eq(device.nlanes_held, 0);
+	ck_assert_int_ge(gantry_share_take(device.page, 1), 0);
+	let_go(fd);
+}
+END_TEST
+
+START_TEST(test_lane_is_kept_while_it_is_used)
+{
+	int fd = hold_only_lane();
+
+	/* However long: the command is there. */
+	led.issued = 2;
+	worker_lane_rest(&device, &queues[1]);
+	pass_us(100);
+	worker_lane_rest(&device, &queues[1]);
+	ck_assert_int_eq(queues[1].lane, 0);
+	led.done = 2;
+	worker_lane_rest(&device, &queues[1]); /* the rest begins now */
+	ck_assert_int_eq(queues[1].lane, 0);
+	let_go(fd);
+}
+END_TEST
+
 /* What is at work beside the device is not told with the fault: its queue stays as it is, and is alone in that. */
 START_TEST(test_what_never_began_is_counted_back_in_each_queue_that_was_told)
 {
@@ -420,6 +473,8 @@ int main(void)
 	tcase_add_test(tc, test_lane_of_a_gpu_is_kept_for_a_pause_that_is_paid_for);
 	tcase_add_test(tc, test_lane_of_a_gpu_is_held_for_nothing_by_no_busy_thread);
 	tcase_add_test(tc, test_lane_of_a_gpu_is_not_watched_over_where_nobody_may_spin);
+	tcase_add_test(tc, test_lane_is_held_for_nothing_by_no_busy_thread);
+	tcase_add_test(tc, test_lane_is_kept_while_it_is_used);
 	tcase_add_test(tc, test_what_never_began_is_counted_back_in_each_queue_that_was_told);
 	tcase_add_test(tc, test_nothing_in_flight_is_not_watched);
 	tcase_add_test(tc, test_short_flights_are_watched_for_twice_as_long_within_the_bound);
