@@ -601,10 +601,14 @@ END_TEST
 
 /* ---- texts ---- */
 
-#define NTEXTS 10000u
+#define NFORKS 5u
 
 /* What the text says that is answered next. */
 static _Thread_local uint32_t said;
+/* A thread that gets a new text, and has the lock until another forks. */
+static _Thread_local bool waits_for_fork, is_keeping;
+static uint32_t keeps, nforked; /* atomic */
+static pid_t forking;
 
 static int carry_text(void *cookie, struct gantry_call_library *of,
 		      const struct gantry_call_route *route, const void *request, size_t bytes,
@@ -624,6 +628,7 @@ static int carry_text(void *cookie, struct gantry_call_library *of,
 	ck_assert_uint_ge(reply_bytes, sizeof(answer));
 	answer.len = (uint64_t)snprintf(answer.text, sizeof(answer.text), "%u", said) + 1;
 	memcpy(reply, &answer, sizeof(answer));
+	is_keeping = waits_for_fork;
 	return 0;
 }
 
@@ -636,44 +641,75 @@ static const char *text_of(uint32_t what)
 	return gantry_call_finish_text(&asked);
 }
 
-/* The first of them is found last. */
-static void *ask_on(void *arg)
+/* Does the thread that forks sleep? It does for the lock of texts, and for little else. */
+static bool is_asleep(pid_t thread)
 {
-	while (!gantry_load_relaxed((bool *)arg)) {
-		ck_assert_str_eq(text_of(0), "0");
-		/* About as long as it looked for that: who forks gets the lock, too. */
-		for (volatile int i = 0; i < 30000; i = i + 1)
-			;
+	char path[64], stat[256] = "", *state;
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+	file = fopen(path, "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(stat, sizeof(stat), file));
+	(void)fclose(file);
+	state = strrchr(stat, ')');
+	return state && state[2] == 'S';
+}
+
+/* The memory for a text that is new is taken with the lock. */
+void *__wrap_malloc(size_t n);
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+	if (is_keeping) {
+		is_keeping = false;
+		gantry_store_release(&keeps, 1u);
+		while (!gantry_load_acquire(&nforked) && !is_asleep(forking))
+			(void)sched_yield();
 	}
+	return __real_malloc(n);
+}
+
+static void *ask_meanwhile(void *what)
+{
+	waits_for_fork = true;
+	ck_assert_ptr_nonnull(text_of((uint32_t)(uintptr_t)what));
 	return NULL;
+}
+
+/* The child asks for a text that there is and one that is new, its parent's thread having had the lock when the fork began. */
+static void fork_while_asked(uint32_t what, const char *first)
+{
+	pthread_t thread;
+	pid_t pid;
+	int status;
+
+	gantry_store_relaxed(&keeps, 0u);
+	gantry_store_relaxed(&nforked, 0u);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_meanwhile, (void *)(uintptr_t)what), 0);
+	await_count(&keeps, 1);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		(void)alarm(10);
+		_exit(text_of(0) == first && text_of(what) ? 0 : 1);
+	}
+	gantry_store_release(&nforked, 1u);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
 START_TEST(test_child_of_a_process_whose_thread_gets_a_text_gets_it_too)
 {
 	static const struct gantry_call_road talk = { .carry = carry_text };
 	const char *first;
-	bool enough = false;
-	pthread_t thread;
 
 	gantry_call_road_set(&talk);
+	forking = gettid();
 	first = text_of(0);
-	for (uint32_t i = 1; i < NTEXTS; i++)
-		(void)text_of(i);
-	ck_assert_int_eq(pthread_create(&thread, NULL, ask_on, &enough), 0);
-	for (int i = 0; i < 40; i++) {
-		int status;
-		pid_t pid = fork();
-
-		ck_assert_int_ge(pid, 0);
-		if (pid == 0) {
-			(void)alarm(10);
-			_exit(text_of(0) == first ? 0 : 1);
-		}
-		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-		ck_assert_int_eq(status, 0);
-	}
-	gantry_store_relaxed(&enough, true);
-	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	for (uint32_t i = 1; i <= NFORKS; i++)
+		fork_while_asked(i, first);
 	gantry_call_road_set(NULL);
 }
 END_TEST
