@@ -269,7 +269,7 @@ def test_queue_follows_a_kernel_that_its_device_lacks(t):
 def test_cancel_while_a_task_runs_and_a_second_migration(t):
     with world() as agent:
         made = Mover(agent)
-        made.guest.ask("run q long spin 1 8000000000")
+        made.guest.ask("run q long spin 1 8000000000")  # of processor time
         harness.wait_until(lambda: agent.ctl_json("queue", "show", made.name)["queue"]["issued"] >= 1, "it runs")
         going = made.start("d1")
         harness.wait_until(lambda: made.migrations() and made.migrations()[-1]["state"] in ("orphan", "drain"),
@@ -277,10 +277,11 @@ def test_cancel_while_a_task_runs_and_a_second_migration(t):
         ended = made.move("d1")
         t.code(ended, 7, "a second migration")
         t.code(agent.ctl("migration", "cancel", str(made.migrations()[-1]["migration_id"])), 0)
+        # The thread of a cpu device sees that when its task has ended.
+        made.guest.ask("wait long 240000", 250)
         t.equal(going.wait(), 1)
         t.contains(going.output(), "cancelled")
         t.equal((made.device(), made.migrations()[-1]["state"]), ("d0", "cancelled"))
-        made.guest.ask("wait long 60000", 70)
         made.begin_history()
         made.put(5)
         made.check_history(t)

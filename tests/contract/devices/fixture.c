@@ -19,7 +19,7 @@
 #define DUT_MORE_OPTS 2
 #define EVENTFD	      "anon_inode:[eventfd]"
 
-#define WAIT_NS (10 * GANTRY_NS_PER_S)
+#define WAIT_NS (60 * GANTRY_NS_PER_S)
 
 static void wake(void *cookie)
 {
