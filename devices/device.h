@@ -488,8 +488,8 @@ struct gantry_backend {
 	 */
 	unsigned (*poll)(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 	/*
-	 * Submissions so far reach the device: now, or while it has enough of the stream, by the poll() that finds some of
-	 * that finished. Optional: submission is immediate.
+	 * Submissions so far reach the device: now, or while it has enough of the stream, by the poll() behind the one that finds
+	 * some of that finished. Optional: submission is immediate.
 	 */
 	void (*flush)(struct gantry_stream *stream);
 	/*

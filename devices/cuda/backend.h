@@ -27,6 +27,7 @@
 #include "devices/device.h"
 #include "devices/devtime.h"
 #include "devices/gather.h"
+#include "devices/marks.h"
 #include "devices/rows.h"
 #include "devices/watch.h"
 
@@ -158,15 +159,6 @@ struct gantry_cuda_host_write {
 	uint32_t value;
 };
 
-#define GANTRY_CUDA_MARKS 4u
-/* Events behind batches that end in a copy; oldest first, free-running. */
-struct gantry_cuda_marks {
-	CUevent events[GANTRY_CUDA_MARKS]; /* made when first used */
-	uint32_t at[GANTRY_CUDA_MARKS];	   /* commands of the stream that have finished then */
-	uint32_t first;
-	uint32_t next;
-};
-
 /* Fills of one length and value (fill.c). */
 struct gantry_cuda_fills {
 	uint64_t len;
@@ -196,18 +188,15 @@ struct gantry_stream {
 	CUstream native;
 	uint32_t place; /* of its cell */
 	struct gantry_cuda_cell *cell;
-	/* Free-running: accepted, followed by a mark or a write, by a write, seen finished, told by poll(). */
+	/* Free-running: accepted, followed by a mark or a write, seen finished, told by poll(). */
 	uint32_t submitted;
 	uint32_t flushed;
 	uint32_t flushed_before; /* @flushed as it was one batch ago */
-	uint32_t written;
 	uint32_t finished;
 	uint32_t told;
 	uint32_t njudged;  /* in flight, with a verdict */
 	uint32_t ncareful; /* so many launches more are told apart */
-	bool mark_next;	   /* the newest command is a copy that is better followed by a mark */
-	bool unwritten;	   /* the newest batch in flight has a mark only */
-	struct gantry_cuda_marks marks;
+	struct gantry_marks marks;
 	struct gantry_rows *rows; /* made for the first launch */
 	struct gantry_gather gather;
 	struct gantry_devtime_stream time;
@@ -448,14 +437,8 @@ int gantry_cuda_layout_take(struct gantry_kernel *kernel, struct gantry_err *err
 /* The addresses of @call's parameters; @ret_params has room for GANTRY_MAX_CMD_ARGS. */
 void gantry_cuda_call_params(const struct gantry_rows_call *call, void **ret_params);
 
-/* mark.c */
-/* Records an event behind all that was submitted. False: that cannot be now. */
-bool gantry_cuda_mark_put(struct gantry_stream *stream);
-/* How many commands of the stream have finished, as far as marks tell; never less than stream->finished. */
-uint32_t gantry_cuda_mark_look(struct gantry_stream *stream);
-/* None is looked at any more. */
-void gantry_cuda_mark_drop(struct gantry_stream *stream);
-void gantry_cuda_mark_fini(struct gantry_stream *stream);
+/* marks.c */
+extern const struct gantry_marks_driver gantry_cuda_marks;
 
 /* time.c */
 extern const struct gantry_devtime_driver gantry_cuda_devtime;

@@ -17,10 +17,6 @@
 /* Bytes a nanosecond, roughly: over the bus, and inside the device. */
 #define HOST_BYTES_PER_NS   50u
 #define DEVICE_BYTES_PER_NS 1500u
-/* Copies in are followed by a mark (mark.c) from so many bytes on, where something runs before them. */
-#define MARK_IN_BYTES (256u << 10)
-/* Who waits longer than this may sleep, and the word wakes it: both are put then. */
-#define MARK_ONLY_NS 1000000u
 
 /*
  * Which launch it was that a context failed at is known where a write ends just before it and the next just behind. From
@@ -77,6 +73,9 @@ int gantry_cuda_stream_create(struct gantry_dev *dev, const struct gantry_stream
 	stream->dev = dev;
 	stream->time.of = &dev->time;
 	stream->time.stream = stream;
+	stream->marks.driver = &gantry_cuda_marks;
+	stream->marks.stream = stream;
+	stream->marks.watch = &dev->watch;
 	stream->owner = attr->owner;
 	stream->keep = attr->keep;
 	stream->is_alone = attr->is_alone;
@@ -99,10 +98,10 @@ void gantry_cuda_stream_destroy(struct gantry_stream *stream)
 	dev = stream->dev;
 	assert(stream->told == stream->submitted);
 	/* A mark was faster than the word behind it, and the word's cell is another stream's next. */
-	if (gantry_load_acquire(&stream->cell->word) != stream->written &&
+	if (gantry_load_acquire(&stream->cell->word) != stream->marks.written &&
 	    !gantry_load_relaxed(&dev->fault))
 		(void)dev->driver->StreamSynchronize(stream->native); /* fails with the context */
-	gantry_cuda_mark_fini(stream);
+	gantry_marks_fini(&stream->marks);
 	gantry_rows_free(stream->rows);
 	gantry_devtime_fini(&stream->time);
 	gantry_cuda_stamp_fini(stream);
@@ -186,12 +185,10 @@ static void expect(const struct gantry_cmd *cmd, struct gantry_cuda_slot *slot)
 	}
 }
 
-/* Copies by the copy engines: out of the device, and those in that do not go with the commands. */
 static bool wants_mark(const struct gantry_cmd_copy *copy)
 {
-	if (copy->src.mem->base)
-		return !copy->dst.mem->base && copy->dst.len >= MARK_IN_BYTES;
-	return copy->dst.mem->base != NULL;
+	return gantry_marks_want(copy->src.mem->base != NULL, copy->dst.mem->base != NULL,
+				 copy->dst.len);
 }
 
 /* Its host function runs on a thread of the session's. */
@@ -232,7 +229,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd,
 		gantry_devtime_open(&stream->time, stream->submitted, slot->estimate_ns,
 				    cmd->kind == GANTRY_CMD_COPY,
 				    stream->finished == stream->submitted);
-	stream->mark_next = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
+	stream->marks.wanted = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (is_for_device(stream, cmd))
 		return gantry_cuda_launch(stream, &cmd->launch, slot);
 	gantry_rows_push(stream->rows);
@@ -298,17 +295,6 @@ static CUresult write_word(struct gantry_stream *stream)
 	return driver->LaunchHostFunc(stream->native, host_write, write);
 }
 
-static void set_unwritten(struct gantry_stream *stream, bool unwritten)
-{
-	struct gantry_dev *dev = stream->dev;
-
-	if (stream->unwritten == unwritten)
-		return;
-	stream->unwritten = unwritten;
-	gantry_store_relaxed(&dev->watch.nunwritten,
-			     dev->watch.nunwritten + (unwritten ? 1u : -1u));
-}
-
 /* Two batches are with the device, and what comes is gathered. */
 static bool joins_more(struct gantry_stream *stream)
 {
@@ -325,7 +311,7 @@ static void put_word(struct gantry_stream *stream)
 
 	if (result != CUDA_SUCCESS)
 		gantry_cuda_fault_note(stream->dev, result);
-	stream->written = stream->submitted;
+	stream->marks.written = stream->submitted;
 	gantry_cuda_slot_at(stream, stream->submitted - 1)->closed = true;
 }
 
@@ -360,7 +346,7 @@ static bool send(struct gantry_stream *stream)
 
 static void sent(struct gantry_stream *stream, bool unwritten)
 {
-	set_unwritten(stream, unwritten);
+	gantry_marks_sent(&stream->marks, unwritten);
 	stream->flushed_before = stream->flushed;
 	stream->flushed = stream->submitted;
 	stream->gather.gathered_ns = 0;
@@ -368,7 +354,7 @@ static void sent(struct gantry_stream *stream, bool unwritten)
 
 void gantry_cuda_close_batch(struct gantry_stream *stream)
 {
-	if (stream->finished == stream->submitted || stream->written == stream->submitted ||
+	if (stream->finished == stream->submitted || stream->marks.written == stream->submitted ||
 	    gantry_load_relaxed(&stream->dev->fault) || gantry_cuda_aside_is_busy(stream))
 		return;
 	if (!send(stream))
@@ -387,8 +373,8 @@ void gantry_cuda_flush(struct gantry_stream *stream)
 		return;
 	if (!send(stream))
 		return;
-	marked = stream->mark_next && follows && gantry_cuda_mark_put(stream);
-	if (!marked || stream->gather.flying_ns > MARK_ONLY_NS) {
+	marked = follows && gantry_marks_put(&stream->marks, stream->submitted);
+	if (!marked || gantry_marks_need_word(stream->gather.flying_ns)) {
 		put_word(stream);
 		marked = false;
 	}
@@ -514,16 +500,6 @@ static void ask(struct gantry_stream *stream)
 		gantry_cuda_fault_note(dev, result);
 }
 
-/* To the watcher what was told is no news, nor is the word that comes behind a mark. */
-static void note_seen(struct gantry_stream *stream, uint32_t word)
-{
-	if ((int32_t)(stream->finished - stream->written) >= 0)
-		word = stream->written;
-	gantry_store_relaxed(&stream->dev->watch.seen[stream->place], word);
-	if (stream->finished == stream->flushed)
-		set_unwritten(stream, false);
-}
-
 static uint32_t look_at_word(struct gantry_stream *stream)
 {
 	/* Acquire: pairs with the device's write, which comes after all that the commands wrote. */
@@ -542,10 +518,11 @@ static void look(struct gantry_stream *stream)
 	uint32_t word = look_at_word(stream);
 	uint32_t marked;
 
-	marked = gantry_cuda_mark_look(stream);
+	marked = gantry_marks_look(&stream->marks, stream->finished);
 	if (marked != stream->finished)
 		finish(stream, marked);
-	note_seen(stream, word);
+	gantry_marks_seen(&stream->marks, stream->place, word, stream->finished,
+			  stream->finished == stream->flushed);
 	if (stream->finished == before && stream->njudged)
 		pass_cancel(stream);
 	if (stream->finished != stream->submitted)
@@ -566,9 +543,8 @@ static void fail(struct gantry_stream *stream)
 	(void)look_at_word(stream);
 	if (stream->finished == stream->submitted)
 		return;
-	gantry_cuda_mark_drop(stream);
+	gantry_marks_drop(&stream->marks);
 	kept = gantry_rows_drop(stream->rows, stream->submitted);
-	set_unwritten(stream, false);
 	for (uint32_t i = stream->finished; i != stream->submitted; i++) {
 		struct gantry_cuda_slot *slot = gantry_cuda_slot_at(stream, i);
 

@@ -4,7 +4,7 @@
  *
  * driver.c loads AMD's runtime; container.c (with pack.c) looks at code; device.c opens devices; image.c takes modules and
  * guests' code; window.c has memory behind descriptors, mem.c host memory and what commands use of either; stream.c takes
- * commands and tells what has finished; work.c and body.c hand them on, rows.c many launches at once (devices/rows.h); time.c has events (devices/devtime.h).
+ * commands and tells what has finished; work.c and body.c hand them on, rows.c many launches at once (devices/rows.h); time.c and marks.c have events (devices/devtime.h, devices/marks.h).
  *
  * Memory is of two kinds, as configured. With ROCm 6 and newer, memory of the device lies behind descriptors, in
  * *windows*, and outlives the process. Where the runtime has no such (*staged*) sessions' memory is the host's, and a command gets device
@@ -13,8 +13,8 @@
  * them, else staged too. What commands get so is the stream's: the order of the stream lets the next command have it.
  *
  * How a completion gets here: behind each batch of commands the GPU writes a word to pinned memory, which poll() reads; devices/watch.h wakes a
- * device thread that sleeps meanwhile. Where the runtime cannot (hipStreamWriteValue32() is optional, and tried before it is relied on) it
- * is a callback behind each batch, which the runtime calls on a thread of its own; it writes the word and wakes the device
+ * device thread that sleeps meanwhile. A batch that ends in a copy behind others has an event instead (devices/marks.h). Where
+ * the runtime cannot write (hipStreamWriteValue32() is optional, and tried before it is relied on) it is a callback behind each batch, which the runtime calls on a thread of its own; it writes the word and wakes the device
  * thread. A batch is what was submitted until flush(), or while two before it are under way: a stream stands still until a
  * callback has returned, so there should not be one behind each command. hipStreamAddCallback() is
  * what all runtimes have: hipLaunchHostFunc() is declared by ROCm 5.2 and not in its library.
@@ -38,6 +38,7 @@
 #include "devices/hip/driver.h"
 #include "devices/hip/module.h"
 #include "devices/hostmem.h"
+#include "devices/marks.h"
 #include "devices/rows.h"
 #include "devices/watch.h"
 
@@ -134,6 +135,7 @@ struct gantry_stream {
 	uint32_t place;
 	uint32_t *word;	    /* how many commands have ended */
 	char *word_address; /* as the device has it */
+	struct gantry_marks marks;
 	struct gantry_gather gather;
 	struct gantry_rows *rows; /* of launches that use memory in place; made for the first */
 	struct gantry_devtime_stream time;
@@ -255,6 +257,9 @@ int gantry_hip_outcome(gantry_hip_result result);
 
 /* time.c */
 extern const struct gantry_devtime_driver gantry_hip_devtime;
+
+/* marks.c */
+extern const struct gantry_marks_driver gantry_hip_marks;
 
 /* rows.c */
 /* Keeps @launch for the open batch, and returns 1; 0: it must go at once, as what it uses has to be staged; or -errno. */

@@ -71,6 +71,7 @@ enum gantry_hip_flags {
 	GANTRY_HIP_HOST_PORTABLE = 1,
 	GANTRY_HIP_HOST_MAPPED = 2,
 	GANTRY_HIP_STREAM_NON_BLOCKING = 1,
+	GANTRY_HIP_EVENT_NO_TIME = 2,
 	GANTRY_HIP_FUNC_MAX_THREADS = 0,
 	GANTRY_HIP_FUNC_SHARED_BYTES = 1,
 	GANTRY_HIP_HANDLE_FD = 1,
@@ -193,6 +194,7 @@ typedef void gantry_hip_callback(struct gantry_hip_stream *stream, gantry_hip_re
 	F(StreamWriteValue32, hipStreamWriteValue32,                                               \
 	  (struct gantry_hip_stream * stream, void *address, uint32_t value, unsigned flags))      \
 	F(StreamQuery, hipStreamQuery, (struct gantry_hip_stream * stream))                        \
+	F(EventQuery, hipEventQuery, (struct gantry_hip_event * event))                            \
 	F(GraphCreate, hipGraphCreate, (struct gantry_hip_graph * *graph, unsigned flags))         \
 	F(GraphDestroy, hipGraphDestroy, (struct gantry_hip_graph * graph))                        \
 	F(GraphAddKernelNode, hipGraphAddKernelNode,                                               \

@@ -88,6 +88,7 @@ static void stream_free(struct gantry_stream *stream)
 {
 	const struct gantry_hip_driver *hip = stream->dev->hip;
 
+	gantry_marks_fini(&stream->marks);
 	gantry_devtime_fini(&stream->time);
 	gantry_rows_free(stream->rows);
 	gantry_hip_arena_end(stream);
@@ -119,6 +120,9 @@ int gantry_hip_stream_create(struct gantry_dev *dev, const struct gantry_stream_
 	stream->dev = dev;
 	stream->time.of = &dev->time;
 	stream->time.stream = stream;
+	stream->marks.driver = &gantry_hip_marks;
+	stream->marks.stream = stream;
+	stream->marks.watch = &dev->watch;
 	stream->word = &dev->words[stream->place].word;
 	stream->word_address = dev->words_address + stream->place * sizeof(*dev->words);
 	gantry_store_relaxed(stream->word, 0u);
@@ -146,6 +150,10 @@ void gantry_hip_stream_destroy(struct gantry_stream *stream)
 	if (!stream)
 		return;
 	assert(stream->told == stream->submitted);
+	/* A mark was faster than the word behind it, and the word is another stream's next. */
+	if (gantry_load_acquire(stream->word) != stream->marks.written &&
+	    !gantry_load_relaxed(&stream->broken))
+		(void)stream->dev->hip->StreamSynchronize(stream->native); /* fails with the GPU */
 	stream_free(stream);
 }
 
@@ -194,15 +202,11 @@ static gantry_hip_result ask_for_callback(struct gantry_stream *stream)
 	return result;
 }
 
-static void close_batch(struct gantry_stream *stream)
+static void put_word(struct gantry_stream *stream)
 {
 	struct gantry_dev *dev = stream->dev;
 	gantry_hip_result result = GANTRY_HIP_SUCCESS;
 
-	if (stream->submitted == stream->closed)
-		return;
-	gantry_rows_push(stream->rows);
-	gantry_devtime_close(&stream->time, stream->submitted);
 	/* A row may have met the end of the context: a word that is written all the same would tell of what was not sent. */
 	if (gantry_load_relaxed(&stream->broken))
 		gantry_finished_tell(&dev->finished, stream->submitted - stream->closed, dev->host);
@@ -214,20 +218,48 @@ static void close_batch(struct gantry_stream *stream)
 	/* Of what nothing tells the end nothing will ever be heard: as bad as a fault. */
 	if (result != GANTRY_HIP_SUCCESS)
 		gantry_store_relaxed(&stream->broken, result);
+	stream->marks.written = stream->submitted;
+}
+
+/* Everything goes to the device: a word tells its end, or a mark where that @will_do. */
+static void send(struct gantry_stream *stream, bool will_do)
+{
+	bool marked;
+
+	gantry_rows_push(stream->rows);
+	gantry_devtime_close(&stream->time, stream->submitted);
+	marked = will_do && !gantry_load_relaxed(&stream->broken) &&
+		 gantry_marks_put(&stream->marks, stream->submitted);
+	if (!marked || gantry_marks_need_word(stream->gather.flying_ns)) {
+		put_word(stream);
+		marked = false;
+	}
+	gantry_marks_sent(&stream->marks, marked);
 	stream->closed_before = stream->closed;
 	stream->closed = stream->submitted;
 	stream->gather.gathered_ns = 0;
 	gantry_hip_slot_at(stream, stream->submitted - 1)->closed = true;
 }
 
-/* While the device has enough to do for now, more is gathered: poll() closes the batch. */
+static void close_batch(struct gantry_stream *stream)
+{
+	if (stream->finished != stream->submitted && stream->marks.written != stream->submitted)
+		send(stream, false);
+}
+
+/* Two batches are with the device, and what comes is gathered: poll() sends it. */
+static bool joins_more(struct gantry_stream *stream)
+{
+	return (int32_t)(stream->closed_before - stream->finished) > 0 &&
+	       stream->submitted - stream->closed < GANTRY_HIP_BATCH &&
+	       gantry_gather_waits(&stream->gather, &stream->time, stream->finished,
+				   stream->closed);
+}
+
 void gantry_hip_flush(struct gantry_stream *stream)
 {
-	bool two = (int32_t)(stream->closed_before - stream->finished) > 0;
-
-	if (!two ||
-	    !gantry_gather_waits(&stream->gather, &stream->time, stream->finished, stream->closed))
-		close_batch(stream);
+	if (stream->submitted != stream->closed && !joins_more(stream))
+		send(stream, stream->finished != stream->closed);
 }
 
 /* What is in flight is seen to end soon enough where it is little. */
@@ -268,10 +300,17 @@ static bool is_apart(const struct gantry_cmd *cmd)
 		gantry_gather_is_long(cmd->launch.kernel->mean_ns));
 }
 
+static bool wants_mark(const struct gantry_cmd_copy *copy)
+{
+	return gantry_marks_want(!copy->src.mem->is_window, !copy->dst.mem->is_window,
+				 copy->dst.len);
+}
+
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	int r = 0, end;
 
+	stream->marks.wanted = cmd->kind == GANTRY_CMD_COPY && wants_mark(&cmd->copy);
 	if (stream->submitted == stream->closed)
 		gantry_devtime_open(&stream->time, stream->submitted, stream->slot->estimate_ns,
 				    cmd->kind != GANTRY_CMD_LAUNCH,
@@ -352,8 +391,10 @@ int gantry_hip_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd
 		return r;
 	accept(stream);
 	gantry_rows_start(stream->rows, stream->finished);
-	if (apart || stream->submitted - stream->closed == GANTRY_HIP_BATCH)
+	if (apart)
 		close_batch(stream);
+	else if (stream->submitted - stream->closed == GANTRY_HIP_BATCH)
+		gantry_hip_flush(stream);
 	return 0;
 }
 
@@ -429,21 +470,41 @@ static void ask(struct gantry_stream *stream)
 		gantry_store_relaxed(&stream->broken, result);
 }
 
-static void look(struct gantry_stream *stream)
+static bool is_broken(const struct gantry_stream *stream)
 {
-	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote, or with the release in on_complete(). */
-	uint32_t word = gantry_load_acquire(stream->word);
-	bool broken = gantry_load_relaxed(&stream->broken) != GANTRY_HIP_SUCCESS;
+	return gantry_load_relaxed(&stream->broken) != GANTRY_HIP_SUCCESS;
+}
+
+/* What the word tells, and the marks. */
+static void look_at_ends(struct gantry_stream *stream, uint32_t word)
+{
+	uint32_t marked;
 
 	/* Code of a guest's can write here too, and harms its own worker only. */
-	if (!broken && word != stream->finished &&
+	if (word != stream->finished &&
 	    word - stream->finished <= stream->closed - stream->finished)
 		finish(stream, word, false);
-	else if (broken && stream->finished != stream->closed)
+	marked = gantry_marks_look(&stream->marks, stream->finished);
+	if (marked != stream->finished)
+		finish(stream, marked, false);
+}
+
+static void look(struct gantry_stream *stream)
+{
+	uint32_t before = stream->finished;
+	/* Acquire: pairs with the GPU's write, which comes after all that the commands wrote, or with the release in on_complete(). */
+	uint32_t word = gantry_load_acquire(stream->word);
+
+	if (!is_broken(stream))
+		look_at_ends(stream, word);
+	if (is_broken(stream) && stream->finished != stream->closed) {
+		gantry_marks_drop(&stream->marks);
 		finish(stream, stream->closed, true);
-	else if (stream->njudged)
+	} else if (stream->finished == before && stream->njudged) {
 		pass_cancel(stream);
-	gantry_store_relaxed(&stream->dev->watch.seen[stream->place], word);
+	}
+	gantry_marks_seen(&stream->marks, stream->place, word, stream->finished,
+			  stream->finished == stream->closed);
 	if (stream->finished != stream->closed)
 		ask(stream);
 }
@@ -452,10 +513,13 @@ static unsigned reap_stream(struct gantry_stream *stream, struct gantry_done *re
 {
 	unsigned count = 0;
 
-	look(stream);
+	/* Before the look: what it finds ended makes room, and what comes then goes with what was gathered. */
 	gantry_hip_flush(stream);
-	if (gantry_load_relaxed(&stream->broken))
+	look(stream);
+	if (is_broken(stream)) {
+		close_batch(stream);
 		look(stream); /* what was closed now has ended, too */
+	}
 	while (count < n && stream->told != stream->finished)
 		ret_done[count++] = gantry_hip_slot_at(stream, stream->told++)->done;
 	if (stream->told != stream->submitted)

@@ -105,8 +105,12 @@ static gantry_hip_result context_of(int gpu, CUcontext *ret_context)
 	CUresult r = CUDA_SUCCESS;
 
 	pthread_mutex_lock(&state.lock);
-	if (!state.contexts[gpu])
+	/* As backend cuda has them: who waits sleeps. Refused where the process has one already: it stays. */
+	if (!state.contexts[gpu]) {
+		(void)state.cu.DevicePrimaryCtxSetFlags(state.devices[gpu],
+							CU_CTX_SCHED_BLOCKING_SYNC);
 		r = state.cu.DevicePrimaryCtxRetain(&state.contexts[gpu], state.devices[gpu]);
+	}
 	*ret_context = state.contexts[gpu];
 	pthread_mutex_unlock(&state.lock);
 	return (gantry_hip_result)r;
@@ -525,6 +529,11 @@ gantry_hip_result hipEventDestroy(struct gantry_hip_event *event)
 gantry_hip_result hipEventRecord(struct gantry_hip_event *event, struct gantry_hip_stream *stream)
 {
 	CALL(state.cu.EventRecord((CUevent)event, STREAM(stream)));
+}
+
+gantry_hip_result hipEventQuery(struct gantry_hip_event *event)
+{
+	CALL(state.cu.EventQuery((CUevent)event));
 }
 
 gantry_hip_result hipEventElapsedTime(float *ms, struct gantry_hip_event *from,

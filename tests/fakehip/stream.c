@@ -17,6 +17,7 @@ struct gantry_hip_stream {
 struct gantry_hip_event {
 	pthread_mutex_t lock;
 	uint64_t time_ns; /* 0: not recorded yet */
+	uint32_t nahead;  /* records of it that no stream has come to */
 };
 
 static uint64_t now_ns(void)
@@ -212,6 +213,7 @@ static void run_record(struct gantry_hip_stream *stream, struct fake_op *op)
 	(void)stream;
 	pthread_mutex_lock(&op->event->lock);
 	op->event->time_ns = now_ns();
+	op->event->nahead--;
 	pthread_mutex_unlock(&op->event->lock);
 }
 
@@ -219,9 +221,23 @@ gantry_hip_result hipEventRecord(struct gantry_hip_event *event, struct gantry_h
 {
 	struct fake_op *op = fake_op_new(run_record);
 
-	if (op)
+	if (op) {
 		op->event = event;
+		pthread_mutex_lock(&event->lock);
+		event->nahead++;
+		pthread_mutex_unlock(&event->lock);
+	}
 	return fake_put(stream, op);
+}
+
+gantry_hip_result hipEventQuery(struct gantry_hip_event *event)
+{
+	bool ahead;
+
+	pthread_mutex_lock(&event->lock);
+	ahead = event->nahead > 0;
+	pthread_mutex_unlock(&event->lock);
+	return ahead ? GANTRY_HIP_NOT_READY : GANTRY_HIP_SUCCESS;
 }
 
 static uint64_t time_of(struct gantry_hip_event *event)

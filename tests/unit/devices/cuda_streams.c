@@ -105,75 +105,6 @@ START_TEST(test_completion_wakes_also_after_a_long_pause)
 }
 END_TEST
 
-/* Copies out are told by marks, kernels by words; of both in any order each is told in its turn, to sleepers too. */
-START_TEST(test_copies_between_kernels_are_told_in_their_turn)
-{
-	static unsigned char bytes[8192];
-	struct gantry_cmd nap, in, out;
-	struct gantry_mem *mem, *of_host;
-
-	open_device(NULL);
-	nap = launch_cmd(ptx_image(), "nap", "u32");
-	mem = device_mem(sizeof(bytes));
-	of_host = host_mem(bytes, sizeof(bytes));
-	in = copy_cmd(mem, 0, of_host, 0, sizeof(bytes) / 2);
-	out = copy_cmd(of_host, sizeof(bytes) / 2, mem, 0, sizeof(bytes) / 2);
-	for (unsigned int round = 0; round < 40; round++) {
-		unsigned int n = 1 + round % 9; /* more than there are marks, too */
-
-		memset(bytes, (int)round + 1, sizeof(bytes) / 2);
-		for (unsigned int i = 0; i < n; i++) {
-			struct gantry_cmd *cmds[] = { &out, &in, &nap };
-
-			nap.launch.args[0].value.u32 = round % 3;
-			ck_assert_int_eq(submit(i + 1 == n ? &out : cmds[(round + i) % 3], i), 0);
-			if (round % 2 || i + 1 == n)
-				device.backend->flush(stream);
-		}
-		for (unsigned int i = 0; i < n; i++) {
-			struct gantry_done done;
-
-			sleep_until_done(&done);
-			ck_assert_uint_eq(done.tag, i);
-			ck_assert_int_eq(done.status, GANTRY_OK);
-		}
-	}
-	run_ok(in);
-	run_ok(out);
-	ck_assert_mem_eq(bytes, bytes + sizeof(bytes) / 2, sizeof(bytes) / 2);
-	gantry_device_close(&device);
-}
-END_TEST
-
-/* The cell of a stream is another's next: what a mark was faster than must not be written there. */
-START_TEST(test_stream_that_ends_behind_a_mark_leaves_nothing_to_come)
-{
-	static unsigned char bytes[4096];
-	struct gantry_cmd nap, out;
-	struct gantry_mem *mem;
-
-	open_device(NULL);
-	nap = launch_cmd(ptx_image(), "nap", "u32");
-	nap.launch.args[0].value.u32 = 3;
-	mem = device_mem(sizeof(bytes));
-	out = copy_cmd(host_mem(bytes, sizeof(bytes)), 0, mem, 0, sizeof(bytes));
-	run_ok(nap); /* it is known to take long: a word follows the mark */
-	for (unsigned int i = 0; i < 20; i++) {
-		struct gantry_done done[2];
-
-		ck_assert_int_eq(submit(&nap, 0), 0);
-		ck_assert_int_eq(submit(&out, 1), 0);
-		device.backend->flush(stream);
-		wait_done(done, 2);
-		ck_assert_uint_eq(done[1].tag, 1);
-		device.backend->stream_destroy(stream);
-		stream = new_stream(&device, 0);
-		run_ok(out);
-	}
-	gantry_device_close(&device);
-}
-END_TEST
-
 START_TEST(test_overlap_of_streams_counts_once)
 {
 	struct gantry_done done[3];
@@ -230,8 +161,6 @@ int main(void)
 	tcase_add_test(streams, test_streams_past_the_last_are_refused);
 	tcase_add_test(streams, test_device_without_stream_memory_operations_works);
 	tcase_add_test(streams, test_completion_wakes_whoever_does_not_poll);
-	tcase_add_test(streams, test_copies_between_kernels_are_told_in_their_turn);
-	tcase_add_test(streams, test_stream_that_ends_behind_a_mark_leaves_nothing_to_come);
 	tcase_add_test(streams, test_completion_wakes_also_after_a_long_pause);
 	tcase_add_test(streams, test_overlap_of_streams_counts_once);
 	tcase_add_test(streams, test_time_of_a_batch_goes_by_what_was_expected);

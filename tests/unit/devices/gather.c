@@ -2,17 +2,11 @@
 /* What is gathered while a device has enough to do (devices/gather.h), and that backends do so. */
 #include "devices/gather.h"
 
-#include <errno.h>
-
 #include "base/array.h"
-#include "base/atomic.h"
-#include "base/clock.h"
-#include "base/futex.h"
 #include "tests/unit/devices/steps.h"
 #include "tests/unit/runner.h"
 
-#define WAIT_NS (20 * GANTRY_NS_PER_S)
-#define US	1000u
+#define US 1000u
 
 /* ---- the rule ---- */
 
@@ -68,19 +62,6 @@ END_TEST
 
 /* ---- backends ---- */
 
-static void sleep_until_done(struct gantry_done *ret_done)
-{
-	uint32_t before = gantry_load_acquire(&steps.nwakes);
-
-	while (steps.device.backend->poll(steps.device.dev, ret_done, 1) == 0) {
-		if (gantry_load_acquire(&steps.nwakes) == before)
-			ck_assert_int_ne(gantry_futex_wait(&steps.nwakes, before,
-							   gantry_deadline_ns((int64_t)WAIT_NS)),
-					 -ETIMEDOUT);
-		before = gantry_load_acquire(&steps.nwakes);
-	}
-}
-
 /* More batches than the device is given at a time: the rest goes off as those end, also when nobody polls in between. */
 START_TEST(test_gathered_batches_go_off_without_being_flushed_again)
 {
@@ -93,7 +74,7 @@ START_TEST(test_gathered_batches_go_off_without_being_flushed_again)
 			steps.device.backend->flush(steps.stream);
 		}
 		for (unsigned int i = 0; i < 60; i++) {
-			sleep_until_done(&done);
+			steps_sleep(&done);
 			ck_assert_uint_eq(done.tag, i);
 		}
 	}
@@ -139,7 +120,7 @@ START_TEST(test_writes_are_few_while_much_is_in_flight)
 	ck_assert_uint_le(pile_up(), 40);
 	ck_assert_uint_lt(steps_nkept(), BATCH);
 	for (unsigned int i = 0; i <= PILED; i++) {
-		sleep_until_done(&done);
+		steps_sleep(&done);
 		ck_assert_uint_eq(done.tag, i ? i - 1 : PILED);
 	}
 	ck_assert_uint_eq(steps_word(), PILED);
@@ -168,6 +149,41 @@ START_TEST(test_device_has_work_behind_the_batch_that_runs)
 		struct gantry_done done;
 
 		steps_wait(&done, 1);
+		ck_assert_uint_eq(done.tag, i);
+	}
+	steps_end();
+}
+END_TEST
+
+/*
+ * What ends makes room, and who had no room puts more at once: that goes with what was gathered. Else batches that were small once stay
+ * so, each as large as the one that made room for it.
+ */
+START_TEST(test_what_comes_in_the_room_of_an_end_goes_with_what_was_gathered)
+{
+	struct gantry_cmd nap, step;
+	struct gantry_done done;
+
+	steps_begin_bare((enum steps_backend)_i);
+	nap = steps_launch_of("nap", "u32");
+	step = steps_step(1);
+	for (unsigned int i = 0; i < 2; i++) {
+		nap.launch.args[0].value.u64 = i ? 300 : 10;
+		steps_expect(nap.launch.kernel, 20 * US);
+		steps_submit(nap, i);
+		steps.device.backend->flush(steps.stream);
+	}
+	steps_expect(step.launch.kernel, 5 * US);
+	steps_submit(step, 2);
+	steps.device.backend->flush(steps.stream);
+	ck_assert_uint_eq(steps_nkept(), 1);
+	steps_wait(&done, 1);
+	ck_assert_uint_eq(steps_nkept(), 1);
+	steps_submit(step, 3);
+	steps.device.backend->flush(steps.stream);
+	ck_assert_uint_eq(steps_nkept(), 0);
+	for (unsigned int i = 1; i <= 3; i++) {
+		steps_sleep(&done);
 		ck_assert_uint_eq(done.tag, i);
 	}
 	steps_end();
@@ -205,6 +221,9 @@ int main(void)
 	tcase_add_loop_test(backends, test_writes_are_few_while_much_is_in_flight, 0,
 			    STEPS_BACKENDS);
 	tcase_add_loop_test(backends, test_device_has_work_behind_the_batch_that_runs, 0,
+			    STEPS_BACKENDS);
+	tcase_add_loop_test(backends,
+			    test_what_comes_in_the_room_of_an_end_goes_with_what_was_gathered, 0,
 			    STEPS_BACKENDS);
 	tcase_add_loop_test(backends, test_boundary_is_told_without_what_follows, 0,
 			    STEPS_BACKENDS);

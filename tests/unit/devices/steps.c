@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/devices/steps.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,19 @@ void steps_wait(struct gantry_done *ret_done, unsigned int n)
 	}
 }
 
+void steps_sleep(struct gantry_done *ret_done)
+{
+	uint32_t before = gantry_load_acquire(&steps.nwakes);
+
+	while (steps.device.backend->poll(steps.device.dev, ret_done, 1) == 0) {
+		if (gantry_load_acquire(&steps.nwakes) == before)
+			ck_assert_int_ne(gantry_futex_wait(&steps.nwakes, before,
+							   gantry_deadline_ns((int64_t)WAIT_NS)),
+					 -ETIMEDOUT);
+		before = gantry_load_acquire(&steps.nwakes);
+	}
+}
+
 uint32_t steps_word(void)
 {
 	struct gantry_done done;
@@ -228,4 +242,9 @@ void steps_expect(struct gantry_kernel *kernel, uint32_t ns)
 uint32_t steps_nkept(void)
 {
 	return inside->nkept(steps.stream);
+}
+
+bool steps_marked(void)
+{
+	return inside->marked(steps.stream);
 }

@@ -6,6 +6,7 @@
 #ifndef GANTRY_TESTS_UNIT_DEVICES_STEPS_H
 #define GANTRY_TESTS_UNIT_DEVICES_STEPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "devices/registry.h"
@@ -42,10 +43,14 @@ void steps_forget(void);
 struct gantry_cmd steps_step(uint32_t factor);
 void steps_submit(struct gantry_cmd cmd, uint64_t tag);
 void steps_wait(struct gantry_done *ret_done, unsigned int n);
+/* As steps_wait() of one, by who polls only when it is woken. */
+void steps_sleep(struct gantry_done *ret_done);
 uint32_t steps_word(void);
 /* The backend takes @kernel for one that took so long. */
 void steps_expect(struct gantry_kernel *kernel, uint32_t ns);
 /* Commands that it keeps back; of steps_begin_bare(). */
 uint32_t steps_nkept(void);
+/* The end of what was sent last is told by a mark alone; of steps_begin_bare(). */
+bool steps_marked(void);
 
 #endif

@@ -12,4 +12,9 @@ static uint32_t nkept(const struct gantry_stream *stream)
 	return stream->submitted - stream->closed;
 }
 
-const struct steps_inside steps_inside_hip = { expect, nkept };
+static bool marked(const struct gantry_stream *stream)
+{
+	return stream->marks.unwritten;
+}
+
+const struct steps_inside steps_inside_hip = { expect, nkept, marked };
