@@ -258,8 +258,9 @@ static uint64_t sane_align(uint64_t align)
 
 /*
  * GPUs are shared by turns of processes (share.h): a driver that goes round among those that have work there does so between
- * commands, too, and to change from one to the next costs it more than short ones take. Nobody may be in the middle of what
- * the other kind of page keeps for him.
+ * commands, too, and to change from one to the next costs it more than short ones take. Nobody should be in the middle of what
+ * the other kind of page keeps for him: workers of an agent of before turns take a lane for each queue, and those of some builds
+ * count what they have in flight wrongly behind the change. So it is tried again, with each news of the device's health, until nobody is.
  */
 static void learn_turns(struct gantry_agent_device *d)
 {
@@ -384,6 +385,8 @@ void gantry_device_health_learn(struct gantry_agent *a, uint32_t idx,
 		.followed = said->followed,
 	};
 	d->health_ns = gantry_now_ns();
+	if (!gantry_load_relaxed(&d->page->hdr.gpu))
+		learn_turns(d);
 	if (bad == d->unhealthy)
 		return;
 	d->unhealthy = bad;

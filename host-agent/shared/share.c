@@ -620,15 +620,16 @@ void gantry_share_watch(struct gantry_share_page *page)
 void gantry_share_count(const struct gantry_share_page *page, uint32_t *ret_held,
 			uint32_t *ret_waiting)
 {
-	uint32_t n = share_nlanes(page);
+	uint32_t n = share_nsessions(page);
 
 	*ret_held = 0;
 	*ret_waiting = 0;
+	/* In this order: who takes a lane has it before it waits no more. */
+	for (uint32_t i = 0; i < n; i++)
+		*ret_waiting += gantry_load_acquire(&page->sessions[i].wants) != 0;
+	n = share_nlanes(page);
 	for (uint32_t i = 0; i < n; i++)
 		*ret_held += gantry_load_relaxed(&page->lanes[i]) != 0;
-	n = share_nsessions(page);
-	for (uint32_t i = 0; i < n; i++)
-		*ret_waiting += gantry_load_relaxed(&page->sessions[i].wants) != 0;
 }
 
 bool gantry_share_is_busy(const struct gantry_share_page *page)
@@ -750,7 +751,8 @@ static int take(struct gantry_share_page *page, uint32_t session, uint64_t lanes
 
 	if (gantry_load_relaxed(&s->wants))
 		settle_wait(s);
-	gantry_store_relaxed(&s->wants, (uint16_t)0);
+	/* Release: pairs with the acquire in gantry_share_count(), which looks at the lanes after it. */
+	gantry_store_release(&s->wants, (uint16_t)0);
 	gantry_store_relaxed(&s->nheld, gantry_load_relaxed(&s->nheld) + 1);
 	share_update_state(page, s);
 	/*

@@ -351,6 +351,33 @@ START_TEST(test_schedule_gpu_page_parties_get_time_by_weight)
 }
 END_TEST
 
+/* An agent of a newer build makes a GPU's page of it. Who has a lane of a queue then gives it back, and nobody counts below nothing. */
+START_TEST(test_schedule_page_becomes_a_gpus_under_work)
+{
+	struct fixture f = fixture_start(one_cpu, 1);
+	struct fixture other = { .h = f.h };
+	struct gantry_share_page *page = f.h->pages[0];
+	gantry_ticket last[2] = { 0 };
+
+	f.h->next_tenant = 1;
+	fixture_session(&other, NULL);
+	for (uint32_t i = 0; i < GANTRY_SHARE_NSESSIONS; i++)
+		gantry_share_set_party(page, i, page->sessions[i].tenant);
+	for (int i = 0; i < 100; i++) {
+		last[0] = put_spin(&f, f.q, 1000000);
+		last[1] = put_spin(&other, other.q, 1000000);
+	}
+	eventually(gantry_load_acquire(&ledger_queue(&f, f.q)->done) >= 5);
+	gantry_share_set_gpu(page, true, 0);
+	ck_assert_int_eq(outcome(&f, last[0]), GANTRY_OK);
+	ck_assert_int_eq(outcome(&other, last[1]), GANTRY_OK);
+	/* No lane is left behind. */
+	eventually(!gantry_share_is_busy(page));
+	gantry_close(other.s);
+	fixture_end(&f);
+}
+END_TEST
+
 /* Long tasks of one session do not keep the control queue of another waiting for all of them. */
 START_TEST(test_schedule_control_is_served_between_long_tasks)
 {
@@ -592,6 +619,7 @@ int main(void)
 	tcase_add_test(tc, test_schedule_device_taken_away_gives_its_queues_up);
 	tcase_add_test(tc, test_schedule_tenants_get_time_by_weight);
 	tcase_add_test(tc, test_schedule_gpu_page_parties_get_time_by_weight);
+	tcase_add_test(tc, test_schedule_page_becomes_a_gpus_under_work);
 	tcase_add_test(tc, test_schedule_control_is_served_between_long_tasks);
 	tcase_add_test(tc, test_schedule_many_sessions_on_one_engine);
 	tcase_add_test(tc, test_schedule_detach_ends_a_task_that_asks);

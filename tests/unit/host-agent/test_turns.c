@@ -52,6 +52,14 @@ static void learn(uint32_t kind, uint32_t lanes)
 	ck_assert_uint_eq(gantry_devices_learn(&agent, &ready, true, true), 0);
 }
 
+/* What is said of its health, every now and then. */
+static void hear_health(void)
+{
+	static const Gantry__Worker__DeviceHealth well = GANTRY__WORKER__DEVICE_HEALTH__INIT;
+
+	gantry_device_health_learn(&agent, 0, &well);
+}
+
 static int take(uint32_t session)
 {
 	gantry_share_want(d->page, session, 0);
@@ -100,6 +108,9 @@ START_TEST(test_turns_other_devices_have_lanes)
 	ck_assert_int_ge(take(0), 0);
 	ck_assert_int_ge(take(1), 0);
 	ck_assert_uint_eq(d->page->hdr.nlanes, 2);
+	hear_health();
+	ck_assert_uint_eq(d->page->hdr.gpu, 0);
+	ck_assert_uint_eq(d->page->hdr.nlanes, 2);
 	finish();
 }
 END_TEST
@@ -112,8 +123,11 @@ START_TEST(test_turns_begin_when_nobody_has_work_there)
 	learn(GANTRY_KIND_HIP, 8);
 	ck_assert_uint_eq(d->page->hdr.gpu, 0);
 	ck_assert_uint_eq(d->page->hdr.nlanes, 8);
+	hear_health();
+	ck_assert_uint_eq(d->page->hdr.gpu, 0);
 	gantry_share_give(d->page, 0, 0, false);
-	learn(GANTRY_KIND_HIP, 8);
+	/* No other worker comes. */
+	hear_health();
 	ck_assert_uint_eq(d->page->hdr.gpu, 1);
 	ck_assert_int_ge(take(0), 0);
 	/* And stay, whoever works when another worker comes. */
