@@ -291,7 +291,7 @@ static bool may_turn_back(const struct gantry_migration *m)
 
 int gantry_migration_step(struct gantry_migration *m, uint64_t now_ns)
 {
-	while (!gantry_migration_over(m)) {
+	if (!gantry_migration_over(m)) {
 		int r;
 
 		if (m->state == GANTRY_MIGRATION_IDLE)
@@ -305,6 +305,8 @@ int gantry_migration_step(struct gantry_migration *m, uint64_t now_ns)
 			return r;
 		if (r < 0)
 			abort_with(m, r, now_ns);
+		if (!gantry_migration_over(m))
+			return 1;
 	}
 	return m->state == GANTRY_MIGRATION_DONE ? 0 : m->err.code;
 }

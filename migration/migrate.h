@@ -186,7 +186,8 @@ void gantry_migration_init(struct gantry_migration *m, const struct gantry_migra
 int gantry_migration_start(struct gantry_migration *m, uint64_t now_ns);
 
 /*
- * Goes as far as it can. -EAGAIN: something has to happen first. 0: DONE, the sink has the work; m->err.code is not 0 if it has
+ * Asks one operation. 1: it went on, and is to be called again with the time as it is by then: what an operation takes counts.
+ * -EAGAIN: something has to happen first. 0: DONE, the sink has the work; m->err.code is not 0 if it has
  * ended there. Another -errno: the state is IDLE again and the source has the work; m->err says why. Once it has
  * ended it answers the same again.
  */

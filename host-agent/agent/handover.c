@@ -117,7 +117,7 @@ void gantry_handover_finish(struct gantry_handover *h, int code, const char *fmt
 	h->mover = NULL;
 	gantry_event_free(&h->timer);
 	h->staging_fd = gantry_fd_close(h->staging_fd);
-	if (code)
+	if (!h->is_dry && code)
 		h->agent->counters.handovers_failed++;
 	else if (!h->is_dry)
 		h->agent->counters.handovers++;

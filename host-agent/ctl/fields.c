@@ -226,7 +226,7 @@ static const struct gantry_field migration_list[] = {
 	{ "migration_id", "MIGRATION", GANTRY_FIELD_U64, MIGRATION(id) },
 	{ "kind", NULL, GANTRY_FIELD_TEXT, MIGRATION(kind) },
 	{ "session_id", "SESSION", GANTRY_FIELD_U64, MIGRATION(session_id) },
-	{ "slot", NULL, GANTRY_FIELD_U32, MIGRATION(slot) },
+	{ "slot", "QUEUE", GANTRY_FIELD_U32, MIGRATION(slot) },
 	{ "tenant", "TENANT", GANTRY_FIELD_TEXT, MIGRATION(tenant) },
 	{ "from", "FROM", GANTRY_FIELD_TEXT, MIGRATION(from) },
 	{ "to", "TO", GANTRY_FIELD_TEXT, MIGRATION(to) },

@@ -77,6 +77,14 @@ int gantry_ctl_migration_look(struct gantry_ctl *ctl, uint64_t id,
 	return 0;
 }
 
+int gantry_ctl_fail_goes_on(struct gantry_ctl *ctl, uint64_t id)
+{
+	return gantry_ctl_fail(ctl, GANTRY_CTL_TIMEOUT,
+			       "migration %" PRIu64
+			       " goes on; see gantryctl migration show %" PRIu64,
+			       id, id);
+}
+
 int gantry_ctl_migration_list(struct gantry_ctl *ctl)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -138,10 +146,10 @@ static void end_progress(struct gantry_ctl *ctl)
 		gantry_progress_clear(ctl->err);
 }
 
+/* As far as the command is concerned: one that went lazily is there, and serves what it is asked for. */
 static bool is_over(const Gantry__Admin__Migration *m)
 {
-	return strcmp(m->state, "done") == 0 || strcmp(m->state, "failed") == 0 ||
-	       strcmp(m->state, "serving") == 0;
+	return m->over || strcmp(m->state, "serving") == 0;
 }
 
 static int report(struct gantry_ctl *ctl, const Gantry__Admin__Migration *m)
@@ -223,9 +231,12 @@ static int report_lost(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 			       session_id);
 }
 
+/* --timeout, where it was given, ends the watching and not the migration. */
 static int watch(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 {
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	uint64_t deadline_ns = ctl->timeout_given ? gantry_ctl_deadline(ctl)
+						  : GANTRY_DEADLINE_NEVER;
 
 	for (;;) {
 		_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
@@ -242,6 +253,10 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, uint64_t session_id)
 			return report(ctl, m);
 		}
 		show_progress(ctl, m);
+		if (gantry_deadline_passed(deadline_ns)) {
+			end_progress(ctl);
+			return gantry_ctl_fail_goes_on(ctl, id);
+		}
 		(void)nanosleep(&pause, NULL); /* cut short: it is looked at sooner */
 	}
 }

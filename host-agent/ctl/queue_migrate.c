@@ -138,10 +138,7 @@ static int watch(struct gantry_ctl *ctl, uint64_t id, Gantry__Admin__AdminReply 
 			return 0;
 		}
 		if (gantry_now_ns() >= deadline_ns)
-			return gantry_ctl_fail(ctl, GANTRY_CTL_TIMEOUT,
-					       "migration %" PRIu64
-					       " goes on; see gantryctl migration show %" PRIu64,
-					       id, id);
+			return gantry_ctl_fail_goes_on(ctl, id);
 		pause_after(gantry_now_ns() - began_ns);
 	}
 }
@@ -195,16 +192,27 @@ static int move_one(struct gantry_ctl *ctl)
 	return r ? r : print_outcome(ctl, first(reply));
 }
 
+static int print_begun(struct gantry_ctl *ctl, uint64_t id)
+{
+	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
+	int r;
+
+	if (!ctl->json) {
+		fprintf(ctl->out, "%" PRIu64 "\n", id);
+		return 0;
+	}
+	r = gantry_ctl_migration_look(ctl, id, &reply);
+	return r ? r : print_outcome(ctl, first(reply));
+}
+
 int gantry_ctl_session_to_device(struct gantry_ctl *ctl, uint64_t session_id)
 {
 	_cleanup_(gantry_client_reply_freep) Gantry__Admin__AdminReply *reply = NULL;
 	uint64_t id = 0;
 	int r = begin(ctl, session_id, 0, gantry_ctl_option(ctl, "dry-run") != NULL, &id);
 
-	if (!r && gantry_ctl_option(ctl, "no-wait")) {
-		fprintf(ctl->out, "%" PRIu64 "\n", id);
-		return 0;
-	}
+	if (!r && gantry_ctl_option(ctl, "no-wait"))
+		return print_begun(ctl, id);
 	if (!r)
 		r = watch(ctl, id, &reply);
 	return r ? r : print_outcome(ctl, first(reply));

@@ -107,6 +107,8 @@ int gantry_ctl_migration_show(struct gantry_ctl *ctl);
 int gantry_ctl_migration_look(struct gantry_ctl *ctl, uint64_t id,
 			      Gantry__Admin__AdminReply **ret_reply);
 int gantry_ctl_migration_cancel(struct gantry_ctl *ctl);
+/* Nobody watches it any more, for --timeout is over: an exit code, and where to look is told. */
+int gantry_ctl_fail_goes_on(struct gantry_ctl *ctl, uint64_t id);
 
 /* queue_migrate.c */
 /* session migrate to a device of this host, which --to names. */

@@ -226,6 +226,16 @@ void gantry_tls_watch(struct gantry_tls *t, int fd)
 
 /* ---- the handshake ---- */
 
+/* Of what is to be part of a sentence: without its own end. */
+static int sentence_bytes(const char *text)
+{
+	size_t len = strlen(text);
+
+	while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '.' || text[len - 1] == '\n'))
+		len--;
+	return (int)len;
+}
+
 static int explain_certificate(const struct gantry_tls *t, const char *host, struct gantry_err *err)
 {
 	unsigned int status = gnutls_session_get_verify_cert_status(t->session);
@@ -237,8 +247,8 @@ static int explain_certificate(const struct gantry_tls *t, const char *host, str
 				      "the certificate there is another host's, not %s's", host);
 	if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) < 0)
 		return gantry_err_set(err, -EACCES, "the certificate of %s is not good", whose);
-	(void)gantry_err_set(err, -EACCES, "the certificate of %s: %s", whose,
-			     (const char *)text.data);
+	(void)gantry_err_set(err, -EACCES, "the certificate of %s: %.*s", whose,
+			     sentence_bytes((const char *)text.data), (const char *)text.data);
 	gnutls_free(text.data);
 	return -EACCES;
 }

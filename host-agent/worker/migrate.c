@@ -122,7 +122,9 @@ static enum wjob_next migrate_next(struct wdevice *d, struct wjob *base, struct 
 	}
 	if (gantry_load_relaxed(&mg->cancel))
 		(void)gantry_migration_cancel(&mg->m, "cancelled"); /* too late is told as done */
-	r = gantry_migration_step(&mg->m, gantry_now_ns());
+	do
+		r = gantry_migration_step(&mg->m, gantry_now_ns());
+	while (r > 0);
 	if (mg->has_command && (!mg->q || mg->m.state == GANTRY_MIGRATION_PRECOPY)) {
 		tell(mg);
 		return JOB_COMMAND;

@@ -278,6 +278,10 @@ def test_words_that_are_wrong(t):
         with working(agent) as program:
             t.code(agent.ctl("session", "migrate", "999", "--to", "gpu1"), 3, "no such session")
             t.code(program.move("gpu1", "--lazy"), 2, "lazily")
+            begun = program.moved(t, "gpu1", "--no-wait")
+            t.equal((begun["kind"], begun["to"]), ("session", "gpu1"), "JSON, though nobody waits")
+            harness.wait_until(lambda: program.devices() == {"gpu1"}, "it has gone")
+            program.moved(t, "gpu0")
             t.code(agent.ctl("session", "migrate", str(program.session), "--to", "gpu1", "--bandwidth", "1M"), 2)
             t.code(agent.ctl("queue", "migrate", f"{program.session}:0", "--to", "gpu1"), 2, "queue 0")
             t.code(agent.ctl("device", "disable", "gpu1"), 0)

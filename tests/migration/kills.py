@@ -134,6 +134,23 @@ class HostWorld:
         ended = self.agents[index].ctl("--json", "--timeout", "2s", what, "list")
         return ended.json()[what + "s"] if ended.code == 0 else None
 
+    def row(self, points, name):
+        """The session, at the host that has it."""
+        def ask():
+            if points.stalled(name):  # what the round before left to be written came by
+                points.clear()
+            return self.listed(self.source, "session")
+        try:
+            return harness.wait_until(ask, "an answer")
+        except harness.Failure as failure:
+            raise harness.Failure(f"{failure}; {self.what_is_said()}") from None
+
+    def what_is_said(self):
+        """Both agents' words for who has the session."""
+        said = [agent.ctl("--json", "--timeout", "2s", "session", "list") for agent in self.agents]
+        return f"{'north' if self.source == 0 else 'south'} has the session; " + "; ".join(
+            f"{name}: {ended.code} {' '.join(ended.out.split())[:300]} {ended.err.strip()}" for name, ended in zip(("north", "south"), said))
+
     def settled(self):
         """The number of the host that serves the session + 1, once one does and nobody is in doubt; the guest is led there."""
         # In this order: where nothing moves any more, sessions are where they are. The other way round a migration between the two
@@ -174,7 +191,7 @@ class HostWorld:
         points.arm(name, ACTIONS[action], skip=skipped(chance, name, (0, 0, 0, 1, 3)))
         lead(points, name)
         self.history.put(chance.randrange(1, 40))
-        row = harness.wait_until(lambda: self.listed(self.source, "session"), "an answer")
+        row = self.row(points, name)
         begun = self.hosts.migrate(row[0]["session_id"], "--no-wait", source=self.agents[self.source])
         if is_of_workers(name) and side == self.source and row[0]["worker_pid"]:
             self.agents[side].kill_worker(row[0]["worker_pid"])
@@ -207,10 +224,19 @@ class HostWorld:
                                "all memory of devices is back")
             tenant = agent.ctl_json("tenant", "show", "red")["tenant"]
             t.equal([tenant["mem_used"], tenant["sessions"]], [0, 0], "the tenant's account")
-            harness.wait_until(lambda a=agent, k=kept: other_builds.fds_of(a.monitor.pid) <= k,
-                               f"kept descriptors: {kept} at first, {other_builds.fds_of(agent.monitor.pid)} now")
+            self.keeps_no_more(agent, kept)
         if self.hosts.proxy.rescued:
             t.note(f"hung up as it was told something: {self.hosts.proxy.rescued} bytes on their way to the host")
+
+
+    def keeps_no_more(self, agent, kept):
+        """The monitor's descriptors."""
+        try:
+            harness.wait_until(lambda: other_builds.fds_of(agent.monitor.pid) <= kept, "kept descriptors")
+        except harness.Failure as failure:
+            folder = f"/proc/{agent.monitor.pid}/fd"
+            now = sorted(os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder))
+            raise harness.Failure(f"{failure}; {kept} at first, now {len(now)}: {' '.join(now)}; workers {agent.workers()}") from None
 
 
 def host_rounds(t, rounds, seed, names=None, tally=None):

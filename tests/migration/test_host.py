@@ -209,6 +209,8 @@ def test_wrong_authority_is_said(t):
         guest = hosts.guest()
         run_chain(guest)
         stays(t, hosts, guest, hosts.migrate(guest.session), DENIED, ["certificate"])
+        for row in hosts.migrations(hosts.north):
+            t.true(" ;" not in row["text"] and ".;" not in row["text"], row["text"])
 
 
 def test_certificate_of_another_host_is_said(t):
@@ -246,7 +248,11 @@ def test_tenant_without_memory_there_is_said(t):
         guest.do("alloc 1 8388608")
         guest.do("fill 0 1 8388608 0")
         run_chain(guest)
+        asked = hosts.migrate(guest.session, "--dry-run")
+        t.equal(asked.code, QUOTA, str(asked))
         stays(t, hosts, guest, hosts.migrate(guest.session), QUOTA, ["no room", "mem"])
+        stats = {m["name"]: m["value"] for m in hosts.north.ctl_json("stats")["metrics"]}
+        t.equal(stats["gantry_host_migrations_failed_total"], 1, "a dry run is none that failed")
 
 
 def test_tenant_that_is_not_there_is_said(t):
@@ -298,6 +304,21 @@ def test_second_migration_of_a_session_is_busy_and_the_first_can_be_cancelled(t)
         t.equal(run_chain(guest), 2 * puppet.chain_value(40))
         harness.wait_until(lambda: not hosts.south.sessions(), "that the other host lets go")
         harness.wait_until(lambda: not movers(hosts.north) + movers(hosts.south), "the movers' end")
+
+
+def test_timeout_ends_the_watching_and_not_the_migration(t):
+    with two() as hosts:
+        guest = hosts.guest()
+        run_chain(guest)
+        guest.do("alloc 1 33554432")
+        guest.do("fill 0 1 33554432 7")
+        watched = hosts.migrate(guest.session, "--bandwidth", "1M", "--timeout", "1s")
+        t.equal(watched.code, 124, str(watched))
+        number = hosts.migrations(hosts.north)[0]["migration_id"]
+        t.contains(watched.err, f"migration {number} goes on; see gantryctl migration show {number}")
+        t.equal(hosts.migrations(hosts.north)[0]["over"], False)
+        t.equal(hosts.north.ctl("migration", "cancel", str(number)).code, 0)
+        t.equal(run_chain(guest), 2 * puppet.chain_value(40))
 
 
 def test_bandwidth_is_a_limit(t):

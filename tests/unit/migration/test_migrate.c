@@ -42,6 +42,7 @@ struct world {
 	bool released;
 	bool reserved;
 	uint64_t now_ns;
+	uint64_t drain_ns; /* that drained() takes by itself */
 	uint64_t round_ns;
 	bool copying;
 	struct gantry_migration *m;
@@ -120,6 +121,7 @@ static int do_drained(void *cookie, uint64_t *ret_longest_ns, struct gantry_err 
 	int r = answer(DRAINED, err);
 
 	(void)cookie;
+	w.now_ns += w.drain_ns;
 	if (r == 0)
 		*ret_longest_ns = 77;
 	return r;
@@ -233,8 +235,13 @@ static void setup(void)
 
 static int step(void)
 {
+	int r;
+
 	w.now_ns += 10;
-	return gantry_migration_step(&m, w.now_ns);
+	do
+		r = gantry_migration_step(&m, w.now_ns);
+	while (r > 0);
+	return r;
 }
 
 static int run_to_the_end(void)
@@ -264,6 +271,16 @@ START_TEST(test_step_all_goes_well_ends_at_the_sink)
 	ck_assert_uint_eq(w.asked[ADOPT], 1);
 	ck_assert_int_eq(gantry_migration_start(&m, 0), -EALREADY);
 	ck_assert_int_eq(gantry_migration_cancel(&m, "too late"), -EALREADY);
+}
+END_TEST
+
+START_TEST(test_step_what_an_operation_takes_is_part_of_the_pause)
+{
+	w.drain_ns = 5000;
+	ck_assert_int_eq(gantry_migration_start(&m, w.now_ns), 0);
+	ck_assert_int_eq(run_to_the_end(), 0);
+	ck_assert_uint_ge(m.counts.pause_ns, 5000);
+	ck_assert_uint_ge(m.counts.total_ns, m.counts.pause_ns);
 }
 END_TEST
 
@@ -510,6 +527,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, test_step_all_goes_well_ends_at_the_sink);
+	tcase_add_test(tc, test_step_what_an_operation_takes_is_part_of_the_pause);
 	tcase_add_test(tc, test_step_each_operation_may_take_its_time);
 	tcase_add_test(tc, test_step_rounds_go_on_while_they_gain);
 	tcase_add_test(tc, test_step_writer_faster_than_copies_stops_the_rounds);
