@@ -2,7 +2,7 @@
 /*
  * Work on one device that goes on and on, checked at every step, while the host moves it to another: until the file argv[2] ends. What
  * argv[3] says it has besides: "variable", "reserved", "shared", "array" and "conditions" belong to a device; "both" works on two; with
- * "long" a kernel of argv[4], an image, runs for 14 seconds; with "turns" one of it waits for what is put into another stream later.
+ * "long" a kernel of argv[4], an image, runs for 14 seconds; with "turns" there is always one of it that waits for what is put later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -146,16 +146,25 @@ static int has_ended(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* For most of the time the kernel in the first stream cannot end before more is put: whoever holds that waits for ever. */
-static void take_turns(const struct work *w, CUfunction until, CUdeviceptr word)
-{
-	void *params[] = { &word };
+/* A kernel in one of two streams by turns, which ends once the next one is there and this has been put behind it. */
+struct turns {
+	CUfunction until;
+	CUdeviceptr words[2];
+	CUstream streams[2], other;
+};
 
-	OK(cuMemsetD32Async(word, 0, 2, w->streams[0]));
-	OK(cuLaunchKernel(until, 1, 1, 1, 1, 1, 1, 0, w->streams[0], params, NULL));
-	(void)usleep(60000);
-	OK(cuMemsetD32Async(word, 1, 2, w->streams[1]));
-	OK(cuStreamSynchronize(w->streams[0]));
+static void begin_turn(struct turns *t, int turn)
+{
+	void *params[] = { &t->words[turn % 2] };
+
+	OK(cuMemsetD32Async(t->words[turn % 2], 0, 2, t->streams[turn % 2]));
+	OK(cuLaunchKernel(t->until, 1, 1, 1, 1, 1, 1, 0, t->streams[turn % 2], params, NULL));
+}
+
+static void end_turn(const struct turns *t, int turn)
+{
+	OK(cuMemsetD32Async(t->words[turn % 2], 1, 2, t->other));
+	OK(cuStreamSynchronize(t->streams[turn % 2]));
 }
 
 /* Meanwhile, calls that the host answers: each is to come back. */
@@ -172,25 +181,31 @@ static void *call(void *arg)
 	return NULL;
 }
 
-static void work_by_turns(const struct work *w, CUcontext ctx, const char *path, int fd)
+static void work_by_turns(CUcontext ctx, const char *path, int fd)
 {
-	CUfunction until;
+	struct turns t;
 	CUmodule module;
-	CUdeviceptr word;
 	pthread_t caller;
+	int turn = 0;
 
 	OK(cuModuleLoad(&module, path));
-	OK(cuModuleGetFunction(&until, module, "until"));
-	OK(cuMemAlloc(&word, 8));
+	OK(cuModuleGetFunction(&t.until, module, "until"));
+	OK(cuStreamCreate(&t.other, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 2; i++) {
+		OK(cuStreamCreate(&t.streams[i], CU_STREAM_NON_BLOCKING));
+		OK(cuMemAlloc(&t.words[i], 8));
+	}
 	CHECK(pthread_create(&caller, NULL, call, ctx) == 0);
-	for (int turn = 0; !has_ended(fd); turn++) {
-		take_turns(w, until, word);
+	for (begin_turn(&t, turn); !has_ended(fd); turn++) {
+		begin_turn(&t, turn + 1);
+		(void)usleep(30000);
+		end_turn(&t, turn);
 		if (turn == 2)
 			printf("working\n");
 	}
+	end_turn(&t, turn);
 	__atomic_store_n(&called_enough, 1, __ATOMIC_RELEASE);
 	CHECK(pthread_join(caller, NULL) == 0);
-	OK(cuMemFree(word));
 }
 
 struct seen_device {
@@ -270,7 +285,7 @@ int main(int argc, char **argv)
 	CHECK(fd >= 0);
 	is_long = argc > 4 && strcmp(argv[3], "long") == 0;
 	if (argc > 4 && strcmp(argv[3], "turns") == 0)
-		work_by_turns(&w, ctx, argv[4], fd);
+		work_by_turns(ctx, argv[4], fd);
 	for (int n = 0; !has_ended(fd); n++) {
 		step(&w);
 		if (n % CHECKED == 5)
