@@ -15,11 +15,14 @@
 #include "host-agent/agent/mps.h"
 #include "host-agent/agent/run.h"
 #include "host-agent/agent/session.h"
+#include "host-agent/agent/steward.h"
 #include "host-agent/agent/tenant.h"
 #include "host-agent/agent/worker.h"
 
 /* A refill waits this long, so that it does not compete with the attach that took the worker. */
 #define REFILL_NS (20 * GANTRY_NS_PER_MS)
+/* One that nobody came for is kept so long: who has just left may come back. */
+#define SURPLUS_NS (10 * GANTRY_NS_PER_S)
 /* Sessions of one pooled worker: its engine's own limit is a little higher. */
 #define POOLED_SESSIONS_MAX 500u
 
@@ -83,6 +86,8 @@ bool gantry_warm_is_wanted(struct gantry_agent *a, const struct gantry_worker_cl
 	return false;
 }
 
+static void fill_now(evutil_socket_t fd, short what, void *arg);
+
 static bool waits_for_others(const struct gantry_session *s)
 {
 	return s->apart || s->others_first;
@@ -102,9 +107,18 @@ static bool others_first(struct gantry_agent *a, const struct gantry_session *s)
 	return false;
 }
 
+static uint32_t have(struct gantry_agent *a, const struct gantry_worker_class *class)
+{
+	uint32_t n = 0;
+
+	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
+		n += fits(w, class, true);
+	return n;
+}
+
 static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class *class)
 {
-	uint32_t wanted = 0, have = 0;
+	uint32_t wanted = 0, there = have(a, class);
 	bool urgent = false;
 
 	gantry_list_for_each(&a->wanting, struct gantry_session, want_link, s) {
@@ -120,9 +134,7 @@ static uint32_t missing(struct gantry_agent *a, const struct gantry_worker_class
 	wanted += urgent ? 0 : stock(a, class);
 	if (class->mode == GANTRY_POOLED)
 		wanted = wanted > 0;
-	gantry_list_for_each(&a->workers, struct gantry_worker, link, w)
-		have += fits(w, class, true);
-	return wanted > have ? wanted - have : 0;
+	return wanted > there ? wanted - there : 0;
 }
 
 static void fill_class(struct gantry_agent *a, const struct gantry_worker_class *class)
@@ -164,6 +176,32 @@ static void retire_needless(struct gantry_agent *a)
 	}
 }
 
+/* Sessions that were ended, or went elsewhere, while a worker was started for them; or fewer are to be kept now. */
+static bool is_surplus(struct gantry_agent *a, const struct gantry_worker *w)
+{
+	return w->state == GANTRY_WORKER_WARM && w->nsessions == 0 && !w->querying &&
+	       w->class.mode != GANTRY_WORKER_STEWARD && w->class.mode != GANTRY_POOLED &&
+	       fits(w, &w->class, false) && !gantry_warm_is_wanted(a, &w->class) &&
+	       have(a, &w->class) > stock(a, &w->class);
+}
+
+static void retire_surplus(struct gantry_agent *a, uint64_t now_ns)
+{
+	bool some = !gantry_list_is_empty(&a->wanting);
+
+	gantry_list_for_each_safe(&a->workers, struct gantry_worker, link, w) {
+		if (!is_surplus(a, w))
+			continue;
+		if (now_ns - w->ready_ns >= SURPLUS_NS)
+			gantry_worker_quit(w);
+		else
+			some = true;
+	}
+	/* Without memory for a timer the next attach or death looks again. */
+	if (some)
+		(void)gantry_timer_set(a, &a->warm_timer, SURPLUS_NS, fill_now, a);
+}
+
 static void fill_now(evutil_socket_t fd, short what, void *arg)
 {
 	struct gantry_agent *a = arg;
@@ -196,6 +234,7 @@ static void fill_now(evutil_socket_t fd, short what, void *arg)
 		/* Of one that is kept apart; the others find nothing missing. */
 		fill_class(a, &class);
 	}
+	retire_surplus(a, now_ns);
 	if (a->spawn_not_before_ns > now_ns)
 		gantry_warm_fill(a);
 }

@@ -424,6 +424,7 @@ static void became_ready(struct gantry_worker *w, const Gantry__Worker__Ready *r
 		(void)gantry_timer_set(a, &w->timer, UNUSABLE_NS, try_another, w);
 	gantry_journal_touch(a);
 	gantry_attach_serve(a);
+	gantry_warm_fill(a); /* who it was started for may be gone */
 }
 
 static void configured(void *arg, const Gantry__Worker__FromWorker *answer, int fd)

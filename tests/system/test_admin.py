@@ -528,6 +528,20 @@ def test_paused_queue_holds_its_tasks_in_order(t):
 
 # --- workers ------------------------------------------------------------------------------------------
 
+def test_workers_that_nobody_came_for_are_kept_no_longer_than_a_moment(t):
+    with harness.Agent(tenants={"red": {}}, agent={"warm_workers": 3}) as agent:
+        warm = lambda: [w["worker_id"] for w in agent.workers() if w["state"] == "warm"]
+        harness.wait_until(lambda: len(warm()) == 3, "three that wait")
+        guest = Puppet(agent, "red")
+        harness.wait_until(lambda: len(warm()) == 3, "and three again")
+        agent.sections["agent"]["warm_workers"] = 1
+        agent.write_config()
+        t.equal(agent.reload().code, 0)
+        harness.wait_until(lambda: len(warm()) == 1, "one that waits")
+        guest.do("alloc 0 4096")
+        t.equal(len(warm()), 1, "and it stays")
+
+
 def test_workers_say_how_they_are_confined(t):
     with harness.Agent(tenants={"red": {}, "pool": {"isolation": "pooled"}}, agent={"warm_workers": 2}) as agent:
         guest = Puppet(agent, "red")
