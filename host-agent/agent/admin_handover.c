@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admin verbs of sessions that go to another host, and of all migrations. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "host-agent/agent/admin.h"
@@ -103,6 +104,14 @@ void gantry_verb_session_migrate(struct gantry_agent *a, const Gantry__Admin__Ad
 	list->migrations[list->n_migrations++] = describe(gantry_handover_find(a, id), r);
 }
 
+/* They are numbered as they began, whatever moves. */
+static int by_number(const void *a, const void *b)
+{
+	const Gantry__Admin__Migration *const *one = a, *const *other = b;
+
+	return ((*one)->id > (*other)->id) - ((*one)->id < (*other)->id);
+}
+
 void gantry_verb_migration_list(struct gantry_agent *a, const Gantry__Admin__AdminRequest *q,
 				struct gantry_answer *r)
 {
@@ -115,6 +124,7 @@ void gantry_verb_migration_list(struct gantry_agent *a, const Gantry__Admin__Adm
 			list->migrations[list->n_migrations++] = describe(h, r);
 	list->n_migrations += gantry_migrations_describe(a, id, r,
 							 &list->migrations[list->n_migrations]);
+	qsort(list->migrations, list->n_migrations, sizeof(*list->migrations), by_number);
 	if (id != 0 && list->n_migrations == 0)
 		gantry_answer_fail(r, GANTRY_ADMIN_NOT_FOUND, "there is no migration %" PRIu64, id);
 }
