@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +25,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "host-agent/mover/mover.h"
+#include "host-agent/mover/socket.h"
 #include "host-agent/worker/confine.h"
 
 #define START_NS     (10 * GANTRY_NS_PER_S)
@@ -151,28 +151,9 @@ static int greet(struct gantry_mover *m)
 	return 0;
 }
 
-/* A host that is gone without a word is noticed within half a minute, also where nothing is to be said for long. */
-static void watch_peer(int sock)
-{
-	static const struct {
-		int level, name, value;
-	} options[] = {
-		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, 10 },
-		{ IPPROTO_TCP, TCP_KEEPINTVL, 5 },
-		{ IPPROTO_TCP, TCP_KEEPCNT, 4 },
-	};
-
-	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-		/* else later: by the next thing that is said */
-		(void)setsockopt(sock, options[i].level, options[i].name, &options[i].value,
-				 sizeof(options[i].value));
-}
-
 static int open_link(struct gantry_mover *m)
 {
 	bool is_server = m->start.role == GANTRY_MOVER_RECEIVE;
-	int one = 1;
 	int r = gantry_tls_new(m->start.certificates, is_server, &m->tls, &m->err);
 
 	if (r < 0)
@@ -181,8 +162,7 @@ static int open_link(struct gantry_mover *m)
 		m->sock = m->fds[0];
 	else if (connect_host(m) < 0)
 		return -1;
-	(void)setsockopt(m->sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* only slower */
-	watch_peer(m->sock);
+	gantry_socket_prepare(m->sock);
 	confine(m);
 	r = gantry_tls_open(m->tls, m->sock, m->start.host, HANDSHAKE_NS, &m->err);
 	if (r < 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The baseline of migrations: a bare TLS stream with a mover's ciphers and socket, from one process to another over TCP, a record a call as
- * GnuTLS does it.
+ * The baseline of migrations: a bare TLS stream with a mover's ciphers, from one process to another over TCP, a record a call as
+ * GnuTLS does it, with buffers as the kernel makes them.
  *
  *   bench-tls [--bulk] FOLDER HOST BYTES [LISTENER SENDER]      prints bytes a second, then nanoseconds of processor time per byte of the
  *                                                      sender and of the receiver, handshakes included
  *
- * --bulk: many records a call of the kernel, as movers send and receive them: no baseline, but what they would reach without pages. HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
+ * --bulk: many records a call of the kernel and little in the socket, as movers send and receive them: no baseline, but what they would reach without pages. HOST is an address of this machine. LISTENER, SENDER: files of the network namespaces in which each end is.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "host-agent/mover/socket.h"
 #include "host-agent/mover/tls.h"
 
 #define CHUNK	(256u << 10)
@@ -43,7 +44,10 @@ static struct gantry_tls *secure(const char *folder, bool is_server, int sock, c
 	struct gantry_tls *t = NULL;
 	int one = 1;
 
-	(void)setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (is_bulk)
+		gantry_socket_prepare(sock);
+	else
+		(void)setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (gantry_tls_new(folder, is_server, &t, &err) < 0 ||
 	    gantry_tls_open(t, sock, host, TIME_NS, &err) < 0)
 		fail(err.text);
