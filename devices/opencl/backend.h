@@ -163,7 +163,10 @@ struct gantry_stream {
 	uint32_t closed_before; /* @closed as it was one batch ago */
 	uint32_t ended;
 	uint32_t told;
-	uint32_t njudged; /* in flight, with a verdict */
+	uint32_t njudged;     /* in flight, with a verdict */
+	uint64_t time_end_ns; /* when the last command ended, by the driver's clock */
+	uint64_t
+		asked_ns; /* when the oldest batch in flight was asked about, or first waited for; 0: not yet */
 	struct gantry_gather gather;
 	struct gantry_devtime_stream time; /* what commands are expected to take */
 

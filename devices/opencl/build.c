@@ -2,6 +2,8 @@
 /* One piece of the builder's work, in a process of its own: compiling, or loading to see whether that works. */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,15 +90,60 @@ static int fence_open(struct fence *fence)
 	return fence->rules < 0 ? -errno : 0;
 }
 
+/* What the loader of OpenCL reads where its administrator has told it to: files and folders, with ':' between them. */
+static int permit_list(const struct fence *fence, const char *list)
+{
+	char path[PATH_MAX];
+	int r = 0;
+
+	while (list && *list && r == 0) {
+		size_t len = strcspn(list, ":");
+
+		if (list[0] == '/' && len < sizeof(path)) {
+			memcpy(path, list, len);
+			path[len] = '\0';
+			r = permit(fence, path, READS);
+		}
+		list += len + (list[len] == ':');
+	}
+	return r;
+}
+
+/* What exists of these: GPUs' drivers are called through them. */
+static int permit_gpus(const struct fence *fence)
+{
+	static const char *const patterns[] = { "/dev/nvidiactl",    "/dev/nvidia-uvm",
+						"/dev/nvidia[0-9]*", "/dev/nvidia-caps",
+						"/dev/kfd",	     "/dev/dri" };
+	const uint64_t access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |
+				LANDLOCK_ACCESS_FS_READ_DIR;
+	glob_t found = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(patterns) && r == 0; i++) {
+		if (glob(patterns[i], GLOB_NOSORT, NULL, &found) == 0)
+			for (size_t k = 0; k < found.gl_pathc && r == 0; k++)
+				r = permit(fence, found.gl_pathv[k], access);
+		globfree(&found);
+	}
+	return r;
+}
+
 /* What compilers and linkers read is in the system's folders; what they write lies below @folder. */
-static int close_files(const char *folder)
+static int close_files(const struct gantry_opencl_builder_request *req, const char *folder)
 {
 	static const char *const readable[] = { "/usr", "/lib", "/lib64", "/etc", "/sys/devices" };
+	static const char *const told[] = { "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES",
+					    "OPENCL_LAYERS" };
 	struct fence fence = { .rules = -EBADF };
 	int r = fence_open(&fence);
 
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(readable) && r == 0; i++)
 		r = permit(&fence, readable[i], READS);
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(told) && r == 0; i++)
+		r = permit_list(&fence, getenv(told[i]));
+	if (r == 0 && req->of_gpu)
+		r = permit_gpus(&fence);
 	if (r == 0)
 		r = permit(&fence, "/proc",
 			   LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
@@ -119,9 +166,22 @@ static void limit(int what, uint64_t value)
 	(void)setrlimit(what, &l); /* one that was lower already stays */
 }
 
-static int give_up(const char *folder, struct gantry_err *err)
+/* A GPU's driver reserves more addresses than any limit would be worth: there what can be written counts. */
+static void limit_memory(bool of_gpu)
 {
-	int r = close_files(folder);
+	if (of_gpu) {
+		limit(RLIMIT_DATA, GUEST_MEM_BYTES);
+		return;
+	}
+#ifndef __SANITIZE_ADDRESS__ /* its shadow alone is more, and its first allocation behind the limit would end the process */
+	limit(RLIMIT_AS, GUEST_MEM_BYTES);
+#endif
+}
+
+static int give_up(const struct gantry_opencl_builder_request *req, const char *folder,
+		   struct gantry_err *err)
+{
+	int r = close_files(req, folder);
 
 	if (r < 0)
 		return gantry_err_set_errno(
@@ -130,9 +190,7 @@ static int give_up(const char *folder, struct gantry_err *err)
 			"OpenCL code is compiled or loaded");
 	limit(RLIMIT_CPU, GUEST_CPU_S);
 	limit(RLIMIT_FSIZE, GUEST_FILE_BYTES);
-#ifndef __SANITIZE_ADDRESS__ /* its shadow alone is more, and its first allocation behind the limit would end the process */
-	limit(RLIMIT_AS, GUEST_MEM_BYTES);
-#endif
+	limit_memory(req->of_gpu);
 	return 0;
 }
 
@@ -449,7 +507,7 @@ void gantry_opencl_build(const struct gantry_opencl_builder_request *req, int in
 	if (bytes == MAP_FAILED)
 		r = gantry_err_set(&err, -EINVAL, "nothing to work on");
 	if (r == 0 && req->of_guest)
-		r = give_up(folder, &err);
+		r = give_up(req, folder, &err);
 	if (r == 0 && req->op != GANTRY_OPENCL_TRY)
 		r = compile_apart(folder, &err);
 	if (r == 0)

@@ -118,6 +118,7 @@ static int fill_request(const struct gantry_opencl_work *work, enum gantry_openc
 		.magic = GANTRY_OPENCL_BUILDER_MAGIC,
 		.op = op,
 		.of_guest = work->of_guest,
+		.of_gpu = work->of_gpu,
 		.nbytes = nbytes,
 	};
 	if (gantry_str_copy(req->library, sizeof(req->library),

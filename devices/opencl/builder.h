@@ -31,6 +31,7 @@ struct gantry_opencl_work {
 	const char *library; /* NULL: the usual one */
 	struct gantry_opencl_choice choice;
 	bool of_guest;
+	bool of_gpu;	  /* the device's driver wants its files, and addresses without end */
 	const char *keep; /* file to write a compiled binary to as well; NULL: none */
 };
 
@@ -73,7 +74,7 @@ struct gantry_opencl_builder_request {
 	uint32_t magic;
 	uint32_t op; /* enum gantry_opencl_builder_op */
 	uint32_t of_guest;
-	uint32_t reserved;
+	uint32_t of_gpu;
 	uint64_t nbytes;
 	char library[256]; /* "": NULL */
 	char platform[128];

@@ -12,6 +12,8 @@
  *
  *   "xclbin2\0", i32, 284 bytes, u64; u64 bytes of the whole, 136 bytes, u32 sections, u32; and for each section
  *   u32 kind, 16 bytes of a name, u32, u64 offset in the file, u64 bytes
+ *
+ * NVIDIA's is a text in PTX with two NULs behind it.
  */
 #include "devices/opencl/container.h"
 
@@ -364,6 +366,71 @@ static int check_xclbin(const uint8_t *bytes, size_t nbytes, struct gantry_err *
 	return 0;
 }
 
+/* ---- PTX ---- */
+
+/* Behind blanks and comments; @end where there is nothing else. */
+static const char *skip_comments(const char *at, const char *end)
+{
+	const char *close;
+
+	while (at < end) {
+		if (*at == ' ' || (*at >= '\t' && *at <= '\r')) {
+			at++;
+		} else if (end - at >= 2 && at[0] == '/' && at[1] == '/') {
+			close = memchr(at, '\n', (size_t)(end - at));
+			at = close ? close : end;
+		} else if (end - at >= 4 && at[0] == '/' && at[1] == '*') {
+			close = memmem(at + 2, (size_t)(end - at - 2), "*/", 2);
+			at = close ? close + 2 : end;
+		} else {
+			break;
+		}
+	}
+	return at;
+}
+
+/* Behind word @word, which stands at the first thing there that is no comment; NULL: something else does. */
+static const char *skip_word(const char *at, const char *end, const char *word)
+{
+	size_t len = strlen(word);
+
+	at = skip_comments(at, end);
+	return (size_t)(end - at) > len && memcmp(at, word, len) == 0 &&
+			       (at[len] == ' ' || at[len] == '\t')
+		       ? at + len
+		       : NULL;
+}
+
+/* PTX begins with its version, which no text in OpenCL C does. */
+static bool is_ptx(const uint8_t *bytes, size_t nbytes)
+{
+	const char *text = (const char *)bytes;
+
+	return nbytes > 0 && bytes[0] != '\0' && skip_word(text, text + nbytes, ".version");
+}
+
+static int bad_ptx(struct gantry_err *err, const char *what)
+{
+	return gantry_err_set(err, -ENOEXEC, "PTX that is cut short or altered: %s", what);
+}
+
+/* A loader may take it for a string, whatever length it is told. */
+static int check_ptx(const uint8_t *bytes, size_t nbytes, struct gantry_err *err)
+{
+	const char *text = (const char *)bytes, *end = memchr(text, '\0', nbytes), *at;
+
+	if (!end)
+		return bad_ptx(err, "no NUL at its end");
+	for (const char *nul = end; nul < text + nbytes; nul++)
+		if (*nul != '\0')
+			return bad_ptx(err, "a NUL within it");
+	at = skip_word(text, end, ".version");
+	at = at ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+	if (!at || !skip_word(at, end, ".target"))
+		return bad_ptx(err, "its head");
+	return 0;
+}
+
 /* ---- all ---- */
 
 /* Text has no NUL, but for one at its end. */
@@ -395,6 +462,8 @@ enum gantry_opencl_sort gantry_opencl_sort(const void *bytes, size_t nbytes)
 		return GANTRY_OPENCL_XCLBIN;
 	if (gantry_spirv_find(bytes, nbytes, &(size_t){ 0 }))
 		return GANTRY_OPENCL_IL;
+	if (is_ptx(bytes, nbytes))
+		return GANTRY_OPENCL_PTX;
 	return is_text(bytes, nbytes) ? GANTRY_OPENCL_SOURCE : GANTRY_OPENCL_UNKNOWN;
 }
 
@@ -412,6 +481,8 @@ int gantry_opencl_container_check(const void *bytes, size_t nbytes,
 		r = check_xclbin(bytes, nbytes, err);
 	else if (sort == GANTRY_OPENCL_IL)
 		r = check_il(bytes, nbytes, err);
+	else if (sort == GANTRY_OPENCL_PTX)
+		r = check_ptx(bytes, nbytes, err);
 	else if (sort == GANTRY_OPENCL_UNKNOWN)
 		r = gantry_err_set(err, -ENOEXEC,
 				   "neither OpenCL C nor a binary of a sort that is known here");

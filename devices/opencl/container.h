@@ -25,6 +25,7 @@ enum gantry_opencl_sort {
 	GANTRY_OPENCL_ELF = 3,	  /* what most vendors' compilers make */
 	GANTRY_OPENCL_XCLBIN = 4, /* Xilinx's container: images of boards */
 	GANTRY_OPENCL_IL = 5,	  /* SPIR-V, with lines before it (proto/spirv.h) */
+	GANTRY_OPENCL_PTX = 6,	  /* NVIDIA's: text in PTX, and NULs behind it */
 };
 
 /* What @bytes seem to be, by their beginning. Nothing is checked. */

@@ -139,6 +139,7 @@ static int check_kind(struct gantry_dev *dev, struct gantry_err *err)
 
 	dev->kind_bits = (uint32_t)gantry_opencl_number(dev->cl, dev->target.device, CL_DEVICE_TYPE,
 							0);
+	dev->work.of_gpu = !(dev->kind_bits & CL_DEVICE_TYPE_CPU);
 	if (dev->kind_bits & (CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU))
 		return 0;
 	gantry_opencl_text(dev->cl, dev->target.device, CL_DEVICE_NAME, name, sizeof(name));

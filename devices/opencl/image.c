@@ -452,7 +452,8 @@ static void take_limits(struct gantry_kernel *to, cl_kernel kernel)
 					    sizeof(most), &most, NULL) != CL_SUCCESS ||
 	    most == 0)
 		most = dev->max_local;
-	to->max_local = most;
+	/* Of a GPU that is advice (NVIDIA's says 256, and runs 1024): its driver refuses what it cannot do. */
+	to->max_local = dev->kind_bits & CL_DEVICE_TYPE_CPU ? most : dev->max_local;
 	if (dev->cl->GetKernelWorkGroupInfo(kernel, dev->target.device,
 					    CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(wanted),
 					    wanted, NULL) != CL_SUCCESS)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/checked.h"
 #include "devices/opencl/backend.h"
 
 /* Bytes a nanosecond that a copy or fill does, roughly. */
@@ -309,9 +310,13 @@ static uint64_t event_time(const struct gantry_dev *dev, cl_event event, cl_prof
 	return ns;
 }
 
-/* Each event's own time; where some were let go, all from the first of those on. */
-static uint64_t device_ns(const struct gantry_dev *dev, const struct gantry_opencl_slot *slot)
+/*
+ * Each event's own time; where some were let go, all from the first of those on. Commands of a stream run one after the
+ * other, but a driver may say that one began some microseconds before the one ahead of it ended (NVIDIA's): no time counts twice.
+ */
+static uint64_t device_ns(struct gantry_stream *stream, const struct gantry_opencl_slot *slot)
 {
+	const struct gantry_dev *dev = stream->dev;
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < slot->nevents; i++) {
@@ -320,7 +325,9 @@ static uint64_t device_ns(const struct gantry_dev *dev, const struct gantry_open
 
 		if (i == GANTRY_OPENCL_EVENTS - 1)
 			start = event_time(dev, slot->events[i - 1], CL_PROFILING_COMMAND_END);
+		start = gantry_max_u64(start, stream->time_end_ns);
 		sum += end > start ? end - start : 0;
+		stream->time_end_ns = gantry_max_u64(end, stream->time_end_ns);
 	}
 	return sum;
 }
@@ -363,7 +370,7 @@ static void finish(struct gantry_stream *stream, struct gantry_opencl_slot *slot
 {
 	stream->gather.flying_ns -= slot->estimate_ns;
 	stream->njudged -= slot->judged;
-	slot->done.device_ns = device_ns(stream->dev, slot);
+	slot->done.device_ns = device_ns(stream, slot);
 	if (slot->kernel && slot->done.device_ns)
 		gantry_devtime_learn(&slot->kernel->mean_ns, slot->done.device_ns);
 	judge(stream, slot);

@@ -8,9 +8,13 @@
  *     domains     the device has two NUMA nodes, one unit and the rest; and a level 3 cache for each unit
  *     il          the device takes SPIR-V, with specialization constants of 4 bytes
  *     no-queues   its sub-devices get no queue in a context of their parent's
+ *     gpu         the device is a GPU as NVIDIA's OpenCL has one, of a platform "Stand-in GPU": its memory is not the host's, it is not
+ *                 divided, its binaries are PTX (gpu.c), groups of 256 are all that it advises, a command is said to begin before the one ahead of it has ended, and
+ *                 once a kernel "wild" was launched all that was put has failed, with a number that is not OpenCL's
  */
 #include <CL/cl_layer.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +22,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/opencl/gpu.h"
+
+/* What NVIDIA's calls answer after a wrong access. */
+#define FAILED		  (-9999)
+#define BEGINS_EARLIER_NS 100000000u /* more than NVIDIA's 10 us, so that it shows */
+
 static const cl_icd_dispatch *below;
 static cl_icd_dispatch above;
 static struct {
 	bool domains;
 	bool il;
 	bool no_queues;
+	bool gpu;
 } more;
+static atomic_bool is_lost; /* a wild kernel was launched */
 
 /* What the program has of one in SPIR-V. */
 struct il_program {
@@ -59,6 +71,25 @@ static cl_device_id parent_of(cl_device_id device)
 	return parent;
 }
 
+static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what,
+					    size_t cap, void *to, size_t *ret_n)
+{
+	static const char name[] = "Stand-in GPU";
+
+	if (more.gpu && what == CL_PLATFORM_NAME)
+		return answer(name, sizeof(name), cap, to, ret_n);
+	return below->clGetPlatformInfo(platform, what, cap, to, ret_n);
+}
+
+/* What the device says of itself as a GPU; false: as it is. */
+static bool gpu_number(cl_device_info what, cl_ulong *ret_number)
+{
+	*ret_number = what == CL_DEVICE_TYPE ? CL_DEVICE_TYPE_GPU : 0;
+	return what == CL_DEVICE_TYPE || what == CL_DEVICE_HOST_UNIFIED_MEMORY ||
+	       what == CL_DEVICE_PARTITION_PROPERTIES ||
+	       what == CL_DEVICE_PARTITION_AFFINITY_DOMAIN;
+}
+
 static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t cap,
 					  void *to, size_t *ret_n)
 {
@@ -68,7 +99,13 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
 	const cl_device_partition_property ways[] = { CL_DEVICE_PARTITION_EQUALLY,
 						      CL_DEVICE_PARTITION_BY_COUNTS,
 						      CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN };
+	cl_ulong number;
 
+	if (more.gpu && gpu_number(what, &number))
+		return answer(&number,
+			      what == CL_DEVICE_HOST_UNIFIED_MEMORY ? sizeof(cl_bool)
+								    : sizeof(number),
+			      cap, to, ret_n);
 	if (more.il && what == CL_DEVICE_IL_VERSION)
 		return answer("SPIR-V_1.4", sizeof("SPIR-V_1.4"), cap, to, ret_n);
 	if (more.domains && !parent_of(device)) {
@@ -88,6 +125,8 @@ static cl_int CL_API_CALL create_sub_devices(cl_device_id device,
 	cl_device_partition_property nodes[] = { CL_DEVICE_PARTITION_BY_COUNTS, 1, 0, 0, 0 };
 	const cl_device_partition_property ones[] = { CL_DEVICE_PARTITION_EQUALLY, 1, 0 };
 
+	if (more.gpu)
+		return CL_INVALID_VALUE;
 	if (!more.domains || !list || list[0] != CL_DEVICE_PARTITION_BY_AFFINITY_DOMAIN)
 		return below->clCreateSubDevices(device, list, n, devices, ret_n);
 	(void)below->clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(units), &units,
@@ -232,6 +271,109 @@ static cl_int CL_API_CALL build_program(cl_program program, cl_uint n, const cl_
 			: result;
 }
 
+/* ---- a GPU ---- */
+
+/* One device's, as the tests have it. */
+static cl_int get_ptx(cl_program program, cl_program_info what, size_t cap, void *to, size_t *ret_n)
+{
+	unsigned char *binary = NULL, **into = to;
+	size_t n = 0;
+	cl_int result = below->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(n), &n,
+						NULL);
+
+	if (result == CL_SUCCESS)
+		binary = malloc(n ? n : 1);
+	if (binary)
+		result = below->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof(binary),
+						 &binary, NULL);
+	if (result == CL_SUCCESS && what == CL_PROGRAM_BINARIES) {
+		(void)gpu_ptx(binary, n, into ? *into : NULL);
+		result = answer(into, sizeof(*into), cap, NULL, ret_n);
+	} else if (result == CL_SUCCESS) {
+		n = n ? gpu_ptx(binary, n, NULL) : 0;
+		result = answer(&n, sizeof(n), cap, to, ret_n);
+	}
+	free(binary);
+	return result;
+}
+
+static cl_program CL_API_CALL create_with_binary(cl_context context, cl_uint n,
+						 const cl_device_id *devices, const size_t *lengths,
+						 const unsigned char **binaries, cl_int *status,
+						 cl_int *ret_result)
+{
+	size_t bytes = 0;
+	unsigned char *inside = more.gpu && n == 1 ? gpu_inside(binaries[0], lengths[0], &bytes)
+						   : NULL;
+	cl_program program;
+
+	if (more.gpu && !inside) {
+		if (ret_result)
+			*ret_result = CL_INVALID_BINARY;
+		return NULL;
+	}
+	if (!inside)
+		return below->clCreateProgramWithBinary(context, n, devices, lengths, binaries,
+							status, ret_result);
+	program = below->clCreateProgramWithBinary(
+		context, 1, devices, &bytes, (const unsigned char **)&inside, status, ret_result);
+	free(inside);
+	return program;
+}
+
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint ndims,
+					 const size_t *offset, const size_t *global,
+					 const size_t *local, cl_uint n, const cl_event *events,
+					 cl_event *ret_event)
+{
+	char name[64] = "";
+
+	(void)below->clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof(name), name, NULL);
+	if (more.gpu && strcmp(name, "wild") == 0)
+		atomic_store(&is_lost, true);
+	return below->clEnqueueNDRangeKernel(queue, kernel, ndims, offset, global, local, n, events,
+					     ret_event);
+}
+
+static cl_int CL_API_CALL get_group_info(cl_kernel kernel, cl_device_id device,
+					 cl_kernel_work_group_info what, size_t cap, void *to,
+					 size_t *ret_n)
+{
+	const size_t advised = 256;
+
+	if (more.gpu && what == CL_KERNEL_WORK_GROUP_SIZE)
+		return answer(&advised, sizeof(advised), cap, to, ret_n);
+	return below->clGetKernelWorkGroupInfo(kernel, device, what, cap, to, ret_n);
+}
+
+static cl_int CL_API_CALL finish(cl_command_queue queue)
+{
+	cl_int result = below->clFinish(queue);
+
+	return atomic_load(&is_lost) ? CL_INVALID_COMMAND_QUEUE : result;
+}
+
+static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, size_t cap, void *to,
+					 size_t *ret_n)
+{
+	if (atomic_load(&is_lost) && what == CL_EVENT_COMMAND_EXECUTION_STATUS)
+		return FAILED;
+	return below->clGetEventInfo(event, what, cap, to, ret_n);
+}
+
+static cl_int CL_API_CALL get_event_times(cl_event event, cl_profiling_info what, size_t cap,
+					  void *to, size_t *ret_n)
+{
+	cl_ulong *ns = to;
+	cl_int result = atomic_load(&is_lost)
+				? FAILED
+				: below->clGetEventProfilingInfo(event, what, cap, to, ret_n);
+
+	if (result == CL_SUCCESS && more.gpu && what == CL_PROFILING_COMMAND_START && ns)
+		*ns -= BEGINS_EARLIER_NS;
+	return result;
+}
+
 static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info what, size_t cap,
 					   void *to, size_t *ret_n)
 {
@@ -239,6 +381,8 @@ static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info w
 
 	if (il && what == CL_PROGRAM_IL)
 		return answer(il->module, il->bytes, cap, to, ret_n);
+	if (more.gpu && (what == CL_PROGRAM_BINARY_SIZES || what == CL_PROGRAM_BINARIES))
+		return get_ptx(real_of(program), what, cap, to, ret_n);
 	return below->clGetProgramInfo(real_of(program), what, cap, to, ret_n);
 }
 
@@ -286,8 +430,10 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint n, const cl_icd_dispatch *ta
 	more.domains = words && strstr(words, "domains");
 	more.il = words && strstr(words, "il");
 	more.no_queues = words && strstr(words, "no-queues");
+	more.gpu = words && strstr(words, "gpu");
 	below = table;
 	/* The loader fills in the rest. */
+	above.clGetPlatformInfo = get_platform_info;
 	above.clGetDeviceInfo = get_device_info;
 	above.clCreateSubDevices = create_sub_devices;
 	above.clCreateCommandQueue = create_queue;
@@ -299,6 +445,12 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint n, const cl_icd_dispatch *ta
 	above.clCreateKernel = create_kernel;
 	above.clCreateKernelsInProgram = create_kernels;
 	above.clReleaseProgram = release_program;
+	above.clCreateProgramWithBinary = create_with_binary;
+	above.clEnqueueNDRangeKernel = enqueue_kernel;
+	above.clGetKernelWorkGroupInfo = get_group_info;
+	above.clFinish = finish;
+	above.clGetEventInfo = get_event_info;
+	above.clGetEventProfilingInfo = get_event_times;
 	*ret_table = &above;
 	*ret_n = sizeof(above) / sizeof(void *);
 	return CL_SUCCESS;

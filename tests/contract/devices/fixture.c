@@ -114,12 +114,19 @@ int dut_choose_cuda(const char **ret_opts, struct dut_images *images)
 
 int dut_choose_opencl(const char **ret_opts, struct dut_images *images)
 {
+	static char platform[256], cache[PATH_MAX];
+	const char *wanted = getenv("GANTRY_TEST_OPENCL_PLATFORM");
+	const char *folder = getenv("GANTRY_TEST_OPENCL_CACHE");
+
 	images->module = OPENCL_MODULE;
 	images->code = OPENCL_CODE;
 	if (images->module[0] == '\0')
 		return -ENODEV;
-	ret_opts[0] = "platform=Portable Computing Language";
-	ret_opts[1] = "cache=" OPENCL_CACHE;
+	(void)snprintf(platform, sizeof(platform), "platform=%s",
+		       wanted ? wanted : "Portable Computing Language");
+	(void)snprintf(cache, sizeof(cache), "cache=%s", folder ? folder : OPENCL_CACHE);
+	ret_opts[0] = platform;
+	ret_opts[1] = cache;
 	return 2;
 }
 

@@ -74,7 +74,10 @@ struct gantry_kernel *dut_kernel(struct dut *dut, const char *name, const char *
  */
 int dut_choose_cuda(const char **ret_opts, struct dut_images *images);
 
-/* For .choose: PoCL, where the build has the backend. */
+/*
+ * For .choose: PoCL, where the build has the backend; GANTRY_TEST_OPENCL_PLATFORM names another platform, and
+ * GANTRY_TEST_OPENCL_CACHE a folder for what was compiled where the build's own is not there.
+ */
 int dut_choose_opencl(const char **ret_opts, struct dut_images *images);
 
 /* For .choose: the stand-in for AMD's runtime as ROCm 6 has it, and as ROCm 5 has it, which knows no windows. */

@@ -385,6 +385,67 @@ START_TEST(test_spirv_is_known_and_its_module_checked)
 }
 END_TEST
 
+/* As NVIDIA's driver gives it, with two NULs behind the text. */
+static const char ptx[] = "//\n// Made by a compiler\n/* of device code */\n\n.version 9.0\n"
+			  ".target sm_90, texmode_independent\n.address_size 64\n\n"
+			  ".entry k(.param .u64 .ptr .global .align 4 k_param_0)\n{\n\tret;\n}\n\0";
+
+START_TEST(test_ptx_is_known_and_is_whole_up_to_its_nul)
+{
+	enum gantry_opencl_sort sort = GANTRY_OPENCL_UNKNOWN;
+	const size_t text = strlen(ptx), version = (size_t)(strstr(ptx, ".version ") - ptx) + 9;
+
+	ck_assert_uint_eq(sizeof(ptx), text + 2);
+	for (size_t n = text + 1; n <= sizeof(ptx); n++) {
+		ck_assert_int_eq(gantry_opencl_container_check(ptx, n, &sort, &err), 0);
+		ck_assert_int_eq(sort, GANTRY_OPENCL_PTX);
+	}
+	/* Before its version it is a comment, and so a text. */
+	for (size_t n = version; n <= text; n++) {
+		ck_assert_int_eq(gantry_opencl_sort(ptx, n), GANTRY_OPENCL_PTX);
+		ck_assert_int_eq(check(ptx, n), -ENOEXEC);
+		ck_assert_ptr_nonnull(strstr(err.text, "cut short"));
+	}
+	for (size_t n = 1; n < version; n++)
+		ck_assert_int_ne(gantry_opencl_sort(ptx, n), GANTRY_OPENCL_PTX);
+}
+END_TEST
+
+START_TEST(test_check_of_altered_ptx_refuses)
+{
+	static const char *const wrong[] = { ".version 9.0", ".version 9.0\n",
+					     ".version 9.0\nno target", ".version 9.0\n.target",
+					     ".version\t9.0 .target sm_90" };
+	static const char *const others[] = { ".versions 9.0\n.target sm_90\n",
+					      "version 9.0\n",
+					      "/* .version 9.0\n.target sm_90\n",
+					      "// .version 9.0",
+					      "__kernel void k(void) {} .version 9.0\n",
+					      "/",
+					      "/*",
+					      "//" };
+	char bytes[sizeof(ptx)];
+
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(wrong); i++) {
+		ck_assert_int_eq(gantry_opencl_sort(wrong[i], strlen(wrong[i]) + 1),
+				 GANTRY_OPENCL_PTX);
+		ck_assert_int_eq(check(wrong[i], strlen(wrong[i]) + 1), -ENOEXEC);
+	}
+	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(others); i++) {
+		ck_assert_int_eq(gantry_opencl_sort(others[i], strlen(others[i]) + 1),
+				 GANTRY_OPENCL_SOURCE);
+		ck_assert_int_eq(gantry_opencl_sort(others[i], strlen(others[i])),
+				 GANTRY_OPENCL_SOURCE);
+	}
+	/* A NUL within it hides the rest from whoever takes it for a string. */
+	for (size_t at = strlen(ptx) - 20; at < strlen(ptx); at++) {
+		memcpy(bytes, ptx, sizeof(ptx));
+		bytes[at] = '\0';
+		ck_assert_int_eq(check(bytes, sizeof(bytes)), at == strlen(ptx) - 1 ? 0 : -ENOEXEC);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("opencl container");
@@ -398,6 +459,8 @@ int main(void)
 	tcase_add_test(pocl, test_check_of_heads_that_lie_refuses);
 	tcase_add_test(pocl, test_strip_leaves_all_but_the_intermediate_code);
 	tcase_add_test(others, test_check_of_elf_follows_its_tables);
+	tcase_add_test(others, test_ptx_is_known_and_is_whole_up_to_its_nul);
+	tcase_add_test(others, test_check_of_altered_ptx_refuses);
 	tcase_add_test(others, test_check_of_xclbin_follows_its_table);
 	tcase_add_test(others, test_sort_tells_text_from_what_is_foreign);
 	tcase_add_test(pocl, test_spirv_is_known_and_its_module_checked);
