@@ -167,7 +167,8 @@ def test_sessions_own_code_runs_for_isolated_tenants_only(t):
         t.equal(int(guest.ask(f"count a 4096 {49 << 32 | 22}")), 512, "words")
     with world(opencl={"guest_code": "yes"}, red={"isolation": "pooled", "trust_group": "lab"}) as agent:
         answer = own_code(opened(agent, "red"))
-        t.true(answer.startswith("error UNSUPPORTED") and "isolated" in answer, answer)
+        # On a processor it is host code; on a GPU it is the GPU's alone.
+        t.true("isolated" in answer if PLATFORM == POCL else answer.startswith("ok"), answer)
     with world() as agent:
         answer = own_code(opened(agent, "red"))
         t.true(answer.startswith("error UNSUPPORTED") and "installed" in answer, answer)
