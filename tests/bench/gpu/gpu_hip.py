@@ -11,7 +11,8 @@ from gpu_figures import APPS, CLIENTS, Figure, geometric_mean, together
 from gpu_machine import harness
 from programs import Commanded, Unable
 
-ROUNDS = 9
+# Of each figure: rounds at least, until each side has run for so long, and rounds at most.
+LEAST, ENOUGH_NS, MOST = 8, 600_000_000, 200
 MIXES = {"B": ("gaussian",) * 4, "D": ("hotspot",) * 4, "F": ("lavamd",) * 4, "H": ("particle",) * 4,
          "K": ("gaussian", "gaussian", "hotspot", "hotspot"), "P": ("gaussian", "hotspot", "lavamd", "particle")}
 TARGET = ("<=", 1.02)
@@ -46,39 +47,51 @@ def guest(bench, agent, tenant, kind, image):
     return program
 
 
-def by_turns(both, turn):
-    """What one leaves behind (memory that is cleared and given back) the next has beside it: each comes first as often."""
-    return both if turn % 2 == 0 else both[::-1]
+def rounds(sides, run):
+    """Rounds of both sides, until each has run for long enough, as short ones differ more: what @run says that it took, by side.
+
+    What one leaves behind (memory that is cleared and given back) the next has beside it: each comes first as often.
+    """
+    took = ([], [])
+    for turn in range(MOST):
+        if turn >= LEAST and min(map(sum, took)) >= ENOUGH_NS:
+            break
+        order = (turn + turn // CLIENTS) % 2
+        for side in (order, 1 - order):
+            took[side].append(run(sides[side], turn))
+    return took
 
 
-def alone(cuda, hip):
-    """Ratios of medians by program, taken by turns; the results are compared."""
-    ratios = {}
+def by_client(times):
+    """The mean of clients' medians: a process keeps the luck that it had with its pages and processors."""
+    return statistics.mean(statistics.median(times[i::CLIENTS]) for i in range(CLIENTS))
+
+
+def alone(sides):
+    """What each program takes by itself, with one client after the other; the results are compared."""
+    took = {}
     for name in APPS:
-        took = {cuda: [], hip: []}
         sums = set()
-        for turn in range(ROUNDS):
-            for program in by_turns((cuda, hip), turn):
-                answer = program.ask("run", name)
-                took[program].append(answer["ns"])
-                sums.add(answer["checksum"])
+
+        def run(side, turn, name=name, sums=sums):
+            answer = side[turn % CLIENTS].ask("run", name)
+            sums.add(answer["checksum"])
+            return answer["ns"]
+
+        took[name] = tuple(by_client(times) for times in rounds(sides, run))
         if len(sums) > 1:
             raise Unable(f"{name}: hip has other results than cuda")
-        ratios[name] = tuple(statistics.median(times) for times in (took[cuda], took[hip]))
-    return ratios
+    return took
 
 
 def mixed(sides):
-    """What each mix takes, from the common start to the last end, by turns."""
-    took = {}
-    for letter, mix in MIXES.items():
-        times = ([], [])
-        for turn in range(ROUNDS):
-            for side, clients in by_turns(tuple(zip(times, sides)), turn):
-                answers, at = together(clients, lambda i, at, mix=mix: ("run", mix[i], at), after_ms=50)
-                side.append(max(answer["end_ns"] for answer in answers) - at)
-        took[letter] = tuple(statistics.median(side) for side in times)
-    return took
+    """What each mix takes, from the common start to the last end."""
+    def run(side, mix):
+        answers, at = together(side, lambda i, at: ("run", mix[i], at), after_ms=20)
+        return max(answer["end_ns"] for answer in answers) - at
+
+    return {letter: tuple(statistics.median(times) for times in rounds(sides, lambda side, _, mix=mix: run(side, mix)))
+            for letter, mix in MIXES.items()}
 
 
 def figures(prefix, took, what):
@@ -91,7 +104,7 @@ def hip_over_cuda(bench):
     with agent_of(bench) as agent:
         sides = [[guest(bench, agent, f"{kind[0]}{i}", kind, images[kind]) for i in range(CLIENTS)]
                  for kind in ("cuda", "hip")]
-        apart = alone(sides[0][0], sides[1][0])
+        apart = alone(sides)
         yield from figures("hip_app", apart, "alone")
         together_took = mixed(sides)
         yield from figures("hip_mix", together_took, "four tenants at once")
