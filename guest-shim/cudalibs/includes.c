@@ -318,18 +318,32 @@ static const char *look_at_name(struct look *l, const char *at, const char *next
 	return at + len + 2;
 }
 
-/* A name may stand at @at, or a macro for one. As look_at_name(). */
+/* Behind the parenthesis that closes the one at @at; @at where none of the line's does. */
+static const char *skip_parentheses(const char *at)
+{
+	uint32_t depth = 0;
+
+	for (const char *to = at; *to && *to != '\n'; to++) {
+		depth += (*to == '(') - (*to == ')');
+		if (depth == 0)
+			return to + 1;
+	}
+	return at;
+}
+
+/* A name may stand at @at, or a macro for one, with what it takes. As look_at_name(). */
 static const char *look_at_name_or_macro(struct look *l, const char *at)
 {
-	size_t len = 0;
+	const char *end = at;
 
-	while (is_name_char(at[len]))
-		len++;
-	if (len == 0)
+	while (is_name_char(*end))
+		end++;
+	if (end == at)
 		return look_at_name(l, at, NULL);
-	if (*blanks(at + len) != '(') /* one with parameters is not followed */
-		add_wish(l->set, l->text, at, len);
-	return at + len;
+	if (*blanks(end) == '(')
+		end = skip_parentheses(blanks(end));
+	add_wish(l->set, l->text, at, (size_t)(end - at));
+	return end;
 }
 
 static const char *look_at_directive(struct look *l, const char *at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What names that macros make may become: of the macros without parameters that texts define, whatever the conditions around them. A name is
- * made by one, in which there may be others. Which of a macro's definitions holds nobody knows here, so there may be several.
+ * What names that macros make may become: of the macros that texts define, with parameters or without, whatever the conditions around them. A name
+ * is made by one, in which there may be others. Which of a macro's definitions holds nobody knows here, so there may be several.
  *
  * Threads: one at a time. Zero: there are none.
  */
@@ -18,6 +18,7 @@
 
 struct gantry_macro {
 	char *name;
+	char *params; /* names with commas between; NULL: it is written without parentheses */
 	char *body;
 	uint32_t next; /* in the bucket */
 };
@@ -32,9 +33,9 @@ struct gantry_macros {
 void gantry_macros_fini(struct gantry_macros *macros);
 /* Behind the word define, up to the end of the line. What can be no part of a file's name is left out, and what comes after GANTRY_MACROS_MAX. */
 void gantry_macros_define(struct gantry_macros *macros, const char *at);
-/* NAME=BODY, or NAME, as an option has it. */
+/* NAME=BODY, or NAME, as an option has it: without parameters. */
 void gantry_macros_define_option(struct gantry_macros *macros, const char *option);
-/* Calls @fn with each that @text may become; what is @fn's meanwhile is not to define anything. */
+/* Calls @fn with each that @text, a macro's name, with its arguments where it has parameters, may become; what is @fn's meanwhile is not to define anything. */
 void gantry_macros_expand(struct gantry_macros *macros, const char *text,
 			  void (*fn)(void *cookie, const char *text), void *cookie);
 

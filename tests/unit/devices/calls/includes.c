@@ -296,6 +296,89 @@ START_TEST(test_name_that_a_macro_makes_and_the_program_gave_is_the_program_s)
 }
 END_TEST
 
+/* As headers have them that are made for several systems. */
+START_TEST(test_name_that_a_macro_with_parameters_makes_is_found)
+{
+	static const char source[] =
+		"#define STR(x) #x\n#define NAME( what ) STR(what)\n#define DIR deep\n"
+		"#include NAME( DIR/a.h ) // one\n"
+		"#define OF(dir, ...) <dir/__VA_ARGS__>\n#define HEADER OF(deep, b.h)\n#include HEADER\n"
+		"#define CAT(a, b) a ## b\n#define GLUE(a, b) CAT(a, b)\n#define C c\n"
+		"#if __has_include(OF(deep, GLUE(C, 1.h)))\n#endif\n#define NONE() <deep/d.h>\n#include NONE ()\n";
+
+	put("one/deep/a.h", "");
+	put("one/deep/b.h", "");
+	put("one/deep/c1.h", "");
+	put("one/deep/d.h", "");
+	ck_assert_int_eq(follow(source, NULL, NULL, 0), 1);
+	source_is(source);
+	ck_assert_uint_eq(set.nheaders, 8);
+	alias_is("deep/a.h", "one/deep/a.h");
+	alias_is("deep/b.h", "one/deep/b.h");
+	alias_is("deep/c1.h", "one/deep/c1.h");
+	alias_is("deep/d.h", "one/deep/d.h");
+}
+END_TEST
+
+/* An argument is what it is written as where it is made a text or a part of a word, and what its macros say elsewhere. */
+START_TEST(test_argument_is_taken_as_written_where_it_becomes_a_text_or_a_part)
+{
+	put("one/DIR.h", "");
+	put("one/deepDIR.h", "");
+	put("one/other.h", "");
+	ck_assert_int_eq(follow("#define DIR other\n#define STR(x) #x\n#include STR(DIR.h)\n"
+				"#define GLUE(a, b) <a##b.h>\n#include GLUE(deep, DIR)\n",
+				NULL, NULL, 0),
+			 1);
+	ck_assert_uint_eq(set.nheaders, 4);
+	alias_is("DIR.h", "one/DIR.h");
+	alias_is("deepDIR.h", "one/deepDIR.h");
+}
+END_TEST
+
+/* Each of its definitions, with each that its arguments may become. */
+START_TEST(test_each_file_that_a_macro_with_parameters_may_mean_goes_along)
+{
+	put("one/a.h", "");
+	put("one/deep/a.h", "");
+	put("two/b.h", "");
+	ck_assert_int_eq(
+		follow("#if X\n#define OF(x) <x.h>\n#define WHICH a\n#else\n#define OF(x) <deep/x.h>\n"
+		       "#define WHICH b\n#endif\n#include OF(WHICH)\n",
+		       NULL, NULL, 0),
+		1);
+	ck_assert_uint_eq(set.nheaders, 6);
+	alias_is("a.h", "one/a.h");
+	alias_is("deep/a.h", "one/deep/a.h");
+	alias_is("b.h", "two/b.h");
+}
+END_TEST
+
+/* Too few, too many, none, no end, or of itself without one. */
+START_TEST(test_macros_with_other_arguments_make_no_name)
+{
+	char source[8192], *at = source;
+
+	put("one/a.h", "");
+	ck_assert_int_eq(
+		follow("#define A(x) <x>\n#include A\n#include A(a.h\n#include A(a.h, 1)\n#include A()\n"
+		       "#define B(x, y) <x>\n#include B(a.h)\n#define C(x) C(x)\n#include C(a.h)\n"
+		       "#define D(a, b, c, d, e, f, g, h, i) <a.h>\n#include D(1,2,3,4,5,6,7,8,9)\n"
+		       "#define E(x <x>\n#include E(a.h)\n#define F(<) <a.h>\n#include F(1)\n#include A)a.h(\n",
+		       NULL, NULL, 0),
+		0);
+	/* What would have no end in sight. */
+	for (int i = 0; i < 12; i++)
+		at += sprintf(at, "#define M%d(x, y) M%d(x/y/M%d(y, x), M%d(x, x))\n", i, i + 1,
+			      i + 1, i + 1);
+	(void)sprintf(
+		at,
+		"#define M12(x, y) x/y\n#define N(x) <x>\n#include N(M0(a, b))\n#include <a.h>\n");
+	ck_assert_int_eq(follow(source, NULL, NULL, 0), 1);
+	ck_assert_uint_eq(set.nheaders, 1);
+}
+END_TEST
+
 /* Of itself, of each other, of what is no name, or of more than there is an end of. */
 START_TEST(test_macros_that_make_no_name_are_left)
 {
@@ -303,13 +386,12 @@ START_TEST(test_macros_that_make_no_name_are_left)
 
 	put("one/a.h", "");
 	put("other/b.h", "");
-	ck_assert_int_eq(
-		follow("#define A A\n#include A\n#define B C\n#define C B\n#include C\n"
-		       "#include NONE\n#define D(x) <x>\n#include D(a.h)\n#define E < a.h>\n"
-		       "#include E\n#define F <../other/b.h>\n#include F\n#define G <a.h\n"
-		       "#include G\n#define H\n#include H\n",
-		       NULL, NULL, 0),
-		0);
+	ck_assert_int_eq(follow("#define A A\n#include A\n#define B C\n#define C B\n#include C\n"
+				"#include NONE\n#define E < a.h>\n"
+				"#include E\n#define F <../other/b.h>\n#include F\n#define G <a.h\n"
+				"#include G\n#define H\n#include H\n",
+				NULL, NULL, 0),
+			 0);
 	for (int i = 0; i < 12; i++)
 		for (int j = 0; j < 8; j++)
 			at += sprintf(at, "#define M%d M%d/M%d/%d\n", i, i + 1, i + 1, j);
@@ -489,6 +571,10 @@ int main(void)
 	tcase_add_test(tc, test_each_file_that_a_macro_may_mean_goes_along);
 	tcase_add_test(tc, test_name_that_an_option_s_macro_makes_is_found);
 	tcase_add_test(tc, test_name_that_a_macro_makes_and_the_program_gave_is_the_program_s);
+	tcase_add_test(tc, test_name_that_a_macro_with_parameters_makes_is_found);
+	tcase_add_test(tc, test_argument_is_taken_as_written_where_it_becomes_a_text_or_a_part);
+	tcase_add_test(tc, test_each_file_that_a_macro_with_parameters_may_mean_goes_along);
+	tcase_add_test(tc, test_macros_with_other_arguments_make_no_name);
 	tcase_add_test(tc, test_macros_that_make_no_name_are_left);
 	tcase_add_test(tc, test_nothing_outside_the_folders_is_read);
 	tcase_add_test(tc, test_what_is_no_text_is_not_sent);
