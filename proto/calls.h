@@ -14,6 +14,7 @@
  *   bytes in       their length or GANTRY_CALLS_NULL, then they
  *   bytes out      their length or GANTRY_CALLS_NULL; the reply has them
  *   in either      enum gantry_calls_place, then an address or bytes in, bytes out
+ *   parts of data  0: none; 1: a gantry_calls_spread with its parts, then bytes out for its format; 2: what was told as the last
  *   new object     0: no place for it; 1: the reply has its number; else its number, which the guest gives: of a free place
  *                  from GANTRY_CALLS_CHOSEN to twice that less 1 in the low 16 bits, and 15 bits of generation above
  */
@@ -29,6 +30,8 @@
 #define GANTRY_CALLS_CHOSEN 0x8000u
 /* Of one request or reply. */
 #define GANTRY_CALLS_MAX_BYTES (64ull << 20)
+/* Devices that one object may be over. */
+#define GANTRY_CALLS_MAX_PARTS 64u
 /* The kernel of installed module "calls", and its signature: the buffer, and the bytes of it that the request has. */
 #define GANTRY_CALLS_KERNEL    "library_call"
 #define GANTRY_CALLS_SIGNATURE "rw:u8*,u64"
@@ -84,6 +87,28 @@ struct gantry_calls_failure {
 	uint64_t ret;
 };
 static_assert(sizeof(struct gantry_calls_failure) == 16, "gantry_calls_failure is wire format");
+
+/* Where the parts of data that lies on several devices are: what programs have as a cudaLibXtDesc. */
+struct gantry_calls_spread {
+	int32_t version;
+	int32_t parts_version;
+	int32_t library;
+	int32_t format;
+	uint64_t nparts; /* gantry_calls_part behind it, GANTRY_CALLS_MAX_PARTS at most */
+};
+static_assert(sizeof(struct gantry_calls_spread) == 24, "gantry_calls_spread is wire format");
+
+struct gantry_calls_part {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+/* What such data would be for an object, of a format. */
+struct gantry_calls_spread_measure {
+	struct gantry_calls_spread spread;
+	uint64_t host_bytes; /* as one piece, on the host */
+	uint64_t bytes[GANTRY_CALLS_MAX_PARTS];
+};
 
 enum gantry_calls_place {
 	GANTRY_CALLS_NOWHERE = 0,

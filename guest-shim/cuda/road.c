@@ -233,6 +233,26 @@ static int is_far(void)
 	return cu_is_far();
 }
 
+static int mem_alloc(uint64_t bytes, uint64_t *ret_address)
+{
+	struct CUctx_st *ctx;
+	CUdeviceptr address;
+
+	/* A thread without a context has one then. */
+	if (enter(&ctx) != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	(void)cu_leave(CUDA_SUCCESS);
+	if (cuMemAlloc(&address, bytes) != CUDA_SUCCESS)
+		return GANTRY_E_NO_MEMORY;
+	*ret_address = address;
+	return 0;
+}
+
+static int mem_free(uint64_t address)
+{
+	return cuMemFree(address) == CUDA_SUCCESS ? 0 : GANTRY_E_HANDLE;
+}
+
 extern const struct gantry_cuda_road gantry_cuda_road;
 const struct gantry_cuda_road gantry_cuda_road = {
 	.size = sizeof(gantry_cuda_road),
@@ -253,4 +273,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.place = place,
 	.hold = hold,
 	.let_go = let_go,
+	.mem_alloc = mem_alloc,
+	.mem_free = mem_free,
 };

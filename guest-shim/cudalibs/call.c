@@ -23,6 +23,8 @@
 static void *streams[PLACES];
 /* Their pointer modes. */
 static int modes[PLACES];
+/* Over how many devices they are, less one. */
+static uint8_t more_parts[PLACES];
 static _Thread_local int nopen;
 static const struct gantry_call_road *road = &gantry_call_road_session;
 
@@ -49,6 +51,18 @@ void gantry_call_set_mode(uint64_t handle, int mode)
 void gantry_call_mode(struct gantry_call *call, uint64_t handle)
 {
 	call->mode = gantry_load_relaxed(&modes[handle % PLACES]);
+}
+
+void gantry_call_set_parts(uint64_t handle, int64_t n)
+{
+	uint8_t more = n > 1 && n <= (int64_t)GANTRY_CALLS_MAX_PARTS ? (uint8_t)(n - 1) : 0;
+
+	gantry_store_relaxed(&more_parts[handle % PLACES], more);
+}
+
+int64_t gantry_call_parts(uint64_t handle)
+{
+	return 1 + gantry_load_relaxed(&more_parts[handle % PLACES]);
 }
 
 /* Whether the library is to have @at as an address of the device's. */
@@ -88,6 +102,8 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	if ((flags & GANTRY_CALL_CLOSES) && nopen > 0)
 		nopen--;
 	call->refused = false;
+	call->is_answered = false;
+	call->record = NULL;
 	call->mode = -1;
 	call->dropped = 0;
 	call->chosen = 0;
@@ -237,10 +253,43 @@ void gantry_call_immediate(struct gantry_call *call, const void *at)
 		gantry_call_in(call, NULL, 0);
 }
 
+int gantry_call_own_device(void)
+{
+	return road->device ? road->device(road->cookie) : -1;
+}
+
 bool gantry_call_is_own_device(const int *devices, int64_t n)
 {
-	return devices && n == 1 && road->device && *devices >= 0 &&
-	       road->device(road->cookie) == *devices;
+	return devices && n == 1 && *devices >= 0 && gantry_call_own_device() == *devices;
+}
+
+bool gantry_call_fits_parts(const int *devices, int64_t n)
+{
+	return devices && n >= 0 && n <= (int64_t)GANTRY_CALLS_MAX_PARTS;
+}
+
+bool gantry_call_are_own_devices(const int *devices, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!gantry_call_is_own_device(devices + i, 1))
+			return false;
+	return true;
+}
+
+void gantry_call_answer(struct gantry_call *call, int32_t ret)
+{
+	call->is_answered = true;
+	call->answer = ret;
+}
+
+int gantry_call_mem_alloc(uint64_t bytes, uint64_t *ret_address)
+{
+	return road->mem_alloc ? road->mem_alloc(road->cookie, bytes, ret_address) : -ENODEV;
+}
+
+int gantry_call_mem_free(uint64_t address)
+{
+	return road->mem_free ? road->mem_free(road->cookie, address) : -ENODEV;
 }
 
 void gantry_call_string(struct gantry_call *call, const char *text)
@@ -416,6 +465,7 @@ static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
 		*(uint64_t *)to = handle;
 	gantry_call_set_stream(handle, NULL);
 	gantry_call_set_mode(handle, 0);
+	gantry_call_set_parts(handle, 1);
 }
 
 /* Of the bytes of an answer those that the caller is to have. */
@@ -578,6 +628,10 @@ uint64_t gantry_call_finish(struct gantry_call *call)
 	uint64_t ret;
 	int32_t failed;
 
+	if (call->is_answered) {
+		gantry_pack_fini(&call->pack);
+		return (uint64_t)(int64_t)call->answer;
+	}
 	call->waits |= object != 0;
 	failed = carry(call, &ret);
 	if (!failed && ret == 0 && object)

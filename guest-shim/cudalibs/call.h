@@ -89,7 +89,10 @@ struct gantry_call {
 	bool has_stream;
 	bool waits;
 	bool refused;
-	unsigned flags; /* of the whole call */
+	bool is_answered; /* here, by code by hand: with @answer */
+	int32_t answer;
+	const void *record; /* that was put last, by code by hand */
+	unsigned flags;	    /* of the whole call */
 	/* Where the library looks for values that may lie on either side: 0 on the host; -1: it goes by the address. */
 	int mode;
 	uint64_t dropped;
@@ -147,6 +150,9 @@ struct gantry_call_road {
 	void (*unsupported)(void *cookie, const char *name);
 	/* As road.h says. */
 	int (*device)(void *cookie);
+	/* As road.h says; NULL: there is no such memory. */
+	int (*mem_alloc)(void *cookie, uint64_t bytes, uint64_t *ret_address);
+	int (*mem_free)(void *cookie, uint64_t address);
 	void *cookie;
 };
 /* NULL: the usual one. Before the first call, or by tests. */
@@ -182,6 +188,11 @@ void gantry_call_scalar(struct gantry_call *call, const void *at);
 void gantry_call_immediate(struct gantry_call *call, const void *at);
 /* Whether the @n numbers of devices are the calling thread's alone: what works on others is another worker's. */
 bool gantry_call_is_own_device(const int *devices, int64_t n);
+/* The calling thread's; negative: it has none. */
+int gantry_call_own_device(void);
+/* The same where one device may be there several times, of an object that is over so many: whether there are @n, and whether all are the thread's. */
+bool gantry_call_fits_parts(const int *devices, int64_t n);
+bool gantry_call_are_own_devices(const int *devices, int64_t n);
 void gantry_call_string(struct gantry_call *call, const char *text);
 void gantry_call_strings(struct gantry_call *call, const char *const *texts, int64_t count);
 void gantry_call_null(struct gantry_call *call, const void *at);
@@ -241,5 +252,16 @@ void *gantry_call_get_stream(uint64_t handle);
 /* The library looks for scalars where @mode of @handle says; memory that both sides have counts as that side's. */
 void gantry_call_set_mode(uint64_t handle, int mode);
 void gantry_call_mode(struct gantry_call *call, uint64_t handle);
+/* Over how many devices an object is: 1, where nobody said more. */
+void gantry_call_set_parts(uint64_t handle, int64_t n);
+int64_t gantry_call_parts(uint64_t handle);
+
+/* ---- for code by hand besides ---- */
+
+/* The call's end is @ret: it was finished before, or never goes to the worker. */
+void gantry_call_answer(struct gantry_call *call, int32_t ret);
+/* Device memory of the program's, as it would allocate it itself. 0, or -errno. */
+int gantry_call_mem_alloc(uint64_t bytes, uint64_t *ret_address);
+int gantry_call_mem_free(uint64_t address);
 
 #endif

@@ -971,10 +971,30 @@ static int carry(void *cookie, struct gantry_call_library *library,
 	return r;
 }
 
+static int mem_alloc(void *cookie, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	if (!road || !road->mem_alloc)
+		return -ENODEV;
+	return road->mem_alloc(bytes, ret_address) < 0 ? -ENOMEM : 0;
+}
+
+static int mem_free(void *cookie, uint64_t address)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	return road && road->mem_free && road->mem_free(address) == 0 ? 0 : -EINVAL;
+}
+
 const struct gantry_call_road gantry_call_road_session = {
 	.enter = enter,
 	.carry = carry,
 	.is_device = is_device,
 	.unsupported = unsupported,
 	.device = device,
+	.mem_alloc = mem_alloc,
+	.mem_free = mem_free,
 };

@@ -114,6 +114,9 @@ struct gantry_cuda_road {
 	 */
 	int (*hold)(void *stream, gantry_queue *ret_queue, gantry_queue *ret_apart);
 	void (*let_go)(void *stream);
+	/* Device memory as the program would allocate it itself, on the calling thread's device. 0, or a status. NULL: there is none to be had. */
+	int (*mem_alloc)(uint64_t bytes, uint64_t *ret_address);
+	int (*mem_free)(uint64_t address);
 };
 
 #endif

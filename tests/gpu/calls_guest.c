@@ -431,7 +431,7 @@ static void try_cufft_callbacks(const char *folder)
 {
 	static const char so[] = "libcufft.so.12";
 	static char code[4096];
-	int own[1] = { 0 }, both[2] = { 0, 1 }, version;
+	int own[1] = { 0 }, both[2] = { 0, 1 }, many[65] = { 0 }, version;
 	int is_stand_in;
 	cufftHandle plan = 0, other = 0;
 	size_t work[1] = { 0 };
@@ -446,7 +446,13 @@ static void try_cufft_callbacks(const char *folder)
 	tell(f_cufftCreate(&plan) == 0 && f_cufftCreate(&other) == 0, "plans are made");
 	tell(f_cufftXtSetGPUs(plan, 1, own) == CUFFT_INVALID_VALUE,
 	     "one GPU is too few for a plan over several, as natively");
-	tell(f_cufftXtSetGPUs(plan, 2, both) == CUFFT_NOT_SUPPORTED, "two are not supported");
+	tell(f_cufftXtSetGPUs(plan, 2, both) == CUFFT_INVALID_DEVICE,
+	     "another GPU is none, as natively where there is one");
+	tell(f_cufftXtSetGPUs(plan, 2, NULL) == CUFFT_INVALID_VALUE &&
+		     f_cufftXtSetGPUs(plan, 65, many) == CUFFT_INVALID_VALUE &&
+		     f_cufftXtSetGPUs(plan, 17, many) == CUFFT_INVALID_VALUE &&
+		     f_cufftXtSetGPUs(plan, -1, own) == CUFFT_INVALID_VALUE,
+	     "nor can there be any number of them");
 	memset(code, 'x', sizeof(code));
 	tell(f_cufftXtSetJITCallback(plan, "load", code, sizeof(code), CUFFT_CB_LD_COMPLEX, NULL) !=
 			     0 ||
@@ -478,6 +484,80 @@ static void try_cufft_callbacks(const char *folder)
 	}
 	(void)f_cufftDestroy(plan);
 	tell(f_cufftDestroy(other) == 0, "they end");
+}
+
+/* Data over several GPUs that are one, with descriptors of the program's own. */
+static void try_cufft_spread(const char *folder)
+{
+	static const char so[] = "libcufft.so.12";
+	static cufftComplex in[N], out[N];
+	int twice[2] = { 0, 0 };
+	cudaXtDesc parts = { .nGPUs = 2,
+			     .data = { at[0], at[1] },
+			     .size = { sizeof(in) / 2, sizeof(in) / 2 } };
+	cudaLibXtDesc data = { .descriptor = &parts, .subFormat = CUFFT_XT_FORMAT_INPLACE }, *made;
+	size_t work[2] = { SIZE_MAX, SIZE_MAX };
+	cufftHandle plan = 0;
+	double worst = 0;
+	F(so, cufftCreate);
+	F(so, cufftDestroy);
+	F(so, cufftMakePlan1d);
+	F(so, cufftXtExecDescriptorC2C);
+	F(so, cufftXtFree);
+	F(so, cufftXtMalloc);
+	F(so, cufftXtMemcpy);
+	F(so, cufftXtSetGPUs);
+
+	for (int i = 0; i < N; i++)
+		in[i] = (cufftComplex){ (float)(i % 5), (float)(i % 3) };
+	tell(f_cufftCreate(&plan) == 0 && f_cufftXtSetGPUs(plan, 2, twice) == 0,
+	     "a plan over one GPU twice");
+	tell(f_cufftMakePlan1d(plan, N, CUFFT_C2C, 1, work) == 0 && work[0] != SIZE_MAX &&
+		     work[1] != SIZE_MAX,
+	     "has two work areas");
+	tell(f_cufftXtMemcpy(plan, &data, in, CUFFT_COPY_HOST_TO_DEVICE) == 0, "data goes there");
+	tell(f_cufftXtExecDescriptorC2C(plan, &data, &data, CUFFT_FORWARD) == 0 &&
+		     data.subFormat == CUFFT_XT_FORMAT_INPLACE_SHUFFLED,
+	     "its transform is in another order");
+	tell(f_cufftXtMemcpy(plan, out, &data, CUFFT_COPY_DEVICE_TO_HOST) == 0, "and comes back");
+	for (int k = 0; k < N; k += 7) {
+		double re = 0, im = 0;
+
+		for (int j = 0; j < N; j++) {
+			double angle = -2 * M_PI * j * k / N;
+
+			re += in[j].x * cos(angle) - in[j].y * sin(angle);
+			im += in[j].x * sin(angle) + in[j].y * cos(angle);
+		}
+		worst = fmax(worst, fabs(out[k].x - re) + fabs(out[k].y - im));
+	}
+	tell(worst < 1e-2, "in its own, as it is by the definition");
+	tell(f_cufftXtMemcpy(plan, &data, in, CUFFT_COPY_HOST_TO_DEVICE) != 0,
+	     "nothing goes where another order is");
+	data.subFormat = CUFFT_XT_FORMAT_INPLACE;
+	parts.data[1] = (void *)0xdead0000000000;
+	tell(f_cufftXtExecDescriptorC2C(plan, &data, &data, CUFFT_FORWARD) == CUFFT_INVALID_VALUE,
+	     "an address outside all memory is refused");
+	parts.data[1] = at[1];
+	parts.GPUs[1] = 1;
+	tell(f_cufftXtExecDescriptorC2C(plan, &data, &data, CUFFT_FORWARD) == CUFFT_INVALID_VALUE,
+	     "another GPU too");
+	parts.GPUs[1] = 0;
+	parts.nGPUs = 65;
+	tell(f_cufftXtExecDescriptorC2C(plan, &data, &data, CUFFT_FORWARD) == CUFFT_INVALID_VALUE,
+	     "and more than there can be");
+	parts.nGPUs = 2;
+	parts.size[0] = parts.size[1] = SIZE_MAX / 2;
+	tell(f_cufftXtMemcpy(plan, &data, in, CUFFT_COPY_HOST_TO_DEVICE) == CUFFT_INVALID_VALUE,
+	     "nor is more copied than a call can take");
+	tell(f_cufftXtExecDescriptorC2C(plan, NULL, NULL, CUFFT_FORWARD) != 0,
+	     "nothing is no data");
+	/* Memory for a descriptor is libcuda's to give, and there is none here. */
+	tell(f_cufftXtMalloc(plan, &made, CUFFT_XT_FORMAT_INPLACE) == CUFFT_ALLOC_FAILED,
+	     "without memory nothing is made");
+	tell(f_cufftXtFree(NULL) == 0 && f_cufftXtFree(&data) == CUFFT_INVALID_VALUE,
+	     "what was not made here is not freed");
+	tell(f_cufftDestroy(plan) == 0, "it ends");
 }
 
 static void try_curand(const char *folder)
@@ -791,6 +871,7 @@ static void try_all(const char *folder)
 	try_cufft(folder);
 	try_cublas_xt(folder);
 	try_cufft_callbacks(folder);
+	try_cufft_spread(folder);
 	try_curand(folder);
 	try_curand_on_the_host(folder);
 	try_many(folder);

@@ -103,6 +103,10 @@ def test_scalars_in_memory_of_both_sides_are_where_the_pointer_mode_says(t):
     parts_of(t, "cuda-library-sides", ("made", "pinned", "managed", "registered", "end"))
 
 
+def test_data_over_one_gpu_several_times_is_transformed(t):
+    parts_of(t, "cuda-library-spread", ("made", "whole", "shuffled", "uneven", "work area", "own", "limits", "end"))
+
+
 def test_call_captured_behind_one_that_waits_for_the_program_is_a_node_behind_it(t):
     parts_of(t, "cuda-library-late", ("made", "captured", "launched", "again", "end"))
 

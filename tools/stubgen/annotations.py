@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-KINDS = {"plain", "immediate", "end", "text", "value", "device", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent", "work"}
+KINDS = {"plain", "record", "immediate", "end", "text", "value", "device", "handle", "new", "drop", "stream", "string", "scalar", "null", "absent", "work"}
 SIZED = {"in", "out", "inout", "either", "either-out", "either-inout", "buffer", "scratch", "handles", "strings", "list", "table", "addresses", "devices"}
 TYPED = {"handle", "new", "drop"}    # [TYPE]: of objects that the header calls void *
 KIND = re.compile(r"([a-z-]+?)(-or-null)?(?:\[(.+)\])?$")
@@ -62,8 +62,9 @@ class Library:
     def __init__(self, path):
         self.path = path
         self.words = {"needs": [], "handle": [], "include": [], "waits": [], "proves": [], "settles": [], "keeps": [], "later": [], "opens": [], "closes": [],
-                      "chosen": [], "bars": [], "noted": []}
+                      "chosen": [], "bars": [], "noted": [], "here": [], "records": []}
         self.rules, self.notes, self.binds, self.modes, self.stands, self.ends = [], [], {}, {}, {}, {}
+        self.parts = {}      # type of objects: (the function that says over how many devices one is, its parameter, its word for devices that are not the session's)
         self.hosted = {}     # type of objects: the function that makes those which work on host memory
         self.mode_setters = []
         self.functions = {}  # of its headers, by name, once they are read
@@ -84,7 +85,7 @@ class Library:
 
     def _line(self, line):
         word, rest = (line.split(None, 1) + [""])[:2]
-        if word in ("include", "needs", "handle", "waits", "proves", "settles", "keeps", "later", "opens", "closes", "chosen", "bars", "noted"):
+        if word in ("include", "needs", "handle", "waits", "proves", "settles", "keeps", "later", "opens", "closes", "chosen", "bars", "noted", "here", "records"):
             self.words[word] += rest.split()
         elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed"):
             self.words[word] = rest
@@ -104,6 +105,11 @@ class Library:
             handle, self.ends[handle] = rest.split()
         elif word == "hosted":                   # hosted HANDLE-TYPE FUNCTION
             handle, self.hosted[handle] = rest.split()
+        elif word == "parts":                    # parts HANDLE-TYPE FUNCTION PARAMETER ELSEWHERE
+            handle, *said = rest.split()
+            self.parts[handle] = tuple(said)
+            if len(said) != 3:
+                raise ValueError("parts wants a function, its parameter and a status")
         elif word == "also":                     # also ANSWER NAMES...
             answer, *names = rest.split()
             self.also += [(name, int(answer)) for name in names]

@@ -46,7 +46,9 @@ def _note(param, kind, size, native):
     if word in ("scratch", "work"):
         return "note_u64(0);"
     if word == "devices":
-        return "note_u64((uint64_t)*(const int *)%s);" % name
+        return "note_memory((const void *)%s, %s);" % (name, size)
+    if word == "record":
+        return "note_%s(%s);" % (param.base, name)
     if word == "addresses":
         return "note_memory((const void *)%s, %s);" % (name, size)
     return "note_u64(%s ? 1 : 0);" % name
@@ -57,6 +59,8 @@ def _size(call, param, kind, native):
         return kind.count
     if kind.word == "work":
         return "MOCK_LENGTH"
+    if kind.word == "devices":
+        return "gantry_pack_span(%s, sizeof(int))" % (kind.count if call.parts_said else "1")
     if kind.word in ("out", "in", "inout", "either", "either-out", "either-inout", "scratch", "addresses"):
         if "$" in kind.count:
             return "MOCK_LENGTH" if param.pointee == "char" else "gantry_pack_span(MOCK_LENGTH, sizeof(%s))" % param.pointee
@@ -77,7 +81,11 @@ def _answer(call, param, kind):
         return "\tif (%s)\n\t\t*%s = mock_table(%s);\n" % (name, name, call.bytes(param, kind, None))
     if word in ("scratch", "work"):
         return "\tif (%s)\n\t\tmemset(%s, 0x5a, %s);\n" % (name, name, _size(call, param, kind, True))
-    return ""
+    return "\tfill_%s(%s);\n" % (param.base, name) if word == "record" else ""
+
+
+def _wants_parts(call):
+    return call.parted and any(call.in_parts(k) for _, k in call.pairs)
 
 
 def _mock(call, lengths):
@@ -95,6 +103,8 @@ def _mock(call, lengths):
             place = call.function.params[arguments.index("&mode")].name
             text.append("\tif (!is_expected(\"%s\")) {\n\t\t*(int *)%s = mock_mode();\n\t\treturn 0;\n\t}\n" % (
                 call.name, place))
+    if _wants_parts(call):
+        text.append("\tconst int64_t parts_ = mock_parts(0x%08xu, (uint64_t)(uint32_t)%s);\n\n" % (emit.kind_of(call.parted, emit.rules.Kind("handle")), call.parted.name))
     text.append("\tnote_name(\"%s\");\n" % call.name)
     text += ["\t%s\n" % _note(p, k, _size(call, p, k, True), True) for p, k in call.pairs]
     text += [_answer(call, p, k) for p, k in call.pairs]
@@ -120,7 +130,7 @@ def _argument(call, param, kind, counts):
     null = "true" if kind.null or word == "out" else "false"
     if word == "value":
         if any(param.name in k.count.split("*") for _, k in call.pairs if k.word == "devices"):
-            return "\t%s %s = 1;\n" % (param.base, name)
+            return "\t%s %s = %s;\n" % (param.base, name, "1 + small()" if call.parts_said else "1")
         if param.name in counts:
             if param.base in ("cublasOperation_t", "cublasSideMode_t"):
                 return "\t%s %s = (%s)(small() %% 2);\n" % (param.base, name, param.base)
@@ -143,9 +153,11 @@ def _argument(call, param, kind, counts):
     if word in ("null", "scratch", "work"):
         return "\tvoid *%s = NULL;\n" % name
     if word == "devices":
-        return "\tvoid *%s = own_devices();\n" % name
+        return "\tvoid *%s = own_devices(%s);\n" % (name, kind.count if call.parts_said else "1")
+    if word == "record":
+        return "\t%s *%s = some_%s();\n" % (param.base, name, param.base)
     if word == "addresses":
-        return "\tvoid *%s = some_addresses(%s);\n" % (name, kind.count)
+        return "\tvoid *%s = some_addresses(%s);\n" % (name, call.wide(kind))
     if word == "string":
         return "\tconst char *%s = some_text();\n" % name
     if word == "strings":
@@ -166,6 +178,8 @@ def _check(call, param, kind):
     name, word = param.name, kind.word
     if word in ("out", "inout", "either-out", "either-inout"):
         return "\tcheck_fill(%s, %s, %s);\n" % (name, _size(call, param, kind, False), "true" if word == "out" and not kind.null else "false")
+    if word == "record":
+        return "\tcheck_%s(%s);\n" % (param.base, name)
     if word == "end":
         return "\tcheck_ended(place_%s);\n" % name
     if word == "new":
@@ -192,7 +206,10 @@ def _try(call):
     counts = _count_names(call)
     text = ["static void try_%s(void)\n{\n" % call.name]
     # Values first: sizes of others depend on them.
-    text += [_argument(call, p, k, counts) for p, k in call.wire]
+    for p, k in call.wire:
+        text.append(_argument(call, p, k, counts))
+        if p is call.parted and _wants_parts(call):
+            text.append("\tconst int64_t parts_ = some_parts(0x%08xu, (uint64_t)(uint32_t)%s);\n" % (emit.kind_of(p, k), p.name))
     if call.function.ret_sort != "void":
         text.append("\t%s ret_;\n" % call.function.ret)
     bound = [p for p, k in call.pairs if k.word in ("handle", "drop") and p.base in call.library.binds]
@@ -221,7 +238,7 @@ def roundtrip(library, calls):
     remote = [c for c in calls if c.remote and not c.by_hand]
     lengths = {name for c in remote for _, k in c.pairs for name in _companions(k.count)}
     mocks = [c for c in calls if (c.remote and not c.by_hand) or c.local == "set"]
-    text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "proto/calls_types.h")]
+    text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "tests/unit/devices/calls/records.h", "proto/calls_types.h")]
     text += [_mock(c, lengths) for c in mocks]
     text.append("const struct gantry_calls_library *const tried = &gantry_calls_%s;\n\nconst struct mock mocks[] = {\n" %
                 library.library)

@@ -28,7 +28,7 @@ SETS = re.compile(r"(?!cublasSet(Vector|Matrix))\w+?(Set[A-Z]|MakePlan|Finalize|
 # Its first value says what of an object it sets; another call with another one takes nothing from that.
 NAMES_ONE = re.compile(r"attr\w*|attribute\w*|name|option|param|configParam|property|which")
 # Says where something may work, and looks at nothing there.
-WORKSPACES = re.compile(r"cublasSetWorkspace\w*|cufftSetWorkArea")
+WORKSPACES = re.compile(r"cublasSetWorkspace\w*|cufft(Xt)?SetWorkArea")
 RECIPES_BY_HAND = {"cudnnBackendSetAttribute": "SETS_ONE", "cudnnBackendGetAttribute": "FILLS", "cudnnBackendFinalize": "SETS"}
 TOUCHES = {"device", "addresses", "scalar", "either", "either-out", "either-inout"}
 # What ends its first object. A finalized one is whole, or wants to be destroyed still.
@@ -176,6 +176,7 @@ def decide(library, function):
     kinds = []
     for param in function.params:
         kind = (note.params.get(param.name) if note else None) or library.rule(function, param) \
+            or (Kind("record") if param.depth == 1 and param.base in library.records else None) \
             or automatic(function, param, library.handle, library.functions)
         if not kind:
             return Decided(function, "unsupported", [], "nothing says what %s is" % param.text)

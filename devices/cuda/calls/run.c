@@ -207,6 +207,31 @@ void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes)
 	return null ? memory(run, bytes, false) : NULL;
 }
 
+void *gantry_calls_take_out_of(struct gantry_calls_run *run, uint64_t bytes, uint64_t most)
+{
+	bool null, wanted = take_length(run, bytes, &null);
+
+	if (wanted)
+		return gantry_calls_hold_out(run, bytes, most);
+	return null ? memory(run, bytes > most ? bytes : most, false) : NULL;
+}
+
+void *gantry_calls_hold_out(struct gantry_calls_run *run, uint64_t bytes, uint64_t most)
+{
+	void *at = memory(run, bytes > most ? bytes : most, false);
+
+	if (!at)
+		return NULL;
+	if (bytes > run->out.max - run->reply_bytes) {
+		refuse(run);
+		return NULL;
+	}
+	run->reply_bytes += bytes;
+	run->outs[run->nouts - 1].bytes = bytes;
+	run->outs[run->nouts - 1].to_guest = true;
+	return at;
+}
+
 void *gantry_calls_take_out_or_null(struct gantry_calls_run *run, uint64_t bytes)
 {
 	bool null;
@@ -383,6 +408,37 @@ void *gantry_calls_take_devices(struct gantry_calls_run *run, int64_t count)
 	if (devices)
 		*devices = run->site->device(run->site->cookie);
 	return devices;
+}
+
+void *gantry_calls_take_parts(struct gantry_calls_run *run, int64_t count)
+{
+	int32_t *devices = NULL;
+
+	if (count < 0 || count > (int64_t)GANTRY_CALLS_MAX_PARTS || !run->site->device)
+		refuse(run);
+	else
+		devices = memory(run, (uint64_t)count * sizeof(*devices), false);
+	for (int64_t i = 0; devices && i < count; i++)
+		devices[i] = run->site->device(run->site->cookie);
+	return devices;
+}
+
+int64_t gantry_calls_parts(struct gantry_calls_run *run, uint32_t kind, uint64_t id)
+{
+	const struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind,
+									   id);
+
+	return object ? 1 + (int64_t)object->more_parts : 1;
+}
+
+void gantry_calls_note_parts(struct gantry_calls_run *run, uint32_t kind, uint64_t id, int64_t n)
+{
+	struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, kind, id);
+
+	if (object)
+		object->more_parts = n > 1 && n <= (int64_t)GANTRY_CALLS_MAX_PARTS
+					     ? (uint32_t)(n - 1)
+					     : 0;
 }
 
 void *gantry_calls_take_addresses(struct gantry_calls_run *run, uint64_t bytes)

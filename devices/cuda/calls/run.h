@@ -80,9 +80,12 @@ struct gantry_calls_object {
 	uint32_t next_named; /* place; of those whose names lie in the same bucket */
 	uint32_t born;	     /* the table's count of objects then */
 	bool bound;
-	bool is_chosen; /* its number is the guest's choice */
-	bool is_lent;	/* another object's: whoever ends that ends it */
-	bool is_hosted; /* works on host memory, as others of its kind do on the device's */
+	bool is_chosen;	     /* its number is the guest's choice */
+	bool is_lent;	     /* another object's: whoever ends that ends it */
+	bool is_hosted;	     /* works on host memory, as others of its kind do on the device's */
+	uint32_t more_parts; /* devices that it is over, less one */
+	uint64_t
+		extent_bytes; /* for code by hand: of host memory that it touches at most; 0: nobody has asked yet */
 	/* Values that the library reads later, by address; freed with the object. */
 	struct gantry_calls_kept *kept;
 	uint32_t nkept;
@@ -206,6 +209,7 @@ struct gantry_calls_run {
 	} outs[GANTRY_CALLS_MAX_OUTS];
 	_Alignas(8) uint8_t room[256]; /* of @out, while it is enough */
 	bool keeps;		       /* what is left of @in lives as long as its object */
+	void *record;		       /* taken last, by code by hand */
 	uint32_t beside_bytes;
 	/* Small values that lay in @in where no library may have them. */
 	_Alignas(GANTRY_CALLS_ALIGNMENT) uint8_t beside[128];
@@ -262,6 +266,8 @@ void *gantry_calls_take_in(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_out(struct gantry_calls_run *run, uint64_t bytes);
 /* Of a function to which NULL means something: none where the guest has no place. */
 void *gantry_calls_take_out_or_null(struct gantry_calls_run *run, uint64_t bytes);
+/* With room for @most bytes: what a library writes when it thinks otherwise is nobody's. */
+void *gantry_calls_take_out_of(struct gantry_calls_run *run, uint64_t bytes, uint64_t most);
 void *gantry_calls_take_inout(struct gantry_calls_run *run, uint64_t bytes);
 void *gantry_calls_take_either(struct gantry_calls_run *run, uint64_t bytes, bool in, bool out);
 /* A text, which ends where it says. */
@@ -279,6 +285,11 @@ void *gantry_calls_take_table(struct gantry_calls_run *run, uint64_t bytes);
 
 /* The numbers of @count devices to work on: there is one, the call's. */
 void *gantry_calls_take_devices(struct gantry_calls_run *run, int64_t count);
+/* The same for an object over several: the call's, so many times. */
+void *gantry_calls_take_parts(struct gantry_calls_run *run, int64_t count);
+/* Over how many devices object @id is. */
+int64_t gantry_calls_parts(struct gantry_calls_run *run, uint32_t kind, uint64_t id);
+void gantry_calls_note_parts(struct gantry_calls_run *run, uint32_t kind, uint64_t id, int64_t n);
 /* An array of the host's, of @bytes, with addresses of the device's. */
 void *gantry_calls_take_addresses(struct gantry_calls_run *run, uint64_t bytes);
 
@@ -353,6 +364,8 @@ void gantry_calls_note_taken(struct gantry_calls_run *run, uint64_t id);
 void gantry_calls_note_filled(struct gantry_calls_run *run, uint64_t id);
 /* Device memory, NULL, or *ret_on_host: @bytes of the request. Not subject to gantry_calls_fits_mode(). */
 void *gantry_calls_take_address(struct gantry_calls_run *run, uint64_t bytes, bool *ret_on_host);
+/* Memory of @most bytes, of which the reply is to have @bytes. */
+void *gantry_calls_hold_out(struct gantry_calls_run *run, uint64_t bytes, uint64_t most);
 /* A copy of @bytes at @from that lives as long as object @id; refuses what is too much. */
 void *gantry_calls_keep(struct gantry_calls_run *run, uint64_t id, const void *from, size_t bytes);
 /* @address where it is the guest's device memory, else NULL. */

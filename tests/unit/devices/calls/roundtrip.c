@@ -155,6 +155,14 @@ bool is_expected(const char *name)
 	       memcmp(wanted.bytes + sizeof(len), name, len) == 0;
 }
 
+int64_t mock_parts(uint32_t kind, uint64_t native)
+{
+	uint64_t id = gantry_calls_table_known(&site.table, kind, native);
+	const struct gantry_calls_object *object = gantry_calls_table_find(&site.table, kind, id);
+
+	return object ? 1 + (int64_t)object->more_parts : 1;
+}
+
 int mock_mode(void)
 {
 	return mode;
@@ -255,6 +263,19 @@ void some_side(uint32_t kind, uint64_t handle)
 	gantry_call_set_mode(handle, mode);
 }
 
+int64_t some_parts(uint32_t kind, uint64_t handle)
+{
+	struct gantry_calls_object *object = gantry_calls_table_find(&site.table, kind, handle);
+	int64_t n = 1 + small();
+
+	/* Another may have had the handle's place; the library takes what is none for one. */
+	n = object ? n : 1;
+	gantry_call_set_parts(handle, n);
+	if (object)
+		object->more_parts = (uint32_t)n - 1;
+	return n;
+}
+
 void *some_stream(void)
 {
 	return (void *)(uintptr_t)(STREAM + 16 * (next() % 4));
@@ -309,11 +330,17 @@ void *some_memory(uint64_t len, bool either, bool may_be_null)
 	return memory;
 }
 
-void *own_devices(void)
+void *keep_zeroed(size_t len)
 {
-	int *devices = keep(malloc(sizeof(*devices)));
+	return keep(calloc(1, len));
+}
 
-	*devices = OWN_DEVICE;
+void *own_devices(int n)
+{
+	int *devices = keep_zeroed((size_t)n * sizeof(*devices));
+
+	for (int i = 0; i < n; i++)
+		devices[i] = OWN_DEVICE;
 	return devices;
 }
 

@@ -44,6 +44,8 @@ void bound_to(void *stream);
 bool is_expected(const char *name);
 /* Where values lie that may be on either side: 0 the host, 1 the device. */
 int mock_mode(void);
+/* Over how many devices the object is, whatever it is called with. */
+int64_t mock_parts(uint32_t kind, uint64_t native);
 void fill(void *at, uint64_t len);
 void new_handle(void *to, size_t len);
 const char *mock_text(void);
@@ -59,13 +61,17 @@ int small(void);
 uint64_t some_handle(uint32_t kind, bool may_be_null);
 /* The object works on host memory or the device's, as values lie this time. */
 void some_side(uint32_t kind, uint64_t handle);
+/* From now on the object is over so many devices. */
+int64_t some_parts(uint32_t kind, uint64_t handle);
 void *some_stream(void);
 void *some_device(void);
 const char *some_text(void);
 void *some_texts(int64_t count, bool may_be_null);
 /* At times NULL where it may be; device memory where @either and mock_mode() says so. */
 void *some_memory(uint64_t len, bool either, bool may_be_null);
-void *own_devices(void);
+void *own_devices(int n);
+/* Until clean_up(). */
+void *keep_zeroed(size_t len);
 void *some_addresses(int64_t n);
 /* What a library takes for a sparse matrix; what it takes for a permutation. */
 void some_matrix(void *rows, void *ends, int64_t nrows, void *columns, int64_t ncolumns,

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuFFT's data over several GPUs, which are the session's one several times. The memory of its parts is the guest's; of what the library makes here
+ * for such data only its sizes leave the call. On the wire:
+ *
+ *   cufftXtMalloc   the plan, the format; bytes out, a gantry_calls_spread_measure
+ *   cufftXtMemcpy   the plan, the type; parts of data, and then bytes in, bytes out, or parts of data that are the source
+ */
+#include <cufftXt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/cuda/calls/run.h"
+
+/* What a library may touch of host memory beyond what it says: nothing is known of it. */
+#define SLACK 4096u
+
+void *gantry_hand_take_cudaLibXtDesc(struct gantry_calls_run *run);
+void gantry_hand_give_cudaLibXtDesc(struct gantry_calls_run *run, void *record);
+void gantry_hand_serve_cufftXtMalloc(struct gantry_calls_run *run);
+void gantry_hand_serve_cufftXtMemcpy(struct gantry_calls_run *run);
+
+/* ---- a descriptor as an argument ---- */
+
+/* The library gets the first; its opaque members are NULL, as in what programs make themselves. */
+struct taken {
+	cudaLibXtDesc descriptor;
+	cudaXtDesc parts;
+	int32_t *format; /* what the guest gets */
+};
+
+static void take_parts(struct gantry_calls_run *run, struct taken *taken, int n)
+{
+	const int *devices = gantry_calls_take_parts(run, n);
+
+	taken->parts.nGPUs = n;
+	for (int i = 0; devices && i < n; i++) {
+		struct gantry_calls_part part = { 0, 0 };
+
+		taken->parts.data[i] = gantry_calls_take_device(run);
+		gantry_calls_take(run, &part.bytes, sizeof(part.bytes));
+		taken->parts.size[i] = part.bytes;
+		taken->parts.GPUs[i] = devices[i];
+	}
+}
+
+void *gantry_hand_take_cudaLibXtDesc(struct gantry_calls_run *run)
+{
+	struct gantry_calls_spread spread = { 0 };
+	struct taken *taken;
+	uint64_t how = 0;
+
+	gantry_calls_take(run, &how, sizeof(how));
+	if (how == 2 && run->record)
+		return run->record;
+	if (how > 1)
+		gantry_calls_refuse(run);
+	if (how != 1)
+		return NULL;
+	gantry_calls_take(run, &spread, sizeof(spread));
+	taken = gantry_calls_take_scratch(run, sizeof(*taken));
+	if (!taken || spread.nparts == 0 || spread.nparts > MAX_CUDA_DESCRIPTOR_GPUS) {
+		gantry_calls_refuse(run);
+		return NULL;
+	}
+	taken->descriptor.version = spread.version;
+	taken->descriptor.descriptor = &taken->parts;
+	taken->descriptor.library = (libFormat)spread.library;
+	taken->descriptor.subFormat = spread.format;
+	taken->parts.version = spread.parts_version;
+	take_parts(run, taken, (int)spread.nparts);
+	taken->format = gantry_calls_take_out(run, sizeof(*taken->format));
+	run->record = taken;
+	return run->in.failed ? NULL : taken;
+}
+
+/* After the library; its work is done then, as natively where a plan over several GPUs has no stream. */
+void gantry_hand_give_cudaLibXtDesc(struct gantry_calls_run *run, void *record)
+{
+	struct taken *taken = record;
+
+	(void)gantry_calls_settle(run); /* of a device that failed the next call tells */
+	*taken->format = taken->descriptor.subFormat;
+}
+
+/* ---- what a plan's data is ---- */
+
+struct cufft {
+	__typeof__(&cufftXtMalloc) make;
+	__typeof__(&cufftXtFree) end;
+	__typeof__(&cufftXtMemcpy) copy;
+	__typeof__(&cufftSetStream) set_stream;
+};
+
+static bool find_cufft(struct gantry_calls_run *run, struct cufft *ret)
+{
+	ret->make = (__typeof__(&cufftXtMalloc))gantry_calls_symbol(run, "cufftXtMalloc");
+	ret->end = (__typeof__(&cufftXtFree))gantry_calls_symbol(run, "cufftXtFree");
+	ret->copy = (__typeof__(&cufftXtMemcpy))gantry_calls_symbol(run, "cufftXtMemcpy");
+	ret->set_stream = (__typeof__(&cufftSetStream))gantry_calls_symbol(run, "cufftSetStream");
+	return ret->make && ret->end && ret->copy && ret->set_stream;
+}
+
+/* Its parts together; UINT64_MAX: more than there can be. */
+static uint64_t bytes_of(const cudaXtDesc *parts)
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < parts->nGPUs && i < MAX_CUDA_DESCRIPTOR_GPUS; i++)
+		if (__builtin_add_overflow(bytes, parts->size[i], &bytes))
+			return UINT64_MAX;
+	return bytes;
+}
+
+/* How many bytes the library writes from the beginning of @room on, which had @mark in each of @most; what has that value too is found by another mark. */
+static bool measure_copy(const struct cufft *cufft, cufftHandle plan, cudaLibXtDesc *from,
+			 uint8_t *room, uint64_t most, uint8_t mark, uint64_t *longest)
+{
+	uint64_t n = most;
+
+	memset(room, mark, most);
+	if (cufft->copy(plan, room, from, CUFFT_COPY_DEVICE_TO_HOST) != CUFFT_SUCCESS)
+		return false;
+	while (n > *longest && room[n - 1] == mark)
+		n--;
+	*longest = n;
+	return true;
+}
+
+/*
+ * The data as one piece on the host: parts may have room that a transform wants and the data has not, and nothing tells how much. 0: it is
+ * never one piece there.
+ */
+static uint64_t host_bytes_of(const struct cufft *cufft, cufftHandle plan, cudaLibXtDesc *made)
+{
+	uint64_t most = bytes_of(made->descriptor), longest = 0;
+	uint8_t *room;
+
+	if (most == 0 || most > GANTRY_CALLS_MAX_BYTES)
+		return most; /* nothing, or more than a call can copy */
+	room = malloc(most + SLACK);
+	if (room && !(measure_copy(cufft, plan, made, room, most, 0x5a, &longest) &&
+		      measure_copy(cufft, plan, made, room, most, 0xa5, &longest)))
+		longest = 0;
+	free(room);
+	return longest;
+}
+
+static void tell(const struct cufft *cufft, cufftHandle plan, cudaLibXtDesc *made,
+		 struct gantry_calls_spread_measure *measure)
+{
+	const cudaXtDesc *parts = made->descriptor;
+
+	measure->spread = (struct gantry_calls_spread){
+		.version = made->version,
+		.parts_version = parts->version,
+		.library = (int32_t)made->library,
+		.format = made->subFormat,
+		.nparts = (uint64_t)parts->nGPUs,
+	};
+	measure->host_bytes = host_bytes_of(cufft, plan, made);
+	for (int i = 0; i < parts->nGPUs && i < MAX_CUDA_DESCRIPTOR_GPUS; i++)
+		measure->bytes[i] = parts->size[i];
+}
+
+/* A plan on the wire, and the call's stream told to it. */
+struct plan {
+	cufftHandle native;
+	uint64_t id;
+	uint32_t kind;
+};
+
+static void take_plan(struct gantry_calls_run *run, struct plan *plan)
+{
+	plan->kind = gantry_calls_kind("cufftHandle");
+	plan->id = gantry_calls_peek(run);
+	plan->native = (cufftHandle)gantry_calls_take_handle(run, plan->kind, false);
+}
+
+static void bind_plan(struct gantry_calls_run *run, const struct cufft *cufft,
+		      const struct plan *plan)
+{
+	if (!gantry_calls_is_bound(run, plan->kind, plan->id) &&
+	    cufft->set_stream(plan->native, run->stream) == CUFFT_SUCCESS)
+		gantry_calls_note_bound(run, plan->kind, plan->id);
+}
+
+/* ---- calls ---- */
+
+void gantry_hand_serve_cufftXtMalloc(struct gantry_calls_run *run)
+{
+	struct gantry_calls_spread_measure *measure;
+	cudaLibXtDesc *made = NULL;
+	struct cufft cufft;
+	struct plan plan;
+	int32_t format = 0;
+	cufftResult ret;
+
+	take_plan(run, &plan);
+	gantry_calls_take(run, &format, sizeof(format));
+	measure = gantry_calls_take_out(run, sizeof(*measure));
+	gantry_calls_need(run, measure);
+	if (!find_cufft(run, &cufft))
+		gantry_calls_refuse(run);
+	if (!gantry_calls_may_run(run))
+		return;
+	bind_plan(run, &cufft, &plan);
+	ret = cufft.make(plan.native, &made, (cufftXtSubFormat)format);
+	if (ret == CUFFT_SUCCESS && made) {
+		tell(&cufft, plan.native, made, measure);
+		(void)cufft.end(made);
+	}
+	gantry_calls_ran(run, (uint64_t)ret, ret == CUFFT_SUCCESS);
+}
+
+/* What the library may touch on the host when it copies the plan's data, whatever a guest says of that. */
+static uint64_t extent_of(struct gantry_calls_run *run, const struct cufft *cufft,
+			  const struct plan *plan)
+{
+	static const cufftXtSubFormat formats[] = { CUFFT_XT_FORMAT_INPUT, CUFFT_XT_FORMAT_OUTPUT,
+						    CUFFT_XT_FORMAT_INPLACE };
+	struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, plan->kind,
+								     plan->id);
+	uint64_t bytes = 0;
+
+	if (object && object->extent_bytes)
+		return object->extent_bytes;
+	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+		cudaLibXtDesc *made = NULL;
+
+		if (cufft->make(plan->native, &made, formats[i]) != CUFFT_SUCCESS || !made)
+			continue;
+		if (bytes < bytes_of(made->descriptor))
+			bytes = bytes_of(made->descriptor);
+		(void)cufft->end(made);
+	}
+	if (object)
+		object->extent_bytes = bytes;
+	return bytes;
+}
+
+/* Memory for the program's side, larger than anybody's word for it; of what goes in a copy. */
+static void *take_host(struct gantry_calls_run *run, const struct cufft *cufft,
+		       const struct plan *plan, const struct taken *data, bool to_guest)
+{
+	uint64_t most = data ? extent_of(run, cufft, plan) : 0, len;
+	const void *from = NULL;
+	void *at;
+
+	if (data && bytes_of(&data->parts) > most)
+		most = bytes_of(&data->parts);
+	len = gantry_unpack_u64(&run->in);
+	if (len > most || most > GANTRY_CALLS_MAX_BYTES) {
+		gantry_calls_refuse(run);
+		return NULL;
+	}
+	if (to_guest)
+		return gantry_calls_hold_out(run, len, most + SLACK);
+	from = gantry_unpack_bytes(&run->in, len);
+	at = gantry_calls_take_scratch(run, most + SLACK);
+	if (at && from)
+		memcpy(at, from, len);
+	return at;
+}
+
+void gantry_hand_serve_cufftXtMemcpy(struct gantry_calls_run *run)
+{
+	void *to = NULL, *from = NULL;
+	struct cufft cufft;
+	struct plan plan;
+	int32_t type = CUFFT_COPY_UNDEFINED;
+	cufftResult ret;
+
+	take_plan(run, &plan);
+	gantry_calls_take(run, &type, sizeof(type));
+	if (!find_cufft(run, &cufft))
+		gantry_calls_refuse(run);
+	if (type == CUFFT_COPY_DEVICE_TO_HOST)
+		from = gantry_hand_take_cudaLibXtDesc(run);
+	else
+		to = gantry_hand_take_cudaLibXtDesc(run);
+	/* The library makes data of its own to tell how much it is, and not for what is wrong. */
+	if (type == CUFFT_COPY_DEVICE_TO_DEVICE)
+		from = gantry_hand_take_cudaLibXtDesc(run);
+	else if (type == CUFFT_COPY_HOST_TO_DEVICE && to)
+		from = take_host(run, &cufft, &plan, to, false);
+	else if (type == CUFFT_COPY_DEVICE_TO_HOST && from)
+		to = take_host(run, &cufft, &plan, from, true);
+	gantry_calls_need(run, to);
+	gantry_calls_need(run, from);
+	if (!gantry_calls_may_run(run))
+		return;
+	bind_plan(run, &cufft, &plan);
+	/* Its copies may go beside the stream. */
+	ret = gantry_calls_settle(run) ? cufft.copy(plan.native, to, from, (cufftXtCopyType)type)
+				       : CUFFT_EXEC_FAILED;
+	if (type != CUFFT_COPY_HOST_TO_DEVICE)
+		gantry_hand_give_cudaLibXtDesc(run, from);
+	if (type != CUFFT_COPY_DEVICE_TO_HOST)
+		gantry_hand_give_cudaLibXtDesc(run, to);
+	gantry_calls_ran(run, (uint64_t)ret, ret == CUFFT_SUCCESS);
+}
