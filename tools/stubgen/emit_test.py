@@ -50,7 +50,7 @@ def _note(param, kind, size, native):
     if word == "record":
         return "note_%s(%s);" % (param.base, name)
     if word == "addresses":
-        return "note_memory((const void *)%s, %s);" % (name, size)
+        return "note_addresses((const void *)%s, %s);" % (name, size)
     return "note_u64(%s ? 1 : 0);" % name
 
 

@@ -121,6 +121,11 @@ void note_memory(const void *at, uint64_t len)
 	note_at(at, len);
 }
 
+void note_addresses(const void *at, uint64_t len)
+{
+	note_at(at, len);
+}
+
 void note_text(const char *text)
 {
 	note_at(text, text ? strlen(text) + 1 : 0);

@@ -36,6 +36,8 @@ void note_object(uint64_t native);
 void note_text(const char *text);
 void note_texts(const char *const *texts, int64_t count);
 void note_memory(const void *at, uint64_t len);
+/* Which want multiples of 8. */
+void note_addresses(const void *at, uint64_t len);
 
 /* The library. */
 void note_name(const char *name);
