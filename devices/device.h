@@ -236,7 +236,7 @@ struct gantry_range {
 	uint64_t off;
 	uint64_t len;
 	/*
-	 * Of a launch on a device with GANTRY_CAP_KEEPS: a number for what is in all of @mem that has to do with this range before the
+	 * Of a command on a device with GANTRY_CAP_KEEPS: a number for what is in all of @mem that has to do with this range before the
 	 * command begins. The same number for the same range is the same bytes, and nobody writes them unseen; 0: that is not known.
 	 */
 	uint64_t contents;
@@ -275,12 +275,14 @@ struct gantry_cmd_launch {
 struct gantry_cmd_copy {
 	struct gantry_range dst; /* len equal in both */
 	struct gantry_range src;
+	uint64_t makes; /* as a launch's */
 };
 
 struct gantry_cmd_fill {
 	struct gantry_range dst;
 	uint64_t pattern;
 	uint32_t pattern_bytes; /* 1, 2, 4 or 8; dst.len is a multiple */
+	uint64_t makes;		/* as a launch's */
 };
 
 /* Copied by submit() as far as needed; the caller may reuse it at once. */

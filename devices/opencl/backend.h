@@ -4,11 +4,11 @@
  *
  * driver.c loads OpenCL; container.c looks at binaries; builder.c, builder_main.c and build.c compile and try them in
  * processes of their own, and fit.c and fitted.c for sizes of work-groups; device.c opens devices; image.c takes modules and guests' code; mem.c has memory, and
- * makes of its ranges what OpenCL can use, and pixels.c images and samplers; part.c has parts of the device; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
+ * makes of its ranges what OpenCL can use, twin.c keeps them on a device with memory of its own, and pixels.c images and samplers; part.c has parts of the device; stream.c takes commands and tells what has finished; enqueue.c and body.c hand them on.
  *
  * Memory is the host's: OpenCL 1.2 has no memory that outlives a process. Where the device works on host memory
- * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) a command gets buffers of
- * its own: its ranges are written to them before and those it writes are read back after, in the same queue.
+ * (*direct*, as PoCL does), a range becomes a cl_mem over the very bytes. Elsewhere (*staged*) the device has twins of the ranges that
+ * commands use (twin.c), which stay; what commands write is read back at the end of their batch.
  *
  * How a completion gets here: the last event of a batch of commands has a callback, which OpenCL calls on a thread of its own; it
  * marks the batch and wakes the device thread. poll() asks OpenCL for each command's result and times. A batch is
@@ -42,6 +42,10 @@
 /* Ranges, scratch buffers and the verdict of one command. */
 #define GANTRY_OPENCL_PLACES (GANTRY_MAX_CMD_ARGS + 32u)
 #define GANTRY_OPENCL_KEPT   16u
+/* Twins of a device that stay; streams at work on one of them; those that the commands of one batch write. */
+#define GANTRY_OPENCL_TWINS	 512u
+#define GANTRY_OPENCL_TWIN_USERS 4u
+#define GANTRY_OPENCL_DIRTY	 (GANTRY_OPENCL_PLACES + 64u)
 /* Parts that one domain may make of a device to be offered. */
 #define GANTRY_OPENCL_DOMAIN_PARTS 64u
 /* Parts of the device that a stream has queues for. */
@@ -96,14 +100,49 @@ struct gantry_image {
 
 struct gantry_mem {
 	struct gantry_hostmem host; /* first */
+	struct gantry_dev *dev;
+};
+
+/* A command of a stream's, by its number: what another stream does later waits for it. */
+struct gantry_opencl_mark {
+	struct gantry_stream *stream; /* NULL: none */
+	uint32_t at;
+};
+
+/* A stream's last use of a twin, by number of its commands. */
+struct gantry_opencl_twin_user {
+	struct gantry_stream *stream;
+	uint32_t used_at;
+	uint32_t wrote_at;
+	bool wrote;
+};
+
+/* What the device has of a range; twin.c. */
+struct gantry_opencl_twin {
+	struct gantry_list link; /* gantry_dev.twins */
+	struct gantry_mem *of;
+	uint64_t off;
+	uint64_t len;
+	struct gantry_launch_image image; /* what @mem is; type 0: a buffer */
+	cl_mem mem;
+	uint64_t contents;  /* as gantry_range's; 0: nobody is to find it */
+	uint64_t taken;	    /* the attempt at a command that took it last */
+	uint64_t filled_in; /* and that in which it was filled */
+	bool spoilt; /* another one has been written by the same command that has some of its bytes */
+	uint32_t nusers;
+	struct gantry_opencl_twin_user users[GANTRY_OPENCL_TWIN_USERS];
+	struct gantry_opencl_mark filled; /* from host memory */
+	struct gantry_opencl_mark back;	  /* to it */
 };
 
 /* A range as the commands of one run use it. */
 struct gantry_opencl_place {
 	struct gantry_opencl_buffer buffer; /* what host functions see; first */
 	cl_mem mem;
-	unsigned char *host; /* NULL: scratch memory */
-	bool read_back;	     /* staged, and written by the command */
+	unsigned char *host;		 /* NULL: scratch memory */
+	struct gantry_opencl_twin *twin; /* whose @mem is; NULL: nobody's */
+	uint64_t contents;		 /* of a twin's range, before the command */
+	bool read_back;			 /* staged, and written by the command */
 	bool is_verdict;
 	bool is_kept; /* @mem is one of the stream's, for the next command too */
 	struct gantry_launch_image image; /* what @mem is; type 0: a buffer */
@@ -140,9 +179,12 @@ struct gantry_opencl_slot {
 	struct gantry_kernel *kernel; /* of a launch, which may have printed */
 	cl_event events[GANTRY_OPENCL_EVENTS];
 	uint32_t nevents;
+	uint32_t copies;      /* of @events, those that bring or fetch twins; a bit each */
 	uint32_t estimate_ns; /* 0: nothing of it is on the device */
 	bool judged;	      /* its cell counts */
 	bool closed;	      /* a batch ends with it */
+	bool unread;	      /* what its batch wrote could not be read back */
+	uint64_t host_ns;     /* that it took this thread */
 	/* Of the first of a batch that is closed: how many commands it has; 1: they are done; OpenCL's thread writes that. */
 	uint32_t nbatch;
 	uint32_t finished;
@@ -180,6 +222,13 @@ struct gantry_stream {
 	struct gantry_opencl_place places[GANTRY_OPENCL_PLACES];
 	struct gantry_opencl_kept kept[GANTRY_OPENCL_KEPT];
 	uint32_t next_kept; /* the oldest: it makes room */
+	/* What the open batch wrote, to be read back. */
+	uint32_t ndirty;
+	struct gantry_opencl_twin *dirty[GANTRY_OPENCL_DIRTY];
+	bool stray; /* something of a command that was refused may be under way */
+	/* Of the present command: for twins that it has to have; and that the device never has room for them. */
+	uint64_t wanted_bytes;
+	bool hopeless;
 
 	struct gantry_opencl_slot slots[GANTRY_OPENCL_DEPTH];
 	struct gantry_opencl_cell *cells; /* one for each slot */
@@ -197,7 +246,10 @@ struct gantry_dev {
 	char identity[256]; /* what binaries are made for: device and driver, with their versions */
 	uint64_t mem_bytes;
 	uint64_t scratch_bytes; /* limit of one command */
-	uint32_t kind_bits;	/* CL_DEVICE_TYPE_* */
+	uint64_t device_bytes;	/* of the device's own memory, and of one object there at most */
+	uint64_t most_bytes;
+	uint64_t keep_bytes; /* that twins may take while no command needs them */
+	uint32_t kind_bits;  /* CL_DEVICE_TYPE_* */
 	uint32_t units;
 	uint32_t max_local;
 	bool direct;
@@ -218,6 +270,15 @@ struct gantry_dev {
 	struct gantry_list images;
 	uint64_t *function_ids; /* bit set: taken */
 	uint32_t nfunction_words;
+
+	struct gantry_list twins; /* those used last come last */
+	uint32_t ntwins;
+	uint64_t twin_bytes;
+	uint64_t nattempts; /* at commands */
+	/* Bytes of twins that were filled, found as they were, and read back. Atomic; the device thread writes them. */
+	uint64_t copied_in;
+	uint64_t kept;
+	uint64_t copied_out;
 
 	struct gantry_devtime time; /* of which there is the driver alone */
 	struct gantry_finished finished;
@@ -274,9 +335,11 @@ void gantry_opencl_mem_free(struct gantry_mem *mem);
 bool gantry_opencl_mem_is_direct(struct gantry_dev *dev);
 
 /*
- * Places of the stream's present command; all -errno. take: of a range, for a use of @mode. scratch: device memory of
- * @bytes. end: reads back what has to be (@ok: what was enqueued counts), and lets go of all.
+ * Places of the stream's present command; all -errno. take: of a range, for a use of @mode; over: of one that all of is written. scratch: device memory of
+ * @bytes. end: sees to it that what was written is read back (@ok: what was enqueued counts; what it made has number @makes), and lets go of all.
  */
+int gantry_opencl_place_over(struct gantry_stream *stream, const struct gantry_range *range,
+			     struct gantry_opencl_place **ret_place);
 int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
 			     uint32_t mode, struct gantry_opencl_place **ret_place);
 /* The same of an image, whose description was checked; NULL: of a buffer. */
@@ -287,9 +350,35 @@ int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
 				struct gantry_opencl_place **ret_place);
 int gantry_opencl_place_verdict(struct gantry_stream *stream,
 				struct gantry_opencl_place **ret_place);
-int gantry_opencl_places_end(struct gantry_stream *stream, bool ok);
+int gantry_opencl_places_end(struct gantry_stream *stream, bool ok, uint64_t makes);
+/* Of the device's memory, as @image says (type 0: a buffer); all of a place from host memory, or there. */
+int gantry_opencl_object_make(struct gantry_stream *stream, const struct gantry_launch_image *image,
+			      uint64_t len, cl_mem *ret_mem);
+int gantry_opencl_place_write(struct gantry_stream *stream,
+			      const struct gantry_opencl_place *place);
+int gantry_opencl_place_read(struct gantry_stream *stream, const struct gantry_opencl_place *place);
 /* The stream ends. */
 void gantry_opencl_places_forget(struct gantry_stream *stream);
+
+/*
+ * twin.c: what stays on a device whose memory is apart.
+ * take: @range's twin for the present command, with what host memory has, or somebody in flight has made of it; @fresh: the command
+ * writes all of it. -EAGAIN: not before something that is in flight has ended. look: whether it has what host memory has not, without taking it.
+ * used: the present command is over, and what it made has number @makes. read_back: what the open batch wrote, with events of @last.
+ */
+int gantry_opencl_twin_take(struct gantry_stream *stream, const struct gantry_range *range,
+			    const struct gantry_launch_image *image, bool fresh,
+			    struct gantry_opencl_twin **ret_twin);
+int gantry_opencl_twin_look(struct gantry_stream *stream, const struct gantry_range *range,
+			    bool *ret_newer);
+void gantry_opencl_twins_used(struct gantry_stream *stream, bool ok, uint64_t makes);
+int gantry_opencl_twins_read_back(struct gantry_stream *stream, struct gantry_opencl_slot *last);
+/* No more stay than may; all go that can, false: there was none. */
+void gantry_opencl_twins_trim(struct gantry_dev *dev);
+bool gantry_opencl_twins_make_way(struct gantry_dev *dev);
+/* The memory goes, or the stream. */
+void gantry_opencl_twins_leave_mem(struct gantry_mem *mem);
+void gantry_opencl_twins_leave_stream(struct gantry_stream *stream);
 
 /* pixels.c: images and samplers of guests' kernels */
 /* -EINVAL: @image cannot be, or is not inside @range. */
@@ -314,6 +403,9 @@ int gantry_opencl_stream_create(struct gantry_dev *dev, const struct gantry_stre
 void gantry_opencl_stream_destroy(struct gantry_stream *stream);
 int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd);
 void gantry_opencl_flush(struct gantry_stream *stream);
+/* What was submitted so far ends by itself, and is told; of all streams. */
+void gantry_opencl_close_batch(struct gantry_stream *stream);
+void gantry_opencl_close_batches(struct gantry_dev *dev);
 void gantry_opencl_boundary(struct gantry_stream *stream);
 unsigned gantry_opencl_poll(struct gantry_dev *dev, struct gantry_done *ret_done, unsigned n);
 /* Waits for what is in flight, and for OpenCL's threads to be out of our functions. */

@@ -2,8 +2,8 @@
 /*
  * The opencl backend: CPUs and GPUs through whatever OpenCL drivers the machine has.
  *
- * Options: platform=P and device=D (a number, or part of a name; the first), memory=auto|direct|staged, scratch=SIZE (of a
- * command; 256M), cache=FOLDER (for what was compiled of installed modules), guest_code=yes|no (sessions may bring their own;
+ * Options: platform=P and device=D (a number, or part of a name; the first), memory=auto|direct|staged, keep=SIZE|no (of device memory, for
+ * what staged memory leaves there; a quarter of it), scratch=SIZE (of a command; 256M), cache=FOLDER (for what was compiled of installed modules), guest_code=yes|no (sessions may bring their own;
  * no), library=PATH (instead of libOpenCL.so.1).
  */
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -63,6 +64,20 @@ static int parse_memory(const struct gantry_device_conf *conf, enum memory_optio
 	return 0;
 }
 
+/* Of nothing said, UINT64_MAX. */
+static int parse_keep(const struct gantry_device_conf *conf, uint64_t *ret_bytes,
+		      struct gantry_err *err)
+{
+	const char *text = gantry_device_opt(conf, "keep");
+
+	*ret_bytes = text ? 0 : UINT64_MAX;
+	if (!text || strcmp(text, "no") == 0)
+		return 0;
+	return gantry_size_parse(text, ret_bytes, err) < 0
+		       ? gantry_err_set(err, -EINVAL, "keep: a size, or no")
+		       : 0;
+}
+
 /* What the builder is told is kept: @conf may go. */
 static int keep_strings(const struct gantry_device_conf *conf, struct gantry_dev *dev,
 			struct gantry_err *err)
@@ -100,7 +115,7 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 			 struct gantry_err *err)
 {
 	static const char *const keys[] = { "library", "platform",   "device", "memory", "scratch",
-					    "cache",   "guest_code", "fitted", NULL };
+					    "cache",   "guest_code", "fitted", "keep",	 NULL };
 	const char *text = gantry_device_opt(conf, "scratch");
 	int r = gantry_device_opts_check(conf, keys, err);
 
@@ -114,6 +129,8 @@ static int parse_options(const struct gantry_device_conf *conf, struct gantry_de
 	dev->scratch_bytes = DEFAULT_SCRATCH_BYTES;
 	if (r == 0 && text && gantry_size_parse(text, &dev->scratch_bytes, err) < 0)
 		r = gantry_err_wrap(err, -EINVAL, "scratch");
+	if (r == 0)
+		r = parse_keep(conf, &dev->keep_bytes, err);
 	if (r == 0 && conf->lanes > LANES_MAX)
 		r = gantry_err_set(err, -EINVAL, "lanes: at most %u", LANES_MAX);
 	return r;
@@ -193,6 +210,7 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 		.kind = GANTRY_KIND_OPENCL,
 		.caps = GANTRY_CAP_MEM_FD | GANTRY_CAP_PEER |
 			(dev->direct ? GANTRY_CAP_HOST_DIRECT : 0) |
+			(!dev->direct && dev->keep_bytes ? GANTRY_CAP_KEEPS : 0) |
 			(dev->guest_code ? GANTRY_CAP_GUEST_IMAGES : 0) |
 			(cpu ? GANTRY_CAP_HOST_CODE : GANTRY_CAP_DRIVER),
 		.lanes = conf->lanes ? conf->lanes
@@ -206,6 +224,17 @@ static void fill_info(const struct gantry_dev *dev, const struct gantry_device_c
 	};
 	gantry_opencl_text(dev->cl, dev->target.device, CL_DEVICE_NAME, info->name,
 			   sizeof(info->name));
+}
+
+/* Of the device's own memory. */
+static void take_sizes(struct gantry_dev *dev)
+{
+	dev->device_bytes = gantry_opencl_number(dev->cl, dev->target.device,
+						 CL_DEVICE_GLOBAL_MEM_SIZE, UINT64_MAX);
+	dev->most_bytes = gantry_opencl_number(dev->cl, dev->target.device,
+					       CL_DEVICE_MAX_MEM_ALLOC_SIZE, UINT64_MAX);
+	if (dev->keep_bytes == UINT64_MAX)
+		dev->keep_bytes = dev->device_bytes / 4;
 }
 
 static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *conf,
@@ -235,6 +264,7 @@ static int open_device(struct gantry_dev *dev, const struct gantry_device_conf *
 	dev->max_local = (uint32_t)gantry_opencl_number(dev->cl, dev->target.device,
 							CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
 	dev->mem_bytes = conf->mem_bytes ? conf->mem_bytes : host_share();
+	take_sizes(dev);
 	gantry_opencl_parts_find(dev);
 	gantry_opencl_about(dev);
 	dev->log = calloc(1, GANTRY_OPENCL_LOG_BYTES);
@@ -257,6 +287,7 @@ static int opencl_open(const struct gantry_device_conf *conf, const struct gantr
 	gantry_list_init(&dev->streams);
 	gantry_list_init(&dev->mems);
 	gantry_list_init(&dev->images);
+	gantry_list_init(&dev->twins);
 	r = parse_options(conf, dev, err);
 	if (r == 0)
 		r = open_device(dev, conf, err);
@@ -284,6 +315,19 @@ static void opencl_close(struct gantry_dev *dev)
 	free(dev->about);
 	free(dev->log);
 	free(dev);
+}
+
+static int opencl_health(struct gantry_dev *dev, struct gantry_device_health *ret_health,
+			 struct gantry_err *err)
+{
+	(void)err;
+	*ret_health = (struct gantry_device_health){
+		.known = GANTRY_HEALTH_COPIES,
+		.copied_in = gantry_load_relaxed(&dev->copied_in),
+		.kept = gantry_load_relaxed(&dev->kept),
+		.copied_out = gantry_load_relaxed(&dev->copied_out),
+	};
+	return 0;
 }
 
 /* ---- what the machine has ---- */
@@ -359,4 +403,5 @@ const struct gantry_backend gantry_backend_opencl = {
 	.poll = gantry_opencl_poll,
 	.flush = gantry_opencl_flush,
 	.boundary = gantry_opencl_boundary,
+	.health = opencl_health,
 };

@@ -5,7 +5,11 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "devices/opencl/backend.h"
+
+/* What this thread moves at most for one command, for it is all sessions'. */
+#define MOST_MOVED (2u << 20)
 
 /* ---- launches ---- */
 
@@ -222,7 +226,8 @@ int gantry_opencl_move(struct gantry_stream *stream, struct gantry_opencl_place 
 	struct gantry_opencl_place *between;
 	int r;
 
-	if (len == 0 || (src->host && src->host == dst->host && stream->dev->direct))
+	if (len == 0 || src->mem == dst->mem ||
+	    (src->host && src->host == dst->host && stream->dev->direct))
 		return 0;
 	if (!overlap(stream, dst, src, len))
 		return copy_buffer(stream, dst->mem, src->mem, len);
@@ -232,6 +237,33 @@ int gantry_opencl_move(struct gantry_stream *stream, struct gantry_opencl_place 
 	return r < 0 ? r : copy_buffer(stream, dst->mem, between->mem, len);
 }
 
+/*
+ * Whether this thread is to move host memory, or *ret_r says why it cannot be moved yet: it has everything, and the device nothing of
+ * the stream to do before. To bring it to the device and fetch it again would take longer. @src NULL: of a fill.
+ */
+static bool does_host(struct gantry_stream *stream, const struct gantry_range *src,
+		      const struct gantry_range *dst, int *ret_r)
+{
+	bool newer = false, from = false;
+
+	*ret_r = 0;
+	if (stream->dev->direct || dst->len > MOST_MOVED || gantry_opencl_last_event(stream))
+		return false;
+	*ret_r = gantry_opencl_twin_look(stream, dst, &newer);
+	if (*ret_r == 0 && src)
+		*ret_r = gantry_opencl_twin_look(stream, src, &from);
+	return *ret_r < 0 || (!newer && !from);
+}
+
+static int move_here(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	uint64_t began = gantry_now_ns();
+
+	gantry_hostmem_move(cmd);
+	stream->slot->host_ns = gantry_now_ns() - began;
+	return 0;
+}
+
 int gantry_opencl_copy(struct gantry_stream *stream, const struct gantry_cmd_copy *copy)
 {
 	struct gantry_opencl_place *dst, *src;
@@ -239,9 +271,14 @@ int gantry_opencl_copy(struct gantry_stream *stream, const struct gantry_cmd_cop
 
 	if (copy->dst.len == 0)
 		return 0;
+	if (does_host(stream, &copy->src, &copy->dst, &r)) {
+		const struct gantry_cmd cmd = { .kind = GANTRY_CMD_COPY, .copy = *copy };
+
+		return r < 0 ? r : move_here(stream, &cmd);
+	}
 	r = gantry_opencl_place_take(stream, &copy->src, GANTRY_R, &src);
 	if (r == 0)
-		r = gantry_opencl_place_take(stream, &copy->dst, GANTRY_W, &dst);
+		r = gantry_opencl_place_over(stream, &copy->dst, &dst);
 	return r < 0 ? r : gantry_opencl_move(stream, dst, src, copy->dst.len);
 }
 
@@ -262,7 +299,12 @@ int gantry_opencl_fill(struct gantry_stream *stream, const struct gantry_cmd_fil
 
 	if (fill->dst.len == 0)
 		return 0;
-	r = gantry_opencl_place_take(stream, &fill->dst, GANTRY_W, &dst);
+	if (does_host(stream, NULL, &fill->dst, &r)) {
+		const struct gantry_cmd cmd = { .kind = GANTRY_CMD_FILL, .fill = *fill };
+
+		return r < 0 ? r : move_here(stream, &cmd);
+	}
+	r = gantry_opencl_place_over(stream, &fill->dst, &dst);
 	return r < 0 ? r
 		     : gantry_opencl_set(stream, dst, 0, fill->dst.len, fill->pattern,
 					 fill->pattern_bytes);

@@ -10,6 +10,16 @@
 
 #define MOST_ALIGN 128u
 
+static int take_host(struct gantry_dev *dev, struct gantry_hostmem *host, int r,
+		     struct gantry_mem **ret_mem)
+{
+	if (r < 0)
+		return r;
+	*ret_mem = gantry_container_of(host, struct gantry_mem, host);
+	(*ret_mem)->dev = dev;
+	return 0;
+}
+
 int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint64_t len,
 			     struct gantry_mem **ret_mem, struct gantry_err *err)
 {
@@ -17,9 +27,7 @@ int gantry_opencl_mem_import(struct gantry_dev *dev, int fd, uint64_t off, uint6
 	int r = gantry_hostmem_import(sizeof(struct gantry_mem), &dev->mems, fd, off, len, &host,
 				      err);
 
-	if (r == 0)
-		*ret_mem = gantry_container_of(host, struct gantry_mem, host);
-	return r;
+	return take_host(dev, host, r, ret_mem);
 }
 
 int gantry_opencl_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
@@ -28,14 +36,15 @@ int gantry_opencl_mem_host(struct gantry_dev *dev, void *base, uint64_t len,
 	struct gantry_hostmem *host;
 	int r = gantry_hostmem_new(sizeof(struct gantry_mem), &dev->mems, base, len, &host, err);
 
-	if (r == 0)
-		*ret_mem = gantry_container_of(host, struct gantry_mem, host);
-	return r;
+	return take_host(dev, host, r, ret_mem);
 }
 
 void gantry_opencl_mem_free(struct gantry_mem *mem)
 {
-	gantry_hostmem_free(mem ? &mem->host : NULL);
+	if (!mem)
+		return;
+	gantry_opencl_twins_leave_mem(mem);
+	gantry_hostmem_free(&mem->host);
 }
 
 /* ---- is it the same memory? ---- */
@@ -119,22 +128,39 @@ static struct gantry_opencl_place *place_next(struct gantry_stream *stream, uint
 	return place;
 }
 
-static int place_make(struct gantry_stream *stream, struct gantry_opencl_place *place,
-		      cl_mem_flags flags, void *host)
+static int object_make(struct gantry_stream *stream, const struct gantry_launch_image *image,
+		       uint64_t len, cl_mem_flags flags, void *host, cl_mem *ret_mem)
 {
 	struct gantry_dev *dev = stream->dev;
 	cl_int result = CL_SUCCESS;
+	cl_mem mem;
 
-	if (place->image.type)
-		place->mem = gantry_opencl_pixels_make(dev, &place->image, flags, host, &result);
+	if (image->type)
+		mem = gantry_opencl_pixels_make(dev, image, flags, host, &result);
 	else
-		place->mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | flags,
-						   place->buffer.len_bytes, host, &result);
+		mem = dev->cl->CreateBuffer(dev->context, CL_MEM_READ_WRITE | flags, len, host,
+					    &result);
 	if (result != CL_SUCCESS)
 		return result == CL_INVALID_BUFFER_SIZE ? -ENOMEM
 							: gantry_opencl_outcome(stream, result);
-	stream->nplaces++;
+	*ret_mem = mem;
 	return 0;
+}
+
+int gantry_opencl_object_make(struct gantry_stream *stream, const struct gantry_launch_image *image,
+			      uint64_t len, cl_mem *ret_mem)
+{
+	return object_make(stream, image, len, 0, NULL, ret_mem);
+}
+
+static int place_make(struct gantry_stream *stream, struct gantry_opencl_place *place,
+		      cl_mem_flags flags, void *host)
+{
+	int r = object_make(stream, &place->image, place->buffer.len_bytes, flags, host,
+			    &place->mem);
+
+	stream->nplaces += r == 0;
+	return r;
 }
 
 /* By another place of the present command. */
@@ -195,7 +221,7 @@ void gantry_opencl_places_forget(struct gantry_stream *stream)
 			(void)stream->dev->cl->ReleaseMemObject(stream->kept[i].mem);
 }
 
-static int write_to(struct gantry_stream *stream, const struct gantry_opencl_place *place)
+int gantry_opencl_place_write(struct gantry_stream *stream, const struct gantry_opencl_place *place)
 {
 	if (place->image.type)
 		return gantry_opencl_pixels_write(stream, place);
@@ -205,9 +231,34 @@ static int write_to(struct gantry_stream *stream, const struct gantry_opencl_pla
 						     gantry_opencl_event_slot(stream)));
 }
 
-int gantry_opencl_place_image(struct gantry_stream *stream, const struct gantry_range *range,
-			      const struct gantry_launch_image *image, uint32_t mode,
-			      struct gantry_opencl_place **ret_place)
+int gantry_opencl_place_read(struct gantry_stream *stream, const struct gantry_opencl_place *place)
+{
+	if (place->image.type)
+		return gantry_opencl_pixels_read(stream, place);
+	return gantry_opencl_outcome(
+		stream, stream->dev->cl->EnqueueReadBuffer(stream->queue, place->mem, CL_FALSE, 0,
+							   place->buffer.len_bytes, place->host, 0,
+							   NULL, gantry_opencl_event_slot(stream)));
+}
+
+/* @fresh: nothing of what is there is looked at. What a launch writes only is: it may leave some of it as it is. */
+static int place_staged(struct gantry_stream *stream, struct gantry_opencl_place *place,
+			const struct gantry_range *range, bool fresh)
+{
+	int r = gantry_opencl_twin_take(stream, range, &place->image, fresh, &place->twin);
+
+	if (r < 0)
+		return r;
+	place->mem = place->twin->mem;
+	place->is_kept = true;
+	place->contents = range->contents;
+	stream->nplaces++;
+	return 0;
+}
+
+static int place_of_range(struct gantry_stream *stream, const struct gantry_range *range,
+			  const struct gantry_launch_image *image, bool writes, bool fresh,
+			  struct gantry_opencl_place **ret_place)
 {
 	struct gantry_opencl_place *place = place_next(stream, range->len);
 	bool direct = stream->dev->direct;
@@ -219,20 +270,30 @@ int gantry_opencl_place_image(struct gantry_stream *stream, const struct gantry_
 		place->image = *image;
 	place->host = range->mem->host.base + range->off;
 	place->buffer.align = align_of(place->host);
-	place->read_back = !direct && mode != GANTRY_R;
-	r = direct ? place_direct(stream, place) : place_make(stream, place, 0, NULL);
-	/* Also what is written only: the command may leave some of it as it is. */
-	if (r == 0 && !direct)
-		r = write_to(stream, place);
+	place->read_back = !direct && writes;
+	r = direct ? place_direct(stream, place) : place_staged(stream, place, range, fresh);
 	if (r == 0)
 		*ret_place = place;
 	return r;
 }
 
+int gantry_opencl_place_image(struct gantry_stream *stream, const struct gantry_range *range,
+			      const struct gantry_launch_image *image, uint32_t mode,
+			      struct gantry_opencl_place **ret_place)
+{
+	return place_of_range(stream, range, image, mode != GANTRY_R, false, ret_place);
+}
+
 int gantry_opencl_place_take(struct gantry_stream *stream, const struct gantry_range *range,
 			     uint32_t mode, struct gantry_opencl_place **ret_place)
 {
-	return gantry_opencl_place_image(stream, range, NULL, mode, ret_place);
+	return place_of_range(stream, range, NULL, mode != GANTRY_R, false, ret_place);
+}
+
+int gantry_opencl_place_over(struct gantry_stream *stream, const struct gantry_range *range,
+			     struct gantry_opencl_place **ret_place)
+{
+	return place_of_range(stream, range, NULL, true, true, ret_place);
 }
 
 int gantry_opencl_place_scratch(struct gantry_stream *stream, uint64_t bytes,
@@ -276,7 +337,7 @@ int gantry_opencl_place_verdict(struct gantry_stream *stream,
 	r = direct ? place_make(stream, place, CL_MEM_USE_HOST_PTR, place->host)
 		   : place_make(stream, place, 0, NULL);
 	if (r == 0 && !direct)
-		r = write_to(stream, place);
+		r = gantry_opencl_place_write(stream, place);
 	if (r < 0)
 		return r;
 	slot->judged = true;
@@ -284,23 +345,16 @@ int gantry_opencl_place_verdict(struct gantry_stream *stream,
 	return 0;
 }
 
-static int read_back(struct gantry_stream *stream, const struct gantry_opencl_place *place)
-{
-	if (place->image.type)
-		return gantry_opencl_pixels_read(stream, place);
-	return gantry_opencl_outcome(
-		stream, stream->dev->cl->EnqueueReadBuffer(stream->queue, place->mem, CL_FALSE, 0,
-							   place->buffer.len_bytes, place->host, 0,
-							   NULL, gantry_opencl_event_slot(stream)));
-}
-
-int gantry_opencl_places_end(struct gantry_stream *stream, bool ok)
+int gantry_opencl_places_end(struct gantry_stream *stream, bool ok, uint64_t makes)
 {
 	int r = 0;
 
+	/* A verdict; what else is written has twins. */
 	for (uint32_t i = 0; i < stream->nplaces && ok && r == 0; i++)
-		if (stream->places[i].read_back)
-			r = read_back(stream, &stream->places[i]);
+		if (stream->places[i].read_back && !stream->places[i].twin)
+			r = gantry_opencl_place_read(stream, &stream->places[i]);
+	if (!stream->dev->direct)
+		gantry_opencl_twins_used(stream, ok && r == 0, makes);
 	/* OpenCL keeps each for as long as a command uses it. */
 	while (stream->nplaces > 0)
 		if (!stream->places[--stream->nplaces].is_kept)

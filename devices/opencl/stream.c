@@ -71,6 +71,7 @@ static void stream_free(struct gantry_stream *stream)
 		if (stream->kernels[i])
 			(void)cl->ReleaseKernel(stream->kernels[i]);
 	gantry_opencl_places_forget(stream);
+	gantry_opencl_twins_leave_stream(stream);
 	gantry_opencl_parts_end(stream);
 	(void)cl->ReleaseCommandQueue(stream->whole);
 	free(stream->kernels);
@@ -170,7 +171,16 @@ static void ask_for_callback(struct gantry_stream *stream, struct gantry_opencl_
 	on_complete(last, CL_COMPLETE, first);
 }
 
-static void close_batch(struct gantry_stream *stream)
+/* What it wrote is read back first; where that cannot be, none of it can be said to have been done. */
+static void read_back(struct gantry_stream *stream)
+{
+	if (gantry_opencl_twins_read_back(stream, slot_at(stream, stream->submitted - 1)) == 0)
+		return;
+	for (uint32_t i = stream->closed; i != stream->submitted; i++)
+		slot_at(stream, i)->unread = true;
+}
+
+void gantry_opencl_close_batch(struct gantry_stream *stream)
 {
 	struct gantry_opencl_slot *first = slot_at(stream, stream->closed);
 	/* Of the open batch; NULL: nothing of it is on the device. */
@@ -179,6 +189,10 @@ static void close_batch(struct gantry_stream *stream)
 	/* What does nothing ends behind what does: poll() closes it. */
 	if (stream->submitted == stream->closed || (!last && stream->ended != stream->closed))
 		return;
+	if (stream->ndirty) {
+		read_back(stream);
+		last = last_event_since(stream, stream->closed);
+	}
 	first->nbatch = stream->submitted - stream->closed;
 	slot_at(stream, stream->submitted - 1)->closed = true;
 	stream->closed_before = stream->closed;
@@ -192,20 +206,41 @@ static void close_batch(struct gantry_stream *stream)
 	gantry_finished_tell(&stream->dev->finished, first->nbatch, stream->dev->host);
 }
 
+void gantry_opencl_close_batches(struct gantry_dev *dev)
+{
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
+		gantry_opencl_close_batch(stream);
+}
+
+/* What the open batch wrote takes so long to read back, whatever else it does. */
+static uint64_t read_back_ns(const struct gantry_stream *stream)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < stream->ndirty; i++)
+		bytes += stream->dirty[i]->len;
+	return bytes / BYTES_PER_NS;
+}
+
+static bool waits(struct gantry_stream *stream)
+{
+	return stream->gather.gathered_ns < read_back_ns(stream) ||
+	       gantry_gather_waits(&stream->gather, &stream->time, stream->ended, stream->closed);
+}
+
 void gantry_opencl_flush(struct gantry_stream *stream)
 {
 	bool two = (int32_t)(stream->closed_before - stream->ended) > 0;
 
-	if (!two ||
-	    !gantry_gather_waits(&stream->gather, &stream->time, stream->ended, stream->closed))
-		close_batch(stream);
+	if (!two || !waits(stream))
+		gantry_opencl_close_batch(stream);
 }
 
 /* What is in flight is seen to end soon enough where it is little. */
 void gantry_opencl_boundary(struct gantry_stream *stream)
 {
 	if (gantry_gather_is_much(&stream->gather))
-		close_batch(stream);
+		gantry_opencl_close_batch(stream);
 }
 
 /* ---- submission ---- */
@@ -222,11 +257,24 @@ static uint32_t estimate(const struct gantry_cmd *cmd)
 	}
 }
 
-/* Long ones have a batch of their own, and kernels of which nothing is known. */
-static bool is_apart(const struct gantry_cmd *cmd)
+/*
+ * Long ones have a batch of their own, and kernels of which nothing is known; but not while it would take longer to read back
+ * what the others have written, which this one may write again.
+ */
+static bool is_apart(const struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
-	return gantry_gather_is_long(estimate(cmd)) ||
+	uint32_t ns = estimate(cmd);
+
+	return (gantry_gather_is_long(ns) && ns >= read_back_ns(stream)) ||
 	       (cmd->kind == GANTRY_CMD_LAUNCH && cmd->launch.kernel->mean_ns == 0);
+}
+
+/* The number of what it leaves. */
+static uint64_t made_by(const struct gantry_cmd *cmd)
+{
+	return cmd->kind == GANTRY_CMD_LAUNCH ? cmd->launch.makes
+	       : cmd->kind == GANTRY_CMD_COPY ? cmd->copy.makes
+					      : cmd->fill.makes;
 }
 
 static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
@@ -245,7 +293,7 @@ static int enqueue(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 		r = gantry_opencl_fill(stream, &cmd->fill);
 		break;
 	}
-	end = gantry_opencl_places_end(stream, r == 0);
+	end = gantry_opencl_places_end(stream, r == 0, made_by(cmd));
 	return r < 0 ? r : end;
 }
 
@@ -259,6 +307,38 @@ static void slot_begin(struct gantry_stream *stream, const struct gantry_cmd *cm
 	};
 	stream->nplaces = 0;
 	stream->scratch_used = 0;
+	stream->wanted_bytes = 0;
+	stream->hopeless = false;
+	stream->dev->nattempts++;
+}
+
+static bool is_busy(struct gantry_dev *dev)
+{
+	gantry_list_for_each(&dev->streams, struct gantry_stream, link, stream)
+		if (stream->ended != stream->submitted)
+			return true;
+	return false;
+}
+
+/* Where the device has no room, what only stays there goes; then what is in flight, in time. */
+static int enqueue_somehow(struct gantry_stream *stream, const struct gantry_cmd *cmd)
+{
+	struct gantry_dev *dev = stream->dev;
+	uint32_t estimate_ns = stream->slot->estimate_ns;
+	int r = enqueue(stream, cmd);
+
+	if (r != -ENOMEM || dev->direct || stream->hopeless)
+		return r;
+	if (gantry_opencl_twins_make_way(dev)) {
+		release_events(stream, stream->slot);
+		slot_begin(stream, cmd);
+		stream->slot->estimate_ns = estimate_ns;
+		r = enqueue(stream, cmd);
+	}
+	if (r != -ENOMEM || stream->hopeless || !is_busy(dev))
+		return r;
+	gantry_opencl_close_batches(dev);
+	return -EAGAIN;
 }
 
 static void accept(struct gantry_stream *stream)
@@ -271,30 +351,31 @@ static void accept(struct gantry_stream *stream)
 int gantry_opencl_submit(struct gantry_stream *stream, const struct gantry_cmd *cmd)
 {
 	struct gantry_dev *dev = stream->dev;
-	bool apart = is_apart(cmd);
+	bool apart = is_apart(stream, cmd);
 	int r = 0;
 
 	if (gantry_load_relaxed(&dev->lost))
 		return -ENODEV;
 	if (stream->submitted - stream->told == GANTRY_OPENCL_DEPTH)
 		return -EAGAIN;
-	if (apart)
-		close_batch(stream);
+	if (apart || stream->ndirty > GANTRY_OPENCL_DIRTY - GANTRY_OPENCL_PLACES)
+		gantry_opencl_close_batch(stream);
 	slot_begin(stream, cmd);
 	if (dev->host->cancelled(dev->host->cookie, cmd->tag)) {
 		stream->slot->done.status = GANTRY_E_CANCELLED;
 		stream->slot->done.blast = GANTRY_BLAST_CMD;
 	} else {
 		stream->slot->estimate_ns = estimate(cmd);
-		r = enqueue(stream, cmd);
+		r = enqueue_somehow(stream, cmd);
 	}
 	if (r < 0) {
 		release_events(stream, stream->slot);
 		return r;
 	}
 	accept(stream);
-	if (apart || stream->submitted - stream->closed >= GANTRY_OPENCL_BATCH)
-		close_batch(stream);
+	if ((apart && is_apart(stream, cmd)) ||
+	    stream->submitted - stream->closed >= GANTRY_OPENCL_BATCH)
+		gantry_opencl_close_batch(stream);
 	return 0;
 }
 
@@ -311,38 +392,47 @@ static uint64_t event_time(const struct gantry_dev *dev, cl_event event, cl_prof
 }
 
 /*
- * Each event's own time; where some were let go, all from the first of those on. Commands of a stream run one after the
- * other, but a driver may say that one began some microseconds before the one ahead of it ended (NVIDIA's): no time counts twice.
+ * Each event's own time; where some were let go, all from the first of those on. @ret_own_ns: without the copies of twins. Commands of a
+ * stream run one after the other, but a driver may say that one began some microseconds before the one ahead of it ended (NVIDIA's): no
+ * time counts twice.
  */
-static uint64_t device_ns(struct gantry_stream *stream, const struct gantry_opencl_slot *slot)
+static uint64_t device_ns(struct gantry_stream *stream, const struct gantry_opencl_slot *slot,
+			  uint64_t *ret_own_ns)
 {
 	const struct gantry_dev *dev = stream->dev;
-	uint64_t sum = 0;
+	uint64_t sum = 0, copies = 0;
 
 	for (uint32_t i = 0; i < slot->nevents; i++) {
 		uint64_t start = event_time(dev, slot->events[i], CL_PROFILING_COMMAND_START);
 		uint64_t end = event_time(dev, slot->events[i], CL_PROFILING_COMMAND_END);
+		uint64_t ns;
 
 		if (i == GANTRY_OPENCL_EVENTS - 1)
 			start = event_time(dev, slot->events[i - 1], CL_PROFILING_COMMAND_END);
 		start = gantry_max_u64(start, stream->time_end_ns);
-		sum += end > start ? end - start : 0;
+		ns = end > start ? end - start : 0;
+		sum += ns;
+		copies += slot->copies >> i & 1 ? ns : 0;
 		stream->time_end_ns = gantry_max_u64(end, stream->time_end_ns);
 	}
+	*ret_own_ns = sum - copies;
 	return sum;
 }
 
 /* How the command ended by OpenCL's word. */
 static bool failed(const struct gantry_dev *dev, const struct gantry_opencl_slot *slot)
 {
-	cl_int status = CL_COMPLETE;
+	bool bad = slot->unread;
 
-	if (slot->nevents == 0)
-		return false;
-	return dev->cl->GetEventInfo(slot->events[slot->nevents - 1],
-				     CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status,
-				     NULL) != CL_SUCCESS ||
-	       status != CL_COMPLETE;
+	for (uint32_t i = 0; i < slot->nevents && !bad; i++) {
+		cl_int status = CL_COMPLETE;
+
+		bad = slot->events[i] &&
+		      (dev->cl->GetEventInfo(slot->events[i], CL_EVENT_COMMAND_EXECUTION_STATUS,
+					     sizeof(status), &status, NULL) != CL_SUCCESS ||
+		       status != CL_COMPLETE);
+	}
+	return bad;
 }
 
 static void judge(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
@@ -368,11 +458,13 @@ static void judge(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
 
 static void finish(struct gantry_stream *stream, struct gantry_opencl_slot *slot)
 {
+	uint64_t own_ns;
+
 	stream->gather.flying_ns -= slot->estimate_ns;
 	stream->njudged -= slot->judged;
-	slot->done.device_ns = device_ns(stream, slot);
-	if (slot->kernel && slot->done.device_ns)
-		gantry_devtime_learn(&slot->kernel->mean_ns, slot->done.device_ns);
+	slot->done.device_ns = device_ns(stream, slot, &own_ns) + slot->host_ns;
+	if (slot->kernel && own_ns)
+		gantry_devtime_learn(&slot->kernel->mean_ns, own_ns);
 	judge(stream, slot);
 	release_events(stream, slot);
 }
@@ -390,6 +482,17 @@ static void pass_cancel(struct gantry_stream *stream)
 	}
 }
 
+/* Host memory has what all of a batch did or cannot be said to have any of it: one that failed has failed as a whole. */
+static void judge_batch(struct gantry_stream *stream, uint32_t end)
+{
+	bool bad = false;
+
+	for (uint32_t i = stream->ended; i != end && !bad; i++)
+		bad = failed(stream->dev, slot_at(stream, i));
+	for (uint32_t i = stream->ended; i != end && bad; i++)
+		slot_at(stream, i)->unread = true;
+}
+
 static void look(struct gantry_stream *stream)
 {
 	while (stream->ended != stream->closed) {
@@ -399,8 +502,11 @@ static void look(struct gantry_stream *stream)
 		/* Acquire: pairs with the release in on_complete(). */
 		if (!gantry_load_acquire(&first->finished))
 			break;
+		if (!stream->dev->direct)
+			judge_batch(stream, end);
 		for (; stream->ended != end; stream->ended++)
 			finish(stream, slot_at(stream, stream->ended));
+		gantry_opencl_twins_trim(stream->dev);
 	}
 	if (stream->njudged && stream->dev->direct)
 		pass_cancel(stream);

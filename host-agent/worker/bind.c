@@ -188,6 +188,12 @@ static void note_kernel(const struct wqueue *q, uint64_t handle)
 		(void)gantry_fetch_or(&rt->queues, 1ull << q->slot);
 }
 
+/* The number of what the task leaves, which has been bound; 0: nobody asks. */
+static uint64_t made_by(const struct wqueue *q)
+{
+	return q->made_for == GANTRY_TICKET(q->slot, q->led->issued + 1) ? q->makes : 0;
+}
+
 static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 		       struct wkernel **ret_kernel)
 {
@@ -227,7 +233,7 @@ static int bind_launch(struct wdevice *d, struct wqueue *q, struct bound *b,
 	memcpy(launch->block, &op->block_x, sizeof(launch->block));
 	launch->shared_bytes = op->shared_bytes;
 	launch->nargs = k->sig.nargs;
-	launch->makes = q->made_for == GANTRY_TICKET(q->slot, q->led->issued + 1) ? q->makes : 0;
+	launch->makes = made_by(q);
 	*ret_kernel = k;
 	return GANTRY_OK;
 }
@@ -255,6 +261,7 @@ static int bind_copy(struct wdevice *d, struct wqueue *q, const struct gantry_op
 
 	if (status == GANTRY_OK)
 		status = buffer_range(d, q, op->src, op->src_off, op->bytes, GANTRY_R, &copy->src);
+	copy->makes = made_by(q);
 	if (status == GANTRY_OK && op->dst == op->src && op->dst_off < op->src_off + op->bytes &&
 	    op->src_off < op->dst_off + op->bytes)
 		return GANTRY_E_ARG;
@@ -264,12 +271,15 @@ static int bind_copy(struct wdevice *d, struct wqueue *q, const struct gantry_op
 static int bind_fill(struct wdevice *d, struct wqueue *q, const struct gantry_op_fill *op)
 {
 	uint32_t width = op->pattern_bytes;
+	int status;
 
 	if ((width & (width - 1)) || op->bytes % width)
 		return GANTRY_E_ARG;
 	d->cmd.fill.pattern = op->pattern;
 	d->cmd.fill.pattern_bytes = width;
-	return buffer_range(d, q, op->buffer, op->off, op->bytes, GANTRY_W, &d->cmd.fill.dst);
+	status = buffer_range(d, q, op->buffer, op->off, op->bytes, GANTRY_W, &d->cmd.fill.dst);
+	d->cmd.fill.makes = made_by(q);
+	return status;
 }
 
 static int bind_write(struct wdevice *d, struct wqueue *q, const struct gantry_op_write *op)
@@ -281,6 +291,7 @@ static int bind_write(struct wdevice *d, struct wqueue *q, const struct gantry_o
 					   &d->cmd.copy.src);
 	if (status == GANTRY_OK)
 		gantry_count_add(&q->session->ledger.hdr->bytes_in, op->bytes);
+	d->cmd.copy.makes = made_by(q);
 	return status;
 }
 
@@ -293,6 +304,7 @@ static int bind_read(struct wdevice *d, struct wqueue *q, const struct gantry_op
 					   &d->cmd.copy.dst);
 	if (status == GANTRY_OK)
 		gantry_count_add(&q->session->ledger.hdr->bytes_out, op->bytes);
+	d->cmd.copy.makes = 0; /* the heap's contents have no numbers */
 	return status;
 }
 

@@ -97,6 +97,15 @@ def test_programs_of_two_tenants_at_once_give_what_they_give_on_pocl_itself(t):
             t.equal(code, 0, "exit status")
 
 
+def test_programs_where_memory_is_apart_give_what_they_give_on_pocl_itself(t):
+    """With room for some of what they use: it stays on the device between launches, and makes way."""
+    want = lines(native("work").out)
+    device = test_opencl.device(guest_code="yes", memory="staged", keep="64K")
+    driver()
+    with harness.Agent(devices={"opencl0": device}, tenants={"red": {"mem": "256M", "isolation": "isolated"}}) as agent:
+        t.equal(lines(probe(agent, "red", "work").out), want, "every line")
+
+
 def test_wrong_calls_get_the_result_that_the_standard_names(t):
     with world() as agent:
         got = probe(agent, "red", "misuse")
