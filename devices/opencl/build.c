@@ -336,6 +336,21 @@ static int read_options(const char *text, size_t len, char ret_options[OPTIONS_B
 	return check_options(ret_options, err);
 }
 
+/* Installed kernels divide as the cpu's do: a GPU comes only near, unless it is asked for more. */
+static void ask_for_exact_division(const struct job *job,
+				   const struct gantry_opencl_builder_request *req,
+				   char options[OPTIONS_BYTES])
+{
+	size_t len = strlen(options);
+
+	if (!req->of_guest && req->of_gpu &&
+	    (gantry_opencl_number(job->cl, job->target.device, CL_DEVICE_SINGLE_FP_CONFIG, 0) &
+	     CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT))
+		(void)gantry_str_copy(
+			options + len, OPTIONS_BYTES - len,
+			" -cl-fp32-correctly-rounded-divide-sqrt"); /* a module's has room */
+}
+
 static int put_binary(const struct job *job, const struct gantry_opencl_builder_request *req,
 		      int out, uint64_t *ret_nbytes, struct gantry_err *err)
 {
@@ -443,6 +458,7 @@ static int compile(struct job *job, const struct gantry_opencl_builder_request *
 
 	if (r < 0)
 		return r;
+	ask_for_exact_division(job, req, options);
 	job->program = job->cl->CreateProgramWithSource(job->context, 1, &text, &len, &result);
 	r = gantry_opencl_err(result, "clCreateProgramWithSource", err);
 	if (r == 0)

@@ -15,6 +15,7 @@ PLATFORM, LIBRARY = "NVIDIA CUDA", "libnvidia-opencl.so.1"
 # What other tests ask of the system, of PoCL's own, or of processors.
 LEFT_OUT = {
     "test_programs_in_spirv_give_what_they_give_on_a_device_that_takes_them": "NVIDIA's OpenCL takes no SPIR-V",
+    "test_images_and_samplers_give_what_they_give_on_pocl_itself": "NVIDIA's OpenCL refuses a copy to an image that the program makes",
     "test_sub_devices_are_what_they_are_on_pocl_itself_and_run_there": "a GPU is not divided",
     "test_programs_run_on_what_looks_like_a_gpu": "this is one",
     "test_device_with_domains_is_divided_by_them": "a GPU is not divided",

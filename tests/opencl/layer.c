@@ -84,9 +84,11 @@ static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform
 /* What the device says of itself as a GPU; false: as it is. */
 static bool gpu_number(cl_device_info what, cl_ulong *ret_number)
 {
-	*ret_number = what == CL_DEVICE_TYPE ? CL_DEVICE_TYPE_GPU : 0;
-	return what == CL_DEVICE_TYPE || what == CL_DEVICE_HOST_UNIFIED_MEMORY ||
-	       what == CL_DEVICE_PARTITION_PROPERTIES ||
+	*ret_number = what == CL_DEVICE_TYPE		   ? CL_DEVICE_TYPE_GPU
+		      : what == CL_DEVICE_SINGLE_FP_CONFIG ? 0xbf
+							   : 0;
+	return what == CL_DEVICE_TYPE || what == CL_DEVICE_SINGLE_FP_CONFIG ||
+	       what == CL_DEVICE_HOST_UNIFIED_MEMORY || what == CL_DEVICE_PARTITION_PROPERTIES ||
 	       what == CL_DEVICE_PARTITION_AFFINITY_DOMAIN;
 }
 
@@ -259,6 +261,9 @@ static cl_int CL_API_CALL build_program(cl_program program, cl_uint n, const cl_
 	unsigned char *code;
 	size_t bytes = 0;
 
+	/* Its division is exact only where that is asked for: texts can see it. */
+	if (more.gpu && options && strstr(options, "-cl-fp32-correctly-rounded-divide-sqrt"))
+		options = "-cl-kernel-arg-info -D EXACT_DIVISION";
 	if (!il)
 		return below->clBuildProgram(program, n, devices, options, notify, user);
 	code = n == 1 ? translate(il, &bytes) : NULL;

@@ -219,6 +219,25 @@ START_TEST(test_fault_ends_what_is_in_flight_and_the_device)
 }
 END_TEST
 
+START_TEST(test_installed_kernels_ask_for_exact_division_and_guests_for_what_they_want)
+{
+	static const char exact[] = "#ifndef EXACT_DIVISION\n#error not-exact\n#endif\n"
+				    "__kernel void k(__global float *x) { x[0] /= x[1]; }\n";
+	struct gantry_opencl_work work = { .choice.platform = PLATFORM, .of_gpu = true };
+	void *binary;
+	size_t n;
+
+	open_device();
+	ck_assert_msg(gantry_opencl_builder_compile(&work, exact, sizeof(exact) - 1, &binary, &n,
+						    NULL, &err) == 0,
+		      "%s", err.text);
+	free(binary);
+	ck_assert_int_eq(load(exact, sizeof(exact) - 1), -ENOEXEC);
+	ck_assert_msg(strstr(err.text, "not-exact"), "%s", err.text);
+	close_device();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("opencl gpu");
@@ -227,6 +246,8 @@ int main(void)
 	tcase_set_timeout(gpu, TIMEOUT_S);
 	tcase_add_test(gpu, test_gpu_is_served_as_one);
 	tcase_add_test(gpu, test_its_binaries_are_ptx_and_are_taken_whole_only);
+	tcase_add_test(gpu,
+		       test_installed_kernels_ask_for_exact_division_and_guests_for_what_they_want);
 	tcase_add_test(gpu, test_time_of_commands_counts_once);
 	tcase_add_test(gpu, test_fault_ends_what_is_in_flight_and_the_device);
 	return gantry_unit_run(suite);
