@@ -13,6 +13,8 @@
 
 #define GANTRY_MOVER_AGENT_FD 3
 #define GANTRY_MOVER_MAX_FDS  4u
+#define GANTRY_MOVER_CPUS \
+	2u /* with no more a side has one thread: source and destination may be on one machine, and a third only waits and wakes */
 
 struct gantry_mover {
 	struct gantry_mover_start start;

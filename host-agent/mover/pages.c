@@ -10,10 +10,10 @@
 
 #include "base/checked.h"
 #include "base/thread.h"
+#include "host-agent/mover/mover.h"
 #include "migration/sum.h"
 
 #define ALONE_BYTES (1u << 20) /* for fewer no thread is made */
-#define ENOUGH_CPUS 2u	       /* one sends, and one is the session's own */
 
 /*
  * A round under way. Who looks for what the other host lacks fills runs, who sends empties them: two threads, or one after the other, run
@@ -46,7 +46,7 @@ int gantry_pages_open(struct gantry_pages *p, uint32_t region, int fd, uint64_t 
 	*p = (struct gantry_pages){
 		.fd = fd, .region = region, .off = off, .bytes = bytes, .skip = skip
 	};
-	p->looks_ahead = gantry_cpus_allowed() > ENOUGH_CPUS;
+	p->looks_ahead = gantry_cpus_allowed() > GANTRY_MOVER_CPUS;
 	if (bytes == 0)
 		return 0;
 	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)off);

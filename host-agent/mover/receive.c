@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "host-agent/mover/mover.h"
 #include "host-agent/mover/store.h"
 
@@ -331,7 +332,8 @@ static int take_image(struct receiver *r)
 	int status;
 
 	if (gantry_image_reader_init(&r->reader, &sink, r) < 0 ||
-	    gantry_store_new(release_packet, &r->store) < 0)
+	    gantry_store_new(release_packet, gantry_cpus_allowed() > GANTRY_MOVER_CPUS, &r->store) <
+		    0)
 		return gantry_mover_fail(r->m, 1, "no memory to read an image");
 	status = read_image(r);
 	if (status == 1)

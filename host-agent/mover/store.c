@@ -12,6 +12,7 @@
 #define NBATCHES    4u
 #define NPIECES	    32u
 #define BATCH_BYTES (256u << 10) /* all batches stay in a processor's cache */
+#define ALONE_BYTES (64u << 10)	 /* where the next one is not filled meanwhile */
 
 /* What is written by one call: bytes that lie one behind the other in the file. */
 struct batch {
@@ -31,7 +32,7 @@ struct gantry_store {
 	pthread_cond_t put; /* a batch was, or the end has come */
 	pthread_cond_t wrote;
 	pthread_t thread;
-	bool has_thread;
+	bool has_thread, wants_thread;
 	bool ends;
 	int status;			/* of the first write that failed */
 	uint32_t nput, nwritten;	/* batches, since ever */
@@ -40,13 +41,15 @@ struct gantry_store {
 
 GANTRY_DEFINE_CLEANUP(struct gantry_store *, gantry_store_free);
 
-int gantry_store_new(gantry_store_release_fn *release, struct gantry_store **ret_store)
+int gantry_store_new(gantry_store_release_fn *release, bool has_thread,
+		     struct gantry_store **ret_store)
 {
 	struct gantry_store *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return -ENOMEM;
 	s->release = release;
+	s->wants_thread = has_thread;
 	/* Default ones: initializing them cannot fail. */
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_cond_init(&s->put, NULL);
@@ -135,18 +138,24 @@ static struct batch *filling(struct gantry_store *s)
 	return &s->batches[s->nput % NBATCHES];
 }
 
-/* What is being filled goes to the thread, and the next is empty. */
+static void write_here(struct gantry_store *s)
+{
+	struct batch *b = filling(s);
+
+	s->status = s->status < 0 ? s->status
+				  : write_batch(b); /* after a failure nothing is of use */
+	empty(s, b);
+}
+
+/* What is being filled goes to the thread, where there is one, and the next is empty. */
 static void put(struct gantry_store *s)
 {
 	if (filling(s)->npieces == 0)
 		return;
-	if (!s->has_thread)
+	if (s->wants_thread && !s->has_thread)
 		s->has_thread = pthread_create(&s->thread, NULL, write_batches, s) == 0;
 	if (!s->has_thread) {
-		int r = s->status < 0 ? s->status : write_batch(filling(s));
-
-		s->status = r;
-		empty(s, filling(s));
+		write_here(s);
 		return;
 	}
 	pthread_mutex_lock(&s->lock);
@@ -170,9 +179,10 @@ static int status_of(struct gantry_store *s)
 
 int gantry_store_add(struct gantry_store *s, int fd, uint64_t off, const void *data, size_t bytes)
 {
+	size_t enough = s->wants_thread ? BATCH_BYTES : ALONE_BYTES;
 	struct batch *b = filling(s);
 
-	if (b->npieces == NPIECES || b->bytes >= BATCH_BYTES ||
+	if (b->npieces == NPIECES || b->bytes >= enough ||
 	    (b->npieces > 0 && (b->fd != fd || b->off + b->bytes != off)))
 		put(s);
 	b = filling(s);

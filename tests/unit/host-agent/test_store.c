@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each test without a thread of the store's own, then with one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ START_TEST(test_store_add_of_many_writes_each_where_it_belongs_the_later_one_las
 	int fd = new_file();
 
 	nheld = 0;
-	ck_assert_int_eq(gantry_store_new(release, &s), 0);
+	ck_assert_int_eq(gantry_store_new(release, _i, &s), 0);
 	for (int round = 1; round <= 4; round++)
 		for (unsigned int i = 0; i < NPAGES; i++) /* forwards, then in leaps */
 			ck_assert_int_eq(
@@ -91,7 +92,7 @@ START_TEST(test_store_hold_of_what_lies_in_two_batches_is_released_after_both)
 	int fd = new_file(), other = new_file();
 
 	nheld = 1;
-	ck_assert_int_eq(gantry_store_new(release, &s), 0);
+	ck_assert_int_eq(gantry_store_new(release, _i, &s), 0);
 	ck_assert_int_eq(gantry_store_add(s, fd, 0, bytes, BYTES / 2), 0);
 	ck_assert_int_eq(gantry_store_add(s, other, 0, bytes + BYTES / 2, BYTES / 2), 0);
 	gantry_store_hold(s, bytes);
@@ -113,7 +114,7 @@ START_TEST(test_store_drain_inside_a_holder_leaves_it_to_be_released_at_once)
 	int fd = new_file();
 
 	nheld = 1;
-	ck_assert_int_eq(gantry_store_new(release, &s), 0);
+	ck_assert_int_eq(gantry_store_new(release, _i, &s), 0);
 	ck_assert_int_eq(gantry_store_add(s, fd, 0, bytes, BYTES), 0);
 	ck_assert_int_eq(gantry_store_drain(s), 0);
 	gantry_store_hold(s, bytes);
@@ -130,7 +131,7 @@ START_TEST(test_store_drain_after_a_write_that_failed_says_so_and_add_does_too)
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), good = new_file();
 
 	nheld = 0;
-	ck_assert_int_eq(gantry_store_new(release, &s), 0);
+	ck_assert_int_eq(gantry_store_new(release, _i, &s), 0);
 	ck_assert_int_eq(put(s, fd, 0, 1), 0);
 	ck_assert_int_eq(gantry_store_drain(s), -EBADF);
 	ck_assert_int_eq(put(s, good, 0, 1), -EBADF);
@@ -149,7 +150,7 @@ START_TEST(test_store_free_with_pages_on_their_way_releases_all)
 	int fd = new_file();
 
 	nheld = 0;
-	ck_assert_int_eq(gantry_store_new(release, &s), 0);
+	ck_assert_int_eq(gantry_store_new(release, _i, &s), 0);
 	for (unsigned int i = 0; i < NPAGES; i++)
 		ck_assert_int_eq(put(s, fd, i, 1), 0);
 	gantry_store_free(s);
@@ -164,10 +165,14 @@ int main(void)
 	Suite *suite = suite_create("store");
 	TCase *tc = gantry_unit_case(suite, "store");
 
-	tcase_add_test(tc, test_store_add_of_many_writes_each_where_it_belongs_the_later_one_last);
-	tcase_add_test(tc, test_store_hold_of_what_lies_in_two_batches_is_released_after_both);
-	tcase_add_test(tc, test_store_drain_inside_a_holder_leaves_it_to_be_released_at_once);
-	tcase_add_test(tc, test_store_drain_after_a_write_that_failed_says_so_and_add_does_too);
-	tcase_add_test(tc, test_store_free_with_pages_on_their_way_releases_all);
+	tcase_add_loop_test(
+		tc, test_store_add_of_many_writes_each_where_it_belongs_the_later_one_last, 0, 2);
+	tcase_add_loop_test(tc, test_store_hold_of_what_lies_in_two_batches_is_released_after_both,
+			    0, 2);
+	tcase_add_loop_test(tc, test_store_drain_inside_a_holder_leaves_it_to_be_released_at_once,
+			    0, 2);
+	tcase_add_loop_test(tc, test_store_drain_after_a_write_that_failed_says_so_and_add_does_too,
+			    0, 2);
+	tcase_add_loop_test(tc, test_store_free_with_pages_on_their_way_releases_all, 0, 2);
 	return gantry_unit_run(suite);
 }
