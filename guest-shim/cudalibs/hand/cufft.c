@@ -185,6 +185,20 @@ void gantry_hand_cufftXtFree(struct gantry_call *call, cudaLibXtDesc *descriptor
 	gantry_call_answer(call, made || !descriptor ? CUFFT_SUCCESS : CUFFT_INVALID_VALUE);
 }
 
+void gantry_hand_cufftXtQueryPlan(struct gantry_call *call, cufftHandle plan, void *to,
+				  cufftXtQueryType type);
+
+void gantry_hand_cufftXtQueryPlan(struct gantry_call *call, cufftHandle plan, void *to,
+				  cufftXtQueryType type)
+{
+	int32_t wanted = (int32_t)type;
+
+	put_plan(call, plan);
+	gantry_call_put(call, &wanted, sizeof(wanted));
+	gantry_call_out(call, to, sizeof(cufftXt1dFactors));
+	call->refused |= !to;
+}
+
 /* ---- copying ---- */
 
 void gantry_hand_cufftXtMemcpy(struct gantry_call *call, cufftHandle plan, void *to, void *from,

@@ -3,6 +3,7 @@
  * cuFFT's data over several GPUs, which are the session's one several times. The memory of its parts is the guest's; of what the library makes here
  * for such data only its sizes leave the call. On the wire:
  *
+ *   cufftXtQueryPlan  the plan, the type; bytes out
  *   cufftXtMalloc   the plan, the format; bytes out, a gantry_calls_spread_measure
  *   cufftXtMemcpy   the plan, the type; parts of data, and then bytes in, bytes out, or parts of data that are the source
  */
@@ -19,6 +20,7 @@ void *gantry_hand_take_cudaLibXtDesc(struct gantry_calls_run *run);
 void gantry_hand_give_cudaLibXtDesc(struct gantry_calls_run *run, void *record);
 void gantry_hand_serve_cufftXtMalloc(struct gantry_calls_run *run);
 void gantry_hand_serve_cufftXtMemcpy(struct gantry_calls_run *run);
+void gantry_hand_serve_cufftXtQueryPlan(struct gantry_calls_run *run);
 
 /* ---- a descriptor as an argument ---- */
 
@@ -210,6 +212,52 @@ void gantry_hand_serve_cufftXtMalloc(struct gantry_calls_run *run)
 		tell(&cufft, plan.native, made, measure);
 		(void)cufft.end(made);
 	}
+	gantry_calls_ran(run, (uint64_t)ret, ret == CUFFT_SUCCESS);
+}
+
+/* Whether the plan has data of that format. */
+static bool has_format(const struct cufft *cufft, cufftHandle plan, cufftXtSubFormat format)
+{
+	cudaLibXtDesc *made = NULL;
+
+	if (cufft->make(plan, &made, format) != CUFFT_SUCCESS || !made)
+		return false;
+	(void)cufft->end(made);
+	return true;
+}
+
+/*
+ * The library divides by nothing where a plan over several GPUs is of several transforms. Those have no order of their own for what comes out,
+ * and what goes in has one for one dimension only.
+ */
+static bool may_be_asked(struct gantry_calls_run *run, const struct cufft *cufft,
+			 const struct plan *plan)
+{
+	return gantry_calls_parts(run, plan->kind, plan->id) == 1 ||
+	       (has_format(cufft, plan->native, CUFFT_XT_FORMAT_INPLACE_SHUFFLED) &&
+		has_format(cufft, plan->native, CUFFT_XT_FORMAT_1D_INPUT_SHUFFLED));
+}
+
+void gantry_hand_serve_cufftXtQueryPlan(struct gantry_calls_run *run)
+{
+	__typeof__(&cufftXtQueryPlan) ask =
+		(__typeof__(&cufftXtQueryPlan))gantry_calls_symbol(run, "cufftXtQueryPlan");
+	cufftXt1dFactors *factors;
+	struct cufft cufft;
+	struct plan plan;
+	int32_t type = 0;
+	cufftResult ret;
+
+	take_plan(run, &plan);
+	gantry_calls_take(run, &type, sizeof(type));
+	factors = gantry_calls_take_out(run, sizeof(*factors));
+	gantry_calls_need(run, factors);
+	if (!ask || !find_cufft(run, &cufft))
+		gantry_calls_refuse(run);
+	if (!gantry_calls_may_run(run))
+		return;
+	ret = may_be_asked(run, &cufft, &plan) ? ask(plan.native, factors, (cufftXtQueryType)type)
+					       : CUFFT_INVALID_PLAN;
 	gantry_calls_ran(run, (uint64_t)ret, ret == CUFFT_SUCCESS);
 }
 

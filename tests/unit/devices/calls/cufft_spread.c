@@ -25,6 +25,7 @@ static cufftHandle plan;
 static cudaLibXtDesc *seen[2];
 static unsigned int ncopies, nlive, nallocs, nfrees;
 static bool is_out_of_memory;
+static int without; /* a format that the plan's data has not; 0: it has all */
 /* 8 bytes of the request become that; 0: they stay. */
 static size_t lie_at;
 static uint64_t lie;
@@ -48,10 +49,24 @@ static cufftResult get_size(cufftHandle of, size_t *size)
 	return CUFFT_SUCCESS;
 }
 
+static cufftResult query(cufftHandle of, void *to, cufftXtQueryType type)
+{
+	(void)type;
+	ck_assert_int_eq(of, PLAN);
+	/* It ends the process. */
+	ck_assert_int_eq(without, 0);
+	memset(to, 1, sizeof(cufftXt1dFactors));
+	return CUFFT_SUCCESS;
+}
+
 static cufftResult make(cufftHandle of, cudaLibXtDesc **ret, cufftXtSubFormat format)
 {
-	cudaLibXtDesc *d = calloc(1, sizeof(*d));
+	cudaLibXtDesc *d;
 
+	if (without && (int)format == without)
+		return CUFFT_INVALID_VALUE;
+	d = calloc(1, sizeof(*d));
+	ck_assert_ptr_nonnull(d);
 	ck_assert_int_eq(of, PLAN);
 	*ret = d;
 	d->descriptor = calloc(1, sizeof(*d->descriptor));
@@ -124,6 +139,7 @@ static void *find_symbol(void *cookie, const struct gantry_calls_library *librar
 		{ "cufftXtMalloc", (void *)make },
 		{ "cufftXtFree", (void *)end },
 		{ "cufftXtMemcpy", (void *)copy },
+		{ "cufftXtQueryPlan", (void *)query },
 		{ "cufftXtExecDescriptorC2C", (void *)exec },
 		{ "cufftSetStream", (void *)set_stream },
 	};
@@ -217,6 +233,7 @@ static void start(void)
 
 	ncopies = nlive = nallocs = nfrees = 0;
 	lie_at = 0;
+	without = 0;
 	is_out_of_memory = false;
 	site = (struct gantry_calls_site){ .symbol = find_symbol,
 					   .reaches = reaches,
@@ -408,6 +425,28 @@ START_TEST(test_sizes_come_for_each_part_and_no_more)
 }
 END_TEST
 
+/* Of others the library ends the process: several transforms, several dimensions. */
+START_TEST(test_only_a_plan_of_one_transform_in_one_dimension_is_asked_for_its_factors)
+{
+	static const int formats[] = { CUFFT_XT_FORMAT_INPLACE_SHUFFLED,
+				       CUFFT_XT_FORMAT_1D_INPUT_SHUFFLED };
+	cufftXt1dFactors factors = { 0 };
+
+	start();
+	for (size_t i = 0; i < 2; i++) {
+		without = formats[i];
+		ck_assert_int_eq(cufftXtQueryPlan(plan, &factors, CUFFT_QUERY_1D_FACTORS),
+				 CUFFT_INVALID_PLAN);
+		ck_assert_int_eq(factors.size, 0);
+	}
+	without = 0;
+	ck_assert_int_eq(cufftXtQueryPlan(plan, &factors, CUFFT_QUERY_1D_FACTORS), CUFFT_SUCCESS);
+	ck_assert_int_ne(factors.size, 0);
+	ck_assert_int_eq(cufftXtQueryPlan(plan, NULL, CUFFT_QUERY_1D_FACTORS), CUFFT_INVALID_VALUE);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cufft spread");
@@ -419,5 +458,7 @@ int main(void)
 	tcase_add_test(tc, test_one_descriptor_for_both_is_one_to_the_library);
 	tcase_add_test(tc, test_other_words_about_data_are_refused_by_the_worker);
 	tcase_add_test(tc, test_sizes_come_for_each_part_and_no_more);
+	tcase_add_test(tc,
+		       test_only_a_plan_of_one_transform_in_one_dimension_is_asked_for_its_factors);
 	return gantry_unit_run(suite);
 }
