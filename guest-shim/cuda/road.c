@@ -203,6 +203,27 @@ static int device(void)
 	return ordinal;
 }
 
+/* The primary context lives on as long as anybody has it, and nobody need have had it before. */
+static int enter_device(int number)
+{
+	CUcontext primary;
+
+	if (number < 0 || cuDevicePrimaryCtxRetain(&primary, (CUdevice)number) != CUDA_SUCCESS)
+		return GANTRY_E_HANDLE;
+	if (cuCtxPushCurrent(primary) == CUDA_SUCCESS)
+		return 0;
+	(void)cuDevicePrimaryCtxRelease((CUdevice)number); /* it was retained just now */
+	return GANTRY_E_HANDLE;
+}
+
+static void leave_device(int number)
+{
+	CUcontext primary;
+
+	(void)cuCtxPopCurrent(&primary);		   /* it was pushed */
+	(void)cuDevicePrimaryCtxRelease((CUdevice)number); /* and retained */
+}
+
 static int apart(gantry_queue *ret_queue)
 {
 	struct CUctx_st *ctx;
@@ -275,4 +296,6 @@ const struct gantry_cuda_road gantry_cuda_road = {
 	.let_go = let_go,
 	.mem_alloc = mem_alloc,
 	.mem_free = mem_free,
+	.enter_device = enter_device,
+	.leave_device = leave_device,
 };

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "base/cleanup.h"
 #include "guest-shim/cudalibs/numbers.h"
 #include "guest-shim/cudalibs/road.h"
+#include "guest-shim/cudalibs/several.h"
 
 #define PAGE	     4096u
 #define SCALAR_BYTES 16u
@@ -107,6 +109,7 @@ void gantry_call_begin(struct gantry_call *call, struct gantry_call_library *lib
 	call->mode = -1;
 	call->dropped = 0;
 	call->chosen = 0;
+	call->device = -1;
 	call->nouts = 0;
 	call->nhandles = 0;
 	call->reply_bytes = 0;
@@ -130,7 +133,9 @@ static void note_handle(struct gantry_call *call, uint64_t handle)
 
 void gantry_call_handle(struct gantry_call *call, uint64_t handle, unsigned flags)
 {
-	gantry_pack_u64(&call->pack, handle);
+	gantry_pack_u64(&call->pack, call->library->is_of_several
+					     ? gantry_several_number(handle, &call->device)
+					     : handle);
 	if (handle == 0) {
 		call->refused |= !(flags & GANTRY_CALL_OR_NULL);
 		return;
@@ -453,12 +458,15 @@ static const char *take_table(struct gantry_unpack *in, uint64_t bytes)
 	return table ? keep(table, bytes) : NULL;
 }
 
-static void take_object(struct gantry_unpack *in, void *to, size_t bytes)
+static void take_object(const struct gantry_call *call, struct gantry_unpack *in, void *to,
+			size_t bytes)
 {
 	uint64_t handle = gantry_unpack_u64(in);
 
 	if (in->failed)
 		return;
+	if (call->library->is_of_several && handle)
+		handle = gantry_several_handle(handle, call->device);
 	if (bytes == sizeof(int32_t))
 		*(int32_t *)to = (int32_t)handle;
 	else
@@ -493,7 +501,7 @@ static bool take_answer(struct gantry_call *call, struct gantry_unpack *in)
 		}
 	for (uint32_t i = 0; i < call->nouts; i++) {
 		if (call->outs[i].answer == GANTRY_CALL_OBJECT) {
-			take_object(in, call->outs[i].to, call->outs[i].bytes);
+			take_object(call, in, call->outs[i].to, call->outs[i].bytes);
 		} else if (call->outs[i].answer == GANTRY_CALL_TABLE) {
 			*(const char **)call->outs[i].to = take_table(in, call->outs[i].bytes);
 		} else if (call->outs[i].answer == GANTRY_CALL_TEXT) {
@@ -547,7 +555,7 @@ static uint32_t answers_of(const struct gantry_call *call,
 	return call->nouts;
 }
 
-static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
+static int32_t carry_here(struct gantry_call *call, uint64_t *ret_ret)
 {
 	struct gantry_cuda_road_answer answers[GANTRY_CALL_OUTS];
 	size_t len = sizeof(struct gantry_calls_reply) + call->reply_bytes;
@@ -594,6 +602,126 @@ static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
 		return 0;
 	}
 	return call->waits ? answer(call, reply, len, ret_ret) : 0;
+}
+
+int gantry_call_enter_device(int device)
+{
+	return road->enter_device ? road->enter_device(road->cookie, device) : -ENOSYS;
+}
+
+void gantry_call_leave_device(int device)
+{
+	road->leave_device(road->cookie, device);
+}
+
+static int thread_device(void)
+{
+	return road->device ? road->device(road->cookie) : -1;
+}
+
+/* On the device of its objects, which goes with what it makes. */
+static int32_t carry_on_device(struct gantry_call *call, uint64_t *ret_ret)
+{
+	int here = thread_device(), device = call->device < 0 ? here : call->device;
+	int32_t failed;
+
+	*ret_ret = 0;
+	call->device = device;
+	if (device == here)
+		return carry_here(call, ret_ret);
+	if (gantry_call_enter_device(device) < 0)
+		return call->library->refused;
+	failed = carry_here(call, ret_ret);
+	gantry_call_leave_device(device);
+	return failed;
+}
+
+/* ---- groups of several devices ---- */
+
+/* One that takes and answers nothing: of @like, the group's beginning or its end. */
+static int32_t carry_mark(struct gantry_call_library *library,
+			  const struct gantry_several_mark *mark, int device, bool waits,
+			  uint64_t *ret_ret)
+{
+	struct gantry_call call;
+	int32_t failed;
+
+	gantry_call_begin(&call, library, mark->name, mark->function, GANTRY_CALL_APART);
+	call.waits = waits;
+	call.device = device;
+	failed = carry_on_device(&call, ret_ret);
+	gantry_pack_fini(&call.pack);
+	return failed;
+}
+
+/* The worker's threads know of the group as soon as one has a call in it. */
+static int32_t join_group(struct gantry_call *call, uint64_t *ret_ret)
+{
+	struct gantry_several *group = gantry_several_group();
+	int device = call->device < 0 ? thread_device() : call->device;
+
+	*ret_ret = 0;
+	if (!gantry_several_joins(group, device))
+		return 0;
+	if (group->ndevices == GANTRY_SEVERAL_DEVICES)
+		return call->library->refused;
+	group->devices[group->ndevices++] = device;
+	return carry_mark(call->library, &group->start, device, true, ret_ret);
+}
+
+/*
+ * On each device the group ends without one end being waited for before the next is on its way: they may wait for each other. What has
+ * ended is known by a group of nothing behind it.
+ */
+static int32_t end_group(struct gantry_call_library *library, const struct gantry_several *group,
+			 const struct gantry_several_mark *end, uint64_t *ret_ret)
+{
+	uint32_t n = group->ndevices;
+	int32_t failed = 0, r;
+	uint64_t ret;
+
+	*ret_ret = 0;
+	for (uint32_t i = 0; i < n && !failed; i++)
+		failed = carry_mark(library, end, group->devices[i], i + 1 == n, ret_ret);
+	for (uint32_t i = 0; i + 1 < n; i++) {
+		r = carry_mark(library, &group->start, group->devices[i], true, &ret);
+		if (r == 0)
+			r = carry_mark(library, end, group->devices[i], true, &ret);
+		failed = failed ? failed : r;
+	}
+	return failed;
+}
+
+static int32_t carry_of_several(struct gantry_call *call, uint64_t *ret_ret)
+{
+	struct gantry_several *group = gantry_several_group();
+	struct gantry_several_mark mark = { call->name, 0 };
+	int32_t failed;
+
+	memcpy(&mark.function, call->pack.bytes + offsetof(struct gantry_calls_request, function),
+	       sizeof(mark.function));
+	*ret_ret = 0;
+	if (call->flags & GANTRY_CALL_OPENS) {
+		gantry_several_open(group, &mark);
+		return 0;
+	}
+	if (group->depth == 0)
+		return carry_on_device(call, ret_ret);
+	if (call->flags & GANTRY_CALL_CLOSES) {
+		struct gantry_several ended = *group;
+
+		return gantry_several_close(group)
+			       ? end_group(call->library, &ended, &mark, ret_ret)
+			       : 0;
+	}
+	failed = join_group(call, ret_ret);
+	return failed || *ret_ret ? failed : carry_on_device(call, ret_ret);
+}
+
+static int32_t carry(struct gantry_call *call, uint64_t *ret_ret)
+{
+	return call->library->is_of_several ? carry_of_several(call, ret_ret)
+					    : carry_here(call, ret_ret);
 }
 
 /* The object whose first success is waited for; 0: none. */

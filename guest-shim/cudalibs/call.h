@@ -47,6 +47,7 @@ struct gantry_call_library {
 	int32_t refused;     /* an argument that cannot be sent, or that the worker refuses */
 	int32_t unsupported; /* a function or a library that is not there */
 	int32_t failed;	     /* no session, or its end */
+	bool is_of_several; /* its objects know their device, and its groups span devices: several.h */
 	/* Read and written atomically. */
 	int32_t late;	       /* failure of a call that was not waited for; 0: none */
 	uint64_t nunsupported; /* calls of functions that are not forwarded */
@@ -98,6 +99,7 @@ struct gantry_call {
 	uint64_t dropped;
 	uint64_t chosen; /* number of the object that the call makes; 0: the worker gives it one */
 	void *chosen_to;
+	int device; /* that its objects are of; negative: the thread's, or its stream's */
 	uint32_t nouts;
 	uint32_t nhandles;
 	uint64_t handles[GANTRY_CALL_HANDLES];
@@ -153,6 +155,9 @@ struct gantry_call_road {
 	/* As road.h says; NULL: there is no such memory. */
 	int (*mem_alloc)(void *cookie, uint64_t bytes, uint64_t *ret_address);
 	int (*mem_free)(void *cookie, uint64_t address);
+	/* As road.h says. */
+	int (*enter_device)(void *cookie, int device);
+	void (*leave_device)(void *cookie, int device);
 	void *cookie;
 };
 /* NULL: the usual one. Before the first call, or by tests. */
@@ -206,6 +211,9 @@ void gantry_call_chosen(struct gantry_call *call, void *to, size_t handle_bytes)
 void gantry_call_text(struct gantry_call *call, void *to);
 /* The library's own memory: @to gets the address of a copy, which lives as long as the process; equal ones are one. */
 void gantry_call_table(struct gantry_call *call, void *to, uint64_t bytes);
+/* For code by hand: calls that it makes from here to the leave are on @device. 0, or -errno. */
+int gantry_call_enter_device(int device);
+void gantry_call_leave_device(int device);
 /* The function's result, or one of the library's words as int32_t; ends @call. */
 uint64_t gantry_call_finish(struct gantry_call *call);
 /* A function that returns no status: 0 where it could not be asked. */

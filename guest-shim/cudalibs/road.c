@@ -127,6 +127,20 @@ static int device(void *cookie)
 	return road && road->device ? road->device() : -1;
 }
 
+static int enter_device(void *cookie, int number)
+{
+	const struct gantry_cuda_road *road = find_road();
+
+	(void)cookie;
+	return road && road->enter_device ? road->enter_device(number) : -ENODEV;
+}
+
+static void leave_device(void *cookie, int number)
+{
+	(void)cookie;
+	find_road()->leave_device(number); /* which was entered */
+}
+
 /* The session is another one after a fork or an end: nothing of the old one means anything. */
 static int enter_locked(const struct gantry_cuda_road *road)
 {
@@ -997,4 +1011,6 @@ const struct gantry_call_road gantry_call_road_session = {
 	.device = device,
 	.mem_alloc = mem_alloc,
 	.mem_free = mem_free,
+	.enter_device = enter_device,
+	.leave_device = leave_device,
 };

@@ -117,6 +117,9 @@ struct gantry_cuda_road {
 	/* Device memory as the program would allocate it itself, on the calling thread's device. 0, or a status. NULL: there is none to be had. */
 	int (*mem_alloc)(uint64_t bytes, uint64_t *ret_address);
 	int (*mem_free)(uint64_t address);
+	/* From the one to the other the calling thread's device is @device, with the context that the runtime has there. 0, or a status. NULL: nobody can. */
+	int (*enter_device)(int device);
+	void (*leave_device)(int device);
 };
 
 #endif

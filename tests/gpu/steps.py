@@ -71,6 +71,8 @@ STEPS = [
     Script("programs", "the demonstration, copies, images of guests, wrong input", "test_programs.py", 240),
     Script("calls", "cuBLAS, cuFFT and cuRAND of a guest, in the worker", "test_calls.py", 240, backends=("cuda", "fakecuda")),
     Script("opencl", "the opencl backend and programs of OpenCL over the driver's own OpenCL", "test_opencl_gpu.py", 580, backends=("cuda",)),
+    Script("ranks", "NCCL between workers of a tenant: two processes, one with two devices, one that leaves", "test_ranks.py", 120,
+           backends=("cuda", "fakecuda")),
     Script("nvml", "our libnvidia-ml in a guest", "test_nvml.py", 120, backends=("cuda", "fakecuda")),
     Script("torch", "PyTorch's wheel over our libraries, step by step (GANTRY_TORCH_PYTHON)", "test_torch.py", 580, backends=("cuda",)),
     Script("contained", "CUDA and PyTorch in containers without anything of NVIDIA's (GANTRY_TORCH_PYTHON)", "test_contained.py", 400,

@@ -128,8 +128,7 @@ def test_generator_of_random_numbers_keeps_a_program_where_it_is(t):
 
 
 def test_communicator_of_nccl_keeps_a_program_where_it_is(t):
-    # NCCL wants a network, which a confined worker has not.
-    with library_world(agent={"confine": "no"}) as agent:
+    with library_world(tenants={"red": {"communicators": "yes"}}) as agent:
         try:
             program = Program(agent, "cuda-library-moves", "communicator", folders=[calls.forwarding_folder()])
         except harness.Failure as why:

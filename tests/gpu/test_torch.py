@@ -110,7 +110,7 @@ def test_pytorch_training_with_a_communicator_stays(t):
     gpu.sections(2)  # or Skip
     with tempfile.TemporaryDirectory(prefix="gantry-torch-") as folder:
         place = torch_world.Place(folder)
-        with place.world(count=2, agent=torch_travel.NCCL_AGENT, env=torch_travel.NCCL) as agent:
+        with place.world({"red": torch_travel.NCCL_TENANT}, count=2, env=torch_travel.NCCL) as agent:
             training = torch_travel.communicating(place, agent)
             ended = training.ask("gpu1")
             t.code(ended, 8, ended.err)

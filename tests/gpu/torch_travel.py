@@ -14,8 +14,8 @@ LIMIT_S = 120
 SETTINGS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 # What multicast over NVLink leaves behind harms others of a host.
 NCCL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-# It wants a network, which a confined worker has not.
-NCCL_AGENT = {"confine": "no"}
+# It wants a network, which other confined workers have not.
+NCCL_TENANT = {"communicators": "yes"}
 
 
 def argv(steps=STEPS, *more):

@@ -53,6 +53,7 @@ class Note:
     params: dict
     unsupported: str = ""
     by_hand: str = ""
+    here: str = ""
     used: int = 0
 
 
@@ -87,7 +88,7 @@ class Library:
         word, rest = (line.split(None, 1) + [""])[:2]
         if word in ("include", "needs", "handle", "waits", "proves", "settles", "keeps", "later", "opens", "closes", "chosen", "bars", "noted", "here", "records"):
             self.words[word] += rest.split()
-        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed"):
+        elif word in ("library", "soname", "declared", "status", "refused", "unsupported", "failed", "version", "loads", "placed", "several"):
             self.words[word] = rest
         elif word == "bind":                     # bind HANDLE-TYPE SET-STREAM-FUNCTION GET-STREAM-FUNCTION
             handle, setter, getter = (rest.split() + ["", ""])[:3]
@@ -137,6 +138,8 @@ class Library:
             note.unsupported = rest.split(":", 1)[1].strip()
         elif rest.startswith("by-hand:"):
             note.by_hand = rest.split(":", 1)[1].strip()
+        elif rest.startswith("here:"):
+            note.here = rest.split(":", 1)[1].strip()
         else:
             for word in rest.split():
                 name, value = word.split("=", 1)

@@ -49,10 +49,10 @@ class Call:
         self.is_apart = rules.is_apart(decided, library.binds)
         self.asks = bool(rules.ASKS.fullmatch(self.name)) and any(p.base in library.binds for p, k in self.pairs if k.word == "handle")
         self.is_status = decided.function.ret == library.status
-        self.served = decided.how in ("automatic", "annotated", "by-hand")
+        self.served = decided.how in ("automatic", "annotated", "by-hand", "here")
         setters = {s for s, _ in library.binds.values()}
         getters = {g for _, g in library.binds.values()}
-        self.local = "set" if self.name in setters else "get" if self.name in getters else rules.local(decided.function)
+        self.local = "set" if self.name in setters else "get" if self.name in getters else "here" if decided.how == "here" else rules.local(decided.function)
         if self.by_hand and library.says("here", decided.function):
             self.local = "hand"
         shape = ", ".join("%s %s%s" % (p.text, "chosen " if k.word == "new" and self.chooses(p, k) else "", k) for p, k in self.pairs)
@@ -215,6 +215,8 @@ def _place(call):
 
 
 def _local(call):
+    if call.local == "here":
+        return "\treturn gantry_hand_%s(&library, %s);\n" % (call.name, ", ".join(p.name for p in call.function.params))
     if call.local in ("log", "place"):
         return _log(call) if call.local == "log" else _place(call)
     handle, stream = [p.name for p in call.function.params][:2]
@@ -308,13 +310,17 @@ def stubs(library, calls):
     """The guest's library."""
     text = [includes(library, "guest-shim/cudalibs/call.h", "proto/calls_types.h")]
     text.append("static struct gantry_call_library library = {\n\t.name = \"%s\",\n\t.refused = %s,\n\t.unsupported = %s,\n"
-                "\t.failed = %s,\n};\n\n" % (library.library, library.refused, library.unsupported, library.failed))
+                "\t.failed = %s,\n%s};\n\n" % (library.library, library.refused, library.unsupported, library.failed,
+                                          "\t.is_of_several = true,\n" if "several" in library.words else ""))
     for base in _records(calls):
         text.append("void gantry_hand_put_%s(struct gantry_call *call, %s *record);\n" % (base, base))
     for call in calls:
         if call.by_hand:
             text.append("void gantry_hand_%s(struct gantry_call *call_, %s);\n" % (
                 call.name, ", ".join(p.text for p in call.function.params)))
+        if call.local == "here":
+            text.append("%s gantry_hand_%s(struct gantry_call_library *library_, %s);\n" % (
+                call.function.ret, call.name, ", ".join(p.text for p in call.function.params)))
         if library.says("noted", call.function):
             text.append("void %s;\n" % _noted(call, True))
         text.append("__attribute__((visibility(\"default\"))) %s\n{\n%s}\n\n" % (call.function.declaration, _stub(call)))
@@ -609,8 +615,8 @@ def server(library, calls):
     text += ["\t{ 0x%08xu, \"%s\", end_%s },\n" % (handle_kind(base), call.name, call.name) for base, call in ends]
     text.append("\t{ 0, NULL, NULL },\n};\n\nstatic const char *const needs[] = { %sNULL };\n\n" % "".join('"%s", ' % n for n in library.needs))
     text.append("const struct gantry_calls_library gantry_calls_%s = {\n\t.name = \"%s\",\n\t.soname = \"%s\",\n"
-                "\t.needs = needs,\n\t.functions = functions,\n\t.nfunctions = %d,\n\t.enders = enders,\n};\n" % (
-                    library.library, library.library, library.soname, len(remote)))
+                "\t.needs = needs,\n\t.functions = functions,\n\t.nfunctions = %d,\n\t.enders = enders,\n%s};\n" % (
+                    library.library, library.library, library.soname, len(remote), "\t.has_groups = true,\n" if library.opens else ""))
     return "".join(text)
 
 

@@ -235,7 +235,9 @@ def _try(call):
 
 def roundtrip(library, calls):
     """The whole file; tests/unit/devices/calls/roundtrip.h has what it is made of."""
-    remote = [c for c in calls if c.remote and not c.by_hand]
+    # Where groups span devices, what opens and closes them goes with what is in them.
+    remote = [c for c in calls if c.remote and not c.by_hand and not (
+        "several" in library.words and (library.says("opens", c.function) or library.says("closes", c.function)))]
     lengths = {name for c in remote for _, k in c.pairs for name in _companions(k.count)}
     mocks = [c for c in calls if (c.remote and not c.by_hand) or c.local == "set"]
     text = [emit.includes(library, "tests/unit/devices/calls/roundtrip.h", "tests/unit/devices/calls/records.h", "proto/calls_types.h")]

@@ -39,7 +39,7 @@ ENDS = re.compile(r".*([dD]estroy|Abort).*")
 class Decided:
     """A function with what each of its parameters is."""
     function: object
-    how: str             # automatic, annotated, unsupported, by-hand
+    how: str             # automatic, annotated, unsupported, by-hand, here (by hand, of other functions, in the guest)
     kinds: list          # one for each parameter; empty where unsupported
     why: str = ""        # of an unsupported one
 
@@ -169,6 +169,8 @@ def decide(library, function):
         return Decided(function, "unsupported", [], note.unsupported)
     if note and note.by_hand:
         return Decided(function, "by-hand", [], note.by_hand)
+    if note and note.here:
+        return Decided(function, "here", [], note.here)
     if local(function):
         return Decided(function, "automatic", [Kind("value")] * len(function.params))
     if function.ret_sort == "pointer":

@@ -55,11 +55,13 @@ static uint64_t now_ns(void)
 }
 
 /* What began at *began has ended. */
-static void learn(struct gantry_quick *quick, uint32_t state, uint64_t function, uint64_t *began)
+static void learn(struct gantry_calls_site *site, struct gantry_quick *quick, uint32_t state,
+		  uint64_t function, uint64_t *began)
 {
 	uint64_t now = quick ? now_ns() : 0;
 
-	if (quick && state == GANTRY_CALLS_RAN)
+	/* What is never known to be quick is never called on another thread. */
+	if (quick && state == GANTRY_CALLS_RAN && !gantry_calls_has_groups(site, function))
 		gantry_quick_learn(quick, function, now - *began);
 	*began = now;
 }
@@ -85,7 +87,7 @@ uint32_t gantry_calls_serve_all(struct gantry_calls_site *site,
 		memcpy(at, &head, sizeof(head));
 		state = gantry_calls_serve_unread(site, libraries, stream, at,
 						  sizeof(head) + head.bytes, &ret);
-		learn(quick, state, functions[i], &began);
+		learn(site, quick, state, functions[i], &began);
 		if (state != GANTRY_CALLS_RAN || ret != 0)
 			failures.of[failures.n++] = (struct gantry_calls_failure){ i, state, ret };
 		at += len;
@@ -93,7 +95,7 @@ uint32_t gantry_calls_serve_all(struct gantry_calls_site *site,
 	}
 	/* Of requests that do not lie as they must the first has a flag that is refused. */
 	state = gantry_calls_serve(site, libraries, stream, at, bytes, reply);
-	learn(quick, state, n ? functions[n - 1] : 0, &began);
+	learn(site, quick, state, n ? functions[n - 1] : 0, &began);
 	if (failures.n > 0 && !reply->failed) {
 		((struct gantry_calls_reply *)(void *)reply->bytes)->nfailures = failures.n;
 		gantry_pack_bytes(reply, failures.of, failures.n * sizeof(failures.of[0]));

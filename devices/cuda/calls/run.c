@@ -646,6 +646,14 @@ static const struct gantry_calls_function *find_called(
 	return f;
 }
 
+bool gantry_calls_has_groups(const struct gantry_calls_site *site, uint64_t function)
+{
+	const uint64_t i = function & (GANTRY_CALLS_CALLED - 1);
+
+	return site->called[i].function && site->called[i].function->id == function &&
+	       site->called[i].library->has_groups;
+}
+
 static void serve(struct gantry_calls_run *run, const struct gantry_calls_library *const *libraries,
 		  const struct gantry_calls_request *request, size_t bytes)
 {

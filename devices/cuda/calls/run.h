@@ -70,6 +70,7 @@ struct gantry_calls_library {
 	uint32_t nfunctions;
 	const struct gantry_calls_ender *enders; /* ends with a name that is NULL */
 	int32_t success;			 /* what a status says when all is well: 0 */
+	bool has_groups; /* it notes what a thread asks for, so its calls are all made on one */
 };
 
 struct gantry_calls_object {
@@ -393,5 +394,8 @@ void gantry_calls_give_object(struct gantry_calls_run *run, uint32_t kind, uint6
 void gantry_calls_lend_object(struct gantry_calls_run *run, uint32_t kind, uint64_t native);
 void gantry_calls_give_text(struct gantry_calls_run *run, const char *text);
 void gantry_calls_give_table(struct gantry_calls_run *run, const void *table, uint64_t bytes);
+
+/* Whether @function, which the site has just called, is of a library whose calls are all made on one thread. */
+bool gantry_calls_has_groups(const struct gantry_calls_site *site, uint64_t function);
 
 #endif

@@ -56,7 +56,7 @@ def moves(bench):
 
 def communicator_moves(bench):
     """A training with a communicator of NCCL stays where it is, and ends as it would have."""
-    with bench.place.world({"red": TENANT}, count=2, agent=torch_travel.NCCL_AGENT, env=torch_travel.NCCL) as agent:
+    with bench.place.world({"red": {**TENANT, **torch_travel.NCCL_TENANT}}, count=2, env=torch_travel.NCCL) as agent:
         training = torch_travel.communicating(bench.place, agent)
         before = training.devices()
         ended = training.ask("gpu0" if before == {"gpu1"} else "gpu1")

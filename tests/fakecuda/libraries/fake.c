@@ -47,6 +47,14 @@ int fake_enqueue(void *stream, void (*work)(void *args), const void *args, size_
 	return r;
 }
 
+int fake_device(void)
+{
+	CUresult (*ask)(CUdevice *) = (CUresult(*)(CUdevice *))driver("cuCtxGetDevice");
+	CUdevice device = -1;
+
+	return ask && ask(&device) == CUDA_SUCCESS ? device : -1;
+}
+
 int fake_wait_all(void)
 {
 	CUresult (*wait)(void) = (CUresult(*)(void))driver("cuCtxSynchronize");

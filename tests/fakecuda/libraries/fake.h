@@ -10,6 +10,8 @@
 
 /* Runs @work with a copy of @bytes at @args behind what @stream has. 0, or the driver's code. */
 int fake_enqueue(void *stream, void (*work)(void *args), const void *args, size_t bytes);
+/* The calling thread's device, as the driver numbers it. */
+int fake_device(void);
 /* Until @stream has nothing left; or the context. */
 int fake_wait(void *stream);
 int fake_wait_all(void);
