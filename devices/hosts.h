@@ -6,7 +6,22 @@
 #ifndef GANTRY_DEVICES_HOSTS_H
 #define GANTRY_DEVICES_HOSTS_H
 
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
 #define GANTRY_COMMUNICATORS_HOST  "gantry-"
 #define GANTRY_COMMUNICATORS_WHOLE GANTRY_COMMUNICATORS_HOST "000"
+
+/* The host in the environment of such a worker, to be read and written in place; NULL: the process has no communicators. */
+static inline char *gantry_communicators_host(void)
+{
+	char *host = getenv("NCCL_HOSTID");
+
+	return host && strncmp(host, GANTRY_COMMUNICATORS_HOST,
+			       strlen(GANTRY_COMMUNICATORS_HOST)) == 0
+		       ? host
+		       : NULL;
+}
 
 #endif

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "devices/cuda/backend.h"
+#include "devices/hosts.h"
 
 /* nvml.h */
 #define NVML_SUCCESS	       0
@@ -103,6 +104,8 @@ static int load(const char *path, void **ret_library, struct nvml_calls *ret_cal
 		NVML_FUNCTIONS(SLOT)
 #undef SLOT
 	};
+	/* NCCL begins NVML once more, with all GPUs, and by then the process may do nothing of what that takes the first time. */
+	unsigned int flags = gantry_communicators_host() ? 0 : NVML_INIT_NO_ATTACH;
 	void *library;
 
 	library = dlopen(path ? path : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -110,7 +113,7 @@ static int load(const char *path, void **ret_library, struct nvml_calls *ret_cal
 		return gantry_err_set(err, -ENODEV, "no NVML: %s", dlerror());
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(symbols); i++)
 		*slots[i] = dlsym(library, symbols[i]);
-	if (!calls.init || !calls.shutdown || calls.init(NVML_INIT_NO_ATTACH) != NVML_SUCCESS) {
+	if (!calls.init || !calls.shutdown || calls.init(flags) != NVML_SUCCESS) {
 		(void)dlclose(library); /* nothing of it was used */
 		return gantry_err_set(err, -ENODEV, "NVML does not start");
 	}

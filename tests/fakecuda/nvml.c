@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define EXPORT	    __attribute__((visibility("default")))
-#define MAX_DEVICES 16
-#define MAX_PARTS   7 /* of the first GPU, as MIG instances */
+#define EXPORT	       __attribute__((visibility("default")))
+#define MAX_DEVICES    16
+#define MAX_PARTS      7 /* of the first GPU, as MIG instances */
+#define INIT_NO_ATTACH 2u
 
 typedef int nvmlReturn_t;
 typedef struct device *nvmlDevice_t;
@@ -23,6 +25,7 @@ typedef struct events *nvmlEventSet_t;
 
 enum {
 	NVML_SUCCESS = 0,
+	NVML_ERROR_UNKNOWN = 999,
 	NVML_ERROR_UNINITIALIZED = 1,
 	NVML_ERROR_INVALID_ARGUMENT = 2,
 	NVML_ERROR_NOT_SUPPORTED = 3,
@@ -155,16 +158,23 @@ static nvmlReturn_t enter(nvmlDevice_t device)
 
 nvmlReturn_t nvmlInit_v2(void)
 {
+	return nvmlInitWithFlags(0);
+}
+
+/* To begin with GPUs takes what a process does not do once it is confined; to begin once more takes nothing. */
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+	static bool has_gpus;
+
+	if (!(flags & INIT_NO_ATTACH) && !has_gpus) {
+		if (prctl(PR_GET_SECCOMP) != 0)
+			return NVML_ERROR_UNKNOWN;
+		has_gpus = true;
+	}
 	for (unsigned int i = 0; i < MAX_DEVICES; i++)
 		devices[i].idx = i;
 	ninits++;
 	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
-{
-	(void)flags;
-	return nvmlInit_v2();
 }
 
 nvmlReturn_t nvmlShutdown(void)

@@ -4,6 +4,7 @@
  * communicator: it takes as many ranks as there are, refuses two of one host on one GPU, and then answers each sum when all
  * ranks have sent their parts. A rank that goes takes the others' sums along: they are told, and do not hang.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -169,6 +170,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 
 /* ---- ranks ---- */
 
+/* NCCL asks NVML how GPUs are linked, where there is one. */
+static bool begins_nvml(void)
+{
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_NOLOAD);
+	int (*begin)(void) = library ? (int (*)(void))dlsym(library, "nvmlInit_v2") : NULL;
+
+	return !begin || begin() == 0;
+}
+
 struct sum {
 	const float *from;
 	float *to;
@@ -216,6 +226,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
 
 	if (nranks < 1 || nranks > RANKS_MAX || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
+	if (!begins_nvml())
+		return ncclSystemError;
 	made = calloc(1, sizeof(*made));
 	if (!made)
 		return ncclSystemError;
