@@ -569,7 +569,8 @@ static int32_t carry_here(struct gantry_call *call, uint64_t *ret_ret)
 		.waits = call->waits,
 		.is_apart = call->flags & GANTRY_CALL_APART,
 		.asks = call->flags & GANTRY_CALL_ASKS,
-		.may_stay = !call->waits && (call->flags & (GANTRY_CALL_APART | GANTRY_CALL_SETS)),
+		.may_stay = !call->waits && !(call->flags & GANTRY_CALL_NOW) &&
+			    (call->flags & (GANTRY_CALL_APART | GANTRY_CALL_SETS)),
 		.drops = call->dropped != 0,
 		.nhandles = call->nhandles,
 		.handles = call->handles,
@@ -638,35 +639,53 @@ static int32_t carry_on_device(struct gantry_call *call, uint64_t *ret_ret)
 
 /* ---- groups of several devices ---- */
 
-/* One that takes and answers nothing: of @like, the group's beginning or its end. */
+/* A call that takes and answers nothing: the group's beginning or its end. */
 static int32_t carry_mark(struct gantry_call_library *library,
-			  const struct gantry_several_mark *mark, int device, bool waits,
-			  uint64_t *ret_ret)
+			  const struct gantry_several_mark *mark,
+			  const struct gantry_several_place *place, bool waits, uint64_t *ret_ret)
 {
 	struct gantry_call call;
 	int32_t failed;
 
-	gantry_call_begin(&call, library, mark->name, mark->function, GANTRY_CALL_APART);
+	gantry_call_begin(&call, library, mark->name, mark->function,
+			  GANTRY_CALL_NOW | (place->has_stream ? 0 : GANTRY_CALL_APART));
+	if (place->has_stream)
+		gantry_call_stream(&call, place->stream);
 	call.waits = waits;
-	call.device = device;
+	call.device = place->device;
 	failed = carry_on_device(&call, ret_ret);
 	gantry_pack_fini(&call.pack);
 	return failed;
+}
+
+/* A group of nothing. */
+static int32_t carry_marks(struct gantry_call_library *library, const struct gantry_several *group,
+			   const struct gantry_several_mark *end,
+			   const struct gantry_several_place *place, bool waits)
+{
+	uint64_t ret;
+	int32_t failed = carry_mark(library, &group->start, place, waits, &ret);
+
+	return failed ? failed : carry_mark(library, end, place, waits, &ret);
 }
 
 /* The worker's threads know of the group as soon as one has a call in it. */
 static int32_t join_group(struct gantry_call *call, uint64_t *ret_ret)
 {
 	struct gantry_several *group = gantry_several_group();
-	int device = call->device < 0 ? thread_device() : call->device;
+	struct gantry_several_place place = { call->device < 0 ? thread_device() : call->device,
+					      call->has_stream, call->stream };
+	uint32_t n = group->nplaces;
 
 	*ret_ret = 0;
-	if (!gantry_several_joins(group, device))
+	if (gantry_several_has(group, &place))
 		return 0;
-	if (group->ndevices == GANTRY_SEVERAL_DEVICES)
+	if (n == GANTRY_SEVERAL_PLACES)
 		return call->library->refused;
-	group->devices[group->ndevices++] = device;
-	return carry_mark(call->library, &group->start, device, true, ret_ret);
+	group->places[group->nplaces++] = place;
+	return gantry_several_is_first(group, n)
+		       ? carry_mark(call->library, &group->start, &place, true, ret_ret)
+		       : 0;
 }
 
 /*
@@ -676,19 +695,21 @@ static int32_t join_group(struct gantry_call *call, uint64_t *ret_ret)
 static int32_t end_group(struct gantry_call_library *library, const struct gantry_several *group,
 			 const struct gantry_several_mark *end, uint64_t *ret_ret)
 {
-	uint32_t n = group->ndevices;
-	int32_t failed = 0, r;
-	uint64_t ret;
+	uint32_t n = group->nplaces, last = 0;
+	int32_t failed = 0;
 
 	*ret_ret = 0;
+	for (uint32_t i = 0; i < n; i++)
+		last = gantry_several_is_first(group, i) ? i : last;
 	for (uint32_t i = 0; i < n && !failed; i++)
-		failed = carry_mark(library, end, group->devices[i], i + 1 == n, ret_ret);
-	for (uint32_t i = 0; i + 1 < n; i++) {
-		r = carry_mark(library, &group->start, group->devices[i], true, &ret);
-		if (r == 0)
-			r = carry_mark(library, end, group->devices[i], true, &ret);
-		failed = failed ? failed : r;
-	}
+		if (gantry_several_is_first(group, i))
+			failed = carry_mark(library, end, &group->places[i], i == last, ret_ret);
+	for (uint32_t i = 0; i < last && !failed; i++)
+		if (gantry_several_is_first(group, i))
+			failed = carry_marks(library, group, end, &group->places[i], true);
+	for (uint32_t i = 0; i < n && !failed; i++)
+		if (!gantry_several_is_first(group, i))
+			failed = carry_marks(library, group, end, &group->places[i], false);
 	return failed;
 }
 

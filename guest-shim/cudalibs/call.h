@@ -69,6 +69,7 @@ enum gantry_call_flags {
 	GANTRY_CALL_LATER = 1 << 11,  /* what it answers into host memory comes with its stream */
 	GANTRY_CALL_ASKS = 1 << 10,   /* answered from the host: in a captured stream it is apart */
 	GANTRY_CALL_SETS = 1 << 12,   /* says something of an object, and starts nothing */
+	GANTRY_CALL_NOW = 1 << 13,    /* goes at once, though nobody waits for it */
 	GANTRY_CALL_OR_NULL = 1 << 5, /* 0 means something to the function */
 	/* Of memory that may be the host's or the device's: */
 	GANTRY_CALL_IN = 1 << 3,

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GANTRY_SEVERAL_DEVICES 64u
-#define GANTRY_SEVERAL_SHIFT   48
+#define GANTRY_SEVERAL_PLACES 64u
+#define GANTRY_SEVERAL_SHIFT  48
 
 /* A function that takes nothing: where a group begins, or where it ends. */
 struct gantry_several_mark {
@@ -23,11 +23,18 @@ struct gantry_several_mark {
 	uint64_t function;
 };
 
+/* A stream, or where calls go that name none. */
+struct gantry_several_place {
+	int device;
+	bool has_stream;
+	void *stream;
+};
+
 struct gantry_several {
 	uint32_t depth;
 	struct gantry_several_mark start;
-	uint32_t ndevices; /* that have a call in it */
-	int devices[GANTRY_SEVERAL_DEVICES];
+	uint32_t nplaces; /* that have a call in it */
+	struct gantry_several_place places[GANTRY_SEVERAL_PLACES];
 };
 
 static inline uint64_t gantry_several_handle(uint64_t number, int device)
@@ -56,7 +63,7 @@ static inline void gantry_several_open(struct gantry_several *group,
 {
 	if (group->depth++ == 0) {
 		group->start = *start;
-		group->ndevices = 0;
+		group->nplaces = 0;
 	}
 }
 
@@ -66,11 +73,22 @@ static inline bool gantry_several_close(struct gantry_several *group)
 	return --group->depth == 0;
 }
 
-/* Whether @device has had no call in it. */
-static inline bool gantry_several_joins(const struct gantry_several *group, int device)
+static inline bool gantry_several_has(const struct gantry_several *group,
+				      const struct gantry_several_place *place)
 {
-	for (uint32_t i = 0; i < group->ndevices; i++)
-		if (group->devices[i] == device)
+	for (uint32_t i = 0; i < group->nplaces; i++)
+		if (group->places[i].device == place->device &&
+		    group->places[i].has_stream == place->has_stream &&
+		    group->places[i].stream == place->stream)
+			return true;
+	return false;
+}
+
+/* Whether no place before the @n th is of its device. */
+static inline bool gantry_several_is_first(const struct gantry_several *group, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (group->places[i].device == group->places[n].device)
 			return false;
 	return true;
 }

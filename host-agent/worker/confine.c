@@ -374,10 +374,25 @@ static int add_driver_rules(scmp_filter_ctx ctx)
 }
 
 static const int allowed_to_communicators[] = {
-	SCMP_SYS(bind),	      SCMP_SYS(listen),	     SCMP_SYS(accept),	    SCMP_SYS(accept4),
-	SCMP_SYS(connect),    SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(setsockopt),
-	SCMP_SYS(getsockopt), SCMP_SYS(shutdown),    SCMP_SYS(sendto),	    SCMP_SYS(recvfrom),
-	SCMP_SYS(pipe),	      SCMP_SYS(pipe2),
+	SCMP_SYS(bind),
+	SCMP_SYS(listen),
+	SCMP_SYS(accept),
+	SCMP_SYS(accept4),
+	SCMP_SYS(connect),
+	SCMP_SYS(getsockname),
+	SCMP_SYS(getpeername),
+	SCMP_SYS(setsockopt),
+	SCMP_SYS(getsockopt),
+	SCMP_SYS(shutdown),
+	SCMP_SYS(sendto),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(pipe),
+	SCMP_SYS(pipe2),
+	/* Questions, as libraries of an older C library's days ask them. */
+	SCMP_SYS(stat),
+	SCMP_SYS(lstat),
+	SCMP_SYS(statfs),
+	SCMP_SYS(select),
 };
 
 /*
@@ -394,6 +409,9 @@ static int add_communicator_rules(scmp_filter_ctx ctx)
 			{ AF_NETLINK, SOCK_DGRAM } };
 	int r = ALLOW(ctx, allowed_to_communicators);
 
+	if (r == 0) /* its own descriptors, as many as it may have */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2,
+				     SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A1(SCMP_CMP_EQ, RLIMIT_NOFILE));
 	for (size_t i = 0; i < GANTRY_ARRAY_SIZE(sockets) && r == 0; i++)
 		r = seccomp_rule_add(
 			ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
