@@ -98,7 +98,7 @@ def main():
             second = start_second(port)
         values, step = two_processes(rank, port)
     step()
-    for number in range(torch.cuda.device_count()):
+    for number in range(torch.cuda.device_count()) if sys.argv[1] == "one_process" else [torch.cuda.current_device()]:
         torch.cuda.synchronize(number)
     begun = time.perf_counter()
     losses = [loss for _ in range(STEPS) for loss in step()]

@@ -55,7 +55,7 @@ def parts(bench):
 def nccl(bench):
     """One process with two GPUs; two processes with one each, or, where there is one GPU, with a part of it each."""
     for way in ("one_process", "two_processes"):
-        with bench.place.world({"red": dict(TENANT, sessions="8", communicators="yes")}, count=2, env=NCCL) as agent:
+        with bench.place.world({"red": dict(TENANT, sessions="8", queues="48", communicators="yes")}, count=2, env=NCCL) as agent:
             if gpu.Divided.now and way == "one_process":
                 print("## nccl one_process: NCCL has no two ranks of one process on one GPU", flush=True)
                 continue
