@@ -261,43 +261,50 @@ void gantry_hand_serve_cufftXtQueryPlan(struct gantry_calls_run *run)
 	gantry_calls_ran(run, (uint64_t)ret, ret == CUFFT_SUCCESS);
 }
 
-/* What the library may touch on the host when it copies the plan's data, whatever a guest says of that. */
-static uint64_t extent_of(struct gantry_calls_run *run, const struct cufft *cufft,
-			  const struct plan *plan)
+/*
+ * What the library may touch on the host when it copies the plan's data, whatever a guest says of that. Data that there was no memory for may
+ * be the longest, so then it is not known; nor of a plan that has none.
+ */
+static cufftResult learn_extent(struct gantry_calls_run *run, const struct cufft *cufft,
+				const struct plan *plan, uint64_t *ret_bytes)
 {
 	static const cufftXtSubFormat formats[] = { CUFFT_XT_FORMAT_INPUT, CUFFT_XT_FORMAT_OUTPUT,
 						    CUFFT_XT_FORMAT_INPLACE };
 	struct gantry_calls_object *object = gantry_calls_table_find(&run->site->table, plan->kind,
 								     plan->id);
-	uint64_t bytes = 0;
+	cufftResult one, ret = CUFFT_INVALID_PLAN;
 
-	if (object && object->extent_bytes)
-		return object->extent_bytes;
+	*ret_bytes = object ? object->extent_bytes : 0;
+	if (*ret_bytes)
+		return CUFFT_SUCCESS;
 	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
 		cudaLibXtDesc *made = NULL;
 
-		if (cufft->make(plan->native, &made, formats[i]) != CUFFT_SUCCESS || !made)
+		one = cufft->make(plan->native, &made, formats[i]);
+		if (one == CUFFT_ALLOC_FAILED || one == CUFFT_INTERNAL_ERROR)
+			return one;
+		if (one != CUFFT_SUCCESS || !made)
 			continue;
-		if (bytes < bytes_of(made->descriptor))
-			bytes = bytes_of(made->descriptor);
+		ret = CUFFT_SUCCESS;
+		if (*ret_bytes < bytes_of(made->descriptor))
+			*ret_bytes = bytes_of(made->descriptor);
 		(void)cufft->end(made);
 	}
-	if (object)
-		object->extent_bytes = bytes;
-	return bytes;
+	if (object && ret == CUFFT_SUCCESS)
+		object->extent_bytes = *ret_bytes;
+	return ret;
 }
 
 /* Memory for the program's side, larger than anybody's word for it; of what goes in a copy. */
-static void *take_host(struct gantry_calls_run *run, const struct cufft *cufft,
-		       const struct plan *plan, const struct taken *data, bool to_guest)
+static void *take_host(struct gantry_calls_run *run, uint64_t extent, const struct taken *data,
+		       bool to_guest)
 {
-	uint64_t most = data ? extent_of(run, cufft, plan) : 0, len;
+	uint64_t most = bytes_of(&data->parts), len = gantry_unpack_u64(&run->in);
 	const void *from = NULL;
 	void *at;
 
-	if (data && bytes_of(&data->parts) > most)
-		most = bytes_of(&data->parts);
-	len = gantry_unpack_u64(&run->in);
+	if (most < extent)
+		most = extent;
 	if (len > most || most > GANTRY_CALLS_MAX_BYTES) {
 		gantry_calls_refuse(run);
 		return NULL;
@@ -317,7 +324,8 @@ void gantry_hand_serve_cufftXtMemcpy(struct gantry_calls_run *run)
 	struct cufft cufft;
 	struct plan plan;
 	int32_t type = CUFFT_COPY_UNDEFINED;
-	cufftResult ret;
+	uint64_t extent = 0;
+	cufftResult ret = CUFFT_SUCCESS;
 
 	take_plan(run, &plan);
 	gantry_calls_take(run, &type, sizeof(type));
@@ -330,10 +338,16 @@ void gantry_hand_serve_cufftXtMemcpy(struct gantry_calls_run *run)
 	/* The library makes data of its own to tell how much it is, and not for what is wrong. */
 	if (type == CUFFT_COPY_DEVICE_TO_DEVICE)
 		from = gantry_hand_take_cudaLibXtDesc(run);
-	else if (type == CUFFT_COPY_HOST_TO_DEVICE && to)
-		from = take_host(run, &cufft, &plan, to, false);
+	else if (to || from)
+		ret = learn_extent(run, &cufft, &plan, &extent);
+	if (ret != CUFFT_SUCCESS) {
+		gantry_calls_ran(run, (uint64_t)ret, false);
+		return;
+	}
+	if (type == CUFFT_COPY_HOST_TO_DEVICE && to)
+		from = take_host(run, extent, to, false);
 	else if (type == CUFFT_COPY_DEVICE_TO_HOST && from)
-		to = take_host(run, &cufft, &plan, from, true);
+		to = take_host(run, extent, from, true);
 	gantry_calls_need(run, to);
 	gantry_calls_need(run, from);
 	if (!gantry_calls_may_run(run))

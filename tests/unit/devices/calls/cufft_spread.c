@@ -26,6 +26,7 @@ static cudaLibXtDesc *seen[2];
 static unsigned int ncopies, nlive, nallocs, nfrees;
 static bool is_out_of_memory;
 static int without; /* a format that the plan's data has not; 0: it has all */
+static cufftResult without_says = CUFFT_INVALID_VALUE;
 /* 8 bytes of the request become that; 0: they stay. */
 static size_t lie_at;
 static uint64_t lie;
@@ -64,7 +65,7 @@ static cufftResult make(cufftHandle of, cudaLibXtDesc **ret, cufftXtSubFormat fo
 	cudaLibXtDesc *d;
 
 	if (without && (int)format == without)
-		return CUFFT_INVALID_VALUE;
+		return without_says;
 	d = calloc(1, sizeof(*d));
 	ck_assert_ptr_nonnull(d);
 	ck_assert_int_eq(of, PLAN);
@@ -234,6 +235,7 @@ static void start(void)
 	ncopies = nlive = nallocs = nfrees = 0;
 	lie_at = 0;
 	without = 0;
+	without_says = CUFFT_INVALID_VALUE;
 	is_out_of_memory = false;
 	site = (struct gantry_calls_site){ .symbol = find_symbol,
 					   .reaches = reaches,
@@ -321,6 +323,29 @@ START_TEST(test_copy_touches_as_much_of_the_program_s_memory_as_the_library)
 	ck_assert_int_eq(cufftXtMemcpy(plan, NULL, d, CUFFT_COPY_DEVICE_TO_HOST),
 			 CUFFT_INVALID_VALUE);
 	ck_assert_int_eq(cufftXtFree(d), CUFFT_SUCCESS);
+	finish();
+}
+END_TEST
+
+/* The library goes by the plan, and not by what is said of parts: of less nobody knows how much that is. */
+START_TEST(test_nothing_is_copied_to_the_host_where_the_device_has_no_room_to_tell_how_much)
+{
+	cudaXtDesc parts = { .nGPUs = PARTS, .GPUs = { DEVICE, DEVICE, DEVICE } };
+	cudaLibXtDesc d = { .descriptor = &parts };
+	uint8_t host[HOST] = { 0 };
+
+	start();
+	without = CUFFT_XT_FORMAT_OUTPUT;
+	without_says = CUFFT_ALLOC_FAILED;
+	ck_assert_int_eq(cufftXtMemcpy(plan, host, &d, CUFFT_COPY_DEVICE_TO_HOST),
+			 CUFFT_ALLOC_FAILED);
+	ck_assert_int_eq(cufftXtMemcpy(plan, &d, host, CUFFT_COPY_HOST_TO_DEVICE),
+			 CUFFT_ALLOC_FAILED);
+	ck_assert_uint_eq(ncopies, 0);
+	/* Nor is that what is known of it from then on. */
+	without = 0;
+	ck_assert_int_eq(cufftXtMemcpy(plan, host, &d, CUFFT_COPY_DEVICE_TO_HOST), CUFFT_SUCCESS);
+	ck_assert_uint_eq(ncopies, 1);
 	finish();
 }
 END_TEST
@@ -455,6 +480,9 @@ int main(void)
 	tcase_add_test(tc, test_descriptor_says_what_the_library_s_did_of_memory_of_the_program);
 	tcase_add_test(tc, test_descriptor_is_freed_once_and_only_where_it_was_made);
 	tcase_add_test(tc, test_copy_touches_as_much_of_the_program_s_memory_as_the_library);
+	tcase_add_test(
+		tc,
+		test_nothing_is_copied_to_the_host_where_the_device_has_no_room_to_tell_how_much);
 	tcase_add_test(tc, test_one_descriptor_for_both_is_one_to_the_library);
 	tcase_add_test(tc, test_other_words_about_data_are_refused_by_the_worker);
 	tcase_add_test(tc, test_sizes_come_for_each_part_and_no_more);
