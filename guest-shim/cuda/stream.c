@@ -72,6 +72,25 @@ static void close_queue(const struct CUstream_st *stream)
 	dying[ndying++].last = stream->last;
 }
 
+static uint32_t nfree_queues(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 1; i < cu.session->nqueues; i++)
+		n += gantry_load_acquire(&cu.session->queues[i].handle) == 0;
+	return n;
+}
+
+/* A context without any queue cannot be, so each device that has none yet will want one. */
+static uint32_t nkept_for_others(const struct CUctx_st *ctx)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < cu.ndevices; i++)
+		n += !cu.devices[i].primary && &cu.devices[i] != ctx->dev;
+	return n;
+}
+
 static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *stream)
 {
 	const struct gantry_queue_options options = {
@@ -80,15 +99,18 @@ static CUresult open_queue(const struct CUctx_st *ctx, struct CUstream_st *strea
 		.kind = GANTRY_KIND_CUDA,
 		.device_mask = 1ull << ctx->dev->index,
 	};
-	int r;
+	gantry_queue shared = any_queue(ctx);
 
 	close_done();
-	r = gantry_queue_open(cu.session, &options, &stream->queue);
-	if (r != GANTRY_E_LIMIT)
-		return cu_result(r);
-	stream->queue = any_queue(ctx);
+	if (!shared || nfree_queues() > nkept_for_others(ctx)) {
+		int r = gantry_queue_open(cu.session, &options, &stream->queue);
+
+		if (r != GANTRY_E_LIMIT)
+			return cu_result(r);
+	}
+	stream->queue = shared;
 	stream->shares_queue = true;
-	return stream->queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return shared ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* What failed in the queue before this stream had it is not this stream's. */

@@ -13,6 +13,7 @@ import test_two as two_gpus
 PARTS = {
     "driver": ["devices", "contexts", "modules", "memory", "planes", "planes of arrays", "launches", "streams",
                "many streams", "attributes of streams", "entry points", "use after the end"],
+    "devices": ["more streams than queues", "another device behind them"],
     "edges": ["nothing in many rows", "functions of the program that call back", "after the context",
               "streams with work are destroyed", "runs ahead", "events recorded twice", "groups", "pools", "limits", "attached memory",
               "wide parameters", "not there"],
@@ -488,6 +489,12 @@ def test_copies_in_batches_and_advice_on_managed_memory(t):
     library_folder()
     with gpu.world() as agent:
         passed(t, *run(agent, "cuda-driver-batches"), PARTS["batches"])
+
+
+def test_device_gets_a_context_when_another_has_used_the_queues(t):
+    library_folder()
+    with gpu.world(count=2) as agent:
+        passed(t, *run(agent, "cuda-driver-devices"), PARTS["devices"])
 
 
 @gpu.each_mode(globals(), "isolated", "pooled")
