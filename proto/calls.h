@@ -94,7 +94,8 @@ struct gantry_calls_spread {
 	int32_t parts_version;
 	int32_t library;
 	int32_t format;
-	uint64_t nparts; /* gantry_calls_part behind it, GANTRY_CALLS_MAX_PARTS at most */
+	uint64_t
+		nparts; /* gantry_calls_part behind it, as many as devices that the object is over */
 };
 static_assert(sizeof(struct gantry_calls_spread) == 24, "gantry_calls_spread is wire format");
 

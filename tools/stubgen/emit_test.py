@@ -155,7 +155,7 @@ def _argument(call, param, kind, counts):
     if word == "devices":
         return "\tvoid *%s = own_devices(%s);\n" % (name, kind.count if call.parts_said else "1")
     if word == "record":
-        return "\t%s *%s = some_%s();\n" % (param.base, name, param.base)
+        return "\t%s *%s = some_%s(%s);\n" % (param.base, name, param.base, "parts_" if call.parted else "1")
     if word == "addresses":
         return "\tvoid *%s = some_addresses(%s);\n" % (name, call.wide(kind))
     if word == "string":
@@ -208,7 +208,7 @@ def _try(call):
     # Values first: sizes of others depend on them.
     for p, k in call.wire:
         text.append(_argument(call, p, k, counts))
-        if p is call.parted and _wants_parts(call):
+        if p is call.parted and (_wants_parts(call) or any(k.word == "record" for _, k in call.pairs)):
             text.append("\tconst int64_t parts_ = some_parts(0x%08xu, (uint64_t)(uint32_t)%s);\n" % (emit.kind_of(p, k), p.name))
     if call.function.ret_sort != "void":
         text.append("\t%s ret_;\n" % call.function.ret)

@@ -50,6 +50,7 @@ uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, b
 	uint64_t id = gantry_unpack_u64(&run->in);
 	struct gantry_calls_object *object;
 
+	run->parts = 1;
 	if (id == 0)
 		return 0;
 	object = gantry_calls_table_find(&run->site->table, kind, id);
@@ -59,6 +60,7 @@ uint64_t gantry_calls_take_handle(struct gantry_calls_run *run, uint32_t kind, b
 	}
 	if (drop)
 		run->dropping = id;
+	run->parts += object->more_parts;
 	gantry_calls_note_taken(run, id);
 	return object->native;
 }

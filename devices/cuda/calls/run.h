@@ -211,6 +211,7 @@ struct gantry_calls_run {
 	_Alignas(8) uint8_t room[256]; /* of @out, while it is enough */
 	bool keeps;		       /* what is left of @in lives as long as its object */
 	void *record;		       /* taken last, by code by hand */
+	uint32_t parts;		       /* of the object taken last: over how many devices it is */
 	uint32_t beside_bytes;
 	/* Small values that lay in @in where no library may have them. */
 	_Alignas(GANTRY_CALLS_ALIGNMENT) uint8_t beside[128];

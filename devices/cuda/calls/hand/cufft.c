@@ -61,7 +61,8 @@ void *gantry_hand_take_cudaLibXtDesc(struct gantry_calls_run *run)
 		return NULL;
 	gantry_calls_take(run, &spread, sizeof(spread));
 	taken = gantry_calls_take_scratch(run, sizeof(*taken));
-	if (!taken || spread.nparts == 0 || spread.nparts > MAX_CUDA_DESCRIPTOR_GPUS) {
+	/* Of other parts than the plan's the library knows nothing, and nobody says that it looks. */
+	if (!taken || spread.nparts != run->parts || spread.nparts > MAX_CUDA_DESCRIPTOR_GPUS) {
 		gantry_calls_refuse(run);
 		return NULL;
 	}
@@ -130,22 +131,22 @@ static bool measure_copy(const struct cufft *cufft, cufftHandle plan, cudaLibXtD
 }
 
 /*
- * The data as one piece on the host: parts may have room that a transform wants and the data has not, and nothing tells how much. 0: it is
- * never one piece there.
+ * The data as one piece on the host: parts may have room that a transform wants and the data has not, and nothing tells how much. UINT64_MAX: nobody
+ * knows, as the library copies no such data to the host; with any length it would be copied wrong.
  */
 static uint64_t host_bytes_of(const struct cufft *cufft, cufftHandle plan, cudaLibXtDesc *made)
 {
 	uint64_t most = bytes_of(made->descriptor), longest = 0;
+	bool is_known;
 	uint8_t *room;
 
 	if (most == 0 || most > GANTRY_CALLS_MAX_BYTES)
 		return most; /* nothing, or more than a call can copy */
 	room = malloc(most + SLACK);
-	if (room && !(measure_copy(cufft, plan, made, room, most, 0x5a, &longest) &&
-		      measure_copy(cufft, plan, made, room, most, 0xa5, &longest)))
-		longest = 0;
+	is_known = room && measure_copy(cufft, plan, made, room, most, 0x5a, &longest) &&
+		   measure_copy(cufft, plan, made, room, most, 0xa5, &longest);
 	free(room);
-	return longest;
+	return is_known ? longest : UINT64_MAX;
 }
 
 static void tell(const struct cufft *cufft, cufftHandle plan, cudaLibXtDesc *made,

@@ -25,6 +25,7 @@ static cufftHandle plan;
 static cudaLibXtDesc *seen[2];
 static unsigned int ncopies, nlive, nallocs, nfrees;
 static bool is_out_of_memory;
+static bool stays;  /* data does not go to the host */
 static int without; /* a format that the plan's data has not; 0: it has all */
 static cufftResult without_says = CUFFT_INVALID_VALUE;
 /* 8 bytes of the request become that; 0: they stay. */
@@ -98,6 +99,8 @@ static cufftResult copy(cufftHandle of, void *to, void *from, cufftXtCopyType ty
 {
 	ck_assert_int_eq(of, PLAN);
 	ncopies++;
+	if (stays && type == CUFFT_COPY_DEVICE_TO_HOST)
+		return CUFFT_INVALID_TYPE;
 	if (type == CUFFT_COPY_DEVICE_TO_HOST)
 		memset(to, 0xa5, HOST);
 	else if (type == CUFFT_COPY_HOST_TO_DEVICE)
@@ -236,7 +239,7 @@ static void start(void)
 	lie_at = 0;
 	without = 0;
 	without_says = CUFFT_INVALID_VALUE;
-	is_out_of_memory = false;
+	is_out_of_memory = stays = false;
 	site = (struct gantry_calls_site){ .symbol = find_symbol,
 					   .reaches = reaches,
 					   .device = workers_device };
@@ -327,6 +330,25 @@ START_TEST(test_copy_touches_as_much_of_the_program_s_memory_as_the_library)
 }
 END_TEST
 
+/* As long as nobody knows how much it is: none of it would arrive. */
+START_TEST(test_data_that_does_not_come_back_does_not_go_as_nothing)
+{
+	uint8_t host[HOST] = { 0 };
+	cudaLibXtDesc *d;
+
+	start();
+	stays = true;
+	d = allocate();
+	ncopies = 0;
+	ck_assert_int_eq(cufftXtMemcpy(plan, d, host, CUFFT_COPY_HOST_TO_DEVICE),
+			 CUFFT_INVALID_VALUE);
+	ck_assert_uint_eq(ncopies, 0);
+	ck_assert_int_eq(cufftXtMemcpy(plan, d, d, CUFFT_COPY_DEVICE_TO_DEVICE), CUFFT_SUCCESS);
+	ck_assert_int_eq(cufftXtFree(d), CUFFT_SUCCESS);
+	finish();
+}
+END_TEST
+
 /* The library goes by the plan, and not by what is said of parts: of less nobody knows how much that is. */
 START_TEST(test_nothing_is_copied_to_the_host_where_the_device_has_no_room_to_tell_how_much)
 {
@@ -352,9 +374,10 @@ END_TEST
 
 START_TEST(test_one_descriptor_for_both_is_one_to_the_library)
 {
-	cudaXtDesc parts[2] = {
-		{ .nGPUs = 1, .GPUs = { DEVICE }, .data = { (void *)MEMORY }, .size = { PART } }
-	};
+	cudaXtDesc parts[2] = { { .nGPUs = PARTS,
+				  .GPUs = { DEVICE, DEVICE, DEVICE },
+				  .data = { (void *)MEMORY },
+				  .size = { PART } } };
 	cudaLibXtDesc d[2] = { { .descriptor = &parts[0], .libDescriptor = NOT_MADE } };
 
 	start();
@@ -367,15 +390,17 @@ START_TEST(test_one_descriptor_for_both_is_one_to_the_library)
 	ck_assert_ptr_ne(seen[0], seen[1]);
 	ck_assert_int_eq(d[0].subFormat, CUFFT_XT_FORMAT_INPUT);
 	ck_assert_int_eq(d[1].subFormat, CUFFT_XT_FORMAT_INPLACE_SHUFFLED);
-	/* Nothing there, other devices, too many parts, or memory that is not the session's. */
+	/* Nothing there, other devices, more parts or fewer than the plan has, or memory that is not the session's. */
 	parts[0].GPUs[0] = DEVICE + 1;
 	ck_assert_int_eq(cufftXtExecDescriptorC2C(plan, &d[0], &d[0], 1), CUFFT_INVALID_VALUE);
 	parts[0].GPUs[0] = DEVICE;
 	parts[0].nGPUs = MAX_CUDA_DESCRIPTOR_GPUS + 1;
 	ck_assert_int_eq(cufftXtExecDescriptorC2C(plan, &d[0], &d[0], 1), CUFFT_INVALID_VALUE);
+	parts[0].nGPUs = PARTS - 1;
+	ck_assert_int_eq(cufftXtExecDescriptorC2C(plan, &d[0], &d[0], 1), CUFFT_INVALID_VALUE);
 	parts[0].nGPUs = 0;
 	ck_assert_int_eq(cufftXtExecDescriptorC2C(plan, &d[0], &d[0], 1), CUFFT_INVALID_VALUE);
-	parts[0].nGPUs = 1;
+	parts[0].nGPUs = PARTS;
 	parts[0].data[0] = NOT_MADE;
 	ck_assert_int_eq(cufftXtExecDescriptorC2C(plan, &d[0], &d[0], 1), CUFFT_INVALID_VALUE);
 	d[0].descriptor = NULL;
@@ -483,6 +508,7 @@ int main(void)
 	tcase_add_test(
 		tc,
 		test_nothing_is_copied_to_the_host_where_the_device_has_no_room_to_tell_how_much);
+	tcase_add_test(tc, test_data_that_does_not_come_back_does_not_go_as_nothing);
 	tcase_add_test(tc, test_one_descriptor_for_both_is_one_to_the_library);
 	tcase_add_test(tc, test_other_words_about_data_are_refused_by_the_worker);
 	tcase_add_test(tc, test_sizes_come_for_each_part_and_no_more);

@@ -25,7 +25,7 @@ static inline void note_cudaLibXtDesc(const cudaLibXtDesc *record)
 }
 
 /* The object's own opaque members stay where it is: none has any here. */
-static inline cudaLibXtDesc *some_cudaLibXtDesc(void)
+static inline cudaLibXtDesc *some_cudaLibXtDesc(int64_t nparts)
 {
 	cudaLibXtDesc *record = keep_zeroed(sizeof(*record));
 	cudaXtDesc *parts = keep_zeroed(sizeof(*parts));
@@ -36,7 +36,7 @@ static inline cudaLibXtDesc *some_cudaLibXtDesc(void)
 	random_bytes(&parts->version, sizeof(parts->version));
 	random_bytes(parts->size, sizeof(parts->size));
 	record->descriptor = parts;
-	parts->nGPUs = 1 + small();
+	parts->nGPUs = (int)nparts;
 	for (int i = 0; i < parts->nGPUs; i++) {
 		parts->GPUs[i] = own[i];
 		parts->data[i] = some_device();
