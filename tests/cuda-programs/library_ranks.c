@@ -69,10 +69,12 @@ static void check_sum(struct rank *r, int nranks)
 static int all(void)
 {
 	struct rank ranks[DEVICES_MAX] = { 0 };
-	ncclComm_t comms[DEVICES_MAX];
+	ncclComm_t comms[DEVICES_MAX + 1];
 	int n = 0, count = 0;
 
 	MUST(cudaGetDeviceCount(&n));
+	/* Of a device that is not there, at once: the others' ranks would wait for its. */
+	MUST(ncclCommInitAll(comms, n + 1, NULL) == ncclSuccess);
 	MUST(ncclCommInitAll(comms, n, NULL));
 	for (int i = 0; i < n; i++) {
 		ranks[i] = (struct rank){ .device = i, .comm = comms[i] };

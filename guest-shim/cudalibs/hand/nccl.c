@@ -31,6 +31,19 @@ static int is_list(int ndev, const int *devlist)
 	return 1;
 }
 
+/* Asked before a group begins: one that ended without a rank would wait for that rank for ever. */
+static int are_there(int ndev, const int *devlist)
+{
+	for (int i = 0; i < ndev; i++) {
+		int device = devlist ? devlist[i] : i;
+
+		if (gantry_call_enter_device(device) < 0)
+			return 0;
+		gantry_call_leave_device(device);
+	}
+	return 1;
+}
+
 static ncclResult_t init_rank(struct gantry_call_library *library, ncclComm_t *comm, int ndev,
 			      ncclUniqueId id, int rank, int device)
 {
@@ -49,7 +62,7 @@ ncclResult_t gantry_hand_ncclCommInitAll(struct gantry_call_library *library, nc
 	ncclResult_t r, ended;
 	ncclUniqueId id;
 
-	if (!comms || ndev < 1 || !is_list(ndev, devlist))
+	if (!comms || ndev < 1 || !is_list(ndev, devlist) || !are_there(ndev, devlist))
 		return (ncclResult_t)library->refused;
 	r = ncclGetUniqueId(&id);
 	if (r != ncclSuccess)
