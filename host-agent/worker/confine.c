@@ -397,7 +397,8 @@ static const int allowed_to_communicators[] = {
 
 /*
  * Workers of one tenant speak with each other in a network that is theirs alone: TCP, descriptors of device memory by datagrams between
- * abstract names, and the list of that network's interfaces. No Unix socket that could be connected to a door or a service of the host's.
+ * abstract names, and the list of that network's interfaces. No Unix stream, so no door. A service of the host's that takes datagrams by a name
+ * in the file system can be written to: a filter does not see names (SECURITY.md).
  */
 static int add_communicator_rules(scmp_filter_ctx ctx)
 {
