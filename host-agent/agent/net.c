@@ -212,6 +212,18 @@ const struct gantry_net *gantry_net_of(const struct gantry_worker *w)
 	return t && t->net.fd >= 0 ? &t->net : NULL;
 }
 
+void gantry_net_retire(struct gantry_tenant *t)
+{
+	gantry_list_for_each_safe(&t->agent->workers, struct gantry_worker, link, w) {
+		if (!gantry_net_is_wanted(w) ||
+		    strcmp(w->class.group + strlen(GANTRY_NET_MARK), t->conf.name) != 0)
+			continue;
+		w->stale = true;
+		if (w->nsessions == 0)
+			gantry_worker_quit(w);
+	}
+}
+
 int gantry_net_enter(const struct gantry_net *net)
 {
 	/* In this order: what may enter the network is who is root in its user namespace. */

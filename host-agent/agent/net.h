@@ -29,6 +29,8 @@ void gantry_net_restore(struct gantry_tenant *t);
 /* One is made where the tenant's configuration wants it and there is none. */
 void gantry_net_apply(struct gantry_tenant *t);
 void gantry_net_free(struct gantry_tenant *t);
+/* @t is removed: workers in its network get no session of a tenant that has its name later, and one that waits for any ends. */
+void gantry_net_retire(struct gantry_tenant *t);
 /* Whether workers of @t are started in it. */
 bool gantry_net_serves(const struct gantry_tenant *t);
 /* Of a worker's class: whether it says such a worker. */

@@ -326,6 +326,7 @@ static void remove_tenant(struct gantry_tenant *t)
 	gantry_vsock_door_close(t);
 	gantry_event(t->agent, "tenant-removed", t, NULL, NULL, "no longer configured");
 	t->removed = true;
+	gantry_net_retire(t);
 	t->nsessions++; /* keeps it alive while its sessions end under us */
 	gantry_list_for_each_safe(&t->agent->sessions, struct gantry_session, link, s)
 		if (s->tenant == t)

@@ -151,6 +151,26 @@ def test_the_network_ends_with_the_tenant(t):
         harness.wait_until(lambda: not holders(), "nobody holds the network")
 
 
+def test_who_has_a_name_anew_has_another_network(t):
+    with agent_of() as agent:
+        served(t, agent)
+
+        def kept():
+            return [w for w in json.loads(agent.ctl("--json", "worker", "list").out)["workers"] if w["state"] == "warm"]
+        Speaker(agent, "red").end()
+        harness.wait_until(lambda: len(kept()) >= 3, "workers that are kept ready")
+        before = {w["pid"] for w in kept()}
+        red = agent.sections["tenants"].pop("red")
+        agent.write_config()
+        agent.reload()
+        agent.sections["tenants"]["red"] = red
+        agent.write_config()
+        agent.reload()
+        again = Speaker(agent, "red")
+        t.true(again.worker["pid"] not in before, f"not in what the name's first tenant had: {again.worker['pid']} of {before}")
+        t.equal(again.end(), 0)
+
+
 def holds(pid, net):
     try:
         return os.readlink(f"/proc/{pid}/ns/net") == net or any(
