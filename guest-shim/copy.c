@@ -68,11 +68,14 @@ static int open_queue(struct gantry_session *s)
 {
 	struct gantry_props props;
 	struct gantry_queue_end *q;
+	gantry_queue queue;
 	uint32_t others;
-	int r = gantry_queue_end_open(s, NULL, gantry_session_deadline(s), &s->copy_queue);
+	int r = gantry_queue_end_open(s, NULL, gantry_session_deadline(s), &queue);
 
-	if (r == 0)
-		r = gantry_props_get(s, GANTRY_KIND_ANY, &props);
+	if (r < 0)
+		return r;
+	gantry_store_relaxed(&s->copy_queue, queue);
+	r = gantry_props_get(s, GANTRY_KIND_ANY, &props);
 	if (r < 0)
 		return r;
 	others = props.kinds & ~(1u << GANTRY_KIND_CPU);
@@ -81,6 +84,35 @@ static int open_queue(struct gantry_session *s)
 	if (others)
 		gantry_store_relaxed(&q->kind, (uint32_t)__builtin_ctz(others));
 	return 0;
+}
+
+/* Of the session's queues, the control queue aside. */
+static uint32_t nfree(const struct gantry_session *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 1; i < s->nqueues; i++)
+		n += gantry_load_relaxed(&s->queues[i].handle) == 0;
+	return n;
+}
+
+int gantry_copy_open_beside(struct gantry_session *s, const struct gantry_queue_options *options,
+			    uint64_t deadline_ns, gantry_queue *ret_queue)
+{
+	bool alone = (s->props & GANTRY_PROP_HOST_DIRECT) || s->nqueues <= 2;
+	int r = 0;
+
+	if (alone || gantry_load_relaxed(&s->copy_queue))
+		return gantry_queue_end_open(s, options, deadline_ns, ret_queue);
+	/* Held over both, or two threads would take the last two. */
+	if (gantry_lock_until(&s->copy_lock, deadline_ns) < 0)
+		return gantry_fail(GANTRY_E_TIMEOUT, "transfers took the time given");
+	if (s->copy_queue == 0 && nfree(s) <= 2)
+		r = open_queue(s);
+	if (r == 0)
+		r = gantry_queue_end_open(s, options, deadline_ns, ret_queue);
+	gantry_lock_put(&s->copy_lock);
+	return r;
 }
 
 /* Takes copy_lock and makes what follows on the queue start after what was submitted so far and uses @buffer. */

@@ -16,6 +16,12 @@
 #include "guest-shim/ranges.h"
 #include "guest-shim/session.h"
 
+/*
+ * A queue of the program's. Where buffers are in device memory the last place but one that is free becomes the library's own, so that a program
+ * with all the queues it can have still reads and writes its buffers; a session of one queue leaves it to the program.
+ */
+int gantry_copy_open_beside(struct gantry_session *s, const struct gantry_queue_options *options,
+			    uint64_t deadline_ns, gantry_queue *ret_queue);
 int gantry_copy_in(struct gantry_session *s, gantry_buffer buffer, uint64_t off, const void *src,
 		   uint64_t len);
 int gantry_copy_out(struct gantry_session *s, gantry_buffer buffer, uint64_t off, void *dst,

@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/atomic.h"
 #include "guest-shim/control.h"
+#include "guest-shim/copy.h"
 #include "guest-shim/error.h"
 #include "guest-shim/ranges.h"
 #include "guest-shim/wait.h"
@@ -125,7 +126,8 @@ int gantry_queue_open(struct gantry_session *session, const struct gantry_queue_
 	r = options ? check_options(options) : 0;
 	if (r < 0)
 		return r;
-	return gantry_queue_end_open(session, options, gantry_session_deadline(session), ret_queue);
+	return gantry_copy_open_beside(session, options, gantry_session_deadline(session),
+				       ret_queue);
 }
 
 /* ---- the rest of its life ---- */

@@ -277,6 +277,14 @@ def test_threads_that_misuse_each_others_objects_break_nothing(t):
         t.equal(len(lines(got.out)), 4, "the other tenant works on")
 
 
+def test_a_program_that_takes_every_queue_reads_and_writes_where_memory_is_apart(t):
+    device = test_opencl.device(guest_code="yes", memory="staged")
+    driver()
+    with harness.Agent(devices={"opencl0": device}, tenants={"red": {"mem": "256M", "isolation": "isolated"}}) as agent:
+        got = probe(agent, "red", "storm", "150")
+        t.equal(lines(got.out), ["ok work after the storm", "done"], f"exit {got.code}: {got.err[-300:]}")
+
+
 def test_installed_kernels_run_by_name_on_a_cpu_device(t):
     with world() as agent:
         got = probe(agent, "red", "builtin", "vsquare")

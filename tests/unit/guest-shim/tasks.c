@@ -525,10 +525,42 @@ START_TEST(test_queue_open_beyond_limit_says_what_the_host_said)
 {
 	gantry_queue q;
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 5; i++)
 		ck_assert_int_eq(gantry_queue_open(session, NULL, &q), 0);
 	ck_assert_int_eq(gantry_queue_open(session, NULL, &q), GANTRY_E_LIMIT);
 	ck_assert_str_eq(gantry_last_error(), "the fake host says -8");
+}
+END_TEST
+
+START_TEST(test_program_with_every_queue_open_reads_and_writes_device_memory)
+{
+	uint32_t word = 0x1234, got = 0;
+	gantry_buffer buffer;
+	gantry_queue q;
+
+	ck_assert_int_eq(gantry_alloc(session, 4096, GANTRY_ALLOC_DEVICE, &buffer), 0);
+	while (gantry_queue_open(session, NULL, &q) == 0)
+		continue;
+	ck_assert_int_eq(gantry_write(session, buffer, 8, &word, sizeof(word)), 0);
+	ck_assert_int_eq(gantry_read(session, buffer, 8, &got, sizeof(got)), 0);
+	ck_assert_uint_eq(got, word);
+}
+END_TEST
+
+START_TEST(test_program_of_a_session_whose_host_memory_is_the_devices_has_every_queue)
+{
+	gantry_queue q;
+
+	gantry_close(session);
+	fake_host_stop(&host);
+	fake_host_init(&host);
+	host.props = GANTRY_PROP_HOST_DIRECT;
+	fake_host_start(&host);
+	ck_assert_int_eq(gantry_open(host.where, NULL, &session), 0);
+	/* Nothing is the devices' that is not shared with them. */
+	for (int i = 0; i < (fake_host_shares_memory() ? 7 : 6); i++)
+		ck_assert_int_eq(gantry_queue_open(session, NULL, &q), 0);
+	ck_assert_int_eq(gantry_queue_open(session, NULL, &q), GANTRY_E_LIMIT);
 }
 END_TEST
 
@@ -756,6 +788,9 @@ int main(void)
 	}
 	tcase_add_test(tc, test_queue_close_keeps_tickets_and_reuse_goes_on_counting);
 	tcase_add_test(tc, test_queue_open_beyond_limit_says_what_the_host_said);
+	tcase_add_test(tc, test_program_with_every_queue_open_reads_and_writes_device_memory);
+	tcase_add_test(tc,
+		       test_program_of_a_session_whose_host_memory_is_the_devices_has_every_queue);
 	tcase_add_test(tc, test_queue_calls_check_their_arguments);
 	tcase_add_test(tc, test_props_and_stats_come_from_the_host);
 	tcase_add_test(tc, test_control_call_silent_host_times_out);
