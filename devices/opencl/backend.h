@@ -131,6 +131,8 @@ struct gantry_opencl_twin {
 	bool spoilt; /* another one has been written by the same command that has some of its bytes */
 	uint32_t nusers;
 	struct gantry_opencl_twin_user users[GANTRY_OPENCL_TWIN_USERS];
+	struct gantry_stream
+		*stray; /* that may yet fill it for a command that was refused; NULL: none */
 	struct gantry_opencl_mark filled; /* from host memory */
 	struct gantry_opencl_mark back;	  /* to it */
 };

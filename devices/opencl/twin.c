@@ -166,6 +166,7 @@ void gantry_opencl_twins_leave_mem(struct gantry_mem *mem)
 
 void gantry_opencl_twins_leave_stream(struct gantry_stream *stream)
 {
+	finish_stray(stream); /* its memory may go next, and nobody would know whom to wait for */
 	gantry_list_for_each(&stream->dev->twins, struct gantry_opencl_twin, link, twin) {
 		for (uint32_t i = twin->nusers; i-- > 0;)
 			if (twin->users[i].stream == stream)
@@ -174,6 +175,8 @@ void gantry_opencl_twins_leave_stream(struct gantry_stream *stream)
 			twin->filled.stream = NULL;
 		if (twin->back.stream == stream)
 			twin->back.stream = NULL;
+		if (twin->stray == stream)
+			twin->stray = NULL;
 	}
 }
 
@@ -285,6 +288,7 @@ static int fill(struct gantry_stream *stream, struct gantry_opencl_twin *twin, u
 		return r;
 	note_copy(stream->slot);
 	twin->contents = contents;
+	twin->stray = NULL; /* the stream's own, which comes before */
 	twin->filled_in = stream->dev->nattempts;
 	twin->filled = (struct gantry_opencl_mark){ stream, stream->submitted };
 	count(&stream->dev->copied_in, twin->len);
@@ -296,7 +300,13 @@ static bool is_current(const struct gantry_opencl_twin *twin, const struct gantr
 	return is_newer(twin) || (range->contents && twin->contents == range->contents);
 }
 
-/* @twin may be NULL. What another stream's commands look at is left to them. */
+/* Another stream's commands look at it, or one that was refused there may yet write it. */
+static bool is_others(const struct gantry_opencl_twin *twin, const struct gantry_stream *stream)
+{
+	return is_used_by_others(twin, stream) || (twin->stray && twin->stray != stream);
+}
+
+/* @twin may be NULL. What is another stream's is left to it. */
 static int choose(struct gantry_stream *stream, struct gantry_opencl_twin *twin,
 		  const struct gantry_range *range, const struct gantry_launch_image *image,
 		  bool fresh, struct gantry_opencl_twin **ret_twin)
@@ -310,7 +320,7 @@ static int choose(struct gantry_stream *stream, struct gantry_opencl_twin *twin,
 		*ret_twin = twin;
 		return follow(stream, &twin->filled);
 	}
-	if (twin && is_used_by_others(twin, stream)) {
+	if (twin && is_others(twin, stream)) {
 		drop(dev, twin);
 		twin = NULL;
 	}
@@ -420,6 +430,8 @@ void gantry_opencl_twins_used(struct gantry_stream *stream, bool ok, uint64_t ma
 			user_of(place->twin, stream)->used_at = stream->submitted;
 		else if (place->read_back || place->twin->filled_in == stream->dev->nattempts)
 			place->twin->contents = 0; /* nobody can tell when it is filled */
+		if (!ok && place->twin->filled_in == stream->dev->nattempts)
+			place->twin->stray = stream;
 	}
 	for (uint32_t i = 0; i < stream->nplaces && ok; i++)
 		if (stream->places[i].twin && stream->places[i].read_back)

@@ -66,6 +66,26 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 	return real->CreateBuffer(context, flags, bytes, host, result);
 }
 
+static unsigned int nfinishes;
+static bool launches_fail;
+
+static cl_int CL_API_CALL finish_queue(cl_command_queue queue)
+{
+	nfinishes++;
+	return real->Finish(queue);
+}
+
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint ndims,
+					 const size_t *offset, const size_t *global,
+					 const size_t *local, cl_uint n, const cl_event *list,
+					 cl_event *event)
+{
+	if (launches_fail)
+		return CL_INVALID_WORK_GROUP_SIZE;
+	return real->EnqueueNDRangeKernel(queue, kernel, ndims, offset, global, local, n, list,
+					  event);
+}
+
 /* ---- the device ---- */
 
 static void wake(void *cookie)
@@ -129,6 +149,8 @@ static void setup(const char *keep)
 	driver.EnqueueWriteBuffer = enqueue_write;
 	driver.EnqueueReadBuffer = enqueue_read;
 	driver.CreateBuffer = create_buffer;
+	driver.Finish = finish_queue;
+	driver.EnqueueNDRangeKernel = enqueue_kernel;
 	device.dev->cl = &driver;
 }
 
@@ -536,6 +558,7 @@ START_TEST(test_memory_and_streams_that_go_take_along_what_they_have)
 	ck_assert_int_eq(put_half(streams[1], part(2 * N, N, 9), 0, N, 3, 10), 0);
 	drain(1, GANTRY_OK);
 	device.backend->stream_destroy(streams[1]);
+	streams[1] = streams[0];
 	run_add(part(2 * N, N, 10), part(N, N, 101), 102);
 	all_are(N, N, 5);
 	ck_assert_uint_eq(device.dev->ntwins, 3);
@@ -547,7 +570,6 @@ START_TEST(test_memory_and_streams_that_go_take_along_what_they_have)
 			 0);
 	mem = other;
 	words[0] = 6;
-	streams[1] = streams[0];
 	run_add(part(0, N, 7), part(N, N, 102), 103);
 	ck_assert_uint_eq(words[N], 11);
 	end();
@@ -583,6 +605,43 @@ START_TEST(test_refused_command_leaves_nothing_to_be_found)
 	words[0] = 4;
 	run_add(part(0, N, 7), part(N, N, 100), 101);
 	ck_assert_uint_eq(words[N], 5);
+	end();
+}
+END_TEST
+
+/* What it began reads host memory, which may be gone as soon as the stream is. */
+START_TEST(test_stream_that_goes_waits_for_what_a_refused_command_began)
+{
+	setup(NULL);
+	launches_fail = true;
+	ck_assert_int_eq(put_add(streams[0], part(0, N, 7), part(N, N, 100), 101), -EINVAL);
+	nfinishes = 0;
+	device.backend->stream_destroy(streams[0]);
+	ck_assert_uint_gt(nfinishes, 0);
+	streams[0] = streams[1];
+	device.backend->mem_free(mem);
+	end();
+}
+END_TEST
+
+/* Nor does it write what another stream has brought since. */
+START_TEST(test_what_a_refused_command_began_is_not_shared_with_other_streams)
+{
+	setup(NULL);
+	launches_fail = true;
+	ck_assert_int_eq(put_add(streams[0], part(0, N, 7), part(N, N, 100), 101), -EINVAL);
+	launches_fail = false;
+	nmakes = 0;
+	ck_assert_int_eq(put_add(streams[0], part(0, N, 7), part(N, N, 100), 101), 0);
+	drain(1, GANTRY_OK);
+	ck_assert_uint_eq(nmakes, 0);
+	launches_fail = true;
+	ck_assert_int_eq(put_add(streams[0], part(0, N, 8), part(N, N, 102), 103), -EINVAL);
+	launches_fail = false;
+	ck_assert_int_eq(put_add(streams[1], part(0, N, 8), part(N, N, 102), 104), 0);
+	drain(1, GANTRY_OK);
+	ck_assert_uint_eq(nmakes, 2);
+	all_are(N, N, 3);
 	end();
 }
 END_TEST
@@ -626,6 +685,8 @@ int main(void)
 	tcase_add_test(tc, test_memory_and_streams_that_go_take_along_what_they_have);
 	tcase_add_test(tc, test_batch_that_cannot_be_read_back_has_failed);
 	tcase_add_test(tc, test_refused_command_leaves_nothing_to_be_found);
+	tcase_add_test(tc, test_stream_that_goes_waits_for_what_a_refused_command_began);
+	tcase_add_test(tc, test_what_a_refused_command_began_is_not_shared_with_other_streams);
 	tcase_add_test(tc, test_option_keep_is_a_size_or_no);
 	return gantry_unit_run(suite);
 }
