@@ -81,10 +81,10 @@ static uint32_t nfree_queues(void)
 	return n;
 }
 
-/* A context without any queue cannot be, so each device that has none yet will want one. */
+/* A context without any queue cannot be, so each device that has none yet will want one; and so will the first transfer (copy.h). */
 static uint32_t nkept_for_others(const struct CUctx_st *ctx)
 {
-	uint32_t n = 0;
+	uint32_t n = gantry_load_relaxed(&cu.session->copy_queue) == 0;
 
 	for (uint32_t i = 0; i < cu.ndevices; i++)
 		n += !cu.devices[i].primary && &cu.devices[i] != ctx->dev;
