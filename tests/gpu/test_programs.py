@@ -307,7 +307,8 @@ def test_more_queues_than_the_tenant_may_have_are_refused(t):
         made = gpu.guest(agent)
         worker = gpu.worker_of(agent, made)
         answers = [made.tell(f"queue extra{i}") for i in range(8)]
-        t.equal(len([a for a in answers if a.startswith("ok")]), 7, f"queues beside q: {answers}")
+        # One is the library's own: buffers are in device memory, and a program that has every queue still reads and writes them.
+        t.equal(len([a for a in answers if a.startswith("ok")]), 6, f"queues beside q: {answers}")
         t.true(answers[-1].startswith("error LIMIT "), answers[-1])
         goes_on(t, agent, made, worker)
 
